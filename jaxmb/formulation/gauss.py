@@ -1,0 +1,31 @@
+"""Gauss's principle by projection."""
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from ..linalg import ConstrainedFactor, RANK_TOL
+from ..system import Terms
+from .base import AbstractFormulation
+
+
+class GaussProjection(AbstractFormulation):
+    """The acceleration closest to the free one in the metric of M, among those that the constraints allow.
+
+    v̇ = a + M^(−1/2) (C M^(−1/2))⁺ (Γ − C a), a = M⁻¹F: the minimiser of ½ (v̇ − a)ᵀ M (v̇ − a) subject to C v̇ = Γ
+    (Gauss; Udwadia and Kalaba 1992). Redundant rows are recognised and change nothing.
+
+    Args:
+        rank_tol: cut-off of the rank rule, see `jaxmb.linalg.independent_rows`.
+
+    Limits: M must be positive definite; where it is so on null(C) only, use `KKT`.
+    """
+
+    rank_tol: float = eqx.field(static=True, default=RANK_TOL)
+
+    def metric(self, terms: Terms) -> Float[Array, "nv nv"]:
+        """M."""
+        return terms.mass
+
+    def motion(self, terms: Terms, factor: ConstrainedFactor) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
+        """v̇ and λ of the independent rows."""
+        return factor.solve(terms.force, terms.gamma)

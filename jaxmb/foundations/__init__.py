@@ -1,0 +1,13 @@
+"""Foundations: what every layer above shares and what knows nothing of mechanics."""
+
+from .arrays import as_parameters as as_parameters
+from .arrays import default_float as default_float
+from .check import all_hold as all_hold
+from .check import Check as Check
+from .check import enforce as enforce
+from .check import is_concrete as is_concrete
+from .check import listing as listing
+from .check import shape_of as shape_of
+from .function import as_function as as_function
+from .function import Function as Function
+from .result import RESULTS as RESULTS

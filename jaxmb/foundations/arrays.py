@@ -1,0 +1,30 @@
+"""Numbers at the edge of the interface become arrays, so that a new value does not compile a new program."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def default_float() -> Any:
+    """The floating-point type of the current JAX configuration."""
+    return jnp.result_type(float)
+
+
+def _as_array(leaf: Any) -> Any:
+    if isinstance(leaf, bool | jax.Array):
+        return leaf
+    if isinstance(leaf, int | float):
+        return jnp.asarray(leaf, default_float())
+    if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype != object:
+        return jnp.asarray(leaf)
+    return leaf
+
+
+def as_parameters(params: Any) -> Any:
+    """Converts Python numbers of a pytree to floating-point arrays and NumPy arrays to JAX arrays.
+
+    A Python integer becomes floating point too: a parameter written as ``m=1`` is a quantity, not an index.
+    """
+    return jax.tree_util.tree_map(_as_array, params)

@@ -1,0 +1,75 @@
+"""Refusals: an error at once where the values are known, one from inside the compiled program where they are traced."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+T = TypeVar("T")
+
+
+class Check(eqx.Module):
+    """A quantity that must not exceed a limit, and the sentence to say if it does.
+
+    Attributes:
+        amount: the measured quantity; a value that is not a number fails.
+        limit: the largest admissible amount.
+        text: what must be; `{}` stands for the amount, which is left out where it is traced.
+    """
+
+    amount: Float[Array, ""]
+    limit: float = eqx.field(static=True)
+    text: str = eqx.field(static=True)
+
+    @property
+    def holds(self) -> Array:
+        """Whether the amount is within the limit."""
+        return self.amount <= self.limit
+
+
+def all_hold(checks: Sequence[Check]) -> Array:
+    """Whether every check holds."""
+    return jnp.all(jnp.stack([c.holds for c in checks]))
+
+
+def enforce(value: T, checks: Sequence[Check]) -> T:
+    """Returns `value` if all checks hold and raises otherwise, with all that fail in one message.
+
+    Raises:
+        ValueError: at once, where the amounts are known; otherwise the compiled program raises Equinox's run-time error.
+    """
+    known = [c for c in checks if is_concrete(c.amount)]
+    failed = [c.text.format(f"{float(c.amount):.3g}") for c in known if not np.all(np.asarray(c.holds))]
+    if failed:
+        raise ValueError("\n".join(failed))
+    for check in checks:
+        if not is_concrete(check.amount):
+            value = eqx.error_if(value, ~check.holds, check.text.format("too large"))
+    return value
+
+
+def is_concrete(*trees: Any) -> bool:
+    """Whether no leaf is a tracer."""
+    return not any(isinstance(x, jax.core.Tracer) for x in jax.tree_util.tree_leaves(trees))
+
+
+def listing(items: Iterable[Any]) -> str:
+    """'a', 'b' and 'c'."""
+    words = [repr(str(x)) for x in items]
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1] if words else "none"
+
+
+def shape_of(argument: str, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
+    """Evaluates the shape of ``fn(*args)`` without values; an error inside names the argument."""
+    try:
+        return jax.eval_shape(fn, *args)
+    except Exception as error:
+        shapes = ", ".join(str(getattr(a, "shape", "params")) for a in args)
+        raise ValueError(
+            f"Argument `{argument}` must be callable with arguments of shapes {shapes}, but raised "
+            f"{type(error).__name__}: {error}"
+        ) from error

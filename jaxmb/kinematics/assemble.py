@@ -1,0 +1,155 @@
+"""Consistent states from rough guesses."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from ..foundations import as_parameters, Check, default_float, enforce
+from ..linalg import ConstrainedFactor, independent_rows, reference_sizes, regular_metric
+from ..system import (
+    check_values,
+    constraint_jacobian,
+    position_residual,
+    rate_matrix,
+    row_scale,
+    State,
+    System,
+    velocity_residual,
+)
+
+# Enough for a rough guess: near the solution the error is squared in each iteration.
+ITERATIONS = 40
+# Lengths of the step that are tried in each iteration, relative to Gauss and Newton's.
+STEPS = tuple(2.0**-k for k in range(8))
+
+
+def assemble(
+    system: System,
+    q: Any,
+    v: Any = None,
+    *,
+    t: Any = 0.0,
+    hold: Sequence[str | int] = (),
+    hold_velocity: Sequence[str | int] = (),
+) -> State:
+    """A state that satisfies all constraints, near a guess.
+
+    Gauss–Newton in the metric of M with step-length control: each iteration moves q by −N C⁺φ, the shortest way in that
+    metric, then v by −C⁺(C v + b). Derivatives with respect to q, v, t and params are those of these iterations.
+
+    Args:
+        system: the system.
+        q: guess of the coordinates (nq,).
+        v: guess of the velocities (nv,); zero by default.
+        t: time.
+        hold: names or indices of coordinates that keep the value given in `q`.
+        hold_velocity: names or indices of velocities that keep the value given in `v`.
+
+    Returns:
+        A `State`, with |φ/σ| and |(C v + b)/σ| at the level of rounding.
+
+    Raises:
+        ValueError: if a constraint cannot be satisfied, a held value is in the way, or the system's functions give values
+            they must not give; the message names the element and the amount. Where values are traced the compiled program
+            raises the same text without the amount.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxmb as jm
+        >>> system = jm.System(("x", "y"), mass=lambda t, q, p: jnp.eye(2),
+        ...                    constraints=[jm.Holonomic("rod", lambda t, q, p: q @ q - 1)])
+        >>> state = jm.assemble(system, [0.6, 0.7], hold=["x"])
+        >>> print(f"{float(state.q[1]):.6f}")
+        0.800000
+    """
+    guess = as_parameters((t, q if hasattr(q, "shape") else list(q), v if v is None or hasattr(v, "shape") else list(v)))
+    t, q, v = (jnp.asarray(x, default_float()) if x is not None else jnp.zeros(system.nv) for x in guess)
+    _expect_shape("q", q, (system.nq,))
+    _expect_shape("v", v, (system.nv,))
+    _expect_shape("t", t, ())
+    held = _indices(hold, system.coordinates, "hold")
+    held_velocities = _indices(hold_velocity, system.velocities, "hold_velocity")
+    state, checks = _assemble(system, t, q, v, held, held_velocities)
+    return enforce(state, checks)
+
+
+@eqx.filter_jit
+def _assemble(
+    system: System, t: Array, q: Array, v: Array, held: tuple[int, ...], held_velocities: tuple[int, ...]
+) -> tuple[State, tuple[Check, ...]]:
+    scale = row_scale(system, t, q)
+    start = system.normalise(q)
+    fixed, fixed_velocities = np.array(held, int), np.array(held_velocities, int)
+
+    def improve(q: Array, _: None) -> tuple[Array, None]:
+        rate = system.rate
+        rows = jnp.eye(system.nq)[fixed]
+        extra = rows if rate is None else rows @ rate_matrix(rate, q, system.nv)
+        residual = jnp.concatenate([position_residual(system, t, q), (q - start)[fixed]])
+        move = system.qdot(q, -_least_move(system, t, q, scale, extra, residual, system.holonomic))
+        trials = jax.vmap(lambda length: system.normalise(q + length * move))(jnp.array(STEPS, q.dtype))
+        amounts = jax.vmap(lambda q: jnp.sum((position_residual(system, t, q) / scale) ** 2))(trials)
+        return trials[jnp.argmin(jnp.where(jnp.isnan(amounts), jnp.inf, amounts))], None
+
+    if system.m:
+        q = lax.scan(improve, start, None, length=ITERATIONS)[0]
+        scale = row_scale(system, t, q)
+        extra = jnp.eye(system.nv)[fixed_velocities]
+        for _ in range(2):  # the second removes the rounding of the first
+            residual = jnp.concatenate([velocity_residual(system, t, q, v), jnp.zeros(fixed_velocities.shape)])
+            v = v - _least_move(system, t, q, scale, extra, residual, None)
+    state = State(t, q, v, scale)
+    return state, (*check_values(system, state), *consistency(system, state, "cannot be satisfied from this guess"))
+
+
+def _least_move(
+    system: System, t: Array, q: Array, scale: Array, extra: Array, residual: Array, holonomic: Array | None
+) -> Array:
+    """The shortest x with C x = residual in the rows of the constraints and in the extra rows."""
+    jacobian = constraint_jacobian(system, t, q)
+    metric = regular_metric(system.mass(t, q), jacobian)
+    if holonomic is not None:
+        jacobian = jnp.where(holonomic[:, None], jacobian, 0)
+    sizes = reference_sizes(metric, extra, jnp.zeros((*extra.shape, system.nv)))
+    jacobian = jnp.concatenate([jacobian, extra])
+    scale = lax.stop_gradient(jnp.concatenate([scale, jnp.where(sizes > 0, sizes, 1)]))
+    first = jnp.arange(jacobian.shape[0]) >= system.m  # what is held is held
+    keep = independent_rows(metric, jacobian, scale, first=first)
+    return ConstrainedFactor(metric, jacobian, scale, keep).solve(jnp.zeros(system.nv), residual)[0]
+
+
+def consistency(system: System, state: State, verb: str) -> tuple[Check, ...]:
+    """A check per constraint of its residuals on position and velocity level."""
+    tol = float(jnp.finfo(state.q.dtype).eps) ** 0.5
+    position = jnp.abs(position_residual(system, state.t, state.q)) / state.scale
+    velocity = jnp.abs(velocity_residual(system, state.t, state.q, state.v)) / state.scale
+    checks = []
+    for name, part in system.rows.items():
+        text = f"Constraint '{name}' {verb}: its {{}} residual, relative to the reference size of its rows, is {{}}."
+        checks.append(Check(jnp.max(position[part]), tol, text.format("position", "{}")))
+        checks.append(Check(jnp.max(velocity[part]), tol, text.format("velocity", "{}")))
+    return tuple(checks)
+
+
+def _expect_shape(argument: str, value: Float[Array, "..."], shape: tuple[int, ...]) -> None:
+    if value.shape != shape:
+        raise ValueError(f"Argument `{argument}` must have shape {shape}, but has shape {value.shape}.")
+
+
+def _indices(names: Sequence[str | int], known: tuple[str, ...], argument: str) -> tuple[int, ...]:
+    if isinstance(names, str):
+        raise TypeError(f"Argument `{argument}` must be a sequence of names or indices, but is the string {names!r}.")
+    indices = []
+    for name in names:
+        if isinstance(name, int) and 0 <= name < len(known):
+            indices.append(name)
+        elif name in known:
+            indices.append(known.index(name))
+        else:
+            raise ValueError(f"Argument `{argument}` must hold indices or names out of {', '.join(known)}, but holds {name!r}.")
+    return tuple(dict.fromkeys(indices))

@@ -1,0 +1,20 @@
+"""Linear algebra for small dense systems by plain array operations; the rank rule has its only home here.
+
+Nothing in this package calls LAPACK's LU, QR or SVD: batched over many systems inside a time loop those calls are slow
+and, on some CPU builds of JAX, do not return. Derivatives are those of the linear equations that are solved, not of the
+factorisation, so that they are exact wherever the rank is locally constant.
+"""
+
+from .cholesky import cholesky as cholesky
+from .cholesky import solve_lower as solve_lower
+from .cholesky import solve_spd as solve_spd
+from .cholesky import solve_upper as solve_upper
+from .constrained import ConstrainedFactor as ConstrainedFactor
+from .constrained import minimum_norm_multipliers as minimum_norm_multipliers
+from .constrained import projector as projector
+from .rank import cutoff as cutoff
+from .rank import independent_rows as independent_rows
+from .rank import mean_inertia as mean_inertia
+from .rank import RANK_TOL as RANK_TOL
+from .rank import reference_sizes as reference_sizes
+from .rank import regular_metric as regular_metric

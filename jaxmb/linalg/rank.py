@@ -1,0 +1,118 @@
+"""The rank rule: which rows of a constraint Jacobian are independent.
+
+Rows are compared in the metric of the mass matrix and in units of a reference size σ each, fixed when a state is
+assembled, so that one absolute cut-off holds for all of them:
+
+    A = diag(1/σ) C M̂^(−1/2),   M̂ = M/ρ²,   ρ² = tr(M)/nv
+    σ_i² = ‖C_i M̂^(−1/2)‖² + ‖M̂^(−1/2) (∂C_i/∂q · N) M̂^(−1/2)‖_F²
+
+The curvature term keeps σ_i away from zero where the row itself vanishes at a singular pose. Scaling, duplicating or
+permuting rows changes nothing; the singular values of A, not of A Aᵀ, are what the cut-off sees.
+"""
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from .cholesky import cholesky, solve_lower, UNROLLED
+
+RANK_TOL = 1e-6
+
+
+def cutoff(rank_tol: float, dtype) -> float:
+    """`rank_tol`, but never below what the precision of `dtype` can tell from zero."""
+    return max(rank_tol, 1e3 * float(jnp.finfo(dtype).eps))
+
+
+def mean_inertia(mass: Float[Array, "nv nv"]) -> Float[Array, ""]:
+    """ρ² = tr(M)/nv, the unit of mass in which rows and corrections are measured."""
+    return jnp.trace(mass) / mass.shape[0]
+
+
+def regular_metric(mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"]) -> Float[Array, "nv nv"]:
+    """M where it is positive definite, else M with the constraint rows added, which must then be.
+
+    The rows are weighted by the largest inertia over their squared length. M + CᵀDC is positive definite exactly where M
+    is so on null(C), if M is positive semidefinite.
+    """
+    length = jnp.sum(jacobian**2, axis=1)
+    weight = jnp.max(jnp.abs(jnp.diagonal(mass))) / jnp.where(length > 0, length, 1)
+    augmented = mass + jacobian.T @ (weight[:, None] * jacobian)
+    return jnp.where(jnp.all(jnp.isfinite(cholesky(mass))), mass, augmented)
+
+
+def metric_rows(
+    mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"], scale: Float[Array, " m"]
+) -> Float[Array, "m nv"]:
+    """A = diag(1/σ) C M̂^(−1/2), up to a rotation of its columns."""
+    factor = cholesky(mass / mean_inertia(mass))
+    return solve_lower(factor, (jacobian / scale[:, None]).T).T
+
+
+def reference_sizes(
+    mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"], curvature: Float[Array, "m nv nv"]
+) -> Float[Array, " m"]:
+    """The reference size σ of each row; zero for a row that can never act.
+
+    Args:
+        mass: a positive definite metric, as a rule M.
+        jacobian: C.
+        curvature: ∂C_i/∂q · N, the derivative of row i along each velocity.
+    """
+    m, n = jacobian.shape
+    factor = cholesky(mass / mean_inertia(mass))
+    rows = solve_lower(factor, jacobian.T)
+    half = solve_lower(factor, jnp.moveaxis(curvature, 0, -1).reshape(n, n * m)).reshape(n, n, m)
+    full = solve_lower(factor, jnp.swapaxes(half, 0, 1).reshape(n, n * m)).reshape(n, n, m)
+    return jnp.sqrt(jnp.sum(rows**2, axis=0) + jnp.sum(full**2, axis=(0, 1)))
+
+
+def independent_rows(
+    mass: Float[Array, "nv nv"],
+    jacobian: Float[Array, "m nv"],
+    scale: Float[Array, " m"],
+    rank_tol: float = RANK_TOL,
+    first: Bool[Array, " m"] | None = None,
+) -> Bool[Array, " m"]:
+    """A largest set of well-conditioned independent rows, as a mask; its sum is the numerical rank.
+
+    Greedy choice by modified Gram–Schmidt: in turn the row with the largest remainder, as long as that remainder is
+    above the cut-off. The choice has no derivative.
+
+    Args:
+        mass: M or another positive definite metric.
+        jacobian: C.
+        scale: the reference sizes σ.
+        rank_tol: smallest remainder, relative to σ, of an independent row.
+        first: rows that are chosen before any of the others.
+    """
+    m, n = jacobian.shape
+    tol = cutoff(rank_tol, jacobian.dtype)
+    rows = lax.stop_gradient(metric_rows(mass, jacobian, scale))
+
+    def pick(carry):
+        rest, keep = carry
+        size = jnp.sum(rest**2, axis=1)
+        if first is not None:
+            left = first & (size > tol**2)
+            size = jnp.where(jnp.any(left) & ~left, 0, size)
+        largest = jnp.max(size)
+        chosen = jnp.arange(m) == jnp.argmax(size)
+        found = largest > tol**2
+        direction = jnp.sum(jnp.where(chosen[:, None], rest, 0), axis=0) * jnp.where(
+            found, lax.rsqrt(jnp.where(found, largest, 1)), 0
+        )
+        for _ in range(2):  # twice is enough (Kahan, Parlett)
+            rest = rest - (rest @ direction)[:, None] * direction
+        return rest, keep | (chosen & found)
+
+    return repeat(min(m, n), pick, (rows, jnp.zeros(m, bool)))[1]
+
+
+def repeat(count: int, body, carry):
+    """Applies `body` to `carry` `count` times: unrolled while that is short, as a loop beyond."""
+    if count > UNROLLED:
+        return lax.fori_loop(0, count, lambda _, c: body(c), carry)
+    for _ in range(count):
+        carry = body(carry)
+    return carry

@@ -1,0 +1,14 @@
+"""Motion in time and what is read off it."""
+
+from .drift import AbstractDrift as AbstractDrift
+from .drift import Baumgarte as Baumgarte
+from .drift import NoDrift as NoDrift
+from .drift import Projection as Projection
+from .output import energy as energy
+from .output import Energy as Energy
+from .output import reactions as reactions
+from .output import Reactions as Reactions
+from .output import residuals as residuals
+from .output import Residuals as Residuals
+from .simulate import simulate as simulate
+from .solution import Solution as Solution

@@ -1,0 +1,100 @@
+"""How the constraints are kept although only their second derivative is integrated."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ..formulation import AbstractFormulation
+from ..kinematics import corrected
+from ..system import position_residual, State, System, velocity_residual
+
+
+class AbstractDrift(eqx.Module):
+    """A way to keep φ = 0 and C v + b = 0. To add one, inherit from this class and define all three methods."""
+
+    @abc.abstractmethod
+    def feedback(self, system: System, state: State) -> Float[Array, " m"] | None:
+        """What is added to Γ at every evaluation; None for nothing."""
+
+    @abc.abstractmethod
+    def correct(self, system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"]) -> State:
+        """Changes the state after a step."""
+
+    @abc.abstractmethod
+    def tolerance(self, dtype: Any) -> float:
+        """The largest scaled residual with which a step is accepted."""
+
+
+class Projection(AbstractDrift):
+    """After each step q, then v, are moved onto the constraints along the shortest way in the metric of M.
+
+    See `jaxmb.kinematics.corrected`. The order of the integrator is kept. A step that cannot be corrected is rejected
+    where the step size is controlled and fails otherwise.
+
+    Args:
+        iterations: number of corrections, of q and of v, with one Jacobian. A drift of size δ leaves δ^(iterations+1).
+        tol: largest scaled residual accepted after the correction; eps^(2/3) by default, 4e-11 in float64.
+    """
+
+    iterations: int = eqx.field(static=True, default=4)
+    tol: float | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self):
+        if self.iterations < 1:
+            raise ValueError(f"Argument `iterations` must be at least 1, but is {self.iterations}.")
+
+    def feedback(self, system: System, state: State) -> None:
+        """None."""
+        return None
+
+    def correct(self, system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"]) -> State:
+        """Moves the state onto the constraints."""
+        return corrected(system, formulation, state, keep, self.iterations)
+
+    def tolerance(self, dtype: Any) -> float:
+        """`tol` or its default."""
+        return float(jnp.finfo(dtype).eps) ** (2 / 3) if self.tol is None else self.tol
+
+
+class Baumgarte(AbstractDrift):
+    """C v̇ = Γ − 2α (C v + b) − β² φ: residuals decay instead of growing (Baumgarte 1972).
+
+    Args:
+        alpha: damping rate in 1/s.
+        beta: frequency in 1/s; α = β is critical damping. Large rates make the equations stiff.
+    """
+
+    alpha: Any = 10.0
+    beta: Any = 10.0
+
+    def feedback(self, system: System, state: State) -> Float[Array, " m"]:
+        """−2α (C v + b) − β² φ."""
+        velocity = velocity_residual(system, state.t, state.q, state.v)
+        return -2 * self.alpha * velocity - self.beta**2 * position_residual(system, state.t, state.q)
+
+    def correct(self, system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"]) -> State:
+        """Restores the normalisation of the coordinates only."""
+        return State(state.t, system.normalise(state.q), state.v, state.scale)
+
+    def tolerance(self, dtype: Any) -> float:
+        """No limit."""
+        return float("inf")
+
+
+class NoDrift(AbstractDrift):
+    """Residuals grow, on position level with the square of time: for comparison, and for systems without constraints."""
+
+    def feedback(self, system: System, state: State) -> None:
+        """None."""
+        return None
+
+    def correct(self, system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"]) -> State:
+        """Restores the normalisation of the coordinates only."""
+        return State(state.t, system.normalise(state.q), state.v, state.scale)
+
+    def tolerance(self, dtype: Any) -> float:
+        """No limit."""
+        return float("inf")

@@ -1,0 +1,106 @@
+"""Quantities read off a state or a solution."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..formulation import AbstractFormulation, GaussProjection
+from ..system import evaluate, scaled_residuals, State, System
+from .solution import Solution
+
+
+class Energy(eqx.Module):
+    """Energies in J; each array has the leading axes of the state or solution.
+
+    Attributes:
+        kinetic: T.
+        potential: V.
+        total: T + V.
+        work: of applied forces, inputs and moving constraints since the start; zero for a single state.
+        balance: (total − work) minus its first value in time: zero for an exact solution.
+    """
+
+    kinetic: Float[Array, "..."]
+    potential: Float[Array, "..."]
+    total: Float[Array, "..."]
+    work: Float[Array, "..."]
+    balance: Float[Array, "..."]
+
+
+class Residuals(eqx.Module):
+    """Scaled residuals φ/σ (a displacement) and (C v + b)/σ (a velocity), each (..., m)."""
+
+    position: Float[Array, "... m"]
+    velocity: Float[Array, "... m"]
+
+
+class Reactions(eqx.Module):
+    """What the constraints do.
+
+    Attributes:
+        vdot: v̇ (..., nv).
+        reaction: M v̇ − F (..., nv), the generalised reaction acting on the system, unique wherever v̇ is.
+        multipliers: λ by constraint name (..., k), of least norm; not unique where rows are redundant.
+    """
+
+    vdot: Float[Array, "... nv"]
+    reaction: Float[Array, "... nv"]
+    multipliers: dict[str, Float[Array, "... k"]]
+
+
+def energy(system: System, motion: Solution | State) -> Energy:
+    """Kinetic, potential and total energy, the work done on the system and the balance of both.
+
+    Args:
+        system: the system.
+        motion: a solution, or a state; leading axes are kept.
+    """
+    kinetic, potential = _over_states(lambda x: system.energies(x.t, x.q, x.v), motion)
+    total = kinetic + potential
+    if not isinstance(motion, Solution):
+        return Energy(kinetic, potential, total, jnp.zeros_like(total), jnp.zeros_like(total))
+    kept = total - motion.work
+    return Energy(kinetic, potential, total, motion.work, kept - kept[..., :1])
+
+
+def residuals(system: System, motion: Solution | State) -> Residuals:
+    """How well the constraints hold on position and velocity level."""
+    return Residuals(*_over_states(lambda x: scaled_residuals(system, x), motion))
+
+
+def reactions(
+    system: System,
+    motion: Solution | State,
+    *,
+    formulation: AbstractFormulation | None = None,
+    u: Any = None,
+) -> Reactions:
+    """Accelerations, generalised reactions and multipliers.
+
+    Args:
+        system: the system.
+        motion: a solution, or a state; leading axes are kept.
+        formulation: how they are found; `GaussProjection()` by default.
+        u: inputs (..., nu); those of the solution by default, none for a state.
+    """
+    method = formulation or GaussProjection()
+    if u is None and isinstance(motion, Solution):
+        u = motion.u
+
+    def solve(state: State, u: Array | None) -> Any:
+        found = method.acceleration(evaluate(system, state, u=u))
+        return found.vdot, found.reaction, found.multipliers
+
+    vdot, reaction, multipliers = _over_states(solve, motion, u)
+    return Reactions(vdot, reaction, {name: multipliers[..., part] for name, part in system.rows.items()})
+
+
+def _over_states(fn: Callable[..., Any], motion: Solution | State, *more: Any) -> Any:
+    states = motion.states if isinstance(motion, Solution) else motion
+    for _ in range(states.t.ndim):
+        fn = jax.vmap(fn)
+    return eqx.filter_jit(fn)(states, *more)

@@ -1,0 +1,207 @@
+"""Forward dynamics in time."""
+
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ..formulation import AbstractFormulation, GaussProjection
+from ..foundations import all_hold, as_function, as_parameters, Check, default_float, enforce, is_concrete, RESULTS
+from ..kinematics import consistency
+from ..linalg import cholesky
+from ..system import check_values, evaluate_at, State, System
+from .drift import AbstractDrift, Projection
+from .problem import Flow, Problem
+from .solution import Solution
+from .solver import Accepted, ConstrainedSolver
+
+
+def simulate(
+    system: System,
+    state: State,
+    ts: Any,
+    *,
+    formulation: AbstractFormulation | None = None,
+    drift: AbstractDrift | None = None,
+    control: Any = None,
+    solver: dfx.AbstractSolver | None = None,
+    stepsize_controller: dfx.AbstractStepSizeController | None = None,
+    dt0: Any = None,
+    adjoint: dfx.AbstractAdjoint | None = None,
+    progress_meter: dfx.AbstractProgressMeter | None = None,
+    max_steps: int | None = 16384,
+    dense: bool = False,
+    throw: bool = True,
+) -> Solution:
+    """Integrates M v̇ = F + Cᵀλ, C v̇ = Γ from a state and keeps it on the constraints.
+
+    Args:
+        system: the system.
+        state: where to start, made by `assemble` or taken from a `Solution`.
+        ts: increasing times (T,) to save at, none before `state.t`.
+        formulation: how accelerations are found; `GaussProjection()` by default.
+        drift: how the constraints are kept; `Projection()` by default.
+        control: control law `control(t, q, v, params)` → u (nu,).
+        solver: any one-step ODE solver of Diffrax; `Tsit5()` by default.
+        stepsize_controller: Diffrax's; by default PID with rtol 1e-8 and atol 1e-10 (1e-4 and 1e-6 in float32).
+        dt0: first step, or the step of `ConstantStepSize`; chosen if None.
+        adjoint: Diffrax's way to differentiate; `RecursiveCheckpointAdjoint()` by default (reverse mode). Forward mode
+            needs `ForwardMode()`; both modes `DirectAdjoint()`.
+        progress_meter: Diffrax's; none by default.
+        max_steps: largest number of steps, rejected ones included.
+        dense: whether to keep the interpolation for `Solution.evaluate`.
+        throw: whether to raise when something fails. If False `Solution.result` says what happened, for each row of a
+            batch, and what was not reached is NaN.
+
+    Returns:
+        A `Solution`.
+
+    Raises:
+        ValueError: for arguments that do not fit, and for a start that violates its constraints or where the system's
+            functions give values they must not give.
+        RuntimeError: if the integration fails.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxmb as jm
+        >>> system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), potential=lambda t, q, p: 9.81 * q[1],
+        ...                    constraints=[jm.Holonomic("rod", lambda t, q, p: q @ q - 1)])
+        >>> sol = jm.simulate(system, jm.assemble(system, [-1.0, 0.0]), jnp.linspace(0, 1, 5))
+        >>> sol.q.shape
+        (5, 2)
+    """
+    if isinstance(adjoint, dfx.BacksolveAdjoint):
+        raise ValueError(
+            "Argument `adjoint` must not be `BacksolveAdjoint`, which leaves the constraints on its way back; use "
+            "`RecursiveCheckpointAdjoint` (the default)."
+        )
+    if control is not None and not system.nu:
+        raise ValueError("Argument `control` needs a system with `actuation`, but it has none.")
+    ts = jnp.asarray(ts, default_float())
+    checks = _check_times(state, ts)
+    solution, more = _simulate(
+        system,
+        state,
+        ts,
+        formulation or GaussProjection(),
+        as_parameters(drift or Projection()),
+        as_function(control, "control"),
+        ConstrainedSolver(solver or dfx.Tsit5()),
+        stepsize_controller or default_controller(ts.dtype),
+        None if dt0 is None else jnp.asarray(dt0, ts.dtype),
+        adjoint or dfx.RecursiveCheckpointAdjoint(),
+        progress_meter or dfx.NoProgressMeter(),
+        max_steps,
+        dense,
+    )
+    if not throw:
+        return solution
+    solution = enforce(solution, (*checks, *more))
+    failed = solution.result != RESULTS.successful
+    if is_concrete(failed):
+        if bool(failed):
+            raise RuntimeError(RESULTS[solution.result])
+        return solution
+    return solution.result.error_if(solution, failed)
+
+
+def default_controller(dtype: Any) -> dfx.AbstractStepSizeController:
+    """PID control at tolerances that suit the precision."""
+    precise = jnp.finfo(dtype).eps < 1e-10
+    return dfx.PIDController(rtol=1e-8, atol=1e-10) if precise else dfx.PIDController(rtol=1e-4, atol=1e-6)
+
+
+def _check_times(state: State, ts: Array) -> tuple[Check, ...]:
+    if ts.ndim != 1 or not ts.shape[0]:
+        raise ValueError(f"Argument `ts` must be an array of times of shape (T,), but has shape {ts.shape}.")
+    zero = jnp.zeros_like(ts[0])
+    return (
+        Check(jnp.maximum(state.t - ts[0], zero), 0, "Argument `ts` must not start before `state.t`, but does, by {} s."),
+        Check(-jnp.min(jnp.diff(ts), initial=0), 0, "Argument `ts` must increase, but falls by {} s."),
+    )
+
+
+@eqx.filter_jit
+def _simulate(
+    system: System,
+    state: State,
+    ts: Array,
+    formulation: AbstractFormulation,
+    drift: AbstractDrift,
+    control: Any,
+    solver: ConstrainedSolver,
+    stepsize_controller: dfx.AbstractStepSizeController,
+    dt0: Array | None,
+    adjoint: dfx.AbstractAdjoint,
+    progress_meter: dfx.AbstractProgressMeter,
+    max_steps: int | None,
+    dense: bool,
+) -> tuple[Solution, tuple[Check, ...]]:
+    problem = Problem(system, formulation, drift, control, state.scale)
+    checks = _check_start(problem, state)
+    sound = all_hold(checks)
+    poison = jnp.where(sound, 0, jnp.nan)  # a run that must not start ends at its first step
+    start = (state.q + poison, state.v, jnp.zeros_like(state.t))
+    found = dfx.diffeqsolve(
+        dfx.ODETerm(_derivative),
+        solver,
+        state.t,
+        ts[-1],
+        dt0,
+        start,
+        (problem, jnp.ones(system.m, bool)),
+        saveat=dfx.SaveAt(ts=ts, dense=dense, solver_state=True),
+        stepsize_controller=stepsize_controller,
+        adjoint=adjoint,
+        progress_meter=progress_meter,
+        max_steps=max_steps,
+        throw=False,
+    )
+    result = RESULTS.where(sound, _translated(found.result), RESULTS.inconsistent_state)
+    return _solution(problem, ts, state, found, result, dense), checks
+
+
+def _derivative(t: Array, y: Flow, args: tuple[Problem, Array]) -> Flow:
+    problem, keep = args
+    return problem.derivative(t, y, keep)
+
+
+def _check_start(problem: Problem, state: State) -> tuple[Check, ...]:
+    system, t, q, v = problem.system, state.t, state.q, state.v
+    metric = problem.formulation.metric(evaluate_at(system, t, q, v, state.scale, jnp.zeros_like(v)))
+    name = type(problem.formulation).__name__
+    checks = (*check_values(system, state), *consistency(system, state, "is violated at the start"))
+    regular = jnp.all(jnp.isfinite(cholesky(metric)))
+    text = f"Argument `mass` must be positive definite for `{name}`, but is not at the start; `KKT` needs it so on null(C) only."
+    return (*checks, Check(1.0 - regular, 0, text))
+
+
+def _translated(result: dfx.RESULTS) -> RESULTS:
+    """Diffrax's results as ours; `breakdown` is what `ConstrainedSolver` says of a failed correction."""
+    ours = RESULTS.promote(result)
+    return RESULTS.where(result == dfx.RESULTS.breakdown, RESULTS.projection_failed, ours)
+
+
+def _solution(problem: Problem, ts: Array, state: State, found: dfx.Solution, result: RESULTS, dense: bool) -> Solution:
+    """Corrects the saved states, which are interpolated, and marks those that were not reached."""
+    start = (state.q, state.v, jnp.zeros_like(state.t))
+
+    def corrected(t: Array, y: Flow) -> tuple[Flow, Array | None]:
+        reached = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in y]))
+        y = jax.tree.map(lambda a, b: jnp.where(reached, a, b), y, start)
+        y = problem.correct(t, y, problem.prepare(t, y))
+        return jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), (y, problem.inputs(t, y[0], y[1])))
+
+    (q, v, work), u = jax.vmap(corrected)(ts, found.ys)
+    accepted: Accepted = jax.tree.map(jax.lax.stop_gradient, found.solver_state)
+    stats = {
+        name: jnp.asarray(found.stats[name]) for name in ("num_steps", "num_accepted_steps", "num_rejected_steps")
+    } | {
+        "lowest_rank": accepted.lowest_rank,
+        "highest_rank": accepted.highest_rank,
+        "largest_residual": accepted.residual,
+    }
+    interpolation = found.interpolation if dense else None
+    return Solution(ts, q, v, work, u, state.scale, stats, result, problem if dense else None, interpolation)

@@ -1,0 +1,79 @@
+"""What a simulation returns."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..foundations import RESULTS
+from ..system import State
+from .problem import Problem
+
+
+class Solution(eqx.Module):
+    """A motion, sampled at `ts`. All arrays gain leading axes under `jax.vmap`.
+
+    Attributes:
+        ts: times (T,) in s.
+        q: coordinates (T, nq); NaN where the run did not get there.
+        v: velocities (T, nv).
+        work: work (T,) in J, from the start of the run, of applied forces, inputs and moving constraints.
+        u: inputs (T, nu); None without a control law.
+        scale: reference sizes σ (m,) of the constraint rows.
+        stats: counts of the run: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, `lowest_rank` and `highest_rank`
+            over the accepted states, `largest_residual` (scaled) left by a correction.
+        result: what happened, see `jaxmb.RESULTS`.
+        dense: the interpolation, if asked for.
+    """
+
+    ts: Float[Array, "... T"]
+    q: Float[Array, "... T nq"]
+    v: Float[Array, "... T nv"]
+    work: Float[Array, "... T"]
+    u: Float[Array, "... T nu"] | None
+    scale: Float[Array, "... m"]
+    stats: dict[str, Array]
+    result: RESULTS
+    problem: Problem | None
+    dense: Any
+
+    @property
+    def states(self) -> State:
+        """All saved states, as one `State` with a leading axis."""
+        scale = jnp.broadcast_to(self.scale[..., None, :], (*self.ts.shape, self.scale.shape[-1]))
+        return State(self.ts, self.q, self.v, scale)
+
+    def state(self, i: int | Array) -> State:
+        """The i-th saved state, from which another run can start."""
+        return jax.tree.map(lambda x: x[i], self.states)
+
+    def evaluate(self, t: Any) -> State:
+        """The state at any time between the first and the last, on the constraints.
+
+        The integrator's own interpolation, corrected like a step.
+
+        Args:
+            t: a time, or an array of times.
+
+        Raises:
+            ValueError: if the run was made without `dense=True`.
+        """
+        if self.dense is None or self.problem is None:
+            raise ValueError("`Solution.evaluate` needs a run made with `dense=True`.")
+        return _over_times(self.problem, self.dense, jnp.asarray(t, self.ts.dtype))
+
+
+@eqx.filter_jit
+def _over_times(problem: Problem, dense: Any, t: Array) -> State:
+    evaluate = lambda t: _interpolate(problem, dense, t)  # noqa: E731
+    for _ in range(t.ndim):
+        evaluate = jax.vmap(evaluate)
+    return evaluate(t)
+
+
+def _interpolate(problem: Problem, dense: Any, t: Array) -> State:
+    y = dense.evaluate(t)
+    q, v, _ = problem.correct(t, y, problem.prepare(t, y))
+    return State(t, q, v, problem.scale)

@@ -1,0 +1,140 @@
+"""Where inertia comes from: a mass matrix with a potential, or a Lagrangian."""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..linalg import solve_spd
+
+Scalar = Float[Array, ""]
+Rate = Callable[[Array, Array], Array]
+
+
+def rate_matrix(rate: Rate, q: Array, nv: int) -> Float[Array, "nq nv"]:
+    """N of q̇ = N(q) v."""
+    return jax.jacfwd(lambda v: rate(q, v))(jnp.zeros(nv, q.dtype))
+
+
+def rate_transposed(rate: Rate, q: Array, v: Array, covector: Array) -> Float[Array, " nv"]:
+    """Nᵀ times a covector of the coordinates."""
+    return jax.vjp(lambda v: rate(q, v), v)[1](covector)[0]
+
+
+class AbstractInertia(eqx.Module):
+    """The inertial and potential part of a system.
+
+    `rate` is None where q̇ = v, or the function (q, v) ↦ N(q) v.
+    """
+
+    @abc.abstractmethod
+    def mass(self, t: Scalar, q: Array, params: Any, rate: Rate | None, nv: int) -> Float[Array, "nv nv"]:
+        """M of shape (nv, nv)."""
+
+    @abc.abstractmethod
+    def force(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Float[Array, " nv"]:
+        """Inertia and potential forces on the right-hand side: M v̇ = force + applied + reaction."""
+
+    @abc.abstractmethod
+    def energy(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> tuple[Scalar, Scalar]:
+        """Kinetic and potential energy; their sum is Jacobi's energy q̇·∂L/∂q̇ − L."""
+
+    @abc.abstractmethod
+    def explicit_power(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Scalar:
+        """−∂L/∂t, the rate at which explicit time dependence changes the energy."""
+
+
+class MassInertia(AbstractInertia):
+    """T = ½ vᵀ M(t,q) v and V(t,q); inertia forces by differentiating M.
+
+    With p = M v and z = N (NᵀN)⁻¹ p the equations of Boltzmann and Hamel give
+
+        M v̇ = −Ṁ v + ½ Nᵀ ∂(vᵀMv)/∂q − Nᵀ (∂(N v)/∂q)ᵀ z + Ṅᵀ z − Nᵀ ∂V/∂q,
+
+    whose third and fourth terms are the gyroscopic forces of velocities that are no derivatives of coordinates; they
+    vanish for N = I.
+    """
+
+    mass_fn: Any
+    potential_fn: Any
+
+    def mass(self, t: Scalar, q: Array, params: Any, rate: Rate | None, nv: int) -> Float[Array, "nv nv"]:
+        """M(t, q)."""
+        return self.mass_fn(t, q, params)
+
+    def force(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Float[Array, " nv"]:
+        """The right-hand side above."""
+        qdot = v if rate is None else rate(q, v)
+
+        def momentum(t: Array, q: Array) -> Array:
+            return self.mass_fn(t, q, params) @ v
+
+        def action(q: Array) -> Array:
+            energy = 0.5 * jnp.dot(v, momentum(t, q))
+            return energy if self.potential_fn is None else energy - self.potential_fn(t, q, params)
+
+        p, pdot = jax.jvp(momentum, (t, q), (jnp.ones_like(t), qdot))
+        slope = jax.grad(action)(q)
+        if rate is None:
+            return slope - pdot
+        matrix = rate_matrix(rate, q, v.shape[0])
+        z = matrix @ solve_spd(matrix.T @ matrix, p)
+        slope = slope - jax.vjp(lambda q: rate(q, v), q)[1](z)[0]
+        turning = jax.jvp(lambda q: rate_transposed(rate, q, v, z), (q,), (qdot,))[1]
+        return matrix.T @ slope + turning - pdot
+
+    def energy(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> tuple[Scalar, Scalar]:
+        """½ vᵀ M v and V."""
+        kinetic = 0.5 * jnp.dot(v, self.mass_fn(t, q, params) @ v)
+        return kinetic, jnp.zeros_like(kinetic) if self.potential_fn is None else self.potential_fn(t, q, params)
+
+    def explicit_power(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Scalar:
+        """−½ vᵀ ∂M/∂t v + ∂V/∂t."""
+
+        def lagrangian(t: Array) -> Array:
+            kinetic, potential = self.energy(t, q, v, params, rate)
+            return kinetic - potential
+
+        return -jax.jvp(lagrangian, (t,), (jnp.ones_like(t),))[1]
+
+
+class LagrangianInertia(AbstractInertia):
+    """Everything from L(t, q, q̇): M = Nᵀ L_q̇q̇ N, force = Nᵀ (L_q − L_q̇q q̇ − L_q̇t − L_q̇q̇ Ṅ v)."""
+
+    lagrangian: Any
+
+    def mass(self, t: Scalar, q: Array, params: Any, rate: Rate | None, nv: int) -> Float[Array, "nv nv"]:
+        """Nᵀ L_q̇q̇ N at zero velocity; L must be quadratic in q̇."""
+        hessian = jax.hessian(lambda qdot: self.lagrangian(t, q, qdot, params))(jnp.zeros_like(q))
+        if rate is None:
+            return hessian
+        matrix = rate_matrix(rate, q, nv)
+        return matrix.T @ hessian @ matrix
+
+    def force(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Float[Array, " nv"]:
+        """The total time derivative of ∂L/∂q̇ with v held fixed covers all terms but the first."""
+        qdot = v if rate is None else rate(q, v)
+
+        def momentum(t: Array, q: Array) -> Array:
+            qdot = v if rate is None else rate(q, v)
+            return jax.grad(lambda x: self.lagrangian(t, q, x, params))(qdot)
+
+        slope = jax.grad(lambda q: self.lagrangian(t, q, qdot, params))(q)
+        balance = slope - jax.jvp(momentum, (t, q), (jnp.ones_like(t), qdot))[1]
+        return balance if rate is None else rate_transposed(rate, q, v, balance)
+
+    def energy(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> tuple[Scalar, Scalar]:
+        """Potential = −L(t, q, 0); kinetic = q̇·∂L/∂q̇ − L minus that."""
+        qdot = v if rate is None else rate(q, v)
+        value, momentum = jax.value_and_grad(lambda x: self.lagrangian(t, q, x, params))(qdot)
+        potential = -self.lagrangian(t, q, jnp.zeros_like(q), params)
+        return jnp.dot(qdot, momentum) - value - potential, potential
+
+    def explicit_power(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Scalar:
+        """−∂L/∂t."""
+        qdot = v if rate is None else rate(q, v)
+        return -jax.jvp(lambda t: self.lagrangian(t, q, qdot, params), (t,), (jnp.ones_like(t),))[1]

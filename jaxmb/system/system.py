@@ -1,0 +1,250 @@
+"""A mechanical system as pure functions."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ..foundations import as_function, as_parameters, default_float, listing, shape_of
+from .constraint import AbstractConstraint, Holonomic
+from .inertia import AbstractInertia, LagrangianInertia, MassInertia, Rate
+
+Scalar = Float[Array, ""]
+
+
+class System(eqx.Module):
+    """M(t,q) v̇ = F(t,q,v) + Cᵀλ with φ(t,q) = 0, ψ(t,q,v) = 0 and q̇ = N(q) v.
+
+    All functions are pure and written in JAX; everything else (inertia forces, Jacobians, Γ) comes from autodiff.
+    Shapes and names are checked here, without values.
+
+    Args:
+        coordinates: names of the coordinates q, or their number nq.
+        mass: `mass(t, q, params)` returns M of shape (nv, nv), symmetric and positive definite on null(C).
+        force: `force(t, q, v, params)` returns the applied forces (nv,), conjugate to v; no inertia forces.
+        potential: `potential(t, q, params)` returns the potential energy V, a scalar.
+        constraints: `Holonomic` and `Pfaffian` constraints with different names; redundant rows are welcome.
+        params: any pytree of numbers and arrays; what is to be differentiated or batched lives here.
+        velocities: names of the velocities v, or their number nv; the coordinates' if `rate` is None.
+        rate: `rate(q, v, params)` returns q̇ = N(q) v of shape (nq,), linear in v; q̇ = v if None.
+        normalise: `normalise(q)` returns the coordinates with the conditions restored that `rate` conserves and no
+            constraint states, such as the length of unit quaternions.
+        actuation: `actuation(t, q, params)` returns B of shape (nv, nu); inputs u act as the forces B u.
+
+    Raises:
+        TypeError, ValueError: for an argument of the wrong kind, shape or name.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxmb as jm
+        >>> pendulum = jm.System(
+        ...     coordinates=("x", "y"),
+        ...     mass=lambda t, q, p: p["m"] * jnp.eye(2),
+        ...     potential=lambda t, q, p: p["m"] * 9.81 * q[1],
+        ...     constraints=(jm.Holonomic("rod", lambda t, q, p: q @ q - p["l"] ** 2),),
+        ...     params={"m": 1.0, "l": 1.0},
+        ... )
+        >>> pendulum.nq, pendulum.nv, pendulum.m
+        (2, 2, 1)
+    """
+
+    coordinates: tuple[str, ...] = eqx.field(static=True)
+    velocities: tuple[str, ...] = eqx.field(static=True)
+    row_counts: tuple[int, ...] = eqx.field(static=True)
+    nu: int = eqx.field(static=True)
+    inertia: AbstractInertia
+    force_fn: Any
+    constraints: tuple[AbstractConstraint, ...]
+    params: Any
+    rate_fn: Any
+    normalise_fn: Any
+    actuation_fn: Any
+
+    def __init__(
+        self,
+        coordinates: int | Sequence[str],
+        mass: Any = None,
+        force: Any = None,
+        potential: Any = None,
+        constraints: Sequence[AbstractConstraint] = (),
+        params: Any = None,
+        velocities: int | Sequence[str] | None = None,
+        rate: Any = None,
+        normalise: Any = None,
+        actuation: Any = None,
+        *,
+        inertia: AbstractInertia | None = None,
+    ):
+        if inertia is None:
+            if mass is None:
+                raise TypeError("Argument `mass` must be a function (t, q, params) -> (nv, nv), but is missing.")
+            inertia = MassInertia(as_function(mass, "mass"), as_function(potential, "potential"))
+        self.coordinates = _names(coordinates, "coordinates", "q")
+        if velocities is None:
+            if rate is not None:
+                raise TypeError("Argument `velocities` must be given, as names or a number, along with `rate`.")
+            self.velocities = self.coordinates
+        else:
+            self.velocities = _names(velocities, "velocities", "v")
+        if rate is None and len(self.velocities) != len(self.coordinates):
+            raise ValueError(
+                f"Argument `velocities` must have as many entries as `coordinates` ({len(self.coordinates)}) where `rate` "
+                f"is None, but has {len(self.velocities)}."
+            )
+        self.inertia = inertia
+        self.force_fn = as_function(force, "force")
+        self.constraints = tuple(constraints)
+        self.params = as_parameters(params)
+        self.rate_fn = as_function(rate, "rate")
+        self.normalise_fn = as_function(normalise, "normalise")
+        self.actuation_fn = as_function(actuation, "actuation")
+        self.row_counts, self.nu = _check_shapes(self)
+
+    @classmethod
+    def from_lagrangian(cls, lagrangian: Any, coordinates: int | Sequence[str], **arguments: Any) -> "System":
+        """A system from L(t, q, q̇, params), quadratic in q̇.
+
+        M = Nᵀ L_q̇q̇ N and F = Nᵀ (L_q − L_q̇q q̇ − L_q̇t − L_q̇q̇ Ṅ v) + applied. Convenient, but dearer to compile and to
+        run than a mass matrix.
+
+        Args:
+            lagrangian: `lagrangian(t, q, qdot, params)` returns a scalar.
+            coordinates: as of `System`.
+            **arguments: the other arguments of `System` except `mass` and `potential`.
+        """
+        return cls(coordinates, inertia=LagrangianInertia(as_function(lagrangian, "lagrangian")), **arguments)
+
+    @property
+    def nq(self) -> int:
+        """Number of coordinates."""
+        return len(self.coordinates)
+
+    @property
+    def nv(self) -> int:
+        """Number of velocities."""
+        return len(self.velocities)
+
+    @property
+    def m(self) -> int:
+        """Number of constraint rows."""
+        return sum(self.row_counts)
+
+    @property
+    def rows(self) -> dict[str, slice]:
+        """The rows of each constraint, by name, in the order in which the constraints were given."""
+        stops = [sum(self.row_counts[: i + 1]) for i in range(len(self.row_counts))]
+        return {
+            c.name: slice(stop - count, stop)
+            for c, count, stop in zip(self.constraints, self.row_counts, stops, strict=True)
+        }
+
+    @property
+    def holonomic(self) -> Bool[Array, " m"] | None:
+        """Mask of the holonomic rows; None where all rows are."""
+        if all(isinstance(c, Holonomic) for c in self.constraints):
+            return None
+        pairs = zip(self.constraints, self.row_counts, strict=True)
+        return jnp.array([isinstance(c, Holonomic) for c, count in pairs for _ in range(count)], bool)
+
+    @property
+    def rate(self) -> Rate | None:
+        """None where q̇ = v, or the function (q, v) ↦ N(q) v."""
+        if self.rate_fn is None:
+            return None
+        return lambda q, v: self.rate_fn(q, v, self.params)
+
+    def qdot(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
+        """q̇ = N(q) v."""
+        return v if self.rate_fn is None else self.rate_fn(q, v, self.params)
+
+    def normalise(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
+        """The coordinates with unit quaternions and the like restored."""
+        return q if self.normalise_fn is None else self.normalise_fn(q)
+
+    def mass(self, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
+        """M(t, q)."""
+        return self.inertia.mass(t, q, self.params, self.rate, self.nv)
+
+    def intrinsic_force(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nv"]:
+        """Inertia and potential forces."""
+        return self.inertia.force(t, q, v, self.params, self.rate)
+
+    def applied_force(
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], u: Float[Array, " nu"] | None = None
+    ) -> Float[Array, " nv"]:
+        """Applied forces and those of the inputs, force(t, q, v) + B u."""
+        total = jnp.zeros_like(v) if self.force_fn is None else self.force_fn(t, q, v, self.params)
+        return total if u is None else total + self.actuation_fn(t, q, self.params) @ u
+
+    def energies(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> tuple[Scalar, Scalar]:
+        """Kinetic and potential energy in J."""
+        return self.inertia.energy(t, q, v, self.params, self.rate)
+
+    def explicit_power(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Scalar:
+        """−∂L/∂t in W."""
+        return self.inertia.explicit_power(t, q, v, self.params, self.rate)
+
+
+def _names(names: int | Sequence[str], argument: str, letter: str) -> tuple[str, ...]:
+    if isinstance(names, int) and not isinstance(names, bool):
+        if names < 1:
+            raise ValueError(f"Argument `{argument}` must be a positive number or names, but is {names}.")
+        return tuple(f"{letter}{i}" for i in range(names))
+    if isinstance(names, str) or not all(isinstance(x, str) for x in names) or not len(names):
+        raise TypeError(f"Argument `{argument}` must be a number or a sequence of names, but is {names!r}.")
+    repeated = sorted({x for x in names if list(names).count(x) > 1})
+    if repeated:
+        raise ValueError(f"Argument `{argument}` must hold different names, but repeats {listing(repeated)}.")
+    return tuple(names)
+
+
+def _check_shapes(system: System) -> tuple[tuple[int, ...], int]:
+    """Checks every function's shape and returns the row counts of the constraints and the number of inputs."""
+    t, q, v = (jax.ShapeDtypeStruct(s, default_float()) for s in ((), (system.nq,), (system.nv,)))
+    params, nv = system.params, (system.nv,)
+    if system.rate_fn is not None:
+        _expect("rate", shape_of("rate", system.rate_fn, (q, v, params)), (system.nq,))
+    if system.normalise_fn is not None:
+        _expect("normalise", shape_of("normalise", system.normalise_fn, (q,)), (system.nq,))
+    if isinstance(system.inertia, MassInertia):
+        _expect("mass", shape_of("mass", system.inertia.mass_fn, (t, q, params)), nv + nv)
+        if system.inertia.potential_fn is not None:
+            _expect("potential", shape_of("potential", system.inertia.potential_fn, (t, q, params)), ())
+    elif isinstance(system.inertia, LagrangianInertia):
+        _expect("lagrangian", shape_of("lagrangian", system.inertia.lagrangian, (t, q, q, params)), ())
+    if system.force_fn is not None:
+        _expect("force", shape_of("force", system.force_fn, (t, q, v, params)), nv)
+    nu = 0
+    if system.actuation_fn is not None:
+        shape = shape_of("actuation", system.actuation_fn, (t, q, params)).shape
+        if len(shape) != 2 or shape[0] != system.nv:
+            raise ValueError(f"Argument `actuation` must return an array of shape ({system.nv}, nu), but returns {shape}.")
+        nu = shape[1]
+    return _row_counts(system, t, q, v), nu
+
+
+def _row_counts(system: System, t: Any, q: Any, v: Any) -> tuple[int, ...]:
+    counts = []
+    for i, constraint in enumerate(system.constraints):
+        if not isinstance(constraint, AbstractConstraint):
+            raise TypeError(
+                f"Argument `constraints[{i}]` must be a `Holonomic` or `Pfaffian` constraint, but is {constraint!r}."
+            )
+        if constraint.name in [c.name for c in system.constraints[:i]]:
+            raise ValueError(f"Argument `constraints` must hold different names, but repeats '{constraint.name}'.")
+        arguments = (t, q) if isinstance(constraint, Holonomic) else (t, q, v)
+        label = f"fn of constraint '{constraint.name}'"
+        shape = getattr(shape_of(label, constraint.fn, (*arguments, system.params)), "shape", None)
+        if shape is None or len(shape) > 1:
+            raise ValueError(f"Argument `{label}` must return an array of shape (k,), but returns {shape}.")
+        counts.append(shape[0] if shape else 1)
+    return tuple(counts)
+
+
+def _expect(argument: str, result: Any, shape: tuple[int, ...]) -> None:
+    found = getattr(result, "shape", None)
+    if found != shape:
+        what = "something that is no array" if found is None else f"shape {found}"
+        raise ValueError(f"Argument `{argument}` must return an array of shape {shape}, but returns {what}.")

@@ -1,0 +1,126 @@
+"""Evaluation of a system to the arrays of which all linear algebra is made."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from .constraint import Holonomic
+from .state import State
+from .system import System
+
+Scalar = Float[Array, ""]
+
+
+class Terms(eqx.Module):
+    """The waist between modelling and linear algebra: M v̇ = F + reaction, C v + b = 0, C v̇ = Γ.
+
+    Attributes:
+        mass: M (nv, nv).
+        force: F (nv,), applied, potential, input and inertia forces.
+        jacobian: C (m, nv) of the velocity residual [dφ/dt; ψ] = C v + b, rows in the order of the constraints.
+        offset: b (m,).
+        gamma: Γ (m,), minus the total time derivative of the velocity residual with v held fixed.
+        scale: σ (m,), the reference size of each row.
+        holonomic: mask (m,) of the holonomic rows; where rows are dependent these are kept.
+    """
+
+    mass: Float[Array, "nv nv"]
+    force: Float[Array, " nv"]
+    jacobian: Float[Array, "m nv"]
+    offset: Float[Array, " m"]
+    gamma: Float[Array, " m"]
+    scale: Float[Array, " m"]
+    holonomic: Bool[Array, " m"] | None = None
+
+
+def position_residual(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, " m"]:
+    """φ(t, q) in the holonomic rows, zero in the others."""
+    parts = [
+        jnp.reshape(c.fn(t, q, system.params), (count,)) if isinstance(c, Holonomic) else jnp.zeros(count, q.dtype)
+        for c, count in zip(system.constraints, system.row_counts, strict=True)
+    ]
+    return jnp.concatenate(parts) if parts else jnp.zeros(0, q.dtype)
+
+
+def velocity_residual(
+    system: System, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]
+) -> Float[Array, " m"]:
+    """[dφ/dt; ψ] = C v + b, the one residual from which C, b and Γ follow."""
+    parts = []
+    for constraint, count in zip(system.constraints, system.row_counts, strict=True):
+        if isinstance(constraint, Holonomic):
+            fn = constraint.fn
+            tangent = (jnp.ones_like(t), system.qdot(q, v))
+            part = jax.jvp(lambda t, q, fn=fn: fn(t, q, system.params), (t, q), tangent)[1]
+        else:
+            part = constraint.fn(t, q, v, system.params)
+        parts.append(jnp.reshape(part, (count,)))
+    return jnp.concatenate(parts) if parts else jnp.zeros(0, q.dtype)
+
+
+def constraint_jacobian(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, "m nv"]:
+    """C = ∂(velocity residual)/∂v."""
+    return jax.jacfwd(lambda v: velocity_residual(system, t, q, v))(jnp.zeros(system.nv, q.dtype))
+
+
+def curvature(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, "m nv nv"]:
+    """∂C/∂q · N: the derivative of C along each velocity, in the last axis."""
+
+    def along(direction: Array) -> Array:
+        return jax.jvp(lambda q: constraint_jacobian(system, t, q), (q,), (system.qdot(q, direction),))[1]
+
+    return jax.vmap(along, out_axes=-1)(jnp.eye(system.nv, dtype=q.dtype))
+
+
+def evaluate_at(
+    system: System,
+    t: Scalar,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    scale: Float[Array, " m"],
+    applied: Float[Array, " nv"],
+) -> Terms:
+    """`evaluate` for loose arguments and given applied forces."""
+    direction = (jnp.ones_like(t), system.qdot(q, v))
+    gamma = -jax.jvp(lambda t, q: velocity_residual(system, t, q, v), (t, q), direction)[1]
+    return Terms(
+        mass=system.mass(t, q),
+        force=system.intrinsic_force(t, q, v) + applied,
+        jacobian=constraint_jacobian(system, t, q),
+        offset=velocity_residual(system, t, q, jnp.zeros_like(v)),
+        gamma=gamma,
+        scale=scale,
+        holonomic=system.holonomic,
+    )
+
+
+def evaluate(system: System, state: State, *, u: Float[Array, " nu"] | None = None) -> Terms:
+    """Evaluates M, F, C, b and Γ at a state.
+
+    Args:
+        system: the system.
+        state: an assembled state.
+        u: inputs (nu,), which act as B u; none by default.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxmb as jm
+        >>> system = jm.System(2, mass=lambda t, q, p: jnp.eye(2),
+        ...                    constraints=[jm.Holonomic("rod", lambda t, q, p: q @ q - 1)])
+        >>> terms = jm.evaluate(system, jm.assemble(system, [0.6, 0.8], [-0.8, 0.6]))
+        >>> [round(float(x), 6) for x in (*terms.jacobian[0], terms.gamma[0])]
+        [1.2, 1.6, -2.0]
+    """
+    t, q, v = state.t, state.q, state.v
+    return evaluate_at(system, t, q, v, state.scale, system.applied_force(t, q, v, u))
+
+
+def scaled_residuals(system: System, state: State) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
+    """φ/σ and (C v + b)/σ.
+
+    σ is in units of C, so that φ/σ reads as a displacement and the other as a velocity.
+    """
+    return (
+        position_residual(system, state.t, state.q) / state.scale,
+        velocity_residual(system, state.t, state.q, state.v) / state.scale,
+    )

@@ -1,0 +1,108 @@
+"""What shapes cannot tell: the checks of values at a state."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..foundations import Check
+from ..linalg import cholesky, reference_sizes, regular_metric
+from .constraint import Pfaffian
+from .state import State
+from .system import System
+from .terms import constraint_jacobian, curvature, position_residual, velocity_residual
+
+Scalar = Float[Array, ""]
+
+
+def row_scale(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, " m"]:
+    """The reference sizes σ of the rows at a configuration; one that vanishes is replaced by 1 (and refused elsewhere)."""
+    sizes = _row_sizes(system, t, q)
+    return jax.lax.stop_gradient(jnp.where(sizes > 0, sizes, 1))
+
+
+def _row_sizes(system: System, t: Scalar, q: Array) -> Array:
+    jacobian = constraint_jacobian(system, t, q)
+    return reference_sizes(regular_metric(system.mass(t, q), jacobian), jacobian, curvature(system, t, q))
+
+
+def check_values(system: System, state: State) -> tuple[Check, ...]:
+    """Finite numbers, symmetric and positive definite mass, affine velocity constraints, linear rate, no empty rows."""
+    t, q, v = state.t, state.q, state.v
+    mass, jacobian = system.mass(t, q), constraint_jacobian(system, t, q)
+    eps = float(jnp.finfo(q.dtype).eps)
+    infinite = {
+        "t": t,
+        "q": q,
+        "v": v,
+        "mass": mass,
+        "force": system.applied_force(t, q, v),
+        "potential": system.intrinsic_force(t, q, v),
+    }
+    position, velocity = position_residual(system, t, q), velocity_residual(system, t, q, v)
+    rows = {f"constraint '{name}'": (position[part], velocity[part]) for name, part in system.rows.items()}
+    checks = [
+        Check(_count_infinite(value), 0, f"Argument `{name}` must give finite numbers at this state, but does not.")
+        for name, value in (infinite | rows).items()
+    ]
+    largest = jnp.max(jnp.abs(mass))
+    checks.append(
+        Check(
+            jnp.max(jnp.abs(mass - mass.T)) / jnp.where(largest > 0, largest, 1),
+            1e3 * eps,
+            "Argument `mass` must return a symmetric matrix, but its asymmetry relative to its largest entry is {}.",
+        )
+    )
+    checks.append(
+        Check(
+            _count_infinite(cholesky(regular_metric(mass, jacobian))),
+            0,
+            "Argument `mass` must be positive definite on the null space of the constraints, but is not.",
+        )
+    )
+    return (*checks, *_nonlinearity(system, state), *_empty_rows(system, t, q))
+
+
+def _count_infinite(values: object) -> Array:
+    return sum((jnp.sum(~jnp.isfinite(x)).astype(float) for x in jax.tree_util.tree_leaves(values)), jnp.zeros(()))
+
+
+def _empty_rows(system: System, t: Array, q: Array) -> list[Check]:
+    if not system.m:
+        return []
+    empty = (_row_sizes(system, t, q) <= 0).astype(float)
+    return [
+        Check(
+            jnp.sum(empty[part]),
+            0,
+            f"Constraint '{name}' must restrict the motion, but {{}} of its rows depend on no velocity at all.",
+        )
+        for name, part in system.rows.items()
+    ]
+
+
+def _nonlinearity(system: System, state: State) -> list[Check]:
+    """Second derivatives in v, at two velocities, relative to the first; a cubic term may vanish at one of them."""
+    t, q, v = state.t, state.q, state.v
+    eps = float(jnp.finfo(q.dtype).eps)
+    probes = jnp.stack([v, v + 1 + jnp.arange(v.shape[0], dtype=v.dtype)])
+
+    def bend(fn) -> Array:
+        first = jax.vmap(jax.jacfwd(fn))(probes)
+        second = jax.vmap(jax.hessian(fn))(probes)
+        return jnp.max(jnp.abs(second)) / jnp.maximum(jnp.max(jnp.abs(first)), 1)
+
+    checks = [
+        Check(
+            bend(lambda v, fn=c.fn: jnp.ravel(fn(t, q, v, system.params))),
+            1e3 * eps,
+            f"Constraint '{c.name}' must be affine in v, but its second derivative in v is {{}}.",
+        )
+        for c in system.constraints
+        if isinstance(c, Pfaffian)
+    ]
+    if system.rate is not None:
+        rate = system.rate
+        text = "Argument `rate` must be linear in v, but is not (by {})."
+        size = jnp.max(jnp.abs(rate(q, jnp.zeros_like(v)))) + bend(lambda v: rate(q, v))
+        checks.append(Check(size, 1e3 * eps, text))
+    return checks
