@@ -1,6 +1,7 @@
 """The interface of all formulations."""
 
 import abc
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -57,6 +58,7 @@ class AbstractFormulation(eqx.Module):
         """The factors of the constrained equations of the rows in `keep`."""
         return ConstrainedFactor(self.metric(terms), terms.jacobian, terms.scale, keep)
 
+    @eqx.filter_jit
     def acceleration(self, terms: Terms, carry: Bool[Array, " m"] | None = None) -> Acceleration:
         """Solves for v̇ and the reaction.
 
@@ -68,14 +70,15 @@ class AbstractFormulation(eqx.Module):
         factor = self.factorise(terms, keep)
         vdot, multipliers = self.motion(terms, factor)
         consistent = jnp.all(contradiction(terms, vdot) <= contradiction_tol(terms))
-        result = RESULTS.where(consistent, RESULTS.successful, RESULTS.contradictory_constraints)
-        finite = jnp.all(jnp.isfinite(vdot))
+        successful: Any = RESULTS.successful
+        nonfinite: Any = RESULTS.nonfinite
+        result = RESULTS.where(consistent, successful, RESULTS.contradictory_constraints)
         return Acceleration(
             vdot=vdot,
             reaction=terms.mass @ vdot - terms.force,
             multipliers=minimum_norm_multipliers(factor, terms.jacobian, multipliers),
             rank=jnp.sum(keep),
-            result=RESULTS.where(finite, result, RESULTS.nonfinite),
+            result=RESULTS.where(jnp.all(jnp.isfinite(vdot)), result, nonfinite),
         )
 
 
@@ -89,4 +92,3 @@ def contradiction(terms: Terms, vdot: Float[Array, " nv"]) -> Float[Array, " m"]
 def contradiction_tol(terms: Terms) -> float:
     """Above this a row contradicts the others; below, it may come from a state that is exact to its tolerance only."""
     return cutoff(1e-6, terms.mass.dtype)
-

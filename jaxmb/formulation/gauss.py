@@ -3,7 +3,7 @@
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from ..linalg import ConstrainedFactor, RANK_TOL
+from ..linalg import RANK_TOL, ConstrainedFactor
 from ..system import Terms
 from .base import AbstractFormulation
 

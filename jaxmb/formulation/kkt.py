@@ -3,16 +3,15 @@
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from ..linalg import ConstrainedFactor, mean_inertia, RANK_TOL
+from ..linalg import RANK_TOL, ConstrainedFactor, mean_inertia
 from ..system import Terms
 from .base import AbstractFormulation
 
 
 class KKT(AbstractFormulation):
-    """The index-1 equations [[M, −Cᵀ], [C, 0]] [v̇, λ] = [F, Γ], with the multipliers of least norm (Frączek and Wojtyra,
-    eq. 11, where Cᵀλ has the opposite sign).
+    """The index-1 equations of Lagrange multipliers, M v̇ = F + Cᵀλ and C v̇ = Γ, with λ of least norm.
 
-    M need be positive definite on null(C) only (massless bodies, redundant coordinates): adding ρ² Cᵀ diag(1/σ²) C to M and
+    Frączek and Wojtyra, eq. (11), where Cᵀλ has the opposite sign. M need be positive definite on null(C) only (massless bodies, redundant coordinates): adding ρ² Cᵀ diag(1/σ²) C to M and
     ρ² Cᵀ diag(1/σ²) Γ to F changes neither v̇ nor λ and makes the matrix regular.
 
     Args:

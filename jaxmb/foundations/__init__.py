@@ -2,6 +2,7 @@
 
 from .arrays import as_parameters as as_parameters
 from .arrays import default_float as default_float
+from .arrays import strong as strong
 from .check import all_hold as all_hold
 from .check import Check as Check
 from .check import enforce as enforce

@@ -28,3 +28,8 @@ def as_parameters(params: Any) -> Any:
     A Python integer becomes floating point too: a parameter written as ``m=1`` is a quantity, not an index.
     """
     return jax.tree_util.tree_map(_as_array, params)
+
+
+def strong(tree: Any) -> Any:
+    """The tree with the type of each array made explicit, so that `jnp.array(2.0)` and `1.0` share a program."""
+    return jax.tree_util.tree_map(lambda x: jnp.asarray(x, x.dtype) if isinstance(x, jax.Array) else x, tree)

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 T = TypeVar("T")
@@ -54,7 +55,7 @@ def enforce(value: T, checks: Sequence[Check]) -> T:
 
 def is_concrete(*trees: Any) -> bool:
     """Whether no leaf is a tracer."""
-    return not any(isinstance(x, jax.core.Tracer) for x in jax.tree_util.tree_leaves(trees))
+    return not any(isinstance(x, Tracer) for x in jax.tree_util.tree_leaves(trees))
 
 
 def listing(items: Iterable[Any]) -> str:

@@ -10,9 +10,7 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "The constraints contradict each other: no acceleration satisfies all rows. `residuals` and the `rank` of an "
         "acceleration tell which; check constraints that fix the same motion twice with different values."
     )
-    inconsistent_state = (
-        "The initial state violates its constraints or holds numbers that are not finite. Make it with `jaxmb.assemble`."
-    )
+    inconsistent_state = "The initial state violates its constraints or holds numbers that are not finite. Make it with `jaxmb.assemble`."
     projection_failed = (
         "The state could not be brought back onto the constraints within the tolerance of the drift correction. Reduce "
         "the step size or the tolerance of the step size controller, or raise `iterations` of `jaxmb.Projection`."

@@ -10,16 +10,17 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..foundations import as_parameters, Check, default_float, enforce
+from ..foundations import Check, as_parameters, default_float, enforce, strong
 from ..linalg import ConstrainedFactor, independent_rows, reference_sizes, regular_metric
 from ..system import (
+    State,
+    System,
+    check_rows,
     check_values,
     constraint_jacobian,
     position_residual,
     rate_matrix,
-    row_scale,
-    State,
-    System,
+    row_sizes,
     velocity_residual,
 )
 
@@ -67,14 +68,16 @@ def assemble(
         >>> print(f"{float(state.q[1]):.6f}")
         0.800000
     """
-    guess = as_parameters((t, q if hasattr(q, "shape") else list(q), v if v is None or hasattr(v, "shape") else list(v)))
+    guess = as_parameters(
+        (t, q if hasattr(q, "shape") else list(q), v if v is None or hasattr(v, "shape") else list(v))
+    )
     t, q, v = (jnp.asarray(x, default_float()) if x is not None else jnp.zeros(system.nv) for x in guess)
     _expect_shape("q", q, (system.nq,))
     _expect_shape("v", v, (system.nv,))
     _expect_shape("t", t, ())
     held = _indices(hold, system.coordinates, "hold")
     held_velocities = _indices(hold_velocity, system.velocities, "hold_velocity")
-    state, checks = _assemble(system, t, q, v, held, held_velocities)
+    state, checks = _assemble(strong(system), t, q, v, held, held_velocities)
     return enforce(state, checks)
 
 
@@ -82,8 +85,9 @@ def assemble(
 def _assemble(
     system: System, t: Array, q: Array, v: Array, held: tuple[int, ...], held_velocities: tuple[int, ...]
 ) -> tuple[State, tuple[Check, ...]]:
-    scale = row_scale(system, t, q)
+    scale = _nonzero(row_sizes(system, t, q))
     start = system.normalise(q)
+    checks: tuple[Check, ...] = ()
     fixed, fixed_velocities = np.array(held, int), np.array(held_velocities, int)
 
     def improve(q: Array, _: None) -> tuple[Array, None]:
@@ -98,13 +102,16 @@ def _assemble(
 
     if system.m:
         q = lax.scan(improve, start, None, length=ITERATIONS)[0]
-        scale = row_scale(system, t, q)
+        scale = row_sizes(system, t, q)
+        checks = check_rows(system, scale)
+        scale = _nonzero(scale)
         extra = jnp.eye(system.nv)[fixed_velocities]
         for _ in range(2):  # the second removes the rounding of the first
             residual = jnp.concatenate([velocity_residual(system, t, q, v), jnp.zeros(fixed_velocities.shape)])
             v = v - _least_move(system, t, q, scale, extra, residual, None)
     state = State(t, q, v, scale)
-    return state, (*check_values(system, state), *consistency(system, state, "cannot be satisfied from this guess"))
+    closed = consistency(system, state, "cannot be satisfied from this guess")
+    return state, (*checks, *check_values(system, state), *closed)
 
 
 def _least_move(
@@ -117,14 +124,19 @@ def _least_move(
         jacobian = jnp.where(holonomic[:, None], jacobian, 0)
     sizes = reference_sizes(metric, extra, jnp.zeros((*extra.shape, system.nv)))
     jacobian = jnp.concatenate([jacobian, extra])
-    scale = lax.stop_gradient(jnp.concatenate([scale, jnp.where(sizes > 0, sizes, 1)]))
+    scale = lax.stop_gradient(jnp.concatenate([scale, _nonzero(sizes)]))
     first = jnp.arange(jacobian.shape[0]) >= system.m  # what is held is held
     keep = independent_rows(metric, jacobian, scale, first=first)
     return ConstrainedFactor(metric, jacobian, scale, keep).solve(jnp.zeros(system.nv), residual)[0]
 
 
+def _nonzero(sizes: Array) -> Array:
+    return jnp.where(sizes > 0, sizes, 1)
+
+
 def consistency(system: System, state: State, verb: str) -> tuple[Check, ...]:
     """A check per constraint of its residuals on position and velocity level."""
+    system, state = lax.stop_gradient((system, state))
     tol = float(jnp.finfo(state.q.dtype).eps) ** 0.5
     position = jnp.abs(position_residual(system, state.t, state.q)) / state.scale
     velocity = jnp.abs(velocity_residual(system, state.t, state.q, state.v)) / state.scale
@@ -151,5 +163,7 @@ def _indices(names: Sequence[str | int], known: tuple[str, ...], argument: str) 
         elif name in known:
             indices.append(known.index(name))
         else:
-            raise ValueError(f"Argument `{argument}` must hold indices or names out of {', '.join(known)}, but holds {name!r}.")
+            raise ValueError(
+                f"Argument `{argument}` must hold indices or names out of {', '.join(known)}, but holds {name!r}."
+            )
     return tuple(dict.fromkeys(indices))

@@ -1,10 +1,11 @@
 """Bringing a state that is nearly consistent back onto the constraints."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jax import lax
+from jaxtyping import Array, Bool
 
 from ..formulation import AbstractFormulation
-from ..system import evaluate_at, position_residual, State, System, velocity_residual
+from ..system import State, System, evaluate_at, position_residual, velocity_residual
 
 
 def corrected(
@@ -29,9 +30,14 @@ def corrected(
     factor = formulation.factorise(terms, keep)
     holonomic = terms.holonomic
     position_factor = factor if holonomic is None else formulation.factorise(terms, keep & holonomic)
-    for _ in range(iterations):
+
+    def improve_position(q: Array, _: None) -> tuple[Array, None]:
         step = position_factor.solve(zero, position_residual(system, t, q))[0]
-        q = system.normalise(q - system.qdot(q, step))
-    for _ in range(iterations):
-        v = v - factor.solve(zero, velocity_residual(system, t, q, v))[0]
+        return system.normalise(q - system.qdot(q, step)), None
+
+    def improve_velocity(v: Array, _: None) -> tuple[Array, None]:
+        return v - factor.solve(zero, velocity_residual(system, t, q, v))[0], None
+
+    q = lax.scan(improve_position, q, None, length=iterations)[0]
+    v = lax.scan(improve_velocity, v, None, length=iterations)[0]
     return State(t, q, v, state.scale)

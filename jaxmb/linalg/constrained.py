@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from .cholesky import cholesky, solve_lower, solve_spd, solve_upper, UNROLLED
+from .cholesky import UNROLLED, cholesky, solve_lower, solve_spd, solve_upper
 from .rank import mean_inertia
 
 
@@ -75,7 +75,7 @@ class ConstrainedFactor(eqx.Module):
 
 def _orthonormal_rows(rows: Array, keep: Array) -> tuple[Array, Array]:
     """T lower triangular and Q with orthonormal rows, T Q = `rows`; unit and zero rows where a row is not kept."""
-    m, n = rows.shape
+    m = rows.shape[0]
     if m > UNROLLED:
         return _orthonormal_rows_loop(rows, keep)
     triangle: list[Array] = []
@@ -114,12 +114,14 @@ def minimum_norm_multipliers(
     """The multipliers of least Euclidean norm with the same Cᵀλ, from those of the independent rows.
 
     All rows are combinations C = E C_k of the independent ones, so Cᵀλ = C_kᵀ λ_k means Eᵀλ = λ_k, whose solution of
-    least norm is λ = E (EᵀE)⁻¹ λ_k.
+    least norm is λ = E (EᵀE)⁻¹ λ_k. The columns of E are brought to unit length first, since rows may have any units.
     """
     zero = jnp.zeros_like(multipliers)
     combinations = jax.vmap(lambda row: -factor.solve(row, zero)[1])(jacobian)
+    length = jnp.sqrt(jnp.where(factor.keep, jnp.sum(combinations**2, axis=0), 1))
+    combinations = combinations / length
     gram = combinations.T @ combinations + jnp.diag(jnp.where(factor.keep, 0, 1).astype(jacobian.dtype))
-    return combinations @ solve_spd(gram, multipliers)
+    return combinations @ solve_spd(gram, multipliers / length)
 
 
 def projector(factor: ConstrainedFactor) -> Float[Array, "nv nv"]:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from .cholesky import cholesky, solve_lower, UNROLLED
+from .cholesky import UNROLLED, cholesky, solve_lower
 
 RANK_TOL = 1e-6
 

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
 from ..kinematics import corrected
-from ..system import position_residual, State, System, velocity_residual
+from ..system import State, System, position_residual, velocity_residual
 
 
 class AbstractDrift(eqx.Module):
@@ -39,7 +39,7 @@ class Projection(AbstractDrift):
         tol: largest scaled residual accepted after the correction; eps^(2/3) by default, 4e-11 in float64.
     """
 
-    iterations: int = eqx.field(static=True, default=4)
+    iterations: int = eqx.field(static=True, default=3)
     tol: float | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):

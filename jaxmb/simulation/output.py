@@ -1,5 +1,6 @@
 """Quantities read off a state or a solution."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation, GaussProjection
-from ..system import evaluate, scaled_residuals, State, System
+from ..system import State, System, evaluate, scaled_residuals
 from .solution import Solution
 
 
@@ -59,7 +60,7 @@ def energy(system: System, motion: Solution | State) -> Energy:
         system: the system.
         motion: a solution, or a state; leading axes are kept.
     """
-    kinetic, potential = _over_states(lambda x: system.energies(x.t, x.q, x.v), motion)
+    kinetic, potential = _over_states(_energies, system, motion)
     total = kinetic + potential
     if not isinstance(motion, Solution):
         return Energy(kinetic, potential, total, jnp.zeros_like(total), jnp.zeros_like(total))
@@ -69,7 +70,7 @@ def energy(system: System, motion: Solution | State) -> Energy:
 
 def residuals(system: System, motion: Solution | State) -> Residuals:
     """How well the constraints hold on position and velocity level."""
-    return Residuals(*_over_states(lambda x: scaled_residuals(system, x), motion))
+    return Residuals(*_over_states(scaled_residuals, system, motion))
 
 
 def reactions(
@@ -87,20 +88,30 @@ def reactions(
         formulation: how they are found; `GaussProjection()` by default.
         u: inputs (..., nu); those of the solution by default, none for a state.
     """
-    method = formulation or GaussProjection()
     if u is None and isinstance(motion, Solution):
         u = motion.u
-
-    def solve(state: State, u: Array | None) -> Any:
-        found = method.acceleration(evaluate(system, state, u=u))
-        return found.vdot, found.reaction, found.multipliers
-
-    vdot, reaction, multipliers = _over_states(solve, motion, u)
+    solve = _Solve(formulation or GaussProjection())
+    vdot, reaction, multipliers = _over_states(solve, system, motion, u)
     return Reactions(vdot, reaction, {name: multipliers[..., part] for name, part in system.rows.items()})
 
 
-def _over_states(fn: Callable[..., Any], motion: Solution | State, *more: Any) -> Any:
+def _energies(system: System, state: State) -> tuple[Array, Array]:
+    return system.energies(state.t, state.q, state.v)
+
+
+class _Solve(eqx.Module):
+    formulation: AbstractFormulation
+
+    def __call__(self, system: System, state: State, u: Array | None) -> tuple[Array, Array, Array]:
+        found = self.formulation.acceleration(evaluate(system, state, u=u))
+        return found.vdot, found.reaction, found.multipliers
+
+
+@eqx.filter_jit
+def _over_states(fn: Callable[..., Any], system: System, motion: Solution | State, *more: Any) -> Any:
+    """`fn(system, state, *more)` at each state."""
     states = motion.states if isinstance(motion, Solution) else motion
+    over = functools.partial(fn, system)
     for _ in range(states.t.ndim):
-        fn = jax.vmap(fn)
-    return eqx.filter_jit(fn)(states, *more)
+        over = jax.vmap(over)
+    return over(states, *more)

@@ -4,10 +4,11 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
-from ..system import evaluate_at, State, System
+from ..system import State, System, evaluate_at
 from .drift import AbstractDrift
 
 Flow = tuple[Float[Array, " nq"], Float[Array, " nv"], Float[Array, ""]]
@@ -23,9 +24,10 @@ class Problem(eqx.Module):
     scale: Float[Array, " m"]
 
     def inputs(self, t: Array, q: Array, v: Array) -> Array | None:
-        """u of the control law, None without one."""
+        """U of the control law, None without one."""
         return None if self.control is None else self.control(t, q, v, self.system.params)
 
+    @eqx.filter_jit
     def derivative(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> Flow:
         """The vector field, with the rows found independent at the last accepted state.
 
@@ -44,12 +46,14 @@ class Problem(eqx.Module):
         power = jnp.dot(v, applied) - jnp.dot(terms.offset, multipliers) + system.explicit_power(t, q, v)
         return system.qdot(q, v), vdot, power
 
+    @eqx.filter_jit
     def prepare(self, t: Array, y: Flow) -> Bool[Array, " m"]:
         """Decides at an accepted state which rows are independent."""
-        q, v, _ = y
-        terms = evaluate_at(self.system, t, q, v, self.scale, jnp.zeros_like(v))
-        return self.formulation.prepare(terms)
+        problem, t, (q, v, _) = lax.stop_gradient((self, t, y))
+        terms = evaluate_at(problem.system, t, q, v, problem.scale, jnp.zeros_like(v))
+        return problem.formulation.prepare(terms)
 
+    @eqx.filter_jit
     def correct(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> Flow:
         """The state with its drift corrected."""
         q, v, work = y

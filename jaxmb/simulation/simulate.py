@@ -9,10 +9,20 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..formulation import AbstractFormulation, GaussProjection
-from ..foundations import all_hold, as_function, as_parameters, Check, default_float, enforce, is_concrete, RESULTS
+from ..foundations import (
+    RESULTS,
+    Check,
+    all_hold,
+    as_function,
+    as_parameters,
+    default_float,
+    enforce,
+    is_concrete,
+    strong,
+)
 from ..kinematics import consistency
 from ..linalg import cholesky
-from ..system import check_values, evaluate_at, State, System
+from ..system import State, System, check_values, evaluate_at
 from .drift import AbstractDrift, Projection
 from .problem import Flow, Problem
 from .solution import Solution
@@ -79,11 +89,10 @@ def simulate(
         )
     if control is not None and not system.nu:
         raise ValueError("Argument `control` needs a system with `actuation`, but it has none.")
-    ts = jnp.asarray(ts, default_float())
-    checks = _check_times(state, ts)
-    solution, more = _simulate(
-        system,
-        state,
+    ts = _checked_times(state, jnp.asarray(ts, default_float()))
+    solution, checks = _simulate(
+        strong(system),
+        strong(state),
         ts,
         formulation or GaussProjection(),
         as_parameters(drift or Projection()),
@@ -98,7 +107,7 @@ def simulate(
     )
     if not throw:
         return solution
-    solution = enforce(solution, (*checks, *more))
+    solution = enforce(solution, checks)
     failed = solution.result != RESULTS.successful
     if is_concrete(failed):
         if bool(failed):
@@ -113,14 +122,12 @@ def default_controller(dtype: Any) -> dfx.AbstractStepSizeController:
     return dfx.PIDController(rtol=1e-8, atol=1e-10) if precise else dfx.PIDController(rtol=1e-4, atol=1e-6)
 
 
-def _check_times(state: State, ts: Array) -> tuple[Check, ...]:
+def _checked_times(state: State, ts: Array) -> Array:
     if ts.ndim != 1 or not ts.shape[0]:
         raise ValueError(f"Argument `ts` must be an array of times of shape (T,), but has shape {ts.shape}.")
-    zero = jnp.zeros_like(ts[0])
-    return (
-        Check(jnp.maximum(state.t - ts[0], zero), 0, "Argument `ts` must not start before `state.t`, but does, by {} s."),
-        Check(-jnp.min(jnp.diff(ts), initial=0), 0, "Argument `ts` must increase, but falls by {} s."),
-    )
+    early = Check(state.t - ts[0], 0.0, "Argument `ts` must not start before `state.t`, but does, by {} s.")
+    falling = Check(-jnp.min(jnp.diff(ts), initial=0), 0.0, "Argument `ts` must increase, but falls by {} s.")
+    return enforce(ts, (early, falling))
 
 
 @eqx.filter_jit
@@ -163,19 +170,20 @@ def _simulate(
     return _solution(problem, ts, state, found, result, dense), checks
 
 
-def _derivative(t: Array, y: Flow, args: tuple[Problem, Array]) -> Flow:
+def _derivative(t: Any, y: Any, args: Any) -> Flow:
     problem, keep = args
     return problem.derivative(t, y, keep)
 
 
 def _check_start(problem: Problem, state: State) -> tuple[Check, ...]:
+    problem, state = jax.lax.stop_gradient((problem, state))
     system, t, q, v = problem.system, state.t, state.q, state.v
     metric = problem.formulation.metric(evaluate_at(system, t, q, v, state.scale, jnp.zeros_like(v)))
     name = type(problem.formulation).__name__
     checks = (*check_values(system, state), *consistency(system, state, "is violated at the start"))
     regular = jnp.all(jnp.isfinite(cholesky(metric)))
     text = f"Argument `mass` must be positive definite for `{name}`, but is not at the start; `KKT` needs it so on null(C) only."
-    return (*checks, Check(1.0 - regular, 0, text))
+    return (*checks, Check(1.0 - regular, 0.0, text))
 
 
 def _translated(result: dfx.RESULTS) -> RESULTS:
@@ -188,7 +196,7 @@ def _solution(problem: Problem, ts: Array, state: State, found: dfx.Solution, re
     """Corrects the saved states, which are interpolated, and marks those that were not reached."""
     start = (state.q, state.v, jnp.zeros_like(state.t))
 
-    def corrected(t: Array, y: Flow) -> tuple[Flow, Array | None]:
+    def corrected(t: Array, y: Any) -> tuple[Flow, Array | None]:
         reached = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in y]))
         y = jax.tree.map(lambda a, b: jnp.where(reached, a, b), y, start)
         y = problem.correct(t, y, problem.prepare(t, y))

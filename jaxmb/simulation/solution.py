@@ -67,7 +67,7 @@ class Solution(eqx.Module):
 
 @eqx.filter_jit
 def _over_times(problem: Problem, dense: Any, t: Array) -> State:
-    evaluate = lambda t: _interpolate(problem, dense, t)  # noqa: E731
+    evaluate = lambda t: _interpolate(problem, dense, t)
     for _ in range(t.ndim):
         evaluate = jax.vmap(evaluate)
     return evaluate(t)

@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from ..system import scaled_residuals, State
+from ..system import State, scaled_residuals
 from .problem import Flow, Problem
-
 
 Arguments = tuple[Problem, Bool[Array, " m"]]  # the rows of the latest accepted state take the second place
 
@@ -49,32 +48,32 @@ class _BlendedClass:
 
 
 class Accepted(eqx.Module):
-    """What is carried from an accepted state to the next.
+    """What is carried from one accepted state to the next.
 
     Attributes:
         inner: the inner solver's state.
-        keep: mask of the rows found independent.
-        lowest_rank, highest_rank: over the accepted states so far.
+        lowest_rank: over the accepted states from which a step has started.
+        highest_rank: likewise.
         residual: largest scaled residual left by a correction so far.
     """
 
     inner: Any
-    keep: Bool[Array, " m"]
     lowest_rank: Int[Array, ""]
     highest_rank: Int[Array, ""]
     residual: Float[Array, ""]
 
 
 class ConstrainedSolver(dfx.AbstractWrappedSolver):
-    """Steps with `solver`, corrects the drift, and decides the rank for the next step at the corrected state.
+    """Decides the rank at the accepted state, steps with `solver` under that decision, and corrects the drift.
 
-    A step fails whose corrected state is not finite or leaves a scaled residual above the drift's tolerance: its error
-    estimate is infinite, so that an adaptive controller rejects it and tries a shorter one. It is final, with
-    `RESULTS.breakdown` or `RESULTS.nonfinite` (which `simulate` translates), without an error estimate, from a state that
-    is not finite itself, and when the step is down to the resolution of time; so no lane of a batch runs on in vain.
+    A step fails whose corrected state is not finite or leaves a scaled residual above the drift's tolerance, with
+    `RESULTS.nonfinite` or `RESULTS.breakdown` (which `simulate` translates). Its error estimate is infinite then, so that
+    an adaptive controller rejects it, forgets the result and tries a shorter one. From a state that is not finite itself,
+    or when the step is down to the resolution of time, the estimate is zero: the step is accepted and its result ends
+    the run, so that no row of a batch runs on in vain.
     """
 
-    solver: dfx.AbstractSolver
+    solver: dfx.AbstractSolver  # pyright: ignore[reportIncompatibleVariableOverride]
 
     # Diffrax's adjoints and controllers look for these on the solver that they are given.
     scan_kind = property(lambda self: self.solver.scan_kind)
@@ -82,7 +81,9 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
     root_find_max_steps = property(lambda self: self.solver.root_find_max_steps)
     term_structure = property(lambda self: self.solver.term_structure)
     term_compatible_contr_kwargs = property(lambda self: self.solver.term_compatible_contr_kwargs)
-    interpolation_cls = property(lambda self: _BlendedClass(self.solver.interpolation_cls))
+    interpolation_cls = property(  # pyright: ignore[reportAssignmentType]
+        lambda self: _BlendedClass(self.solver.interpolation_cls)
+    )
 
     def order(self, terms: Any) -> Any:
         """The inner solver's order."""
@@ -97,45 +98,44 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         return self.solver.error_order(terms)
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: Flow, args: Arguments) -> Accepted:
-        """Decides the rank at the start."""
-        problem, _ = args
-        keep = problem.prepare(t0, y0)
-        rank = jnp.sum(keep)
-        inner = self.solver.init(terms, t0, t1, y0, (problem, keep))
-        return Accepted(inner, keep, rank, rank, jnp.zeros_like(t0))
+        """The inner solver's start; no rank has been seen."""
+        rows = args[0].system.m
+        inner = self.solver.init(terms, t0, t1, y0, args)
+        return Accepted(inner, jnp.array(rows), jnp.array(0), jnp.zeros_like(t0))
 
     def func(self, terms: Any, t0: Any, y0: Flow, args: Arguments) -> Any:
         """The vector field at an accepted state."""
         problem, _ = args
         return self.solver.func(terms, t0, y0, (problem, problem.prepare(t0, y0)))
 
-    def step(self, terms: Any, t0: Any, t1: Any, y0: Flow, args: Arguments, state: Accepted, made_jump: Any) -> Any:
+    def step(
+        self, terms: Any, t0: Any, t1: Any, y0: Flow, args: Arguments, solver_state: Accepted, made_jump: Any
+    ) -> Any:
         """One step of the inner solver, its correction and its verdict."""
         problem, _ = args
+        keep = problem.prepare(t0, y0)
         raw, error, dense, inner, result = self.solver.step(
-            terms, t0, t1, y0, (problem, state.keep), state.inner, made_jump
+            terms, t0, t1, y0, (problem, keep), solver_state.inner, made_jump
         )
-        y1 = problem.correct(t1, raw, state.keep)
+        y1 = problem.correct(t1, raw, keep)
         residual = self._residual(problem, t1, y1)
         finite = _finite(y1)
         ok = finite & (residual <= problem.drift.tolerance(residual.dtype))
         y1 = jax.tree.map(lambda a, b: jnp.where(ok, a, b), y1, raw)
-        keep = problem.prepare(t1, y1)
-        if error is None:
-            final = ~ok
-        else:
-            error = jax.tree.map(lambda e: jnp.where(ok, e, jnp.inf), error)
-            shortest = 16 * jnp.finfo(t1.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
-            final = ~ok & ~(t1 - t0 > shortest)
-        failure = dfx.RESULTS.where(finite, dfx.RESULTS.breakdown, dfx.RESULTS.nonfinite)
-        result = dfx.RESULTS.where((final | ~_finite(y0)) & dfx.is_okay(result), failure, result)
+        shortest = 16 * jnp.finfo(t1.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
+        hopeless = ~_finite(y0) | ~(t1 - t0 > shortest)
+        if error is not None:
+            error = jax.tree.map(lambda e: jnp.where(ok, e, jnp.where(hopeless, 0, jnp.inf)), error)
+        breakdown: Any = dfx.RESULTS.breakdown
+        nonfinite: Any = dfx.RESULTS.nonfinite
+        failure = dfx.RESULTS.where(finite, breakdown, nonfinite)
+        result = dfx.RESULTS.where(~ok & dfx.is_okay(result), failure, result)
         rank = jnp.sum(keep)
         accepted = Accepted(
             inner,
-            keep,
-            jnp.minimum(state.lowest_rank, rank),
-            jnp.maximum(state.highest_rank, rank),
-            jnp.maximum(state.residual, jax.lax.stop_gradient(residual)),
+            jnp.minimum(solver_state.lowest_rank, rank),
+            jnp.maximum(solver_state.highest_rank, rank),
+            jnp.maximum(solver_state.residual, residual),
         )
         shift = jax.tree.map(lambda a, b: a - b, y1, raw)
         return y1, error, {"inner": dense, "shift": shift}, accepted, result
@@ -143,9 +143,9 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
     def _residual(self, problem: Problem, t: Array, y: Flow) -> Array:
         if not problem.system.m:
             return jnp.zeros_like(t)
+        problem, t, y = jax.lax.stop_gradient((problem, t, y))
         position, velocity = scaled_residuals(problem.system, State(t, y[0], y[1], problem.scale))
         return jnp.max(jnp.abs(jnp.concatenate([position, velocity])))
-
 
 
 def _finite(y: Flow) -> Bool[Array, ""]:

@@ -17,5 +17,6 @@ from .terms import position_residual as position_residual
 from .terms import scaled_residuals as scaled_residuals
 from .terms import Terms as Terms
 from .terms import velocity_residual as velocity_residual
+from .validate import check_rows as check_rows
 from .validate import check_values as check_values
-from .validate import row_scale as row_scale
+from .validate import row_sizes as row_sizes

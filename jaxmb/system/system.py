@@ -68,7 +68,7 @@ class System(eqx.Module):
         mass: Any = None,
         force: Any = None,
         potential: Any = None,
-        constraints: Sequence[AbstractConstraint] = (),
+        constraints: Sequence[Any] = (),
         params: Any = None,
         velocities: int | Sequence[str] | None = None,
         rate: Any = None,
@@ -188,7 +188,7 @@ class System(eqx.Module):
 
 
 def _names(names: int | Sequence[str], argument: str, letter: str) -> tuple[str, ...]:
-    if isinstance(names, int) and not isinstance(names, bool):
+    if isinstance(names, int):
         if names < 1:
             raise ValueError(f"Argument `{argument}` must be a positive number or names, but is {names}.")
         return tuple(f"{letter}{i}" for i in range(names))
@@ -220,7 +220,9 @@ def _check_shapes(system: System) -> tuple[tuple[int, ...], int]:
     if system.actuation_fn is not None:
         shape = shape_of("actuation", system.actuation_fn, (t, q, params)).shape
         if len(shape) != 2 or shape[0] != system.nv:
-            raise ValueError(f"Argument `actuation` must return an array of shape ({system.nv}, nu), but returns {shape}.")
+            raise ValueError(
+                f"Argument `actuation` must return an array of shape ({system.nv}, nu), but returns {shape}."
+            )
         nu = shape[1]
     return _row_counts(system, t, q, v), nu
 

@@ -43,9 +43,7 @@ def position_residual(system: System, t: Scalar, q: Float[Array, " nq"]) -> Floa
     return jnp.concatenate(parts) if parts else jnp.zeros(0, q.dtype)
 
 
-def velocity_residual(
-    system: System, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]
-) -> Float[Array, " m"]:
+def velocity_residual(system: System, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " m"]:
     """[dφ/dt; ψ] = C v + b, the one residual from which C, b and Γ follow."""
     parts = []
     for constraint, count in zip(system.constraints, system.row_counts, strict=True):
@@ -95,6 +93,7 @@ def evaluate_at(
     )
 
 
+@eqx.filter_jit
 def evaluate(system: System, state: State, *, u: Float[Array, " nu"] | None = None) -> Terms:
     """Evaluates M, F, C, b and Γ at a state.
 

@@ -14,19 +14,16 @@ from .terms import constraint_jacobian, curvature, position_residual, velocity_r
 Scalar = Float[Array, ""]
 
 
-def row_scale(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, " m"]:
-    """The reference sizes σ of the rows at a configuration; one that vanishes is replaced by 1 (and refused elsewhere)."""
-    sizes = _row_sizes(system, t, q)
-    return jax.lax.stop_gradient(jnp.where(sizes > 0, sizes, 1))
-
-
-def _row_sizes(system: System, t: Scalar, q: Array) -> Array:
+def row_sizes(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, " m"]:
+    """The reference sizes σ of the rows at a configuration, zero for a row that can never act."""
+    system, t, q = jax.lax.stop_gradient((system, t, q))
     jacobian = constraint_jacobian(system, t, q)
     return reference_sizes(regular_metric(system.mass(t, q), jacobian), jacobian, curvature(system, t, q))
 
 
 def check_values(system: System, state: State) -> tuple[Check, ...]:
-    """Finite numbers, symmetric and positive definite mass, affine velocity constraints, linear rate, no empty rows."""
+    """Finite numbers, symmetric and positive definite mass, affine velocity constraints, linear rate."""
+    system, state = jax.lax.stop_gradient((system, state))
     t, q, v = state.t, state.q, state.v
     mass, jacobian = system.mass(t, q), constraint_jacobian(system, t, q)
     eps = float(jnp.finfo(q.dtype).eps)
@@ -41,7 +38,7 @@ def check_values(system: System, state: State) -> tuple[Check, ...]:
     position, velocity = position_residual(system, t, q), velocity_residual(system, t, q, v)
     rows = {f"constraint '{name}'": (position[part], velocity[part]) for name, part in system.rows.items()}
     checks = [
-        Check(_count_infinite(value), 0, f"Argument `{name}` must give finite numbers at this state, but does not.")
+        Check(_count_infinite(value), 0.0, f"Argument `{name}` must give finite numbers at this state, but does not.")
         for name, value in (infinite | rows).items()
     ]
     largest = jnp.max(jnp.abs(mass))
@@ -55,29 +52,28 @@ def check_values(system: System, state: State) -> tuple[Check, ...]:
     checks.append(
         Check(
             _count_infinite(cholesky(regular_metric(mass, jacobian))),
-            0,
+            0.0,
             "Argument `mass` must be positive definite on the null space of the constraints, but is not.",
         )
     )
-    return (*checks, *_nonlinearity(system, state), *_empty_rows(system, t, q))
+    return (*checks, *_nonlinearity(system, state))
 
 
 def _count_infinite(values: object) -> Array:
     return sum((jnp.sum(~jnp.isfinite(x)).astype(float) for x in jax.tree_util.tree_leaves(values)), jnp.zeros(()))
 
 
-def _empty_rows(system: System, t: Array, q: Array) -> list[Check]:
-    if not system.m:
-        return []
-    empty = (_row_sizes(system, t, q) <= 0).astype(float)
-    return [
+def check_rows(system: System, sizes: Float[Array, " m"]) -> tuple[Check, ...]:
+    """No row of reference size zero."""
+    empty = (sizes <= 0).astype(float)
+    return tuple(
         Check(
             jnp.sum(empty[part]),
-            0,
+            0.0,
             f"Constraint '{name}' must restrict the motion, but {{}} of its rows depend on no velocity at all.",
         )
         for name, part in system.rows.items()
-    ]
+    )
 
 
 def _nonlinearity(system: System, state: State) -> list[Check]:
@@ -95,7 +91,7 @@ def _nonlinearity(system: System, state: State) -> list[Check]:
         Check(
             bend(lambda v, fn=c.fn: jnp.ravel(fn(t, q, v, system.params))),
             1e3 * eps,
-            f"Constraint '{c.name}' must be affine in v, but its second derivative in v is {{}}.",
+            f"Constraint '{c.name}' must be affine in v, but its second derivative in v, relative to its first, is {{}}.",
         )
         for c in system.constraints
         if isinstance(c, Pfaffian)

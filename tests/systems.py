@@ -1,0 +1,240 @@
+"""Systems that the tests share, each with a state near which it can be assembled."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxmb as jm
+
+GRAVITY = 9.81
+
+
+def pendulum(copies=1, factors=(1.0, 3.0, 1e-6, 1e6)):
+    """Point mass on a rod, x and y; the rod's row may be repeated with other units."""
+
+    def rods(t, q, p):
+        return jnp.stack([f * (q @ q - p["l"] ** 2) for f in factors[:copies]])
+
+    return jm.System(
+        ("x", "y"),
+        mass=lambda t, q, p: p["m"] * jnp.eye(2),
+        potential=lambda t, q, p: p["m"] * GRAVITY * q[1],
+        constraints=[jm.Holonomic("rod", rods)],
+        params={"m": 1.0, "l": 1.0},
+    ), ([-0.8, -0.5], [0.3, -0.2])
+
+
+LENGTHS, MASSES = np.array([0.4, 0.9, 0.8]), np.array([1.0, 2.0, 1.5])
+
+
+def fourbar_directions(q):
+    """Unit vectors along the three moving links of Blajer's four-bar in relative coordinates."""
+    angle = jnp.cumsum(q)
+    return jnp.stack([jnp.sin(angle), jnp.cos(angle)], axis=1)
+
+
+def fourbar_mass(t, q, p):
+    ends = lambda q: jnp.cumsum(p["l"][:, None] * fourbar_directions(q), axis=0)
+    centres = lambda q: ends(q) - p["l"][:, None] / 2 * fourbar_directions(q)
+    jac = jax.jacfwd(centres)(q)
+    spin = jnp.tril(jnp.ones((3, 3)))
+    return jnp.einsum("i,ija,ijb->ab", p["m"], jac, jac) + jnp.einsum(
+        "i,ia,ib->ab", p["m"] * p["l"] ** 2 / 12, spin, spin
+    )
+
+
+def fourbar_potential(t, q, p):
+    ends = jnp.cumsum(p["l"][:, None] * fourbar_directions(q), axis=0)
+    return GRAVITY * jnp.sum(p["m"] * (ends - p["l"][:, None] / 2 * fourbar_directions(q))[:, 1])
+
+
+def fourbar_loop(t, q, p):
+    return jnp.sum(p["l"][:, None] * fourbar_directions(q), axis=0) - jnp.array([1.0, 0.0])
+
+
+def fourbar(copies=1):
+    """The four-bar; with copies > 1 its loop is closed several times, in other units and order."""
+    extra = [
+        jm.Holonomic(f"loop {i}", lambda t, q, p, f=f: f * fourbar_loop(t, q, p)[::-1])
+        for i, f in enumerate((1e3, 1e-3, 1.0)[: copies - 1])
+    ]
+    return jm.System(
+        ("a1", "a2", "a3"),
+        mass=fourbar_mass,
+        potential=fourbar_potential,
+        force=lambda t, q, v, p: -p["d"] * v,
+        constraints=[jm.Holonomic("loop", fourbar_loop), *extra],
+        params={"l": LENGTHS, "m": MASSES, "d": 0.0},
+    ), ([0.3, 1.1, 1.7], [1.0, 0.0, 0.0])
+
+
+def quaternion_rate(q, v):
+    """ṗ = v_p, q̇ = ½ q ∘ (0, ω) for pose (p, wxyz) and velocity (v_p, ω in the body)."""
+    w, x, y, z = q[3:]
+    matrix = 0.5 * jnp.array([[-x, -y, -z], [w, -z, y], [z, w, -x], [-y, x, w]])
+    return jnp.concatenate([v[:3], matrix @ v[3:]])
+
+
+def rotation(q):
+    w, x, y, z = q
+    return jnp.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    )
+
+
+def normalise(q):
+    return jnp.concatenate([q[:3], q[3:] / jnp.linalg.norm(q[3:])])
+
+
+def top(copies=1):
+    """A spatial body hung at a point of its own: a spherical joint, three rows, or several times that."""
+
+    def pivot(t, q, p):
+        return jnp.tile(q[:3] + rotation(q[3:]) @ p["r"], copies)
+
+    return jm.System(
+        ("x", "y", "z", "e0", "e1", "e2", "e3"),
+        velocities=("vx", "vy", "vz", "wx", "wy", "wz"),
+        mass=lambda t, q, p: jnp.diag(jnp.concatenate([p["m"] * jnp.ones(3), p["J"]])),
+        potential=lambda t, q, p: p["m"] * GRAVITY * q[2],
+        constraints=[jm.Holonomic("pivot", pivot)],
+        rate=lambda q, v, p: quaternion_rate(q, v),
+        normalise=normalise,
+        params={"m": 1.3, "J": np.array([0.2, 0.3, 0.45]), "r": np.array([0.1, -0.3, 0.6])},
+    ), ([0.0, 0.0, -0.5, 0.9, 0.1, -0.3, 0.2], [0.0, 0.0, 0.0, 0.5, -0.8, 1.9])
+
+
+def moving_line():
+    """A particle on a line that turns at a given rate: rheonomic, with b ≠ 0."""
+    return jm.System(
+        2,
+        mass=lambda t, q, p: jnp.array([[2.0, 0.3], [0.3, 1.0]]),
+        force=lambda t, q, v, p: jnp.array([jnp.sin(3 * q[0]), -v[1]]),
+        constraints=[
+            jm.Holonomic("line", lambda t, q, p: q[1] * jnp.cos(p["w"] * t) - q[0] * jnp.sin(p["w"] * t) - 0.1)
+        ],
+        params={"w": 0.7},
+    ), ([0.5, 0.2], [0.1, 0.0])
+
+
+def sleigh(copies=1):
+    """Chaplygin's sleigh in the coordinates of its contact point; the blade may be stated several times."""
+
+    def mass(t, q, p):
+        s, c = jnp.sin(q[2]), jnp.cos(q[2])
+        m, a = p["m"], p["a"]
+        return jnp.array([[m, 0 * s, -m * a * s], [0 * s, m, m * a * c], [-m * a * s, m * a * c, p["J"] + m * a * a]])
+
+    def blade(t, q, v, p):
+        return (v[0] * jnp.sin(q[2]) - v[1] * jnp.cos(q[2])) * jnp.array([1.0, -2.0, 1e4])[:copies]
+
+    return jm.System(
+        ("x", "y", "theta"),
+        mass=mass,
+        constraints=[jm.Pfaffian("blade", blade)],
+        params={"m": 2.0, "J": 0.5, "a": 0.25},
+    ), ([0.0, 0.0, 0.0], [-1.0, 0.0, 0.4])
+
+
+def driven_cart():
+    """A knife edge, a driven speed and a holonomic row that the two together repeat in part."""
+
+    def drive(t, q, v, p):
+        return v[0] * jnp.cos(q[2]) + v[1] * jnp.sin(q[2]) - 0.3 * jnp.cos(t)
+
+    return jm.System(
+        4,
+        mass=lambda t, q, p: jnp.diag(jnp.array([1.0, 1.0, 0.2, 0.5])) + 0.1 * jnp.cos(q[3]) * jnp.eye(4),
+        force=lambda t, q, v, p: jnp.array([0.1, 0.2, jnp.sin(q[0]), -v[3]]),
+        constraints=[
+            jm.Pfaffian("blade", lambda t, q, v, p: v[0] * jnp.sin(q[2]) - v[1] * jnp.cos(q[2])),
+            jm.Pfaffian("speed", drive),
+            jm.Holonomic("gear", lambda t, q, p: q[3] - 2 * q[2] - 0.1),
+            jm.Pfaffian("gear speed", lambda t, q, v, p: 5 * (v[3] - 2 * v[2])),
+        ],
+    ), ([0.1, 0.2, 0.4, 0.9], [0.2, 0.1, 0.5, 1.0])
+
+
+def lagrangian_fourbar():
+    """The four-bar from its Lagrangian."""
+
+    def lagrangian(t, q, qdot, p):
+        return 0.5 * qdot @ fourbar_mass(t, q, p) @ qdot - fourbar_potential(t, q, p)
+
+    return jm.System.from_lagrangian(
+        lagrangian,
+        ("a1", "a2", "a3"),
+        constraints=[jm.Holonomic("loop", fourbar_loop)],
+        params={"l": LENGTHS, "m": MASSES},
+    ), ([0.3, 1.1, 1.7], [1.0, 0.0, 0.0])
+
+
+def lagrangian_top():
+    """The top from a Lagrangian in quaternion rates, with body angular velocities."""
+
+    def lagrangian(t, q, qdot, p):
+        w, x, y, z = q[3:]
+        spin = 2 * jnp.array([[-x, w, z, -y], [-y, -z, w, x], [-z, y, -x, w]]) @ qdot[3:]
+        kinetic = 0.5 * p["m"] * qdot[:3] @ qdot[:3] + 0.5 * spin @ (p["J"] * spin)
+        return kinetic - p["m"] * GRAVITY * q[2]
+
+    system, guess = top()
+    return jm.System.from_lagrangian(
+        lagrangian,
+        system.coordinates,
+        velocities=system.velocities,
+        constraints=system.constraints,
+        rate=lambda q, v, p: quaternion_rate(q, v),
+        normalise=normalise,
+        params=system.params,
+    ), guess
+
+
+def unconstrained():
+    """No rows at all; the mass depends on time."""
+    return jm.System(
+        2,
+        mass=lambda t, q, p: jnp.array([[2.0 + jnp.sin(t), jnp.cos(q[1])], [jnp.cos(q[1]), 1.5 + 0 * q[0]]]),
+        potential=lambda t, q, p: jnp.cos(q[0]) * (1 + 0.2 * t),
+        force=lambda t, q, v, p: -0.3 * v,
+    ), ([0.4, 1.0], [0.5, -0.7])
+
+
+SYSTEMS = {
+    "pendulum": pendulum,
+    "pendulum, 4 copies": functools.partial(pendulum, 4),
+    "four-bar": fourbar,
+    "four-bar, 3 loops": functools.partial(fourbar, 3),
+    "top": top,
+    "top, 2 pivots": functools.partial(top, 2),
+    "moving line": moving_line,
+    "sleigh": sleigh,
+    "sleigh, 3 blades": functools.partial(sleigh, 3),
+    "driven cart": driven_cart,
+    "four-bar, Lagrangian": lagrangian_fourbar,
+    "top, Lagrangian": lagrangian_top,
+    "unconstrained": unconstrained,
+}
+
+
+@functools.cache
+def make(name):
+    """System and assembled state, by name."""
+    system, (q, v) = SYSTEMS[name]()
+    return system, jm.assemble(system, q, v, t=0.2)
+
+
+@functools.cache
+def states(name, count=20):
+    """System and a batch of random consistent states."""
+    system, state = make(name)
+    rng = np.random.default_rng(len(name))
+    q = np.asarray(state.q) + 0.15 * rng.normal(size=(count, system.nq))
+    v = np.asarray(state.v) + rng.normal(size=(count, system.nv))
+    return system, jax.vmap(lambda q, v: jm.assemble(system, q, v, t=0.2))(q, v)

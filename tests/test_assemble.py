@@ -1,0 +1,97 @@
+"""Assembly: onto the constraints, what is held is held, and refusals by name."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from systems import SYSTEMS, fourbar, make, pendulum, states, top
+
+import jaxmb as jm
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_states_are_consistent(name):
+    system, batch = states(name)
+    out = jm.residuals(system, batch)
+    assert float(jnp.max(jnp.abs(out.position), initial=0)) <= 1e-14
+    assert float(jnp.max(jnp.abs(out.velocity), initial=0)) <= 2e-14
+
+
+def test_the_shortest_way_in_the_metric():
+    """M (q − guess) is a combination of the rows, to first order in the distance; the same for v exactly."""
+    system, state = make("four-bar")
+    guess = state.q + 1e-5 * jnp.array([1.0, -2.0, 0.5])
+    moved = jm.assemble(system, guess, state.v + 0.1)
+    terms = jm.evaluate(system, moved)
+    null = np.linalg.svd(np.asarray(terms.jacobian))[2][2]
+    for change in (moved.q - guess, (moved.v - state.v - 0.1)):
+        assert abs(null @ terms.mass @ change) <= 1e-4 * float(jnp.linalg.norm(change))
+
+
+def test_held_coordinates_and_velocities():
+    system, (q, v) = fourbar()
+    state = jm.assemble(system, q, [2.0, 0.0, 0.0], hold=["a1"], hold_velocity=["a1"])
+    assert float(state.q[0]) == q[0]
+    np.testing.assert_allclose(state.v[0], 2.0, atol=1e-14)
+    by_index = jm.assemble(system, q, [2.0, 0.0, 0.0], hold=[0], hold_velocity=[0])
+    np.testing.assert_array_equal(state.q, by_index.q)
+    system, (q, v) = top()
+    assert float(jm.assemble(system, q, v, hold=["x"]).q[0]) == pytest.approx(q[0], abs=1e-15)
+
+
+def test_rough_guesses_and_redundant_rows():
+    system, _ = fourbar(3)
+    for guess in ([0.0, 0.0, 0.0], [3.0, 1.0, -2.0], [-1.0, 2.5, 0.5]):
+        assert float(jnp.max(jnp.abs(jm.residuals(system, jm.assemble(system, guess)).position))) <= 1e-14
+
+
+def test_derivatives_of_the_assembled_state():
+    """With respect to guess and parameters; forward, reverse and central differences."""
+    system, (q, v) = fourbar(2)
+
+    def closed(lengths, q, v):
+        changed = eqx.tree_at(lambda s: s.params["l"], system, lengths)
+        state = jm.assemble(changed, q, v, hold=["a1"])
+        return jnp.concatenate([state.q, state.v])
+
+    arguments = (system.params["l"], jnp.array(q), jnp.array(v))
+    forward = jax.jit(jax.jacfwd(closed, argnums=(0, 1, 2)))(*arguments)
+    reverse = jax.jit(jax.jacrev(closed, argnums=(0, 1, 2)))(*arguments)
+    run, h = jax.jit(closed), 1e-6
+    for i, (a, b) in enumerate(zip(forward, reverse, strict=True)):
+        np.testing.assert_allclose(a, b, atol=1e-11)
+        for j, e in enumerate(jnp.eye(3)):
+            ends = [run(*(x + s * h * e if k == i else x for k, x in enumerate(arguments))) for s in (1, -1)]
+            np.testing.assert_allclose(a[:, j], (ends[0] - ends[1]) / (2 * h), atol=1e-7)
+
+
+BAD = {
+    r"Constraint 'rod' cannot be satisfied from this guess: its position residual.* 0\.25": lambda s: jm.assemble(
+        s, [0.0, 0.5], hold=["x", "y"]
+    ),
+    r"Constraint 'rod' cannot be satisfied from this guess: its velocity residual": lambda s: jm.assemble(
+        s, [0.0, 1.0], [0.0, 1.0], hold_velocity=["y"]
+    ),
+    r"`hold` must hold indices or names out of x, y, but holds 'z'": lambda s: jm.assemble(s, [0.0, 1.0], hold=["z"]),
+    r"`hold_velocity` must be a sequence of names or indices, but is the string 'x'": lambda s: jm.assemble(
+        s, [0.0, 1.0], hold_velocity="x"
+    ),
+    r"`q` must have shape \(2,\), but has shape \(3,\)": lambda s: jm.assemble(s, [0.0, 1.0, 2.0]),
+    r"`v` must have shape \(2,\), but has shape \(1,\)": lambda s: jm.assemble(s, [0.0, 1.0], [0.0]),
+    r"`q` must give finite numbers": lambda s: jm.assemble(s, [float("nan"), 1.0]),
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_messages(message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        BAD[message](pendulum()[0])
+
+
+def test_traced_values_are_refused_when_the_program_runs():
+    system, _ = pendulum()
+    run = jax.jit(lambda y: jm.assemble(system, jnp.stack([0.0 * y, y]), hold=["x", "y"]).q)
+    assert float(run(1.0)[1]) == 1.0
+    with pytest.raises(Exception, match="Constraint 'rod' cannot be satisfied"):
+        jax.block_until_ready(run(0.5))

@@ -1,0 +1,49 @@
+"""Every example in docstrings, README and docs runs as printed; every example script passes its own checks."""
+
+import doctest
+import importlib
+import pathlib
+import pkgutil
+import re
+import runpy
+
+import pytest
+
+import jaxmb
+
+ROOT = pathlib.Path(__file__).parent.parent
+MODULES = [m.name for m in pkgutil.walk_packages(jaxmb.__path__, "jaxmb.")]
+
+
+def test_docstrings():
+    tried = 0
+    for name in MODULES:
+        module = importlib.import_module(name)
+        for case in doctest.DocTestFinder(exclude_empty=True).find(module):
+            if case.examples:
+                tried += len(case.examples)
+                out = []
+                doctest.DocTestRunner(verbose=False).run(case, out=out.append)
+                assert not out, "".join(out)
+    assert tried >= 15
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/getting_started.md"])
+def test_pages(page):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
+    assert blocks
+    exec(compile("\n".join(blocks), page, "exec"), {})
+
+
+@pytest.mark.parametrize("page", ["README.md", *(str(p.relative_to(ROOT)) for p in (ROOT / "docs").glob("*.md"))])
+def test_links(page):
+    for target in re.findall(r"\]\(((?!http)[^)#]+)", (ROOT / page).read_text()):
+        assert ((ROOT / page).parent / target).exists(), target
+
+
+@pytest.mark.parametrize("script", ["pendulum", "chaplygin_sleigh", "andrews"])
+def test_examples(script, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(ROOT / "examples" / f"{script}.py"), run_name="__main__")

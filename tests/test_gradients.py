@@ -1,0 +1,90 @@
+"""Gradients through whole motions: forward = reverse = central differences."""
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from systems import driven_cart, fourbar, pendulum, sleigh, top
+
+import jaxmb as jm
+
+CASES = {
+    "pendulum, 4 copies": lambda: pendulum(4),
+    "four-bar, 3 loops": lambda: fourbar(3),
+    "top": lambda: top(2),
+    "sleigh, 3 blades": lambda: sleigh(3),
+}
+
+
+def motion(name, adjoint):
+    """Final state as a function of (params, guess of the velocities)."""
+    system, (q, v) = CASES[name]()
+
+    def run(arguments):
+        params, v = arguments
+        changed = eqx.tree_at(lambda s: s.params, system, params)
+        state = jm.assemble(changed, q, v)
+        sol = jm.simulate(
+            changed,
+            state,
+            jnp.array([0.25, 0.5]),
+            adjoint=adjoint,
+            dt0=0.025,
+            stepsize_controller=dfx.ConstantStepSize(),
+            max_steps=24,
+        )
+        return jnp.concatenate([sol.q[-1], sol.v[-1], sol.q[0]])
+
+    return run, (system.params, jnp.array(v))
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n == "top" else n for n in CASES])
+def test_forward_reverse_and_differences(name):
+    """Reverse = forward to 1e-11, = central differences to 1e-6."""
+    run, arguments = motion(name, dfx.RecursiveCheckpointAdjoint())
+    ahead, _ = motion(name, dfx.ForwardMode())
+    flat, unravel = jax.flatten_util.ravel_pytree(arguments)
+    rng = np.random.default_rng(0)
+    direction, weight = (
+        jnp.array(rng.normal(size=flat.size)),
+        jnp.array(rng.normal(size=jax.eval_shape(run, arguments).shape)),
+    )
+    loss = jax.jit(lambda x: weight @ run(unravel(x)))
+    reverse = jax.jit(jax.grad(lambda x: weight @ run(unravel(x))))(flat)
+    forward = jax.jit(jax.jacfwd(lambda x: weight @ ahead(unravel(x))))(flat)
+    size = float(jnp.linalg.norm(forward))
+    np.testing.assert_allclose(reverse, forward, atol=1e-11 * size)
+    h = 2e-5
+    difference = (
+        8 * (loss(flat + h * direction) - loss(flat - h * direction))
+        - loss(flat + 2 * h * direction)
+        + loss(flat - 2 * h * direction)
+    ) / (12 * h)
+    np.testing.assert_allclose(reverse @ direction, difference, atol=1e-6 * size)
+
+
+def test_gradient_with_adaptive_steps_is_that_of_the_motion():
+    """d/d(g-like parameter) of a driven, redundant, nonholonomic motion at a tight tolerance."""
+    system, (q, v) = driven_cart()
+    controller = dfx.PIDController(rtol=1e-11, atol=1e-12)
+
+    def end(turn):
+        state = jm.assemble(system, q, jnp.array(v) + turn * jnp.array([0.0, 0.0, 1.0, 0.0]))
+        return jm.simulate(system, state, jnp.array([1.0]), stepsize_controller=controller, max_steps=512).q[-1, 1]
+
+    run, h = jax.jit(end), 1e-4
+    np.testing.assert_allclose(jax.jit(jax.grad(end))(0.1), (run(0.1 + h) - run(0.1 - h)) / (2 * h), rtol=1e-6)
+
+
+def test_second_derivatives():
+    """Forward over reverse with `DirectAdjoint`."""
+    run, (params, v) = motion("pendulum, 4 copies", dfx.DirectAdjoint())
+    plain, _ = motion("pendulum, 4 copies", dfx.RecursiveCheckpointAdjoint())
+    slope = jax.jit(jax.grad(lambda v: plain((params, v))[0]))
+    hessian = jax.jit(jax.jacfwd(jax.grad(lambda v: run((params, v))[0])))(v)
+    h = 1e-5
+    columns = [(slope(v + h * e) - slope(v - h * e)) / (2 * h) for e in jnp.eye(2)]
+    np.testing.assert_allclose(hessian, np.stack(columns, 1), atol=1e-7)

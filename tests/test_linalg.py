@@ -1,0 +1,166 @@
+"""Factorisations, rank and projectors against NumPy, and their derivatives."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+from jaxmb import linalg as la
+
+
+def problem(seed, n, m, copies):
+    """Random M, C with `copies` scaled copies of its first row, and consistent right-hand sides."""
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(n, n))
+    mass = root @ root.T + 0.5 * np.eye(n)
+    rows, gamma = rng.normal(size=(m, n)), rng.normal(size=m)
+    factors = np.array([1e6, -1e-6, 3.0])[:copies]
+    jacobian = np.vstack([rows, factors[:, None] * rows[0]])
+    values = mass, jacobian, rng.normal(size=n), np.concatenate([gamma, factors * gamma[0]])
+    return tuple(jnp.asarray(x) for x in values)
+
+
+@jax.jit
+def solve(mass, jacobian, force, gamma):
+    mass, jacobian = jnp.asarray(mass), jnp.asarray(jacobian)
+    scale = la.reference_sizes(mass, jacobian, jnp.zeros((*jacobian.shape, mass.shape[0])))
+    keep = la.independent_rows(mass, jacobian, scale)
+    factor = la.ConstrainedFactor(mass, jacobian, scale, keep)
+    x, multipliers = factor.solve(force, gamma)
+    return x, la.minimum_norm_multipliers(factor, jacobian, multipliers), keep, factor
+
+
+SIZES = [(1, 1, 0), (3, 2, 0), (5, 3, 3), (9, 9, 1), (12, 4, 1), (24, 17, 3)]
+
+
+@pytest.mark.parametrize("n, k", [(1, 1), (4, 3), (10, 2), (11, 5), (30, 1)])
+def test_cholesky_and_triangular_systems(n, k):
+    rng = np.random.default_rng(n)
+    root = rng.normal(size=(n, n))
+    matrix = root @ root.T + np.eye(n)
+    rhs = jnp.array(rng.normal(size=(n, k)))
+    lower = la.cholesky(jnp.array(matrix))
+    np.testing.assert_allclose(lower, np.linalg.cholesky(matrix), atol=1e-13)
+    np.testing.assert_allclose(lower @ la.solve_lower(lower, rhs), rhs, atol=1e-12)
+    np.testing.assert_allclose(lower.T @ la.solve_upper(lower, rhs[:, 0]), rhs[:, 0], atol=1e-12)
+    np.testing.assert_allclose(matrix @ la.solve_spd(jnp.array(matrix), rhs), rhs, atol=1e-11)
+
+
+def test_cholesky_of_an_indefinite_matrix_is_not_a_number():
+    for n in (2, 20):
+        assert not np.all(np.isfinite(la.cholesky(jnp.eye(n).at[n - 1, n - 1].set(-1.0))))
+
+
+@pytest.mark.parametrize("n, m, copies", SIZES)
+def test_solution_rank_and_least_norm(n, m, copies):
+    mass, jacobian, force, gamma = problem(n, n, m, copies)
+    x, multipliers, keep, _ = solve(mass, jacobian, force, gamma)
+    half = np.linalg.inv(np.linalg.cholesky(mass)).T
+    length = np.linalg.norm(jacobian @ half, axis=1)[:, None]
+    rows, free = jacobian @ half / length, half.T @ force
+    expected = half @ (free + np.linalg.pinv(rows, rcond=1e-10) @ (gamma / length[:, 0] - rows @ free))
+    bound = 100 * np.finfo(float).eps * np.linalg.cond(mass) * np.linalg.cond(rows[:m])
+    np.testing.assert_allclose(x, expected, atol=bound * np.linalg.norm(expected))
+    assert int(keep.sum()) == m == np.linalg.matrix_rank(rows, tol=1e-9)
+    reaction = mass @ expected - force
+    np.testing.assert_allclose(jacobian.T @ multipliers, reaction, atol=10 * bound * np.linalg.norm(reaction))
+    # least norm: equal physical rows share the load in proportion to their factors
+    for i, factor in enumerate(np.array([1e6, -1e-6, 3.0])[:copies]):
+        atol = bound * max(1, abs(factor)) * np.abs(multipliers).max()
+        np.testing.assert_allclose(multipliers[m + i], factor * multipliers[0], rtol=0, atol=atol)
+
+
+def test_rank_ignores_units_and_order():
+    mass, jacobian, _, _ = problem(3, 8, 5, 3)
+    rng = np.random.default_rng(1)
+    for _ in range(10):
+        factors, order = 10 ** rng.uniform(-6, 6, 8), rng.permutation(8)
+        rows = jnp.array(factors[:, None] * jacobian)[order]
+        scale = la.reference_sizes(mass, rows, jnp.zeros((8, 8, 8)))
+        assert int(la.independent_rows(mass, rows, scale).sum()) == 5
+
+
+@pytest.mark.parametrize("gap, rank", [(1e-3, 2), (1e-5, 2), (1e-7, 1), (0.0, 1)])
+def test_rank_tolerance_is_a_distance_relative_to_the_row(gap, rank):
+    jacobian = jnp.array([[1.0, 0.0, 0.0], [1.0, gap, 0.0]])
+    scale = la.reference_sizes(jnp.eye(3), jacobian, jnp.zeros((2, 3, 3)))
+    assert int(la.independent_rows(jnp.eye(3), jacobian, scale).sum()) == rank
+
+
+def test_nearly_parallel_rows_do_not_displace_a_better_one():
+    jacobian = jnp.array([[1.0, 0.0], [1.0, 1e-5], [0.0, 1.0]])
+    scale = la.reference_sizes(jnp.eye(2), jacobian, jnp.zeros((3, 2, 2)))
+    assert bool(la.independent_rows(jnp.eye(2), jacobian, scale)[2])
+
+
+def test_rows_that_come_first_are_kept():
+    jacobian = jnp.array([[5.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 0.0, 2.0]])
+    scale, first = jnp.ones(3), jnp.array([False, True, False])
+    keep = la.independent_rows(jnp.eye(3), jacobian, scale, first=first)
+    assert bool(keep[1]) and int(keep.sum()) == 2
+
+
+@pytest.mark.parametrize("metric", [False, True])
+@pytest.mark.parametrize("n, m, copies", SIZES)
+def test_projector_laws(n, m, copies, metric):
+    mass, jacobian, _, _ = problem(n, n, m, copies)
+    weight = mass if metric else jnp.eye(n)
+    scale = la.reference_sizes(weight, jacobian, jnp.zeros((*jacobian.shape, n)))
+    keep = la.independent_rows(weight, jacobian, scale)
+    p = np.asarray(la.projector(la.ConstrainedFactor(weight, jacobian, scale, keep)))
+    bound = 1e-12 * np.linalg.cond(weight) * np.linalg.cond(jacobian[:m])
+    np.testing.assert_allclose(p @ p, p, atol=bound)
+    np.testing.assert_allclose(weight @ p, (weight @ p).T, atol=bound * np.linalg.norm(weight))
+    np.testing.assert_allclose((jacobian / np.asarray(scale)[:, None]) @ p, 0, atol=bound)
+    if not metric:
+        np.testing.assert_allclose(p, np.eye(n) - np.linalg.pinv(jacobian[:m]) @ jacobian[:m], atol=bound)
+
+
+@pytest.mark.parametrize("n, m, copies", [(5, 3, 0), (5, 3, 3), (12, 11, 2)])
+def test_derivatives_through_redundant_rows(n, m, copies):
+    """Forward and reverse, in a direction that keeps the copies what they are."""
+    mass, jacobian, force, gamma = problem(7, n, m, copies)
+    rng = np.random.default_rng(9)
+    turn, push = rng.normal(size=(n, n)), rng.normal(size=n)
+    weights = np.where(np.abs(jacobian).max(axis=1) > 1e5, 1e-6, 1.0)  # multipliers of like size
+
+    @jax.jit
+    def fn(s):
+        rows = jacobian @ (jnp.eye(n) + s * turn)  # rotates all rows alike
+        x, multipliers, _, factor = solve(mass + s**2 * jnp.eye(n), rows, force + s * push, gamma * (1 + s))
+        return jnp.sum(jnp.sin(x)) + jnp.sum((multipliers * weights) ** 2) + jnp.sum(la.projector(factor) ** 3)
+
+    h = 1e-5
+    forward, reverse = jax.jit(jax.jacfwd(fn))(0.1), jax.jit(jax.grad(fn))
+    np.testing.assert_allclose(forward, reverse(0.1), rtol=1e-11)
+    np.testing.assert_allclose(forward, (fn(0.1 + h) - fn(0.1 - h)) / (2 * h), rtol=1e-6)
+    second = jax.jit(jax.jacfwd(jax.grad(fn)))(0.1)
+    np.testing.assert_allclose(second, (reverse(0.1 + h) - reverse(0.1 - h)) / (2 * h), rtol=1e-6)
+
+
+def test_derivatives_at_equal_singular_values():
+    """A spherical joint: three orthogonal rows of equal length, where derivatives of singular vectors do not exist."""
+    weights = jnp.arange(16.0).reshape(4, 4)
+
+    @jax.jit
+    def fn(rows):
+        x, multipliers, _, factor = solve(jnp.eye(4), rows, jnp.arange(4.0), jnp.ones(3))
+        return jnp.sum(x**2) + jnp.sum(multipliers**3) + jnp.sum(la.projector(factor) ** 2 * weights)
+
+    check_grads(fn, (jnp.eye(3, 4),), order=1, modes=("fwd", "rev"), atol=1e-6, rtol=1e-6, eps=1e-5)
+
+
+def test_batched_in_a_loop_comes_to_an_end():
+    """512 systems of 12 and 3 coordinates, 200 solutions each: library calls have been seen to hang here."""
+    for n, m, copies in ((3, 2, 1), (12, 11, 1)):
+        mass, jacobian, force, gamma = problem(n, n, m, copies)
+
+        @jax.jit
+        @jax.vmap
+        def run(x, mass=mass, jacobian=jacobian, gamma=gamma):
+            step = lambda x, _: (solve(mass, jacobian, x, gamma)[0], None)
+            return jax.lax.scan(step, x, None, length=200)[0]
+
+        out = run(np.tile(force, (512, 1)))
+        assert np.all(np.isfinite(out)) and np.all(out == out[0])

@@ -1,0 +1,288 @@
+"""Motions against references, orders, drift, saving and refusals."""
+
+import pathlib
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from systems import driven_cart, fourbar, make, moving_line, pendulum
+
+import jaxmb as jm
+
+DATA = pathlib.Path(__file__).parent / "data"
+TIGHT = dfx.PIDController(rtol=1e-11, atol=1e-12)
+VERY_TIGHT = dfx.PIDController(rtol=1e-12, atol=1e-13)
+
+
+def load(name):
+    return np.load(DATA / f"{name}.npz")
+
+
+def check_on_constraints(system, sol, tol=1e-12):
+    out = jm.residuals(system, sol)
+    assert float(jnp.max(jnp.abs(out.position), initial=0)) <= tol
+    assert float(jnp.max(jnp.abs(out.velocity), initial=0)) <= tol
+
+
+@pytest.mark.parametrize("case", ["rest", "spin"])
+@pytest.mark.parametrize("copies", [1, 3])
+def test_fourbar_against_its_reference(case, copies):
+    system, _ = fourbar(copies)
+    ref = load("fourbar_blajer")
+    state = jm.assemble(system, ref[f"alpha_{case}"][0], ref[f"alphad_{case}"][0])
+    sol = jm.simulate(system, state, ref["t"], solver=dfx.Dopri8(), stepsize_controller=VERY_TIGHT)
+    difference = np.asarray(sol.q) - ref[f"alpha_{case}"]
+    difference -= 2 * np.pi * np.round(difference / (2 * np.pi))
+    assert np.abs(difference).max() <= 1e-8
+    energy = jm.energy(system, sol)
+    assert np.abs(energy.balance).max() <= 1e-10 * np.abs(energy.kinetic).max()
+    check_on_constraints(system, sol)
+    assert int(sol.stats["lowest_rank"]) == int(sol.stats["highest_rank"]) == 2
+
+
+def test_pendulum_with_four_rods():
+    ref, (system, _) = load("A01_pendulum"), pendulum(4)
+    sol = jm.simulate(
+        system, jm.assemble(system, [-1.0, 0.0]), ref["t"], solver=dfx.Dopri8(), stepsize_controller=VERY_TIGHT
+    )
+    assert max(np.abs(sol.q[:, 0] - ref["x"]).max(), np.abs(sol.q[:, 1] - ref["y"]).max()) <= 1e-9
+    assert np.abs(jm.energy(system, sol).balance).max() <= 1e-9
+    check_on_constraints(system, sol)
+    tension = np.linalg.norm(jm.reactions(system, sol).reaction, axis=1)
+    np.testing.assert_allclose(tension, np.abs(ref["tension"]), atol=1e-7)
+
+
+# solver, its order, the first of three steps (each half the one before) and a velocity for which they are small enough
+SOLVERS = {
+    "Bosh3": (dfx.Bosh3(), 3, 0.02, [0.3, -0.2]),
+    "Tsit5": (dfx.Tsit5(), 5, 0.02, [2.0, -2.0]),
+    "Dopri8": (dfx.Dopri8(), 8, 0.16, [0.3, -0.2]),
+}
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+@pytest.mark.parametrize("name", SOLVERS)
+def test_order_with_projection(name, copies):
+    """Within 0.3 of nominal for Bosh3, Tsit5 and Dopri8, redundant rows or not."""
+    solver, nominal, step, v = SOLVERS[name]
+    system, (q, _) = pendulum(copies)
+    state = jm.assemble(system, q, v)
+
+    def end(**method):
+        sol = jm.simulate(system, state, [0.96], solver=solver, **method)
+        return np.concatenate([sol.q[-1], sol.v[-1]])
+
+    exact = end(stepsize_controller=dfx.PIDController(rtol=1e-13, atol=1e-14), max_steps=100_000)
+    constant = dfx.ConstantStepSize()
+    errors = [np.linalg.norm(end(stepsize_controller=constant, dt0=step / 2**k) - exact) for k in range(3)]
+    assert abs(np.log2(errors[0] / errors[2]) / 2 - nominal) <= 0.3, errors
+
+
+def test_quaternions_stay_normalised_and_momentum_is_kept():
+    """A top about its pivot: energy and the vertical angular momentum about the pivot."""
+    system, state = make("top, 2 pivots")
+    sol = jm.simulate(system, state, jnp.linspace(0.2, 5.2, 11), stepsize_controller=TIGHT, solver=dfx.Dopri8())
+    np.testing.assert_allclose(jnp.linalg.norm(sol.q[:, 3:], axis=1), 1, atol=1e-15)
+    assert np.abs(jm.energy(system, sol).balance).max() <= 1e-9
+    check_on_constraints(system, sol)
+    from systems import rotation
+
+    def vertical(q, v):
+        spin = rotation(q[3:]) @ (system.params["J"] * v[3:])
+        return (spin + jnp.cross(q[:3], system.params["m"] * v[:3]))[2]
+
+    momentum = jax.vmap(vertical)(sol.q, sol.v)
+    np.testing.assert_allclose(momentum, momentum[0], atol=1e-9)
+
+
+def test_moving_constraints_do_work():
+    """Rheonomic and driven rows and damping: the energy balance with work closes."""
+    for make_system in (moving_line, driven_cart):
+        system, (q, v) = make_system()
+        sol = jm.simulate(system, jm.assemble(system, q, v), jnp.linspace(0, 4, 9), stepsize_controller=TIGHT)
+        energy = jm.energy(system, sol)
+        assert np.abs(energy.work).max() > 1e-2
+        assert np.abs(energy.balance).max() <= 1e-9
+        check_on_constraints(system, sol)
+
+
+def test_moving_line_against_a_reduced_equation():
+    """On a line through 0 turning at w: s̈ = F·e/m + w² s …, here against SciPy in the line's coordinate."""
+    from scipy.integrate import solve_ivp
+
+    system, (q, v) = moving_line()
+    state = jm.assemble(system, q, v)
+    w, mass = 0.7, np.array([[2.0, 0.3], [0.3, 1.0]])
+    e = lambda t: np.array([np.cos(w * t), np.sin(w * t)])
+    n = lambda t: np.array([-np.sin(w * t), np.cos(w * t)])
+
+    def rhs(t, y):
+        s, sd = y
+        q, qd = s * e(t) + 0.1 * n(t), sd * e(t) + w * (s * n(t) - 0.1 * e(t))
+        known = 2 * w * sd * n(t) - w**2 * (s * e(t) + 0.1 * n(t))
+        force = np.array([np.sin(3 * q[0]), -qd[1]])
+        return [sd, e(t) @ (force - mass @ known) / (e(t) @ mass @ e(t))]
+
+    start = np.asarray(state.q) @ e(0), (np.asarray(state.v) + w * 0.1 * e(0)) @ e(0)
+    ref = solve_ivp(rhs, (0, 3), start, method="DOP853", rtol=1e-12, atol=1e-13).y[0, -1]
+    sol = jm.simulate(system, state, [3.0], stepsize_controller=TIGHT)
+    np.testing.assert_allclose(sol.q[-1], ref * e(3.0) + 0.1 * n(3.0), atol=1e-9)
+
+
+def test_inputs_and_their_work():
+    system = jm.System(
+        2,
+        mass=lambda t, q, p: jnp.eye(2),
+        constraints=[jm.Holonomic("line", lambda t, q, p: q[1] - q[0])],
+        actuation=lambda t, q, p: jnp.array([[1.0], [0.0]]),
+        params={"gain": 2.0},
+    )
+    sol = jm.simulate(
+        system,
+        jm.assemble(system, [0.0, 0.0]),
+        jnp.linspace(0, 1, 5),
+        control=lambda t, q, v, p: p["gain"] * jnp.ones(1),
+    )
+    np.testing.assert_allclose(sol.q[:, 0], 0.5 * sol.ts**2, atol=1e-9)
+    np.testing.assert_allclose(sol.work, 2.0 * sol.q[:, 0], atol=1e-9)
+    np.testing.assert_allclose(sol.u, 2.0)
+    np.testing.assert_allclose(jm.reactions(system, sol).vdot, 1.0, atol=1e-12)
+
+
+def test_drift_options():
+    """Without correction the residual grows, Baumgarte bounds it, projection removes it."""
+    system, (q, _v) = fourbar()
+    state, ts = jm.assemble(system, q, [6.0, 0.0, 0.0]), jnp.linspace(0, 5, 6)
+    loose = dfx.PIDController(rtol=1e-5, atol=1e-6)
+    worst = {}
+    for drift in (jm.NoDrift(), jm.Baumgarte(10.0, 10.0), jm.Projection()):
+        sol = jm.simulate(system, state, ts, drift=drift, stepsize_controller=loose)
+        worst[type(drift).__name__] = np.abs(jm.residuals(system, sol).position).max()
+    assert worst["NoDrift"] > 10 * worst["Baumgarte"] > 1e4 * worst["Projection"]
+    with pytest.raises(ValueError, match="`iterations` must be at least 1, but is 0"):
+        jm.Projection(iterations=0)
+
+
+def test_dense_output_is_continuous_accurate_and_on_the_constraints():
+    system, (q, _v) = fourbar()
+    state = jm.assemble(system, q, [4.0, 0.0, 0.0])
+    sol = jm.simulate(
+        system, state, [0.0, 1.0], dense=True, stepsize_controller=dfx.PIDController(rtol=1e-6, atol=1e-8)
+    )
+    ts = jnp.linspace(0, 1, 301)
+    exact = jm.simulate(system, state, ts, stepsize_controller=TIGHT, solver=dfx.Dopri8())
+    found = sol.evaluate(ts)
+    assert np.abs(found.q - exact.q).max() <= 2e-4
+    np.testing.assert_allclose(sol.evaluate(0.3).q, found.q[90], atol=1e-14)
+    out = jm.residuals(system, found)
+    assert np.abs(out.position).max() <= 1e-12 and np.abs(out.velocity).max() <= 1e-12
+    with pytest.raises(ValueError, match="`dense=True`"):
+        exact.evaluate(0.5)
+
+
+def test_a_run_can_be_continued_from_a_saved_state():
+    system, (q, v) = fourbar()
+    state = jm.assemble(system, q, v)
+    whole = jm.simulate(system, state, [0.5, 1.0], stepsize_controller=TIGHT)
+    second = jm.simulate(system, whole.state(0), [1.0], stepsize_controller=TIGHT)
+    np.testing.assert_allclose(second.q[-1], whole.q[-1], atol=1e-10)
+    np.testing.assert_allclose(jm.simulate(system, state, [0.0]).q[0], state.q, atol=1e-15)
+
+
+def test_implicit_solver_and_adjoints_pass_through_the_wrapper():
+    system, (q, v) = pendulum()
+    state = jm.assemble(system, q, v)
+    explicit = jm.simulate(system, state, [1.0], stepsize_controller=TIGHT).q
+    implicit = jm.simulate(
+        system, state, [1.0], solver=dfx.Kvaerno5(), stepsize_controller=dfx.PIDController(rtol=1e-8, atol=1e-10)
+    )
+    np.testing.assert_allclose(implicit.q, explicit, atol=1e-6)
+    with pytest.raises(ValueError, match="`adjoint` must not be `BacksolveAdjoint`"):
+        jm.simulate(system, state, [1.0], adjoint=dfx.BacksolveAdjoint())
+
+
+def test_progress_is_shown(capsys):
+    system, (q, v) = pendulum()
+    jm.simulate(system, jm.assemble(system, q, v), [1.0], progress_meter=dfx.TextProgressMeter())
+    jax.effects_barrier()
+    assert "100.00%" in capsys.readouterr().out
+
+
+def test_a_start_off_the_constraints_is_refused_by_name_and_amount():
+    system, (_q, _v) = pendulum()
+    state = jm.assemble(system, [1.0, 0.0])
+    off = eqx.tree_at(lambda s: s.q, state, jnp.array([1.1, 0.0]))
+    with pytest.raises(ValueError, match=r"Constraint 'rod' is violated at the start: its position residual.* 0\.0"):
+        jm.simulate(system, off, [1.0])
+    fast = eqx.tree_at(lambda s: s.v, state, jnp.array([0.5, 0.0]))
+    with pytest.raises(ValueError, match="Constraint 'rod' is violated at the start: its velocity residual"):
+        jm.simulate(system, fast, [1.0])
+    flagged = jm.simulate(system, off, [1.0], throw=False)
+    assert flagged.result == jm.RESULTS.inconsistent_state and bool(jnp.all(jnp.isnan(flagged.q)))
+    with pytest.raises(Exception, match="Constraint 'rod' is violated at the start"):
+        jax.block_until_ready(jax.jit(lambda s: jm.simulate(system, s, jnp.array([1.0])).q)(off))
+
+
+def test_failures_are_raised_or_flagged():
+    system, (q, v) = pendulum()
+    state = jm.assemble(system, q, v)
+    with pytest.raises(RuntimeError, match="maximum number of solver steps"):
+        jm.simulate(system, state, [10.0], max_steps=5)
+    few = jm.simulate(system, state, [0.01, 10.0], max_steps=5, throw=False)
+    assert few.result == jm.RESULTS.max_steps_reached
+    assert bool(jnp.all(jnp.isfinite(few.q[0]))) and bool(jnp.all(jnp.isnan(few.q[1])))
+    coarse = {"dt0": 0.7, "stepsize_controller": dfx.ConstantStepSize()}
+    with pytest.raises(RuntimeError, match="could not be brought back onto the constraints"):
+        jm.simulate(system, state, [7.0], drift=jm.Projection(iterations=1), **coarse)
+    burst = jm.System(1, mass=lambda t, q, p: jnp.eye(1), force=lambda t, q, v, p: jnp.where(t < 0.5, q, jnp.nan))
+    for more in ({}, {"dt0": 0.01, "stepsize_controller": dfx.ConstantStepSize()}):
+        sol = jm.simulate(burst, jm.assemble(burst, [1.0]), [0.4, 1.0], throw=False, **more)
+        assert sol.result == jm.RESULTS.nonfinite and int(sol.stats["num_steps"]) < 300
+        assert bool(jnp.isfinite(sol.q[0, 0])) and bool(jnp.isnan(sol.q[1, 0]))
+
+
+BAD = {
+    r"`ts` must be an array of times of shape \(T,\)": {"ts": 1.0},
+    r"`ts` must not start before `state.t`, but does, by 1 s": {"ts": [-1.0, 2.0]},
+    r"`ts` must increase, but falls by 0\.5 s": {"ts": [1.0, 0.5]},
+    r"`control` needs a system with `actuation`": {"ts": [1.0], "control": lambda t, q, v, p: v},
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_messages(message):
+    system, (q, v) = pendulum()
+    with pytest.raises(ValueError, match=message):
+        jm.simulate(system, jm.assemble(system, q, v), **BAD[message])
+
+
+def test_new_numbers_do_not_compile_again():
+    """One trace for other parameters, times of equal length and states."""
+    traces = []
+
+    def potential(t, q, p):
+        traces.append(1)
+        return p["m"] * 9.81 * q[1]
+
+    def build(m, length):
+        return eqx.tree_at(lambda s: s.params, base, {"m": jnp.array(m), "l": jnp.array(length)})
+
+    base = jm.System(
+        2,
+        mass=lambda t, q, p: p["m"] * jnp.eye(2),
+        potential=potential,
+        constraints=[jm.Holonomic("rod", lambda t, q, p: q @ q - p["l"] ** 2)],
+        params={"m": 1.0, "l": 1.0},
+    )
+    jm.simulate(base, jm.assemble(base, [1.0, 0.0]), [0.1, 0.2], dt0=0.01)
+    count = len(traces)
+    for m, length, ts, dt0 in ((2.0, 1.5, [0.2, 0.3], 0.02), (3.0, 0.5, [0.05, 0.4], 0.03)):
+        system = build(m, length)
+        sol = jm.simulate(system, jm.assemble(system, [length, 0.0], [0.0, 0.1]), ts, dt0=dt0)
+    assert len(traces) == count
+    jm.energy(system, sol)
+    jm.energy(base, sol)
+    assert len(traces) == count + 1

@@ -1,0 +1,198 @@
+"""Evaluation of systems: every array against finite differences, and inertia against Lagrange's equations."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from systems import SYSTEMS, make, states
+
+import jaxmb as jm
+from jaxmb.system import curvature, position_residual, velocity_residual
+
+
+def central(fn, h=1e-6):
+    return (np.asarray(fn(h)) - np.asarray(fn(-h))) / (2 * h)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_terms_against_finite_differences(name):
+    system, state = make(name)
+    t, q, v = state.t, state.q, state.v
+    terms = jm.evaluate(system, state)
+    residual = jax.jit(lambda t, q, v: velocity_residual(system, t, q, v))
+    qdot = system.qdot(q, v)
+    columns = [central(lambda h, e=e: residual(t, q, v + h * e), 1e-3) for e in jnp.eye(system.nv)]
+    np.testing.assert_allclose(terms.jacobian, np.stack(columns, 1), atol=1e-9 * float(jnp.max(terms.scale, initial=1)))
+    error = (terms.jacobian @ v + terms.offset - residual(t, q, v)) / terms.scale
+    np.testing.assert_allclose(error, 0, atol=1e-15 * (1 + float(jnp.max(jnp.abs(v)))))
+    rate = central(lambda h: residual(t + h, q + h * qdot, v))
+    np.testing.assert_allclose(terms.gamma, -rate, rtol=1e-7, atol=1e-8)
+    if all(isinstance(c, jm.Holonomic) for c in system.constraints):
+        speed = central(lambda h: position_residual(system, t + h, q + h * qdot))
+        np.testing.assert_allclose(residual(t, q, v), speed, rtol=1e-7, atol=1e-8)
+    bend = curvature(system, t, q)
+    for j, e in enumerate(jnp.eye(system.nv)):
+        moved = lambda h, e=e: jax.jacfwd(lambda v: residual(t, q + h * system.qdot(q, e), v))(v)
+        np.testing.assert_allclose(bend[..., j], central(moved), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", [n for n in SYSTEMS if "Lagrangian" not in n])
+def test_inertia_forces_against_lagrange(name):
+    """Along any q(t): d/dt ∂T/∂v-like balance of energy, v·(inertia + potential forces + M v̇) = dE/dt − ∂L/∂t terms."""
+    system, state = make(name)
+    t, q, v = state.t, state.q, state.v
+    push = jnp.arange(1.0, system.nv + 1)
+
+    def total(h):
+        speed = v + h * push
+        moved = q + h * system.qdot(q, v) + 0.5 * h**2 * jnp.zeros_like(q)
+        return sum(system.energies(t + h, moved, speed))
+
+    power = v @ (system.mass(t, q) @ push - system.intrinsic_force(t, q, v)) + system.explicit_power(t, q, v)
+    np.testing.assert_allclose(power, central(jax.jit(total)), rtol=1e-6, atol=1e-7)
+
+
+def test_mass_is_the_second_derivative_of_kinetic_energy():
+    for name in ("four-bar", "sleigh", "top", "four-bar, Lagrangian", "top, Lagrangian"):
+        system, state = make(name)
+        hessian = jax.hessian(lambda v: system.energies(state.t, state.q, v)[0])(state.v)
+        np.testing.assert_allclose(hessian, system.mass(state.t, state.q), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["four-bar", "top"])
+def test_lagrangian_and_mass_matrix_agree(name):
+    plain, batch = states(name)
+    other, _ = make(name + ", Lagrangian")
+    terms = jax.vmap(lambda s: jm.evaluate(plain, s))(batch)
+    lagrangian = jax.vmap(lambda s: jm.evaluate(other, s))(batch)
+    for a, b in zip(jax.tree.leaves(terms), jax.tree.leaves(lagrangian), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-11)
+
+
+def test_euler_equations():
+    """A free body in body axes: J ω̇ = −ω × J ω."""
+    system, state = make("top")
+    omega, inertia = state.v[3:], jnp.diag(system.params["J"])
+    force = system.intrinsic_force(state.t, state.q, state.v)
+    np.testing.assert_allclose(force[3:], -jnp.cross(omega, inertia @ omega), atol=1e-13)
+
+
+def test_inputs_act_through_the_actuation():
+    system = jm.System(
+        2,
+        mass=lambda t, q, p: jnp.eye(2),
+        force=lambda t, q, v, p: -v,
+        actuation=lambda t, q, p: jnp.array([[1.0, 0.0, q[1]], [0.0, 2.0, 0.0]]),
+    )
+    state = jm.assemble(system, [0.0, 3.0], [1.0, 0.0])
+    assert system.nu == 3
+    np.testing.assert_allclose(jm.evaluate(system, state, u=jnp.array([1.0, 1.0, 2.0])).force, [6.0, 2.0])
+
+
+def test_callable_pytrees_keep_their_leaves():
+    class Spring(eqx.Module):
+        k: jax.Array
+
+        def __call__(self, t, q, v, params):
+            return -self.k * q
+
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), force=Spring(jnp.array(3.0)))
+    state = jm.assemble(system, [1.0, 2.0])
+    slope = eqx.filter_grad(lambda s: jm.evaluate(s, state).force[1])(system)
+    np.testing.assert_allclose(slope.force_fn.k, -2.0)
+
+
+def test_numbers_become_arrays_and_functions_static():
+    system, _ = make("pendulum")
+    leaves = jax.tree.leaves(system)
+    assert all(isinstance(x, jax.Array) for x in leaves) and len(leaves) == 2
+    assert system.params["m"].dtype == jnp.float64
+
+
+def mass2(t, q, p):
+    return jnp.eye(2)
+
+
+ROD = jm.Holonomic("rod", lambda t, q, p: q @ q - 1)
+BAD_SYSTEMS = {
+    r"`mass` must be a function .* missing": lambda: jm.System(2),
+    r"`mass` must be a function, but is 3": lambda: jm.System(2, mass=3),
+    r"`mass` must return an array of shape \(2, 2\), but returns shape \(3, 3\)": lambda: jm.System(
+        2, mass=lambda t, q, p: jnp.eye(3)
+    ),
+    r"`coordinates` must hold different names, but repeats 'x'": lambda: jm.System(("x", "x"), mass=mass2),
+    r"`coordinates` must be a number or a sequence of names, but is 'xy'": lambda: jm.System("xy", mass=mass2),
+    r"`coordinates` must be a positive number or names, but is 0": lambda: jm.System(0, mass=mass2),
+    r"`velocities` must be given": lambda: jm.System(2, mass=mass2, rate=lambda q, v, p: v),
+    r"`velocities` must have as many entries as `coordinates` \(2\)": lambda: jm.System(2, mass=mass2, velocities=3),
+    r"`rate` must return an array of shape \(2,\), but returns shape \(3,\)": lambda: jm.System(
+        2, mass=lambda t, q, p: jnp.eye(3), velocities=3, rate=lambda q, v, p: v
+    ),
+    r"`potential` must return an array of shape \(\), but returns shape \(2,\)": lambda: jm.System(
+        2, mass=mass2, potential=lambda t, q, p: q
+    ),
+    r"`force` must return an array of shape \(2,\), but returns shape \(1,\)": lambda: jm.System(
+        2, mass=mass2, force=lambda t, q, v, p: v[:1]
+    ),
+    r"`force` must be callable .* raised KeyError: 'k'": lambda: jm.System(
+        2, mass=mass2, force=lambda t, q, v, p: p["k"] * q, params={}
+    ),
+    r"`actuation` must return an array of shape \(2, nu\), but returns \(3,\)": lambda: jm.System(
+        2, mass=mass2, actuation=lambda t, q, p: jnp.ones(3)
+    ),
+    r"`constraints` must hold different names, but repeats 'rod'": lambda: jm.System(
+        2, mass=mass2, constraints=[ROD, ROD]
+    ),
+    r"`constraints\[0\]` must be a `Holonomic` or `Pfaffian` constraint": lambda: jm.System(
+        2, mass=mass2, constraints=[lambda t, q, p: q]
+    ),
+    r"`fn of constraint 'wheel'` must return an array of shape \(k,\), but returns \(2, 2\)": lambda: jm.System(
+        2, mass=mass2, constraints=[jm.Pfaffian("wheel", lambda t, q, v, p: jnp.outer(q, v))]
+    ),
+    r"`fn of constraint 'wheel'` must be a function, but is None|`fn of constraint 'wheel'` must be callable": lambda: (
+        jm.System(2, mass=mass2, constraints=[jm.Pfaffian("wheel", lambda t, q: q)])
+    ),
+    r"`lagrangian` must return an array of shape \(\), but returns shape \(2,\)": lambda: jm.System.from_lagrangian(
+        lambda t, q, qdot, p: qdot, 2
+    ),
+}
+
+
+@pytest.mark.parametrize("message", BAD_SYSTEMS)
+def test_messages_when_a_system_is_made(message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        BAD_SYSTEMS[message]()
+
+
+BAD_VALUES = {
+    r"`mass` must return a symmetric matrix, but its asymmetry .* 0\.5": dict(
+        mass=lambda t, q, p: jnp.array([[1.0, 0.5], [0.0, 1.0]])
+    ),
+    r"`mass` must be positive definite on the null space": dict(mass=lambda t, q, p: jnp.diag(jnp.array([1.0, -1.0]))),
+    r"`mass` must be positive definite on the null space of the": dict(
+        mass=lambda t, q, p: jnp.diag(jnp.array([0.0, 1.0])), constraints=[jm.Holonomic("y", lambda t, q, p: q[1])]
+    ),
+    r"`force` must give finite numbers": dict(mass=mass2, force=lambda t, q, v, p: v / 0.0),
+    r"`potential` must give finite numbers": dict(mass=mass2, potential=lambda t, q, p: jnp.sqrt(q[0] - 10)),
+    r"constraint 'log'` must give finite numbers": dict(
+        mass=mass2, constraints=[jm.Holonomic("log", lambda t, q, p: jnp.log(q[:1] - 10))]
+    ),
+    r"Constraint 'square' must be affine in v, but its second derivative in v, relative to its first, is 1": dict(
+        mass=mass2, constraints=[jm.Pfaffian("square", lambda t, q, v, p: v[0] ** 2 + v[1])]
+    ),
+    r"Constraint 'cube' must be affine in v": dict(
+        mass=mass2, constraints=[jm.Pfaffian("cube", lambda t, q, v, p: v[0] ** 3)]
+    ),
+    r"`rate` must be linear in v": dict(mass=mass2, velocities=2, rate=lambda q, v, p: v + 1),
+    r"Constraint 'nothing' must restrict the motion, but 1 of its rows": dict(
+        mass=mass2, constraints=[jm.Holonomic("nothing", lambda t, q, p: jnp.stack([q[0], 0 * q[1]]))]
+    ),
+}
+
+
+@pytest.mark.parametrize("message", BAD_VALUES)
+def test_messages_when_a_state_is_assembled(message):
+    system = jm.System(2, **BAD_VALUES[message])
+    with pytest.raises(ValueError, match=message):
+        jm.assemble(system, [0.0, 0.0])
