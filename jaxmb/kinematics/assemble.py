@@ -122,10 +122,12 @@ def _least_move(
     metric = regular_metric(system.mass(t, q), jacobian)
     if holonomic is not None:
         jacobian = jnp.where(holonomic[:, None], jacobian, 0)
-    sizes = reference_sizes(metric, extra, jnp.zeros((*extra.shape, system.nv)))
-    jacobian = jnp.concatenate([jacobian, extra])
-    scale = lax.stop_gradient(jnp.concatenate([scale, _nonzero(sizes)]))
-    first = jnp.arange(jacobian.shape[0]) >= system.m  # what is held is held
+    first = None
+    if extra.shape[0]:
+        sizes = reference_sizes(metric, extra, jnp.zeros((*extra.shape, system.nv)))
+        jacobian = jnp.concatenate([jacobian, extra])
+        scale = lax.stop_gradient(jnp.concatenate([scale, _nonzero(sizes)]))
+        first = jnp.arange(jacobian.shape[0]) >= system.m  # what is held is held
     keep = independent_rows(metric, jacobian, scale, first=first)
     return ConstrainedFactor(metric, jacobian, scale, keep).solve(jnp.zeros(system.nv), residual)[0]
 

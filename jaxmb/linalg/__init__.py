@@ -5,10 +5,6 @@ and, on some CPU builds of JAX, do not return. Derivatives are those of the line
 factorisation, so that they are exact wherever the rank is locally constant.
 """
 
-from .cholesky import cholesky as cholesky
-from .cholesky import solve_lower as solve_lower
-from .cholesky import solve_spd as solve_spd
-from .cholesky import solve_upper as solve_upper
 from .constrained import ConstrainedFactor as ConstrainedFactor
 from .constrained import minimum_norm_multipliers as minimum_norm_multipliers
 from .constrained import projector as projector
@@ -18,3 +14,5 @@ from .rank import mean_inertia as mean_inertia
 from .rank import RANK_TOL as RANK_TOL
 from .rank import reference_sizes as reference_sizes
 from .rank import regular_metric as regular_metric
+from .root import inverse_root as inverse_root
+from .root import solve_spd as solve_spd

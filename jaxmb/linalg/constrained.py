@@ -6,16 +6,16 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from .cholesky import UNROLLED, cholesky, solve_lower, solve_spd, solve_upper
 from .rank import mean_inertia
+from .root import UNROLLED, inverse_root, solve_spd
 
 
 class ConstrainedFactor(eqx.Module):
     """The equations M x − C_kᵀ λ = f, C_k x = γ_k of the independent rows k, factorised once for many right-hand sides.
 
-    With M = ρ² L Lᵀ and the orthonormal rows Q of diag(1/σ) C_k L⁻ᵀ = T Q the solution is
+    With R M Rᵀ = ρ² I and the orthonormal rows Q = W diag(1/σ) C_k Rᵀ, W lower triangular, the solution is
 
-        x = L⁻ᵀ (y + Qᵀ (T⁻¹ γ/σ − Q y)),   y = L⁻¹ f/ρ².
+        x = Rᵀ (y + Qᵀ z),   z = W γ/σ − Q y,   y = R f/ρ²,   λ = ρ² diag(1/σ) Wᵀ z.
 
     Forward and reverse derivatives of any order are those of the equations, not of the factors.
 
@@ -31,8 +31,8 @@ class ConstrainedFactor(eqx.Module):
     scale: Float[Array, " m"]
     keep: Bool[Array, " m"]
     unit: Float[Array, ""]
-    lower: Float[Array, "nv nv"]
-    triangle: Float[Array, "m m"]
+    root: Float[Array, "nv nv"]
+    weights: Float[Array, "m m"]
     basis: Float[Array, "m nv"]
 
     def __init__(
@@ -47,65 +47,60 @@ class ConstrainedFactor(eqx.Module):
         self.rows = jnp.where(keep[:, None], jacobian / scale[:, None], 0)
         self.scale = scale
         self.keep = keep
-        self.lower = cholesky(lax.stop_gradient(self.metric))
-        in_metric = solve_lower(self.lower, lax.stop_gradient(self.rows).T).T
-        self.triangle, self.basis = _orthonormal_rows(in_metric, keep)
+        self.root = inverse_root(lax.stop_gradient(self.metric))
+        self.weights, self.basis = _orthonormal_rows(lax.stop_gradient(self.rows) @ self.root.T, keep)
 
     def solve(
         self, force: Float[Array, " nv"], gamma: Float[Array, " m"]
     ) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
         """Returns x (nv,) and λ (m,), which is zero in rows that are not kept; γ of those rows is not read."""
-        keep = self.keep
+        keep, n = self.keep, self.metric.shape[0]
 
         def equations(unknown):
-            x, mu = unknown
-            return self.metric @ x + self.rows.T @ mu, self.rows @ x - jnp.where(keep, 0, mu)
+            x, mu = unknown[:n], unknown[n:]
+            return jnp.concatenate([self.metric @ x + self.rows.T @ mu, self.rows @ x - jnp.where(keep, 0, mu)])
 
         def solve(_, rhs):
-            f, g = rhs
-            y = solve_lower(self.lower, f)
-            z = jnp.where(keep, solve_lower(self.triangle, jnp.where(keep, g, 0)) - self.basis @ y, 0)
-            x = solve_upper(self.lower, y + z @ self.basis)
-            return x, jnp.where(keep, -solve_upper(self.triangle, z), -g)
+            f, g = rhs[:n], rhs[n:]
+            y = self.root @ f
+            z = jnp.where(keep, self.weights @ jnp.where(keep, g, 0) - self.basis @ y, 0)
+            return jnp.concatenate([self.root.T @ (y + z @ self.basis), jnp.where(keep, -(z @ self.weights), -g)])
 
-        rhs = (force / self.unit, jnp.where(keep, gamma / self.scale, 0))
-        x, mu = lax.custom_linear_solve(equations, rhs, solve, solve, symmetric=True)
-        return x, -mu * self.unit / self.scale
+        # One vector: with a pair, a derivative that touches one half only would fail.
+        rhs = jnp.concatenate([force / self.unit, jnp.where(keep, gamma / self.scale, 0)])
+        x = lax.custom_linear_solve(equations, rhs, solve, solve, symmetric=True)
+        return x[:n], -x[n:] * self.unit / self.scale
 
 
 def _orthonormal_rows(rows: Array, keep: Array) -> tuple[Array, Array]:
-    """T lower triangular and Q with orthonormal rows, T Q = `rows`; unit and zero rows where a row is not kept."""
-    m = rows.shape[0]
+    """W lower triangular and Q with orthonormal rows, Q = W `rows`; zero rows of Q where a row is not kept.
+
+    Modified Gram–Schmidt on [rows, I]: what turns the rows into Q turns I into W.
+    """
+    m, n = rows.shape
+    rest = jnp.concatenate([rows, jnp.eye(m, dtype=rows.dtype)], axis=1)
     if m > UNROLLED:
-        return _orthonormal_rows_loop(rows, keep)
-    triangle: list[Array] = []
-    basis: list[Array] = []
+        out = lax.fori_loop(0, m, lambda i, rest: _orthonormalise(i, rest, n, keep), rest)
+        return out[:, n:], out[:, :n]
+    out: list[Array] = []
     for i in range(m):
-        rest, entries = rows[i], []
-        for q in basis:
-            entries.append(jnp.sum(rest * q))
-            rest = rest - entries[-1] * q
-        size = jnp.sqrt(jnp.where(keep[i], jnp.sum(rest**2), 1))
-        basis.append(rest / size)
-        triangle.append(jnp.stack([*entries, size] + [jnp.zeros_like(size)] * (m - 1 - i)))
-    if m == 0:
-        return jnp.zeros((0, 0), rows.dtype), rows
-    return jnp.stack(triangle), jnp.stack(basis)
+        row = rest[i]
+        for other in out:
+            row = row - jnp.sum(row[:n] * other[:n]) * other
+        out.append(row / jnp.sqrt(jnp.where(keep[i], jnp.sum(row[:n] ** 2), 1)))
+    rest = jnp.stack(out) if m else rest
+    return rest[:, n:], rest[:, :n]
 
 
-def _orthonormal_rows_loop(rows: Array, keep: Array) -> tuple[Array, Array]:
-    m = rows.shape[0]
-
-    def body(i, carry):
-        triangle, basis = carry
-        first = basis @ rows[i]
-        rest = rows[i] - first @ basis
-        second = basis @ rest
-        rest = rest - second @ basis
-        size = jnp.sqrt(jnp.where(keep[i], jnp.sum(rest**2), 1))
-        return triangle.at[i].set((first + second).at[i].set(size)), basis.at[i].set(rest / size)
-
-    return lax.fori_loop(0, m, body, (jnp.zeros((m, m), rows.dtype), jnp.zeros_like(rows)))
+def _orthonormalise(i: Array, rest: Array, n: int, keep: Array) -> Array:
+    """Brings row i, which is orthogonal to those above it but for rounding, to unit length and those below off it."""
+    above = jnp.arange(rest.shape[0]) < i
+    row = rest[i]
+    row = row - jnp.where(above, rest[:, :n] @ row[:n], 0) @ rest  # again: twice is enough (Kahan, Parlett)
+    row = row / jnp.sqrt(jnp.where(keep[i], jnp.sum(row[:n] ** 2), 1))
+    rest = rest.at[i].set(row)
+    below = jnp.where(jnp.arange(rest.shape[0]) > i, rest[:, :n] @ row[:n], 0)
+    return rest - below[:, None] * row
 
 
 def minimum_norm_multipliers(

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from .cholesky import UNROLLED, cholesky, solve_lower
+from .root import UNROLLED, inverse_root
 
 RANK_TOL = 1e-6
 
@@ -38,15 +38,14 @@ def regular_metric(mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"]) 
     length = jnp.sum(jacobian**2, axis=1)
     weight = jnp.max(jnp.abs(jnp.diagonal(mass))) / jnp.where(length > 0, length, 1)
     augmented = mass + jacobian.T @ (weight[:, None] * jacobian)
-    return jnp.where(jnp.all(jnp.isfinite(cholesky(mass))), mass, augmented)
+    return jnp.where(jnp.all(jnp.isfinite(inverse_root(mass))), mass, augmented)
 
 
 def metric_rows(
     mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"], scale: Float[Array, " m"]
 ) -> Float[Array, "m nv"]:
     """A = diag(1/σ) C M̂^(−1/2), up to a rotation of its columns."""
-    factor = cholesky(mass / mean_inertia(mass))
-    return solve_lower(factor, (jacobian / scale[:, None]).T).T
+    return (jacobian / scale[:, None]) @ inverse_root(mass / mean_inertia(mass)).T
 
 
 def reference_sizes(
@@ -59,12 +58,9 @@ def reference_sizes(
         jacobian: C.
         curvature: ∂C_i/∂q · N, the derivative of row i along each velocity.
     """
-    m, n = jacobian.shape
-    factor = cholesky(mass / mean_inertia(mass))
-    rows = solve_lower(factor, jacobian.T)
-    half = solve_lower(factor, jnp.moveaxis(curvature, 0, -1).reshape(n, n * m)).reshape(n, n, m)
-    full = solve_lower(factor, jnp.swapaxes(half, 0, 1).reshape(n, n * m)).reshape(n, n, m)
-    return jnp.sqrt(jnp.sum(rows**2, axis=0) + jnp.sum(full**2, axis=(0, 1)))
+    root = inverse_root(mass / mean_inertia(mass))
+    rows, bends = jacobian @ root.T, root @ curvature @ root.T
+    return jnp.sqrt(jnp.sum(rows**2, axis=1) + jnp.sum(bends**2, axis=(1, 2)))
 
 
 def independent_rows(

@@ -21,7 +21,7 @@ from ..foundations import (
     strong,
 )
 from ..kinematics import consistency
-from ..linalg import cholesky
+from ..linalg import inverse_root
 from ..system import State, System, check_values, evaluate_at
 from .drift import AbstractDrift, Projection
 from .problem import Flow, Problem
@@ -42,7 +42,7 @@ def simulate(
     dt0: Any = None,
     adjoint: dfx.AbstractAdjoint | None = None,
     progress_meter: dfx.AbstractProgressMeter | None = None,
-    max_steps: int | None = 16384,
+    max_steps: int | None = 4096,
     dense: bool = False,
     throw: bool = True,
 ) -> Solution:
@@ -58,8 +58,9 @@ def simulate(
         solver: any one-step ODE solver of Diffrax; `Tsit5()` by default.
         stepsize_controller: Diffrax's; by default PID with rtol 1e-8 and atol 1e-10 (1e-4 and 1e-6 in float32).
         dt0: first step, or the step of `ConstantStepSize`; chosen if None.
-        adjoint: Diffrax's way to differentiate; `RecursiveCheckpointAdjoint()` by default (reverse mode). Forward mode
-            needs `ForwardMode()`; both modes `DirectAdjoint()`.
+        adjoint: Diffrax's way to differentiate; by default `RecursiveCheckpointAdjoint(checkpoints=max_steps)` (reverse
+            mode), which recomputes no step from an earlier one: adaptive steps recomputed with other rounding would not
+            be the steps that were taken. Forward mode needs `ForwardMode()`; both modes `DirectAdjoint()`.
         progress_meter: Diffrax's; none by default.
         max_steps: largest number of steps, rejected ones included.
         dense: whether to keep the interpolation for `Solution.evaluate`.
@@ -89,6 +90,9 @@ def simulate(
         )
     if control is not None and not system.nu:
         raise ValueError("Argument `control` needs a system with `actuation`, but it has none.")
+    solver = solver or dfx.Tsit5()
+    if adjoint is None:
+        solver, adjoint = _with_stored_stages(solver), dfx.RecursiveCheckpointAdjoint(checkpoints=max_steps)
     ts = _checked_times(state, jnp.asarray(ts, default_float()))
     solution, checks = _simulate(
         strong(system),
@@ -97,10 +101,10 @@ def simulate(
         formulation or GaussProjection(),
         as_parameters(drift or Projection()),
         as_function(control, "control"),
-        ConstrainedSolver(solver or dfx.Tsit5()),
+        ConstrainedSolver(solver),
         stepsize_controller or default_controller(ts.dtype),
         None if dt0 is None else jnp.asarray(dt0, ts.dtype),
-        adjoint or dfx.RecursiveCheckpointAdjoint(),
+        adjoint,
         progress_meter or dfx.NoProgressMeter(),
         max_steps,
         dense,
@@ -114,6 +118,13 @@ def simulate(
             raise RuntimeError(RESULTS[solution.result])
         return solution
     return solution.result.error_if(solution, failed)
+
+
+def _with_stored_stages(solver: dfx.AbstractSolver) -> dfx.AbstractSolver:
+    """A Runge–Kutta solver whose few stages are stored, not checkpointed, for its reverse derivative."""
+    if getattr(solver, "scan_kind", "none") is None:
+        return eqx.tree_at(lambda s: s.scan_kind, solver, "bounded", is_leaf=lambda x: x is None)
+    return solver
 
 
 def default_controller(dtype: Any) -> dfx.AbstractStepSizeController:
@@ -181,7 +192,7 @@ def _check_start(problem: Problem, state: State) -> tuple[Check, ...]:
     metric = problem.formulation.metric(evaluate_at(system, t, q, v, state.scale, jnp.zeros_like(v)))
     name = type(problem.formulation).__name__
     checks = (*check_values(system, state), *consistency(system, state, "is violated at the start"))
-    regular = jnp.all(jnp.isfinite(cholesky(metric)))
+    regular = jnp.all(jnp.isfinite(inverse_root(metric)))
     text = f"Argument `mass` must be positive definite for `{name}`, but is not at the start; `KKT` needs it so on null(C) only."
     return (*checks, Check(1.0 - regular, 0.0, text))
 

@@ -57,6 +57,19 @@ def velocity_residual(system: System, t: Scalar, q: Float[Array, " nq"], v: Floa
     return jnp.concatenate(parts) if parts else jnp.zeros(0, q.dtype)
 
 
+def velocity_offset(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, " m"]:
+    """b, the velocity residual at v = 0: ∂φ/∂t, which is exactly zero where φ does not read t, or ψ(t, q, 0)."""
+    parts = []
+    for constraint, count in zip(system.constraints, system.row_counts, strict=True):
+        if isinstance(constraint, Holonomic):
+            fn = constraint.fn
+            part = jax.jvp(lambda t, fn=fn: fn(t, q, system.params), (t,), (jnp.ones_like(t),))[1]
+        else:
+            part = constraint.fn(t, q, jnp.zeros(system.nv, q.dtype), system.params)
+        parts.append(jnp.reshape(part, (count,)))
+    return jnp.concatenate(parts) if parts else jnp.zeros(0, q.dtype)
+
+
 def constraint_jacobian(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, "m nv"]:
     """C = ∂(velocity residual)/∂v."""
     return jax.jacfwd(lambda v: velocity_residual(system, t, q, v))(jnp.zeros(system.nv, q.dtype))
@@ -86,7 +99,7 @@ def evaluate_at(
         mass=system.mass(t, q),
         force=system.intrinsic_force(t, q, v) + applied,
         jacobian=constraint_jacobian(system, t, q),
-        offset=velocity_residual(system, t, q, jnp.zeros_like(v)),
+        offset=velocity_offset(system, t, q),
         gamma=gamma,
         scale=scale,
         holonomic=system.holonomic,

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..foundations import Check
-from ..linalg import cholesky, reference_sizes, regular_metric
+from ..linalg import inverse_root, reference_sizes, regular_metric
 from .constraint import Pfaffian
 from .state import State
 from .system import System
@@ -51,7 +51,7 @@ def check_values(system: System, state: State) -> tuple[Check, ...]:
     )
     checks.append(
         Check(
-            _count_infinite(cholesky(regular_metric(mass, jacobian))),
+            _count_infinite(inverse_root(regular_metric(mass, jacobian))),
             0.0,
             "Argument `mass` must be positive definite on the null space of the constraints, but is not.",
         )

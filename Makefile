@@ -1,0 +1,47 @@
+# make demo    Andrews' squeezer: reference, 1,000 variants, gradient, picture
+# make test    style, layers, types and tests
+# make examples, make slow, make clean
+#
+# Everything is set up in $(VENV) at the first call. Needed: make and Python 3.11 or later.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+EXAMPLES := pendulum chaplygin_sleigh andrews
+
+.PHONY: demo test examples slow clean
+
+demo: $(VENV)/.plots
+	$(BIN)/python examples/andrews.py
+
+test: $(VENV)/.test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/lint-imports
+	$(BIN)/basedpyright
+	$(BIN)/pytest
+
+slow: $(VENV)/.test
+	$(BIN)/pytest -m slow
+
+examples: $(VENV)/.plots
+	set -e; for name in $(EXAMPLES); do $(BIN)/python examples/$$name.py; done
+
+clean:
+	rm -rf $(VENV) output build dist .jax_cache .pytest_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+# Stamps: a set of dependencies is installed once for each state of pyproject.toml.
+$(VENV)/.plots: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[plots]'
+	touch $@
+
+$(VENV)/.test: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[plots,test]'
+	touch $@ $(VENV)/.plots
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "jaxmb needs Python 3.11 or later, but '$(PYTHON)' is $$($(PYTHON) --version 2>&1);" \
+	         "name another one: make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
