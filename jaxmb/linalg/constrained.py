@@ -80,16 +80,16 @@ def _orthonormal_rows(rows: Array, keep: Array) -> tuple[Array, Array]:
     m, n = rows.shape
     rest = jnp.concatenate([rows, jnp.eye(m, dtype=rows.dtype)], axis=1)
     if m > UNROLLED:
-        out = lax.fori_loop(0, m, lambda i, rest: _orthonormalise(i, rest, n, keep), rest)
-        return out[:, n:], out[:, :n]
+        done = lax.fori_loop(0, m, lambda i, rest: _orthonormalise(i, rest, n, keep), rest)
+        return done[:, n:], done[:, :n]
     out: list[Array] = []
     for i in range(m):
         row = rest[i]
         for other in out:
             row = row - jnp.sum(row[:n] * other[:n]) * other
         out.append(row / jnp.sqrt(jnp.where(keep[i], jnp.sum(row[:n] ** 2), 1)))
-    rest = jnp.stack(out) if m else rest
-    return rest[:, n:], rest[:, :n]
+    done = jnp.stack(out) if m else rest
+    return done[:, n:], done[:, :n]
 
 
 def _orthonormalise(i: Array, rest: Array, n: int, keep: Array) -> Array:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation, GaussProjection
+from ..foundations import strong
 from ..system import State, System, evaluate, scaled_residuals
 from .solution import Solution
 
@@ -60,7 +61,7 @@ def energy(system: System, motion: Solution | State) -> Energy:
         system: the system.
         motion: a solution, or a state; leading axes are kept.
     """
-    kinetic, potential = _over_states(_energies, system, motion)
+    kinetic, potential = _over_states(_energies, strong(system), strong(motion))
     total = kinetic + potential
     if not isinstance(motion, Solution):
         return Energy(kinetic, potential, total, jnp.zeros_like(total), jnp.zeros_like(total))
@@ -70,7 +71,7 @@ def energy(system: System, motion: Solution | State) -> Energy:
 
 def residuals(system: System, motion: Solution | State) -> Residuals:
     """How well the constraints hold on position and velocity level."""
-    return Residuals(*_over_states(scaled_residuals, system, motion))
+    return Residuals(*_over_states(scaled_residuals, strong(system), strong(motion)))
 
 
 def reactions(
@@ -91,7 +92,7 @@ def reactions(
     if u is None and isinstance(motion, Solution):
         u = motion.u
     solve = _Solve(formulation or GaussProjection())
-    vdot, reaction, multipliers = _over_states(solve, system, motion, u)
+    vdot, reaction, multipliers = _over_states(solve, strong(system), strong(motion), u)
     return Reactions(vdot, reaction, {name: multipliers[..., part] for name, part in system.rows.items()})
 
 

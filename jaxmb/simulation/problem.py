@@ -15,13 +15,17 @@ Flow = tuple[Float[Array, " nq"], Float[Array, " nv"], Float[Array, ""]]
 
 
 class Problem(eqx.Module):
-    """Everything that a step needs besides time and state: (q, v, work)' = (N v, v̇, power)."""
+    """Everything that a step needs besides time and state: (q, v, work)' = (N v, v̇, power).
+
+    `sound` is false for a start that must not be integrated: its first step then ends the run.
+    """
 
     system: System
     formulation: AbstractFormulation
     drift: AbstractDrift
     control: Any
     scale: Float[Array, " m"]
+    sound: Bool[Array, ""]
 
     def inputs(self, t: Array, q: Array, v: Array) -> Array | None:
         """U of the control law, None without one."""

@@ -157,11 +157,10 @@ def _simulate(
     max_steps: int | None,
     dense: bool,
 ) -> tuple[Solution, tuple[Check, ...]]:
-    problem = Problem(system, formulation, drift, control, state.scale)
-    checks = _check_start(problem, state)
+    checks = _check_start(system, formulation, state)
     sound = all_hold(checks)
-    poison = jnp.where(sound, 0, jnp.nan)  # a run that must not start ends at its first step
-    start = (state.q + poison, state.v, jnp.zeros_like(state.t))
+    problem = Problem(system, formulation, drift, control, state.scale, sound)
+    start = jax.tree.map(lambda x: jnp.where(sound, x, 0), (state.q, state.v, jnp.zeros_like(state.t)))
     found = dfx.diffeqsolve(
         dfx.ODETerm(_derivative),
         solver,
@@ -186,11 +185,11 @@ def _derivative(t: Any, y: Any, args: Any) -> Flow:
     return problem.derivative(t, y, keep)
 
 
-def _check_start(problem: Problem, state: State) -> tuple[Check, ...]:
-    problem, state = jax.lax.stop_gradient((problem, state))
-    system, t, q, v = problem.system, state.t, state.q, state.v
-    metric = problem.formulation.metric(evaluate_at(system, t, q, v, state.scale, jnp.zeros_like(v)))
-    name = type(problem.formulation).__name__
+def _check_start(system: System, formulation: AbstractFormulation, state: State) -> tuple[Check, ...]:
+    system, state = jax.lax.stop_gradient((system, state))
+    t, q, v = state.t, state.q, state.v
+    metric = formulation.metric(evaluate_at(system, t, q, v, state.scale, jnp.zeros_like(v)))
+    name = type(formulation).__name__
     checks = (*check_values(system, state), *consistency(system, state, "is violated at the start"))
     regular = jnp.all(jnp.isfinite(inverse_root(metric)))
     text = f"Argument `mass` must be positive definite for `{name}`, but is not at the start; `KKT` needs it so on null(C) only."
@@ -208,7 +207,7 @@ def _solution(problem: Problem, ts: Array, state: State, found: dfx.Solution, re
     start = (state.q, state.v, jnp.zeros_like(state.t))
 
     def corrected(t: Array, y: Any) -> tuple[Flow, Array | None]:
-        reached = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in y]))
+        reached = problem.sound & jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in y]))
         y = jax.tree.map(lambda a, b: jnp.where(reached, a, b), y, start)
         y = problem.correct(t, y, problem.prepare(t, y))
         return jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), (y, problem.inputs(t, y[0], y[1])))

@@ -68,9 +68,9 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
 
     A step fails whose corrected state is not finite or leaves a scaled residual above the drift's tolerance, with
     `RESULTS.nonfinite` or `RESULTS.breakdown` (which `simulate` translates). Its error estimate is infinite then, so that
-    an adaptive controller rejects it, forgets the result and tries a shorter one. From a state that is not finite itself,
-    or when the step is down to the resolution of time, the estimate is zero: the step is accepted and its result ends
-    the run, so that no row of a batch runs on in vain.
+    an adaptive controller rejects it, forgets the result and tries a shorter one. From a start that is not sound, or when
+    the step is down to the resolution of time, the estimate is zero: the step is accepted without a change of state, and
+    its result ends the run, so that no row of a batch runs on in vain.
     """
 
     solver: dfx.AbstractSolver  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -120,10 +120,10 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         y1 = problem.correct(t1, raw, keep)
         residual = self._residual(problem, t1, y1)
         finite = _finite(y1)
-        ok = finite & (residual <= problem.drift.tolerance(residual.dtype))
-        y1 = jax.tree.map(lambda a, b: jnp.where(ok, a, b), y1, raw)
+        ok = problem.sound & finite & (residual <= problem.drift.tolerance(residual.dtype))
         shortest = 16 * jnp.finfo(t1.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
-        hopeless = ~_finite(y0) | ~(t1 - t0 > shortest)
+        hopeless = ~problem.sound | ~(t1 - t0 > shortest)
+        y1 = jax.tree.map(lambda a, b: jnp.where(ok, a, b), y1, y0)
         if error is not None:
             error = jax.tree.map(lambda e: jnp.where(ok, e, jnp.where(hopeless, 0, jnp.inf)), error)
         breakdown: Any = dfx.RESULTS.breakdown
@@ -137,7 +137,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             jnp.maximum(solver_state.highest_rank, rank),
             jnp.maximum(solver_state.residual, residual),
         )
-        shift = jax.tree.map(lambda a, b: a - b, y1, raw)
+        shift = jax.tree.map(lambda a, b: jnp.where(ok, a - b, 0), y1, raw)
         return y1, error, {"inner": dense, "shift": shift}, accepted, result
 
     def _residual(self, problem: Problem, t: Array, y: Flow) -> Array:
