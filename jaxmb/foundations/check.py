@@ -44,12 +44,12 @@ def enforce(value: T, checks: Sequence[Check]) -> T:
         ValueError: at once, where the amounts are known; otherwise the compiled program raises Equinox's run-time error.
     """
     known = [c for c in checks if is_concrete(c.amount)]
-    failed = [c.text.format(f"{float(c.amount):.3g}") for c in known if not np.all(np.asarray(c.holds))]
+    failed = [c.text.replace("{}", f"{float(c.amount):.3g}") for c in known if not np.all(np.asarray(c.holds))]
     if failed:
         raise ValueError("\n".join(failed))
     for check in checks:
         if not is_concrete(check.amount):
-            value = eqx.error_if(value, ~check.holds, check.text.format("too large"))
+            value = eqx.error_if(value, ~check.holds, check.text.replace("{}", "too large"))
     return value
 
 

@@ -142,11 +142,16 @@ def consistency(system: System, state: State, verb: str) -> tuple[Check, ...]:
     tol = float(jnp.finfo(state.q.dtype).eps) ** 0.5
     position = jnp.abs(position_residual(system, state.t, state.q)) / state.scale
     velocity = jnp.abs(velocity_residual(system, state.t, state.q, state.v)) / state.scale
-    checks = []
-    for name, part in system.rows.items():
-        text = f"Constraint '{name}' {verb}: its {{}} residual, relative to the reference size of its rows, is {{}}."
-        checks.append(Check(jnp.max(position[part]), tol, text.format("position", "{}")))
-        checks.append(Check(jnp.max(velocity[part]), tol, text.format("velocity", "{}")))
+    levels = {"position": position, "velocity": velocity}
+    checks = [
+        Check(
+            jnp.max(values[part]),
+            tol,
+            f"Constraint '{name}' {verb}: its {level} residual, relative to the reference size of its rows, is {{}}.",
+        )
+        for name, part in system.rows.items()
+        for level, values in levels.items()
+    ]
     return tuple(checks)
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from .root import UNROLLED, inverse_root
+from .root import inverse_root
 
 RANK_TOL = 1e-6
 
@@ -106,8 +106,8 @@ def independent_rows(
 
 
 def repeat(count: int, body, carry):
-    """Applies `body` to `carry` `count` times: unrolled while that is short, as a loop beyond."""
-    if count > UNROLLED:
+    """Applies `body` to `carry` `count` times: unrolled while that is short, as a loop beyond, which compiles faster."""
+    if count > 4:
         return lax.fori_loop(0, count, lambda _, c: body(c), carry)
     for _ in range(count):
         carry = body(carry)
