@@ -6,6 +6,9 @@ from .formulation import GaussProjection as GaussProjection
 from .formulation import KKT as KKT
 from .foundations import RESULTS as RESULTS
 from .kinematics import assemble as assemble
+from .kinematics import DependentRows as DependentRows
+from .kinematics import diagnose as diagnose
+from .kinematics import Diagnosis as Diagnosis
 from .simulation import AbstractDrift as AbstractDrift
 from .simulation import Baumgarte as Baumgarte
 from .simulation import Energy as Energy
@@ -20,6 +23,7 @@ from .simulation import simulate as simulate
 from .simulation import Solution as Solution
 from .system import evaluate as evaluate
 from .system import Holonomic as Holonomic
+from .system import Lost as Lost
 from .system import Pfaffian as Pfaffian
 from .system import State as State
 from .system import System as System

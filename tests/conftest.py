@@ -2,8 +2,19 @@ import os
 import pathlib
 
 import jax
+import pytest
 
 jax.config.update("jax_enable_x64", True)
-cache = os.environ.get("JAXMB_TEST_CACHE", str(pathlib.Path(__file__).parent.parent / ".jax_cache"))
-jax.config.update("jax_compilation_cache_dir", cache)
+# One folder per worker: a program that another process is still writing must not be read.
+cache = pathlib.Path(os.environ.get("JAXMB_TEST_CACHE", pathlib.Path(__file__).parent.parent / ".jax_cache"))
+jax.config.update("jax_compilation_cache_dir", str(cache / os.environ.get("PYTEST_XDIST_WORKER", "alone")))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+
+@pytest.fixture(autouse=True)
+def few_programs_at_a_time():
+    """Compiled programs are mapped into memory in many parts; Linux grants a process 65,530 of them."""
+    yield
+    maps = pathlib.Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > 30_000:
+        jax.clear_caches()

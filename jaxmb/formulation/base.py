@@ -4,12 +4,20 @@ import abc
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..foundations import RESULTS
-from ..linalg import ConstrainedFactor, cutoff, independent_rows, minimum_norm_multipliers
-from ..system import Terms
+from ..linalg import (
+    ConstrainedFactor,
+    cutoff,
+    independent_rows,
+    minimum_norm_multipliers,
+    sort_dependent_rows,
+    vanishing_combinations,
+)
+from ..system import Lost, Terms
 
 
 class Acceleration(eqx.Module):
@@ -18,10 +26,12 @@ class Acceleration(eqx.Module):
     Attributes:
         vdot: v̇ (nv,).
         reaction: M v̇ − F (nv,), the force of the constraints on the system, conjugate to v.
-        multipliers: λ (m,) with Cᵀλ = reaction, of least Euclidean norm; not unique where rows are redundant.
+        multipliers: λ (m,) with Cᵀλ = reaction, of least Euclidean norm; not unique where rows are redundant, and NaN, for
+            undefined, in rows that are lost at a singular pose or take part in what is lost there.
         rank: the numerical rank of C.
-        result: `RESULTS.contradictory_constraints` if no v̇ satisfies all rows, `RESULTS.nonfinite` if M is
-            not positive definite where the formulation needs it or an input is not finite.
+        result: `RESULTS.contradictory_constraints` if no v̇ satisfies all rows, `RESULTS.undetermined_motion` if at a
+            singular pose several do, `RESULTS.nonfinite` if M is not positive definite where the formulation needs it or
+            an input is not finite. Singular poses are recognised if the terms hold what lost rows say.
     """
 
     vdot: Float[Array, " nv"]
@@ -56,39 +66,86 @@ class AbstractFormulation(eqx.Module):
 
     def factorise(self, terms: Terms, keep: Bool[Array, " m"]) -> ConstrainedFactor:
         """The factors of the constrained equations of the rows in `keep`."""
-        return ConstrainedFactor(self.metric(terms), terms.jacobian, terms.scale, keep)
+        return ConstrainedFactor(self.metric(terms), terms.jacobian, terms.scale, keep, self.rank_tol)
 
     @eqx.filter_jit
     def acceleration(self, terms: Terms, carry: Bool[Array, " m"] | None = None) -> Acceleration:
         """Solves for v̇ and the reaction.
 
         Args:
-            terms: the evaluated system.
+            terms: the evaluated system; with `lost=True` for the acceleration of the motion through a singular pose, where
+                that of least norm is another one.
             carry: what `prepare` returned at the last accepted state; decided here if None.
         """
         keep = self.prepare(terms) if carry is None else carry
-        factor = self.factorise(terms, keep)
-        vdot, multipliers = self.motion(terms, factor)
-        consistent = jnp.all(contradiction(terms, vdot) <= contradiction_tol(terms))
-        successful: Any = RESULTS.successful
-        nonfinite: Any = RESULTS.nonfinite
-        result = RESULTS.where(consistent, successful, RESULTS.contradictory_constraints)
+        restored = _Restored(terms, keep, jnp.zeros_like(keep), jnp.array(False))
+        if terms.lost is not None:
+            restored = self._restore(terms, keep, terms.lost)
+        factor = self.factorise(restored.terms, restored.keep)
+        vdot, multipliers = self.motion(restored.terms, factor)
+        multipliers = minimum_norm_multipliers(factor, restored.terms.jacobian, multipliers)
+        consistent = jnp.all(contradiction(terms, vdot) <= contradiction_tol(vdot.dtype))
+        result: Any = RESULTS.successful
+        verdicts: tuple[Any, ...] = (
+            (restored.open, RESULTS.undetermined_motion),
+            (~consistent, RESULTS.contradictory_constraints),
+            (~jnp.all(jnp.isfinite(vdot)), RESULTS.nonfinite),
+        )
+        for happened, what in verdicts:
+            result = RESULTS.where(happened, what, result)
         return Acceleration(
             vdot=vdot,
             reaction=terms.mass @ vdot - terms.force,
-            multipliers=minimum_norm_multipliers(factor, terms.jacobian, multipliers),
+            multipliers=jnp.where(restored.undefined, jnp.nan, multipliers),
             rank=jnp.sum(keep),
-            result=RESULTS.where(jnp.all(jnp.isfinite(vdot)), result, nonfinite),
+            result=result,
         )
+
+    def _restore(self, terms: Terms, keep: Array, lost: Lost) -> "_Restored":
+        """The rows lost here replaced by ZᵀĊ, along which their reaction acts, with values by which Zᵀ(K v̇ − k) = 0."""
+        factor = self.factorise(terms, keep)
+        combined = vanishing_combinations(factor, terms.jacobian)
+        gone, open = sort_dependent_rows(factor, terms.jacobian, lost.rate, lost.bend, self.rank_tol)
+        rows = combined @ lost.rate
+        size = jnp.where(gone, jnp.linalg.norm(rows @ factor.root.T, axis=1), terms.scale)
+        start = jnp.where(keep, terms.gamma, 0)
+        known = lambda t: (t.jacobian, t.scale, t.gamma)
+        restored = eqx.tree_at(known, terms, (jnp.where(gone[:, None], rows, terms.jacobian), size, start))
+        factor = self.factorise(restored, keep | gone)
+
+        def vdot(gamma: Array) -> Array:
+            return self.motion(eqx.tree_at(lambda t: t.gamma, restored, gamma), factor)[0]
+
+        free = vdot(start)
+        responses = jax.vmap(lambda unit: vdot(start + unit) - free)(jnp.diag(size))
+        matrix, vector = combined @ lost.matrix, combined @ lost.vector
+        both = gone[:, None] & gone
+        values = jnp.linalg.solve(
+            jnp.where(both, matrix @ responses.T, jnp.eye(keep.shape[0])), jnp.where(gone, vector - matrix @ free, 0)
+        )
+        involved = jnp.abs(combined) * terms.scale > self.rank_tol * terms.scale[:, None]
+        undefined = jnp.any(gone[:, None] & involved, axis=0)
+        undefined |= ~(keep | gone) & jnp.any(involved & undefined, axis=1)
+        restored = eqx.tree_at(lambda t: t.gamma, restored, start + values * size)
+        return _Restored(restored, keep | gone, undefined, jnp.any(open))
+
+
+class _Restored(eqx.Module):
+    """Terms with the rows in use, the rows whose multipliers are undefined, and whether the motion is open."""
+
+    terms: Terms
+    keep: Bool[Array, " m"]
+    undefined: Bool[Array, " m"]
+    open: Bool[Array, ""]
 
 
 def contradiction(terms: Terms, vdot: Float[Array, " nv"]) -> Float[Array, " m"]:
-    """|C v̇ − Γ| of each row relative to the sizes of its terms."""
-    rows, gamma = jnp.abs(terms.jacobian), jnp.abs(terms.gamma)
-    size = rows @ jnp.abs(vdot) + gamma
-    return jnp.abs(terms.jacobian @ vdot - terms.gamma) / jnp.where(size > 0, size, 1)
+    """|C v̇ − Γ| of each row relative to the sizes of its terms, or to a millionth of the largest row's."""
+    size = (jnp.abs(terms.jacobian) @ jnp.abs(vdot) + jnp.abs(terms.gamma)) / terms.scale
+    size = jnp.maximum(size, 1e-6 * jnp.max(size, initial=0))
+    return jnp.abs(terms.jacobian @ vdot - terms.gamma) / terms.scale / jnp.where(size > 0, size, 1)
 
 
-def contradiction_tol(terms: Terms) -> float:
+def contradiction_tol(dtype: Any) -> float:
     """Above this a row contradicts the others; below, it may come from a state that is exact to its tolerance only."""
-    return cutoff(1e-6, terms.mass.dtype)
+    return cutoff(1e-6, dtype)

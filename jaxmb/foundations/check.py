@@ -34,7 +34,7 @@ class Check(eqx.Module):
 
 def all_hold(checks: Sequence[Check]) -> Array:
     """Whether every check holds."""
-    return jnp.all(jnp.stack([c.holds for c in checks]))
+    return jnp.all(jnp.array([c.holds for c in checks], bool))
 
 
 def enforce(value: T, checks: Sequence[Check]) -> T:

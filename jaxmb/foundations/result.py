@@ -10,6 +10,11 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "The constraints contradict each other: no acceleration satisfies all rows. `residuals` and the `rank` of an "
         "acceleration tell which; check constraints that fix the same motion twice with different values."
     )
+    undetermined_motion = (
+        "The motion is not determined: at a pose where constraints become dependent, several motions lead on and the velocity "
+        "(zero at a bifurcation) chooses none of them. `diagnose` names the rows. Start beside the pose, or with a velocity "
+        "along the motion that is meant."
+    )
     inconsistent_state = "The initial state violates its constraints or holds numbers that are not finite. Make it with `jaxmb.assemble`."
     projection_failed = (
         "The state could not be brought back onto the constraints within the tolerance of the drift correction. Reduce "

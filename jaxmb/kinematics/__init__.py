@@ -2,4 +2,11 @@
 
 from .assemble import assemble as assemble
 from .assemble import consistency as consistency
+from .correction import CLOSE as CLOSE
 from .correction import corrected as corrected
+from .correction import NEAR as NEAR
+from .diagnosis import DependentRows as DependentRows
+from .diagnosis import diagnose as diagnose
+from .diagnosis import Diagnosis as Diagnosis
+from .rows import choose_rows as choose_rows
+from .rows import Rows as Rows

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from .rank import mean_inertia
+from .rank import RANK_TOL, cutoff, independent_rows, mean_inertia
 from .root import UNROLLED, inverse_root, solve_spd
 
 
@@ -17,13 +17,21 @@ class ConstrainedFactor(eqx.Module):
 
         x = Rᵀ (y + Qᵀ z),   z = W γ/σ − Q y,   y = R f/ρ²,   λ = ρ² diag(1/σ) Wᵀ z.
 
-    Forward and reverse derivatives of any order are those of the equations, not of the factors.
+    Forward and reverse derivatives of any order are those of the equations, not of the factors. A row of k that lies in
+    the span of those before it, to within `rank_tol`, is left out: it is lost at a singular pose.
 
     Args:
         mass: M (nv, nv), positive definite.
         jacobian: C (m, nv).
         scale: reference sizes σ (m,) of the rows.
-        keep: mask (m,) of independent rows.
+        keep: mask (m,) of rows in use.
+        rank_tol: smallest remainder, relative to σ, of a row that is not lost.
+
+    Attributes:
+        keep: the rows k without the lost ones.
+        remainders: distance (m,) of each row of k from the span of those before it, relative to σ; infinite in other rows.
+        weights: W; in a lost row the combination z of the scaled rows that vanishes there.
+        basis: Q; zero in rows outside `keep`.
     """
 
     metric: Float[Array, "nv nv"]
@@ -32,6 +40,7 @@ class ConstrainedFactor(eqx.Module):
     keep: Bool[Array, " m"]
     unit: Float[Array, ""]
     root: Float[Array, "nv nv"]
+    remainders: Float[Array, " m"]
     weights: Float[Array, "m m"]
     basis: Float[Array, "m nv"]
 
@@ -41,14 +50,36 @@ class ConstrainedFactor(eqx.Module):
         jacobian: Float[Array, "m nv"],
         scale: Float[Array, " m"],
         keep: Bool[Array, " m"],
+        rank_tol: float = RANK_TOL,
     ):
         self.unit = lax.stop_gradient(mean_inertia(mass))
         self.metric = mass / self.unit
-        self.rows = jnp.where(keep[:, None], jacobian / scale[:, None], 0)
         self.scale = scale
-        self.keep = keep
         self.root = inverse_root(lax.stop_gradient(self.metric))
-        self.weights, self.basis = _orthonormal_rows(lax.stop_gradient(self.rows) @ self.root.T, keep)
+        rows = jnp.where(keep[:, None], jacobian / scale[:, None], 0)
+        tol = jnp.where(keep, cutoff(rank_tol, mass.dtype), jnp.inf)
+        found = _orthonormal_rows(lax.stop_gradient(rows) @ self.root.T, tol)
+        self.weights, self.basis, remainders = found
+        self.remainders = jnp.where(keep, remainders, jnp.inf)
+        self.keep = remainders > tol
+        self.rows = jnp.where(self.keep[:, None], rows, 0)
+
+    @property
+    def gap(self) -> Float[Array, ""]:
+        """The smallest remainder: how far the rows in use are from being dependent."""
+        return jnp.min(self.remainders, initial=jnp.inf)
+
+    @property
+    def vanishing(self) -> Float[Array, "m m"]:
+        """Zᵀ: the combinations of scaled rows whose lengths are the remainders."""
+        return jnp.where(self.keep, self.remainders, 1)[:, None] * self.weights
+
+    def free_direction(self) -> Float[Array, " nv"]:
+        """A direction in null(C_k), of unit length in M̂, without any symmetry; zero where there is none."""
+        probe = jnp.cos(1.0 + 2.0 * jnp.arange(self.metric.shape[0], dtype=self.metric.dtype))
+        free = self.root.T @ (probe - (self.basis @ probe) @ self.basis)
+        length = jnp.sqrt(free @ self.metric @ free)
+        return jnp.where(length > 1e-6, free / jnp.where(length > 0, length, 1), 0)
 
     def solve(
         self, force: Float[Array, " nv"], gamma: Float[Array, " m"]
@@ -72,35 +103,100 @@ class ConstrainedFactor(eqx.Module):
         return x[:n], -x[n:] * self.unit / self.scale
 
 
-def _orthonormal_rows(rows: Array, keep: Array) -> tuple[Array, Array]:
-    """W lower triangular and Q with orthonormal rows, Q = W `rows`; zero rows of Q where a row is not kept.
+def _orthonormal_rows(rows: Array, tol: Array) -> tuple[Array, Array, Array]:
+    """W lower triangular and Q = W `rows` with orthonormal rows, and the remainders.
 
-    Modified Gram–Schmidt on [rows, I]: what turns the rows into Q turns I into W.
+    Modified Gram–Schmidt on [rows, I]: what turns the rows into Q turns I into W. Where the remainder does not exceed
+    `tol`, the row of Q is zero and that of W is not divided by the remainder.
     """
     m, n = rows.shape
     rest = jnp.concatenate([rows, jnp.eye(m, dtype=rows.dtype)], axis=1)
     if m > UNROLLED:
-        done = lax.fori_loop(0, m, lambda i, rest: _orthonormalise(i, rest, n, keep), rest)
-        return done[:, n:], done[:, :n]
+        rest, remainders = lax.fori_loop(
+            0, m, lambda i, carry: _orthonormalise(i, carry, n, tol), (rest, jnp.zeros(m, rows.dtype))
+        )
+        return rest[:, n:], rest[:, :n], remainders
     out: list[Array] = []
+    remainders = []
     for i in range(m):
         row = rest[i]
         for other in out:
             row = row - jnp.sum(row[:n] * other[:n]) * other
-        out.append(row / jnp.sqrt(jnp.where(keep[i], jnp.sum(row[:n] ** 2), 1)))
+        row, remainder = _unit(row, n, tol[i])
+        out.append(row)
+        remainders.append(remainder)
     done = jnp.stack(out) if m else rest
-    return done[:, n:], done[:, :n]
+    return done[:, n:], done[:, :n], jnp.stack(remainders) if m else jnp.zeros(0, rows.dtype)
 
 
-def _orthonormalise(i: Array, rest: Array, n: int, keep: Array) -> Array:
+def _unit(row: Array, n: int, tol: Array) -> tuple[Array, Array]:
+    """The row divided by the length of its first n entries, which vanish where that length does not exceed `tol`."""
+    length = jnp.sqrt(jnp.sum(row[:n] ** 2))
+    found = length > tol
+    row = row / jnp.where(found, length, 1)
+    return jnp.concatenate([jnp.where(found, row[:n], 0), row[n:]]), length
+
+
+def _orthonormalise(i: Array, carry: tuple[Array, Array], n: int, tol: Array) -> tuple[Array, Array]:
     """Brings row i, which is orthogonal to those above it but for rounding, to unit length and those below off it."""
+    rest, remainders = carry
     above = jnp.arange(rest.shape[0]) < i
     row = rest[i]
     row = row - jnp.where(above, rest[:, :n] @ row[:n], 0) @ rest  # again: twice is enough (Kahan, Parlett)
-    row = row / jnp.sqrt(jnp.where(keep[i], jnp.sum(row[:n] ** 2), 1))
+    row, remainder = _unit(row, n, tol[i])
     rest = rest.at[i].set(row)
     below = jnp.where(jnp.arange(rest.shape[0]) > i, rest[:, :n] @ row[:n], 0)
-    return rest - below[:, None] * row
+    return rest - below[:, None] * row, remainders.at[i].set(remainder)
+
+
+def combinations(factor: ConstrainedFactor, jacobian: Float[Array, "m nv"]) -> Float[Array, "m m"]:
+    """E with C = E C_k: every row as a combination of the independent ones."""
+    zero = jnp.zeros_like(factor.scale)
+    return jax.vmap(lambda row: -factor.solve(row, zero)[1])(jacobian)
+
+
+def vanishing_combinations(factor: ConstrainedFactor, jacobian: Float[Array, "m nv"]) -> Float[Array, "m m"]:
+    """Zᵀ with ZᵀC = 0: the identity less the combinations of independent rows; zero in the rows k."""
+    return jnp.where(factor.keep[:, None], 0, jnp.eye(jacobian.shape[0]) - combinations(factor, jacobian))
+
+
+def sort_dependent_rows(
+    factor: ConstrainedFactor,
+    jacobian: Float[Array, "m nv"],
+    rate: Float[Array, "m nv"],
+    bend: Float[Array, "m nv"],
+    rank_tol: float = RANK_TOL,
+) -> tuple[Bool[Array, " m"], Bool[Array, " m"]]:
+    """Sorts the rows outside `factor.keep`, with combinations Z, ZᵀC = 0.
+
+    Redundant rows stay dependent nearby: Zᵀ∂C adds nothing to the rank in any free direction; one, taken at random, stands
+    for all. The others are lost at this pose only: where ZᵀĊ adds to the rank, the motion leads on to where it is higher;
+    where it does not, the motion is open.
+
+    Args:
+        factor: of the independent rows.
+        jacobian: C.
+        rate: Ċ.
+        bend: derivative of C along a free direction, see `ConstrainedFactor.free_direction`.
+        rank_tol: as in `independent_rows`.
+
+    Returns:
+        Masks of the lost rows that the motion restores, and of the open ones.
+    """
+    keep, combined = factor.keep, vanishing_combinations(factor, jacobian)
+
+    def gaining(rates: Array) -> Array:
+        size = jnp.max(jnp.linalg.norm((rates / factor.scale[:, None]) @ factor.root.T, axis=1), initial=0)
+        rows = combined @ rates * (rank_tol / (GROWTH * jnp.maximum(size, rank_tol)))
+        rows = jnp.where(keep[:, None], jacobian, rows)
+        return independent_rows(factor.metric, rows, factor.scale, rank_tol, keep) & ~keep
+
+    lost, near = gaining(rate), gaining(bend)
+    return lost, near & ~lost & (jnp.sum(near) > jnp.sum(lost))
+
+
+# Smallest growth of a dependent row's remainder, relative to the fastest change of any row, that counts as growth.
+GROWTH = 1e-3
 
 
 def minimum_norm_multipliers(
@@ -111,12 +207,11 @@ def minimum_norm_multipliers(
     All rows are combinations C = E C_k of the independent ones, so Cᵀλ = C_kᵀ λ_k means Eᵀλ = λ_k, whose solution of
     least norm is λ = E (EᵀE)⁻¹ λ_k. The columns of E are brought to unit length first, since rows may have any units.
     """
-    zero = jnp.zeros_like(multipliers)
-    combinations = jax.vmap(lambda row: -factor.solve(row, zero)[1])(jacobian)
-    length = jnp.sqrt(jnp.where(factor.keep, jnp.sum(combinations**2, axis=0), 1))
-    combinations = combinations / length
-    gram = combinations.T @ combinations + jnp.diag(jnp.where(factor.keep, 0, 1).astype(jacobian.dtype))
-    return combinations @ solve_spd(gram, multipliers / length)
+    expressed = combinations(factor, jacobian)
+    length = jnp.sqrt(jnp.where(factor.keep, jnp.sum(expressed**2, axis=0), 1))
+    expressed = expressed / length
+    gram = expressed.T @ expressed + jnp.diag(jnp.where(factor.keep, 0, 1).astype(jacobian.dtype))
+    return expressed @ solve_spd(gram, multipliers / length)
 
 
 def projector(factor: ConstrainedFactor) -> Float[Array, "nv nv"]:

@@ -16,7 +16,9 @@ from jaxtyping import Array, Bool, Float
 
 from .root import inverse_root
 
-RANK_TOL = 1e-6
+# Just above it an acceleration near a singular pose errs by rounding/tol, or by 3e-13/tol if the velocity is that inexact;
+# just below it, where rows are restored by their derivative, by the order of tol.
+RANK_TOL = 1.4e-7
 
 
 def cutoff(rank_tol: float, dtype) -> float:

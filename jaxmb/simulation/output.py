@@ -46,7 +46,8 @@ class Reactions(eqx.Module):
     Attributes:
         vdot: v̇ (..., nv).
         reaction: M v̇ − F (..., nv), the generalised reaction acting on the system, unique wherever v̇ is.
-        multipliers: λ by constraint name (..., k), of least norm; not unique where rows are redundant.
+        multipliers: λ by constraint name (..., k), of least norm; not unique where rows are redundant, NaN where undefined,
+            at singular poses.
     """
 
     vdot: Float[Array, "... nv"]
@@ -104,7 +105,7 @@ class _Solve(eqx.Module):
     formulation: AbstractFormulation
 
     def __call__(self, system: System, state: State, u: Array | None) -> tuple[Array, Array, Array]:
-        found = self.formulation.acceleration(evaluate(system, state, u=u))
+        found = self.formulation.acceleration(evaluate(system, state, u=u, lost=True))
         return found.vdot, found.reaction, found.multipliers
 
 

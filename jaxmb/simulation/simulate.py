@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..formulation import AbstractFormulation, GaussProjection
+from ..formulation import AbstractFormulation, GaussProjection, contradiction_tol
 from ..foundations import (
     RESULTS,
     Check,
@@ -20,7 +20,7 @@ from ..foundations import (
     is_concrete,
     strong,
 )
-from ..kinematics import consistency
+from ..kinematics import Rows, choose_rows, consistency
 from ..linalg import inverse_root
 from ..system import State, System, check_values, evaluate_at
 from .drift import AbstractDrift, Projection
@@ -102,7 +102,7 @@ def simulate(
         as_parameters(drift or Projection()),
         as_function(control, "control"),
         ConstrainedSolver(solver),
-        stepsize_controller or default_controller(ts.dtype),
+        _with_tolerances_as_arrays(stepsize_controller or default_controller(ts.dtype)),
         None if dt0 is None else jnp.asarray(dt0, ts.dtype),
         adjoint,
         progress_meter or dfx.NoProgressMeter(),
@@ -115,9 +115,21 @@ def simulate(
     failed = solution.result != RESULTS.successful
     if is_concrete(failed):
         if bool(failed):
-            raise RuntimeError(RESULTS[solution.result])
+            raise RuntimeError(_message(system, solution))
         return solution
     return solution.result.error_if(solution, failed)
+
+
+def _message(system: System, solution: Solution) -> str:
+    """The result's text; of a failed correction, the constraint that is furthest off and by how much."""
+    text = RESULTS[solution.result]
+    if bool(solution.result == RESULTS.projection_failed):
+        off = {name: float(jnp.max(solution.stats["row_residuals"][part])) for name, part in system.rows.items()}
+        worst = max(off, key=lambda name: off[name])
+        text += (
+            f" Furthest off is constraint '{worst}', by {off[worst]:.3g} relative to the reference size of its rows."
+        )
+    return text
 
 
 def _with_stored_stages(solver: dfx.AbstractSolver) -> dfx.AbstractSolver:
@@ -125,6 +137,15 @@ def _with_stored_stages(solver: dfx.AbstractSolver) -> dfx.AbstractSolver:
     if getattr(solver, "scan_kind", "none") is None:
         return eqx.tree_at(lambda s: s.scan_kind, solver, "bounded", is_leaf=lambda x: x is None)
     return solver
+
+
+def _with_tolerances_as_arrays(controller: Any) -> Any:
+    """The controller with rtol and atol as arrays, also inside another controller: other tolerances do not compile anew."""
+    adaptive = lambda x: isinstance(x, dfx.PIDController)
+    as_arrays = lambda c: (
+        eqx.tree_at(lambda c: (c.rtol, c.atol), c, as_parameters((c.rtol, c.atol))) if adaptive(c) else c
+    )
+    return jax.tree.map(as_arrays, controller, is_leaf=adaptive)
 
 
 def default_controller(dtype: Any) -> dfx.AbstractStepSizeController:
@@ -157,8 +178,10 @@ def _simulate(
     max_steps: int | None,
     dense: bool,
 ) -> tuple[Solution, tuple[Check, ...]]:
+    rows = choose_rows(system, formulation, state)
     checks = _check_start(system, formulation, state)
-    sound = all_hold(checks)
+    motion = _check_motion(system, rows)
+    consistent, sound = all_hold(checks), all_hold((*checks, *motion))
     problem = Problem(system, formulation, drift, control, state.scale, sound)
     start = jax.tree.map(lambda x: jnp.where(sound, x, 0), (state.q, state.v, jnp.zeros_like(state.t)))
     found = dfx.diffeqsolve(
@@ -176,8 +199,14 @@ def _simulate(
         max_steps=max_steps,
         throw=False,
     )
-    result = RESULTS.where(sound, _translated(found.result), RESULTS.inconsistent_state)
-    return _solution(problem, ts, state, found, result, dense), checks
+    result = _translated(found.result)
+    for fine, otherwise in (
+        (all_hold(motion), RESULTS.contradictory_constraints),
+        (~jnp.any(rows.open), RESULTS.undetermined_motion),
+        (consistent, RESULTS.inconsistent_state),
+    ):
+        result = RESULTS.where(fine, result, otherwise)
+    return _solution(problem, ts, state, found, result, dense), (*checks, *motion)
 
 
 def _derivative(t: Any, y: Any, args: Any) -> Flow:
@@ -196,10 +225,25 @@ def _check_start(system: System, formulation: AbstractFormulation, state: State)
     return (*checks, Check(1.0 - regular, 0.0, text))
 
 
+def _check_motion(system: System, rows: Rows) -> tuple[Check, ...]:
+    """Accelerations exist and are determined."""
+    checks = []
+    for name, part in system.rows.items():
+        text = f"Constraint '{name}' must not contradict others, but no acceleration satisfies it; it is off, relatively, by {{}}."
+        checks.append(Check(jnp.max(rows.contradiction[part]), contradiction_tol(rows.contradiction.dtype), text))
+        text = (
+            f"The motion is not determined at the start: {{}} rows of constraint '{name}' are dependent at this pose only, and "
+            "the velocity chooses none of the motions that lead on. Start beside the pose or with another velocity."
+        )
+        checks.append(Check(jnp.sum(rows.open[part]).astype(float), 0.0, text))
+    return tuple(checks)
+
+
 def _translated(result: dfx.RESULTS) -> RESULTS:
-    """Diffrax's results as ours; `breakdown` is what `ConstrainedSolver` says of a failed correction."""
+    """Diffrax's results as ours; two of them are what `ConstrainedSolver` says."""
     ours = RESULTS.promote(result)
-    return RESULTS.where(result == dfx.RESULTS.breakdown, RESULTS.projection_failed, ours)
+    ours = RESULTS.where(result == dfx.RESULTS.breakdown, RESULTS.projection_failed, ours)
+    return RESULTS.where(result == dfx.RESULTS.stagnation, RESULTS.undetermined_motion, ours)
 
 
 def _solution(problem: Problem, ts: Array, state: State, found: dfx.Solution, result: RESULTS, dense: bool) -> Solution:
@@ -209,7 +253,7 @@ def _solution(problem: Problem, ts: Array, state: State, found: dfx.Solution, re
     def corrected(t: Array, y: Any) -> tuple[Flow, Array | None]:
         reached = problem.sound & jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in y]))
         y = jax.tree.map(lambda a, b: jnp.where(reached, a, b), y, start)
-        y = problem.correct(t, y, problem.prepare(t, y))
+        y = problem.correct(t, y, problem.independent(t, y))
         return jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), (y, problem.inputs(t, y[0], y[1])))
 
     (q, v, work), u = jax.vmap(corrected)(ts, found.ys)
@@ -219,7 +263,8 @@ def _solution(problem: Problem, ts: Array, state: State, found: dfx.Solution, re
     } | {
         "lowest_rank": accepted.lowest_rank,
         "highest_rank": accepted.highest_rank,
-        "largest_residual": accepted.residual,
+        "largest_residual": jnp.max(accepted.residual, initial=0),
+        "row_residuals": accepted.residual,
     }
     interpolation = found.interpolation if dense else None
     return Solution(ts, q, v, work, u, state.scale, stats, result, problem if dense else None, interpolation)

@@ -23,7 +23,7 @@ class Solution(eqx.Module):
         u: inputs (T, nu); None without a control law.
         scale: reference sizes σ (m,) of the constraint rows.
         stats: counts of the run: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, `lowest_rank` and `highest_rank`
-            over the accepted states, `largest_residual` (scaled) left by a correction.
+            over the accepted states, `largest_residual` (scaled) left by a correction, and `row_residuals` (m,), of each row.
         result: what happened, see `jaxmb.RESULTS`.
         dense: the interpolation, if asked for.
     """
@@ -75,5 +75,5 @@ def _over_times(problem: Problem, dense: Any, t: Array) -> State:
 
 def _interpolate(problem: Problem, dense: Any, t: Array) -> State:
     y = dense.evaluate(t)
-    q, v, _ = problem.correct(t, y, problem.prepare(t, y))
+    q, v, _ = problem.correct(t, y, problem.independent(t, y))
     return State(t, q, v, problem.scale)

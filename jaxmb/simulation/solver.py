@@ -54,13 +54,13 @@ class Accepted(eqx.Module):
         inner: the inner solver's state.
         lowest_rank: over the accepted states from which a step has started.
         highest_rank: likewise.
-        residual: largest scaled residual left by a correction so far.
+        residual: largest scaled residual (m,) left by a correction so far, of each row.
     """
 
     inner: Any
     lowest_rank: Int[Array, ""]
     highest_rank: Int[Array, ""]
-    residual: Float[Array, ""]
+    residual: Float[Array, " m"]
 
 
 class ConstrainedSolver(dfx.AbstractWrappedSolver):
@@ -68,9 +68,10 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
 
     A step fails whose corrected state is not finite or leaves a scaled residual above the drift's tolerance, with
     `RESULTS.nonfinite` or `RESULTS.breakdown` (which `simulate` translates). Its error estimate is infinite then, so that
-    an adaptive controller rejects it, forgets the result and tries a shorter one. From a start that is not sound, or when
-    the step is down to the resolution of time, the estimate is zero: the step is accepted without a change of state, and
-    its result ends the run, so that no row of a batch runs on in vain.
+    an adaptive controller rejects it, forgets the result and tries a shorter one. From a start that is not sound, from a
+    state where the motion is not determined (`RESULTS.stagnation`), or when the step is down to the resolution of time, the
+    estimate is zero: the step is accepted without a change of state, and its result ends the run, so that no row of a
+    batch runs on in vain.
     """
 
     solver: dfx.AbstractSolver  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -101,51 +102,51 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         """The inner solver's start; no rank has been seen."""
         rows = args[0].system.m
         inner = self.solver.init(terms, t0, t1, y0, args)
-        return Accepted(inner, jnp.array(rows), jnp.array(0), jnp.zeros_like(t0))
+        return Accepted(inner, jnp.array(rows), jnp.array(0), jnp.zeros(rows, t0.dtype))
 
     def func(self, terms: Any, t0: Any, y0: Flow, args: Arguments) -> Any:
         """The vector field at an accepted state."""
         problem, _ = args
-        return self.solver.func(terms, t0, y0, (problem, problem.prepare(t0, y0)))
+        return problem.regular(t0, y0, problem.independent(t0, y0))[0]
 
     def step(
         self, terms: Any, t0: Any, t1: Any, y0: Flow, args: Arguments, solver_state: Accepted, made_jump: Any
     ) -> Any:
         """One step of the inner solver, its correction and its verdict."""
         problem, _ = args
-        keep = problem.prepare(t0, y0)
+        rows = problem.prepare(t0, y0)
+        keep = rows.keep
         raw, error, dense, inner, result = self.solver.step(
             terms, t0, t1, y0, (problem, keep), solver_state.inner, made_jump
         )
         y1 = problem.correct(t1, raw, keep)
         residual = self._residual(problem, t1, y1)
         finite = _finite(y1)
-        ok = problem.sound & finite & (residual <= problem.drift.tolerance(residual.dtype))
+        determined = ~jnp.any(rows.open)
+        closed = jnp.all(residual <= problem.drift.tolerance(residual.dtype))
+        ok = problem.sound & determined & finite & closed
         shortest = 16 * jnp.finfo(t1.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
-        hopeless = ~problem.sound | ~(t1 - t0 > shortest)
+        hopeless = ~problem.sound | ~determined | ~(t1 - t0 > shortest)
         y1 = jax.tree.map(lambda a, b: jnp.where(ok, a, b), y1, y0)
         if error is not None:
             error = jax.tree.map(lambda e: jnp.where(ok, e, jnp.where(hopeless, 0, jnp.inf)), error)
-        breakdown: Any = dfx.RESULTS.breakdown
-        nonfinite: Any = dfx.RESULTS.nonfinite
-        failure = dfx.RESULTS.where(finite, breakdown, nonfinite)
+        failure: Any = dfx.RESULTS.breakdown
+        failure = dfx.RESULTS.where(finite, failure, dfx.RESULTS.nonfinite)  # pyright: ignore[reportArgumentType]
+        failure = dfx.RESULTS.where(determined, failure, dfx.RESULTS.stagnation)  # pyright: ignore[reportArgumentType]
         result = dfx.RESULTS.where(~ok & dfx.is_okay(result), failure, result)
-        rank = jnp.sum(keep)
         accepted = Accepted(
             inner,
-            jnp.minimum(solver_state.lowest_rank, rank),
-            jnp.maximum(solver_state.highest_rank, rank),
+            jnp.minimum(solver_state.lowest_rank, rows.rank),
+            jnp.maximum(solver_state.highest_rank, rows.rank),
             jnp.maximum(solver_state.residual, residual),
         )
         shift = jax.tree.map(lambda a, b: jnp.where(ok, a - b, 0), y1, raw)
         return y1, error, {"inner": dense, "shift": shift}, accepted, result
 
     def _residual(self, problem: Problem, t: Array, y: Flow) -> Array:
-        if not problem.system.m:
-            return jnp.zeros_like(t)
         problem, t, y = jax.lax.stop_gradient((problem, t, y))
         position, velocity = scaled_residuals(problem.system, State(t, y[0], y[1], problem.scale))
-        return jnp.max(jnp.abs(jnp.concatenate([position, velocity])))
+        return jnp.maximum(jnp.abs(position), jnp.abs(velocity))
 
 
 def _finite(y: Flow) -> Bool[Array, ""]:

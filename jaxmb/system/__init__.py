@@ -13,6 +13,8 @@ from .terms import constraint_jacobian as constraint_jacobian
 from .terms import curvature as curvature
 from .terms import evaluate as evaluate
 from .terms import evaluate_at as evaluate_at
+from .terms import jacobian_rate as jacobian_rate
+from .terms import Lost as Lost
 from .terms import position_residual as position_residual
 from .terms import scaled_residuals as scaled_residuals
 from .terms import Terms as Terms

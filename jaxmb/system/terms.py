@@ -5,11 +5,30 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ..linalg import ConstrainedFactor, independent_rows, regular_metric
 from .constraint import Holonomic
 from .state import State
 from .system import System
 
 Scalar = Float[Array, ""]
+
+
+class Lost(eqx.Module):
+    """What the rows say where they become dependent: the time derivative of C v̇ = Γ, which is K v̇ + C v̈ = k.
+
+    With zᵀC = 0, zᵀK v̇ = zᵀk.
+
+    Attributes:
+        matrix: K = Ċ − ∂Γ/∂v (m, nv).
+        vector: k = ∂Γ/∂q · N v + ∂Γ/∂t (m,).
+        rate: Ċ = ∂C/∂q · N v + ∂C/∂t (m, nv).
+        bend: derivative of C (m, nv) along a direction in null(C): which rows are dependent at this pose only.
+    """
+
+    matrix: Float[Array, "m nv"]
+    vector: Float[Array, " m"]
+    rate: Float[Array, "m nv"]
+    bend: Float[Array, "m nv"]
 
 
 class Terms(eqx.Module):
@@ -23,6 +42,7 @@ class Terms(eqx.Module):
         gamma: Γ (m,), minus the total time derivative of the velocity residual with v held fixed.
         scale: σ (m,), the reference size of each row.
         holonomic: mask (m,) of the holonomic rows; where rows are dependent these are kept.
+        lost: what rows say that are lost at a singular pose, when asked for.
     """
 
     mass: Float[Array, "nv nv"]
@@ -32,6 +52,7 @@ class Terms(eqx.Module):
     gamma: Float[Array, " m"]
     scale: Float[Array, " m"]
     holonomic: Bool[Array, " m"] | None = None
+    lost: Lost | None = None
 
 
 def position_residual(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, " m"]:
@@ -75,13 +96,38 @@ def constraint_jacobian(system: System, t: Scalar, q: Float[Array, " nq"]) -> Fl
     return jax.jacfwd(lambda v: velocity_residual(system, t, q, v))(jnp.zeros(system.nv, q.dtype))
 
 
+def jacobian_rate(
+    system: System, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], tdot: Scalar | float = 1.0
+) -> Float[Array, "m nv"]:
+    """∂C/∂q · N v + ∂C/∂t ṫ: with ṫ = 1 the time derivative Ċ, with ṫ = 0 the derivative along v."""
+    direction = (jnp.asarray(tdot, t.dtype), system.qdot(q, v))
+    return jax.jvp(lambda t, q: constraint_jacobian(system, t, q), (t, q), direction)[1]
+
+
 def curvature(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, "m nv nv"]:
     """∂C/∂q · N: the derivative of C along each velocity, in the last axis."""
-
-    def along(direction: Array) -> Array:
-        return jax.jvp(lambda q: constraint_jacobian(system, t, q), (q,), (system.qdot(q, direction),))[1]
-
+    along = lambda direction: jacobian_rate(system, t, q, direction, 0.0)
     return jax.vmap(along, out_axes=-1)(jnp.eye(system.nv, dtype=q.dtype))
+
+
+def gamma(system: System, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " m"]:
+    """Γ, minus the time derivative of the velocity residual with v held."""
+    direction = (jnp.ones_like(t), system.qdot(q, v))
+    return -jax.jvp(lambda t, q: velocity_residual(system, t, q, v), (t, q), direction)[1]
+
+
+def lost_rows(system: System, terms: Terms, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Lost:
+    """The time derivative of C v̇ = Γ."""
+    metric = regular_metric(terms.mass, terms.jacobian)
+    keep = independent_rows(metric, terms.jacobian, terms.scale)
+    free = ConstrainedFactor(metric, terms.jacobian, terms.scale, keep).free_direction()
+    rate = jacobian_rate(system, t, q, v)
+    return Lost(
+        matrix=rate - jax.jacfwd(lambda v: gamma(system, t, q, v))(v),
+        vector=jax.jvp(lambda t, q: gamma(system, t, q, v), (t, q), (jnp.ones_like(t), system.qdot(q, v)))[1],
+        rate=rate,
+        bend=jacobian_rate(system, t, q, free, 0.0),
+    )
 
 
 def evaluate_at(
@@ -93,27 +139,27 @@ def evaluate_at(
     applied: Float[Array, " nv"],
 ) -> Terms:
     """`evaluate` for loose arguments and given applied forces."""
-    direction = (jnp.ones_like(t), system.qdot(q, v))
-    gamma = -jax.jvp(lambda t, q: velocity_residual(system, t, q, v), (t, q), direction)[1]
     return Terms(
         mass=system.mass(t, q),
         force=system.intrinsic_force(t, q, v) + applied,
         jacobian=constraint_jacobian(system, t, q),
         offset=velocity_offset(system, t, q),
-        gamma=gamma,
+        gamma=gamma(system, t, q, v),
         scale=scale,
         holonomic=system.holonomic,
     )
 
 
 @eqx.filter_jit
-def evaluate(system: System, state: State, *, u: Float[Array, " nu"] | None = None) -> Terms:
+def evaluate(system: System, state: State, *, u: Float[Array, " nu"] | None = None, lost: bool = False) -> Terms:
     """Evaluates M, F, C, b and Γ at a state.
 
     Args:
         system: the system.
         state: an assembled state.
         u: inputs (nu,), which act as B u; none by default.
+        lost: whether to add the derivatives that a formulation needs where rows become dependent for an instant. Without
+            them an acceleration at a singular pose is that of least norm, as a rule not that of the motion.
 
     Example:
         >>> import jax.numpy as jnp, jaxmb as jm
@@ -124,7 +170,10 @@ def evaluate(system: System, state: State, *, u: Float[Array, " nu"] | None = No
         [1.2, 1.6, -2.0]
     """
     t, q, v = state.t, state.q, state.v
-    return evaluate_at(system, t, q, v, state.scale, system.applied_force(t, q, v, u))
+    terms = evaluate_at(system, t, q, v, state.scale, system.applied_force(t, q, v, u))
+    if not lost:
+        return terms
+    return eqx.tree_at(lambda x: x.lost, terms, lost_rows(system, terms, t, q, v), is_leaf=lambda x: x is None)
 
 
 def scaled_residuals(system: System, state: State) -> tuple[Float[Array, " m"], Float[Array, " m"]]:

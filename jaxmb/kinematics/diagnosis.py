@@ -1,0 +1,219 @@
+"""What can be said of the constraints of a system at one pose."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from ..formulation import AbstractFormulation, GaussProjection, contradiction_tol
+from ..foundations import strong
+from ..linalg import vanishing_combinations
+from ..system import State, System, evaluate, scaled_residuals
+from .rows import choose_rows
+
+
+@dataclasses.dataclass(frozen=True)
+class DependentRows:
+    """Rows that depend on each other, and what becomes of the dependence nearby.
+
+    Attributes:
+        rows: row numbers by constraint name.
+        redundant: how many of these rows are superfluous here and nearby.
+        lost: how many are dependent at this pose only, the motion leading on to where they act.
+        open: how many are dependent at this pose only, the velocity choosing none of several motions.
+    """
+
+    rows: dict[str, tuple[int, ...]]
+    redundant: int
+    lost: int
+    open: int
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}[{_ranges(rows)}]" for name, rows in self.rows.items())
+
+
+@dataclasses.dataclass(frozen=True)
+class Diagnosis:
+    """The constraints at one pose and velocity; nothing here holds elsewhere unless it says so.
+
+    Attributes:
+        t: time in s.
+        coordinates: nq.
+        velocities: nv.
+        rows: number of rows by constraint name.
+        rank: rank of C here.
+        rank_nearby: rank of C at poses near this one.
+        redundancy: rows less rank.
+        freedom: nv less rank: degrees of freedom here, in velocities.
+        freedom_nearby: likewise at poses near this one.
+        dependent: groups of rows that depend on each other.
+        contradictions: relative amounts by which Γ lies outside range(C), by name, of constraints that contradict others.
+        singular_values: of the scaled rows A (see `jaxmb.linalg`), falling.
+        rank_tol: the cut-off.
+        gap: smallest singular value that counts, and largest that does not (0 if there is none).
+        row_condition: ratio of the largest to the smallest singular value that counts.
+        mass_condition: condition number of M.
+        residual: largest scaled residuals of position and velocity.
+    """
+
+    t: float
+    coordinates: int
+    velocities: int
+    rows: dict[str, int]
+    rank: int
+    rank_nearby: int
+    redundancy: int
+    freedom: int
+    freedom_nearby: int
+    dependent: tuple[DependentRows, ...]
+    contradictions: dict[str, float]
+    singular_values: tuple[float, ...]
+    rank_tol: float
+    gap: tuple[float, float]
+    row_condition: float
+    mass_condition: float
+    residual: tuple[float, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as a dictionary of plain numbers, strings, tuples and dictionaries."""
+        return dataclasses.asdict(self)
+
+    def __str__(self) -> str:
+        table = [
+            ("coordinates, velocities", f"{self.coordinates}, {self.velocities}"),
+            ("constraint rows", f"{sum(self.rows.values())} in {len(self.rows)} constraints"),
+            ("rank", f"{self.rank} here, {self.rank_nearby} nearby"),
+            ("degrees of freedom", f"{self.freedom} here, {self.freedom_nearby} nearby"),
+            ("redundant rows", f"{self.redundancy} here, {sum(self.rows.values()) - self.rank_nearby} nearby"),
+            ("singular values", f"{self.gap[0]:.2g} counts, {self.gap[1]:.2g} does not, cut-off {self.rank_tol:.2g}"),
+            (
+                "condition numbers",
+                f"{self.row_condition:.2g} of the rows, {self.mass_condition:.2g} of the mass matrix",
+            ),
+            ("largest scaled residual", f"{self.residual[0]:.2g} of positions, {self.residual[1]:.2g} of velocities"),
+        ]
+        lines = [f"Constraints at t = {self.t:g} s, at this pose and velocity only"]
+        lines += [f"  {label:<24}{value}" for label, value in table]
+        if self.dependent:
+            width = max(24, *(len(str(group)) + 2 for group in self.dependent))
+            lines.append(f"  {'rows that depend on each other':<{width + 8}}redundant  lost here  open")
+            lines += [
+                f"  {group!s:<{width + 8}}{group.redundant:>9}  {group.lost:>9}  {group.open:>4}"
+                for group in self.dependent
+            ]
+        lines += [f"  {line}" for line in self._verdicts()]
+        return "\n".join(lines)
+
+    def _verdicts(self) -> list[str]:
+        verdicts = []
+        if self.rank_nearby > self.rank:
+            verdicts.append("This is a singular pose.")
+        if any(group.open for group in self.dependent):
+            verdicts.append("The motion is not determined: the velocity chooses none of several motions.")
+        if any(group.lost for group in self.dependent):
+            verdicts.append(
+                "The motion through it is determined; the multipliers of the rows above are not defined here."
+            )
+        for name, amount in self.contradictions.items():
+            verdicts.append(
+                f"Constraint '{name}' contradicts others: no acceleration satisfies it (off by {amount:.2g})."
+            )
+        return verdicts
+
+
+def diagnose(system: System, state: State, *, formulation: AbstractFormulation | None = None) -> Diagnosis:
+    """Rank, redundancy, singularity and conditioning of the constraints at one state, for people and programs.
+
+    Args:
+        system: the system.
+        state: one assembled state, with concrete numbers.
+        formulation: gives metric and cut-off; `GaussProjection()` by default.
+
+    Returns:
+        A `Diagnosis`: `print` shows it as a table, `to_dict` gives it as a dictionary.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxmb as jm
+        >>> rod = lambda t, q, p: q @ q - 1
+        >>> twice = jm.System(2, mass=lambda t, q, p: jnp.eye(2),
+        ...                   constraints=[jm.Holonomic("rod", rod), jm.Holonomic("again", rod)])
+        >>> found = jm.diagnose(twice, jm.assemble(twice, [0.6, 0.8]))
+        >>> found.rank, found.freedom, str(found.dependent[0])
+        (1, 1, 'rod[0], again[0]')
+    """
+    if state.t.ndim:
+        raise ValueError(
+            f"Argument `state` must be a single state, but has leading axes {state.t.shape}; index it, for example by "
+            "`solution.state(i)`."
+        )
+    formulation = formulation or GaussProjection()
+    rows, combined, scaled, mass, residual = jax.tree.map(
+        np.asarray, _measure(strong(system), strong(state), formulation)
+    )
+    names = [f"{name}" for name, part in system.rows.items() for _ in range(part.stop - part.start)]
+    index = [i for part in system.rows.values() for i in range(part.stop - part.start)]
+    dependent = []
+    for group in _connected(np.abs(combined) > formulation.rank_tol):
+        counts = {kind: int(sum(mask[group])) for kind, mask in (("lost", rows.lost), ("open", rows.open))}
+        here = sum(1 for i in group if combined[i].any())
+        members = {
+            name: tuple(index[i] for i in group if names[i] == name) for name in dict.fromkeys(names[i] for i in group)
+        }
+        dependent.append(DependentRows(members, here - sum(counts.values()), **counts))
+    values = np.linalg.svd(scaled, compute_uv=False) if scaled.size else np.zeros(0)
+    rank, m = int(rows.rank), system.m
+    nearby = rank + int(rows.lost.sum() + rows.open.sum())
+    tol = contradiction_tol(scaled.dtype)
+    amounts = {name: float(rows.contradiction[part].max()) for name, part in system.rows.items()}
+    return Diagnosis(
+        t=float(state.t),
+        coordinates=system.nq,
+        velocities=system.nv,
+        rows={name: part.stop - part.start for name, part in system.rows.items()},
+        rank=rank,
+        rank_nearby=nearby,
+        redundancy=m - rank,
+        freedom=system.nv - rank,
+        freedom_nearby=system.nv - nearby,
+        dependent=tuple(dependent),
+        contradictions={name: amount for name, amount in amounts.items() if amount > tol},
+        singular_values=tuple(float(x) for x in values),
+        rank_tol=formulation.rank_tol,
+        gap=(float(values[rank - 1]) if rank else 0.0, float(values[rank]) if rank < len(values) else 0.0),
+        row_condition=float(values[0] / values[rank - 1]) if rank else 1.0,
+        mass_condition=float(np.linalg.cond(mass)),
+        residual=(float(np.abs(residual[0]).max(initial=0)), float(np.abs(residual[1]).max(initial=0))),
+    )
+
+
+@eqx.filter_jit
+def _measure(system: System, state: State, formulation: AbstractFormulation) -> Any:
+    terms = evaluate(system, state)
+    rows = choose_rows(system, formulation, state)
+    factor = formulation.factorise(terms, rows.keep & ~rows.lost)
+    scaled = (terms.jacobian / terms.scale[:, None]) @ factor.root.T
+    combined = vanishing_combinations(factor, terms.jacobian) * terms.scale / terms.scale[:, None]
+    return rows, combined, scaled, terms.mass, scaled_residuals(system, state)
+
+
+def _connected(linked: np.ndarray) -> list[np.ndarray]:
+    """The groups of indices that the rows of `linked` tie together, in order; rows without any entry tie nothing."""
+    label = np.arange(linked.shape[0])
+    for row in linked:
+        if row.any():
+            label[np.isin(label, label[row])] = label[row].min()
+    groups = [np.flatnonzero(label == x) for x in dict.fromkeys(label)]
+    return [group for group in groups if linked[group].any()]
+
+
+def _ranges(numbers: tuple[int, ...]) -> str:
+    """0–3, 7."""
+    parts: list[list[int]] = []
+    for x in numbers:
+        if parts and x == parts[-1][1] + 1:
+            parts[-1][1] = x
+        else:
+            parts.append([x, x])
+    return ", ".join(str(a) if a == b else f"{a}–{b}" for a, b in parts)

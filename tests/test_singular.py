@@ -1,0 +1,446 @@
+"""Redundant rows and singular poses: accelerations, motions and gradients through them, and what is said about them."""
+
+import functools
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from bricard import bricard, p3
+from nfourbar import nfourbar, pose
+from scipy.integrate import solve_ivp
+from slider_crank import acceleration as crank_acceleration
+from slider_crank import height, mass, slider_crank
+
+import jaxmb as jm
+
+FORMULATIONS = {"GaussProjection": jm.GaussProjection(), "KKT": jm.KKT()}
+
+
+def at(system, scale, t=0.0, formulation=jm.GaussProjection()):
+    """A compiled function from exact coordinates and velocities to the acceleration."""
+
+    @jax.jit
+    def found(q, v):
+        state = jm.State(jnp.asarray(t), q, v, scale)
+        return formulation.acceleration(jm.evaluate(system, state, lost=True))
+
+    return found
+
+
+@pytest.mark.parametrize("method", FORMULATIONS)
+@pytest.mark.parametrize("n", [1, 2, 10])
+def test_acceleration_at_and_near_the_flat_nfourbar(n, method):
+    """That of the smooth motion; the one of least norm is off by 0.6 rad/s² for N = 2."""
+    system = nfourbar(n)
+    scale = jm.assemble(system, *pose(n, jnp.array(np.pi / 2), jnp.array(-1.0))).scale
+    found = at(system, scale, formulation=FORMULATIONS[method])
+    factor = 9.81 * 3 * (3 * n + 1) / (2 * (4 * n + 1))
+    for distance in (0, 1e-12, 1e-10, 1e-8, 1e-7, 3e-7, 4e-7, 5e-7, 1e-6, 1e-5, 1e-4, 1e-3):
+        for side in (1, -1):
+            out = found(*pose(n, jnp.array(side * distance), jnp.array(-4.0)))
+            assert out.result == jm.RESULTS.successful
+            np.testing.assert_allclose(out.vdot[2], -factor * np.cos(distance), atol=1e-7)
+    exact = found(*pose(n, jnp.array(0.0), jnp.array(-4.0)))
+    assert int(exact.rank) == 5 * n + 2 and bool(jnp.any(jnp.isnan(exact.multipliers)))
+    np.testing.assert_allclose(exact.vdot[2], -factor, atol=1e-11)
+
+
+def test_least_norm_is_another_acceleration_at_a_singular_pose():
+    """What `lost=True` is for."""
+    state = jm.assemble(nfourbar(2), *pose(2, jnp.array(0.0), jnp.array(-4.0)))
+    plain = jm.GaussProjection().acceleration(jm.evaluate(nfourbar(2), state))
+    assert abs(float(plain.vdot[2]) + 9.81 * 7 / 6) > 0.5
+
+
+@pytest.mark.parametrize("disturbance", [0.0, 3e-13, -3e-13])
+def test_slider_crank_near_its_singular_pose(disturbance):
+    """At every distance from the pose, with a velocity that is not exact."""
+    system = slider_crank()
+    found = jax.vmap(at(system, jm.assemble(system, [0.0, 0.0], [0.0, 0.0]).scale))
+    distance = np.concatenate([[0.0], np.logspace(-13, -3, 101)])
+    angle = np.pi / 2 + np.concatenate([distance, -distance])
+    q = np.stack([angle, 2 * np.pi - 2 * angle], axis=1)
+    v = np.tile([5.0, -10.0 + disturbance], (len(q), 1))
+    out = found(jnp.asarray(q), jnp.asarray(v))
+    np.testing.assert_allclose(out.vdot[:, 0], crank_acceleration(angle, 5.0), atol=1e-5)
+
+
+def curve(t):
+    """A motion through the singular pose at t = 0, for a line that moves with it."""
+    return jnp.stack([jnp.pi / 2 + 5 * t + t**2 - 2 * t**3, jnp.pi - 9 * t - t**2 / 2 + 3 * t**3])
+
+
+def velocity(t):
+    return jax.jvp(curve, (t,), (jnp.ones_like(t),))[1]
+
+
+def curve_acceleration(t):
+    return jax.jvp(velocity, (t,), (jnp.ones_like(t),))[1]
+
+
+@functools.cache
+def rheonomic():
+    """The slider's line moves, and the force drives the links along `curve` without any reaction."""
+    free = slider_crank()
+
+    def force(t, q, v, p):
+        return mass(t, curve(t), p) @ curve_acceleration(t) - free.intrinsic_force(t, curve(t), velocity(t))
+
+    return slider_crank(lambda t: height(curve(t)), force)
+
+
+def test_rows_that_depend_on_time_are_lost_and_restored():
+    system = rheonomic()
+    scale = jm.assemble(system, [0.0, 0.0], [0.0, 0.0]).scale
+
+    @jax.jit
+    @jax.vmap
+    def found(t):
+        state = jm.State(t, curve(t), velocity(t), scale)
+        return jm.GaussProjection().acceleration(jm.evaluate(system, state, lost=True))
+
+    distance = np.concatenate([[0.0], np.logspace(-13, -3, 41)])
+    times = jnp.asarray(np.concatenate([distance, -distance]))
+    out = found(times)
+    exact = jax.vmap(curve_acceleration)(times)
+    np.testing.assert_allclose(out.vdot, exact, atol=1e-5)
+    assert int(out.rank[0]) == 0
+
+
+def test_motion_through_a_singular_pose_of_a_moving_line():
+    system, start = rheonomic(), jnp.array(-0.2)
+    state = jm.assemble(system, curve(start), velocity(start), t=start)
+    controller = dfx.PIDController(rtol=1e-10, atol=1e-10)
+    sol = jm.simulate(system, state, [0.2], solver=dfx.Dopri8(), stepsize_controller=controller)
+    np.testing.assert_allclose(sol.q[0], curve(jnp.array(0.2)), atol=1e-7)
+
+
+def vanishing(force=(0.0, 1.0, 1.0, 0.0)):
+    """x ż + y ẇ = 0 in (x, y, z, w): the row is zero at the origin."""
+    return jm.System(
+        ("x", "y", "z", "w"),
+        mass=lambda t, q, p: jnp.eye(4),
+        force=lambda t, q, v, p: p,
+        constraints=[jm.Pfaffian("row", lambda t, q, v, p: q[0] * v[2] + q[1] * v[3])],
+        params=np.array(force),
+    )
+
+
+@pytest.mark.parametrize("method", FORMULATIONS)
+def test_nonholonomic_row_that_vanishes(method):
+    """v̇ from the derivative of the row; the reaction along ZᵀĊ, which is not that derivative's direction."""
+    state = jm.assemble(vanishing(), np.zeros(4), [1.0, 0.0, 0.0, 1.0])
+    out = FORMULATIONS[method].acceleration(jm.evaluate(vanishing(), state, lost=True))
+    np.testing.assert_allclose(out.vdot, [0, 1, -0.5, 0], atol=1e-14)
+    np.testing.assert_allclose(out.reaction, [0, 0, -1.5, 0], atol=1e-14)
+    assert out.result == jm.RESULTS.successful and int(out.rank) == 0 and bool(jnp.isnan(out.multipliers[0]))
+
+
+def test_motion_from_a_pose_where_a_nonholonomic_row_vanishes():
+    """The limit of starts beside the pose."""
+    controller = dfx.PIDController(rtol=1e-10, atol=1e-10)
+    run = lambda q, v: jm.simulate(
+        vanishing(),
+        jm.assemble(vanishing(), q, v),
+        [0.5],
+        solver=dfx.Dopri8(),
+        stepsize_controller=controller,
+    ).q[0]
+    at_pose = run(np.zeros(4), [1.0, 0.0, 0.0, 1.0])
+    # a motion of the same family, met 1e-4 s later
+    d = 1e-4
+    beside = run([d, d**2 / 2, -(d**2) / 4, d], [1.0, d, -d / 2, 1.0])
+    np.testing.assert_allclose(beside, at_pose, atol=2e-3)
+    assert abs(float(at_pose[2])) > 1e-3
+
+
+class RK4(dfx.AbstractERK):
+    """The classical method of order four."""
+
+    tableau = dfx.ButcherTableau(
+        a_lower=(np.array([0.5]), np.array([0.0, 0.5]), np.array([0.0, 0.0, 1.0])),
+        b_sol=np.array([1, 2, 2, 1]) / 6,
+        b_error=np.array([1, -1, 1, -1]) / 6,
+        c=np.array([0.5, 0.5, 1.0]),
+    )
+    interpolation_cls = dfx.ThirdOrderHermitePolynomialInterpolation.from_k
+
+    def order(self, terms):
+        return 4
+
+
+def test_order_through_a_crossing_without_symmetry():
+    """(y − x²)(y + x) = 0, crossed at the origin along the parabola."""
+    system = jm.System(
+        ("x", "y"),
+        mass=lambda t, q, p: jnp.eye(2),
+        force=lambda t, q, v, p: jnp.stack([jnp.cos(3 * q[0]) + 0.3, -9.81]),
+        constraints=[jm.Holonomic("node", lambda t, q, p: (q[1] - q[0] ** 2) * (q[1] + q[0]))],
+    )
+    along = lambda t, y: [
+        y[1],
+        (np.cos(3 * y[0]) + 0.3 - 9.81 * 2 * y[0] - 4 * y[0] * y[1] ** 2) / (1 + 4 * y[0] ** 2),
+    ]
+    exact = solve_ivp(along, (0, 0.8), [-0.3, 1.0], method="DOP853", rtol=1e-13, atol=1e-13).y[:, -1]
+    state = jm.assemble(system, [-0.3, 0.09], [1.0, -0.6])
+    run = jax.jit(
+        lambda step: jm.simulate(
+            system, state, [0.8], solver=RK4(), stepsize_controller=dfx.ConstantStepSize(), dt0=step
+        )
+    )
+    counts = np.array([80, 160, 320, 640])
+    sols = [run(jnp.array(0.8 / n)) for n in counts]
+    errors = [abs(float(s.q[0, 0]) - exact[0]) + abs(float(s.v[0, 0]) - exact[1]) for s in sols]
+    assert -np.polyfit(np.log(counts), np.log(errors), 1)[0] > 3, errors
+    assert all(abs(float(s.q[0, 1] - s.q[0, 0] ** 2)) < 1e-12 for s in sols)
+
+
+@pytest.mark.parametrize("start, rate", [("rest", 0.0), ("spin", 5.0)])
+def test_slider_crank_of_the_reference(start, rate):
+    reference = np.load("tests/data/slidercrank_singular.npz")
+    system, ts = slider_crank(), jnp.asarray(reference["t"])
+    state = jm.assemble(system, [0.0, 0.0], [rate, -2 * rate])
+    controller = dfx.ClipStepSizeController(dfx.PIDController(rtol=1e-10, atol=1e-10), step_ts=ts)
+    sol = jm.simulate(system, state, ts, solver=dfx.Dopri8(), stepsize_controller=controller)
+    np.testing.assert_allclose(sol.q[:, 0], reference[f"q1_{start}"], atol=1e-7)
+    found = jm.reactions(system, sol)
+    np.testing.assert_allclose(found.vdot[:, 0], crank_acceleration(sol.q[:, 0], sol.v[:, 0]), atol=1e-6)
+    np.testing.assert_allclose(found.multipliers["slider"][:, 0], reference[f"lam_{start}"], atol=1e-5)
+
+
+@functools.cache
+def nfourbar_runs():
+    """A compiled batch of ten-second runs of A02 with a tolerance and a start each."""
+    system = nfourbar(2)
+    upright = jm.assemble(system, *pose(2, jnp.array(np.pi / 2), jnp.array(-1.0)))
+
+    def run(log_tol, angle, rate):
+        state = jm.assemble(system, *pose(2, angle, rate))
+        controller = dfx.PIDController(rtol=10**log_tol, atol=10**log_tol)
+        return jm.simulate(
+            system, state, [10.0], solver=dfx.Dopri8(), stepsize_controller=controller, max_steps=8192, throw=False
+        )
+
+    return system, upright, eqx.filter_jit(jax.vmap(run))
+
+
+def test_nfourbar_of_the_reference():
+    """A02, N = 2, ten passages: B₀ within 1e-8 m."""
+    reference = np.load("tests/data/A02_nfourbar.npz")
+    system, state, _ = nfourbar_runs()
+    ts = jnp.asarray(reference["t"])
+    controller = dfx.ClipStepSizeController(dfx.PIDController(rtol=1e-10, atol=1e-10), step_ts=ts)
+    sol = jm.simulate(system, state, ts, solver=dfx.Dopri8(), stepsize_controller=controller)
+    np.testing.assert_allclose(2 * sol.q[:, 0], reference["B0x_N2"], atol=1e-8)
+    np.testing.assert_allclose(2 * sol.q[:, 1], reference["B0y_N2"], atol=1e-8)
+    assert float(jnp.abs(jm.energy(system, sol).balance).max()) < 1e-8
+
+
+@pytest.mark.slow
+def test_a_thousand_phases_and_step_sizes_of_the_nfourbar():
+    """One batch, all within 1e-7 of the one equation that is left."""
+    _, _, runs = nfourbar_runs()
+    rng = np.random.default_rng(0)
+    angle, rate = rng.uniform(-np.pi, np.pi, 1000), rng.uniform(-8.0, -7.0, 1000)
+    sol = runs(jnp.asarray(rng.uniform(-11.5, -10.5, 1000)), jnp.asarray(angle), jnp.asarray(rate))
+    assert bool(jnp.all(sol.result == jm.RESULTS.successful))
+    exact = solve_ivp(
+        lambda t, y: np.concatenate([y[1000:], -9.81 * 7 / 6 * np.cos(y[:1000])]),
+        (0, 10),
+        np.concatenate([angle, rate]),
+        method="DOP853",
+        rtol=1e-13,
+        atol=1e-13,
+    ).y[:1000, -1]
+    error = np.hypot(2 * sol.q[:, 0, 0] - np.cos(exact), 2 * sol.q[:, 0, 1] - np.sin(exact))
+    assert error.max() < 1e-7, error.max()
+
+
+def test_bricard_moves_by_its_only_degree_of_freedom():
+    """A04: 30 rows of rank 29 at every accepted step, also with large steps; P₃ and energy converge."""
+    system, state = bricard()
+
+    @jax.jit
+    def run(tol):
+        return jm.simulate(
+            system,
+            state,
+            [10.0],
+            solver=dfx.Dopri8(),
+            stepsize_controller=dfx.PIDController(rtol=tol, atol=tol),
+        )
+
+    exact = run(jnp.array(1e-13))
+    initial = float(jm.energy(system, state).total)
+    for tol, distance, drift in ((1e-3, 1e-2, 1e-1), (1e-6, 1e-5, 1e-4), (1e-9, 1e-8, 1e-7), (1e-11, 1e-10, 1e-8)):
+        sol = run(jnp.array(tol))
+        assert int(sol.stats["lowest_rank"]) == int(sol.stats["highest_rank"]) == 29
+        assert float(sol.stats["largest_residual"]) < 1e-12
+        assert float(jnp.linalg.norm(p3(sol.q[0]) - p3(exact.q[0]))) < distance
+        assert abs(float(jm.energy(system, sol).total[0]) - initial) < drift
+        assert float(sol.stats["num_rejected_steps"]) < 0.5 * float(sol.stats["num_accepted_steps"])
+
+
+@functools.cache
+def flat_landing():
+    """Value and gradient of the angle after a run with constant steps of a parallelogram, by gravity and start."""
+    system = nfourbar(1)
+
+    def end(gravity, angle, rate):
+        changed = eqx.tree_at(lambda s: s.params["g"], system, gravity)
+        state = jm.assemble(changed, *pose(1, angle, rate))
+        sol = jm.simulate(
+            changed, state, [0.4], stepsize_controller=dfx.ConstantStepSize(), dt0=0.02, max_steps=32, throw=False
+        )
+        return sol.q[0, 2]
+
+    return jax.jit(jax.value_and_grad(end, argnums=(0, 1, 2)))
+
+
+@pytest.mark.parametrize("distance", [0.0, 1e-9, 1e-7, 1e-5, 1e-3])
+def test_gradients_with_a_step_that_lands_near_a_singular_pose(distance):
+    """The fifth step lands there; derivatives of the later position against those of the reduced equation."""
+
+    def reduced(y, span, gravity=9.81):
+        rhs = lambda t, y: [y[1], -1.2 * gravity * np.cos(y[0])]
+        return solve_ivp(rhs, span, y, method="DOP853", rtol=1e-13, atol=1e-13).y[:, -1]
+
+    for side in (1, -1):
+        start = reduced([side * distance, -4.0], (0.1, 0.0))
+        base = np.array([9.81, *start])
+        value, gradient = flat_landing()(*(jnp.asarray(x) for x in base))
+        np.testing.assert_allclose(value, reduced(start, (0, 0.4))[0], atol=1e-6)
+        for i in range(3):
+            step = 1e-5 * np.eye(3)[i]
+            ends = [reduced((base + s * step)[1:], (0, 0.4), (base + s * step)[0])[0] for s in (1, -1)]
+            np.testing.assert_allclose(gradient[i], (ends[0] - ends[1]) / 2e-5, rtol=1e-5)
+
+
+def test_at_rest_on_a_bifurcation_the_motion_is_not_determined():
+    system = nfourbar(2)
+    state = jm.assemble(system, *pose(2, jnp.array(0.0), jnp.array(0.0)))
+    out = jm.GaussProjection().acceleration(jm.evaluate(system, state, lost=True))
+    assert out.result == jm.RESULTS.undetermined_motion
+    with pytest.raises(ValueError, match=r"not determined at the start: 2 rows of constraint 'joints'"):
+        jm.simulate(system, state, [1.0])
+    sol = jm.simulate(system, state, [1.0], throw=False)
+    assert sol.result == jm.RESULTS.undetermined_motion and bool(jnp.all(jnp.isnan(sol.q)))
+    assert "The motion is not determined" in str(jm.diagnose(system, state))
+
+
+def test_redundant_rows_at_rest_are_not_taken_for_a_bifurcation():
+    system, state = bricard()
+    out = jm.GaussProjection().acceleration(jm.evaluate(system, state, lost=True))
+    assert out.result == jm.RESULTS.successful and int(out.rank) == 29
+    assert not bool(jnp.any(jnp.isnan(out.multipliers)))
+
+
+def test_diagnosis_of_a_singular_pose():
+    system = nfourbar(2)
+    found = jm.diagnose(system, jm.assemble(system, *pose(2, jnp.array(0.0), jnp.array(-4.0))))
+    assert (found.rank, found.rank_nearby, found.freedom, found.freedom_nearby) == (12, 14, 3, 1)
+    (group,) = found.dependent
+    assert (group.redundant, group.lost, group.open) == (0, 2, 0)
+    assert group.rows == {"joints": (0, 2, 4, 6, 8, 10, 12)}
+    assert found.gap[0] > 0.01 and found.gap[1] < 1e-14
+    assert "singular pose" in str(found) and "this pose and velocity only" in str(found)
+    assert found.to_dict()["dependent"][0]["lost"] == 2
+
+
+def test_diagnosis_groups_rows_by_what_depends_on_what():
+    rod = lambda i, f: lambda t, q, p: f * (q[i] ** 2 + q[i + 1] ** 2 - 1)
+    system = jm.System(
+        4,
+        mass=lambda t, q, p: jnp.eye(4),
+        constraints=[
+            jm.Holonomic("first", rod(0, 1.0)),
+            jm.Holonomic("second", rod(2, 1.0)),
+            jm.Holonomic("first in mm", rod(0, 1e6)),
+            jm.Holonomic("second in km", rod(2, 1e-6)),
+        ],
+    )
+    found = jm.diagnose(system, jm.assemble(system, [0.6, 0.8, 0.0, 1.0]))
+    assert [set(group.rows) for group in found.dependent] == [{"first", "first in mm"}, {"second", "second in km"}]
+    assert [group.redundant for group in found.dependent] == [1, 1] and found.redundancy == 2
+    batch = jax.vmap(lambda v: jm.assemble(system, [0.6, 0.8, 0.0, 1.0], v))(jnp.zeros((3, 4)))
+    with pytest.raises(ValueError, match=r"must be a single state, but has leading axes \(3,\)"):
+        jm.diagnose(system, batch)
+
+
+def test_contradictory_rows_are_named():
+    system = jm.System(
+        2,
+        mass=lambda t, q, p: jnp.eye(2),
+        constraints=[
+            jm.Pfaffian("slow", lambda t, q, v, p: v[0] - t),
+            jm.Pfaffian("fast", lambda t, q, v, p: v[0] - 2 * t),
+        ],
+    )
+    state = jm.assemble(system, [0.0, 0.0])
+    assert jm.diagnose(system, state).contradictions.keys() == {"fast"}
+    with pytest.raises(ValueError, match=r"Constraint 'fast' must not contradict others.*by 0.333"):
+        jm.simulate(system, state, [1.0])
+    assert jm.simulate(system, state, [1.0], throw=False).result == jm.RESULTS.contradictory_constraints
+
+
+def test_constraints_that_come_to_contradict_each_other_are_named():
+    """Two drivers that agree until t = 0.5."""
+    system = jm.System(
+        2,
+        mass=lambda t, q, p: jnp.eye(2),
+        constraints=[
+            jm.Holonomic("steady", lambda t, q, p: q[0] - t),
+            jm.Holonomic("late", lambda t, q, p: q[0] - t - jnp.where(t > 0.5, (t - 0.5) ** 2, 0)),
+        ],
+    )
+    state = jm.assemble(system, [0.0, 0.0], [1.0, 0.0])
+    with pytest.raises(RuntimeError, match=r"Furthest off is constraint 'late', by"):
+        jm.simulate(system, state, [1.0])
+
+
+def test_a_lane_near_a_singular_pose_leaves_the_others_alone():
+    """Bit for bit the same as without it, and right itself."""
+    system = slider_crank()
+    run = jax.jit(
+        jax.vmap(
+            lambda angle: jm.simulate(
+                system,
+                jm.assemble(system, jnp.stack([angle, 2 * jnp.pi - 2 * angle]), [5.0, -10.0]),
+                [0.05],
+                stepsize_controller=dfx.ConstantStepSize(),
+                dt0=0.005,
+            ).q[0]
+        )
+    )
+    calm = jnp.array([0.1, 0.3, 0.5])
+    near = run(jnp.array([0.1, np.pi / 2, 0.5]))
+    np.testing.assert_array_equal(run(calm)[jnp.array([0, 2])], near[jnp.array([0, 2])])
+    rhs = lambda t, y: [y[1], crank_acceleration(y[0], y[1])]
+    exact = solve_ivp(rhs, (0, 0.05), [np.pi / 2, 5.0], method="DOP853", rtol=1e-12, atol=1e-12).y[0, -1]
+    np.testing.assert_allclose(near[1, 0], exact, atol=1e-8)
+
+
+def test_order_on_bricard():
+    """Third-order steps of constant length, rank 29 throughout: stages would see rank 30."""
+    system, state = bricard()
+
+    @jax.jit
+    def run(step):
+        return jm.simulate(
+            system,
+            state,
+            [1.0],
+            solver=dfx.Bosh3(),
+            stepsize_controller=dfx.ConstantStepSize(),
+            dt0=step,
+        )
+
+    sols = {n: run(jnp.array(1.0 / n)) for n in (20, 40, 80, 160, 640)}
+    points = {n: p3(sol.q[0]) for n, sol in sols.items()}
+    errors = [float(jnp.linalg.norm(points[n] - points[640])) for n in (20, 40, 80, 160)]
+    order = -np.polyfit(np.log([20, 40, 80, 160]), np.log(errors), 1)[0]
+    assert abs(order - 3) < 0.3, (order, errors)
+    assert all(int(s.stats["lowest_rank"]) == int(s.stats["highest_rank"]) == 29 for s in sols.values())
