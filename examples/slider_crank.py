@@ -61,10 +61,7 @@ def main():
 
     upright = jm.assemble(system, [np.pi / 2, np.pi], [5.0, -10.0], hold=["q1", "q2"])
     print(jm.diagnose(system, upright))
-    for lost in (False, True):
-        terms = jm.evaluate(system, upright, lost=lost)
-        found = float(jm.GaussProjection().acceleration(terms).vdot[0])
-        print(f"acceleration there {'with' if lost else 'without'} the derivative of the lost row: {found:.6f} rad/s²")
+    found = float(jm.GaussProjection().acceleration(jm.evaluate(system, upright, lost=True)).vdot[0])
     assert abs(found - acceleration(np.pi / 2, 5.0)) <= 1e-9
     at_rest = jm.assemble(system, [np.pi / 2, np.pi], [0.0, 0.0], hold=["q1", "q2"])
     try:

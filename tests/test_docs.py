@@ -28,7 +28,7 @@ def test_docstrings():
     assert tried >= 15
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/getting_started.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/getting_started.md", "docs/singular_poses.md"])
 def test_pages(page):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
     assert blocks
@@ -41,7 +41,10 @@ def test_links(page):
         assert ((ROOT / page).parent / target).exists(), target
 
 
-@pytest.mark.parametrize("script", ["pendulum", "chaplygin_sleigh", "andrews"])
+EXAMPLES = re.search(r"EXAMPLES := (.*)", (ROOT / "Makefile").read_text())[1].split()
+
+
+@pytest.mark.parametrize("script", EXAMPLES)
 def test_examples(script, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     monkeypatch.syspath_prepend(str(ROOT / "examples"))

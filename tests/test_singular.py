@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import parallelogram
 import pytest
 from bricard import bricard, p3
 from nfourbar import nfourbar, pose
@@ -348,6 +349,21 @@ def test_diagnosis_of_a_singular_pose():
     assert found.gap[0] > 0.01 and found.gap[1] < 1e-14
     assert "singular pose" in str(found) and "this pose and velocity only" in str(found)
     assert found.to_dict()["dependent"][0]["lost"] == 2
+
+
+def test_a_redundant_row_beside_a_lost_one():
+    """Three parallel cranks in line: of two dependent rows one is lost, the other superfluous everywhere."""
+    system = parallelogram.parallelogram()
+    moving = jm.assemble(system, *parallelogram.pose(jnp.array(0.0), jnp.array(-3.0)))
+    found = jm.diagnose(system, moving)
+    assert (found.rank, found.rank_nearby, found.freedom_nearby) == (10, 11, 1)
+    (group,) = found.dependent
+    assert (group.redundant, group.lost, group.open) == (1, 1, 0)
+    out = jm.GaussProjection().acceleration(jm.evaluate(system, moving, lost=True))
+    assert out.result == jm.RESULTS.successful
+    np.testing.assert_allclose(out.vdot[2], -9.81 * (1.5 + 4) / (1 + 4), rtol=1e-12)
+    at_rest = jm.assemble(system, *parallelogram.pose(jnp.array(0.0), jnp.array(0.0)))
+    assert jm.diagnose(system, at_rest).dependent[0].open > 0
 
 
 def test_diagnosis_groups_rows_by_what_depends_on_what():

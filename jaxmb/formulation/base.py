@@ -13,8 +13,9 @@ from ..linalg import (
     ConstrainedFactor,
     cutoff,
     independent_rows,
+    lost_rows,
     minimum_norm_multipliers,
-    sort_dependent_rows,
+    open_rows,
     vanishing_combinations,
 )
 from ..system import Lost, Terms
@@ -105,7 +106,8 @@ class AbstractFormulation(eqx.Module):
         """The rows lost here replaced by ZᵀĊ, along which their reaction acts, with values by which Zᵀ(K v̇ − k) = 0."""
         factor = self.factorise(terms, keep)
         combined = vanishing_combinations(factor, terms.jacobian)
-        gone, open = sort_dependent_rows(factor, terms.jacobian, lost.rate, lost.bend, self.rank_tol)
+        gone, _ = lost_rows(factor, terms.jacobian, lost.rate, self.rank_tol)
+        open = open_rows(factor, terms.jacobian, lost.rate, lost.bend, gone, self.rank_tol)
         rows = combined @ lost.rate
         size = jnp.where(gone, jnp.linalg.norm(rows @ factor.root.T, axis=1), terms.scale)
         start = jnp.where(keep, terms.gamma, 0)

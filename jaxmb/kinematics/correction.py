@@ -1,5 +1,7 @@
 """Bringing a state that is nearly consistent back onto the constraints."""
 
+from typing import Any
+
 import equinox as eqx
 import equinox.internal as eqxi
 import jax
@@ -8,8 +10,19 @@ from jax import lax
 from jaxtyping import Array, Bool
 
 from ..formulation import AbstractFormulation
-from ..linalg import ConstrainedFactor
+from ..linalg import ConstrainedFactor, solve_spd
 from ..system import State, System, evaluate_at, position_residual, scaled_residuals, velocity_residual
+
+
+class _Pass(eqx.Module):
+    """The state after a pass, the rows still in use, whether any is close to being dependent, and the multipliers λ so far."""
+
+    q: Array
+    v: Array
+    keep: Any
+    near: Any
+    position_pull: Any
+    velocity_pull: Any
 
 
 def corrected(
@@ -21,6 +34,9 @@ def corrected(
     taken at the given state and kept, so that `iterations` steps leave an error of order δ^(iterations+1) after a drift
     of size δ. The step is the same for any scaling of the rows.
 
+    Derivatives are not those of the iterations but of what they solve, q_new = q − N M⁻¹C_kᵀ λ with φ_k(q_new) = 0, M and C at
+    the given state; they are exact to second order in δ.
+
     Args:
         system: the system.
         formulation: gives the metric.
@@ -28,6 +44,14 @@ def corrected(
         keep: mask (m,) of independent rows.
         iterations: number of corrections of q and of v.
     """
+    found = _repeated(system, formulation, state, keep, iterations)
+    return State(state.t, found.q, found.v, state.scale)
+
+
+@eqx.filter_custom_jvp
+def _repeated(
+    system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"], iterations: int
+) -> _Pass:
     t, v, zero = state.t, state.v, jnp.zeros_like(state.v)
 
     def once(q: Array, keep: Array) -> _Pass:
@@ -37,39 +61,60 @@ def corrected(
         if terms.holonomic is not None:
             position_factor = formulation.factorise(terms, factor.keep & terms.holonomic)
 
-        def improve_position(q: Array, _: None) -> tuple[Array, None]:
-            step = position_factor.solve(zero, position_residual(system, t, q))[0]
-            return system.normalise(q - system.qdot(q, step)), None
+        def improve_position(q: Array, _: None) -> tuple[Array, Array]:
+            step, pull = position_factor.solve(zero, position_residual(system, t, q))
+            return system.normalise(q - system.qdot(q, step)), pull
 
-        def improve_velocity(v: Array, _: None) -> tuple[Array, None]:
-            return v - factor.solve(zero, velocity_residual(system, t, q_new, v))[0], None
+        def improve_velocity(v: Array, _: None) -> tuple[Array, Array]:
+            step, pull = factor.solve(zero, velocity_residual(system, t, q_new, v))
+            return v - step, pull
 
-        q_new = lax.scan(improve_position, q, None, length=iterations)[0]
-        v_new = lax.scan(improve_velocity, v, None, length=iterations)[0]
+        q_new, position_pull = lax.scan(improve_position, q, None, length=iterations)
+        v_new, velocity_pull = lax.scan(improve_velocity, v, None, length=iterations)
         rest = _at_rest(system, State(t, q, v, state.scale), factor)
         again = jnp.any(rest)
-        return _Pass(jnp.where(again, q, q_new), jnp.where(again, v, v_new), keep & ~rest, factor.gap < NEAR)
+        pulls = (jnp.where(again, 0, jnp.sum(x, axis=0)) for x in (position_pull, velocity_pull))
+        return _Pass(jnp.where(again, q, q_new), jnp.where(again, v, v_new), keep & ~rest, factor.gap < NEAR, *pulls)
 
     def repeat(found: _Pass, count: Array) -> tuple[_Pass, None]:
         better = lax.cond(eqxi.unvmap_any(found.near), lambda: once(found.q, found.keep), lambda: found)
-        near = better.near | (count > 0)
-        better = _Pass(better.q, better.v, better.keep, near)
+        better = eqx.tree_at(lambda x: x.near, better, better.near | (count > 0))
+        better = eqx.tree_at(lambda x: x.position_pull, better, better.position_pull + found.position_pull)
         return jax.tree.map(lambda a, b: jnp.where(found.near, a, b), better, found), None
 
     # Close to a singular pose the direction of a correction belongs to a pose off the constraints, and rows may turn out to
     # be better left alone; then it is done again, from v. Three times are enough for both.
-    found = _Pass(system.normalise(state.q), v, keep, jnp.array(True))
-    if not system.m:
-        return State(t, found.q, v, state.scale)
-    found = lax.scan(repeat, found, jnp.arange(3))[0]
-    return State(t, found.q, found.v, state.scale)
+    nothing = jnp.zeros_like(state.scale)
+    found = _Pass(system.normalise(state.q), v, keep, jnp.array(True), nothing, nothing)
+    return lax.scan(repeat, found, jnp.arange(3))[0] if system.m else found
 
 
-class _Pass(eqx.Module):
-    q: Array
-    v: Array
-    keep: Bool[Array, " m"]
-    near: Bool[Array, ""]
+@_repeated.def_jvp
+def _of_one_more(primals: Any, tangents: Any) -> Any:
+    """The derivative of a correction with the multipliers found, and of one more to close what that opens."""
+    system, formulation, state, keep, iterations = primals
+    found = _repeated(system, formulation, state, keep, iterations)
+    zero = jnp.zeros_like(state.v)
+    terms = evaluate_at(system, state.t, found.q, found.v, state.scale, zero)
+    factor = formulation.factorise(terms, found.keep)
+    position_factor = factor
+    if terms.holonomic is not None:
+        position_factor = formulation.factorise(terms, factor.keep & terms.holonomic)
+
+    def correction(system: System, moved: State) -> tuple[Array, Array]:
+        q, v = found.q + (moved.q - state.q), found.v + (moved.v - state.v)
+        if system.m:
+            raw = evaluate_at(system, moved.t, system.normalise(moved.q), moved.v, state.scale, zero)
+            pulls = jnp.stack([found.position_pull, found.velocity_pull], axis=1)
+            steps = solve_spd(formulation.metric(raw), raw.jacobian.T @ pulls)
+            steps = steps - lax.stop_gradient(steps)
+            q, v = q - system.qdot(found.q, steps[:, 0]), v - steps[:, 1]
+            q = q - system.qdot(q, position_factor.solve(zero, position_residual(system, moved.t, q))[0])
+            v = v - factor.solve(zero, velocity_residual(system, moved.t, q, v))[0]
+        return system.normalise(q), v
+
+    _, (q, v) = eqx.filter_jvp(correction, (system, state), (tangents[0], tangents[2]))
+    return found, _Pass(q, v, None, None, None, None)
 
 
 def _at_rest(system: System, state: State, factor: ConstrainedFactor) -> Bool[Array, " m"]:

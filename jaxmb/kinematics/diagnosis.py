@@ -83,7 +83,10 @@ class Diagnosis:
     def __str__(self) -> str:
         table = [
             ("coordinates, velocities", f"{self.coordinates}, {self.velocities}"),
-            ("constraint rows", f"{sum(self.rows.values())} in {len(self.rows)} constraints"),
+            (
+                "constraint rows",
+                f"{sum(self.rows.values())} in {len(self.rows)} constraint{'s' * (len(self.rows) != 1)}",
+            ),
             ("rank", f"{self.rank} here, {self.rank_nearby} nearby"),
             ("degrees of freedom", f"{self.freedom} here, {self.freedom_nearby} nearby"),
             ("redundant rows", f"{self.redundancy} here, {sum(self.rows.values()) - self.rank_nearby} nearby"),
@@ -96,13 +99,9 @@ class Diagnosis:
         ]
         lines = [f"Constraints at t = {self.t:g} s, at this pose and velocity only"]
         lines += [f"  {label:<24}{value}" for label, value in table]
-        if self.dependent:
-            width = max(24, *(len(str(group)) + 2 for group in self.dependent))
-            lines.append(f"  {'rows that depend on each other':<{width + 8}}redundant  lost here  open")
-            lines += [
-                f"  {group!s:<{width + 8}}{group.redundant:>9}  {group.lost:>9}  {group.open:>4}"
-                for group in self.dependent
-            ]
+        for group in self.dependent:
+            lines.append(f"  dependent on each other {group}")
+            lines.append(f"  {'':<24}{group.redundant} redundant, {group.lost} lost here, {group.open} open")
         lines += [f"  {line}" for line in self._verdicts()]
         return "\n".join(lines)
 

@@ -2,13 +2,12 @@
 
 import equinox as eqx
 import equinox.internal as eqxi
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from ..formulation import AbstractFormulation, contradiction
-from ..linalg import sort_dependent_rows
+from ..linalg import lost_rows, open_rows
 from ..system import State, System, evaluate_at, jacobian_rate
 
 
@@ -34,7 +33,7 @@ class Rows(eqx.Module):
 def choose_rows(
     system: System, formulation: AbstractFormulation, state: State, sound: Bool[Array, ""] | bool = True
 ) -> Rows:
-    """Sorts the rows at a state on the constraints, see `jaxmb.linalg.sort_dependent_rows`.
+    """Sorts the rows at a state on the constraints, see `lost_rows` and `open_rows` of `jaxmb.linalg`.
 
     Nothing of it has a derivative. A state that is not sound uses no rows, and costs a batch nothing.
     """
@@ -48,9 +47,10 @@ def choose_rows(
 
     def sort() -> tuple[Array, Array, Array]:
         factor = formulation.factorise(terms, keep)
-        directions = jnp.stack([v, factor.free_direction()])
-        rate, bend = jax.vmap(lambda w, tdot: jacobian_rate(system, t, q, w, tdot))(directions, jnp.array([1.0, 0.0]))
-        lost, open = sort_dependent_rows(factor, terms.jacobian, rate, bend, formulation.rank_tol)
+        tol, jacobian = formulation.rank_tol, terms.jacobian
+        rate = jacobian_rate(system, t, q, v)
+        lost, free = lost_rows(factor, jacobian, rate, tol)
+        open = open_rows(factor, jacobian, rate, jacobian_rate(system, t, q, free, 0.0), lost, tol)
         return lost, open, contradiction(terms, factor.solve(jnp.zeros_like(v), terms.gamma)[0])
 
     independent = (none, none, jnp.zeros_like(terms.gamma))

@@ -55,7 +55,7 @@ class ConstrainedFactor(eqx.Module):
         self.unit = lax.stop_gradient(mean_inertia(mass))
         self.metric = mass / self.unit
         self.scale = scale
-        self.root = inverse_root(lax.stop_gradient(self.metric))
+        self.root = inverse_root(self.metric)
         rows = jnp.where(keep[:, None], jacobian / scale[:, None], 0)
         tol = jnp.where(keep, cutoff(rank_tol, mass.dtype), jnp.inf)
         found = _orthonormal_rows(lax.stop_gradient(rows) @ self.root.T, tol)
@@ -160,39 +160,64 @@ def vanishing_combinations(factor: ConstrainedFactor, jacobian: Float[Array, "m 
     return jnp.where(factor.keep[:, None], 0, jnp.eye(jacobian.shape[0]) - combinations(factor, jacobian))
 
 
-def sort_dependent_rows(
-    factor: ConstrainedFactor,
-    jacobian: Float[Array, "m nv"],
-    rate: Float[Array, "m nv"],
-    bend: Float[Array, "m nv"],
-    rank_tol: float = RANK_TOL,
-) -> tuple[Bool[Array, " m"], Bool[Array, " m"]]:
-    """Sorts the rows outside `factor.keep`, with combinations Z, ZᵀC = 0.
+def lost_rows(
+    factor: ConstrainedFactor, jacobian: Float[Array, "m nv"], rate: Float[Array, "m nv"], rank_tol: float = RANK_TOL
+) -> tuple[Bool[Array, " m"], Float[Array, " nv"]]:
+    """Of the rows outside `factor.keep`, those that are lost at this pose only: the motion leads on to where they act.
 
-    Redundant rows stay dependent nearby: Zᵀ∂C adds nothing to the rank in any free direction; one, taken at random, stands
-    for all. The others are lost at this pose only: where ZᵀĊ adds to the rank, the motion leads on to where it is higher;
-    where it does not, the motion is open.
+    With Z of the dependent rows, ZᵀC = 0, these are the rows of ZᵀĊ that add to the rank.
 
     Args:
         factor: of the independent rows.
         jacobian: C.
         rate: Ċ.
-        bend: derivative of C along a free direction, see `ConstrainedFactor.free_direction`.
         rank_tol: as in `independent_rows`.
 
     Returns:
-        Masks of the lost rows that the motion restores, and of the open ones.
+        Their mask, and a direction that all rows allow, the lost ones by ZᵀĊ.
     """
     keep, combined = factor.keep, vanishing_combinations(factor, jacobian)
+    rows = jnp.where(keep[:, None], jacobian, _growth(factor, combined, rate, rank_tol))
+    lost = independent_rows(factor.metric, rows, factor.scale, rank_tol, keep) & ~keep
+    restored = jnp.where(keep[:, None], jacobian, combined @ rate)
+    size = jnp.linalg.norm(restored @ factor.root.T, axis=1)
+    scale = jnp.where(lost & (size > 0), size, factor.scale)
+    return lost, ConstrainedFactor(factor.metric, restored, scale, keep | lost, rank_tol).free_direction()
 
-    def gaining(rates: Array) -> Array:
-        size = jnp.max(jnp.linalg.norm((rates / factor.scale[:, None]) @ factor.root.T, axis=1), initial=0)
-        rows = combined @ rates * (rank_tol / (GROWTH * jnp.maximum(size, rank_tol)))
-        rows = jnp.where(keep[:, None], jacobian, rows)
-        return independent_rows(factor.metric, rows, factor.scale, rank_tol, keep) & ~keep
 
-    lost, near = gaining(rate), gaining(bend)
-    return lost, near & ~lost & (jnp.sum(near) > jnp.sum(lost))
+def open_rows(
+    factor: ConstrainedFactor,
+    jacobian: Float[Array, "m nv"],
+    rate: Float[Array, "m nv"],
+    bend: Float[Array, "m nv"],
+    lost: Bool[Array, " m"],
+    rank_tol: float = RANK_TOL,
+) -> Bool[Array, " m"]:
+    """Of the dependent rows that are not lost, those that are not redundant either: the motion is open.
+
+    Redundant rows stay dependent: Zᵀ∂C adds nothing to the rank in any direction that is free beside the lost rows; one
+    without symmetry stands for all.
+
+    Args:
+        factor: of the independent rows.
+        jacobian: C.
+        rate: Ċ.
+        bend: derivative of C along the direction that `lost_rows` returns.
+        lost: the mask that it returns.
+        rank_tol: as in `independent_rows`.
+    """
+    keep, combined = factor.keep, vanishing_combinations(factor, jacobian)
+    rows = jnp.where(
+        lost[:, None], _growth(factor, combined, rate, rank_tol), _growth(factor, combined, bend, rank_tol)
+    )
+    rows = jnp.where(keep[:, None], jacobian, rows)
+    return independent_rows(factor.metric, rows, factor.scale, rank_tol, keep | lost) & ~keep & ~lost
+
+
+def _growth(factor: ConstrainedFactor, combined: Array, rates: Array, rank_tol: float) -> Array:
+    """Zᵀ`rates`, scaled so that the cut-off of the rank is at `GROWTH` of the fastest row."""
+    size = jnp.max(jnp.linalg.norm((rates / factor.scale[:, None]) @ factor.root.T, axis=1), initial=0)
+    return combined @ rates * (rank_tol / (GROWTH * jnp.maximum(size, rank_tol)))
 
 
 # Smallest growth of a dependent row's remainder, relative to the fastest change of any row, that counts as growth.

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..linalg import ConstrainedFactor, independent_rows, regular_metric
+from ..linalg import ConstrainedFactor, independent_rows, lost_rows, regular_metric
 from .constraint import Holonomic
 from .state import State
 from .system import System
@@ -22,7 +22,7 @@ class Lost(eqx.Module):
         matrix: K = Ċ − ∂Γ/∂v (m, nv).
         vector: k = ∂Γ/∂q · N v + ∂Γ/∂t (m,).
         rate: Ċ = ∂C/∂q · N v + ∂C/∂t (m, nv).
-        bend: derivative of C (m, nv) along a direction in null(C): which rows are dependent at this pose only.
+        bend: derivative of C (m, nv) along a direction that all rows allow: which are dependent at this pose only.
     """
 
     matrix: Float[Array, "m nv"]
@@ -116,12 +116,12 @@ def gamma(system: System, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " n
     return -jax.jvp(lambda t, q: velocity_residual(system, t, q, v), (t, q), direction)[1]
 
 
-def lost_rows(system: System, terms: Terms, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Lost:
+def derivative_of_rows(system: System, terms: Terms, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Lost:
     """The time derivative of C v̇ = Γ."""
     metric = regular_metric(terms.mass, terms.jacobian)
     keep = independent_rows(metric, terms.jacobian, terms.scale)
-    free = ConstrainedFactor(metric, terms.jacobian, terms.scale, keep).free_direction()
     rate = jacobian_rate(system, t, q, v)
+    _, free = lost_rows(ConstrainedFactor(metric, terms.jacobian, terms.scale, keep), terms.jacobian, rate)
     return Lost(
         matrix=rate - jax.jacfwd(lambda v: gamma(system, t, q, v))(v),
         vector=jax.jvp(lambda t, q: gamma(system, t, q, v), (t, q), (jnp.ones_like(t), system.qdot(q, v)))[1],
@@ -173,7 +173,7 @@ def evaluate(system: System, state: State, *, u: Float[Array, " nu"] | None = No
     terms = evaluate_at(system, t, q, v, state.scale, system.applied_force(t, q, v, u))
     if not lost:
         return terms
-    return eqx.tree_at(lambda x: x.lost, terms, lost_rows(system, terms, t, q, v), is_leaf=lambda x: x is None)
+    return eqx.tree_at(lambda x: x.lost, terms, derivative_of_rows(system, terms, t, q, v), is_leaf=lambda x: x is None)
 
 
 def scaled_residuals(system: System, state: State) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
