@@ -15,10 +15,13 @@ from ..system import State, System, evaluate_at, position_residual, scaled_resid
 
 
 class _Pass(eqx.Module):
-    """The state after a pass, the rows still in use, whether any is close to being dependent, and the multipliers λ so far."""
+    """The state after a pass, the rows still in use, whether any is close to being dependent, and the multipliers λ so far.
 
-    q: Array
-    v: Array
+    All of it may be None in a tangent.
+    """
+
+    q: Any
+    v: Any
     keep: Any
     near: Any
     position_pull: Any
