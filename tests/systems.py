@@ -206,6 +206,18 @@ def unconstrained():
     ), ([0.4, 1.0], [0.5, -0.7])
 
 
+def contradictory():
+    """Two driven speeds that agree at t = 0 only, and in the acceleration nowhere."""
+    return jm.System(
+        2,
+        mass=lambda t, q, p: jnp.eye(2),
+        constraints=[
+            jm.Pfaffian("slow", lambda t, q, v, p: v[0] - t),
+            jm.Pfaffian("fast", lambda t, q, v, p: v[0] - 2 * t),
+        ],
+    )
+
+
 SYSTEMS = {
     "pendulum": pendulum,
     "pendulum, 4 copies": functools.partial(pendulum, 4),

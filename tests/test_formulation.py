@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
-from systems import SYSTEMS, make, states
+from systems import SYSTEMS, contradictory, make, states
 
 import jaxmb as jm
 
@@ -126,14 +126,7 @@ def test_the_rank_of_the_last_accepted_state_is_used():
 
 
 def test_contradictory_rows_are_reported():
-    system = jm.System(
-        2,
-        mass=lambda t, q, p: jnp.eye(2),
-        constraints=[
-            jm.Pfaffian("slow", lambda t, q, v, p: v[0] - t),
-            jm.Pfaffian("fast", lambda t, q, v, p: v[0] - 2 * t),
-        ],
-    )
+    system = contradictory()
     state = jm.assemble(system, [0.0, 0.0])
     for formulation in FORMULATIONS.values():
         found = formulation.acceleration(jm.evaluate(system, state))
