@@ -1,7 +1,7 @@
 """The interface of all formulations."""
 
 import abc
-from typing import Any
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -31,8 +31,10 @@ class Acceleration(eqx.Module):
             undefined, in rows that are lost at a singular pose or take part in what is lost there.
         rank: the numerical rank of C.
         result: `RESULTS.contradictory_constraints` if no v̇ satisfies all rows, `RESULTS.undetermined_motion` if at a
-            singular pose several do, `RESULTS.nonfinite` if M is not positive definite where the formulation needs it or
-            an input is not finite. Singular poses are recognised if the terms hold what lost rows say.
+            singular pose several do, `RESULTS.unfit_choice` if a choice of the formulation does not fit the pose,
+            `RESULTS.nonfinite` if M is not positive definite where the formulation needs it or an input is not finite.
+            Singular poses are recognised if the terms hold what lost rows say.
+        eliminated: mask (m,) of the rows whose multipliers are zero because the formulation left them out.
     """
 
     vdot: Float[Array, " nv"]
@@ -40,14 +42,18 @@ class Acceleration(eqx.Module):
     multipliers: Float[Array, " m"]
     rank: Int[Array, ""]
     result: RESULTS
+    eliminated: Bool[Array, " m"]
 
 
 class AbstractFormulation(eqx.Module):
     """A way to solve M v̇ = F + Cᵀλ, C v̇ = Γ.
 
-    To add one, inherit from this class and define `rank_tol`, `metric` and `motion`. `prepare` decides the rank once per
-    accepted state, and `motion` uses that decision at the stages of a step, which lie off the constraints and could not
-    decide it.
+    To add one, inherit from this class and define `rank_tol`, `metric` and `motion`. The rank is decided in one way for all
+    of them: `prepare` decides it once per accepted state, and `motion` uses that decision at the stages of a step, which lie
+    off the constraints and could not decide it.
+
+    A formulation that chooses something, coordinates or rows, does so in `choose`, at accepted states only, and takes the
+    choice by `holding`; it may keep rows out of use by `left_out` and say by `unfit` that its choice does not fit a pose.
     """
 
     rank_tol: eqx.AbstractVar[float]
@@ -60,10 +66,36 @@ class AbstractFormulation(eqx.Module):
     def motion(self, terms: Terms, factor: ConstrainedFactor) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
         """v̇ and the multipliers of the independent rows; zero for the other rows."""
 
+    def choose(self, terms: Terms, present: Bool[Array, " n"] | None = None) -> Bool[Array, " n"] | None:
+        """The choice that suits an accepted state, given the present one; None where there is nothing to choose."""
+        return None
+
+    def holding(self, choice: Bool[Array, " n"] | None) -> Self:
+        """The formulation with a choice."""
+        return self
+
+    def left_out(self, m: int) -> Bool[Array, " m"] | None:
+        """Mask of the rows that must not be used; None where all may be."""
+        return None
+
+    def unfit(self, terms: Terms, keep: Bool[Array, " m"]) -> Bool[Array, ""]:
+        """Whether the choice does not fit a pose whose independent rows are `keep`."""
+        return jnp.array(False)
+
     def prepare(self, terms: Terms) -> Bool[Array, " m"]:
         """Decides which rows are independent; the sum of the mask is the rank."""
-        metric = self.metric(terms)
-        return independent_rows(metric, terms.jacobian, terms.scale, self.rank_tol, terms.holonomic)
+        terms = self.used(terms)
+        return independent_rows(self.metric(terms), terms.jacobian, terms.scale, self.rank_tol, terms.holonomic)
+
+    def in_use(self, rows: Float[Array, "m *n"]) -> Float[Array, "m *n"]:
+        """Zeros in place of the rows that are left out."""
+        left_out = self.left_out(rows.shape[0])
+        return rows if left_out is None else jnp.where(left_out.reshape((-1,) + (1,) * (rows.ndim - 1)), 0, rows)
+
+    def used(self, terms: Terms) -> Terms:
+        """The terms with zeros in the rows that are left out."""
+        rows = lambda t: (t.jacobian, t.offset, t.gamma, t.lost)
+        return eqx.tree_at(rows, terms, jax.tree.map(self.in_use, rows(terms)), is_leaf=lambda x: x is None)
 
     def factorise(self, terms: Terms, keep: Bool[Array, " m"]) -> ConstrainedFactor:
         """The factors of the constrained equations of the rows in `keep`."""
@@ -78,18 +110,23 @@ class AbstractFormulation(eqx.Module):
                 that of least norm is another one.
             carry: what `prepare` returned at the last accepted state; decided here if None.
         """
+        self, given = self.holding(self.choose(terms)), terms
+        terms = self.used(terms)
         keep = self.prepare(terms) if carry is None else carry
         restored = _Restored(terms, keep, jnp.zeros_like(keep), jnp.array(False))
         if terms.lost is not None:
             restored = self._restore(terms, keep, terms.lost)
         factor = self.factorise(restored.terms, restored.keep)
         vdot, multipliers = self.motion(restored.terms, factor)
-        multipliers = minimum_norm_multipliers(factor, restored.terms.jacobian, multipliers)
-        consistent = jnp.all(contradiction(terms, vdot) <= contradiction_tol(vdot.dtype))
+        left_out = self.left_out(keep.shape[0])
+        if left_out is None:
+            multipliers = minimum_norm_multipliers(factor, restored.terms.jacobian, multipliers)
+        consistent = jnp.all(contradiction(given, vdot) <= contradiction_tol(vdot.dtype))
         result: Any = RESULTS.successful
         verdicts: tuple[Any, ...] = (
             (restored.open, RESULTS.undetermined_motion),
             (~consistent, RESULTS.contradictory_constraints),
+            (jnp.asarray(carry is None) & self.unfit(given, keep), RESULTS.unfit_choice),
             (~jnp.all(jnp.isfinite(vdot)), RESULTS.nonfinite),
         )
         for happened, what in verdicts:
@@ -100,6 +137,7 @@ class AbstractFormulation(eqx.Module):
             multipliers=jnp.where(restored.undefined, jnp.nan, multipliers),
             rank=jnp.sum(keep),
             result=result,
+            eliminated=jnp.zeros_like(keep) if left_out is None else left_out,
         )
 
     def _restore(self, terms: Terms, keep: Array, lost: Lost) -> "_Restored":

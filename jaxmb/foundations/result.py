@@ -15,6 +15,10 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "(zero at a bifurcation) chooses none of them. `diagnose` names the rows. Start beside the pose, or with a velocity "
         "along the motion that is meant."
     )
+    unfit_choice = (
+        "A choice of the formulation does not fit this pose: the rows that are left after elimination, or the independent "
+        "coordinates, no longer determine the motion. Choose others, or let the formulation choose."
+    )
     inconsistent_state = "The initial state violates its constraints or holds numbers that are not finite. Make it with `jaxmb.assemble`."
     projection_failed = (
         "The state could not be brought back onto the constraints within the tolerance of the drift correction. Reduce "

@@ -20,6 +20,7 @@ class Rows(eqx.Module):
         open: mask (m,) of rows that are dependent here and independent nearby, though not along the velocity, so that the
             motion is not determined.
         rank: the numerical rank of C here.
+        unfit: whether a choice of the formulation does not fit this pose.
         contradiction: by how much (m,) each row of C v̇ = Γ must be violated here, relative to the sizes of its terms.
     """
 
@@ -27,6 +28,7 @@ class Rows(eqx.Module):
     lost: Bool[Array, " m"]
     open: Bool[Array, " m"]
     rank: Int[Array, ""]
+    unfit: Bool[Array, ""]
     contradiction: Float[Array, " m"]
 
 
@@ -42,17 +44,20 @@ def choose_rows(
     terms = evaluate_at(system, t, q, v, state.scale, jnp.zeros_like(v))
     keep = formulation.prepare(terms) & sound
     rank, none = jnp.sum(keep), jnp.zeros_like(keep)
+    unfit = sound & formulation.unfit(terms, keep)
     if not system.m:
-        return Rows(keep, none, none, rank, terms.gamma)
+        return Rows(keep, none, none, rank, unfit, terms.gamma)
+    used = formulation.used(terms)
 
     def sort() -> tuple[Array, Array, Array]:
-        factor = formulation.factorise(terms, keep)
-        tol, jacobian = formulation.rank_tol, terms.jacobian
-        rate = jacobian_rate(system, t, q, v)
+        factor = formulation.factorise(used, keep)
+        tol, jacobian = formulation.rank_tol, used.jacobian
+        along = lambda v, tdot: formulation.in_use(jacobian_rate(system, t, q, v, tdot))
+        rate = along(v, 1.0)
         lost, free = lost_rows(factor, jacobian, rate, tol)
-        open = open_rows(factor, jacobian, rate, jacobian_rate(system, t, q, free, 0.0), lost, tol)
+        open = open_rows(factor, jacobian, rate, along(free, 0.0), lost, tol)
         return lost, open, contradiction(terms, factor.solve(jnp.zeros_like(v), terms.gamma)[0])
 
     independent = (none, none, jnp.zeros_like(terms.gamma))
     lost, open, amount = lax.cond(eqxi.unvmap_any((rank < system.m) & sound), sort, lambda: independent)
-    return Rows(keep | lost, lost, open, rank, amount)
+    return Rows(keep | lost, lost, open, rank, unfit, amount)

@@ -8,8 +8,10 @@ factorisation, so that they are exact wherever the rank is locally constant.
 from .constrained import ConstrainedFactor as ConstrainedFactor
 from .constrained import lost_rows as lost_rows
 from .constrained import minimum_norm_multipliers as minimum_norm_multipliers
+from .constrained import null_space as null_space
 from .constrained import open_rows as open_rows
 from .constrained import projector as projector
+from .constrained import solve_square as solve_square
 from .constrained import vanishing_combinations as vanishing_combinations
 from .rank import cutoff as cutoff
 from .rank import independent_rows as independent_rows
@@ -17,5 +19,6 @@ from .rank import mean_inertia as mean_inertia
 from .rank import RANK_TOL as RANK_TOL
 from .rank import reference_sizes as reference_sizes
 from .rank import regular_metric as regular_metric
+from .rank import stiffened as stiffened
 from .root import inverse_root as inverse_root
 from .root import solve_spd as solve_spd

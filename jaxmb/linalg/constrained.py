@@ -246,3 +246,36 @@ def projector(factor: ConstrainedFactor) -> Float[Array, "nv nv"]:
     """
     zero = jnp.zeros_like(factor.scale)
     return jax.vmap(lambda f: factor.solve(factor.unit * f, zero)[0], out_axes=1)(factor.metric)
+
+
+def null_space(factor: ConstrainedFactor) -> Float[Array, "nv nv"]:
+    """A basis N of null(C_k) in its first or any other columns, orthonormal in the factor's metric M̂ and zero elsewhere.
+
+    C_k N = 0, NᵀM̂ N = I on the columns that are not zero, whose number is nv less the rank. The basis has no derivative of
+    its own; projected onto the null space it has one that is right for everything that does not depend on the choice of a
+    basis.
+    """
+    m, n = factor.rows.shape
+    # The squared remainders of all unit vectors sum to the dimensions still missing: one is above this until none is.
+    tol = jnp.concatenate([jnp.where(factor.keep, 0, jnp.inf), jnp.full(n, 0.5 / n**0.5)])
+    rows = jnp.concatenate([factor.basis, jnp.eye(n, dtype=factor.rows.dtype)])
+    _, found, _ = _orthonormal_rows(lax.stop_gradient(rows), tol)
+    return projector(factor) @ lax.stop_gradient((found[m:] @ factor.root).T)
+
+
+def solve_square(matrix: Float[Array, "n n"], rhs: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Solves A x = `rhs` for any regular A by orthonormal rows, with the derivatives of the equation."""
+    size = jnp.max(jnp.abs(lax.stop_gradient(matrix)), axis=1, keepdims=True)
+    size = jnp.where(size > 0, size, 1)
+    weights, basis, _ = _orthonormal_rows(lax.stop_gradient(matrix) / size, jnp.zeros(matrix.shape[0]))
+    weights = weights / size.T
+
+    def solve(product, b: Array) -> Array:
+        x = basis.T @ (weights @ b)
+        return x + basis.T @ (weights @ (b - product(x)))  # once more, against the rounding of the weights
+
+    def solve_transposed(product, b: Array) -> Array:
+        x = weights.T @ (basis @ b)
+        return x + weights.T @ (basis @ (b - product(x)))
+
+    return lax.custom_linear_solve(lambda x: matrix @ x, rhs, solve, solve_transposed)

@@ -31,16 +31,23 @@ def mean_inertia(mass: Float[Array, "nv nv"]) -> Float[Array, ""]:
     return jnp.trace(mass) / mass.shape[0]
 
 
-def regular_metric(mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"]) -> Float[Array, "nv nv"]:
-    """M where it is positive definite, else M with the constraint rows added, which must then be.
+def stiffened(
+    mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"], scale: Float[Array, " m"]
+) -> tuple[Float[Array, "nv nv"], Float[Array, "nv m"]]:
+    """M + ρ²CᵀΣ⁻²C and ρ²CᵀΣ⁻², Σ = diag(σ).
 
-    The rows are weighted by the largest inertia over their squared length. M + CᵀDC is positive definite exactly where M
-    is so on null(C), if M is positive semidefinite.
+    If M is positive semidefinite, the first is positive definite exactly where M is so on null(C). Adding the second times Γ
+    to F leaves M v̇ = F + Cᵀλ, C v̇ = Γ with the same solution.
     """
-    length = jnp.sum(jacobian**2, axis=1)
-    weight = jnp.max(jnp.abs(jnp.diagonal(mass))) / jnp.where(length > 0, length, 1)
-    augmented = mass + jacobian.T @ (weight[:, None] * jacobian)
-    return jnp.where(jnp.all(jnp.isfinite(inverse_root(mass))), mass, augmented)
+    weighted = mean_inertia(mass) * (jacobian / scale[:, None] ** 2).T
+    return mass + weighted @ jacobian, weighted
+
+
+def regular_metric(mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"]) -> Float[Array, "nv nv"]:
+    """M where it is positive definite, else M with the constraint rows, brought to unit length, added, see `stiffened`."""
+    squared = jnp.sum(jacobian**2, axis=1)
+    stiff, _ = stiffened(mass, jacobian, jnp.sqrt(jnp.where(squared > 0, squared, 1)))
+    return jnp.where(jnp.all(jnp.isfinite(inverse_root(mass))), mass, stiff)
 
 
 def metric_rows(

@@ -12,3 +12,4 @@ from .output import residuals as residuals
 from .output import Residuals as Residuals
 from .simulate import simulate as simulate
 from .solution import Solution as Solution
+from .solver import Switches as Switches

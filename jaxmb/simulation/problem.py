@@ -120,6 +120,17 @@ class Problem(eqx.Module):
         return choose_rows(self.system, self.formulation, State(t, q, v, self.scale), self.sound)
 
     @eqx.filter_jit
+    def choose(self, t: Array, y: Flow, present: Array | None = None) -> Array | None:
+        """What the formulation chooses at an accepted state."""
+        problem, t, (q, v, _) = lax.stop_gradient((self, t, y))
+        terms = evaluate_at(problem.system, t, q, v, problem.scale, jnp.zeros_like(v))
+        return problem.formulation.choose(terms, present)
+
+    def holding(self, choice: Array | None) -> "Problem":
+        """The problem with a choice of its formulation."""
+        return eqx.tree_at(lambda p: p.formulation, self, self.formulation.holding(choice))
+
+    @eqx.filter_jit
     def independent(self, t: Array, y: Flow) -> Bool[Array, " m"]:
         """The rows that are independent at a state near the constraints."""
         problem, t, (q, v, _) = lax.stop_gradient((self, t, y))

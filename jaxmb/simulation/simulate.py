@@ -178,9 +178,10 @@ def _simulate(
     max_steps: int | None,
     dense: bool,
 ) -> tuple[Solution, tuple[Check, ...]]:
-    rows = choose_rows(system, formulation, state)
+    first = evaluate_at(system, state.t, state.q, state.v, state.scale, jnp.zeros_like(state.v))
+    rows = choose_rows(system, formulation.holding(formulation.choose(first)), state)
     checks = _check_start(system, formulation, state)
-    motion = _check_motion(system, rows)
+    motion = _check_motion(system, rows, type(formulation).__name__)
     consistent, sound = all_hold(checks), all_hold((*checks, *motion))
     problem = Problem(system, formulation, drift, control, state.scale, sound)
     start = jax.tree.map(lambda x: jnp.where(sound, x, 0), (state.q, state.v, jnp.zeros_like(state.t)))
@@ -203,6 +204,7 @@ def _simulate(
     for fine, otherwise in (
         (all_hold(motion), RESULTS.contradictory_constraints),
         (~jnp.any(rows.open), RESULTS.undetermined_motion),
+        (~rows.unfit, RESULTS.unfit_choice),
         (consistent, RESULTS.inconsistent_state),
     ):
         result = RESULTS.where(fine, result, otherwise)
@@ -225,9 +227,13 @@ def _check_start(system: System, formulation: AbstractFormulation, state: State)
     return (*checks, Check(1.0 - regular, 0.0, text))
 
 
-def _check_motion(system: System, rows: Rows) -> tuple[Check, ...]:
+def _check_motion(system: System, rows: Rows, formulation: str) -> tuple[Check, ...]:
     """Accelerations exist and are determined."""
-    checks = []
+    text = (
+        f"The choice of `{formulation}` does not fit the start: the rows that are left after elimination, or the independent "
+        "coordinates, do not determine the motion."
+    )
+    checks = [Check(rows.unfit.astype(float), 0.0, text)]
     for name, part in system.rows.items():
         text = f"Constraint '{name}' must not contradict others, but no acceleration satisfies it; it is off, relatively, by {{}}."
         checks.append(Check(jnp.max(rows.contradiction[part]), contradiction_tol(rows.contradiction.dtype), text))
@@ -240,9 +246,10 @@ def _check_motion(system: System, rows: Rows) -> tuple[Check, ...]:
 
 
 def _translated(result: dfx.RESULTS) -> RESULTS:
-    """Diffrax's results as ours; two of them are what `ConstrainedSolver` says."""
+    """Diffrax's results as ours; three of them are what `ConstrainedSolver` says."""
     ours = RESULTS.promote(result)
     ours = RESULTS.where(result == dfx.RESULTS.breakdown, RESULTS.projection_failed, ours)
+    ours = RESULTS.where(result == dfx.RESULTS.conlim, RESULTS.unfit_choice, ours)
     return RESULTS.where(result == dfx.RESULTS.stagnation, RESULTS.undetermined_motion, ours)
 
 
@@ -267,4 +274,5 @@ def _solution(problem: Problem, ts: Array, state: State, found: dfx.Solution, re
         "row_residuals": accepted.residual,
     }
     interpolation = found.interpolation if dense else None
-    return Solution(ts, q, v, work, u, state.scale, stats, result, problem if dense else None, interpolation)
+    switches = accepted.switches
+    return Solution(ts, q, v, work, u, state.scale, stats, switches, result, problem if dense else None, interpolation)

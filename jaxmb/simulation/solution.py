@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from ..foundations import RESULTS
 from ..system import State
 from .problem import Problem
+from .solver import Switches
 
 
 class Solution(eqx.Module):
@@ -24,6 +25,7 @@ class Solution(eqx.Module):
         scale: reference sizes σ (m,) of the constraint rows.
         stats: counts of the run: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, `lowest_rank` and `highest_rank`
             over the accepted states, `largest_residual` (scaled) left by a correction, and `row_residuals` (m,), of each row.
+        switches: when the formulation chose other coordinates or rows, see `Switches`; None if it chooses nothing.
         result: what happened, see `jaxmb.RESULTS`.
         dense: the interpolation, if asked for.
     """
@@ -35,6 +37,7 @@ class Solution(eqx.Module):
     u: Float[Array, "... T nu"] | None
     scale: Float[Array, "... m"]
     stats: dict[str, Array]
+    switches: Switches | None
     result: RESULTS
     problem: Problem | None
     dense: Any

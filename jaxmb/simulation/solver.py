@@ -47,17 +47,41 @@ class _BlendedClass:
         return Blended(t0, t1, self.inner(t0=t0, t1=t1, **inner), shift)
 
 
+class Switches(eqx.Module):
+    """Changes of the formulation's choice during a run, in order; unused entries have t = NaN.
+
+    Attributes:
+        count: how many there were; the last ones are not recorded if there were more than K.
+        t: times (K,) in s.
+        before: the choice (K, n) until then: masks of independent velocities, or of eliminated rows.
+        after: the choice (K, n) from then on.
+    """
+
+    count: Int[Array, "..."]
+    t: Float[Array, "... K"]
+    before: Bool[Array, "... K n"]
+    after: Bool[Array, "... K n"]
+
+
+# How many changes of the formulation's choice are recorded.
+RECORDED = 64
+
+
 class Accepted(eqx.Module):
     """What is carried from one accepted state to the next.
 
     Attributes:
         inner: the inner solver's state.
+        choice: the formulation's; None for one that chooses nothing.
+        switches: the changes of that choice so far.
         lowest_rank: over the accepted states from which a step has started.
         highest_rank: likewise.
         residual: largest scaled residual (m,) left by a correction so far, of each row.
     """
 
     inner: Any
+    choice: Bool[Array, " n"] | None
+    switches: Switches | None
     lowest_rank: Int[Array, ""]
     highest_rank: Int[Array, ""]
     residual: Float[Array, " m"]
@@ -69,7 +93,8 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
     A step fails whose corrected state is not finite or leaves a scaled residual above the drift's tolerance, with
     `RESULTS.nonfinite` or `RESULTS.breakdown` (which `simulate` translates). Its error estimate is infinite then, so that
     an adaptive controller rejects it, forgets the result and tries a shorter one. From a start that is not sound, from a
-    state where the motion is not determined (`RESULTS.stagnation`), or when the step is down to the resolution of time, the
+    state where the motion is not determined (`RESULTS.stagnation`) or a choice of the formulation does not fit
+    (`RESULTS.conlim`), or when the step is down to the resolution of time, the
     estimate is zero: the step is accepted without a change of state, and its result ends the run, so that no row of a
     batch runs on in vain.
     """
@@ -102,18 +127,24 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         """The inner solver's start; no rank has been seen."""
         rows = args[0].system.m
         inner = self.solver.init(terms, t0, t1, y0, args)
-        return Accepted(inner, jnp.array(rows), jnp.array(0), jnp.zeros(rows, t0.dtype))
+        choice, switches = args[0].choose(t0, y0), None
+        if choice is not None:
+            masks = jnp.zeros((RECORDED, *choice.shape), bool)
+            switches = Switches(jnp.array(0), jnp.full(RECORDED, jnp.nan, t0.dtype), masks, masks)
+        return Accepted(inner, choice, switches, jnp.array(rows), jnp.array(0), jnp.zeros(rows, t0.dtype))
 
     def func(self, terms: Any, t0: Any, y0: Flow, args: Arguments) -> Any:
         """The vector field at an accepted state."""
         problem, _ = args
-        return problem.regular(t0, y0, problem.independent(t0, y0))[0]
+        return problem.holding(problem.choose(t0, y0)).regular(t0, y0, problem.independent(t0, y0))[0]
 
     def step(
         self, terms: Any, t0: Any, t1: Any, y0: Flow, args: Arguments, solver_state: Accepted, made_jump: Any
     ) -> Any:
         """One step of the inner solver, its correction and its verdict."""
         problem, _ = args
+        choice = problem.choose(t0, y0, solver_state.choice)
+        problem = problem.holding(choice)
         rows = problem.prepare(t0, y0)
         keep = rows.keep
         raw, error, dense, inner, result = self.solver.step(
@@ -122,20 +153,23 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         y1 = problem.correct(t1, raw, keep)
         residual = self._residual(problem, t1, y1)
         finite = _finite(y1)
-        determined = ~jnp.any(rows.open)
+        determined, fit = ~jnp.any(rows.open), ~rows.unfit
         closed = jnp.all(residual <= problem.drift.tolerance(residual.dtype))
-        ok = problem.sound & determined & finite & closed
+        ok = problem.sound & determined & fit & finite & closed
         shortest = 16 * jnp.finfo(t1.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
-        hopeless = ~problem.sound | ~determined | ~(t1 - t0 > shortest)
+        hopeless = ~problem.sound | ~determined | ~fit | ~(t1 - t0 > shortest)
         y1 = jax.tree.map(lambda a, b: jnp.where(ok, a, b), y1, y0)
         if error is not None:
             error = jax.tree.map(lambda e: jnp.where(ok, e, jnp.where(hopeless, 0, jnp.inf)), error)
         failure: Any = dfx.RESULTS.breakdown
         failure = dfx.RESULTS.where(finite, failure, dfx.RESULTS.nonfinite)  # pyright: ignore[reportArgumentType]
         failure = dfx.RESULTS.where(determined, failure, dfx.RESULTS.stagnation)  # pyright: ignore[reportArgumentType]
+        failure = dfx.RESULTS.where(fit, failure, dfx.RESULTS.conlim)  # pyright: ignore[reportArgumentType]
         result = dfx.RESULTS.where(~ok & dfx.is_okay(result), failure, result)
         accepted = Accepted(
             inner,
+            choice,
+            _recorded(solver_state.switches, t0, solver_state.choice, choice),
             jnp.minimum(solver_state.lowest_rank, rows.rank),
             jnp.maximum(solver_state.highest_rank, rows.rank),
             jnp.maximum(solver_state.residual, residual),
@@ -151,3 +185,15 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
 
 def _finite(y: Flow) -> Bool[Array, ""]:
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in y]))
+
+
+def _recorded(switches: Switches | None, t: Array, before: Array | None, after: Array | None) -> Switches | None:
+    if switches is None or before is None or after is None:
+        return None
+    here = (jnp.arange(RECORDED) == switches.count) & jnp.any(before != after)
+    return Switches(
+        switches.count + jnp.any(before != after),
+        jnp.where(here, t, switches.t),
+        jnp.where(here[:, None], before, switches.before),
+        jnp.where(here[:, None], after, switches.after),
+    )

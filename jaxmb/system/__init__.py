@@ -4,8 +4,10 @@ from .constraint import AbstractConstraint as AbstractConstraint
 from .constraint import Holonomic as Holonomic
 from .constraint import Pfaffian as Pfaffian
 from .inertia import AbstractInertia as AbstractInertia
+from .inertia import jacobi_energy as jacobi_energy
 from .inertia import LagrangianInertia as LagrangianInertia
 from .inertia import MassInertia as MassInertia
+from .inertia import Rate as Rate
 from .inertia import rate_matrix as rate_matrix
 from .state import State as State
 from .system import System as System

@@ -44,8 +44,12 @@ class AbstractInertia(eqx.Module):
         """Kinetic and potential energy; their sum is Jacobi's energy q̇·∂L/∂q̇ − L."""
 
     @abc.abstractmethod
+    def lagrangian(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Scalar:
+        """L = T − V."""
+
     def explicit_power(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Scalar:
         """−∂L/∂t, the rate at which explicit time dependence changes the energy."""
+        return -jax.jvp(lambda t: self.lagrangian(t, q, v, params, rate), (t,), (jnp.ones_like(t),))[1]
 
 
 class MassInertia(AbstractInertia):
@@ -92,24 +96,20 @@ class MassInertia(AbstractInertia):
         kinetic = 0.5 * jnp.dot(v, self.mass_fn(t, q, params) @ v)
         return kinetic, jnp.zeros_like(kinetic) if self.potential_fn is None else self.potential_fn(t, q, params)
 
-    def explicit_power(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Scalar:
-        """−½ vᵀ ∂M/∂t v + ∂V/∂t."""
-
-        def lagrangian(t: Array) -> Array:
-            kinetic, potential = self.energy(t, q, v, params, rate)
-            return kinetic - potential
-
-        return -jax.jvp(lagrangian, (t,), (jnp.ones_like(t),))[1]
+    def lagrangian(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Scalar:
+        """½ vᵀ M v − V."""
+        kinetic, potential = self.energy(t, q, v, params, rate)
+        return kinetic - potential
 
 
 class LagrangianInertia(AbstractInertia):
     """Everything from L(t, q, q̇): M = Nᵀ L_q̇q̇ N, force = Nᵀ (L_q − L_q̇q q̇ − L_q̇t − L_q̇q̇ Ṅ v)."""
 
-    lagrangian: Any
+    lagrangian_fn: Any
 
     def mass(self, t: Scalar, q: Array, params: Any, rate: Rate | None, nv: int) -> Float[Array, "nv nv"]:
         """Nᵀ L_q̇q̇ N at zero velocity; L must be quadratic in q̇."""
-        hessian = jax.hessian(lambda qdot: self.lagrangian(t, q, qdot, params))(jnp.zeros_like(q))
+        hessian = jax.hessian(lambda qdot: self.lagrangian_fn(t, q, qdot, params))(jnp.zeros_like(q))
         if rate is None:
             return hessian
         matrix = rate_matrix(rate, q, nv)
@@ -121,20 +121,23 @@ class LagrangianInertia(AbstractInertia):
 
         def momentum(t: Array, q: Array) -> Array:
             qdot = v if rate is None else rate(q, v)
-            return jax.grad(lambda x: self.lagrangian(t, q, x, params))(qdot)
+            return jax.grad(lambda x: self.lagrangian_fn(t, q, x, params))(qdot)
 
-        slope = jax.grad(lambda q: self.lagrangian(t, q, qdot, params))(q)
+        slope = jax.grad(lambda q: self.lagrangian_fn(t, q, qdot, params))(q)
         balance = slope - jax.jvp(momentum, (t, q), (jnp.ones_like(t), qdot))[1]
         return balance if rate is None else rate_transposed(rate, q, v, balance)
 
     def energy(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> tuple[Scalar, Scalar]:
         """Potential = −L(t, q, 0); kinetic = q̇·∂L/∂q̇ − L minus that."""
-        qdot = v if rate is None else rate(q, v)
-        value, momentum = jax.value_and_grad(lambda x: self.lagrangian(t, q, x, params))(qdot)
-        potential = -self.lagrangian(t, q, jnp.zeros_like(q), params)
-        return jnp.dot(qdot, momentum) - value - potential, potential
+        return jacobi_energy(lambda qdot: self.lagrangian_fn(t, q, qdot, params), v if rate is None else rate(q, v))
 
-    def explicit_power(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Scalar:
-        """−∂L/∂t."""
-        qdot = v if rate is None else rate(q, v)
-        return -jax.jvp(lambda t: self.lagrangian(t, q, qdot, params), (t,), (jnp.ones_like(t),))[1]
+    def lagrangian(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Scalar:
+        """L."""
+        return self.lagrangian_fn(t, q, v if rate is None else rate(q, v), params)
+
+
+def jacobi_energy(lagrangian: Callable[[Array], Array], qdot: Array) -> tuple[Scalar, Scalar]:
+    """q̇·∂L/∂q̇ − L + L(0) and −L(0): kinetic and potential energy of a Lagrangian that is quadratic in q̇."""
+    value, momentum = jax.value_and_grad(lagrangian)(qdot)
+    potential = -lagrangian(jnp.zeros_like(qdot))
+    return jnp.dot(qdot, momentum) - value - potential, potential

@@ -213,7 +213,7 @@ def _check_shapes(system: System) -> tuple[tuple[int, ...], int]:
         if system.inertia.potential_fn is not None:
             _expect("potential", shape_of("potential", system.inertia.potential_fn, (t, q, params)), ())
     elif isinstance(system.inertia, LagrangianInertia):
-        _expect("lagrangian", shape_of("lagrangian", system.inertia.lagrangian, (t, q, q, params)), ())
+        _expect("lagrangian", shape_of("lagrangian", system.inertia.lagrangian_fn, (t, q, q, params)), ())
     if system.force_fn is not None:
         _expect("force", shape_of("force", system.force_fn, (t, q, v, params)), nv)
     nu = 0

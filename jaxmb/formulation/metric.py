@@ -1,0 +1,45 @@
+"""Rows orthonormal in a metric of the user's choice, and what belongs to it."""
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from ..linalg import ConstrainedFactor
+from ..system import System, Terms
+
+
+def metric_factor(
+    terms: Terms, keep: Bool[Array, " m"], weight: Float[Array, "nv nv"] | None = None
+) -> ConstrainedFactor:
+    """The independent rows, orthonormal in the metric W; the identity if None."""
+    if weight is None:
+        weight = jnp.eye(terms.force.shape[0], dtype=terms.force.dtype)
+    if weight.shape != terms.mass.shape:
+        raise ValueError(f"Argument `weight` must have shape {terms.mass.shape}, but has shape {weight.shape}.")
+    return ConstrainedFactor(weight, terms.jacobian, terms.scale, keep, 0.0)
+
+
+def multipliers_of(factor: ConstrainedFactor, reaction: Float[Array, " nv"]) -> Float[Array, " m"]:
+    """λ of the independent rows with C_kᵀλ = reaction, by the pseudo-inverse of C_kᵀ in the factor's metric."""
+    return factor.solve(-reaction, jnp.zeros_like(factor.scale))[1]
+
+
+def length_metric(system: System, rotations: Sequence[str], length: float) -> Float[Array, "nv nv"]:
+    """W = diag(1 or ℓ²): velocities in rad/s count as ℓ times as many m/s (Aghili, eqs. 8–10).
+
+    Args:
+        system: the system.
+        rotations: names of the velocities that are rates of angles.
+        length: characteristic length ℓ in m.
+
+    Raises:
+        ValueError: for a name that the system does not have.
+    """
+    for name in rotations:
+        if name not in system.velocities:
+            raise ValueError(
+                f"Argument `rotations` must name velocities out of {', '.join(system.velocities)}, but names {name!r}."
+            )
+    return jnp.diag(jnp.where(np.isin(system.velocities, list(rotations)), jnp.asarray(length) ** 2, 1.0))

@@ -1,0 +1,139 @@
+"""Aghili's formulation by the orthogonal projection matrix."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..linalg import RANK_TOL, ConstrainedFactor, mean_inertia, projector, solve_square, stiffened
+from ..system import Terms
+from .base import AbstractFormulation
+from .metric import metric_factor, multipliers_of
+
+INERTIAS = ("skew", "symmetric", "parameterised")
+
+
+class Projected(eqx.Module):
+    """The equations M_c v̇ = f_c of one state.
+
+    Attributes:
+        projector: P (nv, nv), onto null(C), with W P = PᵀW.
+        particular: C⁺Γ (nv,), the part of v̇ that the constraints alone determine.
+        inertia: M_c (nv, nv), the constraint inertia matrix.
+        force: f_c (nv,).
+    """
+
+    projector: Float[Array, "nv nv"]
+    particular: Float[Array, " nv"]
+    inertia: Float[Array, "nv nv"]
+    force: Float[Array, " nv"]
+
+
+class OrthogonalProjection(AbstractFormulation):
+    """Projected equations that need neither multipliers nor coordinates (Aghili).
+
+    With P = I − C⁺C the constraint force drops out of PᵀM v̇ = PᵀF (eq. 21), and (I − P) v̇ = C⁺Γ (eq. 13). The two act in
+    complementary spaces and are added to one regular system M_c v̇ = f_c, in one of three ways:
+
+    * "skew" (eqs. 22–24): M_c = M + PᵀM − (PᵀM)ᵀ, f_c = PᵀF + M C⁺Γ; positive definite where M is, not symmetric;
+    * "symmetric" (eqs. 27–28): M_c' = PᵀMP + (I−P)ᵀM(I−P), f_c = PᵀF + (I − 2Pᵀ) M C⁺Γ; symmetric, positive definite where M is;
+    * "parameterised" (eq. 29): M_c'' = PᵀM + γ W(I−P), f_c = PᵀF + γ W C⁺Γ; regular also where M is so on null(C) only.
+
+    In a metric W, P is orthogonal in W and C⁺ = W⁻¹Cᵀ(CW⁻¹Cᵀ)⁺ (section 2.1.1). v̇ is the same for any W, γ and inertia.
+
+    Args:
+        inertia: one of the three names above.
+        gamma: γ in units of inertia; the mean inertia tr(M)/nv if None.
+        weight: W (nv, nv), symmetric and positive definite; the identity if None. See `length_metric` for mixed units.
+        rank_tol: cut-off below which a row counts as dependent, see `jaxmb.linalg.independent_rows`.
+
+    Limits: conditioning of M_c adds to that of M and C; see `inertia_conditioning`.
+    """
+
+    inertia: str = eqx.field(static=True, default="parameterised")
+    gamma: Float[Array, ""] | None = None
+    weight: Float[Array, "nv nv"] | None = None
+    rank_tol: float = eqx.field(static=True, default=RANK_TOL)
+
+    def __check_init__(self):
+        if self.inertia not in INERTIAS:
+            raise ValueError(f"Argument `inertia` must be one of {', '.join(INERTIAS)}, but is {self.inertia!r}.")
+
+    def metric(self, terms: Terms) -> Float[Array, "nv nv"]:
+        """M, or M + ρ² Cᵀ diag(1/σ²) C where that is enough."""
+        if self.inertia == "parameterised":
+            return stiffened(terms.mass, terms.jacobian, terms.scale)[0]
+        return terms.mass
+
+    def motion(self, terms: Terms, factor: ConstrainedFactor) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
+        """v̇ and λ of the independent rows, by the pseudo-inverse of Cᵀ."""
+        own = metric_factor(terms, factor.keep, self.weight)
+        parts = self._projected(terms, own)
+        vdot = solve_square(parts.inertia, parts.force)
+        return vdot, multipliers_of(own, terms.mass @ vdot - terms.force)
+
+    def projected(self, terms: Terms) -> Projected:
+        """P, M_c and f_c at a state."""
+        return self._projected(terms, metric_factor(terms, self.prepare(terms), self.weight))
+
+    def constraint_force(self, terms: Terms) -> Float[Array, " nv"]:
+        """The generalised reaction by eq. (32), with our sign: −(I − Pᵀ)F + μ (PᵀF + M C⁺Γ), μ = (I − Pᵀ) M M_c⁻¹.
+
+        M_c is the "skew" one, whatever `inertia` says, since (32) is written with it.
+        """
+        parts = OrthogonalProjection(inertia="skew", weight=self.weight, rank_tol=self.rank_tol).projected(terms)
+        passive = jnp.eye(parts.projector.shape[0]) - parts.projector.T
+        return passive @ (terms.mass @ solve_square(parts.inertia, parts.force) - terms.force)
+
+    def _projected(self, terms: Terms, own: ConstrainedFactor) -> Projected:
+        particular = own.solve(jnp.zeros_like(terms.force), terms.gamma)[0]
+        p, mass, weight = projector(own), terms.mass, own.metric * own.unit
+        normal = jnp.eye(p.shape[0]) - p
+        if self.inertia == "skew":
+            inertia, drive = mass + p.T @ mass - mass @ p, mass @ particular
+        elif self.inertia == "symmetric":
+            inertia = p.T @ mass @ p + normal.T @ mass @ normal
+            drive = mass @ particular - 2 * p.T @ (mass @ particular)
+        else:
+            gamma = mean_inertia(mass) / own.unit if self.gamma is None else self.gamma
+            inertia, drive = p.T @ mass + gamma * weight @ normal, gamma * weight @ particular
+        return Projected(p, particular, inertia, p.T @ terms.force + drive)
+
+
+def decoupling(
+    terms: Terms, weight: Float[Array, "nv nv"] | None = None, rank_tol: float = RANK_TOL
+) -> Float[Array, ""]:
+    """How far applied forces that move the system also load its constraints: ‖(I − Pᵀ) M P‖ / ‖M‖ (Frobenius).
+
+    Zero exactly where the null space of the constraints is invariant under W⁻¹M (Aghili, Proposition 3): the cross-coupling
+    μP vanishes and the constraint force depends on passive forces and velocities only.
+    """
+    p = OrthogonalProjection(inertia="skew", weight=weight, rank_tol=rank_tol).projected(terms).projector
+    coupling = terms.mass @ p - p.T @ terms.mass @ p
+    return jnp.sqrt(jnp.sum(coupling**2) / jnp.sum(terms.mass**2))
+
+
+def inertia_conditioning(
+    terms: Terms,
+    gammas: Float[Array, " k"],
+    weight: Float[Array, "nv nv"] | None = None,
+    rank_tol: float = RANK_TOL,
+) -> dict[str, Float[Array, "..."]]:
+    """Condition numbers (2-norm) of the three constraint inertia matrices; of the parameterised one for each γ.
+
+    Args:
+        terms: the evaluated system.
+        gammas: values (k,) of γ.
+        weight: W as in `OrthogonalProjection`.
+        rank_tol: likewise.
+    """
+
+    def make(kind: str, gamma: Array | None) -> Array:
+        own = OrthogonalProjection(inertia=kind, gamma=gamma, weight=weight, rank_tol=rank_tol)
+        return own.projected(terms).inertia
+
+    return {
+        "skew": jnp.linalg.cond(make("skew", None)),
+        "symmetric": jnp.linalg.cond(make("symmetric", None)),
+        "parameterised": jax.vmap(lambda gamma: jnp.linalg.cond(make("parameterised", gamma)))(gammas),
+    }

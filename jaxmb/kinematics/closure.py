@@ -1,0 +1,264 @@
+"""Explicit closures: dependent coordinates as functions of independent ones."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..foundations import Check, as_function, default_float, enforce, shape_of
+from ..system import (
+    AbstractInertia,
+    Pfaffian,
+    Rate,
+    State,
+    System,
+    jacobi_energy,
+    row_sizes,
+)
+from .assemble import consistency
+
+Scalar = Float[Array, ""]
+
+
+class Closure(eqx.Module):
+    """The solution of all position constraints for some coordinates: q_D = g(t, q_I).
+
+    Blajer, Schiehlen and Schirm 1993, eq. (5). A function stands for one branch of the inverse kinematics; name it so.
+
+    Args:
+        name: the branch, for messages.
+        independent: names of the independent coordinates q_I, in the order in which `fn` takes them.
+        fn: `fn(t, q_independent, params)` returns the other coordinates, in the system's order.
+    """
+
+    name: str = eqx.field(static=True)
+    independent: tuple[str, ...] = eqx.field(static=True)
+    fn: Any
+
+    def __init__(self, name: str, independent: Sequence[str], fn: Any):
+        self.name = name
+        self.independent = (independent,) if isinstance(independent, str) else tuple(independent)
+        self.fn = as_function(fn, f"fn of closure '{name}'")
+
+
+class Kinematics(eqx.Module):
+    """q_D = g(t, q_I) and its derivatives, q̇_D = A q̇_I + η, q̈_D = A q̈_I + ξ.
+
+    Attributes:
+        matrix: A (nD, nI), ∂g/∂q_I.
+        eta: η (nD,), ∂g/∂t.
+        xi: ξ (nD,), Ȧ q̇_I + η̇.
+    """
+
+    matrix: Float[Array, "nD nI"]
+    eta: Float[Array, " nD"]
+    xi: Float[Array, " nD"]
+
+
+class _Place(eqx.Module):
+    """The embedding of a closure into a system's coordinates."""
+
+    closure: Closure
+    independent: tuple[int, ...] = eqx.field(static=True)
+    dependent: tuple[int, ...] = eqx.field(static=True)
+
+    def position(self, t: Scalar, q: Array, params: Any) -> Array:
+        """All coordinates from q_I."""
+        whole = (
+            jnp.zeros(len(self.independent) + len(self.dependent), q.dtype).at[np.array(self.independent, int)].set(q)
+        )
+        return whole.at[np.array(self.dependent, int)].set(self.closure.fn(t, q, params))
+
+    def motion(self, t: Scalar, q: Array, v: Array, params: Any) -> tuple[Array, Array]:
+        """All coordinates and their rates from q_I and its rates."""
+        return jax.jvp(lambda t, q: self.position(t, q, params), (t, q), (jnp.ones_like(t), v))
+
+    def drift(self, t: Scalar, q: Array, v: Array, params: Any) -> Array:
+        """[0; ξ]: q̈ at q̈_I = 0."""
+        return jax.jvp(lambda t, q: self.motion(t, q, v, params)[1], (t, q), (jnp.ones_like(t), v))[1]
+
+    def pull(self, t: Scalar, q: Array, params: Any, force: Array) -> Array:
+        """D times a force."""
+        return jax.vjp(lambda q: self.position(t, q, params), q)[1](force)[0]
+
+    def tangent(self, t: Scalar, q: Array, params: Any) -> Array:
+        """Dᵀ (n, nI)."""
+        return jax.jacfwd(lambda q: self.position(t, q, params))(q)
+
+
+class _Reduced(AbstractInertia):
+    """M_d = D M Dᵀ and h_d = D (h − M [0; ξ]) (Blajer, Schiehlen and Schirm 1993, eq. 12)."""
+
+    system: System
+    place: _Place
+
+    def mass(self, t: Scalar, q: Array, params: Any, rate: Rate | None, nv: int) -> Float[Array, "nv nv"]:
+        """M_d."""
+        tangent = self.place.tangent(t, q, params)
+        return tangent.T @ _with_params(self.system, params).mass(t, self.place.position(t, q, params)) @ tangent
+
+    def force(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Float[Array, " nv"]:
+        """h_d without applied forces."""
+        system, (whole, speed) = _with_params(self.system, params), self.place.motion(t, q, v, params)
+        force = system.intrinsic_force(t, whole, speed)
+        force = force - system.mass(t, whole) @ self.place.drift(t, q, v, params)
+        return self.place.pull(t, q, params, force)
+
+    def lagrangian(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Scalar:
+        """L of the whole system."""
+        system, (whole, speed) = _with_params(self.system, params), self.place.motion(t, q, v, params)
+        return system.inertia.lagrangian(t, whole, speed, params, None)
+
+    def energy(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> tuple[Scalar, Scalar]:
+        """Jacobi's energy, which differs from that of the whole system where the closure depends on time."""
+        return jacobi_energy(lambda v: self.lagrangian(t, q, v, params, rate), v)
+
+
+class _Force(eqx.Module):
+    system: System
+    place: _Place
+
+    def __call__(self, t: Array, q: Array, v: Array, params: Any) -> Array:
+        whole, speed = self.place.motion(t, q, v, params)
+        return self.place.pull(t, q, params, _with_params(self.system, params).applied_force(t, whole, speed))
+
+
+class _Actuation(eqx.Module):
+    system: System
+    place: _Place
+
+    def __call__(self, t: Array, q: Array, params: Any) -> Array:
+        matrix = self.system.actuation_fn(t, self.place.position(t, q, params), params)
+        return self.place.tangent(t, q, params).T @ matrix
+
+
+class _Rows(eqx.Module):
+    fn: Any
+    place: _Place
+
+    def __call__(self, t: Array, q: Array, v: Array, params: Any) -> Array:
+        return self.fn(t, *self.place.motion(t, q, v, params), params)
+
+
+def reduce(system: System, closure: Closure) -> System:
+    """The system in the independent coordinates of a closure, which satisfies the position constraints by construction.
+
+    M_d q̈_I = h_d, with D, η and ξ by automatic differentiation of the closure. Velocity constraints are kept, expressed in
+    q_I. Parameters are the system's.
+
+    Args:
+        system: a system with q̇ = v.
+        closure: the solution of all its position constraints.
+
+    Returns:
+        A system in q_I; `restrict` and `embed` convert states.
+
+    Raises:
+        ValueError: for names or shapes that do not fit the system.
+    """
+    if system.rate is not None:
+        raise ValueError(
+            "Argument `system` must have velocities that are derivatives of its coordinates, but has a `rate`."
+        )
+    place = _placed(system, closure)
+    bare = _with_params(system, None)
+    return System(
+        closure.independent,
+        inertia=_Reduced(bare, place),
+        force=None if system.force_fn is None else _Force(bare, place),
+        constraints=[Pfaffian(c.name, _Rows(c.fn, place)) for c in system.constraints if isinstance(c, Pfaffian)],
+        actuation=None if system.actuation_fn is None else _Actuation(bare, place),
+        params=system.params,
+    )
+
+
+def restrict(system: System, closure: Closure, state: State) -> State:
+    """The state of the reduced system that belongs to a state of the system.
+
+    Raises:
+        ValueError: if the state is not on the closure's branch; whole turns of 2π are no difference.
+    """
+    reduced, place = reduce(system, closure), _placed(system, closure)
+    q, v = (x[..., np.array(place.independent, int)] for x in (state.q, state.v))
+    whole, speed = _over(lambda t, q, v: place.motion(t, q, v, system.params), state.t, q, v)
+    off = jnp.abs(whole - state.q)
+    off = jnp.minimum(off, jnp.abs(off - 2 * jnp.pi * jnp.round(off / (2 * jnp.pi))))
+    tol = float(jnp.finfo(q.dtype).eps) ** 0.5
+    checks = []
+    for i in place.dependent:
+        text = f"Closure '{closure.name}' must give {{what}} '{system.coordinates[i]}' of the state, but is off by {{}}: another branch?"
+        checks.append(Check(jnp.max(off[..., i]), tol, text.replace("{what}", "coordinate")))
+        size = 1 + jnp.max(jnp.abs(state.v))
+        gap = jnp.max(jnp.abs(speed - state.v)[..., i]) / size
+        checks.append(Check(gap, tol, text.replace("{what}", "the rate of coordinate")))
+    return enforce(_sized(reduced, state.t, q, v), checks)
+
+
+def embed(system: System, closure: Closure, motion: Any) -> State:
+    """The states of the system that belong to states of the reduced system.
+
+    Args:
+        system: the system.
+        closure: as of `reduce`.
+        motion: a `Solution` or `State` of the reduced system; leading axes are kept.
+
+    Raises:
+        ValueError: if the closure does not satisfy the system's constraints; the message names the constraint.
+    """
+    states = getattr(motion, "states", motion)
+    place = _placed(system, closure)
+    q, v = _over(lambda t, q, v: place.motion(t, q, v, system.params), states.t, states.q, states.v)
+    state = _sized(system, states.t, q, v)
+    verb = f"is not satisfied by closure '{closure.name}'"
+    closed = lambda t, q, v, scale: consistency(system, State(t, q, v, scale), verb)
+    checks = _over(closed, state.t, state.q, state.v, state.scale)
+    return enforce(state, jax.tree.map(jnp.max, checks))
+
+
+def closure_kinematics(system: System, closure: Closure, state: State) -> Kinematics:
+    """A, η and ξ of a closure at a state of the reduced system."""
+    place, t, q, v = _placed(system, closure), state.t, state.q, state.v
+    rows = np.array(place.dependent, int)
+    return Kinematics(
+        place.tangent(t, q, system.params)[rows],
+        place.motion(t, q, jnp.zeros_like(v), system.params)[1][rows],
+        place.drift(t, q, v, system.params)[rows],
+    )
+
+
+def _placed(system: System, closure: Closure) -> _Place:
+    unknown = [name for name in closure.independent if name not in system.coordinates]
+    if unknown:
+        raise ValueError(
+            f"Closure '{closure.name}' must name independent coordinates out of {', '.join(system.coordinates)}, but names "
+            f"{', '.join(unknown)}."
+        )
+    independent = tuple(system.coordinates.index(name) for name in closure.independent)
+    dependent = tuple(i for i in range(system.nq) if i not in independent)
+    t, q = (jax.ShapeDtypeStruct(shape, default_float()) for shape in ((), (len(independent),)))
+    label = f"fn of closure '{closure.name}'"
+    found = getattr(shape_of(label, closure.fn, (t, q, system.params)), "shape", None)
+    if found != (len(dependent),):
+        raise ValueError(f"Argument `{label}` must return an array of shape ({len(dependent)},), but returns {found}.")
+    return _Place(closure, independent, dependent)
+
+
+def _with_params(system: System, params: Any) -> System:
+    return eqx.tree_at(lambda s: s.params, system, params, is_leaf=lambda x: x is None)
+
+
+def _over(fn: Any, t: Array, *arrays: Array) -> Any:
+    """`fn` over the leading axes of t."""
+    for _ in range(t.ndim):
+        fn = jax.vmap(fn)
+    return fn(t, *arrays)
+
+
+def _sized(system: System, t: Array, q: Array, v: Array) -> State:
+    """The state with the reference sizes of its rows."""
+    sizes = _over(lambda t, q: row_sizes(system, t, q), t, q)
+    return State(t, q, v, jnp.where(sizes > 0, sizes, 1))
