@@ -6,6 +6,7 @@ from .formulation import CoordinatePartition as CoordinatePartition
 from .formulation import Criterion as Criterion
 from .formulation import decoupling as decoupling
 from .formulation import Elimination as Elimination
+from .formulation import gauss_residual as gauss_residual
 from .formulation import GaussProjection as GaussProjection
 from .formulation import inertia_conditioning as inertia_conditioning
 from .formulation import KKT as KKT

@@ -89,18 +89,40 @@ def crank(seed):
     return params, q, rng.normal(size=9)
 
 
+def platform_end(factor, params, q, v):
+    """The coordinates after 10 s from the one equation that is left: l²(m + M) α'' = −g l (3 m/2 + M) cos α."""
+    mass, length = factor * params["m"], params["l"]
+    rate = params["g"] / length * (1.5 * mass + params["M"]) / (mass + params["M"])
+    angle = dfx.diffeqsolve(
+        dfx.ODETerm(lambda t, y, args: jnp.stack([y[1], -rate * jnp.cos(y[0])])),
+        dfx.Dopri8(),
+        0.0,
+        10.0,
+        None,
+        jnp.stack([q[2], v[2]]),
+        stepsize_controller=dfx.PIDController(rtol=1e-12, atol=1e-12),
+    ).ys[0, 0]
+    arm = length * jnp.stack([jnp.cos(angle), jnp.sin(angle)])
+    cranks = jnp.concatenate([params["feet"] + arm / 2, jnp.full((3, 1), angle)], axis=1)
+    return jnp.concatenate([cranks.ravel(), arm, jnp.zeros(1)])
+
+
 KINDS = {
-    "platform": (parallelogram, platform, 22, 11),
-    "linkage": (lambda: fourbar(3)[0], linkage, 21, 2),
-    "crank": (crank_and_block, crank, 21, 8),
+    "platform": (parallelogram, platform, 22, 11, 0.0025, platform_end),
+    "linkage": (lambda: fourbar(3)[0], linkage, 21, 2, 0.005, None),
+    "crank": (crank_and_block, crank, 21, 8, 0.005, None),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_redundant_mechanisms(kind):
-    """Residuals to 1e-12, energy to 1e-6 of its exchange, derivatives as differences to 1e-6."""
-    build, draw, count, rank = KINDS[kind]
+    """Residuals to 1e-12, energy to 1e-6 of its exchange, derivatives to 1e-6.
+
+    Derivatives are compared with central differences; those of the platform, which passes singular poses, with those of its
+    closed equation: the error of the constant steps depends on where they land, and differences would amplify that.
+    """
+    build, draw, count, rank, step, closed_form = KINDS[kind]
     system = build()
     params, q, v = jax.tree.map(
         lambda *x: jnp.stack([jnp.asarray(y, float) for y in x]), *(draw(i) for i in range(count))
@@ -114,8 +136,8 @@ def test_random_redundant_mechanisms(kind):
             state,
             jnp.linspace(0.0, 10.0, 21),
             stepsize_controller=dfx.ConstantStepSize(),
-            dt0=0.005,
-            max_steps=2048,
+            dt0=step,
+            max_steps=4096,
             throw=False,
         )
 
@@ -132,10 +154,15 @@ def test_random_redundant_mechanisms(kind):
     assert float(drift.max()) < 1e-6 and float(residual.max()) < 1e-12, (drift.max(), residual.max())
     assert set(np.asarray(lowest)) == set(np.asarray(highest)) == {rank}
 
-    end = lambda factor, params, q, v: motion(factor, params, q, v)[1].q[-1] @ jnp.cos(jnp.arange(q.shape[0]))
-    value = jax.jit(jax.vmap(end, in_axes=(None, 0, 0, 0)))
-    gradient = jax.jit(jax.vmap(jax.grad(end), in_axes=(None, 0, 0, 0)))(jnp.array(1.0), params, q, v)
-    h = 1e-4
-    at = {k: value(jnp.array(1 + k * h), params, q, v) for k in (-2, -1, 1, 2)}
-    differences = (8 * (at[1] - at[-1]) - (at[2] - at[-2])) / (12 * h)
-    np.testing.assert_allclose(gradient, differences, atol=1e-6 * max(1.0, float(jnp.abs(differences).max())))
+    functional = lambda q: q @ jnp.cos(jnp.arange(q.shape[0]))
+    end = lambda *start: functional(motion(*start)[1].q[-1])
+    over = lambda fn: jax.jit(jax.vmap(fn, in_axes=(None, 0, 0, 0)))
+    start = (params, q, v)
+    gradient = over(jax.grad(end))(jnp.array(1.0), *start)
+    if closed_form:
+        exact = over(jax.grad(lambda *start: functional(closed_form(*start))))(jnp.array(1.0), *start)
+    else:
+        h = 1e-4
+        at = {k: over(end)(jnp.array(1 + k * h), *start) for k in (-2, -1, 1, 2)}
+        exact = (8 * (at[1] - at[-1]) - (at[2] - at[-2])) / (12 * h)
+    np.testing.assert_allclose(gradient, exact, atol=1e-6 * max(1.0, float(jnp.abs(exact).max())))

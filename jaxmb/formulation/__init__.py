@@ -5,6 +5,7 @@ from .base import Acceleration as Acceleration
 from .base import contradiction as contradiction
 from .base import contradiction_tol as contradiction_tol
 from .elimination import Elimination as Elimination
+from .gauss import gauss_residual as gauss_residual
 from .gauss import GaussProjection as GaussProjection
 from .kkt import KKT as KKT
 from .metric import length_metric as length_metric

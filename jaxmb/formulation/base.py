@@ -1,7 +1,7 @@
 """The interface of all formulations."""
 
 import abc
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -70,7 +70,7 @@ class AbstractFormulation(eqx.Module):
         """The choice that suits an accepted state, given the present one; None where there is nothing to choose."""
         return None
 
-    def holding(self, choice: Bool[Array, " n"] | None) -> Self:
+    def holding(self, choice: Bool[Array, " n"] | None) -> "AbstractFormulation":
         """The formulation with a choice."""
         return self
 
@@ -126,8 +126,8 @@ class AbstractFormulation(eqx.Module):
         verdicts: tuple[Any, ...] = (
             (restored.open, RESULTS.undetermined_motion),
             (~consistent, RESULTS.contradictory_constraints),
-            (jnp.asarray(carry is None) & self.unfit(given, keep), RESULTS.unfit_choice),
             (~jnp.all(jnp.isfinite(vdot)), RESULTS.nonfinite),
+            (jnp.asarray(carry is None) & self.unfit(given, keep), RESULTS.unfit_choice),
         )
         for happened, what in verdicts:
             result = RESULTS.where(happened, what, result)

@@ -1,7 +1,6 @@
 """Elimination of dependent rows."""
 
 from collections.abc import Mapping, Sequence
-from typing import Self
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -33,7 +32,9 @@ class Elimination(AbstractFormulation):
     choice: Bool[Array, " m"] | None = None
 
     @classmethod
-    def of(cls, system: System, rows: Mapping[str, Sequence[int]] | Sequence[str], rank_tol: float = RANK_TOL) -> Self:
+    def of(
+        cls, system: System, rows: Mapping[str, Sequence[int]] | Sequence[str], rank_tol: float = RANK_TOL
+    ) -> "Elimination":
         """The elimination of rows given by constraint name.
 
         Args:
@@ -75,7 +76,7 @@ class Elimination(AbstractFormulation):
         fits = (jnp.sum(present) == jnp.sum(pivots)) & ~mine.unfit(terms, mine.prepare(terms))
         return jnp.where(fits, present, pivots)
 
-    def holding(self, choice: Bool[Array, " m"] | None) -> Self:
+    def holding(self, choice: Bool[Array, " m"] | None) -> "Elimination":
         """The formulation with the mask of the rows to leave out."""
         return eqx.tree_at(lambda f: f.choice, self, choice, is_leaf=lambda x: x is None)
 

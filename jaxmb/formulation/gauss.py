@@ -3,7 +3,7 @@
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from ..linalg import RANK_TOL, ConstrainedFactor
+from ..linalg import RANK_TOL, ConstrainedFactor, null_space
 from ..system import Terms
 from .base import AbstractFormulation
 
@@ -29,3 +29,19 @@ class GaussProjection(AbstractFormulation):
     def motion(self, terms: Terms, factor: ConstrainedFactor) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
         """v̇ and λ of the independent rows."""
         return factor.solve(terms.force, terms.gamma)
+
+
+def gauss_residual(terms: Terms, vdot: Float[Array, " nv"], rank_tol: float = RANK_TOL) -> Float[Array, " nv"]:
+    """Nᵀ(M v̇ − F), with N a basis of null(C): zero exactly where v̇ obeys Gauss's principle, given C v̇ = Γ.
+
+    The derivative of Gauss's function ½ (v̇ − a)ᵀM(v̇ − a) along the free directions (Müller, eq. 7). N is orthonormal in
+    the metric of M/ρ²; entries beyond the degrees of freedom are zero. In N for translations.
+
+    Args:
+        terms: the evaluated system.
+        vdot: an acceleration v̇ (nv,).
+        rank_tol: cut-off of the rank rule, see `jaxmb.linalg.independent_rows`.
+    """
+    formulation = GaussProjection(rank_tol)
+    basis = null_space(formulation.factorise(terms, formulation.prepare(terms)))
+    return basis.T @ (terms.mass @ vdot - terms.force)

@@ -1,7 +1,6 @@
 """Coordinate partitioning with the projective criterion."""
 
 from collections.abc import Sequence
-from typing import Self
 
 import equinox as eqx
 import jax
@@ -84,7 +83,7 @@ class CoordinatePartition(AbstractFormulation):
         worse = volume(present) < jnp.log(self.switching) + volume(best)
         return jnp.where((surplus > 0) | ((surplus == 0) & worse), best, present)
 
-    def holding(self, choice: Bool[Array, " nv"] | None) -> Self:
+    def holding(self, choice: Bool[Array, " nv"] | None) -> "CoordinatePartition":
         """The formulation with the mask of the independent velocities."""
         return eqx.tree_at(lambda f: f.choice, self, choice, is_leaf=lambda x: x is None)
 

@@ -99,18 +99,18 @@ class _Reduced(AbstractInertia):
     def mass(self, t: Scalar, q: Array, params: Any, rate: Rate | None, nv: int) -> Float[Array, "nv nv"]:
         """M_d."""
         tangent = self.place.tangent(t, q, params)
-        return tangent.T @ _with_params(self.system, params).mass(t, self.place.position(t, q, params)) @ tangent
+        return tangent.T @ self.system.with_params(params).mass(t, self.place.position(t, q, params)) @ tangent
 
     def force(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Float[Array, " nv"]:
         """h_d without applied forces."""
-        system, (whole, speed) = _with_params(self.system, params), self.place.motion(t, q, v, params)
+        system, (whole, speed) = self.system.with_params(params), self.place.motion(t, q, v, params)
         force = system.intrinsic_force(t, whole, speed)
         force = force - system.mass(t, whole) @ self.place.drift(t, q, v, params)
         return self.place.pull(t, q, params, force)
 
     def lagrangian(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Scalar:
         """L of the whole system."""
-        system, (whole, speed) = _with_params(self.system, params), self.place.motion(t, q, v, params)
+        system, (whole, speed) = self.system.with_params(params), self.place.motion(t, q, v, params)
         return system.inertia.lagrangian(t, whole, speed, params, None)
 
     def energy(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> tuple[Scalar, Scalar]:
@@ -124,7 +124,7 @@ class _Force(eqx.Module):
 
     def __call__(self, t: Array, q: Array, v: Array, params: Any) -> Array:
         whole, speed = self.place.motion(t, q, v, params)
-        return self.place.pull(t, q, params, _with_params(self.system, params).applied_force(t, whole, speed))
+        return self.place.pull(t, q, params, self.system.with_params(params).applied_force(t, whole, speed))
 
 
 class _Actuation(eqx.Module):
@@ -165,7 +165,7 @@ def reduce(system: System, closure: Closure) -> System:
             "Argument `system` must have velocities that are derivatives of its coordinates, but has a `rate`."
         )
     place = _placed(system, closure)
-    bare = _with_params(system, None)
+    bare = system.with_params(None)
     return System(
         closure.independent,
         inertia=_Reduced(bare, place),
@@ -245,10 +245,6 @@ def _placed(system: System, closure: Closure) -> _Place:
     if found != (len(dependent),):
         raise ValueError(f"Argument `{label}` must return an array of shape ({len(dependent)},), but returns {found}.")
     return _Place(closure, independent, dependent)
-
-
-def _with_params(system: System, params: Any) -> System:
-    return eqx.tree_at(lambda s: s.params, system, params, is_leaf=lambda x: x is None)
 
 
 def _over(fn: Any, t: Array, *arrays: Array) -> Any:

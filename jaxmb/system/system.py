@@ -116,6 +116,10 @@ class System(eqx.Module):
         """
         return cls(coordinates, inertia=LagrangianInertia(as_function(lagrangian, "lagrangian")), **arguments)
 
+    def with_params(self, params: Any) -> "System":
+        """The system with other parameters; nothing is compiled anew if they have the same shapes."""
+        return eqx.tree_at(lambda s: s.params, self, as_parameters(params), is_leaf=lambda x: x is None)
+
     @property
     def nq(self) -> int:
         """Number of coordinates."""

@@ -1,0 +1,231 @@
+"""Aghili's projection matrix, constraint inertia matrices and constraint force; null space, elimination, proximal point."""
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from slider_crank import slider_crank
+from systems import make, states
+
+import jaxmb as jm
+
+
+def particle(mass):
+    """A particle on a circle of radius 2 by the constraint of Aghili's example, with a given mass matrix."""
+    return jm.System(
+        2,
+        mass=lambda t, q, p: mass,
+        force=lambda t, q, v, p: jnp.array([0.7, -1.9]),
+        constraints=[jm.Holonomic("circle", lambda t, q, p: jnp.sqrt(q @ q) - 2.0)],
+    )
+
+
+def test_particle_on_a_circle():
+    """P, the centripetal acceleration and the constraint force of Aghili, eqs. (33)–(37) and the two after."""
+    theta, rate, mass = 0.8, 1.7, 1.3
+    normal, tangent = np.array([np.cos(theta), np.sin(theta)]), np.array([-np.sin(theta), np.cos(theta)])
+    system = particle(mass * jnp.eye(2))
+    terms = jm.evaluate(system, jm.assemble(system, 2 * normal, 2 * rate * tangent))
+    force = np.array([0.7, -1.9])
+    for kind in ("skew", "symmetric", "parameterised"):
+        formulation = jm.OrthogonalProjection(inertia=kind)
+        parts = formulation.projected(terms)
+        np.testing.assert_allclose(parts.projector, np.outer(tangent, tangent), atol=1e-12)
+        np.testing.assert_allclose(parts.particular, -2 * rate**2 * normal, atol=1e-12)
+        vdot = (force @ tangent) / mass * tangent - 2 * rate**2 * normal
+        np.testing.assert_allclose(formulation.acceleration(terms).vdot, vdot, atol=1e-12)
+        pull = (force @ normal + mass * 2 * rate**2) * normal  # with the opposite sign in the paper
+        np.testing.assert_allclose(formulation.constraint_force(terms), -pull, atol=1e-12)
+    assert float(jm.decoupling(terms)) < 1e-15
+
+
+def test_slider_crank():
+    """P and M_c'' of Aghili, eqs. (70)–(71), whose cases are swapped in print, and the determinant below them."""
+    system = slider_crank()
+    angle = 0.4
+    state = jm.assemble(system, [angle, 2 * np.pi - 2 * angle], [1.0, -2.0])
+    terms = jm.evaluate(system, state)
+    parts = jm.OrthogonalProjection(gamma=jnp.array(1.0)).projected(terms)
+    c2 = np.cos(2 * angle)
+    np.testing.assert_allclose(parts.projector, np.array([[1, -2], [-2, 4]]) / 5, atol=1e-12)
+    np.testing.assert_allclose(parts.inertia, [[1, (1 + c2) / 5], [0, (3 - 2 * c2) / 5]], atol=1e-12)
+    np.testing.assert_allclose(jnp.linalg.det(parts.inertia), (3 - 2 * c2) / 5, atol=1e-12)
+    np.testing.assert_allclose(parts.particular, 0, atol=1e-12)  # "C ≡ 0 for this example"
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", ["four-bar, 3 loops", "driven cart", "top, 2 pivots"])
+def test_laws_of_the_projector(name, weighted):
+    """P² = P, C P = 0, W P = PᵀW; properties of the three matrices; (32) is M v̇ − F; any W and γ give the same v̇."""
+    system, state = make(name)
+    terms = jm.evaluate(system, state)
+    rng = np.random.default_rng(1)
+    half = rng.normal(size=(system.nv, system.nv)) + 3 * np.eye(system.nv)
+    weight = jnp.asarray(half @ half.T) if weighted else None
+    w = np.eye(system.nv) if weight is None else np.asarray(weight)
+    exact = jm.GaussProjection().acceleration(terms)
+    conditioning = jm.inertia_conditioning(terms, jnp.array([0.3, 2.0]), weight)
+    for kind, gamma in (("skew", None), ("symmetric", None), ("parameterised", 0.3), ("parameterised", 2.0)):
+        value = None if gamma is None else jnp.array(gamma)
+        formulation = jm.OrthogonalProjection(inertia=kind, gamma=value, weight=weight)
+        parts = formulation.projected(terms)
+        p, m_c = np.asarray(parts.projector), np.asarray(parts.inertia)
+        np.testing.assert_allclose(p @ p, p, atol=1e-12)
+        np.testing.assert_allclose(np.asarray(terms.jacobian) @ p / state.scale[:, None], 0, atol=1e-12)
+        np.testing.assert_allclose(w @ p, p.T @ w, atol=1e-11)
+        assert round(np.trace(p)) == system.nv - int(exact.rank)
+        if kind == "symmetric":
+            np.testing.assert_allclose(m_c, m_c.T, atol=1e-12)
+        if kind != "parameterised":
+            assert np.linalg.eigvalsh(m_c + m_c.T).min() > 0
+        number = conditioning[kind] if gamma is None else conditioning[kind][[0.3, 2.0].index(gamma)]
+        np.testing.assert_allclose(number, np.linalg.cond(m_c), rtol=1e-8)
+        size = np.abs(exact.vdot).max()
+        np.testing.assert_allclose(formulation.acceleration(terms).vdot, exact.vdot, atol=1e-10 * size)
+        np.testing.assert_allclose(
+            formulation.constraint_force(terms), exact.reaction, atol=1e-10 * max(np.abs(exact.reaction).max(), 1)
+        )
+
+
+def test_decoupling():
+    """Proposition 3: zero exactly where the null space is invariant under M, and then μP = 0."""
+    direction, across = np.array([3.0, 4.0]) / 5, np.array([-4.0, 3.0]) / 5
+    for mass, invariant in (
+        (2 * np.outer(direction, direction) + 5 * np.outer(across, across), True),
+        (np.array([[2.0, 0.5], [0.5, 1.0]]), False),
+    ):
+        system = particle(jnp.asarray(mass))
+        terms = jm.evaluate(system, jm.assemble(system, 2 * direction))
+        parts = jm.OrthogonalProjection(inertia="skew").projected(terms)
+        coupling = (jnp.eye(2) - parts.projector) @ mass @ np.linalg.inv(parts.inertia) @ parts.projector
+        assert (float(jm.decoupling(terms)) < 1e-14) == invariant == bool(jnp.abs(coupling).max() < 1e-14)
+
+
+def test_length_metric():
+    """Angles count as lengths; the choice changes P, not the motion."""
+    system, state = make("sleigh, 3 blades")
+    weight = jm.length_metric(system, ["theta"], 0.5)
+    np.testing.assert_allclose(weight, np.diag([1, 1, 0.25]))
+    terms = jm.evaluate(system, state)
+    vdot = jm.OrthogonalProjection(weight=weight).acceleration(terms).vdot
+    np.testing.assert_allclose(vdot, jm.GaussProjection().acceleration(terms).vdot, atol=1e-13)
+    with pytest.raises(ValueError, match=r"`rotations` must name velocities out of x, y, theta, but names 'phi'"):
+        jm.length_metric(system, ["phi"], 0.5)
+    with pytest.raises(ValueError, match=r"`weight` must have shape \(3, 3\), but has shape \(2, 2\)"):
+        jm.OrthogonalProjection(weight=jnp.eye(2)).acceleration(terms)
+    with pytest.raises(ValueError, match=r"`inertia` must be one of skew, symmetric, parameterised, but is 'round'"):
+        jm.OrthogonalProjection(inertia="round")
+
+
+@pytest.mark.parametrize("name", ["pendulum, 4 copies", "top, 2 pivots", "driven cart", "unconstrained"])
+def test_null_space(name):
+    """C N = 0, NᵀN = I, the minimal equations; Nᵀ(M v̇ − F) vanishes for the motion only."""
+    system, state = make(name)
+    terms = jm.evaluate(system, state)
+    parts = jm.NullSpace().minimal(terms)
+    exact = jm.GaussProjection().acceleration(terms)
+    free = system.nv - int(exact.rank)
+    columns = np.flatnonzero(np.abs(parts.basis).max(axis=0))
+    basis = np.asarray(parts.basis)[:, columns]
+    assert len(columns) == free
+    np.testing.assert_allclose(basis.T @ basis, np.eye(free), atol=1e-13)
+    np.testing.assert_allclose(np.asarray(terms.jacobian) @ basis / state.scale[:, None], 0, atol=1e-13)
+    minimal = np.linalg.solve(parts.mass, parts.force)
+    np.testing.assert_allclose(parts.particular + parts.basis @ minimal, exact.vdot, atol=1e-11)
+    size = float(jnp.abs(terms.mass @ exact.vdot).max()) + 1
+    np.testing.assert_allclose(jm.gauss_residual(terms, exact.vdot), 0, atol=1e-12 * size)
+    moved = exact.vdot + basis @ np.ones(free)
+    assert float(jnp.abs(jm.gauss_residual(terms, moved)).max()) > 0.1
+
+
+def test_proximal_converges_with_its_refinements():
+    """By μ/(μ + s²) each; s = 1 and 0.05 here."""
+    terms = jm.Terms(
+        mass=jnp.eye(2),
+        force=jnp.array([1.0, 2.0]),
+        jacobian=jnp.array([[1.0, 0.0], [1.0, 0.05]]),
+        offset=jnp.zeros(2),
+        gamma=jnp.array([0.3, -0.2]),
+        scale=jnp.ones(2),
+    )
+    exact = jm.GaussProjection().acceleration(terms).vdot
+    errors = [
+        float(jnp.abs(jm.Proximal(mu=1e-4, refinements=n).acceleration(terms).vdot - exact).max())
+        for n in (1, 2, 3, 12)
+    ]
+    assert errors[0] > 10 * errors[1] > 100 * errors[2] > 1e-9 and errors[3] < 1e-11
+
+
+def test_elimination_by_name_and_by_pivoting():
+    """Zero and marked multipliers; the same motion; what is left carries the rest."""
+    system, state = make("four-bar, 3 loops")
+    terms = jm.evaluate(system, state)
+    exact = jm.GaussProjection().acceleration(terms)
+    for formulation, rows in (
+        (jm.Elimination.of(system, ["loop 0", "loop 1"]), [2, 3, 4, 5]),
+        (jm.Elimination.of(system, {"loop": [0], "loop 0": [0], "loop 1": [0, 1]}), [0, 2, 4, 5]),
+        (jm.Elimination(eliminated=(0, 1, 2, 3)), [0, 1, 2, 3]),
+        (jm.Elimination(), None),
+    ):
+        found = formulation.acceleration(terms)
+        assert found.result == jm.RESULTS.successful and int(found.rank) == 2
+        eliminated = np.flatnonzero(found.eliminated)
+        assert len(eliminated) == 4 and (rows is None or list(eliminated) == rows)
+        assert not np.any(np.asarray(found.multipliers)[eliminated])
+        np.testing.assert_allclose(found.vdot, exact.vdot, atol=1e-11 * np.abs(exact.vdot).max())
+        np.testing.assert_allclose(terms.jacobian.T @ found.multipliers, exact.reaction, atol=1e-10)
+
+
+def test_elimination_that_loses_rank_is_refused():
+    system, state = make("four-bar, 3 loops")
+    wrong = jm.Elimination.of(system, {"loop": [0], "loop 0": [1], "loop 1": [1]})  # all rows of one direction
+    assert wrong.acceleration(jm.evaluate(system, state)).result == jm.RESULTS.unfit_choice
+    with pytest.raises(ValueError, match=r"`Elimination` does not fit the start: the rows that are left"):
+        jm.simulate(system, state, [0.3], formulation=wrong)
+    with pytest.raises(ValueError, match=r"`rows` must name constraints out of .*'loop 1'.*, but names 'lop'"):
+        jm.Elimination.of(system, ["lop"])
+    with pytest.raises(ValueError, match=r"row numbers below 2 for constraint 'loop', but holds 2"):
+        jm.Elimination.of(system, {"loop": [2]})
+    with pytest.raises(ValueError, match=r"`eliminated` must hold row indices below 6, but holds \(7,\)"):
+        jm.Elimination(eliminated=(7,)).acceleration(jm.evaluate(system, state))
+
+
+def late():
+    """Two rows that agree until t = 0.5 and hold another coordinate after that."""
+    both = lambda t, q, p: q[1] + jnp.maximum(t - 0.5, 0.0) ** 3 * q[0]
+    system = jm.System(
+        3,
+        mass=lambda t, q, p: jnp.eye(3),
+        constraints=[jm.Holonomic("first", lambda t, q, p: q[1]), jm.Holonomic("second", both)],
+    )
+    return system, jm.assemble(system, [0.0, 0.0, 0.0], [0.0, 0.0, 1.0])
+
+
+def test_elimination_that_loses_rank_during_a_run():
+    """A given choice ends the run, one by pivoting is made anew and recorded."""
+    system, state = late()
+    short = dfx.PIDController(rtol=1e-8, atol=1e-10, dtmax=0.1)
+    run = lambda formulation: jm.simulate(
+        system, state, [0.4, 1.0], formulation=formulation, stepsize_controller=short, throw=False
+    )
+    fixed = run(jm.Elimination.of(system, ["second"]))
+    assert fixed.result == jm.RESULTS.unfit_choice
+    np.testing.assert_allclose(fixed.q[0], [0, 0, 0.4], atol=1e-12)
+    assert bool(jnp.all(jnp.isnan(fixed.q[1])))
+    sol = run(jm.Elimination())
+    assert sol.result == jm.RESULTS.successful
+    assert int(sol.switches.count) >= 1 and 0.5 < float(sol.switches.t[0]) < 1.0
+    assert int(sol.switches.before[0].sum()) == 1 and int(sol.switches.after[0].sum()) == 0
+
+
+@pytest.mark.parametrize("weight", ["identity", "given"])
+def test_derivatives_of_the_weight_vanish(weight):
+    """v̇ does not depend on W, and its derivative with respect to W is zero."""
+    system, batch = states("four-bar, 3 loops", 1)
+    terms = jax.tree.map(lambda x: x[0], jax.vmap(lambda s: jm.evaluate(system, s))(batch))
+    start = jnp.eye(3) if weight == "identity" else jnp.diag(jnp.array([1.0, 2.0, 0.3]))
+    for make_one in (lambda w: jm.NullSpace(weight=w), lambda w: jm.OrthogonalProjection(weight=w)):
+        slope = eqx.filter_jit(jax.jacfwd(lambda w: make_one(w + w.T).acceleration(terms).vdot))(start)
+        np.testing.assert_allclose(slope, 0, atol=1e-9)

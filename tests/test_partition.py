@@ -1,0 +1,308 @@
+"""The projective criterion, coordinate partitioning with switching, and explicit closures."""
+
+import pathlib
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from fourbar_closures import CLOSURES, L0
+from systems import fourbar, make, moving_line, sleigh, states
+
+import jaxmb as jm
+
+REFERENCE = np.load(pathlib.Path(__file__).parent / "data" / "fourbar_blajer.npz")
+
+
+def test_criterion_of_a_physical_pendulum():
+    """cos²α of Blajer, Schiehlen and Schirm 1994, eq. (26)."""
+    mass, inertia, radius, angle = 1.7, 0.4, 0.8, 0.6
+    hinge = lambda t, q, p: q[:2] - radius * jnp.stack([jnp.cos(q[2]), jnp.sin(q[2])])
+    system = jm.System(
+        ("x", "y", "gamma"),
+        mass=lambda t, q, p: jnp.diag(jnp.array([mass, mass, inertia])),
+        constraints=[jm.Holonomic("hinge", hinge)],
+    )
+    terms = jm.evaluate(system, jm.assemble(system, [radius * np.cos(angle), radius * np.sin(angle), angle]))
+    total = mass * radius**2 + inertia
+    exact = np.array([mass * radius**2 * np.sin(angle) ** 2, mass * radius**2 * np.cos(angle) ** 2, inertia]) / total
+    found = jm.projective_criterion(terms)
+    np.testing.assert_allclose(found.tangent, exact, atol=1e-12)
+    np.testing.assert_allclose(found.normal, 1 - exact, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["four-bar, 3 loops", "top", "driven cart"])
+def test_criterion_is_that_of_any_choice(name):
+    """d_iᵀ M_d⁻¹ d_i/(M⁻¹)_ii and c_iᵀ M_c⁻¹ c_i/(M⁻¹)_ii as printed in eq. (23), and their sum."""
+    system, state = make(name)
+    terms = jm.evaluate(system, state)
+    parts = jm.CoordinatePartition().partition(terms)
+    inverse = np.linalg.inv(terms.mass)
+    chosen = np.flatnonzero(parts.independent)
+    d, m_d = np.asarray(parts.tangent)[chosen], np.asarray(parts.mass)[np.ix_(chosen, chosen)]
+    c = np.asarray(terms.jacobian) @ inverse
+    tangent = np.einsum("ai,ab,bi->i", d, np.linalg.inv(m_d), d) / np.diag(inverse)
+    gram = np.asarray(terms.jacobian) @ inverse @ np.asarray(terms.jacobian).T
+    normal = np.einsum("ai,ab,bi->i", c, np.linalg.pinv(gram, rcond=1e-9, hermitian=True), c) / np.diag(inverse)
+    found = jm.projective_criterion(terms)
+    np.testing.assert_allclose(found.tangent, tangent, atol=1e-9)
+    np.testing.assert_allclose(found.normal, normal, atol=1e-9)
+    np.testing.assert_allclose(found.tangent + found.normal, 1, atol=1e-13)
+
+
+def fourbar_at(angle, masses=(1.0, 2.0, 1.5), rate=1.0):
+    """The four-bar and its state at a crank angle."""
+    system, _ = fourbar()
+    system = system.with_params(system.params | {"m": jnp.asarray(masses)})
+    q = jnp.concatenate([jnp.stack([angle]), CLOSURES["crank"].fn(0.0, jnp.stack([angle]), system.params)])
+    return system, jm.assemble(system, q, [rate, 0.0, 0.0], hold=["a1"], hold_velocity=["a1"])
+
+
+def test_criterion_of_the_four_bar():
+    """α₃ is worst where it is independent at all, and useless at π/2 and 3π/2; masses matter, for the geometry they do not."""
+
+    def along(masses, weight=None):
+        def one(angle):
+            system, state = fourbar_at(angle, masses)
+            return jm.projective_criterion(jm.evaluate(system, state), weight).tangent
+
+        return np.asarray(jax.jit(jax.vmap(one))(jnp.linspace(0, 2 * np.pi, 41)))
+
+    nominal, heavy = along((1.0, 2.0, 1.5)), along((1.0, 20.0, 1.5))
+    assert (
+        np.all(nominal[:, 2] <= nominal[:, :2].max(axis=1)) and nominal[:, 2].mean() < nominal[:, :2].mean(axis=0).min()
+    )
+    np.testing.assert_allclose(nominal[[10, 30], 2], 0, atol=1e-12)
+    assert nominal[:, :2].min() > 1e-3
+    assert np.abs(nominal - heavy).max() > 0.05
+    geometric = along((1.0, 2.0, 1.5), jnp.eye(3)), along((1.0, 20.0, 1.5), jnp.eye(3))
+    np.testing.assert_allclose(geometric[0], geometric[1], atol=1e-13)
+
+
+def test_greedy_choice_is_regular():
+    """Five sliders tied as x₁ = x₂ and x₃ = x₄ = x₅: the two largest cos²α belong to the first pair, which is no choice."""
+    ties = lambda t, q, p: jnp.stack([q[0] - q[1], q[2] - q[3], q[3] - q[4]])
+    system = jm.System(5, mass=lambda t, q, p: jnp.eye(5), constraints=[jm.Holonomic("ties", ties)])
+    terms = jm.evaluate(system, jm.assemble(system, jnp.zeros(5)))
+    best = np.argsort(-np.asarray(jm.projective_criterion(terms).tangent))[:2]
+    assert set(best) == {0, 1}
+    chosen = np.flatnonzero(jm.CoordinatePartition().partition(terms).independent)
+    assert len(chosen) == 2 and chosen[0] in (0, 1) and chosen[1] in (2, 3, 4)
+    bad = jm.CoordinatePartition(independent=(0, 1))
+    assert bad.acceleration(terms).result == jm.RESULTS.unfit_choice
+    with pytest.raises(ValueError, match=r"`CoordinatePartition` does not fit the start.*independent coordinates"):
+        jm.simulate(
+            system, jm.assemble(system, jnp.zeros(5)), [1.0], formulation=jm.CoordinatePartition((0, 1), switching=0.0)
+        )
+
+
+@pytest.mark.parametrize("name", ["four-bar, 3 loops", "top", "driven cart", "moving line"])
+def test_equations_of_a_partition(name):
+    """D Cᵀ = 0, v = Dᵀv_I + [0; η], the blocks of M_d and h_d (eqs. 7–14) from A = −C_D⁻¹C_I."""
+    system, batch = states(name, 5)
+    for i in range(5):
+        state = jax.tree.map(lambda x: x[i], batch)
+        terms = jm.evaluate(system, state)
+        parts = jm.CoordinatePartition().partition(terms)
+        assert bool(parts.regular)
+        free, dep = np.flatnonzero(parts.independent), np.flatnonzero(~np.asarray(parts.independent))
+        jac, mass, force = (np.asarray(x) for x in (terms.jacobian, terms.mass, terms.force))
+        solve = lambda rhs: np.linalg.lstsq(jac[:, dep], rhs, rcond=1e-9)[0]
+        a, eta, xi = -solve(jac[:, free]), -solve(np.asarray(terms.offset)), solve(np.asarray(terms.gamma))
+        tangent = np.asarray(parts.tangent)[free]
+        size = 1 + np.abs(a).max()
+        np.testing.assert_allclose(tangent[:, free], np.eye(len(free)), atol=1e-11 * size)
+        np.testing.assert_allclose(tangent[:, dep], a.T, atol=1e-10 * size)
+        np.testing.assert_allclose(np.asarray(parts.offset)[dep], eta, atol=1e-10 * size)
+        np.testing.assert_allclose(np.asarray(parts.xi)[dep], xi, atol=1e-9 * size * (1 + np.abs(xi).max()))
+        np.testing.assert_allclose(tangent.T @ state.v[free] + parts.offset, state.v, atol=1e-10 * size)
+        block = lambda x, y: mass[np.ix_(x, y)]
+        m_d = block(free, free) + (block(free, dep) @ a).T + block(free, dep) @ a + a.T @ block(dep, dep) @ a
+        h_d = force[free] + a.T @ force[dep] - (block(free, dep) + a.T @ block(dep, dep)) @ xi
+        np.testing.assert_allclose(np.asarray(parts.mass)[np.ix_(free, free)], m_d, atol=1e-9 * size**2)
+        np.testing.assert_allclose(np.asarray(parts.force)[free], h_d, atol=1e-8 * size * (1 + np.abs(h_d).max()))
+
+
+def paper_d_and_xi(q, v, l):
+    """Eqs. (22) and (23) of Blajer, Schiehlen and Schirm 1993; rows α₁ and α₃ independent, in the order α₁, α₂, α₃."""
+    (a1, a2, a3), (w1, w2, w3), (l1, l2, l3), l0 = q, v, l, L0
+    s, c = np.sin, np.cos
+    ratio = l0 * l1 * c(a1) / (l2 * l3 * s(a3))
+    d_a = [1, -(l0 * l1 * c(a1) + l0 * l2 * c(a1 + a2)) / (l2 * l3 * s(a3)), ratio]
+    d_b = [1 / ratio, -(l2 * c(a1 + a2) / (l1 * c(a1)) + 1), 1]
+    k1 = l0 * l1 * (w1 * s(a1) * s(a3) + w3 * c(a1) * c(a3))
+    k2 = l0 * l2 * ((w1 + w2) * s(a1 + a2) * s(a3) + w3 * c(a1 + a2) * c(a3))
+    k3 = l2 * l3 * (w3 * c(a3) * c(a1) + w1 * s(a3) * s(a1))
+    k4 = l0 * l2 * (w1 * s(a2) + w2 * s(a1 + a2) * c(a1))
+    lower_a, lower_b = l2 * l3 * s(a3) ** 2, l0 * l1 * c(a1) ** 2
+    xi_a = w1 * np.array([0, (k1 + k2) / lower_a, -k1 / lower_a])
+    xi_b = w3 * np.array([k3 / lower_b, k4 / lower_b, 0])
+    return np.array(d_a), np.array(d_b), xi_a, xi_b
+
+
+def test_four_bar_by_closure_by_partition_and_as_printed():
+    """D and ξ three ways, to 1e-12."""
+    system, state = fourbar_at(jnp.array(0.7), rate=1.3)
+    terms = jm.evaluate(system, state)
+    d_a, d_b, xi_a, xi_b = paper_d_and_xi(np.asarray(state.q), np.asarray(state.v), np.asarray(system.params["l"]))
+    for index, name, d, xi in ((0, "crank", d_a, xi_a), (2, "rocker", d_b, xi_b)):
+        parts = jm.CoordinatePartition((index,)).partition(terms)
+        np.testing.assert_allclose(parts.tangent[index], d, rtol=1e-12)
+        np.testing.assert_allclose(parts.xi, xi, atol=1e-12 * np.abs(xi).max())
+        closure = CLOSURES[name]
+        reduced = jm.restrict(system, closure, state)
+        explicit = jm.closure_kinematics(system, closure, reduced)
+        others = [i for i in range(3) if i != index]
+        np.testing.assert_allclose(explicit.matrix[:, 0], d[others], rtol=1e-12)
+        np.testing.assert_allclose(explicit.xi, xi[others], atol=1e-12 * np.abs(xi).max())
+        np.testing.assert_allclose(explicit.eta, 0)
+        equations = jm.evaluate(jm.reduce(system, closure), reduced)
+        np.testing.assert_allclose(equations.mass[0, 0], parts.mass[index, index], rtol=1e-12)
+        np.testing.assert_allclose(equations.force[0], parts.force[index], rtol=1e-11)
+
+
+def precise(ts, tol=1e-12):
+    """Settings whose error is far below 1e-9."""
+    return dict(
+        solver=dfx.Dopri8(),
+        stepsize_controller=dfx.ClipStepSizeController(dfx.PIDController(rtol=tol, atol=tol), step_ts=ts),
+    )
+
+
+TURNS = jnp.asarray(REFERENCE["t"][:101])
+
+
+def spinning():
+    """The four-bar of the reference at its start, turning."""
+    system, _ = fourbar()
+    return system, jm.assemble(system, REFERENCE["alpha_spin"][0], REFERENCE["alphad_spin"][0], hold=["a1"])
+
+
+def test_switching_changes_no_state():
+    """From a bad first choice and with an eager criterion: switches are recorded, and the motion is the reference's to 1e-9."""
+    system, state = spinning()
+    wrapped = lambda q: (np.asarray(q) + np.pi) % (2 * np.pi) - np.pi
+    exact = REFERENCE["alpha_spin"][:101]
+    for formulation, least in ((jm.CoordinatePartition((2,), switching=0.99), 3), (jm.CoordinatePartition((2,)), 1)):
+        sol = jm.simulate(system, state, TURNS, formulation=formulation, **precise(TURNS))
+        assert np.abs(wrapped(sol.q - exact)).max() < 1e-9
+        assert float(jnp.abs(jm.energy(system, sol).balance).max()) < 1e-9
+        count = int(sol.switches.count)
+        assert count >= least
+        t, before, after = (np.asarray(x)[:count] for x in (sol.switches.t, sol.switches.before, sol.switches.after))
+        assert np.all(np.diff(t) > 0) and t[-1] <= 2.0 and np.all(np.isnan(sol.switches.t[count:]))
+        np.testing.assert_array_equal(before[0], [False, False, True])
+        np.testing.assert_array_equal(before[1:], after[:-1])
+        assert np.all(after.sum(axis=1) == 1) and np.all(np.any(before != after, axis=1))
+
+
+def test_switching_in_a_batch():
+    """Each row switches at its own times, as when run alone."""
+    system, _ = fourbar()
+    q = REFERENCE["alpha_spin"][0]
+
+    def run(rate):
+        state = jm.assemble(system, q, [rate, 0.0, 0.0], hold=["a1"], hold_velocity=["a1"])
+        settings = dict(stepsize_controller=dfx.ConstantStepSize(), dt0=1e-3, max_steps=1024)
+        return jm.simulate(
+            system, state, [0.5], formulation=jm.CoordinatePartition((2,), switching=0.99), throw=False, **settings
+        )
+
+    rates = jnp.array([3.0, 8.0, 12.0])
+    batch = jax.jit(jax.vmap(run))(rates)
+    assert len(set(np.asarray(batch.switches.count))) > 1
+    for i, rate in enumerate(rates):
+        alone = run(rate)
+        np.testing.assert_array_equal(batch.switches.t[i], alone.switches.t)
+        np.testing.assert_allclose(batch.q[i], alone.q, atol=1e-12)
+
+
+def test_closures_are_free_of_drift():
+    """In one coordinate, back in all of them: residuals at rounding, the reference's motion; from one closure to the other."""
+    system, state = spinning()
+    crank = CLOSURES["crank"]
+    sol = jm.simulate(jm.reduce(system, crank), jm.restrict(system, crank, state), TURNS, **precise(TURNS))
+    whole = jm.embed(system, crank, sol)
+    wrapped = (np.asarray(whole.q) - REFERENCE["alpha_spin"][:101] + np.pi) % (2 * np.pi) - np.pi
+    assert np.abs(wrapped).max() < 1e-9
+    off = jm.residuals(system, whole)
+    assert float(jnp.abs(off.position).max()) < 1e-14 and float(jnp.abs(off.velocity).max()) < 1e-13
+    assert float(jnp.abs(jm.energy(system, whole).total - jm.energy(system, state).total).max()) < 1e-9
+    # α₃ decreases from the start; before it turns, at α₁ = π/2, the crank takes over again.
+    middle = jax.tree.map(lambda x: x[2], whole)
+    rocker = CLOSURES["rocker"]
+    part = TURNS[2:5]
+    other = jm.simulate(jm.reduce(system, rocker), jm.restrict(system, rocker, middle), part, **precise(part))
+    np.testing.assert_allclose(jm.embed(system, rocker, other).q[:, ::2], whole.q[2:5, ::2], atol=1e-9)
+
+
+def test_closure_of_a_moving_constraint():
+    """η ≠ 0: the reduced motion is that of the whole system, and Jacobi's energy is conserved with explicit work."""
+    system, _ = moving_line()
+    state = jm.assemble(system, [0.5, 0.2], [0.1, 0.0], t=0.2, hold=["q0"], hold_velocity=["q0"])
+    along = lambda t, q, p: (0.1 + q * jnp.sin(p["w"] * t)) / jnp.cos(p["w"] * t)
+    closure = jm.Closure("line", ["q0"], along)
+    ts = jnp.linspace(0.2, 1.5, 6)
+    whole = jm.simulate(system, state, ts, **precise(ts))
+    reduced = jm.reduce(system, closure)
+    sol = jm.simulate(reduced, jm.restrict(system, closure, state), ts, **precise(ts))
+    np.testing.assert_allclose(jm.embed(system, closure, sol).q, whole.q, atol=1e-10)
+    np.testing.assert_allclose(jm.embed(system, closure, sol).v, whole.v, atol=1e-9)
+    assert float(jnp.abs(jm.energy(reduced, sol).balance).max()) < 1e-10
+    slope = jax.grad(
+        lambda w: jm.simulate(
+            reduced.with_params({"w": w}),
+            jm.restrict(system.with_params({"w": w}), closure, state),
+            ts[:1],
+            throw=False,
+        ).q[-1, 0]
+    )(jnp.array(0.7))
+    assert bool(jnp.isfinite(slope))
+
+
+def test_velocity_constraints_stay():
+    """A sleigh with its angle tied to a fourth coordinate: the closure removes that, the blade stays."""
+    base, (q, v) = sleigh()
+    mass = lambda t, q, p: jax.scipy.linalg.block_diag(base.inertia.mass_fn(t, q[:3], p), jnp.eye(1))
+    system = jm.System(
+        ("x", "y", "theta", "wheel"),
+        mass=mass,
+        constraints=[
+            jm.Pfaffian("blade", lambda t, q, v, p: v[0] * jnp.sin(q[2]) - v[1] * jnp.cos(q[2])),
+            jm.Holonomic("gear", lambda t, q, p: q[3] - 2 * q[2]),
+        ],
+        params=base.params,
+    )
+    closure = jm.Closure("gear", ["x", "y", "theta"], lambda t, q, p: 2 * q[2:])
+    state = jm.assemble(system, [*q, 0.0], [*v, 2 * v[2]])
+    reduced = jm.reduce(system, closure)
+    assert reduced.m == 1 and reduced.nq == 3
+    ts = jnp.array([1.0, 2.0])
+    sol = jm.simulate(reduced, jm.restrict(system, closure, state), ts, **precise(ts))
+    whole = jm.simulate(system, state, ts, **precise(ts))
+    np.testing.assert_allclose(jm.embed(system, closure, sol).q, whole.q, atol=1e-9)
+
+
+def test_closures_that_do_not_fit_are_refused():
+    system, state = spinning()
+    crank = CLOSURES["crank"]
+    mirrored = jm.Closure("mirrored", ["a1"], lambda t, q, p: -crank.fn(t, q, p))
+    with pytest.raises(ValueError, match=r"Closure 'mirrored' must give coordinate 'a2' of the state, but is off by"):
+        jm.restrict(system, mirrored, state)
+    with pytest.raises(ValueError, match=r"Constraint 'loop' is not satisfied by closure 'mirrored'"):
+        jm.embed(system, mirrored, jm.restrict(system, crank, state))
+    with pytest.raises(
+        ValueError, match=r"Closure 'c' must name independent coordinates out of a1, a2, a3, but names b"
+    ):
+        jm.reduce(system, jm.Closure("c", ["b"], crank.fn))
+    with pytest.raises(
+        ValueError, match=r"`fn of closure 'c'` must return an array of shape \(1,\), but returns \(2,\)"
+    ):
+        jm.reduce(system, jm.Closure("c", ["a1", "a2"], lambda t, q, p: q))
+    with pytest.raises(ValueError, match=r"`system` must have velocities that are derivatives"):
+        jm.reduce(make("top")[0], jm.Closure("c", ["x"], lambda t, q, p: q))
+    with pytest.raises(ValueError, match=r"`independent` must hold indices of velocities below 3, but holds \(3,\)"):
+        jm.simulate(system, state, [0.1], formulation=jm.CoordinatePartition((3,)))
+    with pytest.raises(ValueError, match=r"`switching` must be at least 0 and below 1, but is 1.5"):
+        jm.CoordinatePartition(switching=1.5)
