@@ -121,7 +121,9 @@ class AbstractFormulation(eqx.Module):
         left_out = self.left_out(keep.shape[0])
         if left_out is None:
             multipliers = minimum_norm_multipliers(factor, restored.terms.jacobian, multipliers)
-        consistent = jnp.all(contradiction(given, vdot) <= contradiction_tol(vdot.dtype))
+        consistent = jnp.all(
+            contradiction(given.jacobian, given.gamma, given.scale, vdot) <= contradiction_tol(vdot.dtype)
+        )
         result: Any = RESULTS.successful
         verdicts: tuple[Any, ...] = (
             (restored.open, RESULTS.undetermined_motion),
@@ -179,11 +181,13 @@ class _Restored(eqx.Module):
     open: Bool[Array, ""]
 
 
-def contradiction(terms: Terms, vdot: Float[Array, " nv"]) -> Float[Array, " m"]:
+def contradiction(
+    jacobian: Float[Array, "m nv"], gamma: Float[Array, " m"], scale: Float[Array, " m"], vdot: Float[Array, " nv"]
+) -> Float[Array, " m"]:
     """|C v̇ − Γ| of each row relative to the sizes of its terms, or to a millionth of the largest row's."""
-    size = (jnp.abs(terms.jacobian) @ jnp.abs(vdot) + jnp.abs(terms.gamma)) / terms.scale
+    size = (jnp.abs(jacobian) @ jnp.abs(vdot) + jnp.abs(gamma)) / scale
     size = jnp.maximum(size, 1e-6 * jnp.max(size, initial=0))
-    return jnp.abs(terms.jacobian @ vdot - terms.gamma) / terms.scale / jnp.where(size > 0, size, 1)
+    return jnp.abs(jacobian @ vdot - gamma) / scale / jnp.where(size > 0, size, 1)
 
 
 def contradiction_tol(dtype: Any) -> float:

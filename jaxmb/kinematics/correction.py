@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool
 
 from ..formulation import AbstractFormulation
 from ..linalg import ConstrainedFactor, solve_spd
-from ..system import State, System, evaluate_at, position_residual, scaled_residuals, velocity_residual
+from ..system import State, System, position_residual, rows_at, scaled_residuals, velocity_residual
 
 
 class _Pass(eqx.Module):
@@ -58,7 +58,7 @@ def _repeated(
     t, v, zero = state.t, state.v, jnp.zeros_like(state.v)
 
     def once(q: Array, keep: Array) -> _Pass:
-        terms = evaluate_at(system, t, q, v, state.scale, zero)
+        terms = rows_at(system, t, q, state.scale)
         factor = formulation.factorise(terms, keep)
         position_factor = factor
         if terms.holonomic is not None:
@@ -98,7 +98,7 @@ def _of_one_more(primals: Any, tangents: Any) -> Any:
     system, formulation, state, keep, iterations = primals
     found = _repeated(system, formulation, state, keep, iterations)
     zero = jnp.zeros_like(state.v)
-    terms = evaluate_at(system, state.t, found.q, found.v, state.scale, zero)
+    terms = rows_at(system, state.t, found.q, state.scale)
     factor = formulation.factorise(terms, found.keep)
     position_factor = factor
     if terms.holonomic is not None:
@@ -107,7 +107,7 @@ def _of_one_more(primals: Any, tangents: Any) -> Any:
     def correction(system: System, moved: State) -> tuple[Array, Array]:
         q, v = found.q + (moved.q - state.q), found.v + (moved.v - state.v)
         if system.m:
-            raw = evaluate_at(system, moved.t, system.normalise(moved.q), moved.v, state.scale, zero)
+            raw = rows_at(system, moved.t, system.normalise(moved.q), state.scale)
             pulls = jnp.stack([found.position_pull, found.velocity_pull], axis=1)
             steps = solve_spd(formulation.metric(raw), raw.jacobian.T @ pulls)
             steps = steps - lax.stop_gradient(steps)

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..formulation import AbstractFormulation, contradiction
+from ..formulation import AbstractFormulation, contradiction, contradiction_tol
 from ..linalg import lost_rows, open_rows
-from ..system import State, System, evaluate_at, jacobian_rate
+from ..system import State, System, gamma, jacobian_rate, rows_at
 
 
 class Rows(eqx.Module):
@@ -20,7 +20,8 @@ class Rows(eqx.Module):
         open: mask (m,) of rows that are dependent here and independent nearby, though not along the velocity, so that the
             motion is not determined.
         rank: the numerical rank of C here.
-        unfit: whether a choice of the formulation does not fit this pose.
+        choice: the formulation's choice; None if it chooses nothing.
+        unfit: whether it does not fit this pose.
         contradiction: by how much (m,) each row of C v̇ = Γ must be violated here, relative to the sizes of its terms.
     """
 
@@ -28,36 +29,57 @@ class Rows(eqx.Module):
     lost: Bool[Array, " m"]
     open: Bool[Array, " m"]
     rank: Int[Array, ""]
+    choice: Bool[Array, " n"] | None
     unfit: Bool[Array, ""]
     contradiction: Float[Array, " m"]
 
+    @property
+    def contradictory(self) -> Bool[Array, ""]:
+        """Whether no acceleration satisfies all rows."""
+        return jnp.any(self.contradiction > contradiction_tol(self.contradiction.dtype))
+
 
 def choose_rows(
-    system: System, formulation: AbstractFormulation, state: State, sound: Bool[Array, ""] | bool = True
+    system: System,
+    formulation: AbstractFormulation,
+    state: State,
+    sound: Bool[Array, ""] | bool = True,
+    present: Bool[Array, " n"] | None = None,
 ) -> Rows:
     """Sorts the rows at a state on the constraints, see `lost_rows` and `open_rows` of `jaxmb.linalg`.
 
     Nothing of it has a derivative. A state that is not sound uses no rows, and costs a batch nothing.
+
+    Args:
+        system: the system.
+        formulation: gives metric and cut-off, and makes its choice.
+        state: the state.
+        sound: whether to look at all.
+        present: the formulation's choice so far.
     """
     system, formulation, state = lax.stop_gradient((system, formulation, state))
     t, q, v = state.t, state.q, state.v
-    terms = evaluate_at(system, t, q, v, state.scale, jnp.zeros_like(v))
+    terms = rows_at(system, t, q, state.scale)
+    choice = formulation.choose(terms, present)
+    formulation = formulation.holding(choice)
     keep = formulation.prepare(terms) & sound
     rank, none = jnp.sum(keep), jnp.zeros_like(keep)
     unfit = sound & formulation.unfit(terms, keep)
     if not system.m:
-        return Rows(keep, none, none, rank, unfit, terms.gamma)
-    used = formulation.used(terms)
+        return Rows(keep, none, none, rank, choice, unfit, terms.gamma)
 
     def sort() -> tuple[Array, Array, Array]:
+        used = formulation.used(terms)
         factor = formulation.factorise(used, keep)
         tol, jacobian = formulation.rank_tol, used.jacobian
         along = lambda v, tdot: formulation.in_use(jacobian_rate(system, t, q, v, tdot))
         rate = along(v, 1.0)
         lost, free = lost_rows(factor, jacobian, rate, tol)
         open = open_rows(factor, jacobian, rate, along(free, 0.0), lost, tol)
-        return lost, open, contradiction(terms, factor.solve(jnp.zeros_like(v), terms.gamma)[0])
+        moving = gamma(system, t, q, v)
+        amount = contradiction(terms.jacobian, moving, terms.scale, factor.solve(jnp.zeros_like(v), moving)[0])
+        return lost, open, amount
 
     independent = (none, none, jnp.zeros_like(terms.gamma))
     lost, open, amount = lax.cond(eqxi.unvmap_any((rank < system.m) & sound), sort, lambda: independent)
-    return Rows(keep | lost, lost, open, rank, unfit, amount)
+    return Rows(keep | lost, lost, open, rank, choice, unfit, amount)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 from ..formulation import AbstractFormulation
 from ..kinematics import CLOSE, NEAR, Rows, choose_rows
 from ..linalg import ConstrainedFactor
-from ..system import State, System, evaluate_at, jacobian_rate, position_residual
+from ..system import State, System, evaluate_at, jacobian_rate, position_residual, rows_at
 from .drift import AbstractDrift
 
 Flow = tuple[Float[Array, " nq"], Float[Array, " nv"], Float[Array, ""]]
@@ -21,7 +21,8 @@ Flow = tuple[Float[Array, " nq"], Float[Array, " nv"], Float[Array, ""]]
 class Problem(eqx.Module):
     """Everything that a step needs besides time and state: (q, v, work)' = (N v, v̇, power).
 
-    `sound` is false for a start that must not be integrated: its first step then ends the run.
+    `sound` is false for a start that must not be integrated: its first step then ends the run. `choice` is the first choice
+    of the formulation, which may hold a later one.
     """
 
     system: System
@@ -30,6 +31,7 @@ class Problem(eqx.Module):
     control: Any
     scale: Float[Array, " m"]
     sound: Bool[Array, ""]
+    choice: Bool[Array, " n"] | None
 
     def inputs(self, t: Array, q: Array, v: Array) -> Array | None:
         """U of the control law, None without one."""
@@ -114,28 +116,20 @@ class Problem(eqx.Module):
         return jnp.where(jnp.any(lost), 2 * least / jnp.min(jnp.where(lost, growth, jnp.inf)), 0)
 
     @eqx.filter_jit
-    def prepare(self, t: Array, y: Flow) -> Rows:
-        """Decides at an accepted state which rows are in use."""
+    def prepare(self, t: Array, y: Flow, present: Bool[Array, " n"] | None) -> Rows:
+        """Decides at an accepted state which rows are in use, and what the formulation chooses."""
         q, v, _ = y
-        return choose_rows(self.system, self.formulation, State(t, q, v, self.scale), self.sound)
+        return choose_rows(self.system, self.formulation, State(t, q, v, self.scale), self.sound, present)
 
-    @eqx.filter_jit
-    def choose(self, t: Array, y: Flow, present: Array | None = None) -> Array | None:
-        """What the formulation chooses at an accepted state."""
-        problem, t, (q, v, _) = lax.stop_gradient((self, t, y))
-        terms = evaluate_at(problem.system, t, q, v, problem.scale, jnp.zeros_like(v))
-        return problem.formulation.choose(terms, present)
-
-    def holding(self, choice: Array | None) -> "Problem":
+    def holding(self, choice: Bool[Array, " n"] | None) -> "Problem":
         """The problem with a choice of its formulation."""
         return eqx.tree_at(lambda p: p.formulation, self, self.formulation.holding(choice))
 
     @eqx.filter_jit
     def independent(self, t: Array, y: Flow) -> Bool[Array, " m"]:
         """The rows that are independent at a state near the constraints."""
-        problem, t, (q, v, _) = lax.stop_gradient((self, t, y))
-        terms = evaluate_at(problem.system, t, q, v, problem.scale, jnp.zeros_like(v))
-        return problem.formulation.prepare(terms)
+        problem, t, (q, _, _) = lax.stop_gradient((self, t, y))
+        return problem.formulation.prepare(rows_at(problem.system, t, q, problem.scale))
 
     @eqx.filter_jit
     def correct(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> Flow:

@@ -20,9 +20,9 @@ from ..foundations import (
     is_concrete,
     strong,
 )
-from ..kinematics import Rows, choose_rows, consistency
+from ..kinematics import Rows, consistency
 from ..linalg import inverse_root
-from ..system import State, System, check_values, evaluate_at
+from ..system import State, System, check_values, rows_at
 from .drift import AbstractDrift, Projection
 from .problem import Flow, Problem
 from .solution import Solution
@@ -178,12 +178,9 @@ def _simulate(
     max_steps: int | None,
     dense: bool,
 ) -> tuple[Solution, tuple[Check, ...]]:
-    first = evaluate_at(system, state.t, state.q, state.v, state.scale, jnp.zeros_like(state.v))
-    rows = choose_rows(system, formulation.holding(formulation.choose(first)), state)
-    checks = _check_start(system, formulation, state)
-    motion = _check_motion(system, rows, type(formulation).__name__)
-    consistent, sound = all_hold(checks), all_hold((*checks, *motion))
-    problem = Problem(system, formulation, drift, control, state.scale, sound)
+    checks, choice = _check_start(system, formulation, state)
+    sound = all_hold(checks)
+    problem = Problem(system, formulation, drift, control, state.scale, sound, choice)
     start = jax.tree.map(lambda x: jnp.where(sound, x, 0), (state.q, state.v, jnp.zeros_like(state.t)))
     found = dfx.diffeqsolve(
         dfx.ODETerm(_derivative),
@@ -200,15 +197,21 @@ def _simulate(
         max_steps=max_steps,
         throw=False,
     )
-    result = _translated(found.result)
-    for fine, otherwise in (
-        (all_hold(motion), RESULTS.contradictory_constraints),
-        (~jnp.any(rows.open), RESULTS.undetermined_motion),
-        (~rows.unfit, RESULTS.unfit_choice),
-        (consistent, RESULTS.inconsistent_state),
+    accepted: Any = found.solver_state
+    rows: Rows = jax.tree.map(jax.lax.stop_gradient, accepted.rows)
+    at_start = found.stats["num_steps"] <= 1
+    result = RESULTS.promote(found.result)
+    failed = result != RESULTS.successful
+    for happened, what in (
+        (found.result == dfx.RESULTS.breakdown, RESULTS.projection_failed),  # what `ConstrainedSolver` says
+        (at_start & rows.contradictory, RESULTS.contradictory_constraints),
+        (jnp.any(rows.open), RESULTS.undetermined_motion),
+        (rows.unfit, RESULTS.unfit_choice),
+        (~sound, RESULTS.inconsistent_state),
     ):
-        result = RESULTS.where(fine, result, otherwise)
-    return _solution(problem, ts, state, found, result, dense), (*checks, *motion)
+        result = RESULTS.where(failed & happened, what, result)
+    checks = (*checks, *_check_motion(system, rows, failed & at_start, type(formulation).__name__))
+    return _solution(problem, ts, state, found, result, dense), checks
 
 
 def _derivative(t: Any, y: Any, args: Any) -> Flow:
@@ -216,41 +219,36 @@ def _derivative(t: Any, y: Any, args: Any) -> Flow:
     return problem.derivative(t, y, keep)
 
 
-def _check_start(system: System, formulation: AbstractFormulation, state: State) -> tuple[Check, ...]:
+def _check_start(
+    system: System, formulation: AbstractFormulation, state: State
+) -> tuple[tuple[Check, ...], Array | None]:
+    """The checks of values and constraints, and the formulation's first choice."""
     system, state = jax.lax.stop_gradient((system, state))
-    t, q, v = state.t, state.q, state.v
-    metric = formulation.metric(evaluate_at(system, t, q, v, state.scale, jnp.zeros_like(v)))
+    terms = rows_at(system, state.t, state.q, state.scale)
     name = type(formulation).__name__
     checks = (*check_values(system, state), *consistency(system, state, "is violated at the start"))
-    regular = jnp.all(jnp.isfinite(inverse_root(metric)))
+    regular = jnp.all(jnp.isfinite(inverse_root(formulation.metric(terms))))
     text = f"Argument `mass` must be positive definite for `{name}`, but is not at the start; `KKT` needs it so on null(C) only."
-    return (*checks, Check(1.0 - regular, 0.0, text))
+    return (*checks, Check(1.0 - regular, 0.0, text)), formulation.choose(terms)
 
 
-def _check_motion(system: System, rows: Rows, formulation: str) -> tuple[Check, ...]:
-    """Accelerations exist and are determined."""
+def _check_motion(system: System, rows: Rows, failed: Array, formulation: str) -> tuple[Check, ...]:
+    """Accelerations exist and are determined at the start."""
     text = (
         f"The choice of `{formulation}` does not fit the start: the rows that are left after elimination, or the independent "
         "coordinates, do not determine the motion."
     )
-    checks = [Check(rows.unfit.astype(float), 0.0, text)]
+    checks = [Check((failed & rows.unfit).astype(float), 0.0, text)]
     for name, part in system.rows.items():
         text = f"Constraint '{name}' must not contradict others, but no acceleration satisfies it; it is off, relatively, by {{}}."
-        checks.append(Check(jnp.max(rows.contradiction[part]), contradiction_tol(rows.contradiction.dtype), text))
+        amount = jnp.where(failed, jnp.max(rows.contradiction[part]), 0)
+        checks.append(Check(amount, contradiction_tol(amount.dtype), text))
         text = (
             f"The motion is not determined at the start: {{}} rows of constraint '{name}' are dependent at this pose only, and "
             "the velocity chooses none of the motions that lead on. Start beside the pose or with another velocity."
         )
-        checks.append(Check(jnp.sum(rows.open[part]).astype(float), 0.0, text))
+        checks.append(Check(jnp.sum(failed & rows.open[part]).astype(float), 0.0, text))
     return tuple(checks)
-
-
-def _translated(result: dfx.RESULTS) -> RESULTS:
-    """Diffrax's results as ours; three of them are what `ConstrainedSolver` says."""
-    ours = RESULTS.promote(result)
-    ours = RESULTS.where(result == dfx.RESULTS.breakdown, RESULTS.projection_failed, ours)
-    ours = RESULTS.where(result == dfx.RESULTS.conlim, RESULTS.unfit_choice, ours)
-    return RESULTS.where(result == dfx.RESULTS.stagnation, RESULTS.undetermined_motion, ours)
 
 
 def _solution(problem: Problem, ts: Array, state: State, found: dfx.Solution, result: RESULTS, dense: bool) -> Solution:

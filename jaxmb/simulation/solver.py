@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from ..kinematics import Rows
 from ..system import State, scaled_residuals
 from .problem import Flow, Problem
 
@@ -72,15 +73,15 @@ class Accepted(eqx.Module):
 
     Attributes:
         inner: the inner solver's state.
-        choice: the formulation's; None for one that chooses nothing.
-        switches: the changes of that choice so far.
+        rows: what was found at the latest state from which a step has started.
+        switches: the changes of the formulation's choice so far; None if it chooses nothing.
         lowest_rank: over the accepted states from which a step has started.
         highest_rank: likewise.
         residual: largest scaled residual (m,) left by a correction so far, of each row.
     """
 
     inner: Any
-    choice: Bool[Array, " n"] | None
+    rows: Rows
     switches: Switches | None
     lowest_rank: Int[Array, ""]
     highest_rank: Int[Array, ""]
@@ -125,27 +126,28 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: Flow, args: Arguments) -> Accepted:
         """The inner solver's start; no rank has been seen."""
-        rows = args[0].system.m
+        problem, _ = args
         inner = self.solver.init(terms, t0, t1, y0, args)
-        choice, switches = args[0].choose(t0, y0), None
+        m, choice, switches = problem.system.m, problem.choice, None
         if choice is not None:
             masks = jnp.zeros((RECORDED, *choice.shape), bool)
             switches = Switches(jnp.array(0), jnp.full(RECORDED, jnp.nan, t0.dtype), masks, masks)
-        return Accepted(inner, choice, switches, jnp.array(rows), jnp.array(0), jnp.zeros(rows, t0.dtype))
+        none, zero = jnp.zeros(m, bool), jnp.zeros(m, t0.dtype)
+        rows = Rows(none, none, none, jnp.array(0), choice, jnp.array(False), zero)
+        return Accepted(inner, rows, switches, jnp.array(m), jnp.array(0), zero)
 
     def func(self, terms: Any, t0: Any, y0: Flow, args: Arguments) -> Any:
         """The vector field at an accepted state."""
         problem, _ = args
-        return problem.holding(problem.choose(t0, y0)).regular(t0, y0, problem.independent(t0, y0))[0]
+        return problem.holding(problem.choice).regular(t0, y0, problem.independent(t0, y0))[0]
 
     def step(
         self, terms: Any, t0: Any, t1: Any, y0: Flow, args: Arguments, solver_state: Accepted, made_jump: Any
     ) -> Any:
         """One step of the inner solver, its correction and its verdict."""
         problem, _ = args
-        choice = problem.choose(t0, y0, solver_state.choice)
-        problem = problem.holding(choice)
-        rows = problem.prepare(t0, y0)
+        rows = problem.prepare(t0, y0, solver_state.rows.choice)
+        problem = problem.holding(rows.choice)
         keep = rows.keep
         raw, error, dense, inner, result = self.solver.step(
             terms, t0, t1, y0, (problem, keep), solver_state.inner, made_jump
@@ -153,23 +155,22 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         y1 = problem.correct(t1, raw, keep)
         residual = self._residual(problem, t1, y1)
         finite = _finite(y1)
-        determined, fit = ~jnp.any(rows.open), ~rows.unfit
+        first = solver_state.lowest_rank > solver_state.highest_rank
+        possible = problem.sound & ~jnp.any(rows.open) & ~rows.unfit & ~(first & rows.contradictory)
         closed = jnp.all(residual <= problem.drift.tolerance(residual.dtype))
-        ok = problem.sound & determined & fit & finite & closed
+        ok = possible & finite & closed
         shortest = 16 * jnp.finfo(t1.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
-        hopeless = ~problem.sound | ~determined | ~fit | ~(t1 - t0 > shortest)
+        hopeless = ~possible | ~(t1 - t0 > shortest)
         y1 = jax.tree.map(lambda a, b: jnp.where(ok, a, b), y1, y0)
         if error is not None:
             error = jax.tree.map(lambda e: jnp.where(ok, e, jnp.where(hopeless, 0, jnp.inf)), error)
         failure: Any = dfx.RESULTS.breakdown
         failure = dfx.RESULTS.where(finite, failure, dfx.RESULTS.nonfinite)  # pyright: ignore[reportArgumentType]
-        failure = dfx.RESULTS.where(determined, failure, dfx.RESULTS.stagnation)  # pyright: ignore[reportArgumentType]
-        failure = dfx.RESULTS.where(fit, failure, dfx.RESULTS.conlim)  # pyright: ignore[reportArgumentType]
         result = dfx.RESULTS.where(~ok & dfx.is_okay(result), failure, result)
         accepted = Accepted(
             inner,
-            choice,
-            _recorded(solver_state.switches, t0, solver_state.choice, choice),
+            rows,
+            _recorded(solver_state.switches, t0, solver_state.rows.choice, rows.choice),
             jnp.minimum(solver_state.lowest_rank, rows.rank),
             jnp.maximum(solver_state.highest_rank, rows.rank),
             jnp.maximum(solver_state.residual, residual),

@@ -18,6 +18,8 @@ from .terms import evaluate_at as evaluate_at
 from .terms import jacobian_rate as jacobian_rate
 from .terms import Lost as Lost
 from .terms import position_residual as position_residual
+from .terms import gamma as gamma
+from .terms import rows_at as rows_at
 from .terms import scaled_residuals as scaled_residuals
 from .terms import Terms as Terms
 from .terms import velocity_residual as velocity_residual

@@ -150,6 +150,13 @@ def evaluate_at(
     )
 
 
+def rows_at(system: System, t: Scalar, q: Float[Array, " nq"], scale: Float[Array, " m"]) -> Terms:
+    """The terms as far as rank, metric and corrections depend on them; forces, b and Γ are zero."""
+    none = jnp.zeros(system.m, q.dtype)
+    mass, jacobian = system.mass(t, q), constraint_jacobian(system, t, q)
+    return Terms(mass, jnp.zeros(system.nv, q.dtype), jacobian, none, none, scale, system.holonomic)
+
+
 @eqx.filter_jit
 def evaluate(system: System, state: State, *, u: Float[Array, " nu"] | None = None, lost: bool = False) -> Terms:
     """Evaluates M, F, C, b and Γ at a state.
