@@ -7,7 +7,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-EXAMPLES := pendulum particle_on_circle chaplygin_sleigh slider_crank parallelogram nfourbar bricard andrews
+EXAMPLES := pendulum particle_on_circle chaplygin_sleigh slider_crank parallelogram coordinates nfourbar bricard andrews
 
 .PHONY: demo test examples slow clean
 

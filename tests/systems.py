@@ -2,6 +2,7 @@
 
 import functools
 
+import fourbar_model
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,48 +27,13 @@ def pendulum(copies=1, factors=(1.0, 3.0, 1e-6, 1e6)):
     ), ([-0.8, -0.5], [0.3, -0.2])
 
 
-LENGTHS, MASSES = np.array([0.4, 0.9, 0.8]), np.array([1.0, 2.0, 1.5])
-
-
-def fourbar_directions(q):
-    """Unit vectors along the three moving links of Blajer's four-bar in relative coordinates."""
-    angle = jnp.cumsum(q)
-    return jnp.stack([jnp.sin(angle), jnp.cos(angle)], axis=1)
-
-
-def fourbar_mass(t, q, p):
-    ends = lambda q: jnp.cumsum(p["l"][:, None] * fourbar_directions(q), axis=0)
-    centres = lambda q: ends(q) - p["l"][:, None] / 2 * fourbar_directions(q)
-    jac = jax.jacfwd(centres)(q)
-    spin = jnp.tril(jnp.ones((3, 3)))
-    return jnp.einsum("i,ija,ijb->ab", p["m"], jac, jac) + jnp.einsum(
-        "i,ia,ib->ab", p["m"] * p["l"] ** 2 / 12, spin, spin
-    )
-
-
-def fourbar_potential(t, q, p):
-    ends = jnp.cumsum(p["l"][:, None] * fourbar_directions(q), axis=0)
-    return GRAVITY * jnp.sum(p["m"] * (ends - p["l"][:, None] / 2 * fourbar_directions(q))[:, 1])
-
-
-def fourbar_loop(t, q, p):
-    return jnp.sum(p["l"][:, None] * fourbar_directions(q), axis=0) - jnp.array([1.0, 0.0])
-
-
 def fourbar(copies=1):
     """The four-bar; with copies > 1 its loop is closed several times, in other units and order."""
     extra = [
-        jm.Holonomic(f"loop {i}", lambda t, q, p, f=f: f * fourbar_loop(t, q, p)[::-1])
+        jm.Holonomic(f"loop {i}", lambda t, q, p, f=f: f * fourbar_model.loop(t, q, p)[::-1])
         for i, f in enumerate((1e3, 1e-3, 1.0)[: copies - 1])
     ]
-    return jm.System(
-        ("a1", "a2", "a3"),
-        mass=fourbar_mass,
-        potential=fourbar_potential,
-        force=lambda t, q, v, p: -p["d"] * v,
-        constraints=[jm.Holonomic("loop", fourbar_loop), *extra],
-        params={"l": LENGTHS, "m": MASSES, "d": 0.0},
-    ), ([0.3, 1.1, 1.7], [1.0, 0.0, 0.0])
+    return fourbar_model.fourbar(extra), ([0.3, 1.1, 1.7], [1.0, 0.0, 0.0])
 
 
 def quaternion_rate(q, v):
@@ -165,13 +131,13 @@ def lagrangian_fourbar():
     """The four-bar from its Lagrangian."""
 
     def lagrangian(t, q, qdot, p):
-        return 0.5 * qdot @ fourbar_mass(t, q, p) @ qdot - fourbar_potential(t, q, p)
+        return 0.5 * qdot @ fourbar_model.mass(t, q, p) @ qdot - fourbar_model.potential(t, q, p)
 
     return jm.System.from_lagrangian(
         lagrangian,
         ("a1", "a2", "a3"),
-        constraints=[jm.Holonomic("loop", fourbar_loop)],
-        params={"l": LENGTHS, "m": MASSES},
+        constraints=[jm.Holonomic("loop", fourbar_model.loop)],
+        params={"l": fourbar_model.LENGTHS, "m": fourbar_model.MASSES},
     ), ([0.3, 1.1, 1.7], [1.0, 0.0, 0.0])
 
 

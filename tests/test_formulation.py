@@ -22,7 +22,7 @@ FORMULATIONS = {
     "Proximal": jm.Proximal(),
 }
 USUAL = ("GaussProjection", "KKT")
-TELLING = ("pendulum, 4 copies", "four-bar, 3 loops", "top, 2 pivots", "driven cart", "unconstrained")
+TELLING = ("four-bar, 3 loops", "driven cart", "unconstrained")
 
 
 def cases(telling, usual=USUAL):
@@ -79,7 +79,7 @@ def check_laws(name, method, count):
         )
 
 
-@pytest.mark.parametrize(("name", "method"), cases(("four-bar, 3 loops", "driven cart"), ("GaussProjection",)))
+@pytest.mark.parametrize(("name", "method"), cases(("driven cart",), ()))
 def test_first_derivatives(name, method):
     """Of v̇ and the reaction with respect to q and v, forward and reverse, are those of Gauss's principle to 1e-8."""
     system, state = make(name)

@@ -264,11 +264,13 @@ def null_space(factor: ConstrainedFactor) -> Float[Array, "nv nv"]:
 
 
 def solve_square(matrix: Float[Array, "n n"], rhs: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Solves A x = `rhs` for any regular A by orthonormal rows, with the derivatives of the equation."""
+    """Solves A x = `rhs` by orthonormal rows, with the derivatives of the equation; NaN where A is singular."""
     size = jnp.max(jnp.abs(lax.stop_gradient(matrix)), axis=1, keepdims=True)
     size = jnp.where(size > 0, size, 1)
-    weights, basis, _ = _orthonormal_rows(lax.stop_gradient(matrix) / size, jnp.zeros(matrix.shape[0]))
-    weights = weights / size.T
+    n = matrix.shape[0]
+    weights, basis, remainders = _orthonormal_rows(lax.stop_gradient(matrix) / size, jnp.zeros(n))
+    singular = jnp.any(remainders <= n * jnp.finfo(matrix.dtype).eps)
+    weights = jnp.where(singular, jnp.nan, weights / size.T)
 
     def solve(product, b: Array) -> Array:
         x = basis.T @ (weights @ b)

@@ -10,6 +10,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
+from ..foundations import where_needed
 from ..kinematics import CLOSE, NEAR, Rows, choose_rows
 from ..linalg import ConstrainedFactor
 from ..system import State, System, evaluate_at, jacobian_rate, position_residual, rows_at
@@ -43,14 +44,7 @@ class Problem(eqx.Module):
         flow, factor = self.regular(t, y, keep)
         if not self.system.m:
             return flow
-        near = factor.gap < NEAR
-        return lax.cond(
-            eqxi.unvmap_any(near),
-            lambda: jax.tree.map(
-                lambda a, b: jnp.where(near, a, b), eqx.filter_checkpoint(self.near_singular)(t, y, keep, factor), flow
-            ),
-            lambda: flow,
-        )
+        return where_needed(factor.gap < NEAR, Problem.near_singular, (self, t, y, keep, factor), flow)
 
     @eqx.filter_jit
     def regular(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> tuple[Flow, ConstrainedFactor]:
