@@ -1,4 +1,4 @@
-"""Systems that the tests share, each with a state near which it can be assembled."""
+"""Systems and formulations that the tests share; each system with a state near which it can be assembled."""
 
 import functools
 
@@ -10,6 +10,18 @@ import numpy as np
 import jaxmb as jm
 
 GRAVITY = 9.81
+
+FORMULATIONS = {
+    "GaussProjection": jm.GaussProjection(),
+    "KKT": jm.KKT(),
+    "skew": jm.OrthogonalProjection(inertia="skew"),
+    "symmetric": jm.OrthogonalProjection(inertia="symmetric"),
+    "parameterised": jm.OrthogonalProjection(),
+    "NullSpace": jm.NullSpace(),
+    "CoordinatePartition": jm.CoordinatePartition(),
+    "Elimination": jm.Elimination(),
+    "Proximal": jm.Proximal(),
+}
 
 
 def pendulum(copies=1, factors=(1.0, 3.0, 1e-6, 1e6)):

@@ -6,21 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
-from systems import SYSTEMS, contradictory, make, states
+from systems import FORMULATIONS, SYSTEMS, contradictory, make, states
 
 import jaxmb as jm
 
-FORMULATIONS = {
-    "GaussProjection": jm.GaussProjection(),
-    "KKT": jm.KKT(),
-    "skew": jm.OrthogonalProjection(inertia="skew"),
-    "symmetric": jm.OrthogonalProjection(inertia="symmetric"),
-    "parameterised": jm.OrthogonalProjection(),
-    "NullSpace": jm.NullSpace(),
-    "CoordinatePartition": jm.CoordinatePartition(),
-    "Elimination": jm.Elimination(),
-    "Proximal": jm.Proximal(),
-}
 USUAL = ("GaussProjection", "KKT")
 TELLING = ("four-bar, 3 loops", "driven cart", "unconstrained")
 

@@ -211,7 +211,7 @@ def late():
 
 
 def test_elimination_that_loses_rank_during_a_run():
-    """A given choice ends the run, one by pivoting is made anew and recorded."""
+    """A given choice ends the run, pivoting goes on with more rows."""
     system, state = late()
     short = dfx.PIDController(rtol=1e-8, atol=1e-10, dtmax=0.1)
     run = lambda formulation: jm.simulate(
@@ -223,8 +223,7 @@ def test_elimination_that_loses_rank_during_a_run():
     assert bool(jnp.all(jnp.isnan(fixed.q[1])))
     sol = run(jm.Elimination())
     assert sol.result == jm.RESULTS.successful
-    assert int(sol.switches.count) >= 1 and 0.5 < float(sol.switches.t[0]) < 1.0
-    assert int(sol.switches.before[0].sum()) == 1 and int(sol.switches.after[0].sum()) == 0
+    assert int(sol.stats["lowest_rank"]) == 1 and int(sol.stats["highest_rank"]) == 2
 
 
 @pytest.mark.parametrize("weight", ["identity", "given"])

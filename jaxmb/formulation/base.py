@@ -53,7 +53,8 @@ class AbstractFormulation(eqx.Module):
     off the constraints and could not decide it.
 
     A formulation that chooses something, coordinates or rows, does so in `choose`, at accepted states only, and takes the
-    choice by `holding`; it may keep rows out of use by `left_out` and say by `unfit` that its choice does not fit a pose.
+    choice by `holding`; it may keep rows out of use by `left_out`, say by `unfit` that its choice does not fit a pose, and share
+    multipliers among dependent rows in its own way by `shares`.
     """
 
     rank_tol: eqx.AbstractVar[float]
@@ -81,6 +82,15 @@ class AbstractFormulation(eqx.Module):
     def unfit(self, terms: Terms, keep: Bool[Array, " m"]) -> Bool[Array, ""]:
         """Whether the choice does not fit a pose whose independent rows are `keep`."""
         return jnp.array(False)
+
+    def shares(
+        self, factor: ConstrainedFactor, jacobian: Float[Array, "m nv"], multipliers: Float[Array, " m"]
+    ) -> tuple[Float[Array, " m"], Bool[Array, " m"]]:
+        """The multipliers of all rows from those of the independent ones, and which rows go without.
+
+        By default those of least norm, and none.
+        """
+        return minimum_norm_multipliers(factor, jacobian, multipliers), jnp.zeros_like(factor.keep)
 
     def prepare(self, terms: Terms) -> Bool[Array, " m"]:
         """Decides which rows are independent; the sum of the mask is the rank."""
@@ -118,9 +128,7 @@ class AbstractFormulation(eqx.Module):
             restored = self._restore(terms, keep, terms.lost)
         factor = self.factorise(restored.terms, restored.keep)
         vdot, multipliers = self.motion(restored.terms, factor)
-        left_out = self.left_out(keep.shape[0])
-        if left_out is None:
-            multipliers = minimum_norm_multipliers(factor, restored.terms.jacobian, multipliers)
+        multipliers, eliminated = self.shares(factor, restored.terms.jacobian, multipliers)
         consistent = jnp.all(
             contradiction(given.jacobian, given.gamma, given.scale, vdot) <= contradiction_tol(vdot.dtype)
         )
@@ -139,7 +147,7 @@ class AbstractFormulation(eqx.Module):
             multipliers=jnp.where(restored.undefined, jnp.nan, multipliers),
             rank=jnp.sum(keep),
             result=result,
-            eliminated=jnp.zeros_like(keep) if left_out is None else left_out,
+            eliminated=eliminated,
         )
 
     def _restore(self, terms: Terms, keep: Array, lost: Lost) -> "_Restored":

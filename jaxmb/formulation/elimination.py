@@ -19,17 +19,17 @@ class Elimination(AbstractFormulation):
     that stay do, except where they are uniquely determined: what is left out is carried by the others.
 
     Args:
-        eliminated: indices of the rows to leave out, see also `of`. If None they are found by pivoting, the row with the
-            largest remainder staying first, at the first state and again where those that stay lose rank.
+        eliminated: indices of the rows to leave out, see also `of`. If None they are found by pivoting at every state: in turn
+            the row with the largest remainder stays.
         rank_tol: cut-off of the rank rule, see `jaxmb.linalg.independent_rows`.
 
-    Limits: a choice by the user that leaves fewer independent rows than there are is refused
-    (`RESULTS.unfit_choice`), at the start and at every accepted state of a run. M must be positive definite.
+    Limits: rows given by the user whose loss leaves fewer independent rows are refused (`RESULTS.unfit_choice`), at the start
+    and at every accepted state of a run. Pivoting may leave out other rows at other states, so that multipliers jump; the
+    motion does not. M must be positive definite.
     """
 
     eliminated: tuple[int, ...] | None = eqx.field(static=True, default=None)
     rank_tol: float = eqx.field(static=True, default=RANK_TOL)
-    choice: Bool[Array, " m"] | None = None
 
     @classmethod
     def of(
@@ -62,31 +62,26 @@ class Elimination(AbstractFormulation):
                 chosen.append(part[number])
         return cls(eliminated=tuple(sorted(set(chosen))), rank_tol=rank_tol)
 
-    def choose(self, terms: Terms, present: Bool[Array, " m"] | None = None) -> Bool[Array, " m"]:
-        """The given rows; or rows by pivoting, where the present choice loses rank."""
-        m = terms.scale.shape[0]
-        if self.eliminated is not None:
-            if any(not 0 <= i < m for i in self.eliminated):
-                raise ValueError(f"Argument `eliminated` must hold row indices below {m}, but holds {self.eliminated}.")
-            return jnp.asarray(np.isin(np.arange(m), self.eliminated))
-        pivots = ~self._independent(terms)
-        if present is None:
-            return pivots
-        mine = self.holding(present)
-        fits = (jnp.sum(present) == jnp.sum(pivots)) & ~mine.unfit(terms, mine.prepare(terms))
-        return jnp.where(fits, present, pivots)
-
-    def holding(self, choice: Bool[Array, " m"] | None) -> "Elimination":
-        """The formulation with the mask of the rows to leave out."""
-        return eqx.tree_at(lambda f: f.choice, self, choice, is_leaf=lambda x: x is None)
-
     def left_out(self, m: int) -> Bool[Array, " m"] | None:
-        """The eliminated rows."""
-        return self.choice
+        """The given rows."""
+        if self.eliminated is None:
+            return None
+        if any(not 0 <= i < m for i in self.eliminated):
+            raise ValueError(f"Argument `eliminated` must hold row indices below {m}, but holds {self.eliminated}.")
+        return jnp.asarray(np.isin(np.arange(m), self.eliminated))
 
     def unfit(self, terms: Terms, keep: Bool[Array, " m"]) -> Bool[Array, ""]:
         """Whether fewer rows are left than are independent."""
-        return jnp.sum(keep) < jnp.sum(self._independent(terms))
+        if self.eliminated is None:
+            return jnp.array(False)
+        every = independent_rows(terms.mass, terms.jacobian, terms.scale, self.rank_tol)
+        return jnp.sum(keep) < jnp.sum(every)
+
+    def shares(
+        self, factor: ConstrainedFactor, jacobian: Float[Array, "m nv"], multipliers: Float[Array, " m"]
+    ) -> tuple[Float[Array, " m"], Bool[Array, " m"]]:
+        """The multipliers as they are: zero in the rows that are not in use."""
+        return multipliers, ~factor.keep
 
     def metric(self, terms: Terms) -> Float[Array, "nv nv"]:
         """M."""
@@ -95,6 +90,3 @@ class Elimination(AbstractFormulation):
     def motion(self, terms: Terms, factor: ConstrainedFactor) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
         """v̇ and λ of the rows that are left."""
         return factor.solve(terms.force, terms.gamma)
-
-    def _independent(self, terms: Terms) -> Bool[Array, " m"]:
-        return independent_rows(terms.mass, terms.jacobian, terms.scale, self.rank_tol, terms.holonomic)

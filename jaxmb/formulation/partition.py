@@ -99,7 +99,7 @@ class CoordinatePartition(AbstractFormulation):
     def motion(self, terms: Terms, factor: ConstrainedFactor) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
         """v̇ and λ of the independent rows, C_Dᵀ λ = (M v̇ − F)_D."""
         own, _ = self._factor(terms, factor.keep, self._mask_of(terms))
-        parts = _partition(terms, own, self._mask_of(terms))
+        parts = _partition(terms, own)
         vdot = parts.tangent.T @ solve_spd(parts.mass, parts.force) + parts.xi
         reaction = terms.mass @ vdot - terms.force
         m = terms.scale.shape[0]
@@ -109,7 +109,7 @@ class CoordinatePartition(AbstractFormulation):
         """D, η, ξ, M_d and h_d at a state, for the choice that fits it."""
         self, keep = self.holding(self.choose(terms)), self.prepare(terms)
         factor, _ = self._factor(terms, keep, self._mask_of(terms))
-        return _partition(terms, factor, self._mask_of(terms))
+        return _partition(terms, factor)
 
     def _mask_of(self, terms: Terms) -> Bool[Array, " nv"]:
         return jnp.zeros(terms.force.shape, bool) if self.choice is None else self.choice
@@ -140,8 +140,9 @@ def _with_units(
     return metric, jnp.concatenate([rows, jnp.eye(n, dtype=rows.dtype)]), jnp.concatenate([terms.scale, lengths])
 
 
-def _partition(terms: Terms, factor: ConstrainedFactor, mask: Bool[Array, " nv"]) -> Partition:
+def _partition(terms: Terms, factor: ConstrainedFactor) -> Partition:
     m, n = terms.jacobian.shape
+    mask = factor.keep[m:]  # at a singular pose fewer are free than were chosen
     zero = jnp.zeros(n, terms.force.dtype)
     follow = lambda rows, chosen: factor.solve(zero, jnp.concatenate([rows, chosen]))[0]
     none = jnp.zeros(m, zero.dtype)

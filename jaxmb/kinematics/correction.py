@@ -86,10 +86,10 @@ def _repeated(
         return jax.tree.map(lambda a, b: jnp.where(found.near, a, b), better, found), None
 
     # Close to a singular pose the direction of a correction belongs to a pose off the constraints, and rows may turn out to
-    # be better left alone; then it is done again, from v. Three times are enough for both.
+    # be better left alone; then it is done again, from v. Four times are enough for both.
     nothing = jnp.zeros_like(state.scale)
     found = _Pass(system.normalise(state.q), v, keep, jnp.array(True), nothing, nothing)
-    return lax.scan(repeat, found, jnp.arange(3))[0] if system.m else found
+    return lax.scan(repeat, found, jnp.arange(4))[0] if system.m else found
 
 
 @_repeated.def_jvp

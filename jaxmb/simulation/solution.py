@@ -25,7 +25,7 @@ class Solution(eqx.Module):
         scale: reference sizes σ (m,) of the constraint rows.
         stats: counts of the run: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, `lowest_rank` and `highest_rank`
             over the accepted states, `largest_residual` (scaled) left by a correction, and `row_residuals` (m,), of each row.
-        switches: when the formulation chose other coordinates or rows, see `Switches`; None if it chooses nothing.
+        switches: when the formulation chose other coordinates, see `Switches`; None if it chooses nothing.
         result: what happened, see `jaxmb.RESULTS`.
         dense: the interpolation, if asked for.
     """

@@ -54,7 +54,7 @@ class Switches(eqx.Module):
     Attributes:
         count: how many there were; the last ones are not recorded if there were more than K.
         t: times (K,) in s.
-        before: the choice (K, n) until then: masks of independent velocities, or of eliminated rows.
+        before: the choice (K, n) until then: the mask of independent velocities.
         after: the choice (K, n) from then on.
     """
 
