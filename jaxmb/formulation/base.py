@@ -79,8 +79,8 @@ class AbstractFormulation(eqx.Module):
         """Mask of the rows that must not be used; None where all may be."""
         return None
 
-    def unfit(self, terms: Terms, keep: Bool[Array, " m"]) -> Bool[Array, ""]:
-        """Whether the choice does not fit a pose whose independent rows are `keep`."""
+    def unfit(self, terms: Terms, keep: Bool[Array, " m"], lost: Int[Array, ""]) -> Bool[Array, ""]:
+        """Whether the choice does not fit a pose with independent rows `keep`, where so many more are lost."""
         return jnp.array(False)
 
     def shares(
@@ -137,7 +137,10 @@ class AbstractFormulation(eqx.Module):
             (restored.open, RESULTS.undetermined_motion),
             (~consistent, RESULTS.contradictory_constraints),
             (~jnp.all(jnp.isfinite(vdot)), RESULTS.nonfinite),
-            (jnp.asarray(carry is None) & self.unfit(given, keep), RESULTS.unfit_choice),
+            (
+                jnp.asarray(carry is None) & self.unfit(given, keep, jnp.sum(restored.keep & ~keep)),
+                RESULTS.unfit_choice,
+            ),
         )
         for happened, what in verdicts:
             result = RESULTS.where(happened, what, result)

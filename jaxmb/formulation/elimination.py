@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from ..linalg import RANK_TOL, ConstrainedFactor, independent_rows
 from ..system import System, Terms
@@ -70,7 +70,7 @@ class Elimination(AbstractFormulation):
             raise ValueError(f"Argument `eliminated` must hold row indices below {m}, but holds {self.eliminated}.")
         return jnp.asarray(np.isin(np.arange(m), self.eliminated))
 
-    def unfit(self, terms: Terms, keep: Bool[Array, " m"]) -> Bool[Array, ""]:
+    def unfit(self, terms: Terms, keep: Bool[Array, " m"], lost: Int[Array, ""]) -> Bool[Array, ""]:
         """Whether fewer rows are left than are independent."""
         if self.eliminated is None:
             return jnp.array(False)

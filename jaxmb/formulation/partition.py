@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from ..linalg import RANK_TOL, ConstrainedFactor, independent_rows, regular_metric, solve_spd, stiffened
 from ..system import Terms
@@ -87,10 +87,10 @@ class CoordinatePartition(AbstractFormulation):
         """The formulation with the mask of the independent velocities."""
         return eqx.tree_at(lambda f: f.choice, self, choice, is_leaf=lambda x: x is None)
 
-    def unfit(self, terms: Terms, keep: Bool[Array, " m"]) -> Bool[Array, ""]:
+    def unfit(self, terms: Terms, keep: Bool[Array, " m"], lost: Int[Array, ""]) -> Bool[Array, ""]:
         """Whether some velocity follows neither from the constraints nor from the choice."""
         factor, _ = self._factor(terms, keep, self._mask_of(terms))
-        return jnp.sum(factor.keep) < terms.force.shape[0]
+        return jnp.sum(factor.keep) + lost < terms.force.shape[0]
 
     def metric(self, terms: Terms) -> Float[Array, "nv nv"]:
         """M + ρ² Cᵀ diag(1/σ²) C."""

@@ -64,9 +64,9 @@ def choose_rows(
     formulation = formulation.holding(choice)
     keep = formulation.prepare(terms) & sound
     rank, none = jnp.sum(keep), jnp.zeros_like(keep)
-    unfit = sound & formulation.unfit(terms, keep)
+    unfit = lambda lost: sound & formulation.unfit(terms, keep, jnp.sum(lost))
     if not system.m:
-        return Rows(keep, none, none, rank, choice, unfit, terms.gamma)
+        return Rows(keep, none, none, rank, choice, unfit(none), terms.gamma)
 
     def sort() -> tuple[Array, Array, Array]:
         used = formulation.used(terms)
@@ -82,4 +82,4 @@ def choose_rows(
 
     independent = (none, none, jnp.zeros_like(terms.gamma))
     lost, open, amount = lax.cond(eqxi.unvmap_any((rank < system.m) & sound), sort, lambda: independent)
-    return Rows(keep | lost, lost, open, rank, choice, unfit, amount)
+    return Rows(keep | lost, lost, open, rank, choice, unfit(lost), amount)
