@@ -19,7 +19,10 @@ def batch_of(system, state, count, v_spread=0.5):
     return jax.vmap(lambda v: jm.assemble(system, state.q, v))(jnp.array(velocities))
 
 
-@pytest.mark.parametrize("make", [lambda: fourbar(3), lambda: top(2)], ids=["four-bar", "top"])
+@pytest.mark.parametrize(
+    "make",
+    [pytest.param(lambda: fourbar(3), id="four-bar"), pytest.param(lambda: top(2), id="top", marks=pytest.mark.slow)],
+)
 def test_4096_systems_come_to_their_end(make):
     """Adaptive steps and redundant rows; single runs agree to 1e-12."""
     system, (q, v) = make()

@@ -42,7 +42,9 @@ def motion(name, adjoint):
     return run, (system.params, jnp.array(v))
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n == "top" else n for n in CASES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in ("top", "sleigh, 3 blades") else n for n in CASES]
+)
 def test_forward_reverse_and_differences(name):
     """Reverse = forward to 1e-11, = central differences to 1e-6."""
     run, arguments = motion(name, dfx.RecursiveCheckpointAdjoint())

@@ -59,6 +59,7 @@ def fourbar_at(angle, masses=(1.0, 2.0, 1.5), rate=1.0):
     return system, jm.assemble(system, q, [rate, 0.0, 0.0], hold=["a1"], hold_velocity=["a1"])
 
 
+@pytest.mark.slow  # an example shows it, too
 def test_criterion_of_the_four_bar():
     """α₃ is worst where it is independent at all, and useless at π/2 and 3π/2; masses matter, for the geometry they do not."""
 
@@ -218,6 +219,7 @@ def test_switching_in_a_batch():
         np.testing.assert_allclose(batch.q[i], alone.q, atol=1e-12)
 
 
+@pytest.mark.slow  # an example shows it, too
 def test_closures_are_free_of_drift():
     """In one coordinate, back in all of them: residuals at rounding, the reference's motion; from one closure to the other."""
     system, state = spinning()

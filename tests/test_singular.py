@@ -294,6 +294,7 @@ def test_a_thousand_phases_and_step_sizes_of_the_nfourbar():
     assert error.max() < 1e-7, error.max()
 
 
+@pytest.mark.slow  # an example shows it, too
 def test_bricard_moves_by_its_only_degree_of_freedom():
     """A04: 30 rows of rank 29 at every accepted step, also with large steps; P₃ and energy converge."""
     system, state = bricard()
