@@ -190,11 +190,11 @@ def restrict(system: System, closure: Closure, state: State) -> State:
     tol = float(jnp.finfo(q.dtype).eps) ** 0.5
     checks = []
     for i in place.dependent:
-        text = f"Closure '{closure.name}' must give {{what}} '{system.coordinates[i]}' of the state, but is off by {{}}: another branch?"
-        checks.append(Check(jnp.max(off[..., i]), tol, text.replace("{what}", "coordinate")))
+        text = f"Closure '{closure.name}' must give WHAT '{system.coordinates[i]}' of the state, but is off by {{}}: another branch?"
+        checks.append(Check(jnp.max(off[..., i]), tol, text.replace("WHAT", "coordinate")))
         size = 1 + jnp.max(jnp.abs(state.v))
         gap = jnp.max(jnp.abs(speed - state.v)[..., i]) / size
-        checks.append(Check(gap, tol, text.replace("{what}", "the rate of coordinate")))
+        checks.append(Check(gap, tol, text.replace("WHAT", "the rate of coordinate")))
     return enforce(_sized(reduced, state.t, q, v), checks)
 
 
@@ -220,7 +220,10 @@ def embed(system: System, closure: Closure, motion: Any) -> State:
 
 
 def closure_kinematics(system: System, closure: Closure, state: State) -> Kinematics:
-    """A, η and ξ of a closure at a state of the reduced system."""
+    """A (nD, nI), η (nD,) and ξ (nD,) of a closure at a state of the reduced system, by differentiating it.
+
+    Blajer, Schiehlen and Schirm 1993, eqs. (6)–(7). Raises a ValueError for a closure that does not fit the system.
+    """
     place, t, q, v = _placed(system, closure), state.t, state.q, state.v
     rows = np.array(place.dependent, int)
     return Kinematics(

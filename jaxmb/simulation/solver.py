@@ -93,11 +93,10 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
 
     A step fails whose corrected state is not finite or leaves a scaled residual above the drift's tolerance, with
     `RESULTS.nonfinite` or `RESULTS.breakdown` (which `simulate` translates). Its error estimate is infinite then, so that
-    an adaptive controller rejects it, forgets the result and tries a shorter one. From a start that is not sound, from a
-    state where the motion is not determined (`RESULTS.stagnation`) or a choice of the formulation does not fit
-    (`RESULTS.conlim`), or when the step is down to the resolution of time, the
-    estimate is zero: the step is accepted without a change of state, and its result ends the run, so that no row of a
-    batch runs on in vain.
+    an adaptive controller rejects it, forgets the result and tries a shorter one. From a start that is not sound or whose
+    constraints contradict each other, from a state where the motion is not determined or a choice of the formulation does not
+    fit (`simulate` reads which from `rows`), or when the step is down to the resolution of time, the estimate is zero: the step
+    is accepted without a change of state, and its result ends the run, so that no row of a batch runs on in vain.
     """
 
     solver: dfx.AbstractSolver  # pyright: ignore[reportIncompatibleVariableOverride]
