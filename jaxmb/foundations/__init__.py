@@ -11,5 +11,6 @@ from .check import listing as listing
 from .check import shape_of as shape_of
 from .function import as_function as as_function
 from .function import Function as Function
+from .lanes import over_leading_axes as over_leading_axes
 from .lanes import where_needed as where_needed
 from .result import RESULTS as RESULTS

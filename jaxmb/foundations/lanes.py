@@ -1,4 +1,4 @@
-"""Work that only some rows of a batch need."""
+"""Functions over batches, and work that only some rows of a batch need."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +13,13 @@ from jaxtyping import Array, Bool
 
 # Size of a group: at least as many rows as fill vector registers, and this part of the batch.
 FEWEST, PART = 8, 32
+
+
+def over_leading_axes(fn: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """`fn` over that many leading axes of all its arguments."""
+    for _ in range(count):
+        fn = jax.vmap(fn)
+    return fn
 
 
 def where_needed(needed: Bool[Array, ""], fn: Callable[..., Any], arguments: Any, otherwise: Any) -> Any:

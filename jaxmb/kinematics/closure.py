@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import Check, as_function, default_float, enforce, shape_of
+from ..foundations import Check, as_function, default_float, enforce, over_leading_axes, shape_of
 from ..system import (
     AbstractInertia,
     Pfaffian,
@@ -184,7 +184,7 @@ def restrict(system: System, closure: Closure, state: State) -> State:
     """
     reduced, place = reduce(system, closure), _placed(system, closure)
     q, v = (x[..., np.array(place.independent, int)] for x in (state.q, state.v))
-    whole, speed = _over(lambda t, q, v: place.motion(t, q, v, system.params), state.t, q, v)
+    whole, speed = over_leading_axes(lambda t, q, v: place.motion(t, q, v, system.params), state.t.ndim)(state.t, q, v)
     off = jnp.abs(whole - state.q)
     off = jnp.minimum(off, jnp.abs(off - 2 * jnp.pi * jnp.round(off / (2 * jnp.pi))))
     tol = float(jnp.finfo(q.dtype).eps) ** 0.5
@@ -211,11 +211,13 @@ def embed(system: System, closure: Closure, motion: Any) -> State:
     """
     states = getattr(motion, "states", motion)
     place = _placed(system, closure)
-    q, v = _over(lambda t, q, v: place.motion(t, q, v, system.params), states.t, states.q, states.v)
+    q, v = over_leading_axes(lambda t, q, v: place.motion(t, q, v, system.params), states.t.ndim)(
+        states.t, states.q, states.v
+    )
     state = _sized(system, states.t, q, v)
     verb = f"is not satisfied by closure '{closure.name}'"
     closed = lambda t, q, v, scale: consistency(system, State(t, q, v, scale), verb)
-    checks = _over(closed, state.t, state.q, state.v, state.scale)
+    checks = over_leading_axes(closed, state.t.ndim)(state.t, state.q, state.v, state.scale)
     return enforce(state, jax.tree.map(jnp.max, checks))
 
 
@@ -250,14 +252,7 @@ def _placed(system: System, closure: Closure) -> _Place:
     return _Place(closure, independent, dependent)
 
 
-def _over(fn: Any, t: Array, *arrays: Array) -> Any:
-    """`fn` over the leading axes of t."""
-    for _ in range(t.ndim):
-        fn = jax.vmap(fn)
-    return fn(t, *arrays)
-
-
 def _sized(system: System, t: Array, q: Array, v: Array) -> State:
     """The state with the reference sizes of its rows."""
-    sizes = _over(lambda t, q: row_sizes(system, t, q), t, q)
+    sizes = over_leading_axes(lambda t, q: row_sizes(system, t, q), t.ndim)(t, q)
     return State(t, q, v, jnp.where(sizes > 0, sizes, 1))

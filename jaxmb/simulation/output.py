@@ -5,12 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation, GaussProjection
-from ..foundations import strong
+from ..foundations import over_leading_axes, strong
 from ..system import State, System, evaluate, scaled_residuals
 from .solution import Solution
 
@@ -113,7 +112,4 @@ class _Solve(eqx.Module):
 def _over_states(fn: Callable[..., Any], system: System, motion: Solution | State, *more: Any) -> Any:
     """`fn(system, state, *more)` at each state."""
     states = motion.states if isinstance(motion, Solution) else motion
-    over = functools.partial(fn, system)
-    for _ in range(states.t.ndim):
-        over = jax.vmap(over)
-    return over(states, *more)
+    return over_leading_axes(functools.partial(fn, system), states.t.ndim)(states, *more)

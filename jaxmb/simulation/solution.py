@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import RESULTS
+from ..foundations import RESULTS, over_leading_axes
 from ..system import State
 from .problem import Problem
 from .solver import Switches
@@ -70,10 +70,7 @@ class Solution(eqx.Module):
 
 @eqx.filter_jit
 def _over_times(problem: Problem, dense: Any, t: Array) -> State:
-    evaluate = lambda t: _interpolate(problem, dense, t)
-    for _ in range(t.ndim):
-        evaluate = jax.vmap(evaluate)
-    return evaluate(t)
+    return over_leading_axes(lambda t: _interpolate(problem, dense, t), t.ndim)(t)
 
 
 def _interpolate(problem: Problem, dense: Any, t: Array) -> State:
