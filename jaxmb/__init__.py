@@ -1,5 +1,7 @@
 """jaxmb: differentiable dynamics of constrained mechanical systems in JAX."""
 
+from . import planar as planar
+from . import spatial as spatial
 from .formulation import AbstractFormulation as AbstractFormulation
 from .formulation import Acceleration as Acceleration
 from .formulation import CoordinatePartition as CoordinatePartition
@@ -29,6 +31,8 @@ from .kinematics import embed as embed
 from .kinematics import Kinematics as Kinematics
 from .kinematics import reduce as reduce
 from .kinematics import restrict as restrict
+from .mechanism import convert as convert
+from .mechanism import Motion as Motion
 from .simulation import AbstractDrift as AbstractDrift
 from .simulation import Baumgarte as Baumgarte
 from .simulation import Energy as Energy
@@ -42,6 +46,14 @@ from .simulation import residuals as residuals
 from .simulation import simulate as simulate
 from .simulation import Solution as Solution
 from .simulation import Switches as Switches
+from .simulation import acceleration as acceleration
+from .simulation import angular_velocity as angular_velocity
+from .simulation import coordinate as coordinate
+from .simulation import force as force
+from .simulation import pose as pose
+from .simulation import position as position
+from .simulation import rate as rate
+from .simulation import velocity as velocity
 from .system import evaluate as evaluate
 from .system import Holonomic as Holonomic
 from .system import Lost as Lost

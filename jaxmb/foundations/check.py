@@ -14,22 +14,32 @@ T = TypeVar("T")
 
 
 class Check(eqx.Module):
-    """A quantity that must not exceed a limit, and the sentence to say if it does.
+    """A quantity that must not exceed a limit, or one for each of several names, and the sentence to say if it does.
 
     Attributes:
-        amount: the measured quantity; a value that is not a number fails.
+        amount: the measured quantity, or one for each name (k,); a value that is not a number fails.
         limit: the largest admissible amount.
-        text: what must be; `{}` stands for the amount, which is left out where it is traced.
+        text: what must be; `{}` stands for the amount, which is left out where it is traced, and `{name}` for the name.
+        names: the names.
     """
 
-    amount: Float[Array, ""]
+    amount: Float[Array, "*k"]
     limit: float = eqx.field(static=True)
     text: str = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True, default=())
 
     @property
     def holds(self) -> Array:
-        """Whether the amount is within the limit."""
-        return self.amount <= self.limit
+        """Whether all amounts are within the limit."""
+        return jnp.all(self.amount <= self.limit)
+
+    def sentences(self) -> list[str]:
+        """The sentence for each amount, if known with its figure."""
+        texts = [self.text.replace("{name}", name) for name in self.names] or [self.text]
+        if not is_concrete(self.amount):
+            return [text.replace("{}", "too large") for text in texts]
+        amounts = np.ravel(self.amount)
+        return [text.replace("{}", f"{float(x):.3g}") for text, x in zip(texts, amounts, strict=True)]
 
 
 def all_hold(checks: Sequence[Check]) -> Array:
@@ -43,13 +53,20 @@ def enforce(value: T, checks: Sequence[Check]) -> T:
     Raises:
         ValueError: at once, where the amounts are known; otherwise the compiled program raises Equinox's run-time error.
     """
+    checks = [c for c in checks if c.amount.size]
     known = [c for c in checks if is_concrete(c.amount)]
-    failed = [c.text.replace("{}", f"{float(c.amount):.3g}") for c in known if not np.all(np.asarray(c.holds))]
+    failed = [
+        text
+        for c in known
+        for text, holds in zip(c.sentences(), np.ravel(np.asarray(c.amount)) <= c.limit, strict=True)
+        if not holds
+    ]
     if failed:
         raise ValueError("\n".join(failed))
     for check in checks:
         if not is_concrete(check.amount):
-            value = eqx.error_if(value, ~check.holds, check.text.replace("{}", "too large"))
+            wrong = ~(jnp.ravel(check.amount) <= check.limit)
+            value = eqx.branched_error_if(value, jnp.any(wrong), jnp.argmax(wrong), check.sentences())
     return value
 
 

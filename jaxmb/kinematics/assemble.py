@@ -1,6 +1,6 @@
 """Consistent states from rough guesses."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -32,7 +32,7 @@ STEPS = tuple(2.0**-k for k in range(8))
 
 def assemble(
     system: System,
-    q: Any,
+    q: Any = None,
     v: Any = None,
     *,
     t: Any = 0.0,
@@ -46,8 +46,8 @@ def assemble(
 
     Args:
         system: the system.
-        q: guess of the coordinates (nq,).
-        v: guess of the velocities (nv,); zero by default.
+        q: guess of the coordinates, (nq,) or by name; those not named, or all, are those of `system.guess`.
+        v: guess of the velocities, (nv,) or by name; zero by default.
         t: time.
         hold: names or indices of coordinates that keep the value given in `q`.
         hold_velocity: names or indices of velocities that keep the value given in `v`.
@@ -68,10 +68,9 @@ def assemble(
         >>> print(f"{float(state.q[1]):.6f}")
         0.800000
     """
-    guess = as_parameters(
-        (t, q if hasattr(q, "shape") else list(q), v if v is None or hasattr(v, "shape") else list(v))
-    )
-    t, q, v = (jnp.asarray(x, default_float()) if x is not None else jnp.zeros(system.nv) for x in guess)
+    q = _filled(q, system.guess, system.coordinates, "q")
+    v = _filled(v, jnp.zeros(system.nv), system.velocities, "v")
+    t = jnp.asarray(t, default_float())
     _expect_shape("q", q, (system.nq,))
     _expect_shape("v", v, (system.nv,))
     _expect_shape("t", t, ())
@@ -111,7 +110,16 @@ def _assemble(
             v = v - _least_move(system, t, q, scale, extra, residual, None)
     state = State(t, q, v, scale)
     closed = consistency(system, state, "cannot be satisfied from this guess")
-    return state, (*checks, *check_values(system, state), *closed)
+    return state, (*checks, *check_values(system, state), *closed, *_turned_round(system, state))
+
+
+def _turned_round(system: System, state: State) -> tuple[Check, ...]:
+    """A check of the joints whose rows cannot tell a pose from one that is turned round."""
+    aligned = {} if system.joints is None else system.joints.alignment(lax.stop_gradient(state.q), system.params)
+    if not aligned:
+        return ()
+    text = "Joint '{name}' is assembled the wrong way round; give a guess closer to the right one."
+    return (Check(-jnp.stack(list(aligned.values())), 0.0, text, tuple(aligned)),)
 
 
 def _least_move(
@@ -142,17 +150,25 @@ def consistency(system: System, state: State, verb: str) -> tuple[Check, ...]:
     tol = float(jnp.finfo(state.q.dtype).eps) ** 0.5
     position = jnp.abs(position_residual(system, state.t, state.q)) / state.scale
     velocity = jnp.abs(velocity_residual(system, state.t, state.q, state.v)) / state.scale
-    levels = {"position": position, "velocity": velocity}
-    checks = [
-        Check(
-            jnp.max(values[part]),
-            tol,
-            f"Constraint '{name}' {verb}: its {level} residual, relative to the reference size of its rows, is {{}}.",
-        )
-        for name, part in system.rows.items()
-        for level, values in levels.items()
-    ]
-    return tuple(checks)
+    text = f"Constraint '{{name}}' {verb}: its LEVEL residual, relative to the reference size of its rows, is {{}}."
+    return tuple(
+        Check(system.largest(values), tol, text.replace("LEVEL", level), tuple(system.rows))
+        for level, values in (("position", position), ("velocity", velocity))
+    )
+
+
+def _filled(given: Any, default: Array, names: tuple[str, ...], argument: str) -> Array:
+    """The default with what is given, as an array or by name."""
+    if given is None:
+        return default
+    if not isinstance(given, Mapping):
+        given = given if hasattr(given, "shape") else list(given)
+        return jnp.asarray(as_parameters(given), default_float())
+    index = [*_indices(tuple(given), names, argument)]
+    values = [jnp.asarray(x, default_float()) for x in given.values()]
+    for name, value in zip(given, values, strict=True):
+        _expect_shape(f"{argument}['{name}']", value, ())
+    return default.at[jnp.array(index)].set(jnp.stack(values)) if index else default
 
 
 def _expect_shape(argument: str, value: Float[Array, "..."], shape: tuple[int, ...]) -> None:

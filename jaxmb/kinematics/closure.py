@@ -170,7 +170,11 @@ def reduce(system: System, closure: Closure) -> System:
         closure.independent,
         inertia=_Reduced(bare, place),
         force=None if system.force_fn is None else _Force(bare, place),
-        constraints=[Pfaffian(c.name, _Rows(c.fn, place)) for c in system.constraints if isinstance(c, Pfaffian)],
+        constraints=[
+            Pfaffian(c.name, _Rows(c.fn, place), c.parts and dict(c.parts))
+            for c in system.constraints
+            if isinstance(c, Pfaffian)
+        ],
         actuation=None if system.actuation_fn is None else _Actuation(bare, place),
         params=system.params,
     )

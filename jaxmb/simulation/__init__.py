@@ -10,6 +10,14 @@ from .output import reactions as reactions
 from .output import Reactions as Reactions
 from .output import residuals as residuals
 from .output import Residuals as Residuals
+from .places import acceleration as acceleration
+from .places import angular_velocity as angular_velocity
+from .places import coordinate as coordinate
+from .places import force as force
+from .places import pose as pose
+from .places import position as position
+from .places import rate as rate
+from .places import velocity as velocity
 from .simulate import simulate as simulate
 from .solution import Solution as Solution
 from .solver import Switches as Switches

@@ -61,7 +61,7 @@ def energy(system: System, motion: Solution | State) -> Energy:
         system: the system.
         motion: a solution, or a state; leading axes are kept.
     """
-    kinetic, potential = _over_states(_energies, strong(system), strong(motion))
+    kinetic, potential = over_states(_energies, strong(system), strong(motion))
     total = kinetic + potential
     if not isinstance(motion, Solution):
         return Energy(kinetic, potential, total, jnp.zeros_like(total), jnp.zeros_like(total))
@@ -71,7 +71,7 @@ def energy(system: System, motion: Solution | State) -> Energy:
 
 def residuals(system: System, motion: Solution | State) -> Residuals:
     """How well the constraints hold on position and velocity level."""
-    return Residuals(*_over_states(scaled_residuals, strong(system), strong(motion)))
+    return Residuals(*over_states(scaled_residuals, strong(system), strong(motion)))
 
 
 def reactions(
@@ -92,7 +92,7 @@ def reactions(
     if u is None and isinstance(motion, Solution):
         u = motion.u
     solve = _Solve(formulation or GaussProjection())
-    vdot, reaction, multipliers = _over_states(solve, strong(system), strong(motion), u)
+    vdot, reaction, multipliers = over_states(solve, strong(system), strong(motion), u)
     return Reactions(vdot, reaction, {name: multipliers[..., part] for name, part in system.rows.items()})
 
 
@@ -109,7 +109,7 @@ class _Solve(eqx.Module):
 
 
 @eqx.filter_jit
-def _over_states(fn: Callable[..., Any], system: System, motion: Solution | State, *more: Any) -> Any:
+def over_states(fn: Callable[..., Any], system: System, motion: Solution | State, *more: Any) -> Any:
     """`fn(system, state, *more)` at each state."""
     states = motion.states if isinstance(motion, Solution) else motion
     return over_leading_axes(functools.partial(fn, system), states.t.ndim)(states, *more)

@@ -102,7 +102,7 @@ def simulate(
         as_parameters(drift or Projection()),
         as_function(control, "control"),
         ConstrainedSolver(solver),
-        _with_tolerances_as_arrays(stepsize_controller or default_controller(ts.dtype)),
+        _with_tolerances_as_arrays(_stopping(system, stepsize_controller or default_controller(ts.dtype))),
         None if dt0 is None else jnp.asarray(dt0, ts.dtype),
         adjoint,
         progress_meter or dfx.NoProgressMeter(),
@@ -152,6 +152,11 @@ def default_controller(dtype: Any) -> dfx.AbstractStepSizeController:
     """PID control at tolerances that suit the precision."""
     precise = jnp.finfo(dtype).eps < 1e-10
     return dfx.PIDController(rtol=1e-8, atol=1e-10) if precise else dfx.PIDController(rtol=1e-4, atol=1e-6)
+
+
+def _stopping(system: System, controller: dfx.AbstractStepSizeController) -> dfx.AbstractStepSizeController:
+    """The controller, with steps that end where a function of the system is not smooth."""
+    return controller if system.breaks is None else dfx.ClipStepSizeController(controller, jump_ts=system.breaks)
 
 
 def _checked_times(state: State, ts: Array) -> Array:
@@ -238,16 +243,16 @@ def _check_motion(system: System, rows: Rows, failed: Array, formulation: str) -
         f"The choice of `{formulation}` does not fit the start: the rows that are left after elimination, or the independent "
         "coordinates, do not determine the motion."
     )
+    names = tuple(system.rows)
     checks = [Check((failed & rows.unfit).astype(float), 0.0, text)]
-    for name, part in system.rows.items():
-        text = f"Constraint '{name}' must not contradict others, but no acceleration satisfies it; it is off, relatively, by {{}}."
-        amount = jnp.where(failed, jnp.max(rows.contradiction[part]), 0)
-        checks.append(Check(amount, contradiction_tol(amount.dtype), text))
-        text = (
-            f"The motion is not determined at the start: {{}} rows of constraint '{name}' are dependent at this pose only, and "
-            "the velocity chooses none of the motions that lead on. Start beside the pose or with another velocity."
-        )
-        checks.append(Check(jnp.sum(failed & rows.open[part]).astype(float), 0.0, text))
+    text = "Constraint '{name}' must not contradict others, but no acceleration satisfies it; it is off, relatively, by {}."
+    amounts = jnp.where(failed, system.largest(rows.contradiction), 0)
+    checks.append(Check(amounts, contradiction_tol(amounts.dtype), text, names))
+    text = (
+        "The motion is not determined at the start: rows of constraint '{name}' are dependent at this pose only, and the "
+        "velocity chooses none of the motions that lead on. Start beside the pose or with another velocity."
+    )
+    checks.append(Check(jnp.where(failed, system.largest(rows.open.astype(float)), 0), 0.0, text, names))
     return tuple(checks)
 
 

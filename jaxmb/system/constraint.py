@@ -1,5 +1,6 @@
 """Constraints as plain functions."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -8,10 +9,11 @@ from ..foundations import as_function
 
 
 class AbstractConstraint(eqx.Module):
-    """A named group of rows."""
+    """A named group of rows, or several of them found by one function."""
 
     name: eqx.AbstractVar[str]
     fn: eqx.AbstractVar[Any]
+    parts: eqx.AbstractVar[tuple[tuple[str, int], ...] | None]
 
 
 class Holonomic(AbstractConstraint):
@@ -20,13 +22,17 @@ class Holonomic(AbstractConstraint):
     Args:
         name: a name, unique in its system, that messages and results use.
         fn: `fn(t, q, params)` returns φ of shape (k,); a scalar counts as one row. Rows may be redundant.
+        parts: names and numbers of rows, where `fn` returns the rows of several constraints, one after another; messages and
+            results then use these names.
     """
 
     name: str = eqx.field(static=True)
     fn: Any
+    parts: tuple[tuple[str, int], ...] | None = eqx.field(static=True)
 
-    def __init__(self, name: str, fn: Any):
+    def __init__(self, name: str, fn: Any, parts: Mapping[str, int] | None = None):
         self.name = name
+        self.parts = None if parts is None else tuple(parts.items())
         self.fn = as_function(fn, f"fn of constraint '{name}'")
 
 
@@ -36,11 +42,14 @@ class Pfaffian(AbstractConstraint):
     Args:
         name: a name, unique in its system, that messages and results use.
         fn: `fn(t, q, v, params)` returns ψ of shape (k,); a scalar counts as one row.
+        parts: as of `Holonomic`.
     """
 
     name: str = eqx.field(static=True)
     fn: Any
+    parts: tuple[tuple[str, int], ...] | None = eqx.field(static=True)
 
-    def __init__(self, name: str, fn: Any):
+    def __init__(self, name: str, fn: Any, parts: Mapping[str, int] | None = None):
         self.name = name
+        self.parts = None if parts is None else tuple(parts.items())
         self.fn = as_function(fn, f"fn of constraint '{name}'")

@@ -33,6 +33,9 @@ class System(eqx.Module):
         normalise: `normalise(q)` returns the coordinates with the conditions restored that `rate` conserves and no
             constraint states, such as the length of unit quaternions.
         actuation: `actuation(t, q, params)` returns B of shape (nv, nu); inputs u act as the forces B u.
+        guess: coordinates (nq,) that `assemble` starts from where none are given; zeros if None.
+        breaks: times (k,) at which a function of the system is not smooth; integrators step to them and start anew.
+        joints: what a mechanism is made of, if the system was built from one.
 
     Raises:
         TypeError, ValueError: for an argument of the wrong kind, shape or name.
@@ -61,6 +64,9 @@ class System(eqx.Module):
     rate_fn: Any
     normalise_fn: Any
     actuation_fn: Any
+    guess: Float[Array, " nq"]
+    breaks: Float[Array, " k"] | None
+    joints: Any
 
     def __init__(
         self,
@@ -75,7 +81,10 @@ class System(eqx.Module):
         normalise: Any = None,
         actuation: Any = None,
         *,
+        guess: Any = None,
+        breaks: Any = None,
         inertia: AbstractInertia | None = None,
+        joints: Any = None,
     ):
         if inertia is None:
             if mass is None:
@@ -100,6 +109,11 @@ class System(eqx.Module):
         self.rate_fn = as_function(rate, "rate")
         self.normalise_fn = as_function(normalise, "normalise")
         self.actuation_fn = as_function(actuation, "actuation")
+        self.guess = jnp.zeros(self.nq) if guess is None else jnp.asarray(guess, default_float())
+        self.breaks = None if breaks is None else jnp.ravel(jnp.asarray(breaks, default_float()))
+        self.joints = joints
+        if self.guess.shape != (self.nq,):
+            raise ValueError(f"Argument `guess` must have shape ({self.nq},), but has shape {self.guess.shape}.")
         self.row_counts, self.nu = _check_shapes(self)
 
     @classmethod
@@ -137,12 +151,21 @@ class System(eqx.Module):
 
     @property
     def rows(self) -> dict[str, slice]:
-        """The rows of each constraint, by name, in the order in which the constraints were given."""
-        stops = [sum(self.row_counts[: i + 1]) for i in range(len(self.row_counts))]
-        return {
-            c.name: slice(stop - count, stop)
-            for c, count, stop in zip(self.constraints, self.row_counts, stops, strict=True)
-        }
+        """The rows of each constraint, or of each of its parts, by name, in the order in which they were given."""
+        found, start = {}, 0
+        for constraint, count in zip(self.constraints, self.row_counts, strict=True):
+            for name, size in constraint.parts or ((constraint.name, count),):
+                found[name] = slice(start, start + size)
+                start += size
+        return found
+
+    def largest(self, values: Float[Array, " m"]) -> Float[Array, " k"]:
+        """The largest of the values (not negative) of the rows of each constraint, in the order of `rows`."""
+        parts = list(self.rows.values())
+        width = max((part.stop - part.start for part in parts), default=0)
+        index = [[*range(part.start, part.stop), *[self.m] * (width - part.stop + part.start)] for part in parts]
+        padded = jnp.concatenate([values, jnp.zeros(1, values.dtype)])
+        return jnp.max(padded[jnp.array(index, int)], axis=1) if parts else jnp.zeros(0, values.dtype)
 
     @property
     def holonomic(self) -> Bool[Array, " m"] | None:
@@ -238,14 +261,21 @@ def _row_counts(system: System, t: Any, q: Any, v: Any) -> tuple[int, ...]:
             raise TypeError(
                 f"Argument `constraints[{i}]` must be a `Holonomic` or `Pfaffian` constraint, but is {constraint!r}."
             )
-        if constraint.name in [c.name for c in system.constraints[:i]]:
-            raise ValueError(f"Argument `constraints` must hold different names, but repeats '{constraint.name}'.")
+        names = [name for c in system.constraints[: i + 1] for name in (dict(c.parts) if c.parts else (c.name,))]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ValueError(f"Argument `constraints` must hold different names, but repeats {listing(repeated)}.")
         arguments = (t, q) if isinstance(constraint, Holonomic) else (t, q, v)
         label = f"fn of constraint '{constraint.name}'"
         shape = getattr(shape_of(label, constraint.fn, (*arguments, system.params)), "shape", None)
         if shape is None or len(shape) > 1:
             raise ValueError(f"Argument `{label}` must return an array of shape (k,), but returns {shape}.")
         counts.append(shape[0] if shape else 1)
+        if constraint.parts is not None and sum(size for _, size in constraint.parts) != counts[-1]:
+            raise ValueError(
+                f"Argument `parts` of constraint '{constraint.name}' must count {counts[-1]} rows, as `fn` returns, but counts "
+                f"{sum(size for _, size in constraint.parts)}."
+            )
     return tuple(counts)
 
 

@@ -1,0 +1,47 @@
+"""States of one mechanism in the coordinates of different builds."""
+
+import jax.numpy as jnp
+
+from ..kinematics import assemble
+from ..system import State, System
+
+
+def convert(state: State, source: System, target: System) -> State:
+    """The same state of the same mechanism in the coordinates of another build.
+
+    Poses and velocities of the bodies are measured in the target's coordinates and assembled there, which changes nothing
+    but rounding if the mechanisms agree. Angles that both builds have keep their full turns; others lie between −π and π.
+
+    Args:
+        state: a single state of `source`.
+        source: built from a mechanism.
+        target: built from the same mechanism, or one with bodies of the same names.
+
+    Raises:
+        ValueError: if a system was not built from a mechanism, or a body is missing.
+
+    Example:
+        >>> import jaxmb as jm
+        >>> rod = jm.planar.Body.rod("rod", mass=1.0, length=2.0)
+        >>> pendulum = jm.planar.Mechanism([rod], [jm.planar.Revolute("pivot", "ground", "rod.b")])
+        >>> relative, absolute = pendulum.build(), pendulum.build("absolute")
+        >>> state = jm.convert(jm.assemble(relative, {"pivot": 0.0}), relative, absolute)
+        >>> [round(float(x), 6) for x in state.q]
+        [-2.0, 0.0, 0.0]
+    """
+    for name, system in (("source", source), ("target", target)):
+        if system.joints is None:
+            raise ValueError(f"Argument `{name}` must be built from a mechanism, but is not.")
+    missing = [name for name in target.joints.bodies if name not in source.joints.bodies]
+    if missing:
+        raise ValueError(f"Argument `source` must have all bodies of `target`, but lacks {', '.join(missing)}.")
+    motion = source.joints.motion(state.t, state.q, state.v, source.params)
+    order = jnp.array([0, *(1 + source.joints.bodies.index(name) for name in target.joints.bodies)])
+    q = target.joints.measure(motion.poses[order], target.params)
+    v = target.joints.measure_rates(motion.poses[order], motion.rates[order], target.params)
+    angles = target.joints.angles
+    for i, name in enumerate(target.coordinates):
+        if name in source.coordinates and i in angles:
+            turns = jnp.round((state.q[source.coordinates.index(name)] - q[i]) / (2 * jnp.pi))
+            q = q.at[i].add(2 * jnp.pi * turns)
+    return assemble(target, q, v, t=state.t)

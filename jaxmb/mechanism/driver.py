@@ -1,0 +1,154 @@
+"""Motions that are prescribed in time."""
+
+import abc
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..foundations import as_function, default_float
+from .marker import Marker, marker
+from .motion import Motion
+from .pose import inverse, rotation_of
+
+
+class AbstractDriver(eqx.Module):
+    """One row that follows a function of time.
+
+    Attributes:
+        name: its name.
+        fn: `fn(t, params)` returns the prescribed value.
+        breaks: times (k,) at which a derivative of `fn` jumps; the integrator steps to them and starts anew.
+        holonomic: whether a position is prescribed, not a velocity.
+    """
+
+    name: eqx.AbstractVar[str]
+    fn: eqx.AbstractVar[Any]
+    breaks: eqx.AbstractVar[Float[Array, " k"]]
+    holonomic: eqx.AbstractClassVar[bool]
+
+    @abc.abstractmethod
+    def residual(self, motion: Motion) -> Float[Array, ""]:
+        """φ or ψ."""
+
+
+def _breaks(times: Sequence[float]) -> Float[Array, " k"]:
+    return jnp.ravel(jnp.asarray(times, default_float()))
+
+
+def _wrapped(angle: Array) -> Array:
+    """The angle between −π and π."""
+    return jnp.arctan2(jnp.sin(angle), jnp.cos(angle))
+
+
+class Driver(AbstractDriver):
+    """A joint coordinate as a function of time, s = f(t).
+
+    Angles of joints outside the tree are compared up to full turns.
+
+    Args:
+        name: its name.
+        joint: name of the joint, or "joint.coordinate" where it has several.
+        fn: `fn(t, params)` returns the coordinate in m or rad.
+        breaks: times at which a derivative of `fn` jumps.
+    """
+
+    name: str = eqx.field(static=True)
+    joint: str = eqx.field(static=True)
+    fn: Any
+    breaks: Float[Array, " k"]
+    holonomic: ClassVar[bool] = True
+
+    def __init__(self, name: str, joint: str, fn: Any, breaks: Sequence[float] = ()):
+        self.name, self.joint = name, joint
+        self.fn, self.breaks = as_function(fn, f"fn of driver '{name}'"), _breaks(breaks)
+
+    def residual(self, motion: Motion) -> Float[Array, ""]:
+        """S − f(t)."""
+        joint, index = motion.index(self.joint, "coordinates")
+        place = motion.place(joint)
+        gap = motion.relative(joint)[index] - self.fn(motion.t, motion.params)
+        return _wrapped(gap) if place.pair.angles[index] and not place.in_tree else gap
+
+
+class DrivenDistance(AbstractDriver):
+    """The distance of two points as a function of time, (|p|² − f²)/(2f) = 0.
+
+    Args:
+        name: its name.
+        a: a place.
+        b: another place.
+        fn: `fn(t, params)` returns the distance in m, positive.
+        breaks: times at which a derivative of `fn` jumps.
+    """
+
+    name: str = eqx.field(static=True)
+    a: Marker
+    b: Marker
+    fn: Any
+    breaks: Float[Array, " k"]
+    holonomic: ClassVar[bool] = True
+
+    def __init__(self, name: str, a: Any, b: Any, fn: Any, breaks: Sequence[float] = ()):
+        self.name, self.a, self.b = name, marker(a, f"a of driver '{name}'"), marker(b, f"b of driver '{name}'")
+        self.fn, self.breaks = as_function(fn, f"fn of driver '{name}'"), _breaks(breaks)
+
+    def residual(self, motion: Motion) -> Float[Array, ""]:
+        """(|p|² − f²)/(2f)."""
+        gap, value = motion.position(self.b) - motion.position(self.a), self.fn(motion.t, motion.params)
+        return (jnp.sum(gap**2) - value**2) / (2 * value)
+
+
+class DrivenAngle(AbstractDriver):
+    """In the plane: the angle of one body seen from another as a function of time, up to full turns.
+
+    Args:
+        name: its name.
+        a: a place on the body that counts as fixed.
+        b: a place on the other.
+        fn: `fn(t, params)` returns the angle in rad.
+        breaks: times at which a derivative of `fn` jumps.
+    """
+
+    name: str = eqx.field(static=True)
+    a: Marker
+    b: Marker
+    fn: Any
+    breaks: Float[Array, " k"]
+    holonomic: ClassVar[bool] = True
+
+    def __init__(self, name: str, a: Any, b: Any, fn: Any, breaks: Sequence[float] = ()):
+        self.name, self.a, self.b = name, marker(a, f"a of driver '{name}'"), marker(b, f"b of driver '{name}'")
+        self.fn, self.breaks = as_function(fn, f"fn of driver '{name}'"), _breaks(breaks)
+
+    def residual(self, motion: Motion) -> Float[Array, ""]:
+        """θ − f(t), between −π and π."""
+        turned = rotation_of(inverse(motion.pose(self.a)) @ motion.pose(self.b))
+        return _wrapped(jnp.arctan2(turned[1, 0], turned[0, 0]) - self.fn(motion.t, motion.params))
+
+
+class DrivenSpeed(AbstractDriver):
+    """The velocity of a joint as a function of time, ṡ = f(t); nothing is said of its position.
+
+    Args:
+        name: its name.
+        joint: name of the joint, or "joint.velocity" where it has several.
+        fn: `fn(t, params)` returns the velocity in m/s or rad/s.
+        breaks: times at which `fn` or a derivative jumps.
+    """
+
+    name: str = eqx.field(static=True)
+    joint: str = eqx.field(static=True)
+    fn: Any
+    breaks: Float[Array, " k"]
+    holonomic: ClassVar[bool] = False
+
+    def __init__(self, name: str, joint: str, fn: Any, breaks: Sequence[float] = ()):
+        self.name, self.joint = name, joint
+        self.fn, self.breaks = as_function(fn, f"fn of driver '{name}'"), _breaks(breaks)
+
+    def residual(self, motion: Motion) -> Float[Array, ""]:
+        """ṡ − f(t)."""
+        return motion.rate(self.joint) - self.fn(motion.t, motion.params)

@@ -1,0 +1,98 @@
+"""The elements of a mechanism."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..foundations import listing
+from .body import AbstractBody
+from .driver import AbstractDriver
+from .force import AbstractActuator, AbstractForce
+from .marker import GROUND, Marker, as_vector
+from .pair import AbstractPair
+
+
+class AbstractElements(eqx.Module):
+    """Bodies and what acts between them, as a pytree of numbers.
+
+    Attributes:
+        bodies: the bodies.
+        joints: joints, and what else constrains the bodies.
+        drivers: motions prescribed in time.
+        forces: force elements; gravity apart.
+        actuators: forces by inputs u, in this order.
+        gravity: its acceleration (d,) in m/s².
+        points: local poses of points of the ground, by name.
+        params: any pytree that the functions of elements get.
+        free: the pair of a body that moves freely.
+    """
+
+    bodies: eqx.AbstractVar[tuple[AbstractBody, ...]]
+    joints: eqx.AbstractVar[tuple[Any, ...]]
+    drivers: eqx.AbstractVar[tuple[AbstractDriver, ...]]
+    forces: eqx.AbstractVar[tuple[AbstractForce, ...]]
+    actuators: eqx.AbstractVar[tuple[AbstractActuator, ...]]
+    gravity: eqx.AbstractVar[Float[Array, " d"]]
+    points: eqx.AbstractVar[dict[str, Float[Array, "D D"]]]
+    params: eqx.AbstractVar[Any]
+    free: eqx.AbstractClassVar[AbstractPair]
+
+    @property
+    def elements(self) -> dict[str, Any]:
+        """All elements by name."""
+        return {e.name: e for e in (*self.bodies, *self.joints, *self.drivers, *self.forces, *self.actuators)}
+
+    def replace(self, name: str, **fields: Any) -> "AbstractElements":
+        """The mechanism with other numbers in one element.
+
+        Args:
+            name: name of the element.
+            **fields: new values of its fields, which keep their shapes.
+
+        Example:
+            >>> import jaxmb as jm
+            >>> rod = jm.planar.Body("rod", mass=1.0, inertia=0.1, com=(0.5, 0.0))
+            >>> pendulum = jm.planar.Mechanism([rod], [jm.planar.Revolute("pivot", "ground", "rod")])
+            >>> float(pendulum.replace("rod", mass=2.0).elements["rod"].mass)
+            2.0
+        """
+        if name not in self.elements:
+            raise ValueError(f"Argument `name` must be one of {listing(self.elements)}, but is '{name}'.")
+        element = self.elements[name]
+        for field, value in fields.items():
+            old = getattr(element, field, None)
+            if not isinstance(old, jax.Array):
+                raise ValueError(f"Element '{name}' has no number `{field}`.")
+            element = eqx.tree_at(
+                lambda e, f=field: getattr(e, f), element, as_vector(value, f"{field} of '{name}'", old.shape)
+            )
+        kinds = (self.bodies, self.joints, self.drivers, self.forces, self.actuators)
+        swapped = [tuple(element if e.name == name else e for e in kind) for kind in kinds]
+        where = lambda m: (m.bodies, m.joints, m.drivers, m.forces, m.actuators)
+        return eqx.tree_at(where, self, tuple(swapped), is_leaf=lambda x: isinstance(x, tuple))
+
+
+def local_pose(mechanism: AbstractElements, marker: Marker, element: str) -> Float[Array, "D D"]:
+    """The pose of a marker in its body."""
+    size = mechanism.gravity.shape[0] + 1
+    points = {GROUND: mechanism.points} | {b.name: b.points for b in mechanism.bodies}
+    if marker.body not in points:
+        raise ValueError(
+            f"Element '{element}' must refer to a body out of {listing(points)}, but refers to '{marker.body}'."
+        )
+    if marker.point is not None:
+        known = points[marker.body]
+        if marker.point not in known:
+            raise ValueError(
+                f"Element '{element}' must refer to a point of '{marker.body}' out of {listing(known)}, but refers to "
+                f"'{marker.point}'."
+            )
+        return known[marker.point]
+    if marker.local is None:
+        return jnp.eye(size)
+    if marker.local.shape[0] != size:
+        raise ValueError(f"Element '{element}' must refer to places with {size - 1} components.")
+    return marker.local

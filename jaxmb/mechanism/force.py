@@ -1,0 +1,343 @@
+"""Forces between bodies, in joints and by inputs.
+
+An element states its virtual power: the power of its force at the present motion when the bodies move as in a test motion at
+the same poses. Generalised forces follow by differentiation, in any coordinates.
+"""
+
+import abc
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..foundations import as_function, default_float
+from .marker import Marker, as_vector, marker
+from .motion import Motion
+
+Scalar = Float[Array, ""]
+
+
+def number(value: Any, argument: str) -> Scalar:
+    """A scalar parameter."""
+    return as_vector(value, argument, ())
+
+
+class AbstractForce(eqx.Module):
+    """An element that exerts forces. To add one, inherit and define all of this.
+
+    Attributes:
+        name: its name.
+        on_coordinates: whether `potential` may read coordinates of joints.
+    """
+
+    name: eqx.AbstractVar[str]
+    on_coordinates: eqx.AbstractClassVar[bool]
+
+    @abc.abstractmethod
+    def power(self, motion: Motion, test: Motion) -> Scalar:
+        """The virtual power in W of the force without potential; linear in the velocities of `test`."""
+
+    @abc.abstractmethod
+    def potential(self, motion: Motion) -> Scalar:
+        """The potential energy in J, a function of the pose only."""
+
+    @abc.abstractmethod
+    def value(self, motion: Motion) -> Array:
+        """The force or torque in N or N m, as the class says."""
+
+
+class SpringDamper(AbstractForce):
+    """A spring and a damper between two points: f = k (l − l₀) + c l̇, positive in tension.
+
+    Args:
+        name: its name.
+        a: a place.
+        b: another place; the points must not meet where f ≠ 0.
+        stiffness: k in N/m.
+        damping: c in N s/m.
+        length: l₀ in m.
+    """
+
+    name: str = eqx.field(static=True)
+    a: Marker
+    b: Marker
+    stiffness: Scalar
+    damping: Scalar
+    length: Scalar
+    on_coordinates: ClassVar[bool] = False
+
+    def __init__(self, name: str, a: Any, b: Any, stiffness: Any = 0.0, damping: Any = 0.0, length: Any = 0.0):
+        self.name = name
+        self.a, self.b = marker(a, f"a of force '{name}'"), marker(b, f"b of force '{name}'")
+        self.stiffness = number(stiffness, f"stiffness of force '{name}'")
+        self.damping = number(damping, f"damping of force '{name}'")
+        self.length = number(length, f"length of force '{name}'")
+
+    def _length(self, motion: Motion) -> Scalar:
+        squared = jnp.sum((motion.position(self.b) - motion.position(self.a)) ** 2)
+        return jnp.where(squared > 0, jnp.sqrt(jnp.where(squared > 0, squared, 1)), 0)
+
+    def _speed(self, motion: Motion) -> Scalar:
+        gap, length = motion.position(self.b) - motion.position(self.a), self._length(motion)
+        return jnp.dot(gap, motion.velocity(self.b) - motion.velocity(self.a)) / jnp.where(length > 0, length, 1)
+
+    def power(self, motion: Motion, test: Motion) -> Scalar:
+        """−c l̇ l̇_test."""
+        return -self.damping * self._speed(motion) * self._speed(test)
+
+    def potential(self, motion: Motion) -> Scalar:
+        """½ k (l − l₀)²."""
+        return 0.5 * self.stiffness * (self._length(motion) - self.length) ** 2
+
+    def value(self, motion: Motion) -> Scalar:
+        """f, in tension."""
+        return self.stiffness * (self._length(motion) - self.length) + self.damping * self._speed(motion)
+
+
+class JointSpring(AbstractForce):
+    """A spring and a damper along a joint coordinate: f = −k (s − s₀) − c ṡ.
+
+    Args:
+        name: its name.
+        joint: name of the joint, or "joint.coordinate" where it has several; coordinate and velocity must go by one name.
+        stiffness: k in N/m or N m/rad.
+        damping: c in N s/m or N m s/rad.
+        rest: s₀ in m or rad.
+    """
+
+    name: str = eqx.field(static=True)
+    joint: str = eqx.field(static=True)
+    stiffness: Scalar
+    damping: Scalar
+    rest: Scalar
+    on_coordinates: ClassVar[bool] = True
+
+    def __init__(self, name: str, joint: str, stiffness: Any = 0.0, damping: Any = 0.0, rest: Any = 0.0):
+        self.name, self.joint = name, joint
+        self.stiffness = number(stiffness, f"stiffness of force '{name}'")
+        self.damping = number(damping, f"damping of force '{name}'")
+        self.rest = number(rest, f"rest of force '{name}'")
+
+    def power(self, motion: Motion, test: Motion) -> Scalar:
+        """−c ṡ ṡ_test."""
+        return -self.damping * motion.rate(self.joint) * test.rate(self.joint)
+
+    def potential(self, motion: Motion) -> Scalar:
+        """½ k (s − s₀)²."""
+        return 0.5 * self.stiffness * (motion.coordinate(self.joint) - self.rest) ** 2
+
+    def value(self, motion: Motion) -> Scalar:
+        """f, along the coordinate."""
+        stretch = motion.coordinate(self.joint) - self.rest
+        return -self.stiffness * stretch - self.damping * motion.rate(self.joint)
+
+
+class JointFriction(AbstractForce):
+    """Friction in all velocities of a joint: f = −c v − f_C tanh(v/v₀), viscous and regularised Coulomb.
+
+    Args:
+        name: its name.
+        joint: name of the joint.
+        viscous: c in N s/m or N m s/rad.
+        coulomb: f_C in N or N m, which does not depend on the joint's reaction.
+        speed: v₀ in m/s or rad/s, at which Coulomb friction reaches three quarters of f_C; small values are stiff.
+    """
+
+    name: str = eqx.field(static=True)
+    joint: str = eqx.field(static=True)
+    viscous: Scalar
+    coulomb: Scalar
+    speed: Scalar
+    on_coordinates: ClassVar[bool] = False
+
+    def __init__(self, name: str, joint: str, viscous: Any = 0.0, coulomb: Any = 0.0, speed: Any = 1e-2):
+        self.name, self.joint = name, joint
+        self.viscous = number(viscous, f"viscous of force '{name}'")
+        self.coulomb = number(coulomb, f"coulomb of force '{name}'")
+        self.speed = number(speed, f"speed of force '{name}'")
+
+    def power(self, motion: Motion, test: Motion) -> Scalar:
+        """F · v_test."""
+        return jnp.dot(self.value(motion), test.joint_rates(self.joint))
+
+    def potential(self, motion: Motion) -> Scalar:
+        """None."""
+        return jnp.zeros((), motion.q.dtype)
+
+    def value(self, motion: Motion) -> Float[Array, " nv"]:
+        """f, along each velocity of the joint."""
+        v = motion.joint_rates(self.joint)
+        return -self.viscous * v - self.coulomb * jnp.tanh(v / self.speed)
+
+
+class Load(AbstractForce):
+    """A constant force and torque at a point.
+
+    Args:
+        name: its name.
+        at: the place.
+        force: (d,) in N; none by default.
+        torque: a number in the plane, (3,) in space, in N m; none by default.
+        follows: whether both turn with the body, or keep their directions in the world.
+    """
+
+    name: str = eqx.field(static=True)
+    at: Marker
+    force: Float[Array, " d"] | None
+    torque: Float[Array, " k"] | None
+    follows: bool = eqx.field(static=True)
+    on_coordinates: ClassVar[bool] = False
+
+    def __init__(self, name: str, at: Any, force: Any = None, torque: Any = None, follows: bool = False):
+        self.name, self.at, self.follows = name, marker(at, f"at of force '{name}'"), follows
+        self.force = None if force is None else as_vector(force, f"force of force '{name}'", (2,), (3,))
+        self.torque = (
+            None if torque is None else jnp.atleast_1d(as_vector(torque, f"torque of force '{name}'", (), (3,)))
+        )
+
+    def power(self, motion: Motion, test: Motion) -> Scalar:
+        """F · v_test + τ · ω_test."""
+        return wrench_power(self.value(motion), self.at, test)
+
+    def potential(self, motion: Motion) -> Scalar:
+        """None."""
+        return jnp.zeros((), motion.q.dtype)
+
+    def value(self, motion: Motion) -> Float[Array, " w"]:
+        """Force, then torque, in the world."""
+        dim = motion.linkage.dim
+        force = jnp.zeros(dim) if self.force is None else self.force
+        torque = jnp.zeros(1 if dim == 2 else 3) if self.torque is None else self.torque
+        if self.follows:
+            turned = motion.rotation(self.at)
+            force, torque = turned @ force, turned @ torque if dim == 3 else torque
+        return jnp.concatenate([force, torque])
+
+
+class Force(AbstractForce):
+    """Any force and torque at a point, by a function.
+
+    Args:
+        name: its name.
+        at: the place.
+        fn: `fn(motion)` returns force and torque, in one array in the world: (fx, fy, τ) in the plane, (fx, fy, fz, τx, τy, τz)
+            in space. It may read all positions and velocities of the `Motion`, its time `motion.t` and `motion.params`.
+    """
+
+    name: str = eqx.field(static=True)
+    at: Marker
+    fn: Any
+    on_coordinates: ClassVar[bool] = False
+
+    def __init__(self, name: str, at: Any, fn: Any):
+        self.name, self.at, self.fn = (
+            name,
+            marker(at, f"at of force '{name}'"),
+            as_function(fn, f"fn of force '{name}'"),
+        )
+
+    def power(self, motion: Motion, test: Motion) -> Scalar:
+        """F · v_test + τ · ω_test."""
+        return wrench_power(self.value(motion), self.at, test)
+
+    def potential(self, motion: Motion) -> Scalar:
+        """None."""
+        return jnp.zeros((), motion.q.dtype)
+
+    def value(self, motion: Motion) -> Float[Array, " w"]:
+        """Force, then torque, in the world."""
+        return jnp.asarray(self.fn(motion), default_float())
+
+
+class JointForce(AbstractForce):
+    """Any force or torque along the velocities of a joint, by a function.
+
+    Args:
+        name: its name.
+        joint: name of the joint.
+        fn: `fn(motion)` returns an effort for each velocity of the joint, or one number.
+    """
+
+    name: str = eqx.field(static=True)
+    joint: str = eqx.field(static=True)
+    fn: Any
+    on_coordinates: ClassVar[bool] = False
+
+    def __init__(self, name: str, joint: str, fn: Any):
+        self.name, self.joint, self.fn = name, joint, as_function(fn, f"fn of force '{name}'")
+
+    def power(self, motion: Motion, test: Motion) -> Scalar:
+        """F · v_test."""
+        return jnp.sum(self.value(motion) * test.joint_rates(self.joint))
+
+    def potential(self, motion: Motion) -> Scalar:
+        """None."""
+        return jnp.zeros((), motion.q.dtype)
+
+    def value(self, motion: Motion) -> Float[Array, "..."]:
+        """f, along each velocity of the joint."""
+        return jnp.asarray(self.fn(motion), default_float())
+
+
+def wrench_power(wrench: Float[Array, " w"], at: Marker, test: Motion) -> Scalar:
+    """F · v + τ · ω."""
+    dim = test.linkage.dim
+    return jnp.dot(wrench[:dim], test.velocity(at)) + jnp.dot(wrench[dim:], test.angular_velocity(at))
+
+
+class AbstractActuator(eqx.Module):
+    """An element whose force is an input u times a fixed direction.
+
+    Attributes:
+        name: its name.
+    """
+
+    name: eqx.AbstractVar[str]
+
+    @abc.abstractmethod
+    def power(self, motion: Motion, test: Motion) -> Scalar:
+        """The virtual power of a unit input."""
+
+
+class Motor(AbstractActuator):
+    """An input that acts along a joint coordinate, f = gain · u.
+
+    Args:
+        name: its name.
+        joint: name of the joint, or "joint.velocity" where it has several.
+        gain: for example a gear ratio times a motor constant.
+    """
+
+    name: str = eqx.field(static=True)
+    joint: str = eqx.field(static=True)
+    gain: Scalar
+
+    def __init__(self, name: str, joint: str, gain: Any = 1.0):
+        self.name, self.joint, self.gain = name, joint, number(gain, f"gain of actuator '{name}'")
+
+    def power(self, motion: Motion, test: Motion) -> Scalar:
+        """Gain · ṡ_test."""
+        return self.gain * test.rate(self.joint)
+
+
+class Thruster(AbstractActuator):
+    """An input that pushes a point in a direction fixed on its body, f = u d.
+
+    Args:
+        name: its name.
+        at: the place.
+        direction: d in the place's frame, with the gain as its length.
+    """
+
+    name: str = eqx.field(static=True)
+    at: Marker
+    direction: Float[Array, " d"]
+
+    def __init__(self, name: str, at: Any, direction: Any):
+        self.name, self.at = name, marker(at, f"at of actuator '{name}'")
+        self.direction = as_vector(direction, f"direction of actuator '{name}'", (2,), (3,))
+
+    def power(self, motion: Motion, test: Motion) -> Scalar:
+        """D · v_test."""
+        return jnp.dot(motion.rotation(self.at) @ self.direction, test.velocity(self.at))

@@ -1,0 +1,41 @@
+"""The inertia of a mechanism."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..system import AbstractInertia, Rate
+from .linkage import Linkage
+
+Scalar = Float[Array, ""]
+
+
+class LinkageInertia(AbstractInertia):
+    """Inertia and potential of the bodies of a linkage; `params` are its `Numbers`."""
+
+    linkage: Linkage
+
+    def mass(self, t: Scalar, q: Array, params: Any, rate: Rate | None, nv: int) -> Float[Array, "nv nv"]:
+        """M(q)."""
+        return self.linkage.mass(t, q, params)
+
+    def force(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Float[Array, " nv"]:
+        """Inertia forces and those of gravity and springs."""
+        return self.linkage.intrinsic_force(t, q, v, params)
+
+    def energy(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> tuple[Scalar, Scalar]:
+        """Kinetic energy; potential energy of gravity and springs."""
+        motion = self.linkage.motion(t, q, v, params)
+        rates = motion.rates[1:]
+        kinetic = 0.5 * jnp.sum(rates * (rates @ params.inertia))
+        return kinetic, self.linkage.potential_energy(motion)
+
+    def lagrangian(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Scalar:
+        """T − V."""
+        kinetic, potential = self.energy(t, q, v, params, rate)
+        return kinetic - potential
+
+    def explicit_power(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Scalar:
+        """None: no potential reads the time."""
+        return jnp.zeros_like(t)

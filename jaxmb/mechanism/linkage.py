@@ -1,0 +1,278 @@
+"""A mechanism as functions of coordinates: poses, inertia, forces and constraint rows.
+
+One set of formulas serves the plane and space, a tree of any shape, and absolute coordinates, which are a tree in which each
+body moves freely. All joints of a kind are evaluated by one vectorised call.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from .motion import Motion
+from .pose import chained, inverse, position_of, shifted
+from .structure import AbstractStructure, Frames, Numbers
+from .tree import Hinges
+
+Scalar = Float[Array, ""]
+
+
+class Linkage(AbstractStructure):
+    """The functions of a built mechanism, without numbers; equal structures share compiled programs."""
+
+    # Kinematics
+
+    def local_poses(self, q: Float[Array, " nq"], numbers: Numbers) -> Float[Array, "n D D"]:
+        """Each body's pose in its parent."""
+        found = []
+        for group, frames in zip(self.hinges, numbers.hinges, strict=True):
+            inner = jax.vmap(group.pair.pose)(q[np.array(group.q, int)], frames.numbers)
+            found.append(_placed(group, frames, inner))
+        return jnp.concatenate(found)[_order(group.bodies for group in self.hinges)]
+
+    def poses(self, q: Float[Array, " nq"], numbers: Numbers) -> Float[Array, "m D D"]:
+        """World poses of ground and bodies."""
+        return chained(self.local_poses(q, numbers), self.parents)
+
+    def tree_rate(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
+        """q̇ of the tree's coordinates; zero for those that count turns."""
+        parts = [jnp.zeros(len(self.turns), q.dtype)]
+        for group in self.hinges:
+            parts.append(jax.vmap(group.pair.rate)(q[np.array(group.q, int)], v[np.array(group.v, int)]).ravel())
+        places = [np.arange(self.nq - len(self.turns), self.nq), *(np.ravel(group.q) for group in self.hinges)]
+        return jnp.concatenate(parts)[_order(places)]
+
+    def rate(self, q: Float[Array, " nq"], v: Float[Array, " nv"], numbers: Numbers) -> Float[Array, " nq"]:
+        """q̇ = N(q) v."""
+        rate = self.tree_rate(q, v)
+        if not self.turns:
+            return rate
+        motion = self.motion(jnp.zeros((), q.dtype), q, v, numbers)
+        turning = [motion.joint_rates(joint)[i] for joint, i in self.turns]
+        return rate.at[self.nq - len(self.turns) :].set(jnp.stack(turning))
+
+    def normalise(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
+        """Unit quaternions."""
+        for group in self.hinges:
+            index = np.array(group.q, int)
+            q = q.at[index].set(jax.vmap(group.pair.normalise)(q[index]))
+        return q
+
+    def motion(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], numbers: Numbers) -> Motion:
+        """Poses and their derivatives at an instant."""
+        poses, rates = jax.jvp(lambda q: self.poses(q, numbers), (q,), (self.tree_rate(q, v),))
+        return Motion(self, numbers, t, q, v, poses, rates)
+
+    def _at_rest(self, t: Scalar, q: Float[Array, " nq"], numbers: Numbers) -> Motion:
+        poses = self.poses(q, numbers)
+        return Motion(self, numbers, t, q, jnp.zeros(self.nv, q.dtype), poses, jnp.zeros_like(poses))
+
+    def measure(self, poses: Float[Array, "m D D"], numbers: Numbers) -> Float[Array, " nq"]:
+        """The coordinates of given poses of ground and bodies; joints of the tree are taken as closed."""
+        q = jnp.zeros(self.nq, poses.dtype)
+        for group, frames in zip(self.hinges, numbers.hinges, strict=True):
+            x = self._relative(poses, group, frames)
+            q = q.at[np.array(group.q, int)].set(jax.vmap(group.pair.measure)(x, frames.numbers))
+        motion = Motion(self, numbers, jnp.zeros(()), q, jnp.zeros(self.nv), poses, jnp.zeros_like(poses))
+        for i, (joint, coordinate) in enumerate(self.turns):
+            q = q.at[self.nq - len(self.turns) + i].set(motion.relative(joint)[coordinate])
+        return q
+
+    def measure_rates(
+        self, poses: Float[Array, "m D D"], rates: Float[Array, "m D D"], numbers: Numbers
+    ) -> Float[Array, " nv"]:
+        """The velocities of given poses and their derivatives."""
+        v = jnp.zeros(self.nv, poses.dtype)
+        for group, frames in zip(self.hinges, numbers.hinges, strict=True):
+            x, dx = jax.jvp(lambda p, g=group, f=frames: self._relative(p, g, f), (poses,), (rates,))
+            v = v.at[np.array(group.v, int)].set(jax.vmap(group.pair.rates)(x, dx))
+        return v
+
+    def _relative(self, poses: Array, group: Hinges, frames: Frames) -> Array:
+        bodies = np.array(group.bodies, int)
+        parents = np.array(self.parents, int)[bodies]
+        flipped = np.array(group.flipped, bool)
+        a, b = np.where(flipped, bodies, parents) + 1, np.where(flipped, parents, bodies) + 1
+        return inverse(poses[a] @ frames.a) @ (poses[b] @ frames.b)
+
+    # Dynamics
+
+    def twists(
+        self, q: Float[Array, " nq"], poses: Float[Array, "m D D"], numbers: Numbers, centre: Float[Array, " d"]
+    ) -> Float[Array, "nv d D"]:
+        """S_k, the upper part of (∂X/∂v_k) X⁻¹ of the bodies that velocity k moves, about a point of the world.
+
+        Found from the joint's own pose by one derivative, and carried into the world by the parent's pose.
+        """
+        found = []
+        for group, frames in zip(self.hinges, numbers.hinges, strict=True):
+
+            def local(q: Array, v: Array, g=group, f=frames) -> Array:
+                inner, moved = jax.jvp(
+                    lambda q: jax.vmap(g.pair.pose)(q, f.numbers), (q,), (jax.vmap(g.pair.rate)(q, v),)
+                )
+                here, change = jax.jvp(lambda x: _placed(g, f, x), (inner,), (moved,))
+                return change @ inverse(here)
+
+            at = q[np.array(group.q, int)]
+            count, free = len(group.bodies), len(group.pair.velocities)
+            units = jnp.broadcast_to(jnp.eye(free, dtype=q.dtype)[:, None], (free, count, free))
+            inside = jax.vmap(lambda v, at=at, local=local: local(at, v), out_axes=1)(units)
+            parents = shifted(poses[np.array([self.parents[b] + 1 for b in group.bodies], int)], -centre)[:, None]
+            found.append((parents @ inside @ inverse(parents)).reshape(-1, *poses.shape[1:])[:, :-1])
+        return jnp.concatenate(found)[_order(np.ravel(group.v) for group in self.hinges)]
+
+    def generalised(self, twists: Float[Array, "nv d D"], wrenches: Float[Array, "n d D"]) -> Float[Array, " nv"]:
+        """⟨S_k, Σ G⟩ over the bodies that velocity k moves, G = f x̃ᵀ of a force f at x."""
+        sums = jnp.tensordot(jnp.asarray(self.moves.T, twists.dtype), wrenches, 1)
+        return jnp.sum(twists * sums, axis=(1, 2))
+
+    def mass(self, t: Scalar, q: Float[Array, " nq"], numbers: Numbers) -> Float[Array, "nv nv"]:
+        """M_jk = ⟨S_j, S_k Σ X J Xᵀ⟩ over the bodies that both move."""
+        poses = self.poses(q, numbers)
+        centre = _centre(poses)
+        twists = self.twists(q, poses, numbers, centre)
+        about = shifted(poses[1:], -centre)
+        inertia = about @ numbers.inertia @ jnp.swapaxes(about, 1, 2)
+        moves = self.moves
+        # The bodies moved by the velocity further out are those that both move.
+        sums = jnp.tensordot(jnp.asarray(moves.T, q.dtype), inertia, 1)
+        momenta = twists @ sums
+        products = twists.reshape(self.nv, -1) @ momenta.reshape(self.nv, -1).T
+        sizes = moves.sum(axis=0)
+        further = (moves.T.astype(int) @ moves > 0) & (sizes[:, None] >= sizes[None, :])
+        return jnp.where(further, products, jnp.where(further.T, products.T, 0))
+
+    def kinetic_energy(self, q: Float[Array, " nq"], v: Float[Array, " nv"], numbers: Numbers) -> Scalar:
+        """½ Σ tr(Ẋ J Ẋᵀ)."""
+        rates = self.motion(jnp.zeros((), q.dtype), q, v, numbers).rates[1:]
+        return 0.5 * jnp.sum(rates * (rates @ numbers.inertia))
+
+    def potential_energy(self, motion: Motion) -> Scalar:
+        """Of gravity, −Σ m g·c, and of elastic elements."""
+        numbers = motion.numbers
+        moments = (motion.poses[1:] @ numbers.inertia)[:, :-1, -1]
+        total = -jnp.sum(moments @ numbers.gravity)
+        for force in numbers.forces:
+            total = total + force.potential(motion)
+        return total
+
+    def intrinsic_force(
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], numbers: Numbers
+    ) -> Float[Array, " nv"]:
+        """Inertia forces, with G = −Ẍ J Xᵀ for v̇ = 0, and those of the potential, with G = −∂V/∂X Xᵀ."""
+        step = self.tree_rate(q, v)
+        moving = lambda q: jax.jvp(lambda q: self.poses(q, numbers), (q,), (self.tree_rate(q, v),))
+        (poses, rates), (_, accelerations) = jax.jvp(moving, (q,), (step,))
+        motion = Motion(self, numbers, t, q, v, poses, rates)
+        at = lambda poses, q: self.potential_energy(eqx.tree_at(lambda m: (m.poses, m.q), motion, (poses, q)))
+        slope, along = jax.grad(at, argnums=(0, 1))(poses, q)
+        centre = _centre(poses)
+        about = jnp.swapaxes(shifted(poses[1:], -centre), 1, 2)
+        wrenches = -(accelerations[1:] @ numbers.inertia + slope[1:]) @ about
+        force = self.generalised(self.twists(q, poses, numbers, centre), wrenches[:, :-1])
+        if any(force.on_coordinates for force in numbers.forces):
+            force = force - jax.vjp(lambda v: self.tree_rate(q, v), v)[1](along)[0]
+        return force
+
+    def applied_force(
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], numbers: Numbers
+    ) -> Float[Array, " nv"]:
+        """The generalised force of all elements that have no potential."""
+        motion = self.motion(t, q, v, numbers)
+        return self._of_power(motion, lambda test: sum(f.power(motion, test) for f in numbers.forces))
+
+    def actuation(self, t: Scalar, q: Float[Array, " nq"], numbers: Numbers) -> Float[Array, "nv nu"]:
+        """The generalised force of each unit input."""
+        motion = self._at_rest(t, q, numbers)
+        columns = [self._of_power(motion, lambda test, a=a: a.power(motion, test)) for a in numbers.actuators]
+        return jnp.stack(columns, axis=1)
+
+    def _of_power(self, motion: Motion, power: Any) -> Float[Array, " nv"]:
+        """The generalised force with a given virtual power, a linear function of a test motion at the same poses."""
+        none = (jnp.zeros_like(motion.rates), jnp.zeros_like(motion.v))
+        test = lambda rates, v: power(eqx.tree_at(lambda m: (m.rates, m.v), motion, (rates, v)))
+        by_rates, by_v = jax.grad(test, argnums=(0, 1))(*none)
+        centre = _centre(motion.poses)
+        about = jnp.swapaxes(shifted(motion.poses[1:], -centre), 1, 2)
+        wrenches = (by_rates[1:] @ about)[:, :-1]
+        return self.generalised(self.twists(motion.q, motion.poses, motion.numbers, centre), wrenches) + by_v
+
+    # Constraints
+
+    def residual(self, t: Scalar, q: Float[Array, " nq"], numbers: Numbers) -> Float[Array, " k"]:
+        """φ, rows in the order of the mechanism."""
+        motion = self._at_rest(t, q, numbers)
+        names, parts = [], [jnp.zeros(0, q.dtype)]
+        for group, frames in zip(self.ties, numbers.ties, strict=True):
+            if group.kind.holonomic:
+                a, b = motion.poses[np.array(group.a)] @ frames.a, motion.poses[np.array(group.b)] @ frames.b
+                parts.append(jax.vmap(group.kind.residual)(a, b, frames.numbers).ravel())
+                names += [name for name in group.names for _ in range(group.kind.holonomic)]
+        for (name, pair), (first, second, offset) in zip(self.relations, numbers.relations, strict=True):
+            value = first * motion.coordinate(pair[0]) + second * motion.coordinate(pair[1]) - offset
+            parts.append(value[None])
+            names.append(name)
+        for driver in numbers.drivers:
+            if driver.holonomic:
+                parts.append(driver.residual(motion)[None])
+                names.append(driver.name)
+        return jnp.concatenate(parts)[_named_order(self.rows, names)]
+
+    def slip(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], numbers: Numbers) -> Float[Array, " k"]:
+        """ψ, rows in the order of the mechanism."""
+        motion = self.motion(t, q, v, numbers)
+        names, parts = [], [jnp.zeros(0, q.dtype)]
+        for group, frames in zip(self.ties, numbers.ties, strict=True):
+            if group.kind.nonholonomic:
+                a, b = np.array(group.a), np.array(group.b)
+                places = (motion.poses[a] @ frames.a, motion.poses[b] @ frames.b)
+                changes = (motion.rates[a] @ frames.a, motion.rates[b] @ frames.b)
+                parts.append(jax.vmap(group.kind.slip)(*places, *changes, frames.numbers).ravel())
+                names += [group.kind.slip_name(name) for name in group.names for _ in range(group.kind.nonholonomic)]
+        for driver in numbers.drivers:
+            if not driver.holonomic:
+                parts.append(driver.residual(motion)[None])
+                names.append(driver.name)
+        return jnp.concatenate(parts)[_named_order(self.slips, names)]
+
+    def alignment(self, q: Float[Array, " nq"], numbers: Numbers) -> dict[str, Scalar]:
+        """By name, how well the joints that close loops are the right way round: positive if they are."""
+        poses, found = self.poses(q, numbers), {}
+        for group, frames in zip(self.ties, numbers.ties, strict=True):
+            pair = getattr(group.kind, "pair", None)
+            if pair is not None:
+                a, b = poses[np.array(group.a)] @ frames.a, poses[np.array(group.b)] @ frames.b
+                values = jax.vmap(pair.aligned)(inverse(a) @ b, frames.numbers)
+                found |= {name: values[i] for i, name in enumerate(group.names)}
+        return found
+
+
+def _placed(group: Hinges, frames: Frames, inner: Float[Array, "n D D"]) -> Float[Array, "n D D"]:
+    """Poses of bodies in their parents from those of B in A."""
+    flipped = np.array(group.flipped, bool)
+    if not flipped.any():
+        return frames.a @ inner @ inverse(frames.b)
+    turned = jnp.where(flipped[:, None, None], inverse(inner), inner)
+    outer = jnp.where(flipped[:, None, None], frames.b, frames.a)
+    return outer @ turned @ inverse(jnp.where(flipped[:, None, None], frames.a, frames.b))
+
+
+def _centre(poses: Float[Array, "m D D"]) -> Float[Array, " d"]:
+    """A point amid the bodies; nothing depends on it but rounding, which grows with the distance from it."""
+    return lax.stop_gradient(jnp.mean(position_of(poses[1:]), axis=0))
+
+
+def _order(places: Any) -> np.ndarray:
+    """The indices that bring parts, concatenated, to their places."""
+    return np.argsort(np.concatenate([np.asarray(p, int) for p in places]))
+
+
+def _named_order(wanted: tuple[tuple[str, int], ...], names: list[str]) -> np.ndarray:
+    """The indices that bring rows with the given names to the wanted order."""
+    rank = {name: i for i, (name, _) in enumerate(wanted)}
+    return np.argsort([rank[name] for name in names], kind="stable") if names else np.zeros(0, int)

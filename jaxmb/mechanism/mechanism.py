@@ -1,0 +1,101 @@
+"""Mechanisms: bodies, joints, drivers and forces, and the systems built from them."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from ..foundations import Check, enforce, listing
+from ..system import System
+from .body import AbstractBody
+from .build import build
+from .connection import AbstractConnection, AbstractJoint, AbstractRelation
+from .driver import AbstractDriver
+from .elements import AbstractElements, local_pose
+from .force import AbstractActuator, AbstractForce
+from .marker import GROUND, Marker
+from .tree import spanning_tree
+
+
+class AbstractMechanism(AbstractElements):
+    """Bodies and what acts between them, as a pytree of numbers, from which systems are built."""
+
+    def build(self, coordinates: str = "relative", cut: Sequence[str] = ()) -> System:
+        """The system of this mechanism.
+
+        Args:
+            coordinates: "relative": those of the joints of a spanning tree, loops closed by the other joints; or
+                "absolute": position and orientation of each body, all joints being constraints.
+            cut: names of joints that must not belong to the tree.
+
+        Returns:
+            A `System`. Coordinates are named "joint", or "joint.x" where a joint has several; of bodies that move freely
+            "body.x" and so on. Its `params` hold all numbers; functions of elements get `mechanism.params`.
+
+        Raises:
+            ValueError: for an argument that does not fit; elements are checked when a mechanism is made.
+        """
+        if coordinates not in ("relative", "absolute"):
+            raise ValueError(f"Argument `coordinates` must be 'relative' or 'absolute', but is {coordinates!r}.")
+        joints = [j for j in self.joints if isinstance(j, AbstractJoint)]
+        unknown = [name for name in cut if name not in [j.name for j in joints]]
+        if unknown:
+            raise ValueError(f"Argument `cut` must hold names of joints, but holds {listing(unknown)}.")
+        usable = joints if coordinates == "relative" else []
+        limbs = spanning_tree([b.name for b in self.bodies], usable, cut, GROUND)
+        return build(self, limbs)
+
+
+def check(mechanism: AbstractElements) -> None:
+    """Names, places and numbers of all elements.
+
+    Raises:
+        ValueError, TypeError: naming the element and what it should be.
+    """
+    kinds = {
+        "bodies": AbstractBody,
+        "joints": (AbstractConnection, AbstractRelation),
+        "drivers": AbstractDriver,
+        "forces": AbstractForce,
+        "actuators": AbstractActuator,
+    }
+    names = [GROUND]
+    for argument, kind in kinds.items():
+        for element in getattr(mechanism, argument):
+            if not isinstance(element, kind):
+                raise TypeError(f"Argument `{argument}` must not hold {type(element).__name__} objects, but does.")
+            if element.name in names or "." in element.name:
+                raise ValueError(
+                    f"Argument `{argument}` must hold elements with names that differ from all others and have no dot, but "
+                    f"holds '{element.name}'."
+                )
+            names.append(element.name)
+    if not mechanism.bodies:
+        raise ValueError("Argument `bodies` must hold at least one body.")
+    for element in mechanism.elements.values():
+        for place in jax.tree.leaves(element, is_leaf=lambda x: isinstance(x, Marker)):
+            if isinstance(place, Marker):
+                local_pose(mechanism, place, element.name)
+    _check_joint_names(mechanism)
+    checks = []
+    for body in mechanism.bodies:
+        least = jnp.min(jnp.append(body.point_masses[0], body.mass))
+        checks.append(Check(-least, 0.0, f"Body '{body.name}' must not have a negative mass."))
+        moments = jnp.linalg.eigvalsh(body.about_com())
+        size = jnp.max(jnp.abs(moments))
+        text = (
+            f"Body '{body.name}' must have an inertia whose moments obey the triangle inequality and are not negative."
+        )
+        checks.append(Check(-jnp.min(moments) / jnp.where(size > 0, size, 1), 1e-9, text))
+    enforce(mechanism, checks)
+
+
+def _check_joint_names(mechanism: AbstractElements) -> None:
+    joints = [j.name for j in mechanism.joints if isinstance(j, AbstractJoint)]
+    for element in mechanism.elements.values():
+        asked = element.joints if isinstance(element, AbstractRelation) else (getattr(element, "joint", None),)
+        for name in asked:
+            if name is not None and name.partition(".")[0] not in joints:
+                raise ValueError(
+                    f"Element '{element.name}' must name a joint out of {listing(joints)}, but names '{name}'."
+                )

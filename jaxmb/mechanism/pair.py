@@ -1,0 +1,181 @@
+"""Lower pairs and their like from two primitives: b's frame is shifted along some axes of a's frame, then turned."""
+
+import abc
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .pose import pose, position_of, rotation_of
+from .rotation import AbstractRotation
+
+AXES = ("x", "y", "z")
+
+
+@dataclasses.dataclass(frozen=True)
+class AbstractPair(abc.ABC):
+    """How b's frame may move in a's: X(q, data) = [[R, p], [0, 1]], p along free axes, R out of a set of rotations.
+
+    Serves as a joint of the tree by `pose` and as the closure of a loop by `residual`.
+
+    Attributes:
+        axes: the free axes of the shift.
+        rotation: the set of rotations.
+    """
+
+    axes: tuple[int, ...]
+    rotation: AbstractRotation
+
+    @property
+    @abc.abstractmethod
+    def coordinates(self) -> tuple[str, ...]:
+        """Names of the coordinates q."""
+
+    @property
+    @abc.abstractmethod
+    def velocities(self) -> tuple[str, ...]:
+        """Names of the velocities v."""
+
+    @property
+    @abc.abstractmethod
+    def angles(self) -> tuple[bool, ...]:
+        """For each coordinate whether it is an angle."""
+
+    @property
+    @abc.abstractmethod
+    def neutral(self) -> tuple[float, ...]:
+        """Q where both frames coincide."""
+
+    @abc.abstractmethod
+    def pose(self, q: Float[Array, " nq"], data: Float[Array, " k"]) -> Float[Array, "D D"]:
+        """X(q)."""
+
+    @abc.abstractmethod
+    def rate(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
+        """q̇ = N(q) v."""
+
+    @abc.abstractmethod
+    def normalise(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
+        """Q with unit quaternions restored."""
+
+    @abc.abstractmethod
+    def residual(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, " k"]:
+        """Zero, with full rank, for the poses of the pair."""
+
+    @abc.abstractmethod
+    def aligned(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, ""]:
+        """Positive for the poses that are meant, where `residual` vanishes for others too."""
+
+    @abc.abstractmethod
+    def measure(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, " nq"]:
+        """Q of X, angles between −π and π."""
+
+    @abc.abstractmethod
+    def rates(self, x: Float[Array, "D D"], derivative: Float[Array, "D D"]) -> Float[Array, " nv"]:
+        """V of X and Ẋ."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair(AbstractPair):
+    """Shift and rotation independent of each other."""
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        """The free axes, then those of the rotation."""
+        return (*(AXES[i] for i in self.axes), *self.rotation.coordinates)
+
+    @property
+    def velocities(self) -> tuple[str, ...]:
+        """Likewise; those of a shift are called vx, vy, vz beside angular velocities."""
+        prefix = "v" if self.rotation.coordinates != self.rotation.velocities else ""
+        return (*(prefix + AXES[i] for i in self.axes), *self.rotation.velocities)
+
+    @property
+    def angles(self) -> tuple[bool, ...]:
+        """Of the rotation only."""
+        return (*(False for _ in self.axes), *self.rotation.angles)
+
+    @property
+    def neutral(self) -> tuple[float, ...]:
+        """No shift, no turn."""
+        return (*(0.0 for _ in self.axes), *self.rotation.neutral)
+
+    def pose(self, q: Float[Array, " nq"], data: Float[Array, " k"]) -> Float[Array, "D D"]:
+        """Shift along the free axes and rotation."""
+        k = len(self.axes)
+        matrix = self.rotation.matrix(q[k:])
+        shift = jnp.zeros(matrix.shape[0], q.dtype)
+        return pose(matrix, shift.at[np.array(self.axes, int)].set(q[:k]) if k else shift)
+
+    def rate(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
+        """v, and the rotation's."""
+        k = len(self.axes)
+        return jnp.concatenate([v[:k], self.rotation.rate(q[k:], v[k:])])
+
+    def normalise(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
+        """The rotation's."""
+        k = len(self.axes)
+        return jnp.concatenate([q[:k], self.rotation.normalise(q[k:])])
+
+    def residual(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, " k"]:
+        """The shift along the other axes, and the rotation's residual."""
+        shift = position_of(x)
+        others = np.array([i for i in range(shift.shape[0]) if i not in self.axes], int)
+        return jnp.concatenate([shift[others], self.rotation.residual(rotation_of(x))])
+
+    def aligned(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, ""]:
+        """The rotation's."""
+        return self.rotation.aligned(rotation_of(x))
+
+    def measure(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, " nq"]:
+        """The shift along the free axes, and the rotation's coordinates."""
+        return jnp.concatenate([position_of(x)[np.array(self.axes, int)], self.rotation.measure(rotation_of(x))])
+
+    def rates(self, x: Float[Array, "D D"], derivative: Float[Array, "D D"]) -> Float[Array, " nv"]:
+        """Derivatives of the shift, and the rotation's velocities."""
+        turning = self.rotation.rates(rotation_of(x), rotation_of(derivative))
+        return jnp.concatenate([position_of(derivative)[np.array(self.axes, int)], turning])
+
+
+@dataclasses.dataclass(frozen=True)
+class Helix(AbstractPair):
+    """A shift along z that goes with the angle about it, data[0] m for each turn."""
+
+    coordinates = ("angle",)
+    velocities = ("angle",)
+    angles = (False,)  # the shift tells the turns
+    neutral = (0.0,)
+
+    def pose(self, q: Float[Array, " nq"], data: Float[Array, " k"]) -> Float[Array, "D D"]:
+        """Turn and shift."""
+        return pose(self.rotation.matrix(q), jnp.zeros(3, q.dtype).at[2].set(data[0] * q[0] / (2 * jnp.pi)))
+
+    def rate(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
+        """V."""
+        return v
+
+    def normalise(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
+        """Q."""
+        return q
+
+    def residual(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, " k"]:
+        """Two of the shift, two of the axis, and h/2π sin(2π z/h − θ), which knows no turns."""
+        lead, matrix, shift = data[0] / (2 * jnp.pi), rotation_of(x), position_of(x)
+        expected = shift[2] / lead
+        lag = lead * (jnp.sin(expected) * matrix[0, 0] - jnp.cos(expected) * matrix[1, 0])
+        return jnp.concatenate([shift[:2], self.rotation.residual(matrix), lag[None]])
+
+    def aligned(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, ""]:
+        """The rotation's, and the cosine of the lag."""
+        expected, matrix = 2 * jnp.pi * x[2, -1] / data[0], rotation_of(x)
+        in_phase = jnp.cos(expected) * matrix[0, 0] + jnp.sin(expected) * matrix[1, 0]
+        return jnp.minimum(self.rotation.aligned(matrix), in_phase)
+
+    def measure(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, " nq"]:
+        """The angle that goes with the shift."""
+        return x[2:3, -1] * (2 * jnp.pi / data[0])
+
+    def rates(self, x: Float[Array, "D D"], derivative: Float[Array, "D D"]) -> Float[Array, " nv"]:
+        """The rotation's."""
+        return self.rotation.rates(rotation_of(x), rotation_of(derivative))

@@ -1,0 +1,84 @@
+"""Rigid poses as matrices [[R, p], [0, 1]], in the plane (3 × 3) and in space (4 × 4) alike."""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+
+def pose(rotation: Float[Array, "*b d d"], position: Float[Array, "*b d"]) -> Float[Array, "*b D D"]:
+    """The pose with a rotation matrix and a position."""
+    top = jnp.concatenate([rotation, position[..., None]], axis=-1)
+    last = jnp.zeros((*top.shape[:-2], 1, top.shape[-1]), top.dtype).at[..., -1].set(1)
+    return jnp.concatenate([top, last], axis=-2)
+
+
+def rotation_of(poses: Float[Array, "*b D D"]) -> Float[Array, "*b d d"]:
+    """R."""
+    return poses[..., :-1, :-1]
+
+
+def position_of(poses: Float[Array, "*b D D"]) -> Float[Array, "*b d"]:
+    """P."""
+    return poses[..., :-1, -1]
+
+
+def inverse(poses: Float[Array, "*b D D"]) -> Float[Array, "*b D D"]:
+    """[[Rᵀ, −Rᵀp], [0, 1]]."""
+    turned = jnp.swapaxes(rotation_of(poses), -1, -2)
+    return pose(turned, -(turned @ position_of(poses)[..., None])[..., 0])
+
+
+def shifted(poses: Float[Array, "*b D D"], by: Float[Array, " d"]) -> Float[Array, "*b D D"]:
+    """The poses moved by a vector."""
+    return poses.at[..., :-1, -1].add(by)
+
+
+def chained(local: Float[Array, "n D D"], parents: tuple[int, ...]) -> Float[Array, "m D D"]:
+    """World poses of ground and bodies from those relative to their parents, −1 for ground.
+
+    Each sweep multiplies all poses by that of the ancestor reached so far and doubles the distance to it, so that a chain of n
+    bodies takes log₂ n products of whole arrays.
+    """
+    size = local.shape[-1]
+    poses = jnp.concatenate([jnp.eye(size, dtype=local.dtype)[None], local])
+    above = np.concatenate([[0], np.array(parents, int) + 1])
+    while above.any():
+        poses = poses[above] @ poses
+        above = above[above]
+    return poses
+
+
+def spin(matrix: Float[Array, "*b d d"]) -> Float[Array, "*b k"]:
+    """The axial vector ω of the skew part of a matrix: one component in the plane, three in space."""
+    if matrix.shape[-1] == 2:
+        return 0.5 * (matrix[..., 1, 0] - matrix[..., 0, 1])[..., None]
+    pairs = ((2, 1), (0, 2), (1, 0))
+    return jnp.stack([0.5 * (matrix[..., i, j] - matrix[..., j, i]) for i, j in pairs], axis=-1)
+
+
+def carrying(start: int, axis: Float[Array, "3"]) -> Float[Array, "3 3"]:
+    """A rotation that carries the unit vector of coordinate `start` to the direction of `axis`.
+
+    The smallest one, except for axes that nearly point the other way.
+    """
+    order = np.roll(np.arange(3), 2 - start)  # cyclic, so that `start` comes last
+    x, y, z = (axis / jnp.linalg.norm(axis))[order]
+    flip = jnp.where(z < -0.8, -1.0, 1.0)  # then a half turn about the first coordinate comes after it
+    y, z = flip * y, flip * z
+    k = 1 / (1 + z)
+    turned = jnp.array([[1 - x * x * k, -x * y * k, x], [-x * y * k, 1 - y * y * k, y], [-x, -y, z]])
+    turned = jnp.stack([turned[0], flip * turned[1], flip * turned[2]])
+    back = np.argsort(order)
+    return turned[back][:, back]
+
+
+def velocity_in(
+    a: Float[Array, "D D"],
+    b: Float[Array, "D D"],
+    da: Float[Array, "D D"],
+    db: Float[Array, "D D"],
+    at: Float[Array, " d"],
+) -> Float[Array, " d"]:
+    """The velocity of b's body at a place of the world, seen from a's body, in the axes of the world."""
+    speed = lambda x, dx: position_of(dx) + rotation_of(dx) @ (rotation_of(x).T @ (at - position_of(x)))
+    return speed(b, db) - speed(a, da)

@@ -1,0 +1,73 @@
+"""Relations between joint coordinates."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .connection import AbstractRelation
+from .force import number
+
+Scalar = Float[Array, ""]
+
+
+class Gear(AbstractRelation):
+    """A pair of gears or a belt: s₂ = ratio · s₁ + offset.
+
+    Where both joints sit on a common carrier this is a planetary stage. Full turns count.
+
+    Args:
+        name: its name.
+        joints: names of the two joints, or "joint.coordinate" where one has several.
+        ratio: −r₁/r₂ for outer gears, r₁/r₂ for inner gears and belts.
+        offset: s₂ where s₁ = 0.
+    """
+
+    name: str = eqx.field(static=True)
+    joints: tuple[str, str] = eqx.field(static=True)
+    ratio: Scalar
+    offset: Scalar
+    holonomic: ClassVar[int] = 1
+
+    def __init__(self, name: str, joints: Sequence[str], ratio: Any, offset: Any = 0.0):
+        self.name, self.joints = name, pair_of(joints, name)
+        self.ratio, self.offset = number(ratio, f"ratio of '{name}'"), number(offset, f"offset of '{name}'")
+
+    def factors(self) -> Float[Array, "3"]:
+        """s₂ − ratio · s₁ = offset."""
+        return jnp.stack([-self.ratio, jnp.ones(()), self.offset])
+
+
+class Rack(AbstractRelation):
+    """A pinion on a rack: s = r θ + offset.
+
+    Args:
+        name: its name.
+        pinion: name of the joint that turns by θ.
+        rack: name of the joint that shifts by s.
+        radius: r in m, with the sign that the directions of both joints ask for.
+        offset: s where θ = 0, in m.
+    """
+
+    name: str = eqx.field(static=True)
+    joints: tuple[str, str] = eqx.field(static=True)
+    radius: Scalar
+    offset: Scalar
+    holonomic: ClassVar[int] = 1
+
+    def __init__(self, name: str, pinion: str, rack: str, radius: Any, offset: Any = 0.0):
+        self.name, self.joints = name, pair_of((pinion, rack), name)
+        self.radius, self.offset = number(radius, f"radius of '{name}'"), number(offset, f"offset of '{name}'")
+
+    def factors(self) -> Float[Array, "3"]:
+        """S − r θ = offset."""
+        return jnp.stack([-self.radius, jnp.ones(()), self.offset])
+
+
+def pair_of(joints: Sequence[str], name: str) -> tuple[str, str]:
+    """Two names."""
+    if isinstance(joints, str) or len(joints) != 2:
+        raise ValueError(f"Argument `joints` of '{name}' must be the names of two joints, but is {joints!r}.")
+    return (joints[0], joints[1])

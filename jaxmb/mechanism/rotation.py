@@ -1,0 +1,208 @@
+"""The second primitive of a lower pair: how b's frame may turn in a's."""
+
+import abc
+import dataclasses
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .pose import spin
+
+
+@dataclasses.dataclass(frozen=True)
+class AbstractRotation(abc.ABC):
+    """A set of rotations R. To add one, inherit and define all of this; everything else is derived from `matrix`.
+
+    Attributes:
+        coordinates: names of the coordinates q.
+        velocities: names of the velocities v.
+        angles: for each coordinate whether it is an angle, known from R up to full turns only.
+        neutral: q of R = I.
+    """
+
+    coordinates: tuple[str, ...]
+    velocities: tuple[str, ...]
+    angles: tuple[bool, ...]
+    neutral: tuple[float, ...]
+
+    @abc.abstractmethod
+    def matrix(self, q: Float[Array, " nq"]) -> Float[Array, "d d"]:
+        """R(q)."""
+
+    @abc.abstractmethod
+    def residual(self, matrix: Float[Array, "d d"]) -> Float[Array, " k"]:
+        """Zero, with full rank, for the rotations of the set, and perhaps for some that `aligned` tells apart."""
+
+    @abc.abstractmethod
+    def measure(self, matrix: Float[Array, "d d"]) -> Float[Array, " nq"]:
+        """Q of R, angles between −π and π."""
+
+    @abc.abstractmethod
+    def rates(self, matrix: Float[Array, "d d"], derivative: Float[Array, "d d"]) -> Float[Array, " nv"]:
+        """V of R and Ṙ."""
+
+    def rate(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
+        """q̇ = N(q) v."""
+        return v
+
+    def normalise(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
+        """Q with the conditions restored that it must obey."""
+        return q
+
+    def aligned(self, matrix: Float[Array, "d d"]) -> Float[Array, ""]:
+        """Positive for the rotations that are meant, where `residual` vanishes for others too."""
+        return jnp.ones((), matrix.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Locked(AbstractRotation):
+    """R = I."""
+
+    coordinates: tuple[str, ...] = ()
+    velocities: tuple[str, ...] = ()
+    angles: tuple[bool, ...] = ()
+    neutral: tuple[float, ...] = ()
+    dim: int = 3
+
+    def matrix(self, q: Float[Array, " nq"]) -> Float[Array, "d d"]:
+        """I."""
+        return jnp.eye(self.dim, dtype=q.dtype)
+
+    def residual(self, matrix: Float[Array, "d d"]) -> Float[Array, " k"]:
+        """The sine of the angle along the axis; it vanishes for half turns too."""
+        return spin(matrix)
+
+    def measure(self, matrix: Float[Array, "d d"]) -> Float[Array, " nq"]:
+        """Nothing."""
+        return jnp.zeros(0, matrix.dtype)
+
+    def rates(self, matrix: Float[Array, "d d"], derivative: Float[Array, "d d"]) -> Float[Array, " nv"]:
+        """Nothing."""
+        return jnp.zeros(0, matrix.dtype)
+
+    def aligned(self, matrix: Float[Array, "d d"]) -> Float[Array, ""]:
+        """The cosine of the angle, in the plane and in space."""
+        return (jnp.trace(matrix) - (self.dim - 2)) / 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Turning(AbstractRotation):
+    """One angle: in the plane, or in space about z."""
+
+    coordinates: tuple[str, ...] = ("angle",)
+    velocities: tuple[str, ...] = ("angle",)
+    angles: tuple[bool, ...] = (True,)
+    neutral: tuple[float, ...] = (0.0,)
+    dim: int = 3
+
+    def matrix(self, q: Float[Array, " nq"]) -> Float[Array, "d d"]:
+        """[[cos, −sin], [sin, cos]], bordered by 1."""
+        c, s = jnp.cos(q[0]), jnp.sin(q[0])
+        plane = jnp.array([[c, -s], [s, c]])
+        return plane if self.dim == 2 else jnp.eye(3, dtype=q.dtype).at[:2, :2].set(plane)
+
+    def residual(self, matrix: Float[Array, "d d"]) -> Float[Array, " k"]:
+        """B's z axis across a's; it vanishes for opposite axes too."""
+        return matrix[:2, 2] if self.dim == 3 else jnp.zeros(0, matrix.dtype)
+
+    def measure(self, matrix: Float[Array, "d d"]) -> Float[Array, " nq"]:
+        """The angle."""
+        return jnp.arctan2(matrix[1, 0], matrix[0, 0])[None]
+
+    def rates(self, matrix: Float[Array, "d d"], derivative: Float[Array, "d d"]) -> Float[Array, " nv"]:
+        """ω about z."""
+        return spin(derivative @ matrix.T)[-1:]
+
+    def aligned(self, matrix: Float[Array, "d d"]) -> Float[Array, ""]:
+        """B's z axis along a's."""
+        return matrix[-1, -1] if self.dim == 3 else jnp.ones((), matrix.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ball(AbstractRotation):
+    """Any rotation in space: a unit quaternion (w, x, y, z), and ω in the axes of b."""
+
+    coordinates: tuple[str, ...] = ("qw", "qx", "qy", "qz")
+    velocities: tuple[str, ...] = ("wx", "wy", "wz")
+    angles: tuple[bool, ...] = (False, False, False, False)
+    neutral: tuple[float, ...] = (1.0, 0.0, 0.0, 0.0)
+
+    def matrix(self, q: Float[Array, " nq"]) -> Float[Array, "d d"]:
+        """That of q/|q|, so that R is a rotation at the stages of a step too."""
+        return quaternion_matrix(q)
+
+    def residual(self, matrix: Float[Array, "d d"]) -> Float[Array, " k"]:
+        """Nothing."""
+        return jnp.zeros(0, matrix.dtype)
+
+    def measure(self, matrix: Float[Array, "d d"]) -> Float[Array, " nq"]:
+        """The quaternion with w ≥ 0."""
+        return matrix_quaternion(matrix)
+
+    def rates(self, matrix: Float[Array, "d d"], derivative: Float[Array, "d d"]) -> Float[Array, " nv"]:
+        """ω of Rᵀ Ṙ."""
+        return spin(matrix.T @ derivative)
+
+    def rate(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
+        """½ q ∘ (0, ω)."""
+        w, u = q[0], q[1:]
+        return 0.5 * jnp.concatenate([-jnp.dot(u, v)[None], w * v + jnp.cross(u, v)])
+
+    def normalise(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
+        """At unit length."""
+        return q / jnp.sqrt(jnp.sum(q**2))
+
+
+@dataclasses.dataclass(frozen=True)
+class Cardan(AbstractRotation):
+    """About a's z by the first angle, then about b's x by the second."""
+
+    coordinates: tuple[str, ...] = ("first", "second")
+    velocities: tuple[str, ...] = ("first", "second")
+    angles: tuple[bool, ...] = (True, True)
+    neutral: tuple[float, ...] = (0.0, 0.0)
+
+    def matrix(self, q: Float[Array, " nq"]) -> Float[Array, "d d"]:
+        """Rz Rx."""
+        (a, b), (c, d) = jnp.cos(q), jnp.sin(q)
+        return jnp.array([[a, -c * b, c * d], [c, a * b, -a * d], [jnp.zeros_like(a), d, b]])
+
+    def residual(self, matrix: Float[Array, "d d"]) -> Float[Array, " k"]:
+        """B's x axis stays across a's z axis."""
+        return matrix[2:, 0]
+
+    def measure(self, matrix: Float[Array, "d d"]) -> Float[Array, " nq"]:
+        """Both angles."""
+        return jnp.stack([jnp.arctan2(matrix[1, 0], matrix[0, 0]), jnp.arctan2(matrix[2, 1], matrix[2, 2])])
+
+    def rates(self, matrix: Float[Array, "d d"], derivative: Float[Array, "d d"]) -> Float[Array, " nv"]:
+        """ω along both axes."""
+        omega = spin(derivative @ matrix.T)
+        return jnp.stack([omega[2], jnp.dot(omega, matrix[:, 0])])
+
+
+def quaternion_matrix(q: Float[Array, "4"]) -> Float[Array, "3 3"]:
+    """The rotation matrix of q/|q|, q = (w, x, y, z)."""
+    w, x, y, z = q
+    cross = jnp.array([[0 * w, -z, y], [z, 0 * w, -x], [-y, x, 0 * w]])
+    return jnp.eye(3, dtype=q.dtype) + 2 / jnp.sum(q**2) * (w * cross + cross @ cross)
+
+
+def matrix_quaternion(matrix: Float[Array, "3 3"]) -> Float[Array, "4"]:
+    """The unit quaternion with w ≥ 0, by the largest of its components (Shepperd 1978)."""
+    m = matrix
+    trace = jnp.trace(m)
+    squares = jnp.concatenate([trace[None], 2 * jnp.diag(m) - trace])
+    sums = lambda i, j: m[i, j] + m[j, i]
+    x, y, z = 2 * spin(m)
+    products = jnp.array(
+        [
+            [1 + squares[0], x, y, z],
+            [x, 1 + squares[1], sums(0, 1), sums(0, 2)],
+            [y, sums(0, 1), 1 + squares[2], sums(1, 2)],
+            [z, sums(0, 2), sums(1, 2), 1 + squares[3]],
+        ]
+    )
+    q = products[jnp.argmax(squares)]
+    q = q / jnp.sqrt(jnp.sum(q**2))
+    return jnp.where(q[0] < 0, -q, q)

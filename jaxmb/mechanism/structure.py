@@ -1,0 +1,123 @@
+"""What a built mechanism consists of: its structure, which is static, and its numbers."""
+
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Float
+
+from .tree import Hinges, JointPlace, Ties
+
+
+class Frames(eqx.Module):
+    """The frames of a group of joints or connections.
+
+    Attributes:
+        a: poses of A in their bodies (n, D, D).
+        b: poses of B in their bodies (n, D, D).
+        numbers: what else the connections read (n, k).
+    """
+
+    a: Float[Array, "n D D"]
+    b: Float[Array, "n D D"]
+    numbers: Float[Array, "n k"]
+
+
+class Numbers(eqx.Module):
+    """All numbers of a built mechanism: the `params` of its system.
+
+    Attributes:
+        inertia: ∫ x̃ x̃ᵀ dm of each body in its frame (n, D, D), x̃ = (x, 1).
+        gravity: acceleration of gravity (d,) in m/s².
+        hinges: frames of each group of joints of the tree.
+        ties: frames of each group of connections that are constraints.
+        points: local poses (k, D, D) of the named points.
+        relations: factors and offsets (r, 3) of the relations between joint coordinates.
+        drivers, forces, actuators: the elements themselves.
+        params: the user's, which user functions get.
+    """
+
+    inertia: Float[Array, "n D D"]
+    gravity: Float[Array, " d"]
+    hinges: tuple[Frames, ...]
+    ties: tuple[Frames, ...]
+    points: Float[Array, "k D D"]
+    relations: Float[Array, "r 3"]
+    drivers: tuple[Any, ...]
+    forces: tuple[Any, ...]
+    actuators: tuple[Any, ...]
+    params: Any
+
+
+class AbstractStructure(eqx.Module):
+    """The structure of a built mechanism, without numbers; equal structures share compiled programs.
+
+    Attributes:
+        dim: 2 or 3.
+        bodies: names of the bodies.
+        parents: number of each body's parent, −1 for ground.
+        hinges: the joints of the tree.
+        ties: the connections that are constraints.
+        points: names of the points, "body.point".
+        joints: where each joint is found.
+        turns: coordinates that count full turns of joints outside the tree: (joint, its coordinate).
+        relations: pairs of joint coordinates.
+        rows: names and numbers of the holonomic rows, in the order of the mechanism.
+        slips: names and numbers of the nonholonomic rows.
+        nq, nv: numbers of coordinates and velocities.
+    """
+
+    dim: int = eqx.field(static=True)
+    bodies: tuple[str, ...] = eqx.field(static=True)
+    parents: tuple[int, ...] = eqx.field(static=True)
+    hinges: tuple[Hinges, ...] = eqx.field(static=True)
+    ties: tuple[Ties, ...] = eqx.field(static=True)
+    points: tuple[str, ...] = eqx.field(static=True)
+    joints: tuple[tuple[str, JointPlace], ...] = eqx.field(static=True)
+    turns: tuple[tuple[str, int], ...] = eqx.field(static=True)
+    relations: tuple[tuple[str, tuple[str, str]], ...] = eqx.field(static=True)
+    rows: tuple[tuple[str, int], ...] = eqx.field(static=True)
+    slips: tuple[tuple[str, int], ...] = eqx.field(static=True)
+    nq: int = eqx.field(static=True)
+    nv: int = eqx.field(static=True)
+
+    def place(self, joint: str) -> JointPlace:
+        """Where a joint is found."""
+        places = dict(self.joints)
+        if joint not in places:
+            raise ValueError(f"There is no joint '{joint}'; there are {', '.join(places) or 'none'}.")
+        return places[joint]
+
+    def index(self, name: str, what: str) -> tuple[str, int]:
+        """Joint and number of the coordinate, or velocity, called "joint" or "joint.part"."""
+        joint, _, part = name.partition(".")
+        pair = self.place(joint).pair
+        known = pair.coordinates if what == "coordinates" else pair.velocities
+        if len(known) == 1 and part in ("", known[0]):
+            return joint, 0
+        if part not in known:
+            raise ValueError(f"Joint '{joint}' has the {what} {', '.join(known) or 'none'}, but not '{part}'.")
+        return joint, known.index(part)
+
+    @property
+    def angles(self) -> set[int]:
+        """The coordinates that are angles."""
+        found = set(range(self.nq - len(self.turns), self.nq))
+        for group in self.hinges:
+            found |= {q[i] for q in group.q for i, is_angle in enumerate(group.pair.angles) if is_angle}
+        return found
+
+    @property
+    def moves(self) -> np.ndarray:
+        """For each body (n,) and velocity (nv,) whether the velocity moves the body."""
+        above = np.zeros((len(self.bodies), self.nv), bool)
+        own: list[list[int]] = [[] for _ in self.bodies]
+        for group in self.hinges:
+            for body, v in zip(group.bodies, group.v, strict=True):
+                own[body] = list(v)
+        for body in range(len(self.bodies)):
+            at = body
+            while at >= 0:
+                above[body, own[at]] = True
+                at = self.parents[at]
+        return above

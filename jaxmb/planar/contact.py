@@ -1,0 +1,137 @@
+"""Constraints in the plane that are no lower pairs."""
+
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..mechanism import AbstractConnection, Marker, number, position_of, rotation_of, velocity_in
+from .joint import along, directions, ends
+
+Pose = Float[Array, "3 3"]
+
+
+class Distance(AbstractConnection):
+    """Two points keep their distance, (|p|² − l²)/(2l) = 0: a massless rod.
+
+    Args:
+        name: its name.
+        a: a place on one body.
+        b: a place on the other.
+        length: l in m, positive.
+    """
+
+    name: str = eqx.field(static=True)
+    a: Marker
+    b: Marker
+    length: Float[Array, ""]
+    holonomic: ClassVar[int] = 1
+    nonholonomic: ClassVar[int] = 0
+
+    def __init__(self, name: str, a: Any, b: Any, length: Any):
+        self.name, (self.a, self.b) = name, ends(name, a, b)
+        self.length = number(length, f"length of joint '{name}'")
+
+    def turns(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:
+        """None."""
+        return jnp.eye(2), jnp.eye(2)
+
+    def data(self) -> Float[Array, " k"]:
+        """L."""
+        return self.length[None]
+
+    @classmethod
+    def residual(cls, a: Pose, b: Pose, data: Float[Array, " k"]) -> Array:
+        """(|p|² − l²)/(2l)."""
+        gap = position_of(b) - position_of(a)
+        return (jnp.sum(gap**2) - data**2) / (2 * data)
+
+    @classmethod
+    def slip(cls, a: Pose, b: Pose, da: Pose, db: Pose, data: Float[Array, " k"]) -> Array:
+        """None."""
+        return jnp.zeros(0, a.dtype)
+
+
+class KnifeEdge(AbstractConnection):
+    """A blade, or a wheel seen from above: a point moves along its axis only.
+
+    Args:
+        name: its name.
+        at: the place of the blade.
+        axis: its direction (2,) in the frame of that place.
+        on: a place on the body that carries the plane; ground by default.
+    """
+
+    name: str = eqx.field(static=True)
+    a: Marker
+    b: Marker
+    axis: Float[Array, "2"]
+    holonomic: ClassVar[int] = 0
+    nonholonomic: ClassVar[int] = 1
+
+    def __init__(self, name: str, at: Any, axis: Any = (1.0, 0.0), on: Any = "ground"):
+        self.name, (self.a, self.b) = name, ends(name, on, at)
+        self.axis, _ = directions(name, axis, None)
+
+    def turns(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:
+        """B's x along the blade."""
+        return jnp.eye(2), along(self.axis)
+
+    def data(self) -> Float[Array, " k"]:
+        """None."""
+        return jnp.zeros(0)
+
+    @classmethod
+    def residual(cls, a: Pose, b: Pose, data: Float[Array, " k"]) -> Array:
+        """None."""
+        return jnp.zeros(0, a.dtype)
+
+    @classmethod
+    def slip(cls, a: Pose, b: Pose, da: Pose, db: Pose, data: Float[Array, " k"]) -> Array:
+        """The velocity across the blade."""
+        return jnp.dot(velocity_in(a, b, da, db, position_of(b)), rotation_of(b)[:, 1])[None]
+
+
+class RollingWheel(AbstractConnection):
+    """A wheel, seen from the side, that rolls on a line without slipping: contact, and zero velocity of the contact point.
+
+    Args:
+        name: its name; the row that forbids slipping is called "name rolling".
+        a: a place on the line.
+        b: the centre of the wheel.
+        radius: in m; the wheel is to the left of the line's direction.
+        axis: direction (2,) of the line in a's frame.
+    """
+
+    name: str = eqx.field(static=True)
+    a: Marker
+    b: Marker
+    radius: Float[Array, ""]
+    axis: Float[Array, "2"]
+    holonomic: ClassVar[int] = 1
+    nonholonomic: ClassVar[int] = 1
+
+    def __init__(self, name: str, a: Any, b: Any, radius: Any, axis: Any = (1.0, 0.0)):
+        self.name, (self.a, self.b) = name, ends(name, a, b)
+        self.radius = number(radius, f"radius of joint '{name}'")
+        self.axis, _ = directions(name, axis, None)
+
+    def turns(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:
+        """A's x along the line."""
+        return along(self.axis), jnp.eye(2)
+
+    def data(self) -> Float[Array, " k"]:
+        """The radius."""
+        return self.radius[None]
+
+    @classmethod
+    def residual(cls, a: Pose, b: Pose, data: Float[Array, " k"]) -> Array:
+        """The distance of the centre from the line, less the radius."""
+        return jnp.dot(rotation_of(a)[:, 1], position_of(b) - position_of(a)) - data
+
+    @classmethod
+    def slip(cls, a: Pose, b: Pose, da: Pose, db: Pose, data: Float[Array, " k"]) -> Array:
+        """The velocity of the contact point along the line."""
+        contact = position_of(b) - data * rotation_of(a)[:, 1]
+        return jnp.dot(velocity_in(a, b, da, db, contact), rotation_of(a)[:, 0])[None]

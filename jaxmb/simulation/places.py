@@ -1,0 +1,128 @@
+"""Named outputs: where the points of a mechanism are and how they move, what its joints and force elements do."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..formulation import AbstractFormulation
+from ..foundations import strong
+from ..mechanism import Motion, marker
+from ..system import State, System
+from .output import over_states, reactions
+from .solution import Solution
+
+
+def position(system: System, motion: Solution | State, place: Any) -> Float[Array, "... d"]:
+    """The position of a place in m, in the world.
+
+    Args:
+        system: built from a mechanism.
+        motion: a solution, or a state; leading axes are kept.
+        place: "body", "body.point" or (body, position).
+    """
+    return _at(system, motion, Motion.position, marker(place, "place"))
+
+
+def velocity(system: System, motion: Solution | State, place: Any) -> Float[Array, "... d"]:
+    """The velocity of a place in m/s; arguments as of `position`."""
+    return _at(system, motion, Motion.velocity, marker(place, "place"))
+
+
+def angular_velocity(system: System, motion: Solution | State, place: Any) -> Float[Array, "... k"]:
+    """ω of a body in rad/s in the axes of the world, one component in the plane; arguments as of `position`."""
+    return _at(system, motion, Motion.angular_velocity, marker(place, "place"))
+
+
+def acceleration(
+    system: System,
+    motion: Solution | State,
+    place: Any,
+    *,
+    formulation: AbstractFormulation | None = None,
+    u: Any = None,
+) -> Float[Array, "... d"]:
+    """The acceleration of a place in m/s²; arguments as of `position` and `reactions`."""
+    _joints(system)
+    vdot = reactions(system, motion, formulation=formulation, u=u).vdot
+    return over_states(_Acceleration(marker(place, "place")), strong(system), strong(motion), vdot)
+
+
+def pose(system: System, motion: Solution | State, place: Any) -> Float[Array, "... D D"]:
+    """The pose [[R, p], [0, 1]] of a body or a point in the world; arguments as of `position`."""
+    return _at(system, motion, Motion.pose, marker(place, "place"))
+
+
+def coordinate(system: System, motion: Solution | State, name: str) -> Float[Array, "..."]:
+    """A joint coordinate in m or rad, whether it is one of the system's or not.
+
+    Along a solution angles are continuous.
+
+    Args:
+        system: built from a mechanism.
+        motion: a solution, or a state; leading axes are kept.
+        name: "joint", or "joint.coordinate" where it has several.
+    """
+    linkage = _joints(system)
+    found = _at(system, motion, Motion.coordinate, name)
+    joint, index = linkage.index(name, "coordinates")
+    if isinstance(motion, Solution) and linkage.place(joint).pair.angles[index]:
+        found = jnp.unwrap(found, axis=-1)
+    return found
+
+
+def rate(system: System, motion: Solution | State, name: str) -> Float[Array, "..."]:
+    """A joint velocity in m/s or rad/s; arguments as of `coordinate`."""
+    return _at(system, motion, Motion.rate, name)
+
+
+def force(system: System, motion: Solution | State, name: str) -> Float[Array, "..."]:
+    """What a force element exerts, in N and N m; its class says which components.
+
+    Args:
+        system: built from a mechanism.
+        motion: a solution, or a state; leading axes are kept.
+        name: name of the element.
+    """
+    _joints(system)
+    names = [element.name for element in system.params.forces]
+    if name not in names:
+        raise ValueError(
+            f"Argument `name` must be a force element out of {', '.join(names) or 'none'}, but is '{name}'."
+        )
+    return _at(system, motion, _value, names.index(name))
+
+
+def _joints(system: System) -> Any:
+    if system.joints is None:
+        raise ValueError("Argument `system` must be built from a mechanism, but is not.")
+    return system.joints
+
+
+def _at(system: System, motion: Solution | State, read: Callable[..., Array], argument: Any) -> Array:
+    """`read(motion of the mechanism, argument)` at each state."""
+    _joints(system)
+    return over_states(_Read(read, argument), strong(system), strong(motion))
+
+
+class _Read(eqx.Module):
+    read: Callable[..., Array] = eqx.field(static=True)
+    argument: Any
+
+    def __call__(self, system: System, state: State) -> Array:
+        return self.read(system.joints.motion(state.t, state.q, state.v, system.params), self.argument)
+
+
+class _Acceleration(eqx.Module):
+    place: Any
+
+    def __call__(self, system: System, state: State, vdot: Array) -> Array:
+        speed = lambda q, v: system.joints.motion(state.t, q, v, system.params).velocity(self.place)
+        return jax.jvp(speed, (state.q, state.v), (system.qdot(state.q, state.v), vdot))[1]
+
+
+def _value(motion: Motion, index: int) -> Array:
+    return motion.numbers.forces[index].value(motion)

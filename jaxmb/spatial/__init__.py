@@ -1,0 +1,31 @@
+"""Mechanisms in space."""
+
+from ..mechanism import DrivenDistance as DrivenDistance
+from ..mechanism import DrivenSpeed as DrivenSpeed
+from ..mechanism import Driver as Driver
+from ..mechanism import Force as Force
+from ..mechanism import Gear as Gear
+from ..mechanism import JointForce as JointForce
+from ..mechanism import JointFriction as JointFriction
+from ..mechanism import JointSpring as JointSpring
+from ..mechanism import Load as Load
+from ..mechanism import Motor as Motor
+from ..mechanism import Rack as Rack
+from ..mechanism import SpringDamper as SpringDamper
+from ..mechanism import Thruster as Thruster
+from .body import Body as Body
+from .body import frame as frame
+from .contact import Distance as Distance
+from .contact import RollingDisk as RollingDisk
+from .contact import RollingSphere as RollingSphere
+from .joint import Cylindrical as Cylindrical
+from .joint import Fixed as Fixed
+from .joint import Planar as Planar
+from .joint import PointOnLine as PointOnLine
+from .joint import PointOnPlane as PointOnPlane
+from .joint import Prismatic as Prismatic
+from .joint import Revolute as Revolute
+from .joint import Screw as Screw
+from .joint import Spherical as Spherical
+from .joint import Universal as Universal
+from .mechanism import Mechanism as Mechanism

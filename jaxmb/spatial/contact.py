@@ -1,0 +1,153 @@
+"""Constraints in space that are no lower pairs."""
+
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..mechanism import AbstractConnection, Marker, carrying, number, position_of, rotation_of, velocity_in
+from .joint import Turns, directions, ends
+
+Pose = Float[Array, "4 4"]
+
+
+class Distance(AbstractConnection):
+    """Two points keep their distance, (|p|² − l²)/(2l) = 0: a massless rod.
+
+    Args:
+        name: its name.
+        a: a place on one body.
+        b: a place on the other.
+        length: l in m, positive.
+    """
+
+    name: str = eqx.field(static=True)
+    a: Marker
+    b: Marker
+    length: Float[Array, ""]
+    holonomic: ClassVar[int] = 1
+    nonholonomic: ClassVar[int] = 0
+
+    def __init__(self, name: str, a: Any, b: Any, length: Any):
+        self.name, (self.a, self.b) = name, ends(name, a, b)
+        self.length = number(length, f"length of joint '{name}'")
+
+    def turns(self) -> Turns:
+        """None."""
+        return jnp.eye(3), jnp.eye(3)
+
+    def data(self) -> Float[Array, " k"]:
+        """L."""
+        return self.length[None]
+
+    @classmethod
+    def residual(cls, a: Pose, b: Pose, data: Float[Array, " k"]) -> Array:
+        """(|p|² − l²)/(2l)."""
+        gap = position_of(b) - position_of(a)
+        return (jnp.sum(gap**2) - data**2) / (2 * data)
+
+    @classmethod
+    def slip(cls, a: Pose, b: Pose, da: Pose, db: Pose, data: Float[Array, " k"]) -> Array:
+        """None."""
+        return jnp.zeros(0, a.dtype)
+
+
+class RollingSphere(AbstractConnection):
+    """A sphere that rolls on a plane without slipping: contact, and zero velocity of the contact point.
+
+    Args:
+        name: its name; the rows that forbid slipping are called "name rolling".
+        a: a place on the plane.
+        b: the centre of the sphere.
+        radius: in m.
+        normal: direction (3,) from the plane to the sphere, in a's frame; z by default.
+    """
+
+    name: str = eqx.field(static=True)
+    a: Marker
+    b: Marker
+    radius: Float[Array, ""]
+    normal: Float[Array, "3"]
+    holonomic: ClassVar[int] = 1
+    nonholonomic: ClassVar[int] = 2
+
+    def __init__(self, name: str, a: Any, b: Any, radius: Any, normal: Any = (0.0, 0.0, 1.0)):
+        self.name, (self.a, self.b) = name, ends(name, a, b)
+        self.radius = number(radius, f"radius of joint '{name}'")
+        self.normal, _ = directions(name, normal, None)
+
+    def turns(self) -> Turns:
+        """A's z along the normal."""
+        return carrying(2, self.normal), jnp.eye(3)
+
+    def data(self) -> Float[Array, " k"]:
+        """The radius."""
+        return self.radius[None]
+
+    @classmethod
+    def residual(cls, a: Pose, b: Pose, data: Float[Array, " k"]) -> Array:
+        """The height of the centre over the plane, less the radius."""
+        return jnp.dot(rotation_of(a)[:, 2], position_of(b) - position_of(a)) - data
+
+    @classmethod
+    def slip(cls, a: Pose, b: Pose, da: Pose, db: Pose, data: Float[Array, " k"]) -> Array:
+        """The velocity of the contact point along the plane."""
+        contact = position_of(b) - data * rotation_of(a)[:, 2]
+        return rotation_of(a)[:, :2].T @ velocity_in(a, b, da, db, contact)
+
+
+class RollingDisk(AbstractConnection):
+    """A thin disk that rolls on a plane without slipping: contact of its rim, and zero velocity of the contact point.
+
+    It must not lie flat on the plane, where the lowest point of the rim is not one point.
+
+    Args:
+        name: its name; the rows that forbid slipping are called "name rolling".
+        a: a place on the plane.
+        b: the centre of the disk.
+        radius: in m.
+        axis: direction (3,) of the disk's axis in b's frame; z by default.
+        normal: direction (3,) from the plane to the disk, in a's frame; z by default.
+    """
+
+    name: str = eqx.field(static=True)
+    a: Marker
+    b: Marker
+    radius: Float[Array, ""]
+    axis: Float[Array, "3"]
+    normal: Float[Array, "3"]
+    holonomic: ClassVar[int] = 1
+    nonholonomic: ClassVar[int] = 2
+
+    def __init__(
+        self, name: str, a: Any, b: Any, radius: Any, axis: Any = (0.0, 0.0, 1.0), normal: Any = (0.0, 0.0, 1.0)
+    ):
+        self.name, (self.a, self.b) = name, ends(name, a, b)
+        self.radius = number(radius, f"radius of joint '{name}'")
+        self.normal, self.axis = directions(name, normal, axis)
+
+    def turns(self) -> Turns:
+        """A's z along the normal, b's z along the axis."""
+        return carrying(2, self.normal), carrying(2, self.axis)
+
+    def data(self) -> Float[Array, " k"]:
+        """The radius."""
+        return self.radius[None]
+
+    @classmethod
+    def lowest(cls, a: Pose, b: Pose, data: Float[Array, " k"]) -> Float[Array, "3"]:
+        """The point of the rim that is closest to the plane."""
+        normal, axis = rotation_of(a)[:, 2], rotation_of(b)[:, 2]
+        up = normal - jnp.dot(normal, axis) * axis
+        return position_of(b) - data * up / jnp.linalg.norm(up)
+
+    @classmethod
+    def residual(cls, a: Pose, b: Pose, data: Float[Array, " k"]) -> Array:
+        """The height of the lowest point of the rim over the plane."""
+        return jnp.dot(rotation_of(a)[:, 2], cls.lowest(a, b, data) - position_of(a))[None]
+
+    @classmethod
+    def slip(cls, a: Pose, b: Pose, da: Pose, db: Pose, data: Float[Array, " k"]) -> Array:
+        """The velocity of the contact point along the plane."""
+        return rotation_of(a)[:, :2].T @ velocity_in(a, b, da, db, cls.lowest(a, b, data))

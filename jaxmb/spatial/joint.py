@@ -1,0 +1,323 @@
+"""Joints in space."""
+
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..mechanism import (
+    AbstractJoint,
+    AbstractPair,
+    Ball,
+    Cardan,
+    Helix,
+    Locked,
+    Marker,
+    Pair,
+    Turning,
+    as_vector,
+    carrying,
+    marker,
+    number,
+)
+
+Turns = tuple[Float[Array, "3 3"], Float[Array, "3 3"]]
+
+
+def ends(name: str, a: Any, b: Any) -> tuple[Marker, Marker]:
+    """The two places of a joint."""
+    return marker(a, f"a of joint '{name}'"), marker(b, f"b of joint '{name}'")
+
+
+def directions(name: str, axis: Any, axis_b: Any) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
+    """The axis on both bodies; the same components by default."""
+    axis = as_vector(axis, f"axis of joint '{name}'", (3,))
+    return axis, axis if axis_b is None else as_vector(axis_b, f"axis_b of joint '{name}'", (3,))
+
+
+class Revolute(AbstractJoint):
+    """A hinge. Coordinate: the angle of b's frame in a's about the axis, in rad.
+
+    Args:
+        name: its name.
+        a: a place on one body.
+        b: a place on the other.
+        axis: direction (3,) of the hinge in a's frame; z by default.
+        axis_b: the same direction in b's frame; equal components by default.
+    """
+
+    name: str = eqx.field(static=True)
+    a: Marker
+    b: Marker
+    axis: Float[Array, "3"]
+    axis_b: Float[Array, "3"]
+    pair: ClassVar[AbstractPair] = Pair((), Turning())
+    holonomic: ClassVar[int] = 5
+    nonholonomic: ClassVar[int] = 0
+
+    def __init__(self, name: str, a: Any, b: Any, axis: Any = (0.0, 0.0, 1.0), axis_b: Any = None):
+        self.name, (self.a, self.b) = name, ends(name, a, b)
+        self.axis, self.axis_b = directions(name, axis, axis_b)
+
+    def turns(self) -> Turns:
+        """Z along the axis."""
+        return carrying(2, self.axis), carrying(2, self.axis_b)
+
+
+class Prismatic(AbstractJoint):
+    """A slider. Coordinate: the shift of b along the axis, in m.
+
+    Args:
+        name: its name.
+        a: a place on one body.
+        b: a place on the other.
+        axis: direction (3,) of the guide in a's frame; z by default.
+        axis_b: the same direction in b's frame; equal components by default.
+    """
+
+    name: str = eqx.field(static=True)
+    a: Marker
+    b: Marker
+    axis: Float[Array, "3"]
+    axis_b: Float[Array, "3"]
+    pair: ClassVar[AbstractPair] = Pair((2,), Locked())
+    holonomic: ClassVar[int] = 5
+    nonholonomic: ClassVar[int] = 0
+
+    def __init__(self, name: str, a: Any, b: Any, axis: Any = (0.0, 0.0, 1.0), axis_b: Any = None):
+        self.name, (self.a, self.b) = name, ends(name, a, b)
+        self.axis, self.axis_b = directions(name, axis, axis_b)
+
+    def turns(self) -> Turns:
+        """Z along the axis."""
+        return carrying(2, self.axis), carrying(2, self.axis_b)
+
+
+class Cylindrical(AbstractJoint):
+    """Shift along and turn about an axis. Coordinates: z in m and angle in rad.
+
+    Args:
+        name: its name.
+        a: a place on one body.
+        b: a place on the other.
+        axis: direction (3,) in a's frame; z by default.
+        axis_b: the same direction in b's frame; equal components by default.
+    """
+
+    name: str = eqx.field(static=True)
+    a: Marker
+    b: Marker
+    axis: Float[Array, "3"]
+    axis_b: Float[Array, "3"]
+    pair: ClassVar[AbstractPair] = Pair((2,), Turning())
+    holonomic: ClassVar[int] = 4
+    nonholonomic: ClassVar[int] = 0
+
+    def __init__(self, name: str, a: Any, b: Any, axis: Any = (0.0, 0.0, 1.0), axis_b: Any = None):
+        self.name, (self.a, self.b) = name, ends(name, a, b)
+        self.axis, self.axis_b = directions(name, axis, axis_b)
+
+    def turns(self) -> Turns:
+        """Z along the axis."""
+        return carrying(2, self.axis), carrying(2, self.axis_b)
+
+
+class Screw(AbstractJoint):
+    """Shift along and turn about an axis go together. Coordinate: the angle in rad.
+
+    Args:
+        name: its name.
+        a: a place on one body.
+        b: a place on the other.
+        pitch: shift for each turn, in m; not zero.
+        axis: direction (3,) in a's frame; z by default.
+        axis_b: the same direction in b's frame; equal components by default.
+    """
+
+    name: str = eqx.field(static=True)
+    a: Marker
+    b: Marker
+    pitch: Float[Array, ""]
+    axis: Float[Array, "3"]
+    axis_b: Float[Array, "3"]
+    pair: ClassVar[AbstractPair] = Helix((), Turning())
+    holonomic: ClassVar[int] = 5
+    nonholonomic: ClassVar[int] = 0
+
+    def __init__(self, name: str, a: Any, b: Any, pitch: Any, axis: Any = (0.0, 0.0, 1.0), axis_b: Any = None):
+        self.name, (self.a, self.b) = name, ends(name, a, b)
+        self.pitch = number(pitch, f"pitch of joint '{name}'")
+        self.axis, self.axis_b = directions(name, axis, axis_b)
+
+    def turns(self) -> Turns:
+        """Z along the axis."""
+        return carrying(2, self.axis), carrying(2, self.axis_b)
+
+    def data(self) -> Float[Array, " k"]:
+        """The pitch."""
+        return self.pitch[None]
+
+
+class Planar(AbstractJoint):
+    """Two planes stay on each other. Coordinates: the shifts x and y in m and the angle in rad.
+
+    Args:
+        name: its name.
+        a: a place on one body.
+        b: a place on the other.
+        axis: normal (3,) of the plane in a's frame; z by default.
+        axis_b: the same direction in b's frame; equal components by default.
+    """
+
+    name: str = eqx.field(static=True)
+    a: Marker
+    b: Marker
+    axis: Float[Array, "3"]
+    axis_b: Float[Array, "3"]
+    pair: ClassVar[AbstractPair] = Pair((0, 1), Turning())
+    holonomic: ClassVar[int] = 3
+    nonholonomic: ClassVar[int] = 0
+
+    def __init__(self, name: str, a: Any, b: Any, axis: Any = (0.0, 0.0, 1.0), axis_b: Any = None):
+        self.name, (self.a, self.b) = name, ends(name, a, b)
+        self.axis, self.axis_b = directions(name, axis, axis_b)
+
+    def turns(self) -> Turns:
+        """Z along the axis."""
+        return carrying(2, self.axis), carrying(2, self.axis_b)
+
+
+class Spherical(AbstractJoint):
+    """A ball joint. Coordinates: the unit quaternion (w, x, y, z) of b's frame in a's; velocities: ω in b's frame.
+
+    Args:
+        name: its name.
+        a: a place on one body.
+        b: a place on the other.
+    """
+
+    name: str = eqx.field(static=True)
+    a: Marker
+    b: Marker
+    pair: ClassVar[AbstractPair] = Pair((), Ball())
+    holonomic: ClassVar[int] = 3
+    nonholonomic: ClassVar[int] = 0
+
+    def __init__(self, name: str, a: Any, b: Any):
+        self.name, (self.a, self.b) = name, ends(name, a, b)
+
+    def turns(self) -> Turns:
+        """None."""
+        return jnp.eye(3), jnp.eye(3)
+
+
+class Universal(AbstractJoint):
+    """A Cardan joint: about a first axis on a, then about a second one on b, across the first. Coordinates: both angles in rad.
+
+    Args:
+        name: its name.
+        a: a place on one body.
+        b: a place on the other.
+        axis: direction (3,) of the first axis in a's frame; z by default.
+        axis_b: direction (3,) of the second axis in b's frame; x by default.
+    """
+
+    name: str = eqx.field(static=True)
+    a: Marker
+    b: Marker
+    axis: Float[Array, "3"]
+    axis_b: Float[Array, "3"]
+    pair: ClassVar[AbstractPair] = Pair((), Cardan())
+    holonomic: ClassVar[int] = 4
+    nonholonomic: ClassVar[int] = 0
+
+    def __init__(self, name: str, a: Any, b: Any, axis: Any = (0.0, 0.0, 1.0), axis_b: Any = (1.0, 0.0, 0.0)):
+        self.name, (self.a, self.b) = name, ends(name, a, b)
+        self.axis, self.axis_b = directions(name, axis, axis_b)
+
+    def turns(self) -> Turns:
+        """A's z along the first axis, b's x along the second."""
+        return carrying(2, self.axis), carrying(0, self.axis_b)
+
+
+class Fixed(AbstractJoint):
+    """Two frames coincide; no coordinate.
+
+    Args:
+        name: its name.
+        a: a place on one body.
+        b: a place on the other.
+    """
+
+    name: str = eqx.field(static=True)
+    a: Marker
+    b: Marker
+    pair: ClassVar[AbstractPair] = Pair((), Locked())
+    holonomic: ClassVar[int] = 6
+    nonholonomic: ClassVar[int] = 0
+
+    def __init__(self, name: str, a: Any, b: Any):
+        self.name, (self.a, self.b) = name, ends(name, a, b)
+
+    def turns(self) -> Turns:
+        """None."""
+        return jnp.eye(3), jnp.eye(3)
+
+
+class PointOnLine(AbstractJoint):
+    """A point of b stays on a line of a. Coordinates: the shift z in m and b's orientation.
+
+    Args:
+        name: its name.
+        a: a place on one body.
+        b: a place on the other.
+        axis: direction (3,) of the line in a's frame; z by default.
+        axis_b: the same direction in b's frame; equal components by default.
+    """
+
+    name: str = eqx.field(static=True)
+    a: Marker
+    b: Marker
+    axis: Float[Array, "3"]
+    axis_b: Float[Array, "3"]
+    pair: ClassVar[AbstractPair] = Pair((2,), Ball())
+    holonomic: ClassVar[int] = 2
+    nonholonomic: ClassVar[int] = 0
+
+    def __init__(self, name: str, a: Any, b: Any, axis: Any = (0.0, 0.0, 1.0), axis_b: Any = None):
+        self.name, (self.a, self.b) = name, ends(name, a, b)
+        self.axis, self.axis_b = directions(name, axis, axis_b)
+
+    def turns(self) -> Turns:
+        """Z along the axis."""
+        return carrying(2, self.axis), carrying(2, self.axis_b)
+
+
+class PointOnPlane(AbstractJoint):
+    """A point of b stays on a plane of a. Coordinates: the shifts x and y in m and b's orientation.
+
+    Args:
+        name: its name.
+        a: a place on one body.
+        b: a place on the other.
+        axis: normal (3,) of the plane in a's frame; z by default.
+        axis_b: the same direction in b's frame; equal components by default.
+    """
+
+    name: str = eqx.field(static=True)
+    a: Marker
+    b: Marker
+    axis: Float[Array, "3"]
+    axis_b: Float[Array, "3"]
+    pair: ClassVar[AbstractPair] = Pair((0, 1), Ball())
+    holonomic: ClassVar[int] = 1
+    nonholonomic: ClassVar[int] = 0
+
+    def __init__(self, name: str, a: Any, b: Any, axis: Any = (0.0, 0.0, 1.0), axis_b: Any = None):
+        self.name, (self.a, self.b) = name, ends(name, a, b)
+        self.axis, self.axis_b = directions(name, axis, axis_b)
+
+    def turns(self) -> Turns:
+        """Z along the axis."""
+        return carrying(2, self.axis), carrying(2, self.axis_b)
