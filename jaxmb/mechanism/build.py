@@ -125,7 +125,7 @@ def _hinges(mechanism: AbstractElements, limbs: tuple[Limb, ...]) -> tuple[Any, 
     hinges, frames, places = [], [], {}
     for i, ((pair, free), members) in enumerate(groups.items()):
         bodies, flipped, q, v, connections = (tuple(x) for x in zip(*members, strict=True))
-        hinges.append(Hinges(pair, bodies, flipped, q, v))
+        hinges.append(Hinges(pair, bodies, flipped, q, v, free))
         frames.append(_free_frames(mechanism, len(members)) if free else _frames(mechanism, list(connections)))
         places |= {c.name: JointPlace(pair, True, i, k, q[k], v[k]) for k, c in enumerate(connections) if not free}
     return tuple(hinges), coordinates, velocities, tuple(frames), places

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from ..foundations import default_float
 from .marker import Marker
 from .pair import AbstractPair
-from .pose import inverse
+from .pose import inverse, product
 
 
 class AbstractConnection(eqx.Module):
@@ -76,7 +76,7 @@ class AbstractJoint(AbstractConnection):
     @classmethod
     def residual(cls, a: Float[Array, "D D"], b: Float[Array, "D D"], data: Float[Array, " k"]) -> Array:
         """The pair's, of B in A."""
-        return cls.pair.residual(inverse(a) @ b, data)
+        return cls.pair.residual(product(inverse(a), b), data)
 
     @classmethod
     def slip(cls, a: Any, b: Any, da: Any, db: Any, data: Any) -> Array:

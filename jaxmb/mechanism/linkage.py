@@ -14,7 +14,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from .motion import Motion
-from .pose import chained, inverse, position_of, shifted
+from .pose import chained, inverse, position_of, product, shifted, taken
 from .structure import AbstractStructure, Frames, Numbers
 from .tree import Hinges
 
@@ -30,9 +30,9 @@ class Linkage(AbstractStructure):
         """Each body's pose in its parent."""
         found = []
         for group, frames in zip(self.hinges, numbers.hinges, strict=True):
-            inner = jax.vmap(group.pair.pose)(q[np.array(group.q, int)], frames.numbers)
+            inner = jax.vmap(group.pair.pose)(taken(q, np.array(group.q, int)), frames.numbers)
             found.append(_placed(group, frames, inner))
-        return jnp.concatenate(found)[_order(group.bodies for group in self.hinges)]
+        return taken(jnp.concatenate(found), _order(group.bodies for group in self.hinges))
 
     def poses(self, q: Float[Array, " nq"], numbers: Numbers) -> Float[Array, "m D D"]:
         """World poses of ground and bodies."""
@@ -42,9 +42,11 @@ class Linkage(AbstractStructure):
         """q̇ of the tree's coordinates; zero for those that count turns."""
         parts = [jnp.zeros(len(self.turns), q.dtype)]
         for group in self.hinges:
-            parts.append(jax.vmap(group.pair.rate)(q[np.array(group.q, int)], v[np.array(group.v, int)]).ravel())
+            parts.append(
+                jax.vmap(group.pair.rate)(taken(q, np.array(group.q, int)), taken(v, np.array(group.v, int))).ravel()
+            )
         places = [np.arange(self.nq - len(self.turns), self.nq), *(np.ravel(group.q) for group in self.hinges)]
-        return jnp.concatenate(parts)[_order(places)]
+        return taken(jnp.concatenate(parts), _order(places))
 
     def rate(self, q: Float[Array, " nq"], v: Float[Array, " nv"], numbers: Numbers) -> Float[Array, " nq"]:
         """q̇ = N(q) v."""
@@ -116,15 +118,17 @@ class Linkage(AbstractStructure):
                     lambda q: jax.vmap(g.pair.pose)(q, f.numbers), (q,), (jax.vmap(g.pair.rate)(q, v),)
                 )
                 here, change = jax.jvp(lambda x: _placed(g, f, x), (inner,), (moved,))
-                return change @ inverse(here)
+                return product(change, inverse(here))
 
-            at = q[np.array(group.q, int)]
+            at = taken(q, np.array(group.q, int))
             count, free = len(group.bodies), len(group.pair.velocities)
             units = jnp.broadcast_to(jnp.eye(free, dtype=q.dtype)[:, None], (free, count, free))
             inside = jax.vmap(lambda v, at=at, local=local: local(at, v), out_axes=1)(units)
-            parents = shifted(poses[np.array([self.parents[b] + 1 for b in group.bodies], int)], -centre)[:, None]
-            found.append((parents @ inside @ inverse(parents)).reshape(-1, *poses.shape[1:])[:, :-1])
-        return jnp.concatenate(found)[_order(np.ravel(group.v) for group in self.hinges)]
+            parents = np.array([self.parents[b] + 1 for b in group.bodies], int)
+            carried = shifted(taken(poses, parents), -centre)[:, None]
+            inside = product(product(carried, inside), inverse(carried))
+            found.append(inside.reshape(-1, *poses.shape[1:])[:, :-1])
+        return taken(jnp.concatenate(found), _order(np.ravel(group.v) for group in self.hinges))
 
     def generalised(self, twists: Float[Array, "nv d D"], wrenches: Float[Array, "n d D"]) -> Float[Array, " nv"]:
         """⟨S_k, Σ G⟩ over the bodies that velocity k moves, G = f x̃ᵀ of a force f at x."""
@@ -137,7 +141,7 @@ class Linkage(AbstractStructure):
         centre = _centre(poses)
         twists = self.twists(q, poses, numbers, centre)
         about = shifted(poses[1:], -centre)
-        inertia = about @ numbers.inertia @ jnp.swapaxes(about, 1, 2)
+        inertia = product(product(about, numbers.inertia), jnp.swapaxes(about, 1, 2))
         moves = self.moves
         # The bodies moved by the velocity further out are those that both move.
         sums = jnp.tensordot(jnp.asarray(moves.T, q.dtype), inertia, 1)
@@ -173,7 +177,7 @@ class Linkage(AbstractStructure):
         slope, along = jax.grad(at, argnums=(0, 1))(poses, q)
         centre = _centre(poses)
         about = jnp.swapaxes(shifted(poses[1:], -centre), 1, 2)
-        wrenches = -(accelerations[1:] @ numbers.inertia + slope[1:]) @ about
+        wrenches = product(-(product(accelerations[1:], numbers.inertia) + slope[1:]), about)
         force = self.generalised(self.twists(q, poses, numbers, centre), wrenches[:, :-1])
         if any(force.on_coordinates for force in numbers.forces):
             force = force - jax.vjp(lambda v: self.tree_rate(q, v), v)[1](along)[0]
@@ -199,7 +203,7 @@ class Linkage(AbstractStructure):
         by_rates, by_v = jax.grad(test, argnums=(0, 1))(*none)
         centre = _centre(motion.poses)
         about = jnp.swapaxes(shifted(motion.poses[1:], -centre), 1, 2)
-        wrenches = (by_rates[1:] @ about)[:, :-1]
+        wrenches = product(by_rates[1:], about)[:, :-1]
         return self.generalised(self.twists(motion.q, motion.poses, motion.numbers, centre), wrenches) + by_v
 
     # Constraints
@@ -210,7 +214,10 @@ class Linkage(AbstractStructure):
         names, parts = [], [jnp.zeros(0, q.dtype)]
         for group, frames in zip(self.ties, numbers.ties, strict=True):
             if group.kind.holonomic:
-                a, b = motion.poses[np.array(group.a)] @ frames.a, motion.poses[np.array(group.b)] @ frames.b
+                a, b = (
+                    product(motion.poses[np.array(group.a)], frames.a),
+                    product(motion.poses[np.array(group.b)], frames.b),
+                )
                 parts.append(jax.vmap(group.kind.residual)(a, b, frames.numbers).ravel())
                 names += [name for name in group.names for _ in range(group.kind.holonomic)]
         for (name, pair), (first, second, offset) in zip(self.relations, numbers.relations, strict=True):
@@ -221,7 +228,7 @@ class Linkage(AbstractStructure):
             if driver.holonomic:
                 parts.append(driver.residual(motion)[None])
                 names.append(driver.name)
-        return jnp.concatenate(parts)[_named_order(self.rows, names)]
+        return taken(jnp.concatenate(parts), _named_order(self.rows, names))
 
     def slip(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], numbers: Numbers) -> Float[Array, " k"]:
         """ψ, rows in the order of the mechanism."""
@@ -238,7 +245,7 @@ class Linkage(AbstractStructure):
             if not driver.holonomic:
                 parts.append(driver.residual(motion)[None])
                 names.append(driver.name)
-        return jnp.concatenate(parts)[_named_order(self.slips, names)]
+        return taken(jnp.concatenate(parts), _named_order(self.slips, names))
 
     def alignment(self, q: Float[Array, " nq"], numbers: Numbers) -> dict[str, Scalar]:
         """By name, how well the joints that close loops are the right way round: positive if they are."""
@@ -255,11 +262,13 @@ class Linkage(AbstractStructure):
 def _placed(group: Hinges, frames: Frames, inner: Float[Array, "n D D"]) -> Float[Array, "n D D"]:
     """Poses of bodies in their parents from those of B in A."""
     flipped = np.array(group.flipped, bool)
+    if group.free:
+        return inner
     if not flipped.any():
-        return frames.a @ inner @ inverse(frames.b)
+        return product(product(frames.a, inner), inverse(frames.b))
     turned = jnp.where(flipped[:, None, None], inverse(inner), inner)
     outer = jnp.where(flipped[:, None, None], frames.b, frames.a)
-    return outer @ turned @ inverse(jnp.where(flipped[:, None, None], frames.a, frames.b))
+    return product(product(outer, turned), inverse(jnp.where(flipped[:, None, None], frames.a, frames.b)))
 
 
 def _centre(poses: Float[Array, "m D D"]) -> Float[Array, " d"]:

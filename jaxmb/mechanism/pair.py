@@ -60,7 +60,7 @@ class AbstractPair(abc.ABC):
         """Q with unit quaternions restored."""
 
     @abc.abstractmethod
-    def residual(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, " k"]:
+    def residual(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, " rows"]:
         """Zero, with full rank, for the poses of the pair."""
 
     @abc.abstractmethod
@@ -105,8 +105,8 @@ class Pair(AbstractPair):
         """Shift along the free axes and rotation."""
         k = len(self.axes)
         matrix = self.rotation.matrix(q[k:])
-        shift = jnp.zeros(matrix.shape[0], q.dtype)
-        return pose(matrix, shift.at[np.array(self.axes, int)].set(q[:k]) if k else shift)
+        along = {axis: q[i] for i, axis in enumerate(self.axes)}
+        return pose(matrix, jnp.stack([along.get(i, jnp.zeros((), q.dtype)) for i in range(matrix.shape[0])]))
 
     def rate(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
         """v, and the rotation's."""
@@ -118,7 +118,7 @@ class Pair(AbstractPair):
         k = len(self.axes)
         return jnp.concatenate([q[:k], self.rotation.normalise(q[k:])])
 
-    def residual(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, " k"]:
+    def residual(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, " rows"]:
         """The shift along the other axes, and the rotation's residual."""
         shift = position_of(x)
         others = np.array([i for i in range(shift.shape[0]) if i not in self.axes], int)
@@ -149,7 +149,7 @@ class Helix(AbstractPair):
 
     def pose(self, q: Float[Array, " nq"], data: Float[Array, " k"]) -> Float[Array, "D D"]:
         """Turn and shift."""
-        return pose(self.rotation.matrix(q), jnp.zeros(3, q.dtype).at[2].set(data[0] * q[0] / (2 * jnp.pi)))
+        return pose(self.rotation.matrix(q), jnp.array([0.0, 0.0, 1.0], q.dtype) * data[0] * q[0] / (2 * jnp.pi))
 
     def rate(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
         """V."""
@@ -159,7 +159,7 @@ class Helix(AbstractPair):
         """Q."""
         return q
 
-    def residual(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, " k"]:
+    def residual(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, " rows"]:
         """Two of the shift, two of the axis, and h/2π sin(2π z/h − θ), which knows no turns."""
         lead, matrix, shift = data[0] / (2 * jnp.pi), rotation_of(x), position_of(x)
         expected = shift[2] / lead

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 def pose(rotation: Float[Array, "*b d d"], position: Float[Array, "*b d"]) -> Float[Array, "*b D D"]:
     """The pose with a rotation matrix and a position."""
     top = jnp.concatenate([rotation, position[..., None]], axis=-1)
-    last = jnp.zeros((*top.shape[:-2], 1, top.shape[-1]), top.dtype).at[..., -1].set(1)
+    last = jnp.broadcast_to(np.eye(top.shape[-1], dtype=top.dtype)[-1:], (*top.shape[:-2], 1, top.shape[-1]))
     return jnp.concatenate([top, last], axis=-2)
 
 
@@ -25,12 +25,27 @@ def position_of(poses: Float[Array, "*b D D"]) -> Float[Array, "*b d"]:
 def inverse(poses: Float[Array, "*b D D"]) -> Float[Array, "*b D D"]:
     """[[Rᵀ, −Rᵀp], [0, 1]]."""
     turned = jnp.swapaxes(rotation_of(poses), -1, -2)
-    return pose(turned, -(turned @ position_of(poses)[..., None])[..., 0])
+    return pose(turned, -jnp.sum(turned * position_of(poses)[..., None, :], axis=-1))
 
 
 def shifted(poses: Float[Array, "*b D D"], by: Float[Array, " d"]) -> Float[Array, "*b D D"]:
     """The poses moved by a vector."""
-    return poses.at[..., :-1, -1].add(by)
+    last = np.eye(poses.shape[-1], dtype=poses.dtype)[-1]
+    return poses + jnp.append(by, 0)[:, None] * last
+
+
+def product(a: Float[Array, "... D D"], b: Float[Array, "... D D"]) -> Float[Array, "... D D"]:
+    """A b, as plain sums, which compile into larger kernels than calls for each small product."""
+    return sum(a[..., :, k : k + 1] * b[..., k : k + 1, :] for k in range(a.shape[-1]))  # pyright: ignore
+
+
+def taken(x: Float[Array, "n *k"], index: np.ndarray) -> Float[Array, "..."]:
+    """x[index], without a gather where the indices are consecutive."""
+    flat = index.ravel()
+    if flat.size and (np.diff(flat) == 1).all():
+        part = x if flat.size == x.shape[0] else x[flat[0] : flat[-1] + 1]
+        return part.reshape(*index.shape, *x.shape[1:])
+    return x[index]
 
 
 def chained(local: Float[Array, "n D D"], parents: tuple[int, ...]) -> Float[Array, "m D D"]:
@@ -43,7 +58,7 @@ def chained(local: Float[Array, "n D D"], parents: tuple[int, ...]) -> Float[Arr
     poses = jnp.concatenate([jnp.eye(size, dtype=local.dtype)[None], local])
     above = np.concatenate([[0], np.array(parents, int) + 1])
     while above.any():
-        poses = poses[above] @ poses
+        poses = product(poses[above], poses)
         above = above[above]
     return poses
 

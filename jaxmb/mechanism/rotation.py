@@ -30,7 +30,7 @@ class AbstractRotation(abc.ABC):
         """R(q)."""
 
     @abc.abstractmethod
-    def residual(self, matrix: Float[Array, "d d"]) -> Float[Array, " k"]:
+    def residual(self, matrix: Float[Array, "d d"]) -> Float[Array, " rows"]:
         """Zero, with full rank, for the rotations of the set, and perhaps for some that `aligned` tells apart."""
 
     @abc.abstractmethod
@@ -68,7 +68,7 @@ class Locked(AbstractRotation):
         """I."""
         return jnp.eye(self.dim, dtype=q.dtype)
 
-    def residual(self, matrix: Float[Array, "d d"]) -> Float[Array, " k"]:
+    def residual(self, matrix: Float[Array, "d d"]) -> Float[Array, " rows"]:
         """The sine of the angle along the axis; it vanishes for half turns too."""
         return spin(matrix)
 
@@ -98,10 +98,12 @@ class Turning(AbstractRotation):
     def matrix(self, q: Float[Array, " nq"]) -> Float[Array, "d d"]:
         """[[cos, −sin], [sin, cos]], bordered by 1."""
         c, s = jnp.cos(q[0]), jnp.sin(q[0])
-        plane = jnp.array([[c, -s], [s, c]])
-        return plane if self.dim == 2 else jnp.eye(3, dtype=q.dtype).at[:2, :2].set(plane)
+        if self.dim == 2:
+            return jnp.array([[c, -s], [s, c]])
+        zero, one = jnp.zeros_like(c), jnp.ones_like(c)
+        return jnp.array([[c, -s, zero], [s, c, zero], [zero, zero, one]])
 
-    def residual(self, matrix: Float[Array, "d d"]) -> Float[Array, " k"]:
+    def residual(self, matrix: Float[Array, "d d"]) -> Float[Array, " rows"]:
         """B's z axis across a's; it vanishes for opposite axes too."""
         return matrix[:2, 2] if self.dim == 3 else jnp.zeros(0, matrix.dtype)
 
@@ -131,7 +133,7 @@ class Ball(AbstractRotation):
         """That of q/|q|, so that R is a rotation at the stages of a step too."""
         return quaternion_matrix(q)
 
-    def residual(self, matrix: Float[Array, "d d"]) -> Float[Array, " k"]:
+    def residual(self, matrix: Float[Array, "d d"]) -> Float[Array, " rows"]:
         """Nothing."""
         return jnp.zeros(0, matrix.dtype)
 
@@ -167,7 +169,7 @@ class Cardan(AbstractRotation):
         (a, b), (c, d) = jnp.cos(q), jnp.sin(q)
         return jnp.array([[a, -c * b, c * d], [c, a * b, -a * d], [jnp.zeros_like(a), d, b]])
 
-    def residual(self, matrix: Float[Array, "d d"]) -> Float[Array, " k"]:
+    def residual(self, matrix: Float[Array, "d d"]) -> Float[Array, " rows"]:
         """B's x axis stays across a's z axis."""
         return matrix[2:, 0]
 

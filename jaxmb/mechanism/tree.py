@@ -67,6 +67,7 @@ class Hinges:
         flipped: whether B is on the parent.
         q: their coordinates.
         v: their velocities.
+        free: whether these bodies move freely, from the world's frame.
     """
 
     pair: AbstractPair
@@ -74,6 +75,7 @@ class Hinges:
     flipped: tuple[bool, ...]
     q: tuple[tuple[int, ...], ...]
     v: tuple[tuple[int, ...], ...]
+    free: bool
 
 
 @dataclasses.dataclass(frozen=True)
