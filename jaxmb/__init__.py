@@ -1,6 +1,7 @@
 """jaxmb: differentiable dynamics of constrained mechanical systems in JAX."""
 
 from . import planar as planar
+from . import plot as plot
 from . import spatial as spatial
 from .formulation import AbstractFormulation as AbstractFormulation
 from .formulation import Acceleration as Acceleration
@@ -32,6 +33,7 @@ from .kinematics import Kinematics as Kinematics
 from .kinematics import reduce as reduce
 from .kinematics import restrict as restrict
 from .mechanism import convert as convert
+from .mechanism import loop_cuts as loop_cuts
 from .mechanism import Motion as Motion
 from .simulation import AbstractDrift as AbstractDrift
 from .simulation import Baumgarte as Baumgarte

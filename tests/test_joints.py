@@ -10,7 +10,11 @@ import jaxmb as jm
 from jaxmb.system import constraint_jacobian, position_residual, row_sizes, velocity_residual
 
 
-@pytest.mark.parametrize("key", PAIRS, ids=lambda key: "-".join(key))
+FIRST = [("planar", "Prismatic"), ("spatial", "Universal"), ("spatial", "Screw")]
+KEYS = [key if key in FIRST else pytest.param(key, marks=pytest.mark.slow) for key in PAIRS]
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: "-".join(key))
 def test_relative_and_absolute_builds_agree(key):
     mechanism = pair(key)
     tree, free = mechanism.build(), mechanism.build("absolute")

@@ -171,7 +171,7 @@ def reduce(system: System, closure: Closure) -> System:
         inertia=_Reduced(bare, place),
         force=None if system.force_fn is None else _Force(bare, place),
         constraints=[
-            Pfaffian(c.name, _Rows(c.fn, place), c.parts and dict(c.parts))
+            Pfaffian(c.name, _Rows(c.fn, place), None if c.parts is None else dict(c.parts))
             for c in system.constraints
             if isinstance(c, Pfaffian)
         ],

@@ -7,6 +7,7 @@ from .connection import AbstractConnection as AbstractConnection
 from .connection import AbstractJoint as AbstractJoint
 from .connection import AbstractRelation as AbstractRelation
 from .convert import convert as convert
+from .cut import loop_cuts as loop_cuts
 from .driver import AbstractDriver as AbstractDriver
 from .driver import DrivenAngle as DrivenAngle
 from .driver import DrivenDistance as DrivenDistance

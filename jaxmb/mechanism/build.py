@@ -76,7 +76,7 @@ def _system(
         constraints.append(Pfaffian("velocities", Partial(Linkage.slip, linkage), parts=dict(linkage.slips)))
     plain = not linkage.turns and all(h.pair.coordinates == h.pair.velocities for h in linkage.hinges)
     poses = jnp.concatenate([jnp.eye(linkage.dim + 1)[None], jnp.stack([b.pose for b in mechanism.bodies])])
-    breaks = [driver.breaks for driver in mechanism.drivers]
+    breaks = [driver.breaks for driver in mechanism.drivers if driver.breaks.size]
     return System(
         coordinates,
         inertia=LinkageInertia(linkage),
@@ -112,7 +112,7 @@ def _hinges(mechanism: AbstractElements, limbs: tuple[Limb, ...]) -> tuple[Any, 
     joints = {j.name: j for j in mechanism.joints}
     coordinates: list[str] = []
     velocities: list[str] = []
-    groups: dict[AbstractPair, list] = defaultdict(list)
+    groups: dict[tuple[AbstractPair, bool], list] = defaultdict(list)
     for body, limb in enumerate(limbs):
         joint = None if limb.joint is None else joints[limb.joint]
         pair = mechanism.free if joint is None else joint.pair
@@ -156,7 +156,7 @@ def _ties(mechanism: AbstractElements, in_tree: list[str | None]) -> tuple[Any, 
 def _turns(mechanism: AbstractElements, closing: dict[str, JointPlace]) -> tuple[tuple[str, int], ...]:
     """The angles of joints outside the tree whose full turns matter, since relations or springs read them."""
     asked = [name for r in mechanism.joints if isinstance(r, AbstractRelation) for name in r.joints]
-    asked += [f.joint for f in mechanism.forces if f.on_coordinates]
+    asked += [name for f in mechanism.forces for name in f.coordinates()]
     found = []
     for name in asked:
         joint, _, part = name.partition(".")

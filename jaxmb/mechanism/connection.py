@@ -1,7 +1,7 @@
 """What ties two bodies, or two joints, to each other."""
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -27,8 +27,8 @@ class AbstractConnection(eqx.Module):
     name: eqx.AbstractVar[str]
     a: eqx.AbstractVar[Marker]
     b: eqx.AbstractVar[Marker]
-    holonomic: eqx.AbstractClassVar[int]
-    nonholonomic: eqx.AbstractClassVar[int]
+    holonomic: ClassVar[int]
+    nonholonomic: ClassVar[int]
 
     @classmethod
     def slip_name(cls, name: str) -> str:
@@ -67,7 +67,7 @@ class AbstractJoint(AbstractConnection):
     Its coordinates describe B in A.
     """
 
-    pair: eqx.AbstractClassVar[AbstractPair]
+    pair: ClassVar[AbstractPair]
 
     def data(self) -> Float[Array, " k"]:
         """Nothing, as a rule."""
@@ -94,7 +94,7 @@ class AbstractRelation(eqx.Module):
 
     name: eqx.AbstractVar[str]
     joints: eqx.AbstractVar[tuple[str, str]]
-    holonomic: eqx.AbstractClassVar[int]
+    holonomic: ClassVar[int]
 
     @abc.abstractmethod
     def factors(self) -> Float[Array, "3"]:

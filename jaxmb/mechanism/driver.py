@@ -27,7 +27,7 @@ class AbstractDriver(eqx.Module):
     name: eqx.AbstractVar[str]
     fn: eqx.AbstractVar[Any]
     breaks: eqx.AbstractVar[Float[Array, " k"]]
-    holonomic: eqx.AbstractClassVar[bool]
+    holonomic: ClassVar[bool]
 
     @abc.abstractmethod
     def residual(self, motion: Motion) -> Float[Array, ""]:

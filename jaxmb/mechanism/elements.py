@@ -1,6 +1,6 @@
 """The elements of a mechanism."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -38,7 +38,7 @@ class AbstractElements(eqx.Module):
     gravity: eqx.AbstractVar[Float[Array, " d"]]
     points: eqx.AbstractVar[dict[str, Float[Array, "D D"]]]
     params: eqx.AbstractVar[Any]
-    free: eqx.AbstractClassVar[AbstractPair]
+    free: ClassVar[AbstractPair]
 
     @property
     def elements(self) -> dict[str, Any]:
@@ -62,17 +62,15 @@ class AbstractElements(eqx.Module):
         if name not in self.elements:
             raise ValueError(f"Argument `name` must be one of {listing(self.elements)}, but is '{name}'.")
         element = self.elements[name]
+        values = []
         for field, value in fields.items():
             old = getattr(element, field, None)
             if not isinstance(old, jax.Array):
                 raise ValueError(f"Element '{name}' has no number `{field}`.")
-            element = eqx.tree_at(
-                lambda e, f=field: getattr(e, f), element, as_vector(value, f"{field} of '{name}'", old.shape)
-            )
-        kinds = (self.bodies, self.joints, self.drivers, self.forces, self.actuators)
-        swapped = [tuple(element if e.name == name else e for e in kind) for kind in kinds]
-        where = lambda m: (m.bodies, m.joints, m.drivers, m.forces, m.actuators)
-        return eqx.tree_at(where, self, tuple(swapped), is_leaf=lambda x: isinstance(x, tuple))
+            values.append(as_vector(value, f"{field} of '{name}'", old.shape))
+        kinds = ("bodies", "joints", "drivers", "forces", "actuators")
+        kind, index = next((k, i) for k in kinds for i, e in enumerate(getattr(self, k)) if e.name == name)
+        return eqx.tree_at(lambda m: [getattr(getattr(m, kind)[index], field) for field in fields], self, values)
 
 
 def local_pose(mechanism: AbstractElements, marker: Marker, element: str) -> Float[Array, "D D"]:

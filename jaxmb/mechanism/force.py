@@ -5,7 +5,7 @@ the same poses. Generalised forces follow by differentiation, in any coordinates
 """
 
 import abc
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -28,11 +28,13 @@ class AbstractForce(eqx.Module):
 
     Attributes:
         name: its name.
-        on_coordinates: whether `potential` may read coordinates of joints.
     """
 
     name: eqx.AbstractVar[str]
-    on_coordinates: eqx.AbstractClassVar[bool]
+
+    @abc.abstractmethod
+    def coordinates(self) -> tuple[str, ...]:
+        """Names of the joint coordinates that `potential` reads."""
 
     @abc.abstractmethod
     def power(self, motion: Motion, test: Motion) -> Scalar:
@@ -65,7 +67,6 @@ class SpringDamper(AbstractForce):
     stiffness: Scalar
     damping: Scalar
     length: Scalar
-    on_coordinates: ClassVar[bool] = False
 
     def __init__(self, name: str, a: Any, b: Any, stiffness: Any = 0.0, damping: Any = 0.0, length: Any = 0.0):
         self.name = name
@@ -81,6 +82,10 @@ class SpringDamper(AbstractForce):
     def _speed(self, motion: Motion) -> Scalar:
         gap, length = motion.position(self.b) - motion.position(self.a), self._length(motion)
         return jnp.dot(gap, motion.velocity(self.b) - motion.velocity(self.a)) / jnp.where(length > 0, length, 1)
+
+    def coordinates(self) -> tuple[str, ...]:
+        """None."""
+        return ()
 
     def power(self, motion: Motion, test: Motion) -> Scalar:
         """−c l̇ l̇_test."""
@@ -111,13 +116,16 @@ class JointSpring(AbstractForce):
     stiffness: Scalar
     damping: Scalar
     rest: Scalar
-    on_coordinates: ClassVar[bool] = True
 
     def __init__(self, name: str, joint: str, stiffness: Any = 0.0, damping: Any = 0.0, rest: Any = 0.0):
         self.name, self.joint = name, joint
         self.stiffness = number(stiffness, f"stiffness of force '{name}'")
         self.damping = number(damping, f"damping of force '{name}'")
         self.rest = number(rest, f"rest of force '{name}'")
+
+    def coordinates(self) -> tuple[str, ...]:
+        """The joint's."""
+        return (self.joint,)
 
     def power(self, motion: Motion, test: Motion) -> Scalar:
         """−c ṡ ṡ_test."""
@@ -149,13 +157,16 @@ class JointFriction(AbstractForce):
     viscous: Scalar
     coulomb: Scalar
     speed: Scalar
-    on_coordinates: ClassVar[bool] = False
 
     def __init__(self, name: str, joint: str, viscous: Any = 0.0, coulomb: Any = 0.0, speed: Any = 1e-2):
         self.name, self.joint = name, joint
         self.viscous = number(viscous, f"viscous of force '{name}'")
         self.coulomb = number(coulomb, f"coulomb of force '{name}'")
         self.speed = number(speed, f"speed of force '{name}'")
+
+    def coordinates(self) -> tuple[str, ...]:
+        """None."""
+        return ()
 
     def power(self, motion: Motion, test: Motion) -> Scalar:
         """F · v_test."""
@@ -187,7 +198,6 @@ class Load(AbstractForce):
     force: Float[Array, " d"] | None
     torque: Float[Array, " k"] | None
     follows: bool = eqx.field(static=True)
-    on_coordinates: ClassVar[bool] = False
 
     def __init__(self, name: str, at: Any, force: Any = None, torque: Any = None, follows: bool = False):
         self.name, self.at, self.follows = name, marker(at, f"at of force '{name}'"), follows
@@ -195,6 +205,10 @@ class Load(AbstractForce):
         self.torque = (
             None if torque is None else jnp.atleast_1d(as_vector(torque, f"torque of force '{name}'", (), (3,)))
         )
+
+    def coordinates(self) -> tuple[str, ...]:
+        """None."""
+        return ()
 
     def power(self, motion: Motion, test: Motion) -> Scalar:
         """F · v_test + τ · ω_test."""
@@ -228,7 +242,6 @@ class Force(AbstractForce):
     name: str = eqx.field(static=True)
     at: Marker
     fn: Any
-    on_coordinates: ClassVar[bool] = False
 
     def __init__(self, name: str, at: Any, fn: Any):
         self.name, self.at, self.fn = (
@@ -236,6 +249,10 @@ class Force(AbstractForce):
             marker(at, f"at of force '{name}'"),
             as_function(fn, f"fn of force '{name}'"),
         )
+
+    def coordinates(self) -> tuple[str, ...]:
+        """None."""
+        return ()
 
     def power(self, motion: Motion, test: Motion) -> Scalar:
         """F · v_test + τ · ω_test."""
@@ -262,10 +279,13 @@ class JointForce(AbstractForce):
     name: str = eqx.field(static=True)
     joint: str = eqx.field(static=True)
     fn: Any
-    on_coordinates: ClassVar[bool] = False
 
     def __init__(self, name: str, joint: str, fn: Any):
         self.name, self.joint, self.fn = name, joint, as_function(fn, f"fn of force '{name}'")
+
+    def coordinates(self) -> tuple[str, ...]:
+        """None."""
+        return ()
 
     def power(self, motion: Motion, test: Motion) -> Scalar:
         """F · v_test."""

@@ -179,7 +179,7 @@ class Linkage(AbstractStructure):
         about = jnp.swapaxes(shifted(poses[1:], -centre), 1, 2)
         wrenches = product(-(product(accelerations[1:], numbers.inertia) + slope[1:]), about)
         force = self.generalised(self.twists(q, poses, numbers, centre), wrenches[:, :-1])
-        if any(force.on_coordinates for force in numbers.forces):
+        if any(force.coordinates() for force in numbers.forces):
             force = force - jax.vjp(lambda v: self.tree_rate(q, v), v)[1](along)[0]
         return force
 

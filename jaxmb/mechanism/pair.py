@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .pose import pose, position_of, rotation_of
+from .pose import posed, position_of, rotation_of
 from .rotation import AbstractRotation
 
 AXES = ("x", "y", "z")
@@ -41,11 +41,6 @@ class AbstractPair(abc.ABC):
     @abc.abstractmethod
     def angles(self) -> tuple[bool, ...]:
         """For each coordinate whether it is an angle."""
-
-    @property
-    @abc.abstractmethod
-    def neutral(self) -> tuple[float, ...]:
-        """Q where both frames coincide."""
 
     @abc.abstractmethod
     def pose(self, q: Float[Array, " nq"], data: Float[Array, " k"]) -> Float[Array, "D D"]:
@@ -96,17 +91,11 @@ class Pair(AbstractPair):
         """Of the rotation only."""
         return (*(False for _ in self.axes), *self.rotation.angles)
 
-    @property
-    def neutral(self) -> tuple[float, ...]:
-        """No shift, no turn."""
-        return (*(0.0 for _ in self.axes), *self.rotation.neutral)
-
     def pose(self, q: Float[Array, " nq"], data: Float[Array, " k"]) -> Float[Array, "D D"]:
         """Shift along the free axes and rotation."""
         k = len(self.axes)
         matrix = self.rotation.matrix(q[k:])
-        along = {axis: q[i] for i, axis in enumerate(self.axes)}
-        return pose(matrix, jnp.stack([along.get(i, jnp.zeros((), q.dtype)) for i in range(matrix.shape[0])]))
+        return posed(matrix, [(axis, q[i]) for i, axis in enumerate(self.axes)])
 
     def rate(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
         """v, and the rotation's."""
@@ -142,14 +131,24 @@ class Pair(AbstractPair):
 class Helix(AbstractPair):
     """A shift along z that goes with the angle about it, data[0] m for each turn."""
 
-    coordinates = ("angle",)
-    velocities = ("angle",)
-    angles = (False,)  # the shift tells the turns
-    neutral = (0.0,)
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        """The angle."""
+        return ("angle",)
+
+    @property
+    def velocities(self) -> tuple[str, ...]:
+        """Likewise."""
+        return ("angle",)
+
+    @property
+    def angles(self) -> tuple[bool, ...]:
+        """None that is known up to full turns only: the shift tells them."""
+        return (False,)
 
     def pose(self, q: Float[Array, " nq"], data: Float[Array, " k"]) -> Float[Array, "D D"]:
         """Turn and shift."""
-        return pose(self.rotation.matrix(q), jnp.array([0.0, 0.0, 1.0], q.dtype) * data[0] * q[0] / (2 * jnp.pi))
+        return posed(self.rotation.matrix(q), [(2, data[0] * q[0] / (2 * jnp.pi))])
 
     def rate(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
         """V."""

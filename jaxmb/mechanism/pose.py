@@ -1,5 +1,7 @@
 """Rigid poses as matrices [[R, p], [0, 1]], in the plane (3 × 3) and in space (4 × 4) alike."""
 
+from collections.abc import Sequence
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -12,6 +14,14 @@ def pose(rotation: Float[Array, "*b d d"], position: Float[Array, "*b d"]) -> Fl
     return jnp.concatenate([top, last], axis=-2)
 
 
+def posed(rotation: Float[Array, "d d"], shifts: Sequence[tuple[int, Array]]) -> Float[Array, "D D"]:
+    """The pose with a rotation matrix and shifts along some axes, by sums of whole matrices, which fuse into one kernel."""
+    size = rotation.shape[0] + 1
+    unit = lambda i, j: np.outer(np.eye(size)[i], np.eye(size)[j])
+    turned = jnp.pad(rotation, (0, 1)) + unit(-1, -1)
+    return sum((shift * unit(axis, -1) for axis, shift in shifts), turned)
+
+
 def rotation_of(poses: Float[Array, "*b D D"]) -> Float[Array, "*b d d"]:
     """R."""
     return poses[..., :-1, :-1]
@@ -22,10 +32,13 @@ def position_of(poses: Float[Array, "*b D D"]) -> Float[Array, "*b d"]:
     return poses[..., :-1, -1]
 
 
-def inverse(poses: Float[Array, "*b D D"]) -> Float[Array, "*b D D"]:
+def inverse(poses: Float[Array, "... D D"]) -> Float[Array, "... D D"]:
     """[[Rᵀ, −Rᵀp], [0, 1]]."""
-    turned = jnp.swapaxes(rotation_of(poses), -1, -2)
-    return pose(turned, -jnp.sum(turned * position_of(poses)[..., None, :], axis=-1))
+    size = poses.shape[-1]
+    last = np.zeros((size, size), bool)
+    last[:-1, -1] = True
+    turned = jnp.swapaxes(jnp.where(last, 0, poses), -1, -2)
+    return product(turned, jnp.where(last, -poses, np.eye(size)))
 
 
 def shifted(poses: Float[Array, "*b D D"], by: Float[Array, " d"]) -> Float[Array, "*b D D"]:

@@ -4,6 +4,7 @@ import abc
 import dataclasses
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .pose import spin
@@ -17,13 +18,11 @@ class AbstractRotation(abc.ABC):
         coordinates: names of the coordinates q.
         velocities: names of the velocities v.
         angles: for each coordinate whether it is an angle, known from R up to full turns only.
-        neutral: q of R = I.
     """
 
     coordinates: tuple[str, ...]
     velocities: tuple[str, ...]
     angles: tuple[bool, ...]
-    neutral: tuple[float, ...]
 
     @abc.abstractmethod
     def matrix(self, q: Float[Array, " nq"]) -> Float[Array, "d d"]:
@@ -61,7 +60,6 @@ class Locked(AbstractRotation):
     coordinates: tuple[str, ...] = ()
     velocities: tuple[str, ...] = ()
     angles: tuple[bool, ...] = ()
-    neutral: tuple[float, ...] = ()
     dim: int = 3
 
     def matrix(self, q: Float[Array, " nq"]) -> Float[Array, "d d"]:
@@ -92,16 +90,15 @@ class Turning(AbstractRotation):
     coordinates: tuple[str, ...] = ("angle",)
     velocities: tuple[str, ...] = ("angle",)
     angles: tuple[bool, ...] = (True,)
-    neutral: tuple[float, ...] = (0.0,)
     dim: int = 3
 
     def matrix(self, q: Float[Array, " nq"]) -> Float[Array, "d d"]:
         """[[cos, −sin], [sin, cos]], bordered by 1."""
-        c, s = jnp.cos(q[0]), jnp.sin(q[0])
-        if self.dim == 2:
-            return jnp.array([[c, -s], [s, c]])
-        zero, one = jnp.zeros_like(c), jnp.ones_like(c)
-        return jnp.array([[c, -s, zero], [s, c, zero], [zero, zero, one]])
+        axis = np.eye(self.dim)
+        axis[0, 0] = axis[1, 1] = 0
+        across = np.zeros((self.dim, self.dim))
+        across[0, 1], across[1, 0] = -1, 1
+        return jnp.cos(q[0]) * (np.eye(self.dim) - axis) + jnp.sin(q[0]) * across + axis
 
     def residual(self, matrix: Float[Array, "d d"]) -> Float[Array, " rows"]:
         """B's z axis across a's; it vanishes for opposite axes too."""
@@ -127,7 +124,6 @@ class Ball(AbstractRotation):
     coordinates: tuple[str, ...] = ("qw", "qx", "qy", "qz")
     velocities: tuple[str, ...] = ("wx", "wy", "wz")
     angles: tuple[bool, ...] = (False, False, False, False)
-    neutral: tuple[float, ...] = (1.0, 0.0, 0.0, 0.0)
 
     def matrix(self, q: Float[Array, " nq"]) -> Float[Array, "d d"]:
         """That of q/|q|, so that R is a rotation at the stages of a step too."""
@@ -162,7 +158,6 @@ class Cardan(AbstractRotation):
     coordinates: tuple[str, ...] = ("first", "second")
     velocities: tuple[str, ...] = ("first", "second")
     angles: tuple[bool, ...] = (True, True)
-    neutral: tuple[float, ...] = (0.0, 0.0)
 
     def matrix(self, q: Float[Array, " nq"]) -> Float[Array, "d d"]:
         """Rz Rx."""
@@ -185,9 +180,14 @@ class Cardan(AbstractRotation):
 
 def quaternion_matrix(q: Float[Array, "4"]) -> Float[Array, "3 3"]:
     """The rotation matrix of q/|q|, q = (w, x, y, z)."""
-    w, x, y, z = q
-    cross = jnp.array([[0 * w, -z, y], [z, 0 * w, -x], [-y, x, 0 * w]])
-    return jnp.eye(3, dtype=q.dtype) + 2 / jnp.sum(q**2) * (w * cross + cross @ cross)
+    w, vector = q[0], q[1:]
+    cross = sum(vector[k] * CROSS[k] for k in range(3))
+    square = vector[:, None] * vector - jnp.sum(vector**2) * np.eye(3)
+    return np.eye(3) + 2 / jnp.sum(q**2) * (w * cross + square)
+
+
+# The matrices of the cross products with the unit vectors.
+CROSS = np.stack([np.cross(np.eye(3), unit) for unit in np.eye(3)])
 
 
 def matrix_quaternion(matrix: Float[Array, "3 3"]) -> Float[Array, "4"]:

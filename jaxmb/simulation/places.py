@@ -59,7 +59,8 @@ def pose(system: System, motion: Solution | State, place: Any) -> Float[Array, "
 def coordinate(system: System, motion: Solution | State, name: str) -> Float[Array, "..."]:
     """A joint coordinate in m or rad, whether it is one of the system's or not.
 
-    Along a solution angles are continuous.
+    Angles of joints whose turns are not counted lie between −π and π; along a solution they are made continuous, which needs
+    saved times less than half a turn apart.
 
     Args:
         system: built from a mechanism.
@@ -69,7 +70,9 @@ def coordinate(system: System, motion: Solution | State, name: str) -> Float[Arr
     linkage = _joints(system)
     found = _at(system, motion, Motion.coordinate, name)
     joint, index = linkage.index(name, "coordinates")
-    if isinstance(motion, Solution) and linkage.place(joint).pair.angles[index]:
+    place = linkage.place(joint)
+    counted = place.in_tree or place.q[index] >= 0
+    if isinstance(motion, Solution) and place.pair.angles[index] and not counted:
         found = jnp.unwrap(found, axis=-1)
     return found
 

@@ -155,8 +155,10 @@ def default_controller(dtype: Any) -> dfx.AbstractStepSizeController:
 
 
 def _stopping(system: System, controller: dfx.AbstractStepSizeController) -> dfx.AbstractStepSizeController:
-    """The controller, with steps that end where a function of the system is not smooth."""
-    return controller if system.breaks is None else dfx.ClipStepSizeController(controller, jump_ts=system.breaks)
+    """The controller, if it is adaptive, with steps that end where a function of the system is not smooth."""
+    if system.breaks is None or not isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
+        return controller
+    return dfx.ClipStepSizeController(controller, jump_ts=system.breaks)
 
 
 def _checked_times(state: State, ts: Array) -> Array:

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float
 from ..foundations import as_parameters
 from ..mechanism import (
     AbstractActuator,
+    AbstractBody,
     AbstractDriver,
     AbstractForce,
     AbstractMechanism,
@@ -48,7 +49,7 @@ class Mechanism(AbstractMechanism):
         (('pivot.first', 'pivot.second'), [0.0, 0.296, -0.955])
     """
 
-    bodies: tuple[Body, ...]
+    bodies: tuple[AbstractBody, ...]
     joints: tuple[Any, ...]
     drivers: tuple[AbstractDriver, ...]
     forces: tuple[AbstractForce, ...]

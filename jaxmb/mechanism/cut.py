@@ -1,0 +1,44 @@
+"""Which joint of a loop had better be cut."""
+
+import jax.numpy as jnp
+
+from ..formulation import CoordinatePartition
+from ..system import State, System, evaluate
+from .connection import AbstractJoint
+from .convert import convert
+from .mechanism import AbstractMechanism
+
+
+def loop_cuts(mechanism: AbstractMechanism, state: State, system: System) -> dict[str, float]:
+    """The joints that can close a loop, those first whose cut leaves the best independent coordinates at a pose.
+
+    With the joint cut, independent coordinates I are chosen greedily by the projective criterion (Blajer, Schiehlen and
+    Schirm 1994, eq. 23), and the squared volume of their free directions is
+
+        det(M_d)⁻¹ / Π_I (M⁻¹)_ii,
+
+    which for one degree of freedom is the largest cos²α. One means that nothing is lost by the constraints, zero that the
+    coordinates cannot describe the motion there. Pass the first name as `build(cut=[name])`.
+
+    Args:
+        mechanism: the mechanism.
+        state: an assembled state of `system`.
+        system: a build of the mechanism.
+
+    Returns:
+        The squared volume by name of the joint, falling.
+    """
+    loose = lambda s: sum(len(group.bodies) for group in s.joints.hinges if group.free)
+    found, least = {}, loose(mechanism.build())
+    for joint in mechanism.joints:
+        if isinstance(joint, AbstractJoint):
+            cut = mechanism.build(cut=[joint.name])
+            if loose(cut) > least:
+                continue  # the joint belongs to no loop: without it a body moves freely
+            terms = evaluate(cut, convert(state, system, cut))
+            parts = CoordinatePartition().partition(terms)
+            inverse = jnp.diagonal(jnp.linalg.inv(terms.mass))
+            found[joint.name] = float(
+                1 / jnp.linalg.det(parts.mass) / jnp.prod(jnp.where(parts.independent, inverse, 1))
+            )
+    return dict(sorted(found.items(), key=lambda item: -item[1]))

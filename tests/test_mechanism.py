@@ -1,0 +1,360 @@
+"""Mechanisms: drivers, relations, rolling, forces, assembly, conversion between builds, named outputs and messages."""
+
+import functools
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmb as jm
+from jaxmb.system import position_residual, row_sizes, velocity_residual
+
+P, S = jm.planar, jm.spatial
+G = 9.81
+PRECISE = {"solver": dfx.Dopri8(), "stepsize_controller": dfx.PIDController(rtol=1e-11, atol=1e-12)}
+
+
+BUILDS = ["relative", pytest.param("absolute", marks=pytest.mark.slow)]
+
+
+def consistent(system, q=None, v=None):
+    """A state that is known to be consistent, without the cost of assembling it."""
+    q = system.guess if q is None else jnp.asarray(q)
+    v = jnp.zeros(system.nv) if v is None else jnp.asarray(v)
+    t = jnp.zeros(())
+    assert np.abs(position_residual(system, t, q)).max(initial=0) < 1e-12
+    assert np.abs(velocity_residual(system, t, q, v)).max(initial=0) < 1e-12
+    return jm.State(t, q, v, row_sizes(system, t, q))
+
+
+def acceleration(system, state, u=None):
+    return jm.GaussProjection().acceleration(jm.evaluate(system, state, u=u))
+
+
+# Drivers
+
+
+CRANK, ROD, SPEED = 0.3, 0.8, 2.0
+
+
+@functools.cache
+def slider_crank(coordinates, driven=True):
+    """A crank of 0.3 m at a prescribed angle, a rod of 0.8 m, a slider along x."""
+    bodies = [
+        P.Body.rod("crank", 2.0, CRANK),
+        P.Body.rod("rod", 1.0, ROD, position=(CRANK, 0.1), angle=-0.3),
+        P.Body("slider", 3.0, 0.1, position=(1.1, 0.0)),
+    ]
+    joints = [
+        P.Revolute("O", "ground", "crank.a"),
+        P.Revolute("A", "crank.b", "rod.a"),
+        P.Revolute("B", "rod.b", "slider"),
+        P.Prismatic("guide", "ground", "slider"),
+    ]
+    drivers = [P.Driver("motor", "O", lambda t, p: 0.4 + p["speed"] * t)] if driven else []
+    return P.Mechanism(bodies, joints, drivers, gravity=(0.0, -G), params={"speed": SPEED}).build(coordinates)
+
+
+def slider_position(angle):
+    return CRANK * jnp.cos(angle) + jnp.sqrt(ROD**2 - (CRANK * jnp.sin(angle)) ** 2)
+
+
+@pytest.mark.parametrize("coordinates", BUILDS)
+def test_driven_mechanism_runs_kinematically(coordinates):
+    system = slider_crank(coordinates)
+    state = jm.assemble(system)
+    assert jm.diagnose(system, state).freedom == 0
+    ts = jnp.linspace(0.0, 8.0, 9)  # more than two turns
+    solution = jm.simulate(system, state, ts)
+    angle = 0.4 + SPEED * ts
+    exact = jax.vmap(slider_position)(angle)
+    speed = SPEED * jax.vmap(jax.grad(slider_position))(angle)
+    np.testing.assert_allclose(jm.position(system, solution, "slider")[:, 0], exact, atol=1e-10)
+    np.testing.assert_allclose(jm.velocity(system, solution, "slider")[:, 0], speed, atol=1e-10)
+    np.testing.assert_allclose(
+        jm.acceleration(system, solution, "slider")[:, 0],
+        SPEED**2 * jax.vmap(jax.grad(jax.grad(slider_position)))(angle),
+        atol=1e-9,
+    )
+    np.testing.assert_allclose(jm.coordinate(system, solution, "O"), angle, atol=1e-10)
+
+    def energy(angle, rate):
+        """Of the exact motion, from which the driver's torque follows: its power changes it."""
+        tilt = jnp.arcsin(-CRANK * jnp.sin(angle) / ROD)
+        place = lambda a: jnp.array(
+            [CRANK * jnp.cos(a) + ROD / 2 * jnp.cos(jnp.arcsin(-CRANK * jnp.sin(a) / ROD)), CRANK * jnp.sin(a) / 2]
+        )
+        tilt_rate = jax.grad(lambda a: jnp.arcsin(-CRANK * jnp.sin(a) / ROD))(angle) * rate
+        kinetic = 0.5 * (2.0 * CRANK**2 / 3) * rate**2 + 0.5 * jnp.sum((jax.jacfwd(place)(angle) * rate) ** 2)
+        kinetic += 0.5 * ROD**2 / 12 * tilt_rate**2 + 1.5 * (jax.grad(slider_position)(angle) * rate) ** 2
+        del tilt
+        return kinetic + G * (2.0 * CRANK / 2 * jnp.sin(angle) + CRANK / 2 * jnp.sin(angle))
+
+    torque = jax.vmap(jax.grad(lambda a: energy(a, SPEED)))(angle)  # dE/dt = torque · speed at constant speed
+    found = jm.reactions(system, solution).multipliers["motor"][:, 0]
+    np.testing.assert_allclose(found, torque, atol=1e-7)
+
+
+def test_prescribed_distance_angle_and_speed():
+    arms = [P.Body.rod("one", 1.0, 1.0), P.Body.rod("two", 1.0, 1.0, position=(1.0, 0.0), angle=1.0)]
+    joints = [P.Revolute("O", "ground", "one.a"), P.Revolute("A", "one.b", "two.a")]
+    drivers = [
+        P.DrivenDistance("rope", "ground", "two.b", lambda t, p: 1.2 + 0.3 * jnp.sin(t)),
+        P.DrivenAngle("heading", "ground", "one", lambda t, p: 0.2 * t),
+    ]
+    system = P.Mechanism(arms, joints, drivers).build()
+    solution = jm.simulate(system, jm.assemble(system), jnp.linspace(0.0, 3.0, 7))
+    length = jnp.linalg.norm(jm.position(system, solution, "two.b"), axis=1)
+    np.testing.assert_allclose(length, 1.2 + 0.3 * jnp.sin(solution.ts), atol=1e-10)
+    np.testing.assert_allclose(jm.coordinate(system, solution, "O"), 0.2 * solution.ts, atol=1e-10)
+
+    speed = P.DrivenSpeed("speed", "O", lambda t, p: jnp.where(t < 1.0, t, 1.0), breaks=[1.0])
+    system = P.Mechanism(arms[:1], joints[:1], [speed]).build()
+    assert system.breaks.tolist() == [1.0]
+    solution = jm.simulate(system, jm.assemble(system, {"O": 0.1}), jnp.array([0.0, 0.5, 1.0, 2.0]))
+    np.testing.assert_allclose(solution.q[:, 0], 0.1 + np.array([0.0, 0.125, 0.5, 1.5]), atol=1e-12)
+    assert solution.stats["num_rejected_steps"] == 0  # it steps to the break
+
+
+# Relations, in the tree and outside it, where full turns are counted
+
+
+@pytest.mark.parametrize("coordinates", BUILDS)
+def test_gear_and_rack_over_many_turns(coordinates):
+    wheels = [P.Body(f"wheel{i}", 1.0, j) for i, j in enumerate((0.2, 0.05))]
+    bodies = [*wheels, P.Body("rack", 0.5, 0.1, position=(0.3, 0.0))]
+    joints = [
+        P.Revolute("one", "ground", "wheel0"),
+        P.Revolute("two", ("ground", (1.0, 0.0)), "wheel1"),
+        P.Prismatic("slide", "ground", "rack"),
+        P.Gear("gear", ("one", "two"), ratio=-2.5, offset=0.1),
+        P.Rack("teeth", "two", "slide", radius=0.4, offset=0.3),
+    ]
+    push = P.Load("torque", "wheel0", torque=3.0)
+    system = P.Mechanism(bodies, joints, forces=[push]).build(coordinates)
+    assert system.nq == (3 if coordinates == "relative" else 11)
+    state = jm.assemble(system, {"wheel1.x": 1.0} if coordinates == "absolute" else None)
+    solution = jm.simulate(system, state, jnp.linspace(0.0, 4.0, 5), max_steps=300)
+    rate = 3.0 / (0.2 + 2.5**2 * (0.05 + 0.5 * 0.4**2))
+    start = jm.coordinate(system, state, "one")
+    angle = start + 0.5 * rate * solution.ts**2
+    assert angle[-1] > 4 * np.pi  # that is several turns
+    np.testing.assert_allclose(jm.coordinate(system, solution, "one"), angle, atol=1e-8)
+    np.testing.assert_allclose(jm.coordinate(system, solution, "two"), 0.1 - 2.5 * angle, atol=1e-8)
+    np.testing.assert_allclose(jm.coordinate(system, solution, "slide"), 0.3 + 0.4 * (0.1 - 2.5 * angle), atol=1e-8)
+    np.testing.assert_allclose(jm.residuals(system, solution).position, 0, atol=1e-12)
+
+
+# Rolling
+
+
+def test_wheel_and_sphere_roll_down_an_incline():
+    slope, radius = 0.3, 0.2
+    gravity = G * np.array([np.sin(slope), -np.cos(slope)])
+    wheel = P.Body("wheel", 2.0, 0.03, position=(0.1, radius))
+    system = P.Mechanism(
+        [wheel], [P.RollingWheel("ground contact", "ground", "wheel", radius)], gravity=gravity
+    ).build()
+    assert list(system.rows) == ["ground contact", "ground contact rolling"]
+    found = acceleration(system, consistent(system))
+    rate = gravity[0] / (1 + 0.03 / (2.0 * radius**2))
+    np.testing.assert_allclose(found, [rate, 0.0, -rate / radius], atol=1e-12)
+
+    ball = S.Body("ball", 2.0, 0.4 * 2.0 * radius**2 * np.ones(3), position=(0.0, 0.0, radius))
+    gravity = G * np.array([np.sin(slope) * 0.6, np.sin(slope) * 0.8, -np.cos(slope)])
+    system = S.Mechanism([ball], [S.RollingSphere("contact", "ground", "ball", radius)], gravity=gravity).build()
+    found = acceleration(system, consistent(system, v=[0.0, 0.0, 0.0, 0.0, 0.0, 1.0]))
+    rate = 5 / 7 * gravity
+    np.testing.assert_allclose(found[:3], [rate[0], rate[1], 0.0], atol=1e-12)
+
+
+# Forces
+
+
+def test_joint_springs_friction_motors_and_user_forces():
+    rod = P.Body.rod("rod", 3.0, 1.0)
+    inertia, q, v = 1.0, 0.4, 0.7
+    elements = {
+        "spring": (P.JointSpring("e", "O", 5.0, 0.3, 0.1), -5.0 * (q - 0.1) - 0.3 * v),
+        "friction": (P.JointFriction("e", "O", 0.2, 0.5, 0.1), -0.2 * v - 0.5 * np.tanh(7.0)),
+        "effort": (P.JointForce("e", "O", lambda m: -m.params["k"] * m.coordinate("O") ** 3), -2.0 * q**3),
+        "drag": (P.Force("e", "rod.b", lambda m: jnp.append(-0.5 * m.velocity("rod.b"), 0.25)), -0.5 * v + 0.25),
+        "load": (P.Load("e", "rod.b", force=(0.0, 2.0), torque=0.5), 2.0 * np.cos(q) + 0.5),
+        "follower": (P.Load("e", "rod.b", force=(0.0, 2.0), follows=True), 2.0),
+    }
+    for coordinates in ("relative", "absolute"):
+        for name, (force, torque) in elements.items():
+            joint = [P.Revolute("O", "ground", "rod.a")]
+            system = P.Mechanism([rod], joint, forces=[force], params={"k": 2.0}).build(coordinates)
+            names = ("O", "O") if coordinates == "relative" else ("rod.angle", "rod.angle")
+            values = jnp.array([q]) if coordinates == "relative" else jnp.array([0.0, 0.0, q, q][: system.nq])
+            rates = jnp.array([v]) if coordinates == "relative" else jnp.array([0.0, 0.0, v])
+            t = jnp.zeros(())
+            force = system.intrinsic_force(t, values, rates) + system.applied_force(t, values, rates)
+            moment = force[system.velocities.index(names[1])]
+            np.testing.assert_allclose(moment, torque, atol=1e-12, err_msg=f"{name}, {coordinates}")
+    assert inertia == 3.0 * 1.0 / 3
+
+
+def test_inputs_act_by_motors_and_thrusters():
+    rod = P.Body.rod("rod", 3.0, 1.0)
+    mechanism = P.Mechanism(
+        [rod],
+        [P.Revolute("O", "ground", "rod.a")],
+        actuators=[P.Motor("motor", "O", gain=4.0), P.Thruster("jet", "rod.b", (0.0, 2.0))],
+    )
+    system = mechanism.build()
+    state = consistent(system, [0.3])
+    np.testing.assert_allclose(
+        acceleration(system, state, u=jnp.array([0.5, -0.25])), [4.0 * 0.5 - 2.0 * 0.25], atol=1e-12
+    )
+    absolute = mechanism.build("absolute")
+    same = jm.convert(state, system, absolute)
+    found = acceleration(absolute, same, u=jnp.array([0.5, -0.25]))
+    np.testing.assert_allclose(found[2], 1.5, atol=1e-12)
+
+
+def test_spring_between_points_against_closed_form():
+    mass = P.Body("mass", 2.0, 0.1, position=(0.6, 0.8))
+    spring = P.SpringDamper("spring", "ground", "mass", stiffness=50.0, damping=3.0, length=0.7)
+    system = P.Mechanism([mass], forces=[spring]).build()
+    state = consistent(system, v=[0.3, 0.1, 0.0])
+    stretch, rate = 0.3, 0.6 * 0.3 + 0.8 * 0.1
+    np.testing.assert_allclose(jm.force(system, state, "spring"), 50 * stretch + 3 * rate, atol=1e-12)
+    np.testing.assert_allclose(
+        acceleration(system, state)[:2], -(50 * stretch + 3 * rate) * np.array([0.6, 0.8]) / 2, atol=1e-12
+    )
+    np.testing.assert_allclose(jm.energy(system, state).potential, 25 * stretch**2, atol=1e-12)
+    solution = jm.simulate(system, state, jnp.array([0.0, 1.0]), **PRECISE)
+    assert np.abs(jm.energy(system, solution).balance).max() < 1e-9
+
+
+# Assembly, conversion, derivatives
+
+
+def test_assembly_takes_the_branch_of_the_guess_and_holds_coordinates():
+    system = slider_crank("relative", driven=False)
+    sides = {}
+    for sign in (1.0, -1.0):
+        state = jm.assemble(system, {"O": 0.5, "A": -0.5 - 0.2 * sign - (sign < 0) * 2.6, "guide": sign}, hold=["O"])
+        sides[sign] = float(jm.position(system, state, "slider")[0])
+        assert abs(float(state.q[0]) - 0.5) < 1e-14
+    reach = np.sqrt(ROD**2 - (CRANK * np.sin(0.5)) ** 2)
+    np.testing.assert_allclose(sides[1.0], CRANK * np.cos(0.5) + reach, atol=1e-12)
+    np.testing.assert_allclose(sides[-1.0], CRANK * np.cos(0.5) - reach, atol=1e-12)
+    turned = jm.assemble(system, {"O": 0.5 + 4 * np.pi, "A": -0.7, "guide": 1.0}, hold=["O"])
+    assert abs(float(turned.q[0]) - 0.5 - 4 * np.pi) < 1e-13
+    with pytest.raises(ValueError, match=r"Constraint '(B|guide)' cannot be satisfied"):
+        jm.assemble(system, {"guide": 5.0}, hold=["guide"])
+
+
+def test_joint_that_closes_the_wrong_way_round_is_named():
+    bodies = [P.Body("one", 1.0, 1.0), P.Body("two", 1.0, 1.0, angle=np.pi - 0.1)]
+    joints = [P.Revolute("O", "ground", "one"), P.Revolute("A", "one", "two"), P.Fixed("weld", "ground", "two")]
+    system = P.Mechanism(bodies, joints).build(cut=["weld"])
+    with pytest.raises(ValueError, match="Joint 'weld' is assembled the wrong way round"):
+        jm.assemble(system)
+
+
+def test_conversion_goes_both_ways_and_keeps_turns():
+    relative, absolute = slider_crank("relative", driven=False), slider_crank("absolute", driven=False)
+    state = jm.assemble(relative, {"O": 7.0, "A": -7.3, "guide": 1.1}, {"O": 2.0}, hold=["O"])
+    there = jm.convert(state, relative, absolute)
+    back = jm.convert(there, absolute, relative)
+    turns = (state.q - back.q) / (2 * np.pi)
+    np.testing.assert_allclose(turns, np.round(turns), atol=1e-12)
+    np.testing.assert_allclose(back.v, state.v, atol=1e-11)
+    energies = [jm.energy(s, x).total for s, x in ((relative, state), (absolute, there))]
+    np.testing.assert_allclose(*energies, rtol=1e-12)
+
+
+def test_derivatives_with_respect_to_numbers_of_elements():
+    mechanism = P.Mechanism(
+        [P.Body.rod("rod", 1.0, 1.0)], [P.Revolute("O", "ground", "rod.a")], gravity=(0.0, -G),
+        forces=[P.JointFriction("friction", "O", 0.1)],
+    )  # fmt: skip
+
+    def end(numbers):
+        mass, viscous = numbers
+        system = mechanism.replace("rod", mass=mass).replace("friction", viscous=viscous).build()
+        state = jm.assemble(system, {"O": 0.3})
+        return jm.simulate(system, state, jnp.array([1.0]), **PRECISE).q[0, 0]
+
+    found = jax.jit(jax.grad(end))(jnp.array([1.0, 0.1]))
+    step = 1e-5
+    run = jax.jit(jax.vmap(end))
+    shifts = jnp.array([1.0, 0.1]) + step * jnp.concatenate([jnp.eye(2), -jnp.eye(2)])
+    values = run(shifts)
+    np.testing.assert_allclose(found, (values[:2] - values[2:]) / (2 * step), rtol=1e-6)
+
+
+def test_equal_structures_share_a_program():
+    traced = []
+
+    @jax.jit
+    def mass(system, q):
+        traced.append(1)
+        return system.mass(jnp.zeros(()), q)
+
+    for length in (1.0, 2.0, 3.0):
+        system = P.Mechanism([P.Body.rod("rod", 1.0, length)], [P.Revolute("O", "ground", "rod.a")]).build()
+        np.testing.assert_allclose(mass(system, jnp.zeros(1)), [[length**2 / 3]], rtol=1e-14)
+    assert len(traced) == 1
+
+
+def test_far_from_the_origin_little_is_lost():
+    def mechanism(x):
+        bodies = [P.Body.rod("one", 1.0, 1.0), P.Body.rod("two", 1.0, 1.0)]
+        joints = [P.Revolute("O", ("ground", (x, x)), "one.a"), P.Revolute("A", "one.b", "two.a")]
+        return P.Mechanism(bodies, joints, gravity=(0.0, -G)).build()
+
+    q, v, t = jnp.array([0.3, 0.8]), jnp.array([1.0, -2.0]), jnp.zeros(())
+    near, far = mechanism(0.0), mechanism(1e4)
+    np.testing.assert_allclose(far.mass(t, q), near.mass(t, q), atol=1e-10)
+    np.testing.assert_allclose(far.intrinsic_force(t, q, v), near.intrinsic_force(t, q, v), atol=1e-10)
+
+
+# Messages
+
+
+ROD_BODY = P.Body.rod("rod", 1.0, 1.0)
+PIVOT = P.Revolute("O", "ground", "rod.a")
+WRONG = {
+    "body": (lambda: P.Mechanism([ROD_BODY], [P.Revolute("O", "ground", "bar.a")]), "Element 'O' must refer to a body out of 'ground' and 'rod', but refers to 'bar'"),
+    "point": (lambda: P.Mechanism([ROD_BODY], [P.Revolute("O", "ground", "rod.c")]), "Element 'O' must refer to a point of 'rod' out of 'a' and 'b', but refers to 'c'"),
+    "name": (lambda: P.Mechanism([ROD_BODY, ROD_BODY]), "names that differ from all others .* holds 'rod'"),
+    "mass": (lambda: P.Mechanism([P.Body("rod", -1.0, 1.0)]), "Body 'rod' must not have a negative mass"),
+    "inertia": (lambda: S.Mechanism([S.Body("box", 1.0, (1.0, 1.0, 3.0))]), "Body 'box' must have an inertia whose moments obey"),
+    "joint of spring": (lambda: P.Mechanism([ROD_BODY], [PIVOT], forces=[P.JointSpring("k", "Q", 1.0)]), "Element 'k' must name a joint out of 'O', but names 'Q'"),
+    "coordinates": (lambda: P.Mechanism([ROD_BODY], [PIVOT]).build("polar"), "must be 'relative' or 'absolute', but is 'polar'"),
+    "cut": (lambda: P.Mechanism([ROD_BODY], [PIVOT]).build(cut=["Q"]), "Argument `cut` must hold names of joints, but holds 'Q'"),
+    "place": (lambda: P.Revolute("O", "ground", 3), "Argument `b of joint 'O'` must be 'body', 'body.point'"),
+    "shape": (lambda: P.Body("rod", 1.0, 1.0, com=(1.0, 2.0, 3.0)), r"Argument `com of body 'rod'` must have shape \(2,\), but has shape \(3,\)"),
+    "dimension": (lambda: P.Mechanism([ROD_BODY], [P.Revolute("O", "ground", ("rod", (0.0, 0.0, 0.0)))]), "Element 'O' must refer to places with 2 components"),
+    "kind": (lambda: P.Mechanism([ROD_BODY], [ROD_BODY]), "Argument `joints` must not hold Body objects"),
+    "none": (lambda: P.Mechanism([]), "Argument `bodies` must hold at least one body"),
+    "replace": (lambda: P.Mechanism([ROD_BODY]).replace("rod", colour=1.0), "Element 'rod' has no number `colour`"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_arguments_are_named(case):
+    make, message = WRONG[case]
+    with pytest.raises((TypeError, ValueError), match=message):
+        make()
+
+
+def test_outputs_refuse_what_they_do_not_know():
+    system = P.Mechanism([ROD_BODY], [PIVOT]).build()
+    state = jm.assemble(system)
+    plain = jm.System(1, mass=lambda t, q, p: jnp.eye(1))
+    with pytest.raises(ValueError, match="There is no point 'rod.c'; 'rod' has rod.a, rod.b"):
+        jm.position(system, state, "rod.c")
+    with pytest.raises(ValueError, match="There is no joint 'Q'; there are O"):
+        jm.coordinate(system, state, "Q")
+    with pytest.raises(ValueError, match="must be built from a mechanism"):
+        jm.position(plain, jm.assemble(plain), "rod")
+    with pytest.raises(ValueError, match="must be a force element out of none"):
+        jm.force(system, state, "spring")
