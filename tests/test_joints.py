@@ -9,7 +9,6 @@ from mechanisms import PAIRS, pair, random_states
 import jaxmb as jm
 from jaxmb.system import constraint_jacobian, position_residual, row_sizes, velocity_residual
 
-
 FIRST = [("planar", "Prismatic"), ("spatial", "Universal"), ("spatial", "Screw")]
 KEYS = [key if key in FIRST else pytest.param(key, marks=pytest.mark.slow) for key in PAIRS]
 
