@@ -28,7 +28,7 @@ def loop_cuts(mechanism: AbstractMechanism, state: State, system: System) -> dic
     Returns:
         The squared volume by name of the joint, falling.
     """
-    loose = lambda s: sum(len(group.bodies) for group in s.joints.hinges if group.free)
+    loose = lambda s: sum(len(group.bodies) for group in s.joints.hinges if group.group is None)
     found, least = {}, loose(mechanism.build())
     for joint in mechanism.joints:
         if isinstance(joint, AbstractJoint):

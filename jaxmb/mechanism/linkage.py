@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from .motion import Motion
 from .pose import chained, inverse, position_of, product, shifted, taken
 from .structure import AbstractStructure, Frames, Numbers
-from .tree import Hinges
+from .tree import Hinges, Ties
 
 Scalar = Float[Array, ""]
 
@@ -24,12 +24,25 @@ Scalar = Float[Array, ""]
 class Linkage(AbstractStructure):
     """The functions of a built mechanism, without numbers; equal structures share compiled programs."""
 
+    def _hinged(self, numbers: Numbers) -> list[tuple[Hinges, Frames]]:
+        """The joints of the tree with their frames."""
+        unit = jnp.eye(self.dim + 1, dtype=numbers.inertia.dtype)[None]
+        world = Frames(unit, unit, jnp.zeros((1, 0), unit.dtype))
+        return [
+            (h, world.of((0,) * len(h.bodies)) if h.group is None else numbers.frames[h.group].of(h.entries))
+            for h in self.hinges
+        ]
+
+    def _tied(self, numbers: Numbers) -> list[tuple[Ties, Frames]]:
+        """The connections that are constraints with their frames."""
+        return [(ties, numbers.frames[ties.group].of(ties.entries)) for ties in self.ties]
+
     # Kinematics
 
     def local_poses(self, q: Float[Array, " nq"], numbers: Numbers) -> Float[Array, "n D D"]:
         """Each body's pose in its parent."""
         found = []
-        for group, frames in zip(self.hinges, numbers.hinges, strict=True):
+        for group, frames in self._hinged(numbers):
             inner = jax.vmap(group.pair.pose)(taken(q, np.array(group.q, int)), frames.numbers)
             found.append(_placed(group, frames, inner))
         return taken(jnp.concatenate(found), _order(group.bodies for group in self.hinges))
@@ -76,7 +89,7 @@ class Linkage(AbstractStructure):
     def measure(self, poses: Float[Array, "m D D"], numbers: Numbers) -> Float[Array, " nq"]:
         """The coordinates of given poses of ground and bodies; joints of the tree are taken as closed."""
         q = jnp.zeros(self.nq, poses.dtype)
-        for group, frames in zip(self.hinges, numbers.hinges, strict=True):
+        for group, frames in self._hinged(numbers):
             x = self._relative(poses, group, frames)
             q = q.at[np.array(group.q, int)].set(jax.vmap(group.pair.measure)(x, frames.numbers))
         motion = Motion(self, numbers, jnp.zeros(()), q, jnp.zeros(self.nv), poses, jnp.zeros_like(poses))
@@ -89,7 +102,7 @@ class Linkage(AbstractStructure):
     ) -> Float[Array, " nv"]:
         """The velocities of given poses and their derivatives."""
         v = jnp.zeros(self.nv, poses.dtype)
-        for group, frames in zip(self.hinges, numbers.hinges, strict=True):
+        for group, frames in self._hinged(numbers):
             x, dx = jax.jvp(lambda p, g=group, f=frames: self._relative(p, g, f), (poses,), (rates,))
             v = v.at[np.array(group.v, int)].set(jax.vmap(group.pair.rates)(x, dx))
         return v
@@ -111,7 +124,7 @@ class Linkage(AbstractStructure):
         Found from the joint's own pose by one derivative, and carried into the world by the parent's pose.
         """
         found = []
-        for group, frames in zip(self.hinges, numbers.hinges, strict=True):
+        for group, frames in self._hinged(numbers):
 
             def local(q: Array, v: Array, g=group, f=frames) -> Array:
                 inner, moved = jax.jvp(
@@ -212,7 +225,7 @@ class Linkage(AbstractStructure):
         """φ, rows in the order of the mechanism."""
         motion = self._at_rest(t, q, numbers)
         names, parts = [], [jnp.zeros(0, q.dtype)]
-        for group, frames in zip(self.ties, numbers.ties, strict=True):
+        for group, frames in self._tied(numbers):
             if group.kind.holonomic:
                 a, b = (
                     product(motion.poses[np.array(group.a)], frames.a),
@@ -220,7 +233,7 @@ class Linkage(AbstractStructure):
                 )
                 parts.append(jax.vmap(group.kind.residual)(a, b, frames.numbers).ravel())
                 names += [name for name in group.names for _ in range(group.kind.holonomic)]
-        for (name, pair), (first, second, offset) in zip(self.relations, numbers.relations, strict=True):
+        for (name, pair), (first, second, offset) in zip(self.skeleton.relations, numbers.relations, strict=True):
             value = first * motion.coordinate(pair[0]) + second * motion.coordinate(pair[1]) - offset
             parts.append(value[None])
             names.append(name)
@@ -234,7 +247,7 @@ class Linkage(AbstractStructure):
         """ψ, rows in the order of the mechanism."""
         motion = self.motion(t, q, v, numbers)
         names, parts = [], [jnp.zeros(0, q.dtype)]
-        for group, frames in zip(self.ties, numbers.ties, strict=True):
+        for group, frames in self._tied(numbers):
             if group.kind.nonholonomic:
                 a, b = np.array(group.a), np.array(group.b)
                 places = (motion.poses[a] @ frames.a, motion.poses[b] @ frames.b)
@@ -250,7 +263,7 @@ class Linkage(AbstractStructure):
     def alignment(self, q: Float[Array, " nq"], numbers: Numbers) -> dict[str, Scalar]:
         """By name, how well the joints that close loops are the right way round: positive if they are."""
         poses, found = self.poses(q, numbers), {}
-        for group, frames in zip(self.ties, numbers.ties, strict=True):
+        for group, frames in self._tied(numbers):
             pair = getattr(group.kind, "pair", None)
             if pair is not None:
                 a, b = poses[np.array(group.a)] @ frames.a, poses[np.array(group.b)] @ frames.b
@@ -262,7 +275,7 @@ class Linkage(AbstractStructure):
 def _placed(group: Hinges, frames: Frames, inner: Float[Array, "n D D"]) -> Float[Array, "n D D"]:
     """Poses of bodies in their parents from those of B in A."""
     flipped = np.array(group.flipped, bool)
-    if group.free:
+    if group.group is None:
         return inner
     if not flipped.any():
         return product(product(frames.a, inner), inverse(frames.b))

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .marker import marker
-from .pose import inverse, position_of, rotation_of, spin
+from .pose import inverse, position_of, product, rotation_of, spin
 from .structure import AbstractStructure, Numbers
 from .tree import JointPlace
 
@@ -49,10 +49,10 @@ class Motion(eqx.Module):
         if at.point is None:
             local = jnp.eye(self.linkage.dim + 1, dtype=self.q.dtype) if at.local is None else at.local
             return bodies.index(at.body), local
-        if str(at) not in self.linkage.points:
-            known = [p for p in self.linkage.points if p.startswith(at.body + ".")]
+        if str(at) not in self.linkage.skeleton.points:
+            known = [p for p in self.linkage.skeleton.points if p.startswith(at.body + ".")]
             raise ValueError(f"There is no point '{at}'; '{at.body}' has {', '.join(known) or 'none'}.")
-        return bodies.index(at.body), self.numbers.points[self.linkage.points.index(str(at))]
+        return bodies.index(at.body), self.numbers.points[self.linkage.skeleton.points.index(str(at))]
 
     def pose(self, place: Any) -> Float[Array, "D D"]:
         """The pose [[R, p], [0, 1]] of a body or a point in the world."""
@@ -83,11 +83,10 @@ class Motion(eqx.Module):
     def _pair(self, joint: str) -> tuple[Any, Any, Any, Any]:
         """Of a joint outside the tree: its place, the pose of B in A with its derivative, and its numbers."""
         place = self.place(joint)
-        group, frames = self.linkage.ties[place.group], self.numbers.ties[place.group]
-        i = place.entry
+        frames, i = self.numbers.frames[place.group], place.entry
 
         def relative(poses: Array) -> Array:
-            return inverse(poses[group.a[i]] @ frames.a[i]) @ (poses[group.b[i]] @ frames.b[i])
+            return product(inverse(product(poses[place.a], frames.a[i])), product(poses[place.b], frames.b[i]))
 
         x, dx = jax.jvp(relative, (self.poses,), (self.rates,))
         return place, x, dx, frames.numbers[i]

@@ -183,7 +183,7 @@ def quaternion_matrix(q: Float[Array, "4"]) -> Float[Array, "3 3"]:
     w, vector = q[0], q[1:]
     cross = sum(vector[k] * CROSS[k] for k in range(3))
     square = vector[:, None] * vector - jnp.sum(vector**2) * np.eye(3)
-    return np.eye(3) + 2 / jnp.sum(q**2) * (w * cross + square)
+    return jnp.eye(3) + 2 / jnp.sum(q**2) * (w * cross + square)
 
 
 # The matrices of the cross products with the unit vectors.

@@ -6,7 +6,8 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
-from .tree import Hinges, JointPlace, Ties
+from .pose import taken
+from .tree import Hinges, JointPlace, Skeleton, Ties
 
 
 class Frames(eqx.Module):
@@ -22,6 +23,10 @@ class Frames(eqx.Module):
     b: Float[Array, "n D D"]
     numbers: Float[Array, "n k"]
 
+    def of(self, entries: tuple[int, ...]) -> "Frames":
+        """Those of some connections."""
+        return Frames(*(taken(x, np.array(entries, int)) for x in (self.a, self.b, self.numbers)))
+
 
 class Numbers(eqx.Module):
     """All numbers of a built mechanism: the `params` of its system.
@@ -29,8 +34,7 @@ class Numbers(eqx.Module):
     Attributes:
         inertia: ∫ x̃ x̃ᵀ dm of each body in its frame (n, D, D), x̃ = (x, 1).
         gravity: acceleration of gravity (d,) in m/s².
-        hinges: frames of each group of joints of the tree.
-        ties: frames of each group of connections that are constraints.
+        frames: those of the connections, by group.
         points: local poses (k, D, D) of the named points.
         relations: factors and offsets (r, 3) of the relations between joint coordinates.
         drivers, forces, actuators: the elements themselves.
@@ -39,8 +43,7 @@ class Numbers(eqx.Module):
 
     inertia: Float[Array, "n D D"]
     gravity: Float[Array, " d"]
-    hinges: tuple[Frames, ...]
-    ties: tuple[Frames, ...]
+    frames: tuple[Frames, ...]
     points: Float[Array, "k D D"]
     relations: Float[Array, "r 3"]
     drivers: tuple[Any, ...]
@@ -53,33 +56,47 @@ class AbstractStructure(eqx.Module):
     """The structure of a built mechanism, without numbers; equal structures share compiled programs.
 
     Attributes:
-        dim: 2 or 3.
-        bodies: names of the bodies.
+        skeleton: what all builds of the mechanism have in common.
         parents: number of each body's parent, −1 for ground.
         hinges: the joints of the tree.
         ties: the connections that are constraints.
-        points: names of the points, "body.point".
         joints: where each joint is found.
         turns: coordinates that count full turns of joints outside the tree: (joint, its coordinate).
-        relations: pairs of joint coordinates.
         rows: names and numbers of the holonomic rows, in the order of the mechanism.
         slips: names and numbers of the nonholonomic rows.
-        nq, nv: numbers of coordinates and velocities.
+        coordinates, velocities: their names.
     """
 
-    dim: int = eqx.field(static=True)
-    bodies: tuple[str, ...] = eqx.field(static=True)
+    skeleton: Skeleton = eqx.field(static=True)
     parents: tuple[int, ...] = eqx.field(static=True)
     hinges: tuple[Hinges, ...] = eqx.field(static=True)
     ties: tuple[Ties, ...] = eqx.field(static=True)
-    points: tuple[str, ...] = eqx.field(static=True)
     joints: tuple[tuple[str, JointPlace], ...] = eqx.field(static=True)
     turns: tuple[tuple[str, int], ...] = eqx.field(static=True)
-    relations: tuple[tuple[str, tuple[str, str]], ...] = eqx.field(static=True)
     rows: tuple[tuple[str, int], ...] = eqx.field(static=True)
     slips: tuple[tuple[str, int], ...] = eqx.field(static=True)
-    nq: int = eqx.field(static=True)
-    nv: int = eqx.field(static=True)
+    coordinates: tuple[str, ...] = eqx.field(static=True)
+    velocities: tuple[str, ...] = eqx.field(static=True)
+
+    @property
+    def dim(self) -> int:
+        """2 or 3."""
+        return self.skeleton.dim
+
+    @property
+    def bodies(self) -> tuple[str, ...]:
+        """Names of the bodies."""
+        return self.skeleton.bodies
+
+    @property
+    def nq(self) -> int:
+        """Number of coordinates."""
+        return len(self.coordinates)
+
+    @property
+    def nv(self) -> int:
+        """Number of velocities."""
+        return len(self.velocities)
 
     def place(self, joint: str) -> JointPlace:
         """Where a joint is found."""

@@ -58,32 +58,11 @@ def spanning_tree(
 
 
 @dataclasses.dataclass(frozen=True)
-class Hinges:
-    """The joints of the tree that share a pair; each entry belongs to one of them.
+class Group:
+    """All connections of one class.
 
     Attributes:
-        pair: the pair.
-        bodies: the bodies that they move.
-        flipped: whether B is on the parent.
-        q: their coordinates.
-        v: their velocities.
-        free: whether these bodies move freely, from the world's frame.
-    """
-
-    pair: AbstractPair
-    bodies: tuple[int, ...]
-    flipped: tuple[bool, ...]
-    q: tuple[tuple[int, ...], ...]
-    v: tuple[tuple[int, ...], ...]
-    free: bool
-
-
-@dataclasses.dataclass(frozen=True)
-class Ties:
-    """The connections of one kind that are constraints; each entry belongs to one of them.
-
-    Attributes:
-        kind: their class.
+        kind: the class.
         names: their names.
         a: numbers of the bodies of A; 0 is ground, body i is i + 1.
         b: numbers of the bodies of B.
@@ -96,20 +75,94 @@ class Ties:
 
 
 @dataclasses.dataclass(frozen=True)
+class Hinges:
+    """The joints of the tree that share a class; each entry belongs to one of them.
+
+    Attributes:
+        pair: the pair.
+        bodies: the bodies that they move.
+        flipped: whether B is on the parent.
+        q: their coordinates.
+        v: their velocities.
+        group: number of the group; None for bodies that move freely, from the world's frame.
+        entries: their numbers in the group.
+    """
+
+    pair: AbstractPair
+    bodies: tuple[int, ...]
+    flipped: tuple[bool, ...]
+    q: tuple[tuple[int, ...], ...]
+    v: tuple[tuple[int, ...], ...]
+    group: int | None
+    entries: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ties:
+    """The connections of one class that are constraints.
+
+    Attributes:
+        kind: the class.
+        names: their names.
+        a, b: numbers of the bodies of A and B, as of `Group`.
+        group: number of the group.
+        entries: their numbers in the group.
+    """
+
+    kind: type
+    names: tuple[str, ...]
+    a: tuple[int, ...]
+    b: tuple[int, ...]
+    group: int
+    entries: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class JointPlace:
     """Where a joint is found.
 
     Attributes:
         pair: its pair.
-        group: number of its group, of hinges if `in_tree`, else of ties.
-        entry: number within the group.
+        in_tree: whether it belongs to the tree.
+        a, b: numbers of the bodies of A and B, as of `Group`.
+        group: number of its group.
+        entry: its number in the group.
         q: its coordinates in the tree; of a joint that closes a loop those that count its full turns, −1 for none.
         v: its velocities in the tree.
     """
 
     pair: AbstractPair
     in_tree: bool
+    a: int
+    b: int
     group: int
     entry: int
     q: tuple[int, ...]
     v: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Skeleton:
+    """What all builds of a mechanism have in common, without numbers.
+
+    Attributes:
+        dim: 2 or 3.
+        bodies: names of the bodies.
+        points: names of the points, "body.point".
+        free: the pair of a body that moves freely.
+        groups: the connections by class.
+        relations: names of the relations, and the two joint coordinates of each.
+        counted: joint coordinates whose full turns matter.
+        rows: name and number of holonomic rows of every element, in the order of the mechanism, the tree's joints included.
+        slips: name of the element, name of the rows and number of nonholonomic rows, likewise.
+    """
+
+    dim: int
+    bodies: tuple[str, ...]
+    points: tuple[str, ...]
+    free: AbstractPair
+    groups: tuple[Group, ...]
+    relations: tuple[tuple[str, tuple[str, str]], ...]
+    counted: tuple[str, ...]
+    rows: tuple[tuple[str, int], ...]
+    slips: tuple[tuple[str, int], ...]

@@ -150,13 +150,7 @@ def _moved(pose: np.ndarray, points: np.ndarray) -> np.ndarray:
 def _frames(linkage: Linkage, numbers: Numbers) -> list[tuple[int, np.ndarray]]:
     """Body and place of both frames of every joint and connection, A before B."""
     found = []
-    for group, frames in zip(linkage.hinges, numbers.hinges, strict=True):
-        for i, body in enumerate(group.bodies):
-            if not group.free:
-                ends = (linkage.parents[body] + 1, body + 1)
-                a, b = ends[::-1] if group.flipped[i] else ends
-                found += [(a, frames.a[i]), (b, frames.b[i])]
-    for group, frames in zip(linkage.ties, numbers.ties, strict=True):
+    for group, frames in zip(linkage.skeleton.groups, numbers.frames, strict=True):
         for i, (a, b) in enumerate(zip(group.a, group.b, strict=True)):
             found += [(a, frames.a[i]), (b, frames.b[i])]
     return [(body, np.asarray(frame)[:-1, -1]) for body, frame in found]
@@ -173,7 +167,7 @@ def _shapes(linkage: Linkage, numbers: Numbers, points: bool) -> dict[int, np.nd
     for body, place in _frames(linkage, numbers):
         places[body].append(place)
     if points:
-        for name, local in zip(linkage.points, np.asarray(numbers.points), strict=True):
+        for name, local in zip(linkage.skeleton.points, np.asarray(numbers.points), strict=True):
             body = ("ground", *linkage.bodies).index(name.partition(".")[0])
             places[body].append(local[:-1, -1])
     for body, inertia in enumerate(np.asarray(numbers.inertia)):
