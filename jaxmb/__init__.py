@@ -35,6 +35,12 @@ from .kinematics import restrict as restrict
 from .mechanism import convert as convert
 from .mechanism import loop_cuts as loop_cuts
 from .mechanism import Motion as Motion
+from .reaction import analyse_reactions as analyse_reactions
+from .reaction import joint_reaction as joint_reaction
+from .reaction import physical_reactions as physical_reactions
+from .reaction import ReactionReport as ReactionReport
+from .reaction import Verdict as Verdict
+from .reaction import Wrench as Wrench
 from .simulation import AbstractDrift as AbstractDrift
 from .simulation import Baumgarte as Baumgarte
 from .simulation import Energy as Energy

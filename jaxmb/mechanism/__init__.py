@@ -3,6 +3,7 @@
 from .body import AbstractBody as AbstractBody
 from .body import body_points as body_points
 from .body import mass_points as mass_points
+from .build import absolute as absolute
 from .connection import AbstractConnection as AbstractConnection
 from .connection import AbstractJoint as AbstractJoint
 from .connection import AbstractRelation as AbstractRelation
@@ -38,6 +39,7 @@ from .pair import Pair as Pair
 from .pose import carrying as carrying
 from .pose import inverse as inverse
 from .pose import pose as pose
+from .pose import product as product
 from .pose import position_of as position_of
 from .pose import rotation_of as rotation_of
 from .pose import velocity_in as velocity_in

@@ -5,6 +5,7 @@ from .drift import Baumgarte as Baumgarte
 from .drift import NoDrift as NoDrift
 from .drift import Projection as Projection
 from .output import energy as energy
+from .output import over_states as over_states
 from .output import Energy as Energy
 from .output import reactions as reactions
 from .output import Reactions as Reactions

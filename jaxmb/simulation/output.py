@@ -46,12 +46,15 @@ class Reactions(eqx.Module):
         vdot: v̇ (..., nv).
         reaction: M v̇ − F (..., nv), the generalised reaction acting on the system, unique wherever v̇ is.
         multipliers: λ by constraint name (..., k), of least norm; not unique where rows are redundant, NaN where undefined,
-            at singular poses.
+            at singular poses. That of a driver is its effort.
+        forces: C_Xᵀλ_X by constraint name (..., nv), which add up to `reaction`. `jaxmb.analyse_reactions` tells which of them
+            a rigid model determines.
     """
 
     vdot: Float[Array, "... nv"]
     reaction: Float[Array, "... nv"]
     multipliers: dict[str, Float[Array, "... k"]]
+    forces: dict[str, Float[Array, "... nv"]]
 
 
 def energy(system: System, motion: Solution | State) -> Energy:
@@ -92,8 +95,12 @@ def reactions(
     if u is None and isinstance(motion, Solution):
         u = motion.u
     solve = _Solve(formulation or GaussProjection())
-    vdot, reaction, multipliers = over_states(solve, strong(system), strong(motion), u)
-    return Reactions(vdot, reaction, {name: multipliers[..., part] for name, part in system.rows.items()})
+    vdot, reaction, multipliers, jacobian = over_states(solve, strong(system), strong(motion), u)
+    by_name = {name: multipliers[..., part] for name, part in system.rows.items()}
+    forces = {
+        name: jnp.sum(jacobian[..., part, :] * by_name[name][..., None], axis=-2) for name, part in system.rows.items()
+    }
+    return Reactions(vdot, reaction, by_name, forces)
 
 
 def _energies(system: System, state: State) -> tuple[Array, Array]:
@@ -103,9 +110,10 @@ def _energies(system: System, state: State) -> tuple[Array, Array]:
 class _Solve(eqx.Module):
     formulation: AbstractFormulation
 
-    def __call__(self, system: System, state: State, u: Array | None) -> tuple[Array, Array, Array]:
-        found = self.formulation.acceleration(evaluate(system, state, u=u, lost=True))
-        return found.vdot, found.reaction, found.multipliers
+    def __call__(self, system: System, state: State, u: Array | None) -> tuple[Array, Array, Array, Array]:
+        terms = evaluate(system, state, u=u, lost=True)
+        found = self.formulation.acceleration(terms)
+        return found.vdot, found.reaction, found.multipliers, terms.jacobian
 
 
 @eqx.filter_jit

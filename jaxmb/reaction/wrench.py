@@ -1,0 +1,179 @@
+"""Force and torque in a joint."""
+
+import dataclasses
+import warnings
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..formulation import AbstractFormulation, GaussProjection
+from ..foundations import is_concrete, listing, strong
+from ..mechanism import Linkage, position_of, product, rotation_of
+from ..simulation import Solution, over_states, reactions
+from ..system import State, System
+from .absolute import acceleration_of_bodies, joint_terms
+from .analysis import analyse_reactions
+
+
+class Wrench(eqx.Module):
+    """What a joint exerts on a body.
+
+    Attributes:
+        force: (..., d) in N.
+        torque: (..., 1) in the plane, (..., 3) in space, in N m, about the joint's point on that body.
+        point: that point (..., d) in the world, in m.
+    """
+
+    force: Float[Array, "... d"]
+    torque: Float[Array, "... k"]
+    point: Float[Array, "... d"]
+
+
+def joint_reaction(
+    system: System,
+    motion: Solution | State,
+    joint: str,
+    *,
+    on: str | None = None,
+    frame: str = "world",
+    formulation: AbstractFormulation | None = None,
+    u: Any = None,
+    warn: bool = True,
+) -> Wrench:
+    """Force and torque that a joint, or another connection, exerts on one of its bodies.
+
+    From M v̇ − F of the bodies in absolute coordinates, whatever the coordinates of the system: Cᵀλ = M v̇ − F with the rows
+    of all joints, λ of least norm where they are redundant; then C_Xᵀλ_X of this joint, moved to its point. Forces of
+    springs, friction and motors in the joint do not belong to it.
+
+    Args:
+        system: built from a mechanism.
+        motion: a solution, or a state; leading axes are kept.
+        joint: name of the joint.
+        on: the body; that of the joint's B by default. May be "ground".
+        frame: axes of the result: "world", "body" for those of the body, "joint" for those of the joint's frame on it.
+        formulation: how the accelerations are found and how λ is shared among dependent rows; by default
+            `GaussProjection()`, that is with least norm.
+        u: inputs (..., nu); those of the solution by default.
+        warn: whether to warn, with known numbers, if a rigid model does not determine this reaction.
+
+    Raises:
+        ValueError: for a name that is not known.
+    """
+    if system.joints is None:
+        raise ValueError("Argument `system` must be built from a mechanism, but is not.")
+    if frame not in ("world", "body", "joint"):
+        raise ValueError(f"Argument `frame` must be 'world', 'body' or 'joint', but is {frame!r}.")
+    place = connection_place(system.joints, joint)
+    bodies = ("ground", *system.joints.bodies)
+    ends = [bodies[place.a], bodies[place.b]]
+    on = ends[1] if on is None else on
+    if on not in ends:
+        raise ValueError(f"Argument `on` must be one of the bodies of joint '{joint}', {listing(ends)}, but is {on!r}.")
+    formulation = formulation or GaussProjection()
+    if warn and is_concrete(system, motion):
+        _warn(system, motion, joint)
+    if u is None and isinstance(motion, Solution):
+        u = motion.u
+    vdot = reactions(system, motion, formulation=formulation, u=u).vdot
+    read = _Read(joint, ends.index(on), frame, formulation)
+    return over_states(read, strong(system), strong(motion), vdot, u)
+
+
+@dataclasses.dataclass(frozen=True)
+class ConnectionPlace:
+    """Number of a connection's group, its number there, and those of the bodies of A and B; 0 is ground."""
+
+    group: int
+    entry: int
+    a: int
+    b: int
+
+
+def connection_place(linkage: Linkage, name: str) -> ConnectionPlace:
+    """Group, entry and bodies of a connection."""
+    for g, group in enumerate(linkage.skeleton.groups):
+        if name in group.names:
+            i = group.names.index(name)
+            return ConnectionPlace(g, i, group.a[i], group.b[i])
+    known = [name for group in linkage.skeleton.groups for name in group.names]
+    raise ValueError(f"Argument `joint` must be one of {listing(known)}, but is '{name}'.")
+
+
+class _Read(eqx.Module):
+    joint: str = eqx.field(static=True)
+    end: int = eqx.field(static=True)
+    frame: str = eqx.field(static=True)
+    formulation: AbstractFormulation
+
+    def __call__(self, system: System, state: State, vdot: Array, u: Array | None) -> Wrench:
+        free, there, terms = joint_terms(system, state)
+        change = acceleration_of_bodies(system, state, vdot, free)
+        applied = free.applied_force(there.t, there.q, there.v, u)
+        reaction = terms.mass @ change - free.intrinsic_force(there.t, there.q, there.v) - applied
+        multipliers = terms.multipliers(reaction, self.formulation)
+        maps, point = wrench_map(system, free, terms.jacobian, terms.poses, self.joint, self.end, self.frame)
+        wrench = maps @ multipliers
+        dim = system.joints.dim
+        return Wrench(wrench[:dim], wrench[dim:], point)
+
+
+def wrench_map(
+    system: System, free: System, jacobian: Array, poses: Array | None, joint: str, end: int, frame: str
+) -> tuple[Float[Array, "w m"], Float[Array, " d"]]:
+    """The map from all multipliers to force and torque of a joint on one of its bodies, and the joint's point on it.
+
+    Rows: force, then torque about the point.
+    """
+    linkage: Linkage = system.joints
+    dim, place = linkage.dim, connection_place(linkage, joint)
+    size = 3 if dim == 2 else 6
+    assert poses is not None
+    frames = linkage_frames(system, place, end)
+    at = product(poses[(place.a, place.b)[end]], frames)
+    body, sign = (place.a, place.b)[end], 1.0
+    if body == 0:  # on the ground acts the opposite of what acts on the other body
+        body, sign = (place.a, place.b)[1 - end], -1.0
+    mask = jnp.zeros(free.m).at[_rows_of(free, joint)].set(1.0)
+    columns = sign * mask * jacobian[:, (body - 1) * size : body * size].T
+    force, torque = columns[:dim], columns[dim:]
+    if dim == 3:
+        torque = rotation_of(poses[body]) @ torque
+    arm = position_of(at) - position_of(poses[body])
+    if dim == 2:
+        torque = torque - (arm[0] * force[1] - arm[1] * force[0])
+    else:
+        torque = torque - jnp.cross(arm[:, None], force, axis=0)
+    axes = {"world": jnp.eye(dim), "body": rotation_of(poses[(place.a, place.b)[end]]), "joint": rotation_of(at)}[frame]
+    torque = axes.T @ torque if dim == 3 else torque
+    return jnp.concatenate([axes.T @ force, torque]), position_of(at)
+
+
+def linkage_frames(system: System, place: ConnectionPlace, end: int) -> Float[Array, "D D"]:
+    """The joint's frame on one of its bodies."""
+    frames = system.params.frames[place.group]
+    return (frames.a, frames.b)[end][place.entry]
+
+
+def _rows_of(free: System, joint: str) -> Array:
+    """The rows of a connection, those on velocities included."""
+    names = {joint, f"{joint} rolling"}
+    return jnp.array([i for name, part in free.rows.items() if name in names for i in range(part.start, part.stop)])
+
+
+def _warn(system: System, motion: Solution | State, joint: str) -> None:
+    states = motion.states if isinstance(motion, Solution) else motion
+    first = jax.tree.map(lambda x: x.reshape(-1, *x.shape[states.t.ndim :])[0], states)
+    report = analyse_reactions(system, first)
+    verdict = report.groups[joint]
+    if not verdict.unique:
+        partners = [name for name in report.cluster_of(joint) if name != joint]
+        traded = f" together with {listing(partners)}" if partners else ""
+        warnings.warn(
+            f"The reaction in '{joint}' is not determined by a rigid model: it may be changed{traded} without changing the "
+            "motion. The value of least norm is one of many; `analyse_reactions` tells which components can be trusted.",
+            stacklevel=3,
+        )
