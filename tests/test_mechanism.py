@@ -89,14 +89,12 @@ def test_driven_mechanism_runs_kinematically(coordinates):
 
     def energy(angle, rate):
         """Of the exact motion, from which the driver's torque follows: its power changes it."""
-        tilt = jnp.arcsin(-CRANK * jnp.sin(angle) / ROD)
         place = lambda a: jnp.array(
             [CRANK * jnp.cos(a) + ROD / 2 * jnp.cos(jnp.arcsin(-CRANK * jnp.sin(a) / ROD)), CRANK * jnp.sin(a) / 2]
         )
         tilt_rate = jax.grad(lambda a: jnp.arcsin(-CRANK * jnp.sin(a) / ROD))(angle) * rate
         kinetic = 0.5 * (2.0 * CRANK**2 / 3) * rate**2 + 0.5 * jnp.sum((jax.jacfwd(place)(angle) * rate) ** 2)
         kinetic += 0.5 * ROD**2 / 12 * tilt_rate**2 + 1.5 * (jax.grad(slider_position)(angle) * rate) ** 2
-        del tilt
         return kinetic + G * (2.0 * CRANK / 2 * jnp.sin(angle) + CRANK / 2 * jnp.sin(angle))
 
     torque = jax.vmap(jax.grad(lambda a: energy(a, SPEED)))(angle)  # dE/dt = torque · speed at constant speed

@@ -7,6 +7,7 @@ from .build import absolute as absolute
 from .connection import AbstractConnection as AbstractConnection
 from .connection import AbstractJoint as AbstractJoint
 from .connection import AbstractRelation as AbstractRelation
+from .connection import ROLLING as ROLLING
 from .convert import convert as convert
 from .cut import loop_cuts as loop_cuts
 from .driver import AbstractDriver as AbstractDriver

@@ -12,6 +12,9 @@ from .marker import Marker
 from .pair import AbstractPair
 from .pose import inverse, product
 
+# What the name of the rows that forbid slipping ends with, where the same connection has holonomic rows too.
+ROLLING = " rolling"
+
 
 class AbstractConnection(eqx.Module):
     """A relation between a frame A on one body and a frame B on another.
@@ -33,7 +36,7 @@ class AbstractConnection(eqx.Module):
     @classmethod
     def slip_name(cls, name: str) -> str:
         """The name of the nonholonomic rows."""
-        return f"{name} rolling" if cls.holonomic else name
+        return name + ROLLING if cls.holonomic else name
 
     @abc.abstractmethod
     def turns(self) -> tuple[Float[Array, "d d"], Float[Array, "d d"]]:

@@ -6,13 +6,17 @@ import jax
 import numpy as np
 
 from ..mechanism import Linkage, Numbers, SpringDamper
+from ..reaction import ReactionReport
 from ..simulation import Solution
 from ..system import State, System
 
+TRUSTED, UNTRUSTED = "tab:blue", "tab:red"
 GROUND_COLOUR, JOINT_COLOUR, SPRING_COLOUR = "0.35", "black", "tab:green"
 
 
-def draw(system: System, state: State, ax: Any = None, points: bool = True) -> Any:
+def draw(
+    system: System, state: State, ax: Any = None, points: bool = True, report: ReactionReport | None = None
+) -> Any:
     """Draws a mechanism at a state: bodies through their joints and points, joints, springs.
 
     Args:
@@ -20,12 +24,15 @@ def draw(system: System, state: State, ax: Any = None, points: bool = True) -> A
         state: a single state.
         ax: axes of matplotlib, three-dimensional for a mechanism in space; made if None.
         points: whether named points belong to the shapes of the bodies.
+        report: of `analyse_reactions`; then joints whose reactions are determined and others are named, in two colours.
 
     Returns:
         The axes.
     """
     sketch = _Sketch(system, ax, points)
     sketch.show(state)
+    if report is not None:
+        sketch.judge(state, report)
     sketch.frame(sketch.places(state))
     return sketch.ax
 
@@ -118,6 +125,24 @@ class _Sketch:
                 *place.T, linestyle="", markersize=5, markerfacecolor="white", zorder=3, **marker
             )
         return self.artists
+
+    def judge(self, state: State, report: ReactionReport) -> None:
+        """Names the joints, in the colour of their verdict."""
+        poses = np.asarray(self._motion(state, self.numbers).poses)
+        names = [name for group in self.linkage.skeleton.groups for name in group.names]
+        groups: dict[tuple[float, ...], list[str]] = {}
+        for name, (body, point) in zip(names, self.joints, strict=True):
+            groups.setdefault(tuple(np.round(_moved(poses[body], point[None])[0], 6)), []).append(name)
+        for place, here in groups.items():
+            trusted = [report.groups[name].unique for name in here]
+            colour = TRUSTED if all(trusted) else UNTRUSTED
+            self.ax.plot(*np.array([place]).T, linestyle="", marker="o", markersize=9, color=colour, zorder=4)
+            label = ", ".join(name if unique else f"{name}?" for name, unique in zip(here, trusted, strict=True))
+            self.ax.text(*place, f"  {label}", color=colour, fontsize=9, zorder=5)
+        for unique, colour, text in ((True, TRUSTED, "determined"), (False, UNTRUSTED, "not determined (?)")):
+            if unique in [v.unique for v in report.groups.values()]:
+                self.ax.plot([], [], linestyle="", marker="o", color=colour, label=f"reaction {text}")
+        self.ax.legend(fontsize=8, loc="best")
 
     def _body(self, body: int, shape: np.ndarray) -> None:
         colour = GROUND_COLOUR if body == 0 else f"C{(body - 1) % 10}"

@@ -3,11 +3,12 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
 from ..linalg import ConstrainedFactor, independent_rows, mean_inertia, regular_metric
-from ..mechanism import absolute
+from ..mechanism import ROLLING, absolute
 from ..system import State, System, constraint_jacobian
 
 Scalar = Float[Array, ""]
@@ -45,6 +46,20 @@ class JointTerms(eqx.Module):
         factor = ConstrainedFactor(metric, jacobian, self.scale, keep)
         own = factor.solve(-reaction, jnp.zeros_like(self.scale))[1]
         return formulation.shares(factor, jacobian, own)[0]
+
+
+def joint_rows(system: System) -> dict[str, np.ndarray]:
+    """The rows of each constraint in `JointTerms`, by name; of a rolling contact both kinds."""
+    if system.joints is None:
+        return {name: np.arange(part.start, part.stop) for name, part in system.rows.items()}
+    skeleton, start = system.joints.skeleton, 0
+    rows: dict[str, np.ndarray] = {}
+    for name, count in (*skeleton.rows, *skeleton.slips):
+        owner = name.removesuffix(ROLLING)
+        owner = owner if owner in rows else name
+        rows[owner] = np.concatenate([rows.get(owner, np.zeros(0, int)), np.arange(start, start + count)])
+        start += count
+    return rows
 
 
 def joint_terms(system: System, state: State) -> tuple[System, State, JointTerms]:

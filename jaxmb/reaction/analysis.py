@@ -11,7 +11,7 @@ import scipy.linalg
 from ..foundations import strong
 from ..linalg import RANK_TOL, regular_metric
 from ..system import State, System
-from .absolute import joint_terms
+from .absolute import joint_rows, joint_terms
 
 METHODS = ("qr", "svd", "rank")
 PLANE, SPACE = ("fx", "fy", "tz"), ("fx", "fy", "fz", "tx", "ty", "tz")
@@ -186,17 +186,12 @@ def _evaluate(
     system: System, state: State
 ) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, dict[str, np.ndarray]]]:
     """Scaled rows, the rows of each constraint, and of each component of a wrench its map in scaled multipliers."""
-    mass, jacobian, scale, wrenches = jax.tree.map(np.asarray, _terms(strong(system), strong(state)))
-    lower = np.linalg.cholesky(np.asarray(regular_metric(mass, jacobian)))
+    metric, jacobian, wrenches = jax.tree.map(np.asarray, _terms(strong(system), strong(state)))
+    lower = np.linalg.cholesky(metric)
     rows = scipy.linalg.solve_triangular(lower, jacobian.T, lower=True).T
     scale = np.linalg.norm(rows, axis=1)
     scale = np.where(scale > 0, scale, 1)
-    names = _absolute(system).rows
-    parts: dict[str, np.ndarray] = {}
-    for name, part in names.items():
-        owner = name.removesuffix(" rolling")
-        owner = owner if owner in names else name
-        parts[owner] = np.concatenate([parts.get(owner, np.zeros(0, int)), np.arange(part.start, part.stop)])
+    parts = joint_rows(system)
     labels = PLANE if next(iter(wrenches.values()), np.zeros((3, 0))).shape[0] == 3 else SPACE
     maps = {}
     for name, wrench in wrenches.items():
@@ -204,12 +199,6 @@ def _evaluate(
         kept = np.where(np.abs(wrench) > 1e-12 * size, wrench, 0) / scale
         maps[name] = dict(zip(labels, kept, strict=True))
     return rows / scale[:, None], parts, maps
-
-
-def _absolute(system: System) -> System:
-    from ..mechanism import absolute
-
-    return system if system.joints is None else absolute(system)
 
 
 @eqx.filter_jit
@@ -223,7 +212,7 @@ def _terms(system: System, state: State) -> Any:
             for name, b in zip(group.names, group.b, strict=True):
                 end = 1 if b else 0
                 wrenches[name] = wrench_map(system, free, terms.jacobian, terms.poses, name, end, "joint")[0]
-    return terms.mass, terms.jacobian, terms.scale, wrenches
+    return regular_metric(terms.mass, terms.jacobian), terms.jacobian, wrenches
 
 
 def _clusters(

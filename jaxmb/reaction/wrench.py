@@ -14,7 +14,7 @@ from ..foundations import is_concrete, listing, strong
 from ..mechanism import Linkage, position_of, product, rotation_of
 from ..simulation import Solution, over_states, reactions
 from ..system import State, System
-from .absolute import acceleration_of_bodies, joint_terms
+from .absolute import acceleration_of_bodies, joint_rows, joint_terms
 from .analysis import analyse_reactions
 
 
@@ -137,7 +137,7 @@ def wrench_map(
     body, sign = (place.a, place.b)[end], 1.0
     if body == 0:  # on the ground acts the opposite of what acts on the other body
         body, sign = (place.a, place.b)[1 - end], -1.0
-    mask = jnp.zeros(free.m).at[_rows_of(free, joint)].set(1.0)
+    mask = jnp.zeros(free.m).at[joint_rows(system)[joint]].set(1.0)
     columns = sign * mask * jacobian[:, (body - 1) * size : body * size].T
     force, torque = columns[:dim], columns[dim:]
     if dim == 3:
@@ -156,12 +156,6 @@ def linkage_frames(system: System, place: ConnectionPlace, end: int) -> Float[Ar
     """The joint's frame on one of its bodies."""
     frames = system.params.frames[place.group]
     return (frames.a, frames.b)[end][place.entry]
-
-
-def _rows_of(free: System, joint: str) -> Array:
-    """The rows of a connection, those on velocities included."""
-    names = {joint, f"{joint} rolling"}
-    return jnp.array([i for name, part in free.rows.items() if name in names for i in range(part.start, part.stop)])
 
 
 def _warn(system: System, motion: Solution | State, joint: str) -> None:

@@ -1,0 +1,366 @@
+"""What acts in joints, and which of it is determined."""
+
+import json
+import pathlib
+import warnings
+
+import equinox as eqx
+import fourbar_model
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from bricard_joints import bricard_joints
+from mobile_robot import mobile_robot
+
+import jaxmb as jm
+from jaxmb.reaction.analysis import _evaluate
+from jaxmb.system import row_sizes
+
+P, S = jm.planar, jm.spatial
+G = 9.81
+DATA = pathlib.Path(__file__).parent / "data"
+
+
+def at(system, q=None, v=None):
+    """A state that is consistent already."""
+    q = system.guess if q is None else jnp.asarray(q)
+    v = jnp.zeros(system.nv) if v is None else jnp.asarray(v)
+    return jm.State(jnp.zeros(()), q, v, _sizes(system, q))
+
+
+@eqx.filter_jit
+def _sizes(system, q):
+    sizes = row_sizes(system, jnp.zeros(()), q)
+    return jnp.where(sizes > 0, sizes, 1)
+
+
+# The mobile robot
+
+
+@pytest.fixture(scope="module")
+def robot():
+    """The system in absolute coordinates and states along the reference motion."""
+    reference = np.load(DATA / "mobile_robot.npz")
+    system = mobile_robot().build("absolute")
+    index = np.linspace(0, len(reference["t"]) - 1, 101).astype(int)
+    t, q, v = (jnp.asarray(reference[name][index]) for name in ("t", "q", "v"))
+    scale = _sizes(system, q[0])
+    return system, jm.State(t, q, v, jnp.broadcast_to(scale, (101, system.m)))
+
+
+def test_mobile_robot_is_unique_where_its_source_says(robot):
+    system, states = robot
+    expected = json.loads((DATA / "mobile_robot.json").read_text())["unique_reaction"]
+    expected["steering"] = expected.pop("drv")
+    for i in range(101):
+        report = jm.analyse_reactions(system, jax.tree.map(lambda x, i=i: x[i], states))
+        assert (report.rank, report.redundancy) == (20, 2)
+        assert {name: verdict.unique for name, verdict in report.groups.items()} == expected
+        for verdict in report.groups.values():
+            assert set(verdict.methods.values()) == {verdict.unique}
+        assert report.clusters == (("B", "C", "W1", "W2", "W3", "W4"),)
+    assert not report.groups["B"].components["fy"] and report.groups["B"].components["fx"]
+
+
+def test_eliminations_agree_in_what_is_unique(robot):
+    """Rows {6, 21}, {18, 21}, {19, 21}, counted from one in the order of the source, are dependent."""
+    system, states = robot
+    found = []
+    for rows in ((5, 20), (17, 20), (18, 20)):
+        formulation = jm.Elimination(rows)
+        solved = jm.reactions(system, states, formulation=formulation)
+        found.append((solved, {name: solved.forces[name] for name in system.rows}))
+    unique = jm.analyse_reactions(system, jax.tree.map(lambda x: x[30], states)).unique
+    size = max(float(jnp.abs(found[0][0].multipliers[name]).max()) for name in unique)
+    for solved, forces in found[1:]:
+        np.testing.assert_allclose(solved.vdot, found[0][0].vdot, atol=1e-9)
+        for name in unique:
+            np.testing.assert_allclose(forces[name], found[0][1][name], atol=1e-8 * size)
+    spread = {
+        name: max(float(jnp.abs(f[name] - found[0][1][name]).max()) for _, f in found[1:]) for name in ("B", "W3")
+    }
+    largest = {name: max(float(jnp.abs(f[name]).max()) for _, f in found) for name in spread}
+    assert all(spread[name] > 0.01 * largest[name] for name in spread)
+
+
+# Known cases
+
+
+def door(hinges=2):
+    places = np.linspace(0.3, 1.7, hinges)
+    joints = [S.Revolute(f"hinge{i}", ("ground", (0, 0, z)), ("door", (-0.4, 0, z - 1))) for i, z in enumerate(places)]
+    body = S.Body.box("door", 20.0, (0.8, 0.04, 2.0), position=(0.4, 0, 1.0))
+    return S.Mechanism([body], joints, gravity=(0, 0, -G))
+
+
+def table(places):
+    foot = lambda place, z: jnp.append(jnp.asarray(place), z)
+    legs = [S.PointOnPlane(f"leg{i}", ("ground", foot(p, 0.0)), ("top", foot(p, -1.0))) for i, p in enumerate(places)]
+    return S.Mechanism([S.Body.box("top", 10.0, (1.0, 1.0, 0.05), position=(0, 0, 1))], legs, gravity=(0, 0, -G))
+
+
+def loop_of_hinges():
+    """A four-bar in the x-y plane whose four hinges are spatial."""
+    corners = np.array([[0, 0, 0], [0.2, 0.5, 0], [0.9, 0.7, 0], [1.0, 0, 0]], float)
+    bodies, joints = [], []
+    for i in range(3):
+        centre = (corners[i] + corners[i + 1]) / 2
+        bodies.append(S.Body(f"bar{i}", 1.0, (0.01, 0.02, 0.02), position=centre))
+    for i, corner in enumerate(corners):
+        ends = []
+        for name, k in ((f"bar{i - 1}", i - 1), (f"bar{i}", i)):
+            inside = 0 <= k < 3
+            centre = (corners[k] + corners[k + 1]) / 2 if inside else np.zeros(3)
+            ends.append((name if inside else "ground", tuple(corner - centre)))
+        joints.append(S.Revolute(f"hinge{i}", *ends))
+    return S.Mechanism(bodies, joints, gravity=(0, -G, 0))
+
+
+SQUARE = [(0.5, 0.5), (-0.5, 0.5), (-0.5, -0.5), (0.5, -0.5)]
+
+
+def test_door_on_two_hinges():
+    system = door().build()
+    state = at(system)
+    report = jm.analyse_reactions(system, state)
+    assert report.redundancy == 5 and report.unique == ()
+    open_components = {"fx", "fy", "fz", "tx", "ty"}
+    for verdict in report.groups.values():
+        assert {c for c, unique in verdict.components.items() if not unique} == open_components
+    assert report.clusters == (("hinge0", "hinge1"),)
+    with pytest.warns(UserWarning, match="'hinge0' is not determined .* together with 'hinge1'"):
+        lower = jm.joint_reaction(system, state, "hinge0")
+    upper = jm.joint_reaction(system, state, "hinge1", warn=False)
+    np.testing.assert_allclose(lower.force + upper.force, [0.0, 0.0, 20.0 * G], atol=1e-10)
+    moment = sum(np.cross(w.point, w.force) + w.torque for w in (lower, upper))
+    np.testing.assert_allclose(moment, np.cross([0.4, 0, 1.0], [0, 0, 20.0 * G]), atol=1e-10)
+
+
+def test_four_bar_of_spatial_hinges():
+    system = loop_of_hinges().build()
+    report = jm.analyse_reactions(system, at(system))
+    assert report.redundancy == 3
+    for verdict in report.groups.values():
+        assert verdict.components == {"fx": True, "fy": True, "fz": False, "tx": False, "ty": False, "tz": True}
+
+
+def test_bricard_has_no_component_that_is_unique():
+    for coordinates in ("absolute", "relative"):
+        system = bricard_joints().build(coordinates)
+        report = jm.analyse_reactions(system, at(system))
+        assert (report.rows, report.redundancy) == (30, 1)
+        joints = [v.components for v in report.groups.values()]
+        assert sum(not unique for components in joints for unique in components.values()) == 30
+
+
+def test_table_on_four_and_on_three_legs():
+    four = table(SQUARE).build()
+    report = jm.analyse_reactions(four, at(four))
+    assert report.redundancy == 1 and report.unique == ()
+    three = table(SQUARE[:3]).build()
+    report = jm.analyse_reactions(three, at(three))
+    assert report.redundancy == 0 and report.multipliers_unique
+    assert report.unique == ("leg0", "leg1", "leg2")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        forces = [jm.joint_reaction(three, at(three), f"leg{i}").force[2] for i in range(3)]
+    np.testing.assert_allclose(forces, 10.0 * G * np.array([0.5, 0.0, 0.5]), atol=1e-10)
+
+
+def test_planar_parallelogram_off_its_flat_pose():
+    bodies = [P.Body.rod("left", 1.0, 0.5, angle=1.0), P.Body.rod("right", 1.0, 0.5, position=(1.0, 0.0), angle=1.0)]
+    tip = 0.5 * np.array([np.cos(1.0), np.sin(1.0)])
+    bodies.append(P.Body.rod("top", 1.0, 1.0, position=tip))
+    joints = [
+        P.Revolute("A", "ground", "left.a"),
+        P.Revolute("B", ("ground", (1.0, 0.0)), "right.a"),
+        P.Revolute("C", "left.b", "top.a"),
+        P.Revolute("D", "right.b", "top.b"),
+    ]
+    system = P.Mechanism(bodies, joints, gravity=(0.0, -G)).build()
+    report = jm.analyse_reactions(system, at(system))
+    assert report.redundancy == 0 and report.unique == ("A", "B", "C", "D")
+
+
+# Laws
+
+
+def rods(places, directions):
+    """A plate in the plane on rods to the ground."""
+    joints = [
+        P.Distance(f"rod{i}", ("ground", p + d), ("plate", p), jnp.hypot(*d))
+        for i, (p, d) in enumerate(zip(places, directions, strict=True))
+    ]
+    return P.Mechanism([P.Body("plate", 1.0, 0.2)], joints)
+
+
+def edges(places, angles):
+    """A plate on knife edges."""
+    joints = [
+        P.KnifeEdge(f"edge{i}", ("plate", p), axis=jnp.stack([jnp.cos(a), jnp.sin(a)]))
+        for i, (p, a) in enumerate(zip(places, angles, strict=True))
+    ]
+    return P.Mechanism([P.Body("plate", 1.0, 0.2)], joints)
+
+
+def random_numbers(kind, rng):
+    """Numbers of a redundant mechanism, some of whose reactions are unique as a rule."""
+    if kind == "table":
+        return (rng.uniform(-1, 1, (4, 2)),)
+    if kind == "rods":  # two parallel ones, perhaps in line and then redundant by themselves, and two others
+        directions, places = rng.normal(size=(4, 2)), rng.normal(size=(4, 2))
+        directions[2] = directions[1] * rng.uniform(0.5, 2)
+        if rng.random() < 0.5:
+            places[2] = places[1] + directions[1] * rng.uniform(0.5, 1)
+        return places, directions
+    places, angles = rng.normal(size=(3, 2)), rng.uniform(0, 3, 3)
+    angles[1] = angles[0]  # two on one axle
+    places[1] = places[0] + rng.normal() * np.array([-np.sin(angles[0]), np.cos(angles[0])])
+    return places, angles
+
+
+MAKE = {"table": table, "rods": rods, "edges": edges}
+
+
+@eqx.filter_jit
+def built(kind, numbers):
+    """Built inside a compiled function, hundreds of mechanisms cost no more than their arithmetic."""
+    return MAKE[kind](*numbers).build("absolute")
+
+
+@pytest.mark.parametrize("kind", ["table", "rods", "edges"])
+def test_verdicts_of_random_redundant_cases(kind):
+    """QR, SVD and ranks agree, and unique is what random elements of null(Cᵀ) leave unchanged."""
+    rng = np.random.default_rng(5)
+    redundant = 0
+    for _ in range(170):
+        system = built(kind, tuple(jnp.asarray(x) for x in random_numbers(kind, rng)))
+        state = at(system)
+        report = jm.analyse_reactions(system, state)
+        redundant += report.redundancy > 0
+        rows, parts, maps = _evaluate(system, state)
+        left = np.linalg.svd(rows)[0]
+        change = left[:, report.rank :] @ rng.normal(size=(report.redundancy, 8))
+        for name, verdict in report.groups.items():
+            assert set(verdict.methods.values()) == {verdict.unique}, (kind, name)
+            moved = np.abs(rows[parts[name]].T @ change[parts[name]]).max(initial=0)
+            assert verdict.unique == (moved < 1e-6), (kind, name, moved)
+            for component, ell in maps[name].items():
+                moved = np.abs(ell @ change).max(initial=0) / max(np.linalg.norm(ell), 1e-300)
+                assert verdict.components[component] == (moved < 1e-6), (kind, name, component)
+    assert redundant > 100
+
+
+# Values
+
+
+def test_physical_reactions_of_the_four_bar_equal_the_joint_wrench():
+    system = fourbar_model.fourbar()
+    state = jm.assemble(system, [0.3, 1.1, 1.7], [1.0, 0.0, 0.0], hold=["a1"])
+    end = lambda i: lambda t, q, p: -fourbar_model.loop(t, q, p)[i]
+    found = {
+        scheme: jm.physical_reactions(system, state, {"fx": end(0), "fy": end(1)}, scheme=scheme)
+        for scheme in ("metric", "square", "direct")
+    }
+    for scheme in ("square", "direct"):
+        for name in ("fx", "fy"):
+            np.testing.assert_allclose(found[scheme][name], found["metric"][name], rtol=1e-12)
+    reaction = jm.reactions(system, state)
+    matrix = jax.jacfwd(lambda q: jnp.stack([end(i)(0.0, q, system.params) for i in (0, 1)]))(state.q)
+    np.testing.assert_allclose(
+        matrix.T @ jnp.stack([found["metric"]["fx"], found["metric"]["fy"]]), reaction.reaction, atol=1e-11
+    )
+
+
+@pytest.mark.parametrize("coordinates", ["relative", pytest.param("absolute", marks=pytest.mark.slow)])
+def test_every_body_is_in_balance_and_the_driver_does_the_work(coordinates):
+    bodies = [
+        P.Body("crank", 2.0, 0.05, com=(0.1, 0.02), points={"b": (0.3, 0.0)}),
+        P.Body.rod("rod", 1.0, 0.8, position=(0.3, 0.1), angle=-0.3),
+        P.Body("slider", 3.0, 0.1, position=(1.1, 0.0)),
+    ]
+    joints = [
+        P.Revolute("O", "ground", "crank"),
+        P.Revolute("A", "crank.b", "rod.a"),
+        P.Revolute("B", "rod.b", "slider"),
+        P.Prismatic("guide", "ground", "slider"),
+    ]
+    driver = P.Driver("motor", "O", lambda t, p: 0.4 + 2 * t + 0.3 * jnp.sin(3 * t))
+    system = P.Mechanism(bodies, joints, [driver], gravity=(0.0, -G)).build(coordinates)
+    solution = jm.simulate(system, jm.assemble(system), jnp.linspace(0.0, 2.0, 11))
+    effort = jm.reactions(system, solution).multipliers["motor"][:, 0]
+    ends = {"crank": ["O", "A"], "rod": ["A", "B"], "slider": ["B", "guide"]}
+    largest = 0.0
+    for body in bodies:
+        place = (body.name, body.com)
+        centre = jm.position(system, solution, place)
+        wrenches = [jm.joint_reaction(system, solution, joint, on=body.name) for joint in ends[body.name]]
+        force = sum(w.force for w in wrenches) + body.mass * jnp.array([0.0, -G])
+        arms = [w.point - centre for w in wrenches]
+        moment = sum(
+            a[:, 0] * w.force[:, 1] - a[:, 1] * w.force[:, 0] + w.torque[:, 0]
+            for a, w in zip(arms, wrenches, strict=True)
+        )
+        moment = moment + (effort if body.name == "crank" else 0)
+        largest = max(largest, *(float(jnp.abs(w.force).max()) for w in wrenches))
+        other = (body.name, body.com + jnp.array([1.0, 0.0]))
+        arm = jm.position(system, solution, other) - centre
+        relative = jm.acceleration(system, solution, other) - jm.acceleration(system, solution, place)
+        turning = arm[:, 0] * relative[:, 1] - arm[:, 1] * relative[:, 0]
+        np.testing.assert_allclose(force, body.mass * jm.acceleration(system, solution, place), atol=1e-9 * largest)
+        np.testing.assert_allclose(moment, body.inertia * turning, atol=1e-9 * largest)
+    energy = jm.energy(system, solution)
+    np.testing.assert_allclose(energy.total - energy.total[0], solution.work, atol=1e-6)
+
+
+def test_reaction_on_either_body_and_in_any_frame():
+    mechanism = S.Mechanism(
+        [
+            S.Body.box("one", 1.0, (1.0, 0.1, 0.2), points={"a": (-0.5, 0, 0), "b": (0.5, 0, 0)}),
+            S.Body.box("two", 2.0, (0.8, 0.2, 0.2), points={"a": (-0.4, 0, 0)}),
+        ],
+        [
+            S.Revolute("O", "ground", "one.a", axis=(0.2, 1.0, 0.3)),
+            S.Universal("A", "one.b", "two.a", axis=(0, 0, 1), axis_b=(0, 1, 0)),
+        ],
+        gravity=(0.0, 0.0, -G),
+    )
+    system = mechanism.build()
+    state = at(system, [0.3, 0.5, -0.4], [1.0, -2.0, 0.5])
+    on_two = jm.joint_reaction(system, state, "A")
+    on_one = jm.joint_reaction(system, state, "A", on="one")
+    np.testing.assert_allclose(on_two.force, -on_one.force, atol=1e-11)
+    np.testing.assert_allclose(on_two.torque, -on_one.torque, atol=1e-11)  # both points coincide
+    free = jm.convert(state, system, mechanism.build("absolute"))
+    same = jm.joint_reaction(mechanism.build("absolute"), free, "A")
+    np.testing.assert_allclose(same.force, on_two.force, atol=1e-9)
+    np.testing.assert_allclose(same.torque, on_two.torque, atol=1e-9)
+    body = jm.joint_reaction(system, state, "A", frame="body")
+    turned = jm.pose(system, state, "two")[:3, :3]
+    np.testing.assert_allclose(turned @ body.force, on_two.force, atol=1e-11)
+    in_joint = jm.joint_reaction(system, state, "O", frame="joint")
+    assert abs(float(in_joint.torque[2])) < 1e-10  # a hinge holds no torque about its axis
+    ground = jm.joint_reaction(system, state, "O", on="ground")
+    np.testing.assert_allclose(ground.force, -jm.joint_reaction(system, state, "O").force, atol=1e-11)
+
+
+def test_wrong_arguments_are_named():
+    system = door().build()
+    state = at(system)
+    for arguments, message in (
+        ({"joint": "lock"}, "must be one of 'hinge0' and 'hinge1', but is 'lock'"),
+        (
+            {"joint": "hinge0", "on": "wall"},
+            "must be one of the bodies of joint 'hinge0', 'ground' and 'door', but is 'wall'",
+        ),
+        ({"joint": "hinge0", "frame": "moon"}, "must be 'world', 'body' or 'joint', but is 'moon'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            jm.joint_reaction(system, state, **arguments)
+    with pytest.raises(ValueError, match="must be 'qr', 'svd' or 'rank'"):
+        jm.analyse_reactions(system, state, "lu")
+    with pytest.raises(ValueError, match="must be 'metric', 'square' or 'direct'"):
+        jm.physical_reactions(system, state, {}, scheme="fast")
+    with pytest.raises(ValueError, match="has leading axes"):
+        jm.analyse_reactions(system, jax.tree.map(lambda x: x[None], state))
