@@ -6,7 +6,7 @@ import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from mobile_robot import builds
+from mobile_robot import build
 
 import jaxmb as jm
 
@@ -16,11 +16,16 @@ SHOWN = ("A", "D", "B", "W3")
 
 def runs(system, state, ts):
     """The motion with each choice of eliminated rows, and the reactions."""
-    controller = dfx.ClipStepSizeController(dfx.PIDController(rtol=1e-11, atol=1e-11), step_ts=ts)
+    controller = dfx.ClipStepSizeController(dfx.PIDController(rtol=1e-12, atol=1e-12), step_ts=ts)
     for rows in ELIMINATED:
         formulation = jm.Elimination(rows)
         solution = jm.simulate(
-            system, state, ts, formulation=formulation, solver=dfx.Dopri8(), stepsize_controller=controller
+            system,
+            state,
+            ts,
+            formulation=formulation,
+            solver=dfx.Dopri8(),
+            stepsize_controller=controller,
         )
         yield rows, solution, jm.reactions(system, solution, formulation=formulation).forces
 
@@ -48,7 +53,7 @@ def picture(system, state, report, ts, forces, path):
 
 
 def main():
-    system, state = builds()["absolute"]
+    system, state = build("absolute")
     report = jm.analyse_reactions(system, state)
     print(report)
     ts = jnp.linspace(0.0, 9.0, 91)
@@ -67,9 +72,7 @@ def main():
     for name in ("B", "W3"):
         size = max(float(jnp.abs(forces[name]).max()) for _, _, forces in found)
         assert max(float(jnp.abs(f[name] - first[2][name]).max()) for _, _, f in found[1:]) > 0.01 * size
-    picture(
-        system, state, report, np.asarray(ts), [(r, f) for r, _, f in found], pathlib.Path("output/reactions.png")
-    )
+    picture(system, state, report, np.asarray(ts), [(r, f) for r, _, f in found], pathlib.Path("output/reactions.png"))
     print("wrote output/reactions.png")
 
 

@@ -193,11 +193,15 @@ class _Restored(eqx.Module):
 
 
 def contradiction(
-    jacobian: Float[Array, "m nv"], gamma: Float[Array, " m"], scale: Float[Array, " m"], vdot: Float[Array, " nv"]
+    jacobian: Float[Array, "m nv"],
+    gamma: Float[Array, " m"],
+    scale: Float[Array, " m"],
+    vdot: Float[Array, " nv"],
+    usual: Float[Array, ""] | float = 0.0,
 ) -> Float[Array, " m"]:
-    """|C v̇ − Γ| of each row relative to the sizes of its terms, or to a millionth of the largest row's."""
+    """|C v̇ − Γ| of each row relative to the sizes of its terms, or to a millionth of the largest row's or of a usual size."""
     size = (jnp.abs(jacobian) @ jnp.abs(vdot) + jnp.abs(gamma)) / scale
-    size = jnp.maximum(size, 1e-6 * jnp.max(size, initial=0))
+    size = jnp.maximum(size, 1e-6 * jnp.maximum(jnp.max(size, initial=0), usual))
     return jnp.abs(jacobian @ vdot - gamma) / scale / jnp.where(size > 0, size, 1)
 
 

@@ -10,8 +10,8 @@ from jax import lax
 from jaxtyping import Array, Bool
 
 from ..formulation import AbstractFormulation
-from ..linalg import ConstrainedFactor, solve_spd
-from ..system import State, System, position_residual, rows_at, scaled_residuals, velocity_residual
+from ..linalg import ConstrainedFactor, independent_rows, solve_spd
+from ..system import State, System, Terms, position_residual, rows_at, scaled_residuals, velocity_residual
 
 
 class _Pass(eqx.Module):
@@ -60,9 +60,7 @@ def _repeated(
     def once(q: Array, keep: Array) -> _Pass:
         terms = rows_at(system, t, q, state.scale)
         factor = formulation.factorise(terms, keep)
-        position_factor = factor
-        if terms.holonomic is not None:
-            position_factor = formulation.factorise(terms, factor.keep & terms.holonomic)
+        position_factor = _of_positions(formulation, terms, factor)
 
         def improve_position(q: Array, _: None) -> tuple[Array, Array]:
             step, pull = position_factor.solve(zero, position_residual(system, t, q))
@@ -100,9 +98,7 @@ def _of_one_more(primals: Any, tangents: Any) -> Any:
     zero = jnp.zeros_like(state.v)
     terms = rows_at(system, state.t, found.q, state.scale)
     factor = formulation.factorise(terms, found.keep)
-    position_factor = factor
-    if terms.holonomic is not None:
-        position_factor = formulation.factorise(terms, factor.keep & terms.holonomic)
+    position_factor = _of_positions(formulation, terms, factor)
 
     def correction(system: System, moved: State) -> tuple[Array, Array]:
         q, v = found.q + (moved.q - state.q), found.v + (moved.v - state.v)
@@ -118,6 +114,20 @@ def _of_one_more(primals: Any, tangents: Any) -> Any:
 
     _, (q, v) = eqx.filter_jvp(correction, (system, state), (tangents[0], tangents[2]))
     return found, _Pass(q, v, None, None, None, None)
+
+
+def _of_positions(formulation: AbstractFormulation, terms: Terms, factor: ConstrainedFactor) -> ConstrainedFactor:
+    """The factors of the holonomic rows in use, and of those that the formulation leaves out of the dynamics.
+
+    A position row may follow from velocity rows, which have no position to be corrected to.
+    """
+    if terms.holonomic is None and formulation.left_out(terms.scale.shape[0]) is None:
+        return factor
+    keep, holonomic = factor.keep, True if terms.holonomic is None else terms.holonomic
+    if formulation.left_out(terms.scale.shape[0]) is not None:
+        metric = formulation.metric(terms)
+        keep = independent_rows(metric, terms.jacobian, terms.scale, formulation.rank_tol, terms.holonomic)
+    return formulation.factorise(terms, keep & holonomic)
 
 
 def _at_rest(system: System, state: State, factor: ConstrainedFactor) -> Bool[Array, " m"]:

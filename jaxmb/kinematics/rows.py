@@ -77,7 +77,9 @@ def choose_rows(
         lost, free = lost_rows(factor, jacobian, rate, tol)
         open = open_rows(factor, jacobian, rate, along(free, 0.0), lost, tol)
         moving = gamma(system, t, q, v)
-        amount = contradiction(terms.jacobian, moving, terms.scale, factor.solve(jnp.zeros_like(v), moving)[0])
+        # Γ/σ is at most of the order of v² in the metric of the rows; where all of Γ is rounding, nothing else tells.
+        vdot, usual = factor.solve(jnp.zeros_like(v), moving)[0], v @ factor.metric @ v
+        amount = contradiction(terms.jacobian, moving, terms.scale, vdot, usual)
         return lost, open, amount
 
     independent = (none, none, jnp.zeros_like(terms.gamma))

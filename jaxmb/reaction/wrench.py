@@ -160,7 +160,7 @@ def linkage_frames(system: System, place: ConnectionPlace, end: int) -> Float[Ar
 
 def _warn(system: System, motion: Solution | State, joint: str) -> None:
     states = motion.states if isinstance(motion, Solution) else motion
-    first = jax.tree.map(lambda x: x.reshape(-1, *x.shape[states.t.ndim :])[0], states)
+    first = jax.tree.map(lambda x: x[(0,) * states.t.ndim], states)
     report = analyse_reactions(system, first)
     verdict = report.groups[joint]
     if not verdict.unique:
