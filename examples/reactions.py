@@ -39,9 +39,10 @@ def picture(system, state, report, ts, forces, path):
 
     figure, axes = plt.subplots(1, 3, figsize=(13, 4), width_ratios=(1.6, 1, 1))
     jm.plot.draw(system, state, axes[0], report=report)
+    fork = [system.velocities.index(name) for name in ("front.x", "front.y")]  # both joints act on the front fork
     for ax, name in zip(axes[1:], ("D", "B"), strict=True):
         for (rows, force), style in zip(forces, ("-", "--", ":"), strict=True):
-            size = np.linalg.norm(np.asarray(force[name])[:, :2], axis=1)
+            size = np.linalg.norm(np.asarray(force[name])[:, fork], axis=1)
             ax.plot(ts, size, style, label=f"rows {{{rows[0] + 1}, {rows[1] + 1}}} eliminated")
         verdict = "determined" if report.groups[name].unique else "not determined"
         ax.set(title=f"force in {name}: {verdict}", xlabel="t in s", ylabel="N")

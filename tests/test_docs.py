@@ -44,10 +44,14 @@ def test_links(page):
         assert ((ROOT / page).parent / target).exists(), target
 
 
-EXAMPLES = re.search(r"EXAMPLES := (.*)", (ROOT / "Makefile").read_text())[1].split()
+EXAMPLES, GALLERY = (
+    re.search(rf"{name} := (.*)", (ROOT / "Makefile").read_text())[1].split() for name in ("EXAMPLES", "GALLERY")
+)
+# The figures of the gallery are tests of their own.
+SCRIPTS = [*EXAMPLES, *(pytest.param(script, marks=pytest.mark.slow) for script in GALLERY)]
 
 
-@pytest.mark.parametrize("script", EXAMPLES)
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_examples(script, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     monkeypatch.syspath_prepend(str(ROOT / "examples"))

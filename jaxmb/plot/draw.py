@@ -89,7 +89,7 @@ class _Sketch:
         poses = np.asarray(motion.poses)
         ends = [np.asarray(motion.position(end))[None] for force in self.springs for end in (force.a, force.b)]
         found = [*ends] + [_moved(poses[body], shape) for body, shape in self.shapes.items() if len(shape)]
-        return np.concatenate([*found, *(_moved(poses[body], point[None]) for body, point in self.joints)])
+        return np.concatenate([*found, *(_moved(poses[body], point[None]) for *_, body, point in self.joints)])
 
     def frame(self, places: np.ndarray) -> None:
         """Equal scales, and room for all places."""
@@ -118,9 +118,9 @@ class _Sketch:
                 self._body(body, _moved(poses[body], shape))
         for force in self.springs:
             self._spring(np.asarray(motion.position(force.a)), np.asarray(motion.position(force.b)))
-        for body, point in self.joints:
+        for _, grounded, body, point in self.joints:
             place = _moved(poses[body], point[None])
-            marker = {"marker": "s", "color": GROUND_COLOUR} if body == 0 else {"marker": "o", "color": JOINT_COLOUR}
+            marker = {"marker": "s", "color": GROUND_COLOUR} if grounded else {"marker": "o", "color": JOINT_COLOUR}
             self.artists += self.ax.plot(
                 *place.T, linestyle="", markersize=5, markerfacecolor="white", zorder=3, **marker
             )
@@ -129,16 +129,19 @@ class _Sketch:
     def judge(self, state: State, report: ReactionReport) -> None:
         """Names the joints, in the colour of their verdict."""
         poses = np.asarray(self._motion(state, self.numbers).poses)
-        names = [name for group in self.linkage.skeleton.groups for name in group.names]
         groups: dict[tuple[float, ...], list[str]] = {}
-        for name, (body, point) in zip(names, self.joints, strict=True):
+        for name, _, body, point in self.joints:
             groups.setdefault(tuple(np.round(_moved(poses[body], point[None])[0], 6)), []).append(name)
-        for place, here in groups.items():
+        for i, (place, here) in enumerate(sorted(groups.items())):
             trusted = [report.groups[name].unique for name in here]
             colour = TRUSTED if all(trusted) else UNTRUSTED
             self.ax.plot(*np.array([place]).T, linestyle="", marker="o", markersize=9, color=colour, zorder=4)
             label = ", ".join(name if unique else f"{name}?" for name, unique in zip(here, trusted, strict=True))
-            self.ax.text(*place, f"  {label}", color=colour, fontsize=9, zorder=5)
+            text = {"color": colour, "fontsize": 9, "zorder": 5, "fontweight": "bold"}
+            if self.dim == 3:
+                self.ax.text(*place, f"  {label}", **text)
+            else:  # above and below in turn, so that neighbours do not hide each other
+                self.ax.annotate(label, place, xytext=(4, (6, -14)[i % 2]), textcoords="offset points", **text)
         for unique, colour, text in ((True, TRUSTED, "determined"), (False, UNTRUSTED, "not determined (?)")):
             if unique in [v.unique for v in report.groups.values()]:
                 self.ax.plot([], [], linestyle="", marker="o", color=colour, label=f"reaction {text}")
@@ -173,17 +176,21 @@ def _moved(pose: np.ndarray, points: np.ndarray) -> np.ndarray:
 
 
 def _frames(linkage: Linkage, numbers: Numbers) -> list[tuple[int, np.ndarray]]:
-    """Body and place of both frames of every joint and connection, A before B."""
+    """Body and place of the frames of every joint and connection; of a knife edge or a rolling contact that of B only."""
     found = []
     for group, frames in zip(linkage.skeleton.groups, numbers.frames, strict=True):
         for i, (a, b) in enumerate(zip(group.a, group.b, strict=True)):
-            found += [(a, frames.a[i]), (b, frames.b[i])]
+            found += [(b, frames.b[i])] if group.kind.nonholonomic else [(a, frames.a[i]), (b, frames.b[i])]
     return [(body, np.asarray(frame)[:-1, -1]) for body, frame in found]
 
 
-def _joints(linkage: Linkage, numbers: Numbers) -> list[tuple[int, np.ndarray]]:
-    """A place of each joint."""
-    return _frames(linkage, numbers)[::2]
+def _joints(linkage: Linkage, numbers: Numbers) -> list[tuple[str, bool, int, np.ndarray]]:
+    """Of each connection its name, whether it is on the ground, and body and place of B."""
+    return [
+        (name, group.a[i] == 0 or group.b[i] == 0, group.b[i], np.asarray(frames.b[i])[:-1, -1])
+        for group, frames in zip(linkage.skeleton.groups, numbers.frames, strict=True)
+        for i, name in enumerate(group.names)
+    ]
 
 
 def _shapes(linkage: Linkage, numbers: Numbers, points: bool) -> dict[int, np.ndarray]:
