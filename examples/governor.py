@@ -49,9 +49,6 @@ def implicit(tolerance):
     """Settings of Kvaerno5, whose root finder takes a new Jacobian at each step and is a hundred times as tight."""
     tight = jnp.asarray(tolerance / 100)  # an array, so that another tolerance does not compile anew
     return dict(
-        # Without constraints any formulation solves M v̇ = F. The default one slices arrays of size zero, beside which
-        # XLA's conversion drops the attributes of the root finder's LAPACK calls (jaxlib 0.10.2).
-        formulation=jm.Proximal(),
         solver=dfx.Kvaerno5(root_finder=optx.Chord(rtol=tight, atol=tight)),
         stepsize_controller=dfx.PIDController(rtol=tolerance, atol=tolerance),
         max_steps=20_000,

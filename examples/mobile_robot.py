@@ -79,10 +79,9 @@ def poses(system, motion):
     return jnp.concatenate([found[..., :2, 2], found[..., :2, 0]], axis=-1)
 
 
-def ranks(system, state):
-    """Of the holonomic rows, of the knife edges, and of all; in the absolute build."""
-    rows = np.asarray(jm.evaluate(system, state).jacobian)
-    edges = system.rows["W1"].start
+def ranks(system, jacobian):
+    """Of the rows of joints and driver, of those of the knife edges, and of all."""
+    rows, edges = np.asarray(jacobian), system.rows["W1"].start
     return tuple(int(np.linalg.matrix_rank(part, rtol=1e-9)) for part in (rows[:edges], rows[edges:], rows))
 
 
@@ -98,7 +97,8 @@ def main():
         print(f"{name} coordinates, {solution.stats['num_accepted_steps']} steps")
         print(found)
         if name == "absolute":
-            several = {ranks(system, solution.state(i)) for i in (0, 60, 75, 120, 300, 450)}
+            places = (solution.state(i) for i in (0, 60, 75, 120, 300, 450))
+            several = {ranks(system, jm.evaluate(system, state).jacobian) for state in places}
             print(f"  ranks of joints and driver, of knife edges, of all: {', '.join(map(str, several))}")
             assert several == {(17, 4, 20)}
         rows = (

@@ -192,6 +192,17 @@ def test_a_run_can_be_continued_from_a_saved_state():
     np.testing.assert_allclose(jm.simulate(system, state, [0.0]).q[0], state.q, atol=1e-15)
 
 
+def test_implicit_solver_without_constraints():
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), force=lambda t, q, v, p: -q - v)
+    state = jm.assemble(system, [1.0, -2.0])
+    found = jm.simulate(
+        system, state, [1.0], solver=dfx.Kvaerno5(), stepsize_controller=dfx.PIDController(rtol=1e-8, atol=1e-10)
+    )
+    rate = np.sqrt(0.75)
+    decay = np.exp(-0.5) * (np.cos(rate) + np.sin(rate) / (2 * rate))
+    np.testing.assert_allclose(found.q[0], decay * state.q, atol=1e-7)
+
+
 def test_implicit_solver_and_adjoints_pass_through_the_wrapper():
     system, (q, v) = pendulum()
     state = jm.assemble(system, q, v)

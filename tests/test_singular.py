@@ -360,7 +360,7 @@ def test_at_rest_on_a_bifurcation_the_motion_is_not_determined():
     state = jm.assemble(system, *pose(2, jnp.array(0.0), jnp.array(0.0)))
     out = jm.GaussProjection().acceleration(jm.evaluate(system, state, lost=True))
     assert out.result == jm.RESULTS.undetermined_motion
-    with pytest.raises(ValueError, match=r"not determined at the start: 2 rows of constraint 'joints'"):
+    with pytest.raises(ValueError, match="not determined at the start: rows of constraint 'joints'"):
         jm.simulate(system, state, [1.0])
     sol = jm.simulate(system, state, [1.0], throw=False)
     assert sol.result == jm.RESULTS.undetermined_motion and bool(jnp.all(jnp.isnan(sol.q)))

@@ -187,7 +187,7 @@ BAD_VALUES = {
         mass=mass2, constraints=[jm.Pfaffian("cube", lambda t, q, v, p: v[0] ** 3)]
     ),
     r"`rate` must be linear in v": dict(mass=mass2, velocities=2, rate=lambda q, v, p: v + 1),
-    r"Constraint 'nothing' must restrict the motion, but 1 of its rows": dict(
+    r"Constraint 'nothing' must restrict the motion, but a row of it": dict(
         mass=mass2, constraints=[jm.Holonomic("nothing", lambda t, q, p: jnp.stack([q[0], 0 * q[1]]))]
     ),
 }

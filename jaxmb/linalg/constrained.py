@@ -86,6 +86,11 @@ class ConstrainedFactor(eqx.Module):
     ) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
         """Returns x (nv,) and λ (m,), which is zero in rows that are not kept; γ of those rows is not read."""
         keep, n = self.keep, self.metric.shape[0]
+        if not keep.shape[0]:  # arrays without entries beside LAPACK calls elsewhere in a program do not compile
+            by_root = lambda _, b: self.root.T @ (self.root @ b)
+            product = lambda x: self.metric @ x
+            x = lax.custom_linear_solve(product, force / self.unit, by_root, by_root, symmetric=True)
+            return x, jnp.zeros_like(gamma)
 
         def equations(unknown):
             x, mu = unknown[:n], unknown[n:]
