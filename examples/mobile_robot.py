@@ -114,4 +114,4 @@ def main(coordinates):
 
 if __name__ == "__main__":
     jax.config.update("jax_enable_x64", True)
-    main(sys.argv[1] if len(sys.argv) > 1 else "absolute")
+    main("relative" if "relative" in sys.argv else "absolute")
