@@ -6,6 +6,7 @@ import pathlib
 import pkgutil
 import re
 import runpy
+import sys
 
 import pytest
 
@@ -56,4 +57,5 @@ def test_examples(script, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [script])
     runpy.run_path(str(ROOT / "examples" / f"{script}.py"), run_name="__main__")
