@@ -36,15 +36,14 @@ from .mechanism import convert as convert
 from .mechanism import loop_cuts as loop_cuts
 from .mechanism import Motion as Motion
 from .reaction import analyse_reactions as analyse_reactions
-from .reaction import joint_reaction as joint_reaction
 from .reaction import physical_reactions as physical_reactions
 from .reaction import ReactionReport as ReactionReport
 from .reaction import Verdict as Verdict
-from .reaction import Wrench as Wrench
 from .simulation import AbstractDrift as AbstractDrift
 from .simulation import Baumgarte as Baumgarte
 from .simulation import Energy as Energy
 from .simulation import energy as energy
+from .simulation import joint_reaction as joint_reaction
 from .simulation import NoDrift as NoDrift
 from .simulation import Projection as Projection
 from .simulation import Reactions as Reactions
@@ -54,6 +53,7 @@ from .simulation import residuals as residuals
 from .simulation import simulate as simulate
 from .simulation import Solution as Solution
 from .simulation import Switches as Switches
+from .simulation import Wrench as Wrench
 from .simulation import acceleration as acceleration
 from .simulation import angular_velocity as angular_velocity
 from .simulation import coordinate as coordinate

@@ -4,6 +4,11 @@ import pathlib
 import jax
 import pytest
 
+# The time goes into compiling small programs, which takes half as long with little optimisation.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
+)
 jax.config.update("jax_enable_x64", True)
 # One folder per worker: a program that another process is still writing must not be read.
 cache = pathlib.Path(os.environ.get("JAXMB_TEST_CACHE", pathlib.Path(__file__).parent.parent / ".jax_cache"))

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.optimize
 
 import jaxmb as jm
 from jaxmb.system import position_residual, row_sizes, velocity_residual
@@ -180,7 +181,7 @@ def test_wheel_and_sphere_roll_down_an_incline():
 
 def test_joint_springs_friction_motors_and_user_forces():
     rod = P.Body.rod("rod", 3.0, 1.0)
-    inertia, q, v = 1.0, 0.4, 0.7
+    q, v = 0.4, 0.7
     elements = {
         "spring": (P.JointSpring("e", "O", 5.0, 0.3, 0.1), -5.0 * (q - 0.1) - 0.3 * v),
         "friction": (P.JointFriction("e", "O", 0.2, 0.5, 0.1), -0.2 * v - 0.5 * np.tanh(7.0)),
@@ -200,7 +201,72 @@ def test_joint_springs_friction_motors_and_user_forces():
             force = system.intrinsic_force(t, values, rates) + system.applied_force(t, values, rates)
             moment = force[system.velocities.index(names[1])]
             np.testing.assert_allclose(moment, torque, atol=1e-12, err_msg=f"{name}, {coordinates}")
-    assert inertia == 3.0 * 1.0 / 3
+
+
+@eqx.filter_jit
+def bearing(system, q, v, u, coefficient):
+    """v̇, and the friction, of a mechanism whose first force is a `BearingFriction`."""
+    system = eqx.tree_at(lambda s: s.params.forces[0].coefficient, system, coefficient)
+    state = jm.State(jnp.zeros(()), q, v, jnp.ones(system.m))
+    return acceleration(system, state, u), jm.force(system, state, system.params.forces[0].name, u=u)
+
+
+def test_friction_grows_with_the_load_of_its_bearing():
+    """A rod on a hinge, pushed by a jet and a motor, against its equations solved by bisection."""
+    coefficient, radius, q, v, u = 0.3, 0.1, 0.4, 1.3, np.array([0.5, 3.0])
+    mass, length, inertia = 2.0, 1.0, 2.0 / 3
+    mechanism = P.Mechanism(
+        [P.Body.rod("rod", mass, length)],
+        [P.Revolute("O", "ground", "rod.a")],
+        forces=[P.BearingFriction("friction", "O", coefficient, radius)],
+        actuators=[P.Motor("motor", "O"), P.Thruster("jet", "rod.b", (0.0, 1.0))],
+        gravity=(0.0, -G),
+    )
+    along, across = np.array([np.cos(q), np.sin(q)]), np.array([-np.sin(q), np.cos(q)])
+
+    def motion(load, coefficient):
+        """The angular acceleration with a load of the bearing, and the load that follows from it."""
+        torque = u[0] + u[1] * length - mass * G * length / 2 * np.cos(q) - coefficient * radius * load
+        rate = torque / inertia
+        force = mass * length / 2 * (rate * across - v**2 * along) + [0.0, mass * G] - u[1] * across
+        return rate, np.linalg.norm(force)
+
+    exact = lambda coefficient: motion(
+        scipy.optimize.brentq(lambda n: n - motion(n, coefficient)[1], 0.0, 100.0, xtol=1e-13), coefficient
+    )
+    system = mechanism.build()
+    arguments = (system, jnp.array([q]), jnp.array([v]), jnp.asarray(u))
+    found, friction = bearing(*arguments, jnp.asarray(coefficient))
+    rate, load = exact(coefficient)
+    np.testing.assert_allclose(found, [rate], rtol=1e-11)
+    np.testing.assert_allclose(friction, [-coefficient * radius * load], rtol=1e-11)
+    slope = jax.jit(jax.jacrev(lambda c: bearing(*arguments, c)[0]))(jnp.asarray(coefficient))
+    step = 1e-5
+    np.testing.assert_allclose(slope[0], (exact(0.3 + step)[0] - exact(0.3 - step)[0]) / (2 * step), rtol=1e-7)
+    jammed, _ = bearing(*arguments, jnp.asarray(1e3))
+    assert np.isnan(jammed).all()
+
+    free = mechanism.build("absolute")
+    found, _ = bearing(free, jnp.array([0.0, 0.0, q]), jnp.array([0.0, 0.0, v]), arguments[3], jnp.asarray(coefficient))
+    np.testing.assert_allclose(found, [0.0, 0.0, rate], rtol=1e-11, atol=1e-11)
+
+
+def test_friction_by_a_load_that_is_not_determined_warns_by_name():
+    slope, coefficient = 0.5, 0.2
+    gravity = G * np.array([np.sin(slope), -np.cos(slope)])
+    block = P.Body("block", 2.0, 0.1, points={"rear": (-0.2, 0.0), "front": (0.2, 0.0)})
+    guide = lambda name, x: P.Prismatic(name, ("ground", (x, 0.0)), f"block.{name}")
+    friction = P.BearingFriction("friction", "rear", coefficient)
+    build = lambda *guides: P.Mechanism([block], guides, forces=[friction], gravity=gravity).build()
+    one, two = build(guide("rear", -0.2)), build(guide("rear", -0.2), guide("front", 0.2))
+    found, _ = bearing(one, jnp.zeros(1), jnp.ones(1), None, jnp.asarray(coefficient))
+    np.testing.assert_allclose(found, [G * (np.sin(slope) - coefficient * np.cos(slope))], rtol=1e-12)
+    with pytest.warns(
+        UserWarning, match=r"Force 'friction' depends on the reaction in 'rear', .* its load with 'front'"
+    ):
+        solution = jm.simulate(two, consistent(two, v=[1.0]), jnp.array([0.0, 1.0]))
+    rate = G * (np.sin(slope) - coefficient * np.cos(slope) / 2)  # least norm: each carries half
+    np.testing.assert_allclose(solution.q[-1], [1 + rate / 2], rtol=1e-8)
 
 
 def test_inputs_act_by_motors_and_thrusters():
@@ -275,6 +341,30 @@ def test_conversion_goes_both_ways_and_keeps_turns():
     np.testing.assert_allclose(*energies, rtol=1e-12)
 
 
+@pytest.mark.slow
+def test_cuts_are_judged_by_the_projective_criterion():
+    """For one degree of freedom the squared volume is the largest cos²α of that cut."""
+    bodies = [P.Body.rod("crank", 2.0, CRANK), P.Body.rod("rod", 1.0, ROD), P.Body("slider", 3.0, 0.1)]
+    weight = P.Body.rod("weight", 1.0, 0.2)
+    joints = [
+        P.Revolute("O", "ground", "crank.a"),
+        P.Revolute("A", "crank.b", "rod.a"),
+        P.Revolute("B", "rod.b", "slider"),
+        P.Prismatic("guide", "ground", "slider"),
+        P.Fixed("weld", "slider", "weight.a"),
+    ]
+    mechanism = P.Mechanism([*bodies, weight], joints)
+    system = mechanism.build()
+    state = jm.assemble(system, {"O": 0.7, "A": -1.0, "guide": 1.0}, hold=["O"])
+    cuts = jm.loop_cuts(mechanism, state, system)
+    assert set(cuts) == {"O", "A", "B", "guide"}  # without the weld the weight would be loose
+    assert list(cuts.values()) == sorted(cuts.values(), reverse=True)
+    for name, value in cuts.items():
+        cut = mechanism.build(cut=[name])
+        terms = jm.evaluate(cut, jm.convert(state, system, cut))
+        np.testing.assert_allclose(value, jm.projective_criterion(terms).tangent.max(), rtol=1e-9)
+
+
 def test_derivatives_with_respect_to_numbers_of_elements():
     mechanism = P.Mechanism(
         [P.Body.rod("rod", 1.0, 1.0)], [P.Revolute("O", "ground", "rod.a")], gravity=(0.0, -G),
@@ -321,6 +411,46 @@ def test_far_from_the_origin_little_is_lost():
     np.testing.assert_allclose(far.intrinsic_force(t, q, v), near.intrinsic_force(t, q, v), atol=1e-10)
 
 
+# Pictures
+
+
+def test_mechanism_is_drawn_and_animated(tmp_path):
+    plt = pytest.importorskip("matplotlib.pyplot")
+    from matplotlib.colors import to_hex
+    from PIL import Image
+
+    beam = P.Body("beam", 1.0, 1.0, points={"left": (-1.0, 0.0), "right": (1.0, 0.0)})
+    joints = [
+        P.Revolute("left", ("ground", (-1.0, 0.0)), "beam.left"),
+        P.Fixed("wall", ("ground", (1.0, 0.0)), "beam.right"),
+    ]
+    spring = P.SpringDamper("spring", ("ground", (0.0, -1.0)), "beam", 10.0)
+    system = P.Mechanism([beam], joints, forces=[spring], gravity=(0.0, -G)).build("absolute")
+    state = consistent(system)
+    ax = jm.plot.draw(system, state, report=jm.analyse_reactions(system, state))
+    drawn = {tuple(np.round(line.get_xydata()[0], 9)) for line in ax.get_lines() if len(line.get_xydata()) == 1}
+    assert {(-1.0, 0.0), (1.0, 0.0)} <= drawn
+    assert {text.get_text() for text in ax.texts} == {"left?", "wall?"}  # the axial force is shared
+    assert {to_hex(text.get_color()) for text in ax.texts} == {to_hex("tab:red")}
+    plt.close(ax.figure)
+
+    system = P.Mechanism([ROD_BODY], [PIVOT]).build()
+    states = jm.State(
+        jnp.linspace(0.0, 1.0, 3), jnp.array([[0.0], [0.5], [np.pi / 2]]), jnp.zeros((3, 1)), jnp.ones((3, 0))
+    )
+    ax = jm.plot.draw(system, jax.tree.map(lambda x: x[2], states))
+    ends = np.concatenate([line.get_xydata() for line in ax.get_lines()])
+    np.testing.assert_allclose(ends.max(axis=0), [0.0, 1.0], atol=1e-12)  # the rod stands upright
+    assert not ax.texts
+    plt.close(ax.figure)
+
+    solution = jm.simulate(system, jm.assemble(system, {"O": 0.3}), jnp.linspace(0.0, 1.0, 4))
+    movie = jm.plot.animate(system, solution)
+    movie.save(tmp_path / "motion.gif")
+    plt.close(movie._fig)
+    assert Image.open(tmp_path / "motion.gif").n_frames == 4
+
+
 # Messages
 
 
@@ -339,6 +469,7 @@ WRONG = {
     "shape": (lambda: P.Body("rod", 1.0, 1.0, com=(1.0, 2.0, 3.0)), r"Argument `com of body 'rod'` must have shape \(2,\), but has shape \(3,\)"),
     "dimension": (lambda: P.Mechanism([ROD_BODY], [P.Revolute("O", "ground", ("rod", (0.0, 0.0, 0.0)))]), "Element 'O' must refer to places with 2 components"),
     "kind": (lambda: P.Mechanism([ROD_BODY], [ROD_BODY]), "Argument `joints` must not hold Body objects"),
+    "rigid": (lambda: P.Mechanism([ROD_BODY], [P.Fixed("weld", "ground", "rod")]).build(), "has no coordinates .* 'absolute'"),
     "none": (lambda: P.Mechanism([]), "Argument `bodies` must hold at least one body"),
     "replace": (lambda: P.Mechanism([ROD_BODY]).replace("rod", colour=1.0), "Element 'rod' has no number `colour`"),
 }  # fmt: skip

@@ -4,12 +4,18 @@ import json
 import pathlib
 import warnings
 
+import andrews_joints
 import equinox as eqx
 import fourbar_model
+import governor
 import jax
 import jax.numpy as jnp
+import nfourbar_joints
 import numpy as np
+import puma
 import pytest
+import rolling_disk
+import stewart
 from bricard_joints import bricard_joints
 from mobile_robot import mobile_robot
 
@@ -256,21 +262,26 @@ def test_verdicts_of_random_redundant_cases(kind):
 
 
 def test_physical_reactions_of_the_four_bar_equal_the_joint_wrench():
+    """Its loop is closed at O₄, where the links press on the ground with f."""
     system = fourbar_model.fourbar()
     state = jm.assemble(system, [0.3, 1.1, 1.7], [1.0, 0.0, 0.0], hold=["a1"])
     end = lambda i: lambda t, q, p: -fourbar_model.loop(t, q, p)[i]
-    found = {
-        scheme: jm.physical_reactions(system, state, {"fx": end(0), "fy": end(1)}, scheme=scheme)
+    found = [
+        list(jm.physical_reactions(system, state, {"fx": end(0), "fy": end(1)}, scheme=scheme).values())
         for scheme in ("metric", "square", "direct")
-    }
-    for scheme in ("square", "direct"):
-        for name in ("fx", "fy"):
-            np.testing.assert_allclose(found[scheme][name], found["metric"][name], rtol=1e-12)
-    reaction = jm.reactions(system, state)
-    matrix = jax.jacfwd(lambda q: jnp.stack([end(i)(0.0, q, system.params) for i in (0, 1)]))(state.q)
-    np.testing.assert_allclose(
-        matrix.T @ jnp.stack([found["metric"]["fx"], found["metric"]["fy"]]), reaction.reaction, atol=1e-11
-    )
+    ]
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-12)
+    np.testing.assert_allclose(found[2], found[0], rtol=1e-12)
+
+    sizes = zip(fourbar_model.MASSES, fourbar_model.LENGTHS, strict=True)
+    bodies = [P.Body.rod(f"link{i}", mass, length) for i, (mass, length) in enumerate(sizes, 1)]
+    ends = ["ground", "link1.a", "link1.b", "link2.a", "link2.b", "link3.a", "link3.b", ("ground", (1.0, 0.0))]
+    joints = [P.Revolute(f"O{i + 1}", *ends[2 * i : 2 * i + 2]) for i in range(4)]
+    mechanism = P.Mechanism(bodies, joints, gravity=(0.0, -fourbar_model.GRAVITY)).build(cut=["O4"])
+    angles = jnp.array([np.pi / 2, 0.0, 0.0]) - state.q  # α is measured from +y towards +x
+    wrench = jm.joint_reaction(mechanism, at(mechanism, angles, -state.v), "O4", on="ground")
+    np.testing.assert_allclose(wrench.force, found[0], rtol=1e-10)
+    np.testing.assert_allclose(wrench.torque, 0, atol=1e-10)
 
 
 @pytest.mark.parametrize("coordinates", ["relative", pytest.param("absolute", marks=pytest.mark.slow)])
@@ -312,6 +323,164 @@ def test_every_body_is_in_balance_and_the_driver_does_the_work(coordinates):
         np.testing.assert_allclose(moment, body.inertia * turning, atol=1e-9 * largest)
     energy = jm.energy(system, solution)
     np.testing.assert_allclose(energy.total - energy.total[0], solution.work, atol=1e-6)
+
+
+# Newton and Euler along the runs of the gallery
+
+
+def _assembled(mechanism):
+    system = mechanism.build()
+    return mechanism, system, jm.assemble(system)
+
+
+def _robot_along_reference():
+    reference = np.load(DATA / "mobile_robot.npz")
+    mechanism = mobile_robot()
+    system = mechanism.build("absolute")
+    index = np.linspace(0, len(reference["t"]) - 1, 12).astype(int)
+    t, q, v = (jnp.asarray(reference[name][index]) for name in ("t", "q", "v"))
+    return mechanism, system, jm.State(t, q, v, jnp.broadcast_to(_sizes(system, q[0]), (12, system.m)))
+
+
+def _run(mechanism, system, state, end, **settings):
+    return mechanism, system, jm.simulate(system, state, jnp.linspace(0.0, end, 12), **settings)
+
+
+def _disk():
+    mechanism = rolling_disk.rolling_disk()
+    system = mechanism.build()
+    return _run(mechanism, system, rolling_disk.start(system), 2.0)
+
+
+def _puma():
+    mechanism = puma.puma()
+    system = mechanism.build()
+    return _run(mechanism, system, puma.start(system), 1.0)
+
+
+def _governor():
+    mechanism = governor.governor()
+    system = mechanism.build()
+    return _run(mechanism, system, governor.start(system), 0.5)
+
+
+def _squeezer():
+    mechanism = andrews_joints.squeezer()
+    return _run(*_assembled(mechanism), 0.02)
+
+
+def _bricard():
+    mechanism = bricard_joints()
+    return _run(*_assembled(mechanism), 2.0)
+
+
+def _fourbars():
+    mechanism = nfourbar_joints.nfourbar(3)
+    system = mechanism.build()
+    return _run(
+        mechanism, system, nfourbar_joints.turning(system, 3, 1.0), 0.6
+    )  # before the flat pose, where λ is undefined
+
+
+def _stewart():
+    mechanism = stewart.stewart()
+    return _run(*_assembled(mechanism), 2.0)
+
+
+RUNS = {
+    "mobile robot": _robot_along_reference,
+    **{
+        name: pytest.param(run, marks=pytest.mark.slow)
+        for name, run in {
+            "squeezer": _squeezer, "bricard": _bricard, "four-bars": _fourbars, "disk": _disk, "puma": _puma,
+            "stewart": _stewart, "governor": _governor,
+        }.items()
+    },
+}  # fmt: skip
+
+
+@eqx.filter_jit
+def _everything(system, motion):
+    """Accelerations, turning and the wrench in each joint, about its point on the body of B."""
+    solved = jm.reactions(system, motion)
+    states = motion.states if isinstance(motion, jm.Solution) else motion
+
+    def turning(state, vdot):
+        spins = lambda q, v: {
+            name: system.joints.motion(state.t, q, v, system.params).angular_velocity(name)
+            for name in system.joints.bodies
+        }
+        return jax.jvp(spins, (state.q, state.v), (system.qdot(state.q, state.v), vdot))
+
+    groups = system.joints.skeleton.groups
+    wrenches = {name: jm.joint_reaction(system, motion, name) for group in groups for name in group.names}
+    power = lambda state, vdot: jax.jvp(
+        lambda t, q, v: sum(system.energies(t, q, v)),
+        (state.t, state.q, state.v),
+        (jnp.ones(()), system.qdot(state.q, state.v), vdot),
+    )[1]
+    return solved, jax.vmap(turning)(states, solved.vdot), wrenches, jax.vmap(power)(states, solved.vdot)
+
+
+def _cross(a, b):
+    a, b = (jnp.pad(x, [(0, 0), (0, 3 - x.shape[1])]) for x in (a, b))
+    return jnp.cross(a, b)
+
+
+@pytest.mark.parametrize("make", RUNS.values(), ids=RUNS)
+def test_bodies_of_the_gallery_are_in_balance(make):
+    """Newton and Euler for every body: reactions, efforts of drivers, gravity, springs and loads."""
+    mechanism, system, motion = make()
+    solved, (spins, turning), wrenches, power = _everything(system, motion)
+    dim, elements = len(mechanism.gravity), mechanism.elements
+    acting = {body.name: [] for body in mechanism.bodies} | {"ground": []}  # force, torque and place
+    for name, wrench in wrenches.items():
+        acting[elements[name].b.body].append((wrench.force, wrench.torque, wrench.point))
+        acting[elements[name].a.body].append((-wrench.force, -wrench.torque, wrench.point))
+    largest = max(float(jnp.abs(w.force).max()) for w in wrenches.values())
+    work = jnp.zeros_like(power)
+    for driver in mechanism.drivers:  # along the axis of a slider
+        joint = elements[driver.joint]
+        assert type(joint).__name__ == "Prismatic"
+        effort = solved.multipliers[driver.name]
+        turned = jm.pose(system, motion, joint.a.body)[..., :dim, :dim] if joint.a.body != "ground" else jnp.eye(dim)
+        axis = jnp.broadcast_to(turned @ (joint.axis / jnp.linalg.norm(joint.axis)), (len(power), dim))
+        place = jm.position(system, motion, joint.b)
+        acting[joint.b.body].append((effort * axis, jnp.zeros(1), place))
+        acting[joint.a.body].append((-effort * axis, jnp.zeros(1), place))
+        work = work + effort[:, 0] * jm.rate(system, motion, driver.joint)
+        largest = max(largest, float(jnp.abs(effort).max()))
+    for element in mechanism.forces:
+        if isinstance(element, P.Load):
+            torque = element.torque
+            acting[element.at.body].append((jnp.zeros((1, dim)), torque, jnp.zeros((1, dim))))
+        else:
+            ends = [jm.position(system, motion, end) for end in (element.a, element.b)]
+            pull = jm.force(system, motion, element.name)[:, None] * (ends[1] - ends[0])
+            pull = pull / jnp.linalg.norm(ends[1] - ends[0], axis=1, keepdims=True)
+            acting[element.a.body].append((pull, jnp.zeros(1), ends[0]))
+            acting[element.b.body].append((-pull, jnp.zeros(1), ends[1]))
+    for body in mechanism.bodies:
+        place = (body.name, body.com)
+        centre = jm.position(system, motion, place)
+        force = body.mass * (mechanism.gravity - jm.acceleration(system, motion, place))
+        spin, change = spins[body.name], turning[body.name]
+        inertia = body.about_com()
+        if dim == 3:
+            turned = jm.pose(system, motion, body.name)[:, :3, :3]
+            inertia = turned @ inertia @ jnp.swapaxes(turned, 1, 2)
+            momentum = (inertia @ spin[..., None])[..., 0]
+            torque = -(inertia @ change[..., None])[..., 0] - jnp.cross(spin, momentum)
+        else:
+            torque = -inertia.ravel() * change
+        for f, m, at_ in acting[body.name]:
+            force = force + f
+            arm = _cross(at_ - centre, f)
+            torque = torque + m + (arm if dim == 3 else arm[:, 2:])
+        np.testing.assert_allclose(force, 0, atol=1e-9 * largest, err_msg=body.name)
+        np.testing.assert_allclose(torque, 0, atol=1e-9 * largest, err_msg=body.name)
+    if mechanism.drivers and not mechanism.forces:
+        np.testing.assert_allclose(power, work, atol=1e-8 * max(1, float(jnp.abs(power).max())))
 
 
 def test_reaction_on_either_body_and_in_any_frame():

@@ -124,7 +124,16 @@ class _Force(eqx.Module):
 
     def __call__(self, t: Array, q: Array, v: Array, params: Any) -> Array:
         whole, speed = self.place.motion(t, q, v, params)
-        return self.place.pull(t, q, params, self.system.with_params(params).applied_force(t, whole, speed))
+        return self.place.pull(t, q, params, self.system.force_fn(t, whole, speed, params))
+
+
+class _Resistance(eqx.Module):
+    system: System
+    place: _Place
+
+    def __call__(self, t: Array, q: Array, v: Array, params: Any, u: Array | None) -> Array:
+        whole, speed = self.place.motion(t, q, v, params)
+        return self.place.pull(t, q, params, self.system.resistance_fn(t, whole, speed, params, u))
 
 
 class _Actuation(eqx.Module):
@@ -176,6 +185,7 @@ def reduce(system: System, closure: Closure) -> System:
             if isinstance(c, Pfaffian)
         ],
         actuation=None if system.actuation_fn is None else _Actuation(bare, place),
+        resistance=None if system.resistance_fn is None else _Resistance(bare, place),
         params=system.params,
     )
 

@@ -5,9 +5,13 @@ from .body import body_points as body_points
 from .body import mass_points as mass_points
 from .build import absolute as absolute
 from .connection import AbstractConnection as AbstractConnection
+from .connection import AbstractFrameJoint as AbstractFrameJoint
 from .connection import AbstractJoint as AbstractJoint
 from .connection import AbstractRelation as AbstractRelation
+from .connection import Distance as Distance
+from .connection import ends as ends
 from .connection import ROLLING as ROLLING
+from .build import loads_at as loads_at
 from .convert import convert as convert
 from .cut import loop_cuts as loop_cuts
 from .driver import AbstractDriver as AbstractDriver
@@ -17,6 +21,7 @@ from .driver import DrivenSpeed as DrivenSpeed
 from .driver import Driver as Driver
 from .force import AbstractActuator as AbstractActuator
 from .force import AbstractForce as AbstractForce
+from .force import BearingFriction as BearingFriction
 from .force import Force as Force
 from .force import JointForce as JointForce
 from .force import JointFriction as JointFriction
@@ -26,6 +31,11 @@ from .force import Motor as Motor
 from .force import number as number
 from .force import SpringDamper as SpringDamper
 from .force import Thruster as Thruster
+from .joint_rows import acceleration_of_bodies as acceleration_of_bodies
+from .joint_rows import connection_place as connection_place
+from .joint_rows import joint_rows as joint_rows
+from .joint_rows import joint_terms as joint_terms
+from .joint_rows import wrench_map as wrench_map
 from .linkage import Linkage as Linkage
 from .marker import as_pose as as_pose
 from .marker import as_vector as as_vector

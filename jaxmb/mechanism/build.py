@@ -2,20 +2,21 @@
 
 import dataclasses
 from collections import defaultdict
-from typing import Any
 
 import jax.numpy as jnp
 from jax.tree_util import Partial
+from jaxtyping import Array, Float
 
 from ..foundations import as_parameters
-from ..system import Holonomic, Pfaffian, System
+from ..system import System
 from .connection import AbstractConnection, AbstractJoint, AbstractRelation
 from .elements import AbstractElements, local_pose
-from .inertia import LinkageInertia
+from .friction import joint_loads, resistance
 from .linkage import Linkage
 from .marker import GROUND
 from .pose import pose
 from .structure import Frames, Numbers
+from .systems import system_of
 from .tree import Group, Hinges, JointPlace, Limb, Skeleton, Ties
 
 
@@ -39,39 +40,39 @@ def build(mechanism: AbstractElements, limbs: tuple[Limb, ...]) -> System:
     )
     linkage = structure(_skeleton(mechanism, groups, tuple(points)), limbs)
     poses = jnp.concatenate([jnp.eye(size)[None], jnp.stack([b.pose for b in mechanism.bodies])])
-    return system_of(linkage, numbers, linkage.measure(poses, numbers))
-
-
-def system_of(linkage: Linkage, numbers: Numbers, guess: Any = None) -> System:
-    """The system of a linkage."""
-    constraints = []
-    if linkage.rows:
-        constraints.append(Holonomic("positions", Partial(Linkage.residual, linkage), parts=dict(linkage.rows)))
-    if linkage.slips:
-        constraints.append(Pfaffian("velocities", Partial(Linkage.slip, linkage), parts=dict(linkage.slips)))
-    plain = not linkage.turns and all(h.pair.coordinates == h.pair.velocities for h in linkage.hinges)
-    breaks = [driver.breaks for driver in numbers.drivers if driver.breaks.size]
-    return System(
-        linkage.coordinates,
-        inertia=LinkageInertia(linkage),
-        force=Partial(Linkage.applied_force, linkage) if numbers.forces else None,
-        constraints=constraints,
-        params=numbers,
-        velocities=linkage.velocities,
-        rate=None if plain else Partial(Linkage.rate, linkage),
-        normalise=None if plain else Partial(Linkage.normalise, linkage),
-        actuation=Partial(Linkage.actuation, linkage) if numbers.actuators else None,
-        guess=guess,
-        breaks=jnp.sort(jnp.concatenate(breaks)) if breaks else None,
-        joints=linkage,
-    )
+    return system_of(linkage, numbers, linkage.measure(poses, numbers), _resistance(linkage))
 
 
 def absolute(system: System) -> System:
-    """The system of the same mechanism in absolute coordinates; `params` stay what they are."""
+    """The system of the same mechanism in absolute coordinates; `params` stay what they are.
+
+    A system that was not built from a mechanism is returned as it is.
+    """
+    linkage: Linkage | None = system.joints
+    if linkage is None:
+        return system
+    untied = _untied(linkage)
+    return system_of(untied, system.params, resistance=_resistance(untied))
+
+
+def loads_at(
+    system: System, t: Array, q: Float[Array, " nq"], v: Float[Array, " nv"], u: Float[Array, " nu"] | None
+) -> Float[Array, " k"] | None:
+    """The sizes of the reaction forces that force elements are proportional to; None where there are none."""
     linkage: Linkage = system.joints
-    free = tuple(Limb(-1, None, False) for _ in linkage.bodies)
-    return system_of(structure(linkage.skeleton, free), system.params)
+    if not linkage.skeleton.loaded:
+        return None
+    return joint_loads(linkage, _untied(linkage), t, q, v, system.params, u)
+
+
+def _untied(linkage: Linkage) -> Linkage:
+    """The structure in absolute coordinates."""
+    return structure(linkage.skeleton, tuple(Limb(-1, None, False) for _ in linkage.bodies))
+
+
+def _resistance(linkage: Linkage) -> Partial | None:
+    """The forces that depend on reactions, as a function."""
+    return Partial(resistance, linkage, _untied(linkage)) if linkage.skeleton.loaded else None
 
 
 # Numbers
@@ -89,8 +90,9 @@ def _groups(mechanism: AbstractElements) -> dict[type, list[AbstractConnection]]
 def _frames(mechanism: AbstractElements, connections: list[AbstractConnection]) -> Frames:
     a, b = [], []
     for c in connections:
-        for frames, marker, turn in zip((a, b), (c.a, c.b), c.turns(), strict=True):
-            frames.append(local_pose(mechanism, marker, c.name) @ pose(turn, jnp.zeros(turn.shape[0])))
+        for frames, marker, turn in zip((a, b), (c.a, c.b), c.turns() or (None, None), strict=True):
+            local = local_pose(mechanism, marker, c.name)
+            frames.append(local if turn is None else local @ pose(turn, jnp.zeros(turn.shape[0])))
     return Frames(jnp.stack(a), jnp.stack(b), jnp.stack([c.data() for c in connections]))
 
 
@@ -117,6 +119,7 @@ def _skeleton(
         ),
         relations=tuple((r.name, r.joints) for r in relations),
         counted=tuple(dict.fromkeys(counted)),
+        loaded=tuple(dict.fromkeys(name for f in mechanism.forces for name in f.loads())),
         rows=(*rows, *((d.name, 1) for d in mechanism.drivers if d.holonomic)),
         slips=(
             *((c.slip_name(c.name), count) for c, count in slips),

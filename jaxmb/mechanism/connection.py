@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..foundations import default_float
-from .marker import Marker
+from .marker import Marker, as_vector, marker
 from .pair import AbstractPair
-from .pose import inverse, product
+from .pose import inverse, position_of, product
 
 # What the name of the rows that forbid slipping ends with, where the same connection has holonomic rows too.
 ROLLING = " rolling"
@@ -38,21 +38,20 @@ class AbstractConnection(eqx.Module):
         """The name of the nonholonomic rows."""
         return name + ROLLING if cls.holonomic else name
 
-    @abc.abstractmethod
-    def turns(self) -> tuple[Float[Array, "d d"], Float[Array, "d d"]]:
-        """Rotations of A and B in their markers."""
+    def turns(self) -> tuple[Float[Array, "d d"], Float[Array, "d d"]] | None:
+        """Rotations of A and B in their markers; None where both are the markers' own frames."""
+        return None
 
-    @abc.abstractmethod
     def data(self) -> Float[Array, " k"]:
-        """The numbers that `residual` and `slip` read."""
+        """The numbers that `residual` and `slip` read; none by default."""
+        return jnp.zeros(0, default_float())
 
     @classmethod
-    @abc.abstractmethod
     def residual(cls, a: Float[Array, "D D"], b: Float[Array, "D D"], data: Float[Array, " k"]) -> Array:
-        """φ of the poses A and B, (holonomic,)."""
+        """φ of the poses A and B, (holonomic,); no rows by default."""
+        return jnp.zeros(0, a.dtype)
 
     @classmethod
-    @abc.abstractmethod
     def slip(
         cls,
         a: Float[Array, "D D"],
@@ -61,7 +60,13 @@ class AbstractConnection(eqx.Module):
         db: Float[Array, "D D"],
         data: Float[Array, " k"],
     ) -> Array:
-        """ψ of the poses and their derivatives, linear in these, (nonholonomic,)."""
+        """ψ of the poses and their derivatives, linear in these, (nonholonomic,); no rows by default."""
+        return jnp.zeros(0, a.dtype)
+
+
+def ends(name: str, a: Any, b: Any) -> tuple[Marker, Marker]:
+    """The two places of a connection."""
+    return marker(a, f"a of joint '{name}'"), marker(b, f"b of joint '{name}'")
 
 
 class AbstractJoint(AbstractConnection):
@@ -71,20 +76,55 @@ class AbstractJoint(AbstractConnection):
     """
 
     pair: ClassVar[AbstractPair]
-
-    def data(self) -> Float[Array, " k"]:
-        """Nothing, as a rule."""
-        return jnp.zeros(0, default_float())
+    nonholonomic: ClassVar[int] = 0
 
     @classmethod
     def residual(cls, a: Float[Array, "D D"], b: Float[Array, "D D"], data: Float[Array, " k"]) -> Array:
         """The pair's, of B in A."""
         return cls.pair.residual(product(inverse(a), b), data)
 
+
+class AbstractFrameJoint(AbstractJoint):
+    """A joint that needs no axis."""
+
+    name: str = eqx.field(static=True)
+    a: Marker
+    b: Marker
+
+    def __init__(self, name: str, a: Any, b: Any):
+        self.name, (self.a, self.b) = name, ends(name, a, b)
+
+
+class Distance(AbstractConnection):
+    """Two points keep their distance, (|p|² − l²)/(2l) = 0: a massless rod.
+
+    Args:
+        name: its name.
+        a: a place on one body.
+        b: a place on the other.
+        length: l in m, positive.
+    """
+
+    name: str = eqx.field(static=True)
+    a: Marker
+    b: Marker
+    length: Float[Array, ""]
+    holonomic: ClassVar[int] = 1
+    nonholonomic: ClassVar[int] = 0
+
+    def __init__(self, name: str, a: Any, b: Any, length: Any):
+        self.name, (self.a, self.b) = name, ends(name, a, b)
+        self.length = as_vector(length, f"length of joint '{name}'", ())
+
+    def data(self) -> Float[Array, " k"]:
+        """L."""
+        return self.length[None]
+
     @classmethod
-    def slip(cls, a: Any, b: Any, da: Any, db: Any, data: Any) -> Array:
-        """None."""
-        return jnp.zeros(0, a.dtype)
+    def residual(cls, a: Float[Array, "D D"], b: Float[Array, "D D"], data: Float[Array, " k"]) -> Array:
+        """(|p|² − l²)/(2l)."""
+        gap = position_of(b) - position_of(a)
+        return (jnp.sum(gap**2) - data**2) / (2 * data)
 
 
 class AbstractRelation(eqx.Module):

@@ -43,7 +43,34 @@ def _wrapped(angle: Array) -> Array:
     return jnp.arctan2(jnp.sin(angle), jnp.cos(angle))
 
 
-class Driver(AbstractDriver):
+class AbstractJointDriver(AbstractDriver):
+    """A driver of a joint."""
+
+    name: str = eqx.field(static=True)
+    joint: str = eqx.field(static=True)
+    fn: Any
+    breaks: Float[Array, " k"]
+
+    def __init__(self, name: str, joint: str, fn: Any, breaks: Sequence[float] = ()):
+        self.name, self.joint = name, joint
+        self.fn, self.breaks = as_function(fn, f"fn of driver '{name}'"), _breaks(breaks)
+
+
+class AbstractPlaceDriver(AbstractDriver):
+    """A driver between two places."""
+
+    name: str = eqx.field(static=True)
+    a: Marker
+    b: Marker
+    fn: Any
+    breaks: Float[Array, " k"]
+
+    def __init__(self, name: str, a: Any, b: Any, fn: Any, breaks: Sequence[float] = ()):
+        self.name, self.a, self.b = name, marker(a, f"a of driver '{name}'"), marker(b, f"b of driver '{name}'")
+        self.fn, self.breaks = as_function(fn, f"fn of driver '{name}'"), _breaks(breaks)
+
+
+class Driver(AbstractJointDriver):
     """A joint coordinate as a function of time, s = f(t).
 
     Angles of joints outside the tree are compared up to full turns.
@@ -55,25 +82,17 @@ class Driver(AbstractDriver):
         breaks: times at which a derivative of `fn` jumps.
     """
 
-    name: str = eqx.field(static=True)
-    joint: str = eqx.field(static=True)
-    fn: Any
-    breaks: Float[Array, " k"]
     holonomic: ClassVar[bool] = True
-
-    def __init__(self, name: str, joint: str, fn: Any, breaks: Sequence[float] = ()):
-        self.name, self.joint = name, joint
-        self.fn, self.breaks = as_function(fn, f"fn of driver '{name}'"), _breaks(breaks)
 
     def residual(self, motion: Motion) -> Float[Array, ""]:
         """S − f(t)."""
-        joint, index = motion.index(self.joint, "coordinates")
+        joint, index = motion.linkage.index(self.joint, "coordinates")
         place = motion.place(joint)
         gap = motion.relative(joint)[index] - self.fn(motion.t, motion.params)
         return _wrapped(gap) if place.pair.angles[index] and not place.in_tree else gap
 
 
-class DrivenDistance(AbstractDriver):
+class DrivenDistance(AbstractPlaceDriver):
     """The distance of two points as a function of time, (|p|² − f²)/(2f) = 0.
 
     Args:
@@ -84,16 +103,7 @@ class DrivenDistance(AbstractDriver):
         breaks: times at which a derivative of `fn` jumps.
     """
 
-    name: str = eqx.field(static=True)
-    a: Marker
-    b: Marker
-    fn: Any
-    breaks: Float[Array, " k"]
     holonomic: ClassVar[bool] = True
-
-    def __init__(self, name: str, a: Any, b: Any, fn: Any, breaks: Sequence[float] = ()):
-        self.name, self.a, self.b = name, marker(a, f"a of driver '{name}'"), marker(b, f"b of driver '{name}'")
-        self.fn, self.breaks = as_function(fn, f"fn of driver '{name}'"), _breaks(breaks)
 
     def residual(self, motion: Motion) -> Float[Array, ""]:
         """(|p|² − f²)/(2f)."""
@@ -101,7 +111,7 @@ class DrivenDistance(AbstractDriver):
         return (jnp.sum(gap**2) - value**2) / (2 * value)
 
 
-class DrivenAngle(AbstractDriver):
+class DrivenAngle(AbstractPlaceDriver):
     """In the plane: the angle of one body seen from another as a function of time, up to full turns.
 
     Args:
@@ -112,16 +122,7 @@ class DrivenAngle(AbstractDriver):
         breaks: times at which a derivative of `fn` jumps.
     """
 
-    name: str = eqx.field(static=True)
-    a: Marker
-    b: Marker
-    fn: Any
-    breaks: Float[Array, " k"]
     holonomic: ClassVar[bool] = True
-
-    def __init__(self, name: str, a: Any, b: Any, fn: Any, breaks: Sequence[float] = ()):
-        self.name, self.a, self.b = name, marker(a, f"a of driver '{name}'"), marker(b, f"b of driver '{name}'")
-        self.fn, self.breaks = as_function(fn, f"fn of driver '{name}'"), _breaks(breaks)
 
     def residual(self, motion: Motion) -> Float[Array, ""]:
         """θ − f(t), between −π and π."""
@@ -129,7 +130,7 @@ class DrivenAngle(AbstractDriver):
         return _wrapped(jnp.arctan2(turned[1, 0], turned[0, 0]) - self.fn(motion.t, motion.params))
 
 
-class DrivenSpeed(AbstractDriver):
+class DrivenSpeed(AbstractJointDriver):
     """The velocity of a joint as a function of time, ṡ = f(t); nothing is said of its position.
 
     Args:
@@ -139,15 +140,7 @@ class DrivenSpeed(AbstractDriver):
         breaks: times at which `fn` or a derivative jumps.
     """
 
-    name: str = eqx.field(static=True)
-    joint: str = eqx.field(static=True)
-    fn: Any
-    breaks: Float[Array, " k"]
     holonomic: ClassVar[bool] = False
-
-    def __init__(self, name: str, joint: str, fn: Any, breaks: Sequence[float] = ()):
-        self.name, self.joint = name, joint
-        self.fn, self.breaks = as_function(fn, f"fn of driver '{name}'"), _breaks(breaks)
 
     def residual(self, motion: Motion) -> Float[Array, ""]:
         """ṡ − f(t)."""

@@ -30,14 +30,14 @@ class AbstractElements(eqx.Module):
         free: the pair of a body that moves freely.
     """
 
-    bodies: eqx.AbstractVar[tuple[AbstractBody, ...]]
-    joints: eqx.AbstractVar[tuple[Any, ...]]
-    drivers: eqx.AbstractVar[tuple[AbstractDriver, ...]]
-    forces: eqx.AbstractVar[tuple[AbstractForce, ...]]
-    actuators: eqx.AbstractVar[tuple[AbstractActuator, ...]]
-    gravity: eqx.AbstractVar[Float[Array, " d"]]
-    points: eqx.AbstractVar[dict[str, Float[Array, "D D"]]]
-    params: eqx.AbstractVar[Any]
+    bodies: tuple[AbstractBody, ...]
+    joints: tuple[Any, ...]
+    drivers: tuple[AbstractDriver, ...]
+    forces: tuple[AbstractForce, ...]
+    actuators: tuple[AbstractActuator, ...]
+    gravity: Float[Array, " d"]
+    points: dict[str, Float[Array, "D D"]]
+    params: Any
     free: ClassVar[AbstractPair]
 
     @property

@@ -24,7 +24,7 @@ def number(value: Any, argument: str) -> Scalar:
 
 
 class AbstractForce(eqx.Module):
-    """An element that exerts forces. To add one, inherit and define all of this.
+    """An element that exerts forces. To add one, inherit and define `power` and `value`, and the rest where it differs.
 
     Attributes:
         name: its name.
@@ -32,17 +32,21 @@ class AbstractForce(eqx.Module):
 
     name: eqx.AbstractVar[str]
 
-    @abc.abstractmethod
     def coordinates(self) -> tuple[str, ...]:
-        """Names of the joint coordinates that `potential` reads."""
+        """Names of the joint coordinates that `potential` reads; none by default."""
+        return ()
+
+    def loads(self) -> tuple[str, ...]:
+        """Names of the joints whose reaction forces, `motion.load`, `power` is linear in; none by default."""
+        return ()
 
     @abc.abstractmethod
     def power(self, motion: Motion, test: Motion) -> Scalar:
         """The virtual power in W of the force without potential; linear in the velocities of `test`."""
 
-    @abc.abstractmethod
     def potential(self, motion: Motion) -> Scalar:
-        """The potential energy in J, a function of the pose only."""
+        """The potential energy in J, a function of the pose only; zero by default."""
+        return jnp.zeros((), motion.q.dtype)
 
     @abc.abstractmethod
     def value(self, motion: Motion) -> Array:
@@ -82,10 +86,6 @@ class SpringDamper(AbstractForce):
     def _speed(self, motion: Motion) -> Scalar:
         gap, length = motion.position(self.b) - motion.position(self.a), self._length(motion)
         return jnp.dot(gap, motion.velocity(self.b) - motion.velocity(self.a)) / jnp.where(length > 0, length, 1)
-
-    def coordinates(self) -> tuple[str, ...]:
-        """None."""
-        return ()
 
     def power(self, motion: Motion, test: Motion) -> Scalar:
         """−c l̇ l̇_test."""
@@ -164,22 +164,56 @@ class JointFriction(AbstractForce):
         self.coulomb = number(coulomb, f"coulomb of force '{name}'")
         self.speed = number(speed, f"speed of force '{name}'")
 
-    def coordinates(self) -> tuple[str, ...]:
-        """None."""
-        return ()
-
     def power(self, motion: Motion, test: Motion) -> Scalar:
         """F · v_test."""
         return jnp.dot(self.value(motion), test.joint_rates(self.joint))
-
-    def potential(self, motion: Motion) -> Scalar:
-        """None."""
-        return jnp.zeros((), motion.q.dtype)
 
     def value(self, motion: Motion) -> Float[Array, " nv"]:
         """f, along each velocity of the joint."""
         v = motion.joint_rates(self.joint)
         return -self.viscous * v - self.coulomb * jnp.tanh(v / self.speed)
+
+
+class BearingFriction(AbstractForce):
+    """Dry friction in a joint that grows with the joint's load: f = −μ r |F| tanh(v/v₀), F the reaction force.
+
+    The reaction in turn depends on the friction; both are solved for together. Only a load that a rigid model determines
+    tells the motion: `simulate` warns of others by name, see `jaxmb.analyse_reactions`. F is the whole force that the joint's
+    constraints transmit, along its axis too; its torque does not count.
+
+    Args:
+        name: its name.
+        joint: name of the joint.
+        coefficient: μ.
+        radius: r in m, for velocities that are angular; not used for shifts.
+        speed: v₀ in m/s or rad/s, at which friction reaches three quarters; small values are stiff.
+    """
+
+    name: str = eqx.field(static=True)
+    joint: str = eqx.field(static=True)
+    coefficient: Scalar
+    radius: Scalar
+    speed: Scalar
+
+    def __init__(self, name: str, joint: str, coefficient: Any, radius: Any = 1.0, speed: Any = 1e-2):
+        self.name, self.joint = name, joint
+        self.coefficient = number(coefficient, f"coefficient of force '{name}'")
+        self.radius = number(radius, f"radius of force '{name}'")
+        self.speed = number(speed, f"speed of force '{name}'")
+
+    def loads(self) -> tuple[str, ...]:
+        """The joint."""
+        return (self.joint,)
+
+    def power(self, motion: Motion, test: Motion) -> Scalar:
+        """F · v_test."""
+        return jnp.dot(self.value(motion), test.joint_rates(self.joint))
+
+    def value(self, motion: Motion) -> Float[Array, " nv"]:
+        """f, along each velocity of the joint."""
+        v, shifts = motion.joint_rates(self.joint), len(motion.place(self.joint).pair.axes)
+        arms = jnp.where(jnp.arange(v.shape[0]) < shifts, 1.0, self.radius)
+        return -self.coefficient * arms * motion.load(self.joint) * jnp.tanh(v / self.speed)
 
 
 class Load(AbstractForce):
@@ -206,17 +240,9 @@ class Load(AbstractForce):
             None if torque is None else jnp.atleast_1d(as_vector(torque, f"torque of force '{name}'", (), (3,)))
         )
 
-    def coordinates(self) -> tuple[str, ...]:
-        """None."""
-        return ()
-
     def power(self, motion: Motion, test: Motion) -> Scalar:
         """F · v_test + τ · ω_test."""
         return wrench_power(self.value(motion), self.at, test)
-
-    def potential(self, motion: Motion) -> Scalar:
-        """None."""
-        return jnp.zeros((), motion.q.dtype)
 
     def value(self, motion: Motion) -> Float[Array, " w"]:
         """Force, then torque, in the world."""
@@ -250,17 +276,9 @@ class Force(AbstractForce):
             as_function(fn, f"fn of force '{name}'"),
         )
 
-    def coordinates(self) -> tuple[str, ...]:
-        """None."""
-        return ()
-
     def power(self, motion: Motion, test: Motion) -> Scalar:
         """F · v_test + τ · ω_test."""
         return wrench_power(self.value(motion), self.at, test)
-
-    def potential(self, motion: Motion) -> Scalar:
-        """None."""
-        return jnp.zeros((), motion.q.dtype)
 
     def value(self, motion: Motion) -> Float[Array, " w"]:
         """Force, then torque, in the world."""
@@ -283,17 +301,9 @@ class JointForce(AbstractForce):
     def __init__(self, name: str, joint: str, fn: Any):
         self.name, self.joint, self.fn = name, joint, as_function(fn, f"fn of force '{name}'")
 
-    def coordinates(self) -> tuple[str, ...]:
-        """None."""
-        return ()
-
     def power(self, motion: Motion, test: Motion) -> Scalar:
         """F · v_test."""
         return jnp.sum(self.value(motion) * test.joint_rates(self.joint))
-
-    def potential(self, motion: Motion) -> Scalar:
-        """None."""
-        return jnp.zeros((), motion.q.dtype)
 
     def value(self, motion: Motion) -> Float[Array, "..."]:
         """f, along each velocity of the joint."""

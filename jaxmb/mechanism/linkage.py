@@ -4,6 +4,7 @@ One set of formulas serves the plane and space, a tree of any shape, and absolut
 body moves freely. All joints of a kind are evaluated by one vectorised call.
 """
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -112,7 +113,7 @@ class Linkage(AbstractStructure):
         parents = np.array(self.parents, int)[bodies]
         flipped = np.array(group.flipped, bool)
         a, b = np.where(flipped, bodies, parents) + 1, np.where(flipped, parents, bodies) + 1
-        return inverse(poses[a] @ frames.a) @ (poses[b] @ frames.b)
+        return product(inverse(_carried(poses, a, frames.a)), _carried(poses, b, frames.b))
 
     # Dynamics
 
@@ -164,11 +165,6 @@ class Linkage(AbstractStructure):
         further = (moves.T.astype(int) @ moves > 0) & (sizes[:, None] >= sizes[None, :])
         return jnp.where(further, products, jnp.where(further.T, products.T, 0))
 
-    def kinetic_energy(self, q: Float[Array, " nq"], v: Float[Array, " nv"], numbers: Numbers) -> Scalar:
-        """½ Σ tr(Ẋ J Ẋᵀ)."""
-        rates = self.motion(jnp.zeros((), q.dtype), q, v, numbers).rates[1:]
-        return 0.5 * jnp.sum(rates * (rates @ numbers.inertia))
-
     def potential_energy(self, motion: Motion) -> Scalar:
         """Of gravity, −Σ m g·c, and of elastic elements."""
         numbers = motion.numbers
@@ -199,9 +195,16 @@ class Linkage(AbstractStructure):
     def applied_force(
         self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], numbers: Numbers
     ) -> Float[Array, " nv"]:
-        """The generalised force of all elements that have no potential."""
+        """The generalised force of the elements that have no potential and do not depend on reactions."""
         motion = self.motion(t, q, v, numbers)
-        return self._of_power(motion, lambda test: sum(f.power(motion, test) for f in numbers.forces))
+        forces = [f for f in numbers.forces if not f.loads()]
+        return self._of_power(motion, lambda test: sum(f.power(motion, test) for f in forces))
+
+    def loaded_force(self, motion: Motion, loads: Float[Array, " k"]) -> Float[Array, " nv"]:
+        """The generalised force of the elements that are proportional to reactions of the given sizes."""
+        motion = dataclasses.replace(motion, loads=loads)
+        forces = [f for f in motion.numbers.forces if f.loads()]
+        return self._of_power(motion, lambda test: sum(f.power(motion, test) for f in forces))
 
     def actuation(self, t: Scalar, q: Float[Array, " nq"], numbers: Numbers) -> Float[Array, "nv nu"]:
         """The generalised force of each unit input."""
@@ -227,10 +230,7 @@ class Linkage(AbstractStructure):
         names, parts = [], [jnp.zeros(0, q.dtype)]
         for group, frames in self._tied(numbers):
             if group.kind.holonomic:
-                a, b = (
-                    product(motion.poses[np.array(group.a)], frames.a),
-                    product(motion.poses[np.array(group.b)], frames.b),
-                )
+                a, b = _carried(motion.poses, group.a, frames.a), _carried(motion.poses, group.b, frames.b)
                 parts.append(jax.vmap(group.kind.residual)(a, b, frames.numbers).ravel())
                 names += [name for name in group.names for _ in range(group.kind.holonomic)]
         for (name, pair), (first, second, offset) in zip(self.skeleton.relations, numbers.relations, strict=True):
@@ -249,10 +249,9 @@ class Linkage(AbstractStructure):
         names, parts = [], [jnp.zeros(0, q.dtype)]
         for group, frames in self._tied(numbers):
             if group.kind.nonholonomic:
-                a, b = np.array(group.a), np.array(group.b)
-                places = (motion.poses[a] @ frames.a, motion.poses[b] @ frames.b)
-                changes = (motion.rates[a] @ frames.a, motion.rates[b] @ frames.b)
-                parts.append(jax.vmap(group.kind.slip)(*places, *changes, frames.numbers).ravel())
+                ends = ((group.a, frames.a), (group.b, frames.b))
+                places = [_carried(x, *end) for x in (motion.poses, motion.rates) for end in ends]
+                parts.append(jax.vmap(group.kind.slip)(*places, frames.numbers).ravel())
                 names += [group.kind.slip_name(name) for name in group.names for _ in range(group.kind.nonholonomic)]
         for driver in numbers.drivers:
             if not driver.holonomic:
@@ -266,10 +265,15 @@ class Linkage(AbstractStructure):
         for group, frames in self._tied(numbers):
             pair = getattr(group.kind, "pair", None)
             if pair is not None:
-                a, b = poses[np.array(group.a)] @ frames.a, poses[np.array(group.b)] @ frames.b
-                values = jax.vmap(pair.aligned)(inverse(a) @ b, frames.numbers)
+                a, b = _carried(poses, group.a, frames.a), _carried(poses, group.b, frames.b)
+                values = jax.vmap(pair.aligned)(product(inverse(a), b), frames.numbers)
                 found |= {name: values[i] for i, name in enumerate(group.names)}
         return found
+
+
+def _carried(poses: Float[Array, "m D D"], bodies: Any, frames: Float[Array, "n D D"]) -> Float[Array, "n D D"]:
+    """Frames of some bodies in the world; of rates their derivatives."""
+    return product(poses[np.asarray(bodies, int)], frames)
 
 
 def _placed(group: Hinges, frames: Frames, inner: Float[Array, "n D D"]) -> Float[Array, "n D D"]:

@@ -1,24 +1,44 @@
 """Mechanisms: bodies, joints, drivers and forces, and the systems built from them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from ..foundations import Check, enforce, listing
+from ..foundations import Check, as_parameters, enforce, listing
 from ..system import System
-from .body import AbstractBody
+from .body import AbstractBody, body_points
 from .build import build
 from .connection import AbstractConnection, AbstractJoint, AbstractRelation
 from .driver import AbstractDriver
 from .elements import AbstractElements, local_pose
 from .force import AbstractActuator, AbstractForce
-from .marker import GROUND, Marker
+from .marker import GROUND, Marker, as_vector
 from .tree import spanning_tree
 
 
 class AbstractMechanism(AbstractElements):
     """Bodies and what acts between them, as a pytree of numbers, from which systems are built."""
+
+    def __init__(
+        self,
+        bodies: Sequence[AbstractBody],
+        joints: Sequence[Any] = (),
+        drivers: Sequence[AbstractDriver] = (),
+        forces: Sequence[AbstractForce] = (),
+        actuators: Sequence[AbstractActuator] = (),
+        gravity: Any = None,
+        points: Mapping[str, Any] | None = None,
+        params: Any = None,
+    ):
+        dim = len(self.free.axes)
+        self.bodies, self.joints, self.drivers = tuple(bodies), tuple(joints), tuple(drivers)
+        self.forces, self.actuators = tuple(forces), tuple(actuators)
+        self.gravity = as_vector(jnp.zeros(dim) if gravity is None else gravity, "gravity", (dim,))
+        self.points = body_points(points, GROUND, dim)
+        self.params = as_parameters(params)
+        check(self)
 
     def build(self, coordinates: str = "relative", cut: Sequence[str] = ()) -> System:
         """The system of this mechanism.
@@ -38,11 +58,17 @@ class AbstractMechanism(AbstractElements):
         if coordinates not in ("relative", "absolute"):
             raise ValueError(f"Argument `coordinates` must be 'relative' or 'absolute', but is {coordinates!r}.")
         joints = [j for j in self.joints if isinstance(j, AbstractJoint)]
-        unknown = [name for name in cut if name not in [j.name for j in joints]]
+        by_name = {j.name: j for j in joints}
+        unknown = [name for name in cut if name not in by_name]
         if unknown:
             raise ValueError(f"Argument `cut` must hold names of joints, but holds {listing(unknown)}.")
         usable = joints if coordinates == "relative" else []
         limbs = spanning_tree([b.name for b in self.bodies], usable, cut, GROUND)
+        rigid = [limb.joint for limb in limbs if limb.joint and not by_name[limb.joint].pair.coordinates]
+        if len(rigid) == len(limbs):
+            raise ValueError(
+                "The mechanism has no coordinates, since fixed joints hold all of it; build it with `coordinates='absolute'`."
+            )
         return build(self, limbs)
 
 

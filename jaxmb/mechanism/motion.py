@@ -25,6 +25,7 @@ class Motion(eqx.Module):
         v: velocities (nv,).
         poses: of ground and bodies (n + 1, D, D).
         rates: their derivatives (n + 1, D, D).
+        loads: sizes (k,) of the reaction forces that force elements are proportional to, in N; None for zero.
     """
 
     linkage: AbstractStructure
@@ -34,6 +35,7 @@ class Motion(eqx.Module):
     v: Float[Array, " nv"]
     poses: Float[Array, "m D D"]
     rates: Float[Array, "m D D"]
+    loads: Float[Array, " k"] | None = None
 
     @property
     def params(self) -> Any:
@@ -122,16 +124,17 @@ class Motion(eqx.Module):
         _, x, dx, _ = self._pair(joint)
         return place.pair.rates(x, dx)
 
+    def load(self, joint: str) -> Float[Array, ""]:
+        """The size of the reaction force in a joint, in N, that a force element is proportional to."""
+        index = self.linkage.skeleton.loaded.index(joint)
+        return jnp.zeros((), self.q.dtype) if self.loads is None else self.loads[index]
+
     def coordinate(self, name: str) -> Float[Array, ""]:
         """One coordinate of a joint: "joint", or "joint.coordinate" where it has several."""
-        joint, index = self.index(name, "coordinates")
+        joint, index = self.linkage.index(name, "coordinates")
         return self.joint(joint)[index]
 
     def rate(self, name: str) -> Float[Array, ""]:
         """One velocity of a joint: "joint", or "joint.velocity" where it has several."""
-        joint, index = self.index(name, "velocities")
+        joint, index = self.linkage.index(name, "velocities")
         return self.joint_rates(joint)[index]
-
-    def index(self, name: str, what: str) -> tuple[str, int]:
-        """See `Linkage.index`."""
-        return self.linkage.index(name, what)

@@ -153,8 +153,9 @@ class Skeleton:
         groups: the connections by class.
         relations: names of the relations, and the two joint coordinates of each.
         counted: joint coordinates whose full turns matter.
+        loaded: joints whose reaction force a force element is proportional to.
         rows: name and number of holonomic rows of every element, in the order of the mechanism, the tree's joints included.
-        slips: name of the element, name of the rows and number of nonholonomic rows, likewise.
+        slips: name and number of nonholonomic rows, likewise.
     """
 
     dim: int
@@ -164,5 +165,6 @@ class Skeleton:
     groups: tuple[Group, ...]
     relations: tuple[tuple[str, tuple[str, str]], ...]
     counted: tuple[str, ...]
+    loaded: tuple[str, ...]
     rows: tuple[tuple[str, int], ...]
     slips: tuple[tuple[str, int], ...]

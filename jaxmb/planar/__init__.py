@@ -1,6 +1,8 @@
 """Mechanisms in the plane."""
 
 from ..mechanism import DrivenAngle as DrivenAngle
+from ..mechanism import BearingFriction as BearingFriction
+from ..mechanism import Distance as Distance
 from ..mechanism import DrivenDistance as DrivenDistance
 from ..mechanism import DrivenSpeed as DrivenSpeed
 from ..mechanism import Driver as Driver
@@ -16,7 +18,6 @@ from ..mechanism import SpringDamper as SpringDamper
 from ..mechanism import Thruster as Thruster
 from .body import Body as Body
 from .body import frame as frame
-from .contact import Distance as Distance
 from .contact import KnifeEdge as KnifeEdge
 from .contact import RollingWheel as RollingWheel
 from .joint import Fixed as Fixed

@@ -6,51 +6,10 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..mechanism import AbstractConnection, Marker, number, position_of, rotation_of, velocity_in
-from .joint import along, directions, ends
+from ..mechanism import AbstractConnection, Marker, ends, number, position_of, rotation_of, velocity_in
+from .joint import along, direction
 
 Pose = Float[Array, "3 3"]
-
-
-class Distance(AbstractConnection):
-    """Two points keep their distance, (|p|² − l²)/(2l) = 0: a massless rod.
-
-    Args:
-        name: its name.
-        a: a place on one body.
-        b: a place on the other.
-        length: l in m, positive.
-    """
-
-    name: str = eqx.field(static=True)
-    a: Marker
-    b: Marker
-    length: Float[Array, ""]
-    holonomic: ClassVar[int] = 1
-    nonholonomic: ClassVar[int] = 0
-
-    def __init__(self, name: str, a: Any, b: Any, length: Any):
-        self.name, (self.a, self.b) = name, ends(name, a, b)
-        self.length = number(length, f"length of joint '{name}'")
-
-    def turns(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:
-        """None."""
-        return jnp.eye(2), jnp.eye(2)
-
-    def data(self) -> Float[Array, " k"]:
-        """L."""
-        return self.length[None]
-
-    @classmethod
-    def residual(cls, a: Pose, b: Pose, data: Float[Array, " k"]) -> Array:
-        """(|p|² − l²)/(2l)."""
-        gap = position_of(b) - position_of(a)
-        return (jnp.sum(gap**2) - data**2) / (2 * data)
-
-    @classmethod
-    def slip(cls, a: Pose, b: Pose, da: Pose, db: Pose, data: Float[Array, " k"]) -> Array:
-        """None."""
-        return jnp.zeros(0, a.dtype)
 
 
 class KnifeEdge(AbstractConnection):
@@ -72,20 +31,11 @@ class KnifeEdge(AbstractConnection):
 
     def __init__(self, name: str, at: Any, axis: Any = (1.0, 0.0), on: Any = "ground"):
         self.name, (self.a, self.b) = name, ends(name, on, at)
-        self.axis, _ = directions(name, axis, None)
+        self.axis = direction(name, axis)
 
     def turns(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:
         """B's x along the blade."""
         return jnp.eye(2), along(self.axis)
-
-    def data(self) -> Float[Array, " k"]:
-        """None."""
-        return jnp.zeros(0)
-
-    @classmethod
-    def residual(cls, a: Pose, b: Pose, data: Float[Array, " k"]) -> Array:
-        """None."""
-        return jnp.zeros(0, a.dtype)
 
     @classmethod
     def slip(cls, a: Pose, b: Pose, da: Pose, db: Pose, data: Float[Array, " k"]) -> Array:
@@ -115,7 +65,7 @@ class RollingWheel(AbstractConnection):
     def __init__(self, name: str, a: Any, b: Any, radius: Any, axis: Any = (1.0, 0.0)):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.radius = number(radius, f"radius of joint '{name}'")
-        self.axis, _ = directions(name, axis, None)
+        self.axis = direction(name, axis)
 
     def turns(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:
         """A's x along the line."""

@@ -6,18 +6,22 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..mechanism import AbstractJoint, AbstractPair, Locked, Marker, Pair, Turning, as_vector, marker
+from ..mechanism import (
+    AbstractFrameJoint,
+    AbstractJoint,
+    AbstractPair,
+    Locked,
+    Marker,
+    Pair,
+    Turning,
+    as_vector,
+    ends,
+)
 
 
-def ends(name: str, a: Any, b: Any) -> tuple[Marker, Marker]:
-    """The two places of a joint."""
-    return marker(a, f"a of joint '{name}'"), marker(b, f"b of joint '{name}'")
-
-
-def directions(name: str, axis: Any, axis_b: Any) -> tuple[Float[Array, "2"], Float[Array, "2"]]:
-    """The axis on both bodies; the same components by default."""
-    axis = as_vector(axis, f"axis of joint '{name}'", (2,))
-    return axis, axis if axis_b is None else as_vector(axis_b, f"axis_b of joint '{name}'", (2,))
+def direction(name: str, axis: Any, argument: str = "axis") -> Float[Array, "2"]:
+    """A direction, not brought to unit length."""
+    return as_vector(axis, f"{argument} of joint '{name}'", (2,))
 
 
 def along(axis: Float[Array, "2"]) -> Float[Array, "2 2"]:
@@ -26,7 +30,26 @@ def along(axis: Float[Array, "2"]) -> Float[Array, "2 2"]:
     return jnp.array([[c, -s], [s, c]])
 
 
-class Revolute(AbstractJoint):
+class AbstractAxisJoint(AbstractJoint):
+    """A joint with an axis: x of both frames, the same components by default."""
+
+    name: str = eqx.field(static=True)
+    a: Marker
+    b: Marker
+    axis: Float[Array, "2"]
+    axis_b: Float[Array, "2"]
+
+    def __init__(self, name: str, a: Any, b: Any, axis: Any = (1.0, 0.0), axis_b: Any = None):
+        self.name, (self.a, self.b) = name, ends(name, a, b)
+        self.axis = direction(name, axis)
+        self.axis_b = self.axis if axis_b is None else direction(name, axis_b, "axis_b")
+
+    def turns(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:
+        """X along the axis."""
+        return along(self.axis), along(self.axis_b)
+
+
+class Revolute(AbstractFrameJoint):
     """A hinge: two points coincide. Coordinate: the angle of b's frame in a's, in rad.
 
     Args:
@@ -35,22 +58,11 @@ class Revolute(AbstractJoint):
         b: a place on the other.
     """
 
-    name: str = eqx.field(static=True)
-    a: Marker
-    b: Marker
     pair: ClassVar[AbstractPair] = Pair((), Turning(dim=2))
     holonomic: ClassVar[int] = 2
-    nonholonomic: ClassVar[int] = 0
-
-    def __init__(self, name: str, a: Any, b: Any):
-        self.name, (self.a, self.b) = name, ends(name, a, b)
-
-    def turns(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:
-        """None."""
-        return jnp.eye(2), jnp.eye(2)
 
 
-class Fixed(AbstractJoint):
+class Fixed(AbstractFrameJoint):
     """Two frames coincide; no coordinate.
 
     Args:
@@ -59,22 +71,11 @@ class Fixed(AbstractJoint):
         b: a place on the other.
     """
 
-    name: str = eqx.field(static=True)
-    a: Marker
-    b: Marker
     pair: ClassVar[AbstractPair] = Pair((), Locked(dim=2))
     holonomic: ClassVar[int] = 3
-    nonholonomic: ClassVar[int] = 0
-
-    def __init__(self, name: str, a: Any, b: Any):
-        self.name, (self.a, self.b) = name, ends(name, a, b)
-
-    def turns(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:
-        """None."""
-        return jnp.eye(2), jnp.eye(2)
 
 
-class Prismatic(AbstractJoint):
+class Prismatic(AbstractAxisJoint):
     """A slider. Coordinate: the shift of b along the axis, in m.
 
     Args:
@@ -85,25 +86,11 @@ class Prismatic(AbstractJoint):
         axis_b: the same direction in b's frame; equal components by default.
     """
 
-    name: str = eqx.field(static=True)
-    a: Marker
-    b: Marker
-    axis: Float[Array, "2"]
-    axis_b: Float[Array, "2"]
     pair: ClassVar[AbstractPair] = Pair((0,), Locked(dim=2))
     holonomic: ClassVar[int] = 2
-    nonholonomic: ClassVar[int] = 0
-
-    def __init__(self, name: str, a: Any, b: Any, axis: Any = (1.0, 0.0), axis_b: Any = None):
-        self.name, (self.a, self.b) = name, ends(name, a, b)
-        self.axis, self.axis_b = directions(name, axis, axis_b)
-
-    def turns(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:
-        """X along the axis."""
-        return along(self.axis), along(self.axis_b)
 
 
-class PointOnLine(AbstractJoint):
+class PointOnLine(AbstractAxisJoint):
     """A pin in a slot: a point of b stays on a line of a. Coordinates: the shift along the line, x, and b's angle.
 
     Args:
@@ -111,20 +98,8 @@ class PointOnLine(AbstractJoint):
         a: a place on the line.
         b: the point.
         axis: direction (2,) of the line in a's frame.
+        axis_b: direction (2,) in b's frame that lies along the line where the angle is zero; equal components by default.
     """
 
-    name: str = eqx.field(static=True)
-    a: Marker
-    b: Marker
-    axis: Float[Array, "2"]
     pair: ClassVar[AbstractPair] = Pair((0,), Turning(dim=2))
     holonomic: ClassVar[int] = 1
-    nonholonomic: ClassVar[int] = 0
-
-    def __init__(self, name: str, a: Any, b: Any, axis: Any = (1.0, 0.0)):
-        self.name, (self.a, self.b) = name, ends(name, a, b)
-        self.axis, _ = directions(name, axis, None)
-
-    def turns(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:
-        """X along the line; b's frame is that which lies along it where the angle is zero."""
-        return along(self.axis), along(self.axis)

@@ -1,25 +1,8 @@
 """Mechanisms in the plane."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from jaxtyping import Array, Float
-
-from ..foundations import as_parameters
-from ..mechanism import (
-    AbstractActuator,
-    AbstractBody,
-    AbstractDriver,
-    AbstractForce,
-    AbstractMechanism,
-    AbstractPair,
-    Pair,
-    Turning,
-    as_vector,
-    body_points,
-    check,
-)
-from .body import Body
+from ..mechanism import AbstractMechanism, AbstractPair, Pair, Turning
 
 
 class Mechanism(AbstractMechanism):
@@ -49,30 +32,4 @@ class Mechanism(AbstractMechanism):
         (('pivot',), (5, 2))
     """
 
-    bodies: tuple[AbstractBody, ...]
-    joints: tuple[Any, ...]
-    drivers: tuple[AbstractDriver, ...]
-    forces: tuple[AbstractForce, ...]
-    actuators: tuple[AbstractActuator, ...]
-    gravity: Float[Array, "2"]
-    points: dict[str, Float[Array, "3 3"]]
-    params: Any
     free: ClassVar[AbstractPair] = Pair((0, 1), Turning(dim=2))
-
-    def __init__(
-        self,
-        bodies: Sequence[Body],
-        joints: Sequence[Any] = (),
-        drivers: Sequence[AbstractDriver] = (),
-        forces: Sequence[AbstractForce] = (),
-        actuators: Sequence[AbstractActuator] = (),
-        gravity: Any = (0.0, 0.0),
-        points: Mapping[str, Any] | None = None,
-        params: Any = None,
-    ):
-        self.bodies, self.joints, self.drivers = tuple(bodies), tuple(joints), tuple(drivers)
-        self.forces, self.actuators = tuple(forces), tuple(actuators)
-        self.gravity = as_vector(gravity, "gravity", (2,))
-        self.points = body_points(points, "ground", 2)
-        self.params = as_parameters(params)
-        check(self)

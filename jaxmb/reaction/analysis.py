@@ -9,9 +9,9 @@ import numpy as np
 import scipy.linalg
 
 from ..foundations import strong
-from ..linalg import RANK_TOL, regular_metric
+from ..linalg import RANK_TOL, metric_rows, regular_metric
+from ..mechanism import absolute, joint_rows, joint_terms, wrench_map
 from ..system import State, System
-from .absolute import joint_rows, joint_terms
 
 METHODS = ("qr", "svd", "rank")
 PLANE, SPACE = ("fx", "fy", "tz"), ("fx", "fy", "fz", "tx", "ty", "tz")
@@ -186,11 +186,7 @@ def _evaluate(
     system: System, state: State
 ) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, dict[str, np.ndarray]]]:
     """Scaled rows, the rows of each constraint, and of each component of a wrench its map in scaled multipliers."""
-    metric, jacobian, wrenches = jax.tree.map(np.asarray, _terms(strong(system), strong(state)))
-    lower = np.linalg.cholesky(metric)
-    rows = scipy.linalg.solve_triangular(lower, jacobian.T, lower=True).T
-    scale = np.linalg.norm(rows, axis=1)
-    scale = np.where(scale > 0, scale, 1)
+    rows, scale, wrenches = jax.tree.map(np.asarray, _terms(strong(system), strong(state)))
     parts = joint_rows(system)
     labels = PLANE if next(iter(wrenches.values()), np.zeros((3, 0))).shape[0] == 3 else SPACE
     maps = {}
@@ -198,21 +194,21 @@ def _evaluate(
         size = np.abs(wrench).max(initial=0)
         kept = np.where(np.abs(wrench) > 1e-12 * size, wrench, 0) / scale
         maps[name] = dict(zip(labels, kept, strict=True))
-    return rows / scale[:, None], parts, maps
+    return rows, parts, maps
 
 
 @eqx.filter_jit
 def _terms(system: System, state: State) -> Any:
-    from .wrench import wrench_map
-
-    free, _, terms = joint_terms(system, state)
+    free = absolute(system)
+    _, terms = joint_terms(system, free, state)
     wrenches = {}
     if system.joints is not None:
         for group in system.joints.skeleton.groups:
             for name, b in zip(group.names, group.b, strict=True):
                 end = 1 if b else 0
                 wrenches[name] = wrench_map(system, free, terms.jacobian, terms.poses, name, end, "joint")[0]
-    return regular_metric(terms.mass, terms.jacobian), terms.jacobian, wrenches
+    rows = metric_rows(regular_metric(terms.mass, terms.jacobian), terms.jacobian, terms.scale)
+    return rows, terms.scale, wrenches
 
 
 def _clusters(

@@ -22,3 +22,5 @@ from .places import velocity as velocity
 from .simulate import simulate as simulate
 from .solution import Solution as Solution
 from .solver import Switches as Switches
+from .wrench import joint_reaction as joint_reaction
+from .wrench import Wrench as Wrench

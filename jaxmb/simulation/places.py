@@ -1,5 +1,6 @@
 """Named outputs: where the points of a mechanism are and how they move, what its joints and force elements do."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation
 from ..foundations import strong
-from ..mechanism import Motion, marker
+from ..mechanism import Motion, loads_at, marker
 from ..system import State, System
 from .output import over_states, reactions
 from .solution import Solution
@@ -82,13 +83,14 @@ def rate(system: System, motion: Solution | State, name: str) -> Float[Array, ".
     return _at(system, motion, Motion.rate, name)
 
 
-def force(system: System, motion: Solution | State, name: str) -> Float[Array, "..."]:
+def force(system: System, motion: Solution | State, name: str, *, u: Any = None) -> Float[Array, "..."]:
     """What a force element exerts, in N and N m; its class says which components.
 
     Args:
         system: built from a mechanism.
         motion: a solution, or a state; leading axes are kept.
         name: name of the element.
+        u: inputs (..., nu), where the element depends on reactions; those of the solution by default.
     """
     _joints(system)
     names = [element.name for element in system.params.forces]
@@ -96,7 +98,9 @@ def force(system: System, motion: Solution | State, name: str) -> Float[Array, "
         raise ValueError(
             f"Argument `name` must be a force element out of {', '.join(names) or 'none'}, but is '{name}'."
         )
-    return _at(system, motion, _value, names.index(name))
+    if u is None and isinstance(motion, Solution):
+        u = motion.u
+    return over_states(_Value(names.index(name)), strong(system), strong(motion), u)
 
 
 def _joints(system: System) -> Any:
@@ -127,5 +131,11 @@ class _Acceleration(eqx.Module):
         return jax.jvp(speed, (state.q, state.v), (system.qdot(state.q, state.v), vdot))[1]
 
 
-def _value(motion: Motion, index: int) -> Array:
-    return motion.numbers.forces[index].value(motion)
+class _Value(eqx.Module):
+    index: int = eqx.field(static=True)
+
+    def __call__(self, system: System, state: State, u: Array | None) -> Array:
+        t, q, v = state.t, state.q, state.v
+        motion = system.joints.motion(t, q, v, system.params)
+        motion = dataclasses.replace(motion, loads=loads_at(system, t, q, v, u))
+        return motion.numbers.forces[self.index].value(motion)

@@ -1,5 +1,6 @@
 """Forward dynamics in time."""
 
+import warnings
 from typing import Any
 
 import diffrax as dfx
@@ -18,10 +19,12 @@ from ..foundations import (
     default_float,
     enforce,
     is_concrete,
+    listing,
     strong,
 )
 from ..kinematics import Rows, consistency
 from ..linalg import inverse_root
+from ..reaction import analyse_reactions
 from ..system import State, System, check_values, rows_at
 from .drift import AbstractDrift, Projection
 from .problem import Flow, Problem
@@ -94,6 +97,7 @@ def simulate(
     if adjoint is None:
         solver, adjoint = _with_stored_stages(solver), dfx.RecursiveCheckpointAdjoint(checkpoints=max_steps)
     ts = _checked_times(state, jnp.asarray(ts, default_float()))
+    _warn_of_loads(system, state)
     solution, checks = _simulate(
         strong(system),
         strong(state),
@@ -118,6 +122,24 @@ def simulate(
             raise RuntimeError(_message(system, solution))
         return solution
     return solution.result.error_if(solution, failed)
+
+
+def _warn_of_loads(system: System, state: State) -> None:
+    """Warns of forces that depend on reactions which a rigid model does not determine."""
+    loaded = () if system.joints is None else system.joints.skeleton.loaded
+    if not loaded or state.t.ndim or not is_concrete((system, state)):
+        return
+    report = analyse_reactions(system, state)
+    for force in system.params.forces:
+        for joint in force.loads():
+            components = report.groups[joint].components
+            if not all(unique for name, unique in components.items() if name.startswith("f")):
+                warnings.warn(
+                    f"Force '{force.name}' depends on the reaction in '{joint}', which is not determined by a rigid model: so is "
+                    f"the motion. It follows the reactions of least norm; '{joint}' may trade its load with "
+                    f"{listing([name for name in report.cluster_of(joint) if name != joint])}.",
+                    stacklevel=3,
+                )
 
 
 def _message(system: System, solution: Solution) -> str:

@@ -1,5 +1,7 @@
 """Mechanisms in space."""
 
+from ..mechanism import BearingFriction as BearingFriction
+from ..mechanism import Distance as Distance
 from ..mechanism import DrivenDistance as DrivenDistance
 from ..mechanism import DrivenSpeed as DrivenSpeed
 from ..mechanism import Driver as Driver
@@ -15,7 +17,6 @@ from ..mechanism import SpringDamper as SpringDamper
 from ..mechanism import Thruster as Thruster
 from .body import Body as Body
 from .body import frame as frame
-from .contact import Distance as Distance
 from .contact import RollingDisk as RollingDisk
 from .contact import RollingSphere as RollingSphere
 from .joint import Cylindrical as Cylindrical

@@ -6,51 +6,10 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..mechanism import AbstractConnection, Marker, carrying, number, position_of, rotation_of, velocity_in
-from .joint import Turns, directions, ends
+from ..mechanism import AbstractConnection, Marker, carrying, ends, number, position_of, rotation_of, velocity_in
+from .joint import Turns, direction
 
 Pose = Float[Array, "4 4"]
-
-
-class Distance(AbstractConnection):
-    """Two points keep their distance, (|p|² − l²)/(2l) = 0: a massless rod.
-
-    Args:
-        name: its name.
-        a: a place on one body.
-        b: a place on the other.
-        length: l in m, positive.
-    """
-
-    name: str = eqx.field(static=True)
-    a: Marker
-    b: Marker
-    length: Float[Array, ""]
-    holonomic: ClassVar[int] = 1
-    nonholonomic: ClassVar[int] = 0
-
-    def __init__(self, name: str, a: Any, b: Any, length: Any):
-        self.name, (self.a, self.b) = name, ends(name, a, b)
-        self.length = number(length, f"length of joint '{name}'")
-
-    def turns(self) -> Turns:
-        """None."""
-        return jnp.eye(3), jnp.eye(3)
-
-    def data(self) -> Float[Array, " k"]:
-        """L."""
-        return self.length[None]
-
-    @classmethod
-    def residual(cls, a: Pose, b: Pose, data: Float[Array, " k"]) -> Array:
-        """(|p|² − l²)/(2l)."""
-        gap = position_of(b) - position_of(a)
-        return (jnp.sum(gap**2) - data**2) / (2 * data)
-
-    @classmethod
-    def slip(cls, a: Pose, b: Pose, da: Pose, db: Pose, data: Float[Array, " k"]) -> Array:
-        """None."""
-        return jnp.zeros(0, a.dtype)
 
 
 class RollingSphere(AbstractConnection):
@@ -75,7 +34,7 @@ class RollingSphere(AbstractConnection):
     def __init__(self, name: str, a: Any, b: Any, radius: Any, normal: Any = (0.0, 0.0, 1.0)):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.radius = number(radius, f"radius of joint '{name}'")
-        self.normal, _ = directions(name, normal, None)
+        self.normal = direction(name, normal, "normal")
 
     def turns(self) -> Turns:
         """A's z along the normal."""
@@ -125,7 +84,7 @@ class RollingDisk(AbstractConnection):
     ):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.radius = number(radius, f"radius of joint '{name}'")
-        self.normal, self.axis = directions(name, normal, axis)
+        self.normal, self.axis = direction(name, normal, "normal"), direction(name, axis)
 
     def turns(self) -> Turns:
         """A's z along the normal, b's z along the axis."""

@@ -3,10 +3,10 @@
 from typing import Any, ClassVar
 
 import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..mechanism import (
+    AbstractFrameJoint,
     AbstractJoint,
     AbstractPair,
     Ball,
@@ -18,25 +18,38 @@ from ..mechanism import (
     Turning,
     as_vector,
     carrying,
-    marker,
+    ends,
     number,
 )
 
 Turns = tuple[Float[Array, "3 3"], Float[Array, "3 3"]]
 
 
-def ends(name: str, a: Any, b: Any) -> tuple[Marker, Marker]:
-    """The two places of a joint."""
-    return marker(a, f"a of joint '{name}'"), marker(b, f"b of joint '{name}'")
+def direction(name: str, axis: Any, argument: str = "axis") -> Float[Array, "3"]:
+    """A direction, not brought to unit length."""
+    return as_vector(axis, f"{argument} of joint '{name}'", (3,))
 
 
-def directions(name: str, axis: Any, axis_b: Any) -> tuple[Float[Array, "3"], Float[Array, "3"]]:
-    """The axis on both bodies; the same components by default."""
-    axis = as_vector(axis, f"axis of joint '{name}'", (3,))
-    return axis, axis if axis_b is None else as_vector(axis_b, f"axis_b of joint '{name}'", (3,))
+class AbstractAxisJoint(AbstractJoint):
+    """A joint with an axis: z of both frames, the same components by default."""
+
+    name: str = eqx.field(static=True)
+    a: Marker
+    b: Marker
+    axis: Float[Array, "3"]
+    axis_b: Float[Array, "3"]
+
+    def __init__(self, name: str, a: Any, b: Any, axis: Any = (0.0, 0.0, 1.0), axis_b: Any = None):
+        self.name, (self.a, self.b) = name, ends(name, a, b)
+        self.axis = direction(name, axis)
+        self.axis_b = self.axis if axis_b is None else direction(name, axis_b, "axis_b")
+
+    def turns(self) -> Turns:
+        """Z along the axis."""
+        return carrying(2, self.axis), carrying(2, self.axis_b)
 
 
-class Revolute(AbstractJoint):
+class Revolute(AbstractAxisJoint):
     """A hinge. Coordinate: the angle of b's frame in a's about the axis, in rad.
 
     Args:
@@ -47,25 +60,11 @@ class Revolute(AbstractJoint):
         axis_b: the same direction in b's frame; equal components by default.
     """
 
-    name: str = eqx.field(static=True)
-    a: Marker
-    b: Marker
-    axis: Float[Array, "3"]
-    axis_b: Float[Array, "3"]
     pair: ClassVar[AbstractPair] = Pair((), Turning())
     holonomic: ClassVar[int] = 5
-    nonholonomic: ClassVar[int] = 0
-
-    def __init__(self, name: str, a: Any, b: Any, axis: Any = (0.0, 0.0, 1.0), axis_b: Any = None):
-        self.name, (self.a, self.b) = name, ends(name, a, b)
-        self.axis, self.axis_b = directions(name, axis, axis_b)
-
-    def turns(self) -> Turns:
-        """Z along the axis."""
-        return carrying(2, self.axis), carrying(2, self.axis_b)
 
 
-class Prismatic(AbstractJoint):
+class Prismatic(AbstractAxisJoint):
     """A slider. Coordinate: the shift of b along the axis, in m.
 
     Args:
@@ -76,25 +75,11 @@ class Prismatic(AbstractJoint):
         axis_b: the same direction in b's frame; equal components by default.
     """
 
-    name: str = eqx.field(static=True)
-    a: Marker
-    b: Marker
-    axis: Float[Array, "3"]
-    axis_b: Float[Array, "3"]
     pair: ClassVar[AbstractPair] = Pair((2,), Locked())
     holonomic: ClassVar[int] = 5
-    nonholonomic: ClassVar[int] = 0
-
-    def __init__(self, name: str, a: Any, b: Any, axis: Any = (0.0, 0.0, 1.0), axis_b: Any = None):
-        self.name, (self.a, self.b) = name, ends(name, a, b)
-        self.axis, self.axis_b = directions(name, axis, axis_b)
-
-    def turns(self) -> Turns:
-        """Z along the axis."""
-        return carrying(2, self.axis), carrying(2, self.axis_b)
 
 
-class Cylindrical(AbstractJoint):
+class Cylindrical(AbstractAxisJoint):
     """Shift along and turn about an axis. Coordinates: z in m and angle in rad.
 
     Args:
@@ -105,22 +90,8 @@ class Cylindrical(AbstractJoint):
         axis_b: the same direction in b's frame; equal components by default.
     """
 
-    name: str = eqx.field(static=True)
-    a: Marker
-    b: Marker
-    axis: Float[Array, "3"]
-    axis_b: Float[Array, "3"]
     pair: ClassVar[AbstractPair] = Pair((2,), Turning())
     holonomic: ClassVar[int] = 4
-    nonholonomic: ClassVar[int] = 0
-
-    def __init__(self, name: str, a: Any, b: Any, axis: Any = (0.0, 0.0, 1.0), axis_b: Any = None):
-        self.name, (self.a, self.b) = name, ends(name, a, b)
-        self.axis, self.axis_b = directions(name, axis, axis_b)
-
-    def turns(self) -> Turns:
-        """Z along the axis."""
-        return carrying(2, self.axis), carrying(2, self.axis_b)
 
 
 class Screw(AbstractJoint):
@@ -143,12 +114,12 @@ class Screw(AbstractJoint):
     axis_b: Float[Array, "3"]
     pair: ClassVar[AbstractPair] = Helix((), Turning())
     holonomic: ClassVar[int] = 5
-    nonholonomic: ClassVar[int] = 0
 
     def __init__(self, name: str, a: Any, b: Any, pitch: Any, axis: Any = (0.0, 0.0, 1.0), axis_b: Any = None):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.pitch = number(pitch, f"pitch of joint '{name}'")
-        self.axis, self.axis_b = directions(name, axis, axis_b)
+        self.axis = direction(name, axis)
+        self.axis_b = self.axis if axis_b is None else direction(name, axis_b, "axis_b")
 
     def turns(self) -> Turns:
         """Z along the axis."""
@@ -159,7 +130,7 @@ class Screw(AbstractJoint):
         return self.pitch[None]
 
 
-class Planar(AbstractJoint):
+class Planar(AbstractAxisJoint):
     """Two planes stay on each other. Coordinates: the shifts x and y in m and the angle in rad.
 
     Args:
@@ -170,25 +141,11 @@ class Planar(AbstractJoint):
         axis_b: the same direction in b's frame; equal components by default.
     """
 
-    name: str = eqx.field(static=True)
-    a: Marker
-    b: Marker
-    axis: Float[Array, "3"]
-    axis_b: Float[Array, "3"]
     pair: ClassVar[AbstractPair] = Pair((0, 1), Turning())
     holonomic: ClassVar[int] = 3
-    nonholonomic: ClassVar[int] = 0
-
-    def __init__(self, name: str, a: Any, b: Any, axis: Any = (0.0, 0.0, 1.0), axis_b: Any = None):
-        self.name, (self.a, self.b) = name, ends(name, a, b)
-        self.axis, self.axis_b = directions(name, axis, axis_b)
-
-    def turns(self) -> Turns:
-        """Z along the axis."""
-        return carrying(2, self.axis), carrying(2, self.axis_b)
 
 
-class Spherical(AbstractJoint):
+class Spherical(AbstractFrameJoint):
     """A ball joint. Coordinates: the unit quaternion (w, x, y, z) of b's frame in a's; velocities: ω in b's frame.
 
     Args:
@@ -197,19 +154,8 @@ class Spherical(AbstractJoint):
         b: a place on the other.
     """
 
-    name: str = eqx.field(static=True)
-    a: Marker
-    b: Marker
     pair: ClassVar[AbstractPair] = Pair((), Ball())
     holonomic: ClassVar[int] = 3
-    nonholonomic: ClassVar[int] = 0
-
-    def __init__(self, name: str, a: Any, b: Any):
-        self.name, (self.a, self.b) = name, ends(name, a, b)
-
-    def turns(self) -> Turns:
-        """None."""
-        return jnp.eye(3), jnp.eye(3)
 
 
 class Universal(AbstractJoint):
@@ -230,18 +176,17 @@ class Universal(AbstractJoint):
     axis_b: Float[Array, "3"]
     pair: ClassVar[AbstractPair] = Pair((), Cardan())
     holonomic: ClassVar[int] = 4
-    nonholonomic: ClassVar[int] = 0
 
     def __init__(self, name: str, a: Any, b: Any, axis: Any = (0.0, 0.0, 1.0), axis_b: Any = (1.0, 0.0, 0.0)):
         self.name, (self.a, self.b) = name, ends(name, a, b)
-        self.axis, self.axis_b = directions(name, axis, axis_b)
+        self.axis, self.axis_b = direction(name, axis), direction(name, axis_b, "axis_b")
 
     def turns(self) -> Turns:
         """A's z along the first axis, b's x along the second."""
         return carrying(2, self.axis), carrying(0, self.axis_b)
 
 
-class Fixed(AbstractJoint):
+class Fixed(AbstractFrameJoint):
     """Two frames coincide; no coordinate.
 
     Args:
@@ -250,22 +195,11 @@ class Fixed(AbstractJoint):
         b: a place on the other.
     """
 
-    name: str = eqx.field(static=True)
-    a: Marker
-    b: Marker
     pair: ClassVar[AbstractPair] = Pair((), Locked())
     holonomic: ClassVar[int] = 6
-    nonholonomic: ClassVar[int] = 0
-
-    def __init__(self, name: str, a: Any, b: Any):
-        self.name, (self.a, self.b) = name, ends(name, a, b)
-
-    def turns(self) -> Turns:
-        """None."""
-        return jnp.eye(3), jnp.eye(3)
 
 
-class PointOnLine(AbstractJoint):
+class PointOnLine(AbstractAxisJoint):
     """A point of b stays on a line of a. Coordinates: the shift z in m and b's orientation.
 
     Args:
@@ -276,25 +210,11 @@ class PointOnLine(AbstractJoint):
         axis_b: the same direction in b's frame; equal components by default.
     """
 
-    name: str = eqx.field(static=True)
-    a: Marker
-    b: Marker
-    axis: Float[Array, "3"]
-    axis_b: Float[Array, "3"]
     pair: ClassVar[AbstractPair] = Pair((2,), Ball())
     holonomic: ClassVar[int] = 2
-    nonholonomic: ClassVar[int] = 0
-
-    def __init__(self, name: str, a: Any, b: Any, axis: Any = (0.0, 0.0, 1.0), axis_b: Any = None):
-        self.name, (self.a, self.b) = name, ends(name, a, b)
-        self.axis, self.axis_b = directions(name, axis, axis_b)
-
-    def turns(self) -> Turns:
-        """Z along the axis."""
-        return carrying(2, self.axis), carrying(2, self.axis_b)
 
 
-class PointOnPlane(AbstractJoint):
+class PointOnPlane(AbstractAxisJoint):
     """A point of b stays on a plane of a. Coordinates: the shifts x and y in m and b's orientation.
 
     Args:
@@ -305,19 +225,5 @@ class PointOnPlane(AbstractJoint):
         axis_b: the same direction in b's frame; equal components by default.
     """
 
-    name: str = eqx.field(static=True)
-    a: Marker
-    b: Marker
-    axis: Float[Array, "3"]
-    axis_b: Float[Array, "3"]
     pair: ClassVar[AbstractPair] = Pair((0, 1), Ball())
     holonomic: ClassVar[int] = 1
-    nonholonomic: ClassVar[int] = 0
-
-    def __init__(self, name: str, a: Any, b: Any, axis: Any = (0.0, 0.0, 1.0), axis_b: Any = None):
-        self.name, (self.a, self.b) = name, ends(name, a, b)
-        self.axis, self.axis_b = directions(name, axis, axis_b)
-
-    def turns(self) -> Turns:
-        """Z along the axis."""
-        return carrying(2, self.axis), carrying(2, self.axis_b)

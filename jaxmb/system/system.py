@@ -33,6 +33,8 @@ class System(eqx.Module):
         normalise: `normalise(q)` returns the coordinates with the conditions restored that `rate` conserves and no
             constraint states, such as the length of unit quaternions.
         actuation: `actuation(t, q, params)` returns B of shape (nv, nu); inputs u act as the forces B u.
+        resistance: `resistance(t, q, v, params, u)` returns forces (nv,) that depend on the inputs otherwise than by B u, such
+            as friction that grows with reactions; u is None or (nu,).
         guess: coordinates (nq,) that `assemble` starts from where none are given; zeros if None.
         breaks: times (k,) at which a function of the system is not smooth; integrators step to them and start anew.
         joints: what a mechanism is made of, if the system was built from one.
@@ -64,6 +66,7 @@ class System(eqx.Module):
     rate_fn: Any
     normalise_fn: Any
     actuation_fn: Any
+    resistance_fn: Any
     guess: Float[Array, " nq"]
     breaks: Float[Array, " k"] | None
     joints: Any
@@ -81,6 +84,7 @@ class System(eqx.Module):
         normalise: Any = None,
         actuation: Any = None,
         *,
+        resistance: Any = None,
         guess: Any = None,
         breaks: Any = None,
         inertia: AbstractInertia | None = None,
@@ -109,6 +113,7 @@ class System(eqx.Module):
         self.rate_fn = as_function(rate, "rate")
         self.normalise_fn = as_function(normalise, "normalise")
         self.actuation_fn = as_function(actuation, "actuation")
+        self.resistance_fn = as_function(resistance, "resistance")
         self.guess = jnp.zeros(self.nq) if guess is None else jnp.asarray(guess, default_float())
         self.breaks = None if breaks is None else jnp.ravel(jnp.asarray(breaks, default_float()))
         self.joints = joints
@@ -201,8 +206,10 @@ class System(eqx.Module):
     def applied_force(
         self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], u: Float[Array, " nu"] | None = None
     ) -> Float[Array, " nv"]:
-        """Applied forces and those of the inputs, force(t, q, v) + B u."""
+        """Applied forces and those of the inputs, force(t, q, v) + B u + resistance(t, q, v, u)."""
         total = jnp.zeros_like(v) if self.force_fn is None else self.force_fn(t, q, v, self.params)
+        if self.resistance_fn is not None:
+            total = total + self.resistance_fn(t, q, v, self.params, u)
         return total if u is None else total + self.actuation_fn(t, q, self.params) @ u
 
     def energies(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> tuple[Scalar, Scalar]:
@@ -243,6 +250,8 @@ def _check_shapes(system: System) -> tuple[tuple[int, ...], int]:
         _expect("lagrangian", shape_of("lagrangian", system.inertia.lagrangian_fn, (t, q, q, params)), ())
     if system.force_fn is not None:
         _expect("force", shape_of("force", system.force_fn, (t, q, v, params)), nv)
+    if system.resistance_fn is not None:
+        _expect("resistance", shape_of("resistance", system.resistance_fn, (t, q, v, params, None)), nv)
     nu = 0
     if system.actuation_fn is not None:
         shape = shape_of("actuation", system.actuation_fn, (t, q, params)).shape

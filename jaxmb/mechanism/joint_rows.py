@@ -1,17 +1,20 @@
 """The constraints of a system as they act on its bodies."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation
-from ..linalg import ConstrainedFactor, independent_rows, mean_inertia, regular_metric
-from ..mechanism import ROLLING, absolute
+from ..foundations import listing
+from ..linalg import ConstrainedFactor, independent_rows, metric_rows, regular_metric
 from ..system import State, System, constraint_jacobian
-
-Scalar = Float[Array, ""]
+from .connection import ROLLING
+from .linkage import Linkage
+from .pose import position_of, product, rotation_of
 
 
 class JointTerms(eqx.Module):
@@ -25,17 +28,12 @@ class JointTerms(eqx.Module):
         jacobian: C (m, n).
         scale: sizes (m,) of the rows in the metric of M.
         poses: of ground and bodies; None for a system that was not built from a mechanism.
-        frames: poses of A and B (k, D, D) of the joints' frames in the world, by group; None likewise.
     """
 
     mass: Float[Array, "n n"]
     jacobian: Float[Array, "m n"]
     scale: Float[Array, " m"]
     poses: Float[Array, "b D D"] | None
-
-    def independent(self) -> Bool[Array, " m"]:
-        """A largest set of independent rows."""
-        return independent_rows(regular_metric(self.mass, self.jacobian), self.jacobian, self.scale)
 
     def multipliers(self, reaction: Float[Array, " n"], formulation: AbstractFormulation) -> Float[Array, " m"]:
         """λ with Cᵀλ = reaction, shared among dependent rows as the formulation does, by default with least norm."""
@@ -62,26 +60,25 @@ def joint_rows(system: System) -> dict[str, np.ndarray]:
     return rows
 
 
-def joint_terms(system: System, state: State) -> tuple[System, State, JointTerms]:
-    """The system in absolute coordinates, the state there, and its rows.
+def joint_terms(system: System, free: System, state: State) -> tuple[State, JointTerms]:
+    """The state in absolute coordinates, and the rows there.
 
-    For a system that was not built from a mechanism all of it is in its own coordinates.
+    Args:
+        system: any system.
+        free: the same mechanism in absolute coordinates; `system` itself if it was not built from a mechanism.
+        state: a single state of `system`.
     """
     t, q, v = state.t, state.q, state.v
     poses = None
     if system.joints is not None:
-        free = absolute(system)
         here = system.joints.motion(t, q, v, system.params)
         poses = here.poses
         q = free.joints.measure(poses, free.params)
         v = free.joints.measure_rates(poses, here.rates, free.params)
-        system = free
-    mass, jacobian = system.mass(t, q), constraint_jacobian(system, t, q)
-    metric = regular_metric(mass, jacobian)
-    unit = jnp.linalg.inv(metric / mean_inertia(metric))
-    size = jnp.sqrt(jnp.sum((jacobian @ unit) * jacobian, axis=1))
+    mass, jacobian = free.mass(t, q), constraint_jacobian(free, t, q)
+    size = jnp.linalg.norm(metric_rows(regular_metric(mass, jacobian), jacobian, jnp.ones(free.m)), axis=1)
     scale = jax.lax.stop_gradient(jnp.where(size > 0, size, 1))
-    return system, State(t, q, v, scale), JointTerms(mass, jacobian, scale, poses)
+    return State(t, q, v, scale), JointTerms(mass, jacobian, scale, poses)
 
 
 def acceleration_of_bodies(system: System, state: State, vdot: Float[Array, " nv"], free: System) -> Float[Array, " n"]:
@@ -94,3 +91,54 @@ def acceleration_of_bodies(system: System, state: State, vdot: Float[Array, " nv
         return free.joints.measure_rates(motion.poses, motion.rates, free.params)
 
     return jax.jvp(velocities, (state.q, state.v), (system.qdot(state.q, state.v), vdot))[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class ConnectionPlace:
+    """Number of a connection's group, its number there, and those of the bodies of A and B; 0 is ground."""
+
+    group: int
+    entry: int
+    a: int
+    b: int
+
+
+def connection_place(linkage: Linkage, name: str) -> ConnectionPlace:
+    """Group, entry and bodies of a connection."""
+    for g, group in enumerate(linkage.skeleton.groups):
+        if name in group.names:
+            i = group.names.index(name)
+            return ConnectionPlace(g, i, group.a[i], group.b[i])
+    known = [name for group in linkage.skeleton.groups for name in group.names]
+    raise ValueError(f"Argument `joint` must be one of {listing(known)}, but is '{name}'.")
+
+
+def wrench_map(
+    system: System, free: System, jacobian: Array, poses: Array | None, joint: str, end: int, frame: str
+) -> tuple[Float[Array, "w m"], Float[Array, " d"]]:
+    """The map from all multipliers to force and torque of a joint on one of its bodies, and the joint's point on it.
+
+    Rows: force, then torque about the point.
+    """
+    linkage: Linkage = system.joints
+    dim, place = linkage.dim, connection_place(linkage, joint)
+    size = 3 if dim == 2 else 6
+    assert poses is not None
+    frames = system.params.frames[place.group]
+    at = product(poses[(place.a, place.b)[end]], (frames.a, frames.b)[end][place.entry])
+    body, sign = (place.a, place.b)[end], 1.0
+    if body == 0:  # on the ground acts the opposite of what acts on the other body
+        body, sign = (place.a, place.b)[1 - end], -1.0
+    mask = jnp.zeros(free.m).at[joint_rows(system)[joint]].set(1.0)
+    columns = sign * mask * jacobian[:, (body - 1) * size : body * size].T
+    force, torque = columns[:dim], columns[dim:]
+    if dim == 3:
+        torque = rotation_of(poses[body]) @ torque
+    arm = position_of(at) - position_of(poses[body])
+    if dim == 2:
+        torque = torque - (arm[0] * force[1] - arm[1] * force[0])
+    else:
+        torque = torque - jnp.cross(arm[:, None], force, axis=0)
+    axes = {"world": jnp.eye(dim), "body": rotation_of(poses[(place.a, place.b)[end]]), "joint": rotation_of(at)}[frame]
+    torque = axes.T @ torque if dim == 3 else torque
+    return jnp.concatenate([axes.T @ force, torque]), position_of(at)

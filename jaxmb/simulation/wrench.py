@@ -1,21 +1,19 @@
 """Force and torque in a joint."""
 
-import dataclasses
 import warnings
 from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation, GaussProjection
 from ..foundations import is_concrete, listing, strong
-from ..mechanism import Linkage, position_of, product, rotation_of
-from ..simulation import Solution, over_states, reactions
+from ..mechanism import absolute, acceleration_of_bodies, connection_place, joint_terms, wrench_map
+from ..reaction import analyse_reactions
 from ..system import State, System
-from .absolute import acceleration_of_bodies, joint_rows, joint_terms
-from .analysis import analyse_reactions
+from .output import over_states, reactions
+from .solution import Solution
 
 
 class Wrench(eqx.Module):
@@ -83,26 +81,6 @@ def joint_reaction(
     return over_states(read, strong(system), strong(motion), vdot, u)
 
 
-@dataclasses.dataclass(frozen=True)
-class ConnectionPlace:
-    """Number of a connection's group, its number there, and those of the bodies of A and B; 0 is ground."""
-
-    group: int
-    entry: int
-    a: int
-    b: int
-
-
-def connection_place(linkage: Linkage, name: str) -> ConnectionPlace:
-    """Group, entry and bodies of a connection."""
-    for g, group in enumerate(linkage.skeleton.groups):
-        if name in group.names:
-            i = group.names.index(name)
-            return ConnectionPlace(g, i, group.a[i], group.b[i])
-    known = [name for group in linkage.skeleton.groups for name in group.names]
-    raise ValueError(f"Argument `joint` must be one of {listing(known)}, but is '{name}'.")
-
-
 class _Read(eqx.Module):
     joint: str = eqx.field(static=True)
     end: int = eqx.field(static=True)
@@ -110,7 +88,8 @@ class _Read(eqx.Module):
     formulation: AbstractFormulation
 
     def __call__(self, system: System, state: State, vdot: Array, u: Array | None) -> Wrench:
-        free, there, terms = joint_terms(system, state)
+        free = absolute(system)
+        there, terms = joint_terms(system, free, state)
         change = acceleration_of_bodies(system, state, vdot, free)
         applied = free.applied_force(there.t, there.q, there.v, u)
         reaction = terms.mass @ change - free.intrinsic_force(there.t, there.q, there.v) - applied
@@ -119,43 +98,6 @@ class _Read(eqx.Module):
         wrench = maps @ multipliers
         dim = system.joints.dim
         return Wrench(wrench[:dim], wrench[dim:], point)
-
-
-def wrench_map(
-    system: System, free: System, jacobian: Array, poses: Array | None, joint: str, end: int, frame: str
-) -> tuple[Float[Array, "w m"], Float[Array, " d"]]:
-    """The map from all multipliers to force and torque of a joint on one of its bodies, and the joint's point on it.
-
-    Rows: force, then torque about the point.
-    """
-    linkage: Linkage = system.joints
-    dim, place = linkage.dim, connection_place(linkage, joint)
-    size = 3 if dim == 2 else 6
-    assert poses is not None
-    frames = linkage_frames(system, place, end)
-    at = product(poses[(place.a, place.b)[end]], frames)
-    body, sign = (place.a, place.b)[end], 1.0
-    if body == 0:  # on the ground acts the opposite of what acts on the other body
-        body, sign = (place.a, place.b)[1 - end], -1.0
-    mask = jnp.zeros(free.m).at[joint_rows(system)[joint]].set(1.0)
-    columns = sign * mask * jacobian[:, (body - 1) * size : body * size].T
-    force, torque = columns[:dim], columns[dim:]
-    if dim == 3:
-        torque = rotation_of(poses[body]) @ torque
-    arm = position_of(at) - position_of(poses[body])
-    if dim == 2:
-        torque = torque - (arm[0] * force[1] - arm[1] * force[0])
-    else:
-        torque = torque - jnp.cross(arm[:, None], force, axis=0)
-    axes = {"world": jnp.eye(dim), "body": rotation_of(poses[(place.a, place.b)[end]]), "joint": rotation_of(at)}[frame]
-    torque = axes.T @ torque if dim == 3 else torque
-    return jnp.concatenate([axes.T @ force, torque]), position_of(at)
-
-
-def linkage_frames(system: System, place: ConnectionPlace, end: int) -> Float[Array, "D D"]:
-    """The joint's frame on one of its bodies."""
-    frames = system.params.frames[place.group]
-    return (frames.a, frames.b)[end][place.entry]
 
 
 def _warn(system: System, motion: Solution | State, joint: str) -> None:
