@@ -43,7 +43,11 @@ def motion(name, adjoint):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n in ("top", "sleigh, 3 blades") else n for n in CASES]
+    "name",
+    [
+        pytest.param(n, marks=pytest.mark.slow) if n in ("top", "sleigh, 3 blades", "four-bar, 3 loops") else n
+        for n in CASES
+    ],
 )
 def test_forward_reverse_and_differences(name):
     """Reverse = forward to 1e-11, = central differences to 1e-6."""

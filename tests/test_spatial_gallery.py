@@ -1,7 +1,6 @@
 """Mechanisms in space against equations that are derived by other means, and against each other."""
 
 import functools
-import importlib
 
 import bricard
 import bricard_joints
@@ -20,13 +19,6 @@ import jaxmb as jm
 from jaxmb.system import constraint_jacobian, position_residual, row_sizes, velocity_residual
 
 ZERO = jnp.zeros(())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["bricard_joints", "governor", "puma", "rolling_disk", "stewart"])
-def test_example_keeps_its_figures(name, capsys):
-    importlib.import_module(name).main()
-    assert capsys.readouterr().out
 
 
 @jax.jit
