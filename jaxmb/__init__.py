@@ -62,6 +62,14 @@ from .simulation import pose as pose
 from .simulation import position as position
 from .simulation import rate as rate
 from .simulation import velocity as velocity
+from .system import Mode as Mode
+from .topology import Activate as Activate
+from .topology import Brake as Brake
+from .topology import Lock as Lock
+from .topology import Release as Release
+from .topology import transition as transition
+from .topology import Transition as Transition
+from .simulation import Events as Events
 from .system import evaluate as evaluate
 from .system import Holonomic as Holonomic
 from .system import Lost as Lost

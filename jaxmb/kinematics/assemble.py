@@ -1,5 +1,6 @@
 """Consistent states from rough guesses."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,9 +11,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..foundations import Check, as_parameters, default_float, enforce, strong
+from ..foundations import Check, as_parameters, default_float, enforce, listing, strong
 from ..linalg import ConstrainedFactor, independent_rows, reference_sizes, regular_metric
 from ..system import (
+    Mode,
     State,
     System,
     check_rows,
@@ -38,6 +40,7 @@ def assemble(
     t: Any = 0.0,
     hold: Sequence[str | int] = (),
     hold_velocity: Sequence[str | int] = (),
+    inactive: Sequence[str] = (),
 ) -> State:
     """A state that satisfies all constraints, near a guess.
 
@@ -51,6 +54,7 @@ def assemble(
         t: time.
         hold: names or indices of coordinates that keep the value given in `q`.
         hold_velocity: names or indices of velocities that keep the value given in `v`.
+        inactive: names of constraints that do not act until an event activates them.
 
     Returns:
         A `State`, with |φ/σ| and |(C v + b)/σ| at the level of rounding.
@@ -76,15 +80,38 @@ def assemble(
     _expect_shape("t", t, ())
     held = _indices(hold, system.coordinates, "hold")
     held_velocities = _indices(hold_velocity, system.velocities, "hold_velocity")
-    state, checks = _assemble(strong(system), t, q, v, held, held_velocities)
+    state, checks = _assemble(strong(system), t, q, v, held, held_velocities, _mode(system, inactive))
     return enforce(state, checks)
+
+
+def _mode(system: System, inactive: Sequence[str]) -> Mode | None:
+    """The mode in which some constraints do not act."""
+    if not inactive:
+        return None
+    unknown = [name for name in inactive if name not in system.rows]
+    if unknown or isinstance(inactive, str):
+        raise ValueError(
+            f"Argument `inactive` must hold names of constraints out of {listing(system.rows)}, but holds {inactive!r}."
+        )
+    active = np.ones(system.m, bool)
+    for name in inactive:
+        active[system.rows[name]] = False
+    none = jnp.zeros(0, default_float())
+    return Mode((), jnp.asarray(active), none, none, jnp.zeros(0, bool))
 
 
 @eqx.filter_jit
 def _assemble(
-    system: System, t: Array, q: Array, v: Array, held: tuple[int, ...], held_velocities: tuple[int, ...]
+    whole: System,
+    t: Array,
+    q: Array,
+    v: Array,
+    held: tuple[int, ...],
+    held_velocities: tuple[int, ...],
+    mode: Mode | None,
 ) -> tuple[State, tuple[Check, ...]]:
-    scale = _nonzero(row_sizes(system, t, q))
+    system = whole.in_mode(mode)
+    scale = _nonzero(row_sizes(whole, t, q))
     start = system.normalise(q)
     checks: tuple[Check, ...] = ()
     fixed, fixed_velocities = np.array(held, int), np.array(held_velocities, int)
@@ -101,8 +128,8 @@ def _assemble(
 
     if system.m:
         q = lax.scan(improve, start, None, length=ITERATIONS)[0]
-        scale = row_sizes(system, t, q)
-        checks = check_rows(system, scale)
+        scale = row_sizes(whole, t, q)
+        checks = check_rows(whole, scale)
         scale = _nonzero(scale)
         extra = jnp.eye(system.nv)[fixed_velocities]
         for _ in range(2):  # the second removes the rounding of the first
@@ -110,7 +137,8 @@ def _assemble(
             v = v - _least_move(system, t, q, scale, extra, residual, None)
     state = State(t, q, v, scale)
     closed = consistency(system, state, "cannot be satisfied from this guess")
-    return state, (*checks, *check_values(system, state), *closed, *_turned_round(system, state))
+    checks = (*checks, *check_values(system, state), *closed, *_turned_round(system, state))
+    return dataclasses.replace(state, mode=mode), checks
 
 
 def _turned_round(system: System, state: State) -> tuple[Check, ...]:
@@ -119,7 +147,10 @@ def _turned_round(system: System, state: State) -> tuple[Check, ...]:
     if not aligned:
         return ()
     text = "Joint '{name}' is assembled the wrong way round; give a guess closer to the right one."
-    return (Check(-jnp.stack(list(aligned.values())), 0.0, text, tuple(aligned)),)
+    off = {name: -value for name, value in aligned.items()}
+    if system.active is not None:
+        off = {name: jnp.where(system.active[system.rows[name].start], value, -1) for name, value in off.items()}
+    return (Check(jnp.stack(list(off.values())), 0.0, text, tuple(off)),)
 
 
 def _least_move(

@@ -10,7 +10,7 @@ import numpy as np
 from ..formulation import AbstractFormulation, GaussProjection, contradiction_tol
 from ..foundations import strong
 from ..linalg import vanishing_combinations
-from ..system import State, System, evaluate, scaled_residuals
+from ..system import State, System, evaluate, scaled_residuals, settled
 from .rows import choose_rows
 
 
@@ -148,6 +148,7 @@ def diagnose(system: System, state: State, *, formulation: AbstractFormulation |
             "`solution.state(i)`."
         )
     formulation = formulation or GaussProjection()
+    system, state = settled(system, state)
     rows, combined, scaled, mass, residual = jax.tree.map(
         np.asarray, _measure(strong(system), strong(state), formulation)
     )
@@ -162,7 +163,7 @@ def diagnose(system: System, state: State, *, formulation: AbstractFormulation |
         }
         dependent.append(DependentRows(members, here - sum(counts.values()), **counts))
     values = np.linalg.svd(scaled, compute_uv=False) if scaled.size else np.zeros(0)
-    rank, m = int(rows.rank), system.m
+    rank, m = int(rows.rank), system.m if system.active is None else int(system.active.sum())
     nearby = rank + int(rows.lost.sum() + rows.open.sum())
     tol = contradiction_tol(scaled.dtype)
     amounts = {name: float(rows.contradiction[part].max()) for name, part in system.rows.items()}

@@ -83,5 +83,6 @@ def choose_rows(
         return lost, open, amount
 
     independent = (none, none, jnp.zeros_like(terms.gamma))
-    lost, open, amount = lax.cond(eqxi.unvmap_any((rank < system.m) & sound), sort, lambda: independent)
+    acting = system.m if system.active is None else jnp.sum(system.active)
+    lost, open, amount = lax.cond(eqxi.unvmap_any((rank < acting) & sound), sort, lambda: independent)
     return Rows(keep | lost, lost, open, rank, choice, unfit(lost), amount)

@@ -19,6 +19,7 @@ from .places import pose as pose
 from .places import position as position
 from .places import rate as rate
 from .places import velocity as velocity
+from .segments import Events as Events
 from .simulate import simulate as simulate
 from .solution import Solution as Solution
 from .solver import Switches as Switches

@@ -1,6 +1,5 @@
 """Quantities read off a state or a solution."""
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,7 @@ from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation, GaussProjection
 from ..foundations import over_leading_axes, strong
-from ..system import State, System, evaluate, scaled_residuals
+from ..system import State, System, evaluate, scaled_residuals, settled
 from .solution import Solution
 
 
@@ -96,10 +95,9 @@ def reactions(
         u = motion.u
     solve = _Solve(formulation or GaussProjection())
     vdot, reaction, multipliers, jacobian = over_states(solve, strong(system), strong(motion), u)
-    by_name = {name: multipliers[..., part] for name, part in system.rows.items()}
-    forces = {
-        name: jnp.sum(jacobian[..., part, :] * by_name[name][..., None], axis=-2) for name, part in system.rows.items()
-    }
+    rows = system.in_mode((motion.states if isinstance(motion, Solution) else motion).mode).rows
+    by_name = {name: multipliers[..., part] for name, part in rows.items()}
+    forces = {name: jnp.sum(jacobian[..., part, :] * by_name[name][..., None], axis=-2) for name, part in rows.items()}
     return Reactions(vdot, reaction, by_name, forces)
 
 
@@ -120,4 +118,4 @@ class _Solve(eqx.Module):
 def over_states(fn: Callable[..., Any], system: System, motion: Solution | State, *more: Any) -> Any:
     """`fn(system, state, *more)` at each state."""
     states = motion.states if isinstance(motion, Solution) else motion
-    return over_leading_axes(functools.partial(fn, system), states.t.ndim)(states, *more)
+    return over_leading_axes(lambda state, *more: fn(*settled(system, state), *more), states.t.ndim)(states, *more)

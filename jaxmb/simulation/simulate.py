@@ -1,6 +1,8 @@
 """Forward dynamics in time."""
 
+import dataclasses
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import diffrax as dfx
@@ -25,9 +27,11 @@ from ..foundations import (
 from ..kinematics import Rows, consistency
 from ..linalg import inverse_root
 from ..reaction import analyse_reactions
-from ..system import State, System, check_values, rows_at
+from ..system import State, System, check_values, rows_at, settled
+from ..topology import Plan, planned
 from .drift import AbstractDrift, Projection
 from .problem import Flow, Problem
+from .segments import Run, run_through
 from .solution import Solution
 from .solver import Accepted, ConstrainedSolver
 
@@ -39,6 +43,8 @@ def simulate(
     *,
     formulation: AbstractFormulation | None = None,
     drift: AbstractDrift | None = None,
+    events: Sequence[Any] = (),
+    max_events: int = 16,
     control: Any = None,
     solver: dfx.AbstractSolver | None = None,
     stepsize_controller: dfx.AbstractStepSizeController | None = None,
@@ -57,6 +63,10 @@ def simulate(
         ts: increasing times (T,) to save at, none before `state.t`.
         formulation: how accelerations are found; `GaussProjection()` by default.
         drift: how the constraints are kept; `Projection()` by default.
+        events: what may happen on the way: `Lock`, `Activate`, `Release`, `Brake`. At an event's time a saved state is that
+            after it. All that happens within 1e-9 s is one transition. A guard that changes sign twice within a step is not
+            seen; limit the step then.
+        max_events: largest number of instants at which anything happens.
         control: control law `control(t, q, v, params)` → u (nu,).
         solver: any one-step ODE solver of Diffrax; `Tsit5()` by default.
         stepsize_controller: Diffrax's; by default PID with rtol 1e-8 and atol 1e-10 (1e-4 and 1e-6 in float32).
@@ -65,7 +75,7 @@ def simulate(
             mode), which recomputes no step from an earlier one: adaptive steps recomputed with other rounding would not
             be the steps that were taken. Forward mode needs `ForwardMode()`; both modes `DirectAdjoint()`.
         progress_meter: Diffrax's; none by default.
-        max_steps: largest number of steps, rejected ones included.
+        max_steps: largest number of steps, rejected ones included; with events, between two of them.
         dense: whether to keep the interpolation for `Solution.evaluate`.
         throw: whether to raise when something fails. If False `Solution.result` says what happened, for each row of a
             batch, and what was not reached is NaN.
@@ -96,11 +106,16 @@ def simulate(
     solver = solver or dfx.Tsit5()
     if adjoint is None:
         solver, adjoint = _with_stored_stages(solver), dfx.RecursiveCheckpointAdjoint(checkpoints=max_steps)
+    if dense and events:
+        raise ValueError("Argument `dense` must be False for a run with events; save at more times instead.")
     ts = _checked_times(state, jnp.asarray(ts, default_float()))
     _warn_of_loads(system, state)
+    plan, state, planning = planned(strong(system), events, strong(state)) if events else (None, strong(state), ())
     solution, checks = _simulate(
         strong(system),
-        strong(state),
+        plan,
+        state,
+        planning,
         ts,
         formulation or GaussProjection(),
         as_parameters(drift or Projection()),
@@ -111,6 +126,7 @@ def simulate(
         adjoint,
         progress_meter or dfx.NoProgressMeter(),
         max_steps,
+        max_events,
         dense,
     )
     if not throw:
@@ -146,7 +162,8 @@ def _message(system: System, solution: Solution) -> str:
     """The result's text; of a failed correction, the constraint that is furthest off and by how much."""
     text = RESULTS[solution.result]
     if bool(solution.result == RESULTS.projection_failed):
-        off = {name: float(jnp.max(solution.stats["row_residuals"][part])) for name, part in system.rows.items()}
+        rows = system.in_mode(solution.modes).rows
+        off = {name: float(jnp.max(solution.stats["row_residuals"][part])) for name, part in rows.items()}
         worst = max(off, key=lambda name: off[name])
         text += (
             f" Furthest off is constraint '{worst}', by {off[worst]:.3g} relative to the reference size of its rows."
@@ -194,7 +211,9 @@ def _checked_times(state: State, ts: Array) -> Array:
 @eqx.filter_jit
 def _simulate(
     system: System,
+    plan: Plan | None,
     state: State,
+    planning: tuple[Check, ...],
     ts: Array,
     formulation: AbstractFormulation,
     drift: AbstractDrift,
@@ -205,10 +224,36 @@ def _simulate(
     adjoint: dfx.AbstractAdjoint,
     progress_meter: dfx.AbstractProgressMeter,
     max_steps: int | None,
+    max_events: int,
     dense: bool,
 ) -> tuple[Solution, tuple[Check, ...]]:
-    checks, choice = _check_start(system, formulation, state)
+    base, mode = system, state.mode
+    system, bare = settled(system, state)
+    checks, choice = _check_start(system, formulation, bare)
+    checks = (*planning, *checks)
     sound = all_hold(checks)
+    if plan is not None:
+        plan = dataclasses.replace(plan, system=base)
+        run = Run(
+            plan,
+            formulation,
+            drift,
+            control,
+            state.scale,
+            solver,
+            stepsize_controller,
+            dt0,
+            adjoint,
+            progress_meter,
+            max_steps,
+        )
+        last, happened, stats, switches, u = run_through(run, state, ts, sound, max_events)
+        q, v, work = last.saved
+        solution = Solution(
+            ts, q, v, work, u, state.scale, stats, switches, last.result, None, None, last.modes, happened
+        )
+        return solution, checks
+    state = bare
     problem = Problem(system, formulation, drift, control, state.scale, sound, choice)
     start = jax.tree.map(lambda x: jnp.where(sound, x, 0), (state.q, state.v, jnp.zeros_like(state.t)))
     found = dfx.diffeqsolve(
@@ -240,7 +285,9 @@ def _simulate(
     ):
         result = RESULTS.where(failed & happened, what, result)
     checks = (*checks, *_check_motion(system, rows, failed & at_start, type(formulation).__name__))
-    return _solution(problem, ts, state, found, result, dense), checks
+    solution = _solution(problem, ts, state, found, result, dense)
+    modes = jax.tree.map(lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape)), mode)
+    return dataclasses.replace(solution, modes=modes), checks
 
 
 def _derivative(t: Any, y: Any, args: Any) -> Flow:

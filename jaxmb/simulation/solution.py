@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..foundations import RESULTS, over_leading_axes
-from ..system import State
+from ..system import Mode, State
 from .problem import Problem
+from .segments import Events
 from .solver import Switches
 
 
@@ -28,6 +29,8 @@ class Solution(eqx.Module):
         switches: when the formulation chose other coordinates, see `Switches`; None if it chooses nothing.
         result: what happened, see `jaxmb.RESULTS`.
         dense: the interpolation, if asked for.
+        modes: which constraints act, at each saved time; None where all do.
+        events: what happened on the way; None for a run without events.
     """
 
     ts: Float[Array, "... T"]
@@ -41,12 +44,14 @@ class Solution(eqx.Module):
     result: RESULTS
     problem: Problem | None
     dense: Any
+    modes: Mode | None = None
+    events: Events | None = None
 
     @property
     def states(self) -> State:
         """All saved states, as one `State` with a leading axis."""
         scale = jnp.broadcast_to(self.scale[..., None, :], (*self.ts.shape, self.scale.shape[-1]))
-        return State(self.ts, self.q, self.v, scale)
+        return State(self.ts, self.q, self.v, scale, self.modes)
 
     def state(self, i: int | Array) -> State:
         """The i-th saved state, from which another run can start."""

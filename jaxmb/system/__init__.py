@@ -9,7 +9,12 @@ from .inertia import LagrangianInertia as LagrangianInertia
 from .inertia import MassInertia as MassInertia
 from .inertia import Rate as Rate
 from .inertia import rate_matrix as rate_matrix
+from .mode import Coordinate as Coordinate
+from .mode import JointCoordinate as JointCoordinate
+from .mode import LockRow as LockRow
+from .mode import Mode as Mode
 from .state import State as State
+from .system import settled as settled
 from .system import System as System
 from .terms import constraint_jacobian as constraint_jacobian
 from .terms import curvature as curvature

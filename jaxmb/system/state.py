@@ -3,6 +3,8 @@
 import equinox as eqx
 from jaxtyping import Array, Float
 
+from .mode import Mode
+
 
 class State(eqx.Module):
     """A point of a motion, made by `jaxmb.assemble`.
@@ -12,9 +14,11 @@ class State(eqx.Module):
         q: coordinates (nq,).
         v: velocities (nv,).
         scale: reference sizes σ (m,) of the constraint rows, fixed when the state was assembled (see `jaxmb.linalg`).
+        mode: which constraints act; None where all do.
     """
 
     t: Float[Array, "..."]
     q: Float[Array, "... nq"]
     v: Float[Array, "... nv"]
     scale: Float[Array, "... m"]
+    mode: Mode | None = None

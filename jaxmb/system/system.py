@@ -1,5 +1,6 @@
 """A mechanical system as pure functions."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from jaxtyping import Array, Bool, Float
 from ..foundations import as_function, as_parameters, default_float, listing, shape_of
 from .constraint import AbstractConstraint, Holonomic
 from .inertia import AbstractInertia, LagrangianInertia, MassInertia, Rate
+from .mode import Dragged, Held, Mode
+from .state import State
 
 Scalar = Float[Array, ""]
 
@@ -70,6 +73,7 @@ class System(eqx.Module):
     guess: Float[Array, " nq"]
     breaks: Float[Array, " k"] | None
     joints: Any
+    active: Bool[Array, " m"] | None
 
     def __init__(
         self,
@@ -116,7 +120,7 @@ class System(eqx.Module):
         self.resistance_fn = as_function(resistance, "resistance")
         self.guess = jnp.zeros(self.nq) if guess is None else jnp.asarray(guess, default_float())
         self.breaks = None if breaks is None else jnp.ravel(jnp.asarray(breaks, default_float()))
-        self.joints = joints
+        self.joints, self.active = joints, None
         if self.guess.shape != (self.nq,):
             raise ValueError(f"Argument `guess` must have shape ({self.nq},), but has shape {self.guess.shape}.")
         self.row_counts, self.nu = _check_shapes(self)
@@ -138,6 +142,23 @@ class System(eqx.Module):
     def with_params(self, params: Any) -> "System":
         """The system with other parameters; nothing is compiled anew if they have the same shapes."""
         return eqx.tree_at(lambda s: s.params, self, as_parameters(params), is_leaf=lambda x: x is None)
+
+    def in_mode(self, mode: Mode | None) -> "System":
+        """The system with the rows of locks added, of which, and of its own, only those act that are active in a mode."""
+        if mode is None:
+            return self
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        fields["active"] = mode.active
+        if mode.locks:
+            rows = [Holonomic(lock.name, Held(lock.fn, mode.held[..., i])) for i, lock in enumerate(mode.locks)]
+            fields["constraints"] = (*self.constraints, *rows)
+            fields["row_counts"] = (*self.row_counts, *(1 for _ in rows))
+            fns = tuple(lock.fn for lock in mode.locks)
+            fields["resistance_fn"] = Dragged(self.resistance_fn, self.rate_fn, fns, mode.drag)
+        system = object.__new__(type(self))
+        for name, value in fields.items():
+            object.__setattr__(system, name, value)
+        return system
 
     @property
     def nq(self) -> int:
@@ -219,6 +240,11 @@ class System(eqx.Module):
     def explicit_power(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Scalar:
         """−∂L/∂t in W."""
         return self.inertia.explicit_power(t, q, v, self.params, self.rate)
+
+
+def settled(system: System, state: State) -> tuple[System, State]:
+    """The system in the mode of a state, and the state without its mode."""
+    return system.in_mode(state.mode), dataclasses.replace(state, mode=None)
 
 
 def _names(names: int | Sequence[str], argument: str, letter: str) -> tuple[str, ...]:

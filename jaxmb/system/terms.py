@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float
 from ..linalg import ConstrainedFactor, independent_rows, lost_rows, regular_metric
 from .constraint import Holonomic
 from .state import State
-from .system import System
+from .system import System, settled
 
 Scalar = Float[Array, ""]
 
@@ -61,7 +61,7 @@ def position_residual(system: System, t: Scalar, q: Float[Array, " nq"]) -> Floa
         jnp.reshape(c.fn(t, q, system.params), (count,)) if isinstance(c, Holonomic) else jnp.zeros(count, q.dtype)
         for c, count in zip(system.constraints, system.row_counts, strict=True)
     ]
-    return jnp.concatenate(parts) if parts else jnp.zeros(0, q.dtype)
+    return _active(system, parts, q)
 
 
 def velocity_residual(system: System, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " m"]:
@@ -75,7 +75,7 @@ def velocity_residual(system: System, t: Scalar, q: Float[Array, " nq"], v: Floa
         else:
             part = constraint.fn(t, q, v, system.params)
         parts.append(jnp.reshape(part, (count,)))
-    return jnp.concatenate(parts) if parts else jnp.zeros(0, q.dtype)
+    return _active(system, parts, q)
 
 
 def velocity_offset(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, " m"]:
@@ -88,7 +88,13 @@ def velocity_offset(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[
         else:
             part = constraint.fn(t, q, jnp.zeros(system.nv, q.dtype), system.params)
         parts.append(jnp.reshape(part, (count,)))
-    return jnp.concatenate(parts) if parts else jnp.zeros(0, q.dtype)
+    return _active(system, parts, q)
+
+
+def _active(system: System, parts: list[Array], q: Array) -> Float[Array, " m"]:
+    """All rows, with zeros, which say nothing, in those that do not act."""
+    rows = jnp.concatenate(parts) if parts else jnp.zeros(0, q.dtype)
+    return rows if system.active is None else jnp.where(system.active, rows, 0)
 
 
 def constraint_jacobian(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, "m nv"]:
@@ -176,6 +182,7 @@ def evaluate(system: System, state: State, *, u: Float[Array, " nu"] | None = No
         >>> [round(float(x), 6) for x in (*terms.jacobian[0], terms.gamma[0])]
         [1.2, 1.6, -2.0]
     """
+    system, state = settled(system, state)
     t, q, v = state.t, state.q, state.v
     terms = evaluate_at(system, t, q, v, state.scale, system.applied_force(t, q, v, u))
     if not lost:

@@ -1,0 +1,324 @@
+"""A run through events: from one to the next, and a transition there."""
+
+import dataclasses
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optimistix as optx
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from ..formulation import AbstractFormulation
+from ..foundations import RESULTS
+from ..system import Mode, State, rows_at
+from ..topology import Activate, Plan
+from .drift import AbstractDrift
+from .problem import Flow, Problem
+from .solver import Accepted, ConstrainedSolver, Switches
+
+
+class Events(eqx.Module):
+    """What happened during a run, in order; entries beyond `count` have t = NaN.
+
+    Attributes:
+        names: of all that may happen.
+        count: number of instants (at most N = `max_events`).
+        t: times (N,) in s.
+        happened: mask (N, g): what happened at each.
+        before: states just before (N,).
+        after: states just after (N,).
+        impulses: impulsive multipliers Λ by constraint name (N, k), zero where a constraint does not act.
+        loss: kinetic energy lost (N,), in J.
+        doubtful: whether (N,) a brake came loose by a reaction that a rigid model does not determine.
+    """
+
+    names: tuple[str, ...] = eqx.field(static=True)
+    count: Int[Array, "..."]
+    t: Float[Array, "... N"]
+    happened: Bool[Array, "... N g"]
+    before: State
+    after: State
+    impulses: dict[str, Float[Array, "... N k"]]
+    loss: Float[Array, "... N"]
+    doubtful: Bool[Array, "... N"]
+
+    def what(self, i: int) -> tuple[str, ...]:
+        """Names of what happened at one instant of a single run."""
+        return tuple(name for name, happened in zip(self.names, self.happened[i], strict=True) if happened)
+
+    def __str__(self) -> str:
+        lines = ["t in s        energy lost in J   what"]
+        for i in range(int(self.count)):
+            doubt = "   (by a reaction that is not determined)" if self.doubtful[i] else ""
+            lines.append(f"{float(self.t[i]):<14.9g}{float(self.loss[i]):>16.6g}   {', '.join(self.what(i))}{doubt}")
+        return "\n".join(lines)
+
+
+class _Guard(eqx.Module):
+    """The largest guard of all, which rises to zero where the first of them does."""
+
+    plan: Plan
+    mode: Mode
+    scale: Array
+
+    def __call__(self, t: Any, y: Any, args: Any, **_: Any) -> Any:
+        problem, _ = args
+        q, v, _ = y
+        return jnp.max(self.plan.guards(self.mode, t, q, v, self.scale, problem.inputs(t, q, v)))
+
+
+class _Halving(optx.Bisection):
+    """Bisection to the resolution of the argument, whatever the function's units.
+
+    Diffrax asks for a root in those rows of a batch too where no event has happened.
+    """
+
+    def init(self, fn: Any, y: Any, args: Any, options: Any, *more: Any) -> Any:
+        """The interval, and whether the function falls; not refused if both ends have one sign."""
+        below, above = (fn(jnp.asarray(options[end]), args)[0] for end in ("lower", "upper"))
+        rising = optx.Bisection(self.rtol, self.atol, flip=False).init(fn, y, args, options, *more)
+        return eqx.tree_at(lambda s: s.flip, rising, below > above)
+
+    def terminate(self, fn: Any, y: Any, args: Any, options: Any, state: Any, tags: Any) -> Any:
+        """When the interval is short."""
+        return jnp.abs(state.upper - state.lower) <= self.atol + self.rtol * jnp.abs(y), optx.RESULTS.successful
+
+
+class Segment(eqx.Module):
+    """What is carried from one segment to the next.
+
+    `hit` is the guard by which the last segment ended, −1 for none. The saved states of all times that have been reached have the
+    mode of their segment.
+    """
+
+    t: Array
+    y: Flow
+    mode: Mode
+    hit: Array
+    result: RESULTS
+    count: Array
+    done: Array
+    saved: tuple[Array, Array, Array]
+    modes: Mode
+
+
+class Run(eqx.Module):
+    """The parts of a run that do not change at events."""
+
+    plan: Plan
+    formulation: AbstractFormulation
+    drift: AbstractDrift
+    control: Any
+    scale: Array
+    solver: ConstrainedSolver
+    controller: dfx.AbstractStepSizeController
+    dt0: Array | None
+    adjoint: dfx.AbstractAdjoint
+    progress_meter: dfx.AbstractProgressMeter
+    max_steps: int | None = eqx.field(static=True)
+
+    def problem(self, mode: Mode, sound: Any, t: Array, y: Flow) -> Problem:
+        """The problem in a mode."""
+        system = self.plan.system.in_mode(mode)
+        terms = lax.stop_gradient(rows_at(system, t, y[0], self.scale))
+        choice = self.formulation.choose(terms)
+        return Problem(system, self.formulation, self.drift, self.control, self.scale, sound, choice)
+
+    def flow(self, problem: Problem, t: Array, y: Flow) -> Flow:
+        """The vector field, without derivative: for decisions."""
+        problem, t, y = lax.stop_gradient((problem, t, y))
+        return problem.holding(problem.choice).regular(t, y, problem.independent(t, y))[0]
+
+    def due(self, problem: Problem, mode: Mode, t: Array, y: Flow) -> Bool[Array, " g"]:
+        """What happens now."""
+        flow = self.flow(problem, t, y)[:2] if self.plan.guarded else (y[0], y[1])
+        plan, mode, t, y, scale = lax.stop_gradient((self.plan, mode, t, y, self.scale))
+        return plan.due(mode, t, y[0], y[1], scale, problem.inputs(t, y[0], y[1]), flow)
+
+    def body(self, segment: Segment, ts: Array) -> tuple[Segment, Any]:
+        """The transition that is due, and the motion to the next one."""
+        segment, record = self._through(segment)
+        t, y, mode, end = segment.t, segment.y, segment.mode, ts[-1]
+        sound = segment.result == RESULTS.successful
+        problem = self.problem(mode, sound, t, y)
+        again = jnp.any(self.due(problem, mode, t, y))
+        until = jnp.where(segment.done | again | ~sound, t, self.plan.next_time(t, mode, end))
+        found = self._motion(problem, mode, t, until, y, ts)
+        struck = found.result == dfx.RESULTS.event_occurred
+        went = struck | (found.result == dfx.RESULTS.successful)
+        times: Any = found.ts
+        states: Any = found.ys
+        reached = jnp.where(struck, times[1][0], until)
+        last = jax.tree.map(lambda a, b: jnp.where(went, a[0], b), states[1], y)
+        hit = jnp.array(-1)
+        if self.plan.guarded:
+            there, exact, which = self._located(problem, mode, reached, last)
+            reached, hit = jnp.where(struck, there, reached), jnp.where(struck, which, -1)
+            last = jax.tree.map(lambda a, b: jnp.where(struck, a, b), exact, last)
+        accepted: Any = found.solver_state
+        result: Any = RESULTS.where(~went & sound, _translated(found, accepted, sound), segment.result)
+        # Times from here on; later segments overwrite what they reach.
+        kept = (ts >= t) & ~segment.done
+        fill = lambda new, old: jnp.where(kept.reshape((-1,) + (1,) * (old.ndim - 1)), new, old)
+        finite = jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, jnp.nan), states[0])
+        # What is due at the very end is seen to by one more segment.
+        over = (reached >= end) & ~again & (hit < 0) & ~jnp.any(self.due(problem, mode, reached, last))
+        segment = dataclasses.replace(
+            segment,
+            t=reached,
+            y=last,
+            hit=hit,
+            result=result,
+            done=segment.done | over | (result != RESULTS.successful),
+            saved=jax.tree.map(fill, finite, segment.saved),
+            modes=jax.tree.map(fill, mode, segment.modes),
+        )
+        return segment, (record, found.stats, accepted)
+
+    def _through(self, segment: Segment) -> tuple[Segment, Any]:
+        """The transition that is due, if any, and its record."""
+        t, y, old = segment.t, segment.y, segment.mode
+        sound = segment.result == RESULTS.successful
+        problem = self.problem(old, sound, t, y)
+        due = self.due(problem, old, t, y)
+        due = (due | (jnp.arange(due.shape[0]) == segment.hit)) & ~segment.done
+        acts = jnp.any(due)
+        jump = self.plan.happen(old, t, y[0], y[1], self.scale, due, problem.inputs(t, y[0], y[1]))
+        chosen = lambda a, b: jax.tree.map(lambda x, z: jnp.where(acts, x, z), a, b)
+        mode = chosen(jump.mode, old)
+        new = self._assembled(self.problem(mode, sound, t, y), t, (jump.q, jump.v, y[2] - jump.loss))
+        before, y = State(t, y[0], y[1], self.scale, old), chosen(new, y)
+        fits = jump.mismatch <= float(jnp.finfo(t.dtype).eps) ** 0.5
+        result: Any = RESULTS.where(acts & ~fits, RESULTS.position_mismatch, segment.result)
+        after = State(t, y[0], y[1], self.scale, mode)
+        record = (acts, t, due, before, after, jump.impulses, jump.loss, jump.doubtful)
+        return dataclasses.replace(segment, y=y, mode=mode, result=result, count=segment.count + acts), record
+
+    def _motion(self, problem: Problem, mode: Mode, t: Array, until: Array, y: Flow, ts: Array) -> dfx.Solution:
+        """The motion in one mode, ended by a guard that reaches zero; all times within it are saved."""
+        event = None
+        if self.plan.guarded:
+            event = dfx.Event(_Guard(self.plan, mode, self.scale), _Halving(1e-15, 1e-15), direction=True)
+        return dfx.diffeqsolve(
+            dfx.ODETerm(_derivative),
+            self.solver,
+            t,
+            until,
+            self.dt0,
+            y,
+            (problem, jnp.ones(problem.system.m, bool)),
+            saveat=dfx.SaveAt(
+                subs=[dfx.SubSaveAt(ts=jnp.clip(ts, t, until)), dfx.SubSaveAt(t1=True)], solver_state=True
+            ),
+            event=event,
+            stepsize_controller=self.controller,
+            adjoint=self.adjoint,
+            progress_meter=self.progress_meter,
+            max_steps=self.max_steps,
+            throw=False,
+        )
+
+    def _located(self, problem: Problem, mode: Mode, t: Array, y: Flow) -> tuple[Array, Flow, Array]:
+        """Time and state of an event, without the interpolation's error, by a Newton step along the motion; which guard."""
+        guards = lambda t, y: self.plan.guards(mode, t, y[0], y[1], self.scale, problem.inputs(t, y[0], y[1]))
+        y = problem.correct(t, y, problem.independent(t, y))
+        flow = self.flow(problem, t, y)
+        step = 1e-7 * jnp.maximum(1, jnp.abs(t))
+        moved = lambda h: (t + h, jax.tree.map(lambda a, b: a + h * b, y, flow))
+        here, ahead, behind = guards(t, y), guards(*moved(step)), guards(*moved(-step))
+        first = jnp.argmax(here)
+        speed = (ahead - behind)[first] / (2 * step)
+        wait = jnp.where(speed > 0, -here[first] / jnp.where(speed > 0, speed, 1), 0)
+        t, y = moved(lax.stop_gradient(jnp.clip(wait, -step, step)))
+        return t, problem.correct(t, y, problem.independent(t, y)), first
+
+    def _assembled(self, problem: Problem, t: Array, y: Flow) -> Flow:
+        """The state on the constraints, even from afar where an event asks for it."""
+        once = lambda y: problem.correct(t, y, problem.independent(t, y))
+        if any(isinstance(e, Activate) and e.assemble for e in self.plan.events):
+            y = lax.scan(lambda y, _: (once(y), None), y, None, length=8)[0]
+        return once(y)
+
+
+def run_through(
+    run: Run, state: State, ts: Float[Array, " T"], sound: Bool[Array, ""], max_events: int
+) -> tuple[Segment, Events, dict[str, Array], Switches | None, Array | None]:
+    """All segments: the last one, what happened, counts, choices of the formulation, and the inputs at saved times.
+
+    The saved states of the last segment are corrected, and NaN where the run did not get.
+    """
+    mode: Any = state.mode
+    start: Any = jax.tree.map(lambda x: jnp.where(sound, x, 0), (state.q, state.v, jnp.zeros_like(state.t)))
+    everywhere = lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape))
+    nowhere = jax.tree.map(lambda x: jnp.full((ts.shape[0], *x.shape), jnp.nan, x.dtype), start)
+    good: Any = RESULTS.successful
+    result: Any = RESULTS.where(sound, good, RESULTS.inconsistent_state)
+    first = Segment(
+        state.t, start, mode, jnp.array(-1), result, jnp.array(0), ~sound, nowhere, jax.tree.map(everywhere, mode)
+    )
+    last, (record, stats, accepted) = lax.scan(lambda s, _: run.body(s, ts), first, None, length=max_events + 1)
+    unfinished = ~last.done & (last.result == RESULTS.successful)
+    last = dataclasses.replace(last, result=RESULTS.where(unfinished, RESULTS.events_exhausted, last.result))
+
+    def corrected(t: Array, y: Flow, mode: Mode) -> tuple[Flow, Array | None]:
+        reached = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in y]))
+        y = jax.tree.map(lambda a, b: jnp.where(reached, a, b), y, start)
+        problem = run.problem(mode, sound, t, y)
+        y = problem.correct(t, y, problem.independent(t, y))
+        return jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), (y, problem.inputs(t, y[0], y[1])))
+
+    saved, u = jax.vmap(corrected)(ts, last.saved, last.modes)
+    happened, *record = record
+    place = jnp.where(happened, jnp.cumsum(happened) - 1, max_events)  # in order, the others dropped
+    entry = lambda x, none: jnp.full((max_events, *x.shape[1:]), none, x.dtype).at[place].set(x, mode="drop")
+    blank = lambda x: entry(x, jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else False)
+    t, due, before, after, impulses, loss, doubtful = jax.tree.map(blank, tuple(record))
+    rows = run.plan.system.in_mode(mode).rows
+    events = Events(
+        run.plan.names,
+        last.count,
+        t,
+        due,
+        before,
+        after,
+        {name: impulses[:, part] for name, part in rows.items()},
+        loss,
+        doubtful,
+    )
+    accepted = jax.tree.map(lax.stop_gradient, accepted)
+    ran = accepted.lowest_rank <= accepted.highest_rank
+    counts = {
+        **{f"num_{kind}steps": jnp.sum(stats[f"num_{kind}steps"]) for kind in ("", "accepted_", "rejected_")},
+        "lowest_rank": jnp.min(jnp.where(ran, accepted.lowest_rank, run.scale.shape[0])),
+        "highest_rank": jnp.max(accepted.highest_rank),
+        "largest_residual": jnp.max(accepted.residual, initial=0),
+        "row_residuals": jnp.max(accepted.residual, axis=0, initial=0),
+    }
+    switches = accepted.switches
+    if switches is not None:
+        flat = [x.reshape(-1, *x.shape[2:]) for x in (switches.t, switches.before, switches.after)]
+        switches = Switches(jnp.sum(switches.count), *flat)
+    return dataclasses.replace(last, saved=saved), events, counts, switches, u
+
+
+def _derivative(t: Any, y: Any, args: Any) -> Flow:
+    problem, keep = args
+    return problem.derivative(t, y, keep)
+
+
+def _translated(found: dfx.Solution, accepted: Accepted, sound: Array) -> RESULTS:
+    """What a failed segment reports."""
+    rows = lax.stop_gradient(accepted.rows)
+    result: Any = RESULTS.promote(found.result)
+    for happened, what in (
+        (found.result == dfx.RESULTS.breakdown, RESULTS.projection_failed),  # what `ConstrainedSolver` says
+        ((found.stats["num_steps"] <= 1) & rows.contradictory, RESULTS.contradictory_constraints),
+        (jnp.any(rows.open), RESULTS.undetermined_motion),
+        (rows.unfit, RESULTS.unfit_choice),
+        (~sound, RESULTS.inconsistent_state),
+    ):
+        result = RESULTS.where(happened, what, result)
+    return result

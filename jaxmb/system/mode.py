@@ -1,0 +1,95 @@
+"""Which constraints of a system act, and what locks hold."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+Scalar = Float[Array, ""]
+
+
+class Coordinate(eqx.Module):
+    """A coordinate as a function of the pose."""
+
+    index: int = eqx.field(static=True)
+
+    def __call__(self, t: Scalar, q: Float[Array, " nq"], params: Any) -> Scalar:
+        """The coordinate."""
+        return q[self.index]
+
+
+class JointCoordinate(eqx.Module):
+    """A joint coordinate of a mechanism as a function of the pose."""
+
+    joints: Any
+    name: str = eqx.field(static=True)
+
+    def __call__(self, t: Scalar, q: Float[Array, " nq"], params: Any) -> Scalar:
+        """The coordinate."""
+        motion = self.joints.motion(t, q, jnp.zeros(self.joints.nv, q.dtype), params)
+        return motion.coordinate(self.name)
+
+
+class LockRow(eqx.Module):
+    """A function s(t, q, params) that may be held at a value, or dragged.
+
+    Attributes:
+        name: of its row.
+        fn: s, a function or a pytree without numbers.
+    """
+
+    name: str = eqx.field(static=True)
+    fn: Any
+
+
+class Mode(eqx.Module):
+    """Which constraints of a system act, and what its locks do. Belongs to a `State`; all arrays gain its leading axes.
+
+    Attributes:
+        locks: the rows that are added to the system's own.
+        active: mask (m + k,) of the rows that act, those of the system first.
+        held: values (k,) that locks hold.
+        drag: forces (k,) along the functions of locks, of brakes that slide.
+        armed: mask (e,) of the events of a run that may still happen.
+        events: their names.
+    """
+
+    locks: tuple[LockRow, ...]
+    active: Bool[Array, "... m"]
+    held: Float[Array, "... k"]
+    drag: Float[Array, "... k"]
+    armed: Bool[Array, "... e"]
+    events: tuple[str, ...] = eqx.field(static=True, default=())
+
+
+class Held(eqx.Module):
+    """s(t, q, params) − value."""
+
+    fn: Any
+    value: Float[Array, ""]
+
+    def __call__(self, t: Scalar, q: Float[Array, " nq"], params: Any) -> Scalar:
+        """The residual."""
+        return self.fn(t, q, params) - self.value
+
+
+class Dragged(eqx.Module):
+    """Forces along functions s_i(t, q, params), beside another `resistance`."""
+
+    rest: Any
+    rate: Any
+    fns: tuple[Any, ...]
+    drag: Float[Array, " k"]
+
+    def __call__(self, t: Scalar, q: Array, v: Array, params: Any, u: Array | None) -> Float[Array, " nv"]:
+        """Σ f_i ∂ṡ_i/∂v."""
+
+        def power(v: Array) -> Scalar:
+            qdot = v if self.rate is None else self.rate(q, v, params)
+            values = lambda q: jnp.stack([jnp.reshape(fn(t, q, params), ()) for fn in self.fns])
+            return jnp.dot(self.drag, jax.jvp(values, (q,), (qdot,))[1])
+
+        force = jax.grad(power)(v)
+        return force if self.rest is None else force + self.rest(t, q, v, params, u)

@@ -1,0 +1,178 @@
+"""One transition by itself, with all that can be said of it."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..formulation import GaussProjection
+from ..foundations import Check, default_float, enforce, is_concrete, listing, strong
+from ..kinematics import corrected, diagnose
+from ..linalg import null_space
+from ..system import State, System, evaluate, position_residual
+from .event import Activate, Lock, Release
+from .jump import METHODS, impulse_terms, impulses, minimal, projected
+from .plan import Plan, planned
+
+Scalar = Float[Array, ""]
+
+
+class Transition(eqx.Module):
+    """What a change of constraints does.
+
+    Attributes:
+        before: the state before, with its mode.
+        after: the state after, with its mode.
+        impulses: Λ by constraint name (k,), zero where a constraint does not act; of least norm where rows are redundant. By
+            the methods "projected" and "minimal" those of persistent constraints are not found, and NaN.
+        momentum: M v (nv,) before and after.
+        free_momentum: Nᵀ M v (nv,) before and after, N a basis of the directions that are free afterwards, zero beyond
+            their number: equal, unless an impulse acts from outside.
+        loss: T⁻ − T⁺ in J.
+        regular: whether ranks are the same at poses nearby, before and after, so that the change is a regular one; None where
+            values are traced.
+    """
+
+    before: State
+    after: State
+    impulses: dict[str, Float[Array, " k"]]
+    momentum: tuple[Float[Array, " nv"], Float[Array, " nv"]]
+    free_momentum: tuple[Float[Array, " nv"], Float[Array, " nv"]]
+    loss: Scalar
+    regular: bool | None = eqx.field(static=True)
+
+    def __str__(self) -> str:
+        kind = {True: "regular", False: "singular", None: "not judged"}[self.regular]
+        lines = [f"Transition at t = {float(self.before.t):g} s: {kind}, energy lost {float(self.loss):.6g} J"]
+        lines += [f"  v before  {np.array2string(np.asarray(self.before.v), precision=6)}"]
+        lines += [f"  v after   {np.array2string(np.asarray(self.after.v), precision=6)}"]
+        for name, value in self.impulses.items():
+            lines.append(f"  impulse of '{name}'  {np.array2string(np.asarray(value), precision=6)}")
+        return "\n".join(lines)
+
+
+def transition(
+    system: System,
+    state: State,
+    *,
+    lock: Sequence[Any] = (),
+    activate: Sequence[str] = (),
+    release: Sequence[str] = (),
+    impulse: Any = None,
+    restitution: Any = None,
+    method: str = "full",
+    consistent: bool = True,
+    assemble: bool = False,
+) -> Transition:
+    """The momentum-consistent jump where constraints begin and cease to act (Müller).
+
+    M Δv = U + CᵀΛ and C v⁺ + b = 0 with the rows C that act afterwards; redundant rows and velocity constraints are welcome.
+
+    * "full": all impulses at once, his (22) and (24);
+    * "projected": in redundant coordinates, persistent constraints being projected out, his (32) with N₁ᵀU on the right;
+    * "minimal": in independent velocities of the persistent constraints, his (37) with F₁ᵀU.
+
+    Args:
+        system: the system.
+        state: a state of it.
+        lock: what is frozen, as of `Lock`.
+        activate: names of constraints, or of locks, that begin to act.
+        release: names of those that cease to.
+        impulse: U (nv,) applied at that instant; none by default.
+        restitution: e of the constraints in `activate`, which then do not act afterwards.
+        method: one of the three.
+        consistent: see `AbstractEvent`.
+        assemble: whether positions that do not fit are moved to the constraints, or refused with their amount.
+
+    Raises:
+        ValueError: for names that are not known, a method that is not, and positions that do not fit.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxmb as jm
+        >>> system = jm.System(("x", "y"), mass=lambda t, q, p: jnp.array([[2.0, 1.0], [1.0, 1.0]]))
+        >>> jump = jm.transition(system, jm.assemble(system, v=[1.0, 1.0]), lock=["y"])
+        >>> [round(float(x), 6) for x in jump.after.v], round(float(jump.loss), 6)
+        ([1.5, 0.0], 0.25)
+    """
+    if method not in METHODS:
+        raise ValueError(f"Argument `method` must be one of {listing(METHODS)}, but is {method!r}.")
+    system, state = strong(system), strong(state)
+    events: list[Any] = [
+        Lock(what, at=state.t, consistent=consistent) if not isinstance(what, Lock) else what for what in lock
+    ]
+    if activate:
+        events.append(
+            Activate(
+                activate, at=state.t, restitution=restitution, assemble=assemble, consistent=consistent, name="activate"
+            )
+        )
+    if release:
+        events.append(Release(release, at=state.t, name="release"))
+    before = state
+    plan, state, _ = planned(system, events, state)
+    impulse = jnp.zeros(system.nv) if impulse is None else jnp.asarray(impulse, default_float())
+    found, check = _transition(plan, state, impulse, consistent, method, assemble)
+    found = enforce(found, (check,))
+    if not is_concrete(found):
+        return found
+    counts = [diagnose(system, s) for s in (before, found.after)]
+    return dataclasses.replace(found, regular=all(d.rank == d.rank_nearby for d in counts))
+
+
+@eqx.filter_jit
+def _transition(
+    plan: Plan, state: State, impulse: Array, consistent: bool, method: str, assemble: bool
+) -> tuple[Transition, Check]:
+    t, q, v, scale, mode = state.t, state.q, state.v, state.scale, state.mode
+    assert mode is not None
+    due = jnp.ones(len(plan.events), bool)
+    jump = plan.happen(mode, t, q, v, scale, due, None)
+    bounce = jnp.zeros_like(scale)
+    for i, event in enumerate(plan.events):
+        if isinstance(event, Activate) and event.restitution is not None:
+            bounce = jnp.where(plan.mask(i), 1 + event.restitution, bounce)
+    active = jump.mode.active | (bounce > 0)
+    acting = plan.system.in_mode(dataclasses.replace(jump.mode, active=active))
+    if assemble:
+        for _ in range(8):
+            keep = _independent(acting, State(t, q, v, scale))
+            q = corrected(acting, GaussProjection(), State(t, q, v, scale), keep, 3).q
+    bare = State(t, q, v, scale)
+    position = acting.largest(jnp.abs(position_residual(acting, t, q)) / scale)
+    text = "Constraint '{name}' must fit the position where it is activated, but its scaled residual is {}; see `assemble`."
+    check = Check(position, float(jnp.finfo(q.dtype).eps) ** 0.5, text, tuple(acting.rows))
+
+    terms = impulse_terms(acting, bare, impulse, jnp.maximum(bounce - 1, 0), consistent)
+    persistent = mode.active & active
+    if method == "full":
+        step, pulses = impulses(terms)
+    else:
+        step, pulses = {"projected": projected, "minimal": minimal}[method](terms, persistent)
+        pulses = jnp.where(persistent, jnp.nan, pulses)
+    after = v + step
+    pulses = jnp.where(active, pulses, 0)
+    mass = acting.mass(t, q)
+    afterwards = plan.system.in_mode(jump.mode)
+    factor = GaussProjection().factorise(evaluate(afterwards, bare), _independent(afterwards, bare))
+    basis = null_space(factor)
+    kinetic = lambda v: 0.5 * v @ mass @ v
+    return (
+        Transition(
+            before=state,
+            after=State(t, q, after, scale, jump.mode),
+            impulses={name: pulses[part] for name, part in acting.rows.items()},
+            momentum=(mass @ v, mass @ after),
+            free_momentum=(basis.T @ mass @ v, basis.T @ mass @ after),
+            loss=kinetic(v) - kinetic(after),
+            regular=None,
+        ),
+        check,
+    )
+
+
+def _independent(system: System, state: State) -> Array:
+    return GaussProjection().prepare(evaluate(system, state))

@@ -1,0 +1,493 @@
+"""Constraints that begin and cease to act: jumps, events located in time, brakes, restarts, derivatives."""
+
+import functools
+import json
+import pathlib
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmb as jm
+
+DATA = pathlib.Path(__file__).parent / "data"
+TOLERANCE = 1e-10
+
+
+def precise(tolerance=TOLERANCE):
+    return {"solver": dfx.Dopri8(), "stepsize_controller": dfx.PIDController(rtol=tolerance, atol=tolerance)}
+
+
+# Müller's pendulum of three links
+
+
+MASS, INERTIA = 108.0, 9.36
+
+
+def centres(q):
+    angle = jnp.cumsum(q)
+    along = jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=1)
+    return jnp.cumsum(along, axis=0) - along / 2
+
+
+def chain_mass(t, q, p):
+    jac, spin = jax.jacfwd(centres)(q), jnp.tril(jnp.ones((3, 3)))
+    return MASS * jnp.einsum("iab,iac->bc", jac, jac) + INERTIA * jnp.einsum("ia,ib->ab", spin, spin)
+
+
+def chain_potential(t, q, p):
+    return -MASS * jnp.sum(centres(q) @ p["g"])
+
+
+CHAIN = jm.System(
+    ("q1", "q2", "q3"),
+    mass=chain_mass,
+    potential=chain_potential,
+    params={"g": jnp.array([0.0, -9.81]), "level": -0.4},
+)
+GRAVITIES = {"H": [0.0, -9.81], "V": [9.81, 0.0]}  # the links' first direction is horizontal, or downward
+
+
+@functools.cache
+def chain_start():
+    return jm.assemble(CHAIN, jnp.full(3, np.pi / 6))
+
+
+def locked_chain(gravity, ts, consistent):
+    """Joint 2 is locked at 0.8 s and joint 3 at 1.3 s."""
+    system = CHAIN.with_params({"g": gravity, "level": -0.4})
+    events = [jm.Lock("q2", at=0.8, consistent=consistent), jm.Lock("q3", at=1.3, consistent=consistent)]
+    return jm.simulate(system, chain_start(), ts, events=events, max_events=2, throw=False, **precise(1e-12))
+
+
+@pytest.mark.parametrize("consistent", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_locked_pendulum_of_the_reference(consistent):
+    reference = np.load(DATA / "lock3r.npz")
+    jumps = json.loads((DATA / "lock3r.json").read_text())["jumps"]
+    ts = jnp.asarray(reference["t"])
+    run = jax.jit(jax.vmap(lambda g: locked_chain(g, ts, consistent)))
+    solutions = run(jnp.array(list(GRAVITIES.values())))
+    for i, name in enumerate(GRAVITIES):
+        solution = jax.tree.map(lambda x, i=i: x[i], solutions)
+        assert solution.result == jm.RESULTS.successful
+        suffix = name if consistent else f"{name}_naive"
+        np.testing.assert_allclose(solution.q, reference[f"q_{suffix}"], atol=1e-9)
+        np.testing.assert_allclose(solution.v, reference[f"v_{suffix}"], atol=1e-8)
+        events = solution.events
+        assert int(events.count) == 2 and [events.what(k) for k in (0, 1)] == [("lock q2",), ("lock q3",)]
+        for k, jump in enumerate(jumps[suffix].values()):
+            size = np.abs(jump["v_minus"]).max()
+            np.testing.assert_allclose(events.before.v[k], jump["v_minus"], atol=1e-9 * size)
+            np.testing.assert_allclose(events.after.v[k], jump["v_plus"], atol=1e-9 * size)
+            np.testing.assert_allclose(events.loss[k], jump["T_minus"] - jump["T_plus"], rtol=1e-8)
+            if consistent:
+                mass = chain_mass(0.0, events.before.q[k], None)
+                momenta = np.array([mass @ events.before.v[k], mass @ events.after.v[k]])
+                unlocked, locked = ([0, 2], [1]) if k == 0 else ([0], [1, 2])
+                np.testing.assert_allclose(momenta[1][unlocked], momenta[0][unlocked], rtol=1e-9)
+                pulses = [events.impulses[f"lock q{i + 1}"][k, 0] for i in locked]
+                np.testing.assert_allclose(pulses, jump["impulse"], rtol=1e-8)
+                np.testing.assert_allclose(np.diff(momenta, axis=0)[0, locked], pulses, rtol=1e-8)
+        assert np.ptp(solution.q[ts >= 0.8, 1]) < 1e-12 and np.ptp(solution.q[ts >= 1.3, 2]) < 1e-12
+        balance = jm.energy(CHAIN.with_params({"g": jnp.array(GRAVITIES[name]), "level": 0.0}), solution).balance
+        assert np.abs(balance).max() < 1e-5  # of some 7,000 J; what transitions take counts as work
+
+
+# Transitions
+
+
+def linear(counts):
+    """Constraints C₁q = 0, C₂q = 0 and C₃v + b = 0 with random numbers, held in `params`."""
+    one, two, three = counts
+    return jm.System(
+        6,
+        mass=lambda t, q, p: p["M"],
+        constraints=[
+            jm.Holonomic("first", lambda t, q, p: p["C"][:one] @ q),
+            jm.Holonomic("second", lambda t, q, p: p["C"][one : one + two] @ q),
+            jm.Pfaffian("third", lambda t, q, v, p: p["C"][one + two :] @ v + p["b"]),
+        ],
+        params={"M": np.eye(6), "C": np.zeros((one + two + three, 6)), "b": np.zeros(three)},
+    )
+
+
+def cases(rng, counts, ranks, rheonomic):
+    """Random inertia and rows of given ranks."""
+    root = rng.normal(size=(6, 6))
+    rows = [rng.normal(size=(n, r)) @ rng.normal(size=(r, 6)) for n, r in zip(counts, ranks, strict=True)]
+    b = rows[2] @ rng.normal(size=6) * rheonomic  # in the range of the rows, so that they agree
+    return {"M": root @ root.T + np.eye(6), "C": np.concatenate(rows), "b": b}
+
+
+@pytest.mark.parametrize(
+    ("counts", "ranks"),
+    [((2, 1, 1), (2, 1, 1)), ((3, 2, 1), (2, 1, 1)), ((2, 2, 2), (1, 2, 1))],
+    ids=["regular", "redundant", "more"],
+)
+def test_methods_agree_and_momentum_of_free_directions_is_kept(counts, ranks):
+    rng = np.random.default_rng(sum(counts))
+    batch = [cases(rng, counts, ranks, i % 2) for i in range(100)]
+    params = jax.tree.map(lambda *x: jnp.stack(x), *batch)
+    system = linear(counts)
+    m = sum(counts)
+    sizes = jax.vmap(lambda p: jnp.linalg.norm(p["C"] @ jnp.linalg.inv(jnp.linalg.cholesky(p["M"])).T, axis=1))(params)
+    velocities, pulses = jnp.asarray(rng.normal(size=(100, 6))), jnp.asarray(rng.normal(size=(100, 6)))
+    pulses = pulses * jnp.asarray(np.arange(100) % 3 == 0)[:, None]
+    active = jnp.arange(m) < counts[0]
+
+    @functools.partial(jax.jit, static_argnums=0)
+    @functools.partial(jax.vmap, in_axes=(None, 0, 0, 0, 0))
+    def jump(method, params, scale, v, impulse):
+        here = system.with_params(params)
+        rows = params["C"][: counts[0]]
+        v = v - jnp.linalg.pinv(rows) @ (rows @ v)  # before, the first constraints hold
+        mode = jm.Mode((), active, jnp.zeros(0), jnp.zeros(0), jnp.zeros(0, bool))
+        state = jm.State(jnp.zeros(()), jnp.zeros(6), v, scale, mode)
+        return jm.transition(here, state, activate=["second", "third"], impulse=impulse, method=method)
+
+    found = {method: jump(method, params, sizes, velocities, pulses) for method in ("full", "projected", "minimal")}
+    after = found["full"].after.v
+    for method in ("projected", "minimal"):
+        np.testing.assert_allclose(found[method].after.v, after, atol=1e-11 * np.abs(after).max())
+        for name in ("second", "third"):
+            np.testing.assert_allclose(
+                found[method].impulses[name], found["full"].impulses[name], rtol=1e-7, atol=1e-9
+            ) if ranks == counts else None
+    rest = jnp.einsum("bij,bj->bi", params["C"], after).at[:, m - counts[2] :].add(params["b"])
+    np.testing.assert_allclose(rest, 0, atol=1e-11)
+    before, then = found["full"].free_momentum
+    quiet = ~np.asarray(pulses).any(axis=1)
+    np.testing.assert_allclose(then[quiet], before[quiet], atol=1e-11)
+    still = quiet & ~np.asarray(params["b"]).any(axis=1)
+    assert (np.asarray(found["full"].loss)[still] >= -1e-12).all() and still.sum() > 20
+    power = jnp.einsum(
+        "bij,bi->bj",
+        params["C"],
+        jnp.concatenate([found["full"].impulses[n] for n in ("first", "second", "third")], axis=1),
+    )
+    momenta = found["full"].momentum
+    np.testing.assert_allclose(momenta[1] - momenta[0], power + pulses, atol=1e-9)
+
+
+def test_transition_reports_regular_and_singular_changes():
+    """The line y = 0 and the parabola y = x² touch at the origin and nowhere near it."""
+    system = jm.System(
+        ("x", "y", "z"),
+        mass=lambda t, q, p: jnp.eye(3),
+        constraints=[
+            jm.Holonomic("line", lambda t, q, p: q[1]),
+            jm.Holonomic("parabola", lambda t, q, p: q[1] - q[0] ** 2),
+            jm.Holonomic("plane", lambda t, q, p: q[2] + q[0]),
+        ],
+    )
+    state = jm.assemble(system, v=[1.0, 0.0, 0.0], inactive=["parabola", "plane"])
+    regular = jm.transition(system, state, activate=["plane"])
+    np.testing.assert_allclose(regular.after.v, [0.5, 0.0, -0.5], atol=1e-14)
+    assert regular.regular and not jm.transition(system, state, activate=["parabola"]).regular
+    assert "regular, energy lost 0.25 J" in str(regular)
+
+
+def test_masked_rows_are_like_removed_ones():
+    system = linear((2, 1, 1))
+    rng = np.random.default_rng(3)
+    params = jax.tree.map(jnp.asarray, cases(rng, (2, 1, 1), (2, 1, 1), 0))
+    whole = system.with_params(params)
+    fewer = jm.System(
+        6,
+        mass=lambda t, q, p: p["M"],
+        constraints=system.constraints[:1],
+        force=lambda t, q, v, p: jnp.ones(6),
+        params=params,
+    )
+    whole = jm.System(
+        6,
+        mass=lambda t, q, p: p["M"],
+        constraints=system.constraints,
+        force=lambda t, q, v, p: jnp.ones(6),
+        params=params,
+    )
+    mode = jm.Mode((), jnp.array([True, True, False, False]), jnp.zeros(0), jnp.zeros(0), jnp.zeros(0, bool))
+    t, zero = jnp.zeros(()), jnp.zeros(6)
+    for formulation in (
+        jm.GaussProjection(),
+        jm.KKT(),
+        jm.NullSpace(),
+        jm.OrthogonalProjection(),
+        jm.CoordinatePartition(),
+    ):
+        masked = jm.reactions(whole, jm.State(t, zero, zero, jnp.ones(4), mode), formulation=formulation)
+        removed = jm.reactions(fewer, jm.State(t, zero, zero, jnp.ones(2)), formulation=formulation)
+        np.testing.assert_allclose(masked.vdot, removed.vdot, atol=1e-12)
+        np.testing.assert_allclose(masked.multipliers["first"], removed.multipliers["first"], atol=1e-11)
+        assert not masked.multipliers["second"].any() and not masked.multipliers["third"].any()
+
+
+# Events located in time
+
+
+BALL = jm.System(
+    ("height",),
+    mass=lambda t, q, p: jnp.eye(1),
+    force=lambda t, q, v, p: jnp.array([-p["g"]]),
+    constraints=[jm.Holonomic("ground", lambda t, q, p: q[0])],
+    params={"g": 10.0, "level": 0.0},
+)
+
+
+@functools.cache
+def unconstrained(system):
+    with jax.ensure_compile_time_eval():
+        return jm.assemble(SYSTEMS[system], inactive=list(SYSTEMS[system].rows))
+
+
+def above_ground(height, v=0.0):
+    """The ball in the air."""
+    here = jnp.array([height]), jnp.array([v])
+    return eqx.tree_at(lambda s: (s.q, s.v), unconstrained("ball"), here)
+
+
+HIT = jm.Activate(
+    "ground", when=lambda t, q, v, reaction, p: p["level"] - q[0], restitution=0.5, repeat=True, name="hit"
+)
+
+
+@functools.partial(jax.jit, static_argnames="count")
+def bounces(height, v, ts, count=8):
+    return jm.simulate(BALL, above_ground(height, v), ts, events=[HIT], max_events=count, throw=False, **precise())
+
+
+def test_ball_bounces_at_the_right_times_and_a_sequence_that_piles_up_is_flagged():
+    first = np.sqrt(2 / 10.0)
+    times = first + 2 * first * (
+        1 - 0.5 ** np.arange(8)
+    )  # first, then each flight half as long: 2·first·(0.5 + 0.25 + …)
+    solution = bounces(1.0, 0.0, jnp.array([0.0, first, 1.0, 1.2]))
+    assert solution.result == jm.RESULTS.successful
+    events, count = solution.events, int(solution.events.count)
+    assert count == (times < 1.2).sum()
+    np.testing.assert_allclose(events.t[:count], times[:count], atol=10 * TOLERANCE)
+    assert np.isnan(events.t[count:]).all()
+    speeds = 10 * first * 0.5 ** np.arange(count)
+    np.testing.assert_allclose(events.before.v[:count, 0], -speeds, atol=1e-8)
+    np.testing.assert_allclose(events.after.v[:count, 0], speeds / 2, atol=1e-8)
+    np.testing.assert_allclose(events.impulses["ground"][:count, 0], 1.5 * speeds, atol=1e-8)
+    np.testing.assert_allclose(events.loss[:count], 0.375 * speeds**2, atol=1e-8)
+    assert np.abs(jm.energy(BALL, solution).balance).max() < 10  # potential is a force here
+    piled = bounces(1.0, 0.0, jnp.array([0.0, 1.0, 1.5]))  # at 3·first = 1.34 s infinitely many have happened
+    assert piled.result == jm.RESULTS.events_exhausted and int(piled.events.count) == 8
+    np.testing.assert_allclose(piled.q[1], solution.q[2], atol=1e-9)
+    assert np.isnan(piled.q[2]).all()
+    rests = bounces(0.0, 0.0, jnp.array([0.0, 0.5]))
+    assert rests.result == jm.RESULTS.events_exhausted
+
+
+def test_what_only_touches_zero_does_not_act():
+    """Thrown up from 1 m below, the ball turns just under the level, and just above."""
+    ts = jnp.array([0.0, 0.8])
+    high = np.sqrt(20.0)
+    ceiling = jm.Lock("height", when=lambda t, q, v, reaction, p: q[0] - p["level"], name="ceiling")
+    run = jax.jit(
+        lambda v: jm.simulate(BALL, above_ground(-1.0, v), ts, events=[ceiling], max_events=2, throw=False, **precise())
+    )
+    assert int(run(high * (1 - 1e-4)).events.count) == 0
+    caught = run(high * 1.1)
+    assert int(caught.events.count) == 1 and abs(float(caught.q[1, 0])) < 1e-9
+    np.testing.assert_allclose(caught.events.after.v[0], 0, atol=1e-12)
+
+
+TWO = jm.System(
+    ("a", "b"),
+    mass=lambda t, q, p: jnp.diag(jnp.array([1.0, 2.0])),
+    force=lambda t, q, v, p: p["f"] * jnp.array([1.0, 2.0]) + jnp.array([p["pull"] * t, 0.0]),
+    constraints=[
+        jm.Holonomic("a stop", lambda t, q, p: q[0] - 1.0),
+        jm.Holonomic("b stop", lambda t, q, p: q[1] - 1.0),
+    ],
+    params={"f": 2.0, "pull": 0.0},
+)
+
+
+SYSTEMS = {"ball": BALL, "two": TWO}
+
+
+def two_free(v=0.0, t=0.0):
+    """Two masses whose stops do not act."""
+    return eqx.tree_at(lambda s: (s.t, s.v), unconstrained("two"), (jnp.asarray(t), jnp.full(2, v)))
+
+
+def test_events_at_one_instant_are_one_transition_at_both_ends_too():
+    stops = [
+        jm.Activate(f"{name} stop", when=lambda t, q, v, reaction, p, i=i: q[i] - 1.0) for i, name in enumerate("ab")
+    ]
+    events = [*stops, jm.Lock("a", at=0.0, name="hold"), jm.Release("hold", at=0.0), jm.Release(["a stop"], at=2.0)]
+    solution = jm.simulate(TWO, two_free(), jnp.array([0.0, 0.5, 1.0, 2.0]), events=events, **precise())
+    found = solution.events
+    assert [found.what(i) for i in range(int(found.count))] == [
+        ("hold", "release hold"),
+        ("activate a stop", "activate b stop"),
+        ("release a stop",),
+    ]
+    np.testing.assert_allclose(found.t[:3], [0.0, 1.0, 2.0], atol=1e-9)
+    np.testing.assert_allclose(found.impulses["a stop"][1], -2.0, atol=1e-8)
+    np.testing.assert_allclose(found.impulses["b stop"][1], -4.0, atol=1e-8)
+    np.testing.assert_allclose(solution.q, [[0, 0], [0.25, 0.25], [1, 1], [1, 1]], atol=1e-9)
+    assert solution.modes.active[:, 0].tolist() == [False, False, True, False]  # at jumps a saved state is that after
+
+
+def test_a_guard_beyond_zero_acts_at_the_start_and_a_time_before_it_is_refused():
+    late = jm.Lock("a", when=lambda t, q, v, reaction, p: q[1] + 1.0, name="late")
+    solution = jm.simulate(TWO, two_free(), jnp.array([0.0, 1.0]), events=[late], **precise())
+    assert float(solution.events.t[0]) == 0.0 and float(solution.q[1, 0]) == 0.0
+    with pytest.raises(ValueError, match=r"`at` of event 'lock a' must not lie before the start, but does, by 0\.5 s"):
+        jm.simulate(TWO, two_free(t=1.0), jnp.array([2.0]), events=[jm.Lock("a", at=0.5)])
+
+
+def test_a_run_restarts_from_any_saved_state():
+    events = [
+        jm.Lock("a", at=0.4),
+        jm.Activate("b stop", when=lambda t, q, v, reaction, p: q[1] - 1.0),
+        jm.Release("lock a", at=1.2),
+    ]
+    run = jax.jit(lambda state, ts: jm.simulate(TWO, state, ts, events=events, throw=False, **precise()))
+    ts = jnp.linspace(0.0, 2.0, 6)
+    whole = run(jax.tree.map(lambda x: x, jm.simulate(TWO, two_free(), ts[:1], events=events).state(0)), ts)
+    for i in (1, 2, 3, 5):
+        rest = run(whole.state(i), jnp.concatenate([ts[i:], ts[-1] + 0.1 + jnp.arange(i)]))
+        np.testing.assert_allclose(rest.q[: 6 - i], whole.q[i:], atol=1e-9)
+        assert int(rest.events.count) == 3 - int((whole.events.t[:3] <= ts[i]).sum())
+
+
+def test_a_position_that_does_not_fit_is_refused_or_assembled():
+    events = lambda assemble: [jm.Activate("a stop", at=0.5, assemble=assemble)]
+    with pytest.raises(RuntimeError, match="does not fit the position"):
+        jm.simulate(TWO, two_free(), jnp.array([1.0]), events=events(False))
+    solution = jm.simulate(TWO, two_free(), jnp.array([0.5, 1.0]), events=events(True), **precise())
+    np.testing.assert_allclose(solution.q[:, 0], 1.0, atol=1e-12)
+    with pytest.raises(ValueError, match=r"Constraint 'a stop' must fit the position .* its scaled residual is 0.8"):
+        jm.transition(TWO, two_free(), activate=["a stop"])
+    assert jm.transition(TWO, two_free(1.0), activate=["a stop"], assemble=True).after.v.tolist() == [0.0, 1.0]
+
+
+# Brakes
+
+
+def test_a_brake_slides_sticks_and_comes_loose():
+    """A block of 1 kg at 3 m/s, braked by 6 N from 0.5 s; pulled by t newtons it comes loose at 8 N."""
+    system = TWO.with_params({"f": 0.0, "pull": 1.0})
+    brake = jm.Brake("a", sliding=6.0, holding=8.0, at=0.5)
+    ts = jnp.array([0.5, 5.0, 8.0, 9.0])
+    solution = jm.simulate(system, two_free(3.0), ts, events=[brake], **precise())
+    found = solution.events
+    assert [found.what(i) for i in range(int(found.count))] == [
+        ("brake a",),
+        ("brake a rests",),
+        ("brake a comes loose",),
+    ]
+    before = 3 * 0.5 + 0.5**3 / 6, 3 + 0.5**2 / 2
+    stop = np.roots([0.5, -6.0, before[1] - 0.5**2 / 2 + 6 * 0.5])  # v(t) = v₀ + (t² − 0.25)/2 − 6 (t − 0.5)
+    stop = stop.min()
+    np.testing.assert_allclose(found.t[:3], [0.5, stop, 8.0], atol=1e-9)
+    rest = before[0] + (before[1] - 0.125 + 3) * (stop - 0.5) + (stop**3 - 0.5**3) / 6 - 3 * (stop**2 - 0.25)
+    np.testing.assert_allclose(solution.q[1:3, 0], rest, atol=1e-8)
+    after = ts[3] - 8.0
+    np.testing.assert_allclose(solution.q[3, 0] - rest, 2 * after**2 / 2 + after**3 / 6, atol=1e-8)
+    assert not found.doubtful.any()
+    np.testing.assert_allclose(found.impulses["brake a"][:3], 0, atol=1e-8)
+
+
+def test_a_brake_that_cannot_hold_turns_round_and_doubt_is_told():
+    system = TWO.with_params({"f": -10.0, "pull": 0.0})
+    weak = jm.Brake("a", sliding=6.0, at=0.0)
+    solution = jm.simulate(system, two_free(4.0), jnp.array([0.25, 1.0]), events=[weak], **precise())
+    found = solution.events
+    assert [found.what(i) for i in range(int(found.count))] == [("brake a",), ("brake a rests",)]
+    np.testing.assert_allclose(found.t[1], 0.25, atol=1e-9)
+    np.testing.assert_allclose(solution.v[1, 0], -4.0 * 0.75, atol=1e-8)  # back with 10 N less 6 N
+    assert not found.doubtful.any()
+    pair = [jm.Brake("a", sliding=3.0, at=0.0), jm.Brake("a", sliding=3.0, at=0.0, name="other")]
+    shared = jm.simulate(system, two_free(0.0), jnp.array([0.5]), events=pair, **precise())
+    assert bool(shared.events.doubtful.any()) and "not determined" in str(shared.events)
+
+
+# Batches and derivatives
+
+
+def test_times_and_thresholds_are_batched():
+    @jax.jit
+    @jax.vmap
+    def end(at, f):
+        system = TWO.with_params({"f": f, "pull": 0.0})
+        events = [jm.Lock("a", at=at), jm.Activate("b stop", when=lambda t, q, v, reaction, p: q[1] - 1.0)]
+        solution = jm.simulate(system, two_free(), jnp.array([2.0]), events=events, throw=False, **precise())
+        return solution.q[0], solution.result == jm.RESULTS.successful, solution.events.t[:2]
+
+    at, f = jnp.linspace(0.1, 1.9, 7), jnp.linspace(0.5, 2.0, 7)
+    q, well, times = end(at, f)
+    assert well.all()
+    hits = jnp.sqrt(2 / f)
+    np.testing.assert_allclose(q, np.stack([0.5 * f * at**2, np.ones(7)], axis=1), atol=1e-9)
+    np.testing.assert_allclose(times, np.sort(np.stack([at, hits], axis=1), axis=1), atol=1e-9)
+
+
+def through_three_events(theta, adjoint=None):
+    """Gravity, threshold of a guard and time of a lock; two locks and a release."""
+    gravity, level, at = theta
+    system = CHAIN.with_params({"g": jnp.array([0.0, -1.0]) * gravity, "level": level})
+    events = [
+        jm.Lock("q2", when=lambda t, q, v, reaction, p: p["level"] - q[0]),
+        jm.Lock("q3", at=at),
+        jm.Release("lock q2", at=1.5),
+    ]
+    solution = jm.simulate(
+        system, chain_start(), jnp.array([1.9]), events=events, max_events=3, adjoint=adjoint, max_steps=256, throw=False,
+        **precise(1e-12),
+    )  # fmt: skip
+    return jnp.concatenate([solution.q[-1], solution.v[-1], solution.events.t])
+
+
+@pytest.mark.parametrize("mode", ["reverse", pytest.param("forward", marks=pytest.mark.slow)])
+def test_derivatives_through_three_events(mode):
+    theta = jnp.array([[9.81, -0.4, 1.1], [9.0, -0.5, 1.2]])
+    if mode == "reverse":
+        slopes = jax.jit(jax.vmap(jax.jacrev(through_three_events)))(theta)
+    else:
+        slopes = jax.jit(jax.vmap(jax.jacfwd(lambda x: through_three_events(x, dfx.ForwardMode()))))(theta)
+    run, step = jax.jit(jax.vmap(through_three_events)), 1e-3
+    values = run(theta)
+    assert np.isfinite(values).all() and (np.diff(values[:, -3:]) > 0.1).all()
+    for i in range(3):
+        at = lambda k, i=i: run(theta.at[:, i].add(k * step))
+        differences = (8 * (at(1) - at(-1)) - (at(2) - at(-2))) / (12 * step)
+        np.testing.assert_allclose(slopes[:, :, i], differences, atol=1e-6)
+
+
+# Messages
+
+
+GUARD = lambda t, q, v, reaction, p: q[0]
+WRONG = {
+    "no trigger": (lambda: jm.Lock("a"), "Event 'lock a' must have either `at`, a time, or `when`, a guard"),
+    "two triggers": (lambda: jm.Lock("a", at=1.0, when=GUARD), "must have either `at`"),
+    "direction": (lambda: jm.Lock("a", when=GUARD, direction=0), "must be 1 or -1, but is 0"),
+    "unnamed": (lambda: jm.Lock(lambda t, q, p: q[0], at=1.0), "Argument `name` must be given to a `Lock` of a function"),
+    "coordinate": (lambda: _run([jm.Lock("c", at=1.0)]), "'lock c' must act on a function or a coordinate out of 'a' and 'b'"),
+    "constraint": (lambda: _run([jm.Activate("c", at=1.0)]), "Event 'activate c' must name constraints or locks out of"),
+    "kind": (lambda: _run(["a"]), "Argument `events` must hold `Lock`"),
+    "weak": (lambda: _run([jm.Brake("a", sliding=2.0, holding=1.0, at=1.0)]), "Brake 'brake a' must hold at least"),
+    "method": (lambda: jm.transition(TWO, two_free(), lock=["a"], method="fast"), "Argument `method` must be one of"),
+    "dense": (lambda: _run([jm.Lock("a", at=1.0)], dense=True), "Argument `dense` must be False"),
+}  # fmt: skip
+
+
+def _run(events, **more):
+    return jm.simulate(TWO, two_free(), jnp.array([2.0]), events=events, **more)
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_arguments_are_named(case):
+    make, message = WRONG[case]
+    with pytest.raises((TypeError, ValueError), match=message):
+        make()
