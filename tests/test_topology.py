@@ -53,7 +53,8 @@ GRAVITIES = {"H": [0.0, -9.81], "V": [9.81, 0.0]}  # the links' first direction 
 
 @functools.cache
 def chain_start():
-    return jm.assemble(CHAIN, jnp.full(3, np.pi / 6))
+    with jax.ensure_compile_time_eval():
+        return jm.assemble(CHAIN, jnp.full(3, np.pi / 6))
 
 
 def locked_chain(gravity, ts, consistent):

@@ -2,13 +2,15 @@
 
 import dataclasses
 from collections import defaultdict
+from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from ..foundations import as_parameters
-from ..system import System
+from ..system import Dragged, Held, LockRow, Mode, System
 from .connection import AbstractConnection, AbstractJoint, AbstractRelation
 from .elements import AbstractElements, local_pose
 from .friction import joint_loads, resistance
@@ -52,7 +54,36 @@ def absolute(system: System) -> System:
     if linkage is None:
         return system
     untied = _untied(linkage)
-    return system_of(untied, system.params, resistance=_resistance(untied))
+    free = system_of(untied, system.params, resistance=_resistance(untied))
+    return free if system.active is None else free.in_mode(_same_mode(system, free))
+
+
+class _Seen(eqx.Module):
+    """A function of the coordinates of one build as a function of those of another."""
+
+    fn: Any
+    own: Linkage
+    other: Linkage
+
+    def __call__(self, t: Array, q: Float[Array, " nq"], params: Any) -> Array:
+        return self.fn(t, self.own.measure(self.other.poses(q, params), params), params)
+
+
+def _same_mode(system: System, free: System) -> Mode:
+    """The mode that a system is in, for its build in absolute coordinates."""
+    assert system.active is not None
+    locks = [c for c in system.constraints if isinstance(c.fn, Held)]
+    active = [
+        jnp.broadcast_to(
+            system.active[system.rows[name].start] if name in system.rows else True, part.stop - part.start
+        )
+        for name, part in free.rows.items()
+    ]
+    rows = tuple(LockRow(c.name, _Seen(c.fn.fn, system.joints, free.joints)) for c in locks)
+    drag = system.resistance_fn.drag if isinstance(system.resistance_fn, Dragged) else jnp.zeros(len(locks))
+    held = jnp.stack([c.fn.value for c in locks]) if locks else jnp.zeros(0)
+    own = [system.active[system.rows[c.name].start][None] for c in locks]
+    return Mode(rows, jnp.concatenate([jnp.zeros(0, bool), *active, *own]), held, drag, jnp.zeros(0, bool))
 
 
 def loads_at(

@@ -32,6 +32,8 @@ def convert(state: State, source: System, target: System) -> State:
     for name, system in (("source", source), ("target", target)):
         if system.joints is None:
             raise ValueError(f"Argument `{name}` must be built from a mechanism, but is not.")
+    if state.mode is not None:
+        raise ValueError("Argument `state` must have no mode: what events have locked or left out is not converted.")
     missing = [name for name in target.joints.bodies if name not in source.joints.bodies]
     if missing:
         raise ValueError(f"Argument `source` must have all bodies of `target`, but lacks {', '.join(missing)}.")

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from ..formulation import AbstractFormulation
 from ..foundations import listing
 from ..linalg import ConstrainedFactor, independent_rows, metric_rows, regular_metric
-from ..system import State, System, constraint_jacobian
+from ..system import Held, State, System, constraint_jacobian
 from .connection import ROLLING
 from .linkage import Linkage
 from .pose import position_of, product, rotation_of
@@ -57,6 +57,9 @@ def joint_rows(system: System) -> dict[str, np.ndarray]:
         owner = owner if owner in rows else name
         rows[owner] = np.concatenate([rows.get(owner, np.zeros(0, int)), np.arange(start, start + count)])
         start += count
+    for constraint in system.constraints:
+        if isinstance(constraint.fn, Held):  # a lock
+            rows[constraint.name], start = np.arange(start, start + 1), start + 1
     return rows
 
 

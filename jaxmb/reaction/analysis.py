@@ -11,7 +11,7 @@ import scipy.linalg
 from ..foundations import strong
 from ..linalg import RANK_TOL, metric_rows, regular_metric
 from ..mechanism import absolute, joint_rows, joint_terms, wrench_map
-from ..system import State, System
+from ..system import State, System, settled
 
 METHODS = ("qr", "svd", "rank")
 PLANE, SPACE = ("fx", "fy", "tz"), ("fx", "fy", "fz", "tx", "ty", "tz")
@@ -135,6 +135,7 @@ def analyse_reactions(
             f"Argument `state` must be a single state, but has leading axes {state.t.shape}; index it, for example by "
             "`solution.state(i)`."
         )
+    system, state = settled(system, state)
     rows, parts, maps = _evaluate(system, state)
     left, values, _ = np.linalg.svd(rows)
     rank = int((values > rank_tol).sum())

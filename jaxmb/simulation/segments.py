@@ -76,10 +76,10 @@ class _Halving(optx.Bisection):
     Diffrax asks for a root in those rows of a batch too where no event has happened.
     """
 
-    def init(self, fn: Any, y: Any, args: Any, options: Any, *more: Any) -> Any:
+    def init(self, fn: Any, y: Any, args: Any, options: Any, f_struct: Any, aux_struct: Any, tags: Any) -> Any:
         """The interval, and whether the function falls; not refused if both ends have one sign."""
         below, above = (fn(jnp.asarray(options[end]), args)[0] for end in ("lower", "upper"))
-        rising = optx.Bisection(self.rtol, self.atol, flip=False).init(fn, y, args, options, *more)
+        rising = optx.Bisection(self.rtol, self.atol, flip=False).init(fn, y, args, options, f_struct, aux_struct, tags)
         return eqx.tree_at(lambda s: s.flip, rising, below > above)
 
     def terminate(self, fn: Any, y: Any, args: Any, options: Any, state: Any, tags: Any) -> Any:

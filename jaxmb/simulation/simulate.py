@@ -108,6 +108,10 @@ def simulate(
         solver, adjoint = _with_stored_stages(solver), dfx.RecursiveCheckpointAdjoint(checkpoints=max_steps)
     if dense and events:
         raise ValueError("Argument `dense` must be False for a run with events; save at more times instead.")
+    if (events or state.mode is not None) and system.joints is not None and system.joints.skeleton.loaded:
+        raise ValueError(
+            "Argument `events` must be empty where friction depends on reactions, which do not know of locks."
+        )
     ts = _checked_times(state, jnp.asarray(ts, default_float()))
     _warn_of_loads(system, state)
     plan, state, planning = planned(strong(system), events, strong(state)) if events else (None, strong(state), ())

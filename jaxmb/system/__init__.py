@@ -10,6 +10,8 @@ from .inertia import MassInertia as MassInertia
 from .inertia import Rate as Rate
 from .inertia import rate_matrix as rate_matrix
 from .mode import Coordinate as Coordinate
+from .mode import Dragged as Dragged
+from .mode import Held as Held
 from .mode import JointCoordinate as JointCoordinate
 from .mode import LockRow as LockRow
 from .mode import Mode as Mode
