@@ -17,9 +17,9 @@ import puma
 import jaxmb as jm
 
 # Torques in N m while the brakes slide; holding they bear a fifth more.
-TORQUES = np.array([60.0, 120.0, 60.0, 3.0, 3.0, 3.0])
+TORQUES = np.array([60.0, 120.0, 60.0, 0.5, 0.5, 0.5])
 HOLDING = 1.2
-END = 1.5
+END = 1.0
 HAND = "link6.end"
 SETTINGS = {"solver": dfx.Tsit5(), "stepsize_controller": dfx.PIDController(rtol=1e-7, atol=1e-9), "max_steps": 512}
 

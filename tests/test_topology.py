@@ -372,6 +372,56 @@ def test_a_position_that_does_not_fit_is_refused_or_assembled():
     assert jm.transition(TWO, two_free(1.0), activate=["a stop"], assemble=True).after.v.tolist() == [0.0, 1.0]
 
 
+# Mechanisms
+
+
+P = jm.planar
+
+
+def rods(joint):
+    """Two rods, the second on the first by a given joint."""
+    bodies = [P.Body.rod("one", 2.0, 1.0), P.Body.rod("two", 1.0, 0.8)]
+    return P.Mechanism(bodies, [P.Revolute("O", "ground", "one.a"), joint], gravity=(0.0, -9.81))
+
+
+@pytest.mark.parametrize("coordinates", ["relative", pytest.param("absolute", marks=pytest.mark.slow)])
+def test_a_locked_joint_is_like_a_weld(coordinates):
+    """Its lock bears what the weld bears about the joint's axis; forces in the joints are those of the welded mechanism."""
+    turn = P.frame((1.0, 0.0), 0.4)
+    free = rods(P.Revolute("A", "one.b", "two.a")).build(coordinates)
+    welded = rods(P.Fixed("A", ("one", turn), "two.a")).build(coordinates)
+    state = jm.assemble(free, {"O": 0.3, "A": 0.4} if coordinates == "relative" else _placed(0.3, 0.4))
+    after = jm.transition(free, state, lock=["A"]).after
+    same = jm.assemble(welded, {"O": 0.3} if coordinates == "relative" else _placed(0.3, 0.4))
+    found, expected = ({j: jm.joint_reaction(*x, j) for j in "OA"} for x in ((free, after), (welded, same)))
+    for name in "OA":
+        np.testing.assert_allclose(found[name].force, expected[name].force, atol=1e-11)
+        np.testing.assert_allclose(found[name].torque, 0, atol=1e-11)
+    multipliers = jm.reactions(free, after).multipliers["lock A"]
+    np.testing.assert_allclose(multipliers, expected["A"].torque, atol=1e-11)
+    report = jm.analyse_reactions(free, after)
+    assert report.groups["lock A"].unique and report.groups["O"].unique
+
+
+def _placed(first, second):
+    end = jnp.array([jnp.cos(first), jnp.sin(first)])
+    return {"one.angle": first, "two.x": end[0], "two.y": end[1], "two.angle": first + second}
+
+
+def test_a_joint_that_does_not_act_lets_go():
+    """A rod on a hinge that is released falls freely, its joint being in the mechanism all the while."""
+    system = P.Mechanism(
+        [P.Body.rod("rod", 1.0, 1.0)], [P.Revolute("O", "ground", "rod.a")], gravity=(0.0, -9.81)
+    ).build("absolute")
+    state = jm.assemble(system, inactive=["O"])
+    assert not jm.reactions(system, state).multipliers["O"].any()
+    np.testing.assert_allclose(jm.acceleration(system, state, ("rod", (0.5, 0.0))), [0.0, -9.81], atol=1e-12)
+    np.testing.assert_allclose(jm.joint_reaction(system, state, "O").force, 0, atol=1e-12)
+    assert jm.diagnose(system, state).freedom == 3
+    with pytest.raises(ValueError, match="must have no mode"):
+        jm.convert(state, system, system)
+
+
 # Brakes
 
 

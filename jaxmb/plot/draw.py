@@ -140,8 +140,9 @@ class _Sketch:
             text = {"color": colour, "fontsize": 9, "zorder": 5, "fontweight": "bold"}
             if self.dim == 3:
                 self.ax.text(*place, f"  {label}", **text)
-            else:  # above and below in turn, so that neighbours do not hide each other
-                self.ax.annotate(label, place, xytext=(4, (6, -14)[i % 2]), textcoords="offset points", **text)
+            else:  # neighbours on different sides, so that they do not hide each other
+                x, y, side = ((4, 6, "left"), (-4, -14, "right"), (4, -14, "left"), (-4, 6, "right"))[i % 4]
+                self.ax.annotate(label, place, xytext=(x, y), textcoords="offset points", ha=side, **text)
         for unique, colour, text in ((True, TRUSTED, "determined"), (False, UNTRUSTED, "not determined (?)")):
             if unique in [v.unique for v in report.groups.values()]:
                 self.ax.plot([], [], linestyle="", marker="o", color=colour, label=f"reaction {text}")
