@@ -44,6 +44,7 @@ from .simulation import Baumgarte as Baumgarte
 from .simulation import Energy as Energy
 from .simulation import energy as energy
 from .simulation import joint_reaction as joint_reaction
+from .simulation import joint_reactions as joint_reactions
 from .simulation import NoDrift as NoDrift
 from .simulation import Projection as Projection
 from .simulation import Reactions as Reactions

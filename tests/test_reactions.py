@@ -413,8 +413,7 @@ def _everything(system, motion):
         }
         return jax.jvp(spins, (state.q, state.v), (system.qdot(state.q, state.v), vdot))
 
-    groups = system.joints.skeleton.groups
-    wrenches = {name: jm.joint_reaction(system, motion, name) for group in groups for name in group.names}
+    wrenches = jm.joint_reactions(system, motion)
     power = lambda state, vdot: jax.jvp(
         lambda t, q, v: sum(system.energies(t, q, v)),
         (state.t, state.q, state.v),
@@ -462,19 +461,21 @@ def test_bodies_of_the_gallery_are_in_balance(make):
             acting[element.a.body].append((pull, jnp.zeros(1), ends[0]))
             acting[element.b.body].append((-pull, jnp.zeros(1), ends[1]))
     for body in mechanism.bodies:
-        place = (body.name, body.com)
+        spread = body.spread()  # ∫ x̃ x̃ᵀ dm with x̃ = (x, 1), point masses included
+        mass, com = spread[-1, -1], spread[:-1, -1] / spread[-1, -1]
+        about = spread[:-1, :-1] - mass * jnp.outer(com, com)
+        place = (body.name, com)
         centre = jm.position(system, motion, place)
-        force = body.mass * (mechanism.gravity - jm.acceleration(system, motion, place))
+        force = mass * (mechanism.gravity - jm.acceleration(system, motion, place))
         spin, change = spins[body.name], turning[body.name]
         if dim == 3:
-            spread = body.about_com()
-            inertia = jnp.trace(spread) * jnp.eye(3) - spread
+            inertia = jnp.trace(about) * jnp.eye(3) - about
             turned = jm.pose(system, motion, body.name)[:, :3, :3]
             inertia = turned @ inertia @ jnp.swapaxes(turned, 1, 2)
             momentum = (inertia @ spin[..., None])[..., 0]
             torque = -(inertia @ change[..., None])[..., 0] - jnp.cross(spin, momentum)
         else:
-            torque = -body.inertia * change
+            torque = -jnp.trace(about) * change
         for f, m, at_ in acting[body.name]:
             force = force + f
             arm = _cross(at_ - centre, f)

@@ -24,4 +24,5 @@ from .simulate import simulate as simulate
 from .solution import Solution as Solution
 from .solver import Switches as Switches
 from .wrench import joint_reaction as joint_reaction
+from .wrench import joint_reactions as joint_reactions
 from .wrench import Wrench as Wrench

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation, GaussProjection
 from ..foundations import is_concrete, listing, strong
-from ..mechanism import absolute, acceleration_of_bodies, connection_place, joint_terms, wrench_map
+from ..mechanism import Linkage, absolute, acceleration_of_bodies, connection_place, joint_terms, wrench_map
 from ..reaction import analyse_reactions
 from ..system import State, System
 from .output import over_states, reactions
@@ -61,55 +61,91 @@ def joint_reaction(
     Raises:
         ValueError: for a name that is not known.
     """
-    if system.joints is None:
-        raise ValueError("Argument `system` must be built from a mechanism, but is not.")
-    if frame not in ("world", "body", "joint"):
-        raise ValueError(f"Argument `frame` must be 'world', 'body' or 'joint', but is {frame!r}.")
-    place = connection_place(system.joints, joint)
+    place = connection_place(_linkage(system), joint)
     bodies = ("ground", *system.joints.bodies)
     ends = [bodies[place.a], bodies[place.b]]
     on = ends[1] if on is None else on
     if on not in ends:
         raise ValueError(f"Argument `on` must be one of the bodies of joint '{joint}', {listing(ends)}, but is {on!r}.")
+    return _wrenches(system, motion, {joint: ends.index(on)}, frame, formulation, u, warn)[joint]
+
+
+def joint_reactions(
+    system: System,
+    motion: Solution | State,
+    *,
+    frame: str = "world",
+    formulation: AbstractFormulation | None = None,
+    u: Any = None,
+    warn: bool = True,
+) -> dict[str, Wrench]:
+    """Force and torque that each joint, and other connection, exerts on the body of its B, by name.
+
+    On the body of A it exerts the opposite, about the same point. Arguments as of `joint_reaction`.
+    """
+    groups = _linkage(system).skeleton.groups
+    joints = {name: 1 for group in groups for name in group.names}
+    return _wrenches(system, motion, joints, frame, formulation, u, warn)
+
+
+def _linkage(system: System) -> Linkage:
+    if system.joints is None:
+        raise ValueError("Argument `system` must be built from a mechanism, but is not.")
+    return system.joints
+
+
+def _wrenches(
+    system: System,
+    motion: Solution | State,
+    joints: dict[str, int],
+    frame: str,
+    formulation: AbstractFormulation | None,
+    u: Any,
+    warn: bool,
+) -> dict[str, Wrench]:
+    """The wrench of each joint on its body of A (0) or B (1)."""
+    if frame not in ("world", "body", "joint"):
+        raise ValueError(f"Argument `frame` must be 'world', 'body' or 'joint', but is {frame!r}.")
     formulation = formulation or GaussProjection()
     if warn and is_concrete(system, motion):
-        _warn(system, motion, joint)
+        _warn(system, motion, tuple(joints))
     if u is None and isinstance(motion, Solution):
         u = motion.u
     vdot = reactions(system, motion, formulation=formulation, u=u).vdot
-    read = _Read(joint, ends.index(on), frame, formulation)
-    return over_states(read, strong(system), strong(motion), vdot, u)
+    return over_states(_Read(tuple(joints.items()), frame, formulation), strong(system), strong(motion), vdot, u)
 
 
 class _Read(eqx.Module):
-    joint: str = eqx.field(static=True)
-    end: int = eqx.field(static=True)
+    joints: tuple[tuple[str, int], ...] = eqx.field(static=True)
     frame: str = eqx.field(static=True)
     formulation: AbstractFormulation
 
-    def __call__(self, system: System, state: State, vdot: Array, u: Array | None) -> Wrench:
-        free = absolute(system)
+    def __call__(self, system: System, state: State, vdot: Array, u: Array | None) -> dict[str, Wrench]:
+        free, dim = absolute(system), system.joints.dim
         there, terms = joint_terms(system, free, state)
         change = acceleration_of_bodies(system, state, vdot, free)
         applied = free.applied_force(there.t, there.q, there.v, u)
         reaction = terms.mass @ change - free.intrinsic_force(there.t, there.q, there.v) - applied
         multipliers = terms.multipliers(reaction, self.formulation)
-        maps, point = wrench_map(system, free, terms.jacobian, terms.poses, self.joint, self.end, self.frame)
-        wrench = maps @ multipliers
-        dim = system.joints.dim
-        return Wrench(wrench[:dim], wrench[dim:], point)
+        found = {}
+        for joint, end in self.joints:
+            maps, point = wrench_map(system, free, terms.jacobian, terms.poses, joint, end, self.frame)
+            wrench = maps @ multipliers
+            found[joint] = Wrench(wrench[:dim], wrench[dim:], point)
+        return found
 
 
-def _warn(system: System, motion: Solution | State, joint: str) -> None:
+def _warn(system: System, motion: Solution | State, joints: tuple[str, ...]) -> None:
     states = motion.states if isinstance(motion, Solution) else motion
     first = jax.tree.map(lambda x: x[(0,) * states.t.ndim], states)
     report = analyse_reactions(system, first)
-    verdict = report.groups[joint]
-    if not verdict.unique:
+    for joint in joints:
+        if report.groups[joint].unique:
+            continue
         partners = [name for name in report.cluster_of(joint) if name != joint]
         traded = f" together with {listing(partners)}" if partners else ""
         warnings.warn(
             f"The reaction in '{joint}' is not determined by a rigid model: it may be changed{traded} without changing the "
             "motion. The value of least norm is one of many; `analyse_reactions` tells which components can be trusted.",
-            stacklevel=3,
+            stacklevel=4,
         )
