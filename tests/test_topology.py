@@ -285,6 +285,20 @@ def test_ball_bounces_at_the_right_times_and_a_sequence_that_piles_up_is_flagged
     assert rests.result == jm.RESULTS.events_exhausted
 
 
+def test_located_times_are_as_exact_as_the_motion():
+    events = [jm.Lock("q2", when=lambda t, q, v, reaction, p: p["level"] - q[0])]
+
+    def first(tolerance):
+        solution = jm.simulate(
+            CHAIN, chain_start(), jnp.array([0.6]), events=events, max_events=1, **precise(tolerance)
+        )
+        return float(solution.events.t[0])
+
+    exact = first(1e-13)
+    for tolerance in (1e-6, 1e-8, 1e-10):
+        assert abs(first(tolerance) - exact) <= 10 * tolerance
+
+
 def test_what_only_touches_zero_does_not_act():
     """Thrown up from 1 m below, the ball turns just under the level, and just above."""
     ts = jnp.array([0.0, 0.8])
@@ -527,7 +541,7 @@ WRONG = {
     "coordinate": (lambda: _run([jm.Lock("c", at=1.0)]), "'lock c' must act on a function or a coordinate out of 'a' and 'b'"),
     "constraint": (lambda: _run([jm.Activate("c", at=1.0)]), "Event 'activate c' must name constraints or locks out of"),
     "kind": (lambda: _run(["a"]), "Argument `events` must hold `Lock`"),
-    "weak": (lambda: _run([jm.Brake("a", sliding=2.0, holding=1.0, at=1.0)]), "Brake 'brake a' must hold at least"),
+    "weak": (lambda: _run([jm.Brake("a", sliding=2.0, holding=1.0, at=1.0)]), "Brake 'brake a' must slide with a positive force, and hold at least that"),
     "method": (lambda: jm.transition(TWO, two_free(), lock=["a"], method="fast"), "Argument `method` must be one of"),
     "dense": (lambda: _run([jm.Lock("a", at=1.0)], dense=True), "Argument `dense` must be False"),
 }  # fmt: skip

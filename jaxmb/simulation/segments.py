@@ -14,10 +14,10 @@ from jaxtyping import Array, Bool, Float, Int
 from ..formulation import AbstractFormulation
 from ..foundations import RESULTS
 from ..system import Mode, State, rows_at
-from ..topology import Activate, Plan
+from ..topology import Plan
 from .drift import AbstractDrift
 from .problem import Flow, Problem
-from .solver import Accepted, ConstrainedSolver, Switches
+from .solver import ConstrainedSolver, Switches, derivative, verdict
 
 
 class Events(eqx.Module):
@@ -158,12 +158,12 @@ class Run(eqx.Module):
             there, exact, which = self._located(problem, mode, reached, last)
             reached, hit = jnp.where(struck, there, reached), jnp.where(struck, which, -1)
             last = jax.tree.map(lambda a, b: jnp.where(struck, a, b), exact, last)
-        accepted: Any = found.solver_state
-        result: Any = RESULTS.where(~went & sound, _translated(found, accepted, sound), segment.result)
+        result: Any = RESULTS.where(~went & sound, verdict(found, sound), segment.result)
         # Times from here on; later segments overwrite what they reach.
         kept = (ts >= t) & ~segment.done
         fill = lambda new, old: jnp.where(kept.reshape((-1,) + (1,) * (old.ndim - 1)), new, old)
-        finite = jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, jnp.nan), states[0])
+        valid = lambda x: jnp.isfinite(x) & sound & ((ts <= reached).reshape((-1,) + (1,) * (x.ndim - 1)))
+        found_there = jax.tree.map(lambda x: jnp.where(valid(x), x, jnp.nan), states[0])
         # What is due at the very end is seen to by one more segment.
         over = (reached >= end) & ~again & (hit < 0) & ~jnp.any(self.due(problem, mode, reached, last))
         segment = dataclasses.replace(
@@ -173,10 +173,10 @@ class Run(eqx.Module):
             hit=hit,
             result=result,
             done=segment.done | over | (result != RESULTS.successful),
-            saved=jax.tree.map(fill, finite, segment.saved),
+            saved=jax.tree.map(fill, found_there, segment.saved),
             modes=jax.tree.map(fill, mode, segment.modes),
         )
-        return segment, (record, found.stats, accepted)
+        return segment, (record, found.stats, found.solver_state)
 
     def _through(self, segment: Segment) -> tuple[Segment, Any]:
         """The transition that is due, if any, and its record."""
@@ -189,7 +189,8 @@ class Run(eqx.Module):
         jump = self.plan.happen(old, t, y[0], y[1], self.scale, due, problem.inputs(t, y[0], y[1]))
         chosen = lambda a, b: jax.tree.map(lambda x, z: jnp.where(acts, x, z), a, b)
         mode = chosen(jump.mode, old)
-        new = self._assembled(self.problem(mode, sound, t, y), t, (jump.q, jump.v, y[2] - jump.loss))
+        new, after = (jump.q, jump.v, y[2] - jump.loss), self.problem(mode, sound, t, y)
+        new = after.correct(t, new, after.independent(t, new))
         before, y = State(t, y[0], y[1], self.scale, old), chosen(new, y)
         fits = jump.mismatch <= float(jnp.finfo(t.dtype).eps) ** 0.5
         result: Any = RESULTS.where(acts & ~fits, RESULTS.position_mismatch, segment.result)
@@ -203,7 +204,7 @@ class Run(eqx.Module):
         if self.plan.guarded:
             event = dfx.Event(_Guard(self.plan, mode, self.scale), _Halving(1e-15, 1e-15), direction=True)
         return dfx.diffeqsolve(
-            dfx.ODETerm(_derivative),
+            dfx.ODETerm(derivative),
             self.solver,
             t,
             until,
@@ -234,13 +235,6 @@ class Run(eqx.Module):
         wait = jnp.where(speed > 0, -here[first] / jnp.where(speed > 0, speed, 1), 0)
         t, y = moved(lax.stop_gradient(jnp.clip(wait, -step, step)))
         return t, problem.correct(t, y, problem.independent(t, y)), first
-
-    def _assembled(self, problem: Problem, t: Array, y: Flow) -> Flow:
-        """The state on the constraints, even from afar where an event asks for it."""
-        once = lambda y: problem.correct(t, y, problem.independent(t, y))
-        if any(isinstance(e, Activate) and e.assemble for e in self.plan.events):
-            y = lax.scan(lambda y, _: (once(y), None), y, None, length=8)[0]
-        return once(y)
 
 
 def run_through(
@@ -302,23 +296,3 @@ def run_through(
         flat = [x.reshape(-1, *x.shape[2:]) for x in (switches.t, switches.before, switches.after)]
         switches = Switches(jnp.sum(switches.count), *flat)
     return dataclasses.replace(last, saved=saved), events, counts, switches, u
-
-
-def _derivative(t: Any, y: Any, args: Any) -> Flow:
-    problem, keep = args
-    return problem.derivative(t, y, keep)
-
-
-def _translated(found: dfx.Solution, accepted: Accepted, sound: Array) -> RESULTS:
-    """What a failed segment reports."""
-    rows = lax.stop_gradient(accepted.rows)
-    result: Any = RESULTS.promote(found.result)
-    for happened, what in (
-        (found.result == dfx.RESULTS.breakdown, RESULTS.projection_failed),  # what `ConstrainedSolver` says
-        ((found.stats["num_steps"] <= 1) & rows.contradictory, RESULTS.contradictory_constraints),
-        (jnp.any(rows.open), RESULTS.undetermined_motion),
-        (rows.unfit, RESULTS.unfit_choice),
-        (~sound, RESULTS.inconsistent_state),
-    ):
-        result = RESULTS.where(happened, what, result)
-    return result

@@ -33,7 +33,7 @@ from .drift import AbstractDrift, Projection
 from .problem import Flow, Problem
 from .segments import Run, run_through
 from .solution import Solution
-from .solver import Accepted, ConstrainedSolver
+from .solver import Accepted, ConstrainedSolver, derivative, verdict
 
 
 def simulate(
@@ -261,7 +261,7 @@ def _simulate(
     problem = Problem(system, formulation, drift, control, state.scale, sound, choice)
     start = jax.tree.map(lambda x: jnp.where(sound, x, 0), (state.q, state.v, jnp.zeros_like(state.t)))
     found = dfx.diffeqsolve(
-        dfx.ODETerm(_derivative),
+        dfx.ODETerm(derivative),
         solver,
         state.t,
         ts[-1],
@@ -277,26 +277,12 @@ def _simulate(
     )
     accepted: Any = found.solver_state
     rows: Rows = jax.tree.map(jax.lax.stop_gradient, accepted.rows)
-    at_start = found.stats["num_steps"] <= 1
-    result = RESULTS.promote(found.result)
-    failed = result != RESULTS.successful
-    for happened, what in (
-        (found.result == dfx.RESULTS.breakdown, RESULTS.projection_failed),  # what `ConstrainedSolver` says
-        (at_start & rows.contradictory, RESULTS.contradictory_constraints),
-        (jnp.any(rows.open), RESULTS.undetermined_motion),
-        (rows.unfit, RESULTS.unfit_choice),
-        (~sound, RESULTS.inconsistent_state),
-    ):
-        result = RESULTS.where(failed & happened, what, result)
-    checks = (*checks, *_check_motion(system, rows, failed & at_start, type(formulation).__name__))
+    result = verdict(found, sound)
+    early = (result != RESULTS.successful) & (found.stats["num_steps"] <= 1)
+    checks = (*checks, *_check_motion(system, rows, early, type(formulation).__name__))
     solution = _solution(problem, ts, state, found, result, dense)
     modes = jax.tree.map(lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape)), mode)
     return dataclasses.replace(solution, modes=modes), checks
-
-
-def _derivative(t: Any, y: Any, args: Any) -> Flow:
-    problem, keep = args
-    return problem.derivative(t, y, keep)
 
 
 def _check_start(

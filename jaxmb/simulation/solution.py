@@ -21,7 +21,8 @@ class Solution(eqx.Module):
         ts: times (T,) in s.
         q: coordinates (T, nq); NaN where the run did not get there.
         v: velocities (T, nv).
-        work: work (T,) in J, from the start of the run, of applied forces, inputs and moving constraints.
+        work: work (T,) in J, from the start of the run, of applied forces, inputs and moving constraints, less
+            what transitions take.
         u: inputs (T, nu); None without a control law.
         scale: reference sizes σ (m,) of the constraint rows.
         stats: counts of the run: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, `lowest_rank` and `highest_rank`

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from ..foundations import RESULTS
 from ..kinematics import Rows
 from ..system import State, scaled_residuals
 from .problem import Flow, Problem
@@ -181,6 +182,29 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         problem, t, y = jax.lax.stop_gradient((problem, t, y))
         position, velocity = scaled_residuals(problem.system, State(t, y[0], y[1], problem.scale))
         return jnp.maximum(jnp.abs(position), jnp.abs(velocity))
+
+
+def derivative(t: Any, y: Any, args: Any) -> Flow:
+    """The vector field that Diffrax integrates."""
+    problem, keep = args
+    return problem.derivative(t, y, keep)
+
+
+def verdict(found: dfx.Solution, sound: Bool[Array, ""]) -> RESULTS:
+    """What a run by a `ConstrainedSolver` reports, in terms of constrained dynamics where it failed."""
+    accepted: Any = found.solver_state
+    rows: Rows = jax.tree.map(jax.lax.stop_gradient, accepted.rows)
+    result = RESULTS.promote(found.result)
+    failed = result != RESULTS.successful
+    for happened, what in (
+        (found.result == dfx.RESULTS.breakdown, RESULTS.projection_failed),  # what `ConstrainedSolver` says
+        ((found.stats["num_steps"] <= 1) & rows.contradictory, RESULTS.contradictory_constraints),
+        (jnp.any(rows.open), RESULTS.undetermined_motion),
+        (rows.unfit, RESULTS.unfit_choice),
+        (~sound, RESULTS.inconsistent_state),
+    ):
+        result = RESULTS.where(failed & happened, what, result)
+    return result
 
 
 def _finite(y: Flow) -> Bool[Array, ""]:

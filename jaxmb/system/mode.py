@@ -68,7 +68,7 @@ class Held(eqx.Module):
     """s(t, q, params) − value."""
 
     fn: Any
-    value: Float[Array, ""]
+    value: Float[Array, "..."]
 
     def __call__(self, t: Scalar, q: Float[Array, " nq"], params: Any) -> Scalar:
         """The residual."""
@@ -81,7 +81,7 @@ class Dragged(eqx.Module):
     rest: Any
     rate: Any
     fns: tuple[Any, ...]
-    drag: Float[Array, " k"]
+    drag: Float[Array, "... k"]
 
     def __call__(self, t: Scalar, q: Array, v: Array, params: Any, u: Array | None) -> Float[Array, " nv"]:
         """Σ f_i ∂ṡ_i/∂v."""

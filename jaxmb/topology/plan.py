@@ -8,12 +8,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..formulation import KKT
+from ..formulation import KKT, GaussProjection
 from ..foundations import Check, listing
+from ..kinematics import corrected
 from ..linalg import independent_rows, regular_metric
-from ..system import LockRow, Mode, State, System, evaluate, position_residual, row_sizes
+from ..system import LockRow, Mode, State, System, evaluate, position_residual, row_sizes, rows_at
 from .event import AbstractEvent, Activate, Brake, Lock, Release
 from .jump import impulse_terms, impulses
 
@@ -31,7 +33,7 @@ class Jump(eqx.Module):
         q, v: the state from then on.
         impulses: Λ (m + k,), zero where nothing acts.
         loss: T⁻ − T⁺ in J.
-        mismatch: largest |φ/σ| of a constraint that begins to act, where it is not to be assembled.
+        mismatch: largest |φ/σ| of a constraint that begins to act.
         doubtful: whether a brake came loose by a reaction that a rigid model does not determine.
     """
 
@@ -44,12 +46,23 @@ class Jump(eqx.Module):
     doubtful: Bool[Array, ""]
 
 
-class _Change(eqx.Module):
-    """A new mode; locks of brakes that have come to rest; 1 + e of the rows that act for an instant; rows to be assembled."""
+class Change(eqx.Module):
+    """What events do before velocities are known.
+
+    Attributes:
+        mode: the mode from then on.
+        acting: the mode at that instant, with the constraints that are hit only.
+        stuck: rows (m + k,) of brakes that have come to rest.
+        restitution: e of each row.
+        assembled: rows to which positions are to be moved.
+        consistent: whether momentum is conserved.
+        doubtful: whether a brake came loose by a reaction that a rigid model does not determine.
+    """
 
     mode: Mode
+    acting: Mode
     stuck: Bool[Array, " m"]
-    bounce: Float[Array, " m"]
+    restitution: Float[Array, " m"]
     assembled: Bool[Array, " m"]
     consistent: Bool[Array, ""]
     doubtful: Bool[Array, ""]
@@ -148,12 +161,10 @@ class Plan(eqx.Module):
         self, mode: Mode, t: Scalar, q: Array, v: Array, scale: Array, due: Bool[Array, " g"], u: Array | None
     ) -> Jump:
         """The mode and the state after what is due, all of which is one transition."""
-        change = self._change(mode, t, q, v, scale, due, u)
-        acting = dataclasses.replace(change.mode, active=change.mode.active | (change.bounce > 0))
-        system, state = self.system.in_mode(acting), State(t, q, v, scale)
-        off = jnp.abs(position_residual(system, t, q)) / scale
-        off = jnp.where(acting.active & ~mode.active & ~change.assembled, off, 0)
-        terms = impulse_terms(system, state, jnp.zeros_like(v), jnp.maximum(change.bounce - 1, 0), change.consistent)
+        change = self.change(mode, t, q, v, scale, due, u)
+        q, off = self.fitted(change, mode, t, q, v, scale)
+        system = self.system.in_mode(change.acting)
+        terms = impulse_terms(system, State(t, q, v, scale), jnp.zeros_like(v), change.restitution, change.consistent)
         step, pulses = impulses(terms)
         after = v + step
         loss = self.system.energies(t, q, v)[0] - self.system.energies(t, q, after)[0]
@@ -162,20 +173,37 @@ class Plan(eqx.Module):
             mode=mode,
             q=q,
             v=after,
-            impulses=jnp.where(acting.active, pulses, 0),
+            impulses=jnp.where(change.acting.active, pulses, 0),
             loss=loss,
             mismatch=jnp.max(off, initial=0),
             doubtful=change.doubtful | doubtful,
         )
 
-    def _change(
+    def fitted(
+        self, change: "Change", before: Mode, t: Scalar, q: Array, v: Array, scale: Array
+    ) -> tuple[Float[Array, " nq"], Float[Array, " m"]]:
+        """The positions, moved onto constraints that are to be assembled, and |φ/σ| of those that begin to act."""
+        system, formulation = self.system.in_mode(change.acting), GaussProjection()
+
+        def once(q: Array, _: None) -> tuple[Array, None]:
+            keep = formulation.prepare(rows_at(system, t, q, scale))
+            return corrected(system, formulation, State(t, q, v, scale), keep, 3).q, None
+
+        if any(isinstance(event, Activate) and event.assemble for event in self.events):
+            moved = lax.scan(once, q, None, length=8)[0]
+            q = jnp.where(jnp.any(change.assembled), moved, q)
+        new = change.acting.active & ~before.active
+        return q, jnp.where(new, jnp.abs(position_residual(system, t, q)) / scale, 0)
+
+    def change(
         self, mode: Mode, t: Scalar, q: Array, v: Array, scale: Array, due: Bool[Array, " g"], u: Array | None
-    ) -> "_Change":
+    ) -> "Change":
         """What the events and brakes that are due do to the mode, in their order."""
         m, count, before = self.system.m, len(self.events), mode
         active, held, drag = mode.active, mode.held, mode.drag
         stuck = assembled = jnp.zeros_like(active)
-        bounce, consistent, doubtful = jnp.zeros_like(scale), jnp.array(True), jnp.array(False)
+        bounces, restitution = jnp.zeros_like(active), jnp.zeros_like(scale)
+        consistent, doubtful = jnp.array(True), jnp.array(False)
         values, rates = self.values(t, q), self._rates(t, q, v)
         for i, event in enumerate(self.events):
             mask = self.mask(i) & due[i]
@@ -194,7 +222,7 @@ class Plan(eqx.Module):
                 if event.restitution is None:
                     active = active | mask
                 else:
-                    bounce = jnp.where(mask, 1 + event.restitution, bounce)
+                    bounces, restitution = bounces | mask, jnp.where(mask, event.restitution, restitution)
         reaction = Reactions(self.system.in_mode(before), State(t, q, v, scale), u)
         for b, (r, brake) in enumerate(self.brakes):
             rests, loose = due[count + b], due[count + len(self.brakes) + b]
@@ -205,7 +233,8 @@ class Plan(eqx.Module):
         active, held, drag = active | stuck, jnp.where(stuck[m:], values, held), jnp.where(stuck[m:], 0, drag)
         once = jnp.array([not e.repeat for e in self.events], bool)
         mode = dataclasses.replace(mode, active=active, held=held, drag=drag, armed=mode.armed & ~(due[:count] & once))
-        return _Change(mode, stuck, bounce, assembled, consistent, doubtful)
+        acting = dataclasses.replace(mode, active=active | bounces)
+        return Change(mode, acting, stuck, restitution, assembled, consistent, doubtful)
 
     def _holding(
         self, mode: Mode, t: Scalar, q: Array, v: Array, scale: Array, stuck: Bool[Array, " m"], u: Array | None
@@ -291,8 +320,8 @@ def planned(system: System, events: Sequence[Any], state: State) -> tuple[Plan, 
         checks.append(Check(amount, 0.0, text, tuple(name for name, *_ in late)))
     weak = [(e.name, e.sliding, e.holding) for e in events if isinstance(e, Brake)]
     if weak:
-        text = "Brake '{name}' must hold at least what it slides with, and that must not be negative."
-        amount = jnp.stack([jnp.maximum(sliding - holding, -sliding) for _, sliding, holding in weak])
+        text = "Brake '{name}' must slide with a positive force, and hold at least that."
+        amount = jnp.stack([jnp.where(sliding > 0, sliding - holding, 1) for _, sliding, holding in weak])
         checks.append(Check(amount, 0.0, text, tuple(name for name, *_ in weak)))
     return plan, state, tuple(checks)
 

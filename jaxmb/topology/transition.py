@@ -11,9 +11,9 @@ from jaxtyping import Array, Float
 
 from ..formulation import GaussProjection
 from ..foundations import Check, default_float, enforce, is_concrete, listing, strong
-from ..kinematics import corrected, diagnose
+from ..kinematics import diagnose
 from ..linalg import null_space
-from ..system import State, System, evaluate, position_residual
+from ..system import State, System, evaluate
 from .event import Activate, Lock, Release
 from .jump import METHODS, impulse_terms, impulses, minimal, projected
 from .plan import Plan, planned
@@ -115,7 +115,7 @@ def transition(
     before = state
     plan, state, _ = planned(system, events, state)
     impulse = jnp.zeros(system.nv) if impulse is None else jnp.asarray(impulse, default_float())
-    found, check = _transition(plan, state, impulse, consistent, method, assemble)
+    found, check = _transition(plan, state, impulse, method)
     found = enforce(found, (check,))
     if not is_concrete(found):
         return found
@@ -124,29 +124,16 @@ def transition(
 
 
 @eqx.filter_jit
-def _transition(
-    plan: Plan, state: State, impulse: Array, consistent: bool, method: str, assemble: bool
-) -> tuple[Transition, Check]:
-    t, q, v, scale, mode = state.t, state.q, state.v, state.scale, state.mode
+def _transition(plan: Plan, state: State, impulse: Array, method: str) -> tuple[Transition, Check]:
+    t, v, scale, mode = state.t, state.v, state.scale, state.mode
     assert mode is not None
-    due = jnp.ones(len(plan.events), bool)
-    jump = plan.happen(mode, t, q, v, scale, due, None)
-    bounce = jnp.zeros_like(scale)
-    for i, event in enumerate(plan.events):
-        if isinstance(event, Activate) and event.restitution is not None:
-            bounce = jnp.where(plan.mask(i), 1 + event.restitution, bounce)
-    active = jump.mode.active | (bounce > 0)
-    acting = plan.system.in_mode(dataclasses.replace(jump.mode, active=active))
-    if assemble:
-        for _ in range(8):
-            keep = _independent(acting, State(t, q, v, scale))
-            q = corrected(acting, GaussProjection(), State(t, q, v, scale), keep, 3).q
-    bare = State(t, q, v, scale)
-    position = acting.largest(jnp.abs(position_residual(acting, t, q)) / scale)
+    change = plan.change(mode, t, state.q, v, scale, jnp.ones(len(plan.events), bool), None)
+    q, off = plan.fitted(change, mode, t, state.q, v, scale)
+    acting, active, bare = plan.system.in_mode(change.acting), change.acting.active, State(t, q, v, scale)
     text = "Constraint '{name}' must fit the position where it is activated, but its scaled residual is {}; see `assemble`."
-    check = Check(position, float(jnp.finfo(q.dtype).eps) ** 0.5, text, tuple(acting.rows))
+    check = Check(acting.largest(off), float(jnp.finfo(q.dtype).eps) ** 0.5, text, tuple(acting.rows))
 
-    terms = impulse_terms(acting, bare, impulse, jnp.maximum(bounce - 1, 0), consistent)
+    terms = impulse_terms(acting, bare, impulse, change.restitution, change.consistent)
     persistent = mode.active & active
     if method == "full":
         step, pulses = impulses(terms)
@@ -156,14 +143,14 @@ def _transition(
     after = v + step
     pulses = jnp.where(active, pulses, 0)
     mass = acting.mass(t, q)
-    afterwards = plan.system.in_mode(jump.mode)
-    factor = GaussProjection().factorise(evaluate(afterwards, bare), _independent(afterwards, bare))
-    basis = null_space(factor)
+    afterwards = plan.system.in_mode(change.mode)
+    rows = evaluate(afterwards, bare)
+    basis = null_space(GaussProjection().factorise(rows, GaussProjection().prepare(rows)))
     kinetic = lambda v: 0.5 * v @ mass @ v
     return (
         Transition(
             before=state,
-            after=State(t, q, after, scale, jump.mode),
+            after=State(t, q, after, scale, change.mode),
             impulses={name: pulses[part] for name, part in acting.rows.items()},
             momentum=(mass @ v, mass @ after),
             free_momentum=(basis.T @ mass @ v, basis.T @ mass @ after),
@@ -172,7 +159,3 @@ def _transition(
         ),
         check,
     )
-
-
-def _independent(system: System, state: State) -> Array:
-    return GaussProjection().prepare(evaluate(system, state))
