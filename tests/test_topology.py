@@ -477,6 +477,21 @@ def test_a_brake_that_cannot_hold_turns_round_and_doubt_is_told():
     assert bool(shared.events.doubtful.any()) and "not determined" in str(shared.events)
 
 
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_release_by_a_load_and_its_doubt(twice):
+    """A stop that gives way at 3 N under a pull that grows; stated twice, no model tells its load."""
+    rows = [jm.Holonomic(name, lambda t, q, p: q[0]) for name in ("stop", "again")[: 1 + twice]]
+    system = jm.System(1, mass=lambda t, q, p: jnp.eye(1), force=lambda t, q, v, p: t[None], constraints=rows)
+    give_way = jm.Release(
+        [row.name for row in rows], when=lambda t, q, v, reaction, p: jnp.abs(reaction["stop"][0]) - 3.0 / (1 + twice)
+    )
+    state = jm.State(jnp.zeros(()), jnp.zeros(1), jnp.zeros(1), jnp.ones(1 + twice))
+    solution = jm.simulate(system, state, jnp.array([4.0]), events=[give_way], max_events=2, **precise())
+    np.testing.assert_allclose(solution.events.t[0], 3.0, atol=1e-9)
+    np.testing.assert_allclose(solution.q[0, 0], 1 / 6 + 3 / 2, atol=1e-8)
+    assert bool(solution.events.doubtful[0]) == twice
+
+
 # Batches and derivatives
 
 

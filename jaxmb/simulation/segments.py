@@ -32,7 +32,7 @@ class Events(eqx.Module):
         after: states just after (N,).
         impulses: impulsive multipliers Λ by constraint name (N, k), zero where a constraint does not act.
         loss: kinetic energy lost (N,), in J.
-        doubtful: whether (N,) a brake came loose by a reaction that a rigid model does not determine.
+        doubtful: whether (N,) a guard or a brake decided by a reaction that a rigid model does not determine.
     """
 
     names: tuple[str, ...] = eqx.field(static=True)

@@ -34,7 +34,7 @@ class Jump(eqx.Module):
         impulses: Λ (m + k,), zero where nothing acts.
         loss: T⁻ − T⁺ in J.
         mismatch: largest |φ/σ| of a constraint that begins to act.
-        doubtful: whether a brake came loose by a reaction that a rigid model does not determine.
+        doubtful: whether a guard or a brake decided by a reaction that a rigid model does not determine.
     """
 
     mode: Mode
@@ -56,7 +56,7 @@ class Change(eqx.Module):
         restitution: e of each row.
         assembled: rows to which positions are to be moved.
         consistent: whether momentum is conserved.
-        doubtful: whether a brake came loose by a reaction that a rigid model does not determine.
+        doubtful: whether a guard or a brake decided by a reaction that a rigid model does not determine.
     """
 
     mode: Mode
@@ -206,6 +206,11 @@ class Plan(eqx.Module):
         consistent, doubtful = jnp.array(True), jnp.array(False)
         values, rates = self.values(t, q), self._rates(t, q, v)
         for i, event in enumerate(self.events):
+            if event.when is not None:
+                seen = Reactions(self.system.in_mode(before), State(t, q, v, scale), u)
+                event.when(t, q, v, seen, self.system.params)
+                if seen.read:
+                    doubtful |= due[i] & self._arbitrary(before, t, q, scale, sorted(seen.read))
             mask = self.mask(i) & due[i]
             consistent &= ~due[i] | event.consistent
             if isinstance(event, Brake):
@@ -229,7 +234,7 @@ class Plan(eqx.Module):
             stuck = stuck.at[m + r].set(stuck[m + r] | rests)
             active = active.at[m + r].set(active[m + r] & ~loose)
             drag = drag.at[r].set(jnp.where(loose, jnp.sign(reaction[brake.name][0]) * brake.sliding, drag[r]))
-            doubtful |= loose & ~self._determined(before, t, q, scale, m + r)
+            doubtful |= loose & self._arbitrary(before, t, q, scale, (brake.name,))
         active, held, drag = active | stuck, jnp.where(stuck[m:], values, held), jnp.where(stuck[m:], 0, drag)
         once = jnp.array([not e.repeat for e in self.events], bool)
         mode = dataclasses.replace(mode, active=active, held=held, drag=drag, armed=mode.armed & ~(due[:count] & once))
@@ -247,29 +252,34 @@ class Plan(eqx.Module):
             slips = stuck[m + r] & (jnp.abs(load) > brake.holding)
             active = active.at[m + r].set(active[m + r] & ~slips)
             drag = drag.at[r].set(jnp.where(slips, jnp.sign(load) * brake.sliding, drag[r]))
-            doubtful |= slips & ~self._determined(mode, t, q, scale, m + r)
+            doubtful |= slips & self._arbitrary(mode, t, q, scale, (brake.name,))
         return dataclasses.replace(mode, active=active, drag=drag), doubtful
 
-    def _determined(self, mode: Mode, t: Scalar, q: Array, scale: Array, row: int) -> Bool[Array, ""]:
-        """Whether the multiplier of a row is unique: the row does not follow from the others."""
+    def _arbitrary(self, mode: Mode, t: Scalar, q: Array, scale: Array, names: Sequence[str]) -> Bool[Array, ""]:
+        """Whether a multiplier of these constraints is not unique: its row follows from the others."""
         system = self.system.in_mode(mode)
         terms = evaluate(system, State(t, q, jnp.zeros(system.nv, q.dtype), scale))
-        others = jnp.arange(system.m) != row
-        metric = regular_metric(terms.mass, terms.jacobian)
-        return independent_rows(metric, terms.jacobian, scale, first=others)[row]
+        metric, found = regular_metric(terms.mass, terms.jacobian), jnp.array(False)
+        for row in (row for name in names for row in range(system.m)[system.rows[name]]):
+            others = jnp.arange(system.m) != row
+            alone = independent_rows(metric, terms.jacobian, scale, first=others)[row]
+            found |= mode.active[row] & ~alone
+        return found
 
 
 class Reactions(Mapping[str, Array]):
-    """The multipliers of constraints by name, found where one is read."""
+    """The multipliers of constraints by name, found where one is read; remembers which are."""
 
     def __init__(self, system: System, state: State, u: Array | None):
         self._arguments = system, state, u
         self._found: Array | None = None
+        self.read: set[str] = set()
 
     def __getitem__(self, name: str) -> Array:
         system, state, u = self._arguments
         if name not in system.rows:
             raise KeyError(f"There is no constraint '{name}'; there are {listing(system.rows)}.")
+        self.read.add(name)
         if self._found is None:
             self._found = KKT().acceleration(evaluate(system, state, u=u)).multipliers
         return self._found[system.rows[name]]
