@@ -29,12 +29,12 @@ class AbstractEvent(eqx.Module):
             possible, without regard to masses: an error that is common and easily made, for comparison.
     """
 
-    name: eqx.AbstractVar[str]
-    at: eqx.AbstractVar[Scalar | None]
-    when: eqx.AbstractVar[Any]
-    direction: eqx.AbstractVar[int]
-    repeat: eqx.AbstractVar[bool]
-    consistent: eqx.AbstractVar[bool]
+    name: str = eqx.field(static=True)
+    at: Scalar | None
+    when: Any
+    direction: int = eqx.field(static=True)
+    repeat: bool = eqx.field(static=True)
+    consistent: bool = eqx.field(static=True)
 
 
 class Lock(AbstractEvent):
@@ -50,13 +50,7 @@ class Lock(AbstractEvent):
         consistent: see `AbstractEvent`.
     """
 
-    name: str = eqx.field(static=True)
     what: Any = eqx.field(static=True)
-    at: Scalar | None
-    when: Any
-    direction: int = eqx.field(static=True)
-    repeat: bool = eqx.field(static=True)
-    consistent: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -95,15 +89,9 @@ class Activate(AbstractEvent):
         name: of the event; made of the names by default.
     """
 
-    name: str = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
-    at: Scalar | None
-    when: Any
     restitution: Scalar | None
-    direction: int = eqx.field(static=True)
     assemble: bool = eqx.field(static=True)
-    repeat: bool = eqx.field(static=True)
-    consistent: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -137,13 +125,7 @@ class Release(AbstractEvent):
         name: of the event; made of the names by default.
     """
 
-    name: str = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True)
-    at: Scalar | None
-    when: Any
-    direction: int = eqx.field(static=True)
-    repeat: bool = eqx.field(static=True)
-    consistent: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -177,15 +159,9 @@ class Brake(AbstractEvent):
         name: of the brake and its row; "brake " and the coordinate by default.
     """
 
-    name: str = eqx.field(static=True)
     what: Any = eqx.field(static=True)
     sliding: Scalar
     holding: Scalar
-    at: Scalar | None
-    when: Any
-    direction: int = eqx.field(static=True)
-    repeat: bool = eqx.field(static=True)
-    consistent: bool = eqx.field(static=True)
 
     def __init__(
         self,
