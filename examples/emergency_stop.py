@@ -93,8 +93,9 @@ def main(count=(40, 25)):
     print(
         f"at rest at {float(when):.4f} s, {float(when) - at:.4f} s after the stop; the hand moves by {1e3 * way:.1f} mm meanwhile"
     )
-    print("locked at once, the naive model, it rests where it was, 0.0 mm away")
     energy = jm.energy(system, solution)
+    kinetic = float(energy.kinetic[jnp.searchsorted(ts, at)])
+    print(f"locked at once, the naive model, it would stay where it is and lose all of its {kinetic:.1f} J in no time")
     drift = float(jnp.abs(energy.balance).max())
     print(f"energy balance {drift:.1e} J of {float(jnp.ptp(energy.total)):.1f} J")
     assert drift < 1e-3 and not bool(solution.events.doubtful.any())

@@ -153,10 +153,10 @@ def test_methods_agree_and_momentum_of_free_directions_is_kept(counts, ranks):
     after = found["full"].after.v
     for method in ("projected", "minimal"):
         np.testing.assert_allclose(found[method].after.v, after, atol=1e-11 * np.abs(after).max())
-        for name in ("second", "third"):
-            np.testing.assert_allclose(
-                found[method].impulses[name], found["full"].impulses[name], rtol=1e-7, atol=1e-9
-            ) if ranks == counts else None
+        if ranks == counts:  # else those of least norm belong to other rows
+            for name in ("second", "third"):
+                pulse = found["full"].impulses[name]
+                np.testing.assert_allclose(found[method].impulses[name], pulse, atol=1e-11 * np.abs(pulse).max())
     rest = jnp.einsum("bij,bj->bi", params["C"], after).at[:, m - counts[2] :].add(params["b"])
     np.testing.assert_allclose(rest, 0, atol=1e-11)
     before, then = found["full"].free_momentum
@@ -276,7 +276,7 @@ def test_ball_bounces_at_the_right_times_and_a_sequence_that_piles_up_is_flagged
     np.testing.assert_allclose(events.after.v[:count, 0], speeds / 2, atol=1e-8)
     np.testing.assert_allclose(events.impulses["ground"][:count, 0], 1.5 * speeds, atol=1e-8)
     np.testing.assert_allclose(events.loss[:count], 0.375 * speeds**2, atol=1e-8)
-    assert np.abs(jm.energy(BALL, solution).balance).max() < 10  # potential is a force here
+    assert np.abs(jm.energy(BALL, solution).balance).max() < 1e-8  # what hits take counts as work
     piled = bounces(1.0, 0.0, jnp.array([0.0, 1.0, 1.5]))  # at 3·first = 1.34 s infinitely many have happened
     assert piled.result == jm.RESULTS.events_exhausted and int(piled.events.count) == 8
     np.testing.assert_allclose(piled.q[1], solution.q[2], atol=1e-9)
@@ -461,6 +461,17 @@ def test_a_brake_slides_sticks_and_comes_loose():
     np.testing.assert_allclose(solution.q[3, 0] - rest, 2 * after**2 / 2 + after**3 / 6, atol=1e-8)
     assert not found.doubtful.any()
     np.testing.assert_allclose(found.impulses["brake a"][:3], 0, atol=1e-8)
+
+
+def test_a_run_goes_on_with_the_brakes_of_its_state_only_if_it_knows_them():
+    state = eqx.tree_at(lambda s: s.mode, two_free(1.0), jm.Mode(
+        (jm.Brake("a", sliding=6.0, at=0.0).row(TWO),), jnp.array([False, False, False]), jnp.zeros(1),
+        jnp.array([-6.0]), jnp.zeros(0, bool),
+    ))  # fmt: skip
+    state = eqx.tree_at(lambda s: s.scale, state, jnp.ones(3))
+    for events in ([], [jm.Lock("b", at=0.5)]):
+        with pytest.raises(ValueError, match="Brake 'brake a' slides in the state, so that `events` must hold it"):
+            jm.simulate(TWO, state, jnp.array([1.0]), events=events)
 
 
 def test_a_brake_that_cannot_hold_turns_round_and_doubt_is_told():

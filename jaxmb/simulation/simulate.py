@@ -28,7 +28,7 @@ from ..kinematics import Rows, consistency
 from ..linalg import inverse_root
 from ..reaction import analyse_reactions
 from ..system import State, System, check_values, rows_at, settled
-from ..topology import Plan, planned
+from ..topology import Plan, planned, unattended
 from .drift import AbstractDrift, Projection
 from .problem import Flow, Problem
 from .segments import Run, run_through
@@ -115,6 +115,7 @@ def simulate(
     ts = _checked_times(state, jnp.asarray(ts, default_float()))
     _warn_of_loads(system, state)
     plan, state, planning = planned(strong(system), events, strong(state)) if events else (None, strong(state), ())
+    planning = (*planning, *unattended(events, state))
     solution, checks = _simulate(
         strong(system),
         plan,
@@ -231,13 +232,12 @@ def _simulate(
     max_events: int,
     dense: bool,
 ) -> tuple[Solution, tuple[Check, ...]]:
-    base, mode = system, state.mode
+    mode = state.mode
     system, bare = settled(system, state)
     checks, choice = _check_start(system, formulation, bare)
     checks = (*planning, *checks)
     sound = all_hold(checks)
     if plan is not None:
-        plan = dataclasses.replace(plan, system=base)
         run = Run(
             plan,
             formulation,

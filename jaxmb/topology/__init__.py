@@ -8,5 +8,6 @@ from .event import Release as Release
 from .jump import impulses as impulses
 from .plan import Plan as Plan
 from .plan import planned as planned
+from .plan import unattended as unattended
 from .transition import Transition as Transition
 from .transition import transition as transition

@@ -336,6 +336,17 @@ def planned(system: System, events: Sequence[Any], state: State) -> tuple[Plan, 
     return plan, state, tuple(checks)
 
 
+def unattended(events: Sequence[Any], state: State) -> tuple[Check, ...]:
+    """A check that no brake slides in a state without its event, by which it would come to rest."""
+    locks = () if state.mode is None else state.mode.locks
+    known = [event.name for event in events if isinstance(event, Brake)]
+    left = [i for i, lock in enumerate(locks) if lock.name not in known]
+    if state.mode is None or not left:
+        return ()
+    text = "Brake '{name}' slides in the state, so that `events` must hold it."
+    return (Check(jnp.abs(state.mode.drag[jnp.array(left)]), 0.0, text, tuple(locks[i].name for i in left)),)
+
+
 def _names(event: AbstractEvent, rows: Mapping[str, slice]) -> tuple[str, ...]:
     names = event.names if isinstance(event, Activate | Release) else (event.name,)
     for name in names:
