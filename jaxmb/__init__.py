@@ -71,10 +71,11 @@ from .topology import Release as Release
 from .topology import transition as transition
 from .topology import Transition as Transition
 from .simulation import Events as Events
+from .system import as_state as as_state
 from .system import evaluate as evaluate
 from .system import Holonomic as Holonomic
-from .system import Lost as Lost
 from .system import Pfaffian as Pfaffian
+from .system import Scale as Scale
 from .system import State as State
 from .system import System as System
 from .system import Terms as Terms

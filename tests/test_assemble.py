@@ -14,7 +14,8 @@ import jaxmb as jm
 def test_states_are_consistent(name):
     system, batch = states(name)
     out = jm.residuals(system, batch)
-    assert float(jnp.max(jnp.abs(out.position), initial=0)) <= 1e-14
+    # Relative to spans, which are 0.2 to 3 m here; what holds to 8 eps of its terms is left alone.
+    assert float(jnp.max(jnp.abs(out.position), initial=0)) <= 2e-14
     assert float(jnp.max(jnp.abs(out.velocity), initial=0)) <= 2e-14
 
 
@@ -67,7 +68,7 @@ def test_derivatives_of_the_assembled_state():
 
 
 BAD = {
-    r"Constraint 'rod' cannot be satisfied from this guess: its position residual.* 0\.25": lambda s: jm.assemble(
+    r"Constraint 'rod' cannot be satisfied from this guess: its position residual.* 2\.19": lambda s: jm.assemble(
         s, [0.0, 0.5], hold=["x", "y"]
     ),
     r"Constraint 'rod' cannot be satisfied from this guess: its velocity residual": lambda s: jm.assemble(
@@ -79,7 +80,10 @@ BAD = {
     ),
     r"`q` must have shape \(2,\), but has shape \(3,\)": lambda s: jm.assemble(s, [0.0, 1.0, 2.0]),
     r"`v` must have shape \(2,\), but has shape \(1,\)": lambda s: jm.assemble(s, [0.0, 1.0], [0.0]),
-    r"`q` must give finite numbers": lambda s: jm.assemble(s, [float("nan"), 1.0]),
+    r"^Argument `q` must hold finite numbers, but 'x' is none\.$": lambda s: jm.assemble(s, [float("nan"), 1.0]),
+    r"^Argument `v` must hold finite numbers, but 'y' is none\.$": lambda s: jm.assemble(
+        s, [0.0, 1.0], [0.0, float("inf")]
+    ),
 }
 
 

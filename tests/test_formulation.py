@@ -58,7 +58,7 @@ def check_laws(name, method, count):
         assert int(found.rank[i]) == rank
         assert int(found.eliminated[i].sum()) == (system.m - rank if method == "Elimination" else 0)
         assert not np.any(np.asarray(found.multipliers[i])[np.asarray(found.eliminated[i])])
-        sigma = np.asarray(batch.scale[i])
+        sigma = np.asarray(batch.scale.row[i])
         np.testing.assert_allclose((jacobian @ found.vdot[i] - gamma) / sigma, 0, atol=bound * size)
         np.testing.assert_allclose(jacobian.T @ found.multipliers[i], reaction, atol=10 * bound * size)
         if method == "Elimination":

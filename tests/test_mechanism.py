@@ -11,7 +11,7 @@ import pytest
 import scipy.optimize
 
 import jaxmb as jm
-from jaxmb.system import position_residual, row_sizes, velocity_residual
+from jaxmb.system import position_residual, velocity_residual
 
 P, S = jm.planar, jm.spatial
 G = 9.81
@@ -25,17 +25,16 @@ def consistent(system, q=None, v=None):
     """A state that is known to be consistent, without the cost of assembling it."""
     q = system.guess if q is None else jnp.asarray(q)
     v = jnp.zeros(system.nv) if v is None else jnp.asarray(v)
-    t = jnp.zeros(())
-    position, velocity, scale = _rows(system, t, q, v)
+    position, velocity, state = _rows(system, q, v)
     assert np.abs(position).max(initial=0) < 1e-12
     assert np.abs(velocity).max(initial=0) < 1e-12
-    return jm.State(t, q, v, scale)
+    return state
 
 
 @eqx.filter_jit
-def _rows(system, t, q, v):
-    sizes = row_sizes(system, t, q)
-    return position_residual(system, t, q), velocity_residual(system, t, q, v), jnp.where(sizes > 0, sizes, 1)
+def _rows(system, q, v):
+    state = jm.as_state(system, q, v)
+    return position_residual(system, state.t, q), velocity_residual(system, state.t, q, v), state
 
 
 def acceleration(system, state, u=None):
@@ -74,7 +73,9 @@ def slider_position(angle):
 def test_driven_mechanism_runs_kinematically(coordinates):
     system = slider_crank(coordinates)
     state = jm.assemble(system)
-    assert jm.diagnose(system, state).freedom == 0
+    found = jm.diagnose(system, state)
+    assert (found.freedom, found.freedom_undriven) == (0, 1)
+    assert "0 here, 0 nearby, 1 here without drivers" in str(found)
     ts = jnp.linspace(0.0, 8.0, 9)  # more than two turns
     solution = jm.simulate(system, state, ts)
     angle = 0.4 + SPEED * ts
@@ -208,7 +209,7 @@ def test_joint_springs_friction_motors_and_user_forces():
 def bearing(system, q, v, u, coefficient):
     """v̇, and the friction, of a mechanism whose first force is a `BearingFriction`."""
     system = eqx.tree_at(lambda s: s.params.forces[0].coefficient, system, coefficient)
-    state = jm.State(jnp.zeros(()), q, v, jnp.ones(system.m))
+    state = jm.as_state(system, q, v)
     return acceleration(system, state, u), jm.force(system, state, system.params.forces[0].name, u=u)
 
 
@@ -436,9 +437,8 @@ def test_mechanism_is_drawn_and_animated(tmp_path):
     plt.close(ax.figure)
 
     system = P.Mechanism([ROD_BODY], [PIVOT]).build()
-    states = jm.State(
-        jnp.linspace(0.0, 1.0, 3), jnp.array([[0.0], [0.5], [np.pi / 2]]), jnp.zeros((3, 1)), jnp.ones((3, 0))
-    )
+    place = lambda t, q: jm.as_state(system, q, t=t)
+    states = jax.vmap(place)(jnp.linspace(0.0, 1.0, 3), jnp.array([[0.0], [0.5], [np.pi / 2]]))
     ax = jm.plot.draw(system, jax.tree.map(lambda x: x[2], states))
     ends = np.concatenate([line.get_xydata() for line in ax.get_lines()])
     np.testing.assert_allclose(ends.max(axis=0), [0.0, 1.0], atol=1e-12)  # the rod stands upright
@@ -472,6 +472,19 @@ WRONG = {
     "kind": (lambda: P.Mechanism([ROD_BODY], [ROD_BODY]), "Argument `joints` must not hold Body objects"),
     "rigid": (lambda: P.Mechanism([ROD_BODY], [P.Fixed("weld", "ground", "rod")]).build(), "has no coordinates.*'absolute'"),
     "none": (lambda: P.Mechanism([]), "Argument `bodies` must hold at least one body"),
+    "space in the plane": (lambda: P.Mechanism([ROD_BODY], [S.Revolute("O", "ground", "rod.a")]), "`joints` must hold elements of `jaxmb.planar`, but 'O' is one of `jaxmb.spatial`"),
+    "plane in space": (lambda: S.Mechanism([S.Body.box("box", 1.0, (1.0, 1.0, 1.0))], [P.Prismatic("O", "ground", "box")]), "`joints` must hold elements of `jaxmb.spatial`, but 'O' is one of `jaxmb.planar`"),
+    "blade in space": (lambda: S.Mechanism([S.Body.box("box", 1.0, (1.0, 1.0, 1.0))], [P.KnifeEdge("edge", "box")]), "`joints` must hold elements of `jaxmb.spatial`, but 'edge' is"),
+    "angle in space": (lambda: S.Mechanism([S.Body.box("box", 1.0, (1.0, 1.0, 1.0))], drivers=[P.DrivenAngle("turn", "ground", "box", lambda t, p: t)]), "`drivers` must hold elements of `jaxmb.spatial`, but 'turn' is"),
+    "body of space": (lambda: P.Mechanism([S.Body.box("box", 1.0, (1.0, 1.0, 1.0))]), "`bodies` must hold elements of `jaxmb.planar`, but 'box' is"),
+    "one body": (lambda: P.Mechanism([ROD_BODY], [PIVOT, P.Distance("bar", "rod.a", "rod.b", 1.0)]), "Joint 'bar' must tie two bodies, but has both its places on 'rod'"),
+    "arity of driver": (lambda: P.Mechanism([ROD_BODY], [PIVOT], [P.Driver("motor", "O", lambda t: t)]), "`fn of driver 'motor'` must be callable .* takes 1 positional argument but 2 were given"),
+    "shape of driver": (lambda: P.Mechanism([ROD_BODY], [PIVOT], [P.Driver("motor", "O", lambda t, p: jnp.ones(2))]), r"`fn of driver 'motor'` must return an array of shape \(\), but returns shape \(2,\)"),
+    "arity of force": (lambda: P.Mechanism([ROD_BODY], [PIVOT], forces=[P.JointForce("f", "O", lambda t, q: t)]).build(), "`fn of force 'f'` must be callable with arguments of shapes Motion"),
+    "shape of effort": (lambda: P.Mechanism([ROD_BODY], [PIVOT], forces=[P.JointForce("f", "O", lambda m: jnp.ones(2))]).build(), r"`fn of force 'f'` must return an array of shape \(1,\) or \(\), but returns shape \(2,\)"),
+    "shape of force": (lambda: P.Mechanism([ROD_BODY], [PIVOT], forces=[P.Force("f", "rod.b", lambda m: jnp.ones(2))]).build(), r"`fn of force 'f'` must return an array of shape \(3,\), but returns shape \(2,\)"),
+    "pose": (lambda: P.Mechanism([P.Body("rod", 1.0, 1.0, position=(0.0, np.nan))]), "Argument `pose of 'rod'` must hold finite numbers, but does not.$"),
+    "infinite mass": (lambda: P.Mechanism([P.Body("rod", np.inf, 1.0)]), "Argument `mass of 'rod'` must hold finite numbers"),
     "replace": (lambda: P.Mechanism([ROD_BODY]).replace("rod", colour=1.0), "Element 'rod' has no number `colour`"),
 }  # fmt: skip
 
@@ -481,6 +494,63 @@ def test_wrong_arguments_are_named(case):
     make, message = WRONG[case]
     with pytest.raises((TypeError, ValueError), match=message):
         make()
+
+
+def ring(count, length, base):
+    """A closed chain: links of one length between two hinges on the ground; no places are given."""
+    bodies = [P.Body.rod(f"link{i}", 1.0, length) for i in range(count)]
+    joints = [P.Revolute("joint0", "ground", "link0.a")]
+    joints += [P.Revolute(f"joint{i}", f"link{i - 1}.b", f"link{i}.a") for i in range(1, count)]
+    joints += [P.Revolute(f"joint{count}", f"link{count - 1}.b", ("ground", (base, 0.0)))]
+    return P.Mechanism(bodies, joints)
+
+
+def test_loops_that_do_not_close_are_named_with_their_joints():
+    system = ring(3, 1.0, 5.0).build()  # too short
+    assert system.joints.loops == {"joint2": ("joint0", "joint1", "joint2", "joint3")}
+    text = r"Constraint 'joint2' cannot be .* It closes the loop of 'joint0', 'joint1', 'joint2' and 'joint3'"
+    with pytest.raises(ValueError, match=text + r", of which `q` names no coordinate for 'joint1': the lengths must"):
+        jm.assemble(system, {"joint0": 1.0, "joint3": 2.0})
+    with pytest.raises(ValueError, match=text + ": the lengths must allow it, and the guess be close enough"):
+        jm.assemble(system, [1.0, 0.5, 2.0])
+
+
+def test_a_long_chain_closes_or_asks_for_a_guess():
+    """Twenty links in line, nothing said of any angle: a singular pose, from which no step leads sideways."""
+    system = ring(19, 1.0, 1.0).build()
+    try:
+        state = jm.assemble(system)
+    except ValueError as error:
+        assert "of which `q` names no coordinate for 'joint0', 'joint1'" in str(error)
+        assert "others: the lengths must allow it" in str(error)
+        assert len(str(error)) < 1000
+    else:
+        np.testing.assert_allclose(jm.residuals(system, state).position, 0, atol=1e-12)
+
+
+def test_what_is_not_finite_is_named_once():
+    with pytest.raises(ValueError, match=r"^Argument `q` must hold finite numbers, but 'O' is none\.$"):
+        jm.assemble(P.Mechanism([ROD_BODY], [PIVOT]).build(), {"O": np.nan})
+
+
+def test_systems_and_mechanisms_are_printed_on_one_screen():
+    small = P.Mechanism([ROD_BODY], [PIVOT], [P.Driver("motor", "O", lambda t, p: t)])
+    assert str(small).splitlines() == [
+        "Mechanism in the plane: 1 body, 1 joint, 1 driver, 0 forces, 0 actuators",
+        "  bodies        rod",
+        "  joints        O (Revolute)",
+        "  drivers       motor (Driver)",
+    ]
+    assert str(small.build()).splitlines()[:3] == [
+        "System: 1 coordinate, 1 velocity, 1 constraint row, 0 inputs",
+        "  coordinates   O",
+        "  holonomic     motor (1)",
+    ]
+    large = ring(60, 1.0, 1.0)
+    for text in (str(large), str(large.build()), str(large.build("absolute"))):
+        assert len(text.splitlines()) <= 20
+        assert max(map(len, text.splitlines())) <= 120
+        assert "…" in text
 
 
 def test_outputs_refuse_what_they_do_not_know():

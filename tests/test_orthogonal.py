@@ -80,7 +80,7 @@ def test_laws_of_the_projector(name, weighted):
         parts = formulation.projected(terms)
         p, m_c = np.asarray(parts.projector), np.asarray(parts.inertia)
         np.testing.assert_allclose(p @ p, p, atol=1e-12)
-        np.testing.assert_allclose(np.asarray(terms.jacobian) @ p / state.scale[:, None], 0, atol=1e-12)
+        np.testing.assert_allclose(np.asarray(terms.jacobian) @ p / state.scale.row[:, None], 0, atol=1e-12)
         np.testing.assert_allclose(w @ p, p.T @ w, atol=1e-11)
         assert round(np.trace(p)) == system.nv - int(exact.rank)
         if kind == "symmetric":
@@ -138,7 +138,7 @@ def test_null_space(name):
     basis = np.asarray(parts.basis)[:, columns]
     assert len(columns) == free
     np.testing.assert_allclose(basis.T @ basis, np.eye(free), atol=1e-13)
-    np.testing.assert_allclose(np.asarray(terms.jacobian) @ basis / state.scale[:, None], 0, atol=1e-13)
+    np.testing.assert_allclose(np.asarray(terms.jacobian) @ basis / state.scale.row[:, None], 0, atol=1e-13)
     minimal = np.linalg.solve(parts.mass, parts.force)
     np.testing.assert_allclose(parts.particular + parts.basis @ minimal, exact.vdot, atol=1e-11)
     size = float(jnp.abs(terms.mass @ exact.vdot).max()) + 1

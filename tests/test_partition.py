@@ -291,7 +291,7 @@ def test_closures_that_do_not_fit_are_refused():
     ):
         jm.reduce(system, jm.Closure("c", ["b"], crank.fn))
     with pytest.raises(
-        ValueError, match=r"`fn of closure 'c'` must return an array of shape \(1,\), but returns \(2,\)"
+        ValueError, match=r"`fn of closure 'c'` must return an array of shape \(1,\), but returns shape \(2,\)"
     ):
         jm.reduce(system, jm.Closure("c", ["a1", "a2"], lambda t, q, p: q))
     with pytest.raises(ValueError, match=r"`system` must have velocities that are derivatives"):

@@ -17,7 +17,7 @@ import pytest
 from nfourbar import reduced_motion
 
 import jaxmb as jm
-from jaxmb.system import position_residual, row_sizes
+from jaxmb.system import position_residual
 
 DATA = pathlib.Path(__file__).parent / "data"
 # Eighth-order central difference.
@@ -32,15 +32,15 @@ def reference(name):
 @jax.jit
 @functools.partial(jax.vmap, in_axes=(None, 0, 0, 0))
 def states_of(system, t, q, v):
-    return jm.State(t, q, v, row_sizes(system, t, q))
+    return jm.as_state(system, q, v, t=t)
 
 
 @eqx.filter_jit
-def solved(system, states, lost=False):
+def solved(system, states):
     """C, accelerations, multipliers by name."""
 
     def one(state):
-        terms = jm.evaluate(system, state, lost=lost)
+        terms = jm.evaluate(system, state)
         found = jm.GaussProjection().acceleration(terms)
         return terms.jacobian, found.vdot, {name: found.multipliers[part] for name, part in system.rows.items()}
 
@@ -269,7 +269,7 @@ def test_four_bars_beside_and_at_the_flat_pose(n):
     for angle in (0.3, 0.0):
         system = nfourbar_joints.nfourbar(n, angle).build(cut=[f"right{i}" for i in range(n)])
         assert (system.nv, system.m) == (2 * n + 1, 2 * n)
-        jacobians, vdot, _ = solved(system, in_step(system, n, -4.0), True)
+        jacobians, vdot, _ = solved(system, in_step(system, n, -4.0))
         feet = np.array([system.velocities.index(f"foot{i}") for i in range(n + 1)])
         np.testing.assert_allclose(vdot[0, feet], uprights_accelerate(n, angle), atol=1e-9)
         assert np.linalg.matrix_rank(jacobians[0], rtol=1e-9) == (2 * n if angle else n)
@@ -281,7 +281,7 @@ def test_four_bars_accelerate_alike_in_absolute_coordinates():
     here = in_step(relative, 3, -3.0)
     there = in_other_coordinates(relative, absolute, here)
     assert float(jnp.abs(jm.residuals(absolute, there).velocity).max()) < 1e-14
-    carried = accelerations_in(absolute, relative, here, solved(relative, here, True)[1])
+    carried = accelerations_in(absolute, relative, here, solved(relative, here)[1])
     np.testing.assert_allclose(carried, solved(absolute, there)[1], atol=1e-11)
 
 

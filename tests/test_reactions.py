@@ -1,5 +1,6 @@
 """What acts in joints, and which of it is determined."""
 
+import functools
 import json
 import pathlib
 import warnings
@@ -21,7 +22,6 @@ from mobile_robot import mobile_robot
 
 import jaxmb as jm
 from jaxmb.reaction.analysis import _evaluate
-from jaxmb.system import row_sizes
 
 P, S = jm.planar, jm.spatial
 G = 9.81
@@ -32,13 +32,13 @@ def at(system, q=None, v=None):
     """A state that is consistent already."""
     q = system.guess if q is None else jnp.asarray(q)
     v = jnp.zeros(system.nv) if v is None else jnp.asarray(v)
-    return jm.State(jnp.zeros(()), q, v, _sizes(system, q))
+    return jm.as_state(system, q, v)
 
 
 @eqx.filter_jit
-def _sizes(system, q):
-    sizes = row_sizes(system, jnp.zeros(()), q)
-    return jnp.where(sizes > 0, sizes, 1)
+@functools.partial(jax.vmap, in_axes=(None, 0, 0, 0))
+def along(system, t, q, v):
+    return jm.as_state(system, q, v, t=t)
 
 
 # The mobile robot
@@ -51,8 +51,7 @@ def robot():
     system = mobile_robot().build("absolute")
     index = np.linspace(0, len(reference["t"]) - 1, 101).astype(int)
     t, q, v = (jnp.asarray(reference[name][index]) for name in ("t", "q", "v"))
-    scale = _sizes(system, q[0])
-    return system, jm.State(t, q, v, jnp.broadcast_to(scale, (101, system.m)))
+    return system, along(system, t, q, v)
 
 
 def test_mobile_robot_is_unique_where_its_source_says(robot):
@@ -340,7 +339,7 @@ def _robot_along_reference():
     system = mechanism.build("absolute")
     index = np.linspace(0, len(reference["t"]) - 1, 12).astype(int)
     t, q, v = (jnp.asarray(reference[name][index]) for name in ("t", "q", "v"))
-    return mechanism, system, jm.State(t, q, v, jnp.broadcast_to(_sizes(system, q[0]), (12, system.m)))
+    return mechanism, system, along(system, t, q, v)
 
 
 def _run(mechanism, system, state, end, **settings):

@@ -226,7 +226,7 @@ def test_a_start_off_the_constraints_is_refused_by_name_and_amount():
     system, (_q, _v) = pendulum()
     state = jm.assemble(system, [1.0, 0.0])
     off = eqx.tree_at(lambda s: s.q, state, jnp.array([1.1, 0.0]))
-    with pytest.raises(ValueError, match=r"Constraint 'rod' is violated at the start: its position residual.* 0\.0"):
+    with pytest.raises(ValueError, match=r"Constraint 'rod' is violated at the start: its position residual.* 0\.15"):
         jm.simulate(system, off, [1.0])
     fast = eqx.tree_at(lambda s: s.v, state, jnp.array([0.5, 0.0]))
     with pytest.raises(ValueError, match="Constraint 'rod' is violated at the start: its velocity residual"):

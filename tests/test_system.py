@@ -1,5 +1,7 @@
 """Evaluation of systems: every array against finite differences, and inertia against Lagrange's equations."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,7 +10,7 @@ import pytest
 from systems import SYSTEMS, make, states
 
 import jaxmb as jm
-from jaxmb.system import curvature, position_residual, velocity_residual
+from jaxmb.system import check_state, jacobian_rate, position_residual, velocity_residual
 
 
 def central(fn, h=1e-6):
@@ -32,10 +34,9 @@ def test_terms_against_finite_differences(name):
         speed = central(lambda h: position_residual(system, t + h, q + h * qdot))
         error = (residual(t, q, v) - speed) / terms.scale  # rows have units from 1e-6 to 1e6
         np.testing.assert_allclose(error, 0, atol=1e-8)
-    bend = curvature(system, t, q)
-    for j, e in enumerate(jnp.eye(system.nv)):
+    for e in jnp.eye(system.nv):
         moved = lambda h, e=e: jax.jacfwd(lambda v: residual(t, q + h * system.qdot(q, e), v))(v)
-        error = (bend[..., j] - central(moved)) / terms.scale[:, None]
+        error = (jacobian_rate(system, t, q, e, 0.0) - central(moved)) / terms.scale[:, None]
         np.testing.assert_allclose(error, 0, atol=1e-8)
 
 
@@ -68,7 +69,8 @@ def test_lagrangian_and_mass_matrix_agree(name):
     other, _ = make(name + ", Lagrangian")
     terms = jax.vmap(lambda s: jm.evaluate(plain, s))(batch)
     lagrangian = jax.vmap(lambda s: jm.evaluate(other, s))(batch)
-    for a, b in zip(jax.tree.leaves(terms), jax.tree.leaves(lagrangian), strict=True):
+    values = lambda terms: (terms.mass, terms.force, terms.jacobian, terms.offset, terms.gamma)
+    for a, b in zip(values(terms), values(lagrangian), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-11)
 
 
@@ -141,7 +143,7 @@ BAD_SYSTEMS = {
     r"`force` must be callable .* raised KeyError: 'k'": lambda: jm.System(
         2, mass=mass2, force=lambda t, q, v, p: p["k"] * q, params={}
     ),
-    r"`actuation` must return an array of shape \(2, nu\), but returns \(3,\)": lambda: jm.System(
+    r"`actuation` must return an array of shape \(2, nu\), but returns shape \(3,\)": lambda: jm.System(
         2, mass=mass2, actuation=lambda t, q, p: jnp.ones(3)
     ),
     r"`constraints` must hold different names, but repeats 'rod'": lambda: jm.System(
@@ -150,14 +152,32 @@ BAD_SYSTEMS = {
     r"`constraints\[0\]` must be a `Holonomic` or `Pfaffian` constraint": lambda: jm.System(
         2, mass=mass2, constraints=[lambda t, q, p: q]
     ),
-    r"`fn of constraint 'wheel'` must return an array of shape \(k,\), but returns \(2, 2\)": lambda: jm.System(
-        2, mass=mass2, constraints=[jm.Pfaffian("wheel", lambda t, q, v, p: jnp.outer(q, v))]
+    r"`fn of constraint 'wheel'` must return an array of shape \(k,\) or \(\), but returns shape \(2, 2\)": lambda: (
+        jm.System(2, mass=mass2, constraints=[jm.Pfaffian("wheel", lambda t, q, v, p: jnp.outer(q, v))])
     ),
     r"`fn of constraint 'wheel'` must be a function, but is None|`fn of constraint 'wheel'` must be callable": lambda: (
         jm.System(2, mass=mass2, constraints=[jm.Pfaffian("wheel", lambda t, q: q)])
     ),
     r"`lagrangian` must return an array of shape \(\), but returns shape \(2,\)": lambda: jm.System.from_lagrangian(
         lambda t, q, qdot, p: qdot, 2
+    ),
+    r"`mass` must return an array of shape \(2, 2\) of floating-point numbers, but returns int64 numbers": lambda: (
+        jm.System(2, mass=lambda t, q, p: jnp.eye(2, dtype=int))
+    ),
+    r"`fn of constraint 'c'` must return an array .* of floating-point numbers, but returns int64 numbers": lambda: (
+        jm.System(2, mass=mass2, constraints=[jm.Holonomic("c", lambda t, q, p: jnp.round(q).astype(int))])
+    ),
+    r"`mass` must return an array of shape \(2, 2\), but returns a list": lambda: jm.System(
+        2, mass=lambda t, q, p: [[1.0, 0.0], [0.0, 1.0]]
+    ),
+    r"`force` must return an array of shape \(2,\), but returns a list": lambda: jm.System(
+        2, mass=mass2, force=lambda t, q, v, p: [-v[0], 0.0]
+    ),
+    r"`fn of constraint 'c'` must return an array of shape \(k,\) or \(\), but returns a tuple": lambda: jm.System(
+        2, mass=mass2, constraints=[jm.Holonomic("c", lambda t, q, p: (q[0], q[1]))]
+    ),
+    r"`potential` must return an array of shape \(\), but returns None": lambda: jm.System(
+        2, mass=mass2, potential=lambda t, q, p: None
     ),
 }
 
@@ -199,3 +219,47 @@ def test_messages_when_a_state_is_assembled(message):
     system = jm.System(2, **BAD_VALUES[message])
     with pytest.raises(ValueError, match=message):
         jm.assemble(system, [0.0, 0.0])
+
+
+CART = jm.System(2, mass=mass2, actuation=lambda t, q, p: jnp.array([[1.0], [0.0]]))
+REST = jm.as_state(CART, jnp.zeros(2))
+BATCH = jax.tree.map(lambda x: jnp.stack([x] * 4), REST)
+LONG = dataclasses.replace(REST, q=jnp.zeros(3), v=jnp.zeros(3))
+USES = {
+    "simulate": lambda state: jm.simulate(CART, state, [1.0]),
+    "evaluate": lambda state: jm.evaluate(CART, state),
+    "diagnose": lambda state: jm.diagnose(CART, state),
+    "analyse_reactions": lambda state: jm.analyse_reactions(CART, state),
+    "physical_reactions": lambda state: jm.physical_reactions(CART, state, {"x": lambda t, q, p: q[0]}),
+    "transition": lambda state: jm.transition(CART, state, lock=["q0"]),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_single_state_of_the_system_is_asked_for(use):
+    with pytest.raises(
+        ValueError, match=r"`state` must be a single state, but has leading axes \(4,\); use `jax.vmap`, or"
+    ):
+        USES[use](BATCH)
+    with pytest.raises(
+        ValueError, match=r"`state` must have coordinates of shape \(2,\), but has shape \(3,\); does it"
+    ):
+        USES[use](LONG)
+
+
+def test_what_is_no_state_is_refused():
+    with pytest.raises(TypeError, match=r"`state` must be a `State`, as `assemble` and .* return, but is a list"):
+        check_state(CART, [0.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    "law, found",
+    [
+        (lambda t, q, v, p: jnp.ones(2), r"returns shape \(2,\)"),
+        (lambda t, q, v, p: -q[0], r"returns shape \(\)"),
+        (lambda t, q, v, p: [1.0], "returns a list"),
+    ],
+)
+def test_what_a_control_law_returns_is_looked_at_before_the_run(law, found):
+    with pytest.raises(ValueError, match=rf"`control` must return an array of shape \(1,\), but {found}"):
+        jm.simulate(CART, REST, [1.0], control=law)

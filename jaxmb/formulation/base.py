@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from ..foundations import RESULTS
@@ -16,9 +17,10 @@ from ..linalg import (
     lost_rows,
     minimum_norm_multipliers,
     open_rows,
+    solve_square,
     vanishing_combinations,
 )
-from ..system import Lost, Terms
+from ..system import Nearby, Terms
 
 
 class Acceleration(eqx.Module):
@@ -33,7 +35,6 @@ class Acceleration(eqx.Module):
         result: `RESULTS.contradictory_constraints` if no v̇ satisfies all rows, `RESULTS.undetermined_motion` if at a
             singular pose several do, `RESULTS.unfit_choice` if a choice of the formulation does not fit the pose,
             `RESULTS.nonfinite` if M is not positive definite where the formulation needs it or an input is not finite.
-            Singular poses are recognised if the terms hold what lost rows say.
         eliminated: mask (m,) of the rows whose multipliers are zero because the formulation left them out.
     """
 
@@ -104,34 +105,38 @@ class AbstractFormulation(eqx.Module):
 
     def used(self, terms: Terms) -> Terms:
         """The terms with zeros in the rows that are left out."""
-        rows = lambda t: (t.jacobian, t.offset, t.gamma, t.lost)
-        return eqx.tree_at(rows, terms, jax.tree.map(self.in_use, rows(terms)), is_leaf=lambda x: x is None)
+        rows = lambda t: (t.jacobian, t.offset, t.gamma)
+        return eqx.tree_at(rows, terms, jax.tree.map(self.in_use, rows(terms)))
 
-    def factorise(self, terms: Terms, keep: Bool[Array, " m"]) -> ConstrainedFactor:
-        """The factors of the constrained equations of the rows in `keep`."""
-        return ConstrainedFactor(self.metric(terms), terms.jacobian, terms.scale, keep, self.rank_tol)
+    def factorise(self, terms: Terms, keep: Bool[Array, " m"], rank_tol: float | None = None) -> ConstrainedFactor:
+        """The factors of the constrained equations of the rows in `keep`, without those that are lost at these terms.
+
+        With `rank_tol=0` all rows in `keep` stay: what is independent was decided at these very terms, row by row in another
+        order.
+        """
+        tol = self.rank_tol if rank_tol is None else rank_tol
+        return ConstrainedFactor(self.metric(terms), terms.jacobian, terms.scale, keep, tol)
 
     @eqx.filter_jit
     def acceleration(self, terms: Terms, carry: Bool[Array, " m"] | None = None) -> Acceleration:
         """Solves for v̇ and the reaction.
 
         Args:
-            terms: the evaluated system; with `lost=True` for the acceleration of the motion through a singular pose, where
-                that of least norm is another one.
+            terms: the evaluated system.
             carry: what `prepare` returned at the last accepted state; decided here if None.
         """
         self, given = self.holding(self.choose(terms)), terms
         terms = self.used(terms)
         keep = self.prepare(terms) if carry is None else carry
         restored = _Restored(terms, keep, jnp.zeros_like(keep), jnp.array(False))
-        if terms.lost is not None:
-            restored = self._restore(terms, keep, terms.lost)
-        factor = self.factorise(restored.terms, restored.keep)
+        if terms.nearby is not None:
+            restored = self._restore(terms, keep, terms.nearby)
+        factor = self.factorise(restored.terms, restored.keep, 0.0 if carry is None else None)
         vdot, multipliers = self.motion(restored.terms, factor)
         multipliers, eliminated = self.shares(factor, restored.terms.jacobian, multipliers)
-        consistent = jnp.all(
-            contradiction(given.jacobian, given.gamma, given.scale, vdot) <= contradiction_tol(vdot.dtype)
-        )
+        free = factor.root.T @ (factor.root @ given.force)  # at equilibrium v̇ and Γ are rounding beside it
+        off = contradiction(given.jacobian, given.gamma, given.scale, vdot, jnp.abs(given.jacobian) @ jnp.abs(free))
+        consistent = jnp.all(off <= contradiction_tol(vdot.dtype))
         result: Any = RESULTS.successful
         verdicts: tuple[Any, ...] = (
             (restored.open, RESULTS.undetermined_motion),
@@ -153,33 +158,41 @@ class AbstractFormulation(eqx.Module):
             eliminated=eliminated,
         )
 
-    def _restore(self, terms: Terms, keep: Array, lost: Lost) -> "_Restored":
-        """The rows lost here replaced by ZᵀĊ, along which their reaction acts, with values by which Zᵀ(K v̇ − k) = 0."""
-        factor = self.factorise(terms, keep)
+    def _restore(self, terms: Terms, keep: Array, nearby: Nearby) -> "_Restored":
+        """The rows lost here replaced by ZᵀĊ, along which their reaction acts, with values by which Zᵀ(K v̇ − k) = 0.
+
+        Derivatives are those of the other rows: where a row is lost that of the formula is not that of the motion anyway.
+        """
+        given, terms, nearby = terms, *lax.stop_gradient((terms, nearby))
+        factor = self.factorise(terms, keep, 0.0)
         combined = vanishing_combinations(factor, terms.jacobian)
-        gone, _ = lost_rows(factor, terms.jacobian, lost.rate, self.rank_tol)
-        open = open_rows(factor, terms.jacobian, lost.rate, lost.bend, gone, self.rank_tol)
-        rows = combined @ lost.rate
+        rate = self.in_use(nearby.rate())
+        gone, free = lost_rows(factor, terms.jacobian, rate, self.rank_tol)
+        open = open_rows(factor, terms.jacobian, rate, self.in_use(nearby.bend(free)), gone, self.rank_tol)
+        rows = combined @ rate
         size = jnp.where(gone, jnp.linalg.norm(rows @ factor.root.T, axis=1), terms.scale)
-        start = jnp.where(keep, terms.gamma, 0)
+        start = jnp.where(gone, 0, terms.gamma)
         known = lambda t: (t.jacobian, t.scale, t.gamma)
         restored = eqx.tree_at(known, terms, (jnp.where(gone[:, None], rows, terms.jacobian), size, start))
-        factor = self.factorise(restored, keep | gone)
+        factor = self.factorise(restored, keep | gone, 0.0)
 
         def vdot(gamma: Array) -> Array:
             return self.motion(eqx.tree_at(lambda t: t.gamma, restored, gamma), factor)[0]
 
         free = vdot(start)
         responses = jax.vmap(lambda unit: vdot(start + unit) - free)(jnp.diag(size))
-        matrix, vector = combined @ lost.matrix, combined @ lost.vector
+        matrix = combined @ (rate - self.in_use(nearby.gamma_by_velocity()))
+        vector = combined @ self.in_use(nearby.vector())
         both = gone[:, None] & gone
-        values = jnp.linalg.solve(
-            jnp.where(both, matrix @ responses.T, jnp.eye(keep.shape[0])), jnp.where(gone, vector - matrix @ free, 0)
-        )
+        # Rows and columns in units of their own, of which those of the responses are σ.
+        square = jnp.where(both, matrix @ responses.T, jnp.eye(keep.shape[0]))
+        values = solve_square(square, jnp.where(gone, vector - matrix @ free, 0))
         involved = jnp.abs(combined) * terms.scale > self.rank_tol * terms.scale[:, None]
         undefined = jnp.any(gone[:, None] & involved, axis=0)
         undefined |= ~(keep | gone) & jnp.any(involved & undefined, axis=1)
-        restored = eqx.tree_at(lambda t: t.gamma, restored, start + values * size)
+        found = (jnp.where(gone[:, None], rows, given.jacobian), jnp.where(gone, size, given.scale))
+        gamma = jnp.where(gone, values * size, given.gamma)
+        restored = eqx.tree_at(known, given, (*found, gamma))
         return _Restored(restored, keep | gone, undefined, jnp.any(open))
 
 
@@ -197,11 +210,11 @@ def contradiction(
     gamma: Float[Array, " m"],
     scale: Float[Array, " m"],
     vdot: Float[Array, " nv"],
-    usual: Float[Array, ""] | float = 0.0,
+    usual: Float[Array, " m"],
 ) -> Float[Array, " m"]:
-    """|C v̇ − Γ| of each row relative to the sizes of its terms, or to a millionth of the largest row's or of a usual size."""
+    """|C v̇ − Γ| of each row relative to the sizes of its terms, or to a millionth of the largest row's or of its usual size."""
     size = (jnp.abs(jacobian) @ jnp.abs(vdot) + jnp.abs(gamma)) / scale
-    size = jnp.maximum(size, 1e-6 * jnp.maximum(jnp.max(size, initial=0), usual))
+    size = jnp.maximum(size, 1e-6 * jnp.maximum(jnp.max(size, initial=0), usual / scale))
     return jnp.abs(jacobian @ vdot - gamma) / scale / jnp.where(size > 0, size, 1)
 
 

@@ -35,7 +35,7 @@ def gauss_residual(terms: Terms, vdot: Float[Array, " nv"], rank_tol: float = RA
     """Nᵀ(M v̇ − F), with N a basis of null(C): zero exactly where v̇ obeys Gauss's principle, given C v̇ = Γ.
 
     The derivative of Gauss's function ½ (v̇ − a)ᵀM(v̇ − a) along the free directions (Müller, eq. 7). N is orthonormal in
-    the metric of M/ρ²; entries beyond the degrees of freedom are zero. In N for translations.
+    the metric of M, so that it is in N kg^(−1/2); entries beyond the degrees of freedom are zero.
 
     Args:
         terms: the evaluated system.

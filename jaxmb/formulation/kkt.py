@@ -12,7 +12,7 @@ class KKT(AbstractFormulation):
     """The index-1 equations of Lagrange multipliers, M v̇ = F + Cᵀλ and C v̇ = Γ, with λ of least norm.
 
     Frączek and Wojtyra, eq. (11), where Cᵀλ has the opposite sign. M need be positive definite on null(C) only (massless
-    bodies, redundant coordinates): adding ρ² Cᵀ diag(1/σ²) C to M and ρ² Cᵀ diag(1/σ²) Γ to F changes neither v̇ nor λ and
+    bodies, redundant coordinates): adding Cᵀ diag(1/σ²) C to M and Cᵀ diag(1/σ²) Γ to F changes neither v̇ nor λ and
     makes the matrix regular.
 
     Args:
@@ -22,7 +22,7 @@ class KKT(AbstractFormulation):
     rank_tol: float = eqx.field(static=True, default=RANK_TOL)
 
     def metric(self, terms: Terms) -> Float[Array, "nv nv"]:
-        """M + ρ² Cᵀ diag(1/σ²) C."""
+        """M + Cᵀ diag(1/σ²) C."""
         return stiffened(terms.mass, terms.jacobian, terms.scale)[0]
 
     def motion(self, terms: Terms, factor: ConstrainedFactor) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:

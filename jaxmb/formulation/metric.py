@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..linalg import ConstrainedFactor
+from ..linalg import ConstrainedFactor, row_norms
 from ..system import System, Terms
 
 
@@ -18,7 +19,8 @@ def metric_factor(
         weight = jnp.eye(terms.force.shape[0], dtype=terms.force.dtype)
     if weight.shape != terms.mass.shape:
         raise ValueError(f"Argument `weight` must have shape {terms.mass.shape}, but has shape {weight.shape}.")
-    return ConstrainedFactor(weight, terms.jacobian, terms.scale, keep, 0.0)
+    sizes = lax.stop_gradient(row_norms(weight, terms.jacobian))
+    return ConstrainedFactor(weight, terms.jacobian, jnp.where(sizes > 0, sizes, 1), keep, 0.0)
 
 
 def multipliers_of(factor: ConstrainedFactor, reaction: Float[Array, " nv"]) -> Float[Array, " m"]:

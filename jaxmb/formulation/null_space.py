@@ -44,7 +44,7 @@ class NullSpace(AbstractFormulation):
     rank_tol: float = eqx.field(static=True, default=RANK_TOL)
 
     def metric(self, terms: Terms) -> Float[Array, "nv nv"]:
-        """M + ρ² Cᵀ diag(1/σ²) C."""
+        """M + Cᵀ diag(1/σ²) C."""
         return stiffened(terms.mass, terms.jacobian, terms.scale)[0]
 
     def motion(self, terms: Terms, factor: ConstrainedFactor) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..linalg import RANK_TOL, ConstrainedFactor, mean_inertia, projector, solve_square, stiffened
+from ..linalg import RANK_TOL, ConstrainedFactor, projector, solve_square, stiffened
 from ..system import Terms
 from .base import AbstractFormulation
 from .metric import metric_factor, multipliers_of
@@ -43,7 +43,7 @@ class OrthogonalProjection(AbstractFormulation):
 
     Args:
         inertia: one of the three names above.
-        gamma: γ in units of inertia; the mean inertia tr(M)/nv if None.
+        gamma: γ in units of inertia; tr(M)/tr(W) if None, the mean inertia for W = I.
         weight: W (nv, nv), symmetric and positive definite; the identity if None. See `length_metric` for mixed units.
         rank_tol: cut-off below which a row counts as dependent, see `jaxmb.linalg.independent_rows`.
 
@@ -60,7 +60,7 @@ class OrthogonalProjection(AbstractFormulation):
             raise ValueError(f"Argument `inertia` must be one of {', '.join(INERTIAS)}, but is {self.inertia!r}.")
 
     def metric(self, terms: Terms) -> Float[Array, "nv nv"]:
-        """M, or M + ρ² Cᵀ diag(1/σ²) C where that is enough."""
+        """M, or M + Cᵀ diag(1/σ²) C where that is enough."""
         if self.inertia == "parameterised":
             return stiffened(terms.mass, terms.jacobian, terms.scale)[0]
         return terms.mass
@@ -87,7 +87,7 @@ class OrthogonalProjection(AbstractFormulation):
 
     def _projected(self, terms: Terms, own: ConstrainedFactor) -> Projected:
         particular = own.solve(jnp.zeros_like(terms.force), terms.gamma)[0]
-        p, mass, weight = projector(own), terms.mass, own.metric * own.unit
+        p, mass, weight = projector(own), terms.mass, own.metric
         normal = jnp.eye(p.shape[0]) - p
         if self.inertia == "skew":
             inertia, drive = mass + p.T @ mass - mass @ p, mass @ particular
@@ -95,7 +95,7 @@ class OrthogonalProjection(AbstractFormulation):
             inertia = p.T @ mass @ p + normal.T @ mass @ normal
             drive = mass @ particular - 2 * p.T @ (mass @ particular)
         else:
-            gamma = mean_inertia(mass) / own.unit if self.gamma is None else self.gamma
+            gamma = jnp.trace(mass) / jnp.trace(weight) if self.gamma is None else self.gamma
             inertia, drive = p.T @ mass + gamma * weight @ normal, gamma * weight @ particular
         return Projected(p, particular, inertia, p.T @ terms.force + drive)
 

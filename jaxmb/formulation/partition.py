@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..linalg import RANK_TOL, ConstrainedFactor, independent_rows, regular_metric, solve_spd, stiffened
+from ..linalg import RANK_TOL, ConstrainedFactor, independent_rows, regular_metric, row_norms, solve_spd, stiffened
 from ..system import Terms
 from .base import AbstractFormulation
 
@@ -93,7 +93,7 @@ class CoordinatePartition(AbstractFormulation):
         return jnp.sum(factor.keep) + lost < terms.force.shape[0]
 
     def metric(self, terms: Terms) -> Float[Array, "nv nv"]:
-        """M + ρ² Cᵀ diag(1/σ²) C."""
+        """M + Cᵀ diag(1/σ²) C."""
         return stiffened(terms.mass, terms.jacobian, terms.scale)[0]
 
     def motion(self, terms: Terms, factor: ConstrainedFactor) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
@@ -134,8 +134,7 @@ def _with_units(
 ) -> tuple[Float[Array, "nv nv"], Float[Array, "r nv"], Float[Array, " r"]]:
     """The rows of C and one for each velocity, with the reference sizes by which a unit row has length one."""
     n = terms.force.shape[0]
-    scaled = metric / (jnp.trace(metric) / n)
-    lengths = jnp.sqrt(jnp.diagonal(jax.lax.stop_gradient(solve_spd(scaled, jnp.eye(n, dtype=metric.dtype)))))
+    lengths = row_norms(metric, jnp.eye(n, dtype=metric.dtype))
     rows = jnp.where(keep[:, None], terms.jacobian, 0)
     return metric, jnp.concatenate([rows, jnp.eye(n, dtype=rows.dtype)]), jnp.concatenate([terms.scale, lengths])
 

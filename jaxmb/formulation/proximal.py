@@ -13,9 +13,9 @@ from .base import AbstractFormulation
 class Proximal(AbstractFormulation):
     """Multipliers by the proximal point method: a regularised system, solved again for what it leaves.
 
-    With M̃ = M + ρ²CᵀΣ⁻²C, F̃ = F + ρ²CᵀΣ⁻²Γ and the scaled rows A = Σ⁻¹C,
+    With M̃ = M + CᵀΣ⁻²C, F̃ = F + CᵀΣ⁻²Γ and the scaled rows A = Σ⁻¹C,
 
-        v̇(λ) = M̃⁻¹(F̃ + Cᵀλ),   λ ← λ + Σ⁻¹ρ² (ρ² A M̃⁻¹Aᵀ + μ I)⁻¹ Σ⁻¹ (Γ − C v̇(λ)),
+        v̇(λ) = M̃⁻¹(F̃ + Cᵀλ),   λ ← λ + Σ⁻¹ (A M̃⁻¹Aᵀ + μ I)⁻¹ Σ⁻¹ (Γ − C v̇(λ)),
 
     which converges by μ/(μ + s²) in a direction of singular value s (Rockafellar 1976; for constrained dynamics Carpentier,
     Budhiraja and Mansard 2021). Smooth where rows come close to being dependent; M need be positive definite on null(C)
@@ -35,7 +35,7 @@ class Proximal(AbstractFormulation):
     rank_tol: float = eqx.field(static=True, default=RANK_TOL)
 
     def metric(self, terms: Terms) -> Float[Array, "nv nv"]:
-        """M + ρ² Cᵀ diag(1/σ²) C."""
+        """M + Cᵀ diag(1/σ²) C."""
         return stiffened(terms.mass, terms.jacobian, terms.scale)[0]
 
     def motion(self, terms: Terms, factor: ConstrainedFactor) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
@@ -43,9 +43,8 @@ class Proximal(AbstractFormulation):
         metric, weighted = stiffened(terms.mass, terms.jacobian, terms.scale)
         rows = jnp.where(factor.keep[:, None], terms.jacobian / terms.scale[:, None], 0)
         target = jnp.where(factor.keep, terms.gamma / terms.scale, 0)
-        unit = factor.unit
         free = solve_spd(metric, terms.force + weighted @ terms.gamma)
-        response = solve_spd(metric, unit * rows.T)
+        response = solve_spd(metric, rows.T)
         regular = rows @ response + self.mu * jnp.eye(rows.shape[0], dtype=rows.dtype)
         root = inverse_root(regular)
 
@@ -53,4 +52,4 @@ class Proximal(AbstractFormulation):
             return mu + root.T @ (root @ (target - rows @ (free + response @ mu))), None
 
         mu, _ = lax.scan(refine, jnp.zeros_like(target), None, length=self.refinements)
-        return free + response @ mu, unit * mu / terms.scale
+        return free + response @ mu, mu / terms.scale

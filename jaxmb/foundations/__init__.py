@@ -5,12 +5,16 @@ from .arrays import default_float as default_float
 from .arrays import strong as strong
 from .check import all_hold as all_hold
 from .check import Check as Check
+from .check import counted as counted
 from .check import enforce as enforce
 from .check import is_concrete as is_concrete
 from .check import listing as listing
 from .check import shape_of as shape_of
+from .check import table as table
 from .function import as_function as as_function
 from .function import Function as Function
 from .lanes import over_leading_axes as over_leading_axes
 from .lanes import where_needed as where_needed
+from .result import announce as announce
 from .result import RESULTS as RESULTS
+from .reverse import reverse_only as reverse_only

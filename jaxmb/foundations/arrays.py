@@ -13,8 +13,10 @@ def default_float() -> Any:
 
 
 def _as_array(leaf: Any) -> Any:
-    if isinstance(leaf, bool | jax.Array):
+    if isinstance(leaf, bool):
         return leaf
+    if isinstance(leaf, jax.Array):
+        return strong(leaf)
     if isinstance(leaf, int | float):
         return jnp.asarray(leaf, default_float())
     if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype != object:
@@ -23,7 +25,7 @@ def _as_array(leaf: Any) -> Any:
 
 
 def as_parameters(params: Any) -> Any:
-    """Converts Python numbers of a pytree to floating-point arrays and NumPy arrays to JAX arrays.
+    """Converts Python numbers of a pytree to floating-point arrays and NumPy arrays to JAX arrays, with explicit types.
 
     A Python integer becomes floating point too: a parameter written as ``m=1`` is a quantity, not an index.
     """

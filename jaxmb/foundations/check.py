@@ -1,6 +1,7 @@
 """Refusals: an error at once where the values are known, one from inside the compiled program where they are traced."""
 
-from collections.abc import Callable, Iterable, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -12,6 +13,9 @@ from jaxtyping import Array, Float
 
 T = TypeVar("T")
 
+# How many names a message lists.
+MOST = 12
+
 
 class Check(eqx.Module):
     """A quantity that must not exceed a limit, or one for each of several names, and the sentence to say if it does.
@@ -19,7 +23,8 @@ class Check(eqx.Module):
     Attributes:
         amount: the measured quantity, or one for each name (k,); a value that is not a number fails.
         limit: the largest admissible amount.
-        text: what must be; `{}` stands for the amount, which is left out where it is traced, and `{name}` for the name.
+        text: what must be; `{}` stands for the amount, which is left out where it is traced, `{name}` for the name, and
+            `{note}` for what `enforce` is told of it.
         names: the names.
     """
 
@@ -33,9 +38,10 @@ class Check(eqx.Module):
         """Whether all amounts are within the limit."""
         return jnp.all(self.amount <= self.limit)
 
-    def sentences(self) -> list[str]:
+    def sentences(self, notes: Mapping[str, str]) -> list[str]:
         """The sentence for each amount, if known with its figure."""
-        texts = [self.text.replace("{name}", name) for name in self.names] or [self.text]
+        with_name = lambda name: self.text.replace("{name}", name).replace("{note}", notes.get(name, ""))
+        texts = [with_name(name) for name in self.names] or [self.text]
         if not is_concrete(self.amount):
             return [text.replace("{}", "too large") for text in texts]
         amounts = np.ravel(self.amount)
@@ -47,8 +53,13 @@ def all_hold(checks: Sequence[Check]) -> Array:
     return jnp.all(jnp.array([c.holds for c in checks], bool))
 
 
-def enforce(value: T, checks: Sequence[Check]) -> T:
+def enforce(value: T, checks: Sequence[Check], notes: Mapping[str, str] | None = None) -> T:
     """Returns `value` if all checks hold and raises otherwise, with all that fail in one message.
+
+    Args:
+        value: what is returned.
+        checks: the checks.
+        notes: by name, what more there is to say where a check asks for it.
 
     Raises:
         ValueError: at once, where the amounts are known; otherwise the compiled program raises Equinox's run-time error.
@@ -58,7 +69,7 @@ def enforce(value: T, checks: Sequence[Check]) -> T:
     failed = [
         text
         for c in known
-        for text, holds in zip(c.sentences(), np.ravel(np.asarray(c.amount)) <= c.limit, strict=True)
+        for text, holds in zip(c.sentences(notes or {}), np.ravel(np.asarray(c.amount)) <= c.limit, strict=True)
         if not holds
     ]
     if failed:
@@ -66,7 +77,7 @@ def enforce(value: T, checks: Sequence[Check]) -> T:
     for check in checks:
         if not is_concrete(check.amount):
             wrong = ~(jnp.ravel(check.amount) <= check.limit)
-            value = eqx.branched_error_if(value, jnp.any(wrong), jnp.argmax(wrong), check.sentences())
+            value = eqx.branched_error_if(value, jnp.any(wrong), jnp.argmax(wrong), check.sentences(notes or {}))
     return value
 
 
@@ -76,18 +87,67 @@ def is_concrete(*trees: Any) -> bool:
 
 
 def listing(items: Iterable[Any]) -> str:
-    """'a', 'b' and 'c'."""
+    """'a', 'b' and 'c'; of many the first and how many more there are."""
     words = [repr(str(x)) for x in items]
+    if len(words) > MOST:
+        words = [*words[: MOST - 1], f"{len(words) - MOST + 1} others"]
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1] if words else "none"
 
 
-def shape_of(argument: str, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
-    """Evaluates the shape of ``fn(*args)`` without values; an error inside names the argument."""
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """1 joint, 2 joints."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def table(title: str, rows: Mapping[str, Iterable[str]]) -> str:
+    """A title and a row for each label that has any words, of three lines at most."""
+    lines = [title]
+    for label, words in rows.items():
+        text = ", ".join(words)
+        if text:
+            start = f"  {label:<14}"
+            lines.append(
+                textwrap.fill(
+                    text, 110, initial_indent=start, subsequent_indent=" " * len(start), max_lines=3, placeholder=" …"
+                )
+            )
+    return "\n".join(lines)
+
+
+def shape_of(
+    argument: str, fn: Callable[..., Any], args: Sequence[Any], *expected: tuple[int | str, ...]
+) -> tuple[int, ...]:
+    """The shape of the array that ``fn(*args)`` returns, found without values.
+
+    Args:
+        argument: what the function is called in messages.
+        fn: the function.
+        args: arrays, or their shapes, and parameters.
+        *expected: shapes that it may have; a string stands for any number.
+
+    Raises:
+        ValueError: if it cannot be called, or returns anything but an array of floating-point numbers of such a shape.
+    """
     try:
-        return jax.eval_shape(fn, *args)
+        found = jax.eval_shape(fn, *args)
     except Exception as error:
-        shapes = ", ".join(str(getattr(a, "shape", "params")) for a in args)
+        kind = lambda x: type(x).__name__ if isinstance(x, eqx.Module) else "params"
+        shapes = ", ".join(str(getattr(x, "shape", kind(x))) for x in args)
         raise ValueError(
             f"Argument `{argument}` must be callable with arguments of shapes {shapes}, but raised "
             f"{type(error).__name__}: {error}"
         ) from error
+    written = " or ".join(str(shape).replace("'", "") for shape in expected)
+    wanted = f"Argument `{argument}` must return an array of shape {written}"
+    if not hasattr(found, "shape"):
+        kind = type(found).__name__
+        raise ValueError(f"{wanted}, but returns {f'a {kind}' if found is not None else kind}.")
+    fits = lambda shape: (
+        len(shape) == len(found.shape)
+        and all(isinstance(a, str) or a == b for a, b in zip(shape, found.shape, strict=True))
+    )
+    if not any(fits(shape) for shape in expected):
+        raise ValueError(f"{wanted}, but returns shape {found.shape}.")
+    if not jnp.issubdtype(found.dtype, jnp.floating):
+        raise ValueError(f"{wanted} of floating-point numbers, but returns {found.dtype} numbers.")
+    return found.shape

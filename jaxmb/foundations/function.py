@@ -1,10 +1,13 @@
 """Callables as fields of modules."""
 
-from collections.abc import Callable
+import functools
+import types
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import equinox as eqx
 import jax
+from jax.core import Tracer
 
 
 class Function(eqx.Module):
@@ -21,13 +24,75 @@ class Function(eqx.Module):
         return self.fn(*args)
 
 
+class Closure(eqx.Module):
+    """A plain Python function that closes over traced values, with these as leaves.
+
+    Attributes:
+        fn: the function, with a `_Gap` in place of each traced value.
+        values: the traced values.
+    """
+
+    fn: Callable[..., Any] = eqx.field(static=True)
+    values: list[Any]
+
+    def __call__(self, *args: Any) -> Any:
+        """Calls the function with the values that the leaves have here."""
+        values: Iterator[Any] = iter(self.values)
+        return _replaced(self.fn, lambda x: next(values) if isinstance(x, _Gap) else x, {})(*args)
+
+
+class _Gap:
+    """Where a traced value was."""
+
+
 def as_function(fn: Any, argument: str) -> Any:
-    """Returns `fn` as a field of a module: a plain function becomes static, a callable pytree keeps its leaves."""
+    """Returns `fn` as a field of a module: a plain function becomes static, a callable pytree keeps its leaves.
+
+    Traced values that a plain function closes over, also in containers, in other functions and as defaults, become leaves, so
+    that it may be called inside loops, batches and derivatives like any other.
+    """
     if fn is None:
         return None
     if not callable(fn):
         raise TypeError(f"Argument `{argument}` must be a function, but is {fn!r}.")
     leaves = jax.tree_util.tree_leaves(fn)
-    if len(leaves) == 1 and leaves[0] is fn:
-        return Function(fn)
-    return fn
+    if not (len(leaves) == 1 and leaves[0] is fn):
+        return fn
+    values: list[Any] = []
+
+    def taken(x: Any) -> Any:
+        if not isinstance(x, Tracer):
+            return x
+        values.append(x)
+        return _Gap()
+
+    emptied = _replaced(fn, taken, {})
+    return Closure(emptied, values) if values else Function(fn)
+
+
+def _replaced(x: Any, leaf: Callable[[Any], Any], seen: dict[int, Any]) -> Any:
+    """A copy of x with `leaf` applied to the leaves of all that it consists of or closes over, always in one order."""
+    if isinstance(x, functools.partial):
+        fn, args, keywords = _replaced((x.func, x.args, x.keywords), leaf, seen)
+        return functools.partial(fn, *args, **keywords)
+    if isinstance(x, types.FunctionType):
+        return seen[id(x)] if id(x) in seen else _copied(x, leaf, seen)
+    try:
+        leaves, structure = jax.tree_util.tree_flatten(x)
+    except (TypeError, ValueError):  # a container whose keys have no order
+        return leaf(x)
+    if len(leaves) == 1 and leaves[0] is x:
+        return leaf(x)
+    return jax.tree_util.tree_unflatten(structure, [_replaced(part, leaf, seen) for part in leaves])
+
+
+def _copied(fn: types.FunctionType, leaf: Callable[[Any], Any], seen: dict[int, Any]) -> types.FunctionType:
+    cells = tuple(types.CellType() for _ in fn.__closure__ or ())
+    copy = seen[id(fn)] = types.FunctionType(fn.__code__, fn.__globals__, fn.__name__, None, cells)
+    copy.__dict__.update(fn.__dict__)
+    copy.__qualname__ = fn.__qualname__
+    copy.__defaults__, copy.__kwdefaults__ = (_replaced(x, leaf, seen) for x in (fn.__defaults__, fn.__kwdefaults__))
+    for old, new in zip(fn.__closure__ or (), cells, strict=True):
+        if old != types.CellType():  # of a variable that has a value
+            new.cell_contents = _replaced(old.cell_contents, leaf, seen)
+    return copy

@@ -1,14 +1,20 @@
 """What a computation can report."""
 
+from typing import Any
+
 import diffrax as dfx
+import jax
+import numpy as np
+
+from .check import is_concrete
 
 
 class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
     """Diffrax's results and those of constrained dynamics; each carries its message."""
 
     contradictory_constraints = (
-        "The constraints contradict each other: no acceleration satisfies all rows. `residuals` and the `rank` of an "
-        "acceleration tell which; check constraints that fix the same motion twice with different values."
+        "The constraints contradict each other: no acceleration, or where constraints begin to act no velocity, satisfies all "
+        "rows. `diagnose` tells which; check constraints that fix the same motion twice with different values."
     )
     undetermined_motion = (
         "The motion is not determined: at a pose where constraints become dependent, several motions lead on and the velocity "
@@ -28,7 +34,31 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "or have positions assembled by `assemble=True`."
     )
     inconsistent_state = "The initial state violates its constraints or holds numbers that are not finite. Make it with `jaxmb.assemble`."
+    unfit_times = (
+        "The times do not fit: `ts` and `state.t` must be finite, `ts` must increase and must not start before `state.t`, and no "
+        "event may have been due before."
+    )
     projection_failed = (
         "The state could not be brought back onto the constraints within the tolerance of the drift correction. Reduce "
         "the step size or the tolerance of the step size controller, or raise `iterations` of `jaxmb.Projection`."
     )
+
+
+def announce(result: RESULTS) -> None:
+    """Raises if a result is not a success, where results are known; of several it tells the first.
+
+    Raises:
+        RuntimeError: with the message of the result.
+    """
+    failed = result != RESULTS.successful
+    if not is_concrete(failed) or not np.any(failed):
+        return
+    index = tuple(int(i) for i in np.argwhere(np.asarray(failed))[0])
+    first: Any = jax.tree.map(lambda x: x[index], result)
+    text = RESULTS[first]
+    if bool(first == RESULTS.nonfinite):
+        text += (
+            " Either the state or an input is not finite, or the mass matrix is not positive definite where the formulation needs "
+            "it; `KKT` needs it so on null(C) only."
+        )
+    raise RuntimeError(text + (f" It is so at index {', '.join(map(str, index))} of the motion." if index else ""))

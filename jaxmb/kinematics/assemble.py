@@ -11,23 +11,30 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..foundations import Check, as_parameters, default_float, enforce, listing, strong
-from ..linalg import ConstrainedFactor, independent_rows, reference_sizes, regular_metric
+from ..foundations import Check, as_parameters, default_float, enforce, is_concrete, listing, strong
+from ..linalg import RANK_TOL, ConstrainedFactor, independent_rows, regular_metric, row_norms
 from ..system import (
     Mode,
+    Scale,
     State,
     System,
     check_rows,
     check_values,
     constraint_jacobian,
+    extent,
+    measure,
     position_residual,
     rate_matrix,
-    row_sizes,
+    scaled_residuals,
+    usable,
+    velocity_offset,
     velocity_residual,
+    with_rate,
 )
 
-# Enough for a rough guess: near the solution the error is squared in each iteration.
-ITERATIONS = 40
+# Rounds, with sizes measured at the start of each, and iterations in each: enough for a rough guess; near the solution the
+# error is squared in each iteration.
+ROUNDS, ITERATIONS = 2, 20
 # Lengths of the step that are tried in each iteration, relative to Gauss and Newton's.
 STEPS = tuple(2.0**-k for k in range(8))
 
@@ -41,11 +48,14 @@ def assemble(
     hold: Sequence[str | int] = (),
     hold_velocity: Sequence[str | int] = (),
     inactive: Sequence[str] = (),
+    length: Any = None,
+    rank_tol: float = RANK_TOL,
 ) -> State:
     """A state that satisfies all constraints, near a guess.
 
     Gauss–Newton in the metric of M with step-length control: each iteration moves q by −N C⁺φ, the shortest way in that
-    metric, then v by −C⁺(C v + b). Derivatives with respect to q, v, t and params are those of these iterations.
+    metric, then v by −C⁺(C v + b). Derivatives with respect to q, v, t and params are those of these iterations. Positions,
+    or velocities, that hold to rounding stay as they are.
 
     Args:
         system: the system.
@@ -55,9 +65,12 @@ def assemble(
         hold: names or indices of coordinates that keep the value given in `q`.
         hold_velocity: names or indices of velocities that keep the value given in `v`.
         inactive: names of constraints that do not act until an event activates them.
+        length: how far coordinates move (in their unit) until the mechanism looks different. Needed only where a row vanishes at
+            the pose and no other row tells, like that of x y = 0 at the origin.
+        rank_tol: cut-off of the rank rule, see `jaxmb.linalg.independent_rows`.
 
     Returns:
-        A `State`, with |φ/σ| and |(C v + b)/σ| at the level of rounding.
+        A `State`, with residuals at the level of rounding.
 
     Raises:
         ValueError: if a constraint cannot be satisfied, a held value is in the way, or the system's functions give values
@@ -72,16 +85,36 @@ def assemble(
         >>> print(f"{float(state.q[1]):.6f}")
         0.800000
     """
+    notes = _notes(system, q)
     q = _filled(q, system.guess, system.coordinates, "q")
     v = _filled(v, jnp.zeros(system.nv), system.velocities, "v")
     t = jnp.asarray(t, default_float())
     _expect_shape("q", q, (system.nq,))
     _expect_shape("v", v, (system.nv,))
     _expect_shape("t", t, ())
+    _expect_finite("q", q, system.coordinates)
+    _expect_finite("v", v, system.velocities)
     held = _indices(hold, system.coordinates, "hold")
     held_velocities = _indices(hold_velocity, system.velocities, "hold_velocity")
-    state, checks = _assemble(strong(system), t, q, v, held, held_velocities, _mode(system, inactive))
-    return enforce(state, checks)
+    length = None if length is None else jnp.asarray(length, default_float())
+    mode = _mode(system, inactive)
+    state, checks = _assemble(strong(system), t, q, v, held, held_velocities, mode, length, rank_tol)
+    return enforce(state, checks, notes)
+
+
+def _notes(system: System, given: Any) -> dict[str, str]:
+    """By constraint, which loop it closes, and of which of its joints no coordinate is given."""
+    if system.joints is None:
+        return {}
+    named = [name.partition(".")[0] for name in given if isinstance(name, str)] if isinstance(given, Mapping) else []
+    notes = {}
+    for name, joints in system.joints.loops.items():
+        missing = [joint for joint in joints if joint != name and joint not in named]
+        notes[name] = f" It closes the loop of {listing(joints)}"
+        if missing and (given is None or isinstance(given, Mapping)):
+            notes[name] += f", of which `q` names no coordinate for {listing(missing)}"
+        notes[name] += ": the lengths must allow it, and the guess be close enough."
+    return notes
 
 
 def _mode(system: System, inactive: Sequence[str]) -> Mode | None:
@@ -109,36 +142,58 @@ def _assemble(
     held: tuple[int, ...],
     held_velocities: tuple[int, ...],
     mode: Mode | None,
+    length: Array | None,
+    rank_tol: float,
 ) -> tuple[State, tuple[Check, ...]]:
     system = whole.in_mode(mode)
-    scale = _nonzero(row_sizes(whole, t, q))
     start = system.normalise(q)
-    checks: tuple[Check, ...] = ()
     fixed, fixed_velocities = np.array(held, int), np.array(held_velocities, int)
 
-    def improve(q: Array, _: None) -> tuple[Array, None]:
+    def improve(q: Array, scale: Scale) -> Array:
         rate = system.rate
         rows = jnp.eye(system.nq)[fixed]
         extra = rows if rate is None else rows @ rate_matrix(rate, q, system.nv)
         residual = jnp.concatenate([position_residual(system, t, q), (q - start)[fixed]])
-        move = system.qdot(q, -_least_move(system, t, q, scale, extra, residual, system.holonomic))
+        rounding = jnp.concatenate([_rounding(system, t, q, v, scale)[0], jnp.zeros(fixed.shape)])
+        step = _least_move(system, t, q, scale, extra, residual, rounding, system.holonomic, rank_tol)
+        move = system.qdot(q, -step)
         trials = jax.vmap(lambda length: system.normalise(q + length * move))(jnp.array(STEPS, q.dtype))
-        amounts = jax.vmap(lambda q: jnp.sum((position_residual(system, t, q) / scale) ** 2))(trials)
-        return trials[jnp.argmin(jnp.where(jnp.isnan(amounts), jnp.inf, amounts))], None
+        amounts = jax.vmap(lambda q: jnp.sum(scaled_residuals(system, State(t, q, v, scale))[0] ** 2))(trials)
+        return trials[jnp.argmin(jnp.where(jnp.isnan(amounts), jnp.inf, amounts))]
 
-    if system.m:
-        q = lax.scan(improve, start, None, length=ITERATIONS)[0]
-        scale = row_sizes(whole, t, q)
-        checks = check_rows(whole, scale)
-        scale = _nonzero(scale)
-        extra = jnp.eye(system.nv)[fixed_velocities]
-        for _ in range(2):  # the second removes the rounding of the first
-            residual = jnp.concatenate([velocity_residual(system, t, q, v), jnp.zeros(fixed_velocities.shape)])
-            v = v - _least_move(system, t, q, scale, extra, residual, None)
-    state = State(t, q, v, scale)
+    def round(q: Array, _: None) -> tuple[Array, tuple[Scale, Array]]:
+        sizes, unknown = measure(whole, t, q, length)
+        return lax.scan(lambda q, _: (improve(q, usable(sizes)), None), q, None, length=ITERATIONS)[0], (sizes, unknown)
+
+    if not system.m:
+        state = with_rate(whole, State(t, start, v, measure(whole, t, start, length)[0]))
+        return dataclasses.replace(state, mode=mode), check_values(system, state)
+    q, measured = lax.scan(round, start, None, length=ROUNDS)
+    sizes, unknown = jax.tree.map(lambda x: x[-1], measured)
+    scale = usable(sizes)
+    extra = jnp.eye(system.nv)[fixed_velocities]
+    for _ in range(2):  # the second removes the rounding of the first
+        residual = jnp.concatenate([velocity_residual(system, t, q, v), jnp.zeros(fixed_velocities.shape)])
+        rounding = jnp.concatenate([_rounding(system, t, q, v, scale)[1], jnp.zeros(fixed_velocities.shape)])
+        v = v - _least_move(system, t, q, scale, extra, residual, rounding, None, rank_tol)
+    state = with_rate(whole, State(t, q, v, scale))
+    text = (
+        "Constraint '{name}' vanishes at this pose, and nothing tells how it grows nearby; give `length`, how far "
+        "coordinates move until the mechanism looks different."
+    )
+    sized = Check(system.largest(unknown.astype(float)), 0.0, text, tuple(system.rows))
     closed = consistency(system, state, "cannot be satisfied from this guess")
-    checks = (*checks, *check_values(system, state), *closed, *_turned_round(system, state))
-    return dataclasses.replace(state, mode=mode), checks
+    checks = (*check_rows(whole, sizes.row), sized, *check_values(system, state), *closed)
+    return dataclasses.replace(state, mode=mode), (*checks, *_turned_round(system, state))
+
+
+def _rounding(system: System, t: Array, q: Array, v: Array, scale: Scale) -> tuple[Array, Array]:
+    """What rounding makes of φ, and of C v + b."""
+    system, t, q, v = lax.stop_gradient((system, t, q, v))
+    eps = 8 * jnp.finfo(q.dtype).eps
+    jacobian = jnp.abs(constraint_jacobian(system, t, q))
+    speeds = jacobian @ jnp.abs(v) + jnp.abs(velocity_offset(system, t, q))
+    return eps * (jacobian @ extent(system, q) + scale.span), eps * speeds
 
 
 def _turned_round(system: System, state: State) -> tuple[Check, ...]:
@@ -154,34 +209,42 @@ def _turned_round(system: System, state: State) -> tuple[Check, ...]:
 
 
 def _least_move(
-    system: System, t: Array, q: Array, scale: Array, extra: Array, residual: Array, holonomic: Array | None
+    system: System,
+    t: Array,
+    q: Array,
+    scale: Scale,
+    extra: Array,
+    residual: Array,
+    rounding: Array,
+    holonomic: Array | None,
+    rank_tol: float,
 ) -> Array:
-    """The shortest x with C x = residual in the rows of the constraints and in the extra rows."""
+    """The shortest x with C x = residual in the rows of the constraints and in the extra rows.
+
+    Where all residuals are rounding only its derivative is left: close to a singular pose rounding makes a large move.
+    """
     jacobian = constraint_jacobian(system, t, q)
     metric = regular_metric(system.mass(t, q), jacobian)
     if holonomic is not None:
         jacobian = jnp.where(holonomic[:, None], jacobian, 0)
-    first = None
+    first, sizes = None, scale.row
     if extra.shape[0]:
-        sizes = reference_sizes(metric, extra, jnp.zeros((*extra.shape, system.nv)))
         jacobian = jnp.concatenate([jacobian, extra])
-        scale = lax.stop_gradient(jnp.concatenate([scale, _nonzero(sizes)]))
+        sizes = lax.stop_gradient(jnp.concatenate([sizes, row_norms(metric, extra)]))
         first = jnp.arange(jacobian.shape[0]) >= system.m  # what is held is held
-    keep = independent_rows(metric, jacobian, scale, first=first)
-    return ConstrainedFactor(metric, jacobian, scale, keep).solve(jnp.zeros(system.nv), residual)[0]
-
-
-def _nonzero(sizes: Array) -> Array:
-    return jnp.where(sizes > 0, sizes, 1)
+    keep = independent_rows(metric, jacobian, sizes, rank_tol, first)
+    move = ConstrainedFactor(metric, jacobian, sizes, keep, rank_tol).solve(jnp.zeros(system.nv), residual)[0]
+    return move - jnp.where(jnp.all(jnp.abs(residual) <= rounding), lax.stop_gradient(move), 0)
 
 
 def consistency(system: System, state: State, verb: str) -> tuple[Check, ...]:
     """A check per constraint of its residuals on position and velocity level."""
     system, state = lax.stop_gradient((system, state))
     tol = float(jnp.finfo(state.q.dtype).eps) ** 0.5
-    position = jnp.abs(position_residual(system, state.t, state.q)) / state.scale
-    velocity = jnp.abs(velocity_residual(system, state.t, state.q, state.v)) / state.scale
-    text = f"Constraint '{{name}}' {verb}: its LEVEL residual, relative to the reference size of its rows, is {{}}."
+    position, velocity = (jnp.abs(x) for x in scaled_residuals(system, state))
+    rate = state.scale.rate
+    velocity = jnp.where(velocity > 0, velocity / jnp.where(rate > 0, rate, 0), 0)
+    text = f"Constraint '{{name}}' {verb}: its LEVEL residual, relative to the size of the mechanism, is {{}}.{{note}}"
     return tuple(
         Check(system.largest(values), tol, text.replace("LEVEL", level), tuple(system.rows))
         for level, values in (("position", position), ("velocity", velocity))
@@ -205,6 +268,13 @@ def _filled(given: Any, default: Array, names: tuple[str, ...], argument: str) -
 def _expect_shape(argument: str, value: Float[Array, "..."], shape: tuple[int, ...]) -> None:
     if value.shape != shape:
         raise ValueError(f"Argument `{argument}` must have shape {shape}, but has shape {value.shape}.")
+
+
+def _expect_finite(argument: str, value: Array, names: tuple[str, ...]) -> None:
+    """Names what is known not to be finite before it is used."""
+    if is_concrete(value):
+        text = f"Argument `{argument}` must hold finite numbers, but '{{name}}' is none."
+        enforce(value, [Check((~jnp.isfinite(value)).astype(value.dtype), 0.0, text, names)])
 
 
 def _indices(names: Sequence[str | int], known: tuple[str, ...], argument: str) -> tuple[int, ...]:

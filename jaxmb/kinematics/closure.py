@@ -16,8 +16,8 @@ from ..system import (
     Rate,
     State,
     System,
+    as_state,
     jacobi_energy,
-    row_sizes,
 )
 from .assemble import consistency
 
@@ -230,8 +230,7 @@ def embed(system: System, closure: Closure, motion: Any) -> State:
     )
     state = _sized(system, states.t, q, v)
     verb = f"is not satisfied by closure '{closure.name}'"
-    closed = lambda t, q, v, scale: consistency(system, State(t, q, v, scale), verb)
-    checks = over_leading_axes(closed, state.t.ndim)(state.t, state.q, state.v, state.scale)
+    checks = over_leading_axes(lambda state: consistency(system, state, verb), state.t.ndim)(state)
     return enforce(state, jax.tree.map(jnp.max, checks))
 
 
@@ -260,13 +259,9 @@ def _placed(system: System, closure: Closure) -> _Place:
     dependent = tuple(i for i in range(system.nq) if i not in independent)
     t, q = (jax.ShapeDtypeStruct(shape, default_float()) for shape in ((), (len(independent),)))
     label = f"fn of closure '{closure.name}'"
-    found = getattr(shape_of(label, closure.fn, (t, q, system.params)), "shape", None)
-    if found != (len(dependent),):
-        raise ValueError(f"Argument `{label}` must return an array of shape ({len(dependent)},), but returns {found}.")
+    shape_of(label, closure.fn, (t, q, system.params), (len(dependent),))
     return _Place(closure, independent, dependent)
 
 
 def _sized(system: System, t: Array, q: Array, v: Array) -> State:
-    """The state with the reference sizes of its rows."""
-    sizes = over_leading_axes(lambda t, q: row_sizes(system, t, q), t.ndim)(t, q)
-    return State(t, q, v, jnp.where(sizes > 0, sizes, 1))
+    return over_leading_axes(lambda t, q, v: as_state(system, q, v, t=t), t.ndim)(t, q, v)

@@ -1,5 +1,6 @@
 """Bringing a state that is nearly consistent back onto the constraints."""
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -48,7 +49,7 @@ def corrected(
         iterations: number of corrections of q and of v.
     """
     found = _repeated(system, formulation, state, keep, iterations)
-    return State(state.t, found.q, found.v, state.scale)
+    return dataclasses.replace(state, q=found.q, v=found.v)
 
 
 @eqx.filter_custom_jvp
@@ -58,7 +59,7 @@ def _repeated(
     t, v, zero = state.t, state.v, jnp.zeros_like(state.v)
 
     def once(q: Array, keep: Array) -> _Pass:
-        terms = rows_at(system, t, q, state.scale)
+        terms = rows_at(system, t, q, state.scale.row)
         factor = formulation.factorise(terms, keep)
         position_factor = _of_positions(formulation, terms, factor)
 
@@ -85,7 +86,7 @@ def _repeated(
 
     # Close to a singular pose the direction of a correction belongs to a pose off the constraints, and rows may turn out to
     # be better left alone; then it is done again, from v. Four times are enough for both.
-    nothing = jnp.zeros_like(state.scale)
+    nothing = jnp.zeros_like(state.scale.row)
     found = _Pass(system.normalise(state.q), v, keep, jnp.array(True), nothing, nothing)
     return lax.scan(repeat, found, jnp.arange(4))[0] if system.m else found
 
@@ -96,14 +97,14 @@ def _of_one_more(primals: Any, tangents: Any) -> Any:
     system, formulation, state, keep, iterations = primals
     found = _repeated(system, formulation, state, keep, iterations)
     zero = jnp.zeros_like(state.v)
-    terms = rows_at(system, state.t, found.q, state.scale)
+    terms = rows_at(system, state.t, found.q, state.scale.row)
     factor = formulation.factorise(terms, found.keep)
     position_factor = _of_positions(formulation, terms, factor)
 
     def correction(system: System, moved: State) -> tuple[Array, Array]:
         q, v = found.q + (moved.q - state.q), found.v + (moved.v - state.v)
         if system.m:
-            raw = rows_at(system, moved.t, system.normalise(moved.q), state.scale)
+            raw = rows_at(system, moved.t, system.normalise(moved.q), state.scale.row)
             pulls = jnp.stack([found.position_pull, found.velocity_pull], axis=1)
             steps = solve_spd(formulation.metric(raw), raw.jacobian.T @ pulls)
             steps = steps - lax.stop_gradient(steps)
@@ -133,8 +134,12 @@ def _of_positions(formulation: AbstractFormulation, terms: Terms, factor: Constr
 def _at_rest(system: System, state: State, factor: ConstrainedFactor) -> Bool[Array, " m"]:
     """Rows that are close to being dependent and hold to rounding, which a correction would amplify."""
     state, factor = lax.stop_gradient((state, factor))
-    off = jnp.maximum(*(jnp.abs(factor.vanishing @ r) for r in scaled_residuals(system, state)))
-    eps = jnp.finfo(off.dtype).eps
+    eps, rate = jnp.finfo(state.q.dtype).eps, state.scale.rate
+    position, velocity = scaled_residuals(system, state)
+    weights = factor.vanishing * state.scale.span / state.scale.row
+    total = jnp.sum(jnp.abs(weights), axis=1)
+    relative = lambda r: jnp.abs(weights @ r) / jnp.where(total > 0, total, 1)
+    off = jnp.maximum(relative(position), relative(velocity) / jnp.where(rate > 0, rate, 1))
     return (factor.remainders < CLOSE) & (off * factor.remainders <= 4 * eps) & (off <= eps**0.75)
 
 

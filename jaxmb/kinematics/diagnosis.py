@@ -5,11 +5,12 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..formulation import AbstractFormulation, GaussProjection, contradiction_tol
 from ..foundations import strong
-from ..linalg import vanishing_combinations
+from ..linalg import cutoff, vanishing_combinations
 from ..system import State, System, evaluate, scaled_residuals, settled
 from .rows import choose_rows
 
@@ -48,10 +49,11 @@ class Diagnosis:
         redundancy: rows less rank.
         freedom: nv less rank: degrees of freedom here, in velocities.
         freedom_nearby: likewise at poses near this one.
+        freedom_undriven: likewise here, without the drivers of a mechanism; None where there are none.
         dependent: groups of rows that depend on each other.
         contradictions: relative amounts by which Γ lies outside range(C), by name, of constraints that contradict others.
         singular_values: of the scaled rows A (see `jaxmb.linalg`), falling.
-        rank_tol: the cut-off.
+        rank_tol: the cut-off, at the precision of the state.
         gap: smallest singular value that counts, and largest that does not (0 if there is none).
         row_condition: ratio of the largest to the smallest singular value that counts.
         mass_condition: condition number of M.
@@ -67,6 +69,7 @@ class Diagnosis:
     redundancy: int
     freedom: int
     freedom_nearby: int
+    freedom_undriven: int | None
     dependent: tuple[DependentRows, ...]
     contradictions: dict[str, float]
     singular_values: tuple[float, ...]
@@ -81,6 +84,7 @@ class Diagnosis:
         return dataclasses.asdict(self)
 
     def __str__(self) -> str:
+        undriven = "" if self.freedom_undriven is None else f", {self.freedom_undriven} here without drivers"
         table = [
             ("coordinates, velocities", f"{self.coordinates}, {self.velocities}"),
             (
@@ -88,7 +92,7 @@ class Diagnosis:
                 f"{sum(self.rows.values())} in {len(self.rows)} constraint{'s' * (len(self.rows) != 1)}",
             ),
             ("rank", f"{self.rank} here, {self.rank_nearby} nearby"),
-            ("degrees of freedom", f"{self.freedom} here, {self.freedom_nearby} nearby"),
+            ("degrees of freedom", f"{self.freedom} here, {self.freedom_nearby} nearby{undriven}"),
             ("redundant rows", f"{self.redundancy} here, {sum(self.rows.values()) - self.rank_nearby} nearby"),
             ("singular values", f"{self.gap[0]:.2g} counts, {self.gap[1]:.2g} does not, cut-off {self.rank_tol:.2g}"),
             (
@@ -142,20 +146,16 @@ def diagnose(system: System, state: State, *, formulation: AbstractFormulation |
         >>> found.rank, found.freedom, str(found.dependent[0])
         (1, 1, 'rod[0], again[0]')
     """
-    if state.t.ndim:
-        raise ValueError(
-            f"Argument `state` must be a single state, but has leading axes {state.t.shape}; index it, for example by "
-            "`solution.state(i)`."
-        )
     formulation = formulation or GaussProjection()
     system, state = settled(system, state)
-    rows, combined, scaled, mass, residual = jax.tree.map(
+    rows, combined, scaled, mass, residual, undriven = jax.tree.map(
         np.asarray, _measure(strong(system), strong(state), formulation)
     )
+    rank_tol = cutoff(formulation.rank_tol, scaled.dtype)
     names = [f"{name}" for name, part in system.rows.items() for _ in range(part.stop - part.start)]
     index = [i for part in system.rows.values() for i in range(part.stop - part.start)]
     dependent = []
-    for group in _connected(np.abs(combined) > formulation.rank_tol):
+    for group in _connected(np.abs(combined) > rank_tol):
         counts = {kind: int(sum(mask[group])) for kind, mask in (("lost", rows.lost), ("open", rows.open))}
         here = sum(1 for i in group if combined[i].any())
         members = {
@@ -177,10 +177,11 @@ def diagnose(system: System, state: State, *, formulation: AbstractFormulation |
         redundancy=m - rank,
         freedom=system.nv - rank,
         freedom_nearby=system.nv - nearby,
+        freedom_undriven=None if undriven is None else system.nv - int(undriven),
         dependent=tuple(dependent),
         contradictions={name: amount for name, amount in amounts.items() if amount > tol},
         singular_values=tuple(float(x) for x in values),
-        rank_tol=formulation.rank_tol,
+        rank_tol=rank_tol,
         gap=(float(values[rank - 1]) if rank else 0.0, float(values[rank]) if rank < len(values) else 0.0),
         row_condition=float(values[0] / values[rank - 1]) if rank else 1.0,
         mass_condition=float(np.linalg.cond(mass)),
@@ -192,10 +193,23 @@ def diagnose(system: System, state: State, *, formulation: AbstractFormulation |
 def _measure(system: System, state: State, formulation: AbstractFormulation) -> Any:
     terms = evaluate(system, state)
     rows = choose_rows(system, formulation, state)
-    factor = formulation.factorise(terms, rows.keep & ~rows.lost)
+    factor = formulation.factorise(terms, rows.keep & ~rows.lost, 0.0)
     scaled = (terms.jacobian / terms.scale[:, None]) @ factor.root.T
     combined = vanishing_combinations(factor, terms.jacobian) * terms.scale / terms.scale[:, None]
-    return rows, combined, scaled, terms.mass, scaled_residuals(system, state)
+    driven, undriven = _driven(system), None
+    if driven.any():
+        loose = dataclasses.replace(terms, jacobian=jnp.where(driven[:, None], 0, terms.jacobian))
+        undriven = jnp.sum(formulation.prepare(loose))
+    return rows, combined, scaled, terms.mass, scaled_residuals(system, state), undriven
+
+
+def _driven(system: System) -> np.ndarray:
+    """Mask (m,) of the rows of drivers."""
+    names = [] if system.joints is None else [driver.name for driver in system.params.drivers]
+    mask = np.zeros(system.m, bool)
+    for name in names:
+        mask[system.rows[name]] = True
+    return mask
 
 
 def _connected(linked: np.ndarray) -> list[np.ndarray]:

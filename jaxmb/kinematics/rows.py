@@ -59,7 +59,7 @@ def choose_rows(
     """
     system, formulation, state = lax.stop_gradient((system, formulation, state))
     t, q, v = state.t, state.q, state.v
-    terms = rows_at(system, t, q, state.scale)
+    terms = rows_at(system, t, q, state.scale.row)
     choice = formulation.choose(terms, present)
     formulation = formulation.holding(choice)
     keep = formulation.prepare(terms) & sound
@@ -70,15 +70,15 @@ def choose_rows(
 
     def sort() -> tuple[Array, Array, Array]:
         used = formulation.used(terms)
-        factor = formulation.factorise(used, keep)
+        factor = formulation.factorise(used, keep, 0.0)
         tol, jacobian = formulation.rank_tol, used.jacobian
         along = lambda v, tdot: formulation.in_use(jacobian_rate(system, t, q, v, tdot))
         rate = along(v, 1.0)
         lost, free = lost_rows(factor, jacobian, rate, tol)
         open = open_rows(factor, jacobian, rate, along(free, 0.0), lost, tol)
         moving = gamma(system, t, q, v)
-        # Γ/σ is at most of the order of v² in the metric of the rows; where all of Γ is rounding, nothing else tells.
-        vdot, usual = factor.solve(jnp.zeros_like(v), moving)[0], v @ factor.metric @ v
+        # Where all of Γ is rounding, what it is made of tells its usual size.
+        vdot, usual = factor.solve(jnp.zeros_like(v), moving)[0], jnp.abs(rate) @ jnp.abs(v)
         amount = contradiction(terms.jacobian, moving, terms.scale, vdot, usual)
         return lost, open, amount
 

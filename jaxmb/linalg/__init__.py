@@ -15,11 +15,10 @@ from .constrained import solve_square as solve_square
 from .constrained import vanishing_combinations as vanishing_combinations
 from .rank import cutoff as cutoff
 from .rank import independent_rows as independent_rows
-from .rank import mean_inertia as mean_inertia
 from .rank import metric_rows as metric_rows
 from .rank import RANK_TOL as RANK_TOL
-from .rank import reference_sizes as reference_sizes
 from .rank import regular_metric as regular_metric
+from .rank import row_norms as row_norms
 from .rank import stiffened as stiffened
 from .root import inverse_root as inverse_root
 from .root import solve_spd as solve_spd

@@ -6,16 +6,16 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from .rank import RANK_TOL, cutoff, independent_rows, mean_inertia
+from .rank import RANK_TOL, cutoff, independent_rows
 from .root import UNROLLED, inverse_root, solve_spd
 
 
 class ConstrainedFactor(eqx.Module):
     """The equations M x − C_kᵀ λ = f, C_k x = γ_k of the independent rows k, factorised once for many right-hand sides.
 
-    With R M Rᵀ = ρ² I and the orthonormal rows Q = W diag(1/σ) C_k Rᵀ, W lower triangular, the solution is
+    With R M Rᵀ = I and the orthonormal rows Q = W diag(1/σ) C_k Rᵀ, W lower triangular, the solution is
 
-        x = Rᵀ (y + Qᵀ z),   z = W γ/σ − Q y,   y = R f/ρ²,   λ = ρ² diag(1/σ) Wᵀ z.
+        x = Rᵀ (y + Qᵀ z),   z = W γ/σ − Q y,   y = R f,   λ = diag(1/σ) Wᵀ z.
 
     Forward and reverse derivatives of any order are those of the equations, not of the factors. A row of k that lies in
     the span of those before it, to within `rank_tol`, is left out: it is lost at a singular pose.
@@ -38,7 +38,6 @@ class ConstrainedFactor(eqx.Module):
     rows: Float[Array, "m nv"]
     scale: Float[Array, " m"]
     keep: Bool[Array, " m"]
-    unit: Float[Array, ""]
     root: Float[Array, "nv nv"]
     remainders: Float[Array, " m"]
     weights: Float[Array, "m m"]
@@ -52,8 +51,7 @@ class ConstrainedFactor(eqx.Module):
         keep: Bool[Array, " m"],
         rank_tol: float = RANK_TOL,
     ):
-        self.unit = lax.stop_gradient(mean_inertia(mass))
-        self.metric = mass / self.unit
+        self.metric = mass
         self.scale = scale
         self.root = inverse_root(self.metric)
         rows = jnp.where(keep[:, None], jacobian / scale[:, None], 0)
@@ -74,8 +72,12 @@ class ConstrainedFactor(eqx.Module):
         """Zᵀ: the combinations of scaled rows whose lengths are the remainders."""
         return jnp.where(self.keep, self.remainders, 1)[:, None] * self.weights
 
+    def speeds(self, rates: Float[Array, "m nv"]) -> Float[Array, " m"]:
+        """How fast rows turn, ‖Ċ_i M^(−1/2)‖/σ_i, from the derivatives of all rows."""
+        return jnp.linalg.norm((rates / self.scale[:, None]) @ self.root.T, axis=1)
+
     def free_direction(self) -> Float[Array, " nv"]:
-        """A direction in null(C_k), of unit length in M̂, without any symmetry; zero where there is none."""
+        """A direction in null(C_k), of unit length in M, without any symmetry; zero where there is none."""
         probe = jnp.cos(1.0 + 2.0 * jnp.arange(self.metric.shape[0], dtype=self.metric.dtype))
         free = self.root.T @ (probe - (self.basis @ probe) @ self.basis)
         length = jnp.sqrt(free @ self.metric @ free)
@@ -86,10 +88,10 @@ class ConstrainedFactor(eqx.Module):
     ) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
         """Returns x (nv,) and λ (m,), which is zero in rows that are not kept; γ of those rows is not read."""
         keep, n = self.keep, self.metric.shape[0]
-        if not keep.shape[0]:  # arrays without entries beside LAPACK calls elsewhere in a program do not compile
+        if not keep.shape[0]:
+            # XLA loses the attributes of LAPACK calls of implicit solvers where arrays without entries are joined and cut.
             by_root = lambda _, b: self.root.T @ (self.root @ b)
-            product = lambda x: self.metric @ x
-            x = lax.custom_linear_solve(product, force / self.unit, by_root, by_root, symmetric=True)
+            x = lax.custom_linear_solve(lambda x: self.metric @ x, force, by_root, by_root, symmetric=True)
             return x, jnp.zeros_like(gamma)
 
         def equations(unknown):
@@ -103,9 +105,9 @@ class ConstrainedFactor(eqx.Module):
             return jnp.concatenate([self.root.T @ (y + z @ self.basis), jnp.where(keep, -(z @ self.weights), -g)])
 
         # One vector: with a pair, a derivative that touches one half only would fail.
-        rhs = jnp.concatenate([force / self.unit, jnp.where(keep, gamma / self.scale, 0)])
+        rhs = jnp.concatenate([force, jnp.where(keep, gamma / self.scale, 0)])
         x = lax.custom_linear_solve(equations, rhs, solve, solve, symmetric=True)
-        return x[:n], -x[n:] * self.unit / self.scale
+        return x[:n], -x[n:] / self.scale
 
 
 def _orthonormal_rows(rows: Array, tol: Array) -> tuple[Array, Array, Array]:
@@ -115,6 +117,8 @@ def _orthonormal_rows(rows: Array, tol: Array) -> tuple[Array, Array, Array]:
     `tol`, the row of Q is zero and that of W is not divided by the remainder.
     """
     m, n = rows.shape
+    if not m:  # see `ConstrainedFactor.solve`
+        return jnp.zeros((0, 0), rows.dtype), rows, jnp.zeros(0, rows.dtype)
     rest = jnp.concatenate([rows, jnp.eye(m, dtype=rows.dtype)], axis=1)
     if m > UNROLLED:
         rest, remainders = lax.fori_loop(
@@ -130,8 +134,8 @@ def _orthonormal_rows(rows: Array, tol: Array) -> tuple[Array, Array, Array]:
         row, remainder = _unit(row, n, tol[i])
         out.append(row)
         remainders.append(remainder)
-    done = jnp.stack(out) if m else rest
-    return done[:, n:], done[:, :n], jnp.stack(remainders) if m else jnp.zeros(0, rows.dtype)
+    done = jnp.stack(out)
+    return done[:, n:], done[:, :n], jnp.stack(remainders)
 
 
 def _unit(row: Array, n: int, tol: Array) -> tuple[Array, Array]:
@@ -221,8 +225,8 @@ def open_rows(
 
 def _growth(factor: ConstrainedFactor, combined: Array, rates: Array, rank_tol: float) -> Array:
     """Zᵀ`rates`, scaled so that the cut-off of the rank is at `GROWTH` of the fastest row."""
-    size = jnp.max(jnp.linalg.norm((rates / factor.scale[:, None]) @ factor.root.T, axis=1), initial=0)
-    return combined @ rates * (rank_tol / (GROWTH * jnp.maximum(size, rank_tol)))
+    size = GROWTH * jnp.max(factor.speeds(rates), initial=0)
+    return combined @ rates * jnp.where(size > 0, rank_tol / jnp.where(size > 0, size, 1), 0)
 
 
 # Smallest growth of a dependent row's remainder, relative to the fastest change of any row, that counts as growth.
@@ -250,13 +254,13 @@ def projector(factor: ConstrainedFactor) -> Float[Array, "nv nv"]:
     P² = P, C P = 0, W P = Pᵀ W; with W = I it is P = I − C⁺C (Aghili's projection matrix).
     """
     zero = jnp.zeros_like(factor.scale)
-    return jax.vmap(lambda f: factor.solve(factor.unit * f, zero)[0], out_axes=1)(factor.metric)
+    return jax.vmap(lambda f: factor.solve(f, zero)[0], out_axes=1)(factor.metric)
 
 
 def null_space(factor: ConstrainedFactor) -> Float[Array, "nv nv"]:
-    """A basis N of null(C_k) in its first or any other columns, orthonormal in the factor's metric M̂ and zero elsewhere.
+    """A basis N of null(C_k) in its first or any other columns, orthonormal in the factor's metric W and zero elsewhere.
 
-    C_k N = 0, NᵀM̂ N = I on the columns that are not zero, whose number is nv less the rank. The basis has no derivative of
+    C_k N = 0, NᵀW N = I on the columns that are not zero, whose number is nv less the rank. The basis has no derivative of
     its own; projected onto the null space it has one that is right for everything that does not depend on the choice of a
     basis.
     """

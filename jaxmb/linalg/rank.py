@@ -3,11 +3,11 @@
 Rows are compared in the metric of the mass matrix and in units of a reference size σ each, fixed when a state is
 assembled, so that one absolute cut-off holds for all of them:
 
-    A = diag(1/σ) C M̂^(−1/2),   M̂ = M/ρ²,   ρ² = tr(M)/nv
-    σ_i² = ‖C_i M̂^(−1/2)‖² + ‖M̂^(−1/2) (∂C_i/∂q · N) M̂^(−1/2)‖_F²
+    A = diag(1/σ) C M^(−1/2)
 
-The curvature term keeps σ_i away from zero where the row itself vanishes at a singular pose. Scaling, duplicating or
-permuting rows changes nothing; the singular values of A, not of A Aᵀ, are what the cut-off sees.
+σ_i is the size ‖C_i M^(−1/2)‖ at the pose and nearby (`jaxmb.system.measure`), so that it is not zero where the row vanishes
+at a singular pose. A has no unit: measuring lengths, masses or times otherwise, scaling, duplicating or permuting rows, and
+bodies without connection change nothing. The singular values of A, not of A Aᵀ, are what the cut-off sees.
 """
 
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from .root import inverse_root
 
 # Just above it an acceleration near a singular pose errs by rounding/tol, or by 3e-13/tol if the velocity is that inexact;
 # just below it, where rows are restored by their derivative, by the order of tol.
-RANK_TOL = 1.4e-7
+RANK_TOL = 2.5e-7
 
 
 def cutoff(rank_tol: float, dtype) -> float:
@@ -26,50 +26,48 @@ def cutoff(rank_tol: float, dtype) -> float:
     return max(rank_tol, 1e3 * float(jnp.finfo(dtype).eps))
 
 
-def mean_inertia(mass: Float[Array, "nv nv"]) -> Float[Array, ""]:
-    """ρ² = tr(M)/nv, the unit of mass in which rows and corrections are measured."""
-    return jnp.trace(mass) / mass.shape[0]
-
-
 def stiffened(
     mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"], scale: Float[Array, " m"]
 ) -> tuple[Float[Array, "nv nv"], Float[Array, "nv m"]]:
-    """M + ρ²CᵀΣ⁻²C and ρ²CᵀΣ⁻², Σ = diag(σ).
+    """M + CᵀΣ⁻²C and CᵀΣ⁻², Σ = diag(σ).
 
     If M is positive semidefinite, the first is positive definite exactly where M is so on null(C). Adding the second times Γ
     to F leaves M v̇ = F + Cᵀλ, C v̇ = Γ with the same solution.
     """
-    weighted = mean_inertia(mass) * (jacobian / scale[:, None] ** 2).T
+    weighted = (jacobian / scale[:, None] ** 2).T
     return mass + weighted @ jacobian, weighted
 
 
 def regular_metric(mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"]) -> Float[Array, "nv nv"]:
-    """M where it is positive definite, else M with the constraint rows, brought to unit length, added, see `stiffened`."""
-    squared = jnp.sum(jacobian**2, axis=1)
-    stiff, _ = stiffened(mass, jacobian, jnp.sqrt(jnp.where(squared > 0, squared, 1)))
+    """M where it is positive definite, else M with the constraint rows added, see `stiffened`.
+
+    The size of a row is then that in the diagonal of M, as far as it has masses; what it connects them to takes part from
+    there on, for a few rows in turn.
+    """
+    inertia, squared = jnp.diagonal(mass), jacobian**2
+    sizes = jnp.zeros(jacobian.shape[0], mass.dtype)
+    for _ in range(3):
+        heavy = inertia > 0
+        new = jnp.sum(jnp.where(heavy, squared / jnp.where(heavy, inertia, 1), 0), axis=1)
+        sizes = jnp.where(sizes > 0, sizes, new)
+        pull = jnp.sum(jnp.where(sizes[:, None] > 0, squared / jnp.where(sizes > 0, sizes, 1)[:, None], 0), axis=0)
+        inertia = jnp.where(heavy, inertia, pull)
+    alone = jnp.sum(squared, axis=1) / jnp.max(inertia, initial=0)  # rows without any mass
+    sizes = jnp.where(sizes > 0, sizes, alone)
+    stiff, _ = stiffened(mass, jacobian, jnp.sqrt(jnp.where(sizes > 0, sizes, 1)))
     return jnp.where(jnp.all(jnp.isfinite(inverse_root(mass))), mass, stiff)
 
 
 def metric_rows(
     mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"], scale: Float[Array, " m"]
 ) -> Float[Array, "m nv"]:
-    """A = diag(1/σ) C M̂^(−1/2), up to a rotation of its columns."""
-    return (jacobian / scale[:, None]) @ inverse_root(mass / mean_inertia(mass)).T
+    """A = diag(1/σ) C M^(−1/2), up to a rotation of its columns."""
+    return (jacobian / scale[:, None]) @ inverse_root(mass).T
 
 
-def reference_sizes(
-    mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"], curvature: Float[Array, "m nv nv"]
-) -> Float[Array, " m"]:
-    """The reference size σ of each row; zero for a row that can never act.
-
-    Args:
-        mass: a positive definite metric, as a rule M.
-        jacobian: C.
-        curvature: ∂C_i/∂q · N, the derivative of row i along each velocity.
-    """
-    root = inverse_root(mass / mean_inertia(mass))
-    rows, bends = jacobian @ root.T, root @ curvature @ root.T
-    return jnp.sqrt(jnp.sum(rows**2, axis=1) + jnp.sum(bends**2, axis=(1, 2)))
+def row_norms(mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"]) -> Float[Array, " m"]:
+    """‖C_i M^(−1/2)‖, the sizes of rows at one pose."""
+    return jnp.linalg.norm(jacobian @ inverse_root(mass).T, axis=1)
 
 
 def independent_rows(

@@ -1,25 +1,27 @@
 """The inverse root of a positive definite matrix."""
 
-import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.custom_batching import custom_vmap
 from jaxtyping import Array, Float
 
-# A compromise: unrolled code runs faster in a batch and takes longer to compile than the library calls.
+# Unrolled code runs faster and takes longer to compile. LAPACK is not called: in a loop over a batch it may never return, and
+# XLA does not compile its calls in functions that take arrays without entries.
 UNROLLED = 10
+BLOCK = 8
 
 
 def inverse_root(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The lower triangular R with R A Rᵀ = I, the inverse of Cholesky's factor; NaN if A is not positive definite.
 
-    Cholesky's factor L by columns, and beside it R = L⁻¹ by rows. It has no derivative: those of solutions come from their
-    equations.
+    It has no derivative: those of solutions come from their equations.
     """
     matrix = lax.stop_gradient(matrix)
+    return _by_columns(matrix) if matrix.shape[0] <= UNROLLED else _by_blocks(matrix)
+
+
+def _by_columns(matrix: Array) -> Array:
+    """Cholesky's factor L by columns, and beside it R = L⁻¹ by rows."""
     n = matrix.shape[0]
-    if n > UNROLLED:
-        return _large(matrix)
     columns, rows = [], []
     for j in range(n):
         column, row = matrix[j:, j], jnp.zeros(n, matrix.dtype).at[j].set(1)
@@ -32,29 +34,22 @@ def inverse_root(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
     return jnp.stack(rows) if n else matrix
 
 
-@custom_vmap
-def _large(matrix: Array) -> Array:
-    """By LAPACK, which is fast for one matrix; called for a batch inside a loop it may never return."""
-    lower = jnp.linalg.cholesky(matrix, symmetrize_input=False)
-    return lax.linalg.triangular_solve(lower, jnp.eye(matrix.shape[0], dtype=matrix.dtype), left_side=True, lower=True)
-
-
-@_large.def_vmap
-def _large_batch(size: int, batched: list[bool], matrices: Array) -> tuple[Array, bool]:
-    return jax.vmap(_by_columns)(matrices), True
-
-
-def _by_columns(matrix: Array) -> Array:
-    """By elimination: what turns A into Lᵀ turns I into L⁻¹."""
+def _by_blocks(matrix: Array) -> Array:
+    """By elimination: what turns A into Lᵀ turns I into L⁻¹. `BLOCK` rows at a time, the last ones filled up with those of I."""
     n = matrix.shape[0]
+    count = -(-n // BLOCK)
+    size = count * BLOCK
+    matrix = jnp.eye(size, dtype=matrix.dtype).at[:n, :n].set(matrix)
 
     def eliminate(j: Array, rest: Array) -> Array:
-        row = rest[j] / jnp.sqrt(rest[j, j])
-        below = jnp.where(jnp.arange(n) > j, row[:n], 0)
-        return (rest - below[:, None] * row).at[j].set(row)
+        start = j * BLOCK
+        rows = lax.dynamic_slice_in_dim(rest, start, BLOCK)
+        rows = _by_columns(lax.dynamic_slice_in_dim(rows, start, BLOCK, axis=1)) @ rows
+        below = jnp.where(jnp.arange(size) >= start + BLOCK, rows[:, :size], 0)
+        return lax.dynamic_update_slice_in_dim(rest - below.T @ rows, rows, start, axis=0)
 
-    done = lax.fori_loop(0, n, eliminate, jnp.concatenate([matrix, jnp.eye(n, dtype=matrix.dtype)], axis=1))
-    return done[:, n:]
+    done = lax.fori_loop(0, count, eliminate, jnp.concatenate([matrix, jnp.eye(size, dtype=matrix.dtype)], axis=1))
+    return done[:n, size : size + n]
 
 
 def solve_spd(matrix: Float[Array, "n n"], rhs: Float[Array, "n *k"]) -> Float[Array, "n *k"]:

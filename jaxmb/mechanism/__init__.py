@@ -4,6 +4,7 @@ from .body import AbstractBody as AbstractBody
 from .body import body_points as body_points
 from .body import mass_points as mass_points
 from .build import absolute as absolute
+from .checks import check as check
 from .connection import AbstractConnection as AbstractConnection
 from .connection import AbstractFrameJoint as AbstractFrameJoint
 from .connection import AbstractJoint as AbstractJoint
@@ -42,7 +43,6 @@ from .marker import as_vector as as_vector
 from .marker import Marker as Marker
 from .marker import marker as marker
 from .mechanism import AbstractMechanism as AbstractMechanism
-from .mechanism import check as check
 from .motion import Motion as Motion
 from .pair import AbstractPair as AbstractPair
 from .pair import Helix as Helix

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from ..foundations import as_parameters
 from ..system import Dragged, Held, LockRow, Mode, System
+from .checks import check_forces
 from .connection import AbstractConnection, AbstractJoint, AbstractRelation
 from .elements import AbstractElements, local_pose
 from .friction import joint_loads, resistance
@@ -41,6 +42,7 @@ def build(mechanism: AbstractElements, limbs: tuple[Limb, ...]) -> System:
         params=as_parameters(mechanism.params),
     )
     linkage = structure(_skeleton(mechanism, groups, tuple(points)), limbs)
+    check_forces(linkage, numbers)
     poses = jnp.concatenate([jnp.eye(size)[None], jnp.stack([b.pose for b in mechanism.bodies])])
     return system_of(linkage, numbers, linkage.measure(poses, numbers), _resistance(linkage))
 

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 
 from ..kinematics import assemble
-from ..system import State, System
+from ..system import State, System, check_state
 
 
 def convert(state: State, source: System, target: System) -> State:
@@ -32,6 +32,7 @@ def convert(state: State, source: System, target: System) -> State:
     for name, system in (("source", source), ("target", target)):
         if system.joints is None:
             raise ValueError(f"Argument `{name}` must be built from a mechanism, but is not.")
+    check_state(source, state)
     if state.mode is not None:
         raise ValueError("Argument `state` must have no mode: what events have locked or left out is not converted.")
     missing = [name for name in target.joints.bodies if name not in source.joints.bodies]

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import listing
+from ..foundations import counted, listing, table
 from .body import AbstractBody
 from .driver import AbstractDriver
 from .force import AbstractActuator, AbstractForce
@@ -44,6 +44,14 @@ class AbstractElements(eqx.Module):
     def elements(self) -> dict[str, Any]:
         """All elements by name."""
         return {e.name: e for e in (*self.bodies, *self.joints, *self.drivers, *self.forces, *self.actuators)}
+
+    def __str__(self) -> str:
+        kinds = ("bodies", "joints", "drivers", "forces", "actuators")
+        one = lambda kind: "body" if kind == "bodies" else kind.removesuffix("s")
+        counts = ", ".join(counted(len(getattr(self, kind)), one(kind), kind) for kind in kinds)
+        where = "the plane" if self.gravity.shape[0] == 2 else "space"
+        typed = lambda e: e.name if isinstance(e, AbstractBody) else f"{e.name} ({type(e).__name__})"
+        return table(f"Mechanism in {where}: {counts}", {kind: map(typed, getattr(self, kind)) for kind in kinds})
 
     def replace(self, name: str, **fields: Any) -> "AbstractElements":
         """The mechanism with other numbers in one element.

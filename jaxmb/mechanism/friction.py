@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from ..formulation import KKT
 from ..linalg import solve_square
-from ..system import State, evaluate
+from ..system import evaluate_at
 from .joint_rows import connection_place, joint_terms, wrench_map
 from .linkage import Linkage
 from .structure import Numbers
@@ -59,8 +59,8 @@ def joint_loads(
         u: inputs.
     """
     system, free = system_of(linkage, numbers), system_of(untied, numbers)
-    there, rows = joint_terms(system, free, State(t, q, v, jnp.ones(system.m, q.dtype)))
-    terms = evaluate(free, there, u=u)
+    there, rows = joint_terms(system, free, t, q, v)
+    terms = evaluate_at(free, t, there.q, there.v, rows.scale, free.applied_force(t, there.q, there.v, u))
     names = linkage.skeleton.loaded
     places = [connection_place(linkage, name) for name in names]
     maps = jnp.stack(
@@ -91,7 +91,7 @@ def _fixed_point(fn: Callable[..., Array], at: Any, guess: Float[Array, " k"]) -
     found = lax.stop_gradient(lax.fori_loop(0, ITERATIONS, lambda _, n: step(n, still), guess))
     found = step(found, at)
     error = jnp.max(jnp.abs(lax.stop_gradient(found - fn(found, at))))
-    return jnp.where(error <= 1e-9 * (1 + jnp.max(guess)), found, jnp.nan)
+    return jnp.where(error <= max(1e-9, 1e2 * float(jnp.finfo(error.dtype).eps)) * (1 + jnp.max(guess)), found, jnp.nan)
 
 
 def _size(forces: Float[Array, "k d"]) -> Float[Array, " k"]:

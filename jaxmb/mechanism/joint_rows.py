@@ -10,8 +10,8 @@ from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation
 from ..foundations import listing
-from ..linalg import ConstrainedFactor, independent_rows, metric_rows, regular_metric
-from ..system import Held, State, System, constraint_jacobian
+from ..linalg import ConstrainedFactor, independent_rows, regular_metric, row_norms
+from ..system import Held, Scale, State, System, constraint_jacobian
 from .connection import ROLLING
 from .linkage import Linkage
 from .pose import position_of, product, rotation_of
@@ -40,8 +40,8 @@ class JointTerms(eqx.Module):
         metric = regular_metric(self.mass, self.jacobian)
         left_out = formulation.left_out(self.jacobian.shape[0])
         jacobian = self.jacobian if left_out is None else jnp.where(left_out[:, None], 0, self.jacobian)
-        keep = independent_rows(metric, jacobian, self.scale)
-        factor = ConstrainedFactor(metric, jacobian, self.scale, keep)
+        keep = independent_rows(metric, jacobian, self.scale, formulation.rank_tol)
+        factor = ConstrainedFactor(metric, jacobian, self.scale, keep, formulation.rank_tol)
         own = factor.solve(-reaction, jnp.zeros_like(self.scale))[1]
         return formulation.shares(factor, jacobian, own)[0]
 
@@ -63,15 +63,16 @@ def joint_rows(system: System) -> dict[str, np.ndarray]:
     return rows
 
 
-def joint_terms(system: System, free: System, state: State) -> tuple[State, JointTerms]:
+def joint_terms(system: System, free: System, t: Array, q: Array, v: Array) -> tuple[State, JointTerms]:
     """The state in absolute coordinates, and the rows there.
 
     Args:
         system: any system.
         free: the same mechanism in absolute coordinates; `system` itself if it was not built from a mechanism.
-        state: a single state of `system`.
+        t: time in s.
+        q: coordinates of `system`.
+        v: its velocities.
     """
-    t, q, v = state.t, state.q, state.v
     poses = None
     if system.joints is not None:
         here = system.joints.motion(t, q, v, system.params)
@@ -79,9 +80,10 @@ def joint_terms(system: System, free: System, state: State) -> tuple[State, Join
         q = free.joints.measure(poses, free.params)
         v = free.joints.measure_rates(poses, here.rates, free.params)
     mass, jacobian = free.mass(t, q), constraint_jacobian(free, t, q)
-    size = jnp.linalg.norm(metric_rows(regular_metric(mass, jacobian), jacobian, jnp.ones(free.m)), axis=1)
+    size = row_norms(regular_metric(mass, jacobian), jacobian)
     scale = jax.lax.stop_gradient(jnp.where(size > 0, size, 1))
-    return State(t, q, v, scale), JointTerms(mass, jacobian, scale, poses)
+    sizes = Scale(scale, jnp.ones_like(scale), jnp.zeros_like(v), jnp.zeros_like(t))
+    return State(t, q, v, sizes), JointTerms(mass, jacobian, scale, poses)
 
 
 def acceleration_of_bodies(system: System, state: State, vdot: Float[Array, " nv"], free: System) -> Float[Array, " n"]:

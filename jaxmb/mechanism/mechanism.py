@@ -3,18 +3,18 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
-from ..foundations import Check, as_parameters, enforce, listing
+from ..foundations import as_parameters, listing
 from ..system import System
 from .body import AbstractBody, body_points
 from .build import build
-from .connection import AbstractConnection, AbstractJoint, AbstractRelation
+from .checks import check
+from .connection import AbstractJoint
 from .driver import AbstractDriver
-from .elements import AbstractElements, local_pose
+from .elements import AbstractElements
 from .force import AbstractActuator, AbstractForce
-from .marker import GROUND, Marker, as_vector
+from .marker import GROUND, as_vector
 from .tree import spanning_tree
 
 
@@ -70,58 +70,3 @@ class AbstractMechanism(AbstractElements):
                 "The mechanism has no coordinates, since fixed joints hold all of it; build it with `coordinates='absolute'`."
             )
         return build(self, limbs)
-
-
-def check(mechanism: AbstractElements) -> None:
-    """Names, places and numbers of all elements.
-
-    Raises:
-        ValueError, TypeError: naming the element and what it should be.
-    """
-    kinds = {
-        "bodies": AbstractBody,
-        "joints": (AbstractConnection, AbstractRelation),
-        "drivers": AbstractDriver,
-        "forces": AbstractForce,
-        "actuators": AbstractActuator,
-    }
-    names = [GROUND]
-    for argument, kind in kinds.items():
-        for element in getattr(mechanism, argument):
-            if not isinstance(element, kind):
-                raise TypeError(f"Argument `{argument}` must not hold {type(element).__name__} objects, but does.")
-            if element.name in names or "." in element.name:
-                raise ValueError(
-                    f"Argument `{argument}` must hold elements with names that differ from all others and have no dot, but "
-                    f"holds '{element.name}'."
-                )
-            names.append(element.name)
-    if not mechanism.bodies:
-        raise ValueError("Argument `bodies` must hold at least one body.")
-    for element in mechanism.elements.values():
-        for place in jax.tree.leaves(element, is_leaf=lambda x: isinstance(x, Marker)):
-            if isinstance(place, Marker):
-                local_pose(mechanism, place, element.name)
-    _check_joint_names(mechanism)
-    checks = []
-    for body in mechanism.bodies:
-        least = jnp.min(jnp.append(body.point_masses[0], body.mass))
-        checks.append(Check(-least, 0.0, f"Body '{body.name}' must not have a negative mass."))
-        moments = jnp.linalg.eigvalsh(body.about_com())
-        size = jnp.max(jnp.abs(moments))
-        text = (
-            f"Body '{body.name}' must have an inertia whose moments obey the triangle inequality and are not negative."
-        )
-        checks.append(Check(-jnp.min(moments) / jnp.where(size > 0, size, 1), 1e-9, text))
-    enforce(mechanism, checks)
-
-
-def _check_joint_names(mechanism: AbstractElements) -> None:
-    joints = [j.name for j in mechanism.joints if isinstance(j, AbstractJoint)]
-    for element in mechanism.elements.values():
-        asked = element.joints if isinstance(element, AbstractRelation) else (getattr(element, "joint", None),)
-        for name in asked:
-            if name is not None and name.partition(".")[0] not in joints:
-                raise ValueError(
-                    f"Element '{element.name}' must name a joint out of {listing(joints)}, but names '{name}'."
-                )

@@ -138,3 +138,27 @@ class AbstractStructure(eqx.Module):
                 above[body, own[at]] = True
                 at = self.parents[at]
         return above
+
+    @property
+    def loops(self) -> dict[str, tuple[str, ...]]:
+        """The joints of each loop in order, by the name of the connection that closes it."""
+        names = [group.names for group in self.skeleton.groups]
+        own = {
+            b: names[h.group][e]
+            for h in self.hinges
+            if h.group is not None
+            for b, e in zip(h.bodies, h.entries, strict=True)
+        }
+
+        def below(body: int) -> list[int]:
+            return [] if body < 0 else [*below(self.parents[body]), body]
+
+        found = {}
+        for tie in self.ties:
+            for name, a, b in zip(tie.names, tie.a, tie.b, strict=True):
+                one, other = below(a - 1), below(b - 1)
+                up = [own[x] for x in one if x not in other and x in own]
+                down = [own[x] for x in reversed(other) if x not in one and x in own]
+                if up or down:
+                    found[name] = (*up, name, *down)
+        return found

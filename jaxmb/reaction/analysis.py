@@ -130,11 +130,6 @@ def analyse_reactions(
     """
     if method not in METHODS:
         raise ValueError(f"Argument `method` must be 'qr', 'svd' or 'rank', but is {method!r}.")
-    if state.t.ndim:
-        raise ValueError(
-            f"Argument `state` must be a single state, but has leading axes {state.t.shape}; index it, for example by "
-            "`solution.state(i)`."
-        )
     system, state = settled(system, state)
     rows, parts, maps = _evaluate(system, state)
     left, values, _ = np.linalg.svd(rows)
@@ -201,7 +196,7 @@ def _evaluate(
 @eqx.filter_jit
 def _terms(system: System, state: State) -> Any:
     free = absolute(system)
-    _, terms = joint_terms(system, free, state)
+    _, terms = joint_terms(system, free, state.t, state.q, state.v)
     wrenches = {}
     if system.joints is not None:
         for group in system.joints.skeleton.groups:

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..formulation import CoordinatePartition, GaussProjection
-from ..foundations import strong
-from ..system import State, System, evaluate
+from ..foundations import announce, strong
+from ..system import State, System, check_state, evaluate
 
 SCHEMES = ("metric", "square", "direct")
 
@@ -38,15 +38,19 @@ def physical_reactions(
 
     Raises:
         ValueError: for a scheme that is not known.
+        RuntimeError: with known numbers, where no acceleration is determined, as of `reactions`.
     """
     if scheme not in SCHEMES:
         raise ValueError(f"Argument `scheme` must be 'metric', 'square' or 'direct', but is {scheme!r}.")
+    check_state(system, state)
     system, state = strong(system), strong(state)
     displacement = lambda t, q: jnp.stack([jnp.reshape(fn(t, q, system.params), ()) for fn in directions.values()])
     along = lambda v: jax.jvp(lambda q: displacement(state.t, q), (state.q,), (system.qdot(state.q, v),))[1]
     matrix = jax.jacfwd(along)(jnp.zeros(system.nv))
     terms = evaluate(system, state, u=u)
-    reaction = GaussProjection().acceleration(terms).reaction
+    found = GaussProjection().acceleration(terms)
+    announce(found.result)
+    reaction = found.reaction
     if scheme == "direct":
         values = jnp.linalg.lstsq(matrix.T, reaction)[0]
     else:

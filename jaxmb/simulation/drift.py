@@ -1,6 +1,7 @@
 """How the constraints are kept although only their second derivative is integrated."""
 
 import abc
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -36,7 +37,8 @@ class Projection(AbstractDrift):
 
     Args:
         iterations: number of corrections, of q and of v, with one Jacobian. A drift of size δ leaves δ^(iterations+1).
-        tol: largest scaled residual accepted after the correction; eps^(2/3) by default, 4e-11 in float64.
+        tol: largest residual accepted after the correction, relative to the size of the mechanism, and on velocities to that times the
+            rate of its motion; eps^(2/3) by default, 4e-11 in float64.
     """
 
     iterations: int = eqx.field(static=True, default=3)
@@ -77,7 +79,7 @@ class Baumgarte(AbstractDrift):
 
     def correct(self, system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"]) -> State:
         """Restores the normalisation of the coordinates only."""
-        return State(state.t, system.normalise(state.q), state.v, state.scale)
+        return dataclasses.replace(state, q=system.normalise(state.q))
 
     def tolerance(self, dtype: Any) -> float:
         """No limit."""
@@ -93,7 +95,7 @@ class NoDrift(AbstractDrift):
 
     def correct(self, system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"]) -> State:
         """Restores the normalisation of the coordinates only."""
-        return State(state.t, system.normalise(state.q), state.v, state.scale)
+        return dataclasses.replace(state, q=system.normalise(state.q))
 
     def tolerance(self, dtype: Any) -> float:
         """No limit."""

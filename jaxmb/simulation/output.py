@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation, GaussProjection
-from ..foundations import over_leading_axes, strong
+from ..foundations import RESULTS, announce, over_leading_axes, strong
 from ..system import State, System, evaluate, scaled_residuals, settled
 from .solution import Solution
 
@@ -48,12 +48,14 @@ class Reactions(eqx.Module):
             at singular poses. That of a driver is its effort.
         forces: C_Xᵀλ_X by constraint name (..., nv), which add up to `reaction`. `jaxmb.analyse_reactions` tells which of them
             a rigid model determines.
+        result: what the formulation reports (...), see `jaxmb.Acceleration`.
     """
 
     vdot: Float[Array, "... nv"]
     reaction: Float[Array, "... nv"]
     multipliers: dict[str, Float[Array, "... k"]]
     forces: dict[str, Float[Array, "... nv"]]
+    result: RESULTS
 
 
 def energy(system: System, motion: Solution | State) -> Energy:
@@ -82,6 +84,7 @@ def reactions(
     *,
     formulation: AbstractFormulation | None = None,
     u: Any = None,
+    throw: bool = True,
 ) -> Reactions:
     """Accelerations, generalised reactions and multipliers.
 
@@ -90,15 +93,22 @@ def reactions(
         motion: a solution, or a state; leading axes are kept.
         formulation: how they are found; `GaussProjection()` by default.
         u: inputs (..., nu); those of the solution by default, none for a state.
+        throw: whether to raise where no acceleration is determined, if values are known; `result` says it in any case.
+
+    Raises:
+        RuntimeError: for constraints that contradict each other, a motion that is not determined, a choice of the formulation
+            that does not fit, and numbers that are not finite.
     """
     if u is None and isinstance(motion, Solution):
         u = motion.u
     solve = _Solve(formulation or GaussProjection())
-    vdot, reaction, multipliers, jacobian = over_states(solve, strong(system), strong(motion), u)
+    vdot, reaction, multipliers, jacobian, result = over_states(solve, strong(system), strong(motion), u)
+    if throw:
+        announce(result)
     rows = system.in_mode((motion.states if isinstance(motion, Solution) else motion).mode).rows
     by_name = {name: multipliers[..., part] for name, part in rows.items()}
     forces = {name: jnp.sum(jacobian[..., part, :] * by_name[name][..., None], axis=-2) for name, part in rows.items()}
-    return Reactions(vdot, reaction, by_name, forces)
+    return Reactions(vdot, reaction, by_name, forces, result)
 
 
 def _energies(system: System, state: State) -> tuple[Array, Array]:
@@ -108,10 +118,14 @@ def _energies(system: System, state: State) -> tuple[Array, Array]:
 class _Solve(eqx.Module):
     formulation: AbstractFormulation
 
-    def __call__(self, system: System, state: State, u: Array | None) -> tuple[Array, Array, Array, Array]:
-        terms = evaluate(system, state, u=u, lost=True)
+    def __call__(self, system: System, state: State, u: Array | None) -> tuple[Array, Array, Array, Array, RESULTS]:
+        terms = evaluate(system, state, u=u)
         found = self.formulation.acceleration(terms)
-        return found.vdot, found.reaction, found.multipliers, terms.jacobian
+        given = (terms.mass, terms.force, terms.jacobian, terms.gamma)
+        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in given]))
+        what: Any = RESULTS.nonfinite
+        result = RESULTS.where(finite, found.result, what)
+        return found.vdot, found.reaction, found.multipliers, terms.jacobian, result
 
 
 @eqx.filter_jit

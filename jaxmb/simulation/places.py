@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation
-from ..foundations import strong
+from ..foundations import RESULTS, strong
 from ..mechanism import Motion, loads_at, marker
 from ..system import State, System
 from .output import over_states, reactions
@@ -45,10 +45,15 @@ def acceleration(
     *,
     formulation: AbstractFormulation | None = None,
     u: Any = None,
+    throw: bool = True,
 ) -> Float[Array, "... d"]:
-    """The acceleration of a place in m/s²; arguments as of `position` and `reactions`."""
+    """The acceleration of a place in m/s²; arguments and errors as of `position` and `reactions`.
+
+    Where none is determined it is NaN, if that is not raised.
+    """
     _joints(system)
-    vdot = reactions(system, motion, formulation=formulation, u=u).vdot
+    found = reactions(system, motion, formulation=formulation, u=u, throw=throw)
+    vdot = jnp.where((found.result == RESULTS.successful)[..., None], found.vdot, jnp.nan)
     return over_states(_Acceleration(marker(place, "place")), strong(system), strong(motion), vdot)
 
 

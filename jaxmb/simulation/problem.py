@@ -13,7 +13,7 @@ from ..formulation import AbstractFormulation
 from ..foundations import where_needed
 from ..kinematics import CLOSE, NEAR, Rows, choose_rows
 from ..linalg import ConstrainedFactor
-from ..system import State, System, evaluate_at, jacobian_rate, position_residual, rows_at
+from ..system import Scale, State, System, evaluate_at, jacobian_rate, position_residual, rows_at
 from .drift import AbstractDrift
 
 Flow = tuple[Float[Array, " nq"], Float[Array, " nv"], Float[Array, ""]]
@@ -30,7 +30,7 @@ class Problem(eqx.Module):
     formulation: AbstractFormulation
     drift: AbstractDrift
     control: Any
-    scale: Float[Array, " m"]
+    scale: Scale
     sound: Bool[Array, ""]
     choice: Bool[Array, " n"] | None
 
@@ -56,7 +56,7 @@ class Problem(eqx.Module):
         q, v, _ = y
         system = self.system
         applied = system.applied_force(t, q, v, self.inputs(t, q, v))
-        terms = evaluate_at(system, t, q, v, self.scale, applied)
+        terms = evaluate_at(system, t, q, v, self.scale.row, applied)
         feedback = self.drift.feedback(system, State(t, q, v, self.scale))
         if feedback is not None:
             terms = eqx.tree_at(lambda x: x.gamma, terms, terms.gamma + feedback)
@@ -97,16 +97,16 @@ class Problem(eqx.Module):
         """τ in s; zero where the rows are far enough from being dependent, or do not get further by the motion.
 
         Far enough is a remainder that is not small beside the state's distance from the constraints. It must grow at a
-        twentieth of the speed at least, else a τ that makes it large would leave the neighbourhood.
+        twentieth of the speed of the fastest row at least, else a τ that makes it large would leave the neighbourhood.
         """
-        off = jnp.max(jnp.abs(position_residual(self.system, t, q)) / self.scale)
+        off = jnp.max(jnp.abs(position_residual(self.system, t, q)) / self.scale.span, initial=0)
         least = jnp.clip(30 * off, CLOSE, NEAR / 3)
         near = factor.remainders < least
-        rates = (jacobian_rate(self.system, t, q, v) / self.scale[:, None]) @ factor.root.T
-        growth = factor.vanishing @ rates
+        rates = jacobian_rate(self.system, t, q, v)
+        growth = factor.vanishing @ (rates / factor.scale[:, None]) @ factor.root.T
         others = jnp.where(near[:, None], 0, factor.basis)
         growth = jnp.linalg.norm(growth - (growth @ others.T) @ others, axis=1)
-        lost = near & (growth > 0.05 * jnp.sqrt(v @ factor.metric @ v) + 1e-6)
+        lost = near & (growth > 0.05 * jnp.max(factor.speeds(rates), initial=0))
         return jnp.where(jnp.any(lost), 2 * least / jnp.min(jnp.where(lost, growth, jnp.inf)), 0)
 
     @eqx.filter_jit
@@ -123,7 +123,7 @@ class Problem(eqx.Module):
     def independent(self, t: Array, y: Flow) -> Bool[Array, " m"]:
         """The rows that are independent at a state near the constraints."""
         problem, t, (q, _, _) = lax.stop_gradient((self, t, y))
-        return problem.formulation.prepare(rows_at(problem.system, t, q, problem.scale))
+        return problem.formulation.prepare(rows_at(problem.system, t, q, problem.scale.row))
 
     @eqx.filter_jit
     def correct(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> Flow:

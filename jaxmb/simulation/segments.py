@@ -7,15 +7,14 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optimistix as optx
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..formulation import AbstractFormulation
 from ..foundations import RESULTS
-from ..system import Mode, State, rows_at
+from ..system import Mode, Scale, State, rows_at
 from ..topology import Plan
 from .drift import AbstractDrift
+from .guard import Guard, Halving
 from .problem import Flow, Problem
 from .solver import ConstrainedSolver, Switches, derivative, verdict
 
@@ -57,47 +56,16 @@ class Events(eqx.Module):
         return "\n".join(lines)
 
 
-class _Guard(eqx.Module):
-    """The largest guard of all, which rises to zero where the first of them does."""
-
-    plan: Plan
-    mode: Mode
-    scale: Array
-
-    def __call__(self, t: Any, y: Any, args: Any, **_: Any) -> Any:
-        problem, _ = args
-        q, v, _ = y
-        return jnp.max(self.plan.guards(self.mode, t, q, v, self.scale, problem.inputs(t, q, v)))
-
-
-class _Halving(optx.Bisection):
-    """Bisection to the resolution of the argument, whatever the function's units.
-
-    Diffrax asks for a root in those rows of a batch too where no event has happened.
-    """
-
-    def init(self, fn: Any, y: Any, args: Any, options: Any, f_struct: Any, aux_struct: Any, tags: Any) -> Any:
-        """The interval, and whether the function falls; not refused if both ends have one sign."""
-        below, above = (fn(jnp.asarray(options[end]), args)[0] for end in ("lower", "upper"))
-        rising = optx.Bisection(self.rtol, self.atol, flip=False).init(fn, y, args, options, f_struct, aux_struct, tags)
-        return eqx.tree_at(lambda s: s.flip, rising, below > above)
-
-    def terminate(self, fn: Any, y: Any, args: Any, options: Any, state: Any, tags: Any) -> Any:
-        """When the interval is short."""
-        return jnp.abs(state.upper - state.lower) <= self.atol + self.rtol * jnp.abs(y), optx.RESULTS.successful
-
-
 class Segment(eqx.Module):
     """What is carried from one segment to the next.
 
-    `hit` is the guard by which the last segment ended, −1 for none. The saved states of all times that have been reached have the
-    mode of their segment.
+    `due` is what happens next. The saved states of all times that have been reached have the mode of their segment.
     """
 
     t: Array
     y: Flow
     mode: Mode
-    hit: Array
+    due: Bool[Array, " g"]
     result: RESULTS
     count: Array
     done: Array
@@ -109,43 +77,50 @@ class Run(eqx.Module):
     """The parts of a run that do not change at events."""
 
     plan: Plan
-    formulation: AbstractFormulation
     drift: AbstractDrift
     control: Any
-    scale: Array
+    scale: Scale
     solver: ConstrainedSolver
     controller: dfx.AbstractStepSizeController
     dt0: Array | None
     adjoint: dfx.AbstractAdjoint
     progress_meter: dfx.AbstractProgressMeter
     max_steps: int | None = eqx.field(static=True)
+    max_events: int = eqx.field(static=True)
 
     def problem(self, mode: Mode, sound: Any, t: Array, y: Flow) -> Problem:
         """The problem in a mode."""
         system = self.plan.system.in_mode(mode)
-        terms = lax.stop_gradient(rows_at(system, t, y[0], self.scale))
-        choice = self.formulation.choose(terms)
-        return Problem(system, self.formulation, self.drift, self.control, self.scale, sound, choice)
+        terms = lax.stop_gradient(rows_at(system, t, y[0], self.scale.row))
+        formulation = self.plan.formulation
+        choice = formulation.choose(terms)
+        return Problem(system, formulation, self.drift, self.control, self.scale, sound, choice)
 
     def flow(self, problem: Problem, t: Array, y: Flow) -> Flow:
         """The vector field, without derivative: for decisions."""
         problem, t, y = lax.stop_gradient((problem, t, y))
         return problem.holding(problem.choice).regular(t, y, problem.independent(t, y))[0]
 
-    def due(self, problem: Problem, mode: Mode, t: Array, y: Flow) -> Bool[Array, " g"]:
-        """What happens now."""
+    def due(
+        self, problem: Problem, mode: Mode, t: Array, y: Flow, fresh: Bool[Array, " m"], moved: Bool[Array, ""]
+    ) -> tuple[Bool[Array, " g"], Mode]:
+        """What happens now, and the mode with the events that are armed again."""
         flow = self.flow(problem, t, y)[:2] if self.plan.guarded else (y[0], y[1])
         plan, mode, t, y, scale = lax.stop_gradient((self.plan, mode, t, y, self.scale))
-        return plan.due(mode, t, y[0], y[1], scale, problem.inputs(t, y[0], y[1]), flow)
+        state = State(t, y[0], y[1], scale)
+        due, again = plan.due(mode, state, problem.inputs(t, y[0], y[1]), flow, fresh, moved)
+        return due, dataclasses.replace(mode, armed=again.armed)
 
-    def body(self, segment: Segment, ts: Array) -> tuple[Segment, Any]:
+    def body(self, segment: Segment, ts: Array, end: Array) -> tuple[Segment, Any]:
         """The transition that is due, and the motion to the next one."""
+        before = segment.mode.active
         segment, record = self._through(segment)
-        t, y, mode, end = segment.t, segment.y, segment.mode, ts[-1]
+        t, y, mode = segment.t, segment.y, segment.mode
         sound = segment.result == RESULTS.successful
         problem = self.problem(mode, sound, t, y)
-        again = jnp.any(self.due(problem, mode, t, y))
-        until = jnp.where(segment.done | again | ~sound, t, self.plan.next_time(t, mode, end))
+        due, armed = self.due(problem, mode, t, y, mode.active & ~before, jnp.array(False))
+        mode = dataclasses.replace(mode, armed=armed.armed)
+        until = jnp.where(segment.done | jnp.any(due) | ~sound, t, self.plan.next_time(t, mode, end))
         found = self._motion(problem, mode, t, until, y, ts)
         struck = found.result == dfx.RESULTS.event_occurred
         went = struck | (found.result == dfx.RESULTS.successful)
@@ -153,10 +128,11 @@ class Run(eqx.Module):
         states: Any = found.ys
         reached = jnp.where(struck, times[1][0], until)
         last = jax.tree.map(lambda a, b: jnp.where(went, a[0], b), states[1], y)
-        hit = jnp.array(-1)
+        hit = jnp.zeros_like(due)
         if self.plan.guarded:
             there, exact, which = self._located(problem, mode, reached, last)
-            reached, hit = jnp.where(struck, there, reached), jnp.where(struck, which, -1)
+            struck &= jnp.any(which)
+            reached, hit = jnp.where(struck, there, reached), struck & which
             last = jax.tree.map(lambda a, b: jnp.where(struck, a, b), exact, last)
         result: Any = RESULTS.where(~went & sound, verdict(found, sound), segment.result)
         # Times from here on; later segments overwrite what they reach.
@@ -164,13 +140,16 @@ class Run(eqx.Module):
         fill = lambda new, old: jnp.where(kept.reshape((-1,) + (1,) * (old.ndim - 1)), new, old)
         valid = lambda x: jnp.isfinite(x) & sound & ((ts <= reached).reshape((-1,) + (1,) * (x.ndim - 1)))
         found_there = jax.tree.map(lambda x: jnp.where(valid(x), x, jnp.nan), states[0])
+        due, armed = self.due(problem, mode, reached, last, jnp.zeros_like(before), reached - t > 2 * self.plan.instant)
+        due |= hit
         # What is due at the very end is seen to by one more segment.
-        over = (reached >= end) & ~again & (hit < 0) & ~jnp.any(self.due(problem, mode, reached, last))
+        over = (reached >= end) & ~jnp.any(due)
         segment = dataclasses.replace(
             segment,
             t=reached,
             y=last,
-            hit=hit,
+            mode=dataclasses.replace(mode, armed=armed.armed),
+            due=due,
             result=result,
             done=segment.done | over | (result != RESULTS.successful),
             saved=jax.tree.map(fill, found_there, segment.saved),
@@ -183,8 +162,9 @@ class Run(eqx.Module):
         t, y, old = segment.t, segment.y, segment.mode
         sound = segment.result == RESULTS.successful
         problem = self.problem(old, sound, t, y)
-        due = self.due(problem, old, t, y)
-        due = (due | (jnp.arange(due.shape[0]) == segment.hit)) & ~segment.done
+        due = segment.due & ~segment.done
+        exhausted = jnp.any(due) & (segment.count >= self.max_events)
+        due &= ~exhausted
         acts = jnp.any(due)
         jump = self.plan.happen(old, t, y[0], y[1], self.scale, due, problem.inputs(t, y[0], y[1]))
         chosen = lambda a, b: jax.tree.map(lambda x, z: jnp.where(acts, x, z), a, b)
@@ -193,7 +173,13 @@ class Run(eqx.Module):
         new = after.correct(t, new, after.independent(t, new))
         before, y = State(t, y[0], y[1], self.scale, old), chosen(new, y)
         fits = jump.mismatch <= float(jnp.finfo(t.dtype).eps) ** 0.5
-        result: Any = RESULTS.where(acts & ~fits, RESULTS.position_mismatch, segment.result)
+        result: Any = segment.result
+        for happened, what in (
+            (exhausted, RESULTS.events_exhausted),
+            (acts & (jump.result != RESULTS.successful), jump.result),
+            (acts & ~fits, RESULTS.position_mismatch),
+        ):
+            result = RESULTS.where(happened, what, result)
         after = State(t, y[0], y[1], self.scale, mode)
         record = (acts, t, due, before, after, jump.impulses, jump.loss, jump.doubtful)
         return dataclasses.replace(segment, y=y, mode=mode, result=result, count=segment.count + acts), record
@@ -202,7 +188,10 @@ class Run(eqx.Module):
         """The motion in one mode, ended by a guard that reaches zero; all times within it are saved."""
         event = None
         if self.plan.guarded:
-            event = dfx.Event(_Guard(self.plan, mode, self.scale), _Halving(1e-15, 1e-15), direction=True)
+            instant = self.plan.instant
+            guard = Guard(self.plan, mode, self.scale, t + 2 * instant)
+            event = dfx.Event(guard, Halving(1e-15, 1e-6 * instant), direction=True)
+        within = jnp.where(ts < t, t, jnp.where(ts > until, until, ts))  # derivatives are those of `ts` at both ends
         return dfx.diffeqsolve(
             dfx.ODETerm(derivative),
             self.solver,
@@ -211,9 +200,7 @@ class Run(eqx.Module):
             self.dt0,
             y,
             (problem, jnp.ones(problem.system.m, bool)),
-            saveat=dfx.SaveAt(
-                subs=[dfx.SubSaveAt(ts=jnp.clip(ts, t, until)), dfx.SubSaveAt(t1=True)], solver_state=True
-            ),
+            saveat=dfx.SaveAt(subs=[dfx.SubSaveAt(ts=within), dfx.SubSaveAt(t1=True)], solver_state=True),
             event=event,
             stepsize_controller=self.controller,
             adjoint=self.adjoint,
@@ -222,23 +209,29 @@ class Run(eqx.Module):
             throw=False,
         )
 
-    def _located(self, problem: Problem, mode: Mode, t: Array, y: Flow) -> tuple[Array, Flow, Array]:
-        """Time and state of an event, without the interpolation's error, by a Newton step along the motion; which guard."""
-        guards = lambda t, y: self.plan.guards(mode, t, y[0], y[1], self.scale, problem.inputs(t, y[0], y[1]))
-        y = problem.correct(t, y, problem.independent(t, y))
+    def _located(self, problem: Problem, mode: Mode, t: Array, y: Flow) -> tuple[Array, Flow, Bool[Array, " g"]]:
+        """Time and state of an event, without the interpolation's error, by a Newton step along the motion; which guard.
+
+        None if the motion has ended only because a guard has left zero.
+        """
+        guards = lambda t, y: self.plan.watched(mode, t, y[0], y[1], self.scale, problem.inputs(t, y[0], y[1]))[0]
+        raw, y = y, problem.correct(t, y, problem.independent(t, y))
         flow = self.flow(problem, t, y)
-        step = 1e-7 * jnp.maximum(1, jnp.abs(t))
+        step = 100 * self.plan.instant
         moved = lambda h: (t + h, jax.tree.map(lambda a, b: a + h * b, y, flow))
         here, ahead, behind = guards(t, y), guards(*moved(step)), guards(*moved(-step))
         first = jnp.argmax(here)
         speed = (ahead - behind)[first] / (2 * step)
         wait = jnp.where(speed > 0, -here[first] / jnp.where(speed > 0, speed, 1), 0)
         t, y = moved(lax.stop_gradient(jnp.clip(wait, -step, step)))
-        return t, problem.correct(t, y, problem.independent(t, y)), first
+        which = jnp.arange(here.shape[0]) == first
+        if any(self.plan.waits):
+            which &= guards(t, raw)[first] >= -jnp.abs(speed) * self.plan.instant
+        return t, problem.correct(t, y, problem.independent(t, y)), which
 
 
 def run_through(
-    run: Run, state: State, ts: Float[Array, " T"], sound: Bool[Array, ""], max_events: int
+    run: Run, state: State, ts: Float[Array, " T"], end: Float[Array, ""], sound: Bool[Array, ""]
 ) -> tuple[Segment, Events, dict[str, Array], Switches | None, Array | None]:
     """All segments: the last one, what happened, counts, choices of the formulation, and the inputs at saved times.
 
@@ -250,10 +243,13 @@ def run_through(
     nowhere = jax.tree.map(lambda x: jnp.full((ts.shape[0], *x.shape), jnp.nan, x.dtype), start)
     good: Any = RESULTS.successful
     result: Any = RESULTS.where(sound, good, RESULTS.inconsistent_state)
+    nothing, max_events = jnp.zeros(len(run.plan.names), bool), run.max_events
     first = Segment(
-        state.t, start, mode, jnp.array(-1), result, jnp.array(0), ~sound, nowhere, jax.tree.map(everywhere, mode)
+        state.t, start, mode, nothing, result, jnp.array(0), ~sound, nowhere, jax.tree.map(everywhere, mode)
     )
-    last, (record, stats, accepted) = lax.scan(lambda s, _: run.body(s, ts), first, None, length=max_events + 1)
+    # Beside one for each instant at which anything happens: the first, the last, and those in which a guard leaves zero.
+    count = (2 if any(run.plan.waits) else 1) * max_events + 2
+    last, (record, stats, accepted) = lax.scan(lambda s, _: run.body(s, ts, end), first, None, length=count)
     unfinished = ~last.done & (last.result == RESULTS.successful)
     last = dataclasses.replace(last, result=RESULTS.where(unfinished, RESULTS.events_exhausted, last.result))
 
@@ -286,7 +282,7 @@ def run_through(
     ran = accepted.lowest_rank <= accepted.highest_rank
     counts = {
         **{f"num_{kind}steps": jnp.sum(stats[f"num_{kind}steps"]) for kind in ("", "accepted_", "rejected_")},
-        "lowest_rank": jnp.min(jnp.where(ran, accepted.lowest_rank, run.scale.shape[0])),
+        "lowest_rank": jnp.min(jnp.where(ran, accepted.lowest_rank, run.scale.row.shape[0])),
         "highest_rank": jnp.max(accepted.highest_rank),
         "largest_residual": jnp.max(accepted.residual, initial=0),
         "row_residuals": jnp.max(accepted.residual, axis=0, initial=0),

@@ -16,24 +16,26 @@ from ..foundations import (
     RESULTS,
     Check,
     all_hold,
-    as_function,
     as_parameters,
     default_float,
     enforce,
     is_concrete,
     listing,
+    reverse_only,
     strong,
 )
 from ..kinematics import Rows, consistency
 from ..linalg import inverse_root
 from ..reaction import analyse_reactions
-from ..system import State, System, check_values, rows_at, settled
-from ..topology import Plan, planned, unattended
+from ..system import State, System, check_state, check_values, rows_at, settled
+from ..topology import Plan, missed, planned, resolution, unattended, weak
+from .arguments import FORWARD, checked_control, checked_solver
 from .drift import AbstractDrift, Projection
 from .problem import Flow, Problem
 from .segments import Run, run_through
 from .solution import Solution
 from .solver import Accepted, ConstrainedSolver, derivative, verdict
+from .step_size import FIRST, RelativeTolerances, default_controller, own_sizes
 
 
 def simulate(
@@ -64,13 +66,18 @@ def simulate(
         formulation: how accelerations are found; `GaussProjection()` by default.
         drift: how the constraints are kept; `Projection()` by default.
         events: what may happen on the way: `Lock`, `Activate`, `Release`, `Brake`. At an event's time a saved state is that
-            after it. All that happens within 1e-9 s is one transition. A guard that changes sign twice within a step is not
-            seen; limit the step then.
+            after it. All that happens within 1e-9 of the run's duration is one transition. A guard that changes sign twice
+            within a step is not seen; limit the step then.
         max_events: largest number of instants at which anything happens.
         control: control law `control(t, q, v, params)` → u (nu,).
-        solver: any one-step ODE solver of Diffrax; `Tsit5()` by default.
-        stepsize_controller: Diffrax's; by default PID with rtol 1e-8 and atol 1e-10 (1e-4 and 1e-6 in float32).
-        dt0: first step, or the step of `ConstantStepSize`; chosen if None.
+        solver: of Diffrax, `Tsit5()` by default: `Heun`, `Midpoint`, `Ralston`, `Bosh3`, `Tsit5`, `Dopri5`, `Dopri8`, implicit
+            `ImplicitEuler`, `Kvaerno3`, `Kvaerno4`, `Kvaerno5`, with constant steps also `Euler`, and `HalfSolver` of an
+            explicit one. Solvers for noise and for split vector fields (`KenCarp…`, `Sil3`, `SemiImplicitEuler`), and those
+            with a memory (`ReversibleHeun`, `LeapfrogMidpoint`) are refused.
+        stepsize_controller: Diffrax's; by default PID with rtol 1e-8 and an atol of 1e-10 of the size that each variable has by
+            itself (1e-4 and 1e-6 in float32). Tolerances of a controller that is given are used as they are.
+        dt0: first step, or the step of `ConstantStepSize`; by default, for adaptive controllers, 0.03/Ω with the rate Ω of the
+            motion at the start (`State.scale`).
         adjoint: Diffrax's way to differentiate; by default `RecursiveCheckpointAdjoint(checkpoints=max_steps)` (reverse
             mode), which recomputes no step from an earlier one: adaptive steps recomputed with other rounding would not
             be the steps that were taken. Forward mode needs `ForwardMode()`; both modes `DirectAdjoint()`.
@@ -101,32 +108,38 @@ def simulate(
             "Argument `adjoint` must not be `BacksolveAdjoint`, which leaves the constraints on its way back; use "
             "`RecursiveCheckpointAdjoint` (the default)."
         )
-    if control is not None and not system.nu:
-        raise ValueError("Argument `control` needs a system with `actuation`, but it has none.")
-    solver = solver or dfx.Tsit5()
+    check_state(system, state)
+    control = checked_control(system, state, control)
+    solver = checked_solver(dfx.Tsit5() if solver is None else solver)
+    formulation = formulation or GaussProjection()
     if adjoint is None:
         solver, adjoint = _with_stored_stages(solver), dfx.RecursiveCheckpointAdjoint(checkpoints=max_steps)
     if dense and events:
         raise ValueError("Argument `dense` must be False for a run with events; save at more times instead.")
-    if (events or state.mode is not None) and system.joints is not None and system.joints.skeleton.loaded:
-        raise ValueError(
-            "Argument `events` must be empty where friction depends on reactions, which do not know of locks."
-        )
-    ts = _checked_times(state, jnp.asarray(ts, default_float()))
+    _refuse_loads_of_modes(system, state, events)
+    ts = jnp.asarray(ts, default_float())
+    if isinstance(adjoint, dfx.RecursiveCheckpointAdjoint):
+        system, state, ts, control = reverse_only((system, state, ts, control), FORWARD)
+    timing, planning, plan, state = _time_checks(state, ts), (), None, strong(state)
     _warn_of_loads(system, state)
-    plan, state, planning = planned(strong(system), events, strong(state)) if events else (None, strong(state), ())
+    if events:
+        plan, state = planned(strong(system), formulation, events, state, ts[-1])
+        timing, planning = (*timing, *missed(plan, state)), weak(plan)
     planning = (*planning, *unattended(events, state))
+    if throw:
+        ts = enforce(ts, timing)
     solution, checks = _simulate(
         strong(system),
         plan,
         state,
+        timing,
         planning,
         ts,
-        formulation or GaussProjection(),
+        formulation,
         as_parameters(drift or Projection()),
-        as_function(control, "control"),
+        control,
         ConstrainedSolver(solver),
-        _with_tolerances_as_arrays(_stopping(system, stepsize_controller or default_controller(ts.dtype))),
+        None if stepsize_controller is None else _with_tolerances_as_arrays(stepsize_controller),
         None if dt0 is None else jnp.asarray(dt0, ts.dtype),
         adjoint,
         progress_meter or dfx.NoProgressMeter(),
@@ -143,6 +156,18 @@ def simulate(
             raise RuntimeError(_message(system, solution))
         return solution
     return solution.result.error_if(solution, failed)
+
+
+def _refuse_loads_of_modes(system: System, state: State, events: Sequence[Any]) -> None:
+    loaded = () if system.joints is None else system.joints.skeleton.loaded
+    if not loaded or (not events and state.mode is None):
+        return
+    what = "`events` must be empty" if events else "`state` must have no mode"
+    raise ValueError(
+        f"Argument {what} where friction grows with the load of a joint ({listing(loaded)}): this load is found with all joints "
+        "acting and without locks and brakes. Use `JointFriction`, whose size is given, or let a run without events end where "
+        "something happens and start another, of a mechanism built for what acts from then on."
+    )
 
 
 def _warn_of_loads(system: System, state: State) -> None:
@@ -164,15 +189,16 @@ def _warn_of_loads(system: System, state: State) -> None:
 
 
 def _message(system: System, solution: Solution) -> str:
-    """The result's text; of a failed correction, the constraint that is furthest off and by how much."""
+    """The result's text; of a failed correction, the constraint that is furthest off and by how much; the last of many events."""
     text = RESULTS[solution.result]
+    if bool(solution.result == RESULTS.events_exhausted) and solution.events is not None and int(solution.events.count):
+        last = int(solution.events.count) - 1
+        text += f" The last, at t = {float(solution.events.t[last]):g}, was {listing(solution.events.what(last))}."
     if bool(solution.result == RESULTS.projection_failed):
         rows = system.in_mode(solution.modes).rows
         off = {name: float(jnp.max(solution.stats["row_residuals"][part])) for name, part in rows.items()}
         worst = max(off, key=lambda name: off[name])
-        text += (
-            f" Furthest off is constraint '{worst}', by {off[worst]:.3g} relative to the reference size of its rows."
-        )
+        text += f" Furthest off is constraint '{worst}', by {off[worst]:.3g} relative to the size of the mechanism."
     return text
 
 
@@ -192,12 +218,6 @@ def _with_tolerances_as_arrays(controller: Any) -> Any:
     return jax.tree.map(as_arrays, controller, is_leaf=adaptive)
 
 
-def default_controller(dtype: Any) -> dfx.AbstractStepSizeController:
-    """PID control at tolerances that suit the precision."""
-    precise = jnp.finfo(dtype).eps < 1e-10
-    return dfx.PIDController(rtol=1e-8, atol=1e-10) if precise else dfx.PIDController(rtol=1e-4, atol=1e-6)
-
-
 def _stopping(system: System, controller: dfx.AbstractStepSizeController) -> dfx.AbstractStepSizeController:
     """The controller, if it is adaptive, with steps that end where a function of the system is not smooth."""
     if system.breaks is None or not isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
@@ -205,12 +225,16 @@ def _stopping(system: System, controller: dfx.AbstractStepSizeController) -> dfx
     return dfx.ClipStepSizeController(controller, jump_ts=system.breaks)
 
 
-def _checked_times(state: State, ts: Array) -> Array:
+def _time_checks(state: State, ts: Array) -> tuple[Check, ...]:
     if ts.ndim != 1 or not ts.shape[0]:
         raise ValueError(f"Argument `ts` must be an array of times of shape (T,), but has shape {ts.shape}.")
-    early = Check(state.t - ts[0], 0.0, "Argument `ts` must not start before `state.t`, but does, by {} s.")
-    falling = Check(-jnp.min(jnp.diff(ts), initial=0), 0.0, "Argument `ts` must increase, but falls by {} s.")
-    return enforce(ts, (early, falling))
+    finite = jnp.all(jnp.isfinite(ts)) & jnp.isfinite(state.t)
+    late, falling = state.t - ts[0], -jnp.min(jnp.diff(ts), initial=0)
+    return (
+        Check(1.0 - finite, 0.0, "Argument `ts`, and `state.t`, must be finite, but are not."),
+        Check(jnp.where(finite, late, 0), 0.0, "Argument `ts` must not start before `state.t`, but does, by {} s."),
+        Check(jnp.where(finite, falling, 0), 0.0, "Argument `ts` must increase, but falls by {} s."),
+    )
 
 
 @eqx.filter_jit
@@ -218,13 +242,14 @@ def _simulate(
     system: System,
     plan: Plan | None,
     state: State,
+    timing: tuple[Check, ...],
     planning: tuple[Check, ...],
     ts: Array,
     formulation: AbstractFormulation,
     drift: AbstractDrift,
     control: Any,
     solver: ConstrainedSolver,
-    stepsize_controller: dfx.AbstractStepSizeController,
+    stepsize_controller: dfx.AbstractStepSizeController | None,
     dt0: Array | None,
     adjoint: dfx.AbstractAdjoint,
     progress_meter: dfx.AbstractProgressMeter,
@@ -232,39 +257,53 @@ def _simulate(
     max_events: int,
     dense: bool,
 ) -> tuple[Solution, tuple[Check, ...]]:
-    mode = state.mode
+    timely, given, mode = all_hold(timing), ts, state.mode
+    ts = jnp.where(timely, ts, 0)
+    state = dataclasses.replace(state, t=jnp.where(timely, state.t, 0))
+    # A run without duration takes a step too, so that the derivative with respect to its time is the velocity.
+    end = jnp.where(ts[-1] > state.t, ts[-1], state.t + resolution(state.t, ts[-1]))
     system, bare = settled(system, state)
-    checks, choice = _check_start(system, formulation, bare)
+    scale, sizes = own_sizes(system, bare, ts[-1])
+    checks, choice = _check_start(system, formulation, dataclasses.replace(bare, scale=scale))
     checks = (*planning, *checks)
-    sound = all_hold(checks)
+    sound = timely & all_hold(checks)
+    timed = lambda solution: dataclasses.replace(
+        solution, ts=given, result=RESULTS.where(timely, solution.result, RESULTS.unfit_times)
+    )
+    if stepsize_controller is None:
+        controller = _with_tolerances_as_arrays(default_controller(ts.dtype))
+        stepsize_controller = RelativeTolerances(controller=controller, sizes=sizes)
+    if dt0 is None and isinstance(stepsize_controller, dfx.AbstractAdaptiveStepSizeController):
+        dt0 = FIRST / scale.rate
+    stepsize_controller = _stopping(system, stepsize_controller)
     if plan is not None:
         run = Run(
             plan,
-            formulation,
             drift,
             control,
-            state.scale,
+            scale,
             solver,
             stepsize_controller,
             dt0,
             adjoint,
             progress_meter,
             max_steps,
+            max_events,
         )
-        last, happened, stats, switches, u = run_through(run, state, ts, sound, max_events)
+        last, happened, stats, switches, u = run_through(run, state, ts, end, sound)
         q, v, work = last.saved
         solution = Solution(
             ts, q, v, work, u, state.scale, stats, switches, last.result, None, None, last.modes, happened
         )
-        return solution, checks
+        return timed(solution), checks
     state = bare
-    problem = Problem(system, formulation, drift, control, state.scale, sound, choice)
+    problem = Problem(system, formulation, drift, control, scale, sound, choice)
     start = jax.tree.map(lambda x: jnp.where(sound, x, 0), (state.q, state.v, jnp.zeros_like(state.t)))
     found = dfx.diffeqsolve(
         dfx.ODETerm(derivative),
         solver,
         state.t,
-        ts[-1],
+        end,
         dt0,
         start,
         (problem, jnp.ones(system.m, bool)),
@@ -282,7 +321,7 @@ def _simulate(
     checks = (*checks, *_check_motion(system, rows, early, type(formulation).__name__))
     solution = _solution(problem, ts, state, found, result, dense)
     modes = jax.tree.map(lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape)), mode)
-    return dataclasses.replace(solution, modes=modes), checks
+    return timed(dataclasses.replace(solution, modes=modes)), checks
 
 
 def _check_start(
@@ -290,7 +329,7 @@ def _check_start(
 ) -> tuple[tuple[Check, ...], Array | None]:
     """The checks of values and constraints, and the formulation's first choice."""
     system, state = jax.lax.stop_gradient((system, state))
-    terms = rows_at(system, state.t, state.q, state.scale)
+    terms = rows_at(system, state.t, state.q, state.scale.row)
     name = type(formulation).__name__
     checks = (*check_values(system, state), *consistency(system, state, "is violated at the start"))
     regular = jnp.all(jnp.isfinite(inverse_root(formulation.metric(terms))))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..foundations import RESULTS, over_leading_axes
-from ..system import Mode, State
+from ..system import Mode, Scale, State
 from .problem import Problem
 from .segments import Events
 from .solver import Switches
@@ -24,7 +24,7 @@ class Solution(eqx.Module):
         work: work (T,) in J, from the start of the run, of applied forces, inputs and moving constraints, less
             what transitions take.
         u: inputs (T, nu); None without a control law.
-        scale: reference sizes σ (m,) of the constraint rows.
+        scale: sizes of rows, residuals and coordinates.
         stats: counts of the run: `num_steps`, `num_accepted_steps`, `num_rejected_steps`, `lowest_rank` and `highest_rank`
             over the accepted states, `largest_residual` (scaled) left by a correction, and `row_residuals` (m,), of each row.
         switches: when the formulation chose other coordinates, see `Switches`; None if it chooses nothing.
@@ -39,7 +39,7 @@ class Solution(eqx.Module):
     v: Float[Array, "... T nv"]
     work: Float[Array, "... T"]
     u: Float[Array, "... T nu"] | None
-    scale: Float[Array, "... m"]
+    scale: Scale
     stats: dict[str, Array]
     switches: Switches | None
     result: RESULTS
@@ -50,13 +50,16 @@ class Solution(eqx.Module):
 
     @property
     def states(self) -> State:
-        """All saved states, as one `State` with a leading axis."""
-        scale = jnp.broadcast_to(self.scale[..., None, :], (*self.ts.shape, self.scale.shape[-1]))
+        """All saved states, as one `State` with the axis of times behind those of a batch."""
+        batch = self.ts.ndim - 1
+        spread = lambda x: jnp.broadcast_to(jnp.expand_dims(x, batch), (*self.ts.shape, *x.shape[batch:]))
+        scale = jax.tree.map(spread, self.scale)
         return State(self.ts, self.q, self.v, scale, self.modes)
 
     def state(self, i: int | Array) -> State:
-        """The i-th saved state, from which another run can start."""
-        return jax.tree.map(lambda x: x[i], self.states)
+        """The state at `ts[i]`, from which another run can start; of a batch those of all its rows."""
+        rows = (slice(None),) * (self.ts.ndim - 1)
+        return jax.tree.map(lambda x: x[(*rows, i)], self.states)
 
     def evaluate(self, t: Any) -> State:
         """The state at any time between the first and the last, on the constraints.

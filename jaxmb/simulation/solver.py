@@ -78,7 +78,7 @@ class Accepted(eqx.Module):
         switches: the changes of the formulation's choice so far; None if it chooses nothing.
         lowest_rank: over the accepted states from which a step has started.
         highest_rank: likewise.
-        residual: largest scaled residual (m,) left by a correction so far, of each row.
+        residual: largest residual (m,) left by a correction so far, of each row, relative to its span, and to that times the rate.
     """
 
     inner: Any
@@ -181,7 +181,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
     def _residual(self, problem: Problem, t: Array, y: Flow) -> Array:
         problem, t, y = jax.lax.stop_gradient((problem, t, y))
         position, velocity = scaled_residuals(problem.system, State(t, y[0], y[1], problem.scale))
-        return jnp.maximum(jnp.abs(position), jnp.abs(velocity))
+        return jnp.maximum(jnp.abs(position), jnp.abs(velocity) / problem.scale.rate)
 
 
 def derivative(t: Any, y: Any, args: Any) -> Flow:

@@ -5,10 +5,11 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation, GaussProjection
-from ..foundations import is_concrete, listing, strong
+from ..foundations import RESULTS, is_concrete, listing, strong
 from ..mechanism import Linkage, absolute, acceleration_of_bodies, connection_place, joint_terms, wrench_map
 from ..reaction import analyse_reactions
 from ..system import State, System
@@ -23,11 +24,13 @@ class Wrench(eqx.Module):
         force: (..., d) in N.
         torque: (..., 1) in the plane, (..., 3) in space, in N m, about the joint's point on that body.
         point: that point (..., d) in the world, in m.
+        result: what the formulation reports (...), see `reactions`.
     """
 
     force: Float[Array, "... d"]
     torque: Float[Array, "... k"]
     point: Float[Array, "... d"]
+    result: RESULTS
 
 
 def joint_reaction(
@@ -40,6 +43,7 @@ def joint_reaction(
     formulation: AbstractFormulation | None = None,
     u: Any = None,
     warn: bool = True,
+    throw: bool = True,
 ) -> Wrench:
     """Force and torque that a joint, or another connection, exerts on one of its bodies.
 
@@ -57,9 +61,11 @@ def joint_reaction(
             `GaussProjection()`, that is with least norm.
         u: inputs (..., nu); those of the solution by default.
         warn: whether to warn, with known numbers, if a rigid model does not determine this reaction.
+        throw: whether to raise where no acceleration is determined, as of `reactions`.
 
     Raises:
         ValueError: for a name that is not known.
+        RuntimeError: as of `reactions`.
     """
     place = connection_place(_linkage(system), joint)
     bodies = ("ground", *system.joints.bodies)
@@ -67,7 +73,7 @@ def joint_reaction(
     on = ends[1] if on is None else on
     if on not in ends:
         raise ValueError(f"Argument `on` must be one of the bodies of joint '{joint}', {listing(ends)}, but is {on!r}.")
-    return _wrenches(system, motion, {joint: ends.index(on)}, frame, formulation, u, warn)[joint]
+    return _wrenches(system, motion, {joint: ends.index(on)}, frame, formulation, u, warn, throw)[joint]
 
 
 def joint_reactions(
@@ -78,6 +84,7 @@ def joint_reactions(
     formulation: AbstractFormulation | None = None,
     u: Any = None,
     warn: bool = True,
+    throw: bool = True,
 ) -> dict[str, Wrench]:
     """Force and torque that each joint, and other connection, exerts on the body of its B, by name.
 
@@ -85,7 +92,7 @@ def joint_reactions(
     """
     groups = _linkage(system).skeleton.groups
     joints = {name: 1 for group in groups for name in group.names}
-    return _wrenches(system, motion, joints, frame, formulation, u, warn)
+    return _wrenches(system, motion, joints, frame, formulation, u, warn, throw)
 
 
 def _linkage(system: System) -> Linkage:
@@ -102,17 +109,19 @@ def _wrenches(
     formulation: AbstractFormulation | None,
     u: Any,
     warn: bool,
+    throw: bool,
 ) -> dict[str, Wrench]:
     """The wrench of each joint on its body of A (0) or B (1)."""
     if frame not in ("world", "body", "joint"):
         raise ValueError(f"Argument `frame` must be 'world', 'body' or 'joint', but is {frame!r}.")
     formulation = formulation or GaussProjection()
-    if warn and is_concrete(system, motion):
-        _warn(system, motion, tuple(joints))
     if u is None and isinstance(motion, Solution):
         u = motion.u
-    vdot = reactions(system, motion, formulation=formulation, u=u).vdot
-    return over_states(_Read(tuple(joints.items()), frame, formulation), strong(system), strong(motion), vdot, u)
+    found = reactions(system, motion, formulation=formulation, u=u, throw=throw)
+    if warn and is_concrete(system, motion):
+        _warn(system, motion, tuple(joints), found.result)
+    read = _Read(tuple(joints.items()), frame, formulation)
+    return over_states(read, strong(system), strong(motion), found.vdot, found.result, u)
 
 
 class _Read(eqx.Module):
@@ -120,9 +129,11 @@ class _Read(eqx.Module):
     frame: str = eqx.field(static=True)
     formulation: AbstractFormulation
 
-    def __call__(self, system: System, state: State, vdot: Array, u: Array | None) -> dict[str, Wrench]:
+    def __call__(
+        self, system: System, state: State, vdot: Array, result: RESULTS, u: Array | None
+    ) -> dict[str, Wrench]:
         free, dim = absolute(system), system.joints.dim
-        there, terms = joint_terms(system, free, state)
+        there, terms = joint_terms(system, free, state.t, state.q, state.v)
         change = acceleration_of_bodies(system, state, vdot, free)
         applied = free.applied_force(there.t, there.q, there.v, u)
         reaction = terms.mass @ change - free.intrinsic_force(there.t, there.q, there.v) - applied
@@ -131,13 +142,16 @@ class _Read(eqx.Module):
         for joint, end in self.joints:
             maps, point = wrench_map(system, free, terms.jacobian, terms.poses, joint, end, self.frame)
             wrench = maps @ multipliers
-            found[joint] = Wrench(wrench[:dim], wrench[dim:], point)
+            found[joint] = Wrench(wrench[:dim], wrench[dim:], point, result)
         return found
 
 
-def _warn(system: System, motion: Solution | State, joints: tuple[str, ...]) -> None:
+def _warn(system: System, motion: Solution | State, joints: tuple[str, ...], result: RESULTS) -> None:
     states = motion.states if isinstance(motion, Solution) else motion
-    first = jax.tree.map(lambda x: x[(0,) * states.t.ndim], states)
+    good = np.argwhere(np.asarray(result == RESULTS.successful))
+    if not len(good):
+        return
+    first = jax.tree.map(lambda x: x[tuple(good[0])], states)
     report = analyse_reactions(system, first)
     for joint in joints:
         if report.groups[joint].unique:

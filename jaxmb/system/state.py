@@ -6,6 +6,25 @@ from jaxtyping import Array, Float
 from .mode import Mode
 
 
+class Scale(eqx.Module):
+    """Sizes that belong to a system near a state; found where the state is made, and kept along its motion.
+
+    They change with the units like what they belong to. So decisions do not depend on units, on the size of single bodies, or
+    on bodies without connection.
+
+    Attributes:
+        row: σ (m,), the size of each row of C in the metric of M, at the pose and nearby.
+        span: Φ (m,), by how much φ, or the integral of ψ over time, changes while its row turns: residuals are relative to it.
+        reach: ℓ (nv,), how far each coordinate alone moves then; zero where no row tells.
+        rate: Ω in 1/s, how fast the motion goes, by the velocities and forces at the state; zero at rest without forces.
+    """
+
+    row: Float[Array, "... m"]
+    span: Float[Array, "... m"]
+    reach: Float[Array, "... nv"]
+    rate: Float[Array, "..."]
+
+
 class State(eqx.Module):
     """A point of a motion, made by `jaxmb.assemble`.
 
@@ -13,12 +32,12 @@ class State(eqx.Module):
         t: time in s.
         q: coordinates (nq,).
         v: velocities (nv,).
-        scale: reference sizes σ (m,) of the constraint rows, fixed when the state was assembled (see `jaxmb.linalg`).
+        scale: sizes of rows, residuals and coordinates, fixed when the state was assembled.
         mode: which constraints act; None where all do.
     """
 
     t: Float[Array, "..."]
     q: Float[Array, "... nq"]
     v: Float[Array, "... nv"]
-    scale: Float[Array, "... m"]
+    scale: Scale
     mode: Mode | None = None

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..foundations import as_function, as_parameters, default_float, listing, shape_of
+from ..foundations import as_function, as_parameters, counted, default_float, listing, shape_of, table
 from .constraint import AbstractConstraint, Holonomic
 from .inertia import AbstractInertia, LagrangianInertia, MassInertia, Rate
 from .mode import Dragged, Held, Mode
@@ -34,7 +34,8 @@ class System(eqx.Module):
         velocities: names of the velocities v, or their number nv; the coordinates' if `rate` is None.
         rate: `rate(q, v, params)` returns q̇ = N(q) v of shape (nq,), linear in v; q̇ = v if None.
         normalise: `normalise(q)` returns the coordinates with the conditions restored that `rate` conserves and no
-            constraint states, such as the length of unit quaternions.
+            constraint states, such as the length of unit quaternions; needed where there are such, `lambda q: q` if nothing
+            need be restored.
         actuation: `actuation(t, q, params)` returns B of shape (nv, nu); inputs u act as the forces B u.
         resistance: `resistance(t, q, v, params, u)` returns forces (nv,) that depend on the inputs otherwise than by B u, such
             as friction that grows with reactions; u is None or (nu,).
@@ -127,7 +128,7 @@ class System(eqx.Module):
 
     @classmethod
     def from_lagrangian(cls, lagrangian: Any, coordinates: int | Sequence[str], **arguments: Any) -> "System":
-        """A system from L(t, q, q̇, params), quadratic in q̇.
+        """A system from L(t, q, q̇, params), quadratic in q̇, which `assemble` and `simulate` check.
 
         M = Nᵀ L_q̇q̇ N and F = Nᵀ (L_q − L_q̇q q̇ − L_q̇t − L_q̇q̇ Ṅ v) + applied. Convenient, but dearer to compile and to
         run than a mass matrix.
@@ -159,6 +160,24 @@ class System(eqx.Module):
         for name, value in fields.items():
             object.__setattr__(system, name, value)
         return system
+
+    def __str__(self) -> str:
+        rows = {"holonomic": [], "Pfaffian": []}
+        for constraint, count in zip(self.constraints, self.row_counts, strict=True):
+            kind = "holonomic" if isinstance(constraint, Holonomic) else "Pfaffian"
+            rows[kind] += [f"{name} ({size})" for name, size in constraint.parts or ((constraint.name, count),)]
+        velocities = () if self.velocities == self.coordinates else self.velocities
+        numbers = [x for x in jax.tree.leaves(self.params) if isinstance(x, jax.Array)]
+        return table(
+            f"System: {counted(self.nq, 'coordinate')}, {counted(self.nv, 'velocity', 'velocities')}, "
+            f"{counted(self.m, 'constraint row')}, {counted(self.nu, 'input')}",
+            {
+                "coordinates": self.coordinates,
+                "velocities": velocities,
+                **rows,
+                "params": [f"{counted(sum(x.size for x in numbers), 'number')} in {counted(len(numbers), 'array')}"],
+            },
+        )
 
     @property
     def nq(self) -> int:
@@ -242,8 +261,29 @@ class System(eqx.Module):
         return self.inertia.explicit_power(t, q, v, self.params, self.rate)
 
 
+def check_state(system: System, state: Any) -> None:
+    """Raises a TypeError or ValueError for what is no single state of the system."""
+    if not isinstance(state, State):
+        raise TypeError(
+            f"Argument `state` must be a `State`, as `assemble` and `solution.state(i)` return, but is a {type(state).__name__}."
+        )
+    axes = state.t.shape or state.q.shape[:-1]
+    if axes:
+        raise ValueError(
+            f"Argument `state` must be a single state, but has leading axes {axes}; use `jax.vmap`, or index it, for example by "
+            "`solution.state(i)`."
+        )
+    for name, values, count in (("coordinates", state.q, system.nq), ("velocities", state.v, system.nv)):
+        if values.shape != (count,):
+            raise ValueError(
+                f"Argument `state` must have {name} of shape ({count},), but has shape {values.shape}; does it belong to another "
+                "system?"
+            )
+
+
 def settled(system: System, state: State) -> tuple[System, State]:
-    """The system in the mode of a state, and the state without its mode."""
+    """The system in the mode of a state, and the state without its mode; a single state of the system is all that is accepted."""
+    check_state(system, state)
     return system.in_mode(state.mode), dataclasses.replace(state, mode=None)
 
 
@@ -263,29 +303,24 @@ def _names(names: int | Sequence[str], argument: str, letter: str) -> tuple[str,
 def _check_shapes(system: System) -> tuple[tuple[int, ...], int]:
     """Checks every function's shape and returns the row counts of the constraints and the number of inputs."""
     t, q, v = (jax.ShapeDtypeStruct(s, default_float()) for s in ((), (system.nq,), (system.nv,)))
-    params, nv = system.params, (system.nv,)
+    params, nq, nv = system.params, system.nq, system.nv
     if system.rate_fn is not None:
-        _expect("rate", shape_of("rate", system.rate_fn, (q, v, params)), (system.nq,))
+        shape_of("rate", system.rate_fn, (q, v, params), (nq,))
     if system.normalise_fn is not None:
-        _expect("normalise", shape_of("normalise", system.normalise_fn, (q,)), (system.nq,))
+        shape_of("normalise", system.normalise_fn, (q,), (nq,))
     if isinstance(system.inertia, MassInertia):
-        _expect("mass", shape_of("mass", system.inertia.mass_fn, (t, q, params)), nv + nv)
+        shape_of("mass", system.inertia.mass_fn, (t, q, params), (nv, nv))
         if system.inertia.potential_fn is not None:
-            _expect("potential", shape_of("potential", system.inertia.potential_fn, (t, q, params)), ())
+            shape_of("potential", system.inertia.potential_fn, (t, q, params), ())
     elif isinstance(system.inertia, LagrangianInertia):
-        _expect("lagrangian", shape_of("lagrangian", system.inertia.lagrangian_fn, (t, q, q, params)), ())
+        shape_of("lagrangian", system.inertia.lagrangian_fn, (t, q, q, params), ())
     if system.force_fn is not None:
-        _expect("force", shape_of("force", system.force_fn, (t, q, v, params)), nv)
+        shape_of("force", system.force_fn, (t, q, v, params), (nv,))
     if system.resistance_fn is not None:
-        _expect("resistance", shape_of("resistance", system.resistance_fn, (t, q, v, params, None)), nv)
+        shape_of("resistance", system.resistance_fn, (t, q, v, params, None), (nv,))
     nu = 0
     if system.actuation_fn is not None:
-        shape = shape_of("actuation", system.actuation_fn, (t, q, params)).shape
-        if len(shape) != 2 or shape[0] != system.nv:
-            raise ValueError(
-                f"Argument `actuation` must return an array of shape ({system.nv}, nu), but returns {shape}."
-            )
-        nu = shape[1]
+        nu = shape_of("actuation", system.actuation_fn, (t, q, params), (nv, "nu"))[1]
     return _row_counts(system, t, q, v), nu
 
 
@@ -302,9 +337,7 @@ def _row_counts(system: System, t: Any, q: Any, v: Any) -> tuple[int, ...]:
             raise ValueError(f"Argument `constraints` must hold different names, but repeats {listing(repeated)}.")
         arguments = (t, q) if isinstance(constraint, Holonomic) else (t, q, v)
         label = f"fn of constraint '{constraint.name}'"
-        shape = getattr(shape_of(label, constraint.fn, (*arguments, system.params)), "shape", None)
-        if shape is None or len(shape) > 1:
-            raise ValueError(f"Argument `{label}` must return an array of shape (k,), but returns {shape}.")
+        shape = shape_of(label, constraint.fn, (*arguments, system.params), ("k",), ())
         counts.append(shape[0] if shape else 1)
         if constraint.parts is not None and sum(size for _, size in constraint.parts) != counts[-1]:
             raise ValueError(
@@ -312,10 +345,3 @@ def _row_counts(system: System, t: Any, q: Any, v: Any) -> tuple[int, ...]:
                 f"{sum(size for _, size in constraint.parts)}."
             )
     return tuple(counts)
-
-
-def _expect(argument: str, result: Any, shape: tuple[int, ...]) -> None:
-    found = getattr(result, "shape", None)
-    if found != shape:
-        what = "something that is no array" if found is None else f"shape {found}"
-        raise ValueError(f"Argument `{argument}` must return an array of shape {shape}, but returns {what}.")

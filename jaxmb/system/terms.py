@@ -1,11 +1,12 @@
 """Evaluation of a system to the arrays of which all linear algebra is made."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..linalg import ConstrainedFactor, independent_rows, lost_rows, regular_metric
 from .constraint import Holonomic
 from .state import State
 from .system import System, settled
@@ -13,22 +14,33 @@ from .system import System, settled
 Scalar = Float[Array, ""]
 
 
-class Lost(eqx.Module):
-    """What the rows say where they become dependent: the time derivative of C v̇ = Γ, which is K v̇ + C v̈ = k.
+class Nearby(eqx.Module):
+    """The rows of a system around a state, from which formulations learn what becomes of rows that are dependent there.
 
-    With zᵀC = 0, zᵀK v̇ = zᵀk.
-
-    Attributes:
-        matrix: K = Ċ − ∂Γ/∂v (m, nv).
-        vector: k = ∂Γ/∂q · N v + ∂Γ/∂t (m,).
-        rate: Ċ = ∂C/∂q · N v + ∂C/∂t (m, nv).
-        bend: derivative of C (m, nv) along a direction that all rows allow: which are dependent at this pose only.
+    The time derivative of C v̇ = Γ is K v̇ + C v̈ = k: with zᵀC = 0, zᵀK v̇ = zᵀk. Nothing is evaluated before it is asked for.
     """
 
-    matrix: Float[Array, "m nv"]
-    vector: Float[Array, " m"]
-    rate: Float[Array, "m nv"]
-    bend: Float[Array, "m nv"]
+    system: System
+    t: Scalar
+    q: Float[Array, " nq"]
+    v: Float[Array, " nv"]
+
+    def rate(self) -> Float[Array, "m nv"]:
+        """Ċ = ∂C/∂q · N v + ∂C/∂t."""
+        return jacobian_rate(self.system, self.t, self.q, self.v)
+
+    def bend(self, direction: Float[Array, " nv"]) -> Float[Array, "m nv"]:
+        """The derivative of C along a direction."""
+        return jacobian_rate(self.system, self.t, self.q, direction, 0.0)
+
+    def gamma_by_velocity(self) -> Float[Array, "m nv"]:
+        """∂Γ/∂v, of which K = Ċ − ∂Γ/∂v is made."""
+        return jax.jacfwd(lambda v: gamma(self.system, self.t, self.q, v))(self.v)
+
+    def vector(self) -> Float[Array, " m"]:
+        """The right-hand side k = ∂Γ/∂q · N v + ∂Γ/∂t."""
+        direction = (jnp.ones_like(self.t), self.system.qdot(self.q, self.v))
+        return jax.jvp(lambda t, q: gamma(self.system, t, q, self.v), (self.t, self.q), direction)[1]
 
 
 class Terms(eqx.Module):
@@ -42,7 +54,8 @@ class Terms(eqx.Module):
         gamma: Γ (m,), minus the total time derivative of the velocity residual with v held fixed.
         scale: σ (m,), the reference size of each row.
         holonomic: mask (m,) of the holonomic rows; where rows are dependent these are kept.
-        lost: what rows say that are lost at a singular pose, when asked for.
+        nearby: the rows around the state, by which an acceleration is right at singular poses too; None inside a run, which
+            sees to that otherwise.
     """
 
     mass: Float[Array, "nv nv"]
@@ -52,7 +65,7 @@ class Terms(eqx.Module):
     gamma: Float[Array, " m"]
     scale: Float[Array, " m"]
     holonomic: Bool[Array, " m"] | None = None
-    lost: Lost | None = None
+    nearby: Nearby | None = None
 
 
 def position_residual(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, " m"]:
@@ -110,30 +123,10 @@ def jacobian_rate(
     return jax.jvp(lambda t, q: constraint_jacobian(system, t, q), (t, q), direction)[1]
 
 
-def curvature(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, "m nv nv"]:
-    """∂C/∂q · N: the derivative of C along each velocity, in the last axis."""
-    along = lambda direction: jacobian_rate(system, t, q, direction, 0.0)
-    return jax.vmap(along, out_axes=-1)(jnp.eye(system.nv, dtype=q.dtype))
-
-
 def gamma(system: System, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " m"]:
     """Γ, minus the time derivative of the velocity residual with v held."""
     direction = (jnp.ones_like(t), system.qdot(q, v))
     return -jax.jvp(lambda t, q: velocity_residual(system, t, q, v), (t, q), direction)[1]
-
-
-def derivative_of_rows(system: System, terms: Terms, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Lost:
-    """The time derivative of C v̇ = Γ."""
-    metric = regular_metric(terms.mass, terms.jacobian)
-    keep = independent_rows(metric, terms.jacobian, terms.scale)
-    rate = jacobian_rate(system, t, q, v)
-    _, free = lost_rows(ConstrainedFactor(metric, terms.jacobian, terms.scale, keep), terms.jacobian, rate)
-    return Lost(
-        matrix=rate - jax.jacfwd(lambda v: gamma(system, t, q, v))(v),
-        vector=jax.jvp(lambda t, q: gamma(system, t, q, v), (t, q), (jnp.ones_like(t), system.qdot(q, v)))[1],
-        rate=rate,
-        bend=jacobian_rate(system, t, q, free, 0.0),
-    )
 
 
 def evaluate_at(
@@ -164,15 +157,13 @@ def rows_at(system: System, t: Scalar, q: Float[Array, " nq"], scale: Float[Arra
 
 
 @eqx.filter_jit
-def evaluate(system: System, state: State, *, u: Float[Array, " nu"] | None = None, lost: bool = False) -> Terms:
+def evaluate(system: System, state: State, *, u: Float[Array, " nu"] | None = None) -> Terms:
     """Evaluates M, F, C, b and Γ at a state.
 
     Args:
         system: the system.
         state: an assembled state.
         u: inputs (nu,), which act as B u; none by default.
-        lost: whether to add the derivatives that a formulation needs where rows become dependent for an instant. Without
-            them an acceleration at a singular pose is that of least norm, as a rule not that of the motion.
 
     Example:
         >>> import jax.numpy as jnp, jaxmb as jm
@@ -184,18 +175,14 @@ def evaluate(system: System, state: State, *, u: Float[Array, " nu"] | None = No
     """
     system, state = settled(system, state)
     t, q, v = state.t, state.q, state.v
-    terms = evaluate_at(system, t, q, v, state.scale, system.applied_force(t, q, v, u))
-    if not lost:
-        return terms
-    return eqx.tree_at(lambda x: x.lost, terms, derivative_of_rows(system, terms, t, q, v), is_leaf=lambda x: x is None)
+    terms = evaluate_at(system, t, q, v, state.scale.row, system.applied_force(t, q, v, u))
+    return dataclasses.replace(terms, nearby=Nearby(system, t, q, v) if system.m else None)
 
 
 def scaled_residuals(system: System, state: State) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
-    """φ/σ and (C v + b)/σ.
-
-    σ is in units of C, so that φ/σ reads as a displacement and the other as a velocity.
-    """
+    """φ/Φ and (C v + b)/Φ: the first without a unit, the second in 1/s."""
+    span = jnp.where(state.scale.span > 0, state.scale.span, 1)
     return (
-        position_residual(system, state.t, state.q) / state.scale,
-        velocity_residual(system, state.t, state.q, state.v) / state.scale,
+        position_residual(system, state.t, state.q) / span,
+        velocity_residual(system, state.t, state.q, state.v) / span,
     )

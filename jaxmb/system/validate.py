@@ -1,28 +1,25 @@
 """What shapes cannot tell: the checks of values at a state."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..foundations import Check
-from ..linalg import inverse_root, reference_sizes, regular_metric
+from ..linalg import inverse_root, regular_metric
+from .conserved import check_conserved
 from .constraint import Pfaffian
+from .inertia import LagrangianInertia
 from .state import State
 from .system import System
-from .terms import constraint_jacobian, curvature, position_residual, velocity_residual
+from .terms import constraint_jacobian, position_residual, velocity_residual
 
 Scalar = Float[Array, ""]
 
 
-def row_sizes(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, " m"]:
-    """The reference sizes σ of the rows at a configuration, zero for a row that can never act."""
-    system, t, q = jax.lax.stop_gradient((system, t, q))
-    jacobian = constraint_jacobian(system, t, q)
-    return reference_sizes(regular_metric(system.mass(t, q), jacobian), jacobian, curvature(system, t, q))
-
-
 def check_values(system: System, state: State) -> tuple[Check, ...]:
-    """Finite numbers, symmetric and positive definite mass, affine velocity constraints, linear rate."""
+    """Finite numbers, symmetric and positive definite mass, and functions of v of the degree that they must have."""
     system, state = jax.lax.stop_gradient((system, state))
     t, q, v = state.t, state.q, state.v
     mass, jacobian = system.mass(t, q), constraint_jacobian(system, t, q)
@@ -51,14 +48,15 @@ def check_values(system: System, state: State) -> tuple[Check, ...]:
             "Argument `mass` must return a symmetric matrix, but its asymmetry relative to its largest entry is {}.",
         )
     )
+    root = inverse_root(regular_metric(mass, jacobian))
     checks.append(
         Check(
-            _count_infinite(inverse_root(regular_metric(mass, jacobian))),
+            _count_infinite(root),
             0.0,
             "Argument `mass` must be positive definite on the null space of the constraints, but is not.",
         )
     )
-    return (*checks, *_nonlinearity(system, state))
+    return (*checks, *_degrees(system, state, root), *check_conserved(system, q))
 
 
 def _count_infinite(values: object) -> Array:
@@ -73,29 +71,56 @@ def check_rows(system: System, sizes: Float[Array, " m"]) -> tuple[Check, ...]:
     return (Check(system.largest((sizes <= 0).astype(float)), 0.0, text, tuple(system.rows)),)
 
 
-def _nonlinearity(system: System, state: State) -> list[Check]:
-    """Second derivatives in v, at two velocities, relative to the first; a cubic term may vanish at one of them."""
-    t, q, v = state.t, state.q, state.v
-    eps = float(jnp.finfo(q.dtype).eps)
-    probes = jnp.stack([v, v + 1 + jnp.arange(v.shape[0], dtype=v.dtype)])
+# Sizes of the probes in `_degrees`: a function may bend at any speed, in any units, so that many are tried.
+SIZES = tuple(10.0**k for k in range(-12, 13, 2))
 
-    def bend(fn) -> Array:
-        first = jax.vmap(jax.jacfwd(fn))(probes)
-        second = jax.vmap(jax.hessian(fn))(probes)
-        return jnp.max(jnp.abs(second)) / jnp.maximum(jnp.max(jnp.abs(first)), 1)
 
-    checks = [
-        Check(
-            bend(lambda v, fn=c.fn: jnp.ravel(fn(t, q, v, system.params))),
-            1e3 * eps,
-            f"Constraint '{c.name}' must be affine in v, but its second derivative in v, relative to its first, is {{}}.",
-        )
-        for c in system.constraints
-        if isinstance(c, Pfaffian)
-    ]
+def _degrees(system: System, state: State, root: Float[Array, "nv nv"]) -> list[Check]:
+    """Velocity constraints are affine in v, a Lagrangian is quadratic in q̇ and `rate` is linear in v, in any units.
+
+    Probes are velocities in two directions without zeros, of equal length in the metric of M = (RᵀR)⁻¹, R being `root`.
+    """
+    t, q, params = state.t, state.q, system.params
+    tol = 1e3 * float(jnp.finfo(q.dtype).eps)
+    directions = jnp.sin(jnp.arange(1.0, 2 * system.nv + 1).reshape(2, -1)).astype(q.dtype) @ root
+    directions = jnp.where(jnp.isfinite(directions), directions, 1)
+    probes = (jnp.array(SIZES, q.dtype)[:, None, None] * directions).reshape(-1, system.nv)
+    checks = []
+    if any(isinstance(c, Pfaffian) for c in system.constraints):
+        parts = [
+            _excess(lambda v, fn=c.fn: fn(t, q, v, params), 1, probes) if isinstance(c, Pfaffian) else jnp.zeros(count)
+            for c, count in zip(system.constraints, system.row_counts, strict=True)
+        ]
+        text = "Constraint '{name}' must be affine in v, but its second derivative in v, relative to its first, is {}."
+        checks.append(Check(system.largest(jnp.concatenate(parts)), tol, text, tuple(system.rows)))
+    if isinstance(system.inertia, LagrangianInertia):
+        energy = lambda v: system.inertia.lagrangian(t, q, v, params, system.rate)
+        text = "Argument `lagrangian` must be quadratic in qdot, but its third derivative in it, relative to its second, is {}."
+        checks.append(Check(_excess(energy, 2, probes)[0], tol, text))
     if system.rate is not None:
         rate = system.rate
         text = "Argument `rate` must be linear in v, but is not (by {})."
-        size = jnp.max(jnp.abs(rate(q, jnp.zeros_like(v)))) + bend(lambda v: rate(q, v))
-        checks.append(Check(size, 1e3 * eps, text))
+        checks.append(Check(jnp.max(_excess(lambda v: rate(q, v), 1, probes, homogeneous=True)), tol, text))
     return checks
+
+
+def _excess(
+    fn: Callable[[Array], Array], degree: int, probes: Float[Array, "k nv"], homogeneous: bool = False
+) -> Float[Array, " rows"]:
+    """How far the rows of a function of v are from that degree, at the worst probe; exactly zero where no operation bends it.
+
+    With g(x) = fn(x v) that is |g⁽ᵈ⁺¹⁾(1) / g⁽ᵈ⁾(1)|, or, if it must be homogeneous, with |g(0)| added above. What overflows is left
+    out.
+    """
+
+    def at(probe: Array) -> Array:
+        derivatives = [lambda x: jnp.ravel(fn(x * probe))]
+        for _ in range(degree + 1):
+            derivatives.append(lambda x, g=derivatives[-1]: jax.jvp(g, (x,), (jnp.ones_like(x),))[1])
+        one = jnp.ones((), probe.dtype)
+        usual, excess = (jnp.abs(g(one)) for g in derivatives[-2:])
+        if homogeneous:
+            excess = excess + jnp.abs(derivatives[0](0 * one))
+        return jnp.where(excess == 0, 0, excess / usual)
+
+    return jnp.nanmax(jax.vmap(at)(probes), axis=0)

@@ -5,9 +5,11 @@ from .event import Activate as Activate
 from .event import Brake as Brake
 from .event import Lock as Lock
 from .event import Release as Release
-from .jump import impulses as impulses
 from .plan import Plan as Plan
-from .plan import planned as planned
-from .plan import unattended as unattended
+from .planning import missed as missed
+from .planning import planned as planned
+from .planning import resolution as resolution
+from .planning import unattended as unattended
+from .planning import weak as weak
 from .transition import Transition as Transition
 from .transition import transition as transition

@@ -24,7 +24,8 @@ class AbstractEvent(eqx.Module):
             name, and costs a solution of the equations of motion where it is read.
         direction: 1 for a guard that rises to zero, −1 for one that falls. A guard that is beyond zero already when the
             event is armed acts at once; one that only touches zero does not act.
-        repeat: whether it may happen again.
+        repeat: whether it may happen again, once its guard has left zero and if it would change anything; a hit, which
+            reverses the velocity by which its guard rises, may happen again at once.
         consistent: whether momentum is conserved along the free directions. If not, velocities change as little as
             possible, without regard to masses: an error that is common and easily made, for comparison.
     """
@@ -46,7 +47,7 @@ class Lock(AbstractEvent):
         when: guard, see `AbstractEvent`.
         direction: of the guard.
         name: name of the lock's row; "lock " and the coordinate by default. Locks that share a name share a row.
-        repeat: whether it may happen again.
+        repeat: whether it may happen again, see `AbstractEvent`.
         consistent: see `AbstractEvent`.
     """
 
@@ -64,7 +65,7 @@ class Lock(AbstractEvent):
         consistent: bool = True,
     ):
         self.name, self.what = _place(what, name, "Lock")
-        self.at, self.when, self.direction = _trigger(self.name, at, when, direction)
+        self.at, self.when, self.direction = _trigger(self.name, at, when, direction, repeat)
         self.repeat, self.consistent = repeat, consistent
 
     def row(self, system: System) -> LockRow:
@@ -84,7 +85,7 @@ class Activate(AbstractEvent):
             the hit of a unilateral contact.
         assemble: whether positions that do not fit the constraints are moved to them, the shortest way in the metric of M;
             if not, they are refused with their amount.
-        repeat: whether it may happen again.
+        repeat: whether it may happen again, see `AbstractEvent`.
         consistent: see `AbstractEvent`.
         name: of the event; made of the names by default.
     """
@@ -108,7 +109,7 @@ class Activate(AbstractEvent):
     ):
         self.names = (names,) if isinstance(names, str) else tuple(names)
         self.name = name or f"activate {', '.join(self.names)}"
-        self.at, self.when, self.direction = _trigger(self.name, at, when, direction)
+        self.at, self.when, self.direction = _trigger(self.name, at, when, direction, repeat)
         self.restitution = None if restitution is None else jnp.asarray(restitution, default_float())
         self.assemble, self.repeat, self.consistent = assemble, repeat, consistent
 
@@ -121,7 +122,7 @@ class Release(AbstractEvent):
         at: time in s; this or `when`.
         when: guard, see `AbstractEvent`.
         direction: of the guard.
-        repeat: whether it may happen again.
+        repeat: whether it may happen again, see `AbstractEvent`.
         name: of the event; made of the names by default.
     """
 
@@ -139,7 +140,7 @@ class Release(AbstractEvent):
     ):
         self.names = (names,) if isinstance(names, str) else tuple(names)
         self.name = name or f"release {', '.join(self.names)}"
-        self.at, self.when, self.direction = _trigger(self.name, at, when, direction)
+        self.at, self.when, self.direction = _trigger(self.name, at, when, direction, repeat)
         self.repeat, self.consistent = repeat, True
 
 
@@ -175,7 +176,7 @@ class Brake(AbstractEvent):
         name: str | None = None,
     ):
         self.name, self.what = _place(what, name, "Brake")
-        self.at, self.when, self.direction = _trigger(self.name, at, when, direction)
+        self.at, self.when, self.direction = _trigger(self.name, at, when, direction, False)
         self.sliding = jnp.asarray(sliding, default_float())
         self.holding = self.sliding if holding is None else jnp.asarray(holding, default_float())
         self.repeat, self.consistent = False, True
@@ -196,9 +197,11 @@ def _place(what: Any, name: str | None, kind: str) -> tuple[str, Any]:
     return name or f"{kind.lower()} {what}", what
 
 
-def _trigger(name: str, at: Any, when: Any, direction: int) -> tuple[Array | None, Any, int]:
+def _trigger(name: str, at: Any, when: Any, direction: int, repeat: bool) -> tuple[Array | None, Any, int]:
     if (at is None) == (when is None):
         raise TypeError(f"Event '{name}' must have either `at`, a time, or `when`, a guard.")
+    if repeat and when is None:
+        raise ValueError(f"Argument `repeat` of event '{name}' must be False for a known time, which comes once.")
     if direction not in (1, -1):
         raise ValueError(f"Argument `direction` of event '{name}' must be 1 or -1, but is {direction!r}.")
     at = None if at is None else jnp.asarray(at, default_float())

@@ -1,15 +1,66 @@
 """Jumps of velocity by impulsive constraint forces."""
 
 import dataclasses
+from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..formulation import KKT, CoordinatePartition
-from ..linalg import ConstrainedFactor, independent_rows, projector, regular_metric
-from ..system import State, System, Terms, evaluate
+from ..formulation import KKT, CoordinatePartition, contradiction_tol
+from ..foundations import RESULTS
+from ..linalg import ConstrainedFactor, independent_rows, projector, stiffened
+from ..system import Mode, State, System, Terms, evaluate_at
+
+Scalar = Float[Array, ""]
 
 METHODS = ("full", "projected", "minimal")
+
+
+class Jump(eqx.Module):
+    """What happened at one instant.
+
+    Attributes:
+        mode: the mode from then on.
+        q, v: the state from then on.
+        impulses: Λ (m + k,), zero where nothing acts.
+        loss: T⁻ − T⁺ in J.
+        mismatch: largest |φ/σ| of a constraint that begins to act.
+        doubtful: whether a guard or a brake decided by a reaction that a rigid model does not determine.
+        result: whether there are velocities that satisfy all constraints that act.
+    """
+
+    mode: Mode
+    q: Float[Array, " nq"]
+    v: Float[Array, " nv"]
+    impulses: Float[Array, " m"]
+    loss: Scalar
+    mismatch: Scalar
+    doubtful: Bool[Array, ""]
+    result: RESULTS
+
+
+class Change(eqx.Module):
+    """What events do before velocities are known.
+
+    Attributes:
+        mode: the mode from then on.
+        acting: the mode at that instant, with the constraints that are hit only.
+        stuck: rows (m + k,) of brakes that have come to rest.
+        restitution: e of each row.
+        assembled: rows to which positions are to be moved.
+        consistent: whether momentum is conserved.
+        doubtful: whether a guard or a brake decided by a reaction that a rigid model does not determine.
+    """
+
+    mode: Mode
+    acting: Mode
+    stuck: Bool[Array, " m"]
+    restitution: Float[Array, " m"]
+    assembled: Bool[Array, " m"]
+    consistent: Bool[Array, ""]
+    doubtful: Bool[Array, ""]
 
 
 def impulse_terms(
@@ -19,56 +70,81 @@ def impulse_terms(
     restitution: Float[Array, " m"],
     consistent: bool | Bool[Array, ""] = True,
 ) -> Terms:
-    """The equations M Δv = U + CᵀΛ, C Δv = −(1 + e)(C v⁻ + b) of the rows that act, as `Terms`.
+    """The equations M Δv = U + CᵀΛ, C Δv = −(1 + e)(C v⁻ + b) of the rows that act (Müller, eqs. 22 and 24), as `Terms`.
 
+    Δv and Λ are the acceleration and the multipliers that a formulation finds from them.
     The system is in the mode in which the impulses act. If not `consistent`, M is replaced by the identity.
     """
-    terms = evaluate(system, state)
+    t, q, v = state.t, state.q, state.v
+    terms = evaluate_at(system, t, q, v, state.scale.row, jnp.zeros_like(v))
     mass = jnp.where(consistent, terms.mass, jnp.eye(system.nv, dtype=terms.mass.dtype))
     rest = terms.jacobian @ state.v + terms.offset
-    return dataclasses.replace(terms, mass=mass, force=impulse, gamma=-(1 + restitution) * rest, lost=None)
+    sizes = jnp.linalg.norm(lax.stop_gradient(terms.jacobian), axis=1)
+    scale = jnp.where(consistent | (sizes == 0), terms.scale, sizes)
+    return dataclasses.replace(terms, mass=mass, force=impulse, gamma=-(1 + restitution) * rest, scale=scale)
 
 
-def impulses(terms: Terms) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
-    """Δv and Λ of the full system (Müller, eqs. 22 and 24); Λ of least norm where rows are redundant."""
-    found = KKT().acceleration(terms)
-    return found.vdot, found.multipliers
+def jump_result(terms: Terms, v: Float[Array, " nv"], step: Float[Array, " nv"], found: RESULTS) -> RESULTS:
+    """Whether v⁺ = v + Δv satisfies all rows, compared with the sizes of C v⁻, C v⁺ and b; and what else was found."""
+    jacobian, scale = jnp.abs(terms.jacobian), terms.scale
+    size = (jacobian @ (jnp.abs(v) + jnp.abs(v + step)) + jnp.abs(terms.offset)) / scale
+    off = jnp.abs(terms.jacobian @ step - terms.gamma) / scale
+    satisfied = jnp.all(off <= contradiction_tol(v.dtype) * jnp.maximum(size, 1e-6 * jnp.max(size, initial=0)))
+    result: Any = RESULTS.successful
+    for happened, what in (
+        (~satisfied, RESULTS.contradictory_constraints),
+        (~jnp.all(jnp.isfinite(step)) | ~jnp.all(jnp.isfinite(off)), RESULTS.nonfinite),
+        (found == RESULTS.unfit_choice, RESULTS.unfit_choice),
+    ):
+        result = RESULTS.where(happened, what, result)  # pyright: ignore[reportArgumentType]
+    return result
 
 
-def projected(terms: Terms, persistent: Bool[Array, " m"]) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
+def _regular(terms: Terms) -> Terms:
+    """The same equations with a mass matrix that is positive definite, where M is so on null(C) only."""
+    metric, weighted = stiffened(terms.mass, terms.jacobian, terms.scale)
+    return dataclasses.replace(terms, mass=metric, force=terms.force + weighted @ terms.gamma)
+
+
+def projected(
+    terms: Terms, persistent: Bool[Array, " m"], rank_tol: float
+) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
     """Δv and Λ₂ in redundant coordinates, persistent constraints being projected out (Müller, eq. 32).
 
     With N₁ the M-orthogonal projector on null(C₁): M Δv = N₁ᵀ(U + C₂ᵀΛ₂) + M C₁⁺γ₁ and C₂ Δv = γ₂. The right-hand side has
     N₁ᵀU, and C₁⁺γ₁ where the persistent constraints demand a jump too.
     """
-    metric, jacobian = regular_metric(terms.mass, terms.jacobian), terms.jacobian
-    first = jnp.where(persistent[:, None], jacobian, 0)
-    keep = independent_rows(metric, first, terms.scale)
-    factor = ConstrainedFactor(metric, first, terms.scale, keep)
+    terms = _regular(terms)
+    first = jnp.where(persistent[:, None], terms.jacobian, 0)
+    keep = independent_rows(terms.mass, first, terms.scale, rank_tol)
+    factor = ConstrainedFactor(terms.mass, first, terms.scale, keep, rank_tol)
     onto = projector(factor)
     particular = factor.solve(jnp.zeros_like(terms.force), jnp.where(persistent, terms.gamma, 0))[0]
-    rows = jnp.where(persistent[:, None], 0, jacobian) @ onto
-    gamma = jnp.where(persistent, 0, terms.gamma - jacobian @ particular)
+    rows = jnp.where(persistent[:, None], 0, terms.jacobian) @ onto
+    gamma = jnp.where(persistent, 0, terms.gamma - terms.jacobian @ particular)
     reduced = dataclasses.replace(terms, jacobian=rows, gamma=gamma, force=onto.T @ terms.force)
-    step, multipliers = impulses(reduced)
-    return step + particular, multipliers
+    found = KKT(rank_tol).acceleration(reduced)
+    return found.vdot + particular, found.multipliers
 
 
-def minimal(terms: Terms, persistent: Bool[Array, " m"]) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
+def minimal(
+    terms: Terms, persistent: Bool[Array, " m"], rank_tol: float
+) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
     """Δv and Λ₂ in independent velocities of the persistent constraints (Müller, eq. 37).
 
     F₁ᵀM F₁ Δs = F₁ᵀ(U + C₂ᵀΛ₂), C₂F₁ Δs = γ₂, with F₁ = Dᵀ from an independent subset of the persistent rows, chosen, like the
     independent velocities, by the projective criterion.
     """
+    terms = _regular(terms)
     first = dataclasses.replace(
         terms,
         jacobian=jnp.where(persistent[:, None], terms.jacobian, 0),
         gamma=jnp.where(persistent, terms.gamma, 0),
     )
-    parts = CoordinatePartition().partition(first)
+    parts = CoordinatePartition(rank_tol=rank_tol).partition(first)
     onto, particular = parts.tangent, parts.xi
     rows = jnp.where(persistent[:, None], 0, terms.jacobian)
     gamma = jnp.where(persistent, 0, terms.gamma - terms.jacobian @ particular)
     reduced = dataclasses.replace(terms, mass=parts.mass, force=parts.force, jacobian=rows @ onto.T, gamma=gamma)
-    step, multipliers = impulses(reduced)
-    return onto.T @ step + particular, multipliers
+    found = KKT(rank_tol).acceleration(reduced)
+    return onto.T @ found.vdot + particular, found.multipliers

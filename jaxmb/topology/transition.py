@@ -9,14 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..formulation import GaussProjection
-from ..foundations import Check, default_float, enforce, is_concrete, listing, strong
+from ..formulation import AbstractFormulation, GaussProjection
+from ..foundations import RESULTS, Check, announce, default_float, enforce, is_concrete, listing, strong
 from ..kinematics import diagnose
 from ..linalg import null_space
-from ..system import State, System, evaluate
+from ..system import State, System, check_state, rows_at
 from .event import Activate, Lock, Release
-from .jump import METHODS, impulse_terms, impulses, minimal, projected
-from .plan import Plan, planned
+from .jump import METHODS, impulse_terms, jump_result, minimal, projected
+from .plan import Plan
+from .planning import planned
 
 Scalar = Float[Array, ""]
 
@@ -33,8 +34,9 @@ class Transition(eqx.Module):
         free_momentum: Nᵀ M v (nv,) before and after, N a basis of the directions that are free afterwards, zero beyond
             their number: equal, unless an impulse acts from outside.
         loss: T⁻ − T⁺ in J.
+        result: whether there is a velocity that satisfies all constraints, at a position that does.
         regular: whether ranks are the same at poses nearby, before and after, so that the change is a regular one; None where
-            values are traced.
+            values are traced or `result` is not a success.
     """
 
     before: State
@@ -43,6 +45,7 @@ class Transition(eqx.Module):
     momentum: tuple[Float[Array, " nv"], Float[Array, " nv"]]
     free_momentum: tuple[Float[Array, " nv"], Float[Array, " nv"]]
     loss: Scalar
+    result: RESULTS
     regular: bool | None = eqx.field(static=True)
 
     def __str__(self) -> str:
@@ -65,8 +68,10 @@ def transition(
     impulse: Any = None,
     restitution: Any = None,
     method: str = "full",
+    formulation: AbstractFormulation | None = None,
     consistent: bool = True,
     assemble: bool = False,
+    throw: bool = True,
 ) -> Transition:
     """The momentum-consistent jump where constraints begin and cease to act (Müller).
 
@@ -85,11 +90,15 @@ def transition(
         impulse: U (nv,) applied at that instant; none by default.
         restitution: e of the constraints in `activate`, which then do not act afterwards.
         method: one of the three.
+        formulation: how "full" finds Δv and Λ, and the cut-off of all; `GaussProjection()` by default, which needs M to be
+            positive definite, where `KKT()` needs it so on null(C) only.
         consistent: see `AbstractEvent`.
         assemble: whether positions that do not fit are moved to the constraints, or refused with their amount.
+        throw: whether to raise where positions do not fit or no velocity does; `result` says it in any case.
 
     Raises:
         ValueError: for names that are not known, a method that is not, and positions that do not fit.
+        RuntimeError: with known numbers, if no velocity satisfies all constraints, or it is not found.
 
     Example:
         >>> import jax.numpy as jnp, jaxmb as jm
@@ -100,6 +109,7 @@ def transition(
     """
     if method not in METHODS:
         raise ValueError(f"Argument `method` must be one of {listing(METHODS)}, but is {method!r}.")
+    check_state(system, state)
     system, state = strong(system), strong(state)
     events: list[Any] = [
         Lock(what, at=state.t, consistent=consistent) if not isinstance(what, Lock) else what for what in lock
@@ -113,19 +123,22 @@ def transition(
     if release:
         events.append(Release(release, at=state.t, name="release"))
     before = state
-    plan, state, _ = planned(system, events, state)
+    formulation = formulation or GaussProjection()
+    plan, state = planned(system, formulation, events, state, state.t)
     impulse = jnp.zeros(system.nv) if impulse is None else jnp.asarray(impulse, default_float())
     found, check = _transition(plan, state, impulse, method)
-    found = enforce(found, (check,))
-    if not is_concrete(found):
+    if throw:
+        found = enforce(found, (check,))
+        announce(found.result)
+    if not is_concrete(found) or bool(found.result != RESULTS.successful):
         return found
-    counts = [diagnose(system, s) for s in (before, found.after)]
+    counts = [diagnose(system, s, formulation=formulation) for s in (before, found.after)]
     return dataclasses.replace(found, regular=all(d.rank == d.rank_nearby for d in counts))
 
 
 @eqx.filter_jit
 def _transition(plan: Plan, state: State, impulse: Array, method: str) -> tuple[Transition, Check]:
-    t, v, scale, mode = state.t, state.v, state.scale, state.mode
+    t, v, scale, mode, formulation = state.t, state.v, state.scale, state.mode, plan.formulation
     assert mode is not None
     change = plan.change(mode, t, state.q, v, scale, jnp.ones(len(plan.events), bool), None)
     q, off = plan.fitted(change, mode, t, state.q, v, scale)
@@ -134,18 +147,19 @@ def _transition(plan: Plan, state: State, impulse: Array, method: str) -> tuple[
     check = Check(acting.largest(off), float(jnp.finfo(q.dtype).eps) ** 0.5, text, tuple(acting.rows))
 
     terms = impulse_terms(acting, bare, impulse, change.restitution, change.consistent)
-    persistent = mode.active & active
+    persistent, good = mode.active & active, RESULTS.successful
     if method == "full":
-        step, pulses = impulses(terms)
+        found = formulation.acceleration(terms)
+        step, pulses, seen = found.vdot, found.multipliers, found.result
     else:
-        step, pulses = {"projected": projected, "minimal": minimal}[method](terms, persistent)
-        pulses = jnp.where(persistent, jnp.nan, pulses)
+        step, pulses = {"projected": projected, "minimal": minimal}[method](terms, persistent, formulation.rank_tol)
+        pulses, seen = jnp.where(persistent, jnp.nan, pulses), good
+    result: Any = jump_result(terms, v, step, seen)  # pyright: ignore[reportArgumentType]
     after = v + step
     pulses = jnp.where(active, pulses, 0)
     mass = acting.mass(t, q)
-    afterwards = plan.system.in_mode(change.mode)
-    rows = evaluate(afterwards, bare)
-    basis = null_space(GaussProjection().factorise(rows, GaussProjection().prepare(rows)))
+    rows = rows_at(plan.system.in_mode(change.mode), t, q, scale.row)
+    basis = null_space(formulation.factorise(rows, formulation.prepare(rows)))
     kinetic = lambda v: 0.5 * v @ mass @ v
     return (
         Transition(
@@ -155,6 +169,7 @@ def _transition(plan: Plan, state: State, impulse: Array, method: str) -> tuple[
             momentum=(mass @ v, mass @ after),
             free_momentum=(basis.T @ mass @ v, basis.T @ mass @ after),
             loss=kinetic(v) - kinetic(after),
+            result=RESULTS.where(check.holds, result, RESULTS.position_mismatch),
             regular=None,
         ),
         check,

@@ -1,0 +1,36 @@
+"""A word for those who ask for a derivative in forward mode where there is none."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+
+def reverse_only(tree: Any, message: str) -> Any:
+    """The tree; a derivative in forward mode through its floating-point numbers raises a TypeError with the message.
+
+    In reverse mode tangents are never computed, only transposed, and the refusal is never reached.
+    """
+    return jax.tree.map(lambda x: _value.bind(x, message=message) if eqx.is_inexact_array(x) else x, tree)
+
+
+def _raise(*_: Any, message: str) -> Any:
+    raise TypeError(message)
+
+
+_value, _tangent = Primitive("reverse_only"), Primitive("tangent_of_reverse_only")
+for _primitive in (_value, _tangent):
+    _primitive.def_abstract_eval(lambda x, message: x)
+_value.def_impl(lambda x, message: x)
+mlir.register_lowering(_value, lambda _, x, message: [x])
+ad.primitive_jvps[_value] = lambda primals, tangents, message: (
+    _value.bind(*primals, message=message),
+    tangents[0] if isinstance(tangents[0], ad.Zero) else _tangent.bind(*tangents, message=message),
+)
+batching.primitive_batchers[_value] = lambda args, axes, message: (_value.bind(*args, message=message), axes[0])
+_tangent.def_impl(_raise)
+mlir.register_lowering(_tangent, _raise)
+ad.deflinear2(_tangent, lambda cotangent, x, message: [cotangent])
+batching.primitive_batchers[_tangent] = _raise

@@ -1,0 +1,132 @@
+"""What is refused when a mechanism is made or built, by the name of the element."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from ..foundations import Check, default_float, enforce, listing, shape_of
+from .body import AbstractBody
+from .connection import AbstractConnection, AbstractJoint, AbstractRelation
+from .driver import AbstractDriver, DrivenAngle
+from .elements import AbstractElements, local_pose
+from .force import AbstractActuator, AbstractForce, Force, JointForce
+from .linkage import Linkage
+from .marker import GROUND, Marker
+from .structure import Numbers
+
+KINDS = {
+    "bodies": AbstractBody,
+    "joints": (AbstractConnection, AbstractRelation),
+    "drivers": AbstractDriver,
+    "forces": AbstractForce,
+    "actuators": AbstractActuator,
+}
+SPACES = {2: "`jaxmb.planar`", 3: "`jaxmb.spatial`"}
+
+
+def check(mechanism: AbstractElements) -> None:
+    """Names, places and numbers of all elements.
+
+    Raises:
+        ValueError, TypeError: naming the element and what it should be.
+    """
+    names = [GROUND]
+    for argument, kind in KINDS.items():
+        for element in getattr(mechanism, argument):
+            if not isinstance(element, kind):
+                raise TypeError(f"Argument `{argument}` must not hold {type(element).__name__} objects, but does.")
+            if element.name in names or "." in element.name:
+                raise ValueError(
+                    f"Argument `{argument}` must hold elements with names that differ from all others and have no dot, but "
+                    f"holds '{element.name}'."
+                )
+            names.append(element.name)
+            _check_dimension(argument, element, mechanism.gravity.shape[0])
+    if not mechanism.bodies:
+        raise ValueError("Argument `bodies` must hold at least one body.")
+    for element in mechanism.elements.values():
+        for place in jax.tree.leaves(element, is_leaf=lambda x: isinstance(x, Marker)):
+            if isinstance(place, Marker):
+                local_pose(mechanism, place, element.name)
+        if isinstance(element, AbstractConnection) and element.a.body == element.b.body:
+            raise ValueError(
+                f"Joint '{element.name}' must tie two bodies, but has both its places on '{element.a.body}'."
+            )
+    _check_joint_names(mechanism)
+    for driver in mechanism.drivers:
+        value = lambda t, params, fn=driver.fn: 1.0 * fn(t, params)
+        shape_of(f"fn of driver '{driver.name}'", value, (jnp.zeros((), default_float()), mechanism.params), ())
+    enforce(mechanism, _finite(mechanism))
+    enforce(mechanism, _inertias(mechanism))
+
+
+def check_forces(linkage: Linkage, numbers: Numbers) -> None:
+    """What the functions of forces return, which read the motion of a build."""
+    t, q, v = (jax.ShapeDtypeStruct(shape, default_float()) for shape in ((), (linkage.nq,), (linkage.nv,)))
+    asked = [force for force in numbers.forces if isinstance(force, Force | JointForce)]
+    motion = jax.eval_shape(linkage.motion, t, q, v, numbers) if asked else None
+    for force in asked:
+        if isinstance(force, Force):
+            shapes = [(3 if linkage.dim == 2 else 6,)]
+        else:
+            shapes = [(len(linkage.place(force.joint).pair.velocities),), ()]
+        shape_of(f"fn of force '{force.name}'", force.value, (motion,), *shapes)
+
+
+def _check_dimension(argument: str, element: object, dim: int) -> None:
+    """All elements belong to the plane, or all to space; some to both."""
+    own = dim
+    if isinstance(element, AbstractBody):
+        own = element.pose.shape[0] - 1
+    elif isinstance(element, AbstractJoint):
+        own = 2 if element.holonomic + len(element.pair.velocities) == 3 else 3
+    elif isinstance(element, AbstractConnection):
+        turns = element.turns()
+        own = dim if turns is None else turns[0].shape[0]
+    elif isinstance(element, DrivenAngle):
+        own = 2
+    if own != dim:
+        name = getattr(element, "name", "")
+        raise ValueError(
+            f"Argument `{argument}` must hold elements of {SPACES[dim]}, but '{name}' is one of {SPACES[own]}."
+        )
+
+
+def _check_joint_names(mechanism: AbstractElements) -> None:
+    joints = [j.name for j in mechanism.joints if isinstance(j, AbstractJoint)]
+    for element in mechanism.elements.values():
+        asked = element.joints if isinstance(element, AbstractRelation) else (getattr(element, "joint", None),)
+        for name in asked:
+            if name is not None and name.partition(".")[0] not in joints:
+                raise ValueError(
+                    f"Element '{element.name}' must name a joint out of {listing(joints)}, but names '{name}'."
+                )
+
+
+def _finite(mechanism: AbstractElements) -> list[Check]:
+    """Numbers of elements; those of users' functions are theirs."""
+    counts = {"gravity": mechanism.gravity, "points of 'ground'": mechanism.points}
+    for element in mechanism.elements.values():
+        for field in dataclasses.fields(element):
+            if field.name != "fn":
+                counts[f"{field.name} of '{element.name}'"] = getattr(element, field.name)
+    found = {name: jax.tree.leaves(eqx.filter(value, eqx.is_inexact_array)) for name, value in counts.items()}
+    found = {name: jnp.stack([jnp.sum(~jnp.isfinite(x)) for x in arrays]) for name, arrays in found.items() if arrays}
+    amounts = jnp.stack([jnp.sum(x) for x in found.values()]).astype(default_float())
+    return [Check(amounts, 0.0, "Argument `{name}` must hold finite numbers, but does not.", tuple(found))]
+
+
+def _inertias(mechanism: AbstractElements) -> list[Check]:
+    checks = []
+    for body in mechanism.bodies:
+        least = jnp.min(jnp.append(body.point_masses[0], body.mass))
+        checks.append(Check(-least, 0.0, f"Body '{body.name}' must not have a negative mass."))
+        moments = jnp.linalg.eigvalsh(body.about_com())
+        size = jnp.max(jnp.abs(moments))
+        text = (
+            f"Body '{body.name}' must have an inertia whose moments obey the triangle inequality and are not negative."
+        )
+        checks.append(Check(-jnp.min(moments) / jnp.where(size > 0, size, 1), 1e-9, text))
+    return checks

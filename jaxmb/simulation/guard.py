@@ -1,0 +1,83 @@
+"""The guards of a run as one function of time, and the end of a motion by it."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import optimistix as optx
+from jax import lax
+from jaxtyping import Array
+
+from ..system import Mode, Scale
+from ..topology import Plan
+
+# The value of `Guard` where an event that waits has left zero.
+LEFT = float("inf")
+
+
+class Guard(eqx.Module):
+    """The largest guard of all, which rises to zero where the first of them does.
+
+    Where a guard has left zero whose event waits for that, and no other is above zero, it is `LEFT`, so that the motion ends
+    with the step.
+    """
+
+    plan: Plan
+    mode: Mode
+    scale: Scale
+    since: Array
+
+    def __call__(self, t: Any, y: Any, args: Any, **_: Any) -> Any:
+        """The function, as Diffrax calls it."""
+        problem, _ = args
+        q, v, _ = y
+        values, left = self.plan.watched(self.mode, t, q, v, self.scale, problem.inputs(t, q, v))
+        largest = jnp.max(values)
+        if not any(self.plan.waits):
+            return largest
+        left = left & (t > self.since) & ~(largest > 0)
+        return jnp.where(left, LEFT + (t - lax.stop_gradient(t)), largest)
+
+
+class _Bracket(eqx.Module):
+    """An interval at whose upper end the function is positive."""
+
+    lower: Array
+    upper: Array
+
+
+class Halving(optx.AbstractRootFinder):
+    """Bisection, to the resolution of the argument, of a function that is positive at the end; from above.
+
+    Where it is `LEFT` at the end, or not positive since no event has happened in this row of a batch, the end is returned.
+    """
+
+    rtol: Any
+    atol: Any
+    norm: Any = jnp.abs
+
+    def init(self, fn: Any, y: Any, args: Any, options: Any, f_struct: Any, aux_struct: Any, tags: Any) -> _Bracket:
+        """The whole interval, or its end."""
+        upper = jnp.asarray(options["upper"], f_struct.dtype)
+        return _Bracket(jnp.where(self._positive(fn(upper, args)[0]), options["lower"], upper), upper)
+
+    def step(self, fn: Any, y: Any, args: Any, options: Any, state: _Bracket, tags: Any) -> Any:
+        """Half the interval."""
+        middle = state.lower + 0.5 * (state.upper - state.lower)
+        value, aux = fn(middle, args)
+        above = self._positive(value)
+        upper = jnp.where(above, middle, state.upper)
+        return upper, _Bracket(jnp.where(above, state.lower, middle), upper), aux
+
+    def terminate(self, fn: Any, y: Any, args: Any, options: Any, state: _Bracket, tags: Any) -> Any:
+        """When the interval is short."""
+        return state.upper - state.lower <= self.atol + self.rtol * jnp.abs(y), optx.RESULTS.successful
+
+    def postprocess(
+        self, fn: Any, y: Any, aux: Any, args: Any, options: Any, state: _Bracket, tags: Any, result: Any
+    ) -> Any:
+        """Nothing more."""
+        return y, aux, {}
+
+    def _positive(self, value: Any) -> Any:
+        return (value > 0) & (value < LEFT)

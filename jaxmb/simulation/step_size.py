@@ -1,0 +1,88 @@
+"""Tolerances and a first step that follow from a system's own sizes."""
+
+import dataclasses
+from typing import Any
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from ..linalg import inverse_root, regular_metric
+from ..system import Scale, State, System, rate_matrix, rows_at
+from .problem import Flow
+
+Scalar = Float[Array, ""]
+
+# The first step, in units of 1/Ω: a step of a fifth-order method at the default tolerances.
+FIRST = 0.03
+
+
+class RelativeTolerances(dfx.AbstractAdaptiveStepSizeController):
+    """A controller whose absolute tolerance is relative to a size of each variable."""
+
+    controller: dfx.PIDController
+    sizes: Flow
+
+    rtol: Any
+    atol: Any
+    norm: Any
+
+    def __init__(self, controller: dfx.PIDController, sizes: Flow):
+        self.controller, self.sizes = controller, sizes
+        self.rtol, self.atol, self.norm = controller.rtol, controller.atol, controller.norm
+
+    def wrap(self, direction: Any) -> "RelativeTolerances":
+        """As the controller's."""
+        return RelativeTolerances(self.controller.wrap(direction), self.sizes)
+
+    def init(
+        self, terms: Any, t0: Any, t1: Any, y0: Flow, dt0: Any, args: Any, func: Any, error_order: Any
+    ) -> tuple[Any, Any]:
+        """As the controller's."""
+        return self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
+
+    def adapt_step_size(
+        self,
+        t0: Any,
+        t1: Any,
+        y0: Flow,
+        y1_candidate: Flow,
+        args: Any,
+        y_error: Any,
+        error_order: Any,
+        controller_state: Any,
+    ) -> Any:
+        """The controller's, with all variables in units of their sizes."""
+        relative = lambda y: jax.tree.map(lambda x, size: x / size, y, self.sizes)
+        y0, y1_candidate, y_error = relative(y0), relative(y1_candidate), relative(y_error)
+        return self.controller.adapt_step_size(t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state)
+
+
+def default_controller(dtype: Any) -> dfx.PIDController:
+    """PID control at tolerances that suit the precision."""
+    precise = jnp.finfo(dtype).eps < 1e-10
+    return dfx.PIDController(rtol=1e-8, atol=1e-10) if precise else dfx.PIDController(rtol=1e-4, atol=1e-6)
+
+
+def own_sizes(system: System, state: State, until: Scalar) -> tuple[Scale, Flow]:
+    """The sizes of a run: the state's with the rate of this run, and those of q, v and work.
+
+    Where rows do not tell how far a coordinate moves it is how far it may get in the time, but not more than one of its units.
+    Ω is at least one motion in that time; v has the size ℓ Ω, work that of the kinetic energy then.
+    """
+    system, state, until = lax.stop_gradient((system, state, until))
+    t, q, v, time = state.t, state.q, state.v, until - state.t
+    terms = rows_at(system, t, q, state.scale.row)
+    root = inverse_root(regular_metric(terms.mass, terms.jacobian))
+    vdot = root.T @ (root @ (system.intrinsic_force(t, q, v) + system.applied_force(t, q, v)))
+    way = jnp.minimum(jnp.abs(v) * time + 0.5 * jnp.abs(vdot) * time**2, 1)
+    reach = jnp.where(state.scale.reach > 0, state.scale.reach, jnp.where(way > 0, way, 1))
+    own = jnp.maximum(jnp.abs(v) / reach, jnp.sqrt(jnp.abs(vdot) / reach))
+    rate = jnp.maximum(state.scale.rate, jnp.max(jnp.where(jnp.isfinite(own), own, 0)))
+    rate = jnp.maximum(rate, jnp.where(time > 0, 1 / jnp.where(time > 0, time, 1), 1))
+    across = reach if system.rate is None else jnp.abs(rate_matrix(system.rate, q, system.nv)) @ reach
+    energy = 0.5 * jnp.sum(jnp.diagonal(terms.mass) * (reach * rate) ** 2)
+    sizes = (jnp.where(across > 0, across, 1), reach * rate, jnp.where(energy > 0, energy, 1))
+    return dataclasses.replace(state.scale, rate=rate), sizes

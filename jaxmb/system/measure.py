@@ -1,0 +1,238 @@
+"""What is large and what is small in a system, in its own units."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from ..foundations import as_parameters, default_float
+from ..linalg import inverse_root, regular_metric
+from .inertia import rate_matrix
+from .mode import Mode
+from .state import Scale, State
+from .system import System
+from .terms import constraint_jacobian, jacobian_rate
+
+Scalar = Float[Array, ""]
+
+
+class _Line(eqx.Module):
+    """How rows change along straight lines.
+
+    Attributes:
+        bent: whether (m,) they are no linear functions of the distance.
+        length: L (m,), the distance at which bent rows have turned.
+        change: ‖C(L) − C(0)‖ (m,) of bent rows.
+        slope: ‖C(s) − C(0)‖/s (m,) of the others.
+        entries: the largest |C_ik| (m, nv) up to where the bent rows turn; those at the pose of the others.
+        slopes: |C_ik(s) − C_ik(0)|/s (m, nv) of the others.
+    """
+
+    bent: Bool[Array, " m"]
+    length: Float[Array, " m"]
+    change: Float[Array, " m"]
+    slope: Float[Array, " m"]
+    entries: Float[Array, "m nv"]
+    slopes: Float[Array, "m nv"]
+
+
+# Distances from 2^-POWERS to 2^POWERS are tried, in so many directions; in single precision less far.
+POWERS, FEWER_POWERS = 50, 25
+DIRECTIONS = 4
+# Relative second difference at half the distance over which a row turns, by some 50 degrees of an angle.
+BENT = 1 / 8
+# So many halves of that distance must be without bend: what bends at tiny distances is rounding.
+STRAIGHT = 6
+
+
+@eqx.filter_jit
+def measure(
+    system: System, t: Scalar, q: Float[Array, " nq"], length: Scalar | None = None
+) -> tuple[Scale, Bool[Array, " m"]]:
+    """The sizes at a pose, without Ω, and which rows (m,) have none: they vanish, and nothing tells over which length they grow.
+
+    Rows are evaluated along generic lines, of unit length per coordinate in the metric of M, at distances s from tiny to huge.
+    The length L of a row is where it has ceased to be a linear function of s: half of it is the first s with
+
+        ‖C(2s) − 2 C(s) + C(0)‖ = (‖C(2s) − C(0)‖ + ‖C(0)‖)/8,
+
+    for an angle 0.9 rad at any pose, be the row straight or zero there. A row that is linear throughout, as that of a squared
+    distance, has turned where it has changed by its own size, or over the length that other rows give to its coordinates, if
+    that is more. With L,
+
+        σ² = ‖C(0)‖² + ‖C(L) − C(0)‖²,   Φ = L ‖C(L) − C(0)‖,   ℓ_k = min Φ_i/max |C_ik|,
+
+    the maximum up to L; a row that never changes has Φ = Σ |C_ik| ℓ_k. Nothing of it has a derivative.
+
+    Args:
+        system: the system.
+        t: time in s.
+        q: coordinates (nq,).
+        length: ℓ of coordinates of which no row tells, where that is needed.
+    """
+    if not system.m:
+        none = jnp.zeros(0, q.dtype)
+        return Scale(none, none, jnp.zeros(system.nv, q.dtype), jnp.zeros_like(t)), jnp.zeros(0, bool)
+    system, t, q = lax.stop_gradient((system, t, q))
+    jacobian = constraint_jacobian(system, t, q)
+    root = inverse_root(regular_metric(system.mass(t, q), jacobian))
+    width = jnp.linalg.norm(root, axis=0)  # of each coordinate per unit of length in the metric
+    size = jnp.linalg.norm(jacobian @ root.T, axis=1)
+    line = _along_lines(system, t, q, jacobian, root)
+
+    linear = line.slope > 0
+    own = jnp.where(line.bent, line.length, jnp.where(linear, size / jnp.where(linear, line.slope, 1), 0))
+    change = jnp.where(line.bent, line.change, jnp.where(linear, size, 0))
+    entries = line.entries + line.slopes * own[:, None]
+    others = _least_of_others(_reaches(own * change, entries), jnp.inf if length is None else length)
+    others = jnp.min(jnp.where(line.slopes > 0, others / width, jnp.inf), axis=1, initial=jnp.inf)
+    others = jnp.where(jnp.isfinite(others), others, 0)
+    unknown = linear & (others == 0) & (own * jnp.exp(jnp.mean(jnp.log(width))) < 1e-12)
+
+    far = jnp.where(linear, jnp.maximum(own, others), own)
+    far = jnp.where(unknown, 1, far)
+    change = jnp.where(linear, line.slope * far, change)
+    span = far * change
+    for fallback in (0, 0, 0 if length is None else length, extent(system, q), 1):  # rows that never change
+        reach = _known(jnp.min(_reaches(span, entries), axis=0, initial=jnp.inf))
+        span = jnp.where(span > 0, span, entries @ jnp.where(reach > 0, reach, fallback))
+    reach = _known(jnp.min(_reaches(span, entries), axis=0, initial=jnp.inf))
+    return Scale(jnp.sqrt(size**2 + change**2), span, reach, jnp.zeros_like(t)), unknown
+
+
+def with_rate(system: System, state: State) -> State:
+    """The state with Ω: how fast rows turn and move by the velocities, and would by the forces.
+
+    The largest of ‖Ċ_i M^(−1/2)‖/σ_i and Σ |C_ik v_k|/Φ_i, with the acceleration M⁻¹F in place of v of their roots.
+    """
+    if not system.m:
+        return state
+    system, fixed = lax.stop_gradient((system, state))
+    t, q, v = fixed.t, fixed.q, fixed.v
+    jacobian = constraint_jacobian(system, t, q)
+    root = inverse_root(regular_metric(system.mass(t, q), jacobian))
+    vdot = root.T @ (root @ (system.intrinsic_force(t, q, v) + system.applied_force(t, q, v)))
+    along = lambda direction, tdot: jacobian_rate(system, t, q, direction, tdot)
+    turns = jax.vmap(along)(jnp.stack([v, vdot]), jnp.array([1.0, 0.0], q.dtype))
+    turning = jnp.linalg.norm((turns / fixed.scale.row[:, None]) @ root.T, axis=-1)
+    moving = jnp.abs(jnp.stack([v, vdot])) @ jnp.abs(jacobian).T / fixed.scale.span
+    speed, acceleration = jnp.maximum(turning, moving)
+    rates = jnp.maximum(speed, jnp.sqrt(acceleration))
+    rate = jnp.max(jnp.where(jnp.isfinite(rates), rates, 0), initial=0)
+    return dataclasses.replace(state, scale=dataclasses.replace(state.scale, rate=rate))
+
+
+def as_state(
+    system: System, q: Any, v: Any = None, *, t: Any = 0.0, mode: Mode | None = None, length: Any = None
+) -> State:
+    """A state as it is given: nothing is moved onto the constraints, nothing is checked.
+
+    Args:
+        system: the system.
+        q: coordinates (nq,).
+        v: velocities (nv,); zero by default.
+        t: time in s.
+        mode: which constraints act; all by default.
+        length: as of `jaxmb.assemble`.
+    """
+    t, q = (jnp.asarray(as_parameters(x), default_float()) for x in (t, q))
+    v = jnp.zeros(system.nv, q.dtype) if v is None else jnp.asarray(as_parameters(v), default_float())
+    length = None if length is None else jnp.asarray(length, default_float())
+    if mode is not None:  # rows that do not act have sizes too
+        system = system.in_mode(dataclasses.replace(mode, active=jnp.ones_like(mode.active)))
+    state = with_rate(system, State(t, q, v, usable(measure(system, t, q, length)[0])))
+    return dataclasses.replace(state, mode=mode)
+
+
+def usable(scale: Scale) -> Scale:
+    """Sizes to divide by, also for rows that never act."""
+    one = lambda x: jnp.where(x > 0, x, 1)
+    return dataclasses.replace(scale, row=one(scale.row), span=one(scale.span))
+
+
+def _along_lines(system: System, t: Array, q: Array, jacobian: Array, root: Array) -> _Line:
+    n = jacobian.shape[1]
+    random = np.random.default_rng(0)
+    # By coordinate, so that further ones change nothing; none is small, and no two are equal.
+    draws = np.stack([random.choice([-1, 1], DIRECTIONS) * random.uniform(0.7, 1.3, DIRECTIONS) for _ in range(n)])
+    lines = jnp.asarray(draws.T, q.dtype) @ root
+    sizes = lambda rows: jnp.sqrt(jnp.mean(jnp.sum((rows @ root.T) ** 2, axis=-1), axis=0))
+    at = lambda s: jax.vmap(lambda line: constraint_jacobian(system, t, q + system.qdot(q, s * line)))(lines)
+    size = sizes(jacobian[None])
+
+    def double(carry: Any, s: Array) -> tuple[Any, tuple[Array, Array, Array]]:
+        here, straight, turned, entries = carry
+        there = at(2 * s)
+        second, moved = sizes(there - 2 * here + jacobian), sizes(there - jacobian)
+        bend = second / jnp.where(moved + size > 0, moved + size, 1)
+        bend = jnp.where(jnp.isfinite(bend), bend, jnp.inf)  # beyond where the functions are defined
+        turned = turned | ((bend >= BENT) & (straight >= STRAIGHT))
+        straight = jnp.where(bend < BENT, straight + 1, 0)
+        grown = jnp.fmax(entries, jnp.max(jnp.abs(there), axis=0))
+        return (there, straight, turned, jnp.where(turned[:, None], entries, grown)), (bend, moved, turned)
+
+    # Distances follow the units; where they start is of no importance.
+    unit = jnp.linalg.norm(extent(system, q) / jnp.linalg.norm(root, axis=0))
+    powers = POWERS if jnp.finfo(q.dtype).eps < 1e-10 else FEWER_POWERS
+    s = jnp.where(unit > 0, unit, 1) * 2.0 ** jnp.arange(-powers, powers, dtype=q.dtype)
+    start = (at(s[0]), jnp.zeros(size.shape, int), jnp.zeros(size.shape, bool), jnp.abs(jacobian))
+    (last, _, bent, entries), (bend, moved, turned) = lax.scan(double, start, s)
+    i = jnp.maximum(jnp.argmax(turned, axis=0), 2)
+    where, change = _crossing(
+        *(jnp.stack([jnp.take_along_axis(x, i[None] - k, axis=0)[0] for k in (2, 1, 0)]) for x in (bend, moved))
+    )
+    linear = ~bent & (moved[-1] > 1e-3 * size)
+    rising = lambda x: jnp.where(linear.reshape((-1,) + (1,) * (x.ndim - 1)), x / (2 * s[-1]), 0)
+    slopes = rising(jnp.max(jnp.abs(last - jacobian), axis=0))
+    entries = jnp.where(bent[:, None], entries, jnp.abs(jacobian))
+    return _Line(bent, 2 * s[i] * 2.0**where, change, rising(moved[-1]), entries, slopes)
+
+
+def _crossing(bend: Array, moved: Array) -> tuple[Array, Array]:
+    """Where the bend reaches `BENT`, in powers of two from the last of three distances, and the change there.
+
+    Both are nearly powers of the distance, so that parabolas in logarithms find them.
+    """
+    tiny = jnp.finfo(bend.dtype).tiny
+    a, b, c = (jnp.log(jnp.maximum(x, tiny)) - jnp.log(BENT) for x in bend)
+    usual = jnp.isfinite(c) & (a < b) & (b < c)
+    a, b, c = (jnp.where(usual, x, k) for x, k in ((a, -2.0), (b, -1.0), (c, 0.0)))
+    x = -2 * b * c / ((a - b) * (a - c)) - a * c / ((b - a) * (b - c))
+    x = jnp.where(usual & (x > -1) & (x < 0), x, jnp.where(usual, -c / (c - b), -1.0))
+    e, f, g = (jnp.log(jnp.maximum(y, tiny)) for y in moved)
+    change = e * x * (x + 1) / 2 - f * x * (x + 2) + g * (x + 1) * (x + 2) / 2
+    return x, jnp.exp(jnp.where(usual & jnp.isfinite(g), change, f))
+
+
+def _reaches(span: Array, entries: Array) -> Array:
+    """Φ_i/|C_ik|; infinite where it is not known."""
+    spans = span[:, None]
+    known = (entries > 0) & (spans > 0)
+    return jnp.where(known, spans / jnp.where(known, entries, 1), jnp.inf)
+
+
+def _least_of_others(values: Array, otherwise: Array | float) -> Array:
+    """The least of each column, that of the row itself left out; infinite ones replaced."""
+    first = jnp.min(values, axis=0, initial=jnp.inf)
+    place = jnp.argmin(values, axis=0)
+    itself = jnp.arange(values.shape[0])[:, None] == place
+    second = jnp.min(jnp.where(itself, jnp.inf, values), axis=0, initial=jnp.inf)
+    least = jnp.where(itself, second, first)
+    return jnp.where(jnp.isfinite(least), least, otherwise)
+
+
+def _known(values: Array) -> Array:
+    return jnp.where(jnp.isfinite(values), values, 0)
+
+
+def extent(system: System, q: Array) -> Array:
+    """|q| as displacements of the velocities' coordinates."""
+    if system.rate is None:
+        return jnp.abs(q)
+    matrix = jnp.abs(rate_matrix(system.rate, q, system.nv))
+    return (matrix.T @ jnp.abs(q)) / jnp.sum(matrix**2, axis=0)

@@ -1,0 +1,258 @@
+"""Events that repeat, massless coordinates through events, and runs in other units of time."""
+
+import functools
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+
+import jaxmb as jm
+
+TIGHT = {
+    "stepsize_controller": dfx.PIDController(rtol=1e-10, atol=1e-12, dtmax=0.1)
+}  # at rest steps would grow beyond a period
+
+
+# A mass on a plane under a periodic force, m q̈ = −m g + A sin(ω t + a) + N, N ≥ 0
+
+
+PLANE = jm.System(
+    ("height",),
+    mass=lambda t, q, p: jnp.eye(1),
+    force=lambda t, q, v, p: jnp.array([p["A"] * jnp.sin(p["w"] * t + p["a"]) - p["g"]]),
+    constraints=[jm.Holonomic("plane", lambda t, q, p: q[0])],
+    params={"A": 2.0, "w": 3.0, "a": 0.0, "g": 1.0},
+)
+CONTACT = [
+    jm.Activate("plane", when=lambda t, q, v, reaction, p: q[0], direction=-1, repeat=True, name="lands"),
+    jm.Release(
+        "plane", when=lambda t, q, v, reaction, p: reaction["plane"][0], direction=-1, repeat=True, name="lifts"
+    ),
+]
+
+
+@functools.cache
+def on_plane(height=0.0, v=0.0):
+    with jax.ensure_compile_time_eval():
+        state = jm.assemble(PLANE) if height == v == 0 else jm.assemble(PLANE, [height], [v], inactive=["plane"])
+    if state.mode is None:  # both starts share a program
+        mode = jm.Mode((), jnp.ones(1, bool), jnp.zeros(0), jnp.zeros(0), jnp.zeros(0, bool))
+        state = eqx.tree_at(lambda s: s.mode, state, mode, is_leaf=lambda x: x is None)
+    return state
+
+
+@jax.jit
+def contact(state, p, ts):
+    return jm.simulate(PLANE.with_params(p), state, ts, events=CONTACT, max_events=12, throw=False, **TIGHT)
+
+
+def exact(height, v, p, end):
+    """Times and names of what happens, and the height at the end."""
+    A, w, a, g = (float(p[k]) for k in ("A", "w", "a", "g"))
+    force = lambda t: A * np.sin(w * t + a) - g
+    t, found, resting, fine = 0.0, [], height == 0 and v == 0, 1e-3 / w
+    while True:
+        if resting:
+            grid = np.arange(t, end + fine, fine)
+            up = next((i for i in range(len(grid) - 1) if force(grid[i]) <= 0 < force(grid[i + 1])), None)
+            lift = t if force(t) > 0 else None if up is None else brentq(force, grid[up], grid[up + 1], xtol=1e-15)
+            if lift is None or lift >= end:
+                return found, 0.0
+            t, resting, height, v = lift, False, 0.0, 0.0
+            found.append((t, "lifts"))
+        start, h, s = t, height, v
+
+        def flight(t, start=start, h=h, s=s):
+            slope = s + A / w * np.cos(w * start + a)
+            return (
+                h
+                + slope * (t - start)
+                - A / w**2 * (np.sin(w * t + a) - np.sin(w * start + a))
+                - g * (t - start) ** 2 / 2
+            )
+
+        grid = np.arange(start + fine, end + 2 * fine, fine)
+        down = next((i for i in range(len(grid) - 1) if flight(grid[i]) > 0 >= flight(grid[i + 1])), None)
+        land = np.inf if down is None else brentq(flight, grid[down], grid[down + 1], xtol=1e-15)
+        if land >= end:
+            return found, flight(end)
+        t, resting = land, True
+        found.append((t, "lands"))
+
+
+@pytest.mark.parametrize(
+    ("height", "A", "a"),
+    [(0.0, 2.0, 0.0), (0.5, 2.0, 0.0), (0.3, 3.0, 2.0)],
+    ids=["from rest", "from above", "lands where it is lifted"],
+)
+def test_a_mass_lifts_off_and_lands_again(height, A, a):
+    p = {"A": jnp.array(A), "w": jnp.array(3.0), "a": jnp.array(a), "g": jnp.array(1.0)}
+    ts = jnp.linspace(0.0, 6.0, 7)
+    solution = contact(on_plane(height), p, ts)
+    assert solution.result == jm.RESULTS.successful
+    expected, _ = exact(height, 0.0, p, 6.0)
+    found = solution.events
+    assert int(found.count) == len(expected) and len(expected) >= 4
+    assert [found.what(i) for i in range(len(expected))] == [(name,) for _, name in expected]
+    np.testing.assert_allclose(found.t[: len(expected)], [t for t, _ in expected], atol=1e-8)
+    heights = [exact(height, 0.0, p, float(t))[1] if t > 0 else height for t in ts]
+    np.testing.assert_allclose(solution.q[:, 0], heights, atol=1e-8)
+    landings = np.array([name == "lands" for _, name in expected])
+    np.testing.assert_allclose(np.asarray(found.after.v[: len(expected), 0])[landings], 0, atol=1e-12)
+    multipliers = jm.reactions(PLANE.with_params(p), solution).multipliers["plane"][:, 0]
+    assert (np.asarray(multipliers)[~np.asarray(solution.modes.active[:, 0])] == 0).all()
+
+
+def test_derivatives_through_a_contact_that_comes_and_goes():
+    """Of the height after two flights with respect to the force, against differences of the exact solution."""
+    ts, p = jnp.array([5.0]), {"A": 2.0, "w": 3.0, "a": 0.0, "g": 1.0}
+
+    def height(A):
+        system = PLANE.with_params(p | {"A": A})
+        return jm.simulate(system, on_plane(), ts, events=CONTACT, max_events=6, max_steps=256, throw=False, **TIGHT).q[
+            0, 0
+        ]
+
+    at = lambda A: exact(0.0, 0.0, p | {"A": A}, 5.0)[1]
+    differences = (8 * (at(2.001) - at(1.999)) - (at(2.002) - at(1.998))) / 0.012
+    np.testing.assert_allclose(jax.jit(jax.grad(height))(2.0), differences, rtol=1e-6)
+
+
+def test_contacts_at_one_instant_are_one_transition_every_time():
+    """Two equal masses, of which each event has its own: those that wait are armed again together."""
+    pair = jm.System(
+        2,
+        mass=lambda t, q, p: jnp.eye(2),
+        force=lambda t, q, v, p: jnp.full(2, 2.0 * jnp.sin(3.0 * t) - 1.0),
+        constraints=[jm.Holonomic(name, lambda t, q, p, i=i: q[i]) for i, name in enumerate("ab")],
+    )
+    events = []
+    for i, name in enumerate("ab"):
+        load = lambda t, q, v, reaction, p, name=name: reaction[name][0]
+        gap = lambda t, q, v, reaction, p, i=i: q[i]
+        events.append(jm.Activate(name, when=gap, direction=-1, repeat=True, name=f"{name} lands"))
+        events.append(jm.Release(name, when=load, direction=-1, repeat=True, name=f"{name} lifts"))
+    found = jm.simulate(pair, jm.assemble(pair), [4.0], events=events, max_events=5, **TIGHT).events
+    names = [("a lifts", "b lifts"), ("a lands", "b lands")] * 2
+    assert [found.what(i) for i in range(int(found.count))] == names
+    p = {"A": 2.0, "w": 3.0, "a": 0.0, "g": 1.0}
+    np.testing.assert_allclose(found.t[:4], [t for t, _ in exact(0.0, 0.0, p, 4.0)[0]], atol=1e-8)
+
+
+SLIDER = jm.System(1, mass=lambda t, q, p: jnp.eye(1), force=lambda t, q, v, p: jnp.ones(1))
+
+
+def test_a_repeated_guard_acts_again_when_it_has_left_zero():
+    """Locked at 0 and 2π by sin t, which is above zero when the lock is released one second later."""
+    events = [
+        jm.Lock("q0", when=lambda t, q, v, reaction, p: jnp.sin(t), repeat=True),
+        jm.Release("lock q0", when=lambda t, q, v, reaction, p: jnp.sin(t - 1.0), repeat=True),
+    ]
+    state, ts, turn = jm.assemble(SLIDER, v=[1.0]), jnp.array([0.5, 5.0, 6.5, 8.0]), 2 * np.pi
+    run = lambda state, ts, count: jm.simulate(SLIDER, state, ts, events=events, max_events=count, throw=False, **TIGHT)
+    solution = run(state, ts, 4)
+    assert solution.result == jm.RESULTS.successful and int(solution.events.count) == 4
+    np.testing.assert_allclose(solution.events.t, [0, 1, turn, turn + 1], atol=1e-9)
+    far = (turn - 1) ** 2 / 2
+    np.testing.assert_allclose(solution.q[:, 0], [0, 8, far, far + (7 - turn) ** 2 / 2], atol=1e-8)
+    again = run(solution.state(1), jnp.array([5.0, 6.5, 7.5, 8.0]), 4)  # armed since π
+    np.testing.assert_allclose(again.q[-1], solution.q[-1], atol=1e-8)
+    few = run(state, ts, 3)  # the one at the start counts too
+    assert few.result == jm.RESULTS.events_exhausted and int(few.events.count) == 3
+    with pytest.raises(RuntimeError, match=r"than `max_events`.*The last, at t = 6\.28319, was 'lock q0'"):
+        jm.simulate(SLIDER, state, ts, events=events, max_events=3, **TIGHT)
+
+
+# Massless coordinates
+
+
+ROPE = jm.System(
+    ("a", "b", "c"),
+    mass=lambda t, q, p: jnp.diag(jnp.array([1.0, 0.0, 1.0])),
+    force=lambda t, q, v, p: jnp.array([t, 0.0, 0.0]),
+    constraints=[
+        jm.Holonomic("left", lambda t, q, p: q[1] - q[0] - 1.0),
+        jm.Holonomic("right", lambda t, q, p: q[2] - q[1] - 1.0),
+    ],
+)
+
+
+def test_massless_coordinates_pass_through_events():
+    """Two masses and a massless one between them; the first is torn off by its load, the others are stopped by the middle."""
+    events = [
+        jm.Release("left", when=lambda t, q, v, reaction, p: reaction["left"][0] - 0.5),
+        jm.Lock("b", at=2.0),
+        jm.Release("lock b", at=3.0),
+    ]
+    start = jm.assemble(ROPE, [0.0, 1.0, 2.0])
+    ts = jnp.array([1.5, 2.5, 4.0])
+    solution = jm.simulate(ROPE, start, ts, events=events, max_events=3, formulation=jm.KKT(), **TIGHT)
+    found = solution.events
+    np.testing.assert_allclose(found.t, [1.0, 2.0, 3.0], atol=1e-9)
+    np.testing.assert_allclose(found.impulses["lock b"][1], -0.25, atol=1e-9)
+    np.testing.assert_allclose(found.loss, [0, 0.25**2 / 2, 0], atol=1e-9)
+    first = 1 / 12 + (ts - 1) / 4 + (ts**3 - 1) / 6 - (ts - 1) / 2
+    others = jnp.where(ts < 2, 1 / 12 + (ts - 1) / 4, 1 / 12 + 1 / 4)
+    np.testing.assert_allclose(solution.q, jnp.stack([first, 1 + others, 2 + others], axis=1), atol=1e-8)
+    assert not found.doubtful.any()
+    loads = jm.reactions(ROPE, solution, formulation=jm.KKT())
+    np.testing.assert_allclose(loads.vdot[:, 0], ts, atol=1e-9)
+    with pytest.raises(
+        RuntimeError, match="mass matrix is not positive definite where the formulation needs it; `KKT`"
+    ):
+        jm.reactions(ROPE, solution)
+
+
+def test_transitions_of_massless_coordinates():
+    moving = jm.assemble(ROPE, [0.0, 1.0, 2.0], [1.0, 1.0, 1.0])
+    with pytest.raises(RuntimeError, match="not positive definite where the formulation needs it"):
+        jm.transition(ROPE, moving, lock=["b"])
+    torn = jm.transition(ROPE, moving, release=["left"], formulation=jm.KKT())
+    for method in ("full", "projected", "minimal"):
+        jump = jm.transition(ROPE, torn.after, lock=["b"], method=method, formulation=jm.KKT())
+        np.testing.assert_allclose(jump.after.v, [1, 0, 0], atol=1e-12)
+        np.testing.assert_allclose(jump.impulses["lock b"], -1, atol=1e-12)
+        np.testing.assert_allclose(jump.free_momentum[1], jump.free_momentum[0], atol=1e-12)
+        assert jump.result == jm.RESULTS.successful and jump.regular and abs(float(jump.loss) - 0.5) < 1e-12
+
+
+# Units of time
+
+
+def test_units_of_time_change_nothing():
+    """A timed lock, a lock by a guard and brakes, one on what hardly moves, in seconds, milliseconds and 1,000 s."""
+
+    def force(t, q, v, p):
+        return (jnp.array([0.0, 1.0, 0.5, 0.0]) - q * jnp.array([1.0, 2.0, 0.3, 0.0])) / p["s"] ** 2
+
+    system = jm.System(tuple("abcd"), mass=lambda t, q, p: jnp.diag(jnp.array([1.0, 2.0, 1.0, 1.0])), force=force,
+                       params={"s": 1.0})  # fmt: skip
+    start = jm.assemble(system)
+
+    @jax.jit
+    @jax.vmap
+    def run(s):
+        events = [
+            jm.Brake("a", sliding=3.0 / s**2, at=0.2 * s),
+            jm.Lock("b", at=0.5 * s),
+            jm.Lock("c", when=lambda t, q, v, reaction, p: q[2] - 0.2),
+            jm.Brake("d", sliding=1.0 / s**2, at=0.1 * s),
+        ]
+        state = eqx.tree_at(lambda x: x.v, start, jnp.array([1.0, 0.5, 0.1, 5e-10]) / s)
+        solution = jm.simulate(
+            system.with_params({"s": s}), state, s * jnp.linspace(0.1, 1.2, 5), events=events, max_events=6, throw=False,
+            solver=dfx.Dopri8(), stepsize_controller=dfx.PIDController(rtol=1e-11, atol=1e-15),
+        )  # fmt: skip
+        return solution.q, solution.v * s, solution.events.t / s, solution.events.happened, solution.result
+
+    q, v, t, happened, result = run(jnp.array([1.0, 1e3, 1e-3]))
+    assert bool((result == jm.RESULTS.successful).all())
+    assert (happened == happened[0]).all() and happened[0].sum() == 5  # "brake d" does not rest later: it is at rest
+    for found in (q, v, t):
+        np.testing.assert_allclose(found[1], found[0], atol=1e-8)
+        np.testing.assert_allclose(found[2], found[0], atol=1e-8)
+    np.testing.assert_allclose(v[0, -1, [0, 1, 2, 3]], 0, atol=1e-9)

@@ -1,0 +1,166 @@
+"""A law that holds in metres holds in millimetres: decisions and motions do not depend on units, or on strangers."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import nfourbar
+import numpy as np
+import parallelogram
+import pytest
+import slider_crank
+from systems import driven_cart, fourbar, lagrangian_fourbar, moving_line, pendulum, sleigh, top, unconstrained
+from units import STRANGERS, UNITS, in_units, replaced, sizes, with_stranger
+
+import jaxmb as jm
+
+XYA = (True, True, False)
+# System, start, end, and which coordinates and velocities are lengths.
+CASES = {
+    "pendulum": (*pendulum(), 1.0, (True, True), None),
+    "pendulum, 4 copies": (*pendulum(4), 1.0, (True, True), None),
+    "four-bar": (*fourbar(3), 0.6, (False,) * 3, None),
+    "four-bar, Lagrangian": (*lagrangian_fourbar(), 0.6, (False,) * 3, None),
+    "top": (*top(2), 0.6, (True,) * 3 + (False,) * 4, (True,) * 3 + (False,) * 3),
+    "moving line": (*moving_line(), 1.0, (True, True), None),
+    "sleigh": (*sleigh(3), 1.0, XYA, None),
+    "driven cart": (*driven_cart(), 0.6, (True, True, False, False), None),
+    "unconstrained": (*unconstrained(), 1.0, (False, False), None),
+    "slider-crank": (slider_crank.slider_crank(), ([0.3, 2 * np.pi - 0.6], [5.0, -10.0]), 0.6, (False, False), None),
+    "N-four-bar": (
+        nfourbar.nfourbar(2),
+        nfourbar.pose(2, jnp.array(0.4), jnp.array(-4.0)),
+        0.3,
+        XYA * 5,
+        None,
+    ),
+    "parallelogram": (
+        parallelogram.parallelogram(),
+        parallelogram.pose(jnp.array(0.4), jnp.array(-4.0)),
+        0.3,
+        XYA * 4,
+        None,
+    ),
+}
+
+
+QUICK = ("pendulum, 4 copies", "sleigh", "slider-crank")
+
+
+@eqx.filter_jit
+@functools.partial(jax.vmap, in_axes=(None, None, None, 0, None))
+def runs(system, q, v, units, end):
+    """Positions in the first units, number of steps, ranks and success, for all units at once."""
+    system = replaced(system, units["params"])
+    state = jm.assemble(system, q * units["q"], v * units["v"])
+    solution = jm.simulate(system, state, jnp.linspace(0.3, 1, 3) * end * units["time"], throw=False)
+    ranks = solution.stats["lowest_rank"], solution.stats["highest_rank"]
+    return solution.q / units["q"], solution.stats["num_steps"], ranks, solution.result == jm.RESULTS.successful
+
+
+def same(found, tolerance=1e-8):
+    """All rows are like the first: rank decisions, steps to a tenth, positions relative to the largest."""
+    q, steps, ranks, successful = found
+    assert bool(jnp.all(successful))
+    for rank in ranks:
+        assert bool(jnp.all(rank == rank[0]))
+    np.testing.assert_allclose(steps, steps[0], rtol=0.1)
+    np.testing.assert_allclose(q, jnp.broadcast_to(q[0], q.shape), atol=tolerance * float(jnp.abs(q[0]).max()))
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in CASES]
+)
+def test_units_change_nothing(name):
+    """Lengths × 1e±6, 1e±3, masses × 1e±9, times × 1e±3, and all at once."""
+    system, (q, v), end, lengths, velocity_lengths = CASES[name]
+    velocity_lengths = lengths if velocity_lengths is None else velocity_lengths
+    given = jnp.asarray(UNITS)
+    units = {
+        "q": jax.vmap(lambda unit: sizes(lengths, unit[0]))(given),
+        "v": jax.vmap(lambda unit: sizes(velocity_lengths, unit[0]) / unit[2])(given),
+        "time": given[:, 2],
+        "params": given,
+    }
+    same(runs(in_units(system, lengths, velocity_lengths), jnp.asarray(q), jnp.asarray(v), units, end))
+
+
+@pytest.mark.parametrize("name", ["pendulum, 4 copies", pytest.param("four-bar", marks=pytest.mark.slow)])
+def test_strangers_change_nothing(name):
+    """An unconnected pendulum of 1e±9 kg, so long that it does not ask for shorter steps by its own motion."""
+    system, (q, v), end, *_ = CASES[name]
+    given, n = jnp.asarray(STRANGERS), system.nq
+    start = jnp.concatenate([jnp.asarray(q), jnp.array([1.0, 0.0])])
+    unit = lambda params: jnp.concatenate([jnp.ones(n), params[1:], params[1:]])
+    units = {"q": jax.vmap(unit)(given), "v": jax.vmap(unit)(given), "time": jnp.ones(len(given)), "params": given}
+    velocity = jnp.concatenate([jnp.asarray(v), jnp.zeros(2)])
+    positions, *rest = runs(with_stranger(system), start, velocity, units, end)
+    same((positions[..., :n], *rest))
+
+
+def test_the_mass_of_one_body_changes_no_decision():
+    """Of the four-bar's coupler × 1e±6: the motion is another one, but as exact."""
+    system, (q, v), end, *_ = CASES["four-bar"]
+
+    @eqx.filter_jit
+    @jax.vmap
+    def run(factor):
+        changed = system.with_params({**system.params, "m": system.params["m"] * jnp.array([1.0, factor, 1.0])})
+        state = jm.assemble(changed, jnp.asarray(q), jnp.asarray(v))
+        solution = jm.simulate(changed, state, jnp.array([end]), throw=False)
+        energy = jm.energy(changed, solution)
+        drift = (energy.total - energy.work)[0] - jm.energy(changed, state).total
+        return solution.result == jm.RESULTS.successful, solution.stats["lowest_rank"], drift / energy.kinetic[0]
+
+    successful, rank, drift = run(jnp.array([1e-6, 1e-3, 1.0, 1e3, 1e6]))
+    assert bool(jnp.all(successful)) and bool(jnp.all(rank == 2))
+    np.testing.assert_allclose(drift, 0, atol=1e-6)
+
+
+def test_derivatives_in_other_units():
+    """Of the end of a pendulum by its length and its start, reverse, to 1e-8 of those in the first units."""
+    system, (q, v), end, lengths, _ = CASES["pendulum, 4 copies"]
+    changed = in_units(system, lengths)
+
+    @jax.jit
+    @jax.vmap
+    def derivative(units):
+        def end_of(length, speed):
+            here = changed.with_params(({**system.params, "l": length}, units))
+            state = jm.assemble(here, jnp.asarray(q) * units[0], speed * jnp.asarray(v) * units[0] / units[2])
+            return jm.simulate(here, state, jnp.array([end]) * units[2]).q[0, 0] / units[0]
+
+        return jnp.stack(jax.grad(end_of, argnums=(0, 1))(jnp.array(1.0), jnp.array(1.0)))
+
+    found = derivative(jnp.asarray(UNITS))
+    np.testing.assert_allclose(found, jnp.broadcast_to(found[0], found.shape), rtol=1e-8)
+
+
+@pytest.mark.slow
+def test_a_parallelogram_of_small_rods_passes_its_flat_pose():
+    """In absolute coordinates from the builder; time goes with the root of the length."""
+    space = jm.planar
+
+    def angles(size):
+        rod = lambda name, length: space.Body.rod(name, mass=1.0, length=length * size)
+        joints = [
+            space.Revolute("A", "ground", "crank.a"),
+            space.Revolute("B", "crank.b", "coupler.a"),
+            space.Revolute("C", "coupler.b", "rocker.b"),
+            space.Revolute("D", ("ground", (2.0 * size, 0.0)), "rocker.a"),
+        ]
+        bodies = [rod("crank", 1.0), rod("coupler", 2.0), rod("rocker", 1.0)]
+        mechanism = space.Mechanism(bodies, joints, gravity=(0.0, -9.81))
+        tree = mechanism.build()
+        rate = -4.0 / size**0.5
+        start = jm.assemble(tree, {"A": 0.4, "B": -0.4, "D": 0.4}, {"A": rate, "B": -rate, "D": rate})
+        system = mechanism.build("absolute")
+        state = jm.convert(tree, system, start)
+        solution = jm.simulate(system, state, jnp.linspace(0.1, 0.3, 3) * size**0.5)
+        return jnp.stack([jm.coordinate(system, solution, name) for name in "AD"])
+
+    expected = angles(1.0)
+    np.testing.assert_allclose(expected[0], expected[1], atol=1e-7)
+    for size in (1e-2, 1e-3, 1e-6):
+        np.testing.assert_allclose(angles(size), expected, atol=1e-7)

@@ -1,0 +1,71 @@
+"""Which of Diffrax's solvers a motion can be integrated by: all that `simulate` names, with their order or their tolerance."""
+
+import diffrax as dfx
+import numpy as np
+import pytest
+from systems import pendulum
+
+import jaxmb as jm
+from jaxmb.simulation.arguments import checked_solver
+
+EXPLICIT = {"Euler": 1, "Heun": 2, "Midpoint": 2, "Ralston": 2, "Bosh3": 3, "Tsit5": 5, "Dopri5": 5, "Dopri8": 8}
+IMPLICIT = {"ImplicitEuler": 1e-2, "Kvaerno3": 1e-4, "Kvaerno4": 1e-4, "Kvaerno5": 1e-4}  # what is left at rtol 1e-5
+OFTEN = ("Euler", "Heun", "ImplicitEuler", "Kvaerno3")  # of the others some are used by other tests
+OTHERS = {
+    "KenCarp4": (dfx.KenCarp4(), "which needs a vector field in several parts, or noise"),
+    "SemiImplicitEuler": (dfx.SemiImplicitEuler(), "which needs a vector field in several parts, or noise"),
+    "SRA1": (dfx.SRA1(), "which needs a vector field in several parts, or noise"),
+    "ReversibleHeun": (dfx.ReversibleHeun(), "which carries an earlier state on"),
+    "LeapfrogMidpoint": (dfx.LeapfrogMidpoint(), "which carries an earlier state on"),
+    "HalfSolver": (dfx.HalfSolver(dfx.Kvaerno3()), "which does not wrap implicit solvers"),
+}
+
+
+def some(names):
+    return [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+def end(solver, **method):
+    system, _ = pendulum()
+    state = jm.assemble(system, [-0.8, -0.6], [1.0, 0.0])
+    return np.asarray(jm.simulate(system, state, [0.32], solver=solver, **method).q[-1])
+
+
+@pytest.fixture(scope="module")
+def exact():
+    return end(dfx.Dopri8(), stepsize_controller=dfx.PIDController(rtol=1e-12, atol=1e-13))
+
+
+@pytest.mark.parametrize("name", [*some(EXPLICIT), pytest.param("HalfSolver", marks=pytest.mark.slow)])
+def test_explicit_solvers_with_constant_steps(name, exact):
+    """Half the step leaves 2⁻ᵖ of the error, or rounding."""
+    solver = dfx.HalfSolver(dfx.Tsit5()) if name == "HalfSolver" else getattr(dfx, name)()
+    constant = {"stepsize_controller": dfx.ConstantStepSize()}
+    errors = [np.linalg.norm(end(solver, dt0=step, **constant) - exact) for step in (0.02, 0.01)]
+    assert errors[0] < 0.1
+    assert errors[1] <= max(1.3 * 0.5 ** EXPLICIT.get(name, 5) * errors[0], 1e-12)
+
+
+@pytest.mark.parametrize("name", some(IMPLICIT))
+def test_implicit_solvers_with_step_size_control(name, exact):
+    found = end(getattr(dfx, name)(), stepsize_controller=dfx.PIDController(rtol=1e-5, atol=1e-6))
+    np.testing.assert_allclose(found, exact, atol=IMPLICIT[name])
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_solvers_are_refused_by_name(name):
+    solver, why = OTHERS[name]
+    with pytest.raises(ValueError, match=f"`solver` must be a one-step solver .* but is `{name}`, {why}"):
+        end(solver)
+
+
+def test_what_is_no_solver_is_refused():
+    with pytest.raises(
+        TypeError, match=r"`solver` must be a solver of Diffrax, such as `diffrax.Tsit5\(\)`, but is <class"
+    ):
+        checked_solver(dfx.Tsit5)
+
+
+def test_solvers_named_in_the_docstring_are_those():
+    for name in (*EXPLICIT, *IMPLICIT, "HalfSolver", "ReversibleHeun", "LeapfrogMidpoint", "SemiImplicitEuler"):
+        assert f"`{name}`" in jm.simulate.__doc__

@@ -1,0 +1,217 @@
+"""What is wrong reaches the user: results of all outputs, refused times, batches with a bad row, saved states of batches."""
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from systems import contradictory, pendulum
+
+import jaxmb as jm
+
+R = jm.RESULTS
+P = jm.planar
+
+
+def are(result, *members):
+    return all(bool(jax.tree.map(lambda x, i=i: x[i], result) == member) for i, member in enumerate(members))
+
+
+# Reactions, wrenches, accelerations of places
+
+
+CROSS = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[jm.Holonomic("cross", lambda t, q, p: q[0] * q[1])])
+
+
+def test_reactions_tell_what_they_cannot_find():
+    """A particle on one of two lines, at rest on their crossing, and nowhere."""
+    q, v = jnp.array([[1.0, 0.0], [0.0, 0.0], [jnp.nan, 0.0]]), jnp.array([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
+    states = jax.vmap(lambda q, v: jm.as_state(CROSS, q, v))(q, v)
+    flagged = jm.reactions(CROSS, states, throw=False)
+    assert are(flagged.result, R.successful, R.undetermined_motion, R.nonfinite)
+    np.testing.assert_allclose(flagged.vdot[0], 0, atol=1e-12)
+    with pytest.raises(RuntimeError, match=r"motion is not determined.* It is so at index 1 of the motion"):
+        jm.reactions(CROSS, states)
+    with pytest.raises(RuntimeError, match=r"along the motion that is meant\.$"):
+        jm.reactions(CROSS, jax.tree.map(lambda x: x[1], states))
+    inside = jax.jit(jax.vmap(lambda s: jm.reactions(CROSS, s).result))(states)
+    assert are(inside, R.successful, R.undetermined_motion, R.nonfinite)
+    disagreeing = contradictory()
+    with pytest.raises(RuntimeError, match="The constraints contradict each other"):
+        jm.reactions(disagreeing, jm.assemble(disagreeing))
+
+
+def test_balance_is_no_contradiction():
+    """A stop that holds against a force: v̇ of its row is rounding, as is what the row is off by."""
+    mass = jnp.array([[2.0, 1.0], [1.0, 1.0]])
+    stop = jm.Holonomic("stop", lambda t, q, p: q[0] - 1.0)
+    system = jm.System(2, mass=lambda t, q, p: mass, force=lambda t, q, v, p: jnp.array([1.0, 0.0]), constraints=[stop])
+    states = jax.vmap(lambda y: jm.assemble(system, jnp.array([1.0, y])))(jnp.linspace(0.0, 1.0, 20))
+    found = jm.reactions(system, states)
+    np.testing.assert_allclose(found.multipliers["stop"], -1.0, atol=1e-12)
+
+
+def test_wrenches_and_accelerations_carry_the_verdict():
+    """A door whose two motors on one hinge agree at t = 0 only."""
+    door = P.Mechanism(
+        [P.Body.rod("rod", 1.0, 1.0)],
+        [P.Revolute("O", "ground", "rod.a")],
+        [P.Driver("slow", "O", lambda t, p: t**2), P.Driver("fast", "O", lambda t, p: 2 * t**2)],
+    ).build()
+    state = jm.assemble(door)
+    for wrong in (
+        lambda: jm.joint_reaction(door, state, "O"),
+        lambda: jm.joint_reactions(door, state),
+        lambda: jm.acceleration(door, state, "rod"),
+    ):
+        with pytest.raises(RuntimeError, match="The constraints contradict each other"):
+            wrong()
+    wrench = jm.joint_reaction(door, state, "O", throw=False)
+    assert bool(wrench.result == R.contradictory_constraints)
+    assert np.isnan(jm.acceleration(door, state, "rod", throw=False)).all()
+    with pytest.raises(RuntimeError, match="The constraints contradict each other"):
+        jm.physical_reactions(door, state, {"turn": lambda t, q, p: q[0]})
+
+
+def test_friction_by_loads_refuses_events_and_says_what_to_do():
+    rod = P.Mechanism(
+        [P.Body.rod("rod", 1.0, 1.0)],
+        [P.Revolute("O", "ground", "rod.a")],
+        forces=[P.BearingFriction("friction", "O", 0.2, 0.01)],
+    ).build()
+    state = jm.assemble(rod)
+    with pytest.raises(
+        ValueError,
+        match=r"`events` must be empty where friction grows with the load of a joint \('O'\).*`JointFriction`",
+    ):
+        jm.simulate(rod, state, [1.0], events=[jm.Lock("O", at=0.5)])
+    locked = jm.transition(rod, state, lock=["O"]).after
+    with pytest.raises(ValueError, match="`state` must have no mode where friction grows with the load of a joint"):
+        jm.simulate(rod, locked, [1.0])
+
+
+# Transitions
+
+
+PULLED = jm.System(
+    2,
+    mass=lambda t, q, p: jnp.eye(2),
+    constraints=[
+        jm.Pfaffian("one", lambda t, q, v, p: v[0] - 1.0),
+        jm.Pfaffian("two", lambda t, q, v, p: p["speed"] * v[0] - 2.0),
+    ],
+    params={"speed": 1.0},
+)
+
+
+@pytest.mark.parametrize("method", ["full", "projected", "minimal"])
+def test_a_transition_onto_two_speeds_is_refused(method):
+    state = jm.assemble(PULLED, v=[1.0, 0.3], inactive=["one", "two"])
+    state = jm.transition(PULLED, state, activate=["one"]).after
+    with pytest.raises(RuntimeError, match="where constraints begin to act no velocity, satisfies all rows"):
+        jm.transition(PULLED, state, activate=["two"], method=method)
+    both = jax.vmap(lambda s: jm.transition(PULLED.with_params({"speed": s}), state, activate=["two"], method=method))
+    assert are(both(jnp.array([1.0, 2.0])).result, R.contradictory_constraints, R.successful)
+
+
+def test_a_position_that_does_not_fit_is_flagged_where_nothing_is_raised():
+    state = jm.assemble(CROSS, [1.0, 1.0], inactive=["cross"])
+    jump = jm.transition(CROSS, state, activate=["cross"], throw=False)
+    assert bool(jump.result == R.position_mismatch) and jump.regular is None
+
+
+def test_a_run_ends_where_events_leave_no_velocity():
+    state = jm.assemble(PULLED, v=[1.0, 0.3], inactive=["two"])
+    events, ts = [jm.Activate("two", at=0.5)], jnp.array([0.4, 0.6])
+    solution = jm.simulate(PULLED, state, ts, events=events, max_events=2, throw=False)
+    assert bool(solution.result == R.contradictory_constraints)
+    assert np.isfinite(solution.q[0]).all() and np.isnan(solution.q[1]).all()
+    with pytest.raises(RuntimeError, match="where constraints begin to act no velocity"):
+        jm.simulate(PULLED, state, ts, events=events, max_events=2)
+
+
+def test_a_failed_correction_names_its_constraint_in_a_run_with_events():
+    system, (q, v) = pendulum()
+    state, events = jm.assemble(system, q, v), [jm.Lock("x", at=50.0)]
+    coarse = {"dt0": 0.7, "stepsize_controller": dfx.ConstantStepSize(), "drift": jm.Projection(iterations=1)}
+    with pytest.raises(
+        RuntimeError, match=r"Furthest off is constraint 'rod', by .* relative to the size of the mechanism"
+    ):
+        jm.simulate(system, state, [7.0], events=events, max_events=1, **coarse)
+
+
+# Times
+
+
+FREE = jm.System(1, mass=lambda t, q, p: jnp.eye(1), force=lambda t, q, v, p: t - q)
+
+
+@pytest.mark.parametrize("with_events", [False, True])
+def test_a_row_with_wrong_times_is_flagged_and_disturbs_no_other(with_events):
+    """Rows: right; starts after its first time; a time that is no number; a start that is none; times that fall."""
+    nan, start = jnp.nan, jm.assemble(FREE, [1.0], [0.5])
+    begin = jnp.array([0.0, 0.5, 0.0, nan, 0.0, 0.1])
+    ts = jnp.array([[0.2, 1.0], [0.2, 1.0], [0.2, nan], [0.2, 1.0], [1.0, 0.2], [0.2, 1.0]])
+    events = [jm.Lock("q0", at=0.6)] if with_events else []
+
+    @jax.jit
+    @jax.vmap
+    def run(t, ts):
+        state = eqx.tree_at(lambda s: s.t, start, t)
+        return jm.simulate(FREE, state, ts, events=events, max_events=1, throw=False)
+
+    good, found = run(jnp.zeros(6).at[5].set(0.1), ts[:1].repeat(6, 0)), run(begin, ts)
+    bad = [R.unfit_times] * 4
+    assert are(found.result, R.successful, *bad, R.successful) and are(good.result, *[R.successful] * 6)
+    np.testing.assert_array_equal(found.q[jnp.array([0, 5])], good.q[jnp.array([0, 5])])
+    assert np.isnan(found.q[1:5]).all() and (found.stats["num_steps"][1:5] <= 1).all()
+    np.testing.assert_array_equal(found.ts, ts)
+    for t, times, message in (
+        (0.5, ts[1], r"must not start before `state.t`, but does, by 0\.3 s"),
+        (0.0, ts[2], "`ts`, and `state.t`, must be finite, but are not"),
+        (0.0, ts[4], r"`ts` must increase, but falls by 0\.8 s"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            jm.simulate(FREE, eqx.tree_at(lambda s: s.t, start, jnp.array(t)), times, events=events)
+
+
+def test_an_event_before_the_start_is_flagged():
+    state = eqx.tree_at(lambda s: s.t, jm.assemble(FREE), jnp.array(0.3))
+    run = jax.jit(
+        lambda at: jm.simulate(FREE, state, jnp.array([1.0]), events=[jm.Lock("q0", at=at)], throw=False).result
+    )
+    assert bool(run(0.2) == R.unfit_times) and bool(run(0.5) == R.successful)
+
+
+def test_states_of_a_batch_are_those_of_a_time():
+    start, ts = jm.assemble(FREE, [1.0], [0.5]), jnp.array([0.1, 0.4, 1.0])
+    run = lambda v: jm.simulate(FREE, eqx.tree_at(lambda s: s.v, start, v[None]), ts, events=[jm.Lock("q0", at=0.6)],
+                                max_events=1)  # fmt: skip
+    batch, single = jax.vmap(run)(jnp.array([0.5, 0.7])), run(jnp.array(0.7))
+    for i in (0, -1, jnp.array(2)):
+        for found, expected in zip(jax.tree.leaves(batch.state(i)), jax.tree.leaves(single.state(i)), strict=True):
+            np.testing.assert_allclose(found[1], expected, atol=1e-12)
+    assert batch.states.q.shape == (2, 3, 1) and batch.state(0).mode.active.shape == (2, 1)
+    assert batch.state(jnp.array([0, 2])).q.shape == (2, 2, 1)
+
+
+@pytest.mark.parametrize("with_events", [False, True])
+def test_derivatives_with_respect_to_times_are_velocities(with_events):
+    """Of the first, which is the start, of one in between, of that of an event and of the last; and of the start alone."""
+    start = jm.assemble(FREE, [1.0], [0.5])
+    events = (
+        [jm.Release("lock q0", when=lambda t, q, v, reaction, p: t - 5.0), jm.Lock("q0", at=5.0)] if with_events else []
+    )
+
+    def run(ts):
+        solution = jm.simulate(FREE, start, ts, events=events, max_events=1, stepsize_controller=TIGHT)
+        return solution.q[:, 0], solution.v[:, 0]
+
+    for ts in (jnp.array([0.0, 0.3, 0.3, 0.7]), jnp.array([0.0])):
+        (q, v), (along, bend) = run(ts), jax.jacrev(run)(ts)
+        np.testing.assert_allclose(along, jnp.diag(v), atol=1e-7)
+        np.testing.assert_allclose(bend, jnp.diag(ts - q), atol=1e-6)
+
+
+TIGHT = dfx.PIDController(rtol=1e-11, atol=1e-12)
