@@ -137,15 +137,17 @@ class AbstractFormulation(eqx.Module):
         free = factor.root.T @ (factor.root @ given.force)  # at equilibrium v̇ and Γ are rounding beside it
         off = contradiction(given.jacobian, given.gamma, given.scale, vdot, jnp.abs(given.jacobian) @ jnp.abs(free))
         consistent = jnp.all(off <= contradiction_tol(vdot.dtype))
+        numbers = (given.mass, given.force, given.jacobian, given.gamma, vdot)
+        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in numbers]))
         result: Any = RESULTS.successful
         verdicts: tuple[Any, ...] = (
             (restored.open, RESULTS.undetermined_motion),
             (~consistent, RESULTS.contradictory_constraints),
-            (~jnp.all(jnp.isfinite(vdot)), RESULTS.nonfinite),
             (
                 jnp.asarray(carry is None) & self.unfit(given, keep, jnp.sum(restored.keep & ~keep)),
                 RESULTS.unfit_choice,
             ),
+            (~finite, RESULTS.nonfinite),
         )
         for happened, what in verdicts:
             result = RESULTS.where(happened, what, result)
@@ -167,8 +169,11 @@ class AbstractFormulation(eqx.Module):
         factor = self.factorise(terms, keep, 0.0)
         combined = vanishing_combinations(factor, terms.jacobian)
         rate = self.in_use(nearby.rate())
-        gone, free = lost_rows(factor, terms.jacobian, rate, self.rank_tol)
-        open = open_rows(factor, terms.jacobian, rate, self.in_use(nearby.bend(free)), gone, self.rank_tol)
+        still = nearby.state.scale.still
+        slow = still(nearby.state.v)
+        gone, free = lost_rows(factor, terms.jacobian, rate, slow, self.rank_tol)
+        bend = self.in_use(nearby.bend(free))
+        open = open_rows(factor, terms.jacobian, rate, bend, gone, (slow, still(free)), self.rank_tol)
         rows = combined @ rate
         size = jnp.where(gone, jnp.linalg.norm(rows @ factor.root.T, axis=1), terms.scale)
         start = jnp.where(gone, 0, terms.gamma)

@@ -26,7 +26,6 @@ from ..system import (
     position_residual,
     rate_matrix,
     scaled_residuals,
-    usable,
     velocity_offset,
     velocity_residual,
     with_rate,
@@ -154,28 +153,27 @@ def _assemble(
         rows = jnp.eye(system.nq)[fixed]
         extra = rows if rate is None else rows @ rate_matrix(rate, q, system.nv)
         residual = jnp.concatenate([position_residual(system, t, q), (q - start)[fixed]])
-        rounding = jnp.concatenate([_rounding(system, t, q, v, scale)[0], jnp.zeros(fixed.shape)])
-        step = _least_move(system, t, q, scale, extra, residual, rounding, system.holonomic, rank_tol)
+        step = _least_move(
+            system, t, q, scale, extra, residual, extent(system, q), scale.span, system.holonomic, rank_tol
+        )
         move = system.qdot(q, -step)
         trials = jax.vmap(lambda length: system.normalise(q + length * move))(jnp.array(STEPS, q.dtype))
         amounts = jax.vmap(lambda q: jnp.sum(scaled_residuals(system, State(t, q, v, scale))[0] ** 2))(trials)
         return trials[jnp.argmin(jnp.where(jnp.isnan(amounts), jnp.inf, amounts))]
 
-    def round(q: Array, _: None) -> tuple[Array, tuple[Scale, Array]]:
-        sizes, unknown = measure(whole, t, q, length)
-        return lax.scan(lambda q, _: (improve(q, usable(sizes)), None), q, None, length=ITERATIONS)[0], (sizes, unknown)
+    def round(q: Array, _: None) -> tuple[Array, tuple[Scale, Array, Array]]:
+        measured = measure(whole, t, q, length)
+        return lax.scan(lambda q, _: (improve(q, measured[0]), None), q, None, length=ITERATIONS)[0], measured
 
     if not system.m:
         state = with_rate(whole, State(t, start, v, measure(whole, t, start, length)[0]))
         return dataclasses.replace(state, mode=mode), check_values(system, state)
     q, measured = lax.scan(round, start, None, length=ROUNDS)
-    sizes, unknown = jax.tree.map(lambda x: x[-1], measured)
-    scale = usable(sizes)
+    scale, never, unknown = jax.tree.map(lambda x: x[-1], measured)
     extra = jnp.eye(system.nv)[fixed_velocities]
     for _ in range(2):  # the second removes the rounding of the first
         residual = jnp.concatenate([velocity_residual(system, t, q, v), jnp.zeros(fixed_velocities.shape)])
-        rounding = jnp.concatenate([_rounding(system, t, q, v, scale)[1], jnp.zeros(fixed_velocities.shape)])
-        v = v - _least_move(system, t, q, scale, extra, residual, rounding, None, rank_tol)
+        v = v - _least_move(system, t, q, scale, extra, residual, v, velocity_offset(system, t, q), None, rank_tol)
     state = with_rate(whole, State(t, q, v, scale))
     text = (
         "Constraint '{name}' vanishes at this pose, and nothing tells how it grows nearby; give `length`, how far "
@@ -183,17 +181,8 @@ def _assemble(
     )
     sized = Check(system.largest(unknown.astype(float)), 0.0, text, tuple(system.rows))
     closed = consistency(system, state, "cannot be satisfied from this guess")
-    checks = (*check_rows(whole, sizes.row), sized, *check_values(system, state), *closed)
+    checks = (*check_rows(whole, never), sized, *check_values(system, state), *closed)
     return dataclasses.replace(state, mode=mode), (*checks, *_turned_round(system, state))
-
-
-def _rounding(system: System, t: Array, q: Array, v: Array, scale: Scale) -> tuple[Array, Array]:
-    """What rounding makes of φ, and of C v + b."""
-    system, t, q, v = lax.stop_gradient((system, t, q, v))
-    eps = 8 * jnp.finfo(q.dtype).eps
-    jacobian = jnp.abs(constraint_jacobian(system, t, q))
-    speeds = jacobian @ jnp.abs(v) + jnp.abs(velocity_offset(system, t, q))
-    return eps * (jacobian @ extent(system, q) + scale.span), eps * speeds
 
 
 def _turned_round(system: System, state: State) -> tuple[Check, ...]:
@@ -215,16 +204,20 @@ def _least_move(
     scale: Scale,
     extra: Array,
     residual: Array,
-    rounding: Array,
+    along: Array,
+    beside: Array,
     holonomic: Array | None,
     rank_tol: float,
 ) -> Array:
     """The shortest x with C x = residual in the rows of the constraints and in the extra rows.
 
-    Where all residuals are rounding only its derivative is left: close to a singular pose rounding makes a large move.
+    Where all residuals are rounding, of C times `along` and of `beside`, and the extra ones zero, only the derivative of x is
+    left: close to a singular pose rounding makes a large move.
     """
     jacobian = constraint_jacobian(system, t, q)
     metric = regular_metric(system.mass(t, q), jacobian)
+    rounding = 8 * jnp.finfo(q.dtype).eps * (jnp.abs(jacobian) @ jnp.abs(along) + jnp.abs(beside))
+    rounding = lax.stop_gradient(jnp.concatenate([rounding, jnp.zeros(extra.shape[0])]))
     if holonomic is not None:
         jacobian = jnp.where(holonomic[:, None], jacobian, 0)
     first, sizes = None, scale.row
@@ -243,7 +236,7 @@ def consistency(system: System, state: State, verb: str) -> tuple[Check, ...]:
     tol = float(jnp.finfo(state.q.dtype).eps) ** 0.5
     position, velocity = (jnp.abs(x) for x in scaled_residuals(system, state))
     rate = state.scale.rate
-    velocity = jnp.where(velocity > 0, velocity / jnp.where(rate > 0, rate, 0), 0)
+    velocity = jnp.where(velocity > 0, velocity / rate, 0)  # none is allowed at rest
     text = f"Constraint '{{name}}' {verb}: its LEVEL residual, relative to the size of the mechanism, is {{}}.{{note}}"
     return tuple(
         Check(system.largest(values), tol, text.replace("LEVEL", level), tuple(system.rows))

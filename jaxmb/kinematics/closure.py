@@ -264,4 +264,5 @@ def _placed(system: System, closure: Closure) -> _Place:
 
 
 def _sized(system: System, t: Array, q: Array, v: Array) -> State:
+    """States as they are, of any leading axes, with their sizes."""
     return over_leading_axes(lambda t, q, v: as_state(system, q, v, t=t), t.ndim)(t, q, v)

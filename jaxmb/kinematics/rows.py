@@ -74,8 +74,9 @@ def choose_rows(
         tol, jacobian = formulation.rank_tol, used.jacobian
         along = lambda v, tdot: formulation.in_use(jacobian_rate(system, t, q, v, tdot))
         rate = along(v, 1.0)
-        lost, free = lost_rows(factor, jacobian, rate, tol)
-        open = open_rows(factor, jacobian, rate, along(free, 0.0), lost, tol)
+        still = state.scale.still
+        lost, free = lost_rows(factor, jacobian, rate, still(v), tol)
+        open = open_rows(factor, jacobian, rate, along(free, 0.0), lost, (still(v), still(free)), tol)
         moving = gamma(system, t, q, v)
         # Where all of Γ is rounding, what it is made of tells its usual size.
         vdot, usual = factor.solve(jnp.zeros_like(v), moving)[0], jnp.abs(rate) @ jnp.abs(v)

@@ -15,6 +15,7 @@ from .constrained import solve_square as solve_square
 from .constrained import vanishing_combinations as vanishing_combinations
 from .rank import cutoff as cutoff
 from .rank import independent_rows as independent_rows
+from .rank import metric_root as metric_root
 from .rank import metric_rows as metric_rows
 from .rank import RANK_TOL as RANK_TOL
 from .rank import regular_metric as regular_metric

@@ -170,7 +170,11 @@ def vanishing_combinations(factor: ConstrainedFactor, jacobian: Float[Array, "m 
 
 
 def lost_rows(
-    factor: ConstrainedFactor, jacobian: Float[Array, "m nv"], rate: Float[Array, "m nv"], rank_tol: float = RANK_TOL
+    factor: ConstrainedFactor,
+    jacobian: Float[Array, "m nv"],
+    rate: Float[Array, "m nv"],
+    still: Float[Array, ""],
+    rank_tol: float = RANK_TOL,
 ) -> tuple[Bool[Array, " m"], Float[Array, " nv"]]:
     """Of the rows outside `factor.keep`, those that are lost at this pose only: the motion leads on to where they act.
 
@@ -180,13 +184,14 @@ def lost_rows(
         factor: of the independent rows.
         jacobian: C.
         rate: Ċ.
+        still: how fast rows may turn by rounding, in 1/s.
         rank_tol: as in `independent_rows`.
 
     Returns:
         Their mask, and a direction that all rows allow, the lost ones by ZᵀĊ.
     """
     keep, combined = factor.keep, vanishing_combinations(factor, jacobian)
-    rows = jnp.where(keep[:, None], jacobian, _growth(factor, combined, rate, rank_tol))
+    rows = jnp.where(keep[:, None], jacobian, _growth(factor, combined, rate, still, rank_tol))
     lost = independent_rows(factor.metric, rows, factor.scale, rank_tol, keep) & ~keep
     restored = jnp.where(keep[:, None], jacobian, combined @ rate)
     size = jnp.linalg.norm(restored @ factor.root.T, axis=1)
@@ -200,6 +205,7 @@ def open_rows(
     rate: Float[Array, "m nv"],
     bend: Float[Array, "m nv"],
     lost: Bool[Array, " m"],
+    still: tuple[Float[Array, ""], Float[Array, ""]],
     rank_tol: float = RANK_TOL,
 ) -> Bool[Array, " m"]:
     """Of the dependent rows that are not lost, those that are not redundant either: the motion is open.
@@ -213,19 +219,20 @@ def open_rows(
         rate: Ċ.
         bend: derivative of C along the direction that `lost_rows` returns.
         lost: the mask that it returns.
+        still: how fast rows may turn by rounding, with Ċ and along that direction.
         rank_tol: as in `independent_rows`.
     """
     keep, combined = factor.keep, vanishing_combinations(factor, jacobian)
-    rows = jnp.where(
-        lost[:, None], _growth(factor, combined, rate, rank_tol), _growth(factor, combined, bend, rank_tol)
+    with_rate, along = (
+        _growth(factor, combined, x, slow, rank_tol) for x, slow in zip((rate, bend), still, strict=True)
     )
-    rows = jnp.where(keep[:, None], jacobian, rows)
+    rows = jnp.where(keep[:, None], jacobian, jnp.where(lost[:, None], with_rate, along))
     return independent_rows(factor.metric, rows, factor.scale, rank_tol, keep | lost) & ~keep & ~lost
 
 
-def _growth(factor: ConstrainedFactor, combined: Array, rates: Array, rank_tol: float) -> Array:
-    """Zᵀ`rates`, scaled so that the cut-off of the rank is at `GROWTH` of the fastest row."""
-    size = GROWTH * jnp.max(factor.speeds(rates), initial=0)
+def _growth(factor: ConstrainedFactor, combined: Array, rates: Array, still: Array, rank_tol: float) -> Array:
+    """Zᵀ`rates`, scaled so that the cut-off of the rank is at `GROWTH` of the fastest row, or of what is rounding."""
+    size = GROWTH * jnp.maximum(jnp.max(factor.speeds(rates), initial=0), still)
     return combined @ rates * jnp.where(size > 0, rank_tol / jnp.where(size > 0, size, 1), 0)
 
 

@@ -58,6 +58,11 @@ def regular_metric(mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"]) 
     return jnp.where(jnp.all(jnp.isfinite(inverse_root(mass))), mass, stiff)
 
 
+def metric_root(mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"]) -> Float[Array, "nv nv"]:
+    """R with R M Rᵀ = I, of `regular_metric` in place of M."""
+    return inverse_root(regular_metric(mass, jacobian))
+
+
 def metric_rows(
     mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"], scale: Float[Array, " m"]
 ) -> Float[Array, "m nv"]:

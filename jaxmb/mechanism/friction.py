@@ -91,7 +91,9 @@ def _fixed_point(fn: Callable[..., Array], at: Any, guess: Float[Array, " k"]) -
     found = lax.stop_gradient(lax.fori_loop(0, ITERATIONS, lambda _, n: step(n, still), guess))
     found = step(found, at)
     error = jnp.max(jnp.abs(lax.stop_gradient(found - fn(found, at))))
-    return jnp.where(error <= max(1e-9, 1e2 * float(jnp.finfo(error.dtype).eps)) * (1 + jnp.max(guess)), found, jnp.nan)
+    return jnp.where(
+        error <= max(1e-9, 1e2 * float(jnp.finfo(error.dtype).eps)) * jnp.max(jnp.maximum(found, guess)), found, jnp.nan
+    )
 
 
 def _size(forces: Float[Array, "k d"]) -> Float[Array, " k"]:

@@ -93,7 +93,7 @@ class _Sketch:
 
     def frame(self, places: np.ndarray) -> None:
         """Equal scales, and room for all places."""
-        centre, half = (places.max(axis=0) + places.min(axis=0)) / 2, 0.55 * np.ptp(places, axis=0).max() + 1e-9
+        centre, half = (places.max(axis=0) + places.min(axis=0)) / 2, 0.55 * np.ptp(places, axis=0).max() or 1.0
         limits = [(c - half, c + half) for c in centre]
         for set_limits, limit in zip((self.ax.set_xlim, self.ax.set_ylim), limits, strict=False):
             set_limits(limit)

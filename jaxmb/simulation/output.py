@@ -32,7 +32,10 @@ class Energy(eqx.Module):
 
 
 class Residuals(eqx.Module):
-    """Scaled residuals φ/σ (a displacement) and (C v + b)/σ (a velocity), each (..., m)."""
+    """Residuals relative to the size of the mechanism: φ/Φ, without a unit, and (C v + b)/Φ in 1/s, each (..., m).
+
+    Φ is `State.scale.span`.
+    """
 
     position: Float[Array, "... m"]
     velocity: Float[Array, "... m"]
@@ -121,11 +124,7 @@ class _Solve(eqx.Module):
     def __call__(self, system: System, state: State, u: Array | None) -> tuple[Array, Array, Array, Array, RESULTS]:
         terms = evaluate(system, state, u=u)
         found = self.formulation.acceleration(terms)
-        given = (terms.mass, terms.force, terms.jacobian, terms.gamma)
-        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in given]))
-        what: Any = RESULTS.nonfinite
-        result = RESULTS.where(finite, found.result, what)
-        return found.vdot, found.reaction, found.multipliers, terms.jacobian, result
+        return found.vdot, found.reaction, found.multipliers, terms.jacobian, found.result
 
 
 @eqx.filter_jit

@@ -27,7 +27,7 @@ from ..foundations import (
 from ..kinematics import Rows, consistency
 from ..linalg import inverse_root
 from ..reaction import analyse_reactions
-from ..system import State, System, check_state, check_values, rows_at, settled
+from ..system import Scale, State, System, check_state, check_values, rows_at, settled
 from ..topology import Plan, missed, planned, resolution, unattended, weak
 from .arguments import FORWARD, checked_control, checked_solver
 from .drift import AbstractDrift, Projection
@@ -121,7 +121,7 @@ def simulate(
     if isinstance(adjoint, dfx.RecursiveCheckpointAdjoint):
         system, state, ts, control = reverse_only((system, state, ts, control), FORWARD)
     timing, planning, plan, state = _time_checks(state, ts), (), None, strong(state)
-    _warn_of_loads(system, state)
+    _warn_of_loads(system, state, formulation.rank_tol)
     if events:
         plan, state = planned(strong(system), formulation, events, state, ts[-1])
         timing, planning = (*timing, *missed(plan, state)), weak(plan)
@@ -170,12 +170,12 @@ def _refuse_loads_of_modes(system: System, state: State, events: Sequence[Any]) 
     )
 
 
-def _warn_of_loads(system: System, state: State) -> None:
+def _warn_of_loads(system: System, state: State, rank_tol: float) -> None:
     """Warns of forces that depend on reactions which a rigid model does not determine."""
     loaded = () if system.joints is None else system.joints.skeleton.loaded
     if not loaded or state.t.ndim or not is_concrete((system, state)):
         return
-    report = analyse_reactions(system, state)
+    report = analyse_reactions(system, state, rank_tol=rank_tol)
     for force in system.params.forces:
         for joint in force.loads():
             components = report.groups[joint].components
@@ -257,7 +257,7 @@ def _simulate(
     max_events: int,
     dense: bool,
 ) -> tuple[Solution, tuple[Check, ...]]:
-    timely, given, mode = all_hold(timing), ts, state.mode
+    timely, given = all_hold(timing), ts
     ts = jnp.where(timely, ts, 0)
     state = dataclasses.replace(state, t=jnp.where(timely, state.t, 0))
     # A run without duration takes a step too, so that the derivative with respect to its time is the velocity.
@@ -267,61 +267,69 @@ def _simulate(
     checks, choice = _check_start(system, formulation, dataclasses.replace(bare, scale=scale))
     checks = (*planning, *checks)
     sound = timely & all_hold(checks)
-    timed = lambda solution: dataclasses.replace(
-        solution, ts=given, result=RESULTS.where(timely, solution.result, RESULTS.unfit_times)
-    )
-    if stepsize_controller is None:
-        controller = _with_tolerances_as_arrays(default_controller(ts.dtype))
-        stepsize_controller = RelativeTolerances(controller=controller, sizes=sizes)
-    if dt0 is None and isinstance(stepsize_controller, dfx.AbstractAdaptiveStepSizeController):
-        dt0 = FIRST / scale.rate
-    stepsize_controller = _stopping(system, stepsize_controller)
-    if plan is not None:
-        run = Run(
-            plan,
-            drift,
-            control,
-            scale,
-            solver,
-            stepsize_controller,
-            dt0,
-            adjoint,
-            progress_meter,
-            max_steps,
-            max_events,
-        )
+    controller, dt0 = _steps(system, scale, sizes, stepsize_controller, dt0)
+    if plan is None:
+        problem = Problem(system, formulation, drift, control, scale, sound, choice)
+        found = _integrated(problem, bare, ts, end, solver, controller, dt0, adjoint, progress_meter, max_steps, dense)
+        checks = (*checks, *_check_motion(problem, found))
+        modes = jax.tree.map(lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape)), state.mode)
+        solution = dataclasses.replace(_solution(problem, ts, bare, found, dense), modes=modes)
+    else:
+        run = Run(plan, drift, control, scale, solver, controller, dt0, adjoint, progress_meter, max_steps, max_events)
         last, happened, stats, switches, u = run_through(run, state, ts, end, sound)
-        q, v, work = last.saved
         solution = Solution(
-            ts, q, v, work, u, state.scale, stats, switches, last.result, None, None, last.modes, happened
+            ts, *last.saved, u, state.scale, stats, switches, last.result, None, None, last.modes, happened
         )
-        return timed(solution), checks
-    state = bare
-    problem = Problem(system, formulation, drift, control, scale, sound, choice)
-    start = jax.tree.map(lambda x: jnp.where(sound, x, 0), (state.q, state.v, jnp.zeros_like(state.t)))
-    found = dfx.diffeqsolve(
+    result = RESULTS.where(timely, solution.result, RESULTS.unfit_times)
+    return dataclasses.replace(solution, ts=given, result=result), checks
+
+
+def _steps(
+    system: System,
+    scale: Scale,
+    sizes: Flow,
+    controller: dfx.AbstractStepSizeController | None,
+    dt0: Array | None,
+) -> tuple[dfx.AbstractStepSizeController, Array | None]:
+    """The controller and the first step, by default those that follow from the sizes of the run."""
+    if controller is None:
+        default = _with_tolerances_as_arrays(default_controller(scale.rate.dtype))
+        controller = RelativeTolerances(controller=default, sizes=sizes)
+    if dt0 is None and isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
+        dt0 = FIRST / scale.rate
+    return _stopping(system, controller), dt0
+
+
+def _integrated(
+    problem: Problem,
+    state: State,
+    ts: Array,
+    end: Array,
+    solver: ConstrainedSolver,
+    controller: dfx.AbstractStepSizeController,
+    dt0: Array | None,
+    adjoint: dfx.AbstractAdjoint,
+    progress_meter: dfx.AbstractProgressMeter,
+    max_steps: int | None,
+    dense: bool,
+) -> dfx.Solution:
+    """A run without events."""
+    start = jax.tree.map(lambda x: jnp.where(problem.sound, x, 0), (state.q, state.v, jnp.zeros_like(state.t)))
+    return dfx.diffeqsolve(
         dfx.ODETerm(derivative),
         solver,
         state.t,
         end,
         dt0,
         start,
-        (problem, jnp.ones(system.m, bool)),
+        (problem, jnp.ones(problem.system.m, bool)),
         saveat=dfx.SaveAt(ts=ts, dense=dense, solver_state=True),
-        stepsize_controller=stepsize_controller,
+        stepsize_controller=controller,
         adjoint=adjoint,
         progress_meter=progress_meter,
         max_steps=max_steps,
         throw=False,
     )
-    accepted: Any = found.solver_state
-    rows: Rows = jax.tree.map(jax.lax.stop_gradient, accepted.rows)
-    result = verdict(found, sound)
-    early = (result != RESULTS.successful) & (found.stats["num_steps"] <= 1)
-    checks = (*checks, *_check_motion(system, rows, early, type(formulation).__name__))
-    solution = _solution(problem, ts, state, found, result, dense)
-    modes = jax.tree.map(lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape)), mode)
-    return timed(dataclasses.replace(solution, modes=modes)), checks
 
 
 def _check_start(
@@ -337,8 +345,12 @@ def _check_start(
     return (*checks, Check(1.0 - regular, 0.0, text)), formulation.choose(terms)
 
 
-def _check_motion(system: System, rows: Rows, failed: Array, formulation: str) -> tuple[Check, ...]:
+def _check_motion(problem: Problem, found: dfx.Solution) -> tuple[Check, ...]:
     """Accelerations exist and are determined at the start."""
+    system, formulation = problem.system, type(problem.formulation).__name__
+    accepted: Any = found.solver_state
+    rows: Rows = jax.tree.map(jax.lax.stop_gradient, accepted.rows)
+    failed = (found.result != dfx.RESULTS.successful) & (found.stats["num_steps"] <= 1)
     text = (
         f"The choice of `{formulation}` does not fit the start: the rows that are left after elimination, or the independent "
         "coordinates, do not determine the motion."
@@ -356,7 +368,7 @@ def _check_motion(system: System, rows: Rows, failed: Array, formulation: str) -
     return tuple(checks)
 
 
-def _solution(problem: Problem, ts: Array, state: State, found: dfx.Solution, result: RESULTS, dense: bool) -> Solution:
+def _solution(problem: Problem, ts: Array, state: State, found: dfx.Solution, dense: bool) -> Solution:
     """Corrects the saved states, which are interpolated, and marks those that were not reached."""
     start = (state.q, state.v, jnp.zeros_like(state.t))
 
@@ -376,6 +388,7 @@ def _solution(problem: Problem, ts: Array, state: State, found: dfx.Solution, re
         "largest_residual": jnp.max(accepted.residual, initial=0),
         "row_residuals": accepted.residual,
     }
-    interpolation = found.interpolation if dense else None
-    switches = accepted.switches
-    return Solution(ts, q, v, work, u, state.scale, stats, switches, result, problem if dense else None, interpolation)
+    result, interpolation = verdict(found, problem.sound), found.interpolation if dense else None
+    return Solution(
+        ts, q, v, work, u, state.scale, stats, accepted.switches, result, problem if dense else None, interpolation
+    )

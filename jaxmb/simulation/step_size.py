@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..linalg import inverse_root, regular_metric
-from ..system import Scale, State, System, rate_matrix, rows_at
+from ..linalg import metric_root
+from ..system import Scale, State, System, free_acceleration, rate_matrix, rows_at
 from .problem import Flow
 
 Scalar = Float[Array, ""]
@@ -25,13 +25,13 @@ class RelativeTolerances(dfx.AbstractAdaptiveStepSizeController):
     controller: dfx.PIDController
     sizes: Flow
 
-    rtol: Any
-    atol: Any
-    norm: Any
-
     def __init__(self, controller: dfx.PIDController, sizes: Flow):
         self.controller, self.sizes = controller, sizes
-        self.rtol, self.atol, self.norm = controller.rtol, controller.atol, controller.norm
+
+    # Diffrax's solvers look for these on the controller that they are given.
+    rtol = property(lambda self: self.controller.rtol)  # pyright: ignore[reportAssignmentType]
+    atol = property(lambda self: self.controller.atol)  # pyright: ignore[reportAssignmentType]
+    norm = property(lambda self: self.controller.norm)  # pyright: ignore[reportAssignmentType]
 
     def wrap(self, direction: Any) -> "RelativeTolerances":
         """As the controller's."""
@@ -75,13 +75,13 @@ def own_sizes(system: System, state: State, until: Scalar) -> tuple[Scale, Flow]
     system, state, until = lax.stop_gradient((system, state, until))
     t, q, v, time = state.t, state.q, state.v, until - state.t
     terms = rows_at(system, t, q, state.scale.row)
-    root = inverse_root(regular_metric(terms.mass, terms.jacobian))
-    vdot = root.T @ (root @ (system.intrinsic_force(t, q, v) + system.applied_force(t, q, v)))
+    vdot = free_acceleration(system, state, metric_root(terms.mass, terms.jacobian))
     way = jnp.minimum(jnp.abs(v) * time + 0.5 * jnp.abs(vdot) * time**2, 1)
     reach = jnp.where(state.scale.reach > 0, state.scale.reach, jnp.where(way > 0, way, 1))
     own = jnp.maximum(jnp.abs(v) / reach, jnp.sqrt(jnp.abs(vdot) / reach))
     rate = jnp.maximum(state.scale.rate, jnp.max(jnp.where(jnp.isfinite(own), own, 0)))
-    rate = jnp.maximum(rate, jnp.where(time > 0, 1 / jnp.where(time > 0, time, 1), 1))
+    rate = jnp.maximum(rate, jnp.where(time > 0, 1 / jnp.where(time > 0, time, 1), 0))
+    rate = jnp.where(rate > 0, rate, 1)  # at rest, and for no time: any step will do
     across = reach if system.rate is None else jnp.abs(rate_matrix(system.rate, q, system.nv)) @ reach
     energy = 0.5 * jnp.sum(jnp.diagonal(terms.mass) * (reach * rate) ** 2)
     sizes = (jnp.where(across > 0, across, 1), reach * rate, jnp.where(energy > 0, energy, 1))

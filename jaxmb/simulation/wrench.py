@@ -119,7 +119,7 @@ def _wrenches(
         u = motion.u
     found = reactions(system, motion, formulation=formulation, u=u, throw=throw)
     if warn and is_concrete(system, motion):
-        _warn(system, motion, tuple(joints), found.result)
+        _warn(system, motion, tuple(joints), found.result, formulation.rank_tol)
     read = _Read(tuple(joints.items()), frame, formulation)
     return over_states(read, strong(system), strong(motion), found.vdot, found.result, u)
 
@@ -146,13 +146,13 @@ class _Read(eqx.Module):
         return found
 
 
-def _warn(system: System, motion: Solution | State, joints: tuple[str, ...], result: RESULTS) -> None:
+def _warn(system: System, motion: Solution | State, joints: tuple[str, ...], result: RESULTS, rank_tol: float) -> None:
     states = motion.states if isinstance(motion, Solution) else motion
     good = np.argwhere(np.asarray(result == RESULTS.successful))
     if not len(good):
         return
     first = jax.tree.map(lambda x: x[tuple(good[0])], states)
-    report = analyse_reactions(system, first)
+    report = analyse_reactions(system, first, rank_tol=rank_tol)
     for joint in joints:
         if report.groups[joint].unique:
             continue

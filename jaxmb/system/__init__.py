@@ -16,8 +16,8 @@ from .mode import JointCoordinate as JointCoordinate
 from .mode import LockRow as LockRow
 from .measure import as_state as as_state
 from .measure import extent as extent
+from .measure import free_acceleration as free_acceleration
 from .measure import measure as measure
-from .measure import usable as usable
 from .measure import with_rate as with_rate
 from .mode import Mode as Mode
 from .state import Scale as Scale

@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..foundations import as_parameters, default_float
-from ..linalg import inverse_root, regular_metric
+from ..linalg import metric_root
 from .inertia import rate_matrix
 from .mode import Mode
 from .state import Scale, State
@@ -53,8 +53,10 @@ STRAIGHT = 6
 @eqx.filter_jit
 def measure(
     system: System, t: Scalar, q: Float[Array, " nq"], length: Scalar | None = None
-) -> tuple[Scale, Bool[Array, " m"]]:
-    """The sizes at a pose, without Ω, and which rows (m,) have none: they vanish, and nothing tells over which length they grow.
+) -> tuple[Scale, Bool[Array, " m"], Bool[Array, " m"]]:
+    """The sizes at a pose, without Ω, and two masks (m,) of rows that have none, whose sizes are then 1.
+
+    The first rows are zero everywhere; the others vanish at the pose, and nothing tells over which length they grow.
 
     Rows are evaluated along generic lines, of unit length per coordinate in the metric of M, at distances s from tiny to huge.
     The length L of a row is where it has ceased to be a linear function of s: half of it is the first s with
@@ -77,10 +79,10 @@ def measure(
     """
     if not system.m:
         none = jnp.zeros(0, q.dtype)
-        return Scale(none, none, jnp.zeros(system.nv, q.dtype), jnp.zeros_like(t)), jnp.zeros(0, bool)
+        return Scale(none, none, jnp.zeros(system.nv, q.dtype), jnp.zeros_like(t)), none > 0, none > 0
     system, t, q = lax.stop_gradient((system, t, q))
     jacobian = constraint_jacobian(system, t, q)
-    root = inverse_root(regular_metric(system.mass(t, q), jacobian))
+    root = metric_root(system.mass(t, q), jacobian)
     width = jnp.linalg.norm(root, axis=0)  # of each coordinate per unit of length in the metric
     size = jnp.linalg.norm(jacobian @ root.T, axis=1)
     line = _along_lines(system, t, q, jacobian, root)
@@ -102,9 +104,12 @@ def measure(
         reach = _known(jnp.min(_reaches(span, entries), axis=0, initial=jnp.inf))
         span = jnp.where(span > 0, span, entries @ jnp.where(reach > 0, reach, fallback))
     reach = _known(jnp.min(_reaches(span, entries), axis=0, initial=jnp.inf))
-    return Scale(jnp.sqrt(size**2 + change**2), span, reach, jnp.zeros_like(t)), unknown
+    row = jnp.sqrt(size**2 + change**2)
+    one = lambda x: jnp.where(x > 0, x, 1)
+    return Scale(one(row), one(span), reach, jnp.zeros_like(t)), row <= 0, unknown
 
 
+@eqx.filter_jit
 def with_rate(system: System, state: State) -> State:
     """The state with Ω: how fast rows turn and move by the velocities, and would by the forces.
 
@@ -115,8 +120,8 @@ def with_rate(system: System, state: State) -> State:
     system, fixed = lax.stop_gradient((system, state))
     t, q, v = fixed.t, fixed.q, fixed.v
     jacobian = constraint_jacobian(system, t, q)
-    root = inverse_root(regular_metric(system.mass(t, q), jacobian))
-    vdot = root.T @ (root @ (system.intrinsic_force(t, q, v) + system.applied_force(t, q, v)))
+    root = metric_root(system.mass(t, q), jacobian)
+    vdot = free_acceleration(system, fixed, root)
     along = lambda direction, tdot: jacobian_rate(system, t, q, direction, tdot)
     turns = jax.vmap(along)(jnp.stack([v, vdot]), jnp.array([1.0, 0.0], q.dtype))
     turning = jnp.linalg.norm((turns / fixed.scale.row[:, None]) @ root.T, axis=-1)
@@ -125,6 +130,12 @@ def with_rate(system: System, state: State) -> State:
     rates = jnp.maximum(speed, jnp.sqrt(acceleration))
     rate = jnp.max(jnp.where(jnp.isfinite(rates), rates, 0), initial=0)
     return dataclasses.replace(state, scale=dataclasses.replace(state.scale, rate=rate))
+
+
+def free_acceleration(system: System, state: State, root: Float[Array, "nv nv"]) -> Float[Array, " nv"]:
+    """M⁻¹F, as if there were no constraints; RᵀR, with `root` R, in place of M⁻¹."""
+    t, q, v = state.t, state.q, state.v
+    return root.T @ (root @ (system.intrinsic_force(t, q, v) + system.applied_force(t, q, v)))
 
 
 def as_state(
@@ -139,20 +150,24 @@ def as_state(
         t: time in s.
         mode: which constraints act; all by default.
         length: as of `jaxmb.assemble`.
+
+    Raises:
+        ValueError: for arrays that do not fit the system.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxmb as jm
+        >>> system = jm.System(2, mass=lambda t, q, p: jnp.eye(2),
+        ...                    constraints=[jm.Holonomic("rod", lambda t, q, p: q @ q - 1)])
+        >>> jm.as_state(system, [0.6, 0.7]).q.tolist()
+        [0.6, 0.7]
     """
     t, q = (jnp.asarray(as_parameters(x), default_float()) for x in (t, q))
     v = jnp.zeros(system.nv, q.dtype) if v is None else jnp.asarray(as_parameters(v), default_float())
     length = None if length is None else jnp.asarray(length, default_float())
     if mode is not None:  # rows that do not act have sizes too
         system = system.in_mode(dataclasses.replace(mode, active=jnp.ones_like(mode.active)))
-    state = with_rate(system, State(t, q, v, usable(measure(system, t, q, length)[0])))
+    state = with_rate(system, State(t, q, v, measure(system, t, q, length)[0]))
     return dataclasses.replace(state, mode=mode)
-
-
-def usable(scale: Scale) -> Scale:
-    """Sizes to divide by, also for rows that never act."""
-    one = lambda x: jnp.where(x > 0, x, 1)
-    return dataclasses.replace(scale, row=one(scale.row), span=one(scale.span))
 
 
 def _along_lines(system: System, t: Array, q: Array, jacobian: Array, root: Array) -> _Line:

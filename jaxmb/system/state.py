@@ -1,6 +1,7 @@
 """The state of a system."""
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .mode import Mode
@@ -23,6 +24,12 @@ class Scale(eqx.Module):
     span: Float[Array, "... m"]
     reach: Float[Array, "... nv"]
     rate: Float[Array, "..."]
+
+    def still(self, velocity: Float[Array, " nv"]) -> Float[Array, ""]:
+        """√eps max |v_k|/ℓ_k: rows that turn more slowly than that in a motion do so by rounding."""
+        known = self.reach > 0
+        rate = jnp.max(jnp.where(known, jnp.abs(velocity) / jnp.where(known, self.reach, 1), 0), initial=0)
+        return jnp.finfo(velocity.dtype).eps ** 0.5 * rate
 
 
 class State(eqx.Module):

@@ -21,26 +21,24 @@ class Nearby(eqx.Module):
     """
 
     system: System
-    t: Scalar
-    q: Float[Array, " nq"]
-    v: Float[Array, " nv"]
+    state: State
 
     def rate(self) -> Float[Array, "m nv"]:
         """Ċ = ∂C/∂q · N v + ∂C/∂t."""
-        return jacobian_rate(self.system, self.t, self.q, self.v)
+        return jacobian_rate(self.system, self.state.t, self.state.q, self.state.v)
 
     def bend(self, direction: Float[Array, " nv"]) -> Float[Array, "m nv"]:
         """The derivative of C along a direction."""
-        return jacobian_rate(self.system, self.t, self.q, direction, 0.0)
+        return jacobian_rate(self.system, self.state.t, self.state.q, direction, 0.0)
 
     def gamma_by_velocity(self) -> Float[Array, "m nv"]:
         """∂Γ/∂v, of which K = Ċ − ∂Γ/∂v is made."""
-        return jax.jacfwd(lambda v: gamma(self.system, self.t, self.q, v))(self.v)
+        return jax.jacfwd(lambda v: gamma(self.system, self.state.t, self.state.q, v))(self.state.v)
 
     def vector(self) -> Float[Array, " m"]:
         """The right-hand side k = ∂Γ/∂q · N v + ∂Γ/∂t."""
-        direction = (jnp.ones_like(self.t), self.system.qdot(self.q, self.v))
-        return jax.jvp(lambda t, q: gamma(self.system, t, q, self.v), (self.t, self.q), direction)[1]
+        t, q, v = self.state.t, self.state.q, self.state.v
+        return jax.jvp(lambda t, q: gamma(self.system, t, q, v), (t, q), (jnp.ones_like(t), self.system.qdot(q, v)))[1]
 
 
 class Terms(eqx.Module):
@@ -176,13 +174,10 @@ def evaluate(system: System, state: State, *, u: Float[Array, " nu"] | None = No
     system, state = settled(system, state)
     t, q, v = state.t, state.q, state.v
     terms = evaluate_at(system, t, q, v, state.scale.row, system.applied_force(t, q, v, u))
-    return dataclasses.replace(terms, nearby=Nearby(system, t, q, v) if system.m else None)
+    return dataclasses.replace(terms, nearby=Nearby(system, state) if system.m else None)
 
 
 def scaled_residuals(system: System, state: State) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
     """φ/Φ and (C v + b)/Φ: the first without a unit, the second in 1/s."""
-    span = jnp.where(state.scale.span > 0, state.scale.span, 1)
-    return (
-        position_residual(system, state.t, state.q) / span,
-        velocity_residual(system, state.t, state.q, state.v) / span,
-    )
+    position = position_residual(system, state.t, state.q)
+    return position / state.scale.span, velocity_residual(system, state.t, state.q, state.v) / state.scale.span

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ..foundations import Check
-from ..linalg import inverse_root, regular_metric
+from ..linalg import metric_root
 from .conserved import check_conserved
 from .constraint import Pfaffian
 from .inertia import LagrangianInertia
@@ -48,7 +48,7 @@ def check_values(system: System, state: State) -> tuple[Check, ...]:
             "Argument `mass` must return a symmetric matrix, but its asymmetry relative to its largest entry is {}.",
         )
     )
-    root = inverse_root(regular_metric(mass, jacobian))
+    root = metric_root(mass, jacobian)
     checks.append(
         Check(
             _count_infinite(root),
@@ -63,12 +63,12 @@ def _count_infinite(values: object) -> Array:
     return sum((jnp.sum(~jnp.isfinite(x)).astype(float) for x in jax.tree_util.tree_leaves(values)), jnp.zeros(()))
 
 
-def check_rows(system: System, sizes: Float[Array, " m"]) -> tuple[Check, ...]:
-    """No row of reference size zero, except in mechanisms: a joint that closes a loop may have rows that say nothing there."""
+def check_rows(system: System, never: Bool[Array, " m"]) -> tuple[Check, ...]:
+    """No row that is zero everywhere, except in mechanisms: a joint that closes a loop may have rows that say nothing there."""
     if system.joints is not None:
         return ()
     text = "Constraint '{name}' must restrict the motion, but a row of it depends on no velocity at all."
-    return (Check(system.largest((sizes <= 0).astype(float)), 0.0, text, tuple(system.rows)),)
+    return (Check(system.largest(never.astype(float)), 0.0, text, tuple(system.rows)),)
 
 
 # Sizes of the probes in `_degrees`: a function may bend at any speed, in any units, so that many are tried.

@@ -26,7 +26,7 @@ class Jump(eqx.Module):
         q, v: the state from then on.
         impulses: Λ (m + k,), zero where nothing acts.
         loss: T⁻ − T⁺ in J.
-        mismatch: largest |φ/σ| of a constraint that begins to act.
+        mismatch: largest |φ/Φ| of a constraint that begins to act.
         doubtful: whether a guard or a brake decided by a reaction that a rigid model does not determine.
         result: whether there are velocities that satisfy all constraints that act.
     """

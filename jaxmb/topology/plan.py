@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
 from ..kinematics import corrected
-from ..linalg import independent_rows, inverse_root, regular_metric
+from ..linalg import independent_rows, metric_root
 from ..system import LockRow, Mode, Scale, State, System, position_residual, rows_at
 from .event import AbstractEvent, Activate, Brake, Lock, Release
 from .jump import Change, Jump, impulse_terms, jump_result
@@ -183,7 +183,7 @@ class Plan(eqx.Module):
         system = self.system.in_mode(mode)
         rows = jax.jacfwd(lambda v: self._rates(t, q, v))(jnp.zeros(system.nv, q.dtype))
         terms = rows_at(system, t, q, jnp.ones(system.m, q.dtype))
-        return jnp.sum((rows @ inverse_root(regular_metric(terms.mass, terms.jacobian)).T) ** 2, axis=1)
+        return jnp.sum((rows @ metric_root(terms.mass, terms.jacobian).T) ** 2, axis=1)
 
     def values(self, t: Scalar, q: Array) -> Float[Array, " k"]:
         """S of all locks."""
@@ -219,7 +219,7 @@ class Plan(eqx.Module):
     def fitted(
         self, change: Change, before: Mode, t: Scalar, q: Array, v: Array, scale: Scale
     ) -> tuple[Float[Array, " nq"], Float[Array, " m"]]:
-        """The positions, moved onto constraints that are to be assembled, and |φ/σ| of those that begin to act."""
+        """The positions, moved onto constraints that are to be assembled, and |φ/Φ| of those that begin to act."""
         system, formulation = self.system.in_mode(change.acting), self.formulation
 
         def once(q: Array, _: None) -> tuple[Array, None]:

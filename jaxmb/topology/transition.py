@@ -143,7 +143,7 @@ def _transition(plan: Plan, state: State, impulse: Array, method: str) -> tuple[
     change = plan.change(mode, t, state.q, v, scale, jnp.ones(len(plan.events), bool), None)
     q, off = plan.fitted(change, mode, t, state.q, v, scale)
     acting, active, bare = plan.system.in_mode(change.acting), change.acting.active, State(t, q, v, scale)
-    text = "Constraint '{name}' must fit the position where it is activated, but its scaled residual is {}; see `assemble`."
+    text = "Constraint '{name}' must fit the position where it is activated, but its residual, relative to the size of the mechanism, is {}; see `assemble`."
     check = Check(acting.largest(off), float(jnp.finfo(q.dtype).eps) ** 0.5, text, tuple(acting.rows))
 
     terms = impulse_terms(acting, bare, impulse, change.restitution, change.consistent)
