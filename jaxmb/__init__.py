@@ -21,6 +21,7 @@ from .formulation import Partition as Partition
 from .formulation import Projected as Projected
 from .formulation import projective_criterion as projective_criterion
 from .formulation import Proximal as Proximal
+from .foundations import compiler_options as compiler_options
 from .foundations import RESULTS as RESULTS
 from .kinematics import assemble as assemble
 from .kinematics import Closure as Closure

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..foundations import RESULTS
+from ..foundations import RESULTS, program
 from ..linalg import (
     ConstrainedFactor,
     cutoff,
@@ -117,7 +117,7 @@ class AbstractFormulation(eqx.Module):
         tol = self.rank_tol if rank_tol is None else rank_tol
         return ConstrainedFactor(self.metric(terms), terms.jacobian, terms.scale, keep, tol)
 
-    @eqx.filter_jit
+    @program
     def acceleration(self, terms: Terms, carry: Bool[Array, " m"] | None = None) -> Acceleration:
         """Solves for v̇ and the reaction.
 

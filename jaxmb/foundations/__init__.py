@@ -15,6 +15,8 @@ from .function import as_function as as_function
 from .function import Function as Function
 from .lanes import over_leading_axes as over_leading_axes
 from .lanes import where_needed as where_needed
+from .program import compiler_options as compiler_options
+from .program import program as program
 from .result import announce as announce
 from .result import RESULTS as RESULTS
 from .reverse import reverse_only as reverse_only

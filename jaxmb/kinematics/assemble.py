@@ -4,14 +4,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..foundations import Check, as_parameters, default_float, enforce, is_concrete, listing, strong
+from ..foundations import Check, as_parameters, default_float, enforce, is_concrete, listing, program, strong
 from ..linalg import RANK_TOL, ConstrainedFactor, independent_rows, regular_metric, row_norms
 from ..system import (
     Mode,
@@ -132,7 +131,7 @@ def _mode(system: System, inactive: Sequence[str]) -> Mode | None:
     return Mode((), jnp.asarray(active), none, none, jnp.zeros(0, bool))
 
 
-@eqx.filter_jit
+@program
 def _assemble(
     whole: System,
     t: Array,

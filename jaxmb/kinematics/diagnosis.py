@@ -3,13 +3,12 @@
 import dataclasses
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ..formulation import AbstractFormulation, GaussProjection, contradiction_tol
-from ..foundations import strong
+from ..foundations import program, strong
 from ..linalg import cutoff, vanishing_combinations
 from ..system import State, System, evaluate, scaled_residuals, settled
 from .rows import choose_rows
@@ -189,7 +188,7 @@ def diagnose(system: System, state: State, *, formulation: AbstractFormulation |
     )
 
 
-@eqx.filter_jit
+@program
 def _measure(system: System, state: State, formulation: AbstractFormulation) -> Any:
     terms = evaluate(system, state)
     rows = choose_rows(system, formulation, state)

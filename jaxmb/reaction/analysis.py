@@ -3,12 +3,11 @@
 import dataclasses
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 import scipy.linalg
 
-from ..foundations import strong
+from ..foundations import program, strong
 from ..linalg import RANK_TOL, metric_rows, regular_metric
 from ..mechanism import absolute, joint_rows, joint_terms, wrench_map
 from ..system import State, System, settled
@@ -193,7 +192,7 @@ def _evaluate(
     return rows, parts, maps
 
 
-@eqx.filter_jit
+@program
 def _terms(system: System, state: State) -> Any:
     free = absolute(system)
     _, terms = joint_terms(system, free, state.t, state.q, state.v)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation, GaussProjection
-from ..foundations import RESULTS, announce, over_leading_axes, strong
+from ..foundations import RESULTS, announce, over_leading_axes, program, strong
 from ..system import State, System, evaluate, scaled_residuals, settled
 from .solution import Solution
 
@@ -127,7 +127,7 @@ class _Solve(eqx.Module):
         return found.vdot, found.reaction, found.multipliers, terms.jacobian, found.result
 
 
-@eqx.filter_jit
+@program
 def over_states(fn: Callable[..., Any], system: System, motion: Solution | State, *more: Any) -> Any:
     """`fn(system, state, *more)` at each state."""
     states = motion.states if isinstance(motion, Solution) else motion

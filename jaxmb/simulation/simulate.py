@@ -21,6 +21,7 @@ from ..foundations import (
     enforce,
     is_concrete,
     listing,
+    program,
     reverse_only,
     strong,
 )
@@ -237,7 +238,7 @@ def _time_checks(state: State, ts: Array) -> tuple[Check, ...]:
     )
 
 
-@eqx.filter_jit
+@program
 def _simulate(
     system: System,
     plan: Plan | None,

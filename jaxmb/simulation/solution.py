@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import RESULTS, over_leading_axes
+from ..foundations import RESULTS, over_leading_axes, program
 from ..system import Mode, Scale, State
 from .problem import Problem
 from .segments import Events
@@ -77,7 +77,7 @@ class Solution(eqx.Module):
         return _over_times(self.problem, self.dense, jnp.asarray(t, self.ts.dtype))
 
 
-@eqx.filter_jit
+@program
 def _over_times(problem: Problem, dense: Any, t: Array) -> State:
     return over_leading_axes(lambda t: _interpolate(problem, dense, t), t.ndim)(t)
 

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..foundations import as_parameters, default_float
+from ..foundations import as_parameters, default_float, program
 from ..linalg import metric_root
 from .inertia import rate_matrix
 from .mode import Mode
@@ -50,7 +50,7 @@ BENT = 1 / 8
 STRAIGHT = 6
 
 
-@eqx.filter_jit
+@program
 def measure(
     system: System, t: Scalar, q: Float[Array, " nq"], length: Scalar | None = None
 ) -> tuple[Scale, Bool[Array, " m"], Bool[Array, " m"]]:
@@ -109,7 +109,7 @@ def measure(
     return Scale(one(row), one(span), reach, jnp.zeros_like(t)), row <= 0, unknown
 
 
-@eqx.filter_jit
+@program
 def with_rate(system: System, state: State) -> State:
     """The state with Ω: how fast rows turn and move by the velocities, and would by the forces.
 

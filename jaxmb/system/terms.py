@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ..foundations import program
 from .constraint import Holonomic
 from .state import State
 from .system import System, settled
@@ -154,7 +155,7 @@ def rows_at(system: System, t: Scalar, q: Float[Array, " nq"], scale: Float[Arra
     return Terms(mass, jnp.zeros(system.nv, q.dtype), jacobian, none, none, scale, system.holonomic)
 
 
-@eqx.filter_jit
+@program
 def evaluate(system: System, state: State, *, u: Float[Array, " nu"] | None = None) -> Terms:
     """Evaluates M, F, C, b and Γ at a state.
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation, GaussProjection
-from ..foundations import RESULTS, Check, announce, default_float, enforce, is_concrete, listing, strong
+from ..foundations import RESULTS, Check, announce, default_float, enforce, is_concrete, listing, program, strong
 from ..kinematics import diagnose
 from ..linalg import null_space
 from ..system import State, System, check_state, rows_at
@@ -136,7 +136,7 @@ def transition(
     return dataclasses.replace(found, regular=all(d.rank == d.rank_nearby for d in counts))
 
 
-@eqx.filter_jit
+@program
 def _transition(plan: Plan, state: State, impulse: Array, method: str) -> tuple[Transition, Check]:
     t, v, scale, mode, formulation = state.t, state.v, state.scale, state.mode, plan.formulation
     assert mode is not None
