@@ -1,6 +1,7 @@
 """Bringing a state that is nearly consistent back onto the constraints."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -12,21 +13,25 @@ from jaxtyping import Array, Bool
 
 from ..formulation import AbstractFormulation
 from ..linalg import ConstrainedFactor, independent_rows, solve_spd
-from ..system import State, System, Terms, position_residual, rows_at, scaled_residuals, velocity_residual
+from ..system import (
+    State,
+    System,
+    Terms,
+    position_residual,
+    rate_matrix,
+    rows_at,
+    scaled_residuals,
+    velocity_residual,
+)
 
 
 class _Pass(eqx.Module):
-    """The state after a pass, the rows still in use, whether any is close to being dependent, and the multipliers λ so far.
-
-    All of it may be None in a tangent.
-    """
+    """The state after a pass, the rows still in use, and whether any is close to being dependent; q and v alone in a tangent."""
 
     q: Any
     v: Any
     keep: Any
     near: Any
-    position_pull: Any
-    velocity_pull: Any
 
 
 def corrected(
@@ -63,58 +68,81 @@ def _repeated(
         factor = formulation.factorise(terms, keep)
         position_factor = _of_positions(formulation, terms, factor)
 
-        def improve_position(q: Array, _: None) -> tuple[Array, Array]:
-            step, pull = position_factor.solve(zero, position_residual(system, t, q))
-            return system.normalise(q - system.qdot(q, step)), pull
+        def improve_position(q: Array, _: Any) -> tuple[Array, Any]:
+            step, _ = position_factor.solve(zero, position_residual(system, t, q))
+            return system.normalise(q - system.qdot(q, step)), None
 
-        def improve_velocity(v: Array, _: None) -> tuple[Array, Array]:
-            step, pull = factor.solve(zero, velocity_residual(system, t, q_new, v))
-            return v - step, pull
+        def improve_velocity(v: Array, _: Any) -> tuple[Array, Any]:
+            return v - factor.solve(zero, velocity_residual(system, t, q_new, v))[0], None
 
-        q_new, position_pull = lax.scan(improve_position, q, None, length=iterations)
-        v_new, velocity_pull = lax.scan(improve_velocity, v, None, length=iterations)
-        rest = _at_rest(system, State(t, q, v, state.scale), factor)
+        q_new, _ = lax.scan(improve_position, q, None, length=iterations)
+        v_new, _ = lax.scan(improve_velocity, v, None, length=iterations)
+        rest = at_rest(system, State(t, q, v, state.scale), factor)
         again = jnp.any(rest)
-        pulls = (jnp.where(again, 0, jnp.sum(x, axis=0)) for x in (position_pull, velocity_pull))
-        return _Pass(jnp.where(again, q, q_new), jnp.where(again, v, v_new), keep & ~rest, factor.gap < NEAR, *pulls)
+        return _Pass(jnp.where(again, q, q_new), jnp.where(again, v, v_new), keep & ~rest, factor.gap < NEAR)
 
     def repeat(found: _Pass, count: Array) -> tuple[_Pass, None]:
         better = lax.cond(eqxi.unvmap_any(found.near), lambda: once(found.q, found.keep), lambda: found)
         better = eqx.tree_at(lambda x: x.near, better, better.near | (count > 0))
-        better = eqx.tree_at(lambda x: x.position_pull, better, better.position_pull + found.position_pull)
         return jax.tree.map(lambda a, b: jnp.where(found.near, a, b), better, found), None
 
     # Close to a singular pose the direction of a correction belongs to a pose off the constraints, and rows may turn out to
     # be better left alone; then it is done again, from v. Four times are enough for both.
-    nothing = jnp.zeros_like(state.scale.row)
-    found = _Pass(system.normalise(state.q), v, keep, jnp.array(True), nothing, nothing)
+    found = _Pass(system.normalise(state.q), v, keep, jnp.array(True))
     return lax.scan(repeat, found, jnp.arange(4))[0] if system.m else found
 
 
 @_repeated.def_jvp
-def _of_one_more(primals: Any, tangents: Any) -> Any:
-    """The derivative of a correction with the multipliers found, and of one more to close what that opens."""
+def _by_linearisation(primals: Any, tangents: Any) -> Any:
     system, formulation, state, keep, iterations = primals
     found = _repeated(system, formulation, state, keep, iterations)
-    zero = jnp.zeros_like(state.v)
-    terms = rows_at(system, state.t, found.q, state.scale.row)
-    factor = formulation.factorise(terms, found.keep)
-    position_factor = _of_positions(formulation, terms, factor)
+    there = dataclasses.replace(state, q=found.q, v=found.v)
+    correction = linearised(system, formulation, state, there, found.keep)
+    _, moved = eqx.filter_jvp(correction, (system, state), (tangents[0], tangents[2]))
+    return found, _Pass(moved.q, moved.v, None, None)
 
-    def correction(system: System, moved: State) -> tuple[Array, Array]:
-        q, v = found.q + (moved.q - state.q), found.v + (moved.v - state.v)
-        if system.m:
-            raw = rows_at(system, moved.t, system.normalise(moved.q), state.scale.row)
-            pulls = jnp.stack([found.position_pull, found.velocity_pull], axis=1)
-            steps = solve_spd(formulation.metric(raw), raw.jacobian.T @ pulls)
-            steps = steps - lax.stop_gradient(steps)
-            q, v = q - system.qdot(found.q, steps[:, 0]), v - steps[:, 1]
-            q = q - system.qdot(q, position_factor.solve(zero, position_residual(system, moved.t, q))[0])
-            v = v - factor.solve(zero, velocity_residual(system, moved.t, q, v))[0]
-        return system.normalise(q), v
 
-    _, (q, v) = eqx.filter_jvp(correction, (system, state), (tangents[0], tangents[2]))
-    return found, _Pass(q, v, None, None, None, None)
+def linearised(
+    system: System, formulation: AbstractFormulation, state: State, found: State, keep: Bool[Array, " m"]
+) -> Callable[[System, State], State]:
+    """A function of system and state that has the derivative of `corrected`, which has made `found` of `state`.
+
+    The state is moved by M⁻¹C_kᵀλ with the multipliers that its correction took, M and C at the state; what that opens is closed by one
+    more step. With the multipliers from C_k M⁻¹C_kᵀ λ = C_k Δ at what was found, Δ being the move, its error is of second order in Δ.
+    """
+    if not system.m:
+        return lambda system, moved: dataclasses.replace(moved, q=system.normalise(moved.q))
+    start, found = lax.stop_gradient((state, found))
+    q, v, zero = found.q, found.v, jnp.zeros_like(found.v)
+    terms = rows_at(system, found.t, q, found.scale.row)
+    factor = formulation.factorise(terms, keep)
+    # Rows that were at rest have no part in it.
+    still = jnp.all(q == system.normalise(start.q)) & jnp.all(v == start.v)
+    factor = formulation.factorise(terms, keep & ~(at_rest(system, found, factor) & still))
+    factors = (_of_positions(formulation, terms, factor), factor)
+    move = jnp.stack([_displacement(system, q, start.q - q), start.v - v])
+    pulls = jnp.stack([f.solve(zero, terms.jacobian @ d)[1] for f, d in zip(factors, move, strict=True)], axis=1)
+    pulls = lax.stop_gradient(pulls)
+
+    def correction(system: System, moved: State) -> State:
+        q1, v1 = q + (moved.q - start.q), v + (moved.v - start.v)
+        raw = rows_at(system, moved.t, system.normalise(moved.q), found.scale.row)
+        steps = solve_spd(formulation.metric(raw), raw.jacobian.T @ pulls)
+        steps = steps - lax.stop_gradient(steps)
+        q1, v1 = q1 - system.qdot(q, steps[:, 0]), v1 - steps[:, 1]
+        q1 = q1 - system.qdot(q1, factors[0].solve(zero, position_residual(system, moved.t, q1))[0])
+        v1 = v1 - factors[1].solve(zero, velocity_residual(system, moved.t, q1, v1))[0]
+        return dataclasses.replace(moved, q=system.normalise(q1), v=v1)
+
+    return correction
+
+
+def _displacement(system: System, q: Array, change: Array) -> Array:
+    """D (nv,) with N d = `change` (nq,), by least squares: normalising q is no part of it."""
+    if system.rate is None:
+        return change
+    matrix = rate_matrix(system.rate, q, system.nv)
+    return solve_spd(matrix.T @ matrix, matrix.T @ change)
 
 
 def _of_positions(formulation: AbstractFormulation, terms: Terms, factor: ConstrainedFactor) -> ConstrainedFactor:
@@ -131,7 +159,7 @@ def _of_positions(formulation: AbstractFormulation, terms: Terms, factor: Constr
     return formulation.factorise(terms, keep & holonomic)
 
 
-def _at_rest(system: System, state: State, factor: ConstrainedFactor) -> Bool[Array, " m"]:
+def at_rest(system: System, state: State, factor: ConstrainedFactor) -> Bool[Array, " m"]:
     """Rows that are close to being dependent and hold to rounding, which a correction would amplify."""
     state, factor = lax.stop_gradient((state, factor))
     eps, rate = jnp.finfo(state.q.dtype).eps, state.scale.rate

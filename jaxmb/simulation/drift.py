@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -9,12 +10,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
-from ..kinematics import corrected
+from ..kinematics import corrected, linearised
 from ..system import State, System, position_residual, velocity_residual
 
 
 class AbstractDrift(eqx.Module):
-    """A way to keep φ = 0 and C v + b = 0. To add one, inherit from this class and define all three methods."""
+    """A way to keep φ = 0 and C v + b = 0. To add one, inherit from this class and define the three abstract methods."""
 
     @abc.abstractmethod
     def feedback(self, system: System, state: State) -> Float[Array, " m"] | None:
@@ -23,6 +24,12 @@ class AbstractDrift(eqx.Module):
     @abc.abstractmethod
     def correct(self, system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"]) -> State:
         """Changes the state after a step."""
+
+    def linearised(
+        self, system: System, formulation: AbstractFormulation, state: State, found: State, keep: Bool[Array, " m"]
+    ) -> Callable[[System, State], State]:
+        """A function of system and state that has the derivative of `correct`, which has made `found` of `state`."""
+        return lambda system, state: self.correct(system, formulation, state, keep)
 
     @abc.abstractmethod
     def tolerance(self, dtype: Any) -> float:
@@ -55,6 +62,12 @@ class Projection(AbstractDrift):
     def correct(self, system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"]) -> State:
         """Moves the state onto the constraints."""
         return corrected(system, formulation, state, keep, self.iterations)
+
+    def linearised(
+        self, system: System, formulation: AbstractFormulation, state: State, found: State, keep: Bool[Array, " m"]
+    ) -> Callable[[System, State], State]:
+        """See `jaxmb.kinematics.linearised`."""
+        return linearised(system, formulation, state, found, keep)
 
     def tolerance(self, dtype: Any) -> float:
         """`tol` or its default."""

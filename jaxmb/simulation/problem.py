@@ -1,5 +1,6 @@
 """The differential equation that Diffrax integrates."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -17,6 +18,11 @@ from ..system import Scale, State, System, evaluate_at, jacobian_rate, position_
 from .drift import AbstractDrift
 
 Flow = tuple[Float[Array, " nq"], Float[Array, " nv"], Float[Array, ""]]
+
+
+# The states of `Problem.near_singular`, in units of τ, and their weights.
+OFFSETS = (1.0, -1.0, 2.0, -2.0, 3.0, -3.0)
+WEIGHTS = (0.75, 0.75, -0.3, -0.3, 0.05, 0.05)
 
 
 class Problem(eqx.Module):
@@ -41,10 +47,17 @@ class Problem(eqx.Module):
     @eqx.filter_jit
     def derivative(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> Flow:
         """The vector field, with the rows that were in use at the last accepted state."""
+        return self.sampled(t, y, keep)[0]
+
+    def sampled(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> tuple[Flow, Bool[Array, ""], Array]:
+        """The vector field, whether rows in use are close to being dependent there, and the τ of `near_singular`."""
         flow, factor = self.regular(t, y, keep)
+        far, zero = jnp.array(False), jnp.zeros_like(t)
         if not self.system.m:
-            return flow
-        return where_needed(factor.gap < NEAR, Problem.near_singular, (self, t, y, keep, factor), flow)
+            return flow, far, zero
+        near = factor.gap < NEAR
+        flow, tau = where_needed(near, Problem.near_singular, (self, t, y, keep, factor), (flow, zero))
+        return flow, near, tau
 
     @eqx.filter_jit
     def regular(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> tuple[Flow, ConstrainedFactor]:
@@ -65,8 +78,10 @@ class Problem(eqx.Module):
         power = jnp.dot(v, applied) - jnp.dot(terms.offset, multipliers) + system.explicit_power(t, q, v)
         return (system.qdot(q, v), vdot, power), lax.stop_gradient(factor)
 
-    def near_singular(self, t: Array, y: Flow, keep: Bool[Array, " m"], factor: ConstrainedFactor) -> Flow:
-        """The vector field where rows in use are close to being dependent.
+    def near_singular(
+        self, t: Array, y: Flow, keep: Bool[Array, " m"], factor: ConstrainedFactor
+    ) -> tuple[Flow, Array]:
+        """The vector field where rows in use are close to being dependent, and τ.
 
         A stage lies off the constraints by some e, and errors of the size of e divided by the gap enter the acceleration
         of a stage that is not corrected first. Where the gap is not large compared with e, the vector field is that at six
@@ -77,9 +92,8 @@ class Problem(eqx.Module):
         qdot = self.system.qdot(q, v)
         tau = lax.stop_gradient(self._spacing(t, q, v, factor))
         lost = tau > 0
-        offsets = tau * jnp.array([1.0, -1.0, 2.0, -2.0, 3.0, -3.0])
-        inside = jnp.array([15.0, 15.0, -6.0, -6.0, 1.0, 1.0]) / 20
-        weights = jnp.where(lost, inside, jnp.eye(6)[0])
+        offsets = tau * jnp.array(OFFSETS)
+        weights = jnp.where(lost, jnp.array(WEIGHTS), jnp.eye(6)[0])
 
         def sample(offset: Array) -> Flow:
             moved = self.correct(t + offset, (q + offset * qdot, v, work), keep)
@@ -91,7 +105,7 @@ class Problem(eqx.Module):
             return lax.cond(needed, more, lambda: total), None
 
         needed = (jnp.arange(6) == 0) | eqxi.unvmap_any(lost)
-        return lax.scan(add, jax.tree.map(jnp.zeros_like, y), (needed, offsets, weights))[0]
+        return lax.scan(add, jax.tree.map(jnp.zeros_like, y), (needed, offsets, weights))[0], tau
 
     def _spacing(self, t: Array, q: Array, v: Array, factor: ConstrainedFactor) -> Array:
         """τ in s; zero where the rows are far enough from being dependent, or do not get further by the motion.
@@ -131,3 +145,14 @@ class Problem(eqx.Module):
         q, v, work = y
         state = self.drift.correct(self.system, self.formulation, State(t, q, v, self.scale), keep)
         return state.q, state.v, work
+
+    def correction(self, t: Array, y: Flow, found: Flow, keep: Bool[Array, " m"]) -> Callable[["Problem", Flow], Flow]:
+        """A function of problem and state that has the derivative of `correct`, which has made `found` of `y`."""
+        state, there = (State(t, q, v, self.scale) for q, v, _ in (y, found))
+        fn = self.drift.linearised(self.system, self.formulation, state, there, keep)
+
+        def correct(problem: Problem, y: Flow) -> Flow:
+            found = fn(problem.system, State(t, y[0], y[1], problem.scale))
+            return found.q, found.v, y[2]
+
+        return correct

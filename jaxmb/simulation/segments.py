@@ -15,8 +15,9 @@ from ..system import Mode, Scale, State, rows_at
 from ..topology import Plan
 from .drift import AbstractDrift
 from .guard import Guard, Halving
+from .leg import Leg, Method, integrate
 from .problem import Flow, Problem
-from .solver import ConstrainedSolver, Switches, derivative, verdict
+from .solver import Switches, verdict
 
 
 class Events(eqx.Module):
@@ -80,12 +81,7 @@ class Run(eqx.Module):
     drift: AbstractDrift
     control: Any
     scale: Scale
-    solver: ConstrainedSolver
-    controller: dfx.AbstractStepSizeController
-    dt0: Array | None
-    adjoint: dfx.AbstractAdjoint
-    progress_meter: dfx.AbstractProgressMeter
-    max_steps: int | None = eqx.field(static=True)
+    method: Method
     max_events: int = eqx.field(static=True)
 
     def problem(self, mode: Mode, sound: Any, t: Array, y: Flow) -> Problem:
@@ -124,10 +120,8 @@ class Run(eqx.Module):
         found = self._motion(problem, mode, t, until, y, ts)
         struck = found.result == dfx.RESULTS.event_occurred
         went = struck | (found.result == dfx.RESULTS.successful)
-        times: Any = found.ts
-        states: Any = found.ys
-        reached = jnp.where(struck, times[1][0], until)
-        last = jax.tree.map(lambda a, b: jnp.where(went, a[0], b), states[1], y)
+        reached = jnp.where(struck, found.t, until)
+        last = jax.tree.map(lambda a, b: jnp.where(went, a, b), found.y, y)
         hit = jnp.zeros_like(due)
         if self.plan.guarded:
             there, exact, which = self._located(problem, mode, reached, last)
@@ -139,7 +133,7 @@ class Run(eqx.Module):
         kept = (ts >= t) & ~segment.done
         fill = lambda new, old: jnp.where(kept.reshape((-1,) + (1,) * (old.ndim - 1)), new, old)
         valid = lambda x: jnp.isfinite(x) & sound & ((ts <= reached).reshape((-1,) + (1,) * (x.ndim - 1)))
-        found_there = jax.tree.map(lambda x: jnp.where(valid(x), x, jnp.nan), states[0])
+        found_there = jax.tree.map(lambda x: jnp.where(valid(x), x, jnp.nan), found.ys)
         due, armed = self.due(problem, mode, reached, last, jnp.zeros_like(before), reached - t > 2 * self.plan.instant)
         due |= hit
         # What is due at the very end is seen to by one more segment.
@@ -155,7 +149,7 @@ class Run(eqx.Module):
             saved=jax.tree.map(fill, found_there, segment.saved),
             modes=jax.tree.map(fill, mode, segment.modes),
         )
-        return segment, (record, found.stats, found.solver_state)
+        return segment, (record, found.stats, found.accepted)
 
     def _through(self, segment: Segment) -> tuple[Segment, Any]:
         """The transition that is due, if any, and its record."""
@@ -184,7 +178,7 @@ class Run(eqx.Module):
         record = (acts, t, due, before, after, jump.impulses, jump.loss, jump.doubtful)
         return dataclasses.replace(segment, y=y, mode=mode, result=result, count=segment.count + acts), record
 
-    def _motion(self, problem: Problem, mode: Mode, t: Array, until: Array, y: Flow, ts: Array) -> dfx.Solution:
+    def _motion(self, problem: Problem, mode: Mode, t: Array, until: Array, y: Flow, ts: Array) -> Leg:
         """The motion in one mode, ended by a guard that reaches zero; all times within it are saved."""
         event = None
         if self.plan.guarded:
@@ -192,22 +186,7 @@ class Run(eqx.Module):
             guard = Guard(self.plan, mode, self.scale, t + 2 * instant)
             event = dfx.Event(guard, Halving(1e-15, 1e-6 * instant), direction=True)
         within = jnp.where(ts < t, t, jnp.where(ts > until, until, ts))  # derivatives are those of `ts` at both ends
-        return dfx.diffeqsolve(
-            dfx.ODETerm(derivative),
-            self.solver,
-            t,
-            until,
-            self.dt0,
-            y,
-            (problem, jnp.ones(problem.system.m, bool)),
-            saveat=dfx.SaveAt(subs=[dfx.SubSaveAt(ts=within), dfx.SubSaveAt(t1=True)], solver_state=True),
-            event=event,
-            stepsize_controller=self.controller,
-            adjoint=self.adjoint,
-            progress_meter=self.progress_meter,
-            max_steps=self.max_steps,
-            throw=False,
-        )
+        return integrate(self.method, problem, t, until, y, within, event)
 
     def _located(self, problem: Problem, mode: Mode, t: Array, y: Flow) -> tuple[Array, Flow, Bool[Array, " g"]]:
         """Time and state of an event, without the interpolation's error, by a Newton step along the motion; which guard.
@@ -222,8 +201,9 @@ class Run(eqx.Module):
         here, ahead, behind = guards(t, y), guards(*moved(step)), guards(*moved(-step))
         first = jnp.argmax(here)
         speed = (ahead - behind)[first] / (2 * step)
-        wait = jnp.where(speed > 0, -here[first] / jnp.where(speed > 0, speed, 1), 0)
-        t, y = moved(lax.stop_gradient(jnp.clip(wait, -step, step)))
+        pace = lax.stop_gradient(jnp.where(speed > 0, speed, jnp.inf))
+        wait, short = -here[first] / pace, lax.stop_gradient(jnp.clip(-here[first] / pace, -step, step))
+        t, y = moved(short + wait - lax.stop_gradient(wait))  # the event's time has its derivative from here
         which = jnp.arange(here.shape[0]) == first
         if any(self.plan.waits):
             which &= guards(t, raw)[first] >= -jnp.abs(speed) * self.plan.instant

@@ -32,10 +32,11 @@ from ..system import Scale, State, System, check_state, check_values, rows_at, s
 from ..topology import Plan, missed, planned, resolution, unattended, weak
 from .arguments import FORWARD, checked_control, checked_solver
 from .drift import AbstractDrift, Projection
+from .leg import Leg, Method, integrate
 from .problem import Flow, Problem
 from .segments import Run, run_through
 from .solution import Solution
-from .solver import Accepted, ConstrainedSolver, derivative, verdict
+from .solver import Accepted, ConstrainedSolver, verdict
 from .step_size import FIRST, RelativeTolerances, default_controller, own_sizes
 
 
@@ -113,13 +114,13 @@ def simulate(
     control = checked_control(system, state, control)
     solver = checked_solver(dfx.Tsit5() if solver is None else solver)
     formulation = formulation or GaussProjection()
-    if adjoint is None:
+    if adjoint is None and not (isinstance(solver, dfx.AbstractERK) and max_steps is not None and not dense):
         solver, adjoint = _with_stored_stages(solver), dfx.RecursiveCheckpointAdjoint(checkpoints=max_steps)
     if dense and events:
         raise ValueError("Argument `dense` must be False for a run with events; save at more times instead.")
     _refuse_loads_of_modes(system, state, events)
     ts = jnp.asarray(ts, default_float())
-    if isinstance(adjoint, dfx.RecursiveCheckpointAdjoint):
+    if adjoint is None or isinstance(adjoint, dfx.RecursiveCheckpointAdjoint):
         system, state, ts, control = reverse_only((system, state, ts, control), FORWARD)
     timing, planning, plan, state = _time_checks(state, ts), (), None, strong(state)
     _warn_of_loads(system, state, formulation.rank_tol)
@@ -252,7 +253,7 @@ def _simulate(
     solver: ConstrainedSolver,
     stepsize_controller: dfx.AbstractStepSizeController | None,
     dt0: Array | None,
-    adjoint: dfx.AbstractAdjoint,
+    adjoint: dfx.AbstractAdjoint | None,
     progress_meter: dfx.AbstractProgressMeter,
     max_steps: int | None,
     max_events: int,
@@ -269,14 +270,16 @@ def _simulate(
     checks = (*planning, *checks)
     sound = timely & all_hold(checks)
     controller, dt0 = _steps(system, scale, sizes, stepsize_controller, dt0)
+    method = Method(solver, controller, dt0, adjoint, progress_meter, max_steps)
     if plan is None:
         problem = Problem(system, formulation, drift, control, scale, sound, choice)
-        found = _integrated(problem, bare, ts, end, solver, controller, dt0, adjoint, progress_meter, max_steps, dense)
+        start = jax.tree.map(lambda x: jnp.where(sound, x, 0), (bare.q, bare.v, jnp.zeros_like(bare.t)))
+        found = integrate(method, problem, bare.t, end, start, ts, dense=dense)
         checks = (*checks, *_check_motion(problem, found))
         modes = jax.tree.map(lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape)), state.mode)
-        solution = dataclasses.replace(_solution(problem, ts, bare, found, dense), modes=modes)
+        solution = dataclasses.replace(_solution(problem, ts, bare, found), modes=modes)
     else:
-        run = Run(plan, drift, control, scale, solver, controller, dt0, adjoint, progress_meter, max_steps, max_events)
+        run = Run(plan, drift, control, scale, method, max_events)
         last, happened, stats, switches, u = run_through(run, state, ts, end, sound)
         solution = Solution(
             ts, *last.saved, u, state.scale, stats, switches, last.result, None, None, last.modes, happened
@@ -301,38 +304,6 @@ def _steps(
     return _stopping(system, controller), dt0
 
 
-def _integrated(
-    problem: Problem,
-    state: State,
-    ts: Array,
-    end: Array,
-    solver: ConstrainedSolver,
-    controller: dfx.AbstractStepSizeController,
-    dt0: Array | None,
-    adjoint: dfx.AbstractAdjoint,
-    progress_meter: dfx.AbstractProgressMeter,
-    max_steps: int | None,
-    dense: bool,
-) -> dfx.Solution:
-    """A run without events."""
-    start = jax.tree.map(lambda x: jnp.where(problem.sound, x, 0), (state.q, state.v, jnp.zeros_like(state.t)))
-    return dfx.diffeqsolve(
-        dfx.ODETerm(derivative),
-        solver,
-        state.t,
-        end,
-        dt0,
-        start,
-        (problem, jnp.ones(problem.system.m, bool)),
-        saveat=dfx.SaveAt(ts=ts, dense=dense, solver_state=True),
-        stepsize_controller=controller,
-        adjoint=adjoint,
-        progress_meter=progress_meter,
-        max_steps=max_steps,
-        throw=False,
-    )
-
-
 def _check_start(
     system: System, formulation: AbstractFormulation, state: State
 ) -> tuple[tuple[Check, ...], Array | None]:
@@ -346,11 +317,10 @@ def _check_start(
     return (*checks, Check(1.0 - regular, 0.0, text)), formulation.choose(terms)
 
 
-def _check_motion(problem: Problem, found: dfx.Solution) -> tuple[Check, ...]:
+def _check_motion(problem: Problem, found: Leg) -> tuple[Check, ...]:
     """Accelerations exist and are determined at the start."""
     system, formulation = problem.system, type(problem.formulation).__name__
-    accepted: Any = found.solver_state
-    rows: Rows = jax.tree.map(jax.lax.stop_gradient, accepted.rows)
+    rows: Rows = jax.tree.map(jax.lax.stop_gradient, found.accepted.rows)
     failed = (found.result != dfx.RESULTS.successful) & (found.stats["num_steps"] <= 1)
     text = (
         f"The choice of `{formulation}` does not fit the start: the rows that are left after elimination, or the independent "
@@ -369,7 +339,7 @@ def _check_motion(problem: Problem, found: dfx.Solution) -> tuple[Check, ...]:
     return tuple(checks)
 
 
-def _solution(problem: Problem, ts: Array, state: State, found: dfx.Solution, dense: bool) -> Solution:
+def _solution(problem: Problem, ts: Array, state: State, found: Leg) -> Solution:
     """Corrects the saved states, which are interpolated, and marks those that were not reached."""
     start = (state.q, state.v, jnp.zeros_like(state.t))
 
@@ -380,16 +350,15 @@ def _solution(problem: Problem, ts: Array, state: State, found: dfx.Solution, de
         return jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), (y, problem.inputs(t, y[0], y[1])))
 
     (q, v, work), u = jax.vmap(corrected)(ts, found.ys)
-    accepted: Accepted = jax.tree.map(jax.lax.stop_gradient, found.solver_state)
-    stats = {
-        name: jnp.asarray(found.stats[name]) for name in ("num_steps", "num_accepted_steps", "num_rejected_steps")
-    } | {
+    accepted: Accepted = jax.tree.map(jax.lax.stop_gradient, found.accepted)
+    stats = found.stats | {
         "lowest_rank": accepted.lowest_rank,
         "highest_rank": accepted.highest_rank,
         "largest_residual": jnp.max(accepted.residual, initial=0),
         "row_residuals": accepted.residual,
     }
-    result, interpolation = verdict(found, problem.sound), found.interpolation if dense else None
+    result, interpolation = verdict(found, problem.sound), found.interpolation
+    dense = interpolation is not None
     return Solution(
         ts, q, v, work, u, state.scale, stats, accepted.switches, result, problem if dense else None, interpolation
     )

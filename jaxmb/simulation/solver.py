@@ -15,6 +15,7 @@ from ..kinematics import Rows
 from ..system import State, scaled_residuals
 from .problem import Flow, Problem
 
+Scalar = Float[Array, ""]
 Arguments = tuple[Problem, Bool[Array, " m"]]  # the rows of the latest accepted state take the second place
 
 
@@ -74,6 +75,7 @@ class Accepted(eqx.Module):
 
     Attributes:
         inner: the inner solver's state.
+        end: when and where the latest step ended.
         rows: what was found at the latest state from which a step has started.
         switches: the changes of the formulation's choice so far; None if it chooses nothing.
         lowest_rank: over the accepted states from which a step has started.
@@ -82,6 +84,7 @@ class Accepted(eqx.Module):
     """
 
     inner: Any
+    end: tuple[Scalar, Flow]
     rows: Rows
     switches: Switches | None
     lowest_rank: Int[Array, ""]
@@ -134,7 +137,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             switches = Switches(jnp.array(0), jnp.full(RECORDED, jnp.nan, t0.dtype), masks, masks)
         none, zero = jnp.zeros(m, bool), jnp.zeros(m, t0.dtype)
         rows = Rows(none, none, none, jnp.array(0), choice, jnp.array(False), zero)
-        return Accepted(inner, rows, switches, jnp.array(m), jnp.array(0), zero)
+        return Accepted(inner, (t0, y0), rows, switches, jnp.array(m), jnp.array(0), zero)
 
     def func(self, terms: Any, t0: Any, y0: Flow, args: Arguments) -> Any:
         """The vector field at an accepted state."""
@@ -169,6 +172,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         result = dfx.RESULTS.where(~ok & dfx.is_okay(result), failure, result)
         accepted = Accepted(
             inner,
+            (t1, y1),
             rows,
             _recorded(solver_state.switches, t0, solver_state.rows.choice, rows.choice),
             jnp.minimum(solver_state.lowest_rank, rows.rank),
@@ -190,9 +194,9 @@ def derivative(t: Any, y: Any, args: Any) -> Flow:
     return problem.derivative(t, y, keep)
 
 
-def verdict(found: dfx.Solution, sound: Bool[Array, ""]) -> RESULTS:
+def verdict(found: Any, sound: Bool[Array, ""]) -> RESULTS:
     """What a run by a `ConstrainedSolver` reports, in terms of constrained dynamics where it failed."""
-    accepted: Any = found.solver_state
+    accepted: Any = found.accepted
     rows: Rows = jax.tree.map(jax.lax.stop_gradient, accepted.rows)
     result = RESULTS.promote(found.result)
     failed = result != RESULTS.successful

@@ -1,0 +1,376 @@
+"""One leg of a run, in one mode, and its reverse derivative from a tape of the accepted steps."""
+
+from collections.abc import Callable
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import equinox.internal as eqxi
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from ..kinematics import Rows
+from .problem import OFFSETS, WEIGHTS, Flow, Problem
+from .solver import Accepted, ConstrainedSolver, derivative
+
+Scalar = Float[Array, ""]
+
+
+class Method(eqx.Module):
+    """How a leg is integrated; nothing of it has a derivative.
+
+    With `adjoint` None the reverse derivative goes back over a tape of the accepted steps; else it is Diffrax's.
+    """
+
+    solver: ConstrainedSolver
+    controller: dfx.AbstractStepSizeController
+    dt0: Scalar | None
+    adjoint: dfx.AbstractAdjoint | None
+    progress_meter: dfx.AbstractProgressMeter
+    max_steps: int | None = eqx.field(static=True)
+
+
+class Leg(eqx.Module):
+    """What was found.
+
+    Attributes:
+        ys: the states (T, …) at the given times, inf where it was not reached.
+        t: the time that was reached.
+        y: the state there.
+        result: Diffrax's.
+        stats: Diffrax's counts of steps.
+        accepted: what was carried to the end.
+        interpolation: over the whole leg, where that was asked for.
+    """
+
+    ys: Any
+    t: Scalar
+    y: Flow
+    result: Any
+    stats: dict[str, Array]
+    accepted: Accepted
+    interpolation: Any = None
+
+
+class _Moving(eqx.Module):
+    """What a leg may be differentiated by."""
+
+    problem: Problem
+    t0: Scalar
+    t1: Scalar
+    y0: Flow
+    ts: Float[Array, " T"]
+
+
+class _Tape(eqx.Module):
+    """The accepted steps.
+
+    Attributes:
+        ts: times (K,) at which they begin and end; where an event has ended the last one, that time.
+        ys: the states there.
+        count: how many there are; a last one that has failed is none.
+        last: when the last one ended, and
+        end: where, events aside.
+    """
+
+    ts: Float[Array, " k"]
+    ys: Any
+    count: Array
+    last: Scalar
+    end: Flow
+
+
+def integrate(
+    method: Method,
+    problem: Problem,
+    t0: Scalar,
+    t1: Scalar,
+    y0: Flow,
+    ts: Float[Array, " T"],
+    event: dfx.Event | None = None,
+    dense: bool = False,
+) -> Leg:
+    """The motion from t0 to t1, or to an event, saved at times in between."""
+    moving = _Moving(problem, t0, t1, y0, ts)
+    if method.adjoint is not None:
+        return _solved(moving, method, event, method.adjoint, dense)[0]
+    still = lambda x: lax.stop_gradient(x) if eqx.is_inexact_array(x) else x
+    return _taped(moving, *jax.tree.map(still, (method, event)))
+
+
+def _solved(
+    moving: _Moving,
+    method: Method,
+    event: dfx.Event | None,
+    adjoint: dfx.AbstractAdjoint,
+    dense: bool = False,
+    tape: bool = False,
+) -> tuple[Leg, _Tape | None]:
+    problem, steps = moving.problem, dfx.SubSaveAt(t0=True, steps=True) if tape else None
+    subs = [dfx.SubSaveAt(ts=moving.ts), dfx.SubSaveAt(t1=True), steps]
+    found = dfx.diffeqsolve(
+        dfx.ODETerm(derivative),
+        method.solver,
+        moving.t0,
+        moving.t1,
+        method.dt0,
+        moving.y0,
+        (problem, jnp.ones(problem.system.m, bool)),
+        saveat=dfx.SaveAt(subs=subs[: 3 if tape else 2], dense=dense, solver_state=True),
+        event=event,
+        stepsize_controller=method.controller,
+        adjoint=adjoint,
+        progress_meter=method.progress_meter,
+        max_steps=method.max_steps,
+        throw=False,
+    )
+    times: Any = found.ts
+    states: Any = found.ys
+    accepted: Any = found.solver_state
+    counts = ("num_steps", "num_accepted_steps", "num_rejected_steps")
+    stats = {name: jnp.asarray(found.stats[name]) for name in counts}
+    last = jax.tree.map(lambda x: x[0], states[1])
+    leg = Leg(states[0], times[1][0], last, found.result, stats, accepted, found.interpolation if dense else None)
+    if not tape:
+        return leg, None
+    failed = (found.result == dfx.RESULTS.breakdown) | (found.result == dfx.RESULTS.nonfinite)
+    count = stats["num_accepted_steps"] - failed
+    return leg, _Tape(times[2], states[2], count, *accepted.end)
+
+
+@eqx.filter_custom_vjp
+def _taped(moving: _Moving, method: Method, event: dfx.Event | None) -> Leg:
+    return _solved(moving, method, event, dfx.ForwardMode())[0]
+
+
+@_taped.def_fwd
+def _forward(_: Any, moving: _Moving, method: Method, event: dfx.Event | None) -> tuple[Leg, Any]:
+    leg, tape = _solved(moving, method, event, dfx.ForwardMode(), tape=True)
+    return leg, (tape, leg.t)
+
+
+@_taped.def_bwd
+def _backward(
+    residuals: tuple[_Tape, Scalar],
+    cotangents: Leg,
+    perturbed: _Moving,
+    moving: _Moving,
+    method: Method,
+    event: dfx.Event | None,
+) -> _Moving:
+    """Back over the steps as they were taken: their times are given, each is made again from where it began.
+
+    A saved state is read off the interpolation of its step, and so is the last one. The time of an event is held; the
+    derivative by the start is that of the flow, −∂y/∂y₀ f(t₀, y₀).
+    """
+    tape, reached = residuals
+    moves, rest = eqx.partition(moving.problem, perturbed.problem)
+    back = _Back(rest, method.solver, tape)
+    # The last state, too, is one that is saved.
+    times = jnp.append(moving.ts, reached)
+    many, one = _given(cotangents.ys, _copies(moving.y0, moving.ts)), _given(cotangents.y, moving.y0)
+    bars = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), many, one)
+    within = times <= reached
+    bars = jax.tree.map(lambda b: jnp.where(within.reshape((-1,) + (1,) * (b.ndim - 1)), b, 0), bars)
+    # The step in which each lies: the first that ends at or after it.
+    ends = jnp.where(jnp.arange(tape.ts.shape[0] - 1) < tape.count, tape.ts[1:], jnp.inf)
+    place = jnp.minimum(jnp.searchsorted(ends, times), jnp.maximum(tape.count - 1, 0))
+
+    def step(carry: Any) -> Any:
+        k, end_bar, moves_bar, times_bar, _ = carry
+        dense, stages = back.again(moves, k)
+        dense_bar, times_bar = back.read(k, dense, times, bars, times_bar, within & (place == k))
+        state_bar, more, slope = back.step(moves, k, dense, stages, end_bar, dense_bar)
+        return k - 1, state_bar, _add(moves_bar, more), times_bar, -_dot(state_bar, slope)
+
+    zero = jnp.zeros_like(reached)
+    start = (tape.count - 1, _zeros(moving.y0), _zeros(moves), jnp.zeros_like(times), zero)
+    _, state_bar, moves_bar, times_bar, begin_bar = lax.while_loop(lambda c: c[0] >= 0, step, start)
+    whole = jax.tree.map(lambda b: jnp.sum(b, axis=0), bars)
+    state_bar = jax.tree.map(lambda a, b: jnp.where(tape.count == 0, b, a), state_bar, whole)  # all is the start
+    end_bar = jnp.where(reached < moving.t1, 0, times_bar[-1])
+    return _Moving(moves_bar, begin_bar, end_bar, state_bar, times_bar[:-1])
+
+
+class _Back(eqx.Module):
+    """The way back over one step of an explicit Runge–Kutta method, y_i = y₀ + Σ a_ij k_j, k_i = h f(t₀ + c_i h, y_i)."""
+
+    rest: Problem
+    solver: ConstrainedSolver
+    tape: _Tape
+
+    def problem(self, moves: Any) -> Problem:
+        return eqx.combine(moves, self.rest)
+
+    def span(self, k: Array) -> tuple[Array, Array]:
+        """The times at which a step starts and ends."""
+        tape = self.tape
+        return tape.ts[k], jnp.where(k == tape.count - 1, tape.last, tape.ts[k + 1])
+
+    def tableau(self, dtype: Any) -> tuple[Array, Array]:
+        """A with b below, and c with 1."""
+        tableau: Any = self.solver.solver.tableau  # pyright: ignore[reportAttributeAccessIssue]
+        s = tableau.num_stages
+        a, c = np.zeros((s + 1, s)), np.ones(s + 1)
+        for i, row in enumerate(tableau.a_lower):
+            a[i + 1, : i + 1] = row
+        a[s], c[0], c[1:s] = tableau.b_sol, 0, tableau.c
+        return jnp.asarray(a, dtype), jnp.asarray(c, dtype)
+
+    def again(self, moves: Any, k: Array) -> tuple[Any, Any]:
+        """What the interpolation of a step needs, and of its stages the rows, and where samples are taken."""
+        (t0, t1), y0 = self.span(k), _at(self.tape.ys, k)
+        last = k == self.tape.count - 1
+        y1 = jax.tree.map(lambda x, end: jnp.where(last, end, x), _at(self.tape.ys, k + 1), self.tape.end)
+        problem, (a, c) = self.problem(moves), self.tableau(t0.dtype)
+        rows = problem.prepare(t0, y0, None)
+        problem = problem.holding(rows.choice)
+
+        def stage(ks: Any, i: Array) -> tuple[Any, tuple[Array, Array]]:
+            flow, near, tau = problem.sampled(t0 + c[i] * (t1 - t0), _combined(y0, a[i], ks), rows.keep)
+            return jax.tree.map(lambda ks, f: ks.at[i].set((t1 - t0) * f), ks, flow), (near, tau)
+
+        s = c.shape[0] - 1
+        ks, (near, tau) = lax.scan(stage, _copies(y0, c[:s]), jnp.arange(s))
+        raw = _combined(y0, a[s], ks)
+        dense = {"inner": {"y0": y0, "y1": raw, "k": ks}, "shift": jax.tree.map(jnp.subtract, y1, raw)}
+        return dense, (rows, near, tau)
+
+    def read(
+        self, k: Array, dense: Any, times: Array, bars: Any, times_bar: Array, here: Bool[Array, " n"]
+    ) -> tuple[Any, Array]:
+        """Cotangents of the interpolation and of the times, from those of the states that are read off it."""
+        t0, t1 = self.span(k)
+        at = lambda dense, t: self.solver.interpolation_cls(t0=t0, t1=t1, **dense).evaluate(t)
+
+        def one(i: Array, carry: Any) -> Any:
+            def pull() -> Any:
+                more, time_bar = jax.vjp(at, dense, times[i])[1](_at(bars, i))
+                return _add(carry[0], more), carry[1].at[i].set(time_bar)
+
+            return lax.cond(here[i], pull, lambda: carry)
+
+        return lax.fori_loop(0, times.shape[0], one, (_zeros(dense), times_bar))
+
+    def step(
+        self, moves: Any, k: Array, dense: Any, stages: Any, end_bar: Flow, dense_bar: Any
+    ) -> tuple[Flow, Any, Flow]:
+        """Cotangents of the step's start and of the moving parts of the problem; and the slope at the start."""
+        (t0, t1), inner = self.span(k), dense["inner"]
+        y0, raw, ks = inner["y0"], inner["y1"], inner["k"]
+        y1 = _add(raw, dense["shift"])
+        rows, near, tau = stages
+        a, c = self.tableau(t0.dtype)
+        s = c.shape[0] - 1
+        end_bar = _add(end_bar, dense_bar["shift"])
+        raw_bar = jax.tree.map(jnp.subtract, dense_bar["inner"]["y1"], dense_bar["shift"])
+        # Tasks: the correction of the end, then the stages from the last to the first.
+        near, tau = jnp.append(near, True), jnp.append(tau, 0)
+
+        def task(n: Array, carry: Any) -> Any:
+            y0_bar, ks_bar, moves_bar = carry
+            i = s - n
+            flow_bar = jax.tree.map(lambda b: (t1 - t0) * jnp.where(i < s, b[jnp.minimum(i, s - 1)], 0), ks_bar)
+            y_bar, more = self.pull(
+                moves,
+                rows,
+                t0 + c[i] * (t1 - t0),
+                _combined(y0, a[i], ks),
+                near[i],
+                tau[i],
+                flow_bar,
+                i == s,
+                y1,
+                end_bar,
+            )
+            y_bar = jax.tree.map(lambda b, raw: b + jnp.where(i == s, raw, 0), y_bar, raw_bar)
+            spread = lambda b: a[i].reshape((-1,) + (1,) * b.ndim) * b
+            return _add(y0_bar, y_bar), _add(ks_bar, jax.tree.map(spread, y_bar)), _add(moves_bar, more)
+
+        start = (dense_bar["inner"]["y0"], dense_bar["inner"]["k"], _zeros(moves))
+        y0_bar, _, moves_bar = lax.fori_loop(0, s + 1, task, start)
+        return y0_bar, moves_bar, jax.tree.map(lambda k: k[0] / (t1 - t0), ks)
+
+    def pull(
+        self,
+        moves: Any,
+        rows: Rows,
+        t: Array,
+        y: Flow,
+        near: Array,
+        tau: Array,
+        flow_bar: Flow,
+        ends: Array,
+        y1: Flow,
+        end_bar: Flow,
+    ) -> tuple[Flow, Any]:
+        """Cotangents of a state and the problem, from those of the vector field there, or of where the state is corrected to.
+
+        Where the vector field is interpolated between samples (`Problem.near_singular`), one after the other.
+        """
+        keep, lost = rows.keep, tau > 0
+        problem = self.problem(moves).holding(rows.choice)
+        qdot = lambda q, v, h: q + h * problem.system.qdot(q, v)
+
+        def sample(carry: Any) -> Any:
+            j, y_bar, moves_bar = carry
+            offset, weight = tau * jnp.asarray(OFFSETS)[j], jnp.where(lost, jnp.asarray(WEIGHTS)[j], 1)
+            at, along = jax.vjp(lambda y: (qdot(y[0], y[1], offset), *y[1:]), y)
+            found = _some(near & ~ends, lambda: problem.correct(t + offset, at, keep), at)
+            found = jax.tree.map(lambda a, b: jnp.where(ends, a, b), y1, found)
+
+            def by_flow() -> Any:
+                field = lambda moves, y: self.problem(moves).holding(rows.choice).regular(t + offset, y, keep)[0]
+                return jax.vjp(field, moves, found)[1](jax.tree.map(lambda b: weight * b, flow_bar))
+
+            more, found_bar = _some(~ends, by_flow, (_zeros(moves), _zeros(y)))
+            found_bar = jax.tree.map(lambda a, b: jnp.where(ends, a, b), end_bar, found_bar)
+
+            def by_correction() -> Any:
+                correct = problem.correction(t + offset, at, found, keep)
+                return jax.vjp(lambda moves, y: correct(self.problem(moves), y), moves, at)[1](found_bar)
+
+            also, at_bar = _some(near, by_correction, (_zeros(moves), found_bar))
+            return j + 1, _add(y_bar, along(at_bar)[0]), _add(moves_bar, _add(more, also))
+
+        count = jnp.where(lost, len(OFFSETS), 1)
+        return lax.while_loop(lambda c: c[0] < count, sample, (0, _zeros(y), _zeros(moves)))[1:]
+
+
+def _some(needed: Bool[Array, ""], fn: Callable[[], Any], otherwise: Any) -> Any:
+    """`fn()` where needed, which is found if any row of a batch needs it."""
+    found = lax.cond(eqxi.unvmap_any(needed), fn, lambda: otherwise)
+    return jax.tree.map(lambda a, b: jnp.where(needed, a, b), found, otherwise)
+
+
+def _combined(y0: Flow, weights: Array, ks: Any) -> Flow:
+    return jax.tree.map(lambda y, k: y + jnp.tensordot(weights, k, 1), y0, ks)
+
+
+def _copies(y: Flow, like: Array) -> Any:
+    return jax.tree.map(lambda x: jnp.zeros((like.shape[0], *x.shape), x.dtype), y)
+
+
+def _given(bar: Any, like: Any) -> Any:
+    """The cotangent with zeros where there is none."""
+    bar = jax.tree.map(lambda _: None, like) if bar is None else bar
+    return jax.tree.map(lambda x, b: jnp.zeros_like(x) if b is None else b, like, bar)
+
+
+def _at(tree: Any, i: Array) -> Any:
+    return jax.tree.map(lambda x: x[i], tree)
+
+
+def _zeros(tree: Any) -> Any:
+    return jax.tree.map(jnp.zeros_like, tree)
+
+
+def _add(a: Any, b: Any) -> Any:
+    return jax.tree.map(jnp.add, a, b)
+
+
+def _dot(a: Any, b: Any) -> Array:
+    return jnp.sum(jnp.stack([jnp.vdot(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)]))
