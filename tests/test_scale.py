@@ -156,7 +156,7 @@ def test_a_parallelogram_of_small_rods_passes_its_flat_pose():
         rate = -4.0 / size**0.5
         start = jm.assemble(tree, {"A": 0.4, "B": -0.4, "D": 0.4}, {"A": rate, "B": -rate, "D": rate})
         system = mechanism.build("absolute")
-        state = jm.convert(tree, system, start)
+        state = jm.convert(start, tree, system)
         solution = jm.simulate(system, state, jnp.linspace(0.1, 0.3, 3) * size**0.5)
         return jnp.stack([jm.coordinate(system, solution, name) for name in "AD"])
 

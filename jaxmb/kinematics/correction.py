@@ -9,18 +9,19 @@ import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
 from ..linalg import ConstrainedFactor, independent_rows, solve_spd
 from ..system import (
+    Scale,
     State,
     System,
     Terms,
     position_residual,
     rate_matrix,
+    residuals,
     rows_at,
-    scaled_residuals,
     velocity_residual,
 )
 
@@ -68,16 +69,19 @@ def _repeated(
         factor = formulation.factorise(terms, keep)
         position_factor = _of_positions(formulation, terms, factor)
 
-        def improve_position(q: Array, _: Any) -> tuple[Array, Any]:
-            step, _ = position_factor.solve(zero, position_residual(system, t, q))
-            return system.normalise(q - system.qdot(q, step)), None
+        def improve(found: tuple[Array, Array, Array], i: Array) -> tuple[tuple[Array, Array, Array], None]:
+            """Positions first, then velocities, by one copy of everything."""
+            q, v, rest = found
+            position, velocity = residuals(system, t, q, v)
+            rest = jnp.where(i == 0, at_rest(state.scale, factor, position, velocity), rest)
+            first = i < iterations
+            used = jax.tree.map(lambda a, b: jnp.where(first, a, b), position_factor, factor)
+            step = used.solve(zero, jnp.where(first, position, velocity))[0]
+            moved = system.normalise(q - system.qdot(q, step))
+            return (jnp.where(first, moved, q), jnp.where(first, v, v - step), rest), None
 
-        def improve_velocity(v: Array, _: Any) -> tuple[Array, Any]:
-            return v - factor.solve(zero, velocity_residual(system, t, q_new, v))[0], None
-
-        q_new, _ = lax.scan(improve_position, q, None, length=iterations)
-        v_new, _ = lax.scan(improve_velocity, v, None, length=iterations)
-        rest = at_rest(system, State(t, q, v, state.scale), factor)
+        start = (q, v, jnp.zeros_like(keep))
+        (q_new, v_new, rest), _ = lax.scan(improve, start, jnp.arange(2 * iterations))
         again = jnp.any(rest)
         return _Pass(jnp.where(again, q, q_new), jnp.where(again, v, v_new), keep & ~rest, factor.gap < NEAR)
 
@@ -118,7 +122,8 @@ def linearised(
     factor = formulation.factorise(terms, keep)
     # Rows that were at rest have no part in it.
     still = jnp.all(q == system.normalise(start.q)) & jnp.all(v == start.v)
-    factor = formulation.factorise(terms, keep & ~(at_rest(system, found, factor) & still))
+    rest = at_rest(found.scale, factor, *residuals(system, found.t, q, v))
+    factor = formulation.factorise(terms, keep & ~(rest & still))
     factors = (_of_positions(formulation, terms, factor), factor)
     move = jnp.stack([_displacement(system, q, start.q - q), start.v - v])
     pulls = jnp.stack([f.solve(zero, terms.jacobian @ d)[1] for f, d in zip(factors, move, strict=True)], axis=1)
@@ -159,14 +164,15 @@ def _of_positions(formulation: AbstractFormulation, terms: Terms, factor: Constr
     return formulation.factorise(terms, keep & holonomic)
 
 
-def at_rest(system: System, state: State, factor: ConstrainedFactor) -> Bool[Array, " m"]:
+def at_rest(
+    scale: Scale, factor: ConstrainedFactor, position: Float[Array, " m"], velocity: Float[Array, " m"]
+) -> Bool[Array, " m"]:
     """Rows that are close to being dependent and hold to rounding, which a correction would amplify."""
-    state, factor = lax.stop_gradient((state, factor))
-    eps, rate = jnp.finfo(state.q.dtype).eps, state.scale.rate
-    position, velocity = scaled_residuals(system, state)
-    weights = factor.vanishing * state.scale.span / state.scale.row
+    scale, factor, position, velocity = lax.stop_gradient((scale, factor, position, velocity))
+    eps, rate = jnp.finfo(position.dtype).eps, scale.rate
+    weights = factor.vanishing * scale.span / scale.row
     total = jnp.sum(jnp.abs(weights), axis=1)
-    relative = lambda r: jnp.abs(weights @ r) / jnp.where(total > 0, total, 1)
+    relative = lambda r: jnp.abs(weights @ (r / scale.span)) / jnp.where(total > 0, total, 1)
     off = jnp.maximum(relative(position), relative(velocity) / jnp.where(rate > 0, rate, 1))
     return (factor.remainders < CLOSE) & (off * factor.remainders <= 4 * eps) & (off <= eps**0.75)
 

@@ -80,9 +80,9 @@ def simulate(
             itself (1e-4 and 1e-6 in float32). Tolerances of a controller that is given are used as they are.
         dt0: first step, or the step of `ConstantStepSize`; by default, for adaptive controllers, 0.03/Ω with the rate Ω of the
             motion at the start (`State.scale`).
-        adjoint: Diffrax's way to differentiate; by default `RecursiveCheckpointAdjoint(checkpoints=max_steps)` (reverse
-            mode), which recomputes no step from an earlier one: adaptive steps recomputed with other rounding would not
-            be the steps that were taken. Forward mode needs `ForwardMode()`; both modes `DirectAdjoint()`.
+        adjoint: Diffrax's way to differentiate. By default, for explicit Runge–Kutta solvers, reverse mode over a tape of the
+            accepted steps, which are gone back over as they were taken; for others, and with `dense=True` or `max_steps=None`,
+            `RecursiveCheckpointAdjoint(checkpoints=max_steps)`. Forward mode needs `ForwardMode()`; both modes `DirectAdjoint()`.
         progress_meter: Diffrax's; none by default.
         max_steps: largest number of steps, rejected ones included; with events, between two of them.
         dense: whether to keep the interpolation for `Solution.evaluate`.
@@ -107,8 +107,8 @@ def simulate(
     """
     if isinstance(adjoint, dfx.BacksolveAdjoint):
         raise ValueError(
-            "Argument `adjoint` must not be `BacksolveAdjoint`, which leaves the constraints on its way back; use "
-            "`RecursiveCheckpointAdjoint` (the default)."
+            "Argument `adjoint` must not be `BacksolveAdjoint`, which leaves the constraints on its way back; leave it out, or use "
+            "`RecursiveCheckpointAdjoint`."
         )
     check_state(system, state)
     control = checked_control(system, state, control)

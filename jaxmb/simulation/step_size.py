@@ -69,14 +69,25 @@ def default_controller(dtype: Any) -> dfx.PIDController:
 def own_sizes(system: System, state: State, until: Scalar) -> tuple[Scale, Flow]:
     """The sizes of a run: the state's with the rate of this run, and those of q, v and work.
 
-    Where rows do not tell how far a coordinate moves it is how far it may get in the time, but not more than one of its units.
-    Ω is at least one motion in that time; v has the size ℓ Ω, work that of the kinetic energy then.
+    Where rows do not tell how far a coordinate moves it is how far it gets, |v_k| τ + |v̇_k| τ²/2, in the time of the run or until
+    forces have changed: 1/τ² = |∂v̇_k/∂q d|/|d_k| in the directions d = v and v̇. Ω is at least one motion in the time of the
+    run; v has the size ℓ Ω, work that of the kinetic energy then.
     """
     system, state, until = lax.stop_gradient((system, state, until))
     t, q, v, time = state.t, state.q, state.v, until - state.t
     terms = rows_at(system, t, q, state.scale.row)
-    vdot = free_acceleration(system, state, metric_root(terms.mass, terms.jacobian))
-    way = jnp.minimum(jnp.abs(v) * time + 0.5 * jnp.abs(vdot) * time**2, 1)
+    root = metric_root(terms.mass, terms.jacobian)
+
+    def along(direction: Array, _: None) -> tuple[Array, tuple[Array, Array]]:
+        accelerations = lambda q: free_acceleration(system, dataclasses.replace(state, q=q), root)
+        vdot, change = jax.jvp(accelerations, (q,), (system.qdot(q, direction),))
+        moves = direction != 0
+        return vdot, (vdot, jnp.where(moves, jnp.abs(change) / jnp.where(moves, jnp.abs(direction), 1), 0))
+
+    _, (vdots, changes) = lax.scan(along, v, None, length=2)
+    vdot, fastest = vdots[0], jnp.sqrt(jnp.max(changes, axis=0))
+    while_like_that = jnp.where(fastest * time > 1, 1 / jnp.where(fastest > 0, fastest, 1), time)
+    way = jnp.abs(v) * while_like_that + 0.5 * jnp.abs(vdot) * while_like_that**2
     reach = jnp.where(state.scale.reach > 0, state.scale.reach, jnp.where(way > 0, way, 1))
     own = jnp.maximum(jnp.abs(v) / reach, jnp.sqrt(jnp.abs(vdot) / reach))
     rate = jnp.maximum(state.scale.rate, jnp.max(jnp.where(jnp.isfinite(own), own, 0)))

@@ -32,6 +32,7 @@ from .terms import jacobian_rate as jacobian_rate
 from .terms import Nearby as Nearby
 from .terms import position_residual as position_residual
 from .terms import gamma as gamma
+from .terms import residuals as residuals
 from .terms import rows_at as rows_at
 from .terms import scaled_residuals as scaled_residuals
 from .terms import velocity_offset as velocity_offset

@@ -78,16 +78,25 @@ def position_residual(system: System, t: Scalar, q: Float[Array, " nq"]) -> Floa
 
 def velocity_residual(system: System, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " m"]:
     """[dφ/dt; ψ] = C v + b, the one residual from which C, b and Γ follow."""
-    parts = []
+    return residuals(system, t, q, v)[1]
+
+
+def residuals(
+    system: System, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]
+) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
+    """`position_residual` and `velocity_residual` by one pass over the constraints."""
+    positions, velocities = [], []
     for constraint, count in zip(system.constraints, system.row_counts, strict=True):
+        position = jnp.zeros(count, q.dtype)
         if isinstance(constraint, Holonomic):
             fn = constraint.fn
             tangent = (jnp.ones_like(t), system.qdot(q, v))
-            part = jax.jvp(lambda t, q, fn=fn: fn(t, q, system.params), (t, q), tangent)[1]
+            position, velocity = jax.jvp(lambda t, q, fn=fn: fn(t, q, system.params), (t, q), tangent)
         else:
-            part = constraint.fn(t, q, v, system.params)
-        parts.append(jnp.reshape(part, (count,)))
-    return _active(system, parts, q)
+            velocity = constraint.fn(t, q, v, system.params)
+        positions.append(jnp.reshape(position, (count,)))
+        velocities.append(jnp.reshape(velocity, (count,)))
+    return _active(system, positions, q), _active(system, velocities, q)
 
 
 def velocity_offset(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, " m"]:
@@ -180,5 +189,5 @@ def evaluate(system: System, state: State, *, u: Float[Array, " nu"] | None = No
 
 def scaled_residuals(system: System, state: State) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
     """φ/Φ and (C v + b)/Φ: the first without a unit, the second in 1/s."""
-    position = position_residual(system, state.t, state.q)
-    return position / state.scale.span, velocity_residual(system, state.t, state.q, state.v) / state.scale.span
+    position, velocity = residuals(system, state.t, state.q, state.v)
+    return position / state.scale.span, velocity / state.scale.span
