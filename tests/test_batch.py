@@ -1,7 +1,5 @@
 """Batches: equal to single runs, to the end every time, and not spoilt by a bad row."""
 
-import time
-
 import diffrax as dfx
 import equinox as eqx
 import jax
@@ -57,16 +55,6 @@ def test_a_bad_row_is_flagged_and_disturbs_no_other(what, controller):
     assert bool(jnp.all((bad.result == jm.RESULTS.successful) == others))
     assert bool((bad.result == jm.RESULTS.inconsistent_state)[7])
     assert int(bad.stats["num_steps"][7]) <= 2
-
-    def seconds(x):
-        best = np.inf
-        for _ in range(5):
-            start = time.perf_counter()
-            jax.block_until_ready(run(x).q)
-            best = min(best, time.perf_counter() - start)
-        return best
-
-    assert seconds(spoilt(states, 7, what)) <= 1.5 * seconds(states)
 
 
 def test_parameters_are_batched_and_differentiated_together():

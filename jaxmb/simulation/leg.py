@@ -168,7 +168,7 @@ def _backward(
     """
     tape, reached = residuals
     moves, rest = eqx.partition(moving.problem, perturbed.problem)
-    back = _Back(rest, method.solver, tape)
+    back = _Back(rest, method, tape)
     # The last state, too, is one that is saved.
     times = jnp.append(moving.ts, reached)
     many, one = _given(cotangents.ys, _copies(moving.y0, moving.ts)), _given(cotangents.y, moving.y0)
@@ -180,15 +180,16 @@ def _backward(
     place = jnp.minimum(jnp.searchsorted(ends, times), jnp.maximum(tape.count - 1, 0))
 
     def step(carry: Any) -> Any:
-        k, end_bar, moves_bar, times_bar, _ = carry
+        k, end_bar, slope_bar, moves_bar, times_bar, _ = carry
         dense, stages = back.again(moves, k)
         dense_bar, times_bar = back.read(k, dense, times, bars, times_bar, within & (place == k))
-        state_bar, more, slope = back.step(moves, k, dense, stages, end_bar, dense_bar)
-        return k - 1, state_bar, _add(moves_bar, more), times_bar, -_dot(state_bar, slope)
+        state_bar, slope_bar, more, slope = back.step(moves, k, dense, stages, end_bar, slope_bar, dense_bar)
+        return k - 1, state_bar, slope_bar, _add(moves_bar, more), times_bar, -_dot(state_bar, slope)
 
     zero = jnp.zeros_like(reached)
-    start = (tape.count - 1, _zeros(moving.y0), _zeros(moves), jnp.zeros_like(times), zero)
-    _, state_bar, moves_bar, times_bar, begin_bar = lax.while_loop(lambda c: c[0] >= 0, step, start)
+    none = _zeros(moving.y0)
+    start = (tape.count - 1, none, none, _zeros(moves), jnp.zeros_like(times), zero)
+    _, state_bar, _, moves_bar, times_bar, begin_bar = lax.while_loop(lambda c: c[0] >= 0, step, start)
     whole = jax.tree.map(lambda b: jnp.sum(b, axis=0), bars)
     state_bar = jax.tree.map(lambda a, b: jnp.where(tape.count == 0, b, a), state_bar, whole)  # all is the start
     end_bar = jnp.where(reached < moving.t1, 0, times_bar[-1])
@@ -199,7 +200,7 @@ class _Back(eqx.Module):
     """The way back over one step of an explicit Runge–Kutta method, y_i = y₀ + Σ a_ij k_j, k_i = h f(t₀ + c_i h, y_i)."""
 
     rest: Problem
-    solver: ConstrainedSolver
+    method: Method
     tape: _Tape
 
     def problem(self, moves: Any) -> Problem:
@@ -208,11 +209,18 @@ class _Back(eqx.Module):
     def span(self, k: Array) -> tuple[Array, Array]:
         """The times at which a step starts and ends."""
         tape = self.tape
-        return tape.ts[k], jnp.where(k == tape.count - 1, tape.last, tape.ts[k + 1])
+        end = _after_jump(self.method.controller, tape.ts[k + 1])[1]
+        return tape.ts[k], jnp.where(k == tape.count - 1, tape.last, end)
+
+    def reuses(self, k: Array) -> Bool[Array, ""]:
+        """Whether the first slope of a step is the last one of the step before."""
+        tableau: Any = self.method.solver.solver.tableau  # pyright: ignore[reportAttributeAccessIssue]
+        fresh = (k == 0) | _after_jump(self.method.controller, self.tape.ts[k])[0]
+        return jnp.asarray(tableau.fsal) & ~fresh
 
     def tableau(self, dtype: Any) -> tuple[Array, Array]:
         """A with b below, and c with 1."""
-        tableau: Any = self.solver.solver.tableau  # pyright: ignore[reportAttributeAccessIssue]
+        tableau: Any = self.method.solver.solver.tableau  # pyright: ignore[reportAttributeAccessIssue]
         s = tableau.num_stages
         a, c = np.zeros((s + 1, s)), np.ones(s + 1)
         for i, row in enumerate(tableau.a_lower):
@@ -244,7 +252,7 @@ class _Back(eqx.Module):
     ) -> tuple[Any, Array]:
         """Cotangents of the interpolation and of the times, from those of the states that are read off it."""
         t0, t1 = self.span(k)
-        at = lambda dense, t: self.solver.interpolation_cls(t0=t0, t1=t1, **dense).evaluate(t)
+        at = lambda dense, t: self.method.solver.interpolation_cls(t0=t0, t1=t1, **dense).evaluate(t)
 
         def one(i: Array, carry: Any) -> Any:
             def pull() -> Any:
@@ -256,9 +264,19 @@ class _Back(eqx.Module):
         return lax.fori_loop(0, times.shape[0], one, (_zeros(dense), times_bar))
 
     def step(
-        self, moves: Any, k: Array, dense: Any, stages: Any, end_bar: Flow, dense_bar: Any
-    ) -> tuple[Flow, Any, Flow]:
-        """Cotangents of the step's start and of the moving parts of the problem; and the slope at the start."""
+        self, moves: Any, k: Array, dense: Any, stages: Any, end_bar: Flow, slope_bar: Flow, dense_bar: Any
+    ) -> tuple[Flow, Flow, Any, Flow]:
+        """Cotangents of the step's start, of the slope that it takes from the step before, and of the problem; the slope at the start.
+
+        Args:
+            moves: what of the problem moves.
+            k: which step.
+            dense: what `again` has found for the interpolation, and
+            stages: of the stages.
+            end_bar: cotangent of where the step ends.
+            slope_bar: of its last slope, which the next step takes; that is at the end before the correction.
+            dense_bar: of the interpolation.
+        """
         (t0, t1), inner = self.span(k), dense["inner"]
         y0, raw, ks = inner["y0"], inner["y1"], inner["k"]
         y1 = _add(raw, dense["shift"])
@@ -290,9 +308,12 @@ class _Back(eqx.Module):
             spread = lambda b: a[i].reshape((-1,) + (1,) * b.ndim) * b
             return _add(y0_bar, y_bar), _add(ks_bar, jax.tree.map(spread, y_bar)), _add(moves_bar, more)
 
-        start = (dense_bar["inner"]["y0"], dense_bar["inner"]["k"], _zeros(moves))
-        y0_bar, _, moves_bar = lax.fori_loop(0, s + 1, task, start)
-        return y0_bar, moves_bar, jax.tree.map(lambda k: k[0] / (t1 - t0), ks)
+        h, taken = t1 - t0, self.reuses(k)
+        ks_bar = jax.tree.map(lambda b, slope: b.at[-1].add(slope / h), dense_bar["inner"]["k"], slope_bar)
+        start = (dense_bar["inner"]["y0"], ks_bar, _zeros(moves))
+        y0_bar, ks_bar, moves_bar = lax.fori_loop(0, jnp.where(taken, s, s + 1), task, start)
+        before = jax.tree.map(lambda b: jnp.where(taken, h * b[0], 0), ks_bar)
+        return y0_bar, before, moves_bar, jax.tree.map(lambda k: k[0] / h, ks)
 
     def pull(
         self,
@@ -338,6 +359,19 @@ class _Back(eqx.Module):
 
         count = jnp.where(lost, len(OFFSETS), 1)
         return lax.while_loop(lambda c: c[0] < count, sample, (0, _zeros(y), _zeros(moves)))[1:]
+
+
+def _after_jump(controller: Any, t: Array) -> tuple[Bool[Array, ""], Array]:
+    """Whether the vector field jumps just before a time, and when the step before has ended then."""
+    jumped, before = jnp.array(False), t
+    while hasattr(controller, "controller"):
+        times = getattr(controller, "jump_ts", None)
+        if times is not None and times.shape[0]:
+            here = t == eqxi.nextafter(times)
+            jumped |= jnp.any(here)
+            before = jnp.where(jnp.any(here), eqxi.prevbefore(times[jnp.argmax(here)]), before)
+        controller = controller.controller
+    return jumped, before
 
 
 def _some(needed: Bool[Array, ""], fn: Callable[[], Any], otherwise: Any) -> Any:
