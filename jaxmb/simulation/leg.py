@@ -175,14 +175,15 @@ def _backward(
     bars = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), many, one)
     within = times <= reached
     bars = jax.tree.map(lambda b: jnp.where(within.reshape((-1,) + (1,) * (b.ndim - 1)), b, 0), bars)
-    # The step in which each lies: the first that ends at or after it.
+    # The step in which each lies, the first that ends at or after it; none beyond what was reached.
     ends = jnp.where(jnp.arange(tape.ts.shape[0] - 1) < tape.count, tape.ts[1:], jnp.inf)
-    place = jnp.minimum(jnp.searchsorted(ends, times), jnp.maximum(tape.count - 1, 0))
+    place = jnp.minimum(jnp.searchsorted(ends, moving.ts), jnp.maximum(tape.count - 1, 0))
+    place = jnp.where(within[:-1], place, tape.ts.shape[0])
 
     def step(carry: Any) -> Any:
         k, end_bar, slope_bar, moves_bar, times_bar, _ = carry
         dense, stages = back.again(moves, k)
-        dense_bar, times_bar = back.read(k, dense, times, bars, times_bar, within & (place == k))
+        dense_bar, times_bar = back.read(k, dense, times, bars, times_bar, place)
         state_bar, slope_bar, more, slope = back.step(moves, k, dense, stages, end_bar, slope_bar, dense_bar)
         return k - 1, state_bar, slope_bar, _add(moves_bar, more), times_bar, -_dot(state_bar, slope)
 
@@ -247,21 +248,19 @@ class _Back(eqx.Module):
         dense = {"inner": {"y0": y0, "y1": raw, "k": ks}, "shift": jax.tree.map(jnp.subtract, y1, raw)}
         return dense, (rows, near, tau)
 
-    def read(
-        self, k: Array, dense: Any, times: Array, bars: Any, times_bar: Array, here: Bool[Array, " n"]
-    ) -> tuple[Any, Array]:
+    def read(self, k: Array, dense: Any, times: Array, bars: Any, times_bar: Array, place: Array) -> tuple[Any, Array]:
         """Cotangents of the interpolation and of the times, from those of the states that are read off it."""
         t0, t1 = self.span(k)
         at = lambda dense, t: self.method.solver.interpolation_cls(t0=t0, t1=t1, **dense).evaluate(t)
 
-        def one(i: Array, carry: Any) -> Any:
-            def pull() -> Any:
-                more, time_bar = jax.vjp(at, dense, times[i])[1](_at(bars, i))
-                return _add(carry[0], more), carry[1].at[i].set(time_bar)
+        def one(n: Array, carry: Any) -> Any:
+            i = jnp.where(first + n < beyond, first + n, place.shape[0])  # the last one of the last step is the end
+            more, time_bar = jax.vjp(at, dense, times[i])[1](_at(bars, i))
+            return _add(carry[0], more), carry[1].at[i].set(time_bar)
 
-            return lax.cond(here[i], pull, lambda: carry)
-
-        return lax.fori_loop(0, times.shape[0], one, (_zeros(dense), times_bar))
+        first, beyond = jnp.searchsorted(place, k), jnp.searchsorted(place, k, side="right")
+        count = beyond - first + (k == self.tape.count - 1)
+        return lax.fori_loop(0, count, one, (_zeros(dense), times_bar))
 
     def step(
         self, moves: Any, k: Array, dense: Any, stages: Any, end_bar: Flow, slope_bar: Flow, dense_bar: Any
