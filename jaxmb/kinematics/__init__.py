@@ -10,6 +10,7 @@ from .closure import reduce as reduce
 from .closure import restrict as restrict
 from .correction import CLOSE as CLOSE
 from .correction import corrected as corrected
+from .correction import Frame as Frame
 from .correction import linearised as linearised
 from .correction import NEAR as NEAR
 from .diagnosis import DependentRows as DependentRows

@@ -26,18 +26,34 @@ from ..system import (
 )
 
 
+class Frame(eqx.Module):
+    """The rows in use as a correction has found them, orthonormal in the metric of M, one after the other.
+
+    Attributes:
+        basis: Q (m, nv).
+        remainders: distance (m,) of each row from the span of those before it, relative to σ; infinite in other rows.
+    """
+
+    basis: Float[Array, "m nv"]
+    remainders: Float[Array, " m"]
+
+
 class _Pass(eqx.Module):
-    """The state after a pass, the rows still in use, and whether any is close to being dependent; q and v alone in a tangent."""
+    """The state after a pass, the rows still in use, whether any is close to being dependent, and their frame.
+
+    In a tangent q and v alone.
+    """
 
     q: Any
     v: Any
     keep: Any
     near: Any
+    frame: Any
 
 
 def corrected(
     system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"], iterations: int
-) -> State:
+) -> tuple[State, Frame]:
     """The state moved onto the constraints along the shortest way in the formulation's metric.
 
     q ← q − N M⁻¹C_kᵀ (C_k M⁻¹ C_kᵀ)⁻¹ φ_k for the holonomic rows, then likewise v with C v + b for all rows. C and M are
@@ -55,7 +71,7 @@ def corrected(
         iterations: number of corrections of q and of v.
     """
     found = _repeated(system, formulation, state, keep, iterations)
-    return dataclasses.replace(state, q=found.q, v=found.v)
+    return dataclasses.replace(state, q=found.q, v=found.v), found.frame
 
 
 @eqx.filter_custom_jvp
@@ -83,7 +99,8 @@ def _repeated(
         start = (q, v, jnp.zeros_like(keep))
         (q_new, v_new, rest), _ = lax.scan(improve, start, jnp.arange(2 * iterations))
         again = jnp.any(rest)
-        return _Pass(jnp.where(again, q, q_new), jnp.where(again, v, v_new), keep & ~rest, factor.gap < NEAR)
+        frame = Frame(factor.basis, factor.remainders)
+        return _Pass(jnp.where(again, q, q_new), jnp.where(again, v, v_new), keep & ~rest, factor.gap < NEAR, frame)
 
     def repeat(found: _Pass, count: Array) -> tuple[_Pass, None]:
         better = lax.cond(eqxi.unvmap_any(found.near), lambda: once(found.q, found.keep), lambda: found)
@@ -92,7 +109,8 @@ def _repeated(
 
     # Close to a singular pose the direction of a correction belongs to a pose off the constraints, and rows may turn out to
     # be better left alone; then it is done again, from v. Four times are enough for both.
-    found = _Pass(system.normalise(state.q), v, keep, jnp.array(True))
+    none = Frame(jnp.zeros((system.m, system.nv), v.dtype), jnp.full(system.m, jnp.inf, v.dtype))
+    found = _Pass(system.normalise(state.q), v, keep, jnp.array(True), none)
     return lax.scan(repeat, found, jnp.arange(4))[0] if system.m else found
 
 
@@ -103,7 +121,7 @@ def _by_linearisation(primals: Any, tangents: Any) -> Any:
     there = dataclasses.replace(state, q=found.q, v=found.v)
     correction = linearised(system, formulation, state, there, found.keep)
     _, moved = eqx.filter_jvp(correction, (system, state), (tangents[0], tangents[2]))
-    return found, _Pass(moved.q, moved.v, None, None)
+    return found, _Pass(moved.q, moved.v, None, None, None)
 
 
 def linearised(

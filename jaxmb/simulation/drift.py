@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
-from ..kinematics import corrected, linearised
+from ..kinematics import Frame, corrected, linearised
 from ..system import State, System, position_residual, velocity_residual
 
 
@@ -22,14 +22,16 @@ class AbstractDrift(eqx.Module):
         """What is added to Γ at every evaluation; None for nothing."""
 
     @abc.abstractmethod
-    def correct(self, system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"]) -> State:
-        """Changes the state after a step."""
+    def correct(
+        self, system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"]
+    ) -> tuple[State, Frame | None]:
+        """Changes the state after a step. What it has found of the rows, if anything, tells of passages through singular poses."""
 
     def linearised(
         self, system: System, formulation: AbstractFormulation, state: State, found: State, keep: Bool[Array, " m"]
     ) -> Callable[[System, State], State]:
         """A function of system and state that has the derivative of `correct`, which has made `found` of `state`."""
-        return lambda system, state: self.correct(system, formulation, state, keep)
+        return lambda system, state: self.correct(system, formulation, state, keep)[0]
 
     @abc.abstractmethod
     def tolerance(self, dtype: Any) -> float:
@@ -59,7 +61,9 @@ class Projection(AbstractDrift):
         """None."""
         return None
 
-    def correct(self, system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"]) -> State:
+    def correct(
+        self, system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"]
+    ) -> tuple[State, Frame | None]:
         """Moves the state onto the constraints."""
         return corrected(system, formulation, state, keep, self.iterations)
 
@@ -90,9 +94,11 @@ class Baumgarte(AbstractDrift):
         velocity = velocity_residual(system, state.t, state.q, state.v)
         return -2 * self.alpha * velocity - self.beta**2 * position_residual(system, state.t, state.q)
 
-    def correct(self, system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"]) -> State:
+    def correct(
+        self, system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"]
+    ) -> tuple[State, Frame | None]:
         """Restores the normalisation of the coordinates only."""
-        return dataclasses.replace(state, q=system.normalise(state.q))
+        return dataclasses.replace(state, q=system.normalise(state.q)), None
 
     def tolerance(self, dtype: Any) -> float:
         """No limit."""
@@ -106,9 +112,11 @@ class NoDrift(AbstractDrift):
         """None."""
         return None
 
-    def correct(self, system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"]) -> State:
+    def correct(
+        self, system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"]
+    ) -> tuple[State, Frame | None]:
         """Restores the normalisation of the coordinates only."""
-        return dataclasses.replace(state, q=system.normalise(state.q))
+        return dataclasses.replace(state, q=system.normalise(state.q)), None
 
     def tolerance(self, dtype: Any) -> float:
         """No limit."""

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
 from ..foundations import where_needed
-from ..kinematics import CLOSE, NEAR, Rows, choose_rows
+from ..kinematics import CLOSE, NEAR, Frame, Rows, choose_rows
 from ..linalg import ConstrainedFactor
 from ..system import Scale, State, System, evaluate_at, jacobian_rate, position_residual, rows_at
 from .drift import AbstractDrift
@@ -139,12 +139,16 @@ class Problem(eqx.Module):
         problem, t, (q, _, _) = lax.stop_gradient((self, t, y))
         return problem.formulation.prepare(rows_at(problem.system, t, q, problem.scale.row))
 
-    @eqx.filter_jit
     def correct(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> Flow:
         """The state with its drift corrected."""
+        return self.framed(t, y, keep)[0]
+
+    @eqx.filter_jit
+    def framed(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> tuple[Flow, Frame | None]:
+        """The state with its drift corrected, and the rows as that has found them."""
         q, v, work = y
-        state = self.drift.correct(self.system, self.formulation, State(t, q, v, self.scale), keep)
-        return state.q, state.v, work
+        state, frame = self.drift.correct(self.system, self.formulation, State(t, q, v, self.scale), keep)
+        return (state.q, state.v, work), frame
 
     def correction(self, t: Array, y: Flow, found: Flow, keep: Bool[Array, " m"]) -> Callable[["Problem", Flow], Flow]:
         """A function of problem and state that has the derivative of `correct`, which has made `found` of `y`."""

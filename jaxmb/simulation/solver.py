@@ -11,8 +11,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..foundations import RESULTS
-from ..kinematics import Rows
+from ..kinematics import CLOSE, Frame, Rows
 from ..system import State, scaled_residuals
+from .passage import missed
 from .problem import Flow, Problem
 
 Scalar = Float[Array, ""]
@@ -66,6 +67,8 @@ class Switches(eqx.Module):
     after: Bool[Array, "... K n"]
 
 
+# A pose is met that is missed by less than this power of eps, 1e-11 in float64, φ relative to Φ.
+MISSED = 0.7
 # How many changes of the formulation's choice are recorded.
 RECORDED = 64
 
@@ -77,6 +80,8 @@ class Accepted(eqx.Module):
         inner: the inner solver's state.
         end: when and where the latest step ended.
         rows: what was found at the latest state from which a step has started.
+        frame: the rows in use where the latest step ended; None if the drift is not corrected by them.
+        straight: whether the latest step went from one branch of the motion to another, which is none.
         switches: the changes of the formulation's choice so far; None if it chooses nothing.
         lowest_rank: over the accepted states from which a step has started.
         highest_rank: likewise.
@@ -86,6 +91,8 @@ class Accepted(eqx.Module):
     inner: Any
     end: tuple[Scalar, Flow]
     rows: Rows
+    frame: Frame | None
+    straight: Bool[Array, ""]
     switches: Switches | None
     lowest_rank: Int[Array, ""]
     highest_rank: Int[Array, ""]
@@ -137,7 +144,9 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             switches = Switches(jnp.array(0), jnp.full(RECORDED, jnp.nan, t0.dtype), masks, masks)
         none, zero = jnp.zeros(m, bool), jnp.zeros(m, t0.dtype)
         rows = Rows(none, none, none, jnp.array(0), choice, jnp.array(False), zero)
-        return Accepted(inner, (t0, y0), rows, switches, jnp.array(m), jnp.array(0), zero)
+        frame = jax.eval_shape(lambda: problem.framed(t0, y0, none)[1])
+        frame = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), frame)  # no row has a direction yet
+        return Accepted(inner, (t0, y0), rows, frame, jnp.array(False), switches, jnp.array(m), jnp.array(0), zero)
 
     def func(self, terms: Any, t0: Any, y0: Flow, args: Arguments) -> Any:
         """The vector field at an accepted state."""
@@ -155,15 +164,22 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         raw, error, dense, inner, result = self.solver.step(
             terms, t0, t1, y0, (problem, keep), solver_state.inner, made_jump
         )
-        y1 = problem.correct(t1, raw, keep)
+        y1, frame = problem.framed(t1, raw, keep)
+        beside = jnp.zeros_like(t1)
+        if frame is not None and solver_state.frame is not None:
+            frame = jax.lax.stop_gradient(frame)
+            beside = missed(problem, keep, t0, y0, t1, y1, solver_state.frame, frame)
         residual = self._residual(problem, t1, y1)
         finite = _finite(y1)
         first = solver_state.lowest_rank > solver_state.highest_rank
         possible = problem.sound & ~jnp.any(rows.open) & ~rows.unfit & ~(first & rows.contradictory)
         closed = jnp.all(residual <= problem.drift.tolerance(residual.dtype))
-        ok = possible & finite & closed
+        # Branches that miss each other by δ do so over √(2δ); below CLOSE stages cannot follow either.
+        straight = beside > float(jnp.finfo(t1.dtype).eps) ** MISSED
+        blind = straight & (2 * beside < CLOSE**2)
+        ok = possible & finite & closed & ~straight
         shortest = 16 * jnp.finfo(t1.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
-        hopeless = ~possible | ~(t1 - t0 > shortest)
+        hopeless = ~possible | blind | ~(t1 - t0 > shortest)
         y1 = jax.tree.map(lambda a, b: jnp.where(ok, a, b), y1, y0)
         if error is not None:
             error = jax.tree.map(lambda e: jnp.where(ok, e, jnp.where(hopeless, 0, jnp.inf)), error)
@@ -174,6 +190,8 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             inner,
             (t1, y1),
             rows,
+            frame,
+            straight,
             _recorded(solver_state.switches, t0, solver_state.rows.choice, rows.choice),
             jnp.minimum(solver_state.lowest_rank, rows.rank),
             jnp.maximum(solver_state.highest_rank, rows.rank),
@@ -205,6 +223,7 @@ def verdict(found: Any, sound: Bool[Array, ""]) -> RESULTS:
         ((found.stats["num_steps"] <= 1) & rows.contradictory, RESULTS.contradictory_constraints),
         (jnp.any(rows.open), RESULTS.undetermined_motion),
         (rows.unfit, RESULTS.unfit_choice),
+        (accepted.straight, RESULTS.unresolved_passage),
         (~sound, RESULTS.inconsistent_state),
     ):
         result = RESULTS.where(failed & happened, what, result)
