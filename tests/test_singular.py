@@ -514,3 +514,58 @@ def test_order_on_bricard():
     order = -np.polyfit(np.log([20, 40, 80, 160]), np.log(errors), 1)[0]
     assert abs(order - 3) < 0.3, (order, errors)
     assert all(int(s.stats["lowest_rank"]) == int(s.stats["highest_rank"]) == 29 for s in sols.values())
+
+
+# Poses that are missed by little
+
+
+def nearly_parallelogram():
+    """Crank and rocker of 1 m and 1 + δ, coupler and ground of 2 m, by absolute angles: flat, C is singular if δ = 0."""
+
+    def loop(t, q, p):
+        a, b, c = q
+        across = jnp.cos(a) + 2 * jnp.cos(b) - 2 - (1 + p) * jnp.cos(c)
+        return jnp.stack([across, jnp.sin(a) + 2 * jnp.sin(b) - (1 + p) * jnp.sin(c)])
+
+    def mass(t, q, p):
+        coupled = 2 * jnp.cos(q[0] - q[1])
+        return jnp.diag(jnp.array([7 / 3, 8 / 3, 1 / 3])) + coupled * jnp.array([[0, 1.0, 0], [1, 0, 0], [0, 0, 0]])
+
+    potential = lambda t, q, p: 9.81 * (2.5 * jnp.sin(q[0]) + 2 * jnp.sin(q[1]) + 0.5 * (1 + p) * jnp.sin(q[2]))
+    return jm.System(
+        ("a", "b", "c"), mass=mass, potential=potential, constraints=[jm.Holonomic("loop", loop)], params=0.0
+    )
+
+
+@functools.partial(jax.jit, static_argnames="constant")
+@functools.partial(jax.vmap, in_axes=(0, 0, None))
+def past_the_flat_pose(excess, rtol, constant=False):
+    system = nearly_parallelogram().with_params(excess)
+    state = jm.assemble(system, jnp.array([0.4, 0.0, 0.4]), jnp.array([-4.0, 0, -4.0]), hold=["a"], hold_velocity=["a"])
+    controller = dfx.ConstantStepSize() if constant else dfx.PIDController(rtol=rtol, atol=rtol)
+    solution = jm.simulate(
+        system, state, jnp.array([0.3]), stepsize_controller=controller, dt0=0.05 if constant else None, throw=False
+    )
+    return solution.q[-1], solution.result, jm.energy(system, solution).total[-1] - jm.energy(system, state).total
+
+
+@pytest.mark.parametrize("rtol", [1e-4, 1e-6, 1e-8])
+def test_a_pose_that_is_missed_is_turned_away_from_or_told(rtol):
+    """Branches that miss each other by δ turn off within √δ rad: straight on is a motion for δ = 0 only."""
+    excess = jnp.array([0.0, 1e-12, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4])
+    q, result, energy = past_the_flat_pose(excess, jnp.full(9, rtol), False)
+    well = np.asarray(result == jm.RESULTS.successful)
+    assert well.tolist() == [True] * 2 + [False] * 4 + [True] * 3
+    assert bool(jnp.all((result == jm.RESULTS.unresolved_passage)[2:6]))
+    np.testing.assert_allclose(energy[well], 0, atol=300 * rtol)
+    np.testing.assert_allclose(q[:2, 1], 0, atol=1e-11)  # the coupler does not turn
+    exact, _, _ = past_the_flat_pose(excess[6:], jnp.full(3, 1e-11), False)
+    np.testing.assert_allclose(q[6:], exact, atol=100 * rtol)
+    assert float(exact[:, 1].min()) > 0.5
+
+
+def test_steps_of_given_length_tell_of_a_pose_that_is_missed():
+    excess = jnp.array([0.0, 1e-8, 1e-4])
+    _, result, _ = past_the_flat_pose(excess, jnp.ones(3), True)
+    assert (result == jm.RESULTS.successful).tolist() == [True, False, False]
+    assert bool(result[1] == jm.RESULTS.unresolved_passage)
