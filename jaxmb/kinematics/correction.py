@@ -48,7 +48,8 @@ class _Pass(eqx.Module):
     v: Any
     keep: Any
     near: Any
-    frame: Any
+    basis: Any
+    remainders: Any
 
 
 def corrected(
@@ -71,7 +72,7 @@ def corrected(
         iterations: number of corrections of q and of v.
     """
     found = _repeated(system, formulation, state, keep, iterations)
-    return dataclasses.replace(state, q=found.q, v=found.v), found.frame
+    return dataclasses.replace(state, q=found.q, v=found.v), Frame(found.basis, found.remainders)
 
 
 @eqx.filter_custom_jvp
@@ -99,8 +100,8 @@ def _repeated(
         start = (q, v, jnp.zeros_like(keep))
         (q_new, v_new, rest), _ = lax.scan(improve, start, jnp.arange(2 * iterations))
         again = jnp.any(rest)
-        frame = Frame(factor.basis, factor.remainders)
-        return _Pass(jnp.where(again, q, q_new), jnp.where(again, v, v_new), keep & ~rest, factor.gap < NEAR, frame)
+        q_new, v_new = jnp.where(again, q, q_new), jnp.where(again, v, v_new)
+        return _Pass(q_new, v_new, keep & ~rest, factor.gap < NEAR, factor.basis, factor.remainders)
 
     def repeat(found: _Pass, count: Array) -> tuple[_Pass, None]:
         better = lax.cond(eqxi.unvmap_any(found.near), lambda: once(found.q, found.keep), lambda: found)
@@ -109,8 +110,8 @@ def _repeated(
 
     # Close to a singular pose the direction of a correction belongs to a pose off the constraints, and rows may turn out to
     # be better left alone; then it is done again, from v. Four times are enough for both.
-    none = Frame(jnp.zeros((system.m, system.nv), v.dtype), jnp.full(system.m, jnp.inf, v.dtype))
-    found = _Pass(system.normalise(state.q), v, keep, jnp.array(True), none)
+    none, far = jnp.zeros((system.m, system.nv), v.dtype), jnp.full(system.m, jnp.inf, v.dtype)
+    found = _Pass(system.normalise(state.q), v, keep, jnp.array(True), none, far)
     return lax.scan(repeat, found, jnp.arange(4))[0] if system.m else found
 
 
@@ -121,7 +122,7 @@ def _by_linearisation(primals: Any, tangents: Any) -> Any:
     there = dataclasses.replace(state, q=found.q, v=found.v)
     correction = linearised(system, formulation, state, there, found.keep)
     _, moved = eqx.filter_jvp(correction, (system, state), (tangents[0], tangents[2]))
-    return found, _Pass(moved.q, moved.v, None, None, None)
+    return found, _Pass(moved.q, moved.v, None, None, None, None)
 
 
 def linearised(
