@@ -568,4 +568,4 @@ def test_steps_of_given_length_tell_of_a_pose_that_is_missed():
     excess = jnp.array([0.0, 1e-8, 1e-4])
     _, result, _ = past_the_flat_pose(excess, jnp.ones(3), True)
     assert (result == jm.RESULTS.successful).tolist() == [True, False, False]
-    assert bool(result[1] == jm.RESULTS.unresolved_passage)
+    assert (result == jm.RESULTS.unresolved_passage).tolist()[1]
