@@ -35,6 +35,10 @@ def variant(system, values):
     return eqx.tree_at(lambda s: s.params, system, system.params | values)
 
 
+def _compiled(fn, *arguments):
+    return jax.jit(fn, compiler_options=jm.compiler_options()).lower(*arguments).compile()
+
+
 def timed(fn, *args):
     start = time.perf_counter()
     result = jax.block_until_ready(fn(*args))
@@ -96,7 +100,7 @@ def batch(system, state):
         return solution.q[:, 0], jnp.abs(jm.energy(changed, solution).balance).max(), solution.result
 
     print(f"\n{VARIANTS} variants, torque and spring stiffness within {SPREAD:.0%}")
-    program, compilation = timed(lambda: jax.jit(jax.vmap(run)).lower(values).compile())
+    program, compilation = timed(lambda: _compiled(jax.vmap(run), values))
     (beta, balance, result), seconds = timed(program, values)
     failures = int(jnp.sum(result != jm.RESULTS.successful))
     assert failures == 0, f"{failures} variants of {VARIANTS} failed."
@@ -117,7 +121,7 @@ def gradient(system, state):
         return jm.simulate(variant(system, values), state, ts, throw=False, **settings).q[-1, 0]
 
     values = {name: system.params[name] for name in SOUGHT}
-    program, compilation = timed(lambda: jax.jit(jax.value_and_grad(crank_angle)).lower(values).compile())
+    program, compilation = timed(lambda: _compiled(jax.value_and_grad(crank_angle), values))
     (_, slopes), seconds = timed(program, values)
     differences = central_differences(system, state, values)
     print("\nGradient of beta(0.03 s), in rad per SI unit of the parameter")
