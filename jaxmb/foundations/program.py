@@ -14,16 +14,15 @@ from .check import is_concrete
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Many small kernels: LLVM's costly passes and one module for each thread gain little in them.
+# Many small kernels: LLVM's costly passes gain little in them.
 _FAVOURED = {
     "xla_cpu_use_fusion_emitters": False,
-    "xla_cpu_parallel_codegen_split_count": 1,
     "xla_backend_optimization_level": 1,
 }
 
 
 def compiler_options() -> dict[str, Any]:
-    """Options of XLA with which programs of this library compile in about two thirds of the time, and run some 5 % slower.
+    """Options of XLA with which programs of this library compile in about two thirds of the CPU time, and run some 5 % slower.
 
     They suit CPUs; elsewhere there are none. What this version of XLA does not know, or `XLA_FLAGS` sets, is left out. JAX takes
     them at the outermost `jax.jit` only: there the library's own programs use them by themselves, but not inside of your `jit`.
