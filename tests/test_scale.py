@@ -115,7 +115,7 @@ def test_the_mass_of_one_body_changes_no_decision():
 
     successful, rank, drift = run(jnp.array([1e-6, 1e-3, 1.0, 1e3, 1e6]))
     assert bool(jnp.all(successful)) and bool(jnp.all(rank == 2))
-    np.testing.assert_allclose(drift, 0, atol=1e-6)
+    assert bool(jnp.all(jnp.abs(drift) <= jnp.array([1e-8, 1e-8, 1e-8, 1e-8, 1e-6])))  # the heavy one falls fast
 
 
 def test_derivatives_in_other_units():

@@ -14,6 +14,7 @@ from .check import table as table
 from .function import as_function as as_function
 from .function import Function as Function
 from .lanes import over_leading_axes as over_leading_axes
+from .lanes import where_any as where_any
 from .lanes import where_needed as where_needed
 from .program import compiler_options as compiler_options
 from .program import program as program

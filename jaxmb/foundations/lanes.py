@@ -37,6 +37,15 @@ def where_needed(needed: Bool[Array, ""], fn: Callable[..., Any], arguments: Any
     return _chosen((needed, arguments, otherwise), fn)
 
 
+def where_any(needed: Bool[Array, ""], fn: Callable[[], Any], otherwise: Any) -> Any:
+    """`fn()` where `needed`, else `otherwise`; of a batch all rows are worked on if one needs it.
+
+    `fn` may close over arrays. Where rows that do not need it must cost nothing, see `where_needed`.
+    """
+    found = lax.cond(eqxi.unvmap_any(needed), fn, lambda: otherwise)
+    return jax.tree.map(lambda a, b: jnp.where(needed, a, b), found, otherwise)
+
+
 @eqx.filter_custom_jvp
 def _chosen(operands: Any, fn: Callable[..., Any]) -> Any:
     needed, arguments, otherwise = operands

@@ -1,6 +1,5 @@
 """One leg of a run, in one mode, and its reverse derivative from a tape of the accepted steps."""
 
-from collections.abc import Callable
 from typing import Any
 
 import diffrax as dfx
@@ -12,6 +11,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from ..foundations import where_any
 from ..kinematics import Rows
 from .problem import OFFSETS, WEIGHTS, Flow, Problem
 from .solver import Accepted, ConstrainedSolver, derivative
@@ -339,21 +339,21 @@ class _Back(eqx.Module):
             j, y_bar, moves_bar = carry
             offset, weight = tau * jnp.asarray(OFFSETS)[j], jnp.where(lost, jnp.asarray(WEIGHTS)[j], 1)
             at, along = jax.vjp(lambda y: (qdot(y[0], y[1], offset), *y[1:]), y)
-            found = _some(near & ~ends, lambda: problem.correct(t + offset, at, keep), at)
+            found = where_any(near & ~ends, lambda: problem.correct(t + offset, at, keep), at)
             found = jax.tree.map(lambda a, b: jnp.where(ends, a, b), y1, found)
 
             def by_flow() -> Any:
                 field = lambda moves, y: self.problem(moves).holding(rows.choice).regular(t + offset, y, keep)[0]
                 return jax.vjp(field, moves, found)[1](jax.tree.map(lambda b: weight * b, flow_bar))
 
-            more, found_bar = _some(~ends, by_flow, (_zeros(moves), _zeros(y)))
+            more, found_bar = where_any(~ends, by_flow, (_zeros(moves), _zeros(y)))
             found_bar = jax.tree.map(lambda a, b: jnp.where(ends, a, b), end_bar, found_bar)
 
             def by_correction() -> Any:
                 correct = problem.correction(t + offset, at, found, keep)
                 return jax.vjp(lambda moves, y: correct(self.problem(moves), y), moves, at)[1](found_bar)
 
-            also, at_bar = _some(near, by_correction, (_zeros(moves), found_bar))
+            also, at_bar = where_any(near, by_correction, (_zeros(moves), found_bar))
             return j + 1, _add(y_bar, along(at_bar)[0]), _add(moves_bar, _add(more, also))
 
         count = jnp.where(lost, len(OFFSETS), 1)
@@ -371,12 +371,6 @@ def _after_jump(controller: Any, t: Array) -> tuple[Bool[Array, ""], Array]:
             before = jnp.where(jnp.any(here), eqxi.prevbefore(times[jnp.argmax(here)]), before)
         controller = controller.controller
     return jumped, before
-
-
-def _some(needed: Bool[Array, ""], fn: Callable[[], Any], otherwise: Any) -> Any:
-    """`fn()` where needed, which is found if any row of a batch needs it."""
-    found = lax.cond(eqxi.unvmap_any(needed), fn, lambda: otherwise)
-    return jax.tree.map(lambda a, b: jnp.where(needed, a, b), found, otherwise)
 
 
 def _combined(y0: Flow, weights: Array, ks: Any) -> Flow:

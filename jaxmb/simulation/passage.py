@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import equinox.internal as eqxi
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from ..foundations import where_any
 from ..kinematics import Frame
 from ..system import position_residual, rows_at
 from .problem import Flow, Problem
@@ -15,7 +15,7 @@ from .problem import Flow, Problem
 TRIALS, CORRECTIONS = 9, 3
 
 
-def missed(
+def distance_missed(
     problem: Problem, keep: Bool[Array, " m"], t0: Array, y0: Flow, t1: Array, y1: Flow, before: Frame, after: Frame
 ) -> Float[Array, ""]:
     """By how much a step misses a pose, φ/Φ, where the remainder of a row changes its sign; zero if none does.
@@ -29,10 +29,8 @@ def missed(
     problem, t0, y0, t1, y1, before, after = lax.stop_gradient((problem, t0, y0, t1, y1, before, after))
     turned = keep & (jnp.sum(before.basis * after.basis, axis=1) < 0)
     row = jnp.argmax(turned)
-    crossing = jnp.any(turned)
-    nowhere = jnp.zeros_like(t0)
     probe = lambda: _at_sign_change(problem, keep, row, t0, y0, t1, y1, before.basis[row])
-    return jnp.where(crossing, lax.cond(eqxi.unvmap_any(crossing), probe, lambda: nowhere), nowhere)
+    return where_any(jnp.any(turned), probe, jnp.zeros_like(t0))
 
 
 def _at_sign_change(

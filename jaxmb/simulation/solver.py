@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..foundations import RESULTS
 from ..kinematics import CLOSE, Frame, Rows
 from ..system import State, scaled_residuals
-from .passage import missed
+from .passage import distance_missed
 from .problem import Flow, Problem
 
 Scalar = Float[Array, ""]
@@ -168,7 +168,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         beside = jnp.zeros_like(t1)
         if frame is not None and solver_state.frame is not None:
             frame = jax.lax.stop_gradient(frame)
-            beside = missed(problem, keep, t0, y0, t1, y1, solver_state.frame, frame)
+            beside = distance_missed(problem, keep, t0, y0, t1, y1, solver_state.frame, frame)
         residual = self._residual(problem, t1, y1)
         finite = _finite(y1)
         first = solver_state.lowest_rank > solver_state.highest_rank
