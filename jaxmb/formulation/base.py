@@ -9,17 +9,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from ..dependence import Decision, decide
 from ..foundations import RESULTS, program
-from ..linalg import (
-    ConstrainedFactor,
-    cutoff,
-    independent_rows,
-    lost_rows,
-    minimum_norm_multipliers,
-    open_rows,
-    solve_square,
-    vanishing_combinations,
-)
+from ..linalg import ConstrainedFactor, cutoff, independent_rows, minimum_norm_multipliers, solve_square
 from ..system import Nearby, Terms
 
 
@@ -117,21 +109,28 @@ class AbstractFormulation(eqx.Module):
         tol = self.rank_tol if rank_tol is None else rank_tol
         return ConstrainedFactor(self.metric(terms), terms.jacobian, terms.scale, keep, tol)
 
+    def decide(self, terms: Terms, nearby: Nearby, sound: Bool[Array, ""] | bool = True) -> Decision:
+        """Which rows are independent, lost, open or redundant, see `jaxmb.dependence.decide`."""
+        used = self.used(terms)
+        left_out = self.left_out(terms.scale.shape[0])
+        return decide(used, self.metric(used), nearby, self.rank_tol, sound, left_out)
+
     @program
-    def acceleration(self, terms: Terms, carry: Bool[Array, " m"] | None = None) -> Acceleration:
+    def acceleration(self, terms: Terms) -> Acceleration:
         """Solves for v̇ and the reaction.
 
         Args:
             terms: the evaluated system.
-            carry: what `prepare` returned at the last accepted state; decided here if None.
         """
         self, given = self.holding(self.choose(terms)), terms
         terms = self.used(terms)
-        keep = self.prepare(terms) if carry is None else carry
-        restored = _Restored(terms, keep, jnp.zeros_like(keep), jnp.array(False))
-        if terms.nearby is not None:
-            restored = self._restore(terms, keep, terms.nearby)
-        factor = self.factorise(restored.terms, restored.keep, 0.0 if carry is None else None)
+        if terms.nearby is None:
+            keep = self.prepare(terms)
+            restored = _Restored(terms, keep, jnp.zeros_like(keep), jnp.array(False))
+        else:
+            decision = self.decide(given, terms.nearby)
+            keep, restored = decision.keep, self._restore(terms, decision, terms.nearby)
+        factor = self.factorise(restored.terms, restored.keep, 0.0)
         vdot, multipliers = self.motion(restored.terms, factor)
         multipliers, eliminated = self.shares(factor, restored.terms.jacobian, multipliers)
         free = factor.root.T @ (factor.root @ given.force)  # at equilibrium v̇ and Γ are rounding beside it
@@ -143,10 +142,7 @@ class AbstractFormulation(eqx.Module):
         verdicts: tuple[Any, ...] = (
             (restored.open, RESULTS.undetermined_motion),
             (~consistent, RESULTS.contradictory_constraints),
-            (
-                jnp.asarray(carry is None) & self.unfit(given, keep, jnp.sum(restored.keep & ~keep)),
-                RESULTS.unfit_choice,
-            ),
+            (self.unfit(given, keep, jnp.sum(restored.keep & ~keep)), RESULTS.unfit_choice),
             (~finite, RESULTS.nonfinite),
         )
         for happened, what in verdicts:
@@ -160,45 +156,38 @@ class AbstractFormulation(eqx.Module):
             eliminated=eliminated,
         )
 
-    def _restore(self, terms: Terms, keep: Array, nearby: Nearby) -> "_Restored":
+    def _restore(self, terms: Terms, decision: Decision, nearby: Nearby) -> "_Restored":
         """The rows lost here replaced by ZᵀĊ, along which their reaction acts, with values by which Zᵀ(K v̇ − k) = 0.
 
         Derivatives are those of the other rows: where a row is lost that of the formula is not that of the motion anyway.
         """
         given, terms, nearby = terms, *lax.stop_gradient((terms, nearby))
-        factor = self.factorise(terms, keep, 0.0)
-        combined = vanishing_combinations(factor, terms.jacobian)
-        rate = self.in_use(nearby.rate())
-        still = nearby.state.scale.still
-        slow = still(nearby.state.v)
-        gone, free = lost_rows(factor, terms.jacobian, rate, slow, self.rank_tol)
-        bend = self.in_use(nearby.bend(free))
-        open = open_rows(factor, terms.jacobian, rate, bend, gone, (slow, still(free)), self.rank_tol)
-        rows = combined @ rate
-        size = jnp.where(gone, jnp.linalg.norm(rows @ factor.root.T, axis=1), terms.scale)
+        keep, gone = decision.keep, decision.lost
+        combined = decision.combined / terms.scale
+        rows = combined @ decision.rate
+        length = jnp.where(gone, jnp.linalg.norm(rows @ decision.root.T, axis=1), terms.scale)
         start = jnp.where(gone, 0, terms.gamma)
         known = lambda t: (t.jacobian, t.scale, t.gamma)
-        restored = eqx.tree_at(known, terms, (jnp.where(gone[:, None], rows, terms.jacobian), size, start))
+        restored = eqx.tree_at(known, terms, (jnp.where(gone[:, None], rows, terms.jacobian), length, start))
         factor = self.factorise(restored, keep | gone, 0.0)
 
         def vdot(gamma: Array) -> Array:
             return self.motion(eqx.tree_at(lambda t: t.gamma, restored, gamma), factor)[0]
 
         free = vdot(start)
-        responses = jax.vmap(lambda unit: vdot(start + unit) - free)(jnp.diag(size))
-        matrix = combined @ (rate - self.in_use(nearby.gamma_by_velocity()))
-        vector = combined @ self.in_use(nearby.vector())
+        responses = jax.vmap(lambda unit: vdot(start + unit) - free)(jnp.diag(length))
+        matrix = combined @ (decision.rate - nearby.gamma_by_velocity())
         both = gone[:, None] & gone
         # Rows and columns in units of their own, of which those of the responses are σ.
         square = jnp.where(both, matrix @ responses.T, jnp.eye(keep.shape[0]))
-        values = solve_square(square, jnp.where(gone, vector - matrix @ free, 0))
-        involved = jnp.abs(combined) * terms.scale > self.rank_tol * terms.scale[:, None]
+        values = solve_square(square, jnp.where(gone, combined @ nearby.vector() - matrix @ free, 0))
+        involved = jnp.abs(decision.combined) > self.rank_tol
         undefined = jnp.any(gone[:, None] & involved, axis=0)
         undefined |= ~(keep | gone) & jnp.any(involved & undefined, axis=1)
-        found = (jnp.where(gone[:, None], rows, given.jacobian), jnp.where(gone, size, given.scale))
-        gamma = jnp.where(gone, values * size, given.gamma)
+        found = (jnp.where(gone[:, None], rows, given.jacobian), jnp.where(gone, length, given.scale))
+        gamma = jnp.where(gone, values * length, given.gamma)
         restored = eqx.tree_at(known, given, (*found, gamma))
-        return _Restored(restored, keep | gone, undefined, jnp.any(open))
+        return _Restored(restored, keep | gone, undefined, jnp.any(decision.open))
 
 
 class _Restored(eqx.Module):

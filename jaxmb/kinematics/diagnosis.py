@@ -9,7 +9,7 @@ import numpy as np
 
 from ..formulation import AbstractFormulation, GaussProjection, contradiction_tol
 from ..foundations import program, strong
-from ..linalg import cutoff, vanishing_combinations
+from ..linalg import Eliminated, cutoff, metric_rows
 from ..system import State, System, evaluate, scaled_residuals, settled
 from .rows import choose_rows
 
@@ -192,9 +192,9 @@ def diagnose(system: System, state: State, *, formulation: AbstractFormulation |
 def _measure(system: System, state: State, formulation: AbstractFormulation) -> Any:
     terms = evaluate(system, state)
     rows = choose_rows(system, formulation, state)
-    factor = formulation.factorise(terms, rows.keep & ~rows.lost, 0.0)
-    scaled = (terms.jacobian / terms.scale[:, None]) @ factor.root.T
-    combined = vanishing_combinations(factor, terms.jacobian) * terms.scale / terms.scale[:, None]
+    scaled = metric_rows(formulation.metric(terms), terms.jacobian, terms.scale)
+    found = Eliminated.of(scaled).eliminate(cutoff(formulation.rank_tol, scaled.dtype), rows.keep & ~rows.lost)
+    combined = jnp.where(found.chosen[:, None], 0, found.combined)
     driven, undriven = _driven(system), None
     if driven.any():
         loose = dataclasses.replace(terms, jacobian=jnp.where(driven[:, None], 0, terms.jacobian))

@@ -1,14 +1,13 @@
 """Which rows act at a state, and how: independent, redundant, or lost here and nowhere near."""
 
 import equinox as eqx
-import equinox.internal as eqxi
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from ..formulation import AbstractFormulation, contradiction, contradiction_tol
-from ..linalg import lost_rows, open_rows
-from ..system import State, System, gamma, jacobian_rate, rows_at
+from ..foundations import where_any
+from ..system import Nearby, State, System, gamma, rows_at
 
 
 class Rows(eqx.Module):
@@ -46,7 +45,7 @@ def choose_rows(
     sound: Bool[Array, ""] | bool = True,
     present: Bool[Array, " n"] | None = None,
 ) -> Rows:
-    """Sorts the rows at a state on the constraints, see `lost_rows` and `open_rows` of `jaxmb.linalg`.
+    """Sorts the rows at a state on the constraints, see `jaxmb.dependence.decide`.
 
     Nothing of it has a derivative. A state that is not sound uses no rows, and costs a batch nothing.
 
@@ -62,28 +61,22 @@ def choose_rows(
     terms = rows_at(system, t, q, state.scale.row)
     choice = formulation.choose(terms, present)
     formulation = formulation.holding(choice)
-    keep = formulation.prepare(terms) & sound
-    rank, none = jnp.sum(keep), jnp.zeros_like(keep)
-    unfit = lambda lost: sound & formulation.unfit(terms, keep, jnp.sum(lost))
     if not system.m:
-        return Rows(keep, none, none, rank, choice, unfit(none), terms.gamma)
+        none = jnp.zeros(0, bool)
+        return Rows(
+            none, none, none, jnp.array(0), choice, sound & formulation.unfit(terms, none, jnp.array(0)), terms.gamma
+        )
+    found = formulation.decide(terms, Nearby(system, state), sound)
+    rank = jnp.sum(found.keep)
 
-    def sort() -> tuple[Array, Array, Array]:
-        used = formulation.used(terms)
-        factor = formulation.factorise(used, keep, 0.0)
-        tol, jacobian = formulation.rank_tol, used.jacobian
-        along = lambda v, tdot: formulation.in_use(jacobian_rate(system, t, q, v, tdot))
-        rate = along(v, 1.0)
-        still = state.scale.still
-        lost, free = lost_rows(factor, jacobian, rate, still(v), tol)
-        open = open_rows(factor, jacobian, rate, along(free, 0.0), lost, (still(v), still(free)), tol)
+    def contradicted() -> Array:
         moving = gamma(system, t, q, v)
         # Where all of Γ is rounding, what it is made of tells its usual size.
-        vdot, usual = factor.solve(jnp.zeros_like(v), moving)[0], jnp.abs(rate) @ jnp.abs(v)
-        amount = contradiction(terms.jacobian, moving, terms.scale, vdot, usual)
-        return lost, open, amount
+        vdot, usual = found.particular(formulation.in_use(moving) / terms.scale), jnp.abs(found.rate) @ jnp.abs(v)
+        return contradiction(terms.jacobian, moving, terms.scale, vdot, usual)
 
-    independent = (none, none, jnp.zeros_like(terms.gamma))
     acting = system.m if system.active is None else jnp.sum(system.active)
-    lost, open, amount = lax.cond(eqxi.unvmap_any((rank < acting) & sound), sort, lambda: independent)
-    return Rows(keep | lost, lost, open, rank, choice, unfit(lost), amount)
+    deficient = (rank < acting) & sound
+    amount = where_any(deficient, contradicted, jnp.zeros_like(terms.gamma))
+    unfit = sound & formulation.unfit(terms, found.keep, jnp.sum(found.lost))
+    return Rows(found.keep | found.lost, found.lost, found.open, rank, choice, unfit, amount)

@@ -6,13 +6,11 @@ factorisation, so that they are exact wherever the rank is locally constant.
 """
 
 from .constrained import ConstrainedFactor as ConstrainedFactor
-from .constrained import lost_rows as lost_rows
 from .constrained import minimum_norm_multipliers as minimum_norm_multipliers
 from .constrained import null_space as null_space
-from .constrained import open_rows as open_rows
 from .constrained import projector as projector
 from .constrained import solve_square as solve_square
-from .constrained import vanishing_combinations as vanishing_combinations
+from .elimination import Eliminated as Eliminated
 from .rank import cutoff as cutoff
 from .rank import independent_rows as independent_rows
 from .rank import metric_root as metric_root

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from .rank import RANK_TOL, cutoff, independent_rows
+from .rank import RANK_TOL, cutoff
 from .root import UNROLLED, inverse_root, solve_spd
 
 
@@ -75,13 +75,6 @@ class ConstrainedFactor(eqx.Module):
     def speeds(self, rates: Float[Array, "m nv"]) -> Float[Array, " m"]:
         """How fast rows turn, ‖Ċ_i M^(−1/2)‖/σ_i, from the derivatives of all rows."""
         return jnp.linalg.norm((rates / self.scale[:, None]) @ self.root.T, axis=1)
-
-    def free_direction(self) -> Float[Array, " nv"]:
-        """A direction in null(C_k), of unit length in M, without any symmetry; zero where there is none."""
-        probe = jnp.cos(1.0 + 2.0 * jnp.arange(self.metric.shape[0], dtype=self.metric.dtype))
-        free = self.root.T @ (probe - (self.basis @ probe) @ self.basis)
-        length = jnp.sqrt(free @ self.metric @ free)
-        return jnp.where(length > 1e-6, free / jnp.where(length > 0, length, 1), 0)
 
     def solve(
         self, force: Float[Array, " nv"], gamma: Float[Array, " m"]
@@ -162,82 +155,6 @@ def combinations(factor: ConstrainedFactor, jacobian: Float[Array, "m nv"]) -> F
     """E with C = E C_k: every row as a combination of the independent ones."""
     zero = jnp.zeros_like(factor.scale)
     return jax.vmap(lambda row: -factor.solve(row, zero)[1])(jacobian)
-
-
-def vanishing_combinations(factor: ConstrainedFactor, jacobian: Float[Array, "m nv"]) -> Float[Array, "m m"]:
-    """Zᵀ with ZᵀC = 0: the identity less the combinations of independent rows; zero in the rows k."""
-    return jnp.where(factor.keep[:, None], 0, jnp.eye(jacobian.shape[0]) - combinations(factor, jacobian))
-
-
-def lost_rows(
-    factor: ConstrainedFactor,
-    jacobian: Float[Array, "m nv"],
-    rate: Float[Array, "m nv"],
-    still: Float[Array, ""],
-    rank_tol: float = RANK_TOL,
-) -> tuple[Bool[Array, " m"], Float[Array, " nv"]]:
-    """Of the rows outside `factor.keep`, those that are lost at this pose only: the motion leads on to where they act.
-
-    With Z of the dependent rows, ZᵀC = 0, these are the rows of ZᵀĊ that add to the rank.
-
-    Args:
-        factor: of the independent rows.
-        jacobian: C.
-        rate: Ċ.
-        still: how fast rows may turn by rounding, in 1/s.
-        rank_tol: as in `independent_rows`.
-
-    Returns:
-        Their mask, and a direction that all rows allow, the lost ones by ZᵀĊ.
-    """
-    keep, combined = factor.keep, vanishing_combinations(factor, jacobian)
-    rows = jnp.where(keep[:, None], jacobian, _growth(factor, combined, rate, still, rank_tol))
-    lost = independent_rows(factor.metric, rows, factor.scale, rank_tol, keep) & ~keep
-    restored = jnp.where(keep[:, None], jacobian, combined @ rate)
-    size = jnp.linalg.norm(restored @ factor.root.T, axis=1)
-    scale = jnp.where(lost & (size > 0), size, factor.scale)
-    return lost, ConstrainedFactor(factor.metric, restored, scale, keep | lost, rank_tol).free_direction()
-
-
-def open_rows(
-    factor: ConstrainedFactor,
-    jacobian: Float[Array, "m nv"],
-    rate: Float[Array, "m nv"],
-    bend: Float[Array, "m nv"],
-    lost: Bool[Array, " m"],
-    still: tuple[Float[Array, ""], Float[Array, ""]],
-    rank_tol: float = RANK_TOL,
-) -> Bool[Array, " m"]:
-    """Of the dependent rows that are not lost, those that are not redundant either: the motion is open.
-
-    Redundant rows stay dependent: Zᵀ∂C adds nothing to the rank in any direction that is free beside the lost rows; one
-    without symmetry stands for all.
-
-    Args:
-        factor: of the independent rows.
-        jacobian: C.
-        rate: Ċ.
-        bend: derivative of C along the direction that `lost_rows` returns.
-        lost: the mask that it returns.
-        still: how fast rows may turn by rounding, with Ċ and along that direction.
-        rank_tol: as in `independent_rows`.
-    """
-    keep, combined = factor.keep, vanishing_combinations(factor, jacobian)
-    with_rate, along = (
-        _growth(factor, combined, x, slow, rank_tol) for x, slow in zip((rate, bend), still, strict=True)
-    )
-    rows = jnp.where(keep[:, None], jacobian, jnp.where(lost[:, None], with_rate, along))
-    return independent_rows(factor.metric, rows, factor.scale, rank_tol, keep | lost) & ~keep & ~lost
-
-
-def _growth(factor: ConstrainedFactor, combined: Array, rates: Array, still: Array, rank_tol: float) -> Array:
-    """Zᵀ`rates`, scaled so that the cut-off of the rank is at `GROWTH` of the fastest row, or of what is rounding."""
-    size = GROWTH * jnp.maximum(jnp.max(factor.speeds(rates), initial=0), still)
-    return combined @ rates * jnp.where(size > 0, rank_tol / jnp.where(size > 0, size, 1), 0)
-
-
-# Smallest growth of a dependent row's remainder, relative to the fastest change of any row, that counts as growth.
-GROWTH = 1e-3
 
 
 def minimum_norm_multipliers(

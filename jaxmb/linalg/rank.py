@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from .elimination import Eliminated
 from .root import inverse_root
 
 # Just above it an acceleration near a singular pose errs by rounding/tol, or by 3e-13/tol if the velocity is that inexact;
@@ -94,33 +95,5 @@ def independent_rows(
         rank_tol: smallest remainder, relative to σ, of an independent row.
         first: rows that are chosen before any of the others.
     """
-    m, n = jacobian.shape
-    tol = cutoff(rank_tol, jacobian.dtype)
     rows = lax.stop_gradient(metric_rows(mass, jacobian, scale))
-
-    def pick(carry):
-        rest, keep = carry
-        size = jnp.sum(rest**2, axis=1)
-        if first is not None:
-            left = first & (size > tol**2)
-            size = jnp.where(jnp.any(left) & ~left, 0, size)
-        largest = jnp.max(size)
-        chosen = jnp.arange(m) == jnp.argmax(size)
-        found = largest > tol**2
-        direction = jnp.sum(jnp.where(chosen[:, None], rest, 0), axis=0) * jnp.where(
-            found, lax.rsqrt(jnp.where(found, largest, 1)), 0
-        )
-        for _ in range(2):  # twice is enough (Kahan, Parlett)
-            rest = rest - (rest @ direction)[:, None] * direction
-        return rest, keep | (chosen & found)
-
-    return repeat(min(m, n), pick, (rows, jnp.zeros(m, bool)))[1]
-
-
-def repeat(count: int, body, carry):
-    """Applies `body` to `carry` `count` times: unrolled while that is short, as a loop beyond, which compiles faster."""
-    if count > 4:
-        return lax.fori_loop(0, count, lambda _, c: body(c), carry)
-    for _ in range(count):
-        carry = body(carry)
-    return carry
+    return Eliminated.of(rows).eliminate(cutoff(rank_tol, rows.dtype), first).chosen

@@ -24,13 +24,9 @@ class Nearby(eqx.Module):
     system: System
     state: State
 
-    def rate(self) -> Float[Array, "m nv"]:
-        """Ċ = ∂C/∂q · N v + ∂C/∂t."""
-        return jacobian_rate(self.system, self.state.t, self.state.q, self.state.v)
-
-    def bend(self, direction: Float[Array, " nv"]) -> Float[Array, "m nv"]:
-        """The derivative of C along a direction."""
-        return jacobian_rate(self.system, self.state.t, self.state.q, direction, 0.0)
+    def along(self, direction: Float[Array, " nv"], tdot: Scalar | float) -> Float[Array, "m nv"]:
+        """The derivative of C along a direction and time: Ċ = ∂C/∂q · N v + ∂C/∂t along v with ṫ = 1."""
+        return jacobian_rate(self.system, self.state.t, self.state.q, direction, tdot)
 
     def gamma_by_velocity(self) -> Float[Array, "m nv"]:
         """∂Γ/∂v, of which K = Ċ − ∂Γ/∂v is made."""

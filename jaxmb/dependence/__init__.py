@@ -1,0 +1,5 @@
+"""Dependent rows: the decision which are independent, redundant, or lost at a pose only."""
+
+from .decision import decide as decide
+from .decision import Decision as Decision
+from .decision import GROWTH as GROWTH

@@ -1,0 +1,116 @@
+"""The one decision about rows: which are independent, and what becomes of the others."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from ..linalg import Eliminated, cutoff, inverse_root
+from ..system import Nearby, Terms
+
+# Smallest growth of a dependent row's remainder, relative to the fastest change of any row, that counts as growth.
+GROWTH = 1e-3
+
+
+class Decision(eqx.Module):
+    """The rows at a state on the constraints.
+
+    Attributes:
+        keep: mask (m,) of a largest set of rows that are independent here; its sum is the rank.
+        lost: mask (m,) of rows that are dependent here, and independent where the motion leads.
+        open: mask (m,) of rows that are dependent here and independent nearby, though not along the velocity, so that the
+            motion is not determined.
+        root: R with R W Rᵀ = I, W the metric.
+        basis: orthonormal rows Q (m, nv) of diag(1/σ) C_k Rᵀ; zero in rows outside of `keep`.
+        weights: (m, m) with Q = `weights` diag(1/σ) C Rᵀ.
+        combined: Zᵀ (m, m) with Zᵀ diag(1/σ) C = 0; zero in the rows of `keep`.
+        rate: Ċ; zero where all rows are independent.
+    """
+
+    keep: Bool[Array, " m"]
+    lost: Bool[Array, " m"]
+    open: Bool[Array, " m"]
+    root: Float[Array, "nv nv"]
+    basis: Float[Array, "m nv"]
+    weights: Float[Array, "m m"]
+    combined: Float[Array, "m m"]
+    rate: Float[Array, "m nv"]
+
+    def particular(self, scaled: Float[Array, " m"]) -> Float[Array, " nv"]:
+        """The smallest x in the metric with diag(1/σ) C x = `scaled` in the rows of `keep`."""
+        return self.root.T @ ((self.weights @ scaled) @ self.basis)
+
+
+class _Level(eqx.Module):
+    """What is carried from ZᵀĊ, number 1, to Zᵀ∂C, number 2."""
+
+    number: Int[Array, ""]
+    found: Eliminated
+    lost: Bool[Array, " m"]
+    rate: Float[Array, "m nv"]
+
+
+def decide(
+    terms: Terms,
+    metric: Float[Array, "nv nv"],
+    nearby: Nearby,
+    rank_tol: float,
+    sound: Bool[Array, ""] | bool = True,
+    left_out: Bool[Array, " m"] | None = None,
+) -> Decision:
+    """Sorts the rows by one elimination, which is continued where rows are dependent. Nothing of it has a derivative.
+
+    1. A = diag(1/σ) C Rᵀ: which rows are independent (`jaxmb.linalg.independent_rows`), and Zᵀ A = 0 of the others.
+    2. Zᵀ Ȧ: what of it adds to the rank belongs to rows that are lost at this pose only; the motion leads on to where they act.
+    3. Zᵀ ∂A along a direction that all these rows allow, which has no symmetry and so stands for all: what adds to the rank now
+       belongs to rows that are independent nearby, though not along the velocity. Rows that add nothing are redundant.
+
+    Growth counts above `GROWTH` of that of the fastest row, and above what is rounding (`Scale.still`).
+
+    Args:
+        terms: the rows; zeros in those that are not to be used.
+        metric: W (nv, nv), in which they are compared.
+        nearby: the rows around the state.
+        rank_tol: cut-off, as in `jaxmb.linalg.independent_rows`.
+        sound: whether to look at all; a state that is not sound uses no rows.
+        left_out: rows that are not to be used.
+    """
+    terms, metric, nearby = lax.stop_gradient((terms, metric, nearby))
+    root, tol = inverse_root(metric), cutoff(rank_tol, metric.dtype)
+    scaled = lambda rows: (rows / terms.scale[:, None]) @ root.T
+    independent = Eliminated.of(scaled(terms.jacobian)).eliminate(tol, terms.holonomic)
+    keep = independent.chosen & sound
+    chosen = keep[:, None]
+    combined = jnp.where(independent.chosen[:, None], 0, independent.combined)
+    if left_out is not None:
+        combined = jnp.where(left_out[:, None], 0, combined)
+    probe = jnp.cos(1.0 + 2.0 * jnp.arange(root.shape[0], dtype=root.dtype))
+
+    def next_level(level: _Level) -> _Level:
+        along_motion, basis = level.number == 1, level.found.basis
+        free = probe - (basis @ probe) @ basis
+        length = jnp.linalg.norm(free)
+        free = root.T @ jnp.where(length > 1e-6, free / jnp.where(length > 0, length, 1), 0)
+        direction = jnp.where(along_motion, nearby.state.v, free)
+        rate = nearby.along(direction, jnp.where(along_motion, 1.0, 0.0))
+        turning = scaled(rate)
+        fastest = jnp.max(jnp.linalg.norm(turning, axis=1), initial=0)
+        least = GROWTH * jnp.maximum(fastest, nearby.state.scale.still(direction))
+        found = level.found.off_basis(combined @ turning).eliminate(least * tol / rank_tol)
+        lost = jnp.where(along_motion, found.chosen & ~keep, level.lost)
+        return _Level(level.number + 1, found, lost, jnp.where(along_motion, rate, level.rate))
+
+    active = nearby.system.active
+    deficient = sound & (jnp.sum(keep) < (keep.shape[0] if active is None else jnp.sum(active)))
+    start = _Level(jnp.array(1), independent, jnp.zeros_like(keep), jnp.zeros_like(terms.jacobian))
+    last = lax.while_loop(lambda level: deficient & (level.number < 3), next_level, start)
+    return Decision(
+        keep=keep,
+        lost=last.lost,
+        open=deficient & last.found.chosen & ~keep & ~last.lost,
+        root=root,
+        basis=jnp.where(chosen, independent.rows, 0),
+        weights=jnp.where(chosen, independent.combined, 0),
+        combined=combined,
+        rate=last.rate,
+    )
