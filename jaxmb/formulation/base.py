@@ -100,14 +100,16 @@ class AbstractFormulation(eqx.Module):
         rows = lambda t: (t.jacobian, t.offset, t.gamma)
         return eqx.tree_at(rows, terms, jax.tree.map(self.in_use, rows(terms)))
 
-    def factorise(self, terms: Terms, keep: Bool[Array, " m"], rank_tol: float | None = None) -> ConstrainedFactor:
+    def factorise(
+        self, terms: Terms, keep: Bool[Array, " m"], rank_tol: float | None = None, quick: bool = False
+    ) -> ConstrainedFactor:
         """The factors of the constrained equations of the rows in `keep`, without those that are lost at these terms.
 
         With `rank_tol=0` all rows in `keep` stay: what is independent was decided at these very terms, row by row in another
-        order.
+        order. `quick` is as of `ConstrainedFactor`.
         """
         tol = self.rank_tol if rank_tol is None else rank_tol
-        return ConstrainedFactor(self.metric(terms), terms.jacobian, terms.scale, keep, tol)
+        return ConstrainedFactor(self.metric(terms), terms.jacobian, terms.scale, keep, tol, quick)
 
     def decide(self, terms: Terms, nearby: Nearby, sound: Bool[Array, ""] | bool = True) -> Decision:
         """Which rows are independent, lost, open or redundant, see `jaxmb.dependence.decide`."""

@@ -7,7 +7,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from .rank import RANK_TOL, cutoff
-from .root import UNROLLED, inverse_root, solve_spd
+from .root import inverse_root, is_unrolled, solve_spd
 
 
 class ConstrainedFactor(eqx.Module):
@@ -26,6 +26,7 @@ class ConstrainedFactor(eqx.Module):
         scale: reference sizes σ (m,) of the rows.
         keep: mask (m,) of rows in use.
         rank_tol: smallest remainder, relative to σ, of a row that is not lost.
+        quick: whether it counts how fast it runs, not how fast it compiles.
 
     Attributes:
         keep: the rows k without the lost ones.
@@ -50,13 +51,14 @@ class ConstrainedFactor(eqx.Module):
         scale: Float[Array, " m"],
         keep: Bool[Array, " m"],
         rank_tol: float = RANK_TOL,
+        quick: bool = False,
     ):
         self.metric = mass
         self.scale = scale
-        self.root = inverse_root(self.metric)
+        self.root = inverse_root(self.metric, quick)
         rows = jnp.where(keep[:, None], jacobian / scale[:, None], 0)
         tol = jnp.where(keep, cutoff(rank_tol, mass.dtype), jnp.inf)
-        found = _orthonormal_rows(lax.stop_gradient(rows) @ self.root.T, tol)
+        found = _orthonormal_rows(lax.stop_gradient(rows) @ self.root.T, tol, quick)
         self.weights, self.basis, remainders = found
         self.remainders = jnp.where(keep, remainders, jnp.inf)
         self.keep = remainders > tol
@@ -103,7 +105,7 @@ class ConstrainedFactor(eqx.Module):
         return x[:n], -x[n:] / self.scale
 
 
-def _orthonormal_rows(rows: Array, tol: Array) -> tuple[Array, Array, Array]:
+def _orthonormal_rows(rows: Array, tol: Array, quick: bool = False) -> tuple[Array, Array, Array]:
     """W lower triangular and Q = W `rows` with orthonormal rows, and the remainders.
 
     Modified Gram–Schmidt on [rows, I]: what turns the rows into Q turns I into W. Where the remainder does not exceed
@@ -113,7 +115,7 @@ def _orthonormal_rows(rows: Array, tol: Array) -> tuple[Array, Array, Array]:
     if not m:  # see `ConstrainedFactor.solve`
         return jnp.zeros((0, 0), rows.dtype), rows, jnp.zeros(0, rows.dtype)
     rest = jnp.concatenate([rows, jnp.eye(m, dtype=rows.dtype)], axis=1)
-    if m > UNROLLED:
+    if not is_unrolled(m, quick):
         rest, remainders = lax.fori_loop(
             0, m, lambda i, carry: _orthonormalise(i, carry, n, tol), (rest, jnp.zeros(m, rows.dtype))
         )

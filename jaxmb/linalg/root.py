@@ -4,19 +4,32 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-# Unrolled code runs faster and takes longer to compile. LAPACK is not called: in a loop over a batch it may never return, and
-# XLA does not compile its calls in functions that take arrays without entries.
-UNROLLED = 10
-BLOCK = 8
+# Unrolled code runs faster and takes longer to compile: up to `SMALL` rows it does neither, up to `UNROLLED` it is for what
+# every step needs. LAPACK is not called: in a loop over a batch it may never return, and XLA does not compile its calls in
+# functions that take arrays without entries.
+SMALL, UNROLLED = 4, 10
+# Beyond so many rows, `BLOCK` are eliminated at a time.
+LARGE, BLOCK = 24, 8
 
 
-def inverse_root(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
+def is_unrolled(count: int, quick: bool) -> bool:
+    """Whether code over so many rows is unrolled; `quick` where it counts how fast it runs, else how fast it compiles."""
+    return count <= (UNROLLED if quick else SMALL)
+
+
+def inverse_root(matrix: Float[Array, "n n"], quick: bool = False) -> Float[Array, "n n"]:
     """The lower triangular R with R A Rᵀ = I, the inverse of Cholesky's factor; NaN if A is not positive definite.
 
     It has no derivative: those of solutions come from their equations.
+
+    Args:
+        matrix: A.
+        quick: see `is_unrolled`.
     """
     matrix = lax.stop_gradient(matrix)
-    return _by_columns(matrix) if matrix.shape[0] <= UNROLLED else _by_blocks(matrix)
+    if is_unrolled(matrix.shape[0], quick):
+        return _by_columns(matrix)
+    return _by_rows(matrix) if matrix.shape[0] <= LARGE else _by_blocks(matrix)
 
 
 def _by_columns(matrix: Array) -> Array:
@@ -34,8 +47,21 @@ def _by_columns(matrix: Array) -> Array:
     return jnp.stack(rows) if n else matrix
 
 
+def _by_rows(matrix: Array) -> Array:
+    """By elimination: what turns A into Lᵀ turns I into L⁻¹."""
+    n = matrix.shape[0]
+    number = jnp.arange(n)[:, None]
+
+    def eliminate(j: Array, rest: Array) -> Array:
+        row, column = rest[j], rest[:, j][:, None]
+        below = rest - jnp.where(number > j, column / row[j], 0) * row
+        return jnp.where(number == j, row / jnp.sqrt(row[j]), below)
+
+    return lax.fori_loop(0, n, eliminate, jnp.concatenate([matrix, jnp.eye(n, dtype=matrix.dtype)], axis=1))[:, n:]
+
+
 def _by_blocks(matrix: Array) -> Array:
-    """By elimination: what turns A into Lᵀ turns I into L⁻¹. `BLOCK` rows at a time, the last ones filled up with those of I."""
+    """As `_by_rows`, `BLOCK` rows at a time, the last ones filled up with those of I."""
     n = matrix.shape[0]
     count = -(-n // BLOCK)
     size = count * BLOCK
@@ -44,7 +70,7 @@ def _by_blocks(matrix: Array) -> Array:
     def eliminate(j: Array, rest: Array) -> Array:
         start = j * BLOCK
         rows = lax.dynamic_slice_in_dim(rest, start, BLOCK)
-        rows = _by_columns(lax.dynamic_slice_in_dim(rows, start, BLOCK, axis=1)) @ rows
+        rows = _by_rows(lax.dynamic_slice_in_dim(rows, start, BLOCK, axis=1)) @ rows
         below = jnp.where(jnp.arange(size) >= start + BLOCK, rows[:, :size], 0)
         return lax.dynamic_update_slice_in_dim(rest - below.T @ rows, rows, start, axis=0)
 

@@ -73,7 +73,7 @@ class Problem(eqx.Module):
         feedback = self.drift.feedback(system, State(t, q, v, self.scale))
         if feedback is not None:
             terms = eqx.tree_at(lambda x: x.gamma, terms, terms.gamma + feedback)
-        factor = self.formulation.factorise(terms, keep)
+        factor = self.formulation.factorise(terms, keep, quick=True)
         vdot, multipliers = self.formulation.motion(terms, factor)
         power = jnp.dot(v, applied) - jnp.dot(terms.offset, multipliers) + system.explicit_power(t, q, v)
         return (system.qdot(q, v), vdot, power), lax.stop_gradient(factor)
