@@ -9,10 +9,14 @@ from .closure import Kinematics as Kinematics
 from .closure import reduce as reduce
 from .closure import restrict as restrict
 from .correction import CLOSE as CLOSE
+from .correction import correct as correct
+from .correction import correct_by as correct_by
 from .correction import corrected as corrected
+from .correction import Correction as Correction
 from .correction import Frame as Frame
 from .correction import linearised as linearised
 from .correction import NEAR as NEAR
+from .correction import with_derivative as with_derivative
 from .diagnosis import DependentRows as DependentRows
 from .diagnosis import diagnose as diagnose
 from .diagnosis import Diagnosis as Diagnosis

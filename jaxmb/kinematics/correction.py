@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -38,31 +37,35 @@ class Frame(eqx.Module):
     remainders: Float[Array, " m"]
 
 
-class _Pass(eqx.Module):
-    """The state after a pass, the rows still in use, whether any is close to being dependent, and their frame.
+class Correction(eqx.Module):
+    """A state that was brought back onto the constraints.
 
-    In a tangent q and v alone.
+    Attributes:
+        q, v: where it is.
+        keep: mask (m,) of the rows that it was brought onto: those in use less rows that were better left alone.
+        frame: the rows in use.
+        position, velocity: residuals φ and C v + b (m,) that are left.
     """
 
-    q: Any
-    v: Any
-    keep: Any
-    near: Any
-    basis: Any
-    remainders: Any
+    q: Float[Array, " nq"]
+    v: Float[Array, " nv"]
+    keep: Bool[Array, " m"]
+    frame: Frame
+    position: Float[Array, " m"]
+    velocity: Float[Array, " m"]
 
 
-def corrected(
+def correct(
     system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"], iterations: int
-) -> tuple[State, Frame]:
-    """The state moved onto the constraints along the shortest way in the formulation's metric.
+) -> Correction:
+    """Moves a state onto the constraints along the shortest way in the formulation's metric; see `linearised` for derivatives.
 
     q ← q − N M⁻¹C_kᵀ (C_k M⁻¹ C_kᵀ)⁻¹ φ_k for the holonomic rows, then likewise v with C v + b for all rows. C and M are
     taken at the given state and kept, so that `iterations` steps leave an error of order δ^(iterations+1) after a drift
     of size δ. The step is the same for any scaling of the rows.
 
-    Derivatives are not those of the iterations but of what they solve, q_new = q − N M⁻¹C_kᵀ λ with φ_k(q_new) = 0, M and C at
-    the given state; they are exact to second order in δ.
+    Close to a singular pose the direction of a correction belongs to a pose off the constraints, and rows may turn out to
+    be better left alone; then it is done again, from v. Four times are enough for both.
 
     Args:
         system: the system.
@@ -71,66 +74,100 @@ def corrected(
         keep: mask (m,) of independent rows.
         iterations: number of corrections of q and of v.
     """
-    found = _repeated(system, formulation, state, keep, iterations)
-    return dataclasses.replace(state, q=found.q, v=found.v), Frame(found.basis, found.remainders)
+    system, formulation, state = lax.stop_gradient((system, formulation, state))
+
+    def once(carry: tuple[Array, Correction, Array, Array]) -> tuple[Array, Correction, Array, Array]:
+        count, found, keep, _ = carry
+        here = dataclasses.replace(state, q=found.q)
+        terms = rows_at(system, state.t, found.q, state.scale.row)
+        factor = formulation.factorise(terms, keep)
+        better, rest = correct_by(factor, system, formulation, here, terms, iterations)
+        # Once more after a first time close to dependent rows, and whenever rows are left alone.
+        again = (factor.gap < NEAR) | (count > 0)
+        better = dataclasses.replace(better, keep=keep & ~rest)
+        return count + 1, better, better.keep, again
+
+    none, far = jnp.zeros(system.m, state.q.dtype), jnp.full(system.m, jnp.inf, state.q.dtype)
+    frame = Frame(jnp.zeros((system.m, system.nv), state.q.dtype), far)
+    start = Correction(system.normalise(state.q), state.v, keep, frame, none, none)
+    if not system.m:
+        return start
+    return lax.while_loop(lambda c: c[3] & (c[0] < 4), once, (jnp.array(0), start, keep, jnp.array(True)))[1]
+
+
+def correct_by(
+    factor: ConstrainedFactor,
+    system: System,
+    formulation: AbstractFormulation,
+    state: State,
+    terms: Terms,
+    iterations: int,
+) -> tuple[Correction, Bool[Array, " m"]]:
+    """`correct` by the factors of the rows at the state itself, once; and rows that should have been left alone.
+
+    If there are any nothing is moved.
+    """
+    t, q, v = state.t, system.normalise(state.q), state.v
+    position_factor = _of_positions(formulation, terms, factor)
+
+    def improve(found: tuple[Array, ...], i: Array) -> tuple[tuple[Array, ...], tuple[Array, Array]]:
+        """Positions first, then velocities, then what is left, by one copy of everything."""
+        q, v, rest = found
+        position, velocity = residuals(system, t, q, v)
+        rest = jnp.where(i == 0, at_rest(state.scale, factor, position, velocity), rest)
+        first, last = i < iterations, i == 2 * iterations
+        used = jax.tree.map(lambda a, b: jnp.where(first, a, b), position_factor, factor)
+        step = jnp.where(last, 0, used.particular(jnp.where(first, position, velocity)))
+        moved = system.normalise(q - system.qdot(q, step))
+        return (jnp.where(first, moved, q), jnp.where(first, v, v - step), rest), (position, velocity)
+
+    start = (q, v, jnp.zeros_like(factor.keep))
+    (q_new, v_new, rest), left = lax.scan(improve, start, jnp.arange(2 * iterations + 1))
+    stay = jnp.any(rest)
+    q_new, v_new = jnp.where(stay, q, q_new), jnp.where(stay, v, v_new)
+    position, velocity = (jnp.where(stay, x[0], x[-1]) for x in left)
+    frame = Frame(factor.basis, factor.remainders)
+    return Correction(q_new, v_new, factor.keep & ~rest, frame, position, velocity), rest
+
+
+def corrected(
+    system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"], iterations: int
+) -> State:
+    """`correct` with its derivatives."""
+    found = correct(system, formulation, state, keep, iterations)
+    return with_derivative(
+        linearised, system, formulation, state, dataclasses.replace(state, q=found.q, v=found.v), found.keep
+    )
 
 
 @eqx.filter_custom_jvp
-def _repeated(
-    system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"], iterations: int
-) -> _Pass:
-    t, v, zero = state.t, state.v, jnp.zeros_like(state.v)
-
-    def once(q: Array, keep: Array) -> _Pass:
-        terms = rows_at(system, t, q, state.scale.row)
-        factor = formulation.factorise(terms, keep)
-        position_factor = _of_positions(formulation, terms, factor)
-
-        def improve(found: tuple[Array, Array, Array], i: Array) -> tuple[tuple[Array, Array, Array], None]:
-            """Positions first, then velocities, by one copy of everything."""
-            q, v, rest = found
-            position, velocity = residuals(system, t, q, v)
-            rest = jnp.where(i == 0, at_rest(state.scale, factor, position, velocity), rest)
-            first = i < iterations
-            used = jax.tree.map(lambda a, b: jnp.where(first, a, b), position_factor, factor)
-            step = used.solve(zero, jnp.where(first, position, velocity))[0]
-            moved = system.normalise(q - system.qdot(q, step))
-            return (jnp.where(first, moved, q), jnp.where(first, v, v - step), rest), None
-
-        start = (q, v, jnp.zeros_like(keep))
-        (q_new, v_new, rest), _ = lax.scan(improve, start, jnp.arange(2 * iterations))
-        again = jnp.any(rest)
-        q_new, v_new = jnp.where(again, q, q_new), jnp.where(again, v, v_new)
-        return _Pass(q_new, v_new, keep & ~rest, factor.gap < NEAR, factor.basis, factor.remainders)
-
-    def repeat(found: _Pass, count: Array) -> tuple[_Pass, None]:
-        better = lax.cond(eqxi.unvmap_any(found.near), lambda: once(found.q, found.keep), lambda: found)
-        better = eqx.tree_at(lambda x: x.near, better, better.near | (count > 0))
-        return jax.tree.map(lambda a, b: jnp.where(found.near, a, b), better, found), None
-
-    # Close to a singular pose the direction of a correction belongs to a pose off the constraints, and rows may turn out to
-    # be better left alone; then it is done again, from v. Four times are enough for both.
-    none, far = jnp.zeros((system.m, system.nv), v.dtype), jnp.full(system.m, jnp.inf, v.dtype)
-    found = _Pass(system.normalise(state.q), v, keep, jnp.array(True), none, far)
-    return lax.scan(repeat, found, jnp.arange(4))[0] if system.m else found
+def with_derivative(
+    linearise: Callable[..., Callable[[System, State], State]],
+    system: System,
+    formulation: AbstractFormulation,
+    state: State,
+    found: State,
+    keep: Bool[Array, " m"],
+) -> State:
+    """`found`, which a correction has made of `state`, with the derivatives of `linearise(system, formulation, state, found, keep)`."""
+    return found
 
 
-@_repeated.def_jvp
+@with_derivative.def_jvp
 def _by_linearisation(primals: Any, tangents: Any) -> Any:
-    system, formulation, state, keep, iterations = primals
-    found = _repeated(system, formulation, state, keep, iterations)
-    there = dataclasses.replace(state, q=found.q, v=found.v)
-    correction = linearised(system, formulation, state, there, found.keep)
-    _, moved = eqx.filter_jvp(correction, (system, state), (tangents[0], tangents[2]))
-    return found, _Pass(moved.q, moved.v, None, None, None, None)
+    linearise, system, formulation, state, found, keep = primals
+    correction = linearise(system, formulation, state, found, keep)
+    _, moved = eqx.filter_jvp(correction, (system, state), (tangents[1], tangents[3]))
+    return found, moved
 
 
 def linearised(
     system: System, formulation: AbstractFormulation, state: State, found: State, keep: Bool[Array, " m"]
 ) -> Callable[[System, State], State]:
-    """A function of system and state that has the derivative of `corrected`, which has made `found` of `state`.
+    """A function of system and state that has the derivative of `correct`, which has made `found` of `state`.
 
-    The state is moved by M⁻¹C_kᵀλ with the multipliers that its correction took, M and C at the state; what that opens is closed by one
+    It is not that of the iterations but of what they solve, q_new = q − N M⁻¹C_kᵀ λ with φ_k(q_new) = 0, M and C at the given
+    state, exact to second order in the drift. The state is moved by M⁻¹C_kᵀλ with the multipliers that its correction took, M and C at the state; what that opens is closed by one
     more step. With the multipliers from C_k M⁻¹C_kᵀ λ = C_k Δ at what was found, Δ being the move, its error is of second order in Δ.
     """
     if not system.m:

@@ -78,6 +78,10 @@ class ConstrainedFactor(eqx.Module):
         """How fast rows turn, ‖Ċ_i M^(−1/2)‖/σ_i, from the derivatives of all rows."""
         return jnp.linalg.norm((rates / self.scale[:, None]) @ self.root.T, axis=1)
 
+    def particular(self, gamma: Float[Array, " m"]) -> Float[Array, " nv"]:
+        """The smallest x in the metric with C_k x = γ_k, without derivatives; γ of other rows is not read."""
+        return self.root.T @ ((self.weights @ jnp.where(self.keep, gamma / self.scale, 0)) @ self.basis)
+
     def solve(
         self, force: Float[Array, " nv"], gamma: Float[Array, " m"]
     ) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:

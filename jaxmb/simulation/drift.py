@@ -10,28 +10,37 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
-from ..kinematics import Frame, corrected, linearised
-from ..system import State, System, position_residual, velocity_residual
+from ..kinematics import Correction, Frame, correct, correct_by, linearised
+from ..linalg import ConstrainedFactor
+from ..system import State, System, Terms, position_residual, residuals, velocity_residual
 
 
 class AbstractDrift(eqx.Module):
-    """A way to keep φ = 0 and C v + b = 0. To add one, inherit from this class and define the three abstract methods."""
+    """A way to keep φ = 0 and C v + b = 0. To add one, inherit from this class and define the two abstract methods."""
 
     @abc.abstractmethod
     def feedback(self, system: System, state: State) -> Float[Array, " m"] | None:
         """What is added to Γ at every evaluation; None for nothing."""
 
-    @abc.abstractmethod
     def correct(
         self, system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"]
-    ) -> tuple[State, Frame | None]:
-        """Changes the state after a step. What it has found of the rows, if anything, tells of passages through singular poses."""
+    ) -> Correction:
+        """Changes the state after a step; by default the normalisation of the coordinates is restored. It has no derivative."""
+        q = system.normalise(state.q)
+        none, far = jnp.zeros((system.m, system.nv), q.dtype), jnp.full(system.m, jnp.inf, q.dtype)
+        return Correction(q, state.v, keep, Frame(none, far), *residuals(system, state.t, q, state.v))
+
+    def correct_by(
+        self, factor: ConstrainedFactor, system: System, formulation: AbstractFormulation, state: State, terms: Terms
+    ) -> Correction:
+        """`correct` with the terms and factors of the state at hand, which is far from any singular pose."""
+        return self.correct(system, formulation, state, factor.keep)
 
     def linearised(
         self, system: System, formulation: AbstractFormulation, state: State, found: State, keep: Bool[Array, " m"]
     ) -> Callable[[System, State], State]:
         """A function of system and state that has the derivative of `correct`, which has made `found` of `state`."""
-        return lambda system, state: self.correct(system, formulation, state, keep)[0]
+        return lambda system, state: dataclasses.replace(state, q=system.normalise(state.q))
 
     @abc.abstractmethod
     def tolerance(self, dtype: Any) -> float:
@@ -41,7 +50,7 @@ class AbstractDrift(eqx.Module):
 class Projection(AbstractDrift):
     """After each step q, then v, are moved onto the constraints along the shortest way in the metric of M.
 
-    See `jaxmb.kinematics.corrected`. The order of the integrator is kept. A step that cannot be corrected is rejected
+    See `jaxmb.kinematics.correct`. The order of the integrator is kept. A step that cannot be corrected is rejected
     where the step size is controlled and fails otherwise.
 
     Args:
@@ -63,9 +72,15 @@ class Projection(AbstractDrift):
 
     def correct(
         self, system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"]
-    ) -> tuple[State, Frame | None]:
-        """Moves the state onto the constraints."""
-        return corrected(system, formulation, state, keep, self.iterations)
+    ) -> Correction:
+        """See `jaxmb.kinematics.correct`."""
+        return correct(system, formulation, state, keep, self.iterations)
+
+    def correct_by(
+        self, factor: ConstrainedFactor, system: System, formulation: AbstractFormulation, state: State, terms: Terms
+    ) -> Correction:
+        """See `jaxmb.kinematics.correct_by`."""
+        return correct_by(factor, system, formulation, state, terms, self.iterations)[0]
 
     def linearised(
         self, system: System, formulation: AbstractFormulation, state: State, found: State, keep: Bool[Array, " m"]
@@ -94,12 +109,6 @@ class Baumgarte(AbstractDrift):
         velocity = velocity_residual(system, state.t, state.q, state.v)
         return -2 * self.alpha * velocity - self.beta**2 * position_residual(system, state.t, state.q)
 
-    def correct(
-        self, system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"]
-    ) -> tuple[State, Frame | None]:
-        """Restores the normalisation of the coordinates only."""
-        return dataclasses.replace(state, q=system.normalise(state.q)), None
-
     def tolerance(self, dtype: Any) -> float:
         """No limit."""
         return float("inf")
@@ -111,12 +120,6 @@ class NoDrift(AbstractDrift):
     def feedback(self, system: System, state: State) -> None:
         """None."""
         return None
-
-    def correct(
-        self, system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"]
-    ) -> tuple[State, Frame | None]:
-        """Restores the normalisation of the coordinates only."""
-        return dataclasses.replace(state, q=system.normalise(state.q)), None
 
     def tolerance(self, dtype: Any) -> float:
         """No limit."""

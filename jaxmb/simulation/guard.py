@@ -30,8 +30,7 @@ class Guard(eqx.Module):
     def __call__(self, t: Any, y: Any, args: Any, **_: Any) -> Any:
         """The function, as Diffrax calls it."""
         problem, _ = args
-        q, v, _ = y
-        values, left = self.plan.watched(self.mode, t, q, v, self.scale, problem.inputs(t, q, v))
+        values, left = self.plan.watched(self.mode, t, y.q, y.v, self.scale, problem.inputs(t, y))
         largest = jnp.max(values)
         if not any(self.plan.waits):
             return largest

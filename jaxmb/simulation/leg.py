@@ -1,19 +1,15 @@
-"""One leg of a run, in one mode, and its reverse derivative from a tape of the accepted steps."""
+"""One leg of a run, in one mode."""
 
 from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
-import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax import lax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
-from ..foundations import where_any
-from ..kinematics import Rows
-from .problem import OFFSETS, WEIGHTS, Flow, Problem
+from .flow import Flow
+from .problem import Problem
 from .solver import Accepted, ConstrainedSolver, derivative
 
 Scalar = Float[Array, ""]
@@ -55,7 +51,7 @@ class Leg(eqx.Module):
     interpolation: Any = None
 
 
-class _Moving(eqx.Module):
+class Moving(eqx.Module):
     """What a leg may be differentiated by."""
 
     problem: Problem
@@ -65,7 +61,7 @@ class _Moving(eqx.Module):
     ts: Float[Array, " T"]
 
 
-class _Tape(eqx.Module):
+class Tape(eqx.Module):
     """The accepted steps.
 
     Attributes:
@@ -83,32 +79,15 @@ class _Tape(eqx.Module):
     end: Flow
 
 
-def integrate(
-    method: Method,
-    problem: Problem,
-    t0: Scalar,
-    t1: Scalar,
-    y0: Flow,
-    ts: Float[Array, " T"],
-    event: dfx.Event | None = None,
-    dense: bool = False,
-) -> Leg:
-    """The motion from t0 to t1, or to an event, saved at times in between."""
-    moving = _Moving(problem, t0, t1, y0, ts)
-    if method.adjoint is not None:
-        return _solved(moving, method, event, method.adjoint, dense)[0]
-    still = lambda x: lax.stop_gradient(x) if eqx.is_inexact_array(x) else x
-    return _taped(moving, *jax.tree.map(still, (method, event)))
-
-
-def _solved(
-    moving: _Moving,
+def solve(
+    moving: Moving,
     method: Method,
     event: dfx.Event | None,
     adjoint: dfx.AbstractAdjoint,
     dense: bool = False,
     tape: bool = False,
-) -> tuple[Leg, _Tape | None]:
+) -> tuple[Leg, Tape | None]:
+    """The motion by Diffrax; with `tape` also the accepted steps."""
     problem, steps = moving.problem, dfx.SubSaveAt(t0=True, steps=True) if tape else None
     subs = [dfx.SubSaveAt(ts=moving.ts), dfx.SubSaveAt(t1=True), steps]
     found = dfx.diffeqsolve(
@@ -138,266 +117,4 @@ def _solved(
         return leg, None
     failed = (found.result == dfx.RESULTS.breakdown) | (found.result == dfx.RESULTS.nonfinite)
     count = stats["num_accepted_steps"] - failed
-    return leg, _Tape(times[2], states[2], count, *accepted.end)
-
-
-@eqx.filter_custom_vjp
-def _taped(moving: _Moving, method: Method, event: dfx.Event | None) -> Leg:
-    return _solved(moving, method, event, dfx.ForwardMode())[0]
-
-
-@_taped.def_fwd
-def _forward(_: Any, moving: _Moving, method: Method, event: dfx.Event | None) -> tuple[Leg, Any]:
-    leg, tape = _solved(moving, method, event, dfx.ForwardMode(), tape=True)
-    return leg, (tape, leg.t)
-
-
-@_taped.def_bwd
-def _backward(
-    residuals: tuple[_Tape, Scalar],
-    cotangents: Leg,
-    perturbed: _Moving,
-    moving: _Moving,
-    method: Method,
-    event: dfx.Event | None,
-) -> _Moving:
-    """Back over the steps as they were taken: their times are given, each is made again from where it began.
-
-    A saved state is read off the interpolation of its step, and so is the last one. The time of an event is held; the
-    derivative by the start is that of the flow, −∂y/∂y₀ f(t₀, y₀).
-    """
-    tape, reached = residuals
-    moves, rest = eqx.partition(moving.problem, perturbed.problem)
-    back = _Back(rest, method, tape)
-    # The last state, too, is one that is saved.
-    times = jnp.append(moving.ts, reached)
-    many, one = _given(cotangents.ys, _copies(moving.y0, moving.ts)), _given(cotangents.y, moving.y0)
-    bars = jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), many, one)
-    within = times <= reached
-    bars = jax.tree.map(lambda b: jnp.where(within.reshape((-1,) + (1,) * (b.ndim - 1)), b, 0), bars)
-    # The step in which each lies, the first that ends at or after it; none beyond what was reached.
-    ends = jnp.where(jnp.arange(tape.ts.shape[0] - 1) < tape.count, tape.ts[1:], jnp.inf)
-    place = jnp.minimum(jnp.searchsorted(ends, moving.ts), jnp.maximum(tape.count - 1, 0))
-    place = jnp.where(within[:-1], place, tape.ts.shape[0])
-
-    def step(carry: Any) -> Any:
-        k, end_bar, slope_bar, moves_bar, times_bar, _ = carry
-        dense, stages = back.again(moves, k)
-        dense_bar, times_bar = back.read(k, dense, times, bars, times_bar, place)
-        state_bar, slope_bar, more, slope = back.step(moves, k, dense, stages, end_bar, slope_bar, dense_bar)
-        return k - 1, state_bar, slope_bar, _add(moves_bar, more), times_bar, -_dot(state_bar, slope)
-
-    zero = jnp.zeros_like(reached)
-    none = _zeros(moving.y0)
-    start = (tape.count - 1, none, none, _zeros(moves), jnp.zeros_like(times), zero)
-    _, state_bar, _, moves_bar, times_bar, begin_bar = lax.while_loop(lambda c: c[0] >= 0, step, start)
-    whole = jax.tree.map(lambda b: jnp.sum(b, axis=0), bars)
-    state_bar = jax.tree.map(lambda a, b: jnp.where(tape.count == 0, b, a), state_bar, whole)  # all is the start
-    end_bar = jnp.where(reached < moving.t1, 0, times_bar[-1])
-    return _Moving(moves_bar, begin_bar, end_bar, state_bar, times_bar[:-1])
-
-
-class _Back(eqx.Module):
-    """The way back over one step of an explicit Runge–Kutta method, y_i = y₀ + Σ a_ij k_j, k_i = h f(t₀ + c_i h, y_i)."""
-
-    rest: Problem
-    method: Method
-    tape: _Tape
-
-    def problem(self, moves: Any) -> Problem:
-        return eqx.combine(moves, self.rest)
-
-    def span(self, k: Array) -> tuple[Array, Array]:
-        """The times at which a step starts and ends."""
-        tape = self.tape
-        end = _after_jump(self.method.controller, tape.ts[k + 1])[1]
-        return tape.ts[k], jnp.where(k == tape.count - 1, tape.last, end)
-
-    def reuses(self, k: Array) -> Bool[Array, ""]:
-        """Whether the first slope of a step is the last one of the step before."""
-        tableau: Any = self.method.solver.solver.tableau  # pyright: ignore[reportAttributeAccessIssue]
-        fresh = (k == 0) | _after_jump(self.method.controller, self.tape.ts[k])[0]
-        return jnp.asarray(tableau.fsal) & ~fresh
-
-    def tableau(self, dtype: Any) -> tuple[Array, Array]:
-        """A with b below, and c with 1."""
-        tableau: Any = self.method.solver.solver.tableau  # pyright: ignore[reportAttributeAccessIssue]
-        s = tableau.num_stages
-        a, c = np.zeros((s + 1, s)), np.ones(s + 1)
-        for i, row in enumerate(tableau.a_lower):
-            a[i + 1, : i + 1] = row
-        a[s], c[0], c[1:s] = tableau.b_sol, 0, tableau.c
-        return jnp.asarray(a, dtype), jnp.asarray(c, dtype)
-
-    def again(self, moves: Any, k: Array) -> tuple[Any, Any]:
-        """What the interpolation of a step needs, and of its stages the rows, and where samples are taken."""
-        (t0, t1), y0 = self.span(k), _at(self.tape.ys, k)
-        last = k == self.tape.count - 1
-        y1 = jax.tree.map(lambda x, end: jnp.where(last, end, x), _at(self.tape.ys, k + 1), self.tape.end)
-        problem, (a, c) = self.problem(moves), self.tableau(t0.dtype)
-        rows = problem.prepare(t0, y0, None)
-        problem = problem.holding(rows.choice)
-
-        def stage(ks: Any, i: Array) -> tuple[Any, tuple[Array, Array]]:
-            flow, near, tau = problem.sampled(t0 + c[i] * (t1 - t0), _combined(y0, a[i], ks), rows.keep)
-            return jax.tree.map(lambda ks, f: ks.at[i].set((t1 - t0) * f), ks, flow), (near, tau)
-
-        s = c.shape[0] - 1
-        ks, (near, tau) = lax.scan(stage, _copies(y0, c[:s]), jnp.arange(s))
-        raw = _combined(y0, a[s], ks)
-        dense = {"inner": {"y0": y0, "y1": raw, "k": ks}, "shift": jax.tree.map(jnp.subtract, y1, raw)}
-        return dense, (rows, near, tau)
-
-    def read(self, k: Array, dense: Any, times: Array, bars: Any, times_bar: Array, place: Array) -> tuple[Any, Array]:
-        """Cotangents of the interpolation and of the times, from those of the states that are read off it."""
-        t0, t1 = self.span(k)
-        at = lambda dense, t: self.method.solver.interpolation_cls(t0=t0, t1=t1, **dense).evaluate(t)
-
-        def one(n: Array, carry: Any) -> Any:
-            i = jnp.where(first + n < beyond, first + n, place.shape[0])  # the last one of the last step is the end
-            more, time_bar = jax.vjp(at, dense, times[i])[1](_at(bars, i))
-            return _add(carry[0], more), carry[1].at[i].set(time_bar)
-
-        first, beyond = jnp.searchsorted(place, k), jnp.searchsorted(place, k, side="right")
-        count = beyond - first + (k == self.tape.count - 1)
-        return lax.fori_loop(0, count, one, (_zeros(dense), times_bar))
-
-    def step(
-        self, moves: Any, k: Array, dense: Any, stages: Any, end_bar: Flow, slope_bar: Flow, dense_bar: Any
-    ) -> tuple[Flow, Flow, Any, Flow]:
-        """Cotangents of the step's start, of the slope that it takes from the step before, and of the problem; the slope at the start.
-
-        Args:
-            moves: what of the problem moves.
-            k: which step.
-            dense: what `again` has found for the interpolation, and
-            stages: of the stages.
-            end_bar: cotangent of where the step ends.
-            slope_bar: of its last slope, which the next step takes; that is at the end before the correction.
-            dense_bar: of the interpolation.
-        """
-        (t0, t1), inner = self.span(k), dense["inner"]
-        y0, raw, ks = inner["y0"], inner["y1"], inner["k"]
-        y1 = _add(raw, dense["shift"])
-        rows, near, tau = stages
-        a, c = self.tableau(t0.dtype)
-        s = c.shape[0] - 1
-        end_bar = _add(end_bar, dense_bar["shift"])
-        raw_bar = jax.tree.map(jnp.subtract, dense_bar["inner"]["y1"], dense_bar["shift"])
-        # Tasks: the correction of the end, then the stages from the last to the first.
-        near, tau = jnp.append(near, True), jnp.append(tau, 0)
-
-        def task(n: Array, carry: Any) -> Any:
-            y0_bar, ks_bar, moves_bar = carry
-            i = s - n
-            flow_bar = jax.tree.map(lambda b: (t1 - t0) * jnp.where(i < s, b[jnp.minimum(i, s - 1)], 0), ks_bar)
-            y_bar, more = self.pull(
-                moves,
-                rows,
-                t0 + c[i] * (t1 - t0),
-                _combined(y0, a[i], ks),
-                near[i],
-                tau[i],
-                flow_bar,
-                i == s,
-                y1,
-                end_bar,
-            )
-            y_bar = jax.tree.map(lambda b, raw: b + jnp.where(i == s, raw, 0), y_bar, raw_bar)
-            spread = lambda b: a[i].reshape((-1,) + (1,) * b.ndim) * b
-            return _add(y0_bar, y_bar), _add(ks_bar, jax.tree.map(spread, y_bar)), _add(moves_bar, more)
-
-        h, taken = t1 - t0, self.reuses(k)
-        ks_bar = jax.tree.map(lambda b, slope: b.at[-1].add(slope / h), dense_bar["inner"]["k"], slope_bar)
-        start = (dense_bar["inner"]["y0"], ks_bar, _zeros(moves))
-        y0_bar, ks_bar, moves_bar = lax.fori_loop(0, jnp.where(taken, s, s + 1), task, start)
-        before = jax.tree.map(lambda b: jnp.where(taken, h * b[0], 0), ks_bar)
-        return y0_bar, before, moves_bar, jax.tree.map(lambda k: k[0] / h, ks)
-
-    def pull(
-        self,
-        moves: Any,
-        rows: Rows,
-        t: Array,
-        y: Flow,
-        near: Array,
-        tau: Array,
-        flow_bar: Flow,
-        ends: Array,
-        y1: Flow,
-        end_bar: Flow,
-    ) -> tuple[Flow, Any]:
-        """Cotangents of a state and the problem, from those of the vector field there, or of where the state is corrected to.
-
-        Where the vector field is interpolated between samples (`Problem.near_singular`), one after the other.
-        """
-        keep, lost = rows.keep, tau > 0
-        problem = self.problem(moves).holding(rows.choice)
-        qdot = lambda q, v, h: q + h * problem.system.qdot(q, v)
-
-        def sample(carry: Any) -> Any:
-            j, y_bar, moves_bar = carry
-            offset, weight = tau * jnp.asarray(OFFSETS)[j], jnp.where(lost, jnp.asarray(WEIGHTS)[j], 1)
-            at, along = jax.vjp(lambda y: (qdot(y[0], y[1], offset), *y[1:]), y)
-            found = where_any(near & ~ends, lambda: problem.correct(t + offset, at, keep), at)
-            found = jax.tree.map(lambda a, b: jnp.where(ends, a, b), y1, found)
-
-            def by_flow() -> Any:
-                field = lambda moves, y: self.problem(moves).holding(rows.choice).regular(t + offset, y, keep)[0]
-                return jax.vjp(field, moves, found)[1](jax.tree.map(lambda b: weight * b, flow_bar))
-
-            more, found_bar = where_any(~ends, by_flow, (_zeros(moves), _zeros(y)))
-            found_bar = jax.tree.map(lambda a, b: jnp.where(ends, a, b), end_bar, found_bar)
-
-            def by_correction() -> Any:
-                correct = problem.correction(t + offset, at, found, keep)
-                return jax.vjp(lambda moves, y: correct(self.problem(moves), y), moves, at)[1](found_bar)
-
-            also, at_bar = where_any(near, by_correction, (_zeros(moves), found_bar))
-            return j + 1, _add(y_bar, along(at_bar)[0]), _add(moves_bar, _add(more, also))
-
-        count = jnp.where(lost, len(OFFSETS), 1)
-        return lax.while_loop(lambda c: c[0] < count, sample, (0, _zeros(y), _zeros(moves)))[1:]
-
-
-def _after_jump(controller: Any, t: Array) -> tuple[Bool[Array, ""], Array]:
-    """Whether the vector field jumps just before a time, and when the step before has ended then."""
-    jumped, before = jnp.array(False), t
-    while hasattr(controller, "controller"):
-        times = getattr(controller, "jump_ts", None)
-        if times is not None and times.shape[0]:
-            here = t == eqxi.nextafter(times)
-            jumped |= jnp.any(here)
-            before = jnp.where(jnp.any(here), eqxi.prevbefore(times[jnp.argmax(here)]), before)
-        controller = controller.controller
-    return jumped, before
-
-
-def _combined(y0: Flow, weights: Array, ks: Any) -> Flow:
-    return jax.tree.map(lambda y, k: y + jnp.tensordot(weights, k, 1), y0, ks)
-
-
-def _copies(y: Flow, like: Array) -> Any:
-    return jax.tree.map(lambda x: jnp.zeros((like.shape[0], *x.shape), x.dtype), y)
-
-
-def _given(bar: Any, like: Any) -> Any:
-    """The cotangent with zeros where there is none."""
-    bar = jax.tree.map(lambda _: None, like) if bar is None else bar
-    return jax.tree.map(lambda x, b: jnp.zeros_like(x) if b is None else b, like, bar)
-
-
-def _at(tree: Any, i: Array) -> Any:
-    return jax.tree.map(lambda x: x[i], tree)
-
-
-def _zeros(tree: Any) -> Any:
-    return jax.tree.map(jnp.zeros_like, tree)
-
-
-def _add(a: Any, b: Any) -> Any:
-    return jax.tree.map(jnp.add, a, b)
-
-
-def _dot(a: Any, b: Any) -> Array:
-    return jnp.sum(jnp.stack([jnp.vdot(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)]))
+    return leg, Tape(times[2], states[2], count, *accepted.end)

@@ -9,7 +9,8 @@ from jaxtyping import Array, Bool, Float
 from ..foundations import where_any
 from ..kinematics import Frame
 from ..system import position_residual, rows_at
-from .problem import Flow, Problem
+from .flow import Flow
+from .problem import Problem
 
 # Trials along the step, two of them at its ends, and corrections by the other rows in each.
 TRIALS, CORRECTIONS = 9, 3
@@ -46,7 +47,7 @@ def _at_sign_change(
     """|φ|/Φ of a row where its remainder off all others vanishes along the step, corrected by those: by the method of Illinois."""
     system, h = problem.system, t1 - t0
     others = keep & (jnp.arange(system.m) != row)
-    (q0, v0, _), (q1, v1, _) = y0, y1
+    q0, v0, q1, v1 = y0.q, y0.v, y1.q, y1.v
     slopes = h * system.qdot(q0, v0), h * system.qdot(q1, v1)
 
     def between(x: Array) -> Array:

@@ -1,5 +1,6 @@
 """The differential equation that Diffrax integrates."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -12,17 +13,35 @@ from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
 from ..foundations import where_needed
-from ..kinematics import CLOSE, NEAR, Frame, Rows, choose_rows
+from ..kinematics import CLOSE, NEAR, Correction, Frame, Rows, choose_rows, with_derivative
 from ..linalg import ConstrainedFactor
-from ..system import Scale, State, System, evaluate_at, jacobian_rate, position_residual, rows_at
+from ..system import Scale, State, System, Terms, evaluate_at, jacobian_rate, position_residual, rows_at
 from .drift import AbstractDrift
-
-Flow = tuple[Float[Array, " nq"], Float[Array, " nv"], Float[Array, ""]]
-
+from .flow import Flow
 
 # The states of `Problem.near_singular`, in units of τ, and their weights.
 OFFSETS = (1.0, -1.0, 2.0, -2.0, 3.0, -3.0)
 WEIGHTS = (0.75, 0.75, -0.3, -0.3, 0.05, 0.05)
+
+
+class Sample(eqx.Module):
+    """The vector field at a state, and what was found on the way.
+
+    Attributes:
+        flow: the vector field.
+        terms: the system there, without derivatives.
+        factor: of the rows in use, likewise.
+        near: whether rows in use are close to being dependent.
+        tau: of `Problem.near_singular`, in s.
+        end: the state after its correction, where it is near and that was asked for.
+    """
+
+    flow: Flow
+    terms: Terms
+    factor: ConstrainedFactor
+    near: Bool[Array, ""]
+    tau: Float[Array, ""]
+    end: Correction
 
 
 class Problem(eqx.Module):
@@ -40,123 +59,152 @@ class Problem(eqx.Module):
     sound: Bool[Array, ""]
     choice: Bool[Array, " n"] | None
 
-    def inputs(self, t: Array, q: Array, v: Array) -> Array | None:
+    def state(self, t: Array, y: Flow) -> State:
+        """The state with the sizes of the run."""
+        return State(t, y.q, y.v, self.scale)
+
+    def inputs(self, t: Array, y: Flow) -> Array | None:
         """U of the control law, None without one."""
-        return None if self.control is None else self.control(t, q, v, self.system.params)
+        return None if self.control is None else self.control(t, y.q, y.v, self.system.params)
+
+    def holding(self, choice: Bool[Array, " n"] | None) -> "Problem":
+        """The problem with a choice of its formulation."""
+        return eqx.tree_at(lambda p: p.formulation, self, self.formulation.holding(choice))
+
+    # Rows
+
+    @eqx.filter_jit
+    def prepare(self, t: Array, y: Flow, present: Bool[Array, " n"] | None) -> Rows:
+        """Decides at an accepted state which rows are in use, and what the formulation chooses."""
+        return choose_rows(self.system, self.formulation, self.state(t, y), self.sound, present)
+
+    @eqx.filter_jit
+    def independent(self, t: Array, y: Flow) -> Bool[Array, " m"]:
+        """The rows that are independent at a state near the constraints."""
+        problem, t, y = lax.stop_gradient((self, t, y))
+        return problem.formulation.prepare(rows_at(problem.system, t, y.q, problem.scale.row))
+
+    # The vector field
 
     @eqx.filter_jit
     def derivative(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> Flow:
         """The vector field, with the rows that were in use at the last accepted state."""
-        return self.sampled(t, y, keep)[0]
+        return self.sampled(t, y, keep).flow
 
-    def sampled(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> tuple[Flow, Bool[Array, ""], Array]:
-        """The vector field, whether rows in use are close to being dependent there, and the τ of `near_singular`."""
-        flow, factor = self.regular(t, y, keep)
-        far, zero = jnp.array(False), jnp.zeros_like(t)
+    def sampled(self, t: Array, y: Flow, keep: Bool[Array, " m"], ends: Bool[Array, ""] | bool = False) -> Sample:
+        """The vector field, right close to singular poses too; there also the corrected state, if a step ends here."""
+        flow, terms, factor = self.regular(t, y, keep, quick=True)
+        none = jnp.zeros((), t.dtype)
+        rest = jnp.zeros_like(terms.gamma)
+        end = Correction(y.q, y.v, keep, Frame(factor.basis, factor.remainders), rest, rest)
+        sample = Sample(flow, terms, factor, factor.gap < NEAR, none, lax.stop_gradient(end))
         if not self.system.m:
-            return flow, far, zero
-        near = factor.gap < NEAR
-        flow, tau = where_needed(near, Problem.near_singular, (self, t, y, keep, factor), (flow, zero))
-        return flow, near, tau
+            return sample
+        arguments = (self, t, y, keep, factor, jnp.asarray(ends))
+        found = where_needed(sample.near, Problem.near_singular, arguments, (flow, none, sample.end))
+        return dataclasses.replace(sample, flow=found[0], tau=found[1], end=found[2])
 
     @eqx.filter_jit
-    def regular(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> tuple[Flow, ConstrainedFactor]:
-        """The vector field by the rows that are not lost at this very state, and their factors.
+    def regular(
+        self, t: Array, y: Flow, keep: Bool[Array, " m"], quick: bool = False
+    ) -> tuple[Flow, Terms, ConstrainedFactor]:
+        """The vector field by the rows that are not lost at this very state; without derivatives the terms and factors.
 
         Power is that of applied forces and inputs, of moving constraints, −bᵀλ, and of explicit time dependence: the
         total energy minus the work stays constant.
         """
-        q, v, _ = y
-        system = self.system
-        applied = system.applied_force(t, q, v, self.inputs(t, q, v))
+        system, q, v = self.system, y.q, y.v
+        applied = system.applied_force(t, q, v, self.inputs(t, y))
         terms = evaluate_at(system, t, q, v, self.scale.row, applied)
-        feedback = self.drift.feedback(system, State(t, q, v, self.scale))
+        feedback = self.drift.feedback(system, self.state(t, y))
         if feedback is not None:
             terms = eqx.tree_at(lambda x: x.gamma, terms, terms.gamma + feedback)
-        factor = self.formulation.factorise(terms, keep, quick=True)
+        factor = self.formulation.factorise(terms, keep, quick=quick)
         vdot, multipliers = self.formulation.motion(terms, factor)
         power = jnp.dot(v, applied) - jnp.dot(terms.offset, multipliers) + system.explicit_power(t, q, v)
-        return (system.qdot(q, v), vdot, power), lax.stop_gradient(factor)
+        return Flow.of(system.qdot(q, v), vdot, power), *lax.stop_gradient((terms, factor))
 
     def near_singular(
-        self, t: Array, y: Flow, keep: Bool[Array, " m"], factor: ConstrainedFactor
-    ) -> tuple[Flow, Array]:
-        """The vector field where rows in use are close to being dependent, and τ.
+        self, t: Array, y: Flow, keep: Bool[Array, " m"], factor: ConstrainedFactor, ends: Bool[Array, ""]
+    ) -> tuple[Flow, Array, Correction]:
+        """The vector field where rows in use are close to being dependent, and τ; the corrected state if a step `ends` here.
 
         A stage lies off the constraints by some e, and errors of the size of e divided by the gap enter the acceleration
         of a stage that is not corrected first. Where the gap is not large compared with e, the vector field is that at six
         corrected states along the motion, at ±τ, ±2τ and ±3τ, with τ such that the gap is large enough there, interpolated:
         Σ (15 f(±τ) − 6 f(±2τ) + f(±3τ))/20 = f(0) + O(τ⁶). It has the right derivatives too.
         """
-        q, v, work = y
-        qdot = self.system.qdot(q, v)
-        tau = lax.stop_gradient(self._spacing(t, q, v, factor))
+        qdot = self.system.qdot(y.q, y.v)
+        tau = lax.stop_gradient(self._spacing(t, y, factor))
         lost = tau > 0
-        offsets = tau * jnp.array(OFFSETS)
-        weights = jnp.where(lost, jnp.array(WEIGHTS), jnp.eye(6)[0])
+        # Before the samples one at the state itself, for where a step ends.
+        offsets = tau * jnp.array((0.0, *OFFSETS))
+        weights = jnp.where(lost, jnp.array((0.0, *WEIGHTS)), jnp.eye(7)[1])
 
-        def sample(offset: Array) -> Flow:
-            moved = self.correct(t + offset, (q + offset * qdot, v, work), keep)
-            return self.regular(t + offset, moved, keep)[0]
+        def add(carry: tuple[Flow, Correction], part: tuple[Array, ...]) -> tuple[tuple[Flow, Correction], None]:
+            needed, number, offset, weight = part
 
-        def add(total: Flow, part: tuple[Array, Array, Array]) -> tuple[Flow, None]:
-            needed, offset, weight = part
-            more = lambda: jax.tree.map(lambda a, b: a + weight * b, total, sample(offset))
-            return lax.cond(needed, more, lambda: total), None
+            def sample() -> tuple[Flow, Correction]:
+                total, end = carry
+                moved, found = self.corrected(t + offset, y.moved(y.q + offset * qdot, y.v), keep)
+                field = self.regular(t + offset, moved, keep)[0]
+                end = jax.tree.map(lambda a, b: jnp.where(number == 0, a, b), found, end)
+                return total.plus(field, weight), end
 
-        needed = (jnp.arange(6) == 0) | eqxi.unvmap_any(lost)
-        return lax.scan(add, jax.tree.map(jnp.zeros_like, y), (needed, offsets, weights))[0], tau
+            return lax.cond(needed, sample, lambda: carry), None
 
-    def _spacing(self, t: Array, q: Array, v: Array, factor: ConstrainedFactor) -> Array:
+        rest = jnp.zeros_like(self.scale.row)
+        frame = Frame(jnp.zeros_like(factor.basis), jnp.zeros_like(factor.remainders))
+        end = lax.stop_gradient(Correction(y.q, y.v, keep, frame, rest, rest))
+        number = jnp.arange(7)
+        needed = (number == 1) | jnp.where(number == 0, eqxi.unvmap_any(ends), eqxi.unvmap_any(lost))
+        start = (jax.tree.map(jnp.zeros_like, y), end)
+        (flow, end), _ = lax.scan(add, start, (needed, number, offsets, weights))
+        return flow, tau, lax.stop_gradient(end)
+
+    def _spacing(self, t: Array, y: Flow, factor: ConstrainedFactor) -> Array:
         """τ in s; zero where the rows are far enough from being dependent, or do not get further by the motion.
 
         Far enough is a remainder that is not small beside the state's distance from the constraints. It must grow at a
         twentieth of the speed of the fastest row at least, else a τ that makes it large would leave the neighbourhood.
         """
-        off = jnp.max(jnp.abs(position_residual(self.system, t, q)) / self.scale.span, initial=0)
+        off = jnp.max(jnp.abs(position_residual(self.system, t, y.q)) / self.scale.span, initial=0)
         least = jnp.clip(30 * off, CLOSE, NEAR / 3)
         near = factor.remainders < least
-        rates = jacobian_rate(self.system, t, q, v)
+        rates = jacobian_rate(self.system, t, y.q, y.v)
         growth = factor.vanishing @ (rates / factor.scale[:, None]) @ factor.root.T
         others = jnp.where(near[:, None], 0, factor.basis)
         growth = jnp.linalg.norm(growth - (growth @ others.T) @ others, axis=1)
         lost = near & (growth > 0.05 * jnp.max(factor.speeds(rates), initial=0))
         return jnp.where(jnp.any(lost), 2 * least / jnp.min(jnp.where(lost, growth, jnp.inf)), 0)
 
-    @eqx.filter_jit
-    def prepare(self, t: Array, y: Flow, present: Bool[Array, " n"] | None) -> Rows:
-        """Decides at an accepted state which rows are in use, and what the formulation chooses."""
-        q, v, _ = y
-        return choose_rows(self.system, self.formulation, State(t, q, v, self.scale), self.sound, present)
-
-    def holding(self, choice: Bool[Array, " n"] | None) -> "Problem":
-        """The problem with a choice of its formulation."""
-        return eqx.tree_at(lambda p: p.formulation, self, self.formulation.holding(choice))
-
-    @eqx.filter_jit
-    def independent(self, t: Array, y: Flow) -> Bool[Array, " m"]:
-        """The rows that are independent at a state near the constraints."""
-        problem, t, (q, _, _) = lax.stop_gradient((self, t, y))
-        return problem.formulation.prepare(rows_at(problem.system, t, q, problem.scale.row))
+    # The drift
 
     def correct(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> Flow:
         """The state with its drift corrected."""
-        return self.framed(t, y, keep)[0]
+        return self.corrected(t, y, keep)[0]
 
     @eqx.filter_jit
-    def framed(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> tuple[Flow, Frame | None]:
-        """The state with its drift corrected, and the rows as that has found them."""
-        q, v, work = y
-        state, frame = self.drift.correct(self.system, self.formulation, State(t, q, v, self.scale), keep)
-        return (state.q, state.v, work), frame
+    def corrected(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> tuple[Flow, Correction]:
+        """The state with its drift corrected, and without derivatives what has been found."""
+        problem, state = lax.stop_gradient((self, self.state(t, y)))
+        found = lax.stop_gradient(problem.drift.correct(problem.system, problem.formulation, state, keep))
+        return self.ended(t, y, found), found
+
+    def ended(self, t: Array, y: Flow, found: Correction) -> Flow:
+        """The state that a correction has found of `y`, with its derivatives."""
+        state = self.state(t, y)
+        there = dataclasses.replace(lax.stop_gradient(state), q=found.q, v=found.v)
+        moved = with_derivative(self.drift.linearised, self.system, self.formulation, state, there, found.keep)
+        return y.moved(moved.q, moved.v)
 
     def correction(self, t: Array, y: Flow, found: Flow, keep: Bool[Array, " m"]) -> Callable[["Problem", Flow], Flow]:
         """A function of problem and state that has the derivative of `correct`, which has made `found` of `y`."""
-        state, there = (State(t, q, v, self.scale) for q, v, _ in (y, found))
+        state, there = self.state(t, y), self.state(t, found)
         fn = self.drift.linearised(self.system, self.formulation, state, there, keep)
 
         def correct(problem: Problem, y: Flow) -> Flow:
-            found = fn(problem.system, State(t, y[0], y[1], problem.scale))
-            return found.q, found.v, y[2]
+            found = fn(problem.system, problem.state(t, y))
+            return y.moved(found.q, found.v)
 
         return correct

@@ -13,10 +13,12 @@ from jaxtyping import Array, Bool, Float, Int
 from ..foundations import RESULTS
 from ..system import Mode, Scale, State, rows_at
 from ..topology import Plan
+from .adjoint import integrate
 from .drift import AbstractDrift
+from .flow import Flow
 from .guard import Guard, Halving
-from .leg import Leg, Method, integrate
-from .problem import Flow, Problem
+from .leg import Leg, Method
+from .problem import Problem
 from .solver import Switches, verdict
 
 
@@ -70,7 +72,7 @@ class Segment(eqx.Module):
     result: RESULTS
     count: Array
     done: Array
-    saved: tuple[Array, Array, Array]
+    saved: Flow
     modes: Mode
 
 
@@ -87,7 +89,7 @@ class Run(eqx.Module):
     def problem(self, mode: Mode, sound: Any, t: Array, y: Flow) -> Problem:
         """The problem in a mode."""
         system = self.plan.system.in_mode(mode)
-        terms = lax.stop_gradient(rows_at(system, t, y[0], self.scale.row))
+        terms = lax.stop_gradient(rows_at(system, t, y.q, self.scale.row))
         formulation = self.plan.formulation
         choice = formulation.choose(terms)
         return Problem(system, formulation, self.drift, self.control, self.scale, sound, choice)
@@ -101,10 +103,9 @@ class Run(eqx.Module):
         self, problem: Problem, mode: Mode, t: Array, y: Flow, fresh: Bool[Array, " m"], moved: Bool[Array, ""]
     ) -> tuple[Bool[Array, " g"], Mode]:
         """What happens now, and the mode with the events that are armed again."""
-        flow = self.flow(problem, t, y)[:2] if self.plan.guarded else (y[0], y[1])
+        flow = self.flow(problem, t, y) if self.plan.guarded else y
         plan, mode, t, y, scale = lax.stop_gradient((self.plan, mode, t, y, self.scale))
-        state = State(t, y[0], y[1], scale)
-        due, again = plan.due(mode, state, problem.inputs(t, y[0], y[1]), flow, fresh, moved)
+        due, again = plan.due(mode, State(t, y.q, y.v, scale), problem.inputs(t, y), (flow.q, flow.v), fresh, moved)
         return due, dataclasses.replace(mode, armed=again.armed)
 
     def body(self, segment: Segment, ts: Array, end: Array) -> tuple[Segment, Any]:
@@ -160,12 +161,12 @@ class Run(eqx.Module):
         exhausted = jnp.any(due) & (segment.count >= self.max_events)
         due &= ~exhausted
         acts = jnp.any(due)
-        jump = self.plan.happen(old, t, y[0], y[1], self.scale, due, problem.inputs(t, y[0], y[1]))
+        jump = self.plan.happen(old, t, y.q, y.v, self.scale, due, problem.inputs(t, y))
         chosen = lambda a, b: jax.tree.map(lambda x, z: jnp.where(acts, x, z), a, b)
         mode = chosen(jump.mode, old)
-        new, after = (jump.q, jump.v, y[2] - jump.loss), self.problem(mode, sound, t, y)
+        new, after = Flow.of(jump.q, jump.v, y.work - jump.loss, y.control), self.problem(mode, sound, t, y)
         new = after.correct(t, new, after.independent(t, new))
-        before, y = State(t, y[0], y[1], self.scale, old), chosen(new, y)
+        before, y = State(t, y.q, y.v, self.scale, old), chosen(new, y)
         fits = jump.mismatch <= float(jnp.finfo(t.dtype).eps) ** 0.5
         result: Any = segment.result
         for happened, what in (
@@ -174,7 +175,7 @@ class Run(eqx.Module):
             (acts & ~fits, RESULTS.position_mismatch),
         ):
             result = RESULTS.where(happened, what, result)
-        after = State(t, y[0], y[1], self.scale, mode)
+        after = State(t, y.q, y.v, self.scale, mode)
         record = (acts, t, due, before, after, jump.impulses, jump.loss, jump.doubtful)
         return dataclasses.replace(segment, y=y, mode=mode, result=result, count=segment.count + acts), record
 
@@ -193,11 +194,11 @@ class Run(eqx.Module):
 
         None if the motion has ended only because a guard has left zero.
         """
-        guards = lambda t, y: self.plan.watched(mode, t, y[0], y[1], self.scale, problem.inputs(t, y[0], y[1]))[0]
+        guards = lambda t, y: self.plan.watched(mode, t, y.q, y.v, self.scale, problem.inputs(t, y))[0]
         raw, y = y, problem.correct(t, y, problem.independent(t, y))
         flow = self.flow(problem, t, y)
         step = 100 * self.plan.instant
-        moved = lambda h: (t + h, jax.tree.map(lambda a, b: a + h * b, y, flow))
+        moved = lambda h: (t + h, y.plus(flow, h))
         here, ahead, behind = guards(t, y), guards(*moved(step)), guards(*moved(-step))
         first = jnp.argmax(here)
         speed = (ahead - behind)[first] / (2 * step)
@@ -210,6 +211,14 @@ class Run(eqx.Module):
         return t, problem.correct(t, y, problem.independent(t, y)), which
 
 
+def finished(problem: Problem, t: Array, y: Flow, start: Flow) -> tuple[Flow, Array | None]:
+    """A saved state, which is interpolated, corrected, and the inputs there; NaN if it was not reached."""
+    reached = problem.sound & y.finite
+    y = y.where(reached, start)
+    y = problem.correct(t, y, problem.independent(t, y))
+    return jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), (y, problem.inputs(t, y)))
+
+
 def run_through(
     run: Run, state: State, ts: Float[Array, " T"], end: Float[Array, ""], sound: Bool[Array, ""]
 ) -> tuple[Segment, Events, dict[str, Array], Switches | None, Array | None]:
@@ -218,7 +227,7 @@ def run_through(
     The saved states of the last segment are corrected, and NaN where the run did not get.
     """
     mode: Any = state.mode
-    start: Any = jax.tree.map(lambda x: jnp.where(sound, x, 0), (state.q, state.v, jnp.zeros_like(state.t)))
+    start: Any = jax.tree.map(lambda x: jnp.where(sound, x, 0), Flow.of(state.q, state.v, jnp.zeros_like(state.t)))
     everywhere = lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape))
     nowhere = jax.tree.map(lambda x: jnp.full((ts.shape[0], *x.shape), jnp.nan, x.dtype), start)
     good: Any = RESULTS.successful
@@ -233,13 +242,7 @@ def run_through(
     unfinished = ~last.done & (last.result == RESULTS.successful)
     last = dataclasses.replace(last, result=RESULTS.where(unfinished, RESULTS.events_exhausted, last.result))
 
-    def corrected(t: Array, y: Flow, mode: Mode) -> tuple[Flow, Array | None]:
-        reached = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in y]))
-        y = jax.tree.map(lambda a, b: jnp.where(reached, a, b), y, start)
-        problem = run.problem(mode, sound, t, y)
-        y = problem.correct(t, y, problem.independent(t, y))
-        return jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), (y, problem.inputs(t, y[0], y[1])))
-
+    corrected = lambda t, y, mode: finished(run.problem(mode, sound, t, y.where(y.finite, start)), t, y, start)
     saved, u = jax.vmap(corrected)(ts, last.saved, last.modes)
     happened, *record = record
     place = jnp.where(happened, jnp.cumsum(happened) - 1, max_events)  # in order, the others dropped

@@ -30,11 +30,13 @@ from ..linalg import inverse_root
 from ..reaction import analyse_reactions
 from ..system import Scale, State, System, check_state, check_values, rows_at, settled
 from ..topology import Plan, missed, planned, resolution, unattended, weak
+from .adjoint import integrate
 from .arguments import FORWARD, checked_control, checked_solver
 from .drift import AbstractDrift, Projection
-from .leg import Leg, Method, integrate
-from .problem import Flow, Problem
-from .segments import Run, run_through
+from .flow import Flow
+from .leg import Leg, Method
+from .problem import Problem
+from .segments import Run, finished, run_through
 from .solution import Solution
 from .solver import Accepted, ConstrainedSolver, verdict
 from .step_size import FIRST, RelativeTolerances, default_controller, own_sizes
@@ -273,7 +275,7 @@ def _simulate(
     method = Method(solver, controller, dt0, adjoint, progress_meter, max_steps)
     if plan is None:
         problem = Problem(system, formulation, drift, control, scale, sound, choice)
-        start = jax.tree.map(lambda x: jnp.where(sound, x, 0), (bare.q, bare.v, jnp.zeros_like(bare.t)))
+        start = jax.tree.map(lambda x: jnp.where(sound, x, 0), Flow.of(bare.q, bare.v, jnp.zeros_like(bare.t)))
         found = integrate(method, problem, bare.t, end, start, ts, dense=dense)
         checks = (*checks, *_check_motion(problem, found))
         modes = jax.tree.map(lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape)), state.mode)
@@ -281,8 +283,21 @@ def _simulate(
     else:
         run = Run(plan, drift, control, scale, method, max_events)
         last, happened, stats, switches, u = run_through(run, state, ts, end, sound)
+        saved = last.saved
         solution = Solution(
-            ts, *last.saved, u, state.scale, stats, switches, last.result, None, None, last.modes, happened
+            ts,
+            saved.q,
+            saved.v,
+            saved.work,
+            u,
+            state.scale,
+            stats,
+            switches,
+            last.result,
+            None,
+            None,
+            last.modes,
+            happened,
         )
     result = RESULTS.where(timely, solution.result, RESULTS.unfit_times)
     return dataclasses.replace(solution, ts=given, result=result), checks
@@ -341,15 +356,8 @@ def _check_motion(problem: Problem, found: Leg) -> tuple[Check, ...]:
 
 def _solution(problem: Problem, ts: Array, state: State, found: Leg) -> Solution:
     """Corrects the saved states, which are interpolated, and marks those that were not reached."""
-    start = (state.q, state.v, jnp.zeros_like(state.t))
-
-    def corrected(t: Array, y: Any) -> tuple[Flow, Array | None]:
-        reached = problem.sound & jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in y]))
-        y = jax.tree.map(lambda a, b: jnp.where(reached, a, b), y, start)
-        y = problem.correct(t, y, problem.independent(t, y))
-        return jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), (y, problem.inputs(t, y[0], y[1])))
-
-    (q, v, work), u = jax.vmap(corrected)(ts, found.ys)
+    start = Flow.of(state.q, state.v, jnp.zeros_like(state.t))
+    y, u = jax.vmap(lambda t, y: finished(problem, t, y, start))(ts, found.ys)
     accepted: Accepted = jax.tree.map(jax.lax.stop_gradient, found.accepted)
     stats = found.stats | {
         "lowest_rank": accepted.lowest_rank,
@@ -360,5 +368,15 @@ def _solution(problem: Problem, ts: Array, state: State, found: Leg) -> Solution
     result, interpolation = verdict(found, problem.sound), found.interpolation
     dense = interpolation is not None
     return Solution(
-        ts, q, v, work, u, state.scale, stats, accepted.switches, result, problem if dense else None, interpolation
+        ts,
+        y.q,
+        y.v,
+        y.work,
+        u,
+        state.scale,
+        stats,
+        accepted.switches,
+        result,
+        problem if dense else None,
+        interpolation,
     )

@@ -84,5 +84,4 @@ def _over_times(problem: Problem, dense: Any, t: Array) -> State:
 
 def _interpolate(problem: Problem, dense: Any, t: Array) -> State:
     y = dense.evaluate(t)
-    q, v, _ = problem.correct(t, y, problem.independent(t, y))
-    return State(t, q, v, problem.scale)
+    return problem.state(t, problem.correct(t, y, problem.independent(t, y)))

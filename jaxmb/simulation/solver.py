@@ -8,13 +8,15 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..foundations import RESULTS
-from ..kinematics import CLOSE, Frame, Rows
-from ..system import State, scaled_residuals
+from ..foundations import RESULTS, where_any, where_needed
+from ..kinematics import CLOSE, Correction, Frame, Rows
+from .explicit import Stages, Tableau, combine, take_stages
+from .flow import Flow
 from .passage import distance_missed
-from .problem import Flow, Problem
+from .problem import Problem
 
 Scalar = Float[Array, ""]
 Arguments = tuple[Problem, Bool[Array, " m"]]  # the rows of the latest accepted state take the second place
@@ -67,6 +69,9 @@ class Switches(eqx.Module):
     after: Bool[Array, "... K n"]
 
 
+# Rows in use are surely independent where the norm of W, by which they become orthonormal, is below this: no singular value
+# of them is smaller than its inverse.
+CERTAIN = 1e3
 # A pose is met that is missed by less than this power of eps, 1e-11 in float64, φ relative to Φ.
 MISSED = 0.7
 # How many changes of the formulation's choice are recorded.
@@ -77,10 +82,11 @@ class Accepted(eqx.Module):
     """What is carried from one accepted state to the next.
 
     Attributes:
-        inner: the inner solver's state.
+        inner: the inner solver's state; of an explicit one the slope at the end before its correction, and whether there is one.
         end: when and where the latest step ended.
         rows: what was found at the latest state from which a step has started.
-        frame: the rows in use where the latest step ended; None if the drift is not corrected by them.
+        certain: whether they are certainly the same where the latest step ended.
+        frame: the rows in use where the latest step ended.
         straight: whether the latest step went from one branch of the motion to another, which is none.
         switches: the changes of the formulation's choice so far; None if it chooses nothing.
         lowest_rank: over the accepted states from which a step has started.
@@ -91,12 +97,26 @@ class Accepted(eqx.Module):
     inner: Any
     end: tuple[Scalar, Flow]
     rows: Rows
-    frame: Frame | None
+    certain: Bool[Array, ""]
+    frame: Frame
     straight: Bool[Array, ""]
     switches: Switches | None
     lowest_rank: Int[Array, ""]
     highest_rank: Int[Array, ""]
     residual: Float[Array, " m"]
+
+
+class _Attempt(eqx.Module):
+    """A step before it is judged: the inner solver's results, the corrected end, and whether the rows are certainly the same there."""
+
+    raw: Flow
+    error: Flow | None
+    dense: Any
+    inner: Any
+    result: Any
+    y1: Flow
+    found: Correction
+    certain: Bool[Array, ""]
 
 
 class ConstrainedSolver(dfx.AbstractWrappedSolver):
@@ -137,16 +157,18 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
     def init(self, terms: Any, t0: Any, t1: Any, y0: Flow, args: Arguments) -> Accepted:
         """The inner solver's start; no rank has been seen."""
         problem, _ = args
-        inner = self.solver.init(terms, t0, t1, y0, args)
+        if isinstance(self.solver, dfx.AbstractERK):
+            inner: Any = (jax.tree.map(jnp.zeros_like, y0), jnp.array(False))
+        else:
+            inner = self.solver.init(terms, t0, t1, y0, args)
         m, choice, switches = problem.system.m, problem.choice, None
         if choice is not None:
             masks = jnp.zeros((RECORDED, *choice.shape), bool)
             switches = Switches(jnp.array(0), jnp.full(RECORDED, jnp.nan, t0.dtype), masks, masks)
-        none, zero = jnp.zeros(m, bool), jnp.zeros(m, t0.dtype)
-        rows = Rows(none, none, none, jnp.array(0), choice, jnp.array(False), zero)
-        frame = jax.eval_shape(lambda: problem.framed(t0, y0, none)[1])
-        frame = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), frame)  # no row has a direction yet
-        return Accepted(inner, (t0, y0), rows, frame, jnp.array(False), switches, jnp.array(m), jnp.array(0), zero)
+        none, zero, no = jnp.zeros(m, bool), jnp.zeros(m, t0.dtype), jnp.array(False)
+        rows = Rows(none, none, none, jnp.array(0), choice, no, zero)
+        frame = Frame(jnp.zeros((m, problem.system.nv), t0.dtype), zero)  # no row has a direction yet
+        return Accepted(inner, (t0, y0), rows, no, frame, no, switches, jnp.array(m), jnp.array(0), zero)
 
     def func(self, terms: Any, t0: Any, y0: Flow, args: Arguments) -> Any:
         """The vector field at an accepted state."""
@@ -158,52 +180,112 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
     ) -> Any:
         """One step of the inner solver, its correction and its verdict."""
         problem, _ = args
-        rows = problem.prepare(t0, y0, solver_state.rows.choice)
-        problem = problem.holding(rows.choice)
-        keep = rows.keep
-        raw, error, dense, inner, result = self.solver.step(
-            terms, t0, t1, y0, (problem, keep), solver_state.inner, made_jump
+        before = solver_state
+        # What is certain need not be decided again.
+        rows = where_needed(
+            ~before.certain, Problem.prepare, (*lax.stop_gradient((problem, t0, y0)), before.rows.choice), before.rows
         )
-        y1, frame = problem.framed(t1, raw, keep)
-        beside = jnp.zeros_like(t1)
-        if frame is not None and solver_state.frame is not None:
-            frame = jax.lax.stop_gradient(frame)
-            beside = distance_missed(problem, keep, t0, y0, t1, y1, solver_state.frame, frame)
-        residual = self._residual(problem, t1, y1)
-        finite = _finite(y1)
-        first = solver_state.lowest_rank > solver_state.highest_rank
+        problem = problem.holding(rows.choice)
+        attempt = self._attempt(terms, problem, t0, t1, y0, rows, before, made_jump)
+        raw, y1, found, error = attempt.raw, attempt.y1, attempt.found, attempt.error
+        beside = distance_missed(problem, rows.keep, t0, y0, t1, y1, before.frame, found.frame)
+        size = jnp.maximum(jnp.abs(found.position), jnp.abs(found.velocity) / problem.scale.rate)
+        residual = lax.stop_gradient(size / problem.scale.span)
+        first = before.lowest_rank > before.highest_rank
         possible = problem.sound & ~jnp.any(rows.open) & ~rows.unfit & ~(first & rows.contradictory)
         closed = jnp.all(residual <= problem.drift.tolerance(residual.dtype))
         # Branches that miss each other by δ do so over √(2δ); below CLOSE stages cannot follow either.
         straight = beside > float(jnp.finfo(t1.dtype).eps) ** MISSED
         blind = straight & (2 * beside < CLOSE**2)
-        ok = possible & finite & closed & ~straight
+        ok = possible & y1.finite & closed & ~straight
         shortest = 16 * jnp.finfo(t1.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
         hopeless = ~possible | blind | ~(t1 - t0 > shortest)
-        y1 = jax.tree.map(lambda a, b: jnp.where(ok, a, b), y1, y0)
+        failure: Any = dfx.RESULTS.breakdown
+        failure = dfx.RESULTS.where(y1.finite, failure, dfx.RESULTS.nonfinite)  # pyright: ignore[reportArgumentType]
+        result = dfx.RESULTS.where(~ok & dfx.is_okay(attempt.result), failure, attempt.result)
+        y1 = y1.where(ok, y0)
         if error is not None:
             error = jax.tree.map(lambda e: jnp.where(ok, e, jnp.where(hopeless, 0, jnp.inf)), error)
-        failure: Any = dfx.RESULTS.breakdown
-        failure = dfx.RESULTS.where(finite, failure, dfx.RESULTS.nonfinite)  # pyright: ignore[reportArgumentType]
-        result = dfx.RESULTS.where(~ok & dfx.is_okay(result), failure, result)
         accepted = Accepted(
-            inner,
+            attempt.inner,
             (t1, y1),
             rows,
-            frame,
+            ok & attempt.certain,
+            found.frame,
             straight,
-            _recorded(solver_state.switches, t0, solver_state.rows.choice, rows.choice),
-            jnp.minimum(solver_state.lowest_rank, rows.rank),
-            jnp.maximum(solver_state.highest_rank, rows.rank),
-            jnp.maximum(solver_state.residual, residual),
+            _recorded(before.switches, t0, before.rows.choice, rows.choice),
+            jnp.minimum(before.lowest_rank, rows.rank),
+            jnp.maximum(before.highest_rank, rows.rank),
+            jnp.maximum(before.residual, residual),
         )
         shift = jax.tree.map(lambda a, b: jnp.where(ok, a - b, 0), y1, raw)
-        return y1, error, {"inner": dense, "shift": shift}, accepted, result
+        return y1, error, {"inner": attempt.dense, "shift": shift}, accepted, result
 
-    def _residual(self, problem: Problem, t: Array, y: Flow) -> Array:
-        problem, t, y = jax.lax.stop_gradient((problem, t, y))
-        position, velocity = scaled_residuals(problem.system, State(t, y[0], y[1], problem.scale))
-        return jnp.maximum(jnp.abs(position), jnp.abs(velocity) / problem.scale.rate)
+    def _attempt(
+        self,
+        terms: Any,
+        problem: Problem,
+        t0: Array,
+        t1: Array,
+        y0: Flow,
+        rows: Rows,
+        before: Accepted,
+        made_jump: Any,
+    ) -> _Attempt:
+        """The step, by the inner solver if it is not explicit."""
+        if not isinstance(self.solver, dfx.AbstractERK):
+            arguments = (problem, rows.keep)
+            found = self.solver.step(terms, t0, t1, y0, arguments, before.inner, made_jump)
+            y1, correction = problem.corrected(t1, found[0], rows.keep)
+            return _Attempt(*found, y1, correction, jnp.array(False))
+        tableau = Tableau.of(self.solver, t0.dtype)
+        slope, known = before.inner
+        reuse = tableau.fsal & known & ~made_jump
+        stages = take_stages(problem, tableau, t0, t1, y0, rows.keep, slope, reuse)
+        last, raw = stages.last, stages.raw
+        found = last.end
+        if problem.system.m:
+            state = lax.stop_gradient(problem.state(t1, raw))
+            usual = problem.drift.correct_by(last.factor, problem.system, problem.formulation, state, last.terms)
+            found = jax.tree.map(lambda a, b: jnp.where(last.near, a, b), last.end, lax.stop_gradient(usual))
+        else:
+            found = lax.stop_gradient(
+                problem.drift.correct(problem.system, problem.formulation, problem.state(t1, raw), rows.keep)
+            )
+        last_slope = jax.tree.map(lambda k: k[-1] / (t1 - t0), stages.slopes)
+        return _Attempt(
+            raw=raw,
+            error=combine(jax.tree.map(jnp.zeros_like, y0), tableau.error, stages.slopes),
+            dense={"y0": y0, "y1": raw, "k": stages.slopes},
+            inner=(last_slope, jnp.array(True)),
+            result=dfx.RESULTS.successful,
+            y1=problem.ended(t1, raw, found),
+            found=found,
+            certain=_certain(problem, rows, stages),
+        )
+
+
+def _certain(problem: Problem, rows: Rows, stages: Stages) -> Bool[Array, ""]:
+    """Whether the decision about rows would be the same where a step ends, as seen by the factors there.
+
+    Rows in use are far from being dependent, and the others follow from them; none is lost or open.
+    """
+    if problem.choice is not None:
+        return jnp.array(False)  # choices are looked at anew
+    last, keep = jax.tree.map(lax.stop_gradient, (stages.last, rows.keep))
+    factor, terms = last.factor, last.terms
+    tol = 0.1 * problem.formulation.rank_tol
+    active = problem.system.active
+    others = ~keep if active is None else active & ~keep
+
+    def redundant() -> Array:
+        scaled = (problem.formulation.in_use(terms.jacobian) / factor.scale[:, None]) @ factor.root.T
+        rest = scaled - (scaled @ factor.basis.T) @ factor.basis
+        return jnp.all(~others | (jnp.linalg.norm(rest, axis=1) <= tol))
+
+    sure = ~last.near & (jnp.sum(factor.weights**2) < CERTAIN**2) & jnp.all(factor.keep == keep)
+    usual = ~jnp.any(rows.lost) & ~jnp.any(rows.open) & ~rows.unfit & ~rows.contradictory & problem.sound
+    return sure & usual & where_any(jnp.any(others), redundant, jnp.array(True))
 
 
 def derivative(t: Any, y: Any, args: Any) -> Flow:
@@ -215,7 +297,7 @@ def derivative(t: Any, y: Any, args: Any) -> Flow:
 def verdict(found: Any, sound: Bool[Array, ""]) -> RESULTS:
     """What a run by a `ConstrainedSolver` reports, in terms of constrained dynamics where it failed."""
     accepted: Any = found.accepted
-    rows: Rows = jax.tree.map(jax.lax.stop_gradient, accepted.rows)
+    rows: Rows = jax.tree.map(lax.stop_gradient, accepted.rows)
     result = RESULTS.promote(found.result)
     failed = result != RESULTS.successful
     for happened, what in (
@@ -228,10 +310,6 @@ def verdict(found: Any, sound: Bool[Array, ""]) -> RESULTS:
     ):
         result = RESULTS.where(failed & happened, what, result)
     return result
-
-
-def _finite(y: Flow) -> Bool[Array, ""]:
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in y]))
 
 
 def _recorded(switches: Switches | None, t: Array, before: Array | None, after: Array | None) -> Switches | None:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from ..linalg import metric_root
 from ..system import Scale, State, System, free_acceleration, rate_matrix, rows_at
-from .problem import Flow
+from .flow import Flow
 
 Scalar = Float[Array, ""]
 
@@ -95,5 +95,5 @@ def own_sizes(system: System, state: State, until: Scalar) -> tuple[Scale, Flow]
     rate = jnp.where(rate > 0, rate, 1)  # at rest, and for no time: any step will do
     across = reach if system.rate is None else jnp.abs(rate_matrix(system.rate, q, system.nv)) @ reach
     energy = 0.5 * jnp.sum(jnp.diagonal(terms.mass) * (reach * rate) ** 2)
-    sizes = (jnp.where(across > 0, across, 1), reach * rate, jnp.where(energy > 0, energy, 1))
+    sizes = Flow.of(jnp.where(across > 0, across, 1), reach * rate, jnp.where(energy > 0, energy, 1))
     return dataclasses.replace(state.scale, rate=rate), sizes

@@ -224,7 +224,7 @@ class Plan(eqx.Module):
 
         def once(q: Array, _: None) -> tuple[Array, None]:
             keep = formulation.prepare(rows_at(system, t, q, scale.row))
-            return corrected(system, formulation, State(t, q, v, scale), keep, 3)[0].q, None
+            return corrected(system, formulation, State(t, q, v, scale), keep, 3).q, None
 
         if any(isinstance(event, Activate) and event.assemble for event in self.events):
             moved = lax.scan(once, q, None, length=8)[0]

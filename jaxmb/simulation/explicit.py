@@ -1,0 +1,102 @@
+"""The stages of an explicit Runge–Kutta step, of which the last one lies where the step ends."""
+
+from typing import Any
+
+import equinox as eqx
+import equinox.internal as eqxi
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from .flow import Flow
+from .problem import Problem, Sample
+
+
+class Tableau(eqx.Module):
+    """y_i = y₀ + Σ a_ij k_j, k_i = h f(t₀ + c_i h, y_i); the last row of a is that of the end, y₁ = y₀ + Σ b_j k_j.
+
+    Where a method does not evaluate its end as a stage ("first same as last"), one that counts for nothing is added there: its
+    factors are those of the correction.
+
+    Attributes:
+        a: (r, s), r being s or s + 1.
+        c: (r,).
+        error: weights (s,) of the error estimate.
+        fsal: whether the last stage is the first one of the next step.
+    """
+
+    a: Float[Array, "r s"]
+    c: Float[Array, " r"]
+    error: Float[Array, " s"]
+    fsal: bool = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, solver: Any, dtype: Any) -> "Tableau":
+        """That of an explicit Runge–Kutta solver of Diffrax."""
+        tableau: Any = solver.tableau
+        s = tableau.num_stages
+        a, c = np.zeros((s + 1, s)), np.ones(s + 1)
+        for i, row in enumerate(tableau.a_lower):
+            a[i + 1, : i + 1] = row
+        a[s], c[0], c[1:s] = tableau.b_sol, 0, tableau.c
+        rows = s if tableau.fsal else s + 1
+        a, c, error = (jnp.asarray(x, dtype) for x in (a[:rows], c[:rows], tableau.b_error))
+        return cls(a, c, error, bool(tableau.fsal))
+
+
+class Stages(eqx.Module):
+    """What the stages of a step have found.
+
+    Attributes:
+        raw: the end of the step before its correction.
+        slopes: k (s, …).
+        last: the sample at the end.
+        near, tau: those of the samples (r,).
+    """
+
+    raw: Flow
+    slopes: Flow
+    last: Sample
+    near: Bool[Array, " r"]
+    tau: Float[Array, " r"]
+
+
+def combine(y0: Flow, weights: Float[Array, " s"], slopes: Flow) -> Flow:
+    """y₀ + Σ w_j k_j."""
+    return Flow(y0.packed + weights @ slopes.packed, y0.nq, y0.nv)
+
+
+def take_stages(
+    problem: Problem,
+    tableau: Tableau,
+    t0: Array,
+    t1: Array,
+    y0: Flow,
+    keep: Bool[Array, " m"],
+    slope: Flow,
+    reuse: Bool[Array, ""] | bool,
+) -> Stages:
+    """All stages by one copy of the vector field; the first is `slope` where that may be used again."""
+    h, (rows, s) = t1 - t0, tableau.a.shape
+    reuse = jnp.asarray(reuse)
+
+    def stage(carry: tuple[Flow, Sample, Flow], part: tuple[Array, Array, Array]) -> tuple[Any, tuple[Array, Array]]:
+        slopes, before, _ = carry
+        i, a, c = part
+        y = combine(y0, a, slopes)
+        known = (i == 0) & reuse
+        sample = lambda: problem.sampled(t0 + c * h, y, keep, i == rows - 1)
+        found = lax.cond(eqxi.unvmap_any(~known), sample, lambda: before)
+        flow = slope.where(known, found.flow)
+        here = (jnp.arange(s) == i)[:, None]
+        slopes = Flow(jnp.where(here, h * flow.packed, slopes.packed), y0.nq, y0.nv)
+        return (slopes, found, y), (found.near & ~known, jnp.where(known, 0, found.tau))
+
+    none = jax.eval_shape(lambda: problem.sampled(t0, y0, keep))
+    none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), none)
+    slopes = Flow(jnp.zeros((s, y0.packed.shape[0]), y0.packed.dtype), y0.nq, y0.nv)
+    parts = (jnp.arange(rows), tableau.a, tableau.c)
+    (slopes, last, raw), (near, tau) = lax.scan(stage, (slopes, none, y0), parts)
+    return Stages(raw, slopes, last, near, tau)

@@ -1,0 +1,69 @@
+"""What is integrated."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+class Flow(eqx.Module):
+    """Coordinates, velocities, work and the state of a controller as one vector, or their rates.
+
+    Attributes:
+        packed: all of them, one after the other, behind any leading axes.
+        nq: number of coordinates.
+        nv: number of velocities.
+    """
+
+    packed: Float[Array, "... n"]
+    nq: int = eqx.field(static=True)
+    nv: int = eqx.field(static=True)
+
+    @classmethod
+    def of(
+        cls,
+        q: Float[Array, "... nq"],
+        v: Float[Array, "... nv"],
+        work: Float[Array, "..."],
+        control: Float[Array, "... nz"] | None = None,
+    ) -> "Flow":
+        """The parts as one vector; without a controller that remembers anything it ends with the work."""
+        parts = [q, v, work[..., None]] + ([] if control is None else [control])
+        return cls(jnp.concatenate(parts, axis=-1), q.shape[-1], v.shape[-1])
+
+    @property
+    def q(self) -> Float[Array, "... nq"]:
+        """Coordinates."""
+        return self.packed[..., : self.nq]
+
+    @property
+    def v(self) -> Float[Array, "... nv"]:
+        """Velocities."""
+        return self.packed[..., self.nq : self.nq + self.nv]
+
+    @property
+    def work(self) -> Float[Array, "..."]:
+        """Work."""
+        return self.packed[..., self.nq + self.nv]
+
+    @property
+    def control(self) -> Float[Array, "... nz"]:
+        """State of the controller."""
+        return self.packed[..., self.nq + self.nv + 1 :]
+
+    def moved(self, q: Float[Array, "... nq"], v: Float[Array, "... nv"]) -> "Flow":
+        """The same at another place."""
+        rest = self.packed[..., self.nq + self.nv :]
+        return Flow(jnp.concatenate([q, v, rest], axis=-1), self.nq, self.nv)
+
+    def where(self, condition: Array, other: "Flow") -> "Flow":
+        """The state where the condition, one for each of the leading axes, holds, else another."""
+        return Flow(jnp.where(condition[..., None], self.packed, other.packed), self.nq, self.nv)
+
+    def plus(self, change: "Flow", factor: Array | float = 1.0) -> "Flow":
+        """The sum with a multiple of another."""
+        return Flow(self.packed + factor * change.packed, self.nq, self.nv)
+
+    @property
+    def finite(self) -> Array:
+        """Whether all numbers are."""
+        return jnp.all(jnp.isfinite(self.packed), axis=-1)
