@@ -2,6 +2,7 @@
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
@@ -84,7 +85,7 @@ def decide(
     combined = jnp.where(independent.chosen[:, None], 0, independent.combined)
     if left_out is not None:
         combined = jnp.where(left_out[:, None], 0, combined)
-    probe = jnp.cos(1.0 + 2.0 * jnp.arange(root.shape[0], dtype=root.dtype))
+    probe = jnp.asarray(np.cos(1.0 + 2.0 * np.arange(root.shape[0])), root.dtype)
 
     def next_level(level: _Level) -> _Level:
         along_motion, basis = level.number == 1, level.found.basis

@@ -7,6 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
@@ -87,8 +88,8 @@ def correct(
         better = dataclasses.replace(better, keep=keep & ~rest)
         return count + 1, better, better.keep, again
 
-    none, far = jnp.zeros(system.m, state.q.dtype), jnp.full(system.m, jnp.inf, state.q.dtype)
-    frame = Frame(jnp.zeros((system.m, system.nv), state.q.dtype), far)
+    none, far = (jnp.asarray(np.full(system.m, x), state.q.dtype) for x in (0, np.inf))
+    frame = Frame(jnp.asarray(np.zeros((system.m, system.nv)), state.q.dtype), far)
     start = Correction(system.normalise(state.q), state.v, keep, frame, none, none)
     if not system.m:
         return start
@@ -122,7 +123,7 @@ def correct_by(
         return (jnp.where(first, moved, q), jnp.where(first, v, v - step), rest), (position, velocity)
 
     start = (q, v, jnp.zeros_like(factor.keep))
-    (q_new, v_new, rest), left = lax.scan(improve, start, jnp.arange(2 * iterations + 1))
+    (q_new, v_new, rest), left = lax.scan(improve, start, np.arange(2 * iterations + 1))
     stay = jnp.any(rest)
     q_new, v_new = jnp.where(stay, q, q_new), jnp.where(stay, v, v_new)
     position, velocity = (jnp.where(stay, x[0], x[-1]) for x in left)

@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
@@ -118,10 +119,10 @@ def _orthonormal_rows(rows: Array, tol: Array, quick: bool = False) -> tuple[Arr
     m, n = rows.shape
     if not m:  # see `ConstrainedFactor.solve`
         return jnp.zeros((0, 0), rows.dtype), rows, jnp.zeros(0, rows.dtype)
-    rest = jnp.concatenate([rows, jnp.eye(m, dtype=rows.dtype)], axis=1)
+    rest = jnp.concatenate([rows, np.eye(m, dtype=rows.dtype)], axis=1)
     if not is_unrolled(m, quick):
         rest, remainders = lax.fori_loop(
-            0, m, lambda i, carry: _orthonormalise(i, carry, n, tol), (rest, jnp.zeros(m, rows.dtype))
+            0, m, lambda i, carry: _orthonormalise(i, carry, n, tol), (rest, np.zeros(m, rows.dtype))
         )
         return rest[:, n:], rest[:, :n], remainders
     out: list[Array] = []
@@ -148,12 +149,12 @@ def _unit(row: Array, n: int, tol: Array) -> tuple[Array, Array]:
 def _orthonormalise(i: Array, carry: tuple[Array, Array], n: int, tol: Array) -> tuple[Array, Array]:
     """Brings row i, which is orthogonal to those above it but for rounding, to unit length and those below off it."""
     rest, remainders = carry
-    above = jnp.arange(rest.shape[0]) < i
+    above = np.arange(rest.shape[0]) < i
     row = rest[i]
     row = row - jnp.where(above, rest[:, :n] @ row[:n], 0) @ rest  # again: twice is enough (Kahan, Parlett)
     row, remainder = _unit(row, n, tol[i])
     rest = rest.at[i].set(row)
-    below = jnp.where(jnp.arange(rest.shape[0]) > i, rest[:, :n] @ row[:n], 0)
+    below = jnp.where(np.arange(rest.shape[0]) > i, rest[:, :n] @ row[:n], 0)
     return rest - below[:, None] * row, remainders.at[i].set(remainder)
 
 

@@ -2,6 +2,7 @@
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
@@ -22,7 +23,8 @@ class Eliminated(eqx.Module):
     @classmethod
     def of(cls, rows: Float[Array, "m n"]) -> "Eliminated":
         """The rows A, none of them chosen."""
-        return cls(rows, jnp.eye(rows.shape[0], dtype=rows.dtype), jnp.zeros(rows.shape[0], bool))
+        m = rows.shape[0]
+        return cls(rows, jnp.asarray(np.eye(m), rows.dtype), jnp.asarray(np.zeros(m, bool)))
 
     @property
     def basis(self) -> Float[Array, "m n"]:
@@ -37,7 +39,7 @@ class Eliminated(eqx.Module):
 
     def eliminate(self, tol: Float[Array, ""] | float, first: Bool[Array, " m"] | None = None) -> "Eliminated":
         """Chooses the row with the largest remainder in turn, as long as that is above `tol`; those of `first` before the others."""
-        number = jnp.arange(self.chosen.shape[0])
+        number = np.arange(self.chosen.shape[0])
 
         def pick(carry: tuple[Eliminated, Array]) -> tuple[Eliminated, Array]:
             now, _ = carry

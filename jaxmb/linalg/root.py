@@ -1,6 +1,7 @@
 """The inverse root of a positive definite matrix."""
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
@@ -37,7 +38,7 @@ def _by_columns(matrix: Array) -> Array:
     n = matrix.shape[0]
     columns, rows = [], []
     for j in range(n):
-        column, row = matrix[j:, j], jnp.zeros(n, matrix.dtype).at[j].set(1)
+        column, row = matrix[j:, j], jnp.asarray(np.eye(n)[j], matrix.dtype)
         for k in range(j):
             column = column - columns[k][j - k :] * columns[k][j - k]
             row = row - columns[k][j - k] * rows[k]
@@ -50,14 +51,14 @@ def _by_columns(matrix: Array) -> Array:
 def _by_rows(matrix: Array) -> Array:
     """By elimination: what turns A into Lᵀ turns I into L⁻¹."""
     n = matrix.shape[0]
-    number = jnp.arange(n)[:, None]
+    number = np.arange(n)[:, None]
 
     def eliminate(j: Array, rest: Array) -> Array:
         row, column = rest[j], rest[:, j][:, None]
         below = rest - jnp.where(number > j, column / row[j], 0) * row
         return jnp.where(number == j, row / jnp.sqrt(row[j]), below)
 
-    return lax.fori_loop(0, n, eliminate, jnp.concatenate([matrix, jnp.eye(n, dtype=matrix.dtype)], axis=1))[:, n:]
+    return lax.fori_loop(0, n, eliminate, jnp.concatenate([matrix, np.eye(n, dtype=matrix.dtype)], axis=1))[:, n:]
 
 
 def _by_blocks(matrix: Array) -> Array:
@@ -71,10 +72,10 @@ def _by_blocks(matrix: Array) -> Array:
         start = j * BLOCK
         rows = lax.dynamic_slice_in_dim(rest, start, BLOCK)
         rows = _by_rows(lax.dynamic_slice_in_dim(rows, start, BLOCK, axis=1)) @ rows
-        below = jnp.where(jnp.arange(size) >= start + BLOCK, rows[:, :size], 0)
+        below = jnp.where(np.arange(size) >= start + BLOCK, rows[:, :size], 0)
         return lax.dynamic_update_slice_in_dim(rest - below.T @ rows, rows, start, axis=0)
 
-    done = lax.fori_loop(0, count, eliminate, jnp.concatenate([matrix, jnp.eye(size, dtype=matrix.dtype)], axis=1))
+    done = lax.fori_loop(0, count, eliminate, jnp.concatenate([matrix, np.eye(size, dtype=matrix.dtype)], axis=1))
     return done[:n, size : size + n]
 
 

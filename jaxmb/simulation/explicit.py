@@ -90,13 +90,13 @@ def take_stages(
         sample = lambda: problem.sampled(t0 + c * h, y, keep, i == rows - 1)
         found = lax.cond(eqxi.unvmap_any(~known), sample, lambda: before)
         flow = slope.where(known, found.flow)
-        here = (jnp.arange(s) == i)[:, None]
+        here = (np.arange(s) == i)[:, None]
         slopes = Flow(jnp.where(here, h * flow.packed, slopes.packed), y0.nq, y0.nv)
         return (slopes, found, y), (found.near & ~known, jnp.where(known, 0, found.tau))
 
     none = jax.eval_shape(lambda: problem.sampled(t0, y0, keep))
-    none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), none)
-    slopes = Flow(jnp.zeros((s, y0.packed.shape[0]), y0.packed.dtype), y0.nq, y0.nv)
-    parts = (jnp.arange(rows), tableau.a, tableau.c)
+    none = jax.tree.map(lambda x: jnp.asarray(np.zeros(x.shape, x.dtype)), none)
+    slopes = Flow(jnp.asarray(np.zeros((s, y0.packed.shape[0]), y0.packed.dtype)), y0.nq, y0.nv)
+    parts = (np.arange(rows), tableau.a, tableau.c)
     (slopes, last, raw), (near, tau) = lax.scan(stage, (slopes, none, y0), parts)
     return Stages(raw, slopes, last, near, tau)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
@@ -46,7 +47,7 @@ def _at_sign_change(
 ) -> Float[Array, ""]:
     """|φ|/Φ of a row where its remainder off all others vanishes along the step, corrected by those: by the method of Illinois."""
     system, h = problem.system, t1 - t0
-    others = keep & (jnp.arange(system.m) != row)
+    others = keep & (np.arange(system.m) != row)
     q0, v0, q1, v1 = y0.q, y0.v, y1.q, y1.v
     slopes = h * system.qdot(q0, v0), h * system.qdot(q1, v1)
 

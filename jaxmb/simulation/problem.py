@@ -8,6 +8,7 @@ import equinox as eqx
 import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
@@ -138,8 +139,8 @@ class Problem(eqx.Module):
         tau = lax.stop_gradient(self._spacing(t, y, factor))
         lost = tau > 0
         # Before the samples one at the state itself, for where a step ends.
-        offsets = tau * jnp.array((0.0, *OFFSETS))
-        weights = jnp.where(lost, jnp.array((0.0, *WEIGHTS)), jnp.eye(7)[1])
+        offsets = tau * np.array((0.0, *OFFSETS))
+        weights = jnp.where(lost, np.array((0.0, *WEIGHTS)), np.eye(7)[1])
 
         def add(carry: tuple[Flow, Correction], part: tuple[Array, ...]) -> tuple[tuple[Flow, Correction], None]:
             needed, number, offset, weight = part
@@ -156,7 +157,7 @@ class Problem(eqx.Module):
         rest = jnp.zeros_like(self.scale.row)
         frame = Frame(jnp.zeros_like(factor.basis), jnp.zeros_like(factor.remainders))
         end = lax.stop_gradient(Correction(y.q, y.v, keep, frame, rest, rest))
-        number = jnp.arange(7)
+        number = np.arange(7)
         needed = (number == 1) | jnp.where(number == 0, eqxi.unvmap_any(ends), eqxi.unvmap_any(lost))
         start = (jax.tree.map(jnp.zeros_like, y), end)
         (flow, end), _ = lax.scan(add, start, (needed, number, offsets, weights))

@@ -240,7 +240,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             return _Attempt(*found, y1, correction, jnp.array(False))
         tableau = Tableau.of(self.solver, t0.dtype)
         slope, known = before.inner
-        reuse = tableau.fsal & known & ~made_jump
+        reuse = known & jnp.logical_not(made_jump) if tableau.fsal else False
         stages = take_stages(problem, tableau, t0, t1, y0, rows.keep, slope, reuse)
         last, raw = stages.last, stages.raw
         found = last.end

@@ -5,6 +5,7 @@ import dataclasses
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..foundations import program
@@ -116,7 +117,7 @@ def _active(system: System, parts: list[Array], q: Array) -> Float[Array, " m"]:
 
 def constraint_jacobian(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, "m nv"]:
     """C = ∂(velocity residual)/∂v."""
-    return jax.jacfwd(lambda v: velocity_residual(system, t, q, v))(jnp.zeros(system.nv, q.dtype))
+    return jax.jacfwd(lambda v: velocity_residual(system, t, q, v))(jnp.asarray(np.zeros(system.nv), q.dtype))
 
 
 def jacobian_rate(
@@ -155,7 +156,7 @@ def evaluate_at(
 
 def rows_at(system: System, t: Scalar, q: Float[Array, " nq"], scale: Float[Array, " m"]) -> Terms:
     """The terms as far as rank, metric and corrections depend on them; forces, b and Γ are zero."""
-    none = jnp.zeros(system.m, q.dtype)
+    none = jnp.asarray(np.zeros(system.m), q.dtype)
     mass, jacobian = system.mass(t, q), constraint_jacobian(system, t, q)
     return Terms(mass, jnp.zeros(system.nv, q.dtype), jacobian, none, none, scale, system.holonomic)
 
