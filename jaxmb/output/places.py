@@ -12,9 +12,9 @@ from jaxtyping import Array, Float
 from ..formulation import AbstractFormulation
 from ..foundations import RESULTS, strong
 from ..mechanism import Motion, loads_at, marker
+from ..simulation import Solution
 from ..system import State, System
-from .output import over_states, reactions
-from .solution import Solution
+from .quantities import over_states, reactions
 
 
 def position(system: System, motion: Solution | State, place: Any) -> Float[Array, "... d"]:

@@ -12,9 +12,9 @@ from ..formulation import AbstractFormulation, GaussProjection
 from ..foundations import RESULTS, is_concrete, listing, strong
 from ..mechanism import Linkage, absolute, acceleration_of_bodies, connection_place, joint_terms, wrench_map
 from ..reaction import analyse_reactions
+from ..simulation import Solution
 from ..system import State, System
-from .output import over_states, reactions
-from .solution import Solution
+from .quantities import over_states, reactions
 
 
 class Wrench(eqx.Module):
