@@ -1,11 +1,12 @@
 """Quantities read off a state or a solution."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation, CoordinatePartition, GaussProjection
@@ -13,6 +14,7 @@ from ..foundations import RESULTS, announce, over_leading_axes, program, strong
 from ..simulation import Solution
 from ..system import State, System, check_state, evaluate, scaled_residuals, settled
 
+T = TypeVar("T")
 SCHEMES = ("metric", "square", "direct")
 
 
@@ -89,7 +91,7 @@ def reactions(
     motion: Solution | State,
     *,
     formulation: AbstractFormulation | None = None,
-    u: Any = None,
+    u: ArrayLike | None = None,
     throw: bool = True,
 ) -> Reactions:
     """Accelerations, generalised reactions and multipliers.
@@ -118,7 +120,12 @@ def reactions(
 
 
 def physical_reactions(
-    system: System, state: State, directions: dict[str, Any], *, scheme: str = "direct", u: Any = None
+    system: System,
+    state: State,
+    directions: dict[str, Callable[..., Any]],
+    *,
+    scheme: str = "direct",
+    u: Float[Array, " nu"] | None = None,
 ) -> dict[str, Float[Array, ""]]:
     """Reactions along named physical directions, Cᵀλ = Bᵀf (Blajer, Schiehlen and Schirm 1994, section 5).
 
@@ -183,7 +190,7 @@ class _Solve(eqx.Module):
 
 
 @program
-def over_states(fn: Callable[..., Any], system: System, motion: Solution | State, *more: Any) -> Any:
+def over_states(fn: Callable[..., T], system: System, motion: Solution | State, *more: Any) -> T:
     """`fn(system, state, *more)` at each state."""
     states = motion.states if isinstance(motion, Solution) else motion
     return over_leading_axes(lambda state, *more: fn(*settled(system, state), *more), states.t.ndim)(states, *more)
