@@ -22,7 +22,7 @@ Scalar = Float[Array, ""]
 ITERATIONS = 10
 
 
-def complete_system(linkage: AbstractLinkage, numbers: Numbers, guess: Any = None) -> System:
+def complete_system(linkage: AbstractLinkage, numbers: Numbers, guess: Float[Array, " nq"] | None = None) -> System:
     """The system of a linkage with all its forces."""
     return system_of(linkage, numbers, guess, Partial(resistance, linkage) if linkage.skeleton.loaded else None)
 

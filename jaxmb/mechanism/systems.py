@@ -1,9 +1,8 @@
 """The system of a linkage."""
 
-from typing import Any
-
 import jax.numpy as jnp
 from jax.tree_util import Partial
+from jaxtyping import Array
 
 from ..system import Holonomic, Pfaffian, System
 from .inertia import LinkageInertia
@@ -11,7 +10,9 @@ from .linkage import AbstractLinkage
 from .structure import Numbers
 
 
-def system_of(linkage: AbstractLinkage, numbers: Numbers, guess: Any = None, resistance: Any = None) -> System:
+def system_of(
+    linkage: AbstractLinkage, numbers: Numbers, guess: Array | None = None, resistance: Partial | None = None
+) -> System:
     """The system of a linkage; `resistance` holds the forces that depend on reactions."""
     constraints = []
     if linkage.rows:

@@ -42,7 +42,7 @@ class System(eqx.Module):
             as friction that grows with reactions; u is None or (nu,).
         guess: coordinates (nq,) that `assemble` starts from where none are given; zeros if None.
         breaks: times (k,) at which a function of the system is not smooth; integrators step to them and start anew.
-        joints: what a mechanism answers to the engine, if the system was built from one.
+        joints: what may be asked of the mechanism that the system was built from, if it was.
 
     Raises:
         TypeError, ValueError: for an argument of the wrong kind, shape or name.
