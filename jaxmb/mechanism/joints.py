@@ -1,6 +1,5 @@
 """What a mechanism answers to the engine, and its system in absolute coordinates."""
 
-import warnings
 from typing import Any
 
 import equinox as eqx
@@ -36,11 +35,11 @@ class Linkage(AbstractLinkage):
         rows = {name: jnp.asarray(part) for name, part in joint_rows(free).items()}
         return BodyRows(terms.mass, terms.jacobian, rows, wrenches)
 
-    def check_run(self, system: System, state: State, events: bool, rank_tol: float) -> None:
-        """Refuses modes where forces depend on reactions, and warns where a rigid model does not determine these."""
+    def check_run(self, system: System, state: State, events: bool, rank_tol: float) -> list[str]:
+        """The forces that depend on reactions which a rigid model does not determine; modes are refused where there are any."""
         loaded = self.skeleton.loaded
         if not loaded:
-            return
+            return []
         if events or state.mode is not None:
             what = "`events` must be empty" if events else "`state` must have no mode"
             raise ValueError(
@@ -49,18 +48,16 @@ class Linkage(AbstractLinkage):
                 "end where something happens and start another, of a mechanism built for what acts from then on."
             )
         if not is_concrete(system, state):
-            return
+            return []
         report = analyse_reactions(system, state, rank_tol=rank_tol)
-        for force in system.params.forces:
-            for joint in force.loads():
-                components = report.groups[joint].components
-                if not all(unique for name, unique in components.items() if name.startswith("f")):
-                    warnings.warn(
-                        f"Force '{force.name}' depends on the reaction in '{joint}', which is not determined by a rigid model: so "
-                        f"is the motion. It follows the reactions of least norm; '{joint}' may trade its load with "
-                        f"{listing([name for name in report.cluster_of(joint) if name != joint])}.",
-                        stacklevel=3,
-                    )
+        return [
+            f"Force '{force.name}' depends on the reaction in '{joint}', which is not determined by a rigid model: so is the motion. "
+            f"It follows the reactions of least norm; '{joint}' may trade its load with "
+            f"{listing([name for name in report.cluster_of(joint) if name != joint])}."
+            for force in system.params.forces
+            for joint in force.loads()
+            if not all(unique for c, unique in report.groups[joint].components.items() if c.startswith("f"))
+        ]
 
 
 class JointCoordinate(eqx.Module):

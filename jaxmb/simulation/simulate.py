@@ -1,6 +1,7 @@
 """Forward dynamics in time."""
 
 import dataclasses
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -116,8 +117,9 @@ def simulate(
         solver, adjoint = _with_stored_stages(solver), dfx.RecursiveCheckpointAdjoint(checkpoints=max_steps)
     if dense and events:
         raise ValueError("Argument `dense` must be False for a run with events; save at more times instead.")
-    if system.joints is not None:
-        system.joints.check_run(system, state, bool(events), formulation.rank_tol)
+    joints = system.joints
+    for doubt in () if joints is None else joints.check_run(system, state, bool(events), formulation.rank_tol):
+        warnings.warn(doubt, stacklevel=2)
     ts = jnp.asarray(ts, default_float())
     if adjoint is None or isinstance(adjoint, dfx.RecursiveCheckpointAdjoint):
         system, state, ts, control = reverse_only((system, state, ts, control), FORWARD)

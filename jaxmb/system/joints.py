@@ -69,8 +69,8 @@ class AbstractJoints(eqx.Module):
         """The rows of the system, in whose mode it is, as they act on the bodies."""
 
     @abc.abstractmethod
-    def check_run(self, system: "System", state: State, events: bool, rank_tol: float) -> None:
-        """Warns, two calls up, of a motion that a rigid model does not determine.
+    def check_run(self, system: "System", state: State, events: bool, rank_tol: float) -> list[str]:
+        """What to warn of before a run: motions that a rigid model does not determine.
 
         Raises:
             ValueError: for events, or a state with a mode, that the mechanism does not allow.
