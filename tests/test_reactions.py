@@ -21,7 +21,7 @@ from bricard_joints import bricard_joints
 from mobile_robot import mobile_robot
 
 import jaxmb as jm
-from jaxmb.reaction.analysis import _evaluate
+from jaxmb.reaction.uniqueness import _evaluate
 
 P, S = jm.planar, jm.spatial
 G = 9.81

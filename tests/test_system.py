@@ -10,7 +10,14 @@ import pytest
 from systems import SYSTEMS, make, states
 
 import jaxmb as jm
-from jaxmb.system import check_state, jacobian_rate, position_residual, velocity_residual
+from jaxmb.system import (
+    AbstractJoints,
+    BodyRows,
+    check_state,
+    jacobian_rate,
+    position_residual,
+    velocity_residual,
+)
 
 
 def central(fn, h=1e-6):
@@ -263,3 +270,52 @@ def test_what_is_no_state_is_refused():
 def test_what_a_control_law_returns_is_looked_at_before_the_run(law, found):
     with pytest.raises(ValueError, match=rf"`control` must return an array of shape \(1,\), but {found}"):
         jm.simulate(CART, REST, [1.0], control=law)
+
+
+class Rods(AbstractJoints):
+    """Two equal rods between the origin and a particle, written without a mechanism."""
+
+    names = ("rod", "again")
+    loops = {"again": ("rod", "again")}  # noqa: RUF012
+
+    def drivers(self, params):
+        return ("again",)
+
+    def alignment(self, q, params):
+        return {"again": q[0]}
+
+    def coordinate(self, name):
+        return Angle()
+
+    def body_rows(self, system, state):
+        along = state.q / jnp.linalg.norm(state.q)
+        rows = {name: jnp.array([i]) for i, name in enumerate(self.names)}
+        wrench = {name: jnp.zeros((3, 2)).at[:2, i].set(along) for i, name in enumerate(self.names)}
+        return BodyRows(system.mass(state.t, state.q), 2 * jnp.stack([state.q, state.q]), rows, wrench)
+
+    def check_run(self, system, state, events, rank_tol):
+        raise ValueError(f"refused with {'events' if events else 'nothing'}")
+
+
+class Angle(eqx.Module):
+    def __call__(self, t, q, params):
+        return jnp.arctan2(q[1], q[0])
+
+
+def test_the_engine_knows_joints_by_what_they_answer():
+    length = lambda t, q, p: q @ q - 1
+    constraints = [jm.Holonomic(name, length) for name in Rods.names]
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=constraints, joints=Rods())
+    state = jm.assemble(system, [0.6, 0.8])
+    with pytest.raises(ValueError, match="Joint 'again' is assembled the wrong way round"):
+        jm.assemble(system, [-0.6, 0.8])
+    assert jm.diagnose(system, state).freedom_undriven == 1
+    report = jm.analyse_reactions(system, state)
+    assert report.clusters == (("rod", "again"),)
+    assert report.groups["rod"].components == {"fx": False, "fy": False, "tz": True}
+    lock = jm.Lock("rod", at=0.5)
+    np.testing.assert_allclose(lock.row(system).fn(state.t, state.q, None), np.arctan2(0.8, 0.6))
+    with pytest.raises(ValueError, match="refused with nothing"):
+        jm.simulate(system, state, [0.0, 1.0])
+    with pytest.raises(ValueError, match="refused with events"):
+        jm.simulate(system, state, [0.0, 1.0], events=[lock])

@@ -204,9 +204,8 @@ def _measure(system: System, state: State, formulation: AbstractFormulation) -> 
 
 def _driven(system: System) -> np.ndarray:
     """Mask (m,) of the rows of drivers."""
-    names = [] if system.joints is None else [driver.name for driver in system.params.drivers]
     mask = np.zeros(system.m, bool)
-    for name in names:
+    for name in () if system.joints is None else system.joints.drivers(system.params):
         mask[system.rows[name]] = True
     return mask
 

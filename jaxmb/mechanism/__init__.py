@@ -3,7 +3,6 @@
 from .body import AbstractBody as AbstractBody
 from .body import body_points as body_points
 from .body import mass_points as mass_points
-from .build import absolute as absolute
 from .checks import check as check
 from .connection import AbstractConnection as AbstractConnection
 from .connection import AbstractFrameJoint as AbstractFrameJoint
@@ -12,7 +11,6 @@ from .connection import AbstractRelation as AbstractRelation
 from .connection import Distance as Distance
 from .connection import ends as ends
 from .connection import ROLLING as ROLLING
-from .build import loads_at as loads_at
 from .convert import convert as convert
 from .cut import loop_cuts as loop_cuts
 from .driver import AbstractDriver as AbstractDriver
@@ -32,12 +30,14 @@ from .force import Motor as Motor
 from .force import number as number
 from .force import SpringDamper as SpringDamper
 from .force import Thruster as Thruster
+from .friction import joint_loads as joint_loads
 from .joint_rows import acceleration_of_bodies as acceleration_of_bodies
 from .joint_rows import connection_place as connection_place
-from .joint_rows import joint_rows as joint_rows
 from .joint_rows import joint_terms as joint_terms
 from .joint_rows import wrench_map as wrench_map
-from .linkage import Linkage as Linkage
+from .joints import absolute as absolute
+from .linkage import AbstractLinkage as AbstractLinkage
+from .linkage import linkage_of as linkage_of
 from .marker import as_pose as as_pose
 from .marker import as_vector as as_vector
 from .marker import Marker as Marker

@@ -12,7 +12,7 @@ from .connection import AbstractConnection, AbstractJoint, AbstractRelation
 from .driver import AbstractDriver, DrivenAngle
 from .elements import AbstractElements, local_pose
 from .force import AbstractActuator, AbstractForce, Force, JointForce
-from .linkage import Linkage
+from .linkage import AbstractLinkage
 from .marker import GROUND, Marker
 from .structure import Numbers
 
@@ -62,7 +62,7 @@ def check(mechanism: AbstractElements) -> None:
     enforce(mechanism, _inertias(mechanism))
 
 
-def check_forces(linkage: Linkage, numbers: Numbers) -> None:
+def check_forces(linkage: AbstractLinkage, numbers: Numbers) -> None:
     """What the functions of forces return, which read the motion of a build."""
     t, q, v = (jax.ShapeDtypeStruct(shape, default_float()) for shape in ((), (linkage.nq,), (linkage.nv,)))
     asked = [force for force in numbers.forces if isinstance(force, Force | JointForce)]

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 
 from ..kinematics import assemble
 from ..system import State, System, check_state
+from .linkage import linkage_of
 
 
 def convert(state: State, source: System, target: System) -> State:
@@ -29,20 +30,18 @@ def convert(state: State, source: System, target: System) -> State:
         >>> [round(float(x), 6) for x in state.q]
         [-2.0, 0.0, 0.0]
     """
-    for name, system in (("source", source), ("target", target)):
-        if system.joints is None:
-            raise ValueError(f"Argument `{name}` must be built from a mechanism, but is not.")
+    given, wanted = linkage_of(source, "source"), linkage_of(target, "target")
     check_state(source, state)
     if state.mode is not None:
         raise ValueError("Argument `state` must have no mode: what events have locked or left out is not converted.")
-    missing = [name for name in target.joints.bodies if name not in source.joints.bodies]
+    missing = [name for name in wanted.bodies if name not in given.bodies]
     if missing:
         raise ValueError(f"Argument `source` must have all bodies of `target`, but lacks {', '.join(missing)}.")
-    motion = source.joints.motion(state.t, state.q, state.v, source.params)
-    order = jnp.array([0, *(1 + source.joints.bodies.index(name) for name in target.joints.bodies)])
-    q = target.joints.measure(motion.poses[order], target.params)
-    v = target.joints.measure_rates(motion.poses[order], motion.rates[order], target.params)
-    angles = target.joints.angles
+    motion = given.motion(state.t, state.q, state.v, source.params)
+    order = jnp.array([0, *(1 + given.bodies.index(name) for name in wanted.bodies)])
+    q = wanted.measure(motion.poses[order], target.params)
+    v = wanted.measure_rates(motion.poses[order], motion.rates[order], target.params)
+    angles = wanted.angles
     for i, name in enumerate(target.coordinates):
         if name in source.coordinates and i in angles:
             turns = jnp.round((state.q[source.coordinates.index(name)] - q[i]) / (2 * jnp.pi))

@@ -6,6 +6,7 @@ from ..formulation import CoordinatePartition
 from ..system import State, System, evaluate
 from .connection import AbstractJoint
 from .convert import convert
+from .linkage import linkage_of
 from .mechanism import AbstractMechanism
 
 
@@ -28,7 +29,7 @@ def loop_cuts(mechanism: AbstractMechanism, state: State, system: System) -> dic
     Returns:
         The squared volume by name of the joint, falling.
     """
-    loose = lambda s: sum(len(group.bodies) for group in s.joints.hinges if group.group is None)
+    loose = lambda s: sum(len(group.bodies) for group in linkage_of(s).hinges if group.group is None)
     found, least = {}, loose(mechanism.build())
     for joint in mechanism.joints:
         if isinstance(joint, AbstractJoint):

@@ -7,13 +7,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from ..formulation import KKT
 from ..linalg import solve_square
-from ..system import evaluate_at
+from ..system import System, evaluate_at
 from .joint_rows import connection_place, joint_terms, wrench_map
-from .linkage import Linkage
+from .linkage import AbstractLinkage
 from .structure import Numbers
 from .systems import system_of
 
@@ -21,9 +22,13 @@ Scalar = Float[Array, ""]
 ITERATIONS = 10
 
 
+def complete_system(linkage: AbstractLinkage, numbers: Numbers, guess: Float[Array, " nq"] | None = None) -> System:
+    """The system of a linkage with all its forces."""
+    return system_of(linkage, numbers, guess, Partial(resistance, linkage) if linkage.skeleton.loaded else None)
+
+
 def resistance(
-    linkage: Linkage,
-    untied: Linkage,
+    linkage: AbstractLinkage,
     t: Scalar,
     q: Float[Array, " nq"],
     v: Float[Array, " nv"],
@@ -31,13 +36,12 @@ def resistance(
     u: Float[Array, " nu"] | None,
 ) -> Float[Array, " nv"]:
     """The generalised force of the elements that are proportional to reactions."""
-    loads = joint_loads(linkage, untied, t, q, v, numbers, u)
+    loads = joint_loads(linkage, t, q, v, numbers, u)
     return linkage.loaded_force(linkage.motion(t, q, v, numbers), loads)
 
 
 def joint_loads(
-    linkage: Linkage,
-    untied: Linkage,
+    linkage: AbstractLinkage,
     t: Scalar,
     q: Float[Array, " nq"],
     v: Float[Array, " nv"],
@@ -51,13 +55,13 @@ def joint_loads(
 
     Args:
         linkage: the structure.
-        untied: the same in absolute coordinates.
         t: time.
         q: coordinates of `linkage`.
         v: its velocities.
-        numbers: of both.
+        numbers: its numbers.
         u: inputs.
     """
+    untied = linkage.untied
     system, free = system_of(linkage, numbers), system_of(untied, numbers)
     there, rows = joint_terms(system, free, t, q, v)
     terms = evaluate_at(free, t, there.q, there.v, rows.scale, free.applied_force(t, there.q, there.v, u))
@@ -65,7 +69,7 @@ def joint_loads(
     places = [connection_place(linkage, name) for name in names]
     maps = jnp.stack(
         [
-            wrench_map(system, free, rows.jacobian, rows.poses, name, 1 if place.b else 0, "world")[0][: linkage.dim]
+            wrench_map(free, rows.jacobian, rows.poses, name, 1 if place.b else 0, "world")[0][: linkage.dim]
             for name, place in zip(names, places, strict=True)
         ]
     )

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..system import AbstractInertia, Rate
-from .linkage import Linkage
+from .linkage import AbstractLinkage
 
 Scalar = Float[Array, ""]
 
@@ -14,7 +14,7 @@ Scalar = Float[Array, ""]
 class LinkageInertia(AbstractInertia):
     """Inertia and potential of the bodies of a linkage; `params` are its `Numbers`."""
 
-    linkage: Linkage
+    linkage: AbstractLinkage
 
     def mass(self, t: Scalar, q: Array, params: Any, rate: Rate | None, nv: int) -> Float[Array, "nv nv"]:
         """M(q)."""

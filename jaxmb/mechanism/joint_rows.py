@@ -11,14 +11,14 @@ from jaxtyping import Array, Float
 from ..formulation import AbstractFormulation
 from ..foundations import listing
 from ..linalg import ConstrainedFactor, independent_rows, regular_metric, row_norms
-from ..system import Held, Scale, State, System, constraint_jacobian
+from ..system import Scale, State, System, constraint_jacobian
 from .connection import ROLLING
-from .linkage import Linkage
+from .linkage import AbstractLinkage, linkage_of
 from .pose import position_of, product, rotation_of
 
 
 class JointTerms(eqx.Module):
-    """The rows of all constraints, each joint included, in absolute coordinates where the system is a mechanism's.
+    """The rows of all constraints, each joint included, in absolute coordinates.
 
     In relative coordinates the joints of the tree have no rows and the reactions in them no multipliers; seen from the bodies they
     do (Newton and Euler).
@@ -27,13 +27,13 @@ class JointTerms(eqx.Module):
         mass: M (n, n) of the bodies.
         jacobian: C (m, n).
         scale: sizes (m,) of the rows in the metric of M.
-        poses: of ground and bodies; None for a system that was not built from a mechanism.
+        poses: of ground and bodies.
     """
 
     mass: Float[Array, "n n"]
     jacobian: Float[Array, "m n"]
     scale: Float[Array, " m"]
-    poses: Float[Array, "b D D"] | None
+    poses: Float[Array, "b D D"]
 
     def multipliers(self, reaction: Float[Array, " n"], formulation: AbstractFormulation) -> Float[Array, " m"]:
         """λ with Cᵀλ = reaction, shared among dependent rows as the formulation does, by default with least norm."""
@@ -46,20 +46,13 @@ class JointTerms(eqx.Module):
         return formulation.shares(factor, jacobian, own)[0]
 
 
-def joint_rows(system: System) -> dict[str, np.ndarray]:
+def joint_rows(free: System) -> dict[str, np.ndarray]:
     """The rows of each constraint in `JointTerms`, by name; of a rolling contact both kinds."""
-    if system.joints is None:
-        return {name: np.arange(part.start, part.stop) for name, part in system.rows.items()}
-    skeleton, start = system.joints.skeleton, 0
     rows: dict[str, np.ndarray] = {}
-    for name, count in (*skeleton.rows, *skeleton.slips):
+    for name, part in free.rows.items():
         owner = name.removesuffix(ROLLING)
         owner = owner if owner in rows else name
-        rows[owner] = np.concatenate([rows.get(owner, np.zeros(0, int)), np.arange(start, start + count)])
-        start += count
-    for constraint in system.constraints:
-        if isinstance(constraint.fn, Held):  # a lock
-            rows[constraint.name], start = np.arange(start, start + 1), start + 1
+        rows[owner] = np.concatenate([rows.get(owner, np.zeros(0, int)), np.arange(part.start, part.stop)])
     return rows
 
 
@@ -67,33 +60,28 @@ def joint_terms(system: System, free: System, t: Array, q: Array, v: Array) -> t
     """The state in absolute coordinates, and the rows there.
 
     Args:
-        system: any system.
-        free: the same mechanism in absolute coordinates; `system` itself if it was not built from a mechanism.
+        system: built from a mechanism.
+        free: the same mechanism in absolute coordinates.
         t: time in s.
         q: coordinates of `system`.
         v: its velocities.
     """
-    poses = None
-    if system.joints is not None:
-        here = system.joints.motion(t, q, v, system.params)
-        poses = here.poses
-        q = free.joints.measure(poses, free.params)
-        v = free.joints.measure_rates(poses, here.rates, free.params)
+    here, untied = linkage_of(system).motion(t, q, v, system.params), linkage_of(free)
+    q = untied.measure(here.poses, free.params)
+    v = untied.measure_rates(here.poses, here.rates, free.params)
     mass, jacobian = free.mass(t, q), constraint_jacobian(free, t, q)
     size = row_norms(regular_metric(mass, jacobian), jacobian)
     scale = jax.lax.stop_gradient(jnp.where(size > 0, size, 1))
     sizes = Scale(scale, jnp.ones_like(scale), jnp.zeros_like(v), jnp.zeros_like(t))
-    return State(t, q, v, sizes), JointTerms(mass, jacobian, scale, poses)
+    return State(t, q, v, sizes), JointTerms(mass, jacobian, scale, here.poses)
 
 
 def acceleration_of_bodies(system: System, state: State, vdot: Float[Array, " nv"], free: System) -> Float[Array, " n"]:
     """v̇ in absolute coordinates."""
-    if system.joints is None:
-        return vdot
 
     def velocities(q: Array, v: Array) -> Array:
-        motion = system.joints.motion(state.t, q, v, system.params)
-        return free.joints.measure_rates(motion.poses, motion.rates, free.params)
+        motion = linkage_of(system).motion(state.t, q, v, system.params)
+        return linkage_of(free).measure_rates(motion.poses, motion.rates, free.params)
 
     return jax.jvp(velocities, (state.q, state.v), (system.qdot(state.q, state.v), vdot))[1]
 
@@ -108,7 +96,7 @@ class ConnectionPlace:
     b: int
 
 
-def connection_place(linkage: Linkage, name: str) -> ConnectionPlace:
+def connection_place(linkage: AbstractLinkage, name: str) -> ConnectionPlace:
     """Group, entry and bodies of a connection."""
     for g, group in enumerate(linkage.skeleton.groups):
         if name in group.names:
@@ -119,22 +107,21 @@ def connection_place(linkage: Linkage, name: str) -> ConnectionPlace:
 
 
 def wrench_map(
-    system: System, free: System, jacobian: Array, poses: Array | None, joint: str, end: int, frame: str
+    free: System, jacobian: Array, poses: Array, joint: str, end: int, frame: str
 ) -> tuple[Float[Array, "w m"], Float[Array, " d"]]:
     """The map from all multipliers to force and torque of a joint on one of its bodies, and the joint's point on it.
 
     Rows: force, then torque about the point.
     """
-    linkage: Linkage = system.joints
+    linkage = linkage_of(free)
     dim, place = linkage.dim, connection_place(linkage, joint)
     size = 3 if dim == 2 else 6
-    assert poses is not None
-    frames = system.params.frames[place.group]
+    frames = free.params.frames[place.group]
     at = product(poses[(place.a, place.b)[end]], (frames.a, frames.b)[end][place.entry])
     body, sign = (place.a, place.b)[end], 1.0
     if body == 0:  # on the ground acts the opposite of what acts on the other body
         body, sign = (place.a, place.b)[1 - end], -1.0
-    mask = jnp.zeros(free.m).at[joint_rows(system)[joint]].set(1.0)
+    mask = jnp.zeros(free.m).at[joint_rows(free)[joint]].set(1.0)
     columns = sign * mask * jacobian[:, (body - 1) * size : body * size].T
     force, torque = columns[:dim], columns[dim:]
     if dim == 3:

@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from ..system import System
 from .motion import Motion
 from .pose import chained, inverse, position_of, product, shifted, taken
 from .structure import AbstractStructure, Frames, Numbers
@@ -22,8 +23,8 @@ from .tree import Hinges, Ties
 Scalar = Float[Array, ""]
 
 
-class Linkage(AbstractStructure):
-    """The functions of a built mechanism, without numbers; equal structures share compiled programs."""
+class AbstractLinkage(AbstractStructure):
+    """The functions of a built mechanism."""
 
     def _hinged(self, numbers: Numbers) -> list[tuple[Hinges, Frames]]:
         """The joints of the tree with their frames."""
@@ -259,16 +260,27 @@ class Linkage(AbstractStructure):
                 names.append(driver.name)
         return taken(jnp.concatenate(parts), _named_order(self.slips, names))
 
-    def alignment(self, q: Float[Array, " nq"], numbers: Numbers) -> dict[str, Scalar]:
+    def alignment(self, q: Float[Array, " nq"], params: Numbers) -> dict[str, Scalar]:
         """By name, how well the joints that close loops are the right way round: positive if they are."""
-        poses, found = self.poses(q, numbers), {}
-        for group, frames in self._tied(numbers):
+        poses, found = self.poses(q, params), {}
+        for group, frames in self._tied(params):
             pair = getattr(group.kind, "pair", None)
             if pair is not None:
                 a, b = _carried(poses, group.a, frames.a), _carried(poses, group.b, frames.b)
                 values = jax.vmap(pair.aligned)(product(inverse(a), b), frames.numbers)
                 found |= {name: values[i] for i, name in enumerate(group.names)}
         return found
+
+
+def linkage_of(system: System, argument: str = "system") -> AbstractLinkage:
+    """The linkage of a system.
+
+    Raises:
+        ValueError: if it was not built from a mechanism.
+    """
+    if not isinstance(system.joints, AbstractLinkage):
+        raise ValueError(f"Argument `{argument}` must be built from a mechanism, but is not.")
+    return system.joints
 
 
 def _carried(poses: Float[Array, "m D D"], bodies: Any, frames: Float[Array, "n D D"]) -> Float[Array, "n D D"]:

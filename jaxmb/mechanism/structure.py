@@ -1,13 +1,19 @@
 """What a built mechanism consists of: its structure, which is static, and its numbers."""
 
-from typing import Any
+import dataclasses
+from collections import defaultdict
+from typing import Any, TypeVar
 
 import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..system import AbstractJoints
+from .connection import AbstractJoint
 from .pose import taken
-from .tree import Hinges, JointPlace, Skeleton, Ties
+from .tree import Hinges, JointPlace, Limb, Skeleton, Ties
+
+S = TypeVar("S", bound="AbstractStructure")
 
 
 class Frames(eqx.Module):
@@ -52,7 +58,7 @@ class Numbers(eqx.Module):
     params: Any
 
 
-class AbstractStructure(eqx.Module):
+class AbstractStructure(AbstractJoints):
     """The structure of a built mechanism, without numbers; equal structures share compiled programs.
 
     Attributes:
@@ -78,6 +84,40 @@ class AbstractStructure(eqx.Module):
     coordinates: tuple[str, ...] = eqx.field(static=True)
     velocities: tuple[str, ...] = eqx.field(static=True)
 
+    @classmethod
+    def of(cls: type[S], skeleton: Skeleton, limbs: tuple[Limb, ...]) -> S:
+        """The structure of a build with a given tree."""
+        hinges, coordinates, velocities, places = _hinges(skeleton, limbs)
+        ties, closing = _ties(skeleton, {limb.joint for limb in limbs})
+        turns = []
+        for name in skeleton.counted:
+            joint, _, part = name.partition(".")
+            if joint in closing:
+                place = closing[joint]
+                index = place.pair.coordinates.index(part) if part in place.pair.coordinates else 0
+                if place.pair.angles[index] and (joint, index) not in turns:
+                    q = tuple(len(coordinates) if i == index else k for i, k in enumerate(place.q))
+                    closing[joint] = dataclasses.replace(place, q=q)
+                    coordinates.append(f"{joint}.turns")
+                    turns.append((joint, index))
+        return cls(
+            skeleton=skeleton,
+            parents=tuple(limb.parent for limb in limbs),
+            hinges=hinges,
+            ties=ties,
+            joints=tuple((places | closing).items()),
+            turns=tuple(turns),
+            rows=tuple(row for row in skeleton.rows if row[0] not in places),
+            slips=skeleton.slips,
+            coordinates=tuple(coordinates),
+            velocities=tuple(velocities),
+        )
+
+    @property
+    def untied(self: S) -> S:
+        """The structure in absolute coordinates."""
+        return self.of(self.skeleton, tuple(Limb(-1, None, False) for _ in self.bodies))
+
     @property
     def dim(self) -> int:
         """2 or 3."""
@@ -97,6 +137,15 @@ class AbstractStructure(eqx.Module):
     def nv(self) -> int:
         """Number of velocities."""
         return len(self.velocities)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the joints."""
+        return tuple(name for name, _ in self.joints)
+
+    def drivers(self, params: Numbers) -> tuple[str, ...]:
+        """Names of the drivers."""
+        return tuple(driver.name for driver in params.drivers)
 
     def place(self, joint: str) -> JointPlace:
         """Where a joint is found."""
@@ -162,3 +211,54 @@ class AbstractStructure(eqx.Module):
                 if up or down:
                     found[name] = (*up, name, *down)
         return found
+
+
+def _hinges(
+    skeleton: Skeleton, limbs: tuple[Limb, ...]
+) -> tuple[tuple[Hinges, ...], list[str], list[str], dict[str, JointPlace]]:
+    """The joints of the tree by class, names of coordinates and velocities, and where these joints are found."""
+    where = {name: (g, i) for g, group in enumerate(skeleton.groups) for i, name in enumerate(group.names)}
+    coordinates: list[str] = []
+    velocities: list[str] = []
+    groups: dict[int | None, list] = defaultdict(list)
+    places: dict[str, JointPlace] = {}
+    for body, limb in enumerate(limbs):
+        group, entry = (None, 0) if limb.joint is None else where[limb.joint]
+        pair = skeleton.free if group is None else skeleton.groups[group].kind.pair
+        name = limb.joint or skeleton.bodies[body]
+        q = tuple(range(len(coordinates), len(coordinates) + len(pair.coordinates)))
+        v = tuple(range(len(velocities), len(velocities) + len(pair.velocities)))
+        coordinates += _names(name, pair.coordinates)
+        velocities += _names(name, pair.velocities)
+        groups[group].append((pair, body, limb.flipped, q, v, entry))
+        if group is not None:
+            ends = skeleton.groups[group].a[entry], skeleton.groups[group].b[entry]
+            places[name] = JointPlace(pair, True, *ends, group, entry, q, v)
+    hinges = []
+    for group, members in groups.items():
+        pairs, bodies, flipped, q, v, entries = (tuple(x) for x in zip(*members, strict=True))
+        hinges.append(Hinges(pairs[0], bodies, flipped, q, v, group, entries))
+    return tuple(hinges), coordinates, velocities, places
+
+
+def _names(name: str, parts: tuple[str, ...]) -> list[str]:
+    return [name] if len(parts) == 1 else [f"{name}.{part}" for part in parts]
+
+
+def _ties(skeleton: Skeleton, in_tree: set[str | None]) -> tuple[tuple[Ties, ...], dict[str, JointPlace]]:
+    """The connections that are constraints by class, and where joints among them are found."""
+    ties, places = [], {}
+    for g, group in enumerate(skeleton.groups):
+        members = [
+            (i, name, a, b)
+            for i, (name, a, b) in enumerate(zip(group.names, group.a, group.b, strict=True))
+            if name not in in_tree
+        ]
+        if members:
+            entries, names, a, b = (tuple(x) for x in zip(*members, strict=True))
+            ties.append(Ties(group.kind, names, a, b, g, entries))
+            if issubclass(group.kind, AbstractJoint):
+                pair = group.kind.pair
+                none = (-1,) * len(pair.coordinates)
+                places |= {name: JointPlace(pair, False, x, y, g, i, none, ()) for i, name, x, y in members}
+    return tuple(ties), places

@@ -1,35 +1,36 @@
 """The system of a linkage."""
 
-from typing import Any
-
 import jax.numpy as jnp
 from jax.tree_util import Partial
+from jaxtyping import Array
 
 from ..system import Holonomic, Pfaffian, System
 from .inertia import LinkageInertia
-from .linkage import Linkage
+from .linkage import AbstractLinkage
 from .structure import Numbers
 
 
-def system_of(linkage: Linkage, numbers: Numbers, guess: Any = None, resistance: Any = None) -> System:
+def system_of(
+    linkage: AbstractLinkage, numbers: Numbers, guess: Array | None = None, resistance: Partial | None = None
+) -> System:
     """The system of a linkage; `resistance` holds the forces that depend on reactions."""
     constraints = []
     if linkage.rows:
-        constraints.append(Holonomic("positions", Partial(Linkage.residual, linkage), parts=dict(linkage.rows)))
+        constraints.append(Holonomic("positions", Partial(AbstractLinkage.residual, linkage), parts=dict(linkage.rows)))
     if linkage.slips:
-        constraints.append(Pfaffian("velocities", Partial(Linkage.slip, linkage), parts=dict(linkage.slips)))
+        constraints.append(Pfaffian("velocities", Partial(AbstractLinkage.slip, linkage), parts=dict(linkage.slips)))
     plain = not linkage.turns and all(h.pair.coordinates == h.pair.velocities for h in linkage.hinges)
     breaks = [driver.breaks for driver in numbers.drivers if driver.breaks.size]
     return System(
         linkage.coordinates,
         inertia=LinkageInertia(linkage),
-        force=Partial(Linkage.applied_force, linkage) if any(not f.loads() for f in numbers.forces) else None,
+        force=Partial(AbstractLinkage.applied_force, linkage) if any(not f.loads() for f in numbers.forces) else None,
         constraints=constraints,
         params=numbers,
         velocities=linkage.velocities,
-        rate=None if plain else Partial(Linkage.rate, linkage),
-        normalise=None if plain else Partial(Linkage.normalise, linkage),
-        actuation=Partial(Linkage.actuation, linkage) if numbers.actuators else None,
+        rate=None if plain else Partial(AbstractLinkage.rate, linkage),
+        normalise=None if plain else Partial(AbstractLinkage.normalise, linkage),
+        actuation=Partial(AbstractLinkage.actuation, linkage) if numbers.actuators else None,
         resistance=resistance,
         guess=guess,
         breaks=jnp.sort(jnp.concatenate(breaks)) if breaks else None,

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..mechanism import Linkage, Numbers, SpringDamper
+from ..mechanism import AbstractLinkage, Numbers, SpringDamper, linkage_of
 from ..reaction import ReactionReport
 from ..simulation import Solution
 from ..system import State, System
@@ -68,9 +68,7 @@ class _Sketch:
     """The artists of one mechanism in one pair of axes."""
 
     def __init__(self, system: System, ax: Any, points: bool):
-        if system.joints is None:
-            raise ValueError("Argument `system` must be built from a mechanism, but is not.")
-        self.system, self.linkage, self.numbers = system, system.joints, system.params
+        self.system, self.linkage, self.numbers = system, linkage_of(system), system.params
         self.dim = self.linkage.dim
         if ax is None:
             import matplotlib.pyplot as plt
@@ -81,7 +79,7 @@ class _Sketch:
         self.joints = _joints(self.linkage, self.numbers)
         self.springs = [f for f in self.numbers.forces if isinstance(f, SpringDamper)]
         self.artists: list[Any] = []
-        self._motion = jax.jit(lambda state, numbers: system.joints.motion(state.t, state.q, state.v, numbers))
+        self._motion = jax.jit(lambda state, numbers: self.linkage.motion(state.t, state.q, state.v, numbers))
 
     def places(self, state: State) -> np.ndarray:
         """All points in the world."""
@@ -176,7 +174,7 @@ def _moved(pose: np.ndarray, points: np.ndarray) -> np.ndarray:
     return points @ pose[:-1, :-1].T + pose[:-1, -1]
 
 
-def _frames(linkage: Linkage, numbers: Numbers) -> list[tuple[int, np.ndarray]]:
+def _frames(linkage: AbstractLinkage, numbers: Numbers) -> list[tuple[int, np.ndarray]]:
     """Body and place of the frames of every joint and connection; of a knife edge or a rolling contact that of B only."""
     found = []
     for group, frames in zip(linkage.skeleton.groups, numbers.frames, strict=True):
@@ -185,7 +183,7 @@ def _frames(linkage: Linkage, numbers: Numbers) -> list[tuple[int, np.ndarray]]:
     return [(body, np.asarray(frame)[:-1, -1]) for body, frame in found]
 
 
-def _joints(linkage: Linkage, numbers: Numbers) -> list[tuple[str, bool, int, np.ndarray]]:
+def _joints(linkage: AbstractLinkage, numbers: Numbers) -> list[tuple[str, bool, int, np.ndarray]]:
     """Of each connection its name, whether it is on the ground, and body and place of B."""
     return [
         (name, group.a[i] == 0 or group.b[i] == 0, group.b[i], np.asarray(frames.b[i])[:-1, -1])
@@ -194,7 +192,7 @@ def _joints(linkage: Linkage, numbers: Numbers) -> list[tuple[str, bool, int, np
     ]
 
 
-def _shapes(linkage: Linkage, numbers: Numbers, points: bool) -> dict[int, np.ndarray]:
+def _shapes(linkage: AbstractLinkage, numbers: Numbers, points: bool) -> dict[int, np.ndarray]:
     """The local places that make up each body's shape."""
     places: dict[int, list[np.ndarray]] = {body: [] for body in range(len(linkage.bodies) + 1)}
     for body, place in _frames(linkage, numbers):

@@ -1,6 +1,5 @@
-"""Which forces of constraints a rigid model determines, and their values in named directions."""
+"""Which forces of constraints a rigid model determines."""
 
-from .analysis import analyse_reactions as analyse_reactions
-from .analysis import ReactionReport as ReactionReport
-from .analysis import Verdict as Verdict
-from .physical import physical_reactions as physical_reactions
+from .uniqueness import analyse_reactions as analyse_reactions
+from .uniqueness import ReactionReport as ReactionReport
+from .uniqueness import Verdict as Verdict

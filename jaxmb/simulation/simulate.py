@@ -27,7 +27,6 @@ from ..foundations import (
 )
 from ..kinematics import Rows, consistency
 from ..linalg import inverse_root
-from ..reaction import analyse_reactions
 from ..system import Scale, State, System, check_state, check_values, rows_at, settled
 from ..topology import Plan, missed, planned, resolution, unattended, weak
 from .adjoint import integrate
@@ -120,12 +119,13 @@ def simulate(
         solver, adjoint = _with_stored_stages(solver), dfx.RecursiveCheckpointAdjoint(checkpoints=max_steps)
     if dense and events:
         raise ValueError("Argument `dense` must be False for a run with events; save at more times instead.")
-    _refuse_loads_of_modes(system, state, events)
+    joints = system.joints
+    for doubt in () if joints is None else joints.check_run(system, state, bool(events), formulation.rank_tol):
+        warnings.warn(doubt, stacklevel=2)
     ts = jnp.asarray(ts, default_float())
     if adjoint is None or isinstance(adjoint, dfx.RecursiveCheckpointAdjoint):
         system, state, ts, control = reverse_only((system, state, ts, control), FORWARD)
     timing, planning, plan, state = _time_checks(state, ts), (), None, strong(state)
-    _warn_of_loads(system, state, formulation.rank_tol)
     if events:
         plan, state = planned(strong(system), formulation, events, state, ts[-1])
         timing, planning = (*timing, *missed(plan, state)), weak(plan)
@@ -160,36 +160,6 @@ def simulate(
             raise RuntimeError(_message(system, solution))
         return solution
     return solution.result.error_if(solution, failed)
-
-
-def _refuse_loads_of_modes(system: System, state: State, events: Sequence[Any]) -> None:
-    loaded = () if system.joints is None else system.joints.skeleton.loaded
-    if not loaded or (not events and state.mode is None):
-        return
-    what = "`events` must be empty" if events else "`state` must have no mode"
-    raise ValueError(
-        f"Argument {what} where friction grows with the load of a joint ({listing(loaded)}): this load is found with all joints "
-        "acting and without locks and brakes. Use `JointFriction`, whose size is given, or let a run without events end where "
-        "something happens and start another, of a mechanism built for what acts from then on."
-    )
-
-
-def _warn_of_loads(system: System, state: State, rank_tol: float) -> None:
-    """Warns of forces that depend on reactions which a rigid model does not determine."""
-    loaded = () if system.joints is None else system.joints.skeleton.loaded
-    if not loaded or state.t.ndim or not is_concrete((system, state)):
-        return
-    report = analyse_reactions(system, state, rank_tol=rank_tol)
-    for force in system.params.forces:
-        for joint in force.loads():
-            components = report.groups[joint].components
-            if not all(unique for name, unique in components.items() if name.startswith("f")):
-                warnings.warn(
-                    f"Force '{force.name}' depends on the reaction in '{joint}', which is not determined by a rigid model: so is "
-                    f"the motion. It follows the reactions of least norm; '{joint}' may trade its load with "
-                    f"{listing([name for name in report.cluster_of(joint) if name != joint])}.",
-                    stacklevel=3,
-                )
 
 
 def _message(system: System, solution: Solution) -> str:

@@ -9,10 +9,11 @@ from .inertia import LagrangianInertia as LagrangianInertia
 from .inertia import MassInertia as MassInertia
 from .inertia import Rate as Rate
 from .inertia import rate_matrix as rate_matrix
+from .joints import AbstractJoints as AbstractJoints
+from .joints import BodyRows as BodyRows
 from .mode import Coordinate as Coordinate
 from .mode import Dragged as Dragged
 from .mode import Held as Held
-from .mode import JointCoordinate as JointCoordinate
 from .mode import LockRow as LockRow
 from .measure import as_state as as_state
 from .measure import extent as extent

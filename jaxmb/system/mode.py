@@ -20,18 +20,6 @@ class Coordinate(eqx.Module):
         return q[self.index]
 
 
-class JointCoordinate(eqx.Module):
-    """A joint coordinate of a mechanism as a function of the pose."""
-
-    joints: Any
-    name: str = eqx.field(static=True)
-
-    def __call__(self, t: Scalar, q: Float[Array, " nq"], params: Any) -> Scalar:
-        """The coordinate."""
-        motion = self.joints.motion(t, q, jnp.zeros(self.joints.nv, q.dtype), params)
-        return motion.coordinate(self.name)
-
-
 class LockRow(eqx.Module):
     """A function s(t, q, params) that may be held at a value, or dragged.
 

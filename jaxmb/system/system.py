@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float
 from ..foundations import as_function, as_parameters, counted, default_float, listing, shape_of, table
 from .constraint import AbstractConstraint, Holonomic
 from .inertia import AbstractInertia, LagrangianInertia, MassInertia, Rate
+from .joints import AbstractJoints
 from .mode import Dragged, Held, Mode
 from .state import State
 
@@ -41,7 +42,7 @@ class System(eqx.Module):
             as friction that grows with reactions; u is None or (nu,).
         guess: coordinates (nq,) that `assemble` starts from where none are given; zeros if None.
         breaks: times (k,) at which a function of the system is not smooth; integrators step to them and start anew.
-        joints: what a mechanism is made of, if the system was built from one.
+        joints: what may be asked of the mechanism that the system was built from, if it was.
 
     Raises:
         TypeError, ValueError: for an argument of the wrong kind, shape or name.
@@ -73,7 +74,7 @@ class System(eqx.Module):
     resistance_fn: Any
     guess: Float[Array, " nq"]
     breaks: Float[Array, " k"] | None
-    joints: Any
+    joints: AbstractJoints | None
     active: Bool[Array, " m"] | None
 
     def __init__(
@@ -93,7 +94,7 @@ class System(eqx.Module):
         guess: Any = None,
         breaks: Any = None,
         inertia: AbstractInertia | None = None,
-        joints: Any = None,
+        joints: AbstractJoints | None = None,
     ):
         if inertia is None:
             if mass is None:

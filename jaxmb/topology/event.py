@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..foundations import as_function, as_parameters, default_float, listing
-from ..system import Coordinate, JointCoordinate, LockRow, System
+from ..system import Coordinate, LockRow, System
 
 Scalar = Float[Array, ""]
 
@@ -217,8 +217,7 @@ def _row(name: str, what: Any, system: System) -> LockRow:
         return LockRow(name, Coordinate(system.coordinates.index(what)))
     known = list(system.coordinates)
     if isinstance(what, str) and system.joints is not None:
-        known += [joint for joint, _ in system.joints.joints]
+        known += system.joints.names
         if what.partition(".")[0] in known:
-            system.joints.index(what, "coordinates")
-            return LockRow(name, JointCoordinate(system.joints, what))
+            return LockRow(name, system.joints.coordinate(what))
     raise ValueError(f"'{name}' must act on a function or a coordinate out of {listing(known)}, but acts on {what!r}.")

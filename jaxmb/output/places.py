@@ -7,14 +7,15 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation
 from ..foundations import RESULTS, strong
-from ..mechanism import Motion, loads_at, marker
+from ..mechanism import Marker, Motion, joint_loads, linkage_of, marker
+from ..simulation import Solution
 from ..system import State, System
-from .output import over_states, reactions
-from .solution import Solution
+from .quantities import over_states, reactions
 
 
 def position(system: System, motion: Solution | State, place: Any) -> Float[Array, "... d"]:
@@ -44,14 +45,14 @@ def acceleration(
     place: Any,
     *,
     formulation: AbstractFormulation | None = None,
-    u: Any = None,
+    u: ArrayLike | None = None,
     throw: bool = True,
 ) -> Float[Array, "... d"]:
     """The acceleration of a place in m/s²; arguments and errors as of `position` and `reactions`.
 
     Where none is determined it is NaN, if that is not raised.
     """
-    _joints(system)
+    linkage_of(system)
     found = reactions(system, motion, formulation=formulation, u=u, throw=throw)
     vdot = jnp.where((found.result == RESULTS.successful)[..., None], found.vdot, jnp.nan)
     return over_states(_Acceleration(marker(place, "place")), strong(system), strong(motion), vdot)
@@ -73,7 +74,7 @@ def coordinate(system: System, motion: Solution | State, name: str) -> Float[Arr
         motion: a solution, or a state; leading axes are kept.
         name: "joint", or "joint.coordinate" where it has several.
     """
-    linkage = _joints(system)
+    linkage = linkage_of(system)
     found = _at(system, motion, Motion.coordinate, name)
     joint, index = linkage.index(name, "coordinates")
     place = linkage.place(joint)
@@ -88,7 +89,7 @@ def rate(system: System, motion: Solution | State, name: str) -> Float[Array, ".
     return _at(system, motion, Motion.rate, name)
 
 
-def force(system: System, motion: Solution | State, name: str, *, u: Any = None) -> Float[Array, "..."]:
+def force(system: System, motion: Solution | State, name: str, *, u: ArrayLike | None = None) -> Float[Array, "..."]:
     """What a force element exerts, in N and N m; its class says which components.
 
     Args:
@@ -97,7 +98,7 @@ def force(system: System, motion: Solution | State, name: str, *, u: Any = None)
         name: name of the element.
         u: inputs (..., nu), where the element depends on reactions; those of the solution by default.
     """
-    _joints(system)
+    linkage_of(system)
     names = [element.name for element in system.params.forces]
     if name not in names:
         raise ValueError(
@@ -108,31 +109,25 @@ def force(system: System, motion: Solution | State, name: str, *, u: Any = None)
     return over_states(_Value(names.index(name)), strong(system), strong(motion), u)
 
 
-def _joints(system: System) -> Any:
-    if system.joints is None:
-        raise ValueError("Argument `system` must be built from a mechanism, but is not.")
-    return system.joints
-
-
-def _at(system: System, motion: Solution | State, read: Callable[..., Array], argument: Any) -> Array:
+def _at(system: System, motion: Solution | State, read: Callable[..., Array], argument: Marker | str) -> Array:
     """`read(motion of the mechanism, argument)` at each state."""
-    _joints(system)
+    linkage_of(system)
     return over_states(_Read(read, argument), strong(system), strong(motion))
 
 
 class _Read(eqx.Module):
     read: Callable[..., Array] = eqx.field(static=True)
-    argument: Any
+    argument: Marker | str
 
     def __call__(self, system: System, state: State) -> Array:
-        return self.read(system.joints.motion(state.t, state.q, state.v, system.params), self.argument)
+        return self.read(linkage_of(system).motion(state.t, state.q, state.v, system.params), self.argument)
 
 
 class _Acceleration(eqx.Module):
-    place: Any
+    place: Marker
 
     def __call__(self, system: System, state: State, vdot: Array) -> Array:
-        speed = lambda q, v: system.joints.motion(state.t, q, v, system.params).velocity(self.place)
+        speed = lambda q, v: linkage_of(system).motion(state.t, q, v, system.params).velocity(self.place)
         return jax.jvp(speed, (state.q, state.v), (system.qdot(state.q, state.v), vdot))[1]
 
 
@@ -141,6 +136,8 @@ class _Value(eqx.Module):
 
     def __call__(self, system: System, state: State, u: Array | None) -> Array:
         t, q, v = state.t, state.q, state.v
-        motion = system.joints.motion(t, q, v, system.params)
-        motion = dataclasses.replace(motion, loads=loads_at(system, t, q, v, u))
+        linkage = linkage_of(system)
+        motion = linkage.motion(t, q, v, system.params)
+        if linkage.skeleton.loaded:
+            motion = dataclasses.replace(motion, loads=joint_loads(linkage, t, q, v, system.params, u))
         return motion.numbers.forces[self.index].value(motion)

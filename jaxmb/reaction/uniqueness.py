@@ -4,13 +4,14 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
+from jaxtyping import Array
 
 from ..foundations import program, strong
-from ..linalg import RANK_TOL, metric_rows, regular_metric
-from ..mechanism import absolute, joint_rows, joint_terms, wrench_map
-from ..system import State, System, settled
+from ..linalg import RANK_TOL, metric_rows, regular_metric, row_norms
+from ..system import BodyRows, State, System, constraint_jacobian, settled
 
 METHODS = ("qr", "svd", "rank")
 PLANE, SPACE = ("fx", "fy", "tz"), ("fx", "fy", "fz", "tx", "ty", "tz")
@@ -181,29 +182,33 @@ def _evaluate(
     system: System, state: State
 ) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, dict[str, np.ndarray]]]:
     """Scaled rows, the rows of each constraint, and of each component of a wrench its map in scaled multipliers."""
-    rows, scale, wrenches = jax.tree.map(np.asarray, _terms(strong(system), strong(state)))
-    parts = joint_rows(system)
+    names, found = _terms(strong(system), strong(state))
+    rows, scale, parts, wrenches = jax.tree.map(np.asarray, found)
     labels = PLANE if next(iter(wrenches.values()), np.zeros((3, 0))).shape[0] == 3 else SPACE
     maps = {}
     for name, wrench in wrenches.items():
         size = np.abs(wrench).max(initial=0)
         kept = np.where(np.abs(wrench) > 1e-12 * size, wrench, 0) / scale
         maps[name] = dict(zip(labels, kept, strict=True))
-    return rows, parts, maps
+    return rows, dict(zip(names, parts, strict=True)), maps
 
 
 @program
-def _terms(system: System, state: State) -> Any:
-    free = absolute(system)
-    _, terms = joint_terms(system, free, state.t, state.q, state.v)
-    wrenches = {}
-    if system.joints is not None:
-        for group in system.joints.skeleton.groups:
-            for name, b in zip(group.names, group.b, strict=True):
-                end = 1 if b else 0
-                wrenches[name] = wrench_map(system, free, terms.jacobian, terms.poses, name, end, "joint")[0]
-    rows = metric_rows(regular_metric(terms.mass, terms.jacobian), terms.jacobian, terms.scale)
-    return rows, terms.scale, wrenches
+def _terms(
+    system: System, state: State
+) -> tuple[tuple[str, ...], tuple[Array, Array, tuple[Array, ...], dict[str, Array]]]:
+    """Names of constraints in their order; scaled rows, the scale, the rows of each constraint, and the maps to wrenches."""
+    if system.joints is None:
+        parts = {name: jnp.arange(part.start, part.stop) for name, part in system.rows.items()}
+        mass, jacobian = system.mass(state.t, state.q), constraint_jacobian(system, state.t, state.q)
+        found = BodyRows(mass, jacobian, parts, {})
+    else:
+        found = system.joints.body_rows(system, state)
+    metric = regular_metric(found.mass, found.jacobian)
+    size = row_norms(metric, found.jacobian)
+    scale = jnp.where(size > 0, size, 1)
+    rows = metric_rows(metric, found.jacobian, scale)
+    return tuple(found.rows), (rows, scale, tuple(found.rows.values()), found.wrenches)
 
 
 def _clusters(

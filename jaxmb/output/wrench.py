@@ -1,20 +1,20 @@
 """Force and torque in a joint."""
 
 import warnings
-from typing import Any
 
 import equinox as eqx
 import jax
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation, GaussProjection
 from ..foundations import RESULTS, is_concrete, listing, strong
-from ..mechanism import Linkage, absolute, acceleration_of_bodies, connection_place, joint_terms, wrench_map
+from ..mechanism import absolute, acceleration_of_bodies, connection_place, joint_terms, linkage_of, wrench_map
 from ..reaction import analyse_reactions
+from ..simulation import Solution
 from ..system import State, System
-from .output import over_states, reactions
-from .solution import Solution
+from .quantities import over_states, reactions
 
 
 class Wrench(eqx.Module):
@@ -41,7 +41,7 @@ def joint_reaction(
     on: str | None = None,
     frame: str = "world",
     formulation: AbstractFormulation | None = None,
-    u: Any = None,
+    u: ArrayLike | None = None,
     warn: bool = True,
     throw: bool = True,
 ) -> Wrench:
@@ -67,8 +67,8 @@ def joint_reaction(
         ValueError: for a name that is not known.
         RuntimeError: as of `reactions`.
     """
-    place = connection_place(_linkage(system), joint)
-    bodies = ("ground", *system.joints.bodies)
+    linkage = linkage_of(system)
+    place, bodies = connection_place(linkage, joint), ("ground", *linkage.bodies)
     ends = [bodies[place.a], bodies[place.b]]
     on = ends[1] if on is None else on
     if on not in ends:
@@ -82,7 +82,7 @@ def joint_reactions(
     *,
     frame: str = "world",
     formulation: AbstractFormulation | None = None,
-    u: Any = None,
+    u: ArrayLike | None = None,
     warn: bool = True,
     throw: bool = True,
 ) -> dict[str, Wrench]:
@@ -90,15 +90,9 @@ def joint_reactions(
 
     On the body of A it exerts the opposite, about the same point. Arguments as of `joint_reaction`.
     """
-    groups = _linkage(system).skeleton.groups
+    groups = linkage_of(system).skeleton.groups
     joints = {name: 1 for group in groups for name in group.names}
     return _wrenches(system, motion, joints, frame, formulation, u, warn, throw)
-
-
-def _linkage(system: System) -> Linkage:
-    if system.joints is None:
-        raise ValueError("Argument `system` must be built from a mechanism, but is not.")
-    return system.joints
 
 
 def _wrenches(
@@ -107,7 +101,7 @@ def _wrenches(
     joints: dict[str, int],
     frame: str,
     formulation: AbstractFormulation | None,
-    u: Any,
+    u: ArrayLike | None,
     warn: bool,
     throw: bool,
 ) -> dict[str, Wrench]:
@@ -132,7 +126,7 @@ class _Read(eqx.Module):
     def __call__(
         self, system: System, state: State, vdot: Array, result: RESULTS, u: Array | None
     ) -> dict[str, Wrench]:
-        free, dim = absolute(system), system.joints.dim
+        free, dim = absolute(system), linkage_of(system).dim
         there, terms = joint_terms(system, free, state.t, state.q, state.v)
         change = acceleration_of_bodies(system, state, vdot, free)
         applied = free.applied_force(there.t, there.q, there.v, u)
@@ -140,7 +134,7 @@ class _Read(eqx.Module):
         multipliers = terms.multipliers(reaction, self.formulation)
         found = {}
         for joint, end in self.joints:
-            maps, point = wrench_map(system, free, terms.jacobian, terms.poses, joint, end, self.frame)
+            maps, point = wrench_map(free, terms.jacobian, terms.poses, joint, end, self.frame)
             wrench = maps @ multipliers
             found[joint] = Wrench(wrench[:dim], wrench[dim:], point, result)
         return found

@@ -1,0 +1,105 @@
+"""What a mechanism answers to the engine, and its system in absolute coordinates."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..foundations import is_concrete, listing
+from ..reaction import analyse_reactions
+from ..system import BodyRows, Dragged, Held, LockRow, Mode, State, System
+from .friction import complete_system
+from .joint_rows import joint_rows, joint_terms, wrench_map
+from .linkage import AbstractLinkage, linkage_of
+from .structure import Numbers
+
+
+class Linkage(AbstractLinkage):
+    """What is made of a mechanism: the `joints` of its system."""
+
+    def coordinate(self, name: str) -> "JointCoordinate":
+        """A joint coordinate as a function of the pose."""
+        self.index(name, "coordinates")
+        return JointCoordinate(self, name)
+
+    def body_rows(self, system: System, state: State) -> BodyRows:
+        """The rows of the system in absolute coordinates."""
+        free = absolute(system)
+        _, terms = joint_terms(system, free, state.t, state.q, state.v)
+        wrenches = {}
+        for group in self.skeleton.groups:
+            for name, b in zip(group.names, group.b, strict=True):
+                end = 1 if b else 0
+                wrenches[name] = wrench_map(free, terms.jacobian, terms.poses, name, end, "joint")[0]
+        rows = {name: jnp.asarray(part) for name, part in joint_rows(free).items()}
+        return BodyRows(terms.mass, terms.jacobian, rows, wrenches)
+
+    def check_run(self, system: System, state: State, events: bool, rank_tol: float) -> list[str]:
+        """The forces that depend on reactions which a rigid model does not determine; modes are refused where there are any."""
+        loaded = self.skeleton.loaded
+        if not loaded:
+            return []
+        if events or state.mode is not None:
+            what = "`events` must be empty" if events else "`state` must have no mode"
+            raise ValueError(
+                f"Argument {what} where friction grows with the load of a joint ({listing(loaded)}): this load is found with all "
+                "joints acting and without locks and brakes. Use `JointFriction`, whose size is given, or let a run without events "
+                "end where something happens and start another, of a mechanism built for what acts from then on."
+            )
+        if not is_concrete(system, state):
+            return []
+        report = analyse_reactions(system, state, rank_tol=rank_tol)
+        return [
+            f"Force '{force.name}' depends on the reaction in '{joint}', which is not determined by a rigid model: so is the motion. "
+            f"It follows the reactions of least norm; '{joint}' may trade its load with "
+            f"{listing([name for name in report.cluster_of(joint) if name != joint])}."
+            for force in system.params.forces
+            for joint in force.loads()
+            if not all(unique for c, unique in report.groups[joint].components.items() if c.startswith("f"))
+        ]
+
+
+class JointCoordinate(eqx.Module):
+    """A joint coordinate of a mechanism as a function of the pose."""
+
+    linkage: AbstractLinkage
+    name: str = eqx.field(static=True)
+
+    def __call__(self, t: Float[Array, ""], q: Float[Array, " nq"], params: Numbers) -> Float[Array, ""]:
+        """The coordinate."""
+        return self.linkage.motion(t, q, jnp.zeros(self.linkage.nv, q.dtype), params).coordinate(self.name)
+
+
+def absolute(system: System) -> System:
+    """The system of the same mechanism in absolute coordinates; `params` stay what they are."""
+    free = complete_system(linkage_of(system).untied, system.params)
+    return free if system.active is None else free.in_mode(_same_mode(system, free))
+
+
+class _Seen(eqx.Module):
+    """A function of the coordinates of one build as a function of those of another."""
+
+    fn: Any
+    own: AbstractLinkage
+    other: AbstractLinkage
+
+    def __call__(self, t: Array, q: Float[Array, " nq"], params: Any) -> Array:
+        return self.fn(t, self.own.measure(self.other.poses(q, params), params), params)
+
+
+def _same_mode(system: System, free: System) -> Mode:
+    """The mode that a system is in, for its build in absolute coordinates."""
+    assert system.active is not None
+    locks = [c for c in system.constraints if isinstance(c.fn, Held)]
+    active = [
+        jnp.broadcast_to(
+            system.active[system.rows[name].start] if name in system.rows else True, part.stop - part.start
+        )
+        for name, part in free.rows.items()
+    ]
+    rows = tuple(LockRow(c.name, _Seen(c.fn.fn, linkage_of(system), linkage_of(free))) for c in locks)
+    drag = system.resistance_fn.drag if isinstance(system.resistance_fn, Dragged) else jnp.zeros(len(locks))
+    held = jnp.stack([c.fn.value for c in locks]) if locks else jnp.zeros(0)
+    own = [system.active[system.rows[c.name].start][None] for c in locks]
+    return Mode(rows, jnp.concatenate([jnp.zeros(0, bool), *active, *own]), held, drag, jnp.zeros(0, bool))

@@ -1,0 +1,20 @@
+"""What is read off a state or a solution."""
+
+from .places import acceleration as acceleration
+from .places import angular_velocity as angular_velocity
+from .places import coordinate as coordinate
+from .places import force as force
+from .places import pose as pose
+from .places import position as position
+from .places import rate as rate
+from .places import velocity as velocity
+from .quantities import Energy as Energy
+from .quantities import energy as energy
+from .quantities import physical_reactions as physical_reactions
+from .quantities import Reactions as Reactions
+from .quantities import reactions as reactions
+from .quantities import Residuals as Residuals
+from .quantities import residuals as residuals
+from .wrench import joint_reaction as joint_reaction
+from .wrench import joint_reactions as joint_reactions
+from .wrench import Wrench as Wrench

@@ -1,0 +1,77 @@
+"""What the engine asks of the joints that a system was built from."""
+
+import abc
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+from jaxtyping import Array, Float, Int
+
+from .state import State
+
+if TYPE_CHECKING:
+    from .system import System
+
+Scalar = Float[Array, ""]
+
+
+class BodyRows(eqx.Module):
+    """The rows of all constraints as they act on the bodies, whatever the coordinates of the system.
+
+    Attributes:
+        mass: M (n, n) of the bodies.
+        jacobian: C (m, n), with rows for every joint.
+        rows: the numbers of the rows of each constraint, by name.
+        wrenches: by name of a joint, the map from λ to force and torque on its body of B, in the axes of the joint.
+    """
+
+    mass: Float[Array, "n n"]
+    jacobian: Float[Array, "m n"]
+    rows: dict[str, Int[Array, " k"]]
+    wrenches: dict[str, Float[Array, "w m"]]
+
+
+class AbstractJoints(eqx.Module):
+    """All that the engine knows of the mechanism that a system was built from: `System.joints` is one, or None.
+
+    It holds no numbers: these are the `params` of the system, so that equal mechanisms share compiled programs. To build systems
+    from other things than `jaxmb.planar` and `jaxmb.spatial` do, inherit from it.
+    """
+
+    @property
+    @abc.abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """Names of the joints."""
+
+    @property
+    @abc.abstractmethod
+    def loops(self) -> dict[str, tuple[str, ...]]:
+        """The joints of each loop in order, by name of the constraint that closes it."""
+
+    @abc.abstractmethod
+    def drivers(self, params: Any) -> tuple[str, ...]:
+        """Names of the constraints that prescribe a motion."""
+
+    @abc.abstractmethod
+    def alignment(self, q: Float[Array, " nq"], params: Any) -> dict[str, Scalar]:
+        """By name, how well the joints that close loops are the right way round: positive if they are."""
+
+    @abc.abstractmethod
+    def coordinate(self, name: str) -> Callable[..., Scalar]:
+        """The function s(t, q, params), without numbers, of the joint coordinate called "joint" or "joint.coordinate".
+
+        Raises:
+            ValueError: for a name that is not known.
+        """
+
+    @abc.abstractmethod
+    def body_rows(self, system: "System", state: State) -> BodyRows:
+        """The rows of the system, in whose mode it is, as they act on the bodies."""
+
+    @abc.abstractmethod
+    def check_run(self, system: "System", state: State, events: bool, rank_tol: float) -> list[str]:
+        """What to warn of before a run: motions that a rigid model does not determine.
+
+        Raises:
+            ValueError: for events, or a state with a mode, that the mechanism does not allow.
+        """
