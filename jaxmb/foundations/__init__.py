@@ -4,6 +4,7 @@ from .arrays import as_parameters as as_parameters
 from .arrays import default_float as default_float
 from .arrays import strong as strong
 from .check import all_hold as all_hold
+from .check import arrays_of as arrays_of
 from .check import Check as Check
 from .check import counted as counted
 from .check import enforce as enforce

@@ -86,6 +86,11 @@ def is_concrete(*trees: Any) -> bool:
     return not any(isinstance(x, Tracer) for x in jax.tree_util.tree_leaves(trees))
 
 
+def arrays_of(*trees: Any) -> Any:
+    """NumPy where all values are known, which compiles nothing, else `jax.numpy`."""
+    return np if is_concrete(trees) else jnp
+
+
 def listing(items: Iterable[Any]) -> str:
     """'a', 'b' and 'c'; of many the first and how many more there are."""
     words = [repr(str(x)) for x in items]

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
-from jax import lax
 from jax.core import Tracer
 
 from .check import is_concrete
@@ -59,7 +58,7 @@ def program(fn: F) -> F:
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
-        outermost = is_concrete(args, kwargs) and not isinstance(lax.add(0, 0), Tracer)
+        outermost = is_concrete(args, kwargs) and not isinstance(jax.device_put(0), Tracer)
         return (quick() if outermost else plain)(*args, **kwargs)
 
     return call  # pyright: ignore[reportReturnType]

@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..foundations import Check, as_parameters, default_float, enforce, is_concrete, listing, program, strong
+from ..foundations import Check, arrays_of, as_parameters, default_float, enforce, is_concrete, listing, program, strong
 from ..linalg import RANK_TOL, ConstrainedFactor, independent_rows, regular_metric, row_norms
 from ..system import (
     Mode,
@@ -85,7 +85,7 @@ def assemble(
     """
     notes = _notes(system, q)
     q = _filled(q, system.guess, system.coordinates, "q")
-    v = _filled(v, jnp.zeros(system.nv), system.velocities, "v")
+    v = _filled(v, jnp.asarray(np.zeros(system.nv), default_float()), system.velocities, "v")
     t = jnp.asarray(t, default_float())
     _expect_shape("q", q, (system.nq,))
     _expect_shape("v", v, (system.nv,))
@@ -249,12 +249,18 @@ def _filled(given: Any, default: Array, names: tuple[str, ...], argument: str) -
         return default
     if not isinstance(given, Mapping):
         given = given if hasattr(given, "shape") else list(given)
+        if is_concrete(given):
+            given = np.asarray(given, default_float())
         return jnp.asarray(as_parameters(given), default_float())
     index = [*_indices(tuple(given), names, argument)]
-    values = [jnp.asarray(x, default_float()) for x in given.values()]
+    numbers = arrays_of(default, given)
+    values = [numbers.asarray(x, default_float()) for x in given.values()]
     for name, value in zip(given, values, strict=True):
         _expect_shape(f"{argument}['{name}']", value, ())
-    return default.at[jnp.array(index)].set(jnp.stack(values)) if index else default
+    entries = [*numbers.asarray(default)]
+    for place, value in zip(index, values, strict=True):
+        entries[place] = value
+    return jnp.asarray(numbers.stack(entries))
 
 
 def _expect_shape(argument: str, value: Float[Array, "..."], shape: tuple[int, ...]) -> None:
@@ -266,7 +272,7 @@ def _expect_finite(argument: str, value: Array, names: tuple[str, ...]) -> None:
     """Names what is known not to be finite before it is used."""
     if is_concrete(value):
         text = f"Argument `{argument}` must hold finite numbers, but '{{name}}' is none."
-        enforce(value, [Check((~jnp.isfinite(value)).astype(value.dtype), 0.0, text, names)])
+        enforce(value, [Check(jnp.asarray((~np.isfinite(value)).astype(float)), 0.0, text, names)])
 
 
 def _indices(names: Sequence[str | int], known: tuple[str, ...], argument: str) -> tuple[int, ...]:

@@ -123,7 +123,7 @@ def correct_by(
         return (jnp.where(first, moved, q), jnp.where(first, v, v - step), rest), (position, velocity)
 
     start = (q, v, jnp.zeros_like(factor.keep))
-    (q_new, v_new, rest), left = lax.scan(improve, start, np.arange(2 * iterations + 1))
+    (q_new, v_new, rest), left = lax.scan(improve, start, jnp.asarray(np.arange(2 * iterations + 1)))
     stay = jnp.any(rest)
     q_new, v_new = jnp.where(stay, q, q_new), jnp.where(stay, v, v_new)
     position, velocity = (jnp.where(stay, x[0], x[-1]) for x in left)

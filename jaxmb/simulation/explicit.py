@@ -97,6 +97,6 @@ def take_stages(
     none = jax.eval_shape(lambda: problem.sampled(t0, y0, keep))
     none = jax.tree.map(lambda x: jnp.asarray(np.zeros(x.shape, x.dtype)), none)
     slopes = Flow(jnp.asarray(np.zeros((s, y0.packed.shape[0]), y0.packed.dtype)), y0.nq, y0.nv)
-    parts = (np.arange(rows), tableau.a, tableau.c)
+    parts = (jnp.asarray(np.arange(rows)), tableau.a, tableau.c)
     (slopes, last, raw), (near, tau) = lax.scan(stage, (slopes, none, y0), parts)
     return Stages(raw, slopes, last, near, tau)

@@ -157,7 +157,7 @@ class Problem(eqx.Module):
         rest = jnp.zeros_like(self.scale.row)
         frame = Frame(jnp.zeros_like(factor.basis), jnp.zeros_like(factor.remainders))
         end = lax.stop_gradient(Correction(y.q, y.v, keep, frame, rest, rest))
-        number = np.arange(7)
+        number = jnp.asarray(np.arange(7))
         needed = (number == 1) | jnp.where(number == 0, eqxi.unvmap_any(ends), eqxi.unvmap_any(lost))
         start = (jax.tree.map(jnp.zeros_like, y), end)
         (flow, end), _ = lax.scan(add, start, (needed, number, offsets, weights))

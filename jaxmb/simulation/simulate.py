@@ -9,6 +9,7 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from ..formulation import AbstractFormulation, GaussProjection, contradiction_tol
@@ -16,6 +17,7 @@ from ..foundations import (
     RESULTS,
     Check,
     all_hold,
+    arrays_of,
     as_parameters,
     default_float,
     enforce,
@@ -132,7 +134,7 @@ def simulate(
     planning = (*planning, *unattended(events, state))
     if throw:
         ts = enforce(ts, timing)
-    solution, checks = _simulate(
+    solution, failed, checks = _simulate(
         strong(system),
         plan,
         state,
@@ -154,7 +156,6 @@ def simulate(
     if not throw:
         return solution
     solution = enforce(solution, checks)
-    failed = solution.result != RESULTS.successful
     if is_concrete(failed):
         if bool(failed):
             raise RuntimeError(_message(system, solution))
@@ -202,13 +203,18 @@ def _stopping(system: System, controller: dfx.AbstractStepSizeController) -> dfx
 def _time_checks(state: State, ts: Array) -> tuple[Check, ...]:
     if ts.ndim != 1 or not ts.shape[0]:
         raise ValueError(f"Argument `ts` must be an array of times of shape (T,), but has shape {ts.shape}.")
-    finite = jnp.all(jnp.isfinite(ts)) & jnp.isfinite(state.t)
-    late, falling = state.t - ts[0], -jnp.min(jnp.diff(ts), initial=0)
-    return (
-        Check(1.0 - finite, 0.0, "Argument `ts`, and `state.t`, must be finite, but are not."),
-        Check(jnp.where(finite, late, 0), 0.0, "Argument `ts` must not start before `state.t`, but does, by {} s."),
-        Check(jnp.where(finite, falling, 0), 0.0, "Argument `ts` must increase, but falls by {} s."),
+    numbers = arrays_of(state.t, ts)
+    t, ts = numbers.asarray(state.t), numbers.asarray(ts)
+    finite = numbers.all(numbers.isfinite(ts)) & numbers.isfinite(t)
+    with np.errstate(invalid="ignore"):
+        late, falling = t - ts[0], -numbers.min(numbers.diff(ts), initial=0)
+    amounts = 1.0 - finite, numbers.where(finite, late, 0), numbers.where(finite, falling, 0)
+    texts = (
+        "Argument `ts`, and `state.t`, must be finite, but are not.",
+        "Argument `ts` must not start before `state.t`, but does, by {} s.",
+        "Argument `ts` must increase, but falls by {} s.",
     )
+    return tuple(Check(jnp.asarray(x, float), 0.0, text) for x, text in zip(amounts, texts, strict=True))
 
 
 @program
@@ -230,7 +236,7 @@ def _simulate(
     max_steps: int | None,
     max_events: int,
     dense: bool,
-) -> tuple[Solution, tuple[Check, ...]]:
+) -> tuple[Solution, Array, tuple[Check, ...]]:
     timely, given = all_hold(timing), ts
     ts = jnp.where(timely, ts, 0)
     state = dataclasses.replace(state, t=jnp.where(timely, state.t, 0))
@@ -270,7 +276,7 @@ def _simulate(
             happened,
         )
     result = RESULTS.where(timely, solution.result, RESULTS.unfit_times)
-    return dataclasses.replace(solution, ts=given, result=result), checks
+    return dataclasses.replace(solution, ts=given, result=result), result != RESULTS.successful, checks
 
 
 def _steps(

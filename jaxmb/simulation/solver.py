@@ -202,7 +202,9 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         hopeless = ~possible | blind | ~(t1 - t0 > shortest)
         failure: Any = dfx.RESULTS.breakdown
         failure = dfx.RESULTS.where(y1.finite, failure, dfx.RESULTS.nonfinite)  # pyright: ignore[reportArgumentType]
-        result = dfx.RESULTS.where(~ok & dfx.is_okay(attempt.result), failure, attempt.result)
+        before_that = dfx.RESULTS.successful if attempt.result is None else attempt.result
+        troubled = ~ok if attempt.result is None else ~ok & dfx.is_okay(attempt.result)
+        result = dfx.RESULTS.where(troubled, failure, before_that)
         y1 = y1.where(ok, y0)
         if error is not None:
             error = jax.tree.map(lambda e: jnp.where(ok, e, jnp.where(hopeless, 0, jnp.inf)), error)
@@ -258,7 +260,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             error=combine(jax.tree.map(jnp.zeros_like, y0), tableau.error, stages.slopes),
             dense={"y0": y0, "y1": raw, "k": stages.slopes},
             inner=(last_slope, jnp.array(True)),
-            result=dfx.RESULTS.successful,
+            result=None,
             y1=problem.ended(t1, raw, found),
             found=found,
             certain=_certain(problem, rows, stages),
