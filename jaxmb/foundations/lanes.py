@@ -60,16 +60,20 @@ def _chosen(operands: Any, fn: Callable[..., Any]) -> Any:
         spread = lambda x, is_batched: x if is_batched else jnp.broadcast_to(x, (size, *jnp.shape(x)))
         needed, arrays, otherwise = jax.tree.map(spread, operands, tuple(batched))
         group, count = min(max(FEWEST, size // PART), size), jnp.sum(needed)
-        order = jnp.argsort(~needed)
 
-        def add(i: Array, out: Any) -> Any:
-            places = i * group + jnp.arange(group)
-            rows = order[jnp.minimum(places, size - 1)]
-            found = jax.vmap(lambda arrays: fn(*eqx.combine(arrays, rest)))(jax.tree.map(lambda x: x[rows], arrays))
-            target = jnp.where(places < count, rows, size)
-            return jax.tree.map(lambda o, x: o.at[target].set(x, mode="drop"), out, found)
+        def work() -> Any:
+            order = jnp.argsort(~needed)
 
-        out = lax.fori_loop(0, (count + group - 1) // group, add, otherwise)
+            def add(i: Array, out: Any) -> Any:
+                places = i * group + jnp.arange(group)
+                rows = order[jnp.minimum(places, size - 1)]
+                found = jax.vmap(lambda arrays: fn(*eqx.combine(arrays, rest)))(jax.tree.map(lambda x: x[rows], arrays))
+                target = jnp.where(places < count, rows, size)
+                return jax.tree.map(lambda o, x: o.at[target].set(x, mode="drop"), out, found)
+
+            return lax.fori_loop(0, (count + group - 1) // group, add, otherwise)
+
+        out = lax.cond(count > 0, work, lambda: otherwise)
         return out, jax.tree.map(lambda _: True, out)
 
     return one(needed, arrays, otherwise)
