@@ -72,7 +72,8 @@ class Plan(eqx.Module):
 
     def guards(self, here: Situation) -> Float[Array, " g"]:
         """The guards of all happenings, which happen where these rise to zero; −1 for those that cannot."""
-        values = jnp.stack([happening.guard(here) for _, happening in self.happenings])
+        dtype = here.state.q.dtype
+        values = jnp.stack([jnp.asarray(happening.guard(here), dtype) for _, happening in self.happenings])
         count = len(self.events)
         return values.at[:count].set(jnp.where(self._able(here), values[:count], -1))
 
