@@ -11,6 +11,7 @@ import pytest
 from scipy.optimize import brentq
 
 import jaxmb as jm
+from jaxmb.topology import AbstractEvent
 
 TIGHT = {
     "stepsize_controller": dfx.PIDController(rtol=1e-10, atol=1e-12, dtmax=0.1)
@@ -165,6 +166,55 @@ def test_a_repeated_guard_acts_again_when_it_has_left_zero():
     assert few.result == jm.RESULTS.events_exhausted and int(few.events.count) == 3
     with pytest.raises(RuntimeError, match=r"than `max_events`.*The last, at t = 6\.28319, was 'lock q0'"):
         jm.simulate(SLIDER, state, ts, events=events, max_events=3, **TIGHT)
+
+
+# A kind of event that the library does not know
+
+
+class Blow(AbstractEvent):
+    """An impulse from outside, at which constraints begin to act too."""
+
+    impulse: jax.Array
+    joined: tuple[str, ...] = eqx.field(static=True)
+
+    def __init__(self, name, impulse, joined=(), **trigger):
+        super().__init__(name, **trigger)
+        self.impulse, self.joined = jnp.asarray(impulse), joined
+
+    @property
+    def acts_on(self):
+        return self.joined
+
+    def apply(self, change, here):
+        return change.push(self.impulse).activate(here.rows(self.joined))
+
+
+def test_a_new_kind_of_event_is_one_class():
+    """Masses of 1 and 2 kg that move alike are pushed every 2 s; where the first is struck, a bar shares the blow."""
+    pair = jm.System(
+        ("a", "b"),
+        mass=lambda t, q, p: jnp.diag(jnp.array([1.0, 2.0])),
+        constraints=[jm.Holonomic("bar", lambda t, q, p: q[1] - q[0] - 1.0)],
+    )
+    state = jm.assemble(pair, [0.0, 1.0], [1.0, 1.0], inactive=["bar"])
+    events = [
+        Blow("strike", [3.0, 0.0], ("bar",), when=lambda t, q, v, reaction, p: q[0] - 1.0),
+        Blow("push", [0.5, 1.0], when=lambda t, q, v, reaction, p: -jnp.cos(np.pi * t), repeat=True),
+    ]
+    run = lambda events: jm.simulate(pair, state, jnp.array([0.25, 2.0, 4.0]), events=events, max_events=4, **TIGHT)
+    solution = run(events)
+    found = solution.events
+    assert found.names == ("strike", "push")
+    assert [found.what(i) for i in range(int(found.count))] == [("push",), ("strike",), ("push",)]
+    np.testing.assert_allclose(found.t[:3], [1 / 2, 5 / 6, 5 / 2], atol=1e-9)
+    np.testing.assert_allclose(found.after.v[:3], [[1.5, 1.5], [2.5, 2.5], [3.0, 3.0]], atol=1e-12)
+    np.testing.assert_allclose(found.impulses["bar"][:3, 0], [0, 2, 0], atol=1e-12)
+    np.testing.assert_allclose(found.loss[:3], [-1.875, -6.0, -4.125], atol=1e-12)
+    np.testing.assert_allclose(solution.q[:, 0], [1 / 4, 47 / 12, 29 / 3], atol=1e-8)
+    np.testing.assert_allclose(solution.q[:, 1] - solution.q[:, 0], 1, atol=1e-12)
+    assert solution.modes.active[:, 0].tolist() == [False, True, True]
+    with pytest.raises(ValueError, match="Event 'strike' must name constraints or locks out of 'bar', but names 'rod'"):
+        run([Blow("strike", [3.0, 0.0], ("rod",), at=1.0)])
 
 
 # Massless coordinates

@@ -570,6 +570,7 @@ WRONG = {
     "constraint": (lambda: _run([jm.Activate("c", at=1.0)]), "Event 'activate c' must name constraints or locks out of"),
     "kind": (lambda: _run(["a"]), "Argument `events` must hold `Lock`"),
     "weak": (lambda: _run([jm.Brake("a", sliding=2.0, holding=1.0, at=1.0)]), "Brake 'brake a' must slide with a positive force, and hold at least that"),
+    "two brakes": (lambda: _run([jm.Brake("a", sliding=2.0, at=t) for t in (0.5, 1.0)]), "must hold one `Brake` of a name, but holds 'brake a' and 'brake a'"),
     "method": (lambda: jm.transition(TWO, two_free(), lock=["a"], method="fast"), "Argument `method` must be one of"),
     "dense": (lambda: _run([jm.Lock("a", at=1.0)], dense=True), "Argument `dense` must be False"),
 }  # fmt: skip

@@ -1,15 +1,18 @@
 """Constraints that begin and cease to act: events, and the jumps of velocity that they cause."""
 
+from .activate import Activate as Activate
+from .brake import Brake as Brake
+from .change import Change as Change
 from .event import AbstractEvent as AbstractEvent
-from .event import Activate as Activate
-from .event import Brake as Brake
-from .event import Lock as Lock
-from .event import Release as Release
+from .event import Happening as Happening
+from .lock import Lock as Lock
 from .plan import Plan as Plan
 from .planning import missed as missed
 from .planning import planned as planned
 from .planning import resolution as resolution
 from .planning import unattended as unattended
 from .planning import weak as weak
+from .release import Release as Release
+from .situation import Situation as Situation
 from .transition import Transition as Transition
 from .transition import transition as transition

@@ -41,28 +41,6 @@ class Jump(eqx.Module):
     result: RESULTS
 
 
-class Change(eqx.Module):
-    """What events do before velocities are known.
-
-    Attributes:
-        mode: the mode from then on.
-        acting: the mode at that instant, with the constraints that are hit only.
-        stuck: rows (m + k,) of brakes that have come to rest.
-        restitution: e of each row.
-        assembled: rows to which positions are to be moved.
-        consistent: whether momentum is conserved.
-        doubtful: whether a guard or a brake decided by a reaction that a rigid model does not determine.
-    """
-
-    mode: Mode
-    acting: Mode
-    stuck: Bool[Array, " m"]
-    restitution: Float[Array, " m"]
-    assembled: Bool[Array, " m"]
-    consistent: Bool[Array, ""]
-    doubtful: Bool[Array, ""]
-
-
 def impulse_terms(
     system: System,
     state: State,

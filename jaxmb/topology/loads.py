@@ -1,40 +1,55 @@
 """The reactions that guards read."""
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation
 from ..foundations import listing
 from ..system import State, System, evaluate_at
 
 
-class Loads(Mapping[str, Array]):
-    """The multipliers of constraints by name, found where one is read, zero where a constraint does not act.
+class Loads(Mapping):  # without types of its items: a program that checked these would read one
+    """The multipliers of constraints by name, found where the first is read.
 
-    Remembers which are read.
+    Args:
+        rows: the rows of each constraint.
+        find: finds the multipliers (m,) of all rows.
     """
 
-    def __init__(self, formulation: AbstractFormulation, system: System, state: State, u: Array | None):
-        self._formulation, self._arguments = formulation, (system, state, u)
-        self._found: Array | None = None
-        self.read: set[str] = set()
+    def __init__(self, rows: Mapping[str, slice], find: Callable[[], Array]):
+        self._rows, self._find = rows, functools.cache(find)
 
     def __getitem__(self, name: str) -> Array:
-        system, state, u = self._arguments
-        if name not in system.rows:
-            raise KeyError(f"There is no constraint '{name}'; there are {listing(system.rows)}.")
-        self.read.add(name)
-        if self._found is None:
-            t, q, v = state.t, state.q, state.v
-            terms = evaluate_at(system, t, q, v, state.scale.row, system.applied_force(t, q, v, u))
-            found = self._formulation.acceleration(terms).multipliers
-            self._found = found if system.active is None else jnp.where(system.active, found, 0)
-        return self._found[system.rows[name]]
+        if name not in self._rows:
+            raise KeyError(f"There is no constraint '{name}'; there are {listing(self._rows)}.")
+        return self._find()[self._rows[name]]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._arguments[0].rows)
+        return iter(self._rows)
 
     def __len__(self) -> int:
-        return len(self._arguments[0].rows)
+        return len(self._rows)
+
+
+class Readings(Loads):
+    """Zeros in place of multipliers, and the names of those that were read."""
+
+    def __init__(self, system: System):
+        super().__init__(system.rows, lambda: jnp.zeros(system.m))
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> Array:
+        value = super().__getitem__(name)
+        self.names.add(name)
+        return value
+
+
+def multipliers(formulation: AbstractFormulation, system: System, state: State, u: Array | None) -> Float[Array, " m"]:
+    """λ of all rows, zero where a row does not act."""
+    t, q, v = state.t, state.q, state.v
+    terms = evaluate_at(system, t, q, v, state.scale.row, system.applied_force(t, q, v, u))
+    found = formulation.acceleration(terms).multipliers
+    return found if system.active is None else jnp.where(system.active, found, 0)

@@ -1,10 +1,12 @@
 """From the events of a user to the plan of a run."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
@@ -12,7 +14,8 @@ from jaxtyping import Array, Float
 from ..formulation import AbstractFormulation
 from ..foundations import Check, listing
 from ..system import LockRow, Mode, State, System, as_state
-from .event import AbstractEvent, Activate, Brake, Lock, Release
+from .event import AbstractEvent
+from .loads import Readings
 from .plan import Plan
 
 Scalar = Float[Array, ""]
@@ -28,37 +31,61 @@ def planned(
     Raises:
         TypeError, ValueError: for what is no event, or names that are not known or used twice.
     """
-    mode = state.mode
-    locks: dict[str, LockRow] = {} if mode is None else {lock.name: lock for lock in mode.locks}
+    locks: dict[str, LockRow] = {} if state.mode is None else {lock.name: lock for lock in state.mode.locks}
     names: list[str] = []
     for event in events:
         if not isinstance(event, AbstractEvent):
             raise TypeError(
                 f"Argument `events` must hold `Lock`, `Activate`, `Release` or `Brake`, but holds {event!r}."
             )
-        if isinstance(event, Lock | Brake):
-            row = event.row(system)
-            if event.name in system.rows or not eqx.tree_equal(locks.get(event.name, row), row):
-                raise ValueError(f"Argument `events` must hold different names, but '{event.name}' is used twice.")
-            locks[event.name] = row
+        row = event.row(system)
+        if row is not None:
+            if row.name in system.rows or not eqx.tree_equal(locks.get(row.name, row), row):
+                raise ValueError(f"Argument `events` must hold different names, but '{row.name}' is used twice.")
+            locks[row.name] = row
         count = sum(name.partition(" #")[0] == event.name for name in names)
         names.append(f"{event.name} #{count + 1}" if count else event.name)
-    rows = system.rows | {name: slice(system.m + i, system.m + i + 1) for i, name in enumerate(locks)}
-    chosen = tuple(tuple(i for name in _names(e, rows) for i in range(rows[name].stop)[rows[name]]) for e in events)
-    brakes = [e.name for e in events if isinstance(e, Brake)]
-    if len(set(brakes)) < len(brakes):
-        raise ValueError(f"Argument `events` must hold one `Brake` of a name, but holds {listing(brakes)}.")
-    happenings = (*names, *(f"{name} rests" for name in brakes), *(f"{name} comes loose" for name in brakes))
-    plan = Plan(
-        system,
-        formulation,
-        tuple(events),
-        tuple(locks.values()),
-        resolution(state.t, end),
-        chosen,
-        happenings,
-    )
-    return plan, _with_mode(plan, state, tuple(names))
+    _check_names(events, [*system.rows, *locks])
+    state = _with_mode(system, state, tuple(locks.values()), tuple(names))
+    plan = Plan(system, formulation, tuple(events), resolution(state.t, end))
+    further = [f"{event.name} {happening.what}" for event, happening in plan.happenings[len(names) :]]
+    leaves, structure = jax.tree.flatten((plan, state))
+    reads = _reads(structure, tuple(map(_shape, leaves)))
+    return dataclasses.replace(plan, names=(*names, *further), reads=reads), state
+
+
+def _shape(x: Any) -> Any:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype) if eqx.is_array(x) else x
+
+
+@functools.lru_cache(maxsize=256)
+def _reads(structure: Any, leaves: tuple[Any, ...]) -> tuple[tuple[str, ...], ...]:
+    """For each happening the constraints whose reactions its guard reads, by the shapes of a plan and a state."""
+
+    def names(plan: Plan, state: State) -> tuple[tuple[str, ...], ...]:
+        found = []
+        for _, happening in plan.happenings:
+            here = plan.here(state.mode, dataclasses.replace(state, mode=None), None)  # pyright: ignore[reportArgumentType]
+            reaction = Readings(here.system)
+            happening.guard(dataclasses.replace(here, reaction=reaction))
+            found.append(tuple(sorted(reaction.names)))
+        return tuple(found)
+
+    return eqx.filter_eval_shape(names, *jax.tree.unflatten(structure, leaves))
+
+
+def _check_names(events: Sequence[AbstractEvent], known: Sequence[str]) -> None:
+    for event in events:
+        for name in event.acts_on:
+            if name not in known:
+                raise ValueError(
+                    f"Event '{event.name}' must name constraints or locks out of {listing(known)}, but names '{name}'."
+                )
+    lasting = [event for event in events if event.further]
+    names = [event.name for event in lasting]
+    if len(set(names)) < len(names):
+        kinds = " or ".join(f"`{kind}`" for kind in dict.fromkeys(type(event).__name__ for event in lasting))
+        raise ValueError(f"Argument `events` must hold one {kinds} of a name, but holds {listing(names)}.")
 
 
 def resolution(start: Scalar, end: Scalar) -> Scalar:
@@ -79,19 +106,14 @@ def missed(plan: Plan, state: State) -> tuple[Check, ...]:
 
 
 def weak(plan: Plan) -> tuple[Check, ...]:
-    """A check that brakes brake, and hold what they brake."""
-    brakes = [brake for _, brake in plan.brakes]
-    if not brakes:
-        return ()
-    text = "Brake '{name}' must slide with a positive force, and hold at least that."
-    amount = jnp.stack([jnp.where(e.sliding > 0, e.sliding - e.holding, 1) for e in brakes])
-    return (Check(amount, 0.0, text, tuple(e.name for e in brakes)),)
+    """The checks of the events' own numbers."""
+    return tuple(check for event in plan.events for check in event.checks())
 
 
 def unattended(events: Sequence[Any], state: State) -> tuple[Check, ...]:
     """A check that no brake slides in a state without its event, by which it would come to rest."""
     locks = () if state.mode is None else state.mode.locks
-    known = [event.name for event in events if isinstance(event, Brake)]
+    known = [event.name for event in events if event.further]
     left = [i for i, lock in enumerate(locks) if lock.name not in known]
     if state.mode is None or not left:
         return ()
@@ -99,19 +121,9 @@ def unattended(events: Sequence[Any], state: State) -> tuple[Check, ...]:
     return (Check(jnp.abs(state.mode.drag[jnp.array(left)]), 0.0, text, tuple(locks[i].name for i in left)),)
 
 
-def _names(event: AbstractEvent, rows: Mapping[str, slice]) -> tuple[str, ...]:
-    names = event.names if isinstance(event, Activate | Release) else (event.name,)
-    for name in names:
-        if name not in rows:
-            raise ValueError(
-                f"Event '{event.name}' must name constraints or locks out of {listing(rows)}, but names '{name}'."
-            )
-    return names
-
-
-def _with_mode(plan: Plan, state: State, names: tuple[str, ...]) -> State:
-    """The state with rows for all locks of the plan."""
-    old, k, m = state.mode, len(plan.locks), plan.system.m
+def _with_mode(system: System, state: State, locks: tuple[LockRow, ...], names: tuple[str, ...]) -> State:
+    """The state with rows for all locks."""
+    old, k, m = state.mode, len(locks), system.m
     known = 0 if old is None else len(old.locks)
     active = jnp.ones(m, bool) if old is None else old.active
     none = jnp.zeros(k - known, state.q.dtype)
@@ -120,10 +132,10 @@ def _with_mode(plan: Plan, state: State, names: tuple[str, ...]) -> State:
     if old is not None:
         seen = dict(zip(old.events, range(len(old.events)), strict=True))
         armed = jnp.stack([old.armed[seen[n]] if n in seen else jnp.array(True) for n in names]) if names else armed
-    mode = Mode(plan.locks, jnp.append(active, jnp.zeros(k - known, bool)), held, drag, armed, names)
+    mode = Mode(locks, jnp.append(active, jnp.zeros(k - known, bool)), held, drag, armed, names)
     scale = state.scale
     if k > known:
-        new = as_state(plan.system, state.q, state.v, t=state.t, mode=mode).scale
+        new = as_state(system, state.q, state.v, t=state.t, mode=mode).scale
         joined = lambda a, b: jnp.append(a, b[m + known :])
         scale = dataclasses.replace(scale, row=joined(scale.row, new.row), span=joined(scale.span, new.span))
     return State(state.t, state.q, state.v, scale, mode)

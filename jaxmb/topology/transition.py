@@ -14,10 +14,12 @@ from ..foundations import RESULTS, Check, announce, default_float, enforce, is_c
 from ..kinematics import diagnose
 from ..linalg import null_space
 from ..system import State, System, check_state, rows_at
-from .event import Activate, Lock, Release
+from .activate import Activate
 from .jump import METHODS, impulse_terms, jump_result, minimal, projected
+from .lock import Lock
 from .plan import Plan
 from .planning import planned
+from .release import Release
 
 Scalar = Float[Array, ""]
 
@@ -140,13 +142,14 @@ def transition(
 def _transition(plan: Plan, state: State, impulse: Array, method: str) -> tuple[Transition, Check]:
     t, v, scale, mode, formulation = state.t, state.v, state.scale, state.mode, plan.formulation
     assert mode is not None
-    change = plan.change(mode, t, state.q, v, scale, jnp.ones(len(plan.events), bool), None)
-    q, off = plan.fitted(change, mode, t, state.q, v, scale)
+    here = plan.here(mode, dataclasses.replace(state, mode=None), None)
+    change = plan.change(here, jnp.ones(len(plan.names), bool))
+    q, off = plan.fitted(change, here)
     acting, active, bare = plan.system.in_mode(change.acting), change.acting.active, State(t, q, v, scale)
     text = "Constraint '{name}' must fit the position where it is activated, but its residual, relative to the size of the mechanism, is {}; see `assemble`."
     check = Check(acting.largest(off), float(jnp.finfo(q.dtype).eps) ** 0.5, text, tuple(acting.rows))
 
-    terms = impulse_terms(acting, bare, impulse, change.restitution, change.consistent)
+    terms = impulse_terms(acting, bare, impulse + change.impulse, change.restitution, change.consistent)
     persistent, good = mode.active & active, RESULTS.successful
     if method == "full":
         found = formulation.acceleration(terms)

@@ -1,0 +1,110 @@
+"""A brake slides, rests and comes loose."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..foundations import Check, default_float
+from ..system import LockRow, System
+from .change import Change
+from .event import AbstractEvent, Happening
+from .lock import lock_row, placed
+from .situation import Situation
+
+Scalar = Float[Array, ""]
+
+
+class Brake(AbstractEvent):
+    """A brake that is applied: it slides with a force against the motion, and holds where the motion ends.
+
+    Sliding it exerts −`sliding` sign(ṡ) along s. Where ṡ reaches zero it holds s as long as the force that this takes does
+    not exceed `holding`, which is seen to at that instant too; when it does, the brake slides again, the way it is drawn.
+
+    Args:
+        what: what it acts on, as of `Lock`.
+        sliding: force in N, or torque in N m, while it slides.
+        holding: the largest while it holds; that of sliding by default, and not less.
+        at: time in s at which it is applied; this or `when`.
+        when: guard, see `AbstractEvent`.
+        direction: of the guard.
+        name: of the brake and its row; "brake " and the coordinate by default.
+    """
+
+    what: Any = eqx.field(static=True)
+    sliding: Scalar
+    holding: Scalar
+
+    def __init__(
+        self,
+        what: Any,
+        sliding: Any,
+        holding: Any = None,
+        *,
+        at: Any = None,
+        when: Any = None,
+        direction: int = 1,
+        name: str | None = None,
+    ):
+        name, self.what = placed(what, name, "Brake")
+        self.sliding = jnp.asarray(sliding, default_float())
+        self.holding = self.sliding if holding is None else jnp.asarray(holding, default_float())
+        super().__init__(name, at=at, when=when, direction=direction)
+
+    @property
+    def acts_on(self) -> tuple[str, ...]:
+        """Its row."""
+        return (self.name,)
+
+    @property
+    def further(self) -> tuple[Happening, ...]:
+        """It comes to rest, and comes loose."""
+        return (
+            Happening("rests", self._motion, self._rest),
+            Happening("comes loose", self._overload, self._loosen),
+        )
+
+    def row(self, system: System) -> LockRow:
+        """The row by which it holds."""
+        return lock_row(self.name, self.what, system)
+
+    def apply(self, change: Change, here: Situation) -> Change:
+        """Slides against the motion, or rests where the force would end the motion within an instant."""
+        rows, r = here.rows(self.acts_on), here.number(self.name)
+        moving = jnp.abs(here.rates[r]) > self.sliding * (here.instant * here.mobility[r])
+        return change.slide(rows & moving, -jnp.sign(here.rates[r]) * self.sliding).rest(rows & ~moving)
+
+    def settle(self, change: Change, after: Situation) -> Change:
+        """Slides, the way it is drawn, if it has come to rest and cannot hold."""
+        rows = after.rows(self.acts_on)
+        slips = jnp.any(change.stuck & rows) & (jnp.abs(self._load(after)) > self.holding)
+        loose = self._loosen(change, after).doubt(after.arbitrary(self.acts_on))
+        return loose.where(slips, change)
+
+    def checks(self) -> tuple[Check, ...]:
+        """That it brakes, and holds what it brakes."""
+        text = "Brake '{name}' must slide with a positive force, and hold at least that."
+        amount = jnp.where(self.sliding > 0, self.sliding - self.holding, 1)
+        return (Check(amount[None], 0.0, text, (self.name,)),)
+
+    def _motion(self, here: Situation) -> Scalar:
+        """The velocity, positive when it has turned round; −1 unless it slides."""
+        r = here.number(self.name)
+        drag = here.mode.drag[r]
+        return jnp.where(drag != 0, jnp.sign(drag) * here.rates[r], -1)
+
+    def _rest(self, change: Change, here: Situation) -> Change:
+        return change.rest(here.rows(self.acts_on))
+
+    def _overload(self, here: Situation) -> Scalar:
+        """How far the load is above what it holds; −1 unless it holds."""
+        holds = jnp.any(here.mode.active & here.rows(self.acts_on))
+        return jnp.where(holds, jnp.abs(self._load(here)) / self.holding - 1, -1)
+
+    def _loosen(self, change: Change, here: Situation) -> Change:
+        rows = here.rows(self.acts_on)
+        return change.release(rows).slide(rows, jnp.sign(self._load(here)) * self.sliding)
+
+    def _load(self, here: Situation) -> Scalar:
+        return here.reaction[self.name][0]

@@ -1,0 +1,103 @@
+"""What events do to a system at one instant, before velocities are known."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ..system import Mode, State
+
+
+class Change(eqx.Module):
+    """What events do before velocities are known; each method returns the change with something more.
+
+    Rows are given as masks (m + k,), those of the system's constraints first, then those of locks.
+
+    Attributes:
+        mode: the mode from then on.
+        hit: rows that act at that instant only.
+        restitution: e of each row.
+        assembled: rows to which positions are to be moved.
+        stuck: rows of locks that have come to rest and hold from then on, unless `settle` of an event lets go of them.
+        impulse: U (nv,) from outside, in N s or N m s.
+        consistent: whether momentum is conserved.
+        doubtful: whether anything was decided by a reaction that a rigid model does not determine.
+    """
+
+    mode: Mode
+    hit: Bool[Array, " m"]
+    restitution: Float[Array, " m"]
+    assembled: Bool[Array, " m"]
+    stuck: Bool[Array, " m"]
+    impulse: Float[Array, " nv"]
+    consistent: Bool[Array, ""]
+    doubtful: Bool[Array, ""]
+
+    @classmethod
+    def none(cls, mode: Mode, state: State) -> "Change":
+        """No change."""
+        no = jnp.zeros_like(mode.active)
+        true, false = jnp.array(True), jnp.array(False)
+        return cls(mode, no, jnp.zeros_like(state.scale.row), no, no, jnp.zeros_like(state.v), true, false)
+
+    @property
+    def acting(self) -> Mode:
+        """The mode at that instant, with the rows that are hit."""
+        return dataclasses.replace(self.mode, active=self.mode.active | self.hit)
+
+    def activate(self, rows: Bool[Array, " m"]) -> "Change":
+        """Rows begin to act."""
+        return self._in_mode(active=self.mode.active | rows)
+
+    def release(self, rows: Bool[Array, " m"]) -> "Change":
+        """Rows cease to act, or to slide."""
+        return self._in_mode(active=self.mode.active & ~rows, drag=jnp.where(self._locks(rows), 0, self.mode.drag))
+
+    def hold(self, rows: Bool[Array, " m"], values: Float[Array, " k"]) -> "Change":
+        """Locks hold their functions at given values."""
+        held, drag = (jnp.where(self._locks(rows), a, b) for a, b in ((values, self.mode.held), (0, self.mode.drag)))
+        return self._in_mode(active=self.mode.active | rows, held=held, drag=drag)
+
+    def slide(self, rows: Bool[Array, " m"], force: Float[Array, ""]) -> "Change":
+        """Locks exert a force, in N or N m, along their functions."""
+        return self._in_mode(drag=jnp.where(self._locks(rows), force, self.mode.drag))
+
+    def rest(self, rows: Bool[Array, " m"]) -> "Change":
+        """Locks have come to rest."""
+        return dataclasses.replace(self, stuck=self.stuck | rows)
+
+    def bounce(self, rows: Bool[Array, " m"], restitution: Float[Array, ""]) -> "Change":
+        """Rows are hit: their velocity residual is reversed, times e."""
+        return dataclasses.replace(
+            self, hit=self.hit | rows, restitution=jnp.where(rows, restitution, self.restitution)
+        )
+
+    def assemble(self, rows: Bool[Array, " m"]) -> "Change":
+        """Positions are to be moved to rows."""
+        return dataclasses.replace(self, assembled=self.assembled | rows)
+
+    def push(self, impulse: Float[Array, " nv"]) -> "Change":
+        """An impulse acts from outside."""
+        return dataclasses.replace(self, impulse=self.impulse + impulse)
+
+    def doubt(self, doubtful: Bool[Array, ""]) -> "Change":
+        """Something may be decided by a reaction that a rigid model does not determine."""
+        return dataclasses.replace(self, doubtful=self.doubtful | doubtful)
+
+    def where(self, happens: Bool[Array, ""], other: "Change") -> "Change":
+        """The change if something happens, else another one."""
+        return jax.tree.map(lambda a, b: a if a is b else jnp.where(happens, a, b), self, other)
+
+    def differs(self, other: "Change") -> Bool[Array, ""]:
+        """Whether other rows act, are hit or slide, or another impulse acts."""
+        parts = lambda c: (c.mode.active, c.mode.drag, c.hit, c.impulse)
+        pairs = [(a, b) for a, b in zip(parts(self), parts(other), strict=True) if a is not b]
+        return jnp.any(jnp.array([jnp.any(a != b) for a, b in pairs], bool))
+
+    def _in_mode(self, **fields: Array) -> "Change":
+        return dataclasses.replace(self, mode=dataclasses.replace(self.mode, **fields))
+
+    def _locks(self, rows: Bool[Array, " m"]) -> Bool[Array, " k"]:
+        return rows[rows.shape[0] - self.mode.held.shape[0] :]

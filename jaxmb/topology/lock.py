@@ -1,0 +1,83 @@
+"""Something is frozen."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from ..foundations import as_function, listing
+from ..system import Coordinate, LockRow, System
+from .change import Change
+from .event import AbstractEvent
+from .situation import Situation
+
+
+class Lock(AbstractEvent):
+    """A coordinate, a joint coordinate, or any function of the pose, is frozen at the value that it has.
+
+    Args:
+        what: name or index of a coordinate, name of a joint coordinate of a mechanism, or `fn(t, q, params)`.
+        at: time in s; this or `when`.
+        when: guard, see `AbstractEvent`.
+        direction: of the guard.
+        name: name of the lock's row; "lock " and the coordinate by default. Locks that share a name share a row.
+        repeat: whether it may happen again, see `AbstractEvent`.
+        consistent: see `AbstractEvent`.
+    """
+
+    what: Any = eqx.field(static=True)
+
+    def __init__(
+        self,
+        what: Any,
+        *,
+        at: Any = None,
+        when: Any = None,
+        direction: int = 1,
+        name: str | None = None,
+        repeat: bool = False,
+        consistent: bool = True,
+    ):
+        name, self.what = placed(what, name, "Lock")
+        super().__init__(name, at=at, when=when, direction=direction, repeat=repeat, consistent=consistent)
+
+    @property
+    def acts_on(self) -> tuple[str, ...]:
+        """Its row."""
+        return (self.name,)
+
+    def row(self, system: System) -> LockRow:
+        """The row of the lock."""
+        return lock_row(self.name, self.what, system)
+
+    def apply(self, change: Change, here: Situation) -> Change:
+        """Holds the function at its value."""
+        return change.hold(here.rows(self.acts_on), here.values)
+
+
+def placed(what: Any, name: str | None, kind: str) -> tuple[str, Any]:
+    """The name of a row, and what it acts on as a static part of an event."""
+    if callable(what):
+        if name is None:
+            raise TypeError(f"Argument `name` must be given to a `{kind}` of a function.")
+        fn = as_function(what, f"what of '{name}'")
+        if jax.tree.leaves(fn):
+            raise TypeError(f"Argument `what` of '{name}' must be a function without numbers of its own; use `params`.")
+        return name, fn
+    return name or f"{kind.lower()} {what}", what
+
+
+def lock_row(name: str, what: Any, system: System) -> LockRow:
+    """The row that holds a coordinate, a joint coordinate or a function."""
+    if callable(what):
+        return LockRow(name, what)
+    if isinstance(what, int) and 0 <= what < system.nq:
+        return LockRow(name, Coordinate(what))
+    if what in system.coordinates:
+        return LockRow(name, Coordinate(system.coordinates.index(what)))
+    known = list(system.coordinates)
+    if isinstance(what, str) and system.joints is not None:
+        known += system.joints.names
+        if what.partition(".")[0] in known:
+            return LockRow(name, system.joints.coordinate(what))
+    raise ValueError(f"'{name}' must act on a function or a coordinate out of {listing(known)}, but acts on {what!r}.")

@@ -1,0 +1,53 @@
+"""Constraints cease to act."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+
+from .change import Change
+from .event import AbstractEvent
+from .situation import Situation
+
+
+class Release(AbstractEvent):
+    """Constraints, or locks, cease to act. Velocities do not jump.
+
+    Args:
+        names: names of constraints of the system, or of locks.
+        at: time in s; this or `when`.
+        when: guard, see `AbstractEvent`.
+        direction: of the guard.
+        repeat: whether it may happen again, see `AbstractEvent`.
+        name: of the event; made of the names by default.
+    """
+
+    names: tuple[str, ...] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        names: str | Sequence[str],
+        *,
+        at: Any = None,
+        when: Any = None,
+        direction: int = 1,
+        repeat: bool = False,
+        name: str | None = None,
+    ):
+        self.names = (names,) if isinstance(names, str) else tuple(names)
+        name = name or f"release {', '.join(self.names)}"
+        super().__init__(name, at=at, when=when, direction=direction, repeat=repeat)
+
+    @property
+    def acts_on(self) -> tuple[str, ...]:
+        """The names."""
+        return self.names
+
+    @property
+    def at_zero(self) -> bool:
+        """Beyond zero only: what bears no load yet is not let go."""
+        return False
+
+    def apply(self, change: Change, here: Situation) -> Change:
+        """Lets go of the rows."""
+        return change.release(here.rows(self.names))
