@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..foundations import RESULTS, where_any, where_needed
+from ..foundations import RESULTS, where_needed
 from ..kinematics import CLOSE, Correction, Frame, Rows
 from .explicit import Stages, Tableau, combine, take_stages
 from .flow import Flow
@@ -270,24 +270,14 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
 def _certain(problem: Problem, rows: Rows, stages: Stages) -> Bool[Array, ""]:
     """Whether the decision about rows would be the same where a step ends, as seen by the factors there.
 
-    Rows in use are far from being dependent, and the others follow from them; none is lost or open.
+    All rows are in use and far from being dependent. Of redundant rows others may be the better choice.
     """
     if problem.choice is not None:
         return jnp.array(False)  # choices are looked at anew
-    last, keep = jax.tree.map(lax.stop_gradient, (stages.last, rows.keep))
-    factor, terms = last.factor, last.terms
-    tol = 0.1 * problem.formulation.rank_tol
-    active = problem.system.active
-    others = ~keep if active is None else active & ~keep
-
-    def redundant() -> Array:
-        scaled = (problem.formulation.in_use(terms.jacobian) / factor.scale[:, None]) @ factor.root.T
-        rest = scaled - (scaled @ factor.basis.T) @ factor.basis
-        return jnp.all(~others | (jnp.linalg.norm(rest, axis=1) <= tol))
-
-    sure = ~last.near & (jnp.sum(factor.weights**2) < CERTAIN**2) & jnp.all(factor.keep == keep)
-    usual = ~jnp.any(rows.lost) & ~jnp.any(rows.open) & ~rows.unfit & ~rows.contradictory & problem.sound
-    return sure & usual & where_any(jnp.any(others), redundant, jnp.array(True))
+    factor, active = lax.stop_gradient(stages.last.factor), problem.system.active
+    complete = jnp.all(factor.keep) if active is None else jnp.all(factor.keep | ~active)
+    usual = problem.sound & ~rows.unfit & ~jnp.any(rows.lost)
+    return usual & complete & ~stages.last.near & (jnp.sum(factor.weights**2) < CERTAIN**2)
 
 
 def derivative(t: Any, y: Any, args: Any) -> Flow:
