@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from ..foundations import Check, arrays_of, as_parameters, default_float, enforce, is_concrete, listing, program, strong
 from ..linalg import RANK_TOL, ConstrainedFactor, independent_rows, regular_metric, row_norms
@@ -87,9 +87,9 @@ def assemble(
     q = _filled(q, system.guess, system.coordinates, "q")
     v = _filled(v, jnp.asarray(np.zeros(system.nv), default_float()), system.velocities, "v")
     t = jnp.asarray(t, default_float())
-    _expect_shape("q", q, (system.nq,))
-    _expect_shape("v", v, (system.nv,))
-    _expect_shape("t", t, ())
+    _expect_shape("q", q.shape, (system.nq,))
+    _expect_shape("v", v.shape, (system.nv,))
+    _expect_shape("t", t.shape, ())
     _expect_finite("q", q, system.coordinates)
     _expect_finite("v", v, system.velocities)
     held = _indices(hold, system.coordinates, "hold")
@@ -256,16 +256,16 @@ def _filled(given: Any, default: Array, names: tuple[str, ...], argument: str) -
     numbers = arrays_of(default, given)
     values = [numbers.asarray(x, default_float()) for x in given.values()]
     for name, value in zip(given, values, strict=True):
-        _expect_shape(f"{argument}['{name}']", value, ())
+        _expect_shape(f"{argument}['{name}']", value.shape, ())
     entries = [*numbers.asarray(default)]
     for place, value in zip(index, values, strict=True):
         entries[place] = value
     return jnp.asarray(numbers.stack(entries))
 
 
-def _expect_shape(argument: str, value: Float[Array, "..."], shape: tuple[int, ...]) -> None:
-    if value.shape != shape:
-        raise ValueError(f"Argument `{argument}` must have shape {shape}, but has shape {value.shape}.")
+def _expect_shape(argument: str, given: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    if given != shape:
+        raise ValueError(f"Argument `{argument}` must have shape {shape}, but has shape {given}.")
 
 
 def _expect_finite(argument: str, value: Array, names: tuple[str, ...]) -> None:

@@ -6,11 +6,12 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
+from ..kinematics import Rows
 from .flow import Flow
 from .problem import Problem
-from .solver import Accepted, ConstrainedSolver, derivative
+from .solver import Accepted, ConstrainedSolver, Switches, derivative
 
 Scalar = Float[Array, ""]
 
@@ -49,6 +50,52 @@ class Leg(eqx.Module):
     stats: dict[str, Array]
     accepted: Accepted
     interpolation: Any = None
+
+    @property
+    def record(self) -> "Legs":
+        """What is kept of it, without derivatives and without the axis of legs."""
+        failed = (self.result != dfx.RESULTS.successful) & (self.result != dfx.RESULTS.event_occurred)
+        return jax.lax.stop_gradient(Legs(failed, self.stats, self.accepted))
+
+
+class Legs(eqx.Module):
+    """What is known of each leg of a run; all arrays have a leading axis of legs.
+
+    Attributes:
+        failed: whether it failed.
+        stats: Diffrax's counts of steps.
+        accepted: what was carried to the end.
+    """
+
+    failed: Bool[Array, " n"]
+    stats: dict[str, Array]
+    accepted: Accepted
+
+    def of_start(self) -> tuple[Bool[Array, ""], Rows]:
+        """Of the first leg that took a step: whether that one failed at once, and its rows."""
+        steps = self.stats["num_steps"]
+        first = jnp.argmax(steps > 0)
+        return self.failed[first] & (steps[first] <= 1), jax.tree.map(lambda x: x[first], self.accepted.rows)
+
+    def statistics(self) -> dict[str, Array]:
+        """Counts, ranks and residuals of the whole run."""
+        accepted, m = self.accepted, self.accepted.residual.shape[-1]
+        ran = accepted.lowest_rank <= accepted.highest_rank
+        return {
+            **{name: jnp.sum(count) for name, count in self.stats.items()},
+            "lowest_rank": jnp.min(jnp.where(ran, accepted.lowest_rank, m)),
+            "highest_rank": jnp.max(accepted.highest_rank),
+            "largest_residual": jnp.max(accepted.residual, initial=0),
+            "row_residuals": jnp.max(accepted.residual, axis=0),
+        }
+
+    def switches(self) -> Switches | None:
+        """All changes of the formulation's choice; None if it chooses nothing."""
+        found = self.accepted.switches
+        if found is None:
+            return None
+        flat = [x.reshape(-1, *x.shape[2:]) for x in (found.t, found.before, found.after)]
+        return Switches(jnp.sum(found.count), *flat)
 
 
 class Moving(eqx.Module):

@@ -17,9 +17,9 @@ from .adjoint import integrate
 from .drift import AbstractDrift
 from .flow import Flow
 from .guard import Guard, Halving
-from .leg import Leg, Method
+from .leg import Leg, Legs, Method
 from .problem import Problem
-from .solver import Switches, verdict
+from .solver import verdict
 
 
 class Events(eqx.Module):
@@ -150,7 +150,7 @@ class Run(eqx.Module):
             saved=jax.tree.map(fill, found_there, segment.saved),
             modes=jax.tree.map(fill, mode, segment.modes),
         )
-        return segment, (record, found.stats, found.accepted)
+        return segment, (record, found.record)
 
     def _through(self, segment: Segment) -> tuple[Segment, Any]:
         """The transition that is due, if any, and its record."""
@@ -221,8 +221,8 @@ def finished(problem: Problem, t: Array, y: Flow, start: Flow) -> tuple[Flow, Ar
 
 def run_through(
     run: Run, state: State, ts: Float[Array, " T"], end: Float[Array, ""], sound: Bool[Array, ""]
-) -> tuple[Segment, Events, dict[str, Array], Switches | None, Array | None]:
-    """All segments: the last one, what happened, counts, choices of the formulation, and the inputs at saved times.
+) -> tuple[Segment, Events, Legs, Array | None]:
+    """All segments: the last one, what happened, what is known of each, and the inputs at saved times.
 
     The saved states of the last segment are corrected, and NaN where the run did not get.
     """
@@ -238,7 +238,7 @@ def run_through(
     )
     # Beside one for each instant at which anything happens: the first, the last, and those in which a guard leaves zero.
     count = (2 if any(run.plan.waits) else 1) * max_events + 2
-    last, (record, stats, accepted) = lax.scan(lambda s, _: run.body(s, ts, end), first, None, length=count)
+    last, (record, legs) = lax.scan(lambda s, _: run.body(s, ts, end), first, None, length=count)
     unfinished = ~last.done & (last.result == RESULTS.successful)
     last = dataclasses.replace(last, result=RESULTS.where(unfinished, RESULTS.events_exhausted, last.result))
 
@@ -261,17 +261,4 @@ def run_through(
         loss,
         doubtful,
     )
-    accepted = jax.tree.map(lax.stop_gradient, accepted)
-    ran = accepted.lowest_rank <= accepted.highest_rank
-    counts = {
-        **{f"num_{kind}steps": jnp.sum(stats[f"num_{kind}steps"]) for kind in ("", "accepted_", "rejected_")},
-        "lowest_rank": jnp.min(jnp.where(ran, accepted.lowest_rank, run.scale.row.shape[0])),
-        "highest_rank": jnp.max(accepted.highest_rank),
-        "largest_residual": jnp.max(accepted.residual, initial=0),
-        "row_residuals": jnp.max(accepted.residual, axis=0, initial=0),
-    }
-    switches = accepted.switches
-    if switches is not None:
-        flat = [x.reshape(-1, *x.shape[2:]) for x in (switches.t, switches.before, switches.after)]
-        switches = Switches(jnp.sum(switches.count), *flat)
-    return dataclasses.replace(last, saved=saved), events, counts, switches, u
+    return dataclasses.replace(last, saved=saved), events, legs, u

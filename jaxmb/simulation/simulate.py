@@ -27,7 +27,7 @@ from ..foundations import (
     reverse_only,
     strong,
 )
-from ..kinematics import Rows, consistency
+from ..kinematics import consistency
 from ..linalg import inverse_root
 from ..system import Scale, State, System, check_state, check_values, rows_at, settled
 from ..topology import Plan, missed, planned, resolution, unattended, weak
@@ -35,11 +35,11 @@ from .adjoint import integrate
 from .arguments import FORWARD, checked_control, checked_solver
 from .drift import AbstractDrift, Projection
 from .flow import Flow
-from .leg import Leg, Method
+from .leg import Legs, Method
 from .problem import Problem
 from .segments import Run, finished, run_through
 from .solution import Solution
-from .solver import Accepted, ConstrainedSolver, verdict
+from .solver import ConstrainedSolver, verdict
 from .step_size import FIRST, RelativeTolerances, default_controller, own_sizes
 
 
@@ -249,34 +249,34 @@ def _simulate(
     sound = timely & all_hold(checks)
     controller, dt0 = _steps(system, scale, sizes, stepsize_controller, dt0)
     method = Method(solver, controller, dt0, adjoint, progress_meter, max_steps)
+    problem, events, interpolation = Problem(system, formulation, drift, control, scale, sound, choice), None, None
     if plan is None:
-        problem = Problem(system, formulation, drift, control, scale, sound, choice)
         start = jax.tree.map(lambda x: jnp.where(sound, x, 0), Flow.of(bare.q, bare.v, jnp.zeros_like(bare.t)))
         found = integrate(method, problem, bare.t, end, start, ts, dense=dense)
-        checks = (*checks, *_check_motion(problem, found))
+        saved, u = jax.vmap(lambda t, y: finished(problem, t, y, start))(ts, found.ys)
+        legs: Legs = jax.tree.map(lambda x: x[None], found.record)
+        result, interpolation = verdict(found, sound), found.interpolation
         modes = jax.tree.map(lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape)), state.mode)
-        solution = dataclasses.replace(_solution(problem, ts, bare, found), modes=modes)
     else:
-        run = Run(plan, drift, control, scale, method, max_events)
-        last, happened, stats, switches, u = run_through(run, state, ts, end, sound)
-        saved = last.saved
-        solution = Solution(
-            ts,
-            saved.q,
-            saved.v,
-            saved.work,
-            u,
-            state.scale,
-            stats,
-            switches,
-            last.result,
-            None,
-            None,
-            last.modes,
-            happened,
-        )
-    result = RESULTS.where(timely, solution.result, RESULTS.unfit_times)
-    return dataclasses.replace(solution, ts=given, result=result), result != RESULTS.successful, checks
+        last, events, legs, u = run_through(Run(plan, drift, control, scale, method, max_events), state, ts, end, sound)
+        saved, result, modes = last.saved, last.result, last.modes
+    result = RESULTS.where(timely, result, RESULTS.unfit_times)
+    solution = Solution(
+        ts=given,
+        q=saved.q,
+        v=saved.v,
+        work=saved.work,
+        u=u,
+        scale=state.scale,
+        stats=legs.statistics(),
+        switches=legs.switches(),
+        result=result,
+        problem=None if interpolation is None else problem,
+        dense=interpolation,
+        modes=modes,
+        events=events,
+    )
+    return solution, result != RESULTS.successful, (*checks, *_check_motion(problem, legs))
 
 
 def _steps(
@@ -308,11 +308,10 @@ def _check_start(
     return (*checks, Check(1.0 - regular, 0.0, text)), formulation.choose(terms)
 
 
-def _check_motion(problem: Problem, found: Leg) -> tuple[Check, ...]:
+def _check_motion(problem: Problem, legs: Legs) -> tuple[Check, ...]:
     """Accelerations exist and are determined at the start."""
     system, formulation = problem.system, type(problem.formulation).__name__
-    rows: Rows = jax.tree.map(jax.lax.stop_gradient, found.accepted.rows)
-    failed = (found.result != dfx.RESULTS.successful) & (found.stats["num_steps"] <= 1)
+    failed, rows = legs.of_start()
     text = (
         f"The choice of `{formulation}` does not fit the start: the rows that are left after elimination, or the independent "
         "coordinates, do not determine the motion."
@@ -328,31 +327,3 @@ def _check_motion(problem: Problem, found: Leg) -> tuple[Check, ...]:
     )
     checks.append(Check(jnp.where(failed, system.largest(rows.open.astype(float)), 0), 0.0, text, names))
     return tuple(checks)
-
-
-def _solution(problem: Problem, ts: Array, state: State, found: Leg) -> Solution:
-    """Corrects the saved states, which are interpolated, and marks those that were not reached."""
-    start = Flow.of(state.q, state.v, jnp.zeros_like(state.t))
-    y, u = jax.vmap(lambda t, y: finished(problem, t, y, start))(ts, found.ys)
-    accepted: Accepted = jax.tree.map(jax.lax.stop_gradient, found.accepted)
-    stats = found.stats | {
-        "lowest_rank": accepted.lowest_rank,
-        "highest_rank": accepted.highest_rank,
-        "largest_residual": jnp.max(accepted.residual, initial=0),
-        "row_residuals": accepted.residual,
-    }
-    result, interpolation = verdict(found, problem.sound), found.interpolation
-    dense = interpolation is not None
-    return Solution(
-        ts,
-        y.q,
-        y.v,
-        y.work,
-        u,
-        state.scale,
-        stats,
-        accepted.switches,
-        result,
-        problem if dense else None,
-        interpolation,
-    )
