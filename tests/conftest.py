@@ -16,10 +16,15 @@ jax.config.update("jax_compilation_cache_dir", str(cache / os.environ.get("PYTES
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
+def pytest_collection_modifyitems(items):
+    """Tests that share the assembled systems come first: one after the other, and so on one worker."""
+    items.sort(key=lambda item: vars(getattr(item, "module", item)).keys().isdisjoint({"states", "evaluated"}))
+
+
 @pytest.fixture(autouse=True)
 def few_programs_at_a_time():
     """Compiled programs are mapped into memory in many parts; Linux grants a process 65,530 of them."""
     yield
     maps = pathlib.Path("/proc/self/maps")
-    if maps.exists() and maps.read_bytes().count(b"\n") > 30_000:
+    if maps.exists() and maps.read_bytes().count(b"\n") > 50_000:
         jax.clear_caches()

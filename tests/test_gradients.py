@@ -1,5 +1,7 @@
 """Gradients through whole motions: forward = reverse = central differences."""
 
+import functools
+
 import diffrax as dfx
 import equinox as eqx
 import jax
@@ -38,6 +40,14 @@ def motion(name, adjoint, **steps):
     return run, (system.params, jnp.array(v))
 
 
+@functools.cache
+def jacobian(name, mode="reverse", **steps):
+    """A program for all derivatives of a motion in flat arguments."""
+    run, arguments = motion(name, dfx.ForwardMode() if mode == "forward" else None, **steps)
+    _, unravel = jax.flatten_util.ravel_pytree(arguments)
+    return jax.jit((jax.jacfwd if mode == "forward" else jax.jacrev)(lambda x: run(unravel(x))))
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -48,7 +58,6 @@ def motion(name, adjoint, **steps):
 def test_forward_reverse_and_differences(name):
     """Reverse from the tape = forward, to 1e-11 at default tolerances; at coarse steps to their drift, = central differences to 1e-6."""
     run, arguments = motion(name, None)
-    ahead, _ = motion(name, dfx.ForwardMode())
     flat, unravel = jax.flatten_util.ravel_pytree(arguments)
     rng = np.random.default_rng(0)
     direction, weight = (
@@ -56,8 +65,7 @@ def test_forward_reverse_and_differences(name):
         jnp.array(rng.normal(size=jax.eval_shape(run, arguments).shape)),
     )
     loss = jax.jit(lambda x: weight @ run(unravel(x)))
-    reverse = jax.jit(jax.grad(lambda x: weight @ run(unravel(x))))(flat)
-    forward = jax.jit(jax.jacfwd(lambda x: weight @ ahead(unravel(x))))(flat)
+    reverse, forward = (weight @ jacobian(name, mode)(flat) for mode in ("reverse", "forward"))
     size = float(jnp.linalg.norm(forward))
     np.testing.assert_allclose(reverse, forward, atol=4e-9 * size)
     h = 2e-5
@@ -67,17 +75,15 @@ def test_forward_reverse_and_differences(name):
         + loss(flat - 2 * h * direction)
     ) / (12 * h)
     np.testing.assert_allclose(reverse @ direction, difference, atol=1e-6 * size)
-    run, ahead = (motion(name, adjoint, max_steps=128)[0] for adjoint in (None, dfx.ForwardMode()))
-    reverse = jax.jit(jax.grad(lambda x: weight @ run(unravel(x))))(flat)
-    forward = jax.jit(jax.jacfwd(lambda x: weight @ ahead(unravel(x))))(flat)
+    reverse, forward = (weight @ jacobian(name, mode, max_steps=128)(flat) for mode in ("reverse", "forward"))
     np.testing.assert_allclose(reverse, forward, atol=1e-11 * size)
 
 
 def test_stored_steps_agree_with_the_tape():
-    run, arguments = motion("pendulum, 4 copies", None)
-    stored, _ = motion("pendulum, 4 copies", dfx.RecursiveCheckpointAdjoint())
-    found, expected = (jax.jit(jax.jacrev(f))(arguments) for f in (run, stored))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-11), found, expected)
+    stored, arguments = motion("pendulum, 4 copies", dfx.RecursiveCheckpointAdjoint())
+    flat, unravel = jax.flatten_util.ravel_pytree(arguments)
+    expected = jax.jit(jax.jacrev(lambda x: stored(unravel(x))))(flat)
+    np.testing.assert_allclose(jacobian("pendulum, 4 copies")(flat), expected, atol=1e-11)
 
 
 def test_the_tape_holds_the_states_only():
@@ -175,8 +181,8 @@ def test_steps_of_the_reverse_pass_are_those_taken():
 def test_second_derivatives():
     """Forward over reverse with `DirectAdjoint`."""
     run, (params, v) = motion("pendulum, 4 copies", dfx.DirectAdjoint())
-    plain, _ = motion("pendulum, 4 copies", None)
-    slope = jax.jit(jax.grad(lambda v: plain((params, v))[0]))
+    flat = lambda v: jax.flatten_util.ravel_pytree((params, v))[0]
+    slope = lambda v: jacobian("pendulum, 4 copies")(flat(v))[0, -2:]
     hessian = jax.jit(jax.jacfwd(jax.grad(lambda v: run((params, v))[0])))(v)
     h = 1e-5
     columns = [(slope(v + h * e) - slope(v - h * e)) / (2 * h) for e in jnp.eye(2)]

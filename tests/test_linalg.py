@@ -31,6 +31,18 @@ def solve(mass, jacobian, force, gamma):
     return x, la.minimum_norm_multipliers(factor, jacobian, multipliers), keep, factor
 
 
+@jax.jit
+def independent(metric, jacobian):
+    return la.independent_rows(metric, jacobian, la.row_norms(metric, jacobian))
+
+
+@jax.jit
+def projector(metric, jacobian):
+    scale = la.row_norms(metric, jacobian)
+    keep = la.independent_rows(metric, jacobian, scale)
+    return la.projector(la.ConstrainedFactor(metric, jacobian, scale, keep))
+
+
 SIZES = [(1, 1, 0), (3, 2, 0), (5, 3, 3), (9, 9, 1), (12, 4, 1), (24, 17, 3)]
 
 
@@ -39,9 +51,9 @@ def test_inverse_root(n, k):
     rng = np.random.default_rng(n)
     root = rng.normal(size=(n, n))
     matrix, rhs = jnp.array(root @ root.T + np.eye(n)), jnp.array(rng.normal(size=(n, k)))
-    found = la.inverse_root(matrix)
+    found, solved = jax.jit(lambda m, x: (la.inverse_root(m), la.solve_spd(m, x)))(matrix, rhs)
     np.testing.assert_allclose(found, np.linalg.inv(np.linalg.cholesky(matrix)), atol=1e-13)
-    np.testing.assert_allclose(matrix @ la.solve_spd(matrix, rhs), rhs, atol=1e-11)
+    np.testing.assert_allclose(matrix @ solved, rhs, atol=1e-11)
 
 
 def test_inverse_root_of_an_indefinite_matrix_is_not_a_number():
@@ -74,21 +86,18 @@ def test_rank_ignores_units_and_order():
     for _ in range(10):
         factors, order = 10 ** rng.uniform(-6, 6, 8), rng.permutation(8)
         rows = jnp.array(factors[:, None] * jacobian)[order]
-        scale = la.row_norms(mass, rows)
-        assert int(la.independent_rows(mass, rows, scale).sum()) == 5
+        assert int(independent(mass, rows).sum()) == 5
 
 
 @pytest.mark.parametrize("gap, rank", [(1e-3, 2), (1e-5, 2), (1e-7, 1), (0.0, 1)])
 def test_rank_tolerance_is_a_distance_relative_to_the_row(gap, rank):
     jacobian = jnp.array([[1.0, 0.0, 0.0], [1.0, gap, 0.0]])
-    scale = la.row_norms(jnp.eye(3), jacobian)
-    assert int(la.independent_rows(jnp.eye(3), jacobian, scale).sum()) == rank
+    assert int(independent(jnp.eye(3), jacobian).sum()) == rank
 
 
 def test_nearly_parallel_rows_do_not_displace_a_better_one():
     jacobian = jnp.array([[1.0, 0.0], [1.0, 1e-5], [0.0, 1.0]])
-    scale = la.row_norms(jnp.eye(2), jacobian)
-    assert bool(la.independent_rows(jnp.eye(2), jacobian, scale)[2])
+    assert bool(independent(jnp.eye(2), jacobian)[2])
 
 
 def test_rows_that_come_first_are_kept():
@@ -103,13 +112,11 @@ def test_rows_that_come_first_are_kept():
 def test_projector_laws(n, m, copies, metric):
     mass, jacobian, _, _ = problem(n, n, m, copies)
     weight = mass if metric else jnp.eye(n)
-    scale = la.row_norms(weight, jacobian)
-    keep = la.independent_rows(weight, jacobian, scale)
-    p = np.asarray(la.projector(la.ConstrainedFactor(weight, jacobian, scale, keep)))
+    p = np.asarray(projector(weight, jacobian))
     bound = 1e-12 * np.linalg.cond(weight) * np.linalg.cond(jacobian[:m])
     np.testing.assert_allclose(p @ p, p, atol=bound)
     np.testing.assert_allclose(weight @ p, (weight @ p).T, atol=bound * np.linalg.norm(weight))
-    np.testing.assert_allclose((jacobian / np.asarray(scale)[:, None]) @ p, 0, atol=bound)
+    np.testing.assert_allclose((jacobian / np.asarray(la.row_norms(weight, jacobian))[:, None]) @ p, 0, atol=bound)
     if not metric:
         np.testing.assert_allclose(p, np.eye(n) - np.linalg.pinv(jacobian[:m]) @ jacobian[:m], atol=bound)
 

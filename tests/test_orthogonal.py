@@ -1,5 +1,7 @@
 """Aghili's projection matrix, constraint inertia matrices and constraint force; null space, elimination, proximal point."""
 
+import functools
+
 import diffrax as dfx
 import equinox as eqx
 import jax
@@ -7,38 +9,52 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from slider_crank import slider_crank
-from systems import make, states
+from systems import evaluated, make
 
 import jaxmb as jm
 
+# A particle on a circle of radius 2 by the constraint of Aghili's example; the parameter is its mass matrix.
+PARTICLE = jm.System(
+    2,
+    mass=lambda t, q, p: p,
+    force=lambda t, q, v, p: jnp.array([0.7, -1.9]),
+    constraints=[jm.Holonomic("circle", lambda t, q, p: jnp.sqrt(q @ q) - 2.0)],
+    params=np.eye(2),
+)
 
-def particle(mass):
-    """A particle on a circle of radius 2 by the constraint of Aghili's example, with a given mass matrix."""
-    return jm.System(
-        2,
-        mass=lambda t, q, p: mass,
-        force=lambda t, q, v, p: jnp.array([0.7, -1.9]),
-        constraints=[jm.Holonomic("circle", lambda t, q, p: jnp.sqrt(q @ q) - 2.0)],
-    )
+
+def first(name):
+    """The terms at a state, as arrays only."""
+    return jax.tree.map(lambda x: x[0], evaluated(name))
+
+
+conditioning, decoupling = jax.jit(jm.inertia_conditioning), jax.jit(jm.decoupling)
+accelerations = eqx.filter_jit(lambda formulation, terms: formulation.acceleration(terms))
+minimal_equations = eqx.filter_jit(lambda formulation, terms: formulation.minimal(terms))
+
+
+@eqx.filter_jit
+def projection(formulation, terms):
+    """The parts of an orthogonal projection, v̇ and the constraint force."""
+    return formulation.projected(terms), formulation.acceleration(terms).vdot, formulation.constraint_force(terms)
 
 
 def test_particle_on_a_circle():
     """P, the centripetal acceleration and the constraint force of Aghili, eqs. (33)–(37) and the two after."""
     theta, rate, mass = 0.8, 1.7, 1.3
     normal, tangent = np.array([np.cos(theta), np.sin(theta)]), np.array([-np.sin(theta), np.cos(theta)])
-    system = particle(mass * jnp.eye(2))
+    system = PARTICLE.with_params(mass * jnp.eye(2))
     terms = jm.evaluate(system, jm.assemble(system, 2 * normal, 2 * rate * tangent))
     force = np.array([0.7, -1.9])
     for kind in ("skew", "symmetric", "parameterised"):
-        formulation = jm.OrthogonalProjection(inertia=kind)
-        parts = formulation.projected(terms)
+        parts, found, reaction = projection(jm.OrthogonalProjection(inertia=kind), terms)
         np.testing.assert_allclose(parts.projector, np.outer(tangent, tangent), atol=1e-12)
         np.testing.assert_allclose(parts.particular, -2 * rate**2 * normal, atol=1e-12)
         vdot = (force @ tangent) / mass * tangent - 2 * rate**2 * normal
-        np.testing.assert_allclose(formulation.acceleration(terms).vdot, vdot, atol=1e-12)
+        np.testing.assert_allclose(found, vdot, atol=1e-12)
         pull = (force @ normal + mass * 2 * rate**2) * normal  # with the opposite sign in the paper
-        np.testing.assert_allclose(formulation.constraint_force(terms), -pull, atol=1e-12)
-    assert float(jm.decoupling(terms)) < 1e-15
+        np.testing.assert_allclose(reaction, -pull, atol=1e-12)
+    assert float(decoupling(terms)) < 1e-15
 
 
 def test_slider_crank():
@@ -47,7 +63,7 @@ def test_slider_crank():
     angle = 0.4
     state = jm.assemble(system, [angle, 2 * np.pi - 2 * angle], [1.0, -2.0])
     terms = jm.evaluate(system, state)
-    parts = jm.OrthogonalProjection(gamma=jnp.array(1.0)).projected(terms)
+    parts, _, _ = projection(jm.OrthogonalProjection(gamma=jnp.array(1.0)), terms)
     c2 = np.cos(2 * angle)
     np.testing.assert_allclose(parts.projector, np.array([[1, -2], [-2, 4]]) / 5, atol=1e-12)
     np.testing.assert_allclose(parts.inertia, [[1, (1 + c2) / 5], [0, (3 - 2 * c2) / 5]], atol=1e-12)
@@ -66,34 +82,31 @@ def test_slider_crank():
 )
 def test_laws_of_the_projector(name, weighted):
     """P² = P, C P = 0, W P = PᵀW; properties of the three matrices; (32) is M v̇ − F; any W and γ give the same v̇."""
-    system, state = make(name)
-    terms = jm.evaluate(system, state)
+    system, terms = make(name)[0], first(name)
     rng = np.random.default_rng(1)
     half = rng.normal(size=(system.nv, system.nv)) + 3 * np.eye(system.nv)
     weight = jnp.asarray(half @ half.T) if weighted else None
     w = np.eye(system.nv) if weight is None else np.asarray(weight)
-    exact = jm.GaussProjection().acceleration(terms)
-    conditioning = jm.inertia_conditioning(terms, jnp.array([0.3, 2.0]), weight)
+    exact = accelerations(jm.GaussProjection(), terms)
+    numbers = conditioning(terms, jnp.array([0.3, 2.0]), weight)
     for kind, gamma in (("skew", None), ("symmetric", None), ("parameterised", 0.3), ("parameterised", 2.0)):
         value = None if gamma is None else jnp.array(gamma)
         formulation = jm.OrthogonalProjection(inertia=kind, gamma=value, weight=weight)
-        parts = formulation.projected(terms)
+        parts, vdot, reaction = projection(formulation, terms)
         p, m_c = np.asarray(parts.projector), np.asarray(parts.inertia)
         np.testing.assert_allclose(p @ p, p, atol=1e-12)
-        np.testing.assert_allclose(np.asarray(terms.jacobian) @ p / state.scale.row[:, None], 0, atol=1e-12)
+        np.testing.assert_allclose(np.asarray(terms.jacobian) @ p / terms.scale[:, None], 0, atol=1e-12)
         np.testing.assert_allclose(w @ p, p.T @ w, atol=1e-11)
         assert round(np.trace(p)) == system.nv - int(exact.rank)
         if kind == "symmetric":
             np.testing.assert_allclose(m_c, m_c.T, atol=1e-12)
         if kind != "parameterised":
             assert np.linalg.eigvalsh(m_c + m_c.T).min() > 0
-        number = conditioning[kind] if gamma is None else conditioning[kind][[0.3, 2.0].index(gamma)]
+        number = numbers[kind] if gamma is None else numbers[kind][[0.3, 2.0].index(gamma)]
         np.testing.assert_allclose(number, np.linalg.cond(m_c), rtol=1e-8)
         size = np.abs(exact.vdot).max()
-        np.testing.assert_allclose(formulation.acceleration(terms).vdot, exact.vdot, atol=1e-10 * size)
-        np.testing.assert_allclose(
-            formulation.constraint_force(terms), exact.reaction, atol=1e-10 * max(np.abs(exact.reaction).max(), 1)
-        )
+        np.testing.assert_allclose(vdot, exact.vdot, atol=1e-10 * size)
+        np.testing.assert_allclose(reaction, exact.reaction, atol=1e-10 * max(np.abs(exact.reaction).max(), 1))
 
 
 def test_decoupling():
@@ -103,21 +116,20 @@ def test_decoupling():
         (2 * np.outer(direction, direction) + 5 * np.outer(across, across), True),
         (np.array([[2.0, 0.5], [0.5, 1.0]]), False),
     ):
-        system = particle(jnp.asarray(mass))
+        system = PARTICLE.with_params(jnp.asarray(mass))
         terms = jm.evaluate(system, jm.assemble(system, 2 * direction))
-        parts = jm.OrthogonalProjection(inertia="skew").projected(terms)
+        parts, _, _ = projection(jm.OrthogonalProjection(inertia="skew"), terms)
         coupling = (jnp.eye(2) - parts.projector) @ mass @ np.linalg.inv(parts.inertia) @ parts.projector
-        assert (float(jm.decoupling(terms)) < 1e-14) == invariant == bool(jnp.abs(coupling).max() < 1e-14)
+        assert (float(decoupling(terms)) < 1e-14) == invariant == bool(jnp.abs(coupling).max() < 1e-14)
 
 
 def test_length_metric():
     """Angles count as lengths; the choice changes P, not the motion."""
-    system, state = make("sleigh, 3 blades")
+    system, terms = make("sleigh, 3 blades")[0], first("sleigh, 3 blades")
     weight = jm.length_metric(system, ["theta"], 0.5)
     np.testing.assert_allclose(weight, np.diag([1, 1, 0.25]))
-    terms = jm.evaluate(system, state)
-    vdot = jm.OrthogonalProjection(weight=weight).acceleration(terms).vdot
-    np.testing.assert_allclose(vdot, jm.GaussProjection().acceleration(terms).vdot, atol=1e-13)
+    vdot = accelerations(jm.OrthogonalProjection(weight=weight), terms).vdot
+    np.testing.assert_allclose(vdot, accelerations(jm.GaussProjection(), terms).vdot, atol=1e-13)
     with pytest.raises(ValueError, match=r"`rotations` must name velocities out of x, y, theta, but names 'phi'"):
         jm.length_metric(system, ["phi"], 0.5)
     with pytest.raises(ValueError, match=r"`weight` must have shape \(3, 3\), but has shape \(2, 2\)"):
@@ -129,16 +141,15 @@ def test_length_metric():
 @pytest.mark.parametrize("name", ["four-bar, 3 loops", "driven cart", "unconstrained"])
 def test_null_space(name):
     """C N = 0, NᵀN = I, the minimal equations; Nᵀ(M v̇ − F) vanishes for the motion only."""
-    system, state = make(name)
-    terms = jm.evaluate(system, state)
-    parts = jm.NullSpace().minimal(terms)
-    exact = jm.GaussProjection().acceleration(terms)
+    system, terms = make(name)[0], first(name)
+    parts = minimal_equations(jm.NullSpace(), terms)
+    exact = accelerations(jm.GaussProjection(), terms)
     free = system.nv - int(exact.rank)
     columns = np.flatnonzero(np.abs(parts.basis).max(axis=0))
     basis = np.asarray(parts.basis)[:, columns]
     assert len(columns) == free
     np.testing.assert_allclose(basis.T @ basis, np.eye(free), atol=1e-13)
-    np.testing.assert_allclose(np.asarray(terms.jacobian) @ basis / state.scale.row[:, None], 0, atol=1e-13)
+    np.testing.assert_allclose(np.asarray(terms.jacobian) @ basis / terms.scale[:, None], 0, atol=1e-13)
     minimal = np.linalg.solve(parts.mass, parts.force)
     np.testing.assert_allclose(parts.particular + parts.basis @ minimal, exact.vdot, atol=1e-11)
     size = float(jnp.abs(terms.mass @ exact.vdot).max()) + 1
@@ -167,9 +178,8 @@ def test_proximal_converges_with_its_refinements():
 
 def test_elimination_by_name_and_by_pivoting():
     """Zero and marked multipliers; the same motion; what is left carries the rest."""
-    system, state = make("four-bar, 3 loops")
-    terms = jm.evaluate(system, state)
-    exact = jm.GaussProjection().acceleration(terms)
+    system, terms = make("four-bar, 3 loops")[0], first("four-bar, 3 loops")
+    exact = accelerations(jm.GaussProjection(), terms)
     for formulation, rows in (
         (jm.Elimination.of(system, ["loop 0", "loop 1"]), [2, 3, 4, 5]),
         (jm.Elimination.of(system, {"loop": [0], "loop 0": [0], "loop 1": [0, 1]}), [0, 2, 4, 5]),
@@ -226,12 +236,15 @@ def test_elimination_that_loses_rank_during_a_run():
     assert int(sol.stats["lowest_rank"]) == 1 and int(sol.stats["highest_rank"]) == 2
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def slope_by_weight(make_one, weight, terms):
+    return jax.jacfwd(lambda w: make_one(weight=w + w.T).acceleration(terms).vdot)(weight)
+
+
 @pytest.mark.parametrize("weight", ["identity", "given"])
 def test_derivatives_of_the_weight_vanish(weight):
     """v̇ does not depend on W, and its derivative with respect to W is zero."""
-    system, batch = states("four-bar, 3 loops", 1)
-    terms = jax.tree.map(lambda x: x[0], jax.vmap(lambda s: jm.evaluate(system, s))(batch))
     start = jnp.eye(3) if weight == "identity" else jnp.diag(jnp.array([1.0, 2.0, 0.3]))
-    for make_one in (lambda w: jm.NullSpace(weight=w), lambda w: jm.OrthogonalProjection(weight=w)):
-        slope = eqx.filter_jit(jax.jacfwd(lambda w: make_one(w + w.T).acceleration(terms).vdot))(start)
+    for make_one in (jm.NullSpace, jm.OrthogonalProjection):
+        slope = slope_by_weight(make_one, start, first("four-bar, 3 loops"))
         np.testing.assert_allclose(slope, 0, atol=1e-9)
