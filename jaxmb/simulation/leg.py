@@ -67,7 +67,7 @@ class Legs(eqx.Module):
         accepted: what was carried to the end.
     """
 
-    failed: Bool[Array, " n"]
+    failed: Bool[Array, "*n"]
     stats: dict[str, Array]
     accepted: Accepted
 

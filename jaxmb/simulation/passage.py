@@ -7,7 +7,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..foundations import where_any
+from ..foundations import where_needed
 from ..kinematics import Frame
 from ..system import position_residual, rows_at
 from .flow import Flow
@@ -31,8 +31,8 @@ def distance_missed(
     problem, t0, y0, t1, y1, before, after = lax.stop_gradient((problem, t0, y0, t1, y1, before, after))
     turned = keep & (jnp.sum(before.basis * after.basis, axis=1) < 0)
     row = jnp.argmax(turned)
-    probe = lambda: _at_sign_change(problem, keep, row, t0, y0, t1, y1, before.basis[row])
-    return where_any(jnp.any(turned), probe, jnp.zeros_like(t0))
+    arguments = (problem, keep, row, t0, y0, t1, y1, before.basis[row])
+    return where_needed(jnp.any(turned), _at_sign_change, arguments, jnp.zeros_like(t0))
 
 
 def _at_sign_change(
