@@ -58,6 +58,7 @@ def decide(
     rank_tol: float,
     sound: Bool[Array, ""] | bool = True,
     left_out: Bool[Array, " m"] | None = None,
+    keep: Bool[Array, " m"] | None = None,
 ) -> Decision:
     """Sorts the rows by one elimination, which is continued where rows are dependent. Nothing of it has a derivative.
 
@@ -75,11 +76,13 @@ def decide(
         rank_tol: cut-off, as in `jaxmb.linalg.independent_rows`.
         sound: whether to look at all; a state that is not sound uses no rows.
         left_out: rows that are not to be used.
+        keep: the independent rows, where that was decided before.
     """
     terms, metric, nearby = lax.stop_gradient((terms, metric, nearby))
     root, tol = inverse_root(metric), cutoff(rank_tol, metric.dtype)
     scaled = lambda rows: (rows / terms.scale[:, None]) @ root.T
-    independent = Eliminated.of(scaled(terms.jacobian)).eliminate(tol, terms.holonomic)
+    every = Eliminated.of(scaled(terms.jacobian))
+    independent = every.eliminate(tol, terms.holonomic) if keep is None else every.eliminate(0.0, among=keep)
     keep = independent.chosen & sound
     chosen = keep[:, None]
     combined = jnp.where(independent.chosen[:, None], 0, independent.combined)

@@ -111,28 +111,35 @@ class AbstractFormulation(eqx.Module):
         tol = self.rank_tol if rank_tol is None else rank_tol
         return ConstrainedFactor(self.metric(terms), terms.jacobian, terms.scale, keep, tol, quick)
 
-    def decide(self, terms: Terms, nearby: Nearby, sound: Bool[Array, ""] | bool = True) -> Decision:
+    def decide(
+        self,
+        terms: Terms,
+        nearby: Nearby,
+        sound: Bool[Array, ""] | bool = True,
+        keep: Bool[Array, " m"] | None = None,
+    ) -> Decision:
         """Which rows are independent, lost, open or redundant, see `jaxmb.dependence.decide`."""
         used = self.used(terms)
         left_out = self.left_out(terms.scale.shape[0])
-        return decide(used, self.metric(used), nearby, self.rank_tol, sound, left_out)
+        return decide(used, self.metric(used), nearby, self.rank_tol, sound, left_out, keep)
 
     @program
-    def acceleration(self, terms: Terms) -> Acceleration:
+    def acceleration(self, terms: Terms, carry: Bool[Array, " m"] | None = None) -> Acceleration:
         """Solves for v̇ and the reaction.
 
         Args:
             terms: the evaluated system.
+            carry: what `prepare` returned at the last accepted state; decided here if None.
         """
         self, given = self.holding(self.choose(terms)), terms
         terms = self.used(terms)
         if terms.nearby is None:
-            keep = self.prepare(terms)
+            keep = self.prepare(terms) if carry is None else carry
             restored = _Restored(terms, keep, jnp.zeros_like(keep), jnp.array(False))
         else:
-            decision = self.decide(given, terms.nearby)
+            decision = self.decide(given, terms.nearby, keep=carry)
             keep, restored = decision.keep, self._restore(terms, decision, terms.nearby)
-        factor = self.factorise(restored.terms, restored.keep, 0.0)
+        factor = self.factorise(restored.terms, restored.keep, 0.0 if carry is None else None)
         vdot, multipliers = self.motion(restored.terms, factor)
         multipliers, eliminated = self.shares(factor, restored.terms.jacobian, multipliers)
         free = factor.root.T @ (factor.root @ given.force)  # at equilibrium v̇ and Γ are rounding beside it
@@ -144,7 +151,10 @@ class AbstractFormulation(eqx.Module):
         verdicts: tuple[Any, ...] = (
             (restored.open, RESULTS.undetermined_motion),
             (~consistent, RESULTS.contradictory_constraints),
-            (self.unfit(given, keep, jnp.sum(restored.keep & ~keep)), RESULTS.unfit_choice),
+            (
+                jnp.asarray(carry is None) & self.unfit(given, keep, jnp.sum(restored.keep & ~keep)),
+                RESULTS.unfit_choice,
+            ),
             (~finite, RESULTS.nonfinite),
         )
         for happened, what in verdicts:

@@ -37,13 +37,22 @@ class Eliminated(eqx.Module):
             rows = rows - (rows @ self.basis.T) @ self.basis
         return Eliminated(jnp.where(self.chosen[:, None], self.rows, rows), self.combined, self.chosen)
 
-    def eliminate(self, tol: Float[Array, ""] | float, first: Bool[Array, " m"] | None = None) -> "Eliminated":
-        """Chooses the row with the largest remainder in turn, as long as that is above `tol`; those of `first` before the others."""
+    def eliminate(
+        self,
+        tol: Float[Array, ""] | float,
+        first: Bool[Array, " m"] | None = None,
+        among: Bool[Array, " m"] | None = None,
+    ) -> "Eliminated":
+        """Chooses the row with the largest remainder in turn, as long as that is above `tol`; those of `first` before the others.
+
+        Only rows `among` those given are chosen, where they are.
+        """
         number = np.arange(self.chosen.shape[0])
 
         def pick(carry: tuple[Eliminated, Array]) -> tuple[Eliminated, Array]:
             now, _ = carry
-            size = jnp.where(now.chosen, 0, jnp.sum(now.rows**2, axis=1))
+            barred = now.chosen if among is None else now.chosen | ~among
+            size = jnp.where(barred, 0, jnp.sum(now.rows**2, axis=1))
             if first is not None:
                 left = first & (size > tol**2)
                 size = jnp.where(jnp.any(left) & ~left, 0, size)

@@ -80,6 +80,8 @@ class Projection(AbstractDrift):
         self, factor: ConstrainedFactor, system: System, formulation: AbstractFormulation, state: State, terms: Terms
     ) -> Correction:
         """See `jaxmb.kinematics.correct_by`."""
+        if not system.m:
+            return self.correct(system, formulation, state, factor.keep)
         return correct_by(factor, system, formulation, state, terms, self.iterations)[0]
 
     def linearised(

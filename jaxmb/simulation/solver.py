@@ -107,7 +107,18 @@ class Accepted(eqx.Module):
 
 
 class _Attempt(eqx.Module):
-    """A step before it is judged: the inner solver's results, the corrected end, and whether the rows are certainly the same there."""
+    """A step before it is judged.
+
+    Attributes:
+        raw: its end before the correction.
+        error: the estimate of the error there.
+        dense: what the interpolation needs.
+        inner: the inner solver's state.
+        result: the inner solver's; None where it cannot fail.
+        y1: the corrected end, and
+        found: what was found by its correction.
+        certain: whether the rows are certainly the same there.
+    """
 
     raw: Flow
     error: Flow | None
@@ -186,7 +197,10 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             ~before.certain, Problem.prepare, (*lax.stop_gradient((problem, t0, y0)), before.rows.choice), before.rows
         )
         problem = problem.holding(rows.choice)
-        attempt = self._attempt(terms, problem, t0, t1, y0, rows, before, made_jump)
+        if isinstance(self.solver, dfx.AbstractERK):
+            attempt = self._explicit_step(problem, t0, t1, y0, rows, before, made_jump)
+        else:
+            attempt = self._inner_step(terms, problem, t0, t1, y0, rows, before, made_jump)
         raw, y1, found, error = attempt.raw, attempt.y1, attempt.found, attempt.error
         beside = distance_missed(problem, rows.keep, t0, y0, t1, y1, before.frame, found.frame)
         size = jnp.maximum(jnp.abs(found.position), jnp.abs(found.velocity) / problem.scale.rate)
@@ -202,9 +216,10 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         hopeless = ~possible | blind | ~(t1 - t0 > shortest)
         failure: Any = dfx.RESULTS.breakdown
         failure = dfx.RESULTS.where(y1.finite, failure, dfx.RESULTS.nonfinite)  # pyright: ignore[reportArgumentType]
-        before_that = dfx.RESULTS.successful if attempt.result is None else attempt.result
-        troubled = ~ok if attempt.result is None else ~ok & dfx.is_okay(attempt.result)
-        result = dfx.RESULTS.where(troubled, failure, before_that)
+        if attempt.result is None:
+            result = dfx.RESULTS.where(ok, dfx.RESULTS.successful, failure)
+        else:
+            result = dfx.RESULTS.where(~ok & dfx.is_okay(attempt.result), failure, attempt.result)
         y1 = y1.where(ok, y0)
         if error is not None:
             error = jax.tree.map(lambda e: jnp.where(ok, e, jnp.where(hopeless, 0, jnp.inf)), error)
@@ -223,48 +238,35 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         shift = jax.tree.map(lambda a, b: jnp.where(ok, a - b, 0), y1, raw)
         return y1, error, {"inner": attempt.dense, "shift": shift}, accepted, result
 
-    def _attempt(
-        self,
-        terms: Any,
-        problem: Problem,
-        t0: Array,
-        t1: Array,
-        y0: Flow,
-        rows: Rows,
-        before: Accepted,
-        made_jump: Any,
+    def _explicit_step(
+        self, problem: Problem, t0: Array, t1: Array, y0: Flow, rows: Rows, before: Accepted, made_jump: Any
     ) -> _Attempt:
-        """The step, by the inner solver if it is not explicit."""
-        if not isinstance(self.solver, dfx.AbstractERK):
-            arguments = (problem, rows.keep)
-            found = self.solver.step(terms, t0, t1, y0, arguments, before.inner, made_jump)
-            y1, correction = problem.corrected(t1, found[0], rows.keep)
-            return _Attempt(*found, y1, correction, jnp.array(False))
+        """By stages of our own, whose last factors serve the correction of the end too."""
         tableau = Tableau.of(self.solver, t0.dtype)
         slope, known = before.inner
         reuse = known & jnp.logical_not(made_jump) if tableau.fsal else False
         stages = take_stages(problem, tableau, t0, t1, y0, rows.keep, slope, reuse)
         last, raw = stages.last, stages.raw
-        found = last.end
-        if problem.system.m:
-            state = lax.stop_gradient(problem.state(t1, raw))
-            usual = problem.drift.correct_by(last.factor, problem.system, problem.formulation, state, last.terms)
-            found = jax.tree.map(lambda a, b: jnp.where(last.near, a, b), last.end, lax.stop_gradient(usual))
-        else:
-            found = lax.stop_gradient(
-                problem.drift.correct(problem.system, problem.formulation, problem.state(t1, raw), rows.keep)
-            )
-        last_slope = jax.tree.map(lambda k: k[-1] / (t1 - t0), stages.slopes)
+        state = lax.stop_gradient(problem.state(t1, raw))
+        usual = problem.drift.correct_by(last.factor, problem.system, problem.formulation, state, last.terms)
+        found = jax.tree.map(lambda a, b: jnp.where(last.near, a, b), last.end, lax.stop_gradient(usual))
         return _Attempt(
             raw=raw,
             error=combine(jax.tree.map(jnp.zeros_like, y0), tableau.error, stages.slopes),
             dense={"y0": y0, "y1": raw, "k": stages.slopes},
-            inner=(last_slope, jnp.array(True)),
+            inner=(jax.tree.map(lambda k: k[-1] / (t1 - t0), stages.slopes), jnp.array(True)),
             result=None,
             y1=problem.ended(t1, raw, found),
             found=found,
             certain=_certain(problem, rows, stages),
         )
+
+    def _inner_step(
+        self, terms: Any, problem: Problem, t0: Array, t1: Array, y0: Flow, rows: Rows, before: Accepted, made_jump: Any
+    ) -> _Attempt:
+        """By a solver that is not explicit, or that wraps another; the end is corrected by factors of its own."""
+        found = self.solver.step(terms, t0, t1, y0, (problem, rows.keep), before.inner, made_jump)
+        return _Attempt(*found, *problem.corrected(t1, found[0], rows.keep), jnp.array(False))
 
 
 def _certain(problem: Problem, rows: Rows, stages: Stages) -> Bool[Array, ""]:
