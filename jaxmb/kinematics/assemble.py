@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array
 
 from ..foundations import Check, arrays_of, as_parameters, default_float, enforce, is_concrete, listing, program, strong
-from ..linalg import RANK_TOL, ConstrainedFactor, independent_rows, regular_metric, row_norms
+from ..linalg import RANK_TOL, ConstrainedFactor, Eliminated, cutoff, inverse_root, regular_metric, row_norms
 from ..system import (
     Mode,
     Scale,
@@ -170,9 +170,13 @@ def _assemble(
     q, measured = lax.scan(round, start, None, length=ROUNDS)
     scale, never, unknown = jax.tree.map(lambda x: x[-1], measured)
     extra = jnp.eye(system.nv)[fixed_velocities]
-    for _ in range(2):  # the second removes the rounding of the first
+
+    def closer(v: Array, _: None) -> tuple[Array, None]:
         residual = jnp.concatenate([velocity_residual(system, t, q, v), jnp.zeros(fixed_velocities.shape)])
-        v = v - _least_move(system, t, q, scale, extra, residual, v, velocity_offset(system, t, q), None, rank_tol)
+        beside = velocity_offset(system, t, q)
+        return v - _least_move(system, t, q, scale, extra, residual, v, beside, None, rank_tol), None
+
+    v = lax.scan(closer, v, None, length=2)[0]  # the second removes the rounding of the first
     state = with_rate(whole, State(t, q, v, scale))
     text = (
         "Constraint '{name}' vanishes at this pose, and nothing tells how it grows nearby; give `length`, how far "
@@ -224,8 +228,11 @@ def _least_move(
         jacobian = jnp.concatenate([jacobian, extra])
         sizes = lax.stop_gradient(jnp.concatenate([sizes, row_norms(metric, extra)]))
         first = jnp.arange(jacobian.shape[0]) >= system.m  # what is held is held
-    keep = independent_rows(metric, jacobian, sizes, rank_tol, first)
-    move = ConstrainedFactor(metric, jacobian, sizes, keep, rank_tol).solve(jnp.zeros(system.nv), residual)[0]
+    root = inverse_root(metric)
+    rows = lax.stop_gradient(jacobian / sizes[:, None]) @ root.T
+    keep = Eliminated.of(rows).eliminate(cutoff(rank_tol, rows.dtype), first).chosen
+    factor = ConstrainedFactor(metric, jacobian, sizes, keep, rank_tol, root=root)
+    move = factor.solve(jnp.zeros(system.nv), residual)[0]
     return move - jnp.where(jnp.all(jnp.abs(residual) <= rounding), lax.stop_gradient(move), 0)
 
 

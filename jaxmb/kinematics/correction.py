@@ -159,7 +159,8 @@ def _by_linearisation(primals: Any, tangents: Any) -> Any:
     linearise, system, formulation, state, found, keep = primals
     correction = linearise(system, formulation, state, found, keep)
     _, moved = eqx.filter_jvp(correction, (system, state), (tangents[1], tangents[3]))
-    return found, moved
+    # Not `found` itself, which has no derivative: this value is differentiated again.
+    return with_derivative(*primals), moved
 
 
 def linearised(

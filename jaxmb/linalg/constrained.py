@@ -28,6 +28,7 @@ class ConstrainedFactor(eqx.Module):
         keep: mask (m,) of rows in use.
         rank_tol: smallest remainder, relative to σ, of a row that is not lost.
         quick: whether it counts how fast it runs, not how fast it compiles.
+        root: R, where it is known.
 
     Attributes:
         keep: the rows k without the lost ones.
@@ -53,10 +54,11 @@ class ConstrainedFactor(eqx.Module):
         keep: Bool[Array, " m"],
         rank_tol: float = RANK_TOL,
         quick: bool = False,
+        root: Float[Array, "nv nv"] | None = None,
     ):
         self.metric = mass
         self.scale = scale
-        self.root = inverse_root(self.metric, quick)
+        self.root = inverse_root(self.metric, quick) if root is None else root
         rows = jnp.where(keep[:, None], jacobian / scale[:, None], 0)
         tol = jnp.where(keep, cutoff(rank_tol, mass.dtype), jnp.inf)
         found = _orthonormal_rows(lax.stop_gradient(rows) @ self.root.T, tol, quick)
