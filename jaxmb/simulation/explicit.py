@@ -94,7 +94,7 @@ def take_stages(
         slopes = Flow(jnp.where(here, h * flow.packed, slopes.packed), y0.nq, y0.nv)
         return (slopes, found, y), (found.near & ~known, jnp.where(known, 0, found.tau))
 
-    none = jax.eval_shape(lambda: problem.sampled(t0, y0, keep))
+    none = jax.eval_shape(lambda: problem.sampled(t0, y0, keep, jnp.array(False)))
     none = jax.tree.map(lambda x: jnp.asarray(np.zeros(x.shape, x.dtype)), none)
     slopes = Flow(jnp.asarray(np.zeros((s, y0.packed.shape[0]), y0.packed.dtype)), y0.nq, y0.nv)
     parts = (jnp.asarray(np.arange(rows)), tableau.a, tableau.c)

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 from ..kinematics import Rows
 from .flow import Flow
 from .problem import Problem
-from .solver import Accepted, ConstrainedSolver, Switches, derivative
+from .solver import Accepted, ConstrainedSolver, Switches, derivative, regular_derivative
 
 Scalar = Float[Array, ""]
 
@@ -138,7 +138,7 @@ def solve(
     problem, steps = moving.problem, dfx.SubSaveAt(t0=True, steps=True) if tape else None
     subs = [dfx.SubSaveAt(ts=moving.ts), dfx.SubSaveAt(t1=True), steps]
     found = dfx.diffeqsolve(
-        dfx.ODETerm(derivative),
+        dfx.ODETerm(regular_derivative if isinstance(method.solver.solver, dfx.AbstractERK) else derivative),
         method.solver,
         moving.t0,
         moving.t1,

@@ -90,9 +90,10 @@ class Problem(eqx.Module):
     @eqx.filter_jit
     def derivative(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> Flow:
         """The vector field, with the rows that were in use at the last accepted state."""
-        return self.sampled(t, y, keep).flow
+        return self.sampled(t, y, keep, jnp.array(False)).flow
 
-    def sampled(self, t: Array, y: Flow, keep: Bool[Array, " m"], ends: Bool[Array, ""] | bool = False) -> Sample:
+    @eqx.filter_jit
+    def sampled(self, t: Array, y: Flow, keep: Bool[Array, " m"], ends: Bool[Array, ""]) -> Sample:
         """The vector field, right close to singular poses too; there also the corrected state, if a step ends here."""
         flow, terms, factor = self.regular(t, y, keep, quick=True)
         none = jnp.zeros((), t.dtype)
@@ -101,7 +102,7 @@ class Problem(eqx.Module):
         sample = Sample(flow, terms, factor, factor.gap < NEAR, none, lax.stop_gradient(end))
         if not self.system.m:
             return sample
-        arguments = (self, t, y, keep, factor, jnp.asarray(ends))
+        arguments = (self, t, y, keep, factor, ends)
         found = where_needed(sample.near, Problem.near_singular, arguments, (flow, none, sample.end))
         return dataclasses.replace(sample, flow=found[0], tau=found[1], end=found[2])
 

@@ -186,6 +186,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         problem, _ = args
         return problem.holding(problem.choice).regular(t0, y0, problem.independent(t0, y0))[0]
 
+    @eqx.filter_jit  # Diffrax traces its loop three times
     def step(
         self, terms: Any, t0: Any, t1: Any, y0: Flow, args: Arguments, solver_state: Accepted, made_jump: Any
     ) -> Any:
@@ -283,9 +284,15 @@ def _certain(problem: Problem, rows: Rows, stages: Stages) -> Bool[Array, ""]:
 
 
 def derivative(t: Any, y: Any, args: Any) -> Flow:
-    """The vector field that Diffrax integrates."""
+    """The vector field, for solvers that are not explicit."""
     problem, keep = args
     return problem.derivative(t, y, keep)
+
+
+def regular_derivative(t: Any, y: Any, args: Any) -> Flow:
+    """The same without what is special near singular poses: `ConstrainedSolver` evaluates stages itself, Diffrax asks for shapes."""
+    problem, keep = args
+    return problem.regular(t, y, keep, quick=True)[0]
 
 
 def verdict(found: Any, sound: Bool[Array, ""]) -> RESULTS:
