@@ -51,8 +51,10 @@ def test_inverse_root(n, k):
     rng = np.random.default_rng(n)
     root = rng.normal(size=(n, n))
     matrix, rhs = jnp.array(root @ root.T + np.eye(n)), jnp.array(rng.normal(size=(n, k)))
-    found, solved = jax.jit(lambda m, x: (la.inverse_root(m), la.solve_spd(m, x)))(matrix, rhs)
-    np.testing.assert_allclose(found, np.linalg.inv(np.linalg.cholesky(matrix)), atol=1e-13)
+    found = jax.jit(lambda m, x: (la.inverse_root(m), la.inverse_root(m, quick=True), la.solve_spd(m, x)))
+    *roots, solved = found(matrix, rhs)
+    for root in roots:
+        np.testing.assert_allclose(root, np.linalg.inv(np.linalg.cholesky(matrix)), atol=1e-13)
     np.testing.assert_allclose(matrix @ solved, rhs, atol=1e-11)
 
 
@@ -105,6 +107,34 @@ def test_rows_that_come_first_are_kept():
     scale, first = jnp.ones(3), jnp.array([False, True, False])
     keep = la.independent_rows(jnp.eye(3), jacobian, scale, first=first)
     assert bool(keep[1]) and int(keep.sum()) == 2
+
+
+def test_an_elimination_can_be_continued():
+    """Rows of a given rank and their combinations; then other rows in place of those that were not chosen."""
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(7, 3)) @ rng.normal(size=(3, 5))
+
+    @jax.jit
+    def found(rows, others):
+        first = la.Eliminated.of(rows).eliminate(1e-9)
+        zero = jnp.where(first.chosen[:, None], 0, first.combined)
+        return first, zero @ rows, first.off_basis(others).eliminate(1e-9)
+
+    others = rng.normal(size=(7, 5))
+    first, nothing, second = found(jnp.asarray(rows), jnp.asarray(others))
+    chosen = np.asarray(first.basis)[np.asarray(first.chosen)]
+    assert int(first.chosen.sum()) == 3 and int(second.chosen.sum()) == 5
+    np.testing.assert_allclose(chosen @ chosen.T, np.eye(3), atol=1e-14)
+    np.testing.assert_allclose(np.asarray(first.combined) @ rows, first.rows, atol=1e-13)
+    np.testing.assert_allclose(nothing, 0, atol=1e-13)
+    both = np.asarray(second.basis)[np.asarray(second.chosen)]
+    np.testing.assert_allclose(both @ both.T, np.eye(5), atol=1e-14)
+    assert np.array_equal(np.asarray(second.rows)[np.asarray(first.chosen)], chosen)
+
+
+def test_only_rows_among_those_given_are_chosen():
+    rows, among = jnp.array([[5.0, 0.0], [1.0, 0.0], [0.0, 2.0]]), jnp.array([False, True, True])
+    assert la.Eliminated.of(rows).eliminate(1e-9, among=among).chosen.tolist() == [False, True, True]
 
 
 @pytest.mark.parametrize("metric", [False, True])

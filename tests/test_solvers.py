@@ -3,9 +3,10 @@
 import diffrax as dfx
 import numpy as np
 import pytest
-from systems import pendulum
+from systems import make, pendulum
 
 import jaxmb as jm
+import jaxmb.simulation.solver
 from jaxmb.simulation.arguments import checked_solver
 
 EXPLICIT = {"Euler": 1, "Heun": 2, "Midpoint": 2, "Ralston": 2, "Bosh3": 3, "Tsit5": 5, "Dopri5": 5, "Dopri8": 8}
@@ -34,6 +35,9 @@ def end(solver, **method):
 @pytest.fixture(scope="module")
 def exact():
     return end(dfx.Dopri8(), stepsize_controller=dfx.PIDController(rtol=1e-12, atol=1e-13))
+
+
+RANKS = ("num_steps", "lowest_rank", "highest_rank")
 
 
 @pytest.mark.parametrize("name", [*some(EXPLICIT), pytest.param("HalfSolver", marks=pytest.mark.slow)])
@@ -69,3 +73,15 @@ def test_what_is_no_solver_is_refused():
 def test_solvers_named_in_the_docstring_are_those():
     for name in (*EXPLICIT, *IMPLICIT, "HalfSolver", "ReversibleHeun", "LeapfrogMidpoint", "SemiImplicitEuler"):
         assert f"`{name}`" in jm.simulate.__doc__
+
+
+@pytest.mark.parametrize("name", ["four-bar", "top"])
+def test_what_is_certain_would_be_decided_alike(name, monkeypatch):
+    """A run that decides about its rows at each step has the same states to the last bit but rounding, and ranks."""
+    system, state = make(name)
+    run = lambda most: jm.simulate(system, state, [0.4, 0.7], max_steps=most)
+    usual = run(1000)
+    monkeypatch.setattr(jaxmb.simulation.solver, "CERTAIN", 0.0)
+    decided = run(1001)  # another program
+    np.testing.assert_allclose(usual.q, decided.q, rtol=0, atol=1e-13)
+    assert {k: int(usual.stats[k]) for k in RANKS} == {k: int(decided.stats[k]) for k in RANKS}

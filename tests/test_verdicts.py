@@ -131,6 +131,13 @@ def test_a_run_ends_where_events_leave_no_velocity():
         jm.simulate(PULLED, state, ts, events=events, max_events=2)
 
 
+def test_a_start_without_acceleration_is_named_in_a_run_with_events_too():
+    system = contradictory()
+    state = jm.assemble(system, [0.0, 0.0])
+    with pytest.raises(ValueError, match="Constraint 'fast' must not contradict others"):
+        jm.simulate(system, state, [0.1], events=[jm.Lock("q1", at=0.05)])
+
+
 def test_a_failed_correction_names_its_constraint_in_a_run_with_events():
     system, (q, v) = pendulum()
     state, events = jm.assemble(system, q, v), [jm.Lock("x", at=50.0)]
