@@ -1,6 +1,7 @@
 """Which of Diffrax's solvers a motion can be integrated by: all that `simulate` names, with their order or their tolerance."""
 
 import diffrax as dfx
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from systems import make, pendulum
@@ -77,11 +78,17 @@ def test_solvers_named_in_the_docstring_are_those():
 
 @pytest.mark.parametrize("name", ["four-bar", "top"])
 def test_what_is_certain_would_be_decided_alike(name, monkeypatch):
-    """A run that decides about its rows at each step has the same states to the last bit but rounding, and ranks."""
+    """A run that decides about its rows at each step has the same steps, ranks and, to rounding, states."""
     system, state = make(name)
-    run = lambda most: jm.simulate(system, state, [0.4, 0.7], max_steps=most)
-    usual = run(1000)
-    monkeypatch.setattr(jaxmb.simulation.solver, "CERTAIN", 0.0)
-    decided = run(1001)  # another program
+    run = lambda tol: jm.simulate(system, state, [0.4, 0.7], formulation=jm.GaussProjection(tol))
+    usual, asked = run(2.5e-7), []
+
+    def never(*_):
+        asked.append(True)
+        return jnp.array(False)
+
+    monkeypatch.setattr(jaxmb.simulation.solver, "_certain", never)
+    decided = run(2.4e-7)  # another cut-off, so that no part of a program is used again
+    assert asked
     np.testing.assert_allclose(usual.q, decided.q, rtol=0, atol=1e-13)
     assert {k: int(usual.stats[k]) for k in RANKS} == {k: int(decided.stats[k]) for k in RANKS}

@@ -26,32 +26,20 @@ from ..system import (
 )
 
 
-class Frame(eqx.Module):
-    """The rows in use as a correction has found them, orthonormal in the metric of M, one after the other.
-
-    Attributes:
-        basis: Q (m, nv).
-        remainders: distance (m,) of each row from the span of those before it, relative to σ; infinite in other rows.
-    """
-
-    basis: Float[Array, "m nv"]
-    remainders: Float[Array, " m"]
-
-
 class Correction(eqx.Module):
     """A state that was brought back onto the constraints.
 
     Attributes:
         q, v: where it is.
         keep: mask (m,) of the rows that it was brought onto: those in use less rows that were better left alone.
-        frame: the rows in use.
+        basis: Q (m, nv), the rows in use as they were found, orthonormal in the metric of M, one after the other.
         position, velocity: residuals φ and C v + b (m,) that are left.
     """
 
     q: Float[Array, " nq"]
     v: Float[Array, " nv"]
     keep: Bool[Array, " m"]
-    frame: Frame
+    basis: Float[Array, "m nv"]
     position: Float[Array, " m"]
     velocity: Float[Array, " m"]
 
@@ -88,9 +76,8 @@ def correct(
         better = dataclasses.replace(better, keep=keep & ~rest)
         return count + 1, better, better.keep, again
 
-    none, far = (jnp.asarray(np.full(system.m, x), state.q.dtype) for x in (0, np.inf))
-    frame = Frame(jnp.asarray(np.zeros((system.m, system.nv)), state.q.dtype), far)
-    start = Correction(system.normalise(state.q), state.v, keep, frame, none, none)
+    none, basis = (jnp.asarray(np.zeros((system.m, *n)), state.q.dtype) for n in ((), (system.nv,)))
+    start = Correction(system.normalise(state.q), state.v, keep, basis, none, none)
     if not system.m:
         return start
     return lax.while_loop(lambda c: c[3] & (c[0] < 4), once, (jnp.array(0), start, keep, jnp.array(True)))[1]
@@ -127,8 +114,7 @@ def correct_by(
     stay = jnp.any(rest)
     q_new, v_new = jnp.where(stay, q, q_new), jnp.where(stay, v, v_new)
     position, velocity = (jnp.where(stay, x[0], x[-1]) for x in left)
-    frame = Frame(factor.basis, factor.remainders)
-    return Correction(q_new, v_new, factor.keep & ~rest, frame, position, velocity), rest
+    return Correction(q_new, v_new, factor.keep & ~rest, factor.basis, position, velocity), rest
 
 
 def corrected(

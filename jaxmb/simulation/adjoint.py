@@ -112,9 +112,8 @@ class _Back(eqx.Module):
 
     def reuses(self, k: Array) -> Bool[Array, ""]:
         """Whether the first slope of a step is the last one of the step before."""
-        tableau: Any = self.method.solver.solver.tableau  # pyright: ignore[reportAttributeAccessIssue]
         fresh = (k == 0) | _after_jump(self.method.controller, self.tape.ts[k])[0]
-        return jnp.asarray(tableau.fsal) & ~fresh
+        return ~fresh & self.tableau(self.tape.ts.dtype)[0].fsal
 
     def tableau(self, dtype: Any) -> tuple[Tableau, Array, Array]:
         """That of the solver, and its a and c with the end below."""

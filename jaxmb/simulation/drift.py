@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
-from ..kinematics import Correction, Frame, correct, correct_by, linearised
+from ..kinematics import Correction, correct, correct_by, linearised
 from ..linalg import ConstrainedFactor
 from ..system import State, System, Terms, position_residual, residuals, velocity_residual
 
@@ -27,8 +27,8 @@ class AbstractDrift(eqx.Module):
     ) -> Correction:
         """Changes the state after a step; by default the normalisation of the coordinates is restored. It has no derivative."""
         q = system.normalise(state.q)
-        none, far = jnp.zeros((system.m, system.nv), q.dtype), jnp.full(system.m, jnp.inf, q.dtype)
-        return Correction(q, state.v, keep, Frame(none, far), *residuals(system, state.t, q, state.v))
+        none = jnp.zeros((system.m, system.nv), q.dtype)  # no row has a direction
+        return Correction(q, state.v, keep, none, *residuals(system, state.t, q, state.v))
 
     def correct_by(
         self, factor: ConstrainedFactor, system: System, formulation: AbstractFormulation, state: State, terms: Terms

@@ -8,7 +8,6 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..foundations import where_needed
-from ..kinematics import Frame
 from ..system import position_residual, rows_at
 from .flow import Flow
 from .problem import Problem
@@ -18,9 +17,18 @@ TRIALS, CORRECTIONS = 9, 3
 
 
 def distance_missed(
-    problem: Problem, keep: Bool[Array, " m"], t0: Array, y0: Flow, t1: Array, y1: Flow, before: Frame, after: Frame
+    problem: Problem,
+    keep: Bool[Array, " m"],
+    t0: Array,
+    y0: Flow,
+    t1: Array,
+    y1: Flow,
+    before: Float[Array, "m nv"],
+    after: Float[Array, "m nv"],
 ) -> Float[Array, ""]:
     """By how much a step misses a pose, φ/Φ, where the remainder of a row changes its sign; zero if none does.
+
+    `before` and `after` are the bases of the rows in use (`Correction.basis`) at both ends of the step.
 
     Gram and Schmidt's remainder of a row that becomes dependent grows along the motion from one sign to the other. Where it vanishes,
     all other rows satisfied, either φ of the row is zero: the motion leads through that pose. Or it is not: the branches of the motion miss each
@@ -29,9 +37,9 @@ def distance_missed(
     if not problem.system.m:
         return jnp.zeros_like(t0)
     problem, t0, y0, t1, y1, before, after = lax.stop_gradient((problem, t0, y0, t1, y1, before, after))
-    turned = keep & (jnp.sum(before.basis * after.basis, axis=1) < 0)
+    turned = keep & (jnp.sum(before * after, axis=1) < 0)
     row = jnp.argmax(turned)
-    arguments = (problem, keep, row, t0, y0, t1, y1, before.basis[row])
+    arguments = (problem, keep, row, t0, y0, t1, y1, before[row])
     return where_needed(jnp.any(turned), _at_sign_change, arguments, jnp.zeros_like(t0))
 
 

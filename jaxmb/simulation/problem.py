@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
 from ..foundations import where_needed
-from ..kinematics import CLOSE, NEAR, Correction, Frame, Rows, choose_rows, with_derivative
+from ..kinematics import CLOSE, NEAR, Correction, Rows, choose_rows, with_derivative
 from ..linalg import ConstrainedFactor
 from ..system import Scale, State, System, Terms, evaluate_at, jacobian_rate, position_residual, rows_at
 from .drift import AbstractDrift
@@ -96,13 +96,12 @@ class Problem(eqx.Module):
     def sampled(self, t: Array, y: Flow, keep: Bool[Array, " m"], ends: Bool[Array, ""]) -> Sample:
         """The vector field, right close to singular poses too; there also the corrected state, if a step ends here."""
         flow, terms, factor = self.regular(t, y, keep, quick=True)
-        none = jnp.zeros((), t.dtype)
-        rest = jnp.zeros_like(terms.gamma)
-        end = Correction(y.q, y.v, keep, Frame(factor.basis, factor.remainders), rest, rest)
-        sample = Sample(flow, terms, factor, factor.gap < NEAR, none, lax.stop_gradient(end))
+        none, rest = jnp.zeros((), t.dtype), jnp.zeros_like(terms.gamma)
+        as_it_is = Correction(y.q, y.v, keep, factor.basis, rest, rest)
+        sample = Sample(flow, terms, factor, factor.gap < NEAR, none, lax.stop_gradient(as_it_is))
         if not self.system.m:
             return sample
-        arguments = (self, t, y, keep, factor, ends)
+        arguments = (self, t, y, keep, factor, ends, sample.end)
         found = where_needed(sample.near, Problem.near_singular, arguments, (flow, none, sample.end))
         return dataclasses.replace(sample, flow=found[0], tau=found[1], end=found[2])
 
@@ -127,7 +126,13 @@ class Problem(eqx.Module):
         return Flow.of(system.qdot(q, v), vdot, power), *lax.stop_gradient((terms, factor))
 
     def near_singular(
-        self, t: Array, y: Flow, keep: Bool[Array, " m"], factor: ConstrainedFactor, ends: Bool[Array, ""]
+        self,
+        t: Array,
+        y: Flow,
+        keep: Bool[Array, " m"],
+        factor: ConstrainedFactor,
+        ends: Bool[Array, ""],
+        end: Correction,
     ) -> tuple[Flow, Array, Correction]:
         """The vector field where rows in use are close to being dependent, and τ; the corrected state if a step `ends` here.
 
@@ -149,15 +154,13 @@ class Problem(eqx.Module):
             def sample() -> tuple[Flow, Correction]:
                 total, end = carry
                 moved, found = self.corrected(t + offset, y.moved(y.q + offset * qdot, y.v), keep)
-                field = self.regular(t + offset, moved, keep)[0]
                 end = jax.tree.map(lambda a, b: jnp.where(number == 0, a, b), found, end)
-                return total.plus(field, weight), end
+                # At the end itself the vector field may not exist: it takes no part, not even with weight zero.
+                more = lambda: total.plus(self.regular(t + offset, moved, keep)[0], weight)
+                return lax.cond(number > 0, more, lambda: total), end
 
             return lax.cond(needed, sample, lambda: carry), None
 
-        rest = jnp.zeros_like(self.scale.row)
-        frame = Frame(jnp.zeros_like(factor.basis), jnp.zeros_like(factor.remainders))
-        end = lax.stop_gradient(Correction(y.q, y.v, keep, frame, rest, rest))
         number = jnp.asarray(np.arange(7))
         needed = (number == 1) | jnp.where(number == 0, eqxi.unvmap_any(ends), eqxi.unvmap_any(lost))
         start = (jax.tree.map(jnp.zeros_like, y), end)

@@ -30,7 +30,7 @@ from ..foundations import (
 from ..kinematics import consistency
 from ..linalg import inverse_root
 from ..system import Scale, State, System, check_state, check_values, rows_at, settled
-from ..topology import Plan, missed, planned, resolution, unattended, weak
+from ..topology import Plan, missed, own_checks, planned, resolution, unattended
 from .adjoint import integrate
 from .arguments import FORWARD, checked_control, checked_solver
 from .drift import AbstractDrift, Projection
@@ -130,7 +130,7 @@ def simulate(
     timing, planning, plan, state = _time_checks(state, ts), (), None, strong(state)
     if events:
         plan, state = planned(strong(system), formulation, events, state, ts[-1])
-        timing, planning = (*timing, *missed(plan, state)), weak(plan)
+        timing, planning = (*timing, *missed(plan, state)), own_checks(plan)
     planning = (*planning, *unattended(events, state))
     if throw:
         ts = enforce(ts, timing)

@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from ..foundations import RESULTS, where_needed
-from ..kinematics import CLOSE, Correction, Frame, Rows
+from ..kinematics import CLOSE, Correction, Rows
 from .explicit import Stages, Tableau, combine, take_stages
 from .flow import Flow
 from .passage import distance_missed
@@ -86,7 +86,7 @@ class Accepted(eqx.Module):
         end: when and where the latest step ended.
         rows: what was found at the latest state from which a step has started.
         certain: whether they are certainly the same where the latest step ended.
-        frame: the rows in use where the latest step ended.
+        basis: of the rows in use where the latest step ended, see `Correction`.
         straight: whether the latest step went from one branch of the motion to another, which is none.
         switches: the changes of the formulation's choice so far; None if it chooses nothing.
         lowest_rank: over the accepted states from which a step has started.
@@ -98,7 +98,7 @@ class Accepted(eqx.Module):
     end: tuple[Scalar, Flow]
     rows: Rows
     certain: Bool[Array, ""]
-    frame: Frame
+    basis: Float[Array, "m nv"]
     straight: Bool[Array, ""]
     switches: Switches | None
     lowest_rank: Int[Array, ""]
@@ -178,8 +178,8 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             switches = Switches(jnp.array(0), jnp.full(RECORDED, jnp.nan, t0.dtype), masks, masks)
         none, zero, no = jnp.zeros(m, bool), jnp.zeros(m, t0.dtype), jnp.array(False)
         rows = Rows(none, none, none, jnp.array(0), choice, no, zero)
-        frame = Frame(jnp.zeros((m, problem.system.nv), t0.dtype), zero)  # no row has a direction yet
-        return Accepted(inner, (t0, y0), rows, no, frame, no, switches, jnp.array(m), jnp.array(0), zero)
+        basis = jnp.zeros((m, problem.system.nv), t0.dtype)  # no row has a direction yet
+        return Accepted(inner, (t0, y0), rows, no, basis, no, switches, jnp.array(m), jnp.array(0), zero)
 
     def func(self, terms: Any, t0: Any, y0: Flow, args: Arguments) -> Any:
         """The vector field at an accepted state."""
@@ -203,7 +203,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         else:
             attempt = self._inner_step(terms, problem, t0, t1, y0, rows, before, made_jump)
         raw, y1, found, error = attempt.raw, attempt.y1, attempt.found, attempt.error
-        beside = distance_missed(problem, rows.keep, t0, y0, t1, y1, before.frame, found.frame)
+        beside = distance_missed(problem, rows.keep, t0, y0, t1, y1, before.basis, found.basis)
         size = jnp.maximum(jnp.abs(found.position), jnp.abs(found.velocity) / problem.scale.rate)
         residual = lax.stop_gradient(size / problem.scale.span)
         first = before.lowest_rank > before.highest_rank
@@ -229,7 +229,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             (t1, y1),
             rows,
             ok & attempt.certain,
-            found.frame,
+            found.basis,
             straight,
             _recorded(before.switches, t0, before.rows.choice, rows.choice),
             jnp.minimum(before.lowest_rank, rows.rank),

@@ -11,7 +11,7 @@ from .planning import missed as missed
 from .planning import planned as planned
 from .planning import resolution as resolution
 from .planning import unattended as unattended
-from .planning import weak as weak
+from .planning import own_checks as own_checks
 from .release import Release as Release
 from .situation import Situation as Situation
 from .transition import Transition as Transition

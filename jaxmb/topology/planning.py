@@ -36,7 +36,7 @@ def planned(
     for event in events:
         if not isinstance(event, AbstractEvent):
             raise TypeError(
-                f"Argument `events` must hold `Lock`, `Activate`, `Release` or `Brake`, but holds {event!r}."
+                f"Argument `events` must hold events such as `Lock`, `Activate`, `Release` or `Brake`, but holds {event!r}."
             )
         row = event.row(system)
         if row is not None:
@@ -105,7 +105,7 @@ def missed(plan: Plan, state: State) -> tuple[Check, ...]:
     return (Check(amount, 0.0, text, tuple(plan.names[i] for i, _ in timed)),)
 
 
-def weak(plan: Plan) -> tuple[Check, ...]:
+def own_checks(plan: Plan) -> tuple[Check, ...]:
     """The checks of the events' own numbers."""
     return tuple(check for event in plan.events for check in event.checks())
 
