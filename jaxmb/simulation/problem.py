@@ -92,7 +92,6 @@ class Problem(eqx.Module):
         """The vector field, with the rows that were in use at the last accepted state."""
         return self.sampled(t, y, keep, jnp.array(False)).flow
 
-    @eqx.filter_jit
     def sampled(self, t: Array, y: Flow, keep: Bool[Array, " m"], ends: Bool[Array, ""]) -> Sample:
         """The vector field, right close to singular poses too; there also the corrected state, if a step ends here."""
         flow, terms, factor = self.regular(t, y, keep, quick=True)
