@@ -1,5 +1,6 @@
 """jaxmb: differentiable dynamics of constrained mechanical systems in JAX."""
 
+from . import control as control
 from . import planar as planar
 from . import plot as plot
 from . import spatial as spatial

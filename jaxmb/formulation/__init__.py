@@ -20,3 +20,4 @@ from .partition import Criterion as Criterion
 from .partition import Partition as Partition
 from .partition import projective_criterion as projective_criterion
 from .proximal import Proximal as Proximal
+from .restored import Restored as Restored

@@ -6,13 +6,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from ..dependence import Decision, decide
 from ..foundations import RESULTS, program
-from ..linalg import ConstrainedFactor, cutoff, independent_rows, minimum_norm_multipliers, solve_square
+from ..linalg import ConstrainedFactor, cutoff, independent_rows, minimum_norm_multipliers
 from ..system import Nearby, Terms
+from .restored import Restored, restore
 
 
 class Acceleration(eqx.Module):
@@ -135,10 +135,10 @@ class AbstractFormulation(eqx.Module):
         terms = self.used(terms)
         if terms.nearby is None:
             keep = self.prepare(terms) if carry is None else carry
-            restored = _Restored(terms, keep, jnp.zeros_like(keep), jnp.array(False))
+            restored = Restored.nothing(terms, keep)
         else:
             decision = self.decide(given, terms.nearby, keep=carry)
-            keep, restored = decision.keep, self._restore(terms, decision, terms.nearby)
+            keep, restored = decision.keep, self.restore(terms, decision, terms.nearby)
         factor = self.factorise(restored.terms, restored.keep, 0.0 if carry is None else None)
         vdot, multipliers = self.motion(restored.terms, factor)
         multipliers, eliminated = self.shares(factor, restored.terms.jacobian, multipliers)
@@ -168,47 +168,9 @@ class AbstractFormulation(eqx.Module):
             eliminated=eliminated,
         )
 
-    def _restore(self, terms: Terms, decision: Decision, nearby: Nearby) -> "_Restored":
-        """The rows lost here replaced by ZᵀĊ, along which their reaction acts, with values by which Zᵀ(K v̇ − k) = 0.
-
-        Derivatives are those of the other rows: where a row is lost that of the formula is not that of the motion anyway.
-        """
-        given, terms, nearby = terms, *lax.stop_gradient((terms, nearby))
-        keep, gone = decision.keep, decision.lost
-        combined = decision.combined / terms.scale
-        rows = combined @ decision.rate
-        length = jnp.where(gone, jnp.linalg.norm(rows @ decision.root.T, axis=1), terms.scale)
-        start = jnp.where(gone, 0, terms.gamma)
-        known = lambda t: (t.jacobian, t.scale, t.gamma)
-        restored = eqx.tree_at(known, terms, (jnp.where(gone[:, None], rows, terms.jacobian), length, start))
-        factor = self.factorise(restored, keep | gone, 0.0)
-
-        def vdot(gamma: Array) -> Array:
-            return self.motion(eqx.tree_at(lambda t: t.gamma, restored, gamma), factor)[0]
-
-        free = vdot(start)
-        responses = jax.vmap(lambda unit: vdot(start + unit) - free)(jnp.diag(length))
-        matrix = combined @ (decision.rate - nearby.gamma_by_velocity())
-        both = gone[:, None] & gone
-        # Rows and columns in units of their own, of which those of the responses are σ.
-        square = jnp.where(both, matrix @ responses.T, jnp.eye(keep.shape[0]))
-        values = solve_square(square, jnp.where(gone, combined @ nearby.vector() - matrix @ free, 0))
-        involved = jnp.abs(decision.combined) > self.rank_tol
-        undefined = jnp.any(gone[:, None] & involved, axis=0)
-        undefined |= ~(keep | gone) & jnp.any(involved & undefined, axis=1)
-        found = (jnp.where(gone[:, None], rows, given.jacobian), jnp.where(gone, length, given.scale))
-        gamma = jnp.where(gone, values * length, given.gamma)
-        restored = eqx.tree_at(known, given, (*found, gamma))
-        return _Restored(restored, keep | gone, undefined, jnp.any(decision.open))
-
-
-class _Restored(eqx.Module):
-    """Terms with the rows in use, the rows whose multipliers are undefined, and whether the motion is open."""
-
-    terms: Terms
-    keep: Bool[Array, " m"]
-    undefined: Bool[Array, " m"]
-    open: Bool[Array, ""]
+    def restore(self, terms: Terms, decision: Decision, nearby: Nearby) -> Restored:
+        """The rows in use, those lost here replaced by ZᵀĊ, along which their reaction acts."""
+        return restore(self, terms, decision, nearby)
 
 
 def contradiction(

@@ -11,6 +11,10 @@ from .constrained import null_space as null_space
 from .constrained import projector as projector
 from .constrained import solve_square as solve_square
 from .elimination import Eliminated as Eliminated
+from .pseudoinverse import invert as invert
+from .pseudoinverse import PseudoInverse as PseudoInverse
+from .pseudoinverse import pseudoinverse as pseudoinverse
+from .pseudoinverse import singular_values as singular_values
 from .rank import cutoff as cutoff
 from .rank import independent_rows as independent_rows
 from .rank import metric_root as metric_root
@@ -20,4 +24,5 @@ from .rank import regular_metric as regular_metric
 from .rank import row_norms as row_norms
 from .rank import stiffened as stiffened
 from .root import inverse_root as inverse_root
+from .root import orthonormaliser as orthonormaliser
 from .root import solve_spd as solve_spd

@@ -1,5 +1,6 @@
 """The inverse root of a positive definite matrix."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -77,6 +78,20 @@ def _by_blocks(matrix: Array) -> Array:
 
     done = lax.fori_loop(0, count, eliminate, jnp.concatenate([matrix, np.eye(size, dtype=matrix.dtype)], axis=1))
     return done[:n, size : size + n]
+
+
+@jax.custom_jvp
+def orthonormaliser(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """`inverse_root` with its derivative: dR = −Φ(R dA Rᵀ) R, Φ the lower triangle with half the diagonal."""
+    return inverse_root(matrix)
+
+
+@orthonormaliser.defjvp
+def _orthonormaliser_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    root = orthonormaliser(primals[0])
+    change = root @ tangents[0] @ root.T
+    n = change.shape[0]
+    return root, -(change * (np.tril(np.ones((n, n)), -1) + 0.5 * np.eye(n))) @ root
 
 
 def solve_spd(matrix: Float[Array, "n n"], rhs: Float[Array, "n *k"]) -> Float[Array, "n *k"]:

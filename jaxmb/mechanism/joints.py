@@ -23,6 +23,12 @@ class Linkage(AbstractLinkage):
         self.index(name, "coordinates")
         return JointCoordinate(self, name)
 
+    def wraps(self, name: str) -> bool:
+        """Whether a joint coordinate is an angle of a joint outside the tree whose turns are not counted."""
+        joint, index = self.index(name, "coordinates")
+        place = self.place(joint)
+        return place.pair.angles[index] and not place.in_tree and place.q[index] < 0
+
     def body_rows(self, system: System, state: State) -> BodyRows:
         """The rows of the system in absolute coordinates."""
         free = absolute(system)

@@ -76,10 +76,7 @@ def coordinate(system: System, motion: Solution | State, name: str) -> Float[Arr
     """
     linkage = linkage_of(system)
     found = _at(system, motion, Motion.coordinate, name)
-    joint, index = linkage.index(name, "coordinates")
-    place = linkage.place(joint)
-    counted = place.in_tree or place.q[index] >= 0
-    if isinstance(motion, Solution) and place.pair.angles[index] and not counted:
+    if isinstance(motion, Solution) and linkage.wraps(name):
         found = jnp.unwrap(found, axis=-1)
     return found
 

@@ -65,6 +65,18 @@ class AbstractJoints(eqx.Module):
         """
 
     @abc.abstractmethod
+    def wraps(self, name: str) -> bool:
+        """Whether this joint coordinate is an angle without its full turns, between −π and π.
+
+        Raises:
+            ValueError: for a name that is not known.
+        """
+
+    @abc.abstractmethod
+    def motion(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], params: Any) -> Any:
+        """The mechanism at an instant, by which named places and joints are read."""
+
+    @abc.abstractmethod
     def body_rows(self, system: "System", state: State) -> BodyRows:
         """The rows of the system, in whose mode it is, as they act on the bodies."""
 

@@ -149,17 +149,45 @@ class System(eqx.Module):
         """The system with the rows of locks added, of which, and of its own, only those act that are active in a mode."""
         if mode is None:
             return self
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        fields["active"] = mode.active
+        fields: dict[str, Any] = {"active": mode.active}
         if mode.locks:
             rows = [Holonomic(lock.name, Held(lock.fn, mode.held[..., i])) for i, lock in enumerate(mode.locks)]
             fields["constraints"] = (*self.constraints, *rows)
             fields["row_counts"] = (*self.row_counts, *(1 for _ in rows))
             fns = tuple(lock.fn for lock in mode.locks)
             fields["resistance_fn"] = Dragged(self.resistance_fn, self.rate_fn, fns, mode.drag)
+        return self._with(fields)
+
+    def in_mode_of(self, other: "System") -> "System":
+        """The system in the mode that another system with the same coordinates, constraints and inputs is in.
+
+        Raises:
+            ValueError: if it has others.
+        """
+        names = tuple(self.rows.items())
+        alike = (self.coordinates, self.velocities, self.nu) == (other.coordinates, other.velocities, other.nu)
+        if not alike or names != tuple(other.rows.items())[: len(names)]:
+            raise ValueError(
+                "Argument `model` must be a system with the coordinates, constraints and inputs of the plant, but has others."
+            )
+        count = len(self.constraints)
+        fields: dict[str, Any] = {"active": other.active}
+        if len(other.constraints) > count:
+            fields["constraints"] = (*self.constraints, *other.constraints[count:])
+            fields["row_counts"] = (*self.row_counts, *other.row_counts[count:])
+            held = other.resistance_fn
+            fields["resistance_fn"] = Dragged(self.resistance_fn, self.rate_fn, held.fns, held.drag)
+        return self._with(fields)
+
+    def with_constraints(self, constraints: Sequence[AbstractConstraint], row_counts: Sequence[int]) -> "System":
+        """The coordinates of the system under other constraints, all of which act."""
+        return self._with({"constraints": tuple(constraints), "row_counts": tuple(row_counts), "active": None})
+
+    def _with(self, fields: dict[str, Any]) -> "System":
+        """A copy with other fields."""
         system = object.__new__(type(self))
-        for name, value in fields.items():
-            object.__setattr__(system, name, value)
+        for field in dataclasses.fields(self):
+            object.__setattr__(system, field.name, fields.get(field.name, getattr(self, field.name)))
         return system
 
     def __str__(self) -> str:

@@ -1,0 +1,198 @@
+"""The mechanism at an instant as a control law sees it."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from ..formulation import AbstractFormulation, GaussProjection, Restored
+from ..foundations import program, strong
+from ..linalg import ConstrainedFactor
+from ..system import Nearby, State, System, Terms, evaluate, evaluate_at, settled
+
+Scalar = Float[Array, ""]
+
+
+class Plant(eqx.Module):
+    """The mechanism at an instant: acceleration and reaction are affine in the inputs, v̇ = v̇₀ + T u.
+
+    Pure functions of it are control laws; nothing is evaluated before a law asks for it. `at` makes one of a state.
+
+    Attributes:
+        system: the system, in its mode.
+        t: time in s.
+        q: coordinates (nq,).
+        v: velocities (nv,).
+        terms: M, F, C, b and Γ at u = 0.
+        actuation: B (nv, nu).
+        formulation: how accelerations are found.
+        factor: the factors of the rows in use.
+        restored: the rows that stand for those lost at a singular pose; None in a run, whose stages do not lie at such poses.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxmb as jm
+        >>> system = jm.System(2, mass=lambda t, q, p: jnp.diag(jnp.array([2.0, 1.0])),
+        ...                    constraints=[jm.Holonomic("equal", lambda t, q, p: q[0] - q[1])],
+        ...                    actuation=lambda t, q, p: jnp.array([[1.0], [0.0]]))
+        >>> plant = jm.control.Plant.at(system, jm.assemble(system, [0.0, 0.0]))
+        >>> [round(float(x), 6) for x in plant.respond(jnp.array([6.0])).vdot]
+        [2.0, 2.0]
+    """
+
+    system: System
+    t: Scalar
+    q: Float[Array, " nq"]
+    v: Float[Array, " nv"]
+    terms: Terms
+    actuation: Float[Array, "nv nu"]
+    formulation: AbstractFormulation
+    factor: ConstrainedFactor
+    restored: Restored | None = None
+
+    @classmethod
+    def at(cls, system: System, state: State, formulation: AbstractFormulation | None = None) -> "Plant":
+        """The mechanism at a single state; right at singular poses, too.
+
+        Args:
+            system: the system.
+            state: one assembled state.
+            formulation: how accelerations are found; `GaussProjection()` by default.
+        """
+        system, state = settled(strong(system), strong(state))
+        return _plant(system, state, formulation or GaussProjection(), None)
+
+    def of(self, model: System) -> "Plant":
+        """The same instant, rows in use and mode of a model of the mechanism, by which a law may compute.
+
+        Args:
+            model: a system with the same coordinates, constraints and inputs; parameters, masses and forces may be wrong.
+
+        Raises:
+            ValueError: if it has others.
+        """
+        model = model.in_mode_of(self.system)
+        nearby = self.terms.nearby
+        if nearby is not None:
+            return _plant(model, nearby.state, self.formulation, self.keep)
+        t, q, v = self.t, self.q, self.v
+        terms = evaluate_at(model, t, q, v, self.terms.scale, model.applied_force(t, q, v))
+        factor = self.formulation.factorise(terms, self.factor.keep, 0.0)
+        return Plant(model, t, q, v, terms, _actuation(model, t, q), self.formulation, factor)
+
+    @property
+    def keep(self) -> Bool[Array, " m"]:
+        """The rows of C that are in use and independent at this pose."""
+        if self.restored is None or self.restored.lost is None:
+            return self.factor.keep
+        return self.factor.keep & ~self.restored.lost.mask
+
+    @property
+    def freedoms(self) -> Int[Array, ""]:
+        """K, the dimension of the accelerations that the constraints allow."""
+        return self.v.shape[0] - jnp.sum(self.factor.keep)
+
+    @property
+    def motion(self) -> Any:
+        """The `Motion` of the mechanism, for named places and joints.
+
+        Raises:
+            ValueError: if the system was not built from a mechanism.
+        """
+        if self.system.joints is None:
+            raise ValueError(
+                "Argument `system` must be built from a mechanism where a control law reads its motion, but is not."
+            )
+        return self.system.joints.motion(self.t, self.q, self.v, self.system.params)
+
+    @property
+    def rows(self) -> Terms:
+        """The terms with the rows in use, of those lost at a singular pose the ones along which their reaction acts."""
+        return self.terms if self.restored is None else self.restored.terms
+
+    def input_force(self, u: Float[Array, " nu"]) -> Float[Array, " nv"]:
+        """What an input adds to F: B u, and the change of forces that depend on it otherwise."""
+        force, resistance = self.actuation @ u, self.system.resistance_fn
+        if resistance is None:
+            return force
+        at = lambda u: resistance(self.t, self.q, self.v, self.system.params, u)
+        return force + at(u) - at(None)
+
+    def respond(self, u: Float[Array, " nu"] | None = None) -> "Response":
+        """What the mechanism answers to an input, with all forces that depend on it.
+
+        Args:
+            u: inputs (nu,); zero by default.
+        """
+        force = self.terms.force if u is None else self.terms.force + self.input_force(u)
+        drift = jnp.zeros_like(self.terms.gamma)
+        if self.restored is not None and self.restored.lost is not None:
+            drift = self.restored.lost.drift
+        vdot, independent = self._solve(force, self.terms.gamma, drift)
+        return Response(vdot, self.terms.mass @ vdot - force, independent, self)
+
+    def respond_to_forces(self, forces: Float[Array, "nv k"]) -> "Response":
+        """By how much each of several generalised forces changes v̇, the reaction and λ; these gain a last axis."""
+        zero = jnp.zeros_like(self.terms.gamma)
+        solve = lambda force: self._solve(force, zero, zero)
+        vdot, independent = jax.vmap(solve, in_axes=1, out_axes=1)(forces)
+        return Response(vdot, self.terms.mass @ vdot - forces, independent, self)
+
+    def share(self, independent: Float[Array, "m *k"]) -> Float[Array, "m *k"]:
+        """The multipliers of all rows from those of the independent ones; NaN where undefined."""
+        share = lambda x: self.formulation.shares(self.factor, self.rows.jacobian, x)[0]
+        found = jax.vmap(share, in_axes=1, out_axes=1)(independent) if independent.ndim > 1 else share(independent)
+        if self.restored is None:
+            return found
+        return jnp.where(self.restored.undefined.reshape((-1,) + (1,) * (found.ndim - 1)), jnp.nan, found)
+
+    def _solve(self, force: Array, gamma: Array, drift: Array) -> tuple[Array, Array]:
+        """v̇ and the multipliers of the independent rows for F, Γ, and Zᵀk of the lost rows."""
+        if self.restored is None:
+            terms = eqx.tree_at(lambda t: (t.force, t.gamma), self.terms, (force, gamma))
+        else:
+            terms = self.restored.completed(self.formulation, self.factor, force, gamma, drift)
+        return self.formulation.motion(terms, self.factor)
+
+
+class Response(eqx.Module):
+    """What a mechanism answers.
+
+    Attributes:
+        vdot: v̇ (nv,).
+        reaction: M v̇ − F (nv,), F with the forces of the input.
+        independent: multipliers (m,) of the independent rows.
+        plant: the mechanism.
+    """
+
+    vdot: Float[Array, "nv *k"]
+    reaction: Float[Array, "nv *k"]
+    independent: Float[Array, "m *k"]
+    plant: Plant
+
+    @property
+    def multipliers(self) -> Float[Array, "m *k"]:
+        """λ of all rows, as of `jaxmb.Acceleration`."""
+        return self.plant.share(self.independent)
+
+
+@program
+def _plant(system: System, state: State, formulation: AbstractFormulation, keep: Bool[Array, " m"] | None) -> Plant:
+    """The mechanism at a state, of a system in its mode."""
+    terms = evaluate(system, state)
+    formulation = formulation.holding(formulation.choose(terms))
+    used, restored = formulation.used(terms), None
+    if isinstance(terms.nearby, Nearby):
+        restored = formulation.restore(used, formulation.decide(terms, terms.nearby, keep=keep), terms.nearby)
+        used = restored.terms
+    rows = jnp.zeros(0, bool) if restored is None else restored.keep
+    factor = formulation.factorise(used, rows, 0.0)
+    t, q, v = state.t, state.q, state.v
+    return Plant(system, t, q, v, terms, _actuation(system, t, q), formulation, factor, restored)
+
+
+def _actuation(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, "nv nu"]:
+    if system.actuation_fn is None:
+        return jnp.zeros((system.nv, 0), q.dtype)
+    return system.actuation_fn(t, q, system.params)

@@ -1,0 +1,179 @@
+"""The pseudo-inverse of a small matrix by plane rotations."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+# Rotations converge within ten sweeps over all pairs; a matrix that is not finite must end too.
+SWEEPS = 30
+
+
+class PseudoInverse(eqx.Module):
+    """A⁺ with the singular values of A.
+
+    Attributes:
+        inverse: A⁺ (n, k), or the damped one.
+        values: singular values of A (min(k, n),) in falling order, without derivatives.
+        rank: how many of them are above the cut-off.
+    """
+
+    inverse: Float[Array, "n k"]
+    values: Float[Array, " p"]
+    rank: Int[Array, ""]
+
+    @property
+    def least(self) -> Float[Array, ""]:
+        """The smallest singular value; infinite without any."""
+        return jnp.min(self.values, initial=jnp.inf)
+
+
+def pseudoinverse(
+    matrix: Float[Array, "k n"],
+    tol: float | Float[Array, ""],
+    scale: Float[Array, ""] | float | None = None,
+    *,
+    damping: Float[Array, ""] | float | None = None,
+) -> Float[Array, "n k"]:
+    """A⁺, in which singular values up to a cut-off count as zero.
+
+    Found by one-sided Jacobi rotations (Hestenes 1958) of plain array operations, so that it may be called in loops and
+    batches. The derivatives, of any order, are those of A⁺ as long as no singular value crosses the cut-off,
+
+        dA⁺ = −A⁺ dA A⁺ + A⁺A⁺ᵀ dAᵀ (I − AA⁺) + (I − A⁺A) dAᵀ A⁺ᵀA⁺
+
+    (Golub and Pereyra 1973), which hold where singular values repeat, too.
+
+    Args:
+        matrix: A (k, n), of up to some thirty rows or columns.
+        tol: the cut-off, relative to `scale`.
+        scale: a size that does not depend on what is to be found out; 1 if None.
+        damping: σ₀ in units of `scale`. Where the smallest singular value is below it, each is inverted by σ/(σ² + d²) instead,
+            d² = σ₀² (1 − (σ_min/σ₀)²)², without any cut-off; nothing is changed where it is not. Second derivatives then take the
+            singular vectors of σ_min as fixed.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from jaxmb.linalg import pseudoinverse
+        >>> [[round(float(x), 6) for x in row] for row in pseudoinverse(jnp.array([[3.0, 4.0]]), 1e-9)]
+        [[0.12], [0.16]]
+    """
+    return invert(matrix, tol, scale, damping=damping).inverse
+
+
+def invert(
+    matrix: Float[Array, "k n"],
+    tol: float | Float[Array, ""],
+    scale: Float[Array, ""] | float | None = None,
+    *,
+    damping: Float[Array, ""] | float | None = None,
+) -> PseudoInverse:
+    """`pseudoinverse` with what is found on the way."""
+    k, n = matrix.shape
+    size = 1.0 if scale is None else lax.stop_gradient(scale)
+    cut = jnp.asarray(tol * size, matrix.dtype)
+    if not min(k, n):
+        return PseudoInverse(jnp.zeros((n, k), matrix.dtype), jnp.zeros(0, matrix.dtype), jnp.array(0))
+    inverse, values, left, right = _inverse(matrix, cut)
+    found = PseudoInverse(inverse, values, jnp.sum(values > cut))
+    if damping is None:
+        return found
+    threshold = jnp.asarray(damping * size, matrix.dtype)
+    smallest = left @ matrix @ right  # σ_min, with its first derivative
+    missing = jnp.maximum(1 - (smallest / threshold) ** 2, 0)
+    spread = threshold * missing * jnp.eye(min(k, n), dtype=matrix.dtype)
+    # AᵀA + d²I and A Aᵀ + d²I are those of A with d I beside it, which has full rank.
+    if k <= n:
+        damped = _inverse(jnp.concatenate([matrix, spread], axis=1), jnp.zeros_like(cut))[0][:n]
+    else:
+        damped = _inverse(jnp.concatenate([matrix, spread]), jnp.zeros_like(cut))[0][:, :k]
+    return PseudoInverse(damped, values, found.rank)
+
+
+def singular_values(matrix: Float[Array, "k n"]) -> Float[Array, " p"]:
+    """The min(k, n) singular values in falling order, without derivatives."""
+    if not min(matrix.shape):
+        return jnp.zeros(0, matrix.dtype)
+    return _decomposed(lax.stop_gradient(matrix))[0]
+
+
+@jax.custom_jvp
+def _inverse(matrix: Array, cut: Array) -> tuple[Array, Array, Array, Array]:
+    """A⁺, the singular values, and the left and right vectors of the smallest; only A⁺ has derivatives."""
+    values, left, right = _decomposed(matrix)
+    kept = values > cut
+    inverse = (right / jnp.where(kept, values, jnp.inf)[:, None]).T @ left
+    return inverse, values, left[-1], right[-1]
+
+
+@_inverse.defjvp
+def _inverse_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple:
+    matrix, cut = primals
+    change, _ = tangents
+    inverse, *others = _inverse(matrix, cut)
+    off_rows = lambda x: x - inverse @ (matrix @ x)
+    off_columns = lambda x: x - (x @ matrix) @ inverse
+    moved = -inverse @ change @ inverse
+    moved = moved + inverse @ (inverse.T @ off_columns(change.T)) + (off_rows(change.T) @ inverse.T) @ inverse
+    return (inverse, *others), (moved, *(jnp.zeros_like(x) for x in others))
+
+
+def _decomposed(matrix: Array) -> tuple[Array, Array, Array]:
+    """Singular values in falling order, left and right singular vectors as rows (p, k) and (p, n)."""
+    k, n = matrix.shape
+    size = jnp.max(jnp.abs(matrix))
+    size = jnp.where(size > 0, size, 1)
+    rows = matrix / size if k <= n else matrix.T / size
+    turned, how = _orthogonalised(rows)
+    lengths = jnp.linalg.norm(turned, axis=1)
+    order = jnp.argsort(-lengths)
+    lengths, turned, how = lengths[order], turned[order], how[order]
+    unit = turned / jnp.where(lengths > 0, lengths, 1)[:, None]
+    return lengths * size, *((how, unit) if k <= n else (unit, how))
+
+
+def _orthogonalised(rows: Array) -> tuple[Array, Array]:
+    """U A with orthogonal rows, and the orthogonal U (p, p), for A (p, r).
+
+    Each round turns the pairs of one round of a tournament, all at once; after one without a turn against every other
+    row it is done.
+    """
+    p, r = rows.shape
+    if p == 1:
+        return rows, jnp.ones((1, 1), rows.dtype)
+    count = p + p % 2  # an odd one plays against a row of zeros
+    rest = jnp.concatenate([rows, np.eye(p, dtype=rows.dtype)], axis=1)
+    rest = jnp.concatenate([rest, jnp.zeros((count - p, r + p), rows.dtype)])
+    eps = float(jnp.finfo(rows.dtype).eps)
+    least = (eps * jnp.linalg.norm(rows)) ** 2 / count  # below it a row is rounding
+    half = count // 2
+
+    def turn(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        rest, rounds, quiet = carry
+        a, b = rest[:half], rest[half:][::-1]
+        inner = lambda x, y: jnp.sum(x[:, :r] * y[:, :r], axis=1)
+        aa, bb, ab = inner(a, a), inner(b, b), inner(a, b)
+        needed = (jnp.abs(ab) > eps * max(r, 4) * jnp.sqrt(aa * bb)) & (jnp.minimum(aa, bb) > least)
+        cosine, sine = _rotation(aa, bb, jnp.where(needed, ab, 1), needed)
+        a, b = cosine * a - sine * b, sine * a + cosine * b
+        rest = jnp.concatenate([a, b[::-1]])
+        rest = jnp.concatenate([rest[:1], rest[-1:], rest[1:-1]])  # the first stays, the others move on by one
+        return rest, rounds + 1, jnp.where(jnp.any(needed), 0, quiet + 1)
+
+    start = (rest, jnp.array(0), jnp.array(0))
+    going = lambda carry: (carry[2] < count - 1) & (carry[1] < SWEEPS * (count - 1))
+    rest = lax.while_loop(going, turn, start)[0]
+    if count > p:  # the row of zeros, which nothing was turned into, has an empty combination
+        rest = rest[jnp.argsort(jnp.sum(rest[:, r:] ** 2, axis=1) < 0.5, stable=True)[:p]]
+    return rest[:, :r], rest[:, r:]
+
+
+def _rotation(aa: Array, bb: Array, ab: Array, needed: Bool[Array, " h"]) -> tuple[Array, Array]:
+    """Cosine and sine of the turns by which pairs become orthogonal."""
+    slope = (bb - aa) / (2 * ab)
+    tangent = jnp.where(slope >= 0, 1, -1) / (jnp.abs(slope) + jnp.sqrt(1 + slope**2))
+    tangent = jnp.where(needed, tangent, 0)
+    cosine = lax.rsqrt(1 + tangent**2)
+    return cosine[:, None], (cosine * tangent)[:, None]
