@@ -11,6 +11,7 @@ from ..formulation import AbstractFormulation, GaussProjection, Restored
 from ..foundations import program, strong
 from ..linalg import ConstrainedFactor
 from ..system import Nearby, State, System, Terms, evaluate, evaluate_at, settled
+from .instant import motion_of
 
 Scalar = Float[Array, ""]
 
@@ -76,10 +77,21 @@ class Plant(eqx.Module):
         nearby = self.terms.nearby
         if nearby is not None:
             return _plant(model, nearby.state, self.formulation, self.keep)
-        t, q, v = self.t, self.q, self.v
-        terms = evaluate_at(model, t, q, v, self.terms.scale, model.applied_force(t, q, v))
+        return self._another(model, self.q, self.v)
+
+    def moved(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> "Plant":
+        """The same mechanism and rows in use at another state, such as one that is measured."""
+        return self._another(self.system, q, v)
+
+    def _another(self, system: System, q: Array, v: Array) -> "Plant":
+        terms = evaluate_at(system, self.t, q, v, self.terms.scale, system.applied_force(self.t, q, v))
         factor = self.formulation.factorise(terms, self.factor.keep, 0.0)
-        return Plant(model, t, q, v, terms, _actuation(model, t, q), self.formulation, factor)
+        return Plant(system, self.t, q, v, terms, system.actuation(self.t, q), self.formulation, factor)
+
+    @property
+    def params(self) -> Any:
+        """Parameters of the system."""
+        return self.system.params
 
     @property
     def keep(self) -> Bool[Array, " m"]:
@@ -100,11 +112,7 @@ class Plant(eqx.Module):
         Raises:
             ValueError: if the system was not built from a mechanism.
         """
-        if self.system.joints is None:
-            raise ValueError(
-                "Argument `system` must be built from a mechanism where a control law reads its motion, but is not."
-            )
-        return self.system.joints.motion(self.t, self.q, self.v, self.system.params)
+        return motion_of(self.system, self.t, self.q, self.v)
 
     @property
     def rows(self) -> Terms:
@@ -189,10 +197,4 @@ def _plant(system: System, state: State, formulation: AbstractFormulation, keep:
     rows = jnp.zeros(0, bool) if restored is None else restored.keep
     factor = formulation.factorise(used, rows, 0.0)
     t, q, v = state.t, state.q, state.v
-    return Plant(system, t, q, v, terms, _actuation(system, t, q), formulation, factor, restored)
-
-
-def _actuation(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, "nv nu"]:
-    if system.actuation_fn is None:
-        return jnp.zeros((system.nv, 0), q.dtype)
-    return system.actuation_fn(t, q, system.params)
+    return Plant(system, t, q, v, terms, system.actuation(t, q), formulation, factor, restored)

@@ -193,4 +193,5 @@ class _Solve(eqx.Module):
 def over_states(fn: Callable[..., T], system: System, motion: Solution | State, *more: Any) -> T:
     """`fn(system, state, *more)` at each state."""
     states = motion.states if isinstance(motion, Solution) else motion
+    system = system.acting_at(motion.joints if isinstance(motion, Solution) else None)
     return over_leading_axes(lambda state, *more: fn(*settled(system, state), *more), states.t.ndim)(states, *more)

@@ -113,6 +113,8 @@ class _Back(eqx.Module):
     def reuses(self, k: Array) -> Bool[Array, ""]:
         """Whether the first slope of a step is the last one of the step before."""
         fresh = (k == 0) | _after_jump(self.method.controller, self.tape.ts[k])[0]
+        if self.rest.loop is not None:
+            fresh |= self.rest.loop.due(self.tape.ts[k], _at(self.tape.ys, k).control)
         return ~fresh & self.tableau(self.tape.ts.dtype)[0].fsal
 
     def tableau(self, dtype: Any) -> tuple[Tableau, Array, Array]:
@@ -130,6 +132,7 @@ class _Back(eqx.Module):
         problem = self.problem(moves)
         rows = problem.prepare(t0, y0, None)
         problem = problem.holding(rows.choice)
+        y0 = problem.refreshed(t0, y0, rows.keep)
         stages = take_stages(problem, self.tableau(t0.dtype)[0], t0, t1, y0, rows.keep, y0, False)
         dense = {
             "inner": {"y0": y0, "y1": stages.raw, "k": stages.slopes},
@@ -209,7 +212,21 @@ class _Back(eqx.Module):
         start = (dense_bar["inner"]["y0"], ks_bar, _zeros(moves))
         y0_bar, ks_bar, moves_bar = lax.fori_loop(0, jnp.where(taken, s, s + 1), task, start)
         before = jax.tree.map(lambda b: jnp.where(taken, h * b[0], 0), ks_bar)
+        y0_bar, moves_bar = self.before_sample(moves, k, rows, y0_bar, moves_bar)
         return y0_bar, before, moves_bar, jax.tree.map(lambda k: k[0] / h, ks)
+
+    def before_sample(self, moves: Any, k: Array, rows: Rows, y0_bar: Flow, moves_bar: Any) -> tuple[Flow, Any]:
+        """Cotangents of the state before the sample of a controller with which the step began, if it did."""
+        loop, t, y = self.rest.loop, self.tape.ts[k], _at(self.tape.ys, k)
+        if loop is None or loop.clock is None:
+            return y0_bar, moves_bar
+
+        def through() -> tuple[Flow, Any]:
+            sample = lambda moves, y: self.problem(moves).holding(rows.choice)._sample(t, y, rows.keep)
+            more, bar = jax.vjp(sample, moves, y)[1](y0_bar)
+            return bar, _add(moves_bar, more)
+
+        return where_any(loop.due(t, y.control), through, (y0_bar, moves_bar))
 
     def pull(
         self,

@@ -3,9 +3,12 @@
 from typing import Any
 
 import diffrax as dfx
+import jax
+import jax.numpy as jnp
 
-from ..foundations import as_function, shape_of
+from ..control import Sampled, as_controller
 from ..system import State, System
+from .loop import Loop
 
 FORWARD = (
     "A derivative in forward mode (`jvp`, `jacfwd`, forward over reverse) through `simulate` needs "
@@ -13,15 +16,28 @@ FORWARD = (
 )
 
 
-def checked_control(system: System, state: State, control: Any) -> Any:
-    """The control law as a field of a module."""
+def checked_control(system: System, state: State, control: Any) -> tuple[System, Loop | None]:
+    """The system with the inputs of a controller, and the controller in a run."""
     if control is None:
-        return None
+        return system, None
+    clock = control.clock if isinstance(control, Sampled) else None
+    controller = control.controller if isinstance(control, Sampled) else as_controller(control, "control")
+    if controller.only_sampled and clock is None:
+        raise ValueError(
+            f"Argument `control` must be sampled, `jaxmb.control.Sampled(…, period)`: `{type(controller).__name__}` has no meaning in "
+            "continuous time."
+        )
+    system = system.acting_at(controller.acts_at)
     if not system.nu:
-        raise ValueError("Argument `control` needs a system with `actuation`, but it has none.")
-    control = as_function(control, "control")
-    shape_of("control", control, (state.t, state.q, state.v, system.params), (system.nu,))
-    return control
+        raise ValueError(
+            "Argument `control` needs a system with `actuation`, but it has none; a controller with `joints` needs no more than a mechanism."
+        )
+    start = controller.init(system)
+    if not all(jnp.issubdtype(jnp.result_type(x), jnp.floating) for x in jax.tree.leaves(start)):
+        raise TypeError(f"`init` of `{type(controller).__name__}` must return floating-point numbers, but does not.")
+    loop = Loop(controller, clock, start, system.nu)
+    loop.check(system, state)
+    return system, loop
 
 
 def checked_solver(solver: Any) -> dfx.AbstractSolver:

@@ -55,6 +55,11 @@ class Flow(eqx.Module):
         rest = self.packed[..., self.nq + self.nv :]
         return Flow(jnp.concatenate([q, v, rest], axis=-1), self.nq, self.nv)
 
+    def controlled(self, control: Float[Array, "... nz"]) -> "Flow":
+        """The same with another state of the controller."""
+        kept = self.packed[..., : self.nq + self.nv + 1]
+        return Flow(jnp.concatenate([kept, control], axis=-1), self.nq, self.nv)
+
     def where(self, condition: Array, other: "Flow") -> "Flow":
         """The state where the condition, one for each of the leading axes, holds, else another."""
         return Flow(jnp.where(condition[..., None], self.packed, other.packed), self.nq, self.nv)

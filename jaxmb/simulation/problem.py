@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import equinox.internal as eqxi
@@ -12,6 +11,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from ..control import Instant, Plant, Response
 from ..formulation import AbstractFormulation
 from ..foundations import where_needed
 from ..kinematics import CLOSE, NEAR, Correction, Rows, choose_rows, with_derivative
@@ -19,6 +19,7 @@ from ..linalg import ConstrainedFactor
 from ..system import Scale, State, System, Terms, evaluate_at, jacobian_rate, position_residual, rows_at
 from .drift import AbstractDrift
 from .flow import Flow
+from .loop import Loop
 
 # The states of `Problem.near_singular`, in units of τ, and their weights.
 OFFSETS = (1.0, -1.0, 2.0, -2.0, 3.0, -3.0)
@@ -46,7 +47,7 @@ class Sample(eqx.Module):
 
 
 class Problem(eqx.Module):
-    """Everything that a step needs besides time and state: (q, v, work)' = (N v, v̇, power).
+    """Everything that a step needs besides time and state: (q, v, work, z)' = (N v, v̇, power, ż).
 
     `sound` is false for a start that must not be integrated: its first step then ends the run. `choice` is the first choice
     of the formulation, which may hold a later one.
@@ -55,7 +56,7 @@ class Problem(eqx.Module):
     system: System
     formulation: AbstractFormulation
     drift: AbstractDrift
-    control: Any
+    loop: Loop | None
     scale: Scale
     sound: Bool[Array, ""]
     choice: Bool[Array, " n"] | None
@@ -63,10 +64,6 @@ class Problem(eqx.Module):
     def state(self, t: Array, y: Flow) -> State:
         """The state with the sizes of the run."""
         return State(t, y.q, y.v, self.scale)
-
-    def inputs(self, t: Array, y: Flow) -> Array | None:
-        """U of the control law, None without one."""
-        return None if self.control is None else self.control(t, y.q, y.v, self.system.params)
 
     def holding(self, choice: Bool[Array, " n"] | None) -> "Problem":
         """The problem with a choice of its formulation."""
@@ -113,16 +110,30 @@ class Problem(eqx.Module):
         Power is that of applied forces and inputs, of moving constraints, −bᵀλ, and of explicit time dependence: the
         total energy minus the work stays constant.
         """
-        system, q, v = self.system, y.q, y.v
-        applied = system.applied_force(t, q, v, self.inputs(t, y))
+        system, q, v, loop = self.system, y.q, y.v, self.loop
+        plant, control, u = None, None, None
+        if loop is not None and not loop.needs_plant:
+            plant = Instant(system, t, q, v)
+            u = loop.inputs(t, y, plant)
+        applied = system.applied_force(t, q, v, u)
         terms = evaluate_at(system, t, q, v, self.scale.row, applied)
         feedback = self.drift.feedback(system, self.state(t, y))
         if feedback is not None:
             terms = eqx.tree_at(lambda x: x.gamma, terms, terms.gamma + feedback)
         factor = self.formulation.factorise(terms, keep, quick=quick)
+        if loop is not None and loop.needs_plant:
+            plant = Plant(system, t, q, v, terms, system.actuation(t, q), self.formulation, factor, None)
+            u = loop.inputs(t, y, plant)
+            pushed = plant.input_force(u)
+            applied, terms = applied + pushed, eqx.tree_at(lambda x: x.force, terms, terms.force + pushed)
         vdot, multipliers = self.formulation.motion(terms, factor)
+        if loop is not None and u is not None:
+            response = None
+            if isinstance(plant, Plant):
+                response = Response(vdot, terms.mass @ vdot - terms.force, multipliers, plant)
+            control = loop.rate(t, y, u, plant, response)
         power = jnp.dot(v, applied) - jnp.dot(terms.offset, multipliers) + system.explicit_power(t, q, v)
-        return Flow.of(system.qdot(q, v), vdot, power), *lax.stop_gradient((terms, factor))
+        return Flow.of(system.qdot(q, v), vdot, power, control), *lax.stop_gradient((terms, factor))
 
     def near_singular(
         self,
@@ -181,6 +192,39 @@ class Problem(eqx.Module):
         growth = jnp.linalg.norm(growth - (growth @ others.T) @ others, axis=1)
         lost = near & (growth > 0.05 * jnp.max(factor.speeds(rates), initial=0))
         return jnp.where(jnp.any(lost), 2 * least / jnp.min(jnp.where(lost, growth, jnp.inf)), 0)
+
+    # The controller
+
+    def inputs(self, t: Array, y: Flow) -> Array | None:
+        """U at a state on the constraints, None without a controller."""
+        loop = self.loop
+        if loop is None:
+            return None
+        if not loop.needs_plant:
+            return loop.inputs(t, y, Instant(self.system, t, y.q, y.v))
+        return self._read(t, y, self.independent(t, y))[-loop.nu :]
+
+    def refreshed(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> Flow:
+        """The state after the sample of its controller that is due, if one is."""
+        if self.loop is None or self.loop.clock is None:
+            return y
+        return where_needed(self.loop.due(t, y.control), Problem._sample, (self, t, y, keep), y)
+
+    @eqx.filter_jit
+    def _sample(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> Flow:
+        assert self.loop is not None
+        return y.controlled(self.loop.counted(t, self._read(t, y, keep)))
+
+    @eqx.filter_jit
+    def _read(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> Array:
+        """What the controller puts out, right close to singular poses too."""
+        assert self.loop is not None
+        reader, wide = self.loop.reader(y)
+        if not reader.needs_plant:
+            plant = Instant(self.system, t, y.q, y.v)
+            return reader.read(t, wide, reader.inputs(t, wide, plant), plant, None)
+        problem = eqx.tree_at(lambda p: p.loop, self, reader)
+        return problem.sampled(t, wide, keep, jnp.array(False)).flow.control
 
     # The drift
 

@@ -18,6 +18,7 @@ from .drift import AbstractDrift
 from .flow import Flow
 from .guard import Guard, Halving
 from .leg import Leg, Legs, Method
+from .loop import Loop, beginning
 from .problem import Problem
 from .solver import verdict
 
@@ -81,7 +82,7 @@ class Run(eqx.Module):
 
     plan: Plan
     drift: AbstractDrift
-    control: Any
+    loop: Loop | None
     scale: Scale
     method: Method
     max_events: int = eqx.field(static=True)
@@ -92,7 +93,7 @@ class Run(eqx.Module):
         terms = lax.stop_gradient(rows_at(system, t, y.q, self.scale.row))
         formulation = self.plan.formulation
         choice = formulation.choose(terms)
-        return Problem(system, formulation, self.drift, self.control, self.scale, sound, choice)
+        return Problem(system, formulation, self.drift, self.loop, self.scale, sound, choice)
 
     def flow(self, problem: Problem, t: Array, y: Flow) -> Flow:
         """The vector field, without derivative: for decisions."""
@@ -115,6 +116,7 @@ class Run(eqx.Module):
         t, y, mode = segment.t, segment.y, segment.mode
         sound = segment.result == RESULTS.successful
         problem = self.problem(mode, sound, t, y)
+        y = problem.refreshed(t, y, problem.independent(t, y))
         due, armed = self.due(problem, mode, t, y, mode.active & ~before, jnp.array(False))
         mode = dataclasses.replace(mode, armed=armed.armed)
         until = jnp.where(segment.done | jnp.any(due) | ~sound, t, self.plan.next_time(t, mode, end))
@@ -164,7 +166,8 @@ class Run(eqx.Module):
         jump = self.plan.happen(old, t, y.q, y.v, self.scale, due, problem.inputs(t, y))
         chosen = lambda a, b: jax.tree.map(lambda x, z: jnp.where(acts, x, z), a, b)
         mode = chosen(jump.mode, old)
-        new, after = Flow.of(jump.q, jump.v, y.work - jump.loss, y.control), self.problem(mode, sound, t, y)
+        kept = None if self.loop is None else y.control
+        new, after = Flow.of(jump.q, jump.v, y.work - jump.loss, kept), self.problem(mode, sound, t, y)
         new = after.correct(t, new, after.independent(t, new))
         before, y = State(t, y.q, y.v, self.scale, old), chosen(new, y)
         fits = jump.mismatch <= float(jnp.finfo(t.dtype).eps) ** 0.5
@@ -215,7 +218,8 @@ def finished(problem: Problem, t: Array, y: Flow, start: Flow) -> tuple[Flow, Ar
     """A saved state, which is interpolated, corrected, and the inputs there; NaN if it was not reached."""
     reached = problem.sound & y.finite
     y = y.where(reached, start)
-    y = problem.correct(t, y, problem.independent(t, y))
+    keep = problem.independent(t, y)
+    y = problem.refreshed(t, problem.correct(t, y, keep), keep)
     return jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), (y, problem.inputs(t, y)))
 
 
@@ -227,7 +231,7 @@ def run_through(
     The saved states of the last segment are corrected, and NaN where the run did not get.
     """
     mode: Any = state.mode
-    start: Any = jax.tree.map(lambda x: jnp.where(sound, x, 0), Flow.of(state.q, state.v, jnp.zeros_like(state.t)))
+    start: Any = jax.tree.map(lambda x: jnp.where(sound, x, 0), beginning(run.loop, state))
     everywhere = lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape))
     nowhere = jax.tree.map(lambda x: jnp.full((ts.shape[0], *x.shape), jnp.nan, x.dtype), start)
     good: Any = RESULTS.successful

@@ -35,7 +35,9 @@ from .adjoint import integrate
 from .arguments import FORWARD, checked_control, checked_solver
 from .drift import AbstractDrift, Projection
 from .flow import Flow
+from .landing import landing
 from .leg import Legs, Method
+from .loop import Loop, beginning
 from .problem import Problem
 from .segments import Run, finished, run_through
 from .solution import Solution
@@ -74,7 +76,9 @@ def simulate(
             after it. All that happens within 1e-9 of the run's duration is one transition. A guard that changes sign twice
             within a step is not seen; limit the step then.
         max_events: largest number of instants at which anything happens.
-        control: control law `control(t, q, v, params)` → u (nu,).
+        control: a controller: a function `control(t, q, v, params)` → u (nu,), a callable pytree such as an Equinox module, or one of
+            `jaxmb.control`; in `jaxmb.control.Sampled` one that acts at samples. Where a state holds what the controller
+            remembers, as those of a `Solution` do, it goes on from there.
         solver: of Diffrax, `Tsit5()` by default: `Heun`, `Midpoint`, `Ralston`, `Bosh3`, `Tsit5`, `Dopri5`, `Dopri8`, implicit
             `ImplicitEuler`, `Kvaerno3`, `Kvaerno4`, `Kvaerno5`, with constant steps also `Euler`, and `HalfSolver` of an
             explicit one. Solvers for noise and for split vector fields (`KenCarp…`, `Sil3`, `SemiImplicitEuler`), and those
@@ -114,7 +118,7 @@ def simulate(
             "`RecursiveCheckpointAdjoint`."
         )
     check_state(system, state)
-    control = checked_control(system, state, control)
+    system, loop = checked_control(system, state, control)
     solver = checked_solver(dfx.Tsit5() if solver is None else solver)
     formulation = formulation or GaussProjection()
     if adjoint is None and not (isinstance(solver, dfx.AbstractERK) and max_steps is not None and not dense):
@@ -126,7 +130,7 @@ def simulate(
         warnings.warn(doubt, stacklevel=2)
     ts = jnp.asarray(ts, default_float())
     if adjoint is None or isinstance(adjoint, dfx.RecursiveCheckpointAdjoint):
-        system, state, ts, control = reverse_only((system, state, ts, control), FORWARD)
+        system, state, ts, loop = reverse_only((system, state, ts, loop), FORWARD)
     timing, planning, plan, state = _time_checks(state, ts), (), None, strong(state)
     if events:
         plan, state = planned(strong(system), formulation, events, state, ts[-1])
@@ -143,7 +147,7 @@ def simulate(
         ts,
         formulation,
         as_parameters(drift or Projection()),
-        control,
+        loop,
         ConstrainedSolver(solver),
         None if stepsize_controller is None else _with_tolerances_as_arrays(stepsize_controller),
         None if dt0 is None else jnp.asarray(dt0, ts.dtype),
@@ -227,7 +231,7 @@ def _simulate(
     ts: Array,
     formulation: AbstractFormulation,
     drift: AbstractDrift,
-    control: Any,
+    loop: Loop | None,
     solver: ConstrainedSolver,
     stepsize_controller: dfx.AbstractStepSizeController | None,
     dt0: Array | None,
@@ -244,21 +248,23 @@ def _simulate(
     end = jnp.where(ts[-1] > state.t, ts[-1], state.t + resolution(state.t, ts[-1]))
     system, bare = settled(system, state)
     scale, sizes = own_sizes(system, bare, ts[-1])
+    if loop is not None:
+        sizes = sizes.controlled(loop.sizes(ts.dtype))
     checks, choice = _check_start(system, formulation, dataclasses.replace(bare, scale=scale))
     checks = (*planning, *checks)
     sound = timely & all_hold(checks)
-    controller, dt0 = _steps(system, scale, sizes, stepsize_controller, dt0)
+    controller, dt0 = _steps(system, scale, sizes, stepsize_controller, dt0, loop)
     method = Method(solver, controller, dt0, adjoint, progress_meter, max_steps)
-    problem, events, interpolation = Problem(system, formulation, drift, control, scale, sound, choice), None, None
+    problem, events, interpolation = Problem(system, formulation, drift, loop, scale, sound, choice), None, None
     if plan is None:
-        start = jax.tree.map(lambda x: jnp.where(sound, x, 0), Flow.of(bare.q, bare.v, jnp.zeros_like(bare.t)))
+        start = jax.tree.map(lambda x: jnp.where(sound, x, 0), beginning(loop, bare))
         found = integrate(method, problem, bare.t, end, start, ts, dense=dense)
         saved, u = jax.vmap(lambda t, y: finished(problem, t, y, start))(ts, found.ys)
         legs: Legs = jax.tree.map(lambda x: x[None], found.record)
         result, interpolation = verdict(found, sound), found.interpolation
         modes = jax.tree.map(lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape)), state.mode)
     else:
-        last, events, legs, u = run_through(Run(plan, drift, control, scale, method, max_events), state, ts, end, sound)
+        last, events, legs, u = run_through(Run(plan, drift, loop, scale, method, max_events), state, ts, end, sound)
         saved, result, modes = last.saved, last.result, last.modes
     result = RESULTS.where(timely, result, RESULTS.unfit_times)
     solution = Solution(
@@ -275,6 +281,9 @@ def _simulate(
         dense=interpolation,
         modes=modes,
         events=events,
+        z=None if loop is None else jax.vmap(loop.state)(saved.control),
+        control=None if loop is None else saved.control,
+        joints=None if loop is None else loop.controller.acts_at,
     )
     return solution, result != RESULTS.successful, (*checks, *_check_motion(problem, legs))
 
@@ -285,6 +294,7 @@ def _steps(
     sizes: Flow,
     controller: dfx.AbstractStepSizeController | None,
     dt0: Array | None,
+    loop: Loop | None,
 ) -> tuple[dfx.AbstractStepSizeController, Array | None]:
     """The controller and the first step, by default those that follow from the sizes of the run."""
     if controller is None:
@@ -292,7 +302,8 @@ def _steps(
         controller = RelativeTolerances(controller=default, sizes=sizes)
     if dt0 is None and isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
         dt0 = FIRST / scale.rate
-    return _stopping(system, controller), dt0
+    controller = _stopping(system, controller)
+    return controller if loop is None or loop.clock is None else landing(controller, loop.clock), dt0
 
 
 def _check_start(

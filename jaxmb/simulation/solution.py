@@ -32,6 +32,9 @@ class Solution(eqx.Module):
         dense: the interpolation, if asked for.
         modes: which constraints act, at each saved time; None where all do.
         events: what happened on the way; None for a run without events.
+        z: the controller's own state, with an axis of times; None without a controller.
+        control: the same, and what a sampled controller holds, as one vector (T, n).
+        joints: names of the joint coordinates at which the inputs act; None if they are the system's own.
     """
 
     ts: Float[Array, "... T"]
@@ -47,6 +50,9 @@ class Solution(eqx.Module):
     dense: Any
     modes: Mode | None = None
     events: Events | None = None
+    z: Any = None
+    control: Float[Array, "... T n"] | None = None
+    joints: tuple[str, ...] | None = eqx.field(static=True, default=None)
 
     @property
     def states(self) -> State:
@@ -54,7 +60,7 @@ class Solution(eqx.Module):
         batch = self.ts.ndim - 1
         spread = lambda x: jnp.broadcast_to(jnp.expand_dims(x, batch), (*self.ts.shape, *x.shape[batch:]))
         scale = jax.tree.map(spread, self.scale)
-        return State(self.ts, self.q, self.v, scale, self.modes)
+        return State(self.ts, self.q, self.v, scale, self.modes, self.control)
 
     def state(self, i: int | Array) -> State:
         """The state at `ts[i]`, from which another run can start; of a batch those of all its rows."""

@@ -198,6 +198,9 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             ~before.certain, Problem.prepare, (*lax.stop_gradient((problem, t0, y0)), before.rows.choice), before.rows
         )
         problem = problem.holding(rows.choice)
+        if problem.loop is not None:
+            made_jump = made_jump | problem.loop.due(t0, y0.control)
+            y0 = problem.refreshed(t0, y0, rows.keep)
         if isinstance(self.solver, dfx.AbstractERK):
             attempt = self._explicit_step(problem, t0, t1, y0, rows, before, made_jump)
         else:

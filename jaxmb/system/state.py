@@ -41,6 +41,7 @@ class State(eqx.Module):
         v: velocities (nv,).
         scale: sizes of rows, residuals and coordinates, fixed when the state was assembled.
         mode: which constraints act; None where all do.
+        control: what a controller remembers, as a run has left it and another takes it on; None for nothing.
     """
 
     t: Float[Array, "..."]
@@ -48,3 +49,4 @@ class State(eqx.Module):
     v: Float[Array, "... nv"]
     scale: Scale
     mode: Mode | None = None
+    control: Float[Array, "... nz"] | None = None

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..foundations import as_function, as_parameters, counted, default_float, listing, shape_of, table
+from .actuation import JointDirections
 from .constraint import AbstractConstraint, Holonomic
 from .inertia import AbstractInertia, LagrangianInertia, MassInertia, Rate
 from .joints import AbstractJoints
@@ -183,6 +184,27 @@ class System(eqx.Module):
         """The coordinates of the system under other constraints, all of which act."""
         return self._with({"constraints": tuple(constraints), "row_counts": tuple(row_counts), "active": None})
 
+    def acting_at(self, joints: Sequence[str] | None) -> "System":
+        """The system whose inputs are torques or forces at coordinates of joints, in place of its own; None for these.
+
+        Raises:
+            ValueError: for a system that was not built from a mechanism, one in which friction grows with the load of a joint
+                (that is found for its own actuators), and names that are not known.
+        """
+        if joints is None:
+            return self
+        if self.joints is None:
+            raise ValueError(
+                "A controller with `joints` needs a system built from a mechanism; give `actuation` instead."
+            )
+        if self.resistance_fn is not None:
+            raise ValueError(
+                "A controller with `joints` must not act where forces depend on the inputs, as friction that grows with reactions "
+                "does; use actuators."
+            )
+        fns = tuple(self.joints.coordinate(name) for name in joints)
+        return self._with({"actuation_fn": JointDirections(fns, self.rate_fn, self.nv), "nu": len(fns)})
+
     def _with(self, fields: dict[str, Any]) -> "System":
         """A copy with other fields."""
         system = object.__new__(type(self))
@@ -279,7 +301,13 @@ class System(eqx.Module):
         total = jnp.zeros_like(v) if self.force_fn is None else self.force_fn(t, q, v, self.params)
         if self.resistance_fn is not None:
             total = total + self.resistance_fn(t, q, v, self.params, u)
-        return total if u is None else total + self.actuation_fn(t, q, self.params) @ u
+        return total if u is None else total + self.actuation(t, q) @ u
+
+    def actuation(self, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, "nv nu"]:
+        """B(t, q)."""
+        if self.actuation_fn is None:
+            return jnp.zeros((self.nv, 0), q.dtype)
+        return self.actuation_fn(t, q, self.params)
 
     def energies(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> tuple[Scalar, Scalar]:
         """Kinetic and potential energy in J."""

@@ -138,4 +138,4 @@ def _with_mode(system: System, state: State, locks: tuple[LockRow, ...], names: 
         new = as_state(system, state.q, state.v, t=state.t, mode=mode).scale
         joined = lambda a, b: jnp.append(a, b[m + known :])
         scale = dataclasses.replace(scale, row=joined(scale.row, new.row), span=joined(scale.span, new.span))
-    return State(state.t, state.q, state.v, scale, mode)
+    return dataclasses.replace(state, scale=scale, mode=mode)

@@ -167,7 +167,7 @@ def _transition(plan: Plan, state: State, impulse: Array, method: str) -> tuple[
     return (
         Transition(
             before=state,
-            after=State(t, q, after, scale, change.mode),
+            after=dataclasses.replace(state, q=q, v=after, mode=change.mode),
             impulses={name: pulses[part] for name, part in acting.rows.items()},
             momentum=(mass @ v, mass @ after),
             free_momentum=(basis.T @ mass @ v, basis.T @ mass @ after),

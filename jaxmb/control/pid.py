@@ -1,0 +1,116 @@
+"""Feedback at joints."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..foundations import as_function, default_float
+from ..system import System
+from .controller import AbstractController
+from .instant import Instant
+
+Scalar = Float[Array, ""]
+
+
+class Constant(eqx.Module):
+    """A reference that stands still."""
+
+    value: Float[Array, " k"]
+
+    def __call__(self, t: Scalar) -> Float[Array, " k"]:
+        """The value."""
+        return self.value
+
+
+def reference(target: Any, count: int, argument: str) -> Any:
+    """A function of time from a number, an array or a function; derivatives are those of the function."""
+    if callable(target):
+        return as_function(target, argument)
+    value = jnp.asarray(target, default_float())
+    if value.shape not in ((), (count,)):
+        raise ValueError(f"Argument `{argument}` must have shape ({count},), but has shape {value.shape}.")
+    return Constant(jnp.broadcast_to(value, (count,)))
+
+
+class PID(AbstractController):
+    """Proportional, derivative and integral feedback at joint coordinates.
+
+    u = K_P e + K_D ė + K_I ∫e dt with e = s_d(t) − s. The inputs are torques and forces at these joints, whether they belong to
+    the tree or not; of angles whose turns are not counted e is taken between −π and π.
+
+    Args:
+        joints: names of joint coordinates, "joint" or "joint.coordinate".
+        stiffness: K_P, a number or (k,), in N m/rad or N/m.
+        damping: K_D, in N m s/rad or N s/m.
+        target: s_d, a number, (k,), or a function of time that returns (k,).
+        integral: K_I, in N m/(rad s) or N/(m s); none by default.
+
+    Example:
+        >>> import jaxmb as jm
+        >>> law = jm.control.PID(["elbow"], stiffness=20.0, damping=2.0, target=lambda t: 0.5 * t[None])
+        >>> law.acts_at
+        ('elbow',)
+    """
+
+    joints: tuple[str, ...] = eqx.field(static=True)
+    stiffness: Float[Array, " k"]
+    damping: Float[Array, " k"]
+    target: Any
+    integral: Float[Array, " k"] | None
+
+    def __init__(self, joints: Any, stiffness: Any, damping: Any, target: Any = 0.0, integral: Any = None):
+        self.joints = (joints,) if isinstance(joints, str) else tuple(joints)
+        count = len(self.joints)
+        gain = lambda x, name: reference(x, count, name)(jnp.zeros(()))
+        self.stiffness, self.damping = gain(stiffness, "stiffness"), gain(damping, "damping")
+        self.integral = None if integral is None else gain(integral, "integral")
+        self.target = reference(target, count, "target")
+
+    @property
+    def acts_at(self) -> tuple[str, ...]:
+        """The joints."""
+        return self.joints
+
+    @property
+    def uses_plant(self) -> bool:
+        """False."""
+        return False
+
+    def init(self, system: System) -> Any:
+        """∫e dt."""
+        return () if self.integral is None else jnp.zeros(len(self.joints))
+
+    def errors(
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], system: System
+    ) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+        """E and ė."""
+        joints: Any = system.joints
+        fns = [joints.coordinate(name) for name in self.joints]
+        values = lambda q: jnp.stack([jnp.reshape(fn(t, q, system.params), ()) for fn in fns])
+        found, rates = jax.jvp(values, (q,), (system.qdot(q, v),))
+        target, speed = jax.jvp(self.target, (t,), (jnp.ones_like(t),))
+        error = target - found
+        wraps = jnp.array([joints.wraps(name) for name in self.joints])
+        return jnp.where(wraps, error - 2 * jnp.pi * jnp.round(error / (2 * jnp.pi)), error), speed - rates
+
+    def output(
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Instant
+    ) -> Float[Array, " nu"]:
+        """U."""
+        error, rate = self.errors(t, q, v, plant.system)
+        u = self.stiffness * error + self.damping * rate
+        return u if self.integral is None else u + self.integral * z
+
+    def rate(
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Instant, response: Any
+    ) -> Any:
+        """E."""
+        return () if self.integral is None else self.errors(t, q, v, plant.system)[0]
+
+
+def PD(joints: Any, stiffness: Any, damping: Any, target: Any = 0.0) -> PID:
+    """`PID` without the integral."""
+    return PID(joints, stiffness, damping, target)

@@ -1,0 +1,63 @@
+"""Controllers that act at samples, and hold their outputs between them."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+from ..foundations import default_float, is_concrete
+from .controller import AbstractController, as_controller
+
+Scalar = Float[Array, ""]
+
+
+# Part of a period within which a time is that of a sample.
+SAME = 1e-9
+
+
+class Clock(eqx.Module):
+    """When a controller acts: at phase + n·period."""
+
+    period: Scalar
+    phase: Scalar
+    delay: bool = eqx.field(static=True)
+
+    def number(self, t: Scalar) -> Scalar:
+        """The number n of the latest sample."""
+        t, period, phase = lax.stop_gradient((t, self.period, self.phase))
+        return jnp.floor((t - phase) / period + SAME)
+
+    def next_time(self, t: Scalar) -> Scalar:
+        """When the next one is, later than t."""
+        return lax.stop_gradient(self.phase + (self.number(t) + 1) * self.period)
+
+
+class Sampled(eqx.Module):
+    """A controller in discrete time, with zero-order hold: it acts at t = phase + n·period, and when a run starts.
+
+    Steps of the integrator end at the samples. Between them u and z are held; with `delay` what is put out at one sample acts
+    from the next one on, and nothing before. Sampling times have no derivative.
+
+    Args:
+        controller: a controller, or a function u(t, q, v, params).
+        period: time between samples in s.
+        phase: time of one of them in s.
+        delay: whether the outputs come one period late.
+
+    Example:
+        >>> import jaxmb as jm
+        >>> float(jm.control.Sampled(lambda t, q, v, p: -q, period=0.01).clock.period)
+        0.01
+    """
+
+    controller: AbstractController
+    clock: Clock
+
+    def __init__(self, controller: Any, period: Any, phase: Any = 0.0, delay: bool = False):
+        self.controller = as_controller(controller, "controller")
+        as_array = lambda x: jnp.asarray(x, default_float())
+        self.clock = Clock(as_array(period), as_array(phase), delay)
+        if is_concrete(self.clock) and not bool(self.clock.period > 0):
+            raise ValueError(f"Argument `period` must be positive, but is {float(self.clock.period):g} s.")

@@ -1,0 +1,236 @@
+"""What stands between a controller and the mechanism: limits of the actuators, noise of the sensors."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..foundations import default_float, is_concrete
+from ..system import System
+from .controller import AbstractController, as_controller
+
+Scalar = Float[Array, ""]
+
+
+class AbstractWrapper(AbstractController):
+    """A controller around another; its state is that of the other unless a class says otherwise."""
+
+    controller: eqx.AbstractVar[AbstractController]
+
+    @property
+    def acts_at(self) -> tuple[str, ...] | None:
+        """Those of the other."""
+        return self.controller.acts_at
+
+    @property
+    def uses_plant(self) -> bool:
+        """As the other."""
+        return self.controller.uses_plant
+
+    @property
+    def only_sampled(self) -> bool:
+        """As the other."""
+        return self.controller.only_sampled
+
+    def init(self, system: System) -> Any:
+        """The other's state."""
+        return self.controller.init(system)
+
+    def sizes(self, z: Any) -> Any:
+        """The other's."""
+        return self.controller.sizes(z)
+
+    @abc.abstractmethod
+    def output(
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Any
+    ) -> Float[Array, " nu"]:
+        """The inputs."""
+
+
+class Saturated(AbstractWrapper):
+    """A controller whose outputs are cut off at limits; numbers of its state that would drive them further out stand still.
+
+    u = clip(u_c, lower, upper). A number z_j is held while Σ_i s_i ∂u_i/∂z_j ż_j > 0 over the inputs that are cut off, s_i = 1 at the
+    upper limit and −1 at the lower one (conditional integration, Åström and Hägglund).
+
+    Args:
+        controller: a controller, or a function u(t, q, v, params).
+        upper: upper limits, a number or (nu,).
+        lower: lower limits; −upper by default.
+
+    Example:
+        >>> import jaxmb as jm
+        >>> law = jm.control.Saturated(lambda t, q, v, p: -100 * q, upper=2.0)
+        >>> float(law.lower)
+        -2.0
+    """
+
+    controller: AbstractController
+    upper: Float[Array, "*nu"]
+    lower: Float[Array, "*nu"]
+
+    def __init__(self, controller: Any, upper: Any, lower: Any = None):
+        self.controller = as_controller(controller, "controller")
+        self.upper = jnp.asarray(upper, default_float())
+        self.lower = -self.upper if lower is None else jnp.asarray(lower, default_float())
+        if is_concrete(self.upper, self.lower) and not bool(jnp.all(self.lower <= self.upper)):
+            raise ValueError(
+                f"Argument `upper` must not be below `lower`, but is {self.upper} with `lower` {self.lower}."
+            )
+
+    def output(
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Any
+    ) -> Float[Array, " nu"]:
+        """The inputs within the limits."""
+        return jnp.clip(self.controller.output(t, q, v, z, plant), self.lower, self.upper)
+
+    def rate(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Any, response: Any) -> Any:
+        """The other's, or zero."""
+        rate = self.controller.rate(t, q, v, z, plant, response)
+        return self._stopped(t, q, v, z, plant, rate, self.controller.output(t, q, v, z, plant))
+
+    def sample(
+        self,
+        t: Scalar,
+        q: Float[Array, " nq"],
+        v: Float[Array, " nv"],
+        z: Any,
+        plant: Any,
+        response: Any,
+        period: Scalar,
+    ) -> tuple[Float[Array, " nu"], Any]:
+        """The other's, within the limits."""
+        u, after = self.controller.sample(t, q, v, z, plant, response, period)
+        step = self._stopped(t, q, v, z, plant, jax.tree.map(jnp.subtract, after, z), u)
+        return jnp.clip(u, self.lower, self.upper), jax.tree.map(jnp.add, z, step)
+
+    def _stopped(self, t: Array, q: Array, v: Array, z: Any, plant: Any, change: Any, u: Array) -> Any:
+        """The change of z without what drives the inputs that are cut off further out."""
+        if not jax.tree.leaves(z):
+            return change
+        out = (u > self.upper).astype(u.dtype) - (u < self.lower)
+        _, pull = jax.vjp(lambda z: self.controller.output(t, q, v, z, plant), z)
+        return jax.tree.map(lambda dz, slope: jnp.where(slope * dz > 0, 0, dz), change, pull(out)[0])
+
+
+class RateLimited(AbstractWrapper):
+    """A sampled controller whose outputs change by no more than so much per second; zero before the first sample.
+
+    |u_n − u_{n−1}| ≤ rate · period.
+
+    Args:
+        controller: a controller, or a function u(t, q, v, params).
+        limit: largest rate of each input, a number or (nu,), in N/s or N m/s.
+    """
+
+    controller: AbstractController
+    limit: Float[Array, "*nu"]
+
+    def __init__(self, controller: Any, limit: Any):
+        self.controller = as_controller(controller, "controller")
+        self.limit = jnp.asarray(limit, default_float())
+        if is_concrete(self.limit) and not bool(jnp.all(self.limit > 0)):
+            raise ValueError(f"Argument `limit` must be positive, but is {self.limit}.")
+
+    @property
+    def only_sampled(self) -> bool:
+        """True."""
+        return True
+
+    def init(self, system: System) -> Any:
+        """The other's state, and the latest outputs."""
+        return self.controller.init(system), jnp.zeros(system.nu)
+
+    def sizes(self, z: Any) -> Any:
+        """The other's, and ones."""
+        return self.controller.sizes(z[0]), jnp.ones_like(z[1])
+
+    def output(
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Any
+    ) -> Float[Array, " nu"]:
+        """The other's, without a limit."""
+        return self.controller.output(t, q, v, z[0], plant)
+
+    def sample(
+        self,
+        t: Scalar,
+        q: Float[Array, " nq"],
+        v: Float[Array, " nv"],
+        z: Any,
+        plant: Any,
+        response: Any,
+        period: Scalar,
+    ) -> tuple[Float[Array, " nu"], Any]:
+        """The other's, not too far from the latest."""
+        u, inner = self.controller.sample(t, q, v, z[0], plant, response, period)
+        u = z[1] + jnp.clip(u - z[1], -self.limit * period, self.limit * period)
+        return u, (inner, u)
+
+
+class Noisy(AbstractWrapper):
+    """A sampled controller that sees coordinates and velocities with Gaussian noise, new at each sample.
+
+    q_seen = q + σ_q n, v_seen = v + σ_v n', by a key of `jax.random` and the number of samples so far: equal keys make equal runs, and
+    derivatives go through. What it reads of the mechanism, `plant`, is that at the seen state.
+
+    Args:
+        controller: a controller, or a function u(t, q, v, params).
+        key: of `jax.random.key`.
+        q: standard deviation of the coordinates, a number or (nq,).
+        v: of the velocities, a number or (nv,).
+    """
+
+    controller: AbstractController
+    key: Array
+    q: Float[Array, "*nq"]
+    v: Float[Array, "*nv"]
+
+    def __init__(self, controller: Any, key: Any, q: Any = 0.0, v: Any = 0.0):
+        self.controller = as_controller(controller, "controller")
+        self.key = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
+        self.q, self.v = (jnp.asarray(x, default_float()) for x in (q, v))
+
+    @property
+    def only_sampled(self) -> bool:
+        """True."""
+        return True
+
+    def init(self, system: System) -> Any:
+        """The other's state, and the number of samples."""
+        return self.controller.init(system), jnp.zeros(())
+
+    def sizes(self, z: Any) -> Any:
+        """The other's, and one."""
+        return self.controller.sizes(z[0]), jnp.ones_like(z[1])
+
+    def output(
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Any
+    ) -> Float[Array, " nu"]:
+        """The other's, of what is seen."""
+        seen = self._seen(q, v, z[1])
+        return self.controller.output(t, *seen, z[0], plant.moved(*seen))
+
+    def sample(
+        self,
+        t: Scalar,
+        q: Float[Array, " nq"],
+        v: Float[Array, " nv"],
+        z: Any,
+        plant: Any,
+        response: Any,
+        period: Scalar,
+    ) -> tuple[Float[Array, " nu"], Any]:
+        """The other's, of what is seen."""
+        seen = self._seen(q, v, z[1])
+        u, inner = self.controller.sample(t, *seen, z[0], plant.moved(*seen), response, period)
+        return u, (inner, z[1] + 1)
+
+    def _seen(self, q: Array, v: Array, number: Array) -> tuple[Array, Array]:
+        number = jax.lax.stop_gradient(number).astype(int)
+        one, two = jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(self.key), number))
+        return q + self.q * jax.random.normal(one, q.shape, q.dtype), v + self.v * jax.random.normal(
+            two, v.shape, v.dtype
+        )

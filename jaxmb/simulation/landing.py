@@ -1,0 +1,111 @@
+"""Steps that end at the samples of a controller."""
+
+from typing import Any
+
+import diffrax as dfx
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from ..control import Clock
+
+# Part of a step that is not worth one of its own.
+SLIVER = 1e-6
+
+
+class Landing(dfx.AbstractAdaptiveStepSizeController):
+    """An adaptive controller whose steps do not go beyond a sample; before one, two equal steps rather than a short one."""
+
+    controller: dfx.AbstractAdaptiveStepSizeController
+    clock: Clock
+
+    def __init__(self, controller: dfx.AbstractAdaptiveStepSizeController, clock: Clock):
+        self.controller, self.clock = controller, clock
+
+    # Diffrax's solvers look for these on the controller that they are given.
+    rtol = property(lambda self: self.controller.rtol)  # pyright: ignore[reportAssignmentType]
+    atol = property(lambda self: self.controller.atol)  # pyright: ignore[reportAssignmentType]
+    norm = property(lambda self: self.controller.norm)  # pyright: ignore[reportAssignmentType]
+
+    def wrap(self, direction: Any) -> "Landing":
+        """As the controller's."""
+        inner: Any = self.controller.wrap(direction)
+        return Landing(inner, self.clock)
+
+    def init(
+        self, terms: Any, t0: Any, t1: Any, y0: Any, dt0: Any, args: Any, func: Any, error_order: Any
+    ) -> tuple[Any, Any]:
+        """The first step."""
+        t1, state = self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
+        return self._landed(t0, t1), state
+
+    def adapt_step_size(
+        self,
+        t0: Any,
+        t1: Any,
+        y0: Any,
+        y1_candidate: Any,
+        args: Any,
+        y_error: Any,
+        error_order: Any,
+        controller_state: Any,
+    ) -> Any:
+        """The controller's choice, ended at a sample."""
+        found: Any = self.controller.adapt_step_size(
+            t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state
+        )
+        keep, start, end, jumped, state, result = found
+        return keep, start, self._landed(start, end), jumped, state, result
+
+    def _landed(self, start: Array, end: Array) -> Array:
+        there = self.clock.next_time(start)
+        step, left = end - start, there - start
+        half = jnp.where(2 * step > left, start + left / 2, end)
+        return jnp.where(step >= left * (1 - SLIVER), there, half)
+
+
+class ConstantLanding(dfx.AbstractStepSizeController):
+    """Constant steps, of which only those before a sample, and before the end, are shorter."""
+
+    clock: Clock
+
+    def wrap(self, direction: Any) -> "ConstantLanding":
+        """The same."""
+        return self
+
+    def init(
+        self, terms: Any, t0: Any, t1: Any, y0: Any, dt0: Any, args: Any, func: Any, error_order: Any
+    ) -> tuple[Any, Any]:
+        """The first step."""
+        if dt0 is None:
+            raise ValueError("Argument `dt0` must be given with `ConstantStepSize`.")
+        return self._landed(t0, dt0), dt0
+
+    def adapt_step_size(
+        self,
+        t0: Any,
+        t1: Any,
+        y0: Any,
+        y1_candidate: Any,
+        args: Any,
+        y_error: Any,
+        error_order: Any,
+        controller_state: Any,
+    ) -> Any:
+        """The next step."""
+        return True, t1, self._landed(t1, controller_state), False, controller_state, dfx.RESULTS.successful
+
+    def _landed(self, start: Array, step: Array) -> Array:
+        there = self.clock.next_time(start)
+        return jnp.where(step >= (there - start) * (1 - SLIVER), there, start + step)
+
+
+def landing(controller: dfx.AbstractStepSizeController, clock: Clock) -> dfx.AbstractStepSizeController:
+    """The controller with steps that end at the samples of a clock."""
+    if isinstance(controller, dfx.ConstantStepSize):
+        return ConstantLanding(clock)
+    if isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
+        return Landing(controller, clock)
+    raise ValueError(
+        "Argument `stepsize_controller` must be adaptive or `ConstantStepSize` where a controller is sampled, but is a "
+        f"`{type(controller).__name__}`."
+    )

@@ -1,0 +1,136 @@
+"""A controller in a run: what of it is integrated, and what is held between samples."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float
+
+from ..control import AbstractController, Clock, Law
+from ..foundations import shape_of
+from ..system import State, System
+from .flow import Flow
+
+Scalar = Float[Array, ""]
+
+
+class Loop(eqx.Module):
+    """A controller and how its numbers stand in `Flow.control`: z; with a clock [n, z, u] or [n, z, u, u delayed].
+
+    n is the number of the next sample. `reading` is static: where it is set, the vector field has in place of ż what the
+    controller puts out at the state itself, [z, u], or with a clock all that a sample there makes of `Flow.control`.
+    """
+
+    controller: AbstractController
+    clock: Clock | None
+    start: Any
+    nu: int = eqx.field(static=True)
+    reading: bool = eqx.field(static=True, default=False)
+
+    def check(self, system: System, state: State) -> None:
+        """Raises a ValueError if outputs have the wrong shape, or a state holds what another controller remembers."""
+        if isinstance(self.controller, Law):
+            shape_of("control", self.controller.fn, (state.t, state.q, state.v, system.params), (self.nu,))
+        own = jax.eval_shape(self.begin, state.t).shape
+        if state.control is not None and state.control.shape != own:
+            raise ValueError(
+                f"Argument `state` must hold what the controller remembers, of shape {own}, but holds {state.control.shape}; to start a "
+                "controller anew use `dataclasses.replace(state, control=None)`."
+            )
+
+    def found(self, u: Any) -> Float[Array, " nu"]:
+        """The outputs, of the right shape."""
+        u = jnp.asarray(u)
+        if u.shape != (self.nu,):
+            raise ValueError(
+                f"Argument `control` must put out an array of shape ({self.nu},), but `{type(self.controller).__name__}` returns shape {u.shape}."
+            )
+        return u
+
+    @property
+    def needs_plant(self) -> bool:
+        """Whether the vector field must know the plant before the inputs are known."""
+        return self.controller.uses_plant and (self.clock is None or self.reading)
+
+    def begin(self, t: Scalar) -> Float[Array, " n"]:
+        """`Flow.control` at the start of a run; a sample is due."""
+        z = ravel_pytree(self.start)[0].astype(t.dtype)
+        if self.clock is None:
+            return z
+        return self._held(self.clock.number(t), z, *(jnp.zeros(self.nu, t.dtype) for _ in range(1 + self.clock.delay)))
+
+    def _held(self, n: Array, *parts: Array) -> Float[Array, " n"]:
+        return jnp.concatenate([jnp.reshape(n, (1,)), *parts])
+
+    def sizes(self, dtype: Any) -> Float[Array, " n"]:
+        """Of `Flow.control`; what is held has no error."""
+        size = ravel_pytree(self.controller.sizes(self.start))[0].astype(dtype)
+        if self.clock is None:
+            return size
+        held = jnp.ones(self.nu * (1 + self.clock.delay), dtype)
+        return self._held(jnp.ones((), dtype), size, held)
+
+    def state(self, packed: Float[Array, " n"]) -> Any:
+        """The controller's state z."""
+        flat, unravel = ravel_pytree(self.start)
+        first = 0 if self.clock is None else 1
+        return unravel(packed[first : first + flat.shape[0]])
+
+    def held(self, packed: Float[Array, " n"]) -> Float[Array, " nu"]:
+        """The inputs that are held."""
+        late = self.nu if self.clock is not None and self.clock.delay else 0
+        return packed[packed.shape[0] - self.nu - late : packed.shape[0] - late]
+
+    def due(self, t: Scalar, packed: Float[Array, " n"]) -> Bool[Array, ""]:
+        """Whether a sample is due that has not been taken."""
+        if self.clock is None:
+            return jnp.array(False)
+        return lax.stop_gradient(packed[0]) <= self.clock.number(t)
+
+    def counted(self, t: Scalar, packed: Float[Array, " n"]) -> Float[Array, " n"]:
+        """The state after a sample, with the number of the next one."""
+        assert self.clock is not None
+        return packed.at[0].set(self.clock.number(t) + 1)
+
+    def reader(self, y: Flow) -> tuple["Loop", Flow]:
+        """The loop that reads what the controller puts out, and the state with room for it."""
+        if self.clock is None:
+            y = y.controlled(jnp.concatenate([y.control, jnp.zeros(self.nu, y.packed.dtype)]))
+        return dataclasses.replace(self, reading=True), y
+
+    def inputs(self, t: Scalar, y: Flow, plant: Any) -> Float[Array, " nu"]:
+        """What acts on the mechanism."""
+        if self.clock is not None:
+            return self.held(y.control)
+        return self.found(self.controller.output(t, y.q, y.v, self.state(y.control), plant))
+
+    def rate(self, t: Scalar, y: Flow, u: Array, plant: Any, response: Any) -> Float[Array, " n"]:
+        """The rate of `Flow.control`, or what is read."""
+        if self.reading:
+            return self.read(t, y, u, plant, response)
+        if self.clock is not None:
+            return jnp.zeros_like(y.control)
+        found = self.controller.rate(t, y.q, y.v, self.state(y.control), plant, response)
+        return ravel_pytree(found)[0].astype(y.packed.dtype)
+
+    def read(self, t: Scalar, y: Flow, u: Array, plant: Any, response: Any) -> Float[Array, " n"]:
+        """What is read where the loop is a reader."""
+        if self.clock is None:
+            return jnp.concatenate([y.control[: y.control.shape[0] - self.nu], u])
+        z = self.state(y.control)
+        out, z = self.controller.sample(t, y.q, y.v, z, plant, response, self.clock.period)
+        out = self.found(out)
+        late = [y.control[y.control.shape[0] - self.nu :]] if self.clock.delay else []
+        return self._held(y.control[0], ravel_pytree(z)[0].astype(y.packed.dtype), *late, out)
+
+
+def beginning(loop: Loop | None, state: State) -> Flow:
+    """What is integrated, at the start of a run."""
+    work = jnp.zeros_like(state.t)
+    if loop is None:
+        return Flow.of(state.q, state.v, work)
+    return Flow.of(state.q, state.v, work, loop.begin(state.t) if state.control is None else state.control)

@@ -1,0 +1,366 @@
+"""Controllers in a run: in continuous time, sampled, through wrappers, events, batches and derivatives."""
+
+import dataclasses
+import functools
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmb as jm
+
+C, P = jm.control, jm.planar
+STEPS = {"dt0": 0.01, "stepsize_controller": dfx.ConstantStepSize(), "max_steps": 256}
+
+
+@functools.cache
+def pendulum():
+    """A point on a rod in the plane, with a torque about the pivot."""
+    system = jm.System(
+        2,
+        mass=lambda t, q, p: jnp.eye(2),
+        potential=lambda t, q, p: 9.81 * q[1],
+        constraints=[jm.Holonomic("rod", lambda t, q, p: q @ q - 1)],
+        actuation=lambda t, q, p: jnp.stack([-q[1], q[0]])[:, None],
+    )
+    return system, jm.assemble(system, [0.6, -0.8])
+
+
+class AnglePI(C.AbstractController):
+    """Feedback of the pendulum's angle and its integral."""
+
+    gains: jax.Array
+    uses_plant = False
+
+    def init(self, system):
+        return jnp.zeros(1)
+
+    def angle(self, q):
+        return jnp.arctan2(q[0], -q[1])
+
+    def output(self, t, q, v, z, plant):
+        return self.gains[0] * (0.2 - self.angle(q)) - self.gains[1] * v[:1] + self.gains[2] * z
+
+    def rate(self, t, q, v, z, plant, response):
+        return 0.2 - self.angle(q)[None]
+
+
+class Held(eqx.Module):
+    """A constant input."""
+
+    u: jax.Array
+
+    def __call__(self, t, q, v, params):
+        return self.u
+
+
+GAINS = jnp.array([6.0, 1.0, 4.0])
+
+
+@functools.cache
+def advance():
+    """The motion over one period under a constant input."""
+    system, _ = pendulum()
+
+    def run(state, u, period):
+        steps = {**STEPS, "dt0": 0.01, "max_steps": 64}
+        found = jm.simulate(system, state, (state.t + period)[None], control=Held(u), **steps).state(0)
+        return dataclasses.replace(found, control=None)
+
+    return jax.jit(run)
+
+
+def by_hand(law, state, z, count, period, after=lambda u, z, n: (u, z)):
+    """A loop over samples: states before each, inputs, and the state at the end."""
+    states, inputs, memory = [], [], []
+    for n in range(count):
+        u = law.output(state.t, state.q, state.v, z, C.Instant(pendulum()[0], state.t, state.q, state.v))
+        u, step = after(u, period * law.rate(state.t, state.q, state.v, z, None, None), n)
+        memory.append(z)
+        z = z + step
+        states.append(state)
+        inputs.append(u)
+        state = advance()(state, u, period)
+    return states, np.array(inputs), np.array(memory), state
+
+
+TS = jnp.linspace(0, 0.5, 6)
+
+
+@functools.cache
+def sampled(delay=False):
+    system, state = pendulum()
+    return jm.simulate(system, state, TS, control=C.Sampled(AnglePI(GAINS), 0.1, delay=delay), **STEPS)
+
+
+def test_samples_are_those_of_a_loop_by_hand():
+    """At samples u is the new one, and z what the controller goes on with."""
+    _, state = pendulum()
+    states, inputs, memory, end = by_hand(AnglePI(GAINS), state, jnp.zeros(1), 5, 0.1)
+    run = sampled()
+    np.testing.assert_allclose(run.q[:-1], [s.q for s in states], rtol=0, atol=1e-11)
+    np.testing.assert_allclose(run.v[-1], end.v, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(run.u[:-1], inputs, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(run.z[:-2], memory[1:], rtol=0, atol=1e-11)
+    assert np.ptp(inputs) > 1
+
+
+def test_what_is_put_out_may_come_one_sample_late():
+    _, state = pendulum()
+    late = [jnp.zeros(1)]
+
+    def after(u, step, n):
+        late.append(u)
+        return late[n], step
+
+    *_, inputs, _, end = by_hand(AnglePI(GAINS), state, jnp.zeros(1), 5, 0.1, after)
+    run = sampled(True)
+    np.testing.assert_allclose(run.u[:-1], inputs, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(run.q[-1], end.q, rtol=0, atol=1e-11)
+    assert np.all(run.u[0] == 0) and np.all(run.u[1] != 0)
+
+
+@pytest.mark.parametrize("delay", [False, True])
+def test_a_run_goes_on_from_a_saved_state(delay):
+    """From a sample, and from between samples, with z and the held inputs."""
+    system, _ = pendulum()
+    whole, law = sampled(delay), C.Sampled(AnglePI(GAINS), 0.1, delay=delay)
+    middle = jm.simulate(system, whole.state(2), jnp.array([0.25]), control=law, **STEPS)
+    for start in (whole.state(2), middle.state(0)):
+        rest = jm.simulate(system, start, TS[3:], control=law, **STEPS)
+        np.testing.assert_allclose(rest.q, whole.q[3:], rtol=0, atol=1e-11)
+        np.testing.assert_allclose(rest.u, whole.u[3:], rtol=0, atol=1e-10)
+        np.testing.assert_allclose(rest.z, whole.z[3:], rtol=0, atol=1e-11)
+
+
+def test_steps_end_at_samples():
+    """Of constant and of adaptive step sizes; only what is left before a sample is shorter."""
+    system, state = pendulum()
+    law = C.Sampled(lambda t, q, v, p: jnp.round(30 * t)[None] - 3 * q[:1], 0.1, phase=0.03)
+    ts, run = jnp.array([0.03, 0.08, 0.13, 0.5]), functools.partial(jm.simulate, system, state, control=law)
+    exact = run(ts)
+    steps = {**STEPS, "dt0": 0.04, "solver": dfx.Dopri8()}
+    constant = run(ts, **steps)
+    np.testing.assert_allclose(constant.q, exact.q, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(constant.u, exact.u, rtol=0, atol=1e-8)
+    assert constant.stats["num_steps"] == 1 + 4 * 3 + 2  # 0 to 0.03; four periods; 0.43 to 0.5
+    np.testing.assert_array_equal(exact.u[0], exact.u[1])  # held
+
+
+def test_a_state_of_its_own_is_integrated():
+    """A mass on a line: s̈ = −k s − d ṡ + K_I z, ż = −s is linear, and its solution that of a matrix."""
+    system = jm.System(1, mass=lambda t, q, p: jnp.eye(1), actuation=lambda t, q, p: jnp.eye(1))
+
+    class Integrator(C.AbstractController):
+        uses_plant = False
+
+        def init(self, system):
+            return {"sum": jnp.array(0.3)}
+
+        def output(self, t, q, v, z, plant):
+            return -3 * q - 2 * v + 1.5 * z["sum"]
+
+        def rate(self, t, q, v, z, plant, response):
+            return {"sum": -q[0]}
+
+        def output_matrix(self):
+            return np.array([[0, 1, 0], [-3, -2, 1.5], [-1, 0, 0]])
+
+    ts = jnp.linspace(0, 2, 5)
+    run = jm.simulate(system, jm.assemble(system, [1.0], [0.5]), ts, control=Integrator())
+    exact = np.array([jax.scipy.linalg.expm(t * Integrator().output_matrix()) @ np.array([1.0, 0.5, 0.3]) for t in ts])
+    np.testing.assert_allclose(np.column_stack([run.q, run.v, run.z["sum"]]), exact, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(run.u[:, 0], exact @ [-3, -2, 1.5], rtol=0, atol=1e-8)
+
+
+def test_saturation_stops_integrators():
+    """Between limits nothing changes; beyond, u is the limit and ∫e stands still while it drives u further out."""
+    _, state = pendulum()
+    law = AnglePI(GAINS)
+
+    def after(u, step, n):
+        step = jnp.where(((u > 1) & (step > 0)) | ((u < -1) & (step < 0)), 0, step)
+        return jnp.clip(u, -1, 1), step
+
+    _, inputs, memory, end = by_hand(law, state, jnp.zeros(1), 5, 0.1, after)
+    system, state = pendulum()
+    run = jm.simulate(system, state, TS, control=C.Sampled(C.Saturated(law, 1.0), 0.1), **STEPS)
+    np.testing.assert_allclose(run.u[:-1], inputs, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(run.q[-1], end.q, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(run.z[:-2], memory[1:], rtol=0, atol=1e-11)
+    assert np.any(np.diff(memory, axis=0) == 0) and np.any(np.diff(memory, axis=0) != 0)
+
+
+def test_rates_of_inputs_are_limited():
+    system, state = pendulum()
+    law = C.Sampled(C.RateLimited(AnglePI(GAINS), 8.0), 0.1)
+    _, inputs, _, _ = by_hand(
+        AnglePI(GAINS),
+        state,
+        jnp.zeros(1),
+        5,
+        0.1,
+        lambda u, step, n, last=[jnp.zeros(1)]: (
+            last.append(last[-1] + jnp.clip(u - last[-1], -0.8, 0.8)),
+            (last[-1], step),
+        )[1],
+    )
+    run = jm.simulate(system, state, TS, control=law, **STEPS)
+    np.testing.assert_allclose(run.u[:-1], inputs, rtol=0, atol=1e-11)
+    assert np.isclose(abs(inputs[0]), 0.8) and np.abs(np.diff(inputs, axis=0)).max() < 0.8 + 1e-12
+
+
+def noisy(key, std=0.05):
+    return C.Sampled(C.Noisy(AnglePI(GAINS), key, q=std, v=2 * std), 0.1)
+
+
+def test_noise_is_that_of_its_key():
+    """New at each sample, of the right size, and the same again; the plant itself has none."""
+    system, state = pendulum()
+    run = jax.jit(jax.vmap(lambda key: jm.simulate(system, state, TS[:2], control=noisy(key), **STEPS).u))
+    keys = jax.random.split(jax.random.key(1), 2000)
+    u = run(keys)[:, 0, 0]
+    q = np.asarray(state.q)
+    slope = GAINS[0] * np.array([-q[1], q[0]])  # of the angle on the circle
+    std = np.sqrt(0.05**2 * slope @ slope + (0.1 * GAINS[1]) ** 2)
+    clean = AnglePI(GAINS).output(state.t, state.q, state.v, jnp.zeros(1), None)
+    np.testing.assert_allclose(np.mean(u), clean, atol=4 * std / 2000**0.5 + 0.02)  # the angle is not linear
+    np.testing.assert_allclose(np.std(u), std, rtol=0.06)
+    np.testing.assert_array_equal(run(keys[:4])[:, 0, 0], u[:4])
+
+
+TUNED = {
+    "samples": lambda k: C.Sampled(AnglePI(k), 0.1),
+    "late": lambda k: C.Sampled(AnglePI(k), 0.1, delay=True),
+    "noise": lambda k: C.Sampled(C.Noisy(AnglePI(k), jax.random.key(3), 0.05, 0.1), 0.1),
+    "limits": lambda k: C.Sampled(C.Saturated(AnglePI(k), 1.0), 0.1),
+    "continuous": AnglePI,
+}
+
+
+@pytest.mark.parametrize("kind", TUNED)
+def test_gradients_go_through_a_controller(kind):
+    """Reverse over the tape and forward mode agree, and are central differences; batches are loops."""
+    system, state = pendulum()
+
+    def end(gains, x, adjoint=None):
+        start = dataclasses.replace(state, v=state.v + x * jnp.array([0.8, 0.6]))
+        run = jm.simulate(system, start, TS, control=TUNED[kind](gains), adjoint=adjoint, **STEPS)
+        return (
+            jnp.sum(run.q[-1] * jnp.array([1.0, 0.3])) + 0.1 * jnp.sum(run.u**2) + jnp.sum(jax.tree.leaves(run.z)[0][3])
+        )
+
+    value = jax.jit(end)
+    found = jax.jit(jax.vmap(jax.grad(end, (0, 1)), (0, None)))(jnp.stack([GAINS, 0.8 * GAINS]), 0.3)
+    found = jax.tree.map(lambda x: x[0], found)
+    forward = jax.jit(lambda g, x: jax.jacfwd(lambda g, x: end(g, x, dfx.ForwardMode()), (0, 1))(g, x))(GAINS, 0.3)
+    np.testing.assert_allclose(found[0], forward[0], rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(found[1], forward[1], rtol=1e-11, atol=1e-11)
+    h = 1e-5
+    central = [(value(GAINS + h * e, 0.3) - value(GAINS - h * e, 0.3)) / (2 * h) for e in jnp.eye(3)]
+    np.testing.assert_allclose(found[0], central, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(found[1], (value(GAINS, 0.3 + h) - value(GAINS, 0.3 - h)) / (2 * h), rtol=1e-6)
+
+
+@functools.cache
+def fivebar():
+    """Two motors at the ground, two passive elbows, and a tip."""
+    length = {"upper": 0.4, "lower": 0.5}
+    rod = lambda name: P.Body(
+        name, 1.0, 0.02, com=(length[name[:5]] / 2, 0), points={"end": P.frame((length[name[:5]], 0))}
+    )
+    mechanism = P.Mechanism(
+        [rod("upper1"), rod("lower1"), rod("upper2"), rod("lower2")],
+        [
+            P.Revolute("base1", "ground.a", "upper1"),
+            P.Revolute("elbow1", "upper1.end", "lower1"),
+            P.Revolute("base2", "ground.b", "upper2"),
+            P.Revolute("elbow2", "upper2.end", "lower2"),
+            P.Revolute("tip", "lower1.end", "lower2.end"),
+        ],
+        points={"a": P.frame((0.0, 0.0)), "b": P.frame((0.3, 0.0))},
+        gravity=(0.0, -9.81),
+    )
+    return mechanism, mechanism.build()
+
+
+START = {"base1": 2.2, "base2": 0.9, "elbow1": -1.2, "elbow2": 1.2}
+
+
+def test_joints_are_addressed_by_name():
+    """Torques at joints are those of motors there, of joints outside the tree too, and known to all that reads the solution."""
+    mechanism, system = fivebar()
+    outside = next(j for j in ("tip", "elbow1", "elbow2") if j not in system.coordinates)
+    joints = ["base1", outside]
+    with_motors = P.Mechanism(
+        mechanism.bodies,
+        mechanism.joints,
+        actuators=[P.Motor(f"motor {j}", j) for j in joints],
+        points=mechanism.points,
+        gravity=mechanism.gravity,
+    ).build()
+    state, ts = jm.assemble(system, START), jnp.linspace(0, 0.3, 4)
+    target = jm.coordinate(system, state, outside) + 0.2
+    law = C.PD(joints, (20.0, 6.0), (1.0, 0.4), lambda t: jnp.stack([2.2 + 0.5 * t, target]))
+    run = jm.simulate(system, state, ts, control=law)
+
+    def same(t, q, v, params):
+        motion = with_motors.joints.motion(t, q, v, params)
+        error = jnp.stack([2.2 + 0.5 * t - motion.coordinate("base1"), target - motion.coordinate(outside)])
+        rate = jnp.stack([0.5 - motion.rate("base1"), -motion.rate(outside)])
+        return jnp.array([20.0, 6.0]) * error + jnp.array([1.0, 0.4]) * rate
+
+    motors = jm.simulate(with_motors, state, ts, control=same)
+    np.testing.assert_allclose(run.q, motors.q, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(run.u, motors.u, rtol=0, atol=1e-10)
+    assert run.joints == tuple(joints)
+    ours, theirs = jm.reactions(system, run), jm.reactions(with_motors, motors)
+    np.testing.assert_allclose(ours.vdot, theirs.vdot, rtol=0, atol=1e-9)
+    assert np.abs(ours.vdot - jm.reactions(system, run.states).vdot).max() > 1  # without inputs
+    np.testing.assert_allclose(jm.energy(system, run).balance, 0, atol=1e-7)
+
+
+def test_a_lock_on_the_way():
+    """The controller is carried through transitions, and samples are taken once each."""
+    _, system = fivebar()
+    state, ts = jm.assemble(system, START), jnp.linspace(0, 0.4, 5)
+    law = C.Sampled(C.PID(["base1", "base2"], 30.0, 2.0, (2.0, 1.1), integral=10.0), 0.05)
+    free = jm.simulate(system, state, ts, control=law)
+    for at in (0.2, 0.23):
+        run = jm.simulate(system, state, ts, control=law, events=[jm.Lock("base2", at=at)])
+        np.testing.assert_allclose(run.u[:2], free.u[:2], rtol=0, atol=1e-7)
+        np.testing.assert_allclose(run.control[:, 0], [1, 3, 5, 7, 9])
+        held = jm.coordinate(system, run, "base2")
+        np.testing.assert_allclose(held[3:], held[-1], rtol=0, atol=1e-9)
+        np.testing.assert_allclose(run.z[3:, 1] - run.z[3, 1], np.arange(2) * 0.1 * (1.1 - held[-1]), atol=1e-7)
+        assert abs(run.z[-1, 1] - free.z[-1, 1]) > 1e-4
+
+
+def test_bad_controllers_are_refused():
+    system, state = pendulum()
+    run = functools.partial(jm.simulate, system, state, TS)
+    with pytest.raises(TypeError, match=r"Argument `control` must be a controller or a function"):
+        run(control=3.0)
+    with pytest.raises(ValueError, match=r"`control` must return an array of shape \(1,\), but returns shape \(2,\)"):
+        run(control=lambda t, q, v, p: q)
+    with pytest.raises(ValueError, match="must be sampled"):
+        run(control=C.RateLimited(AnglePI(GAINS), 1.0))
+    with pytest.raises(ValueError, match="needs a system built from a mechanism"):
+        run(control=C.PD("crank", 1.0, 1.0))
+    with pytest.raises(ValueError, match="no joint"):
+        jm.simulate(fivebar()[1], jm.assemble(fivebar()[1], START), TS, control=C.PD("knee", 1.0, 1.0))
+    with pytest.raises(ValueError, match="Argument `period` must be positive"):
+        C.Sampled(AnglePI(GAINS), 0.0)
+    with pytest.raises(ValueError, match="Argument `upper` must not be below `lower`"):
+        C.Saturated(AnglePI(GAINS), 1.0, 2.0)
+    with pytest.raises(ValueError, match="Argument `limit` must be positive"):
+        C.RateLimited(AnglePI(GAINS), 0.0)
+    with pytest.raises(ValueError, match=r"Argument `stiffness` must have shape \(1,\)"):
+        C.PD("crank", (1.0, 2.0), 1.0)
+    with pytest.raises(ValueError, match=r"must hold what the controller remembers, of shape \(1,\), but holds \(3,\)"):
+        jm.simulate(system, sampled().state(1), TS[2:], control=AnglePI(GAINS))
+    with pytest.raises(ValueError, match="must be adaptive or `ConstantStepSize`"):
+        run(control=C.Sampled(AnglePI(GAINS), 0.1), stepsize_controller=dfx.StepTo(TS))
