@@ -15,6 +15,7 @@ from .pseudoinverse import invert as invert
 from .pseudoinverse import PseudoInverse as PseudoInverse
 from .pseudoinverse import pseudoinverse as pseudoinverse
 from .pseudoinverse import singular_values as singular_values
+from .pseudoinverse import spectral_norm as spectral_norm
 from .rank import cutoff as cutoff
 from .rank import independent_rows as independent_rows
 from .rank import metric_root as metric_root

@@ -7,6 +7,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from .root import solve_spd
+
 # Rotations converge within ten sweeps over all pairs; a matrix that is not finite must end too.
 SWEEPS = 30
 
@@ -24,10 +26,10 @@ class PseudoInverse(eqx.Module):
     values: Float[Array, " p"]
     rank: Int[Array, ""]
 
-    @property
-    def least(self) -> Float[Array, ""]:
-        """The smallest singular value; infinite without any."""
-        return jnp.min(self.values, initial=jnp.inf)
+    def value(self, count: Int[Array, ""] | int) -> Float[Array, ""]:
+        """The smallest of the first `count` singular values; zero if there are fewer, infinite of none."""
+        padded = jnp.concatenate([jnp.full(1, jnp.inf), self.values, jnp.zeros(1)]).astype(self.values.dtype)
+        return padded[jnp.minimum(count, len(self.values) + 1)]
 
 
 def pseudoinverse(
@@ -69,27 +71,45 @@ def invert(
     scale: Float[Array, ""] | float | None = None,
     *,
     damping: Float[Array, ""] | float | None = None,
+    outside: Float[Array, "k k"] | None = None,
 ) -> PseudoInverse:
-    """`pseudoinverse` with what is found on the way."""
+    """`pseudoinverse` with what is found on the way.
+
+    Args:
+        matrix: as of `pseudoinverse`.
+        tol: likewise.
+        scale: likewise.
+        damping: likewise.
+        outside: where A is damped, the projector on directions that A does not reach and that do not count for σ_min; None where
+            A has full rank but for what σ_min tells.
+    """
     k, n = matrix.shape
     size = 1.0 if scale is None else lax.stop_gradient(scale)
     cut = jnp.asarray(tol * size, matrix.dtype)
     if not min(k, n):
         return PseudoInverse(jnp.zeros((n, k), matrix.dtype), jnp.zeros(0, matrix.dtype), jnp.array(0))
-    inverse, values, left, right = _inverse(matrix, cut)
-    found = PseudoInverse(inverse, values, jnp.sum(values > cut))
     if damping is None:
-        return found
+        inverse, values = _inverse(matrix, cut)
+        return PseudoInverse(inverse, values, jnp.sum(values > cut))
     threshold = jnp.asarray(damping * size, matrix.dtype)
-    smallest = left @ matrix @ right  # σ_min, with its first derivative
+    values, left, right = _decomposed(lax.stop_gradient(matrix))
+    inverse = _damped(matrix, threshold, left, right, outside)
+    return PseudoInverse(inverse, values, jnp.sum(values > cut))
+
+
+def _damped(matrix: Array, threshold: Array, left: Array, right: Array, outside: Array | None) -> Array:
+    """Aᵀ(A Aᵀ + d²I)⁻¹, or (AᵀA + d²I)⁻¹Aᵀ, whose matrices have no eigenvalue below ¾σ₀² where A reaches."""
+    k, n = matrix.shape
+    if k > n and outside is None:
+        return _damped(matrix.T, threshold, right, left, None).T
+    count = min(k, n) if outside is None else jnp.round(k - jnp.trace(lax.stop_gradient(outside))).astype(int)
+    at = jnp.clip(count - 1, 0, len(left) - 1)
+    smallest = jnp.where(count <= len(left), left[at] @ matrix @ right[at], 0)  # with its first derivative
     missing = jnp.maximum(1 - (smallest / threshold) ** 2, 0)
-    spread = threshold * missing * jnp.eye(min(k, n), dtype=matrix.dtype)
-    # AᵀA + d²I and A Aᵀ + d²I are those of A with d I beside it, which has full rank.
-    if k <= n:
-        damped = _inverse(jnp.concatenate([matrix, spread], axis=1), jnp.zeros_like(cut))[0][:n]
-    else:
-        damped = _inverse(jnp.concatenate([matrix, spread]), jnp.zeros_like(cut))[0][:, :k]
-    return PseudoInverse(damped, values, found.rank)
+    square = matrix @ matrix.T + (threshold * missing) ** 2 * jnp.eye(k, dtype=matrix.dtype)
+    if outside is not None:
+        square = square + threshold**2 * outside
+    return solve_spd(square, matrix).T
 
 
 def singular_values(matrix: Float[Array, "k n"]) -> Float[Array, " p"]:
@@ -99,25 +119,39 @@ def singular_values(matrix: Float[Array, "k n"]) -> Float[Array, " p"]:
     return _decomposed(lax.stop_gradient(matrix))[0]
 
 
+def spectral_norm(matrix: Float[Array, "k n"]) -> Float[Array, ""]:
+    """The largest singular value to within a percent, without derivatives: a size, by the powers of AᵀA."""
+    if not min(matrix.shape):
+        return jnp.zeros((), matrix.dtype)
+    matrix = lax.stop_gradient(matrix)
+    power = matrix @ matrix.T if matrix.shape[0] <= matrix.shape[1] else matrix.T @ matrix
+    largest, doublings = jnp.ones((), matrix.dtype), 9
+    for i in range(doublings):
+        length = jnp.linalg.norm(power)
+        power = power / jnp.where(length > 0, length, 1)
+        power, largest = power @ power, largest * length ** (0.5**i)
+    return jnp.sqrt(largest * jnp.linalg.norm(power) ** (0.5**doublings))
+
+
 @jax.custom_jvp
-def _inverse(matrix: Array, cut: Array) -> tuple[Array, Array, Array, Array]:
-    """A⁺, the singular values, and the left and right vectors of the smallest; only A⁺ has derivatives."""
+def _inverse(matrix: Array, cut: Array) -> tuple[Array, Array]:
+    """A⁺ and the singular values, which have no derivatives here."""
     values, left, right = _decomposed(matrix)
     kept = values > cut
     inverse = (right / jnp.where(kept, values, jnp.inf)[:, None]).T @ left
-    return inverse, values, left[-1], right[-1]
+    return inverse, values
 
 
 @_inverse.defjvp
 def _inverse_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple:
     matrix, cut = primals
     change, _ = tangents
-    inverse, *others = _inverse(matrix, cut)
+    inverse, values = _inverse(matrix, cut)
     off_rows = lambda x: x - inverse @ (matrix @ x)
     off_columns = lambda x: x - (x @ matrix) @ inverse
     moved = -inverse @ change @ inverse
     moved = moved + inverse @ (inverse.T @ off_columns(change.T)) + (off_rows(change.T) @ inverse.T) @ inverse
-    return (inverse, *others), (moved, *(jnp.zeros_like(x) for x in others))
+    return (inverse, values), (moved, jnp.zeros_like(values))
 
 
 def _decomposed(matrix: Array) -> tuple[Array, Array, Array]:

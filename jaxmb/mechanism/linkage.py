@@ -79,10 +79,10 @@ class AbstractLinkage(AbstractStructure):
             q = q.at[index].set(jax.vmap(group.pair.normalise)(q[index]))
         return q
 
-    def motion(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], numbers: Numbers) -> Motion:
+    def motion(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], params: Numbers) -> Motion:
         """Poses and their derivatives at an instant."""
-        poses, rates = jax.jvp(lambda q: self.poses(q, numbers), (q,), (self.tree_rate(q, v),))
-        return Motion(self, numbers, t, q, v, poses, rates)
+        poses, rates = jax.jvp(lambda q: self.poses(q, params), (q,), (self.tree_rate(q, v),))
+        return Motion(self, params, t, q, v, poses, rates)
 
     def _at_rest(self, t: Scalar, q: Float[Array, " nq"], numbers: Numbers) -> Motion:
         poses = self.poses(q, numbers)

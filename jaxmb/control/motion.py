@@ -1,0 +1,173 @@
+"""The motion law: inputs that give an output its acceleration."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from ..linalg import PseudoInverse, invert, metric_root
+from .affine import Drive, drive
+from .output import OutputRows
+from .plant import Plant
+
+
+class Command(eqx.Module):
+    """Inputs of a control law and what it says of them.
+
+    Attributes:
+        u: inputs (nu,).
+        vdot: v̇ (nv,) that they give the model, forces that depend on them otherwise than by B u left as at u = 0.
+        residual: by how much θ̈, or ω̇, falls short of what was demanded (k_θ,).
+        missed: ‖s − D B u‖/‖s‖, which part of the demanded acceleration is missed, in the metric of M.
+        chart: smallest singular value of J Dᵀ, rows in units of ‖J_i M^(−1/2)‖: zero where the outputs do not tell the motion.
+        actuation: smallest singular value of D B W^(1/2) in the directions of the outputs, in units of ‖M^(−1/2) B W^(1/2)‖:
+            zero where the actuators cannot move them.
+        zero_dynamics: number of freedoms that move by themselves, since no output tells of them; they may be unstable.
+        surplus: number of outputs beyond the freedoms, which can only be met together by chance.
+    """
+
+    u: Float[Array, " nu"]
+    vdot: Float[Array, " nv"]
+    residual: Float[Array, " k"]
+    missed: Float[Array, ""]
+    chart: Float[Array, ""]
+    actuation: Float[Array, ""]
+    zero_dynamics: Int[Array, ""]
+    surplus: Int[Array, ""]
+
+
+class Chart(eqx.Module):
+    """An output as coordinates of the motion, J Dᵀ s = θ̈ + Γ − J v̇₀.
+
+    Attributes:
+        drive: how the inputs move the mechanism.
+        matrix: J Dᵀ (k_θ, nv).
+        target: s (nv,) of what is demanded, the smallest.
+        free: v̇₀ (nv,).
+        projector: Π (nv, nv) on the directions s that the outputs tell of.
+        inverse: of J Dᵀ with rows in units of their own.
+        expected: how many singular values must not vanish.
+    """
+
+    drive: Drive
+    matrix: Float[Array, "k nv"]
+    target: Float[Array, " nv"]
+    free: Float[Array, " nv"]
+    projector: Float[Array, "nv nv"]
+    inverse: PseudoInverse
+    expected: Int[Array, ""]
+
+    @property
+    def by_input(self) -> Float[Array, "nv nu"]:
+        """Π D B W^(1/2)."""
+        return self.projector @ self.drive.by_input
+
+    def actuation(self, damping: Array | float | None = None) -> PseudoInverse:
+        """The inverse of Π D B W^(1/2), values in the units of inputs."""
+        outside = jnp.eye(self.projector.shape[0], dtype=self.projector.dtype) - self.projector
+        return invert(self.by_input, self.drive.rank_tol, self.drive.size, damping=damping, outside=outside)
+
+
+def chart(
+    plant: Plant,
+    rows: OutputRows,
+    w: Float[Array, " k"],
+    limits: Array | None = None,
+    damping: Array | float | None = None,
+) -> Chart:
+    """What a demanded θ̈, or ω̇, means for the motion: s = (J Dᵀ)⁺ (w + Γ − J v̇₀); arguments as of `motion_law`."""
+    count, freedoms = rows.value.shape[0], plant.freedoms
+    if jnp.shape(w) != (count,):
+        raise ValueError(
+            f"Argument `w` must have a number for each of {count} rows of the output, but has shape {jnp.shape(w)}."
+        )
+    found, free = drive(plant, limits), plant.respond().vdot
+    root = lax.stop_gradient(metric_root(plant.terms.mass, plant.terms.jacobian))
+    sizes = jnp.linalg.norm(lax.stop_gradient(rows.jacobian) @ root.T, axis=1)
+    sizes = jnp.where(sizes > 0, sizes, 1)
+    matrix = rows.jacobian @ found.basis.T
+    scaled = matrix / sizes[:, None]
+    inverse = invert(scaled, found.rank_tol, damping=damping)
+    target = inverse.inverse @ ((w + rows.gamma - rows.jacobian @ free) / sizes)
+    # With as many outputs as freedoms all directions count, also where the outputs tell them badly.
+    own = inverse.inverse if damping is None else invert(scaled, found.rank_tol).inverse
+    projector = jnp.where(count >= freedoms, found.live, own @ scaled)
+    return Chart(found, matrix, target, free, projector, inverse, jnp.minimum(count, freedoms))
+
+
+def motion_law(
+    plant: Plant,
+    rows: OutputRows,
+    w: Float[Array, " k"],
+    *,
+    limits: Array | None = None,
+    preferred: Float[Array, " nu"] | None = None,
+    damping: Array | float | None = None,
+) -> Command:
+    """The inputs by which J v̇ = w + Γ: the output gets the acceleration w.
+
+    With D M Dᵀ = I and the rows of D in null(C),
+
+        s = (J Dᵀ)⁺ (w + Γ − J v̇₀),   u = u_p + W^(1/2) (Π D B W^(1/2))⁺ (s − D B u_p),
+
+    Π the projector on the directions that the output tells of, I where there are as many outputs as freedoms. It is
+    W^(1/2) (J Y B W^(1/2))⁺ (w + Γ − J v̇₀), the input of least W^(−1/2)-norm, wherever w can be reached, and gives the acceleration
+    nearest to the demanded one in the metric of M where it cannot. No actuator need sit at each joint (Aghili 2005, eqs. 45, 46
+    and 62, here with ‖u‖, not ‖B u‖, as small as possible).
+
+    Args:
+        plant: the mechanism at an instant.
+        rows: the output there, by `output_rows`.
+        w: θ̈, or ω̇ (k_θ,), for example `tracking(…).law(stiffness, damping)`.
+        limits: W^(1/2) (nu,), the largest inputs, by which efforts are compared; 0 for one that must not be used; 1 for each if
+            None.
+        preferred: u_p (nu,), an input to stay close to; zero by default.
+        damping: σ₀, below which singular values of J Dᵀ and D B W^(1/2), without units as in `Command`, are damped, so that u stays
+            bounded where the outputs do not tell the motion or the actuators cannot move it; none by default.
+
+    Raises:
+        ValueError: for arguments of another shape.
+    """
+    found = chart(plant, rows, w, limits, damping)
+    actuation = found.actuation(damping)
+    by_input, limits = found.drive.by_input, found.drive.limits
+    u = _preferred(preferred, limits)
+    start = by_input @ jnp.where(limits > 0, u / jnp.where(limits > 0, limits, 1), 0)
+    x = actuation.inverse @ (found.projector @ (found.target - start))
+    return command(plant, rows, w, found, actuation, u + limits * x, start + by_input @ x)
+
+
+def command(
+    plant: Plant,
+    rows: OutputRows,
+    w: Float[Array, " k"],
+    found: Chart,
+    actuation: PseudoInverse,
+    u: Float[Array, " nu"],
+    moved: Float[Array, " nv"],
+) -> Command:
+    """The record of inputs that move the mechanism by s = `moved`."""
+    vdot = found.free + found.drive.basis.T @ moved
+    missing = jnp.linalg.norm(found.projector @ (found.target - moved))
+    demanded = jnp.linalg.norm(found.target)
+    freedoms, count = plant.freedoms, rows.value.shape[0]
+    return Command(
+        u=u,
+        vdot=vdot,
+        residual=w + rows.gamma - rows.jacobian @ vdot,
+        missed=lax.stop_gradient(jnp.where(demanded > 0, missing / jnp.where(demanded > 0, demanded, 1), 0)),
+        chart=found.inverse.value(found.expected),
+        actuation=actuation.value(found.expected) / found.drive.size,
+        zero_dynamics=freedoms - jnp.minimum(found.inverse.rank, freedoms),
+        surplus=jnp.maximum(count - freedoms, 0),
+    )
+
+
+def _preferred(preferred: Array | None, limits: Array) -> Array:
+    if preferred is None:
+        return jnp.zeros_like(limits)
+    if jnp.shape(preferred) != limits.shape:
+        raise ValueError(
+            f"Argument `preferred` must have a number for each of {limits.shape[0]} inputs, but has shape {jnp.shape(preferred)}."
+        )
+    return jnp.where(limits > 0, preferred, 0)

@@ -1,0 +1,298 @@
+"""What is to be moved: rows that are differentiated like those of constraints."""
+
+import abc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..foundations import as_function, listing, shape_of
+from ..system import (
+    AbstractConstraint,
+    AbstractJoints,
+    Coordinate,
+    Holonomic,
+    Pfaffian,
+    System,
+    constraint_jacobian,
+    gamma,
+    residuals,
+)
+from .plant import Plant
+
+Scalar = Float[Array, ""]
+
+
+class AbstractOutput(eqx.Module):
+    """Quantities that a control law moves, θ(t, q) or ω(t, q, v)."""
+
+    @abc.abstractmethod
+    def rows(self, system: System) -> tuple[AbstractConstraint, ...]:
+        """They as constraints θ = 0 or ω = 0, whose derivatives are those of θ and ω."""
+
+    @abc.abstractmethod
+    def wraps(self, system: System) -> tuple[bool, ...]:
+        """For each block of `rows`, whether it consists of angles between −π and π."""
+
+
+class Output(AbstractOutput):
+    """A function of the pose, θ(t, q, params).
+
+    Args:
+        theta: `theta(t, q, params)` returns θ of shape (k,), or a scalar. It must not jump where the motion goes: of an angle by
+            `arctan2` choose the branch, or name the joint's coordinate in a `JointOutput`.
+    """
+
+    theta: Any
+
+    def __init__(self, theta: Callable[..., Any]):
+        self.theta = as_function(theta, "theta")
+
+    def rows(self, system: System) -> tuple[AbstractConstraint, ...]:
+        """Θ."""
+        return (Holonomic("theta", self.theta),)
+
+    def wraps(self, system: System) -> tuple[bool, ...]:
+        """No."""
+        return (False,)
+
+
+class VelocityOutput(AbstractOutput):
+    """A velocity, ω(t, q, v, params), affine in v: a speed, a rate of turn, or one that is no derivative of a position.
+
+    Args:
+        omega: `omega(t, q, v, params)` returns ω of shape (k,), or a scalar.
+    """
+
+    omega: Any
+
+    def __init__(self, omega: Callable[..., Any]):
+        self.omega = as_function(omega, "omega")
+
+    def rows(self, system: System) -> tuple[AbstractConstraint, ...]:
+        """Ω."""
+        return (Pfaffian("omega", self.omega),)
+
+    def wraps(self, system: System) -> tuple[bool, ...]:
+        """No."""
+        return (False,)
+
+
+class JointOutput(AbstractOutput):
+    """Coordinates of joints by name, whether they are coordinates of the system or not.
+
+    Angles of joints outside the tree whose turns are not counted lie between −π and π. Their errors are taken modulo 2π, so that
+    they do not jump as long as they are less than half a turn.
+
+    Args:
+        *names: "joint", or "joint.coordinate" where it has several; names of coordinates where the system was not built from a
+            mechanism.
+    """
+
+    names: tuple[str, ...] = eqx.field(static=True)
+
+    def __init__(self, *names: str):
+        if not names or not all(isinstance(name, str) for name in names):
+            raise TypeError(f"Argument `names` must hold names of joint coordinates, but is {names!r}.")
+        self.names = names
+
+    def rows(self, system: System) -> tuple[AbstractConstraint, ...]:
+        """One for each name."""
+        return tuple(Holonomic(name, self._coordinate(system, name)) for name in self.names)
+
+    def wraps(self, system: System) -> tuple[bool, ...]:
+        """Those that are such angles."""
+        return tuple(system.joints is not None and system.joints.wraps(name) for name in self.names)
+
+    def _coordinate(self, system: System, name: str) -> Any:
+        if system.joints is not None:
+            return system.joints.coordinate(name)
+        if name not in system.coordinates:
+            raise ValueError(
+                f"Argument `names` must hold coordinates out of {listing(system.coordinates)}, but holds '{name}'."
+            )
+        return Coordinate(system.coordinates.index(name))
+
+
+class MotionOutput(AbstractOutput):
+    """A function of the positions of a mechanism.
+
+    Args:
+        fn: `fn(motion)` returns θ of shape (k,), or a scalar, for example `lambda motion: motion.position("tip")`. It may read
+            poses, coordinates and time of the `Motion`, no velocities.
+    """
+
+    fn: Any
+
+    def __init__(self, fn: Callable[..., Any]):
+        self.fn = as_function(fn, "fn")
+
+    def rows(self, system: System) -> tuple[AbstractConstraint, ...]:
+        """Θ."""
+        if system.joints is None:
+            raise ValueError("Argument `fn` must be left to systems that were built from a mechanism, but this is not.")
+        return (Holonomic("fn", _OfMotion(system.joints, self.fn, system.nv)),)
+
+    def wraps(self, system: System) -> tuple[bool, ...]:
+        """No."""
+        return (False,)
+
+
+class Outputs(AbstractOutput):
+    """Several outputs, one after another.
+
+    Args:
+        *outputs: outputs, or what `as_output` accepts.
+    """
+
+    outputs: tuple[AbstractOutput, ...]
+
+    def __init__(self, *outputs: Any):
+        self.outputs = tuple(as_output(output) for output in outputs)
+
+    def rows(self, system: System) -> tuple[AbstractConstraint, ...]:
+        """Those of all."""
+        return tuple(row for output in self.outputs for row in output.rows(system))
+
+    def wraps(self, system: System) -> tuple[bool, ...]:
+        """Those of all."""
+        return tuple(wraps for output in self.outputs for wraps in output.wraps(system))
+
+
+def as_output(output: Any) -> AbstractOutput:
+    """An output; of a name or several a `JointOutput`, of a function an `Output`."""
+    if isinstance(output, AbstractOutput):
+        return output
+    if isinstance(output, str):
+        return JointOutput(output)
+    if isinstance(output, Sequence):
+        return JointOutput(*output) if all(isinstance(x, str) for x in output) else Outputs(*output)
+    return Output(output)
+
+
+class _OfMotion(eqx.Module):
+    joints: AbstractJoints
+    fn: Any
+    nv: int = eqx.field(static=True)
+
+    def __call__(self, t: Scalar, q: Float[Array, " nq"], params: Any) -> Array:
+        return self.fn(self.joints.motion(t, q, jnp.zeros(self.nv, q.dtype), params))
+
+
+class OutputRows(eqx.Module):
+    """An output at an instant: its rate is J v + b, and J v̇ = θ̈ + Γ.
+
+    Attributes:
+        value: θ (k,); zero in rows of velocities.
+        rate: θ̇, or ω (k,).
+        jacobian: J (k, nv).
+        gamma: Γ (k,), minus the time derivative of the rate with v held fixed.
+        velocity: which rows are velocities.
+        wraps: which rows are angles between −π and π.
+    """
+
+    value: Float[Array, " k"]
+    rate: Float[Array, " k"]
+    jacobian: Float[Array, "k nv"]
+    gamma: Float[Array, " k"]
+    velocity: tuple[bool, ...] = eqx.field(static=True)
+    wraps: tuple[bool, ...] = eqx.field(static=True)
+
+
+def output_rows(plant: Plant, output: Any) -> OutputRows:
+    """An output at an instant, differentiated by the same code as constraints are.
+
+    Args:
+        plant: the mechanism at an instant.
+        output: what `as_output` accepts.
+
+    Raises:
+        ValueError: for functions of another shape, and names that are not known.
+    """
+    output, t, q, v = as_output(output), plant.t, plant.q, plant.v
+    blocks = output.rows(plant.system)
+    counts = row_counts(plant.system, blocks)
+    system = plant.system.with_constraints(blocks, counts)
+    value, rate = residuals(system, t, q, v)
+    spread = lambda flags: tuple(flag for flag, count in zip(flags, counts, strict=True) for _ in range(count))
+    return OutputRows(
+        value=value,
+        rate=rate,
+        jacobian=constraint_jacobian(system, t, q),
+        gamma=gamma(system, t, q, v),
+        velocity=spread([isinstance(block, Pfaffian) for block in blocks]),
+        wraps=spread(output.wraps(plant.system)),
+    )
+
+
+def row_counts(system: System, blocks: Sequence[AbstractConstraint]) -> tuple[int, ...]:
+    """The numbers of rows of blocks of an output."""
+    counts = []
+    arguments = [jax.ShapeDtypeStruct(shape, system.guess.dtype) for shape in ((), (system.nq,), (system.nv,))]
+    for block in blocks:
+        given = arguments if isinstance(block, Pfaffian) else arguments[:2]
+        shape = shape_of(block.name, block.fn, (*given, system.params), ("k",), ())
+        counts.append(shape[0] if shape else 1)
+    return tuple(counts)
+
+
+class Tracking(eqx.Module):
+    """How far an output is from what it should be.
+
+    Attributes:
+        error: θ_d − θ (k,), of angles without full turns modulo 2π; zero in rows of velocities.
+        rate: θ̇_d − θ̇, or ω_d − ω (k,).
+        feedforward: θ̈_d, or ω̇_d (k,).
+    """
+
+    error: Float[Array, " k"]
+    rate: Float[Array, " k"]
+    feedforward: Float[Array, " k"]
+
+    def law(self, stiffness: Float[Array, "..."] | float, damping: Float[Array, "..."] | float) -> Float[Array, " k"]:
+        """W = θ̈_d + G_D ė + G_P e, of velocities ω̇_d + G_D (ω_d − ω); gains are numbers, (k,) or (k, k)."""
+        times = lambda gain, x: jnp.asarray(gain) @ x if jnp.ndim(gain) == 2 else gain * x
+        return self.feedforward + times(damping, self.rate) + times(stiffness, self.error)
+
+
+def tracking(plant: Plant, rows: OutputRows, reference: Any) -> Tracking:
+    """The errors of an output.
+
+    Args:
+        plant: the mechanism at an instant.
+        rows: the output there, by `output_rows`.
+        reference: θ_d or ω_d, numbers of shape (k,) or a scalar, or a function of t that returns them, which is differentiated.
+
+    Raises:
+        ValueError: for a reference of another shape.
+    """
+    desired, speed, acceleration = reference_at(reference, plant.t, rows.value.shape[0])
+    velocity = np.array(rows.velocity, bool)
+    error = desired - rows.value
+    error = jnp.where(np.array(rows.wraps, bool), error - 2 * jnp.pi * jnp.round(error / (2 * jnp.pi)), error)
+    return Tracking(
+        error=jnp.where(velocity, 0, error),
+        rate=jnp.where(velocity, desired, speed) - rows.rate,
+        feedforward=jnp.where(velocity, speed, acceleration),
+    )
+
+
+def reference_at(
+    reference: Any, t: Scalar, count: int
+) -> tuple[Float[Array, " k"], Float[Array, " k"], Float[Array, " k"]]:
+    """A reference with its first and second derivatives in time, each (count,)."""
+    given = reference if callable(reference) else lambda t: reference
+    shape = jnp.shape(jax.eval_shape(given, t)) if callable(reference) else jnp.shape(reference)
+    if shape not in ((), (count,)):
+        raise ValueError(
+            f"Argument `reference` must have, or return, {count} numbers as the output has, but has shape {shape}."
+        )
+    fn = lambda t: jnp.broadcast_to(jnp.asarray(given(t), t.dtype), (count,))
+    one = jnp.ones_like(t)
+    rate = lambda t: jax.jvp(fn, (t,), (one,))
+    (value, speed), (_, acceleration) = jax.jvp(rate, (t,), (one,))
+    return value, speed, acceleration
