@@ -31,6 +31,7 @@ from .plant import Plant as Plant
 from .plant import Response as Response
 from .sampled import Clock as Clock
 from .sampled import Sampled as Sampled
+from .track import Track as Track
 from .wrappers import AbstractWrapper as AbstractWrapper
 from .wrappers import Noisy as Noisy
 from .wrappers import RateLimited as RateLimited
