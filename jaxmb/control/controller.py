@@ -1,10 +1,12 @@
 """What a run asks of a controller."""
 
 import abc
+import functools
 from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..foundations import as_function
@@ -101,6 +103,113 @@ class Law(AbstractController):
     ) -> Float[Array, " nu"]:
         """What the function returns."""
         return self.fn(t, q, v, plant.params)
+
+
+class MotionLaw(AbstractController):
+    """A function u(motion) of the mechanism's `Motion`: angles and rates of any joint, places, their velocities, time and parameters.
+
+    Args:
+        fn: `fn(motion)` returns u (nu,), for example `lambda motion: -5.0 * motion.joint_rates("elbow")`.
+        joints: names of joint coordinates at which the inputs act; None for the system's own inputs.
+    """
+
+    fn: Any
+    joints: tuple[str, ...] | None = eqx.field(static=True)
+
+    def __init__(self, fn: Any, joints: Any = None):
+        self.fn, self.joints = as_function(fn, "fn"), joint_names(joints)
+
+    @property
+    def acts_at(self) -> tuple[str, ...] | None:
+        """The joints."""
+        return self.joints
+
+    @property
+    def uses_plant(self) -> bool:
+        """False."""
+        return False
+
+    def output(
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Any
+    ) -> Float[Array, " nu"]:
+        """What the function returns."""
+        return self.fn(plant.motion)
+
+
+class Sum(AbstractController):
+    """Controllers that act at the same inputs together: u = Σ u_i.
+
+    Args:
+        *controllers: controllers, or functions u(t, q, v, params).
+
+    Raises:
+        ValueError: if they act at different joints.
+    """
+
+    controllers: tuple[AbstractController, ...]
+
+    def __init__(self, *controllers: Any):
+        self.controllers = tuple(as_controller(c, "controllers") for c in controllers)
+        if len({c.acts_at for c in self.controllers}) > 1:
+            places = ", ".join(str(c.acts_at or "the system's inputs") for c in self.controllers)
+            raise ValueError(f"Argument `controllers` must act at the same joints, but act at {places}.")
+
+    @property
+    def acts_at(self) -> tuple[str, ...] | None:
+        """Those of each."""
+        return self.controllers[0].acts_at
+
+    @property
+    def uses_plant(self) -> bool:
+        """Whether one does."""
+        return any(c.uses_plant for c in self.controllers)
+
+    @property
+    def only_sampled(self) -> bool:
+        """Whether one is."""
+        return any(c.only_sampled for c in self.controllers)
+
+    def init(self, system: System) -> Any:
+        """Those of all."""
+        return tuple(c.init(system) for c in self.controllers)
+
+    def sizes(self, z: Any) -> Any:
+        """Those of all."""
+        return tuple(c.sizes(part) for c, part in zip(self.controllers, z, strict=True))
+
+    def output(
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Any
+    ) -> Float[Array, " nu"]:
+        """The sum."""
+        return _total([c.output(t, q, v, part, plant) for c, part in zip(self.controllers, z, strict=True)])
+
+    def rate(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Any, response: Any) -> Any:
+        """Those of all."""
+        return tuple(c.rate(t, q, v, part, plant, response) for c, part in zip(self.controllers, z, strict=True))
+
+    def sample(
+        self,
+        t: Scalar,
+        q: Float[Array, " nq"],
+        v: Float[Array, " nv"],
+        z: Any,
+        plant: Any,
+        response: Any,
+        period: Scalar,
+    ) -> tuple[Float[Array, " nu"], Any]:
+        """The sum, and the states of all."""
+        pairs = zip(self.controllers, z, strict=True)
+        found = [c.sample(t, q, v, part, plant, response, period) for c, part in pairs]
+        return _total([u for u, _ in found]), tuple(z for _, z in found)
+
+
+def _total(parts: list[Array]) -> Array:
+    return functools.reduce(jnp.add, parts)
+
+
+def joint_names(joints: Any) -> tuple[str, ...] | None:
+    """Names as a tuple."""
+    return (joints,) if isinstance(joints, str) else None if joints is None else tuple(joints)
 
 
 def as_controller(control: Any, argument: str) -> AbstractController:

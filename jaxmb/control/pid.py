@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from ..foundations import as_function, default_float
 from ..system import System
-from .controller import AbstractController
+from .controller import AbstractController, joint_names
 from .instant import Instant
 
 Scalar = Float[Array, ""]
@@ -62,7 +62,7 @@ class PID(AbstractController):
     integral: Float[Array, " k"] | None
 
     def __init__(self, joints: Any, stiffness: Any, damping: Any, target: Any = 0.0, integral: Any = None):
-        self.joints = (joints,) if isinstance(joints, str) else tuple(joints)
+        self.joints = tuple(joint_names(joints) or ())
         count = len(self.joints)
         gain = lambda x, name: reference(x, count, name)(jnp.zeros(()))
         self.stiffness, self.damping = gain(stiffness, "stiffness"), gain(damping, "damping")

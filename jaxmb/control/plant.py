@@ -138,7 +138,7 @@ class Plant(eqx.Module):
         if self.restored is not None and self.restored.lost is not None:
             drift = self.restored.lost.drift
         vdot, independent = self._solve(force, self.terms.gamma, drift)
-        return Response(vdot, self.terms.mass @ vdot - force, independent, self)
+        return Response(vdot, self.terms.mass @ vdot - force, independent, self, u)
 
     def respond_to_forces(self, forces: Float[Array, "nv k"]) -> "Response":
         """By how much each of several generalised forces changes v̇, the reaction and λ; these gain a last axis."""
@@ -172,12 +172,14 @@ class Response(eqx.Module):
         reaction: M v̇ − F (nv,), F with the forces of the input.
         independent: multipliers (m,) of the independent rows.
         plant: the mechanism.
+        u: inputs (nu,); None for zero, and where the answer is to forces.
     """
 
     vdot: Float[Array, "nv *k"]
     reaction: Float[Array, "nv *k"]
     independent: Float[Array, "m *k"]
     plant: Plant
+    u: Float[Array, " nu"] | None = None
 
     @property
     def multipliers(self) -> Float[Array, "m *k"]:

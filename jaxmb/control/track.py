@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from ..foundations import as_function, default_float
 from ..system import System
-from .controller import AbstractController
+from .controller import AbstractController, joint_names
 from .motion import Command, motion_law
 from .output import AbstractOutput, OutputRows, Tracking, as_output, output_rows, row_counts, tracking
 from .plant import Plant
@@ -74,7 +74,7 @@ class Track(AbstractController):
         self.target = as_output(output)
         self.reference = as_function(reference, "reference") if callable(reference) else numbers(reference)
         self.stiffness, self.damping, self.integral = numbers(stiffness), numbers(damping), numbers(integral)
-        self.joints = (joints,) if isinstance(joints, str) else None if joints is None else tuple(joints)
+        self.joints = joint_names(joints)
         self.limits, self.preferred, self.regularisation = (numbers(x) for x in (limits, preferred, regularisation))
         self.model = None if model is None else model.acting_at(self.joints)
 
@@ -110,14 +110,12 @@ class Track(AbstractController):
             z: ∫e dt (k,), if there is one.
         """
         plant, rows, errors = self.seen(plant)
-        return motion_law(
-            plant,
-            rows,
-            self.demand(errors, z),
-            limits=self.limits,
-            preferred=self.preferred,
-            damping=self.regularisation,
-        )
+        return motion_law(plant, rows, self.demand(errors, z), **self.options)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Arguments of `motion_law` and `hybrid_law`."""
+        return {"limits": self.limits, "preferred": self.preferred, "damping": self.regularisation}
 
     def output(
         self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Plant

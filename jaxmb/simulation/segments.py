@@ -1,6 +1,7 @@
 """A run through events: from one to the next, and a transition there."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import diffrax as dfx
@@ -223,6 +224,13 @@ def finished(problem: Problem, t: Array, y: Flow, start: Flow) -> tuple[Flow, Ar
     return jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), (y, problem.inputs(t, y)))
 
 
+def at_each(loop: Loop | None, fn: Callable[..., Any], *saved: Any) -> Any:
+    """`fn` at each saved time: one after the other where a controller needs the plant, whose program is smaller then."""
+    if loop is not None and loop.controller.uses_plant:
+        return lax.map(lambda each: fn(*each), saved)
+    return jax.vmap(fn)(*saved)
+
+
 def run_through(
     run: Run, state: State, ts: Float[Array, " T"], end: Float[Array, ""], sound: Bool[Array, ""]
 ) -> tuple[Segment, Events, Legs, Array | None]:
@@ -247,7 +255,7 @@ def run_through(
     last = dataclasses.replace(last, result=RESULTS.where(unfinished, RESULTS.events_exhausted, last.result))
 
     corrected = lambda t, y, mode: finished(run.problem(mode, sound, t, y.where(y.finite, start)), t, y, start)
-    saved, u = jax.vmap(corrected)(ts, last.saved, last.modes)
+    saved, u = at_each(run.loop, corrected, ts, last.saved, last.modes)
     happened, *record = record
     place = jnp.where(happened, jnp.cumsum(happened) - 1, max_events)  # in order, the others dropped
     entry = lambda x, none: jnp.full((max_events, *x.shape[1:]), none, x.dtype).at[place].set(x, mode="drop")

@@ -39,7 +39,7 @@ from .landing import landing
 from .leg import Legs, Method
 from .loop import Loop, beginning
 from .problem import Problem
-from .segments import Run, finished, run_through
+from .segments import Run, at_each, finished, run_through
 from .solution import Solution
 from .solver import ConstrainedSolver, verdict
 from .step_size import FIRST, RelativeTolerances, default_controller, own_sizes
@@ -259,7 +259,7 @@ def _simulate(
     if plan is None:
         start = jax.tree.map(lambda x: jnp.where(sound, x, 0), beginning(loop, bare))
         found = integrate(method, problem, bare.t, end, start, ts, dense=dense)
-        saved, u = jax.vmap(lambda t, y: finished(problem, t, y, start))(ts, found.ys)
+        saved, u = at_each(loop, lambda t, y: finished(problem, t, y, start), ts, found.ys)
         legs: Legs = jax.tree.map(lambda x: x[None], found.record)
         result, interpolation = verdict(found, sound), found.interpolation
         modes = jax.tree.map(lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape)), state.mode)

@@ -1,0 +1,50 @@
+"""Inputs that hold a mechanism where it is."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..foundations import default_float
+from ..system import System
+from .controller import AbstractController, joint_names
+from .operational import inverse_dynamics
+from .plant import Plant
+
+Scalar = Float[Array, ""]
+
+
+class GravityCompensation(AbstractController):
+    """Inputs by which the mechanism, were it at rest, would stay so: of gravity, springs and all other forces at v = 0.
+
+    u = W^(1/2) (D B W^(1/2))⁺ D (−F(t, q, 0)), the inverse dynamics of no motion. Where the actuators cannot hold the mechanism it is
+    the input that comes closest.
+
+    Args:
+        joints: names of joint coordinates at which the inputs act; None for the system's own inputs.
+        limits: as of `Track`.
+        model: likewise.
+    """
+
+    joints: tuple[str, ...] | None = eqx.field(static=True)
+    limits: Float[Array, " nu"] | None
+    model: System | None
+
+    def __init__(self, joints: Any = None, limits: Any = None, model: System | None = None):
+        self.joints = joint_names(joints)
+        self.limits = None if limits is None else jnp.asarray(limits, default_float())
+        self.model = None if model is None else model.acting_at(self.joints)
+
+    @property
+    def acts_at(self) -> tuple[str, ...] | None:
+        """The joints."""
+        return self.joints
+
+    def output(
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Plant
+    ) -> Float[Array, " nu"]:
+        """U."""
+        plant = plant if self.model is None else plant.of(self.model)
+        rest = plant.moved(plant.q, jnp.zeros_like(plant.v))
+        return inverse_dynamics(rest, jnp.zeros_like(plant.v), self.limits).u

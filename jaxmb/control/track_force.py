@@ -1,0 +1,122 @@
+"""Tracking of a motion and of forces."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..foundations import as_function, default_float
+from ..system import System
+from .controller import AbstractController
+from .output import reference_at
+from .plant import Plant, Response
+from .reaction import AbstractForces, HybridCommand, hybrid_law
+from .track import Track
+
+Scalar = Float[Array, ""]
+
+
+class TrackForce(AbstractController):
+    """A motion follows its reference, and forces y of constraints follow theirs in what the motion leaves free.
+
+    y = y_c + δ is what the plant makes of a command y_c; δ is zero where the model is right. With e = y_d − y and ζ = ∫e dt the
+    command y_c = y_d + G_F e + G_I ζ gives (1 + G_F) ė + G_I e = −δ̇ (Aghili 2005, eq. 52, for named forces). The reaction depends
+    on the inputs of the same instant, so that this equation is solved by the plant's answer to a first command. With
+
+    * `filter` τ the force is measured through τ ḟ = e − f, y_c = y_d + G_F f + G_I ζ, ζ̇ = f:
+      τ ζ̈ + (1 + G_F) ζ̇ + G_I ζ = −δ;
+    * samples, h apart, the disturbance is fed back, not the force, whose delay would allow G_F < 1 only: δ̂ is the measured force
+      less that of the model under the input held until then, y_c = y_d + (1 + G_F)⁻¹ (G_I ζ − G_F δ̂), and ζ grows by
+      h (y_d − y_c − δ̂), so that e decays by 1 − h G_I/(1 + G_F) per sample.
+
+    Args:
+        motion: how the motion is tracked; of the output `Outputs()`, nothing, where it is left to itself.
+        forces: y, for example `jaxmb.control.Multipliers("wall")`.
+        reference: y_d, numbers or a function of time.
+        gain: G_F, a number or (k,), without a unit.
+        integral: G_I in 1/s, likewise.
+        filter: τ in s; none by default.
+    """
+
+    motion: Track
+    forces: AbstractForces
+    reference: Any
+    gain: Float[Array, "*k"]
+    integral: Float[Array, "*k"]
+    filter: Scalar | None
+
+    def __init__(
+        self,
+        motion: Track,
+        forces: AbstractForces,
+        reference: Any,
+        gain: Any = 0.0,
+        integral: Any = 0.0,
+        filter: Any = None,
+    ):
+        numbers = lambda x: None if x is None else jnp.asarray(x, default_float())
+        self.motion, self.forces = motion, forces
+        self.reference = as_function(reference, "reference") if callable(reference) else numbers(reference)
+        self.gain, self.integral = jnp.asarray(gain, default_float()), jnp.asarray(integral, default_float())
+        self.filter = numbers(filter)
+
+    @property
+    def acts_at(self) -> tuple[str, ...] | None:
+        """As the motion."""
+        return self.motion.joints
+
+    def init(self, system: System) -> Any:
+        """That of the motion, ζ, and the filter's state f."""
+        none = jnp.zeros(len(self.forces.labels(system)))
+        return self.motion.init(system), none, None if self.filter is None else none
+
+    def desired(self, plant: Plant) -> Float[Array, " k"]:
+        """y_d."""
+        return reference_at(self.reference, plant.t, len(self.forces.labels(plant.system)))[0]
+
+    def hybrid(self, plant: Plant, z: Any, y: Float[Array, " k"]) -> HybridCommand:
+        """The inputs for a command y_c, and what can be said of them."""
+        plant, rows, errors = self.motion.seen(plant)
+        return hybrid_law(plant, rows, self.motion.demand(errors, z[0]), self.forces, y, **self.motion.options)
+
+    def output(
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Plant
+    ) -> Float[Array, " nu"]:
+        """U."""
+        desired, (_, total, filtered) = self.desired(plant), z
+        if self.filter is not None:
+            return self.hybrid(plant, z, desired + self.gain * filtered + self.integral * total).u
+        first = self.hybrid(plant, z, desired + self.integral * total)
+        answer = self.forces.read(plant.respond(first.u))
+        return first.u + first.by_force @ (self.gain / (1 + self.gain) * (desired - answer))
+
+    def rate(
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Plant, response: Response
+    ) -> Any:
+        """The error of the motion, e of the force, or f and ḟ."""
+        error = self.desired(plant) - self.forces.read(response)
+        moving = self.motion.rate(t, q, v, z[0], plant, response)
+        if self.filter is None:
+            return moving, error, None
+        return moving, z[2], (error - z[2]) / self.filter
+
+    def sample(
+        self,
+        t: Scalar,
+        q: Float[Array, " nq"],
+        v: Float[Array, " nv"],
+        z: Any,
+        plant: Plant,
+        response: Response,
+        period: Scalar,
+    ) -> tuple[Float[Array, " nu"], Any]:
+        """At a sample, by the disturbance."""
+        if self.filter is not None:
+            return super().sample(t, q, v, z, plant, response, period)
+        desired, model = self.desired(plant), self.motion.seen(plant)[0]
+        off = self.forces.read(response) - self.forces.read(model.respond(response.u))
+        y = desired + (self.integral * z[1] - self.gain * off) / (1 + self.gain)
+        moving = self.motion.rate(t, q, v, z[0], plant, response)
+        after = jax.tree.map(lambda x, dx: x + period * dx, z[0], moving)
+        return self.hybrid(plant, z, y).u, (after, z[1] + period * (desired - y - off), None)
