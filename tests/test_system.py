@@ -296,6 +296,18 @@ class Rods(AbstractJoints):
     def drivers(self, params):
         return ("again",)
 
+    def actuators(self, params):
+        return ()
+
+    def axes(self, t, q, params):
+        return {"rod": jnp.array([-q[1], q[0]])}
+
+    def wraps(self, name):
+        return True
+
+    def motion(self, t, q, v, params):
+        return q
+
     def alignment(self, q, params):
         return {"again": q[0]}
 

@@ -131,10 +131,9 @@ def motion_law(
     found = chart(plant, rows, w, limits, damping)
     actuation = found.actuation(damping)
     by_input, limits = found.drive.by_input, found.drive.limits
-    u = _preferred(preferred, limits)
-    start = by_input @ jnp.where(limits > 0, u / jnp.where(limits > 0, limits, 1), 0)
-    x = actuation.inverse @ (found.projector @ (found.target - start))
-    return command(plant, rows, w, found, actuation, u + limits * x, start + by_input @ x)
+    x = preferred_input(preferred, limits)
+    x = x + actuation.inverse @ (found.projector @ (found.target - by_input @ x))
+    return command(plant, rows, w, found, actuation, limits * x, by_input @ x)
 
 
 def command(
@@ -163,11 +162,12 @@ def command(
     )
 
 
-def _preferred(preferred: Array | None, limits: Array) -> Array:
+def preferred_input(preferred: Array | None, limits: Float[Array, " nu"]) -> Float[Array, " nu"]:
+    """W^(−1/2) u_p; zero where the limit is."""
     if preferred is None:
         return jnp.zeros_like(limits)
     if jnp.shape(preferred) != limits.shape:
         raise ValueError(
             f"Argument `preferred` must have a number for each of {limits.shape[0]} inputs, but has shape {jnp.shape(preferred)}."
         )
-    return jnp.where(limits > 0, preferred, 0)
+    return jnp.where(limits > 0, preferred / jnp.where(limits > 0, limits, 1), 0)

@@ -70,7 +70,7 @@ class Track(AbstractController):
         regularisation: Any = None,
         model: System | None = None,
     ):
-        numbers = lambda x: None if x is None else jnp.asarray(x, default_float())
+        numbers: Any = lambda x: None if x is None else jnp.asarray(x, default_float())
         self.target = as_output(output)
         self.reference = as_function(reference, "reference") if callable(reference) else numbers(reference)
         self.stiffness, self.damping, self.integral = numbers(stiffness), numbers(damping), numbers(integral)

@@ -55,7 +55,7 @@ class TrackForce(AbstractController):
         integral: Any = 0.0,
         filter: Any = None,
     ):
-        numbers = lambda x: None if x is None else jnp.asarray(x, default_float())
+        numbers: Any = lambda x: None if x is None else jnp.asarray(x, default_float())
         self.motion, self.forces = motion, forces
         self.reference = as_function(reference, "reference") if callable(reference) else numbers(reference)
         self.gain, self.integral = jnp.asarray(gain, default_float()), jnp.asarray(integral, default_float())

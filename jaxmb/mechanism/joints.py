@@ -3,6 +3,7 @@
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -22,6 +23,22 @@ class Linkage(AbstractLinkage):
         """A joint coordinate as a function of the pose."""
         self.index(name, "coordinates")
         return JointCoordinate(self, name)
+
+    def actuators(self, params: Numbers) -> tuple[str, ...]:
+        """Names of the actuators."""
+        return tuple(actuator.name for actuator in params.actuators)
+
+    def axes(self, t: Float[Array, ""], q: Float[Array, " nq"], params: Numbers) -> dict[str, Float[Array, " nv"]]:
+        """The derivatives of the joint velocities by v."""
+        names = [
+            name if len(place.pair.velocities) == 1 else f"{name}.{part}"
+            for name, place in self.joints
+            for part in place.pair.velocities
+        ]
+        if not names:
+            return {}
+        rates = lambda v: jnp.stack([self.motion(t, q, v, params).rate(name) for name in names])
+        return dict(zip(names, jax.jacfwd(rates)(jnp.zeros(self.nv, q.dtype)), strict=True))
 
     def wraps(self, name: str) -> bool:
         """Whether a joint coordinate is an angle of a joint outside the tree whose turns are not counted."""

@@ -53,6 +53,14 @@ class AbstractJoints(eqx.Module):
         """Names of the constraints that prescribe a motion."""
 
     @abc.abstractmethod
+    def actuators(self, params: Any) -> tuple[str, ...]:
+        """Names of the inputs."""
+
+    @abc.abstractmethod
+    def axes(self, t: Scalar, q: Float[Array, " nq"], params: Any) -> dict[str, Float[Array, " nv"]]:
+        """By name of each joint velocity, "joint" or "joint.velocity", the generalised force of a unit effort along it."""
+
+    @abc.abstractmethod
     def alignment(self, q: Float[Array, " nq"], params: Any) -> dict[str, Scalar]:
         """By name, how well the joints that close loops are the right way round: positive if they are."""
 

@@ -1,0 +1,219 @@
+"""Whether the actuators of a mechanism can move it, and where another one would be needed."""
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+from jaxtyping import Array
+
+from ..formulation import AbstractFormulation
+from ..foundations import counted, program
+from ..linalg import metric_root
+from ..system import State, System
+from .affine import drive
+from .output import as_output, output_rows
+from .plant import Plant
+
+
+@dataclasses.dataclass(frozen=True)
+class Controllability:
+    """What actuators can move at one pose; `print` shows it as a table.
+
+    Attributes:
+        t: time in s.
+        freedoms: k, the dimension of the accelerations that the constraints allow.
+        rank: of D B W^(1/2): how many of them the inputs can choose.
+        rank_tol: the cut-off.
+        actuation: the k-th singular value of D B W^(1/2) in units of ‖M^(−1/2) B W^(1/2)‖₂; zero if there are fewer inputs.
+        shares: by name of a joint velocity, or of one of the system that was not built from a mechanism, which part of the motion
+            that an actuator there would make lies where no actuator works, in the metric of M; above zero exactly where an actuator
+            there would help.
+        remedy: a smallest set of places for more actuators that lets all motions be chosen.
+        potencies: by input, which part of the acceleration that it would make without constraints moves the mechanism; the rest
+            loads constraints.
+        open: whether the motion itself is not determined at this pose.
+        outputs: number of outputs; None without any.
+        chart: smallest singular value of J Dᵀ, rows in units of ‖J_i M^(−1/2)‖.
+        untold: as `shares`, of the motion that the outputs do not tell.
+    """
+
+    t: float
+    freedoms: int
+    rank: int
+    rank_tol: float
+    actuation: float
+    shares: dict[str, float]
+    remedy: tuple[str, ...]
+    potencies: dict[str, float]
+    open: bool
+    outputs: int | None
+    chart: float | None
+    untold: dict[str, float]
+
+    @property
+    def controllable(self) -> bool:
+        """Whether the inputs can give any acceleration that the constraints allow."""
+        return self.rank == self.freedoms
+
+    @property
+    def verdicts(self) -> tuple[str, ...]:
+        """What is wrong, in sentences; nothing if a motion law can do all that it may be asked for."""
+        found = []
+        if self.open:
+            found.append(
+                "The motion is not determined at this pose: inputs cannot tell which of several motions leads on."
+            )
+        if not self.controllable:
+            places, count = _moved(self.shares), counted(len(self.remedy), "more actuator")
+            found.append(
+                f"No actuator works in the motion of {places}; {count} at {' and '.join(self.remedy)} would be enough."
+                if self.remedy
+                else f"No actuator works in {counted(self.freedoms - self.rank, 'freedom')}."
+            )
+        if self.outputs is not None and self.chart is not None:
+            if self.outputs > self.freedoms:
+                found.append(
+                    f"There are {counted(self.outputs, 'output')} for {counted(self.freedoms, 'freedom')}: "
+                    "they can be met together by chance only."
+                )
+            elif self.chart <= self.rank_tol:
+                found.append(f"The outputs do not tell the motion of {_moved(self.untold)}, or not independently.")
+            elif self.outputs < self.freedoms:
+                found.append(
+                    f"{counted(self.freedoms - self.outputs, 'freedom')} without output, in the motion of {_moved(self.untold)}, will "
+                    "move by itself, perhaps unstably."
+                )
+        return tuple(found)
+
+    def __str__(self) -> str:
+        lines = [
+            f"Control at t = {self.t:g} s, at this pose only: {counted(self.freedoms, 'freedom')}, of which "
+            f"{counted(len(self.potencies), 'input')} can choose {self.rank}",
+            f"  actuation {self.actuation:.2g}"
+            + ("" if self.chart is None else f", chart {self.chart:.2g}")
+            + f", cut-off {self.rank_tol:.2g}",
+            f"  {'input':<18}moves by",
+            *(f"  {name:<18}{value:.2f}" for name, value in self.potencies.items()),
+        ]
+        if not self.controllable:
+            lines += [f"  {'place':<18}would help by", *(f"  {n:<18}{x:.2f}" for n, x in self.shares.items())]
+        return "\n".join(lines + [f"  {text}" for text in self.verdicts])
+
+
+def controllability(
+    system: System,
+    state: State,
+    *,
+    limits: Any = None,
+    output: Any = None,
+    formulation: AbstractFormulation | None = None,
+) -> Controllability:
+    """Whether the actuators can give any acceleration that the constraints allow, rank(D B W^(1/2)) = k, at one pose.
+
+    That is Aghili's condition (64), null(C) ∩ null(Bᵀ) = 0, decided in units that do not matter. With X = Dᵀ null((D B)ᵀ) and
+    XᵀM X = I, an actuator with the generalised force b per unit helps if and only if its share ‖Xᵀb‖²/(bᵀM⁻¹b) is not zero; a
+    smallest set that is enough is found by pivoted QR of these.
+
+    Args:
+        system: the system.
+        state: one assembled state, with known numbers.
+        limits: W^(1/2) (nu,), the largest inputs; 0 for one that must not be used; 1 for each if None.
+        output: what is to be moved, if its relation to the freedoms is to be told, too.
+        formulation: `GaussProjection()` by default.
+
+    Raises:
+        ValueError: for arguments of another shape, and names that are not known.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxmb as jm
+        >>> cart = jm.System(("cart", "pole"), mass=lambda t, q, p: jnp.array([[2.0, jnp.cos(q[1])], [jnp.cos(q[1]), 1.0]]),
+        ...                  actuation=lambda t, q, p: jnp.array([[1.0], [0.0]]))
+        >>> print(jm.control.controllability(cart, jm.assemble(cart, [0.0, 0.0])).verdicts[0])
+        No actuator works in the motion of pole; 1 more actuator at pole would be enough.
+    """
+    plant = Plant.at(system, state, formulation)
+    names, found = _evaluated(plant, None if limits is None else jnp.asarray(limits), output)
+    a = {name: np.asarray(x) for name, x in found.items()}
+    freedoms, tol = int(a["freedoms"]), float(a["tol"])
+    live = np.any(a["basis"] != 0, axis=1)
+    basis, by_input = a["basis"][live], a["by_input"][live]
+    size = np.linalg.norm(a["root"] @ a["weighted"], 2) if a["weighted"].size else 0.0
+    left, values, _ = np.linalg.svd(by_input / (size or 1.0))
+    rank = int((values > tol).sum())
+    lengths = np.linalg.norm(a["root"] @ a["axes"].T, axis=0)
+    axes = np.divide(a["axes"], lengths[:, None], out=np.zeros_like(a["axes"]), where=lengths[:, None] > 0)
+    idle = basis.T @ left[:, rank:]
+    shares = np.sum((axes @ idle) ** 2, axis=1)
+    remedy: tuple[str, ...] = ()
+    if rank < freedoms and names:
+        _, triangle, order = scipy.linalg.qr((axes @ idle).T, mode="economic", pivoting=True)
+        diagonal = np.abs(np.diag(triangle))
+        if len(diagonal) >= freedoms - rank and diagonal[freedoms - rank - 1] > tol:
+            remedy = tuple(names[j] for j in sorted(order[: freedoms - rank]))
+    alone = np.linalg.norm(a["root"] @ a["weighted"], axis=0)
+    potency = np.divide(np.linalg.norm(by_input, axis=0), alone, out=np.zeros_like(alone), where=alone > 0) ** 2
+    chart, untold, outputs = _charted(a, basis, axes, tol)
+    return Controllability(
+        t=float(state.t),
+        freedoms=freedoms,
+        rank=rank,
+        rank_tol=tol,
+        actuation=float(values[freedoms - 1]) if 0 < freedoms <= len(values) else float(freedoms == 0),
+        shares=dict(zip(names, shares.tolist(), strict=True)),
+        remedy=remedy,
+        potencies=dict(zip(input_names(system), potency.tolist(), strict=True)),
+        open=bool(a["open"]),
+        outputs=outputs,
+        chart=chart,
+        untold=dict(zip(names, untold.tolist(), strict=True)),
+    )
+
+
+def _charted(
+    a: dict[str, np.ndarray], basis: np.ndarray, axes: np.ndarray, tol: float
+) -> tuple[float | None, np.ndarray, int | None]:
+    """The smallest singular value of J Dᵀ that counts, and the shares of what the outputs do not tell."""
+    if "jacobian" not in a:
+        return None, np.zeros(len(axes)), None
+    sizes = np.linalg.norm(a["jacobian"] @ a["root"].T, axis=1)
+    rows = (a["jacobian"] / np.where(sizes > 0, sizes, 1)[:, None]) @ basis.T
+    _, values, right = np.linalg.svd(rows)
+    blind = basis.T @ right[int((values > tol).sum()) :].T
+    return float(values.min(initial=np.inf)), np.sum((axes @ blind) ** 2, axis=1), rows.shape[0]
+
+
+def input_names(system: System) -> tuple[str, ...]:
+    """Names of the inputs; their numbers where the system was not built from a mechanism."""
+    named = () if system.joints is None else system.joints.actuators(system.params)
+    return named if len(named) == system.nu else tuple(f"input {i}" for i in range(system.nu))
+
+
+def _moved(shares: dict[str, float]) -> str:
+    """The places that take part."""
+    names = [name for name, share in shares.items() if share > 1e-6]
+    return ", ".join(names) or "no named joint"
+
+
+@program
+def _evaluated(plant: Plant, limits: Array | None, output: Any) -> tuple[tuple[str, ...], dict[str, Array]]:
+    system, mass = plant.system, plant.terms.mass
+    found = drive(plant, limits)
+    if system.joints is None:
+        axes = dict(zip(system.velocities, jnp.eye(system.nv, dtype=mass.dtype), strict=True))
+    else:
+        axes = system.joints.axes(plant.t, plant.q, system.params)
+    arrays = {
+        "basis": found.basis,
+        "by_input": found.by_input,
+        "weighted": plant.actuation * found.limits,
+        "root": metric_root(mass, plant.terms.jacobian),
+        "axes": jnp.stack([jnp.zeros(system.nv, mass.dtype), *axes.values()])[1:],
+        "freedoms": plant.freedoms,
+        "tol": jnp.asarray(found.rank_tol),
+        "open": jnp.array(False) if plant.restored is None else plant.restored.open,
+    }
+    if output is not None:
+        arrays["jacobian"] = output_rows(plant, as_output(output)).jacobian
+    return tuple(axes), arrays

@@ -1,0 +1,50 @@
+"""Inputs within limits."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+
+def exceeds_every_input(u: Float[Array, " nu"], limits: Float[Array, " nu"]) -> Bool[Array, ""]:
+    """Whether no input within |u_i| ≤ limits_i does what u of least W^(−1/2)-norm does: ‖W^(−1/2) u‖ > √n, n limits not zero.
+
+    Where it is false there may be one or not.
+    """
+    used = limits > 0
+    relative = jnp.where(used, u / jnp.where(used, limits, 1), 0)
+    return jnp.sum(relative**2) > jnp.sum(used)
+
+
+def clipped(u: Float[Array, " nu"], limits: Float[Array, " nu"]) -> Float[Array, " nu"]:
+    """What actuators make of a command: each input within its limits. The direction of the acceleration changes."""
+    return jnp.clip(u, -limits, limits)
+
+
+def scaled_to_limits(
+    first: Float[Array, " nu"],
+    u: Float[Array, " nu"],
+    limits: Float[Array, " nu"],
+    fallback: Float[Array, " nu"] | None = None,
+) -> Float[Array, " nu"]:
+    """The input with what comes second scaled down first: u₁ + α (u − u₁) with the largest α ≤ 1 within the limits.
+
+    If u₁ itself is outside, α is zero and u₁ is scaled towards the fallback, which keeps the direction of the acceleration that
+    it makes beside the fallback. Differentiable but where the limit that counts changes.
+
+    Args:
+        first: u₁ (nu,), what must be done first, for example the motion law's input.
+        u: the whole input (nu,), for example the hybrid law's.
+        limits: (nu,).
+        fallback: an input (nu,) within the limits; zero by default.
+    """
+    start = jnp.zeros_like(u) if fallback is None else fallback
+    share = _share(start, first - start, limits)
+    kept = start + share * (first - start)
+    return kept + jnp.where(share < 1, 0, _share(kept, u - first, limits)) * (u - first)
+
+
+def _share(start: Array, step: Array, limits: Array) -> Array:
+    """The largest α ≤ 1 for which start + α step is within the limits, never below zero."""
+    moving = step != 0
+    room = jnp.where(step > 0, limits - start, limits + start)
+    share = jnp.where(moving, jnp.maximum(room, 0) / jnp.where(moving, jnp.abs(step), 1), 1)
+    return jnp.minimum(jnp.min(share, initial=1), 1)
