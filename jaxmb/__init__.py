@@ -39,6 +39,7 @@ from .mechanism import loop_cuts as loop_cuts
 from .mechanism import Motion as Motion
 from .output import acceleration as acceleration
 from .output import angular_velocity as angular_velocity
+from .output import commands as commands
 from .output import coordinate as coordinate
 from .output import Energy as Energy
 from .output import energy as energy

@@ -2,15 +2,11 @@
 
 import functools
 
-import equinox as eqx
-import fourbar_model
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg
-import slider_crank
-from systems import make
 
 import jaxmb as jm
 from jaxmb import control
@@ -295,9 +291,7 @@ def test_inputs_of_random_systems_are_those_of_least_squares():
             worst[name] = max(worst[name], np.abs((case["outputs"] @ vdot - demanded) / size).max())
         if commandable and hybrid.authority[i] > 1e-3:
             expected = oracle.solve(np.concatenate([both, oracle.forced()]))
-            worst["hybrid"] = max(
-                worst["hybrid"], relative(hybrid.u[i], case["limits"] * expected[:NU] / oracle.size)
-            )
+            worst["hybrid"] = max(worst["hybrid"], relative(hybrid.u[i], case["limits"] * expected[:NU] / oracle.size))
             reached = case["directions"] @ (case["rows"].T @ answers[1][2][i])
             worst["force"] = max(worst["force"], relative(reached, case["y"]))
     print(worst, sorted(seen.items()))

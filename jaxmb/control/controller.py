@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..foundations import as_function
-from ..system import System
+from ..system import State, System
 
 Scalar = Float[Array, ""]
 
@@ -86,6 +86,18 @@ class AbstractController(eqx.Module):
         """
         rate = self.rate(t, q, v, z, plant, response)
         return self.output(t, q, v, z, plant), jax.tree.map(lambda x, dx: x + period * dx, z, rate)
+
+    def check(self, system: System, state: State) -> list[str]:
+        """What to warn of before a run from a state with known numbers.
+
+        Raises:
+            ValueError: for what cannot work.
+        """
+        return []
+
+    def check_period(self, period: float) -> list[str]:
+        """What to warn of where it is sampled with a period in s."""
+        return []
 
 
 class Law(AbstractController):

@@ -1,5 +1,6 @@
 """Controllers that act at samples, and hold their outputs between them."""
 
+import warnings
 from typing import Any
 
 import equinox as eqx
@@ -61,3 +62,6 @@ class Sampled(eqx.Module):
         self.clock = Clock(as_array(period), as_array(phase), delay)
         if is_concrete(self.clock) and not bool(self.clock.period > 0):
             raise ValueError(f"Argument `period` must be positive, but is {float(self.clock.period):g} s.")
+        if is_concrete(self.clock, self.controller):
+            for doubt in self.controller.check_period(float(self.clock.period)):
+                warnings.warn(doubt, stacklevel=4)  # Equinox makes modules by two functions of its own

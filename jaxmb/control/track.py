@@ -1,13 +1,18 @@
 """Tracking by projected inverse dynamics."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Bool, Float
 
-from ..foundations import as_function, default_float
-from ..system import System
+from ..formulation import GaussProjection
+from ..foundations import as_function, default_float, program
+from ..system import State, System
+from .controllability import controllability
 from .controller import AbstractController, joint_names
 from .motion import Command, motion_law
 from .output import AbstractOutput, OutputRows, Tracking, as_output, output_rows, row_counts, tracking
@@ -35,6 +40,12 @@ class Track(AbstractController):
         preferred: an input (nu,) to stay close to.
         regularisation: σ₀, below which singular values are damped, see `motion_law`; none by default.
         model: a system with the same coordinates, constraints and inputs by which the law computes; the plant itself if None.
+        dropped: by name of a constraint or lock, the numbers of the rows of the output that are left out while it acts: a lock takes
+            freedoms, and as many rows must go.
+
+    Raises:
+        ValueError: by `simulate`, where values are known: for more outputs than freedoms at the start. It warns of outputs that do
+            not tell the motion, of actuators that cannot move them, and of freedoms that no output tells of.
 
     Example:
         >>> import jax.numpy as jnp, jaxmb as jm
@@ -55,6 +66,7 @@ class Track(AbstractController):
     preferred: Float[Array, " nu"] | None
     regularisation: Scalar | None
     model: System | None
+    dropped: tuple[tuple[str, tuple[int, ...]], ...] = eqx.field(static=True)
 
     def __init__(
         self,
@@ -69,6 +81,7 @@ class Track(AbstractController):
         preferred: Any = None,
         regularisation: Any = None,
         model: System | None = None,
+        dropped: Mapping[str, Sequence[int]] | None = None,
     ):
         numbers: Any = lambda x: None if x is None else jnp.asarray(x, default_float())
         self.target = as_output(output)
@@ -77,6 +90,7 @@ class Track(AbstractController):
         self.joints = joint_names(joints)
         self.limits, self.preferred, self.regularisation = (numbers(x) for x in (limits, preferred, regularisation))
         self.model = None if model is None else model.acting_at(self.joints)
+        self.dropped = tuple((name, tuple(rows)) for name, rows in (dropped or {}).items())
 
     @property
     def acts_at(self) -> tuple[str, ...] | None:
@@ -93,7 +107,22 @@ class Track(AbstractController):
         """The plant by the model, the output, and how far it is from what it should be."""
         plant = plant if self.model is None else plant.of(self.model)
         rows = output_rows(plant, self.target)
-        return plant, rows, tracking(plant, rows, self.reference)
+        errors = tracking(plant, rows, self.reference)
+        if self.dropped:
+            kept = self._kept(plant.system, rows.value.shape[0])
+            rows, errors = jax.tree.map(
+                lambda x: jnp.where(kept.reshape((-1,) + (1,) * (x.ndim - 1)), x, 0), (rows, errors)
+            )
+        return plant, rows, errors
+
+    def _kept(self, system: System, count: int) -> Bool[Array, " k"]:
+        """Rows that are not dropped."""
+        kept, known = jnp.ones(count, bool), system.rows
+        for name, rows in self.dropped:
+            if name in known:  # the row of a lock exists in runs with it only
+                acts = jnp.array(True) if system.active is None else system.active[known[name].start]
+                kept &= ~(acts & jnp.zeros(count, bool).at[jnp.array(rows, int)].set(True))
+        return kept
 
     def demand(self, errors: Tracking, z: Any) -> Float[Array, " k"]:
         """W."""
@@ -101,6 +130,34 @@ class Track(AbstractController):
         if self.integral is None:
             return w
         return w + (self.integral @ z if self.integral.ndim == 2 else self.integral * z)
+
+    def check(self, system: System, state: State) -> list[str]:
+        """Whether the output tells the motion, and the actuators can move it."""
+        found = _command_at(self, system, state)
+        tol = GaussProjection().rank_tol
+        report = lambda: controllability(system, state, limits=self.limits, output=self.target).verdicts
+        if int(found.surplus) and not self.dropped:
+            raise ValueError(
+                "Argument `output` must have no more rows than there are freedoms. "
+                + " ".join(report())
+                + " Name rows in `dropped`."
+            )
+        if min(float(found.chart), float(found.actuation)) > tol and not int(found.zero_dynamics):
+            return []
+        return [f"At the start: {text}" for text in report()]
+
+    def check_period(self, period: float) -> list[str]:
+        """Whether the hold leaves ë + G_D ė + G_P e = 0 stable: h < 2/G_D and h < 2 G_D/G_P, of each row by itself."""
+        if self.stiffness.ndim == 2 or self.damping.ndim == 2:
+            return []
+        damping, stiffness = np.asarray(self.damping), np.asarray(self.stiffness)
+        with np.errstate(divide="ignore"):
+            limit = float(np.min(np.minimum(2 / damping, 2 * damping / stiffness)))
+        if period < limit:
+            return []
+        return [
+            f"Samples {period:g} s apart make these gains unstable: the period must be below 2/G_D and 2 G_D/G_P, {limit:g} s."
+        ]
 
     def command(self, plant: Plant, z: Any = ()) -> Command:
         """The inputs, and what can be said of them at this instant.
@@ -128,3 +185,9 @@ class Track(AbstractController):
     ) -> Any:
         """E."""
         return () if self.integral is None else self.seen(plant)[2].error
+
+
+@program
+def _command_at(law: Track, system: System, state: State) -> Command:
+    plant = Plant.at(system, state)
+    return law.command(plant, law.init(plant.system))

@@ -1,5 +1,6 @@
 """Tracking of a motion and of forces."""
 
+import math
 from typing import Any
 
 import jax
@@ -7,8 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..foundations import as_function, default_float
-from ..system import System
+from ..system import State, System
 from .controller import AbstractController
+from .force_report import analyse_forces
 from .output import reference_at
 from .plant import Plant, Response
 from .reaction import AbstractForces, HybridCommand, hybrid_law
@@ -29,6 +31,9 @@ class TrackForce(AbstractController):
     * samples, h apart, the disturbance is fed back, not the force, whose delay would allow G_F < 1 only: δ̂ is the measured force
       less that of the model under the input held until then, y_c = y_d + (1 + G_F)⁻¹ (G_I ζ − G_F δ̂), and ζ grows by
       h (y_d − y_c − δ̂), so that e decays by 1 − h G_I/(1 + G_F) per sample.
+
+    Forces that a rigid model does not determine, or that the actuators cannot command, are refused by `simulate` where values are
+    known.
 
     Args:
         motion: how the motion is tracked; of the output `Outputs()`, nothing, where it is left to itself.
@@ -70,6 +75,29 @@ class TrackForce(AbstractController):
         """That of the motion, ζ, and the filter's state f."""
         none = jnp.zeros(len(self.forces.labels(system)))
         return self.motion.init(system), none, None if self.filter is None else none
+
+    def check(self, system: System, state: State) -> list[str]:
+        """Those of the motion; forces that a rigid model does not determine, or the actuators cannot command, are refused."""
+        doubts = self.motion.check(system, state)
+        report = analyse_forces(system, state, self.forces, output=self.motion.target, limits=self.motion.limits)
+        if report.verdicts:
+            raise ValueError("Argument `forces` must be forces that can be commanded. " + " ".join(report.verdicts))
+        return doubts
+
+    def check_period(self, period: float) -> list[str]:
+        """Those of the motion, and whether the loop of the forces is stable."""
+        doubts, gain = self.motion.check_period(period), float(jnp.max(self.gain, initial=0))
+        integral = float(jnp.max(self.integral / (1 + self.gain), initial=0))
+        if self.filter is None and period * integral >= 2:
+            doubts.append(
+                f"Samples {period:g} s apart make the force unstable: h G_I/(1 + G_F) must be below 2, but is {period * integral:g}."
+            )
+        if self.filter is not None and gain * math.tanh(period / (2 * float(self.filter))) >= 1:
+            limit = 1 / math.tanh(period / (2 * float(self.filter)))
+            doubts.append(
+                f"Samples {period:g} s apart make the force unstable: G_F must be below coth(h/2τ) = {limit:g}, but is {gain:g}."
+            )
+        return doubts
 
     def desired(self, plant: Plant) -> Float[Array, " k"]:
         """y_d."""

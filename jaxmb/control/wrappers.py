@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..foundations import default_float, is_concrete
-from ..system import System
+from ..system import State, System
 from .controller import AbstractController, as_controller
 
 Scalar = Float[Array, ""]
@@ -42,6 +42,14 @@ class AbstractWrapper(AbstractController):
     def sizes(self, z: Any) -> Any:
         """The other's."""
         return self.controller.sizes(z)
+
+    def check(self, system: System, state: State) -> list[str]:
+        """The other's."""
+        return self.controller.check(system, state)
+
+    def check_period(self, period: float) -> list[str]:
+        """The other's."""
+        return self.controller.check_period(period)
 
     @abc.abstractmethod
     def output(

@@ -1,5 +1,6 @@
 """What is read off a state or a solution."""
 
+from .commands import commands as commands
 from .places import acceleration as acceleration
 from .places import angular_velocity as angular_velocity
 from .places import coordinate as coordinate

@@ -138,6 +138,10 @@ def simulate(
     planning = (*planning, *unattended(events, state))
     if throw:
         ts = enforce(ts, timing)
+        for doubt in (
+            loop.controller.check(system, state) if loop is not None and is_concrete(system, state, loop) else ()
+        ):
+            warnings.warn(doubt, stacklevel=2)
     solution, failed, checks = _simulate(
         strong(system),
         plan,

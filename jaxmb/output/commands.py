@@ -1,0 +1,39 @@
+"""What a control law could and could not do along a motion."""
+
+from typing import Any
+
+import equinox as eqx
+
+from ..control import Plant, Track, TrackForce
+from ..foundations import strong
+from ..simulation import Solution
+from ..system import State, System
+from .quantities import over_states
+
+
+def commands(system: System, motion: Solution | State, law: Track | TrackForce, *, z: Any = None) -> Any:
+    """The law's commands at each state: inputs, which part of what is demanded they miss, and how far singular poses are.
+
+    A `jaxmb.control.Command`, or `HybridCommand`, with the leading axes of the motion. Where `missed` is not small the actuators
+    could not do what the law asked for: the mechanism may stall there.
+
+    Args:
+        system: the system.
+        motion: a solution, or a state; leading axes are kept.
+        law: the controller, without wrappers.
+        z: its state; that of the solution by default, that at the start for a state.
+    """
+    if z is None and isinstance(motion, Solution):
+        z = motion.z
+    return over_states(_Command(law), strong(system.acting_at(law.acts_at)), strong(motion), z)
+
+
+class _Command(eqx.Module):
+    law: Track | TrackForce
+
+    def __call__(self, system: System, state: State, z: Any) -> Any:
+        plant = Plant.at(system, state)
+        z = self.law.init(plant.system) if z is None else z
+        if isinstance(self.law, TrackForce):
+            return self.law.hybrid(plant, z, self.law.desired(plant))
+        return self.law.command(plant, z)

@@ -1,0 +1,277 @@
+"""Controllers by the projectors along runs, against the error laws that they promise."""
+
+import functools
+import warnings
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_control import START, fivebar
+
+import jaxmb as jm
+
+C, P = jm.control, jm.planar
+FINE = {"solver": dfx.Dopri8(), "stepsize_controller": dfx.ConstantStepSize(), "dt0": 0.01, "max_steps": 256}
+MOTORS = ["base1", "base2"]
+
+
+@functools.cache
+def circle():
+    """The five-bar, its tip and a circle that begins there with another velocity."""
+    _, system = fivebar()
+    state = jm.assemble(system, START)
+    begin = jm.position(system, state, "lower1.end")
+    path = lambda t: begin + 0.08 * jnp.stack([1 - jnp.cos(4 * t), jnp.sin(4 * t)])
+    return system, state, path, C.MotionOutput(lambda motion: motion.position("lower1.end"))
+
+
+@functools.cache
+def tip_law(**options):
+    _, _, path, tip = circle()
+    return C.Track(tip, path, 100.0, 20.0, joints=MOTORS, **options)
+
+
+TS = jnp.linspace(0, 0.5, 6)
+
+
+@functools.cache
+def tracked():
+    system, state, *_ = circle()
+    return jm.simulate(system, state, TS, control=tip_law(), **FINE)
+
+
+def test_the_error_of_an_output_is_that_of_its_law():
+    """ë + 20 ė + 100 e = 0 from e = 0, ė = v: e = v t exp(−10 t), with motors at two of five joints."""
+    system, _, path, _ = circle()
+    error = jax.vmap(path)(TS) - jm.position(system, tracked(), "lower1.end")
+    exact = (np.exp(-10 * TS) * TS)[:, None] * np.array([0.0, 0.32])
+    np.testing.assert_allclose(error, exact, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(jm.energy(system, tracked()).balance, 0, atol=1e-8)
+
+
+def test_what_a_law_could_not_do_is_told_along_a_motion():
+    """Nothing is missed; with one motor alone, what the other would have had to do."""
+    system, *_ = circle()
+    found = jm.commands(system, tracked(), tip_law())
+    np.testing.assert_allclose(found.u, tracked().u, rtol=0, atol=1e-9)
+    assert np.all(found.missed < 1e-10) and np.all(found.actuation > 1e-2) and np.all(found.chart > 1e-2)
+    lame = C.Track(tip_law().target, tip_law().reference, 100.0, 20.0, joints=MOTORS, limits=(1.0, 0.0))
+    found = jm.commands(system, tracked(), lame)
+    assert np.all(found.missed > 1e-2) and np.all(found.u[:, 1] == 0) and np.all(found.actuation < 1e-9)
+
+
+def test_an_integral_takes_up_what_the_model_does_not_know():
+    """The error to 1e-3 without one stays, with one vanishes as e⃛ + 20 ë + 100 ė + 150 e = 0 says."""
+    system, state, path, tip = circle()
+    heavy = fivebar()[0].replace("lower1", mass=1.6).build()
+    still = lambda t: path(0.0 * t)
+    ends = []
+    for integral in (None, 150.0):
+        law = C.Track(tip, still, 100.0, 20.0, integral, joints=MOTORS, model=system)
+        run = jm.simulate(heavy, state, jnp.array([4.0]), control=law, max_steps=2048)
+        ends.append(np.linalg.norm(jm.position(heavy, run, "lower1.end")[0] - path(0.0)))
+    assert ends[0] > 3e-3 and ends[1] < 1e-3 * ends[0]
+
+
+def test_gravity_is_compensated():
+    """A mechanism that is held stays; feedback adds to that."""
+    system, state, *_ = circle()
+    hold = C.GravityCompensation(MOTORS)
+    run = jm.simulate(system, state, TS, control=hold, **FINE)
+    np.testing.assert_allclose(run.q - state.q, 0, atol=1e-12)
+    target = jnp.stack([jm.coordinate(system, state, name) for name in MOTORS])
+    both = C.Sum(hold, C.PD(MOTORS, 20.0, 2.0, target))
+    kicked = jm.assemble(system, state.q, {"base1": 0.5})
+    run = jm.simulate(system, kicked, jnp.array([6.0]), control=both, max_steps=2048)
+    np.testing.assert_allclose(run.q[0], state.q, rtol=0, atol=1e-4)
+    with pytest.raises(ValueError, match="must act at the same joints"):
+        C.Sum(hold, C.PD("base1", 1.0, 1.0))
+
+
+def test_a_thousand_loops_at_once():
+    """Sampled, noisy, saturated; each row is its own run."""
+    system, state, path, _ = circle()
+    target = jnp.stack([jm.coordinate(system, state, name) for name in MOTORS])
+
+    def end(gain, key):
+        law = C.Saturated(C.PID(MOTORS, gain, 0.1 * gain, target + 0.2, integral=gain), 8.0)
+        law = C.Sampled(C.Noisy(law, key, 1e-3, 1e-2), 0.02)
+        run = jm.simulate(
+            system, state, TS[:3], control=law, stepsize_controller=dfx.ConstantStepSize(), dt0=0.02, throw=False
+        )
+        return run.q[-1], run.u, run.result
+
+    gains, keys = jnp.linspace(10.0, 30.0, 1000), jax.random.split(jax.random.key(0), 1000)
+    q, u, result = jax.jit(jax.vmap(end))(gains, keys)
+    assert bool(jnp.all(result == jm.RESULTS.successful)) and np.abs(u).max() == 8.0
+    one = jax.jit(end)
+    for i in (0, 500, 999):
+        np.testing.assert_allclose(one(gains[i], keys[i])[0], q[i], rtol=0, atol=1e-12)
+
+
+def test_rows_are_dropped_while_a_lock_acts():
+    """What is left of the output is tracked on; without that a lock leaves a compromise, which is told."""
+    _, system = fivebar()
+    state = jm.assemble(system, START)
+    begin = jnp.stack([jm.coordinate(system, state, name) for name in MOTORS])
+    angles = lambda t: begin + jnp.array([0.3, -0.2]) * jnp.sin(3 * t)
+    law = C.Track(MOTORS, angles, 100.0, 20.0, joints=MOTORS, dropped={"lock": [1]})
+    events = [jm.Lock("base2", at=0.2, name="lock")]
+    run = jm.simulate(system, state, TS, control=law, events=events, **FINE)
+    off = jm.coordinate(system, run, "base1") - jax.vmap(angles)(TS)[:, 0]
+    speed = 0.9 - jm.rate(system, state, "base1")
+    before = TS * np.exp(-10 * TS) * -speed
+    np.testing.assert_allclose(off[:2], before[:2], rtol=0, atol=1e-9)
+    # From the lock on by the same law, with the velocity that it left.
+    e0 = jm.coordinate(system, run.state(2), "base1") - angles(TS[2])[0]
+    v0 = jm.rate(system, run.state(2), "base1") - jax.jvp(angles, (TS[2],), (1.0,))[1][0]
+    late = TS[2:] - TS[2]
+    np.testing.assert_allclose(off[2:], np.exp(-10 * late) * (e0 + (v0 + 10 * e0) * late), rtol=0, atol=1e-9)
+    assert float(run.events.t[0]) == 0.2 and np.abs(off[3]) > 1e-6
+
+
+# Forces
+
+
+@functools.cache
+def arm(push=0.0, side=0.0, flat=False):
+    """An arm whose tip slides on a round or flat wall, pushed along the wall's normal or along it."""
+    link = lambda name, mass: P.Body(name, mass, 0.02, com=(0.25, 0), points={"end": P.frame((0.5, 0))})
+    middle, radius = jnp.array([0.5, 0.1]), 0.3
+
+    def pushed(motion):
+        out = motion.position("two.end") - middle
+        out = jnp.array([0.0, 1.0]) if flat else out / jnp.linalg.norm(out)
+        return jnp.stack([push * out[0] - side * out[1], push * out[1] + side * out[0], 0.0 * out[0]])
+
+    mechanism = P.Mechanism(
+        [link("one", 1.0), link("two", 0.8)],
+        [P.Revolute("shoulder", "ground", "one"), P.Revolute("elbow", "one.end", "two")],
+        forces=[P.Force("push", "two.end", pushed)],
+        actuators=[P.Motor("motor 1", "shoulder"), P.Motor("motor 2", "elbow")],
+    )
+    system = mechanism.build()
+    tip = lambda t, q, p: system.joints.motion(t, q, jnp.zeros(2), p).position("two.end")
+    round_wall = lambda t, q, p: jnp.linalg.norm(tip(t, q, p) - middle) - radius
+    flat_wall = lambda t, q, p: tip(t, q, p)[1] - 0.4
+    wall = jm.Holonomic("wall", flat_wall if flat else round_wall)
+    along = (lambda t, q, p: tip(t, q, p)[0]) if flat else (lambda t, q, p: jnp.arctan2(*(tip(t, q, p) - middle)[::-1]))
+    return system.with_constraints((wall,), (1,)), along
+
+
+def wall_law(flat, reference=10.0, model=True, **gains):
+    system, along = arm(flat=flat)
+    state = jm.assemble(system, [-0.2, 1.7])
+    begin = along(state.t, state.q, system.params)
+    motion = C.Track(along, lambda t: begin - 0.1 * (1 - jnp.cos(3 * t)), 100.0, 20.0, model=system if model else None)
+    return state, C.TrackForce(motion, C.Multipliers("wall"), reference, **gains)
+
+
+def force_errors(system, run, reference=10.0):
+    return reference - jm.reactions(system, run).multipliers["wall"][:, 0]
+
+
+@pytest.mark.parametrize("flat", [True, False])
+def test_a_force_error_decays_as_its_law_says(flat):
+    """(1 + G_F) ė + G_I e = 0 under a constant normal force that the model does not know; the motion does not feel it."""
+    state, law = wall_law(flat, gain=1.0, integral=8.0)
+    plant, along = arm(2.0, flat=flat)
+    run = jm.simulate(plant, state, TS, control=law, **FINE)
+    np.testing.assert_allclose(force_errors(plant, run), np.exp(-4 * TS), rtol=0, atol=1e-10)
+    angle = jax.vmap(lambda q: along(run.ts[0], q, plant.params))(run.q)
+    np.testing.assert_allclose(angle, jax.vmap(law.motion.reference)(TS), rtol=0, atol=1e-9)
+
+
+def test_a_tangential_force_makes_a_disturbance_that_turns():
+    """(1 + G_F) e + G_I ∫e + δ = 0 at each instant, δ the part of the reaction that the model does not know."""
+    state, law = wall_law(True, gain=1.0, integral=8.0)
+    plant, _ = arm(side=2.0, flat=True)
+    run = jm.simulate(plant, state, TS, control=law, **FINE)
+    answer = lambda system, state, u: C.Plant.at(system, state).respond(u).multipliers[0]
+    model = arm(flat=True)[0]
+    states = [run.state(i) for i in range(len(TS))]
+    delta = np.array([answer(plant, s, u) - answer(model, s, u) for s, u in zip(states, run.u, strict=True)])
+    np.testing.assert_allclose(2 * force_errors(plant, run) + 8 * run.z[1][:, 0] + delta, 0, atol=1e-12)
+    assert np.ptp(delta) > 1e-2
+
+
+def test_the_reference_of_a_force_does_not_change_the_motion():
+    """In continuous time; under a hold it does by O(h)."""
+    plant, _ = arm(2.0)
+    state, _ = wall_law(False)
+    runs = [
+        jm.simulate(plant, state, TS, control=wall_law(False, y, gain=1.0, integral=8.0)[1], **FINE).q
+        for y in (10.0, 60.0)
+    ]
+    np.testing.assert_allclose(runs[0], runs[1], rtol=0, atol=1e-12)
+    changes = []
+    for period in (0.01, 0.005):
+        steps = {**FINE, "dt0": period, "max_steps": 128}
+        held = lambda y: C.Sampled(wall_law(False, y, gain=1.0, integral=8.0)[1], period)
+        runs = [jm.simulate(plant, state, TS, control=held(y), **steps).q[-1] for y in (10.0, 60.0)]
+        changes.append(np.abs(runs[0] - runs[1]).max())
+    assert 1e-6 < changes[1] < changes[0] and 1.8 < changes[0] / changes[1] < 2.2
+
+
+def test_a_sampled_force_is_stable_at_any_gain():
+    """The disturbance is fed back: e decays by 1 − h G_I/(1 + G_F) per sample where the normal force is constant and nothing moves."""
+    system, along = arm()
+    plant, _ = arm(2.0)
+    state, law = wall_law(False, gain=20.0, integral=84.0)
+    still = C.Track(law.motion.target, along(state.t, state.q, system.params), 25.0, 10.0, model=system)
+    law = C.TrackForce(still, law.forces, 10.0, 20.0, 84.0)
+    ts = jnp.arange(0.05, 0.5, 0.1)
+    run = jm.simulate(plant, state, ts, control=C.Sampled(law, 0.1), **{**FINE, "dt0": 0.05})
+    # The first sample sees the disturbance under no input at all.
+    np.testing.assert_allclose(
+        force_errors(plant, run)[1:], force_errors(plant, run)[:1] * 0.6 ** np.arange(1, 5), atol=1e-8
+    )
+
+
+def test_a_filtered_force_obeys_its_equation():
+    """τ z̈ + (1 + G_F) ż + G_I z = −δ of a measured force, δ = −2 N: by its matrix."""
+    plant, _ = arm(2.0)
+    state, law = wall_law(False, gain=5.0, integral=8.0, filter=0.05)
+    run = jm.simulate(plant, state, TS, control=law, **FINE)
+    matrix = np.array([[0, 1], [-8 / 0.05, -6 / 0.05]])
+    rest = np.array([2.0 / 8, 0])
+    exact = np.array([rest - jax.scipy.linalg.expm(t * matrix) @ rest for t in TS])
+    measured = force_errors(plant, run) + 5 * run.z[2][:, 0] + 8 * run.z[1][:, 0]
+    np.testing.assert_allclose(measured, 2.0, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(np.stack([run.z[1][:, 0], run.z[2][:, 0]], 1), exact, rtol=0, atol=1e-7)
+
+
+def test_what_cannot_be_commanded_is_refused_by_name():
+    system, state, path, tip = circle()
+    with pytest.raises(ValueError, match=r"no more rows than there are freedoms.*3 outputs for 2 freedoms"):
+        jm.simulate(system, state, TS, control=C.Track([*MOTORS, "elbow1"], 0.0, 1.0, 1.0, joints=MOTORS))
+    one = C.Track("base1", 0.0, 25.0, 10.0, joints=MOTORS)
+    with pytest.warns(UserWarning, match=r"At the start: 1 freedom without output"):
+        jm.simulate(system, state, TS[:2], control=one, **FINE)
+    with pytest.warns(UserWarning, match=r"At the start: No actuator works in the motion of"):
+        jm.simulate(system, state, TS[:2], control=C.Track(tip, path, 1.0, 2.0, joints=["base1"]), **FINE)
+    state, law = wall_law(False)
+    weak = C.TrackForce(C.Track(law.motion.target, 0.0, 1.0, 1.0, limits=(1.0, 0.0)), law.forces, 10.0)
+    with pytest.raises(ValueError, match="The actuators cannot command 'wall' beside the motion"):
+        jm.simulate(arm()[0], state, TS, control=weak)
+    with pytest.raises(ValueError, match="must be a constraint out of 'wall', but is 'floor'"):
+        jm.simulate(arm()[0], state, TS, control=C.TrackForce(law.motion, C.Multipliers("floor"), 10.0))
+
+
+def test_samples_too_far_apart_are_warned_of():
+    """2/G_D and 2 G_D/G_P, one by one and inside of wrappers; coth(h/2τ) of a filtered force; h G_I/(1 + G_F) = 2."""
+    law = tip_law()
+    with pytest.warns(UserWarning, match=r"must be below 2/G_D and 2 G_D/G_P, 0.1 s"):
+        C.Sampled(C.Saturated(law, 10.0), 0.105)
+    _, force = wall_law(False, gain=5.0, filter=0.01)
+    with pytest.warns(UserWarning, match=r"G_F must be below coth\(h/2τ\) = 1.3"):
+        C.Sampled(force, 0.02)
+    _, force = wall_law(False, gain=1.0, integral=50.0)
+    with pytest.warns(UserWarning, match=r"h G_I/\(1 \+ G_F\) must be below 2, but is 2.25"):
+        C.Sampled(force, 0.09)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        C.Sampled(law, 0.095)
+        C.Sampled(force, 0.07)
