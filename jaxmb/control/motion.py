@@ -3,8 +3,10 @@
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
+from ..foundations import program
 from ..linalg import PseudoInverse, invert, metric_root
 from .affine import Drive, drive
 from .output import OutputRows
@@ -72,7 +74,7 @@ def chart(
     plant: Plant,
     rows: OutputRows,
     w: Float[Array, " k"],
-    limits: Array | None = None,
+    limits: ArrayLike | None = None,
     damping: Array | float | None = None,
 ) -> Chart:
     """What a demanded θ̈, or ω̇, means for the motion: s = (J Dᵀ)⁺ (w + Γ − J v̇₀); arguments as of `motion_law`."""
@@ -95,12 +97,13 @@ def chart(
     return Chart(found, matrix, target, free, projector, inverse, jnp.minimum(count, freedoms))
 
 
+@program
 def motion_law(
     plant: Plant,
     rows: OutputRows,
     w: Float[Array, " k"],
     *,
-    limits: Array | None = None,
+    limits: ArrayLike | None = None,
     preferred: Float[Array, " nu"] | None = None,
     damping: Array | float | None = None,
 ) -> Command:

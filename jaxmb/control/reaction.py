@@ -7,9 +7,10 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ..foundations import as_function, listing, shape_of
+from ..foundations import as_function, listing, program, shape_of
 from ..linalg import PseudoInverse, invert, metric_root
 from ..system import System
 from .motion import Chart, Command, chart, command, preferred_input
@@ -188,6 +189,7 @@ class Authority(eqx.Module):
     inverse: PseudoInverse
 
 
+@program
 def hybrid_law(
     plant: Plant,
     rows: OutputRows,
@@ -195,7 +197,7 @@ def hybrid_law(
     forces: AbstractForces,
     y: Float[Array, " j"],
     *,
-    limits: Array | None = None,
+    limits: ArrayLike | None = None,
     preferred: Float[Array, " nu"] | None = None,
     damping: Array | float | None = None,
 ) -> HybridCommand:
