@@ -484,9 +484,10 @@ def actuated(system, matrix):
     return eqx.tree_at(lambda s: s.actuation_fn, changed, Actuated(jnp.asarray(matrix)), is_leaf=lambda x: x is None)
 
 
-@pytest.mark.parametrize(
-    "name", ["four-bar, 3 loops", "moving line", "top, 2 pivots", "sleigh, 3 blades", "driven cart"]
-)
+OF_ALL_KINDS = ["four-bar, 3 loops", "moving line", "top, 2 pivots", "sleigh, 3 blades"]
+
+
+@pytest.mark.parametrize("name", [*OF_ALL_KINDS, pytest.param("driven cart", marks=pytest.mark.slow)])
 def test_outputs_get_their_acceleration(name):
     """Redundant rows, moving constraints, quaternions and rolling, one output less than freedoms where there are several."""
     system, state = make(name)
