@@ -92,7 +92,7 @@ def test_gravity_is_compensated():
 
 def test_a_thousand_loops_at_once():
     """Sampled, noisy, saturated; each row is its own run."""
-    system, state, path, _ = circle()
+    system, state, *_ = circle()
     target = jnp.stack([jm.coordinate(system, state, name) for name in MOTORS])
 
     def end(gain, key):

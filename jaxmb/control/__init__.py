@@ -2,8 +2,8 @@
 
 from .affine import Affine as Affine
 from .affine import affine as affine
-from .affine import Drive as Drive
 from .affine import drive as drive
+from .affine import Drive as Drive
 from .affine import split_force as split_force
 from .affine import split_input as split_input
 from .controllability import controllability as controllability
@@ -34,8 +34,8 @@ from .output import output_rows as output_rows
 from .output import OutputRows as OutputRows
 from .output import Outputs as Outputs
 from .output import reference_at as reference_at
-from .output import Tracking as Tracking
 from .output import tracking as tracking
+from .output import Tracking as Tracking
 from .output import VelocityOutput as VelocityOutput
 from .pid import PD as PD
 from .pid import PID as PID

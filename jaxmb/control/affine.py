@@ -3,8 +3,10 @@
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from ..foundations import program
 from ..linalg import (
     ConstrainedFactor,
     cutoff,
@@ -40,6 +42,7 @@ class Affine(eqx.Module):
     multipliers_by_input: Float[Array, "m nu"]
 
 
+@program
 def affine(plant: Plant) -> Affine:
     """Acceleration, reaction and multipliers as affine functions of the inputs.
 
@@ -90,7 +93,7 @@ class Drive(eqx.Module):
         return jnp.diag(jnp.any(lax.stop_gradient(self.basis) != 0, axis=1).astype(self.basis.dtype))
 
 
-def drive(plant: Plant, limits: Array | None = None) -> Drive:
+def drive(plant: Plant, limits: ArrayLike | None = None) -> Drive:
     """How the inputs move the mechanism.
 
     At a pose where rows are lost D spans null([C; ZᵀK]), as motions do.
@@ -110,7 +113,7 @@ def drive(plant: Plant, limits: Array | None = None) -> Drive:
     return Drive(basis, by_input, weights, jnp.where(size > 0, size, 1), cutoff(plant.formulation.rank_tol, size.dtype))
 
 
-def input_limits(plant: Plant, limits: Array | None) -> Float[Array, " nu"]:
+def input_limits(plant: Plant, limits: ArrayLike | None) -> Float[Array, " nu"]:
     """W^(1/2), of whatever was given.
 
     Raises:
@@ -142,8 +145,9 @@ def free_directions(plant: Plant) -> Float[Array, "nv nv"]:
     return orthonormaliser(basis.T @ plant.terms.mass @ basis + empty) @ basis.T
 
 
+@program
 def split_input(
-    plant: Plant, u: Float[Array, " nu"], limits: Array | None = None
+    plant: Plant, u: Float[Array, " nu"], limits: ArrayLike | None = None
 ) -> tuple[Float[Array, " nu"], Float[Array, " nu"]]:
     """The potent and the impotent part of an input: one moves, the other changes reactions only.
 
@@ -161,6 +165,7 @@ def split_input(
     return potent, u - potent
 
 
+@program
 def split_force(plant: Plant, force: Float[Array, " nv"]) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
     """The part M Y f of a generalised force that moves, and the rest f − M Y f, which the reaction takes up."""
     answer = plant.respond_to_forces(force[:, None])

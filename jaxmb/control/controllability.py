@@ -148,7 +148,8 @@ def controllability(
     shares = np.sum((axes @ idle) ** 2, axis=1)
     remedy: tuple[str, ...] = ()
     if rank < freedoms and names:
-        _, triangle, order = scipy.linalg.qr((axes @ idle).T, mode="economic", pivoting=True)
+        factors: Any = scipy.linalg.qr((axes @ idle).T, mode="economic", pivoting=True)
+        _, triangle, order = factors
         diagonal = np.abs(np.diag(triangle))
         if len(diagonal) >= freedoms - rank and diagonal[freedoms - rank - 1] > tol:
             remedy = tuple(names[j] for j in sorted(order[: freedoms - rank]))

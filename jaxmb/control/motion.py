@@ -3,8 +3,10 @@
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
+from ..foundations import program
 from ..linalg import PseudoInverse, invert, metric_root
 from .affine import Drive, drive
 from .output import OutputRows
@@ -72,7 +74,7 @@ def chart(
     plant: Plant,
     rows: OutputRows,
     w: Float[Array, " k"],
-    limits: Array | None = None,
+    limits: ArrayLike | None = None,
     damping: Array | float | None = None,
 ) -> Chart:
     """What a demanded θ̈, or ω̇, means for the motion: s = (J Dᵀ)⁺ (w + Γ − J v̇₀); arguments as of `motion_law`."""
@@ -95,12 +97,13 @@ def chart(
     return Chart(found, matrix, target, free, projector, inverse, jnp.minimum(count, freedoms))
 
 
+@program
 def motion_law(
     plant: Plant,
     rows: OutputRows,
     w: Float[Array, " k"],
     *,
-    limits: Array | None = None,
+    limits: ArrayLike | None = None,
     preferred: Float[Array, " nu"] | None = None,
     damping: Array | float | None = None,
 ) -> Command:
@@ -127,6 +130,18 @@ def motion_law(
 
     Raises:
         ValueError: for arguments of another shape.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxmb as jm
+        >>> system = jm.System(("x", "y"), mass=lambda t, q, p: 2 * jnp.eye(2),
+        ...                    constraints=[jm.Holonomic("line", lambda t, q, p: q[0] - q[1])],
+        ...                    actuation=lambda t, q, p: jnp.array([[1.0], [0.0]]))
+        >>> plant = jm.control.Plant.at(system, jm.assemble(system, [0.0, 0.0]))
+        >>> rows = jm.control.output_rows(plant, "y")
+        >>> w = jm.control.tracking(plant, rows, 0.5).law(stiffness=4.0, damping=3.0)
+        >>> found = jm.control.motion_law(plant, rows, w)
+        >>> round(float(found.u[0]), 6), round(float(plant.respond(found.u).vdot[1]), 6)
+        (8.0, 2.0)
     """
     found = chart(plant, rows, w, limits, damping)
     actuation = found.actuation(damping)

@@ -5,9 +5,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ..foundations import as_function
+from ..foundations import as_function, program
 from ..linalg import invert, solve_square
 from ..system import Holonomic, Pfaffian, System
 from .affine import drive
@@ -31,6 +32,7 @@ class Operational(eqx.Module):
     bias: Float[Array, " k"]
 
 
+@program
 def operational(plant: Plant, rows: OutputRows) -> Operational:
     """The operational space of an output; NaN where its rows are not independent on null(C) (Khatib 1987, on null(C))."""
     answer = plant.respond_to_forces(rows.jacobian.T).vdot
@@ -55,7 +57,8 @@ class Effort(eqx.Module):
     missed: Float[Array, ""]
 
 
-def inverse_dynamics(plant: Plant, vdot: Float[Array, " nv"], limits: Array | None = None) -> Effort:
+@program
+def inverse_dynamics(plant: Plant, vdot: Float[Array, " nv"], limits: ArrayLike | None = None) -> Effort:
     """The inputs for a known motion, u = W^(1/2) (D B W^(1/2))⁺ D (M v̇ − F).
 
     Args:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import as_function, listing, shape_of
+from ..foundations import as_function, listing, program, shape_of
 from ..system import (
     AbstractConstraint,
     AbstractJoints,
@@ -95,7 +95,7 @@ class JointOutput(AbstractOutput):
 
     names: tuple[str, ...] = eqx.field(static=True)
 
-    def __init__(self, *names: str):
+    def __init__(self, *names: Any):
         if not names or not all(isinstance(name, str) for name in names):
             raise TypeError(f"Argument `names` must hold names of joint coordinates, but is {names!r}.")
         self.names = names
@@ -203,6 +203,7 @@ class OutputRows(eqx.Module):
     wraps: tuple[bool, ...] = eqx.field(static=True)
 
 
+@program
 def output_rows(plant: Plant, output: Any) -> OutputRows:
     """An output at an instant, differentiated by the same code as constraints are.
 

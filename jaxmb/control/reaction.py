@@ -7,9 +7,10 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ..foundations import as_function, listing, shape_of
+from ..foundations import as_function, listing, program, shape_of
 from ..linalg import PseudoInverse, invert, metric_root
 from ..system import System
 from .motion import Chart, Command, chart, command, preferred_input
@@ -190,6 +191,7 @@ class Authority(eqx.Module):
     inverse: PseudoInverse
 
 
+@program
 def hybrid_law(
     plant: Plant,
     rows: OutputRows,
@@ -197,7 +199,7 @@ def hybrid_law(
     forces: AbstractForces,
     y: Float[Array, " j"],
     *,
-    limits: Array | None = None,
+    limits: ArrayLike | None = None,
     preferred: Float[Array, " nu"] | None = None,
     damping: Array | float | None = None,
 ) -> HybridCommand:
@@ -223,6 +225,17 @@ def hybrid_law(
 
     Raises:
         ValueError: for arguments of another shape, and names that are not known.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxmb as jm
+        >>> system = jm.System(("x", "y"), mass=lambda t, q, p: 2 * jnp.eye(2),
+        ...                    constraints=[jm.Holonomic("wall", lambda t, q, p: q[1])],
+        ...                    actuation=lambda t, q, p: jnp.eye(2))
+        >>> plant = jm.control.Plant.at(system, jm.assemble(system, [0.0, 0.0]))
+        >>> rows, wall = jm.control.output_rows(plant, "x"), jm.control.Multipliers("wall")
+        >>> found = jm.control.hybrid_law(plant, rows, jnp.array([3.0]), wall, jnp.array([5.0]))
+        >>> [round(float(x), 6) for x in found.u], round(float(plant.respond(found.u).multipliers[0]), 6)
+        ([6.0, -5.0], 5.0)
     """
     moving = chart(plant, rows, w, limits, damping)
     first = moving.actuation(damping)
