@@ -3,6 +3,8 @@
 from . import planar as planar
 from . import plot as plot
 from . import spatial as spatial
+from .control import linearise as linearise
+from .control import Linearisation as Linearisation
 from .formulation import AbstractFormulation as AbstractFormulation
 from .formulation import Acceleration as Acceleration
 from .formulation import CoordinatePartition as CoordinatePartition
