@@ -185,7 +185,7 @@ class Linearisation(eqx.Module):
             )
             reached = "" if not self.inputs else "reach it" if mode.controllable else "do not"
             lines.append(
-                f"  {value:<28}{mode.frequency:>14.5g}{mode.damping:>10.4f}  {reached:<9}{', '.join(mode.main)}"
+                f"  {value:<28}{mode.frequency:>14.5g}{round(mode.damping, 4) + 0.0:>10.4f}  {reached:<9}{', '.join(mode.main)}"
             )
         return "\n".join(lines)
 

@@ -28,6 +28,7 @@ from ..kinematics import Rows, choose_rows, consistency
 from ..linalg import ConstrainedFactor, row_norms
 from ..system import State, System, Terms, constraint_jacobian, evaluate_at, rows_at, settled, velocity_residual
 from .linearisation import Linearisation, Tangent
+from .names import input_names
 from .readings import Own, Readings, bracket, deviation, named_readings, rate_rows, rates
 
 
@@ -205,7 +206,7 @@ def _linearise(
         deviation=deviation(readings, system, t, q, v),
         result=RESULTS.successful,
         names=readings.names(system),
-        inputs=_input_names(system),
+        inputs=input_names(system),
         velocities=system.velocities,
         coordinates=system.coordinates,
     )
@@ -303,9 +304,3 @@ def _result(found: Linearisation, rows: Rows, fits: tuple[Bool[Array, "..."], ..
         result = RESULTS.where(happened, what, result)
     return result
 
-
-def _input_names(system: System) -> tuple[str, ...]:
-    """Names of a mechanism's actuators, or numbers."""
-    actuators = () if system.joints is None else getattr(system.params, "actuators", ())
-    names = tuple(str(a.name) for a in actuators)
-    return names if len(names) == system.nu else tuple(f"u{i}" for i in range(system.nu))
