@@ -1,5 +1,7 @@
 """The balance of forces at rest, and a step of Newton's method towards it."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -64,20 +66,6 @@ class Balance(eqx.Module):
         sizes = jnp.where(sizes > 0, sizes, 1)
         return metric, jnp.concatenate([terms.jacobian, pushes]), jnp.concatenate([terms.scale, sizes])
 
-    def relative(self, q: Float[Array, " nq"], keep: Bool[Array, " r"]) -> Float[Array, " nv"]:
-        """The forces that nothing holds, relative to those that act and to what moves of the coordinates' own size would change."""
-        system, m = self.system, self.system.m
-        metric, rows, sizes = self.rows(q)
-        acting = self.force(q, self.u)
-        _, multipliers = ConstrainedFactor(metric, rows, sizes, keep, 0.0).solve(acting, jnp.zeros(rows.shape[0]))
-        _, force, slopes = _slopes(self, q, keep)
-        moved = jnp.abs(displacement(system, q, q - self.start))
-        way = jnp.maximum(jnp.maximum(extent(system, q), moved), self.scale.reach if m else 0.0)
-        size = jnp.abs(slopes) @ way + jnp.abs(acting) + jnp.abs(rows).T @ jnp.abs(multipliers)
-        unit = jnp.sqrt(jnp.diagonal(metric))  # forces divided by it may be compared
-        size = jnp.maximum(size / unit, 1e-3 * jnp.max(size / unit))
-        return jnp.where(size > 0, jnp.abs(force) / unit / jnp.where(size > 0, size, 1), 0)
-
 
 def independent(problem: Balance, q: Float[Array, " nq"]) -> Bool[Array, " r"]:
     """Which rows of the constraints, then of the inputs, are independent; without derivatives."""
@@ -94,45 +82,60 @@ def independent(problem: Balance, q: Float[Array, " nq"]) -> Bool[Array, " r"]:
 
 
 def balance(problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"]) -> tuple[Array, Array, Array]:
-    """R with R W Rᵀ = I of the metric, W v̇ from rest with the rows in use, and F."""
+    """R with R W Rᵀ = I of the metric, W v̇ from rest with the rows in use, and the sizes of the forces that act."""
     metric, rows, sizes = problem.rows(q)
     acting = problem.force(q, problem.u)
     factor = ConstrainedFactor(metric, rows, sizes, keep, 0.0)
-    vdot = factor.solve(acting, jnp.zeros(rows.shape[0], q.dtype))[0]
-    return factor.root, metric @ vdot, acting
+    vdot, multipliers = factor.solve(acting, jnp.zeros(rows.shape[0], q.dtype))
+    size = jnp.abs(acting) + jnp.abs(rows).T @ jnp.abs(multipliers)
+    return factor.root, metric @ vdot, lax.stop_gradient(size)
 
 
-def _slopes(problem: Balance, q: Array, keep: Array) -> tuple[Array, Array, Array]:
-    """R, the force that nothing holds, and its derivatives along the velocities."""
-    root, force, _ = balance(problem, q, keep)
-    along = lambda d: jax.jvp(lambda q: balance(problem, q, keep)[1], (q,), (problem.system.qdot(q, d),))[1]
-    return root, force, jax.vmap(along, out_axes=1)(jnp.eye(problem.system.nv, dtype=q.dtype))
+def newton_step(problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"]) -> tuple[Array, Array]:
+    """The displacement, shortest in the metric, by which positions fit and forces balance to first order.
 
-
-def newton_step(problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"]) -> Float[Array, " nv"]:
-    """The displacement, shortest in the metric, by which positions fit and forces balance to first order."""
-    factor = stiffness(problem, q, keep)
-    return factor.solve(jnp.zeros(problem.system.nv, q.dtype), -deficit(problem, q, keep))[0]
+    Beside it how far (nv,) from balance forces are, relative to those that act and to what moves of the coordinates' own size
+    would change.
+    """
+    system = problem.system
+    factor, (root, force, acting), slopes = stiffness(problem, q, keep)
+    step = factor.solve(jnp.zeros(system.nv, q.dtype), -_deficit(problem, q, root @ force))[0]
+    way = jnp.maximum(extent(system, q), jnp.abs(displacement(system, q, q - problem.start)))
+    if system.m:
+        way = jnp.maximum(way, problem.scale.reach)
+    unit = jnp.sqrt(jnp.diagonal(factor.metric))  # forces divided by it may be compared
+    size = (jnp.abs(slopes) @ way + acting) / unit
+    size = jnp.maximum(size, 1e-3 * jnp.max(size))
+    return step, jnp.where(size > 0, jnp.abs(force) / unit / jnp.where(size > 0, size, 1), 0)
 
 
 def deficit(problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"]) -> Float[Array, " e"]:
     """What must be zero: φ, the moves of coordinates that are held, and R W v̇ from rest."""
     root, force, _ = balance(problem, q, keep)
+    return _deficit(problem, q, lax.stop_gradient(root) @ force)
+
+
+def _deficit(problem: Balance, q: Array, force: Array) -> Array:
     moved = (q - problem.start)[np.array(problem.held, int)]
-    return jnp.concatenate([position_residual(problem.system, problem.t, q), moved, lax.stop_gradient(root) @ force])
+    return jnp.concatenate([position_residual(problem.system, problem.t, q), moved, force])
 
 
-def stiffness(problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"]) -> ConstrainedFactor:
-    """The factors of the derivatives of `deficit` along the velocities, of which independent ones are used."""
+def stiffness(problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"]) -> tuple[ConstrainedFactor, Any, Array]:
+    """The factors of the derivatives of `deficit` along the velocities, of which independent ones are used.
+
+    Beside them what `balance` finds, and the derivatives of its force.
+    """
     system, t = problem.system, problem.t
-    root, _, slopes = _slopes(problem, q, keep)
+    found = balance(problem, q, keep)
+    along = lambda d: jax.jvp(lambda q: balance(problem, q, keep)[1], (q,), (system.qdot(q, d),))[1]
+    slopes = jax.vmap(along, out_axes=1)(jnp.eye(system.nv, dtype=q.dtype))
     metric = problem.rows(q)[0]
     jacobian, held = constraint_jacobian(system, t, q), np.array(problem.held, int)
     if system.holonomic is not None:
         jacobian = jnp.where(system.holonomic[:, None], jacobian, 0)
     fixed = jnp.eye(system.nq, dtype=q.dtype)[held]
     fixed = fixed if system.rate is None else fixed @ rate_matrix(system.rate, q, system.nv)
-    rows = jnp.concatenate([jacobian, fixed, lax.stop_gradient(root) @ slopes])
+    rows = jnp.concatenate([jacobian, fixed, lax.stop_gradient(found[0]) @ slopes])
 
     count = system.m + held.size
     lengths = lax.stop_gradient(row_norms(metric, rows))
@@ -143,7 +146,8 @@ def stiffness(problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"])
     chosen = Eliminated.of(scaled).eliminate(
         cutoff(RANK_TOL, q.dtype), None, jnp.asarray(np.arange(rows.shape[0]) < count)
     )
-    return ConstrainedFactor(metric, rows, sizes, chosen.eliminate(cutoff(SOFTEST, q.dtype)).chosen, 0.0)
+    factor = ConstrainedFactor(metric, rows, sizes, chosen.eliminate(cutoff(SOFTEST, q.dtype)).chosen, 0.0)
+    return factor, found, slopes
 
 
 def inputs_of(

@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..foundations import RESULTS, Check, default_float, enforce, listing, program, strong, table
 from ..kinematics import assemble, consistency
+from ..linalg import inverse_root
 from ..system import State, System, check_state, scaled_residuals, settled, with_rate
 from .balance import Balance, balance, deficit, independent, inputs_of, newton_step, stiffness
 from .names import input_names
@@ -98,13 +99,21 @@ def equilibrium(
         check_state(system, start)
         state = start
     else:
-        state = assemble(system, start, t=t, hold=hold)
+        state = _assembled(system, start, jnp.asarray(t, default_float()), hold)
     whole, state = strong(system), strong(state)
     given = jnp.zeros(system.nu) if u is None else jnp.asarray(u, default_float())
     if given.shape != (system.nu,):
         raise ValueError(f"Argument `u` must have shape ({system.nu},), but has shape {given.shape}.")
     found, checks = _equilibrium(whole, state, given, _weights(system, solve_inputs), _held(system, hold))
     return enforce(found, checks) if throw else found
+
+
+def _assembled(system: System, guess: Any, t: Array, hold: Sequence[str | int]) -> State:
+    """The state to start from, with derivatives where coordinates are held only."""
+    if hold:
+        return assemble(system, guess, t=t, hold=hold)
+    fixed = lambda tree: jax.tree.map(lambda x: lax.stop_gradient(x) if isinstance(x, jax.Array) else x, tree)
+    return dataclasses.replace(assemble(fixed(system), fixed(guess), t=fixed(t)), t=t)
 
 
 def _weights(system: System, solve_inputs: Any) -> Float[Array, " nu"] | None:
@@ -143,12 +152,13 @@ def _equilibrium(
 ) -> tuple[Equilibrium, tuple[Check, ...]]:
     system, state = settled(whole, given)
     known = u if weights is None else jnp.where(weights == 0, u, 0)
-    problem = Balance(system, state.t, known, weights, lax.stop_gradient(state.scale), state.q, held)
-    q = _differentiable(problem, _searched(lax.stop_gradient(problem)))
+    scale, start = lax.stop_gradient(state.scale), state.q if held else lax.stop_gradient(state.q)
+    problem = Balance(system, state.t, known, weights, scale, start, held)
+    ended, off = _searched(lax.stop_gradient(problem))
+    q = _differentiable(problem, ended)
     keep = independent(problem, q)
     u, vdot, reaction, multipliers = inputs_of(problem, q, keep)
     bare = with_rate(system, State(state.t, q, jnp.zeros_like(state.v), problem.scale))
-    off = lax.stop_gradient(problem).relative(lax.stop_gradient(q), keep)
     tol = float(jnp.finfo(q.dtype).eps) ** (2 / 3)
     text = (
         "Argument `start` must be near an equilibrium, but none was found: along '{name}' forces are out of balance by {}, "
@@ -168,8 +178,8 @@ def _equilibrium(
     return found, checks
 
 
-def _searched(problem: Balance) -> Float[Array, " nq"]:
-    """Where Newton's method ends: no part of a step lowers the sum of squared residuals any more."""
+def _searched(problem: Balance) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
+    """Where Newton's method ends: no part of a step lowers the sum of squared residuals any more; and how far from balance."""
     system = problem.system
 
     def amount(q: Array, keep: Bool[Array, " r"], size: Array) -> Array:
@@ -178,20 +188,22 @@ def _searched(problem: Balance) -> Float[Array, " nq"]:
         total = jnp.sum((root @ force) ** 2) / size + jnp.sum(position**2)
         return jnp.where(jnp.isnan(total), jnp.inf, total)
 
-    def improve(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        count, q, _ = carry
+    def improve(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        count, q, _, _ = carry
         keep = independent(problem, q)
-        move = system.qdot(q, newton_step(problem, q, keep))
+        step, off = newton_step(problem, q, keep)
+        move = system.qdot(q, step)
         trials = jax.vmap(lambda part: system.normalise(q + part * move))(jnp.array((0.0, *PARTS), q.dtype))
         amounts = jax.vmap(lambda q: amount(q, keep, size))(trials)
         best = jnp.argmin(amounts)  # the first of equal ones, which is where it stands
-        return count + 1, trials[best], best > 0
+        return count + 1, trials[best], best > 0, off
 
-    root, _, acting = balance(problem, problem.start, independent(problem, problem.start))
-    size = jnp.sum((root @ acting) ** 2)
+    size = jnp.sum((inverse_root(problem.rows(problem.start)[0]) @ problem.force(problem.start, problem.u)) ** 2)
     size = jnp.where(size > 0, size, 1)
     go = lambda carry: carry[2] & (carry[0] < STEPS)
-    return lax.while_loop(go, improve, (jnp.array(0), problem.start, jnp.array(True)))[1]
+    start = (jnp.array(0), problem.start, jnp.array(True), jnp.zeros(system.nv, problem.start.dtype))
+    _, q, _, off = lax.while_loop(go, improve, start)
+    return q, off
 
 
 @eqx.filter_custom_jvp
@@ -206,6 +218,6 @@ def _by_a_step(primals: Any, tangents: Any) -> Any:
     found = _differentiable(problem, q)
     keep = independent(problem, lax.stop_gradient(found))
     opened = eqx.filter_jvp(lambda problem: deficit(problem, found, keep), (problem,), (tangents[0],))[1]
-    moved = stiffness(problem, found, keep).solve(jnp.zeros(problem.system.nv, q.dtype), -opened)[0]
+    moved = stiffness(problem, found, keep)[0].solve(jnp.zeros(problem.system.nv, q.dtype), -opened)[0]
     return found, problem.system.qdot(found, moved)
 

@@ -201,8 +201,8 @@ class Scaled:
 
 
 def by_size(values: np.ndarray) -> np.ndarray:
-    """The order of eigenvalues by size; of a conjugate pair the one with the positive imaginary part first."""
-    return np.lexsort((-values.imag, np.round(np.abs(values), 9)), axis=-1)
+    """The order of eigenvalues by size, then by real part; of a conjugate pair the one with the positive imaginary part first."""
+    return np.lexsort((-values.imag, np.round(values.real, 9), np.round(np.abs(values), 9)), axis=-1)
 
 
 def _roots(metric: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

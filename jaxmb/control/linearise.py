@@ -151,13 +151,10 @@ def _choose(
     rows = units if velocities is None else rate_rows(velocities, system, state.t, state.q)
     metric = partition.metric(terms)
     sizes = row_norms(metric, rows)
-    held = dataclasses.replace(
-        terms,
-        jacobian=jnp.concatenate([jnp.where(system.holonomic[:, None], terms.jacobian, 0), rows]),
-        scale=jnp.concatenate([terms.scale, jnp.where(sizes > 0, sizes, 1)]),
-        holonomic=None,
-    )
-    return chosen, partition.choose(held)
+    jacobian = jnp.concatenate([jnp.where(system.holonomic[:, None], terms.jacobian, 0), rows])
+    none = jnp.zeros(jacobian.shape[0], state.q.dtype)
+    scale = jnp.concatenate([terms.scale, jnp.where(sizes > 0, sizes, 1)])
+    return chosen, partition.choose(Terms(terms.mass, terms.force, jacobian, none, none, scale))
 
 
 @program
