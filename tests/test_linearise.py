@@ -1,5 +1,6 @@
 """Linearisation, equilibria and regulators against closed forms, other coordinates and motions."""
 
+import dataclasses
 import functools
 
 import diffrax as dfx
@@ -63,8 +64,7 @@ def test_joint_coordinate_of_redundant_hinges():
     assert found.names == ("hinge", "hinge'") and found.inputs == ("motor",)
     agree(found.A, [[0, 1], [0, 0]], 1e-12)  # −m g a sin θ/J at θ = 0 from the horizontal
     agree(found.B, [[0], [2 / inertia]], 1e-12)
-    angle = float(state.q[2])
-    tilted = jm.assemble(system, {"bar.x": 0.5 * np.cos(0.4), "bar.y": 0.5 * np.sin(0.4), "bar.angle": angle + 0.4})
+    tilted = dataclasses.replace(state, q=jnp.array([0.5 * np.cos(0.4), 0.5 * np.sin(0.4), 0.4]), v=0 * state.v)
     found = jm.linearise(system, tilted, independent=["hinge"])
     agree(found.A, [[0, 1], [2.0 * GRAVITY * 0.5 * np.sin(0.4) / inertia, 0]], 1e-12)
 
@@ -278,7 +278,6 @@ def test_inverted_pendulum_and_its_input():
     found = jm.linearise(system, state, independent=["cart", "x"])
     m, big, length = 0.4, 2.0, 0.8
     # l θ'' = g θ − s'',  (M + m) s'' + m l θ'' = u;  x = s + l θ
-    angle = np.array([[0, 0], [-m * GRAVITY / big, (big + m) * GRAVITY / (big * length)]])[:, 1]
     angle = np.array([-m * GRAVITY / big, (big + m) * GRAVITY / (big * length)])  # of s'' and θ'' by θ
     by_angle = np.array([angle[0], angle[0] + length * angle[1]])  # of s'' and x''
     expected = np.zeros((4, 4))
@@ -293,9 +292,6 @@ def test_inverted_pendulum_and_its_input():
 
 
 def test_choice_of_coordinates():
-    system, state = upright()
-    one, two = (jm.linearise(system, state, independent=names).eigenvalues for names in (["cart", "x"], ["x", "cart"]))
-    agree(one, two, 1e-12)
     rest = jm.equilibrium(fourbar()[0], [0.3, 1.1, 1.7]).state
     values = [jm.linearise(fourbar()[0], rest, independent=[name]).eigenvalues for name in ("a1", "a2", "a3")]
     agree(values[0], values[1], 1e-11)
@@ -316,8 +312,8 @@ def test_outputs_batches_and_derivatives():
         changed = system.with_params({"m": 1.0, "l": length})
         return jm.linearise(changed, jm.as_state(changed, jnp.stack([0.0, -length])), independent=["x"]).A[1, 0]
 
-    for derivative in (jax.jacfwd, jax.grad):
-        agree(derivative(stiffness)(1.3), GRAVITY / 1.3**2, 1e-12)
+    agree(jax.jit(jax.grad(stiffness))(1.3), GRAVITY / 1.3**2, 1e-12)
+    agree(jax.jit(jax.jacfwd(stiffness))(1.3), GRAVITY / 1.3**2, 1e-12)
 
 
 def test_modes_say_what_inputs_reach():
@@ -367,11 +363,13 @@ def test_hanging_chain():
     agree(found.multipliers["rods"], [outer / 10, middle, outer, 3 * outer / 10], 1e-11)
     agree(found.reaction, [0, 1.5 * GRAVITY, 0, 1.5 * GRAVITY], 1e-11)
 
+    @jax.jit
+    @jax.grad
     def lowest(p):
         return jm.equilibrium(system.with_params(p), guess).state.q[1]
 
     # y = −l sin β, cos β = (s − l)/2l
-    slope = jax.grad(lowest)(system.params)
+    slope = lowest(system.params)
     agree(slope["s"], 0.6 / (2 * sine), 1e-11)
     agree(slope["l"], -sine - 2.2 / 2 * 0.6 / sine, 1e-11)
     agree(slope["m"], 0.0, 1e-11)
@@ -389,14 +387,21 @@ def test_fourbar_with_a_spring():
         3, mass=fourbar_model.mass, potential=potential, constraints=[loop, again], params=params
     )  # fmt: skip
     p = system.params
-    energy = lambda a, k: potential(0.0, jnp.concatenate([jnp.stack([a]), fourbar_model.by_crank(0.0, [a], p)]), {**p, "k": k})
-    angle = lambda k: jm.equilibrium(system.with_params({**p, "k": k}), [0.9, 0.9, 1.6]).state.q[0]
-    a, k = angle(60.0), 60.0
-    agree(jax.grad(energy)(a, k), 0.0, 1e-10)
-    stiff = jax.grad(jax.grad(energy))(a, k)
-    expected = -jax.grad(jax.grad(energy), argnums=1)(a, k) / stiff
-    agree(jax.jacfwd(angle)(k), expected, 1e-10)
-    agree((angle(k + 1e-3) - angle(k - 1e-3)) / 2e-3, expected, 1e-8)
+
+    def energy(x):
+        a, k = x
+        return potential(0.0, jnp.concatenate([x[:1], fourbar_model.by_crank(0.0, [a], p)]), {**p, "k": k})
+
+    @jax.jit
+    @jax.value_and_grad
+    def angle(k):
+        return jm.equilibrium(system.with_params({**p, "k": k}), [0.9, 0.9, 1.6]).state.q[0]
+
+    (a, slope), k = angle(60.0), 60.0
+    first, second = jax.jit(lambda x: (jax.grad(energy)(x), jax.hessian(energy)(x)))(jnp.array([a, k]))
+    agree(first[0], 0.0, 1e-10)
+    agree(slope, -second[0, 1] / second[0, 0], 1e-10)
+    agree(slope, (angle(k + 1e-3)[0] - angle(k - 1e-3)[0]) / 2e-3, 1e-8)
 
 
 @functools.cache
@@ -412,16 +417,23 @@ def pushed(copies=4):
 def test_inputs_of_least_norm():
     system = pushed()
     c, s = 0.8, 0.6  # at (s, −c): tangent (c, s), c u0 + 2 s u1 = m g s
+    @jax.jit
+    def push(m, weights):
+        def inputs(m):
+            changed = system.with_params({"m": m, "l": 1.0})
+            found = jm.equilibrium(changed, [s, -c], solve_inputs=dict(zip(("u0", "u1"), weights, strict=True)), hold=["x"])
+            return found.u, found.state.q
+
+        return jax.jvp(inputs, (m,), (1.0,))
+
     for weights in ([1.0, 1.0], [1.0, 3.0]):
-        row = np.array([c, 2 * s])
-        push = lambda m, w=dict(zip(("u0", "u1"), weights, strict=True)): jm.equilibrium(
-            system.with_params({"m": m, "l": 1.0}), [s, -c], solve_inputs=w, hold=["x"]
-        )
-        squares = np.array(weights) ** 2
+        row, squares = np.array([c, 2 * s]), np.array(weights) ** 2
         expected = squares * row / (squares @ row**2) * GRAVITY * s
-        agree(push(1.0).u, expected, 1e-12)
-        agree(push(1.0).state.q, [s, -c], 1e-14)
-    agree(jax.jacfwd(lambda m: push(m).u)(1.0), expected, 1e-12)
+        (u, q), (slope, moved) = push(1.0, weights)
+        agree(u, expected, 1e-12)
+        agree(q, [s, -c], 1e-14)
+        agree(slope, expected, 1e-12)
+        agree(moved, [0, 0], 1e-13)
     # one given, one solved for; without hold nothing moves that an input can hold
     found = jm.equilibrium(system, [s, -c], u=[0.5, 7.0], solve_inputs=["u1"])
     agree(found.u, [0.5, (GRAVITY * s - 0.5 * c) / (2 * s)], 1e-12)
@@ -432,11 +444,12 @@ def test_inputs_of_least_norm():
 
 def test_equilibria_of_a_batch():
     system, _ = pendulum(4)
-    guess = jnp.array([[-0.8, -0.5], [0.3, -0.9], [0.1, 0.99]])
+    guess = jnp.array([[-0.8, -0.5], [0.3, -0.9], [0.1, 0.99], [1.0, 0.0]])  # at the last forces do not change to first order
     found = jax.jit(jax.vmap(lambda q: jm.equilibrium(system, q)))(guess)
-    agree(found.state.q, [[0, -1], [0, -1], [0, 1]], 1e-13)
+    agree(found.state.q, [[0, -1], [0, -1], [0, 1], [0, -1]], 1e-13)
 
 
+@pytest.mark.slow
 def test_equilibrium_of_a_top():
     system, state = make("top, 2 pivots")
     found = jm.equilibrium(system, state)

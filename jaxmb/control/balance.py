@@ -91,11 +91,12 @@ def balance(problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"]) -
     return factor.root, metric @ vdot, lax.stop_gradient(size)
 
 
-def newton_step(problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"]) -> tuple[Array, Array]:
-    """The displacement, shortest in the metric, by which positions fit and forces balance to first order.
+def steps(problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"]) -> tuple[Array, Array, Array]:
+    """Newton's step, one along the forces, and how far from balance these are.
 
-    Beside it how far (nv,) from balance forces are, relative to those that act and to what moves of the coordinates' own size
-    would change.
+    The first (nv,) is the displacement, shortest in the metric, by which positions fit and forces balance to first order. The
+    second leads along v̇ as far as some coordinate moves by its own size: on where forces do not change to first order. Forces
+    are compared (nv,) with those that act and with what moves of the coordinates' own size would change.
     """
     system = problem.system
     factor, (root, force, acting), slopes = stiffness(problem, q, keep)
@@ -106,7 +107,11 @@ def newton_step(problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"
     unit = jnp.sqrt(jnp.diagonal(factor.metric))  # forces divided by it may be compared
     size = (jnp.abs(slopes) @ way + acting) / unit
     size = jnp.maximum(size, 1e-3 * jnp.max(size))
-    return step, jnp.where(size > 0, jnp.abs(force) / unit / jnp.where(size > 0, size, 1), 0)
+    off = jnp.where(size > 0, jnp.abs(force) / unit / jnp.where(size > 0, size, 1), 0)
+    free = root.T @ (root @ force)
+    parts = jnp.where(way > 0, jnp.abs(free) / jnp.where(way > 0, way, 1), 0)
+    most = jnp.max(parts)
+    return step, jnp.where(most > 0, free / jnp.where(most > 0, most, 1), 0), off
 
 
 def deficit(problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"]) -> Float[Array, " e"]:
@@ -126,9 +131,8 @@ def stiffness(problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"])
     Beside them what `balance` finds, and the derivatives of its force.
     """
     system, t = problem.system, problem.t
-    found = balance(problem, q, keep)
-    along = lambda d: jax.jvp(lambda q: balance(problem, q, keep)[1], (q,), (system.qdot(q, d),))[1]
-    slopes = jax.vmap(along, out_axes=1)(jnp.eye(system.nv, dtype=q.dtype))
+    along = lambda d: jax.jvp(lambda q: balance(problem, q, keep), (q,), (system.qdot(q, d),))
+    found, (_, slopes, _) = jax.vmap(along, out_axes=(None, 1))(jnp.eye(system.nv, dtype=q.dtype))
     metric = problem.rows(q)[0]
     jacobian, held = constraint_jacobian(system, t, q), np.array(problem.held, int)
     if system.holonomic is not None:

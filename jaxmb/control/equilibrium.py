@@ -15,7 +15,7 @@ from ..foundations import RESULTS, Check, default_float, enforce, listing, progr
 from ..kinematics import assemble, consistency
 from ..linalg import inverse_root
 from ..system import State, System, check_state, scaled_residuals, settled, with_rate
-from .balance import Balance, balance, deficit, independent, inputs_of, newton_step, stiffness
+from .balance import Balance, balance, deficit, independent, inputs_of, steps, stiffness
 from .names import input_names
 
 # Steps of Newton's method, and the parts of each that are tried.
@@ -61,8 +61,8 @@ def equilibrium(
 ) -> Equilibrium:
     """A pose at which the system stays at rest: φ(t, q) = 0 and D F(t, q, 0, u) = 0, D Cᵀ = 0.
 
-    D F = 0 says that v̇ = 0 from rest. Newton's method with step-length control in the tangent space: each step is the
-    shortest, in the metric of M, that satisfies both to first order; redundant rows change nothing, and where equilibria form
+    D F = 0 says that v̇ = 0 from rest. Newton's method with step-length control, or, where that leads nowhere, along the
+    forces: each of its steps is the shortest, in the metric of M, that satisfies both to first order. Redundant rows change nothing, and where equilibria form
     a family one near the start is found. It may be stable or not: `linearise` tells.
 
     Inputs to be solved for act like constraints: the pose moves as far only as they cannot hold it, and at the pose that is
@@ -191,9 +191,10 @@ def _searched(problem: Balance) -> tuple[Float[Array, " nq"], Float[Array, " nv"
     def improve(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         count, q, _, _ = carry
         keep = independent(problem, q)
-        step, off = newton_step(problem, q, keep)
-        move = system.qdot(q, step)
-        trials = jax.vmap(lambda part: system.normalise(q + part * move))(jnp.array((0.0, *PARTS), q.dtype))
+        newton, fall, off = steps(problem, q, keep)
+        parts = jnp.array(PARTS, q.dtype)[:, None]
+        ways = jnp.concatenate([0 * newton[None], parts * newton, parts * fall])
+        trials = jax.vmap(lambda way: system.normalise(q + system.qdot(q, way)))(ways)
         amounts = jax.vmap(lambda q: amount(q, keep, size))(trials)
         best = jnp.argmin(amounts)  # the first of equal ones, which is where it stands
         return count + 1, trials[best], best > 0, off

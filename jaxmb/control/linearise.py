@@ -180,21 +180,19 @@ def _linearise(
     tangent, metric, fits = _tangent(system, state, readings, formulation.rank_tol)
     own = np.array([r.index if isinstance(r, Own) else -1 for r in readings.positions], int)
 
-    def along(displaced: Array, faster: Array, pushed: Array) -> tuple[Array, Array]:
-        step = (system.qdot(q, displaced), faster, pushed)
-        position, velocity, seen = jax.jvp(motion, (q, v, u), step)[1]
+    def along(displaced: Array, faster: Array, pushed: Array) -> tuple[Any, Any]:
+        here, (position, velocity, seen) = jax.jvp(motion, (q, v, u), (system.qdot(q, displaced), faster, pushed))
         turn = jnp.append(bracket(system, q, v, displaced), 0)[own]
-        return jnp.concatenate([position + turn, velocity]), seen
+        return jnp.concatenate(here[:2]), (jnp.concatenate([position + turn, velocity]), seen)
 
-    none = jnp.zeros_like
-    by_x, seen = jax.vmap(lambda r, dv: along(r, dv, none(u)), in_axes=1, out_axes=1)(tangent.r, tangent.v)
-    by_u = jax.vmap(lambda du: along(none(v), none(v), du)[0], out_axes=1)(jnp.eye(u.shape[0], dtype=q.dtype))
-    position, velocity, _ = motion(q, v, u)
+    n, beside = readings.size, lambda x: jnp.concatenate([x, jnp.zeros((x.shape[0], u.shape[0]), x.dtype)], axis=1)
+    pushes = jnp.eye(u.shape[0], n + u.shape[0], n, dtype=q.dtype)
+    residual, (rate, seen) = jax.vmap(along, in_axes=1, out_axes=(None, 1))(beside(tangent.r), beside(tangent.v), pushes)
     found = Linearisation(
-        A=by_x,
-        B=by_u,
-        C=None if outputs is None else seen,
-        residual=jnp.concatenate([position, velocity]),
+        A=rate[:, :n],
+        B=rate[:, n:],
+        C=None if outputs is None else seen[:, :n],
+        residual=residual,
         tangent=tangent,
         state=given,
         u=u,
@@ -222,8 +220,10 @@ def _tangent(
     of_positions = keep if system.holonomic is None else keep & system.holonomic
     k, n = len(readings.positions), readings.size
 
-    position, position_fits = _factor(partition, terms, of_positions, rate_rows(readings.positions, system, t, q))
     velocity, velocity_fits = _factor(partition, terms, keep, rate_rows(readings.velocities, system, t, q))
+    position, position_fits = velocity, velocity_fits
+    if not (system.holonomic is None and readings.alike):
+        position, position_fits = _factor(partition, terms, of_positions, rate_rows(readings.positions, system, t, q))
     zero, none = jnp.zeros_like(v), jnp.zeros(system.m, q.dtype)
     displaced = jax.vmap(lambda x: position.solve(zero, jnp.concatenate([none, x]))[0], out_axes=1)(jnp.eye(k))
     displaced = jnp.concatenate([displaced, jnp.zeros((system.nv, n - k), q.dtype)], axis=1)

@@ -63,6 +63,11 @@ class Readings(eqx.Module):
         """Number of states n."""
         return len(self.positions) + len(self.velocities)
 
+    @property
+    def alike(self) -> bool:
+        """Whether velocities are those of the positions."""
+        return [r.name for r in self.positions] == [r.name for r in self.velocities]
+
     def names(self, system: System) -> tuple[str, ...]:
         """Names of the states: s and s', or "along v" and v of a velocity v that is no derivative of a coordinate of its name."""
         plain = lambda r: isinstance(r, Named) or r.name in system.coordinates
