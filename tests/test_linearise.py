@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.linalg
 from systems import GRAVITY, fourbar, make, normalise, pendulum, quaternion_rate, sleigh
 from units import in_units, replaced
 
@@ -228,7 +227,9 @@ def collocation(count, span):
     return span * (1 - x) / 2, -matrix * 2 / span
 
 
-@pytest.mark.parametrize("name", ["driven cart", *(pytest.param(name, marks=pytest.mark.slow) for name in ("four-bar", "top"))])
+@pytest.mark.parametrize(
+    "name", ["driven cart", *(pytest.param(name, marks=pytest.mark.slow) for name in ("four-bar", "top"))]
+)
 def test_variations_of_a_motion(name):
     """Φ' = A Φ along a motion, Φ the derivative of the flow in consistent deviations."""
     system, start = make(name)
@@ -417,11 +418,14 @@ def pushed(copies=4):
 def test_inputs_of_least_norm():
     system = pushed()
     c, s = 0.8, 0.6  # at (s, −c): tangent (c, s), c u0 + 2 s u1 = m g s
+
     @jax.jit
     def push(m, weights):
         def inputs(m):
             changed = system.with_params({"m": m, "l": 1.0})
-            found = jm.equilibrium(changed, [s, -c], solve_inputs=dict(zip(("u0", "u1"), weights, strict=True)), hold=["x"])
+            found = jm.equilibrium(
+                changed, [s, -c], solve_inputs=dict(zip(("u0", "u1"), weights, strict=True)), hold=["x"]
+            )
             return found.u, found.state.q
 
         return jax.jvp(inputs, (m,), (1.0,))
@@ -444,7 +448,9 @@ def test_inputs_of_least_norm():
 
 def test_equilibria_of_a_batch():
     system, _ = pendulum(4)
-    guess = jnp.array([[-0.8, -0.5], [0.3, -0.9], [0.1, 0.99], [1.0, 0.0]])  # at the last forces do not change to first order
+    guess = jnp.array(
+        [[-0.8, -0.5], [0.3, -0.9], [0.1, 0.99], [1.0, 0.0]]
+    )  # at the last forces do not change to first order
     found = jax.jit(jax.vmap(lambda q: jm.equilibrium(system, q)))(guess)
     agree(found.state.q, [[0, -1], [0, -1], [0, 1], [0, -1]], 1e-13)
 
@@ -539,10 +545,16 @@ def test_no_linearisation_at_a_singular_pose():
 def test_what_equilibrium_refuses():
     system = pushed()
     cases = [
-        (dict(solve_inputs=["motor"]), r"`solve_inputs` must hold names of inputs out of 'u0' and 'u1', but holds 'motor'"),
+        (
+            dict(solve_inputs=["motor"]),
+            r"`solve_inputs` must hold names of inputs out of 'u0' and 'u1', but holds 'motor'",
+        ),
         (dict(solve_inputs="u0"), r"`solve_inputs` must hold names of inputs, or be True, but is 'u0'"),
         (dict(u=[1.0]), r"`u` must have shape \(2,\)"),
-        (dict(hold=["x"]), r"must be near an equilibrium, but none was found: along '[xy]' forces are out of balance by"),
+        (
+            dict(hold=["x"]),
+            r"must be near an equilibrium, but none was found: along '[xy]' forces are out of balance by",
+        ),
     ]
     for arguments, message in cases:
         with pytest.raises((ValueError, TypeError), match=message):
@@ -560,13 +572,25 @@ def test_what_lqr_refuses():
     system, state = upright()
     found = jm.linearise(system, state, independent=["cart", "x"])
     cases = [
-        ((np.eye(3), 1.0), {}, r"`Q` must have shape \(4, 4\) or \(4,\), or hold weights by name, but has shape \(3, 3\)"),
-        (({"z": 1.0}, 1.0), {}, r"`Q` must hold weights by name out of 'cart', 'x', \"cart'\" and \"x'\", but holds 'z'"),
+        (
+            (np.eye(3), 1.0),
+            {},
+            r"`Q` must have shape \(4, 4\) or \(4,\), or hold weights by name, but has shape \(3, 3\)",
+        ),
+        (
+            ({"z": 1.0}, 1.0),
+            {},
+            r"`Q` must hold weights by name out of 'cart', 'x', \"cart'\" and \"x'\", but holds 'z'",
+        ),
         ((np.eye(4), {}), {}, r"`R` must hold weights by name out of 'u0', but lacks 'u0'"),
         ((np.eye(4), -1.0), {}, r"`R` must be positive definite, but its smallest eigenvalue is -1"),
         ((-np.eye(4), 1.0), {}, r"`Q` must be positive semidefinite"),
         ((np.eye(4), 1.0), {"period": -1.0}, r"`period` must be positive, but is -1.0"),
-        (({"x": 0.0}, 1.0), {}, r"`Q` must weight all modes that neither grow nor decay, but these cost nothing: .*'cart'"),
+        (
+            ({"x": 0.0}, 1.0),
+            {},
+            r"`Q` must weight all modes that neither grow nor decay, but these cost nothing: .*'cart'",
+        ),
     ]
     for arguments, more, message in cases:
         with pytest.raises(ValueError, match=message):

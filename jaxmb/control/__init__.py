@@ -4,9 +4,9 @@ from .equilibrium import Equilibrium as Equilibrium
 from .equilibrium import equilibrium as equilibrium
 from .linearisation import Linearisation as Linearisation
 from .linearisation import Mode as Mode
-from .linearisation import Tangent as Tangent
 from .linearise import linearise as linearise
 from .lqr import Law as Law
 from .lqr import LQR as LQR
 from .lqr import lqr as lqr
 from .readings import Deviation as Deviation
+from .tangent import Tangent as Tangent

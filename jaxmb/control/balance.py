@@ -77,7 +77,9 @@ def independent(problem: Balance, q: Float[Array, " nq"]) -> Bool[Array, " r"]:
     if system.holonomic is not None:
         first = jnp.concatenate([system.holonomic, jnp.zeros(rows.shape[0] - system.m, bool)])
     tol = cutoff(RANK_TOL, q.dtype)
-    found = Eliminated.of((rows / sizes[:, None]) @ inverse_root(metric).T).eliminate(tol, first, jnp.asarray(constraint))
+    found = Eliminated.of((rows / sizes[:, None]) @ inverse_root(metric).T).eliminate(
+        tol, first, jnp.asarray(constraint)
+    )
     return found.eliminate(tol).chosen
 
 
@@ -125,7 +127,9 @@ def _deficit(problem: Balance, q: Array, force: Array) -> Array:
     return jnp.concatenate([position_residual(problem.system, problem.t, q), moved, force])
 
 
-def stiffness(problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"]) -> tuple[ConstrainedFactor, Any, Array]:
+def stiffness(
+    problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"]
+) -> tuple[ConstrainedFactor, Any, Array]:
     """The factors of the derivatives of `deficit` along the velocities, of which independent ones are used.
 
     Beside them what `balance` finds, and the derivatives of its force.
@@ -154,9 +158,7 @@ def stiffness(problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"])
     return factor, found, slopes
 
 
-def inputs_of(
-    problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"]
-) -> tuple[Array, Array, Array, Array]:
+def inputs_of(problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"]) -> tuple[Array, Array, Array, Array]:
     """U with the inputs of least norm that were solved for, v̇ from rest, the reaction and λ of least norm."""
     m = problem.system.m
     metric, rows, sizes = problem.rows(q)

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..foundations import RESULTS, Check, default_float, enforce, listing, program, strong, table
+from ..foundations import RESULTS, Check, all_hold, default_float, enforce, listing, program, strong, table
 from ..kinematics import assemble, consistency
 from ..linalg import inverse_root
 from ..system import State, System, check_state, scaled_residuals, settled, with_rate
@@ -166,14 +166,15 @@ def _equilibrium(
     )
     worst = Check(jnp.where(jnp.arange(off.shape[0]) == jnp.argmax(off), off, 0), tol, text, system.velocities)
     checks = (*consistency(system, bare, "cannot hold at rest"), worst)
-    fits = jnp.all(jnp.stack([check.holds for check in checks]))
+    result: Any = RESULTS.successful
+    result = RESULTS.where(all_hold(checks), result, RESULTS.no_equilibrium)
     found = Equilibrium(
         state=dataclasses.replace(bare, mode=given.mode),
         u=u,
         reaction=reaction,
         multipliers={name: multipliers[part] for name, part in system.rows.items()},
         residual=vdot,
-        result=RESULTS.where(fits, RESULTS.successful, RESULTS.no_equilibrium),
+        result=result,
     )
     return found, checks
 
@@ -221,4 +222,3 @@ def _by_a_step(primals: Any, tangents: Any) -> Any:
     opened = eqx.filter_jvp(lambda problem: deficit(problem, found, keep), (problem,), (tangents[0],))[1]
     moved = stiffness(problem, found, keep)[0].solve(jnp.zeros(problem.system.nv, q.dtype), -opened)[0]
     return found, problem.system.qdot(found, moved)
-

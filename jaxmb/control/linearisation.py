@@ -10,17 +10,10 @@ from jaxtyping import Array, Float
 from ..foundations import RESULTS, counted, is_concrete, table
 from ..system import State
 from .readings import Deviation
+from .tangent import Tangent
 
 # A mode is out of reach of the inputs where its margin is below this; eigenvalues that are equal are exact to the root of rounding.
 REACH = 1e-6
-
-
-class Tangent(eqx.Module):
-    """The deviations that states stand for: δq = q x, δr = r x with δq = N δr, δv = v x."""
-
-    q: Float[Array, "... nq n"]
-    r: Float[Array, "... nv n"]
-    v: Float[Array, "... nv n"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,10 +117,12 @@ class Linearisation(eqx.Module):
         if self.A.ndim != 2:
             raise ValueError(f"Modes must be those of one state, but there are leading axes {self.A.shape[:-2]}.")
         scaled = self.scaled()
-        values, vectors = np.linalg.eig(scaled.A)
-        order = [i for i in by_size(values) if values[i].imag >= 0]
+        values, vectors = (np.asarray(x, complex) for x in np.linalg.eig(scaled.A))
+        order = [i for i in by_size(values) if np.imag(values[i]) >= 0]
         margins = reach(scaled.A, scaled.B, values)
-        return tuple(self._mode(values[i] * scaled.rate, scaled.back @ vectors[:, i], margins[i]) for i in order)
+        return tuple(
+            self._mode(complex(values[i] * scaled.rate), scaled.back @ vectors[:, i], margins[i]) for i in order
+        )
 
     def _mode(self, value: complex, vector: np.ndarray, margin: float) -> Mode:
         weights, tangent = np.asarray(self.weights), self.tangent
@@ -157,7 +152,7 @@ class Linearisation(eqx.Module):
             )
         a, b, metric = (np.asarray(x, float) for x in (self.A, self.B, self.metric))
         n, k = a.shape[-1], len(self.deviation.readings.positions)
-        into, back = np.zeros((2, *a.shape))
+        into, back = np.zeros(a.shape), np.zeros(a.shape)
         for part in (slice(0, k), slice(k, n)):  # apart, so that positions and velocities do not mix
             into[..., part, part], back[..., part, part] = _roots(metric[..., part, part])
         a, b = into @ a @ back, into @ b
@@ -180,9 +175,7 @@ class Linearisation(eqx.Module):
         lines = [table(title, {"states": self.names, "inputs": self.inputs})]
         lines.append(f"  {'eigenvalue, 1/s':<28}{'frequency, Hz':>14}{'damping':>10}  {'inputs':<9}mostly in")
         for mode in found:
-            value = f"{mode.eigenvalue.real:+.5g}" + (
-                f" ± {mode.eigenvalue.imag:.5g}i" if mode.eigenvalue.imag else ""
-            )
+            value = f"{mode.eigenvalue.real:+.5g}" + (f" ± {mode.eigenvalue.imag:.5g}i" if mode.eigenvalue.imag else "")
             reached = "" if not self.inputs else "reach it" if mode.controllable else "do not"
             lines.append(
                 f"  {value:<28}{mode.frequency:>14.5g}{round(mode.damping, 4) + 0.0:>10.4f}  {reached:<9}{', '.join(mode.main)}"
@@ -202,7 +195,8 @@ class Scaled:
 
 def by_size(values: np.ndarray) -> np.ndarray:
     """The order of eigenvalues by size, then by real part; of a conjugate pair the one with the positive imaginary part first."""
-    return np.lexsort((-values.imag, np.round(values.real, 9), np.round(np.abs(values), 9)), axis=-1)
+    real, imaginary = np.real(values), np.imag(values)
+    return np.lexsort((-imaginary, np.round(real, 9), np.round(np.abs(values), 9)), axis=-1)
 
 
 def _roots(metric: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -220,4 +214,6 @@ def reach(a: np.ndarray, b: np.ndarray, values: np.ndarray) -> Any:
     n = a.shape[0]
     if not n:
         return np.zeros(0)
-    return np.array([np.linalg.svd(np.concatenate([x * np.eye(n) - a, b], axis=1), compute_uv=False)[-1] for x in values])
+    return np.array(
+        [np.linalg.svd(np.concatenate([x * np.eye(n) - a, b], axis=1), compute_uv=False)[-1] for x in values]
+    )

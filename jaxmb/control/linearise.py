@@ -25,11 +25,12 @@ from ..foundations import (
     strong,
 )
 from ..kinematics import Rows, choose_rows, consistency
-from ..linalg import ConstrainedFactor, row_norms
-from ..system import State, System, Terms, constraint_jacobian, evaluate_at, rows_at, settled, velocity_residual
-from .linearisation import Linearisation, Tangent
+from ..linalg import row_norms
+from ..system import State, System, Terms, evaluate_at, rows_at, settled
+from .linearisation import Linearisation
 from .names import input_names
 from .readings import Own, Readings, bracket, deviation, named_readings, rate_rows, rates
+from .tangent import tangent_of
 
 
 def linearise(
@@ -177,7 +178,7 @@ def _linearise(
         seen = jnp.zeros(0, q.dtype) if outputs is None else jnp.ravel(outputs(t, q, v, system.params))
         return rates(readings.positions, system, t, q, v), faster, seen
 
-    tangent, metric, fits = _tangent(system, state, readings, formulation.rank_tol)
+    tangent, metric, fits = tangent_of(system, state, readings, formulation.rank_tol)
     own = np.array([r.index if isinstance(r, Own) else -1 for r in readings.positions], int)
 
     def along(displaced: Array, faster: Array, pushed: Array) -> tuple[Any, Any]:
@@ -187,7 +188,10 @@ def _linearise(
 
     n, beside = readings.size, lambda x: jnp.concatenate([x, jnp.zeros((x.shape[0], u.shape[0]), x.dtype)], axis=1)
     pushes = jnp.eye(u.shape[0], n + u.shape[0], n, dtype=q.dtype)
-    residual, (rate, seen) = jax.vmap(along, in_axes=1, out_axes=(None, 1))(beside(tangent.r), beside(tangent.v), pushes)
+    residual, (rate, seen) = jax.vmap(along, in_axes=1, out_axes=(None, 1))(
+        beside(tangent.r), beside(tangent.v), pushes
+    )
+    successful: Any = RESULTS.successful
     found = Linearisation(
         A=rate[:, :n],
         B=rate[:, n:],
@@ -199,7 +203,7 @@ def _linearise(
         metric=metric,
         weights=jnp.diagonal(system.mass(t, q)),
         deviation=deviation(readings, system, t, q, v),
-        result=RESULTS.successful,
+        result=successful,
         names=readings.names(system),
         inputs=input_names(system),
         velocities=system.velocities,
@@ -207,62 +211,6 @@ def _linearise(
     )
     checks = _checks(system, state, readings, rows, fits)
     return dataclasses.replace(found, result=_result(found, rows, fits)), checks
-
-
-def _tangent(
-    system: System, state: State, readings: Readings, rank_tol: float
-) -> tuple[Tangent, Float[Array, "n n"], tuple[Bool[Array, "..."], ...]]:
-    """What deviations the states stand for, the metric of M in them, and which of positions and velocities are independent."""
-    t, q, v = state.t, state.q, state.v
-    partition = CoordinatePartition(rank_tol=rank_tol)
-    terms = rows_at(system, t, q, state.scale.row)
-    keep = partition.prepare(terms)
-    of_positions = keep if system.holonomic is None else keep & system.holonomic
-    k, n = len(readings.positions), readings.size
-
-    velocity, velocity_fits = _factor(partition, terms, keep, rate_rows(readings.velocities, system, t, q))
-    position, position_fits = velocity, velocity_fits
-    if not (system.holonomic is None and readings.alike):
-        position, position_fits = _factor(partition, terms, of_positions, rate_rows(readings.positions, system, t, q))
-    zero, none = jnp.zeros_like(v), jnp.zeros(system.m, q.dtype)
-    displaced = jax.vmap(lambda x: position.solve(zero, jnp.concatenate([none, x]))[0], out_axes=1)(jnp.eye(k))
-    displaced = jnp.concatenate([displaced, jnp.zeros((system.nv, n - k), q.dtype)], axis=1)
-
-    def opened(q: Array) -> Array:
-        """What is left of the velocity rows, and the velocities that are read."""
-        return jnp.concatenate(
-            [velocity_residual(system, t, q, v), rates(readings.velocities, system, t, q, v)],
-        )
-
-    def faster(displaced: Array, x: Array) -> Array:
-        change = jax.jvp(opened, (q,), (system.qdot(q, displaced),))[1]
-        return velocity.solve(zero, jnp.concatenate([none, x]) - change)[0]
-
-    moved = jax.vmap(faster, in_axes=1, out_axes=1)(displaced, jnp.eye(n, dtype=q.dtype)[k:])
-    changed = jax.vmap(lambda r: system.qdot(q, r), in_axes=1, out_axes=1)(displaced)
-    parts = (displaced[:, :k], moved[:, k:])
-    metric = jax.scipy.linalg.block_diag(*(part.T @ terms.mass @ part for part in parts))
-    return Tangent(changed, displaced, moved), metric, (position_fits, velocity_fits)
-
-
-def _factor(
-    partition: CoordinatePartition, terms: Terms, keep: Bool[Array, " m"], rows: Float[Array, "k nv"]
-) -> tuple[ConstrainedFactor, Bool[Array, "..."]]:
-    """The factors of the rows in use with those of the readings, and which of the latter are independent.
-
-    After them the mask holds whether all velocities follow.
-    """
-    metric, m = partition.metric(terms), keep.shape[0]
-    sizes = row_norms(metric, rows)
-    factor = ConstrainedFactor(
-        metric,
-        jnp.concatenate([jnp.where(keep[:, None], terms.jacobian, 0), rows]),
-        jnp.concatenate([terms.scale, lax.stop_gradient(jnp.where(sizes > 0, sizes, 1))]),
-        jnp.concatenate([keep, jnp.ones(rows.shape[0], bool)]),
-        partition.rank_tol,
-    )
-    complete = jnp.sum(factor.keep) == metric.shape[0]
-    return factor, jnp.append(factor.keep[m:], complete)
 
 
 def _checks(
@@ -279,7 +227,9 @@ def _checks(
     text = "Constraint '{name}' must not contradict others, but no acceleration satisfies it."
     contradicted = jnp.where(rows.contradictory, rows.contradiction, 0) > 0
     checks.append(Check(system.largest(contradicted.astype(float)), 0.0, text, names))
-    for what, read, fit in zip(("positions", "velocities"), (readings.positions, readings.velocities), fits, strict=True):
+    for what, read, fit in zip(
+        ("positions", "velocities"), (readings.positions, readings.velocities), fits, strict=True
+    ):
         text = f"Argument `independent` must name independent {what}, but '{{name}}' follows from those before it."
         checks.append(Check((~fit[:-1]).astype(float), 0.0, text, tuple(r.name for r in read)))
         named = listing(r.name for r in read)
@@ -300,4 +250,3 @@ def _result(found: Linearisation, rows: Rows, fits: tuple[Bool[Array, "..."], ..
     for happened, what in verdicts:
         result = RESULTS.where(happened, what, result)
     return result
-

@@ -125,7 +125,9 @@ def lqr(linearisation: Linearisation, Q: Any, R: Any, *, N: Any = None, period: 
         if not period > 0:
             raise ValueError(f"Argument `period` must be positive, but is {period}.")
         a, b = _sampled(a, b, period)
-    _check_modes(linearisation, a, b, q - cross @ np.linalg.solve(r, cross.T), a - b @ np.linalg.solve(r, cross.T), period)
+    _check_modes(
+        linearisation, a, b, q - cross @ np.linalg.solve(r, cross.T), a - b @ np.linalg.solve(r, cross.T), period
+    )
     if period is None:
         cost = scipy.linalg.solve_continuous_are(a, b, q, r, s=cross)
         gain = np.linalg.solve(r, b.T @ cost + cross.T)
@@ -133,7 +135,7 @@ def lqr(linearisation: Linearisation, Q: Any, R: Any, *, N: Any = None, period: 
         cost = scipy.linalg.solve_discrete_are(a, b, q, r, s=cross)
         gain = np.linalg.solve(r + b.T @ cost @ b, b.T @ cost @ a + cross.T)
     values = np.linalg.eigvals(a - b @ gain)
-    return LQR(*map(jnp.asarray, (gain, cost)), values, *map(jnp.asarray, (a, b)), linearisation, period)
+    return LQR(jnp.asarray(gain), jnp.asarray(cost), values, jnp.asarray(a), jnp.asarray(b), linearisation, period)
 
 
 def _weights(given: Any, names: tuple[str, ...], argument: str, missing: float | None) -> np.ndarray:
@@ -200,7 +202,9 @@ def _check_modes(
     stuck = [(values[i] * rate, vectors[:, i]) for i in np.flatnonzero((margins < REACH) & (beyond(values) > -BORDER))]
     if stuck:
         raise ValueError(
-            "Argument `linearisation` must be stabilisable, but no input reaches modes that do not decay: " + names(stuck) + "."
+            "Argument `linearisation` must be stabilisable, but no input reaches modes that do not decay: "
+            + names(stuck)
+            + "."
         )
     values, vectors = np.linalg.eig(to_unit(free))
     seen = scaled.back.T @ weight @ scaled.back
@@ -211,7 +215,9 @@ def _check_modes(
     ]
     if blind:
         raise ValueError(
-            "Argument `Q` must weight all modes that neither grow nor decay, but these cost nothing: " + names(blind) + "."
+            "Argument `Q` must weight all modes that neither grow nor decay, but these cost nothing: "
+            + names(blind)
+            + "."
         )
 
 
