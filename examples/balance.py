@@ -79,7 +79,9 @@ def main():
     pushed = jm.assemble(system, pose(np.deg2rad(12.0)), hold=["track", "foot1"])
     ts = jnp.linspace(0.0, 6.0, 121)
     solution = jm.simulate(system, pushed, ts, control=regulator.law)
-    x = np.stack([regulator.law.deviation(0.0, q, v, system.params) for q, v in zip(solution.q, solution.v, strict=True)])
+    x = np.stack(
+        [regulator.law.deviation(0.0, q, v, system.params) for q, v in zip(solution.q, solution.v, strict=True)]
+    )
     values, vectors = np.linalg.eig(np.asarray(regulator.A - regulator.B @ regulator.gain))
     modes = np.exp(np.outer(np.asarray(ts), values)) * np.linalg.solve(vectors, x[0])
     plain = (modes @ vectors.T).real
@@ -89,7 +91,11 @@ def main():
     small = jm.assemble(system, pose(np.deg2rad(1.2)), hold=["track", "foot1"])
     near = jm.simulate(system, small, ts, control=regulator.law).q[:, 0]
     rows = (
-        ("distance from rest at the end, relative", np.abs(x[-1]).max() / np.abs(x[0]).max(), 20 * np.exp(slowest * 6.0)),
+        (
+            "distance from rest at the end, relative",
+            np.abs(x[-1]).max() / np.abs(x[0]).max(),
+            20 * np.exp(slowest * 6.0),
+        ),
         ("cart of a tenth of the push against linear, m", np.abs(near - plain[:, 0] / 10).max(), 1e-4),
         ("energy balance, J", work, 1e-6),
         ("residual of the redundant loops", float(jnp.abs(jm.residuals(system, solution).position).max()), 1e-10),

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from systems import GRAVITY, fourbar, make, normalise, pendulum, quaternion_rate, sleigh
+from systems import GRAVITY, fourbar, make, moving_line, normalise, pendulum, quaternion_rate, sleigh
 from units import in_units, replaced
 
 import jaxmb as jm
@@ -97,8 +97,9 @@ def chain(n=5):
 def test_frequencies_of_a_chain_in_any_units():
     system = chain()
     expected = 2 * np.sqrt(250 / 0.7) * np.sin(np.arange(1, 6) * np.pi / 12)
+    measured = in_units(system, [True] * 5)
     for unit in (1.0, 1e-3, 1e6):
-        other = replaced(in_units(system, [True] * 5), jnp.array([unit, 1e3, 1.0]))
+        other = replaced(measured, jnp.array([unit, 1e3, 1.0]))
         found = jm.linearise(other, jm.assemble(other))
         agree(np.abs(found.eigenvalues[::2].imag) / expected, np.ones(5), 1e-13)
         agree([m.participation["q2"] for m in found.modes()], [1 / 3, 0, 1 / 3, 0, 1 / 3], 1e-12)
@@ -176,8 +177,9 @@ def test_sleigh_straight_on():
     assert jm.linearise(system, state).names == jm.linearise(system, state, independent=["x", "theta"]).names
 
 
-def rolling_disk(spin):
-    """An upright disk that rolls along x: contact point, heading, lean and spin."""
+@functools.cache
+def rolling_disk():
+    """A disk: contact point, heading, lean and spin."""
     m, r, g = 1.3, 0.5, GRAVITY
 
     def mass(t, q, p):
@@ -195,19 +197,19 @@ def rolling_disk(spin):
         return jac.T @ jac
 
     slip = lambda t, q, v, p: v[:2] + r * v[4] * jnp.stack([jnp.cos(q[2]), jnp.sin(q[2])])
-    system = jm.System(
+    return jm.System(
         ("x", "y", "heading", "lean", "spin"), mass=mass, constraints=[jm.Pfaffian("contact", slip)],
         potential=lambda t, q, p: m * g * r * jnp.sin(q[3]),
     )  # fmt: skip
-    return system, jm.assemble(system, [0, 0, 0, np.pi / 2, 0], [-r * spin, 0, 0, 0, spin])
 
 
 def test_stability_of_the_rolling_disk():
     """λ² = (m g r − C (C + m r²) Ω²/A)/(A + m r²): stable above Ω² = g/(3 r) (Neimark and Fufaev 1972)."""
-    r = 0.5
+    system, r = rolling_disk(), 0.5
     for factor in (0.5, 2.0):
         spin = np.sqrt(factor * GRAVITY / (3 * r))
-        found = jm.linearise(*rolling_disk(spin))
+        upright = [0, 0, 0, np.pi / 2, 0], [-r * spin, 0, 0, 0, spin]
+        found = jm.linearise(system, jm.assemble(system, *upright))
         assert len(found.names) == 5 + 3
         square = (GRAVITY * r - 0.5 * 1.5 / 0.25 * r**2 * spin**2) / (1.25 * r**2)
         expected = np.sqrt(square + 0j)
@@ -314,7 +316,6 @@ def test_outputs_batches_and_derivatives():
         return jm.linearise(changed, jm.as_state(changed, jnp.stack([0.0, -length])), independent=["x"]).A[1, 0]
 
     agree(jax.jit(jax.grad(stiffness))(1.3), GRAVITY / 1.3**2, 1e-12)
-    agree(jax.jit(jax.jacfwd(stiffness))(1.3), GRAVITY / 1.3**2, 1e-12)
 
 
 def test_modes_say_what_inputs_reach():
@@ -442,8 +443,6 @@ def test_inputs_of_least_norm():
     found = jm.equilibrium(system, [s, -c], u=[0.5, 7.0], solve_inputs=["u1"])
     agree(found.u, [0.5, (GRAVITY * s - 0.5 * c) / (2 * s)], 1e-12)
     agree(found.state.q, [s, -c], 1e-14)
-    given = jm.equilibrium(system, [s, -c], u=[3.0, 0.0]).state.q
-    agree(given, np.array([3.0, -GRAVITY]) / np.hypot(3.0, GRAVITY), 1e-12)
 
 
 def test_equilibria_of_a_batch():
@@ -561,11 +560,11 @@ def test_what_equilibrium_refuses():
             jm.equilibrium(system, [0.6, -0.8], **arguments)
     found = jm.equilibrium(system, [0.6, -0.8], hold=["x"], throw=False)
     assert found.result == jm.RESULTS.no_equilibrium
-    line, state = make("moving line")
+    line, (q, _) = moving_line()
     with pytest.raises(ValueError, match="Constraint 'line' cannot hold at rest"):
-        jm.equilibrium(line, state)
+        jm.equilibrium(line, q)
     with pytest.raises(ValueError, match="`hold` must hold indices or names out of"):
-        jm.equilibrium(line, state, hold=["z"])
+        jm.equilibrium(line, q, hold=["z"])
 
 
 def test_what_lqr_refuses():

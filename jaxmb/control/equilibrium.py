@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 from ..foundations import RESULTS, Check, all_hold, default_float, enforce, listing, program, strong, table
 from ..kinematics import assemble, consistency
 from ..linalg import inverse_root
-from ..system import State, System, check_state, scaled_residuals, settled, with_rate
+from ..system import State, System, check_state, gamma, scaled_residuals, settled, with_rate
 from .balance import Balance, balance, deficit, independent, inputs_of, steps, stiffness
 from .names import input_names
 
@@ -165,7 +165,7 @@ def _equilibrium(
         "relative to what acts there."
     )
     worst = Check(jnp.where(jnp.arange(off.shape[0]) == jnp.argmax(off), off, 0), tol, text, system.velocities)
-    checks = (*consistency(system, bare, "cannot hold at rest"), worst)
+    checks = (*consistency(system, bare, "cannot hold at rest"), *_standing(system, bare), worst)
     result: Any = RESULTS.successful
     result = RESULTS.where(all_hold(checks), result, RESULTS.no_equilibrium)
     found = Equilibrium(
@@ -206,6 +206,17 @@ def _searched(problem: Balance) -> tuple[Float[Array, " nq"], Float[Array, " nv"
     start = (jnp.array(0), problem.start, jnp.array(True), jnp.zeros(system.nv, problem.start.dtype))
     _, q, _, off = lax.while_loop(go, improve, start)
     return q, off
+
+
+def _standing(system: System, state: State) -> tuple[Check, ...]:
+    """That constraints which stand still at this instant do not start to move."""
+    system, state = lax.stop_gradient((system, state))
+    moving = jnp.abs(gamma(system, state.t, state.q, state.v)) / state.scale.span
+    amount = jnp.where(moving > 0, moving / state.scale.rate**2, 0)
+    text = (
+        "Constraint '{name}' cannot hold at rest: it accelerates, relative to the size and rate of the mechanism by {}."
+    )
+    return (Check(system.largest(amount), float(jnp.finfo(amount.dtype).eps) ** 0.5, text, tuple(system.rows)),)
 
 
 @eqx.filter_custom_jvp
