@@ -4,6 +4,11 @@ from . import control as control
 from . import planar as planar
 from . import plot as plot
 from . import spatial as spatial
+from .control import equilibrium as equilibrium
+from .control import Equilibrium as Equilibrium
+from .control import linearise as linearise
+from .control import Linearisation as Linearisation
+from .control import lqr as lqr
 from .formulation import AbstractFormulation as AbstractFormulation
 from .formulation import Acceleration as Acceleration
 from .formulation import CoordinatePartition as CoordinatePartition

@@ -1,23 +1,31 @@
-"""Control by projections: what inputs do to motions and reactions, laws for both, and how they act in a run."""
+"""Control by projections: what inputs do, laws for motions and reactions, how they act in a run; linearisation and regulators."""
 
-from .affine import Affine as Affine
 from .affine import affine as affine
+from .affine import Affine as Affine
 from .affine import drive as drive
 from .affine import Drive as Drive
 from .affine import split_force as split_force
 from .affine import split_input as split_input
-from .controllability import controllability as controllability
 from .controllability import Controllability as Controllability
+from .controllability import controllability as controllability
 from .controller import AbstractController as AbstractController
 from .controller import as_controller as as_controller
 from .controller import Law as Law
 from .controller import MotionLaw as MotionLaw
 from .controller import Sum as Sum
+from .equilibrium import Equilibrium as Equilibrium
+from .equilibrium import equilibrium as equilibrium
 from .force_report import analyse_forces as analyse_forces
 from .force_report import ForceReport as ForceReport
 from .gravity import GravityCompensation as GravityCompensation
 from .instant import Instant as Instant
 from .instant import motion_of as motion_of
+from .linearisation import Linearisation as Linearisation
+from .linearisation import Mode as Mode
+from .linearise import linearise as linearise
+from .lqr import Law as Law
+from .lqr import lqr as lqr
+from .lqr import LQR as LQR
 from .motion import Command as Command
 from .motion import motion_law as motion_law
 from .operational import Effort as Effort
@@ -34,8 +42,8 @@ from .output import output_rows as output_rows
 from .output import OutputRows as OutputRows
 from .output import Outputs as Outputs
 from .output import reference_at as reference_at
-from .output import tracking as tracking
 from .output import Tracking as Tracking
+from .output import tracking as tracking
 from .output import VelocityOutput as VelocityOutput
 from .pid import PD as PD
 from .pid import PID as PID
@@ -47,11 +55,13 @@ from .reaction import hybrid_law as hybrid_law
 from .reaction import HybridCommand as HybridCommand
 from .reaction import Multipliers as Multipliers
 from .reaction import ReactionAlong as ReactionAlong
+from .readings import Deviation as Deviation
 from .sampled import Clock as Clock
 from .sampled import Sampled as Sampled
 from .saturation import clipped as clipped
 from .saturation import exceeds_every_input as exceeds_every_input
 from .saturation import scaled_to_limits as scaled_to_limits
+from .tangent import Tangent as Tangent
 from .track import Track as Track
 from .track_force import TrackForce as TrackForce
 from .wrappers import AbstractWrapper as AbstractWrapper

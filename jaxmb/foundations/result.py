@@ -42,6 +42,10 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "The state could not be brought back onto the constraints within the tolerance of the drift correction. Reduce "
         "the step size or the tolerance of the step size controller, or raise `iterations` of `jaxmb.Projection`."
     )
+    no_equilibrium = (
+        "No equilibrium was found near the start: at the pose where the search ended forces are out of balance. Start closer to "
+        "one, let more inputs be solved for, or hold fewer coordinates."
+    )
     unresolved_passage = (
         "The motion comes so close to a pose at which constraints become dependent, without leading through it, that this precision does not "
         "tell how it goes on: lengths that nearly agree. Make them agree, or differ by more."

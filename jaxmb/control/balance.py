@@ -1,0 +1,177 @@
+"""The balance of forces at rest, and a step of Newton's method towards it."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from ..linalg import (
+    RANK_TOL,
+    ConstrainedFactor,
+    Eliminated,
+    cutoff,
+    inverse_root,
+    minimum_norm_multipliers,
+    regular_metric,
+    row_norms,
+)
+from ..system import Scale, System, constraint_jacobian, extent, position_residual, rate_matrix, rows_at
+from .readings import displacement
+
+Scalar = Float[Array, ""]
+
+# Smallest stiffness, relative to the largest in the metric of M, that decides where an equilibrium is: frequencies as one to 1e5.
+SOFTEST = 1e-10
+
+
+class Balance(eqx.Module):
+    """What is to be at rest.
+
+    Attributes:
+        system: in its mode.
+        t: time in s.
+        u: inputs (nu,), zero for those to be solved for.
+        weights: of the latter (nu,), zero for the others; None where there are none.
+        scale: sizes.
+        start: coordinates (nq,) to start from.
+        held: indices of those that keep their values.
+    """
+
+    system: System
+    t: Scalar
+    u: Float[Array, " nu"]
+    weights: Float[Array, " nu"] | None
+    scale: Scale
+    start: Float[Array, " nq"]
+    held: tuple[int, ...] = eqx.field(static=True)
+
+    def force(self, q: Float[Array, " nq"], u: Float[Array, " nu"]) -> Float[Array, " nv"]:
+        """F at rest."""
+        none = jnp.zeros(self.system.nv, q.dtype)
+        applied = self.system.applied_force(self.t, q, none, u if self.system.nu else None)
+        return self.system.intrinsic_force(self.t, q, none) + applied
+
+    def rows(self, q: Float[Array, " nq"]) -> tuple[Array, Array, Array]:
+        """The metric, the rows of the constraints and of the inputs to be solved for, and their reference sizes."""
+        terms = rows_at(self.system, self.t, q, self.scale.row)
+        metric = regular_metric(terms.mass, terms.jacobian)
+        if self.weights is None:
+            return metric, terms.jacobian, terms.scale
+        pushes = (self.system.actuation_fn(self.t, q, self.system.params) * self.weights).T
+        sizes = lax.stop_gradient(row_norms(metric, pushes))
+        sizes = jnp.where(sizes > 0, sizes, 1)
+        return metric, jnp.concatenate([terms.jacobian, pushes]), jnp.concatenate([terms.scale, sizes])
+
+
+def independent(problem: Balance, q: Float[Array, " nq"]) -> Bool[Array, " r"]:
+    """Which rows of the constraints, then of the inputs, are independent; without derivatives."""
+    problem, q = lax.stop_gradient((problem, q))
+    system = problem.system
+    metric, rows, sizes = problem.rows(q)
+    constraint = np.arange(rows.shape[0]) < system.m
+    first = None
+    if system.holonomic is not None:
+        first = jnp.concatenate([system.holonomic, jnp.zeros(rows.shape[0] - system.m, bool)])
+    tol = cutoff(RANK_TOL, q.dtype)
+    found = Eliminated.of((rows / sizes[:, None]) @ inverse_root(metric).T).eliminate(
+        tol, first, jnp.asarray(constraint)
+    )
+    return found.eliminate(tol).chosen
+
+
+def balance(problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"]) -> tuple[Array, Array, Array]:
+    """R with R W Rᵀ = I of the metric, W v̇ from rest with the rows in use, and the sizes of the forces that act."""
+    metric, rows, sizes = problem.rows(q)
+    acting = problem.force(q, problem.u)
+    factor = ConstrainedFactor(metric, rows, sizes, keep, 0.0)
+    vdot, multipliers = factor.solve(acting, jnp.zeros(rows.shape[0], q.dtype))
+    size = jnp.abs(acting) + jnp.abs(rows).T @ jnp.abs(multipliers)
+    return factor.root, metric @ vdot, lax.stop_gradient(size)
+
+
+def steps(problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"]) -> tuple[Array, Array, Array]:
+    """Newton's step, one along the forces, and how far from balance these are.
+
+    The first (nv,) is the displacement, shortest in the metric, by which positions fit and forces balance to first order. The
+    second leads along v̇ as far as some coordinate moves by its own size: on where forces do not change to first order. Forces
+    are compared (nv,) with those that act and with what moves of the coordinates' own size would change.
+    """
+    system = problem.system
+    factor, (root, force, acting), slopes = stiffness(problem, q, keep)
+    step = factor.solve(jnp.zeros(system.nv, q.dtype), -_deficit(problem, q, root @ force))[0]
+    way = jnp.maximum(extent(system, q), jnp.abs(displacement(system, q, q - problem.start)))
+    if system.m:
+        way = jnp.maximum(way, problem.scale.reach)
+    unit = jnp.sqrt(jnp.diagonal(factor.metric))  # forces divided by it may be compared
+    size = (jnp.abs(slopes) @ way + acting) / unit
+    size = jnp.maximum(size, 1e-3 * jnp.max(size))
+    off = jnp.where(size > 0, jnp.abs(force) / unit / jnp.where(size > 0, size, 1), 0)
+    free = root.T @ (root @ force)
+    parts = jnp.where(way > 0, jnp.abs(free) / jnp.where(way > 0, way, 1), 0)
+    most = jnp.max(parts)
+    return step, jnp.where(most > 0, free / jnp.where(most > 0, most, 1), 0), off
+
+
+def deficit(problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"]) -> Float[Array, " e"]:
+    """What must be zero: φ, the moves of coordinates that are held, and R W v̇ from rest."""
+    root, force, _ = balance(problem, q, keep)
+    return _deficit(problem, q, lax.stop_gradient(root) @ force)
+
+
+def _deficit(problem: Balance, q: Array, force: Array) -> Array:
+    moved = (q - problem.start)[np.array(problem.held, int)]
+    return jnp.concatenate([position_residual(problem.system, problem.t, q), moved, force])
+
+
+def stiffness(
+    problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"]
+) -> tuple[ConstrainedFactor, Any, Array]:
+    """The factors of the derivatives of `deficit` along the velocities, of which independent ones are used.
+
+    Beside them what `balance` finds, and the derivatives of its force.
+    """
+    system, t = problem.system, problem.t
+    along = lambda d: jax.jvp(lambda q: balance(problem, q, keep), (q,), (system.qdot(q, d),))
+    found, (_, slopes, _) = jax.vmap(along, out_axes=(None, 1))(jnp.eye(system.nv, dtype=q.dtype))
+    metric = problem.rows(q)[0]
+    jacobian, held = constraint_jacobian(system, t, q), np.array(problem.held, int)
+    if system.holonomic is not None:
+        jacobian = jnp.where(system.holonomic[:, None], jacobian, 0)
+    fixed = jnp.eye(system.nq, dtype=q.dtype)[held]
+    fixed = fixed if system.rate is None else fixed @ rate_matrix(system.rate, q, system.nv)
+    rows = jnp.concatenate([jacobian, fixed, lax.stop_gradient(found[0]) @ slopes])
+
+    count = system.m + held.size
+    lengths = lax.stop_gradient(row_norms(metric, rows))
+    stiffest = jnp.broadcast_to(jnp.max(lengths[count:], initial=0), (system.nv,))
+    sizes = jnp.concatenate([problem.scale.row, lengths[system.m : count], stiffest])
+    sizes = jnp.where(sizes > 0, sizes, 1)
+    scaled = lax.stop_gradient(rows / sizes[:, None]) @ inverse_root(metric).T
+    chosen = Eliminated.of(scaled).eliminate(
+        cutoff(RANK_TOL, q.dtype), None, jnp.asarray(np.arange(rows.shape[0]) < count)
+    )
+    factor = ConstrainedFactor(metric, rows, sizes, chosen.eliminate(cutoff(SOFTEST, q.dtype)).chosen, 0.0)
+    return factor, found, slopes
+
+
+def inputs_of(problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"]) -> tuple[Array, Array, Array, Array]:
+    """U with the inputs of least norm that were solved for, v̇ from rest, the reaction and λ of least norm."""
+    m = problem.system.m
+    metric, rows, sizes = problem.rows(q)
+    none = jnp.zeros(m, q.dtype)
+    factor = ConstrainedFactor(metric, rows[:m], sizes[:m], keep[:m], 0.0)
+    u = problem.u
+    if problem.weights is not None:
+        free = lambda force: metric @ factor.solve(force, none)[0]
+        pushes = jax.vmap(free)(rows[m:])
+        pushing = ConstrainedFactor(metric, pushes, sizes[m:], keep[m:], 0.0)
+        shares = pushing.solve(free(problem.force(q, u)), jnp.zeros_like(sizes[m:]))[1]
+        u = u + problem.weights * minimum_norm_multipliers(pushing, pushes, shares)
+    acting = problem.force(q, u)
+    vdot, multipliers = factor.solve(acting, none)
+    reaction = metric @ vdot - acting
+    return u, vdot, reaction, minimum_norm_multipliers(factor, rows[:m], multipliers)

@@ -1,0 +1,235 @@
+"""Poses of rest, with the inputs and reactions that hold the system there."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from ..foundations import RESULTS, Check, all_hold, default_float, enforce, listing, program, strong, table
+from ..kinematics import assemble, consistency
+from ..linalg import inverse_root
+from ..system import State, System, check_state, gamma, scaled_residuals, settled, with_rate
+from .balance import Balance, balance, deficit, independent, inputs_of, steps, stiffness
+from .names import input_names
+
+# Steps of Newton's method, and the parts of each that are tried.
+STEPS, PARTS = 60, tuple(2.0**-k for k in range(12))
+
+
+class Equilibrium(eqx.Module):
+    """A pose of rest.
+
+    Attributes:
+        state: the pose, v = 0.
+        u: inputs (nu,), those that were given and those that were found.
+        reaction: −F (nv,), what the constraints exert.
+        multipliers: λ by constraint name (k,), of least norm.
+        residual: v̇ (nv,) from rest, zero in an equilibrium.
+        result: `RESULTS.no_equilibrium` if none was found.
+    """
+
+    state: State
+    u: Float[Array, "... nu"]
+    reaction: Float[Array, "... nv"]
+    multipliers: dict[str, Float[Array, "... k"]]
+    residual: Float[Array, "... nv"]
+    result: RESULTS
+
+    def __str__(self) -> str:
+        numbers = lambda x: [np.array2string(np.asarray(x), precision=6, threshold=12)]
+        rows = {"q": numbers(self.state.q), "u": numbers(self.u) if self.u.size else ()}
+        rows |= {name: numbers(value) for name, value in self.multipliers.items()}
+        largest = np.max(np.abs(np.asarray(self.residual)), initial=0)
+        return table(f"Equilibrium at t = {float(self.state.t):g} s, accelerations up to {largest:.2g}", rows)
+
+
+def equilibrium(
+    system: System,
+    start: Any = None,
+    *,
+    u: Any = None,
+    solve_inputs: Any = (),
+    hold: Sequence[str | int] = (),
+    t: Any = 0.0,
+    throw: bool = True,
+) -> Equilibrium:
+    """A pose at which the system stays at rest: φ(t, q) = 0 and D F(t, q, 0, u) = 0, D Cᵀ = 0.
+
+    D F = 0 says that v̇ = 0 from rest. Newton's method with step-length control, or, where that leads nowhere, along the
+    forces: each of its steps is the shortest, in the metric of M, that satisfies both to first order. Redundant rows change nothing, and where equilibria form
+    a family one near the start is found. It may be stable or not: `linearise` tells.
+
+    Inputs to be solved for act like constraints: the pose moves as far only as they cannot hold it, and at the pose that is
+    found they have the least Σ (u_i/w_i)².
+
+    Derivatives are those of the equations, of any order, with respect to everything but the start, which tells where to look
+    only; coordinates that are held keep theirs. Nothing of LAPACK is called, so that batches under `jax.vmap` are safe.
+
+    Args:
+        system: the system.
+        start: a `State`, whose time and mode it keeps, or a guess of the coordinates, from which `assemble` makes one.
+        u: inputs (nu,) that are given; zero by default.
+        solve_inputs: names of inputs to be solved for, True for all, or their weights w by name, such as their limits.
+        hold: names or indices of coordinates that keep their values.
+        t: time, with a guess.
+        throw: whether to raise where none is found; `result` says it in any case.
+
+    Returns:
+        An `Equilibrium`.
+
+    Raises:
+        ValueError: if none is found, with the coordinate that is furthest from balance; for constraints that move or cannot be
+            satisfied; for names and shapes that do not fit. Where values are traced the compiled program raises it.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxmb as jm
+        >>> system = jm.System(("x", "y"), mass=lambda t, q, p: jnp.eye(2), potential=lambda t, q, p: 9.81 * q[1],
+        ...                    constraints=[jm.Holonomic("rod", lambda t, q, p: q @ q - 1)])
+        >>> found = jm.equilibrium(system, [0.6, -0.8])
+        >>> [round(float(x), 6) + 0.0 for x in found.state.q], round(float(found.multipliers["rod"][0]), 6)
+        ([0.0, -1.0], -4.905)
+    """
+    if isinstance(start, State):
+        check_state(system, start)
+        state = start
+    else:
+        state = _assembled(system, start, jnp.asarray(t, default_float()), hold)
+    whole, state = strong(system), strong(state)
+    given = jnp.zeros(system.nu) if u is None else jnp.asarray(u, default_float())
+    if given.shape != (system.nu,):
+        raise ValueError(f"Argument `u` must have shape ({system.nu},), but has shape {given.shape}.")
+    found, checks = _equilibrium(whole, state, given, _weights(system, solve_inputs), _held(system, hold))
+    return enforce(found, checks) if throw else found
+
+
+def _assembled(system: System, guess: Any, t: Array, hold: Sequence[str | int]) -> State:
+    """The state to start from, with derivatives where coordinates are held only."""
+    if hold:
+        return assemble(system, guess, t=t, hold=hold)
+    fixed = lambda tree: jax.tree.map(lambda x: lax.stop_gradient(x) if isinstance(x, jax.Array) else x, tree)
+    return dataclasses.replace(assemble(fixed(system), fixed(guess), t=fixed(t)), t=t)
+
+
+def _weights(system: System, solve_inputs: Any) -> Float[Array, " nu"] | None:
+    """The weights of the inputs to be solved for, zero for the others; None where there are none."""
+    names = input_names(system)
+    if solve_inputs is True:
+        solve_inputs = names
+    if isinstance(solve_inputs, str) or not isinstance(solve_inputs, Mapping | Sequence):
+        raise TypeError(f"Argument `solve_inputs` must hold names of inputs, or be True, but is {solve_inputs!r}.")
+    unknown = [name for name in solve_inputs if name not in names]
+    if unknown:
+        raise ValueError(
+            f"Argument `solve_inputs` must hold names of inputs out of {listing(names)}, but holds {listing(unknown)}."
+        )
+    if not len(solve_inputs):
+        return None
+    weights = solve_inputs if isinstance(solve_inputs, Mapping) else dict.fromkeys(solve_inputs, 1.0)
+    return jnp.stack([jnp.asarray(weights.get(name, 0.0), default_float()) for name in names])
+
+
+def _held(system: System, hold: Sequence[str | int]) -> tuple[int, ...]:
+    if isinstance(hold, str):
+        raise TypeError(f"Argument `hold` must be a sequence of names or indices, but is the string {hold!r}.")
+    known = (*system.coordinates, *range(system.nq))
+    for name in hold:
+        if name not in known:
+            raise ValueError(
+                f"Argument `hold` must hold indices or names out of {listing(system.coordinates)}, but holds {name!r}."
+            )
+    return tuple(dict.fromkeys(x if isinstance(x, int) else system.coordinates.index(x) for x in hold))
+
+
+@program
+def _equilibrium(
+    whole: System, given: State, u: Array, weights: Array | None, held: tuple[int, ...]
+) -> tuple[Equilibrium, tuple[Check, ...]]:
+    system, state = settled(whole, given)
+    known = u if weights is None else jnp.where(weights == 0, u, 0)
+    scale, start = lax.stop_gradient(state.scale), state.q if held else lax.stop_gradient(state.q)
+    problem = Balance(system, state.t, known, weights, scale, start, held)
+    ended, off = _searched(lax.stop_gradient(problem))
+    q = _differentiable(problem, ended)
+    keep = independent(problem, q)
+    u, vdot, reaction, multipliers = inputs_of(problem, q, keep)
+    bare = with_rate(system, State(state.t, q, jnp.zeros_like(state.v), problem.scale))
+    tol = float(jnp.finfo(q.dtype).eps) ** (2 / 3)
+    text = (
+        "Argument `start` must be near an equilibrium, but none was found: along '{name}' forces are out of balance by {}, "
+        "relative to what acts there."
+    )
+    worst = Check(jnp.where(jnp.arange(off.shape[0]) == jnp.argmax(off), off, 0), tol, text, system.velocities)
+    checks = (*consistency(system, bare, "cannot hold at rest"), *_standing(system, bare), worst)
+    result: Any = RESULTS.successful
+    result = RESULTS.where(all_hold(checks), result, RESULTS.no_equilibrium)
+    found = Equilibrium(
+        state=dataclasses.replace(bare, mode=given.mode),
+        u=u,
+        reaction=reaction,
+        multipliers={name: multipliers[part] for name, part in system.rows.items()},
+        residual=vdot,
+        result=result,
+    )
+    return found, checks
+
+
+def _searched(problem: Balance) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
+    """Where Newton's method ends: no part of a step lowers the sum of squared residuals any more; and how far from balance."""
+    system = problem.system
+
+    def amount(q: Array, keep: Bool[Array, " r"], size: Array) -> Array:
+        root, force, _ = balance(problem, q, keep)
+        position = scaled_residuals(system, State(problem.t, q, jnp.zeros(system.nv, q.dtype), problem.scale))[0]
+        total = jnp.sum((root @ force) ** 2) / size + jnp.sum(position**2)
+        return jnp.where(jnp.isnan(total), jnp.inf, total)
+
+    def improve(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        count, q, _, _ = carry
+        keep = independent(problem, q)
+        newton, fall, off = steps(problem, q, keep)
+        parts = jnp.array(PARTS, q.dtype)[:, None]
+        ways = jnp.concatenate([0 * newton[None], parts * newton, parts * fall])
+        trials = jax.vmap(lambda way: system.normalise(q + system.qdot(q, way)))(ways)
+        amounts = jax.vmap(lambda q: amount(q, keep, size))(trials)
+        best = jnp.argmin(amounts)  # the first of equal ones, which is where it stands
+        return count + 1, trials[best], best > 0, off
+
+    size = jnp.sum((inverse_root(problem.rows(problem.start)[0]) @ problem.force(problem.start, problem.u)) ** 2)
+    size = jnp.where(size > 0, size, 1)
+    go = lambda carry: carry[2] & (carry[0] < STEPS)
+    start = (jnp.array(0), problem.start, jnp.array(True), jnp.zeros(system.nv, problem.start.dtype))
+    _, q, _, off = lax.while_loop(go, improve, start)
+    return q, off
+
+
+def _standing(system: System, state: State) -> tuple[Check, ...]:
+    """That constraints which stand still at this instant do not start to move."""
+    system, state = lax.stop_gradient((system, state))
+    moving = jnp.abs(gamma(system, state.t, state.q, state.v)) / state.scale.span
+    amount = jnp.where(moving > 0, moving / state.scale.rate**2, 0)
+    text = (
+        "Constraint '{name}' cannot hold at rest: it accelerates, relative to the size and rate of the mechanism by {}."
+    )
+    return (Check(system.largest(amount), float(jnp.finfo(amount.dtype).eps) ** 0.5, text, tuple(system.rows)),)
+
+
+@eqx.filter_custom_jvp
+def _differentiable(problem: Balance, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
+    """The pose that was found, with the derivative of one more step of Newton's method."""
+    return q
+
+
+@_differentiable.def_jvp
+def _by_a_step(primals: Any, tangents: Any) -> Any:
+    problem, q = primals
+    found = _differentiable(problem, q)
+    keep = independent(problem, lax.stop_gradient(found))
+    opened = eqx.filter_jvp(lambda problem: deficit(problem, found, keep), (problem,), (tangents[0],))[1]
+    moved = stiffness(problem, found, keep)[0].solve(jnp.zeros(problem.system.nv, q.dtype), -opened)[0]
+    return found, problem.system.qdot(found, moved)

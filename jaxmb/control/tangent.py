@@ -1,0 +1,76 @@
+"""The deviations of all coordinates and velocities that independent ones stand for."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from ..formulation import CoordinatePartition
+from ..linalg import ConstrainedFactor, row_norms
+from ..system import State, System, Terms, rows_at, velocity_residual
+from .readings import Readings, rate_rows, rates
+
+
+class Tangent(eqx.Module):
+    """The deviations that states stand for: δq = q x, δr = r x with δq = N δr, δv = v x."""
+
+    q: Float[Array, "... nq n"]
+    r: Float[Array, "... nv n"]
+    v: Float[Array, "... nv n"]
+
+
+def tangent_of(
+    system: System, state: State, readings: Readings, rank_tol: float
+) -> tuple[Tangent, Float[Array, "n n"], tuple[Bool[Array, "..."], ...]]:
+    """What deviations the states stand for, the metric of M in them, and which of positions and velocities are independent."""
+    t, q, v = state.t, state.q, state.v
+    partition = CoordinatePartition(rank_tol=rank_tol)
+    terms = rows_at(system, t, q, state.scale.row)
+    keep = partition.prepare(terms)
+    of_positions = keep if system.holonomic is None else keep & system.holonomic
+    k, n = len(readings.positions), readings.size
+
+    velocity, velocity_fits = _factor(partition, terms, keep, rate_rows(readings.velocities, system, t, q))
+    position, position_fits = velocity, velocity_fits
+    if not (system.holonomic is None and readings.alike):
+        position, position_fits = _factor(partition, terms, of_positions, rate_rows(readings.positions, system, t, q))
+    zero, none = jnp.zeros_like(v), jnp.zeros(system.m, q.dtype)
+    displaced = jax.vmap(lambda x: position.solve(zero, jnp.concatenate([none, x]))[0], out_axes=1)(jnp.eye(k))
+    displaced = jnp.concatenate([displaced, jnp.zeros((system.nv, n - k), q.dtype)], axis=1)
+
+    def opened(q: Array) -> Array:
+        """What is left of the velocity rows, and the velocities that are read."""
+        return jnp.concatenate(
+            [velocity_residual(system, t, q, v), rates(readings.velocities, system, t, q, v)],
+        )
+
+    def faster(displaced: Array, x: Array) -> Array:
+        change = jax.jvp(opened, (q,), (system.qdot(q, displaced),))[1]
+        return velocity.solve(zero, jnp.concatenate([none, x]) - change)[0]
+
+    moved = jax.vmap(faster, in_axes=1, out_axes=1)(displaced, jnp.eye(n, dtype=q.dtype)[k:])
+    changed = jax.vmap(lambda r: system.qdot(q, r), in_axes=1, out_axes=1)(displaced)
+    parts = (displaced[:, :k], moved[:, k:])
+    metric = jax.scipy.linalg.block_diag(*(part.T @ terms.mass @ part for part in parts))
+    return Tangent(changed, displaced, moved), metric, (position_fits, velocity_fits)
+
+
+def _factor(
+    partition: CoordinatePartition, terms: Terms, keep: Bool[Array, " m"], rows: Float[Array, "k nv"]
+) -> tuple[ConstrainedFactor, Bool[Array, "..."]]:
+    """The factors of the rows in use with those of the readings, and which of the latter are independent.
+
+    After them the mask holds whether all velocities follow.
+    """
+    metric, m = partition.metric(terms), keep.shape[0]
+    sizes = row_norms(metric, rows)
+    factor = ConstrainedFactor(
+        metric,
+        jnp.concatenate([jnp.where(keep[:, None], terms.jacobian, 0), rows]),
+        jnp.concatenate([terms.scale, lax.stop_gradient(jnp.where(sizes > 0, sizes, 1))]),
+        jnp.concatenate([keep, jnp.ones(rows.shape[0], bool)]),
+        partition.rank_tol,
+    )
+    complete = jnp.sum(factor.keep) == metric.shape[0]
+    return factor, jnp.append(factor.keep[m:], complete)
