@@ -23,7 +23,7 @@ from .instant import motion_of as motion_of
 from .linearisation import Linearisation as Linearisation
 from .linearisation import Mode as Mode
 from .linearise import linearise as linearise
-from .lqr import Law as Law
+from .lqr import StateFeedback as StateFeedback
 from .lqr import lqr as lqr
 from .lqr import LQR as LQR
 from .motion import Command as Command

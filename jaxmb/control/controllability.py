@@ -13,6 +13,7 @@ from ..foundations import counted, program
 from ..linalg import metric_root
 from ..system import State, System
 from .affine import drive
+from .names import input_names
 from .output import as_output, output_rows
 from .plant import Plant
 
@@ -183,12 +184,6 @@ def _charted(
     _, values, right = np.linalg.svd(rows)
     blind = basis.T @ right[int((values > tol).sum()) :].T
     return float(values.min(initial=np.inf)), np.sum((axes @ blind) ** 2, axis=1), rows.shape[0]
-
-
-def input_names(system: System) -> tuple[str, ...]:
-    """Names of the inputs; their numbers where the system was not built from a mechanism."""
-    named = () if system.joints is None else system.joints.actuators(system.params)
-    return named if len(named) == system.nu else tuple(f"input {i}" for i in range(system.nu))
 
 
 def _moved(shares: dict[str, float]) -> str:

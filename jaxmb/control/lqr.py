@@ -17,7 +17,7 @@ from .readings import Deviation
 BORDER = 1e-7
 
 
-class Law(eqx.Module):
+class StateFeedback(eqx.Module):
     """u = u₀ − K x(t, q, v), a control law for `simulate`."""
 
     gain: Float[Array, "nu n"]
@@ -51,13 +51,13 @@ class LQR(eqx.Module):
     period: float | None = eqx.field(static=True)
 
     @property
-    def law(self) -> Law:
+    def law(self) -> StateFeedback:
         """The law u = u₀ − K x as `control(t, q, v, params)`.
 
         x is read off the state: differences of joint coordinates, N⁺(q₀)(q − q₀) along velocities otherwise, and velocities. Full
         turns are not taken off angles. The gain of a sampled regulator is meant for inputs that are held for a period.
         """
-        return Law(self.gain, self.linearisation.u, self.linearisation.deviation)
+        return StateFeedback(self.gain, self.linearisation.u, self.linearisation.deviation)
 
     def __str__(self) -> str:
         about = self.linearisation
