@@ -136,6 +136,17 @@ def test_a_run_goes_on_from_a_saved_state(delay):
         np.testing.assert_allclose(rest.z, whole.z[3:], rtol=0, atol=1e-11)
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_no_sample_is_missed_or_taken_twice(dtype):
+    """Where steps end is the next sample, whatever rounding does."""
+    for period, phase in ((0.1, 0.0), (0.01, 0.03), (1 / 3, -7.0)):
+        clock = C.Clock(jnp.asarray(period, dtype), jnp.asarray(phase, dtype), False)
+        _, numbers = jax.lax.scan(
+            lambda t, _: (clock.next_time(t), clock.number(t)), jnp.asarray(phase, dtype), None, 10_000
+        )
+        np.testing.assert_array_equal(numbers, np.arange(10_000))
+
+
 def test_steps_end_at_samples():
     """Of constant and of adaptive step sizes; only what is left before a sample is shorter."""
     system, state = pendulum()

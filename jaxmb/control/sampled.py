@@ -14,7 +14,7 @@ from .controller import AbstractController, as_controller
 Scalar = Float[Array, ""]
 
 
-# Part of a period within which a time is that of a sample.
+# Part of a period, above rounding, within which a time is that of a sample.
 SAME = 1e-9
 
 
@@ -28,7 +28,8 @@ class Clock(eqx.Module):
     def number(self, t: Scalar) -> Scalar:
         """The number n of the latest sample."""
         t, period, phase = lax.stop_gradient((t, self.period, self.phase))
-        return jnp.floor((t - phase) / period + SAME)
+        periods = (t - phase) / period
+        return jnp.floor(periods + SAME + 4 * jnp.finfo(periods.dtype).eps * jnp.abs(periods))
 
     def next_time(self, t: Scalar) -> Scalar:
         """When the next one is, later than t."""

@@ -170,7 +170,7 @@ class Run(eqx.Module):
         kept = None if self.loop is None else y.control
         new, after = Flow.of(jump.q, jump.v, y.work - jump.loss, kept), self.problem(mode, sound, t, y)
         new = after.correct(t, new, after.independent(t, new))
-        before, y = State(t, y.q, y.v, self.scale, old), chosen(new, y)
+        before, y = State(t, y.q, y.v, self.scale, old, kept), chosen(new, y)
         fits = jump.mismatch <= float(jnp.finfo(t.dtype).eps) ** 0.5
         result: Any = segment.result
         for happened, what in (
@@ -179,7 +179,7 @@ class Run(eqx.Module):
             (acts & ~fits, RESULTS.position_mismatch),
         ):
             result = RESULTS.where(happened, what, result)
-        after = State(t, y.q, y.v, self.scale, mode)
+        after = State(t, y.q, y.v, self.scale, mode, kept)
         record = (acts, t, due, before, after, jump.impulses, jump.loss, jump.doubtful)
         return dataclasses.replace(segment, y=y, mode=mode, result=result, count=segment.count + acts), record
 

@@ -1,5 +1,6 @@
 """What a simulation returns."""
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -90,4 +91,5 @@ def _over_times(problem: Problem, dense: Any, t: Array) -> State:
 
 def _interpolate(problem: Problem, dense: Any, t: Array) -> State:
     y = dense.evaluate(t)
-    return problem.state(t, problem.correct(t, y, problem.independent(t, y)))
+    state = problem.state(t, problem.correct(t, y, problem.independent(t, y)))
+    return state if problem.loop is None else dataclasses.replace(state, control=y.control)
