@@ -252,7 +252,9 @@ TUNED = {
 }
 
 
-@pytest.mark.parametrize("kind", TUNED)
+@pytest.mark.parametrize(
+    "kind", [k if k in ("noise", "continuous") else pytest.param(k, marks=pytest.mark.slow) for k in TUNED]
+)
 def test_gradients_go_through_a_controller(kind):
     """Reverse over the tape and forward mode agree, and are central differences; batches are loops."""
     system, state = pendulum()

@@ -4,6 +4,7 @@ import functools
 import warnings
 
 import diffrax as dfx
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -62,6 +63,7 @@ def test_what_a_law_could_not_do_is_told_along_a_motion():
     assert np.all(found.missed > 1e-2) and np.all(found.u[:, 1] == 0) and np.all(found.actuation < 1e-9)
 
 
+@pytest.mark.slow
 def test_an_integral_takes_up_what_the_model_does_not_know():
     """The error to 1e-3 without one stays, with one vanishes as e⃛ + 20 ë + 100 ė + 150 e = 0 says."""
     system, state, path, tip = circle()
@@ -135,37 +137,73 @@ def test_rows_are_dropped_while_a_lock_acts():
 # Forces
 
 
+MIDDLE, RADIUS = np.array([0.5, 0.1]), 0.3
+
+
+def pushed(motion):
+    """A force along the wall's normal and one along the wall."""
+    out = motion.position("two.end") - MIDDLE
+    out = jnp.where(motion.params["flat"], jnp.array([0.0, 1.0]), out / jnp.linalg.norm(out))
+    push, side = motion.params["push"], motion.params["side"]
+    return jnp.stack([push * out[0] - side * out[1], push * out[1] + side * out[0], 0.0])
+
+
 @functools.cache
-def arm(push=0.0, side=0.0, flat=False):
-    """An arm whose tip slides on a round or flat wall, pushed along the wall's normal or along it."""
+def built(push, side, flat):
+    """An arm, its tip free."""
     link = lambda name, mass: P.Body(name, mass, 0.02, com=(0.25, 0), points={"end": P.frame((0.5, 0))})
-    middle, radius = jnp.array([0.5, 0.1]), 0.3
-
-    def pushed(motion):
-        out = motion.position("two.end") - middle
-        out = jnp.array([0.0, 1.0]) if flat else out / jnp.linalg.norm(out)
-        return jnp.stack([push * out[0] - side * out[1], push * out[1] + side * out[0], 0.0 * out[0]])
-
-    mechanism = P.Mechanism(
+    return P.Mechanism(
         [link("one", 1.0), link("two", 0.8)],
         [P.Revolute("shoulder", "ground", "one"), P.Revolute("elbow", "one.end", "two")],
         forces=[P.Force("push", "two.end", pushed)],
         actuators=[P.Motor("motor 1", "shoulder"), P.Motor("motor 2", "elbow")],
-    )
-    system = mechanism.build()
-    tip = lambda t, q, p: system.joints.motion(t, q, jnp.zeros(2), p).position("two.end")
-    round_wall = lambda t, q, p: jnp.linalg.norm(tip(t, q, p) - middle) - radius
-    flat_wall = lambda t, q, p: tip(t, q, p)[1] - 0.4
+        params={"push": push, "side": side, "flat": float(flat)},
+    ).build()
+
+
+def tip(t, q, p):
+    return built(0.0, 0.0, False).joints.motion(t, q, jnp.zeros(2), p).position("two.end")
+
+
+def round_wall(t, q, p):
+    return jnp.linalg.norm(tip(t, q, p) - MIDDLE) - RADIUS
+
+
+def along_round(t, q, p):
+    return jnp.arctan2(*(tip(t, q, p) - MIDDLE)[::-1])
+
+
+def flat_wall(t, q, p):
+    return tip(t, q, p)[1] - 0.4
+
+
+def along_flat(t, q, p):
+    return tip(t, q, p)[0]
+
+
+def arm(push=0.0, side=0.0, flat=False):
+    """An arm whose tip slides on a round or flat wall, pushed along the wall's normal or along it."""
+    built(0.0, 0.0, False)  # what `tip` reads is built before anything is traced
     wall = jm.Holonomic("wall", flat_wall if flat else round_wall)
-    along = (lambda t, q, p: tip(t, q, p)[0]) if flat else (lambda t, q, p: jnp.arctan2(*(tip(t, q, p) - middle)[::-1]))
-    return system.with_constraints((wall,), (1,)), along
+    return built(push, side, flat).with_constraints((wall,), (1,)), along_flat if flat else along_round
 
 
-def wall_law(flat, reference=10.0, model=True, **gains):
+class Swing(eqx.Module):
+    """Back and forth."""
+
+    begin: jax.Array
+    amplitude: float
+
+    def __call__(self, t):
+        return self.begin - self.amplitude * (1 - jnp.cos(3 * t))
+
+
+def wall_law(flat, reference=10.0, amplitude=0.1, stiffness=100.0, damping=20.0, **gains):
+    """Feedback of motion and force, by a model that knows nothing of pushes."""
     system, along = arm(flat=flat)
     state = jm.assemble(system, [-0.2, 1.7])
-    begin = along(state.t, state.q, system.params)
-    motion = C.Track(along, lambda t: begin - 0.1 * (1 - jnp.cos(3 * t)), 100.0, 20.0, model=system if model else None)
+    swing = Swing(along(state.t, state.q, system.params), jnp.asarray(amplitude))
+    motion = C.Track(along, swing, stiffness, damping, model=system)
     return state, C.TrackForce(motion, C.Multipliers("wall"), reference, **gains)
 
 
@@ -201,33 +239,26 @@ def test_the_reference_of_a_force_does_not_change_the_motion():
     """In continuous time; under a hold it does by O(h)."""
     plant, _ = arm(2.0)
     state, _ = wall_law(False)
-    runs = [
-        jm.simulate(plant, state, TS, control=wall_law(False, y, gain=1.0, integral=8.0)[1], **FINE).q
-        for y in (10.0, 60.0)
-    ]
+    law = lambda y: wall_law(False, y, gain=1.0, integral=8.0)[1]
+    runs = [jm.simulate(plant, state, TS, control=law(y), **FINE).q for y in (10.0, 60.0)]
     np.testing.assert_allclose(runs[0], runs[1], rtol=0, atol=1e-12)
     changes = []
     for period in (0.01, 0.005):
-        steps = {**FINE, "dt0": period, "max_steps": 128}
-        held = lambda y: C.Sampled(wall_law(False, y, gain=1.0, integral=8.0)[1], period)
-        runs = [jm.simulate(plant, state, TS, control=held(y), **steps).q[-1] for y in (10.0, 60.0)]
+        held = lambda y, period=period: C.Sampled(law(y), period)
+        runs = [jm.simulate(plant, state, TS, control=held(y), **{**FINE, "dt0": period}).q[-1] for y in (10.0, 60.0)]
         changes.append(np.abs(runs[0] - runs[1]).max())
     assert 1e-6 < changes[1] < changes[0] and 1.8 < changes[0] / changes[1] < 2.2
 
 
 def test_a_sampled_force_is_stable_at_any_gain():
     """The disturbance is fed back: e decays by 1 − h G_I/(1 + G_F) per sample where the normal force is constant and nothing moves."""
-    system, along = arm()
     plant, _ = arm(2.0)
-    state, law = wall_law(False, gain=20.0, integral=84.0)
-    still = C.Track(law.motion.target, along(state.t, state.q, system.params), 25.0, 10.0, model=system)
-    law = C.TrackForce(still, law.forces, 10.0, 20.0, 84.0)
-    ts = jnp.arange(0.05, 0.5, 0.1)
+    state, law = wall_law(False, amplitude=0.0, stiffness=25.0, damping=10.0, gain=20.0, integral=84.0)
+    ts = jnp.arange(0.05, 0.6, 0.1)
     run = jm.simulate(plant, state, ts, control=C.Sampled(law, 0.1), **{**FINE, "dt0": 0.05})
+    errors = force_errors(plant, run)
     # The first sample sees the disturbance under no input at all.
-    np.testing.assert_allclose(
-        force_errors(plant, run)[1:], force_errors(plant, run)[:1] * 0.6 ** np.arange(1, 5), atol=1e-8
-    )
+    np.testing.assert_allclose(errors[1:], errors[:1] * 0.6 ** np.arange(1, 6), rtol=0, atol=1e-8)
 
 
 def test_a_filtered_force_obeys_its_equation():
@@ -250,8 +281,10 @@ def test_what_cannot_be_commanded_is_refused_by_name():
     one = C.Track("base1", 0.0, 25.0, 10.0, joints=MOTORS)
     with pytest.warns(UserWarning, match=r"At the start: 1 freedom without output"):
         jm.simulate(system, state, TS[:2], control=one, **FINE)
-    with pytest.warns(UserWarning, match=r"At the start: No actuator works in the motion of"):
-        jm.simulate(system, state, TS[:2], control=C.Track(tip, path, 1.0, 2.0, joints=["base1"]), **FINE)
+    lame = C.Track(tip, path, 1.0, 2.0, joints=["base1"])
+    assert lame.check(system.acting_at(lame.acts_at), state)[0].startswith(
+        "At the start: No actuator works in the motion of"
+    )
     state, law = wall_law(False)
     weak = C.TrackForce(C.Track(law.motion.target, 0.0, 1.0, 1.0, limits=(1.0, 0.0)), law.forces, 10.0)
     with pytest.raises(ValueError, match="The actuators cannot command 'wall' beside the motion"):

@@ -10,7 +10,6 @@ from jaxtyping import Array, Float
 from ..foundations import as_function, default_float
 from ..system import System
 from .controller import AbstractController, joint_names
-from .instant import Instant
 
 Scalar = Float[Array, ""]
 
@@ -97,16 +96,14 @@ class PID(AbstractController):
         return jnp.where(wraps, error - 2 * jnp.pi * jnp.round(error / (2 * jnp.pi)), error), speed - rates
 
     def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Instant
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Any
     ) -> Float[Array, " nu"]:
         """U."""
         error, rate = self.errors(t, q, v, plant.system)
         u = self.stiffness * error + self.damping * rate
         return u if self.integral is None else u + self.integral * z
 
-    def rate(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Instant, response: Any
-    ) -> Any:
+    def rate(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Any, response: Any) -> Any:
         """E."""
         return () if self.integral is None else self.errors(t, q, v, plant.system)[0]
 
