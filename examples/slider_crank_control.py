@@ -50,9 +50,7 @@ def torque(angle, rate, acceleration):
 def start(system):
     """Behind the reference by ERROR, on the branch that moves."""
     angle, rate = desired(0.0) - ERROR, jax.grad(desired)(0.0) - SLIP
-    return jm.assemble(
-        system, [angle, 2 * jnp.pi - 2 * angle], [rate, -2 * rate], hold=["q1"], hold_velocity=["q1"]
-    )
+    return jm.assemble(system, [angle, 2 * jnp.pi - 2 * angle], [rate, -2 * rate], hold=["q1"], hold_velocity=["q1"])
 
 
 def run(system, ts, controller):
@@ -126,7 +124,11 @@ def main():
         angle = np.pi / 2 - distance
         state = jm.as_state(system, [angle, 2 * np.pi - 2 * angle], [3.0, -6.0])
         found = controller.command(jm.control.Plant.at(system, state))
-        w = jax.grad(jax.grad(desired))(0.0) + DAMPING * (jax.grad(desired)(0.0) - 3.0) + STIFFNESS * (desired(0.0) - angle)
+        w = (
+            jax.grad(jax.grad(desired))(0.0)
+            + DAMPING * (jax.grad(desired)(0.0) - 3.0)
+            + STIFFNESS * (desired(0.0) - angle)
+        )
         gap = abs(float(found.u[0] - torque(angle, 3.0, w)))
         print(f"  {distance:.0e} rad from the pose: torque {float(found.u[0]):.9f} N m, off by {gap:.1e}")
         gaps.append(gap)
