@@ -123,7 +123,7 @@ def draw(system, solution, exact, path):
     labels = ("t in s", "error of the tip in m"), ("x in m", "y in m"), ("t in s", "torque in N m")
     for ax, (x, y) in zip(axes, labels, strict=True):
         ax.set(xlabel=x, ylabel=y)
-        ax.legend(fontsize=8, loc="upper right")
+        ax.legend(fontsize=8, loc="right")
         ax.grid(alpha=0.3)
     fig.savefig(path / "fivebar_control.png", dpi=120)
     plt.close(fig)
