@@ -23,8 +23,8 @@ def height(q):
     return jnp.sin(q[0]) + jnp.sin(q[0] + q[1])
 
 
-def slider_crank(line=None, force=None):
-    """The slider on y = 0, or on a line that moves as y = line(t)."""
+def slider_crank(line=None, force=None, actuation=None):
+    """The slider on y = 0, or on a line that moves as y = line(t); `actuation` is the matrix B of inputs."""
     level = line or (lambda t: jnp.zeros_like(t))
     return jm.System(
         ("q1", "q2"),
@@ -33,6 +33,7 @@ def slider_crank(line=None, force=None):
         force=force,
         constraints=[jm.Holonomic("slider", lambda t, q, p: p["l"] * height(q) - level(t))],
         params={"m": 1.0, "l": 1.0, "g": 9.81},
+        actuation=actuation,
     )
 
 
