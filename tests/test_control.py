@@ -377,3 +377,19 @@ def test_bad_controllers_are_refused():
         jm.simulate(system, sampled().state(1), TS[2:], control=AnglePI(GAINS))
     with pytest.raises(ValueError, match="must be adaptive or `ConstantStepSize`"):
         run(control=C.Sampled(AnglePI(GAINS), 0.1), stepsize_controller=dfx.StepTo(TS))
+
+
+def test_networks_are_laws():
+    """Activations among the leaves of a callable pytree are no numbers."""
+    system, state = pendulum()
+
+    class Policy(eqx.Module):
+        network: eqx.nn.MLP
+
+        def __call__(self, t, q, v, params):
+            return self.network(jnp.concatenate([q, v]))
+
+    policy = Policy(eqx.nn.MLP(4, 1, 8, 1, activation=jnp.tanh, key=jax.random.key(0)))
+    run = jm.simulate(system, state, TS, control=policy, **STEPS)
+    expected = [policy(None, q, v, None) for q, v in zip(run.q, run.v, strict=True)]
+    np.testing.assert_allclose(run.u, expected, rtol=0, atol=1e-12)

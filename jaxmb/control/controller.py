@@ -67,7 +67,7 @@ class AbstractController(eqx.Module):
         """
 
     def rate(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Any, response: Any) -> Any:
-        """ż, of the structure of z; zero by default. `response` is what the mechanism does: accelerations and reactions."""
+        """ż, of the structure of z; zero by default. `response` is what the mechanism does, None where the plant is not used."""
         return jax.tree.map(lambda x: x * 0, z)
 
     def sample(
@@ -82,7 +82,7 @@ class AbstractController(eqx.Module):
     ) -> tuple[Float[Array, " nu"], Any]:
         """At a sample: u until the next one, and z there; by default `output` and z + h ż.
 
-        `response` is what the mechanism does just before, under the inputs held until then.
+        `response` is what the mechanism does just before, under the inputs held until then; None where the plant is not used.
         """
         rate = self.rate(t, q, v, z, plant, response)
         return self.output(t, q, v, z, plant), jax.tree.map(lambda x, dx: x + period * dx, z, rate)

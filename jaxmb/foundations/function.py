@@ -45,6 +45,17 @@ class _Gap:
     """Where a traced value was."""
 
 
+class Parted(eqx.Module):
+    """A callable pytree, such as a network, whose leaves are not all numbers: activations are part of the structure."""
+
+    numbers: Any
+    rest: Any = eqx.field(static=True)
+
+    def __call__(self, *args: Any) -> Any:
+        """What it returns."""
+        return eqx.combine(self.numbers, self.rest)(*args)
+
+
 def as_function(fn: Any, argument: str) -> Any:
     """Returns `fn` as a field of a module: a plain function becomes static, a callable pytree keeps its leaves.
 
@@ -57,7 +68,7 @@ def as_function(fn: Any, argument: str) -> Any:
         raise TypeError(f"Argument `{argument}` must be a function, but is {fn!r}.")
     leaves = jax.tree_util.tree_leaves(fn)
     if not (len(leaves) == 1 and leaves[0] is fn):
-        return fn
+        return fn if all(eqx.is_array_like(leaf) for leaf in leaves) else Parted(*eqx.partition(fn, eqx.is_array_like))
     values: list[Any] = []
 
     def taken(x: Any) -> Any:
