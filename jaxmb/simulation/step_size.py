@@ -88,7 +88,12 @@ def own_sizes(system: System, state: State, until: Scalar) -> tuple[Scale, Flow]
     vdot, fastest = vdots[0], jnp.sqrt(jnp.max(changes, axis=0))
     while_like_that = jnp.where(fastest * time > 1, 1 / jnp.where(fastest > 0, fastest, 1), time)
     way = jnp.abs(v) * while_like_that + 0.5 * jnp.abs(vdot) * while_like_that**2
-    reach = jnp.where(state.scale.reach > 0, state.scale.reach, jnp.where(way > 0, way, 1))
+    # One that does not move, or by rounding only, is as far reaching as the others, in the metric of M.
+    length = jnp.sqrt(jnp.abs(jnp.diagonal(terms.mass)))
+    others = jnp.max(length * way) / jnp.where(length > 0, length, 1)
+    moves = (way > jnp.finfo(way.dtype).eps * others) | ((length == 0) & (way > 0))
+    way = jnp.where(moves, way, jnp.where((others > 0) & (length > 0), others, 1))
+    reach = jnp.where(state.scale.reach > 0, state.scale.reach, way)
     own = jnp.maximum(jnp.abs(v) / reach, jnp.sqrt(jnp.abs(vdot) / reach))
     rate = jnp.maximum(state.scale.rate, jnp.max(jnp.where(jnp.isfinite(own), own, 0)))
     rate = jnp.maximum(rate, jnp.where(time > 0, 1 / jnp.where(time > 0, time, 1), 0))
