@@ -91,7 +91,10 @@ def draw(found, path):
     titles = {"joints": "joints followed", "pose": "pose of the hand", "place": "after the lock its place only"}
     for ax, (name, (solution, e)) in zip(axes.flat, found.items(), strict=False):
         ax.plot(solution.ts, e, label=NAMES if name == "joints" else ("x", "y", "angle")[: e.shape[1]])
-        ax.set(title=titles[name], ylabel="error in rad" if name == "joints" else "error in m and rad")
+        ax.set(
+            title=titles[name],
+            ylabel={"joints": "error in rad", "pose": "error in m and rad", "place": "error in m"}[name],
+        )
     axes[1, 1].plot(found["pose"][0].ts, found["pose"][0].u, label=NAMES)
     axes[1, 1].set(title="pose of the hand", ylabel="torque in N m")
     for ax in axes.flat:
