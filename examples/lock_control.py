@@ -6,7 +6,6 @@ move. The pose of the hand has three numbers for two freedoms from then on: they
 acceleration nearest to what is demanded. Asked for the place of the hand alone, it goes on exactly.
 """
 
-import dataclasses
 import pathlib
 import time
 
@@ -91,7 +90,10 @@ def draw(found, path):
     titles = {"joints": "joints followed", "pose": "pose of the hand", "place": "after the lock its place only"}
     for ax, (name, (solution, e)) in zip(axes.flat, found.items(), strict=False):
         ax.plot(solution.ts, e, label=NAMES if name == "joints" else ("x", "y", "angle")[: e.shape[1]])
-        ax.set(title=titles[name], ylabel="error in rad" if name == "joints" else "error in m and rad")
+        ax.set(
+            title=titles[name],
+            ylabel={"joints": "error in rad", "pose": "error in m and rad", "place": "error in m"}[name],
+        )
     axes[1, 1].plot(found["pose"][0].ts, found["pose"][0].u, label=NAMES)
     axes[1, 1].set(title="pose of the hand", ylabel="torque in N m")
     for ax in axes.flat:
@@ -124,7 +126,6 @@ def main():
     assert limits("joints: motion of the locked one", size(found["joints"][0].v[last:, 2]), 1e-12)
 
     at = found["pose"][0].state(last)
-    at = dataclasses.replace(at, v=at.v.at[2].set(0.0))  # from zero to rounding
     system_with_motors = system.acting_at(NAMES)
     command = lambda name: LAWS[name].command(jm.control.Plant.at(system_with_motors, at))
     commands = jax.jit(lambda: {name: command(name) for name in ("pose", "place")})()

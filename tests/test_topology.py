@@ -1,5 +1,6 @@
 """Constraints that begin and cease to act: jumps, events located in time, brakes, restarts, derivatives."""
 
+import dataclasses
 import functools
 import json
 import pathlib
@@ -374,6 +375,29 @@ def test_a_run_restarts_from_any_saved_state():
         rest = run(whole.state(i), jnp.concatenate([ts[i:], ts[-1] + 0.1 + jnp.arange(i)]))
         np.testing.assert_allclose(rest.q[: 6 - i], whole.q[i:], atol=1e-9)
         assert int(rest.events.count) == 3 - int((whole.events.t[:3] <= ts[i]).sum())
+
+
+@pytest.mark.parametrize("speed", [0.0, 1e-300, 1e-112, 1e-17])
+def test_a_locked_joint_may_move_by_rounding(speed):
+    """A run goes on from a lock whatever is left of the joint's velocity; on a tree nothing else tells its size."""
+    tree, state, after = locked_arm()
+    start = dataclasses.replace(after, v=after.v.at[1].set(speed))
+    run = jm.simulate(tree, start, jnp.array([0.3]))
+    np.testing.assert_allclose(run.q[0], jm.simulate(tree, after, jnp.array([0.3])).q[0], rtol=0, atol=1e-9)
+    assert run.stats["num_steps"] < 20
+
+
+@functools.cache
+def locked_arm():
+    """An open arm of two links, and its state after its elbow has been locked."""
+    rod, hinge = jm.planar.Body.rod, jm.planar.Revolute
+    tree = jm.planar.Mechanism(
+        [rod("upper", mass=1.0, length=1.0), rod("lower", mass=0.5, length=0.8)],
+        [hinge("shoulder", "ground", "upper.a"), hinge("elbow", "upper.b", "lower.a")],
+        gravity=(0.0, -9.81),
+    ).build()
+    state = jm.assemble(tree, {"elbow": 0.5}, {"elbow": 1.0})
+    return tree, state, jm.simulate(tree, state, jnp.array([0.1]), events=[jm.Lock("elbow", at=0.1)]).state(0)
 
 
 def test_a_position_that_does_not_fit_is_refused_or_assembled():

@@ -41,5 +41,7 @@ class Instant(eqx.Module):
 def motion_of(system: System, t: Array, q: Array, v: Array) -> Any:
     """The `Motion` of the mechanism that a system was built from."""
     if system.joints is None:
-        raise ValueError("The motion of a mechanism was asked for, but the system was not built from one; use q and v.")
+        raise ValueError(
+            "Argument `system` must be built from a mechanism where a control law reads its motion, but is not."
+        )
     return system.joints.motion(t, q, v, system.params)
