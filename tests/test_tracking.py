@@ -285,6 +285,7 @@ def test_what_cannot_be_commanded_is_refused_by_name():
     assert lame.check(system.acting_at(lame.acts_at), state)[0].startswith(
         "At the start: No actuator works in the motion of"
     )
+    assert tuple(C.controllability(system.acting_at(MOTORS), state).potencies) == tuple(MOTORS)
     state, law = wall_law(False)
     weak = C.TrackForce(C.Track(law.motion.target, 0.0, 1.0, 1.0, limits=(1.0, 0.0)), law.forces, 10.0)
     with pytest.raises(ValueError, match="The actuators cannot command 'wall' beside the motion"):

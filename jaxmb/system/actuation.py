@@ -16,11 +16,13 @@ class JointDirections(eqx.Module):
     """B = ∂ṡ/∂v of functions s_i(t, q, params): the inputs' power is Σ u_i ṡ_i.
 
     Attributes:
+        names: of the joint coordinates.
         fns: the functions.
         rate: N(q) v, None where q̇ = v.
         nv: number of velocities.
     """
 
+    names: tuple[str, ...] = eqx.field(static=True)
     fns: tuple[Any, ...]
     rate: Any
     nv: int = eqx.field(static=True)

@@ -187,6 +187,8 @@ class System(eqx.Module):
     def acting_at(self, joints: Sequence[str] | None) -> "System":
         """The system whose inputs are torques or forces at coordinates of joints, in place of its own; None for these.
 
+        `simulate` makes it for a controller with `joints`; `jaxmb.control.Plant.at` and the reports take it.
+
         Raises:
             ValueError: for a system that was not built from a mechanism, one in which friction grows with the load of a joint
                 (that is found for its own actuators), and names that are not known.
@@ -203,7 +205,7 @@ class System(eqx.Module):
                 "does; use actuators."
             )
         fns = tuple(self.joints.coordinate(name) for name in joints)
-        return self._with({"actuation_fn": JointDirections(fns, self.rate_fn, self.nv), "nu": len(fns)})
+        return self._with({"actuation_fn": JointDirections(tuple(joints), fns, self.rate_fn, self.nv), "nu": len(fns)})
 
     def _with(self, fields: dict[str, Any]) -> "System":
         """A copy with other fields."""
