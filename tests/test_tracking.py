@@ -282,9 +282,8 @@ def test_what_cannot_be_commanded_is_refused_by_name():
     with pytest.warns(UserWarning, match=r"At the start: 1 freedom without output"):
         jm.simulate(system, state, TS[:2], control=one, **FINE)
     lame = C.Track(tip, path, 1.0, 2.0, joints=["base1"])
-    assert lame.check(system.acting_at(lame.acts_at), state)[0].startswith(
-        "At the start: No actuator works in the motion of"
-    )
+    told = C.Sum(lame, C.GravityCompensation("base1")).check(system.acting_at(lame.acts_at), state, jm.KKT())
+    assert told[0].startswith("At the start: No actuator works in the motion of")
     assert tuple(C.controllability(system.acting_at(MOTORS), state).potencies) == tuple(MOTORS)
     state, law = wall_law(False)
     weak = C.TrackForce(C.Track(law.motion.target, 0.0, 1.0, 1.0, limits=(1.0, 0.0)), law.forces, 10.0)
@@ -298,7 +297,7 @@ def test_samples_too_far_apart_are_warned_of():
     """2/G_D and 2 G_D/G_P, one by one and inside of wrappers; coth(h/2τ) of a filtered force; h G_I/(1 + G_F) = 2."""
     law = tip_law()
     with pytest.warns(UserWarning, match=r"must be below 2/G_D and 2 G_D/G_P, 0.1 s"):
-        C.Sampled(C.Saturated(law, 10.0), 0.105)
+        C.Sampled(C.Saturated(C.Sum(law, C.GravityCompensation(MOTORS)), 10.0), 0.105)
     _, force = wall_law(False, gain=5.0, filter=0.01)
     with pytest.warns(UserWarning, match=r"G_F must be below coth\(h/2τ\) = 1.3"):
         C.Sampled(force, 0.02)

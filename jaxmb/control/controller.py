@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..formulation import AbstractFormulation
 from ..foundations import as_function
 from ..system import State, System
 
@@ -87,8 +88,8 @@ class AbstractController(eqx.Module):
         rate = self.rate(t, q, v, z, plant, response)
         return self.output(t, q, v, z, plant), jax.tree.map(lambda x, dx: x + period * dx, z, rate)
 
-    def check(self, system: System, state: State) -> list[str]:
-        """What to warn of before a run from a state with known numbers.
+    def check(self, system: System, state: State, formulation: AbstractFormulation | None = None) -> list[str]:
+        """What to warn of before a run from a state with known numbers, by the formulation of the run.
 
         Raises:
             ValueError: for what cannot work.
@@ -188,6 +189,14 @@ class Sum(AbstractController):
     def sizes(self, z: Any) -> Any:
         """Those of all."""
         return tuple(c.sizes(part) for c, part in zip(self.controllers, z, strict=True))
+
+    def check(self, system: System, state: State, formulation: AbstractFormulation | None = None) -> list[str]:
+        """Those of all."""
+        return [text for c in self.controllers for text in c.check(system, state, formulation)]
+
+    def check_period(self, period: float) -> list[str]:
+        """Those of all."""
+        return [text for c in self.controllers for text in c.check_period(period)]
 
     def output(
         self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Any

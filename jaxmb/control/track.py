@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..formulation import GaussProjection
+from ..formulation import AbstractFormulation, GaussProjection
 from ..foundations import as_function, default_float, program
 from ..system import State, System
 from .controllability import controllability
@@ -131,11 +131,13 @@ class Track(AbstractController):
             return w
         return w + (self.integral @ z if self.integral.ndim == 2 else self.integral * z)
 
-    def check(self, system: System, state: State) -> list[str]:
+    def check(self, system: System, state: State, formulation: AbstractFormulation | None = None) -> list[str]:
         """Whether the output tells the motion, and the actuators can move it."""
-        found = _command_at(self, system, state)
-        tol = GaussProjection().rank_tol
-        report = lambda: controllability(system, state, limits=self.limits, output=self.target).verdicts
+        formulation = formulation or GaussProjection()
+        found, tol = _command_at(self, system, state, formulation), formulation.rank_tol
+        report = lambda: (
+            controllability(system, state, limits=self.limits, output=self.target, formulation=formulation).verdicts
+        )
         if int(found.surplus) and not self.dropped:
             raise ValueError(
                 "Argument `output` must have no more rows than there are freedoms. "
@@ -188,6 +190,6 @@ class Track(AbstractController):
 
 
 @program
-def _command_at(law: Track, system: System, state: State) -> Command:
-    plant = Plant.at(system, state)
+def _command_at(law: Track, system: System, state: State, formulation: AbstractFormulation) -> Command:
+    plant = Plant.at(system, state, formulation)
     return law.command(plant, law.init(plant.system))

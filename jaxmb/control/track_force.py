@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..formulation import AbstractFormulation
 from ..foundations import as_function, default_float
 from ..system import State, System
 from .controller import AbstractController
@@ -76,10 +77,12 @@ class TrackForce(AbstractController):
         none = jnp.zeros(len(self.forces.labels(system)))
         return self.motion.init(system), none, None if self.filter is None else none
 
-    def check(self, system: System, state: State) -> list[str]:
+    def check(self, system: System, state: State, formulation: AbstractFormulation | None = None) -> list[str]:
         """Those of the motion; forces that a rigid model does not determine, or the actuators cannot command, are refused."""
-        doubts = self.motion.check(system, state)
-        report = analyse_forces(system, state, self.forces, output=self.motion.target, limits=self.motion.limits)
+        doubts = self.motion.check(system, state, formulation)
+        report = analyse_forces(
+            system, state, self.forces, output=self.motion.target, limits=self.motion.limits, formulation=formulation
+        )
         if report.verdicts:
             raise ValueError("Argument `forces` must be forces that can be commanded. " + " ".join(report.verdicts))
         return doubts

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..formulation import AbstractFormulation
 from ..foundations import default_float, is_concrete
 from ..system import State, System
 from .controller import AbstractController, as_controller
@@ -43,9 +44,9 @@ class AbstractWrapper(AbstractController):
         """The other's."""
         return self.controller.sizes(z)
 
-    def check(self, system: System, state: State) -> list[str]:
+    def check(self, system: System, state: State, formulation: AbstractFormulation | None = None) -> list[str]:
         """The other's."""
-        return self.controller.check(system, state)
+        return self.controller.check(system, state, formulation)
 
     def check_period(self, period: float) -> list[str]:
         """The other's."""

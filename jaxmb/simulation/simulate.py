@@ -139,7 +139,9 @@ def simulate(
     if throw:
         ts = enforce(ts, timing)
         for doubt in (
-            loop.controller.check(system, state) if loop is not None and is_concrete(system, state, loop) else ()
+            loop.controller.check(system, state, formulation)
+            if loop is not None and is_concrete(system, state, loop)
+            else ()
         ):
             warnings.warn(doubt, stacklevel=2)
     solution, failed, checks = _simulate(
