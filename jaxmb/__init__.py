@@ -1,6 +1,7 @@
 """jaxmb: differentiable dynamics of constrained mechanical systems in JAX."""
 
 from . import control as control
+from . import fit as fit
 from . import planar as planar
 from . import plot as plot
 from . import spatial as spatial

@@ -46,6 +46,15 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "No equilibrium was found near the start: at the pose where the search ended forces are out of balance. Start closer to "
         "one, let more inputs be solved for, or hold fewer coordinates."
     )
+    search_failed = (
+        "A run fails where the search starts, or its residuals or derivatives are not finite there. Start with other parameters; "
+        "`simulate` of that run tells more."
+    )
+    search_stuck = (
+        "No step reduces the cost though residuals say that one should: runs fail beside, or the motion depends on the parameters "
+        "so strongly that its derivatives hold nowhere. Start closer, use shorter records, or `windows`."
+    )
+    search_unfinished = "The search did not converge within `max_iterations`."
     unresolved_passage = (
         "The motion comes so close to a pose at which constraints become dependent, without leading through it, that this precision does not "
         "tell how it goes on: lengths that nearly agree. Make them agree, or differ by more."

@@ -1,6 +1,7 @@
 """Positions and velocities on the constraints."""
 
 from .assemble import assemble as assemble
+from .assemble import assembled as assembled
 from .assemble import consistency as consistency
 from .closure import Closure as Closure
 from .closure import closure_kinematics as closure_kinematics

@@ -96,7 +96,7 @@ def assemble(
     held_velocities = _indices(hold_velocity, system.velocities, "hold_velocity")
     length = None if length is None else jnp.asarray(length, default_float())
     mode = _mode(system, inactive)
-    state, checks = _assemble(strong(system), t, q, v, held, held_velocities, mode, length, rank_tol)
+    state, checks = assembled(strong(system), t, q, v, held, held_velocities, mode, length, rank_tol)
     return enforce(state, checks, notes)
 
 
@@ -132,7 +132,7 @@ def _mode(system: System, inactive: Sequence[str]) -> Mode | None:
 
 
 @program
-def _assemble(
+def assembled(
     whole: System,
     t: Array,
     q: Array,
@@ -143,6 +143,7 @@ def _assemble(
     length: Array | None,
     rank_tol: float,
 ) -> tuple[State, tuple[Check, ...]]:
+    """What `assemble` does, with the indices of what is held, and the checks that tell whether it succeeded."""
     system = whole.in_mode(mode)
     start = system.normalise(q)
     fixed, fixed_velocities = np.array(held, int), np.array(held_velocities, int)

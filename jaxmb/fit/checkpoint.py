@@ -1,0 +1,75 @@
+"""Searches in files, from which they go on bit by bit as they would have."""
+
+import hashlib
+import json
+import os
+import pathlib
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import numpy as np
+
+T = TypeVar("T")
+FORMAT = 1
+
+
+class Checkpoint:
+    """A file that holds the state of a search.
+
+    A line of JSON tells format and fingerprint of the search, then follow the arrays, as Equinox writes them. A new
+    version is written beside the old one and takes its place when it is complete.
+
+    Args:
+        path: of the file; None for no file.
+        search: a pytree of all that the search depends on.
+    """
+
+    def __init__(self, path: Any, search: Any):
+        self.path = None if path is None else pathlib.Path(path)
+        self.header = {"format": FORMAT, "search": _fingerprint(search) if path is not None else ""}
+
+    def load(self, like: T) -> T:
+        """The state in the file; `like` itself if there is none.
+
+        Raises:
+            ValueError: for a file of another search, or no file of this kind.
+        """
+        if self.path is None or not self.path.exists():
+            return like
+        with self.path.open("rb") as file:
+            try:
+                header = json.loads(file.readline())
+            except ValueError:
+                header = None
+            if header != self.header:
+                raise ValueError(
+                    f"Argument `checkpoint` must name a file of this search, or none, but '{self.path}' belongs to another one: other "
+                    "parameters, data, options or formats. Delete it, or give another name."
+                )
+            return eqx.tree_deserialise_leaves(file, like)
+
+    def save(self, state: Any) -> None:
+        """Writes the state."""
+        if self.path is None:
+            return
+        beside = self.path.with_name(self.path.name + ".part")
+        with beside.open("wb") as file:
+            file.write(json.dumps(self.header).encode() + b"\n")
+            eqx.tree_serialise_leaves(file, state)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(self.path)
+
+
+def _fingerprint(tree: Any) -> str:
+    """A digest of all numbers of a tree, their shapes and types; functions count by their names."""
+    digest = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        digest.update(jax.tree_util.keystr(path).encode())
+        if eqx.is_array_like(leaf):
+            array = np.asarray(leaf)
+            digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+        else:
+            digest.update(getattr(leaf, "__qualname__", type(leaf).__qualname__).encode())
+    return digest.hexdigest()

@@ -1,0 +1,171 @@
+"""What was measured, and how."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..control import AbstractController
+from ..foundations import as_function, as_parameters, default_float, is_concrete, listing
+from ..system import State
+
+
+class Signal(eqx.Module):
+    """A measured quantity.
+
+    Args:
+        of: what was measured: the name of a coordinate or joint coordinate; with "'" behind it its rate; "body" or "body.point" for
+            the position of a place (d,); or a function `of(system, solution)` → (T,) or (T, k), for what else a motion has:
+            reactions, energies, inputs.
+        values: (T,) or (T, k), at the times of the experiment; NaN where a sample is missing. None before anything was measured.
+        sigma: standard deviation of its noise: one, one for each component (k,), or one for each value. Residuals are divided by it.
+        bias: whether an unknown constant, for each component, is added by the sensor.
+        name: its name in reports; by default what was measured.
+    """
+
+    of: Any
+    values: Float[Array, "..."] | None
+    sigma: Float[Array, "..."]
+    bias: bool = eqx.field(static=True)
+    name: str = eqx.field(static=True)
+
+    def __init__(self, of: Any, values: Any = None, sigma: Any = 1.0, *, bias: bool = False, name: str | None = None):
+        if not (isinstance(of, str) or callable(of)):
+            raise TypeError(
+                f"Argument `of` of a signal must be a name or a function (system, solution), but is {of!r}."
+            )
+        self.of = of if isinstance(of, str) else as_parameters(as_function(of, "of"))
+        self.name = name or (of if isinstance(of, str) else getattr(of, "__name__", type(of).__name__))
+        self.values = None if values is None else jnp.asarray(as_parameters(values), default_float())
+        self.sigma, self.bias = jnp.asarray(as_parameters(sigma), default_float()), bias
+        if self.values is not None and self.values.ndim not in (1, 2):
+            raise ValueError(
+                f"Argument `values` of signal '{self.name}' must have shape (T,) or (T, k), but has shape {self.values.shape}."
+            )
+        if is_concrete(self.sigma) and not np.all(np.asarray(self.sigma) > 0):
+            raise ValueError(
+                f"Argument `sigma` of signal '{self.name}' must be positive, but is {np.asarray(self.sigma)}."
+            )
+
+    @property
+    def width(self) -> int:
+        """Number of its components, 1 where nothing tells."""
+        return 1 if self.values is None or self.values.ndim == 1 else self.values.shape[1]
+
+    def table(self, times: int) -> tuple[Float[Array, "T k"], Float[Array, "T k"]]:
+        """Values, and weights 1/σ that are zero where a sample is missing."""
+        values = jnp.zeros((times, 1)) if self.values is None else self.values.reshape(times, -1)
+        sigma = self.sigma
+        if sigma.ndim == 1 and sigma.shape[0] == times and (values.shape[1] == 1 or sigma.shape[0] != values.shape[1]):
+            sigma = sigma[:, None]
+        there = jnp.isfinite(values)
+        return jnp.where(there, values, 0.0), jnp.where(there, 1.0 / jnp.broadcast_to(sigma, values.shape), 0.0)
+
+
+class Experiment(eqx.Module):
+    """A run of which something is known.
+
+    Args:
+        ts: times (T,) of the samples in s.
+        start: the state it starts from, made by `assemble` with the nominal model. Where parameters move the constraints it is
+            assembled anew: independent coordinates and velocities keep their values.
+        signals: what was measured.
+        control: the controller, or the inputs as a function, as of `simulate`.
+        events: what happens, as of `simulate`.
+        fit_start: whether independent coordinates and velocities of the start are looked for too: True for all, or their
+            names; rates are named "name'".
+        windows: the record is cut into that many parts, each with a start of its own, which must meet (multiple shooting): for
+            long records, and for chaotic ones.
+        gap: by how much windows may miss the start of the next, as a standard deviation relative to the spread of their starts.
+        name: its name in reports.
+    """
+
+    ts: Float[Array, " T"]
+    start: State
+    signals: tuple[Signal, ...]
+    control: Any
+    events: tuple[Any, ...]
+    fit_start: bool | tuple[str, ...] = eqx.field(static=True)
+    windows: int = eqx.field(static=True)
+    gap: float = eqx.field(static=True)
+    name: str = eqx.field(static=True)
+
+    def __init__(
+        self,
+        ts: Any,
+        start: State,
+        signals: Sequence[Signal] | Signal = (),
+        *,
+        control: Any = None,
+        events: Sequence[Any] = (),
+        fit_start: bool | Sequence[str] = False,
+        windows: int = 1,
+        gap: float = 1e-3,
+        name: str = "",
+    ):
+        self.ts = jnp.asarray(ts, default_float())
+        self.start, self.name = start, name
+        self.signals = (signals,) if isinstance(signals, Signal) else tuple(signals)
+        self.control = control if control is None or isinstance(control, AbstractController) else _law(control)
+        self.events = tuple(events)
+        self.fit_start = fit_start if isinstance(fit_start, bool) else tuple(fit_start)
+        self.windows, self.gap = windows, gap
+        self._check()
+
+    def _check(self) -> None:
+        where = f"experiment '{self.name}'" if self.name else "an experiment"
+        if not isinstance(self.start, State):
+            raise TypeError(
+                f"Argument `start` of {where} must be a `State`, as `assemble` returns, but is a {type(self.start).__name__}."
+            )
+        if self.ts.ndim != 1 or self.ts.shape[0] < 1:
+            raise ValueError(f"Argument `ts` of {where} must be times of shape (T,), but has shape {self.ts.shape}.")
+        if is_concrete(self.ts, self.start.t):
+            ts = np.asarray(self.ts)
+            if not np.all(np.isfinite(ts)) or np.any(np.diff(ts) < 0) or ts[0] < float(self.start.t):
+                raise ValueError(
+                    f"Argument `ts` of {where} must be finite, increase, and not begin before `start.t`, {float(self.start.t):g} s."
+                )
+        if not all(isinstance(s, Signal) for s in self.signals):
+            raise TypeError(f"Argument `signals` of {where} must be a sequence of `Signal`.")
+        names = [s.name for s in self.signals]
+        if len(set(names)) < len(names):
+            raise ValueError(f"Argument `signals` of {where} must hold different names, but holds {listing(names)}.")
+        for signal in self.signals:
+            if signal.values is not None and signal.values.shape[0] != self.ts.shape[0]:
+                raise ValueError(
+                    f"Argument `values` of signal '{signal.name}' must have a value for each of the {self.ts.shape[0]} times of {where}, "
+                    f"but has {signal.values.shape[0]}."
+                )
+            size = (self.ts.shape[0], signal.width)
+            if signal.sigma.shape not in ((), (size[0],), (size[1],), size, (size[0], 1)):
+                raise ValueError(
+                    f"Argument `sigma` of signal '{signal.name}' must have shape (), {(size[1],)}, {(size[0],)} or {size}, but has shape "
+                    f"{signal.sigma.shape}."
+                )
+        if self.windows < 1 or (self.windows > 1 and self.events):
+            raise ValueError(
+                f"Argument `windows` of {where} must be a positive number, and 1 with events, but is {self.windows}."
+            )
+
+
+def listed(experiments: Any) -> tuple[Experiment, ...]:
+    """One or several experiments as a tuple."""
+    experiments = (experiments,) if isinstance(experiments, Experiment) else tuple(experiments)
+    if not experiments or not all(isinstance(e, Experiment) for e in experiments):
+        raise TypeError("Argument `experiments` must be an `Experiment`, or a sequence of some.")
+    return experiments
+
+
+def _law(control: Any) -> Any:
+    """A function with its numbers as leaves."""
+    if not callable(control):
+        raise TypeError(f"Argument `control` must be a controller or a function, but is a {type(control).__name__}.")
+    return control if isinstance(control, eqx.Module) else as_parameters(as_function(control, "control"))
+
+
+# Arguments of `simulate` that say how a run is made.
+OPTIONS = ("formulation", "drift", "solver", "stepsize_controller", "dt0", "max_steps", "max_events")

@@ -1,0 +1,245 @@
+"""Parameters from measured motion."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import optimistix as optx
+from jax import lax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..foundations import RESULTS, is_concrete, listing, program
+from ..system import System
+from .checkpoint import Checkpoint
+from .descent import descend
+from .experiment import Experiment, listed
+from .information import linear
+from .least_squares import Search, advance, begin
+from .parameter import Parameter
+from .prepare import Prepared, prepare
+from .problem import Problem
+from .progress import Progress, reporter
+from .report import Fit, failures, summarise
+
+# Bounds further apart than that are searched in the logarithm.
+FAR = 100.0
+# With so few unknowns a gradient is found in forward mode.
+FEW = 4
+SUCCESS: Any = RESULTS.successful
+
+
+def identify(
+    model: Any,
+    parameters: Sequence[Parameter],
+    experiments: Sequence[Experiment] | Experiment,
+    *,
+    build: Callable[[Any], System] | None = None,
+    optimiser: optax.GradientTransformation | optx.AbstractLeastSquaresSolver | None = None,
+    jacobian: str | None = None,
+    rtol: float = 1e-7,
+    max_iterations: int = 50,
+    starts: int = 1,
+    key: PRNGKeyArray | None = None,
+    checkpoint: Any = None,
+    progress: bool | Callable[[Progress], None] = False,
+    throw: bool = True,
+    **options: Any,
+) -> Fit:
+    """The parameters with which runs come closest to what was measured.
+
+    Least squares: ½ Σ ((model + bias − measured)/σ)² over all samples that are there becomes least, within the bounds. Unknown too are
+    biases of sensors and starts, where experiments ask for it; constraints hold at every start. Experiments that are alike run
+    side by side, of one program.
+
+    Args:
+        model: a mechanism or a system; also what its numbers are where no parameter says otherwise.
+        parameters: what is looked for.
+        experiments: what was measured.
+        build: from a model to a system; by default `model.build()` of a mechanism, and a system as it is.
+        optimiser: None for Levenberg and Marquardt's method within the bounds; a least-squares solver of optimistix, for parameters without
+            bounds; or a transformation of optax, after each step of which the unknowns are put back within their bounds.
+        jacobian: "forward" or "reverse" mode. By default forward where there are at most four times as many unknowns of a run as samples;
+            with optax, where there are at most four.
+        rtol: the search ends where a step, relative to each unknown, or the square root of the fall of the cost that is predicted,
+            relative to the cost, is below it.
+        max_iterations: largest number of evaluations, each with a Jacobian; with optax that of the steps.
+        starts: number of searches, side by side, from random points within the bounds; the first starts at the nominal values.
+        key: for these points.
+        checkpoint: a file in which the search is kept after each iteration, and from which it goes on if there is one.
+        progress: True for a line that is kept up to date, or a function that gets a `Progress` after each iteration.
+        throw: whether to raise where the search fails at its start, for values that are known. `Fit.result` tells it in any case.
+        **options: of `simulate`: `formulation`, `drift`, `solver`, `stepsize_controller`, `dt0`, `max_steps`, `max_events`.
+
+    Returns:
+        A `Fit`; print it for a table.
+
+    Raises:
+        TypeError, ValueError: for arguments that do not fit; the message names the parameter, the experiment or the signal.
+        RuntimeError: where a run fails with the parameters of the start.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxmb as jm
+        >>> pendulum = jm.System(("x",), mass=lambda t, q, p: p["m"] * jnp.eye(1), potential=lambda t, q, p: p["k"] * q[0] ** 2 / 2,
+        ...                      params={"m": 1.0, "k": 4.0})
+        >>> start, ts = jm.assemble(pendulum, [1.0]), jnp.linspace(0.0, 2.0, 21)
+        >>> seen = jm.fit.Signal("x", jnp.cos(3.0 * ts))
+        >>> fit = jm.fit.identify(pendulum, [jm.fit.Parameter("k")], jm.fit.Experiment(ts, start, seen))
+        >>> print(f"{float(fit.estimates['k']):.4f}")
+        9.0000
+    """
+    experiments = listed(experiments)
+    _check_data(experiments)
+    prepared = prepare(model, parameters, experiments, build, jacobian, options)
+    file = Checkpoint(checkpoint, (prepared, rtol, starts))
+    if optimiser is None:
+        y, told = _search(prepared, _points(prepared, starts, key), rtol, max_iterations, file, progress)
+    elif starts != 1:
+        raise ValueError(f"Argument `starts` must be 1 with an `optimiser`, but is {starts}.")
+    elif isinstance(optimiser, optax.GradientTransformation):
+        y, told = _descent(prepared, optimiser, jacobian, max_iterations, file, progress)
+    elif isinstance(optimiser, optx.AbstractLeastSquaresSolver):
+        y, told = _by_optimistix(prepared, optimiser, max_iterations)
+    else:
+        raise TypeError(
+            "Argument `optimiser` must be a transformation of optax, a least-squares solver of optimistix, or None, but is a "
+            f"{type(optimiser).__name__}."
+        )
+    failed = told["result"] == RESULTS.search_failed
+    if throw and is_concrete(failed) and bool(failed):
+        raise RuntimeError(RESULTS[RESULTS.search_failed] + failures(prepared, told["runs"]))
+    return summarise(prepared, y, **told)
+
+
+def _search(
+    prepared: Prepared, points: Float[Array, "S N"], rtol: float, most: int, file: Checkpoint, progress: Any
+) -> tuple[Array, dict[str, Any]]:
+    """Levenberg and Marquardt's method from some points, side by side."""
+    problem, report = prepared.problem, reporter(progress)
+    searches = jax.vmap(lambda y: begin(problem, y))(points)
+    limits = jnp.asarray(rtol, points.dtype), jnp.asarray(most)
+    if is_concrete(prepared, points):
+        searches = file.load(searches)
+        while not np.all(np.asarray(searches.done)):
+            searches = _advanced(problem, searches, *limits)
+            file.save(searches)
+            report(int(searches.iterations.max()), most, searches.cost.min(), searches.tried.min())
+    else:
+        searches = lax.while_loop(lambda s: ~jnp.all(s.done), lambda s: _all_advanced(problem, s, *limits), searches)
+    costs = jnp.where(jnp.isnan(searches.cost), jnp.inf, searches.cost)
+    best: Search = jax.tree.map(lambda x: x[jnp.argmin(costs)], searches)
+    told = dict(r=best.r, jacobian=best.jacobian, cost=best.cost, iterations=best.iterations)
+    return best.y, told | dict(result=best.result, runs=best.results, starts=searches.cost)
+
+
+def _all_advanced(problem: Problem, searches: Search, rtol: Array, most: Array) -> Search:
+    """One iteration of each; one alone is no batch."""
+    if searches.cost.shape[0] > 1:
+        return jax.vmap(lambda search: advance(problem, search, rtol, most))(searches)
+    alone = advance(problem, jax.tree.map(lambda x: x[0], searches), rtol, most)
+    return jax.tree.map(lambda x: x[None], alone)
+
+
+_advanced = program(_all_advanced)
+
+
+def _points(prepared: Prepared, starts: int, key: PRNGKeyArray | None) -> Float[Array, "S N"]:
+    """Where searches start: at the nominal values, and at random within the bounds, in the logarithm where these are far apart."""
+    if starts < 1 or (starts > 1 and key is None):
+        raise ValueError(f"Argument `starts` must be positive, and come with a `key` beyond 1, but is {starts}.")
+    if starts == 1:
+        return prepared.start[None]
+    assert key is not None
+    n = prepared.problem.count
+    low, high = prepared.problem.low[:n], prepared.problem.high[:n]
+    if is_concrete(low, high):
+        open_ = [x for x, fine in zip(prepared.labels, np.isfinite(high - low), strict=False) if not fine]
+        if open_:
+            raise ValueError(f"Argument `starts` needs parameters with both bounds, but {listing(open_)} has not.")
+    share = jax.random.uniform(key, (starts - 1, n), low.dtype)
+    far = (low > 0) & (high > FAR * low)
+    safe = jnp.where(far, low, 1.0)
+    drawn = jnp.where(far, safe * (jnp.where(far, high, 1.0) / safe) ** share, low + share * (high - low))
+    rest = jnp.broadcast_to(prepared.start[n:], (starts - 1, prepared.problem.size - n))
+    return jnp.concatenate([prepared.start[None], jnp.concatenate([drawn, rest], axis=1)])
+
+
+def _descent(
+    prepared: Prepared,
+    transformation: optax.GradientTransformation,
+    jacobian: str | None,
+    most: int,
+    file: Checkpoint,
+    progress: Any,
+) -> tuple[Array, dict[str, Any]]:
+    """Steps along the gradient of the cost."""
+    if not is_concrete(prepared):
+        raise TypeError("Argument `optimiser` must be None, or of optimistix, inside of `jit` or `vmap`.")
+    problem = prepared.problem
+    forward = problem.size <= FEW if jacobian is None else jacobian == "forward"
+    problem = dataclasses.replace(problem, forward=forward)
+    bounds = (problem.low, problem.high)
+    found = descend(lambda y: _slope(problem, y), prepared.start, bounds, transformation, most, file, progress)
+    r, rows, _ = linear(prepared.problem, found.best)
+    told = dict(r=r, jacobian=rows, cost=found.cost, iterations=found.steps, result=found.result)
+    return found.best, told | dict(runs=found.results, starts=found.cost[None])
+
+
+@program
+def _slope(problem: Problem, y: Float[Array, " N"]) -> tuple[Array, Array, Array, RESULTS]:
+    """Cost, its gradient, and what the runs report."""
+    if problem.forward:
+        r, jacobian, results = problem.linear(y)
+        return 0.5 * jnp.sum(r**2), r @ jacobian, 0.5 * jnp.sum(r**2)[None], results
+
+    def cost(y: Array) -> tuple[Array, RESULTS]:
+        r, results = problem.residuals(y)
+        return 0.5 * jnp.sum(r**2), results
+
+    (value, results), slope = jax.value_and_grad(cost, has_aux=True)(y)
+    return value, slope, value[None], results
+
+
+def _by_optimistix(
+    prepared: Prepared, solver: optx.AbstractLeastSquaresSolver, most: int
+) -> tuple[Array, dict[str, Any]]:
+    """A solver of optimistix on the same residuals and Jacobian."""
+    problem = prepared.problem
+    if problem.bounded:
+        raise ValueError(
+            "Argument `optimiser` must be None, or of optax, for parameters with bounds: optimistix has none."
+        )
+    y, steps, result = _solved(problem, solver, prepared.start, most)
+    r, rows, results = linear(problem, y)
+    cost = 0.5 * jnp.sum(r**2)
+    result: Any = RESULTS.where(result == optx.RESULTS.successful, SUCCESS, RESULTS.search_unfinished)
+    told = dict(r=r, jacobian=rows, cost=cost, iterations=steps, result=result)
+    return y, told | dict(runs=results, starts=cost[None])
+
+
+@program
+def _solved(problem: Problem, solver: optx.AbstractLeastSquaresSolver, y: Array, most: int) -> tuple[Array, Array, Any]:
+    @jax.custom_jvp
+    def residuals(y: Array) -> Array:
+        return problem.linear(y)[0]
+
+    @residuals.defjvp
+    def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+        r, jacobian, _ = problem.linear(*primals)
+        return r, jacobian @ tangents[0]
+
+    found = optx.least_squares(lambda y, _: residuals(y), solver, y, max_steps=most, throw=False)
+    return found.value, found.stats["num_steps"], found.result
+
+
+def _check_data(experiments: Sequence[Experiment]) -> None:
+    """There is something to fit in each experiment."""
+    for i, experiment in enumerate(experiments):
+        name = experiment.name or str(i)
+        without = [signal.name for signal in experiment.signals if signal.values is None]
+        if without or not experiment.signals:
+            what = f"values of {listing(without)}" if without else "signals"
+            raise ValueError(f"Experiment '{name}' must have {what} to identify parameters from, but has none.")

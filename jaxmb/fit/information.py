@@ -1,0 +1,63 @@
+"""What an experiment would tell, before it is made."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jaxtyping import Array, Float
+
+from ..foundations import program
+from ..linalg import solve_spd
+from ..system import System
+from .experiment import Experiment, listed
+from .identifiability import Identifiability
+from .parameter import Parameter
+from .prepare import prepare
+from .problem import Problem
+
+
+def identifiability(
+    model: Any,
+    parameters: Sequence[Parameter],
+    experiments: Sequence[Experiment] | Experiment,
+    *,
+    build: Callable[[Any], System] | None = None,
+    jacobian: str | None = None,
+    **options: Any,
+) -> Identifiability:
+    """Which parameters the experiments tell, near the nominal ones; nothing need have been measured yet.
+
+    Signals without values count as measured at all times. Arguments and errors as of `identify`.
+    """
+    prepared = prepare(model, parameters, listed(experiments), build, jacobian, options)
+    problem, unknowns = prepared.problem, prepared.problem.runs.unknowns
+    _, rows, _ = linear(problem, prepared.start)
+    return Identifiability.of(rows, prepared.labels, problem.count, unknowns.scale)
+
+
+def information(
+    model: Any,
+    parameters: Sequence[Parameter],
+    experiments: Sequence[Experiment] | Experiment,
+    *,
+    build: Callable[[Any], System] | None = None,
+    jacobian: str | None = None,
+    **options: Any,
+) -> Float[Array, "n n"]:
+    """Fisher's information of the parameters over their scales, biases and starts eliminated; its inverse bounds their covariance.
+
+    It can be differentiated in forward mode with respect to all that experiments hold, such as the numbers of their
+    controllers: so inputs are found that tell most. Arguments and errors as of `identify`.
+    """
+    prepared = prepare(model, parameters, listed(experiments), build, jacobian, options)
+    _, rows, _ = linear(prepared.problem, prepared.start)
+    full, n = rows.T @ rows, prepared.problem.count
+    if full.shape[0] == n:
+        return full
+    across = full[:n, n:]
+    return full[:n, :n] - across @ solve_spd(full[n:, n:], across.T)
+
+
+@program
+def linear(problem: Problem, y: Float[Array, " N"]) -> tuple[Array, Array, Any]:
+    """Residuals, Jacobian and results, as one program."""
+    return problem.linear(y)

@@ -1,0 +1,163 @@
+"""Levenberg and Marquardt's method within bounds, one iteration after the other.
+
+Of optimistix' solvers none keeps bounds, goes on from a file, or measures the damping by what the unknowns do, so that units
+do not matter; nothing here calls LAPACK, since many searches may go on side by side.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from ..foundations import RESULTS
+from ..linalg import solve_spd
+from .problem import Problem
+
+# The first damping, relative to the diagonal of JᵀJ, and its least.
+DAMPING, LEAST = 1e-3, 1e-10
+# Beyond this damping steps are rounding.
+MOST = 1e12
+# A step is taken if the cost falls by this part of what was predicted.
+ENOUGH = 1e-4
+# Columns of J that are shorter, relative to the longest, are rounding: their unknowns stay.
+DEAD = 1e-11
+# Rounds in which unknowns that a step takes beyond a bound are put there.
+ROUNDS = 8
+SUCCESS: Any = RESULTS.successful
+
+
+class Search(eqx.Module):
+    """Where a search is.
+
+    Attributes:
+        y: the unknowns (N,), over their scales, with the least cost so far.
+        trial: what is tried next.
+        predicted: by how much the cost falls there if residuals are linear.
+        r: residuals (R,) at `y`.
+        jacobian: theirs (R, N).
+        cost: r·r/2.
+        tried: that of the last trial.
+        sizes: diagonal of JᵀJ (N,), the largest so far.
+        damping: relative to `sizes`.
+        growth: by which it grows when a step is refused.
+        iterations: evaluations so far.
+        results: what the runs of the lanes report at `y`, and at the first trial.
+        done: whether the search has ended.
+        result: how.
+    """
+
+    y: Float[Array, " N"]
+    trial: Float[Array, " N"]
+    predicted: Float[Array, ""]
+    r: Float[Array, " R"]
+    jacobian: Float[Array, "R N"]
+    cost: Float[Array, ""]
+    tried: Float[Array, ""]
+    sizes: Float[Array, " N"]
+    damping: Float[Array, ""]
+    growth: Float[Array, ""]
+    iterations: Int[Array, ""]
+    results: RESULTS
+    done: Bool[Array, ""]
+    result: RESULTS
+
+
+def begin(problem: Problem, y: Float[Array, " N"]) -> Search:
+    """A search that starts at y; nothing is evaluated yet."""
+    count = problem.rows
+    one, ok = jnp.ones((), y.dtype), SUCCESS
+    results: Any = jax.tree.map(lambda x: jnp.broadcast_to(x, (problem.lanes, *x.shape)), ok)
+    zero = jnp.zeros_like(y)
+    return Search(
+        y=zero,
+        trial=y,
+        predicted=0 * one,
+        r=jnp.zeros(count, y.dtype),
+        jacobian=jnp.zeros((count, y.shape[0]), y.dtype),
+        cost=jnp.inf * one,
+        tried=jnp.inf * one,
+        sizes=zero,
+        damping=DAMPING * one,
+        growth=2 * one,
+        iterations=jnp.zeros((), int),
+        results=results,
+        done=jnp.zeros((), bool),
+        result=jax.tree.map(jnp.asarray, ok),
+    )
+
+
+def advance(problem: Problem, search: Search, rtol: Float[Array, ""], most: Int[Array, ""]) -> Search:
+    """One evaluation, at the trial, and the next trial; a search that is done stays as it is.
+
+    Moré's scaling (1978), Nielsen's damping (1999). It ends where the step, relative to the unknowns, or the square root of the predicted
+    fall of the cost, relative to it, is below `rtol`.
+    """
+    r, jacobian, results = problem.linear(search.trial)
+    cost = tried = 0.5 * jnp.sum(r**2)
+    first = search.iterations == 0
+    sound = jnp.isfinite(cost) & jnp.all(jnp.isfinite(jacobian))
+    gain = (search.cost - cost) / jnp.where(search.predicted > 0, search.predicted, 1.0)
+    taken = sound & (first | ((gain > ENOUGH) & (cost < search.cost)))
+    better = lambda new, old: jax.tree.map(lambda a, b: jnp.where(taken, a, b), new, old)
+    y, r, jacobian, cost = better((search.trial, r, jacobian, cost), (search.y, search.r, search.jacobian, search.cost))
+    fall = jnp.where(jnp.isfinite(gain), gain, 0.0)
+    damping = jnp.where(
+        taken, search.damping * jnp.maximum(1 / 3, 1 - (2 * fall - 1) ** 3), search.damping * search.growth
+    )
+    damping = jnp.where(first, search.damping, jnp.maximum(damping, LEAST))
+    sizes = jnp.maximum(search.sizes, jnp.sum(jacobian**2, axis=0))
+    step, predicted = _step(problem, y, r, jacobian, sizes, damping)
+
+    small = jnp.all(jnp.abs(step) <= rtol * (jnp.abs(y) + rtol)) | (predicted <= rtol**2 * cost)
+    stuck = damping > MOST
+    over = search.iterations + 1 >= most
+    failed, ok = first & ~sound, SUCCESS
+    result = RESULTS.where(small, ok, RESULTS.where(stuck, RESULTS.search_stuck, RESULTS.search_unfinished))
+    moved = Search(
+        y=y,
+        trial=y + step,
+        predicted=predicted,
+        r=r,
+        jacobian=jacobian,
+        cost=cost,
+        tried=tried,
+        sizes=sizes,
+        damping=damping,
+        growth=jnp.where(taken, 2.0, 2 * search.growth),
+        iterations=search.iterations + 1,
+        results=RESULTS.where(taken | first, results, search.results),
+        done=small | stuck | over | failed,
+        result=RESULTS.where(failed, RESULTS.search_failed, result),
+    )
+    return jax.tree.map(lambda old, new: jnp.where(search.done, old, new), search, moved)
+
+
+def _step(
+    problem: Problem, y: Array, r: Array, jacobian: Array, sizes: Array, damping: Array
+) -> tuple[Float[Array, " N"], Float[Array, ""]]:
+    """The step d that minimises ‖r + J d‖²/2 + damping ‖d‖²_sizes/2 within the bounds, nearly, and how much the cost falls."""
+    live = sizes > DEAD**2 * jnp.max(sizes)
+    unit = jnp.where(live, jnp.sqrt(jnp.where(live, sizes, 1.0)), 1.0)
+    rows = jnp.where(live, jacobian / unit, 0.0)
+    matrix, slope = rows.T @ rows, rows.T @ r
+    damped = matrix + damping * jnp.eye(y.shape[0])
+    low, high = (problem.low - y) * unit, (problem.high - y) * unit
+    pushed = ((low >= 0) & (slope > 0)) | ((high <= 0) & (slope < 0))
+
+    def round(_: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        fixed, d = carry
+        known = jnp.where(fixed, d, 0.0)
+        both = ~fixed[:, None] & ~fixed
+        system = jnp.where(both, damped, jnp.eye(y.shape[0]))
+        rhs = jnp.where(fixed, known, -slope - damped @ known)
+        d = solve_spd(system, rhs)
+        out = (d < low) | (d > high)
+        return fixed | out, jnp.clip(d, low, high)
+
+    start = (~live | pushed, jnp.zeros_like(y))
+    d = lax.fori_loop(0, ROUNDS if problem.bounded else 1, round, start)[1]
+    predicted = -(slope @ d + 0.5 * d @ (matrix @ d))
+    return d / unit, jnp.where(jnp.isfinite(predicted), predicted, 0.0)

@@ -1,0 +1,189 @@
+"""What is looked for: named numbers with bounds."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..foundations import as_parameters, default_float, is_concrete, listing
+from .target import Place, Setup, place
+
+
+class Parameter(eqx.Module):
+    """A number, or an array, that is looked for or kept.
+
+    The names of the arguments are those of `mujoco.sysid`.
+
+    Args:
+        name: where it is in the model: "body.mass", "body.com.x", "spring.stiffness", "gravity.y", "params…" in a mechanism; the
+            key, or the path of keys, in the parameters of a system; "control…" and "events.name…" in what the experiments
+            have. Any name with a `modifier`.
+        nominal: where the search starts; by default the value in the model. Not to be left out with a `modifier`.
+        min_value: lower bound, one or of the shape of `nominal`; none by default. Zero for what must be positive.
+        max_value: upper bound.
+        frozen: whether it keeps its nominal value.
+        modifier: `modifier(model, value)` → model, for what is no single number: a length that several bodies share, the
+            mass of a rod with its inertia.
+        scale: a change of it that matters, of the shape of `nominal`; by default its absolute value at the start, where that is zero
+            the width of its bounds, or 1.
+    """
+
+    name: str = eqx.field(static=True)
+    nominal: Array | None
+    min_value: Array
+    max_value: Array
+    frozen: bool = eqx.field(static=True)
+    modifier: Callable[[Any, Array], Any] | None = eqx.field(static=True)
+    scale: Array | None
+
+    def __init__(
+        self,
+        name: str,
+        nominal: Any = None,
+        min_value: Any = -np.inf,
+        max_value: Any = np.inf,
+        *,
+        frozen: bool = False,
+        modifier: Callable[[Any, Any], Any] | None = None,
+        scale: Any = None,
+    ):
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"Argument `name` of a parameter must be a name, but is {name!r}.")
+        if modifier is not None and nominal is None:
+            raise ValueError(f"Argument `nominal` of parameter '{name}' must be given along with `modifier`.")
+        array = lambda x: jnp.asarray(as_parameters(x), default_float())
+        self.name, self.frozen, self.modifier = name, frozen, modifier
+        self.nominal = None if nominal is None else array(nominal)
+        self.scale = None if scale is None else array(scale)
+        self.min_value, self.max_value = array(min_value), array(max_value)
+
+
+class Unknowns(eqx.Module):
+    """The parameters of a search as one vector, each divided by its scale.
+
+    Attributes:
+        names: of all parameters, frozen ones included.
+        places: where they are; None for those with a modifier.
+        modifiers: theirs.
+        nominal: values of all, by name.
+        free: names of those that are looked for.
+        low, high, scale: bounds and scales of the vector's entries (n,).
+    """
+
+    names: tuple[str, ...] = eqx.field(static=True)
+    places: tuple[Place | None, ...]
+    modifiers: tuple[Any, ...] = eqx.field(static=True)
+    nominal: dict[str, Array]
+    free: tuple[str, ...] = eqx.field(static=True)
+    low: Float[Array, " n"]
+    high: Float[Array, " n"]
+    scale: Float[Array, " n"]
+
+    @classmethod
+    def of(cls, parameters: Sequence[Parameter], setup: Setup) -> "Unknowns":
+        """The parameters in what a setup holds.
+
+        Raises:
+            TypeError, ValueError: naming the parameter, for names that lead nowhere or repeat, for values, bounds and scales that do
+                not fit, and where none is free.
+        """
+        if isinstance(parameters, Parameter) or not all(isinstance(p, Parameter) for p in parameters):
+            raise TypeError("Argument `parameters` must be a sequence of `Parameter`.")
+        names = [p.name for p in parameters]
+        if len(set(names)) < len(names):
+            raise ValueError(f"Argument `parameters` must hold different names, but holds {listing(names)}.")
+        free = tuple(p.name for p in parameters if not p.frozen)
+        if not free:
+            raise ValueError("Argument `parameters` must hold one at least that is not frozen.")
+        places = tuple(place(setup, p.name) if p.modifier is None else None for p in parameters)
+        nominal = {p.name: _nominal(p, at, setup) for p, at in zip(parameters, places, strict=True)}
+        edges = {p.name: _bounds(p, nominal[p.name]) for p in parameters}
+        low, high, scale = (
+            jnp.concatenate([jnp.ravel(edges[name][i]) for name in free]).astype(default_float()) for i in range(3)
+        )
+        return cls(
+            tuple(names), places, tuple(p.modifier for p in parameters), nominal, free, low / scale, high / scale, scale
+        )
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the vector's entries."""
+        found = []
+        for name in self.free:
+            shape = self.nominal[name].shape
+            found += [f"{name}[{', '.join(map(str, i))}]" if i else name for i in np.ndindex(*shape)]
+        return tuple(found)
+
+    @property
+    def start(self) -> Float[Array, " n"]:
+        """The vector at the nominal values."""
+        return self.vector(self.nominal)
+
+    def vector(self, values: dict[str, Array]) -> Float[Array, " n"]:
+        """The vector of values by name."""
+        return jnp.concatenate([jnp.ravel(values[name]) for name in self.free]) / self.scale
+
+    def values(self, x: Float[Array, " n"]) -> dict[str, Array]:
+        """The values of all parameters by name."""
+        entries, found, start = x * self.scale, dict(self.nominal), 0
+        for name in self.free:
+            old = self.nominal[name]
+            found[name] = entries[start : start + old.size].reshape(old.shape)
+            start += old.size
+        return found
+
+    def applied(self, setup: Setup, values: dict[str, Array]) -> Setup:
+        """The setup with values by name."""
+        for name, at, modifier in zip(self.names, self.places, self.modifiers, strict=True):
+            if at is not None:
+                setup = at.written(setup, values[name])
+            else:
+                setup = dataclasses.replace(setup, model=modifier(setup.model, values[name]))
+        return setup
+
+
+def _nominal(parameter: Parameter, at: Place | None, setup: Setup) -> Array:
+    there = None if at is None else at.read(setup)
+    if parameter.nominal is None:
+        assert there is not None
+        return there
+    if there is not None and parameter.nominal.shape != there.shape:
+        raise ValueError(
+            f"Argument `nominal` of parameter '{parameter.name}' must have shape {there.shape}, but has shape "
+            f"{parameter.nominal.shape}."
+        )
+    return parameter.nominal
+
+
+def _bounds(parameter: Parameter, nominal: Array) -> tuple[Array, Array, Array]:
+    """Bounds and scale, of the shape of the value."""
+    given = {"min_value": parameter.min_value, "max_value": parameter.max_value}
+    if parameter.scale is not None:
+        given["scale"] = parameter.scale
+    for argument, value in given.items():
+        if value.shape not in ((), nominal.shape):
+            raise ValueError(
+                f"Argument `{argument}` of parameter '{parameter.name}' must be a number, or have shape {nominal.shape}, but has "
+                f"shape {value.shape}."
+            )
+    low, high = (jnp.broadcast_to(given[key], nominal.shape) for key in ("min_value", "max_value"))
+    width = jnp.where(jnp.isfinite(high - low), high - low, 1.0)
+    scale = jnp.where(nominal != 0, jnp.abs(nominal), jnp.where(width > 0, width, 1.0))
+    scale = jax.lax.stop_gradient(jnp.broadcast_to(given.get("scale", scale), nominal.shape))
+    if is_concrete(nominal, low, high, scale):
+        inside = np.asarray((low <= nominal) & (nominal <= high) & (low < high))
+        if not (np.all(np.isfinite(nominal)) and (inside.all() or parameter.frozen)):
+            raise ValueError(
+                f"Parameter '{parameter.name}' must start within its bounds, but {np.asarray(nominal)} is not between "
+                f"{np.asarray(low)} and {np.asarray(high)}."
+            )
+        if not np.all(np.asarray(scale) > 0):
+            raise ValueError(
+                f"Argument `scale` of parameter '{parameter.name}' must be positive, but is {np.asarray(scale)}."
+            )
+    return low, high, scale

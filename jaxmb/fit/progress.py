@@ -1,0 +1,45 @@
+"""How far a search is."""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Progress(NamedTuple):
+    """What is told after each iteration.
+
+    Attributes:
+        iteration: how many there were.
+        most: how many there may be.
+        cost: the least so far.
+        trial: that of the last trial; not finite where a run failed.
+        seconds: since the search began.
+    """
+
+    iteration: int
+    most: int
+    cost: float
+    trial: float
+    seconds: float
+
+
+def reporter(wanted: bool | Callable[[Progress], None]) -> Callable[[int, int, Any, Any], None]:
+    """A function that tells iteration, how many there may be, and costs, in the way that is wanted."""
+    tell = wanted if callable(wanted) else _line if wanted else None
+    began = time.perf_counter()
+
+    def report(iteration: int, most: int, cost: Any, trial: Any) -> None:
+        if tell is not None:
+            tell(Progress(iteration, most, float(cost), float(trial), time.perf_counter() - began))
+
+    return report
+
+
+def _line(progress: Progress) -> None:
+    """One line on the screen, which is written anew."""
+    part = min(progress.iteration / max(progress.most, 1), 1.0)
+    bar = "#" * round(20 * part) + "." * (20 - round(20 * part))
+    text = f"[{bar}] {progress.iteration}/{progress.most}  cost {progress.cost:.6g}  {progress.seconds:.0f} s"
+    sys.stderr.write("\r" + text.ljust(78))
+    sys.stderr.flush()

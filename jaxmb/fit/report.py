@@ -1,0 +1,223 @@
+"""What a search found, and how well it is known."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.stats
+from jaxtyping import Array, Bool, Float, Int
+
+from ..foundations import RESULTS, listing
+from .identifiability import Identifiability, eliminated
+from .prepare import Prepared
+from .target import Setup
+
+# Directions in which residuals change by less, relative to the strongest and in parameters relative to their scales, are not known.
+NULL = 1e-7
+
+
+class SignalFit(eqx.Module):
+    """A signal beside what the model makes of it.
+
+    Attributes:
+        ts: times (T,).
+        measured: values (T, k), NaN where a sample is missing.
+        model: those of the run with the estimates, the bias added (T, k); NaN where a sample is missing.
+        residual: (model − measured)/σ (T, k), zero where a sample is missing.
+    """
+
+    ts: Float[Array, "... T"]
+    measured: Float[Array, "... T k"]
+    model: Float[Array, "... T k"]
+    residual: Float[Array, "... T k"]
+
+
+class Fit(eqx.Module):
+    """What `identify` found. Arrays gain leading axes under `jax.vmap`; print one for a table.
+
+    Attributes:
+        estimates: values of all parameters by name, the frozen ones included.
+        nuisances: biases and starts that were looked for, by name.
+        nominal: where the search started.
+        setup: model, control and events of the first experiment, with the estimates.
+        cost: ½ Σ residual².
+        signals: by experiment and signal, what was measured and what the model makes of it.
+        jacobian: of the residuals by all unknowns over their scales (R, N).
+        scales: of the unknowns (N,).
+        labels: names of the unknowns, parameters first.
+        parameters: how many of them are parameters.
+        count: number of samples.
+        at_bound: which unknowns (N,) a bound holds.
+        iterations: evaluations that were made.
+        result: how the search ended, see `jaxmb.RESULTS`.
+        runs: what the run of each experiment, or window, reports.
+        starts: the cost that each search reached, of several.
+    """
+
+    estimates: dict[str, Array]
+    nuisances: dict[str, Array]
+    nominal: dict[str, Array]
+    setup: Setup
+    cost: Float[Array, "..."]
+    signals: dict[str, dict[str, SignalFit]]
+    jacobian: Float[Array, "... R N"]
+    scales: Float[Array, "... N"]
+    labels: tuple[str, ...] = eqx.field(static=True)
+    parameters: int = eqx.field(static=True)
+    count: Int[Array, "..."]
+    at_bound: Bool[Array, "... N"]
+    iterations: Int[Array, "..."]
+    result: RESULTS
+    runs: RESULTS
+    starts: Float[Array, "... S"]
+
+    @property
+    def model(self) -> Any:
+        """The model with the estimates."""
+        return self.setup.model
+
+    def covariance(self, absolute_sigma: bool = False) -> Float[Array, "... n n"]:
+        """Covariance of the parameters' entries, s² (JᵀJ)⁻¹ with biases and starts eliminated.
+
+        Infinite for what the data do not tell, zero for what a bound holds.
+
+        Args:
+            absolute_sigma: whether the given σ are the noise itself, s = 1; else only their ratios count and s² is the sum of the
+                squares of the residuals over the degrees of freedom that are left.
+        """
+        fn = lambda j, scales, held, count, cost: _covariance(
+            j, scales, held, count, cost, self.parameters, absolute_sigma
+        )
+        for _ in range(self.cost.ndim):
+            fn = jax.vmap(fn)
+        return fn(self.jacobian, self.scales, self.at_bound, self.count, self.cost)
+
+    def standard_errors(self, absolute_sigma: bool = False) -> dict[str, Array]:
+        """Square roots of the diagonal of the covariance, by parameter."""
+        errors = jnp.sqrt(jnp.diagonal(self.covariance(absolute_sigma), axis1=-2, axis2=-1))
+        return self._by_name(errors)
+
+    def intervals(self, level: float = 0.95, absolute_sigma: bool = False) -> dict[str, tuple[Array, Array]]:
+        """Confidence intervals of the linearised problem by parameter: Student's, or normal ones for `absolute_sigma`."""
+        free = np.asarray(self.count) - self.jacobian.shape[-1] if not absolute_sigma else None
+        width = scipy.stats.norm.ppf(0.5 + level / 2) if free is None else scipy.stats.t.ppf(0.5 + level / 2, free)
+        errors = self.standard_errors(absolute_sigma)
+        spread = lambda e: e * jnp.asarray(width).reshape(np.shape(width) + (1,) * (e.ndim - np.ndim(width)))
+        return {
+            name: (self.estimates[name] - spread(e), self.estimates[name] + spread(e)) for name, e in errors.items()
+        }
+
+    @property
+    def identifiability(self) -> Identifiability:
+        """What the data tell of the parameters, see `Identifiability`."""
+        return Identifiability.of(self.jacobian, self.labels, self.parameters, self.scales)
+
+    def _by_name(self, entries: Float[Array, "... n"]) -> dict[str, Array]:
+        found, start = {}, 0
+        names = dict.fromkeys(label.partition("[")[0] for label in self.labels[: self.parameters])
+        batch = self.cost.ndim
+        for name in names:
+            shape = self.estimates[name].shape
+            size = int(np.prod(shape[batch:], dtype=int))
+            found[name] = entries[..., start : start + size].reshape(shape)
+            start += size
+        return found
+
+    def __str__(self) -> str:
+        if self.cost.ndim:
+            return f"Fits of {listing(self.estimates)}, {self.cost.size} of them; index one for its table."
+        known = self.identifiability
+        rows = [("parameter", "estimate", "95 % interval", "start", "")]
+        errors = self.intervals()
+        entries = iter(range(self.parameters))
+        for name, (low, high) in errors.items():
+            value, first = np.ravel(self.estimates[name]), np.ravel(self.nominal[name])
+            for k, (x, a, b) in enumerate(zip(value, np.ravel(low), np.ravel(high), strict=True)):
+                i = next(entries)
+                note = "at its bound" if bool(self.at_bound[i]) else "" if np.isfinite(a) else "not determined"
+                interval = f"± {(b - a) / 2:.3g}" if np.isfinite(a) else ""
+                rows.append((self.labels[i], f"{x:.6g}", interval, f"{first[k]:.6g}", note))
+        for name, value in self.nuisances.items():
+            rows.append((name, f"{float(value):.6g}", "", "", ""))
+        widths = [max(len(row[i]) for row in rows) for i in range(5)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        how = "converged" if bool(self.result == RESULTS.successful) else RESULTS[self.result]
+        free = int(self.count) - self.jacobian.shape[-1]
+        spread = float(jnp.sqrt(2 * self.cost / free)) if free > 0 else float("nan")
+        head = f"Fit of {int(self.count)} samples: residual {spread:.4g} σ, {int(self.iterations)} iterations, {how}"
+        return "\n".join([head, *lines, *known.sentences()])
+
+
+def _covariance(
+    jacobian: Array, scales: Array, held: Array, count: Array, cost: Array, parameters: int, absolute: bool
+) -> Float[Array, "n n"]:
+    rows = eliminated(jnp.where(held, 0.0, jacobian), parameters)
+    sizes = jnp.linalg.norm(rows, axis=0)
+    unit = jnp.where(sizes > 0, sizes, 1.0)
+    values, vectors = jnp.linalg.eigh((rows / unit).T @ (rows / unit))
+    # The eigenvalues are squares: below this they are rounding.
+    lost = values <= NULL * jnp.max(values) * jnp.finfo(values.dtype).eps ** 0.5
+    inverse = (vectors * jnp.where(lost, 0.0, 1 / jnp.where(lost, 1.0, values))) @ vectors.T
+    size = scales[:parameters] / unit
+    unknown = (jnp.sum(jnp.where(lost, vectors**2, 0.0), axis=1) > NULL) | (sizes == 0)
+    unknown = unknown & ~held[:parameters]
+    spread = 1.0 if absolute else 2 * cost / jnp.maximum(count - jacobian.shape[1], 1)
+    found = spread * inverse * size[:, None] * size
+    found = jnp.where(held[:parameters, None] | held[:parameters], 0.0, found)
+    return jnp.where(jnp.diag(unknown), jnp.inf, found)
+
+
+def summarise(prepared: Prepared, y: Array, r: Array, jacobian: Array, **told: Any) -> Fit:
+    """The fit with the unknowns y, the residuals and their Jacobian there, and what the search tells."""
+    problem = prepared.problem
+    unknowns, full = problem.runs.unknowns, y * problem.scale
+    slope = r @ jacobian
+    held = ((y <= problem.low) & (slope > 0)) | ((y >= problem.high) & (slope < 0))
+    first = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, problem.groups[0])
+    setup = problem.runs.setup(first, full[: problem.count])
+    return Fit(
+        estimates=unknowns.values(full[: problem.count]),
+        nuisances=dict(zip(prepared.labels[problem.count :], full[problem.count :], strict=True)),
+        nominal=unknowns.nominal,
+        setup=setup,
+        signals=_signals(prepared, r),
+        jacobian=jacobian,
+        scales=jnp.concatenate([unknowns.scale, problem.scale[problem.count :]]),
+        labels=prepared.labels,
+        parameters=problem.count,
+        count=sum((jnp.sum(w > 0) for group in problem.groups for w in group.weights), start=jnp.zeros((), int)),
+        at_bound=held,
+        **told,
+    )
+
+
+def _signals(prepared: Prepared, r: Float[Array, " R"]) -> dict[str, dict[str, SignalFit]]:
+    """The residuals by experiment and signal; windows are joined."""
+    parts: dict[str, dict[str, list[SignalFit]]] = {name: {} for name in prepared.experiments}
+    start = 0
+    for group, members in zip(prepared.problem.groups, prepared.members, strict=True):
+        lanes = [prepared.lanes[i] for i in members]
+        for k, (values, weights) in enumerate(zip(group.values, group.weights, strict=True)):
+            off = r[start : start + values.size].reshape(values.shape)
+            start += values.size
+            there = weights > 0
+            measured = jnp.where(there, values, jnp.nan)
+            model = measured + off / jnp.where(there, weights, 1.0)
+            for lane, (number, length) in enumerate(lanes):
+                found = SignalFit(*(x[lane, :length] for x in (group.ts, measured, model, off)))
+                parts[prepared.experiments[number]].setdefault(prepared.signals[number][k], []).append(found)
+        start += group.following.size
+    join = lambda *x: jnp.concatenate(x)
+    return {e: {s: jax.tree.map(join, *found) for s, found in of.items()} for e, of in parts.items()}
+
+
+def failures(prepared: Prepared, runs: RESULTS) -> str:
+    """Which experiments failed, and what their runs report."""
+    text, order = "", [i for members in prepared.members for i in members]
+    for k, i in enumerate(order):
+        one: Any = jax.tree.map(lambda x, k=k: x[k], runs)
+        if not bool(one == RESULTS.successful):
+            text += f"\nExperiment '{prepared.experiments[prepared.lanes[i][0]]}': {RESULTS[one]}"
+    return text

@@ -1,0 +1,91 @@
+"""Where a run starts: coordinates that are independent, and all others from these."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+from jaxtyping import Array
+
+from ..foundations import listing, program
+from ..kinematics import assembled
+from ..linalg import RANK_TOL
+from ..system import State, System, constraint_jacobian, rate_matrix
+
+Indices = tuple[int, ...]
+
+
+@program
+def _tangents(system: System, state: State) -> tuple[Array, Array, Array, Array]:
+    """M, C and N at a state, and which rows of C are holonomic."""
+    t, q = state.t, state.q
+    holonomic = jnp.ones(system.m, bool) if system.holonomic is None else system.holonomic
+    moves = jnp.eye(system.nv) if system.rate is None else rate_matrix(system.rate, q, system.nv)
+    return system.mass(t, q), constraint_jacobian(system, t, q), moves, holonomic
+
+
+def independent(system: System, state: State, first: Sequence[str] = ()) -> tuple[Indices, Indices]:
+    """Coordinates, and velocities, that determine all others near a state; those of `first` ("name", "name'") are among them.
+
+    The rows of a basis of the motions that are left, in the metric of the diagonal of M, are picked by the largest remainder.
+
+    Raises:
+        ValueError: for a name of `first` that is not known, and where they depend on each other.
+    """
+    names = (system.coordinates, tuple(f"{name}'" for name in system.velocities))
+    unknown = [name for name in first if name not in (*names[0], *names[1])]
+    if unknown:
+        raise ValueError(
+            f"Argument `fit_start` must hold names out of {listing([*names[0], *names[1]])}, but holds {listing(unknown)}."
+        )
+    mass, jacobian, moves, holonomic = (np.asarray(x) for x in _tangents(system.in_mode(state.mode), state))
+    found = []
+    for of, rows, map_ in ((names[0], jacobian[holonomic], moves), (names[1], jacobian, np.eye(system.nv))):
+        sizes = np.sqrt(np.diag(mass))
+        basis = map_ @ (_null_space(rows / sizes) / sizes[:, None])
+        wanted = [of.index(name) for name in first if name in of]
+        found.append(_picked(basis, wanted, [of[i] for i in wanted]))
+    return found[0], found[1]
+
+
+def _null_space(rows: np.ndarray) -> np.ndarray:
+    """A basis of null(rows), decided on rows of unit length."""
+    if not rows.shape[0]:
+        return np.eye(rows.shape[1])
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return scipy.linalg.null_space(rows / np.where(lengths > 0, lengths, 1), rcond=RANK_TOL)
+
+
+def _picked(basis: np.ndarray, wanted: list[int], names: list[str]) -> Indices:
+    """Independent rows of a basis, those that are wanted first."""
+    count, rest = basis.shape[1], basis.copy()
+    chosen = list(wanted)
+    if wanted:
+        sizes = np.linalg.norm(basis[wanted], axis=1)
+        _, values, right = np.linalg.svd(basis[wanted] / np.where(sizes > 0, sizes, 1)[:, None], full_matrices=True)
+        if len(wanted) > count or values.min() <= RANK_TOL or not np.all(sizes > 0):
+            raise ValueError(f"Argument `fit_start` must hold independent coordinates, but {listing(names)} are not.")
+        rest = basis @ right[len(wanted) :].T
+        rest[wanted] = 0
+    if len(chosen) < count:
+        chosen += pivots(rest.T)[: count - len(chosen)]
+    return tuple(chosen)
+
+
+def pivots(matrix: np.ndarray) -> list[int]:
+    """Columns in the order of their remainders: the first ones span all."""
+    found: Any = scipy.linalg.qr(matrix, mode="r", pivoting=True)
+    return [int(i) for i in found[1]]
+
+
+def started(
+    system: System, state: State, held: Indices, held_velocities: Indices, at: Array, speeds: Array
+) -> tuple[State, Array]:
+    """The state with these values of the independent coordinates and velocities, and whether there is one."""
+    q = state.q.at[np.array(held, int)].set(at)
+    v = state.v.at[np.array(held_velocities, int)].set(speeds)
+    found, checks = assembled(system, state.t, q, v, held, held_velocities, state.mode, None, RANK_TOL)
+    fine = jnp.all(jnp.array([jax.lax.stop_gradient(c.holds) for c in checks], bool))
+    return found, fine

@@ -1,0 +1,125 @@
+"""Records in parts: multiple shooting."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..foundations import enforce
+from ..kinematics import assembled
+from ..linalg import RANK_TOL
+from ..system import State, System
+from .experiment import Experiment
+from .start import Indices
+
+# Samples on either side of a window's start to which a cubic is fitted there.
+BESIDE = 8
+
+
+class Window(eqx.Module):
+    """A part of a record.
+
+    Attributes:
+        ts: times (T,), the last that at which the next window starts.
+        start: a guess of its start.
+        values: independent coordinates and velocities there.
+        values_of_signals, weights: of the samples, by signal.
+        gap: standard deviations of the gap to the next one.
+    """
+
+    ts: Float[Array, " T"]
+    start: State
+    values: np.ndarray | Array
+    values_of_signals: tuple[Float[Array, "T k"], ...]
+    weights: tuple[Float[Array, "T k"], ...]
+    gap: Float[Array, " s"]
+
+
+def windows(experiment: Experiment, system: System, held: tuple[Indices, Indices]) -> list[Window]:
+    """The windows of an experiment; one that is the whole, if no more are asked for.
+
+    The starts of later ones are read off the record: a cubic through the samples nearby gives measured coordinates and
+    their rates; what is not measured is that of the window before.
+    """
+    ts, tables = experiment.ts, [s.table(experiment.ts.shape[0]) for s in experiment.signals]
+    values, weights = tuple(x for x, _ in tables), tuple(w for _, w in tables)
+    first = _independent(experiment.start, held)
+    if experiment.windows == 1:
+        return [Window(ts, experiment.start, first, values, weights, jnp.zeros(len(first)))]
+    count = ts.shape[0]
+    cuts = np.linspace(0, count - 1, experiment.windows + 1).round().astype(int)
+    if np.any(np.diff(cuts) < 1):
+        raise ValueError(
+            f"Argument `windows` of experiment '{experiment.name}' must not exceed its number of samples less one, {count - 1}, but "
+            f"is {experiment.windows}."
+        )
+    states = [experiment.start]
+    for cut in cuts[1:-1]:
+        states.append(_guessed(experiment, system, held, states[-1], int(cut)))
+    starts = np.stack([np.asarray(_independent(s, held)) for s in states])
+    spread = np.std(starts, axis=0)
+    # Velocities that hardly differ are told by how fast the coordinates move from one window to the next.
+    gap = experiment.gap * np.where(spread > 0, spread, np.max(spread, initial=0) or 1.0)
+    found = []
+    for k, state in enumerate(states):
+        last = k == len(states) - 1
+        part = slice(cuts[k], cuts[k + 1] + 1)
+        # The sample at which a window ends belongs to the next one.
+        keep = np.ones(cuts[k + 1] + 1 - cuts[k], bool)
+        keep[-1] = last
+        kept = tuple(jnp.where(keep[:, None], w[part], 0.0) for w in weights)
+        found.append(
+            Window(
+                ts[part],
+                state,
+                starts[k],
+                tuple(x[part] for x in values),
+                kept,
+                jnp.asarray(np.where(last, np.inf, gap)),
+            )
+        )
+    return found
+
+
+def _independent(state: State, held: tuple[Indices, Indices]) -> Array:
+    return jnp.concatenate([state.q[np.array(held[0], int)], state.v[np.array(held[1], int)]])
+
+
+def _guessed(
+    experiment: Experiment, system: System, held: tuple[Indices, Indices], before: State, sample: int
+) -> State:
+    """The state at a sample as far as it is measured, beside that of the window before."""
+    q, v = np.array(before.q), np.array(before.v)
+    for signal in experiment.signals:
+        if signal.of in system.coordinates and signal.values is not None:
+            value, rate = _cubic(np.asarray(experiment.ts), np.asarray(signal.values).ravel(), sample)
+            q[system.coordinates.index(signal.of)] = value
+            if signal.of in system.velocities:
+                v[system.velocities.index(signal.of)] = rate
+    state, checks = assembled(
+        system, experiment.ts[sample], jnp.asarray(q), jnp.asarray(v), *held, before.mode, None, RANK_TOL
+    )
+    try:
+        enforce(state, checks)
+    except ValueError as error:
+        raise ValueError(
+            f"Argument `windows` of experiment '{experiment.name}': no state was found at t = {float(experiment.ts[sample]):g} s from "
+            f"the samples nearby; cut into more windows, or let signals name more coordinates. {error}"
+        ) from None
+    return dataclasses.replace(state, mode=before.mode, scale=experiment.start.scale)
+
+
+def _cubic(ts: np.ndarray, values: np.ndarray, sample: int) -> tuple[Any, Any]:
+    """Value and rate at a sample of the cubic that fits those nearby best."""
+    part = slice(max(sample - BESIDE, 0), sample + BESIDE + 1)
+    t, x = ts[part] - ts[sample], values[part]
+    there = np.isfinite(x)
+    degree = min(3, int(there.sum()) - 1)
+    if degree < 0:
+        raise ValueError(f"There are no samples near t = {ts[sample]:g} s to start a window from.")
+    size = np.max(np.abs(t)) or 1.0
+    fitted = np.polyfit(t[there] / size, x[there], degree)
+    return fitted[-1], (fitted[-2] / size if degree else 0.0)
