@@ -1,12 +1,7 @@
 """Parameters from measured motion: laws of the search, the report and the arguments."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-import optimistix as optx
-import pytest
-import scipy.optimize
 
 import jaxmb as jm
 
@@ -39,7 +34,9 @@ def exact(k, c, m=2.0, x=1.0, ts=np.asarray(TS)):
 
 def test_finds_what_made_the_motion():
     signal = fit.Signal("x", exact(31.0, 0.8))
-    found = fit.identify(OSCILLATOR, [fit.Parameter("k"), fit.Parameter("c", min_value=0)], fit.Experiment(TS, START, signal))
+    found = fit.identify(
+        OSCILLATOR, [fit.Parameter("k"), fit.Parameter("c", min_value=0)], fit.Experiment(TS, START, signal)
+    )
     assert abs(found.estimates["k"] - 31.0) < 1e-6 and abs(found.estimates["c"] - 0.8) < 1e-6
     assert bool(found.result == jm.RESULTS.successful)
     assert abs(found.model.params["k"] - 31.0) < 1e-6

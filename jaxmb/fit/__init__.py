@@ -10,3 +10,5 @@ from .parameter import Parameter as Parameter
 from .progress import Progress as Progress
 from .report import Fit as Fit
 from .report import SignalFit as SignalFit
+from .tune import tune as tune
+from .tune import Tuned as Tuned

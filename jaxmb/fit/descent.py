@@ -1,5 +1,6 @@
 """Steps along a gradient, by any transformation of optax."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,7 @@ class Descent(eqx.Module):
         memory: of the transformation.
         best, cost: the unknowns with the least cost so far, and that.
         each: the cost of each run at `best`.
+        failures: how often each run failed.
         results: what the runs report at `best`.
         history: the cost after each step (K + 1,); NaN where none was made.
         halved: how often each step was halved since a run failed (K,).
@@ -42,6 +44,7 @@ class Descent(eqx.Module):
     best: Float[Array, " N"]
     cost: Float[Array, ""]
     each: Float[Array, " runs"]
+    failures: Int[Array, " runs"]
     results: RESULTS
     history: Float[Array, " K"]
     halved: Int[Array, " steps"]
@@ -65,17 +68,18 @@ def descend(
     fine = bool(jnp.isfinite(cost))
     result: Any = RESULTS.search_unfinished if fine else RESULTS.search_failed
     start = Descent(
-        y,
-        gradient,
-        transformation.init(y),
-        y,
-        cost,
-        each,
-        results,
-        history,
-        jnp.zeros(most, int),
-        jnp.zeros((), int),
-        result,
+        y=y,
+        gradient=gradient,
+        memory=transformation.init(y),
+        best=y,
+        cost=cost,
+        each=each,
+        failures=_failed(each),
+        results=results,
+        history=history,
+        halved=jnp.zeros(most, int),
+        steps=jnp.zeros((), int),
+        result=jax.tree.map(jnp.asarray, result),
     )
     here = checkpoint.load(start)
     report(int(here.steps), most, here.cost, here.cost)
@@ -92,26 +96,31 @@ def _stepped(
 ) -> Descent:
     change: Any
     change, memory = transformation.update(here.gradient, here.memory, here.y)
-    y = jnp.clip(here.y + change, *bounds)
-    step = int(here.steps)
+    y, failures, halved = jnp.clip(here.y + change, *bounds), here.failures, 0
     cost, gradient, each, results = objective(y)
-    halved = 0
-    while not bool(jnp.isfinite(cost) & jnp.all(jnp.isfinite(gradient))) and halved < HALVINGS:
-        halved += 1
+    while not _sound(cost, gradient) and halved < HALVINGS:
+        failures, halved = failures + _failed(each), halved + 1
         y = here.y + (y - here.y) / 2
         cost, gradient, each, results = objective(y)
-    failed = not bool(jnp.isfinite(cost) & jnp.all(jnp.isfinite(gradient)))
-    y = here.y if failed else y
-    better = not failed and bool(cost < here.cost)
-    chosen = (y, cost, each, results) if better else (here.best, here.cost, here.each, here.results)
-    result: Any = RESULTS.search_stuck if failed else here.result
-    return Descent(
-        y,
-        here.gradient if failed else gradient,
-        memory,
-        *chosen,
-        here.history.at[step + 1].set(cost),
-        here.halved.at[step].set(halved),
-        here.steps + 1,
-        jax.tree.map(jnp.asarray, result),
+    if not _sound(cost, gradient):
+        stuck: Any = RESULTS.search_stuck
+        return dataclasses.replace(here, failures=failures + _failed(each), result=jax.tree.map(jnp.asarray, stuck))
+    moved = dataclasses.replace(
+        here,
+        y=y,
+        gradient=gradient,
+        memory=memory,
+        failures=failures,
+        history=here.history.at[here.steps + 1].set(cost),
+        halved=here.halved.at[here.steps].set(halved),
+        steps=here.steps + 1,
     )
+    return dataclasses.replace(moved, best=y, cost=cost, each=each, results=results) if cost < here.cost else moved
+
+
+def _sound(cost: Array, gradient: Array) -> bool:
+    return bool(jnp.isfinite(cost) & jnp.all(jnp.isfinite(gradient)))
+
+
+def _failed(each: Float[Array, " runs"]) -> Int[Array, " runs"]:
+    return (~jnp.isfinite(each)).astype(int)

@@ -80,6 +80,7 @@ class Experiment(eqx.Module):
         windows: the record is cut into that many parts, each with a start of its own, which must meet (multiple shooting): for
             long records, and for chaotic ones.
         gap: by how much windows may miss the start of the next, as a standard deviation relative to the spread of their starts.
+        about: what an objective of `tune` gets of it, any pytree.
         name: its name in reports.
     """
 
@@ -88,6 +89,7 @@ class Experiment(eqx.Module):
     signals: tuple[Signal, ...]
     control: Any
     events: tuple[Any, ...]
+    about: Any
     fit_start: bool | tuple[str, ...] = eqx.field(static=True)
     windows: int = eqx.field(static=True)
     gap: float = eqx.field(static=True)
@@ -104,6 +106,7 @@ class Experiment(eqx.Module):
         fit_start: bool | Sequence[str] = False,
         windows: int = 1,
         gap: float = 1e-3,
+        about: Any = None,
         name: str = "",
     ):
         self.ts = jnp.asarray(ts, default_float())
@@ -113,6 +116,7 @@ class Experiment(eqx.Module):
         self.events = tuple(events)
         self.fit_start = fit_start if isinstance(fit_start, bool) else tuple(fit_start)
         self.windows, self.gap = windows, gap
+        self.about = as_parameters(about)
         self._check()
 
     def _check(self) -> None:

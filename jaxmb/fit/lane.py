@@ -19,6 +19,7 @@ class Lane(eqx.Module):
         ts: times (T,), the last one repeated where others of the group have more; with windows that of the next one's start is the last.
         start: the start with the nominal parameters.
         control, events: of the experiment.
+        about: of the experiment.
         values, weights: of the samples (T, k), by signal.
         slots: which entries of all unknowns are the independent coordinates and velocities of the start; −1 for those that are known.
         biases: which are the biases, by signal (k,).
@@ -33,6 +34,7 @@ class Lane(eqx.Module):
     start: State
     control: Any
     events: tuple[Any, ...]
+    about: Any
     values: tuple[Float[Array, "*n T k"], ...]
     weights: tuple[Float[Array, "*n T k"], ...]
     slots: Int[Array, "*n s"]
@@ -64,7 +66,10 @@ def grouped(lanes: Sequence[Lane]) -> tuple[tuple[Lane, ...], tuple[tuple[int, .
         arrays, rest = eqx.partition(lane, eqx.is_array)
         leaves, structure = jax.tree.flatten(rest)
         # Everything counts but the number of times.
-        shapes = [x.shape for x in jax.tree.leaves((lane.start, lane.control, lane.events, lane.slots, lane.biases))]
+        shapes = [
+            x.shape
+            for x in jax.tree.leaves((lane.start, lane.control, lane.events, lane.about, lane.slots, lane.biases))
+        ]
         key = (structure, tuple(map(id, leaves)), tuple(shapes), tuple(x.shape[1:] for x in lane.values))
         key = (*key, jax.tree.structure(arrays))
         groups.setdefault(key, []).append(number)

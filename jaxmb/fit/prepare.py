@@ -174,6 +174,7 @@ def _lane(
         start=part.start,
         control=experiment.control,
         events=experiment.events,
+        about=experiment.about,
         values=part.values_of_signals,
         weights=part.weights,
         slots=slots[k],

@@ -66,6 +66,11 @@ class Runs(eqx.Module):
         return system, eqx.tree_at(lambda s: s.result, found, RESULTS.where(fine, found.result, failed))
 
 
+def adjoint_of(forward: bool) -> dfx.AbstractAdjoint | None:
+    """How `simulate` is differentiated in forward mode, or in reverse mode."""
+    return dfx.ForwardMode() if forward else None
+
+
 def built(model: Any) -> System:
     """The system of a model, with the joints' relative coordinates where it is a mechanism."""
     return model.build() if isinstance(model, AbstractMechanism) else model
@@ -123,7 +128,7 @@ class Problem(eqx.Module):
 
     def residuals(self, y: Float[Array, " N"]) -> tuple[Float[Array, " R"], RESULTS]:
         """Residuals, NaN where a run fails, and the result of each lane."""
-        adjoint = dfx.ForwardMode() if self.forward else None
+        adjoint = adjoint_of(self.forward)
         found, results = [], []
         for group in self.groups:
             head, tail, result = over_lanes(
@@ -131,11 +136,11 @@ class Problem(eqx.Module):
             )
             found += self._compared(group, y, head, tail)
             results.append(result)
-        return jnp.concatenate(found), _joined(results)
+        return jnp.concatenate(found), joined(results)
 
     def linear(self, y: Float[Array, " N"]) -> tuple[Float[Array, " R"], Float[Array, "R N"], RESULTS]:
         """Residuals, their Jacobian, and the result of each lane."""
-        adjoint = dfx.ForwardMode() if self.forward else None
+        adjoint = adjoint_of(self.forward)
         found, rows, results = [], [], []
         for group in self.groups:
             of = self._of(group, y)
@@ -151,7 +156,7 @@ class Problem(eqx.Module):
             found += self._compared(group, y, head, tail)
             rows += self._spread(group, slope, tail_slope)
             results.append(result)
-        return jnp.concatenate(found), jnp.concatenate(rows) * self.scale, _joined(results)
+        return jnp.concatenate(found), jnp.concatenate(rows) * self.scale, joined(results)
 
     def _of(self, group: Lane, y: Float[Array, " N"]) -> Float[Array, "n z"]:
         """What the lanes depend on: parameters, and starts where these are looked for."""
@@ -221,6 +226,6 @@ class Problem(eqx.Module):
         return group.following.shape[-1] > 0
 
 
-def _joined(results: list[RESULTS]) -> RESULTS:
+def joined(results: list[RESULTS]) -> RESULTS:
     """The results of all lanes along one axis."""
     return jax.tree.map(lambda *x: jnp.concatenate(x), *results)

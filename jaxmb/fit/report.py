@@ -1,5 +1,6 @@
 """What a search found, and how well it is known."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -9,7 +10,7 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Array, Bool, Float, Int
 
-from ..foundations import RESULTS, listing
+from ..foundations import RESULTS, listing, over_leading_axes, program
 from .identifiability import Identifiability, eliminated
 from .prepare import Prepared
 from .target import Setup
@@ -87,12 +88,9 @@ class Fit(eqx.Module):
             absolute_sigma: whether the given σ are the noise itself, s = 1; else only their ratios count and s² is the sum of the
                 squares of the residuals over the degrees of freedom that are left.
         """
-        fn = lambda j, scales, held, count, cost: _covariance(
-            j, scales, held, count, cost, self.parameters, absolute_sigma
-        )
-        for _ in range(self.cost.ndim):
-            fn = jax.vmap(fn)
-        return fn(self.jacobian, self.scales, self.at_bound, self.count, self.cost)
+        of = lambda *x: _covariance(*x, self.parameters, absolute_sigma)
+        numbers = (self.jacobian, self.scales, self.at_bound, self.count, self.cost)
+        return _batched(of, numbers, self.cost.ndim)
 
     def standard_errors(self, absolute_sigma: bool = False) -> dict[str, Array]:
         """Square roots of the diagonal of the covariance, by parameter."""
@@ -150,6 +148,11 @@ class Fit(eqx.Module):
         return "\n".join([head, *lines, *known.sentences()])
 
 
+@program
+def _batched(fn: Callable[..., Array], numbers: tuple[Array, ...], axes: int) -> Array:
+    return over_leading_axes(fn, axes)(*numbers)
+
+
 def _covariance(
     jacobian: Array, scales: Array, held: Array, count: Array, cost: Array, parameters: int, absolute: bool
 ) -> Float[Array, "n n"]:
@@ -169,6 +172,7 @@ def _covariance(
     return jnp.where(jnp.diag(unknown), jnp.inf, found)
 
 
+@program
 def summarise(prepared: Prepared, y: Array, r: Array, jacobian: Array, **told: Any) -> Fit:
     """The fit with the unknowns y, the residuals and their Jacobian there, and what the search tells."""
     problem = prepared.problem

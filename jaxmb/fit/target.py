@@ -5,6 +5,8 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from ..foundations import default_float, listing
@@ -36,8 +38,8 @@ class Place(eqx.Module):
     """Where a number is.
 
     Attributes:
-        steps: the way to an array.
-        component: which component of it is meant; None for the whole.
+        steps: the way to an array, or to a node of a tree of which all arrays are meant.
+        component: which component of the array is meant; None for the whole.
     """
 
     steps: Steps = eqx.field(static=True)
@@ -45,16 +47,23 @@ class Place(eqx.Module):
 
     def read(self, setup: Setup) -> Array:
         """The number, or the array."""
-        value = jnp.asarray(self._leaf(setup), default_float())
+        node = self._node(setup)
+        if not _is_number(node):
+            return ravel_pytree(eqx.filter(node, eqx.is_inexact_array))[0]
+        value = jnp.asarray(node, default_float())
         return value if self.component is None else value[self.component]
 
     def written(self, setup: Setup, value: Array) -> Setup:
         """The setup with another value there."""
+        node: Any = self._node(setup)
+        if not _is_number(node):
+            numbers, rest = eqx.partition(node, eqx.is_inexact_array)
+            return eqx.tree_at(self._node, setup, eqx.combine(ravel_pytree(numbers)[1](value), rest))
         if self.component is not None:
-            value = jnp.asarray(self._leaf(setup), value.dtype).at[self.component].set(value)
-        return eqx.tree_at(self._leaf, setup, value)
+            value = jnp.asarray(node, value.dtype).at[self.component].set(value)
+        return eqx.tree_at(self._node, setup, value)
 
-    def _leaf(self, setup: Setup) -> Any:
+    def _node(self, setup: Setup) -> Any:
         node: Any = setup
         for kind, key in self.steps:
             node = getattr(node, key) if kind == "attribute" else node[key]
@@ -65,7 +74,8 @@ def place(setup: Setup, name: str) -> Place:
     """Where the number of a dotted name is.
 
     "body.mass", "spring.stiffness", "gravity", "points.A" and "params…" in a mechanism; the parameters of a system by their
-    keys; "control…" and "events.name…" or "events.0…" in what an experiment has. A last "x", "y", "z" or index is a component.
+    keys; "control…" and "events.name…" or "events.0…" in what an experiment has. A last "x", "y", "z" or index is a component. A
+    part of a controller, such as a network, stands for all its numbers, as one vector.
 
     Raises:
         ValueError: naming what there is, for a name that leads nowhere.
@@ -84,7 +94,8 @@ def place(setup: Setup, name: str) -> Place:
             raise ValueError(
                 f"Parameter '{name}' must name a number, but '{word}' is not one of {known}; or give it a `modifier`."
             )
-    if not _is_number(node):
+    whole = words[0] == "control" and steps[0] == ("attribute", "control") and _holds_numbers(node)
+    if not (_is_number(node) or whole):
         raise ValueError(f"Parameter '{name}' must name a number; complete it by one of {listing(_members(node))}.")
     return Place(steps, None)
 
@@ -116,13 +127,20 @@ def _members(node: Any) -> dict[str, tuple[Steps, Any]]:
             x.name: numbered[str(i)] for i, x in enumerate(node) if isinstance(getattr(x, "name", 0), str)
         }
     if isinstance(node, eqx.Module):
-        holds = lambda x: any(_is_number(leaf) for leaf in jax.tree.leaves(x))
-        return {key: attribute(key) for key, value in vars(node).items() if holds(value)}
+        return {key: attribute(key) for key, value in vars(node).items() if _holds_numbers(value)}
     return {}
 
 
 def _is_number(node: Any) -> bool:
-    return eqx.is_inexact_array_like(node)
+    return (
+        isinstance(node, float)
+        or eqx.is_inexact_array(node)
+        or (isinstance(node, np.ndarray) and node.dtype.kind == "f")
+    )
+
+
+def _holds_numbers(node: Any) -> bool:
+    return any(_is_number(leaf) for leaf in jax.tree.leaves(node))
 
 
 def _components(node: Any) -> dict[str, int]:

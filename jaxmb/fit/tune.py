@@ -1,0 +1,187 @@
+"""Design by gradients: gains, springs, motions, policies."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Int
+
+from ..foundations import RESULTS, as_function, as_parameters, listing, program
+from ..system import System
+from .checkpoint import Checkpoint
+from .descent import descend
+from .experiment import Experiment, listed
+from .identify import FEW
+from .lane import Lane, over_lanes
+from .parameter import Parameter
+from .prepare import Prepared, prepare
+from .problem import Problem, adjoint_of, joined, known_start
+from .progress import Progress
+from .report import failures
+from .target import Setup
+
+
+class Tuned(eqx.Module):
+    """What `tune` found; print it for a table.
+
+    Attributes:
+        estimates: values of all parameters by name, the frozen ones included.
+        nominal: where the search started.
+        setup: model, control and events of the first experiment, with the estimates.
+        cost: the objective over all experiments.
+        costs: that of each experiment, by name.
+        history: the cost after each step (steps + 1,), the start first; NaN for steps that were not made.
+        failures: by name, in how many trials an experiment failed, which made their steps shorter.
+        halved: how often each step was halved for that reason (steps,).
+        result: how the search ended, see `jaxmb.RESULTS`.
+    """
+
+    estimates: dict[str, Array]
+    nominal: dict[str, Array]
+    setup: Setup
+    cost: Float[Array, ""]
+    costs: dict[str, Array]
+    history: Float[Array, " steps"]
+    failures: dict[str, Int[Array, ""]]
+    halved: Int[Array, " steps"]
+    result: RESULTS
+
+    @property
+    def model(self) -> Any:
+        """The model with the estimates."""
+        return self.setup.model
+
+    @property
+    def control(self) -> Any:
+        """The controller with the estimates, of the first experiment."""
+        return self.setup.control
+
+    def __str__(self) -> str:
+        made = int(jnp.sum(jnp.isfinite(self.history))) - 1
+        lines = [f"Cost {float(self.cost):.6g}, {float(self.history[0]):.6g} at the start, after {made} steps"]
+        if bool(self.result != RESULTS.successful):
+            lines.append(RESULTS[self.result])
+        for name, value in self.estimates.items():
+            if value.size <= 8:
+                lines.append(f"{name}: {jax.device_get(value)}, from {jax.device_get(self.nominal[name])}")
+        failed = [f"{name} in {int(n)}" for name, n in self.failures.items() if int(n)]
+        if failed:
+            lines.append(f"Trials that failed and were shortened: {listing(failed)}.")
+        return "\n".join(lines)
+
+
+def tune(
+    model: Any,
+    parameters: Sequence[Parameter],
+    experiments: Sequence[Experiment] | Experiment,
+    objective: Callable[..., Any],
+    *,
+    steps: int = 100,
+    optimiser: optax.GradientTransformation | None = None,
+    over: Callable[[Array], Array] = jnp.mean,
+    build: Callable[[Any], System] | None = None,
+    gradient: str | None = None,
+    checkpoint: Any = None,
+    progress: bool | Callable[[Progress], None] = False,
+    throw: bool = True,
+    **options: Any,
+) -> Tuned:
+    """Parameters with which runs serve a purpose best.
+
+    The objective of each run, over all experiments, becomes less step by step along its gradient, within the bounds. The steps are those of
+    the parameters over their scales. A step after which a run fails, or its objective is not finite, is halved until none
+    does; which did is told.
+
+    Args:
+        model: a mechanism or a system.
+        parameters: what is looked for: in the model, in the controllers ("control…") or the events ("events.name…") of the experiments.
+        experiments: the runs; those that are alike run side by side.
+        objective: `objective(system, solution)` → a number, differentiable; with an experiment's `about` as a third argument where
+            that is given.
+        steps: number of steps.
+        optimiser: a transformation of optax, `adam(0.03)` by default.
+        over: how the objectives of all runs (k,) become one number.
+        build: from a model to a system, as of `identify`.
+        gradient: "forward" or "reverse" mode; by default forward for up to four numbers that are looked for.
+        checkpoint: a file in which the search is kept after each step, and from which it goes on if there is one.
+        progress: True for a line that is kept up to date, or a function that gets a `Progress` after each step.
+        throw: whether to raise where a run fails at the start of the search.
+        **options: of `simulate`, as of `identify`.
+
+    Returns:
+        A `Tuned`; of all that were tried that with the least objective.
+
+    Raises:
+        TypeError, ValueError: for arguments that do not fit; the message names the parameter or the experiment.
+        RuntimeError: where a run fails with the parameters of the start.
+    """
+    experiments = listed(experiments)
+    for i, experiment in enumerate(experiments):
+        if experiment.windows != 1 or experiment.fit_start:
+            raise ValueError(
+                f"Experiment '{experiment.name or i}' must have a given start and one window to be tuned for."
+            )
+    if gradient not in (None, "forward", "reverse"):
+        raise ValueError(f"Argument `gradient` must be 'forward', 'reverse' or None, but is {gradient!r}.")
+    prepared = prepare(model, parameters, experiments, build, gradient or "reverse", options)
+    problem = prepared.problem
+    forward = problem.count <= FEW if gradient is None else gradient == "forward"
+    problem = dataclasses.replace(problem, forward=forward)
+    aim = as_parameters(as_function(objective, "objective"))
+    found = descend(
+        lambda x: _sloped(problem, aim, over, x),
+        prepared.start,
+        (problem.low, problem.high),
+        optax.adam(0.03) if optimiser is None else optimiser,
+        steps,
+        Checkpoint(checkpoint, (prepared, aim, steps)),
+        progress,
+    )
+    if throw and bool(found.result == RESULTS.search_failed):
+        raise RuntimeError(RESULTS[RESULTS.search_failed] + failures(prepared, found.results))
+    return _told(prepared, found)
+
+
+def _told(prepared: Prepared, found: Any) -> Tuned:
+    problem, unknowns = prepared.problem, prepared.problem.runs.unknowns
+    order = [prepared.experiments[i] for members in prepared.members for i in members]
+    first = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, problem.groups[0])
+    return Tuned(
+        estimates=unknowns.values(found.best),
+        nominal=unknowns.nominal,
+        setup=problem.runs.setup(first, found.best),
+        cost=found.cost,
+        costs=dict(zip(order, found.each, strict=True)),
+        history=found.history,
+        failures=dict(zip(order, found.failures, strict=True)),
+        halved=found.halved,
+        result=found.result,
+    )
+
+
+@program
+def _sloped(
+    problem: Problem, objective: Any, over: Callable[[Array], Array], x: Float[Array, " n"]
+) -> tuple[Array, Array, Array, RESULTS]:
+    """The objective, its gradient, that of each run and what the runs report."""
+
+    def cost(lane: Lane, x: Array) -> tuple[Array, tuple[Array, RESULTS]]:
+        system, motion = problem.runs.run(lane, x, known_start(lane), adjoint_of(problem.forward))
+        about = () if lane.about is None else (lane.about,)
+        value = jnp.asarray(objective(system, motion, *about), x.dtype)
+        value = jnp.where(motion.result == RESULTS.successful, value, jnp.nan)
+        return value, (value, motion.result)
+
+    slope = (jax.jacfwd if problem.forward else jax.jacrev)(cost, argnums=1, has_aux=True)
+    each, slopes, results = [], [], []
+    for group in problem.groups:
+        many = jnp.broadcast_to(x, (group.ts.shape[0], *x.shape))
+        rows, (values, result) = over_lanes(slope, group, many)
+        each, slopes, results = [*each, values], [*slopes, rows], [*results, result]
+    values = jnp.concatenate(each)
+    total, weights = jax.value_and_grad(over)(values)
+    return total, weights @ jnp.concatenate(slopes), values, joined(results)
