@@ -1,6 +1,7 @@
 """Records from files: exact numbers, missing samples, units, and what is refused."""
 
 import json
+import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -187,6 +188,22 @@ def test_refused_records():
     refused("no samples from 5 s to 6 s; they are from 0 s to 0.3 s", record().window, 5, 6)
     for n in (0, 1.5):
         refused(f"`n` must be an integer of at least 1, but is {n}", record().every, n)
+
+
+def test_record_of_another_engine():
+    """The reference records of a four-bar, whose loop is closed by angles that are all absolute."""
+    path = pathlib.Path(__file__).parent / "data" / "fourbar_encoder.npz"
+    names, known = ("crank", "coupler", "rocker"), np.load(path)
+    for i in range(4):
+        found = read(path, {name: Column(name, "rad", index=i) for name in names}, time="t")
+        assert len(found) == 401 and found.t[-1] == 2.0
+        crank, coupler, rocker = (
+            length * np.exp(1j * found[name]) for length, name in zip(known["lengths"], names, strict=True)
+        )
+        np.testing.assert_allclose(crank + coupler - rocker, known["ground"], rtol=0, atol=1e-9)
+        swept = np.diff(found["crank"]) * 200  # mean speeds against those at the ends of each span
+        ends = known["crank_speed"][i]
+        np.testing.assert_allclose(swept, (ends[1:] + ends[:-1]) / 2, rtol=0, atol=0.3)
 
 
 # Refused files
