@@ -76,6 +76,20 @@ def test_times_in_a_matrix(tmp_path):
         same(record["a"], ANGLE)
 
 
+def test_matrices_of_one_column_or_one_sample(tmp_path):
+    np.savez(tmp_path / "x.npz", time=T, a=ANGLE[:, None], b=ANGLE[None, :], now=[[4.0]], three=MATRIX[:1].T)
+    record = read(tmp_path / "x.npz", {"a": Column("a", index=0), "b": Column("b", index=0), "c": "b"})
+    for name in record.columns:
+        same(record[name], ANGLE)
+    record = read(
+        tmp_path / "x.npz", {"all": "three", "last": Column("three", index=2), "t": Column("now", index=0)}, time="now"
+    )
+    same(record.t, [4.0])
+    same(record["all"], MATRIX[:1])
+    same(record["last"], [3.0])
+    same(record["t"], [4.0])
+
+
 def test_matlab(tmp_path):
     """Matrices, and cell arrays, whose cells MATLAB counts down the columns."""
     cells, times = np.empty((2, 2), object), np.empty((2, 1), object)

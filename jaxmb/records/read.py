@@ -79,20 +79,25 @@ def _times(file: AbstractSource, clock: Column) -> np.ndarray:
 def _column(file: AbstractSource, column: Column, count: int | None, what: str) -> np.ndarray:
     """A column in SI units, (T,) or (T, k); where T is not known yet it is the longer side."""
     array, chosen = _array(file, column, what)
-    name = f"{what} ('{column.source}' in {file.path})"
-    count = count if count is not None else max(array.shape, default=1)
-    array = array.reshape(count) if array.size == count else array
+    count = int(max(array.shape, default=1)) if count is None else count
+    return column.in_si(_along_times(array, count, chosen, f"{what} ('{column.source}' in {file.path})"))
+
+
+def _along_times(array: np.ndarray, count: int, chosen: int | None, name: str) -> np.ndarray:
+    """The array with the axis of `count` times first; of a matrix what is chosen."""
+    if array.size == count and chosen is None:
+        return array.reshape(count)
     if array.ndim not in (1, 2) or count not in array.shape:
         raise ValueError(f"{name} must have a sample for each of the {count} times, but has shape {array.shape}.")
-    if array.shape == (count, count):
+    if array.shape == (count, count) and count > 1:
         raise ValueError(f"{name} is square, {array.shape}, so that rows and columns cannot be told apart.")
     array = array if array.shape[0] == count else array.T
-    if chosen is not None:
-        width = array.shape[-1] if array.ndim == 2 else 0
-        if chosen >= width:
-            raise ValueError(f"{name} has {width} columns to choose from, and not number {chosen}, counted from 0.")
-        array = array[:, chosen]
-    return column.in_si(array)
+    if chosen is None:
+        return array
+    width = array.shape[1] if array.ndim == 2 else 0
+    if chosen >= width:
+        raise ValueError(f"{name} has {width} columns to choose from, and not number {chosen}, counted from 0.")
+    return array[:, chosen]
 
 
 def _array(file: AbstractSource, column: Column, what: str) -> tuple[np.ndarray, int | None]:
