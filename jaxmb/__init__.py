@@ -4,6 +4,7 @@ from . import control as control
 from . import fit as fit
 from . import planar as planar
 from . import plot as plot
+from . import records as records
 from . import spatial as spatial
 from .control import equilibrium as equilibrium
 from .control import Equilibrium as Equilibrium

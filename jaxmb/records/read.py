@@ -1,0 +1,118 @@
+"""Records from files."""
+
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .column import Column, as_column
+from .record import Record, check_times
+from .sources import AbstractSource, opened
+
+
+def read(
+    path: str | os.PathLike[str],
+    columns: Any,
+    *,
+    time: Any = "time",
+    source: Any = None,
+) -> Record:
+    r"""Reads columns of a file, in SI units.
+
+    * `.csv`: a line of names, then a line for each sample; commas, semicolons or tabs between, `#` before comments; a sample
+      that is empty, `nan` or `NA` is missing.
+    * `.npz`: vectors, and matrices with one row or one column for each sample; nothing is unpickled.
+    * `.mat`, MATLAB up to version 7.2: likewise, and cell arrays of these.
+
+    Args:
+        path: the file.
+        columns: by the name in the record, a name in the file, or a `Column` with unit, scale, offset and index. Matrices become
+            (T, k) unless an index selects one of them.
+        time: likewise for the times, in s unless a unit is said.
+        source: where the record comes from, in words, for print.
+
+    Returns:
+        The record.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        TypeError: if `columns` is not such a mapping, or `source` no string.
+        ValueError: naming file and column, if the suffix is unknown, the file cannot be read, a column is not there, is not numbers
+            or is not as long as the times, or if times do not increase or there are none.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "swing.csv"
+        >>> _ = path.write_text("t;enc\n0;180\n5;181\n10;\n")
+        >>> record = read(path, {"angle": Column("enc", "deg", offset=180.0)}, time=Column("t", "ms"))
+        >>> print(record)
+        Record: 3 samples in 0.01 s
+          angle         rad, 1 missing
+    """
+    if not isinstance(columns, Mapping):
+        raise TypeError(f"Argument `columns` must map names to names or `Column`s, but is {columns!r}.")
+    if not isinstance(source, str | None):
+        raise TypeError(f"Argument `source` must be words, but is {source!r}.")
+    described = {name: as_column(column, name) for name, column in columns.items()}
+    clock = as_column(time, "time", unit="s")
+    if clock.si != "s":
+        raise ValueError(f"The unit of column 'time' must be one of time, but is {clock.unit!r}.")
+    file = opened(pathlib.Path(path))
+    t = _times(file, clock)
+    found = {name: _column(file, column, len(t), f"Column '{name}'") for name, column in described.items()}
+    units = {name: column.si for name, column in described.items() if column.si is not None}
+    try:
+        return Record(t, found, units, source or "")
+    except ValueError as error:
+        raise ValueError(f"{file.path}: {error}") from error
+
+
+def _times(file: AbstractSource, clock: Column) -> np.ndarray:
+    """The times in s."""
+    t = _column(file, clock, None, "Column 'time'")
+    check_times(t, f"Column 'time' ('{clock.source}' in {file.path})")
+    return t
+
+
+def _column(file: AbstractSource, column: Column, count: int | None, what: str) -> np.ndarray:
+    """A column in SI units, (T,) or (T, k); where T is not known yet it is the longer side."""
+    array, chosen = _array(file, column, what)
+    count = int(max(array.shape, default=1)) if count is None else count
+    return column.in_si(_along_times(array, count, chosen, f"{what} ('{column.source}' in {file.path})"))
+
+
+def _along_times(array: np.ndarray, count: int, chosen: int | None, name: str) -> np.ndarray:
+    """The array with the axis of `count` times first; of a matrix what is chosen."""
+    if array.size == count and chosen is None:
+        return array.reshape(count)
+    if array.ndim not in (1, 2) or count not in array.shape:
+        raise ValueError(f"{name} must have a sample for each of the {count} times, but has shape {array.shape}.")
+    if array.shape == (count, count) and count > 1:
+        raise ValueError(f"{name} is square, {array.shape}, so that rows and columns cannot be told apart.")
+    array = array if array.shape[0] == count else array.T
+    if chosen is None:
+        return array
+    width = array.shape[1] if array.ndim == 2 else 0
+    if chosen >= width:
+        raise ValueError(f"{name} has {width} columns to choose from, and not number {chosen}, counted from 0.")
+    return array[:, chosen]
+
+
+def _array(file: AbstractSource, column: Column, what: str) -> tuple[np.ndarray, int | None]:
+    """The matrix of numbers that a column is in, and the index that is left to select in it."""
+    array, indices = file.values(column.source, what), column.index
+    name = f"{what} ('{column.source}' in {file.path})"
+    if array.dtype.kind == "O":  # a cell array, whose cells MATLAB counts down the columns
+        cells = array.ravel(order="F")
+        if not indices or indices[0] >= len(cells):
+            raise ValueError(
+                f"{name} is an array of {len(cells)} cells: `index` must name one, from 0, but is {column.index or None}."
+            )
+        array, indices = cells[indices[0]], indices[1:]
+    elif len(indices) > 1:
+        raise ValueError(f"{name} is no cell array: `index` must be one number, but is {column.index or None}.")
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must be an array of numbers, but is of type {array.dtype}.")
+    return np.asarray(array, float), indices[0] if indices else None
