@@ -32,8 +32,8 @@ class Window(eqx.Module):
     ts: Float[Array, " T"]
     start: State
     values: np.ndarray | Array
-    values_of_signals: tuple[Float[Array, "T k"], ...]
-    weights: tuple[Float[Array, "T k"], ...]
+    values_of_signals: tuple[Float[Array, "..."], ...]
+    weights: tuple[Float[Array, "..."], ...]
     gap: Float[Array, " s"]
 
 
