@@ -66,12 +66,9 @@ def grouped(lanes: Sequence[Lane]) -> tuple[tuple[Lane, ...], tuple[tuple[int, .
         arrays, rest = eqx.partition(lane, eqx.is_array)
         leaves, structure = jax.tree.flatten(rest)
         # Everything counts but the number of times.
-        shapes = [
-            x.shape
-            for x in jax.tree.leaves((lane.start, lane.control, lane.events, lane.about, lane.slots, lane.biases))
-        ]
-        key = (structure, tuple(map(id, leaves)), tuple(shapes), tuple(x.shape[1:] for x in lane.values))
-        key = (*key, jax.tree.structure(arrays))
+        fixed = (arrays.start, arrays.control, arrays.events, arrays.about, arrays.slots, arrays.biases)
+        shapes = (*(x.shape for x in jax.tree.leaves(fixed)), *(x.shape[1:] for x in lane.values))
+        key = (structure, tuple(map(id, leaves)), shapes, jax.tree.structure(arrays))
         groups.setdefault(key, []).append(number)
     stacks = tuple(_stacked([lanes[i] for i in members]) for members in groups.values())
     return stacks, tuple(map(tuple, groups.values()))

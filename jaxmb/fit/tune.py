@@ -45,7 +45,7 @@ class Tuned(eqx.Module):
     setup: Setup
     cost: Float[Array, ""]
     costs: dict[str, Array]
-    history: Float[Array, " steps"]
+    history: Float[Array, " costs"]
     failures: dict[str, Int[Array, ""]]
     halved: Int[Array, " steps"]
     result: RESULTS

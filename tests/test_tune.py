@@ -1,0 +1,240 @@
+"""Design by gradients: laws of `tune`, of the information of an experiment, and of recorded inputs."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import jaxmb as jm
+
+fit = jm.fit
+Parameter, Signal, Experiment = fit.Parameter, fit.Signal, fit.Experiment
+TS = np.linspace(0.0, 2.0, 41)
+
+
+def mass(t, q, p):
+    return p["m"] * jnp.eye(1)
+
+
+def drag(t, q, v, p):
+    return -p["c"] * v
+
+
+def push(t, q, p):
+    return jnp.ones((1, 1))
+
+
+CART = jm.System(("x",), mass=mass, force=drag, actuation=push, params={"m": 2.0, "c": 0.3})
+
+
+class Feedback(eqx.Module):
+    """u = k (1 − x) − d v."""
+
+    k: jax.Array
+    d: jax.Array
+
+    def __call__(self, t, q, v, p):
+        return self.k * (1.0 - q) - self.d * v
+
+
+class Waves(eqx.Module):
+    """A Fourier series."""
+
+    sines: jax.Array
+
+    def __call__(self, t, q, v, p):
+        return jnp.sum(self.sines * jnp.sin(jnp.arange(1, 4) * t))[None]
+
+
+def miss(system, motion):
+    return jnp.mean((motion.q[:, 0] - 1.0) ** 2) + 1e-3 * jnp.mean(motion.u**2)
+
+
+def miss_of(system, motion, about):
+    return jnp.mean((motion.q[:, 0] - about["goal"]) ** 2)
+
+
+def scenarios(control, starts=(0.0, 0.5, 2.0), **more):
+    return [Experiment(TS, jm.assemble(CART, [x]), control=control, name=f"from {x}", **more) for x in starts]
+
+
+FEEDBACK = Feedback(jnp.array(2.0), jnp.array(0.5))
+GAINS = [Parameter("control.k", min_value=0.0), Parameter("control.d", min_value=0.0, max_value=50.0)]
+
+
+def by_hand(k, d):
+    """The mean objective of the scenarios, by plain calls."""
+    law = Feedback(k, d)
+    return jnp.mean(
+        jnp.stack([miss(CART, jm.simulate(CART, e.start, TS, control=law, throw=False)) for e in scenarios(law)])
+    )
+
+
+@pytest.mark.parametrize("mode", ["forward", "reverse"])
+def test_the_objective_falls_along_its_gradient(mode):
+    sgd = optax.sgd(1.0)
+    found = fit.tune(CART, GAINS, scenarios(FEEDBACK), miss, steps=1, optimiser=sgd, gradient=mode)
+    step = 1e-5
+    slopes = [
+        (by_hand(2.0 + 2.0 * a, 0.5 + 0.5 * b) - by_hand(2.0 - 2.0 * a, 0.5 - 0.5 * b)) / (2 * step)
+        for a, b in ((step, 0.0), (0.0, step))
+    ]
+    moved = [float(found.estimates["control.k"]) / 2.0 - 1.0, float(found.estimates["control.d"]) / 0.5 - 1.0]
+    np.testing.assert_allclose(moved, -np.array(slopes), rtol=1e-6)
+    assert float(found.history[0]) == pytest.approx(float(by_hand(2.0, 0.5)), rel=1e-10)
+
+
+def test_gains_for_several_starts_at_once(tmp_path):
+    call = dict(steps=60, optimiser=optax.adam(0.05))
+    found = fit.tune(CART, GAINS, scenarios(FEEDBACK), miss, **call)
+    assert float(found.cost) < 0.8 * float(found.history[0])
+    assert float(found.cost) == float(jnp.nanmin(found.history))
+    assert [*found.costs] == ["from 0.0", "from 0.5", "from 2.0"]
+    assert float(jnp.mean(jnp.stack(list(found.costs.values())))) == pytest.approx(float(found.cost))
+    assert float(found.control.k) == float(found.estimates["control.k"])
+    assert "after 60 steps" in str(found) and not any(int(n) for n in found.failures.values())
+
+    def stop(progress):
+        if progress.iteration == 20:
+            raise KeyboardInterrupt
+
+    path = tmp_path / "gains"
+    with pytest.raises(KeyboardInterrupt):
+        fit.tune(CART, GAINS, scenarios(FEEDBACK), miss, checkpoint=path, progress=stop, **call)
+    again = fit.tune(CART, GAINS, scenarios(FEEDBACK), miss, checkpoint=path, **call)
+    np.testing.assert_array_equal(again.history, found.history)
+
+
+def test_the_worst_of_all_and_what_a_scenario_is_about():
+    cases = [
+        Experiment(TS, jm.assemble(CART, [0.0]), control=FEEDBACK, about={"goal": goal}, name=str(goal))
+        for goal in (0.8, 1.5)
+    ]
+    found = fit.tune(CART, GAINS, cases, miss_of, steps=5, over=jnp.max)
+    assert float(found.cost) == max(float(x) for x in found.costs.values())
+
+
+def test_bounds_hold():
+    tight = [Parameter("control.k", min_value=0.0, max_value=2.1), GAINS[1]]
+    found = fit.tune(CART, tight, scenarios(FEEDBACK), miss, steps=20, optimiser=optax.adam(0.05))
+    assert float(found.estimates["control.k"]) == pytest.approx(2.1)
+
+
+def test_a_step_after_which_a_run_fails_is_halved_and_told():
+    """The objective asks for a small mass; the long step leads to a negative one."""
+    found = fit.tune(CART, [Parameter("m")], scenarios(FEEDBACK), weight, steps=2, optimiser=optax.sgd(1.5))
+    assert int(found.halved[0]) >= 1 and all(int(n) >= 1 for n in found.failures.values())
+    assert "were shortened" in str(found) and "from 0.5 in" in str(found)
+    assert float(found.estimates["m"]) > 0 and float(found.cost) < float(found.history[0])
+    with pytest.raises(RuntimeError, match=r"Experiment 'from 2\.0'"):
+        fit.tune(CART, [Parameter("m", -1.0)], scenarios(FEEDBACK), weight, steps=1)
+
+
+def weight(system, motion):
+    return system.params["m"] + 0.0 * motion.q[-1, 0]
+
+
+def test_a_network_is_one_parameter():
+    network = eqx.nn.MLP(2, 1, 4, 1, activation=jnp.tanh, key=jax.random.PRNGKey(0))
+    policy = Policy(network)
+    found = fit.tune(
+        CART, [Parameter("control.network", scale=1.0)], scenarios(policy), miss, steps=15, optimiser=optax.adam(0.1)
+    )
+    assert found.estimates["control.network"].shape == (4 * 2 + 4 + 4 + 1,)
+    assert float(found.cost) < 0.7 * float(found.history[0])
+    again = by_policy(found.control)
+    assert float(again) == pytest.approx(float(found.costs["from 0.5"]), rel=1e-9)
+
+
+def by_policy(policy):
+    return miss(CART, jm.simulate(CART, jm.assemble(CART, [0.5]), TS, control=policy))
+
+
+class Policy(eqx.Module):
+    network: eqx.nn.MLP
+
+    def __call__(self, t, q, v, p):
+        return self.network(jnp.concatenate([q, v]))
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: fit.tune(CART, GAINS, scenarios(FEEDBACK), miss, gradient="both"), "'forward', 'reverse' or None"),
+        (lambda: fit.tune(CART, GAINS, scenarios(FEEDBACK, fit_start=True), miss), "must have a given start"),
+        (lambda: fit.tune(CART, [Parameter("control.p")], scenarios(FEEDBACK), miss), "'p' is not one of 'k' and 'd'"),
+        (lambda: fit.tune(CART, GAINS, [], miss), "`experiments` must be"),
+        (lambda: fit.tune(CART, GAINS, scenarios(FEEDBACK), 3.0), "objective"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_named(call, text):
+    with pytest.raises((TypeError, ValueError), match=text):
+        call()
+
+
+# Inputs that tell more
+
+EVERY = [Parameter("m"), Parameter("c")]
+
+
+def told(sines):
+    experiment = Experiment(TS, jm.assemble(CART, [0.0]), Signal("x", sigma=0.01), control=Waves(sines))
+    return fit.information(CART, EVERY, experiment)
+
+
+def test_information_and_its_gradient():
+    sines = jnp.array([1.0, 0.5, 0.0])
+    info = told(sines)
+    experiment = Experiment(TS, jm.assemble(CART, [0.0]), Signal("x", sigma=0.01), control=Waves(sines))
+    report = fit.identifiability(CART, EVERY, experiment)
+    np.testing.assert_allclose(np.linalg.eigvalsh(info), np.sort(report.values**2), rtol=1e-9)
+    errors = np.sqrt(np.diag(np.linalg.inv(info))) * np.array([2.0, 0.3])
+    np.testing.assert_allclose([report.standard_errors[name] for name in ("m", "c")], errors, rtol=1e-8)
+    worst = lambda x: jnp.linalg.eigvalsh(told(x))[0]
+    slope = jax.jit(jax.jacfwd(worst))(sines)
+    step = 1e-4
+    for i in range(3):
+        ends = [worst(sines.at[i].add(s * step)) for s in (1, -1)]
+        assert float(slope[i]) == pytest.approx(float(ends[0] - ends[1]) / (2 * step), rel=1e-5, abs=1e-4)
+
+
+def test_unknown_starts_cost_information():
+    sines = jnp.array([1.0, 0.5, 0.0])
+    more = dict(control=Waves(sines), fit_start=True)
+    free = fit.information(CART, EVERY, Experiment(TS, jm.assemble(CART, [0.0]), Signal("x", sigma=0.01), **more))
+    assert np.all(np.linalg.eigvalsh(told(sines) - free) > -1e-9)
+    assert float(jnp.linalg.eigvalsh(free)[0]) < 0.9 * float(jnp.linalg.eigvalsh(told(sines))[0])
+
+
+# Recorded inputs
+
+
+def test_recorded_inputs_are_those_of_the_table():
+    start, times = jm.assemble(CART, [0.0]), np.linspace(0.0, 2.0, 9)
+    table = jm.control.Recorded(times, np.sin(times))
+    motion = jm.simulate(CART, start, times, control=table)
+    np.testing.assert_allclose(motion.u[:, 0], np.sin(times), atol=1e-12)
+    between = jm.simulate(CART, start, [0.125, 0.375, 2.5], control=table).u[:, 0]
+    np.testing.assert_allclose(between, np.interp([0.125, 0.375, 2.5], times, np.sin(times)), atol=1e-12)
+    held = jm.simulate(CART, start, [0.125, 0.375], control=jm.control.Recorded(times, np.sin(times), hold=True))
+    np.testing.assert_allclose(held.u[:, 0], np.sin([0.0, 0.25]), atol=1e-12)
+    # m v̇ = u − c v with u = t on [0, 1]: v = (t − m/c (1 − e^(−ct/m)))/c.
+    ramp = jm.simulate(CART, start, [1.0], control=jm.control.Recorded([0.0, 1.0], [0.0, 1.0]))
+    m, c = 2.0, 0.3
+    assert float(ramp.v[0, 0]) == pytest.approx((1 - m / c * (1 - np.exp(-c / m))) / c, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (([0.0, 1.0], [1.0]), "a row for each of the times"),
+        (([0.0, 0.0], [1.0, 2.0]), "`ts` must increase"),
+        (([0.0, 1.0], [1.0, np.nan]), "must be finite"),
+        (([0.0, 1.0], [1.0, 2.0], ("a", "b")), "a column for each of 2 joints"),
+    ],
+)
+def test_tables_that_do_not_fit(arguments, text):
+    with pytest.raises(ValueError, match=text):
+        jm.control.Recorded(*arguments)
