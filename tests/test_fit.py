@@ -1,42 +1,512 @@
 """Parameters from measured motion: laws of the search, the report and the arguments."""
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+import optimistix as optx
+import pytest
+import scipy.optimize
 
 import jaxmb as jm
+from jaxmb.fit.prepare import prepare
 
 fit, P = jm.fit, jm.planar
+Parameter, Signal, Experiment = fit.Parameter, fit.Signal, fit.Experiment
 
-TS = jnp.linspace(0.0, 2.0, 41)
+TS = np.linspace(0.0, 2.0, 41)
+NOISE = np.random.default_rng(0).normal(size=(200, 41))
 
 
-def oscillator():
-    """m ẍ = −k x − c ẋ: only k/m and c/m show in x."""
+def oscillator(unit=1.0):
+    """m ẍ = −k x − c ẋ: only k/m and c/m show in x. Masses in 1/unit kg."""
     return jm.System(
         ("x",),
-        mass=lambda t, q, p: p["m"] * jnp.eye(1),
-        potential=lambda t, q, p: 0.5 * p["k"] * q[0] ** 2,
-        force=lambda t, q, v, p: -p["c"] * v,
-        params={"m": 2.0, "k": 20.0, "c": 0.5},
+        mass=osc_mass,
+        potential=osc_potential,
+        force=osc_force,
+        params={"m": 2.0 * unit, "k": 20.0 * unit, "c": 0.5 * unit},
     )
+
+
+def osc_mass(t, q, p):
+    return p["m"] * jnp.eye(1)
+
+
+def osc_potential(t, q, p):
+    return 0.5 * p["k"] * q[0] ** 2
+
+
+def osc_force(t, q, v, p):
+    return -p["c"] * v
+
+
+def exact(ts, k, c, m=2.0, x=1.0, v=0.0):
+    """The underdamped motion."""
+    decay = c / (2 * m)
+    w = np.sqrt(k / m - decay**2)
+    return np.exp(-decay * ts) * (x * np.cos(w * ts) + (v + decay * x) / w * np.sin(w * ts))
 
 
 OSCILLATOR = oscillator()
 START = jm.assemble(OSCILLATOR, [1.0], [0.0])
+BOTH = (Parameter("k"), Parameter("c"))
+NOISY = exact(TS, 31.0, 0.8) + 0.02 * NOISE[0]
 
 
-def exact(k, c, m=2.0, x=1.0, ts=np.asarray(TS)):
-    """The underdamped motion from rest."""
-    decay = c / (2 * m)
-    w = np.sqrt(k / m - decay**2)
-    return x * np.exp(-decay * ts) * (np.cos(w * ts) + decay / w * np.sin(w * ts))
+def measured(values=NOISY, sigma=0.02, **more):
+    return Experiment(TS, START, Signal("x", values, sigma), **more)
+
+
+@pytest.fixture(scope="module")
+def noisy():
+    """A fit of noisy data, and SciPy's on the formula."""
+    peer = scipy.optimize.curve_fit(exact, TS, NOISY, p0=(20.0, 0.5), sigma=np.full(41, 0.02), ftol=1e-14, xtol=1e-14)
+    return fit.identify(OSCILLATOR, BOTH, measured()), peer
 
 
 def test_finds_what_made_the_motion():
-    signal = fit.Signal("x", exact(31.0, 0.8))
-    found = fit.identify(
-        OSCILLATOR, [fit.Parameter("k"), fit.Parameter("c", min_value=0)], fit.Experiment(TS, START, signal)
-    )
+    found = fit.identify(OSCILLATOR, BOTH, measured(exact(TS, 31.0, 0.8)))
     assert abs(found.estimates["k"] - 31.0) < 1e-6 and abs(found.estimates["c"] - 0.8) < 1e-6
     assert bool(found.result == jm.RESULTS.successful)
     assert abs(found.model.params["k"] - 31.0) < 1e-6
+
+
+def test_estimates_and_covariance_are_those_of_scipy(noisy):
+    found, (values, covariance) = noisy
+    got = np.array([found.estimates["k"], found.estimates["c"]])
+    np.testing.assert_allclose(got, values, rtol=1e-5)
+    np.testing.assert_allclose(found.covariance(), covariance, rtol=1e-3)
+    _, absolute = scipy.optimize.curve_fit(
+        exact, TS, NOISY, p0=(20.0, 0.5), sigma=np.full(41, 0.02), absolute_sigma=True
+    )
+    np.testing.assert_allclose(found.covariance(absolute_sigma=True), absolute, rtol=1e-3)
+    low, high = found.intervals()["k"]
+    assert float(high - low) == pytest.approx(2 * scipy.stats.t.ppf(0.975, 39) * covariance[0, 0] ** 0.5, rel=1e-3)
+
+
+def test_the_report_holds_residuals_and_a_table(noisy):
+    found, _ = noisy
+    signal = found.signals["0"]["x"]
+    model = exact(TS, float(found.estimates["k"]), float(found.estimates["c"]))
+    np.testing.assert_allclose(signal.model[:, 0], model, atol=1e-7)
+    np.testing.assert_allclose(signal.residual[:, 0], (model - NOISY) / 0.02, atol=1e-5)
+    assert float(found.cost) == pytest.approx(0.5 * float(jnp.sum(signal.residual**2)), rel=1e-12)
+    text = str(found)
+    assert "41 samples" in text and "converged" in text and "Known worst" in text
+
+
+@pytest.mark.parametrize("solver", [optx.LevenbergMarquardt(1e-10, 1e-10), optx.Dogleg(1e-10, 1e-10)])
+def test_solvers_of_optimistix_find_the_same(noisy, solver):
+    found = fit.identify(OSCILLATOR, BOTH, measured(), optimiser=solver)
+    assert bool(found.result == jm.RESULTS.successful)
+    for name, value in noisy[0].estimates.items():
+        assert float(found.estimates[name]) == pytest.approx(float(value), rel=1e-5)
+
+
+def test_steps_of_optax_find_the_same(noisy):
+    import optax
+
+    found = fit.identify(OSCILLATOR, BOTH, measured(), optimiser=optax.lbfgs(linesearch=None), max_iterations=3)
+    assert float(found.cost) < 3.1e5
+    found = fit.identify(OSCILLATOR, BOTH, measured(), optimiser=optax.adam(0.05), max_iterations=150)
+    for name, value in noisy[0].estimates.items():
+        assert float(found.estimates[name]) == pytest.approx(float(value), rel=2e-2)
+
+
+def test_jacobian_in_both_modes_and_by_differences():
+    signals = [Signal("x", NOISY, 0.1, bias=True), Signal("x'", np.where(TS > 1.5, np.nan, 0.0), 2.0)]
+    experiment = Experiment(TS, START, signals, windows=3, gap=0.1)
+    found = {}
+    for mode in ("forward", "reverse"):
+        prepared = prepare(OSCILLATOR, BOTH, [experiment], None, mode, {})
+        found[mode] = fit_linear(prepared.problem, prepared.start)
+    np.testing.assert_allclose(*(found[mode] for mode in found), rtol=1e-9, atol=1e-9)
+    for i in range(prepared.problem.size):
+        step = jnp.zeros(prepared.problem.size).at[i].set(1e-5)
+        ends = [fit_residuals(prepared.problem, prepared.start + s * step) for s in (1, -1)]
+        np.testing.assert_allclose(found["forward"][:, i], (ends[0] - ends[1]) / 2e-5, atol=2e-6 * 100)
+
+
+@eqx.filter_jit
+def fit_linear(problem, y):
+    return problem.linear(y)[1]
+
+
+@eqx.filter_jit
+def fit_residuals(problem, y):
+    return problem.residuals(y)[0]
+
+
+def test_what_does_not_show_is_named():
+    every = [Parameter("m"), *BOTH]
+    before = fit.identifiability(OSCILLATOR, every, Experiment(TS, START, Signal("x", sigma=0.02)))
+    assert before.undetermined == ("m", "k", "c")
+    # All forces may grow alike: relative changes of m, k and c are equal.
+    np.testing.assert_allclose(before.null / before.null[:, :1], np.ones((1, 3)), atol=1e-6)
+    assert "Nothing measured changes along" in str(before)
+    found = fit.identify(OSCILLATOR, every, measured())
+    assert found.identifiability.undetermined == ("m", "k", "c")
+    assert np.all(np.isinf(np.diag(found.covariance())))
+    assert float(found.estimates["k"] / found.estimates["m"]) == pytest.approx(15.5, rel=0.02)
+    assert "not determined" in str(found)
+    idle = fit.identifiability(
+        eqx.tree_at(lambda s: s.params, OSCILLATOR, OSCILLATOR.params | {"idle": jnp.ones(())}),
+        [Parameter("k"), Parameter("idle")],
+        Experiment(TS, START, Signal("x", sigma=0.02)),
+    )
+    assert idle.undetermined == ("idle",) and "Nothing measured depends on idle." in str(idle)
+    assert idle.standard_errors["k"] > 0 and np.isinf(idle.standard_errors["idle"])
+
+
+def test_standard_errors_before_data_are_those_of_the_fit(noisy):
+    found, _ = noisy
+    values = {name: float(x) for name, x in found.estimates.items()}
+    planned = [Parameter(name, value, scale=20.0) for name, value in values.items()]
+    before = fit.identifiability(OSCILLATOR, planned, Experiment(TS, START, Signal("x", sigma=0.02)))
+    for name, error in found.standard_errors(absolute_sigma=True).items():
+        assert before.standard_errors[name] == pytest.approx(float(error), rel=1e-4)
+
+
+def test_bounds_hold_and_are_told():
+    bounded = [Parameter("k", min_value=0.0, max_value=100.0), Parameter("c", max_value=0.6)]
+    found = fit.identify(OSCILLATOR, bounded, measured())
+    assert float(found.estimates["c"]) == pytest.approx(0.6, abs=1e-12) and list(found.at_bound) == [False, True]
+    best = scipy.optimize.least_squares(lambda k: exact(TS, k[0], 0.6) - NOISY, [20.0], xtol=1e-14, ftol=1e-14).x[0]
+    assert float(found.estimates["k"]) == pytest.approx(best, rel=1e-5)
+    assert float(found.standard_errors()["c"]) == 0.0 and "at its bound" in str(found)
+
+
+def test_missing_samples_and_weights_of_single_samples():
+    values, sigma = NOISY.copy(), np.where(np.arange(41) % 3, 0.02, 0.05)
+    values[5:20] = np.nan
+    found = fit.identify(OSCILLATOR, BOTH, measured(values, sigma))
+    there = np.isfinite(values)
+    peer = scipy.optimize.curve_fit(exact, TS[there], values[there], p0=(20.0, 0.5), sigma=sigma[there], xtol=1e-12)[0]
+    np.testing.assert_allclose([found.estimates["k"], found.estimates["c"]], peer, rtol=1e-4)
+    assert int(found.count) == there.sum()
+    assert np.all(np.isnan(found.signals["0"]["x"].model[5:20]))
+
+
+def test_unknown_starts_and_biases():
+    values = exact(TS, 31.0, 0.8, x=0.8, v=0.5) + 0.3
+    found = fit.identify(
+        OSCILLATOR, BOTH, Experiment(TS, START, Signal("x", values, 0.1, bias=True), fit_start=True, name="swing")
+    )
+    assert float(found.estimates["k"]) == pytest.approx(31.0, rel=1e-6)
+    known = {"swing: bias of x": 0.3, "swing: start of x": 0.8, "swing: start of x'": 0.5}
+    assert {name: pytest.approx(float(x), abs=1e-6) for name, x in found.nuisances.items()} == known
+    only = fit.identify(
+        OSCILLATOR, BOTH, Experiment(TS, START, Signal("x", exact(TS, 31.0, 0.8, v=0.5)), fit_start=["x'"])
+    )
+    assert [*only.nuisances] == ["0: start of x'"] and float(only.nuisances["0: start of x'"]) == pytest.approx(0.5)
+
+
+def test_windows_find_what_single_shooting_misses():
+    ts = np.linspace(0.0, 10.0, 201)
+    values, only = exact(ts, 45.0, 0.5), [Parameter("k")]
+    alone = fit.identify(OSCILLATOR, only, Experiment(ts, START, Signal("x", values, 0.01)))
+    parts = fit.identify(OSCILLATOR, only, Experiment(ts, START, Signal("x", values, 0.01), windows=10))
+    assert abs(float(alone.estimates["k"]) - 45.0) > 1.0
+    assert float(parts.estimates["k"]) == pytest.approx(45.0, rel=1e-5)
+    assert parts.signals["0"]["x"].ts.shape == (201,)
+    np.testing.assert_allclose(parts.signals["0"]["x"].model[:, 0], values, atol=1e-4)
+
+
+def test_many_starts_find_what_one_misses():
+    ts = np.linspace(0.0, 10.0, 201)
+    experiment = Experiment(ts, START, Signal("x", exact(ts, 45.0, 0.1), 0.01))
+    found = fit.identify(
+        OSCILLATOR,
+        [Parameter("k", min_value=1.0, max_value=200.0), Parameter("c", min_value=0.0, max_value=1.0)],
+        experiment,
+        starts=24,
+        key=jax.random.PRNGKey(1),
+    )
+    assert found.starts.shape == (24,) and float(found.starts[0]) > 1.0
+    assert float(found.estimates["k"]) == pytest.approx(45.0, rel=1e-5)
+
+
+def test_units_of_mass_do_not_matter():
+    one = fit.identify(OSCILLATOR, BOTH, measured())
+    other = fit.identify(oscillator(1e6), BOTH, measured())
+    assert int(one.iterations) == int(other.iterations)
+    assert float(other.estimates["k"]) == pytest.approx(1e6 * float(one.estimates["k"]), rel=1e-9)
+
+
+def identified(values):
+    """What 200 repetitions share."""
+    found = fit.identify(OSCILLATOR, BOTH, measured(values), throw=False)
+    return found
+
+
+def test_intervals_of_200_fits_at_once_cover_the_truth():
+    fits = jax.jit(jax.vmap(identified))(jnp.asarray(exact(TS, 31.0, 0.8) + 0.02 * NOISE))
+    assert bool(jnp.all(fits.result == jm.RESULTS.successful))
+    for name, value in (("k", 31.0), ("c", 0.8)):
+        low, high = fits.intervals()[name]
+        share = float(jnp.mean((low <= value) & (value <= high)))
+        assert 0.90 <= share <= 0.98
+    alone = fit.identify(OSCILLATOR, BOTH, measured())
+    assert float(fits.estimates["k"][0]) == pytest.approx(float(alone.estimates["k"]), rel=1e-7)
+    assert "200 of them" in str(fits)
+
+
+def test_a_search_goes_on_bit_by_bit_as_it_would_have(tmp_path):
+    path = tmp_path / "search"
+    whole = fit.identify(OSCILLATOR, BOTH, measured(), max_iterations=6, rtol=0.0)
+
+    def stop(progress):
+        if progress.iteration == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit.identify(OSCILLATOR, BOTH, measured(), max_iterations=6, rtol=0.0, checkpoint=path, progress=stop)
+    seen = []
+    again = fit.identify(
+        OSCILLATOR, BOTH, measured(), max_iterations=6, rtol=0.0, checkpoint=path, progress=seen.append
+    )
+    assert [p.iteration for p in seen] == [4, 5, 6] and seen[-1].done
+    assert all(bool(jnp.all(again.estimates[name] == whole.estimates[name])) for name in whole.estimates)
+    # More iterations are added to a search that was out of them; other data are another search.
+    fit.identify(OSCILLATOR, BOTH, measured(), max_iterations=7, rtol=0.0, checkpoint=path, progress=seen.append)
+    assert seen[-1].iteration == 7
+    with pytest.raises(ValueError, match="belongs to another one"):
+        fit.identify(OSCILLATOR, BOTH, measured(NOISY + 1.0), max_iterations=6, rtol=0.0, checkpoint=path)
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_experiments_that_are_alike_share_a_program():
+    short = Experiment(TS[:30], START, Signal("x", NOISY[:30], 0.02), name="short")
+    long = measured(name="long")
+    prepared = prepare(OSCILLATOR, BOTH, [short, long], None, None, {})
+    assert len(prepared.problem.groups) == 1
+    together = fit.identify(OSCILLATOR, BOTH, [short, long])
+    stack = np.concatenate([NOISY[:30], NOISY])
+    ts = np.concatenate([TS[:30], TS])
+    peer = scipy.optimize.curve_fit(exact, ts, stack, p0=(20.0, 0.5), xtol=1e-12)[0]
+    np.testing.assert_allclose([together.estimates["k"], together.estimates["c"]], peer, rtol=1e-4)
+    assert together.signals["short"]["x"].model.shape == (30, 1) and int(together.count) == 71
+    other = Experiment(TS, START, Signal(energy_of, np.ones(41), 0.02), name="other")
+    assert len(prepare(OSCILLATOR, BOTH, [short, long, other], None, None, {}).problem.groups) == 2
+
+
+def constant_force(t, q, v, p):
+    return jnp.ones(1)
+
+
+def energy_of(system, motion):
+    return jm.energy(system, motion).total
+
+
+def reaction_of(system, motion):
+    return jm.reactions(system, motion, throw=False).multipliers["rod"]
+
+
+def pendulum_mass(t, q, p):
+    return p["m"] * jnp.eye(2)
+
+
+def pendulum_potential(t, q, p):
+    return p["m"] * 9.81 * q[1]
+
+
+def rod(t, q, p):
+    return q @ q - p["l"] ** 2
+
+
+def pendulum(length=1.0, mass=1.0):
+    return jm.System(
+        ("x", "y"),
+        mass=pendulum_mass,
+        potential=pendulum_potential,
+        constraints=[jm.Holonomic("rod", rod)],
+        params={"m": mass, "l": length},
+    )
+
+
+def test_starts_stay_on_constraints_that_parameters_move():
+    """The rod's length from the coordinate x, mass from the reaction; x is held at its start and y follows."""
+    truth = pendulum(1.3, 2.5)
+    first = jm.assemble(truth, [0.5, -1.2], hold=["x"])
+    motion = jm.simulate(truth, first, TS)
+    guess = pendulum()
+    start = jm.assemble(guess, [0.5, -0.8], hold=["x"])
+    signals = [Signal("x", motion.q[:, 0], 0.01), Signal(reaction_of, reaction_of(truth, motion), 0.1, name="rod")]
+    found = fit.identify(guess, [Parameter("l"), Parameter("m")], Experiment(TS, start, signals))
+    assert float(found.estimates["l"]) == pytest.approx(1.3, rel=1e-6)
+    assert float(found.estimates["m"]) == pytest.approx(2.5, rel=1e-6)
+    prepared = prepare(guess, [Parameter("m")], [Experiment(TS, start, signals)], None, None, {})
+    assert not prepared.problem.groups[0].moved  # masses move no constraint
+
+
+def test_a_trial_that_fails_is_a_shorter_step():
+    """Of a mass under a constant force x = f t²/2m: the Gauss–Newton step from 3 kg for 1 kg leads to −3 kg, where nothing runs."""
+    thrown = jm.System(("x",), mass=osc_mass, force=constant_force, params={"m": 1.0})
+    seen = []
+    experiment = Experiment(TS, jm.assemble(thrown, [0.0]), Signal("x", 0.5 * TS**2))
+    found = fit.identify(thrown, [Parameter("m", 3.0)], experiment, progress=seen.append)
+    assert float(found.estimates["m"]) == pytest.approx(1.0, rel=1e-6)
+    assert any(not np.isfinite(p.trial) for p in seen) and all(np.isfinite(p.cost) for p in seen)
+
+
+def test_a_start_that_fails_names_the_experiment():
+    with pytest.raises(RuntimeError, match="Experiment 'swing'"):
+        fit.identify(OSCILLATOR, [Parameter("m", -1.0)], measured(name="swing"))
+    quiet = fit.identify(OSCILLATOR, [Parameter("m", -1.0)], measured(name="swing"), throw=False)
+    assert bool(quiet.result == jm.RESULTS.search_failed)
+
+
+# Names
+
+
+def arm(**more):
+    rods = [P.Body.rod("upper", mass=1.0, length=1.0), P.Body.rod("lower", mass=0.5, length=0.8)]
+    return P.Mechanism(
+        rods,
+        [P.Revolute("shoulder", "ground", "upper.a"), P.Revolute("elbow", "upper.b", "lower.a")],
+        forces=[P.JointSpring("bush", "elbow", stiffness=3.0, damping=0.1)],
+        gravity=(0.0, -9.81),
+        points={"peg": (0.1, 0.2)},
+        params={"drag": jnp.array([1.0, 2.0])},
+        **more,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("upper.mass", 1.0),
+        ("lower.com.x", 0.4),
+        ("lower.com", [0.4, 0.0]),
+        ("bush.stiffness", 3.0),
+        ("gravity.y", -9.81),
+        ("params.drag.1", 2.0),
+        ("control.gain", 4.0),
+        ("control.layers", [1.0, 2.0, 3.0]),
+        ("events.stop.at", 0.5),
+        ("events.0.at", 0.5),
+    ],
+)
+def test_names_lead_to_numbers(name, value):
+    from jaxmb.fit.target import Setup, place
+
+    setup = Setup(
+        arm(),
+        Controller(jnp.array(4.0), [jnp.ones(1), jnp.array([2.0, 3.0])]),
+        (jm.Lock("elbow", at=0.5, name="stop"),),
+    )
+    there = place(setup, name)
+    np.testing.assert_allclose(there.read(setup), value)
+    changed = there.written(setup, 2 * jnp.asarray(value))
+    np.testing.assert_allclose(there.read(changed), 2 * np.asarray(value))
+    assert jax.tree.structure(changed) == jax.tree.structure(setup)
+    untouched = sum(int(jnp.sum(a != b)) for a, b in zip(jax.tree.leaves(setup), jax.tree.leaves(changed), strict=True))
+    assert untouched == np.count_nonzero(np.asarray(value))
+
+
+class Controller(eqx.Module):
+    gain: jax.Array
+    layers: list
+
+    def __call__(self, t, q, v, p):
+        return -self.gain * v
+
+
+def test_inertias_that_bodies_can_have():
+    rng = np.random.default_rng(3)
+    for dim in (2, 3):
+        points, masses = rng.normal(size=(7, dim)), rng.uniform(0.5, 2.0, 7)
+        mass, com = masses.sum(), masses @ points / masses.sum()
+        off = points - com
+        if dim == 2:
+            body = P.Body("b", mass, float(masses @ np.sum(off**2, axis=1)), com)
+            model = P.Mechanism([body], [P.Revolute("j", "ground", "b")])
+        else:
+            spread = np.einsum("i,ij,ik->jk", masses, off, off)
+            body = jm.spatial.Body("b", mass, np.trace(spread) * np.eye(3) - spread, com)
+            model = jm.spatial.Mechanism([body], [jm.spatial.Revolute("j", "ground", "b", axis=(0.0, 0.0, 1.0))])
+        unknown = fit.inertia_parameter(model, "b")
+        same = unknown.modifier(model, unknown.nominal).elements["b"]
+        np.testing.assert_allclose(same.spread(), body.spread(), rtol=1e-12, atol=1e-12)
+        for _ in range(20):
+            other = unknown.modifier(model, unknown.nominal + rng.normal(size=unknown.nominal.shape)).elements["b"]
+            values = np.linalg.eigvalsh(np.asarray(other.spread()))
+            assert values.min() > 0
+    flat = jm.spatial.Body("b", 1.0, (1.0, 1.0, 2.0))
+    with pytest.raises(ValueError, match="Body 'b' must have a positive mass"):
+        fit.inertia_parameter(jm.spatial.Mechanism([flat], []), "b")
+
+
+def test_a_mechanism_by_names_and_a_modifier():
+    truth = arm().replace("upper", mass=1.4).replace("bush", damping=0.25)
+    system = truth.build()
+    start = jm.assemble(system, {"shoulder": 0.3, "elbow": 0.5})
+    motion = jm.simulate(system, start, TS)
+    signals = [
+        Signal("shoulder", motion.q[:, 0], 0.01),
+        Signal("lower.b", jm.position(system, motion, "lower.b"), 0.01),
+    ]
+    found = fit.identify(
+        arm(),
+        [Parameter("heavy", 1.0, min_value=0.0, modifier=heavier), Parameter("bush.damping", min_value=0.0)],
+        Experiment(TS, start, signals),
+    )
+    assert float(found.estimates["heavy"]) == pytest.approx(1.4, rel=1e-6)
+    assert float(found.estimates["bush.damping"]) == pytest.approx(0.25, rel=1e-6)
+    assert float(found.model.elements["upper"].mass) == pytest.approx(1.4, rel=1e-6)
+
+
+def heavier(model, mass):
+    return model.replace("upper", mass=mass)
+
+
+# Arguments
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: Parameter("upper.mass", modifier=heavier), "`nominal` of parameter 'upper.mass'"),
+        (lambda: fit.identify(arm(), [Parameter("uper.mass")], ARM), "'uper' is not one of 'upper'"),
+        (lambda: fit.identify(arm(), [Parameter("upper.weight")], ARM), "'weight' is not one of 'mass'"),
+        (lambda: fit.identify(arm(), [Parameter("upper")], ARM), "must name a number; complete it by one of 'mass'"),
+        (lambda: fit.identify(arm(), [Parameter("control.gain")], ARM), "Parameter 'control.gain' must name a number"),
+        (lambda: fit.identify(arm(), [Parameter("upper.mass", 1.0, 2.0, 3.0)], ARM), "must start within its bounds"),
+        (lambda: fit.identify(arm(), [Parameter("upper.com", 1.0)], ARM), r"must have shape \(2,\)"),
+        (lambda: fit.identify(arm(), [Parameter("upper.mass", frozen=True)], ARM), "one at least that is not frozen"),
+        (lambda: fit.identify(arm(), [MASS, MASS], ARM), "different names"),
+        (lambda: fit.identify(arm(), [MASS], ARM, stepsize=1.0), "'stepsize'"),
+        (lambda: fit.identify(arm(), [MASS], ARM, starts=3), "come with a `key`"),
+        (lambda: fit.identify(arm(), [MASS], ARM, starts=3, key=KEY), "'upper.mass' has not"),
+        (lambda: fit.identify(arm(), [MASS], ARM, optimiser="lm"), "`optimiser` must be"),
+        (lambda: fit.identify(arm(), [MASS], ARM, jacobian="both"), "'forward', 'reverse' or None"),
+        (lambda: fit.identify(OSCILLATOR, BOTH, [measured(name="a")] * 2), "different names"),
+        (lambda: fit.identify(arm(), [MASS], Experiment(TS, ARM.start)), "must have signals"),
+        (lambda: fit.identify(arm(), [MASS], Experiment(TS, ARM.start, Signal("elbow"))), "values of 'elbow'"),
+        (lambda: fit.identify(arm(), [MASS], with_signal("wrist")), "'wrist'"),
+        (lambda: fit.identify(arm(), [MASS], with_signal("lower.z")), "There is no point 'lower.z'"),
+        (lambda: fit.identify(OSCILLATOR, BOTH, ARM), "Experiment '0': Argument `state` must have coordinates"),
+        (lambda: Experiment(TS, {"x": 1.0}), "`start` of an experiment must be a `State`"),
+        (lambda: Experiment(TS[::-1], START), "must be finite, increase"),
+        (lambda: Experiment(TS, START, Signal("x", NOISY[:3])), "a value for each of the 41 times"),
+        (lambda: Experiment(TS, START, Signal("x", NOISY, np.ones(7))), "`sigma` of signal 'x' must have shape"),
+        (lambda: Signal("x", NOISY, 0.0), "must be positive"),
+        (lambda: Experiment(TS, START, [Signal("x", NOISY)] * 2), "different names"),
+        (lambda: Experiment(TS, START, windows=0), "`windows` of an experiment must be a positive"),
+        (lambda: fit.identify(OSCILLATOR, BOTH, measured(windows=60)), "must not exceed its number of samples"),
+        (lambda: fit.identify(OSCILLATOR, BOTH, measured(fit_start=["y"])), "names out of 'x'"),
+        (lambda: fit.inertia_parameter(arm(), "hand"), "must be one of 'upper'"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_named(call, text):
+    with pytest.raises((TypeError, ValueError), match=text):
+        call()
+
+
+def with_signal(of):
+    return Experiment(TS, ARM.start, Signal(of, np.zeros(41)))
+
+
+MASS, KEY = Parameter("upper.mass"), jax.random.PRNGKey(0)
+ARM = Experiment(TS, jm.assemble(arm().build(), {"shoulder": 0.3, "elbow": 0.5}), Signal("elbow", np.zeros(41)))

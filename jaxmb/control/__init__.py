@@ -49,6 +49,7 @@ from .pid import PD as PD
 from .pid import PID as PID
 from .plant import Plant as Plant
 from .plant import Response as Response
+from .recorded import Recorded as Recorded
 from .reaction import AbstractForces as AbstractForces
 from .reaction import ConstraintForce as ConstraintForce
 from .reaction import hybrid_law as hybrid_law

@@ -4,6 +4,7 @@ from .experiment import Experiment as Experiment
 from .experiment import Signal as Signal
 from .identifiability import Identifiability as Identifiability
 from .identify import identify as identify
+from .inertia import inertia_parameter as inertia_parameter
 from .information import identifiability as identifiability
 from .information import information as information
 from .parameter import Parameter as Parameter

@@ -82,11 +82,12 @@ def descend(
         result=jax.tree.map(jnp.asarray, result),
     )
     here = checkpoint.load(start)
-    report(int(here.steps), most, here.cost, here.cost)
+    report(int(here.steps), most, here.cost, here.cost, False)
     while bool(here.result == RESULTS.search_unfinished) and int(here.steps) < most:
         here = _stepped(objective, here, bounds, transformation)
         checkpoint.save(here)
-        report(int(here.steps), most, here.cost, here.history[here.steps])
+        ended = bool(here.result != RESULTS.search_unfinished) or int(here.steps) == most
+        report(int(here.steps), most, here.cost, here.history[here.steps], ended)
     ended: Any = RESULTS.where(here.result == RESULTS.search_unfinished, SUCCESS, here.result)
     return eqx.tree_at(lambda d: d.result, here, ended)
 

@@ -98,7 +98,7 @@ class Experiment(eqx.Module):
     def __init__(
         self,
         ts: Any,
-        start: State,
+        start: Any,
         signals: Sequence[Signal] | Signal = (),
         *,
         control: Any = None,

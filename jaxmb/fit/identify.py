@@ -18,7 +18,7 @@ from .checkpoint import Checkpoint
 from .descent import descend
 from .experiment import Experiment, listed
 from .information import linear
-from .least_squares import Search, advance, begin
+from .least_squares import Search, advance, begin, reopened
 from .parameter import Parameter
 from .prepare import Prepared, prepare
 from .problem import Problem
@@ -38,9 +38,9 @@ def identify(
     experiments: Sequence[Experiment] | Experiment,
     *,
     build: Callable[[Any], System] | None = None,
-    optimiser: optax.GradientTransformation | optx.AbstractLeastSquaresSolver | None = None,
+    optimiser: Any = None,
     jacobian: str | None = None,
-    rtol: float = 1e-7,
+    rtol: float = 1e-6,
     max_iterations: int = 50,
     starts: int = 1,
     key: PRNGKeyArray | None = None,
@@ -122,11 +122,12 @@ def _search(
     searches = jax.vmap(lambda y: begin(problem, y))(points)
     limits = jnp.asarray(rtol, points.dtype), jnp.asarray(most)
     if is_concrete(prepared, points):
-        searches = file.load(searches)
+        searches = reopened(file.load(searches), most)
         while not np.all(np.asarray(searches.done)):
             searches = _advanced(problem, searches, *limits)
             file.save(searches)
-            report(int(searches.iterations.max()), most, searches.cost.min(), searches.tried.min())
+            ended = bool(np.all(np.asarray(searches.done)))
+            report(int(searches.iterations.max()), most, searches.cost.min(), searches.tried.min(), ended)
     else:
         searches = lax.while_loop(lambda s: ~jnp.all(s.done), lambda s: _all_advanced(problem, s, *limits), searches)
     costs = jnp.where(jnp.isnan(searches.cost), jnp.inf, searches.cost)

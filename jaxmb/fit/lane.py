@@ -30,17 +30,17 @@ class Lane(eqx.Module):
         moved: whether the start is assembled anew.
     """
 
-    ts: Float[Array, "*n T"]
+    ts: Float[Array, "..."]
     start: State
     control: Any
     events: tuple[Any, ...]
     about: Any
-    values: tuple[Float[Array, "*n T k"], ...]
-    weights: tuple[Float[Array, "*n T k"], ...]
-    slots: Int[Array, "*n s"]
-    biases: tuple[Int[Array, "*n k"] | None, ...]
-    following: Int[Array, "*n s"]
-    gap: Float[Array, "*n s"]
+    values: tuple[Float[Array, "..."], ...]
+    weights: tuple[Float[Array, "..."], ...]
+    slots: Int[Array, "..."]
+    biases: tuple[Int[Array, "..."] | None, ...]
+    following: Int[Array, "..."]
+    gap: Float[Array, "..."]
     readings: tuple[Any, ...]
     held: Indices = eqx.field(static=True)
     held_velocities: Indices = eqx.field(static=True)

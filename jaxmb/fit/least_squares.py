@@ -89,6 +89,12 @@ def begin(problem: Problem, y: Float[Array, " N"]) -> Search:
     )
 
 
+def reopened(search: Search, most: int) -> Search:
+    """A search that may go on where only the number of iterations had ended it."""
+    unfinished = (search.result == RESULTS.search_unfinished) & (search.iterations < most)
+    return eqx.tree_at(lambda s: s.done, search, search.done & ~unfinished)
+
+
 def advance(problem: Problem, search: Search, rtol: Float[Array, ""], most: Int[Array, ""]) -> Search:
     """One evaluation, at the trial, and the next trial; a search that is done stays as it is.
 

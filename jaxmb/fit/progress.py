@@ -15,6 +15,7 @@ class Progress(NamedTuple):
         cost: the least so far.
         trial: that of the last trial; not finite where a run failed.
         seconds: since the search began.
+        done: whether it was the last one.
     """
 
     iteration: int
@@ -22,16 +23,17 @@ class Progress(NamedTuple):
     cost: float
     trial: float
     seconds: float
+    done: bool
 
 
-def reporter(wanted: bool | Callable[[Progress], None]) -> Callable[[int, int, Any, Any], None]:
-    """A function that tells iteration, how many there may be, and costs, in the way that is wanted."""
+def reporter(wanted: bool | Callable[[Progress], None]) -> Callable[[int, int, Any, Any, bool], None]:
+    """A function that tells what `Progress` holds in the way that is wanted."""
     tell = wanted if callable(wanted) else _line if wanted else None
     began = time.perf_counter()
 
-    def report(iteration: int, most: int, cost: Any, trial: Any) -> None:
+    def report(iteration: int, most: int, cost: Any, trial: Any, done: bool) -> None:
         if tell is not None:
-            tell(Progress(iteration, most, float(cost), float(trial), time.perf_counter() - began))
+            tell(Progress(iteration, most, float(cost), float(trial), time.perf_counter() - began, done))
 
     return report
 
@@ -41,5 +43,5 @@ def _line(progress: Progress) -> None:
     part = min(progress.iteration / max(progress.most, 1), 1.0)
     bar = "#" * round(20 * part) + "." * (20 - round(20 * part))
     text = f"[{bar}] {progress.iteration}/{progress.most}  cost {progress.cost:.6g}  {progress.seconds:.0f} s"
-    sys.stderr.write("\r" + text.ljust(78))
+    sys.stderr.write("\r" + text.ljust(78) + "\n" * progress.done)
     sys.stderr.flush()

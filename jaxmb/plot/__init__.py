@@ -1,4 +1,5 @@
-"""Pictures of mechanisms; needs matplotlib (`pip install jaxmb[plots]`)."""
+"""Pictures of mechanisms and fits; needs matplotlib (`pip install jaxmb[plots]`)."""
 
 from .draw import animate as animate
 from .draw import draw as draw
+from .fit import fit as fit

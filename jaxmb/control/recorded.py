@@ -1,0 +1,78 @@
+"""Inputs from a table."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..foundations import as_parameters, default_float, is_concrete
+from .controller import AbstractController, joint_names
+
+Scalar = Float[Array, ""]
+
+
+class Recorded(AbstractController):
+    """Inputs that were measured, or made elsewhere: u(t) between the entries of a table, and its first and last beyond.
+
+    Args:
+        ts: times (T,) in s, increasing.
+        values: u (T,) of one input, or (T, nu).
+        joints: names of joint coordinates at which the inputs act; None for the system's own inputs.
+        hold: whether each value holds until the next time; by default u goes straight from one to the next.
+
+    Raises:
+        ValueError: for shapes that do not fit, times that do not increase, and numbers that are not finite.
+
+    Example:
+        >>> import jaxmb as jm
+        >>> jm.control.Recorded([0.0, 0.5, 1.0], [0.0, 2.0, 2.0], joints="crank").acts_at
+        ('crank',)
+    """
+
+    ts: Float[Array, " T"]
+    values: Float[Array, "T nu"]
+    joints: tuple[str, ...] | None = eqx.field(static=True)
+    hold: bool = eqx.field(static=True)
+
+    def __init__(self, ts: Any, values: Any, joints: Any = None, *, hold: bool = False):
+        self.ts = jnp.asarray(as_parameters(ts), default_float())
+        values = jnp.asarray(as_parameters(values), default_float())
+        self.values = values[:, None] if values.ndim == 1 else values
+        self.joints, self.hold = joint_names(joints), hold
+        if self.ts.ndim != 1 or self.values.ndim != 2 or self.values.shape[0] != self.ts.shape[0] or not self.ts.size:
+            raise ValueError(
+                f"Argument `values` must have a row for each of the times {self.ts.shape}, but has shape {values.shape}."
+            )
+        if self.joints is not None and len(self.joints) != self.values.shape[1]:
+            raise ValueError(
+                f"Argument `values` must have a column for each of {len(self.joints)} joints, but has {self.values.shape[1]}."
+            )
+        if is_concrete(self.ts, self.values):
+            known = np.asarray(self.ts)
+            if not (np.all(np.diff(known) > 0) and np.all(np.isfinite(known)) and np.all(np.isfinite(self.values))):
+                raise ValueError("Arguments `ts` and `values` must be finite, and `ts` must increase.")
+
+    @property
+    def acts_at(self) -> tuple[str, ...] | None:
+        """The joints."""
+        return self.joints
+
+    @property
+    def uses_plant(self) -> bool:
+        """False."""
+        return False
+
+    def output(
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Any
+    ) -> Float[Array, " nu"]:
+        """U(t)."""
+        last = self.ts.shape[0] - 1
+        i = jnp.clip(jnp.searchsorted(self.ts, t, side="right") - 1, 0, last)
+        if self.hold:
+            return self.values[i]
+        k = jnp.minimum(i + 1, last)
+        width = self.ts[k] - self.ts[i]
+        share = jnp.clip((t - self.ts[i]) / jnp.where(width > 0, width, 1.0), 0.0, 1.0)
+        return self.values[i] + share * (self.values[k] - self.values[i])
