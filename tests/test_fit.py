@@ -1,5 +1,7 @@
 """Parameters from measured motion: laws of the search, the report and the arguments."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -355,6 +357,7 @@ def test_a_start_that_fails_names_the_experiment():
         fit.identify(OSCILLATOR, [Parameter("m", -1.0)], measured(name="swing"))
     quiet = fit.identify(OSCILLATOR, [Parameter("m", -1.0)], measured(name="swing"), throw=False)
     assert bool(quiet.result == jm.RESULTS.search_failed)
+    assert quiet.estimates["m"] == -1.0 and "A run fails where the search starts" in str(quiet)
 
 
 # Names
@@ -457,6 +460,49 @@ def test_a_mechanism_by_names_and_a_modifier():
     assert float(found.model.elements["upper"].mass) == pytest.approx(1.4, rel=1e-6)
 
 
+class Integral(jm.control.AbstractController):
+    """Pulls by the integral of x."""
+
+    gain: jax.Array
+    uses_plant = False
+
+    def init(self, system):
+        return jnp.zeros(1)
+
+    def output(self, t, q, v, z, plant):
+        return -self.gain * z
+
+    def rate(self, t, q, v, z, plant, response):
+        return q
+
+
+def controlled(gain, **how):
+    """A mass on a spring with a sampled controller, and its experiment without values."""
+    system = jm.System(
+        ("x",),
+        mass=lambda t, q, p: 2.0 * jnp.eye(1),
+        potential=lambda t, q, p: 0.5 * p["k"] * q[0] ** 2,
+        actuation=lambda t, q, p: jnp.eye(1),
+        params={"k": 20.0},
+    )
+    control = jm.control.Sampled(Integral(jnp.asarray(gain)), 0.05)
+    return system, Experiment(TS, jm.assemble(system, [1.0]), Signal("x", np.zeros(41)), control=control, **how)
+
+
+def test_the_gain_of_a_sampled_controller():
+    system, seen = controlled(4.0)
+    record = jm.simulate(system, seen.start, TS, control=seen.control).q[:, 0]
+    seen = eqx.tree_at(lambda e: e.signals[0].values, controlled(3.0)[1], record)
+    found = fit.identify(system, [Parameter("control.controller.gain")], seen)
+    assert float(found.estimates["control.controller.gain"]) == pytest.approx(4.0, rel=1e-5)
+
+
+def identify_in_windows(sampled):
+    system, seen = controlled(4.0, windows=3)
+    seen = seen if sampled else dataclasses.replace(seen, control=seen.control.controller)
+    return fit.identify(system, [Parameter("k")], seen)
+
+
 def heavier(model, mass):
     return model.replace("upper", mass=mass)
 
@@ -471,7 +517,10 @@ def heavier(model, mass):
         (lambda: fit.identify(arm(), [Parameter("uper.mass")], ARM), "'uper' is not one of 'upper'"),
         (lambda: fit.identify(arm(), [Parameter("upper.weight")], ARM), "'weight' is not one of 'mass'"),
         (lambda: fit.identify(arm(), [Parameter("upper")], ARM), "must name a number; complete it by one of 'mass'"),
-        (lambda: fit.identify(arm(), [Parameter("control.gain")], ARM), "Parameter 'control.gain' must name a number"),
+        (
+            lambda: fit.identify(arm(), [Parameter("control.gain")], ARM),
+            "there is none in the control of an experiment",
+        ),
         (lambda: fit.identify(arm(), [Parameter("upper.mass", 1.0, 2.0, 3.0)], ARM), "must start within its bounds"),
         (lambda: fit.identify(arm(), [Parameter("upper.com", 1.0)], ARM), r"must have shape \(2,\)"),
         (lambda: fit.identify(arm(), [Parameter("upper.mass", frozen=True)], ARM), "one at least that is not frozen"),
@@ -496,6 +545,8 @@ def heavier(model, mass):
         (lambda: Experiment(TS, START, windows=0), "`windows` of an experiment must be a positive"),
         (lambda: fit.identify(OSCILLATOR, BOTH, measured(windows=60)), "must not exceed its number of samples"),
         (lambda: fit.identify(OSCILLATOR, BOTH, measured(fit_start=["y"])), "names out of 'x'"),
+        (lambda: identify_in_windows(sampled=True), "must be 1 with a controller that remembers or is sampled"),
+        (lambda: identify_in_windows(sampled=False), "must be 1 with a controller that remembers or is sampled"),
         (lambda: fit.inertia_parameter(arm(), "hand"), "must be one of 'upper'"),
     ],
 )

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..control import AbstractController
+from ..control import AbstractController, Sampled
 from ..foundations import as_function, as_parameters, default_float, is_concrete, listing
 from ..system import State
 
@@ -112,7 +112,9 @@ class Experiment(eqx.Module):
         self.ts = jnp.asarray(ts, default_float())
         self.start, self.name = start, name
         self.signals = (signals,) if isinstance(signals, Signal) else tuple(signals)
-        self.control = control if control is None or isinstance(control, AbstractController) else _law(control)
+        self.control = (
+            control if control is None or isinstance(control, AbstractController | Sampled) else _law(control)
+        )
         self.events = tuple(events)
         self.fit_start = fit_start if isinstance(fit_start, bool) else tuple(fit_start)
         self.windows, self.gap = windows, gap

@@ -72,7 +72,7 @@ def begin(problem: Problem, y: Float[Array, " N"]) -> Search:
     results: Any = jax.tree.map(lambda x: jnp.broadcast_to(x, (problem.lanes, *x.shape)), ok)
     zero = jnp.zeros_like(y)
     return Search(
-        y=zero,
+        y=y,
         trial=y,
         predicted=0 * one,
         r=jnp.zeros(count, y.dtype),

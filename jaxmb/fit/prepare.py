@@ -10,6 +10,7 @@ import numpy as np
 from jax.interpreters import partial_eval
 from jaxtyping import Array, Float
 
+from ..control import AbstractController, Sampled
 from ..foundations import as_parameters, listing, strong
 from ..system import State, System, check_state, position_residual, velocity_residual
 from .experiment import OPTIONS, Experiment
@@ -125,6 +126,11 @@ def _lanes(
         check_state(system, state)
     except (TypeError, ValueError) as error:
         raise type(error)(f"Experiment '{name}': {error}") from None
+    if experiment.windows > 1 and _remembers(experiment.control, system):
+        raise ValueError(
+            f"Argument `windows` of experiment '{name}' must be 1 with a controller that remembers or is sampled: what it remembers "
+            f"where a window starts is not known; it is {experiment.windows}."
+        )
     argument = "signal '{}' of experiment '" + name + "'"
     readings = tuple(reading(s.of, system, argument.format(s.name)) for s in experiment.signals)
     fitted = experiment.fit_start if experiment.windows == 1 else True
@@ -187,6 +193,13 @@ def _lane(
         held_velocities=held[1],
         moved=moved,
     )
+
+
+def _remembers(control: Any, system: System) -> bool:
+    """Whether what a controller does depends on more than the instant."""
+    if not isinstance(control, AbstractController):
+        return isinstance(control, Sampled)
+    return any(np.size(x) for x in jax.tree.leaves(control.init(system.acting_at(control.acts_at))))
 
 
 def _moves(setup: Setup, unknowns: Unknowns, runs: Runs, state: State) -> bool:

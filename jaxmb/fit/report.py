@@ -125,6 +125,8 @@ class Fit(eqx.Module):
     def __str__(self) -> str:
         if self.cost.ndim:
             return f"Fits of {listing(self.estimates)}, {self.cost.size} of them; index one for its table."
+        if bool(self.result == RESULTS.search_failed):
+            return f"Fit of {int(self.count)} samples: {RESULTS[self.result]}"
         known = self.identifiability
         rows = [("parameter", "estimate", "95 % interval", "start", "")]
         errors = self.intervals()

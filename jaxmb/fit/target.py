@@ -82,6 +82,10 @@ def place(setup: Setup, name: str) -> Place:
     """
     node, steps = _root(setup, name)
     words = name.split(".")
+    if node is setup and words[0] not in _members(setup):
+        raise ValueError(
+            f"Parameter '{name}' must name a number, but there is none in the {words[0]} of an experiment."
+        )
     for i, word in enumerate(words):
         below = _members(node)
         if word in below:
