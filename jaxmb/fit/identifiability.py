@@ -9,9 +9,11 @@ from jaxtyping import Array, Float
 
 from .start import pivots
 
-# Directions in which residuals change by less than this part of the strongest are unknown; in parameters over their scales.
-TOLD = 1e-7
-# Coefficients of a combination below this part of its largest are left out of sentences.
+# Directions in which residuals change by less than this part of the strongest are unknown: errors of runs with tolerances to 1e-6 look so.
+TOLD = 1e-6
+# In sentences those below this part are left out.
+TOLD_IN_WORDS = 0.02
+# Coefficients of a combination below this part of its largest are taken for zero.
 SHOWN = 1e-3
 
 
@@ -86,19 +88,16 @@ class Identifiability(eqx.Module):
         if known:
             worst = self.directions[known - 1]
             found.append(
-                f"Known worst, to {1 / self.values[known - 1]:.2g} of its scale, is {self._combination(worst / np.abs(worst).max())}."
+                f"Known worst, to {100 / self.values[known - 1]:.2g} % for σ as given, is {self._combination(worst)}."
             )
         return found
 
     def _combination(self, row: np.ndarray) -> str:
-        """Changes by name in the parameters' units, as a sum."""
-        text = ""
-        changes = row * self.scales
-        for label, x, share in zip(self.labels, changes, row, strict=True):
-            if abs(share) > SHOWN * np.abs(row).max():
-                sign = "-" if x < 0 else "+" if text else ""
-                text += f" {sign} {abs(x):.3g} Δ{label}" if text else f"{sign}{abs(x):.3g} Δ{label}"
-        return text
+        """Changes by name in parts of the scales, the largest first."""
+        row = row / np.abs(row).max()
+        order = [i for i in np.argsort(-np.abs(row), kind="stable") if abs(row[i]) > TOLD_IN_WORDS]
+        row = row * np.sign(row[order[0]])
+        return ", ".join(f"{100 * row[i]:+.3g} % {self.labels[i]}" for i in order)
 
     def __str__(self) -> str:
         errors = self.standard_errors

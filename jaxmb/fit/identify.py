@@ -40,7 +40,7 @@ def identify(
     build: Callable[[Any], System] | None = None,
     optimiser: Any = None,
     jacobian: str | None = None,
-    rtol: float = 1e-6,
+    rtol: float = 1e-8,
     max_iterations: int = 50,
     starts: int = 1,
     key: PRNGKeyArray | None = None,
@@ -64,8 +64,8 @@ def identify(
             bounds; or a transformation of optax, after each step of which the unknowns are put back within their bounds.
         jacobian: "forward" or "reverse" mode. By default forward where there are at most four times as many unknowns of a run as samples;
             with optax, where there are at most four.
-        rtol: the search ends where a step, relative to each unknown, or the square root of the fall of the cost that is predicted,
-            relative to the cost, is below it.
+        rtol: the search ends where a step, relative to each unknown, or the fall of the cost that is predicted, relative to the cost, is
+            below it.
         max_iterations: largest number of evaluations, each with a Jacobian; with optax that of the steps.
         starts: number of searches, side by side, from random points within the bounds; the first starts at the nominal values.
         key: for these points.

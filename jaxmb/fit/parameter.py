@@ -90,7 +90,7 @@ class Unknowns(eqx.Module):
 
         Raises:
             TypeError, ValueError: naming the parameter, for names that lead nowhere or repeat, for values, bounds and scales that do
-                not fit, and where none is free.
+                not fit.
         """
         if isinstance(parameters, Parameter) or not all(isinstance(p, Parameter) for p in parameters):
             raise TypeError("Argument `parameters` must be a sequence of `Parameter`.")
@@ -98,14 +98,10 @@ class Unknowns(eqx.Module):
         if len(set(names)) < len(names):
             raise ValueError(f"Argument `parameters` must hold different names, but holds {listing(names)}.")
         free = tuple(p.name for p in parameters if not p.frozen)
-        if not free:
-            raise ValueError("Argument `parameters` must hold one at least that is not frozen.")
         places = tuple(place(setup, p.name) if p.modifier is None else None for p in parameters)
         nominal = {p.name: _nominal(p, at, setup) for p, at in zip(parameters, places, strict=True)}
         edges = {p.name: _bounds(p, nominal[p.name]) for p in parameters}
-        low, high, scale = (
-            jnp.concatenate([jnp.ravel(edges[name][i]) for name in free]).astype(default_float()) for i in range(3)
-        )
+        low, high, scale = (_joined([edges[name][i] for name in free]) for i in range(3))
         return cls(
             tuple(names), places, tuple(p.modifier for p in parameters), nominal, free, low / scale, high / scale, scale
         )
@@ -126,7 +122,7 @@ class Unknowns(eqx.Module):
 
     def vector(self, values: dict[str, Array]) -> Float[Array, " n"]:
         """The vector of values by name."""
-        return jnp.concatenate([jnp.ravel(values[name]) for name in self.free]) / self.scale
+        return _joined([values[name] for name in self.free]) / self.scale
 
     def values(self, x: Float[Array, " n"]) -> dict[str, Array]:
         """The values of all parameters by name."""
@@ -145,6 +141,10 @@ class Unknowns(eqx.Module):
             else:
                 setup = dataclasses.replace(setup, model=modifier(setup.model, values[name]))
         return setup
+
+
+def _joined(values: Sequence[Array]) -> Float[Array, " n"]:
+    return jnp.concatenate([jnp.zeros(0), *(jnp.ravel(x) for x in values)]).astype(default_float())
 
 
 def _nominal(parameter: Parameter, at: Place | None, setup: Setup) -> Array:

@@ -94,6 +94,10 @@ def prepare(
         found = _lanes(names[i], experiment, setup, own, runs, entries)
         lanes += found
         origins += [(i, x.ts.shape[0] - (x is not found[-1])) for x in found]
+    if not unknowns[0].free and not entries:
+        raise ValueError(
+            "Argument `parameters` must hold one at least that is not frozen, where no start or bias is unknown."
+        )
     values = jnp.concatenate([unknowns[0].start, *(jnp.atleast_1d(jnp.asarray(e.value, float)) for e in entries)])
     count = unknowns[0].start.shape[0]
     rest = values[count:]

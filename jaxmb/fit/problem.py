@@ -126,6 +126,18 @@ class Problem(eqx.Module):
         """Number of all unknowns N."""
         return self.scale.shape[0]
 
+    def start(self, group: Lane, lane: int, y: Float[Array, " N"]) -> State:
+        """Where a lane of a group starts."""
+        one: Lane = jax.tree.map(lambda x: x[lane] if eqx.is_array(x) else x, group)
+        if not one.moved:
+            return one.start
+        z, count = self._of(group, y)[lane], len(one.held)
+        setup = self.runs.setup(one, z[: self.count])
+        free = z[self.count :]
+        return started(
+            self.runs.build(setup.model), one.start, one.held, one.held_velocities, free[:count], free[count:]
+        )[0]
+
     def residuals(self, y: Float[Array, " N"]) -> tuple[Float[Array, " R"], RESULTS]:
         """Residuals, NaN where a run fails, and the result of each lane."""
         adjoint = adjoint_of(self.forward)

@@ -11,12 +11,16 @@ import scipy.stats
 from jaxtyping import Array, Bool, Float, Int
 
 from ..foundations import RESULTS, listing, over_leading_axes, program
-from .identifiability import Identifiability, eliminated
+from ..system import State
+from .identifiability import SHOWN, TOLD, Identifiability, eliminated
 from .prepare import Prepared
+from .problem import Problem
 from .target import Setup
 
-# Directions in which residuals change by less, relative to the strongest and in parameters relative to their scales, are not known.
-NULL = 1e-7
+# So many biases and starts are printed.
+SEEN = 12
+# Residuals of so many σ on average are no noise.
+FAR = 3.0
 
 
 class SignalFit(eqx.Module):
@@ -42,14 +46,18 @@ class Fit(eqx.Module):
         estimates: values of all parameters by name, the frozen ones included.
         nuisances: biases and starts that were looked for, by name.
         nominal: where the search started.
+        prepared: what was asked.
+        unknowns: all that was found, over the scales (N,).
         setup: model, control and events of the first experiment, with the estimates.
         cost: ½ Σ residual².
         signals: by experiment and signal, what was measured and what the model makes of it.
+        residuals: of all samples, and of the gaps between windows, over their σ (R,).
         jacobian: of the residuals by all unknowns over their scales (R, N).
         scales: of the unknowns (N,).
         labels: names of the unknowns, parameters first.
         parameters: how many of them are parameters.
         count: number of samples.
+        freedom: degrees of freedom: samples, and gaps between windows, less unknowns.
         at_bound: which unknowns (N,) a bound holds.
         iterations: evaluations that were made.
         result: how the search ended, see `jaxmb.RESULTS`.
@@ -60,14 +68,18 @@ class Fit(eqx.Module):
     estimates: dict[str, Array]
     nuisances: dict[str, Array]
     nominal: dict[str, Array]
+    prepared: Prepared
+    unknowns: Float[Array, "... N"]
     setup: Setup
     cost: Float[Array, "..."]
     signals: dict[str, dict[str, SignalFit]]
+    residuals: Float[Array, "... R"]
     jacobian: Float[Array, "... R N"]
     scales: Float[Array, "... N"]
     labels: tuple[str, ...] = eqx.field(static=True)
     parameters: int = eqx.field(static=True)
     count: Int[Array, "..."]
+    freedom: Int[Array, "..."]
     at_bound: Bool[Array, "... N"]
     iterations: Int[Array, "..."]
     result: RESULTS
@@ -79,6 +91,22 @@ class Fit(eqx.Module):
         """The model with the estimates."""
         return self.setup.model
 
+    def start(self, experiment: str | None = None) -> State:
+        """The state from which an experiment, the first by default, starts with the estimates; another run may go on from there."""
+        names = self.prepared.experiments
+        if experiment is not None and experiment not in names:
+            raise ValueError(f"Argument `experiment` must be one of {listing(names)}, but is '{experiment}'.")
+        number = 0 if experiment is None else names.index(experiment)
+        lane = next(i for i, (of, _) in enumerate(self.prepared.lanes) if of == number)
+        group = next(k for k, members in enumerate(self.prepared.members) if lane in members)
+        return _start(self.prepared.problem, group, self.prepared.members[group].index(lane), self.unknowns)
+
+    @property
+    def gradient(self) -> dict[str, Array]:
+        """That of the cost, by parameter."""
+        slopes = jnp.einsum("...r,...rn->...n", self.residuals, self.jacobian) / self.scales
+        return self._by_name(slopes[..., : self.parameters])
+
     def covariance(self, absolute_sigma: bool = False) -> Float[Array, "... n n"]:
         """Covariance of the parameters' entries, s² (JᵀJ)⁻¹ with biases and starts eliminated.
 
@@ -88,7 +116,7 @@ class Fit(eqx.Module):
             absolute_sigma: whether the given σ are the noise itself, s = 1; else only their ratios count and s² is the sum of the
                 squares of the residuals over the degrees of freedom that are left.
         """
-        numbers = (self.jacobian, self.scales, self.at_bound, self.count, self.cost)
+        numbers = (self.jacobian, self.scales, self.at_bound, self.freedom, self.cost)
         return _covariances(numbers, self.parameters, absolute_sigma, self.cost.ndim)
 
     def standard_errors(self, absolute_sigma: bool = False) -> dict[str, Array]:
@@ -98,7 +126,7 @@ class Fit(eqx.Module):
 
     def intervals(self, level: float = 0.95, absolute_sigma: bool = False) -> dict[str, tuple[Array, Array]]:
         """Confidence intervals of the linearised problem by parameter: Student's, or normal ones for `absolute_sigma`."""
-        free = np.asarray(self.count) - self.jacobian.shape[-1] if not absolute_sigma else None
+        free = None if absolute_sigma else np.asarray(self.freedom)
         width = scipy.stats.norm.ppf(0.5 + level / 2) if free is None else scipy.stats.t.ppf(0.5 + level / 2, free)
         errors = self.standard_errors(absolute_sigma)
         spread = lambda e: e * jnp.asarray(width).reshape(np.shape(width) + (1,) * (e.ndim - np.ndim(width)))
@@ -138,15 +166,26 @@ class Fit(eqx.Module):
                 note = "at its bound" if bool(self.at_bound[i]) else "" if np.isfinite(a) else "not determined"
                 interval = f"± {(b - a) / 2:.3g}" if np.isfinite(a) else ""
                 rows.append((self.labels[i], f"{x:.6g}", interval, f"{first[k]:.6g}", note))
-        for name, value in self.nuisances.items():
-            rows.append((name, f"{float(value):.6g}", "", "", ""))
+        others = self.labels[self.parameters :]
+        rows += [(name, f"{float(self.nuisances[name]):.6g}", "", "", "") for name in others[:SEEN]]
+        if len(others) > SEEN:
+            rows.append((f"… and {len(others) - SEEN} more in `nuisances`", "", "", "", ""))
         widths = [max(len(row[i]) for row in rows) for i in range(5)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         how = "converged" if bool(self.result == RESULTS.successful) else RESULTS[self.result]
-        free = int(self.count) - self.jacobian.shape[-1]
-        spread = float(jnp.sqrt(2 * self.cost / free)) if free > 0 else float("nan")
+        spread = float(jnp.sqrt(2 * self.cost / self.freedom)) if int(self.freedom) > 0 else float("nan")
         head = f"Fit of {int(self.count)} samples: residual {spread:.4g} σ, {int(self.iterations)} iterations, {how}"
+        if spread > FAR:
+            lines.append(
+                "Residuals are far above the noise that σ states: σ is too small, the model lacks something, or the search ended in a "
+                "valley that is not the deepest; try other starts (`starts`) or `windows`."
+            )
         return "\n".join([head, *lines, *known.sentences()])
+
+
+@program
+def _start(problem: Problem, group: int, lane: int, y: Float[Array, " N"]) -> State:
+    return problem.start(problem.groups[group], lane, y)
 
 
 @program
@@ -155,19 +194,18 @@ def _covariances(numbers: tuple[Array, ...], parameters: int, absolute: bool, ax
 
 
 def _covariance(
-    parameters: int, absolute: bool, jacobian: Array, scales: Array, held: Array, count: Array, cost: Array
+    parameters: int, absolute: bool, jacobian: Array, scales: Array, held: Array, freedom: Array, cost: Array
 ) -> Float[Array, "n n"]:
     rows = eliminated(jnp.where(held, 0.0, jacobian), parameters)
     sizes = jnp.linalg.norm(rows, axis=0)
     unit = jnp.where(sizes > 0, sizes, 1.0)
     values, vectors = jnp.linalg.eigh((rows / unit).T @ (rows / unit))
-    # The eigenvalues are squares: below this they are rounding.
-    lost = values <= NULL * jnp.max(values) * jnp.finfo(values.dtype).eps ** 0.5
+    lost = values <= TOLD**2 * jnp.max(values)
     inverse = (vectors * jnp.where(lost, 0.0, 1 / jnp.where(lost, 1.0, values))) @ vectors.T
     size = scales[:parameters] / unit
-    unknown = (jnp.sum(jnp.where(lost, vectors**2, 0.0), axis=1) > NULL) | (sizes == 0)
+    unknown = (jnp.sum(jnp.where(lost, vectors**2, 0.0), axis=1) > SHOWN**2) | (sizes == 0)
     unknown = unknown & ~held[:parameters]
-    spread = 1.0 if absolute else 2 * cost / jnp.maximum(count - jacobian.shape[1], 1)
+    spread = 1.0 if absolute else 2 * cost / jnp.maximum(freedom, 1)
     found = spread * inverse * size[:, None] * size
     found = jnp.where(held[:parameters, None] | held[:parameters], 0.0, found)
     return jnp.where(jnp.diag(unknown), jnp.inf, found)
@@ -182,17 +220,23 @@ def summarise(prepared: Prepared, y: Array, r: Array, jacobian: Array, **told: A
     held = ((y <= problem.low) & (slope > 0)) | ((y >= problem.high) & (slope < 0))
     first = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, problem.groups[0])
     setup = problem.runs.setup(first, full[: problem.count])
+    count = sum((jnp.sum(w > 0) for group in problem.groups for w in group.weights), start=jnp.zeros((), int))
+    gaps = sum((jnp.sum(group.following >= 0) for group in problem.groups), start=jnp.zeros((), int))
     return Fit(
         estimates=unknowns.values(full[: problem.count]),
         nuisances=dict(zip(prepared.labels[problem.count :], full[problem.count :], strict=True)),
         nominal=unknowns.nominal,
+        prepared=prepared,
+        unknowns=y,
         setup=setup,
         signals=_signals(prepared, r),
+        residuals=r,
         jacobian=jacobian,
         scales=jnp.concatenate([unknowns.scale, problem.scale[problem.count :]]),
         labels=prepared.labels,
         parameters=problem.count,
-        count=sum((jnp.sum(w > 0) for group in problem.groups for w in group.weights), start=jnp.zeros((), int)),
+        count=count,
+        freedom=count + gaps - problem.size,
         at_bound=held,
         **told,
     )

@@ -43,7 +43,7 @@ class Place(eqx.Module):
     """
 
     steps: Steps = eqx.field(static=True)
-    component: int | None = eqx.field(static=True)
+    component: tuple[int, ...] | None = eqx.field(static=True)
 
     def read(self, setup: Setup) -> Array:
         """The number, or the array."""
@@ -73,7 +73,7 @@ class Place(eqx.Module):
 def place(setup: Setup, name: str) -> Place:
     """Where the number of a dotted name is.
 
-    "body.mass", "spring.stiffness", "gravity", "points.A" and "params…" in a mechanism; the parameters of a system by their
+    "body.mass", "body.points.end.x", "spring.stiffness", "gravity", "points.A.x" and "params…" in a mechanism; the parameters of a system by their
     keys; "control…" and "events.name…" or "events.0…" in what an experiment has. A last "x", "y", "z" or index is a component. A
     part of a controller, such as a network, stands for all its numbers, as one vector.
 
@@ -87,14 +87,14 @@ def place(setup: Setup, name: str) -> Place:
             f"Parameter '{name}' must name a number, but there is none in the {words[0]} of an experiment."
         )
     for i, word in enumerate(words):
-        below = _members(node)
+        below, parts = _members(node), _components(node, "points" in words[max(i - 2, 0) : i])
         if word in below:
             way, node = below[word]
             steps = (*steps, *way)
-        elif i == len(words) - 1 and word in _components(node):
-            return Place(steps, _components(node)[word])
+        elif i == len(words) - 1 and word in parts:
+            return Place(steps, parts[word])
         else:
-            known = listing([*below, *_components(node)])
+            known = listing([*below, *parts])
             raise ValueError(
                 f"Parameter '{name}' must name a number, but '{word}' is not one of {known}; or give it a `modifier`."
             )
@@ -147,8 +147,14 @@ def _holds_numbers(node: Any) -> bool:
     return any(_is_number(leaf) for leaf in jax.tree.leaves(node))
 
 
-def _components(node: Any) -> dict[str, int]:
-    """The components of a vector by name."""
-    size = jnp.shape(node)[0] if _is_number(node) and jnp.ndim(node) == 1 else 0
-    axes = {axis: i for i, axis in enumerate(AXES[:size])} if size <= len(AXES) else {}
-    return {str(i): i for i in range(size)} | axes
+def _components(node: Any, is_point: bool) -> dict[str, tuple[int, ...]]:
+    """The components of a vector, or of the place of a point, by name."""
+    if not _is_number(node):
+        return {}
+    shape = jnp.shape(node)
+    if is_point and len(shape) == 2:
+        return {axis: (i, shape[1] - 1) for i, axis in enumerate(AXES[: shape[0] - 1])}
+    if len(shape) != 1:
+        return {}
+    axes = {axis: (i,) for i, axis in enumerate(AXES[: shape[0]])} if shape[0] <= len(AXES) else {}
+    return {str(i): (i,) for i in range(shape[0])} | axes

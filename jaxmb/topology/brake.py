@@ -25,7 +25,7 @@ class Brake(AbstractEvent):
     Args:
         what: what it acts on, as of `Lock`.
         sliding: force in N, or torque in N m, while it slides.
-        holding: the largest while it holds; that of sliding by default, and not less.
+        holding: the largest while it holds; that of sliding by default, whatever that is later on, and not less.
         at: time in s at which it is applied; this or `when`.
         when: guard, see `AbstractEvent`.
         direction: of the guard.
@@ -34,7 +34,7 @@ class Brake(AbstractEvent):
 
     what: Any = eqx.field(static=True)
     sliding: Scalar
-    holding: Scalar
+    holding: Scalar | None
 
     def __init__(
         self,
@@ -49,8 +49,13 @@ class Brake(AbstractEvent):
     ):
         name, self.what = placed(what, name, "Brake")
         self.sliding = jnp.asarray(sliding, default_float())
-        self.holding = self.sliding if holding is None else jnp.asarray(holding, default_float())
+        self.holding = None if holding is None else jnp.asarray(holding, default_float())
         super().__init__(name, at=at, when=when, direction=direction)
+
+    @property
+    def limit(self) -> Scalar:
+        """The largest force while it holds."""
+        return self.sliding if self.holding is None else self.holding
 
     @property
     def acts_on(self) -> tuple[str, ...]:
@@ -78,14 +83,14 @@ class Brake(AbstractEvent):
     def settle(self, change: Change, after: Situation) -> Change:
         """Slides, the way it is drawn, if it has come to rest and cannot hold."""
         rows = after.rows(self.acts_on)
-        slips = jnp.any(change.stuck & rows) & (jnp.abs(self._load(after)) > self.holding)
+        slips = jnp.any(change.stuck & rows) & (jnp.abs(self._load(after)) > self.limit)
         loose = self._loosen(change, after).doubt(after.arbitrary(self.acts_on))
         return loose.where(slips, change)
 
     def checks(self) -> tuple[Check, ...]:
         """That it brakes, and holds what it brakes."""
         text = "Brake '{name}' must slide with a positive force, and hold at least that."
-        amount = jnp.where(self.sliding > 0, self.sliding - self.holding, 1)
+        amount = jnp.where(self.sliding > 0, self.sliding - self.limit, 1)
         return (Check(amount[None], 0.0, text, (self.name,)),)
 
     def _motion(self, here: Situation) -> Scalar:
@@ -100,7 +105,7 @@ class Brake(AbstractEvent):
     def _overload(self, here: Situation) -> Scalar:
         """How far the load is above what it holds; −1 unless it holds."""
         holds = jnp.any(here.mode.active & here.rows(self.acts_on))
-        return jnp.where(holds, jnp.abs(self._load(here)) / self.holding - 1, -1)
+        return jnp.where(holds, jnp.abs(self._load(here)) / self.limit - 1, -1)
 
     def _loosen(self, change: Change, here: Situation) -> Change:
         rows = here.rows(self.acts_on)
