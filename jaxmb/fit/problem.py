@@ -185,9 +185,10 @@ class Problem(eqx.Module):
                 shown = shown + y[bias][:, None, :]
             off = jnp.where(weights > 0, shown - values, 0.0) * weights
             found.append(off.ravel())
-        joined = group.following >= 0
-        gap = jnp.where(joined, tail - y[group.following], 0.0) / group.gap
-        return [*found, gap.ravel()] if self._has_windows(group) else found
+        if not self._has_windows(group):
+            return found
+        gap = jnp.where(group.following >= 0, tail - y[group.following], 0.0) / group.gap
+        return [*found, gap.ravel()]
 
     def _spread(self, group: Lane, slope: tuple[Array, ...], tail_slope: Array) -> list[Array]:
         """The rows of the Jacobian for all unknowns, before their scales."""
