@@ -130,7 +130,8 @@ def _lanes(
     fitted = experiment.fit_start if experiment.windows == 1 else True
     moved = bool(fitted) or _moves(setup, unknowns, runs, state)
     first = fitted if isinstance(fitted, tuple) else ()
-    held: tuple[Indices, Indices] = independent(system, state, first) if moved else ((), ())
+    measured = [f"{s.of}{end}" for s in experiment.signals if isinstance(s.of, str) for end in ("", "'")]
+    held: tuple[Indices, Indices] = independent(system, state, first, measured) if moved else ((), ())
     count = runs.unknowns.start.shape[0]
     labels = (*(system.coordinates[i] for i in held[0]), *(f"{system.velocities[i]}'" for i in held[1]))
     looked_for = np.array([fitted is True or label in first for label in labels], bool)

@@ -1,6 +1,6 @@
 """What a search found, and how well it is known."""
 
-from collections.abc import Callable
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -88,9 +88,8 @@ class Fit(eqx.Module):
             absolute_sigma: whether the given σ are the noise itself, s = 1; else only their ratios count and s² is the sum of the
                 squares of the residuals over the degrees of freedom that are left.
         """
-        of = lambda *x: _covariance(*x, self.parameters, absolute_sigma)
         numbers = (self.jacobian, self.scales, self.at_bound, self.count, self.cost)
-        return _batched(of, numbers, self.cost.ndim)
+        return _covariances(numbers, self.parameters, absolute_sigma, self.cost.ndim)
 
     def standard_errors(self, absolute_sigma: bool = False) -> dict[str, Array]:
         """Square roots of the diagonal of the covariance, by parameter."""
@@ -149,12 +148,12 @@ class Fit(eqx.Module):
 
 
 @program
-def _batched(fn: Callable[..., Array], numbers: tuple[Array, ...], axes: int) -> Array:
-    return over_leading_axes(fn, axes)(*numbers)
+def _covariances(numbers: tuple[Array, ...], parameters: int, absolute: bool, axes: int) -> Array:
+    return over_leading_axes(functools.partial(_covariance, parameters, absolute), axes)(*numbers)
 
 
 def _covariance(
-    jacobian: Array, scales: Array, held: Array, count: Array, cost: Array, parameters: int, absolute: bool
+    parameters: int, absolute: bool, jacobian: Array, scales: Array, held: Array, count: Array, cost: Array
 ) -> Float[Array, "n n"]:
     rows = eliminated(jnp.where(held, 0.0, jacobian), parameters)
     sizes = jnp.linalg.norm(rows, axis=0)

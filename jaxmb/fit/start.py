@@ -15,6 +15,8 @@ from ..linalg import RANK_TOL
 from ..system import State, System, constraint_jacobian, rate_matrix
 
 Indices = tuple[int, ...]
+# A coordinate is independent of others if this part of it, at least, is.
+FAIR = 1e-3
 
 
 @program
@@ -26,10 +28,13 @@ def _tangents(system: System, state: State) -> tuple[Array, Array, Array, Array]
     return system.mass(t, q), constraint_jacobian(system, t, q), moves, holonomic
 
 
-def independent(system: System, state: State, first: Sequence[str] = ()) -> tuple[Indices, Indices]:
-    """Coordinates, and velocities, that determine all others near a state; those of `first` ("name", "name'") are among them.
+def independent(
+    system: System, state: State, first: Sequence[str] = (), rather: Sequence[str] = ()
+) -> tuple[Indices, Indices]:
+    """Coordinates, and velocities, that determine all others near a state.
 
-    The rows of a basis of the motions that are left, in the metric of the diagonal of M, are picked by the largest remainder.
+    Those of `first` ("name", "name'") are among them, then those of `rather` that are independent; the rest are picked as
+    rows of a basis of the motions that are left, by the largest remainder, in the metric of the diagonal of M.
 
     Raises:
         ValueError: for a name of `first` that is not known, and where they depend on each other.
@@ -46,7 +51,7 @@ def independent(system: System, state: State, first: Sequence[str] = ()) -> tupl
         sizes = np.sqrt(np.diag(mass))
         basis = map_ @ (_null_space(rows / sizes) / sizes[:, None])
         wanted = [of.index(name) for name in first if name in of]
-        found.append(_picked(basis, wanted, [of[i] for i in wanted]))
+        found.append(_picked(basis, wanted, [of[i] for i in wanted], [of.index(name) for name in rather if name in of]))
     return found[0], found[1]
 
 
@@ -58,20 +63,23 @@ def _null_space(rows: np.ndarray) -> np.ndarray:
     return scipy.linalg.null_space(rows / np.where(lengths > 0, lengths, 1), rcond=RANK_TOL)
 
 
-def _picked(basis: np.ndarray, wanted: list[int], names: list[str]) -> Indices:
-    """Independent rows of a basis, those that are wanted first."""
-    count, rest = basis.shape[1], basis.copy()
-    chosen = list(wanted)
-    if wanted:
-        sizes = np.linalg.norm(basis[wanted], axis=1)
-        _, values, right = np.linalg.svd(basis[wanted] / np.where(sizes > 0, sizes, 1)[:, None], full_matrices=True)
-        if len(wanted) > count or values.min() <= RANK_TOL or not np.all(sizes > 0):
+def _picked(basis: np.ndarray, wanted: list[int], names: list[str], rather: list[int]) -> Indices:
+    """Independent rows of a basis: those that are wanted, those that had better be, and others."""
+    chosen: list[int] = []
+    for i in (*wanted, *rather):
+        if i in chosen:
+            continue
+        if np.linalg.norm(_remainder(basis, chosen)[i]) > FAIR * np.linalg.norm(basis[i]):
+            chosen.append(i)
+        elif i in wanted:
             raise ValueError(f"Argument `fit_start` must hold independent coordinates, but {listing(names)} are not.")
-        rest = basis @ right[len(wanted) :].T
-        rest[wanted] = 0
-    if len(chosen) < count:
-        chosen += pivots(rest.T)[: count - len(chosen)]
-    return tuple(chosen)
+    return (*chosen, *pivots(_remainder(basis, chosen).T)[: basis.shape[1] - len(chosen)])
+
+
+def _remainder(basis: np.ndarray, chosen: list[int]) -> np.ndarray:
+    """What is left of the rows of a basis without their parts along some of them."""
+    directions = scipy.linalg.orth(basis[chosen].T) if chosen else np.zeros((basis.shape[1], 0))
+    return basis - basis @ directions @ directions.T
 
 
 def pivots(matrix: np.ndarray) -> list[int]:

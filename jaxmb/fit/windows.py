@@ -1,7 +1,6 @@
 """Records in parts: multiple shooting."""
 
 import dataclasses
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ from .experiment import Experiment
 from .start import Indices
 
 # Samples on either side of a window's start to which a cubic is fitted there.
-BESIDE = 8
+BESIDE = 4
 
 
 class Window(eqx.Module):
@@ -42,7 +41,7 @@ def windows(experiment: Experiment, system: System, held: tuple[Indices, Indices
     """The windows of an experiment; one that is the whole, if no more are asked for.
 
     The starts of later ones are read off the record: a cubic through the samples nearby gives measured coordinates and
-    their rates; what is not measured is that of the window before.
+    their rates; what is not measured follows from sample to sample.
     """
     ts, tables = experiment.ts, [s.table(experiment.ts.shape[0]) for s in experiment.signals]
     values, weights = tuple(x for x, _ in tables), tuple(w for _, w in tables)
@@ -56,9 +55,11 @@ def windows(experiment: Experiment, system: System, held: tuple[Indices, Indices
             f"Argument `windows` of experiment '{experiment.name}' must not exceed its number of samples less one, {count - 1}, but "
             f"is {experiment.windows}."
         )
-    states = [experiment.start]
-    for cut in cuts[1:-1]:
-        states.append(_guessed(experiment, system, held, states[-1], int(cut)))
+    states, here = [experiment.start], experiment.start
+    for sample in range(1, int(cuts[-2]) + 1):
+        here = _guessed(experiment, system, held, here, sample)
+        if sample in cuts:
+            states.append(here)
     starts = np.stack([np.asarray(_independent(s, held)) for s in states])
     spread = np.std(starts, axis=0)
     # Velocities that hardly differ are told by how fast the coordinates move from one window to the next.
@@ -91,14 +92,15 @@ def _independent(state: State, held: tuple[Indices, Indices]) -> Array:
 def _guessed(
     experiment: Experiment, system: System, held: tuple[Indices, Indices], before: State, sample: int
 ) -> State:
-    """The state at a sample as far as it is measured, beside that of the window before."""
-    q, v = np.array(before.q), np.array(before.v)
+    """The state at a sample as far as it is measured, beside that of the sample before."""
+    ts, q, v = np.asarray(experiment.ts), np.array(before.q), np.array(before.v)
     for signal in experiment.signals:
         if signal.of in system.coordinates and signal.values is not None:
-            value, rate = _cubic(np.asarray(experiment.ts), np.asarray(signal.values).ravel(), sample)
-            q[system.coordinates.index(signal.of)] = value
-            if signal.of in system.velocities:
-                v[system.velocities.index(signal.of)] = rate
+            found = _cubic(ts, np.asarray(signal.values).ravel(), sample)
+            if found is not None:
+                q[system.coordinates.index(signal.of)] = found[0]
+                if signal.of in system.velocities:
+                    v[system.velocities.index(signal.of)] = found[1]
     state, checks = assembled(
         system, experiment.ts[sample], jnp.asarray(q), jnp.asarray(v), *held, before.mode, None, RANK_TOL
     )
@@ -112,14 +114,13 @@ def _guessed(
     return dataclasses.replace(state, mode=before.mode, scale=experiment.start.scale)
 
 
-def _cubic(ts: np.ndarray, values: np.ndarray, sample: int) -> tuple[Any, Any]:
-    """Value and rate at a sample of the cubic that fits those nearby best."""
+def _cubic(ts: np.ndarray, values: np.ndarray, sample: int) -> tuple[float, float] | None:
+    """Value and rate at a sample of the cubic that fits those nearby best; None where too few are there."""
     part = slice(max(sample - BESIDE, 0), sample + BESIDE + 1)
     t, x = ts[part] - ts[sample], values[part]
     there = np.isfinite(x)
-    degree = min(3, int(there.sum()) - 1)
-    if degree < 0:
-        raise ValueError(f"There are no samples near t = {ts[sample]:g} s to start a window from.")
-    size = np.max(np.abs(t)) or 1.0
-    fitted = np.polyfit(t[there] / size, x[there], degree)
-    return fitted[-1], (fitted[-2] / size if degree else 0.0)
+    if there.sum() < 2:
+        return None
+    size = np.max(np.abs(t))
+    fitted = np.polyfit(t[there] / size, x[there], min(3, int(there.sum()) - 1))
+    return float(fitted[-1]), float(fitted[-2] / size)
