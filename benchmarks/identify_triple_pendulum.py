@@ -10,7 +10,7 @@ Fourteen numbers are asked for: masses, centres of mass, moments of inertia, two
 show ten combinations of them, see the first table: the scale of all masses changes nothing, nor does, for each arm, mass that moves
 such that the moments of the motion keep. Four numbers are therefore kept as published: of each arm one, and one for the scale; which
 they are changes no motion, as long as no other one ends at a bound. (With the masses and the third centre of mass kept the
-first moment of inertia ends at zero, which means nothing.) All others start 10 to 20 % off. What is fitted are the angles, each
+first moment of inertia ends at its bound, which means nothing.) All others start 10 to 20 % off. What is fitted are the angles, each
 tenth sample of ten segments, with σ = 1 mrad. Residuals are larger than the noise of the encoders, and one sample's tells the next one's,
 since the model errs: intervals are too narrow for that reason.
 
@@ -123,12 +123,15 @@ READ = tuple(Angle(i) for i in range(3))
 
 
 def parameters(start, kept=()):
-    """All fourteen with the values where the search starts."""
+    """All fourteen with the values where the search starts.
+
+    Inertias stay above 0.01 kg cm²: at zero the mass matrix of an arm in absolute coordinates is singular.
+    """
     return [
         fit.Parameter(
             name,
             value,
-            0.0,
+            1e-6 if name.endswith("inertia") else 0.0,
             modifier=LENGTHS.get(name),
             frozen=name in kept,
             scale=PUBLISHED["friction2.viscous"] if name.startswith("friction") else None,
