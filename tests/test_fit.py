@@ -352,6 +352,32 @@ def test_a_trial_that_fails_is_a_shorter_step():
     assert any(not np.isfinite(p.trial) for p in seen) and all(np.isfinite(p.cost) for p in seen)
 
 
+def test_steps_are_wary_of_a_bound_where_a_run_failed():
+    """The same with a bound at zero, where there is no motion either: the search comes back from beside the bound."""
+    thrown = jm.System(("x",), mass=osc_mass, force=constant_force, params={"m": 1.0})
+    experiment = Experiment(TS, jm.assemble(thrown, [0.0]), Signal("x", 0.5 * TS**2))
+    found = fit.identify(thrown, [Parameter("m", 30.0, min_value=0.0)], experiment)
+    assert float(found.estimates["m"]) == pytest.approx(1.0, rel=1e-6) and int(found.iterations) < 20
+
+
+def test_starts_alone_and_where_a_fit_starts():
+    values = exact(TS, 20.0, 0.5, x=0.8, v=0.5)
+    found = fit.identify(OSCILLATOR, [], Experiment(TS, START, Signal("x", values, 0.1), fit_start=True, name="swing"))
+    start = found.start("swing")
+    np.testing.assert_allclose([start.q[0], start.v[0]], [0.8, 0.5], atol=1e-6)
+    np.testing.assert_allclose(jm.simulate(found.model, start, TS).q[:, 0], values, atol=1e-6)
+    with pytest.raises(ValueError, match="must be one of 'swing'"):
+        found.start("fall")
+
+
+def test_gradient_of_the_cost():
+    found = fit.identify(OSCILLATOR, BOTH, measured(), max_iterations=1)
+    cost = lambda k, c: 0.5 * np.sum(((exact(TS, k, c) - NOISY) / 0.02) ** 2)
+    slope = (cost(20.0 + 1e-4, 0.5) - cost(20.0 - 1e-4, 0.5)) / 2e-4
+    assert float(found.gradient["k"]) == pytest.approx(slope, rel=1e-6)
+    assert "did not converge" in str(found)
+
+
 def test_a_start_that_fails_names_the_experiment():
     with pytest.raises(RuntimeError, match="Experiment 'swing'"):
         fit.identify(OSCILLATOR, [Parameter("m", -1.0)], measured(name="swing"))
@@ -384,6 +410,8 @@ def arm(**more):
         ("lower.com", [0.4, 0.0]),
         ("bush.stiffness", 3.0),
         ("gravity.y", -9.81),
+        ("lower.points.b.x", 0.8),
+        ("points.peg.y", 0.2),
         ("params.drag.1", 2.0),
         ("control.gain", 4.0),
         ("control.layers", [1.0, 2.0, 3.0]),
@@ -542,6 +570,9 @@ def heavier(model, mass):
         (lambda: Experiment(TS, START, Signal("x", NOISY, np.ones(7))), "`sigma` of signal 'x' must have shape"),
         (lambda: Signal("x", NOISY, 0.0), "must be positive"),
         (lambda: Experiment(TS, START, [Signal("x", NOISY)] * 2), "different names"),
+        (lambda: fit.identify(arm(), [MASS], with_signal("lower.b")), "'lower.b' must have 2 components"),
+        (lambda: fit.identify(OSCILLATOR, BOTH, measured(np.full(41, np.nan))), "all are missing"),
+        (lambda: Signal("x", np.full(41, np.inf)), "must be finite, or NaN"),
         (lambda: Experiment(TS, START, windows=0), "`windows` of an experiment must be a positive"),
         (lambda: fit.identify(OSCILLATOR, BOTH, measured(windows=60)), "must not exceed its number of samples"),
         (lambda: fit.identify(OSCILLATOR, BOTH, measured(fit_start=["y"])), "names out of 'x'"),

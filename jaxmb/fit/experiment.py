@@ -45,6 +45,10 @@ class Signal(eqx.Module):
             raise ValueError(
                 f"Argument `values` of signal '{self.name}' must have shape (T,) or (T, k), but has shape {self.values.shape}."
             )
+        if self.values is not None and is_concrete(self.values) and np.any(np.isinf(self.values)):
+            raise ValueError(
+                f"Argument `values` of signal '{self.name}' must be finite, or NaN where a sample is missing."
+            )
         if is_concrete(self.sigma) and not np.all(np.asarray(self.sigma) > 0):
             raise ValueError(
                 f"Argument `sigma` of signal '{self.name}' must be positive, but is {np.asarray(self.sigma)}."

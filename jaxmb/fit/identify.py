@@ -244,3 +244,5 @@ def _check_data(experiments: Sequence[Experiment]) -> None:
         if without or not experiment.signals:
             what = f"values of {listing(without)}" if without else "signals"
             raise ValueError(f"Experiment '{name}' must have {what} to identify parameters from, but has none.")
+        if is_concrete(experiment.signals) and all(np.all(np.isnan(np.asarray(s.values))) for s in experiment.signals):
+            raise ValueError(f"Experiment '{name}' must have a sample, but all are missing.")

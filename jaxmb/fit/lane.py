@@ -26,6 +26,8 @@ class Lane(eqx.Module):
         following: which are the start of the next window; −1 where there is none.
         gap: standard deviations that the gap to it may have; inf where there is none.
         readings: how the signals are read.
+        names: names of the signals.
+        widths: numbers of their components; None where nothing tells.
         held, held_velocities: the independent coordinates and velocities.
         moved: whether the start is assembled anew.
     """
@@ -42,6 +44,8 @@ class Lane(eqx.Module):
     following: Int[Array, "..."]
     gap: Float[Array, "..."]
     readings: tuple[Any, ...]
+    names: tuple[str, ...] = eqx.field(static=True)
+    widths: tuple[int | None, ...] = eqx.field(static=True)
     held: Indices = eqx.field(static=True)
     held_velocities: Indices = eqx.field(static=True)
     moved: bool = eqx.field(static=True)

@@ -135,8 +135,7 @@ def _lanes(
             f"Argument `windows` of experiment '{name}' must be 1 with a controller that remembers or is sampled: what it remembers "
             f"where a window starts is not known; it is {experiment.windows}."
         )
-    argument = "signal '{}' of experiment '" + name + "'"
-    readings = tuple(reading(s.of, system, argument.format(s.name)) for s in experiment.signals)
+    readings = tuple(reading(s.of, system, f"signal '{s.name}' of experiment '{name}'") for s in experiment.signals)
     fitted = experiment.fit_start if experiment.windows == 1 else True
     moved = bool(fitted) or _moves(setup, unknowns, runs, state)
     first = fitted if isinstance(fitted, tuple) else ()
@@ -193,6 +192,8 @@ def _lane(
         following=following,
         gap=part.gap if many else jnp.zeros(0),
         readings=readings,
+        names=tuple(s.name for s in experiment.signals),
+        widths=tuple(s.width if s.bias or s.values is not None else None for s in experiment.signals),
         held=held[0],
         held_velocities=held[1],
         moved=moved,

@@ -184,6 +184,11 @@ class Problem(eqx.Module):
         system, motion = self.runs.run(lane, z[: self.count], z[self.count :], adjoint)
         fine = motion.result == RESULTS.successful
         shown = [jnp.reshape(read(system, motion), (lane.ts.shape[0], -1)) for read in lane.readings]
+        for name, width, found in zip(lane.names, lane.widths, shown, strict=True):
+            if width not in (None, found.shape[1]):
+                raise ValueError(
+                    f"Argument `values` of signal '{name}' must have {found.shape[1]} components, as the model gives, but has {width}."
+                )
         tail = independent_values(lane, motion.state(-1))
         head = tuple(jnp.where(fine, x, jnp.nan) for x in shown)
         return head, jnp.where(fine, tail, jnp.nan), motion.result
