@@ -197,14 +197,11 @@ def _covariance(
     parameters: int, absolute: bool, jacobian: Array, scales: Array, held: Array, freedom: Array, cost: Array
 ) -> Float[Array, "n n"]:
     rows = eliminated(jnp.where(held, 0.0, jacobian), parameters)
-    sizes = jnp.linalg.norm(rows, axis=0)
-    unit = jnp.where(sizes > 0, sizes, 1.0)
-    values, vectors = jnp.linalg.eigh((rows / unit).T @ (rows / unit))
-    lost = values <= TOLD**2 * jnp.max(values)
+    values, vectors = jnp.linalg.eigh(rows.T @ rows)
+    lost = values <= TOLD**2 * jnp.max(values, initial=0)  # squares of the singular values
     inverse = (vectors * jnp.where(lost, 0.0, 1 / jnp.where(lost, 1.0, values))) @ vectors.T
-    size = scales[:parameters] / unit
-    unknown = (jnp.sum(jnp.where(lost, vectors**2, 0.0), axis=1) > SHOWN**2) | (sizes == 0)
-    unknown = unknown & ~held[:parameters]
+    size = scales[:parameters]
+    unknown = (jnp.sum(jnp.where(lost, vectors**2, 0.0), axis=1) > SHOWN**2) & ~held[:parameters]
     spread = 1.0 if absolute else 2 * cost / jnp.maximum(freedom, 1)
     found = spread * inverse * size[:, None] * size
     found = jnp.where(held[:parameters, None] | held[:parameters], 0.0, found)

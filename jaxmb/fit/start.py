@@ -49,6 +49,7 @@ def independent(
     found = []
     for of, rows, map_ in ((names[0], jacobian[holonomic], moves), (names[1], jacobian, np.eye(system.nv))):
         sizes = np.sqrt(np.diag(mass))
+        sizes = np.where(sizes > 0, sizes, 1.0)  # of coordinates without mass
         basis = map_ @ (_null_space(rows / sizes) / sizes[:, None])
         wanted = [of.index(name) for name in first if name in of]
         found.append(_picked(basis, wanted, [of[i] for i in wanted], [of.index(name) for name in rather if name in of]))
