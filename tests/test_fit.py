@@ -213,6 +213,7 @@ def test_windows_find_what_single_shooting_misses():
     assert float(parts.estimates["k"]) == pytest.approx(45.0, rel=1e-5)
     assert parts.signals["0"]["x"].ts.shape == (201,)
     np.testing.assert_allclose(parts.signals["0"]["x"].model[:, 0], values, atol=1e-4)
+    assert "… and 8 more in `nuisances`" in str(parts) and int(parts.freedom) == 201 + 18 - 21
 
 
 def test_many_starts_find_what_one_misses():
@@ -592,3 +593,15 @@ def with_signal(of):
 
 MASS, KEY = Parameter("upper.mass"), jax.random.PRNGKey(0)
 ARM = Experiment(TS, jm.assemble(arm().build(), {"shoulder": 0.3, "elbow": 0.5}), Signal("elbow", np.zeros(41)))
+
+
+def test_a_picture_of_a_fit(noisy):
+    pytest.importorskip("matplotlib").use("Agg")
+    figure = jm.plot.fit(noisy[0])
+    upper, lower = figure.axes
+    line, dots = upper.lines
+    np.testing.assert_allclose(line.get_ydata(), noisy[0].signals["0"]["x"].model[:, 0])
+    np.testing.assert_allclose(dots.get_ydata(), NOISY)
+    np.testing.assert_allclose(lower.lines[0].get_ydata(), noisy[0].signals["0"]["x"].residual[:, 0])
+    with pytest.raises(ValueError, match="must be one of 0"):
+        jm.plot.fit(noisy[0], "swing")
