@@ -62,8 +62,7 @@ def windows(experiment: Experiment, system: System, held: tuple[Indices, Indices
             states.append(here)
     starts = np.stack([np.asarray(_independent(s, held)) for s in states])
     spread = np.std(starts, axis=0)
-    # Velocities that hardly differ are told by how fast the coordinates move from one window to the next.
-    gap = experiment.gap * np.where(spread > 0, spread, np.max(spread, initial=0) or 1.0)
+    gap = experiment.gap * np.where(spread > 0, spread, 1.0)
     found = []
     for k, state in enumerate(states):
         last = k == len(states) - 1
