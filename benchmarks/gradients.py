@@ -6,6 +6,7 @@ A two-link arm swings for 2 s; the cost is the mean square of its angles at 101 
 what XLA sets aside for temporaries.
 """
 
+import functools
 import statistics
 import time
 
@@ -39,6 +40,10 @@ def cost(start, values, adjoint):
     return jnp.mean(found.q**2)
 
 
+def alone_or_many(fn, runs):
+    return jax.vmap(fn) if runs > 1 else lambda x: fn(x[0])
+
+
 def main():
     jax.config.update("jax_enable_x64", True)
     start = jm.assemble(arm().build(), {"shoulder": 0.3, "elbow": 0.5})
@@ -48,12 +53,8 @@ def main():
     for runs in (1, 64):
         for count in (1, 4, 10):
             x = 0.01 * jax.random.normal(jax.random.PRNGKey(0), (runs, count))
-            many = lambda fn: jax.vmap(fn) if runs > 1 else (lambda x: fn(x[0]))
-            kinds = [
-                many(lambda x: cost(start, x, None)),
-                many(jax.jacfwd(lambda x: cost(start, x, dfx.ForwardMode()))),
-                many(jax.jacrev(lambda x: cost(start, x, None))),
-            ]
+            reverse, forward = (functools.partial(cost, start, adjoint=a) for a in (None, dfx.ForwardMode()))
+            kinds = [alone_or_many(fn, runs) for fn in (reverse, jax.jacfwd(forward), jax.jacrev(reverse))]
             calls, first, memory = [], [], []
             for kind in kinds:
                 clock = time.perf_counter()

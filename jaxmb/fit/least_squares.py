@@ -24,8 +24,8 @@ MOST = 1e12
 ENOUGH = 1e-4
 # Columns of J that are shorter, relative to the longest, are rounding: their unknowns stay.
 DEAD = 1e-11
-# Rounds in which unknowns that a step takes beyond a bound are put there.
-ROUNDS = 8
+# Rounds in which a step within bounds is improved, and the parts of a way that are tried in each.
+ROUNDS, PARTS = 20, (*(2.0**-k for k in range(12)), 0.0)
 # Parts of the cost that errors of the runs may make up.
 HIDDEN = 1e-5
 # Once a run has failed bounds may be where none can be made, such as masses of zero: steps go this part of the way to them.
@@ -162,19 +162,17 @@ def _step(
     matrix, slope = rows.T @ rows, rows.T @ r
     damped = matrix + damping * jnp.eye(y.shape[0])
     low, high = share * (problem.low - y) * unit, share * (problem.high - y) * unit
-    pushed = ((low >= 0) & (slope > 0)) | ((high <= 0) & (slope < 0))
 
-    def round(_: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        fixed, d = carry
-        known = jnp.where(fixed, d, 0.0)
+    def round(_: Array, d: Array) -> Array:
+        """Newton's step of what no bound holds, or one down the slope, as far along its projection as is best."""
+        rest = slope + damped @ d
+        fixed = ~live | ((d <= low) & (rest > 0)) | ((d >= high) & (rest < 0))
         both = ~fixed[:, None] & ~fixed
-        system = jnp.where(both, damped, jnp.eye(y.shape[0]))
-        rhs = jnp.where(fixed, known, -slope - damped @ known)
-        d = solve_spd(system, rhs)
-        out = (d < low) | (d > high)
-        return fixed | out, jnp.clip(d, low, high)
+        newton = solve_spd(jnp.where(both, damped, jnp.eye(y.shape[0])), jnp.where(fixed, 0.0, -rest))
+        ways = jnp.stack([newton, jnp.where(fixed, 0.0, -rest)])
+        trials = jnp.clip(d + (jnp.array(PARTS)[:, None, None] * ways).reshape(-1, y.shape[0]), low, high)
+        return trials[jnp.argmin(trials @ slope + 0.5 * jnp.sum(trials * (trials @ damped), axis=1))]
 
-    start = (~live | pushed, jnp.zeros_like(y))
-    d = lax.fori_loop(0, ROUNDS if problem.bounded else 1, round, start)[1]
+    d = lax.fori_loop(0, ROUNDS if problem.bounded else 1, round, jnp.zeros_like(y))
     predicted = -(slope @ d + 0.5 * d @ (matrix @ d))
     return d / unit, jnp.where(jnp.isfinite(predicted), predicted, 0.0)
