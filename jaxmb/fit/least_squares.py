@@ -25,7 +25,7 @@ ENOUGH = 1e-4
 # Columns of J that are shorter, relative to the longest, are rounding: their unknowns stay.
 DEAD = 1e-11
 # Rounds in which a step within bounds is improved, and the parts of a way that are tried in each.
-ROUNDS, PARTS = 20, (*(2.0**-k for k in range(12)), 0.0)
+ROUNDS, PARTS = 40, (*(2.0**-k for k in range(12)), 0.0)
 # Parts of the cost that errors of the runs may make up.
 HIDDEN = 1e-5
 # Once a run has failed bounds may be where none can be made, such as masses of zero: steps go this part of the way to them.
@@ -123,7 +123,8 @@ def advance(problem: Problem, search: Search, rtol: Float[Array, ""], most: Int[
     damping = jnp.where(first, search.damping, jnp.maximum(damping, LEAST))
     sizes = jnp.maximum(search.sizes, jnp.sum(jacobian**2, axis=0))
     share = jnp.where(sound, search.share, WARY)
-    step, predicted = _step(problem, y, r, jacobian, sizes, damping, share)
+    room = (share * (problem.low - y), share * (problem.high - y)) if problem.bounded else None
+    step, predicted = bounded_step(room, r, jacobian, sizes, damping)
 
     small = jnp.all(jnp.abs(step) <= rtol * (jnp.abs(y) + rtol)) | (predicted <= rtol * cost)
     # A fall that was predicted and did not come, so small that errors of the runs hide it.
@@ -152,27 +153,28 @@ def advance(problem: Problem, search: Search, rtol: Float[Array, ""], most: Int[
     return jax.tree.map(lambda old, new: jnp.where(search.done, old, new), search, moved)
 
 
-def _step(
-    problem: Problem, y: Array, r: Array, jacobian: Array, sizes: Array, damping: Array, share: Array
+def bounded_step(
+    room: tuple[Array, Array] | None, r: Array, jacobian: Array, sizes: Array, damping: Array
 ) -> tuple[Float[Array, " N"], Float[Array, ""]]:
-    """The step d that minimises ‖r + J d‖²/2 + damping ‖d‖²_sizes/2 within the bounds, nearly, and how much the cost falls."""
+    """The step d that minimises ‖r + J d‖²/2 + damping ‖d‖²_sizes/2 within its room, nearly, and how much the cost falls."""
     live = sizes > DEAD**2 * jnp.max(sizes)
     unit = jnp.where(live, jnp.sqrt(jnp.where(live, sizes, 1.0)), 1.0)
     rows = jnp.where(live, jacobian / unit, 0.0)
     matrix, slope = rows.T @ rows, rows.T @ r
-    damped = matrix + damping * jnp.eye(y.shape[0])
-    low, high = share * (problem.low - y) * unit, share * (problem.high - y) * unit
+    unity = jnp.eye(unit.shape[0])
+    damped = matrix + damping * unity
+    low, high = (-jnp.inf, jnp.inf) if room is None else (x * unit for x in room)
 
     def round(_: Array, d: Array) -> Array:
         """Newton's step of what no bound holds, or one down the slope, as far along its projection as is best."""
         rest = slope + damped @ d
         fixed = ~live | ((d <= low) & (rest > 0)) | ((d >= high) & (rest < 0))
         both = ~fixed[:, None] & ~fixed
-        newton = solve_spd(jnp.where(both, damped, jnp.eye(y.shape[0])), jnp.where(fixed, 0.0, -rest))
+        newton = solve_spd(jnp.where(both, damped, unity), jnp.where(fixed, 0.0, -rest))
         ways = jnp.stack([newton, jnp.where(fixed, 0.0, -rest)])
-        trials = jnp.clip(d + (jnp.array(PARTS)[:, None, None] * ways).reshape(-1, y.shape[0]), low, high)
+        trials = jnp.clip(d + (jnp.array(PARTS)[:, None, None] * ways).reshape(-1, d.shape[0]), low, high)
         return trials[jnp.argmin(trials @ slope + 0.5 * jnp.sum(trials * (trials @ damped), axis=1))]
 
-    d = lax.fori_loop(0, ROUNDS if problem.bounded else 1, round, jnp.zeros_like(y))
+    d = lax.fori_loop(0, 1 if room is None else ROUNDS, round, jnp.zeros_like(unit))
     predicted = -(slope @ d + 0.5 * d @ (matrix @ d))
     return d / unit, jnp.where(jnp.isfinite(predicted), predicted, 0.0)
