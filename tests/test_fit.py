@@ -206,6 +206,13 @@ def test_steps_within_bounds_are_the_best_ones():
     assert np.quantile(shares, 0.05) > 0.999
 
 
+def test_a_step_that_cannot_be_found_is_no_end():
+    step, predicted = bounded_step(
+        None, jnp.ones(2), jnp.array([[1e200, 0.0], [0.0, 1e200]]), jnp.ones(2), jnp.ones(())
+    )
+    assert np.all(np.asarray(step) == 0) and np.isinf(float(predicted))
+
+
 def test_missing_samples_and_weights_of_single_samples():
     values, sigma = NOISY.copy(), np.where(np.arange(41) % 3, 0.02, 0.05)
     values[5:20] = np.nan
@@ -409,6 +416,8 @@ def test_gradient_of_the_cost():
 def test_a_start_that_fails_names_the_experiment():
     with pytest.raises(RuntimeError, match="Experiment 'swing'"):
         fit.identify(OSCILLATOR, [Parameter("m", -1.0)], measured(name="swing"))
+    with pytest.raises(RuntimeError, match="Experiment 'swing'"):
+        fit.identifiability(OSCILLATOR, [Parameter("m", -1.0)], measured(name="swing"))
     quiet = fit.identify(OSCILLATOR, [Parameter("m", -1.0)], measured(name="swing"), throw=False)
     assert bool(quiet.result == jm.RESULTS.search_failed)
     assert quiet.estimates["m"] == -1.0 and "A run fails where the search starts" in str(quiet)

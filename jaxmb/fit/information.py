@@ -3,16 +3,18 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import program
+from ..foundations import RESULTS, is_concrete, program
 from ..linalg import solve_spd
 from ..system import System
 from .experiment import Experiment, listed
 from .identifiability import Identifiability
 from .parameter import Parameter
-from .prepare import prepare
+from .prepare import Prepared, prepare
 from .problem import Problem
+from .report import failures
 
 
 def identifiability(
@@ -30,8 +32,7 @@ def identifiability(
     """
     prepared = prepare(model, parameters, listed(experiments), build, jacobian, options)
     problem, unknowns = prepared.problem, prepared.problem.runs.unknowns
-    _, rows, _ = linear(problem, prepared.start)
-    return Identifiability.of(rows, prepared.labels, problem.count, unknowns.scale)
+    return Identifiability.of(_rows(prepared), prepared.labels, problem.count, unknowns.scale)
 
 
 def information(
@@ -49,12 +50,21 @@ def information(
     controllers: so inputs are found that tell most. Arguments and errors as of `identify`.
     """
     prepared = prepare(model, parameters, listed(experiments), build, jacobian, options)
-    _, rows, _ = linear(prepared.problem, prepared.start)
+    rows = _rows(prepared)
     full, n = rows.T @ rows, prepared.problem.count
     if full.shape[0] == n:
         return full
     across = full[:n, n:]
     return full[:n, :n] - across @ solve_spd(full[n:, n:], across.T)
+
+
+def _rows(prepared: Prepared) -> Float[Array, "R N"]:
+    """The Jacobian at the start; runs that fail there are named, where that is known."""
+    _, rows, results = linear(prepared.problem, prepared.start)
+    failed = results != RESULTS.successful
+    if is_concrete(failed) and np.any(np.asarray(failed)):
+        raise RuntimeError(RESULTS[RESULTS.search_failed] + failures(prepared, results))
+    return rows
 
 
 @program

@@ -126,7 +126,7 @@ def advance(problem: Problem, search: Search, rtol: Float[Array, ""], most: Int[
     room = (share * (problem.low - y), share * (problem.high - y)) if problem.bounded else None
     step, predicted = bounded_step(room, r, jacobian, sizes, damping)
 
-    small = jnp.all(jnp.abs(step) <= rtol * (jnp.abs(y) + rtol)) | (predicted <= rtol * cost)
+    small = jnp.all(jnp.abs(step) <= rtol * (jnp.abs(y) + rtol)) & jnp.isfinite(predicted) | (predicted <= rtol * cost)
     # A fall that was predicted and did not come, so small that errors of the runs hide it.
     small = small | (sound & ~taken & (search.predicted <= HIDDEN * search.cost))
     stuck = damping > MOST
@@ -177,4 +177,5 @@ def bounded_step(
 
     d = lax.fori_loop(0, 1 if room is None else ROUNDS, round, jnp.zeros_like(unit))
     predicted = -(slope @ d + 0.5 * d @ (matrix @ d))
-    return d / unit, jnp.where(jnp.isfinite(predicted), predicted, 0.0)
+    fine = jnp.isfinite(predicted)  # else more damping is needed
+    return jnp.where(fine, d / unit, 0.0), jnp.where(fine, predicted, jnp.inf)
