@@ -33,7 +33,7 @@ clean:
 
 # Stamps: a set of dependencies is installed once for each state of pyproject.toml.
 $(VENV)/.plots: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[plots]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[plots,data]'
 	touch $@
 
 $(VENV)/.test: pyproject.toml | $(BIN)/python

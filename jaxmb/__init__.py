@@ -61,6 +61,7 @@ from .output import Reactions as Reactions
 from .output import reactions as reactions
 from .output import Residuals as Residuals
 from .output import residuals as residuals
+from .output import tabulate as tabulate
 from .output import velocity as velocity
 from .output import Wrench as Wrench
 from .reaction import analyse_reactions as analyse_reactions

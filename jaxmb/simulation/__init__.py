@@ -1,5 +1,7 @@
 """Motion in time."""
 
+from .columns import columns_of as columns_of
+from .columns import units_of as units_of
 from .drift import AbstractDrift as AbstractDrift
 from .drift import Baumgarte as Baumgarte
 from .drift import NoDrift as NoDrift
