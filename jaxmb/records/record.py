@@ -97,8 +97,8 @@ class Record(eqx.Module):
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Writes a `.csv` that `jaxmb.records.read` reads to the last digit.
 
-        Comments tell source and units (`# units {"time": "s", …}`), which `read` takes up; then a line of names, "time" first, and a
-        line for each sample. Of a column (T, k) each part is one, "name[0]", "name[1]", …; a missing sample is empty.
+        Comments tell units (`# units {"time": "s", …}`), which `read` takes up, and the source; then a line of names, "time" first,
+        and a line for each sample. Of a column (T, k) each part is one, "name[0]", "name[1]", …; a missing sample is empty.
 
         Args:
             path: the file; it is replaced when it has been written.

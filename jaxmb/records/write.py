@@ -26,8 +26,8 @@ def write_csv(record: "Record", path: str | os.PathLike[str]) -> None:
         raise ValueError(
             f"A record must have names that text can hold to be written as such, but has {listing(columns)}."
         )
-    lines = [f"# {line}" for line in record.source.splitlines()]
-    lines += [UNITS_LINE + json.dumps(units, ensure_ascii=False), header]
+    lines = [UNITS_LINE + json.dumps(units, ensure_ascii=False)]
+    lines += [*(f"# {line}" for line in record.source.splitlines()), header]
     lines += [_line("" if x != x else repr(x) for x in row) for row in rows]
     beside = path.with_name(path.name + ".part")
     beside.write_text("\n".join(lines) + "\n", encoding="utf-8")
