@@ -37,7 +37,7 @@ def cart():
 @functools.cache
 def controlled():
     """One program for all runs with events and control."""
-    system, state = cart()
+    system, _ = cart()
     law = jm.control.PID(["slide"], stiffness=2.0, damping=1.0, integral=0.1)
 
     def run(state, at):
@@ -68,11 +68,18 @@ def free():
     return system, jm.simulate(system, jm.assemble(system, *guess), TS, stepsize_controller=TIGHT)
 
 
+@functools.cache
+def bare():
+    """No constraints, inputs or events."""
+    system = jm.System(1, mass=lambda t, q, p: jnp.eye(1), potential=lambda t, q, p: q[0] ** 2)
+    return system, jm.simulate(system, jm.assemble(system, [1.0]), TS)
+
+
 def the_same(a, b):
     np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
 
-RUNS = {"single": single, "batch": batch, "free": lambda: free()[1]}
+RUNS = {"single": single, "batch": batch, "free": lambda: free()[1], "bare": lambda: bare()[1]}
 
 
 # Data sets
@@ -313,6 +320,14 @@ def test_table_of_a_run():
     the_same(table["residual_rate.rod[0]"], jm.residuals(system, sol).velocity[:, 0])
     assert np.isnan(table["multiplier.rod[0]"]).all() and np.isnan(table["multiplier.rod[1]"]).all()
     assert dict(table.units)["energy.total"] == "J" and "x" not in dict(table.units)
+
+
+def test_table_without_constraints():
+    table = jm.tabulate(*bare())
+    expected = ["q0", "q0'", "work", "reaction.q0", *(f"energy.{x}" for x in ("kinetic", "potential", "total", "balance"))]
+    assert list(table.columns) == expected
+    the_same(table["reaction.q0"], np.zeros(5))
+    assert "energy.potential J" in str(table)
 
 
 def test_table_of_a_mechanism_with_a_lock(tmp_path):

@@ -93,11 +93,11 @@ def _multipliers(run: _Run) -> Columns:
     found = reactions(run.system, run.solution, formulation=run.formulation, throw=False)
     values = np.concatenate([np.zeros((len(run.solution.ts), 0)), *map(np.asarray, found.multipliers.values())], axis=1)
     rows = np.asarray(over_states(_rows, strong(run.system), strong(run.solution)))
-    known = np.isfinite(rows).all(axis=(1, 2))
-    determined = determined_multipliers(np.where(known[:, None, None], rows, 0)) if rows.size else np.ones((1, 0), bool)
+    reached = np.all(np.isfinite(rows), axis=(1, 2), keepdims=True)
+    determined = determined_multipliers(np.where(reached, rows, 0))
     if run.solution.modes is not None:  # a row that does not act has no force
         determined |= ~np.asarray(run.solution.modes.active)
-    values = np.where(determined & np.asarray(found.result == RESULTS.successful)[:, None], values, np.nan)
+    values = np.where(determined & jnp.asarray(found.result == RESULTS.successful)[:, None], values, np.nan)
     return {f"multiplier.{name}": values[:, i] for i, name in enumerate(run.rows)}, {}
 
 

@@ -1,6 +1,6 @@
 """A motion as a data set, with names and units."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +39,7 @@ def dataset(solution: "Solution", runs: Sequence[str] | None, shared_times: bool
     return xarray.Dataset(variables, coordinates)
 
 
-def _shared(ts: np.ndarray, said: bool | None) -> bool:
+def _shared(ts: Any, said: bool | None) -> bool:
     """Whether all runs have the same times."""
     equal = bool((ts == ts.reshape(-1, ts.shape[-1])[:1]).all())
     if said and not equal:
@@ -60,7 +60,7 @@ def _labels(solution: "Solution", names: Names) -> dict[str, Sequence[str]]:
     return found
 
 
-def _units(solution: "Solution", names: Names) -> dict[str, Sequence[str | None]]:
+def _units(solution: "Solution", names: Names) -> Mapping[str, Sequence[str | None]]:
     found = {"coordinate": names.coordinate_units, "velocity": names.velocity_units}
     return found if solution.u is None else found | {"input": names.input_units}
 
