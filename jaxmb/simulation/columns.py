@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from ..foundations import codes, is_concrete, listing, optional, verdicts
+from ..foundations import RESULTS, codes, is_concrete, listing, optional, verdicts
 from ..system import Names
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def frame(solution: "Solution", runs: Sequence[str] | None) -> Any:
     times = solution.ts.reshape(-1)
     index = pandas.MultiIndex.from_arrays([*where, times], names=[*batch, "time"]) if batch else times
     table = pandas.DataFrame(flat, index=index if batch else pandas.Index(index, name="time"))
-    spread = np.broadcast_to(names_of_results(solution)[..., None], solution.ts.shape)
+    spread = np.broadcast_to(names_of_results(solution.result)[..., None], solution.ts.shape)
     table["verdict"] = pandas.Categorical(spread.reshape(-1))
     table.attrs["units"] = {"time": "s"} | {name: unit for name, unit in units.items() if name in columns}
     return table
@@ -68,7 +68,7 @@ def known(solution: "Solution", runs: Sequence[str] | None) -> tuple["Solution",
     return jax.tree.map(as_numpy, data), solution.names, chosen
 
 
-def names_of_results(solution: "Solution") -> np.ndarray:
-    """The name of each run's result."""
+def names_of_results(result: RESULTS) -> np.ndarray:
+    """The name of each result."""
     names = {code: name for code, (name, _) in verdicts().items()}
-    return np.vectorize(lambda code: names[int(code)], otypes=[object])(codes(solution.result))
+    return np.vectorize(lambda code: names[int(code)], otypes=[object])(codes(result))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..foundations import codes, optional, verdicts
+from ..foundations import RESULTS, codes, optional, verdicts
 from ..system import Names
 from .columns import known, names_of_results
 
@@ -29,7 +29,7 @@ def dataset(solution: "Solution", runs: Sequence[str] | None, shared_times: bool
     }
     variables = {
         **_motion(solution, names, batch, time),
-        **_verdict(solution, batch),
+        **verdict_variables(solution.result, batch),
         **_numbers_of_the_run(solution, batch),
         **_modes(solution, batch, time),
         **_controller(solution, batch, time),
@@ -87,17 +87,15 @@ def _motion(solution: "Solution", names: Names, batch: tuple[str, ...], time: st
     return found
 
 
-def _verdict(solution: "Solution", batch: tuple[str, ...]) -> Variables:
+def verdict_variables(result: RESULTS, dims: Sequence[str]) -> Variables:
+    """Codes of results, with what they mean, and their names, along given dimensions."""
     known_results = verdicts()
     flags = {
         "flag_values": np.array(list(known_results), np.int32),
         "flag_meanings": " ".join(name for name, _ in known_results.values()),
         "flag_texts": "\n".join(" ".join(text.split()) for _, text in known_results.values()),
     }
-    return {
-        "result": (batch, codes(solution.result).astype(np.int32), flags),
-        "verdict": (batch, names_of_results(solution)),
-    }
+    return {"result": (dims, codes(result).astype(np.int32), flags), "verdict": (dims, names_of_results(result))}
 
 
 def _numbers_of_the_run(solution: "Solution", batch: tuple[str, ...]) -> Variables:
