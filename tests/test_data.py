@@ -324,7 +324,13 @@ def test_table_of_a_run():
 
 def test_table_without_constraints():
     table = jm.tabulate(*bare())
-    expected = ["q0", "q0'", "work", "reaction.q0", *(f"energy.{x}" for x in ("kinetic", "potential", "total", "balance"))]
+    expected = [
+        "q0",
+        "q0'",
+        "work",
+        "reaction.q0",
+        *(f"energy.{x}" for x in ("kinetic", "potential", "total", "balance")),
+    ]
     assert list(table.columns) == expected
     the_same(table["reaction.q0"], np.zeros(5))
     assert "energy.potential J" in str(table)

@@ -1,9 +1,9 @@
 """A motion as a table, with names and units."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import equinox as eqx
 import jax
 import numpy as np
 
@@ -63,7 +63,8 @@ def known(solution: "Solution", runs: Sequence[str] | None) -> tuple["Solution",
     chosen = default if runs is None else tuple(runs)
     if len(chosen) != axes or len(set(chosen)) != axes:
         raise ValueError(f"Argument `runs` must be {axes} different names, one for each leading axis, but is {runs!r}.")
-    data = dataclasses.replace(solution, problem=None, dense=None)
+    no_data = lambda s: (s.problem, s.dense)
+    data = eqx.tree_at(no_data, solution, (None, None), is_leaf=lambda x: x is None)
     as_numpy = lambda x: np.asarray(x) if isinstance(x, jax.Array) else x
     return jax.tree.map(as_numpy, data), solution.names, chosen
 

@@ -40,7 +40,7 @@ def combined(described: Mapping[str, Any], combine: str, seed: int, rows: int | 
         raise ValueError(f"'rows' must be left out where columns have values of their own, as {listing(several)} have.")
     if not several and rows is None:
         raise ValueError("'rows' must say how many rows there are, as no column has several values of its own.")
-    found = as_table(several) if combine == "zip" and several else grid(several)
+    found = {} if not several else as_table(several) if combine == "zip" else grid(several)
     count = len(next(iter(found.values()))) if found else int(rows or 0)
     shared = {name: np.full(count, x) for name, x in values.items() if name not in several}
     random = {name: _drawn(name, x, seed, count) for name, x in draws.items()}

@@ -48,7 +48,7 @@ class Report:
 
 
 def run(
-    fn: Callable[[dict[str, Any]], Any],
+    fn: Any,
     table: Any,
     folder: str | os.PathLike[str],
     *,

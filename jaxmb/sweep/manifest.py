@@ -68,8 +68,10 @@ def claim(folder: pathlib.Path, own: dict[str, Any]) -> None:
             os.link(beside, path)  # of several processes the first one
         except FileExistsError:
             pass
+        except OSError:  # a file system without links
+            beside.replace(path)
         finally:
-            beside.unlink()
+            beside.unlink(missing_ok=True)
     found = load(folder)
     differing = [key for key in {**own, **found} if own.get(key) != found.get(key)]
     if differing:
