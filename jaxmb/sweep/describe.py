@@ -16,7 +16,19 @@ from .columns import combined
 from .drive import Report, run
 from .table import Table, as_table
 
-KEYS = ("function", "folder", "table", "combine", "seed", "rows", "rows_per_shard", "memory", "kind", "float64")
+# What a key may be, and in words.
+KEYS: dict[str, tuple[tuple[type, ...], str]] = {
+    "function": ((str,), "text"),
+    "folder": ((str,), "text"),
+    "table": ((str, dict), "a table or the name of a file"),
+    "combine": ((str,), "text"),
+    "seed": ((int,), "an integer"),
+    "rows": ((int,), "an integer"),
+    "rows_per_shard": ((int,), "an integer"),
+    "memory": ((int, float), "a number"),
+    "kind": ((str,), "text"),
+    "float64": ((bool,), "true or false"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,8 +41,8 @@ class Description:
         folder: where the results go.
         table: what it says of the table.
         combine, seed, rows: how columns make up a table.
-        rows_per_shard, memory, kind: as of `run`.
         float64: whether the sweep needs float64.
+        options: `rows_per_shard`, `memory` and `kind` of `run`, as far as it says them.
     """
 
     path: pathlib.Path
@@ -104,33 +116,7 @@ def described(path: str | os.PathLike[str]) -> Description:
         TypeError, ValueError: naming the key, for what is not known, lacks or does not fit.
     """
     path, said = toml(path)
-    check_keys(said, KEYS, ("function", "folder", "table"), str(path))
-    kinds: dict[str, tuple[type, ...]] = {
-        "function": (str,),
-        "folder": (str,),
-        "table": (str, dict),
-        "combine": (str,),
-        "seed": (int,),
-    }
-    kinds |= {"rows": (int,), "rows_per_shard": (int,), "memory": (int, float), "kind": (str,), "float64": (bool,)}
-    for key, value in said.items():
-        if not isinstance(value, kinds[key]) or (isinstance(value, bool) and key != "float64"):
-            names = " or ".join(
-                {str: "text", dict: "a table", int: "an integer", float: "a number", bool: "true or false"}[k]
-                for k in kinds[key]
-            )
-            raise TypeError(f"'{key}' in {path} must be {names}, but is {value!r}.")
-    if not said["function"].partition(":")[2].isidentifier():
-        raise ValueError(
-            f"'function' in {path} must be 'file.py:name' or 'package.module:name', but is {said['function']!r}."
-        )
-    if said["function"].partition(":")[0].endswith(".py"):
-        beside(path, said["function"].partition(":")[0], "function")
-    if isinstance(said["table"], str):
-        beside(path, said["table"], "table")
-        needless = [key for key in ("combine", "seed", "rows") if key in said]
-        if needless:
-            raise ValueError(f"'{needless[0]}' in {path} must be left out, as the table is a file.")
+    _check(path, said)
     return Description(
         path,
         said["function"],
@@ -140,8 +126,30 @@ def described(path: str | os.PathLike[str]) -> Description:
         said.get("seed", 0),
         said.get("rows"),
         said.get("float64", True),
-        {key: said[key] for key in ("rows_per_shard", "memory", "kind") if key in said},
+        {key: said[key] for key in ("rows_per_shard", "kind") if key in said}
+        | ({"memory": float(said["memory"])} if "memory" in said else {}),
     )
+
+
+def _check(path: pathlib.Path, said: dict[str, Any]) -> None:
+    """Refuses what is known to be wrong before anything is loaded."""
+    check_keys(said, tuple(KEYS), ("function", "folder", "table"), str(path))
+    for key, value in said.items():
+        types, words = KEYS[key]
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            raise TypeError(f"'{key}' in {path} must be {words}, but is {value!r}.")
+    place, _, name = said["function"].partition(":")
+    if not place or not name.isidentifier():
+        raise ValueError(
+            f"'function' in {path} must be 'file.py:name' or 'package.module:name', but is {said['function']!r}."
+        )
+    if place.endswith(".py"):
+        beside(path, place, "function")
+    if isinstance(said["table"], str):
+        beside(path, said["table"], "table")
+        needless = [key for key in ("combine", "seed", "rows") if key in said]
+        if needless:
+            raise ValueError(f"'{needless[0]}' in {path} must be left out, as the table is a file.")
 
 
 def _from_file(path: pathlib.Path) -> Any:
