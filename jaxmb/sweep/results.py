@@ -1,7 +1,6 @@
 """What a function of a sweep may return, and its results as a data set."""
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -15,7 +14,7 @@ from .table import NUMBER, Table, part
 _IS_RESULT = lambda x: isinstance(x, type(RESULTS.successful))
 
 
-def check_function(fn: Callable[..., Any], table: Table) -> None:
+def check_function(fn: Any, table: Table) -> None:
     """Traces the function for one row and refuses what cannot be stored.
 
     Raises:
