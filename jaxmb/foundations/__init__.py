@@ -22,3 +22,4 @@ from .program import program as program
 from .result import announce as announce
 from .result import RESULTS as RESULTS
 from .reverse import reverse_only as reverse_only
+from .silent import silent as silent
