@@ -7,6 +7,7 @@ from . import plot as plot
 from . import records as records
 from . import spatial as spatial
 from . import sweep as sweep
+from .batch import batched as batched
 from .control import equilibrium as equilibrium
 from .control import Equilibrium as Equilibrium
 from .control import linearise as linearise

@@ -145,6 +145,15 @@ def test_tasks_share_the_shards(tmp_path):
     assert parts.identical(whole)
 
 
+def test_rows_sorted_by_cost_and_groups_within_a_budget(tmp_path):
+    a = {"a": np.array([3.0, 1.0, 2.0, 5.0, 4.0])}
+    run(square, a, tmp_path / "plain", rows_per_shard=3)
+    run(square, a, tmp_path / "sorted", rows_per_shard=3, cost=lambda row: row["a"], memory=1e5)
+    plain, sorted_ = (jm.sweep.open(tmp_path / name).load() for name in ("plain", "sorted"))
+    np.testing.assert_allclose(sorted_.y, plain.y, rtol=1e-15)
+    np.testing.assert_array_equal(sorted_.a, a["a"])
+
+
 def test_progress(tmp_path, capsys):
     run(square, {"a": np.arange(6.0)}, tmp_path / "quiet", rows_per_shard=2)
     assert capsys.readouterr().err == ""
@@ -412,6 +421,7 @@ def test_descriptions_say_the_precision(tmp_path):
         ({"rows_per_shard": 0}, "`rows_per_shard` must be an integer of at least 1, but is 0", ValueError),
         ({"task": -1}, "`task` must be an integer of at least 0, but is -1", ValueError),
         ({"task": 2, "tasks": 2}, "`task` must be below `tasks`, 2, but is 2", ValueError),
+        ({"memory": -1.0}, "`memory` must be a positive number of bytes, but is -1", ValueError),
         ({"kind": "hdf"}, "`kind` must be one of 'nc' and 'zarr', but is 'hdf'", ValueError),
     ],
 )

@@ -25,3 +25,4 @@ from .result import codes as codes
 from .result import RESULTS as RESULTS
 from .result import verdicts as verdicts
 from .reverse import reverse_only as reverse_only
+from .silent import silent as silent

@@ -74,10 +74,11 @@ def enforce(value: T, checks: Sequence[Check], notes: Mapping[str, str] | None =
     ]
     if failed:
         raise ValueError("\n".join(failed))
-    for check in checks:
-        if not is_concrete(check.amount):
-            wrong = ~(jnp.ravel(check.amount) <= check.limit)
-            value = eqx.branched_error_if(value, jnp.any(wrong), jnp.argmax(wrong), check.sentences(notes or {}))
+    traced = [c for c in checks if not is_concrete(c.amount)]
+    if traced:  # one error for all, as each takes a call of the host into the program
+        wrong = ~jnp.concatenate([jnp.ravel(c.amount) <= c.limit for c in traced])
+        sentences = [text for c in traced for text in c.sentences(notes or {})]
+        value = eqx.branched_error_if(value, jnp.any(wrong), jnp.argmax(wrong), sentences)
     return value
 
 

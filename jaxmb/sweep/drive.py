@@ -11,8 +11,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
+from ..batch import batched
 from ..foundations import counted, listing, optional
-from .batching import batched
 from .manifest import claim, manifest
 from .meter import Meter
 from .results import check_function, dataset_of, verdict_counts
@@ -42,9 +42,12 @@ class Report:
 
     def __str__(self) -> str:
         shards = f"{counted(self.computed, 'shard')} computed, {self.kept} kept, {len(self.failed)} failed"
-        verdicts = ", ".join(f"{count} {name}" for name, count in self.verdicts.items())
-        lines = [f"Sweep in {self.folder}: {counted(self.rows, 'row')}, {shards}", f"  {verdicts}"]
-        return "\n".join([*lines, *(f"  shard {i}: {text}" for i, text in self.failed.items())])
+        verdicts = [f"{count} {name}" for name, count in self.verdicts.items()]
+        lines = [
+            f"Sweep in {self.folder}: {counted(self.rows, 'row')}, {shards}",
+            *([", ".join(verdicts)] if verdicts else []),
+        ]
+        return "\n  ".join([*lines, *(f"shard {i}: {text}" for i, text in self.failed.items())])
 
 
 def run(
@@ -55,6 +58,7 @@ def run(
     rows_per_shard: int = 1000,
     memory: float | None = None,
     mesh: Mesh | None = None,
+    cost: Callable[[Any], Any] | None = None,
     task: int = 0,
     tasks: int = 1,
     kind: str = "nc",
@@ -76,6 +80,7 @@ def run(
         rows_per_shard: rows in a shard.
         memory: budget in bytes on each device, as of `jaxmb.batched`.
         mesh: devices, likewise; those of this process by default.
+        cost: `cost(row)`, likewise, by which the rows of a shard are sorted for the computation.
         task: this call computes the shards task, task + tasks, task + 2 tasks and so on.
         tasks: number of calls, in other processes or on other machines, that share the shards.
         kind: "nc" for shards of netCDF, "zarr" for groups of Zarr.
@@ -101,10 +106,9 @@ def run(
     rows = len(next(iter(table.values())))
     shards = Shards(pathlib.Path(folder), rows, min(rows_per_shard, rows), kind)
     check_function(fn, table)
+    many = batched(fn, memory=memory, mesh=mesh or _devices(), cost=cost)
     claim(shards.folder, manifest(fn, table, shards.size, shards.count, kind))
-    report = _through(
-        batched(fn, memory=memory, mesh=mesh or _devices()), table, shards, range(task, shards.count, tasks), progress
-    )
+    report = _through(many, table, shards, range(task, shards.count, tasks), progress)
     if throw and report.failed:
         raise RuntimeError(str(report))
     return report
