@@ -13,6 +13,7 @@ from systems import pendulum
 
 import jaxmb as jm
 from jaxmb.records import Column, Record, read
+from jaxmb.system import Names
 
 xarray = pytest.importorskip("xarray")
 pytest.importorskip("netCDF4")
@@ -114,6 +115,26 @@ def test_names_units_and_numbers():
     assert data.result.attrs["flag_meanings"].split()[int(data.result)] == "successful"
 
 
+def test_units_of_joints():
+    """In space, in relative and absolute coordinates, with a coordinate that counts turns."""
+    S = jm.spatial
+    mechanism = S.Mechanism(
+        bodies=[S.Body(name, mass=1.0, inertia=(0.1, 0.1, 0.1)) for name in ("a", "b", "c")],
+        joints=[
+            S.Spherical("ball", "ground", "a"),
+            S.Cylindrical("sleeve", "a", "b"),
+            S.Screw("nut", "b", "c", pitch=0.01),
+        ],
+    )
+    relative, absolute = (Names.of(mechanism.build(kind)) for kind in ("relative", "absolute"))
+    assert relative.coordinate_units == ("1", "1", "1", "1", "m", "rad", "rad")
+    assert relative.velocity_units == ("rad/s", "rad/s", "rad/s", "m/s", "rad/s", "rad/s")
+    assert relative.efforts == ("N m", "N m", "N m", "N", "N m", "N m")
+    assert absolute.coordinate_units == ("m", "m", "m", "1", "1", "1", "1") * 3
+    assert absolute.velocity_units == ("m/s", "m/s", "m/s", "rad/s", "rad/s", "rad/s") * 3
+    assert relative.rates == ("ball.wx", "ball.wy", "ball.wz", "sleeve.z'", "sleeve.angle'", "nut'")
+
+
 def test_events_as_data():
     data, events = single().to_xarray(), single().events
     assert data.event_what.values.tolist() == ["lock hinge", "", ""]
@@ -122,6 +143,17 @@ def test_events_as_data():
     assert float(data.event_loss[0]) > 0
     the_same(data.event_happened.sel(happening="lock hinge"), [True, False, False])
     the_same(data.event_v_after.isel(event=0), events.after.v[0])
+
+
+def test_switches_as_data():
+    """Changes of the independent coordinate of a pendulum that goes round."""
+    system, _ = pendulum(1)
+    state = jm.assemble(system, [0.0, -1.0], [8.0, 0.0])
+    sol = jm.simulate(system, state, jnp.array([0.0, 1.0]), formulation=jm.CoordinatePartition())
+    data = sol.to_xarray()
+    assert int(data.switch_count) == int(sol.switches.count) >= 2
+    the_same(data.switch_time, sol.switches.t)
+    the_same(data.switch_after, sol.switches.after)
 
 
 def test_batches_keep_verdicts_and_what_was_not_reached():

@@ -126,13 +126,15 @@ def test_a_shard_that_raises_loses_no_other(tmp_path):
 def test_shards_that_are_not_whole_are_computed_again(tmp_path):
     run(square, {"a": np.arange(6.0)}, tmp_path, rows_per_shard=2)
     whole = jm.sweep.open(tmp_path).load()
+    foreign = xarray.Dataset({"y": ("x", [1.0])})
     torn, moved = tmp_path / "shard-000001.nc", tmp_path / "shard-000002.nc"
     torn.write_bytes(torn.read_bytes()[:-100])
     moved.write_bytes((tmp_path / "shard-000000.nc").read_bytes())
+    (tmp_path / "shard-000000.nc").unlink()
+    foreign.to_netcdf(tmp_path / "shard-000000.nc")
     assert status(tmp_path).missing == ()  # by names only
-    with pytest.warns(UserWarning, match="1 of 3 shards are there"):
-        jm.sweep.open(tmp_path)
-    assert run(square, {"a": np.arange(6.0)}, tmp_path, rows_per_shard=2).computed == 2
+    refused("There are no shards in .* yet", jm.sweep.open, tmp_path, error=FileNotFoundError)
+    assert run(square, {"a": np.arange(6.0)}, tmp_path, rows_per_shard=2).computed == 3
     assert jm.sweep.open(tmp_path).load().identical(whole)
 
 
@@ -223,7 +225,7 @@ def test_a_killed_sweep_goes_on(tmp_path):
     process.communicate()
     there = len(list(results.glob("shard-*.nc")))
     assert process.returncode == -signal.SIGKILL and 3 <= there < 50
-    (results / f".shard-000049.nc.{process.pid}.part").write_text("half")  # as if it was at that one
+    (results / ".shard-000049.nc.0123.part").write_text("half")  # as if it was at that one
     report = described(path).run()
     assert report.kept >= there and report.kept + report.computed == 50
     assert jm.sweep.open(results).load().identical(whole_of(path))
@@ -386,6 +388,16 @@ def test_descriptions_say_the_precision(tmp_path):
     "arguments, match, error",
     [
         ({"fn": 1}, "`fn` must be a function of one row, but is 1", TypeError),
+        (
+            {"fn": lambda row: {"y": row["b"]}},
+            "`fn` must be written in JAX for one row of 'a' and 'row', but raised KeyError: 'b'",
+            RuntimeError,
+        ),
+        (
+            {"fn": lambda row: {"y": float(row["a"])}},
+            "`fn` must be written in JAX .* but raised Concretization",
+            RuntimeError,
+        ),
         (
             {"fn": lambda row: row["a"]},
             "`fn` must return a `Solution` or a dictionary of arrays, .* but returns ",

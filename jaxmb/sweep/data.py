@@ -1,6 +1,7 @@
 """Sweeps as data."""
 
 import dataclasses
+import importlib.util
 import os
 import pathlib
 import warnings
@@ -75,11 +76,10 @@ def open(folder: str | os.PathLike[str]) -> Any:
 
 def _lazy(data: Any) -> Any:
     """With dask an array of chunks, otherwise all numbers, after which the file is closed."""
-    try:
+    if importlib.util.find_spec("dask") is not None:
         return data.chunk()
-    except ImportError:
-        with data:
-            return data.load()
+    with data:
+        return data.load()
 
 
 def _with_common_times(data: Any) -> Any:

@@ -92,7 +92,7 @@ def run(
 
     Raises:
         TypeError, ValueError: for arguments that do not fit, and for the folder of another sweep.
-        RuntimeError: at the end, if the computation of shards raised errors; all others are there.
+        RuntimeError: at once, if `fn` cannot be traced; at the end, if the computation of shards raised errors: all others are there.
         ImportError: without `pip install jaxmb[data]`.
     """
     optional("xarray", "data")

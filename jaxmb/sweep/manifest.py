@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import pathlib
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -62,7 +63,7 @@ def claim(folder: pathlib.Path, own: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
     if not path.exists():
-        beside = folder / f".{FILE}.{os.getpid()}.part"
+        beside = folder / f".{FILE}.{uuid.uuid4().hex}.part"
         beside.write_text(json.dumps(own, indent=2) + "\n", encoding="utf-8")
         try:
             os.link(beside, path)  # of several processes the first one

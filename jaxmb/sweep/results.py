@@ -19,12 +19,19 @@ def check_function(fn: Any, table: Table) -> None:
 
     Raises:
         TypeError: if it is no function, or returns neither a `Solution` nor a dictionary of arrays.
+        RuntimeError: if it raises an error.
         ValueError: if a result is called like a column of the table.
     """
     if not callable(fn):
         raise TypeError(f"Argument `fn` must be a function of one row, but is {fn!r}.")
     row = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), part(table, np.arange(1)))
-    found = eqx.filter_eval_shape(fn, row)
+    try:
+        found = eqx.filter_eval_shape(fn, row)
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}"
+        raise RuntimeError(
+            f"Argument `fn` must be written in JAX for one row of {listing(row)}, but raised {told}"
+        ) from error
     if isinstance(found, Solution):
         return
     fits = lambda name, x: isinstance(name, str) and ((_IS_RESULT(x) and name == "result") or hasattr(x, "shape"))

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import pathlib
 import shutil
+import uuid
 from typing import Any
 
 import numpy as np
@@ -53,15 +54,17 @@ class Shards:
         options = {"engine": "zarr", "consolidated": False} if self.kind == "zarr" else {"engine": "netcdf4"}
         try:
             found = xarray.open_dataset(path, decode_timedelta=False, **options)
+            whole = np.array_equal(found[NUMBER], self.numbers(i))
         except (OSError, ValueError, KeyError):
             return None
-        return found if np.array_equal(found[NUMBER], self.numbers(i)) else None
+        if not whole:
+            found.close()
+        return found if whole else None
 
     def write(self, i: int, data: Any) -> None:
         """Puts a shard in its place, unless another process has meanwhile."""
         path = self.path(i)
-        beside = self.folder / f".{path.name}.{os.getpid()}.part"
-        _remove(beside)
+        beside = self.folder / f".{path.name}.{uuid.uuid4().hex}.part"
         try:
             if self.kind == "zarr":
                 data.to_zarr(beside, consolidated=False)
