@@ -357,6 +357,8 @@ def test_tables_from_files(tmp_path):
             ValueError,
         ),
         ("seed = 3", 'combine = "all"', "'combine' must be one of 'grid' and 'zip', but is 'all'", ValueError),
+        ("seed = 3", "seed = -3", "'seed' must be at least 0, but is -3", ValueError),
+        ("seed = 3", "rows = 0", "'rows' must be at least 1, but is 0", ValueError),
         ("seed = 3", "rows = 3", "'rows' must be left out where columns have values of their own", ValueError),
         ("fn.py:fn", "fn.py:none", "'function' in .* must be there, but 'model/fn.py:none' is not: ", ValueError),
         (
@@ -379,6 +381,8 @@ def test_descriptions_say_the_precision(tmp_path):
     refused(r"needs `jax.config.update\('jax_enable_x64', False\)`", described(path).run)
     path = described_in(tmp_path, 'function = "a:b"\nfolder = "c"\ntable = "rows.csv"\nseed = 1')
     refused("'seed' in .* must be left out, as the table is a file", described, path)
+    path = described_in(tmp_path, 'function = "a:b"\nfolder = "c"\ntable = "rows.mat"')
+    refused("'table' in .* must end with '.csv' and '.npz', but is 'rows.mat'", described, path)
 
 
 # Refusals

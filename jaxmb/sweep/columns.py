@@ -33,6 +33,9 @@ def combined(described: Mapping[str, Any], combine: str, seed: int, rows: int | 
     """
     if combine not in COMBINATIONS:
         raise ValueError(f"'combine' must be one of {listing(COMBINATIONS)}, but is {combine!r}.")
+    for key, value, least in (("seed", seed, 0), ("rows", rows, 1)):
+        if value is not None and value < least:
+            raise ValueError(f"'{key}' must be at least {least}, but is {value}.")
     draws = {name: x for name, x in described.items() if isinstance(x, Mapping) and not {"from", "to", "count"} & {*x}}
     values = {name: _values(name, x) for name, x in described.items() if name not in draws}
     several = {name: x for name, x in values.items() if np.ndim(x)}

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ..foundations import default_float
+from ..foundations import default_float, listing
 from ..records.beside import beside, check_keys, toml
 from ..records.opened import opened
 from .columns import combined
@@ -29,6 +29,8 @@ KEYS: dict[str, tuple[tuple[type, ...], str]] = {
     "kind": ((str,), "text"),
     "float64": ((bool,), "true or false"),
 }
+# Files of columns alone.
+TABLES = (".csv", ".npz")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +110,7 @@ def described(path: str | os.PathLike[str]) -> Description:
         mass = [1.0, 2.0]
         friction = {uniform = [0.0, 0.1]}
 
-    Instead of a table `table = "rows.csv"` names a file of columns (`.csv`, `.npz`, `.mat`, `.nc`). Columns: see
+    Instead of a table `table = "rows.csv"` names a file of columns, or one of `.npz`. Columns: see
     `jaxmb.sweep.columns.combined`; `rows` is their length where all are random.
 
     Raises:
@@ -146,7 +148,8 @@ def _check(path: pathlib.Path, said: dict[str, Any]) -> None:
     if place.endswith(".py"):
         beside(path, place, "function")
     if isinstance(said["table"], str):
-        beside(path, said["table"], "table")
+        if beside(path, said["table"], "table").suffix.lower() not in TABLES:
+            raise ValueError(f"'table' in {path} must end with {listing(TABLES)}, but is '{said['table']}'.")
         needless = [key for key in ("combine", "seed", "rows") if key in said]
         if needless:
             raise ValueError(f"'{needless[0]}' in {path} must be left out, as the table is a file.")
