@@ -12,6 +12,7 @@ import pytest
 from systems import pendulum
 
 import jaxmb as jm
+from jaxmb.reaction import determined_multipliers
 from jaxmb.records import Column, Record, read
 from jaxmb.system import Names
 
@@ -352,6 +353,16 @@ def test_table_of_a_run():
     the_same(table["residual_rate.rod[0]"], jm.residuals(system, sol).velocity[:, 0])
     assert np.isnan(table["multiplier.rod[0]"]).all() and np.isnan(table["multiplier.rod[1]"]).all()
     assert dict(table.units)["energy.total"] == "J" and "x" not in dict(table.units)
+
+
+def test_multipliers_that_are_determined():
+    """Rows that take part in a dependence are not, others are, also where there are more rows than velocities."""
+    rows = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    turned = rows @ np.linalg.qr(np.arange(9.0).reshape(3, 3) ** 2)[0]
+    for found in determined_multipliers(np.stack([rows, turned])):
+        assert found.tolist() == [False, True, False, False]
+    assert determined_multipliers(rows[:2]).tolist() == [True, True]
+    assert determined_multipliers(np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])).tolist() == [False] * 3
 
 
 def test_table_without_constraints():
