@@ -225,7 +225,8 @@ def test_a_killed_sweep_goes_on(tmp_path):
     process.communicate()
     there = len(list(results.glob("shard-*.nc")))
     assert process.returncode == -signal.SIGKILL and 3 <= there < 50
-    (results / ".shard-000049.nc.0123.part").write_text("half")  # as if it was at that one
+    for i in (0, 49):  # as if it was killed between taking the place and leaving, and while it wrote
+        (results / f".shard-{i:06d}.nc.0123.part").write_text("half")
     report = described(path).run()
     assert report.kept >= there and report.kept + report.computed == 50
     assert jm.sweep.open(results).load().identical(whole_of(path))

@@ -134,6 +134,7 @@ def _through(many: Callable[[Any], Any], table: Table, shards: Shards, own: rang
         shards.write(i, data)
         _counted_in(verdicts, data)
         meter.add(i, len(numbers))
+    shards.tidy()
     rows = sum(len(shards.numbers(i)) for i in own if i not in failed)
     return Report(shards.folder, rows, len(missing) - len(failed), len(there), dict(verdicts), failed)
 

@@ -78,8 +78,12 @@ class Shards:
         except OSError:
             if self.read(i) is None:
                 raise
-        for left in self.folder.glob(f".{path.name}.*.part"):  # of processes that were killed, or came too late
-            _remove(left)
+
+    def tidy(self) -> None:
+        """Removes what processes that were killed, or came too late, have left beside shards that are in place."""
+        for left in self.folder.glob(".shard-*.part"):
+            if (self.folder / left.name[1:].rsplit(".", 2)[0]).exists():
+                _remove(left)
 
 
 def _remove(path: pathlib.Path) -> None:
