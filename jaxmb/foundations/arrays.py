@@ -38,5 +38,9 @@ def strong(tree: Any) -> Any:
 
     Where JAX is configured for float32, float64 numbers become such.
     """
-    typed = lambda x: jnp.asarray(x, dtypes.canonicalize_dtype(x.dtype, allow_extended_dtype=True))
+
+    def typed(x: jax.Array) -> jax.Array:
+        kind: Any = dtypes.canonicalize_dtype(x.dtype, allow_extended_dtype=True)
+        return jnp.asarray(x, kind)
+
     return jax.tree_util.tree_map(lambda x: typed(x) if isinstance(x, jax.Array) else x, tree)
