@@ -25,11 +25,12 @@ PAGES = {
     "spatial": ("Spatial mechanisms", ("spatial",)),
     "control": ("Control", ("control",)),
     "fit": ("Fits", ("fit",)),
+    "sweep": ("Sweeps", ("sweep",)),
     "records": ("Records", ("records",)),
     "plot": ("Pictures", ("plot",)),
 }
 # Packages that users reach by their own name, `jm.planar.Revolute`.
-NAMED = ("planar", "spatial", "control", "fit", "records", "plot")
+NAMED = ("planar", "spatial", "control", "fit", "records", "plot", "sweep")
 # Classes whose inherited members are for users; those of others are for who adds a class.
 WITH_BASES = ("Mechanism", "Body")
 SECTION = re.compile(r"^(Args|Returns|Raises|Attributes|Example|Examples):$")

@@ -111,7 +111,7 @@ def table(title: str, rows: Mapping[str, Iterable[str]]) -> str:
     for label, words in rows.items():
         text = ", ".join(words)
         if text:
-            start = f"  {label:<14}"
+            start = f"  {label:<13} "
             lines.append(
                 textwrap.fill(
                     text, 110, initial_indent=start, subsequent_indent=" " * len(start), max_lines=3, placeholder=" …"
