@@ -140,7 +140,7 @@ class _Batched:
 
     def __call__(self, rows: Any) -> Any:
         count = _common_length(rows)
-        rows = jax.tree.map(lambda x: np.asarray(x, dtypes.canonicalize_dtype(np.result_type(x))), rows)
+        rows = jax.tree.map(_on_host, rows)
         key = jax.tree.structure(rows), *((x.shape[1:], x.dtype) for x in jax.tree.leaves(rows))
         program = self.programs.get(key)
         wanted = self.size or min(count, self.first)
@@ -183,6 +183,12 @@ def _common_length(rows: Any) -> int:
         told = ", ".join(f"{name} has {length}" for name, length in lengths.items()) or "it holds none"
         raise ValueError(f"Argument `rows` must hold arrays with one number of rows, one at least, but {told}.")
     return next(iter(lengths.values()))
+
+
+def _on_host(x: Any) -> np.ndarray:
+    """As NumPy's array, of the precision that JAX is set to."""
+    found = np.asarray(x)
+    return found.astype(dtypes.canonicalize_dtype(found.dtype), copy=False)
 
 
 def _named(path: Any) -> str:

@@ -3,3 +3,4 @@
 from .draw import animate as animate
 from .draw import draw as draw
 from .fit import fit as fit
+from .page import page as page

@@ -1,0 +1,182 @@
+"""A motion as a page for a browser."""
+
+import base64
+import html
+import importlib.resources
+import json
+import os
+import pathlib
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..foundations import RESULTS
+from ..mechanism import AbstractLinkage, Numbers, SpringDamper, linkage_of
+from ..output import tabulate
+from ..records import Record
+from ..simulation import Solution
+from ..system import System
+from .draw import _joints, _moved, _round, _shapes
+
+# Points are taken for a plane, or a line, if they are off it by less than this part of their size.
+FLAT = 1e-6
+SPEEDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10)
+
+
+def page(
+    system: System,
+    solution: Solution,
+    path: str | os.PathLike[str],
+    *,
+    curves: Record | None = None,
+    points: bool = True,
+    speed: float = 1.0,
+    title: str = "Motion",
+) -> pathlib.Path:
+    """Writes a page that plays a motion: one file that any browser shows, without a network.
+
+    It plays, stops at any time, turns (in space), moves (with shift, and in the plane) and grows under the mouse; it draws the path of
+    a point, and a curve below with the time marked. Poses are those of the solution at its saved times, in single precision.
+
+    Args:
+        system: built from a mechanism.
+        solution: a single motion.
+        path: of the file to write.
+        curves: what can be shown over time; by default all that `tabulate` gives. Its times must be the solution's.
+        points: whether named points belong to the shapes of the bodies; as of `draw`.
+        speed: how many times faster than real time it plays at first.
+        title: of the page.
+
+    Returns:
+        The path.
+
+    Raises:
+        TypeError: for a system that was not built from a mechanism.
+        ValueError: for a batch, for a run that did not get beyond its start, for other times of `curves`, and for a speed that is not positive.
+    """
+    if solution.ts.ndim != 1:
+        raise ValueError(
+            f"Argument `solution` must be a single motion, but has leading axes {solution.ts.shape[:-1]}; index it."
+        )
+    if not speed > 0:
+        raise ValueError(f"Argument `speed` must be positive, but is {speed}.")
+    curves = tabulate(system, solution) if curves is None else curves
+    if curves.t.shape != solution.ts.shape or not np.array_equal(curves.t, solution.ts):
+        raise ValueError("Argument `curves` must have the times of `solution`, but has others.")
+    reached = np.flatnonzero(np.isfinite(np.asarray(solution.q)).all(axis=1))
+    if not len(reached):
+        raise ValueError("Argument `solution` must hold a motion, but no saved time was reached.")
+    data = _data(system, solution, reached, points) | {
+        "curves": _curves(curves, reached),
+        "speeds": sorted({*SPEEDS, speed}),
+        "speed": speed,
+        "told": "" if bool(solution.result == RESULTS.successful) else RESULTS[solution.result],
+    }
+    text = importlib.resources.files("jaxmb.plot").joinpath("page.html").read_text(encoding="utf-8")
+    text = text.replace("__TITLE__", html.escape(title)).replace(
+        "__DATA__", json.dumps(data, allow_nan=False).replace("<", "\\u003c")
+    )
+    path = pathlib.Path(path)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _data(system: System, solution: Solution, reached: np.ndarray, points: bool) -> dict[str, Any]:
+    """What is drawn, and where it is at each time."""
+    linkage, numbers = linkage_of(system), system.params
+    springs = [force for force in numbers.forces if isinstance(force, SpringDamper)]
+
+    def places(state: Any) -> tuple[Any, Any]:
+        motion = linkage.motion(state.t, state.q, state.v, numbers)
+        return motion.poses[..., :-1, :], [(motion.position(s.a), motion.position(s.b)) for s in springs]
+
+    states = jax.tree.map(lambda x: x[reached], solution.states)
+    poses, ends = jax.tree.map(np.asarray, jax.jit(jax.vmap(places))(states))
+    shapes = _shapes(linkage, numbers, points)
+    whole = [_moved(pose, shape) for body, shape in shapes.items() for pose in _square(poses[:, body]) if len(shape)]
+    whole = np.concatenate([*whole, *(end for pair in ends for end in pair)])
+    low, high = whole.min(axis=0), whole.max(axis=0)
+    bodies = [
+        {
+            "name": name,
+            "ground": body == 0,
+            "strokes": _strokes(shapes[body], body == 0),
+            "poses": _packed(poses[:, body]),
+        }
+        for body, name in enumerate(("ground", *linkage.bodies))
+    ]
+    names = list(linkage.bodies)
+    named = zip(linkage.skeleton.points, np.asarray(numbers.points), strict=True)
+    return {
+        "dim": linkage.dim,
+        "times": [float(t) for t in np.asarray(solution.ts)[reached]],
+        "centre": ((low + high) / 2).tolist(),
+        "radius": float(np.linalg.norm(high - low) / 2) or 1.0,
+        "bodies": bodies,
+        "guides": _guides(linkage, numbers, poses),
+        "springs": [{"ends": _packed(np.stack(pair, axis=1))} for pair in ends],
+        "joints": [
+            {"name": name, "grounded": bool(grounded), "body": body, "point": point.tolist()}
+            for name, grounded, body, point in _joints(linkage, numbers)
+        ],
+        "points": [
+            {"name": name, "body": names.index(name.partition(".")[0]) + 1, "point": local[:-1, -1].tolist()}
+            for name, local in named
+            if name.partition(".")[0] in names
+        ],
+    }
+
+
+def _guides(linkage: AbstractLinkage, numbers: Numbers, poses: np.ndarray) -> list[dict[str, Any]]:
+    """Connections whose two places come apart: sliders as sleeve and rod, distances as rods."""
+    found = []
+    for group, frames in zip(linkage.skeleton.groups, numbers.frames, strict=True):
+        for i, (a, b) in enumerate(zip(group.a, group.b, strict=True)):
+            ends = [np.asarray(x[i])[:-1, -1] for x in (frames.a, frames.b)]
+            places = [
+                np.einsum("tij,j->ti", poses[:, body], np.append(p, 1.0)) for body, p in zip((a, b), ends, strict=True)
+            ]
+            if (
+                not group.kind.nonholonomic
+                and np.ptp(places[0] - places[1], axis=0).max() + np.abs(places[0] - places[1]).max() > 1e-6
+            ):
+                slides = bool(getattr(getattr(group.kind, "pair", None), "axes", ()))
+                found.append({"sleeve": slides, "bodies": [a, b], "points": [p.tolist() for p in ends]})
+    return found
+
+
+def _square(poses: np.ndarray) -> list[np.ndarray]:
+    """The matrices with the row that they all have."""
+    last = np.eye(poses.shape[-1])[-1:]
+    return [np.concatenate([pose, last]) for pose in poses]
+
+
+def _strokes(shape: np.ndarray, ground: bool) -> list[dict[str, Any]]:
+    """Lines of a body in its frame: the outline of points in a plane, all lines between others; points by themselves on the ground."""
+    if ground or len(shape) < 2:
+        return [{"points": [point], "closed": False} for point in shape.tolist()]
+    _, sizes, axes = np.linalg.svd(shape - shape.mean(axis=0))
+    flat = len(sizes) < 3 or sizes[2] <= FLAT * sizes[0]
+    if flat and len(sizes) > 1 and sizes[1] > FLAT * sizes[0]:
+        places = (shape - shape.mean(axis=0)) @ axes[:2].T
+        return [{"points": (_round(places) @ axes[:2] + shape.mean(axis=0)).tolist(), "closed": True}]
+    pairs = [(i, j) for i in range(len(shape)) for j in range(i)]
+    return [{"points": shape[[i, j]].tolist(), "closed": False, "thin": len(shape) > 2 and not flat} for i, j in pairs]
+
+
+def _curves(record: Record, reached: np.ndarray) -> list[dict[str, Any]]:
+    """The columns, those of several numbers one by one; without those that have none."""
+    units, found = dict(record.units), []
+    for name, column in record.columns.items():
+        values = np.asarray(column)[reached].reshape(len(reached), -1)
+        for i, each in enumerate(values.T):
+            label = name if values.shape[1] == 1 else f"{name}[{i}]"
+            if np.isfinite(each).any():
+                found.append({"name": label, "unit": units.get(name, ""), "values": _packed(each)})
+    return found
+
+
+def _packed(numbers: np.ndarray) -> str:
+    """Numbers in single precision as text."""
+    return base64.b64encode(np.ascontiguousarray(numbers, "<f4").tobytes()).decode()
