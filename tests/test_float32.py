@@ -99,12 +99,16 @@ def test_both_precisions_in_one_process():
         system32, state32, narrow = closed_twice()
         kinds = {x.dtype for x in jax.tree.leaves(narrow) if jnp.issubdtype(x.dtype, jnp.floating)}
         assert kinds == {jnp.dtype("float32")}
-        with pytest.raises(ValueError, match="`state` must hold float32 numbers, as JAX is configured here, but holds float64"):
+        with pytest.raises(
+            ValueError, match="`state` must hold float32 numbers, as JAX is configured here, but holds float64"
+        ):
             jm.simulate(system, state, jnp.array([0.3]))
     assert bool(narrow.result == jm.RESULTS.successful) and narrow.stats["lowest_rank"] == wide.stats["lowest_rank"]
     np.testing.assert_allclose(narrow.q, wide.q, atol=1e-3)
     assert np.abs(narrow.q - wide.q).max() > 1e-9
     for use in (lambda: jm.simulate(system32, state32, jnp.array([0.3])), lambda: jm.energy(system, state32)):
-        with pytest.raises(ValueError, match="`state` must hold float64 numbers, as JAX is configured here, but holds float32"):
+        with pytest.raises(
+            ValueError, match="`state` must hold float64 numbers, as JAX is configured here, but holds float32"
+        ):
             use()
     np.testing.assert_array_equal(closed_twice()[2].q, wide.q)

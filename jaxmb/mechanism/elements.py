@@ -58,7 +58,8 @@ class AbstractElements(eqx.Module):
 
         Args:
             name: name of the element.
-            **fields: new values of its fields, which keep their shapes.
+            **fields: new values of its fields, which keep their shapes. Those of a body's shape, and its `density`, bring mass,
+                centre of mass, inertia and points along with them; `mass` and the like change alone.
 
         Example:
             >>> import jaxmb as jm
@@ -70,15 +71,25 @@ class AbstractElements(eqx.Module):
         if name not in self.elements:
             raise ValueError(f"Argument `name` must be one of {listing(self.elements)}, but is '{name}'.")
         element = self.elements[name]
-        values = []
+        sizes = element.dimensions if isinstance(element, AbstractBody) else {}
+        values = {}
         for field, value in fields.items():
-            old = getattr(element, field, None)
+            old = sizes.get(field, getattr(element, field, None))
             if not isinstance(old, jax.Array):
                 raise ValueError(f"Element '{name}' has no number `{field}`.")
-            values.append(as_vector(value, f"{field} of '{name}'", old.shape))
+            values[field] = as_vector(value, f"{field} of '{name}'", old.shape)
+        sized = {field: values.pop(field) for field in fields if field in sizes}
+        following = ("com", "inertia", *(["mass"] if "density" in sizes else []))
+        if sized and (lost := [field for field in following if field in values]):
+            raise ValueError(
+                f"Of body '{name}' {listing(lost)} must not be given with {listing(sized)}, from which it follows."
+            )
+        changed = eqx.tree_at(lambda e: [getattr(e, field) for field in values], element, list(values.values()))
+        if sized:
+            changed = changed.resized(**sized)
         kinds = ("bodies", "joints", "drivers", "forces", "actuators")
         kind, index = next((k, i) for k in kinds for i, e in enumerate(getattr(self, k)) if e.name == name)
-        return eqx.tree_at(lambda m: [getattr(getattr(m, kind)[index], field) for field in fields], self, values)
+        return eqx.tree_at(lambda m: getattr(m, kind)[index], self, changed)
 
 
 def local_pose(mechanism: AbstractElements, marker: Marker, element: str) -> Float[Array, "D D"]:

@@ -1,0 +1,318 @@
+"""Bodies from shapes, mechanisms from parts, mechanisms as text."""
+
+import functools
+import itertools
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+
+import jaxmb as jm
+from jaxmb.fit.target import Setup, place
+
+P, S = jm.planar, jm.spatial
+G = 9.81
+PRECISE = {"solver": dfx.Dopri8(), "stepsize_controller": dfx.PIDController(rtol=1e-11, atol=1e-12)}
+
+
+@eqx.filter_jit
+def acceleration(system, q, v):
+    return jm.GaussProjection().acceleration(jm.evaluate(system, jm.as_state(system, q, v))).vdot
+
+
+# Shapes. The same regions as images of unit cubes, integrated by Gauss' and the trapezoidal rule.
+
+ELL = [(0.2, 0.1), (1.2, 0.1), (1.2, 0.4), (0.5, 0.4), (0.5, 1.1), (0.2, 1.1)]
+TRIANGLE = [(0.3, -0.2), (-0.5, 0.9), (-0.1, -0.7)]
+
+
+def rectangle(low, high):
+    low, high = np.array(low), np.array(high)
+    return lambda u: low + u[:, : len(low)] * (high - low), lambda u: np.prod(high - low)
+
+
+def annulus(inner, outer):
+    radius = lambda u: inner + u[:, 0] * (outer - inner)
+    at = lambda u: radius(u)[:, None] * np.stack([np.cos(2 * np.pi * u[:, 1]), np.sin(2 * np.pi * u[:, 1])], axis=1)
+    return at, lambda u: 2 * np.pi * radius(u) * (outer - inner)
+
+
+def triangle(a, b, c):
+    a, b, c = map(np.array, (a, b, c))
+    at = lambda u: a + u[:, :1] * (b - a) + u[:, :1] * u[:, 1:2] * (c - b)
+    return at, lambda u: abs(np.linalg.det([b - a, c - a])) * u[:, 0]
+
+
+def ball(radius):
+    def at(u):
+        r, height, angle = radius * u[:, 0], 2 * u[:, 2] - 1, 2 * np.pi * u[:, 1]
+        across = r * np.sqrt(1 - height**2)
+        return np.stack([across * np.cos(angle), across * np.sin(angle), r * height], axis=1)
+
+    return at, lambda u: 4 * np.pi * radius**3 * u[:, 0] ** 2
+
+
+def prism(piece, low, high):
+    at, weight = piece
+    lifted = lambda u: np.column_stack([at(u), low + u[:, 2] * (high - low)])
+    return lifted, lambda u: weight(u) * (high - low)
+
+
+ELL_PIECES = [rectangle((0.2, 0.1), (1.2, 0.4)), rectangle((0.2, 0.4), (0.5, 1.1))]
+line = lambda axis, length: (lambda u: length * u[:, :1] * np.eye(3)[axis], lambda u: length)
+flat = lambda piece, dim: (lambda u: np.pad(piece[0](u), ((0, 0), (0, 1)))[:, :dim], piece[1])
+SHAPES = {
+    "rod": (P.Rod(0.7), [flat(line(0, 0.7), 2)]),
+    "box": (P.Box((0.6, 0.4)), [rectangle((-0.3, -0.2), (0.3, 0.2))]),
+    "disk": (P.Disk(0.4), [annulus(0.0, 0.4)]),
+    "ring": (P.Disk(0.4, 0.3), [annulus(0.3, 0.4)]),
+    "plate": (P.Plate(ELL), ELL_PIECES),
+    "plate, the other way round": (P.Plate(ELL[::-1]), ELL_PIECES),
+    "triangle": (P.Plate(TRIANGLE), [triangle(*TRIANGLE)]),
+    "rod in space": (S.Rod(0.7), [line(2, 0.7)]),
+    "box in space": (S.Box((0.6, 0.4, 0.2)), [rectangle((-0.3, -0.2, -0.1), (0.3, 0.2, 0.1))]),
+    "cylinder": (S.Cylinder(0.9, 0.2), [prism(annulus(0.0, 0.2), 0.0, 0.9)]),
+    "tube": (S.Cylinder(0.9, 0.2, 0.15), [prism(annulus(0.15, 0.2), 0.0, 0.9)]),
+    "disk in space": (S.Disk(0.4, 0.1), [flat(annulus(0.1, 0.4), 3)]),
+    "plate in space": (S.Plate(ELL, 0.2), [prism(piece, -0.1, 0.1) for piece in ELL_PIECES]),
+    "sphere": (S.Sphere(0.3), [ball(0.3)]),
+}
+
+
+@functools.cache
+def nodes():
+    """Points (n, 3) and weights (n,) in the unit cube; the second coordinate is that in which angles run."""
+    x, w = np.polynomial.legendre.leggauss(6)
+    angles, even = np.arange(8) / 8, np.full(8, 1 / 8)
+    gauss = ((x + 1) / 2, w / 2)
+    rules = {True: (gauss, (angles, even), gauss), False: (gauss, gauss, gauss)}
+    grid = lambda parts: np.array(list(itertools.product(*parts)))
+    return {k: (grid([r[0] for r in v]), grid([r[1] for r in v]).prod(axis=1)) for k, v in rules.items()}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_moments_of_shapes_are_integrals(name):
+    shape, pieces = SHAPES[name]
+    dim = shape.centre().shape[0]
+    u, w = nodes()[name.split()[0] in ("disk", "ring", "cylinder", "tube", "sphere")]
+    parts = [(at(u), w * weight(u)) for at, weight in pieces]
+    x, w = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+    centre = w @ x / w.sum()
+    spread = ((x - centre).T * w) @ (x - centre)
+    module = P if dim == 2 else S
+    body = module.Body("body", shape=shape, density=3.0)
+    np.testing.assert_allclose(body.mass, 3.0 * w.sum(), rtol=1e-13)
+    np.testing.assert_allclose(body.com, centre, atol=1e-15)
+    inertia = np.trace(spread) if dim == 2 else np.trace(spread) * np.eye(3) - spread
+    np.testing.assert_allclose(body.inertia, 3.0 * inertia, atol=1e-14)
+    np.testing.assert_allclose(body.points["centre"][:-1, -1], centre, atol=1e-15)
+    given = module.Body("body", mass=body.mass, shape=shape)
+    np.testing.assert_allclose(given.inertia, body.inertia, rtol=1e-14)
+    module.Mechanism([body])  # its inertia obeys the triangle inequality
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes_in_millimetres_and_tonnes(name):
+    """Lengths × 1000, masses × 1e−3: inertia × 1000."""
+    shape, _ = SHAPES[name]
+    large = shape.resized({key: 1e3 * value for key, value in shape.dimensions.items()})
+    module = P if shape.centre().shape[0] == 2 else S
+    small, large = module.Body("body", 2.0, shape=shape), module.Body("body", 2e-3, shape=large)
+    np.testing.assert_allclose(large.inertia, 1e3 * small.inertia, rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(large.com, 1e3 * small.com, rtol=1e-14, atol=1e-12)
+    for point, at in small.points.items():
+        np.testing.assert_allclose(large.points[point][:-1, -1], 1e3 * at[:-1, -1], rtol=1e-14, atol=1e-12)
+
+
+def test_points_of_shapes_are_where_they_are_said_to_be():
+    at = lambda shape, name: tuple(float(x) for x in shape.points()[name])
+    assert at(P.Rod(0.5), "b") == (0.5, 0.0) and at(S.Rod(0.5), "b") == (0.0, 0.0, 0.5)
+    assert at(P.Box((1.0, 2.0)), "c10") == (0.5, -1.0) and at(S.Box((1.0, 2.0, 4.0)), "c011") == (-0.5, 1.0, 2.0)
+    assert at(P.Plate(TRIANGLE), "c2") == TRIANGLE[2]
+    assert at(S.Plate(TRIANGLE, 0.2), "c2+") == (*TRIANGLE[2], 0.1)
+    assert at(S.Cylinder(2.0, 0.5, 0.25), "bore") == (0.25, 0.0, 0.0) == at(S.Disk(1.0, 0.25), "bore")
+    assert at(S.Sphere(0.5), "rim") == (0.5, 0.0, 0.0) and at(P.Disk(0.5), "rim") == (0.5, 0.0)
+
+
+# Bodies joined to one
+
+
+def same_inertia(one, other):
+    np.testing.assert_allclose(one.spread(), other.spread(), rtol=1e-13, atol=1e-15)
+    np.testing.assert_allclose(one.inertia, other.inertia, rtol=1e-12, atol=1e-15)
+
+
+def test_what_is_cut_and_joined_is_the_whole():
+    rod = P.Body("rod", shape=P.Rod(1.0), density=2.0)
+    parts = [P.Body(f"part{i}", shape=P.Rod(length), density=2.0) for i, length in enumerate((0.3, 0.7))]
+    same_inertia(P.Body.joined("rod", [parts[0], (parts[1], (0.3, 0.0))]), rod)
+    turned = P.frame((1.0, 0.0), np.pi)  # the second part runs backwards from the far end
+    joined = P.Body.joined("rod", [parts[0], (parts[1], turned)], points={"hand": (1.0, 0.1)})
+    same_inertia(joined, rod)
+    np.testing.assert_allclose(joined.points["part1_b"][:2, 2], [0.3, 0.0], atol=1e-15)
+    assert list(joined.points) == [
+        *("part0", "part0_a", "part0_b", "part0_centre", "part1", "part1_a", "part1_b", "part1_centre"),
+        *("centre", "hand"),
+    ]
+
+    box = S.Body("box", shape=S.Box((0.6, 0.4, 0.2)), density=2.0)
+    half = lambda name, sides: S.Body(name, shape=S.Box(sides), density=2.0)
+    quarter_turn = S.frame((0.0, 0.1, 0.0), (np.sqrt(0.5), np.sqrt(0.5), 0.0, 0.0))
+    halves = [(half("low", (0.6, 0.2, 0.2)), (0.0, -0.1, 0.0)), (half("high", (0.6, 0.2, 0.2)), quarter_turn)]
+    same_inertia(S.Body.joined("box", halves), box)
+    tube = S.Body("tube", shape=S.Cylinder(1.0, 0.2, 0.1), density=5.0)
+    filled = S.Body.joined("bar", [tube, S.Body("core", shape=S.Cylinder(1.0, 0.1), density=5.0)])
+    same_inertia(filled, S.Body("bar", shape=S.Cylinder(1.0, 0.2), density=5.0))
+
+
+def test_mass_points_of_parts_are_joined_too():
+    tip = [(0.5, (1.0, 0.0))]
+    one = P.Body.joined("rod", [P.Body("part", 2.0, shape=P.Rod(1.0), point_masses=tip)])
+    same_inertia(
+        one, P.Body.joined("rod", [P.Body("part", 2.0, shape=P.Rod(1.0)), P.Body("tip", 0.5, 0.0, (1.0, 0.0))])
+    )
+    loaded = P.Body("rod", 2.0, shape=P.Rod(1.0), point_masses=tip).spread()  # only the trace counts in the plane
+    np.testing.assert_allclose(one.spread()[:, 2], loaded[:, 2], rtol=1e-14)
+    np.testing.assert_allclose(jnp.trace(one.spread()), jnp.trace(loaded), rtol=1e-14)
+
+
+@pytest.mark.parametrize("space", [P, S], ids=["plane", "space"])
+def test_motion_does_not_depend_on_the_frames_of_bodies(space):
+    """A double pendulum whose second body has its frame elsewhere, in position and direction."""
+    if space is P:
+        plate, moved = P.Plate(ELL), P.frame((0.4, -0.7), 2.0)
+        hinge, gravity = P.Revolute, (0.0, -G)
+    else:
+        plate, moved = S.Plate(ELL, 0.1), S.frame((0.4, -0.7, 0.3), (0.3, 0.5, -0.7, 0.2))
+        hinge, gravity = functools.partial(S.Revolute, axis=(0.0, 1.0, 0.0)), (0.0, 0.0, -G)
+    rod, plate = space.Body("rod", 1.0, shape=space.Rod(0.8)), space.Body("plate", 2.0, shape=plate)
+
+    def pendulum(body, points):
+        joints = [hinge("O", "ground", "rod.a"), hinge("A", "rod.b", f"{body.name}.{points}c0")]
+        return space.Mechanism([rod, body], joints, gravity=gravity).build()
+
+    q, v = jnp.array([0.4, -0.9]), jnp.array([1.5, -2.0])
+    found = acceleration(pendulum(space.Body.joined("whole", [(plate, moved)]), "plate_"), q, v)
+    np.testing.assert_allclose(found, acceleration(pendulum(plate, ""), q, v), rtol=1e-12)
+
+
+def test_period_of_a_compound_pendulum():
+    """A plate hung by a corner: T = 4 K(sin²(θ₀/2)) √(J/(m g d))."""
+    start, sides = 0.9, np.array([0.3, 0.2])
+    box = P.Body("box", shape=P.Box(sides), density=12.0)
+    system = P.Mechanism([box], [P.Revolute("O", "ground", "box.c01")], gravity=(0.0, -G)).build()
+    arm = np.linalg.norm(sides) / 2
+    pole = float(np.arctan2(sides[1] / 2, -sides[0] / 2)) - np.pi / 2  # the angle at which it hangs is minus this
+    period = 4 * scipy.special.ellipk(np.sin(start / 2) ** 2) * np.sqrt((arm**2 + sides @ sides / 12) / (G * arm))
+    ts = jnp.array([0.0, 0.5, 1.0]) * period
+    solution = jm.simulate(system, jm.assemble(system, {"O": start - pole}), ts, **PRECISE)
+    np.testing.assert_allclose(solution.q[:, 0] + pole, [start, -start, start], atol=1e-9)
+
+
+# Dimensions
+
+
+def test_what_follows_from_a_dimension_follows_it():
+    bodies = [
+        P.Body("plate", shape=P.Plate(ELL), density=3.0, points={"hook": (0.9, 0.2)}, point_masses=[(0.1, (0.2, 0.2))]),
+        P.Body("rod", 2.0, shape=P.Rod(0.7), position=(1.0, 2.0), angle=0.5),
+        P.Body("plain", 1.0, 1.0),
+    ]
+    mechanism = P.Mechanism(bodies)
+    wider = [(2 * x, y) for x, y in ELL]
+    found = mechanism.replace("plate", corners=wider, density=4.0).elements["plate"]
+    made = P.Body("plate", None, shape=P.Plate(wider), density=4.0, points={"hook": (0.9, 0.2)}, point_masses=[(0.1, (0.2, 0.2))])  # fmt: skip
+    assert eqx.tree_equal(found, made, rtol=1e-15)
+    longer = P.Body("rod", 5.0, shape=P.Rod(0.9), position=(1.0, 2.0), angle=0.5)
+    assert eqx.tree_equal(mechanism.replace("rod", mass=5.0, length=0.9).elements["rod"], longer, rtol=1e-15)
+    heavier = mechanism.replace("rod", mass=5.0).elements["rod"]
+    assert (float(heavier.mass), float(heavier.inertia)) == (5.0, float(bodies[1].inertia))  # alone
+    assert float(mechanism.replace("plain", mass=2.0).elements["plain"].inertia) == 1.0
+    for name, value in (("rod.length", 0.9), ("plate.density", 4.0), ("plate.corners", wider)):
+        setup = Setup(mechanism)
+        body, field = name.split(".")
+        there = place(setup, name)
+        assert eqx.tree_equal(there.read(setup), mechanism.elements[body].dimensions[field])
+        written = there.written(setup, jnp.asarray(value)).model
+        assert eqx.tree_equal(written, mechanism.replace(body, **{field: value}), rtol=1e-15)
+
+
+def test_derivatives_with_respect_to_a_dimension():
+    rod = P.Body("rod", shape=P.Rod(1.0), density=2.0)
+    hammer = P.Body("hammer", 1.0, shape=P.Box((0.2, 0.1)))
+    joints = [P.Revolute("O", "ground", "rod.a"), P.Fixed("weld", "rod.b", "hammer")]
+    mechanism = P.Mechanism([rod, hammer], joints, gravity=(0.0, -G))
+
+    @jax.jit
+    @jax.value_and_grad
+    def end(length):
+        system = mechanism.replace("rod", length=length).build()
+        state = jm.as_state(system, jnp.array([0.3]), jnp.zeros(1))
+        return jm.simulate(system, state, jnp.array([0.6]), **PRECISE).q[0, 0]
+
+    step = 1e-5
+    slope = (end(0.8 + step)[0] - end(0.8 - step)[0]) / (2 * step)
+    np.testing.assert_allclose(end(0.8)[1], slope, rtol=1e-7)
+
+
+WRONG_SHAPES = {
+    "neither": (lambda: P.Body("rod", shape=P.Rod(1.0)), "Body 'rod' must have either `mass` or `density` with its shape, but has none"),
+    "both": (lambda: P.Body("rod", 1.0, shape=P.Rod(1.0), density=1.0), "Body 'rod' must have either .* but has both"),
+    "no inertia": (lambda: P.Body("rod", 1.0), "Body 'rod' must have `mass` and `inertia`, or a `shape` with"),
+    "density alone": (lambda: P.Body("rod", 1.0, 1.0, density=1.0), "Body 'rod' must have `mass` and `inertia`, or"),
+    "of space": (lambda: P.Body("rod", 1.0, shape=S.Rod(1.0)), "`shape` of body 'rod' must be a shape with 2 dimensions, but is Rod"),
+    "no shape": (lambda: P.Body("rod", 1.0, shape="Rod"), "`shape` of body 'rod' must be a shape with 2 dimensions, but is 'Rod'"),
+    "length": (lambda: P.Rod(-1.0), "`length of a Rod` must be positive, but is -1.0"),
+    "not a number": (lambda: S.Sphere(np.nan), "`radius of a Sphere` must be positive, but is nan"),
+    "sides": (lambda: S.Box((1.0, 0.0, 1.0)), r"`sides of a Box` must be positive, but is \[1.0, 0.0, 1.0\]"),
+    "inner": (lambda: S.Cylinder(1.0, 0.2, 0.3), "`inner of a Cylinder` must lie between zero and the radius 0.2, but is 0.3"),
+    "corners": (lambda: P.Plate([(0.0, 0.0), (1.0, 0.0)]), "`corners of a Plate` must hold at least three corners, but holds 2"),
+    "flat": (lambda: P.Plate([(0.0, 0.0), (1.0, 1.0), (2.0, 2.0)]), "`corners of a Plate` must enclose an area, but encloses 0"),
+    "crossing": (lambda: P.Plate([(0.0, 0.0), (1.0, 1.0), (1.0, 0.0), (0.0, 2.0)]), "whose sides do not cross, but those from corners 0 and 2 do"),
+    "corner in space": (lambda: P.Plate([(0.0, 0.0, 0.0)] * 3), r"must have shape \(3, 2\), but has shape \(3, 3\)"),
+    "point": (lambda: P.Body.rod("rod", 1.0, 1.0, points={"a": (0.0, 0.0)}), "`points` of body 'rod' must not hold 'a', which its shape has"),
+    "part": (lambda: P.Body.joined("all", [P.Rod(1.0)]), "`parts` must hold bodies, or pairs of a body and its place, but holds Rod"),
+    "parts": (lambda: P.Body.joined("all", 2 * [P.Body("rod", 1.0, 1.0)]), r"`parts` must hold bodies with names that differ, but holds \['rod', 'rod'\]"),
+    "no parts": (lambda: P.Body.joined("all", []), r"`parts` must hold bodies with names that differ, but holds \[\]"),
+    "mixed parts": (lambda: P.Body.joined("all", [S.Body.box("box", 1.0, (1.0, 1.0, 1.0))]), "all in the plane, or all in space"),
+    "resized": (lambda: P.Mechanism([P.Body.rod("rod", 1.0, 1.0)]).replace("rod", length=-1.0), "`length of a Rod` must be positive"),
+    "two sources": (lambda: P.Mechanism([P.Body.rod("rod", 1.0, 1.0)]).replace("rod", length=2.0, inertia=1.0), "Of body 'rod' 'inertia' must not be given with 'length', from which it follows"),
+    "two masses": (lambda: P.Mechanism([P.Body("rod", shape=P.Rod(1.0), density=1.0)]).replace("rod", density=2.0, mass=1.0), "Of body 'rod' 'mass' must not be given with 'density'"),
+    "no dimensions": (lambda: P.Body("rod", 1.0, 1.0).resized(), "Body 'rod' must have a shape to have dimensions, but has none"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG_SHAPES)
+def test_wrong_shapes_are_named(case):
+    make, message = WRONG_SHAPES[case]
+    with pytest.raises((TypeError, ValueError), match=message):
+        make()
+
+
+def test_shapes_are_drawn():
+    plt = pytest.importorskip("matplotlib.pyplot")
+    wheel = P.Body.joined(
+        "wheel", [P.Body("disk", 1.0, shape=P.Disk(0.5)), (P.Body("arm", 1.0, shape=P.Rod(2.0)), (0.5, 0.0))]
+    )
+    bodies = [P.Body("box", 1.0, shape=P.Box((2.0, 4.0)), position=(10.0, 0.0)), wheel]
+    system = P.Mechanism(bodies).build()
+    ax = jm.plot.draw(system, jm.as_state(system, system.guess, jnp.zeros(6)))
+    lines = [line.get_xydata() for line in ax.get_lines()]
+    np.testing.assert_allclose([line.min(axis=0) for line in lines][:2], [[9.0, -2.0], [-0.5, -0.5]], atol=1e-12)
+    np.testing.assert_allclose([line.max(axis=0) for line in lines][:2], [[11.0, 2.0], [0.5, 0.5]], atol=1e-12)
+    np.testing.assert_allclose(lines[-1], [[0.5, 0.0], [2.5, 0.0]], atol=1e-12)
+    assert ax.get_xlim()[1] > 11.0
+    plt.close(ax.figure)
+
+    solids = [S.Body("tube", 1.0, shape=S.Cylinder(2.0, 0.5, 0.25)), S.Body("ball", 1.0, shape=S.Sphere(3.0))]
+    system = S.Mechanism(solids).build()
+    ax = jm.plot.draw(system, jm.as_state(system, system.guess, jnp.zeros(12)))
+    lines = [np.stack(line.get_data_3d(), axis=1) for line in ax.get_lines()]
+    sizes = [np.ptp(line, axis=0) for line in lines]
+    np.testing.assert_allclose(sizes[:4], [[1, 1, 0], [1, 1, 0], [0.5, 0.5, 0], [0.5, 0.5, 0]], atol=1e-12)
+    np.testing.assert_allclose(sizes[5:], [[6, 6, 0], [0, 6, 6], [6, 0, 6]], atol=1e-12)
+    plt.close(ax.figure)
