@@ -316,3 +316,119 @@ def test_shapes_are_drawn():
     np.testing.assert_allclose(sizes[:4], [[1, 1, 0], [1, 1, 0], [0.5, 0.5, 0], [0.5, 0.5, 0]], atol=1e-12)
     np.testing.assert_allclose(sizes[5:], [[6, 6, 0], [0, 6, 6], [6, 0, 6]], atol=1e-12)
     plt.close(ax.figure)
+
+
+# Mechanisms from parts
+
+
+def leg():
+    """A four-bar with everything that can refer to a name."""
+    bodies = [
+        P.Body.rod("crank", 1.0, 0.3),
+        P.Body("plate", shape=P.Plate([(0.0, 0.0), (1.0, 0.0), (0.5, 0.4)]), density=3.0, position=(0.3, 0.0)),
+        P.Body.rod("rocker", 1.0, 0.9, position=(1.2, 0.0), angle=1.4),
+    ]
+    joints = [
+        P.Revolute("O", "ground", "crank.a"),
+        P.Revolute("A", "crank.b", "plate.c0"),
+        P.Revolute("B", "plate.c1", "rocker.b"),
+        P.Revolute("C", "ground.C", "rocker.a"),
+        P.Gear("gear", ("O", "A"), ratio=1.7),
+    ]
+    forces = [
+        P.SpringDamper("spring", ("ground", (0.5, 1.0)), "plate.c2", 40.0, 0.3, 0.5),
+        P.JointSpring("coil", "O", 2.0, 0.1, 0.3),
+        P.Load("push", "plate.c2", (1.0, 0.0), follows=True),
+    ]
+    return P.Mechanism(
+        bodies, joints[:4], [P.Driver("drive", "O", lambda t, p: p["speed"] * t)], forces, [P.Motor("motor", "C")],
+        points={"C": (1.2, 0.0)}, params={"speed": 2.0},
+    )  # fmt: skip
+
+
+@functools.cache
+def left_and_right():
+    frame = P.frame((2.0, 1.0), 0.8)
+    return leg(), leg().renamed("left_").joined(leg().renamed("right_").placed(frame)), frame
+
+
+def test_renamed_and_joined_mechanisms_refer_to_their_own_elements():
+    one, both, _ = left_and_right()
+    assert list(both.elements) == [
+        side + e.name
+        for kind in ("bodies", "joints", "drivers", "forces", "actuators")
+        for side in ("left_", "right_")
+        for e in getattr(one, kind)
+    ]
+    assert list(both.points) == ["left_C", "right_C"]
+    right = both.elements
+    assert (str(right["right_C"].a), str(right["right_C"].b)) == ("ground.right_C", "right_rocker.a")
+    assert right["right_coil"].joint == "right_O" and right["left_motor"].joint == "left_C"
+    assert str(right["left_spring"].a) == "ground" and both.params.keys() == {"speed"}
+    geared = P.Mechanism(one.bodies, [*one.joints, P.Gear("gear", ("O", "A"), 1.7)], points=one.points).renamed("x_")
+    assert geared.elements["x_gear"].joints == ("x_O", "x_A")
+    assert [b.strokes for b in both.bodies] == 2 * [b.strokes for b in one.bodies]
+
+
+def test_joined_mechanisms_move_as_each_alone_would():
+    """Without gravity a placed copy moves alike: same accelerations in joint coordinates, reactions turned."""
+    one, both, frame = left_and_right()
+    alone, together = (
+        one.without("drive").build(cut=["B"]),
+        both.without("left_drive", "right_drive").build(cut=["left_B", "right_B"]),
+    )
+    start = jm.assemble(alone, {"O": 0.7, "A": -0.6, "C": 1.5}, {"O": 2.0}, hold=["O"], hold_velocity=["O"])
+    order = [[together.coordinates.index(side + name) for name in alone.coordinates] for side in ("left_", "right_")]
+    q, v = (jnp.zeros(2 * alone.nq).at[jnp.array(order)].set(x) for x in (start.q, start.v))
+    state = jm.as_state(together, q, v)
+    np.testing.assert_allclose(jm.residuals(together, state).position, 0, atol=1e-12)
+    found = acceleration(together, q, v)[jnp.array(order)]
+    np.testing.assert_allclose(found, np.tile(acceleration(alone, start.q, start.v), (2, 1)), rtol=1e-10)
+    tip = jm.position(alone, start, "plate.c2")
+    np.testing.assert_allclose(jm.position(together, state, "left_plate.c2"), tip, atol=1e-12)
+    np.testing.assert_allclose(
+        jm.position(together, state, "right_plate.c2"), (frame @ jnp.append(tip, 1.0))[:2], atol=1e-12
+    )
+    np.testing.assert_allclose(both.elements["right_crank"].pose, frame, atol=1e-15)
+
+
+def test_placed_in_space_axes_turn_with_the_ground():
+    frame = S.frame((1.0, 2.0, 3.0), (0.5, -0.4, 0.7, 0.2))
+    body = S.Body("body", shape=S.Box((0.3, 0.2, 0.1)), density=9.0)
+    hinge = S.Revolute("O", ("ground", (0.1, 0.0, 0.0)), "body.c000", axis=(0.3, 0.5, 0.8))
+    system = S.Mechanism([body], [hinge]).placed(frame).build()
+    pose = jm.pose(system, jm.as_state(system, jnp.array([0.4]), jnp.zeros(1)), "body")
+    plain = S.Mechanism([body], [hinge]).build()
+    np.testing.assert_allclose(
+        pose, frame @ jm.pose(plain, jm.as_state(plain, jnp.array([0.4]), jnp.zeros(1)), "body"), atol=1e-14
+    )
+
+
+ROD = P.Mechanism(
+    [P.Body.rod("rod", 1.0, 1.0)],
+    [P.Revolute("O", "ground", "rod.a")],
+    gravity=(0.0, -G),
+    points={"A": (1.0, 0.0)},
+    params={"k": 1.0},
+)
+WEIGHED = P.Mechanism([P.Body("bob", 1.0, 1.0)], gravity=(0.0, -1.0))
+WRONG_PARTS = {
+    "names": (lambda: ROD.joined(ROD), "must not share names, but share 'O', 'ground.A' and 'rod'; see `renamed`"),
+    "added": (lambda: ROD.joined(forces=[P.JointSpring("O", "O")]), "must not share names, but share 'O'"),
+    "gravity": (lambda: ROD.joined(WEIGHED), r"gravity of the first or none, but have \[0.0, -9.81\] and \[0.0, -1.0\] m/s²"),
+    "space": (lambda: ROD.joined(S.Mechanism([S.Body("ball", 1.0, (1.0, 1.0, 1.0))])), r"gravity of the first or none, but have \[0.0, -9.81\] and \[0.0, 0.0, 0.0\]"),
+    "params": (lambda: ROD.joined(P.Mechanism([P.Body("bob", 1.0, 1.0)], params={"k": 2.0})), r"must agree on `params\['k'\]`, but do not"),
+    "no dictionary": (lambda: ROD.joined(P.Mechanism([P.Body("bob", 1.0, 1.0)], params=2.0)), "must have `params` that are dictionaries"),
+    "prefix": (lambda: ROD.renamed("a.b"), "`prefix` must be a string without a dot, but is 'a.b'"),
+    "function": (lambda: ROD.joined(forces=[P.JointForce("law", "O", lambda m: 1.0)]).renamed("x_"), "Force 'law' must not be renamed, since its function may name"),
+    "pose": (lambda: ROD.placed((1.0, 2.0, 3.0)), "`pose` must have 2 dimensions, but has 3"),
+    "unknown": (lambda: ROD.without("bar"), "`names` must be names out of 'rod' and 'O', but holds 'bar'"),
+    "needed": (lambda: ROD.joined(forces=[P.JointSpring("k", "O")]).without("O"), "Element 'k' must name a joint out of none, but names 'O'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG_PARTS)
+def test_wrong_parts_are_named(case):
+    make, message = WRONG_PARTS[case]
+    with pytest.raises((TypeError, ValueError), match=message):
+        make()

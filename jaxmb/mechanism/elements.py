@@ -14,6 +14,9 @@ from .force import AbstractActuator, AbstractForce
 from .marker import GROUND, Marker, as_vector
 from .pair import AbstractPair
 
+# The arguments of a mechanism that hold elements.
+KINDS = ("bodies", "joints", "drivers", "forces", "actuators")
+
 
 class AbstractElements(eqx.Module):
     """Bodies and what acts between them, as a pytree of numbers.
@@ -46,12 +49,11 @@ class AbstractElements(eqx.Module):
         return {e.name: e for e in (*self.bodies, *self.joints, *self.drivers, *self.forces, *self.actuators)}
 
     def __str__(self) -> str:
-        kinds = ("bodies", "joints", "drivers", "forces", "actuators")
         one = lambda kind: "body" if kind == "bodies" else kind.removesuffix("s")
-        counts = ", ".join(counted(len(getattr(self, kind)), one(kind), kind) for kind in kinds)
+        counts = ", ".join(counted(len(getattr(self, kind)), one(kind), kind) for kind in KINDS)
         where = "the plane" if self.gravity.shape[0] == 2 else "space"
         typed = lambda e: e.name if isinstance(e, AbstractBody) else f"{e.name} ({type(e).__name__})"
-        return table(f"Mechanism in {where}: {counts}", {kind: map(typed, getattr(self, kind)) for kind in kinds})
+        return table(f"Mechanism in {where}: {counts}", {kind: map(typed, getattr(self, kind)) for kind in KINDS})
 
     def replace(self, name: str, **fields: Any) -> "AbstractElements":
         """The mechanism with other numbers in one element.
@@ -87,8 +89,7 @@ class AbstractElements(eqx.Module):
         changed = eqx.tree_at(lambda e: [getattr(e, field) for field in values], element, list(values.values()))
         if sized:
             changed = changed.resized(**sized)
-        kinds = ("bodies", "joints", "drivers", "forces", "actuators")
-        kind, index = next((k, i) for k in kinds for i, e in enumerate(getattr(self, k)) if e.name == name)
+        kind, index = next((k, i) for k in KINDS for i, e in enumerate(getattr(self, k)) if e.name == name)
         return eqx.tree_at(lambda m: getattr(m, kind)[index], self, changed)
 
 
