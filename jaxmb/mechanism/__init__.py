@@ -5,6 +5,7 @@ from .body import body_points as body_points
 from .body import filling as filling
 from .body import mass_points as mass_points
 from .checks import check as check
+from .compound import Compound as Compound
 from .compound import compound as compound
 from .connection import AbstractConnection as AbstractConnection
 from .connection import AbstractFrameJoint as AbstractFrameJoint
@@ -71,3 +72,5 @@ from .shape import bore as bore
 from .shape import dimension as dimension
 from .shape import Stroke as Stroke
 from .structure import Numbers as Numbers
+from .text import ELEMENTS as ELEMENTS
+from .text import Language as Language

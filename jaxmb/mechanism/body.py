@@ -97,6 +97,8 @@ def filling(
         return mass, inertia, jnp.zeros(dim) if com is None else com
     if not isinstance(shape, AbstractShape) or shape.centre().shape != (dim,):
         raise TypeError(f"Argument `shape` of body '{name}' must be a shape with {dim} dimensions, but is {shape!r}.")
+    if mass is None and density is None:
+        density = shape.own_density
     if (mass is None) == (density is None):
         found = "none" if density is None else "both"
         raise ValueError(f"Body '{name}' must have either `mass` or `density` with its shape, but has {found}.")

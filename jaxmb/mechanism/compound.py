@@ -1,7 +1,7 @@
 """Bodies joined rigidly to one."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -26,6 +26,7 @@ class Compound(AbstractShape):
 
     parts: tuple[AbstractBody, ...]
     poses: tuple[Float[Array, "D D"], ...]
+    own_density: ClassVar[float | None] = 1.0  # its size is a mass
 
     def __init__(self, parts: Sequence[AbstractBody], poses: Sequence[Any]):
         self.parts = tuple(parts)

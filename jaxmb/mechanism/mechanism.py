@@ -1,7 +1,7 @@
 """Mechanisms: bodies, joints, drivers and forces, and the systems built from them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
@@ -16,11 +16,18 @@ from .driver import AbstractDriver
 from .elements import AbstractElements
 from .force import AbstractActuator, AbstractForce
 from .marker import GROUND, as_pose, as_vector
+from .text import Language, read, write
 from .tree import spanning_tree
 
 
 class AbstractMechanism(AbstractElements):
-    """Bodies and what acts between them, as a pytree of numbers, from which systems are built."""
+    """Bodies and what acts between them, as a pytree of numbers, from which systems are built.
+
+    Attributes:
+        language: what texts of such mechanisms consist of.
+    """
+
+    language: ClassVar[Language]
 
     def __init__(
         self,
@@ -113,7 +120,7 @@ class AbstractMechanism(AbstractElements):
         forces: Sequence[AbstractForce] = (),
         actuators: Sequence[AbstractActuator] = (),
     ) -> "AbstractMechanism":
-        """A mechanism of this one and others, with further elements.
+        """The mechanism and others as one, with further elements.
 
         Gravity is that of this mechanism; the others have the same or none. `params` are the entries of all.
 
@@ -126,3 +133,20 @@ class AbstractMechanism(AbstractElements):
     def without(self, *names: str) -> "AbstractMechanism":
         """The mechanism without some elements, to which no others may refer."""
         return type(self)(**compose.without(self, names))
+
+    def to_text(self) -> str:
+        """The mechanism as TOML: a table for each element, to be kept, read and edited; `from_text` gives it back bit for bit.
+
+        Raises:
+            TypeError, ValueError: naming what a text cannot hold: functions, elements of other classes, traced numbers.
+        """
+        return write(self, self.language)
+
+    @classmethod
+    def from_text(cls, text: str) -> "AbstractMechanism":
+        """The mechanism of a text like those of `to_text`, which is data only: nothing in it is run.
+
+        Raises:
+            TypeError, ValueError: naming the element, and the key that is unknown, missing or wrong.
+        """
+        return cls(**read(text, cls.language))

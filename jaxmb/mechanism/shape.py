@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -18,7 +18,13 @@ Stroke = tuple[str, ...]
 
 
 class AbstractShape(eqx.Module):
-    """A region that a body fills evenly. To add one, inherit and define all of this; its fields are what `__init__` takes."""
+    """A region that a body fills evenly. To add one, inherit and define all of this; its fields are what `__init__` takes.
+
+    Attributes:
+        own_density: the density where neither it nor the mass is given; None where one of them must be.
+    """
+
+    own_density: ClassVar[float | None] = None
 
     @abc.abstractmethod
     def size(self) -> Scalar:

@@ -17,6 +17,8 @@ from ..mechanism import (
     mass_points,
     number,
     pose,
+    position_of,
+    rotation_of,
 )
 from .shape import Rod
 
@@ -28,6 +30,11 @@ def frame(position: Any = (0.0, 0.0), angle: Any = 0.0) -> Float[Array, "3 3"]:
         c, s = jnp.cos(turned), jnp.sin(turned)
         turned = jnp.array([[c, -s], [s, c]])
     return pose(turned, as_vector(position, "position", (2,)))
+
+
+def angle_of(rotation: Float[Array, "2 2"]) -> Float[Array, ""]:
+    """The angle of a rotation matrix, between −π and π."""
+    return jnp.arctan2(rotation[1, 0], rotation[0, 0])
 
 
 class Body(AbstractBody):
@@ -104,15 +111,24 @@ class Body(AbstractBody):
             name: a name.
             parts: bodies, or pairs of a body and its place (2,) or pose in the frame of the whole, made by `frame`. The frame
                 of a part becomes a point with the part's name, its points are called "part_point".
-            **arguments: further arguments of `Body`, except `shape` and `density`.
+            **arguments: further arguments of `Body`, except `shape`.
         """
-        shape = compound(parts, 2)
-        return cls(name, **{"mass": shape.size()} | arguments, shape=shape)
+        return cls(name, shape=compound(parts, 2), **arguments)
 
     @staticmethod
     def moments(spread: Float[Array, "2 2"]) -> Float[Array, ""]:
         """The trace."""
         return jnp.trace(spread)
+
+    @property
+    def position(self) -> Float[Array, "2"]:
+        """Of the first guess of the pose."""
+        return position_of(self.pose)
+
+    @property
+    def angle(self) -> Float[Array, ""]:
+        """Of the first guess of the pose, between −π and π."""
+        return angle_of(rotation_of(self.pose))
 
     def about_com(self) -> Float[Array, "2 2"]:
         """Spread evenly over both directions: only its trace, the moment of inertia, counts in the plane."""

@@ -15,9 +15,12 @@ from ..mechanism import (
     compound,
     filling,
     mass_points,
+    matrix_quaternion,
     number,
     pose,
+    position_of,
     quaternion_matrix,
+    rotation_of,
 )
 from .shape import Box
 
@@ -109,15 +112,24 @@ class Body(AbstractBody):
             name: a name.
             parts: bodies, or pairs of a body and its place (3,) or pose in the frame of the whole, made by `frame`. The frame
                 of a part becomes a point with the part's name, its points are called "part_point".
-            **arguments: further arguments of `Body`, except `shape` and `density`.
+            **arguments: further arguments of `Body`, except `shape`.
         """
-        shape = compound(parts, 3)
-        return cls(name, **{"mass": shape.size()} | arguments, shape=shape)
+        return cls(name, shape=compound(parts, 3), **arguments)
 
     @staticmethod
     def moments(spread: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
         """tr(S) 1 − S."""
         return jnp.trace(spread) * jnp.eye(3) - spread
+
+    @property
+    def position(self) -> Float[Array, "3"]:
+        """Of the first guess of the pose."""
+        return position_of(self.pose)
+
+    @property
+    def orientation(self) -> Float[Array, "4"]:
+        """Of the first guess of the pose, a quaternion (w, x, y, z) with w ≥ 0."""
+        return matrix_quaternion(rotation_of(self.pose))
 
     def about_com(self) -> Float[Array, "3 3"]:
         """½ tr(I) 1 − I."""
