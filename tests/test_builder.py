@@ -3,16 +3,28 @@
 import functools
 import itertools
 
+import andrews_joints
+import bricard_joints
 import diffrax as dfx
 import equinox as eqx
+import fivebar_control
+import governor
 import jax
 import jax.numpy as jnp
+import knife_edge
+import mobile_robot
+import nfourbar_joints
 import numpy as np
+import puma
 import pytest
+import rolling_disk
 import scipy.special
+import stewart
+from mechanisms import PAIRS, pair
 
 import jaxmb as jm
 from jaxmb.fit.target import Setup, place
+from jaxmb.mechanism.text.language import same
 
 P, S = jm.planar, jm.spatial
 G = 9.81
@@ -432,3 +444,175 @@ def test_wrong_parts_are_named(case):
     make, message = WRONG_PARTS[case]
     with pytest.raises((TypeError, ValueError), match=message):
         make()
+
+
+# Text
+
+
+def zoo_of_the_plane():
+    """Every element of the plane that is data, and names that TOML must quote."""
+    compound = P.Body.joined(
+        "whole", [P.Body("disk", shape=P.Disk(0.5, 0.1), density=2.0), (P.Body("arm", 1.0, shape=P.Rod(2.0)), P.frame((0.5, 0.0), 0.3))],
+        points={"hook": P.frame((1.0, 2.0), 0.3), "eye": (1.0, 2.0)}, position=(1.0, 2.0), angle=7.0,
+    )  # fmt: skip
+    bodies = [
+        *(compound, P.Body("box", 1e-3, shape=P.Box((0.1, 1e22)), com=(0.1, -0.0), point_masses=[(0.2, (0.5, 0.5))])),
+        P.Body('a "b" \\ ü', shape=P.Plate(ELL), density=1 / 3, inertia=np.pi),
+        P.Body("plain", 1.0, 1.0, position=(3.0, 4.0), angle=-2.0),
+    ]
+    joints = [
+        P.Revolute("hinge 1", "ground.A", "whole.hook"),
+        P.Prismatic("slide", ("ground", P.frame((1.0, 0.0), 0.2)), "box", (0.3, 0.4), (1.0, 0.1)),
+        P.PointOnLine("slot", "whole", 'a "b" \\ ü.c2'),
+        P.Distance("bar", ("ground", (1.0, 1.0)), "plain", 2.0),
+        P.Gear("gear", ("hinge 1", "slot.angle"), -2.5, 0.1),
+        P.Rack("rack", "hinge 1", "slide", 0.4),
+        P.KnifeEdge("blade", "plain", (0.6, 0.8)),
+        P.RollingWheel("wheel", "ground", "plain", 0.3),
+        P.Fixed("weld", "box", "plain"),
+    ]
+    forces = [
+        P.SpringDamper("spring", "ground.A", "plain", 40.0, length=0.2),
+        P.JointSpring("coil", "hinge 1", 2.0, rest=0.3),
+        P.JointFriction("friction", "slide", 0.1, 0.2),
+        P.BearingFriction("bearing", "hinge 1", 0.1, 0.05),
+        P.Load("load", "whole.eye", (1.0, 2.0), 0.5, follows=True),
+        P.Load("couple", "box", torque=0.5),
+    ]
+    actuators = [P.Motor("motor", "hinge 1", 3.0), P.Thruster("jet", "box", (0.0, 2.0))]
+    points = {"A": P.frame((0.3, 0.1), 7.0), "B": (0.0, 1.0)}
+    params = {"k": 2.0, "table": {"x": np.arange(3.0), "none": np.zeros(0)}}
+    return P.Mechanism(bodies, joints, [], forces, actuators, (0.1, -G), points, params)
+
+
+def zoo_of_space():
+    shapes = [
+        S.Rod(0.3),
+        S.Box((0.3, 0.2, 0.1)),
+        S.Cylinder(0.5, 0.2, 0.1),
+        S.Disk(0.3),
+        S.Plate(ELL, 0.01),
+        S.Sphere(0.2),
+    ]
+    bodies = [
+        S.Body(f"body{i}", shape=shape, density=7.0 + i, orientation=(1.0, 0.1 * i, 0.2, 0.3))
+        for i, shape in enumerate(shapes)
+    ]
+    bodies[2] = S.Body.joined("body2", [(bodies[2], S.frame((0.1, 0.2, 0.3), (0.5, 0.5, 0.5, 0.5))), bodies[1]])
+    joints = [
+        S.RollingDisk("disk", "ground", "body3", 0.3),
+        S.RollingSphere("ball", "ground", "body5", 0.2, normal=(0.0, 0.1, 1.0)),
+        S.Screw("screw", "ground", "body0.a", 0.01),
+    ]
+    forces = [S.Load("load", "body4.c2+", (1.0, 2.0, 3.0), (0.1, 0.2, 0.3))]
+    return S.Mechanism(bodies, joints, [], forces, gravity=(0.0, 0.0, -G))
+
+
+DATA = {
+    "plane": zoo_of_the_plane,
+    "space": zoo_of_space,
+    "four-bar": lambda: leg().without("drive"),
+    "two of them": lambda: left_and_right()[1].without("left_drive", "right_drive"),
+    "squeezer": andrews_joints.squeezer,
+    "N-four-bar": lambda: nfourbar_joints.nfourbar(3),
+    "bricard": bricard_joints.bricard_joints,
+    "puma": puma.puma,
+    "governor": governor.governor,
+    "robot": lambda: mobile_robot.mobile_robot().without("steering"),
+    "stewart": lambda: stewart.stewart().without(*(f"drive{i}" for i in range(6))),
+    "five-bar": fivebar_control.fivebar,
+    "rolling disk": rolling_disk.rolling_disk,
+    "sleigh": lambda: knife_edge.edged(1.0, 0.2, 0.3, 0.1),
+} | {" ".join(key): functools.partial(pair, key) for key in PAIRS}
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_text_gives_the_mechanism_back_bit_for_bit(name):
+    mechanism = DATA[name]()
+    text = mechanism.to_text()
+    found = type(mechanism).from_text(text)
+    assert same(found, mechanism)  # all numbers, and all that is static
+    assert found.to_text() == text
+    listed = lambda m: [(e.name, list(getattr(e, "points", ()))) for e in m.elements.values()]
+    assert listed(found) == listed(mechanism)
+
+
+def test_mechanism_of_a_text_moves_bit_for_bit_alike():
+    mechanism = leg().without("drive")
+    systems = [m.build() for m in (mechanism, P.Mechanism.from_text(mechanism.to_text()))]
+    states = [jm.as_state(s, s.guess, jnp.arange(1.0, s.nv + 1)) for s in systems]
+    found = [acceleration(s, x.q, x.v) for s, x in zip(systems, states, strict=True)]
+    assert found[0].tobytes() == found[1].tobytes()
+
+
+def test_text_is_short_and_can_be_edited():
+    rod = P.Body("rod", shape=P.Rod(0.3), density=2.0, position=(0.5, 0.0), angle=0.3)
+    pendulum = P.Mechanism([rod], [P.Revolute("O", "ground.A", "rod.a")], gravity=(0.0, -G), points={"A": (0.5, 0.0)})
+    text = pendulum.to_text()
+    assert (
+        text
+        == """\
+version = 1
+space = "plane"
+gravity = [0.0, -9.81]
+
+[points]
+A = [0.5, 0.0]
+
+[body.rod]
+position = [0.5, 0.0]
+angle = 0.3
+shape = {kind = "Rod", length = 0.3}
+density = 2.0
+
+[joint.O]
+kind = "Revolute"
+a = "ground.A"
+b = "rod.a"
+"""
+    )
+    longer = P.Mechanism.from_text(text.replace("length = 0.3", "length = 0.6"))
+    assert eqx.tree_equal(longer, pendulum.replace("rod", length=0.6), rtol=1e-15)
+    fitted = pendulum.replace("rod", mass=1.0)  # no longer that of its density
+    found = P.Mechanism.from_text(fitted.to_text()).elements["rod"]
+    assert (float(found.mass), found.density, float(found.inertia)) == (1.0, None, float(rod.inertia))
+
+
+def text(more="", head='version = 1\nspace = "plane"\n'):
+    return f'{head}[body.rod]\nmass = 1.0\nshape = {{kind = "Rod", length = 1.0}}\n{more}'
+
+
+class Wind(P.Load):
+    """An element that is not this package's."""
+
+
+MOVED = eqx.tree_at(lambda m: m.bodies[0].points["a"], P.Mechanism([P.Body.rod("rod", 1.0, 1.0)]), P.frame((0.1, 0.0)))
+WRONG_TEXTS = {
+    "no TOML": ("[body", "`text` must be TOML, but is not: Expected ']'"),
+    "no version": (text(head=""), "The text must have `version` 1, but has None"),
+    "version": (text(head="version = 2\n"), "The text must have `version` 1, but has 2"),
+    "space": (text(head='version = 1\nspace = "space"\n'), "The text must have `space` 'plane', but has 'space'"),
+    "table": (text("[bodies.x]\n"), r"The text must have keys out of .*, but has 'bodies'; perhaps 'body' is meant"),
+    "no table": ("joint = 3\n" + text(), "`joint` must be a table, but is 3"),
+    "key": (text("density = 1.0\nlenght = 2.0\n"), "Body 'rod' must have keys out of .*, but has 'lenght'"),
+    "near key": (text("inertai = 2.0\n"), "Body 'rod' must have keys .*; perhaps 'inertia' is meant"),
+    "kind": (text('[joint.O]\nkind = "Revolut"\na = "ground"\nb = "rod.a"'), "Joint 'O' must have a `kind` out of .*, but has 'Revolut'; perhaps 'Revolute' is meant"),
+    "no kind": (text('[joint.O]\na = "ground"\nb = "rod.a"'), "Joint 'O' must have a `kind` out of .*, but has None"),
+    "missing": (text('[joint.O]\nkind = "Revolute"\na = "ground"'), "Joint 'O' must have 'b', but has not"),
+    "place": (text('[joint.O]\nkind = "Revolute"\na = {body = "ground", at = [0.0, 0.0]}\nb = "rod"'), "`a` of joint 'O' must have keys out of 'body', 'position' and 'angle', but has 'at'"),
+    "shape": (text().replace("Rod", "Road"), "`shape` of body 'rod' must have a `kind` .* perhaps 'Rod' is meant"),
+    "number": (text().replace("mass = 1.0", 'mass = "heavy"'), "`mass of body 'rod'` must be an array of numbers, but is 'heavy'"),
+    "driver": (lambda: leg().to_text(), r"Driver 'drive' holds a function, `fn`, which a text cannot: write the mechanism `without\('drive'\)`"),
+    "class": (lambda: ROD.joined(forces=[Wind("wind", "rod", (1.0, 0.0))]).to_text(), "Force 'wind' must be of a class of `jaxmb` to be written, but is a Wind"),
+    "moved point": (MOVED.to_text, "Body 'rod' holds numbers that its arguments do not tell, such as a point of its shape"),
+    "params": (P.Mechanism([P.Body("rod", 1.0, 1.0)], params=[1.0]).to_text, "`params` must be a dictionary of numbers"),
+    "integers": (P.Mechanism([P.Body("rod", 1.0, 1.0)], params={"n": np.arange(3)}).to_text, "`params` must be a dictionary of numbers"),
+    "traced": (lambda: jax.eval_shape(lambda mass: len(ROD.replace("rod", mass=mass).to_text()), 1.0), "must hold known numbers to be written"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG_TEXTS)
+def test_wrong_texts_are_named(case):
+    given, message = WRONG_TEXTS[case]
+    with pytest.raises((TypeError, ValueError), match=message):
+        given() if callable(given) else P.Mechanism.from_text(given)

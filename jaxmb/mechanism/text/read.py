@@ -74,6 +74,8 @@ def _argument(name: str, value: Any, title: str, language: Language) -> Any:
         return {key: place(at, title, language) for key, at in _tables({"": value}, title)[""].items()}
     if name == "parts":
         return [made("Body", part, title, language) for part in value]
+    if name == "point_masses":
+        return [tuple(pair) for pair in value]
     if name == "poses":
         return [place(at, title, language) for at in value]
     if isinstance(value, Mapping):

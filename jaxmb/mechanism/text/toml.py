@@ -2,19 +2,20 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-# Dictionaries inside of elements' tables are written in one line up to this many characters.
-WIDTH = 100
 
+def toml(table: Mapping[str, Any], titles: Collection[str], path: tuple[str, ...] = ()) -> str:
+    """Nested dictionaries of strings, booleans, numbers and lists, floats to the last digit.
 
-def toml(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> str:
-    """Nested dictionaries of strings, booleans, numbers and lists, floats to the last digit."""
+    Dictionaries without others inside stand in one line, in order; those of the root and of its `titles` are tables.
+    """
     lines, tables = [], []
     for key, value in table.items():
         inner = (*path, key)
-        if isinstance(value, Mapping) and not (len(path) > 1 and _fits(key, value)):
+        stands_alone = not path or (len(path) == 1 and path[0] in titles)
+        if isinstance(value, Mapping) and (stands_alone or _is_deep(value)):
             tables.append((f"[{_name(inner)}]", value, inner))
         elif _is_list_of_tables(value):
             tables += [(f"[[{_name(inner)}]]", one, inner) for one in value]
@@ -22,16 +23,14 @@ def toml(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> str:
             lines.append(f"{_key(key)} = {_value(value)}")
     blocks = ["\n".join(lines)] if lines else []
     for title, value, inner in tables:
-        body = toml(value, inner)
+        body = toml(value, titles, inner)
         is_needed = title.startswith("[[") or not value or not body.startswith("[")
         blocks.append(f"{title}\n{body}" if is_needed else body)
     return "\n\n".join(block.rstrip("\n") for block in blocks) + "\n" if blocks else ""
 
 
-def _fits(key: str, value: Mapping[str, Any]) -> bool:
-    """Whether a dictionary is small enough for one line."""
-    deep = any(isinstance(x, Mapping) or _is_list_of_tables(x) for x in value.values())
-    return bool(value) and not deep and len(key) + len(_value(value)) <= WIDTH
+def _is_deep(value: Mapping[str, Any]) -> bool:
+    return any(isinstance(x, Mapping) or _is_list_of_tables(x) for x in value.values())
 
 
 def _is_list_of_tables(value: Any) -> bool:

@@ -31,7 +31,7 @@ def write(mechanism: AbstractElements, language: Language) -> str:
         table[title] = {
             e.name: _element(e, f"{title.capitalize()} '{e.name}'", language) for e in getattr(mechanism, kind)
         }
-    return toml({key: value for key, value in table.items() if value != {}})
+    return toml({key: value for key, value in table.items() if value != {}}, TABLES.values())
 
 
 def _element(element: Any, title: str, language: Language) -> dict[str, Any]:
@@ -50,24 +50,22 @@ def _table(element: Any, title: str, language: Language) -> dict[str, Any]:
     known = arguments(type(element))
     values = {name: getattr(element, name) for name in known}
     found = {name: _data(name, value, element, title, language) for name, value in values.items() if value is not None}
-    agrees = lambda table: same(_made(kind, table, title, language), element)
+
+    def agrees(table: dict[str, Any]) -> bool:
+        try:
+            return same(made(kind, table, title, language), element)
+        except (TypeError, ValueError):
+            return False  # since the argument must be given
+
     for name, argument in known.items():
         fewer = {key: value for key, value in found.items() if key != name}
         if argument.default is not argument.empty and name in found and agrees(fewer):
             found = fewer
-    if not agrees(found):
+    if not same(made(kind, found, title, language), element):
         raise ValueError(
             f"{title} holds numbers that its arguments do not tell, such as a point of its shape that was moved by itself."
         )
     return found if isinstance(element, AbstractBody) else {"kind": kind} | found
-
-
-def _made(kind: str, table: dict[str, Any], title: str, language: Language) -> Any:
-    """What is read of a table; None if it is refused, since an argument is missing."""
-    try:
-        return made(kind, table, title, language)
-    except (TypeError, ValueError):
-        return None
 
 
 def _independent(body: AbstractBody) -> AbstractBody:
