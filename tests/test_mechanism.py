@@ -466,7 +466,7 @@ ROD_BODY = P.Body.rod("rod", 1.0, 1.0)
 PIVOT = P.Revolute("O", "ground", "rod.a")
 WRONG = {
     "body": (lambda: P.Mechanism([ROD_BODY], [P.Revolute("O", "ground", "bar.a")]), "Element 'O' must refer to a body out of 'ground' and 'rod', but refers to 'bar'"),
-    "point": (lambda: P.Mechanism([ROD_BODY], [P.Revolute("O", "ground", "rod.c")]), "Element 'O' must refer to a point of 'rod' out of 'a' and 'b', but refers to 'c'"),
+    "point": (lambda: P.Mechanism([ROD_BODY], [P.Revolute("O", "ground", "rod.c")]), "Element 'O' must refer to a point of 'rod' out of 'a', 'b' and 'centre', but refers to 'c'"),
     "name": (lambda: P.Mechanism([ROD_BODY, ROD_BODY]), "names that differ from all others .* holds 'rod'"),
     "mass": (lambda: P.Mechanism([P.Body("rod", -1.0, 1.0)]), "Body 'rod' must not have a negative mass"),
     "inertia": (lambda: S.Mechanism([S.Body("box", 1.0, (1.0, 1.0, 3.0))]), "Body 'box' must have an inertia whose moments obey"),

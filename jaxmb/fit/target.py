@@ -10,7 +10,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from ..foundations import default_float, listing
-from ..mechanism import AbstractMechanism
+from ..mechanism import AbstractBody, AbstractMechanism
 from ..system import System
 
 # Components of a vector may be named as axes.
@@ -40,14 +40,16 @@ class Place(eqx.Module):
     Attributes:
         steps: the way to an array, or to a node of a tree of which all arrays are meant.
         component: which component of the array is meant; None for the whole.
+        body: the way to the body of which it is a dimension, so that mass, inertia and points follow; None for none.
     """
 
     steps: Steps = eqx.field(static=True)
     component: tuple[int, ...] | None = eqx.field(static=True)
+    body: Steps | None = eqx.field(static=True, default=None)
 
     def read(self, setup: Setup) -> Array:
         """The number, or the array."""
-        node = self._node(setup)
+        node = _at(setup, self.steps)
         if not _is_number(node):
             return ravel_pytree(eqx.filter(node, eqx.is_inexact_array))[0]
         value = jnp.asarray(node, default_float())
@@ -55,25 +57,33 @@ class Place(eqx.Module):
 
     def written(self, setup: Setup, value: Array) -> Setup:
         """The setup with another value there."""
-        node: Any = self._node(setup)
+        node: Any = _at(setup, self.steps)
         if not _is_number(node):
             numbers, rest = eqx.partition(node, eqx.is_inexact_array)
-            return eqx.tree_at(self._node, setup, eqx.combine(ravel_pytree(numbers)[1](value), rest))
+            return _with(setup, self.steps, eqx.combine(ravel_pytree(numbers)[1](value), rest))
         if self.component is not None:
             value = jnp.asarray(node, value.dtype).at[self.component].set(value)
-        return eqx.tree_at(self._node, setup, value)
+        changed = _with(setup, self.steps, value)
+        return changed if self.body is None else _with(changed, self.body, _at(changed, self.body).resized())
 
-    def _node(self, setup: Setup) -> Any:
-        node: Any = setup
-        for kind, key in self.steps:
-            node = getattr(node, key) if kind == "attribute" else node[key]
-        return node
+
+def _at(setup: Setup, steps: Steps) -> Any:
+    """What some steps lead to."""
+    node: Any = setup
+    for kind, key in steps:
+        node = getattr(node, key) if kind == "attribute" else node[key]
+    return node
+
+
+def _with(setup: Setup, steps: Steps, value: Any) -> Setup:
+    """The setup with something else there."""
+    return eqx.tree_at(lambda s: _at(s, steps), setup, value)
 
 
 def place(setup: Setup, name: str) -> Place:
     """Where the number of a dotted name is.
 
-    "body.mass", "body.points.end.x", "spring.stiffness", "gravity", "points.A.x" and "params…" in a mechanism; the parameters of a system by their
+    "body.mass", "body.length" or another dimension of its shape, "body.points.end.x", "spring.stiffness", "gravity", "points.A.x" and "params…" in a mechanism; the parameters of a system by their
     keys; "control…" and "events.name…" or "events.0…" in what an experiment has. A last "x", "y", "z" or index is a component. A
     part of a controller, such as a network, stands for all its numbers, as one vector.
 
@@ -86,13 +96,16 @@ def place(setup: Setup, name: str) -> Place:
         raise ValueError(
             f"Parameter '{name}' must name a number, but there is none in the {words[0]} of an experiment."
         )
+    body = None
     for i, word in enumerate(words):
+        if isinstance(node, AbstractBody) and word in node.dimensions:
+            body = steps
         below, parts = _members(node), _components(node, "points" in words[max(i - 2, 0) : i])
         if word in below:
             way, node = below[word]
             steps = (*steps, *way)
         elif i == len(words) - 1 and word in parts:
-            return Place(steps, parts[word])
+            return Place(steps, parts[word], body)
         else:
             known = listing([*below, *parts])
             raise ValueError(
@@ -101,7 +114,7 @@ def place(setup: Setup, name: str) -> Place:
     whole = words[0] == "control" and steps[0] == ("attribute", "control") and _holds_numbers(node)
     if not (_is_number(node) or whole):
         raise ValueError(f"Parameter '{name}' must name a number; complete it by one of {listing(_members(node))}.")
-    return Place(steps, None)
+    return Place(steps, None, body)
 
 
 def _root(setup: Setup, name: str) -> tuple[Any, Steps]:
@@ -130,6 +143,10 @@ def _members(node: Any) -> dict[str, tuple[Steps, Any]]:
         return numbered | {
             x.name: numbered[str(i)] for i, x in enumerate(node) if isinstance(getattr(x, "name", 0), str)
         }
+    if isinstance(node, AbstractBody):
+        shape = {key: ((("attribute", "shape"), *way), x) for key, (way, x) in _members(node.shape).items()}
+        own = {key: attribute(key) for key, value in vars(node).items() if key != "shape" and _holds_numbers(value)}
+        return own | {key: shape[key] for key in shape if key in node.dimensions}
     if isinstance(node, eqx.Module):
         return {key: attribute(key) for key, value in vars(node).items() if _holds_numbers(value)}
     return {}

@@ -2,8 +2,11 @@
 
 from .body import AbstractBody as AbstractBody
 from .body import body_points as body_points
+from .body import filling as filling
 from .body import mass_points as mass_points
 from .checks import check as check
+from .compound import Compound as Compound
+from .compound import compound as compound
 from .connection import AbstractConnection as AbstractConnection
 from .connection import AbstractFrameJoint as AbstractFrameJoint
 from .connection import AbstractJoint as AbstractJoint
@@ -54,6 +57,8 @@ from .pose import product as product
 from .pose import position_of as position_of
 from .pose import rotation_of as rotation_of
 from .pose import velocity_in as velocity_in
+from .polygon import polygon as polygon
+from .polygon import polygon_moments as polygon_moments
 from .relation import Gear as Gear
 from .relation import Rack as Rack
 from .rotation import Ball as Ball
@@ -62,4 +67,10 @@ from .rotation import Locked as Locked
 from .rotation import matrix_quaternion as matrix_quaternion
 from .rotation import quaternion_matrix as quaternion_matrix
 from .rotation import Turning as Turning
+from .shape import AbstractShape as AbstractShape
+from .shape import bore as bore
+from .shape import dimension as dimension
+from .shape import Stroke as Stroke
 from .structure import Numbers as Numbers
+from .text import ELEMENTS as ELEMENTS
+from .text import Language as Language

@@ -8,7 +8,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..foundations import listing
 from .marker import as_pose, as_vector
+from .shape import AbstractShape, Stroke
 
 
 class AbstractBody(eqx.Module):
@@ -22,6 +24,8 @@ class AbstractBody(eqx.Module):
         points: local poses (D, D) of points, by name.
         point_masses: masses (k,) and places (k, d) of further mass points.
         pose: a first guess of its pose (D, D) in the world.
+        shape: what it fills evenly, or None.
+        density: the mass over the shape's size, in kg/m, kg/m² or kg/m³; None where the mass was given.
     """
 
     name: eqx.AbstractVar[str]
@@ -31,6 +35,13 @@ class AbstractBody(eqx.Module):
     points: eqx.AbstractVar[dict[str, Float[Array, "D D"]]]
     point_masses: eqx.AbstractVar[tuple[Float[Array, " k"], Float[Array, "k d"]]]
     pose: eqx.AbstractVar[Float[Array, "D D"]]
+    shape: eqx.AbstractVar[AbstractShape | None]
+    density: eqx.AbstractVar[Float[Array, ""] | None]
+
+    @staticmethod
+    @abc.abstractmethod
+    def moments(spread: Float[Array, "d d"]) -> Float[Array, "*k"]:
+        """The inertia of which ∫ (x − c)(x − c)ᵀ dm is given."""
 
     @abc.abstractmethod
     def about_com(self) -> Float[Array, "d d"]:
@@ -43,10 +54,75 @@ class AbstractBody(eqx.Module):
         extended = jnp.concatenate([places, jnp.ones((places.shape[0], 1), places.dtype)], axis=1)
         return ((extended.T * masses) @ extended).at[:-1, :-1].add(self.about_com())
 
+    @property
+    def dimensions(self) -> dict[str, Array]:
+        """The numbers that mass, centre of mass, inertia and points of the shape follow from."""
+        found = {} if self.shape is None else self.shape.dimensions
+        return found if self.density is None else found | {"density": self.density}
 
-def body_points(points: Mapping[str, Any] | None, name: str, dim: int) -> dict[str, Float[Array, "D D"]]:
-    """The named points of a body as poses."""
-    found = {key: as_pose(value, f"points['{key}'] of body '{name}'") for key, value in (points or {}).items()}
+    @property
+    def strokes(self) -> tuple[Stroke, ...]:
+        """How its shape is drawn."""
+        return () if self.shape is None else self.shape.strokes
+
+    def resized(self, **dimensions: Any) -> "AbstractBody":
+        """The body with other dimensions; what follows from them is found anew, what was put in its place is lost.
+
+        The mass follows where the body has a density, and stays where the mass was given.
+        """
+        shape, density = self.shape, dimensions.pop("density", self.density)
+        if shape is None:
+            raise ValueError(f"Body '{self.name}' must have a shape to have dimensions, but has none.")
+        shape = shape.resized(dimensions)
+        mass = self.mass if density is None else density * shape.size()
+        points = self.points | body_points(None, self.name, self.com.shape[0], shape)
+        found = (shape, density, mass, shape.centre(), self.moments(mass * shape.spread()), points)
+        places = lambda body: (body.shape, body.density, body.mass, body.com, body.inertia, body.points)
+        return eqx.tree_at(places, self, found, is_leaf=lambda x: x is None)
+
+
+def filling(
+    name: str,
+    given: tuple[Any, Any, Any],
+    shape: Any,
+    density: Float[Array, ""] | None,
+    kind: type[AbstractBody],
+    dim: int,
+) -> tuple[Any, Any, Any]:
+    """Mass, inertia and centre of mass of a body, as given or else from its shape."""
+    mass, inertia, com = given
+    if shape is None:
+        if mass is None or inertia is None or density is not None:
+            raise ValueError(f"Body '{name}' must have `mass` and `inertia`, or a `shape` with `mass` or `density`.")
+        return mass, inertia, jnp.zeros(dim) if com is None else com
+    if not isinstance(shape, AbstractShape) or shape.centre().shape != (dim,):
+        raise TypeError(f"Argument `shape` of body '{name}' must be a shape with {dim} dimensions, but is {shape!r}.")
+    if mass is None and density is None:
+        density = shape.own_density
+    if (mass is None) == (density is None):
+        found = "none" if density is None else "both"
+        raise ValueError(f"Body '{name}' must have either `mass` or `density` with its shape, but has {found}.")
+    mass = as_vector(mass, f"mass of body '{name}'", ()) if density is None else density * shape.size()
+    moments = kind.moments(mass * shape.spread())
+    return mass, moments if inertia is None else inertia, shape.centre() if com is None else com
+
+
+def shape_points(shape: AbstractShape | None) -> dict[str, Any]:
+    """The named points of a shape, with its centre of mass."""
+    return {} if shape is None else shape.points() | {"centre": shape.centre()}
+
+
+def body_points(
+    points: Mapping[str, Any] | None, name: str, dim: int, shape: Any = None
+) -> dict[str, Float[Array, "D D"]]:
+    """The named points of a body as poses: those of its shape, then others."""
+    own = shape_points(shape)
+    taken = [key for key in points or {} if key in own]
+    if taken:
+        raise ValueError(f"Argument `points` of body '{name}' must not hold {listing(taken)}, which its shape has.")
+    found = {
+        key: as_pose(value, f"points['{key}'] of body '{name}'") for key, value in (own | dict(points or {})).items()
+    }
     for key, value in found.items():
         if value.shape[0] != dim + 1 or "." in key:
             raise ValueError(

@@ -78,6 +78,7 @@ def _skeleton(
         dim=mechanism.gravity.shape[0],
         bodies=tuple(b.name for b in mechanism.bodies),
         points=points,
+        strokes=tuple(b.strokes for b in mechanism.bodies),
         free=mechanism.free,
         groups=tuple(
             Group(kind, tuple(c.name for c in m), *(tuple(number[getattr(c, e).body] for c in m) for e in ("a", "b")))

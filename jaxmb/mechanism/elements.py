@@ -14,6 +14,9 @@ from .force import AbstractActuator, AbstractForce
 from .marker import GROUND, Marker, as_vector
 from .pair import AbstractPair
 
+# The arguments of a mechanism that hold elements.
+KINDS = ("bodies", "joints", "drivers", "forces", "actuators")
+
 
 class AbstractElements(eqx.Module):
     """Bodies and what acts between them, as a pytree of numbers.
@@ -46,19 +49,19 @@ class AbstractElements(eqx.Module):
         return {e.name: e for e in (*self.bodies, *self.joints, *self.drivers, *self.forces, *self.actuators)}
 
     def __str__(self) -> str:
-        kinds = ("bodies", "joints", "drivers", "forces", "actuators")
         one = lambda kind: "body" if kind == "bodies" else kind.removesuffix("s")
-        counts = ", ".join(counted(len(getattr(self, kind)), one(kind), kind) for kind in kinds)
+        counts = ", ".join(counted(len(getattr(self, kind)), one(kind), kind) for kind in KINDS)
         where = "the plane" if self.gravity.shape[0] == 2 else "space"
         typed = lambda e: e.name if isinstance(e, AbstractBody) else f"{e.name} ({type(e).__name__})"
-        return table(f"Mechanism in {where}: {counts}", {kind: map(typed, getattr(self, kind)) for kind in kinds})
+        return table(f"Mechanism in {where}: {counts}", {kind: map(typed, getattr(self, kind)) for kind in KINDS})
 
     def replace(self, name: str, **fields: Any) -> "AbstractElements":
         """The mechanism with other numbers in one element.
 
         Args:
             name: name of the element.
-            **fields: new values of its fields, which keep their shapes.
+            **fields: new values of its fields, which keep their shapes. Those of a body's shape, and its `density`, bring mass,
+                centre of mass, inertia and points along with them; `mass` and the like change alone.
 
         Example:
             >>> import jaxmb as jm
@@ -70,15 +73,24 @@ class AbstractElements(eqx.Module):
         if name not in self.elements:
             raise ValueError(f"Argument `name` must be one of {listing(self.elements)}, but is '{name}'.")
         element = self.elements[name]
-        values = []
+        sizes = element.dimensions if isinstance(element, AbstractBody) else {}
+        values = {}
         for field, value in fields.items():
-            old = getattr(element, field, None)
+            old = sizes.get(field, getattr(element, field, None))
             if not isinstance(old, jax.Array):
                 raise ValueError(f"Element '{name}' has no number `{field}`.")
-            values.append(as_vector(value, f"{field} of '{name}'", old.shape))
-        kinds = ("bodies", "joints", "drivers", "forces", "actuators")
-        kind, index = next((k, i) for k in kinds for i, e in enumerate(getattr(self, k)) if e.name == name)
-        return eqx.tree_at(lambda m: [getattr(getattr(m, kind)[index], field) for field in fields], self, values)
+            values[field] = as_vector(value, f"{field} of '{name}'", old.shape)
+        sized = {field: values.pop(field) for field in fields if field in sizes}
+        following = ("com", "inertia", *(["mass"] if "density" in sizes else []))
+        if sized and (lost := [field for field in following if field in values]):
+            raise ValueError(
+                f"Of body '{name}' {listing(lost)} must not be given with {listing(sized)}, from which it follows."
+            )
+        changed = eqx.tree_at(lambda e: [getattr(e, field) for field in values], element, list(values.values()))
+        if sized:
+            changed = changed.resized(**sized)
+        kind, index = next((k, i) for k in KINDS for i, e in enumerate(getattr(self, k)) if e.name == name)
+        return eqx.tree_at(lambda m: getattr(m, kind)[index], self, changed)
 
 
 def local_pose(mechanism: AbstractElements, marker: Marker, element: str) -> Float[Array, "D D"]:

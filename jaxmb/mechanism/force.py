@@ -237,7 +237,7 @@ class Load(AbstractForce):
         self.name, self.at, self.follows = name, marker(at, f"at of force '{name}'"), follows
         self.force = None if force is None else as_vector(force, f"force of force '{name}'", (2,), (3,))
         self.torque = (
-            None if torque is None else jnp.atleast_1d(as_vector(torque, f"torque of force '{name}'", (), (3,)))
+            None if torque is None else jnp.atleast_1d(as_vector(torque, f"torque of force '{name}'", (), (1,), (3,)))
         )
 
     def power(self, motion: Motion, test: Motion) -> Scalar:

@@ -1,12 +1,13 @@
 """Mechanisms: bodies, joints, drivers and forces, and the systems built from them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
 from ..foundations import as_parameters, listing
 from ..system import System
+from . import compose
 from .body import AbstractBody, body_points
 from .build import build
 from .checks import check
@@ -14,12 +15,19 @@ from .connection import AbstractJoint
 from .driver import AbstractDriver
 from .elements import AbstractElements
 from .force import AbstractActuator, AbstractForce
-from .marker import GROUND, as_vector
+from .marker import GROUND, as_pose, as_vector
+from .text import Language, read, write
 from .tree import spanning_tree
 
 
 class AbstractMechanism(AbstractElements):
-    """Bodies and what acts between them, as a pytree of numbers, from which systems are built."""
+    """Bodies and what acts between them, as a pytree of numbers, from which systems are built.
+
+    Attributes:
+        language: what texts of such mechanisms consist of.
+    """
+
+    language: ClassVar[Language]
 
     def __init__(
         self,
@@ -70,3 +78,75 @@ class AbstractMechanism(AbstractElements):
                 "The mechanism has no coordinates, since fixed joints hold all of it; build it with `coordinates='absolute'`."
             )
         return build(self, limbs)
+
+    def renamed(self, prefix: str) -> "AbstractMechanism":
+        """The mechanism with a prefix to the names of all elements and points of the ground, and to all references to them.
+
+        Points of bodies keep their names, and so do the keys of `params`: copies share these.
+
+        Raises:
+            ValueError: for a `Force` or `JointForce`, whose function may name other elements.
+
+        Example:
+            >>> import jaxmb as jm
+            >>> rod = jm.planar.Body.rod("rod", mass=1.0, length=1.0)
+            >>> pendulum = jm.planar.Mechanism([rod], [jm.planar.Revolute("pivot", "ground", "rod.a")])
+            >>> left, right = pendulum.renamed("left_"), pendulum.renamed("right_").placed((2.0, 0.0))
+            >>> list(left.joined(right).elements)
+            ['left_rod', 'right_rod', 'left_pivot', 'right_pivot']
+        """
+        return type(self)(**compose.renamed(self, prefix))
+
+    def placed(self, pose: Any) -> "AbstractMechanism":
+        """The mechanism moved rigidly: what is fixed to the ground, and the first guesses of the bodies' poses.
+
+        Directions in the world stay: gravity, loads that do not follow their bodies, what functions say.
+
+        Args:
+            pose: a position (d,), or a pose made by `frame`, of the mechanism's old frame in the world.
+        """
+        pose = as_pose(pose, "pose")
+        if pose.shape[0] != self.gravity.shape[0] + 1:
+            raise ValueError(
+                f"Argument `pose` must have {self.gravity.shape[0]} dimensions, but has {pose.shape[0] - 1}."
+            )
+        return type(self)(**compose.placed(self, pose))
+
+    def joined(
+        self,
+        *others: "AbstractMechanism",
+        joints: Sequence[Any] = (),
+        drivers: Sequence[AbstractDriver] = (),
+        forces: Sequence[AbstractForce] = (),
+        actuators: Sequence[AbstractActuator] = (),
+    ) -> "AbstractMechanism":
+        """The mechanism and others as one, with further elements.
+
+        Gravity is that of this mechanism; the others have the same or none. `params` are the entries of all.
+
+        Raises:
+            ValueError: naming what two of them share: names, or values of `params` that differ.
+        """
+        added = {"joints": joints, "drivers": drivers, "forces": forces, "actuators": actuators}
+        return type(self)(**compose.joined([self, *others], added))
+
+    def without(self, *names: str) -> "AbstractMechanism":
+        """The mechanism without some elements, to which no others may refer."""
+        return type(self)(**compose.without(self, names))
+
+    def to_text(self) -> str:
+        """The mechanism as TOML: a table for each element, to be kept, read and edited; `from_text` gives it back bit for bit.
+
+        Raises:
+            TypeError, ValueError: naming what a text cannot hold: functions, elements of other classes, traced numbers.
+        """
+        return write(self, self.language)
+
+    @classmethod
+    def from_text(cls, text: str) -> "AbstractMechanism":
+        """The mechanism of a text like those of `to_text`, which is data only: nothing in it is run.
+
+        Raises:
+            TypeError, ValueError: naming the element, and the key that is unknown, missing or wrong.
+        """
+        return cls(**read(text, cls.language))

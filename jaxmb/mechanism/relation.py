@@ -61,6 +61,16 @@ class Rack(AbstractRelation):
         self.name, self.joints = name, pair_of((pinion, rack), name)
         self.radius, self.offset = number(radius, f"radius of '{name}'"), number(offset, f"offset of '{name}'")
 
+    @property
+    def pinion(self) -> str:
+        """The joint that turns."""
+        return self.joints[0]
+
+    @property
+    def rack(self) -> str:
+        """The joint that shifts."""
+        return self.joints[1]
+
     def factors(self) -> Float[Array, "3"]:
         """S − r θ = offset."""
         return jnp.stack([-self.radius, jnp.ones(()), self.offset])

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from .connection import AbstractJoint
 from .pair import AbstractPair
+from .shape import Stroke
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,6 +150,7 @@ class Skeleton:
         dim: 2 or 3.
         bodies: names of the bodies.
         points: names of the points, "body.point".
+        strokes: how each body's shape is drawn; see `AbstractShape.strokes`.
         free: the pair of a body that moves freely.
         groups: the connections by class.
         relations: names of the relations, and the two joint coordinates of each.
@@ -161,6 +163,7 @@ class Skeleton:
     dim: int
     bodies: tuple[str, ...]
     points: tuple[str, ...]
+    strokes: tuple[tuple[Stroke, ...], ...]
     free: AbstractPair
     groups: tuple[Group, ...]
     relations: tuple[tuple[str, tuple[str, str]], ...]

@@ -25,3 +25,7 @@ from .joint import PointOnLine as PointOnLine
 from .joint import Prismatic as Prismatic
 from .joint import Revolute as Revolute
 from .mechanism import Mechanism as Mechanism
+from .shape import Box as Box
+from .shape import Disk as Disk
+from .shape import Plate as Plate
+from .shape import Rod as Rod

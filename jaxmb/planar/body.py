@@ -7,14 +7,34 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..mechanism import AbstractBody, as_vector, body_points, mass_points, number, pose
+from ..mechanism import (
+    AbstractBody,
+    AbstractShape,
+    as_vector,
+    body_points,
+    compound,
+    filling,
+    mass_points,
+    number,
+    pose,
+    position_of,
+    rotation_of,
+)
+from .shape import Rod
 
 
 def frame(position: Any = (0.0, 0.0), angle: Any = 0.0) -> Float[Array, "3 3"]:
-    """The pose [[R, p], [0, 1]] with a position in m and an angle in rad."""
-    angle = number(angle, "angle")
-    c, s = jnp.cos(angle), jnp.sin(angle)
-    return pose(jnp.array([[c, -s], [s, c]]), as_vector(position, "position", (2,)))
+    """The pose [[R, p], [0, 1]] with a position in m and an angle in rad, or a rotation matrix (2, 2)."""
+    turned = as_vector(angle, "angle", (), (2, 2))
+    if not turned.ndim:
+        c, s = jnp.cos(turned), jnp.sin(turned)
+        turned = jnp.array([[c, -s], [s, c]])
+    return pose(turned, as_vector(position, "position", (2,)))
+
+
+def angle_of(rotation: Float[Array, "2 2"]) -> Float[Array, ""]:
+    """The angle of a rotation matrix, between −π and π."""
+    return jnp.arctan2(rotation[1, 0], rotation[0, 0])
 
 
 class Body(AbstractBody):
@@ -23,11 +43,19 @@ class Body(AbstractBody):
     Args:
         name: a name, unique in its mechanism.
         mass: in kg.
-        inertia: moment of inertia about the centre of mass, in kg m².
-        com: centre of mass (2,) in the body's frame, in m.
+        inertia: moment of inertia about the centre of mass, in kg m²; that of the shape by default.
+        com: centre of mass (2,) in the body's frame, in m; that of the shape, or the origin, by default.
         points: places (2,), or poses made by `frame`, in the body's frame, by name; referred to as "body.point".
         point_masses: pairs of mass and place (2,) that come on top.
-        position, angle: a first guess of the pose, for `assemble`.
+        position, angle: a first guess of the pose, for `assemble`, as of `frame`.
+        shape: what the body fills evenly, for example `Rod(0.3)`; its points are the body's too.
+        density: instead of the mass, where there is a shape: in kg/m for a rod, in kg/m² for the others.
+
+    Example:
+        >>> import jaxmb as jm
+        >>> disk = jm.planar.Body("disk", shape=jm.planar.Disk(0.2), mass=5.0)
+        >>> round(float(disk.inertia), 3), list(disk.points)
+        (0.1, ['rim', 'bore', 'centre'])
     """
 
     name: str = eqx.field(static=True)
@@ -37,40 +65,70 @@ class Body(AbstractBody):
     points: dict[str, Float[Array, "3 3"]]
     point_masses: tuple[Float[Array, " k"], Float[Array, "k 2"]]
     pose: Float[Array, "3 3"]
+    shape: AbstractShape | None
+    density: Float[Array, ""] | None
 
     def __init__(
         self,
         name: str,
-        mass: Any,
-        inertia: Any,
-        com: Any = (0.0, 0.0),
+        mass: Any = None,
+        inertia: Any = None,
+        com: Any = None,
         points: Mapping[str, Any] | None = None,
         point_masses: Sequence[tuple[Any, Any]] = (),
         position: Any = (0.0, 0.0),
         angle: Any = 0.0,
+        shape: Any = None,
+        density: Any = None,
     ):
-        self.name = name
+        self.name, self.shape = name, shape
+        self.density = None if density is None else number(density, f"density of body '{name}'")
+        mass, inertia, com = filling(name, (mass, inertia, com), shape, self.density, type(self), 2)
         self.mass = number(mass, f"mass of body '{name}'")
         self.inertia = number(inertia, f"inertia of body '{name}'")
         self.com = as_vector(com, f"com of body '{name}'", (2,))
-        self.points = body_points(points, name, 2)
+        self.points = body_points(points, name, 2, shape)
         self.point_masses = mass_points(point_masses, name, 2)
         self.pose = frame(position, angle)
 
     @classmethod
     def rod(cls, name: str, mass: Any, length: Any, **arguments: Any) -> "Body":
-        """A slender uniform rod along x from its point "a", at the origin, to its point "b".
+        """A body with the shape `Rod(length)`: slender, along x from its point "a", at the origin, to its point "b".
 
         Args:
             name: a name.
             mass: in kg.
             length: in m.
-            **arguments: further arguments of `Body`, except `inertia` and `com`; points come on top.
+            **arguments: further arguments of `Body`.
         """
-        mass, length = number(mass, f"mass of body '{name}'"), number(length, f"length of body '{name}'")
-        end = lambda s: jnp.stack([s * length, jnp.zeros(())])
-        points = {"a": end(0.0), "b": end(1.0)} | dict(arguments.pop("points", {}))
-        return cls(name, mass, mass * length**2 / 12, end(0.5), points, **arguments)
+        return cls(name, mass, shape=Rod(length), **arguments)
+
+    @classmethod
+    def joined(cls, name: str, parts: Sequence[Any], **arguments: Any) -> "Body":
+        """Bodies joined rigidly to one, with mass and inertia of all by the parallel-axis theorem.
+
+        Args:
+            name: a name.
+            parts: bodies, or pairs of a body and its place (2,) or pose in the frame of the whole, made by `frame`. The frame
+                of a part becomes a point with the part's name, its points are called "part_point".
+            **arguments: further arguments of `Body`, except `shape`.
+        """
+        return cls(name, shape=compound(parts, 2), **arguments)
+
+    @staticmethod
+    def moments(spread: Float[Array, "2 2"]) -> Float[Array, ""]:
+        """The trace."""
+        return jnp.trace(spread)
+
+    @property
+    def position(self) -> Float[Array, "2"]:
+        """Of the first guess of the pose."""
+        return position_of(self.pose)
+
+    @property
+    def angle(self) -> Float[Array, ""]:
+        """Of the first guess of the pose, between −π and π."""
+        return angle_of(rotation_of(self.pose))
 
     def about_com(self) -> Float[Array, "2 2"]:
         """Spread evenly over both directions: only its trace, the moment of inertia, counts in the plane."""

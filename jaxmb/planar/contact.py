@@ -33,6 +33,16 @@ class KnifeEdge(AbstractConnection):
         self.name, (self.a, self.b) = name, ends(name, on, at)
         self.axis = direction(name, axis)
 
+    @property
+    def at(self) -> Marker:
+        """B."""
+        return self.b
+
+    @property
+    def on(self) -> Marker:
+        """A."""
+        return self.a
+
     def turns(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:
         """B's x along the blade."""
         return jnp.eye(2), along(self.axis)

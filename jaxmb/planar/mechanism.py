@@ -2,7 +2,17 @@
 
 from typing import ClassVar
 
-from ..mechanism import AbstractMechanism, AbstractPair, Pair, Turning
+from ..mechanism import ELEMENTS, AbstractMechanism, AbstractPair, Compound, DrivenAngle, Language, Pair, Turning
+from .body import Body, angle_of, frame
+from .contact import KnifeEdge, RollingWheel
+from .joint import Fixed, PointOnLine, Prismatic, Revolute
+from .shape import Box, Disk, Plate, Rod
+
+KINDS = (
+    *(Body, Rod, Box, Disk, Plate, Compound),
+    *(Revolute, Prismatic, Fixed, PointOnLine, KnifeEdge, RollingWheel),
+    *(*ELEMENTS, DrivenAngle),
+)
 
 
 class Mechanism(AbstractMechanism):
@@ -33,3 +43,4 @@ class Mechanism(AbstractMechanism):
     """
 
     free: ClassVar[AbstractPair] = Pair((0, 1), Turning(dim=2))
+    language: ClassVar[Language] = Language("plane", {kind.__name__: kind for kind in KINDS}, frame, "angle", angle_of)

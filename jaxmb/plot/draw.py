@@ -9,6 +9,7 @@ from ..mechanism import AbstractLinkage, Numbers, SpringDamper, linkage_of
 from ..reaction import ReactionReport
 from ..simulation import Solution
 from ..system import State, System
+from .outline import outlines
 
 TRUSTED, UNTRUSTED = "tab:blue", "tab:red"
 GROUND_COLOUR, JOINT_COLOUR, SPRING_COLOUR = "0.35", "black", "tab:green"
@@ -17,13 +18,13 @@ GROUND_COLOUR, JOINT_COLOUR, SPRING_COLOUR = "0.35", "black", "tab:green"
 def draw(
     system: System, state: State, ax: Any = None, points: bool = True, report: ReactionReport | None = None
 ) -> Any:
-    """Draws a mechanism at a state: bodies through their joints and points, joints, springs.
+    """Draws a mechanism at a state: bodies by their shapes, else through their joints and points; joints, springs.
 
     Args:
         system: built from a mechanism.
         state: a single state.
         ax: axes of matplotlib, three-dimensional for a mechanism in space; made if None.
-        points: whether named points belong to the shapes of the bodies.
+        points: whether bodies without a shape are drawn through their named points too.
         report: of `analyse_reactions`; then joints whose reactions are determined and others are named, in two colours.
 
     Returns:
@@ -75,7 +76,8 @@ class _Sketch:
 
             ax = plt.figure().add_subplot(projection="3d" if self.dim == 3 else None)
         self.ax = ax
-        self.shapes = _shapes(self.linkage, self.numbers, points)
+        self.lines = outlines(self.linkage, self.numbers)
+        self.shapes = _shapes(self.linkage, self.numbers, points, set(self.lines))
         self.joints = _joints(self.linkage, self.numbers)
         self.springs = [f for f in self.numbers.forces if isinstance(f, SpringDamper)]
         self.artists: list[Any] = []
@@ -87,6 +89,7 @@ class _Sketch:
         poses = np.asarray(motion.poses)
         ends = [np.asarray(motion.position(end))[None] for force in self.springs for end in (force.a, force.b)]
         found = [*ends] + [_moved(poses[body], shape) for body, shape in self.shapes.items() if len(shape)]
+        found += [_moved(poses[body], line) for body, lines in self.lines.items() for line, _ in lines]
         return np.concatenate([*found, *(_moved(poses[body], point[None]) for *_, body, point in self.joints)])
 
     def frame(self, places: np.ndarray) -> None:
@@ -114,6 +117,9 @@ class _Sketch:
         for body, shape in self.shapes.items():
             if len(shape):
                 self._body(body, _moved(poses[body], shape))
+        for body, lines in self.lines.items():
+            for line, is_filled in lines:
+                self._line(body, _moved(poses[body], line), is_filled)
         for force in self.springs:
             self._spring(np.asarray(motion.position(force.a)), np.asarray(motion.position(force.b)))
         for _, grounded, body, point in self.joints:
@@ -146,16 +152,20 @@ class _Sketch:
                 self.ax.plot([], [], linestyle="", marker="o", color=colour, label=f"reaction {text}")
         self.ax.legend(fontsize=8, loc="best")
 
+    def _line(self, body: int, line: np.ndarray, is_filled: bool) -> None:
+        if is_filled and self.dim == 2:
+            self.artists += self.ax.fill(*line.T, facecolor=_colour(body), alpha=0.25)
+        self.artists += self.ax.plot(*line.T, color=_colour(body), linewidth=2.5 if len(line) == 2 == self.dim else 1.2)
+
     def _body(self, body: int, shape: np.ndarray) -> None:
-        colour = GROUND_COLOUR if body == 0 else f"C{(body - 1) % 10}"
+        colour = _colour(body)
         if body == 0:
             self.artists += self.ax.plot(*shape.T, linestyle="", marker="s", markersize=4, color=colour)
         elif len(shape) == 1:
             self.artists += self.ax.plot(*shape.T, linestyle="", marker="o", color=colour)
         elif self.dim == 2 and len(shape) > 2:
             outline = _round(shape)
-            self.artists += self.ax.fill(*outline.T, facecolor=colour, alpha=0.25)
-            self.artists += self.ax.plot(*np.concatenate([outline, outline[:1]]).T, color=colour, linewidth=1.5)
+            self._line(body, np.concatenate([outline, outline[:1]]), True)
         else:
             pairs = [(i, j) for i in range(len(shape)) for j in range(i)]
             for i, j in pairs:
@@ -168,6 +178,10 @@ class _Sketch:
             side = np.where((along > 0.15) & (along < 0.85), 0.04 * (-1.0) ** np.arange(26), 0)
             line = line + side[:, None] * np.array([-(b - a)[1], (b - a)[0]])
         self.artists += self.ax.plot(*line.T, color=SPRING_COLOUR, linewidth=1)
+
+
+def _colour(body: int) -> str:
+    return GROUND_COLOUR if body == 0 else f"C{(body - 1) % 10}"
 
 
 def _moved(pose: np.ndarray, points: np.ndarray) -> np.ndarray:
@@ -192,17 +206,19 @@ def _joints(linkage: AbstractLinkage, numbers: Numbers) -> list[tuple[str, bool,
     ]
 
 
-def _shapes(linkage: AbstractLinkage, numbers: Numbers, points: bool) -> dict[int, np.ndarray]:
-    """The local places that make up each body's shape."""
-    places: dict[int, list[np.ndarray]] = {body: [] for body in range(len(linkage.bodies) + 1)}
+def _shapes(linkage: AbstractLinkage, numbers: Numbers, points: bool, known: set[int]) -> dict[int, np.ndarray]:
+    """The local places through which each body is drawn of which no shape is known."""
+    places: dict[int, list[np.ndarray]] = {b: [] for b in range(len(linkage.bodies) + 1) if b not in known}
     for body, place in _frames(linkage, numbers):
-        places[body].append(place)
+        if body in places:
+            places[body].append(place)
     if points:
         for name, local in zip(linkage.skeleton.points, np.asarray(numbers.points), strict=True):
             body = ("ground", *linkage.bodies).index(name.partition(".")[0])
-            places[body].append(local[:-1, -1])
+            if body in places:
+                places[body].append(local[:-1, -1])
     for body, inertia in enumerate(np.asarray(numbers.inertia)):
-        if len(places[body + 1]) < 2:  # at least its centre of mass
+        if body + 1 in places and len(places[body + 1]) < 2:  # at least its centre of mass
             places[body + 1].append(inertia[:-1, -1] / max(inertia[-1, -1], 1e-30))
     return {
         body: np.unique(np.round(found, 9), axis=0) if found else np.zeros((0, linkage.dim))

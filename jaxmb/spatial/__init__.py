@@ -30,3 +30,9 @@ from .joint import Screw as Screw
 from .joint import Spherical as Spherical
 from .joint import Universal as Universal
 from .mechanism import Mechanism as Mechanism
+from .shape import Box as Box
+from .shape import Cylinder as Cylinder
+from .shape import Disk as Disk
+from .shape import Plate as Plate
+from .shape import Rod as Rod
+from .shape import Sphere as Sphere

@@ -7,7 +7,22 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..mechanism import AbstractBody, as_vector, body_points, mass_points, number, pose, quaternion_matrix
+from ..mechanism import (
+    AbstractBody,
+    AbstractShape,
+    as_vector,
+    body_points,
+    compound,
+    filling,
+    mass_points,
+    matrix_quaternion,
+    number,
+    pose,
+    position_of,
+    quaternion_matrix,
+    rotation_of,
+)
+from .shape import Box
 
 
 def frame(position: Any = (0.0, 0.0, 0.0), orientation: Any = (1.0, 0.0, 0.0, 0.0)) -> Float[Array, "4 4"]:
@@ -27,11 +42,20 @@ class Body(AbstractBody):
     Args:
         name: a name, unique in its mechanism.
         mass: in kg.
-        inertia: about the centre of mass in the axes of the body, in kg m²: the matrix (3, 3), or its diagonal (3,).
-        com: centre of mass (3,) in the body's frame, in m.
+        inertia: about the centre of mass in the axes of the body, in kg m²: the matrix (3, 3), or its diagonal (3,); that of the
+            shape by default.
+        com: centre of mass (3,) in the body's frame, in m; that of the shape, or the origin, by default.
         points: places (3,), or poses made by `frame`, in the body's frame, by name; referred to as "body.point".
         point_masses: pairs of mass and place (3,) that come on top.
         position, orientation: a first guess of the pose, for `assemble`, as of `frame`.
+        shape: what the body fills evenly, for example `Box((0.3, 0.2, 0.1))`; its points are the body's too.
+        density: instead of the mass, where there is a shape: in kg/m for a rod, in kg/m² for a disk, in kg/m³ for the others.
+
+    Example:
+        >>> import jaxmb as jm
+        >>> tube = jm.spatial.Body("tube", shape=jm.spatial.Cylinder(1.0, radius=0.05, inner=0.04), density=7850.0)
+        >>> round(float(tube.mass), 3), list(tube.points)
+        (22.195, ['a', 'b', 'rim', 'bore', 'centre'])
     """
 
     name: str = eqx.field(static=True)
@@ -41,40 +65,71 @@ class Body(AbstractBody):
     points: dict[str, Float[Array, "4 4"]]
     point_masses: tuple[Float[Array, " k"], Float[Array, "k 3"]]
     pose: Float[Array, "4 4"]
+    shape: AbstractShape | None
+    density: Float[Array, ""] | None
 
     def __init__(
         self,
         name: str,
-        mass: Any,
-        inertia: Any,
-        com: Any = (0.0, 0.0, 0.0),
+        mass: Any = None,
+        inertia: Any = None,
+        com: Any = None,
         points: Mapping[str, Any] | None = None,
         point_masses: Sequence[tuple[Any, Any]] = (),
         position: Any = (0.0, 0.0, 0.0),
         orientation: Any = (1.0, 0.0, 0.0, 0.0),
+        shape: Any = None,
+        density: Any = None,
     ):
-        self.name = name
+        self.name, self.shape = name, shape
+        self.density = None if density is None else number(density, f"density of body '{name}'")
+        mass, inertia, com = filling(name, (mass, inertia, com), shape, self.density, type(self), 3)
         self.mass = number(mass, f"mass of body '{name}'")
         inertia = as_vector(inertia, f"inertia of body '{name}'", (3,), (3, 3))
         self.inertia = jnp.diag(inertia) if inertia.ndim == 1 else inertia
         self.com = as_vector(com, f"com of body '{name}'", (3,))
-        self.points = body_points(points, name, 3)
+        self.points = body_points(points, name, 3, shape)
         self.point_masses = mass_points(point_masses, name, 3)
         self.pose = frame(position, orientation)
 
     @classmethod
     def box(cls, name: str, mass: Any, size: Any, **arguments: Any) -> "Body":
-        """A uniform box with its centre at the origin.
+        """A body with the shape `Box(size)`: its centre at the origin.
 
         Args:
             name: a name.
             mass: in kg.
             size: lengths (3,) along x, y and z in m.
-            **arguments: further arguments of `Body`, except `inertia` and `com`.
+            **arguments: further arguments of `Body`.
         """
-        squared = as_vector(size, f"size of body '{name}'", (3,)) ** 2
-        mass = number(mass, f"mass of body '{name}'")
-        return cls(name, mass, mass / 12 * (jnp.sum(squared) - squared), **arguments)
+        return cls(name, mass, shape=Box(size), **arguments)
+
+    @classmethod
+    def joined(cls, name: str, parts: Sequence[Any], **arguments: Any) -> "Body":
+        """Bodies joined rigidly to one, with mass and inertia of all by the parallel-axis theorem.
+
+        Args:
+            name: a name.
+            parts: bodies, or pairs of a body and its place (3,) or pose in the frame of the whole, made by `frame`. The frame
+                of a part becomes a point with the part's name, its points are called "part_point".
+            **arguments: further arguments of `Body`, except `shape`.
+        """
+        return cls(name, shape=compound(parts, 3), **arguments)
+
+    @staticmethod
+    def moments(spread: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
+        """tr(S) 1 − S."""
+        return jnp.trace(spread) * jnp.eye(3) - spread
+
+    @property
+    def position(self) -> Float[Array, "3"]:
+        """Of the first guess of the pose."""
+        return position_of(self.pose)
+
+    @property
+    def orientation(self) -> Float[Array, "4"]:
+        """Of the first guess of the pose, a quaternion (w, x, y, z) with w ≥ 0."""
+        return matrix_quaternion(rotation_of(self.pose))
 
     def about_com(self) -> Float[Array, "3 3"]:
         """½ tr(I) 1 − I."""

@@ -2,7 +2,28 @@
 
 from typing import ClassVar
 
-from ..mechanism import AbstractMechanism, AbstractPair, Ball, Pair
+from ..mechanism import ELEMENTS, AbstractMechanism, AbstractPair, Ball, Compound, Language, Pair, matrix_quaternion
+from .body import Body, frame
+from .contact import RollingDisk, RollingSphere
+from .joint import (
+    Cylindrical,
+    Fixed,
+    Planar,
+    PointOnLine,
+    PointOnPlane,
+    Prismatic,
+    Revolute,
+    Screw,
+    Spherical,
+    Universal,
+)
+from .shape import Box, Cylinder, Disk, Plate, Rod, Sphere
+
+KINDS = (
+    *(Body, Rod, Box, Cylinder, Disk, Plate, Sphere, Compound),
+    *(Revolute, Prismatic, Cylindrical, Screw, Planar, Spherical, Universal, Fixed, PointOnLine, PointOnPlane),
+    *(RollingDisk, RollingSphere, *ELEMENTS),
+)
 
 
 class Mechanism(AbstractMechanism):
@@ -33,3 +54,6 @@ class Mechanism(AbstractMechanism):
     """
 
     free: ClassVar[AbstractPair] = Pair((0, 1, 2), Ball())
+    language: ClassVar[Language] = Language(
+        "space", {kind.__name__: kind for kind in KINDS}, frame, "orientation", matrix_quaternion
+    )

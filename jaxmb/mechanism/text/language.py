@@ -1,0 +1,65 @@
+"""What texts of mechanisms consist of."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..connection import Distance
+from ..driver import DrivenDistance, DrivenSpeed, Driver
+from ..force import (
+    BearingFriction,
+    Force,
+    JointForce,
+    JointFriction,
+    JointSpring,
+    Load,
+    Motor,
+    SpringDamper,
+    Thruster,
+)
+from ..relation import Gear, Rack
+
+VERSION = 1
+# What an element of each kind is called in a text.
+TABLES = {"bodies": "body", "joints": "joint", "drivers": "driver", "forces": "force", "actuators": "actuator"}
+# The elements that the plane and space share.
+ELEMENTS = (
+    *(Distance, Gear, Rack, Driver, DrivenDistance, DrivenSpeed, Motor, Thruster),
+    *(SpringDamper, JointSpring, JointFriction, BearingFriction, Load, Force, JointForce),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Language:
+    """What belongs to the plane, or to space.
+
+    Attributes:
+        space: what it is called.
+        kinds: the classes of elements and shapes, by name.
+        frame: makes a pose of a position and a turn.
+        turn: the name of the turn: an angle, a quaternion or a rotation matrix.
+        turn_of: a turn of which `frame` makes this rotation matrix, perhaps but for rounding.
+    """
+
+    space: str
+    kinds: Mapping[str, type]
+    frame: Callable[..., Float[Array, "D D"]]
+    turn: str
+    turn_of: Callable[[Float[Array, "d d"]], Array]
+
+
+def arguments(cls: type) -> dict[str, inspect.Parameter]:
+    """The arguments that a class is made with, each of which its objects have as an attribute."""
+    return dict(list(inspect.signature(cls.__init__).parameters.items())[1:])
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two trees are equal bit for bit."""
+    (ours, shape), (theirs, other_shape) = jax.tree.flatten(one), jax.tree.flatten(other)
+    equal = lambda a, b: a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    return shape == other_shape and all(equal(np.asarray(a), np.asarray(b)) for a, b in zip(ours, theirs, strict=True))

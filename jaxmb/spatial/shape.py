@@ -1,0 +1,255 @@
+"""Shapes in space. Densities are masses per length of a rod, per area of a disk, per volume of all others."""
+
+from itertools import product
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..mechanism import AbstractShape, Stroke, bore, dimension, polygon, polygon_moments
+
+Scalar = Float[Array, ""]
+# Corners of a prism's end in order.
+ROUND = ("00", "10", "11", "01")
+
+
+class Rod(AbstractShape):
+    """A slender rod along z, from its point "a" at the origin to its point "b".
+
+    It has no inertia about its own axis: where it may spin about that, use a `Cylinder`.
+
+    Args:
+        length: in m.
+    """
+
+    length: Scalar
+
+    def __init__(self, length: Any):
+        self.length = dimension(length, "length of a Rod")
+
+    def size(self) -> Scalar:
+        """L."""
+        return self.length
+
+    def centre(self) -> Float[Array, "3"]:
+        """Halfway."""
+        return _up(0.5 * self.length)
+
+    def spread(self) -> Float[Array, "3 3"]:
+        """L²/12 along z."""
+        return jnp.diag(_up(self.length**2 / 12))
+
+    def points(self) -> dict[str, Any]:
+        """The ends a and b."""
+        return {"a": jnp.zeros(3), "b": _up(self.length)}
+
+    @property
+    def strokes(self) -> tuple[Stroke, ...]:
+        """A line."""
+        return (("line", "a", "b"),)
+
+
+class Box(AbstractShape):
+    """A box with its centre at the origin and edges along x, y and z.
+
+    Its points "c000" to "c111" are the corners, 0 for the lower and 1 for the upper end along x, y and z.
+
+    Args:
+        sides: lengths (3,) along x, y and z in m.
+    """
+
+    sides: Float[Array, "3"]
+
+    def __init__(self, sides: Any):
+        self.sides = dimension(sides, "sides of a Box", 3)
+
+    def size(self) -> Scalar:
+        """The volume."""
+        return jnp.prod(self.sides)
+
+    def centre(self) -> Float[Array, "3"]:
+        """The origin."""
+        return jnp.zeros(3)
+
+    def spread(self) -> Float[Array, "3 3"]:
+        """Squares of the sides, over 12."""
+        return jnp.diag(self.sides**2 / 12)
+
+    def points(self) -> dict[str, Any]:
+        """The corners."""
+        ends = product((0, 1), repeat=3)
+        return {"c" + "".join(map(str, end)): self.sides * (jnp.array(end) - 0.5) for end in ends}
+
+    @property
+    def strokes(self) -> tuple[Stroke, ...]:
+        """The edges."""
+        return _prism([[f"c{corner}{level}" for corner in ROUND] for level in "01"])
+
+
+class Cylinder(AbstractShape):
+    """A cylinder, or a tube, along z from its point "a" at the origin to its point "b"; "rim" and "bore" are beside "a", on x.
+
+    Args:
+        length: in m.
+        radius: in m.
+        inner: radius of a hole along the axis in m; none by default.
+    """
+
+    length: Scalar
+    radius: Scalar
+    inner: Scalar
+
+    def __init__(self, length: Any, radius: Any, inner: Any = 0.0):
+        self.length = dimension(length, "length of a Cylinder")
+        self.radius = dimension(radius, "radius of a Cylinder")
+        self.inner = bore(inner, self.radius, "inner of a Cylinder")
+
+    def size(self) -> Scalar:
+        """The volume."""
+        return jnp.pi * (self.radius**2 - self.inner**2) * self.length
+
+    def centre(self) -> Float[Array, "3"]:
+        """Halfway."""
+        return _up(0.5 * self.length)
+
+    def spread(self) -> Float[Array, "3 3"]:
+        """(R² + r²)/4 across, L²/12 along."""
+        across = (self.radius**2 + self.inner**2) / 4
+        return jnp.diag(jnp.stack([across, across, self.length**2 / 12]))
+
+    def points(self) -> dict[str, Any]:
+        """Ends, and points of both circles."""
+        along = jnp.array([1.0, 0.0, 0.0])
+        ends = {"a": jnp.zeros(3), "b": _up(self.length)}
+        return ends | {"rim": self.radius * along, "bore": self.inner * along}
+
+    @property
+    def strokes(self) -> tuple[Stroke, ...]:
+        """Its circles and axis."""
+        circles = tuple((kind, end, "a", at) for kind, at in (("circle", "rim"), ("hole", "bore")) for end in "ab")
+        return (*circles, ("line", "a", "b"))
+
+
+class Disk(AbstractShape):
+    """A thin disk across z with its centre at the origin, or a ring. Its points "rim" and "bore" are on x.
+
+    Args:
+        radius: in m.
+        inner: radius of a hole in m; none by default.
+    """
+
+    radius: Scalar
+    inner: Scalar
+
+    def __init__(self, radius: Any, inner: Any = 0.0):
+        self.radius = dimension(radius, "radius of a Disk")
+        self.inner = bore(inner, self.radius, "inner of a Disk")
+
+    def size(self) -> Scalar:
+        """The area."""
+        return jnp.pi * (self.radius**2 - self.inner**2)
+
+    def centre(self) -> Float[Array, "3"]:
+        """The origin."""
+        return jnp.zeros(3)
+
+    def spread(self) -> Float[Array, "3 3"]:
+        """(R² + r²)/4 across z."""
+        return (self.radius**2 + self.inner**2) / 4 * jnp.diag(jnp.array([1.0, 1.0, 0.0]))
+
+    def points(self) -> dict[str, Any]:
+        """Points of both circles."""
+        along = jnp.array([1.0, 0.0, 0.0])
+        return {"rim": self.radius * along, "bore": self.inner * along}
+
+    @property
+    def strokes(self) -> tuple[Stroke, ...]:
+        """Both circles."""
+        return ("circle", "centre", "rim"), ("hole", "centre", "bore")
+
+
+class Plate(AbstractShape):
+    """A polygon in the body's x and y, half of its thickness on either side. Points "c0", "c1", … are its corners, "c0-" and "c0+" those of the faces.
+
+    Args:
+        corners: (n, 2) in m, in order, either way round; sides must not cross.
+        thickness: along z, in m.
+    """
+
+    corners: Float[Array, "n 2"]
+    thickness: Scalar
+
+    def __init__(self, corners: Any, thickness: Any):
+        self.corners = polygon(corners, "corners of a Plate")
+        self.thickness = dimension(thickness, "thickness of a Plate")
+
+    def size(self) -> Scalar:
+        """The volume."""
+        return polygon_moments(self.corners)[0] * self.thickness
+
+    def centre(self) -> Float[Array, "3"]:
+        """The centroid."""
+        return jnp.append(polygon_moments(self.corners)[1], 0.0)
+
+    def spread(self) -> Float[Array, "3 3"]:
+        """By Green's theorem, and thickness²/12 along z."""
+        flat = jnp.pad(polygon_moments(self.corners)[2], (0, 1))
+        return flat.at[2, 2].set(self.thickness**2 / 12)
+
+    def points(self) -> dict[str, Any]:
+        """The corners, of the mid-plane as "c0", "c1", …; of both faces with "-" and "+" behind."""
+        faces = {"": 0.0, "-": -0.5, "+": 0.5}
+        return {
+            f"c{i}{face}": jnp.append(corner, level * self.thickness)
+            for face, level in faces.items()
+            for i, corner in enumerate(self.corners)
+        }
+
+    @property
+    def strokes(self) -> tuple[Stroke, ...]:
+        """The edges."""
+        return _prism([[f"c{i}{face}" for i in range(self.corners.shape[0])] for face in "-+"])
+
+
+class Sphere(AbstractShape):
+    """A ball with its centre at the origin; its point "rim" is on x.
+
+    Args:
+        radius: in m.
+    """
+
+    radius: Scalar
+
+    def __init__(self, radius: Any):
+        self.radius = dimension(radius, "radius of a Sphere")
+
+    def size(self) -> Scalar:
+        """The volume."""
+        return 4 / 3 * jnp.pi * self.radius**3
+
+    def centre(self) -> Float[Array, "3"]:
+        """The origin."""
+        return jnp.zeros(3)
+
+    def spread(self) -> Float[Array, "3 3"]:
+        """R²/5 in all directions."""
+        return self.radius**2 / 5 * jnp.eye(3)
+
+    def points(self) -> dict[str, Any]:
+        """A point of the surface."""
+        return {"rim": self.radius * jnp.array([1.0, 0.0, 0.0])}
+
+    @property
+    def strokes(self) -> tuple[Stroke, ...]:
+        """Three great circles."""
+        return (("sphere", "centre", "rim"),)
+
+
+def _up(length: Scalar) -> Float[Array, "3"]:
+    """A place on the z axis."""
+    return length * jnp.array([0.0, 0.0, 1.0])
+
+
+def _prism(ends: list[list[str]]) -> tuple[Stroke, ...]:
+    """The edges of a prism with the given corners of both ends."""
+    return (*(("loop", *end) for end in ends), *(("line", low, high) for low, high in zip(*ends, strict=True)))
