@@ -5,14 +5,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..mechanism import AbstractLinkage, Numbers, SpringDamper, linkage_of
+from ..mechanism import SpringDamper, linkage_of
 from ..reaction import ReactionReport
 from ..simulation import Solution
 from ..system import State, System
-from .outline import outlines
+from .outline import Line, guides, joints, lines_of_bodies, moved
 
 TRUSTED, UNTRUSTED = "tab:blue", "tab:red"
-GROUND_COLOUR, JOINT_COLOUR, SPRING_COLOUR = "0.35", "black", "tab:green"
+GROUND_COLOUR, JOINT_COLOUR, SPRING_COLOUR, GUIDE_COLOUR = "0.35", "black", "tab:green", "0.55"
+SLEEVE = 0.55  # part of a slider's way that is drawn as its sleeve
 
 
 def draw(
@@ -76,9 +77,9 @@ class _Sketch:
 
             ax = plt.figure().add_subplot(projection="3d" if self.dim == 3 else None)
         self.ax = ax
-        self.lines = outlines(self.linkage, self.numbers)
-        self.shapes = _shapes(self.linkage, self.numbers, points, set(self.lines))
-        self.joints = _joints(self.linkage, self.numbers)
+        self.bodies = lines_of_bodies(self.linkage, self.numbers, points)
+        self.joints = joints(self.linkage, self.numbers)
+        self.guides = guides(self.linkage, self.numbers)
         self.springs = [f for f in self.numbers.forces if isinstance(f, SpringDamper)]
         self.artists: list[Any] = []
         self._motion = jax.jit(lambda state, numbers: self.linkage.motion(state.t, state.q, state.v, numbers))
@@ -88,9 +89,10 @@ class _Sketch:
         motion = self._motion(state, self.numbers)
         poses = np.asarray(motion.poses)
         ends = [np.asarray(motion.position(end))[None] for force in self.springs for end in (force.a, force.b)]
-        found = [*ends] + [_moved(poses[body], shape) for body, shape in self.shapes.items() if len(shape)]
-        found += [_moved(poses[body], line) for body, lines in self.lines.items() for line, _ in lines]
-        return np.concatenate([*found, *(_moved(poses[body], point[None]) for *_, body, point in self.joints)])
+        found = [*ends] + [
+            moved(pose, line.points) for pose, lines in zip(poses, self.bodies, strict=True) for line in lines
+        ]
+        return np.concatenate([*found, *(moved(poses[joint.body], joint.place[None]) for joint in self.joints)])
 
     def frame(self, places: np.ndarray) -> None:
         """Equal scales, and room for all places."""
@@ -114,17 +116,24 @@ class _Sketch:
         motion = self._motion(state, self.numbers)
         poses = np.asarray(motion.poses)
         self.artists = []
-        for body, shape in self.shapes.items():
-            if len(shape):
-                self._body(body, _moved(poses[body], shape))
-        for body, lines in self.lines.items():
-            for line, is_filled in lines:
-                self._line(body, _moved(poses[body], line), is_filled)
+        for body, lines in enumerate(self.bodies):
+            for line in lines:
+                self._line(body, line, moved(poses[body], line.points))
+        for guide in self.guides:
+            ends = np.stack([moved(poses[b], p[None])[0] for b, p in zip(guide.bodies, guide.places, strict=True)])
+            self.artists += self.ax.plot(
+                *ends.T, color=GUIDE_COLOUR, linewidth=1.5 if guide.slides else 2.5, zorder=1.5
+            )
+            if guide.slides:
+                sleeve = np.stack([ends[0], ends[0] + SLEEVE * (ends[1] - ends[0])])
+                self.artists += self.ax.plot(*sleeve.T, color=GUIDE_COLOUR, linewidth=5, alpha=0.6, zorder=1.5)
         for force in self.springs:
             self._spring(np.asarray(motion.position(force.a)), np.asarray(motion.position(force.b)))
-        for _, grounded, body, point in self.joints:
-            place = _moved(poses[body], point[None])
-            marker = {"marker": "s", "color": GROUND_COLOUR} if grounded else {"marker": "o", "color": JOINT_COLOUR}
+        for joint in self.joints:
+            place = moved(poses[joint.body], joint.place[None])
+            marker = (
+                {"marker": "s", "color": GROUND_COLOUR} if joint.is_grounded else {"marker": "o", "color": JOINT_COLOUR}
+            )
             self.artists += self.ax.plot(
                 *place.T, linestyle="", markersize=5, markerfacecolor="white", zorder=3, **marker
             )
@@ -134,8 +143,9 @@ class _Sketch:
         """Names the joints, in the colour of their verdict."""
         poses = np.asarray(self._motion(state, self.numbers).poses)
         groups: dict[tuple[float, ...], list[str]] = {}
-        for name, _, body, point in self.joints:
-            groups.setdefault(tuple(np.round(_moved(poses[body], point[None])[0], 6)), []).append(name)
+        for joint in self.joints:
+            place = moved(poses[joint.body], joint.place[None])[0]
+            groups.setdefault(tuple(np.round(place, 6)), []).append(joint.name)
         for i, (place, here) in enumerate(sorted(groups.items())):
             trusted = [report.groups[name].unique for name in here]
             colour = TRUSTED if all(trusted) else UNTRUSTED
@@ -152,24 +162,15 @@ class _Sketch:
                 self.ax.plot([], [], linestyle="", marker="o", color=colour, label=f"reaction {text}")
         self.ax.legend(fontsize=8, loc="best")
 
-    def _line(self, body: int, line: np.ndarray, is_filled: bool) -> None:
-        if is_filled and self.dim == 2:
-            self.artists += self.ax.fill(*line.T, facecolor=_colour(body), alpha=0.25)
-        self.artists += self.ax.plot(*line.T, color=_colour(body), linewidth=2.5 if len(line) == 2 == self.dim else 1.2)
-
-    def _body(self, body: int, shape: np.ndarray) -> None:
+    def _line(self, body: int, line: Line, places: np.ndarray) -> None:
         colour = _colour(body)
-        if body == 0:
-            self.artists += self.ax.plot(*shape.T, linestyle="", marker="s", markersize=4, color=colour)
-        elif len(shape) == 1:
-            self.artists += self.ax.plot(*shape.T, linestyle="", marker="o", color=colour)
-        elif self.dim == 2 and len(shape) > 2:
-            outline = _round(shape)
-            self._line(body, np.concatenate([outline, outline[:1]]), True)
-        else:
-            pairs = [(i, j) for i in range(len(shape)) for j in range(i)]
-            for i, j in pairs:
-                self.artists += self.ax.plot(*shape[[i, j]].T, color=colour, linewidth=2.5 if len(shape) == 2 else 1.2)
+        if len(places) == 1:
+            marker = {"marker": "s", "markersize": 4} if body == 0 else {"marker": "o"}
+            self.artists += self.ax.plot(*places.T, linestyle="", color=colour, **marker)
+            return
+        if line.is_filled and self.dim == 2:
+            self.artists += self.ax.fill(*places.T, facecolor=colour, alpha=0.25)
+        self.artists += self.ax.plot(*places.T, color=colour, linewidth=1.2 if line.is_thin or line.is_filled else 2.5)
 
     def _spring(self, a: np.ndarray, b: np.ndarray) -> None:
         along = np.linspace(0, 1, 26)
@@ -182,64 +183,3 @@ class _Sketch:
 
 def _colour(body: int) -> str:
     return GROUND_COLOUR if body == 0 else f"C{(body - 1) % 10}"
-
-
-def _moved(pose: np.ndarray, points: np.ndarray) -> np.ndarray:
-    return points @ pose[:-1, :-1].T + pose[:-1, -1]
-
-
-def _frames(linkage: AbstractLinkage, numbers: Numbers) -> list[tuple[int, np.ndarray]]:
-    """Body and place of the frames of every joint and connection; of a knife edge or a rolling contact that of B only."""
-    found = []
-    for group, frames in zip(linkage.skeleton.groups, numbers.frames, strict=True):
-        for i, (a, b) in enumerate(zip(group.a, group.b, strict=True)):
-            found += [(b, frames.b[i])] if group.kind.nonholonomic else [(a, frames.a[i]), (b, frames.b[i])]
-    return [(body, np.asarray(frame)[:-1, -1]) for body, frame in found]
-
-
-def _joints(linkage: AbstractLinkage, numbers: Numbers) -> list[tuple[str, bool, int, np.ndarray]]:
-    """Of each connection its name, whether it is on the ground, and body and place of B."""
-    return [
-        (name, group.a[i] == 0 or group.b[i] == 0, group.b[i], np.asarray(frames.b[i])[:-1, -1])
-        for group, frames in zip(linkage.skeleton.groups, numbers.frames, strict=True)
-        for i, name in enumerate(group.names)
-    ]
-
-
-def _shapes(linkage: AbstractLinkage, numbers: Numbers, points: bool, known: set[int]) -> dict[int, np.ndarray]:
-    """The local places through which each body is drawn of which no shape is known."""
-    places: dict[int, list[np.ndarray]] = {b: [] for b in range(len(linkage.bodies) + 1) if b not in known}
-    for body, place in _frames(linkage, numbers):
-        if body in places:
-            places[body].append(place)
-    if points:
-        for name, local in zip(linkage.skeleton.points, np.asarray(numbers.points), strict=True):
-            body = ("ground", *linkage.bodies).index(name.partition(".")[0])
-            if body in places:
-                places[body].append(local[:-1, -1])
-    for body, inertia in enumerate(np.asarray(numbers.inertia)):
-        if body + 1 in places and len(places[body + 1]) < 2:  # at least its centre of mass
-            places[body + 1].append(inertia[:-1, -1] / max(inertia[-1, -1], 1e-30))
-    return {
-        body: np.unique(np.round(found, 9), axis=0) if found else np.zeros((0, linkage.dim))
-        for body, found in places.items()
-    }
-
-
-def _round(points: np.ndarray) -> np.ndarray:
-    """The corners of the convex hull of points in the plane, in order."""
-    ordered = points[np.lexsort(points.T[::-1])]
-
-    def half(points: np.ndarray) -> list[np.ndarray]:
-        hull: list[np.ndarray] = []
-        for p in points:
-            while len(hull) > 1 and _turn(hull[-2], hull[-1], p) <= 0:
-                hull.pop()
-            hull.append(p)
-        return hull[:-1]
-
-    return np.array(half(ordered) + half(ordered[::-1]))
-
-
-def _turn(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> float:
-    return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])

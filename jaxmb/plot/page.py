@@ -12,15 +12,13 @@ import jax
 import numpy as np
 
 from ..foundations import RESULTS
-from ..mechanism import AbstractLinkage, Numbers, SpringDamper, linkage_of
+from ..mechanism import SpringDamper, linkage_of
 from ..output import tabulate
 from ..records import Record
 from ..simulation import Solution
 from ..system import System
-from .draw import _joints, _moved, _round, _shapes
+from .outline import Line, guides, joints, lines_of_bodies, moved
 
-# Points are taken for a plane, or a line, if they are off it by less than this part of their size.
-FLAT = 1e-6
 SPEEDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 
 
@@ -93,15 +91,20 @@ def _data(system: System, solution: Solution, reached: np.ndarray, points: bool)
 
     states = jax.tree.map(lambda x: x[reached], solution.states)
     poses, ends = jax.tree.map(np.asarray, jax.jit(jax.vmap(places))(states))
-    shapes = _shapes(linkage, numbers, points)
-    whole = [_moved(pose, shape) for body, shape in shapes.items() for pose in _square(poses[:, body]) if len(shape)]
+    drawn = lines_of_bodies(linkage, numbers, points)
+    whole = [
+        moved(pose, line.points)
+        for body, lines in enumerate(drawn)
+        for line in lines
+        for pose in _square(poses[:, body])
+    ]
     whole = np.concatenate([*whole, *(end for pair in ends for end in pair)])
     low, high = whole.min(axis=0), whole.max(axis=0)
     bodies = [
         {
             "name": name,
             "ground": body == 0,
-            "strokes": _strokes(shapes[body], body == 0),
+            "strokes": [_stroke(line) for line in drawn[body]],
             "poses": _packed(poses[:, body]),
         }
         for body, name in enumerate(("ground", *linkage.bodies))
@@ -114,11 +117,14 @@ def _data(system: System, solution: Solution, reached: np.ndarray, points: bool)
         "centre": ((low + high) / 2).tolist(),
         "radius": float(np.linalg.norm(high - low) / 2) or 1.0,
         "bodies": bodies,
-        "guides": _guides(linkage, numbers, poses),
+        "guides": [
+            {"sleeve": guide.slides, "bodies": guide.bodies, "points": [p.tolist() for p in guide.places]}
+            for guide in guides(linkage, numbers)
+        ],
         "springs": [{"ends": _packed(np.stack(pair, axis=1))} for pair in ends],
         "joints": [
-            {"name": name, "grounded": bool(grounded), "body": body, "point": point.tolist()}
-            for name, grounded, body, point in _joints(linkage, numbers)
+            {"name": joint.name, "grounded": joint.is_grounded, "body": joint.body, "point": joint.place.tolist()}
+            for joint in joints(linkage, numbers)
         ],
         "points": [
             {"name": name, "body": names.index(name.partition(".")[0]) + 1, "point": local[:-1, -1].tolist()}
@@ -128,41 +134,15 @@ def _data(system: System, solution: Solution, reached: np.ndarray, points: bool)
     }
 
 
-def _guides(linkage: AbstractLinkage, numbers: Numbers, poses: np.ndarray) -> list[dict[str, Any]]:
-    """Connections whose two places come apart: sliders as sleeve and rod, distances as rods."""
-    found = []
-    for group, frames in zip(linkage.skeleton.groups, numbers.frames, strict=True):
-        for i, (a, b) in enumerate(zip(group.a, group.b, strict=True)):
-            ends = [np.asarray(x[i])[:-1, -1] for x in (frames.a, frames.b)]
-            places = [
-                np.einsum("tij,j->ti", poses[:, body], np.append(p, 1.0)) for body, p in zip((a, b), ends, strict=True)
-            ]
-            if (
-                not group.kind.nonholonomic
-                and np.ptp(places[0] - places[1], axis=0).max() + np.abs(places[0] - places[1]).max() > 1e-6
-            ):
-                slides = bool(getattr(getattr(group.kind, "pair", None), "axes", ()))
-                found.append({"sleeve": slides, "bodies": [a, b], "points": [p.tolist() for p in ends]})
-    return found
-
-
 def _square(poses: np.ndarray) -> list[np.ndarray]:
     """The matrices with the row that they all have."""
     last = np.eye(poses.shape[-1])[-1:]
     return [np.concatenate([pose, last]) for pose in poses]
 
 
-def _strokes(shape: np.ndarray, ground: bool) -> list[dict[str, Any]]:
-    """Lines of a body in its frame: the outline of points in a plane, all lines between others; points by themselves on the ground."""
-    if ground or len(shape) < 2:
-        return [{"points": [point], "closed": False} for point in shape.tolist()]
-    _, sizes, axes = np.linalg.svd(shape - shape.mean(axis=0))
-    flat = len(sizes) < 3 or sizes[2] <= FLAT * sizes[0]
-    if flat and len(sizes) > 1 and sizes[1] > FLAT * sizes[0]:
-        places = (shape - shape.mean(axis=0)) @ axes[:2].T
-        return [{"points": (_round(places) @ axes[:2] + shape.mean(axis=0)).tolist(), "closed": True}]
-    pairs = [(i, j) for i in range(len(shape)) for j in range(i)]
-    return [{"points": shape[[i, j]].tolist(), "closed": False, "thin": len(shape) > 2 and not flat} for i, j in pairs]
+def _stroke(line: Line) -> dict[str, Any]:
+    points = line.points[:-1] if line.is_filled else line.points
+    return {"points": points.tolist(), "closed": line.is_filled, "thin": line.is_thin}
 
 
 def _curves(record: Record, reached: np.ndarray) -> list[dict[str, Any]]:
