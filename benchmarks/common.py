@@ -1,10 +1,12 @@
 """What all benchmarks share: where they ran, timing in alternation, tables, results as JSON, sizes from the command line."""
 
 import argparse
+import concurrent.futures
 import dataclasses
 import datetime
 import importlib.metadata
 import json
+import multiprocessing
 import os
 import pathlib
 import platform
@@ -63,6 +65,12 @@ def seconds(call: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - start, value
 
 
+def in_own_process(fn: Callable[..., Any], *values: Any) -> Any:
+    """What a function returns in a fresh process: nothing compiled, a peak of memory and a precision of its own."""
+    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(fn, *values).result()
+
+
 def header() -> dict[str, Any]:
     """Where and with what a benchmark runs."""
     device = jax.devices()[0]
@@ -76,7 +84,6 @@ def header() -> dict[str, Any]:
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "device": device.device_kind,
         "platform": device.platform,
-        "dtype": "float64" if jax.config.read("jax_enable_x64") else "float32",
     }
 
 

@@ -22,6 +22,7 @@ import governor  # noqa: E402
 import nfourbar  # noqa: E402
 import nfourbar_joints  # noqa: E402
 import pendulum  # noqa: E402
+import slider_crank  # noqa: E402
 
 FORMULATIONS = {
     "GaussProjection": jm.GaussProjection(),

@@ -34,11 +34,8 @@ STEPS_OF_STIFF = {"small": (40_000,), "default": (40_000, 50_000, 100_000), "ful
 RATIOS = {"small": (1.0,), "default": (0.1, 0.3, 1.0, 2.0), "full": (0.1, 0.3, 1.0, 2.0)}
 NAMES = {"small": ("A01", "A03"), "default": tuple(PROBLEMS), "full": tuple(PROBLEMS)}
 ROUNDS = {"small": 1, "default": 3, "full": 5}
-FORMULATIONS = {
-    "small": {"GaussProjection": jm.GaussProjection()},
-    "default": {"GaussProjection": jm.GaussProjection(), "NullSpace": jm.NullSpace()},
-    "full": problems.FORMULATIONS,
-}
+GAUSS = {"GaussProjection": jm.GaussProjection()}
+FORMULATIONS = {"small": GAUSS, "default": GAUSS, "full": problems.FORMULATIONS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,8 +60,7 @@ class Candidate:
 def jaxmb(name: str, size: str) -> Iterator[Candidate]:
     """Formulations × solvers × tolerances; relative coordinates beside absolute ones where there are two builds."""
     builds = {"": PROBLEMS[name]} | ({", relative": problems.RELATIVE[name]} if name in problems.RELATIVE else {})
-    gauss = {"GaussProjection": jm.GaussProjection()}
-    formulations = gauss if name == "A05" else FORMULATIONS[size]  # A05 is a tree: without rows all are one
+    formulations = GAUSS if name == "A05" else FORMULATIONS[size]  # A05 is a tree: without rows all are one
     for suffix, problem in builds.items():
         for label, formulation in formulations.items():
             for solver in (dfx.Tsit5(), dfx.Dopri8()):
