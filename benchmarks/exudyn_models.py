@@ -87,6 +87,7 @@ class PlanarBody:
         return self.mbs.AddMarker(items.MarkerBodyPosition(bodyNumber=self.number, localPosition=local))
 
     def weight(self, gravity: float) -> None:
+        """Gravity along −y, in m/s²."""
         marker = self.mbs.AddMarker(items.MarkerBodyMass(bodyNumber=self.number))
         self.mbs.AddLoad(items.LoadMassProportional(markerNumber=marker, loadVector=[0, -gravity, 0]))
 
@@ -193,7 +194,9 @@ def bricard() -> Model:
     mbs = new()
     ground = mbs.CreateGround()
     inertia = np.where(linkage.ALONG > 0, 1 / 600, 1.01 / 12)
-    rods = [spatial(mbs, 1.0, J, centre, gravity=(0, -9.81, 0)) for J, centre in zip(inertia, linkage.CENTRES, strict=True)]
+    rods = [
+        spatial(mbs, 1.0, J, centre, gravity=(0, -9.81, 0)) for J, centre in zip(inertia, linkage.CENTRES, strict=True)
+    ]
     chain = [ground, *rods, ground]
     for i, (point, axis) in enumerate(zip(linkage.POINTS, linkage.AXES, strict=True)):
         mbs.CreateRevoluteJoint(bodyNumbers=chain[i : i + 2], position=list(point), axis=list(axis), show=False)

@@ -68,7 +68,9 @@ def measured(name: str, kind: str) -> dict[str, Any]:
     spent, _ = common.seconds(fn)
     cpu = time.process_time() - cpu
     timing = common.in_alternation({kind: fn}, ROUNDS)[kind]
-    return dict(mechanism=name, call=kind, first_s=spent, first_cpu_s=cpu, median_s=timing.median, minimum_s=timing.minimum)
+    return dict(
+        mechanism=name, call=kind, first_s=spent, first_cpu_s=cpu, median_s=timing.median, minimum_s=timing.minimum
+    )
 
 
 def main() -> None:

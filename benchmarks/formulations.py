@@ -46,7 +46,9 @@ def cases() -> dict[str, Problem]:
     thrice = Problem("slider-crank, its loop closed three times", exact=0.0, build=three_loops, **angle)
     exact = float(run(thrice, jm.KKT(), 1e-13).q[-1, 0])
     return {name: PROBLEMS[name] for name in ("A01", "A02", "A03", "A04")} | {
-        "slider-crank": Problem("slider-crank with equal links, eight singular passages", exact=known, build=crank, **angle),
+        "slider-crank": Problem(
+            "slider-crank with equal links, eight singular passages", exact=known, build=crank, **angle
+        ),
         "three loops": dataclasses.replace(thrice, exact=exact),
     }
 

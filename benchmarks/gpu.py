@@ -108,7 +108,9 @@ def measured(name: str, dtype: str, size: str, expected: np.ndarray) -> list[dic
         run = batch(case, lanes)
         timing = common.in_alternation({"run": lambda run=run: run(STEPS * case.step)}, ROUNDS)["run"]
         each = 1e6 * timing.median / STEPS / lanes
-        distances = {key.replace("floor", "times_floor").removesuffix("_us"): each / floor for key, floor in floors.items()}
+        distances = {
+            key.replace("floor", "times_floor").removesuffix("_us"): each / floor for key, floor in floors.items()
+        }
         figures = dict(us_per_step_and_lane=each, from_cpu_rad=away, peak_bytes=used())
         rows.append(labels | figures | floors | distances | timing.row())
         print(common.table(rows[-1:]), flush=True)

@@ -81,7 +81,9 @@ def constant_steps(step: float) -> dict[str, Any]:
     )
 
 
-def runner(case: Case, lanes: int, settings: dict[str, Any], read: Callable[[jm.Solution], Any]) -> Callable[[float], Any]:
+def runner(
+    case: Case, lanes: int, settings: dict[str, Any], read: Callable[[jm.Solution], Any]
+) -> Callable[[float], Any]:
     """A compiled function of the duration in s: all lanes, of each what is read off its solution."""
     system, state = case.build()
     dtype = state.q.dtype

@@ -38,11 +38,13 @@ class Model:
 
     def compile(self, step: float, ratio: float | None, integrator: str = "RK4") -> mujoco.MjModel:
         """The model with steps of a length in s; `ratio` makes its loops stiff, None leaves MuJoCo's defaults."""
-        stiff = "" if ratio is None else f'solimp="0.9999 0.9999 1 0.5 1" solref="{-((ratio / step) ** 2)!r} {-2 * ratio / step!r}"'
-        accurate = "" if ratio is None else 'solver="Newton" tolerance="1e-14" iterations="100"'
+        loop, accurate = "", ""
+        if ratio is not None:
+            loop = f'solimp="0.9999 0.9999 1 0.5 1" solref="{-((ratio / step) ** 2)!r} {-2 * ratio / step!r}"'
+            accurate = 'solver="Newton" tolerance="1e-14" iterations="100"'
         return mujoco.MjModel.from_xml_string(
             f'<mujoco><compiler angle="radian"/><option timestep="{step!r}" integrator="{integrator}" '
-            f'gravity="{self.gravity}" {accurate}/>{self.world.format(loop=stiff)}</mujoco>'
+            f'gravity="{self.gravity}" {accurate}/>{self.world.format(loop=loop)}</mujoco>'
         )
 
     def run(self, step: float, steps: int, ratio: float | None, integrator: str = "RK4") -> Callable[[], Any]:
@@ -120,7 +122,7 @@ def fourbar(state: jm.State) -> Model:
         at, length = (0, lengths[i - 1] if i else 0, 0), lengths[i]
         joint = f'<joint name="a{i + 1}" type="hinge" axis="0 0 -1"/>'
         inside = body(f"b{i + 1}", at, joint, masses[i], (0, length / 2, 0), flat(masses[i] * length**2 / 12), inside)
-    world = f'<worldbody>{site("ground", (1, 0, 0))}{inside}</worldbody><equality>{closed("end", "ground")}</equality>'
+    world = f"<worldbody>{site('ground', (1, 0, 0))}{inside}</worldbody><equality>{closed('end', 'ground')}</equality>"
     return Model(world, "0 -9.81 0", (np.asarray(state.q), np.asarray(state.v)), lambda data: data.qpos[0])
 
 
@@ -192,4 +194,10 @@ def governor() -> Model:
     return Model(world, "0 0 -9.81", start, lambda data: data.joint("slide").qpos[0])
 
 
-MODELS = {"A01": pendulum, "A02": nfourbar, "A03": lambda: andrews(problems.A03.built()[1]), "A04": bricard, "A05": governor}
+MODELS = {
+    "A01": pendulum,
+    "A02": nfourbar,
+    "A03": lambda: andrews(problems.A03.built()[1]),
+    "A04": bricard,
+    "A05": governor,
+}

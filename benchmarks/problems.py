@@ -14,15 +14,15 @@ import jaxmb as jm
 
 sys.path.append(str(ROOT / "examples"))
 
-import andrews_model  # noqa: E402
-import bricard  # noqa: E402
-import bricard_joints  # noqa: E402
-import fourbar_model  # noqa: E402
-import governor  # noqa: E402
-import nfourbar  # noqa: E402
-import nfourbar_joints  # noqa: E402
-import pendulum  # noqa: E402
-import slider_crank  # noqa: E402
+import andrews_model
+import bricard
+import bricard_joints
+import fourbar_model
+import governor
+import nfourbar
+import nfourbar_joints
+import pendulum
+import slider_crank as slider_crank
 
 FORMULATIONS = {
     "GaussProjection": jm.GaussProjection(),
@@ -79,7 +79,8 @@ def reference(name: str) -> dict[str, np.ndarray]:
 
 def nfourbar_absolute(n: int = 2) -> tuple[jm.System, jm.State]:
     """A02 in 3(2N + 1) absolute coordinates."""
-    return (system := nfourbar.nfourbar(n)), jm.assemble(system, *nfourbar.pose(n, jnp.array(np.pi / 2), jnp.array(-1.0)))
+    system = nfourbar.nfourbar(n)
+    return system, jm.assemble(system, *nfourbar.pose(n, jnp.array(np.pi / 2), jnp.array(-1.0)))
 
 
 def nfourbar_relative(n: int = 2) -> tuple[jm.System, jm.State]:
