@@ -95,9 +95,10 @@ def measured(name: str, dtype: str, size: str, expected: np.ndarray) -> list[dic
     away = float(np.abs(np.asarray(batch(case, CHECKED)(STEPS * case.step)) - expected)[:, : system.nq].max())
     assert away <= AWAY[dtype], f"End states in {dtype} are {away:.1e} rad from the CPU's, more than {AWAY[dtype]:.0e}."
     state_bytes = 2 * (system.nq + system.nv) * np.dtype(dtype).itemsize
+    speeds = dict(copy_gb_per_s=bandwidth(dtype) / 1e9, peak_gflops=peak(dtype) / 1e9, operations=operations(case))
     floors = {
-        "floor_bytes_us": 1e6 * state_bytes / bandwidth(dtype),
-        "floor_operations_us": 1e6 * STAGES * operations(case) / peak(dtype),
+        "floor_bytes_us": 1e-3 * state_bytes / speeds["copy_gb_per_s"],
+        "floor_operations_us": 1e-3 * STAGES * speeds["operations"] / speeds["peak_gflops"],
     }
     rows = []
     for lanes in (ON_A_GPU if on_gpu else LANES)[size]:
@@ -112,7 +113,7 @@ def measured(name: str, dtype: str, size: str, expected: np.ndarray) -> list[dic
             key.replace("floor", "times_floor").removesuffix("_us"): each / floor for key, floor in floors.items()
         }
         figures = dict(us_per_step_and_lane=each, from_cpu_rad=away, peak_bytes=used())
-        rows.append(labels | figures | floors | distances | timing.row())
+        rows.append(labels | figures | floors | distances | speeds | timing.row())
         print(common.table(rows[-1:]), flush=True)
     return rows
 
