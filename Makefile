@@ -31,7 +31,7 @@ examples: $(VENV)/.plots
 # SIZE=--small or SIZE=--full; a benchmark that fails does not keep the others from running.
 benchmarks: $(VENV)/.benchmarks
 	failed=; for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py $(SIZE) || failed="$$failed $$name"; done; \
-	    $(BIN)/python benchmarks/draw.py; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+	    $(BIN)/python benchmarks/draw.py; $(BIN)/python benchmarks/tables.py; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 clean:
 	rm -rf $(VENV) output build dist .jax_cache .pytest_cache .ruff_cache .import_linter_cache

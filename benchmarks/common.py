@@ -126,10 +126,12 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = Non
 
 
 def shown(value: Any) -> str:
-    """A value as it stands in a table: numbers with three digits."""
+    """A value as it stands in a table: numbers with three digits, or without decimals."""
     if value is None:
         return "–"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.3g}"
+    return str(value)
 
 
 def write(path: pathlib.Path, rows: Sequence[Mapping[str, Any]], started: float, size: str, **more: Any) -> None:

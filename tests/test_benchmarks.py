@@ -5,7 +5,10 @@ import pathlib
 import subprocess
 import sys
 
+import common
 import pytest
+import tables
+import work_precision
 
 ROOT = pathlib.Path(__file__).parent.parent
 FIELDS = {
@@ -19,6 +22,47 @@ FIELDS = {
 }
 HEADER = {"date", "commit", "packages", "cpu", "cores", "memory_gb", "device"}
 ERROR = {"work_precision": ("error", 1e-4), "growth": ("error_m", 1e-6), "formulations": ("error", 1e-7)}
+
+
+def test_candidates_take_turns():
+    order = []
+    calls = {name: lambda name=name: order.append(name) or len(order) for name in "ab"}
+    found = common.in_alternation(calls, rounds=3)
+    assert order == list("abababab")
+    assert found["a"].value == 1 and found["b"].value == 2
+    assert 0 <= found["a"].minimum <= found["a"].median
+
+
+def test_table_shows_what_is_missing():
+    rows = [{"name": "x", "error": 1.23456e-7}, {"name": "y", "error": None}]
+    assert common.table(rows).splitlines()[2:] == ["| x    | 1.23e-07 |", "| y    | –        |"]
+
+
+def test_results_are_json_without_nan(tmp_path):
+    path = tmp_path / "some.json"
+    common.write(path, [{"a": 1.0}], 0.0, "small", extra=2)
+    found = json.loads(path.read_text())
+    assert found["header"].keys() >= HEADER and found["rows"] == [{"a": 1.0}] and found["extra"] == 2
+    with pytest.raises(ValueError, match="JSON"):
+        common.write(path, [{"a": float("nan")}], 0.0, "small")
+
+
+def run_of(engine, error, time):
+    return dict(problem="A03", engine=engine, method="m", setting="s", steps=1, error=error, median_s=time)
+
+
+def test_equal_error_takes_the_quickest_that_is_good_enough():
+    wanted = work_precision.EQUAL["A03"]
+    rows = [run_of("jaxmb", wanted / 10, 3.0), run_of("jaxmb", wanted, 2.0), run_of("jaxmb", 2 * wanted, 1.0)]
+    rows += [run_of("MuJoCo", 3 * wanted, 2.0), run_of("MuJoCo", 2 * wanted, 4.0), run_of("Exudyn", None, 1.0)]
+    ours, theirs = work_precision.at_equal_error(rows, "A03")
+    assert ours["reached"] and ours["median_s"] == 2.0
+    assert not theirs["reached"] and theirs["error"] == 2 * wanted
+
+
+def test_page_has_a_mark_for_each_table():
+    text = tables.PAGE.read_text()
+    assert all(text.count(f"<!-- {mark} -->") == 1 for mark in tables.TABLES)
 
 
 @pytest.mark.slow
