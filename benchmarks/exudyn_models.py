@@ -16,6 +16,7 @@ from problems import bricard as linkage
 
 POSITION = exu.OutputVariableType.Position
 COORDINATES = exu.OutputVariableType.Coordinates
+ALIGNED = np.eye(3)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,14 +178,17 @@ def andrews() -> Model:
     return Model(mbs, problems.A03.end, lambda: beta + mbs.GetNodeOutput(crank.node, COORDINATES)[2])
 
 
-def spatial(mbs, mass, moments, centre, angular_velocity=(0.0, 0.0, 0.0), rotation=None, gravity=(0.0, 0.0, 0.0)):
-    """A rigid body with Euler parameters, its frame in the centre of mass."""
-    inertia = items.RigidBodyInertia(mass=mass, inertiaTensor=np.diag(moments))
+def spatial(
+    mbs: exu.MainSystem, mass: float, moments: Any, centre: Any, gravity: Any, spin=0.0, rotation=ALIGNED
+) -> int:
+    """A rigid body with Euler parameters, its frame in the centre of mass, that turns about the world's z axis at a spin."""
+    about = np.array([0, 0, spin])
     return mbs.CreateRigidBody(
         referencePosition=list(centre),
-        referenceRotationMatrix=np.eye(3) if rotation is None else rotation,
-        initialAngularVelocity=list(angular_velocity),
-        inertia=inertia,
+        referenceRotationMatrix=rotation,
+        initialVelocity=list(np.cross(about, centre)),
+        initialAngularVelocity=list(about),
+        inertia=items.RigidBodyInertia(mass=mass, inertiaTensor=np.diag(moments)),
         gravity=list(gravity),
     )
 
@@ -218,27 +222,18 @@ TREE_INERTIA = {
 
 def governor() -> Model:
     """A05: four bodies, four joints; the springs between points of bodies."""
-    mbs = new()
-    about, down = dict(angular_velocity=(0, 0, 2 * np.pi), gravity=(0, 0, -9.81)), np.pi / 6
+    mbs, down = new(), np.pi / 6
+    about = dict(gravity=(0, 0, -9.81), spin=2 * np.pi)
     ground = mbs.CreateGround()
     shaft = spatial(mbs, *TREE_INERTIA["spin"], **about)
     slider = spatial(mbs, *TREE_INERTIA["slide"][:2], (0, 0, 0.5), **about)
     mbs.CreateRevoluteJoint(bodyNumbers=[ground, shaft], position=[0, 0, 0], axis=[0, 0, 1], show=False)
     mbs.CreatePrismaticJoint(bodyNumbers=[shaft, slider], position=[0, 0, 0.5], axis=[0, 0, 1], show=False)
     for side in (1.0, -1.0):
-        ahead = np.array([side * np.cos(down), 0, -np.sin(down)])
-        rotation = np.stack([ahead, [0, side, 0], np.cross(ahead, [0, side, 0])], axis=1)
+        ahead, across = np.array([side * np.cos(down), 0, -np.sin(down)]), np.array([0, side, 0])
+        rotation = np.stack([ahead, across, np.cross(ahead, across)], axis=1)
         head = np.array([0.05 * side, 0, 1.0])
-        centre = head + CENTRE * ahead
-        inertia = items.RigidBodyInertia(mass=ROD + BALL, inertiaTensor=np.diag(TREE_INERTIA["hinge"][1]))
-        rod = mbs.CreateRigidBody(
-            referencePosition=list(centre),
-            referenceRotationMatrix=rotation,
-            initialVelocity=list(np.cross([0, 0, 2 * np.pi], centre)),
-            initialAngularVelocity=[0, 0, 2 * np.pi],
-            inertia=inertia,
-            gravity=[0, 0, -9.81],
-        )
+        rod = spatial(mbs, *TREE_INERTIA["hinge"][:2], head + CENTRE * ahead, **about, rotation=rotation)
         mbs.CreateRevoluteJoint(bodyNumbers=[shaft, rod], position=list(head), axis=[0, side, 0], show=False)
         ends = dict(localPosition0=[0.5 - CENTRE, 0, 0], localPosition1=[0.05 * side, 0, 0])
         mbs.CreateSpringDamper(bodyNumbers=[rod, slider], **ends, referenceLength=0.5, stiffness=8e5, damping=4e4)

@@ -7,7 +7,7 @@ Runs wherever jaxmb does. The four-bar in batches, 100 constant steps of Tsit5 w
     floor by bytes       state read and written once per step, over the measured bandwidth of a copy
     floor by operations  operations of one right-hand side, as XLA counts them, × stages, over the measured peak of multiply–adds
 
-The end states are compared with those of the CPU in double precision, which JAX has beside any device.
+MJX runs beside it where it is installed; its floors are those of jaxmb's right-hand side. The end states are compared with those of the CPU in double precision, which JAX has beside any device.
 """
 
 import dataclasses
@@ -21,7 +21,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from lanes import CASES, Case, constant_steps, runner
+import throughput
+from lanes import CASES, Batch, Case, constant_steps
 
 import jaxmb as jm
 
@@ -39,9 +40,8 @@ def end_state(found: jm.Solution) -> jax.Array:
     return jnp.concatenate([found.q[-1], found.v[-1]])
 
 
-def batch(case: Case, lanes: int) -> Any:
-    """The compiled batch as a function of the duration."""
-    return runner(case, lanes, constant_steps(case.step), end_state)
+def batch(case: Case, lanes: int) -> Batch:
+    return Batch(case, lanes, constant_steps(case.step), end_state)
 
 
 def bandwidth(dtype: str) -> float:
@@ -103,18 +103,20 @@ def measured(name: str, dtype: str, size: str, expected: np.ndarray) -> list[dic
     rows = []
     for lanes in (ON_A_GPU if on_gpu else LANES)[size]:
         labels = dict(mechanism=name, dtype=dtype, lanes=lanes)
-        if lanes * per_lane(rows) > PART * memory():
-            rows.append(labels | dict(skipped="more than the device's memory"))
-            continue
         run = batch(case, lanes)
-        timing = common.in_alternation({"run": lambda run=run: run(STEPS * case.step)}, ROUNDS)["run"]
-        each = 1e6 * timing.median / STEPS / lanes
-        distances = {
-            key.replace("floor", "times_floor").removesuffix("_us"): each / floor for key, floor in floors.items()
-        }
-        figures = dict(us_per_step_and_lane=each, from_cpu_rad=away, peak_bytes=used())
-        rows.append(labels | figures | floors | distances | speeds | timing.row())
-        print(common.table(rows[-1:]), flush=True)
+        if run.bytes > PART * memory():
+            rows.append(labels | dict(engine="jaxmb", skipped=f"needs {run.bytes / 1e9:.1f} GB"))
+            continue
+        calls = {"jaxmb": functools.partial(run, STEPS * case.step)}
+        if common.installed("mujoco-mjx"):
+            calls |= {peer.name: functools.partial(peer.call, STEPS) for peer in throughput.mjx(case, name, lanes)}
+        for engine, timing in common.in_alternation(calls, ROUNDS).items():
+            each = 1e6 * timing.median / STEPS / lanes
+            distances = {f"times_{key.removesuffix('_us')}": each / floor for key, floor in floors.items()}
+            first_lane = float(np.ravel(timing.value)[0])
+            figures = dict(engine=engine, us_per_step_and_lane=each, from_cpu_rad=abs(first_lane - expected[0, 0]))
+            rows.append(labels | figures | distances | floors | speeds | dict(program_bytes=run.bytes) | timing.row())
+            print(common.table(rows[-1:]), flush=True)
     return rows
 
 
@@ -122,17 +124,6 @@ def memory() -> float:
     """Bytes that the device has."""
     stats = jax.devices()[0].memory_stats() or {}
     return stats.get("bytes_limit", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-
-
-def used() -> int | None:
-    """The largest number of bytes that the device has had in use; None where it does not say."""
-    return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
-
-
-def per_lane(rows: list[dict[str, Any]]) -> float:
-    """Bytes that a lane has taken so far, by the largest batch; 0 where that is not known."""
-    known = [row["peak_bytes"] / row["lanes"] for row in rows if row.get("peak_bytes")]
-    return known[-1] if known else 0.0
 
 
 def main() -> None:

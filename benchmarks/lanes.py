@@ -1,6 +1,7 @@
 """Mechanisms that run in batches of many lanes at constant steps: the four-bar and Andrews' squeezer, each lane with a speed of its own."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -81,17 +82,42 @@ def constant_steps(step: float) -> dict[str, Any]:
     )
 
 
-def runner(
-    case: Case, lanes: int, settings: dict[str, Any], read: Callable[[jm.Solution], Any]
-) -> Callable[[float], Any]:
-    """A compiled function of the duration in s: all lanes, of each what is read off its solution."""
-    system, state = case.build()
-    dtype = state.q.dtype
-    v = jnp.asarray(case.velocities(state.v, lanes), dtype)
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """All lanes of a case in one program, compiled when it is first needed; of each lane what is read off its solution.
 
-    def run(v, end):
-        start = eqx.tree_at(lambda s: s.v, state, v)
-        return read(jm.simulate(system, start, end[None], throw=False, **settings))
+    Attributes:
+        case: the mechanism and its starts.
+        lanes: how many.
+        settings: of `simulate`.
+        read: what is kept of a solution.
+    """
 
-    compiled = jax.jit(jax.vmap(run, in_axes=(0, None)), compiler_options=jm.compiler_options())
-    return lambda duration: compiled(v, jnp.asarray(duration, dtype))
+    case: Case
+    lanes: int
+    settings: dict[str, Any]
+    read: Callable[[jm.Solution], Any]
+
+    def __call__(self, duration: float) -> Any:
+        """Runs for a duration in s."""
+        program, v = self.program
+        return program(v, jnp.asarray(duration, v.dtype))
+
+    @functools.cached_property
+    def program(self) -> tuple[Any, jax.Array]:
+        """The compiled program and the velocities at the start."""
+        system, state = self.case.build()
+        v = jnp.asarray(self.case.velocities(state.v, self.lanes), state.v.dtype)
+
+        def run(v, end):
+            start = eqx.tree_at(lambda s: s.v, state, v)
+            return self.read(jm.simulate(system, start, end[None], throw=False, **self.settings))
+
+        lowered = jax.jit(jax.vmap(run, in_axes=(0, None))).lower(v, jnp.zeros((), v.dtype))
+        return lowered.compile(compiler_options=jm.compiler_options()), v
+
+    @property
+    def bytes(self) -> int:
+        """Memory that the program takes: what goes in, what comes out, and what is needed between."""
+        found = self.program[0].memory_analysis()
+        return found.argument_size_in_bytes + found.output_size_in_bytes + found.temp_size_in_bytes

@@ -103,7 +103,15 @@ TABLES = {
     "first_call": ("first_call", all_rows("mechanism", "call", "first_s", "first_cpu_s", "median_s")),
     "gpu": (
         "gpu",
-        all_rows("mechanism", "dtype", "lanes", "us_per_step_and_lane", "times_floor_bytes", "times_floor_operations"),
+        all_rows(
+            "mechanism",
+            "dtype",
+            "lanes",
+            "engine",
+            "us_per_step_and_lane",
+            "times_floor_bytes",
+            "times_floor_operations",
+        ),
     ),
 }
 

@@ -20,7 +20,7 @@ import common
 import jax
 import jax.numpy as jnp
 import numpy as np
-from lanes import CASES, Case, constant_steps, runner
+from lanes import CASES, Batch, Case, constant_steps
 
 LANES = {"small": (1,), "default": (1, 16, 256, 4096), "full": (1, 16, 256, 4096, 65_536)}
 MANY = (1, 1000, 100_000, 1_000_000)  # on a GPU
@@ -49,7 +49,7 @@ class Candidate:
 def jaxmb(case: Case, name: str, lanes: int) -> Iterator[Candidate]:
     """Constant and adaptive steps."""
     for kind, settings in (("constant steps", constant_steps(case.step)), ("adaptive", {})):
-        run = runner(case, lanes, settings, lambda found: found.q[-1, 0])
+        run = Batch(case, lanes, settings, lambda found: found.q[-1, 0])
         yield Candidate(f"jaxmb, {kind}", lambda steps, run=run: run(steps * case.step), not settings)
 
 
@@ -146,7 +146,7 @@ def uneven(lanes: int) -> dict[str, Any]:
     spread = dataclasses.replace(CASES["four-bar"], speeds=(10.0, 70.0))
     cases = {"uneven": spread, "even": dataclasses.replace(spread, speeds=(40.0, 40.0))}
     count = lambda found: found.stats["num_steps"]
-    runs = {kind: functools.partial(runner(case, lanes, {}, count), 1.0) for kind, case in cases.items()}
+    runs = {kind: functools.partial(Batch(case, lanes, {}, count), 1.0) for kind, case in cases.items()}
     found = common.in_alternation(runs, ROUNDS)
     steps = {kind: np.asarray(timing.value) for kind, timing in found.items()}
     each = found["even"].median / steps["even"].sum()
