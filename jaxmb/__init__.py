@@ -6,6 +6,8 @@ from . import planar as planar
 from . import plot as plot
 from . import records as records
 from . import spatial as spatial
+from . import sweep as sweep
+from .batch import batched as batched
 from .control import equilibrium as equilibrium
 from .control import Equilibrium as Equilibrium
 from .control import linearise as linearise
@@ -61,6 +63,7 @@ from .output import Reactions as Reactions
 from .output import reactions as reactions
 from .output import Residuals as Residuals
 from .output import residuals as residuals
+from .output import tabulate as tabulate
 from .output import velocity as velocity
 from .output import Wrench as Wrench
 from .reaction import analyse_reactions as analyse_reactions

@@ -45,6 +45,16 @@ def test_links(page):
         assert ((ROOT / page).parent / target).exists(), target
 
 
+def test_the_pages_of_the_interface_are_those_of_the_docstrings(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    made = importlib.import_module("make_api").pages()
+    for name, text in made.items():
+        assert (ROOT / "docs" / "api" / name).read_text() == text, (
+            f"Run `python docs/make_api.py`: {name} is out of date."
+        )
+    assert {path.name for path in (ROOT / "docs" / "api").iterdir()} == {*made}
+
+
 SCRIPTS = re.search(r"EXAMPLES := (.*)", (ROOT / "Makefile").read_text())[1].split()
 # What the others show is tested by itself too.
 QUICK = ["andrews", "chaplygin_sleigh", "nfourbar", "particle_on_circle", "pendulum", "slider_crank"]

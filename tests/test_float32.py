@@ -6,6 +6,8 @@ import pathlib
 import subprocess
 import sys
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from systems import SYSTEMS
@@ -82,3 +84,31 @@ def test_every_system_in_float32():
         solution = jm.simulate(system, jm.assemble(system, guess, v), [0.3])
         assert successful and rank == int(solution.stats["lowest_rank"]), name
         np.testing.assert_allclose(q, solution.q[0], atol=1e-3, err_msg=name)
+
+
+def closed_twice():
+    system, (q, v) = SYSTEMS["four-bar, 3 loops"]()
+    state = jm.assemble(system, q, v)
+    return system, state, jm.simulate(system, state, jnp.array([0.3]), throw=False)
+
+
+def test_both_precisions_in_one_process():
+    """Within `jax.enable_x64(False)` all is float32, before and after float64, and numbers of the two are not mixed."""
+    system, state, wide = closed_twice()
+    with jax.enable_x64(False):
+        system32, state32, narrow = closed_twice()
+        kinds = {x.dtype for x in jax.tree.leaves(narrow) if jnp.issubdtype(x.dtype, jnp.floating)}
+        assert kinds == {jnp.dtype("float32")}
+        with pytest.raises(
+            ValueError, match="`state` must hold float32 numbers, as JAX is configured here, but holds float64"
+        ):
+            jm.simulate(system, state, jnp.array([0.3]))
+    assert bool(narrow.result == jm.RESULTS.successful) and narrow.stats["lowest_rank"] == wide.stats["lowest_rank"]
+    np.testing.assert_allclose(narrow.q, wide.q, atol=1e-3)
+    assert np.abs(narrow.q - wide.q).max() > 1e-9
+    for use in (lambda: jm.simulate(system32, state32, jnp.array([0.3])), lambda: jm.energy(system, state32)):
+        with pytest.raises(
+            ValueError, match="`state` must hold float64 numbers, as JAX is configured here, but holds float32"
+        ):
+            use()
+    np.testing.assert_array_equal(closed_twice()[2].q, wide.q)

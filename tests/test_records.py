@@ -123,7 +123,7 @@ def test_units_by_hand():
         "N": {"N": 1, "kN": 1000, "mN": 0.001},
         "N m": {"N m": 1, "N mm": 0.001},
         "A": {"A": 1, "mA": 0.001},
-        **{unit: {unit: 1} for unit in ("1", "J", "W", "V")},
+        **{unit: {unit: 1} for unit in ("1", "1/s", "J", "W", "V")},
     }
     assert {unit for units in conversions.values() for unit in units} == set(UNITS)
     for si, units in conversions.items():
@@ -254,7 +254,7 @@ def test_refused_text(tmp_path, case):
 
 
 def test_refused_files(tmp_path):
-    refused(r"x\.txt must end with '\.csv', '\.npz' and '\.mat'", read, tmp_path / "x.txt", COLUMNS)
+    refused(r"x\.txt must end with '\.csv', '\.npz', '\.mat', '\.nc' and '\.zarr'", read, tmp_path / "x.txt", COLUMNS)
     refused(r"There is no file .*x\.csv", read, tmp_path / "x.csv", COLUMNS, error=FileNotFoundError)
     (tmp_path / "x.csv").write_bytes("time,°\n0,1".encode("latin-1"))
     refused(r"x\.csv must be text in UTF-8, but", read, tmp_path / "x.csv", COLUMNS)

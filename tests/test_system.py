@@ -292,6 +292,7 @@ class Rods(AbstractJoints):
 
     names = ("rod", "again")
     loops = {"again": ("rod", "again")}  # noqa: RUF012
+    units = (("m", "m"), ("m/s", "m/s"))
 
     def drivers(self, params):
         return ("again",)

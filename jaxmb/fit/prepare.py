@@ -11,7 +11,7 @@ from jax.interpreters import partial_eval
 from jaxtyping import Array, Float
 
 from ..control import AbstractController, Sampled
-from ..foundations import as_parameters, listing, strong
+from ..foundations import as_parameters, is_concrete, listing, strong
 from ..system import State, System, check_state, position_residual, velocity_residual
 from .experiment import OPTIONS, Experiment
 from .lane import Lane, grouped
@@ -106,7 +106,8 @@ def prepare(
     low, high = jnp.concatenate([unknowns[0].low, -free]), jnp.concatenate([unknowns[0].high, free])
     groups, members = grouped(lanes)
     forward = jacobian != "reverse" if jacobian else _prefers_forward(count, groups)
-    bounded = any(np.any(np.isfinite(x)) for p in parameters if not p.frozen for x in (p.min_value, p.max_value))
+    ends = [x for p in parameters if not p.frozen for x in (p.min_value, p.max_value)]
+    bounded = any(not is_concrete(x) or bool(np.any(np.isfinite(x))) for x in ends)
     problem = Problem(runs, groups, scale, low, high, forward, bounded)
     labels = (*unknowns[0].labels, *(e.label for e in entries))
     signals = tuple(tuple(s.name for s in e.signals) for e in experiments)

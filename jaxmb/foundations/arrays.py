@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import dtypes
 
 
 def default_float() -> Any:
@@ -33,5 +34,13 @@ def as_parameters(params: Any) -> Any:
 
 
 def strong(tree: Any) -> Any:
-    """The tree with the type of each array made explicit, so that `jnp.array(2.0)` and `1.0` share a program."""
-    return jax.tree_util.tree_map(lambda x: jnp.asarray(x, x.dtype) if isinstance(x, jax.Array) else x, tree)
+    """The tree with the type of each array made explicit, so that `jnp.array(2.0)` and `1.0` share a program.
+
+    Where JAX is configured for float32, float64 numbers become such.
+    """
+
+    def typed(x: jax.Array) -> jax.Array:
+        kind: Any = dtypes.canonicalize_dtype(x.dtype, allow_extended_dtype=True)
+        return jnp.asarray(x, kind)
+
+    return jax.tree_util.tree_map(lambda x: typed(x) if isinstance(x, jax.Array) else x, tree)

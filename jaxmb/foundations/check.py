@@ -74,10 +74,11 @@ def enforce(value: T, checks: Sequence[Check], notes: Mapping[str, str] | None =
     ]
     if failed:
         raise ValueError("\n".join(failed))
-    for check in checks:
-        if not is_concrete(check.amount):
-            wrong = ~(jnp.ravel(check.amount) <= check.limit)
-            value = eqx.branched_error_if(value, jnp.any(wrong), jnp.argmax(wrong), check.sentences(notes or {}))
+    traced = [c for c in checks if not is_concrete(c.amount)]
+    if traced:  # one error for all, as each takes a call of the host into the program
+        wrong = ~jnp.concatenate([jnp.ravel(c.amount) <= c.limit for c in traced])
+        sentences = [text for c in traced for text in c.sentences(notes or {})]
+        value = eqx.branched_error_if(value, jnp.any(wrong), jnp.argmax(wrong), sentences)
     return value
 
 
@@ -110,7 +111,7 @@ def table(title: str, rows: Mapping[str, Iterable[str]]) -> str:
     for label, words in rows.items():
         text = ", ".join(words)
         if text:
-            start = f"  {label:<14}"
+            start = f"  {label:<13} "
             lines.append(
                 textwrap.fill(
                     text, 110, initial_indent=start, subsequent_indent=" " * len(start), max_lines=3, placeholder=" …"

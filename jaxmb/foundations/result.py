@@ -79,3 +79,14 @@ def announce(result: RESULTS) -> None:
             "it; `KKT` needs it so on null(C) only."
         )
     raise RuntimeError(text + (f" It is so at index {', '.join(map(str, index))} of the motion." if index else ""))
+
+
+def verdicts() -> dict[int, tuple[str, str]]:
+    """Of each result the code, under which it is stored, its name and its text."""
+    items: Any = RESULTS._name_to_item  # pyright: ignore[reportAttributeAccessIssue]
+    return {int(item._value): (name, RESULTS[item]) for name, item in items.items()}
+
+
+def codes(result: RESULTS) -> np.ndarray:
+    """The codes of results."""
+    return np.asarray(result._value)  # pyright: ignore[reportAttributeAccessIssue]

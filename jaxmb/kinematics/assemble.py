@@ -10,7 +10,18 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
-from ..foundations import Check, arrays_of, as_parameters, default_float, enforce, is_concrete, listing, program, strong
+from ..foundations import (
+    Check,
+    all_hold,
+    arrays_of,
+    as_parameters,
+    default_float,
+    enforce,
+    is_concrete,
+    listing,
+    program,
+    strong,
+)
 from ..linalg import RANK_TOL, ConstrainedFactor, Eliminated, cutoff, inverse_root, regular_metric, row_norms
 from ..system import (
     Mode,
@@ -48,6 +59,7 @@ def assemble(
     inactive: Sequence[str] = (),
     length: Any = None,
     rank_tol: float = RANK_TOL,
+    throw: bool = True,
 ) -> State:
     """A state that satisfies all constraints, near a guess.
 
@@ -66,6 +78,8 @@ def assemble(
         length: how far coordinates move (in their unit) until the mechanism looks different. Needed only where a row vanishes at
             the pose and no other row tells, like that of x y = 0 at the origin.
         rank_tol: cut-off of the rank rule, see `jaxmb.linalg.independent_rows`.
+        throw: whether to raise where there is no such state. If False its coordinates and velocities are NaN, which `simulate`
+            reports as `inconsistent_state`: a batch is not spoilt by one row, and nothing in the program calls the host.
 
     Returns:
         A `State`, with residuals at the level of rounding.
@@ -90,14 +104,18 @@ def assemble(
     _expect_shape("q", q.shape, (system.nq,))
     _expect_shape("v", v.shape, (system.nv,))
     _expect_shape("t", t.shape, ())
-    _expect_finite("q", q, system.coordinates)
-    _expect_finite("v", v, system.velocities)
+    if throw:
+        _expect_finite("q", q, system.coordinates)
+        _expect_finite("v", v, system.velocities)
     held = _indices(hold, system.coordinates, "hold")
     held_velocities = _indices(hold_velocity, system.velocities, "hold_velocity")
     length = None if length is None else jnp.asarray(length, default_float())
     mode = _mode(system, inactive)
     state, checks = assembled(strong(system), t, q, v, held, held_velocities, mode, length, rank_tol)
-    return enforce(state, checks, notes)
+    if throw:
+        return enforce(state, checks, notes)
+    found = all_hold(checks)
+    return dataclasses.replace(state, q=jnp.where(found, state.q, jnp.nan), v=jnp.where(found, state.v, jnp.nan))
 
 
 def _notes(system: System, given: Any) -> dict[str, str]:

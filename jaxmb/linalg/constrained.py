@@ -61,7 +61,7 @@ class ConstrainedFactor(eqx.Module):
         self.root = inverse_root(self.metric, quick) if root is None else root
         rows = jnp.where(keep[:, None], jacobian / scale[:, None], 0)
         tol = jnp.where(keep, cutoff(rank_tol, mass.dtype), jnp.inf)
-        found = _orthonormal_rows(lax.stop_gradient(rows) @ self.root.T, tol, quick)
+        found = orthonormal_rows(lax.stop_gradient(rows) @ self.root.T, tol, quick)
         self.weights, self.basis, remainders = found
         self.remainders = jnp.where(keep, remainders, jnp.inf)
         self.keep = remainders > tol
@@ -112,7 +112,7 @@ class ConstrainedFactor(eqx.Module):
         return x[:n], -x[n:] / self.scale
 
 
-def _orthonormal_rows(rows: Array, tol: Array, quick: bool = False) -> tuple[Array, Array, Array]:
+def orthonormal_rows(rows: Array, tol: Array, quick: bool = False) -> tuple[Array, Array, Array]:
     """W lower triangular and Q = W `rows` with orthonormal rows, and the remainders.
 
     Modified Gram–Schmidt on [rows, I]: what turns the rows into Q turns I into W. Where the remainder does not exceed
@@ -201,25 +201,5 @@ def null_space(factor: ConstrainedFactor) -> Float[Array, "nv nv"]:
     # The squared remainders of all unit vectors sum to the dimensions still missing: one is above this until none is.
     tol = jnp.concatenate([jnp.where(factor.keep, 0, jnp.inf), jnp.full(n, 0.5 / n**0.5)])
     rows = jnp.concatenate([factor.basis, jnp.eye(n, dtype=factor.rows.dtype)])
-    _, found, _ = _orthonormal_rows(lax.stop_gradient(rows), tol)
+    _, found, _ = orthonormal_rows(lax.stop_gradient(rows), tol)
     return projector(factor) @ lax.stop_gradient((found[m:] @ factor.root).T)
-
-
-def solve_square(matrix: Float[Array, "n n"], rhs: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Solves A x = `rhs` by orthonormal rows, with the derivatives of the equation; NaN where A is singular."""
-    size = jnp.max(jnp.abs(lax.stop_gradient(matrix)), axis=1, keepdims=True)
-    size = jnp.where(size > 0, size, 1)
-    n = matrix.shape[0]
-    weights, basis, remainders = _orthonormal_rows(lax.stop_gradient(matrix) / size, jnp.zeros(n))
-    singular = jnp.any(remainders <= n * jnp.finfo(matrix.dtype).eps)
-    weights = jnp.where(singular, jnp.nan, weights / size.T)
-
-    def solve(product, b: Array) -> Array:
-        x = basis.T @ (weights @ b)
-        return x + basis.T @ (weights @ (b - product(x)))  # once more, against the rounding of the weights
-
-    def solve_transposed(product, b: Array) -> Array:
-        x = weights.T @ (basis @ b)
-        return x + weights.T @ (basis @ (b - product(x)))
-
-    return lax.custom_linear_solve(lambda x: matrix @ x, rhs, solve, solve_transposed)

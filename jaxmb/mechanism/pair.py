@@ -42,6 +42,16 @@ class AbstractPair(abc.ABC):
     def angles(self) -> tuple[bool, ...]:
         """For each coordinate whether it is an angle."""
 
+    @property
+    def units(self) -> tuple[str, ...]:
+        """SI unit of each coordinate: shifts first, then angles, or the components of a quaternion."""
+        return (*("m" for _ in self.axes), *("rad" if is_angle else "1" for is_angle in self.rotation.angles))
+
+    @property
+    def rate_units(self) -> tuple[str, ...]:
+        """SI unit of each velocity."""
+        return (*("m/s" for _ in self.axes), *("rad/s" for _ in self.rotation.velocities))
+
     @abc.abstractmethod
     def pose(self, q: Float[Array, " nq"], data: Float[Array, " k"]) -> Float[Array, "D D"]:
         """X(q)."""

@@ -174,6 +174,13 @@ class AbstractStructure(AbstractJoints):
         return found
 
     @property
+    def units(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """SI units of coordinates and velocities."""
+        q = {i: unit for h in self.hinges for at in h.q for i, unit in zip(at, h.pair.units, strict=True)}
+        v = {i: unit for h in self.hinges for at in h.v for i, unit in zip(at, h.pair.rate_units, strict=True)}
+        return tuple(q.get(i, "rad") for i in range(self.nq)), tuple(v[i] for i in range(self.nv))
+
+    @property
     def moves(self) -> np.ndarray:
         """For each body (n,) and velocity (nv,) whether the velocity moves the body."""
         above = np.zeros((len(self.bodies), self.nv), bool)

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation, CoordinatePartition, GaussProjection
 from ..foundations import RESULTS, announce, over_leading_axes, program, strong
+from ..linalg import RANK_TOL, pseudoinverse, solve_spd, solve_square, spectral_norm
 from ..simulation import Solution
 from ..system import State, System, check_state, evaluate, scaled_residuals, settled
 
@@ -163,16 +164,16 @@ def physical_reactions(
     announce(found.result)
     reaction = found.reaction
     if scheme == "direct":
-        values = jnp.linalg.lstsq(matrix.T, reaction)[0]
+        values = pseudoinverse(matrix.T, RANK_TOL, spectral_norm(matrix)) @ reaction
     else:
         parts = CoordinatePartition().partition(terms)
         if scheme == "metric":
-            inverse = jnp.linalg.inv(terms.mass)
-            values = jnp.linalg.solve(matrix @ inverse @ matrix.T, matrix @ (parts.xi - inverse @ terms.force))
+            inverse = solve_spd(terms.mass, matrix.T).T
+            values = solve_square(inverse @ matrix.T, matrix @ parts.xi - inverse @ terms.force)
         else:
             tangent = parts.tangent[jnp.flatnonzero(parts.independent)]
             square = jnp.concatenate([matrix, tangent @ terms.mass])
-            values = jnp.linalg.solve(square.T, reaction)
+            values = solve_square(square.T, reaction)
     return dict(zip(directions, values, strict=False))
 
 

@@ -204,11 +204,29 @@ def _terms(
         found = BodyRows(mass, jacobian, parts, {})
     else:
         found = system.joints.body_rows(system, state)
-    metric = regular_metric(found.mass, found.jacobian)
-    size = row_norms(metric, found.jacobian)
-    scale = jnp.where(size > 0, size, 1)
-    rows = metric_rows(metric, found.jacobian, scale)
+    rows, scale = scaled_rows(found.mass, found.jacobian)
     return tuple(found.rows), (rows, scale, tuple(found.rows.values()), found.wrenches)
+
+
+def scaled_rows(mass: Array, jacobian: Array) -> tuple[Array, Array]:
+    """The rows of C in the metric of M, of unit size where they are not zero, and their sizes."""
+    metric = regular_metric(mass, jacobian)
+    size = row_norms(metric, jacobian)
+    scale = jnp.where(size > 0, size, 1)
+    return metric_rows(metric, jacobian, scale), scale
+
+
+def determined_multipliers(rows: np.ndarray, rank_tol: float = RANK_TOL) -> np.ndarray:
+    """Whether each λ is determined (…, m): whether its row takes no part in what is dependent.
+
+    Args:
+        rows: scaled rows (…, m, nv).
+        rank_tol: cut-off of singular values.
+    """
+    left, values, _ = np.linalg.svd(rows)
+    lost = np.ones(rows.shape[:-1], bool)
+    lost[..., : values.shape[-1]] = values <= rank_tol
+    return np.linalg.norm(left * lost[..., None, :], axis=-1) <= _limit(rank_tol)
 
 
 def _clusters(

@@ -21,6 +21,7 @@ UNITS: dict[str, tuple[float, str]] = {
     "ms": (1e-3, "s"),
     "us": (1e-6, "s"),
     "ns": (1e-9, "s"),
+    "1/s": (1.0, "1/s"),
     "m/s": (1.0, "m/s"),
     "mm/s": (1e-3, "m/s"),
     "rad/s": (1.0, "rad/s"),

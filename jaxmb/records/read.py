@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from .column import Column, as_column
+from .column import UNITS, Column, as_column
+from .opened import opened
 from .record import Record, check_times
-from .sources import AbstractSource, opened
+from .sources import AbstractSource
 
 
 def read(
@@ -25,6 +26,10 @@ def read(
       that is empty, `nan` or `NA` is missing.
     * `.npz`: vectors, and matrices with one row or one column for each sample; nothing is unpickled.
     * `.mat`, MATLAB up to version 7.2: likewise, and cell arrays of these.
+    * `.nc`, netCDF, and `.zarr`, a folder, as `Solution.to_xarray` and `Record.to_xarray` write them, or others: variables; of a
+      matrix with an axis of names each part is called "variable.name" too. Needs `pip install jaxmb[data]`.
+
+    A unit that the file says, in a netCDF attribute `units` or the comment of `Record.to_csv`, holds where the column says none.
 
     Args:
         path: the file.
@@ -40,7 +45,8 @@ def read(
         FileNotFoundError: if there is no such file.
         TypeError: if `columns` is not such a mapping, or `source` no string.
         ValueError: naming file and column, if the suffix is unknown, the file cannot be read, a column is not there, is not numbers
-            or is not as long as the times, or if times do not increase or there are none.
+            or is not as long as the times, if times do not increase or there are none, or if the file says a unit that is not known.
+        ImportError: without the packages that read netCDF or Zarr.
 
     Example:
         >>> import pathlib, tempfile
@@ -56,10 +62,12 @@ def read(
     if not isinstance(source, str | None):
         raise TypeError(f"Argument `source` must be words, but is {source!r}.")
     described = {name: as_column(column, name) for name, column in columns.items()}
-    clock = as_column(time, "time", unit="s")
-    if clock.si != "s":
-        raise ValueError(f"The unit of column 'time' must be one of time, but is {clock.unit!r}.")
+    clock = as_column(time, "time")
+    _check_clock(clock)
     file = opened(pathlib.Path(path))
+    described = {name: _with_unit(file, column, name) for name, column in described.items()}
+    clock = as_column(_with_unit(file, clock, "time"), "time", unit="s")
+    _check_clock(clock)
     t = _times(file, clock)
     found = {name: _column(file, column, len(t), f"Column '{name}'") for name, column in described.items()}
     units = {name: column.si for name, column in described.items() if column.si is not None}
@@ -67,6 +75,22 @@ def read(
         return Record(t, found, units, source or "")
     except ValueError as error:
         raise ValueError(f"{file.path}: {error}") from error
+
+
+def _check_clock(clock: Column) -> None:
+    if clock.si not in (None, "s"):
+        raise ValueError(f"The unit of column 'time' must be one of time, but is {clock.unit!r}.")
+
+
+def _with_unit(file: AbstractSource, column: Column, name: str) -> Column:
+    """The column with the unit that the file says, if it says none itself."""
+    unit = file.unit(column.source)
+    if column.unit is None and unit is not None and unit not in UNITS:
+        raise ValueError(
+            f"Column '{name}' ('{column.source}' in {file.path}) is said there to be in {unit!r}, which is not known; say one out of "
+            f"{', '.join(map(repr, UNITS))} in a `Column`."
+        )
+    return as_column(column, name, unit=unit)
 
 
 def _times(file: AbstractSource, clock: Column) -> np.ndarray:

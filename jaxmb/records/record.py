@@ -1,5 +1,6 @@
 """Samples over time."""
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..foundations import arrays_of, counted, default_float, is_concrete, listing, table
+from .write import as_dataset, as_frame, write_csv
 
 
 class Record(eqx.Module):
@@ -91,6 +93,36 @@ class Record(eqx.Module):
         if not isinstance(n, int) or n < 1:
             raise ValueError(f"Argument `n` must be an integer of at least 1, but is {n!r}.")
         return self._at(np.arange(0, len(self), n))
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Writes a `.csv` that `jaxmb.records.read` reads to the last digit.
+
+        Comments tell units (`# units {"time": "s", …}`), which `read` takes up, and the source; then a line of names, "time" first,
+        and a line for each sample. Of a column (T, k) each part is one, "name[0]", "name[1]", …; a missing sample is empty.
+
+        Args:
+            path: the file; it is replaced when it has been written.
+
+        Raises:
+            ValueError: for names that cannot be told apart in text.
+        """
+        write_csv(self, path)
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame` over `time`, columns as of `to_csv`, with the units in `attrs["units"]`.
+
+        Raises:
+            ImportError: without pandas, which `pip install jaxmb[data]` brings.
+        """
+        return as_frame(self)
+
+    def to_xarray(self) -> Any:
+        """An `xarray.Dataset` over `time`, with units; `to_netcdf` and `to_zarr` write files that `jaxmb.records.read` reads.
+
+        Raises:
+            ImportError: without xarray, which `pip install jaxmb[data]` brings.
+        """
+        return as_dataset(self)
 
     def _at(self, index: np.ndarray) -> "Record":
         columns = {name: column[index] for name, column in self.columns.items()}

@@ -2,6 +2,7 @@
 
 import abc
 import csv
+import json
 import pathlib
 import zipfile
 from collections.abc import Iterable
@@ -15,6 +16,8 @@ from ..foundations import listing
 # What stands for a missing sample in text, besides an empty cell.
 MISSING = {"", "nan", "na"}
 DELIMITERS = ",;\t"
+# What the comment begins with that tells units by name, as JSON.
+UNITS_LINE = "# units "
 
 
 class AbstractSource(abc.ABC):
@@ -37,6 +40,10 @@ class AbstractSource(abc.ABC):
     @abc.abstractmethod
     def _stored(self, name: str) -> np.ndarray:
         """What is stored under a name."""
+
+    def unit(self, name: str) -> str | None:
+        """The unit that the file says a name has; none by default."""
+        return None
 
     def values(self, name: str, what: str) -> np.ndarray:
         """An array as it is stored: of numbers, or of objects for a cell array.
@@ -64,13 +71,12 @@ class Text(AbstractSource):
             lines = path.read_text(encoding="utf-8-sig").splitlines()
         except UnicodeDecodeError as error:
             raise ValueError(f"{path} must be text in UTF-8, but {error}.") from error
-        cells = lambda line: _cells(line, self._delimiter)
+        self._units = _units(lines)
         numbered = [(i, line) for i, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith("#")]
         if not numbered:
             raise ValueError(f"{path} must begin with a line of names, but holds no line.")
-        header = numbered.pop(0)[1]
-        self._delimiter = max(DELIMITERS, key=lambda delimiter: len(_cells(header, delimiter)))
-        self._names, self._rows = cells(header), [(i, cells(line)) for i, line in numbered]
+        self._names, delimiter = names_in(numbered.pop(0)[1])
+        self._rows = [(i, _cells(line, delimiter)) for i, line in numbered]
         for i, row in self._rows:
             if len(row) != len(self._names):
                 raise ValueError(
@@ -81,6 +87,10 @@ class Text(AbstractSource):
     def names(self) -> list[str]:
         """Those of the first line."""
         return self._names
+
+    def unit(self, name: str) -> str | None:
+        """By the comment `# units {"name": "unit", …}`, if there is one."""
+        return self._units.get(name)
 
     def _stored(self, name: str) -> np.ndarray:
         if self._names.count(name) > 1:
@@ -96,6 +106,25 @@ class Text(AbstractSource):
                 f"{self.path}, line {line}, column '{name}' must be a number, or empty, 'nan' or 'NA', but is {cell!r}."
                 + (" Decimals are written with a point." if "," in cell else "")
             ) from None
+
+
+def _units(lines: list[str]) -> dict[str, str]:
+    """Units by name; other comments are none of ours."""
+    for line in lines:
+        if line.startswith(UNITS_LINE):
+            try:
+                found = json.loads(line.removeprefix(UNITS_LINE))
+            except ValueError:
+                continue
+            if isinstance(found, dict):
+                return {name: str(unit) for name, unit in found.items()}
+    return {}
+
+
+def names_in(line: str) -> tuple[list[str], str]:
+    """The names in the first line of a table, and what is between them."""
+    delimiter = max(DELIMITERS, key=lambda delimiter: len(_cells(line, delimiter)))
+    return _cells(line, delimiter), delimiter
 
 
 def _cells(line: str, delimiter: str) -> list[str]:
@@ -158,20 +187,3 @@ class Matlab(AbstractSource):
 
     def _stored(self, name: str) -> np.ndarray:
         return np.asarray(self._arrays[name])
-
-
-SOURCES = {".csv": Text, ".npz": Arrays, ".mat": Matlab}
-
-
-def opened(path: pathlib.Path) -> AbstractSource:
-    """The file by its suffix.
-
-    Raises:
-        FileNotFoundError: if there is none.
-        ValueError: if the suffix is not known or the file cannot be read.
-    """
-    if path.suffix.lower() not in SOURCES:
-        raise ValueError(f"{path} must end with {listing(SOURCES)}.")
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no file {path}.")
-    return SOURCES[path.suffix.lower()](path)

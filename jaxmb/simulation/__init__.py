@@ -1,5 +1,8 @@
 """Motion in time."""
 
+from .columns import columns_of as columns_of
+from .columns import units_of as units_of
+from .dataset import verdict_variables as verdict_variables
 from .drift import AbstractDrift as AbstractDrift
 from .drift import Baumgarte as Baumgarte
 from .drift import NoDrift as NoDrift

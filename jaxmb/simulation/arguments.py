@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from ..control import Sampled, as_controller
+from ..linalg import without_lapack
 from ..system import State, System
 from .loop import Loop
 
@@ -41,7 +42,7 @@ def checked_control(system: System, state: State, control: Any) -> tuple[System,
 
 
 def checked_solver(solver: Any) -> dfx.AbstractSolver:
-    """The solver, if it can be used."""
+    """The solver, if it can be used; an implicit one without LAPACK, whose calls in a batch may never return."""
     if not isinstance(solver, dfx.AbstractSolver):
         raise TypeError(f"Argument `solver` must be a solver of Diffrax, such as `diffrax.Tsit5()`, but is {solver!r}.")
     inner = solver.solver if isinstance(solver, dfx.AbstractWrappedSolver) else solver
@@ -57,4 +58,4 @@ def checked_solver(solver: Any) -> dfx.AbstractSolver:
             f"Argument `solver` must be a one-step solver of ordinary differential equations, such as `Tsit5` or `Kvaerno5`, but is "
             f"`{type(solver).__name__}`, which {why}."
         )
-    return solver
+    return without_lapack(solver)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ..foundations import silent
 from ..kinematics import Rows
 from .flow import Flow
 from .problem import Problem
@@ -137,7 +138,8 @@ def solve(
     """The motion by Diffrax; with `tape` also the accepted steps."""
     problem, steps = moving.problem, dfx.SubSaveAt(t0=True, steps=True) if tape else None
     subs = [dfx.SubSaveAt(ts=moving.ts), dfx.SubSaveAt(t1=True), steps]
-    found = dfx.diffeqsolve(
+    # Diffrax's errors of times and of the first step are checks of ours, see `simulate`.
+    run = lambda: dfx.diffeqsolve(
         dfx.ODETerm(regular_derivative if isinstance(method.solver.solver, dfx.AbstractERK) else derivative),
         method.solver,
         moving.t0,
@@ -153,6 +155,7 @@ def solve(
         max_steps=method.max_steps,
         throw=False,
     )
+    found = silent(run)
     times: Any = found.ts
     states: Any = found.ys
     accepted: Any = found.solver_state

@@ -29,7 +29,7 @@ from ..foundations import (
 )
 from ..kinematics import consistency
 from ..linalg import inverse_root
-from ..system import Scale, State, System, check_state, check_values, rows_at, settled
+from ..system import Names, Scale, State, System, check_state, check_values, rows_at, settled
 from ..topology import Plan, missed, own_checks, planned, resolution, unattended
 from .adjoint import integrate
 from .arguments import FORWARD, checked_control, checked_solver
@@ -290,6 +290,7 @@ def _simulate(
         z=None if loop is None else jax.vmap(loop.state)(saved.control),
         control=None if loop is None else saved.control,
         joints=None if loop is None else loop.controller.acts_at,
+        names=Names.of(system),
     )
     return solution, result != RESULTS.successful, (*checks, *_check_motion(problem, legs))
 

@@ -1,6 +1,7 @@
 """What a simulation returns."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -9,7 +10,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..foundations import RESULTS, over_leading_axes, program
-from ..system import Mode, Scale, State
+from ..system import Mode, Names, Scale, State
+from .columns import frame
+from .dataset import dataset
 from .problem import Problem
 from .segments import Events
 from .solver import Switches
@@ -36,6 +39,7 @@ class Solution(eqx.Module):
         z: the controller's own state, with an axis of times; None without a controller.
         control: the same, and what a sampled controller holds, as one vector (T, n).
         joints: names of the joint coordinates at which the inputs act; None if they are the system's own.
+        names: what coordinates, velocities, inputs and constraints are called, and their units.
     """
 
     ts: Float[Array, "... T"]
@@ -54,6 +58,7 @@ class Solution(eqx.Module):
     z: Any = None
     control: Float[Array, "... T n"] | None = None
     joints: tuple[str, ...] | None = eqx.field(static=True, default=None)
+    names: Names | None = eqx.field(static=True, default=None)
 
     @property
     def states(self) -> State:
@@ -82,6 +87,38 @@ class Solution(eqx.Module):
         if self.dense is None or self.problem is None:
             raise ValueError("`Solution.evaluate` needs a run made with `dense=True`.")
         return _over_times(self.problem, self.dense, jnp.asarray(t, self.ts.dtype))
+
+    def to_xarray(self, runs: Sequence[str] | None = None, *, shared_times: bool | None = None) -> Any:
+        """The motion as an `xarray.Dataset`, with names and units, of types that netCDF and Zarr hold.
+
+        Variables `q`, `v`, `u`, `work`, `active`, `control` over `time`, and for each run `result` with its name `verdict`, `stats_…`,
+        `scale_…`, `event_…`, `switch_…`; what was not reached and unused entries are NaN. An interpolation (`dense`) is left out.
+
+        Args:
+            runs: names of the leading axes of a batch; "run" by default, for several "run_0", "run_1", ….
+            shared_times: whether all runs have the same times, which then are the index `time`; otherwise `time` belongs to run and
+                `sample`. Found from the times by default.
+
+        Raises:
+            TypeError: under a transformation of JAX, where numbers are not known.
+            ValueError: for other names than there are leading axes, and times that are not shared though they are said to be.
+            ImportError: without xarray, which `pip install jaxmb[data]` brings.
+        """
+        return dataset(self, runs, shared_times)
+
+    def to_pandas(self, runs: Sequence[str] | None = None) -> Any:
+        """The motion as a `pandas.DataFrame`: a row for each time, of a batch for each run and time.
+
+        Columns are the coordinates by name, the velocities ("x'" is the rate of coordinate "x"), inputs "u.name", `work` and
+        `verdict`; `attrs["units"]` holds their units where they are known.
+
+        Args:
+            runs: as of `to_xarray`, for the levels of the index.
+
+        Raises:
+            As `to_xarray`; without pandas, which `pip install jaxmb[data]` brings, too.
+        """
+        return frame(self, runs)
 
 
 @program

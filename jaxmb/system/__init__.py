@@ -22,6 +22,7 @@ from .measure import free_acceleration as free_acceleration
 from .measure import measure as measure
 from .measure import with_rate as with_rate
 from .mode import Mode as Mode
+from .names import Names as Names
 from .state import Scale as Scale
 from .state import State as State
 from .system import check_state as check_state

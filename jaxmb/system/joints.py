@@ -60,6 +60,11 @@ class AbstractJoints(eqx.Module):
     def axes(self, t: Scalar, q: Float[Array, " nq"], params: Any) -> dict[str, Float[Array, " nv"]]:
         """By name of each joint velocity, "joint" or "joint.velocity", the generalised force of a unit effort along it."""
 
+    @property
+    @abc.abstractmethod
+    def units(self) -> tuple[tuple[str | None, ...], tuple[str | None, ...]]:
+        """SI units of the system's coordinates and of its velocities; None for those that are not known."""
+
     @abc.abstractmethod
     def alignment(self, q: Float[Array, " nq"], params: Any) -> dict[str, Scalar]:
         """By name, how well the joints that close loops are the right way round: positive if they are."""

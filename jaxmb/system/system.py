@@ -338,6 +338,12 @@ def check_state(system: System, state: Any) -> None:
                 f"Argument `state` must have {name} of shape ({count},), but has shape {values.shape}; does it belong to another "
                 "system?"
             )
+    if state.q.dtype != default_float() or state.v.dtype != default_float():
+        raise ValueError(
+            f"Argument `state` must hold {default_float()} numbers, as JAX is configured here, but holds "
+            f"{jnp.promote_types(state.q.dtype, state.v.dtype)}. Make it where it is used, with or without "
+            "`jax.config.update('jax_enable_x64', True)` and within or outside of `jax.enable_x64(False)`."
+        )
 
 
 def settled(system: System, state: State) -> tuple[System, State]:

@@ -1,0 +1,3 @@
+"""Functions over batches of any size."""
+
+from .batched import batched as batched

@@ -1,0 +1,20 @@
+"""Packages that only some functions need."""
+
+import importlib
+from typing import Any
+
+
+def optional(package: str, extra: str) -> Any:
+    """Imports a package that an extra of jaxmb brings along.
+
+    Args:
+        package: its name.
+        extra: the extra that names it.
+
+    Raises:
+        ImportError: with the command that installs it, if it is not there.
+    """
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise ImportError(f"This needs the package '{package}': pip install jaxmb[{extra}]") from error

@@ -1,0 +1,51 @@
+"""Functions without the run-time errors that they may raise, which call the host."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
+
+
+def silent(fn: Callable[[], Any]) -> Any:
+    """`fn()` without Equinox's run-time errors, of which each takes a call of the host into the compiled program.
+
+    An accelerator would wait at such a call, and a program with one cannot be exported. For functions whose errors cannot
+    occur, or are told otherwise. Errors inside of loops stay, and so does what else calls the host, as progress meters do.
+    """
+    closed, shape, static = eqx.filter_make_jaxpr(fn)()
+    found = jaxpr_as_fun(_silenced(closed))()
+    return eqx.combine(jax.tree.unflatten(jax.tree.structure(shape), found), static)
+
+
+def _silenced(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """The same program, in which what returns its argument or else raises is that argument.
+
+    An error is a `cond` of which one branch calls the host and another does nothing, in functions with derivatives of their own.
+    """
+    program, same, kept = closed.jaxpr, {}, []
+    known = lambda x: x if isinstance(x, Literal) else same.get(x, x)
+    for equation in program.eqns:
+        equation = equation.replace(invars=[known(x) for x in equation.invars])
+        idle, inputs = None, equation.invars
+        if equation.primitive.name == "cond":
+            idle, inputs = _idle(equation.params["branches"]), inputs[1:]
+        for field in {"jaxpr", "call_jaxpr"} & set(equation.params):
+            if equation.primitive.name in ("jit", "pjit", "custom_jvp_call"):
+                inner = _silenced(equation.params[field])
+                equation = equation.replace(params=equation.params | {field: inner})
+                idle = None if inner.jaxpr.eqns or inner.consts else inner
+        if idle is None:
+            kept.append(equation)
+        else:
+            passed = dict(zip(idle.jaxpr.invars, inputs, strict=True))
+            outputs = [x if isinstance(x, Literal) else passed[x] for x in idle.jaxpr.outvars]
+            same.update(zip(equation.outvars, outputs, strict=True))
+    return closed.replace(jaxpr=program.replace(eqns=kept, outvars=[known(x) for x in program.outvars]))
+
+
+def _idle(branches: Sequence[ClosedJaxpr]) -> ClosedJaxpr | None:
+    """The branch that does nothing, where another one calls the host."""
+    calls = any(e.primitive.name == "pure_callback" for branch in branches for e in branch.jaxpr.eqns)
+    return next((branch for branch in branches if calls and not branch.jaxpr.eqns), None)

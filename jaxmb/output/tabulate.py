@@ -1,0 +1,136 @@
+"""A run as one table."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ..formulation import AbstractFormulation
+from ..foundations import RESULTS, listing, strong
+from ..reaction import determined_multipliers, scaled_rows
+from ..records import Record
+from ..simulation import Solution, columns_of, units_of
+from ..system import Names, State, System, constraint_jacobian
+from .quantities import energy, over_states, reactions, residuals
+
+
+def tabulate(
+    system: System,
+    solution: Solution,
+    quantities: Sequence[str] | None = None,
+    *,
+    formulation: AbstractFormulation | None = None,
+) -> Record:
+    """A run as one table over its saved times: a `Record`, which `to_csv`, `to_pandas` and `to_xarray` pass on.
+
+    * "motion": coordinates by name, velocities ("x'" is the rate of coordinate "x"), inputs "u.name", and `work`;
+    * "multipliers": "multiplier.name", λ of each constraint row, which for a driver is its effort. Where a row is redundant its
+      share is not determined: it is NaN, not the share of least norm;
+    * "reactions": "reaction.name", M v̇ − F along each velocity, which is determined wherever v̇ is;
+    * "energy": "energy.kinetic", "energy.potential", "energy.total", "energy.balance", and `work`;
+    * "residuals": "residual.name" and "residual_rate.name" of each row, see `jaxmb.Residuals`.
+
+    What the run did not reach is NaN. Units are there where they are known.
+
+    Args:
+        system: the system of the run.
+        solution: a single run.
+        quantities: which of these, all by default.
+        formulation: of multipliers and reactions, as of `jaxmb.reactions`.
+
+    Raises:
+        ValueError: for a batch, and for quantities that are not known.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxmb as jm
+        >>> system = jm.System(("x", "y"), mass=lambda t, q, p: jnp.eye(2), potential=lambda t, q, p: 9.81 * q[1],
+        ...                    constraints=[jm.Holonomic("rod", lambda t, q, p: q @ q - 1)])
+        >>> sol = jm.simulate(system, jm.assemble(system, [-1.0, 0.0]), jnp.linspace(0, 1, 5))
+        >>> list(jm.tabulate(system, sol, ["motion", "multipliers"]).columns)
+        ['x', 'y', "x'", "y'", 'work', 'multiplier.rod']
+    """
+    chosen = tuple(QUANTITIES) if quantities is None else tuple(quantities)
+    unknown = [what for what in chosen if what not in QUANTITIES]
+    if isinstance(quantities, str) or unknown:
+        raise ValueError(f"Argument `quantities` must be out of {listing(QUANTITIES)}, but is {quantities!r}.")
+    if solution.ts.ndim != 1:
+        raise ValueError(
+            f"Argument `solution` must be a single run, but has leading axes {solution.ts.shape[:-1]}; index it, or use `to_xarray`."
+        )
+    run = _Run(system, solution, solution.names or Names.of(system), formulation)
+    columns, units = {}, {}
+    for what in chosen:
+        found, known = QUANTITIES[what](run)
+        columns |= found
+        units |= known
+    return Record(solution.ts, columns, units)
+
+
+Columns = tuple[dict[str, Any], dict[str, str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    system: System
+    solution: Solution
+    names: Names
+    formulation: AbstractFormulation | None
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        return self.names.rows_in(self.solution.modes)
+
+
+def _motion(run: _Run) -> Columns:
+    columns = columns_of(run.solution, run.names)
+    return columns, {name: unit for name, unit in units_of(run.names).items() if name in columns}
+
+
+def _multipliers(run: _Run) -> Columns:
+    found = reactions(run.system, run.solution, formulation=run.formulation, throw=False)
+    values = np.concatenate([np.zeros((len(run.solution.ts), 0)), *map(np.asarray, found.multipliers.values())], axis=1)
+    rows = np.asarray(over_states(_rows, strong(run.system), strong(run.solution)))
+    reached = np.all(np.isfinite(rows), axis=(1, 2), keepdims=True)
+    determined = determined_multipliers(np.where(reached, rows, 0))
+    if run.solution.modes is not None:  # a row that does not act has no force
+        determined |= ~np.asarray(run.solution.modes.active)
+    values = np.where(determined & jnp.asarray(found.result == RESULTS.successful)[:, None], values, np.nan)
+    return {f"multiplier.{name}": values[:, i] for i, name in enumerate(run.rows)}, {}
+
+
+def _rows(system: System, state: State) -> Array:
+    return scaled_rows(system.mass(state.t, state.q), constraint_jacobian(system, state.t, state.q))[0]
+
+
+def _reactions(run: _Run) -> Columns:
+    found = reactions(run.system, run.solution, formulation=run.formulation, throw=False)
+    values = jnp.where((found.result == RESULTS.successful)[:, None], found.reaction, jnp.nan)
+    names = [f"reaction.{name}" for name in run.names.velocities]
+    units = {name: unit for name, unit in zip(names, run.names.efforts, strict=True) if unit is not None}
+    return dict(zip(names, values.T, strict=True)), units
+
+
+def _energy(run: _Run) -> Columns:
+    found = energy(run.system, run.solution)
+    columns = {f"energy.{part}": getattr(found, part) for part in ("kinetic", "potential", "total", "balance")}
+    columns["work"] = found.work
+    return columns, dict.fromkeys(columns, "J")
+
+
+def _residuals(run: _Run) -> Columns:
+    found = residuals(run.system, run.solution)
+    position = {f"residual.{name}": found.position[:, i] for i, name in enumerate(run.rows)}
+    rate = {f"residual_rate.{name}": found.velocity[:, i] for i, name in enumerate(run.rows)}
+    return position | rate, dict.fromkeys(position, "1") | dict.fromkeys(rate, "1/s")
+
+
+QUANTITIES: dict[str, Callable[[_Run], Columns]] = {
+    "motion": _motion,
+    "multipliers": _multipliers,
+    "reactions": _reactions,
+    "energy": _energy,
+    "residuals": _residuals,
+}

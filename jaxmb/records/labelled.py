@@ -1,0 +1,48 @@
+"""Data sets of netCDF and Zarr as named arrays of numbers."""
+
+import pathlib
+
+import numpy as np
+
+from ..foundations import optional
+from .sources import AbstractSource
+
+
+class Labelled(AbstractSource):
+    """A data set as `xarray` reads it.
+
+    Beside its variables, of a matrix with one axis of names each row or column is known as "variable.name": "q.crank".
+    """
+
+    def __init__(self, path: pathlib.Path):
+        self.path = path
+        xarray = optional("xarray", "data")
+        engine = "zarr" if path.suffix.lower() == ".zarr" else None
+        try:
+            with xarray.open_dataset(path, engine=engine, decode_times=False, decode_timedelta=False) as file:
+                data = file.load()
+        except ImportError:
+            raise
+        except Exception as error:
+            raise ValueError(f"{path} must be a data set of netCDF or Zarr, but: {error}") from error
+        self._arrays = {str(name): variable for name, variable in data.variables.items()}
+        for name, variable in list(self._arrays.items()):
+            for axis in variable.dims if variable.ndim == 2 else ():
+                words = self._arrays.get(str(axis))
+                if words is not None and words.dtype.kind in "OU":
+                    parts = {f"{name}.{word}": variable.isel({axis: i}) for i, word in enumerate(words.values)}
+                    self._arrays = parts | self._arrays
+
+    @property
+    def names(self) -> list[str]:
+        """Those of variables, and of their parts."""
+        return list(self._arrays)
+
+    def unit(self, name: str) -> str | None:
+        """The variable's attribute `units`."""
+        unit = self._arrays[name].attrs.get("units") if name in self._arrays else None
+        return None if unit is None else str(unit)
+
+    def _stored(self, name: str) -> np.ndarray:
+        values = np.asarray(self._arrays[name].values)
+        return values.astype(str) if values.dtype == object else values

@@ -1,0 +1,25 @@
+"""Files by their suffix."""
+
+import pathlib
+
+from ..foundations import listing
+from .labelled import Labelled
+from .sources import AbstractSource, Arrays, Matlab, Text
+
+SOURCES = {".csv": Text, ".npz": Arrays, ".mat": Matlab, ".nc": Labelled, ".zarr": Labelled}
+
+
+def opened(path: pathlib.Path) -> AbstractSource:
+    """The file by its suffix.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        ValueError: if the suffix is not known or the file cannot be read.
+        ImportError: without the package that reads it.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in SOURCES:
+        raise ValueError(f"{path} must end with {listing(SOURCES)}.")
+    if not (path.is_dir() if suffix == ".zarr" else path.is_file()):
+        raise FileNotFoundError(f"There is no {'folder' if suffix == '.zarr' else 'file'} {path}.")
+    return SOURCES[suffix](path)

@@ -1,0 +1,103 @@
+"""Sweeps as data."""
+
+import dataclasses
+import importlib.util
+import os
+import pathlib
+import warnings
+from typing import Any
+
+from ..foundations import counted, optional
+from .manifest import load
+from .shards import Shards
+from .table import NUMBER
+
+
+@dataclasses.dataclass(frozen=True)
+class Status:
+    """How far a sweep is.
+
+    Attributes:
+        folder: where it is.
+        rows: number of its rows.
+        shards: number of its shards.
+        missing: the numbers of those that are not there.
+        missing_rows: the number of rows in them.
+    """
+
+    folder: pathlib.Path
+    rows: int
+    shards: int
+    missing: tuple[int, ...]
+    missing_rows: int
+
+    def __str__(self) -> str:
+        done = f"{self.shards - len(self.missing)} of {counted(self.shards, 'shard')} are there"
+        first = ", ".join(map(str, self.missing[:12])) + (", …" if len(self.missing) > 12 else "")
+        return f"Sweep in {self.folder}: {done}, {self.rows - self.missing_rows} of {counted(self.rows, 'row')}" + (
+            f"; missing are {first}" if self.missing else ""
+        )
+
+
+def status(folder: str | os.PathLike[str]) -> Status:
+    """Which shards of a sweep are there; nothing is read but the names of files.
+
+    Raises:
+        FileNotFoundError: if there is no sweep in the folder.
+    """
+    shards = _shards(folder)
+    return _status(shards, tuple(i for i in range(shards.count) if not shards.path(i).exists()))
+
+
+def open(folder: str | os.PathLike[str]) -> Any:
+    """The results of a sweep as one `xarray.Dataset` along `row`, with the columns of the table as coordinates.
+
+    With dask installed the arrays are read when they are needed, without it at once. Times that all rows share are the index `time`.
+    Of an incomplete sweep it holds the rows that are there; `attrs` counts those that are missing, and a warning says so.
+
+    Raises:
+        FileNotFoundError: if there is no sweep in the folder, or none of its shards.
+        ImportError: without `pip install jaxmb[data]`.
+    """
+    xarray, shards = optional("xarray", "data"), _shards(folder)
+    found = {i: shards.read(i) for i in range(shards.count)}
+    parts = [data for data in found.values() if data is not None]
+    state = _status(shards, tuple(i for i, data in found.items() if data is None))
+    if not parts:
+        raise FileNotFoundError(f"There are no shards in {folder} yet.")
+    if state.missing:
+        warnings.warn(str(state), stacklevel=2)
+    data = xarray.concat(
+        [_lazy(part) for part in parts], NUMBER, data_vars="minimal", coords="minimal", compat="override", join="exact"
+    )
+    data.attrs |= {"rows": state.rows, "missing_rows": state.missing_rows, "missing_shards": len(state.missing)}
+    return _with_common_times(data)
+
+
+def _lazy(data: Any) -> Any:
+    """With dask an array of chunks, otherwise all numbers, after which the file is closed."""
+    if importlib.util.find_spec("dask") is not None:
+        return data.chunk()
+    with data:
+        return data.load()
+
+
+def _with_common_times(data: Any) -> Any:
+    times = data.coords.get("time")
+    if times is None or times.dims != (NUMBER, "sample"):
+        return data
+    values = times.values
+    if not (values == values[:1]).all():
+        return data
+    return data.assign_coords(time=("sample", values[0], times.attrs)).swap_dims(sample="time")
+
+
+def _shards(folder: str | os.PathLike[str]) -> Shards:
+    folder = pathlib.Path(folder)
+    found = load(folder)
+    return Shards(folder, found["rows"], found["rows_per_shard"], found["kind"])
+
+
+def _status(shards: Shards, missing: tuple[int, ...]) -> Status:
+    rows = int(sum(len(shards.numbers(i)) for i in missing))
+    return Status(shards.folder, shards.rows, shards.count, missing, rows)

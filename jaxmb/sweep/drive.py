@@ -1,0 +1,159 @@
+"""The driver of a sweep."""
+
+import dataclasses
+import os
+import pathlib
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from ..batch import batched
+from ..foundations import counted, listing, optional
+from .manifest import claim, manifest
+from .meter import Meter
+from .results import check_function, dataset_of, verdict_counts
+from .shards import KINDS, Shards
+from .table import Table, as_table, part
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What one task of a sweep did.
+
+    Attributes:
+        folder: where the shards are.
+        rows: number of rows of the task's shards that are there.
+        computed: number of shards that were computed now.
+        kept: number of those that were there.
+        verdicts: number of rows by verdict, those of earlier shards included; of results without one, how many are finite.
+        failed: by number of a shard that is not there, the error that its computation raised.
+    """
+
+    folder: pathlib.Path
+    rows: int
+    computed: int
+    kept: int
+    verdicts: dict[str, int]
+    failed: dict[int, str]
+
+    def __str__(self) -> str:
+        shards = f"{counted(self.computed, 'shard')} computed, {self.kept} kept, {len(self.failed)} failed"
+        verdicts = [f"{count} {name}" for name, count in self.verdicts.items()]
+        lines = [
+            f"Sweep in {self.folder}: {counted(self.rows, 'row')}, {shards}",
+            *([", ".join(verdicts)] if verdicts else []),
+        ]
+        return "\n  ".join([*lines, *(f"shard {i}: {text}" for i, text in self.failed.items())])
+
+
+def run(
+    fn: Any,
+    table: Any,
+    folder: str | os.PathLike[str],
+    *,
+    rows_per_shard: int = 1000,
+    memory: float | None = None,
+    mesh: Mesh | None = None,
+    cost: Callable[[Any], Any] | None = None,
+    task: int = 0,
+    tasks: int = 1,
+    kind: str = "nc",
+    progress: bool | None = None,
+    throw: bool = True,
+) -> Report:
+    """Evaluates a function for each row of a table, and writes the results in shards to a folder.
+
+    A shard is computed by `jaxmb.batched`, on all devices of the process, written beside its place and renamed when it is complete.
+    Whole shards that are there are not computed again, so that a sweep that was interrupted goes on where it was, and gives the same
+    numbers. Several processes may work on one folder.
+
+    Args:
+        fn: `fn(row)` → `Solution`, or a dictionary of arrays in which "result" may be that of a `Solution`. A row holds the parameters by
+            name, and its own number "row" (`jax.random.fold_in(key, row["row"])` makes a seed). Its failures should be results, not
+            errors: `simulate(…, throw=False)`.
+        table: by name, arrays of equal length, as `sweep.grid` makes them.
+        folder: a new one, or that of the same sweep: function, table, precision, platform and versions must agree.
+        rows_per_shard: rows in a shard.
+        memory: budget in bytes on each device, as of `jaxmb.batched`.
+        mesh: devices, likewise; those of this process by default.
+        cost: `cost(row)`, likewise, by which the rows of a shard are sorted for the computation.
+        task: this call computes the shards task, task + tasks, task + 2 tasks and so on.
+        tasks: number of calls, in other processes or on other machines, that share the shards.
+        kind: "nc" for shards of netCDF, "zarr" for groups of Zarr.
+        progress: whether to print a line for each shard; by default where the error stream is a terminal.
+        throw: whether to raise at the end if shards failed; else `Report.failed` says so.
+
+    Returns:
+        What was done; `sweep.open(folder)` gives the data.
+
+    Raises:
+        TypeError, ValueError: for arguments that do not fit, and for the folder of another sweep.
+        RuntimeError: at once, if `fn` cannot be traced; at the end, if the computation of shards raised errors: all others are there.
+        ImportError: without `pip install jaxmb[data]`.
+    """
+    optional("xarray", "data")
+    table = as_table(table)
+    _check_numbers({"rows_per_shard": (rows_per_shard, 1), "task": (task, 0), "tasks": (tasks, 1)})
+    if task >= tasks:
+        raise ValueError(f"Argument `task` must be below `tasks`, {tasks}, but is {task}.")
+    if kind not in KINDS:
+        raise ValueError(f"Argument `kind` must be one of {listing(KINDS)}, but is {kind!r}.")
+    optional("netCDF4" if kind == "nc" else "zarr", "data")
+    rows = len(next(iter(table.values())))
+    shards = Shards(pathlib.Path(folder), rows, min(rows_per_shard, rows), kind)
+    check_function(fn, table)
+    many = batched(fn, memory=memory, mesh=mesh or _devices(), cost=cost)
+    claim(shards.folder, manifest(fn, table, shards.size, shards.count, kind))
+    report = _through(many, table, shards, range(task, shards.count, tasks), progress)
+    if throw and report.failed:
+        raise RuntimeError(str(report))
+    return report
+
+
+def _through(many: Callable[[Any], Any], table: Table, shards: Shards, own: range, progress: bool | None) -> Report:
+    """Computes the shards that are not there."""
+    verdicts, failed = Counter(), {}
+    there = [i for i in own if _counted_in(verdicts, shards.read(i))]
+    missing = sorted({*own} - {*there})
+    meter = Meter(len(missing), sum(len(shards.numbers(i)) for i in missing), progress)
+    for i in missing:
+        numbers = shards.numbers(i)
+        # The last shard is filled up with its last row, so that all come from one program.
+        filled = np.minimum(numbers[0] + np.arange(shards.size), numbers[-1])
+        try:
+            results = many(part(table, filled))
+        except Exception as error:
+            failed[i] = f"{type(error).__name__}: {error}"
+            meter.add(i, len(numbers), ", failed")
+            continue
+        data = dataset_of(results, table, numbers)
+        shards.write(i, data)
+        _counted_in(verdicts, data)
+        meter.add(i, len(numbers))
+    rows = sum(len(shards.numbers(i)) for i in own if i not in failed)
+    return Report(shards.folder, rows, len(missing) - len(failed), len(there), dict(verdicts), failed)
+
+
+def _counted_in(verdicts: Counter[str], data: Any) -> bool:
+    """Adds the verdicts of a shard; False if there is none."""
+    if data is None:
+        return False
+    with data:
+        verdicts.update(verdict_counts(data))
+    return True
+
+
+def _devices() -> Mesh | None:
+    """All devices of this process; None if there is one."""
+    devices = jax.local_devices()
+    return Mesh(np.array(devices), ("rows",)) if len(devices) > 1 else None
+
+
+def _check_numbers(numbers: dict[str, tuple[Any, int]]) -> None:
+    for name, (value, least) in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"Argument `{name}` must be an integer of at least {least}, but is {value!r}.")

@@ -1,0 +1,106 @@
+"""What a folder of shards belongs to."""
+
+import hashlib
+import importlib.metadata
+import inspect
+import json
+import os
+import pathlib
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from ..foundations import default_float
+from .table import Table, digest
+
+FILE = "manifest.json"
+FORMAT = 1
+PACKAGES = ("jaxmb", "jax", "jaxlib", "diffrax", "equinox")
+
+
+def manifest(fn: Callable[..., Any], table: Table, rows_per_shard: int, shards: int, kind: str) -> dict[str, Any]:
+    """All that the numbers in a folder depend on, as far as it can be told: shards of one folder agree in it."""
+    columns = {name: [str(values.dtype), *values.shape[1:]] for name, values in table.items()}
+    return {
+        "format": FORMAT,
+        "function": f"{getattr(fn, '__module__', None)}:{getattr(fn, '__qualname__', type(fn).__qualname__)}",
+        "source": _source(fn),
+        "columns": columns,
+        "table": digest(table),
+        "rows": len(next(iter(table.values()))),
+        "rows_per_shard": rows_per_shard,
+        "shards": shards,
+        "kind": kind,
+        "dtype": str(default_float()),
+        "platform": jax.default_backend(),
+        "versions": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _source(fn: Callable[..., Any]) -> str:
+    """A fingerprint of the text of the function, which does not reach what it calls."""
+    try:
+        return hashlib.sha256(inspect.getsource(inspect.unwrap(fn)).encode()).hexdigest()
+    except (OSError, TypeError):
+        return "unknown"
+
+
+def claim(folder: pathlib.Path, own: dict[str, Any]) -> None:
+    """Writes the manifest of a new sweep, or checks that the folder belongs to this one.
+
+    Raises:
+        ValueError: with all that differs, if it belongs to another one.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / FILE
+    if not path.exists():
+        beside = folder / f".{FILE}.{uuid.uuid4().hex}.part"
+        beside.write_text(json.dumps(own, indent=2) + "\n", encoding="utf-8")
+        try:
+            os.link(beside, path)  # of several processes the first one
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without links
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+    found = load(folder)
+    differing = [key for key in {**own, **found} if own.get(key) != found.get(key)]
+    if differing:
+        told = "; ".join(
+            f"'{key}' is {_short(found.get(key))} there and {_short(own.get(key))} here" for key in differing
+        )
+        raise ValueError(f"Folder {folder} must be empty or of this sweep, but holds another one: {told}.")
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 200 else text[:200] + " …"
+
+
+def load(folder: pathlib.Path) -> dict[str, Any]:
+    """The manifest.
+
+    Raises:
+        FileNotFoundError: if there is none.
+        ValueError: if it cannot be read.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no sweep in {folder}: it holds no {FILE}.")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if found["format"] != FORMAT:
+            raise ValueError(f"it has format {found['format']}, and not {FORMAT}.")
+        return found
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} must be the manifest of a sweep, but: {error}") from error

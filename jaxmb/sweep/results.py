@@ -1,0 +1,86 @@
+"""What a function of a sweep may return, and its results as a data set."""
+
+from collections import Counter
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from ..foundations import RESULTS, listing, optional
+from ..simulation import Solution, verdict_variables
+from .table import NUMBER, Table, part
+
+_IS_RESULT = lambda x: isinstance(x, type(RESULTS.successful))
+
+
+def check_function(fn: Any, table: Table) -> None:
+    """Traces the function for one row and refuses what cannot be stored.
+
+    Raises:
+        TypeError: if it is no function, or returns neither a `Solution` nor a dictionary of arrays.
+        RuntimeError: if it raises an error.
+        ValueError: if a result is called like a column of the table.
+    """
+    if not callable(fn):
+        raise TypeError(f"Argument `fn` must be a function of one row, but is {fn!r}.")
+    row = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), part(table, np.arange(1)))
+    try:
+        found = eqx.filter_eval_shape(fn, row)
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}"
+        raise RuntimeError(
+            f"Argument `fn` must be written in JAX for one row of {listing(row)}, but raised {told}"
+        ) from error
+    if isinstance(found, Solution):
+        return
+    fits = lambda name, x: isinstance(name, str) and ((_IS_RESULT(x) and name == "result") or hasattr(x, "shape"))
+    if not isinstance(found, dict) or not found or not all(fits(name, x) for name, x in found.items()):
+        kinds = (
+            {name: type(x).__name__ for name, x in found.items()} if isinstance(found, dict) else type(found).__name__
+        )
+        raise TypeError(
+            f"Argument `fn` must return a `Solution` or a dictionary of arrays, in which a `result` may be, but returns {kinds}."
+        )
+    _check_names(found, table)
+
+
+def _check_names(results: Any, table: Table) -> None:
+    shared = [name for name in (*table, NUMBER) if name in results]
+    if shared:
+        raise ValueError(f"Results must have other names than the columns of the table, but {listing(shared)} is both.")
+
+
+def dataset_of(results: Any, table: Table, numbers: np.ndarray) -> Any:
+    """The results of some rows, with their parameters as coordinates."""
+    xarray = optional("xarray", "data")
+    if isinstance(results, Solution):
+        data = results.to_xarray([NUMBER], shared_times=False)
+    else:
+        variables = {}
+        for name, x in results.items():
+            if _IS_RESULT(x):
+                variables |= verdict_variables(x, (NUMBER,))
+            else:
+                variables[name] = (_axes(name, x), np.asarray(x))
+        data = xarray.Dataset(variables)
+    data = data.isel({NUMBER: slice(len(numbers))})
+    _check_names({*data.variables, *data.dims} - {NUMBER}, table)
+    columns = {name: (_axes(name, values), values[numbers]) for name, values in table.items()}
+    return data.assign_coords({NUMBER: (NUMBER, numbers), **columns})
+
+
+def _axes(name: str, values: Any) -> tuple[str, ...]:
+    return (NUMBER, *(f"{name}_{i}" for i in range(np.ndim(values) - 1)))
+
+
+def verdict_counts(data: Any) -> Counter[str]:
+    """How many rows have which verdict; where there is none, how many are finite."""
+    if "verdict" in data:
+        return Counter(map(str, np.ravel(data["verdict"].values)))
+    finite = np.ones(data.sizes[NUMBER], bool)
+    for variable in data.data_vars.values():
+        if variable.dtype.kind == "f":
+            finite &= np.isfinite(variable.values).reshape(len(finite), -1).all(axis=1)
+    counts = Counter({"finite": int(finite.sum()), "not finite": int((~finite).sum())})
+    return +counts

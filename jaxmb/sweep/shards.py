@@ -1,0 +1,103 @@
+"""Files of a sweep, each with the results of some neighbouring rows."""
+
+import dataclasses
+import os
+import pathlib
+import shutil
+import uuid
+from typing import Any
+
+import numpy as np
+
+from ..foundations import optional
+from .table import NUMBER
+
+KINDS = ("nc", "zarr")
+
+
+@dataclasses.dataclass(frozen=True)
+class Shards:
+    """The shards of a sweep: number i holds the rows from i · size on.
+
+    A shard is written beside its place and takes it when it is complete, so that what is in place is whole, whoever wrote it.
+
+    Attributes:
+        folder: where they are.
+        rows: number of rows of the sweep.
+        size: rows in a shard; the last one may have fewer.
+        kind: "nc" for files of netCDF, "zarr" for groups of Zarr.
+    """
+
+    folder: pathlib.Path
+    rows: int
+    size: int
+    kind: str
+
+    @property
+    def count(self) -> int:
+        """How many there are in a complete sweep."""
+        return -(-self.rows // self.size)
+
+    def numbers(self, i: int) -> np.ndarray:
+        """The numbers of the rows of a shard."""
+        return np.arange(i * self.size, min((i + 1) * self.size, self.rows))
+
+    def path(self, i: int) -> pathlib.Path:
+        """Where a shard is."""
+        return self.folder / f"shard-{i:06d}.{self.kind}"
+
+    def read(self, i: int) -> Any:
+        """A shard, opened lazily; None if it is not there or not whole."""
+        path, xarray = self.path(i), optional("xarray", "data")
+        if not path.exists():
+            return None
+        options = {"engine": "zarr", "consolidated": False} if self.kind == "zarr" else {"engine": "netcdf4"}
+        try:
+            found = xarray.open_dataset(path, decode_timedelta=False, **options)
+            whole = np.array_equal(found[NUMBER], self.numbers(i))
+        except (OSError, ValueError, KeyError):
+            return None
+        if not whole:
+            found.close()
+        return found if whole else None
+
+    def write(self, i: int, data: Any) -> None:
+        """Puts a shard in its place, unless another process has meanwhile."""
+        path = self.path(i)
+        beside = self.folder / f".{path.name}.{uuid.uuid4().hex}.part"
+        try:
+            if self.kind == "zarr":
+                data.to_zarr(beside, consolidated=False)
+            else:
+                data.to_netcdf(beside, engine="netcdf4")
+            _flush(beside)
+            if self.read(i) is None:
+                _remove(path)
+                beside.rename(path)
+                _flush_entry(self.folder)
+        except OSError:
+            if self.read(i) is None:
+                raise
+        for left in self.folder.glob(f".{path.name}.*.part"):  # of processes that were killed, or came too late
+            _remove(left)
+
+
+def _remove(path: pathlib.Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _flush(path: pathlib.Path) -> None:
+    """Waits until a file, or all in a folder, is on the disk."""
+    for file in [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]:
+        _flush_entry(file)
+
+
+def _flush_entry(path: pathlib.Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

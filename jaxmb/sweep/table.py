@@ -1,0 +1,90 @@
+"""Tables of parameters: columns of equal length, a row for each evaluation."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..foundations import default_float, listing
+
+Table = dict[str, np.ndarray]
+# What a row is told beside its parameters.
+NUMBER = "row"
+
+
+def as_table(columns: Any) -> Table:
+    """The columns as arrays with a common leading axis, of the types that JAX is set to.
+
+    Raises:
+        TypeError: if `columns` is no mapping of names to numbers.
+        ValueError: if there is none, one is called "row", holds numbers that are not finite, or has another length.
+    """
+    if not isinstance(columns, Mapping) or not all(isinstance(name, str) for name in columns):
+        raise TypeError(f"Argument `table` must map names to arrays, but is {columns!r}.")
+    if not columns or NUMBER in columns:
+        raise ValueError(
+            f"Argument `table` must hold columns, and none called '{NUMBER}', but holds {listing(columns)}."
+        )
+    table = {name: _column(name, values) for name, values in columns.items()}
+    lengths = {name: len(values) for name, values in table.items()}
+    if len(set(lengths.values())) > 1 or not min(lengths.values()):
+        told = ", ".join(f"'{name}' has {length}" for name, length in lengths.items())
+        raise ValueError(f"Argument `table` must hold columns of one length, of one row at least, but {told}.")
+    return table
+
+
+def _column(name: str, values: Any) -> np.ndarray:
+    try:
+        given = np.asarray(values)
+    except ValueError as error:
+        raise TypeError(f"Column '{name}' of the table must be an array of numbers, but: {error}") from error
+    if given.dtype.kind not in "biuf" or not given.ndim:
+        raise TypeError(
+            f"Column '{name}' of the table must be an array of numbers with a row for each, but is {values!r}."
+        )
+    if not np.isfinite(given).all():
+        raise ValueError(
+            f"Column '{name}' of the table must be finite, but is not in row {_first(~np.isfinite(given))}."
+        )
+    # A list of whole numbers is of quantities, an array of integers of what it says.
+    quantity = given.dtype.kind == "f" or (not hasattr(values, "dtype") and given.dtype.kind != "b")
+    found = given.astype(default_float() if quantity else jax.dtypes.canonicalize_dtype(given.dtype))
+    if not quantity and (found != given).any():
+        raise ValueError(f"Column '{name}' of the table holds integers that need 64 bits, which JAX is not set to.")
+    return found
+
+
+def _first(mask: np.ndarray) -> int:
+    return int(np.argwhere(mask)[0][0])
+
+
+def grid(columns: Mapping[str, Any]) -> Table:
+    """All combinations of the values of the columns, the last column running fastest.
+
+    Args:
+        columns: by name, values (n,) or (n, …).
+
+    Example:
+        >>> {name: values.tolist() for name, values in grid({"mass": [1.0, 2.0], "length": [0.5, 0.7]}).items()}
+        {'mass': [1.0, 1.0, 2.0, 2.0], 'length': [0.5, 0.7, 0.5, 0.7]}
+    """
+    axes = {name: as_table({name: values})[name] for name, values in columns.items()}
+    places = np.indices([len(values) for values in axes.values()]).reshape(len(axes), -1)
+    return {name: values[place] for (name, values), place in zip(axes.items(), places, strict=True)}
+
+
+def part(table: Table, numbers: np.ndarray) -> dict[str, np.ndarray]:
+    """Some rows, and their numbers."""
+    return {name: values[numbers] for name, values in table.items()} | {
+        NUMBER: numbers.astype(jax.dtypes.canonicalize_dtype(int))
+    }
+
+
+def digest(table: Table) -> str:
+    """A fingerprint of names, types, shapes and numbers."""
+    found = hashlib.sha256()
+    for name, values in table.items():
+        found.update(f"{name!r} {values.dtype} {values.shape} ".encode() + np.ascontiguousarray(values).tobytes())
+    return found.hexdigest()
