@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import common
+import draw
 import pytest
 import tables
 import work_precision
@@ -63,6 +64,23 @@ def test_equal_error_takes_the_quickest_that_is_good_enough():
 def test_page_has_a_mark_for_each_table():
     text = tables.PAGE.read_text()
     assert all(text.count(f"<!-- {mark} -->") == 1 for mark in tables.TABLES)
+
+
+def test_figures_are_small(tmp_path):
+    draw.main(common.RESULTS, tmp_path)
+    known = {name for name in draw.PICTURES if (common.RESULTS / f"{name}.json").exists()}
+    assert {path.stem for path in tmp_path.glob("*.png")} == known != set()
+    assert all(path.stat().st_size < 100_000 for path in tmp_path.iterdir())
+
+
+def test_page_is_written_from_the_results(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("".join(f"<!-- {mark} --><!-- end -->\n" for mark in tables.TABLES))
+    tables.main(common.RESULTS, page)
+    text = page.read_text()
+    for mark, (name, _) in tables.TABLES.items():
+        written = text.split(f"<!-- {mark} -->")[1].split("<!-- end -->")[0]
+        assert ("|" in written) == (common.RESULTS / f"{name}.json").exists()
 
 
 @pytest.mark.slow
