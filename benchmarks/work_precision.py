@@ -29,7 +29,8 @@ TOLERANCES = {
 }
 TOLERANCES["full"] = (*TOLERANCES["default"], 1e-12)
 EXPLICIT_OF_STIFF = (1e-4, 1e-6, 1e-8)  # steps that are bound by stability do not depend on the tolerance
-STEPS = {"small": (1000,), "default": (1000, 4000, 16_000, 64_000), "full": (1000, 4000, 16_000, 64_000, 256_000)}
+DOUBLED = (1000, 2000, 4000, 8000, 16_000, 32_000, 64_000)
+STEPS = {"small": (1000,), "default": DOUBLED, "full": (*DOUBLED, 128_000, 256_000)}
 STEPS_OF_STIFF = {"small": (40_000,), "default": (40_000, 50_000), "full": (40_000, 50_000, 100_000, 200_000)}
 RATIOS = {"small": (1.0,), "default": (0.1, 0.3, 1.0, 2.0), "full": (0.1, 0.3, 1.0, 2.0)}
 NAMES = {"small": ("A01", "A03"), "default": tuple(PROBLEMS), "full": tuple(PROBLEMS)}
