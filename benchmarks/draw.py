@@ -129,7 +129,7 @@ def growth(rows: list[dict[str, Any]]) -> plt.Figure:
     shown = (
         ("first_s", "first call, s"),
         ("us_per_step", "time per step, µs"),
-        ("peak_mb", "memory of first call, MB"),
+        ("temporary_mb", "memory for temporaries, MB"),
     )
     for axis, (key, label) in zip(axes, shown, strict=True):
         axis.loglog(bodies, [row[key] for row in rows], marker="o", color=COLOURS["jaxmb"])
