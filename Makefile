@@ -1,15 +1,16 @@
 # make demo    Andrews' squeezer: reference, 1,000 variants, gradient, picture
 # make test    style, layers, types and tests
-# make examples, make slow, make clean
+# make examples, make slow, make benchmarks, make clean
 #
 # Everything is set up in $(VENV) at the first call. Needed: make and Python 3.11 or later.
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+BENCHMARKS := first_call work_precision throughput gradients growth formulations gpu
 EXAMPLES := pendulum particle_on_circle chaplygin_sleigh slider_crank parallelogram coordinates nfourbar bricard andrews andrews_joints bricard_joints nfourbar_joints mobile_robot reactions knife_edge rolling_disk puma stewart governor locking emergency_stop balance slider_crank_control fivebar_control wall_control lock_control policy identify_fourbar identify_andrews identify_brake best_input tune_force_control sweep_fourbar
 
-.PHONY: demo test examples slow clean
+.PHONY: demo test examples slow benchmarks clean
 
 demo: $(VENV)/.plots
 	$(BIN)/python examples/andrews.py
@@ -27,6 +28,11 @@ slow: $(VENV)/.test
 examples: $(VENV)/.plots
 	set -e; for name in $(EXAMPLES); do $(BIN)/python examples/$$name.py; done
 
+# SIZE=--small or SIZE=--full; a benchmark that fails does not keep the others from running.
+benchmarks: $(VENV)/.benchmarks
+	failed=; for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py $(SIZE) || failed="$$failed $$name"; done; \
+	    $(BIN)/python benchmarks/draw.py; $(BIN)/python benchmarks/tables.py; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+
 clean:
 	rm -rf $(VENV) output build dist .jax_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
@@ -39,6 +45,10 @@ $(VENV)/.plots: pyproject.toml | $(BIN)/python
 $(VENV)/.test: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[plots,test]'
 	touch $@ $(VENV)/.plots
+
+$(VENV)/.benchmarks: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[benchmarks]'
+	touch $@
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

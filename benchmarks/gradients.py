@@ -1,15 +1,16 @@
-"""What derivatives of a run cost: forward and reverse mode beside the run itself, by numbers of parameters and of runs at once.
+"""What derivatives of a run cost: time and memory beside the run itself, by adjoint, numbers of parameters and of runs at once.
 
-    python benchmarks/gradients.py
+    python benchmarks/gradients.py [--small | --full]
 
-A two-link arm swings for 2 s; the cost is the mean square of its angles at 101 times. Later calls, medians, in alternation; memory is
-what XLA sets aside for temporaries.
+A chain of ten rods swings for 0.25 s; the cost is the mean square of its angles at 26 times, the parameters are masses, moments of
+inertia and centres of the rods. Memory is what XLA sets aside for temporaries.
 """
 
 import functools
-import statistics
 import time
+from typing import Any
 
+import common
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
@@ -18,63 +19,77 @@ import jaxmb as jm
 from jaxmb.fit.target import Setup, place
 
 P = jm.planar
-NAMES = [f"{body}.{field}" for body in ("upper", "lower") for field in ("mass", "inertia", "com.x", "com.y")]
-NAMES += ["gravity.x", "gravity.y"]
-TS = jnp.linspace(0.0, 2.0, 101)
+LINKS = 10
+NAMES = [f"rod{i}.{field}" for i in range(LINKS) for field in ("mass", "inertia", "com.x", "com.y")]
+COUNTS = {"small": (5,), "default": (1, 5, 10, 40), "full": (1, 5, 10, 40)}
+RUNS = {"small": (1,), "default": (1, 16), "full": (1, 16, 256)}
+ROUNDS = 3
+ADJOINTS = {
+    "reverse, tape": None,
+    "reverse, checkpoints": dfx.RecursiveCheckpointAdjoint(checkpoints=64),
+    "forward": dfx.ForwardMode(),
+}
 
 
-def arm():
-    return P.Mechanism(
-        [P.Body.rod("upper", mass=1.0, length=1.0), P.Body.rod("lower", mass=0.5, length=0.8)],
-        [P.Revolute("shoulder", "ground", "upper.a"), P.Revolute("elbow", "upper.b", "lower.a")],
-        gravity=(0.0, -9.81),
-    )
+def chain() -> P.Mechanism:
+    """Ten rods of 0.2 m and 0.2 kg, one hanging on the other."""
+    rods = [P.Body.rod(f"rod{i}", mass=0.2, length=0.2) for i in range(LINKS)]
+    above = ["ground"] + [f"rod{i}.b" for i in range(LINKS - 1)]
+    joints = [P.Revolute(f"joint{i}", place, f"rod{i}.a") for i, place in enumerate(above)]
+    return P.Mechanism(rods, joints, gravity=(0.0, -9.81))
 
 
-def cost(start, values, adjoint):
-    setup = Setup(arm())
-    for name, value in zip(NAMES, values, strict=False):
+def cost(start: jm.State, changes: jax.Array, adjoint: dfx.AbstractAdjoint | None) -> jax.Array:
+    """The mean square of the angles for changes of the first parameters."""
+    setup = Setup(chain())
+    for name, value in zip(NAMES, changes, strict=False):
         at = place(setup, name)
         setup = at.written(setup, at.read(setup) + value)
-    found = jm.simulate(setup.model.build(), start, TS, adjoint=adjoint, throw=False)
+    found = jm.simulate(setup.model.build(), start, jnp.linspace(0.0, 0.25, 26), adjoint=adjoint, throw=False)
     return jnp.mean(found.q**2)
 
 
-def alone_or_many(fn, runs):
-    return jax.vmap(fn) if runs > 1 else lambda x: fn(x[0])
+def kinds(start: jm.State) -> dict[str, Any]:
+    """The run and its derivatives, by name."""
+    made = {"run": functools.partial(cost, start, adjoint=None)}
+    for name, adjoint in ADJOINTS.items():
+        derivative = jax.jacfwd if name == "forward" else jax.grad
+        made[name] = derivative(functools.partial(cost, start, adjoint=adjoint))
+    return made
 
 
-def main():
+def measured(start: jm.State, runs: int, count: int) -> list[dict[str, Any]]:
+    """One row for the run and for each of its derivatives."""
+    changes = 1e-3 * jax.random.normal(jax.random.PRNGKey(0), (runs, count))
+    calls, compiled = {}, {}
+    for name, fn in kinds(start).items():
+        program = jax.jit(jax.vmap(fn))
+        spent, compiled[name] = common.seconds(
+            lambda program=program: program.lower(changes).compile(compiler_options=jm.compiler_options())
+        )
+        calls[name] = functools.partial(compiled[name], changes), spent
+    found = common.in_alternation({name: call for name, (call, _) in calls.items()}, ROUNDS)
+    worst = float(jnp.abs(found["forward"].value / found["reverse, tape"].value - 1).max())
+    assert worst < 1e-4, f"Forward and reverse derivatives differ by {worst:.1e}."
+    rows = []
+    for name, timing in found.items():
+        labels = dict(runs=runs, parameters=count, derivative=name, times_the_run=timing.median / found["run"].median)
+        memory = compiled[name].memory_analysis().temp_size_in_bytes / 1e6
+        rows.append(labels | dict(temporary_mb=memory, compile_s=calls[name][1]) | timing.row())
+    return rows
+
+
+def main() -> None:
+    given = common.arguments("gradients", __doc__)
     jax.config.update("jax_enable_x64", True)
-    start = jm.assemble(arm().build(), {"shoulder": 0.3, "elbow": 0.5})
-    print(
-        f"{'runs':>5} {'numbers':>8} {'run':>10} {'forward':>18} {'reverse':>18} {'first calls, s':>22} {'memory, MB':>22}"
-    )
-    for runs in (1, 64):
-        for count in (1, 4, 10):
-            x = 0.01 * jax.random.normal(jax.random.PRNGKey(0), (runs, count))
-            reverse, forward = (functools.partial(cost, start, adjoint=a) for a in (None, dfx.ForwardMode()))
-            kinds = [alone_or_many(fn, runs) for fn in (reverse, jax.jacfwd(forward), jax.jacrev(reverse))]
-            calls, first, memory = [], [], []
-            for kind in kinds:
-                clock = time.perf_counter()
-                call = jax.jit(kind).lower(x).compile(compiler_options=jm.compiler_options())
-                first.append(time.perf_counter() - clock)
-                memory.append(call.memory_analysis().temp_size_in_bytes / 1e6)
-                calls.append(call)
-            times = [[] for _ in calls]
-            for _ in range(7):
-                for call, spent in zip(calls, times, strict=True):
-                    clock = time.perf_counter()
-                    jax.block_until_ready(call(x))
-                    spent.append(time.perf_counter() - clock)
-            run, forward, reverse = map(statistics.median, times)
-            told = " / ".join(f"{s:.1f}" for s in first), " / ".join(f"{m:.2f}" for m in memory)
-            print(
-                f"{runs:5} {count:8} {1e3 * run:7.2f} ms {1e3 * forward:8.2f} ms ({forward / run:4.1f})"
-                f" {1e3 * reverse:8.2f} ms ({reverse / run:4.1f}) {told[0]:>22} {told[1]:>22}",
-                flush=True,
-            )
+    started, rows = time.perf_counter(), []
+    start = jm.assemble(chain().build(), {"joint0": 0.5})
+    for runs in RUNS[given.size]:
+        for count in COUNTS[given.size]:
+            found = measured(start, runs, count)
+            print(f"\n{common.table(found)}", flush=True)
+            rows += found
+    common.write(given.output, rows, started, given.size)
 
 
 if __name__ == "__main__":
