@@ -17,10 +17,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import common
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from lanes import CASES, Batch, Case, constant_steps
+
+import jaxmb as jm
 
 LANES = {"small": (1,), "default": (1, 16, 256, 4096), "full": (1, 16, 256, 4096, 65_536)}
 MANY = (1, 1000, 100_000, 1_000_000)  # on a GPU
@@ -141,23 +144,36 @@ def away(angle: float, exact: float) -> float | None:
 
 
 def uneven(lanes: int) -> dict[str, Any]:
-    """Adaptive four-bars at speeds from 10 to 70 rad/s, beside a batch whose lanes are all like the one in the middle."""
+    """Adaptive four-bars at speeds from 10 to 70 rad/s in any order, at once and by groups, beside some that are all like the one in the middle."""
     jax.config.update("jax_enable_x64", True)
-    spread = dataclasses.replace(CASES["four-bar"], speeds=(10.0, 70.0))
-    cases = {"uneven": spread, "even": dataclasses.replace(spread, speeds=(40.0, 40.0))}
-    count = lambda found: found.stats["num_steps"]
-    runs = {kind: functools.partial(Batch(case, lanes, {}, count), 1.0) for kind, case in cases.items()}
-    found = common.in_alternation(runs, ROUNDS)
-    steps = {kind: np.asarray(timing.value) for kind, timing in found.items()}
-    each = found["even"].median / steps["even"].sum()
+    system, state = CASES["four-bar"].build()
+    speeds = np.random.default_rng(0).permutation(np.linspace(10.0, 70.0, lanes))
+
+    def steps(speed):
+        start = eqx.tree_at(lambda s: s.v, state, speed * state.v)
+        return jm.simulate(system, start, jnp.ones(1), throw=False).stats["num_steps"]
+
+    groups = jm.batched(steps, cost=lambda speed: speed)
+    at_once = jm.batched(steps, size=lanes)
+    middle = np.full(lanes, 40.0)
+    calls = {
+        "even": lambda: groups(middle),
+        "groups": lambda: groups(speeds),
+        "at once": lambda: at_once(speeds),
+    }
+    found = common.in_alternation(calls, ROUNDS)
+    counts = found["groups"].value
+    each = found["even"].median / found["even"].value.sum()
     return {
         "lanes": lanes,
-        "steps_least": int(steps["uneven"].min()),
-        "steps_mean": float(steps["uneven"].mean()),
-        "steps_most": int(steps["uneven"].max()),
+        "steps_least": int(counts.min()),
+        "steps_mean": float(counts.mean()),
+        "steps_most": int(counts.max()),
         "us_per_step_and_lane_even": 1e6 * each,
-        "uneven_s": found["uneven"].median,
-        "over_useful_steps": found["uneven"].median / (each * steps["uneven"].sum()),
+        "groups_s": found["groups"].median,
+        "at_once_s": found["at once"].median,
+        "groups_over_useful_steps": found["groups"].median / (each * counts.sum()),
+        "at_once_over_useful_steps": found["at once"].median / (each * counts.sum()),
     }
 
 
