@@ -117,7 +117,7 @@ def gradients(rows: list[dict[str, Any]]) -> plt.Figure:
     axes[1].set(xlabel="parameters", ylabel="memory for temporaries, MB")
     for axis in axes:
         axis.set_xticks(counts, [str(n) for n in counts])
-        axis.minorticks_off()
+        axis.xaxis.set_minor_locator(plt.NullLocator())
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(lines))
     return figure
 
@@ -135,7 +135,9 @@ def growth(rows: list[dict[str, Any]]) -> plt.Figure:
         axis.loglog(bodies, [row[key] for row in rows], marker="o", color=COLOURS["jaxmb"])
         axis.set(xlabel="bodies", ylabel=label)
         axis.set_xticks(bodies, [str(n) for n in bodies])
-        axis.minorticks_off()
+        if key == "first_s":
+            axis.set(yscale="linear", ylim=(0, None))
+        axis.xaxis.set_minor_locator(plt.NullLocator())
     return figure
 
 
