@@ -85,7 +85,7 @@ def filling(
     name: str,
     given: tuple[Any, Any, Any],
     shape: Any,
-    density: Float[Array, ""] | None,
+    density: Any,
     kind: type[AbstractBody],
     dim: int,
 ) -> tuple[Any, Any, Any]:
