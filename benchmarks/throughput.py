@@ -25,13 +25,13 @@ from lanes import CASES, Batch, Case, constant_steps
 
 import jaxmb as jm
 
-LANES = {"small": (1,), "default": (1, 16, 256, 4096), "full": (1, 16, 256, 4096, 65_536)}
+LANES = {"small": (1,), "default": (1, 256, 4096), "full": (1, 16, 256, 4096, 65_536)}
 MANY = (1, 1000, 100_000, 1_000_000)  # on a GPU
 NAMES = {"small": ("four-bar",), "default": tuple(CASES), "full": tuple(CASES)}
-UNEVEN = {"small": 16, "default": 4096, "full": 4096}
+UNEVEN = {"small": 16, "default": 1024, "full": 4096}
 TIMED = 100  # steps
 ROUNDS = 3
-DTYPES = {"small": ("float64",), "default": ("float64", "float32"), "full": ("float64", "float32")}
+DTYPES = {"small": ("float64",), "default": ("float64",), "full": ("float64", "float32")}
 # The ratios of stiff loops, see mujoco_models.py, that give the least error at these steps.
 STIFF = {"four-bar": 0.2, "Andrews": 0.5}
 STIFF_MJX = 1.4
