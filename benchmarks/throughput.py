@@ -25,7 +25,7 @@ from lanes import CASES, Batch, Case, constant_steps
 
 import jaxmb as jm
 
-LANES = {"small": (1,), "default": (1, 256, 4096), "full": (1, 16, 256, 4096, 65_536)}
+LANES = {"small": (1,), "default": (1, 256), "full": (1, 16, 256, 4096, 65_536)}
 MANY = (1, 1000, 100_000, 1_000_000)  # on a GPU
 NAMES = {"small": ("four-bar",), "default": tuple(CASES), "full": tuple(CASES)}
 UNEVEN = {"small": 16, "default": 1024, "full": 4096}
