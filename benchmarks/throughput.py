@@ -4,7 +4,7 @@
 
 All engines take the same mechanism, the same starts and the same constant step (jaxmb Tsit5, MuJoCo and MJX RK4), and use the whole
 device, but for MuJoCo on one core; jaxmb also runs with steps of its own choice. The error is that of the crank's angle of lane 0 after
-1,000 steps. Last come 4,096 adaptive trajectories whose numbers of steps differ: their time over what the same steps take where all lanes
+1,000 steps. Last come adaptive trajectories whose numbers of steps differ: their time over what the same steps take where all lanes
 need equally many.
 """
 
