@@ -39,7 +39,7 @@ clean:
 
 # Stamps: a set of dependencies is installed once for each state of pyproject.toml.
 $(VENV)/.plots: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[plots,data]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[plots,data,native]'
 	touch $@
 
 $(VENV)/.test: pyproject.toml | $(BIN)/python

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..foundations import where_any
-from ..kinematics import Rows
-from .explicit import Stages, Tableau, combine, take_stages
+from ..foundations import where_any, where_needed
+from .explicit import Tableau, combine, take_stages
 from .flow import Flow
 from .leg import Leg, Method, Moving, Tape, solve
+from .native import NativeBack, native_back
 from .problem import OFFSETS, WEIGHTS, Problem
 
 Scalar = Float[Array, ""]
@@ -46,12 +46,12 @@ def _taped(moving: Moving, method: Method, event: dfx.Event | None) -> Leg:
 @_taped.def_fwd
 def _forward(_: Any, moving: Moving, method: Method, event: dfx.Event | None) -> tuple[Leg, Any]:
     leg, tape = solve(moving, method, event, dfx.ForwardMode(), tape=True)
-    return leg, (tape, leg.t)
+    return leg, (tape, leg.t, leg.accepted.rows.keep, leg.accepted.steady)
 
 
 @_taped.def_bwd
 def _backward(
-    residuals: tuple[Tape, Scalar],
+    residuals: tuple[Tape, Scalar, Bool[Array, " m"], Bool[Array, ""]],
     cotangents: Leg,
     perturbed: Moving,
     moving: Moving,
@@ -63,9 +63,10 @@ def _backward(
     A saved state is read off the interpolation of its step, and so is the last one. The time of an event is held; the
     derivative by the start is that of the flow, −∂y/∂y₀ f(t₀, y₀).
     """
-    tape, reached = residuals
+    tape, reached, keep, steady = residuals
     moves, rest = eqx.partition(moving.problem, perturbed.problem)
-    back = _Back(rest, method, tape)
+    native = native_back(moves, rest, method.solver.solver, moving.y0) if method.native is not False else None
+    back = _Back(rest, method, tape, native, keep, steady)
     # The last state, too, is one that is saved.
     times = jnp.append(moving.ts, reached)
     many, one = _given(cotangents.ys, _copies(moving.y0, moving.ts)), _given(cotangents.y, moving.y0)
@@ -79,9 +80,9 @@ def _backward(
 
     def step(carry: Any) -> Any:
         k, end_bar, slope_bar, moves_bar, times_bar, _ = carry
-        dense, rows, stages = back.again(moves, k)
-        dense_bar, times_bar = back.read(k, dense, times, bars, times_bar, place)
-        state_bar, slope_bar, more, slope = back.step(moves, k, dense, rows, stages, end_bar, slope_bar, dense_bar)
+        made = back.again(moves, k)
+        dense_bar, times_bar = back.read(k, made.dense, times, bars, times_bar, place)
+        state_bar, slope_bar, more, slope = back.step(moves, k, made, end_bar, slope_bar, dense_bar)
         return k - 1, state_bar, slope_bar, _add(moves_bar, more), times_bar, -_dot(state_bar, slope)
 
     zero = jnp.zeros_like(reached)
@@ -100,6 +101,9 @@ class _Back(eqx.Module):
     rest: Problem
     method: Method
     tape: Tape
+    native: NativeBack | None
+    keep: Bool[Array, " m"]
+    steady: Bool[Array, ""]
 
     def problem(self, moves: Any) -> Problem:
         return eqx.combine(moves, self.rest)
@@ -124,21 +128,33 @@ class _Back(eqx.Module):
             return found, found.a, found.c
         return found, jnp.concatenate([found.a, found.a[-1:]]), jnp.append(found.c, 1)
 
-    def again(self, moves: Any, k: Array) -> tuple[Any, Rows, Stages]:
-        """What the interpolation of a step needs, its rows, and its stages."""
-        (t0, t1), y0 = self.span(k), _at(self.tape.ys, k)
-        last = k == self.tape.count - 1
-        y1 = self.tape.end.where(last, _at(self.tape.ys, k + 1))
+    def ends(self, k: Array) -> tuple[Array, Array, Flow, Flow]:
+        """When and where a step starts and ends."""
+        y1 = self.tape.end.where(k == self.tape.count - 1, _at(self.tape.ys, k + 1))
+        return *self.span(k), _at(self.tape.ys, k), y1
+
+    def again(self, moves: Any, k: Array) -> "_Made":
+        """A step as it was taken: by compiled code, and otherwise where that is at a loss."""
+        if self.native is None:
+            return self._any_again(moves, k)
+        t0, t1, y0, y1 = self.ends(k)
+        raw, slopes, special = self.native.forth(moves, self.rest, self.keep, t0, t1, y0)
+        special |= ~self.steady
+        if self.rest.loop is not None:
+            special |= self.rest.loop.due(t0, y0.control)
+        none = jnp.zeros(self.tableau(t0.dtype)[0].c.shape, bool)
+        made = _Made(_dense(y0, raw, slopes, y1), self.keep, self.rest.choice, none, none.astype(t0.dtype), ~special)
+        return where_needed(special, _Back._any_again, (self, moves, k), made)
+
+    def _any_again(self, moves: Any, k: Array) -> "_Made":
+        t0, t1, y0, y1 = self.ends(k)
         problem = self.problem(moves)
         rows = problem.prepare(t0, y0, None)
         problem = problem.holding(rows.choice)
         y0 = problem.refreshed(t0, y0, rows.keep)
         stages = take_stages(problem, self.tableau(t0.dtype)[0], t0, t1, y0, rows.keep, y0, False)
-        dense = {
-            "inner": {"y0": y0, "y1": stages.raw, "k": stages.slopes},
-            "shift": jax.tree.map(jnp.subtract, y1, stages.raw),
-        }
-        return dense, rows, stages
+        dense = _dense(y0, stages.raw, stages.slopes, y1)
+        return _Made(dense, rows.keep, rows.choice, stages.near, stages.tau, jnp.array(False))
 
     def read(self, k: Array, dense: Any, times: Array, bars: Any, times_bar: Array, place: Array) -> tuple[Any, Array]:
         """Cotangents of the interpolation and of the times, from those of the states that are read off it."""
@@ -155,37 +171,46 @@ class _Back(eqx.Module):
         return lax.fori_loop(0, count, one, (_zeros(dense), times_bar))
 
     def step(
-        self,
-        moves: Any,
-        k: Array,
-        dense: Any,
-        rows: Rows,
-        stages: Stages,
-        end_bar: Flow,
-        slope_bar: Flow,
-        dense_bar: Any,
+        self, moves: Any, k: Array, made: "_Made", end_bar: Flow, slope_bar: Flow, dense_bar: Any
     ) -> tuple[Flow, Flow, Any, Flow]:
         """Cotangents of the step's start, of the slope that it takes from the step before, and of the problem; the slope at the start.
 
         Args:
             moves: what of the problem moves.
             k: which step.
-            dense: what `again` has found for the interpolation,
-            rows: of the rows, and
-            stages: of the stages.
+            made: what `again` has found.
             end_bar: cotangent of where the step ends.
             slope_bar: of its last slope, which the next step takes; that is at the end before the correction.
             dense_bar: of the interpolation.
         """
-        (t0, t1), inner = self.span(k), dense["inner"]
+        (t0, t1), inner = self.span(k), dense_bar["inner"]
+        end_bar = _add(end_bar, dense_bar["shift"])
+        raw_bar = jax.tree.map(jnp.subtract, inner["y1"], dense_bar["shift"])
+        h = t1 - t0
+        ks_bar = jax.tree.map(lambda b, slope: b.at[-1].add(slope / h), inner["k"], slope_bar)
+        arguments = (self, moves, k, made, end_bar, raw_bar, inner["y0"], ks_bar)
+        if self.native is None:
+            found = _Back._any_step(*arguments)
+        else:
+            ks, y1 = made.dense["inner"]["k"].packed, _add(made.dense["inner"]["y1"], made.dense["shift"])
+            given = (t0, t1, made.dense["inner"]["y0"].packed, ks, y1.packed)
+            bars = (end_bar.packed, raw_bar.packed, inner["y0"].packed, ks_bar.packed, self.reuses(k))
+            state_bar, before, more = self.native.back(moves, self.rest, self.keep, *given, *bars)
+            flow = lambda packed: Flow(packed, end_bar.nq, end_bar.nv)
+            found = where_needed(~made.natively, _Back._any_step, arguments, (flow(state_bar), flow(before), more))
+        state_bar, before, more = found
+        return state_bar, before, more, jax.tree.map(lambda k: k[0] / h, made.dense["inner"]["k"])
+
+    def _any_step(
+        self, moves: Any, k: Array, made: "_Made", end_bar: Flow, raw_bar: Flow, start_bar: Flow, ks_bar: Flow
+    ) -> tuple[Flow, Flow, Any]:
+        (t0, t1), inner = self.span(k), made.dense["inner"]
         y0, raw, ks = inner["y0"], inner["y1"], inner["k"]
-        y1 = _add(raw, dense["shift"])
+        y1 = _add(raw, made.dense["shift"])
         _, a, c = self.tableau(t0.dtype)
         s = c.shape[0] - 1
-        end_bar = _add(end_bar, dense_bar["shift"])
-        raw_bar = jax.tree.map(jnp.subtract, dense_bar["inner"]["y1"], dense_bar["shift"])
         # Tasks: the correction of the end, then the stages from the last to the first.
-        near, tau = jnp.append(stages.near[:s], True), jnp.append(stages.tau[:s], 0)
+        near, tau = jnp.append(made.near[:s], True), jnp.append(made.tau[:s], 0)
 
         def task(n: Array, carry: Any) -> Any:
             y0_bar, ks_bar, moves_bar = carry
@@ -193,7 +218,7 @@ class _Back(eqx.Module):
             flow_bar = jax.tree.map(lambda b: (t1 - t0) * jnp.where(i < s, b[jnp.minimum(i, s - 1)], 0), ks_bar)
             y_bar, more = self.pull(
                 moves,
-                rows,
+                made,
                 t0 + c[i] * (t1 - t0),
                 combine(y0, a[i], ks),
                 near[i],
@@ -208,21 +233,20 @@ class _Back(eqx.Module):
             return _add(y0_bar, y_bar), _add(ks_bar, jax.tree.map(spread, y_bar)), _add(moves_bar, more)
 
         h, taken = t1 - t0, self.reuses(k)
-        ks_bar = jax.tree.map(lambda b, slope: b.at[-1].add(slope / h), dense_bar["inner"]["k"], slope_bar)
-        start = (dense_bar["inner"]["y0"], ks_bar, _zeros(moves))
+        start = (start_bar, ks_bar, _zeros(moves))
         y0_bar, ks_bar, moves_bar = lax.fori_loop(0, jnp.where(taken, s, s + 1), task, start)
         before = jax.tree.map(lambda b: jnp.where(taken, h * b[0], 0), ks_bar)
-        y0_bar, moves_bar = self.before_sample(moves, k, rows, y0_bar, moves_bar)
-        return y0_bar, before, moves_bar, jax.tree.map(lambda k: k[0] / h, ks)
+        y0_bar, moves_bar = self.before_sample(moves, k, made, y0_bar, moves_bar)
+        return y0_bar, before, moves_bar
 
-    def before_sample(self, moves: Any, k: Array, rows: Rows, y0_bar: Flow, moves_bar: Any) -> tuple[Flow, Any]:
+    def before_sample(self, moves: Any, k: Array, made: "_Made", y0_bar: Flow, moves_bar: Any) -> tuple[Flow, Any]:
         """Cotangents of the state before the sample of a controller with which the step began, if it did."""
         loop, t, y = self.rest.loop, self.tape.ts[k], _at(self.tape.ys, k)
         if loop is None or loop.clock is None:
             return y0_bar, moves_bar
 
         def through() -> tuple[Flow, Any]:
-            sample = lambda moves, y: self.problem(moves).holding(rows.choice)._sample(t, y, rows.keep)
+            sample = lambda moves, y: self.problem(moves).holding(made.choice)._sample(t, y, made.keep)
             more, bar = jax.vjp(sample, moves, y)[1](y0_bar)
             return bar, _add(moves_bar, more)
 
@@ -231,7 +255,7 @@ class _Back(eqx.Module):
     def pull(
         self,
         moves: Any,
-        rows: Rows,
+        made: "_Made",
         t: Array,
         y: Flow,
         near: Array,
@@ -245,8 +269,8 @@ class _Back(eqx.Module):
 
         Where the vector field is interpolated between samples (`Problem.near_singular`), one after the other.
         """
-        keep, lost = rows.keep, tau > 0
-        problem = self.problem(moves).holding(rows.choice)
+        keep, lost = made.keep, tau > 0
+        problem = self.problem(moves).holding(made.choice)
 
         def sample(carry: Any) -> Any:
             j, y_bar, moves_bar = carry
@@ -256,7 +280,7 @@ class _Back(eqx.Module):
             found = jax.tree.map(lambda a, b: jnp.where(ends, a, b), y1, found)
 
             def by_flow() -> Any:
-                field = lambda moves, y: self.problem(moves).holding(rows.choice).regular(t + offset, y, keep)[0]
+                field = lambda moves, y: self.problem(moves).holding(made.choice).regular(t + offset, y, keep)[0]
                 return jax.vjp(field, moves, found)[1](jax.tree.map(lambda b: weight * b, flow_bar))
 
             more, found_bar = where_any(~ends, by_flow, (_zeros(moves), _zeros(y)))
@@ -271,6 +295,30 @@ class _Back(eqx.Module):
 
         count = jnp.where(lost, len(OFFSETS), 1)
         return lax.while_loop(lambda c: c[0] < count, sample, (0, _zeros(y), _zeros(moves)))[1:]
+
+
+class _Made(eqx.Module):
+    """A step that was made again.
+
+    Attributes:
+        dense: what its interpolation needs.
+        keep: the rows in use.
+        choice: that of the formulation.
+        near, tau: of the stages (r,), see `Stages`.
+        natively: whether compiled code has made it.
+    """
+
+    dense: Any
+    keep: Bool[Array, " m"]
+    choice: Bool[Array, " n"] | None
+    near: Bool[Array, " r"]
+    tau: Float[Array, " r"]
+    natively: Bool[Array, ""]
+
+
+def _dense(y0: Flow, raw: Flow, slopes: Flow, y1: Flow) -> Any:
+    """What the interpolation of a step needs."""
+    return {"inner": {"y0": y0, "y1": raw, "k": slopes}, "shift": jax.tree.map(jnp.subtract, y1, raw)}
 
 
 def _after_jump(controller: Any, t: Array) -> tuple[Bool[Array, ""], Array]:

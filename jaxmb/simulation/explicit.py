@@ -35,15 +35,20 @@ class Tableau(eqx.Module):
     @classmethod
     def of(cls, solver: Any, dtype: Any) -> "Tableau":
         """That of an explicit Runge–Kutta solver of Diffrax."""
-        tableau: Any = solver.tableau
-        s = tableau.num_stages
-        a, c = np.zeros((s + 1, s)), np.ones(s + 1)
-        for i, row in enumerate(tableau.a_lower):
-            a[i + 1, : i + 1] = row
-        a[s], c[0], c[1:s] = tableau.b_sol, 0, tableau.c
-        rows = s if tableau.fsal else s + 1
-        a, c, error = (jnp.asarray(x, dtype) for x in (a[:rows], c[:rows], tableau.b_error))
-        return cls(a, c, error, bool(tableau.fsal))
+        a, c, error, fsal = coefficients(solver)
+        return cls(jnp.asarray(a, dtype), jnp.asarray(c, dtype), jnp.asarray(error, dtype), fsal)
+
+
+def coefficients(solver: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
+    """A, c, the weights of the error and whether the last stage is the first one of the next step, see `Tableau`."""
+    tableau: Any = solver.tableau
+    s = tableau.num_stages
+    a, c = np.zeros((s + 1, s)), np.ones(s + 1)
+    for i, row in enumerate(tableau.a_lower):
+        a[i + 1, : i + 1] = row
+    a[s], c[0], c[1:s] = tableau.b_sol, 0, tableau.c
+    rows = s if tableau.fsal else s + 1
+    return a[:rows], c[:rows], np.asarray(tableau.b_error), bool(tableau.fsal)
 
 
 class Stages(eqx.Module):

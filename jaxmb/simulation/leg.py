@@ -1,5 +1,6 @@
 """One leg of a run, in one mode."""
 
+import dataclasses
 from typing import Any
 
 import diffrax as dfx
@@ -11,6 +12,7 @@ from jaxtyping import Array, Bool, Float
 from ..foundations import silent
 from ..kinematics import Rows
 from .flow import Flow
+from .native import NativeStep, native_step
 from .problem import Problem
 from .solver import Accepted, ConstrainedSolver, Switches, derivative, regular_derivative
 
@@ -20,7 +22,8 @@ Scalar = Float[Array, ""]
 class Method(eqx.Module):
     """How a leg is integrated; nothing of it has a derivative.
 
-    With `adjoint` None the reverse derivative goes back over a tape of the accepted steps; else it is Diffrax's.
+    With `adjoint` None the reverse derivative goes back over a tape of the accepted steps; else it is Diffrax's. Steps are compiled to
+    code of their own where they can be, with `native` True they must be, with False they are not.
     """
 
     solver: ConstrainedSolver
@@ -29,6 +32,18 @@ class Method(eqx.Module):
     adjoint: dfx.AbstractAdjoint | None
     progress_meter: dfx.AbstractProgressMeter
     max_steps: int | None = eqx.field(static=True)
+    native: bool | None = eqx.field(static=True)
+
+    def step_of(self, problem: Problem, y0: Flow) -> NativeStep | None:
+        """The step as code of its own, None if it has none."""
+        if self.native is False:
+            return None
+        made = (
+            native_step(problem, self.solver.solver, y0) if self.adjoint is None else "derivatives are not over a tape"
+        )
+        if isinstance(made, str) and self.native:
+            raise ValueError(f"Argument `native` must not be True here: {made}.")
+        return None if isinstance(made, str) else made
 
 
 class Leg(eqx.Module):
@@ -84,6 +99,7 @@ class Legs(eqx.Module):
         ran = accepted.lowest_rank <= accepted.highest_rank
         return {
             **{name: jnp.sum(count) for name, count in self.stats.items()},
+            "native_steps": jnp.sum(accepted.native),
             "lowest_rank": jnp.min(jnp.where(ran, accepted.lowest_rank, m)),
             "highest_rank": jnp.max(accepted.highest_rank),
             "largest_residual": jnp.max(accepted.residual, initial=0),
@@ -137,6 +153,7 @@ def solve(
 ) -> tuple[Leg, Tape | None]:
     """The motion by Diffrax; with `tape` also the accepted steps."""
     problem, steps = moving.problem, dfx.SubSaveAt(t0=True, steps=True) if tape else None
+    problem = dataclasses.replace(problem, native=method.step_of(problem, moving.y0))
     subs = [dfx.SubSaveAt(ts=moving.ts), dfx.SubSaveAt(t1=True), steps]
     # Diffrax's errors of times and of the first step are checks of ours, see `simulate`.
     run = lambda: dfx.diffeqsolve(

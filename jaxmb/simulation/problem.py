@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import equinox.internal as eqxi
@@ -50,7 +51,7 @@ class Problem(eqx.Module):
     """Everything that a step needs besides time and state: (q, v, work, z)' = (N v, v̇, power, ż).
 
     `sound` is false for a start that must not be integrated: its first step then ends the run. `choice` is the first choice
-    of the formulation, which may hold a later one.
+    of the formulation, which may hold a later one. `native` makes steps where nothing special happens, if it can be had.
     """
 
     system: System
@@ -60,6 +61,7 @@ class Problem(eqx.Module):
     scale: Scale
     sound: Bool[Array, ""]
     choice: Bool[Array, " n"] | None
+    native: Any = None
 
     def state(self, t: Array, y: Flow) -> State:
         """The state with the sizes of the run."""
@@ -251,6 +253,10 @@ class Problem(eqx.Module):
         there = dataclasses.replace(lax.stop_gradient(state), q=found.q, v=found.v)
         moved = with_derivative(self.drift.linearised, self.system, self.formulation, state, there, found.keep)
         return y.moved(moved.q, moved.v)
+
+    def relative(self, found: Correction) -> Float[Array, " m"]:
+        """The residuals that a correction has left, relative to the size of the mechanism, and of velocities to that times the rate."""
+        return jnp.maximum(jnp.abs(found.position), jnp.abs(found.velocity) / self.scale.rate) / self.scale.span
 
     def correction(self, t: Array, y: Flow, found: Flow, keep: Bool[Array, " m"]) -> Callable[["Problem", Flow], Flow]:
         """A function of problem and state that has the derivative of `correct`, which has made `found` of `y`."""

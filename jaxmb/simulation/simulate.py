@@ -62,6 +62,7 @@ def simulate(
     progress_meter: dfx.AbstractProgressMeter | None = None,
     max_steps: int | None = 4096,
     dense: bool = False,
+    native: bool | None = None,
     throw: bool = True,
 ) -> Solution:
     """Integrates M v̇ = F + Cᵀλ, C v̇ = Γ from a state and keeps it on the constraints.
@@ -93,6 +94,9 @@ def simulate(
         progress_meter: Diffrax's; none by default.
         max_steps: largest number of steps, rejected ones included; with events, between two of them.
         dense: whether to keep the interpolation for `Solution.evaluate`.
+        native: whether steps where nothing special happens are compiled to code of their own, which is many times faster on a CPU: by
+            default where they can be, with True or else a ValueError says why not, with False never. `stats["native_steps"]` counts
+            them.
         throw: whether to raise when something fails. If False `Solution.result` says what happened, for each row of a
             batch, and what was not reached is NaN.
 
@@ -162,6 +166,7 @@ def simulate(
         max_steps,
         max_events,
         dense,
+        native,
     )
     if not throw:
         return solution
@@ -246,6 +251,7 @@ def _simulate(
     max_steps: int | None,
     max_events: int,
     dense: bool,
+    native: bool | None,
 ) -> tuple[Solution, Array, tuple[Check, ...]]:
     timely, given = all_hold(timing), ts
     ts = jnp.where(timely, ts, 0)
@@ -260,7 +266,7 @@ def _simulate(
     checks = (*planning, *checks)
     sound = timely & all_hold(checks)
     controller, dt0 = _steps(system, scale, sizes, stepsize_controller, dt0, loop)
-    method = Method(solver, controller, dt0, adjoint, progress_meter, max_steps)
+    method = Method(solver, controller, dt0, adjoint, progress_meter, max_steps, native)
     problem, events, interpolation = Problem(system, formulation, drift, loop, scale, sound, choice), None, None
     if plan is None:
         start = jax.tree.map(lambda x: jnp.where(sound, x, 0), beginning(loop, bare))

@@ -15,6 +15,7 @@ from ..foundations import RESULTS, where_needed
 from ..kinematics import CLOSE, Correction, Rows
 from .explicit import Stages, Tableau, combine, take_stages
 from .flow import Flow
+from .native import NativeStep, surely_independent
 from .passage import distance_missed
 from .problem import Problem
 
@@ -69,9 +70,6 @@ class Switches(eqx.Module):
     after: Bool[Array, "... K n"]
 
 
-# Rows in use are surely independent where the norm of W, by which they become orthonormal, is below this: no singular value
-# of them is smaller than its inverse.
-CERTAIN = 1e3
 # A pose is met that is missed by less than this power of eps, 1e-11 in float64, φ relative to Φ.
 MISSED = 0.7
 # How many changes of the formulation's choice are recorded.
@@ -92,6 +90,8 @@ class Accepted(eqx.Module):
         lowest_rank: over the accepted states from which a step has started.
         highest_rank: likewise.
         residual: largest residual (m,) left by a correction so far, of each row, relative to its span, and to that times the rate.
+        native: how many steps compiled code has made.
+        steady: whether the same rows were in use all the time.
     """
 
     inner: Any
@@ -104,6 +104,8 @@ class Accepted(eqx.Module):
     lowest_rank: Int[Array, ""]
     highest_rank: Int[Array, ""]
     residual: Float[Array, " m"]
+    native: Int[Array, ""]
+    steady: Bool[Array, ""]
 
 
 class _Attempt(eqx.Module):
@@ -179,7 +181,20 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         none, zero, no = jnp.zeros(m, bool), jnp.zeros(m, t0.dtype), jnp.array(False)
         rows = Rows(none, none, none, jnp.array(0), choice, no, zero)
         basis = jnp.zeros((m, problem.system.nv), t0.dtype)  # no row has a direction yet
-        return Accepted(inner, (t0, y0), rows, no, basis, no, switches, jnp.array(m), jnp.array(0), zero)
+        return Accepted(
+            inner,
+            (t0, y0),
+            rows,
+            no,
+            basis,
+            no,
+            switches,
+            jnp.array(m),
+            jnp.array(0),
+            zero,
+            jnp.array(0),
+            jnp.array(True),
+        )
 
     def func(self, terms: Any, t0: Any, y0: Flow, args: Arguments) -> Any:
         """The vector field at an accepted state."""
@@ -192,7 +207,52 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
     ) -> Any:
         """One step of the inner solver, its correction and its verdict."""
         problem, _ = args
-        before = solver_state
+        native, problem = problem.native, dataclasses.replace(problem, native=None)
+        arguments = (self, terms, t0, t1, y0, problem, solver_state, jnp.asarray(made_jump))
+        if native is None:
+            return ConstrainedSolver._any_step(*arguments)
+        special, found = self._native_step(native, *arguments[2:])
+        # Where compiled code is at a loss rows are decided anew.
+        before = dataclasses.replace(solver_state, certain=jnp.array(False))
+        return where_needed(special, ConstrainedSolver._any_step, (*arguments[:-2], before, arguments[-1]), found)
+
+    def _native_step(
+        self, native: NativeStep, t0: Any, t1: Any, y0: Flow, problem: Problem, before: Accepted, made_jump: Any
+    ) -> tuple[Bool[Array, ""], Any]:
+        """One step by compiled code, and whether it must be made otherwise, as far as anything is not as usual."""
+        tableau = Tableau.of(self.solver, t0.dtype)
+        slope, known = before.inner
+        found = native(t0, t1, y0, slope, before.rows.keep, before.basis)
+        error = combine(jax.tree.map(jnp.zeros_like, y0), tableau.error, found.slopes)
+        residual = problem.relative(found.end)
+        usual = before.certain & problem.sound & ~found.special & found.y1.finite & error.finite
+        usual &= jnp.all(residual <= problem.drift.tolerance(residual.dtype))
+        if tableau.fsal:
+            usual &= known & ~made_jump
+        if problem.loop is not None:
+            usual &= ~problem.loop.due(t0, y0.control)
+        shortest = 16 * jnp.finfo(t1.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
+        usual &= t1 - t0 > shortest
+        accepted = dataclasses.replace(
+            before,
+            inner=(jax.tree.map(lambda k: k[-1] / (t1 - t0), found.slopes), jnp.array(True)),
+            end=(t1, found.y1),
+            basis=found.end.basis,
+            residual=jnp.maximum(before.residual, residual),
+            native=before.native + 1,
+        )
+        dense = {
+            "inner": {"y0": y0, "y1": found.raw, "k": found.slopes},
+            "shift": jax.tree.map(jnp.subtract, found.y1, found.raw),
+        }
+        good: Any = dfx.RESULTS.successful
+        result = dfx.RESULTS.where(usual, good, dfx.RESULTS.breakdown)  # pyright: ignore[reportArgumentType]
+        return ~usual, (found.y1, error, dense, accepted, result)
+
+    def _any_step(
+        self, terms: Any, t0: Any, t1: Any, y0: Flow, problem: Problem, before: Accepted, made_jump: Any
+    ) -> Any:
+        """One step, whatever happens."""
         # What is certain need not be decided again.
         rows = where_needed(
             ~before.certain, Problem.prepare, (*lax.stop_gradient((problem, t0, y0)), before.rows.choice), before.rows
@@ -207,8 +267,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             attempt = self._inner_step(terms, problem, t0, t1, y0, rows, before, made_jump)
         raw, y1, found, error = attempt.raw, attempt.y1, attempt.found, attempt.error
         beside = distance_missed(problem, rows.keep, t0, y0, t1, y1, before.basis, found.basis)
-        size = jnp.maximum(jnp.abs(found.position), jnp.abs(found.velocity) / problem.scale.rate)
-        residual = lax.stop_gradient(size / problem.scale.span)
+        residual = lax.stop_gradient(problem.relative(found))
         first = before.lowest_rank > before.highest_rank
         possible = problem.sound & ~jnp.any(rows.open) & ~rows.unfit & ~(first & rows.contradictory)
         closed = jnp.all(residual <= problem.drift.tolerance(residual.dtype))
@@ -238,6 +297,8 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             jnp.minimum(before.lowest_rank, rows.rank),
             jnp.maximum(before.highest_rank, rows.rank),
             jnp.maximum(before.residual, residual),
+            before.native,
+            before.steady & (first | jnp.all(rows.keep == before.rows.keep)),
         )
         shift = jax.tree.map(lambda a, b: jnp.where(ok, a - b, 0), y1, raw)
         return y1, error, {"inner": attempt.dense, "shift": shift}, accepted, result
@@ -274,16 +335,16 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
 
 
 def _certain(problem: Problem, rows: Rows, stages: Stages) -> Bool[Array, ""]:
-    """Whether the decision about rows would be the same where a step ends, as seen by the factors there.
+    """Whether the decision about rows would be as good where a step ends, as seen by the factors there.
 
-    All rows are in use and far from being dependent. Of redundant rows others may be the better choice.
+    The rows in use are far from being dependent, and those left out still follow from them, since they hold there: a step is accepted
+    only then. At poses with other rank a row is lost, or one that was left out ceases to hold.
     """
     if problem.choice is not None:
         return jnp.array(False)  # choices are looked at anew
-    factor, active = lax.stop_gradient(stages.last.factor), problem.system.active
-    complete = jnp.all(factor.keep) if active is None else jnp.all(factor.keep | ~active)
+    factor = lax.stop_gradient(stages.last.factor)
     usual = problem.sound & ~rows.unfit & ~jnp.any(rows.lost)
-    return usual & complete & ~stages.last.near & (jnp.sum(factor.weights**2) < CERTAIN**2)
+    return usual & ~stages.last.near & surely_independent(factor)
 
 
 def derivative(t: Any, y: Any, args: Any) -> Flow:

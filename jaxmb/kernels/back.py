@@ -1,0 +1,130 @@
+"""The way back over a step as one program."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from .code import Shaped, entries
+from .driver import Driver, Stepping
+from .module import Lane, Part
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BackProgram(Stepping):
+    """The way back over a step: cotangents of its start and of what its functions depend on.
+
+    Operands are t₀, t₁, y₀, k, where the end was moved to, the cotangents of that, of the end before, of y₀ and of k, whether k₁ was
+    taken from the step before, and the parameters; results the cotangents of y₀, of f₀ where it was taken, and of the parameters
+    that move.
+
+    Attributes:
+        stage: (t, y, cotangent of the rate, parameters) ↦ cotangents of (y, parameters that move).
+        end: (t, y₁, where it was moved to, cotangent of that, parameters) ↦ cotangents of (y₁, parameters that move).
+        a, c: see `Stepping`.
+    """
+
+    @property
+    def operands(self) -> tuple[Shaped, ...]:
+        """Shapes and types of what it is given."""
+        t, y, k = self.stage.operands[0], self.state, self.slopes
+        return (t, t, y, k, y, y, y, y, k, Shaped((), jnp.bool_), *self.stage.operands[3:])
+
+    @property
+    def results(self) -> tuple[Shaped, ...]:
+        """Shapes and types of what it returns."""
+        return (self.state, self.state, *self.stage.results[1:])
+
+    @property
+    def fn(self) -> Callable[..., list[Array]]:
+        """What it does, by the functions as they were given."""
+        return self._back
+
+    def _back(self, *given: Array) -> list[Array]:
+        (t0, t1, y0, ks, y1, end, raw, start, bars, taken), parameters = given[:10], given[10:]
+        h, a = t1 - t0, np.asarray(self.a, self.dtype)
+        bar, *moves = self.end.fn(t1, y0 + a[-1] @ ks, y1, end, *parameters)
+        bar = bar + raw
+        start, bars = start + bar, bars + a[-1][:, None] * bar
+        for i in reversed(range(a.shape[1])):
+            found = self.stage.fn(t0 + self.c[i] * h, y0 + a[i] @ ks, h * bars[i], *parameters)
+            bar, *more = [jnp.where(taken, 0, x) for x in found] if i == 0 else found
+            start, bars = start + bar, bars + a[i][:, None] * bar
+            moves = [x + m for x, m in zip(moves, more, strict=True)]
+        return [start, jnp.where(taken, h * bars[0], 0), *moves]
+
+    def module(self, batched: Sequence[bool], lanes: int) -> Lane:
+        """What is compiled for so many lanes."""
+        parameters = range(10, len(self.operands))
+        out = _Back(self, (None, None, None, *parameters), (None, None, 4, 5, *parameters), range(10), batched, lanes)
+        out.over_lanes(out.work)
+        return out
+
+
+class _Back(Driver):
+    """The module: cotangents are summed up in places of their own."""
+
+    def __init__(self, *given: Any):
+        super().__init__(*given)
+        self.size = sum(entries(s.shape) for s in self.results[2:])
+        sizes = (self.n, self.n * self.count, self.size)
+        self.state, self.bars, self.moves = (self.room(self.types, k) for k in sizes)
+
+    def work(self, numbers: list[str]) -> None:
+        """What is done for some lanes."""
+        types, n, size = self.types, self.n, self.size
+        t0, t1, h = self.begin(numbers, 0, 1, 2)
+        for operand, place, entry in ((3, self.ks, n * self.count), (7, self.state, n), (8, self.bars, n * self.count)):
+            self.take(numbers, operand, place, entry)
+        for k in range(size):
+            self.store(types, types.constant(0.0), self.moves, k)
+        self._pull(self.end, len(self.program.a) - 1, [t1], raw=[self.gathered(numbers, 6, e) for e in range(n)])
+        fresh = self.let(f"fcmp oeq {types.number} {self.gathered(numbers, 9, 0)}, {types.constant(0.0)}")
+        for i in reversed(range(self.count)):
+            if i == 0:
+                self._where_any(fresh)
+            bar = [self.operate(types, "mul", [h, self.load(types, self.bars, i * n + e)]) for e in range(n)]
+            if i == 0:
+                bar = [self.operate(types, "select", [fresh, x, types.constant(0.0)]) for x in bar]
+            self._pull(self.stage, i, [self.time(t0, h, i)], bar)
+        self.do("br label %taken")
+        self.label("taken")
+        self.give(numbers, 0, self.state)
+        for e in range(n):
+            before = self.operate(types, "mul", [h, self.load(types, self.bars, e)])
+            self.scattered(numbers, self.operate(types, "select", [fresh, types.constant(0.0), before]), 1, e)
+        entry = 0
+        for result in range(2, len(self.results)):
+            entry = self.give(numbers, result, self.moves, entry)
+
+    def _pull(
+        self, part: Part, i: int, t: list[str], bar: Sequence[str] | None = None, raw: Sequence[str] | None = None
+    ) -> None:
+        """One of the functions, and what follows for everything on which its argument depends."""
+        found = self.call(part, t, self.at(i), *(() if bar is None else (bar,)))
+        for e in range(self.n):
+            x = self.load(self.types, found, e)
+            x = x if raw is None else self.operate(self.types, "add", [x, raw[e]])
+            self._add(self.state, e, x)
+            for j, a in enumerate(self.program.a[i]):
+                if a != 0:
+                    place = j * self.n + e
+                    self.store(self.types, self.plus(self.load(self.types, self.bars, place), a, x), self.bars, place)
+        for k in range(self.size):
+            self._add(self.moves, k, self.load(self.types, found, self.n + k))
+
+    def _add(self, place: str, k: int, x: str) -> None:
+        self.store(self.types, self.operate(self.types, "add", [self.load(self.types, place, k), x]), place, k)
+
+    def _where_any(self, condition: str) -> None:
+        """Goes on only where it holds for one of the lanes side by side, else to where all is `taken`."""
+        width = self.types.width
+        if width > 1:
+            name = f"llvm.vector.reduce.or.v{width}i1"
+            self.declared.add(f"declare i1 @{name}({self.types.truth})")
+            condition = self.let(f"call i1 @{name}({self.types.truth} {condition})")
+        self.do(f"br i1 {condition}, label %fresh, label %taken")
+        self.label("fresh")

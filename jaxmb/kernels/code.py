@@ -1,0 +1,78 @@
+"""Some results of a graph as code."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .graph import Graph
+
+Shaped = jax.ShapeDtypeStruct
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Code:
+    """Some nodes of a graph, from others whose numbers are given.
+
+    Attributes:
+        graph: all operations.
+        leaves: nodes whose numbers are given, and where they stand: (which operand, which of its entries).
+        outputs: the nodes that are wanted, one after the other.
+    """
+
+    graph: Graph
+    leaves: dict[int, tuple[int, int]]
+    outputs: tuple[int, ...]
+
+    @functools.cached_property
+    def order(self) -> list[int]:
+        """All nodes that are needed, arguments first."""
+        stack, seen = list(self.outputs), set()
+        while stack:
+            i = stack.pop()
+            if i not in seen:
+                seen.add(i)
+                stack.extend(() if i in self.leaves else self.graph.arguments[i])
+        return sorted(seen)
+
+    @functools.cached_property
+    def inputs(self) -> list[tuple[int, int]]:
+        """Where the numbers stand that are used, in the order of their nodes."""
+        return [self.leaves[i] for i in self.order if i in self.leaves]
+
+    @property
+    def count(self) -> int:
+        """How many operations there are."""
+        return sum(i not in self.leaves and not self.graph.is_constant(i) for i in self.order)
+
+    def apart(self, fixed: Sequence[bool]) -> tuple["Code", "Code"]:
+        """What depends on the `fixed` operands alone, and the rest, which takes its results as one more operand."""
+        graph, still = self.graph, {}
+        for i in self.order:
+            if i in self.leaves:
+                still[i] = fixed[self.leaves[i][0]]
+            else:
+                still[i] = all(still[a] for a in graph.arguments[i])
+        used = {a for i in self.order if not still[i] and i not in self.leaves for a in graph.arguments[i]}
+        used |= set(self.outputs)
+        border = [i for i in sorted(used) if still[i] and not graph.is_constant(i)]
+        moving = {i: place for i, place in self.leaves.items() if not fixed[place[0]]}
+        moving |= {i: (len(fixed), k) for k, i in enumerate(border)}
+        return Code(graph, self.leaves, tuple(border)), Code(graph, moving, self.outputs)
+
+
+def entries(shape: Sequence[int]) -> int:
+    """How many numbers an array of that shape has."""
+    return int(np.prod(shape, dtype=int))
+
+
+def precision(shapes: Sequence[Shaped]) -> Any:
+    """The one type of all that are floating point, None if there are several."""
+    kinds = {np.dtype(s.dtype) for s in shapes if np.dtype(s.dtype).kind == "f"}
+    if len(kinds) > 1:
+        return None
+    return kinds.pop() if kinds else np.dtype(jnp.zeros(0).dtype)

@@ -1,0 +1,146 @@
+"""What the modules of steps and of the way back over them have in common."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jaxtyping import Array
+
+from .code import Shaped, entries
+from .module import Lane, Part
+from .program import Program, lanes_p, width_of
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Stepping:
+    """A program that calls those of a stage and of an end, with the coefficients of a method.
+
+    Attributes:
+        stage: of the stages.
+        end: of the end of a step.
+        a: (r, s), r being s or s + 1 where a row for the end is added that counts for nothing.
+        c: (r,).
+    """
+
+    stage: Program
+    end: Program
+    a: tuple[tuple[float, ...], ...]
+    c: tuple[float, ...]
+
+    @property
+    def dtype(self) -> Any:
+        """The type of its numbers."""
+        return self.stage.dtype
+
+    @property
+    def state(self) -> Shaped:
+        """Shape and type of y."""
+        return self.stage.operands[1]
+
+    @property
+    def slopes(self) -> Shaped:
+        """Shape and type of all k."""
+        return Shaped((len(self.a[0]), *self.state.shape), self.state.dtype)
+
+    @property
+    def operands(self) -> tuple[Shaped, ...]:
+        """Shapes and types of what it is given."""
+        raise NotImplementedError
+
+    @property
+    def results(self) -> tuple[Shaped, ...]:
+        """Shapes and types of what it returns."""
+        raise NotImplementedError
+
+    @property
+    def fn(self) -> Callable[..., list[Array]]:
+        """What it does, by the functions as they were given."""
+        raise NotImplementedError
+
+    def __call__(self, *operands: Any) -> list[Array]:
+        """The results."""
+        return lanes_p.bind(*operands, program=self, batched=(False,) * len(operands), lanes=())
+
+    def tangent(self, moving: tuple[bool, ...]) -> Any:
+        """There is none."""
+        raise NotImplementedError("A step as one program has no derivatives; differentiate its functions.")
+
+
+class Driver(Lane):
+    """A module for such a program: places for y₀ and all k, and calls of its functions.
+
+    Args:
+        program: the program.
+        stage: which operand stands for each of a stage's, None where its numbers are made on the way.
+        end: likewise of the end's.
+        read: the operands that are read besides.
+        batched: which operands have lanes.
+        lanes: how many there are.
+    """
+
+    def __init__(
+        self,
+        program: Stepping,
+        stage: Sequence[int | None],
+        end: Sequence[int | None],
+        read: Sequence[int],
+        batched: Sequence[bool],
+        lanes: int,
+    ):
+        codes = ((stage, program.stage.code), (end, program.end.code))
+        used = {*read, *(of[k] for of, code in codes for k, _ in code.inputs)}
+        width = width_of(program.dtype, lanes)
+        passed = sorted(k for k in used if k is not None)
+        super().__init__(program.dtype, width, lanes, program.operands, program.results, batched, passed)
+        self.program, self.n, self.count = program, entries(program.state.shape), len(program.a[0])
+        self.stage = Part.make("stage", program.stage.code, stage, batched)
+        self.end = Part.make("end", program.end.code, end, batched)
+        self.memory = {part.name: self.prepared(part) for part in (self.stage, self.end)}
+        self.start, self.ks = self.room(self.types, self.n), self.room(self.types, self.n * self.count)
+
+    def begin(self, lanes: list[str], t0: int, t1: int, y0: int) -> tuple[str, str, str]:
+        """Reads the start of a step and what its functions are given of the operands; t₀, t₁ and h."""
+        for part in (self.stage, self.end):
+            self.fill(part, self.memory[part.name][0], lanes)
+        self.take(lanes, y0, self.start, self.n)
+        first, last = self.gathered(lanes, t0, 0), self.gathered(lanes, t1, 0)
+        return first, last, self.operate(self.types, "sub", [last, first])
+
+    def take(self, lanes: list[str], operand: int, place: str, size: int) -> None:
+        """An operand into a place."""
+        for e in range(size):
+            self.store(self.types, self.gathered(lanes, operand, e), place, e)
+
+    def give(self, lanes: list[str], result: int, place: str, first: int = 0) -> int:
+        """A result from a place, from an entry of that on; the entry behind it."""
+        size = entries(self.results[result].shape)
+        for e in range(size):
+            self.scattered(lanes, self.load(self.types, place, first + e), result, e)
+        return first + size
+
+    def call(self, part: Part, *given: Sequence[str]) -> str:
+        """One of the functions, with the numbers of its first operands; where its results are."""
+        into, fixed, found = self.memory[part.name]
+        for operand, values in enumerate(given):
+            self.put(part, into, operand, values)
+        self.do(f"call void @{part.name}(ptr {into}, ptr {fixed}, ptr {found})")
+        return found
+
+    def at(self, i: int) -> list[str]:
+        """y₀ + Σ a_ij k_j."""
+        return [self._entry(i, e) for e in range(self.n)]
+
+    def _entry(self, i: int, e: int) -> str:
+        y = self.load(self.types, self.start, e)
+        for j, a in enumerate(self.program.a[i]):
+            if a != 0:
+                y = self.plus(y, a, self.load(self.types, self.ks, j * self.n + e))
+        return y
+
+    def plus(self, y: str, a: float, x: str) -> str:
+        """Y + a x."""
+        return self.operate(self.types, "add", [y, self.operate(self.types, "mul", [self.types.constant(a), x])])
+
+    def time(self, t0: str, h: str, i: int) -> str:
+        """t₀ + c_i h."""
+        return self.plus(t0, self.program.c[i], h)

@@ -1,0 +1,265 @@
+"""A scalar program as a graph of operations, each there once."""
+
+from typing import Any
+
+import numpy as np
+
+from .operation import OPERATIONS
+from .sincos import sincos
+
+CONSTANT, INPUT = "constant", "input"
+
+
+class Graph:
+    """Nodes are numbers: node i is `operations[i]` of the nodes `arguments[i]`; constants and inputs have a value instead.
+
+    Arguments stand before what is made of them. Zeros and ones are folded, signs and constant factors are drawn out, and what has been
+    made before is not made again. Where a factor is dropped that may not be finite, 0·x, it is remembered: see `watched`.
+
+    Args:
+        single: whether numbers are of single precision.
+    """
+
+    def __init__(self, single: bool = False) -> None:
+        self.single = single
+        self.operations: list[str] = []
+        self.arguments: list[tuple[int, ...]] = []
+        self.values: list[Any] = []
+        self.dropped: set[int] = set()
+        self._known: dict[Any, int] = {}
+        self._angles: dict[int, tuple[int, int]] = {}
+
+    def constant(self, value: Any) -> int:
+        """A number or a truth value."""
+        if isinstance(value, (bool, np.bool_)):
+            return self._node(CONSTANT, (), bool(value))
+        value = float(value)
+        # Minus zero is zero, and every NaN is the same one.
+        return self._node(CONSTANT, (), 0.0 if value == 0 else value if value == value else np.nan)
+
+    def input(self, number: int) -> int:
+        """A number that is given."""
+        return self._node(INPUT, (), number)
+
+    def is_constant(self, i: int) -> bool:
+        """Whether a node is a number that is known."""
+        return self.operations[i] == CONSTANT
+
+    def is_truth(self, i: int) -> bool:
+        """Whether a node is a truth value."""
+        if self.is_constant(i):
+            return isinstance(self.values[i], bool)
+        return self.operations[i] in OPERATIONS and OPERATIONS[self.operations[i]].truth
+
+    def _node(self, operation: str, arguments: tuple[int, ...], value: Any = None) -> int:
+        key = (operation, arguments, value, type(value))
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = len(self.operations)
+            self.operations.append(operation)
+            self.arguments.append(arguments)
+            self.values.append(value)
+        return found
+
+    def _is(self, i: int, operation: str) -> bool:
+        return self.operations[i] == operation
+
+    def _drop(self, i: int) -> int:
+        """Zero in place of 0·x."""
+        if not self.is_constant(i):
+            self.dropped.add(i)
+        elif not np.isfinite(self.values[i]):
+            return self.constant(np.nan)
+        return self.constant(0.0)
+
+    def apply(self, operation: str, *arguments: int) -> int:
+        """The node of an operation, simplified."""
+        if operation == "div":
+            x, y = arguments
+            if self.is_constant(x) and self.is_constant(y):
+                with np.errstate(all="ignore"):
+                    return self.constant(np.divide(self.values[x], self.values[y]))
+            return self.apply("mul", x, self.apply("reciprocal", y))
+        if operation in ("eq", "ne") and self.is_truth(arguments[0]):
+            differ = self.apply("xor", *arguments)
+            return differ if operation == "ne" else self.apply("not", differ)
+        if operation in OPERATIONS and all(self.is_constant(i) for i in arguments):
+            with np.errstate(all="ignore"):
+                return self.constant(OPERATIONS[operation].fold(*(np.asarray(self.values[i])[()] for i in arguments)))
+        simplify = getattr(self, f"_{operation}", None)
+        found = None if simplify is None else simplify(*arguments)
+        return self._node(operation, arguments) if found is None else found
+
+    # Simplification: a node that does the same, or None
+
+    def _number_is(self, i: int, value: float) -> bool:
+        return self.is_constant(i) and self.values[i] == value
+
+    def _add(self, x: int, y: int) -> int | None:
+        if self._number_is(x, 0.0):
+            return y
+        if self._number_is(y, 0.0):
+            return x
+        if self._is(y, "neg"):
+            return self.apply("sub", x, self.arguments[y][0])
+        if self._is(x, "neg"):
+            return self.apply("sub", y, self.arguments[x][0])
+        return self._node("add", (min(x, y), max(x, y)))
+
+    def _sub(self, x: int, y: int) -> int | None:
+        if x == y:
+            return self._drop(x)
+        if self._number_is(y, 0.0):
+            return x
+        if self._number_is(x, 0.0):
+            return self.apply("neg", y)
+        if self._is(y, "neg"):
+            return self.apply("add", x, self.arguments[y][0])
+        return None
+
+    def _mul(self, x: int, y: int) -> int | None:
+        if self.is_constant(y):
+            x, y = y, x
+        if self.is_constant(x):
+            return self._times(self.values[x], y)
+        signs = [self._is(i, "neg") for i in (x, y)]
+        if any(signs):
+            x, y = (self.arguments[i][0] if negative else i for i, negative in zip((x, y), signs, strict=True))
+            found = self.apply("mul", x, y)
+            return found if all(signs) else self.apply("neg", found)
+        for i, other in ((x, y), (y, x)):
+            factor = self._factor(i)
+            if factor is not None:
+                return self.apply("mul", self.constant(factor[0]), self.apply("mul", factor[1], other))
+        return self._node("mul", (min(x, y), max(x, y)))
+
+    def _factor(self, i: int) -> tuple[float, int] | None:
+        """A constant factor of a product, and the rest."""
+        if not self._is(i, "mul") or not self.is_constant(self.arguments[i][0]):
+            return None
+        return self.values[self.arguments[i][0]], self.arguments[i][1]
+
+    def _times(self, value: float, y: int) -> int:
+        if value == 0:
+            return self._drop(y)
+        if value == 1:
+            return y
+        if value == -1:
+            return self.apply("neg", y)
+        if self._is(y, "neg"):
+            return self._times(-value, self.arguments[y][0])
+        factor = self._factor(y)
+        if factor is not None and np.isfinite(value * factor[0]):
+            return self._times(value * factor[0], factor[1])
+        return self._node("mul", (self.constant(value), y))
+
+    def _neg(self, x: int) -> int | None:
+        if self._is(x, "neg"):
+            return self.arguments[x][0]
+        if self._is(x, "sub"):
+            return self.apply("sub", *self.arguments[x][::-1])
+        factor = self._factor(x)
+        return None if factor is None else self._times(-factor[0], factor[1])
+
+    def _reciprocal(self, x: int) -> int | None:
+        if self._is(x, "reciprocal"):  # 1/(1/0) is 0, but NaN at most is lost
+            return None
+        return self.apply("neg", self.apply("reciprocal", self.arguments[x][0])) if self._is(x, "neg") else None
+
+    def _sin(self, x: int) -> int | None:
+        return self._sine_and_cosine(x)[0]
+
+    def _cos(self, x: int) -> int | None:
+        return self._sine_and_cosine(x)[1]
+
+    def _sine_and_cosine(self, x: int) -> tuple[int, int]:
+        if x not in self._angles:
+            self._angles[x] = sincos(self, x)
+        return self._angles[x]
+
+    def _abs(self, x: int) -> int | None:
+        return self.apply("abs", self.arguments[x][0]) if self._is(x, "neg") else None
+
+    def _select(self, p: int, x: int, y: int) -> int | None:
+        if self.is_constant(p):
+            return x if self.values[p] else y
+        if x == y:
+            return x
+        if self._is(p, "not"):
+            return self.apply("select", self.arguments[p][0], y, x)
+        for i, held in ((x, True), (y, False)):
+            if self.is_constant(i) and isinstance(self.values[i], bool):
+                # where(p, True, y), where(p, False, y), where(p, x, True), where(p, x, False)
+                where, other = (p, y) if held else (self.apply("not", p), x)
+                if self.values[i]:
+                    return self.apply("or", where, other)
+                return self.apply("and", self.apply("not", where), other)
+        if self.is_truth(x):
+            return self.apply("or", self.apply("and", p, x), self.apply("and", self.apply("not", p), y))
+        return None
+
+    def _and(self, x: int, y: int) -> int | None:
+        return self._of_truths("and", x, y, True)
+
+    def _or(self, x: int, y: int) -> int | None:
+        return self._of_truths("or", x, y, False)
+
+    def _of_truths(self, operation: str, x: int, y: int, neutral: bool) -> int:
+        if x == y:
+            return x
+        for i, other in ((x, y), (y, x)):
+            if self.is_constant(i):
+                return other if self.values[i] is neutral else i
+        return self._node(operation, (min(x, y), max(x, y)))
+
+    def _not(self, x: int) -> int | None:
+        return self.arguments[x][0] if self._is(x, "not") else None
+
+    def _ge(self, x: int, y: int) -> int | None:
+        return self.arguments[x][0] if self._is(x, "number") and self._number_is(y, 1.0) else None
+
+    def _ne(self, x: int, y: int) -> int | None:
+        return self.arguments[x][0] if self._is(x, "number") and self._number_is(y, 0.0) else None
+
+    def _max(self, x: int, y: int) -> int | None:
+        return self._of_order(x, y, -np.inf)
+
+    def _min(self, x: int, y: int) -> int | None:
+        return self._of_order(x, y, np.inf)
+
+    def _of_order(self, x: int, y: int, neutral: float) -> int | None:
+        if x == y:
+            return x
+        for i, other in ((x, y), (y, x)):
+            if self._number_is(i, neutral):
+                return other
+        return None
+
+    # What a program needs
+
+    def cone(self, ids: Any) -> list[int]:
+        """All nodes of which those given are made, arguments first."""
+        stack, seen = [int(i) for i in ids], set()
+        while stack:
+            i = stack.pop()
+            if i not in seen:
+                seen.add(i)
+                stack.extend(self.arguments[i])
+        return sorted(seen)
+
+    def watched(self) -> int | None:
+        """0, or NaN where dropped factors are not finite; None if none was dropped.
+
+        A factor is finite if the inputs of which it is made are, and the results of all partial operations on the way; an overflow of
+        sums and products is not seen.
+        """
+        total = None
+        suspects = [i for i in self.cone(self.dropped) if self._is(i, INPUT) or self._partial(i)]
+        for i in suspects:
+            zero = self._node("nothing", (i,))
+            total = zero if total is None else self._node("add", (total, zero))
+        return total
+
+    def _partial(self, i: int) -> bool:
+        operation = OPERATIONS.get(self.operations[i])
+        return operation is not None and operation.partial

@@ -1,0 +1,161 @@
+"""Code as text of LLVM."""
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .code import Code
+from .graph import CONSTANT
+from .operation import OPERATIONS
+
+
+class Types:
+    """Numbers and truth values of some lanes side by side.
+
+    Args:
+        dtype: of the numbers.
+        width: how many lanes.
+    """
+
+    def __init__(self, dtype: Any, width: int):
+        self.dtype, self.width = np.dtype(dtype), width
+        self.scalar, short = ("double", "f64") if self.dtype == np.float64 else ("float", "f32")
+        self.number = self.scalar if width == 1 else f"<{width} x {self.scalar}>"
+        self.truth = "i1" if width == 1 else f"<{width} x i1>"
+        self.suffix = short if width == 1 else f"v{width}{short}"
+        self.size = self.dtype.itemsize * width
+
+    def constant(self, value: Any) -> str:
+        """A number or a truth value in all lanes."""
+        if isinstance(value, bool):
+            each, scalar = "true" if value else "false", "i1"
+        else:
+            rounded = float(self.dtype.type(value))
+            each, scalar = "0x" + struct.pack(">d", rounded).hex().upper(), self.scalar
+        return each if self.width == 1 else "<" + ", ".join([f"{scalar} {each}"] * self.width) + ">"
+
+
+class Function:
+    """The text of a function, line by line."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.declared: set[str] = set()
+        self.library: set[str] = set()
+        self._count = 0
+
+    def do(self, line: str) -> None:
+        """A line without a result."""
+        self.lines.append("  " + line)
+
+    def let(self, line: str) -> str:
+        """A line with a result, and its name."""
+        self._count += 1
+        self.lines.append(f"  %v{self._count} = {line}")
+        return f"%v{self._count}"
+
+    def label(self, name: str) -> None:
+        """Where one may go."""
+        self.lines.append(f"{name}:")
+
+    def entry(self, kind: str, base: str, index: Any) -> str:
+        """The address of an entry of an array."""
+        return self.let(f"getelementptr {kind}, ptr {base}, i64 {index}")
+
+    def load(self, types: Types, base: str, index: Any) -> str:
+        """Numbers from memory where each stands at a multiple of its size."""
+        return self.let(
+            f"load {types.number}, ptr {self.entry(types.number, base, index)}, align {types.dtype.itemsize}"
+        )
+
+    def store(self, types: Types, value: str, base: str, index: Any) -> None:
+        """Numbers to memory."""
+        self.do(
+            f"store {types.number} {value}, ptr {self.entry(types.number, base, index)}, align {types.dtype.itemsize}"
+        )
+
+    def splat(self, types: Types, value: str) -> str:
+        """A number in all lanes."""
+        if types.width == 1:
+            return value
+        one = self.let(f"insertelement {types.number} poison, {types.scalar} {value}, i64 0")
+        return self.let(
+            f"shufflevector {types.number} {one}, {types.number} poison, <{types.width} x i32> zeroinitializer"
+        )
+
+    def operate(self, types: Types, name: str, arguments: Sequence[str]) -> str:
+        """One operation."""
+        operation = OPERATIONS[name]
+        if operation.text:
+            words = dict(
+                T=types.number,
+                B=types.truth,
+                one=types.constant(1.0),
+                zero=types.constant(0.0),
+                true=types.constant(True),
+            )
+            return self.let(operation.text.format(*arguments, **words))
+        if operation.intrinsic:
+            return self._call(types.number, f"llvm.{operation.intrinsic}.{types.suffix}", arguments)
+        symbol = name + ("" if types.scalar == "double" else "f")
+        self.library.add(symbol)
+        if types.width == 1:
+            return self._call(types.scalar, symbol, arguments)
+        out = "poison"
+        for k in range(types.width):  # lane after lane
+            parts = [self.let(f"extractelement {types.number} {x}, i64 {k}") for x in arguments]
+            out = self.let(
+                f"insertelement {types.number} {out}, {types.scalar} {self._call(types.scalar, symbol, parts)}, i64 {k}"
+            )
+        return out
+
+    def _call(self, kind: str, symbol: str, arguments: Sequence[str]) -> str:
+        self.declared.add(f"declare {kind} @{symbol}({', '.join([kind] * len(arguments))})")
+        return self.let(f"call {kind} @{symbol}({', '.join(f'{kind} {x}' for x in arguments)})")
+
+    def text(self, head: str) -> str:
+        """The whole function."""
+        return "\n".join([head + " {", *self.lines, "}"])
+
+
+def body(name: str, code: Code, types: Types, fixed: int) -> Function:
+    """A function of code: (numbers of all lanes, numbers that are the same in all lanes, results).
+
+    Args:
+        name: what it is called.
+        code: its operations; inputs stand one after the other.
+        types: of the lanes.
+        fixed: the operand whose numbers are the same in all lanes.
+    """
+    out, graph, found, places = Function(), code.graph, {}, numbering(code, fixed)
+
+    def value(i: int) -> str:
+        """What a node has been called; what is given is read when it is first needed."""
+        if i not in found and i in code.leaves:
+            operand, entry = code.leaves[i]
+            if operand == fixed:
+                address = out.entry(types.scalar, "%fixed", entry)
+                x = out.splat(types, out.let(f"load {types.scalar}, ptr {address}, align {types.dtype.itemsize}"))
+            else:
+                x = out.load(types, "%given", places[operand, entry])
+            found[i] = out.let(f"fcmp une {types.number} {x}, {types.constant(0.0)}") if graph.is_truth(i) else x
+        return found[i]
+
+    for i in code.order:
+        if graph.operations[i] == CONSTANT:
+            found[i] = types.constant(graph.values[i])
+        elif i not in code.leaves:
+            found[i] = out.operate(types, graph.operations[i], [value(a) for a in graph.arguments[i]])
+    for k, i in enumerate(code.outputs):
+        x = out.operate(types, "number", [value(i)]) if graph.is_truth(i) else value(i)
+        out.store(types, x, "%found", k)
+    out.do("ret void")
+    return out
+
+
+def numbering(code: Code, fixed: int) -> dict[tuple[int, int], int]:
+    """Where the numbers stand that a function of code is given for each lane."""
+    moving = [place for place in code.inputs if place[0] != fixed]
+    return {place: k for k, place in enumerate(moving)}

@@ -1,0 +1,77 @@
+"""Modules of LLVM compiled for the processor at hand, as functions that XLA calls."""
+
+import ctypes
+import ctypes.util
+import functools
+import hashlib
+import importlib.util
+import threading
+from typing import Any
+
+import jax
+
+from .module import Lane
+
+_LOCK = threading.Lock()
+_COMPILED: list[Any] = []  # engines must live as long as what they have compiled
+
+
+@functools.cache
+def missing() -> str | None:
+    """Why no code is compiled here; None if it is."""
+    if importlib.util.find_spec("llvmlite") is None:
+        return "llvmlite is not installed (`pip install jaxmb[native]`)"
+    return None
+
+
+@functools.cache
+def _machine() -> Any:
+    """The processor at hand."""
+    from llvmlite import binding
+
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    target = binding.Target.from_default_triple()
+    features = binding.get_host_cpu_features().flatten()
+    return lambda: target.create_target_machine(cpu=binding.get_host_cpu_name(), features=features, opt=1)
+
+
+@functools.cache
+def vector_bytes() -> int:
+    """The size of a vector register."""
+    from llvmlite import binding
+
+    features = binding.get_host_cpu_features()
+    return 64 if features.get("avx512f") else 32 if features.get("avx2") else 16
+
+
+@functools.cache
+def _library() -> Any:
+    return ctypes.CDLL(ctypes.util.find_library("m"))
+
+
+def registered(lane: Lane) -> str:
+    """The name under which XLA finds the compiled function; equal ones are compiled once."""
+    name = "jaxmb_" + hashlib.sha256(lane.module("handler").encode()).hexdigest()[:32]
+    with _LOCK:
+        _register(name, lane.module("handler"), tuple(sorted(lane.symbols)))
+    return name
+
+
+@functools.cache
+def _register(name: str, text: str, symbols: tuple[str, ...]) -> None:
+    from llvmlite import binding
+
+    for symbol in symbols:
+        binding.add_symbol(symbol, ctypes.cast(getattr(_library(), symbol), ctypes.c_void_p).value)
+    machine = _machine()()
+    module = binding.parse_assembly(text)
+    module.verify()
+    builder = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options(speed_level=1))
+    builder.getModulePassManager().run(module, builder)
+    engine = binding.create_mcjit_compiler(module, machine)
+    engine.finalize_object()
+    _COMPILED.append(engine)
+    address = engine.get_function_address("handler")
+    handler = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(address)
+    jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(handler), platform="cpu")

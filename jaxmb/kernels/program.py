@@ -1,0 +1,231 @@
+"""A primitive of our own: the same scalar program over many lanes."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import ShapedArray
+from jax.extend import core
+from jax.interpreters import ad, batching, mlir, partial_eval
+from jaxtyping import Array
+
+from .code import Code, Shaped, entries, precision
+from .graph import Graph
+from .module import Lane, single
+from .native import missing, registered, vector_bytes
+from .scalarise import NotScalarError, scalarise
+
+
+class Program:
+    """A function of small arrays, as a scalar program that is differentiated by making programs of its derivatives.
+
+    Args:
+        jaxpr: the function, closed.
+        linear: the arguments in which it is linear, of a derivative.
+
+    Raises:
+        NotScalarError: if the function cannot be one, with the reason.
+    """
+
+    def __init__(self, jaxpr: Any, linear: tuple[int, ...] = ()):
+        self.jaxpr, self.linear = jaxpr, linear
+        shaped = lambda avals: tuple(Shaped(a.shape, a.dtype) for a in avals)
+        self.operands, self.results = shaped(jaxpr.in_avals), shaped(jaxpr.out_avals)
+        self.dtype = precision((*self.operands, *self.results))
+        if self.dtype is None:
+            raise NotScalarError("it has numbers of several precisions")
+        self.code = _coded(jaxpr, self.operands, self.results, self.dtype)
+
+    @classmethod
+    def of(cls, fn: Callable[..., Sequence[Array]], *arguments: Shaped, linear: tuple[int, ...] = ()) -> "Program":
+        """Of a function of arrays of these shapes, which returns a sequence of arrays."""
+        return cls(jax.make_jaxpr(fn)(*arguments), linear)
+
+    def __call__(self, *operands: Any) -> list[Array]:
+        """The results."""
+        return lanes_p.bind(*operands, program=self, batched=(False,) * len(operands), lanes=())
+
+    @property
+    def fn(self) -> Callable[..., list[Array]]:
+        """The function by itself."""
+        return core.jaxpr_as_fun(self.jaxpr)
+
+    def module(self, batched: Sequence[bool], lanes: int) -> Lane:
+        """What is compiled for so many lanes."""
+        return single(self.code, self.dtype, width_of(self.dtype, lanes), lanes, self.operands, self.results, batched)
+
+    @functools.cache  # noqa: B019
+    def tangent(self, moving: tuple[bool, ...]) -> "Program":
+        """(arguments, tangents of those that move) ↦ tangents of the results."""
+        shapes = self.operands
+        places = [k for k, moves in enumerate(moving) if moves]
+
+        def fn(*given: Array) -> Sequence[Array]:
+            primals, tangents = given[: len(shapes)], given[len(shapes) :]
+            along = dict(zip(places, tangents, strict=True))
+            move = lambda *xs: self.fn(*(dict(zip(places, xs, strict=True)).get(k, x) for k, x in enumerate(primals)))
+            return jax.jvp(move, tuple(primals[k] for k in places), tuple(along[k] for k in places))[1]
+
+        arguments = (*shapes, *(shapes[k] for k in places))
+        return Program.of(fn, *arguments, linear=tuple(range(len(shapes), len(arguments))))
+
+    @functools.cache  # noqa: B019
+    def transposed(self) -> "Program":
+        """(other arguments, cotangents of the results) ↦ cotangents of the linear arguments."""
+        shapes, linear = self.operands, self.linear
+        others = [k for k in range(len(shapes)) if k not in linear]
+
+        def fn(*given: Array) -> Sequence[Array]:
+            fixed = dict(zip(others, given[: len(others)], strict=True))
+            whole = lambda *xs: self.fn(
+                *(({**fixed, **dict(zip(linear, xs, strict=True))})[k] for k in range(len(shapes)))
+            )
+            return jax.linear_transpose(whole, *(shapes[k] for k in linear))(list(given[len(others) :]))
+
+        arguments = (*(shapes[k] for k in others), *self.results)
+        return Program.of(fn, *arguments, linear=tuple(range(len(others), len(arguments))))
+
+
+def _coded(jaxpr: Any, operands: Sequence[Shaped], results: Sequence[Shaped], dtype: Any) -> Code:
+    """The code of a closed jaxpr."""
+    inner, _ = partial_eval.dce_jaxpr(jaxpr.jaxpr, [True] * len(results), instantiate=True)
+    graph, leaves, arguments = Graph(dtype == np.float32), {}, []
+    for k, s in enumerate(operands):
+        nodes = []
+        for entry in range(entries(s.shape)):
+            node = graph.input(len(leaves))
+            leaves[node] = (k, entry)
+            nodes.append(graph.apply("ne", node, graph.constant(0.0)) if np.dtype(s.dtype) == bool else node)
+        arguments.append(np.array(nodes, np.int64).reshape(s.shape))
+    found = scalarise(graph, core.ClosedJaxpr(inner, jaxpr.consts), arguments)
+    outputs = [int(i) for nodes in found for i in np.ravel(nodes)]
+    watch = graph.watched()
+    if watch is not None:
+        outputs = [i if graph.is_truth(i) else graph.apply("add", i, watch) for i in outputs]
+    return Code(graph, leaves, tuple(outputs))
+
+
+def width_of(dtype: Any, lanes: int) -> int:
+    """How many lanes are worked on side by side."""
+    width = vector_bytes() // np.dtype(dtype).itemsize
+    while width > 1 and width >= 2 * lanes:
+        width //= 2
+    return width
+
+
+# The primitive. Operands that are `batched` have leading axes `lanes`, the others are the same for all lanes.
+
+lanes_p = core.Primitive("scalar_program")
+lanes_p.multiple_results = True
+
+
+@lanes_p.def_impl
+def _run(*operands: Any, **params: Any) -> list[Array]:
+    return _jitted(*operands, **params)
+
+
+@functools.partial(jax.jit, static_argnames=("program", "batched", "lanes"))
+def _jitted(*operands: Any, program: Any, batched: tuple[bool, ...], lanes: tuple[int, ...]) -> list[Array]:
+    return lanes_p.bind(*operands, program=program, batched=batched, lanes=lanes)
+
+
+@lanes_p.def_abstract_eval
+def _shapes(*operands: Any, program: Any, batched: tuple[bool, ...], lanes: tuple[int, ...]) -> list[Any]:
+    return [ShapedArray((*lanes, *s.shape), s.dtype) for s in program.results]
+
+
+def _plainly(*operands: Any, program: Any, batched: tuple[bool, ...], lanes: tuple[int, ...]) -> list[Array]:
+    """By the function itself."""
+    fn = program.fn
+    for _ in lanes:
+        fn = jax.vmap(fn, in_axes=[0 if b else None for b in batched])
+    found = fn(*operands)
+    return [jnp.broadcast_to(x, (*lanes, *s.shape)) for x, s in zip(found, program.results, strict=True)]
+
+
+def _natively(context: Any, *operands: Any, program: Any, batched: tuple[bool, ...], lanes: tuple[int, ...]) -> Any:
+    """By compiled code; what is exported must run elsewhere and is plain."""
+    if (
+        missing() is not None
+        or context.module_context.lowering_parameters.for_export
+        or len(context.module_context.platforms) > 1
+    ):
+        return _plain_lowering(context, *operands, program=program, batched=batched, lanes=lanes)
+    module = program.module(batched, entries(lanes))
+    context = context.replace(avals_in=[context.avals_in[k] for k in module.used])
+    return jax.ffi.ffi_lowering(registered(module))(context, *(operands[k] for k in module.used))
+
+
+_plain_lowering = mlir.lower_fun(_plainly, multiple_results=True)
+mlir.register_lowering(lanes_p, _plain_lowering)
+mlir.register_lowering(lanes_p, _natively, platform="cpu")
+
+
+def _batch(
+    operands: Sequence[Any], axes: Sequence[Any], *, program: Any, batched: tuple[bool, ...], lanes: tuple[int, ...]
+) -> Any:
+    size = next(x.shape[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
+    out = []
+    for x, axis, already in zip(operands, axes, batched, strict=True):
+        if axis is not None:
+            x = jnp.moveaxis(x, axis, 0)
+            if not already:  # it lacks the lanes that others have
+                own = x.shape[1:]
+                x = jnp.broadcast_to(x.reshape(size, *(1 for _ in lanes), *own), (size, *lanes, *own))
+        elif already:
+            x = jnp.broadcast_to(x, (size, *x.shape))
+        out.append(x)
+    mapped = tuple(b or axis is not None for b, axis in zip(batched, axes, strict=True))
+    found = lanes_p.bind(*out, program=program, batched=mapped, lanes=(size, *lanes))
+    return found, [0] * len(found)
+
+
+batching.primitive_batchers[lanes_p] = _batch
+
+
+def _jvp(
+    primals: Sequence[Any], tangents: Sequence[Any], *, program: Any, batched: tuple[bool, ...], lanes: tuple[int, ...]
+) -> Any:
+    found = lanes_p.bind(*primals, program=program, batched=batched, lanes=lanes)
+    floating = [np.dtype(s.dtype).kind == "f" for s in program.operands]
+    moving = tuple(is_number and not isinstance(t, ad.Zero) for t, is_number in zip(tangents, floating, strict=True))
+    if not any(moving):
+        return found, [_no_tangent(x) for x in found]
+    along = [t for t, moves in zip(tangents, moving, strict=True) if moves]
+    flags = (*batched, *(b for b, moves in zip(batched, moving, strict=True) if moves))
+    moved = lanes_p.bind(*primals, *along, program=program.tangent(moving), batched=flags, lanes=lanes)
+    zero = lambda x, t: t if jnp.issubdtype(x.dtype, jnp.floating) else _no_tangent(x)
+    return found, [zero(x, t) for x, t in zip(found, moved, strict=True)]
+
+
+def _no_tangent(x: Any) -> Any:
+    return ad.Zero.from_primal_value(x)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+ad.primitive_jvps[lanes_p] = _jvp
+
+
+def _transpose(
+    cotangents: Sequence[Any], *operands: Any, program: Program, batched: tuple[bool, ...], lanes: tuple[int, ...]
+) -> Any:
+    linear = [k for k, x in enumerate(operands) if ad.is_undefined_primal(x)]
+    assert tuple(linear) == program.linear
+    others = [k for k in range(len(operands)) if k not in linear]
+    given = [
+        jnp.zeros((*lanes, *s.shape), s.dtype) if isinstance(ct, ad.Zero) else ct
+        for ct, s in zip(cotangents, program.results, strict=True)
+    ]
+    flags = (*(batched[k] for k in others), *(True for _ in given))
+    found = lanes_p.bind(
+        *(operands[k] for k in others), *given, program=program.transposed(), batched=flags, lanes=lanes
+    )
+    out: list[Any] = [None] * len(operands)
+    for k, bar in zip(linear, found, strict=True):
+        out[k] = bar if batched[k] else jnp.sum(bar, axis=tuple(range(len(lanes))))
+    return out
+
+
+ad.primitive_transposes[lanes_p] = _transpose

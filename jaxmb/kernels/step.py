@@ -1,0 +1,99 @@
+"""A step of an explicit Runge–Kutta method as one program."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .code import Shaped
+from .driver import Driver, Stepping
+from .module import Lane
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StepProgram(Stepping):
+    """The step (t₀, t₁, y₀, f₀, x, parameters) ↦ (y₁, k, doubtful, …), of functions that are scalar programs.
+
+    y_i = y₀ + Σ a_ij k_j, k_i = h f(t₀ + c_i h, y_i), the last one being y₁. f₀ is the rate at the start, if it is known.
+
+    Attributes:
+        stage: (t, y, parameters) ↦ (rate, doubtful), doubtful being one truth value.
+        end: (t, y₁, x, parameters) ↦ (rate, …); the rate counts if there is a k for it.
+        a, c: see `Stepping`.
+        knows_start: whether f₀ is known.
+    """
+
+    knows_start: bool
+
+    @property
+    def operands(self) -> tuple[Shaped, ...]:
+        """Shapes and types of what it is given."""
+        t = self.stage.operands[0]
+        return (t, t, self.state, self.state, *self.end.operands[2:])
+
+    @property
+    def results(self) -> tuple[Shaped, ...]:
+        """Shapes and types of what it returns."""
+        return (self.state, self.slopes, self.stage.results[1], *self.end.results[1:])
+
+    @property
+    def fn(self) -> Callable[..., list[Array]]:
+        """What it does, by the functions as they were given."""
+        return self._step
+
+    def _step(self, t0: Array, t1: Array, y0: Array, f0: Array, x: Array, *parameters: Array) -> list[Array]:
+        h, doubtful, last = t1 - t0, jnp.array(False), len(self.a) - 1
+        slopes: list[Any] = []
+        y, rest = y0, []
+        for i, (row, c) in enumerate(zip(self.a, self.c, strict=True)):
+            y = y0 + sum((a * k for a, k in zip(row, slopes, strict=False)), jnp.zeros_like(y0))
+            if i == 0 and self.knows_start:
+                rate = f0
+            elif i == last:
+                rate, *rest = self.end.fn(t1, y, x, *parameters)
+            else:
+                rate, doubt = self.stage.fn(t0 + c * h, y, *parameters)
+                doubtful |= doubt
+            slopes.append(h * rate)
+        return [y, jnp.stack(slopes[: len(self.a[0])]), doubtful, *rest]
+
+    def module(self, batched: Sequence[bool], lanes: int) -> Lane:
+        """What is compiled for so many lanes."""
+        parameters = range(5, len(self.operands))
+        read = (0, 1, 2, 3) if self.knows_start else (0, 1, 2)
+        out = Driver(self, (None, None, *parameters), (None, None, 4, *parameters), read, batched, lanes)
+        types, n = out.types, out.n
+        slopes = out.ks
+
+        def keep(i: int, h: str, rates: Sequence[str]) -> None:
+            if i < out.count:
+                for e in range(n):
+                    out.store(types, out.operate(types, "mul", [h, rates[e]]), slopes, i * n + e)
+
+        def work(numbers: list[str]) -> None:
+            t0, t1, h = out.begin(numbers, 0, 1, 2)
+            doubtful, y, found = types.constant(False), [], ""
+            for i in range(len(self.a)):
+                if i == 0 and self.knows_start:
+                    keep(i, h, [out.gathered(numbers, 3, e) for e in range(n)])
+                    continue
+                y = out.at(i)
+                if i == len(self.a) - 1:
+                    found = out.call(out.end, [t1], y)
+                else:
+                    found = out.call(out.stage, [out.time(t0, h, i)], y)
+                    doubt = out.let(f"fcmp une {types.number} {out.load(types, found, n)}, {types.constant(0.0)}")
+                    doubtful = out.operate(types, "or", [doubtful, doubt])
+                keep(i, h, [out.load(types, found, e) for e in range(n)])
+            for e in range(n):
+                out.scattered(numbers, y[e], 0, e)
+            out.give(numbers, 1, slopes)
+            out.scattered(numbers, out.operate(types, "number", [doubtful]), 2, 0)
+            entry = n
+            for result in range(3, len(self.results)):
+                entry = out.give(numbers, result, found, entry)
+
+        out.over_lanes(work)
+        return out

@@ -1,0 +1,249 @@
+"""Steps as compiled code where nothing special happens."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool
+
+from ..kernels import BackProgram, NotScalarError, Program, Shaped, StepProgram, missing
+from ..kinematics import NEAR, Correction
+from ..linalg import ConstrainedFactor
+from .explicit import coefficients
+from .flow import Flow
+from .problem import Problem
+
+# Rows in use are surely independent where the norm of W, by which they become orthonormal, is below this: no singular value
+# of them is smaller than its inverse.
+CERTAIN = 1e3
+
+
+class Found(eqx.Module):
+    """What a step has found.
+
+    Attributes:
+        raw: its end before the correction.
+        slopes: k (s, …).
+        y1: the corrected end.
+        end: what its correction has found.
+        special: whether it must be made otherwise.
+    """
+
+    raw: Flow
+    slopes: Flow
+    y1: Flow
+    end: Correction
+    special: Bool[Array, ""]
+
+
+class NativeStep(eqx.Module):
+    """A step whose stages are scalar programs.
+
+    Attributes:
+        program: the step.
+        parameters: all arrays of the problem.
+    """
+
+    program: StepProgram = eqx.field(static=True)
+    parameters: list[Array]
+
+    def __call__(self, t0: Array, t1: Array, y0: Flow, slope: Flow, keep: Bool[Array, " m"], basis: Array) -> Found:
+        """One step from a state at which the rows in use are certain, and the slope known if the method has use for it."""
+        raw, slopes, near, q, v, position, velocity, after, doubtful = self.program(
+            t0, t1, y0.packed, slope.packed, basis, keep, *self.parameters
+        )
+        flow = lambda packed: Flow(packed, y0.nq, y0.nv)
+        found = Correction(q, v, keep, after, position, velocity)
+        return Found(flow(raw), flow(slopes), flow(raw).moved(q, v), found, near | doubtful)
+
+
+def native_step(problem: Problem, solver: Any, y0: Flow) -> NativeStep | str:
+    """The step of a problem by a solver of Diffrax, or why there is none."""
+    reason = missing()
+    if reason is None and not isinstance(solver, dfx.AbstractERK):
+        reason = f"`{type(solver).__name__}` is not an explicit Runge–Kutta method"
+    if reason is None and problem.choice is not None:
+        reason = f"`{type(problem.formulation).__name__}` may choose anew at each accepted state"
+    if reason is not None:
+        return reason
+    blank, parameters = _Blank.of(problem)
+    made = _step(blank, _shapes(parameters), _Method.of(solver), _Shape.of(y0))
+    return made if isinstance(made, str) else NativeStep(made, parameters)
+
+
+class NativeBack(eqx.Module):
+    """The way back over a step, whose functions are scalar programs.
+
+    Attributes:
+        again: the step, with its first slope.
+        program: the way back over it.
+    """
+
+    again: StepProgram = eqx.field(static=True)
+    program: BackProgram = eqx.field(static=True)
+
+    def forth(self, moves: Any, rest: Problem, keep: Array, t0: Array, t1: Array, y0: Flow) -> tuple[Flow, Flow, Array]:
+        """The end of a step before its correction, its slopes, and whether it must be gone back over otherwise."""
+        given = (t0, t1, y0.packed, jnp.zeros_like(y0.packed), jnp.zeros(0, y0.packed.dtype), keep)
+        raw, slopes, near, doubtful = self.again(*given, *_parameters(moves, rest))
+        finite = jnp.all(jnp.isfinite(raw)) & jnp.all(jnp.isfinite(slopes))
+        flow = lambda packed: Flow(packed, y0.nq, y0.nv)
+        return flow(raw), flow(slopes), near | doubtful | ~finite
+
+    def back(self, moves: Any, rest: Problem, keep: Array, *given: Array) -> tuple[Array, Array, Any]:
+        """Cotangents of where it began, of the slope that was taken from the step before, and of the problem."""
+        state_bar, before, *bars = self.program(*given, keep, *_parameters(moves, rest))
+        return state_bar, before, jax.tree.unflatten(jax.tree.structure(moves), bars)
+
+
+def native_back(moves: Any, rest: Problem, solver: Any, y0: Flow) -> NativeBack | None:
+    """The way back over a step of a problem, of which parts move, by a solver of Diffrax; None if there is none."""
+    if isinstance(native_step(eqx.combine(moves, rest), solver, y0), str):
+        return None
+    blank, parameters = _Blank.of(moves, rest)
+    made = _back(blank, _shapes(parameters), _Method.of(solver), _Shape.of(y0), len(jax.tree.leaves(moves)))
+    return None if isinstance(made, str) else NativeBack(*made)
+
+
+def _parameters(moves: Any, rest: Problem) -> list[Array]:
+    return jax.tree.leaves(moves) + jax.tree.leaves(eqx.filter(rest, eqx.is_array))
+
+
+def _shapes(parameters: Sequence[Array]) -> tuple[Shaped, ...]:
+    return tuple(Shaped(x.shape, x.dtype) for x in parameters)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Method:
+    """Coefficients of a method, see `Tableau`."""
+
+    a: tuple[tuple[float, ...], ...]
+    c: tuple[float, ...]
+    fsal: bool
+
+    @classmethod
+    def of(cls, solver: Any) -> "_Method":
+        a, c, _, fsal = coefficients(solver)
+        return cls(tuple(map(tuple, a.tolist())), tuple(c.tolist()), fsal)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Shape:
+    """Of what is integrated."""
+
+    n: int
+    nq: int
+    nv: int
+    dtype: Any
+
+    @classmethod
+    def of(cls, y: Flow) -> "_Shape":
+        return cls(y.packed.shape[-1], y.nq, y.nv, np.dtype(y.packed.dtype))
+
+    def flow(self, packed: Array) -> Flow:
+        return Flow(packed, self.nq, self.nv)
+
+    def __call__(self, *shape: int) -> Shaped:
+        return Shaped(shape, self.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Blank:
+    """A problem without its arrays: one or more trees that are combined, of which the last one holds what is no array."""
+
+    structures: tuple[Any, ...]
+    statics: tuple[Any, ...]
+    static_structure: Any
+
+    @classmethod
+    def of(cls, *trees: Any) -> tuple["_Blank", list[Array]]:
+        """It and the arrays."""
+        arrays, rest = eqx.partition(trees[-1], eqx.is_array)
+        parts = [jax.tree.flatten(tree) for tree in (*trees[:-1], arrays)]
+        statics, structure = jax.tree.flatten(rest)
+        return cls(tuple(s for _, s in parts), tuple(statics), structure), [x for leaves, _ in parts for x in leaves]
+
+    def filled(self, arrays: Sequence[Any]) -> Problem:
+        """The problem with arrays."""
+        given = iter(arrays)
+        parts = [jax.tree.unflatten(s, [next(given) for _ in range(s.num_leaves)]) for s in self.structures]
+        return eqx.combine(*parts, jax.tree.unflatten(self.static_structure, self.statics))
+
+
+def _rows(blank: _Blank, parameters: Sequence[Shaped]) -> tuple[int, ...]:
+    return jax.eval_shape(lambda *arrays: blank.filled(arrays).scale.row, *parameters).shape
+
+
+@functools.lru_cache(maxsize=64)
+def _step(blank: _Blank, parameters: tuple[Shaped, ...], method: _Method, shape: _Shape) -> StepProgram | str:
+    """The programs of a step, traced once for all runs of such a problem, or the reason why there are none."""
+
+    def end(t: Array, y: Array, before: Array, keep: Array, *arrays: Array) -> list[Array]:
+        problem, raw = blank.filled(arrays), shape.flow(y)
+        flow, terms, factor = problem.regular(t, raw, keep, quick=True)
+        found = problem.drift.correct_by(factor, problem.system, problem.formulation, problem.state(t, raw), terms)
+        turned = jnp.any(jnp.sum(before * found.basis, axis=1) < 0)
+        doubtful = turned | (factor.gap < NEAR) | ~surely_independent(factor)
+        return [flow.packed, found.q, found.v, found.position, found.velocity, found.basis, doubtful]
+
+    rows = _rows(blank, parameters)
+    try:
+        stage = _stage(blank, parameters, shape)
+        last = Program.of(end, shape(), shape(shape.n), shape(*rows, shape.nv), Shaped(rows, jnp.bool_), *parameters)
+        return StepProgram(stage, last, method.a, method.c, method.fsal)
+    except NotScalarError as error:
+        return str(error)
+
+
+@functools.lru_cache(maxsize=64)
+def _stage(blank: _Blank, parameters: tuple[Shaped, ...], shape: _Shape) -> Program:
+    def stage(t: Array, y: Array, keep: Array, *arrays: Array) -> list[Array]:
+        flow, _, factor = blank.filled(arrays).regular(t, shape.flow(y), keep, quick=True)
+        return [flow.packed, factor.gap < NEAR]
+
+    return Program.of(stage, shape(), shape(shape.n), Shaped(_rows(blank, parameters), jnp.bool_), *parameters)
+
+
+@functools.lru_cache(maxsize=64)
+def _back(
+    blank: _Blank, parameters: tuple[Shaped, ...], method: _Method, shape: _Shape, moving: int
+) -> tuple[StepProgram, BackProgram] | str:
+    """Those of a step and of the way back over it."""
+
+    def end(t: Array, y: Array, nothing: Array, keep: Array, *arrays: Array) -> list[Array]:
+        flow, _, factor = blank.filled(arrays).regular(t, shape.flow(y), keep, quick=True)
+        return [flow.packed, (factor.gap < NEAR) | ~surely_independent(factor)]
+
+    def pulled(t: Array, y: Array, bar: Array, keep: Array, *arrays: Array) -> list[Array]:
+        field = lambda y, *moves: blank.filled((*moves, *arrays[moving:])).regular(t, shape.flow(y), keep)[0].packed
+        return list(jax.vjp(field, y, *arrays[:moving])[1](bar))
+
+    def pulled_end(t: Array, y: Array, found: Array, bar: Array, keep: Array, *arrays: Array) -> list[Array]:
+        correct = blank.filled(arrays).correction(t, shape.flow(y), shape.flow(found), keep)
+        moved = lambda y, *moves: correct(blank.filled((*moves, *arrays[moving:])), shape.flow(y)).packed
+        return list(jax.vjp(moved, y, *arrays[:moving])[1](bar))
+
+    t, y, keep = shape(), shape(shape.n), Shaped(_rows(blank, parameters), jnp.bool_)
+    try:
+        again = StepProgram(
+            _stage(blank, parameters, shape),
+            Program.of(end, t, y, shape(0), keep, *parameters),
+            method.a,
+            method.c,
+            False,
+        )
+        pulls = Program.of(pulled, t, y, y, keep, *parameters), Program.of(pulled_end, t, y, y, y, keep, *parameters)
+        return again, BackProgram(*pulls, method.a, method.c)
+    except NotScalarError as error:
+        return str(error)
+
+
+def surely_independent(factor: ConstrainedFactor) -> Bool[Array, ""]:
+    """Whether the rows in use are far from being dependent, in whatever order they are looked at."""
+    return jnp.sum(factor.weights**2) < CERTAIN**2

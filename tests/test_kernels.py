@@ -1,0 +1,295 @@
+"""Scalar programs equal the functions of which they are made, and steps by compiled code those that are not."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from jaxmb.kernels import NotScalarError, Program, Shaped, missing
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+DOUBLE = jnp.float64
+
+
+def shaped(*shape, dtype=DOUBLE):
+    return Shaped(shape, dtype)
+
+
+@functools.cache
+def program(fn, *shapes):
+    return Program.of(fn, *(shaped(*s) for s in shapes))
+
+
+def both(fn, *arguments, shared=()):
+    """Results of the program and of the function itself over lanes; arguments in `shared` are the same for all."""
+    shapes = [np.shape(x)[0 if k in shared else 1 :] for k, x in enumerate(arguments)]
+    axes = [None if k in shared else 0 for k in range(len(arguments))]
+    over = lambda f: jax.jit(jax.vmap(f, axes))(*arguments)
+    return over(program(fn, *shapes)), over(fn)
+
+
+def assert_equal(found, expected, atol=1e-12):
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=atol)
+
+
+def elementwise(x):
+    """Each function of one number, where it is defined."""
+    one = [
+        jnp.sin(x),
+        jnp.cos(x),
+        jnp.tan(x),
+        jnp.arctan(x),
+        jnp.exp(x),
+        jnp.exp2(x),
+        jnp.expm1(x),
+        jnp.tanh(x),
+        jnp.sinh(x),
+    ]
+    one += [jnp.cosh(x), jnp.arcsinh(x), jnp.cbrt(x), jnp.abs(x), jnp.sign(x), jnp.floor(x), jnp.ceil(x), jnp.round(x)]
+    one += [
+        lax.round(x),
+        jax.nn.sigmoid(x),
+        x**2,
+        x**3,
+        x**-2,
+        x**0,
+        jnp.isfinite(x).astype(float),
+        -x,
+        1 / x,
+        jnp.square(x),
+    ]
+    positive = jnp.abs(x)
+    one += [
+        jnp.sqrt(positive),
+        lax.rsqrt(positive),
+        jnp.log(positive),
+        jnp.log1p(positive),
+        positive**1.7,
+        jnp.arccosh(1 + positive),
+    ]
+    small = jnp.tanh(x)
+    return jnp.stack([*one, jnp.arcsin(small), jnp.arccos(small), jnp.arctanh(0.5 * small)])
+
+
+def of_two(x, y):
+    larger = [
+        jnp.maximum(x, y),
+        jnp.minimum(x, y),
+        jnp.arctan2(x, y),
+        jnp.fmod(x, y),
+        jnp.hypot(x, y),
+        x / y,
+        jnp.clip(x, -1, y),
+    ]
+    truths = [
+        x > y,
+        x < y,
+        x >= y,
+        x <= y,
+        x == y,
+        x != y,
+        (x > 0) & (y > 0),
+        (x > 0) | (y > 0),
+        (x > 0) ^ (y > 0),
+        ~(x > 0),
+    ]
+    return jnp.stack(larger), jnp.stack(truths)
+
+
+def moving(x, y):
+    """What moves entries."""
+    table = jnp.arange(12.0).reshape(3, 4)
+    rows = [
+        x[jnp.array([2, 0, 2])],
+        jnp.roll(x, 1),
+        x[::-1],
+        jnp.concatenate([x, y])[2:5],
+        jnp.cumsum(x),
+        jnp.pad(y, 1)[:3],
+    ]
+    rows += [
+        x.at[1].set(y[0]),
+        x.at[jnp.array([0, 2, 0])].add(y),
+        jnp.tile(y, 2)[3:],
+        jnp.repeat(y, 2)[1:4],
+        jnp.where(x > y, x, y),
+    ]
+    rows += [table[:, 1] * x, jnp.diag(jnp.outer(x, y)), lax.pad(x, 0.0, [(-1, 1, 0)]), lax.cumsum(x, reverse=True)]
+    place = jnp.argmax(x)
+    one = [x[0], jnp.prod(x), jnp.max(x), jnp.min(y), jnp.any(x > 1).astype(float), jnp.all(x > -9).astype(float)]
+    one += [
+        place.astype(float),
+        jnp.argmin(x).astype(float),
+        lax.dynamic_slice(y, (place,), (1,))[0],
+        jnp.einsum("i,ij,j", x, table[:, :3], y),
+    ]
+    return jnp.stack(rows), jnp.stack(one)
+
+
+def looping(x, y):
+    scanned, trace = lax.scan(lambda c, e: (c * 0.5 + e, c), x[0], y, reverse=True)
+    looped = lax.fori_loop(0, 4, lambda i, c: c + jnp.sin(c) * i, x)
+    chosen = lax.cond(x[0] > 0, lambda: x + y, lambda: x - y)
+    three = lax.switch(jnp.int32(1), [lambda: x, lambda: 2 * x, lambda: 3 * x])
+    return [scanned, trace, looped, chosen, three]
+
+
+LANES = (1, 7, 64, 513)
+
+
+@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("fn", [lambda x: [elementwise(x)], lambda x: list(of_two(x[0], x[1]))], ids=["one", "two"])
+def test_operations(fn, lanes):
+    x = np.random.default_rng(lanes).normal(size=(lanes, 2) if lanes else 2) * 2
+    x = x[:, 0] if fn.__code__.co_names[0] == "elementwise" else x
+    assert_equal(*both(fn, x))
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_what_moves_entries_and_loops(lanes):
+    x, y = np.random.default_rng(lanes).normal(size=(2, lanes, 3))
+    assert_equal(*both(lambda x, y: list(moving(x, y)), x, y))
+    assert_equal(*both(lambda x, y: looping(x, y), x, y))
+    assert_equal(*both(lambda x, y: list(moving(x, y)), x, y[0], shared=(1,)))
+
+
+def test_what_is_not_finite_is_not_lost():
+    """Where the function is undefined or infinite so is the program; where a factor of 0 is, at least the program says so."""
+    odd = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, 1e300, 1e-300, -1.0])
+    pairs = np.array([(a, b) for a in odd for b in odd])
+
+    def fn(x):
+        return [
+            x[0] + x[1],
+            x[0] * x[1],
+            x[0] / x[1],
+            jnp.sqrt(x[0]),
+            jnp.maximum(x[0], x[1]),
+            x[0] > x[1],
+            jnp.where(x[0] > 0, x[0], x[1]),
+        ]
+
+    found, expected = both(fn, pairs)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=3e-16)
+    dropped, kept = both(lambda x: [x[0] * jnp.zeros(2) + x[1], 0 / x[0] + x[1], x[0] - x[0] + x[1]], pairs)
+    for a, b in zip(dropped, kept, strict=True):
+        assert np.all(np.isnan(a) | (a == b))
+        assert np.all(np.isnan(a) >= np.isnan(b))
+
+
+def test_sine_and_cosine_to_two_units_in_the_last_place():
+    rng = np.random.default_rng(0)
+    x = np.concatenate(
+        [rng.uniform(-(10**k), 10**k, 4000) for k in range(-3, 9)]
+        + [np.arange(-200, 200) * np.pi / 4, 10.0 ** rng.uniform(-300, 0, 500)]
+    )
+    own = jax.vmap(program(lambda x: [jnp.sin(x), jnp.cos(x)], ()))
+    found = own(jnp.asarray(x))
+    for value, exact in zip(found, (np.sin, np.cos), strict=True):
+        exact = exact(x.astype(np.longdouble))
+        off = np.abs(np.asarray(value) - exact) / np.spacing(np.abs(exact.astype(float)))
+        assert off.max() < 2, x[off.argmax()]
+    assert np.all(np.isnan(own(jnp.array([1.1e8, np.inf, np.nan]))))  # none rather than a wrong one
+
+
+def rich(x, y, matrix):
+    s = jnp.sin(x) @ matrix
+    c = jnp.cos(y) * s
+    return [c / (1 + y * y), jnp.sum(jnp.where(s > 0, s, -s)) + jnp.linalg.norm(c)]
+
+
+def test_derivatives_of_both_orders_over_lanes():
+    rng = np.random.default_rng(1)
+    x, y, matrix = (jnp.asarray(rng.normal(size=size)) for size in ((7, 3), (7, 3), (3, 3)))
+    own = program(rich, (3,), (3,), (3, 3))
+    total = lambda f: lambda x, y, m: jnp.sum(f(x, y, m)[0] ** 2) + f(x, y, m)[1]
+    ways = {
+        "reverse": lambda g: jax.grad(g, (0, 1, 2)),
+        "forward": lambda g: jax.jacfwd(g, (0, 2)),
+        "forward over reverse": lambda g: jax.jacfwd(jax.grad(g, (0, 2)), (0, 2)),
+        "reverse over reverse": lambda g: jax.jacrev(jax.grad(g, (1, 2)), (1, 2)),
+        "forward over forward": lambda g: jax.jacfwd(jax.jacfwd(g, 1), 2),
+    }
+    for how in ways.values():
+        each = lambda f: jax.vmap(how(total(f)), (0, 0, None))(x, y, matrix)
+        assert_equal(each(own), each(rich))
+    shared = lambda f: jax.grad(lambda m: jnp.sum(jax.vmap(total(f), (0, 0, None))(x, y, m)))(matrix)
+    assert_equal(shared(own), shared(rich))
+    nested = lambda f: jax.vmap(jax.vmap(total(f), (None, 0, None)), (0, None, None))(x, y, matrix)
+    assert_equal(nested(own), nested(rich))
+
+
+@pytest.mark.parametrize(
+    ("fn", "reason"),
+    [
+        (lambda x: [lax.while_loop(lambda c: c < 1, lambda c: c + x, x)], "loop whose length depends"),
+        (lambda x: [jnp.arange(3.0)[x.astype(int)]], "whole numbers"),
+        (lambda x: [jnp.sort(jnp.stack([x, -x]))], "`sort`"),
+        (lambda x: [jnp.fft.fft(jnp.stack([x, x])).real], "complex|fft"),
+        (lambda x: [x.astype(jnp.float32).astype(float) + x.astype(jnp.float32)], "precision"),
+        (lambda x: [lax.scan(lambda c, _: (jnp.sin(c) + c, None), x, None, length=20_000)[0]], "more than"),
+    ],
+)
+def test_reasons_why_there_is_no_program(fn, reason):
+    with pytest.raises(NotScalarError, match=reason):
+        Program.of(fn, shaped())
+
+
+def random_program(rng, count=25):
+    """A function of three numbers that does `count` things, each to earlier results."""
+    steps = []
+    for k in range(count):
+        steps.append(
+            (rng.integers(14), *rng.integers(0, 3 + k, 3), float(rng.choice([0.0, 1.0, -1.0, 0.5, rng.normal()])))
+        )
+
+    def fn(x):
+        known = list(x)
+        for kind, i, j, k, c in steps:
+            a, b, d = known[i], known[j], known[k]
+            known.append(
+                [
+                    lambda: a + b,
+                    lambda: a - b,
+                    lambda: a * b,
+                    lambda: a / (2 + jnp.abs(b)),
+                    lambda: -a,
+                    lambda: c * a,
+                    lambda: jnp.sin(a),
+                    lambda: jnp.cos(b),
+                    lambda: jnp.where(a > b, d, c),
+                    lambda: jnp.maximum(a, c),
+                    lambda: jnp.sqrt(jnp.abs(a)),
+                    lambda: jnp.exp(-jnp.abs(a)),
+                    lambda: a - a * c,
+                    lambda: jnp.tanh(a) + c * b,
+                ][kind]()
+            )
+        return [jnp.stack(known[-6:])]
+
+    return fn
+
+
+def test_random_programs():
+    rng = np.random.default_rng(3)
+    x = jnp.asarray(rng.normal(size=(9, 3)))
+    for _ in range(40):
+        fn = random_program(rng)
+        own = Program.of(fn, shaped(3))
+        assert_equal(jax.vmap(own)(x), jax.vmap(fn)(x), atol=1e-11)
+
+
+@pytest.mark.slow
+def test_a_thousand_random_programs():
+    rng = np.random.default_rng(4)
+    x = jnp.asarray(rng.normal(size=(9, 3)))
+    for _ in range(1000):
+        fn = random_program(rng, 40)
+        own = Program.of(fn, shaped(3))
+        assert_equal(jax.vmap(own)(x), jax.vmap(fn)(x), atol=1e-10)
+        assert_equal(jax.vmap(jax.jacfwd(own))(x), jax.vmap(jax.jacfwd(fn))(x), atol=1e-8)
