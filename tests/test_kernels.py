@@ -1,14 +1,24 @@
 """Scalar programs equal the functions of which they are made, and steps by compiled code those that are not."""
 
+import dataclasses
 import functools
 
+import diffrax as dfx
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import systems
 from jax import lax
+from systems import SYSTEMS, make
 
+import jaxmb as jm
 from jaxmb.kernels import NotScalarError, Program, Shaped, missing
+from jaxmb.simulation.drift import Projection
+from jaxmb.simulation.flow import Flow
+from jaxmb.simulation.native import native_back, native_step
+from jaxmb.simulation.problem import Problem
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 DOUBLE = jnp.float64
@@ -293,3 +303,114 @@ def test_a_thousand_random_programs():
         own = Program.of(fn, shaped(3))
         assert_equal(jax.vmap(own)(x), jax.vmap(fn)(x), atol=1e-10)
         assert_equal(jax.vmap(jax.jacfwd(own))(x), jax.vmap(jax.jacfwd(fn))(x), atol=1e-8)
+
+
+# Steps
+
+
+def problem_of(name, count):
+    """A problem, and its state and those of random consistent ones, as what is integrated."""
+    system, many = systems.states(name, count)
+    one = jax.tree.map(lambda x: x[0], many)
+    scale = dataclasses.replace(one.scale, rate=jnp.asarray(5.0))
+    problem = Problem(system, jm.GaussProjection(), Projection(), None, scale, jnp.array(True), None)
+    packed = jax.vmap(lambda q, v: Flow.of(q, v, jnp.zeros(())).packed)(many.q, many.v)
+    return problem, Flow.of(one.q, one.v, jnp.zeros(())), many.t, packed
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_step_equals_its_definition_and_so_does_the_way_back(name):
+    """Of stage, correction, rank certificate and cotangents of all numbers of the problem, over lanes at random states."""
+    problem, like, t, packed = problem_of(name, 7)
+    step = native_step(problem, dfx.Tsit5(), like)
+    keep = problem.independent(t[0], Flow(packed[0], like.nq, like.nv))
+    basis = jnp.zeros((problem.system.m, like.nv))
+    lanes = (0, 0, 0, 0, None, None) + (None,) * len(step.parameters)
+    given = (t, t + 1e-3, packed, 0.1 * packed, basis, keep, *step.parameters)
+    found, expected = (jax.vmap(f, lanes)(*given) for f in (step.program, step.program.fn))
+    size = max(1.0, float(jnp.max(jnp.abs(expected[1]))))
+    spans = {5: problem.scale.span, 6: problem.scale.span}  # of residuals
+    for k, (a, b) in enumerate(zip(found, expected, strict=True)):
+        unit = spans.get(k, 1.0)
+        np.testing.assert_allclose(a / unit, b / unit, rtol=1e-10, atol=1e-12 * size)
+    moves, rest = eqx.partition(problem, eqx.is_inexact_array)
+    back = native_back(moves, rest, dfx.Tsit5(), like)
+    assert not isinstance(back, str), back
+    back = back.program
+    bars = np.random.default_rng(0).normal(size=(3, 7, packed.shape[1]))
+    ks_bar, taken = jnp.asarray(0.1 * bars[:1] + jnp.zeros_like(expected[1]).swapaxes(0, 1)).swapaxes(0, 1), t > -1
+    taken = taken.at[3].set(False)
+    y1 = jnp.concatenate([expected[3], expected[4], expected[0][:, like.nq + like.nv :]], axis=1)
+    given = (t, t + 1e-3, packed, expected[1], y1, *map(jnp.asarray, bars), ks_bar, taken, keep)
+    given = (*given, *jax.tree.leaves(moves), *jax.tree.leaves(eqx.filter(rest, eqx.is_array)))
+    lanes = (0,) * 10 + (None,) * (len(given) - 10)
+    found, expected = (jax.vmap(f, lanes)(*given) for f in (back, back.fn))
+    for a, b in zip(found, expected, strict=True):
+        scale = max(1.0, float(jnp.max(jnp.abs(b))) if b.size else 1.0)
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10 * scale)
+
+
+def compared(name, **method):
+    system, state = make(name)
+    run = lambda native: jm.simulate(system, state, [0.4, 0.7], native=native, **method)
+    native, plain = run(True), run(False)
+    assert int(native.stats["native_steps"]) > 0.5 * int(native.stats["num_accepted_steps"])
+    assert int(plain.stats["native_steps"]) == 0
+    for count in ("num_steps", "lowest_rank", "highest_rank"):
+        assert int(native.stats[count]) == int(plain.stats[count]), count
+    np.testing.assert_allclose(native.q, plain.q, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(native.v, plain.v, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["four-bar, 3 loops", "unconstrained"])
+def test_a_run_by_compiled_code_is_the_same(name):
+    compared(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_all_runs_by_compiled_code_are_the_same(name):
+    compared(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("solver", [dfx.Heun(), dfx.Bosh3(), dfx.Dopri8()], ids=lambda s: type(s).__name__)
+def test_methods_by_compiled_code(solver):
+    compared("four-bar", solver=solver, stepsize_controller=dfx.PIDController(rtol=1e-6, atol=1e-8))
+
+
+def test_gradients_by_compiled_code_are_the_same():
+    system, state = make("pendulum, 4 copies")
+
+    def loss(v, length, native):
+        start = eqx.tree_at(lambda s: s.v, state, v * state.v)
+        found = jm.simulate(system, start, jnp.stack([0.3 * length, length]), native=native)
+        return jnp.sum(found.q[-1] ** 2 * jnp.array([1.0, 3.0])) + found.v[0, 0]
+
+    one = jnp.array(1.0)
+    native, plain = (jax.grad(loss, (0, 1))(one, one, choice) for choice in (True, False))
+    np.testing.assert_allclose(native, plain, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("method", "reason"),
+    [
+        (dict(formulation=jm.CoordinatePartition()), "`CoordinatePartition` may choose anew"),
+        (dict(solver=dfx.Kvaerno3()), "`Kvaerno3` is not an explicit|not over a tape"),
+        (dict(adjoint=dfx.ForwardMode()), "derivatives are not over a tape"),
+    ],
+)
+def test_reasons_why_a_run_is_plain(method, reason):
+    system, state = make("pendulum")
+    with pytest.raises(ValueError, match="Argument `native` must not be True here: .*(" + reason + ")"):
+        jm.simulate(system, state, [0.2], native=True, **method)
+
+
+def test_without_the_compiler_runs_are_plain(monkeypatch):
+    monkeypatch.setattr("jaxmb.simulation.native.missing", lambda: "llvmlite is not installed")
+    mass = lambda t, q, p: jnp.eye(2)
+    system = jm.System(2, mass=mass, constraints=[jm.Holonomic("rod", lambda t, q, p: q @ q - 1)])
+    state = jm.as_state(system, [0.6, 0.8], [-0.8, 0.6])
+    assert int(jm.simulate(system, state, [0.1]).stats["native_steps"]) == 0
+    with pytest.raises(ValueError, match="llvmlite is not installed"):
+        jm.simulate(system, state, [0.1], native=True)

@@ -103,7 +103,8 @@ def test_frequencies_of_a_chain_in_any_units():
         found = jm.linearise(other, jm.assemble(other))
         agree(np.abs(found.eigenvalues[::2].imag) / expected, np.ones(5), 1e-13)
         agree([m.participation["q2"] for m in found.modes()], [1 / 3, 0, 1 / 3, 0, 1 / 3], 1e-12)
-    assert f"{expected[-1] / (2 * np.pi):.5g}" in str(found) and "q2, q3, q1" in str(found)
+    assert f"{expected[-1] / (2 * np.pi):.5g}" in str(found)
+    assert "q2, q3, q1" in str(found) or "q2, q1, q3" in str(found)  # which move alike
 
 
 @pytest.mark.parametrize("formulation", [None, jm.KKT(), jm.CoordinatePartition()], ids=str)

@@ -195,7 +195,9 @@ def _check_modes(
     lengths = lambda m: np.linalg.norm(m, axis=0)
     unit = lambda m: m / np.where(lengths(m) > 0, lengths(m), 1)
     beyond = lambda x: x.real if period is None else np.abs(x) - 1
-    names = lambda vectors: "; ".join(dict.fromkeys(_described(about, scaled.back @ x, value) for value, x in vectors))
+    names = lambda vectors: "; ".join(
+        dict.fromkeys(_described(about, scaled.back @ x, complex(value)) for value, x in vectors)
+    )
 
     values, vectors = np.linalg.eig(to_unit(a))
     margins = reach(to_unit(a), unit(np.linalg.solve(scaled.back, b)), values)

@@ -12,7 +12,7 @@ import optimistix as optx
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..foundations import RESULTS, is_concrete, listing, program
+from ..foundations import RESULTS, is_concrete, lasting, listing
 from ..system import System
 from .checkpoint import Checkpoint
 from .descent import descend
@@ -144,7 +144,7 @@ def _all_advanced(problem: Problem, searches: Search, rtol: Array, most: Array) 
     return jax.tree.map(lambda x: x[None], alone)
 
 
-_advanced = program(_all_advanced)
+_advanced = lasting(_all_advanced)
 
 
 def _points(prepared: Prepared, starts: int, key: PRNGKeyArray | None) -> Float[Array, "S N"]:
@@ -189,7 +189,7 @@ def _descent(
     return found.best, told | dict(runs=found.results, starts=found.cost[None])
 
 
-@program
+@lasting
 def _slope(problem: Problem, y: Float[Array, " N"]) -> tuple[Array, Array, Array, RESULTS]:
     """Cost, its gradient, and what the runs report."""
     if problem.forward:
@@ -221,7 +221,7 @@ def _by_optimistix(
     return y, told | dict(runs=results, starts=cost[None])
 
 
-@program
+@lasting
 def _solved(problem: Problem, solver: optx.AbstractLeastSquaresSolver, y: Array, most: int) -> tuple[Array, Array, Any]:
     @jax.custom_jvp
     def residuals(y: Array) -> Array:

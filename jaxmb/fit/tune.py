@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from ..foundations import RESULTS, as_function, as_parameters, listing, program
+from ..foundations import RESULTS, as_function, as_parameters, lasting, listing
 from ..system import System
 from .checkpoint import Checkpoint
 from .descent import descend
@@ -163,7 +163,7 @@ def _told(prepared: Prepared, found: Any) -> Tuned:
     )
 
 
-@program
+@lasting
 def _sloped(
     problem: Problem, objective: Any, over: Callable[[Array], Array], x: Float[Array, " n"]
 ) -> tuple[Array, Array, Array, RESULTS]:

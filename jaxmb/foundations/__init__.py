@@ -17,8 +17,9 @@ from .function import Function as Function
 from .lanes import over_leading_axes as over_leading_axes
 from .lanes import where_any as where_any
 from .lanes import where_needed as where_needed
-from .optional import optional as optional
+from .optional import installed as installed, optional as optional
 from .program import compiler_options as compiler_options
+from .program import lasting as lasting
 from .program import program as program
 from .result import announce as announce
 from .result import codes as codes

@@ -1,6 +1,7 @@
 """Packages that only some functions need."""
 
 import importlib
+import importlib.util
 from typing import Any
 
 
@@ -18,3 +19,8 @@ def optional(package: str, extra: str) -> Any:
         return importlib.import_module(package)
     except ImportError as error:
         raise ImportError(f"This needs the package '{package}': pip install jaxmb[{extra}]") from error
+
+
+def installed(package: str) -> bool:
+    """Whether a package is there."""
+    return importlib.util.find_spec(package) is not None

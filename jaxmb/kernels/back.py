@@ -43,7 +43,7 @@ class BackProgram(Stepping):
         """What it does, by the functions as they were given."""
         return self._back
 
-    def _back(self, *given: Array) -> list[Array]:
+    def _back(self, *given: Any) -> list[Any]:
         (t0, t1, y0, ks, y1, end, raw, start, bars, taken), parameters = given[:10], given[10:]
         h, a = t1 - t0, np.asarray(self.a, self.dtype)
         bar, *moves = self.end.fn(t1, y0 + a[-1] @ ks, y1, end, *parameters)

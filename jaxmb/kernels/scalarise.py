@@ -225,7 +225,7 @@ class _Reader:
     def _clamp(self, equation: Any, p: Any, low: np.ndarray, x: np.ndarray, high: np.ndarray) -> np.ndarray:
         return self.each("min", self.each("max", x, low), high)
 
-    def _reduced(self, operation: str, first: Any, x: np.ndarray, axes: Sequence[int]) -> np.ndarray:
+    def _reduced(self, operation: str, first: Any, x: np.ndarray, axes: Any) -> np.ndarray:
         kept = [d for d in range(x.ndim) if d not in axes]
         shape = [x.shape[d] for d in kept]
         rows = x.transpose(kept + list(axes)).reshape(entries(shape), entries([x.shape[d] for d in axes]))
@@ -311,13 +311,13 @@ class _Reader:
     def _stack(self, equation: Any, p: Any, *parts: np.ndarray) -> np.ndarray:
         return np.stack(parts, p["axis"])
 
-    def _unstack(self, equation: Any, p: Any, x: np.ndarray) -> list[np.ndarray]:
+    def _unstack(self, equation: Any, p: Any, x: np.ndarray) -> list[Any]:
         return list(np.moveaxis(x, p["axis"], 0))
 
     def _tile(self, equation: Any, p: Any, x: np.ndarray) -> np.ndarray:
         return np.tile(x, p["reps"])
 
-    def _split(self, equation: Any, p: Any, x: np.ndarray) -> list[np.ndarray]:
+    def _split(self, equation: Any, p: Any, x: np.ndarray) -> list[Any]:
         return np.split(x, np.cumsum(p["sizes"])[:-1], p["axis"])
 
     def _slice(self, equation: Any, p: Any, x: np.ndarray) -> np.ndarray:

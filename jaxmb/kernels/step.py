@@ -43,7 +43,7 @@ class StepProgram(Stepping):
         """What it does, by the functions as they were given."""
         return self._step
 
-    def _step(self, t0: Array, t1: Array, y0: Array, f0: Array, x: Array, *parameters: Array) -> list[Array]:
+    def _step(self, t0: Array, t1: Array, y0: Array, f0: Array, x: Array, *parameters: Array) -> list[Any]:
         h, doubtful, last = t1 - t0, jnp.array(False), len(self.a) - 1
         slopes: list[Any] = []
         y, rest = y0, []

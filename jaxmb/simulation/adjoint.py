@@ -65,7 +65,8 @@ def _backward(
     """
     tape, reached, keep, steady = residuals
     moves, rest = eqx.partition(moving.problem, perturbed.problem)
-    native = native_back(moves, rest, method.solver.solver, moving.y0) if method.native is not False else None
+    native = None if method.native is False else native_back(moves, rest, method.solver.solver, moving.y0)
+    native = None if isinstance(native, str) else native
     back = _Back(rest, method, tape, native, keep, steady)
     # The last state, too, is one that is saved.
     times = jnp.append(moving.ts, reached)

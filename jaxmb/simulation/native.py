@@ -14,7 +14,8 @@ from jaxtyping import Array, Bool
 
 from ..kernels import BackProgram, NotScalarError, Program, Shaped, StepProgram, missing
 from ..kinematics import NEAR, Correction
-from ..linalg import ConstrainedFactor
+from ..linalg import ConstrainedFactor, cutoff
+from ..system import Terms
 from .explicit import coefficients
 from .flow import Flow
 from .problem import Problem
@@ -70,6 +71,8 @@ def native_step(problem: Problem, solver: Any, y0: Flow) -> NativeStep | str:
         reason = f"`{type(solver).__name__}` is not an explicit Runge–Kutta method"
     if reason is None and problem.choice is not None:
         reason = f"`{type(problem.formulation).__name__}` may choose anew at each accepted state"
+    if reason is None and problem.formulation.left_out(problem.system.m) is not None:
+        reason = f"`{type(problem.formulation).__name__}` leaves rows out, which must fit each accepted state"
     if reason is not None:
         return reason
     blank, parameters = _Blank.of(problem)
@@ -102,13 +105,14 @@ class NativeBack(eqx.Module):
         return state_bar, before, jax.tree.unflatten(jax.tree.structure(moves), bars)
 
 
-def native_back(moves: Any, rest: Problem, solver: Any, y0: Flow) -> NativeBack | None:
-    """The way back over a step of a problem, of which parts move, by a solver of Diffrax; None if there is none."""
-    if isinstance(native_step(eqx.combine(moves, rest), solver, y0), str):
-        return None
+def native_back(moves: Any, rest: Problem, solver: Any, y0: Flow) -> NativeBack | str:
+    """The way back over a step of a problem, of which parts move, by a solver of Diffrax, or why there is none."""
+    forth = native_step(eqx.combine(moves, rest), solver, y0)
+    if isinstance(forth, str):
+        return forth
     blank, parameters = _Blank.of(moves, rest)
     made = _back(blank, _shapes(parameters), _Method.of(solver), _Shape.of(y0), len(jax.tree.leaves(moves)))
-    return None if isinstance(made, str) else NativeBack(*made)
+    return made if isinstance(made, str) else NativeBack(*made)
 
 
 def _parameters(moves: Any, rest: Problem) -> list[Array]:
@@ -189,7 +193,7 @@ def _step(blank: _Blank, parameters: tuple[Shaped, ...], method: _Method, shape:
         flow, terms, factor = problem.regular(t, raw, keep, quick=True)
         found = problem.drift.correct_by(factor, problem.system, problem.formulation, problem.state(t, raw), terms)
         turned = jnp.any(jnp.sum(before * found.basis, axis=1) < 0)
-        doubtful = turned | (factor.gap < NEAR) | ~surely_independent(factor)
+        doubtful = turned | (factor.gap < NEAR) | ~certain(factor, terms, problem.formulation.rank_tol)
         return [flow.packed, found.q, found.v, found.position, found.velocity, found.basis, doubtful]
 
     rows = _rows(blank, parameters)
@@ -217,8 +221,9 @@ def _back(
     """Those of a step and of the way back over it."""
 
     def end(t: Array, y: Array, nothing: Array, keep: Array, *arrays: Array) -> list[Array]:
-        flow, _, factor = blank.filled(arrays).regular(t, shape.flow(y), keep, quick=True)
-        return [flow.packed, (factor.gap < NEAR) | ~surely_independent(factor)]
+        problem = blank.filled(arrays)
+        flow, terms, factor = problem.regular(t, shape.flow(y), keep, quick=True)
+        return [flow.packed, (factor.gap < NEAR) | ~certain(factor, terms, problem.formulation.rank_tol)]
 
     def pulled(t: Array, y: Array, bar: Array, keep: Array, *arrays: Array) -> list[Array]:
         field = lambda y, *moves: blank.filled((*moves, *arrays[moving:])).regular(t, shape.flow(y), keep)[0].packed
@@ -244,6 +249,9 @@ def _back(
         return str(error)
 
 
-def surely_independent(factor: ConstrainedFactor) -> Bool[Array, ""]:
-    """Whether the rows in use are far from being dependent, in whatever order they are looked at."""
-    return jnp.sum(factor.weights**2) < CERTAIN**2
+def certain(factor: ConstrainedFactor, terms: Terms, rank_tol: float) -> Bool[Array, ""]:
+    """Whether the rows in use are far from being dependent, in whatever order they are looked at, and the others follow from them."""
+    rows = (terms.jacobian / terms.scale[:, None]) @ factor.root.T
+    rest = rows - (rows @ factor.basis.T) @ factor.basis
+    follow = factor.keep | (jnp.sum(rest**2, axis=1) <= cutoff(rank_tol, rows.dtype) ** 2)
+    return (jnp.sum(factor.weights**2) < CERTAIN**2) & jnp.all(follow)

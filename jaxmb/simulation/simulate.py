@@ -1,6 +1,7 @@
 """Forward dynamics in time."""
 
 import dataclasses
+import functools
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from ..foundations import (
     as_parameters,
     default_float,
     enforce,
+    installed,
     is_concrete,
     listing,
     program,
@@ -232,7 +234,7 @@ def _time_checks(state: State, ts: Array) -> tuple[Check, ...]:
     return tuple(Check(jnp.asarray(x, float), 0.0, text) for x, text in zip(amounts, texts, strict=True))
 
 
-@program
+@functools.partial(program, brief=installed("llvmlite"))  # compiled code of its own does most of the work then
 def _simulate(
     system: System,
     plan: Plan | None,

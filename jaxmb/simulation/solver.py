@@ -15,7 +15,7 @@ from ..foundations import RESULTS, where_needed
 from ..kinematics import CLOSE, Correction, Rows
 from .explicit import Stages, Tableau, combine, take_stages
 from .flow import Flow
-from .native import NativeStep, surely_independent
+from .native import NativeStep, certain
 from .passage import distance_missed
 from .problem import Problem
 
@@ -337,14 +337,13 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
 def _certain(problem: Problem, rows: Rows, stages: Stages) -> Bool[Array, ""]:
     """Whether the decision about rows would be as good where a step ends, as seen by the factors there.
 
-    The rows in use are far from being dependent, and those left out still follow from them, since they hold there: a step is accepted
-    only then. At poses with other rank a row is lost, or one that was left out ceases to hold.
+    The rows in use are far from being dependent, and those left out follow from them.
     """
-    if problem.choice is not None:
+    if problem.choice is not None or problem.formulation.left_out(problem.system.m) is not None:
         return jnp.array(False)  # choices are looked at anew
-    factor = lax.stop_gradient(stages.last.factor)
+    factor, terms = lax.stop_gradient((stages.last.factor, stages.last.terms))
     usual = problem.sound & ~rows.unfit & ~jnp.any(rows.lost)
-    return usual & ~stages.last.near & surely_independent(factor)
+    return usual & ~stages.last.near & certain(factor, terms, problem.formulation.rank_tol)
 
 
 def derivative(t: Any, y: Any, args: Any) -> Flow:
