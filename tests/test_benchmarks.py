@@ -15,6 +15,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 FIELDS = {
     "work_precision": {"problem", "engine", "method", "setting", "error", "steps", "first_s", "median_s", "minimum_s"},
     "throughput": {"mechanism", "engine", "dtype", "lanes", "simulated_s_per_s", "error_rad", "failed_lanes"},
+    "native": {"mechanism", "what", "engine", "lanes", "us_per_step_and_lane", "median_s"},
     "gradients": {"runs", "parameters", "derivative", "times_the_run", "temporary_mb", "compile_s", "median_s"},
     "growth": {"n", "bodies", "steps", "us_per_step", "error_m", "peak_mb", "first_s", "median_s"},
     "first_call": {"mechanism", "call", "first_s", "first_cpu_s", "median_s"},

@@ -14,13 +14,13 @@ from jax import lax
 from systems import SYSTEMS, make
 
 import jaxmb as jm
-from jaxmb.kernels import NotScalarError, Program, Shaped, missing
+from jaxmb.kernels import NotScalarError, Program, Shaped, unavailable
 from jaxmb.simulation.drift import Projection
 from jaxmb.simulation.flow import Flow
 from jaxmb.simulation.native import native_back, native_step
 from jaxmb.simulation.problem import Problem
 
-pytestmark = pytest.mark.skipif(missing() is not None, reason=str(missing()))
+pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
 DOUBLE = jnp.float64
 
 
@@ -407,7 +407,7 @@ def test_reasons_why_a_run_is_plain(method, reason):
 
 
 def test_without_the_compiler_runs_are_plain(monkeypatch):
-    monkeypatch.setattr("jaxmb.simulation.native.missing", lambda: "llvmlite is not installed")
+    monkeypatch.setattr("jaxmb.simulation.native.unavailable", lambda: "llvmlite is not installed")
     mass = lambda t, q, p: jnp.eye(2)
     system = jm.System(2, mass=mass, constraints=[jm.Holonomic("rod", lambda t, q, p: q @ q - 1)])
     state = jm.as_state(system, [0.6, 0.8], [-0.8, 0.6])

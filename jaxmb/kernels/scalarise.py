@@ -311,13 +311,13 @@ class _Reader:
     def _stack(self, equation: Any, p: Any, *parts: np.ndarray) -> np.ndarray:
         return np.stack(parts, p["axis"])
 
-    def _unstack(self, equation: Any, p: Any, x: np.ndarray) -> list[Any]:
-        return list(np.moveaxis(x, p["axis"], 0))
+    def _unstack(self, equation: Any, p: Any, x: np.ndarray) -> list[np.ndarray]:
+        return [np.asarray(row) for row in np.moveaxis(x, p["axis"], 0)]
 
     def _tile(self, equation: Any, p: Any, x: np.ndarray) -> np.ndarray:
         return np.tile(x, p["reps"])
 
-    def _split(self, equation: Any, p: Any, x: np.ndarray) -> list[Any]:
+    def _split(self, equation: Any, p: Any, x: np.ndarray) -> list[np.ndarray]:
         return np.split(x, np.cumsum(p["sizes"])[:-1], p["axis"])
 
     def _slice(self, equation: Any, p: Any, x: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from ..kernels import BackProgram, NotScalarError, Program, Shaped, StepProgram, missing
+from ..kernels import BackProgram, NotScalarError, Program, Shaped, StepProgram, unavailable
 from ..kinematics import NEAR, Correction
 from ..linalg import ConstrainedFactor, cutoff
 from ..system import Terms
@@ -66,7 +66,7 @@ class NativeStep(eqx.Module):
 
 def native_step(problem: Problem, solver: Any, y0: Flow) -> NativeStep | str:
     """The step of a problem by a solver of Diffrax, or why there is none."""
-    reason = missing()
+    reason = unavailable()
     if reason is None and not isinstance(solver, dfx.AbstractERK):
         reason = f"`{type(solver).__name__}` is not an explicit Runge–Kutta method"
     if reason is None and problem.choice is not None:
