@@ -149,7 +149,8 @@ def _plainly(*operands: Any, program: Any, batched: tuple[bool, ...], lanes: tup
 def _natively(context: Any, *operands: Any, program: Any, batched: tuple[bool, ...], lanes: tuple[int, ...]) -> Any:
     """By compiled code; what is exported must run elsewhere and is plain."""
     if (
-        missing() is not None
+        not entries(lanes)
+        or missing() is not None
         or context.module_context.lowering_parameters.for_export
         or len(context.module_context.platforms) > 1
     ):

@@ -14,7 +14,7 @@ from .graph import Graph
 from .operation import OPERATIONS
 
 # Beyond so many operations the plain path is as fast, and compiles.
-LARGEST = 40_000
+LARGEST = 25_000
 
 
 class NotScalarError(Exception):

@@ -23,6 +23,8 @@ from .problem import Problem
 # Rows in use are surely independent where the norm of W, by which they become orthonormal, is below this: no singular value
 # of them is smaller than its inverse.
 CERTAIN = 1e3
+# Linear algebra of more operations than this, if nothing were zero, is not even tried.
+MOST = 15_000
 
 
 class Found(eqx.Module):
@@ -75,7 +77,12 @@ def native_step(problem: Problem, solver: Any, y0: Flow) -> NativeStep | str:
         reason = f"`{type(problem.formulation).__name__}` leaves rows out, which must fit each accepted state"
     if reason is not None:
         return reason
+    n, m = problem.system.nv, problem.system.m
+    if n**3 // 3 + m * n**2 + m**2 * n > MOST:
+        return f"{n} velocities and {m} rows are too many"
     blank, parameters = _Blank.of(problem)
+    if not blank.known:
+        return "part of the problem is neither an array nor hashable"
     made = _step(blank, _shapes(parameters), _Method.of(solver), _Shape.of(y0))
     return made if isinstance(made, str) else NativeStep(made, parameters)
 
@@ -172,6 +179,14 @@ class _Blank:
         parts = [jax.tree.flatten(tree) for tree in (*trees[:-1], arrays)]
         statics, structure = jax.tree.flatten(rest)
         return cls(tuple(s for _, s in parts), tuple(statics), structure), [x for leaves, _ in parts for x in leaves]
+
+    @property
+    def known(self) -> bool:
+        """Whether it can be told from others."""
+        try:
+            return hash(self) is not None
+        except TypeError:
+            return False
 
     def filled(self, arrays: Sequence[Any]) -> Problem:
         """The problem with arrays."""
