@@ -21,10 +21,10 @@ from throughput import mujoco
 
 import jaxmb as jm
 
-LANES = {"small": (1,), "default": (1, 512, 4096), "full": (1, 64, 512, 4096, 65_536)}
+LANES = {"small": (1,), "default": (1, 4096), "full": (1, 64, 512, 4096, 65_536)}
 NAMES = {"small": ("four-bar",), "default": tuple(CASES), "full": tuple(CASES)}
 MOST = 512  # lanes with derivatives
-STEPS = 1000  # alone, a tenth of it in batches; what a run of three times as many takes longer is counted
+STEPS = 1000  # alone, a fiftieth of it in batches; what a run of three times as many takes longer is counted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,9 +76,9 @@ def main() -> None:
         for what, most in (("run", LANES[given.size][-1]), ("value and gradient", MOST)):
             for lanes in (n for n in LANES[given.size] if n <= most):
                 ways = dict(candidates(name, lanes, what != "run"))
-                count = STEPS if lanes == 1 else STEPS // 10
+                count = STEPS if lanes == 1 else STEPS // 50
                 runs = {(e, n): functools.partial(call, n * count) for e, call in ways.items() for n in (1, 3)}
-                found = common.in_alternation(runs, 7)
+                found = common.in_alternation(runs, 5)
                 for engine in ways:
                     short, long = found[engine, 1], found[engine, 3]
                     each = 1e6 * (long.median - short.median) / (2 * count * lanes)
