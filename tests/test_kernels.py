@@ -205,6 +205,11 @@ def test_sine_and_cosine_to_two_units_in_the_last_place():
         off = np.abs(np.asarray(value) - exact) / np.spacing(np.abs(exact.astype(float)))
         assert off.max() < 2, x[off.argmax()]
     assert np.all(np.isnan(own(jnp.array([1.1e8, np.inf, np.nan]))))  # none rather than a wrong one
+    single = jax.vmap(Program.of(lambda x: [jnp.sin(x), jnp.cos(x)], shaped(dtype=jnp.float32)))
+    x = np.concatenate([rng.uniform(-(10**k), 10**k, 4000) for k in range(-3, 4)]).astype(np.float32)
+    for value, exact in zip(single(jnp.asarray(x)), (np.sin, np.cos), strict=True):
+        exact = exact(x.astype(float))
+        assert np.max(np.abs(np.asarray(value, float) - exact) / np.spacing(np.abs(exact.astype(np.float32)))) < 2
 
 
 def rich(x, y, matrix):
@@ -239,6 +244,7 @@ def test_derivatives_of_both_orders_over_lanes():
     [
         (lambda x: [lax.while_loop(lambda c: c < 1, lambda c: c + x, x)], "loop whose length depends"),
         (lambda x: [jnp.arange(3.0)[x.astype(int)]], "whole numbers"),
+        (lambda x: [lax.reduce_precision(x, 8, 23)], "`reduce_precision`"),
         (lambda x: [jnp.sort(jnp.stack([x, -x]))], "`sort`"),
         (lambda x: [jnp.fft.fft(jnp.stack([x, x])).real], "complex|fft"),
         (lambda x: [x.astype(jnp.float32).astype(float) + x.astype(jnp.float32)], "precision"),

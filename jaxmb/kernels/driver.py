@@ -1,5 +1,6 @@
 """What the modules of steps and of the way back over them have in common."""
 
+import abc
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from .program import Program, lanes_p, width_of
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Stepping:
+class Stepping(abc.ABC):
     """A program that calls those of a stage and of an end, with the coefficients of a method.
 
     Attributes:
@@ -43,19 +44,23 @@ class Stepping:
         return Shaped((len(self.a[0]), *self.state.shape), self.state.dtype)
 
     @property
+    @abc.abstractmethod
     def operands(self) -> tuple[Shaped, ...]:
         """Shapes and types of what it is given."""
-        raise NotImplementedError
 
     @property
+    @abc.abstractmethod
     def results(self) -> tuple[Shaped, ...]:
         """Shapes and types of what it returns."""
-        raise NotImplementedError
 
     @property
+    @abc.abstractmethod
     def fn(self) -> Callable[..., list[Array]]:
         """What it does, by the functions as they were given."""
-        raise NotImplementedError
+
+    @abc.abstractmethod
+    def module(self, batched: Sequence[bool], lanes: int) -> Lane:
+        """What is compiled for so many lanes."""
 
     def __call__(self, *operands: Any) -> list[Array]:
         """The results."""
@@ -63,7 +68,7 @@ class Stepping:
 
     def tangent(self, moving: tuple[bool, ...]) -> Any:
         """There is none."""
-        raise NotImplementedError("A step as one program has no derivatives; differentiate its functions.")
+        raise TypeError("A step as one program has no derivatives; differentiate its functions.")
 
 
 class Driver(Lane):

@@ -162,8 +162,6 @@ class Graph:
         return None if factor is None else self._times(-factor[0], factor[1])
 
     def _reciprocal(self, x: int) -> int | None:
-        if self._is(x, "reciprocal"):  # 1/(1/0) is 0, but NaN at most is lost
-            return None
         return self.apply("neg", self.apply("reciprocal", self.arguments[x][0])) if self._is(x, "neg") else None
 
     def _sin(self, x: int) -> int | None:

@@ -25,7 +25,6 @@ class Types:
         self.number = self.scalar if width == 1 else f"<{width} x {self.scalar}>"
         self.truth = "i1" if width == 1 else f"<{width} x i1>"
         self.suffix = short if width == 1 else f"v{width}{short}"
-        self.size = self.dtype.itemsize * width
 
     def constant(self, value: Any) -> str:
         """A number or a truth value in all lanes."""

@@ -22,16 +22,15 @@ def missing() -> str | None:
     return None if installed("llvmlite") else "llvmlite is not installed (`pip install jaxmb[native]`)"
 
 
-@functools.cache
 def _machine() -> Any:
     """The processor at hand."""
     from llvmlite import binding
 
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
-    target = binding.Target.from_default_triple()
     features = binding.get_host_cpu_features().flatten()
-    return lambda: target.create_target_machine(cpu=binding.get_host_cpu_name(), features=features, opt=1)
+    target = binding.Target.from_default_triple()
+    return target.create_target_machine(cpu=binding.get_host_cpu_name(), features=features, opt=1)
 
 
 @functools.cache
@@ -50,9 +49,10 @@ def _library() -> Any:
 
 def registered(lane: Lane) -> str:
     """The name under which XLA finds the compiled function; equal ones are compiled once."""
-    name = "jaxmb_" + hashlib.sha256(lane.module("handler").encode()).hexdigest()[:32]
+    text = lane.module("handler")
+    name = "jaxmb_" + hashlib.sha256(text.encode()).hexdigest()[:32]
     with _LOCK:
-        _register(name, lane.module("handler"), tuple(sorted(lane.symbols)))
+        _register(name, text, tuple(sorted(lane.symbols)))
     return name
 
 
@@ -62,7 +62,7 @@ def _register(name: str, text: str, symbols: tuple[str, ...]) -> None:
 
     for symbol in symbols:
         binding.add_symbol(symbol, ctypes.cast(getattr(_library(), symbol), ctypes.c_void_p).value)
-    machine = _machine()()
+    machine = _machine()
     module = binding.parse_assembly(text)
     module.verify()
     builder = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options(speed_level=1))

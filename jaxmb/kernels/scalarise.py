@@ -44,7 +44,6 @@ _SAME = (
     "unvmap_any",
     "unvmap_all",
     "unvmap_max",
-    "reduce_precision",
 )
 _ELEMENTWISE = {name: name for name in (*OPERATIONS, "div", "sin", "cos")} | {"add_any": "add"}
 _REDUCTIONS: dict[str, tuple[str, Any]] = {
