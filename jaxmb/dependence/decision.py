@@ -1,12 +1,14 @@
 """The one decision about rows: which are independent, and what becomes of the others."""
 
+import dataclasses
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..linalg import Eliminated, cutoff, inverse_root
+from ..linalg import ConstrainedFactor, Eliminated, cutoff, inverse_root
 from ..system import Nearby, Terms
 
 # Smallest growth of a dependent row's remainder, relative to the fastest change of any row, that counts as growth.
@@ -78,6 +80,8 @@ def decide(
         left_out: rows that are not to be used.
         keep: the independent rows, where that was decided before.
     """
+    if terms.layout is not None and keep is None and left_out is None:
+        return _decide_by_layout(terms, metric, nearby, rank_tol, jnp.asarray(sound))
     terms, metric, nearby = lax.stop_gradient((terms, metric, nearby))
     root, tol = inverse_root(metric), cutoff(rank_tol, metric.dtype)
     scaled = lambda rows: (rows / terms.scale[:, None]) @ root.T
@@ -118,3 +122,30 @@ def decide(
         combined=combined,
         rate=last.rate,
     )
+
+
+def _decide_by_layout(
+    terms: Terms, metric: Float[Array, "nv nv"], nearby: Nearby, rank_tol: float, sound: Bool[Array, ""]
+) -> Decision:
+    """The same, without elimination where no singular value of the rows that act can be below the cut-off.
+
+    Greedy choice would keep all of them: remainders are not smaller than the smallest singular value, and that not than 1/‖W‖.
+    """
+    terms, metric, nearby = lax.stop_gradient((terms, metric, nearby))
+    acting = jnp.ones(terms.scale.shape[0], bool) if nearby.system.active is None else nearby.system.active
+    factor = ConstrainedFactor(metric, terms.jacobian, terms.scale, acting, rank_tol, layout=terms.layout)
+    weight = jnp.sum(jnp.where(acting[:, None], factor.weights, 0) ** 2)
+    independent = jnp.all(factor.keep == acting) & (weight < (0.5 / cutoff(rank_tol, metric.dtype)) ** 2)
+    none, nothing = jnp.zeros_like(acting), jnp.zeros_like(factor.weights)
+    every = Decision(
+        keep=acting & sound,
+        lost=none,
+        open=none,
+        root=factor.root,
+        basis=jnp.where(sound, factor.basis, 0),
+        weights=jnp.where(acting[:, None] & sound, factor.weights, 0),
+        combined=nothing,
+        rate=jnp.zeros_like(terms.jacobian),
+    )
+    plain = dataclasses.replace(terms, layout=None)
+    return lax.cond(independent, lambda: every, lambda: decide(plain, metric, nearby, rank_tol, sound))

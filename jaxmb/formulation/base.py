@@ -109,7 +109,7 @@ class AbstractFormulation(eqx.Module):
         order. `quick` is as of `ConstrainedFactor`.
         """
         tol = self.rank_tol if rank_tol is None else rank_tol
-        return ConstrainedFactor(self.metric(terms), terms.jacobian, terms.scale, keep, tol, quick)
+        return ConstrainedFactor(self.metric(terms), terms.jacobian, terms.scale, keep, tol, quick, layout=terms.layout)
 
     def decide(
         self,

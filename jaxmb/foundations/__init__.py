@@ -11,6 +11,7 @@ from .check import enforce as enforce
 from .check import is_concrete as is_concrete
 from .check import listing as listing
 from .check import shape_of as shape_of
+from .check import stacked as stacked
 from .check import table as table
 from .function import as_function as as_function
 from .function import Function as Function

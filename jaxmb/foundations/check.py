@@ -92,6 +92,11 @@ def arrays_of(*trees: Any) -> Any:
     return np if is_concrete(trees) else jnp
 
 
+def stacked(arrays: Sequence[Any]) -> Array:
+    """`jnp.stack`, which is compiled anew for each number of arrays only where one is not known."""
+    return jnp.asarray(arrays_of(arrays).stack(arrays))
+
+
 def listing(items: Iterable[Any]) -> str:
     """'a', 'b' and 'c'; of many the first and how many more there are."""
     words = [repr(str(x)) for x in items]

@@ -3,6 +3,7 @@
 from .available import unavailable as unavailable
 from .back import BackProgram as BackProgram
 from .code import Shaped as Shaped
+from .influence import influence as influence
 from .program import Program as Program
 from .scalarise import NotScalarError as NotScalarError
 from .step import StepProgram as StepProgram

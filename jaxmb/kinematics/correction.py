@@ -12,9 +12,10 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
-from ..linalg import ConstrainedFactor, independent_rows, solve_spd
+from ..linalg import AbstractFactor, ConstrainedFactor, SparseFactor, independent_rows, solve_spd
 from ..system import (
     Scale,
+    SparseTerms,
     State,
     System,
     Terms,
@@ -32,14 +33,15 @@ class Correction(eqx.Module):
     Attributes:
         q, v: where it is.
         keep: mask (m,) of the rows that it was brought onto: those in use less rows that were better left alone.
-        basis: Q (m, nv), the rows in use as they were found, orthonormal in the metric of M, one after the other.
+        basis: Q (m, nv), the rows in use as they were found, orthonormal in the metric of M, one after the other; without
+            columns where they were not made.
         position, velocity: residuals φ and C v + b (m,) that are left.
     """
 
     q: Float[Array, " nq"]
     v: Float[Array, " nv"]
     keep: Bool[Array, " m"]
-    basis: Float[Array, "m nv"]
+    basis: Float[Array, "m n"]
     position: Float[Array, " m"]
     velocity: Float[Array, " m"]
 
@@ -84,11 +86,11 @@ def correct(
 
 
 def correct_by(
-    factor: ConstrainedFactor,
+    factor: AbstractFactor,
     system: System,
     formulation: AbstractFormulation,
     state: State,
-    terms: Terms,
+    terms: Terms | SparseTerms,
     iterations: int,
 ) -> tuple[Correction, Bool[Array, " m"]]:
     """`correct` by the factors of the rows at the state itself, once; and rows that should have been left alone.
@@ -194,13 +196,17 @@ def _displacement(system: System, q: Array, change: Array) -> Array:
     return solve_spd(matrix.T @ matrix, matrix.T @ change)
 
 
-def _of_positions(formulation: AbstractFormulation, terms: Terms, factor: ConstrainedFactor) -> ConstrainedFactor:
+def _of_positions(
+    formulation: AbstractFormulation, terms: Terms | SparseTerms, factor: AbstractFactor
+) -> AbstractFactor:
     """The factors of the holonomic rows in use, and of those that the formulation leaves out of the dynamics.
 
     A position row may follow from velocity rows, which have no position to be corrected to.
     """
     if terms.holonomic is None and formulation.left_out(terms.scale.shape[0]) is None:
         return factor
+    if isinstance(terms, SparseTerms):
+        return SparseFactor(terms.mass, terms.jacobian, terms.scale, factor.keep & terms.holonomic)
     keep, holonomic = factor.keep, True if terms.holonomic is None else terms.holonomic
     if formulation.left_out(terms.scale.shape[0]) is not None:
         metric = formulation.metric(terms)
@@ -209,9 +215,11 @@ def _of_positions(formulation: AbstractFormulation, terms: Terms, factor: Constr
 
 
 def at_rest(
-    scale: Scale, factor: ConstrainedFactor, position: Float[Array, " m"], velocity: Float[Array, " m"]
+    scale: Scale, factor: AbstractFactor, position: Float[Array, " m"], velocity: Float[Array, " m"]
 ) -> Bool[Array, " m"]:
     """Rows that are close to being dependent and hold to rounding, which a correction would amplify."""
+    if not isinstance(factor, ConstrainedFactor):
+        return jnp.zeros_like(factor.keep)  # others are not used there
     scale, factor, position, velocity = lax.stop_gradient((scale, factor, position, velocity))
     eps, rate = jnp.finfo(position.dtype).eps, scale.rate
     weights = factor.vanishing * scale.span / scale.row

@@ -9,6 +9,8 @@ from .constrained import ConstrainedFactor as ConstrainedFactor
 from .constrained import minimum_norm_multipliers as minimum_norm_multipliers
 from .constrained import null_space as null_space
 from .constrained import projector as projector
+from .factor import AbstractFactor as AbstractFactor
+from .layout import Layout as Layout
 from .elimination import Eliminated as Eliminated
 from .pseudoinverse import invert as invert
 from .pseudoinverse import PseudoInverse as PseudoInverse
@@ -26,6 +28,9 @@ from .rank import stiffened as stiffened
 from .root import inverse_root as inverse_root
 from .root import orthonormaliser as orthonormaliser
 from .root import solve_spd as solve_spd
+from .sparse import BlockMatrix as BlockMatrix
+from .sparse import SparseFactor as SparseFactor
+from .sparse import SparseRows as SparseRows
 from .square import solve_square as solve_square
 from .square import SquareSolver as SquareSolver
 from .square import without_lapack as without_lapack

@@ -1,17 +1,22 @@
 """The constrained linear problem of dynamics, solved by orthogonal rows in the metric of the mass matrix."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from .factor import AbstractFactor
+from .layout import Layout
 from .rank import RANK_TOL, cutoff
 from .root import inverse_root, is_unrolled, solve_spd
+from .sparse import BlockMatrix, SparseRows, lowered
+
+# Beyond so many rows, `BLOCK` are made orthonormal at a time.
+MANY, BLOCK = 64, 16
 
 
-class ConstrainedFactor(eqx.Module):
+class ConstrainedFactor(AbstractFactor):
     """The equations M x − C_kᵀ λ = f, C_k x = γ_k of the independent rows k, factorised once for many right-hand sides.
 
     With R M Rᵀ = I and the orthonormal rows Q = W diag(1/σ) C_k Rᵀ, W lower triangular, the solution is
@@ -29,11 +34,12 @@ class ConstrainedFactor(eqx.Module):
         rank_tol: smallest remainder, relative to σ, of a row that is not lost.
         quick: whether it counts how fast it runs, not how fast it compiles.
         root: R, where it is known.
+        layout: which entries of M and C may not be zero, where that is known: rows are then looked at in its order.
 
     Attributes:
         keep: the rows k without the lost ones.
         remainders: distance (m,) of each row of k from the span of those before it, relative to σ; infinite in other rows.
-        weights: W; in a lost row the combination z of the scaled rows that vanishes there.
+        weights: W, lower triangular in the order in which rows are looked at; in a lost row the combination z of the scaled rows that vanishes there.
         basis: Q; zero in rows outside `keep`.
     """
 
@@ -55,13 +61,19 @@ class ConstrainedFactor(eqx.Module):
         rank_tol: float = RANK_TOL,
         quick: bool = False,
         root: Float[Array, "nv nv"] | None = None,
+        layout: Layout | None = None,
     ):
         self.metric = mass
         self.scale = scale
-        self.root = inverse_root(self.metric, quick) if root is None else root
         rows = jnp.where(keep[:, None], jacobian / scale[:, None], 0)
         tol = jnp.where(keep, cutoff(rank_tol, mass.dtype), jnp.inf)
-        found = orthonormal_rows(lax.stop_gradient(rows) @ self.root.T, tol, quick)
+        if layout is None:
+            self.root = inverse_root(self.metric, quick) if root is None else root
+            found = orthonormal_rows(lax.stop_gradient(rows) @ self.root.T, tol, quick)
+        else:
+            parts = lowered(BlockMatrix.taken(layout, mass), SparseRows.taken(layout, rows).values)
+            self.root = BlockMatrix(parts[0], layout).dense()
+            found = _along_band(layout, SparseRows(parts[1], layout).dense(), tol)
         self.weights, self.basis, remainders = found
         self.remainders = jnp.where(keep, remainders, jnp.inf)
         self.keep = remainders > tol
@@ -121,6 +133,8 @@ def orthonormal_rows(rows: Array, tol: Array, quick: bool = False) -> tuple[Arra
     m, n = rows.shape
     if not m:  # see `ConstrainedFactor.solve`
         return jnp.zeros((0, 0), rows.dtype), rows, jnp.zeros(0, rows.dtype)
+    if m > MANY:
+        return _by_blocks(rows, tol)
     rest = jnp.concatenate([rows, np.eye(m, dtype=rows.dtype)], axis=1)
     if not is_unrolled(m, quick):
         rest, remainders = lax.fori_loop(
@@ -138,6 +152,50 @@ def orthonormal_rows(rows: Array, tol: Array, quick: bool = False) -> tuple[Arra
         remainders.append(remainder)
     done = jnp.stack(out)
     return done[:, n:], done[:, :n], jnp.stack(remainders)
+
+
+def _by_blocks(rows: Array, tol: Array) -> tuple[Array, Array, Array]:
+    """The same, `BLOCK` rows at a time: twice off all rows that are done, then one by one off each other."""
+    m, n = rows.shape
+    size = -(-m // BLOCK) * BLOCK
+    rest = jnp.concatenate([jnp.pad(rows, ((0, size - m), (0, 0))), np.eye(size, dtype=rows.dtype)], axis=1)
+    tol = jnp.pad(tol, (0, size - m), constant_values=np.inf)  # rows that fill up are never found
+
+    def add(j: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        rest, remainders = carry
+        start = j * BLOCK
+        done = (np.arange(size) < start)[:, None]
+        block, own = (lax.dynamic_slice_in_dim(x, start, BLOCK) for x in (rest, tol))
+        for _ in range(2):
+            block = block - jnp.where(done, rest[:, :n] @ block[:, :n].T, 0).T @ rest
+        block, found = lax.fori_loop(0, BLOCK, lambda i, c: _orthonormalise(i, c, n, own), (block, jnp.zeros_like(own)))
+        put = lambda x, part: lax.dynamic_update_slice_in_dim(x, part, start, axis=0)
+        return put(rest, block), put(remainders, found)
+
+    rest, remainders = lax.fori_loop(0, size // BLOCK, add, (rest, jnp.zeros_like(tol)))
+    return rest[:m, n : n + m], rest[:m, :n], remainders[:m]
+
+
+def _along_band(layout: Layout, rows: Array, tol: Array) -> tuple[Array, Array, Array]:
+    """The same in the order of a layout: the rows of a neighbourhood are orthogonal to all that are done but those of the one before."""
+    m, n = rows.shape
+    padded = jnp.pad(jnp.concatenate([rows, np.eye(m, dtype=rows.dtype)], axis=1), ((0, 1), (0, 0)))
+    tols = jnp.append(tol, np.inf)[layout.order]
+
+    def add(before: Array, part: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+        block, own = part
+        for _ in range(2):
+            block = block - (block[:, :n] @ before[:, :n].T) @ before
+        block, found = lax.fori_loop(
+            0, own.shape[0], lambda i, c: _orthonormalise(i, c, n, own), (block, jnp.zeros_like(own))
+        )
+        return block, (block, found)
+
+    start = jnp.zeros((layout.order.shape[1], n + m), rows.dtype)
+    done, remainders = lax.scan(add, start, (padded[layout.order], tols))[1]
+    put = lambda x: jnp.zeros((m + 1, *x.shape[2:]), x.dtype).at[layout.order].set(x)[:m]
+    done = put(done)
+    return done[:, n:], done[:, :n], put(remainders)
 
 
 def _unit(row: Array, n: int, tol: Array) -> tuple[Array, Array]:

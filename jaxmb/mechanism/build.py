@@ -3,8 +3,9 @@
 from collections import defaultdict
 
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
-from ..foundations import as_parameters
+from ..foundations import as_parameters, program, stacked
 from ..system import System
 from .checks import check_forces
 from .connection import AbstractConnection, AbstractRelation
@@ -25,11 +26,11 @@ def build(mechanism: AbstractElements, limbs: tuple[Limb, ...]) -> System:
     size = mechanism.gravity.shape[0] + 1
     groups = _groups(mechanism)
     numbers = Numbers(
-        inertia=jnp.stack([b.spread() for b in mechanism.bodies]),
+        inertia=stacked([b.spread() for b in mechanism.bodies]),
         gravity=mechanism.gravity,
         frames=tuple(_frames(mechanism, members) for members in groups.values()),
-        points=jnp.stack(list(points.values())) if points else jnp.zeros((0, size, size)),
-        relations=jnp.stack([r.factors() for r in relations]) if relations else jnp.zeros((0, 3)),
+        points=stacked(list(points.values())) if points else jnp.zeros((0, size, size)),
+        relations=stacked([r.factors() for r in relations]) if relations else jnp.zeros((0, 3)),
         drivers=mechanism.drivers,
         forces=mechanism.forces,
         actuators=mechanism.actuators,
@@ -37,8 +38,13 @@ def build(mechanism: AbstractElements, limbs: tuple[Limb, ...]) -> System:
     )
     linkage = Linkage.of(_skeleton(mechanism, groups, tuple(points)), limbs)
     check_forces(linkage, numbers)
-    poses = jnp.concatenate([jnp.eye(size)[None], jnp.stack([b.pose for b in mechanism.bodies])])
-    return complete_system(linkage, numbers, linkage.measure(poses, numbers))
+    poses = stacked([jnp.eye(size), *(b.pose for b in mechanism.bodies)])
+    return complete_system(linkage, numbers, _measured(linkage, poses, numbers))
+
+
+@program
+def _measured(linkage: Linkage, poses: Float[Array, "n D D"], numbers: Numbers) -> Float[Array, " nq"]:
+    return linkage.measure(poses, numbers)
 
 
 # Numbers
@@ -59,7 +65,7 @@ def _frames(mechanism: AbstractElements, connections: list[AbstractConnection]) 
         for frames, marker, turn in zip((a, b), (c.a, c.b), c.turns() or (None, None), strict=True):
             local = local_pose(mechanism, marker, c.name)
             frames.append(local if turn is None else local @ pose(turn, jnp.zeros(turn.shape[0])))
-    return Frames(jnp.stack(a), jnp.stack(b), jnp.stack([c.data() for c in connections]))
+    return Frames(stacked(a), stacked(b), stacked([c.data() for c in connections]))
 
 
 # Structure

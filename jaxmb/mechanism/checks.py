@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..foundations import Check, default_float, enforce, listing, shape_of
+from ..foundations import Check, arrays_of, default_float, enforce, listing, shape_of, stacked
 from .body import AbstractBody
 from .connection import AbstractConnection, AbstractJoint, AbstractRelation
 from .driver import AbstractDriver, DrivenAngle
@@ -113,20 +113,25 @@ def _finite(mechanism: AbstractElements) -> list[Check]:
             if field.name != "fn":
                 counts[f"{field.name} of '{element.name}'"] = getattr(element, field.name)
     found = {name: jax.tree.leaves(eqx.filter(value, eqx.is_inexact_array)) for name, value in counts.items()}
-    found = {name: jnp.stack([jnp.sum(~jnp.isfinite(x)) for x in arrays]) for name, arrays in found.items() if arrays}
-    amounts = jnp.stack([jnp.sum(x) for x in found.values()]).astype(default_float())
+    xp = arrays_of(found)
+    counted = [sum(xp.sum(~xp.isfinite(x)) for x in arrays) for arrays in found.values() if arrays]
+    amounts = stacked(counted).astype(default_float())
+    found = {name: arrays for name, arrays in found.items() if arrays}
     return [Check(amounts, 0.0, "Argument `{name}` must hold finite numbers, but does not.", tuple(found))]
 
 
 def _inertias(mechanism: AbstractElements) -> list[Check]:
     checks = []
     for body in mechanism.bodies:
-        least = jnp.min(jnp.append(body.point_masses[0], body.mass))
-        checks.append(Check(-least, 0.0, f"Body '{body.name}' must not have a negative mass."))
-        moments = jnp.linalg.eigvalsh(body.about_com())
-        size = jnp.max(jnp.abs(moments))
+        about = body.about_com()
+        xp = arrays_of(about, body.mass, body.point_masses)
+        least = xp.min(xp.append(body.point_masses[0], body.mass))
+        checks.append(Check(jnp.asarray(-least), 0.0, f"Body '{body.name}' must not have a negative mass."))
+        moments = xp.linalg.eigvalsh(about)
+        size = xp.max(xp.abs(moments))
         text = (
             f"Body '{body.name}' must have an inertia whose moments obey the triangle inequality and are not negative."
         )
-        checks.append(Check(-jnp.min(moments) / jnp.where(size > 0, size, 1), 1e-9, text))
+        worst = jnp.asarray(-xp.min(moments) / xp.where(size > 0, size, 1))
+        checks.append(Check(worst, 1e-9, text))
     return checks

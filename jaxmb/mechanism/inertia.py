@@ -20,6 +20,12 @@ class LinkageInertia(AbstractInertia):
         """M(q)."""
         return self.linkage.mass(t, q, params)
 
+    def products(
+        self, t: Scalar, q: Array, directions: Float[Array, "k nv"], params: Any, rate: Rate | None
+    ) -> Float[Array, "k nv"]:
+        """The momenta of several velocities."""
+        return self.linkage.momenta(q, directions, params)
+
     def force(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Float[Array, " nv"]:
         """Inertia forces and those of gravity and springs."""
         return self.linkage.intrinsic_force(t, q, v, params)

@@ -147,8 +147,17 @@ class AbstractLinkage(AbstractStructure):
 
     def generalised(self, twists: Float[Array, "nv d D"], wrenches: Float[Array, "n d D"]) -> Float[Array, " nv"]:
         """⟨S_k, Σ G⟩ over the bodies that velocity k moves, G = f x̃ᵀ of a force f at x."""
-        sums = jnp.tensordot(jnp.asarray(self.moves.T, twists.dtype), wrenches, 1)
-        return jnp.sum(twists * sums, axis=(1, 2))
+        return jnp.sum(twists * self.summed(wrenches), axis=(1, 2))
+
+    def summed(self, values: Float[Array, "n ..."]) -> Float[Array, "nv ..."]:
+        """For each velocity the sum over the bodies that it moves; bodies are looked up where these are few."""
+        moves = self.moves
+        if 4 * moves.sum(axis=0).max(initial=0) >= len(moves):
+            return jnp.tensordot(jnp.asarray(moves.T, values.dtype), values, 1)
+        places = np.argsort(~moves, axis=0, kind="stable")[: moves.sum(axis=0).max()]
+        beyond = np.arange(len(places))[:, None] >= moves.sum(axis=0)
+        padded = jnp.pad(values, [(0, 1)] + [(0, 0)] * (values.ndim - 1))
+        return jnp.sum(padded[np.where(beyond, len(moves), places)], axis=0)
 
     def mass(self, t: Scalar, q: Float[Array, " nq"], numbers: Numbers) -> Float[Array, "nv nv"]:
         """M_jk = ⟨S_j, S_k Σ X J Xᵀ⟩ over the bodies that both move."""
@@ -159,12 +168,26 @@ class AbstractLinkage(AbstractStructure):
         inertia = product(product(about, numbers.inertia), jnp.swapaxes(about, 1, 2))
         moves = self.moves
         # The bodies moved by the velocity further out are those that both move.
-        sums = jnp.tensordot(jnp.asarray(moves.T, q.dtype), inertia, 1)
-        momenta = twists @ sums
+        momenta = twists @ self.summed(inertia)
         products = twists.reshape(self.nv, -1) @ momenta.reshape(self.nv, -1).T
         sizes = moves.sum(axis=0)
         further = (moves.T.astype(int) @ moves > 0) & (sizes[:, None] >= sizes[None, :])
         return jnp.where(further, products, jnp.where(further.T, products.T, 0))
+
+    def momenta(
+        self, q: Float[Array, " nq"], directions: Float[Array, "k nv"], numbers: Numbers
+    ) -> Float[Array, "k nv"]:
+        """M v of several velocities: ⟨S_k, Σ Ẋ J Xᵀ⟩."""
+        poses = self.poses(q, numbers)
+        centre = _centre(poses)
+        twists = self.twists(q, poses, numbers, centre)
+        about = jnp.swapaxes(shifted(poses[1:], -centre), 1, 2)
+
+        def momentum(v: Array) -> Array:
+            rates = jax.jvp(lambda q: self.poses(q, numbers), (q,), (self.tree_rate(q, v),))[1]
+            return self.generalised(twists, product(product(rates[1:], numbers.inertia), about)[:, :-1])
+
+        return jax.vmap(momentum)(directions)
 
     def potential_energy(self, motion: Motion) -> Scalar:
         """Of gravity, −Σ m g·c, and of elastic elements."""

@@ -11,8 +11,8 @@ from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
 from ..kinematics import Correction, correct, correct_by, linearised
-from ..linalg import ConstrainedFactor
-from ..system import State, System, Terms, position_residual, residuals, velocity_residual
+from ..linalg import AbstractFactor
+from ..system import SparseTerms, State, System, Terms, position_residual, residuals, velocity_residual
 
 
 class AbstractDrift(eqx.Module):
@@ -31,7 +31,12 @@ class AbstractDrift(eqx.Module):
         return Correction(q, state.v, keep, none, *residuals(system, state.t, q, state.v))
 
     def correct_by(
-        self, factor: ConstrainedFactor, system: System, formulation: AbstractFormulation, state: State, terms: Terms
+        self,
+        factor: AbstractFactor,
+        system: System,
+        formulation: AbstractFormulation,
+        state: State,
+        terms: Terms | SparseTerms,
     ) -> Correction:
         """`correct` with the terms and factors of the state at hand, which is far from any singular pose."""
         return self.correct(system, formulation, state, factor.keep)
@@ -77,7 +82,12 @@ class Projection(AbstractDrift):
         return correct(system, formulation, state, keep, self.iterations)
 
     def correct_by(
-        self, factor: ConstrainedFactor, system: System, formulation: AbstractFormulation, state: State, terms: Terms
+        self,
+        factor: AbstractFactor,
+        system: System,
+        formulation: AbstractFormulation,
+        state: State,
+        terms: Terms | SparseTerms,
     ) -> Correction:
         """See `jaxmb.kinematics.correct_by`."""
         if not system.m:

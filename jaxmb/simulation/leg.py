@@ -15,6 +15,7 @@ from .flow import Flow
 from .native import NativeStep, native_step
 from .problem import Problem
 from .solver import Accepted, ConstrainedSolver, Switches, derivative, regular_derivative
+from .sparse import layout_of
 
 Scalar = Float[Array, ""]
 
@@ -23,7 +24,8 @@ class Method(eqx.Module):
     """How a leg is integrated; nothing of it has a derivative.
 
     With `adjoint` None the reverse derivative goes back over a tape of the accepted steps; else it is Diffrax's. Steps are compiled to
-    code of their own where they can be, with `native` True they must be, with False they are not.
+    code of their own where they can be, with `native` True they must be, with False they are not; `sparse` likewise of sparse
+    linear algebra.
     """
 
     solver: ConstrainedSolver
@@ -33,6 +35,7 @@ class Method(eqx.Module):
     progress_meter: dfx.AbstractProgressMeter
     max_steps: int | None = eqx.field(static=True)
     native: bool | None = eqx.field(static=True)
+    sparse: bool | None = eqx.field(static=True)
 
     def step_of(self, problem: Problem, y0: Flow) -> NativeStep | None:
         """The step as code of its own, None if it has none."""
@@ -44,6 +47,17 @@ class Method(eqx.Module):
         if isinstance(made, str) and self.native:
             raise ValueError(f"Argument `native` must not be True here: {made}.")
         return None if isinstance(made, str) else made
+
+    def laid_out(self, problem: Problem) -> Problem:
+        """The problem, whose system knows which entries of M and C may not be zero if steps use that."""
+        if self.sparse is False:
+            return problem
+        found = layout_of(problem, self.solver.solver, self.sparse is True)
+        if isinstance(found, str) and self.sparse:
+            raise ValueError(f"Argument `sparse` must not be True here: {found}.")
+        return (
+            problem if isinstance(found, str) else dataclasses.replace(problem, system=problem.system.laid_out(found))
+        )
 
 
 class Leg(eqx.Module):
@@ -100,6 +114,7 @@ class Legs(eqx.Module):
         return {
             **{name: jnp.sum(count) for name, count in self.stats.items()},
             "native_steps": jnp.sum(accepted.native),
+            "sparse_steps": jnp.sum(accepted.sparse),
             "lowest_rank": jnp.min(jnp.where(ran, accepted.lowest_rank, m)),
             "highest_rank": jnp.max(accepted.highest_rank),
             "largest_residual": jnp.max(accepted.residual, initial=0),

@@ -14,15 +14,13 @@ from jaxtyping import Array, Bool
 
 from ..kernels import BackProgram, NotScalarError, Program, Shaped, StepProgram, unavailable
 from ..kinematics import NEAR, Correction
-from ..linalg import ConstrainedFactor, cutoff
-from ..system import Terms
+from ..system import System
+from .blank import Blank, shapes_of
+from .certificate import certain
 from .explicit import coefficients
 from .flow import Flow
 from .problem import Problem
 
-# Rows in use are surely independent where the norm of W, by which they become orthonormal, is below this: no singular value
-# of them is smaller than its inverse.
-CERTAIN = 1e3
 # Linear algebra of more operations than this, if nothing were zero, is not even tried.
 MOST = 15_000
 
@@ -75,16 +73,28 @@ def native_step(problem: Problem, solver: Any, y0: Flow) -> NativeStep | str:
         reason = f"`{type(problem.formulation).__name__}` may choose anew at each accepted state"
     if reason is None and problem.formulation.left_out(problem.system.m) is not None:
         reason = f"`{type(problem.formulation).__name__}` leaves rows out, which must fit each accepted state"
+    if reason is None and problem.system.layout is not None:
+        reason = "sparse linear algebra is used"
     if reason is not None:
         return reason
-    n, m = problem.system.nv, problem.system.m
-    if n**3 // 3 + m * n**2 + m**2 * n > MOST:
-        return f"{n} velocities and {m} rows are too many"
-    blank, parameters = _Blank.of(problem)
+    if not is_small(problem.system):
+        return f"{problem.system.nv} velocities and {problem.system.m} rows are too many"
+    blank, parameters = Blank.of(problem)
     if not blank.known:
         return "part of the problem is neither an array nor hashable"
-    made = _step(blank, _shapes(parameters), _Method.of(solver), _Shape.of(y0))
+    made = _step(blank, shapes_of(parameters), _Method.of(solver), _Shape.of(y0))
     return made if isinstance(made, str) else NativeStep(made, parameters)
+
+
+def is_small(system: System) -> bool:
+    """Whether compiled code is tried."""
+    return dense_work(system) <= MOST
+
+
+def dense_work(system: System) -> int:
+    """About how many operations the linear algebra of a stage takes if nothing is zero."""
+    n, m = system.nv, system.m
+    return n**3 // 3 + m * n**2 + m**2 * n
 
 
 class NativeBack(eqx.Module):
@@ -117,17 +127,13 @@ def native_back(moves: Any, rest: Problem, solver: Any, y0: Flow) -> NativeBack 
     forth = native_step(eqx.combine(moves, rest), solver, y0)
     if isinstance(forth, str):
         return forth
-    blank, parameters = _Blank.of(moves, rest)
-    made = _back(blank, _shapes(parameters), _Method.of(solver), _Shape.of(y0), len(jax.tree.leaves(moves)))
+    blank, parameters = Blank.of(moves, rest)
+    made = _back(blank, shapes_of(parameters), _Method.of(solver), _Shape.of(y0), len(jax.tree.leaves(moves)))
     return made if isinstance(made, str) else NativeBack(*made)
 
 
 def _parameters(moves: Any, rest: Problem) -> list[Array]:
     return jax.tree.leaves(moves) + jax.tree.leaves(eqx.filter(rest, eqx.is_array))
-
-
-def _shapes(parameters: Sequence[Array]) -> tuple[Shaped, ...]:
-    return tuple(Shaped(x.shape, x.dtype) for x in parameters)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,43 +170,12 @@ class _Shape:
         return Shaped(shape, self.dtype)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Blank:
-    """A problem without its arrays: one or more trees that are combined, of which the last one holds what is no array."""
-
-    structures: tuple[Any, ...]
-    statics: tuple[Any, ...]
-    static_structure: Any
-
-    @classmethod
-    def of(cls, *trees: Any) -> tuple["_Blank", list[Array]]:
-        """It and the arrays."""
-        arrays, rest = eqx.partition(trees[-1], eqx.is_array)
-        parts = [jax.tree.flatten(tree) for tree in (*trees[:-1], arrays)]
-        statics, structure = jax.tree.flatten(rest)
-        return cls(tuple(s for _, s in parts), tuple(statics), structure), [x for leaves, _ in parts for x in leaves]
-
-    @property
-    def known(self) -> bool:
-        """Whether it can be told from others."""
-        try:
-            return hash(self) is not None
-        except TypeError:
-            return False
-
-    def filled(self, arrays: Sequence[Any]) -> Problem:
-        """The problem with arrays."""
-        given = iter(arrays)
-        parts = [jax.tree.unflatten(s, [next(given) for _ in range(s.num_leaves)]) for s in self.structures]
-        return eqx.combine(*parts, jax.tree.unflatten(self.static_structure, self.statics))
-
-
-def _rows(blank: _Blank, parameters: Sequence[Shaped]) -> tuple[int, ...]:
+def _rows(blank: Blank, parameters: Sequence[Shaped]) -> tuple[int, ...]:
     return jax.eval_shape(lambda *arrays: blank.filled(arrays).scale.row, *parameters).shape
 
 
 @functools.lru_cache(maxsize=64)
-def _step(blank: _Blank, parameters: tuple[Shaped, ...], method: _Method, shape: _Shape) -> StepProgram | str:
+def _step(blank: Blank, parameters: tuple[Shaped, ...], method: _Method, shape: _Shape) -> StepProgram | str:
     """The programs of a step, traced once for all runs of such a problem, or the reason why there are none."""
 
     def end(t: Array, y: Array, before: Array, keep: Array, *arrays: Array) -> list[Array]:
@@ -221,7 +196,7 @@ def _step(blank: _Blank, parameters: tuple[Shaped, ...], method: _Method, shape:
 
 
 @functools.lru_cache(maxsize=64)
-def _stage(blank: _Blank, parameters: tuple[Shaped, ...], shape: _Shape) -> Program:
+def _stage(blank: Blank, parameters: tuple[Shaped, ...], shape: _Shape) -> Program:
     def stage(t: Array, y: Array, keep: Array, *arrays: Array) -> list[Array]:
         flow, _, factor = blank.filled(arrays).regular(t, shape.flow(y), keep, quick=True)
         return [flow.packed, factor.gap < NEAR]
@@ -231,7 +206,7 @@ def _stage(blank: _Blank, parameters: tuple[Shaped, ...], shape: _Shape) -> Prog
 
 @functools.lru_cache(maxsize=64)
 def _back(
-    blank: _Blank, parameters: tuple[Shaped, ...], method: _Method, shape: _Shape, moving: int
+    blank: Blank, parameters: tuple[Shaped, ...], method: _Method, shape: _Shape, moving: int
 ) -> tuple[StepProgram, BackProgram] | str:
     """Those of a step and of the way back over it."""
 
@@ -262,11 +237,3 @@ def _back(
         return again, BackProgram(*pulls, method.a, method.c)
     except NotScalarError as error:
         return str(error)
-
-
-def certain(factor: ConstrainedFactor, terms: Terms, rank_tol: float) -> Bool[Array, ""]:
-    """Whether the rows in use are far from being dependent, in whatever order they are looked at, and the others follow from them."""
-    rows = (terms.jacobian / terms.scale[:, None]) @ factor.root.T
-    rest = rows - (rows @ factor.basis.T) @ factor.basis
-    follow = factor.keep | (jnp.sum(rest**2, axis=1) <= cutoff(rank_tol, rows.dtype) ** 2)
-    return (jnp.sum(factor.weights**2) < CERTAIN**2) & jnp.all(follow)

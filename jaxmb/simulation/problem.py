@@ -16,8 +16,19 @@ from ..control import Instant, Plant, Response
 from ..formulation import AbstractFormulation
 from ..foundations import where_needed
 from ..kinematics import CLOSE, NEAR, Correction, Rows, choose_rows, with_derivative
-from ..linalg import ConstrainedFactor
-from ..system import Scale, State, System, Terms, evaluate_at, jacobian_rate, position_residual, rows_at
+from ..linalg import AbstractFactor, ConstrainedFactor, SparseFactor
+from ..system import (
+    Scale,
+    SparseTerms,
+    State,
+    System,
+    Terms,
+    evaluate_at,
+    jacobian_rate,
+    position_residual,
+    rows_at,
+    sparse_evaluate_at,
+)
 from .drift import AbstractDrift
 from .flow import Flow
 from .loop import Loop
@@ -40,8 +51,8 @@ class Sample(eqx.Module):
     """
 
     flow: Flow
-    terms: Terms
-    factor: ConstrainedFactor
+    terms: Terms | SparseTerms
+    factor: AbstractFactor
     near: Bool[Array, ""]
     tau: Float[Array, ""]
     end: Correction
@@ -51,7 +62,8 @@ class Problem(eqx.Module):
     """Everything that a step needs besides time and state: (q, v, work, z)' = (N v, v̇, power, ż).
 
     `sound` is false for a start that must not be integrated: its first step then ends the run. `choice` is the first choice
-    of the formulation, which may hold a later one. `native` makes steps where nothing special happens, if it can be had.
+    of the formulation, which may hold a later one. `native` makes steps where nothing special happens, if it can be had. `sparse`
+    tells that the vector field at hand is found by the system's layout, far from any singular pose.
     """
 
     system: System
@@ -62,6 +74,7 @@ class Problem(eqx.Module):
     sound: Bool[Array, ""]
     choice: Bool[Array, " n"] | None
     native: Any = None
+    sparse: bool = eqx.field(static=True, default=False)
 
     def state(self, t: Array, y: Flow) -> State:
         """The state with the sizes of the run."""
@@ -97,7 +110,7 @@ class Problem(eqx.Module):
         none, rest = jnp.zeros((), t.dtype), jnp.zeros_like(terms.gamma)
         as_it_is = Correction(y.q, y.v, keep, factor.basis, rest, rest)
         sample = Sample(flow, terms, factor, factor.gap < NEAR, none, lax.stop_gradient(as_it_is))
-        if not self.system.m:
+        if not self.system.m or not isinstance(factor, ConstrainedFactor):
             return sample
         arguments = (self, t, y, keep, factor, ends, sample.end)
         found = where_needed(sample.near, Problem.near_singular, arguments, (flow, none, sample.end))
@@ -106,7 +119,7 @@ class Problem(eqx.Module):
     @eqx.filter_jit
     def regular(
         self, t: Array, y: Flow, keep: Bool[Array, " m"], quick: bool = False
-    ) -> tuple[Flow, Terms, ConstrainedFactor]:
+    ) -> tuple[Flow, Terms | SparseTerms, AbstractFactor]:
         """The vector field by the rows that are not lost at this very state; without derivatives the terms and factors.
 
         Power is that of applied forces and inputs, of moving constraints, −bᵀλ, and of explicit time dependence: the
@@ -118,17 +131,26 @@ class Problem(eqx.Module):
             plant = Instant(system, t, q, v)
             u = loop.inputs(t, y, plant)
         applied = system.applied_force(t, q, v, u)
-        terms = evaluate_at(system, t, q, v, self.scale.row, applied)
+        if self.sparse and system.layout is not None:
+            terms: Any = sparse_evaluate_at(system, system.layout, t, q, v, self.scale.row, applied)
+        else:
+            terms = evaluate_at(system, t, q, v, self.scale.row, applied)
         feedback = self.drift.feedback(system, self.state(t, y))
         if feedback is not None:
             terms = eqx.tree_at(lambda x: x.gamma, terms, terms.gamma + feedback)
-        factor = self.formulation.factorise(terms, keep, quick=quick)
+        if isinstance(terms, SparseTerms):
+            factor: Any = SparseFactor(terms.mass, terms.jacobian, terms.scale, keep)
+        else:
+            factor = self.formulation.factorise(terms, keep, quick=quick)
         if loop is not None and loop.needs_plant:
             plant = Plant(system, t, q, v, terms, system.actuation(t, q), self.formulation, factor, None)
             u = loop.inputs(t, y, plant)
             pushed = plant.input_force(u)
             applied, terms = applied + pushed, eqx.tree_at(lambda x: x.force, terms, terms.force + pushed)
-        vdot, multipliers = self.formulation.motion(terms, factor)
+        if isinstance(terms, SparseTerms):
+            vdot, multipliers = factor.solve(terms.force, terms.gamma)
+        else:
+            vdot, multipliers = self.formulation.motion(terms, factor)
         if loop is not None and u is not None:
             response = None
             if isinstance(plant, Plant):

@@ -1,7 +1,6 @@
 """Forward dynamics in time."""
 
 import dataclasses
-import functools
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -24,6 +23,7 @@ from ..foundations import (
     enforce,
     installed,
     is_concrete,
+    lasting,
     listing,
     program,
     reverse_only,
@@ -40,6 +40,7 @@ from .flow import Flow
 from .landing import landing
 from .leg import Legs, Method
 from .loop import Loop, beginning
+from .native import is_small
 from .problem import Problem
 from .segments import Run, at_each, finished, run_through
 from .solution import Solution
@@ -65,6 +66,7 @@ def simulate(
     max_steps: int | None = 4096,
     dense: bool = False,
     native: bool | None = None,
+    sparse: bool | None = None,
     throw: bool = True,
 ) -> Solution:
     """Integrates M v̇ = F + Cᵀλ, C v̇ = Γ from a state and keeps it on the constraints.
@@ -99,6 +101,9 @@ def simulate(
         native: whether steps where nothing special happens are compiled to code of their own, which is many times faster on a CPU: by
             default where they can be, with True or else a ValueError says why not, with False never. `stats["native_steps"]` counts
             them.
+        sparse: whether such steps use that M and C have few entries, so that their cost grows with the number of bodies and not with
+            its cube: by default where that pays, with True or else a ValueError says why not, with False never.
+            `stats["sparse_steps"]` counts them.
         throw: whether to raise when something fails. If False `Solution.result` says what happened, for each row of a
             batch, and what was not reached is NaN.
 
@@ -150,7 +155,9 @@ def simulate(
             else ()
         ):
             warnings.warn(doubt, stacklevel=2)
-    solution, failed, checks = _simulate(
+    # Where compiled code of its own does most of the work, what is around it runs briefly.
+    brief = native is not False and not sparse and installed("llvmlite") and is_small(system)
+    solution, failed, checks = (_simulate_briefly if brief else _simulate_long)(
         strong(system),
         plan,
         state,
@@ -169,6 +176,7 @@ def simulate(
         max_events,
         dense,
         native,
+        sparse,
     )
     if not throw:
         return solution
@@ -234,7 +242,6 @@ def _time_checks(state: State, ts: Array) -> tuple[Check, ...]:
     return tuple(Check(jnp.asarray(x, float), 0.0, text) for x, text in zip(amounts, texts, strict=True))
 
 
-@functools.partial(program, brief=installed("llvmlite"))  # compiled code of its own does most of the work then
 def _simulate(
     system: System,
     plan: Plan | None,
@@ -254,6 +261,7 @@ def _simulate(
     max_events: int,
     dense: bool,
     native: bool | None,
+    sparse: bool | None,
 ) -> tuple[Solution, Array, tuple[Check, ...]]:
     timely, given = all_hold(timing), ts
     ts = jnp.where(timely, ts, 0)
@@ -268,7 +276,7 @@ def _simulate(
     checks = (*planning, *checks)
     sound = timely & all_hold(checks)
     controller, dt0 = _steps(system, scale, sizes, stepsize_controller, dt0, loop)
-    method = Method(solver, controller, dt0, adjoint, progress_meter, max_steps, native)
+    method = Method(solver, controller, dt0, adjoint, progress_meter, max_steps, native, sparse)
     problem, events, interpolation = Problem(system, formulation, drift, loop, scale, sound, choice), None, None
     if plan is None:
         start = jax.tree.map(lambda x: jnp.where(sound, x, 0), beginning(loop, bare))
@@ -301,6 +309,9 @@ def _simulate(
         names=Names.of(system),
     )
     return solution, result != RESULTS.successful, (*checks, *_check_motion(problem, legs))
+
+
+_simulate_briefly, _simulate_long = program(_simulate), lasting(_simulate)
 
 
 def _steps(

@@ -13,11 +13,14 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..foundations import RESULTS, where_needed
 from ..kinematics import CLOSE, Correction, Rows
+from ..system import rows_at
+from .certificate import certain
 from .explicit import Stages, Tableau, combine, take_stages
 from .flow import Flow
-from .native import NativeStep, certain
+from .native import Found, NativeStep
 from .passage import distance_missed
 from .problem import Problem
+from .sparse import sparse_step
 
 Scalar = Float[Array, ""]
 Arguments = tuple[Problem, Bool[Array, " m"]]  # the rows of the latest accepted state take the second place
@@ -91,6 +94,7 @@ class Accepted(eqx.Module):
         highest_rank: likewise.
         residual: largest residual (m,) left by a correction so far, of each row, relative to its span, and to that times the rate.
         native: how many steps compiled code has made.
+        sparse: how many were made by sparse linear algebra.
         steady: whether the same rows were in use all the time.
     """
 
@@ -98,13 +102,14 @@ class Accepted(eqx.Module):
     end: tuple[Scalar, Flow]
     rows: Rows
     certain: Bool[Array, ""]
-    basis: Float[Array, "m nv"]
+    basis: Float[Array, "m n"]
     straight: Bool[Array, ""]
     switches: Switches | None
     lowest_rank: Int[Array, ""]
     highest_rank: Int[Array, ""]
     residual: Float[Array, " m"]
     native: Int[Array, ""]
+    sparse: Int[Array, ""]
     steady: Bool[Array, ""]
 
 
@@ -180,7 +185,8 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             switches = Switches(jnp.array(0), jnp.full(RECORDED, jnp.nan, t0.dtype), masks, masks)
         none, zero, no = jnp.zeros(m, bool), jnp.zeros(m, t0.dtype), jnp.array(False)
         rows = Rows(none, none, none, jnp.array(0), choice, no, zero)
-        basis = jnp.zeros((m, problem.system.nv), t0.dtype)  # no row has a direction yet
+        # No row has a direction yet.
+        basis = jnp.zeros((m, problem.system.nv if problem.system.layout is None else 0), t0.dtype)
         return Accepted(
             inner,
             (t0, y0),
@@ -192,6 +198,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             jnp.array(m),
             jnp.array(0),
             zero,
+            jnp.array(0),
             jnp.array(0),
             jnp.array(True),
         )
@@ -209,26 +216,58 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         problem, _ = args
         native, problem = problem.native, dataclasses.replace(problem, native=None)
         arguments = (self, terms, t0, t1, y0, problem, solver_state, jnp.asarray(made_jump))
-        if native is None:
+        if native is not None:
+            special, found = self._native_step(native, *arguments[2:])
+        elif problem.system.layout is not None:
+            special, found = self._sparse_step(*arguments[2:])
+        else:
             return ConstrainedSolver._any_step(*arguments)
-        special, found = self._native_step(native, *arguments[2:])
-        # Where compiled code is at a loss rows are decided anew.
+        # Where that is at a loss rows are decided anew.
         before = dataclasses.replace(solver_state, certain=jnp.array(False))
         return where_needed(special, ConstrainedSolver._any_step, (*arguments[:-2], before, arguments[-1]), found)
 
     def _native_step(
         self, native: NativeStep, t0: Any, t1: Any, y0: Flow, problem: Problem, before: Accepted, made_jump: Any
     ) -> tuple[Bool[Array, ""], Any]:
-        """One step by compiled code, and whether it must be made otherwise, as far as anything is not as usual."""
-        tableau = Tableau.of(self.solver, t0.dtype)
+        """One step by compiled code, and whether it must be made otherwise."""
         slope, known = before.inner
         found = native(t0, t1, y0, slope, before.rows.keep, before.basis)
+        usual = before.certain
+        if Tableau.of(self.solver, t0.dtype).fsal:
+            usual &= known & ~made_jump
+        before = dataclasses.replace(before, native=before.native + 1)
+        return self._judged(found, usual, t0, t1, y0, problem, before)
+
+    def _sparse_step(
+        self, t0: Any, t1: Any, y0: Flow, problem: Problem, before: Accepted, made_jump: Any
+    ) -> tuple[Bool[Array, ""], Any]:
+        """One step by sparse linear algebra, and whether it must be made otherwise."""
+        tableau = Tableau.of(self.solver, t0.dtype)
+        slope, known = before.inner
+        reuse = known & jnp.logical_not(made_jump) if tableau.fsal else False
+        sparse = dataclasses.replace(problem, sparse=True)
+        found, rows = sparse_step(sparse, tableau, t0, t1, y0, slope, reuse, before.rows, before.certain)
+        first = before.lowest_rank > before.highest_rank
+        before = dataclasses.replace(
+            before,
+            rows=rows,
+            certain=jnp.array(True),
+            lowest_rank=jnp.minimum(before.lowest_rank, rows.rank),
+            highest_rank=jnp.maximum(before.highest_rank, rows.rank),
+            sparse=before.sparse + 1,
+            steady=before.steady & (first | jnp.all(rows.keep == before.rows.keep)),
+        )
+        return self._judged(found, jnp.array(True), t0, t1, y0, problem, before)
+
+    def _judged(
+        self, found: Found, usual: Bool[Array, ""], t0: Any, t1: Any, y0: Flow, problem: Problem, before: Accepted
+    ) -> tuple[Bool[Array, ""], Any]:
+        """Whether anything about a step is not as usual, and the step as an accepted one."""
+        tableau = Tableau.of(self.solver, t0.dtype)
         error = combine(jax.tree.map(jnp.zeros_like, y0), tableau.error, found.slopes)
         residual = problem.relative(found.end)
-        usual = before.certain & problem.sound & ~found.special & found.y1.finite & error.finite
+        usual &= problem.sound & ~found.special & found.y1.finite & error.finite
         usual &= jnp.all(residual <= problem.drift.tolerance(residual.dtype))
-        if tableau.fsal:
-            usual &= known & ~made_jump
         if problem.loop is not None:
             usual &= ~problem.loop.due(t0, y0.control)
         shortest = 16 * jnp.finfo(t1.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
@@ -239,7 +278,6 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             end=(t1, found.y1),
             basis=found.end.basis,
             residual=jnp.maximum(before.residual, residual),
-            native=before.native + 1,
         )
         dense = {
             "inner": {"y0": y0, "y1": found.raw, "k": found.slopes},
@@ -266,7 +304,11 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         else:
             attempt = self._inner_step(terms, problem, t0, t1, y0, rows, before, made_jump)
         raw, y1, found, error = attempt.raw, attempt.y1, attempt.found, attempt.error
-        beside = distance_missed(problem, rows.keep, t0, y0, t1, y1, before.basis, found.basis)
+        start = before.basis
+        if problem.system.layout is not None:
+            there = lax.stop_gradient(rows_at(problem.system, t0, y0.q, problem.scale.row))
+            start = problem.formulation.factorise(there, rows.keep).basis
+        beside = distance_missed(problem, rows.keep, t0, y0, t1, y1, start, found.basis)
         residual = lax.stop_gradient(problem.relative(found))
         first = before.lowest_rank > before.highest_rank
         possible = problem.sound & ~jnp.any(rows.open) & ~rows.unfit & ~(first & rows.contradictory)
@@ -291,13 +333,14 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             (t1, y1),
             rows,
             ok & attempt.certain,
-            found.basis,
+            found.basis[:, : before.basis.shape[1]],
             straight,
             _recorded(before.switches, t0, before.rows.choice, rows.choice),
             jnp.minimum(before.lowest_rank, rows.rank),
             jnp.maximum(before.highest_rank, rows.rank),
             jnp.maximum(before.residual, residual),
             before.native,
+            before.sparse,
             before.steady & (first | jnp.all(rows.keep == before.rows.keep)),
         )
         shift = jax.tree.map(lambda a, b: jnp.where(ok, a - b, 0), y1, raw)

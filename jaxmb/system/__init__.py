@@ -39,6 +39,9 @@ from .terms import residuals as residuals
 from .terms import rows_at as rows_at
 from .terms import scaled_residuals as scaled_residuals
 from .terms import velocity_offset as velocity_offset
+from .terms import sparse_evaluate_at as sparse_evaluate_at
+from .terms import sparse_rows_at as sparse_rows_at
+from .terms import SparseTerms as SparseTerms
 from .terms import Terms as Terms
 from .terms import velocity_residual as velocity_residual
 from .validate import check_rows as check_rows

@@ -35,6 +35,12 @@ class AbstractInertia(eqx.Module):
     def mass(self, t: Scalar, q: Array, params: Any, rate: Rate | None, nv: int) -> Float[Array, "nv nv"]:
         """M of shape (nv, nv)."""
 
+    def products(
+        self, t: Scalar, q: Array, directions: Float[Array, "k nv"], params: Any, rate: Rate | None
+    ) -> Float[Array, "k nv"]:
+        """M times several vectors."""
+        return directions @ self.mass(t, q, params, rate, directions.shape[1])
+
     @abc.abstractmethod
     def force(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Float[Array, " nv"]:
         """Inertia and potential forces on the right-hand side: M v̇ = force + applied + reaction."""

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..foundations import as_function, as_parameters, counted, default_float, listing, shape_of, table
+from ..linalg import BlockMatrix, Layout
 from .actuation import JointDirections
 from .constraint import AbstractConstraint, Holonomic
 from .inertia import AbstractInertia, LagrangianInertia, MassInertia, Rate
@@ -77,6 +78,7 @@ class System(eqx.Module):
     breaks: Float[Array, " k"] | None
     joints: AbstractJoints | None
     active: Bool[Array, " m"] | None
+    layout: Layout | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -123,7 +125,7 @@ class System(eqx.Module):
         self.resistance_fn = as_function(resistance, "resistance")
         self.guess = jnp.zeros(self.nq) if guess is None else jnp.asarray(guess, default_float())
         self.breaks = None if breaks is None else jnp.ravel(jnp.asarray(breaks, default_float()))
-        self.joints, self.active = joints, None
+        self.joints, self.active, self.layout = joints, None, None
         if self.guess.shape != (self.nq,):
             raise ValueError(f"Argument `guess` must have shape ({self.nq},), but has shape {self.guess.shape}.")
         self.row_counts, self.nu = _check_shapes(self)
@@ -207,8 +209,13 @@ class System(eqx.Module):
         fns = tuple(self.joints.coordinate(name) for name in joints)
         return self._with({"actuation_fn": JointDirections(tuple(joints), fns, self.rate_fn, self.nv), "nu": len(fns)})
 
+    def laid_out(self, layout: Layout | None) -> "System":
+        """The system with what is known of the entries of M and C that may not be zero."""
+        return self._with({"layout": layout})
+
     def _with(self, fields: dict[str, Any]) -> "System":
-        """A copy with other fields."""
+        """A copy with other fields; where entries of M and C may not be zero must be found anew."""
+        fields = {"layout": None} | fields
         system = object.__new__(type(self))
         for field in dataclasses.fields(self):
             object.__setattr__(system, field.name, fields.get(field.name, getattr(self, field.name)))
@@ -290,7 +297,19 @@ class System(eqx.Module):
 
     def mass(self, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
         """M(t, q)."""
+        if self.layout is not None:
+            return self.sparse_mass(self.layout, t, q).dense()
         return self.inertia.mass(t, q, self.params, self.rate, self.nv)
+
+    def sparse_mass(self, layout: Layout, t: Scalar, q: Float[Array, " nq"]) -> BlockMatrix:
+        """M(t, q), from its products with few vectors."""
+        return BlockMatrix.of(layout, self.mass_products(t, q, jnp.asarray(layout.seeds, q.dtype)))
+
+    def mass_products(
+        self, t: Scalar, q: Float[Array, " nq"], directions: Float[Array, "k nv"]
+    ) -> Float[Array, "k nv"]:
+        """M times several vectors."""
+        return self.inertia.products(t, q, directions, self.params, self.rate)
 
     def intrinsic_force(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """Inertia and potential forces."""

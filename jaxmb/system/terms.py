@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..foundations import program
+from ..linalg import BlockMatrix, Layout, SparseRows
 from .constraint import Holonomic
 from .state import State
 from .system import System, settled
@@ -52,6 +53,7 @@ class Terms(eqx.Module):
         holonomic: mask (m,) of the holonomic rows; where rows are dependent these are kept.
         nearby: the rows around the state, by which an acceleration is right at singular poses too; None inside a run, which
             sees to that otherwise.
+        layout: which entries of M and C may not be zero, where that is known.
     """
 
     mass: Float[Array, "nv nv"]
@@ -62,6 +64,19 @@ class Terms(eqx.Module):
     scale: Float[Array, " m"]
     holonomic: Bool[Array, " m"] | None = None
     nearby: Nearby | None = None
+    layout: Layout | None = eqx.field(static=True, default=None)
+
+
+class SparseTerms(eqx.Module):
+    """`Terms` inside a run with M and C by the entries that may not be zero."""
+
+    mass: BlockMatrix
+    force: Float[Array, " nv"]
+    jacobian: SparseRows
+    offset: Float[Array, " m"]
+    gamma: Float[Array, " m"]
+    scale: Float[Array, " m"]
+    holonomic: Bool[Array, " m"] | None
 
 
 def position_residual(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, " m"]:
@@ -117,7 +132,16 @@ def _active(system: System, parts: list[Array], q: Array) -> Float[Array, " m"]:
 
 def constraint_jacobian(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, "m nv"]:
     """C = ∂(velocity residual)/∂v."""
+    if system.layout is not None:
+        return sparse_jacobian(system, system.layout, t, q).dense()
     return jax.jacfwd(lambda v: velocity_residual(system, t, q, v))(jnp.asarray(np.zeros(system.nv), q.dtype))
+
+
+def sparse_jacobian(system: System, layout: Layout, t: Scalar, q: Float[Array, " nq"]) -> SparseRows:
+    """C, from its products with few vectors."""
+    seeds = jnp.asarray(layout.seeds, q.dtype)
+    offset = velocity_residual(system, t, q, jnp.zeros_like(seeds[0]))
+    return SparseRows.of(layout, jax.vmap(lambda seed: velocity_residual(system, t, q, seed) - offset)(seeds))
 
 
 def jacobian_rate(
@@ -151,14 +175,41 @@ def evaluate_at(
         gamma=gamma(system, t, q, v),
         scale=scale,
         holonomic=system.holonomic,
+        layout=system.layout,
     )
+
+
+def sparse_evaluate_at(
+    system: System,
+    layout: Layout,
+    t: Scalar,
+    q: Float[Array, " nq"],
+    v: Float[Array, " nv"],
+    scale: Float[Array, " m"],
+    applied: Float[Array, " nv"],
+) -> SparseTerms:
+    """`evaluate_at` for a system with few entries in M and C."""
+    terms = sparse_rows_at(system, layout, t, q, scale)
+    force, moving = system.intrinsic_force(t, q, v) + applied, gamma(system, t, q, v)
+    known = lambda x: (x.force, x.offset, x.gamma)
+    return eqx.tree_at(known, terms, (force, velocity_offset(system, t, q), moving))
+
+
+def sparse_rows_at(
+    system: System, layout: Layout, t: Scalar, q: Float[Array, " nq"], scale: Float[Array, " m"]
+) -> SparseTerms:
+    """`rows_at` for a system with few entries in M and C: by products with few vectors."""
+    mass, jacobian = system.sparse_mass(layout, t, q), sparse_jacobian(system, layout, t, q)
+    force, none = jnp.zeros(system.nv, q.dtype), jnp.asarray(np.zeros(system.m), q.dtype)
+    return SparseTerms(mass, force, jacobian, none, none, scale, system.holonomic)
 
 
 def rows_at(system: System, t: Scalar, q: Float[Array, " nq"], scale: Float[Array, " m"]) -> Terms:
     """The terms as far as rank, metric and corrections depend on them; forces, b and Γ are zero."""
     none = jnp.asarray(np.zeros(system.m), q.dtype)
     mass, jacobian = system.mass(t, q), constraint_jacobian(system, t, q)
-    return Terms(mass, jnp.zeros(system.nv, q.dtype), jacobian, none, none, scale, system.holonomic)
+    force = jnp.zeros(system.nv, q.dtype)
+    return Terms(mass, force, jacobian, none, none, scale, system.holonomic, layout=system.layout)
 
 
 @program

@@ -1,0 +1,283 @@
+"""Sparse linear algebra does what dense does: where entries may not be zero, the factors, the steps."""
+
+import functools
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import nfourbar
+import numpy as np
+import parallelogram
+import pytest
+from systems import sleigh, top
+
+import jaxmb as jm
+from jaxmb.kernels import NotScalarError, Shaped, influence
+from jaxmb.linalg import BlockMatrix, ConstrainedFactor, Layout, SparseFactor, SparseRows
+from jaxmb.simulation.drift import Projection
+from jaxmb.simulation.problem import Problem
+from jaxmb.simulation.sparse import layout_of
+from jaxmb.system import Scale
+
+SEED = 3
+
+
+def shaped(*shape):
+    return Shaped(shape, jnp.float64)
+
+
+# Where entries may not be zero
+
+
+def test_a_result_depends_on_what_is_read_for_it():
+    def fn(x, y):
+        chosen = jnp.where(np.array([True, False, True]), x[:3], x[1:])
+        return [x[::-1] * y, jnp.zeros(4) * x, jnp.cumsum(x)[:2], chosen, jnp.full(3, y[0])]
+
+    found = influence(fn, shaped(4), shaped(4))
+    np.testing.assert_array_equal(found[0], np.eye(4, dtype=bool)[::-1])
+    assert not found[1].any() and not found[4].any()
+    np.testing.assert_array_equal(found[2], [[1, 0, 0, 0], [1, 1, 0, 0]])
+    np.testing.assert_array_equal(found[3], [[1, 0, 0, 0], [0, 0, 1, 0], [0, 0, 1, 0]])
+
+
+def test_what_cannot_be_read_off_says_so():
+    with pytest.raises(NotScalarError, match="places that depend on the state"):
+        influence(lambda x: [x[jnp.argmax(x)[None]]], shaped(3))
+
+
+def patterns(seed):
+    """M in blocks of two to four velocities, and two rows for each of them, one of which touches an earlier one too."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(2, 5, rng.integers(5, 12))
+    block = np.repeat(np.arange(len(sizes)), sizes)
+    order = rng.permutation(len(block))
+    mass = (block[:, None] == block)[order][:, order]
+    rows = []
+    for k in range(2 * len(sizes)):
+        touched = np.isin(block[order], [k // 2, rng.integers(max(k // 2 - 2, 0), k // 2 + 1)][: 1 + k % 2])
+        rows.append(touched)
+    return mass, np.array(rows)[rng.permutation(len(rows))]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_layout_holds_all_entries(seed):
+    mass, rows = patterns(seed)
+    layout = Layout.of(mass, rows)
+    rng = np.random.default_rng(seed)
+    m, c = mass * rng.standard_normal(mass.shape), rows * rng.standard_normal(rows.shape)
+    m = m + m.T
+    for matrix in (BlockMatrix.taken(layout, jnp.array(m)), BlockMatrix.of(layout, jnp.array(layout.seeds @ m))):
+        np.testing.assert_array_equal(matrix.dense(), m)
+    for matrix in (SparseRows.taken(layout, jnp.array(c)), SparseRows.of(layout, jnp.array(layout.seeds @ c.T))):
+        np.testing.assert_array_equal(matrix.dense(), c)
+    at = {row: k for k, group in enumerate(layout.order) for row in group.tolist() if row < layout.m}
+    assert sorted(at) == list(range(layout.m))
+    shared = np.argwhere((rows.astype(int) @ mass.astype(int) @ rows.T) > 0)
+    assert all(abs(at[i] - at[j]) <= 1 for i, j in shared.tolist())
+
+
+# Factors
+
+
+@functools.cache
+def factors(seed):
+    """Random M and C of a pattern in a few lanes, one row of them a combination of two others and left out."""
+    mass, rows = patterns(seed)
+    layout, (m, n) = Layout.of(mass, rows), rows.shape
+    m = min(m, n - 1)
+    layout, rows = Layout.of(mass, rows[:m]), rows[:m]
+    rng = np.random.default_rng(seed)
+    roots = mass * rng.standard_normal((6, n, n))
+    matrices = np.einsum("lij,lkj->lik", roots, roots) + 2 * np.eye(n)
+    jacobians = rows * rng.standard_normal((6, m, n))
+    scale = jnp.array(rng.uniform(0.5, 2.0, m))
+    keep = jnp.array(np.arange(m) % 5 != 4)
+    f, g = jnp.array(rng.standard_normal((6, n))), jnp.array(rng.standard_normal((6, m)))
+
+    @jax.jit
+    @jax.vmap
+    def found(mass, jacobian, f, g):
+        sparse = SparseFactor(BlockMatrix.taken(layout, mass), SparseRows.taken(layout, jacobian), scale, keep)
+        banded = ConstrainedFactor(mass, jacobian, scale, keep, layout=layout)
+        dense = ConstrainedFactor(mass, jacobian, scale, keep)
+        weight = jnp.sum(jnp.where(keep[:, None], dense.weights, 0) ** 2)
+        out = [(x.solve(f, g), x.particular(g)) for x in (dense, sparse, banded)]
+        flipped = SparseFactor(sparse.mass, SparseRows.taken(layout, jacobian.at[1].multiply(-1.0)), scale, keep)
+        signs = sparse.turned(sparse), sparse.turned(flipped)
+        exact = jnp.linalg.det((dense.basis + jnp.diag(1.0 - keep) @ jnp.eye(m, n)) @ dense.basis.T)
+        products = banded.basis.T @ banded.basis - dense.basis.T @ dense.basis
+        widest = jnp.max(jnp.abs(dense.root.T @ products @ dense.root))
+        return out, weight, sparse.uncertainty, signs, (sparse.gap, banded.gap), exact, widest
+
+    return jax.device_get(found(jnp.array(matrices), jnp.array(jacobians), f, g))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_factors_agree(seed):
+    (dense, sparse, banded), weight, uncertainty, signs, gaps, _, widest = factors(seed)
+    for other in (sparse, banded):
+        for a, b in zip(jax.tree.leaves(other), jax.tree.leaves(dense), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11 * np.abs(b).max())
+    np.testing.assert_allclose(uncertainty, weight, rtol=1e-8)
+    np.testing.assert_allclose(gaps[0], gaps[1], rtol=1e-8)
+    assert not signs[0].any() and signs[1].all()
+    assert widest.max() < 1e-11
+
+
+def test_derivatives_are_those_of_the_equations():
+    mass, rows = patterns(SEED)
+    n = len(mass)
+    rows = rows[: n - 1]
+    layout, m = Layout.of(mass, rows), len(rows)
+    rng = np.random.default_rng(1)
+    root = mass * rng.standard_normal((n, n))
+    arguments = (
+        root @ root.T + 2 * np.eye(n),
+        rows * rng.standard_normal((m, n)),
+        *(rng.standard_normal(k) for k in (n, m)),
+    )
+    direction = tuple(jnp.array(rng.standard_normal(x.shape) * (x != 0)) for x in arguments)
+    arguments = tuple(map(jnp.array, arguments))
+    keep = jnp.ones(m, bool).at[2].set(False)
+
+    def solved(sparse, mass, jacobian, f, g):
+        if sparse:
+            parts = BlockMatrix.taken(layout, mass), SparseRows.taken(layout, jacobian)
+            x, z = SparseFactor(*parts, jnp.ones(m), keep).solve(f, g)
+        else:
+            x, z = ConstrainedFactor(mass, jacobian, jnp.ones(m), keep).solve(f, g)
+        return jnp.sum(jnp.sin(x)) + jnp.sum(jnp.cos(z))
+
+    both = []
+    for sparse in (True, False):
+        fn = functools.partial(solved, sparse)
+        forward = jax.jit(lambda *x, fn=fn: jax.jvp(fn, x, direction)[1])(*arguments)
+        slopes = jax.jit(jax.grad(fn, (0, 1, 2, 3)))(*arguments)
+        reverse = sum(jnp.vdot(a, b) for a, b in zip(slopes, direction, strict=True))
+        both += [float(forward), float(reverse)]
+    np.testing.assert_allclose(both, both[-1], rtol=1e-9)
+
+
+# Steps
+
+
+def run(system, state, end, sparse, **settings):
+    settings = {"stepsize_controller": dfx.ConstantStepSize(), "dt0": end / 40} | settings
+    return jm.simulate(system, state, jnp.array([end / 2, end]), sparse=sparse, native=False, **settings)
+
+
+def assert_alike(system, state, end, tol=1e-11, **settings):
+    """The same motion, decisions and steps; returns the sparse run."""
+    sparse, dense = (run(system, state, end, flag, **settings) for flag in (True, False))
+    np.testing.assert_allclose(sparse.q, dense.q, rtol=0, atol=tol)
+    np.testing.assert_allclose(sparse.v, dense.v, rtol=0, atol=10 * tol)
+    for name in ("num_steps", "lowest_rank", "highest_rank"):
+        assert int(sparse.stats[name]) == int(dense.stats[name])
+    assert int(dense.stats["sparse_steps"]) == 0
+    return sparse
+
+
+def test_independent_rows_are_used_from_the_first_step():
+    system = nfourbar.nfourbar(3)
+    state = jm.assemble(system, *nfourbar.pose(3, jnp.array(1.2), jnp.array(-1.0)))
+    found = assert_alike(system, state, 0.1)
+    assert int(found.stats["sparse_steps"]) == 40
+
+
+def test_redundant_rows_are_left_out():
+    system = parallelogram.parallelogram()
+    state = jm.assemble(system, *parallelogram.pose(jnp.array(1.2), jnp.array(-1.0)))
+    found = assert_alike(system, state, 0.1)
+    assert int(found.stats["highest_rank"]) < system.m
+    assert int(found.stats["sparse_steps"]) >= 38  # the first ones decide which
+
+
+def test_velocity_rows_and_rates():
+    system, start = sleigh(3)
+    found = assert_alike(system, jm.assemble(system, *start), 0.1)
+    assert int(found.stats["sparse_steps"]) >= 38
+
+
+@pytest.mark.slow
+def test_quaternions():
+    system, start = top(2)
+    found = assert_alike(system, jm.assemble(system, *start), 0.05)
+    assert int(found.stats["sparse_steps"]) > 0
+
+
+def test_singular_poses_take_the_general_step():
+    system = nfourbar.nfourbar(3)
+    state = jm.assemble(system, *nfourbar.pose(3, jnp.array(0.6), jnp.array(-4.0)))
+    end = 0.3  # the flat pose is passed at about 0.13 s
+    sparse = run(system, state, end, True, stepsize_controller=dfx.PIDController(rtol=1e-9, atol=1e-9), dt0=1e-3)
+    angle = nfourbar.reduced_motion(3, jnp.array(0.6), jnp.array(-4.0), jnp.array([0.0, end]), system.params)[-1]
+    assert float(angle) < 0
+    steps = sparse.stats
+    assert 0 < int(steps["sparse_steps"]) < int(steps["num_accepted_steps"])
+    np.testing.assert_allclose(sparse.q[-1, 2], angle, atol=1e-7)
+
+
+@pytest.mark.slow
+def test_a_batch_and_its_rows():
+    system = nfourbar.nfourbar(3)
+    angles = jnp.array([0.05, 1.2, 0.4, 2.0])  # the first one passes the flat pose
+    states = jax.vmap(lambda a: jm.assemble(system, *nfourbar.pose(3, a, jnp.array(-2.0))))(angles)
+    one = lambda state: run(system, state, 0.1, True, throw=False)
+    together = jax.jit(jax.vmap(one))(states)
+    for i in range(4):
+        alone = run(system, jax.tree.map(lambda x, i=i: x[i], states), 0.1, True)
+        np.testing.assert_allclose(together.q[i], alone.q, rtol=0, atol=1e-9 if i == 0 else 1e-12)
+        assert int(together.stats["sparse_steps"][i]) == int(alone.stats["sparse_steps"])
+
+
+@pytest.mark.slow
+def test_gradients_are_the_same():
+    system = nfourbar.nfourbar(3)
+    state = jm.assemble(system, *nfourbar.pose(3, jnp.array(0.6), jnp.array(-4.0)))
+
+    def last(gravity, sparse):
+        moved = system.with_params(system.params | {"g": gravity})
+        return run(moved, state, 0.3, sparse).q[-1, 2]
+
+    slopes = [float(jax.jit(jax.grad(functools.partial(last, sparse=s)))(9.81)) for s in (True, False)]
+    np.testing.assert_allclose(*slopes, rtol=1e-9)
+
+
+# When
+
+
+def layout(system, formulation=None, solver=None):
+    one = jnp.ones(())
+    sizes = Scale(jnp.ones(system.m), jnp.ones(system.m), jnp.ones(system.nv), one, one)
+    problem = Problem(system, formulation or jm.GaussProjection(), Projection(), None, sizes, one > 0, None)
+    return layout_of(problem, solver or dfx.Tsit5(), False)
+
+
+def test_the_rule():
+    few, many = nfourbar.nfourbar(2), nfourbar.nfourbar(12)
+    assert layout(few) == "15 velocities and 14 rows are too few"
+    found = layout(many)
+    assert isinstance(found, Layout)
+    assert layout(many) is found  # read off once
+    assert found.blocks.shape == (75, 1) and found.order.size >= many.m
+    assert layout(few, jm.KKT()) == "`KKT` is not `GaussProjection`"
+    assert "explicit" in layout(few, solver=dfx.Kvaerno5())
+
+
+def test_a_chain_in_relative_coordinates_is_dense():
+    links = [jm.planar.Body.rod(f"link{i}", 1.0, 0.1, position=(0.1 * i, 0.0)) for i in range(60)]
+    ends = [("ground", (0.0, 0.0)), *(f"link{i}.b" for i in range(60))]
+    joints = [jm.planar.Revolute(f"pin{i}", ends[i], f"link{i}.a") for i in range(60)]
+    joints.append(jm.planar.Revolute("last", ends[60], ("ground", (6.0, 0.0))))
+    system = jm.planar.Mechanism(links, joints).build(cut=["last"])
+    assert layout(system) == "M and C have too many entries that may not be zero"
+
+
+def test_what_cannot_be_had_says_why():
+    system = nfourbar.nfourbar(2)
+    state = jm.assemble(system, *nfourbar.pose(2, jnp.array(1.2), jnp.array(-1.0)))
+    with pytest.raises(ValueError, match="Argument `sparse` must not be True here: `KKT` is not"):
+        jm.simulate(system, state, jnp.array([0.1]), formulation=jm.KKT(), sparse=True)
+    with pytest.raises(ValueError, match="Argument `native` must not be True here: sparse linear algebra is used"):
+        jm.simulate(system, state, jnp.array([0.1]), sparse=True, native=True)
