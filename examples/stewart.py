@@ -9,6 +9,7 @@ import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from gallery import check, save
 
 import jaxmb as jm
 
@@ -116,9 +117,8 @@ def main():
         ("residual", jnp.abs(jm.residuals(system, solution).position).max(), 1e-12),
         ("energy less the work of the drives, J", jnp.abs(jm.energy(system, solution).balance).max(), 1e-6),
     )
-    for label, value, limit in rows:
-        print(f"  {label:<44}{float(value):>10.1e}   at most {limit:.0e}")
-        assert value <= limit, f"{label} is {float(value):.1e}, more than {limit:.0e}."
+    check(rows)
+    save(jm.plot.draw(system, solution.state(0)), "stewart")
 
 
 if __name__ == "__main__":

@@ -174,6 +174,27 @@ def test_in_space_solids_have_their_sizes_in_each_view():
     assert not perspective.axison
 
 
+def test_joints_that_do_not_turn_are_told_from_hinges():
+    plate = P.Body("plate", 1.0, shape=P.Box((1.0, 1.0)))
+    joints = [P.Fixed("weld", "ground", "plate"), P.KnifeEdge("blade", ("plate", (0.2, 0.0)), (0.0, 1.0))]
+    system = P.Mechanism([plate], joints).build("absolute")
+    ax = jm.plot.draw(system, jm.as_state(system, system.guess, jnp.zeros(3)))
+    assert {len(loop) for loop in loops(ax, "weld")} == {5}  # a square, closed
+    np.testing.assert_allclose(loops(ax, "blade")[0][:, 0], 0.2, atol=1e-12)
+
+    slab, drive = S.Body("slab", 1.0, shape=S.Box((1.0, 1.0, 1.0)), position=(2.0, 1.0, 0.5)), lambda t, p: 1.0
+    joints = [S.Planar("table", "ground", ("slab", (0.0, 0.0, -0.5)))]
+    drivers = [S.Driver("push", "table.x", drive), S.DrivenDistance("jack", "ground", "slab", drive)]
+    system = S.Mechanism([slab], joints, drivers).build("absolute")
+    ax = jm.plot.draw(system, jm.as_state(system, system.guess, jnp.zeros(6)), view="top")
+    table, jack = np.concatenate(loops(ax, "table")), np.concatenate(loops(ax, "jack"))
+    assert (table.min(axis=0) < 0.0).all() and (table.max(axis=0) > [2.0, 1.0]).all()
+    assert any(np.allclose(place, 0.0) for place in jack) and any(np.allclose(place, [2.0, 1.0]) for place in jack)
+    (arrow,) = (loop for loop in loops(ax, "push") if len(loop) == 2)
+    np.testing.assert_allclose(np.diff(arrow, axis=0)[0][1], 0.0, atol=1e-12)  # along x
+    assert {text.get_text() for text in ax.texts} == {"push", "jack"}
+
+
 def test_near_parts_hide_far_ones():
     """Of two boxes the near one is drawn last, from both sides."""
     bodies = [

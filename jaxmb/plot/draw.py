@@ -16,7 +16,7 @@ from .paper import paint
 from .scene import Scene
 from .view import View, kinds
 
-MARGIN = 4.0  # around what is seen, in sizes of symbols
+MARGIN = 5.0  # around what is seen, in sizes of symbols
 
 
 def draw(
@@ -149,8 +149,8 @@ class _Sketch:
 
     def load(self, wrenches: dict[str, Wrench], poses: np.ndarray) -> None:
         """Takes reactions at all instants."""
-        low, high = self.scene.frame(poses)
-        self.loads = loads(wrenches, float(np.linalg.norm(high - low)))
+        self.scene.frame(poses)
+        self.loads = loads(wrenches, 2 * self.scene.radius)
         self.legend += [(colour, "$\\rightarrow$", text) for colour, text in self.loads.legend]
 
     def judge(self, report: ReactionReport) -> None:
@@ -162,15 +162,13 @@ class _Sketch:
 
     def frame(self, poses: np.ndarray) -> None:
         """Equal scales, and room for everything at all instants."""
-        low, high = self.scene.frame(poses)
+        seen = self.scene.frame(poses)
         if self.loads is not None:
             tips = self.loads.tips
-            low, high = np.fmin(low, np.nanmin(tips, axis=0)), np.fmax(high, np.nanmax(tips, axis=0))
-            self.scene.extent(low, high)
-        corners = np.stack(np.meshgrid(*zip(low, high, strict=True), indexing="ij"), axis=-1).reshape(-1, len(low))
+            seen = np.concatenate([seen, tips[np.isfinite(tips).all(axis=1)]])
         self.views = [View(kind, self.scene.centre, self.scene.radius) for kind in self.kinds]
         for ax, view in zip(self.axes, self.views, strict=True):
-            flat, _ = view.projected(corners)
+            flat, _ = view.projected(seen)
             ends = flat.min(axis=0) - MARGIN * self.scene.size, flat.max(axis=0) + MARGIN * self.scene.size
             ax.set(xlim=(ends[0][0], ends[1][0]), ylim=(ends[0][1], ends[1][1]), aspect="equal")
             ax.set(xlabel=view.labels[0], ylabel=view.labels[1])

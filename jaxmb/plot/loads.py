@@ -6,8 +6,8 @@ import numpy as np
 
 from ..output import Wrench
 from ..reaction import ReactionReport
+from .piece import Piece
 from .symbols import arc
-from .view import Piece
 
 TRUSTED, UNTRUSTED, FORCE, TORQUE = "tab:blue", "tab:red", "black", "deeppink"
 LONGEST, WIDEST = 0.25, 0.08  # arrows, and radii of arcs, in sizes of the mechanism

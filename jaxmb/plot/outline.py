@@ -10,6 +10,8 @@ from .solid import Solid, disk, joined, polygon, prism, sphere, tube
 
 # Points are taken for a plane, or a line, if they are off it by less than this part of their size.
 FLAT = 1e-6
+# Points with rods between all of them; between more the lines are thin.
+FEW = 4
 
 
 class Link(NamedTuple):
@@ -146,7 +148,8 @@ def _through(places: np.ndarray) -> Solid:
     if thickness[1] <= FLAT:  # the two ends of a line
         order = np.argsort((places - middle) @ axes[0])
         return Solid([], [], [places[order[[0, -1]]]])
-    return Solid([], [places[[i, j]] for i in range(len(places)) for j in range(i)], [])
+    pairs = [places[[i, j]] for i in range(len(places)) for j in range(i)]
+    return Solid([], [], pairs) if len(places) <= FEW else Solid([], pairs, [])
 
 
 def _hull(points: np.ndarray) -> np.ndarray:

@@ -4,8 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from .piece import Piece
 from .solid import closed
-from .view import Piece, View
+from .view import View
 
 HEAD = 1.8  # length of an arrow head, in sizes of symbols
 ROUND = np.linspace(0, 2 * np.pi, 13)[:-1]

@@ -105,14 +105,11 @@ def block(pose: np.ndarray, low: float, high: float, radius: float) -> Solid:
     return prism(*ends)
 
 
-def hinge(pose: np.ndarray, axes: tuple[int, ...], size: float) -> Solid:
-    """Short cylinders along the axes that a joint in space turns about."""
-    pins = []
-    for axis in axes:
-        pin = turned(pose, axis)
-        pin[:-1, -1] -= size * pin[:-1, 2]
-        pins.append(tube(pin, 2 * size, 0.55 * size))
-    return joined(pins)
+def hinge(pose: np.ndarray, axis: int, size: float) -> Solid:
+    """A short cylinder along the axis that a joint in space turns about."""
+    pin = turned(pose, axis)
+    pin[:-1, -1] -= size * pin[:-1, 2]
+    return tube(pin, 2 * size, 0.55 * size)
 
 
 def _between(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, float]:

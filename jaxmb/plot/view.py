@@ -1,11 +1,12 @@
 """Ways to look at a mechanism in space, and how faces and lines are brought to paper."""
 
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..foundations import listing
+from .piece import Piece
 
 # Directions on paper to the right and up, and towards the viewer, of the orthographic views.
 SIDES = {
@@ -19,30 +20,6 @@ CELL, LIFT = (
     0.05,
 )  # sizes of the parts that are sorted, and how much nearer lines are than faces, in radii of what is seen
 DISTANCE = 3.5  # of the eye of a perspective view, in sizes of what is seen
-
-
-class Piece(NamedTuple):
-    """A face or a line in the world.
-
-    Attributes:
-        name: of the element that it belongs to.
-        loops: of a face its outline and holes, else one line (n, d) or one dot (1, d).
-        colour: of matplotlib.
-        fills: whether it is a face.
-        width: of the line in points; 0 for none.
-        rim: colour of a face's outline, or None.
-        heads: number of its arrow heads: 1 at the end, 2 for a second one behind.
-        layer: −1 for what is behind everything, 1 for what nothing hides, 0 for all others.
-    """
-
-    name: str
-    loops: tuple[np.ndarray, ...]
-    colour: Any
-    fills: bool = False
-    width: float = 1.0
-    rim: Any = None
-    heads: int = 0
-    layer: int = 0
 
 
 class View:
