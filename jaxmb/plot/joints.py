@@ -72,15 +72,17 @@ def guide(now: Instant, link: Link) -> Iterable[Piece]:
     axis, u = 0 if now.dim == 2 else 2, now.size
     colour, shift = now.colours.get(link.name, GUIDE), float((np.linalg.inv(pose) @ b)[axis, -1])
     sleeve = _sleeve(now, link, pose, axis)
+    start, end, thickness = sleeve or (shift - 1.6 * u, shift + 1.6 * u, 0.0)
     over = 0.0 if sleeve else 4 * u if link.is_grounded else 2 * u
     low, high = min(0.0, shift) - over, max(0.0, shift) + over
+    if sleeve and now.dim == 3:  # the part inside is not seen
+        low, high = (min(end, high), high) if shift > 0 else (low, max(start, low))
     ends = np.zeros((2, now.dim))
     ends[:, axis] = low, high
     if link.is_grounded and now.dim == 2:
         ground = shifted(pose, pose[:-1, -1] - u * pose[:-1, 1])
         yield from of_solid(now.dim, f"{link.name} ground", Solid([], hatched(ground, low, high, u), []), GROUND)
     yield Piece(link.name, (moved(pose, ends),), colour, width=2.5)
-    start, end, thickness = sleeve or (shift - 1.6 * u, shift + 1.6 * u, 0.0)
     if thickness <= 0.1 * u:  # else the body's shape is its sleeve
         fill = "0.85" if now.dim == 2 else None
         yield from of_solid(now.dim, link.name, block(pose, start, end, u), colour, 1.5, fill)
