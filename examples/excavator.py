@@ -3,8 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from gallery import save
 
-from jaxmb import assemble, energy, position, simulate
+from jaxmb import assemble, energy, plot, position, simulate
 from jaxmb.planar import Body, Disk, JointSpring, Mechanism, Plate, Prismatic, Revolute, frame
 
 STEEL = 7850.0 * 0.05  # kg/m², plates of 50 mm
@@ -58,6 +59,7 @@ def main():
     assert 0.0 < sinks < 0.05, "The oil must give way a little."
     assert jnp.abs(energy(system, solution).balance).max() < 1e-3, "Energy must balance."
     assert (run(again).q == solution.q).all(), "The mechanism of the text must move bit for bit alike."
+    save(plot.draw(system, solution.state(0)), "excavator")
 
 
 if __name__ == "__main__":

@@ -305,31 +305,6 @@ def test_wrong_shapes_are_named(case):
         make()
 
 
-def test_shapes_are_drawn():
-    plt = pytest.importorskip("matplotlib.pyplot")
-    wheel = P.Body.joined(
-        "wheel", [P.Body("disk", 1.0, shape=P.Disk(0.5)), (P.Body("arm", 1.0, shape=P.Rod(2.0)), (0.5, 0.0))]
-    )
-    bodies = [P.Body("box", 1.0, shape=P.Box((2.0, 4.0)), position=(10.0, 0.0)), wheel]
-    system = P.Mechanism(bodies).build()
-    ax = jm.plot.draw(system, jm.as_state(system, system.guess, jnp.zeros(6)))
-    lines = [line.get_xydata() for line in ax.get_lines()]
-    np.testing.assert_allclose([line.min(axis=0) for line in lines][:2], [[9.0, -2.0], [-0.5, -0.5]], atol=1e-12)
-    np.testing.assert_allclose([line.max(axis=0) for line in lines][:2], [[11.0, 2.0], [0.5, 0.5]], atol=1e-12)
-    np.testing.assert_allclose(lines[-1], [[0.5, 0.0], [2.5, 0.0]], atol=1e-12)
-    assert ax.get_xlim()[1] > 11.0
-    plt.close(ax.figure)
-
-    solids = [S.Body("tube", 1.0, shape=S.Cylinder(2.0, 0.5, 0.25)), S.Body("ball", 1.0, shape=S.Sphere(3.0))]
-    system = S.Mechanism(solids).build()
-    ax = jm.plot.draw(system, jm.as_state(system, system.guess, jnp.zeros(12)))
-    lines = [np.stack(line.get_data_3d(), axis=1) for line in ax.get_lines()]
-    sizes = [np.ptp(line, axis=0) for line in lines]
-    np.testing.assert_allclose(sizes[:4], [[1, 1, 0], [1, 1, 0], [0.5, 0.5, 0], [0.5, 0.5, 0]], atol=1e-12)
-    np.testing.assert_allclose(sizes[5:], [[6, 6, 0], [0, 6, 6], [6, 0, 6]], atol=1e-12)
-    plt.close(ax.figure)
-
-
 # Mechanisms from parts
 
 

@@ -420,45 +420,6 @@ def test_far_from_the_origin_little_is_lost():
         np.testing.assert_allclose(far_one, near_one, atol=1e-10)
 
 
-# Pictures
-
-
-def test_mechanism_is_drawn_and_animated(tmp_path):
-    plt = pytest.importorskip("matplotlib.pyplot")
-    from matplotlib.colors import to_hex
-    from PIL import Image
-
-    beam = P.Body("beam", 1.0, 1.0, points={"left": (-1.0, 0.0), "right": (1.0, 0.0)})
-    joints = [
-        P.Revolute("left", ("ground", (-1.0, 0.0)), "beam.left"),
-        P.Fixed("wall", ("ground", (1.0, 0.0)), "beam.right"),
-    ]
-    spring = P.SpringDamper("spring", ("ground", (0.0, -1.0)), "beam", 10.0)
-    system = P.Mechanism([beam], joints, forces=[spring], gravity=(0.0, -G)).build("absolute")
-    state = consistent(system)
-    ax = jm.plot.draw(system, state, report=jm.analyse_reactions(system, state))
-    drawn = {tuple(np.round(line.get_xydata()[0], 9)) for line in ax.get_lines() if len(line.get_xydata()) == 1}
-    assert {(-1.0, 0.0), (1.0, 0.0)} <= drawn
-    assert {text.get_text() for text in ax.texts} == {"left?", "wall?"}  # the axial force is shared
-    assert {to_hex(text.get_color()) for text in ax.texts} == {to_hex("tab:red")}
-    plt.close(ax.figure)
-
-    system = P.Mechanism([ROD_BODY], [PIVOT]).build()
-    place = lambda t, q: jm.as_state(system, q, t=t)
-    states = jax.vmap(place)(jnp.linspace(0.0, 1.0, 3), jnp.array([[0.0], [0.5], [np.pi / 2]]))
-    ax = jm.plot.draw(system, jax.tree.map(lambda x: x[2], states))
-    ends = np.concatenate([line.get_xydata() for line in ax.get_lines()])
-    np.testing.assert_allclose(ends.max(axis=0), [0.0, 1.0], atol=1e-12)  # the rod stands upright
-    assert not ax.texts
-    plt.close(ax.figure)
-
-    solution = jm.simulate(system, jm.assemble(system, {"O": 0.3}), jnp.linspace(0.0, 1.0, 4))
-    movie = jm.plot.animate(system, solution)
-    movie.save(tmp_path / "motion.gif")
-    plt.close(movie._fig)
-    assert Image.open(tmp_path / "motion.gif").n_frames == 4
-
-
 # Messages
 
 

@@ -158,7 +158,8 @@ def test_a_page_stands_alone(tmp_path):
     data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])
     assert [curve["name"] for curve in data["curves"]] == ["own[0]", "own[1]"] and data["speed"] == 0.5
     assert [guide["sleeve"] for guide in data["guides"]] == [True] and len(data["springs"]) == 1
-    assert [len(stroke["points"]) for stroke in data["bodies"][4]["strokes"]] == [3]  # the plate's outline
+    plate = [(stroke["kind"], [len(loop) for loop in stroke["loops"]]) for stroke in data["bodies"][4]["strokes"]]
+    assert plate == [("face", [3]), ("edge", [4])] and data["springs"][0]["coil"] and not data["springs"][0]["pot"]
 
 
 def test_arguments_of_a_page_that_do_not_fit(tmp_path):

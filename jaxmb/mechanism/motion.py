@@ -44,17 +44,7 @@ class Motion(eqx.Module):
 
     def _find(self, place: Any) -> tuple[int, Float[Array, "D D"]]:
         """The number of the body and the local pose."""
-        at = marker(place, "place")
-        bodies = ("ground", *self.linkage.bodies)
-        if at.body not in bodies:
-            raise ValueError(f"There is no body '{at.body}'; there are {', '.join(bodies)}.")
-        if at.point is None:
-            local = jnp.eye(self.linkage.dim + 1, dtype=self.q.dtype) if at.local is None else at.local
-            return bodies.index(at.body), local
-        if str(at) not in self.linkage.skeleton.points:
-            known = [p for p in self.linkage.skeleton.points if p.startswith(at.body + ".")]
-            raise ValueError(f"There is no point '{at}'; '{at.body}' has {', '.join(known) or 'none'}.")
-        return bodies.index(at.body), self.numbers.points[self.linkage.skeleton.points.index(str(at))]
+        return self.linkage.locate(marker(place, "place"), self.numbers)
 
     def pose(self, place: Any) -> Float[Array, "D D"]:
         """The pose [[R, p], [0, 1]] of a body or a point in the world."""

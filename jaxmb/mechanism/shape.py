@@ -47,8 +47,9 @@ class AbstractShape(eqx.Module):
     def strokes(self) -> tuple[Stroke, ...]:
         """How it is drawn, each stroke by named points.
 
-        ("line", p, q, …); ("loop", p, q, …), closed; ("circle", p, r), about p in the plane of its x and y, through r, or
-        ("circle", p, q, r), as large as that about q through r; ("hole", p, r), the same not filled; ("sphere", p, r).
+        ("line", p, q, …); ("loop", p, q, …), closed and filled; ("disk", p, r, i), about p in the plane of its x and y, through r,
+        with a hole through i; ("tube", p, q, r, i), the same from p along its z to q; ("prism", p, …, q, …), between two ends of as
+        many corners; ("sphere", p, r).
         """
 
     @property

@@ -5,11 +5,13 @@ from collections import defaultdict
 from typing import Any, TypeVar
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from ..system import AbstractJoints
 from .connection import AbstractJoint
+from .marker import GROUND, Marker
 from .pose import taken
 from .tree import Hinges, JointPlace, Limb, Skeleton, Ties
 
@@ -153,6 +155,19 @@ class AbstractStructure(AbstractJoints):
         if joint not in places:
             raise ValueError(f"There is no joint '{joint}'; there are {', '.join(places) or 'none'}.")
         return places[joint]
+
+    def locate(self, at: Marker, numbers: Numbers) -> tuple[int, Float[Array, "D D"]]:
+        """The number of a marker's body, 0 for ground, and its pose there."""
+        bodies = (GROUND, *self.bodies)
+        if at.body not in bodies:
+            raise ValueError(f"There is no body '{at.body}'; there are {', '.join(bodies)}.")
+        if at.point is None:
+            local = jnp.eye(self.dim + 1, dtype=numbers.inertia.dtype) if at.local is None else at.local
+            return bodies.index(at.body), local
+        if str(at) not in self.skeleton.points:
+            known = [p for p in self.skeleton.points if p.startswith(at.body + ".")]
+            raise ValueError(f"There is no point '{at}'; '{at.body}' has {', '.join(known) or 'none'}.")
+        return bodies.index(at.body), numbers.points[self.skeleton.points.index(str(at))]
 
     def index(self, name: str, what: str) -> tuple[str, int]:
         """Joint and number of the coordinate, or velocity, called "joint" or "joint.part"."""

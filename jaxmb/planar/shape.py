@@ -114,8 +114,8 @@ class Disk(AbstractShape):
 
     @property
     def strokes(self) -> tuple[Stroke, ...]:
-        """Both circles."""
-        return ("circle", "centre", "rim"), ("hole", "centre", "bore")
+        """Both circles and what is between them."""
+        return (("disk", "centre", "rim", "bore"),)
 
 
 class Plate(AbstractShape):

@@ -1,185 +1,241 @@
 """Mechanisms drawn and animated."""
 
+import os
+import pathlib
 from typing import Any
 
 import jax
 import numpy as np
 
-from ..mechanism import SpringDamper, linkage_of
-from ..reaction import ReactionReport
+from ..output import Wrench, joint_reactions
+from ..reaction import ReactionReport, analyse_reactions
 from ..simulation import Solution
 from ..system import State, System
-from .outline import Line, guides, joints, lines_of_bodies, moved
+from .loads import TRUSTED, UNTRUSTED, Loads, loads, verdicts
+from .paper import paint
+from .scene import Scene
+from .view import View, kinds
 
-TRUSTED, UNTRUSTED = "tab:blue", "tab:red"
-GROUND_COLOUR, JOINT_COLOUR, SPRING_COLOUR, GUIDE_COLOUR = "0.35", "black", "tab:green", "0.55"
-SLEEVE = 0.55  # part of a slider's way that is drawn as its sleeve
+MARGIN = 5.0  # around what is seen, in sizes of symbols
 
 
 def draw(
-    system: System, state: State, ax: Any = None, points: bool = True, report: ReactionReport | None = None
+    system: System,
+    state: State,
+    ax: Any = None,
+    points: bool = True,
+    report: ReactionReport | None = None,
+    *,
+    view: str | tuple[float, float] | None = None,
+    forces: bool | dict[str, Wrench] = False,
 ) -> Any:
-    """Draws a mechanism at a state: bodies by their shapes, else through their joints and points; joints, springs.
+    """Draws a mechanism at a state.
+
+    Bodies are drawn by their shapes, else through their joints and points; wheels have spokes. Sliders are rods with sleeves, springs
+    keep their number of coils, what drives the mechanism has an arrow and its name, and the ground is hatched. Each
+    collection of the axes has the element's name as its `gid`.
 
     Args:
         system: built from a mechanism.
         state: a single state.
-        ax: axes of matplotlib, three-dimensional for a mechanism in space; made if None.
+        ax: plain axes of matplotlib, or four of them for `view="three"`; made if None.
         points: whether bodies without a shape are drawn through their named points too.
         report: of `analyse_reactions`; then joints whose reactions are determined and others are named, in two colours.
+        view: of a mechanism in space: "perspective" (by default), "front", "side", "top", "three" for all of these, or azimuth and
+            elevation in degrees.
+        forces: whether the force and torque that each joint exerts on its body of B are drawn, in the plane a torque as an arc; or
+            what `joint_reactions` found. The legend gives the scales. Joints have the colours of `report`, which is made
+            if it is None.
 
     Returns:
-        The axes.
+        The axes; of `view="three"` an array of four.
+
+    Raises:
+        ValueError: for a view that is not known, and for axes that do not fit.
     """
-    sketch = _Sketch(system, ax, points)
-    sketch.show(state)
+    sketch = _Sketch(system, ax, points, view)
+    poses = sketch.scene.poses(state.q[None])
+    if forces is not False:
+        wrenches = joint_reactions(system, state, warn=False) if forces is True else forces
+        sketch.load(jax.tree.map(lambda x: x[None], wrenches), poses)
+    if report is not None or forces is not False:
+        sketch.judge(analyse_reactions(system, state) if report is None else report)
+    sketch.frame(poses)
+    sketch.show(poses, 0)
     if report is not None:
-        sketch.judge(state, report)
-    sketch.frame(sketch.places(state))
-    return sketch.ax
+        sketch.name(poses[0], report)
+    return sketch.axes if view == "three" else sketch.axes[0]
 
 
-def animate(system: System, solution: Solution, ax: Any = None, points: bool = True, speed: float = 1.0) -> Any:
+def animate(
+    system: System,
+    solution: Solution,
+    path: str | os.PathLike[str] | None = None,
+    ax: Any = None,
+    points: bool = True,
+    speed: float = 1.0,
+    *,
+    view: str | tuple[float, float] | None = None,
+    forces: bool | dict[str, Wrench] = False,
+) -> Any:
     """An animation of a solution at its saved times, which should be evenly spaced.
 
     Args:
         system: built from a mechanism.
-        solution: a single motion.
+        solution: a single motion; times that were not reached are left out.
+        path: of a file to write, ".gif" or ".mp4", for which the program ffmpeg must be there; none by default.
         ax: as of `draw`.
         points: as of `draw`.
         speed: how many times faster than real time.
+        view: as of `draw`.
+        forces: as of `draw`, with one scale for all times; the colours are those of the first.
 
     Returns:
-        Matplotlib's `FuncAnimation`: `animation.save("motion.gif")` writes it to a file.
+        Matplotlib's `FuncAnimation`.
+
+    Raises:
+        ValueError: as of `draw`, and for a file of another kind.
+        RuntimeError: for ".mp4" without ffmpeg.
     """
     from matplotlib.animation import FuncAnimation
 
-    sketch = _Sketch(system, ax, points)
-    times = np.asarray(solution.ts)
-    sketch.frame(np.concatenate([sketch.places(solution.state(i)) for i in range(len(times))]))
+    file = None if path is None else pathlib.Path(path)
+    writer = None if file is None else _writer(file)
+    sketch = _Sketch(system, ax, points, view)
+    reached = np.flatnonzero(np.isfinite(np.asarray(solution.q)).all(axis=-1))
+    times, poses = np.asarray(solution.ts)[reached], sketch.scene.poses(solution.q[reached])
+    if forces is not False:
+        wrenches = joint_reactions(system, solution, warn=False, throw=False) if forces is True else forces
+        sketch.load(jax.tree.map(lambda x: x[reached], wrenches), poses)
+        sketch.judge(analyse_reactions(system, solution.state(0)))
+    sketch.frame(poses)
 
     def show(i: int) -> list[Any]:
-        sketch.ax.set_title(f"t = {times[i]:.2f} s", fontsize=9)
-        return sketch.show(solution.state(i))
+        sketch.axes[0].set_title(f"t = {times[i]:.2f} s", fontsize=9)
+        return sketch.show(poses, i)
 
     interval = 1e3 * (times[-1] - times[0]) / max(len(times) - 1, 1) / speed
-    return FuncAnimation(sketch.ax.figure, show, frames=len(times), interval=interval, blit=False)
+    figure = sketch.axes[0].figure
+    movie = FuncAnimation(figure, show, frames=len(times), interval=interval, blit=False)
+    if file is not None and writer is not None:
+        movie.save(file, writer=writer(fps=1e3 / interval if interval else 1))
+    return movie
+
+
+def _writer(path: pathlib.Path) -> Any:
+    """Matplotlib's writer of a kind of file."""
+    from matplotlib.animation import FFMpegWriter, PillowWriter
+
+    writers = {".gif": PillowWriter, ".mp4": FFMpegWriter}
+    if path.suffix not in writers:
+        raise ValueError(
+            f"Argument `path` must end in .gif or .mp4, but is '{path}'; a page is made by `jaxmb.plot.page`."
+        )
+    if not writers[path.suffix].isAvailable():
+        raise RuntimeError(f"Argument `path` must end in .gif where ffmpeg is not installed, but is '{path}'.")
+    return writers[path.suffix]
 
 
 class _Sketch:
-    """The artists of one mechanism in one pair of axes."""
+    """The artists of one mechanism in its axes."""
 
-    def __init__(self, system: System, ax: Any, points: bool):
-        self.system, self.linkage, self.numbers = system, linkage_of(system), system.params
-        self.dim = self.linkage.dim
-        if ax is None:
-            import matplotlib.pyplot as plt
-
-            ax = plt.figure().add_subplot(projection="3d" if self.dim == 3 else None)
-        self.ax = ax
-        self.bodies = lines_of_bodies(self.linkage, self.numbers, points)
-        self.joints = joints(self.linkage, self.numbers)
-        self.guides = guides(self.linkage, self.numbers)
-        self.springs = [f for f in self.numbers.forces if isinstance(f, SpringDamper)]
+    def __init__(self, system: System, ax: Any, points: bool, view: Any):
+        self.scene = Scene(system, points)
+        self.kinds = kinds(view, self.scene.dim)
+        self.axes, self.is_own = _axes(ax, len(self.kinds)), ax is None
+        self.loads: Loads | None = None
+        self.legend: list[tuple[str, str, str]] = []
         self.artists: list[Any] = []
-        self._motion = jax.jit(lambda state, numbers: self.linkage.motion(state.t, state.q, state.v, numbers))
 
-    def places(self, state: State) -> np.ndarray:
-        """All points in the world."""
-        motion = self._motion(state, self.numbers)
-        poses = np.asarray(motion.poses)
-        ends = [np.asarray(motion.position(end))[None] for force in self.springs for end in (force.a, force.b)]
-        found = [*ends] + [
-            moved(pose, line.points) for pose, lines in zip(poses, self.bodies, strict=True) for line in lines
-        ]
-        return np.concatenate([*found, *(moved(poses[joint.body], joint.place[None]) for joint in self.joints)])
+    def load(self, wrenches: dict[str, Wrench], poses: np.ndarray) -> None:
+        """Takes reactions at all instants."""
+        self.scene.frame(poses)
+        self.loads = loads(wrenches, 2 * self.scene.radius)
+        self.legend += [(colour, "$\\rightarrow$", text) for colour, text in self.loads.legend]
 
-    def frame(self, places: np.ndarray) -> None:
-        """Equal scales, and room for all places."""
-        centre, half = (places.max(axis=0) + places.min(axis=0)) / 2, 0.55 * np.ptp(places, axis=0).max() or 1.0
-        limits = [(c - half, c + half) for c in centre]
-        for set_limits, limit in zip((self.ax.set_xlim, self.ax.set_ylim), limits, strict=False):
-            set_limits(limit)
-        if self.dim == 3:
-            self.ax.set_zlim(limits[2])
-            self.ax.set_box_aspect((1, 1, 1))
-            self.ax.set_zlabel("z in m")
-        else:
-            self.ax.set_aspect("equal")
-        self.ax.set_xlabel("x in m")
-        self.ax.set_ylabel("y in m")
+    def judge(self, report: ReactionReport) -> None:
+        """Gives joints the colours of their verdicts."""
+        self.scene.colours = verdicts(report)
+        for colour, text in ((TRUSTED, "determined"), (UNTRUSTED, "not determined (?)")):
+            if colour in self.scene.colours.values():
+                self.legend.append((colour, "o", f"reaction {text}"))
 
-    def show(self, state: State) -> list[Any]:
-        """Draws the state in place of the one before."""
+    def frame(self, poses: np.ndarray) -> None:
+        """Equal scales, and room for everything at all instants."""
+        seen = self.scene.frame(poses)
+        if self.loads is not None:
+            tips = self.loads.tips
+            seen = np.concatenate([seen, tips[np.isfinite(tips).all(axis=1)]])
+        self.views = [View(kind, self.scene.centre, self.scene.radius) for kind in self.kinds]
+        for ax, view in zip(self.axes, self.views, strict=True):
+            flat, _ = view.projected(seen)
+            ends = flat.min(axis=0) - MARGIN * self.scene.size, flat.max(axis=0) + MARGIN * self.scene.size
+            ax.set(xlim=(ends[0][0], ends[1][0]), ylim=(ends[0][1], ends[1][1]), aspect="equal")
+            ax.set(xlabel=view.labels[0], ylabel=view.labels[1])
+            if not view.is_flat:
+                ax.set_axis_off()
+            if len(self.axes) > 1:
+                ax.set_title(str(view.kind), fontsize=9)
+        self._explain()
+
+    def show(self, poses: np.ndarray, i: int) -> list[Any]:
+        """Draws an instant in place of the one before."""
         for artist in self.artists:
             artist.remove()
-        motion = self._motion(state, self.numbers)
-        poses = np.asarray(motion.poses)
+        pieces = self.scene.pieces(poses[i]) + ([] if self.loads is None else self.loads.pieces(i))
         self.artists = []
-        for body, lines in enumerate(self.bodies):
-            for line in lines:
-                self._line(body, line, moved(poses[body], line.points))
-        for guide in self.guides:
-            ends = np.stack([moved(poses[b], p[None])[0] for b, p in zip(guide.bodies, guide.places, strict=True)])
-            self.artists += self.ax.plot(
-                *ends.T, color=GUIDE_COLOUR, linewidth=1.5 if guide.slides else 2.5, zorder=1.5
-            )
-            if guide.slides:
-                sleeve = np.stack([ends[0], ends[0] + SLEEVE * (ends[1] - ends[0])])
-                self.artists += self.ax.plot(*sleeve.T, color=GUIDE_COLOUR, linewidth=5, alpha=0.6, zorder=1.5)
-        for force in self.springs:
-            self._spring(np.asarray(motion.position(force.a)), np.asarray(motion.position(force.b)))
-        for joint in self.joints:
-            place = moved(poses[joint.body], joint.place[None])
-            marker = (
-                {"marker": "s", "color": GROUND_COLOUR} if joint.is_grounded else {"marker": "o", "color": JOINT_COLOUR}
-            )
-            self.artists += self.ax.plot(
-                *place.T, linestyle="", markersize=5, markerfacecolor="white", zorder=3, **marker
-            )
+        for ax, view in zip(self.axes, self.views, strict=True):
+            self.artists += paint(ax, view, pieces, self.scene.size)
+            named = len(self.views) == 1 or not view.is_flat  # once for all views
+            for name, arrow in self.scene.arrows(poses[i]).items() if named else ():
+                flat, _ = view.projected(arrow)
+                out = flat[-1] - flat.mean(axis=0)
+                at = flat[-1] + self.scene.size * out / max(float(np.linalg.norm(out)), 1e-300)
+                style = {"ha": "left" if out[0] >= 0 else "right", "va": "bottom" if out[1] >= 0 else "top"}
+                self.artists.append(ax.text(*at, name, fontsize=8, zorder=4, **style))
         return self.artists
 
-    def judge(self, state: State, report: ReactionReport) -> None:
+    def name(self, poses: np.ndarray, report: ReactionReport) -> None:
         """Names the joints, in the colour of their verdict."""
-        poses = np.asarray(self._motion(state, self.numbers).poses)
         groups: dict[tuple[float, ...], list[str]] = {}
-        for joint in self.joints:
-            place = moved(poses[joint.body], joint.place[None])[0]
-            groups.setdefault(tuple(np.round(place, 6)), []).append(joint.name)
+        for link in self.scene.links:
+            place = (poses[link.bodies[1]] @ link.frames[1])[:-1, -1]
+            groups.setdefault(tuple(np.round(place, 6)), []).append(link.name)
         for i, (place, here) in enumerate(sorted(groups.items())):
             trusted = [report.groups[name].unique for name in here]
-            colour = TRUSTED if all(trusted) else UNTRUSTED
-            self.ax.plot(*np.array([place]).T, linestyle="", marker="o", markersize=9, color=colour, zorder=4)
             label = ", ".join(name if unique else f"{name}?" for name, unique in zip(here, trusted, strict=True))
-            text = {"color": colour, "fontsize": 9, "zorder": 5, "fontweight": "bold"}
-            if self.dim == 3:
-                self.ax.text(*place, f"  {label}", **text)
-            else:  # neighbours on different sides, so that they do not hide each other
-                x, y, side = ((4, 6, "left"), (-4, -14, "right"), (4, -14, "left"), (-4, 6, "right"))[i % 4]
-                self.ax.annotate(label, place, xytext=(x, y), textcoords="offset points", ha=side, **text)
-        for unique, colour, text in ((True, TRUSTED, "determined"), (False, UNTRUSTED, "not determined (?)")):
-            if unique in [v.unique for v in report.groups.values()]:
-                self.ax.plot([], [], linestyle="", marker="o", color=colour, label=f"reaction {text}")
-        self.ax.legend(fontsize=8, loc="best")
+            # Neighbours on different sides, so that they do not hide each other.
+            x, y, side = ((4, 6, "left"), (-4, -14, "right"), (4, -14, "left"), (-4, 6, "right"))[i % 4]
+            style = {"color": TRUSTED if all(trusted) else UNTRUSTED, "fontsize": 9, "fontweight": "bold", "ha": side}
+            for ax, view in zip(self.axes, self.views, strict=True):
+                at = view.projected(np.array([place]))[0][0]
+                ax.annotate(label, at, xytext=(x, y), textcoords="offset points", zorder=5, **style)
 
-    def _line(self, body: int, line: Line, places: np.ndarray) -> None:
-        colour = _colour(body)
-        if len(places) == 1:
-            marker = {"marker": "s", "markersize": 4} if body == 0 else {"marker": "o"}
-            self.artists += self.ax.plot(*places.T, linestyle="", color=colour, **marker)
+    def _explain(self) -> None:
+        from matplotlib.lines import Line2D
+
+        if not self.legend:
             return
-        if line.is_filled and self.dim == 2:
-            self.artists += self.ax.fill(*places.T, facecolor=colour, alpha=0.25)
-        self.artists += self.ax.plot(*places.T, color=colour, linewidth=1.2 if line.is_thin or line.is_filled else 2.5)
-
-    def _spring(self, a: np.ndarray, b: np.ndarray) -> None:
-        along = np.linspace(0, 1, 26)
-        line = a + along[:, None] * (b - a)
-        if self.dim == 2:
-            side = np.where((along > 0.15) & (along < 0.85), 0.04 * (-1.0) ** np.arange(26), 0)
-            line = line + side[:, None] * np.array([-(b - a)[1], (b - a)[0]])
-        self.artists += self.ax.plot(*line.T, color=SPRING_COLOUR, linewidth=1)
+        entries = [
+            Line2D([], [], color=colour, marker=marker, markersize=7 if marker == "o" else 13, linestyle="", label=text)
+            for colour, marker, text in self.legend
+        ]
+        if self.is_own:
+            self.axes[0].figure.legend(handles=entries, loc="outside lower center", ncols=2, fontsize=8)
+        else:
+            self.axes[0].legend(handles=entries, loc="best", fontsize=8)
 
 
-def _colour(body: int) -> str:
-    return GROUND_COLOUR if body == 0 else f"C{(body - 1) % 10}"
+def _axes(ax: Any, count: int) -> np.ndarray:
+    """The given axes, or new ones, (count,)."""
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        size = (6.4, 4.8) if count == 1 else (9.0, 7.5)
+        return np.ravel(plt.figure(figsize=size, layout="constrained").subplots(*((1, 1) if count == 1 else (2, 2))))
+    axes = np.ravel(ax)
+    if len(axes) != count:
+        raise ValueError(f"Argument `ax` must hold {count} axes for this view, but holds {len(axes)}.")
+    if any(hasattr(each, "get_zlim") for each in axes):
+        raise ValueError("Argument `ax` must be plain axes, but is three-dimensional; `view` says how to look at it.")
+    return axes

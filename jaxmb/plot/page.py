@@ -17,7 +17,8 @@ from ..output import tabulate
 from ..records import Record
 from ..simulation import Solution
 from ..system import System
-from .outline import Line, guides, joints, lines_of_bodies, moved
+from .outline import links, solids
+from .solid import Solid, moved
 
 SPEEDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 
@@ -91,12 +92,9 @@ def _data(system: System, solution: Solution, reached: np.ndarray, points: bool)
 
     states = jax.tree.map(lambda x: x[reached], solution.states)
     poses, ends = jax.tree.map(np.asarray, jax.jit(jax.vmap(places))(states))
-    drawn = lines_of_bodies(linkage, numbers, points)
+    drawn, found = solids(linkage, numbers, points), links(linkage, numbers)
     whole = [
-        moved(pose, line.points)
-        for body, lines in enumerate(drawn)
-        for line in lines
-        for pose in _square(poses[:, body])
+        moved(pose, solid.points) for body, solid in enumerate(drawn) if any(solid) for pose in _square(poses[:, body])
     ]
     whole = np.concatenate([*whole, *(end for pair in ends for end in pair)])
     low, high = whole.min(axis=0), whole.max(axis=0)
@@ -104,7 +102,7 @@ def _data(system: System, solution: Solution, reached: np.ndarray, points: bool)
         {
             "name": name,
             "ground": body == 0,
-            "strokes": [_stroke(line) for line in drawn[body]],
+            "strokes": _strokes(drawn[body]),
             "poses": _packed(poses[:, body]),
         }
         for body, name in enumerate(("ground", *linkage.bodies))
@@ -118,13 +116,22 @@ def _data(system: System, solution: Solution, reached: np.ndarray, points: bool)
         "radius": float(np.linalg.norm(high - low) / 2) or 1.0,
         "bodies": bodies,
         "guides": [
-            {"sleeve": guide.slides, "bodies": guide.bodies, "points": [p.tolist() for p in guide.places]}
-            for guide in guides(linkage, numbers)
+            {"sleeve": link.slides, "bodies": link.bodies, "points": [frame[:-1, -1].tolist() for frame in link.frames]}
+            for link in found
+            if link.slides or link.is_rod
         ],
-        "springs": [{"ends": _packed(np.stack(pair, axis=1))} for pair in ends],
+        "springs": [
+            {"ends": _packed(np.stack(pair, axis=1)), "coil": bool(s.stiffness), "pot": bool(s.damping)}
+            for s, pair in zip(springs, ends, strict=True)
+        ],
         "joints": [
-            {"name": joint.name, "grounded": joint.is_grounded, "body": joint.body, "point": joint.place.tolist()}
-            for joint in joints(linkage, numbers)
+            {
+                "name": link.name,
+                "grounded": link.is_grounded,
+                "body": link.bodies[1],
+                "point": link.frames[1][:-1, -1].tolist(),
+            }
+            for link in found
         ],
         "points": [
             {"name": name, "body": names.index(name.partition(".")[0]) + 1, "point": local[:-1, -1].tolist()}
@@ -140,9 +147,12 @@ def _square(poses: np.ndarray) -> list[np.ndarray]:
     return [np.concatenate([pose, last]) for pose in poses]
 
 
-def _stroke(line: Line) -> dict[str, Any]:
-    points = line.points[:-1] if line.is_filled else line.points
-    return {"points": points.tolist(), "closed": line.is_filled, "thin": line.is_thin}
+def _strokes(solid: Solid) -> list[dict[str, Any]]:
+    """Faces, each an outline with its holes, edges and rods."""
+    drawn = {"face": solid.faces, "edge": [(x,) for x in solid.edges], "rod": [(x,) for x in solid.rods]}
+    return [
+        {"kind": kind, "loops": [points.tolist() for points in loops]} for kind, all_ in drawn.items() for loops in all_
+    ]
 
 
 def _curves(record: Record, reached: np.ndarray) -> list[dict[str, Any]]:

@@ -82,8 +82,8 @@ class Box(AbstractShape):
 
     @property
     def strokes(self) -> tuple[Stroke, ...]:
-        """The edges."""
-        return _prism([[f"c{corner}{level}" for corner in ROUND] for level in "01"])
+        """Both ends and the sides between them."""
+        return (("prism", *(f"c{corner}{level}" for level in "01" for corner in ROUND)),)
 
 
 class Cylinder(AbstractShape):
@@ -125,9 +125,8 @@ class Cylinder(AbstractShape):
 
     @property
     def strokes(self) -> tuple[Stroke, ...]:
-        """Its circles and axis."""
-        circles = tuple((kind, end, "a", at) for kind, at in (("circle", "rim"), ("hole", "bore")) for end in "ab")
-        return (*circles, ("line", "a", "b"))
+        """Both ends and what is between them."""
+        return (("tube", "a", "b", "rim", "bore"),)
 
 
 class Disk(AbstractShape):
@@ -164,8 +163,8 @@ class Disk(AbstractShape):
 
     @property
     def strokes(self) -> tuple[Stroke, ...]:
-        """Both circles."""
-        return ("circle", "centre", "rim"), ("hole", "centre", "bore")
+        """Both circles and what is between them."""
+        return (("disk", "centre", "rim", "bore"),)
 
 
 class Plate(AbstractShape):
@@ -207,8 +206,8 @@ class Plate(AbstractShape):
 
     @property
     def strokes(self) -> tuple[Stroke, ...]:
-        """The edges."""
-        return _prism([[f"c{i}{face}" for i in range(self.corners.shape[0])] for face in "-+"])
+        """Both faces and the sides between them."""
+        return (("prism", *(f"c{i}{face}" for face in "-+" for i in range(self.corners.shape[0]))),)
 
 
 class Sphere(AbstractShape):
@@ -241,15 +240,10 @@ class Sphere(AbstractShape):
 
     @property
     def strokes(self) -> tuple[Stroke, ...]:
-        """Three great circles."""
+        """The ball."""
         return (("sphere", "centre", "rim"),)
 
 
 def _up(length: Scalar) -> Float[Array, "3"]:
     """A place on the z axis."""
     return length * jnp.array([0.0, 0.0, 1.0])
-
-
-def _prism(ends: list[list[str]]) -> tuple[Stroke, ...]:
-    """The edges of a prism with the given corners of both ends."""
-    return (*(("loop", *end) for end in ends), *(("line", low, high) for low, high in zip(*ends, strict=True)))

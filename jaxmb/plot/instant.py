@@ -1,0 +1,81 @@
+"""Where everything is at an instant."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from ..mechanism import AbstractLinkage, Numbers
+from .outline import Link, place
+from .solid import Solid, turned
+
+
+@dataclasses.dataclass(frozen=True)
+class Instant:
+    """A mechanism at an instant.
+
+    Attributes:
+        linkage: of the mechanism.
+        numbers: its numbers.
+        links: its connections.
+        solids: of ground and bodies, in their frames.
+        colours: of joints, by name; others have their own.
+        size: of symbols, in m.
+        poses: of ground and bodies (n + 1, D, D) in the world.
+    """
+
+    linkage: AbstractLinkage
+    numbers: Numbers
+    links: list[Link]
+    solids: list[Solid]
+    colours: dict[str, Any]
+    size: float
+    poses: np.ndarray
+
+    @property
+    def dim(self) -> int:
+        """2 or 3."""
+        return self.linkage.dim
+
+    def ends(self, link: Link) -> tuple[np.ndarray, np.ndarray]:
+        """The frames A and B of a connection."""
+        a, b = (self.poses[body] @ frame for body, frame in zip(link.bodies, link.frames, strict=True))
+        return a, b
+
+    def at(self, marker: Any) -> np.ndarray:
+        """The frame of a place."""
+        body, local = place(self.linkage, self.numbers, marker)
+        return self.poses[body] @ local
+
+    def link(self, name: str) -> Link:
+        """A connection by name."""
+        return next(link for link in self.links if link.name == name)
+
+    def axis(self, name: str, what: str) -> tuple[np.ndarray, bool]:
+        """The pose whose z (in the plane: x of a slider) is the axis of a joint coordinate or velocity, and whether that is a shift."""
+        joint, index = self.linkage.index(name, what)
+        link = self.link(joint)
+        a, b = self.ends(link)
+        at = a.copy()
+        at[:-1, -1] = b[:-1, -1]
+        shifts = link.pair.axes
+        if index < len(shifts):
+            return at if self.dim == 2 else turned(at, shifts[index]), True
+        axes = turning(link)
+        if self.dim == 2 or not axes:
+            return at, False
+        number = min(index - len(shifts), len(axes) - 1)
+        return turned(b if number else at, axes[number]), False
+
+
+def turning(link: Link) -> tuple[int, ...]:
+    """The axes that B turns about: of A's frame the first, of B's a second one; none for a ball."""
+    angles = getattr(getattr(link.pair, "rotation", None), "angles", ())
+    return {1: (2,), 2: (2, 0)}.get(len(angles), ())
+
+
+def shifted(pose: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """A pose at another place."""
+    pose = pose.copy()
+    pose[:-1, -1] = at
+    return pose

@@ -1,0 +1,121 @@
+"""Joints, guides, rods and the ground under them."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from .instant import Instant, shifted, turning
+from .outline import Link
+from .piece import Piece, of_solid
+from .solid import Solid, circle, moved, polygon, sphere, turned
+from .symbols import anchor, block, floor, hatched, hinge
+
+GROUND, JOINT, GUIDE = "0.35", "0.25", "0.45"
+
+
+def anchors(now: Instant) -> Iterable[Piece]:
+    """The ground where something is pinned to it, once at each place."""
+    found: dict[str, np.ndarray] = {}
+    for link in now.links:
+        if link.is_grounded and not link.slides and not link.kind.nonholonomic:
+            found[link.name] = now.ends(link)[0 if link.bodies[0] == 0 else 1]
+    for element in (*now.numbers.forces, *now.numbers.drivers):
+        for at in (getattr(element, "a", None), getattr(element, "b", None)):
+            if at is not None and at.body == "ground":
+                found[element.name] = now.at(at)
+    places = {tuple(np.round(pose[:-1, -1] / now.size, 3)): (name, pose[:-1, -1]) for name, pose in found.items()}
+    for name, place in places.values():
+        yield from of_solid(now.dim, f"{name} ground", anchor(place, now.size), GROUND, fill="0.85")
+
+
+def contact(now: Instant, link: Link) -> Iterable[Piece]:
+    """The ground that something rolls on."""
+    a, b = now.ends(link)
+    colour = now.colours.get(link.name, GROUND)
+    low, high = under(a, b, float(link.numbers[0]))
+    if now.dim == 3:
+        ground = of_solid(now.dim, f"{link.name} ground", floor(a, low[:2], high[:2], now.size), colour, 0.7, "0.93")
+        return [piece._replace(layer=-1) for piece in ground]
+    return of_solid(now.dim, f"{link.name} ground", Solid([], hatched(a, low[0], high[0], now.size), []), colour)
+
+
+def joint(now: Instant, link: Link) -> Iterable[Piece]:
+    """A ring in the plane, short cylinders about its axes in space, a ball where it has none; a square or cube if nothing turns."""
+    if link.rolls or link.slides:
+        return []
+    ends, colour, u = now.ends(link), now.colours.get(link.name, JOINT), now.size
+    if link.kind.nonholonomic:
+        blade = moved(ends[1], u * np.array([[-2.0, 0.0], [2.0, 0.0]]))
+        return [Piece(link.name, (blade,), colour, width=4.0)]
+    axes = turning(link)
+    if len(axes) == 2:  # the first axis on A, the second one on B
+        solids = [hinge(end, axis, u) for end, axis in zip(ends, axes, strict=True)]
+    elif link.pair is not None and not link.pair.rotation.coordinates:
+        solids = [block(ends[1], -0.7 * u, 0.7 * u, 0.7 * u)]
+    elif now.dim == 3 and axes:
+        solids = [hinge(ends[1], axes[0], u)]
+    elif now.dim == 3:
+        solids = [Solid(sphere(end, 0.8 * u).faces, [], []) for end in (ends if link.is_rod else ends[1:])]
+    else:
+        solids = [polygon(circle(end, 0.6 * u)) for end in (ends if link.is_rod else ends[1:])]
+    fill = "white" if now.dim == 2 else None
+    return [piece for solid in solids for piece in of_solid(now.dim, link.name, solid, colour, 1.8, fill)]
+
+
+def guide(now: Instant, link: Link) -> Iterable[Piece]:
+    """A rod and what slides on it: the body of A as a sleeve where that lies along the axis, else a block at B; or a plane."""
+    a, b = now.ends(link)
+    if len(link.pair.axes) > 1:
+        yield from _plane(now, link, a, b)
+        return
+    pose = a if now.dim == 2 else turned(a, link.pair.axes[0])
+    axis, u = 0 if now.dim == 2 else 2, now.size
+    colour, shift = now.colours.get(link.name, GUIDE), float((np.linalg.inv(pose) @ b)[axis, -1])
+    sleeve = _sleeve(now, link, pose, axis)
+    start, end, thickness = sleeve or (shift - 1.6 * u, shift + 1.6 * u, 0.0)
+    over = 0.0 if sleeve else 4 * u if link.is_grounded else 2 * u
+    low, high = min(0.0, shift) - over, max(0.0, shift) + over
+    if sleeve and now.dim == 3:  # the part inside is not seen
+        low, high = (min(end, high), high) if shift > 0 else (low, max(start, low))
+    ends = np.zeros((2, now.dim))
+    ends[:, axis] = low, high
+    if link.is_grounded and now.dim == 2:
+        ground = shifted(pose, pose[:-1, -1] - u * pose[:-1, 1])
+        yield from of_solid(now.dim, f"{link.name} ground", Solid([], hatched(ground, low, high, u), []), GROUND)
+    yield Piece(link.name, (moved(pose, ends),), colour, width=2.5)
+    if thickness <= 0.1 * u:  # else the body's shape is its sleeve
+        fill = "0.85" if now.dim == 2 else None
+        yield from of_solid(now.dim, link.name, block(pose, start, end, u), colour, 1.5, fill)
+
+
+def _plane(now: Instant, link: Link, a: np.ndarray, b: np.ndarray) -> Iterable[Piece]:
+    """The plane of A under the place of B."""
+    u, local = now.size, (np.linalg.inv(a) @ b)[:2, 3]
+    low, high = np.minimum(local, 0.0) - 4 * u, np.maximum(local, 0.0) + 4 * u
+    colour = now.colours.get(link.name, GUIDE)
+    yield from of_solid(3, link.name, floor(a, low, high, u), colour, 0.7, "0.93")
+    yield from of_solid(3, link.name, Solid(sphere(b, 0.8 * u).faces, [], []), colour)
+
+
+def _sleeve(now: Instant, link: Link, pose: np.ndarray, axis: int) -> tuple[float, float, float] | None:
+    """Where A's body begins and ends on the axis, and how far it reaches beside it; None if it does not lie along it."""
+    body = link.bodies[0]
+    if body == 0:
+        return None
+    seen = moved(np.linalg.inv(pose), now.solids[body].moved(now.poses[body]).points)
+    low, high = seen[:, axis].min(), seen[:, axis].max()
+    beside = np.abs(np.delete(seen, axis, axis=1)).max()
+    return (float(low), float(high), float(beside)) if high - low > 4 * beside + now.size else None
+
+
+def rod(now: Instant, a: np.ndarray, b: np.ndarray, name: str) -> Piece:
+    """From one place to another."""
+    return Piece(name, (np.stack([a[:-1, -1], b[:-1, -1]]),), now.colours.get(name, GUIDE), width=3.0)
+
+
+def under(a: np.ndarray, b: np.ndarray, radius: float) -> np.ndarray:
+    """Two corners, in A's frame, of the ground that is drawn under something that rolls about B."""
+    local = (np.linalg.inv(a) @ b)[:-1, -1]
+    corners = np.stack([local - 2 * radius, local + 2 * radius])
+    corners[:, -1] = 0.0
+    return corners

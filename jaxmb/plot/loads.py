@@ -1,0 +1,102 @@
+"""Reactions as arrows to scale, and joints in the colours of their verdicts."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..output import Wrench
+from ..reaction import ReactionReport
+from .piece import Piece
+from .symbols import arc
+
+TRUSTED, UNTRUSTED, FORCE, TORQUE = "tab:blue", "tab:red", "black", "deeppink"
+LONGEST, WIDEST = 0.25, 0.08  # arrows, and radii of arcs, in sizes of the mechanism
+SMALL = 1e-6  # parts of the largest reaction that are not drawn
+
+
+class Loads(NamedTuple):
+    """Forces (k, n, d) and torques (k, n, 1 or 3) of n joints on the bodies of B at places (k, n, d), at k instants.
+
+    Attributes:
+        names: of the joints.
+        force_scale: newtons for each metre of an arrow.
+        torque_scale: newton metres for each metre: of an arrow in space, of an arc's radius in the plane.
+        least: of a force, and of a torque, that is drawn.
+    """
+
+    names: tuple[str, ...]
+    forces: np.ndarray
+    torques: np.ndarray
+    places: np.ndarray
+    force_scale: float
+    torque_scale: float
+    least: tuple[float, float]
+
+    @property
+    def tips(self) -> np.ndarray:
+        """The ends of all arrows (…, d)."""
+        found = self.places + self.forces / self.force_scale
+        if found.shape[-1] == 3:
+            found = np.concatenate([found, self.places + self.torques / self.torque_scale])
+        return found.reshape(-1, found.shape[-1])
+
+    @property
+    def legend(self) -> list[tuple[str, str]]:
+        """Colours and what they mean."""
+        arc_or_arrow = "1 m" if self.places.shape[-1] == 3 else "1 m of radius"
+        scales = (
+            (self.forces, FORCE, f"force: 1 m is {self.force_scale:g} N"),
+            (self.torques, TORQUE, f"torque: {arc_or_arrow} is {self.torque_scale:g} N m"),
+        )
+        return [(colour, text) for i, (x, colour, text) in enumerate(scales) if self._drawn(x, i).any()]
+
+    def pieces(self, i: int) -> list[Piece]:
+        """The arrows at an instant."""
+        found = []
+        for k, name in enumerate(self.names):
+            at, force, torque = self.places[i, k], self.forces[i, k], self.torques[i, k]
+            if self._drawn(force, 0):
+                arrow = np.stack([at, at + force / self.force_scale])
+                found.append(Piece(f"{name} force", (arrow,), FORCE, width=2.0, heads=1, layer=1))
+            if self._drawn(torque, 1):
+                arrow = _turning(at, torque / self.torque_scale)
+                found.append(Piece(f"{name} torque", (arrow,), TORQUE, width=2.0, heads=len(at) - 1, layer=1))
+        return found
+
+    def _drawn(self, vectors: np.ndarray, kind: int) -> Any:
+        return np.linalg.norm(vectors, axis=-1) > self.least[kind]
+
+
+def loads(wrenches: dict[str, Wrench], size: float) -> Loads:
+    """The arrows of wrenches at several instants, to a scale that suits a mechanism of some size."""
+    forces, torques, places = (
+        np.stack([np.asarray(getattr(wrench, part)) for wrench in wrenches.values()], axis=1)
+        for part in ("force", "torque", "point")
+    )
+    force, torque = (float(np.nanmax(np.linalg.norm(x, axis=-1), initial=0.0)) for x in (forces, torques))
+    least = SMALL * max(force, torque / size)
+    reach = LONGEST if places.shape[-1] == 3 else WIDEST
+    scales = _round(force / (LONGEST * size)), _round(torque / (reach * size))
+    return Loads(tuple(wrenches), forces, torques, places, *scales, (least, least * size))
+
+
+def verdicts(report: ReactionReport) -> dict[str, str]:
+    """The colour of each joint."""
+    return {name: TRUSTED if verdict.unique else UNTRUSTED for name, verdict in report.groups.items()}
+
+
+def _turning(at: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    """Along the torque in space; in the plane an arc with its sense."""
+    if len(at) == 3:
+        return np.stack([at, at + vector])
+    pose = np.eye(3)
+    pose[:2, 2] = at
+    return arc(pose, abs(float(vector[0])))[:: 1 if vector[0] > 0 else -1]
+
+
+def _round(value: float) -> float:
+    """The next one of 1, 2, 5, 10 and so on."""
+    if not value:
+        return 1.0
+    power = 10.0 ** np.floor(np.log10(value))
+    return float(power * next(x for x in (1, 2, 5, 10) if x * power >= value * (1 - 1e-9)))

@@ -1,0 +1,59 @@
+"""Faces and lines in the world."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .solid import Solid
+
+
+class Piece(NamedTuple):
+    """A face or a line in the world.
+
+    Attributes:
+        name: of the element that it belongs to.
+        loops: of a face its outline and holes, else one line (n, d) or one dot (1, d).
+        colour: of matplotlib.
+        fills: whether it is a face.
+        width: of the line in points; 0 for none.
+        rim: colour of a face's outline, or None.
+        heads: number of its arrow heads: 1 at the end, 2 for a second one behind.
+        layer: −1 for what is behind everything, 1 for what nothing hides, 0 for all others.
+    """
+
+    name: str
+    loops: tuple[np.ndarray, ...]
+    colour: Any
+    fills: bool = False
+    width: float = 1.0
+    rim: Any = None
+    heads: int = 0
+    layer: int = 0
+
+
+def of_solid(dim: int, name: str, solid: Solid, colour: Any, width: float = 1.0, fill: Any = None) -> Iterable[Piece]:
+    """A solid in a colour, its faces in another one where that is given."""
+    for loops in solid.faces:
+        rim = _dark(colour) if dim == 3 and len(loops[0]) > 4 else None
+        yield Piece(name, loops, fill or ((colour, 0.3) if dim == 2 else colour), fills=True, rim=rim)
+    for line in solid.edges:
+        yield Piece(name, (line,), colour if dim == 2 or fill else _dark(colour), width=width)
+    for line in solid.rods:  # in the plane as bars
+        yield Piece(name, (line,), colour, width=6.5 if dim == 2 else 4.0)
+        if dim == 2 and len(line) > 1:
+            yield Piece(name, (line,), _light(colour), width=4.5)
+
+
+def _dark(colour: Any) -> Any:
+    return _mixed(colour, 0.45, 0.0)
+
+
+def _light(colour: Any) -> Any:
+    return _mixed(colour, 0.4, 0.6)
+
+
+def _mixed(colour: Any, factor: float, white: float) -> Any:
+    import matplotlib.colors
+
+    return tuple((factor * np.array(matplotlib.colors.to_rgb(colour)) + white).tolist())

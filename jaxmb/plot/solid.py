@@ -1,0 +1,119 @@
+"""Solids as faces and edges, placed by a pose [[R, p], [0, 1]] in the plane or in space."""
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+# Points of a circle, without the last one, which is the first.
+ROUND = np.linspace(0, 2 * np.pi, 37)[:-1]
+SPOKES = (0, 12, 24)  # of these points
+
+
+class Solid(NamedTuple):
+    """What is drawn of a body: faces (outline and holes), edges, and rods, thick lines; one point is a dot. All points are (n, d)."""
+
+    faces: list[tuple[np.ndarray, ...]]
+    edges: list[np.ndarray]
+    rods: list[np.ndarray]
+
+    def moved(self, pose: np.ndarray) -> "Solid":
+        """Placed in the world."""
+        return Solid(
+            [tuple(moved(pose, loop) for loop in loops) for loops in self.faces],
+            [moved(pose, points) for points in self.edges],
+            [moved(pose, points) for points in self.rods],
+        )
+
+    @property
+    def points(self) -> np.ndarray:
+        """All points (n, d)."""
+        return np.concatenate([*(loop for loops in self.faces for loop in loops), *self.edges, *self.rods])
+
+
+def joined(solids: list[Solid]) -> Solid:
+    """Several as one."""
+    return Solid(
+        [face for solid in solids for face in solid.faces],
+        [edge for solid in solids for edge in solid.edges],
+        [rod for solid in solids for rod in solid.rods],
+    )
+
+
+def moved(pose: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Points of a body in the world."""
+    return points @ pose[:-1, :-1].T + pose[:-1, -1]
+
+
+def closed(points: np.ndarray) -> np.ndarray:
+    """A loop as a line."""
+    return np.concatenate([points, points[:1]])
+
+
+def circle(pose: np.ndarray, radius: float, height: float = 0.0) -> np.ndarray:
+    """In the pose's x and y, at a height along its z."""
+    local = np.zeros((len(ROUND), len(pose) - 1))
+    local[:, 0], local[:, 1] = radius * np.cos(ROUND), radius * np.sin(ROUND)
+    local[:, 2:] = height
+    return moved(pose, local)
+
+
+def polygon(corners: np.ndarray) -> Solid:
+    """A flat face."""
+    return Solid([(corners,)], [closed(corners)], [])
+
+
+def disk(pose: np.ndarray, radius: float, inner: float = 0.0, height: float = 0.0) -> Solid:
+    """A disk in the pose's x and y with a hole, and spokes that show how it turns."""
+    rim = circle(pose, radius, height)
+    bore = circle(pose, inner, height)
+    edges = [closed(rim), *([closed(bore)] if inner else []), *(np.stack([bore[i], rim[i]]) for i in SPOKES)]
+    if rim.shape[1] == 3:
+        return Solid(_band(rim, bore), edges, [])
+    return Solid([(rim, bore) if inner else (rim,)], edges, [])
+
+
+def tube(pose: np.ndarray, length: float, radius: float, inner: float = 0.0) -> Solid:
+    """A cylinder, or a tube, along the pose's z."""
+    ends = [disk(pose, radius, inner, height) for height in (0.0, length)]
+    walls = [_band(circle(pose, r), circle(pose, r, length)) for r in (radius, inner) if r]
+    return joined([*ends, *(Solid(wall, [], []) for wall in walls)])
+
+
+def prism(low: np.ndarray, high: np.ndarray) -> Solid:
+    """Between two ends with the same corners."""
+    sides = [np.stack(pair) for pair in zip(low, high, strict=True)]
+    return Solid([(low,), (high,), *_band(low, high)], [closed(low), closed(high), *sides], [])
+
+
+def sphere(pose: np.ndarray, radius: float) -> Solid:
+    """A ball with three great circles."""
+    levels = np.linspace(0, np.pi, 13)
+    rings = [circle(pose, radius * np.sin(x), radius * np.cos(x)) for x in levels]
+    faces = [face for low, high in pairwise(rings) for face in _band(low, high)]
+    return Solid(faces, [closed(circle(turned(pose, i), radius)) for i in range(3)], [])
+
+
+def turned(pose: np.ndarray, axis: int) -> np.ndarray:
+    """The pose in space with its axes in another order, so that the given one is z."""
+    order = [(axis + 1) % 3, (axis + 2) % 3, axis, 3]
+    return pose[:, order]
+
+
+def along(start: np.ndarray, direction: np.ndarray) -> np.ndarray:
+    """A pose at a place whose x, in space z, has a direction."""
+    if len(start) == 2:
+        columns = np.stack([direction, [-direction[1], direction[0]]], axis=1)
+    else:
+        least = np.eye(3)[np.argmin(np.abs(direction))]
+        side = np.cross(least, direction)
+        columns = np.stack([side, np.cross(direction, side), direction], axis=1)
+    pose = np.eye(len(start) + 1)
+    pose[:-1, :-1], pose[:-1, -1] = columns / np.linalg.norm(columns, axis=0), start
+    return pose
+
+
+def _band(one: np.ndarray, other: np.ndarray) -> list[tuple[np.ndarray, ...]]:
+    """The faces between two loops."""
+    corners = np.stack([one, np.roll(one, -1, axis=0), np.roll(other, -1, axis=0), other], axis=1)
+    return [(corner,) for corner in corners]

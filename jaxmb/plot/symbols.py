@@ -1,0 +1,124 @@
+"""Symbols of machine elements, as points in the plane or in space; `size` is the length that all symbols are multiples of."""
+
+import numpy as np
+
+from .solid import Solid, along, closed, joined, moved, polygon, prism, tube, turned
+
+COILS = 6  # of a spring, however long it is
+PITCH = 0.7  # of hatching, in sizes
+
+
+def spring(a: np.ndarray, b: np.ndarray, radius: float) -> np.ndarray:
+    """A zigzag in the plane, a helix in space, with straight ends."""
+    pose, length = _between(a, b)
+    turns = np.linspace(0, 1, COILS * (4 if len(a) == 2 else 16) + 1)
+    phase = 2 * np.pi * COILS * turns
+    local = np.zeros((len(turns), len(a)))
+    if len(a) == 2:
+        local[:, 0], local[:, 1] = turns, np.arcsin(np.sin(phase)) * 2 / np.pi * radius
+    else:
+        local[:] = np.stack([radius * np.cos(phase), radius * np.sin(phase), turns], axis=1)
+    axis = 0 if len(a) == 2 else 2
+    local[:, axis] = length * (0.15 + 0.7 * turns)
+    return np.concatenate([a[None], moved(pose, local), b[None]])
+
+
+def damper(a: np.ndarray, b: np.ndarray, radius: float) -> Solid:
+    """A piston in a pot."""
+    pose, length = _between(a, b)
+    if len(a) == 2:
+        pot = [(0.35, -1), (0.7, -1), (0.7, 1), (0.35, 1)]
+        lines = [[(0, 0), (0.55, 0)], [(0.55, -0.7), (0.55, 0.7)], pot, [(0.7, 0), (1, 0)]]
+        return Solid([], [moved(pose, np.array(line) * [length, radius]) for line in lines], [])
+    pot = pose.copy()
+    pot[:-1, -1] += 0.35 * (b - a)
+    return joined([tube(pot, 0.35 * length, radius), Solid([], [np.stack([a, b])], [])])
+
+
+def beside(a: np.ndarray, b: np.ndarray, gap: float) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """The ends of an element drawn at a distance from the line from a to b, and the lines that lead there."""
+    pose, _ = _between(a, b)
+    shift = gap * pose[:-1, 1 if len(a) == 2 else 0]
+    ends = a + 0.1 * (b - a) + shift, b - 0.1 * (b - a) + shift
+    return *ends, [np.stack([a, ends[0] - shift, ends[0]]), np.stack([ends[1], ends[1] - shift, b])]
+
+
+def spiral(pose: np.ndarray, angle: float, size: float) -> np.ndarray:
+    """A torsion spring about a joint; its outer end turns by an angle."""
+    turn = np.linspace(0, 2 * np.pi * 2.25 + angle, 73)
+    radius = np.linspace(0.6, 2.2, len(turn)) * size
+    local = np.zeros((len(turn), len(pose) - 1))
+    local[:, 0], local[:, 1] = radius * np.cos(turn), radius * np.sin(turn)
+    return moved(pose, local)
+
+
+def arc(pose: np.ndarray, radius: float, start: float = -1.9, end: float = 2.4) -> np.ndarray:
+    """A part of a circle in the pose's x and y."""
+    local = np.zeros((33, len(pose) - 1))
+    angle = np.linspace(start, end, 33)
+    local[:, 0], local[:, 1] = radius * np.cos(angle), radius * np.sin(angle)
+    return moved(pose, local)
+
+
+def hatched(pose: np.ndarray, low: float, high: float, size: float) -> list[np.ndarray]:
+    """A line along the pose's x, in the plane, with strokes below it that stand still when its ends move."""
+    first, last = (round(x / (PITCH * size)) for x in (low, high))
+    places = PITCH * size * np.arange(first, max(last, first + 2) + 1)
+    local = [np.array([[places[0], 0.0], [places[-1], 0.0]])]
+    local += [np.array([[x, 0.0], [x - 0.8 * size, -0.8 * size]]) for x in places[1:]]
+    return [moved(pose, line) for line in local]
+
+
+def anchor(place: np.ndarray, size: float) -> Solid:
+    """The ground under a pin: a hatched triangle in the plane, a hatched foot in space."""
+    if len(place) == 2:
+        base = np.eye(3)
+        base[:2, 2] = place - np.array([0.0, 2.0 * size])
+        triangle = place + size * np.array([[0.0, 0.0], [-1.2, -2.0], [1.2, -2.0]])
+        return joined([polygon(triangle), Solid([], hatched(base, -1.6 * size, 1.8 * size, size), [])])
+    square = 1.6 * size * np.array([[-1, -1, 0], [1, -1, 0], [1, 1, 0], [-1, 1, 0]])
+    foot = place - [0.0, 0.0, size]
+    edges = [corner + np.array([[0, 0, 0], [-0.5, -0.5, -0.8]]) * size for corner in foot + _rim(square)]
+    return joined([prism(foot + square, place - [0.0, 0.0, 0.6 * size] + square), Solid([], edges, [])])
+
+
+def floor(pose: np.ndarray, low: np.ndarray, high: np.ndarray, size: float) -> Solid:
+    """A hatched rectangle in the pose's x and y; the hatching stands still when the corners move."""
+    step = 2.5 * size
+    low, high = np.round(low / step) * step, np.round(high / step) * step
+    corners = np.array([[low[0], low[1]], [high[0], low[1]], [high[0], high[1]], [low[0], high[1]]])
+    lines = []
+    for offset in np.arange(low[0] - high[1], high[0] - low[1], step)[1:]:  # x − y = offset
+        start, end = max(low[0], low[1] + offset), min(high[0], high[1] + offset)
+        lines.append(np.array([[start, start - offset], [end, end - offset]]))
+    lift = lambda points: moved(pose, np.pad(points, ((0, 0), (0, 1))))
+    return Solid([(lift(corners),)], [lift(closed(corners)), *(lift(line) for line in lines)], [])
+
+
+def block(pose: np.ndarray, low: float, high: float, radius: float) -> Solid:
+    """A sleeve along the axis of a slider: the pose's x in the plane, z in space."""
+    if len(pose) == 3:
+        corners = np.array([[low, -radius], [high, -radius], [high, radius], [low, radius]])
+        return polygon(moved(pose, corners))
+    square = radius * np.array([[-1, -1, 0], [1, -1, 0], [1, 1, 0], [-1, 1, 0]])
+    ends = [moved(pose, square + np.array([0.0, 0.0, height])) for height in (low, high)]
+    return prism(*ends)
+
+
+def hinge(pose: np.ndarray, axis: int, size: float) -> Solid:
+    """A short cylinder along the axis that a joint in space turns about."""
+    pin = turned(pose, axis)
+    pin[:-1, -1] -= size * pin[:-1, 2]
+    return tube(pin, 2 * size, 0.55 * size)
+
+
+def _between(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, float]:
+    """The pose at a that looks to b, and the distance."""
+    length = float(np.linalg.norm(b - a))
+    return along(a, (b - a) / length if length else np.eye(len(a))[0]), length
+
+
+def _rim(square: np.ndarray) -> np.ndarray:
+    """Places along the first two sides of a square."""
+    parts = np.linspace(0, 1, 5)[:, None]
+    return np.concatenate([square[i] + parts * (square[i + 1] - square[i]) for i in (0, 1)])
