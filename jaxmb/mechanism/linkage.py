@@ -234,7 +234,7 @@ class AbstractLinkage(AbstractStructure):
                 a, b = _carried(motion.poses, group.a, frames.a), _carried(motion.poses, group.b, frames.b)
                 parts.append(jax.vmap(group.kind.residual)(a, b, frames.numbers).ravel())
                 names += [name for name in group.names for _ in range(group.kind.holonomic)]
-        for (name, pair), (first, second, offset) in zip(self.skeleton.relations, numbers.relations, strict=True):
+        for (name, pair, _), (first, second, offset) in zip(self.skeleton.relations, numbers.relations, strict=True):
             value = first * motion.coordinate(pair[0]) + second * motion.coordinate(pair[1]) - offset
             parts.append(value[None])
             names.append(name)

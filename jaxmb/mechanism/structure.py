@@ -8,7 +8,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..system import AbstractJoints
+from ..system import AbstractJoints, Topology
 from .connection import AbstractJoint
 from .pose import taken
 from .tree import Hinges, JointPlace, Limb, Skeleton, Ties
@@ -142,6 +142,11 @@ class AbstractStructure(AbstractJoints):
     def names(self) -> tuple[str, ...]:
         """Names of the joints."""
         return tuple(name for name, _ in self.joints)
+
+    @property
+    def topology(self) -> Topology:
+        """The skeleton's."""
+        return self.skeleton.topology
 
     def drivers(self, params: Numbers) -> tuple[str, ...]:
         """Names of the drivers."""

@@ -1,12 +1,14 @@
 """What the engine asks of the joints that a system was built from."""
 
 import abc
+import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 from jaxtyping import Array, Float, Int
 
+from ..foundations import counted
 from .state import State
 
 if TYPE_CHECKING:
@@ -31,6 +33,28 @@ class BodyRows(eqx.Module):
     wrenches: dict[str, Float[Array, "w m"]]
 
 
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """What a mechanism consists of.
+
+    Attributes:
+        bodies: how many, ground apart.
+        joints: names of joints and other connections by the name of their class.
+        loops: how many independent loops they form.
+        freedom: degrees of freedom by counting, without drivers (Grübler, Kutzbach): 3 of each body in the plane, 6 in space,
+            less the rows of all joints. `jaxmb.diagnose` finds the true number, which redundant rows make larger.
+    """
+
+    bodies: int
+    joints: dict[str, tuple[str, ...]]
+    loops: int
+    freedom: int
+
+    def __str__(self) -> str:
+        joints = [f"{len(names)} {kind}" for kind, names in self.joints.items()]
+        return ", ".join([counted(self.bodies, "body", "bodies"), *joints, counted(self.loops, "loop")])
+
+
 class AbstractJoints(eqx.Module):
     """All that the engine knows of the mechanism that a system was built from: `System.joints` is one, or None.
 
@@ -42,6 +66,11 @@ class AbstractJoints(eqx.Module):
     @abc.abstractmethod
     def names(self) -> tuple[str, ...]:
         """Names of the joints."""
+
+    @property
+    @abc.abstractmethod
+    def topology(self) -> Topology:
+        """Bodies, joints and loops."""
 
     @property
     @abc.abstractmethod
