@@ -43,13 +43,18 @@ def test_a_third_crank_is_redundant(coordinates):
     assert "shared by joints        A, B, C, D, E, F (1)\n" in str(found)
 
 
-def test_bricards_linkage_moves_though_counting_says_that_it_does_not():
+def bricard():
+    """Six equal rods along edges of a cube, one of them fixed, with joints J0 to J5."""
     points = [{"a": POINTS[i] - CENTRES[i], "b": POINTS[i + 1] - CENTRES[i]} for i in range(5)]
     bodies = [S.Body(f"rod{i}", 1.0, INERTIA[i], points=points[i], position=CENTRES[i]) for i in range(5)]
     before = [("ground", POINTS[0]), *(f"rod{i}.b" for i in range(5))]
     after = [*(f"rod{i}.a" for i in range(5)), ("ground", POINTS[5])]
     joints = [S.Revolute(f"J{i}", before[i], after[i], axis=AXES[i]) for i in range(6)]
-    mechanism = S.Mechanism(bodies, joints)
+    return S.Mechanism(bodies, joints)
+
+
+def test_bricards_linkage_moves_though_counting_says_that_it_does_not():
+    mechanism = bricard()
     system = mechanism.build()
     found = jm.diagnose(system, jm.assemble(system))
     assert (found.freedom, found.freedom_nearby, found.freedom_counted) == (1, 1, 0)

@@ -297,7 +297,10 @@ class Rods(AbstractJoints):
     topology = Topology(1, {"Rod": names}, 1, 0)
 
     def drivers(self, params):
-        return ("again",)
+        return {"again": None}
+
+    def poses(self, q, params):
+        return q
 
     def actuators(self, params):
         return ()

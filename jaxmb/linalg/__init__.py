@@ -10,6 +10,7 @@ from .constrained import minimum_norm_multipliers as minimum_norm_multipliers
 from .constrained import null_space as null_space
 from .constrained import projector as projector
 from .elimination import Eliminated as Eliminated
+from .pseudoinverse import decomposed as decomposed
 from .pseudoinverse import invert as invert
 from .pseudoinverse import PseudoInverse as PseudoInverse
 from .pseudoinverse import pseudoinverse as pseudoinverse

@@ -49,9 +49,9 @@ class AbstractLinkage(AbstractStructure):
             found.append(_placed(group, frames, inner))
         return taken(jnp.concatenate(found), _order(group.bodies for group in self.hinges))
 
-    def poses(self, q: Float[Array, " nq"], numbers: Numbers) -> Float[Array, "m D D"]:
+    def poses(self, q: Float[Array, " nq"], params: Numbers) -> Float[Array, "m D D"]:
         """World poses of ground and bodies."""
-        return chained(self.local_poses(q, numbers), self.parents)
+        return chained(self.local_poses(q, params), self.parents)
 
     def tree_rate(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
         """q̇ of the tree's coordinates; zero for those that count turns."""

@@ -148,9 +148,9 @@ class AbstractStructure(AbstractJoints):
         """The skeleton's."""
         return self.skeleton.topology
 
-    def drivers(self, params: Numbers) -> tuple[str, ...]:
-        """Names of the drivers."""
-        return tuple(driver.name for driver in params.drivers)
+    def drivers(self, params: Numbers) -> dict[str, str | None]:
+        """The joint coordinate of each driver, by its name."""
+        return {driver.name: getattr(driver, "joint", None) for driver in params.drivers}
 
     def place(self, joint: str) -> JointPlace:
         """Where a joint is found."""

@@ -2,6 +2,7 @@
 
 from .commands import commands as commands
 from .places import acceleration as acceleration
+from .places import angle_between as angle_between
 from .places import angular_velocity as angular_velocity
 from .places import coordinate as coordinate
 from .places import force as force

@@ -78,8 +78,8 @@ class AbstractJoints(eqx.Module):
         """The joints of each loop in order, by name of the constraint that closes it."""
 
     @abc.abstractmethod
-    def drivers(self, params: Any) -> tuple[str, ...]:
-        """Names of the constraints that prescribe a motion."""
+    def drivers(self, params: Any) -> dict[str, str | None]:
+        """By name of each constraint that prescribes a motion, the joint coordinate that it drives; None if it is none."""
 
     @abc.abstractmethod
     def actuators(self, params: Any) -> tuple[str, ...]:
@@ -113,6 +113,10 @@ class AbstractJoints(eqx.Module):
         Raises:
             ValueError: for a name that is not known.
         """
+
+    @abc.abstractmethod
+    def poses(self, q: Float[Array, " nq"], params: Any) -> Array:
+        """An array that is the same for poses that look the same: full turns are not seen in it."""
 
     @abc.abstractmethod
     def motion(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], params: Any) -> Any:
