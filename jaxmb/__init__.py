@@ -68,6 +68,8 @@ from .output import Reactions as Reactions
 from .output import reactions as reactions
 from .output import Residuals as Residuals
 from .output import residuals as residuals
+from .output import Statics as Statics
+from .output import statics as statics
 from .output import tabulate as tabulate
 from .output import velocity as velocity
 from .output import Wrench as Wrench

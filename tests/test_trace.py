@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_mobility import bricard
+from bricard_joints import bricard_joints
 
 import jaxmb as jm
 
@@ -168,11 +168,11 @@ def test_three_cranks_meet_their_branches_though_rows_are_redundant():
 
 @pytest.mark.slow
 def test_bricards_linkage_of_a_cube_folds_by_two_thirds_of_a_half_turn_either_way():
-    system = bricard().build()
-    curve = jm.trace_motion(system, jm.assemble(system), "J0", watch=["J1"])
+    system = bricard_joints().build()
+    curve = jm.trace_motion(system, jm.assemble(system), "hinge1", watch=["hinge2"])
     assert curve.closed and not curve.of_kind("branch point")
-    np.testing.assert_allclose(curve.ranges["J0"], (-np.pi / 6, 7 * np.pi / 6), atol=1e-9)
-    np.testing.assert_allclose(curve.ranges["J1"], (-np.pi / 6, 7 * np.pi / 6), atol=1e-9)
+    np.testing.assert_allclose(curve.ranges["hinge1"], (-np.pi / 6, 7 * np.pi / 6), atol=1e-9)
+    np.testing.assert_allclose(curve.ranges["hinge2"], (-np.pi / 6, 7 * np.pi / 6), atol=1e-9)
 
 
 def test_open_curves_of_functions_and_isolated_poses():

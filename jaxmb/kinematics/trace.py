@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..formulation import AbstractFormulation, GaussProjection
 from ..foundations import default_float, is_concrete, listing, program, strong
 from ..linalg import decomposed, inverse_root, null_space
-from ..system import Holonomic, Mode, Scale, State, System, jacobian_rate, rows_at, settled
+from ..system import Coordinate, Holonomic, Mode, Scale, State, System, jacobian_rate, rows_at, settled
 from .branches import VANISHING, branches
 from .correction import correct
 from .curve import CurveEvent, MotionCurve
@@ -43,15 +43,6 @@ class _AtTime(eqx.Module):
 
     def __call__(self, t: Scalar, q: Float[Array, " nq"], params: Any) -> Array:
         return self.fn(self.t, q, params)
-
-
-class _Coordinate(eqx.Module):
-    """A coordinate of the system by its number."""
-
-    index: int = eqx.field(static=True)
-
-    def __call__(self, t: Scalar, q: Float[Array, " nq"], params: Any) -> Scalar:
-        return q[self.index]
 
 
 class _Point(eqx.Module):
@@ -431,7 +422,7 @@ def _released(system: System, input: str) -> tuple[np.ndarray, str]:
 def _coordinate(system: System, name: str) -> tuple[Any, bool]:
     """A coordinate as a function of t, q and params, and whether it is an angle without its full turns."""
     if name in system.coordinates:
-        return _Coordinate(system.coordinates.index(name)), False
+        return Coordinate(system.coordinates.index(name)), False
     if system.joints is None:
         raise ValueError(
             f"Arguments `input` and `watch` must hold coordinates out of {listing(system.coordinates)}, but hold '{name}'."

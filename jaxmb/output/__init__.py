@@ -17,6 +17,8 @@ from .quantities import Reactions as Reactions
 from .quantities import reactions as reactions
 from .quantities import Residuals as Residuals
 from .quantities import residuals as residuals
+from .statics import Statics as Statics
+from .statics import statics as statics
 from .tabulate import tabulate as tabulate
 from .wrench import joint_reaction as joint_reaction
 from .wrench import joint_reactions as joint_reactions
