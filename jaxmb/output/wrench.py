@@ -125,7 +125,8 @@ def wrenches_at_rest(
     """`joint_reactions` at rest and without acceleration, whatever the constraints are about to do."""
     joints = tuple((name, 1) for group in linkage_of(system).skeleton.groups for name in group.names)
     still = strong(dataclasses.replace(state, v=jnp.zeros_like(state.v)))
-    return over_states(_Read(joints, _axes(frame), formulation), strong(system), still, still.v, result, u)
+    found = over_states(_Read(joints, _axes(frame), formulation), strong(system), still, still.v, result, u)
+    return {name: found[name] for name, _ in joints}
 
 
 def _axes(frame: str) -> str:
