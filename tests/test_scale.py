@@ -164,3 +164,19 @@ def test_a_parallelogram_of_small_rods_passes_its_flat_pose():
     np.testing.assert_allclose(expected[0], expected[1], atol=1e-7)
     for size in (1e-2, 1e-3, 1e-6):
         np.testing.assert_allclose(angles(size), expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-3])
+def test_a_cam_of_small_lift_is_no_straight_line(unit):
+    """Its row is nearly all the follower's: what sways beside that is not linear over any distance."""
+    lift = lambda angle: 0.01 * unit * (1 - jnp.cos(angle))
+    cam = jm.System(
+        ("angle", "lift"),
+        mass=lambda t, q, p: jnp.diag(jnp.array([0.01, 0.2 / unit**2])),
+        potential=lambda t, q, p: 2500.0 * (q[1] / unit + 0.01) ** 2,
+        constraints=[jm.Holonomic("cam", lambda t, q, p: q[1] - lift(q[0]))],
+    )
+    state = jm.assemble(cam, {"angle": 0.0}, {"angle": 50.0}, hold_velocity=["angle"])
+    assert float(jnp.max(state.scale.reach * jnp.array([1.0, 1 / unit]))) < 1e4
+    solution = jm.simulate(cam, state, jnp.linspace(0.0, 0.2, 3))
+    assert float(jnp.abs(jm.energy(cam, solution).balance).max()) < 1e-4

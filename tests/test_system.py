@@ -13,6 +13,7 @@ import jaxmb as jm
 from jaxmb.system import (
     AbstractJoints,
     BodyRows,
+    Topology,
     check_state,
     jacobian_rate,
     position_residual,
@@ -293,9 +294,13 @@ class Rods(AbstractJoints):
     names = ("rod", "again")
     loops = {"again": ("rod", "again")}  # noqa: RUF012
     units = (("m", "m"), ("m/s", "m/s"))
+    topology = Topology(1, {"Rod": names}, 1, 0)
 
     def drivers(self, params):
-        return ("again",)
+        return {"again": None}
+
+    def poses(self, q, params):
+        return q
 
     def actuators(self, params):
         return ()

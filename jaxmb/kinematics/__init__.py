@@ -3,6 +3,7 @@
 from .assemble import assemble as assemble
 from .assemble import assembled as assembled
 from .assemble import consistency as consistency
+from .branches import branches as branches
 from .closure import Closure as Closure
 from .closure import closure_kinematics as closure_kinematics
 from .closure import embed as embed
@@ -17,8 +18,11 @@ from .correction import Correction as Correction
 from .correction import linearised as linearised
 from .correction import NEAR as NEAR
 from .correction import with_derivative as with_derivative
+from .curve import CurveEvent as CurveEvent
+from .curve import MotionCurve as MotionCurve
 from .diagnosis import DependentRows as DependentRows
 from .diagnosis import diagnose as diagnose
 from .diagnosis import Diagnosis as Diagnosis
 from .rows import choose_rows as choose_rows
 from .rows import Rows as Rows
+from .trace import trace_motion as trace_motion

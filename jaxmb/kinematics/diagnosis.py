@@ -6,11 +6,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from ..formulation import AbstractFormulation, GaussProjection, contradiction_tol
 from ..foundations import program, strong
-from ..linalg import Eliminated, cutoff, metric_rows
-from ..system import State, System, evaluate, scaled_residuals, settled
+from ..linalg import Eliminated, cutoff, metric_rows, regular_metric, row_norms
+from ..system import State, System, Topology, evaluate, scaled_residuals, settled
 from .rows import choose_rows
 
 
@@ -49,7 +50,11 @@ class Diagnosis:
         freedom: nv less rank: degrees of freedom here, in velocities.
         freedom_nearby: likewise at poses near this one.
         freedom_undriven: likewise here, without the drivers of a mechanism; None where there are none.
+        freedom_counted: nv less rows: Grübler and Kutzbach's number, which takes all rows for independent.
+        topology: bodies, joints and loops of the mechanism; None without one. Its `freedom` is the number without drivers.
         dependent: groups of rows that depend on each other.
+        shared: names of joints, those of the tree included, that share redundant rows here, and how many; empty without a
+            mechanism. `jaxmb.analyse_reactions` tells which components of their reactions that leaves open.
         contradictions: relative amounts by which Γ lies outside range(C), by name, of constraints that contradict others.
         singular_values: of the scaled rows A (see `jaxmb.linalg`), falling.
         rank_tol: the cut-off, at the precision of the state.
@@ -69,6 +74,9 @@ class Diagnosis:
     freedom: int
     freedom_nearby: int
     freedom_undriven: int | None
+    freedom_counted: int
+    topology: Topology | None
+    shared: tuple[tuple[tuple[str, ...], int], ...]
     dependent: tuple[DependentRows, ...]
     contradictions: dict[str, float]
     singular_values: tuple[float, ...]
@@ -83,8 +91,11 @@ class Diagnosis:
         return dataclasses.asdict(self)
 
     def __str__(self) -> str:
-        undriven = "" if self.freedom_undriven is None else f", {self.freedom_undriven} here without drivers"
-        table = [
+        driven = self.freedom_undriven is not None
+        undriven = f", {self.freedom_undriven} here without drivers" if driven else ""
+        counted = f", {self.topology.freedom} without drivers" if driven and self.topology else ""
+        table = [("mechanism", f"{self.topology}")] if self.topology else []
+        table += [
             ("coordinates, velocities", f"{self.coordinates}, {self.velocities}"),
             (
                 "constraint rows",
@@ -92,7 +103,9 @@ class Diagnosis:
             ),
             ("rank", f"{self.rank} here, {self.rank_nearby} nearby"),
             ("degrees of freedom", f"{self.freedom} here, {self.freedom_nearby} nearby{undriven}"),
+            ("the same by counting", f"{self.freedom_counted}{counted} (Grübler, Kutzbach)"),
             ("redundant rows", f"{self.redundancy} here, {sum(self.rows.values()) - self.rank_nearby} nearby"),
+            *(("shared by joints", f"{', '.join(joints)} ({count})") for joints, count in self.shared),
             ("singular values", f"{self.gap[0]:.2g} counts, {self.gap[1]:.2g} does not, cut-off {self.rank_tol:.2g}"),
             (
                 "condition numbers",
@@ -177,6 +190,9 @@ def diagnose(system: System, state: State, *, formulation: AbstractFormulation |
         freedom=system.nv - rank,
         freedom_nearby=system.nv - nearby,
         freedom_undriven=None if undriven is None else system.nv - int(undriven),
+        freedom_counted=system.nv - m,
+        topology=None if system.joints is None else system.joints.topology,
+        shared=_shared(system, state, rank_tol) if m > rank else (),
         dependent=tuple(dependent),
         contradictions={name: amount for name, amount in amounts.items() if amount > tol},
         singular_values=tuple(float(x) for x in values),
@@ -200,6 +216,31 @@ def _measure(system: System, state: State, formulation: AbstractFormulation) -> 
         loose = dataclasses.replace(terms, jacobian=jnp.where(driven[:, None], 0, terms.jacobian))
         undriven = jnp.sum(formulation.prepare(loose))
     return rows, combined, scaled, terms.mass, scaled_residuals(system, state), undriven
+
+
+def _shared(system: System, state: State, rank_tol: float) -> tuple[tuple[tuple[str, ...], int], ...]:
+    """Joints that share redundant rows, and how many, from the rows of all joints as they act on the bodies."""
+    if system.joints is None:
+        return ()
+    names, parts, combined = _on_bodies(strong(system), strong(state), rank_tol)
+    owner = np.empty(len(combined), object)
+    for name, part in zip(names, parts, strict=True):
+        owner[np.asarray(part)] = name
+    combined = np.asarray(combined)
+    groups = _connected(np.abs(combined) > rank_tol)
+    return tuple((tuple(dict.fromkeys(owner[group])), sum(1 for i in group if combined[i].any())) for group in groups)
+
+
+@program
+def _on_bodies(system: System, state: State, rank_tol: float) -> tuple[tuple[str, ...], tuple[Array, ...], Array]:
+    """Names and rows of the constraints, and the combinations (m, m) of scaled rows that vanish; zero in independent rows."""
+    assert system.joints is not None
+    found = system.joints.body_rows(system, state)
+    metric = regular_metric(found.mass, found.jacobian)
+    size = row_norms(metric, found.jacobian)
+    rows = metric_rows(metric, found.jacobian, jnp.where(size > 0, size, 1))
+    left = Eliminated.of(rows).eliminate(rank_tol)
+    return tuple(found.rows), tuple(found.rows.values()), jnp.where(left.chosen[:, None], 0, left.combined)
 
 
 def _driven(system: System) -> np.ndarray:

@@ -12,6 +12,7 @@ from .constrained import projector as projector
 from .factor import AbstractFactor as AbstractFactor
 from .layout import Layout as Layout
 from .elimination import Eliminated as Eliminated
+from .pseudoinverse import decomposed as decomposed
 from .pseudoinverse import invert as invert
 from .pseudoinverse import PseudoInverse as PseudoInverse
 from .pseudoinverse import pseudoinverse as pseudoinverse

@@ -92,7 +92,7 @@ def invert(
         inverse, values = _inverse(matrix, cut)
         return PseudoInverse(inverse, values, jnp.sum(values > cut))
     threshold = jnp.asarray(damping * size, matrix.dtype)
-    values, left, right = _decomposed(lax.stop_gradient(matrix))
+    values, left, right = decomposed(lax.stop_gradient(matrix))
     inverse = _damped(matrix, threshold, left, right, outside)
     return PseudoInverse(inverse, values, jnp.sum(values > cut))
 
@@ -116,7 +116,7 @@ def singular_values(matrix: Float[Array, "k n"]) -> Float[Array, " p"]:
     """The min(k, n) singular values in falling order, without derivatives."""
     if not min(matrix.shape):
         return jnp.zeros(0, matrix.dtype)
-    return _decomposed(lax.stop_gradient(matrix))[0]
+    return decomposed(lax.stop_gradient(matrix))[0]
 
 
 def spectral_norm(matrix: Float[Array, "k n"]) -> Float[Array, ""]:
@@ -136,7 +136,7 @@ def spectral_norm(matrix: Float[Array, "k n"]) -> Float[Array, ""]:
 @jax.custom_jvp
 def _inverse(matrix: Array, cut: Array) -> tuple[Array, Array]:
     """A⁺ and the singular values, which have no derivatives here."""
-    values, left, right = _decomposed(matrix)
+    values, left, right = decomposed(matrix)
     kept = values > cut
     inverse = (right / jnp.where(kept, values, jnp.inf)[:, None]).T @ left
     return inverse, values
@@ -154,8 +154,10 @@ def _inverse_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) ->
     return (inverse, values), (moved, jnp.zeros_like(values))
 
 
-def _decomposed(matrix: Array) -> tuple[Array, Array, Array]:
-    """Singular values in falling order, left and right singular vectors as rows (p, k) and (p, n)."""
+def decomposed(
+    matrix: Float[Array, "k n"],
+) -> tuple[Float[Array, " p"], Float[Array, "p k"], Float[Array, "p n"]]:
+    """Singular values in falling order, left and right singular vectors as rows, without derivatives."""
     k, n = matrix.shape
     size = jnp.max(jnp.abs(matrix))
     size = jnp.where(size > 0, size, 1)

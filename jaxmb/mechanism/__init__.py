@@ -22,6 +22,9 @@ from .driver import DrivenDistance as DrivenDistance
 from .driver import DrivenSpeed as DrivenSpeed
 from .driver import Driver as Driver
 from .force import AbstractActuator as AbstractActuator
+from .characteristic import JointCharacteristic as JointCharacteristic
+from .characteristic import LineCharacteristic as LineCharacteristic
+from .characteristic import Table as Table
 from .force import AbstractForce as AbstractForce
 from .force import BearingFriction as BearingFriction
 from .force import Force as Force

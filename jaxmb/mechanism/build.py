@@ -20,15 +20,13 @@ from .tree import Group, Limb, Skeleton
 
 def build(mechanism: AbstractElements, limbs: tuple[Limb, ...]) -> System:
     """The system of a mechanism with a given tree."""
-    points = {f"{GROUND}.{k}": v for k, v in mechanism.points.items()}
-    points |= {f"{b.name}.{k}": v for b in mechanism.bodies for k, v in b.points.items()}
+    points = _points(mechanism)
     relations = [r for r in mechanism.joints if isinstance(r, AbstractRelation)]
     size = mechanism.gravity.shape[0] + 1
-    groups = _groups(mechanism)
     numbers = Numbers(
         inertia=stacked([b.spread() for b in mechanism.bodies]),
         gravity=mechanism.gravity,
-        frames=tuple(_frames(mechanism, members) for members in groups.values()),
+        frames=tuple(_frames(mechanism, members) for members in _groups(mechanism).values()),
         points=stacked(list(points.values())) if points else jnp.zeros((0, size, size)),
         relations=stacked([r.factors() for r in relations]) if relations else jnp.zeros((0, 3)),
         drivers=mechanism.drivers,
@@ -36,7 +34,7 @@ def build(mechanism: AbstractElements, limbs: tuple[Limb, ...]) -> System:
         actuators=mechanism.actuators,
         params=as_parameters(mechanism.params),
     )
-    linkage = Linkage.of(_skeleton(mechanism, groups, tuple(points)), limbs)
+    linkage = Linkage.of(skeleton(mechanism), limbs)
     check_forces(linkage, numbers)
     poses = stacked([jnp.eye(size), *(b.pose for b in mechanism.bodies)])
     return complete_system(linkage, numbers, _measured(linkage, poses, numbers))
@@ -48,6 +46,12 @@ def _measured(linkage: Linkage, poses: Float[Array, "n D D"], numbers: Numbers) 
 
 
 # Numbers
+
+
+def _points(mechanism: AbstractElements) -> dict[str, Array]:
+    """Local poses of the named points."""
+    points = {f"{GROUND}.{k}": v for k, v in mechanism.points.items()}
+    return points | {f"{b.name}.{k}": v for b in mechanism.bodies for k, v in b.points.items()}
 
 
 def _groups(mechanism: AbstractElements) -> dict[type, list[AbstractConnection]]:
@@ -71,9 +75,8 @@ def _frames(mechanism: AbstractElements, connections: list[AbstractConnection]) 
 # Structure
 
 
-def _skeleton(
-    mechanism: AbstractElements, groups: dict[type, list[AbstractConnection]], points: tuple[str, ...]
-) -> Skeleton:
+def skeleton(mechanism: AbstractElements) -> Skeleton:
+    """What all builds of a mechanism have in common."""
     number = {GROUND: 0} | {b.name: i + 1 for i, b in enumerate(mechanism.bodies)}
     relations = [r for r in mechanism.joints if isinstance(r, AbstractRelation)]
     counted = [name for r in relations for name in r.joints]
@@ -83,14 +86,14 @@ def _skeleton(
     return Skeleton(
         dim=mechanism.gravity.shape[0],
         bodies=tuple(b.name for b in mechanism.bodies),
-        points=points,
+        points=tuple(_points(mechanism)),
         strokes=tuple(b.strokes for b in mechanism.bodies),
         free=mechanism.free,
         groups=tuple(
             Group(kind, tuple(c.name for c in m), *(tuple(number[getattr(c, e).body] for c in m) for e in ("a", "b")))
-            for kind, m in groups.items()
+            for kind, m in _groups(mechanism).items()
         ),
-        relations=tuple((r.name, r.joints) for r in relations),
+        relations=tuple((r.name, r.joints, type(r)) for r in relations),
         counted=tuple(dict.fromkeys(counted)),
         loaded=tuple(dict.fromkeys(name for f in mechanism.forces for name in f.loads())),
         rows=(*rows, *((d.name, 1) for d in mechanism.drivers if d.holonomic)),

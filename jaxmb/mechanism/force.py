@@ -53,7 +53,24 @@ class AbstractForce(eqx.Module):
         """The force or torque in N or N m, as the class says."""
 
 
-class SpringDamper(AbstractForce):
+class AbstractLineForce(AbstractForce):
+    """A force along the line between two places."""
+
+    a: eqx.AbstractVar[Marker]
+    b: eqx.AbstractVar[Marker]
+
+    def length_of(self, motion: Motion) -> Scalar:
+        """L, the distance of the places; its derivative is zero where they meet."""
+        squared = jnp.sum((motion.position(self.b) - motion.position(self.a)) ** 2)
+        return jnp.where(squared > 0, jnp.sqrt(jnp.where(squared > 0, squared, 1)), 0)
+
+    def speed(self, motion: Motion) -> Scalar:
+        """l̇, positive where they part."""
+        gap, length = motion.position(self.b) - motion.position(self.a), self.length_of(motion)
+        return jnp.dot(gap, motion.velocity(self.b) - motion.velocity(self.a)) / jnp.where(length > 0, length, 1)
+
+
+class SpringDamper(AbstractLineForce):
     """A spring and a damper between two points: f = k (l − l₀) + c l̇, positive in tension.
 
     Args:
@@ -79,25 +96,17 @@ class SpringDamper(AbstractForce):
         self.damping = number(damping, f"damping of force '{name}'")
         self.length = number(length, f"length of force '{name}'")
 
-    def _length(self, motion: Motion) -> Scalar:
-        squared = jnp.sum((motion.position(self.b) - motion.position(self.a)) ** 2)
-        return jnp.where(squared > 0, jnp.sqrt(jnp.where(squared > 0, squared, 1)), 0)
-
-    def _speed(self, motion: Motion) -> Scalar:
-        gap, length = motion.position(self.b) - motion.position(self.a), self._length(motion)
-        return jnp.dot(gap, motion.velocity(self.b) - motion.velocity(self.a)) / jnp.where(length > 0, length, 1)
-
     def power(self, motion: Motion, test: Motion) -> Scalar:
         """−c l̇ l̇_test."""
-        return -self.damping * self._speed(motion) * self._speed(test)
+        return -self.damping * self.speed(motion) * self.speed(test)
 
     def potential(self, motion: Motion) -> Scalar:
         """½ k (l − l₀)²."""
-        return 0.5 * self.stiffness * (self._length(motion) - self.length) ** 2
+        return 0.5 * self.stiffness * (self.length_of(motion) - self.length) ** 2
 
     def value(self, motion: Motion) -> Scalar:
         """f, in tension."""
-        return self.stiffness * (self._length(motion) - self.length) + self.damping * self._speed(motion)
+        return self.stiffness * (self.length_of(motion) - self.length) + self.damping * self.speed(motion)
 
 
 class JointSpring(AbstractForce):

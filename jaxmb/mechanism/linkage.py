@@ -49,9 +49,9 @@ class AbstractLinkage(AbstractStructure):
             found.append(_placed(group, frames, inner))
         return taken(jnp.concatenate(found), _order(group.bodies for group in self.hinges))
 
-    def poses(self, q: Float[Array, " nq"], numbers: Numbers) -> Float[Array, "m D D"]:
+    def poses(self, q: Float[Array, " nq"], params: Numbers) -> Float[Array, "m D D"]:
         """World poses of ground and bodies."""
-        return chained(self.local_poses(q, numbers), self.parents)
+        return chained(self.local_poses(q, params), self.parents)
 
     def tree_rate(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
         """q̇ of the tree's coordinates; zero for those that count turns."""
@@ -257,7 +257,7 @@ class AbstractLinkage(AbstractStructure):
                 a, b = _carried(motion.poses, group.a, frames.a), _carried(motion.poses, group.b, frames.b)
                 parts.append(jax.vmap(group.kind.residual)(a, b, frames.numbers).ravel())
                 names += [name for name in group.names for _ in range(group.kind.holonomic)]
-        for (name, pair), (first, second, offset) in zip(self.skeleton.relations, numbers.relations, strict=True):
+        for (name, pair, _), (first, second, offset) in zip(self.skeleton.relations, numbers.relations, strict=True):
             value = first * motion.coordinate(pair[0]) + second * motion.coordinate(pair[1]) - offset
             parts.append(value[None])
             names.append(name)

@@ -5,11 +5,11 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from ..foundations import as_parameters, listing
+from ..foundations import as_parameters, counted, listing
 from ..system import System
 from . import compose
 from .body import AbstractBody, body_points
-from .build import build
+from .build import build, skeleton
 from .checks import check
 from .connection import AbstractJoint
 from .driver import AbstractDriver
@@ -47,6 +47,12 @@ class AbstractMechanism(AbstractElements):
         self.points = body_points(points, GROUND, dim)
         self.params = as_parameters(params)
         check(self)
+
+    def __str__(self) -> str:
+        found = skeleton(self).topology
+        driven = f", {found.freedom - len(self.drivers)} with drivers" if self.drivers else ""
+        counting = f"{found.freedom} by counting{driven}; {counted(found.loops, 'independent loop')}"
+        return f"{super().__str__()}\n  mobility      {counting}"
 
     def build(self, coordinates: str = "relative", cut: Sequence[str] = ()) -> System:
         """The system of this mechanism.

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..system import AbstractJoints
+from ..system import AbstractJoints, Topology
 from .connection import AbstractJoint
 from .marker import GROUND, Marker
 from .pose import taken
@@ -145,9 +145,14 @@ class AbstractStructure(AbstractJoints):
         """Names of the joints."""
         return tuple(name for name, _ in self.joints)
 
-    def drivers(self, params: Numbers) -> tuple[str, ...]:
-        """Names of the drivers."""
-        return tuple(driver.name for driver in params.drivers)
+    @property
+    def topology(self) -> Topology:
+        """The skeleton's."""
+        return self.skeleton.topology
+
+    def drivers(self, params: Numbers) -> dict[str, str | None]:
+        """The joint coordinate of each driver, by its name."""
+        return {driver.name: getattr(driver, "joint", None) for driver in params.drivers}
 
     def place(self, joint: str) -> JointPlace:
         """Where a joint is found."""

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
+from ..system import Topology
 from .connection import AbstractJoint
 from .pair import AbstractPair
 from .shape import Stroke
@@ -153,7 +154,7 @@ class Skeleton:
         strokes: how each body's shape is drawn; see `AbstractShape.strokes`.
         free: the pair of a body that moves freely.
         groups: the connections by class.
-        relations: names of the relations, and the two joint coordinates of each.
+        relations: names of the relations, the two joint coordinates of each, and its class.
         counted: joint coordinates whose full turns matter.
         loaded: joints whose reaction force a force element is proportional to.
         rows: name and number of holonomic rows of every element, in the order of the mechanism, the tree's joints included.
@@ -166,8 +167,23 @@ class Skeleton:
     strokes: tuple[tuple[Stroke, ...], ...]
     free: AbstractPair
     groups: tuple[Group, ...]
-    relations: tuple[tuple[str, tuple[str, str]], ...]
+    relations: tuple[tuple[str, tuple[str, str], type], ...]
     counted: tuple[str, ...]
     loaded: tuple[str, ...]
     rows: tuple[tuple[str, int], ...]
     slips: tuple[tuple[str, int], ...]
+
+    @property
+    def topology(self) -> Topology:
+        """Bodies, joints and loops; a graph has as many independent loops as edges more than a spanning forest."""
+        joints = {group.kind.__name__: group.names for group in self.groups}
+        for name, _, kind in self.relations:
+            joints[kind.__name__] = (*joints.get(kind.__name__, ()), name)
+        rows = sum(len(group.names) * (group.kind.holonomic + group.kind.nonholonomic) for group in self.groups)
+        rows += sum(kind.holonomic for *_, kind in self.relations)
+        part, loops = list(range(len(self.bodies) + 1)), 0
+        for a, b in (ends for group in self.groups for ends in zip(group.a, group.b, strict=True)):
+            loops += part[a] == part[b]
+            part = [part[a] if x == part[b] else x for x in part]
+        single = 3 if self.dim == 2 else 6
+        return Topology(len(self.bodies), joints, loops, single * len(self.bodies) - rows)

@@ -2,6 +2,7 @@
 
 from .commands import commands as commands
 from .places import acceleration as acceleration
+from .places import angle_between as angle_between
 from .places import angular_velocity as angular_velocity
 from .places import coordinate as coordinate
 from .places import force as force
@@ -16,6 +17,8 @@ from .quantities import Reactions as Reactions
 from .quantities import reactions as reactions
 from .quantities import Residuals as Residuals
 from .quantities import residuals as residuals
+from .statics import Statics as Statics
+from .statics import statics as statics
 from .tabulate import tabulate as tabulate
 from .wrench import joint_reaction as joint_reaction
 from .wrench import joint_reactions as joint_reactions

@@ -58,6 +58,25 @@ def acceleration(
     return over_states(_Acceleration(marker(place, "place")), strong(system), strong(motion), vdot)
 
 
+def angle_between(system: System, motion: Solution | State, one: Any, at: Any, other: Any) -> Float[Array, "..."]:
+    """The angle in rad, between 0 and π, that the lines from one place to two others make.
+
+    Of a four-bar the transmission angle is the one at the joint of coupler and rocker, between the lines to their other joints.
+
+    Args:
+        system: built from a mechanism.
+        motion: a solution, or states such as those of a `MotionCurve`; leading axes are kept.
+        one: a place on the first line.
+        at: the place where the lines meet.
+        other: a place on the second line.
+    """
+    corner = position(system, motion, at)
+    a, b = (position(system, motion, place) - corner for place in (one, other))
+    size = lambda x: jnp.linalg.norm(x, axis=-1, keepdims=True)
+    a, b = a / size(a), b / size(b)
+    return 2 * jnp.arctan2(size(a - b), size(a + b))[..., 0]
+
+
 def pose(system: System, motion: Solution | State, place: Any) -> Float[Array, "... D D"]:
     """The pose [[R, p], [0, 1]] of a body or a point in the world; arguments as of `position`."""
     return _at(system, motion, Motion.pose, marker(place, "place"))

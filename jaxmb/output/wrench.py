@@ -1,9 +1,11 @@
 """Force and torque in a joint."""
 
+import dataclasses
 import warnings
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
@@ -106,16 +108,31 @@ def _wrenches(
     throw: bool,
 ) -> dict[str, Wrench]:
     """The wrench of each joint on its body of A (0) or B (1)."""
-    if frame not in ("world", "body", "joint"):
-        raise ValueError(f"Argument `frame` must be 'world', 'body' or 'joint', but is {frame!r}.")
+    axes = _axes(frame)
     formulation = formulation or GaussProjection()
     if u is None and isinstance(motion, Solution):
         u = motion.u
     found = reactions(system, motion, formulation=formulation, u=u, throw=throw)
     if warn and is_concrete(system, motion):
         _warn(system, motion, tuple(joints), found.result, formulation.rank_tol)
-    read = _Read(tuple(joints.items()), frame, formulation)
+    read = _Read(tuple(joints.items()), axes, formulation)
     return over_states(read, strong(system), strong(motion), found.vdot, found.result, u)
+
+
+def wrenches_at_rest(
+    system: System, state: State, frame: str, formulation: AbstractFormulation, result: RESULTS, u: Array | None
+) -> dict[str, Wrench]:
+    """`joint_reactions` at rest and without acceleration, whatever the constraints are about to do."""
+    joints = tuple((name, 1) for group in linkage_of(system).skeleton.groups for name in group.names)
+    still = strong(dataclasses.replace(state, v=jnp.zeros_like(state.v)))
+    found = over_states(_Read(joints, _axes(frame), formulation), strong(system), still, still.v, result, u)
+    return {name: found[name] for name, _ in joints}
+
+
+def _axes(frame: str) -> str:
+    if frame not in ("world", "body", "joint"):
+        raise ValueError(f"Argument `frame` must be 'world', 'body' or 'joint', but is {frame!r}.")
+    return frame
 
 
 class _Read(eqx.Module):

@@ -8,13 +8,16 @@ from ..mechanism import DrivenSpeed as DrivenSpeed
 from ..mechanism import Driver as Driver
 from ..mechanism import Force as Force
 from ..mechanism import Gear as Gear
+from ..mechanism import JointCharacteristic as JointCharacteristic
 from ..mechanism import JointForce as JointForce
 from ..mechanism import JointFriction as JointFriction
 from ..mechanism import JointSpring as JointSpring
+from ..mechanism import LineCharacteristic as LineCharacteristic
 from ..mechanism import Load as Load
 from ..mechanism import Motor as Motor
 from ..mechanism import Rack as Rack
 from ..mechanism import SpringDamper as SpringDamper
+from ..mechanism import Table as Table
 from ..mechanism import Thruster as Thruster
 from .body import Body as Body
 from .body import frame as frame

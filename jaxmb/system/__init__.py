@@ -12,6 +12,7 @@ from .inertia import Rate as Rate
 from .inertia import rate_matrix as rate_matrix
 from .joints import AbstractJoints as AbstractJoints
 from .joints import BodyRows as BodyRows
+from .joints import Topology as Topology
 from .mode import Coordinate as Coordinate
 from .mode import Dragged as Dragged
 from .mode import Held as Held

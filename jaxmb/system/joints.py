@@ -1,12 +1,14 @@
 """What the engine asks of the joints that a system was built from."""
 
 import abc
+import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 from jaxtyping import Array, Float, Int
 
+from ..foundations import counted
 from .state import State
 
 if TYPE_CHECKING:
@@ -31,6 +33,28 @@ class BodyRows(eqx.Module):
     wrenches: dict[str, Float[Array, "w m"]]
 
 
+@dataclasses.dataclass(frozen=True)
+class Topology:
+    """What a mechanism consists of.
+
+    Attributes:
+        bodies: how many, ground apart.
+        joints: names of joints and other connections by the name of their class.
+        loops: how many independent loops they form.
+        freedom: degrees of freedom by counting, without drivers (Grübler, Kutzbach): 3 of each body in the plane, 6 in space,
+            less the rows of all joints. `jaxmb.diagnose` finds the true number, which redundant rows make larger.
+    """
+
+    bodies: int
+    joints: dict[str, tuple[str, ...]]
+    loops: int
+    freedom: int
+
+    def __str__(self) -> str:
+        joints = [f"{len(names)} {kind}" for kind, names in self.joints.items()]
+        return ", ".join([counted(self.bodies, "body", "bodies"), *joints, counted(self.loops, "loop")])
+
+
 class AbstractJoints(eqx.Module):
     """All that the engine knows of the mechanism that a system was built from: `System.joints` is one, or None.
 
@@ -45,12 +69,17 @@ class AbstractJoints(eqx.Module):
 
     @property
     @abc.abstractmethod
+    def topology(self) -> Topology:
+        """Bodies, joints and loops."""
+
+    @property
+    @abc.abstractmethod
     def loops(self) -> dict[str, tuple[str, ...]]:
         """The joints of each loop in order, by name of the constraint that closes it."""
 
     @abc.abstractmethod
-    def drivers(self, params: Any) -> tuple[str, ...]:
-        """Names of the constraints that prescribe a motion."""
+    def drivers(self, params: Any) -> dict[str, str | None]:
+        """By name of each constraint that prescribes a motion, the joint coordinate that it drives; None if it is none."""
 
     @abc.abstractmethod
     def actuators(self, params: Any) -> tuple[str, ...]:
@@ -84,6 +113,10 @@ class AbstractJoints(eqx.Module):
         Raises:
             ValueError: for a name that is not known.
         """
+
+    @abc.abstractmethod
+    def poses(self, q: Float[Array, " nq"], params: Any) -> Array:
+        """An array that is the same for poses that look the same: full turns are not seen in it."""
 
     @abc.abstractmethod
     def motion(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], params: Any) -> Any:

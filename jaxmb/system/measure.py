@@ -46,6 +46,8 @@ POWERS, FEWER_POWERS = 50, 25
 DIRECTIONS = 4
 # Relative second difference at half the distance over which a row turns, by some 50 degrees of an angle.
 BENT = 1 / 8
+# Over the last doublings of the distance what a linear row has changed by grows by more than this factor.
+DOUBLINGS, GROWING = 6, 16
 # So many halves of that distance must be without bend: what bends at tiny distances is rounding.
 STRAIGHT = 6
 
@@ -201,7 +203,10 @@ def _along_lines(system: System, t: Array, q: Array, jacobian: Array, root: Arra
     where, change = _crossing(
         *(jnp.stack([jnp.take_along_axis(x, i[None] - k, axis=0)[0] for k in (2, 1, 0)]) for x in (bend, moved))
     )
-    linear = ~bent & (moved[-1] > 1e-3 * size)
+    growing = (
+        moved[-1] > GROWING * moved[-1 - DOUBLINGS]
+    )  # else it turns to and fro beside a larger part that does not change
+    linear = ~bent & (moved[-1] > 1e-3 * size) & growing
     rising = lambda x: jnp.where(linear.reshape((-1,) + (1,) * (x.ndim - 1)), x / (2 * s[-1]), 0)
     slopes = rising(jnp.max(jnp.abs(last - jacobian), axis=0))
     entries = jnp.where(bent[:, None], entries, jnp.abs(jacobian))

@@ -77,7 +77,7 @@ def lock_row(name: str, what: Any, system: System) -> LockRow:
         return LockRow(name, Coordinate(system.coordinates.index(what)))
     known = list(system.coordinates)
     if isinstance(what, str) and system.joints is not None:
-        known += system.joints.names
+        known += [name for name in system.joints.names if name not in known]
         if what.partition(".")[0] in known:
             return LockRow(name, system.joints.coordinate(what))
     raise ValueError(f"'{name}' must act on a function or a coordinate out of {listing(known)}, but acts on {what!r}.")

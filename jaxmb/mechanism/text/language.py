@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..characteristic import JointCharacteristic, LineCharacteristic
 from ..connection import Distance
 from ..driver import DrivenDistance, DrivenSpeed, Driver
 from ..force import (
@@ -31,6 +32,7 @@ TABLES = {"bodies": "body", "joints": "joint", "drivers": "driver", "forces": "f
 ELEMENTS = (
     *(Distance, Gear, Rack, Driver, DrivenDistance, DrivenSpeed, Motor, Thruster),
     *(SpringDamper, JointSpring, JointFriction, BearingFriction, Load, Force, JointForce),
+    *(JointCharacteristic, LineCharacteristic),
 )
 
 

@@ -1,0 +1,86 @@
+"""The branches of motion that meet where rows become dependent."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ..foundations import program, strong
+from ..linalg import metric_root, metric_rows, regular_metric
+from ..system import State, System, constraint_jacobian, jacobian_rate, settled
+
+# Singular values up to this one vanish, at poses that are known to less.
+VANISHING = 1e-6
+# Newton's method is tried from so many directions, in so many steps.
+TRIALS, STEPS = 60, 60
+
+
+def branches(system: System, state: State) -> State:
+    """The pose once for each branch of motion through it (k,), with a velocity along the branch.
+
+    Along a branch φ vanishes to second order: its tangent τ lies in null(C) and obeys zᵀ Ċ(τ) τ = 0 for every z with zᵀC = 0
+    (the second-order mobility of Kumar and Pellegrino 2000). Where rows are independent this leaves one direction of a mechanism with one degree of
+    freedom; where branches meet, one for each. Tangents are of unit length in the metric of M, their sign is any.
+
+    Args:
+        system: the system, with holonomic constraints.
+        state: one pose.
+
+    Returns:
+        States; none (0,) at a pose that no motion leads through.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxmb as jm
+        >>> cross = jm.System(2, mass=lambda t, q, p: jnp.eye(2),
+        ...                   constraints=[jm.Holonomic("x y = 0", lambda t, q, p: q[0] * q[1])])
+        >>> met = jm.branches(cross, jm.assemble(cross, [0.0, 0.0], length=1.0))
+        >>> sorted(abs(met.v).round(6).tolist())
+        [[0.0, 1.0], [1.0, 0.0]]
+    """
+    whole, pose = settled(system, state)
+    rows, root, second = (np.asarray(x) for x in _expanded(strong(whole), strong(pose)))
+    left, values, right = np.linalg.svd(rows)
+    rank = int((values > VANISHING).sum())
+    null = right[rank:] @ root
+    # zᵀ Ċ(n_a) n_b of every z and of every two directions of the null space
+    forms = np.einsum("mz,kml,ak,bl->zab", left[:, rank:], second, null, null)
+    tangents = _common_zeros(0.5 * (forms + np.swapaxes(forms, 1, 2))) @ null
+    repeat = lambda x: jnp.broadcast_to(x, (len(tangents), *x.shape))
+    found: State = jax.tree.map(repeat, state)
+    return dataclasses.replace(found, v=jnp.asarray(tangents, state.v.dtype))
+
+
+@program
+def _expanded(system: System, state: State) -> tuple[Array, Array, Array]:
+    """Scaled rows A, R with R M Rᵀ = I, and the derivatives (nv, m, nv) of the scaled rows along each velocity."""
+    t, q, size = state.t, state.q, state.scale.row
+    mass, jacobian = system.mass(t, q), constraint_jacobian(system, t, q)
+    along = jax.vmap(lambda v: jacobian_rate(system, t, q, v, 0.0))(jnp.eye(system.nv, dtype=q.dtype))
+    rows = metric_rows(regular_metric(mass, jacobian), jacobian, size)
+    return rows, metric_root(mass, jacobian), along / size[:, None]
+
+
+def _common_zeros(forms: np.ndarray) -> np.ndarray:
+    """The unit vectors (k, d), up to their sign, at which all quadratic forms (z, d, d) vanish, if there are few.
+
+    By Newton's method from directions spread over the sphere.
+    """
+    count = forms.shape[1]
+    if count == 1:
+        return np.ones((1, 1))
+    size = np.abs(forms).max(initial=0)
+    if size == 0:
+        return np.zeros((0, count))
+    forms = forms / size
+    found: list[np.ndarray] = []
+    for a in np.random.default_rng(0).normal(size=(TRIALS, count)):
+        for _ in range(STEPS):
+            a = a / np.linalg.norm(a)
+            slope = np.concatenate([2 * forms @ a, a[None]])
+            a = a - np.linalg.pinv(slope, rcond=1e-9) @ np.append(a @ forms @ a, 0.0)
+        a = a / np.linalg.norm(a)
+        if np.abs(a @ forms @ a).max() < 1e-6 and all(abs(a @ b) < 1 - 1e-6 for b in found):
+            found.append(a)
+    return np.array(found).reshape(-1, count) if len(found) <= 2 ** (count - 1) else np.zeros((0, count))

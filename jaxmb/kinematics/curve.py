@@ -1,0 +1,80 @@
+"""What is found along the curve of all poses that a mechanism of one degree of freedom can take."""
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..foundations import table
+from ..system import State
+
+
+class CurveEvent(eqx.Module):
+    """A pose of a curve where something happens.
+
+    Attributes:
+        kind: "dead centre", where the input stands still and cannot drive the others; "limit position", where another coordinate
+            that is watched turns back; or "branch point", where rows become dependent and branches may meet.
+        name: the coordinate that stands still; empty for a branch point.
+        index: number of the pose on the curve.
+        state: the pose; its velocity leads on along the curve.
+        values: the coordinates that are watched, by name.
+        branches: of a branch point, the pose once for each branch through it (k,), with a velocity along the branch; from each
+            `trace_motion` follows that branch. None for other events.
+    """
+
+    kind: str = eqx.field(static=True)
+    name: str = eqx.field(static=True)
+    index: int = eqx.field(static=True)
+    state: State
+    values: dict[str, Float[Array, ""]]
+    branches: State | None
+
+    def __str__(self) -> str:
+        where = ", ".join(f"{name} = {float(value):.9g}" for name, value in self.values.items())
+        count = "" if self.branches is None else f", of {self.branches.t.shape[0]} branches"
+        return f"{self.kind}{f' of {self.name}' * bool(self.name)}{count} at pose {self.index}: {where}"
+
+
+class MotionCurve(eqx.Module):
+    """Poses along a curve, in order; `print` shows ranges and events.
+
+    Attributes:
+        input: name of the coordinate that is the input.
+        values: the input and the other coordinates that are watched (n,), by name, angles without jumps.
+        states: the poses (n,). Their velocities lead along the curve, with a kinetic energy of ½ J (½ in units of your own), so that
+            ratios of `jaxmb.rate` are velocity ratios. `jaxmb.position` and the like read them.
+        gap: how far (n,) the rows are from being dependent: their smallest singular value that is not zero throughout, see
+            `jaxmb.linalg`. Zero at branch points.
+        events: what happens, in order.
+        start: number of the pose that the curve was followed from.
+        ends: how it ends on both sides: "closed", as it has returned to its start, "limit" of `between`, "unfinished" for want
+            of points, or "stuck" where no pose was found further on.
+    """
+
+    input: str = eqx.field(static=True)
+    values: dict[str, Float[Array, " n"]]
+    states: State
+    gap: Float[Array, " n"]
+    events: tuple[CurveEvent, ...]
+    start: int = eqx.field(static=True)
+    ends: tuple[str, str] = eqx.field(static=True)
+
+    @property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """The least and largest value of each coordinate that is watched; exact, as poses where it turns back belong to the curve."""
+        return {name: (float(np.min(x)), float(np.max(x))) for name, x in self.values.items()}
+
+    @property
+    def closed(self) -> bool:
+        """Whether the curve returns to its start."""
+        return self.ends == ("closed", "closed")
+
+    def of_kind(self, kind: str) -> tuple[CurveEvent, ...]:
+        """The events of one kind."""
+        return tuple(event for event in self.events if event.kind == kind)
+
+    def __str__(self) -> str:
+        ends = "closed" if self.closed else f"from '{self.ends[0]}' to '{self.ends[1]}'"
+        rows = {name: [f"{low:.9g} to {high:.9g}"] for name, (low, high) in self.ranges.items()}
+        lines = [table(f"Curve of motion by '{self.input}', {len(self.gap)} poses, {ends}", rows)]
+        return "\n".join([*lines, *(f"  {event}" for event in self.events)])

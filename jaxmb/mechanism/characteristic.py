@@ -1,0 +1,189 @@
+"""Forces by tables: characteristics of motors, springs and dampers as they are measured."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..foundations import as_parameters, default_float, is_concrete, listing
+from .force import AbstractForce, AbstractLineForce
+from .marker import Marker, marker
+from .motion import Motion
+
+Scalar = Float[Array, ""]
+INTERPOLATIONS, BEYOND = ("linear", "cubic"), ("hold", "refuse")
+
+
+class Table(eqx.Module):
+    """y(x) between the points of a table; called with x.
+
+    "cubic" is the monotone cubic of Fritsch and Butland (1984), with a continuous derivative: it does not overshoot, so that it rises where
+    the points rise and is flat where they are.
+
+    Args:
+        x: (n,), increasing, of two points or more.
+        y: (n,).
+        interpolation: "linear" or "cubic".
+        beyond: what y is beyond the points: "hold" for the first or last value, "refuse" for NaN, with which a run ends in a
+            failure.
+
+    Raises:
+        ValueError: for what is not so.
+
+    Example:
+        >>> import jaxmb as jm
+        >>> torque = jm.planar.Table([0.0, 100.0, 300.0], [2.0, 1.5, 0.0])
+        >>> float(torque(200.0)), float(torque(400.0))
+        (0.75, 0.0)
+    """
+
+    x: Float[Array, " n"]
+    y: Float[Array, " n"]
+    interpolation: str = eqx.field(static=True)
+    beyond: str = eqx.field(static=True)
+
+    def __init__(self, x: Any, y: Any, interpolation: str = "linear", beyond: str = "hold", *, argument: str = ""):
+        self.x, self.y = (jnp.asarray(as_parameters(value), default_float()) for value in (x, y))
+        self.interpolation, self.beyond = interpolation, beyond
+        if self.x.ndim != 1 or self.x.shape != self.y.shape or self.x.size < 2:
+            raise ValueError(
+                f"Arguments `x` and `y`{argument} must have one shape (n,), of two points or more, but have {self.x.shape} and "
+                f"{self.y.shape}."
+            )
+        if is_concrete(self.x) and not np.all(np.diff(np.asarray(self.x)) > 0):
+            raise ValueError(f"Argument `x`{argument} must increase, but does not.")
+        for name, value, known in (("interpolation", interpolation, INTERPOLATIONS), ("beyond", beyond, BEYOND)):
+            if value not in known:
+                raise ValueError(f"Argument `{name}`{argument} must be out of {listing(known)}, but is {value!r}.")
+
+    def __call__(self, x: Any) -> Scalar:
+        """The value at x."""
+        x = jnp.asarray(x, default_float())
+        inside = jnp.clip(x, self.x[0], self.x[-1])
+        i = jnp.sum(inside >= self.x[1:-1])  # by comparisons: loops in the force of a run are slow
+        width = self.x[i + 1] - self.x[i]
+        s, rise = (inside - self.x[i]) / width, self.y[i + 1] - self.y[i]
+        y = self.y[i] + s * rise
+        if self.interpolation == "cubic":  # Hermite's, from the line and the slopes' excess over it at both ends
+            slopes = _monotone_slopes(self.x, self.y)
+            first, last = slopes[i] * width - rise, slopes[i + 1] * width - rise
+            y = y + s * (1 - s) * (first * (1 - s) - last * s)
+        return jnp.where(inside == x, y, jnp.nan) if self.beyond == "refuse" else y
+
+
+def _monotone_slopes(x: Float[Array, " n"], y: Float[Array, " n"]) -> Float[Array, " n"]:
+    """Weighted harmonic means of the slopes on both sides, zero where these differ in sign; at the ends those of a parabola, limited."""
+    h = jnp.diff(x)
+    d = jnp.diff(y) / h
+    if len(x) == 2:
+        return jnp.concatenate([d, d])
+    a, b, before, after = 2 * h[1:] + h[:-1], h[1:] + 2 * h[:-1], d[:-1], d[1:]
+    same = before * after > 0
+    safe = lambda z: jnp.where(same, z, 1)
+    inner = jnp.where(same, (a + b) / (a / safe(before) + b / safe(after)), 0)
+
+    def end(h0: Scalar, h1: Scalar, d0: Scalar, d1: Scalar) -> Scalar:
+        slope = ((2 * h0 + h1) * d0 - h0 * d1) / (h0 + h1)
+        slope = jnp.where((d0 * d1 < 0) & (jnp.abs(slope) > 3 * jnp.abs(d0)), 3 * d0, slope)
+        return jnp.where(slope * d0 > 0, slope, 0)
+
+    return jnp.concatenate([end(h[0], h[1], d[0], d[1])[None], inner, end(h[-1], h[-2], d[-1], d[-2])[None]])
+
+
+class JointCharacteristic(AbstractForce):
+    """A force or torque along a joint coordinate by a table of the coordinate, its rate, or time.
+
+    Args:
+        name: its name.
+        joint: name of the joint, or "joint.coordinate" where it has several; coordinate and velocity must go by one name.
+        of: what the table is read at: "coordinate" in m or rad, "rate" in m/s or rad/s, or "time" in s.
+        x: points (n,) of it, increasing.
+        y: the effort (n,) there in N or N m, positive along the coordinate.
+        interpolation: "linear" or "cubic", as of `Table`.
+        beyond: "hold" or "refuse", as of `Table`.
+    """
+
+    name: str = eqx.field(static=True)
+    joint: str = eqx.field(static=True)
+    of: str = eqx.field(static=True)
+    x: Float[Array, " n"]
+    y: Float[Array, " n"]
+    interpolation: str = eqx.field(static=True)
+    beyond: str = eqx.field(static=True)
+
+    def __init__(
+        self, name: str, joint: str, of: str, x: Any, y: Any, interpolation: str = "linear", beyond: str = "hold"
+    ):
+        table = Table(x, y, interpolation, beyond, argument=f" of force '{name}'")
+        self.name, self.joint, self.of = name, joint, _quantity(of, ("coordinate", "rate", "time"), name)
+        self.x, self.y, self.interpolation, self.beyond = table.x, table.y, interpolation, beyond
+
+    def coordinates(self) -> tuple[str, ...]:
+        """The joint's, where the table reads it: full turns count."""
+        return (self.joint,) if self.of == "coordinate" else ()
+
+    def power(self, motion: Motion, test: Motion) -> Scalar:
+        """F ṡ_test."""
+        return self.value(motion) * test.rate(self.joint)
+
+    def value(self, motion: Motion) -> Scalar:
+        """f, along the coordinate."""
+        read = {
+            "coordinate": lambda: motion.coordinate(self.joint),
+            "rate": lambda: motion.rate(self.joint),
+            "time": lambda: motion.t,
+        }
+        return Table(self.x, self.y, self.interpolation, self.beyond)(read[self.of]())
+
+
+class LineCharacteristic(AbstractLineForce):
+    """A force between two points by a table of their distance, its rate, or time; positive in tension.
+
+    Args:
+        name: its name.
+        a: a place.
+        b: another place; the points must not meet where the force is not zero.
+        of: what the table is read at: "length" in m, "speed" in m/s, positive where the points part, or "time" in s.
+        x: points (n,) of it, increasing.
+        y: the force (n,) there in N.
+        interpolation: "linear" or "cubic", as of `Table`.
+        beyond: "hold" or "refuse", as of `Table`.
+    """
+
+    name: str = eqx.field(static=True)
+    a: Marker
+    b: Marker
+    of: str = eqx.field(static=True)
+    x: Float[Array, " n"]
+    y: Float[Array, " n"]
+    interpolation: str = eqx.field(static=True)
+    beyond: str = eqx.field(static=True)
+
+    def __init__(
+        self, name: str, a: Any, b: Any, of: str, x: Any, y: Any, interpolation: str = "linear", beyond: str = "hold"
+    ):
+        table = Table(x, y, interpolation, beyond, argument=f" of force '{name}'")
+        self.name, self.of = name, _quantity(of, ("length", "speed", "time"), name)
+        self.a, self.b = marker(a, f"a of force '{name}'"), marker(b, f"b of force '{name}'")
+        self.x, self.y, self.interpolation, self.beyond = table.x, table.y, interpolation, beyond
+
+    def power(self, motion: Motion, test: Motion) -> Scalar:
+        """−f l̇_test."""
+        return -self.value(motion) * self.speed(test)
+
+    def value(self, motion: Motion) -> Scalar:
+        """f, in tension."""
+        read = {
+            "length": lambda: self.length_of(motion),
+            "speed": lambda: self.speed(motion),
+            "time": lambda: motion.t,
+        }
+        return Table(self.x, self.y, self.interpolation, self.beyond)(read[self.of]())
+
+
+def _quantity(of: str, known: tuple[str, ...], name: str) -> str:
+    if of not in known:
+        raise ValueError(f"Argument `of` of force '{name}' must be out of {listing(known)}, but is {of!r}.")
+    return of

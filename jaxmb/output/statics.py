@@ -1,0 +1,171 @@
+"""Equilibrium at a given pose: what holds it, and what acts in its joints."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+
+from ..formulation import AbstractFormulation, GaussProjection
+from ..foundations import RESULTS, Check, default_float, enforce, is_concrete, strong
+from ..linalg import minimum_norm_multipliers
+from ..mechanism import AbstractLinkage
+from ..reaction import ReactionReport, analyse_reactions
+from ..system import Mode, State, System, as_state, check_state, rows_at
+from ..topology import Lock
+from .quantities import over_states
+from .wrench import Wrench, wrenches_at_rest
+
+
+class Statics(eqx.Module):
+    """Forces at rest; `print` shows them as a table.
+
+    Attributes:
+        state: the pose, v = 0, with the rows that hold it.
+        efforts: by name of a coordinate that is held, or of a driver, the force in N or torque in N m along it that balances all
+            loads, of least norm where it is not unique.
+        joints: what each joint exerts on the body of its B, by name; none without a mechanism.
+        multipliers: λ by constraint name (k,), of least norm.
+        residual: v̇ (nv,) from rest, zero where the pose is held.
+        result: `RESULTS.no_equilibrium` where it is not.
+        report: which of these a rigid model determines; None where numbers are traced.
+    """
+
+    state: State
+    efforts: dict[str, Float[Array, ""]]
+    joints: dict[str, Wrench]
+    multipliers: dict[str, Float[Array, " k"]]
+    residual: Float[Array, " nv"]
+    result: RESULTS
+    report: ReactionReport | None = eqx.field(static=True)
+
+    @property
+    def unique(self) -> dict[str, bool]:
+        """By name of each joint and effort whether a rigid model determines it."""
+        groups = {} if self.report is None else self.report.groups
+        names = (*self.joints, *self.efforts)
+        return {name: groups[_row(name) if _row(name) in groups else name].unique for name in names if groups}
+
+    def __str__(self) -> str:
+        words = {name: "" if unique else "   not unique" for name, unique in self.unique.items()}
+        numbers = lambda *arrays: " ".join(f"{x:>12.6g}" for x in np.concatenate([np.ravel(a) for a in arrays]))
+        lines = [f"Forces at rest, t = {float(self.state.t):g} s; in joints force and torque on the body of B"]
+        lines += [f"  {n:<18}{numbers(w.force, w.torque)}{words.get(n, '')}" for n, w in self.joints.items()]
+        lines += [f"  {f'effort at {n}':<18}{numbers(x)}{words.get(n, '')}" for n, x in self.efforts.items()]
+        clusters = () if self.report is None else self.report.clusters
+        return "\n".join([*lines, *(f"  trade against each other: {', '.join(names)}" for names in clusters)])
+
+
+def statics(
+    system: System,
+    state: State,
+    hold: Sequence[str] = (),
+    *,
+    u: ArrayLike | None = None,
+    frame: str = "world",
+    formulation: AbstractFormulation | None = None,
+    throw: bool = True,
+) -> Statics:
+    """The forces that hold a mechanism at rest at a pose, under gravity and all its loads: F(t, q, 0, u) + Cᵀλ + Σ f_i ∂s_i/∂q = 0.
+
+    f_i is the effort at a coordinate s_i that is held, as by a motor or a clamp there; a driver holds its own, whatever its
+    velocity. In each joint acts what the equilibrium of the bodies asks for. `jaxmb.equilibrium` looks for a pose instead.
+
+    Args:
+        system: the system.
+        state: one assembled pose; its velocity counts for nothing.
+        hold: names of coordinates, or of joint coordinates, that are held.
+        u: inputs (nu,); none by default.
+        frame: axes of what acts in joints, as of `joint_reaction`.
+        formulation: gives metric and cut-off; `GaussProjection()` by default.
+        throw: whether to raise where the pose cannot be held; `result` says it in any case.
+
+    Raises:
+        ValueError: for a pose that what is held cannot hold, naming the velocity along which forces are most out of balance, and for names
+            that are not known.
+
+    Example:
+        >>> import jaxmb as jm
+        >>> P = jm.planar
+        >>> arm = P.Mechanism([P.Body.rod("arm", mass=2.0, length=1.0)], [P.Revolute("pivot", "ground", "arm.a")],
+        ...                   gravity=(0.0, -10.0)).build()
+        >>> found = jm.statics(arm, jm.assemble(arm, {"pivot": 0.0}), hold=["pivot"])
+        >>> round(float(found.efforts["pivot"]), 9), found.joints["pivot"].force.round(9).tolist()
+        (10.0, [0.0, 20.0])
+    """
+    check_state(system, state)
+    if isinstance(hold, str):
+        raise TypeError(f"Argument `hold` must be a sequence of names, but is the string {hold!r}.")
+    formulation = formulation or GaussProjection()
+    held = _held(system, state, tuple(hold))
+    u = None if u is None else jnp.asarray(u, default_float())
+    residual, multipliers, off = over_states(_Balance(formulation), strong(system), strong(held), u)
+    tol = float(jnp.finfo(off.dtype).eps) ** (2 / 3)
+    text = (
+        "Argument `hold` must hold the pose, but does not: along '{name}' forces are out of balance by {}, relative to what acts "
+        "there. Hold a coordinate for each degree of freedom, or look for a pose by `equilibrium`."
+    )
+    worst = Check(jnp.where(jnp.arange(off.shape[0]) == jnp.argmax(off), off, 0), tol, text, system.velocities)
+    if throw:
+        residual = enforce(residual, [worst])
+    result: Any = RESULTS.successful
+    result = RESULTS.where(worst.holds, result, RESULTS.no_equilibrium)
+    rows = system.in_mode(held.mode).rows
+    by_name = {name: multipliers[part] for name, part in rows.items()}
+    drivers = () if system.joints is None else system.joints.drivers(system.params)
+    joints = isinstance(system.joints, AbstractLinkage)
+    return Statics(
+        state=held,
+        efforts={name: by_name[name][0] for name in drivers} | {name: by_name[_row(name)][0] for name in hold},
+        joints=wrenches_at_rest(system, held, frame, formulation, result, u) if joints else {},
+        multipliers=by_name,
+        residual=residual,
+        result=result,
+        report=analyse_reactions(system, held) if is_concrete(system, held) else None,
+    )
+
+
+def _row(name: str) -> str:
+    """The name of the row that holds a coordinate."""
+    return f"hold {name}"
+
+
+def _held(system: System, state: State, hold: tuple[str, ...]) -> State:
+    """The state at rest, with a row that acts for each coordinate that is held."""
+    old, none = state.mode, jnp.zeros(len(hold), state.q.dtype)
+    active = jnp.ones(system.m, bool) if old is None else old.active
+    join = lambda a, b: b if a is None else jnp.append(a, b)
+    mode = Mode(
+        locks=(
+            *(() if old is None else old.locks),
+            *(Lock(name, at=0.0, name=_row(name)).row(system) for name in hold),
+        ),
+        active=jnp.append(active, jnp.ones(len(hold), bool)),
+        held=join(None if old is None else old.held, none),
+        drag=join(None if old is None else 0 * old.drag, none),
+        armed=jnp.zeros(0, bool),
+    )
+    return as_state(system, state.q, t=state.t, mode=mode)
+
+
+class _Balance(eqx.Module):
+    formulation: AbstractFormulation
+
+    def __call__(self, system: System, state: State, u: Array | None) -> tuple[Array, Array, Array]:
+        """v̇ from rest with rows that stay, λ of least norm, and how far forces are from balance (nv,)."""
+        t, q, v = state.t, state.q, jnp.zeros_like(state.v)
+        acting = system.intrinsic_force(t, q, v) + system.applied_force(t, q, v, u)
+        terms = dataclasses.replace(rows_at(system, t, q, state.scale.row), force=acting)
+        factor = self.formulation.factorise(terms, self.formulation.prepare(terms))
+        vdot, own = factor.solve(acting, jnp.zeros(system.m, q.dtype))
+        multipliers = minimum_norm_multipliers(factor, terms.jacobian, own) if system.m else own
+        unit = jnp.sqrt(jnp.diagonal(factor.metric))  # forces divided by it may be compared
+        size = jax.lax.stop_gradient((jnp.abs(acting) + jnp.abs(terms.jacobian).T @ jnp.abs(own)) / unit)
+        size = jnp.maximum(size, 1e-3 * jnp.max(size))
+        off = jnp.abs(factor.metric @ vdot) / unit / jnp.where(size > 0, size, 1)
+        return vdot, multipliers, off

@@ -1,0 +1,95 @@
+"""Degrees of freedom: by counting, and truly; which joints share redundant rows."""
+
+import jax.numpy as jnp
+import pytest
+from bricard_joints import bricard_joints
+
+import jaxmb as jm
+
+P = jm.planar
+
+
+def parallelogram(drivers=()):
+    """Three equal cranks, of which one is superfluous."""
+    bodies = [P.Body.rod(name, 1.0, 1.0, position=(i, 0.0)) for i, name in enumerate(("left", "middle", "right"))]
+    joints = [
+        P.Revolute("A", "ground", "left.a"),
+        P.Revolute("B", "ground.b", "middle.a"),
+        P.Revolute("C", "ground.c", "right.a"),
+        P.Revolute("D", "left.b", "top.a"),
+        P.Revolute("E", "middle.b", ("top", (1.0, 0.0))),
+        P.Revolute("F", "right.b", "top.b"),
+    ]
+    points = {"b": (1.0, 0.0), "c": (2.0, 0.0)}
+    return P.Mechanism([*bodies, P.Body.rod("top", 1.0, 2.0)], joints, drivers, points=points)
+
+
+def at(mechanism, coordinates="relative", angle=1.2):
+    relative = mechanism.build()
+    state = jm.assemble(relative, {"A": angle, "B": angle, "C": angle, "D": -angle})
+    system = mechanism.build(coordinates)
+    return system, jm.convert(state, relative, system)
+
+
+@pytest.mark.parametrize("coordinates", ["relative", "absolute"])
+def test_a_third_crank_is_redundant(coordinates):
+    found = jm.diagnose(*at(parallelogram(), coordinates))
+    assert (found.freedom, found.freedom_nearby, found.freedom_counted, found.redundancy) == (1, 1, 0, 1)
+    assert found.topology.bodies == 4 and found.topology.loops == 2 and found.topology.freedom == 0
+    assert found.topology.joints == {"Revolute": ("A", "B", "C", "D", "E", "F")}
+    assert found.shared == ((("A", "B", "C", "D", "E", "F"), 1),)
+    assert "mechanism               4 bodies, 6 Revolute, 2 loops\n" in str(found)
+    assert "the same by counting    0 (Grübler, Kutzbach)\n" in str(found)
+    assert "shared by joints        A, B, C, D, E, F (1)\n" in str(found)
+
+
+def test_bricards_linkage_moves_though_counting_says_that_it_does_not():
+    mechanism = bricard_joints()
+    system = mechanism.build()
+    found = jm.diagnose(system, jm.assemble(system))
+    assert (found.freedom, found.freedom_nearby, found.freedom_counted) == (1, 1, 0)
+    assert found.shared == ((tuple(f"hinge{i}" for i in range(1, 7)), 1),)
+    assert "mobility      0 by counting; 1 independent loop" in str(mechanism)
+
+
+def test_a_driven_four_bar_has_no_freedom_left_and_nothing_redundant():
+    bodies = [P.Body.rod(name, 1.0, length) for name, length in (("crank", 1.0), ("coupler", 3.0), ("rocker", 2.5))]
+    joints = [
+        P.Revolute("A", "ground", "crank.a"),
+        P.Revolute("B", "crank.b", "coupler.a"),
+        P.Revolute("C", "coupler.b", "rocker.b"),
+        P.Revolute("D", "ground.d", "rocker.a"),
+    ]
+    motor = P.Driver("motor", "A", lambda t, p: 1.0 + t)
+    mechanism = P.Mechanism(bodies, joints, [motor], points={"d": (3.2, 0.0)})
+    system = mechanism.build()
+    found = jm.diagnose(system, jm.assemble(system, {"A": 1.0, "B": -0.6, "D": 2.0}))
+    assert (found.freedom, found.freedom_undriven, found.freedom_counted, found.topology.freedom) == (0, 1, 0, 1)
+    assert found.shared == () and "shared" not in str(found)
+    assert "the same by counting    0, 1 without drivers (Grübler, Kutzbach)" in str(found)
+    assert "mobility      1 by counting, 0 with drivers; 1 independent loop" in str(mechanism)
+
+
+def test_counting_knows_gears_wheels_and_bodies_apart():
+    wheel = P.Body("wheel", shape=P.Disk(0.1), mass=1.0)
+    bodies = [P.Body.rod("one", 1.0, 1.0), P.Body.rod("two", 1.0, 1.0), wheel]
+    joints = [
+        P.Revolute("A", "ground", "one.a"),
+        P.Revolute("B", ("ground", (1.0, 0.0)), "two.a"),
+        P.Gear("gear", ("A", "B"), ratio=-2.0),
+        P.RollingWheel("track", "ground", "wheel", 0.1),
+    ]
+    system = P.Mechanism(bodies, joints).build()
+    found = jm.diagnose(system, jm.as_state(system, system.guess))
+    assert system.joints.topology.joints.keys() == {"Revolute", "RollingWheel", "Gear"}
+    assert system.joints.topology.freedom == found.freedom_counted == 9 - 4 - 1 - 2
+    assert system.joints.topology.loops == 0
+
+
+def test_a_system_without_a_mechanism_has_numbers_only():
+    rod = lambda t, q, p: q @ q - 1
+    twice = [jm.Holonomic("rod", rod), jm.Holonomic("again", rod)]
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=twice)
+    found = jm.diagnose(system, jm.assemble(system, [0.6, 0.8]))
+    assert (found.freedom, found.freedom_counted, found.topology, found.shared) == (1, 0, None, ())
+    assert "mechanism" not in str(found)

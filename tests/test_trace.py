@@ -1,0 +1,226 @@
+"""Curves of motion: ranges, dead centres, branch points, coupler curves, against closed forms and in any unit."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from bricard_joints import bricard_joints
+
+import jaxmb as jm
+
+P = jm.planar
+JOINTS = [
+    P.Revolute("A", "ground", "crank.a"),
+    P.Revolute("B", "crank.b", "coupler.a"),
+    P.Revolute("C", "coupler.b", "rocker.b"),
+    P.Revolute("D", "ground.d", "rocker.a"),
+]
+
+
+def four_bar(crank, coupler, rocker, ground, unit=1.0, drivers=(), joints=()):
+    """Lengths in `unit` metres."""
+    lengths = {"crank": crank, "coupler": coupler, "rocker": rocker}
+    bodies = [P.Body.rod(name, 1.0, length * unit) for name, length in lengths.items()]
+    return P.Mechanism(bodies, [*JOINTS, *joints], drivers, points={"d": (ground * unit, 0.0)})
+
+
+def pose_of(crank, coupler, rocker, ground, angle, side=1.0):
+    """Angles of coupler against crank and of the rocker, by the intersection of two circles."""
+    tip = crank * np.array([np.cos(angle), np.sin(angle)])
+    gap = np.array([ground, 0.0]) - tip
+    far = np.linalg.norm(gap)
+    corner = np.arccos((coupler**2 + far**2 - rocker**2) / (2 * coupler * far))
+    turn = np.arctan2(gap[1], gap[0]) + side * corner
+    end = tip + coupler * np.array([np.cos(turn), np.sin(turn)])
+    return {"A": angle, "B": turn - angle, "D": np.arctan2(end[1], end[0] - ground)}
+
+
+@functools.cache
+def traced(lengths, angle, unit=1.0, side=1.0, watch=("D",)):
+    system = four_bar(*lengths, unit).build()
+    state = jm.assemble(system, pose_of(*lengths, angle, side))
+    return system, jm.trace_motion(system, state, "A", watch=watch)
+
+
+GRASHOF, TRIPLE, PARALLELOGRAM = (1.0, 3.0, 2.5, 3.2), (2.0, 1.5, 2.2, 4.0), (1.0, 2.0, 1.0, 2.0)
+UNITS = pytest.mark.parametrize("unit", [1.0, 1e-3, 1e3])
+
+
+def poses(system, state):
+    return jax.vmap(lambda q: system.joints.poses(q, system.params))(state.q)
+
+
+@UNITS
+def test_a_crank_turns_fully_and_returns_to_its_start(unit):
+    system, curve = traced(GRASHOF, 1.0, unit)
+    places = np.asarray(poses(system, curve.states))
+    scale = np.array([[1, 1, unit], [1, 1, unit], [1, 1, 1]])
+    assert curve.closed and curve.start == 0
+    np.testing.assert_allclose(places[-1] / scale, places[0] / scale, atol=1e-10)
+    np.testing.assert_allclose(curve.values["A"][-1] - curve.values["A"][0], 2 * np.pi, atol=1e-10)
+    assert not curve.of_kind("dead centre") and not curve.of_kind("branch point")
+    assert np.abs(np.asarray(jm.residuals(system, curve.states).position)).max() < 1e-11
+    assert np.abs(np.diff(np.asarray(curve.values["A"]))).max() < 0.2
+
+
+@UNITS
+def test_a_rocker_reaches_as_far_as_the_law_of_cosines_says(unit):
+    _, curve = traced(GRASHOF, 1.0, unit)
+    a, b, c, d = GRASHOF  # the rocker turns back where crank and coupler are in line
+    exact = [np.pi - np.arccos((d**2 + c**2 - reach**2) / (2 * d * c)) for reach in (b + a, b - a)]
+    np.testing.assert_allclose(curve.ranges["D"], exact, atol=1e-9)
+    assert [event.name for event in curve.of_kind("limit position")] == ["D", "D"]
+
+
+@UNITS
+def test_dead_centres_of_a_triple_rocker_are_those_of_the_law_of_cosines(unit):
+    system, curve = traced(TRIPLE, 0.5, unit)
+    a, b, c, d = TRIPLE  # coupler and rocker in line
+    exact = np.arccos((a**2 + d**2 - (b + c) ** 2) / (2 * a * d))
+    found = curve.of_kind("dead centre")
+    assert curve.closed and len(found) == 2
+    np.testing.assert_allclose([event.values["A"] for event in found], [exact, -exact], atol=1e-9)
+    np.testing.assert_allclose(curve.ranges["A"], (-exact, exact), atol=1e-9)
+    tip = a * np.array([np.cos(exact), np.sin(exact)]) - np.array([d, 0.0])
+    np.testing.assert_allclose(found[0].values["D"], np.arctan2(tip[1], tip[0]), atol=1e-9)
+    np.testing.assert_allclose(
+        jm.rate(system, found[0].state, "A") / jm.rate(system, found[0].state, "D"), 0, atol=1e-9
+    )
+    assert f"dead centre of A at pose {found[0].index}: A = {exact:.9g}" in str(curve)
+
+
+@UNITS
+def test_a_parallelogram_may_become_an_antiparallelogram_where_it_is_flat(unit):
+    system, curve = traced(PARALLELOGRAM, 0.8, unit)
+    np.testing.assert_allclose(curve.values["A"], curve.values["D"], atol=1e-7)  # it stays one
+    flat = curve.of_kind("branch point")
+    np.testing.assert_allclose([event.values["A"] for event in flat], [np.pi, 2 * np.pi], atol=1e-7)
+    assert flat[0].branches.t.shape == (2,)
+    ratios = []
+    for i in range(2):
+        start = jax.tree.map(lambda x, i=i: x[i], flat[0].branches)
+        branch = jm.trace_motion(system, start, "A", watch=("D",))
+        assert branch.closed and branch.events[0].index == 0
+        ratios.append(float(jm.rate(system, start, "D") / jm.rate(system, start, "A")))
+        middle = len(branch.gap) // 4
+        crank, rocker = (np.asarray(branch.values[name]) for name in ("A", "D"))
+        turned = np.unwrap(rocker) - rocker[0], crank - crank[0]
+        if ratios[-1] > 0:
+            np.testing.assert_allclose(*turned, atol=1e-7)
+        else:  # tan(A/2) tan(D/2) = −(d − a)/(d + a) of an antiparallelogram, here seen from its folded pose
+            product = np.tan(crank[middle] / 2) / np.tan(rocker[middle] / 2)
+            np.testing.assert_allclose(abs(product), 3.0 if abs(product) > 1 else 1 / 3, rtol=1e-9)
+    np.testing.assert_allclose(sorted(ratios), [-1 / 3, 1.0], atol=1e-7)
+
+
+def test_a_coupler_curve_is_that_of_intersecting_circles():
+    system, curve = traced(GRASHOF, 1.0)
+    path = jm.position(system, curve.states, ("coupler", (1.2, 0.7)))
+    exact = []
+    for angle in np.asarray(curve.values["A"]):
+        found = pose_of(*GRASHOF, angle)
+        turn = found["A"] + found["B"]
+        arm = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]]) @ [1.2, 0.7]
+        exact.append(np.array([np.cos(angle), np.sin(angle)]) + arm)
+    np.testing.assert_allclose(path, np.array(exact), atol=1e-9)
+
+
+def test_the_transmission_angle_follows_from_the_diagonal():
+    system, curve = traced(GRASHOF, 1.0)
+    found = jm.angle_between(system, curve.states, "coupler.a", "coupler.b", "rocker.a")
+    a, b, c, d = GRASHOF
+    diagonal = a**2 + d**2 - 2 * a * d * np.cos(np.asarray(curve.values["A"]))
+    np.testing.assert_allclose(found, np.arccos((b**2 + c**2 - diagonal) / (2 * b * c)), atol=1e-9)
+
+
+def test_a_driver_lets_go_of_the_input_and_limits_end_the_curve():
+    lengths, motor = GRASHOF, P.Driver("motor", "A", lambda t, p: 1.0 + 3.0 * t)
+    system = four_bar(*lengths, drivers=[motor]).build()
+    state = jm.assemble(system, pose_of(*lengths, 1.0))
+    found = [jm.trace_motion(system, state, name, between=(0.5, 2.0)) for name in ("motor", "A")]
+    for curve in found:
+        assert curve.ends == ("limit", "limit") and 0 < curve.start < len(curve.gap) - 1
+        np.testing.assert_allclose(curve.values["A"][jnp.array([0, curve.start, -1])], [0.5, 1.0, 2.0], atol=1e-10)
+        assert (np.diff(np.asarray(curve.values["A"])) > 0).all()
+        assert (np.asarray(jm.rate(system, curve.states, "A")) > 0).all()  # velocities lead along the curve
+
+
+def test_three_cranks_meet_their_branches_though_rows_are_redundant():
+    bodies = [P.Body.rod(name, 1.0, 1.0) for name in ("left", "middle", "right")]
+    joints = [
+        P.Revolute("A", "ground", "left.a"),
+        P.Revolute("B", "ground.b", "middle.a"),
+        P.Revolute("C", "ground.c", "right.a"),
+        P.Revolute("D", "left.b", "top.a"),
+        P.Revolute("E", "middle.b", ("top", (1.0, 0.0))),
+        P.Revolute("F", "right.b", "top.b"),
+    ]
+    top, points = P.Body.rod("top", 1.0, 2.0), {"b": (1.0, 0.0), "c": (2.0, 0.0)}
+    system = P.Mechanism([*bodies, top], joints, points=points).build()
+    state = jm.assemble(system, {"A": 1.2, "B": 1.2, "C": 1.2, "D": -1.2})
+    curve = jm.trace_motion(system, state, "A")
+    assert curve.closed
+    # A second mode would have all three antiparallel, which a rigid top does not allow: one branch only.
+    assert [event.branches.t.shape[0] for event in curve.of_kind("branch point")] == [1, 1]
+
+
+@pytest.mark.slow
+def test_bricards_linkage_of_a_cube_folds_by_two_thirds_of_a_half_turn_either_way():
+    system = bricard_joints().build()
+    curve = jm.trace_motion(system, jm.assemble(system), "hinge1", watch=["hinge2"])
+    assert curve.closed and not curve.of_kind("branch point")
+    np.testing.assert_allclose(curve.ranges["hinge1"], (-np.pi / 6, 7 * np.pi / 6), atol=1e-9)
+    np.testing.assert_allclose(curve.ranges["hinge2"], (-np.pi / 6, 7 * np.pi / 6), atol=1e-9)
+
+
+def test_open_curves_of_functions_and_isolated_poses():
+    line = jm.System(1, mass=lambda t, q, p: jnp.eye(1))
+    curve = jm.trace_motion(line, jm.assemble(line, [2.0]), "q0", between=(0.0, 10.0))
+    assert curve.ends == ("limit", "limit") and curve.ranges["q0"] == pytest.approx((0.0, 10.0), abs=1e-9)
+    short = jm.trace_motion(line, jm.assemble(line, [2.0]), "q0", max_points=3)
+    assert short.ends == ("unfinished", "unfinished") and len(short.gap) == 5
+    dot = jm.System(
+        2,
+        mass=lambda t, q, p: jnp.eye(2),
+        constraints=[jm.Holonomic("dot", lambda t, q, p: q[0] ** 2 + q[1] ** 2)],
+    )
+    assert jm.branches(dot, jm.as_state(dot, [0.0, 0.0], length=1.0)).t.shape == (0,)
+
+
+def test_what_cannot_be_followed_is_refused():
+    system, curve = traced(PARALLELOGRAM, 0.8)
+    flat = curve.of_kind("branch point")[0].state
+    start = jax.tree.map(lambda x: x[0], curve.states)
+
+    def refused(match, *args, **more):
+        with pytest.raises(ValueError, match=match):
+            jm.trace_motion(*args, **more)
+
+    still = jm.as_state(system, flat.q)
+    refused(
+        "velocity along one of the branches that meet at its pose, where the mechanism has 2",
+        system,
+        still,
+        "A",
+        watch=("D",),
+    )
+    off = jm.as_state(system, start.q, jnp.array([1.0, 5.0, -1.0]))
+    refused("must have a velocity along the curve, or none", system, off, "A", watch=("D",))
+    refused("There is no joint 'Z'", system, start, "Z")
+    plane = jm.System(2, mass=lambda t, q, p: jnp.eye(2))
+    refused("must hold coordinates out of 'q0' and 'q1', but hold 'x'", plane, jm.assemble(plane), "x")
+    refused("must have one degree of freedom when 'q0' is not driven, but has 2", plane, jm.assemble(plane), "q0")
+    refused("with that of the start, 0.8, between them, but is 1 and 2", system, start, "A", between=(1.0, 2.0))
+    with pytest.raises(TypeError, match="`watch` must be a sequence of names, but is the string 'D'"):
+        jm.trace_motion(system, start, "A", watch="D")
+    with pytest.raises(TypeError, match="must hold known numbers"):
+        jax.jit(lambda s: jm.trace_motion(system, s, "A").gap)(start)
+
+    reach = P.DrivenDistance("reach", "ground", "coupler.b", lambda t, p: 2.0)
+    driven = four_bar(*PARALLELOGRAM, drivers=[reach]).build()
+    refused("'reach' drives none: leave it out", driven, jm.as_state(driven, start.q), "reach")
+    disk = P.Body("wheel", 1.0, 0.1, position=(0.0, 0.2))
+    wheel = P.Mechanism([disk], [P.RollingWheel("track", "ground", "wheel", 0.2)]).build()
+    refused("but 'track rolling' constrain velocities", wheel, jm.assemble(wheel), "wheel.x")
