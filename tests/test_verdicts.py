@@ -1,11 +1,14 @@
 """What is wrong reaches the user: results of all outputs, refused times, batches with a bad row, saved states of batches."""
 
+import dataclasses
+
 import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from mobile_robot import build
 from systems import contradictory, pendulum
 
 import jaxmb as jm
@@ -50,6 +53,15 @@ def test_balance_is_no_contradiction():
     states = jax.vmap(lambda y: jm.assemble(system, jnp.array([1.0, y])))(jnp.linspace(0.0, 1.0, 20))
     found = jm.reactions(system, states)
     np.testing.assert_allclose(found.multipliers["stop"], -1.0, atol=1e-12)
+
+
+def test_uniform_motion_is_no_contradiction():
+    """Without forces and without turning, accelerations are rounding, and so is what redundant rows disagree by."""
+    system, state = build("absolute")
+    off = np.random.default_rng(0).standard_normal(system.nv) * 1e-15
+    state = dataclasses.replace(state, v=state.v + off)
+    result = jm.Elimination((5, 20)).acceleration(jm.evaluate(system, state)).result
+    assert result == jm.RESULTS.successful
 
 
 def test_wrenches_and_accelerations_carry_the_verdict():

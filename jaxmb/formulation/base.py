@@ -135,15 +135,19 @@ class AbstractFormulation(eqx.Module):
         terms = self.used(terms)
         if terms.nearby is None:
             keep = self.prepare(terms) if carry is None else carry
-            restored = Restored.nothing(terms, keep)
+            restored, moving = Restored.nothing(terms, keep), 0.0
         else:
             decision = self.decide(given, terms.nearby, keep=carry)
             keep, restored = decision.keep, self.restore(terms, decision, terms.nearby)
+            state = terms.nearby.state
+            moving = state.scale.rate * jnp.abs(state.v)
         factor = self.factorise(restored.terms, restored.keep, 0.0 if carry is None else None)
         vdot, multipliers = self.motion(restored.terms, factor)
         multipliers, eliminated = self.shares(factor, restored.terms.jacobian, multipliers)
-        free = factor.root.T @ (factor.root @ given.force)  # at equilibrium v̇ and Γ are rounding beside it
-        off = contradiction(given.jacobian, given.gamma, given.scale, vdot, jnp.abs(given.jacobian) @ jnp.abs(free))
+        # At equilibrium, and in uniform motion, v̇ and Γ are rounding beside what they are made of.
+        free = factor.root.T @ (factor.root @ given.force)
+        usual = jnp.abs(given.jacobian) @ (jnp.abs(free) + moving)
+        off = contradiction(given.jacobian, given.gamma, given.scale, vdot, usual)
         consistent = jnp.all(off <= contradiction_tol(vdot.dtype))
         numbers = (given.mass, given.force, given.jacobian, given.gamma, vdot)
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in numbers]))
@@ -180,9 +184,9 @@ def contradiction(
     vdot: Float[Array, " nv"],
     usual: Float[Array, " m"],
 ) -> Float[Array, " m"]:
-    """|C v̇ − Γ| of each row relative to the sizes of its terms, or to a millionth of the largest row's or of its usual size."""
+    """|C v̇ − Γ| of each row relative to the sizes of its terms, or to a millionth of the largest row's, now or usually."""
     size = (jnp.abs(jacobian) @ jnp.abs(vdot) + jnp.abs(gamma)) / scale
-    size = jnp.maximum(size, 1e-6 * jnp.maximum(jnp.max(size, initial=0), usual / scale))
+    size = jnp.maximum(size, 1e-6 * jnp.max(jnp.maximum(size, usual / scale), initial=0))
     return jnp.abs(jacobian @ vdot - gamma) / scale / jnp.where(size > 0, size, 1)
 
 

@@ -205,9 +205,9 @@ def _of_positions(
     """
     if terms.holonomic is None and formulation.left_out(terms.scale.shape[0]) is None:
         return factor
+    keep, holonomic = factor.keep, jnp.array(True) if terms.holonomic is None else terms.holonomic
     if isinstance(terms, SparseTerms):
-        return SparseFactor(terms.mass, terms.jacobian, terms.scale, factor.keep & terms.holonomic)
-    keep, holonomic = factor.keep, True if terms.holonomic is None else terms.holonomic
+        return SparseFactor(terms.mass, terms.jacobian, terms.scale, keep & holonomic)
     if formulation.left_out(terms.scale.shape[0]) is not None:
         metric = formulation.metric(terms)
         keep = independent_rows(metric, terms.jacobian, terms.scale, formulation.rank_tol, terms.holonomic)

@@ -106,6 +106,7 @@ class SparseFactor(AbstractFactor):
     rows: Float[Array, "m w s"]
     scale: Float[Array, " m"]
     keep: Bool[Array, " m"]
+    basis: Float[Array, "m n"]
     root: Float[Array, "k s s"]
     lowered: Float[Array, "m w s"]
     band: BandFactor
@@ -113,6 +114,7 @@ class SparseFactor(AbstractFactor):
     def __init__(self, mass: BlockMatrix, jacobian: SparseRows, scale: Float[Array, " m"], keep: Bool[Array, " m"]):
         layout = mass.layout
         self.mass, self.scale, self.keep = mass, scale, keep
+        self.basis = jnp.zeros((layout.m, 0), scale.dtype)  # not made
         scaled = jacobian.values / scale[:, None, None]
         self.rows = jnp.where(keep[:, None, None], scaled, 0)
         self.root, self.lowered = lowered(mass, scaled)
@@ -121,11 +123,6 @@ class SparseFactor(AbstractFactor):
         unused = ~jnp.append(keep, False)[layout.order]
         diagonal = products[:, :wide, :wide] + jax.vmap(jnp.diag)(unused.astype(products.dtype))
         self.band = BandFactor(diagonal, products[:, wide:, :wide])
-
-    @property
-    def basis(self) -> Float[Array, "m n"]:
-        """Not made."""
-        return jnp.zeros((self.mass.layout.m, 0), self.scale.dtype)
 
     @property
     def gap(self) -> Float[Array, ""]:

@@ -143,6 +143,7 @@ class Problem(eqx.Module):
         else:
             factor = self.formulation.factorise(terms, keep, quick=quick)
         if loop is not None and loop.needs_plant:
+            assert isinstance(terms, Terms)
             plant = Plant(system, t, q, v, terms, system.actuation(t, q), self.formulation, factor, None)
             u = loop.inputs(t, y, plant)
             pushed = plant.input_force(u)
