@@ -298,3 +298,13 @@ def test_new_numbers_do_not_compile_again():
     jm.energy(system, sol)
     jm.energy(base, sol)
     assert len(traces) == count + 1
+
+
+def test_a_coordinate_that_moves_by_rounding_only_asks_for_no_precision():
+    """The free end of a chain in absolute coordinates: no row reads its angle, and gravity alone does not turn it."""
+    links = [jm.planar.Body.rod(f"link{i}", 0.1, 0.05, position=(0.05 * i, 0.0)) for i in range(3)]
+    ends = ["ground", "link0.b", "link1.b"]
+    joints = [jm.planar.Revolute(f"pin{i}", ends[i], f"link{i}.a") for i in range(3)]
+    system = jm.planar.Mechanism(links, joints, gravity=(0.0, -9.81)).build("absolute")
+    solution = jm.simulate(system, jm.assemble(system), jnp.array([0.1]), throw=False)
+    assert int(solution.stats["num_steps"]) < 150

@@ -16,7 +16,7 @@ from jaxmb.kernels import NotScalarError, Shaped, influence
 from jaxmb.linalg import BlockMatrix, ConstrainedFactor, Layout, SparseFactor, SparseRows
 from jaxmb.simulation.drift import Projection
 from jaxmb.simulation.problem import Problem
-from jaxmb.simulation.sparse import layout_of
+from jaxmb.simulation.sparse import layout_for
 from jaxmb.system import Scale
 
 SEED = 3
@@ -251,7 +251,7 @@ def layout(system, formulation=None, solver=None):
     one = jnp.ones(())
     sizes = Scale(jnp.ones(system.m), jnp.ones(system.m), jnp.ones(system.nv), one, one)
     problem = Problem(system, formulation or jm.GaussProjection(), Projection(), None, sizes, one > 0, None)
-    return layout_of(problem, solver or dfx.Tsit5(), False)
+    return layout_for(problem, solver or dfx.Tsit5(), False)
 
 
 def test_the_rule():

@@ -8,7 +8,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..linalg import ConstrainedFactor, Eliminated, cutoff, inverse_root
+from ..linalg import Eliminated, cutoff, independent_factor, inverse_root
 from ..system import Nearby, Terms
 
 # Smallest growth of a dependent row's remainder, relative to the fastest change of any row, that counts as growth.
@@ -127,15 +127,11 @@ def decide(
 def _decide_by_layout(
     terms: Terms, metric: Float[Array, "nv nv"], nearby: Nearby, rank_tol: float, sound: Bool[Array, ""]
 ) -> Decision:
-    """The same, without elimination where no singular value of the rows that act can be below the cut-off.
-
-    Greedy choice would keep all of them: remainders are not smaller than the smallest singular value, and that not than 1/‖W‖.
-    """
+    """The same, without elimination where all rows that act are independent for certain."""
     terms, metric, nearby = lax.stop_gradient((terms, metric, nearby))
     acting = jnp.ones(terms.scale.shape[0], bool) if nearby.system.active is None else nearby.system.active
-    factor = ConstrainedFactor(metric, terms.jacobian, terms.scale, acting, rank_tol, layout=terms.layout)
-    weight = jnp.sum(jnp.where(acting[:, None], factor.weights, 0) ** 2)
-    independent = jnp.all(factor.keep == acting) & (weight < (0.5 / cutoff(rank_tol, metric.dtype)) ** 2)
+    assert terms.layout is not None
+    factor, independent = independent_factor(metric, terms.jacobian, terms.scale, acting, rank_tol, terms.layout)
     none, nothing = jnp.zeros_like(acting), jnp.zeros_like(factor.weights)
     every = Decision(
         keep=acting & sound,

@@ -3,6 +3,8 @@
 from .arrays import as_parameters as as_parameters
 from .arrays import default_float as default_float
 from .arrays import strong as strong
+from .blank import Blank as Blank
+from .blank import shapes_of as shapes_of
 from .check import all_hold as all_hold
 from .check import arrays_of as arrays_of
 from .check import Check as Check

@@ -22,7 +22,16 @@ from ..foundations import (
     program,
     strong,
 )
-from ..linalg import RANK_TOL, ConstrainedFactor, Eliminated, cutoff, inverse_root, regular_metric, row_norms
+from ..linalg import (
+    RANK_TOL,
+    ConstrainedFactor,
+    Eliminated,
+    cutoff,
+    independent_factor,
+    inverse_root,
+    regular_metric,
+    row_norms,
+)
 from ..system import (
     Mode,
     Scale,
@@ -32,6 +41,7 @@ from ..system import (
     check_values,
     constraint_jacobian,
     extent,
+    laid_out,
     measure,
     position_residual,
     rate_matrix,
@@ -111,7 +121,7 @@ def assemble(
     held_velocities = _indices(hold_velocity, system.velocities, "hold_velocity")
     length = None if length is None else jnp.asarray(length, default_float())
     mode = _mode(system, inactive)
-    state, checks = assembled(strong(system), t, q, v, held, held_velocities, mode, length, rank_tol)
+    state, checks = assembled(laid_out(strong(system)), t, q, v, held, held_velocities, mode, length, rank_tol)
     if throw:
         return enforce(state, checks, notes)
     found = all_hold(checks)
@@ -236,23 +246,37 @@ def _least_move(
     Where all residuals are rounding, of C times `along` and of `beside`, and the extra ones zero, only the derivative of x is
     left: close to a singular pose rounding makes a large move.
     """
-    jacobian = constraint_jacobian(system, t, q)
-    metric = regular_metric(system.mass(t, q), jacobian)
+    jacobian, mass = constraint_jacobian(system, t, q), system.mass(t, q)
     rounding = 8 * jnp.finfo(q.dtype).eps * (jnp.abs(jacobian) @ jnp.abs(along) + jnp.abs(beside))
     rounding = lax.stop_gradient(jnp.concatenate([rounding, jnp.zeros(extra.shape[0])]))
     if holonomic is not None:
         jacobian = jnp.where(holonomic[:, None], jacobian, 0)
-    first, sizes = None, scale.row
+    none = jnp.zeros(system.nv)
+
+    def generally() -> Array:
+        return _by_elimination(mass, jacobian, scale.row, extra, rank_tol).solve(none, residual)[0]
+
+    if system.layout is None or extra.shape[0]:
+        move = generally()
+    else:
+        acting = jnp.ones(system.m, bool) if system.active is None else system.active
+        acting = acting if holonomic is None else acting & holonomic
+        factor, sure = independent_factor(mass, jacobian, scale.row, acting, rank_tol, system.layout)
+        move = lax.cond(sure, lambda: factor.solve(none, residual)[0], generally)
+    return move - jnp.where(jnp.all(jnp.abs(residual) <= rounding), lax.stop_gradient(move), 0)
+
+
+def _by_elimination(mass: Array, jacobian: Array, sizes: Array, extra: Array, rank_tol: float) -> ConstrainedFactor:
+    """The factor of the rows that the rank rule chooses, of the extra rows first."""
+    metric, first, m = regular_metric(mass, jacobian), None, jacobian.shape[0]
     if extra.shape[0]:
         jacobian = jnp.concatenate([jacobian, extra])
         sizes = lax.stop_gradient(jnp.concatenate([sizes, row_norms(metric, extra)]))
-        first = jnp.arange(jacobian.shape[0]) >= system.m  # what is held is held
+        first = jnp.arange(jacobian.shape[0]) >= m  # what is held is held
     root = inverse_root(metric)
     rows = lax.stop_gradient(jacobian / sizes[:, None]) @ root.T
     keep = Eliminated.of(rows).eliminate(cutoff(rank_tol, rows.dtype), first).chosen
-    factor = ConstrainedFactor(metric, jacobian, sizes, keep, rank_tol, root=root)
-    move = factor.solve(jnp.zeros(system.nv), residual)[0]
-    return move - jnp.where(jnp.all(jnp.abs(residual) <= rounding), lax.stop_gradient(move), 0)
+    return ConstrainedFactor(metric, jacobian, sizes, keep, rank_tol, root=root)
 
 
 def consistency(system: System, state: State, verb: str) -> tuple[Check, ...]:

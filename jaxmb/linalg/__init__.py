@@ -6,6 +6,7 @@ factorisation, so that they are exact wherever the rank is locally constant.
 """
 
 from .constrained import ConstrainedFactor as ConstrainedFactor
+from .constrained import independent_factor as independent_factor
 from .constrained import minimum_norm_multipliers as minimum_norm_multipliers
 from .constrained import null_space as null_space
 from .constrained import projector as projector

@@ -124,6 +124,23 @@ class ConstrainedFactor(AbstractFactor):
         return x[:n], -x[n:] / self.scale
 
 
+def independent_factor(
+    mass: Float[Array, "nv nv"],
+    jacobian: Float[Array, "m nv"],
+    scale: Float[Array, " m"],
+    keep: Bool[Array, " m"],
+    rank_tol: float,
+    layout: Layout,
+) -> tuple[ConstrainedFactor, Bool[Array, ""]]:
+    """The factor of rows, and whether the rank rule keeps all of them for certain.
+
+    Remainders of a greedy choice are not smaller than the smallest singular value, and that not than 1/‖W‖.
+    """
+    factor = ConstrainedFactor(mass, jacobian, scale, keep, rank_tol, layout=layout)
+    weight = jnp.sum(jnp.where(keep[:, None], factor.weights, 0) ** 2)
+    return factor, jnp.all(factor.keep == keep) & (weight < (0.5 / cutoff(rank_tol, mass.dtype)) ** 2)
+
+
 def orthonormal_rows(rows: Array, tol: Array, quick: bool = False) -> tuple[Array, Array, Array]:
     """W lower triangular and Q = W `rows` with orthonormal rows, and the remainders.
 

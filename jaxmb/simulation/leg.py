@@ -15,7 +15,7 @@ from .flow import Flow
 from .native import NativeStep, native_step
 from .problem import Problem
 from .solver import Accepted, ConstrainedSolver, Switches, derivative, regular_derivative
-from .sparse import layout_of
+from .sparse import layout_for
 
 Scalar = Float[Array, ""]
 
@@ -52,7 +52,7 @@ class Method(eqx.Module):
         """The problem, whose system knows which entries of M and C may not be zero if steps use that."""
         if self.sparse is False:
             return problem
-        found = layout_of(problem, self.solver.solver, self.sparse is True)
+        found = layout_for(problem, self.solver.solver, self.sparse is True)
         if isinstance(found, str) and self.sparse:
             raise ValueError(f"Argument `sparse` must not be True here: {found}.")
         return (

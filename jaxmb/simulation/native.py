@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
+from ..foundations import Blank, shapes_of
 from ..kernels import BackProgram, NotScalarError, Program, Shaped, StepProgram, unavailable
 from ..kinematics import NEAR, Correction
-from ..system import System
-from .blank import Blank, shapes_of
+from ..system import System, dense_work
 from .certificate import certain
 from .explicit import coefficients
 from .flow import Flow
@@ -89,12 +89,6 @@ def native_step(problem: Problem, solver: Any, y0: Flow) -> NativeStep | str:
 def is_small(system: System) -> bool:
     """Whether compiled code is tried."""
     return dense_work(system) <= MOST
-
-
-def dense_work(system: System) -> int:
-    """About how many operations the linear algebra of a stage takes if nothing is zero."""
-    n, m = system.nv, system.m
-    return n**3 // 3 + m * n**2 + m**2 * n
 
 
 class NativeBack(eqx.Module):

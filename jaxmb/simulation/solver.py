@@ -267,7 +267,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         error = combine(jax.tree.map(jnp.zeros_like, y0), tableau.error, found.slopes)
         residual = problem.relative(found.end)
         usual &= problem.sound & ~found.special & found.y1.finite & error.finite
-        usual &= jnp.all(residual <= problem.drift.tolerance(residual.dtype))
+        closed = jnp.all(residual <= problem.drift.tolerance(residual.dtype))
         if problem.loop is not None:
             usual &= ~problem.loop.due(t0, y0.control)
         shortest = 16 * jnp.finfo(t1.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
@@ -279,13 +279,13 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             basis=found.end.basis,
             residual=jnp.maximum(before.residual, residual),
         )
-        dense = {
-            "inner": {"y0": y0, "y1": found.raw, "k": found.slopes},
-            "shift": jax.tree.map(jnp.subtract, found.y1, found.raw),
-        }
+        shift = jax.tree.map(lambda a, b: jnp.where(closed, a - b, 0), found.y1, found.raw)
+        dense = {"inner": {"y0": y0, "y1": found.raw, "k": found.slopes}, "shift": shift}
+        # One that is not closed is rejected, or fails, as it is.
+        error = jax.tree.map(lambda e: jnp.where(closed, e, jnp.inf), error)
         good: Any = dfx.RESULTS.successful
-        result = dfx.RESULTS.where(usual, good, dfx.RESULTS.breakdown)  # pyright: ignore[reportArgumentType]
-        return ~usual, (found.y1, error, dense, accepted, result)
+        result = dfx.RESULTS.where(closed, good, dfx.RESULTS.breakdown)  # pyright: ignore[reportArgumentType]
+        return ~usual, (found.y1.where(closed, y0), error, dense, accepted, result)
 
     def _any_step(
         self, terms: Any, t0: Any, t1: Any, y0: Flow, problem: Problem, before: Accepted, made_jump: Any

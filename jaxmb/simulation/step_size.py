@@ -91,7 +91,7 @@ def own_sizes(system: System, state: State, until: Scalar) -> tuple[Scale, Flow]
     # One that does not move, or by rounding only, is as far reaching as the others, in the metric of M.
     length = jnp.sqrt(jnp.abs(jnp.diagonal(terms.mass)))
     others = jnp.max(length * way) / jnp.where(length > 0, length, 1)
-    moves = (way > jnp.finfo(way.dtype).eps * others) | ((length == 0) & (way > 0))
+    moves = (way > jnp.finfo(way.dtype).eps ** 0.75 * others) | ((length == 0) & (way > 0))
     way = jnp.where(moves, way, jnp.where((others > 0) & (length > 0), others, 1))
     reach = jnp.where(state.scale.reach > 0, state.scale.reach, way)
     own = jnp.maximum(jnp.abs(v) / reach, jnp.sqrt(jnp.abs(vdot) / reach))

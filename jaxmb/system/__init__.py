@@ -24,6 +24,9 @@ from .measure import measure as measure
 from .measure import with_rate as with_rate
 from .mode import Mode as Mode
 from .names import Names as Names
+from .sparsity import dense_work as dense_work
+from .sparsity import laid_out as laid_out
+from .sparsity import layout_of as layout_of
 from .state import Scale as Scale
 from .state import State as State
 from .system import check_state as check_state

@@ -11,12 +11,12 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..foundations import as_parameters, default_float, program
-from ..linalg import metric_root
+from ..linalg import SparseRows, metric_root
 from .inertia import rate_matrix
 from .mode import Mode
 from .state import Scale, State
 from .system import System
-from .terms import constraint_jacobian, jacobian_rate
+from .terms import constraint_jacobian, jacobian_rate, sparse_jacobian
 
 Scalar = Float[Array, ""]
 
@@ -173,13 +173,24 @@ def as_state(
 
 
 def _along_lines(system: System, t: Array, q: Array, jacobian: Array, root: Array) -> _Line:
-    n = jacobian.shape[1]
+    n, layout = jacobian.shape[1], system.layout
     random = np.random.default_rng(0)
     # By coordinate, so that further ones change nothing; none is small, and no two are equal.
     draws = np.stack([random.choice([-1, 1], DIRECTIONS) * random.uniform(0.7, 1.3, DIRECTIONS) for _ in range(n)])
     lines = jnp.asarray(draws.T, q.dtype) @ root
-    sizes = lambda rows: jnp.sqrt(jnp.mean(jnp.sum((rows @ root.T) ** 2, axis=-1), axis=0))
-    at = lambda s: jax.vmap(lambda line: constraint_jacobian(system, t, q + system.qdot(q, s * line)))(lines)
+    if layout is None:
+        rows_at, whole = lambda q: constraint_jacobian(system, t, q), lambda rows: rows
+        squares = lambda rows: jnp.sum((rows @ root.T) ** 2, axis=-1)
+    else:  # only the entries that may not be zero
+        m = layout.m
+        places = layout.columns.reshape(m, -1)
+        metric = jnp.pad(root.T @ root, (0, 1))[places[:, :, None], places[:, None]]
+        rows_at = lambda q: sparse_jacobian(system, layout, t, q).values.reshape(m, -1)
+        whole = lambda rows: SparseRows(rows.reshape(m, -1, layout.blocks.shape[1]), layout).dense()
+        squares = lambda rows: jnp.maximum(jnp.einsum("lmi,mij,lmj->lm", rows, metric, rows), 0)
+        jacobian = SparseRows.taken(layout, jacobian).values.reshape(m, -1)
+    sizes = lambda rows: jnp.sqrt(jnp.mean(squares(rows), axis=0))
+    at = lambda s: jax.vmap(lambda line: rows_at(q + system.qdot(q, s * line)))(lines)
     size = sizes(jacobian[None])
 
     def double(carry: Any, s: Array) -> tuple[Any, tuple[Array, Array, Array]]:
@@ -203,14 +214,12 @@ def _along_lines(system: System, t: Array, q: Array, jacobian: Array, root: Arra
     where, change = _crossing(
         *(jnp.stack([jnp.take_along_axis(x, i[None] - k, axis=0)[0] for k in (2, 1, 0)]) for x in (bend, moved))
     )
-    growing = (
-        moved[-1] > GROWING * moved[-1 - DOUBLINGS]
-    )  # else it turns to and fro beside a larger part that does not change
+    growing = moved[-1] > GROWING * moved[-1 - DOUBLINGS]  # else it turns to and fro beside a larger part that stays
     linear = ~bent & (moved[-1] > 1e-3 * size) & growing
     rising = lambda x: jnp.where(linear.reshape((-1,) + (1,) * (x.ndim - 1)), x / (2 * s[-1]), 0)
     slopes = rising(jnp.max(jnp.abs(last - jacobian), axis=0))
     entries = jnp.where(bent[:, None], entries, jnp.abs(jacobian))
-    return _Line(bent, 2 * s[i] * 2.0**where, change, rising(moved[-1]), entries, slopes)
+    return _Line(bent, 2 * s[i] * 2.0**where, change, rising(moved[-1]), whole(entries), whole(slopes))
 
 
 def _crossing(bend: Array, moved: Array) -> tuple[Array, Array]:

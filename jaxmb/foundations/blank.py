@@ -1,4 +1,4 @@
-"""Problems apart from their numbers: what programs are made for."""
+"""Trees apart from their numbers: what programs are made for."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -8,13 +8,10 @@ import equinox as eqx
 import jax
 from jaxtyping import Array
 
-from ..kernels import Shaped
-from .problem import Problem
-
 
 @dataclasses.dataclass(frozen=True)
 class Blank:
-    """A problem without its arrays: one or more trees that are combined, of which the last one holds what is no array."""
+    """A tree without its arrays: one or more trees that are combined, of which the last one holds what is no array."""
 
     structures: tuple[Any, ...]
     statics: tuple[Any, ...]
@@ -36,13 +33,13 @@ class Blank:
         except TypeError:
             return False
 
-    def filled(self, arrays: Sequence[Any]) -> Problem:
-        """The problem with arrays."""
+    def filled(self, arrays: Sequence[Any]) -> Any:
+        """The tree with arrays."""
         given = iter(arrays)
         parts = [jax.tree.unflatten(s, [next(given) for _ in range(s.num_leaves)]) for s in self.structures]
         return eqx.combine(*parts, jax.tree.unflatten(self.static_structure, self.statics))
 
 
-def shapes_of(parameters: Sequence[Array]) -> tuple[Shaped, ...]:
+def shapes_of(arrays: Sequence[Array]) -> tuple[jax.ShapeDtypeStruct, ...]:
     """Shapes and types."""
-    return tuple(Shaped(x.shape, x.dtype) for x in parameters)
+    return tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays)

@@ -1,0 +1,56 @@
+"""Which entries of M and C may not be zero, read off the functions of a system."""
+
+import functools
+
+from jaxtyping import Array
+
+from ..foundations import Blank, default_float, shapes_of
+from ..kernels import NotScalarError, Shaped, influence
+from ..linalg import Layout
+from .system import System
+from .terms import velocity_residual
+
+# Dense linear algebra of so many operations is as quick as sparse one of none, and so much quicker one by one.
+LEAST, FASTER = 60_000, 6
+
+
+def dense_work(system: System) -> int:
+    """About how many operations the linear algebra of a stage takes if nothing is zero."""
+    n, m = system.nv, system.m
+    return n**3 // 3 + m * n**2 + m**2 * n
+
+
+def laid_out(system: System) -> System:
+    """The system with its layout, if that pays."""
+    found = layout_of(system, False)
+    return system if isinstance(found, str) else system.laid_out(found)
+
+
+def layout_of(system: System, anyway: bool) -> Layout | str:
+    """Which entries of M and C may not be zero, or why that is of no use; `anyway` also where it does not pay."""
+    dense = dense_work(system)
+    if not system.m or (dense < LEAST and not anyway):
+        return f"{system.nv} velocities and {system.m} rows are too few"
+    blank, parameters = Blank.of(system)
+    if not blank.known:
+        return "part of the system is neither an array nor hashable"
+    found = _layout(blank, shapes_of(parameters), system.nq, system.nv)
+    if isinstance(found, str) or anyway or LEAST + FASTER * found.work < dense:
+        return found
+    return "M and C have too many entries that may not be zero"
+
+
+@functools.lru_cache(maxsize=64)
+def _layout(blank: Blank, parameters: tuple[Shaped, ...], nq: int, nv: int) -> Layout | str:
+    def rows(v: Array, t: Array, q: Array, *arrays: Array) -> Array:
+        return velocity_residual(blank.filled(arrays), t, q, v)
+
+    def momenta(v: Array, t: Array, q: Array, *arrays: Array) -> Array:
+        return blank.filled(arrays).mass_products(t, q, v[None])[0]
+
+    t, q, v = (Shaped(shape, default_float()) for shape in ((), (nq,), (nv,)))
+    try:
+        jacobian, mass = (influence(fn, v, t, q, *parameters)[0] for fn in (rows, momenta))
+    except NotScalarError as error:
+        return str(error)
+    return Layout.of(mass, jacobian)
