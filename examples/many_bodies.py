@@ -45,7 +45,7 @@ def lift(stages, angle=0.6, half=0.5):
         for k in range(stages):
             low = np.array([0.0, k * step[1]])
             bodies.append(Body.rod(rising[k], 1.0, 2 * half, position=low, angle=angle))
-            bodies.append(Body.rod(falling[k], 1.0, 2 * half, position=low + [0.0, step[1]], angle=-angle))
+            bodies.append(Body.rod(falling[k], 1.0, 2 * half, position=(0.0, (k + 1) * step[1]), angle=-angle))
             joints.append(Revolute(f"{side}_cross{k}", (rising[k], (half, 0.0)), (falling[k], (half, 0.0))))
         for k in range(1, stages):
             joints.append(Revolute(f"{side}_left{k}", f"{falling[k - 1]}.a", f"{rising[k]}.a"))

@@ -508,6 +508,7 @@ def test_systems_and_mechanisms_are_printed_on_one_screen():
         "  bodies        rod",
         "  joints        O (Revolute)",
         "  drivers       motor (Driver)",
+        "  mobility      1 by counting, 0 with drivers; 0 independent loops",
     ]
     assert str(small.build()).splitlines()[:3] == [
         "System: 1 coordinate, 1 velocity, 1 constraint row, 0 inputs",
