@@ -1,4 +1,4 @@
-"""Linear algebra for small dense systems by plain array operations; the rank rule has its only home here.
+"""Linear algebra, dense and sparse, by plain array operations; the rank rule has its only home here.
 
 Nothing in this package calls LAPACK's LU, QR or SVD: batched over many systems inside a time loop those calls are slow
 and, on some CPU builds of JAX, do not return. Derivatives are those of the linear equations that are solved, not of the

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool
 
 from ..formulation import GaussProjection, contradiction_tol
 from ..kinematics import NEAR, Rows
-from ..linalg import Layout, SparseFactor
+from ..linalg import Layout, SparseFactor, cutoff
 from ..system import SparseTerms, layout_of, sparse_rows_at
 from .certificate import CERTAIN
 from .explicit import Tableau, take_stages
@@ -57,8 +57,9 @@ def sparse_step(
     assert isinstance(factor, SparseFactor) and isinstance(terms, SparseTerms)
     state = lax.stop_gradient(problem.state(t1, raw))
     end = problem.drift.correct_by(factor, system, problem.formulation, state, terms)
-    independent = certain | ((before.gap >= NEAR) & (before.uncertainty < CERTAIN**2))
-    usual = independent & ~jnp.any(stages.near) & (factor.uncertainty < CERTAIN**2) & ~factor.turned(before)
+    most = min(CERTAIN, 0.5 / cutoff(problem.formulation.rank_tol, t0.dtype)) ** 2
+    independent = certain | ((before.gap >= NEAR) & (before.uncertainty < most))
+    usual = independent & ~jnp.any(stages.near) & (factor.uncertainty < most) & ~factor.turned(before)
     usual &= ~jnp.any(acting & ~rows.keep & violated(terms, last.flow.v))
     return Found(raw, stages.slopes, problem.ended(t1, raw, end), end, ~usual), rows
 
