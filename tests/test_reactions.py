@@ -535,3 +535,15 @@ def test_wrong_arguments_are_named():
         jm.physical_reactions(system, state, {}, scheme="fast")
     with pytest.raises(ValueError, match="has leading axes"):
         jm.analyse_reactions(system, jax.tree.map(lambda x: x[None], state))
+
+
+def test_a_controller_at_joints_acts_in_absolute_coordinates_too():
+    rod = jm.planar.Body.rod("rod", 2.0, 0.5)
+    pivot = jm.planar.Revolute("O", "ground", "rod.a")
+    law, forces = ([0.0, 1.0], [0.0, 8.0]), []
+    for motor, joints in (((jm.planar.Motor("motor", "O"),), None), ((), "O")):
+        system = jm.planar.Mechanism([rod], [pivot], actuators=motor, gravity=(0.0, -9.81)).build()
+        state, ts = jm.assemble(system, {"O": 0.3}), jnp.linspace(0.0, 0.3, 4)
+        solution = jm.simulate(system, state, ts, control=jm.control.Recorded(*law, joints=joints))
+        forces.append(jm.joint_reaction(system, solution, "O").force)
+    np.testing.assert_allclose(*forces, rtol=0, atol=1e-12)

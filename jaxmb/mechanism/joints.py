@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from ..foundations import is_concrete, listing
 from ..reaction import analyse_reactions
-from ..system import BodyRows, Dragged, Held, LockRow, Mode, State, System
+from ..system import BodyRows, Dragged, Held, JointDirections, LockRow, Mode, State, System
 from .friction import complete_system
 from .joint_rows import joint_rows, joint_terms, wrench_map
 from .linkage import AbstractLinkage, linkage_of
@@ -97,6 +97,8 @@ class JointCoordinate(eqx.Module):
 def absolute(system: System) -> System:
     """The system of the same mechanism in absolute coordinates; `params` stay what they are."""
     free = complete_system(linkage_of(system).untied, system.params)
+    if isinstance(system.actuation_fn, JointDirections):  # a controller's, in place of the actuators
+        free = free.acting_at(system.actuation_fn.names)
     return free if system.active is None else free.in_mode(_same_mode(system, free))
 
 
