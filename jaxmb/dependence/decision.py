@@ -129,7 +129,7 @@ def _decide_by_layout(
 ) -> Decision:
     """The same, without elimination where all rows that act are independent for certain."""
     terms, metric, nearby = lax.stop_gradient((terms, metric, nearby))
-    acting = jnp.ones(terms.scale.shape[0], bool) if nearby.system.active is None else nearby.system.active
+    acting = nearby.system.acting
     assert terms.layout is not None
     factor, independent = independent_factor(metric, terms.jacobian, terms.scale, acting, rank_tol, terms.layout)
     none, nothing = jnp.zeros_like(acting), jnp.zeros_like(factor.weights)

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..dependence import Decision, decide
 from ..foundations import RESULTS, program
-from ..linalg import ConstrainedFactor, cutoff, independent_rows, minimum_norm_multipliers
+from ..linalg import ConstrainedFactor, SparseRows, cutoff, independent_rows, minimum_norm_multipliers
 from ..system import Nearby, Terms
 from .restored import Restored, restore
 
@@ -178,14 +178,14 @@ class AbstractFormulation(eqx.Module):
 
 
 def contradiction(
-    jacobian: Float[Array, "m nv"],
+    jacobian: Float[Array, "m nv"] | SparseRows,
     gamma: Float[Array, " m"],
     scale: Float[Array, " m"],
     vdot: Float[Array, " nv"],
     usual: Float[Array, " m"],
 ) -> Float[Array, " m"]:
     """|C v̇ − Γ| of each row relative to the sizes of its terms, or to a millionth of the largest row's, now or usually."""
-    size = (jnp.abs(jacobian) @ jnp.abs(vdot) + jnp.abs(gamma)) / scale
+    size = (abs(jacobian) @ jnp.abs(vdot) + jnp.abs(gamma)) / scale
     size = jnp.maximum(size, 1e-6 * jnp.max(jnp.maximum(size, usual / scale), initial=0))
     return jnp.abs(jacobian @ vdot - gamma) / scale / jnp.where(size > 0, size, 1)
 

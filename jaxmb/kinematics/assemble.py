@@ -259,8 +259,7 @@ def _least_move(
     if system.layout is None or extra.shape[0]:
         move = generally()
     else:
-        acting = jnp.ones(system.m, bool) if system.active is None else system.active
-        acting = acting if holonomic is None else acting & holonomic
+        acting = system.acting if holonomic is None else system.acting & holonomic
         factor, sure = independent_factor(mass, jacobian, scale.row, acting, rank_tol, system.layout)
         move = lax.cond(sure, lambda: factor.solve(none, residual)[0], generally)
     return move - jnp.where(jnp.all(jnp.abs(residual) <= rounding), lax.stop_gradient(move), 0)

@@ -239,7 +239,7 @@ def _on_bodies(system: System, state: State, rank_tol: float) -> tuple[tuple[str
     metric = regular_metric(found.mass, found.jacobian)
     size = row_norms(metric, found.jacobian)
     rows = metric_rows(metric, found.jacobian, jnp.where(size > 0, size, 1))
-    left = Eliminated.of(rows).eliminate(rank_tol)
+    left = Eliminated.of(rows).eliminate(cutoff(rank_tol, rows.dtype))
     return tuple(found.rows), tuple(found.rows.values()), jnp.where(left.chosen[:, None], 0, left.combined)
 
 

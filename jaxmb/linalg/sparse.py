@@ -118,33 +118,35 @@ class SparseFactor(AbstractFactor):
         scaled = jacobian.values / scale[:, None, None]
         self.rows = jnp.where(keep[:, None, None], scaled, 0)
         self.root, self.lowered = lowered(mass, scaled)
-        used = jnp.where(keep[:, None, None], self.lowered, 0)
-        products, wide = gram(layout, used, used), layout.order.shape[1]
-        unused = ~jnp.append(keep, False)[layout.order]
-        diagonal = products[:, :wide, :wide] + jax.vmap(jnp.diag)(unused.astype(products.dtype))
-        self.band = BandFactor(diagonal, products[:, wide:, :wide])
+        self.band = BandFactor(*self._products(self.lowered, self.lowered)[:2])
+
+    @property
+    def _used(self) -> Bool[Array, "k b"]:
+        """Which rows of each neighbourhood are in use."""
+        return jnp.append(self.keep, False)[self.mass.layout.order]
+
+    def _products(self, a: Float[Array, "m w s"], b: Float[Array, "m w s"]) -> tuple[Array, Array, Array]:
+        """The blocks of a bᵀ of the rows in use on the diagonal, below and right of it; those of I in other rows."""
+        layout, wide = self.mass.layout, self.mass.layout.order.shape[1]
+        a, b = (jnp.where(self.keep[:, None, None], x, 0) for x in (a, b))
+        products = gram(layout, a, b)
+        diagonal = products[:, :wide, :wide] + jax.vmap(jnp.diag)((~self._used).astype(a.dtype))
+        return diagonal, products[:, wide:, :wide], products[:, :wide, wide:]
 
     @property
     def gap(self) -> Float[Array, ""]:
         """The smallest remainder of a row in use off those before it; zero where that is lost in rounding."""
-        used = jnp.append(self.keep, False)[self.mass.layout.order]
-        remainders = jnp.where(used, self.band.remainders, jnp.inf)
+        remainders = jnp.where(self._used, self.band.remainders, jnp.inf)
         return jnp.min(jnp.where(jnp.isnan(remainders), 0, remainders), initial=jnp.inf)
 
     @property
     def uncertainty(self) -> Float[Array, ""]:
         """‖W‖² = tr S⁻¹, W A_k being orthonormal: no singular value of A_k is below 1/‖W‖."""
-        used = jnp.append(self.keep, False)[self.mass.layout.order]
-        return jnp.sum(jnp.where(used, self.band.inverse_diagonal(), 0))
+        return jnp.sum(jnp.where(self._used, self.band.inverse_diagonal(), 0))
 
     def turned(self, before: "SparseFactor") -> Bool[Array, ""]:
         """Whether a remainder has changed its sign since an earlier factor: det(Q Q₀ᵀ) < 0, Q and Q₀ their orthonormal rows."""
-        layout, wide = self.mass.layout, self.mass.layout.order.shape[1]
-        own, other = (jnp.where(self.keep[:, None, None], f.lowered, 0) for f in (self, before))
-        products = gram(layout, own, other)
-        unused = ~jnp.append(self.keep, False)[layout.order]
-        diagonal = products[:, :wide, :wide] + jax.vmap(jnp.diag)(unused.astype(products.dtype))
-        return negative_determinant(diagonal, products[:, wide:, :wide], gram(layout, other, own)[:, wide:, :wide])
+        return negative_determinant(*self._products(self.lowered, before.lowered))
 
     def inverted(self, rhs: Float[Array, " m"]) -> Float[Array, " m"]:
         """S⁻¹ times a vector, zero in rows that are not in use."""
@@ -236,14 +238,14 @@ def gram(layout: Layout, a: Float[Array, "m w s"], b: Float[Array, "m w s"]) -> 
 def negative_determinant(
     diagonal: Float[Array, "k b b"], below: Float[Array, "k b b"], above: Float[Array, "k b b"]
 ) -> Bool[Array, ""]:
-    """Whether a matrix of blocks D_k, with E_k below and U_kᵀ right of them, has a negative determinant; by elimination without pivots."""
+    """Whether a matrix of blocks D_k, with E_k below and U_k right of them, has a negative determinant; by elimination without pivots."""
     wide = diagonal.shape[1]
 
     def eliminate(carry: tuple[Array, Array], blocks: tuple[Array, ...]) -> tuple[tuple[Array, Array], None]:
         rest, negative = carry
         own, lower, upper = blocks
         # [D, U; E, 0] becomes [·, ·; 0, −E D⁻¹ U].
-        work = jnp.block([[own - rest, upper.T], [lower, jnp.zeros_like(own)]])
+        work = jnp.block([[own - rest, upper], [lower, jnp.zeros_like(own)]])
         for _ in range(wide):
             pivot = work[0, 0]
             negative = negative ^ (pivot < 0)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool
 
-from ..formulation import GaussProjection, contradiction_tol
+from ..formulation import GaussProjection, contradiction, contradiction_tol
 from ..kinematics import NEAR, Rows
 from ..linalg import Layout, SparseFactor, cutoff
 from ..system import SparseTerms, layout_of, sparse_rows_at
@@ -46,7 +46,7 @@ def sparse_step(
     """
     system, layout = problem.system, problem.system.layout
     assert layout is not None
-    acting = jnp.ones(system.m, bool) if system.active is None else system.active
+    acting = system.acting
     none = jnp.zeros_like(acting)
     every = Rows(acting, none, none, jnp.sum(acting), None, jnp.array(False), jnp.zeros_like(problem.scale.row))
     rows = lax.cond(certain, lambda: rows, lambda: every)
@@ -60,16 +60,9 @@ def sparse_step(
     most = min(CERTAIN, 0.5 / cutoff(problem.formulation.rank_tol, t0.dtype)) ** 2
     independent = certain | ((before.gap >= NEAR) & (before.uncertainty < most))
     usual = independent & ~jnp.any(stages.near) & (factor.uncertainty < most) & ~factor.turned(before)
-    usual &= ~jnp.any(acting & ~rows.keep & violated(terms, last.flow.v))
+    # A row that was left out and holds on the levels of position, velocity and acceleration asks for no force: the motion is that of
+    # all rows.
+    moving = abs(terms.jacobian) @ (problem.scale.rate * jnp.abs(raw.v))
+    off = contradiction(terms.jacobian, terms.gamma, terms.scale, last.flow.v, moving)
+    usual &= ~jnp.any(acting & ~rows.keep & (off > contradiction_tol(off.dtype)))
     return Found(raw, stages.slopes, problem.ended(t1, raw, end), end, ~usual), rows
-
-
-def violated(terms: SparseTerms, vdot: Array) -> Bool[Array, " m"]:
-    """Rows of which C v̇ = Γ does not hold, to the precision of a state before its correction.
-
-    A row that was left out and holds on the levels of position, velocity and acceleration asks for no force: the motion is that of
-    all rows.
-    """
-    size = (abs(terms.jacobian) @ jnp.abs(vdot) + jnp.abs(terms.gamma)) / terms.scale
-    size = jnp.maximum(size, 1e-6 * jnp.max(size, initial=0))
-    return jnp.abs(terms.jacobian @ vdot - terms.gamma) / terms.scale > contradiction_tol(vdot.dtype) * size

@@ -209,6 +209,11 @@ class System(eqx.Module):
         fns = tuple(self.joints.coordinate(name) for name in joints)
         return self._with({"actuation_fn": JointDirections(tuple(joints), fns, self.rate_fn, self.nv), "nu": len(fns)})
 
+    @property
+    def acting(self) -> Bool[Array, " m"]:
+        """Mask (m,) of the rows that act."""
+        return jnp.ones(self.m, bool) if self.active is None else self.active
+
     def laid_out(self, layout: Layout | None) -> "System":
         """The system with what is known of the entries of M and C that may not be zero."""
         return self._with({"layout": layout})
