@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import parallelogram
 import pytest
 import systems
 from jax import lax
@@ -371,6 +372,34 @@ def compared(name, **method):
 @pytest.mark.parametrize("name", ["four-bar, 3 loops", "unconstrained"])
 def test_a_run_by_compiled_code_is_the_same(name):
     compared(name)
+
+
+def test_a_run_of_known_numbers_needs_no_general_step_where_nothing_is_special():
+    system, state = make("four-bar, 3 loops")
+    ts = jnp.array([0.2, 0.4])
+    alone = jm.simulate(system, state, ts)
+    whole = jax.jit(lambda ts: jm.simulate(system, state, ts))(ts)
+    assert int(alone.stats["native_steps"]) == int(alone.stats["num_accepted_steps"])
+    assert (
+        int(whole.stats["native_steps"]) == int(whole.stats["num_accepted_steps"]) - 1
+    )  # the first one decides about rows
+    assert int(alone.stats["highest_rank"]) == int(alone.stats["lowest_rank"]) == int(whole.stats["lowest_rank"]) == 2
+    np.testing.assert_allclose(alone.q, whole.q, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(alone.v, whole.v, rtol=0, atol=1e-11)
+
+
+def test_a_run_with_a_special_step_is_made_by_the_whole_program():
+    system = parallelogram.parallelogram()
+    start = jm.assemble(
+        system, *parallelogram.pose(jnp.array(0.3), jnp.array(-2.0))
+    )  # through the flat pose at about 0.15 s
+    ts = jnp.array([0.1, 0.3])
+    alone = jm.simulate(system, start, ts)
+    whole = jax.jit(lambda ts: jm.simulate(system, start, ts))(ts)
+    for a, b in zip(jax.tree.leaves(alone.stats), jax.tree.leaves(whole.stats), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-15)
+    np.testing.assert_allclose(alone.q, whole.q, rtol=0, atol=1e-14)
+    assert 0 < int(alone.stats["native_steps"]) < int(alone.stats["num_accepted_steps"]) - 1
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from .lanes import where_any as where_any
 from .lanes import where_needed as where_needed
 from .optional import installed as installed, optional as optional
 from .program import compiler_options as compiler_options
+from .program import is_outermost as is_outermost
 from .program import lasting as lasting
 from .program import program as program
 from .result import announce as announce

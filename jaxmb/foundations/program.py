@@ -48,6 +48,11 @@ def _known(backend: str) -> dict[str, Any]:
     return known
 
 
+def is_outermost(*trees: Any) -> bool:
+    """Whether no leaf is a tracer, and no transformation is around the call."""
+    return is_concrete(*trees) and not isinstance(jax.device_put(0), Tracer)
+
+
 def program(fn: F, brief: bool = True) -> F:
     """`equinox.filter_jit`, with `compiler_options` where no other transformation is around it.
 
@@ -63,8 +68,7 @@ def program(fn: F, brief: bool = True) -> F:
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
-        outermost = is_concrete(args, kwargs) and not isinstance(jax.device_put(0), Tracer)
-        return (quick() if outermost else plain)(*args, **kwargs)
+        return (quick() if is_outermost(args, kwargs) else plain)(*args, **kwargs)
 
     return call  # pyright: ignore[reportReturnType]
 

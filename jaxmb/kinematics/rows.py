@@ -1,5 +1,7 @@
 """Which rows act at a state, and how: independent, redundant, or lost here and nowhere near."""
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
@@ -31,6 +33,12 @@ class Rows(eqx.Module):
     choice: Bool[Array, " n"] | None
     unfit: Bool[Array, ""]
     contradiction: Float[Array, " m"]
+
+    @classmethod
+    def using(cls, keep: Bool[Array, " m"], dtype: Any) -> "Rows":
+        """Rows in use that are independent, where the others are redundant."""
+        none = jnp.zeros_like(keep)
+        return cls(keep, none, none, jnp.sum(keep), None, jnp.array(False), none.astype(dtype))
 
     @property
     def contradictory(self) -> Bool[Array, ""]:

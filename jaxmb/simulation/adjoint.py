@@ -34,6 +34,8 @@ def integrate(
     moving = Moving(method.laid_out(problem), t0, t1, y0, ts)
     if method.adjoint is not None:
         return solve(moving, method, event, method.adjoint, dense)[0]
+    if problem.usual is not None:  # made of known numbers, so that nobody differentiates it
+        return solve(moving, method, event, dfx.ForwardMode())[0]
     still = lambda x: lax.stop_gradient(x) if eqx.is_inexact_array(x) else x
     return _taped(moving, *jax.tree.map(still, (method, event)))
 

@@ -25,11 +25,11 @@ class Method(eqx.Module):
 
     With `adjoint` None the reverse derivative goes back over a tape of the accepted steps; else it is Diffrax's. Steps are compiled to
     code of their own where they can be, with `native` True they must be, with False they are not; `sparse` likewise of sparse
-    linear algebra.
+    linear algebra. The controller and the first step are None where they follow from the sizes of the run.
     """
 
     solver: ConstrainedSolver
-    controller: dfx.AbstractStepSizeController
+    controller: dfx.AbstractStepSizeController | None
     dt0: Scalar | None
     adjoint: dfx.AbstractAdjoint | None
     progress_meter: dfx.AbstractProgressMeter
@@ -41,6 +41,7 @@ class Method(eqx.Module):
         """The step as code of its own, None if it has none."""
         if self.native is False:
             return None
+        problem = dataclasses.replace(problem, usual=None)
         made = (
             native_step(problem, self.solver.solver, y0) if self.adjoint is None else "derivatives are not over a tape"
         )
@@ -168,6 +169,8 @@ def solve(
 ) -> tuple[Leg, Tape | None]:
     """The motion by Diffrax; with `tape` also the accepted steps."""
     problem, steps = moving.problem, dfx.SubSaveAt(t0=True, steps=True) if tape else None
+    controller = method.controller
+    assert controller is not None
     problem = dataclasses.replace(problem, native=method.step_of(problem, moving.y0))
     subs = [dfx.SubSaveAt(ts=moving.ts), dfx.SubSaveAt(t1=True), steps]
     # Diffrax's errors of times and of the first step are checks of ours, see `simulate`.
@@ -181,7 +184,7 @@ def solve(
         (problem, jnp.ones(problem.system.m, bool)),
         saveat=dfx.SaveAt(subs=subs[: 3 if tape else 2], dense=dense, solver_state=True),
         event=event,
-        stepsize_controller=method.controller,
+        stepsize_controller=controller,
         adjoint=adjoint,
         progress_meter=method.progress_meter,
         max_steps=method.max_steps,

@@ -63,6 +63,14 @@ class NativeStep(eqx.Module):
         found = Correction(q, v, keep, after, position, velocity)
         return Found(flow(raw), flow(slopes), flow(raw).moved(q, v), found, near | doubtful)
 
+    def at(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> tuple[Flow, Correction, Bool[Array, ""]]:
+        """The vector field at a state, its correction, and whether rows in use are not certain there."""
+        nothing = jnp.zeros(self.program.end.operands[2].shape, y.packed.dtype)
+        slope, q, v, position, velocity, basis, doubtful = self.program.end(
+            t, y.packed, nothing, keep, *self.parameters
+        )
+        return Flow(slope, y.nq, y.nv), Correction(q, v, keep, basis, position, velocity), doubtful
+
 
 def native_step(problem: Problem, solver: Any, y0: Flow) -> NativeStep | str:
     """The step of a problem by a solver of Diffrax, or why there is none."""

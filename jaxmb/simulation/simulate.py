@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import diffrax as dfx
@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Bool
 
 from ..formulation import AbstractFormulation, GaussProjection, contradiction_tol
 from ..foundations import (
@@ -23,6 +23,7 @@ from ..foundations import (
     enforce,
     installed,
     is_concrete,
+    is_outermost,
     lasting,
     listing,
     program,
@@ -46,6 +47,7 @@ from .segments import Run, at_each, finished, run_through
 from .solution import Solution
 from .solver import ConstrainedSolver, verdict
 from .step_size import FIRST, RelativeTolerances, default_controller, own_sizes
+from .usual import can_be_usual, rows_at_start, usual_states
 
 
 def simulate(
@@ -157,27 +159,25 @@ def simulate(
             warnings.warn(doubt, stacklevel=2)
     # Where compiled code of its own does most of the work, what is around it runs briefly.
     brief = native is not False and not sparse and installed("llvmlite") and is_small(system)
-    solution, failed, checks = (_simulate_briefly if brief else _simulate_long)(
-        strong(system),
-        plan,
-        state,
-        timing,
-        planning,
-        ts,
-        formulation,
-        as_parameters(drift or Projection()),
-        loop,
+    method = Method(
         ConstrainedSolver(solver),
         None if stepsize_controller is None else _with_tolerances_as_arrays(stepsize_controller),
         None if dt0 is None else jnp.asarray(dt0, ts.dtype),
         adjoint,
         progress_meter or dfx.NoProgressMeter(),
         max_steps,
-        max_events,
-        dense,
         native,
         sparse,
     )
+    keeps = as_parameters(drift or Projection())
+    given = _Given(
+        strong(system), plan, state, timing, planning, ts, formulation, keeps, loop, method, max_events, dense
+    )
+    run = _simulate_briefly if brief else _simulate_long
+    solution = _usually(run, given, throw) if is_outermost(given) else None
+    if solution is not None:
+        return solution
+    solution, failed, checks, _ = run(given, None)
     if not throw:
         return solution
     solution = enforce(solution, checks)
@@ -242,55 +242,85 @@ def _time_checks(state: State, ts: Array) -> tuple[Check, ...]:
     return tuple(Check(jnp.asarray(x, float), 0.0, text) for x, text in zip(amounts, texts, strict=True))
 
 
-def _simulate(
-    system: System,
-    plan: Plan | None,
-    state: State,
-    timing: tuple[Check, ...],
-    planning: tuple[Check, ...],
-    ts: Array,
-    formulation: AbstractFormulation,
-    drift: AbstractDrift,
-    loop: Loop | None,
-    solver: ConstrainedSolver,
-    stepsize_controller: dfx.AbstractStepSizeController | None,
-    dt0: Array | None,
-    adjoint: dfx.AbstractAdjoint | None,
-    progress_meter: dfx.AbstractProgressMeter,
-    max_steps: int | None,
-    max_events: int,
-    dense: bool,
-    native: bool | None,
-    sparse: bool | None,
-) -> tuple[Solution, Array, tuple[Check, ...]]:
-    timely, given = all_hold(timing), ts
-    ts = jnp.where(timely, ts, 0)
+class _Given(eqx.Module):
+    """What is simulated, after the first checks."""
+
+    system: System
+    plan: Plan | None
+    state: State
+    timing: tuple[Check, ...]
+    planning: tuple[Check, ...]
+    ts: Array
+    formulation: AbstractFormulation
+    drift: AbstractDrift
+    loop: Loop | None
+    method: Method
+    max_events: int = eqx.field(static=True)
+    dense: bool = eqx.field(static=True)
+
+
+def _usually(run: Callable[..., Any], given: _Given, throw: bool) -> Solution | None:
+    """The motion by usual steps only, None where that does not get through.
+
+    At first with all rows in use that act; where those are dependent at the start already, with those that the rank rule keeps.
+    """
+    drift, loop = given.drift, given.loop
+    if given.plan is not None or given.dense:
+        return None
+    system, bare = settled(given.system, given.state)
+    always = jnp.asarray(np.array(True))
+    problem = Problem(system, given.formulation, drift, loop, given.state.scale, always, None)
+    if not can_be_usual(given.method, problem, beginning(loop, bare)):
+        return None
+    solution, failed, checks, scale = run(given, system.acting)
+    if throw:
+        enforce(solution, checks)
+    if failed and solution.stats["num_steps"] <= 1:
+        keep, fewer = rows_at_start(given.system, given.formulation, given.state, scale)
+        if fewer:
+            solution, failed, *_ = run(given, keep)
+    return None if failed else solution
+
+
+def _simulate(given: _Given, usual: Bool[Array, " m"] | None) -> tuple[Solution, Array, tuple[Check, ...], Scale]:
+    """The motion, whether it failed, what was checked, and the sizes of the run.
+
+    With rows for `usual` steps by those only, and failed if any was special.
+    """
+    state, plan, formulation, loop, method = given.state, given.plan, given.formulation, given.loop, given.method
+    timely = all_hold(given.timing)
+    ts = jnp.where(timely, given.ts, 0)
     state = dataclasses.replace(state, t=jnp.where(timely, state.t, 0))
     # A run without duration takes a step too, so that the derivative with respect to its time is the velocity.
     end = jnp.where(ts[-1] > state.t, ts[-1], state.t + resolution(state.t, ts[-1]))
-    system, bare = settled(system, state)
+    system, bare = settled(given.system, state)
     scale, sizes = own_sizes(system, bare, ts[-1])
     if loop is not None:
         sizes = sizes.controlled(loop.sizes(ts.dtype))
     checks, choice = _check_start(system, formulation, dataclasses.replace(bare, scale=scale))
-    checks = (*planning, *checks)
+    checks = (*given.planning, *checks)
     sound = timely & all_hold(checks)
-    controller, dt0 = _steps(system, scale, sizes, stepsize_controller, dt0, loop)
-    method = Method(solver, controller, dt0, adjoint, progress_meter, max_steps, native, sparse)
-    problem, events, interpolation = Problem(system, formulation, drift, loop, scale, sound, choice), None, None
+    controller, dt0 = _steps(system, scale, sizes, method.controller, method.dt0, loop)
+    method = dataclasses.replace(method, controller=controller, dt0=dt0)
+    problem = Problem(system, formulation, given.drift, loop, scale, sound, choice, usual=usual)
+    events, interpolation, good = None, None, jnp.array(True)
     if plan is None:
         start = jax.tree.map(lambda x: jnp.where(sound, x, 0), beginning(loop, bare))
-        found = integrate(method, problem, bare.t, end, start, ts, dense=dense)
-        saved, u = at_each(loop, lambda t, y: finished(problem, t, y, start), ts, found.ys)
+        found = integrate(method, problem, bare.t, end, start, ts, dense=given.dense)
+        if usual is None:
+            saved, u = at_each(loop, lambda t, y: finished(problem, t, y, start), ts, found.ys)
+        else:
+            saved, u, good = usual_states(method, problem, found.accepted.rows.keep, ts, found.ys)
         legs: Legs = jax.tree.map(lambda x: x[None], found.record)
         result, interpolation = verdict(found, sound), found.interpolation
         modes = jax.tree.map(lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape)), state.mode)
     else:
-        last, events, legs, u = run_through(Run(plan, drift, loop, scale, method, max_events), state, ts, end, sound)
+        run = Run(plan, given.drift, loop, scale, method, given.max_events)
+        last, events, legs, u = run_through(run, state, ts, end, sound)
         saved, result, modes = last.saved, last.result, last.modes
     result = RESULTS.where(timely, result, RESULTS.unfit_times)
     solution = Solution(
-        ts=given,
+        ts=given.ts,
         q=saved.q,
         v=saved.v,
         work=saved.work,
@@ -308,7 +338,8 @@ def _simulate(
         joints=None if loop is None else loop.controller.acts_at,
         names=Names.of(system),
     )
-    return solution, result != RESULTS.successful, (*checks, *_check_motion(problem, legs))
+    checks = (*checks, *_check_motion(problem, legs))
+    return solution, (result != RESULTS.successful) | ~good, checks, scale
 
 
 _simulate_briefly, _simulate_long = program(_simulate), lasting(_simulate)

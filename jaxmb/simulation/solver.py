@@ -187,7 +187,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         rows = Rows(none, none, none, jnp.array(0), choice, no, zero)
         # No row has a direction yet.
         basis = jnp.zeros((m, problem.system.nv if problem.system.layout is None else 0), t0.dtype)
-        return Accepted(
+        start = Accepted(
             inner,
             (t0, y0),
             rows,
@@ -201,6 +201,23 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             jnp.array(0),
             jnp.array(0),
             jnp.array(True),
+        )
+        return start if problem.usual is None else self._usual_start(problem, problem.usual, t0, y0, start)
+
+    def _usual_start(self, problem: Problem, keep: Bool[Array, " m"], t0: Array, y0: Flow, start: Accepted) -> Accepted:
+        """The start of a run by usual steps only, with these rows in use."""
+        rows = Rows.using(keep, t0.dtype)
+        if problem.native is None:  # a sparse step looks itself whether all rows that act are independent
+            return dataclasses.replace(start, rows=rows, certain=jnp.any(keep != problem.system.acting))
+        slope, found, doubtful = problem.native.at(t0, y0, keep)
+        return dataclasses.replace(
+            start,
+            inner=(slope, jnp.array(True)),
+            rows=rows,
+            certain=~doubtful,
+            basis=found.basis,
+            lowest_rank=rows.rank,
+            highest_rank=rows.rank,
         )
 
     def func(self, terms: Any, t0: Any, y0: Flow, args: Arguments) -> Any:
@@ -222,6 +239,8 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             special, found = self._sparse_step(*arguments[2:])
         else:
             return ConstrainedSolver._any_step(*arguments)
+        if problem.usual is not None:
+            return _or_none(special, y0, found)
         # Where that is at a loss rows are decided anew.
         before = dataclasses.replace(solver_state, certain=jnp.array(False))
         return where_needed(special, ConstrainedSolver._any_step, (*arguments[:-2], before, arguments[-1]), found)
@@ -375,6 +394,14 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         """By a solver that is not explicit, or that wraps another; the end is corrected by factors of its own."""
         found = self.solver.step(terms, t0, t1, y0, (problem, rows.keep), before.inner, made_jump)
         return _Attempt(*found, *problem.corrected(t1, found[0], rows.keep), jnp.array(False))
+
+
+def _or_none(special: Bool[Array, ""], y0: Flow, found: Any) -> Any:
+    """A step that is as usual; else none is made, and the run ends."""
+    y1, error, dense, accepted, result = found
+    over: Any = dfx.RESULTS.breakdown
+    error = jax.tree.map(lambda e: jnp.where(special, 0, e), error)
+    return y1.where(~special, y0), error, dense, accepted, dfx.RESULTS.where(special, over, result)
 
 
 def _certain(problem: Problem, rows: Rows, stages: Stages) -> Bool[Array, ""]:

@@ -8,7 +8,7 @@ from jax import lax
 from jaxtyping import Array, Bool
 
 from ..formulation import GaussProjection, contradiction, contradiction_tol
-from ..kinematics import NEAR, Rows
+from ..kinematics import NEAR, Correction, Rows
 from ..linalg import Layout, SparseFactor, cutoff
 from ..system import SparseTerms, layout_of, sparse_rows_at
 from .certificate import CERTAIN
@@ -47,9 +47,7 @@ def sparse_step(
     system, layout = problem.system, problem.system.layout
     assert layout is not None
     acting = system.acting
-    none = jnp.zeros_like(acting)
-    every = Rows(acting, none, none, jnp.sum(acting), None, jnp.array(False), jnp.zeros_like(problem.scale.row))
-    rows = lax.cond(certain, lambda: rows, lambda: every)
+    rows = lax.cond(certain, lambda: rows, lambda: Rows.using(acting, t0.dtype))
     start = sparse_rows_at(system, layout, t0, y0.q, problem.scale.row)
     before = SparseFactor(start.mass, start.jacobian, start.scale, rows.keep)
     stages = take_stages(problem, tableau, t0, t1, y0, rows.keep, slope, reuse)
@@ -57,12 +55,31 @@ def sparse_step(
     assert isinstance(factor, SparseFactor) and isinstance(terms, SparseTerms)
     state = lax.stop_gradient(problem.state(t1, raw))
     end = problem.drift.correct_by(factor, system, problem.formulation, state, terms)
-    most = min(CERTAIN, 0.5 / cutoff(problem.formulation.rank_tol, t0.dtype)) ** 2
-    independent = certain | ((before.gap >= NEAR) & (before.uncertainty < most))
-    usual = independent & ~jnp.any(stages.near) & (factor.uncertainty < most) & ~factor.turned(before)
+    usual = (certain | ~doubtful(problem, before)) & ~jnp.any(stages.near)
+    usual &= (factor.uncertainty < _most(problem, t0)) & ~factor.turned(before)
     # A row that was left out and holds on the levels of position, velocity and acceleration asks for no force: the motion is that of
     # all rows.
     moving = abs(terms.jacobian) @ (problem.scale.rate * jnp.abs(raw.v))
     off = contradiction(terms.jacobian, terms.gamma, terms.scale, last.flow.v, moving)
     usual &= ~jnp.any(acting & ~rows.keep & (off > contradiction_tol(off.dtype)))
     return Found(raw, stages.slopes, problem.ended(t1, raw, end), end, ~usual), rows
+
+
+def sparse_at(problem: Problem, t: Array, y: Flow, keep: Bool[Array, " m"]) -> tuple[Correction, Bool[Array, ""]]:
+    """The correction of a state by the problem's layout, and whether rows in use are not certain there."""
+    system, layout = problem.system, problem.system.layout
+    assert layout is not None
+    terms = sparse_rows_at(system, layout, t, y.q, problem.scale.row)
+    factor = SparseFactor(terms.mass, terms.jacobian, terms.scale, keep)
+    found = problem.drift.correct_by(factor, system, problem.formulation, problem.state(t, y), terms)
+    return found, doubtful(problem, factor)
+
+
+def doubtful(problem: Problem, factor: SparseFactor) -> Bool[Array, ""]:
+    """Whether rows in use are not far from being dependent."""
+    return (factor.gap < NEAR) | ~(factor.uncertainty < _most(problem, factor.uncertainty))
+
+
+def _most(problem: Problem, like: Array) -> float:
+    """The largest ‖W‖² of rows that are surely independent."""
+    return min(CERTAIN, 0.5 / cutoff(problem.formulation.rank_tol, like.dtype)) ** 2

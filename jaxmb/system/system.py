@@ -7,6 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..foundations import as_function, as_parameters, counted, default_float, listing, shape_of, table
@@ -212,7 +213,7 @@ class System(eqx.Module):
     @property
     def acting(self) -> Bool[Array, " m"]:
         """Mask (m,) of the rows that act."""
-        return jnp.ones(self.m, bool) if self.active is None else self.active
+        return jnp.asarray(np.ones(self.m, bool)) if self.active is None else self.active
 
     def laid_out(self, layout: Layout | None) -> "System":
         """The system with what is known of the entries of M and C that may not be zero."""

@@ -1,0 +1,66 @@
+"""Runs in which nothing special happens.
+
+Most of what is compiled for a run is the step that can do everything: decides about rows, passes singular poses, finds what is wrong.
+Few runs come to need it. So a run whose numbers are known is first tried by a program without it, and made again by the whole
+program where any step was special.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ..formulation import AbstractFormulation
+from ..foundations import program
+from ..kinematics import choose_rows
+from ..system import Scale, State, System, settled
+from .flow import Flow
+from .leg import Method
+from .loop import Loop
+from .native import NativeStep
+from .problem import Problem
+from .sparse import sparse_at
+
+
+def can_be_usual(method: Method, problem: Problem, y0: Flow) -> bool:
+    """Whether there are steps besides the one that can do everything, for this problem."""
+    chooses = type(problem.formulation).choose is not AbstractFormulation.choose
+    if method.adjoint is not None or chooses or not _simply(problem.loop):
+        return False
+    problem = method.laid_out(problem)
+    return problem.system.layout is not None or method.step_of(problem, y0) is not None
+
+
+def _simply(loop: Loop | None) -> bool:
+    """Whether inputs follow from the state alone."""
+    return loop is None or (loop.clock is None and not loop.needs_plant)
+
+
+def usual_states(
+    method: Method, problem: Problem, keep: Bool[Array, " m"], ts: Float[Array, " T"], ys: Flow
+) -> tuple[Flow, Array | None, Bool[Array, ""]]:
+    """Saved states, which are interpolated, corrected, the inputs there, and whether rows were certain at all of them."""
+    laid_out = method.laid_out(problem)
+    native = method.step_of(laid_out, ys)
+
+    def each(t: Array, y: Flow) -> tuple[Flow, Array | None, Array]:
+        if isinstance(native, NativeStep):
+            _, found, doubtful = native.at(t, y, keep)
+        else:
+            found, doubtful = sparse_at(laid_out, t, y, keep)
+        closed = jnp.all(problem.relative(found) <= problem.drift.tolerance(t.dtype))
+        y = y.moved(found.q, found.v)
+        return y, problem.inputs(t, y), closed & ~doubtful & y.finite
+
+    saved, u, good = jax.vmap(each)(ts, ys)
+    return saved, u, jnp.all(good)
+
+
+@program
+def rows_at_start(
+    system: System, formulation: AbstractFormulation, state: State, scale: Scale
+) -> tuple[Bool[Array, " m"], Bool[Array, ""]]:
+    """The rows in use at the start of a run of these sizes, and whether usual steps can do with them and could not with all that act."""
+    system, bare = settled(system, state)
+    rows = choose_rows(system, formulation, State(bare.t, bare.q, bare.v, scale))
+    special = jnp.any(rows.lost | rows.open) | rows.unfit | rows.contradictory
+    return rows.keep, ~special & jnp.any(rows.keep != system.acting)
