@@ -18,6 +18,7 @@ from ..foundations import (
     default_float,
     enforce,
     is_concrete,
+    is_outermost,
     listing,
     program,
     strong,
@@ -121,7 +122,8 @@ def assemble(
     held_velocities = _indices(hold_velocity, system.velocities, "hold_velocity")
     length = None if length is None else jnp.asarray(length, default_float())
     mode = _mode(system, inactive)
-    state, checks = assembled(laid_out(strong(system)), t, q, v, held, held_velocities, mode, length, rank_tol)
+    system, known = laid_out(strong(system)), is_outermost(system, t, q, v, length)
+    state, checks = assembled(system, t, q, v, held, held_velocities, mode, length, rank_tol, known)
     if throw:
         return enforce(state, checks, notes)
     found = all_hold(checks)
@@ -170,8 +172,12 @@ def assembled(
     mode: Mode | None,
     length: Array | None,
     rank_tol: float,
+    known: bool = False,
 ) -> tuple[State, tuple[Check, ...]]:
-    """What `assemble` does, with the indices of what is held, and the checks that tell whether it succeeded."""
+    """What `assemble` does, with the indices of what is held, and the checks that tell whether it succeeded.
+
+    Of numbers that are `known`, so that nobody differentiates it, it ends where nothing moves any more.
+    """
     system = whole.in_mode(mode)
     start = system.normalise(q)
     fixed, fixed_velocities = np.array(held, int), np.array(held_velocities, int)
@@ -189,9 +195,21 @@ def assembled(
         amounts = jax.vmap(lambda q: jnp.sum(scaled_residuals(system, State(t, q, v, scale))[0] ** 2))(trials)
         return trials[jnp.argmin(jnp.where(jnp.isnan(amounts), jnp.inf, amounts))]
 
+    def closed(q: Array, scale: Scale) -> Array:
+        if not known:
+            return lax.scan(lambda q, _: (improve(q, scale), None), q, None, length=ITERATIONS)[0]
+
+        def once(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            count, q, _ = carry
+            better = improve(q, scale)
+            return count + 1, better, jnp.any(better != q)
+
+        start = (jnp.array(0), q, jnp.array(True))
+        return lax.while_loop(lambda carry: carry[2] & (carry[0] < ITERATIONS), once, start)[1]
+
     def round(q: Array, _: None) -> tuple[Array, tuple[Scale, Array, Array]]:
         measured = measure(whole, t, q, length)
-        return lax.scan(lambda q, _: (improve(q, measured[0]), None), q, None, length=ITERATIONS)[0], measured
+        return closed(q, measured[0]), measured
 
     if not system.m:
         state = with_rate(whole, State(t, start, v, measure(whole, t, start, length)[0]))
@@ -212,8 +230,8 @@ def assembled(
         "coordinates move until the mechanism looks different."
     )
     sized = Check(system.largest(unknown.astype(float)), 0.0, text, tuple(system.rows))
-    closed = consistency(system, state, "cannot be satisfied from this guess")
-    checks = (*check_rows(whole, never), sized, *check_values(system, state), *closed)
+    consistent = consistency(system, state, "cannot be satisfied from this guess")
+    checks = (*check_rows(whole, never), sized, *check_values(system, state), *consistent)
     return dataclasses.replace(state, mode=mode), (*checks, *_turned_round(system, state))
 
 
