@@ -146,8 +146,7 @@ class AbstractFormulation(eqx.Module):
         multipliers, eliminated = self.shares(factor, restored.terms.jacobian, multipliers)
         # At equilibrium, and in uniform motion, v̇ and Γ are rounding beside what they are made of.
         free = factor.root.T @ (factor.root @ given.force)
-        usual = jnp.abs(given.jacobian) @ (jnp.abs(free) + moving)
-        off = contradiction(given.jacobian, given.gamma, given.scale, vdot, usual)
+        off = contradiction(given.jacobian, given.gamma, given.scale, vdot, jnp.abs(free) + moving)
         consistent = jnp.all(off <= contradiction_tol(vdot.dtype))
         numbers = (given.mass, given.force, given.jacobian, given.gamma, vdot)
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in numbers]))
@@ -182,11 +181,12 @@ def contradiction(
     gamma: Float[Array, " m"],
     scale: Float[Array, " m"],
     vdot: Float[Array, " nv"],
-    usual: Float[Array, " m"],
+    usual: Float[Array, " nv"],
 ) -> Float[Array, " m"]:
-    """|C v̇ − Γ| of each row relative to the sizes of its terms, or to a millionth of the largest row's, now or usually."""
+    """|C v̇ − Γ| of each row relative to the sizes of its terms, or to a millionth of the largest row's, by v̇ or `usual` ones like Ω|v|."""
     size = (abs(jacobian) @ jnp.abs(vdot) + jnp.abs(gamma)) / scale
-    size = jnp.maximum(size, 1e-6 * jnp.max(jnp.maximum(size, usual / scale), initial=0))
+    usually = abs(jacobian) @ usual / scale
+    size = jnp.maximum(size, 1e-6 * jnp.max(jnp.maximum(size, usually), initial=0))
     return jnp.abs(jacobian @ vdot - gamma) / scale / jnp.where(size > 0, size, 1)
 
 

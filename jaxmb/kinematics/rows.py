@@ -79,9 +79,8 @@ def choose_rows(
 
     def contradicted() -> Array:
         moving = gamma(system, t, q, v)
-        # Where all of Γ is rounding, what it is made of tells its usual size.
-        vdot, usual = found.particular(formulation.in_use(moving) / terms.scale), jnp.abs(found.rate) @ jnp.abs(v)
-        return contradiction(terms.jacobian, moving, terms.scale, vdot, usual)
+        vdot = found.particular(formulation.in_use(moving) / terms.scale)
+        return contradiction(terms.jacobian, moving, terms.scale, vdot, state.scale.rate * jnp.abs(v))
 
     acting = system.m if system.active is None else jnp.sum(system.active)
     deficient = (rank < acting) & sound

@@ -59,8 +59,7 @@ def sparse_step(
     usual &= (factor.uncertainty < _most(problem, t0)) & ~factor.turned(before)
     # A row that was left out and holds on the levels of position, velocity and acceleration asks for no force: the motion is that of
     # all rows.
-    moving = abs(terms.jacobian) @ (problem.scale.rate * jnp.abs(raw.v))
-    off = contradiction(terms.jacobian, terms.gamma, terms.scale, last.flow.v, moving)
+    off = contradiction(terms.jacobian, terms.gamma, terms.scale, last.flow.v, problem.scale.rate * jnp.abs(raw.v))
     usual &= ~jnp.any(acting & ~rows.keep & (off > contradiction_tol(off.dtype)))
     return Found(raw, stages.slopes, problem.ended(t1, raw, end), end, ~usual), rows
 
