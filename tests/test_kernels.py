@@ -6,6 +6,7 @@ import functools
 import diffrax as dfx
 import equinox as eqx
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 import parallelogram
@@ -427,12 +428,77 @@ def test_gradients_by_compiled_code_are_the_same():
     np.testing.assert_allclose(native, plain, rtol=1e-10)
 
 
+@pytest.mark.parametrize("how", ["a program", "too large", pytest.param("twice", marks=pytest.mark.slow)])
+def test_the_derivative_of_a_step_along_all_its_operands(how, monkeypatch):
+    """Times, state, slope and numbers of the problem, two directions over lanes, against the definition; and once more by the state."""
+    if how == "too large":
+        monkeypatch.setattr("jaxmb.kernels.step.doubled", lambda *_: how)
+    problem, like, t, packed = problem_of("moving line", 3)
+    step = native_step(problem, dfx.Bosh3(), like)
+    keep = problem.independent(t[0], Flow(packed[0], like.nq, like.nv))
+    basis, rng = jnp.zeros((problem.system.m, like.nv)), np.random.default_rng(0)
+    moving = [k for k, x in enumerate(step.parameters) if jnp.issubdtype(x.dtype, jnp.floating)][:3]
+    points = (t, t + 1e-3, packed, 0.1 * packed)
+    numbers = tuple(jnp.broadcast_to(step.parameters[k], (3, *step.parameters[k].shape)) for k in moving)
+    ways = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=(2, *x.shape))), (*points, *numbers))
+
+    def along(program, at, dots):
+        def fn(t0, t1, y, f, *given):
+            own = dict(zip(moving, given, strict=True))
+            arrays = (own.get(k, x) for k, x in enumerate(step.parameters))
+            return [x for x in program(t0, t1, y, f, basis, keep, *arrays) if x.dtype == y.dtype][:4]
+
+        once = lambda *at: jax.jvp(fn, at, dots)[1]
+        if how != "twice":
+            return once(*at)
+        return jax.jvp(lambda y: once(*at[:2], y, *at[3:]), (at[2],), (dots[2],))[1]
+
+    def over_lanes(program):
+        each = jax.vmap(functools.partial(along, program))
+        return jax.vmap(each, (None, 0))((*points, *numbers), ways)
+
+    for a, b in zip(over_lanes(step.program), over_lanes(step.program.fn), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-11 * max(1.0, float(jnp.max(jnp.abs(b)))))
+
+
+def jacobians(name, native, **method):
+    """Derivatives of a motion in forward mode by the numbers of the system, the speed and the end of the run."""
+    system, state = make(name)
+    numbers, rest = eqx.partition(system.params, eqx.is_inexact_array_like)
+    flat, unravel = jax.flatten_util.ravel_pytree(jax.tree.map(jnp.asarray, numbers))
+
+    def run(numbers, speed, end):
+        own = system.with_params(eqx.combine(unravel(numbers), rest))
+        start = eqx.tree_at(lambda s: s.v, state, speed * state.v)
+        found = jm.simulate(own, start, jnp.stack([0.4 * end, end]), native=native, adjoint=dfx.ForwardMode(), **method)
+        return jnp.concatenate([found.q.ravel(), found.v[-1]]), found.stats["native_steps"]
+
+    return jax.jit(jax.jacfwd(run, (0, 1, 2), has_aux=True))(flat, jnp.array(1.0), jnp.array(0.5))
+
+
+def compared_jacobians(name, **method):
+    (native, count), (plain, none) = (jacobians(name, choice, **method) for choice in (True, False))
+    assert int(count) > 0 and int(none) == 0
+    for a, b in zip(native, plain, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-11 * max(1.0, float(jnp.max(jnp.abs(b), initial=0))))
+
+
+def test_forward_derivatives_by_compiled_code_are_the_same():
+    compared_jacobians("unconstrained")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_all_forward_derivatives_by_compiled_code_are_the_same(name):
+    compared_jacobians(name, solver=dfx.Heun(), dt0=5e-3, stepsize_controller=dfx.ConstantStepSize())
+
+
 @pytest.mark.parametrize(
     ("method", "reason"),
     [
         (dict(formulation=jm.CoordinatePartition()), "`CoordinatePartition` may choose anew"),
-        (dict(solver=dfx.Kvaerno3()), "`Kvaerno3` is not an explicit|not over a tape"),
-        (dict(adjoint=dfx.ForwardMode()), "derivatives are not over a tape"),
+        (dict(solver=dfx.Kvaerno3()), "`Kvaerno3` is not an explicit|neither over a tape"),
+        (dict(adjoint=dfx.DirectAdjoint()), "derivatives are neither over a tape nor in forward mode"),
     ],
 )
 def test_reasons_why_a_run_is_plain(method, reason):

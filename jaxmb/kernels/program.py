@@ -16,7 +16,7 @@ from .code import Code, Shaped, entries, precision
 from .graph import Graph
 from .module import Lane, single
 from .native import missing, registered, vector_bytes
-from .scalarise import NotScalarError, scalarise
+from .scalarise import LARGEST, NotScalarError, scalarise
 
 
 class Program:
@@ -25,24 +25,31 @@ class Program:
     Args:
         jaxpr: the function, closed.
         linear: the arguments in which it is linear, of a derivative.
+        largest: how many operations it may have.
 
     Raises:
         NotScalarError: if the function cannot be one, with the reason.
     """
 
-    def __init__(self, jaxpr: Any, linear: tuple[int, ...] = ()):
+    def __init__(self, jaxpr: Any, linear: tuple[int, ...] = (), largest: int = LARGEST):
         self.jaxpr, self.linear = jaxpr, linear
         shaped = lambda avals: tuple(Shaped(a.shape, a.dtype) for a in avals)
         self.operands, self.results = shaped(jaxpr.in_avals), shaped(jaxpr.out_avals)
         self.dtype = precision((*self.operands, *self.results))
         if self.dtype is None:
             raise NotScalarError("it has numbers of several precisions")
-        self.code = _coded(jaxpr, self.operands, self.results, self.dtype)
+        self.code = _coded(jaxpr, self.operands, self.results, self.dtype, largest)
 
     @classmethod
-    def of(cls, fn: Callable[..., Sequence[Array]], *arguments: Shaped, linear: tuple[int, ...] = ()) -> "Program":
+    def of(
+        cls,
+        fn: Callable[..., Sequence[Array]],
+        *arguments: Shaped,
+        linear: tuple[int, ...] = (),
+        largest: int = LARGEST,
+    ) -> "Program":
         """Of a function of arrays of these shapes, which returns a sequence of arrays."""
-        return cls(jax.make_jaxpr(fn)(*arguments), linear)
+        return cls(jax.make_jaxpr(fn)(*arguments), linear, largest)
 
     def __call__(self, *operands: Any) -> list[Array]:
         """The results."""
@@ -89,7 +96,7 @@ class Program:
         return Program.of(fn, *arguments, linear=tuple(range(len(others), len(arguments))))
 
 
-def _coded(jaxpr: Any, operands: Sequence[Shaped], results: Sequence[Shaped], dtype: Any) -> Code:
+def _coded(jaxpr: Any, operands: Sequence[Shaped], results: Sequence[Shaped], dtype: Any, largest: int) -> Code:
     """The code of a closed jaxpr."""
     inner, _ = partial_eval.dce_jaxpr(jaxpr.jaxpr, [True] * len(results), instantiate=True)
     graph, leaves, arguments = Graph(dtype == np.float32), {}, []
@@ -100,7 +107,7 @@ def _coded(jaxpr: Any, operands: Sequence[Shaped], results: Sequence[Shaped], dt
             leaves[node] = (k, entry)
             nodes.append(graph.apply("ne", node, graph.constant(0.0)) if np.dtype(s.dtype) == bool else node)
         arguments.append(np.array(nodes, np.int64).reshape(s.shape))
-    found = scalarise(graph, core.ClosedJaxpr(inner, jaxpr.consts), arguments)
+    found = scalarise(graph, core.ClosedJaxpr(inner, jaxpr.consts), arguments, largest)
     outputs = [int(i) for nodes in found for i in np.ravel(nodes)]
     watch = graph.watched()
     if watch is not None:

@@ -56,20 +56,20 @@ _REDUCTIONS: dict[str, tuple[str, Any]] = {
 }
 
 
-def scalarise(graph: Graph, jaxpr: Any, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Adds a closed jaxpr to a graph: arrays of nodes for its results from those for its arguments.
+def scalarise(graph: Graph, jaxpr: Any, arguments: Sequence[np.ndarray], largest: int = LARGEST) -> list[np.ndarray]:
+    """Adds a closed jaxpr to a graph of at most so many operations: arrays of nodes for its results from those for its arguments.
 
     Raises:
         NotScalarError: with the reason.
     """
-    return _Reader(graph).closed(jaxpr, list(arguments))
+    return _Reader(graph, largest).closed(jaxpr, list(arguments))
 
 
 class _Reader:
     """Goes through the equations; arrays are arrays of nodes, those of known numbers included."""
 
-    def __init__(self, graph: Graph):
-        self.graph = graph
+    def __init__(self, graph: Graph, largest: int):
+        self.graph, self.largest = graph, largest
 
     def closed(self, jaxpr: Any, arguments: list[np.ndarray]) -> list[np.ndarray]:
         if isinstance(jaxpr, core.ClosedJaxpr):
@@ -83,11 +83,14 @@ class _Reader:
             known[v] = self.lifted(c)
         known.update(zip(jaxpr.invars, map(np.asarray, arguments), strict=True))  # not NumPy's scalars
         for equation in jaxpr.eqns:
-            if len(self.graph.operations) > LARGEST:
-                raise NotScalarError(f"it has more than {LARGEST:,} operations")
+            self._measure()
             out = self._equation(equation, [read(v) for v in equation.invars])
             known.update(zip(equation.outvars, map(np.asarray, out), strict=True))
         return [read(v) for v in jaxpr.outvars]
+
+    def _measure(self) -> None:
+        if len(self.graph.operations) > self.largest:
+            raise NotScalarError(f"it has more than {self.largest:,} operations")
 
     # Nodes and numbers
 
@@ -477,8 +480,7 @@ class _Reader:
                 raise NotScalarError("it has a loop whose length depends on the state")
             if not going:
                 return carry
-            if len(self.graph.operations) > LARGEST:
-                raise NotScalarError(f"it has more than {LARGEST:,} operations")
+            self._measure()
             carry = self.closed(p["body_jaxpr"], [*ins[a : a + b], *carry])
 
 

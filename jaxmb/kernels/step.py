@@ -4,9 +4,11 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from .along import MOST, doubled
 from .code import Shaped
 from .driver import Driver, Stepping
 from .module import Lane
@@ -26,6 +28,15 @@ class StepProgram(Stepping):
     """
 
     knows_start: bool
+
+    @property
+    def doubles(self) -> bool:
+        """Whether its derivative in forward mode will be a program too, of some three times as many operations."""
+        return all(3 * len(part.code.graph.operations) <= MOST for part in (self.stage, self.end))
+
+    def __call__(self, *operands: Any) -> list[Array]:
+        """The results; derivatives in forward mode are found by programs too."""
+        return _stepped(operands, self)
 
     @property
     def operands(self) -> tuple[Shaped, ...]:
@@ -97,3 +108,30 @@ class StepProgram(Stepping):
 
         out.over_lanes(work)
         return out
+
+
+@eqx.filter_custom_jvp
+def _stepped(operands: tuple[Array, ...], program: StepProgram) -> list[Array]:
+    return Stepping.__call__(program, *operands)
+
+
+@_stepped.def_jvp
+def _along(primals: Any, tangents: Any) -> tuple[list[Array], list[Any]]:
+    """By a step of twice as many numbers; of truth values there are no derivatives."""
+    (operands, program), dots = primals, tangents[0]
+    found = _stepped(operands, program)
+    timed, moving = dots[:2] != (None, None), tuple(k for k, dot in enumerate(dots[5:]) if dot is not None)
+    parts = doubled(program.stage, program.end, timed, moving)
+    if isinstance(parts, str):
+        return found, list(eqx.filter_jvp(program.fn, operands, dots)[1])
+    t0, t1, y0, f0, x, *parameters = operands
+    ends = zip(operands[:4], dots, strict=False)
+    t0_dot, t1_dot, y0_dot, f0_dot = (jnp.zeros_like(x) if dot is None else dot for x, dot in ends)
+    eta = (t1_dot - t0_dot) / (t1 - t0)
+    both = jnp.concatenate([y0, y0_dot]), jnp.concatenate([f0, f0_dot + eta * f0 if timed else f0_dot])
+    more = (*((t0, t0_dot, eta) if timed else ()), *(dots[5 + k] for k in moving))
+    step = dataclasses.replace(program, stage=parts[0], end=parts[1])
+    y1, slopes, _, *rest = step(t0, t1, *both, x, *parameters, *more)
+    n, left = program.state.shape[0], iter(rest)
+    others = (next(left) if jnp.issubdtype(x.dtype, jnp.floating) else None for x in found[3:])
+    return found, [y1[n:], slopes[:, n:], None, *others]

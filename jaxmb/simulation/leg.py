@@ -42,9 +42,14 @@ class Method(eqx.Module):
         if self.native is False:
             return None
         problem = dataclasses.replace(problem, usual=None)
-        made = (
-            native_step(problem, self.solver.solver, y0) if self.adjoint is None else "derivatives are not over a tape"
+        forward, made = (
+            isinstance(self.adjoint, dfx.ForwardMode),
+            "derivatives are neither over a tape nor in forward mode",
         )
+        if self.adjoint is None or forward:
+            made = native_step(problem, self.solver.solver, y0)
+        if forward and isinstance(made, NativeStep) and not made.program.doubles:
+            made = "its derivative in forward mode has too many operations"
         if isinstance(made, str) and self.native:
             raise ValueError(f"Argument `native` must not be True here: {made}.")
         return None if isinstance(made, str) else made

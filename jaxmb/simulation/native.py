@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Bool
 
 from ..foundations import Blank, shapes_of
@@ -60,7 +61,7 @@ class NativeStep(eqx.Module):
             t0, t1, y0.packed, slope.packed, basis, keep, *self.parameters
         )
         flow = lambda packed: Flow(packed, y0.nq, y0.nv)
-        found = Correction(q, v, keep, after, position, velocity)
+        found = lax.stop_gradient(Correction(q, v, keep, after, position, velocity))
         return Found(flow(raw), flow(slopes), flow(raw).moved(q, v), found, near | doubtful)
 
     def at(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> tuple[Flow, Correction, Bool[Array, ""]]:
@@ -183,10 +184,12 @@ def _step(blank: Blank, parameters: tuple[Shaped, ...], method: _Method, shape: 
     def end(t: Array, y: Array, before: Array, keep: Array, *arrays: Array) -> list[Array]:
         problem, raw = blank.filled(arrays), shape.flow(y)
         flow, terms, factor = problem.regular(t, raw, keep, quick=True)
-        found = problem.drift.correct_by(factor, problem.system, problem.formulation, problem.state(t, raw), terms)
+        state = lax.stop_gradient(problem.state(t, raw))
+        found = lax.stop_gradient(problem.drift.correct_by(factor, problem.system, problem.formulation, state, terms))
+        y1 = problem.ended(t, raw, found)
         turned = jnp.any(jnp.sum(before * found.basis, axis=1) < 0)
         doubtful = turned | (factor.gap < NEAR) | ~certain(factor, terms, problem.formulation.rank_tol)
-        return [flow.packed, found.q, found.v, found.position, found.velocity, found.basis, doubtful]
+        return [flow.packed, y1.q, y1.v, found.position, found.velocity, found.basis, doubtful]
 
     rows = _rows(blank, parameters)
     try:

@@ -1,0 +1,59 @@
+"""The derivative of a step along a direction, as a step of twice as many numbers."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from .code import Shaped, entries
+from .program import Program
+from .scalarise import NotScalarError
+
+# Larger ones take too long to compile.
+MOST = 50_000
+
+
+@functools.lru_cache(maxsize=128)
+def doubled(stage: Program, end: Program, timed: bool, moving: tuple[int, ...]) -> tuple[Program, Program] | str:
+    """Stage and end of (y, ẏ), a dot being the derivative along a direction, or why they are no programs.
+
+    k_i = h f(t_i, y_i) changes by k̇_i = h (ḟ_i + η f_i), η = ḣ/h, at times that change by ṫ_i = ṫ₀ + (t_i − t₀) η. Beside its rates the
+    end returns the derivatives of its other results, as far as these are numbers.
+
+    Args:
+        stage: see `StepProgram`.
+        end: likewise.
+        timed: whether t₀ or t₁ changes; t₀, ṫ₀ and η are then operands behind the parameters.
+        moving: which parameters change; their derivatives are the last operands.
+    """
+    t, y, *parameters = stage.operands
+    size, clock = entries(y.shape), (t,) * (3 if timed else 0)
+
+    def made(of: Program) -> Program:
+        ahead = len(of.operands) - len(parameters)  # operands before the parameters
+        first, last = len(of.operands), len(of.operands) + len(clock)
+        places = (0, 1, *(ahead + k for k in moving))
+
+        def fn(*given: Array) -> list[Array]:
+            (t, y), dots = given[:2], given[last:]
+            t0, t0_dot, eta = given[first:last] if timed else (t, jnp.zeros_like(t), jnp.zeros_like(t))
+
+            def field(*xs: Array) -> list[Array]:
+                own = dict(zip(places, xs, strict=True))
+                return of.fn(*(own.get(k, x) for k, x in enumerate(given[:first])))
+
+            at = (t, y[:size], *(given[k] for k in places[2:]))
+            found, moved = jax.jvp(field, at, (t0_dot + (t - t0) * eta, y[size:], *dots))
+            rate = jnp.concatenate([found[0], moved[0] + eta * found[0]])
+            if of is stage:
+                return [rate, *found[1:]]
+            return [rate, *(dot for dot in moved[1:] if jnp.issubdtype(dot.dtype, jnp.floating))]
+
+        wide = Shaped((2 * size,), y.dtype)
+        return Program.of(fn, t, wide, *of.operands[2:], *clock, *(parameters[k] for k in moving), largest=MOST)
+
+    try:
+        return made(stage), made(end)
+    except NotScalarError as error:
+        return str(error)
