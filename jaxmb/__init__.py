@@ -83,6 +83,8 @@ from .simulation import NoDrift as NoDrift
 from .simulation import Projection as Projection
 from .simulation import simulate as simulate
 from .simulation import Solution as Solution
+from .simulation import step_kind as step_kind
+from .simulation import StepKind as StepKind
 from .simulation import Switches as Switches
 from .system import Mode as Mode
 from .topology import Activate as Activate

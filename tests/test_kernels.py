@@ -507,6 +507,43 @@ def test_reasons_why_a_run_is_plain(method, reason):
         jm.simulate(system, state, [0.2], native=True, **method)
 
 
+FEW = "not sparse: 3 velocities and 2 rows are too few"
+PARTITION = "`CoordinatePartition` may choose anew at each accepted state"
+
+
+@pytest.mark.parametrize(
+    ("method", "told"),
+    [
+        (dict(), f"compiled steps; {FEW}"),
+        (dict(adjoint=dfx.ForwardMode()), f"compiled steps; {FEW}"),
+        (dict(native=False), f"plain steps; not compiled: `native` is False; {FEW}"),
+        (
+            dict(adjoint=dfx.DirectAdjoint()),
+            f"plain steps; not compiled: derivatives are neither over a tape nor in forward mode; {FEW}",
+        ),
+        (
+            dict(formulation=jm.CoordinatePartition()),
+            f"plain steps; not compiled: {PARTITION}; not sparse: `CoordinatePartition` is not `GaussProjection`",
+        ),
+        (
+            dict(solver=dfx.Kvaerno3(), sparse=False),
+            "plain steps; not compiled: `Kvaerno3` is not an explicit Runge–Kutta method; not sparse: `sparse` is False",
+        ),
+        (dict(sparse=True), "sparse steps; not compiled: sparse linear algebra is used"),
+    ],
+)
+def test_which_way_steps_are_made_is_told_beforehand(method, told):
+    assert str(jm.step_kind(*make("four-bar"), **method)) == told
+
+
+def test_a_large_step_has_no_derivative_in_forward_mode(monkeypatch):
+    monkeypatch.setattr("jaxmb.kernels.step.MOST", 1000)
+    system, state = make("pendulum")
+    assert jm.step_kind(system, state).name == "compiled"
+    told = jm.step_kind(system, state, adjoint=dfx.ForwardMode()).not_compiled
+    assert told == "its derivative in forward mode has too many operations"
+
+
 def test_without_the_compiler_runs_are_plain(monkeypatch):
     monkeypatch.setattr("jaxmb.simulation.native.unavailable", lambda: "llvmlite is not installed")
     mass = lambda t, q, p: jnp.eye(2)

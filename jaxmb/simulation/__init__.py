@@ -7,6 +7,8 @@ from .drift import AbstractDrift as AbstractDrift
 from .drift import Baumgarte as Baumgarte
 from .drift import NoDrift as NoDrift
 from .drift import Projection as Projection
+from .kind import step_kind as step_kind
+from .kind import StepKind as StepKind
 from .segments import Events as Events
 from .simulate import simulate as simulate
 from .solution import Solution as Solution

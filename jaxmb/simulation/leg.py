@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..foundations import silent
 from ..kinematics import Rows
+from ..linalg import Layout
 from .flow import Flow
 from .native import NativeStep, native_step
 from .problem import Problem
@@ -37,33 +38,39 @@ class Method(eqx.Module):
     native: bool | None = eqx.field(static=True)
     sparse: bool | None = eqx.field(static=True)
 
+    def compiled(self, problem: Problem, y0: Flow) -> NativeStep | str:
+        """The step of a problem that is laid out as code of its own, or why it has none."""
+        if self.native is False:
+            return "`native` is False"
+        forward = isinstance(self.adjoint, dfx.ForwardMode)
+        if self.adjoint is not None and not forward and isinstance(self.solver.solver, dfx.AbstractERK):
+            return "derivatives are neither over a tape nor in forward mode"
+        made = native_step(dataclasses.replace(problem, usual=None), self.solver.solver, y0)
+        if forward and isinstance(made, NativeStep) and not made.program.doubles:
+            return "its derivative in forward mode has too many operations"
+        return made
+
     def step_of(self, problem: Problem, y0: Flow) -> NativeStep | None:
         """The step as code of its own, None if it has none."""
-        if self.native is False:
-            return None
-        problem = dataclasses.replace(problem, usual=None)
-        forward, made = (
-            isinstance(self.adjoint, dfx.ForwardMode),
-            "derivatives are neither over a tape nor in forward mode",
-        )
-        if self.adjoint is None or forward:
-            made = native_step(problem, self.solver.solver, y0)
-        if forward and isinstance(made, NativeStep) and not made.program.doubles:
-            made = "its derivative in forward mode has too many operations"
+        made = self.compiled(problem, y0)
         if isinstance(made, str) and self.native:
             raise ValueError(f"Argument `native` must not be True here: {made}.")
         return None if isinstance(made, str) else made
 
+    def layout(self, problem: Problem) -> Layout | str:
+        """Which entries of M and C may not be zero, or why steps do not use that."""
+        if self.sparse is False:
+            return "`sparse` is False"
+        return layout_for(problem, self.solver.solver, self.sparse is True)
+
     def laid_out(self, problem: Problem) -> Problem:
         """The problem, whose system knows which entries of M and C may not be zero if steps use that."""
-        if self.sparse is False:
+        found = self.layout(problem)
+        if isinstance(found, str):
+            if self.sparse:
+                raise ValueError(f"Argument `sparse` must not be True here: {found}.")
             return problem
-        found = layout_for(problem, self.solver.solver, self.sparse is True)
-        if isinstance(found, str) and self.sparse:
-            raise ValueError(f"Argument `sparse` must not be True here: {found}.")
-        return (
-            problem if isinstance(found, str) else dataclasses.replace(problem, system=problem.system.laid_out(found))
-        )
+        return dataclasses.replace(problem, system=problem.system.laid_out(found))
 
 
 class Leg(eqx.Module):

@@ -102,7 +102,7 @@ def simulate(
         dense: whether to keep the interpolation for `Solution.evaluate`.
         native: whether steps where nothing special happens are compiled to code of their own, which is many times faster on a CPU: by
             default where they can be, with True or else a ValueError says why not, with False never. `stats["native_steps"]` counts
-            them.
+            them, `step_kind` tells beforehand.
         sparse: whether such steps use that M and C have few entries, so that their cost grows with the number of bodies and not with
             its cube: by default where that pays, with True or else a ValueError says why not, with False never.
             `stats["sparse_steps"]` counts them.
