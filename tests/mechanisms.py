@@ -79,3 +79,18 @@ def random_states(system, count, seed=0):
     q = jnp.asarray(rng.normal(size=(count, system.nq)))
     q = q if system.normalise_fn is None else jnp.stack([system.normalise(x) for x in q])
     return q, jnp.asarray(rng.normal(size=(count, system.nv)))
+
+
+def three_cranks(drivers=()):
+    """Three equal cranks under a top, of which one is superfluous."""
+    cranks = [P.Body.rod(name, 1.0, 1.0, position=(i, 0.0)) for i, name in enumerate(("left", "middle", "right"))]
+    joints = [
+        P.Revolute("A", "ground", "left.a"),
+        P.Revolute("B", "ground.b", "middle.a"),
+        P.Revolute("C", "ground.c", "right.a"),
+        P.Revolute("D", "left.b", "top.a"),
+        P.Revolute("E", "middle.b", ("top", (1.0, 0.0))),
+        P.Revolute("F", "right.b", "top.b"),
+    ]
+    points = {"b": (1.0, 0.0), "c": (2.0, 0.0)}
+    return P.Mechanism([*cranks, P.Body.rod("top", 1.0, 2.0)], joints, drivers, points=points)

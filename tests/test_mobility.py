@@ -3,25 +3,11 @@
 import jax.numpy as jnp
 import pytest
 from bricard_joints import bricard_joints
+from mechanisms import three_cranks
 
 import jaxmb as jm
 
 P = jm.planar
-
-
-def parallelogram(drivers=()):
-    """Three equal cranks, of which one is superfluous."""
-    bodies = [P.Body.rod(name, 1.0, 1.0, position=(i, 0.0)) for i, name in enumerate(("left", "middle", "right"))]
-    joints = [
-        P.Revolute("A", "ground", "left.a"),
-        P.Revolute("B", "ground.b", "middle.a"),
-        P.Revolute("C", "ground.c", "right.a"),
-        P.Revolute("D", "left.b", "top.a"),
-        P.Revolute("E", "middle.b", ("top", (1.0, 0.0))),
-        P.Revolute("F", "right.b", "top.b"),
-    ]
-    points = {"b": (1.0, 0.0), "c": (2.0, 0.0)}
-    return P.Mechanism([*bodies, P.Body.rod("top", 1.0, 2.0)], joints, drivers, points=points)
 
 
 def at(mechanism, coordinates="relative", angle=1.2):
@@ -33,7 +19,7 @@ def at(mechanism, coordinates="relative", angle=1.2):
 
 @pytest.mark.parametrize("coordinates", ["relative", "absolute"])
 def test_a_third_crank_is_redundant(coordinates):
-    found = jm.diagnose(*at(parallelogram(), coordinates))
+    found = jm.diagnose(*at(three_cranks(), coordinates))
     assert (found.freedom, found.freedom_nearby, found.freedom_counted, found.redundancy) == (1, 1, 0, 1)
     assert found.topology.bodies == 4 and found.topology.loops == 2 and found.topology.freedom == 0
     assert found.topology.joints == {"Revolute": ("A", "B", "C", "D", "E", "F")}

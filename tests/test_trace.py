@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from bricard_joints import bricard_joints
+from mechanisms import three_cranks
 
 import jaxmb as jm
 
@@ -115,6 +116,39 @@ def test_a_parallelogram_may_become_an_antiparallelogram_where_it_is_flat(unit):
     np.testing.assert_allclose(sorted(ratios), [-1 / 3, 1.0], atol=1e-7)
 
 
+def test_a_six_bar_of_two_parallelograms_has_four_branches_where_it_is_flat():
+    """Each loop goes on as a parallelogram or folds over, with the slope −(d − a)/(d + a) of an antiparallelogram."""
+    lengths = {"left": 1.0, "near": 2.0, "middle": 1.0, "far": 3.0, "right": 1.0}
+    joints = [
+        P.Revolute("A", "ground", "left.a"),
+        P.Revolute("B", "left.b", "near.a"),
+        P.Revolute("C", "near.b", "middle.b"),
+        P.Revolute("D", "ground.d", "middle.a"),
+        P.Revolute("E", "middle.b", "far.a"),
+        P.Revolute("F", "far.b", "right.b"),
+        P.Revolute("G", "ground.g", "right.a"),
+    ]
+    bodies = [P.Body.rod(name, 1.0, length) for name, length in lengths.items()]
+    system = P.Mechanism(bodies, joints, points={"d": (2.0, 0.0), "g": (5.0, 0.0)}).build()
+    state = jm.assemble(system, {"A": 2.0, "B": -2.0, "D": 2.0, "E": -2.0, "G": 2.0})
+    curve = jm.trace_motion(system, state, "A", watch=("D", "G"), between=(1.0, 4.0))
+    (flat,) = curve.of_kind("branch point")
+    np.testing.assert_allclose([flat.values[name] for name in "ADG"], np.pi, atol=1e-7)
+    slopes = []
+    for i in range(flat.branches.t.shape[0]):
+        start = jax.tree.map(lambda x, i=i: x[i], flat.branches)
+        a, d, g = (float(jm.rate(system, start, name)) for name in "ADG")
+        slopes.append((round(d / a, 6), round(g / d, 6)))
+        if np.allclose(slopes[-1], (-1 / 3, -1 / 2), atol=1e-6):  # both fold over, and stay so
+            branch = jm.trace_motion(system, start, "A", watch=("D", "G"), between=(1.0, 4.0))
+            a, d, g = (np.tan(np.asarray(branch.values[name])[1:-1] / 2) for name in "ADG")
+            moving = np.abs(np.asarray(branch.values["A"])[1:-1] - np.pi) > 0.1
+            np.testing.assert_allclose((d / a)[moving], -3.0, rtol=1e-6)
+            np.testing.assert_allclose((g / d)[moving], -2.0, rtol=1e-6)
+    exact = [(x, y) for x in (-1 / 3, 1.0) for y in (-1 / 2, 1.0)]
+    np.testing.assert_allclose(sorted(slopes), exact, atol=2e-6)
+
+
 def test_a_coupler_curve_is_that_of_intersecting_circles():
     system, curve = traced(GRASHOF, 1.0)
     path = jm.position(system, curve.states, ("coupler", (1.2, 0.7)))
@@ -148,17 +182,7 @@ def test_a_driver_lets_go_of_the_input_and_limits_end_the_curve():
 
 
 def test_three_cranks_meet_their_branches_though_rows_are_redundant():
-    bodies = [P.Body.rod(name, 1.0, 1.0) for name in ("left", "middle", "right")]
-    joints = [
-        P.Revolute("A", "ground", "left.a"),
-        P.Revolute("B", "ground.b", "middle.a"),
-        P.Revolute("C", "ground.c", "right.a"),
-        P.Revolute("D", "left.b", "top.a"),
-        P.Revolute("E", "middle.b", ("top", (1.0, 0.0))),
-        P.Revolute("F", "right.b", "top.b"),
-    ]
-    top, points = P.Body.rod("top", 1.0, 2.0), {"b": (1.0, 0.0), "c": (2.0, 0.0)}
-    system = P.Mechanism([*bodies, top], joints, points=points).build()
+    system = three_cranks().build()
     state = jm.assemble(system, {"A": 1.2, "B": 1.2, "C": 1.2, "D": -1.2})
     curve = jm.trace_motion(system, state, "A")
     assert curve.closed

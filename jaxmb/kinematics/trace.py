@@ -12,159 +12,22 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from ..formulation import AbstractFormulation, GaussProjection
-from ..foundations import default_float, is_concrete, listing, program, strong
-from ..linalg import decomposed, inverse_root, null_space
-from ..system import Coordinate, Holonomic, Mode, Scale, State, System, jacobian_rate, rows_at, settled
+from ..foundations import default_float, is_concrete, program, strong
+from ..linalg import null_space
+from ..system import State, System, rows_at, settled
 from .branches import VANISHING, branches
-from .correction import correct
 from .curve import CurveEvent, MotionCurve
+from .path import STILL, Path, Point, at_instant, coordinate_of, released
 from .rows import choose_rows
 
 Scalar = Float[Array, ""]
 
-# Iterations of each correction; the residual, relative to the mechanism, that it must leave, as a power of the rounding.
-ITERATIONS, EXACT = 10, 0.7
-# Angles in rad in the metric of M by which the direction turns in a step: what is aimed at, and the most; the largest part of a step that
-# a correction may take.
-AIM, MOST, ASIDE = 0.1, 0.35, 0.3
+# The angle in rad in the metric of M by which the direction turns in a step that is aimed at.
+AIM = 0.1
 # An event is located to this part of a step. Steps smaller than `LEAST` of the usual one lead nowhere.
 NARROW, LEAST = 1e-12, 1e-7
-# Rates up to this part of the steepest are rounding.
-STILL = 1e-12
 GOING, CLOSED, LIMIT, STUCK = range(4)
 ENDS = ("unfinished", "closed", "limit", "stuck")
-
-
-class _AtTime(eqx.Module):
-    """A constraint as it is at one instant."""
-
-    fn: Any
-    t: Scalar
-
-    def __call__(self, t: Scalar, q: Float[Array, " nq"], params: Any) -> Array:
-        return self.fn(self.t, q, params)
-
-
-class _Point(eqx.Module):
-    """A pose of the curve, and what tells events.
-
-    Attributes:
-        q, v: the pose and the unit tangent.
-        metric: in which it is of unit length.
-        values: the coordinates that are watched (k,), angles without jumps.
-        rates, steepest: how fast they change along the curve, and along the steepest way off it (k,).
-        gap, closing: the singular value that vanishes at branch points, and its derivative along the curve.
-        image, along: what the pose looks like, and the derivative of that.
-    """
-
-    q: Float[Array, " nq"]
-    v: Float[Array, " nv"]
-    metric: Float[Array, "nv nv"]
-    values: Float[Array, " k"]
-    rates: Float[Array, " k"]
-    steepest: Float[Array, " k"]
-    gap: Scalar
-    closing: Scalar
-    image: Array
-    along: Array
-
-    @property
-    def sense(self) -> Float[Array, " k"]:
-        """Whether the coordinates grow, fall, or stand still but for rounding (k,): 1, −1, 0."""
-        return jnp.where(jnp.abs(self.rates) <= STILL * self.steepest, 0, jnp.sign(self.rates))
-
-
-class _Path(eqx.Module):
-    """The mechanism whose poses are followed: at one instant, without the driver of the input.
-
-    Attributes:
-        system, formulation, t, scale: what they are called.
-        watched: functions of the coordinates that are watched, the input first.
-        wraps: which of these are angles without their full turns.
-        limits: of the input (2,).
-        step: the largest step, in parts of what coordinates reach.
-    """
-
-    system: System
-    formulation: AbstractFormulation
-    t: Scalar
-    scale: Scale
-    watched: tuple[Any, ...]
-    wraps: tuple[bool, ...] = eqx.field(static=True)
-    limits: Float[Array, "2"]
-    step: Scalar
-
-    def point(self, q: Float[Array, " nq"], v: Float[Array, " nv"], last: Float[Array, " k"]) -> _Point:
-        """What there is to know of a pose, with a tangent of any length; angles are those closest to the last ones."""
-        system = self.system
-        terms = rows_at(system, self.t, q, self.scale.row)
-        metric = self.formulation.metric(terms)
-        root, v = inverse_root(metric), v / jnp.sqrt(v @ metric @ v)
-        slopes, values = self.slopes(q), self.read(q)
-        turns = jnp.where(np.array(self.wraps), jnp.round((last - values) / (2 * jnp.pi)), 0)
-        gap, closing = self._gap(terms.jacobian, root, q, v)
-        image, along = jax.jvp(self._image, (q,), (system.qdot(q, v),))
-        steepest = jnp.linalg.norm(slopes @ root.T, axis=1)
-        return _Point(q, v, metric, values + 2 * jnp.pi * turns, slopes @ v, steepest, gap, closing, image, along)
-
-    def read(self, q: Float[Array, " nq"]) -> Float[Array, " k"]:
-        """The coordinates that are watched."""
-        return jnp.stack([fn(self.t, q, self.system.params) for fn in self.watched])
-
-    def slopes(self, q: Float[Array, " nq"]) -> Float[Array, "k nv"]:
-        """Their derivatives along each velocity."""
-        along = lambda d: jax.jvp(self.read, (q,), (self.system.qdot(q, d),))[1]
-        return jax.vmap(along, out_axes=1)(jnp.eye(self.system.nv, dtype=q.dtype))
-
-    def _image(self, q: Float[Array, " nq"]) -> Array:
-        joints = self.system.joints
-        return q if joints is None else jnp.ravel(joints.poses(q, self.system.params))
-
-    def _gap(self, jacobian: Array, root: Array, q: Array, v: Array) -> tuple[Scalar, Scalar]:
-        """The smallest singular value of nv − 1 independent scaled rows, and its derivative along v: uᵀ Ȧ w."""
-        last = self.system.nv - 2
-        if last < 0 or not self.system.m:
-            return jnp.ones((), q.dtype), jnp.ones((), q.dtype)
-        scaled = lambda rows: (rows / self.scale.row[:, None]) @ root.T
-        values, left, right = decomposed(scaled(jacobian))
-        rate = jacobian_rate(self.system, self.t, q, v, 0.0)
-        return values[last], left[last] @ scaled(rate) @ right[last]
-
-    def advance(self, at: _Point, length: Scalar) -> tuple[_Point, Bool[Array, ""], Scalar]:
-        """A step along the tangent and the shortest way back onto the constraints; whether that is one, and how far it turns."""
-        system, formulation, scale = self.system, self.formulation, self.scale
-        guess = system.normalise(at.q + length * system.qdot(at.q, at.v))
-        keep = formulation.prepare(rows_at(system, self.t, guess, scale.row))
-        found = correct(system, formulation, State(self.t, guess, at.v, scale), keep, ITERATIONS)
-        trial = self.point(found.q, found.v, at.values)
-        along, across = trial.v @ trial.metric @ at.v, at.v @ trial.metric @ at.v
-        turned = jnp.arccos(jnp.clip(along / jnp.sqrt(across), -1, 1))
-        moved, planned = trial.image - at.image, length * at.along
-        aside = jnp.linalg.norm(moved - planned) <= ASIDE * jnp.linalg.norm(planned)
-        off = jnp.max(jnp.abs(found.position) / scale.span, initial=0)
-        exact = off <= jnp.finfo(off.dtype).eps ** EXACT
-        return trial, exact & aside & (turned <= MOST), turned
-
-    def usual(self, at: _Point) -> Scalar:
-        """The longest step, in which no coordinate moves by more than its part, nor the input by a twentieth of its range."""
-        known, speed = self.scale.reach > 0, jnp.abs(at.v)
-        parts = jnp.where(known, speed / jnp.where(known, self.scale.reach, 1), 0 if self.system.m else speed)
-        rate = jnp.abs(at.rates[0])
-        by_range = (self.limits[1] - self.limits[0]) / 20 / jnp.where(rate > 0, rate, 1)
-        return jnp.minimum(self.step / jnp.max(parts), jnp.where(rate > 0, by_range, jnp.inf))
-
-    def events(self, start: _Point, at: _Point, trial: _Point) -> Bool[Array, " e"]:
-        """Which happen between two points: coordinates that turn back, a branch point, a limit, the return to the start."""
-        turning = (at.sense != 0) & (trial.sense != at.sense)
-        branch = (at.closing < 0) & (trial.closing >= 0)
-        inside = lambda x: jnp.all((x >= self.limits[0]) & (x <= self.limits[1]))
-        limit = inside(at.values[0]) & ~inside(trial.values[0])
-        ahead = lambda x: jnp.dot(x.image - start.image, start.along)
-        near = jnp.linalg.norm(trial.image - start.image) <= 1.5 * jnp.linalg.norm(trial.image - at.image)
-        size = jnp.linalg.norm(trial.along) * jnp.linalg.norm(start.along)
-        alike = jnp.dot(trial.along, start.along) >= 0.7 * size
-        closed = (ahead(at) < 0) & (ahead(trial) >= 0) & near & alike
-        return jnp.concatenate([turning, jnp.stack([branch, limit, closed])])
 
 
 class _Walk(eqx.Module):
@@ -180,14 +43,14 @@ class _Walk(eqx.Module):
         points, happened: all points and what happens up to each.
     """
 
-    at: _Point
+    at: Point
     length: Scalar
     low: Scalar
     high: Scalar
-    found: tuple[_Point, Bool[Array, " e"]]
+    found: tuple[Point, Bool[Array, " e"]]
     count: Int[Array, ""]
     status: Int[Array, ""]
-    points: _Point
+    points: Point
     happened: Bool[Array, "n e"]
 
 
@@ -195,7 +58,7 @@ def _select(which: Array, one: Any, other: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(which, a, b), one, other)
 
 
-def _followed(path: _Path, start: _Point, count: int) -> _Walk:
+def _followed(path: Path, start: Point, count: int) -> _Walk:
     """All points from the start on, events among them."""
 
     def step(walk: _Walk) -> _Walk:
@@ -238,7 +101,7 @@ def _followed(path: _Path, start: _Point, count: int) -> _Walk:
 
 
 @program
-def _trace(path: _Path, state: State, way: Scalar, count: int) -> tuple[_Walk, Int[Array, "2"], Bool[Array, ""]]:
+def _trace(path: Path, state: State, way: Scalar, count: int) -> tuple[_Walk, Int[Array, "2"], Bool[Array, ""]]:
     """The walk one way, degrees of freedom at its start and nearby, and whether it is known which way that is."""
     system, formulation, q = path.system, path.formulation, state.q
     rows = choose_rows(system, formulation, dataclasses.replace(state, v=jnp.zeros_like(state.v)))
@@ -313,12 +176,12 @@ def trace_motion(
         raise TypeError("Arguments of `trace_motion` must hold known numbers, but hold traced ones.")
     formulation = formulation or GaussProjection()
     whole, pose = settled(system, state)
-    held, coordinate = _released(whole, input)
+    held, coordinate = released(whole, input)
     names = tuple(dict.fromkeys((coordinate, *_names(watch))))
-    fns = [_coordinate(whole, name) for name in names]
+    fns = [coordinate_of(whole, name) for name in names]
     lowest, highest = (-np.inf, np.inf) if between is None else between
-    path = _Path(
-        system=_at_instant(whole, pose.t, held),
+    path = Path(
+        system=at_instant(whole, pose.t, held),
         formulation=formulation,
         t=pose.t,
         scale=pose.scale,
@@ -336,7 +199,7 @@ def trace_motion(
     return _joined(system, state, path, names, walks)
 
 
-def _joined(system: System, state: State, path: _Path, names: tuple[str, ...], walks: list[_Walk]) -> MotionCurve:
+def _joined(system: System, state: State, path: Path, names: tuple[str, ...], walks: list[_Walk]) -> MotionCurve:
     """The curve of one walk, or of one back, turned round, and one ahead."""
     cut = [jax.tree.map(lambda x, w=w: np.asarray(x)[: int(w.count) + 1], (w.points, w.happened)) for w in walks]
     ends = [ENDS[int(w.status)] for w in walks]
@@ -373,7 +236,7 @@ def _joined(system: System, state: State, path: _Path, names: tuple[str, ...], w
     return dataclasses.replace(curve, events=tuple(events))
 
 
-def _event(system: System, curve: MotionCurve, kind: str, name: str, index: int, path: _Path) -> CurveEvent:
+def _event(system: System, curve: MotionCurve, kind: str, name: str, index: int, path: Path) -> CurveEvent:
     state: State = jax.tree.map(lambda x: x[index], curve.states)
     values = {name: x[index] for name, x in curve.values.items()}
     met = None
@@ -384,69 +247,16 @@ def _event(system: System, curve: MotionCurve, kind: str, name: str, index: int,
     return CurveEvent(kind, name, index, state, values, met)
 
 
-# What is followed
-
-
 def _names(watch: Sequence[str]) -> tuple[str, ...]:
     if isinstance(watch, str):
         raise TypeError(f"Argument `watch` must be a sequence of names, but is the string {watch!r}.")
     return tuple(watch)
 
 
-def _released(system: System, input: str) -> tuple[np.ndarray, str]:
-    """The rows (m,) that stay when the input is not driven, and the coordinate that the input is."""
-    drivers = {} if system.joints is None else system.joints.drivers(system.params)
-    coordinate = drivers.get(input, input)
-    if coordinate is None:
-        raise ValueError(
-            f"Argument `input` must name a coordinate, or a driver of one, but '{input}' drives none: leave it out of the "
-            "mechanism, and name a joint coordinate."
-        )
-    held = np.ones(system.m, bool)
-    for name, driven in drivers.items():
-        if name == input or driven == coordinate:
-            held[system.rows[name]] = False
-    if system.active is not None:
-        held &= np.asarray(system.active)
-    if system.holonomic is not None:
-        slips = held & ~np.asarray(system.holonomic)
-        rolling = [name for name, part in system.rows.items() if slips[part].any()]
-        if rolling:
-            raise ValueError(
-                f"Argument `system` must have holonomic constraints only, but {listing(rolling)} constrain velocities: the pose "
-                "depends on the way that leads there."
-            )
-    return held, coordinate
-
-
-def _coordinate(system: System, name: str) -> tuple[Any, bool]:
-    """A coordinate as a function of t, q and params, and whether it is an angle without its full turns."""
-    if name in system.coordinates:
-        return Coordinate(system.coordinates.index(name)), False
-    if system.joints is None:
-        raise ValueError(
-            f"Arguments `input` and `watch` must hold coordinates out of {listing(system.coordinates)}, but hold '{name}'."
-        )
-    return system.joints.coordinate(name), system.joints.wraps(name)
-
-
-def _at_instant(system: System, t: Scalar, held: np.ndarray) -> System:
-    """The system with only some rows, as they are at one time."""
-    constraints = [
-        Holonomic(c.name, _AtTime(c.fn, t), None if c.parts is None else dict(c.parts))
-        if isinstance(c, Holonomic)
-        else c
-        for c in system.constraints
-    ]
-    none = jnp.zeros(0, default_float())
-    mode = Mode((), jnp.asarray(held), none, none, jnp.zeros(0, bool))
-    return system.with_constraints(constraints, system.row_counts).in_mode(mode)
-
-
 # Refusals
 
 
-def _check_input(path: _Path, state: State, input: str) -> None:
+def _check_input(path: Path, state: State, input: str) -> None:
     value, (low, high) = float(path.read(state.q)[0]), np.asarray(path.limits)
     if not low <= value <= high or low == high:
         raise ValueError(

@@ -11,9 +11,10 @@ from ..output import Wrench, joint_reactions
 from ..reaction import ReactionReport, analyse_reactions
 from ..simulation import Solution
 from ..system import State, System
+from .instant import Moments
 from .loads import TRUSTED, UNTRUSTED, Loads, loads, verdicts
 from .paper import paint
-from .scene import Scene
+from .scene import SIZE, Scene
 from .view import View, kinds
 
 MARGIN = 5.0  # around what is seen, in sizes of symbols
@@ -28,6 +29,7 @@ def draw(
     *,
     view: str | tuple[float, float] | None = None,
     forces: bool | dict[str, Wrench] = False,
+    symbols: float = SIZE,
 ) -> Any:
     """Draws a mechanism at a state.
 
@@ -46,6 +48,7 @@ def draw(
         forces: whether the force and torque that each joint exerts on its body of B are drawn, in the plane a torque as an arc; or
             what `joint_reactions` found. The legend gives the scales. Joints have the colours of `report`, which is made
             if it is None.
+        symbols: size of hinges, springs, arrows and the like, in sizes of the mechanism.
 
     Returns:
         The axes; of `view="three"` an array of four.
@@ -53,17 +56,17 @@ def draw(
     Raises:
         ValueError: for a view that is not known, and for axes that do not fit.
     """
-    sketch = _Sketch(system, ax, points, view)
-    poses = sketch.scene.poses(state.q[None])
+    sketch = _Sketch(system, ax, points, view, symbols)
+    moments = sketch.scene.moments(jax.tree.map(lambda x: x[None], state))
     if forces is not False:
         wrenches = joint_reactions(system, state, warn=False) if forces is True else forces
-        sketch.load(jax.tree.map(lambda x: x[None], wrenches), poses)
+        sketch.load(jax.tree.map(lambda x: x[None], wrenches), moments)
     if report is not None or forces is not False:
         sketch.judge(analyse_reactions(system, state) if report is None else report)
-    sketch.frame(poses)
-    sketch.show(poses, 0)
+    sketch.frame(moments)
+    sketch.show(moments, 0)
     if report is not None:
-        sketch.name(poses[0], report)
+        sketch.name(moments.poses[0], report)
     return sketch.axes if view == "three" else sketch.axes[0]
 
 
@@ -77,6 +80,7 @@ def animate(
     *,
     view: str | tuple[float, float] | None = None,
     forces: bool | dict[str, Wrench] = False,
+    symbols: float = SIZE,
 ) -> Any:
     """An animation of a solution at its saved times, which should be evenly spaced.
 
@@ -89,6 +93,7 @@ def animate(
         speed: how many times faster than real time.
         view: as of `draw`.
         forces: as of `draw`, with one scale for all times; the colours are those of the first.
+        symbols: as of `draw`.
 
     Returns:
         Matplotlib's `FuncAnimation`.
@@ -101,18 +106,18 @@ def animate(
 
     file = None if path is None else pathlib.Path(path)
     writer = None if file is None else _writer(file)
-    sketch = _Sketch(system, ax, points, view)
+    sketch = _Sketch(system, ax, points, view, symbols)
     reached = np.flatnonzero(np.isfinite(np.asarray(solution.q)).all(axis=-1))
-    times, poses = np.asarray(solution.ts)[reached], sketch.scene.poses(solution.q[reached])
+    times, moments = np.asarray(solution.ts)[reached], sketch.scene.moments(_some(solution.states, reached))
     if forces is not False:
         wrenches = joint_reactions(system, solution, warn=False, throw=False) if forces is True else forces
-        sketch.load(jax.tree.map(lambda x: x[reached], wrenches), poses)
+        sketch.load(_some(wrenches, reached), moments)
         sketch.judge(analyse_reactions(system, solution.state(0)))
-    sketch.frame(poses)
+    sketch.frame(moments)
 
     def show(i: int) -> list[Any]:
         sketch.axes[0].set_title(f"t = {times[i]:.2f} s", fontsize=9)
-        return sketch.show(poses, i)
+        return sketch.show(moments, i)
 
     interval = 1e3 * (times[-1] - times[0]) / max(len(times) - 1, 1) / speed
     figure = sketch.axes[0].figure
@@ -120,6 +125,11 @@ def animate(
     if file is not None and writer is not None:
         movie.save(file, writer=writer(fps=1e3 / interval if interval else 1))
     return movie
+
+
+def _some(tree: Any, reached: np.ndarray) -> Any:
+    """At the times that were reached."""
+    return jax.tree.map(lambda x: x[reached], tree)
 
 
 def _writer(path: pathlib.Path) -> Any:
@@ -139,17 +149,17 @@ def _writer(path: pathlib.Path) -> Any:
 class _Sketch:
     """The artists of one mechanism in its axes."""
 
-    def __init__(self, system: System, ax: Any, points: bool, view: Any):
-        self.scene = Scene(system, points)
+    def __init__(self, system: System, ax: Any, points: bool, view: Any, symbols: float):
+        self.scene = Scene(system, points, symbols)
         self.kinds = kinds(view, self.scene.dim)
         self.axes, self.is_own = _axes(ax, len(self.kinds)), ax is None
         self.loads: Loads | None = None
         self.legend: list[tuple[str, str, str]] = []
         self.artists: list[Any] = []
 
-    def load(self, wrenches: dict[str, Wrench], poses: np.ndarray) -> None:
+    def load(self, wrenches: dict[str, Wrench], moments: Moments) -> None:
         """Takes reactions at all instants."""
-        self.scene.frame(poses)
+        self.scene.frame(moments)
         self.loads = loads(wrenches, 2 * self.scene.radius)
         self.legend += [(colour, "$\\rightarrow$", text) for colour, text in self.loads.legend]
 
@@ -160,9 +170,9 @@ class _Sketch:
             if colour in self.scene.colours.values():
                 self.legend.append((colour, "o", f"reaction {text}"))
 
-    def frame(self, poses: np.ndarray) -> None:
+    def frame(self, moments: Moments) -> None:
         """Equal scales, and room for everything at all instants."""
-        seen = self.scene.frame(poses)
+        seen = self.scene.frame(moments)
         if self.loads is not None:
             tips = self.loads.tips
             seen = np.concatenate([seen, tips[np.isfinite(tips).all(axis=1)]])
@@ -178,16 +188,17 @@ class _Sketch:
                 ax.set_title(str(view.kind), fontsize=9)
         self._explain()
 
-    def show(self, poses: np.ndarray, i: int) -> list[Any]:
+    def show(self, moments: Moments, i: int) -> list[Any]:
         """Draws an instant in place of the one before."""
         for artist in self.artists:
             artist.remove()
-        pieces = self.scene.pieces(poses[i]) + ([] if self.loads is None else self.loads.pieces(i))
+        now = self.scene.at(moments, i)
+        pieces = self.scene.pieces(now) + ([] if self.loads is None else self.loads.pieces(i))
         self.artists = []
         for ax, view in zip(self.axes, self.views, strict=True):
             self.artists += paint(ax, view, pieces, self.scene.size)
             named = len(self.views) == 1 or not view.is_flat  # once for all views
-            for name, arrow in self.scene.arrows(poses[i]).items() if named else ():
+            for name, arrow in self.scene.arrows(now).items() if named else ():
                 flat, _ = view.projected(arrow)
                 out = flat[-1] - flat.mean(axis=0)
                 at = flat[-1] + self.scene.size * out / max(float(np.linalg.norm(out)), 1e-300)

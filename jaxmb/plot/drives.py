@@ -1,4 +1,4 @@
-"""Springs, dampers, and what moves a mechanism or loads it."""
+"""The arrows of what moves a mechanism or loads it."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,95 +10,90 @@ from ..mechanism import (
     DrivenDistance,
     DrivenSpeed,
     Driver,
-    JointSpring,
+    Force,
+    JointCharacteristic,
+    JointForce,
     Load,
     Motor,
-    SpringDamper,
     Thruster,
 )
 from .instant import Instant, shifted
 from .joints import rod
-from .piece import Piece, of_solid
+from .piece import Piece
 from .solid import along
-from .symbols import arc, beside, damper, spiral, spring
+from .springs import LOAD
+from .symbols import WHOLE, arc
 
-SPRING, DRIVE, LOAD = "tab:green", "tab:purple", "tab:brown"
-
-
-def spring_of(now: Instant, force: Any) -> Iterable[Piece]:
-    """A spring, a damper or both; nothing for other forces."""
-    if isinstance(force, SpringDamper):
-        return _elastic(now, force, now.at(force.a)[:-1, -1], now.at(force.b)[:-1, -1])
-    if not isinstance(force, JointSpring):
-        return []
-    a, b = now.ends(now.link(now.linkage.index(force.joint, "coordinates")[0]))
-    pose, shifts = now.axis(force.joint, "coordinates")
-    if shifts:
-        return _elastic(now, force, a[:-1, -1], b[:-1, -1], 2.4 * now.size)
-    x, y = (np.linalg.inv(pose) @ b)[:2, 0]
-    return [Piece(force.name, (spiral(pose, float(np.arctan2(y, x)), now.size),), SPRING, width=1.2)]
-
-
-def _elastic(now: Instant, force: Any, a: np.ndarray, b: np.ndarray, gap: float = 0.0) -> Iterable[Piece]:
-    """Spring and damper beside each other, or the one of them that there is."""
-    both, u = bool(force.stiffness) and bool(force.damping), now.size
-    gaps = {"stiffness": gap + (1.2 * u if both else 0.0), "damping": gap - (1.2 * u if both else 0.0)}
-    for kind, shift in gaps.items():
-        if not bool(getattr(force, kind)):
-            continue
-        one, other, lines = beside(a, b, shift) if shift else (a, b, [])
-        for line in lines:
-            yield Piece(force.name, (line,), SPRING)
-        if kind == "stiffness":
-            yield Piece(force.name, (spring(one, other, u),), SPRING, width=1.3)
-        else:
-            yield from of_solid(now.dim, force.name, damper(one, other, u), SPRING, 1.3)
+DRIVE = "tab:purple"
 
 
 def drive(now: Instant, element: Any) -> Iterable[Piece]:
-    """The arrow of a driver, an input or a load; nothing for other elements."""
+    """The arrows of a driver, an input or a load; nothing for other elements."""
     if isinstance(element, DrivenDistance):
         yield rod(now, now.at(element.a), now.at(element.b), element.name)
-    points = arrow(now, element)
-    if points is not None:
-        colour = LOAD if isinstance(element, Load) else DRIVE
+    colour = LOAD if isinstance(element, Load | Force | JointForce | JointCharacteristic) else DRIVE
+    for points in arrows(now, element):
         yield Piece(element.name, (points,), colour, width=1.8, heads=1, layer=1)
 
 
-def arrow(now: Instant, element: Any) -> np.ndarray | None:
-    """Along or about what an element drives: straight for shifts, forces and distances, curved for angles."""
+def arrows(now: Instant, element: Any) -> list[np.ndarray]:
+    """Along or about what an element drives or loads: straight for shifts, forces and distances, curved for angles and torques."""
     u = now.size
     if isinstance(element, Driver | DrivenSpeed | Motor):
-        pose, shifts = now.axis(element.joint, "coordinates" if isinstance(element, Driver) else "velocities")
-        return _beside(pose, u) if shifts else arc(pose, 2.6 * u)
+        return [_joint(now, now.axis(element.joint, "coordinates" if isinstance(element, Driver) else "velocities"))]
+    if isinstance(element, JointForce | JointCharacteristic):
+        return [_joint(now, axis) for axis in now.axes(element.joint)]
     if isinstance(element, DrivenAngle):
-        return arc(now.at(element.b), 2.6 * u)
+        return [arc(now.at(element.b), 2.6 * u)]
     if isinstance(element, DrivenDistance):
         a, b = now.at(element.a)[:-1, -1], now.at(element.b)[:-1, -1]
-        return _beside(along((a + b) / 2, b - a), u)
+        return [_beside(now, along((a + b) / 2, b - a))]
     if isinstance(element, Thruster):
         at = now.at(element.at)
-        return _towards(at[:-1, -1], at[:-1, :-1] @ np.asarray(element.direction), 6 * u)
-    return _load(now, now.at(element.at), element) if isinstance(element, Load) else None
+        return [_towards(now, at, _unit(at[:-1, :-1] @ np.asarray(element.direction)))]
+    if isinstance(element, Load):
+        at = now.at(element.at)
+        turn = at[:-1, :-1] if element.follows else np.eye(now.dim)
+        parts = [_unit(np.zeros(0) if x is None else np.asarray(x)) for x in (element.force, element.torque)]
+        return _wrench(now, at, *(turn @ x if len(x) == now.dim else x for x in parts))
+    if isinstance(element, Force):
+        wrench = now.wrenches[element.name]
+        return _wrench(now, now.at(element.at), wrench[: now.dim], wrench[now.dim :])
+    return []
 
 
-def _beside(pose: np.ndarray, size: float) -> np.ndarray:
-    """An arrow along the pose's x in the plane, z in space, at some distance from it."""
-    forth, across = (pose[:-1, i] for i in ((0, 1) if len(pose) == 3 else (2, 0)))
-    return pose[:-1, -1] + 2.4 * size * across + size * np.array([[-3.0], [3.0]]) * forth
+def _joint(now: Instant, axis: tuple[np.ndarray, bool]) -> np.ndarray:
+    """Along or about a joint's axis, in the sense of its coordinate."""
+    pose, shifts = axis
+    return _beside(now, pose) if shifts else arc(pose, 2.6 * now.size)
 
 
-def _load(now: Instant, at: np.ndarray, load: Load) -> np.ndarray:
-    """Towards its place, or about it where it is a torque alone."""
-    turn = at[:-1, :-1] if load.follows else np.eye(now.dim)
-    if load.force is not None:
-        return _towards(at[:-1, -1], turn @ np.asarray(load.force), 6 * now.size)
-    torque = np.asarray(load.torque)
-    if now.dim == 3:
-        return arc(along(at[:-1, -1], turn @ torque), 2.6 * now.size)
-    return arc(shifted(np.eye(3), at[:-1, -1]), 2.6 * now.size)[:: 1 if torque[0] >= 0 else -1]
+def _beside(now: Instant, pose: np.ndarray) -> np.ndarray:
+    """An arrow along a pose's axis of shifts, at some distance from it."""
+    forth, across = now.along(pose)
+    return pose[:-1, -1] + 2.4 * now.size * across + now.size * np.array([[-3.0], [3.0]]) * forth
 
 
-def _towards(at: np.ndarray, direction: np.ndarray, length: float) -> np.ndarray:
-    """An arrow that ends at a place."""
-    return at + length * np.array([[-1.0], [0.0]]) * direction / max(float(np.linalg.norm(direction)), 1e-300)
+def _wrench(now: Instant, at: np.ndarray, force: np.ndarray, torque: np.ndarray) -> list[np.ndarray]:
+    """An arrow towards the place and one about it, as long as these are of their largest size; none where that is not a number."""
+    found = []
+    if len(force) and np.isfinite(force).all():
+        found.append(_towards(now, at, force))
+    if len(torque) and np.isfinite(torque).all():
+        part = min(float(np.linalg.norm(torque)), 1.0)
+        end = WHOLE[0] + part * (WHOLE[1] - WHOLE[0])
+        if now.dim == 3:
+            axis = torque if part else np.array([0.0, 0.0, 1.0])
+            found.append(arc(along(at[:-1, -1], axis), 2.6 * now.size, end=end))
+        else:
+            found.append(arc(shifted(np.eye(3), at[:-1, -1]), 2.6 * now.size, end=end)[:: 1 if torque[0] >= 0 else -1])
+    return found
+
+
+def _towards(now: Instant, at: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    """An arrow that ends at a place; a vector of length 1 has the length that it has of known size."""
+    return at[:-1, -1] + 6 * now.size * np.array([[-1.0], [0.0]]) * vector
+
+
+def _unit(vector: np.ndarray) -> np.ndarray:
+    return vector / max(float(np.linalg.norm(vector)), 1e-300)

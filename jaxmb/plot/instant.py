@@ -1,13 +1,20 @@
 """Where everything is at an instant."""
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..mechanism import AbstractLinkage, Numbers
 from .outline import Link, place
 from .solid import Solid, turned
+
+
+class Moments(NamedTuple):
+    """Several instants: poses of ground and bodies (k, m, D, D) in the world, and the wrenches (k, w) of each `Force` by its name."""
+
+    poses: np.ndarray
+    wrenches: dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +28,8 @@ class Instant:
         solids: of ground and bodies, in their frames.
         colours: of joints, by name; others have their own.
         size: of symbols, in m.
+        reaches: least and largest place (2, d) of B in A over the motion, by name of the connection.
+        wrenches: of each `Force`, both parts relative to their largest size over the motion, by name.
         poses: of ground and bodies (n + 1, D, D) in the world.
     """
 
@@ -30,6 +39,8 @@ class Instant:
     solids: list[Solid]
     colours: dict[str, Any]
     size: float
+    reaches: dict[str, np.ndarray]
+    wrenches: dict[str, np.ndarray]
     poses: np.ndarray
 
     @property
@@ -66,6 +77,23 @@ class Instant:
             return at, False
         number = min(index - len(shifts), len(axes) - 1)
         return turned(b if number else at, axes[number]), False
+
+    def axes(self, joint: str) -> list[tuple[np.ndarray, bool]]:
+        """Of each velocity of a joint, or of the one that is named, see `axis`."""
+        name, _, part = joint.partition(".")
+        parts = [part] if part else self.link(name).pair.velocities
+        return [self.axis(f"{name}.{each}", "velocities") for each in parts]
+
+    def along(self, pose: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The direction of a shift, a pose's x in the plane and z in space, and one across it."""
+        forth, across = (pose[:-1, i] for i in ((0, 1) if self.dim == 2 else (2, 0)))
+        return forth, across
+
+    def reach(self, link: Link) -> np.ndarray:
+        """Least and largest place (2, d) of B in A over the motion."""
+        a, b = self.ends(link)
+        here = (np.linalg.inv(a) @ b)[:-1, -1]
+        return self.reaches.get(link.name, np.stack([here, here]))
 
 
 def turning(link: Link) -> tuple[int, ...]:

@@ -4,11 +4,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from ..mechanism import Helix
 from .instant import Instant, shifted, turning
 from .outline import Link
 from .piece import Piece, of_solid
-from .solid import Solid, circle, moved, polygon, sphere, turned
-from .symbols import anchor, block, floor, hatched, hinge
+from .solid import Solid, circle, moved, polygon, sphere, tube, turned
+from .symbols import anchor, block, floor, hatched, hinge, thread
 
 GROUND, JOINT, GUIDE = "0.35", "0.25", "0.45"
 
@@ -17,7 +18,8 @@ def anchors(now: Instant) -> Iterable[Piece]:
     """The ground where something is pinned to it, once at each place."""
     found: dict[str, np.ndarray] = {}
     for link in now.links:
-        if link.is_grounded and not link.slides and not link.kind.nonholonomic:
+        rail = now.dim == 3 and link.slides and len(link.pair.axes) == 1  # others have ground of their own
+        if link.is_grounded and (rail or not link.slides) and not link.kind.nonholonomic:
             found[link.name] = now.ends(link)[0 if link.bodies[0] == 0 else 1]
     for element in (*now.numbers.forces, *now.numbers.drivers):
         for at in (getattr(element, "a", None), getattr(element, "b", None)):
@@ -30,9 +32,9 @@ def anchors(now: Instant) -> Iterable[Piece]:
 
 def contact(now: Instant, link: Link) -> Iterable[Piece]:
     """The ground that something rolls on."""
-    a, b = now.ends(link)
+    a, _ = now.ends(link)
     colour = now.colours.get(link.name, GROUND)
-    low, high = under(a, b, float(link.numbers[0]))
+    low, high = under(now.reach(link), float(link.numbers[0]))
     if now.dim == 3:
         ground = of_solid(now.dim, f"{link.name} ground", floor(a, low[:2], high[:2], now.size), colour, 0.7, "0.93")
         return [piece._replace(layer=-1) for piece in ground]
@@ -58,6 +60,8 @@ def joint(now: Instant, link: Link) -> Iterable[Piece]:
         solids = [Solid(sphere(end, 0.8 * u).faces, [], []) for end in (ends if link.is_rod else ends[1:])]
     else:
         solids = [polygon(circle(end, 0.6 * u)) for end in (ends if link.is_rod else ends[1:])]
+    if isinstance(link.pair, Helix):
+        solids.append(Solid([], [thread(ends[1], float(link.numbers[0]), u)], []))
     fill = "white" if now.dim == 2 else None
     return [piece for solid in solids for piece in of_solid(now.dim, link.name, solid, colour, 1.8, fill)]
 
@@ -74,7 +78,8 @@ def guide(now: Instant, link: Link) -> Iterable[Piece]:
     sleeve = _sleeve(now, link, pose, axis)
     start, end, thickness = sleeve or (shift - 1.6 * u, shift + 1.6 * u, 0.0)
     over = 0.0 if sleeve else 4 * u if link.is_grounded else 2 * u
-    low, high = min(0.0, shift) - over, max(0.0, shift) + over
+    least, most = (shift, shift) if sleeve else now.reach(link)[:, link.pair.axes[0]].tolist()
+    low, high = min(0.0, least) - over, max(0.0, most) + over
     if sleeve and now.dim == 3:  # the part inside is not seen
         low, high = (min(end, high), high) if shift > 0 else (low, max(start, low))
     ends = np.zeros((2, now.dim))
@@ -85,13 +90,26 @@ def guide(now: Instant, link: Link) -> Iterable[Piece]:
     yield Piece(link.name, (moved(pose, ends),), colour, width=2.5)
     if thickness <= 0.1 * u:  # else the body's shape is its sleeve
         fill = "0.85" if now.dim == 2 else None
-        yield from of_solid(now.dim, link.name, block(pose, start, end, u), colour, 1.5, fill)
+        for solid in _slider(now, link, pose, b, (start, end)):
+            yield from of_solid(now.dim, link.name, solid, colour, 1.5, fill)
+
+
+def _slider(now: Instant, link: Link, pose: np.ndarray, b: np.ndarray, ends: tuple[float, float]) -> list[Solid]:
+    """A block on the axis of a pose; round if it may turn, with a pin in the plane; a ball if it may turn in any way."""
+    u, rotation = now.size, link.pair.rotation
+    if not rotation.coordinates:
+        return [block(pose, *ends, u)]
+    if now.dim == 2:
+        return [block(pose, *ends, u), polygon(circle(b, 0.6 * u))]
+    if not turning(link):
+        return [Solid(sphere(b, u).faces, [], [])]
+    return [tube(shifted(pose, pose[:-1, -1] + ends[0] * pose[:-1, 2]), ends[1] - ends[0], u)]
 
 
 def _plane(now: Instant, link: Link, a: np.ndarray, b: np.ndarray) -> Iterable[Piece]:
     """The plane of A under the place of B."""
-    u, local = now.size, (np.linalg.inv(a) @ b)[:2, 3]
-    low, high = np.minimum(local, 0.0) - 4 * u, np.maximum(local, 0.0) + 4 * u
+    u, reach = now.size, now.reach(link)[:, :2]
+    low, high = np.minimum(reach[0], 0.0) - 4 * u, np.maximum(reach[1], 0.0) + 4 * u
     colour = now.colours.get(link.name, GUIDE)
     yield from of_solid(3, link.name, floor(a, low, high, u), colour, 0.7, "0.93")
     yield from of_solid(3, link.name, Solid(sphere(b, 0.8 * u).faces, [], []), colour)
@@ -113,9 +131,8 @@ def rod(now: Instant, a: np.ndarray, b: np.ndarray, name: str) -> Piece:
     return Piece(name, (np.stack([a[:-1, -1], b[:-1, -1]]),), now.colours.get(name, GUIDE), width=3.0)
 
 
-def under(a: np.ndarray, b: np.ndarray, radius: float) -> np.ndarray:
-    """Two corners, in A's frame, of the ground that is drawn under something that rolls about B."""
-    local = (np.linalg.inv(a) @ b)[:-1, -1]
-    corners = np.stack([local - 2 * radius, local + 2 * radius])
+def under(reach: np.ndarray, radius: float) -> np.ndarray:
+    """Two corners (2, d), in A's frame, of the ground that is drawn under something that rolls where B reaches."""
+    corners = reach + 2 * radius * np.array([[-1.0], [1.0]])
     corners[:, -1] = 0.0
     return corners

@@ -6,6 +6,8 @@ from .solid import Solid, along, closed, joined, moved, polygon, prism, tube, tu
 
 COILS = 6  # of a spring, however long it is
 PITCH = 0.7  # of hatching, in sizes
+TOOTH = 0.25  # height of a tooth on either side of the pitch line, in pitches
+WHOLE = (-1.9, 2.4)  # angles in rad from which to which a curved arrow leads
 
 
 def spring(a: np.ndarray, b: np.ndarray, radius: float) -> np.ndarray:
@@ -52,12 +54,38 @@ def spiral(pose: np.ndarray, angle: float, size: float) -> np.ndarray:
     return moved(pose, local)
 
 
-def arc(pose: np.ndarray, radius: float, start: float = -1.9, end: float = 2.4) -> np.ndarray:
+def arc(pose: np.ndarray, radius: float, start: float = WHOLE[0], end: float = WHOLE[1]) -> np.ndarray:
     """A part of a circle in the pose's x and y."""
     local = np.zeros((33, len(pose) - 1))
     angle = np.linspace(start, end, 33)
     local[:, 0], local[:, 1] = radius * np.cos(angle), radius * np.sin(angle)
     return moved(pose, local)
+
+
+def chart(x: np.ndarray, y: np.ndarray, half: float) -> tuple[np.ndarray, np.ndarray]:
+    """A square (4, 2) about the origin and in it the curve (n, 2) of a table."""
+    square = half * np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
+    fitted = [2 * (z - z.min()) / (np.ptp(z) or 1.0) - 1 for z in (x, y)]
+    return square, 0.7 * half * np.stack(fitted, axis=1)
+
+
+def toothed(pose: np.ndarray, radius: float, count: int) -> np.ndarray:
+    """A wheel with teeth about its pitch circle, in the pose's x and y."""
+    phase = np.arange(4 * count + 1) + 0.5
+    height = TOOTH * 2 * np.pi * radius / count * np.where(phase % 4 < 2, 1, -1)
+    angle = 2 * np.pi * (phase + 0.3 * np.where(phase % 2 < 1, 1, -1) * np.sign(height)) / (4 * count)
+    local = np.zeros((len(phase), len(pose) - 1))
+    local[:, 0], local[:, 1] = (radius + height) * np.cos(angle), (radius + height) * np.sin(angle)
+    return moved(pose, local)
+
+
+def toothed_line(low: float, high: float, pitch: float) -> np.ndarray:
+    """Teeth (n, 2) along x between two places, about y = 0, that stand still when these move."""
+    first, last = round(low / pitch), round(high / pitch)
+    phase = np.arange(4 * first, 4 * max(last, first + 1) + 1) + 0.5
+    height = np.where(phase % 4 < 2, 1, -1)
+    place = phase + 0.3 * np.where(phase % 2 < 1, 1, -1) * height
+    return pitch * np.stack([place / 4, TOOTH * height], axis=1)
 
 
 def hatched(pose: np.ndarray, low: float, high: float, size: float) -> list[np.ndarray]:
@@ -110,6 +138,13 @@ def hinge(pose: np.ndarray, axis: int, size: float) -> Solid:
     pin = turned(pose, axis)
     pin[:-1, -1] -= size * pin[:-1, 2]
     return tube(pin, 2 * size, 0.55 * size)
+
+
+def thread(pose: np.ndarray, pitch: float, size: float) -> np.ndarray:
+    """A helix about the pose's z, right-handed where the pitch is positive; its pitch is that of a symbol."""
+    turns = np.linspace(-2.5, 2.5, 81)
+    angle = 2 * np.pi * turns * np.sign(pitch)
+    return moved(pose, size * np.stack([0.8 * np.cos(angle), 0.8 * np.sin(angle), turns], axis=1))
 
 
 def _between(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, float]:

@@ -1,0 +1,128 @@
+"""Gears, belts and racks, by what their relations tell: ratios, and radii where axles are at a distance."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from .instant import Instant, turning
+from .joints import GUIDE
+from .piece import Piece
+from .solid import circle, closed, turned
+from .symbols import toothed, toothed_line
+
+PARALLEL = 1e-6  # sines of angles between axes that count as parallel
+PULLEY = 0.2  # radius of the larger pulley, in distances of the axles
+FEWEST = 8  # teeth of a wheel
+
+
+class _Side(NamedTuple):
+    """A joint of a relation: the pose whose z (in space) is the axis, on the body that moves, and the sense in which it moves."""
+
+    joint: str
+    pose: np.ndarray
+    sense: int
+    shifts: bool
+
+
+def relation(now: Instant, name: str, joints: tuple[str, str], factors: np.ndarray) -> Iterable[Piece]:
+    """Toothed wheels, a belt, a rack with its pinion, or a dashed line where none of these fits."""
+    ratio = -float(factors[0])
+    carrier = set.intersection(*({*now.link(_joint(now, joint)).bodies} for joint in joints))
+    sides = [_side(now, joint, carrier) for joint in joints]
+    one, other = (side.pose[:-1, -1] for side in sides)
+    lines = _lines(now, sides, ratio)
+    yield from (Piece(name, (line,), GUIDE, width=1.3) for line in lines or [np.stack([one, other])])
+
+
+def _joint(now: Instant, name: str) -> str:
+    return now.linkage.index(name, "coordinates")[0]
+
+
+def _side(now: Instant, name: str, carrier: set[int]) -> _Side:
+    """The body that is not the carrier moves; B where both might."""
+    joint, index = now.linkage.index(name, "coordinates")
+    link = now.link(joint)
+    on_a = link.bodies[1] in carrier and link.bodies[0] not in carrier
+    end = now.ends(link)[0 if on_a else 1]
+    shifts = index < len(link.pair.axes)
+    if shifts:
+        pose = end if now.dim == 2 else turned(end, link.pair.axes[index])
+    else:
+        axes = turning(link)
+        number = min(index - len(link.pair.axes), len(axes) - 1)
+        pose = turned(end, axes[number]) if now.dim == 3 and axes else end
+    return _Side(joint, pose, -1 if on_a else 1, shifts)
+
+
+def _lines(now: Instant, sides: list[_Side], ratio: float) -> list[np.ndarray]:
+    """What fits the relation; nothing if its axes lie in no usual way."""
+    first, second = sides
+    sense = first.sense * second.sense
+    if first.shifts and second.shifts:
+        return []
+    if second.shifts:
+        return _rack(now, first, second, ratio * sense)
+    if first.shifts:
+        return _rack(now, second, first, sense / ratio) if ratio else []
+    gap, align = _across(first.pose, second.pose)
+    if not ratio or align is None or np.linalg.norm(gap) < now.size:
+        return []
+    d, ratio = float(np.linalg.norm(gap)), ratio * sense * align
+    if ratio > 0:  # a belt; only the ratio of its pulleys is known
+        radii = np.array([ratio, 1.0]) / max(ratio, 1.0) * PULLEY * d
+        return _belt(first.pose, second.pose, gap, radii, now.size)
+    radii = d * np.array([-ratio, 1.0]) / (1 - ratio)
+    pitch = min(1.6 * now.size, 2 * np.pi * radii.min() / FEWEST)
+    return [
+        toothed(side.pose, radius, max(FEWEST, round(2 * np.pi * radius / pitch)))
+        for side, radius in zip(sides, radii.tolist(), strict=True)
+    ]
+
+
+def _across(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, int | None]:
+    """The way from axis to axis across them, and whether they look the same way (1, −1); None if they are not parallel."""
+    gap = other[:-1, -1] - one[:-1, -1]
+    if len(one) == 3:
+        return gap, 1
+    z = one[:-1, 2]
+    align = float(z @ other[:-1, 2])
+    if 1 - abs(align) > PARALLEL:
+        return gap, None
+    return gap - (gap @ z) * z, 1 if align > 0 else -1
+
+
+def _belt(one: np.ndarray, other: np.ndarray, gap: np.ndarray, radii: np.ndarray, size: float) -> list[np.ndarray]:
+    """Two circles, a spoke of each, and the tangents outside."""
+    d = float(np.linalg.norm(gap))
+    forth = gap / d
+    side = np.array([-forth[1], forth[0]]) if len(gap) == 2 else np.cross(one[:-1, 2], forth)
+    centres = one[:-1, -1], one[:-1, -1] + gap
+    poses = one, np.concatenate([other[:, :-1], np.append(centres[1], 1.0)[:, None]], axis=1)
+    lines = [closed(circle(pose, radius)) for pose, radius in zip(poses, radii.tolist(), strict=True)]
+    lines += [np.stack([c, c + r * pose[:-1, 0]]) for c, r, pose in zip(centres, radii, poses, strict=True)]
+    sine = (radii[0] - radii[1]) / d
+    for way in (1, -1):
+        normal = sine * forth + way * np.sqrt(1 - sine**2) * side
+        lines.append(np.stack([c + r * normal for c, r in zip(centres, radii, strict=True)]))
+    return lines
+
+
+def _rack(now: Instant, pinion: _Side, rack: _Side, radius: float) -> list[np.ndarray]:
+    """A toothed wheel on a toothed line, as long as the motion asks for."""
+    if not radius:
+        return []
+    centre, at, u = pinion.pose[:-1, -1], rack.pose[:-1, -1], now.size
+    forth, _ = now.along(rack.pose)
+    left = np.array([-forth[1], forth[0]]) if now.dim == 2 else np.cross(pinion.pose[:-1, 2], forth)
+    pitch = min(1.6 * u, 2 * np.pi * abs(radius) / FEWEST)
+    link = now.link(rack.joint)
+    axis = 0 if now.dim == 2 else link.pair.axes[0]
+    shift = float((np.linalg.inv(now.ends(link)[0]) @ now.ends(link)[1])[axis, -1])
+    low, high = now.reach(link)[:, axis] - shift
+    contact = float((centre - at) @ forth)
+    ends = (contact - high, contact - low) if rack.sense > 0 else (contact + low, contact + high)
+    start = at + ((centre - at) @ left) * left - radius * left
+    line = toothed_line(ends[0] - 3 * u, ends[1] + 3 * u, pitch)
+    wheel = toothed(pinion.pose, abs(radius), max(FEWEST, round(2 * np.pi * abs(radius) / pitch)))
+    return [wheel, start + line[:, :1] * forth - line[:, 1:] * np.sign(radius) * left]
