@@ -122,7 +122,9 @@ def _rack(now: Instant, pinion: _Side, rack: _Side, radius: float) -> list[np.nd
     low, high = now.reach(link)[:, axis] - shift
     contact = float((centre - at) @ forth)
     ends = (contact - high, contact - low) if rack.sense > 0 else (contact + low, contact + high)
-    start = at + ((centre - at) @ left) * left - radius * left
-    line = toothed_line(ends[0] - 3 * u, ends[1] + 3 * u, pitch)
+    start, over = at + ((centre - at) @ left - radius) * left, 3 * u + abs(radius)
+    line = toothed_line(ends[0] - over, ends[1] + over, pitch)
+    teeth = start + line[:, :1] * forth - line[:, 1:] * np.sign(radius) * left
     wheel = toothed(pinion.pose, abs(radius), max(FEWEST, round(2 * np.pi * abs(radius) / pitch)))
-    return [wheel, start + line[:, :1] * forth - line[:, 1:] * np.sign(radius) * left]
+    near = start + np.clip(0.0, line[0, 0], line[-1, 0]) * forth
+    return [wheel, teeth, np.stack([near, at])]

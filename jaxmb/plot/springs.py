@@ -70,7 +70,7 @@ def _friction(now: Instant, force: Any) -> Iterable[Piece]:
 
 
 def _table(now: Instant, force: Any) -> Iterable[Piece]:
-    """A box with the curve of the table: on the line between the places, or on the arrow along the joint."""
+    """A box with the curve of the table: on the line between the places, or beside the arrow along the joint."""
     u = now.size
     if isinstance(force, LineCharacteristic):
         a, b = now.at(force.a)[:-1, -1], now.at(force.b)[:-1, -1]
@@ -80,7 +80,7 @@ def _table(now: Instant, force: Any) -> Iterable[Piece]:
     else:
         pose, shifts = now.axes(force.joint)[0]
         forth, across = now.along(pose) if shifts else (pose[:-1, 0], pose[:-1, 1])
-        middle = pose[:-1, -1] + (2.4 if shifts else 2.6) * u * (across if shifts else forth)
+        middle = pose[:-1, -1] + 4.4 * u * (across if shifts else forth)
     box, curve = chart(np.asarray(force.x), np.asarray(force.y), 1.3 * u)
     placed = lambda points: middle + points[:, :1] * forth + points[:, 1:] * across
     yield Piece(force.name, (placed(box),), "white", fills=True, rim=LOAD, layer=1)
