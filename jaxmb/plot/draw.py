@@ -12,7 +12,7 @@ from ..reaction import ReactionReport, analyse_reactions
 from ..simulation import Solution
 from ..system import State, System
 from .instant import Moments
-from .loads import TRUSTED, UNTRUSTED, Loads, loads, verdicts
+from .loads import TRUSTED, UNTRUSTED, Loads, loads, told, verdicts
 from .paper import paint
 from .scene import SIZE, Scene
 from .view import View, kinds
@@ -166,9 +166,7 @@ class _Sketch:
     def judge(self, report: ReactionReport) -> None:
         """Gives joints the colours of their verdicts."""
         self.scene.colours = verdicts(report)
-        for colour, text in ((TRUSTED, "determined"), (UNTRUSTED, "not determined (?)")):
-            if colour in self.scene.colours.values():
-                self.legend.append((colour, "o", f"reaction {text}"))
+        self.legend += [(colour, "o", text) for colour, text in told(self.scene.colours)]
 
     def frame(self, moments: Moments) -> None:
         """Equal scales, and room for everything at all instants."""

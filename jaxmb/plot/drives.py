@@ -17,6 +17,7 @@ from ..mechanism import (
     Motor,
     Thruster,
 )
+from .colour import PURPLE
 from .instant import Instant, shifted
 from .joints import rod
 from .piece import Piece
@@ -24,7 +25,7 @@ from .solid import along
 from .springs import LOAD
 from .symbols import WHOLE, arc
 
-DRIVE = "tab:purple"
+DRIVE = PURPLE
 
 
 def drive(now: Instant, element: Any) -> Iterable[Piece]:

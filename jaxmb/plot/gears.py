@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .colour import GUIDE
 from .instant import Instant, turning
-from .joints import GUIDE
 from .piece import Piece
 from .solid import circle, closed, turned
 from .symbols import toothed, toothed_line

@@ -5,13 +5,12 @@ from collections.abc import Iterable
 import numpy as np
 
 from ..mechanism import Helix
+from .colour import GROUND, GUIDE, JOINT, LIGHT, PALE, WHITE
 from .instant import Instant, shifted, turning
 from .outline import Link
 from .piece import Piece, of_solid
-from .solid import Solid, circle, moved, polygon, sphere, tube, turned
+from .solid import COARSE, Solid, circle, moved, polygon, sphere, tube, turned
 from .symbols import anchor, block, floor, hatched, hinge, thread
-
-GROUND, JOINT, GUIDE = "0.35", "0.25", "0.45"
 
 
 def anchors(now: Instant) -> Iterable[Piece]:
@@ -27,7 +26,7 @@ def anchors(now: Instant) -> Iterable[Piece]:
                 found[element.name] = now.at(at)
     places = {tuple(np.round(pose[:-1, -1] / now.size, 3)): (name, pose[:-1, -1]) for name, pose in found.items()}
     for name, place in places.values():
-        yield from of_solid(now.dim, f"{name} ground", anchor(place, now.size), GROUND, fill="0.85")
+        yield from of_solid(now.dim, f"{name} ground", anchor(place, now.size), GROUND, fill=LIGHT)
 
 
 def contact(now: Instant, link: Link) -> Iterable[Piece]:
@@ -36,7 +35,7 @@ def contact(now: Instant, link: Link) -> Iterable[Piece]:
     colour = now.colours.get(link.name, GROUND)
     low, high = under(now.reach(link), float(link.numbers[0]))
     if now.dim == 3:
-        ground = of_solid(now.dim, f"{link.name} ground", floor(a, low[:2], high[:2], now.size), colour, 0.7, "0.93")
+        ground = of_solid(now.dim, f"{link.name} ground", floor(a, low[:2], high[:2], now.size), colour, 0.7, PALE)
         return [piece._replace(layer=-1) for piece in ground]
     return of_solid(now.dim, f"{link.name} ground", Solid([], hatched(a, low[0], high[0], now.size), []), colour)
 
@@ -57,12 +56,12 @@ def joint(now: Instant, link: Link) -> Iterable[Piece]:
     elif now.dim == 3 and axes:
         solids = [hinge(ends[1], axes[0], u)]
     elif now.dim == 3:
-        solids = [Solid(sphere(end, 0.8 * u).faces, [], []) for end in (ends if link.is_rod else ends[1:])]
+        solids = [Solid(sphere(end, 0.8 * u, COARSE).faces, [], []) for end in (ends if link.is_rod else ends[1:])]
     else:
         solids = [polygon(circle(end, 0.6 * u)) for end in (ends if link.is_rod else ends[1:])]
     if isinstance(link.pair, Helix):
         solids.append(Solid([], [thread(ends[1], float(link.numbers[0]), u)], []))
-    fill = "white" if now.dim == 2 else None
+    fill = WHITE if now.dim == 2 else None
     return [piece for solid in solids for piece in of_solid(now.dim, link.name, solid, colour, 1.8, fill)]
 
 
@@ -89,7 +88,7 @@ def guide(now: Instant, link: Link) -> Iterable[Piece]:
         yield from of_solid(now.dim, f"{link.name} ground", Solid([], hatched(ground, low, high, u), []), GROUND)
     yield Piece(link.name, (moved(pose, ends),), colour, width=2.5)
     if thickness <= 0.1 * u:  # else the body's shape is its sleeve
-        fill = "0.85" if now.dim == 2 else None
+        fill = LIGHT if now.dim == 2 else None
         for solid in _slider(now, link, pose, b, (start, end)):
             yield from of_solid(now.dim, link.name, solid, colour, 1.5, fill)
 
@@ -102,8 +101,8 @@ def _slider(now: Instant, link: Link, pose: np.ndarray, b: np.ndarray, ends: tup
     if now.dim == 2:
         return [block(pose, *ends, u), polygon(circle(b, 0.6 * u))]
     if not turning(link):
-        return [Solid(sphere(b, u).faces, [], [])]
-    return [tube(shifted(pose, pose[:-1, -1] + ends[0] * pose[:-1, 2]), ends[1] - ends[0], u)]
+        return [Solid(sphere(b, u, COARSE).faces, [], [])]
+    return [tube(shifted(pose, pose[:-1, -1] + ends[0] * pose[:-1, 2]), ends[1] - ends[0], u, corners=COARSE)]
 
 
 def _plane(now: Instant, link: Link, a: np.ndarray, b: np.ndarray) -> Iterable[Piece]:
@@ -111,8 +110,8 @@ def _plane(now: Instant, link: Link, a: np.ndarray, b: np.ndarray) -> Iterable[P
     u, reach = now.size, now.reach(link)[:, :2]
     low, high = np.minimum(reach[0], 0.0) - 4 * u, np.maximum(reach[1], 0.0) + 4 * u
     colour = now.colours.get(link.name, GUIDE)
-    yield from of_solid(3, link.name, floor(a, low, high, u), colour, 0.7, "0.93")
-    yield from of_solid(3, link.name, Solid(sphere(b, 0.8 * u).faces, [], []), colour)
+    yield from of_solid(3, link.name, floor(a, low, high, u), colour, 0.7, PALE)
+    yield from of_solid(3, link.name, Solid(sphere(b, 0.8 * u, COARSE).faces, [], []), colour)
 
 
 def _sleeve(now: Instant, link: Link, pose: np.ndarray, axis: int) -> tuple[float, float, float] | None:

@@ -6,10 +6,11 @@ import numpy as np
 
 from ..output import Wrench
 from ..reaction import ReactionReport
+from .colour import BLACK, BLUE, PINK, RED
 from .piece import Piece
 from .symbols import arc
 
-TRUSTED, UNTRUSTED, FORCE, TORQUE = "tab:blue", "tab:red", "black", "deeppink"
+TRUSTED, UNTRUSTED, FORCE, TORQUE = BLUE, RED, BLACK, PINK
 LONGEST, WIDEST = 0.25, 0.08  # arrows, and radii of arcs, in sizes of the mechanism
 SMALL = 1e-6  # parts of the largest reaction that are not drawn
 
@@ -50,15 +51,15 @@ class Loads(NamedTuple):
         )
         return [(colour, text) for i, (x, colour, text) in enumerate(scales) if self._drawn(x, i).any()]
 
-    def pieces(self, i: int) -> list[Piece]:
-        """The arrows at an instant."""
+    def pieces(self, i: int, small: bool = False) -> list[Piece]:
+        """The arrows at an instant, without those that are too small to be seen unless `small`."""
         found = []
         for k, name in enumerate(self.names):
             at, force, torque = self.places[i, k], self.forces[i, k], self.torques[i, k]
-            if self._drawn(force, 0):
+            if small or self._drawn(force, 0):
                 arrow = np.stack([at, at + force / self.force_scale])
                 found.append(Piece(f"{name} force", (arrow,), FORCE, width=2.0, heads=1, layer=1))
-            if self._drawn(torque, 1):
+            if small or self._drawn(torque, 1):
                 arrow = _turning(at, torque / self.torque_scale)
                 found.append(Piece(f"{name} torque", (arrow,), TORQUE, width=2.0, heads=len(at) - 1, layer=1))
         return found
@@ -83,6 +84,12 @@ def loads(wrenches: dict[str, Wrench], size: float) -> Loads:
 def verdicts(report: ReactionReport) -> dict[str, str]:
     """The colour of each joint."""
     return {name: TRUSTED if verdict.unique else UNTRUSTED for name, verdict in report.groups.items()}
+
+
+def told(colours: dict[str, str]) -> list[tuple[str, str]]:
+    """The colours of verdicts that joints have, and what they mean."""
+    meanings = ((TRUSTED, "determined"), (UNTRUSTED, "not determined (?)"))
+    return [(colour, f"reaction {text}") for colour, text in meanings if colour in colours.values()]
 
 
 def _turning(at: np.ndarray, vector: np.ndarray) -> np.ndarray:

@@ -1,6 +1,5 @@
 """A motion as a page for a browser."""
 
-import base64
 import html
 import importlib.resources
 import json
@@ -12,13 +11,17 @@ import jax
 import numpy as np
 
 from ..foundations import RESULTS
-from ..mechanism import SpringDamper, linkage_of
-from ..output import tabulate
+from ..mechanism import linkage_of
+from ..output import Wrench, joint_reactions, tabulate
+from ..reaction import analyse_reactions
 from ..records import Record
 from ..simulation import Solution
 from ..system import System
-from .outline import links, solids
-from .solid import Solid, moved
+from .colour import of_body
+from .loads import Loads, loads, told, verdicts
+from .parts import packed, parts, rounded
+from .scene import SIZE, Scene
+from .solid import Solid
 
 SPEEDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 
@@ -32,11 +35,14 @@ def page(
     points: bool = True,
     speed: float = 1.0,
     title: str = "Motion",
+    forces: bool | dict[str, Wrench] = False,
+    symbols: float = SIZE,
 ) -> pathlib.Path:
     """Writes a page that plays a motion: one file that any browser shows, without a network.
 
     It plays, stops at any time, turns (in space), moves (with shift, and in the plane) and grows under the mouse; it draws the path of
-    a point, and a curve below with the time marked. Poses are those of the solution at its saved times, in single precision.
+    a point, and one or two curves below with the time marked. What is drawn is what `draw` draws. Poses are those of the solution at its saved times, in single
+    precision.
 
     Args:
         system: built from a mechanism.
@@ -46,6 +52,8 @@ def page(
         points: whether named points belong to the shapes of the bodies; as of `draw`.
         speed: how many times faster than real time it plays at first.
         title: of the page.
+        forces: whether reactions are drawn, as of `draw`, with one scale for all times.
+        symbols: as of `draw`.
 
     Returns:
         The path.
@@ -66,7 +74,8 @@ def page(
     reached = np.flatnonzero(np.isfinite(np.asarray(solution.q)).all(axis=1))
     if not len(reached):
         raise ValueError("Argument `solution` must hold a motion, but no saved time was reached.")
-    data = _data(system, solution, reached, points) | {
+    scene = Scene(system, points, symbols)
+    data = _data(system, solution, reached, scene, forces) | {
         "curves": _curves(curves, reached),
         "speeds": sorted({*SPEEDS, speed}),
         "speed": speed,
@@ -81,77 +90,56 @@ def page(
     return path
 
 
-def _data(system: System, solution: Solution, reached: np.ndarray, points: bool) -> dict[str, Any]:
+def _data(system: System, solution: Solution, reached: np.ndarray, scene: Scene, forces: Any) -> dict[str, Any]:
     """What is drawn, and where it is at each time."""
     linkage, numbers = linkage_of(system), system.params
-    springs = [force for force in numbers.forces if isinstance(force, SpringDamper)]
-
-    def places(state: Any) -> tuple[Any, Any]:
-        motion = linkage.motion(state.t, state.q, state.v, numbers)
-        return motion.poses[..., :-1, :], [(motion.position(s.a), motion.position(s.b)) for s in springs]
-
-    states = jax.tree.map(lambda x: x[reached], solution.states)
-    poses, ends = jax.tree.map(np.asarray, jax.jit(jax.vmap(places))(states))
-    drawn, found = solids(linkage, numbers, points), links(linkage, numbers)
-    whole = [
-        moved(pose, solid.points) for body, solid in enumerate(drawn) if any(solid) for pose in _square(poses[:, body])
-    ]
-    whole = np.concatenate([*whole, *(end for pair in ends for end in pair)])
-    low, high = whole.min(axis=0), whole.max(axis=0)
-    bodies = [
-        {
-            "name": name,
-            "ground": body == 0,
-            "strokes": _strokes(drawn[body]),
-            "poses": _packed(poses[:, body]),
-        }
-        for body, name in enumerate(("ground", *linkage.bodies))
-    ]
-    names = list(linkage.bodies)
-    named = zip(linkage.skeleton.points, np.asarray(numbers.points), strict=True)
-    return {
-        "dim": linkage.dim,
+    moments = scene.moments(jax.tree.map(lambda x: x[reached], solution.states))
+    scene.frame(moments)
+    reactions = None if forces is False else _loads(system, solution, reached, scene, forces)
+    places = moments.poses[:, :, :-1]
+    names = ("ground", *linkage.bodies)
+    found = {
+        "dim": scene.dim,
         "times": [float(t) for t in np.asarray(solution.ts)[reached]],
-        "centre": ((low + high) / 2).tolist(),
-        "radius": float(np.linalg.norm(high - low) / 2) or 1.0,
-        "bodies": bodies,
-        "guides": [
-            {"sleeve": link.slides, "bodies": link.bodies, "points": [frame[:-1, -1].tolist() for frame in link.frames]}
-            for link in found
-            if link.slides or link.is_rod
-        ],
-        "springs": [
-            {"ends": _packed(np.stack(pair, axis=1)), "coil": bool(s.stiffness), "pot": bool(s.damping)}
-            for s, pair in zip(springs, ends, strict=True)
-        ],
-        "joints": [
+        "centre": scene.centre.tolist(),
+        "radius": scene.radius,
+        "size": scene.size,
+        "bodies": [
             {
-                "name": link.name,
-                "grounded": link.is_grounded,
-                "body": link.bodies[1],
-                "point": link.frames[1][:-1, -1].tolist(),
+                "name": name,
+                "ground": body == 0,
+                "colour": of_body(body),
+                "strokes": _strokes(scene.solids[body], scene.radius),
+                "poses": packed(places[:, body]),
             }
-            for link in found
+            for body, name in enumerate(names)
         ],
-        "points": [
-            {"name": name, "body": names.index(name.partition(".")[0]) + 1, "point": local[:-1, -1].tolist()}
-            for name, local in named
-            if name.partition(".")[0] in names
+        "parts": parts(scene, moments, reactions),
+        "legend": [] if reactions is None else [*reactions.legend, *told(scene.colours)],
+        "joints": [
+            {"name": link.name, "body": link.bodies[1], "point": link.frames[1][:-1, -1].tolist()}
+            for link in scene.links
         ],
     }
+    named = zip(linkage.skeleton.points, np.asarray(numbers.points), strict=True)
+    at = [(name, names.index(name.partition(".")[0]), local[:-1, -1].tolist()) for name, local in named]
+    return found | {"points": [{"name": name, "body": body, "point": point} for name, body, point in at if body]}
 
 
-def _square(poses: np.ndarray) -> list[np.ndarray]:
-    """The matrices with the row that they all have."""
-    last = np.eye(poses.shape[-1])[-1:]
-    return [np.concatenate([pose, last]) for pose in poses]
+def _loads(system: System, solution: Solution, reached: np.ndarray, scene: Scene, forces: Any) -> Loads:
+    """The arrows of reactions; joints get the colours of their verdicts."""
+    wrenches = joint_reactions(system, solution, warn=False, throw=False) if forces is True else forces
+    scene.colours = verdicts(analyse_reactions(system, solution.state(0)))
+    return loads(jax.tree.map(lambda x: x[reached], wrenches), 2 * scene.radius)
 
 
-def _strokes(solid: Solid) -> list[dict[str, Any]]:
+def _strokes(solid: Solid, radius: float) -> list[dict[str, Any]]:
     """Faces, each an outline with its holes, edges and rods."""
     drawn = {"face": solid.faces, "edge": [(x,) for x in solid.edges], "rod": [(x,) for x in solid.rods]}
     return [
-        {"kind": kind, "loops": [points.tolist() for points in loops]} for kind, all_ in drawn.items() for loops in all_
+        {"kind": kind, "loops": [rounded(points, radius) for points in loops]}
+        for kind, all_ in drawn.items()
+        for loops in all_
     ]
 
 
@@ -163,10 +151,5 @@ def _curves(record: Record, reached: np.ndarray) -> list[dict[str, Any]]:
         for i, each in enumerate(values.T):
             label = name if values.shape[1] == 1 else f"{name}[{i}]"
             if np.isfinite(each).any():
-                found.append({"name": label, "unit": units.get(name, ""), "values": _packed(each)})
+                found.append({"name": label, "unit": units.get(name, ""), "values": packed(each)})
     return found
-
-
-def _packed(numbers: np.ndarray) -> str:
-    """Numbers in single precision as text."""
-    return base64.b64encode(np.ascontiguousarray(numbers, "<f4").tobytes()).decode()

@@ -5,7 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .colour import mixed
 from .solid import Solid
+
+FAINT = 0.3  # opacity of faces in the plane
 
 
 class Piece(NamedTuple):
@@ -14,7 +17,7 @@ class Piece(NamedTuple):
     Attributes:
         name: of the element that it belongs to.
         loops: of a face its outline and holes, else one line (n, d) or one dot (1, d).
-        colour: of matplotlib.
+        colour: written #rrggbb, or with its opacity.
         fills: whether it is a face.
         width: of the line in points; 0 for none.
         rim: colour of a face's outline, or None.
@@ -36,7 +39,7 @@ def of_solid(dim: int, name: str, solid: Solid, colour: Any, width: float = 1.0,
     """A solid in a colour, its faces in another one where that is given."""
     for loops in solid.faces:
         rim = _dark(colour) if dim == 3 and len(loops[0]) > 4 else None
-        yield Piece(name, loops, fill or ((colour, 0.3) if dim == 2 else colour), fills=True, rim=rim)
+        yield Piece(name, loops, fill or ((colour, FAINT) if dim == 2 else colour), fills=True, rim=rim)
     for line in solid.edges:
         yield Piece(name, (line,), colour if dim == 2 or fill else _dark(colour), width=width)
     for line in solid.rods:  # in the plane as bars
@@ -45,15 +48,9 @@ def of_solid(dim: int, name: str, solid: Solid, colour: Any, width: float = 1.0,
             yield Piece(name, (line,), _light(colour), width=4.5)
 
 
-def _dark(colour: Any) -> Any:
-    return _mixed(colour, 0.45, 0.0)
+def _dark(colour: str) -> str:
+    return mixed(colour, 0.45, 0.0)
 
 
-def _light(colour: Any) -> Any:
-    return _mixed(colour, 0.4, 0.6)
-
-
-def _mixed(colour: Any, factor: float, white: float) -> Any:
-    import matplotlib.colors
-
-    return tuple((factor * np.array(matplotlib.colors.to_rgb(colour)) + white).tolist())
+def _light(colour: str) -> str:
+    return mixed(colour, 0.4, 0.6)

@@ -8,10 +8,11 @@ import numpy as np
 
 from ..mechanism import DrivenDistance, Force, LineCharacteristic, Numbers, SpringDamper, linkage_of
 from ..system import State, System
+from .colour import of_body
 from .drives import arrows, drive
 from .gears import relation
 from .instant import Instant, Moments
-from .joints import GROUND, anchors, contact, guide, joint, rod, under
+from .joints import anchors, contact, guide, joint, rod, under
 from .outline import links, solids
 from .piece import Piece, of_solid
 from .solid import moved
@@ -26,6 +27,7 @@ class Scene:
     Attributes:
         dim: 2 or 3.
         links: its connections.
+        solids: of ground and bodies, in their frames.
         centre, radius: of what is seen.
         size: of the symbols, in m.
         colours: of joints, by name; others have their own.
@@ -34,7 +36,7 @@ class Scene:
     def __init__(self, system: System, points: bool, symbols: float = SIZE):
         self._linkage, self._numbers = linkage_of(system), system.params
         self.dim = self._linkage.dim
-        self._solids = solids(self._linkage, self._numbers, points)
+        self.solids = solids(self._linkage, self._numbers, points)
         self.links = links(self._linkage, self._numbers)
         self.colours: dict[str, Any] = {}
         self.centre, self.radius, self.size, self._symbols = np.zeros(self.dim), 0.5, symbols, symbols
@@ -53,13 +55,13 @@ class Scene:
     def at(self, moments: Moments, i: int) -> Instant:
         """The mechanism at one of them."""
         parts = {name: self._relative(name, wrenches[i]) for name, wrenches in moments.wrenches.items()}
-        fixed = (self._linkage, self._numbers, self.links, self._solids, self.colours, self.size)
+        fixed = (self._linkage, self._numbers, self.links, self.solids, self.colours, self.size)
         return Instant(*fixed, self._reaches, parts, moments.poses[i])
 
     def _relative(self, name: str, wrench: np.ndarray) -> np.ndarray:
         """Force and torque in parts of their largest sizes; not numbers where these are zero."""
-        sizes = [size or np.nan for size in self._largest.get(name, (0.0, 0.0))]
-        return wrench / np.repeat(sizes, [self.dim, len(wrench) - self.dim])
+        sizes = np.repeat(self._largest.get(name, (0.0, 0.0)), [self.dim, len(wrench) - self.dim])
+        return np.where(sizes > 0, np.nan_to_num(wrench) / np.where(sizes > 0, sizes, 1.0), np.nan)
 
     def frame(self, moments: Moments) -> np.ndarray:
         """Points (k, d) around all that is seen at several instants; sets the size of symbols and how far parts reach."""
@@ -69,7 +71,7 @@ class Scene:
             self._reaches[link.name] = np.stack([places.min(axis=0), places.max(axis=0)])
         for name, wrenches in moments.wrenches.items():
             sizes = [np.linalg.norm(part, axis=1) for part in np.split(wrenches, [self.dim], axis=1)]
-            self._largest[name] = (float(np.nanmax(sizes[0])), float(np.nanmax(sizes[1])))
+            self._largest[name] = (float(np.nanmax(sizes[0], initial=0.0)), float(np.nanmax(sizes[1], initial=0.0)))
         seen = np.concatenate([points for i in range(len(moments.poses)) for points in self._seen(self.at(moments, i))])
         low, high = seen.min(axis=0), seen.max(axis=0)
         self.centre, self.radius = (low + high) / 2, float(np.linalg.norm(high - low)) / 2 or 0.5
@@ -78,7 +80,7 @@ class Scene:
 
     def _seen(self, now: Instant) -> list[np.ndarray]:
         """Bodies, ends of connections, springs and driven distances, and the ground under what rolls."""
-        found = [moved(pose, x.points) for pose, x in zip(now.poses, self._solids, strict=True) if x.edges or x.rods]
+        found = [moved(pose, x.points) for pose, x in zip(now.poses, self.solids, strict=True) if x.edges or x.rods]
         for link in self.links:
             a, b = now.ends(link)
             found += [a[None, :-1, -1], b[None, :-1, -1]]
@@ -100,8 +102,8 @@ class Scene:
         before, after = self.symbols(now)
         names = ("ground", *self._linkage.bodies)
         bodies = [
-            of_solid(self.dim, name, solid.moved(pose), colour_of(i))
-            for i, (name, solid, pose) in enumerate(zip(names, self._solids, now.poses, strict=True))
+            of_solid(self.dim, name, solid.moved(pose), of_body(i))
+            for i, (name, solid, pose) in enumerate(zip(names, self.solids, now.poses, strict=True))
         ]
         return [*before, *(piece for body in bodies for piece in body), *after]
 
@@ -115,17 +117,16 @@ class Scene:
             self._relations(now),
             *(passive(now, force) for force in numbers.forces),
             *(joint(now, link) for link in self.links),
-            *(drive(now, element) for element in (*numbers.drivers, *numbers.actuators, *numbers.forces)),
+            *(drive(now, element) for element in self.elements),
         )
         return [piece for part in before for piece in part], [piece for part in after for piece in part]
 
+    @property
+    def elements(self) -> tuple[Any, ...]:
+        """What moves the mechanism or loads it."""
+        return *self._numbers.drivers, *self._numbers.actuators, *self._numbers.forces
+
     def arrows(self, now: Instant) -> dict[str, np.ndarray]:
         """By name of what moves the mechanism or loads it."""
-        elements = (*self._numbers.drivers, *self._numbers.actuators, *self._numbers.forces)
-        found = {element.name: arrows(now, element) for element in elements}
+        found = {element.name: arrows(now, element) for element in self.elements}
         return {name: points[0] for name, points in found.items() if points}
-
-
-def colour_of(body: int) -> str:
-    """Of ground and bodies."""
-    return GROUND if body == 0 else f"C{(body - 1) % 10}"

@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Points of a circle, without the last one, which is the first.
-ROUND = np.linspace(0, 2 * np.pi, 37)[:-1]
-SPOKES = (0, 12, 24)  # of these points
+# Corners of circles: of bodies, and of symbols; a multiple of three, for spokes.
+FINE, COARSE = 36, 12
 
 
 class Solid(NamedTuple):
@@ -50,10 +49,10 @@ def closed(points: np.ndarray) -> np.ndarray:
     return np.concatenate([points, points[:1]])
 
 
-def circle(pose: np.ndarray, radius: float, height: float = 0.0) -> np.ndarray:
-    """In the pose's x and y, at a height along its z."""
-    local = np.zeros((len(ROUND), len(pose) - 1))
-    local[:, 0], local[:, 1] = radius * np.cos(ROUND), radius * np.sin(ROUND)
+def circle(pose: np.ndarray, radius: float, height: float = 0.0, corners: int = FINE) -> np.ndarray:
+    """In the pose's x and y, at a height along its z; without the last point, which is the first."""
+    local, angle = np.zeros((corners, len(pose) - 1)), np.linspace(0, 2 * np.pi, corners + 1)[:-1]
+    local[:, 0], local[:, 1] = radius * np.cos(angle), radius * np.sin(angle)
     local[:, 2:] = height
     return moved(pose, local)
 
@@ -63,20 +62,24 @@ def polygon(corners: np.ndarray) -> Solid:
     return Solid([(corners,)], [closed(corners)], [])
 
 
-def disk(pose: np.ndarray, radius: float, inner: float = 0.0, height: float = 0.0) -> Solid:
+def disk(pose: np.ndarray, radius: float, inner: float = 0.0, height: float = 0.0, corners: int = FINE) -> Solid:
     """A disk in the pose's x and y with a hole, and spokes that show how it turns."""
-    rim = circle(pose, radius, height)
-    bore = circle(pose, inner, height)
-    edges = [closed(rim), *([closed(bore)] if inner else []), *(np.stack([bore[i], rim[i]]) for i in SPOKES)]
+    rim = circle(pose, radius, height, corners)
+    bore = circle(pose, inner, height, corners)
+    edges = [
+        closed(rim),
+        *([closed(bore)] if inner else []),
+        *(np.stack([bore[i], rim[i]]) for i in range(0, corners, corners // 3)),
+    ]
     if rim.shape[1] == 3:
         return Solid(_band(rim, bore), edges, [])
     return Solid([(rim, bore) if inner else (rim,)], edges, [])
 
 
-def tube(pose: np.ndarray, length: float, radius: float, inner: float = 0.0) -> Solid:
+def tube(pose: np.ndarray, length: float, radius: float, inner: float = 0.0, corners: int = FINE) -> Solid:
     """A cylinder, or a tube, along the pose's z."""
-    ends = [disk(pose, radius, inner, height) for height in (0.0, length)]
-    walls = [_band(circle(pose, r), circle(pose, r, length)) for r in (radius, inner) if r]
+    ends = [disk(pose, radius, inner, height, corners) for height in (0.0, length)]
+    walls = [_band(*(circle(pose, r, height, corners) for height in (0.0, length))) for r in (radius, inner) if r]
     return joined([*ends, *(Solid(wall, [], []) for wall in walls)])
 
 
@@ -86,12 +89,12 @@ def prism(low: np.ndarray, high: np.ndarray) -> Solid:
     return Solid([(low,), (high,), *_band(low, high)], [closed(low), closed(high), *sides], [])
 
 
-def sphere(pose: np.ndarray, radius: float) -> Solid:
+def sphere(pose: np.ndarray, radius: float, corners: int = FINE) -> Solid:
     """A ball with three great circles."""
-    levels = np.linspace(0, np.pi, 13)
-    rings = [circle(pose, radius * np.sin(x), radius * np.cos(x)) for x in levels]
+    levels = np.linspace(0, np.pi, corners // 3 + 1)
+    rings = [circle(pose, radius * np.sin(x), radius * np.cos(x), corners) for x in levels]
     faces = [face for low, high in pairwise(rings) for face in _band(low, high)]
-    return Solid(faces, [closed(circle(turned(pose, i), radius)) for i in range(3)], [])
+    return Solid(faces, [closed(circle(turned(pose, i), radius, 0.0, corners)) for i in range(3)], [])
 
 
 def turned(pose: np.ndarray, axis: int) -> np.ndarray:

@@ -13,12 +13,13 @@ from ..mechanism import (
     LineCharacteristic,
     SpringDamper,
 )
+from .colour import BROWN, GREEN, RED, WHITE
 from .instant import Instant
 from .piece import Piece, of_solid
 from .solid import along
 from .symbols import arc, beside, chart, damper, spiral, spring
 
-SPRING, FRICTION, LOAD = "tab:green", "tab:red", "tab:brown"
+SPRING, FRICTION, LOAD = GREEN, RED, BROWN
 
 
 def passive(now: Instant, force: Any) -> Iterable[Piece]:
@@ -83,6 +84,6 @@ def _table(now: Instant, force: Any) -> Iterable[Piece]:
         middle = pose[:-1, -1] + 4.4 * u * (across if shifts else forth)
     box, curve = chart(np.asarray(force.x), np.asarray(force.y), 1.3 * u)
     placed = lambda points: middle + points[:, :1] * forth + points[:, 1:] * across
-    yield Piece(force.name, (placed(box),), "white", fills=True, rim=LOAD, layer=1)
+    yield Piece(force.name, (placed(box),), WHITE, fills=True, rim=LOAD, layer=1)
     yield Piece(force.name, (placed(box[[0, 1, 2, 3, 0]]),), LOAD, width=1.2, layer=1)
     yield Piece(force.name, (placed(curve),), LOAD, width=1.6, layer=1)

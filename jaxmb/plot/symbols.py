@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .solid import Solid, along, closed, joined, moved, polygon, prism, tube, turned
+from .solid import COARSE, Solid, along, closed, joined, moved, polygon, prism, tube, turned
 
 COILS = 6  # of a spring, however long it is
 PITCH = 0.7  # of hatching, in sizes
@@ -34,7 +34,7 @@ def damper(a: np.ndarray, b: np.ndarray, radius: float) -> Solid:
         return Solid([], [moved(pose, np.array(line) * [length, radius]) for line in lines], [])
     pot = pose.copy()
     pot[:-1, -1] += 0.35 * (b - a)
-    return joined([tube(pot, 0.35 * length, radius), Solid([], [np.stack([a, b])], [])])
+    return joined([tube(pot, 0.35 * length, radius, corners=COARSE), Solid([], [np.stack([a, b])], [])])
 
 
 def beside(a: np.ndarray, b: np.ndarray, gap: float) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
@@ -137,7 +137,7 @@ def hinge(pose: np.ndarray, axis: int, size: float) -> Solid:
     """A short cylinder along the axis that a joint in space turns about."""
     pin = turned(pose, axis)
     pin[:-1, -1] -= size * pin[:-1, 2]
-    return tube(pin, 2 * size, 0.55 * size)
+    return tube(pin, 2 * size, 0.55 * size, corners=COARSE)
 
 
 def thread(pose: np.ndarray, pitch: float, size: float) -> np.ndarray:

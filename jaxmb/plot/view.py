@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..foundations import listing
+from .colour import parts, written
 from .piece import Piece
 
 # Directions on paper to the right and up, and towards the viewer, of the orthographic views.
@@ -63,14 +64,11 @@ class View:
         """A face in space in the brightness of its slope."""
         if self.axes is None or not piece.fills:
             return piece
-        import matplotlib.colors
-
         corners = piece.loops[0]
         normal = self.axes @ np.cross(corners, np.roll(corners, -1, axis=0)).sum(axis=0)
         normal *= np.sign(normal[2] or 1.0) / max(np.linalg.norm(normal), 1e-300)
         bright = 0.55 + 0.45 * max(float(normal @ LIGHT), 0.0)
-        base = 0.75 * np.array(matplotlib.colors.to_rgb(piece.colour)) + 0.25
-        return piece._replace(colour=tuple((bright * base).tolist()))
+        return piece._replace(colour=written(bright * (0.75 * parts(piece.colour) + 0.25)))
 
 
 def _direction(kind: Any) -> list[np.ndarray]:
