@@ -1,6 +1,8 @@
 """Motions as pages for a browser: what they hold, and what a browser makes of it."""
 
+import base64
 import functools
+import html
 import json
 import pathlib
 import re
@@ -11,6 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
+from scipy.spatial.transform import Rotation
 
 import jaxmb as jm
 
@@ -31,12 +35,13 @@ def node():
 
 @functools.cache
 def planar():
-    """A slider-crank on a spring, and a plate that swings."""
+    """A slider-crank on a spring under a motor and a gust, and a plate that swings on a torsion spring with a gear."""
     bodies = [
         P.Body.rod("crank", 1.0, 0.3),
         P.Body.rod("rod", 1.0, 0.8),
-        P.Body("slide", 1.0, 0.1, points={"a": (0.0, 0.0)}),
+        P.Body("slide", 1.0, shape=P.Box((0.2, 0.1)), points={"a": (0.0, 0.0)}),
         P.Body("plate", 1.0, 0.1, (0.2, 0.1), {"corner": (0.4, 0.0), "top": (0.2, 0.3)}),
+        P.Body("wheel", 0.1, 0.001),
     ]
     joints = [
         P.Revolute("main", "ground", "crank.a"),
@@ -44,11 +49,19 @@ def planar():
         P.Revolute("wrist", "rod.b", "slide.a"),
         P.Prismatic("guide", ("ground", (1.5, 0.0)), "slide.a"),
         P.Revolute("hook", ("ground", (0.0, 1.0)), "plate"),
+        P.Revolute("axle", ("ground", (0.4, 1.0)), "wheel"),
+        P.Gear("mesh", ("hook", "axle"), -2.0),
     ]
-    spring = P.SpringDamper("spring", ("ground", (2.0, 0.0)), "slide.a", stiffness=10.0, length=0.5)
-    system = P.Mechanism(bodies, joints, forces=[spring], gravity=(0.0, -9.81)).build()
+    forces = [
+        P.SpringDamper("spring", ("ground", (2.0, 0.0)), "slide.a", stiffness=10.0, length=0.5),
+        P.JointSpring("coil", "hook", 0.1),
+        P.JointFriction("brake", "main", viscous=0.01),
+        P.Force("gust", "slide.a", lambda motion: jnp.stack([motion.t, 0.5, 0.0])),
+    ]
+    motor = P.Motor("motor", "main")
+    system = P.Mechanism(bodies, joints, forces=forces, actuators=[motor], gravity=(0.0, -9.81)).build()
     state = jm.assemble(system, {"main": 1.0, "pin": -1.3, "guide": -0.6}, {"main": 4.0})
-    return system, jm.simulate(system, state, TS)
+    return system, jm.simulate(system, state, TS, control=lambda t, q, v, p: jnp.zeros(1))
 
 
 @functools.cache
@@ -72,8 +85,8 @@ MADE = {"planar": planar, "spatial": spatial}
 STUBS = """
 const fs = require("fs"), page = fs.readFileSync(process.argv[2], "utf8");
 const [, data] = page.match(/id="data">([\\s\\S]*?)<\\/script>/), [, script] = page.match(/<script>([\\s\\S]*?)<\\/script>/);
-const drawn = new Set(), frames = [], elements = {};
-const pen = new Proxy({}, { get: (g, k) => k in g ? g[k] : () => { if (k === "stroke") drawn.add(g.strokeStyle); if (k === "fill") drawn.add(g.fillStyle); },
+const drawn = new Set(), written = new Set(), frames = [], elements = {};
+const pen = new Proxy({}, { get: (g, k) => k in g ? g[k] : text => { if (k === "fillText") written.add(text); if (k === "stroke") drawn.add(g.strokeStyle); if (k === "fill") drawn.add(g.fillStyle); },
                               set: (g, k, v) => { g[k] = v; return true; } });
 const element = id => elements[id] ??= { clientWidth: 800, clientHeight: 400, value: 0, checked: true, getContext: () => pen, append() {},
   addEventListener() {}, setPointerCapture() {}, textContent: id === "data" ? data : "" };
@@ -83,7 +96,8 @@ globalThis.requestAnimationFrame = f => frames.push(f);
 eval(script.replace('"use strict";', "") + TASKS);
 """
 TASKS = """
-const found = { colours: [...drawn], poses: D.bodies.map(body => D.times.map((_, i) => poseOf(body.name, i))) };
+const places = part => part.pieces.map(piece => D.times.map((_, i) => loopsOf(piece, i)));
+const found = { colours: [...drawn], written: [...written], parts: Object.fromEntries(D.parts.map(part => [part.name, places(part)])), poses: D.bodies.map(body => D.times.map((_, i) => poseOf(body.name, i))) };
 go(3); found.clock = $("clock").textContent;
 $("slider").value = 2; $("slider").oninput(); found.slid = now;
 view.yaw += 1; $("path").value = 1; refresh(); found.path = drawn.has("#d62728");
@@ -116,37 +130,112 @@ def test_the_page_shows_the_motion_and_its_controls_work(name, tmp_path):
     poses = np.array(found["poses"][1:]).swapaxes(0, 1).reshape(exact.shape)
     np.testing.assert_allclose(poses, exact, atol=1e-6)
     assert {"#1f77b4", "#ff7f0e"} <= {*found["colours"]} and len(system.joints.bodies) <= len(found["colours"])
+    if name == "planar":
+        look_at_symbols(system, solution, found)
     assert found["clock"] == "t = 0.300 s" and found["slid"] == 2
     assert found["path"] and found["reset"] and found["stopped"]
     assert found["played"] == 4  # after 0.45 s of pictures at real time
 
 
-@pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
-@pytest.mark.parametrize("name", MADE)
-def test_a_browser_draws_every_body(name, tmp_path):
-    """Pixels of each body's colour, before and after the slider is moved."""
-    system, solution = MADE[name]()
-    path = jm.plot.page(system, solution, tmp_path / "motion.html")
-    look = """<script>
-    const count = () => { const x = scene.getContext("2d").getImageData(0, 0, scene.width, scene.height).data, found = {};
-      for (let i = 0; i < x.length; i += 4) { const key = x.slice(i, i + 4).join(); found[key] = (found[key] || 0) + 1; } return found; };
-    const first = count(); $("slider").value = T - 1; $("slider").oninput(); const last = count();
-    document.title = JSON.stringify([first, last].map(f => COLOURS.map(c => f[[1, 3, 5].map(k => parseInt(c.slice(k, k + 2), 16)).concat(255).join()] || 0)));
-    </script></body>"""
-    path.write_text(path.read_text().replace("</body>", look))
-    command = [
-        BROWSER,
+def look_at_symbols(system, solution, found):
+    """They are where the motion says, at all times."""
+    parts, at = found["parts"], lambda place: np.asarray(jm.position(system, solution, place))
+    ends = np.array([loops[0] for loops in parts["spring"][0]])[:, [0, -1]]
+    np.testing.assert_allclose(ends[:, 0], np.tile([2.0, 0.0], (len(TS), 1)), atol=1e-5)
+    np.testing.assert_allclose(ends[:, 1], at("slide.a"), atol=1e-5)
+    gust = np.array([loops[0] for loops in parts["gust"][0]])
+    np.testing.assert_allclose(gust[:, 1], at("slide.a"), atol=1e-5)  # it points to where it acts, and grows
+    size = np.linalg.norm(gust[:, 1] - gust[:, 0], axis=1)
+    np.testing.assert_allclose(size / size[-1], np.hypot(TS, 0.5) / np.hypot(0.5, 0.5), atol=1e-4)
+    wheels = [np.array([loops[0] for loops in piece]) for piece in parts["mesh"]]
+    radii = [np.linalg.norm(wheel - centre, axis=2).mean() for wheel, centre in zip(wheels, ((0.0, 1.0), (0.4, 1.0)))]
+    np.testing.assert_allclose(radii, [0.4 * 2 / 3, 0.4 / 3], rtol=0.02)
+    assert {"coil", "brake", "motor", "guide", "guide ground", "spring ground", "main", "main ground"} <= {*parts}
+    assert {"motor", "gust", "crank", "hook"} <= {*found["written"]}
+
+
+def seen(path, script, tmp_path, budget=4000):
+    """What a script that is put at the end of a page writes into its title, in a real browser, and a screenshot."""
+    page = tmp_path / "seen.html"
+    page.write_text(path.read_text().replace("</body>", f"<script>{script}</script></body>"))
+    options = [
         "--headless",
         "--no-sandbox",
         "--disable-gpu",
         "--window-size=900,700",
-        "--dump-dom",
-        path.as_uri(),
+        f"--virtual-time-budget={budget}",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    first, last = json.loads(re.search(r"<title>(.*?)</title>", done.stdout)[1])
-    count = len(system.joints.bodies)
-    assert min(first[:count]) > 20 and min(last[:count]) > 20 and first != last
+    picture = f"--screenshot={tmp_path / 'seen.png'}"
+    found = [
+        subprocess.run([BROWSER, *options, what, page.as_uri()], capture_output=True, text=True, timeout=120).stdout
+        for what in ("--dump-dom", picture)
+    ]
+    return json.loads(html.unescape(re.search(r"<title>(.*?)</title>", found[0])[1]))
+
+
+@pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
+@pytest.mark.parametrize("name", MADE)
+def test_a_browser_draws_every_body_and_obeys_its_controls(name, tmp_path):
+    """Pixels of each body's colour, before and after the slider is moved, and events of a person's hand."""
+    system, solution = MADE[name]()
+    path = jm.plot.page(system, solution, tmp_path / "motion.html")
+    script = """
+    const image = () => { const x = scene.getContext("2d").getImageData(0, 0, scene.width, scene.height).data, found = {};
+      for (let i = 0; i < x.length; i += 4) { const key = x.slice(i, i + 4).join(); found[key] = (found[key] || 0) + 1; } return found; };
+    const rgb = b => [1, 3, 5].map(k => parseInt(b.colour.slice(k, k + 2), 16)), near = (x, y) => x.reduce((s, z, k) => s + Math.abs(z - y[k]), 0) < 60;
+    const count = f => D.bodies.map(b => Object.entries(f).reduce((s, [key, k]) => s + (near(rgb(b), key.split(",").map(Number)) ? k : 0), 0));
+    const point = (type, x, y, more) => scene.dispatchEvent(new PointerEvent(type, { clientX: x, clientY: y, pointerId: 1, bubbles: true, ...more }));
+    scene.setPointerCapture = () => {};
+    const first = image(), told = {};
+    $("slider").value = T - 1; $("slider").dispatchEvent(new Event("input")); const last = image(); told.time = $("clock").textContent;
+    point("pointerdown", 300, 200); point("pointermove", 360, 230); point("pointerup", 360, 230);
+    const turned = image(); told.turned = JSON.stringify(turned) !== JSON.stringify(last);
+    scene.dispatchEvent(new WheelEvent("wheel", { deltaY: -300, cancelable: true })); told.zoom = view.zoom;
+    $("reset").click(); told.reset = JSON.stringify(image()) === JSON.stringify(last);
+    $("path").value = 1; $("path").dispatchEvent(new Event("change")); told.path = JSON.stringify(image()) !== JSON.stringify(last);
+    $("curve").value = D.curves.findIndex(c => c.name === "energy.total"); $("second").value = 1; $("second").dispatchEvent(new Event("change"));
+    told.curves = D.curves.map(c => c.name);
+    $("slider").value = 0; $("slider").dispatchEvent(new Event("input"));
+    window.requestAnimationFrame = f => setTimeout(() => f(performance.now()), 16);  // a browser without a screen may draw no frames
+    $("play").click(); told.playing = $("play").textContent;
+    told.played = 0;
+    setInterval(() => { told.played = Math.max(told.played, now); }, 20); setTimeout(() => { document.title = JSON.stringify([count(first), count(last), told]); }, 2000);
+    """
+    first, last, told = seen(path, script, tmp_path)
+    assert min(first[1:]) > 20 and min(last[1:]) > 20 and first != last
+    assert told["time"] == "t = 0.500 s" and told["playing"] == "Pause" and told["played"] > 0
+    assert told["turned"] and told["zoom"] > 1.2 and told["reset"] and told["path"]
+    assert {"energy.total", "energy.balance"} <= {*told["curves"]}
+    assert any(name.startswith("residual.") for name in told["curves"]) == bool(system.m)
+    from PIL import Image
+
+    colours = {pixel for _, pixel in Image.open(tmp_path / "seen.png").convert("RGB").getcolors(1 << 20)}
+    shown = [tuple(round(255 * x) for x in to_rgb(f"C{i}")) for i in range(len(system.joints.bodies))]
+    assert {*shown} <= colours  # on the screenshot too
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
+def test_the_page_of_the_stewart_platform_is_small_exact_and_plays_at_30_frames_a_second(tmp_path):
+    import stewart
+
+    system, ts = stewart.stewart().build(), jnp.linspace(0.0, 4.0, 121)
+    solution = stewart.run(system, ts, 1e-6)
+    path = jm.plot.page(system, solution, tmp_path / "stewart.html")
+    assert path.stat().st_size < 1e6
+    script = """
+    $("names").checked = true; const begin = performance.now();
+    for (let i = 0; i < T; i++) { go(i); scene.getContext("2d").getImageData(0, 0, 1, 1); }
+    const each = (performance.now() - begin) / T;
+    document.title = JSON.stringify([each, D.times.map((_, i) => poseOf("platform", i))]);
+    """
+    each, poses = seen(path, script, tmp_path)
+    assert each < 1000 / 30, f"{each:.1f} ms a frame"
+    exact = np.asarray(jm.pose(system, solution, "platform"))
+    found = np.array(poses).reshape(-1, 3, 4)
+    np.testing.assert_allclose(found[:, :, 3], exact[:, :3, 3], atol=1e-6)
+    turns = [[Rotation.from_matrix(x[:3, :3]).as_rotvec() for x in each] for each in (found, exact)]
+    np.testing.assert_allclose(*turns, atol=1e-6)
 
 
 def test_a_page_stands_alone(tmp_path):
@@ -157,9 +246,24 @@ def test_a_page_stands_alone(tmp_path):
     assert "http" not in text and "src=" not in text and "<title>&lt;slider&gt; &amp; crank</title>" in text
     data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.S)[1])
     assert [curve["name"] for curve in data["curves"]] == ["own[0]", "own[1]"] and data["speed"] == 0.5
-    assert [guide["sleeve"] for guide in data["guides"]] == [True] and len(data["springs"]) == 1
     plate = [(stroke["kind"], [len(loop) for loop in stroke["loops"]]) for stroke in data["bodies"][4]["strokes"]]
-    assert plate == [("face", [3]), ("edge", [4])] and data["springs"][0]["coil"] and not data["springs"][0]["pot"]
+    assert plate == [("face", [3]), ("edge", [4])] and data["legend"] == []
+
+
+def test_reactions_on_a_page_are_to_scale(tmp_path):
+    system, solution = planar()
+    data = json.loads(
+        re.search(
+            r'id="data">(.*?)</script>',
+            jm.plot.page(system, solution, tmp_path / "a.html", forces=True).read_text(),
+            re.S,
+        )[1]
+    )
+    scale = float(next(text for _, text in data["legend"] if text.startswith("force")).split(" is ")[1].split(" N")[0])
+    (arrow,) = (part["pieces"][0] for part in data["parts"] if part["name"] == "pin force")
+    ends = np.frombuffer(base64.b64decode(arrow["places"]), "<f4").reshape(len(TS), 2, 2)
+    exact = np.asarray(jm.joint_reactions(system, solution)["pin"].force)
+    np.testing.assert_allclose((ends[:, 1] - ends[:, 0]) * scale, exact, atol=1e-5 * scale)
 
 
 def test_arguments_of_a_page_that_do_not_fit(tmp_path):
