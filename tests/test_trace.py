@@ -116,8 +116,8 @@ def test_a_parallelogram_may_become_an_antiparallelogram_where_it_is_flat(unit):
     np.testing.assert_allclose(sorted(ratios), [-1 / 3, 1.0], atol=1e-7)
 
 
-def test_a_six_bar_of_two_parallelograms_has_four_branches_where_it_is_flat():
-    """Each loop goes on as a parallelogram or folds over, with the slope −(d − a)/(d + a) of an antiparallelogram."""
+def six_bar():
+    """Two parallelograms with a crank in common; each may fold over where it is flat."""
     lengths = {"left": 1.0, "near": 2.0, "middle": 1.0, "far": 3.0, "right": 1.0}
     joints = [
         P.Revolute("A", "ground", "left.a"),
@@ -129,24 +129,35 @@ def test_a_six_bar_of_two_parallelograms_has_four_branches_where_it_is_flat():
         P.Revolute("G", "ground.g", "right.a"),
     ]
     bodies = [P.Body.rod(name, 1.0, length) for name, length in lengths.items()]
-    system = P.Mechanism(bodies, joints, points={"d": (2.0, 0.0), "g": (5.0, 0.0)}).build()
+    return P.Mechanism(bodies, joints, points={"d": (2.0, 0.0), "g": (5.0, 0.0)}).build()
+
+
+def test_four_branches_of_a_six_bar_meet_where_it_is_flat():
+    """Each loop goes on as a parallelogram, or with the slope −(d − a)/(d + a) of an antiparallelogram."""
+    system = six_bar()
+    angles = dict.fromkeys("ADG", np.pi) | dict.fromkeys("BE", -np.pi)
+    met = jm.branches(system, jm.as_state(system, [angles[name] for name in system.coordinates]))
+    a, d, g = (np.asarray(jm.rate(system, met, name)) for name in "ADG")
+    exact = [(x, y) for x in (-1 / 3, 1.0) for y in (-1 / 2, 1.0)]
+    np.testing.assert_allclose(sorted(zip(np.round(d / a, 9), g / d, strict=True)), exact, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_the_branches_of_a_six_bar_are_found_on_the_way_and_followed():
+    system = six_bar()
     state = jm.assemble(system, {"A": 2.0, "B": -2.0, "D": 2.0, "E": -2.0, "G": 2.0})
     curve = jm.trace_motion(system, state, "A", watch=("D", "G"), between=(1.0, 4.0))
     (flat,) = curve.of_kind("branch point")
     np.testing.assert_allclose([flat.values[name] for name in "ADG"], np.pi, atol=1e-7)
-    slopes = []
-    for i in range(flat.branches.t.shape[0]):
+    assert flat.branches.t.shape == (4,)
+    for i in range(4):
         start = jax.tree.map(lambda x, i=i: x[i], flat.branches)
-        a, d, g = (float(jm.rate(system, start, name)) for name in "ADG")
-        slopes.append((round(d / a, 6), round(g / d, 6)))
-        if np.allclose(slopes[-1], (-1 / 3, -1 / 2), atol=1e-6):  # both fold over, and stay so
-            branch = jm.trace_motion(system, start, "A", watch=("D", "G"), between=(1.0, 4.0))
-            a, d, g = (np.tan(np.asarray(branch.values[name])[1:-1] / 2) for name in "ADG")
-            moving = np.abs(np.asarray(branch.values["A"])[1:-1] - np.pi) > 0.1
-            np.testing.assert_allclose((d / a)[moving], -3.0, rtol=1e-6)
-            np.testing.assert_allclose((g / d)[moving], -2.0, rtol=1e-6)
-    exact = [(x, y) for x in (-1 / 3, 1.0) for y in (-1 / 2, 1.0)]
-    np.testing.assert_allclose(sorted(slopes), exact, atol=2e-6)
+        branch = jm.trace_motion(system, start, "A", watch=("D", "G"), between=(1.0, 4.0))
+        a, d, g = (np.tan(np.asarray(branch.values[name])[1:-1] / 2) for name in "ADG")
+        moving = np.abs(np.asarray(branch.values["A"])[1:-1] - np.pi) > 0.1
+        # tan(D/2) = tan(A/2), or −(d + a)/(d − a) tan(A/2), all along
+        for ratio, folded in (((d / a)[moving], -3.0), ((g / d)[moving], -2.0)):
+            np.testing.assert_allclose(ratio, folded if ratio[0] < 0 else 1.0, rtol=1e-6)
 
 
 def test_a_coupler_curve_is_that_of_intersecting_circles():
@@ -181,6 +192,7 @@ def test_a_driver_lets_go_of_the_input_and_limits_end_the_curve():
         assert (np.asarray(jm.rate(system, curve.states, "A")) > 0).all()  # velocities lead along the curve
 
 
+@pytest.mark.slow
 def test_three_cranks_meet_their_branches_though_rows_are_redundant():
     system = three_cranks().build()
     state = jm.assemble(system, {"A": 1.2, "B": 1.2, "C": 1.2, "D": -1.2})
@@ -213,14 +225,15 @@ def test_open_curves_of_functions_and_isolated_poses():
     assert jm.branches(dot, jm.as_state(dot, [0.0, 0.0], length=1.0)).t.shape == (0,)
 
 
+def refused(match, *args, **more):
+    with pytest.raises(ValueError, match=match):
+        jm.trace_motion(*args, **more)
+
+
 def test_what_cannot_be_followed_is_refused():
     system, curve = traced(PARALLELOGRAM, 0.8)
     flat = curve.of_kind("branch point")[0].state
     start = jax.tree.map(lambda x: x[0], curve.states)
-
-    def refused(match, *args, **more):
-        with pytest.raises(ValueError, match=match):
-            jm.trace_motion(*args, **more)
 
     still = jm.as_state(system, flat.q)
     refused(
@@ -233,18 +246,26 @@ def test_what_cannot_be_followed_is_refused():
     off = jm.as_state(system, start.q, jnp.array([1.0, 5.0, -1.0]))
     refused("must have a velocity along the curve, or none", system, off, "A", watch=("D",))
     refused("There is no joint 'Z'", system, start, "Z")
-    plane = jm.System(2, mass=lambda t, q, p: jnp.eye(2))
-    refused("must hold coordinates out of 'q0' and 'q1', but hold 'x'", plane, jm.assemble(plane), "x")
-    refused("must have one degree of freedom when 'q0' is not driven, but has 2", plane, jm.assemble(plane), "q0")
     refused("with that of the start, 0.8, between them, but is 1 and 2", system, start, "A", between=(1.0, 2.0))
     with pytest.raises(TypeError, match="`watch` must be a sequence of names, but is the string 'D'"):
         jm.trace_motion(system, start, "A", watch="D")
     with pytest.raises(TypeError, match="must hold known numbers"):
         jax.jit(lambda s: jm.trace_motion(system, s, "A").gap)(start)
 
+
+@pytest.mark.slow
+def test_mechanisms_that_cannot_be_followed_are_refused():
+    plane = jm.System(2, mass=lambda t, q, p: jnp.eye(2))
+    refused("must hold coordinates out of 'q0' and 'q1', but hold 'x'", plane, jm.assemble(plane), "x")
+    refused("must have one degree of freedom when 'q0' is not driven, but has 2", plane, jm.assemble(plane), "q0")
     reach = P.DrivenDistance("reach", "ground", "coupler.b", lambda t, p: 2.0)
     driven = four_bar(*PARALLELOGRAM, drivers=[reach]).build()
-    refused("'reach' drives none: leave it out", driven, jm.as_state(driven, start.q), "reach")
+    refused(
+        "'reach' drives none: leave it out",
+        driven,
+        jm.as_state(driven, jm.assemble(four_bar(*PARALLELOGRAM).build(), pose_of(*PARALLELOGRAM, 0.8)).q),
+        "reach",
+    )
     disk = P.Body("wheel", 1.0, 0.1, position=(0.0, 0.2))
     wheel = P.Mechanism([disk], [P.RollingWheel("track", "ground", "wheel", 0.2)]).build()
     refused("but 'track rolling' constrain velocities", wheel, jm.assemble(wheel), "wheel.x")
