@@ -1,5 +1,6 @@
 """Pictures of mechanisms: what is drawn of each element, and where."""
 
+import dataclasses
 import functools
 
 import jax.numpy as jnp
@@ -21,6 +22,18 @@ RED, BLUE = to_rgba("tab:red"), to_rgba("tab:blue")
 def closed_figures():
     yield
     plt.close("all")
+
+
+@functools.cache
+def alone():
+    """A state of some system."""
+    system = P.Mechanism([P.Body("body", 1.0, 1.0)]).build()
+    return jm.as_state(system, jnp.zeros(3), length=1.0)
+
+
+def posed(system, q):
+    """A state at coordinates that fit, which is all that pictures without reactions need; sizes are not found for it."""
+    return dataclasses.replace(alone(), q=jnp.asarray(q, float), v=jnp.zeros(system.nv))
 
 
 @functools.cache
@@ -58,7 +71,12 @@ def planar():
         gravity=(0.0, -G),
     )
     system = mechanism.build()
-    return system, jm.assemble(system, {"O": 0.7, "A": -0.9, "guide": 0.55, "wheel.x": 0.3, "wheel.y": -0.25})
+    rod, far = -np.arcsin(0.1 * np.sin(0.7) / 0.5), np.hypot(0.5, 0.1)
+    q = {"O": 0.7, "A": rod - 0.7, "guide": 0.1 * np.cos(0.7) + 0.5 * np.cos(rod), "wheel.x": 0.3, "wheel.y": -0.25}
+    q["hook"] = np.arctan2(0.1, 0.5) - np.arccos(
+        (0.2**2 + far**2 - 0.35**2) / (2 * 0.2 * far)
+    )  # the tie has its length
+    return system, posed(system, [q.get(name, 0.0) for name in system.coordinates])
 
 
 @functools.cache
@@ -94,6 +112,12 @@ def spatial():
     ]
     forces = [S.SpringDamper("spring", ("ground", (-0.5, 0.0, 0.0)), "box", 20.0, 1.0, 0.5)]
     system = S.Mechanism(bodies, joints, forces=forces, gravity=(0.0, 0.0, -G)).build()
+    return system, posed(system, system.guess)
+
+
+def hung():
+    """Its state with sizes, for reactions."""
+    system, _ = spatial()
     return system, jm.assemble(system)
 
 
@@ -176,7 +200,7 @@ def test_gears_tables_friction_and_functions_have_symbols():
     ]
     system = P.Mechanism(bodies, joints, forces=forces).build()
     pose = {"bed": 0.4, "small axle": 4.0, "large axle": -2.0, "far axle": 2.0}
-    state = jm.as_state(system, [pose[name] for name in system.coordinates])
+    state = posed(system, [pose[name] for name in system.coordinates])
     ax = jm.plot.draw(system, state)
 
     def radius(loop, centre):
@@ -253,7 +277,7 @@ def test_joints_that_do_not_turn_are_told_from_hinges():
     plate = P.Body("plate", 1.0, shape=P.Box((1.0, 1.0)))
     joints = [P.Fixed("weld", "ground", "plate"), P.KnifeEdge("blade", ("plate", (0.2, 0.0)), (0.0, 1.0))]
     system = P.Mechanism([plate], joints).build("absolute")
-    ax = jm.plot.draw(system, jm.as_state(system, system.guess, jnp.zeros(3)))
+    ax = jm.plot.draw(system, posed(system, system.guess))
     assert {len(loop) for loop in loops(ax, "weld")} == {5}  # a square, closed
     np.testing.assert_allclose(loops(ax, "blade")[0][:, 0], 0.2, atol=1e-12)
 
@@ -261,7 +285,7 @@ def test_joints_that_do_not_turn_are_told_from_hinges():
     joints = [S.Planar("table", "ground", ("slab", (0.0, 0.0, -0.5)))]
     drivers = [S.Driver("push", "table.x", drive), S.DrivenDistance("jack", "ground", "slab", drive)]
     system = S.Mechanism([slab], joints, drivers).build("absolute")
-    ax = jm.plot.draw(system, jm.as_state(system, system.guess, jnp.zeros(6)), view="top")
+    ax = jm.plot.draw(system, posed(system, system.guess), view="top")
     table, jack = np.concatenate(loops(ax, "table")), np.concatenate(loops(ax, "jack"))
     assert (table.min(axis=0) < 0.0).all() and (table.max(axis=0) > [2.0, 1.0]).all()
     assert any(np.allclose(place, 0.0) for place in jack) and any(np.allclose(place, [2.0, 1.0]) for place in jack)
@@ -276,7 +300,7 @@ def test_near_parts_hide_far_ones():
         S.Body(name, 1.0, shape=S.Box((1.0, 1.0, 1.0)), position=(0.0, y, 0.0)) for name, y in (("a", 0.0), ("b", 3.0))
     ]
     system = S.Mechanism(bodies).build()
-    state = jm.as_state(system, system.guess, jnp.zeros(12))
+    state = posed(system, system.guess)
     for azimuth, last in ((-90.0, "a"), (90.0, "b")):
         ax = jm.plot.draw(system, state, view=(azimuth, 10.0))
         drawn = sorted(ax.collections, key=lambda artist: artist.get_zorder())
@@ -285,7 +309,7 @@ def test_near_parts_hide_far_ones():
 
 def test_a_lone_body_has_its_true_size():
     system = P.Mechanism([P.Body("box", 1.0, shape=P.Box((2.0, 4.0)), position=(10.0, 0.0))]).build()
-    ax = jm.plot.draw(system, jm.as_state(system, system.guess, jnp.zeros(3)))
+    ax = jm.plot.draw(system, posed(system, system.guess))
     corners = np.concatenate(loops(ax, "box"))
     np.testing.assert_allclose([corners.min(axis=0), corners.max(axis=0)], [[9.0, -2.0], [11.0, 2.0]], atol=1e-12)
     assert ax.get_xlim()[0] < 9.0 and ax.get_xlim()[1] > 11.0 and ax.get_aspect() == 1.0
@@ -295,7 +319,7 @@ def test_parts_of_a_body_are_drawn():
     arm = (P.Body("arm", 1.0, shape=P.Rod(2.0)), (0.5, 0.0))
     wheel = P.Body.joined("wheel", [P.Body("disk", 1.0, shape=P.Disk(0.5)), arm])
     system = P.Mechanism([wheel]).build()
-    ax = jm.plot.draw(system, jm.as_state(system, system.guess, jnp.zeros(3)))
+    ax = jm.plot.draw(system, posed(system, system.guess))
     assert any(np.allclose(ends_of(loop), [[0.5, 0.0], [2.5, 0.0]]) for loop in loops(ax, "wheel"))
     points = np.concatenate(loops(ax, "wheel"))
     np.testing.assert_allclose([points.min(axis=0), points.max(axis=0)], [[-0.5, -0.5], [2.5, 0.5]], atol=1e-12)
@@ -329,17 +353,17 @@ def test_joints_have_the_colour_of_their_verdict():
     assert "reaction determined" in [text.get_text() for text in ax.figure.legends[0].get_texts()]
 
 
-@pytest.mark.parametrize("made", [pushed, pytest.param(spatial, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("made", [pushed, pytest.param(hung, marks=pytest.mark.slow)])
 def test_arrows_are_reactions_to_scale(made):
     system, state = made()
     wrenches = jm.joint_reactions(system, state, warn=False)
-    views = {"view": "three"} if made is spatial else {}
+    views = {"view": "three"} if made is hung else {}
     axes = np.ravel(jm.plot.draw(system, state, forces=True, **views))
     told = " ".join(text.get_text() for text in axes[0].figure.legends[0].get_texts())
     newtons = float(told.split("force: 1 m is ")[1].split(" N")[0])
     metres = float(told.split("torque: 1 m ")[1].split("is ")[1].split(" N m")[0])
     # Top and front view of a mechanism in space tell all three components.
-    shown = ((axes[0], [0, 1]), (axes[2], [0, 2])) if made is spatial else ((axes[0], [0, 1]),)
+    shown = ((axes[0], [0, 1]), (axes[2], [0, 2])) if made is hung else ((axes[0], [0, 1]),)
     count = 0
     for ax, parts in shown:
         for name, wrench in wrenches.items():
@@ -350,7 +374,7 @@ def test_arrows_are_reactions_to_scale(made):
                 np.testing.assert_allclose((arrow[1] - arrow[0]) * newtons, force[parts], atol=1e-9 * newtons)
             for arrow in loops(ax, f"{name} torque")[:1]:
                 count += 1
-                if made is spatial:
+                if made is hung:
                     np.testing.assert_allclose((arrow[1] - arrow[0]) * metres, torque[parts], atol=1e-9 * metres)
                 else:
                     radius = np.linalg.norm(arrow - np.asarray(wrench.point), axis=1)
