@@ -394,6 +394,9 @@ def test_animations_are_written(tmp_path, monkeypatch):
     ax = movie._fig.axes[0]
     np.testing.assert_allclose(ends_of(loops(ax, "rod")[0])[1], jm.position(system, solution, "rod.b")[-1], atol=1e-12)
 
+    if animation.FFMpegWriter.isAvailable():
+        jm.plot.animate(system, solution, tmp_path / "motion.mp4")
+        assert (tmp_path / "motion.mp4").read_bytes()[4:8] == b"ftyp"
     with pytest.raises(ValueError, match=r"`path` must end in .gif or .mp4, but is 'motion.html'; a page is made by"):
         jm.plot.animate(system, solution, "motion.html")
     monkeypatch.setattr(animation.FFMpegWriter, "isAvailable", classmethod(lambda cls: False))
