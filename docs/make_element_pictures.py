@@ -41,6 +41,11 @@ def rod(**more):
     return S.Body("rod", 1.0, shape=S.Cylinder(0.5, 0.03), **more)
 
 
+def nut():
+    """A thin disk in space."""
+    return S.Body("nut", 1.0, shape=S.Disk(0.07, 0.02))
+
+
 def planar(bodies, joints, q=None, **more):
     """A mechanism in the plane and its guess."""
     return P.Mechanism(bodies, joints, **more), q
@@ -86,14 +91,12 @@ PICTURES = {
     ),
     "fixed": (
         planar([arm()], [P.Fixed("weld", ("ground", P.frame((0.0, 0.0), 0.4)), "arm.a")]),
-        spatial([box()], [S.Fixed("weld", "ground", ("box", (-0.19, 0.0, -0.05)))]),
+        spatial([rod()], [S.Fixed("weld", "ground", "rod.a")]),
     ),
     "cylindrical": (
         spatial([rod()], [S.Cylindrical("pin", "ground", "rod.a", axis=X)], {"pin.z": 0.35, "pin.angle": 0.4}),
     ),
-    "screw": (
-        spatial([rod()], [S.Screw("spindle", ("ground", (0.3, 0.0, 0.0)), "rod.a", 0.05, axis=X)], {"spindle": 0.5}),
-    ),
+    "screw": (spatial([nut()], [S.Screw("spindle", "ground", "nut", 0.05)], {"spindle": 0.5}),),
     "universal": (
         spatial(
             [S.Body("one", 1.0, shape=S.Cylinder(0.4, 0.02)), rod()],
