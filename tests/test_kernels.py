@@ -21,6 +21,7 @@ from jaxmb.simulation.drift import Projection
 from jaxmb.simulation.flow import Flow
 from jaxmb.simulation.native import native_back, native_step
 from jaxmb.simulation.problem import Problem
+from jaxmb.system import Scale
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
 DOUBLE = jnp.float64
@@ -552,3 +553,46 @@ def test_without_the_compiler_runs_are_plain(monkeypatch):
     assert int(jm.simulate(system, state, [0.1]).stats["native_steps"]) == 0
     with pytest.raises(ValueError, match="llvmlite is not installed"):
         jm.simulate(system, state, [0.1], native=True)
+
+
+def two_arms():
+    """On hinges along x and y: axes, places and gravity hold zeros and ones, some of which may then be something else."""
+    shape = jm.spatial.Cylinder(0.5, radius=0.05)
+    bodies = [jm.spatial.Body(f"arm{i}", mass=1.0, shape=shape) for i in (1, 2)]
+    joints = [
+        jm.spatial.Revolute("first", "ground", "arm1.a", axis=(1.0, 0.0, 0.0)),
+        jm.spatial.Revolute("second", "arm1.b", "arm2.a", axis=(0.0, 1.0, 0.0)),
+    ]
+    system = jm.spatial.Mechanism(bodies, joints, gravity=(0.0, 0.0, -9.81)).build()
+    return system, jm.as_state(system, [0.3, 0.4], [1.0, -2.0])
+
+
+def test_known_zeros_and_ones_shorten_programs():
+    system, state = two_arms()
+    sizes, one = [], jnp.ones(())
+    for own in (system, system.knowing()):
+        scale = Scale(jnp.ones(0), jnp.ones(0), jnp.ones(2), one)
+        problem = Problem(own, jm.GaussProjection(), Projection(), None, scale, one > 0, None)
+        step = native_step(problem, dfx.Tsit5(), Flow.of(state.q, state.v, jnp.zeros(())))
+        sizes.append(step.program.stage.code.count)
+    assert sizes[1] < 0.6 * sizes[0]
+    found = system.knowing().told.params
+    jax.tree.map(np.testing.assert_array_equal, found, system.params)
+    assert system.knowing().with_params(system.params).known is None
+
+
+@pytest.mark.slow
+def test_known_zeros_and_ones_change_nothing():
+    system, state = two_arms()
+    by_numbers = jax.jit(
+        lambda params: jm.simulate(system.with_params(params), state, [0.3]).q
+    )  # nothing is known of them
+    np.testing.assert_allclose(jm.simulate(system, state, [0.3]).q, by_numbers(system.params), rtol=0, atol=1e-12)
+    under = lambda *gravity: eqx.tree_at(lambda p: p.gravity, system.params, jnp.stack(jnp.broadcast_arrays(*gravity)))
+    moved = under(1.0, 0.0, -9.81)
+    found = jm.simulate(system.with_params(moved), state, [0.3]).q
+    np.testing.assert_allclose(found, by_numbers(moved), rtol=0, atol=1e-12)
+    assert abs(float(found[0, 1] - by_numbers(system.params)[0, 1])) > 1e-3
+    slope = jax.grad(lambda g: jm.simulate(system.with_params(under(g, 0.0, -9.81)), state, [0.3]).q[0, 1])(0.0)
+    h, push = 1e-5, lambda g: by_numbers(under(g, 0.0, -9.81))[0, 1]
+    np.testing.assert_allclose(slope, (push(h) - push(-h)) / (2 * h), rtol=1e-6)

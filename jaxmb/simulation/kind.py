@@ -91,7 +91,7 @@ def step_kind(
         problem = Problem(system, formulation, keeping, loop, scale, jnp.array(True), choice)
         found.append(_kind(method, problem, beginning(loop, bare)))
 
-    jax.eval_shape(look, strong(system), strong(state), loop)
+    jax.eval_shape(look, strong(system).knowing(), strong(state), loop)
     return found[0]
 
 

@@ -173,6 +173,12 @@ class _Shape:
         return Shaped(shape, self.dtype)
 
 
+def _problem(blank: Blank, arrays: Sequence[Array]) -> Problem:
+    """The problem with these numbers, of which those are constants that are known to be zero or one."""
+    problem = blank.filled(arrays)
+    return dataclasses.replace(problem, system=problem.system.told)
+
+
 def _rows(blank: Blank, parameters: Sequence[Shaped]) -> tuple[int, ...]:
     return jax.eval_shape(lambda *arrays: blank.filled(arrays).scale.row, *parameters).shape
 
@@ -182,7 +188,7 @@ def _step(blank: Blank, parameters: tuple[Shaped, ...], method: _Method, shape: 
     """The programs of a step, traced once for all runs of such a problem, or the reason why there are none."""
 
     def end(t: Array, y: Array, before: Array, keep: Array, *arrays: Array) -> list[Array]:
-        problem, raw = blank.filled(arrays), shape.flow(y)
+        problem, raw = _problem(blank, arrays), shape.flow(y)
         flow, terms, factor = problem.regular(t, raw, keep, quick=True)
         state = lax.stop_gradient(problem.state(t, raw))
         found = lax.stop_gradient(problem.drift.correct_by(factor, problem.system, problem.formulation, state, terms))
@@ -203,7 +209,7 @@ def _step(blank: Blank, parameters: tuple[Shaped, ...], method: _Method, shape: 
 @functools.lru_cache(maxsize=64)
 def _stage(blank: Blank, parameters: tuple[Shaped, ...], shape: _Shape) -> Program:
     def stage(t: Array, y: Array, keep: Array, *arrays: Array) -> list[Array]:
-        flow, _, factor = blank.filled(arrays).regular(t, shape.flow(y), keep, quick=True)
+        flow, _, factor = _problem(blank, arrays).regular(t, shape.flow(y), keep, quick=True)
         return [flow.packed, factor.gap < NEAR]
 
     return Program.of(stage, shape(), shape(shape.n), Shaped(_rows(blank, parameters), jnp.bool_), *parameters)
@@ -216,17 +222,18 @@ def _back(
     """Those of a step and of the way back over it."""
 
     def end(t: Array, y: Array, nothing: Array, keep: Array, *arrays: Array) -> list[Array]:
-        problem = blank.filled(arrays)
+        problem = _problem(blank, arrays)
         flow, terms, factor = problem.regular(t, shape.flow(y), keep, quick=True)
         return [flow.packed, (factor.gap < NEAR) | ~certain(factor, terms, problem.formulation.rank_tol)]
 
     def pulled(t: Array, y: Array, bar: Array, keep: Array, *arrays: Array) -> list[Array]:
-        field = lambda y, *moves: blank.filled((*moves, *arrays[moving:])).regular(t, shape.flow(y), keep)[0].packed
+        own = lambda moves: _problem(blank, (*moves, *arrays[moving:]))
+        field = lambda y, *moves: own(moves).regular(t, shape.flow(y), keep)[0].packed
         return list(jax.vjp(field, y, *arrays[:moving])[1](bar))
 
     def pulled_end(t: Array, y: Array, found: Array, bar: Array, keep: Array, *arrays: Array) -> list[Array]:
-        correct = blank.filled(arrays).correction(t, shape.flow(y), shape.flow(found), keep)
-        moved = lambda y, *moves: correct(blank.filled((*moves, *arrays[moving:])), shape.flow(y)).packed
+        correct = _problem(blank, arrays).correction(t, shape.flow(y), shape.flow(found), keep)
+        moved = lambda y, *moves: correct(_problem(blank, (*moves, *arrays[moving:])), shape.flow(y)).packed
         return list(jax.vjp(moved, y, *arrays[:moving])[1](bar))
 
     t, y, keep = shape(), shape(shape.n), Shaped(_rows(blank, parameters), jnp.bool_)

@@ -132,6 +132,7 @@ def simulate(
         )
     check_state(system, state)
     system, loop = checked_control(system, state, control)
+    system = strong(system).knowing()
     solver = checked_solver(dfx.Tsit5() if solver is None else solver)
     formulation = formulation or GaussProjection()
     if adjoint is None and not (isinstance(solver, dfx.AbstractERK) and max_steps is not None and not dense):
@@ -146,7 +147,7 @@ def simulate(
         system, state, ts, loop = reverse_only((system, state, ts, loop), FORWARD)
     timing, planning, plan, state = _time_checks(state, ts), (), None, strong(state)
     if events:
-        plan, state = planned(strong(system), formulation, events, state, ts[-1])
+        plan, state = planned(system, formulation, events, state, ts[-1])
         timing, planning = (*timing, *missed(plan, state)), own_checks(plan)
     planning = (*planning, *unattended(events, state))
     if throw:
@@ -170,9 +171,7 @@ def simulate(
         sparse,
     )
     keeps = as_parameters(drift or Projection())
-    given = _Given(
-        strong(system), plan, state, timing, planning, ts, formulation, keeps, loop, method, max_events, dense
-    )
+    given = _Given(system, plan, state, timing, planning, ts, formulation, keeps, loop, method, max_events, dense)
     run = _simulate_briefly if brief else _simulate_long
     solution = _usually(run, given, throw) if is_outermost(given) else None
     if solution is not None:

@@ -16,6 +16,7 @@ from .actuation import JointDirections
 from .constraint import AbstractConstraint, Holonomic
 from .inertia import AbstractInertia, LagrangianInertia, MassInertia, Rate
 from .joints import AbstractJoints
+from .known import Known
 from .mode import Dragged, Held, Mode
 from .state import State
 
@@ -80,6 +81,7 @@ class System(eqx.Module):
     joints: AbstractJoints | None
     active: Bool[Array, " m"] | None
     layout: Layout | None = eqx.field(static=True)
+    known: Known | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -126,7 +128,7 @@ class System(eqx.Module):
         self.resistance_fn = as_function(resistance, "resistance")
         self.guess = jnp.zeros(self.nq) if guess is None else jnp.asarray(guess, default_float())
         self.breaks = None if breaks is None else jnp.ravel(jnp.asarray(breaks, default_float()))
-        self.joints, self.active, self.layout = joints, None, None
+        self.joints, self.active, self.layout, self.known = joints, None, None, None
         if self.guess.shape != (self.nq,):
             raise ValueError(f"Argument `guess` must have shape ({self.nq},), but has shape {self.guess.shape}.")
         self.row_counts, self.nu = _check_shapes(self)
@@ -147,7 +149,7 @@ class System(eqx.Module):
 
     def with_params(self, params: Any) -> "System":
         """The system with other parameters; nothing is compiled anew if they have the same shapes."""
-        return eqx.tree_at(lambda s: s.params, self, as_parameters(params), is_leaf=lambda x: x is None)
+        return self._with({"params": as_parameters(params), "layout": self.layout, "known": None})
 
     def in_mode(self, mode: Mode | None) -> "System":
         """The system with the rows of locks added, of which, and of its own, only those act that are active in a mode."""
@@ -214,6 +216,17 @@ class System(eqx.Module):
     def acting(self) -> Bool[Array, " m"]:
         """Mask (m,) of the rows that act."""
         return jnp.asarray(np.ones(self.m, bool)) if self.active is None else self.active
+
+    def knowing(self) -> "System":
+        """The system with what is known of its parameters to be zero or one."""
+        return self._with({"known": Known.of(self.params), "layout": self.layout})
+
+    @property
+    def told(self) -> "System":
+        """The system with what is known of its parameters as constants."""
+        if self.known is None:
+            return self
+        return self._with({"params": self.known.told(self.params), "layout": self.layout})
 
     def laid_out(self, layout: Layout | None) -> "System":
         """The system with what is known of the entries of M and C that may not be zero."""
