@@ -69,6 +69,7 @@ def test_a_bad_row_is_flagged_and_disturbs_no_other(what, controller):
     assert int(bad.stats["num_steps"][7]) <= 2
 
 
+@pytest.mark.slow
 def test_parameters_are_batched_and_differentiated_together():
     """vmap of a gradient equals gradients of single runs."""
     system, (q, v) = pendulum(2)

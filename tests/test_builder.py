@@ -357,6 +357,7 @@ def test_renamed_and_joined_mechanisms_refer_to_their_own_elements():
     assert [b.strokes for b in both.bodies] == 2 * [b.strokes for b in one.bodies]
 
 
+@pytest.mark.slow
 def test_joined_mechanisms_move_as_each_alone_would():
     """Without gravity a placed copy moves alike: same accelerations in joint coordinates, reactions turned."""
     one, both, frame = left_and_right()

@@ -252,9 +252,7 @@ TUNED = {
 }
 
 
-@pytest.mark.parametrize(
-    "kind", [k if k in ("noise", "continuous") else pytest.param(k, marks=pytest.mark.slow) for k in TUNED]
-)
+@pytest.mark.parametrize("kind", [k if k == "continuous" else pytest.param(k, marks=pytest.mark.slow) for k in TUNED])
 def test_gradients_go_through_a_controller(kind):
     """Reverse over the tape and forward mode agree, and are central differences; batches are loops."""
     system, state = pendulum()
@@ -303,6 +301,7 @@ def fivebar():
 START = {"base1": 2.2, "base2": 0.9, "elbow1": -1.2, "elbow2": 1.2}
 
 
+@pytest.mark.slow
 def test_joints_are_addressed_by_name():
     """Torques at joints are those of motors there, of joints outside the tree too, and known to all that reads the solution."""
     mechanism, system = fivebar()

@@ -51,7 +51,9 @@ def jacobian(name, mode="reverse", **steps):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(n, marks=pytest.mark.slow) if n in ("top", "sleigh, 3 blades", "four-bar, 3 loops") else n
+        pytest.param(n, marks=pytest.mark.slow)
+        if n in ("top", "sleigh, 3 blades", "four-bar, 3 loops", "pendulum, 4 copies")
+        else n
         for n in CASES
     ],
 )
@@ -79,6 +81,7 @@ def test_forward_reverse_and_differences(name):
     np.testing.assert_allclose(reverse, forward, atol=1e-11 * size)
 
 
+@pytest.mark.slow
 def test_stored_steps_agree_with_the_tape():
     stored, arguments = motion("pendulum, 4 copies", dfx.RecursiveCheckpointAdjoint())
     flat, unravel = jax.flatten_util.ravel_pytree(arguments)
@@ -178,6 +181,7 @@ def test_steps_of_the_reverse_pass_are_those_taken():
     np.testing.assert_allclose(found, (ends[0] - ends[1]) / (2 * h), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_second_derivatives():
     """Forward over reverse with `DirectAdjoint`."""
     run, (params, v) = motion("pendulum, 4 copies", dfx.DirectAdjoint())

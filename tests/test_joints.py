@@ -9,7 +9,7 @@ from mechanisms import PAIRS, pair, random_states
 import jaxmb as jm
 from jaxmb.system import constraint_jacobian, position_residual, velocity_residual
 
-FIRST = [("planar", "Prismatic"), ("spatial", "Universal"), ("spatial", "Screw")]
+FIRST = [("planar", "Prismatic"), ("spatial", "Screw")]
 KEYS = [key if key in FIRST else pytest.param(key, marks=pytest.mark.slow) for key in PAIRS]
 
 

@@ -327,7 +327,10 @@ def problem_of(name, count):
     return problem, Flow.of(one.q, one.v, jnp.zeros(())), many.t, packed
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+FEW = ("four-bar, 3 loops", "pendulum", "sleigh, 3 blades")
+
+
+@pytest.mark.parametrize("name", [n if n in FEW else pytest.param(n, marks=pytest.mark.slow) for n in SYSTEMS])
 def test_a_step_equals_its_definition_and_so_does_the_way_back(name):
     """Of stage, correction, rank certificate and cotangents of all numbers of the problem, over lanes at random states."""
     problem, like, t, packed = problem_of(name, 7)
@@ -390,6 +393,7 @@ def test_a_run_of_known_numbers_needs_no_general_step_where_nothing_is_special()
     np.testing.assert_allclose(alone.v, whole.v, rtol=0, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_a_run_with_a_special_step_is_made_by_the_whole_program():
     system = parallelogram.parallelogram()
     start = jm.assemble(

@@ -199,6 +199,7 @@ def test_switching_changes_no_state():
         assert np.all(after.sum(axis=1) == 1) and np.all(np.any(before != after, axis=1))
 
 
+@pytest.mark.slow
 def test_switching_in_a_batch():
     """Each row switches at its own times, as when run alone."""
     system, _ = fourbar()

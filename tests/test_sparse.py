@@ -193,6 +193,7 @@ def test_redundant_rows_are_left_out():
     assert int(found.stats["sparse_steps"]) >= 38  # the first ones decide which
 
 
+@pytest.mark.slow
 def test_velocity_rows_and_rates():
     system, start = sleigh(3)
     found = assert_alike(system, jm.assemble(system, *start), 0.1)
@@ -206,6 +207,7 @@ def test_quaternions():
     assert int(found.stats["sparse_steps"]) > 0
 
 
+@pytest.mark.slow
 def test_singular_poses_take_the_general_step():
     system = nfourbar.nfourbar(3)
     state = jm.assemble(system, *nfourbar.pose(3, jnp.array(0.6), jnp.array(-4.0)))
@@ -265,6 +267,7 @@ def test_the_rule():
     assert "explicit" in layout(few, solver=dfx.Kvaerno5())
 
 
+@pytest.mark.slow
 def test_a_chain_in_relative_coordinates_is_dense():
     links = [jm.planar.Body.rod(f"link{i}", 1.0, 0.1, position=(0.1 * i, 0.0)) for i in range(60)]
     ends = [("ground", (0.0, 0.0)), *(f"link{i}.b" for i in range(60))]
