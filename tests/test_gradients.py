@@ -51,9 +51,7 @@ def jacobian(name, mode="reverse", **steps):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(n, marks=pytest.mark.slow)
-        if n in ("top", "sleigh, 3 blades", "four-bar, 3 loops", "pendulum, 4 copies")
-        else n
+        pytest.param(n, marks=pytest.mark.slow) if n in ("top", "sleigh, 3 blades", "four-bar, 3 loops") else n
         for n in CASES
     ],
 )
