@@ -335,6 +335,7 @@ def test_joints_are_addressed_by_name():
     np.testing.assert_allclose(jm.energy(system, run).balance, 0, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_a_lock_on_the_way():
     """The controller is carried through transitions, and samples are taken once each."""
     _, system = fivebar()

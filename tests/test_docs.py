@@ -32,7 +32,11 @@ def test_docstrings():
 PAGES = ["README.md", *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs").rglob("*.md")))]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if "```python" in (ROOT / page).read_text()])
+LONG = ("docs/how_do_i.md", "docs/batches.md", "docs/data.md")
+WITH_CODE = [page for page in PAGES if "```python" in (ROOT / page).read_text()]
+
+
+@pytest.mark.parametrize("page", [pytest.param(p, marks=pytest.mark.slow) if p in LONG else p for p in WITH_CODE])
 def test_pages(page):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
     assert blocks

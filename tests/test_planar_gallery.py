@@ -141,6 +141,7 @@ def test_robot_at_states_of_the_reference():
         np.testing.assert_allclose(np.abs(ours), np.abs(theirs), atol=1e-8, err_msg=name)
 
 
+@pytest.mark.slow
 def test_robot_accelerates_alike_in_relative_coordinates():
     absolute, relative = robot("absolute"), robot("relative")
     assert (relative.nv, relative.m) == (9, 10)
