@@ -75,48 +75,54 @@ class _Back(Driver):
 
     def work(self, numbers: list[str]) -> None:
         """What is done for some lanes."""
-        types, n, size = self.types, self.n, self.size
+        types, n, zero = self.types, self.n, self.types.constant(0.0)
         t0, t1, h = self.begin(numbers, 0, 1, 2)
         for operand, place, entry in ((3, self.ks, n * self.count), (7, self.state, n), (8, self.bars, n * self.count)):
             self.take(numbers, operand, place, entry)
-        for k in range(size):
-            self.store(types, types.constant(0.0), self.moves, k)
-        self._pull(self.end, len(self.program.a) - 1, [t1], raw=[self.gathered(numbers, 6, e) for e in range(n)])
-        fresh = self.let(f"fcmp oeq {types.number} {self.gathered(numbers, 9, 0)}, {types.constant(0.0)}")
+        self.each(self.size, lambda k: self.store(types, zero, self.moves, k))
+        self._pull(self.end, len(self.program.a) - 1, t1, lambda e: self.gathered(numbers, 6, e))
+        fresh = self.let(f"fcmp oeq {types.number} {self.gathered(numbers, 9, 0)}, {zero}")
         for i in reversed(range(self.count)):
             if i == 0:
                 self._where_any(fresh)
-            bar = [self.operate(types, "mul", [h, self.load(types, self.bars, i * n + e)]) for e in range(n)]
-            if i == 0:
-                bar = [self.operate(types, "select", [fresh, x, types.constant(0.0)]) for x in bar]
-            self._pull(self.stage, i, [self.time(t0, h, i)], bar)
+            bar = self.argument(self.stage, 2)
+            self.each(n, lambda e, i=i, bar=bar: self.store(types, self._rate_bar(h, i, e, fresh), bar, e))
+            self._pull(self.stage, i, self.time(t0, h, i))
         self.do("br label %taken")
         self.label("taken")
         self.give(numbers, 0, self.state)
-        for e in range(n):
-            before = self.operate(types, "mul", [h, self.load(types, self.bars, e)])
-            self.scattered(numbers, self.operate(types, "select", [fresh, types.constant(0.0), before]), 1, e)
+
+        def before(e: str) -> None:
+            x = self.operate(types, "mul", [h, self.load(types, self.bars, e)])
+            self.scattered(numbers, self.operate(types, "select", [fresh, zero, x]), 1, e)
+
+        self.each(n, before)
         entry = 0
         for result in range(2, len(self.results)):
             entry = self.give(numbers, result, self.moves, entry)
 
-    def _pull(
-        self, part: Part, i: int, t: list[str], bar: Sequence[str] | None = None, raw: Sequence[str] | None = None
-    ) -> None:
+    def _rate_bar(self, h: str, i: int, e: str, fresh: str) -> str:
+        """The cotangent of a rate; of the first one only where that was found in this step."""
+        x = self.operate(self.types, "mul", [h, self.load(self.types, self.bars, self.behind(i * self.n, e))])
+        return x if i else self.operate(self.types, "select", [fresh, x, self.types.constant(0.0)])
+
+    def _pull(self, part: Part, i: int, t: str, raw: Callable[[str], str] | None = None) -> None:
         """One of the functions, and what follows for everything on which its argument depends."""
-        found = self.call(part, t, self.at(i), *(() if bar is None else (bar,)))
-        for e in range(self.n):
+        found = self.call(part, t, i)
+
+        def follow(e: str) -> None:
             x = self.load(self.types, found, e)
-            x = x if raw is None else self.operate(self.types, "add", [x, raw[e]])
+            x = x if raw is None else self.operate(self.types, "add", [x, raw(e)])
             self._add(self.state, e, x)
             for j, a in enumerate(self.program.a[i]):
                 if a != 0:
-                    place = j * self.n + e
+                    place = self.behind(j * self.n, e)
                     self.store(self.types, self.plus(self.load(self.types, self.bars, place), a, x), self.bars, place)
-        for k in range(self.size):
-            self._add(self.moves, k, self.load(self.types, found, self.n + k))
 
-    def _add(self, place: str, k: int, x: str) -> None:
+        self.each(self.n, follow)
+        self.each(self.size, lambda k: self._add(self.moves, k, self.load(self.types, found, self.behind(self.n, k))))
+
+    def _add(self, place: str, k: str, x: str) -> None:
         self.store(self.types, self.operate(self.types, "add", [self.load(self.types, place, k), x]), place, k)
 
     def _where_any(self, condition: str) -> None:

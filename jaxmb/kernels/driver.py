@@ -98,8 +98,8 @@ class Driver(Lane):
         passed = sorted(k for k in used if k is not None)
         super().__init__(program.dtype, width, lanes, program.operands, program.results, batched, passed)
         self.program, self.n, self.count = program, entries(program.state.shape), len(program.a[0])
-        self.stage = Part.make("stage", program.stage.code, stage, batched)
-        self.end = Part.make("end", program.end.code, end, batched)
+        self.stage = Part.make("stage", program.stage.code, program.stage.operands, stage, batched)
+        self.end = Part.make("end", program.end.code, program.end.operands, end, batched)
         self.memory = {part.name: self.prepared(part) for part in (self.stage, self.end)}
         self.start, self.ks = self.room(self.types, self.n), self.room(self.types, self.n * self.count)
 
@@ -113,33 +113,26 @@ class Driver(Lane):
 
     def take(self, lanes: list[str], operand: int, place: str, size: int) -> None:
         """An operand into a place."""
-        for e in range(size):
-            self.store(self.types, self.gathered(lanes, operand, e), place, e)
+        self.each(size, lambda e: self.store(self.types, self.gathered(lanes, operand, e), place, e))
 
-    def give(self, lanes: list[str], result: int, place: str, first: int = 0) -> int:
-        """A result from a place, from an entry of that on; the entry behind it."""
-        size = entries(self.results[result].shape)
-        for e in range(size):
-            self.scattered(lanes, self.load(self.types, place, first + e), result, e)
-        return first + size
+    def argument(self, part: Part, operand: int) -> str:
+        """The place of one of the operands of a function that are made on the way."""
+        return self.entry(self.types.number, self.memory[part.name][0], part.places[operand, 0])
 
-    def call(self, part: Part, *given: Sequence[str]) -> str:
-        """One of the functions, with the numbers of its first operands; where its results are."""
+    def call(self, part: Part, t: str, i: int) -> str:
+        """One of the functions, at t and y₀ + Σ a_ij k_j; where its results are."""
         into, fixed, found = self.memory[part.name]
-        for operand, values in enumerate(given):
-            self.put(part, into, operand, values)
+        self.store(self.types, t, self.argument(part, 0), 0)
+        y = self.argument(part, 1)
+        self.each(self.n, lambda e: self.store(self.types, self._entry(i, e), y, e))
         self.do(f"call void @{part.name}(ptr {into}, ptr {fixed}, ptr {found})")
         return found
 
-    def at(self, i: int) -> list[str]:
-        """y₀ + Σ a_ij k_j."""
-        return [self._entry(i, e) for e in range(self.n)]
-
-    def _entry(self, i: int, e: int) -> str:
+    def _entry(self, i: int, e: str) -> str:
         y = self.load(self.types, self.start, e)
         for j, a in enumerate(self.program.a[i]):
             if a != 0:
-                y = self.plus(y, a, self.load(self.types, self.ks, j * self.n + e))
+                y = self.plus(y, a, self.load(self.types, self.ks, self.behind(j * self.n, e)))
         return y
 
     def plus(self, y: str, a: float, x: str) -> str:

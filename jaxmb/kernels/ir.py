@@ -1,7 +1,7 @@
 """Code as text of LLVM."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,28 @@ class Function:
     def label(self, name: str) -> None:
         """Where one may go."""
         self.lines.append(f"{name}:")
+
+    def each(self, count: int, work: Callable[[str], None], step: int = 1) -> None:
+        """A loop over numbers below `count`, `step` apart; `work` writes what is done for one."""
+        if count < 1:
+            return
+        self._count += 1
+        n = self._count
+        self.do(f"br label %before{n}")
+        self.label(f"before{n}")
+        self.do(f"br label %loop{n}")
+        self.label(f"loop{n}")
+        k = self.let(f"phi i64 [ 0, %before{n} ], [ %next{n}, %end{n} ]")
+        work(k)
+        self.do(f"br label %end{n}")
+        self.label(f"end{n}")
+        self.do(f"%next{n} = add nuw nsw i64 {k}, {step}")
+        self.do(f"br i1 {self.let(f'icmp ult i64 %next{n}, {count}')}, label %loop{n}, label %after{n}")
+        self.label(f"after{n}")
+
+    def behind(self, first: int, k: str) -> str:
+        """The number of what stands k places behind the first."""
+        return self.let(f"add nuw nsw i64 {k}, {first}") if first else k
 
     def entry(self, kind: str, base: str, index: Any) -> str:
         """The address of an entry of an array."""
@@ -119,26 +141,24 @@ class Function:
         return "\n".join([head + " {", *self.lines, "}"])
 
 
-def body(name: str, code: Code, types: Types, fixed: int) -> Function:
-    """A function of code: (numbers of all lanes, numbers that are the same in all lanes, results).
+def body(code: Code, types: Types, places: Mapping[tuple[int, int], int]) -> Function:
+    """A function of code: (numbers of each lane, numbers that are the same in all lanes, results).
 
     Args:
-        name: what it is called.
-        code: its operations; inputs stand one after the other.
+        code: its operations.
         types: of the lanes.
-        fixed: the operand whose numbers are the same in all lanes.
+        places: where the numbers of each lane stand, by operand and entry; those of other operands are the same in all.
     """
-    out, graph, found, places = Function(), code.graph, {}, numbering(code, fixed)
+    out, graph, found = Function(), code.graph, {}
 
     def value(i: int) -> str:
         """What a node has been called; what is given is read when it is first needed."""
         if i not in found and i in code.leaves:
-            operand, entry = code.leaves[i]
-            if operand == fixed:
-                address = out.entry(types.scalar, "%fixed", entry)
+            if code.leaves[i] not in places:
+                address = out.entry(types.scalar, "%fixed", code.leaves[i][1])
                 x = out.splat(types, out.let(f"load {types.scalar}, ptr {address}, align {types.dtype.itemsize}"))
             else:
-                x = out.load(types, "%given", places[operand, entry])
+                x = out.load(types, "%given", places[code.leaves[i]])
             found[i] = out.let(f"fcmp une {types.number} {x}, {types.constant(0.0)}") if graph.is_truth(i) else x
         return found[i]
 
@@ -152,9 +172,3 @@ def body(name: str, code: Code, types: Types, fixed: int) -> Function:
         out.store(types, x, "%found", k)
     out.do("ret void")
     return out
-
-
-def numbering(code: Code, fixed: int) -> dict[tuple[int, int], int]:
-    """Where the numbers stand that a function of code is given for each lane."""
-    moving = [place for place in code.inputs if place[0] != fixed]
-    return {place: k for k, place in enumerate(moving)}

@@ -1,13 +1,14 @@
 """A module of LLVM that runs code over lanes, called by XLA."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from .code import Code, Shaped, entries
-from .ir import Function, Types, body, numbering
+from .ir import Function, Types, body
 
 # Offsets in bytes in the structs of XLA's foreign function interface (xla/ffi/api/c_api.h): of the extension, the arguments and the
 # results in a call frame; of the data in a buffer; of an extension's metadata and the version in them.
@@ -26,27 +27,42 @@ class Part:
     Attributes:
         name: of its function.
         moving: the code.
-        still: what of it does not depend on the lane, found once.
-        fixed: the operand in which the results of `still` stand.
+        still: what of it does not depend on the lane, found once; the code's last operand.
         of: which operand of the module stands for each of the code's; None where its numbers are made on the way.
+        places: where each number stands that the code is given, by operand and entry: of operands that are made on the way all,
+            of others those that it reads.
     """
 
     name: str
     moving: Code
     still: Code
-    fixed: int
     of: tuple[int | None, ...]
+    places: dict[tuple[int, int], int]
 
     @classmethod
-    def make(cls, name: str, code: Code, of: Sequence[int | None], batched: Sequence[bool]) -> "Part":
+    def make(
+        cls, name: str, code: Code, operands: Sequence[Shaped], of: Sequence[int | None], batched: Sequence[bool]
+    ) -> "Part":
         """The code, in a module whose operands are the same in all lanes where they are not `batched`."""
         still, moving = code.apart([k is not None and not batched[k] for k in of])
-        return cls(name, moving, still, len(of), tuple(of))
+        made = {(k, e) for k, source in enumerate(of) if source is None for e in range(entries(operands[k].shape))}
+        return cls(name, moving, still, tuple(of), numbered({p for p in moving.inputs if p[0] < len(of)} | made))
 
-    @property
-    def places(self) -> dict[tuple[int, int], int]:
-        """Where each number that it is given stands."""
-        return numbering(self.moving, self.fixed)
+
+def numbered(places: Iterable[tuple[int, int]]) -> dict[tuple[int, int], int]:
+    """In order."""
+    return {place: k for k, place in enumerate(sorted(places))}
+
+
+def runs(places: dict[tuple[int, int], int]) -> list[tuple[int, int, int, int]]:
+    """Entries of one operand that follow each other: (operand, its first entry, where that stands, how many)."""
+    out: list[tuple[int, int, int, int]] = []
+    for (operand, entry), k in places.items():
+        if out and out[-1][0] == operand and out[-1][1] + out[-1][3] == entry:
+            out[-1] = (*out[-1][:3], out[-1][3] + 1)
+        else:
+            out.append((operand, entry, k, 1))
+    return out
 
 
 class Lane(Function):
@@ -122,43 +138,42 @@ class Lane(Function):
 
     def prepared(self, part: Part) -> tuple[str, str, str]:
         """Memory for what a part is given, for what does not depend on the lane, which is found, and for its results."""
-        still = body(f"{part.name}.still", part.still, self.one, -1)
+        places = numbered(part.still.inputs)
         self.functions += [
-            (f"{part.name}.still", still),
-            (part.name, body(part.name, part.moving, self.types, part.fixed)),
+            (f"{part.name}.still", body(part.still, self.one, places)),
+            (part.name, body(part.moving, self.types, part.places)),
         ]
-        places = numbering(part.still, -1)
         given, fixed = self.room(self.one, len(places)), self.room(self.one, len(part.still.outputs))
-        for (operand, entry), k in places.items():
+
+        def read(source: int, entry: int, first: int, k: str) -> None:
+            x = self.number(self.operands[source], self.ins[source], self.behind(entry, k))
+            self.store(self.one, x, given, self.behind(first, k))
+
+        for operand, entry, first, count in runs(places):
             source = part.of[operand]
             assert source is not None
-            self.store(self.one, self.number(self.operands[source], self.ins[source], str(entry)), given, k)
+            self.each(count, functools.partial(read, source, entry, first))
         if part.still.outputs:
             self.do(f"call void @{part.name}.still(ptr {given}, ptr null, ptr {fixed})")
         return self.room(self.types, len(part.places)), fixed, self.room(self.types, len(part.moving.outputs))
 
     def over_lanes(self, work: Callable[[list[str]], None]) -> None:
         """A loop over the lanes; `work` writes what is done for some of them, by their numbers. The last ones are done twice if they are too few."""
-        self.do("br label %lanes")
-        before = "called"
-        self.label("lanes")
-        first = self.let(f"phi i64 [ 0, %{before} ], [ %next, %after ]")
         width, last = self.types.width, self.lanes - 1
-        numbers = [first] if width == 1 else []
-        for k in range(width if width > 1 else 0):
-            own = self.let(f"add nuw nsw i64 {first}, {k}")
-            numbers.append(self.let(f"call i64 @llvm.umin.i64(i64 {own}, i64 {last})"))
-        if width > 1:
-            self.declared.add("declare i64 @llvm.umin.i64(i64, i64)")
-        work(numbers)
-        self.do("br label %after")
-        self.label("after")
-        self.do(f"%next = add nuw nsw i64 {first}, {width}")
-        self.do(f"br i1 {self.let(f'icmp ult i64 %next, {self.lanes}')}, label %lanes, label %done")
-        self.label("done")
+
+        def some(first: str) -> None:
+            numbers = [first] if width == 1 else []
+            for k in range(width if width > 1 else 0):
+                own = self.behind(k, first)
+                numbers.append(self.let(f"call i64 @llvm.umin.i64(i64 {own}, i64 {last})"))
+            if width > 1:
+                self.declared.add("declare i64 @llvm.umin.i64(i64, i64)")
+            work(numbers)
+
+        self.each(self.lanes, some, width)
         self.do("ret ptr null")
 
-    def gathered(self, numbers: list[str], operand: int, entry: int) -> str:
+    def gathered(self, numbers: list[str], operand: int, entry: int | str) -> str:
         """An entry of an operand in some lanes, side by side."""
         shaped, base = self.operands[operand], self.ins[operand]
         if not self.batched[operand]:
@@ -174,7 +189,7 @@ class Lane(Function):
             )
         return out
 
-    def scattered(self, numbers: list[str], value: str, result: int, entry: int) -> None:
+    def scattered(self, numbers: list[str], value: str, result: int, entry: int | str) -> None:
         """An entry of a result in some lanes."""
         shaped, base = self.results[result], self.outs[result]
         size = entries(shaped.shape)
@@ -200,16 +215,22 @@ class Lane(Function):
 
     def fill(self, part: Part, given: str, numbers: list[str]) -> None:
         """What a part is given of the operands of the module."""
-        for (operand, entry), k in part.places.items():
+
+        def read(source: int, entry: int, first: int, k: str) -> None:
+            x = self.gathered(numbers, source, self.behind(entry, k))
+            self.store(self.types, x, given, self.behind(first, k))
+
+        for operand, entry, first, count in runs(part.places):
             source = part.of[operand]
             if source is not None:
-                self.store(self.types, self.gathered(numbers, source, entry), given, k)
+                self.each(count, functools.partial(read, source, entry, first))
 
-    def put(self, part: Part, given: str, operand: int, values: Sequence[str]) -> None:
-        """The numbers of one operand of a part, as far as it reads them."""
-        for (of, entry), k in part.places.items():
-            if of == operand:
-                self.store(self.types, values[entry], given, k)
+    def give(self, numbers: list[str], result: int, place: str, first: int = 0) -> int:
+        """A result from a place, from an entry of that on; the entry behind it."""
+        size = entries(self.results[result].shape)
+        read = lambda e: self.load(self.types, place, self.behind(first, e))
+        self.each(size, lambda e: self.scattered(numbers, read(e), result, e))
+        return first + size
 
 
 def single(
@@ -223,17 +244,15 @@ def single(
 ) -> Lane:
     """Code over lanes, once for each."""
     out = Lane(dtype, width, lanes, operands, results, batched, sorted({k for k, _ in code.inputs}))
-    part = Part.make("code", code, range(len(operands)), batched)
+    part = Part.make("code", code, operands, range(len(operands)), batched)
     given, fixed, found = out.prepared(part)
 
     def work(numbers: list[str]) -> None:
         out.fill(part, given, numbers)
         out.do(f"call void @code(ptr {given}, ptr {fixed}, ptr {found})")
-        k = 0
-        for result, shaped in enumerate(results):
-            for entry in range(entries(shaped.shape)):
-                out.scattered(numbers, out.load(out.types, found, k), result, entry)
-                k += 1
+        entry = 0
+        for result in range(len(results)):
+            entry = out.give(numbers, result, found, entry)
 
     out.over_lanes(work)
     return out

@@ -1,6 +1,7 @@
 """A step of an explicit Runge–Kutta method as one program."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -75,31 +76,28 @@ class StepProgram(Stepping):
         parameters = range(5, len(self.operands))
         read = (0, 1, 2, 3) if self.knows_start else (0, 1, 2)
         out = Driver(self, (None, None, *parameters), (None, None, 4, *parameters), read, batched, lanes)
-        types, n = out.types, out.n
-        slopes = out.ks
+        types, n, slopes = out.types, out.n, out.ks
 
-        def keep(i: int, h: str, rates: Sequence[str]) -> None:
+        def keep(i: int, h: str, rate: Callable[[str], str]) -> None:
+            put = lambda e: out.store(types, out.operate(types, "mul", [h, rate(e)]), slopes, out.behind(i * n, e))
             if i < out.count:
-                for e in range(n):
-                    out.store(types, out.operate(types, "mul", [h, rates[e]]), slopes, i * n + e)
+                out.each(n, put)
 
         def work(numbers: list[str]) -> None:
             t0, t1, h = out.begin(numbers, 0, 1, 2)
-            doubtful, y, found = types.constant(False), [], ""
+            doubtful, found = types.constant(False), ""
             for i in range(len(self.a)):
                 if i == 0 and self.knows_start:
-                    keep(i, h, [out.gathered(numbers, 3, e) for e in range(n)])
+                    keep(i, h, lambda e: out.gathered(numbers, 3, e))
                     continue
-                y = out.at(i)
                 if i == len(self.a) - 1:
-                    found = out.call(out.end, [t1], y)
+                    found = out.call(out.end, t1, i)
                 else:
-                    found = out.call(out.stage, [out.time(t0, h, i)], y)
+                    found = out.call(out.stage, out.time(t0, h, i), i)
                     doubt = out.let(f"fcmp une {types.number} {out.load(types, found, n)}, {types.constant(0.0)}")
                     doubtful = out.operate(types, "or", [doubtful, doubt])
-                keep(i, h, [out.load(types, found, e) for e in range(n)])
-            for e in range(n):
-                out.scattered(numbers, y[e], 0, e)
+                keep(i, h, functools.partial(out.load, types, found))
+            out.give(numbers, 0, out.argument(out.end, 1))
             out.give(numbers, 1, slopes)
             out.scattered(numbers, out.operate(types, "number", [doubtful]), 2, 0)
             entry = n
