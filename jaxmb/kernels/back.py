@@ -10,7 +10,7 @@ from jaxtyping import Array
 
 from .code import Shaped, entries
 from .driver import Driver, Stepping
-from .module import Lane, Part
+from .module import Called, Lane
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -106,9 +106,9 @@ class _Back(Driver):
         x = self.operate(self.types, "mul", [h, self.load(self.types, self.bars, self.behind(i * self.n, e))])
         return x if i else self.operate(self.types, "select", [fresh, x, self.types.constant(0.0)])
 
-    def _pull(self, part: Part, i: int, t: str, raw: Callable[[str], str] | None = None) -> None:
+    def _pull(self, called: Called, i: int, t: str, raw: Callable[[str], str] | None = None) -> None:
         """One of the functions, and what follows for everything on which its argument depends."""
-        found = self.call(part, t, i)
+        found = self.call(called, t, i)
 
         def follow(e: str) -> None:
             x = self.load(self.types, found, e)

@@ -8,7 +8,7 @@ from typing import Any
 from jaxtyping import Array
 
 from .code import Shaped, entries
-from .module import Lane, Part
+from .module import Called, Lane, Part
 from .program import Program, lanes_p, width_of
 
 
@@ -92,21 +92,21 @@ class Driver(Lane):
         batched: Sequence[bool],
         lanes: int,
     ):
-        codes = ((stage, program.stage.code), (end, program.end.code))
-        used = {*read, *(of[k] for of, code in codes for k, _ in code.inputs)}
+        functions = ((program.stage, stage), (program.end, end))
+        parts = [Part.make(fn.code, fn.operands, of, batched) for fn, of in functions]
+        used = sorted(set(read).union(*(part.used for part in parts)))
         width = width_of(program.dtype, lanes)
-        passed = sorted(k for k in used if k is not None)
-        super().__init__(program.dtype, width, lanes, program.operands, program.results, batched, passed)
+        super().__init__(program.dtype, width, lanes, program.operands, program.results, batched, used)
         self.program, self.n, self.count = program, entries(program.state.shape), len(program.a[0])
-        self.stage = Part.make("stage", program.stage.code, program.stage.operands, stage, batched)
-        self.end = Part.make("end", program.end.code, program.end.operands, end, batched)
-        self.memory = {part.name: self.prepared(part) for part in (self.stage, self.end)}
+        self.stage, self.end = (
+            self.prepared(part, fn.thorough) for part, (fn, _) in zip(parts, functions, strict=True)
+        )
         self.start, self.ks = self.room(self.types, self.n), self.room(self.types, self.n * self.count)
 
     def begin(self, lanes: list[str], t0: int, t1: int, y0: int) -> tuple[str, str, str]:
         """Reads the start of a step and what its functions are given of the operands; t₀, t₁ and h."""
         for part in (self.stage, self.end):
-            self.fill(part, self.memory[part.name][0], lanes)
+            self.fill(part, lanes)
         self.take(lanes, y0, self.start, self.n)
         first, last = self.gathered(lanes, t0, 0), self.gathered(lanes, t1, 0)
         return first, last, self.operate(self.types, "sub", [last, first])
@@ -115,18 +115,17 @@ class Driver(Lane):
         """An operand into a place."""
         self.each(size, lambda e: self.store(self.types, self.gathered(lanes, operand, e), place, e))
 
-    def argument(self, part: Part, operand: int) -> str:
+    def argument(self, called: Called, operand: int) -> str:
         """The place of one of the operands of a function that are made on the way."""
-        return self.entry(self.types.number, self.memory[part.name][0], part.places[operand, 0])
+        return self.entry(self.types.number, called.given, called.part.places[operand, 0])
 
-    def call(self, part: Part, t: str, i: int) -> str:
+    def call(self, called: Called, t: str, i: int) -> str:
         """One of the functions, at t and y₀ + Σ a_ij k_j; where its results are."""
-        into, fixed, found = self.memory[part.name]
-        self.store(self.types, t, self.argument(part, 0), 0)
-        y = self.argument(part, 1)
+        self.store(self.types, t, self.argument(called, 0), 0)
+        y = self.argument(called, 1)
         self.each(self.n, lambda e: self.store(self.types, self._entry(i, e), y, e))
-        self.do(f"call void @{part.name}(ptr {into}, ptr {fixed}, ptr {found})")
-        return found
+        self.do(called.text)
+        return called.found
 
     def _entry(self, i: int, e: str) -> str:
         y = self.load(self.types, self.start, e)

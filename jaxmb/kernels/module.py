@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -14,6 +16,8 @@ from .ir import Function, Types, body
 # results in a call frame; of the data in a buffer; of an extension's metadata and the version in them.
 _EXTENSION, _ARGUMENTS, _RESULTS, _DATA, _METADATA, _VERSION = 8, 72, 112, 24, 24, 24
 VERSION = (0, 3)
+# From so many operations on code of one lane is compiled soon rather than well: in a tenth of the time, to run twice as long.
+LARGE = 20_000
 # Types in memory of numbers that are not of the module's own.
 _MEMORY = {"float64": "double", "float32": "float", "bool": "i8"} | {
     f"{u}int{n}": f"i{n}" for u in ("", "u") for n in (8, 16, 32, 64)
@@ -25,28 +29,61 @@ class Part:
     """Code that a module calls, from numbers of all lanes, one vector after the other.
 
     Attributes:
-        name: of its function.
         moving: the code.
         still: what of it does not depend on the lane, found once; the code's last operand.
         of: which operand of the module stands for each of the code's; None where its numbers are made on the way.
-        places: where each number stands that the code is given, by operand and entry: of operands that are made on the way all,
-            of others those that it reads.
+        places: where each number stands that the code is given, by operand and entry: all of an operand, but of one of which it
+            reads little.
     """
 
-    name: str
     moving: Code
     still: Code
     of: tuple[int | None, ...]
     places: dict[tuple[int, int], int]
 
     @classmethod
-    def make(
-        cls, name: str, code: Code, operands: Sequence[Shaped], of: Sequence[int | None], batched: Sequence[bool]
-    ) -> "Part":
+    def make(cls, code: Code, operands: Sequence[Shaped], of: Sequence[int | None], batched: Sequence[bool]) -> "Part":
         """The code, in a module whose operands are the same in all lanes where they are not `batched`."""
-        still, moving = code.apart([k is not None and not batched[k] for k in of])
-        made = {(k, e) for k, source in enumerate(of) if source is None for e in range(entries(operands[k].shape))}
-        return cls(name, moving, still, tuple(of), numbered({p for p in moving.inputs if p[0] < len(of)} | made))
+        own = [k is None or batched[k] for k in of]
+        still, moving = code.apart([not x for x in own])
+        read = [place for place in moving.inputs if place[0] < len(of)]
+        count, places = Counter(operand for operand, _ in read), set(read)
+        for k, source in enumerate(of):
+            size = entries(operands[k].shape)
+            if source is None or (own[k] and size <= 4 * (count[k] + 1)):
+                places |= {(k, e) for e in range(size)}
+        return cls(moving, still, tuple(of), numbered(places))
+
+    @property
+    def used(self) -> set[int]:
+        """The operands of the module that are read."""
+        sources = {self.of[operand] for operand, _ in (*self.places, *self.still.inputs)}
+        return {source for source in sources if source is not None}
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """What is compiled at once: a function that others call by its name.
+
+    Attributes:
+        name: of the function.
+        text: of the function and of what it declares.
+        library: functions of the C library that it calls.
+        quick: whether it is large, and rather compiled soon than well.
+    """
+
+    name: str
+    text: str
+    library: frozenset[str]
+    quick: bool = False
+
+    @classmethod
+    def of(cls, function: Function, head: str, quick: bool) -> "Unit":
+        """A function that is named by its text."""
+        text = function.text("(" + head + ")")
+        name = "jaxmb_" + hashlib.sha256(f"{text}{quick}".encode()).hexdigest()[:32]
+        whole = "\n".join([*sorted(function.declared), f"define void @{name}{text}"])
+        return cls(name, whole, frozenset(function.library), quick)
 
 
 def numbered(places: Iterable[tuple[int, int]]) -> dict[tuple[int, int], int]:
@@ -63,6 +100,30 @@ def runs(places: dict[tuple[int, int], int]) -> list[tuple[int, int, int, int]]:
         else:
             out.append((operand, entry, k, 1))
     return out
+
+
+@dataclasses.dataclass(frozen=True)
+class Called:
+    """A part in a module.
+
+    Attributes:
+        part: the part.
+        name: of its function.
+        given: where the numbers stand that it is given,
+        fixed: those that are the same in all lanes, and
+        found: its results.
+    """
+
+    part: Part
+    name: str
+    given: str
+    fixed: str
+    found: str
+
+    @property
+    def text(self) -> str:
+        """The call."""
+        return f"call void @{self.name}(ptr {self.given}, ptr {self.fixed}, ptr {self.found})"
 
 
 class Lane(Function):
@@ -91,7 +152,7 @@ class Lane(Function):
         super().__init__()
         self.types, self.one, self.lanes = Types(dtype, width), Types(dtype, 1), lanes
         self.operands, self.results, self.batched, self.used = operands, results, batched, tuple(used)
-        self.functions: list[tuple[str, Function]] = []
+        self.units: list[Unit] = []
         self._asked()
         self.ins = dict(zip(self.used, self._buffers(_ARGUMENTS, len(self.used)), strict=True))
         self.outs = self._buffers(_RESULTS, len(results))
@@ -136,13 +197,10 @@ class Lane(Function):
 
     # Parts
 
-    def prepared(self, part: Part) -> tuple[str, str, str]:
-        """Memory for what a part is given, for what does not depend on the lane, which is found, and for its results."""
+    def prepared(self, part: Part, thorough: bool) -> "Called":
+        """A part, ready to be called; what does not depend on the lane is found here. A large one is compiled well if that is asked for."""
         places = numbered(part.still.inputs)
-        self.functions += [
-            (f"{part.name}.still", body(part.still, self.one, places)),
-            (part.name, body(part.moving, self.types, part.places)),
-        ]
+        still = self._unit(part.still, self.one, places, thorough)
         given, fixed = self.room(self.one, len(places)), self.room(self.one, len(part.still.outputs))
 
         def read(source: int, entry: int, first: int, k: str) -> None:
@@ -154,8 +212,19 @@ class Lane(Function):
             assert source is not None
             self.each(count, functools.partial(read, source, entry, first))
         if part.still.outputs:
-            self.do(f"call void @{part.name}.still(ptr {given}, ptr null, ptr {fixed})")
-        return self.room(self.types, len(part.places)), fixed, self.room(self.types, len(part.moving.outputs))
+            self.do(f"call void @{still}(ptr {given}, ptr null, ptr {fixed})")
+        own = self.room(self.types, len(part.places))
+        name = self._unit(part.moving, self.types, part.places, thorough)
+        return Called(part, name, own, fixed, self.room(self.types, len(part.moving.outputs)))
+
+    def _unit(self, code: Code, types: Types, places: dict[tuple[int, int], int], thorough: bool) -> str:
+        """The name of a function of code."""
+        quick = not thorough and types.width == 1 and code.count > LARGE
+        head = "ptr noalias %given, ptr noalias %fixed, ptr noalias %found"
+        unit = Unit.of(body(code, types, places), head, quick)
+        self.units.append(unit)
+        self.declared.add(f"declare void @{unit.name}(ptr, ptr, ptr)")
+        return unit.name
 
     def over_lanes(self, work: Callable[[list[str]], None]) -> None:
         """A loop over the lanes; `work` writes what is done for some of them, by their numbers. The last ones are done twice if they are too few."""
@@ -198,23 +267,15 @@ class Lane(Function):
             x = value if self.types.width == 1 else self.let(f"extractelement {self.types.number} {value}, i64 {k}")
             self.write(shaped, x, base, index)
 
-    def module(self, name: str) -> str:
-        """The whole text."""
-        heads = [(f"define ptr @{name}(ptr %frame)", self)]
-        heads += [
-            (f"define internal void @{n}(ptr noalias %given, ptr noalias %fixed, ptr noalias %found) noinline", f)
-            for n, f in self.functions
-        ]
-        declared = sorted(set().union(*(f.declared for _, f in heads)))
-        return "\n\n".join([*declared, *(f.text(head) for head, f in heads)])
-
     @property
-    def symbols(self) -> set[str]:
-        """The functions of the C library that are called."""
-        return set().union(self.library, *(f.library for _, f in self.functions))
+    def handler(self) -> Unit:
+        """The function that XLA calls."""
+        text = "\n".join([*sorted(self.declared), self.text("define ptr @handler(ptr %frame)")])
+        return Unit("handler", text, frozenset(self.library))
 
-    def fill(self, part: Part, given: str, numbers: list[str]) -> None:
+    def fill(self, called: "Called", numbers: list[str]) -> None:
         """What a part is given of the operands of the module."""
+        part, given = called.part, called.given
 
         def read(source: int, entry: int, first: int, k: str) -> None:
             x = self.gathered(numbers, source, self.behind(entry, k))
@@ -241,18 +302,19 @@ def single(
     operands: Sequence[Shaped],
     results: Sequence[Shaped],
     batched: Sequence[bool],
+    thorough: bool,
 ) -> Lane:
     """Code over lanes, once for each."""
-    out = Lane(dtype, width, lanes, operands, results, batched, sorted({k for k, _ in code.inputs}))
-    part = Part.make("code", code, operands, range(len(operands)), batched)
-    given, fixed, found = out.prepared(part)
+    part = Part.make(code, operands, range(len(operands)), batched)
+    out = Lane(dtype, width, lanes, operands, results, batched, sorted(part.used))
+    called = out.prepared(part, thorough)
 
     def work(numbers: list[str]) -> None:
-        out.fill(part, given, numbers)
-        out.do(f"call void @code(ptr {given}, ptr {fixed}, ptr {found})")
+        out.fill(called, numbers)
+        out.do(called.text)
         entry = 0
         for result in range(len(results)):
-            entry = out.give(numbers, result, found, entry)
+            entry = out.give(numbers, result, called.found, entry)
 
     out.over_lanes(work)
     return out

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from ..foundations import installed
-from .module import Lane
+from .module import Lane, Unit
 
 _LOCK = threading.Lock()
 _COMPILED: list[Any] = []  # engines must live as long as what they have compiled
@@ -22,7 +22,7 @@ def missing() -> str | None:
     return None if installed("llvmlite") else "llvmlite is not installed (`pip install jaxmb[native]`)"
 
 
-def _machine() -> Any:
+def _machine(quick: bool) -> Any:
     """The processor at hand."""
     from llvmlite import binding
 
@@ -30,7 +30,7 @@ def _machine() -> Any:
     binding.initialize_native_asmprinter()
     features = binding.get_host_cpu_features().flatten()
     target = binding.Target.from_default_triple()
-    return target.create_target_machine(cpu=binding.get_host_cpu_name(), features=features, opt=1)
+    return target.create_target_machine(cpu=binding.get_host_cpu_name(), features=features, opt=0 if quick else 1)
 
 
 @functools.cache
@@ -49,27 +49,38 @@ def _library() -> Any:
 
 def registered(lane: Lane) -> str:
     """The name under which XLA finds the compiled function; equal ones are compiled once."""
-    text = lane.module("handler")
-    name = "jaxmb_" + hashlib.sha256(text.encode()).hexdigest()[:32]
+    handler = lane.handler
+    name = "jaxmb_" + hashlib.sha256(handler.text.encode()).hexdigest()[:32]
     with _LOCK:
-        _register(name, text, tuple(sorted(lane.symbols)))
+        for unit in lane.units:
+            _compiled(unit)
+        _register(name, handler)
     return name
 
 
 @functools.cache
-def _register(name: str, text: str, symbols: tuple[str, ...]) -> None:
+def _compiled(unit: Unit) -> int:
+    """The address of a function, which others find by its name from then on."""
     from llvmlite import binding
 
-    for symbol in symbols:
+    for symbol in unit.library:
         binding.add_symbol(symbol, ctypes.cast(getattr(_library(), symbol), ctypes.c_void_p).value)
-    machine = _machine()
-    module = binding.parse_assembly(text)
+    machine = _machine(unit.quick)
+    module = binding.parse_assembly(unit.text)
     module.verify()
-    builder = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options(speed_level=1))
-    builder.getModulePassManager().run(module, builder)
+    if not unit.quick:
+        builder = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options(speed_level=1))
+        builder.getModulePassManager().run(module, builder)
     engine = binding.create_mcjit_compiler(module, machine)
     engine.finalize_object()
     _COMPILED.append(engine)
-    address = engine.get_function_address("handler")
-    handler = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(address)
-    jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(handler), platform="cpu")
+    address = engine.get_function_address(unit.name)
+    if unit.name != "handler":
+        binding.add_symbol(unit.name, address)
+    return address
+
+
+@functools.cache
+def _register(name: str, handler: Unit) -> None:
+    call = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(_compiled(handler))
+    jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(call), platform="cpu")

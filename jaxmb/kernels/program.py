@@ -26,13 +26,14 @@ class Program:
         jaxpr: the function, closed.
         linear: the arguments in which it is linear, of a derivative.
         largest: how many operations it may have.
+        thorough: whether it is compiled well even if it is large.
 
     Raises:
         NotScalarError: if the function cannot be one, with the reason.
     """
 
-    def __init__(self, jaxpr: Any, linear: tuple[int, ...] = (), largest: int = LARGEST):
-        self.jaxpr, self.linear = jaxpr, linear
+    def __init__(self, jaxpr: Any, linear: tuple[int, ...] = (), largest: int = LARGEST, thorough: bool = False):
+        self.jaxpr, self.linear, self.thorough = jaxpr, linear, thorough
         shaped = lambda avals: tuple(Shaped(a.shape, a.dtype) for a in avals)
         self.operands, self.results = shaped(jaxpr.in_avals), shaped(jaxpr.out_avals)
         self.dtype = precision((*self.operands, *self.results))
@@ -47,13 +48,21 @@ class Program:
         *arguments: Shaped,
         linear: tuple[int, ...] = (),
         largest: int = LARGEST,
+        thorough: bool = False,
     ) -> "Program":
         """Of a function of arrays of these shapes, which returns a sequence of arrays."""
-        return cls(jax.make_jaxpr(fn)(*arguments), linear, largest)
+        return cls(jax.make_jaxpr(fn)(*arguments), linear, largest, thorough)
 
     def __call__(self, *operands: Any) -> list[Array]:
         """The results."""
         return lanes_p.bind(*operands, program=self, batched=(False,) * len(operands), lanes=())
+
+    def in_lane(self, own: int, *operands: Any) -> list[Array]:
+        """The results by the function that is compiled for several lanes, of which the first operands, so many, are those of one."""
+        lane = [jnp.asarray(x)[None] for x in operands[:own]]
+        flags = tuple(k < own for k in range(len(operands)))
+        found = lanes_p.bind(*lane, *operands[own:], program=self, batched=flags, lanes=(1,))
+        return [x[0] for x in found]
 
     @property
     def fn(self) -> Callable[..., list[Array]]:
@@ -62,7 +71,8 @@ class Program:
 
     def module(self, batched: Sequence[bool], lanes: int) -> Lane:
         """What is compiled for so many lanes."""
-        return single(self.code, self.dtype, width_of(self.dtype, lanes), lanes, self.operands, self.results, batched)
+        width = width_of(self.dtype, lanes)
+        return single(self.code, self.dtype, width, lanes, self.operands, self.results, batched, self.thorough)
 
     @functools.cache  # noqa: B019
     def tangent(self, moving: tuple[bool, ...]) -> "Program":

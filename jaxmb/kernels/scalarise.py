@@ -13,7 +13,7 @@ from .code import entries
 from .graph import Graph
 from .operation import OPERATIONS
 
-# Beyond so many operations the plain path is as fast, and compiles.
+# Beyond so many operations compiling takes long; where it takes the place of what takes longer, more are allowed.
 LARGEST = 25_000
 
 

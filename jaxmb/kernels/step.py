@@ -75,6 +75,8 @@ class StepProgram(Stepping):
         """What is compiled for so many lanes."""
         parameters = range(5, len(self.operands))
         read = (0, 1, 2, 3) if self.knows_start else (0, 1, 2)
+        if lanes == 1:  # what belongs to the lane is so in any case: its functions are those of several lanes
+            batched = (*(True for _ in range(5)), *batched[5:])
         out = Driver(self, (None, None, *parameters), (None, None, 4, *parameters), read, batched, lanes)
         types, n, slopes = out.types, out.n, out.ks
 

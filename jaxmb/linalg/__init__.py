@@ -31,6 +31,7 @@ from .root import inverse_root as inverse_root
 from .root import orthonormaliser as orthonormaliser
 from .root import solve_spd as solve_spd
 from .sparse import BlockMatrix as BlockMatrix
+from .sparse import lowered as lowered
 from .sparse import SparseFactor as SparseFactor
 from .sparse import SparseRows as SparseRows
 from .square import solve_square as solve_square

@@ -144,9 +144,9 @@ class SparseFactor(AbstractFactor):
         """‖W‖² = tr S⁻¹, W A_k being orthonormal: no singular value of A_k is below 1/‖W‖."""
         return jnp.sum(jnp.where(self._used, self.band.inverse_diagonal(), 0))
 
-    def turned(self, before: "SparseFactor") -> Bool[Array, ""]:
-        """Whether a remainder has changed its sign since an earlier factor: det(Q Q₀ᵀ) < 0, Q and Q₀ their orthonormal rows."""
-        return negative_determinant(*self._products(self.lowered, before.lowered))
+    def turned(self, before: Float[Array, "m w s"]) -> Bool[Array, ""]:
+        """Whether a remainder has changed its sign since A was `before`: det(Q Q₀ᵀ) < 0, Q and Q₀ being the orthonormal rows."""
+        return negative_determinant(*self._products(self.lowered, before))
 
     def inverted(self, rhs: Float[Array, " m"]) -> Float[Array, " m"]:
         """S⁻¹ times a vector, zero in rows that are not in use."""

@@ -31,7 +31,7 @@ def integrate(
     dense: bool = False,
 ) -> Leg:
     """The motion from t0 to t1, or to an event, saved at times in between."""
-    moving = Moving(method.laid_out(problem), t0, t1, y0, ts)
+    moving = Moving(method.laid_out(problem, y0), t0, t1, y0, ts)
     if method.adjoint is not None:
         return solve(moving, method, event, method.adjoint, dense)[0]
     if problem.usual is not None:  # made of known numbers, so that nobody differentiates it

@@ -1,10 +1,15 @@
 """Whether a decision about rows still holds."""
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool
+from jax import lax
+from jaxtyping import Array, Bool, Float
 
-from ..linalg import AbstractFactor, ConstrainedFactor, cutoff
+from ..formulation import contradiction, contradiction_tol
+from ..kinematics import NEAR, Correction
+from ..linalg import AbstractFactor, ConstrainedFactor, SparseFactor, cutoff
 from ..system import SparseTerms, Terms
+from .flow import Flow
+from .problem import Problem
 
 # Rows in use are surely independent where the norm of W, by which they become orthonormal, is below this: no singular value
 # of them is smaller than its inverse.
@@ -18,3 +23,40 @@ def certain(factor: AbstractFactor, terms: Terms | SparseTerms, rank_tol: float)
     rest = rows - (rows @ factor.basis.T) @ factor.basis
     follow = factor.keep | (jnp.sum(rest**2, axis=1) <= cutoff(rank_tol, rows.dtype) ** 2)
     return (jnp.sum(factor.weights**2) < CERTAIN**2) & jnp.all(follow)
+
+
+def independent(problem: Problem, factor: SparseFactor) -> Bool[Array, ""]:
+    """Whether rows in use are far from being dependent."""
+    most = min(CERTAIN, 0.5 / cutoff(problem.formulation.rank_tol, factor.scale.dtype))
+    return (factor.gap >= NEAR) & (factor.uncertainty < most**2)
+
+
+def followed(problem: Problem, factor: SparseFactor, terms: SparseTerms, raw: Flow, flow: Flow) -> Bool[Array, ""]:
+    """Whether rows that are left out hold on the levels of position, velocity and acceleration where a step ends.
+
+    They ask for no force then: the motion is that of all rows.
+    """
+    usual = problem.scale.rate * jnp.abs(raw.v)
+    off = contradiction(terms.jacobian, terms.gamma, terms.scale, flow.v, usual)
+    return ~jnp.any(problem.system.acting & ~factor.keep & (off > contradiction_tol(off.dtype)))
+
+
+def corrected_end(
+    problem: Problem, t: Array, raw: Flow, keep: Bool[Array, " m"], before: Float[Array, "m n"]
+) -> tuple[Flow, Correction, Bool[Array, ""]]:
+    """The vector field where a step ends, its correction, and whether rows in use are not certain there; `before` as `Correction.basis`.
+
+    Without a layout that holds Q, with one A (`SparseFactor.lowered`).
+    """
+    flow, terms, factor = problem.regular(t, raw, keep, quick=True)
+    state = lax.stop_gradient(problem.state(t, raw))
+    end = lax.stop_gradient(problem.drift.correct_by(factor, problem.system, problem.formulation, state, terms))
+    if isinstance(factor, SparseFactor):
+        assert isinstance(terms, SparseTerms)
+        good = independent(problem, factor) & followed(problem, factor, terms, raw, flow)
+        good &= ~factor.turned(before.reshape(factor.lowered.shape))
+        end = Correction(end.q, end.v, end.keep, factor.lowered.reshape(before.shape), end.position, end.velocity)
+    else:
+        good = (factor.gap >= NEAR) & certain(factor, terms, problem.formulation.rank_tol)
+        good &= ~jnp.any(jnp.sum(before * end.basis, axis=1) < 0)
+    return flow, end, ~good

@@ -25,12 +25,12 @@ class StepKind:
 
     Attributes:
         name: "compiled", code of its own (`docs/native.md`), "sparse", by the entries of M and C that may not be zero
-            (`docs/many_bodies.md`), or "plain".
+            (`docs/many_bodies.md`), "compiled sparse", or "plain".
         not_compiled: why not compiled, None if they are.
         not_sparse: why not sparse, None if they are.
     """
 
-    name: Literal["compiled", "sparse", "plain"]
+    name: Literal["compiled", "sparse", "compiled sparse", "plain"]
     not_compiled: str | None
     not_sparse: str | None
 
@@ -96,8 +96,8 @@ def step_kind(
 
 
 def _kind(method: Method, problem: Problem, y0: Any) -> StepKind:
-    layout, step = method.layout(problem), method.compiled(method.laid_out(problem), y0)
+    layout, step = method.layout(problem, y0), method.compiled(method.laid_out(problem, y0), y0)
     not_compiled, not_sparse = (x if isinstance(x, str) else None for x in (step, layout))
-    return StepKind(
-        "sparse" if not_sparse is None else "plain" if not_compiled else "compiled", not_compiled, not_sparse
-    )
+    words = [word for word, reason in (("compiled", not_compiled), ("sparse", not_sparse)) if reason is None]
+    name: Any = " ".join(words) or "plain"
+    return StepKind(name, not_compiled, not_sparse)

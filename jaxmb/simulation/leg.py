@@ -45,7 +45,7 @@ class Method(eqx.Module):
         forward = isinstance(self.adjoint, dfx.ForwardMode)
         if self.adjoint is not None and not forward and isinstance(self.solver.solver, dfx.AbstractERK):
             return "derivatives are neither over a tape nor in forward mode"
-        made = native_step(dataclasses.replace(problem, usual=None), self.solver.solver, y0)
+        made = native_step(dataclasses.replace(problem, usual=None), self.solver.solver, y0, self.native is True)
         if forward and isinstance(made, NativeStep) and not made.program.doubles:
             return "its derivative in forward mode has too many operations"
         return made
@@ -57,20 +57,29 @@ class Method(eqx.Module):
             raise ValueError(f"Argument `native` must not be True here: {made}.")
         return None if isinstance(made, str) else made
 
-    def layout(self, problem: Problem) -> Layout | str:
-        """Which entries of M and C may not be zero, or why steps do not use that."""
+    def layout(self, problem: Problem, y0: Flow) -> Layout | str:
+        """Which entries of M and C may not be zero, or why steps do not use that; compiled ones do so sooner."""
         if self.sparse is False:
             return "`sparse` is False"
-        return layout_for(problem, self.solver.solver, self.sparse is True)
+        found = layout_for(problem, self.solver.solver, self.sparse is True)
+        if isinstance(found, str) and self.native is not False:
+            other = layout_for(problem, self.solver.solver, self.sparse is True, compiled=True)
+            if not isinstance(other, str) and not isinstance(self.compiled(_by(other, problem), y0), str):
+                return other
+        return found
 
-    def laid_out(self, problem: Problem) -> Problem:
+    def laid_out(self, problem: Problem, y0: Flow) -> Problem:
         """The problem, whose system knows which entries of M and C may not be zero if steps use that."""
-        found = self.layout(problem)
+        found = self.layout(problem, y0)
         if isinstance(found, str):
             if self.sparse:
                 raise ValueError(f"Argument `sparse` must not be True here: {found}.")
             return problem
-        return dataclasses.replace(problem, system=problem.system.laid_out(found))
+        return _by(found, problem)
+
+
+def _by(layout: Layout, problem: Problem) -> Problem:
+    return dataclasses.replace(problem, system=problem.system.laid_out(layout))
 
 
 class Leg(eqx.Module):

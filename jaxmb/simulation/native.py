@@ -17,13 +17,15 @@ from ..foundations import Blank, shapes_of
 from ..kernels import BackProgram, NotScalarError, Program, Shaped, StepProgram, unavailable
 from ..kinematics import NEAR, Correction
 from ..system import System, dense_work
-from .certificate import certain
+from .certificate import certain, corrected_end
 from .explicit import coefficients
 from .flow import Flow
 from .problem import Problem
 
-# Linear algebra of more operations than this, if nothing were zero, is not even tried.
-MOST = 15_000
+# Linear algebra of more operations than this, along the band or if nothing were zero, is not even tried.
+MOST = 35_000
+# So many operations a function of a step may have, and where compiled code is asked for.
+LARGEST, ANYWAY = 150_000, 500_000
 
 
 class Found(eqx.Module):
@@ -67,14 +69,14 @@ class NativeStep(eqx.Module):
     def at(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> tuple[Flow, Correction, Bool[Array, ""]]:
         """The vector field at a state, its correction, and whether rows in use are not certain there."""
         nothing = jnp.zeros(self.program.end.operands[2].shape, y.packed.dtype)
-        slope, q, v, position, velocity, basis, doubtful = self.program.end(
-            t, y.packed, nothing, keep, *self.parameters
+        slope, q, v, position, velocity, basis, doubtful = self.program.end.in_lane(
+            3, t, y.packed, nothing, keep, *self.parameters
         )
         return Flow(slope, y.nq, y.nv), Correction(q, v, keep, basis, position, velocity), doubtful
 
 
-def native_step(problem: Problem, solver: Any, y0: Flow) -> NativeStep | str:
-    """The step of a problem by a solver of Diffrax, or why there is none."""
+def native_step(problem: Problem, solver: Any, y0: Flow, anyway: bool = False) -> NativeStep | str:
+    """The step of a problem by a solver of Diffrax, or why there is none; `anyway` also of one that takes long to compile."""
     reason = unavailable()
     if reason is None and not isinstance(solver, dfx.AbstractERK):
         reason = f"`{type(solver).__name__}` is not an explicit Runge–Kutta method"
@@ -82,22 +84,29 @@ def native_step(problem: Problem, solver: Any, y0: Flow) -> NativeStep | str:
         reason = f"`{type(problem.formulation).__name__}` may choose anew at each accepted state"
     if reason is None and problem.formulation.left_out(problem.system.m) is not None:
         reason = f"`{type(problem.formulation).__name__}` leaves rows out, which must fit each accepted state"
-    if reason is None and problem.system.layout is not None:
-        reason = "sparse linear algebra is used"
     if reason is not None:
         return reason
-    if not is_small(problem.system):
+    layout = problem.system.layout
+    if not (anyway or is_small(problem.system)):
         return f"{problem.system.nv} velocities and {problem.system.m} rows are too many"
-    blank, parameters = Blank.of(problem)
+    blank, parameters = Blank.of(dataclasses.replace(problem, sparse=layout is not None))
     if not blank.known:
         return "part of the problem is neither an array nor hashable"
-    made = _step(blank, shapes_of(parameters), _Method.of(solver), _Shape.of(y0))
+    largest = ANYWAY if anyway else LARGEST
+    own = _Method.of(solver), _Shape.of(y0), basis_shape(problem.system)
+    made = _step(blank, shapes_of(parameters), *own, largest, anyway)
     return made if isinstance(made, str) else NativeStep(made, parameters)
+
+
+def basis_shape(system: System) -> tuple[int, int]:
+    """Of what is carried from one end of a step to the next, see `corrected_end`."""
+    layout = system.layout
+    return system.m, system.nv if layout is None else layout.touched.shape[1] * layout.blocks.shape[1]
 
 
 def is_small(system: System) -> bool:
     """Whether compiled code is tried."""
-    return dense_work(system) <= MOST
+    return (dense_work(system) if system.layout is None else system.layout.work) <= MOST
 
 
 class NativeBack(eqx.Module):
@@ -127,11 +136,15 @@ class NativeBack(eqx.Module):
 
 def native_back(moves: Any, rest: Problem, solver: Any, y0: Flow) -> NativeBack | str:
     """The way back over a step of a problem, of which parts move, by a solver of Diffrax, or why there is none."""
-    forth = native_step(eqx.combine(moves, rest), solver, y0)
+    problem = eqx.combine(moves, rest)
+    if problem.system.layout is not None:
+        return "derivatives go back by dense linear algebra"
+    forth = native_step(problem, solver, y0)
     if isinstance(forth, str):
         return forth
     blank, parameters = Blank.of(moves, rest)
-    made = _back(blank, shapes_of(parameters), _Method.of(solver), _Shape.of(y0), len(jax.tree.leaves(moves)))
+    moving = len(jax.tree.leaves(moves))
+    made = _back(blank, shapes_of(parameters), _Method.of(solver), _Shape.of(y0), problem.system.m, moving)
     return made if isinstance(made, str) else NativeBack(*made)
 
 
@@ -179,45 +192,50 @@ def _problem(blank: Blank, arrays: Sequence[Array]) -> Problem:
     return dataclasses.replace(problem, system=problem.system.told)
 
 
-def _rows(blank: Blank, parameters: Sequence[Shaped]) -> tuple[int, ...]:
-    return jax.eval_shape(lambda *arrays: blank.filled(arrays).scale.row, *parameters).shape
-
-
 @functools.lru_cache(maxsize=64)
-def _step(blank: Blank, parameters: tuple[Shaped, ...], method: _Method, shape: _Shape) -> StepProgram | str:
+def _step(
+    blank: Blank,
+    parameters: tuple[Shaped, ...],
+    method: _Method,
+    shape: _Shape,
+    basis: tuple[int, int],
+    largest: int,
+    thorough: bool,
+) -> StepProgram | str:
     """The programs of a step, traced once for all runs of such a problem, or the reason why there are none."""
 
     def end(t: Array, y: Array, before: Array, keep: Array, *arrays: Array) -> list[Array]:
         problem, raw = _problem(blank, arrays), shape.flow(y)
-        flow, terms, factor = problem.regular(t, raw, keep, quick=True)
-        state = lax.stop_gradient(problem.state(t, raw))
-        found = lax.stop_gradient(problem.drift.correct_by(factor, problem.system, problem.formulation, state, terms))
+        flow, found, doubtful = corrected_end(problem, t, raw, keep, before)
         y1 = problem.ended(t, raw, found)
-        turned = jnp.any(jnp.sum(before * found.basis, axis=1) < 0)
-        doubtful = turned | (factor.gap < NEAR) | ~certain(factor, terms, problem.formulation.rank_tol)
         return [flow.packed, y1.q, y1.v, found.position, found.velocity, found.basis, doubtful]
 
-    rows = _rows(blank, parameters)
+    keep = Shaped(basis[:1], jnp.bool_)
     try:
-        stage = _stage(blank, parameters, shape)
-        last = Program.of(end, shape(), shape(shape.n), shape(*rows, shape.nv), Shaped(rows, jnp.bool_), *parameters)
+        stage = _stage(blank, parameters, shape, basis[0], largest, thorough)
+        last = Program.of(
+            end, shape(), shape(shape.n), shape(*basis), keep, *parameters, largest=largest, thorough=thorough
+        )
         return StepProgram(stage, last, method.a, method.c, method.fsal)
     except NotScalarError as error:
         return str(error)
 
 
 @functools.lru_cache(maxsize=64)
-def _stage(blank: Blank, parameters: tuple[Shaped, ...], shape: _Shape) -> Program:
+def _stage(
+    blank: Blank, parameters: tuple[Shaped, ...], shape: _Shape, m: int, largest: int, thorough: bool
+) -> Program:
     def stage(t: Array, y: Array, keep: Array, *arrays: Array) -> list[Array]:
         flow, _, factor = _problem(blank, arrays).regular(t, shape.flow(y), keep, quick=True)
         return [flow.packed, factor.gap < NEAR]
 
-    return Program.of(stage, shape(), shape(shape.n), Shaped(_rows(blank, parameters), jnp.bool_), *parameters)
+    operands = shape(), shape(shape.n), Shaped((m,), jnp.bool_), *parameters
+    return Program.of(stage, *operands, largest=largest, thorough=thorough)
 
 
 @functools.lru_cache(maxsize=64)
 def _back(
-    blank: Blank, parameters: tuple[Shaped, ...], method: _Method, shape: _Shape, moving: int
+    blank: Blank, parameters: tuple[Shaped, ...], method: _Method, shape: _Shape, m: int, moving: int
 ) -> tuple[StepProgram, BackProgram] | str:
     """Those of a step and of the way back over it."""
 
@@ -236,10 +254,10 @@ def _back(
         moved = lambda y, *moves: correct(_problem(blank, (*moves, *arrays[moving:])), shape.flow(y)).packed
         return list(jax.vjp(moved, y, *arrays[:moving])[1](bar))
 
-    t, y, keep = shape(), shape(shape.n), Shaped(_rows(blank, parameters), jnp.bool_)
+    t, y, keep = shape(), shape(shape.n), Shaped((m,), jnp.bool_)
     try:
         again = StepProgram(
-            _stage(blank, parameters, shape),
+            _stage(blank, parameters, shape, m, LARGEST, False),
             Program.of(end, t, y, shape(0), keep, *parameters),
             method.a,
             method.c,

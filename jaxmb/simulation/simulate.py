@@ -47,7 +47,7 @@ from .segments import Run, at_each, finished, run_through
 from .solution import Solution
 from .solver import ConstrainedSolver, verdict
 from .step_size import FIRST, RelativeTolerances, default_controller, own_sizes
-from .usual import can_be_usual, rows_at_start, usual_states
+from .usual import rows_at_start, usual_kind, usual_states
 
 
 def simulate(
@@ -269,8 +269,10 @@ def _usually(run: Callable[..., Any], given: _Given, throw: bool) -> Solution | 
     system, bare = settled(given.system, given.state)
     always = jnp.asarray(np.array(True))
     problem = Problem(system, given.formulation, drift, loop, given.state.scale, always, None)
-    if not can_be_usual(given.method, problem, beginning(loop, bare)):
+    kind = usual_kind(given.method, problem, beginning(loop, bare))
+    if kind is None:
         return None
+    run = _simulate_briefly if kind == "compiled" else run
     solution, failed, checks, scale = run(given, system.acting)
     if throw:
         enforce(solution, checks)

@@ -13,11 +13,12 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..foundations import RESULTS, where_needed
 from ..kinematics import CLOSE, Correction, Rows
+from ..linalg import BlockMatrix, SparseRows, lowered
 from ..system import rows_at
 from .certificate import certain
 from .explicit import Stages, Tableau, combine, take_stages
 from .flow import Flow
-from .native import Found, NativeStep
+from .native import Found, NativeStep, basis_shape
 from .passage import distance_missed
 from .problem import Problem
 from .sparse import sparse_step
@@ -87,7 +88,7 @@ class Accepted(eqx.Module):
         end: when and where the latest step ended.
         rows: what was found at the latest state from which a step has started.
         certain: whether they are certainly the same where the latest step ended.
-        basis: of the rows in use where the latest step ended, see `Correction`.
+        basis: of the rows in use where the latest step ended, see `corrected_end`; without columns where nobody needs it.
         straight: whether the latest step went from one branch of the motion to another, which is none.
         switches: the changes of the formulation's choice so far; None if it chooses nothing.
         lowest_rank: over the accepted states from which a step has started.
@@ -125,6 +126,7 @@ class _Attempt(eqx.Module):
         y1: the corrected end, and
         found: what was found by its correction.
         certain: whether the rows are certainly the same there.
+        basis: what is carried of them, see `Accepted`.
     """
 
     raw: Flow
@@ -135,6 +137,7 @@ class _Attempt(eqx.Module):
     y1: Flow
     found: Correction
     certain: Bool[Array, ""]
+    basis: Float[Array, "m n"]
 
 
 class ConstrainedSolver(dfx.AbstractWrappedSolver):
@@ -186,7 +189,8 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         none, zero, no = jnp.zeros(m, bool), jnp.zeros(m, t0.dtype), jnp.array(False)
         rows = Rows(none, none, none, jnp.array(0), choice, no, zero)
         # No row has a direction yet.
-        basis = jnp.zeros((m, problem.system.nv if problem.system.layout is None else 0), t0.dtype)
+        carried = problem.system.layout is None or problem.native is not None
+        basis = jnp.zeros(basis_shape(problem.system) if carried else (m, 0), t0.dtype)
         start = Accepted(
             inner,
             (t0, y0),
@@ -254,7 +258,8 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         usual = before.certain
         if Tableau.of(self.solver, t0.dtype).fsal:
             usual &= known & ~made_jump
-        before = dataclasses.replace(before, native=before.native + 1)
+        sparse = before.sparse + (problem.system.layout is not None)
+        before = dataclasses.replace(before, native=before.native + 1, sparse=sparse)
         return self._judged(found, usual, t0, t1, y0, problem, before)
 
     def _sparse_step(
@@ -352,7 +357,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             (t1, y1),
             rows,
             ok & attempt.certain,
-            found.basis[:, : before.basis.shape[1]],
+            attempt.basis,
             straight,
             _recorded(before.switches, t0, before.rows.choice, rows.choice),
             jnp.minimum(before.lowest_rank, rows.rank),
@@ -386,6 +391,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             y1=problem.ended(t1, raw, found),
             found=found,
             certain=_certain(problem, rows, stages),
+            basis=found.basis if problem.system.layout is None else _carried(problem, last.terms, before.basis),
         )
 
     def _inner_step(
@@ -393,7 +399,18 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
     ) -> _Attempt:
         """By a solver that is not explicit, or that wraps another; the end is corrected by factors of its own."""
         found = self.solver.step(terms, t0, t1, y0, (problem, rows.keep), before.inner, made_jump)
-        return _Attempt(*found, *problem.corrected(t1, found[0], rows.keep), jnp.array(False))
+        y1, end = problem.corrected(t1, found[0], rows.keep)
+        return _Attempt(*found, y1, end, jnp.array(False), end.basis)
+
+
+def _carried(problem: Problem, terms: Any, like: Float[Array, "m n"]) -> Float[Array, "m n"]:
+    """A (`SparseFactor.lowered`) of a system with a layout, if that is carried."""
+    layout = problem.system.layout
+    if layout is None or not like.shape[1]:
+        return like
+    terms = lax.stop_gradient(terms)
+    rows = SparseRows.taken(layout, terms.jacobian).values / terms.scale[:, None, None]
+    return lowered(BlockMatrix.taken(layout, terms.mass), rows)[1].reshape(like.shape)
 
 
 def _or_none(special: Bool[Array, ""], y0: Flow, found: Any) -> Any:

@@ -7,26 +7,26 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool
 
-from ..formulation import GaussProjection, contradiction, contradiction_tol
-from ..kinematics import NEAR, Correction, Rows
-from ..linalg import Layout, SparseFactor, cutoff
+from ..formulation import GaussProjection
+from ..kinematics import Correction, Rows
+from ..linalg import Layout, SparseFactor
 from ..system import SparseTerms, layout_of, sparse_rows_at
-from .certificate import CERTAIN
+from .certificate import followed, independent
 from .explicit import Tableau, take_stages
 from .flow import Flow
 from .native import Found
 from .problem import Problem
 
 
-def layout_for(problem: Problem, solver: Any, anyway: bool) -> Layout | str:
-    """Which entries of M and C may not be zero, or why steps of a problem do not use that; `anyway` also where it does not pay."""
+def layout_for(problem: Problem, solver: Any, anyway: bool, compiled: bool = False) -> Layout | str:
+    """Which entries of M and C may not be zero, or why steps of a problem do not use that, see `layout_of`."""
     if not isinstance(solver, dfx.AbstractERK):
         return f"`{type(solver).__name__}` is not an explicit Runge–Kutta method"
     if not isinstance(problem.formulation, GaussProjection):
         return f"`{type(problem.formulation).__name__}` is not `GaussProjection`"
     if problem.loop is not None and problem.loop.needs_plant:
         return "a controller asks for matrices of the plant"
-    return layout_of(problem.system, anyway)
+    return layout_of(problem.system, anyway, compiled)
 
 
 def sparse_step(
@@ -55,12 +55,8 @@ def sparse_step(
     assert isinstance(factor, SparseFactor) and isinstance(terms, SparseTerms)
     state = lax.stop_gradient(problem.state(t1, raw))
     end = problem.drift.correct_by(factor, system, problem.formulation, state, terms)
-    usual = (certain | ~doubtful(problem, before)) & ~jnp.any(stages.near)
-    usual &= (factor.uncertainty < _most(problem, t0)) & ~factor.turned(before)
-    # A row that was left out and holds on the levels of position, velocity and acceleration asks for no force: the motion is that of
-    # all rows.
-    off = contradiction(terms.jacobian, terms.gamma, terms.scale, last.flow.v, problem.scale.rate * jnp.abs(raw.v))
-    usual &= ~jnp.any(acting & ~rows.keep & (off > contradiction_tol(off.dtype)))
+    usual = (certain | independent(problem, before)) & ~jnp.any(stages.near) & independent(problem, factor)
+    usual &= ~factor.turned(before.lowered) & followed(problem, factor, terms, raw, last.flow)
     return Found(raw, stages.slopes, problem.ended(t1, raw, end), end, ~usual), rows
 
 
@@ -71,14 +67,4 @@ def sparse_at(problem: Problem, t: Array, y: Flow, keep: Bool[Array, " m"]) -> t
     terms = sparse_rows_at(system, layout, t, y.q, problem.scale.row)
     factor = SparseFactor(terms.mass, terms.jacobian, terms.scale, keep)
     found = problem.drift.correct_by(factor, system, problem.formulation, problem.state(t, y), terms)
-    return found, doubtful(problem, factor)
-
-
-def doubtful(problem: Problem, factor: SparseFactor) -> Bool[Array, ""]:
-    """Whether rows in use are not far from being dependent."""
-    return (factor.gap < NEAR) | ~(factor.uncertainty < _most(problem, factor.uncertainty))
-
-
-def _most(problem: Problem, like: Array) -> float:
-    """The largest ‖W‖² of rows that are surely independent."""
-    return min(CERTAIN, 0.5 / cutoff(problem.formulation.rank_tol, like.dtype)) ** 2
+    return found, ~independent(problem, factor)

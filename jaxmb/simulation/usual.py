@@ -5,8 +5,10 @@ Few runs come to need it. So a run whose numbers are known is first tried by a p
 program where any step was special.
 """
 
-import jax
+from typing import Literal
+
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
@@ -21,13 +23,15 @@ from .problem import Problem
 from .sparse import sparse_at
 
 
-def can_be_usual(method: Method, problem: Problem, y0: Flow) -> bool:
-    """Whether there are steps besides the one that can do everything, for this problem."""
+def usual_kind(method: Method, problem: Problem, y0: Flow) -> Literal["compiled", "sparse"] | None:
+    """Which steps there are besides the one that can do everything, for this problem."""
     chooses = type(problem.formulation).choose is not AbstractFormulation.choose
     if method.adjoint is not None or chooses or not _simply(problem.loop):
-        return False
-    problem = method.laid_out(problem)
-    return problem.system.layout is not None or method.step_of(problem, y0) is not None
+        return None
+    problem = method.laid_out(problem, y0)
+    if method.step_of(problem, y0) is not None:
+        return "compiled"
+    return None if problem.system.layout is None else "sparse"
 
 
 def _simply(loop: Loop | None) -> bool:
@@ -39,10 +43,11 @@ def usual_states(
     method: Method, problem: Problem, keep: Bool[Array, " m"], ts: Float[Array, " T"], ys: Flow
 ) -> tuple[Flow, Array | None, Bool[Array, ""]]:
     """Saved states, which are interpolated, corrected, the inputs there, and whether rows were certain at all of them."""
-    laid_out = method.laid_out(problem)
+    laid_out = method.laid_out(problem, ys)
     native = method.step_of(laid_out, ys)
 
-    def each(t: Array, y: Flow) -> tuple[Flow, Array | None, Array]:
+    def each(state: tuple[Array, Flow]) -> tuple[Flow, Array | None, Array]:
+        t, y = state
         if isinstance(native, NativeStep):
             _, found, doubtful = native.at(t, y, keep)
         else:
@@ -51,7 +56,7 @@ def usual_states(
         y = y.moved(found.q, found.v)
         return y, problem.inputs(t, y), closed & ~doubtful & y.finite
 
-    saved, u, good = jax.vmap(each)(ts, ys)
+    saved, u, good = lax.map(each, (ts, ys))  # by the function of which the steps are made
     return saved, u, jnp.all(good)
 
 

@@ -12,6 +12,8 @@ from .terms import velocity_residual
 
 # Dense linear algebra of so many operations is as quick as sparse one of none, and so much quicker one by one.
 LEAST, FASTER = 60_000, 6
+# Compiled code does the operations that are left one by one in any case; up to here dense code does, whose way back is compiled too.
+SMALL = 15_000
 
 
 def dense_work(system: System) -> int:
@@ -26,16 +28,16 @@ def laid_out(system: System) -> System:
     return system if isinstance(found, str) else system.laid_out(found)
 
 
-def layout_of(system: System, anyway: bool) -> Layout | str:
-    """Which entries of M and C may not be zero, or why that is of no use; `anyway` also where it does not pay."""
-    dense = dense_work(system)
-    if not system.m or (dense < LEAST and not anyway):
+def layout_of(system: System, anyway: bool, compiled: bool = False) -> Layout | str:
+    """Which entries of M and C may not be zero, or why that is of no use, as `compiled` code or else; `anyway` also where it does not pay."""
+    dense, (least, faster) = dense_work(system), (SMALL, 1) if compiled else (LEAST, FASTER)
+    if not system.m or (dense < least and not anyway):
         return f"{system.nv} velocities and {system.m} rows are too few"
     blank, parameters = Blank.of(system)
     if not blank.known:
         return "part of the system is neither an array nor hashable"
     found = _layout(blank, shapes_of(parameters), system.nq, system.nv)
-    if isinstance(found, str) or anyway or LEAST + FASTER * found.work < dense:
+    if isinstance(found, str) or anyway or (0 if compiled else least) + faster * found.work < dense:
         return found
     return "M and C have too many entries that may not be zero"
 
