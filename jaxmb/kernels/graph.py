@@ -27,6 +27,7 @@ class Graph:
         self.values: list[Any] = []
         self.dropped: set[int] = set()
         self._known: dict[Any, int] = {}
+        self._asked: dict[Any, int] = {}
         self._angles: dict[int, tuple[int, int]] = {}
 
     def constant(self, value: Any) -> int:
@@ -74,6 +75,13 @@ class Graph:
 
     def apply(self, operation: str, *arguments: int) -> int:
         """The node of an operation, simplified."""
+        asked = (operation, arguments)
+        found = self._asked.get(asked)
+        if found is None:
+            found = self._asked[asked] = self._simplified(operation, *arguments)
+        return found
+
+    def _simplified(self, operation: str, *arguments: int) -> int:
         if operation == "div":
             x, y = arguments
             if self.is_constant(x) and self.is_constant(y):
@@ -83,7 +91,8 @@ class Graph:
         if operation in ("eq", "ne") and self.is_truth(arguments[0]):
             differ = self.apply("xor", *arguments)
             return differ if operation == "ne" else self.apply("not", differ)
-        if operation in OPERATIONS and all(self.is_constant(i) for i in arguments):
+        kinds = self.operations
+        if operation in OPERATIONS and all([kinds[i] == CONSTANT for i in arguments]):
             with np.errstate(all="ignore"):
                 return self.constant(OPERATIONS[operation].fold(*(np.asarray(self.values[i])[()] for i in arguments)))
         simplify = getattr(self, f"_{operation}", None)
