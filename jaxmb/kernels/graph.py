@@ -92,7 +92,7 @@ class Graph:
             differ = self.apply("xor", *arguments)
             return differ if operation == "ne" else self.apply("not", differ)
         kinds = self.operations
-        if operation in OPERATIONS and all([kinds[i] == CONSTANT for i in arguments]):
+        if operation in OPERATIONS and all(kinds[i] == CONSTANT for i in arguments):
             with np.errstate(all="ignore"):
                 return self.constant(OPERATIONS[operation].fold(*(np.asarray(self.values[i])[()] for i in arguments)))
         simplify = getattr(self, f"_{operation}", None)

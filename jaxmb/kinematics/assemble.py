@@ -38,6 +38,7 @@ from ..system import (
     Scale,
     State,
     System,
+    Values,
     check_rows,
     check_values,
     constraint_jacobian,
@@ -46,7 +47,7 @@ from ..system import (
     measure,
     position_residual,
     rate_matrix,
-    scaled_residuals,
+    residuals,
     velocity_offset,
     velocity_residual,
     with_rate,
@@ -187,12 +188,11 @@ def assembled(
         rows = jnp.eye(system.nq)[fixed]
         extra = rows if rate is None else rows @ rate_matrix(rate, q, system.nv)
         residual = jnp.concatenate([position_residual(system, t, q), (q - start)[fixed]])
-        step = _least_move(
-            system, t, q, scale, extra, residual, extent(system, q), scale.span, system.holonomic, rank_tol
-        )
+        mass, jacobian, own = system.mass(t, q), constraint_jacobian(system, t, q), extent(system, q)
+        step = _least_move(system, mass, jacobian, scale, extra, residual, own, scale.span, system.holonomic, rank_tol)
         move = system.qdot(q, -step)
         trials = jax.vmap(lambda length: system.normalise(q + length * move))(jnp.array(STEPS, q.dtype))
-        amounts = jax.vmap(lambda q: jnp.sum(scaled_residuals(system, State(t, q, v, scale))[0] ** 2))(trials)
+        amounts = jax.vmap(lambda q: jnp.sum((position_residual(system, t, q) / scale.span) ** 2))(trials)
         return trials[jnp.argmin(jnp.where(jnp.isnan(amounts), jnp.inf, amounts))]
 
     def closed(q: Array, scale: Scale) -> Array:
@@ -213,25 +213,26 @@ def assembled(
 
     if not system.m:
         state = with_rate(whole, State(t, start, v, measure(whole, t, start, length)[0]))
-        return dataclasses.replace(state, mode=mode), check_values(system, state)
+        return dataclasses.replace(state, mode=mode), check_values(system, state, Values.of(system, state))
     q, measured = lax.scan(round, start, None, length=ROUNDS)
     scale, never, unknown = jax.tree.map(lambda x: x[-1], measured)
     extra = jnp.eye(system.nv)[fixed_velocities]
+    jacobian, mass, beside = constraint_jacobian(system, t, q), system.mass(t, q), velocity_offset(system, t, q)
 
     def closer(v: Array, _: None) -> tuple[Array, None]:
         residual = jnp.concatenate([velocity_residual(system, t, q, v), jnp.zeros(fixed_velocities.shape)])
-        beside = velocity_offset(system, t, q)
-        return v - _least_move(system, t, q, scale, extra, residual, v, beside, None, rank_tol), None
+        return v - _least_move(system, mass, jacobian, scale, extra, residual, v, beside, None, rank_tol), None
 
     v = lax.scan(closer, v, None, length=2)[0]  # the second removes the rounding of the first
-    state = with_rate(whole, State(t, q, v, scale))
+    values = Values.of(system, State(t, q, v, scale), mass, jacobian)
+    state = with_rate(whole, State(t, q, v, scale), values if mode is None else None)
     text = (
         "Constraint '{name}' vanishes at this pose, and nothing tells how it grows nearby; give `length`, how far "
         "coordinates move until the mechanism looks different."
     )
     sized = Check(system.largest(unknown.astype(float)), 0.0, text, tuple(system.rows))
-    consistent = consistency(system, state, "cannot be satisfied from this guess")
-    checks = (*check_rows(whole, never), sized, *check_values(system, state), *consistent)
+    consistent = consistency(system, state, "cannot be satisfied from this guess", values)
+    checks = (*check_rows(whole, never), sized, *check_values(system, state, values), *consistent)
     return dataclasses.replace(state, mode=mode), (*checks, *_turned_round(system, state))
 
 
@@ -249,8 +250,8 @@ def _turned_round(system: System, state: State) -> tuple[Check, ...]:
 
 def _least_move(
     system: System,
-    t: Array,
-    q: Array,
+    mass: Array,
+    jacobian: Array,
     scale: Scale,
     extra: Array,
     residual: Array,
@@ -264,8 +265,7 @@ def _least_move(
     Where all residuals are rounding, of C times `along` and of `beside`, and the extra ones zero, only the derivative of x is
     left: close to a singular pose rounding makes a large move.
     """
-    jacobian, mass = constraint_jacobian(system, t, q), system.mass(t, q)
-    rounding = 8 * jnp.finfo(q.dtype).eps * (jnp.abs(jacobian) @ jnp.abs(along) + jnp.abs(beside))
+    rounding = 8 * jnp.finfo(mass.dtype).eps * (jnp.abs(jacobian) @ jnp.abs(along) + jnp.abs(beside))
     rounding = lax.stop_gradient(jnp.concatenate([rounding, jnp.zeros(extra.shape[0])]))
     if holonomic is not None:
         jacobian = jnp.where(holonomic[:, None], jacobian, 0)
@@ -296,11 +296,12 @@ def _by_elimination(mass: Array, jacobian: Array, sizes: Array, extra: Array, ra
     return ConstrainedFactor(metric, jacobian, sizes, keep, rank_tol, root=root)
 
 
-def consistency(system: System, state: State, verb: str) -> tuple[Check, ...]:
-    """A check per constraint of its residuals on position and velocity level."""
+def consistency(system: System, state: State, verb: str, values: Values | None = None) -> tuple[Check, ...]:
+    """A check per constraint of its residuals on position and velocity level; the values there may be known."""
     system, state = lax.stop_gradient((system, state))
     tol = float(jnp.finfo(state.q.dtype).eps) ** 0.5
-    position, velocity = (jnp.abs(x) for x in scaled_residuals(system, state))
+    found = residuals(system, state.t, state.q, state.v) if values is None else (values.position, values.velocity)
+    position, velocity = (jnp.abs(x) / state.scale.span for x in found)
     rate = state.scale.rate
     velocity = jnp.where(velocity > 0, velocity / rate, 0)  # none is allowed at rest
     text = f"Constraint '{{name}}' {verb}: its LEVEL residual, relative to the size of the mechanism, is {{}}.{{note}}"

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from ..formulation import AbstractFormulation, GaussProjection
 from ..foundations import as_parameters, strong
-from ..system import State, System, check_state, rows_at, settled
+from ..system import State, System, Values, check_state, rows_at, settled
 from .arguments import checked_control, checked_solver
 from .drift import AbstractDrift, Projection
 from .leg import Method
@@ -86,7 +86,7 @@ def step_kind(
 
     def look(system: System, state: State, loop: Any) -> None:
         system, bare = settled(system, state)
-        scale, _ = own_sizes(system, bare, bare.t)
+        scale, _ = own_sizes(system, bare, bare.t, Values.of(system, bare))
         choice = formulation.choose(rows_at(system, bare.t, bare.q, scale.row))
         problem = Problem(system, formulation, keeping, loop, scale, jnp.array(True), choice)
         found.append(_kind(method, problem, beginning(loop, bare)))

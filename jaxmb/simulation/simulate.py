@@ -32,7 +32,7 @@ from ..foundations import (
 )
 from ..kinematics import consistency
 from ..linalg import inverse_root
-from ..system import Names, Scale, State, System, check_state, check_values, rows_at, settled
+from ..system import Names, Scale, State, System, Terms, Values, check_state, check_values, settled
 from ..topology import Plan, missed, own_checks, planned, resolution, unattended
 from .adjoint import integrate
 from .arguments import FORWARD, checked_control, checked_solver
@@ -295,10 +295,11 @@ def _simulate(given: _Given, usual: Bool[Array, " m"] | None) -> tuple[Solution,
     # A run without duration takes a step too, so that the derivative with respect to its time is the velocity.
     end = jnp.where(ts[-1] > state.t, ts[-1], state.t + resolution(state.t, ts[-1]))
     system, bare = settled(given.system, state)
-    scale, sizes = own_sizes(system, bare, ts[-1])
+    values = Values.of(system, bare)
+    scale, sizes = own_sizes(system, bare, ts[-1], values)
     if loop is not None:
         sizes = sizes.controlled(loop.sizes(ts.dtype))
-    checks, choice = _check_start(system, formulation, dataclasses.replace(bare, scale=scale))
+    checks, choice = _check_start(system, formulation, dataclasses.replace(bare, scale=scale), values)
     checks = (*given.planning, *checks)
     sound = timely & all_hold(checks)
     controller, dt0 = _steps(system, scale, sizes, method.controller, method.dt0, loop)
@@ -365,13 +366,14 @@ def _steps(
 
 
 def _check_start(
-    system: System, formulation: AbstractFormulation, state: State
+    system: System, formulation: AbstractFormulation, state: State, values: Values
 ) -> tuple[tuple[Check, ...], Array | None]:
     """The checks of values and constraints, and the formulation's first choice."""
     system, state = jax.lax.stop_gradient((system, state))
-    terms = rows_at(system, state.t, state.q, state.scale.row)
+    terms = Terms.rows(system, values.mass, values.jacobian, state.scale.row)
     name = type(formulation).__name__
-    checks = (*check_values(system, state), *consistency(system, state, "is violated at the start"))
+    consistent = consistency(system, state, "is violated at the start", values)
+    checks = (*check_values(system, state, values), *consistent)
     regular = jnp.all(jnp.isfinite(inverse_root(formulation.metric(terms))))
     text = f"Argument `mass` must be positive definite for `{name}`, but is not at the start; `KKT` needs it so on null(C) only."
     return (*checks, Check(1.0 - regular, 0.0, text)), formulation.choose(terms)

@@ -9,8 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..linalg import metric_root
-from ..system import Scale, State, System, free_acceleration, rate_matrix, rows_at
+from ..system import Scale, State, System, Values, free_acceleration, rate_matrix
 from .flow import Flow
 
 Scalar = Float[Array, ""]
@@ -66,7 +65,7 @@ def default_controller(dtype: Any) -> dfx.PIDController:
     return dfx.PIDController(rtol=1e-8, atol=1e-10) if precise else dfx.PIDController(rtol=1e-4, atol=1e-6)
 
 
-def own_sizes(system: System, state: State, until: Scalar) -> tuple[Scale, Flow]:
+def own_sizes(system: System, state: State, until: Scalar, values: Values) -> tuple[Scale, Flow]:
     """The sizes of a run: the state's with the rate of this run, and those of q, v and work.
 
     Where rows do not tell how far a coordinate moves it is how far it gets, |v_k| τ + |v̇_k| τ²/2, in the time of the run or until
@@ -74,9 +73,7 @@ def own_sizes(system: System, state: State, until: Scalar) -> tuple[Scale, Flow]
     run; v has the size ℓ Ω, work that of the kinetic energy then.
     """
     system, state, until = lax.stop_gradient((system, state, until))
-    t, q, v, time = state.t, state.q, state.v, until - state.t
-    terms = rows_at(system, t, q, state.scale.row)
-    root = metric_root(terms.mass, terms.jacobian)
+    q, v, time, mass, root = state.q, state.v, until - state.t, values.mass, values.root
 
     def along(direction: Array, _: None) -> tuple[Array, tuple[Array, Array]]:
         accelerations = lambda q: free_acceleration(system, dataclasses.replace(state, q=q), root)
@@ -89,7 +86,7 @@ def own_sizes(system: System, state: State, until: Scalar) -> tuple[Scale, Flow]
     while_like_that = jnp.where(fastest * time > 1, 1 / jnp.where(fastest > 0, fastest, 1), time)
     way = jnp.abs(v) * while_like_that + 0.5 * jnp.abs(vdot) * while_like_that**2
     # One that does not move, or by rounding only, is as far reaching as the others, in the metric of M.
-    length = jnp.sqrt(jnp.abs(jnp.diagonal(terms.mass)))
+    length = jnp.sqrt(jnp.abs(jnp.diagonal(mass)))
     others = jnp.max(length * way) / jnp.where(length > 0, length, 1)
     moves = (way > jnp.finfo(way.dtype).eps ** 0.75 * others) | ((length == 0) & (way > 0))
     way = jnp.where(moves, way, jnp.where((others > 0) & (length > 0), others, 1))
@@ -99,6 +96,6 @@ def own_sizes(system: System, state: State, until: Scalar) -> tuple[Scale, Flow]
     rate = jnp.maximum(rate, jnp.where(time > 0, 1 / jnp.where(time > 0, time, 1), 0))
     rate = jnp.where(rate > 0, rate, 1)  # at rest, and for no time: any step will do
     across = reach if system.rate is None else jnp.abs(rate_matrix(system.rate, q, system.nv)) @ reach
-    energy = 0.5 * jnp.sum(jnp.diagonal(terms.mass) * (reach * rate) ** 2)
+    energy = 0.5 * jnp.sum(jnp.diagonal(mass) * (reach * rate) ** 2)
     sizes = Flow.of(jnp.where(across > 0, across, 1), reach * rate, jnp.where(energy > 0, energy, 1))
     return dataclasses.replace(state.scale, rate=rate), sizes

@@ -47,6 +47,7 @@ from .terms import sparse_evaluate_at as sparse_evaluate_at
 from .terms import sparse_rows_at as sparse_rows_at
 from .terms import SparseTerms as SparseTerms
 from .terms import Terms as Terms
+from .terms import Values as Values
 from .terms import velocity_residual as velocity_residual
 from .validate import check_rows as check_rows
 from .validate import check_values as check_values

@@ -16,7 +16,7 @@ from .inertia import rate_matrix
 from .mode import Mode
 from .state import Scale, State
 from .system import System
-from .terms import constraint_jacobian, jacobian_rate, sparse_jacobian
+from .terms import Values, constraint_jacobian, jacobian_rate, sparse_jacobian
 
 Scalar = Float[Array, ""]
 
@@ -112,8 +112,8 @@ def measure(
 
 
 @program
-def with_rate(system: System, state: State) -> State:
-    """The state with Ω: how fast rows turn and move by the velocities, and would by the forces.
+def with_rate(system: System, state: State, values: Values | None = None) -> State:
+    """The state with Ω: how fast rows turn and move by the velocities, and would by the forces; the values there may be known.
 
     The largest of ‖Ċ_i M^(−1/2)‖/σ_i and Σ |C_ik v_k|/Φ_i, with the acceleration M⁻¹F in place of v of their roots.
     """
@@ -121,9 +121,9 @@ def with_rate(system: System, state: State) -> State:
         return state
     system, fixed = lax.stop_gradient((system, state))
     t, q, v = fixed.t, fixed.q, fixed.v
-    jacobian = constraint_jacobian(system, t, q)
-    root = metric_root(system.mass(t, q), jacobian)
-    vdot = free_acceleration(system, fixed, root)
+    here = Values.of(system, fixed) if values is None else values
+    jacobian, root = here.jacobian, here.root
+    vdot = root.T @ (root @ (here.intrinsic + here.applied))
     along = lambda direction, tdot: jacobian_rate(system, t, q, direction, tdot)
     turns = jax.vmap(along)(jnp.stack([v, vdot]), jnp.array([1.0, 0.0], q.dtype))
     turning = jnp.linalg.norm((turns / fixed.scale.row[:, None]) @ root.T, axis=-1)

@@ -6,10 +6,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..foundations import program
-from ..linalg import BlockMatrix, Layout, SparseRows
+from ..linalg import BlockMatrix, Layout, SparseRows, metric_root
 from .constraint import Holonomic
 from .state import State
 from .system import System, settled
@@ -66,6 +67,14 @@ class Terms(eqx.Module):
     nearby: Nearby | None = None
     layout: Layout | None = eqx.field(static=True, default=None)
 
+    @classmethod
+    def rows(
+        cls, system: System, mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"], scale: Float[Array, " m"]
+    ) -> "Terms":
+        """As far as rank, metric and corrections depend on them; forces, b and Γ are zero."""
+        none, force = jnp.asarray(np.zeros(system.m), mass.dtype), jnp.zeros(system.nv, mass.dtype)
+        return cls(mass, force, jacobian, none, none, scale, system.holonomic, layout=system.layout)
+
 
 class SparseTerms(eqx.Module):
     """`Terms` inside a run with M and C by the entries that may not be zero."""
@@ -77,6 +86,44 @@ class SparseTerms(eqx.Module):
     gamma: Float[Array, " m"]
     scale: Float[Array, " m"]
     holonomic: Bool[Array, " m"] | None
+
+
+class Values(eqx.Module):
+    """What the functions of a system give at a state, found once for all that check or measure there; without derivatives.
+
+    Attributes:
+        mass: M (nv, nv).
+        jacobian: C (m, nv).
+        root: R (nv, nv) with RᵀR = M⁻¹, see `metric_root`.
+        position: φ (m,).
+        velocity: C v + b (m,).
+        intrinsic: forces (nv,) of inertia and potential.
+        applied: the others.
+    """
+
+    mass: Float[Array, "nv nv"]
+    jacobian: Float[Array, "m nv"]
+    root: Float[Array, "nv nv"]
+    position: Float[Array, " m"]
+    velocity: Float[Array, " m"]
+    intrinsic: Float[Array, " nv"]
+    applied: Float[Array, " nv"]
+
+    @classmethod
+    def of(
+        cls,
+        system: System,
+        state: State,
+        mass: Float[Array, "nv nv"] | None = None,
+        jacobian: Float[Array, "m nv"] | None = None,
+    ) -> "Values":
+        """Those at a state; M and C may be known."""
+        system, state, mass, jacobian = lax.stop_gradient((system, state, mass, jacobian))
+        t, q, v = state.t, state.q, state.v
+        mass = system.mass(t, q) if mass is None else mass
+        jacobian = constraint_jacobian(system, t, q) if jacobian is None else jacobian
+        forces = system.intrinsic_force(t, q, v), system.applied_force(t, q, v)
+        return cls(mass, jacobian, metric_root(mass, jacobian), *residuals(system, t, q, v), *forces)
 
 
 def position_residual(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, " m"]:
@@ -205,11 +252,8 @@ def sparse_rows_at(
 
 
 def rows_at(system: System, t: Scalar, q: Float[Array, " nq"], scale: Float[Array, " m"]) -> Terms:
-    """The terms as far as rank, metric and corrections depend on them; forces, b and Γ are zero."""
-    none = jnp.asarray(np.zeros(system.m), q.dtype)
-    mass, jacobian = system.mass(t, q), constraint_jacobian(system, t, q)
-    force = jnp.zeros(system.nv, q.dtype)
-    return Terms(mass, force, jacobian, none, none, scale, system.holonomic, layout=system.layout)
+    """`Terms.rows` at a pose."""
+    return Terms.rows(system, system.mass(t, q), constraint_jacobian(system, t, q), scale)
 
 
 @program

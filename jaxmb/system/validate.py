@@ -7,37 +7,34 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..foundations import Check
-from ..linalg import metric_root
 from .conserved import check_conserved
 from .constraint import Pfaffian
 from .inertia import LagrangianInertia
 from .state import State
 from .system import System
-from .terms import constraint_jacobian, position_residual, velocity_residual
+from .terms import Values
 
 Scalar = Float[Array, ""]
 
 
-def check_values(system: System, state: State) -> tuple[Check, ...]:
+def check_values(system: System, state: State, values: Values) -> tuple[Check, ...]:
     """Finite numbers, symmetric and positive definite mass, and functions of v of the degree that they must have."""
     system, state = jax.lax.stop_gradient((system, state))
-    t, q, v = state.t, state.q, state.v
-    mass, jacobian = system.mass(t, q), constraint_jacobian(system, t, q)
+    t, q, v, mass = state.t, state.q, state.v, values.mass
     eps = float(jnp.finfo(q.dtype).eps)
     infinite = {
         "t": t,
         "q": q,
         "v": v,
         "mass": mass,
-        "force": system.applied_force(t, q, v),
-        "potential": system.intrinsic_force(t, q, v),
+        "force": values.applied,
+        "potential": values.intrinsic,
     }
     checks = [
         Check(_count_infinite(value), 0.0, f"Argument `{name}` must give finite numbers at this state, but does not.")
         for name, value in infinite.items()
     ]
-    position, velocity = position_residual(system, t, q), velocity_residual(system, t, q, v)
-    wrong = system.largest((~jnp.isfinite(position + velocity)).astype(float))
+    wrong = system.largest((~jnp.isfinite(values.position + values.velocity)).astype(float))
     text = "Argument `constraint '{name}'` must give finite numbers at this state, but does not."
     checks.append(Check(wrong, 0.0, text, tuple(system.rows)))
     largest = jnp.max(jnp.abs(mass))
@@ -48,15 +45,14 @@ def check_values(system: System, state: State) -> tuple[Check, ...]:
             "Argument `mass` must return a symmetric matrix, but its asymmetry relative to its largest entry is {}.",
         )
     )
-    root = metric_root(mass, jacobian)
     checks.append(
         Check(
-            _count_infinite(root),
+            _count_infinite(values.root),
             0.0,
             "Argument `mass` must be positive definite on the null space of the constraints, but is not.",
         )
     )
-    return (*checks, *_degrees(system, state, root), *check_conserved(system, q))
+    return (*checks, *_degrees(system, state, values.root), *check_conserved(system, q))
 
 
 def _count_infinite(values: object) -> Array:
