@@ -16,8 +16,15 @@ jax.config.update("jax_compilation_cache_dir", str(cache / os.environ.get("PYTES
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
+SLOW = frozenset(pathlib.Path(__file__).with_name("slow.txt").read_text().splitlines())
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items):
-    """Tests that share the assembled systems come first: one after the other, and so on one worker."""
+    """What is listed as slow is; tests that share the assembled systems come first: one after the other, and so on one worker."""
+    for item in items:
+        if item.nodeid in SLOW:
+            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: vars(getattr(item, "module", item)).keys().isdisjoint({"states", "evaluated"}))
 
 

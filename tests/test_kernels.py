@@ -534,7 +534,8 @@ PARTITION = "`CoordinatePartition` may choose anew at each accepted state"
             dict(solver=dfx.Kvaerno3(), sparse=False),
             "plain steps; not compiled: `Kvaerno3` is not an explicit Runge–Kutta method; not sparse: `sparse` is False",
         ),
-        (dict(sparse=True), "sparse steps; not compiled: sparse linear algebra is used"),
+        (dict(sparse=True), "compiled sparse steps"),
+        (dict(sparse=True, native=False), "sparse steps; not compiled: `native` is False"),
     ],
 )
 def test_which_way_steps_are_made_is_told_beforehand(method, told):

@@ -12,7 +12,7 @@ import pytest
 from systems import sleigh, top
 
 import jaxmb as jm
-from jaxmb.kernels import NotScalarError, Shaped, influence
+from jaxmb.kernels import NotScalarError, Shaped, influence, unavailable
 from jaxmb.linalg import BlockMatrix, ConstrainedFactor, Layout, SparseFactor, SparseRows
 from jaxmb.simulation.drift import Projection
 from jaxmb.simulation.problem import Problem
@@ -104,7 +104,7 @@ def factors(seed):
         weight = jnp.sum(jnp.where(keep[:, None], dense.weights, 0) ** 2)
         out = [(x.solve(f, g), x.particular(g)) for x in (dense, sparse, banded)]
         flipped = SparseFactor(sparse.mass, SparseRows.taken(layout, jacobian.at[1].multiply(-1.0)), scale, keep)
-        signs = sparse.turned(sparse), sparse.turned(flipped)
+        signs = sparse.turned(sparse.lowered), sparse.turned(flipped.lowered)
         exact = jnp.linalg.det((dense.basis + jnp.diag(1.0 - keep) @ jnp.eye(m, n)) @ dense.basis.T)
         products = banded.basis.T @ banded.basis - dense.basis.T @ dense.basis
         widest = jnp.max(jnp.abs(dense.root.T @ products @ dense.root))
@@ -162,57 +162,69 @@ def test_derivatives_are_those_of_the_equations():
 # Steps
 
 
-def run(system, state, end, sparse, **settings):
+compiled = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
+KINDS = [False, pytest.param(True, marks=compiled)]
+
+
+def run(system, state, end, sparse, native=False, **settings):
     settings = {"stepsize_controller": dfx.ConstantStepSize(), "dt0": end / 40} | settings
-    return jm.simulate(system, state, jnp.array([end / 2, end]), sparse=sparse, native=False, **settings)
+    return jm.simulate(system, state, jnp.array([end / 2, end]), sparse=sparse, native=native, **settings)
 
 
-def assert_alike(system, state, end, tol=1e-11, **settings):
+def assert_alike(system, state, end, native, tol=1e-11):
     """The same motion, decisions and steps; returns the sparse run."""
-    sparse, dense = (run(system, state, end, flag, **settings) for flag in (True, False))
+    sparse, dense = run(system, state, end, True, native), run(system, state, end, False)
     np.testing.assert_allclose(sparse.q, dense.q, rtol=0, atol=tol)
     np.testing.assert_allclose(sparse.v, dense.v, rtol=0, atol=10 * tol)
     for name in ("num_steps", "lowest_rank", "highest_rank"):
         assert int(sparse.stats[name]) == int(dense.stats[name])
     assert int(dense.stats["sparse_steps"]) == 0
+    assert int(sparse.stats["native_steps"]) == (int(sparse.stats["sparse_steps"]) if native else 0)
     return sparse
 
 
-def test_independent_rows_are_used_from_the_first_step():
+@pytest.mark.parametrize("native", KINDS)
+def test_independent_rows_are_used_from_the_first_step(native):
     system = nfourbar.nfourbar(3)
     state = jm.assemble(system, *nfourbar.pose(3, jnp.array(1.2), jnp.array(-1.0)))
-    found = assert_alike(system, state, 0.1)
+    found = assert_alike(system, state, 0.1, native)
     assert int(found.stats["sparse_steps"]) == 40
 
 
-def test_redundant_rows_are_left_out():
+@pytest.mark.parametrize("native", KINDS)
+def test_redundant_rows_are_left_out(native):
     system = parallelogram.parallelogram()
     state = jm.assemble(system, *parallelogram.pose(jnp.array(1.2), jnp.array(-1.0)))
-    found = assert_alike(system, state, 0.1)
+    found = assert_alike(system, state, 0.1, native)
     assert int(found.stats["highest_rank"]) < system.m
     assert int(found.stats["sparse_steps"]) >= 38  # the first ones decide which
 
 
 @pytest.mark.slow
-def test_velocity_rows_and_rates():
+@pytest.mark.parametrize("native", KINDS)
+def test_velocity_rows_and_rates(native):
     system, start = sleigh(3)
-    found = assert_alike(system, jm.assemble(system, *start), 0.1)
+    found = assert_alike(system, jm.assemble(system, *start), 0.1, native)
     assert int(found.stats["sparse_steps"]) >= 38
 
 
 @pytest.mark.slow
-def test_quaternions():
+@pytest.mark.parametrize("native", KINDS)
+def test_quaternions(native):
     system, start = top(2)
-    found = assert_alike(system, jm.assemble(system, *start), 0.05)
+    found = assert_alike(system, jm.assemble(system, *start), 0.05, native)
     assert int(found.stats["sparse_steps"]) > 0
 
 
 @pytest.mark.slow
-def test_singular_poses_take_the_general_step():
+@pytest.mark.parametrize("native", KINDS)
+def test_singular_poses_take_the_general_step(native):
     system = nfourbar.nfourbar(3)
     state = jm.assemble(system, *nfourbar.pose(3, jnp.array(0.6), jnp.array(-4.0)))
     end = 0.3  # the flat pose is passed at about 0.13 s
-    sparse = run(system, state, end, True, stepsize_controller=dfx.PIDController(rtol=1e-9, atol=1e-9), dt0=1e-3)
+    sparse = run(
+        system, state, end, True, native, stepsize_controller=dfx.PIDController(rtol=1e-9, atol=1e-9), dt0=1e-3
+    )
     angle = nfourbar.reduced_motion(3, jnp.array(0.6), jnp.array(-4.0), jnp.array([0.0, end]), system.params)[-1]
     assert float(angle) < 0
     steps = sparse.stats
@@ -221,14 +233,15 @@ def test_singular_poses_take_the_general_step():
 
 
 @pytest.mark.slow
-def test_a_batch_and_its_rows():
+@pytest.mark.parametrize("native", KINDS)
+def test_a_batch_and_its_rows(native):
     system = nfourbar.nfourbar(3)
     angles = jnp.array([0.05, 1.2, 0.4, 2.0])  # the first one passes the flat pose
     states = jax.vmap(lambda a: jm.assemble(system, *nfourbar.pose(3, a, jnp.array(-2.0))))(angles)
-    one = lambda state: run(system, state, 0.1, True, throw=False)
+    one = lambda state: run(system, state, 0.1, True, native, throw=False)
     together = jax.jit(jax.vmap(one))(states)
     for i in range(4):
-        alone = run(system, jax.tree.map(lambda x, i=i: x[i], states), 0.1, True)
+        alone = run(system, jax.tree.map(lambda x, i=i: x[i], states), 0.1, True, native)
         np.testing.assert_allclose(together.q[i], alone.q, rtol=0, atol=1e-9 if i == 0 else 1e-12)
         assert int(together.stats["sparse_steps"][i]) == int(alone.stats["sparse_steps"])
 
@@ -282,5 +295,13 @@ def test_what_cannot_be_had_says_why():
     state = jm.assemble(system, *nfourbar.pose(2, jnp.array(1.2), jnp.array(-1.0)))
     with pytest.raises(ValueError, match="Argument `sparse` must not be True here: `KKT` is not"):
         jm.simulate(system, state, jnp.array([0.1]), formulation=jm.KKT(), sparse=True)
-    with pytest.raises(ValueError, match="Argument `native` must not be True here: sparse linear algebra is used"):
-        jm.simulate(system, state, jnp.array([0.1]), sparse=True, native=True)
+
+
+@compiled
+def test_compiled_steps_use_it_sooner():
+    """Between what dense code is good for and what plain sparse steps are, compiled sparse ones are."""
+    system = nfourbar.nfourbar(3)
+    state = jm.assemble(system, *nfourbar.pose(3, jnp.array(1.2), jnp.array(-1.0)))
+    assert jm.step_kind(system, state).name == "compiled sparse"
+    assert jm.step_kind(system, state, native=False).name == "plain"
+    assert jm.step_kind(system, state, sparse=False).name == "compiled"
