@@ -542,6 +542,19 @@ def test_which_way_steps_are_made_is_told_beforehand(method, told):
     assert str(jm.step_kind(*make("four-bar"), **method)) == told
 
 
+def test_a_large_function_is_compiled_quickly_and_does_the_same(monkeypatch):
+    fn = lambda x, y: [jnp.sin(x[:2]) @ y + jnp.sqrt(x @ x), jnp.cumsum(y) / (1 + x[:2] ** 2)]
+    x, y = jnp.array([0.3, -1.2, 2.0]), jnp.array([0.5, 0.1])
+    monkeypatch.setattr("jaxmb.kernels.module.LARGE", 3)
+    for thorough in (False, True):
+        made = Program.of(fn, shaped(3), shaped(2), thorough=thorough)
+        quick = [unit.quick for unit in made.module((True, True), 1).units]
+        assert any(quick) != thorough
+        assert_equal(jax.jit(made)(x, y), fn(x, y))
+        assert_equal(jax.jit(functools.partial(made.in_lane, 2))(x, y), fn(x, y))
+        assert_equal(jax.jit(functools.partial(made.in_lane, 1))(x, y), fn(x, y))
+
+
 def test_a_large_step_has_no_derivative_in_forward_mode(monkeypatch):
     monkeypatch.setattr("jaxmb.kernels.step.MOST", 1000)
     system, state = make("pendulum")

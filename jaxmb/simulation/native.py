@@ -24,8 +24,8 @@ from .problem import Problem
 
 # Linear algebra of more operations than this, along the band or if nothing were zero, is not even tried.
 MOST = 35_000
-# So many operations a function of a step may have, and where compiled code is asked for.
-LARGEST, ANYWAY = 150_000, 500_000
+# So many operations a function of a step may have, where compiled code is asked for, and one of the way back.
+LARGEST, ANYWAY, BACK = 150_000, 500_000, 25_000
 
 
 class Found(eqx.Module):
@@ -257,13 +257,16 @@ def _back(
     t, y, keep = shape(), shape(shape.n), Shaped((m,), jnp.bool_)
     try:
         again = StepProgram(
-            _stage(blank, parameters, shape, m, LARGEST, False),
-            Program.of(end, t, y, shape(0), keep, *parameters),
+            _stage(blank, parameters, shape, m, BACK, False),
+            Program.of(end, t, y, shape(0), keep, *parameters, largest=BACK),
             method.a,
             method.c,
             False,
         )
-        pulls = Program.of(pulled, t, y, y, keep, *parameters), Program.of(pulled_end, t, y, y, y, keep, *parameters)
+        pulls = (
+            Program.of(pulled, t, y, y, keep, *parameters, largest=BACK),
+            Program.of(pulled_end, t, y, y, y, keep, *parameters, largest=BACK),
+        )
         return again, BackProgram(*pulls, method.a, method.c)
     except NotScalarError as error:
         return str(error)
