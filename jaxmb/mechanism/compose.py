@@ -58,7 +58,7 @@ def _renamed(element: Any, prefix: str) -> Any:
         fields["joint"] = prefix + joint
     if isinstance(joints := getattr(element, "joints", None), tuple):
         fields["joints"] = tuple(prefix + joint for joint in joints)
-    return changed(element, **fields, **_markers(element, lambda marker: _renamed_marker(marker, prefix)))
+    return changed(element, **fields, **markers(element, lambda marker: _renamed_marker(marker, prefix)))
 
 
 def _renamed_marker(marker: Marker, prefix: str) -> Marker:
@@ -67,7 +67,7 @@ def _renamed_marker(marker: Marker, prefix: str) -> Marker:
     return marker if marker.point is None else changed(marker, point=prefix + marker.point)
 
 
-def _markers(element: Any, fn: Callable[[Marker], Marker]) -> dict[str, Marker]:
+def markers(element: Any, fn: Callable[[Marker], Marker]) -> dict[str, Marker]:
     """The places that an element refers to, each changed by a function."""
     values = {field.name: getattr(element, field.name) for field in dataclasses.fields(element)}
     return {name: fn(value) for name, value in values.items() if isinstance(value, Marker)}
@@ -86,7 +86,7 @@ def placed(mechanism: AbstractElements, pose: Float[Array, "D D"]) -> dict[str, 
 
     def element(one: Any) -> Any:
         fields = {"pose": product(pose, one.pose)} if isinstance(one, AbstractBody) else {}
-        return changed(one, **fields, **_markers(one, marker))
+        return changed(one, **fields, **markers(one, marker))
 
     points = {name: product(pose, at) for name, at in mechanism.points.items()}
     return parts(mechanism) | mapped(mechanism, element) | {"points": points}

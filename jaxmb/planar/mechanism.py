@@ -1,11 +1,25 @@
 """Mechanisms in the plane."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from ..mechanism import ELEMENTS, AbstractMechanism, AbstractPair, Compound, DrivenAngle, Language, Pair, Turning
+import numpy as np
+
+from ..foundations import is_concrete
+from ..mechanism import (
+    ELEMENTS,
+    AbstractMechanism,
+    AbstractPair,
+    Compound,
+    DrivenAngle,
+    Language,
+    Pair,
+    Turning,
+    as_vector,
+)
 from .body import Body, angle_of, frame
 from .contact import KnifeEdge, RollingWheel
 from .joint import Fixed, PointOnLine, Prismatic, Revolute
+from .mirror import mirrored, reflection
 from .shape import Box, Disk, Plate, Rod
 
 KINDS = (
@@ -44,3 +58,30 @@ class Mechanism(AbstractMechanism):
 
     free: ClassVar[AbstractPair] = Pair((0, 1), Turning(dim=2))
     language: ClassVar[Language] = Language("plane", {kind.__name__: kind for kind in KINDS}, frame, "angle", angle_of)
+
+    def mirrored(self, point: Any = (0.0, 0.0), along: Any = (0.0, 1.0)) -> "Mechanism":
+        """The mirror image across a line in the world, by default x = 0.
+
+        x' = p + (2 e eᵀ − 1)(x − p) for all places, e along the line through p. In bodies' own frames y changes its sign. So do angles of
+        joints, and with them the torques, gains of motors, springs' angles at rest and prescribed angles that go with them: equal inputs
+        drive both images alike. Shifts keep their sign. Loads are mirrored; gravity and `params` stay. Corners of a `Box` are called as those of any box.
+
+        Args:
+            point: p (2,) in m.
+            along: direction (2,) of the line.
+
+        Raises:
+            ValueError: for an element or shape of which nothing tells the image, such as a `Force` with a function of its own.
+
+        Example:
+            >>> import jaxmb as jm
+            >>> rod = jm.planar.Body.rod("rod", mass=1.0, length=1.0, angle=-0.3)
+            >>> arm = jm.planar.Mechanism([rod], [jm.planar.Revolute("pivot", ("ground", (0.5, 0.0)), "rod.a")])
+            >>> both = arm.renamed("right_").joined(arm.mirrored().renamed("left_"))
+            >>> [(joint.name, joint.a.local[:2, 2].tolist()) for joint in both.joints]
+            [('right_pivot', [0.5, 0.0]), ('left_pivot', [-0.5, 0.0])]
+        """
+        point, along = as_vector(point, "point", (2,)), as_vector(along, "along", (2,))
+        if is_concrete(along) and not np.any(np.asarray(along)):
+            raise ValueError("Argument `along` must not be zero.")
+        return type(self)(**mirrored(self, reflection(point, along)))
