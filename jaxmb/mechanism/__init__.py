@@ -6,9 +6,6 @@ from .body import filling as filling
 from .body import mass_points as mass_points
 from .checks import check as check
 from .compose import changed as changed
-from .compose import mapped as mapped
-from .compose import markers as markers
-from .compose import parts as parts
 from .compound import Compound as Compound
 from .compound import compound as compound
 from .connection import AbstractConnection as AbstractConnection
@@ -30,7 +27,6 @@ from .characteristic import JointCharacteristic as JointCharacteristic
 from .characteristic import LineCharacteristic as LineCharacteristic
 from .characteristic import Table as Table
 from .force import AbstractForce as AbstractForce
-from .elements import AbstractElements as AbstractElements
 from .force import BearingFriction as BearingFriction
 from .force import Force as Force
 from .force import JointForce as JointForce
@@ -51,11 +47,15 @@ from .linkage import AbstractLinkage as AbstractLinkage
 from .linkage import linkage_of as linkage_of
 from .marker import as_pose as as_pose
 from .marker import as_vector as as_vector
-from .marker import GROUND as GROUND
 from .marker import Marker as Marker
 from .marker import marker as marker
 from .mechanism import AbstractMechanism as AbstractMechanism
 from .motion import Motion as Motion
+from .mirror import directions as directions
+from .mirror import Image as Image
+from .mirror import nothing as nothing
+from .mirror import reflection as reflection
+from .mirror import Rule as Rule
 from .pair import AbstractPair as AbstractPair
 from .pair import Helix as Helix
 from .pair import Pair as Pair

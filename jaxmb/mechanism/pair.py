@@ -43,6 +43,11 @@ class AbstractPair(abc.ABC):
         """For each coordinate whether it is an angle."""
 
     @property
+    @abc.abstractmethod
+    def reversed(self) -> tuple[str, ...]:
+        """Names of the coordinates and velocities that change their sign when y does in both frames."""
+
+    @property
     def units(self) -> tuple[str, ...]:
         """SI unit of each coordinate: shifts first, then angles, or the components of a quaternion."""
         return (*("m" for _ in self.axes), *("rad" if is_angle else "1" for is_angle in self.rotation.angles))
@@ -101,6 +106,11 @@ class Pair(AbstractPair):
         """Of the rotation only."""
         return (*(False for _ in self.axes), *self.rotation.angles)
 
+    @property
+    def reversed(self) -> tuple[str, ...]:
+        """The shift along y, and what does so of the rotation."""
+        return ("y", "vy", *self.rotation.reversed)
+
     def pose(self, q: Float[Array, " nq"], data: Float[Array, " k"]) -> Float[Array, "D D"]:
         """Shift along the free axes and rotation."""
         k = len(self.axes)
@@ -155,6 +165,11 @@ class Helix(AbstractPair):
     def angles(self) -> tuple[bool, ...]:
         """None that is known up to full turns only: the shift tells them."""
         return (False,)
+
+    @property
+    def reversed(self) -> tuple[str, ...]:
+        """The angle."""
+        return self.rotation.reversed
 
     def pose(self, q: Float[Array, " nq"], data: Float[Array, " k"]) -> Float[Array, "D D"]:
         """Turn and shift."""

@@ -18,11 +18,13 @@ class AbstractRotation(abc.ABC):
         coordinates: names of the coordinates q.
         velocities: names of the velocities v.
         angles: for each coordinate whether it is an angle, known from R up to full turns only.
+        reversed: names of the coordinates and velocities that change their sign when y does in both frames, as turns about x and z do.
     """
 
     coordinates: tuple[str, ...]
     velocities: tuple[str, ...]
     angles: tuple[bool, ...]
+    reversed: tuple[str, ...]
 
     @abc.abstractmethod
     def matrix(self, q: Float[Array, " nq"]) -> Float[Array, "d d"]:
@@ -60,6 +62,7 @@ class Locked(AbstractRotation):
     coordinates: tuple[str, ...] = ()
     velocities: tuple[str, ...] = ()
     angles: tuple[bool, ...] = ()
+    reversed: tuple[str, ...] = ()
     dim: int = 3
 
     def matrix(self, q: Float[Array, " nq"]) -> Float[Array, "d d"]:
@@ -90,6 +93,7 @@ class Turning(AbstractRotation):
     coordinates: tuple[str, ...] = ("angle",)
     velocities: tuple[str, ...] = ("angle",)
     angles: tuple[bool, ...] = (True,)
+    reversed: tuple[str, ...] = ("angle",)
     dim: int = 3
 
     def matrix(self, q: Float[Array, " nq"]) -> Float[Array, "d d"]:
@@ -124,6 +128,7 @@ class Ball(AbstractRotation):
     coordinates: tuple[str, ...] = ("qw", "qx", "qy", "qz")
     velocities: tuple[str, ...] = ("wx", "wy", "wz")
     angles: tuple[bool, ...] = (False, False, False, False)
+    reversed: tuple[str, ...] = ("qx", "qz", "wx", "wz")
 
     def matrix(self, q: Float[Array, " nq"]) -> Float[Array, "d d"]:
         """That of q/|q|, so that R is a rotation at the stages of a step too."""
@@ -158,6 +163,7 @@ class Cardan(AbstractRotation):
     coordinates: tuple[str, ...] = ("first", "second")
     velocities: tuple[str, ...] = ("first", "second")
     angles: tuple[bool, ...] = (True, True)
+    reversed: tuple[str, ...] = ("first", "second")
 
     def matrix(self, q: Float[Array, " nq"]) -> Float[Array, "d d"]:
         """Rz Rx."""

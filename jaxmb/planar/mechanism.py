@@ -2,24 +2,25 @@
 
 from typing import Any, ClassVar
 
-import numpy as np
+import jax.numpy as jnp
 
-from ..foundations import is_concrete
 from ..mechanism import (
     ELEMENTS,
     AbstractMechanism,
     AbstractPair,
     Compound,
     DrivenAngle,
+    Image,
     Language,
     Pair,
     Turning,
     as_vector,
+    reflection,
 )
 from .body import Body, angle_of, frame
 from .contact import KnifeEdge, RollingWheel
 from .joint import Fixed, PointOnLine, Prismatic, Revolute
-from .mirror import mirrored, reflection
+from .mirror import RULES, SHAPES
 from .shape import Box, Disk, Plate, Rod
 
 KINDS = (
@@ -82,6 +83,5 @@ class Mechanism(AbstractMechanism):
             [('right_pivot', [0.5, 0.0]), ('left_pivot', [-0.5, 0.0])]
         """
         point, along = as_vector(point, "point", (2,)), as_vector(along, "along", (2,))
-        if is_concrete(along) and not np.any(np.asarray(along)):
-            raise ValueError("Argument `along` must not be zero.")
-        return type(self)(**mirrored(self, reflection(point, along)))
+        across = reflection(point, along[::-1] * jnp.array([-1.0, 1.0]), "along")
+        return type(self)(**Image(self, across, RULES, SHAPES).parts())

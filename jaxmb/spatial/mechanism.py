@@ -1,8 +1,20 @@
 """Mechanisms in space."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from ..mechanism import ELEMENTS, AbstractMechanism, AbstractPair, Ball, Compound, Language, Pair, matrix_quaternion
+from ..mechanism import (
+    ELEMENTS,
+    AbstractMechanism,
+    AbstractPair,
+    Ball,
+    Compound,
+    Image,
+    Language,
+    Pair,
+    as_vector,
+    matrix_quaternion,
+    reflection,
+)
 from .body import Body, frame
 from .contact import RollingDisk, RollingSphere
 from .joint import (
@@ -17,6 +29,7 @@ from .joint import (
     Spherical,
     Universal,
 )
+from .mirror import RULES, SHAPES
 from .shape import Box, Cylinder, Disk, Plate, Rod, Sphere
 
 KINDS = (
@@ -57,3 +70,30 @@ class Mechanism(AbstractMechanism):
     language: ClassVar[Language] = Language(
         "space", {kind.__name__: kind for kind in KINDS}, frame, "orientation", matrix_quaternion
     )
+
+    def mirrored(self, point: Any = (0.0, 0.0, 0.0), normal: Any = (0.0, 1.0, 0.0)) -> "Mechanism":
+        """The mirror image across a plane in the world, by default y = 0: left for right where x points ahead and z up.
+
+        x' = x − 2 n nᵀ (x − p) for all places. In bodies' own frames y changes its sign. So do the shift of joints along y and angles about x and
+        z, those of all joints with one angle or two; with them change the torques, gains of motors, springs' angles at rest and prescribed
+        angles that go with them: equal inputs drive both images alike. Other shifts keep their sign, screws become left-handed. Loads are mirrored; gravity
+        and `params` stay. Corners of a `Box` are called as those of any box.
+
+        Args:
+            point: p (3,) in m.
+            normal: n (3,), of any length.
+
+        Raises:
+            ValueError: for an element or shape of which nothing tells the image, such as a `Force` with a function of its own.
+
+        Example:
+            >>> import jaxmb as jm
+            >>> rod = jm.spatial.Body("rod", shape=jm.spatial.Rod(1.0), mass=1.0, position=(0.0, 0.5, 0.0))
+            >>> hinge = jm.spatial.Revolute("hinge", ("ground", (0.0, 0.5, 0.0)), "rod.a", axis=(1.0, 0.2, 0.0))
+            >>> leg = jm.spatial.Mechanism([rod], [hinge])
+            >>> both = leg.renamed("left_").joined(leg.mirrored().renamed("right_"))
+            >>> [(joint.name, joint.a.local[:3, 3].tolist(), round(float(joint.axis[1]), 3)) for joint in both.joints]
+            [('left_hinge', [0.0, 0.5, 0.0], 0.2), ('right_hinge', [0.0, -0.5, 0.0], -0.2)]
+        """
+        point, normal = as_vector(point, "point", (3,)), as_vector(normal, "normal", (3,))
+        return type(self)(**Image(self, reflection(point, normal, "normal"), RULES, SHAPES).parts())

@@ -1,0 +1,203 @@
+"""Mirror images of mechanisms.
+
+A frame W becomes F W S, F being the reflection in the world and S that of y in the frame. Bodies' frames and all places on them follow. Seen from
+one frame, what is directed along y changes its sign, and so do angles: in the plane all of them, in space those about x and z.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..foundations import is_concrete
+from .body import AbstractBody, body_points
+from .characteristic import JointCharacteristic, LineCharacteristic
+from .compose import changed, mapped, markers, parts
+from .compound import Compound
+from .connection import Distance
+from .driver import DrivenAngle, DrivenDistance, DrivenSpeed, Driver
+from .elements import AbstractElements
+from .force import BearingFriction, JointFriction, JointSpring, Load, Motor, SpringDamper, Thruster
+from .marker import GROUND, Marker
+from .relation import Gear, Rack
+from .shape import AbstractShape
+
+
+class Negated(eqx.Module):
+    """A function of time with the other sign."""
+
+    fn: Any
+
+    def __call__(self, t: Any, params: Any) -> Any:
+        """−f."""
+        return -self.fn(t, params)
+
+
+def _negated(fn: Any) -> Any:
+    return fn.fn if isinstance(fn, Negated) else Negated(fn)
+
+
+def reflection(point: Any, normal: Any, argument: str) -> Float[Array, "D D"]:
+    """X ↦ x − 2 n nᵀ (x − p)."""
+    if is_concrete(normal) and not np.any(np.asarray(normal)):
+        raise ValueError(f"Argument `{argument}` must not be zero.")
+    unit = normal / jnp.linalg.norm(normal)
+    dim = unit.shape[0]
+    across = jnp.eye(dim) - 2 * jnp.outer(unit, unit)
+    return jnp.eye(dim + 1).at[:dim, :dim].set(across).at[:dim, dim].set(point - across @ point)
+
+
+class Image:
+    """The elements of a mechanism after a reflection.
+
+    Args:
+        mechanism: the mechanism.
+        across: F.
+        rules: for each class of element, beyond those of `RULES`, the fields that change besides places.
+        shapes: for each class of shape, beyond `Compound`, its image where y changes its sign, and the names that points have in
+            it whose images go by others.
+    """
+
+    def __init__(
+        self,
+        mechanism: AbstractElements,
+        across: Float[Array, "D D"],
+        rules: dict[type, "Rule"],
+        shapes: dict[type, tuple[Callable[[Any], Any], Callable[[Any], dict[str, str]]]],
+    ):
+        self.mechanism, self.across, self.dim = mechanism, across, mechanism.gravity.shape[0]
+        self.sides = np.where(np.arange(self.dim) == 1, -1.0, 1.0)
+        self.flip = jnp.diag(jnp.array([*self.sides, 1.0]))
+        self.rules, self.shapes = RULES | rules, shapes
+        self.joints = {joint.name: joint for joint in mechanism.joints}
+        self.names = {body.name: self.renamed_points(body.shape) for body in mechanism.bodies}
+
+    def parts(self) -> dict[str, Any]:
+        """What the image is made of."""
+        points = {name: self.across @ at @ self.flip for name, at in self.mechanism.points.items()}
+        return parts(self.mechanism) | mapped(self.mechanism, self.element) | {"points": points}
+
+    def element(self, one: Any) -> Any:
+        """One element's."""
+        if isinstance(one, AbstractBody):
+            return self.body(one, self.across)
+        rule = self.rules.get(type(one))
+        if rule is None:
+            raise ValueError(
+                f"Element '{one.name}' of class `{type(one).__name__}` must not be mirrored, since nothing tells its image; add it "
+                "afterwards by `joined`."
+            )
+        return changed(one, **markers(one, self.marker), **rule(one, self))
+
+    def body(self, one: Any, across: Any) -> Any:
+        """A body's, where its frame W becomes `across` W S."""
+        names, shape = self.renamed_points(one.shape), self.shape(one)
+        masses, places = one.point_masses
+        points = {names.get(name, name): self.local(at) for name, at in one.points.items()}
+        return changed(
+            one,
+            com=one.com * self.sides,
+            inertia=one.inertia if self.dim == 2 else self.sides[:, None] * one.inertia * self.sides,
+            points=points if shape is None else points | body_points(None, one.name, self.dim, shape),
+            point_masses=(masses, places * self.sides),
+            pose=across @ one.pose @ self.flip,
+            shape=shape,
+        )
+
+    def shape(self, body: AbstractBody) -> AbstractShape | None:
+        """That of a body's shape."""
+        shape = body.shape
+        if shape is None:
+            return None
+        if isinstance(shape, Compound):
+            own = tuple(self.body(part, self.flip) for part in shape.parts)
+            return changed(shape, parts=own, poses=tuple(map(self.local, shape.poses)))
+        if type(shape) not in self.shapes:
+            raise ValueError(
+                f"Body '{body.name}' must not be mirrored, since nothing tells the image of a `{type(shape).__name__}`."
+            )
+        return self.shapes[type(shape)][0](shape)
+
+    def renamed_points(self, shape: AbstractShape | None) -> dict[str, str]:
+        """Points of a shape whose images go by other names."""
+        if isinstance(shape, Compound):
+            return {
+                f"{part.name}_{old}": f"{part.name}_{new}"
+                for part in shape.parts
+                for old, new in self.renamed_points(part.shape).items()
+            }
+        return self.shapes[type(shape)][1](shape) if type(shape) in self.shapes else {}
+
+    def local(self, pose: Float[Array, "D D"]) -> Float[Array, "D D"]:
+        """A pose on a body's: S X S."""
+        return self.flip @ pose @ self.flip
+
+    def marker(self, at: Marker) -> Marker:
+        """A place's."""
+        if at.body == GROUND and at.point is None:
+            return changed(at, local=self.across @ (np.eye(self.dim + 1) if at.local is None else at.local) @ self.flip)
+        point = None if at.point is None else self.names.get(at.body, {}).get(at.point, at.point)
+        return changed(at, point=point, local=None if at.local is None else self.local(at.local))
+
+    def sign(self, reference: str) -> float:
+        """−1 where "joint" or "joint.coordinate" changes its sign."""
+        name, _, part = reference.partition(".")
+        pair = self.joints[name].pair
+        return -1.0 if (part or pair.velocities[0]) in pair.reversed else 1.0
+
+
+Rule = Callable[[Any, Image], dict[str, Any]]
+
+# Rules: the fields that change besides places.
+
+
+def nothing(one: Any, image: Image) -> dict[str, Any]:
+    """None."""
+    return {}
+
+
+def directions(*fields: str) -> Rule:
+    """Directions in the frames of an element's places."""
+    return lambda one, image: {field: getattr(one, field) * image.sides for field in fields}
+
+
+def _relation(one: Any, image: Image) -> dict[str, Any]:
+    first, second = map(image.sign, one.joints)
+    factor = "ratio" if isinstance(one, Gear) else "radius"
+    return {factor: first * second * getattr(one, factor), "offset": second * one.offset}
+
+
+def _driver(one: Any, image: Image) -> dict[str, Any]:
+    return {"fn": _negated(one.fn)} if image.sign(one.joint) < 0 else {}
+
+
+def _characteristic(one: Any, image: Image) -> dict[str, Any]:
+    if image.sign(one.joint) > 0:
+        return {}
+    return {"y": -one.y} if one.of == "time" else {"x": -one.x[::-1], "y": -one.y[::-1]}
+
+
+def _load(one: Any, image: Image) -> dict[str, Any]:
+    turned = jnp.diag(jnp.asarray(image.sides)) if one.follows else image.across[:-1, :-1]
+    about = lambda torque: -torque if image.dim == 2 else -turned @ torque  # a torque is directed as a turn
+    return {
+        "force": None if one.force is None else turned @ one.force,
+        "torque": None if one.torque is None else about(one.torque),
+    }
+
+
+RULES: dict[type, Rule] = {
+    **dict.fromkeys((Distance, DrivenDistance, SpringDamper, LineCharacteristic), nothing),
+    **dict.fromkeys((JointFriction, BearingFriction), nothing),
+    **dict.fromkeys((Gear, Rack), _relation),
+    **dict.fromkeys((Driver, DrivenSpeed), _driver),
+    DrivenAngle: lambda one, image: {"fn": _negated(one.fn)},
+    JointSpring: lambda one, image: {"rest": image.sign(one.joint) * one.rest},
+    JointCharacteristic: _characteristic,
+    Load: _load,
+    Motor: lambda one, image: {"gain": image.sign(one.joint) * one.gain},
+    Thruster: directions("direction"),
+}
