@@ -19,7 +19,7 @@ import puma
 import pytest
 import rolling_disk
 import scipy.special
-import stewart
+import stewart_model
 from mechanisms import PAIRS, pair
 
 import jaxmb as jm
@@ -495,7 +495,7 @@ DATA = {
     "puma": puma.puma,
     "governor": governor.governor,
     "robot": lambda: mobile_robot.mobile_robot().without("steering"),
-    "stewart": lambda: stewart.stewart().without(*(f"drive{i}" for i in range(6))),
+    "stewart": lambda: stewart_model.stewart().without(*(f"drive{i}" for i in range(6))),
     "five-bar": fivebar_control.fivebar,
     "rolling disk": rolling_disk.rolling_disk,
     "sleigh": lambda: knife_edge.edged(1.0, 0.2, 0.3, 0.1),

@@ -13,6 +13,7 @@ import puma
 import pytest
 import rolling_disk
 import stewart
+import stewart_model
 from scipy.integrate import solve_ivp
 
 import jaxmb as jm
@@ -308,16 +309,16 @@ def test_disk_rolls_like_its_reduced_equations():
 
 def stewart_poses(t):
     """Poses of ground and bodies from the motion that is wanted."""
-    place, turned = stewart.platform_pose(t)
-    low, high, along, _ = stewart.leg_frames(place, turned)
-    legs = [jm.spatial.frame(x[i], along[i]) for i in range(stewart.LEGS) for x in (low, high)]
+    place, turned = stewart_model.platform_pose(t)
+    low, high, along, _ = stewart_model.leg_frames(place, turned)
+    legs = [jm.spatial.frame(x[i], along[i]) for i in range(stewart_model.LEGS) for x in (low, high)]
     return jnp.stack([jnp.eye(4), jm.spatial.frame(place, turned), *legs])
 
 
 @functools.cache
 def stewart_motion():
     """The system, and times, coordinates and velocities of the motion that is wanted."""
-    system = stewart.stewart().build()
+    system = stewart_model.stewart().build()
     ts = jnp.linspace(0.0, 4.0, 9)
 
     @jax.jit
@@ -334,15 +335,15 @@ def stewart_motion():
 
 def stewart_drives(t):
     """Forces of the drives by Lagrange's equations in the six coordinates of the platform."""
-    cylinder, piston, platform = stewart.CYLINDER, stewart.PISTON, stewart.PLATFORM
+    cylinder, piston, platform = stewart_model.CYLINDER, stewart_model.PISTON, stewart_model.PLATFORM
 
     def spread(mass, inertia, com):
         place = jnp.append(jnp.array(com), 1.0)
         about = 0.5 * sum(inertia) * jnp.eye(3) - jnp.diag(jnp.array(inertia))
         return mass * jnp.outer(place, place) + jnp.zeros((4, 4)).at[:3, :3].set(about)
 
-    inertia = jnp.stack([spread(**platform), *[spread(**cylinder), spread(**piston)] * stewart.LEGS])
-    place, turned = stewart.platform_pose(t)
+    inertia = jnp.stack([spread(**platform), *[spread(**cylinder), spread(**piston)] * stewart_model.LEGS])
+    place, turned = stewart_model.platform_pose(t)
 
     def pose(x):
         """The platform's, from a shift and a rotation vector beside the present pose, to second order."""
@@ -351,7 +352,7 @@ def stewart_drives(t):
 
     def bodies(x):
         at, rotation = pose(x)
-        low, high, along, _ = stewart.leg_frames(at, rotation)
+        low, high, along, _ = stewart_model.leg_frames(at, rotation)
         rows = jnp.stack([jnp.concatenate([rotation, at[:, None]], 1)])
         legs = jnp.stack(
             [jnp.concatenate([along, low[:, :, None]], 2), jnp.concatenate([along, high[:, :, None]], 2)], 1
@@ -365,7 +366,7 @@ def stewart_drives(t):
 
     def coordinates(s):
         """x of the motion that is wanted: the inverse of `pose`, to second order about t."""
-        at, rotation = stewart.platform_pose(s)
+        at, rotation = stewart_model.platform_pose(s)
         turn = turned.T @ rotation
         return jnp.concatenate(
             [at - place, 0.5 * jnp.stack([turn[2, 1] - turn[1, 2], turn[0, 2] - turn[2, 0], turn[1, 0] - turn[0, 1]])]
@@ -377,7 +378,7 @@ def stewart_drives(t):
     momentum = lambda x, xdot: jax.grad(lagrangian, argnums=1)(x, xdot)
     change = jax.jvp(momentum, (x, xdot), (xdot, xddot))[1]
     force = change - jax.grad(lagrangian)(x, xdot)
-    lengths = jax.jacobian(lambda x: stewart.leg_frames(*pose(x))[3])(x)
+    lengths = jax.jacobian(lambda x: stewart_model.leg_frames(*pose(x))[3])(x)
     return jnp.linalg.solve(lengths.T, force)
 
 
@@ -395,7 +396,7 @@ def test_stewart_platform_finds_the_motion_and_needs_the_forces_of_lagrange():
     np.testing.assert_allclose(solution.q, q, atol=1e-9)
     np.testing.assert_allclose(solution.v, v, atol=1e-9)
     multipliers = jm.reactions(system, solution).multipliers
-    forces = np.concatenate([multipliers[f"drive{i}"] for i in range(stewart.LEGS)], axis=1)
+    forces = np.concatenate([multipliers[f"drive{i}"] for i in range(stewart_model.LEGS)], axis=1)
     np.testing.assert_allclose(forces, jax.jit(jax.vmap(stewart_drives))(ts), rtol=0, atol=1e-9)
     assert solution.stats["lowest_rank"] == solution.stats["highest_rank"] == 21
 
