@@ -1,5 +1,6 @@
 """Batches: equal to single runs, to the end every time, and not spoilt by a bad row."""
 
+import dataclasses
 import functools
 
 import diffrax as dfx
@@ -11,6 +12,8 @@ import pytest
 from systems import fourbar, pendulum, top
 
 import jaxmb as jm
+from jaxmb.simulation.adjoint import _Back
+from jaxmb.simulation.solver import ConstrainedSolver
 
 
 def batch_of(system, state, count, v_spread=0.5):
@@ -67,6 +70,57 @@ def test_a_bad_row_is_flagged_and_disturbs_no_other(what, controller):
     assert bool(jnp.all((bad.result == jm.RESULTS.successful) == others))
     assert bool((bad.result == jm.RESULTS.inconsistent_state)[7])
     assert int(bad.stats["num_steps"][7]) <= 2
+
+
+def swing():
+    """A pendulum that is asked for at 1 s, by its speed at the start and by whether it fails after 0.2 s."""
+    rod = jm.Holonomic("rod", lambda t, q, p: q @ q - 1)
+    force = lambda t, q, v, p: jnp.array([0.0, -9.81]) + jnp.where((t > 0.2) & (p > 0), jnp.nan, 0.0)
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), force=force, constraints=[rod], params=jnp.zeros(()))
+    state = jm.assemble(system, [0.6, -0.8], v=[0.8, 0.6])
+
+    def run(speed, fails):
+        start = dataclasses.replace(state, v=speed * state.v)
+        method = {"stepsize_controller": dfx.PIDController(rtol=1e-9, atol=1e-9)}
+        return jm.simulate(system.with_params(fails), start, jnp.array([1.0]), throw=False, **method)
+
+    return run
+
+
+def groups_of(monkeypatch, kind, name):
+    """A list that grows by one for each row of a group that is worked on by a method."""
+    method, found = getattr(kind, name), []
+
+    def counted(*arguments):
+        jax.debug.callback(lambda *_: found.append(name), jax.tree.leaves(eqx.filter(arguments, eqx.is_array))[0])
+        return method(*arguments)
+
+    monkeypatch.setattr(kind, name, counted)
+    return found
+
+
+SPEEDS = jnp.array([0.0, 1.0, 5.0, 30.0])
+
+
+def test_rows_that_are_over_cost_no_general_steps(monkeypatch):
+    """A row that has come to its end, or failed, waits for the others: what is special about its last step is not done again and again."""
+    groups = groups_of(monkeypatch, ConstrainedSolver, "_any_step")
+    found = jax.jit(jax.vmap(swing()))(SPEEDS, jnp.array([0.0, 1.0, 0.0, 0.0]))
+    jax.effects_barrier()
+    assert (found.result == jm.RESULTS.successful).tolist() == [True, False, True, True]
+    steps, rejected = found.stats["num_steps"], found.stats["num_rejected_steps"]
+    assert steps[3] > 5 * steps[0] and steps[3] > 3 * steps[1], "The last row must be the longest by far."
+    # A group holds all four rows. The first step, and what the failed row tries before it gives up, must be made generally.
+    assert len(groups) / 4 <= rejected[1] + 5 < steps[3] / 3
+
+
+def test_rows_that_are_back_at_their_start_cost_no_general_steps(monkeypatch):
+    groups = [groups_of(monkeypatch, _Back, name) for name in ("_any_again", "_any_step")]
+    run = swing()
+    slope = jax.jit(jax.vmap(jax.grad(lambda speed: run(speed, jnp.zeros(())).q[-1, 0])))
+    assert jnp.all(jnp.isfinite(slope(SPEEDS)))
+    jax.effects_barrier()
+    assert max(map(len, groups)) / 4 <= 1
 
 
 @pytest.mark.slow

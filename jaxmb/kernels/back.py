@@ -76,20 +76,22 @@ class _Back(Driver):
     def work(self, numbers: list[str]) -> None:
         """What is done for some lanes."""
         types, n, zero = self.types, self.n, self.types.constant(0.0)
-        t0, t1, h = self.begin(numbers, 0, 1, 2)
+        t0, t1 = self.gathered(numbers, 0, 0), self.gathered(numbers, 1, 0)
+        h = self.begin(numbers, t0, t1, 2)
         for operand, place, entry in ((3, self.ks, n * self.count), (7, self.state, n), (8, self.bars, n * self.count)):
             self.take(numbers, operand, place, entry)
         self.each(self.size, lambda k: self.store(types, zero, self.moves, k))
         self._pull(self.end, len(self.program.a) - 1, t1, lambda e: self.gathered(numbers, 6, e))
         fresh = self.let(f"fcmp oeq {types.number} {self.gathered(numbers, 9, 0)}, {zero}")
-        for i in reversed(range(self.count)):
-            if i == 0:
-                self._where_any(fresh)
+
+        def stage(i: int) -> None:
             bar = self.argument(self.stage, 2)
-            self.each(n, lambda e, i=i, bar=bar: self.store(types, self._rate_bar(h, i, e, fresh), bar, e))
+            self.each(n, lambda e: self.store(types, self._rate_bar(h, i, e, fresh), bar, e))
             self._pull(self.stage, i, self.time(t0, h, i))
-        self.do("br label %taken")
-        self.label("taken")
+
+        for i in reversed(range(1, self.count)):
+            stage(i)
+        self.either(self.joined(types, "or", fresh), lambda: stage(0), lambda: None)
         self.give(numbers, 0, self.state)
 
         def before(e: str) -> None:
@@ -124,13 +126,3 @@ class _Back(Driver):
 
     def _add(self, place: str, k: str, x: str) -> None:
         self.store(self.types, self.operate(self.types, "add", [self.load(self.types, place, k), x]), place, k)
-
-    def _where_any(self, condition: str) -> None:
-        """Goes on only where it holds for one of the lanes side by side, else to where all is `taken`."""
-        width = self.types.width
-        if width > 1:
-            name = f"llvm.vector.reduce.or.v{width}i1"
-            self.declared.add(f"declare i1 @{name}({self.types.truth})")
-            condition = self.let(f"call i1 @{name}({self.types.truth} {condition})")
-        self.do(f"br i1 {condition}, label %fresh, label %taken")
-        self.label("fresh")

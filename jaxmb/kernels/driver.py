@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -103,13 +104,18 @@ class Driver(Lane):
         )
         self.start, self.ks = self.room(self.types, self.n), self.room(self.types, self.n * self.count)
 
-    def begin(self, lanes: list[str], t0: int, t1: int, y0: int) -> tuple[str, str, str]:
-        """Reads the start of a step and what its functions are given of the operands; t₀, t₁ and h."""
+    def begin(self, lanes: list[str], t0: str, t1: str, y0: int) -> str:
+        """Reads the start of a step and what its functions are given of the operands; h."""
         for part in (self.stage, self.end):
             self.fill(part, lanes)
         self.take(lanes, y0, self.start, self.n)
-        first, last = self.gathered(lanes, t0, 0), self.gathered(lanes, t1, 0)
-        return first, last, self.operate(self.types, "sub", [last, first])
+        return self.operate(self.types, "sub", [t1, t0])
+
+    def nothing(self, lanes: list[str]) -> None:
+        """Zeros for all results."""
+        for result, shaped in enumerate(self.results):
+            zero = self.types.constant(0.0)
+            self.each(entries(shaped.shape), functools.partial(self.scattered, lanes, zero, result))
 
     def take(self, lanes: list[str], operand: int, place: str, size: int) -> None:
         """An operand into a place."""

@@ -77,6 +77,17 @@ class Function:
         self.do(f"br i1 {self.let(f'icmp ult i64 %next{n}, {count}')}, label %loop{n}, label %after{n}")
         self.label(f"after{n}")
 
+    def either(self, truth: str, work: Callable[[], None], otherwise: Callable[[], None]) -> None:
+        """One of two parts, as one truth value says."""
+        self._count += 1
+        n = self._count
+        self.do(f"br i1 {truth}, label %then{n}, label %else{n}")
+        for name, part in ((f"then{n}", work), (f"else{n}", otherwise)):
+            self.label(name)
+            part()
+            self.do(f"br label %joined{n}")
+        self.label(f"joined{n}")
+
     def behind(self, first: int, k: str) -> str:
         """The number of what stands k places behind the first."""
         return self.let(f"add nuw nsw i64 {k}, {first}") if first else k
@@ -105,6 +116,14 @@ class Function:
         return self.let(
             f"shufflevector {types.number} {one}, {types.number} poison, <{types.width} x i32> zeroinitializer"
         )
+
+    def joined(self, types: Types, word: str, truth: str) -> str:
+        """Whether something is true in all lanes side by side, if the word is "and", or in one of them, if it is "or"."""
+        if types.width == 1:
+            return truth
+        symbol = f"llvm.vector.reduce.{word}.v{types.width}i1"
+        self.declared.add(f"declare i1 @{symbol}({types.truth})")
+        return self.let(f"call i1 @{symbol}({types.truth} {truth})")
 
     def operate(self, types: Types, name: str, arguments: Sequence[str]) -> str:
         """One operation."""

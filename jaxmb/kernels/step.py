@@ -19,7 +19,8 @@ from .module import Lane
 class StepProgram(Stepping):
     """The step (t₀, t₁, y₀, f₀, x, parameters) ↦ (y₁, k, doubtful, …), of functions that are scalar programs.
 
-    y_i = y₀ + Σ a_ij k_j, k_i = h f(t₀ + c_i h, y_i), the last one being y₁. f₀ is the rate at the start, if it is known.
+    y_i = y₀ + Σ a_ij k_j, k_i = h f(t₀ + c_i h, y_i), the last one being y₁. f₀ is the rate at the start, if it is known. What
+    a step of no length returns counts for nothing.
 
     Attributes:
         stage: (t, y, parameters) ↦ (rate, doubtful), doubtful being one truth value.
@@ -86,7 +87,12 @@ class StepProgram(Stepping):
                 out.each(n, put)
 
         def work(numbers: list[str]) -> None:
-            t0, t1, h = out.begin(numbers, 0, 1, 2)
+            t0, t1 = out.gathered(numbers, 0, 0), out.gathered(numbers, 1, 0)
+            over = out.let(f"fcmp oeq {types.number} {t0}, {t1}")
+            out.either(out.joined(types, "and", over), lambda: out.nothing(numbers), lambda: step(numbers, t0, t1))
+
+        def step(numbers: list[str], t0: str, t1: str) -> None:
+            h = out.begin(numbers, t0, t1, 2)
             doubtful, found = types.constant(False), ""
             for i in range(len(self.a)):
                 if i == 0 and self.knows_start:

@@ -145,6 +145,7 @@ class _Back(eqx.Module):
         special |= ~self.steady
         if self.rest.loop is not None:
             special |= self.rest.loop.due(t0, y0.control)
+        special &= k >= 0  # in a batch a row that is back at its start waits for the others
         none = jnp.zeros(self.tableau(t0.dtype)[0].c.shape, bool)
         made = _Made(_dense(y0, raw, slopes, y1), self.keep, self.rest.choice, none, none.astype(t0.dtype), ~special)
         return where_needed(special, _Back._any_again, (self, moves, k), made)

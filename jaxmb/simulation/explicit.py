@@ -1,5 +1,6 @@
 """The stages of an explicit Runge–Kutta step, of which the last one lies where the step ends."""
 
+import functools
 from typing import Any
 
 import equinox as eqx
@@ -69,8 +70,9 @@ class Stages(eqx.Module):
 
 
 def combine(y0: Flow, weights: Float[Array, " s"], slopes: Flow) -> Flow:
-    """y₀ + Σ w_j k_j."""
-    return Flow(y0.packed + weights @ slopes.packed, y0.nq, y0.nv)
+    """y₀ + Σ w_j k_j, term by term: a product of matrices would move the slopes of a batch about."""
+    parts = [w * k for w, k in zip(weights, slopes.packed, strict=True)]
+    return Flow(functools.reduce(jnp.add, parts, y0.packed), y0.nq, y0.nv)
 
 
 def take_stages(

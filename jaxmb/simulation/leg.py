@@ -192,7 +192,8 @@ def solve(
     problem, steps = moving.problem, dfx.SubSaveAt(t0=True, steps=True) if tape else None
     controller = method.controller
     assert controller is not None
-    problem = dataclasses.replace(problem, native=method.step_of(problem, moving.y0))
+    native, until = method.step_of(problem, moving.y0), jax.lax.stop_gradient(moving.t1)
+    problem = dataclasses.replace(problem, native=native, until=until)
     subs = [dfx.SubSaveAt(ts=moving.ts), dfx.SubSaveAt(t1=True), steps]
     # Diffrax's errors of times and of the first step are checks of ours, see `simulate`.
     run = lambda: dfx.diffeqsolve(

@@ -64,7 +64,7 @@ class Problem(eqx.Module):
     `sound` is false for a start that must not be integrated: its first step then ends the run. `choice` is the first choice
     of the formulation, which may hold a later one. `native` makes steps where nothing special happens, if it can be had. `sparse`
     tells that the vector field at hand is found by the system's layout, far from any singular pose. `usual` holds the rows in use
-    where steps are made in one of these two ways only: the first that is not as usual ends the run.
+    where steps are made in one of these two ways only: the first that is not as usual ends the run. At `until` it is over.
     """
 
     system: System
@@ -77,6 +77,7 @@ class Problem(eqx.Module):
     native: Any = None
     sparse: bool = eqx.field(static=True, default=False)
     usual: Bool[Array, " m"] | None = None
+    until: Float[Array, ""] | None = None
 
     def state(self, t: Array, y: Flow) -> State:
         """The state with the sizes of the run."""

@@ -97,6 +97,7 @@ class Accepted(eqx.Module):
         native: how many steps compiled code has made.
         sparse: how many were made by sparse linear algebra.
         steady: whether the same rows were in use all the time.
+        over: whether the latest step has failed.
     """
 
     inner: Any
@@ -112,6 +113,7 @@ class Accepted(eqx.Module):
     native: Int[Array, ""]
     sparse: Int[Array, ""]
     steady: Bool[Array, ""]
+    over: Bool[Array, ""]
 
 
 class _Attempt(eqx.Module):
@@ -205,6 +207,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             jnp.array(0),
             jnp.array(0),
             jnp.array(True),
+            no,
         )
         return start if problem.usual is None else self._usual_start(problem, problem.usual, t0, y0, start)
 
@@ -235,7 +238,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
     ) -> Any:
         """One step of the inner solver, its correction and its verdict."""
         problem, _ = args
-        native, problem = problem.native, dataclasses.replace(problem, native=None)
+        native, until, problem = problem.native, problem.until, dataclasses.replace(problem, native=None, until=None)
         arguments = (self, terms, t0, t1, y0, problem, solver_state, jnp.asarray(made_jump))
         if native is not None:
             special, found = self._native_step(native, *arguments[2:])
@@ -245,6 +248,8 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             return ConstrainedSolver._any_step(*arguments)
         if problem.usual is not None:
             return _or_none(special, y0, found)
+        # In a batch a run that is over waits for the others, by steps that do not count.
+        special &= ~solver_state.over & (t0 < until)
         # Where that is at a loss rows are decided anew.
         before = dataclasses.replace(solver_state, certain=jnp.array(False))
         return where_needed(special, ConstrainedSolver._any_step, (*arguments[:-2], before, arguments[-1]), found)
@@ -366,6 +371,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             before.native,
             before.sparse,
             before.steady & (first | jnp.all(rows.keep == before.rows.keep)),
+            ~ok,
         )
         shift = jax.tree.map(lambda a, b: jnp.where(ok, a - b, 0), y1, raw)
         return y1, error, {"inner": attempt.dense, "shift": shift}, accepted, result
