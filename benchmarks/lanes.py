@@ -1,4 +1,4 @@
-"""Mechanisms that run in batches of many lanes at constant steps: the four-bar and Andrews' squeezer, each lane with a speed of its own."""
+"""Mechanisms that run in batches of many lanes at constant steps: four-bar, Andrews' squeezer, and an arm; each lane with a speed of its own."""
 
 import dataclasses
 import functools
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import problems
 from jax.typing import ArrayLike
-from problems import andrews_model
+from problems import andrews_model, puma
 
 import jaxmb as jm
 
@@ -23,11 +23,11 @@ class Case:
 
     Attributes:
         title: in a few words.
-        build: makes the system and a state whose crank turns at 1 rad/s.
-        speeds: of the cranks at the start, first and last lane, in rad/s.
+        build: makes the system and a state whose first joint turns at 1 rad/s.
+        speeds: of the first joints at the start, first and last lane, in rad/s.
         step: in s.
         checked: steps after which lane 0 is compared.
-        exact: the crank's angle of lane 0 then, in rad.
+        exact: the first joint's angle of lane 0 then, in rad.
     """
 
     title: str
@@ -38,7 +38,7 @@ class Case:
     exact: float
 
     def velocities(self, unit: ArrayLike, lanes: int) -> np.ndarray:
-        """Velocities (lanes, nv); at one pose they are proportional to the crank's speed `unit`."""
+        """Velocities (lanes, nv); at one pose they are proportional to those for 1 rad/s, `unit`."""
         return np.linspace(*self.speeds, lanes)[:, None] * np.asarray(unit)
 
 
@@ -50,6 +50,11 @@ def andrews() -> tuple[jm.System, jm.State]:
     system, rest = andrews_model.build()
     turning = jnp.zeros(7).at[0].set(1.0)
     return system, jm.assemble(system, rest.q, turning, hold=["beta"], hold_velocity=["beta"])
+
+
+def arm() -> tuple[jm.System, jm.State]:
+    system = puma.puma().build()
+    return system, puma.start(system)
 
 
 CASES = {
@@ -68,6 +73,14 @@ CASES = {
         step=3e-5,
         checked=1000,
         exact=float(problems.reference("A03_andrews_ivp")["Y"][-1, 0]),
+    ),
+    "Puma": Case(
+        title="six angles, falling freely",
+        build=arm,
+        speeds=(1.0, 1.1),
+        step=3e-4,
+        checked=1000,
+        exact=0.2394109758987,  # Newton's and Euler's equations by DOP853 at 1e-13
     ),
 }
 

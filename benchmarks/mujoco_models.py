@@ -14,6 +14,7 @@ import numpy as np
 import problems
 from problems import andrews_model as squeezer
 from problems import bricard as linkage
+from problems import puma as arm
 
 import jaxmb as jm
 
@@ -192,6 +193,20 @@ def governor() -> Model:
     start = np.array([0, 0.5, np.pi / 6, np.pi / 6]), np.array([2 * np.pi, 0, 0, 0])
     world = f"<worldbody>{shaft}</worldbody><tendon>{springs}</tendon>"
     return Model(world, "0 0 -9.81", start, lambda data: data.joint("slide").qpos[0])
+
+
+def puma() -> Model:
+    """The arm of `examples/puma.py`, whose joints are at the near ends of its links' frames."""
+    inside = ""
+    for i in range(len(arm.TABLE) - 1, -1, -1):
+        (d, a, twist), name = arm.TABLE[i], f"{i + 1}"
+        axis, half = np.array([0.0, np.sin(twist), np.cos(twist)]), twist / 2
+        text = lambda *x: " ".join(repr(float(y)) for y in x)
+        place = f'pos="{text(a, 0, d)}" quat="{text(np.cos(half), np.sin(half), 0, 0)}"'
+        joint = f'<joint type="hinge" axis="{text(*axis)}" pos="{text(-a, *(-d * axis[1:]))}"/>'
+        inside = body(f"link{name}", place, joint, arm.MASSES[i], arm.CENTRES[i], arm.INERTIAS[i], inside)
+    start = np.array(arm.Q0), np.array(arm.V0)
+    return Model(f"<worldbody>{inside}</worldbody>", "0 0 -9.81", start, lambda data: data.qpos[0])
 
 
 MODELS = {

@@ -1,4 +1,4 @@
-"""Compiled steps beside plain ones, and beside MuJoCo on one core: microseconds per step and lane at one constant step.
+"""Compiled steps beside plain ones, beside MuJoCo on one core, and beside the four-bar in C by hand: microseconds per step and lane at one constant step.
 
     python benchmarks/native.py [--small | --full]
 
@@ -17,6 +17,7 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from ceiling import by_hand
 from jax.flatten_util import ravel_pytree
 from lanes import CASES, Case, constant_steps
 from throughput import mujoco
@@ -74,6 +75,8 @@ def candidates(name: str, lanes: int, what: str) -> Iterator[tuple[str, Callable
     yield "jaxmb, plain", Lanes(case, lanes, False, what)
     if what == RUN and common.installed("mujoco"):
         yield "MuJoCo C, one core", next(mujoco(case, name, lanes)).call
+    if what == RUN and name == "four-bar" and (hand := by_hand(case, lanes)):
+        yield "C by hand, one core", hand
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ import governor
 import nfourbar
 import nfourbar_joints
 import pendulum
+import puma as puma
 import slider_crank as slider_crank
 
 FORMULATIONS = {

@@ -33,7 +33,7 @@ TIMED = 100  # steps
 ROUNDS = 3
 DTYPES = {"small": ("float64",), "default": ("float64",), "full": ("float64", "float32")}
 # The ratios of stiff loops, see mujoco_models.py, that give the least error at these steps.
-STIFF = {"four-bar": 0.2, "Andrews": 0.5}
+STIFF = {"four-bar": 0.2, "Andrews": 0.5, "Puma": None}
 STIFF_MJX = 1.4
 
 
@@ -104,10 +104,12 @@ def mjx(case: Case, name: str, lanes: int) -> Iterator[Candidate]:
     yield Candidate("MJX, vmap", lambda steps: run(v, steps))
 
 
-def model_of(name: str, case: Case, lanes: int, ratio: float) -> tuple[Any, Any, np.ndarray, np.ndarray]:
+def model_of(name: str, case: Case, lanes: int, ratio: float | None) -> tuple[Any, Any, np.ndarray, np.ndarray]:
     """MuJoCo, the stiff model, its coordinates at the start, and velocities (lanes, nv)."""
     models = importlib.import_module("mujoco_models")
-    built = {"four-bar": models.fourbar, "Andrews": models.andrews}[name](case.build()[1])
+    built = {"four-bar": models.fourbar, "Andrews": models.andrews, "Puma": lambda _: models.puma()}[name](
+        case.build()[1]
+    )
     pose, unit = built.start
     return models.mujoco, built.compile(case.step, ratio), pose, case.velocities(unit, lanes)
 
