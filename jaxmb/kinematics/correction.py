@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.scipy.sparse.linalg import cg
 from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
@@ -19,10 +20,12 @@ from ..system import (
     State,
     System,
     Terms,
+    imbalance,
     position_residual,
     rate_matrix,
     residuals,
     rows_at,
+    sparse_rows_at,
     velocity_residual,
 )
 
@@ -137,50 +140,56 @@ def with_derivative(
     state: State,
     found: State,
     keep: Bool[Array, " m"],
+    sparse: bool = False,
 ) -> State:
-    """`found`, which a correction has made of `state`, with the derivatives of `linearise(system, formulation, state, found, keep)`."""
+    """`found`, which a correction has made of `state`, with the derivatives of `linearise(system, formulation, state, found, keep, sparse)`."""
     return found
 
 
 @with_derivative.def_jvp
 def _by_linearisation(primals: Any, tangents: Any) -> Any:
-    linearise, system, formulation, state, found, keep = primals
-    correction = linearise(system, formulation, state, found, keep)
+    linearise, system, formulation, state, found, keep, sparse = primals
+    correction = linearise(system, formulation, state, found, keep, sparse)
     _, moved = eqx.filter_jvp(correction, (system, state), (tangents[1], tangents[3]))
     # Not `found` itself, which has no derivative: this value is differentiated again.
     return with_derivative(*primals), moved
 
 
 def linearised(
-    system: System, formulation: AbstractFormulation, state: State, found: State, keep: Bool[Array, " m"]
+    system: System,
+    formulation: AbstractFormulation,
+    state: State,
+    found: State,
+    keep: Bool[Array, " m"],
+    sparse: bool = False,
 ) -> Callable[[System, State], State]:
     """A function of system and state that has the derivative of `correct`, which has made `found` of `state`.
 
     It is not that of the iterations but of what they solve, q_new = q − N M⁻¹C_kᵀ λ with φ_k(q_new) = 0, M and C at the given
     state, exact to second order in the drift. The state is moved by M⁻¹C_kᵀλ with the multipliers that its correction took, M and C at the state; what that opens is closed by one
     more step. With the multipliers from C_k M⁻¹C_kᵀ λ = C_k Δ at what was found, Δ being the move, its error is of second order in Δ.
+    Far from singular poses that can be `sparse`, by the system's layout.
     """
     if not system.m:
         return lambda system, moved: dataclasses.replace(moved, q=system.normalise(moved.q))
     start, found = lax.stop_gradient((state, found))
     q, v, zero = found.q, found.v, jnp.zeros_like(found.v)
-    terms = rows_at(system, found.t, q, found.scale.row)
-    factor = formulation.factorise(terms, keep)
-    # Rows that were at rest have no part in it.
-    still = jnp.all(q == system.normalise(start.q)) & jnp.all(v == start.v)
-    rest = at_rest(found.scale, factor, *residuals(system, found.t, q, v))
-    factor = formulation.factorise(terms, keep & ~(rest & still))
+    terms, factor = _factors(system, formulation, found, keep, sparse)
+    if not sparse:
+        # Rows that were at rest have no part in it.
+        still = jnp.all(q == system.normalise(start.q)) & jnp.all(v == start.v)
+        rest = at_rest(found.scale, factor, *residuals(system, found.t, q, v))
+        factor = formulation.factorise(terms, keep & ~(rest & still))
     factors = (_of_positions(formulation, terms, factor), factor)
-    move = jnp.stack([_displacement(system, q, start.q - q), start.v - v])
-    pulls = jnp.stack([f.solve(zero, terms.jacobian @ d)[1] for f, d in zip(factors, move, strict=True)], axis=1)
+    move = (_displacement(system, q, start.q - q, sparse), start.v - v)
+    pulls = [f.solve(zero, terms.jacobian @ d)[1] for f, d in zip(factors, move, strict=True)]
     pulls = lax.stop_gradient(pulls)
 
     def correction(system: System, moved: State) -> State:
         q1, v1 = q + (moved.q - start.q), v + (moved.v - start.v)
-        raw = rows_at(system, moved.t, system.normalise(moved.q), found.scale.row)
-        steps = solve_spd(formulation.metric(raw), raw.jacobian.T @ pulls)
-        steps = steps - lax.stop_gradient(steps)
-        q1, v1 = q1 - system.qdot(q, steps[:, 0]), v1 - steps[:, 1]
+        steps = _steps(system, formulation, moved, found, pulls, factor)
+        steps = [step - lax.stop_gradient(step) for step in steps]
+        q1, v1 = q1 - system.qdot(q, steps[0]), v1 - steps[1]
         q1 = q1 - system.qdot(q1, factors[0].solve(zero, position_residual(system, moved.t, q1))[0])
         v1 = v1 - factors[1].solve(zero, velocity_residual(system, moved.t, q1, v1))[0]
         return dataclasses.replace(moved, q=system.normalise(q1), v=v1)
@@ -188,10 +197,40 @@ def linearised(
     return correction
 
 
-def _displacement(system: System, q: Array, change: Array) -> Array:
+def _factors(
+    system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"], sparse: bool
+) -> tuple[Any, Any]:
+    """M, C and the factors of rows at a pose."""
+    if sparse:
+        assert system.layout is not None
+        terms = sparse_rows_at(system, system.layout, state.t, state.q, state.scale.row)
+        return terms, SparseFactor(terms.mass, terms.jacobian, terms.scale, keep)
+    terms = rows_at(system, state.t, state.q, state.scale.row)
+    return terms, formulation.factorise(terms, keep)
+
+
+def _steps(
+    system: System, formulation: AbstractFormulation, moved: State, found: State, pulls: list[Array], factor: Any
+) -> list[Array]:
+    """M⁻¹ Cᵀ λ at a state for several λ, or what has its derivatives if the factors at hand, of a state nearby, are sparse."""
+    q = system.normalise(moved.q)
+    if not isinstance(factor, SparseFactor):
+        raw = rows_at(system, moved.t, q, found.scale.row)
+        return list(solve_spd(formulation.metric(raw), raw.jacobian.T @ jnp.stack(pulls, axis=1)).T)
+    known = [
+        factor.free(lax.stop_gradient(imbalance(system, moved.t, q, jnp.zeros_like(found.v), x)[0])) for x in pulls
+    ]
+    return [factor.free(imbalance(system, moved.t, q, x, pull)[0]) for x, pull in zip(known, pulls, strict=True)]
+
+
+def _displacement(system: System, q: Array, change: Array, sparse: bool) -> Array:
     """D (nv,) with N d = `change` (nq,), by least squares: normalising q is no part of it."""
     if system.rate is None:
         return change
+    if sparse:  # of quaternions NᵀN is a quarter of I
+        along = lambda d: system.qdot(q, d)
+        back = jax.linear_transpose(along, jnp.zeros(system.nv, q.dtype))
+        return cg(lambda d: back(along(d))[0], back(change)[0], tol=1e-9, maxiter=20)[0]
     matrix = rate_matrix(system.rate, q, system.nv)
     return solve_spd(matrix.T @ matrix, matrix.T @ change)
 

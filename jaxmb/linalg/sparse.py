@@ -162,6 +162,10 @@ class SparseFactor(AbstractFactor):
         """Rᵀ y."""
         return joined(self.mass.layout, times(jnp.swapaxes(self.root, 1, 2), y))
 
+    def free(self, force: Float[Array, " nv"]) -> Float[Array, " nv"]:
+        """M⁻¹ f."""
+        return self.raised(times(self.root, split(self.mass.layout, force)))
+
     def particular(self, gamma: Float[Array, " m"]) -> Float[Array, " nv"]:
         """The smallest x in the metric with C_k x = γ_k, without derivatives; γ of other rows is not read."""
         return self.raised(self.pulled(self.inverted(gamma / self.scale)))

@@ -1,5 +1,6 @@
 """The motion of a leg, and its reverse derivative from a tape of the accepted steps."""
 
+import dataclasses
 from typing import Any
 
 import diffrax as dfx
@@ -11,6 +12,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..foundations import where_any, where_needed
+from .certificate import independent
 from .explicit import Tableau, combine, take_stages
 from .flow import Flow
 from .leg import Leg, Method, Moving, Tape, solve
@@ -107,9 +109,20 @@ class _Back(eqx.Module):
     native: NativeBack | None
     keep: Bool[Array, " m"]
     steady: Bool[Array, ""]
+    sparse: bool = eqx.field(static=True, default=False)
 
     def problem(self, moves: Any) -> Problem:
-        return eqx.combine(moves, self.rest)
+        return dataclasses.replace(eqx.combine(moves, self.rest), sparse=self.sparse)
+
+    @property
+    def sparsely(self) -> "_Back":
+        """The way back by the system's layout, far from singular poses."""
+        return dataclasses.replace(self, sparse=True)
+
+    @property
+    def is_general(self) -> bool:
+        """Whether there is but one way."""
+        return self.native is None and self.rest.system.layout is None
 
     def span(self, k: Array) -> tuple[Array, Array]:
         """The times at which a step starts and ends."""
@@ -137,11 +150,14 @@ class _Back(eqx.Module):
         return *self.span(k), _at(self.tape.ys, k), y1
 
     def again(self, moves: Any, k: Array) -> "_Made":
-        """A step as it was taken: by compiled code, and otherwise where that is at a loss."""
-        if self.native is None:
+        """A step as it was taken: by compiled code or sparse linear algebra, and otherwise where that is at a loss."""
+        if self.is_general:
             return self._any_again(moves, k)
         t0, t1, y0, y1 = self.ends(k)
-        raw, slopes, special = self.native.forth(moves, self.rest, self.keep, t0, t1, y0)
+        if self.native is None:
+            raw, slopes, special = self.sparsely.forth(moves, t0, t1, y0)
+        else:
+            raw, slopes, special = self.native.forth(moves, self.rest, self.keep, t0, t1, y0)
         special |= ~self.steady
         if self.rest.loop is not None:
             special |= self.rest.loop.due(t0, y0.control)
@@ -149,6 +165,14 @@ class _Back(eqx.Module):
         none = jnp.zeros(self.tableau(t0.dtype)[0].c.shape, bool)
         made = _Made(_dense(y0, raw, slopes, y1), self.keep, self.rest.choice, none, none.astype(t0.dtype), ~special)
         return where_needed(special, _Back._any_again, (self, moves, k), made)
+
+    def forth(self, moves: Any, t0: Array, t1: Array, y0: Flow) -> tuple[Flow, Flow, Array]:
+        """The end of a sparse step before its correction, its slopes, and whether it must be gone back over otherwise."""
+        problem = self.problem(moves)
+        stages = take_stages(problem, self.tableau(t0.dtype)[0], t0, t1, y0, self.keep, y0, False)
+        factor: Any = stages.last.factor
+        special = jnp.any(stages.near) | ~independent(problem, factor) | ~stages.raw.finite
+        return stages.raw, stages.slopes, special
 
     def _any_again(self, moves: Any, k: Array) -> "_Made":
         t0, t1, y0, y1 = self.ends(k)
@@ -193,15 +217,18 @@ class _Back(eqx.Module):
         h = t1 - t0
         ks_bar = jax.tree.map(lambda b, slope: b.at[-1].add(slope / h), inner["k"], slope_bar)
         arguments = (self, moves, k, made, end_bar, raw_bar, inner["y0"], ks_bar)
-        if self.native is None:
+        if self.is_general:
             found = _Back._any_step(*arguments)
+        elif self.native is None:
+            usual = _Back._any_step(self.sparsely, *arguments[1:])
+            found = where_needed(~made.usual, _Back._any_step, arguments, usual)
         else:
             ks, y1 = made.dense["inner"]["k"].packed, _add(made.dense["inner"]["y1"], made.dense["shift"])
             given = (t0, t1, made.dense["inner"]["y0"].packed, ks, y1.packed)
             bars = (end_bar.packed, raw_bar.packed, inner["y0"].packed, ks_bar.packed, self.reuses(k))
             state_bar, before, more = self.native.back(moves, self.rest, self.keep, *given, *bars)
             flow = lambda packed: Flow(packed, end_bar.nq, end_bar.nv)
-            found = where_needed(~made.natively, _Back._any_step, arguments, (flow(state_bar), flow(before), more))
+            found = where_needed(~made.usual, _Back._any_step, arguments, (flow(state_bar), flow(before), more))
         state_bar, before, more = found
         return state_bar, before, more, jax.tree.map(lambda k: k[0] / h, made.dense["inner"]["k"])
 
@@ -275,6 +302,8 @@ class _Back(eqx.Module):
         """
         keep, lost = made.keep, tau > 0
         problem = self.problem(moves).holding(made.choice)
+        if self.sparse:
+            return self._smooth_pull(moves, keep, t, y, flow_bar, ends, y1, end_bar)
 
         def sample(carry: Any) -> Any:
             j, y_bar, moves_bar = carry
@@ -300,6 +329,23 @@ class _Back(eqx.Module):
         count = jnp.where(lost, len(OFFSETS), 1)
         return lax.while_loop(lambda c: c[0] < count, sample, (0, _zeros(y), _zeros(moves)))[1:]
 
+    def _smooth_pull(
+        self, moves: Any, keep: Array, t: Array, y: Flow, flow_bar: Flow, ends: Array, y1: Flow, end_bar: Flow
+    ) -> tuple[Flow, Any]:
+        """`pull` far from singular poses."""
+
+        def by_flow() -> Any:
+            field = lambda moves, y: self.problem(moves).regular(t, y, keep)[0]
+            return jax.vjp(field, moves, y)[1](flow_bar)
+
+        def by_correction() -> Any:
+            correct = self.problem(moves).correction(t, y, y1, keep)
+            return jax.vjp(lambda moves, y: correct(self.problem(moves), y), moves, y)[1](end_bar)
+
+        by_flow_bar = where_any(~ends, by_flow, (_zeros(moves), _zeros(y)))
+        moves_bar, y_bar = _add(by_flow_bar, where_any(ends, by_correction, (_zeros(moves), _zeros(y))))
+        return y_bar, moves_bar
+
 
 class _Made(eqx.Module):
     """A step that was made again.
@@ -309,7 +355,7 @@ class _Made(eqx.Module):
         keep: the rows in use.
         choice: that of the formulation.
         near, tau: of the stages (r,), see `Stages`.
-        natively: whether compiled code has made it.
+        usual: whether nothing was special about it.
     """
 
     dense: Any
@@ -317,7 +363,7 @@ class _Made(eqx.Module):
     choice: Bool[Array, " n"] | None
     near: Bool[Array, " r"]
     tau: Float[Array, " r"]
-    natively: Bool[Array, ""]
+    usual: Bool[Array, ""]
 
 
 def _dense(y0: Flow, raw: Flow, slopes: Flow, y1: Flow) -> Any:

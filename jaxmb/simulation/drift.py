@@ -42,9 +42,15 @@ class AbstractDrift(eqx.Module):
         return self.correct(system, formulation, state, factor.keep)
 
     def linearised(
-        self, system: System, formulation: AbstractFormulation, state: State, found: State, keep: Bool[Array, " m"]
+        self,
+        system: System,
+        formulation: AbstractFormulation,
+        state: State,
+        found: State,
+        keep: Bool[Array, " m"],
+        sparse: bool = False,
     ) -> Callable[[System, State], State]:
-        """A function of system and state that has the derivative of `correct`, which has made `found` of `state`."""
+        """A function of system and state that has the derivative of `correct`, which has made `found` of `state`; it may be `sparse`."""
         return lambda system, state: dataclasses.replace(state, q=system.normalise(state.q))
 
     @abc.abstractmethod
@@ -95,10 +101,16 @@ class Projection(AbstractDrift):
         return correct_by(factor, system, formulation, state, terms, self.iterations)[0]
 
     def linearised(
-        self, system: System, formulation: AbstractFormulation, state: State, found: State, keep: Bool[Array, " m"]
+        self,
+        system: System,
+        formulation: AbstractFormulation,
+        state: State,
+        found: State,
+        keep: Bool[Array, " m"],
+        sparse: bool = False,
     ) -> Callable[[System, State], State]:
         """See `jaxmb.kinematics.linearised`."""
-        return linearised(system, formulation, state, found, keep)
+        return linearised(system, formulation, state, found, keep, sparse)
 
     def tolerance(self, dtype: Any) -> float:
         """`tol` or its default."""

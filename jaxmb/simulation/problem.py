@@ -27,6 +27,7 @@ from ..system import (
     jacobian_rate,
     position_residual,
     rows_at,
+    solved,
     sparse_evaluate_at,
 )
 from .drift import AbstractDrift
@@ -152,7 +153,7 @@ class Problem(eqx.Module):
             pushed = plant.input_force(u)
             applied, terms = applied + pushed, eqx.tree_at(lambda x: x.force, terms, terms.force + pushed)
         if isinstance(terms, SparseTerms):
-            vdot, multipliers = factor.solve(terms.force, terms.gamma)
+            vdot, multipliers = solved(system, t, q, terms.force, terms.gamma, factor)
         else:
             vdot, multipliers = self.formulation.motion(terms, factor)
         if loop is not None and u is not None:
@@ -277,7 +278,9 @@ class Problem(eqx.Module):
         """The state that a correction has found of `y`, with its derivatives."""
         state = self.state(t, y)
         there = dataclasses.replace(lax.stop_gradient(state), q=found.q, v=found.v)
-        moved = with_derivative(self.drift.linearised, self.system, self.formulation, state, there, found.keep)
+        moved = with_derivative(
+            self.drift.linearised, self.system, self.formulation, state, there, found.keep, self.sparse
+        )
         return y.moved(moved.q, moved.v)
 
     def relative(self, found: Correction) -> Float[Array, " m"]:
@@ -287,7 +290,7 @@ class Problem(eqx.Module):
     def correction(self, t: Array, y: Flow, found: Flow, keep: Bool[Array, " m"]) -> Callable[["Problem", Flow], Flow]:
         """A function of problem and state that has the derivative of `correct`, which has made `found` of `y`."""
         state, there = self.state(t, y), self.state(t, found)
-        fn = self.drift.linearised(self.system, self.formulation, state, there, keep)
+        fn = self.drift.linearised(self.system, self.formulation, state, there, keep, self.sparse)
 
         def correct(problem: Problem, y: Flow) -> Flow:
             found = fn(problem.system, problem.state(t, y))

@@ -4,6 +4,8 @@ from .actuation import JointDirections as JointDirections
 from .constraint import AbstractConstraint as AbstractConstraint
 from .constraint import Holonomic as Holonomic
 from .constraint import Pfaffian as Pfaffian
+from .implicit import imbalance as imbalance
+from .implicit import solved as solved
 from .inertia import AbstractInertia as AbstractInertia
 from .inertia import jacobi_energy as jacobi_energy
 from .inertia import LagrangianInertia as LagrangianInertia
