@@ -138,7 +138,7 @@ def native_back(moves: Any, rest: Problem, solver: Any, y0: Flow) -> NativeBack 
     """The way back over a step of a problem, of which parts move, by a solver of Diffrax, or why there is none."""
     problem = eqx.combine(moves, rest)
     if problem.system.layout is not None:
-        return "derivatives go back by dense linear algebra"
+        return "derivatives go back by sparse linear algebra"
     forth = native_step(problem, solver, y0)
     if isinstance(forth, str):
         return forth
