@@ -258,8 +258,9 @@ GRADIENTS = {
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("native", KINDS)
 @pytest.mark.parametrize("name", GRADIENTS)
-def test_gradients_are_the_same(name):
+def test_gradients_are_the_same(name, native):
     """By the velocities at the start and by all numbers of the system, redundant rows and quaternions included."""
     system, start = GRADIENTS[name]()
     state = jm.assemble(system, *start)
@@ -267,7 +268,9 @@ def test_gradients_are_the_same(name):
 
     def last(numbers, sparse):
         params, v = numbers
-        found = run(system.with_params(params), dataclasses.replace(state, v=v), 0.05, sparse)
+        found = run(
+            system.with_params(params), dataclasses.replace(state, v=v), 0.05, sparse, native if sparse else False
+        )
         return jnp.sum(weights * found.q)
 
     numbers = (jax.tree.map(jnp.asarray, system.params), state.v)

@@ -31,6 +31,13 @@ def independent(problem: Problem, factor: SparseFactor) -> Bool[Array, ""]:
     return (factor.gap >= NEAR) & (factor.uncertainty < most**2)
 
 
+def sure(problem: Problem, factor: AbstractFactor, terms: Terms | SparseTerms) -> Bool[Array, ""]:
+    """Whether rows in use are far from being dependent, by whichever linear algebra."""
+    if isinstance(factor, SparseFactor):
+        return independent(problem, factor)
+    return (factor.gap >= NEAR) & certain(factor, terms, problem.formulation.rank_tol)
+
+
 def followed(problem: Problem, factor: SparseFactor, terms: SparseTerms, raw: Flow, flow: Flow) -> Bool[Array, ""]:
     """Whether rows that are left out hold on the levels of position, velocity and acceleration where a step ends.
 
@@ -51,12 +58,11 @@ def corrected_end(
     flow, terms, factor = problem.regular(t, raw, keep, quick=True)
     state = lax.stop_gradient(problem.state(t, raw))
     end = lax.stop_gradient(problem.drift.correct_by(factor, problem.system, problem.formulation, state, terms))
+    good = sure(problem, factor, terms)
     if isinstance(factor, SparseFactor):
         assert isinstance(terms, SparseTerms)
-        good = independent(problem, factor) & followed(problem, factor, terms, raw, flow)
-        good &= ~factor.turned(before.reshape(factor.lowered.shape))
+        good &= followed(problem, factor, terms, raw, flow) & ~factor.turned(before.reshape(factor.lowered.shape))
         end = Correction(end.q, end.v, end.keep, factor.lowered.reshape(before.shape), end.position, end.velocity)
     else:
-        good = (factor.gap >= NEAR) & certain(factor, terms, problem.formulation.rank_tol)
         good &= ~jnp.any(jnp.sum(before * end.basis, axis=1) < 0)
     return flow, end, ~good

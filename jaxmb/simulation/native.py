@@ -17,15 +17,15 @@ from ..foundations import Blank, shapes_of
 from ..kernels import BackProgram, NotScalarError, Program, Shaped, StepProgram, unavailable
 from ..kinematics import NEAR, Correction
 from ..system import System, dense_work
-from .certificate import certain, corrected_end
+from .certificate import corrected_end, sure
 from .explicit import coefficients
 from .flow import Flow
 from .problem import Problem
 
 # Linear algebra of more operations than this, along the band or if nothing were zero, is not even tried.
 MOST = 35_000
-# So many operations a function of a step may have, where compiled code is asked for, and one of the way back.
-LARGEST, ANYWAY, BACK = 150_000, 500_000, 25_000
+# So many operations a function of a step, or of the way back, may have, and where compiled code is asked for.
+LARGEST, ANYWAY = 150_000, 500_000
 
 
 class Found(eqx.Module):
@@ -86,10 +86,9 @@ def native_step(problem: Problem, solver: Any, y0: Flow, anyway: bool = False) -
         reason = f"`{type(problem.formulation).__name__}` leaves rows out, which must fit each accepted state"
     if reason is not None:
         return reason
-    layout = problem.system.layout
     if not (anyway or is_small(problem.system)):
         return f"{problem.system.nv} velocities and {problem.system.m} rows are too many"
-    blank, parameters = Blank.of(dataclasses.replace(problem, sparse=layout is not None))
+    blank, parameters = Blank.of(problem)
     if not blank.known:
         return "part of the problem is neither an array nor hashable"
     largest = ANYWAY if anyway else LARGEST
@@ -137,8 +136,6 @@ class NativeBack(eqx.Module):
 def native_back(moves: Any, rest: Problem, solver: Any, y0: Flow) -> NativeBack | str:
     """The way back over a step of a problem, of which parts move, by a solver of Diffrax, or why there is none."""
     problem = eqx.combine(moves, rest)
-    if problem.system.layout is not None:
-        return "derivatives go back by sparse linear algebra"
     forth = native_step(problem, solver, y0)
     if isinstance(forth, str):
         return forth
@@ -187,9 +184,9 @@ class _Shape:
 
 
 def _problem(blank: Blank, arrays: Sequence[Array]) -> Problem:
-    """The problem with these numbers, of which those are constants that are known to be zero or one."""
+    """The problem with these numbers, of which those are constants that are known to be zero or one; by its layout if it has one."""
     problem = blank.filled(arrays)
-    return dataclasses.replace(problem, system=problem.system.told)
+    return dataclasses.replace(problem, system=problem.system.told, sparse=problem.system.layout is not None)
 
 
 @functools.lru_cache(maxsize=64)
@@ -242,7 +239,7 @@ def _back(
     def end(t: Array, y: Array, nothing: Array, keep: Array, *arrays: Array) -> list[Array]:
         problem = _problem(blank, arrays)
         flow, terms, factor = problem.regular(t, shape.flow(y), keep, quick=True)
-        return [flow.packed, (factor.gap < NEAR) | ~certain(factor, terms, problem.formulation.rank_tol)]
+        return [flow.packed, ~sure(problem, factor, terms)]
 
     def pulled(t: Array, y: Array, bar: Array, keep: Array, *arrays: Array) -> list[Array]:
         own = lambda moves: _problem(blank, (*moves, *arrays[moving:]))
@@ -257,15 +254,15 @@ def _back(
     t, y, keep = shape(), shape(shape.n), Shaped((m,), jnp.bool_)
     try:
         again = StepProgram(
-            _stage(blank, parameters, shape, m, BACK, False),
-            Program.of(end, t, y, shape(0), keep, *parameters, largest=BACK),
+            _stage(blank, parameters, shape, m, LARGEST, False),
+            Program.of(end, t, y, shape(0), keep, *parameters, largest=LARGEST),
             method.a,
             method.c,
             False,
         )
         pulls = (
-            Program.of(pulled, t, y, y, keep, *parameters, largest=BACK),
-            Program.of(pulled_end, t, y, y, y, keep, *parameters, largest=BACK),
+            Program.of(pulled, t, y, y, keep, *parameters, largest=LARGEST),
+            Program.of(pulled_end, t, y, y, y, keep, *parameters, largest=LARGEST),
         )
         return again, BackProgram(*pulls, method.a, method.c)
     except NotScalarError as error:
