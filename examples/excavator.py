@@ -14,16 +14,9 @@ STICK = [(-0.5, 0.25), (0.0, -0.15), (1.6, 0.0), (0.2, 0.2)]
 BUCKET = [(0.0, 0.0), (0.25, 0.1), (0.6, -0.3), (0.5, -0.7), (0.3, -0.3)]
 
 
-def place(arm, at):
-    """Where a point is in the first pose."""
-    body, point = at.split(".")
-    pose = arm.points[point] if body == "ground" else arm.elements[body].pose @ arm.elements[body].points[point]
-    return pose[:2, 2]
-
-
 def with_cylinder(arm, name, low, high):
     """Barrel and piston, each 60 % of their distance, and oil as a spring; pins at the barrel's frame and at "piston.b"."""
-    foot, along = place(arm, low), place(arm, high) - place(arm, low)
+    foot, along = arm.position(low), arm.position(high) - arm.position(low)
     length = np.linalg.norm(along)
     barrel = Body.rod("barrel", 40.0, 0.6 * length)
     piston = Body.rod("piston", 25.0, 0.6 * length, position=(0.4 * length, 0.0))

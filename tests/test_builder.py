@@ -592,3 +592,24 @@ def test_wrong_texts_are_named(case):
     given, message = WRONG_TEXTS[case]
     with pytest.raises((TypeError, ValueError), match=message):
         given() if callable(given) else P.Mechanism.from_text(given)
+
+
+@pytest.mark.parametrize("made", [jm.planar, jm.spatial])
+def test_where_a_place_is(made):
+    """In the poses as given: of a point, of a body's frame, of the ground, of a place on a body."""
+    dim = 2 if made is jm.planar else 3
+    at = np.arange(1.0, dim + 1)
+    ends = {"b": 2 * np.eye(dim)[0]}
+    rod = made.Body("rod", 1.0, np.ones(1 if dim == 2 else 3).squeeze(), points=ends, position=at)
+    mechanism = made.Mechanism([rod], points={"pin": -at})
+    along = np.eye(dim)[0]
+    for place, expected in (
+        ("rod", at),
+        ("rod.b", at + 2 * along),
+        ("ground.pin", -at),
+        ("ground", 0 * at),
+        (("rod", along), at + along),
+    ):
+        np.testing.assert_allclose(mechanism.position(place), expected, atol=1e-15)
+    with pytest.raises(ValueError, match="Argument `at` must refer to a point of 'rod' out of .*, but refers to 'c'"):
+        mechanism.position("rod.c")

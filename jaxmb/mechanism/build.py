@@ -67,7 +67,7 @@ def _frames(mechanism: AbstractElements, connections: list[AbstractConnection]) 
     a, b = [], []
     for c in connections:
         for frames, marker, turn in zip((a, b), (c.a, c.b), c.turns() or (None, None), strict=True):
-            local = local_pose(mechanism, marker, c.name)
+            local = local_pose(mechanism, marker, f"Element '{c.name}'")
             frames.append(local if turn is None else local @ pose(turn, jnp.zeros(turn.shape[0])))
     return Frames(stacked(a), stacked(b), stacked([c.data() for c in connections]))
 

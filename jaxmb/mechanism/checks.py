@@ -49,7 +49,7 @@ def check(mechanism: AbstractElements) -> None:
     for element in mechanism.elements.values():
         for place in jax.tree.leaves(element, is_leaf=lambda x: isinstance(x, Marker)):
             if isinstance(place, Marker):
-                local_pose(mechanism, place, element.name)
+                local_pose(mechanism, place, f"Element '{element.name}'")
         if isinstance(element, AbstractConnection) and element.a.body == element.b.body:
             raise ValueError(
                 f"Joint '{element.name}' must tie two bodies, but has both its places on '{element.a.body}'."

@@ -11,7 +11,7 @@ from ..foundations import counted, listing, table
 from .body import AbstractBody
 from .driver import AbstractDriver
 from .force import AbstractActuator, AbstractForce
-from .marker import GROUND, Marker, as_vector
+from .marker import GROUND, Marker, as_vector, marker
 from .pair import AbstractPair
 
 # The arguments of a mechanism that hold elements.
@@ -55,6 +55,22 @@ class AbstractElements(eqx.Module):
         typed = lambda e: e.name if isinstance(e, AbstractBody) else f"{e.name} ({type(e).__name__})"
         return table(f"Mechanism in {where}: {counts}", {kind: map(typed, getattr(self, kind)) for kind in KINDS})
 
+    def position(self, at: Any) -> Float[Array, " d"]:
+        """Where a place is in the poses that the bodies were given, m: the first guess of an assembly.
+
+        Args:
+            at: "body", "body.point", "ground.point", or a pair of a body's name and a position in its frame.
+
+        Example:
+            >>> import jaxmb as jm
+            >>> rod = jm.planar.Body.rod("rod", mass=1.0, length=2.0, position=(0.5, 0.0))
+            >>> jm.planar.Mechanism([rod]).position("rod.b").tolist()
+            [2.5, 0.0]
+        """
+        found = marker(at, "at")
+        local, dim = local_pose(self, found, "Argument `at`"), self.gravity.shape[0]
+        return local[:dim, dim] if found.body == GROUND else (self.elements[found.body].pose @ local)[:dim, dim]
+
     def replace(self, name: str, **fields: Any) -> "AbstractElements":
         """The mechanism with other numbers in one element.
 
@@ -93,24 +109,21 @@ class AbstractElements(eqx.Module):
         return eqx.tree_at(lambda m: getattr(m, kind)[index], self, changed)
 
 
-def local_pose(mechanism: AbstractElements, marker: Marker, element: str) -> Float[Array, "D D"]:
-    """The pose of a marker in its body."""
+def local_pose(mechanism: AbstractElements, at: Marker, subject: str) -> Float[Array, "D D"]:
+    """The pose of a marker in its body; `subject` begins the sentence that says what is wrong with it."""
     size = mechanism.gravity.shape[0] + 1
     points = {GROUND: mechanism.points} | {b.name: b.points for b in mechanism.bodies}
-    if marker.body not in points:
-        raise ValueError(
-            f"Element '{element}' must refer to a body out of {listing(points)}, but refers to '{marker.body}'."
-        )
-    if marker.point is not None:
-        known = points[marker.body]
-        if marker.point not in known:
+    if at.body not in points:
+        raise ValueError(f"{subject} must refer to a body out of {listing(points)}, but refers to '{at.body}'.")
+    if at.point is not None:
+        known = points[at.body]
+        if at.point not in known:
             raise ValueError(
-                f"Element '{element}' must refer to a point of '{marker.body}' out of {listing(known)}, but refers to "
-                f"'{marker.point}'."
+                f"{subject} must refer to a point of '{at.body}' out of {listing(known)}, but refers to '{at.point}'."
             )
-        return known[marker.point]
-    if marker.local is None:
+        return known[at.point]
+    if at.local is None:
         return jnp.eye(size)
-    if marker.local.shape[0] != size:
-        raise ValueError(f"Element '{element}' must refer to places with {size - 1} components.")
-    return marker.local
+    if at.local.shape[0] != size:
+        raise ValueError(f"{subject} must refer to places with {size - 1} components.")
+    return at.local
