@@ -17,7 +17,16 @@ import jax.numpy as jnp
 import jaxmb as jm
 
 END = {"four-bar": 0.5, "Andrews": 0.03}
-KINDS = ("assemble", "simulate", "reactions", "100 at once", "reverse gradient", "the same by checkpoints")
+KINDS = (
+    "assemble",
+    "simulate",
+    "reactions",
+    "100 at once",
+    "100 at once, usual steps",
+    "reverse gradient",
+    "reverse gradient, usual steps",
+    "reverse gradient, checkpoints",
+)
 ROWS = {"small": [("four-bar", "simulate")], "default": [(name, kind) for name in END for kind in KINDS]}
 ROWS["full"] = ROWS["default"]
 ROUNDS = 5
@@ -36,17 +45,18 @@ def start_of(name: str) -> tuple[jm.System, Any]:
 
 
 def call(system: jm.System, start: Any, end: float, kind: str) -> Any:
-    """What is measured."""
+    """What is measured; by usual steps: `special=False`."""
     state, ts, options = start(), jnp.linspace(0, end, 11)[1:], jm.compiler_options()
 
-    def last(v, adjoint=None):
+    def last(v, adjoint=None, special=True):
         moved = eqx.tree_at(lambda s: s.v, state, v)
-        return jm.simulate(system, moved, ts, adjoint=adjoint, throw=False).q[-1, 0]
+        return jm.simulate(system, moved, ts, adjoint=adjoint, special=special, throw=False).q[-1, 0]
 
     stored = dfx.RecursiveCheckpointAdjoint(checkpoints=4096)
-    longer = lambda x: jm.simulate(system, state, x * ts, throw=False).q
+    special = "usual" not in kind
+    longer = lambda x: jm.simulate(system, state, x * ts, special=special, throw=False).q
     batch = jax.jit(jax.vmap(longer), compiler_options=options)
-    slope = jax.jit(jax.grad(last), compiler_options=options)
+    slope = jax.jit(jax.grad(lambda v: last(v, special=special)), compiler_options=options)
     by_checkpoints = jax.jit(jax.grad(lambda v: last(v, stored)), compiler_options=options)
     return {
         "assemble": start,
@@ -54,8 +64,8 @@ def call(system: jm.System, start: Any, end: float, kind: str) -> Any:
         "reactions": lambda: jm.reactions(system, state),
         "100 at once": lambda: batch(jnp.linspace(0.9, 1.0, 100)),
         "reverse gradient": lambda: slope(state.v),
-        "the same by checkpoints": lambda: by_checkpoints(state.v),
-    }[kind]
+        "reverse gradient, checkpoints": lambda: by_checkpoints(state.v),
+    }[kind.removesuffix(", usual steps")]
 
 
 def measured(name: str, kind: str) -> dict[str, Any]:

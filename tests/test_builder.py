@@ -603,13 +603,13 @@ def test_where_a_place_is(made):
     rod = made.Body("rod", 1.0, np.ones(1 if dim == 2 else 3).squeeze(), points=ends, position=at)
     mechanism = made.Mechanism([rod], points={"pin": -at})
     along = np.eye(dim)[0]
-    for place, expected in (
+    for at_place, expected in (
         ("rod", at),
         ("rod.b", at + 2 * along),
         ("ground.pin", -at),
         ("ground", 0 * at),
         (("rod", along), at + along),
     ):
-        np.testing.assert_allclose(mechanism.position(place), expected, atol=1e-15)
-    with pytest.raises(ValueError, match="Argument `at` must refer to a point of 'rod' out of .*, but refers to 'c'"):
+        np.testing.assert_allclose(mechanism.position(at_place), expected, atol=1e-15)
+    with pytest.raises(ValueError, match=r"Argument `at` must refer to a point of 'rod' out of .*, but refers to 'c'"):
         mechanism.position("rod.c")

@@ -55,6 +55,10 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "so strongly that its derivatives hold nowhere. Start closer, use shorter records, or `windows`."
     )
     search_unfinished = "The search did not converge within `max_iterations`."
+    special_step = (
+        "A step was special: near a singular pose, where rows become dependent, or with values that are not finite. `special=False` leaves no "
+        "way to make it; simulate with `special=True`."
+    )
     unresolved_passage = (
         "The motion comes so close to a pose at which constraints become dependent, without leading through it, that this precision does not "
         "tell how it goes on: lengths that nearly agree. Make them agree, or differ by more."

@@ -76,15 +76,16 @@ class Program:
 
     @functools.cache  # noqa: B019
     def tangent(self, moving: tuple[bool, ...]) -> "Program":
-        """(arguments, tangents of those that move) ↦ tangents of the results."""
-        shapes = self.operands
+        """(arguments, tangents of those that move) ↦ tangents of the results that are numbers."""
+        shapes, numbers = self.operands, [k for k, s in enumerate(self.results) if _is_number(s)]
         places = [k for k, moves in enumerate(moving) if moves]
 
         def fn(*given: Array) -> Sequence[Array]:
             primals, tangents = given[: len(shapes)], given[len(shapes) :]
             along = dict(zip(places, tangents, strict=True))
             move = lambda *xs: self.fn(*(dict(zip(places, xs, strict=True)).get(k, x) for k, x in enumerate(primals)))
-            return jax.jvp(move, tuple(primals[k] for k in places), tuple(along[k] for k in places))[1]
+            moved = jax.jvp(move, tuple(primals[k] for k in places), tuple(along[k] for k in places))[1]
+            return [moved[k] for k in numbers]
 
         arguments = (*shapes, *(shapes[k] for k in places))
         return Program.of(fn, *arguments, linear=tuple(range(len(shapes), len(arguments))))
@@ -208,19 +209,23 @@ def _jvp(
     primals: Sequence[Any], tangents: Sequence[Any], *, program: Any, batched: tuple[bool, ...], lanes: tuple[int, ...]
 ) -> Any:
     found = lanes_p.bind(*primals, program=program, batched=batched, lanes=lanes)
-    floating = [np.dtype(s.dtype).kind == "f" for s in program.operands]
-    moving = tuple(is_number and not isinstance(t, ad.Zero) for t, is_number in zip(tangents, floating, strict=True))
+    moving = tuple(
+        _is_number(s) and not isinstance(t, ad.Zero) for t, s in zip(tangents, program.operands, strict=True)
+    )
     if not any(moving):
         return found, [_no_tangent(x) for x in found]
     along = [t for t, moves in zip(tangents, moving, strict=True) if moves]
     flags = (*batched, *(b for b, moves in zip(batched, moving, strict=True) if moves))
-    moved = lanes_p.bind(*primals, *along, program=program.tangent(moving), batched=flags, lanes=lanes)
-    zero = lambda x, t: t if jnp.issubdtype(x.dtype, jnp.floating) else _no_tangent(x)
-    return found, [zero(x, t) for x, t in zip(found, moved, strict=True)]
+    moved = iter(lanes_p.bind(*primals, *along, program=program.tangent(moving), batched=flags, lanes=lanes))
+    return found, [next(moved) if _is_number(x) else _no_tangent(x) for x in found]
+
+
+def _is_number(x: Any) -> bool:
+    return np.dtype(x.dtype).kind == "f"
 
 
 def _no_tangent(x: Any) -> Any:
-    return ad.Zero.from_primal_value(x)  # pyright: ignore[reportAttributeAccessIssue]
+    return ad.Zero(jax.typeof(x).to_tangent_aval())
 
 
 ad.primitive_jvps[lanes_p] = _jvp

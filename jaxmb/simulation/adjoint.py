@@ -36,8 +36,6 @@ def integrate(
     moving = Moving(method.laid_out(problem, y0), t0, t1, y0, ts)
     if method.adjoint is not None:
         return solve(moving, method, event, method.adjoint, dense)[0]
-    if problem.usual is not None:  # made of known numbers, so that nobody differentiates it
-        return solve(moving, method, event, dfx.ForwardMode())[0]
     still = lambda x: lax.stop_gradient(x) if eqx.is_inexact_array(x) else x
     return _taped(moving, *jax.tree.map(still, (method, event)))
 
@@ -69,9 +67,11 @@ def _backward(
     """
     tape, reached, keep, steady = residuals
     moves, rest = eqx.partition(moving.problem, perturbed.problem)
+    special = rest.usual is None
+    rest = eqx.tree_at(lambda p: p.usual, rest, None, is_leaf=lambda x: x is None)  # no function depends on it
     native = None if method.native is False else native_back(moves, rest, method.solver.solver, moving.y0)
     native = None if isinstance(native, str) else native
-    back = _Back(rest, method, tape, native, keep, steady)
+    back = _Back(rest, method, tape, native, keep, steady, special)
     # The last state, too, is one that is saved.
     times = jnp.append(moving.ts, reached)
     many, one = _given(cotangents.ys, _copies(moving.y0, moving.ts)), _given(cotangents.y, moving.y0)
@@ -109,6 +109,7 @@ class _Back(eqx.Module):
     native: NativeBack | None
     keep: Bool[Array, " m"]
     steady: Bool[Array, ""]
+    special: bool = eqx.field(static=True)  # whether there is a way back over special steps
     sparse: bool = eqx.field(static=True, default=False)
 
     def problem(self, moves: Any) -> Problem:
@@ -164,6 +165,8 @@ class _Back(eqx.Module):
         special &= k >= 0  # in a batch a row that is back at its start waits for the others
         none = jnp.zeros(self.tableau(t0.dtype)[0].c.shape, bool)
         made = _Made(_dense(y0, raw, slopes, y1), self.keep, self.rest.choice, none, none.astype(t0.dtype), ~special)
+        if not self.special:
+            return made
         return where_needed(special, _Back._any_again, (self, moves, k), made)
 
     def forth(self, moves: Any, t0: Array, t1: Array, y0: Flow) -> tuple[Flow, Flow, Array]:
@@ -219,18 +222,27 @@ class _Back(eqx.Module):
         arguments = (self, moves, k, made, end_bar, raw_bar, inner["y0"], ks_bar)
         if self.is_general:
             found = _Back._any_step(*arguments)
-        elif self.native is None:
-            usual = _Back._any_step(self.sparsely, *arguments[1:])
-            found = where_needed(~made.usual, _Back._any_step, arguments, usual)
         else:
-            ks, y1 = made.dense["inner"]["k"].packed, _add(made.dense["inner"]["y1"], made.dense["shift"])
-            given = (t0, t1, made.dense["inner"]["y0"].packed, ks, y1.packed)
-            bars = (end_bar.packed, raw_bar.packed, inner["y0"].packed, ks_bar.packed, self.reuses(k))
-            state_bar, before, more = self.native.back(moves, self.rest, self.keep, *given, *bars)
-            flow = lambda packed: Flow(packed, end_bar.nq, end_bar.nv)
-            found = where_needed(~made.usual, _Back._any_step, arguments, (flow(state_bar), flow(before), more))
+            found = self._usual_step(*arguments[1:])
+            if self.special:
+                found = where_needed(~made.usual, _Back._any_step, arguments, found)
+            else:  # not found is not zero
+                found = jax.tree.map(lambda x: jnp.where(made.usual, x, jnp.nan), found)
         state_bar, before, more = found
         return state_bar, before, more, jax.tree.map(lambda k: k[0] / h, made.dense["inner"]["k"])
+
+    def _usual_step(
+        self, moves: Any, k: Array, made: "_Made", end_bar: Flow, raw_bar: Flow, start_bar: Flow, ks_bar: Flow
+    ) -> tuple[Flow, Flow, Any]:
+        """By compiled code or sparse linear algebra."""
+        if self.native is None:
+            return _Back._any_step(self.sparsely, moves, k, made, end_bar, raw_bar, start_bar, ks_bar)
+        ks, y1 = made.dense["inner"]["k"].packed, _add(made.dense["inner"]["y1"], made.dense["shift"])
+        given = (*self.span(k), made.dense["inner"]["y0"].packed, ks, y1.packed)
+        bars = (end_bar.packed, raw_bar.packed, start_bar.packed, ks_bar.packed, self.reuses(k))
+        state_bar, before, more = self.native.back(moves, self.rest, self.keep, *given, *bars)
+        flow = lambda packed: Flow(packed, end_bar.nq, end_bar.nv)
+        return flow(state_bar), flow(before), more
 
     def _any_step(
         self, moves: Any, k: Array, made: "_Made", end_bar: Flow, raw_bar: Flow, start_bar: Flow, ks_bar: Flow

@@ -30,7 +30,7 @@ from ..foundations import (
     reverse_only,
     strong,
 )
-from ..kinematics import consistency
+from ..kinematics import choose_rows, consistency
 from ..linalg import inverse_root
 from ..system import Names, Scale, State, System, Terms, Values, check_state, check_values, settled
 from ..topology import Plan, missed, own_checks, planned, resolution, unattended
@@ -69,6 +69,7 @@ def simulate(
     dense: bool = False,
     native: bool | None = None,
     sparse: bool | None = None,
+    special: bool = True,
     throw: bool = True,
 ) -> Solution:
     """Integrates M v̇ = F + Cᵀλ, C v̇ = Γ from a state and keeps it on the constraints.
@@ -106,6 +107,10 @@ def simulate(
         sparse: whether such steps use that M and C have few entries, so that their cost grows with the number of bodies and not with
             its cube: by default where that pays, with True or else a ValueError says why not, with False never.
             `stats["sparse_steps"]` counts them.
+        special: whether steps at which something special happens are part of the program: at singular poses, where rows become dependent,
+            and whatever else is not as usual. Without a transformation around the call they are only if they are needed; under `jax.jit`,
+            `jax.grad` and the like that cannot be told beforehand, and they take most of the time of the first call. With False they are left
+            out: the run ends where one would be needed, with `RESULTS.special_step`, and the derivatives of such a run are NaN.
         throw: whether to raise when something fails. If False `Solution.result` says what happened, for each row of a
             batch, and what was not reached is NaN.
 
@@ -171,9 +176,13 @@ def simulate(
         sparse,
     )
     keeps = as_parameters(drift or Projection())
-    given = _Given(system, plan, state, timing, planning, ts, formulation, keeps, loop, method, max_events, dense)
+    given = _Given(
+        system, plan, state, timing, planning, ts, formulation, keeps, loop, method, max_events, dense, special
+    )
+    if not special and isinstance(reason := _only_special(given), str):
+        raise ValueError(f"Argument `special` must be True here: {reason}.")
     run = _simulate_briefly if brief else _simulate_long
-    solution = _usually(run, given, throw) if is_outermost(given) else None
+    solution = _usually(run, given, throw) if special and is_outermost(given) else None
     if solution is not None:
         return solution
     solution, failed, checks, _ = run(given, None)
@@ -256,6 +265,24 @@ class _Given(eqx.Module):
     method: Method
     max_events: int = eqx.field(static=True)
     dense: bool = eqx.field(static=True)
+    special: bool = eqx.field(static=True)
+
+
+def _kind_of(given: _Given, bare: State, system: System) -> str | None:
+    """Which usual steps there are."""
+    always = jnp.asarray(np.array(True))
+    problem = Problem(system, given.formulation, given.drift, given.loop, given.state.scale, always, None)
+    return usual_kind(given.method, problem, beginning(given.loop, bare))
+
+
+def _only_special(given: _Given) -> str | None:
+    """Why there are no steps but those that can do everything."""
+    if given.plan is not None or given.dense:
+        return "a run with `events` or `dense=True` has no other steps"
+    system, bare = settled(given.system, given.state)
+    if _kind_of(given, bare, system) is None:
+        return "steps are neither compiled nor sparse, `step_kind` tells why; or a controller acts at samples or asks for matrices of the plant"
+    return None
 
 
 def _usually(run: Callable[..., Any], given: _Given, throw: bool) -> Solution | None:
@@ -263,13 +290,10 @@ def _usually(run: Callable[..., Any], given: _Given, throw: bool) -> Solution | 
 
     At first with all rows in use that act; where those are dependent at the start already, with those that the rank rule keeps.
     """
-    drift, loop = given.drift, given.loop
     if given.plan is not None or given.dense:
         return None
     system, bare = settled(given.system, given.state)
-    always = jnp.asarray(np.array(True))
-    problem = Problem(system, given.formulation, drift, loop, given.state.scale, always, None)
-    kind = usual_kind(given.method, problem, beginning(loop, bare))
+    kind = _kind_of(given, bare, system)
     if kind is None:
         return None
     run = _simulate_briefly if kind == "compiled" else run
@@ -286,7 +310,8 @@ def _usually(run: Callable[..., Any], given: _Given, throw: bool) -> Solution | 
 def _simulate(given: _Given, usual: Bool[Array, " m"] | None) -> tuple[Solution, Array, tuple[Check, ...], Scale]:
     """The motion, whether it failed, what was checked, and the sizes of the run.
 
-    With rows for `usual` steps by those only, and failed if any was special.
+    With rows for `usual` steps by those only, and failed if any was special; likewise, with rows that are found here, if `special` steps
+    are not given.
     """
     state, plan, formulation, loop, method = given.state, given.plan, given.formulation, given.loop, given.method
     timely = all_hold(given.timing)
@@ -304,6 +329,8 @@ def _simulate(given: _Given, usual: Bool[Array, " m"] | None) -> tuple[Solution,
     sound = timely & all_hold(checks)
     controller, dt0 = _steps(system, scale, sizes, method.controller, method.dt0, loop)
     method = dataclasses.replace(method, controller=controller, dt0=dt0)
+    if not given.special:
+        usual = choose_rows(system, formulation, dataclasses.replace(bare, scale=scale), sound).keep
     problem = Problem(system, formulation, given.drift, loop, scale, sound, choice, usual=usual)
     events, interpolation, good = None, None, jnp.array(True)
     if plan is None:
@@ -312,14 +339,15 @@ def _simulate(given: _Given, usual: Bool[Array, " m"] | None) -> tuple[Solution,
         if usual is None:
             saved, u = at_each(loop, lambda t, y: finished(problem, t, y, start), ts, found.ys)
         else:
-            saved, u, good = usual_states(method, problem, found.accepted.rows.keep, ts, found.ys)
+            saved, u, good = usual_states(method, problem, found.accepted.rows.keep, ts, found.ys, start)
         legs: Legs = jax.tree.map(lambda x: x[None], found.record)
-        result, interpolation = verdict(found, sound), found.interpolation
+        result, interpolation = verdict(found, sound, usual is not None), found.interpolation
         modes = jax.tree.map(lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape)), state.mode)
     else:
         run = Run(plan, given.drift, loop, scale, method, given.max_events)
         last, events, legs, u = run_through(run, state, ts, end, sound)
         saved, result, modes = last.saved, last.result, last.modes
+    result = RESULTS.where(good | (result != RESULTS.successful), result, RESULTS.special_step)
     result = RESULTS.where(timely, result, RESULTS.unfit_times)
     solution = Solution(
         ts=given.ts,
@@ -341,7 +369,7 @@ def _simulate(given: _Given, usual: Bool[Array, " m"] | None) -> tuple[Solution,
         names=Names.of(system),
     )
     checks = (*checks, *_check_motion(problem, legs))
-    return solution, (result != RESULTS.successful) | ~good, checks, scale
+    return solution, result != RESULTS.successful, checks, scale
 
 
 _simulate_briefly, _simulate_long = program(_simulate), lasting(_simulate)

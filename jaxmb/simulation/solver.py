@@ -423,6 +423,7 @@ def _or_none(special: Bool[Array, ""], y0: Flow, found: Any) -> Any:
     """A step that is as usual; else none is made, and the run ends."""
     y1, error, dense, accepted, result = found
     over: Any = dfx.RESULTS.breakdown
+    accepted = dataclasses.replace(accepted, over=special)
     error = jax.tree.map(lambda e: jnp.where(special, 0, e), error)
     return y1.where(~special, y0), error, dense, accepted, dfx.RESULTS.where(special, over, result)
 
@@ -451,14 +452,15 @@ def regular_derivative(t: Any, y: Any, args: Any) -> Flow:
     return problem.regular(t, y, keep, quick=True)[0]
 
 
-def verdict(found: Any, sound: Bool[Array, ""]) -> RESULTS:
-    """What a run by a `ConstrainedSolver` reports, in terms of constrained dynamics where it failed."""
+def verdict(found: Any, sound: Bool[Array, ""], usual: bool = False) -> RESULTS:
+    """What a run by a `ConstrainedSolver` reports, by `usual` steps only or not, in terms of constrained dynamics where it failed."""
     accepted: Any = found.accepted
     rows: Rows = jax.tree.map(lax.stop_gradient, accepted.rows)
     result = RESULTS.promote(found.result)
     failed = result != RESULTS.successful
     for happened, what in (
         (found.result == dfx.RESULTS.breakdown, RESULTS.projection_failed),  # what `ConstrainedSolver` says
+        (usual & accepted.over, RESULTS.special_step),
         ((found.stats["num_steps"] <= 1) & rows.contradictory, RESULTS.contradictory_constraints),
         (jnp.any(rows.open), RESULTS.undetermined_motion),
         (rows.unfit, RESULTS.unfit_choice),

@@ -2,11 +2,14 @@
 
 Most of what is compiled for a run is the step that can do everything: decides about rows, passes singular poses, finds what is wrong.
 Few runs come to need it. So a run whose numbers are known is first tried by a program without it, and made again by the whole
-program where any step was special.
+program where any step was special. Under a transformation nothing can be made again: there `special=False` asks for a program without it.
 """
 
+import dataclasses
 from typing import Literal
 
+import diffrax as dfx
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
@@ -26,7 +29,7 @@ from .sparse import sparse_at
 def usual_kind(method: Method, problem: Problem, y0: Flow) -> Literal["compiled", "sparse"] | None:
     """Which steps there are besides the one that can do everything, for this problem."""
     chooses = type(problem.formulation).choose is not AbstractFormulation.choose
-    if method.adjoint is not None or chooses or not _simply(problem.loop):
+    if not isinstance(method.adjoint, dfx.ForwardMode | None) or chooses or not _simply(problem.loop):
         return None
     problem = method.laid_out(problem, y0)
     if method.step_of(problem, y0) is not None:
@@ -40,21 +43,29 @@ def _simply(loop: Loop | None) -> bool:
 
 
 def usual_states(
-    method: Method, problem: Problem, keep: Bool[Array, " m"], ts: Float[Array, " T"], ys: Flow
+    method: Method, problem: Problem, keep: Bool[Array, " m"], ts: Float[Array, " T"], ys: Flow, start: Flow
 ) -> tuple[Flow, Array | None, Bool[Array, ""]]:
-    """Saved states, which are interpolated, corrected, the inputs there, and whether rows were certain at all of them."""
+    """Saved states, which are interpolated, corrected, the inputs there, and whether rows were certain at all of them.
+
+    NaN if they were not reached.
+    """
     laid_out = method.laid_out(problem, ys)
-    native = method.step_of(laid_out, ys)
+    laid_out = dataclasses.replace(laid_out, sparse=laid_out.system.layout is not None)
+    still, native = lax.stop_gradient((laid_out, method.step_of(laid_out, ys)))
 
     def each(state: tuple[Array, Flow]) -> tuple[Flow, Array | None, Array]:
         t, y = state
+        reached = problem.sound & y.finite
+        y = y.where(reached, start)
+        at = lax.stop_gradient((t, y))
         if isinstance(native, NativeStep):
-            _, found, doubtful = native.at(t, y, keep)
+            _, found, doubtful = native.at(*at, keep)
         else:
-            found, doubtful = sparse_at(laid_out, t, y, keep)
-        closed = jnp.all(problem.relative(found) <= problem.drift.tolerance(t.dtype))
-        y = y.moved(found.q, found.v)
-        return y, problem.inputs(t, y), closed & ~doubtful & y.finite
+            found, doubtful = sparse_at(still, *at, keep)
+        closed = jnp.all(still.relative(found) <= still.drift.tolerance(t.dtype))
+        y = laid_out.ended(t, y, found)
+        out = jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), (y, problem.inputs(t, y)))
+        return *out, closed & ~doubtful & y.finite | ~reached
 
     saved, u, good = lax.map(each, (ts, ys))  # by the function of which the steps are made
     return saved, u, jnp.all(good)

@@ -1,0 +1,116 @@
+"""Programs without what seldom happens: the same motion and derivatives where nothing special does, and a verdict where it does."""
+
+import dataclasses
+import functools
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import nfourbar
+import numpy as np
+import parallelogram
+import pytest
+from jax.flatten_util import ravel_pytree
+from systems import fourbar, sleigh, top
+
+import jaxmb as jm
+from jaxmb.kernels import unavailable
+
+pytestmark = pytest.mark.skipif(unavailable() is not None, reason="llvmlite is not installed")
+
+SYSTEMS = {
+    "four-bar": lambda: fourbar(1),
+    "parallelogram": lambda: (parallelogram.parallelogram(), parallelogram.pose(jnp.array(1.2), jnp.array(-1.0))),
+    "sleigh": lambda: sleigh(3),
+    "top": lambda: top(2),
+}
+TS = jnp.linspace(0.0, 0.1, 4)
+
+
+@functools.cache
+def case(name):
+    system, start = SYSTEMS[name]()
+    return system, jm.assemble(system, *start)
+
+
+def motion(system, state, numbers, special, **settings):
+    params, v = numbers
+    settings = {"stepsize_controller": dfx.ConstantStepSize(), "dt0": 2e-3, "throw": False} | settings
+    return jm.simulate(system.with_params(params), dataclasses.replace(state, v=v), TS, special=special, **settings)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_motion_and_derivatives_are_the_same(name):
+    """By the velocities at the start and by all numbers of the system, redundant rows and quaternions included."""
+    system, state = case(name)
+    weights = jnp.asarray(np.random.default_rng(3).normal(size=(4, system.nq)))
+    numbers = (jax.tree.map(jnp.asarray, system.params), state.v)
+
+    def last(numbers, special):
+        found = motion(system, state, numbers, special)
+        return jnp.sum(weights * found.q), (found.q, found.v, found.work, found.result == jm.RESULTS.successful)
+
+    with_it, without = (
+        jax.jit(jax.value_and_grad(functools.partial(last, special=s), has_aux=True))(numbers) for s in (True, False)
+    )
+    assert bool(without[0][1][3])
+    for a, b in zip(with_it[0][1][:3], without[0][1][:3], strict=True):
+        np.testing.assert_allclose(b, a, rtol=0, atol=1e-12)
+    slope, other = (ravel_pytree(x[1])[0] for x in (with_it, without))
+    np.testing.assert_allclose(other, slope, rtol=0, atol=1e-10 * float(jnp.abs(slope).max()))
+
+
+def test_forward_mode():
+    system, state = case("four-bar")
+    numbers = (jax.tree.map(jnp.asarray, system.params), state.v)
+    along = jax.tree.map(jnp.ones_like, numbers)
+    fn = lambda numbers, special: motion(system, state, numbers, special, adjoint=dfx.ForwardMode()).q
+    moved = [
+        jax.jit(lambda s=s: jax.jvp(functools.partial(fn, special=s), (numbers,), (along,))[1])() for s in (True, False)
+    ]
+    np.testing.assert_allclose(*moved, rtol=0, atol=1e-11 * float(jnp.abs(moved[0]).max()))
+
+
+def test_a_special_step_ends_the_run_of_its_row_alone():
+    """The first row passes the flat pose."""
+    system = nfourbar.nfourbar(1)
+    states = jax.vmap(lambda a: jm.assemble(system, *nfourbar.pose(1, a, jnp.array(-2.0))))(jnp.array([0.05, 1.2]))
+    controller = dfx.PIDController(rtol=1e-8, atol=1e-8)
+
+    def fn(v, state, special):
+        state = dataclasses.replace(state, v=v)
+        found = motion(system, state, (system.params, v), special, stepsize_controller=controller, dt0=None)
+        return jnp.sum(found.q[-1]), (found.result == jm.RESULTS.special_step, found.q)
+
+    both = lambda special: jax.jit(jax.vmap(jax.value_and_grad(functools.partial(fn, special=special), has_aux=True)))
+    (_, (ended, q)), slopes = both(False)(states.v, states)
+    (_, (_, all_q)), all_slopes = both(True)(states.v, states)
+    assert ended.tolist() == [True, False]
+    assert bool(jnp.isfinite(q[0, 0]).all()) and bool(jnp.isnan(q[0, -1]).all()) and bool(jnp.isnan(slopes[0]).all())
+    np.testing.assert_allclose(q[1], all_q[1], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(slopes[1], all_slopes[1], rtol=0, atol=1e-10)
+    first = jax.tree.map(lambda x: x[0], states)
+    with pytest.raises(RuntimeError, match="`special=False` leaves no way to make it"):
+        motion(system, first, (system.params, first.v), False, throw=True)
+
+
+def test_rows_that_are_dependent_from_the_start_are_left_out():
+    system, state = case("parallelogram")
+    found = motion(system, state, (system.params, state.v), False, throw=True)
+    assert int(found.stats["highest_rank"]) < system.m
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"dense": True},
+        {"events": [jm.Release("loop", at=0.05)]},
+        {"solver": dfx.Kvaerno5(), "stepsize_controller": dfx.PIDController(rtol=1e-8, atol=1e-8)},
+        {"native": False},
+        {"adjoint": dfx.RecursiveCheckpointAdjoint()},
+    ],
+)
+def test_where_there_are_no_other_steps(settings):
+    system, state = case("four-bar")
+    with pytest.raises(ValueError, match="Argument `special` must be True here"):
+        motion(system, state, (system.params, state.v), False, **settings)
