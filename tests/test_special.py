@@ -14,9 +14,6 @@ from jax.flatten_util import ravel_pytree
 from systems import fourbar, sleigh, top
 
 import jaxmb as jm
-from jaxmb.kernels import unavailable
-
-pytestmark = pytest.mark.skipif(unavailable() is not None, reason="llvmlite is not installed")
 
 SYSTEMS = {
     "four-bar": lambda: fourbar(1),
@@ -39,15 +36,19 @@ def motion(system, state, numbers, special, **settings):
     return jm.simulate(system.with_params(params), dataclasses.replace(state, v=v), TS, special=special, **settings)
 
 
+KINDS = [None, pytest.param(False, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("native", KINDS)
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_motion_and_derivatives_are_the_same(name):
+def test_motion_and_derivatives_are_the_same(name, native):
     """By the velocities at the start and by all numbers of the system, redundant rows and quaternions included."""
     system, state = case(name)
     weights = jnp.asarray(np.random.default_rng(3).normal(size=(4, system.nq)))
     numbers = (jax.tree.map(jnp.asarray, system.params), state.v)
 
     def last(numbers, special):
-        found = motion(system, state, numbers, special)
+        found = motion(system, state, numbers, special, native=native)
         return jnp.sum(weights * found.q), (found.q, found.v, found.work, found.result == jm.RESULTS.successful)
 
     with_it, without = (
@@ -60,18 +61,20 @@ def test_motion_and_derivatives_are_the_same(name):
     np.testing.assert_allclose(other, slope, rtol=0, atol=1e-10 * float(jnp.abs(slope).max()))
 
 
-def test_forward_mode():
+@pytest.mark.parametrize("native", KINDS)
+def test_forward_mode(native):
     system, state = case("four-bar")
     numbers = (jax.tree.map(jnp.asarray, system.params), state.v)
     along = jax.tree.map(jnp.ones_like, numbers)
-    fn = lambda numbers, special: motion(system, state, numbers, special, adjoint=dfx.ForwardMode()).q
+    fn = lambda numbers, special: motion(system, state, numbers, special, adjoint=dfx.ForwardMode(), native=native).q
     moved = [
         jax.jit(lambda s=s: jax.jvp(functools.partial(fn, special=s), (numbers,), (along,))[1])() for s in (True, False)
     ]
     np.testing.assert_allclose(*moved, rtol=0, atol=1e-11 * float(jnp.abs(moved[0]).max()))
 
 
-def test_a_special_step_ends_the_run_of_its_row_alone():
+@pytest.mark.parametrize("native", [None, False])
+def test_a_special_step_ends_the_run_of_its_row_alone(native):
     """The first row passes the flat pose."""
     system = nfourbar.nfourbar(1)
     states = jax.vmap(lambda a: jm.assemble(system, *nfourbar.pose(1, a, jnp.array(-2.0))))(jnp.array([0.05, 1.2]))
@@ -79,7 +82,9 @@ def test_a_special_step_ends_the_run_of_its_row_alone():
 
     def fn(v, state, special):
         state = dataclasses.replace(state, v=v)
-        found = motion(system, state, (system.params, v), special, stepsize_controller=controller, dt0=None)
+        found = motion(
+            system, state, (system.params, v), special, stepsize_controller=controller, dt0=None, native=native
+        )
         return jnp.sum(found.q[-1]), (found.result == jm.RESULTS.special_step, found.q)
 
     both = lambda special: jax.jit(jax.vmap(jax.value_and_grad(functools.partial(fn, special=special), has_aux=True)))
@@ -106,7 +111,7 @@ def test_rows_that_are_dependent_from_the_start_are_left_out():
         {"dense": True},
         {"events": [jm.Release("loop", at=0.05)]},
         {"solver": dfx.Kvaerno5(), "stepsize_controller": dfx.PIDController(rtol=1e-8, atol=1e-8)},
-        {"native": False},
+        {"formulation": jm.CoordinatePartition()},
         {"adjoint": dfx.RecursiveCheckpointAdjoint()},
     ],
 )

@@ -178,4 +178,4 @@ def _law(control: Any) -> Any:
 
 
 # Arguments of `simulate` that say how a run is made.
-OPTIONS = ("formulation", "drift", "solver", "stepsize_controller", "dt0", "max_steps", "max_events")
+OPTIONS = ("formulation", "drift", "solver", "stepsize_controller", "dt0", "max_steps", "max_events", "special")

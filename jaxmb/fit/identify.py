@@ -72,7 +72,7 @@ def identify(
         checkpoint: a file in which the search is kept after each iteration, and from which it goes on if there is one.
         progress: True for a line that is kept up to date, or a function that gets a `Progress` after each iteration.
         throw: whether to raise where the search fails at its start, for values that are known. `Fit.result` tells it in any case.
-        **options: of `simulate`: `formulation`, `drift`, `solver`, `stepsize_controller`, `dt0`, `max_steps`, `max_events`.
+        **options: of `simulate`: `formulation`, `drift`, `solver`, `stepsize_controller`, `dt0`, `max_steps`, `max_events`, `special`.
 
     Returns:
         A `Fit`; print it for a table.

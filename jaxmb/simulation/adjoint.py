@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..foundations import where_any, where_needed
-from .certificate import independent
+from .certificate import sure
 from .explicit import Tableau, combine, take_stages
 from .flow import Flow
 from .leg import Leg, Method, Moving, Tape, solve
@@ -110,20 +110,20 @@ class _Back(eqx.Module):
     keep: Bool[Array, " m"]
     steady: Bool[Array, ""]
     special: bool = eqx.field(static=True)  # whether there is a way back over special steps
-    sparse: bool = eqx.field(static=True, default=False)
+    smooth: bool = eqx.field(static=True, default=False)
 
     def problem(self, moves: Any) -> Problem:
-        return dataclasses.replace(eqx.combine(moves, self.rest), sparse=self.sparse)
+        return dataclasses.replace(eqx.combine(moves, self.rest), smooth=self.smooth)
 
     @property
-    def sparsely(self) -> "_Back":
-        """The way back by the system's layout, far from singular poses."""
-        return dataclasses.replace(self, sparse=True)
+    def smoothly(self) -> "_Back":
+        """The way back far from singular poses, by the system's layout if it has one."""
+        return dataclasses.replace(self, smooth=True)
 
     @property
     def is_general(self) -> bool:
         """Whether there is but one way."""
-        return self.native is None and self.rest.system.layout is None
+        return self.special and self.native is None and self.rest.system.layout is None
 
     def span(self, k: Array) -> tuple[Array, Array]:
         """The times at which a step starts and ends."""
@@ -156,7 +156,7 @@ class _Back(eqx.Module):
             return self._any_again(moves, k)
         t0, t1, y0, y1 = self.ends(k)
         if self.native is None:
-            raw, slopes, special = self.sparsely.forth(moves, t0, t1, y0)
+            raw, slopes, special = self.smoothly.forth(moves, t0, t1, y0)
         else:
             raw, slopes, special = self.native.forth(moves, self.rest, self.keep, t0, t1, y0)
         special |= ~self.steady
@@ -170,11 +170,11 @@ class _Back(eqx.Module):
         return where_needed(special, _Back._any_again, (self, moves, k), made)
 
     def forth(self, moves: Any, t0: Array, t1: Array, y0: Flow) -> tuple[Flow, Flow, Array]:
-        """The end of a sparse step before its correction, its slopes, and whether it must be gone back over otherwise."""
+        """The end of a step before its correction, its slopes, and whether it must be gone back over otherwise."""
         problem = self.problem(moves)
         stages = take_stages(problem, self.tableau(t0.dtype)[0], t0, t1, y0, self.keep, y0, False)
-        factor: Any = stages.last.factor
-        special = jnp.any(stages.near) | ~independent(problem, factor) | ~stages.raw.finite
+        last = stages.last
+        special = jnp.any(stages.near) | ~sure(problem, last.factor, last.terms) | ~stages.raw.finite
         return stages.raw, stages.slopes, special
 
     def _any_again(self, moves: Any, k: Array) -> "_Made":
@@ -234,9 +234,9 @@ class _Back(eqx.Module):
     def _usual_step(
         self, moves: Any, k: Array, made: "_Made", end_bar: Flow, raw_bar: Flow, start_bar: Flow, ks_bar: Flow
     ) -> tuple[Flow, Flow, Any]:
-        """By compiled code or sparse linear algebra."""
+        """By compiled code, or far from singular poses."""
         if self.native is None:
-            return _Back._any_step(self.sparsely, moves, k, made, end_bar, raw_bar, start_bar, ks_bar)
+            return _Back._any_step(self.smoothly, moves, k, made, end_bar, raw_bar, start_bar, ks_bar)
         ks, y1 = made.dense["inner"]["k"].packed, _add(made.dense["inner"]["y1"], made.dense["shift"])
         given = (*self.span(k), made.dense["inner"]["y0"].packed, ks, y1.packed)
         bars = (end_bar.packed, raw_bar.packed, start_bar.packed, ks_bar.packed, self.reuses(k))
@@ -314,7 +314,7 @@ class _Back(eqx.Module):
         """
         keep, lost = made.keep, tau > 0
         problem = self.problem(moves).holding(made.choice)
-        if self.sparse:
+        if self.smooth:
             return self._smooth_pull(moves, keep, t, y, flow_bar, ends, y1, end_bar)
 
         def sample(carry: Any) -> Any:

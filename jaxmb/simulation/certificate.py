@@ -51,11 +51,24 @@ def followed(problem: Problem, factor: SparseFactor, terms: SparseTerms, raw: Fl
 def corrected_end(
     problem: Problem, t: Array, raw: Flow, keep: Bool[Array, " m"], before: Float[Array, "m n"]
 ) -> tuple[Flow, Correction, Bool[Array, ""]]:
-    """The vector field where a step ends, its correction, and whether rows in use are not certain there; `before` as `Correction.basis`.
-
-    Without a layout that holds Q, with one A (`SparseFactor.lowered`).
-    """
+    """The vector field where a step ends, its correction, and whether rows in use are not certain there; `before` as `Correction.basis`."""
     flow, terms, factor = problem.regular(t, raw, keep, quick=True)
+    return flow, *correction_by(problem, t, raw, flow, terms, factor, before)
+
+
+def correction_by(
+    problem: Problem,
+    t: Array,
+    raw: Flow,
+    flow: Flow,
+    terms: Terms | SparseTerms,
+    factor: AbstractFactor,
+    before: Float[Array, "m n"],
+) -> tuple[Correction, Bool[Array, ""]]:
+    """The correction of a step's end by what was found there, and whether rows in use are not certain.
+
+    `before` as `Correction.basis`: without a layout that holds Q, with one A (`SparseFactor.lowered`).
+    """
     state = lax.stop_gradient(problem.state(t, raw))
     end = lax.stop_gradient(problem.drift.correct_by(factor, problem.system, problem.formulation, state, terms))
     good = sure(problem, factor, terms)
@@ -65,4 +78,4 @@ def corrected_end(
         end = Correction(end.q, end.v, end.keep, factor.lowered.reshape(before.shape), end.position, end.velocity)
     else:
         good &= ~jnp.any(jnp.sum(before * end.basis, axis=1) < 0)
-    return flow, end, ~good
+    return end, ~good

@@ -14,6 +14,7 @@ from ..kinematics import Rows
 from ..linalg import Layout
 from .flow import Flow
 from .native import NativeStep, native_step
+from .plain import PlainStep
 from .problem import Problem
 from .solver import Accepted, ConstrainedSolver, Switches, derivative, regular_derivative
 from .sparse import layout_for
@@ -50,12 +51,17 @@ class Method(eqx.Module):
             return "its derivative in forward mode has too many operations"
         return made
 
-    def step_of(self, problem: Problem, y0: Flow) -> NativeStep | None:
-        """The step as code of its own, None if it has none."""
+    def step_of(self, problem: Problem, y0: Flow) -> NativeStep | PlainStep | None:
+        """The step as code of its own, None if it has none; where there are usual steps only, it is at least one of these."""
         made = self.compiled(problem, y0)
-        if isinstance(made, str) and self.native:
+        if not isinstance(made, str):
+            return made
+        if self.native:
             raise ValueError(f"Argument `native` must not be True here: {made}.")
-        return None if isinstance(made, str) else made
+        solver = self.solver.solver
+        if problem.usual is None or problem.system.layout is not None or not isinstance(solver, dfx.AbstractERK):
+            return None
+        return PlainStep(dataclasses.replace(problem, smooth=True, usual=None), solver)
 
     def layout(self, problem: Problem, y0: Flow) -> Layout | str:
         """Which entries of M and C may not be zero, or why steps do not use that; compiled ones do so sooner."""

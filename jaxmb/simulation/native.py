@@ -184,9 +184,9 @@ class _Shape:
 
 
 def _problem(blank: Blank, arrays: Sequence[Array]) -> Problem:
-    """The problem with these numbers, of which those are constants that are known to be zero or one; by its layout if it has one."""
+    """The problem with these numbers, of which those are constants that are known to be zero or one."""
     problem = blank.filled(arrays)
-    return dataclasses.replace(problem, system=problem.system.told, sparse=problem.system.layout is not None)
+    return dataclasses.replace(problem, system=problem.system.told, smooth=True)
 
 
 @functools.lru_cache(maxsize=64)

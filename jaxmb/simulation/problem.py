@@ -63,8 +63,8 @@ class Problem(eqx.Module):
     """Everything that a step needs besides time and state: (q, v, work, z)' = (N v, v̇, power, ż).
 
     `sound` is false for a start that must not be integrated: its first step then ends the run. `choice` is the first choice
-    of the formulation, which may hold a later one. `native` makes steps where nothing special happens, if it can be had. `sparse`
-    tells that the vector field at hand is found by the system's layout, far from any singular pose. `usual` holds the rows in use
+    of the formulation, which may hold a later one. `native` makes steps where nothing special happens, if it can be had. `smooth`
+    tells that all at hand is far from any singular pose; it is found by the system's layout then, if there is one. `usual` holds the rows in use
     where steps are made in one of these two ways only: the first that is not as usual ends the run. At `until` it is over.
     """
 
@@ -76,9 +76,14 @@ class Problem(eqx.Module):
     sound: Bool[Array, ""]
     choice: Bool[Array, " n"] | None
     native: Any = None
-    sparse: bool = eqx.field(static=True, default=False)
+    smooth: bool = eqx.field(static=True, default=False)
     usual: Bool[Array, " m"] | None = None
     until: Float[Array, ""] | None = None
+
+    @property
+    def sparse(self) -> bool:
+        """Whether all at hand is found by the system's layout."""
+        return self.smooth and self.system.layout is not None
 
     def state(self, t: Array, y: Flow) -> State:
         """The state with the sizes of the run."""
@@ -114,7 +119,7 @@ class Problem(eqx.Module):
         none, rest = jnp.zeros((), t.dtype), jnp.zeros_like(terms.gamma)
         as_it_is = Correction(y.q, y.v, keep, factor.basis, rest, rest)
         sample = Sample(flow, terms, factor, factor.gap < NEAR, none, lax.stop_gradient(as_it_is))
-        if not self.system.m or not isinstance(factor, ConstrainedFactor):
+        if self.smooth or not self.system.m or not isinstance(factor, ConstrainedFactor):
             return sample
         arguments = (self, t, y, keep, factor, ends, sample.end)
         found = where_needed(sample.near, Problem.near_singular, arguments, (flow, none, sample.end))
@@ -135,7 +140,8 @@ class Problem(eqx.Module):
             plant = Instant(system, t, q, v)
             u = loop.inputs(t, y, plant)
         applied = system.applied_force(t, q, v, u)
-        if self.sparse and system.layout is not None:
+        if self.sparse:
+            assert system.layout is not None
             terms: Any = sparse_evaluate_at(system, system.layout, t, q, v, self.scale.row, applied)
         else:
             terms = evaluate_at(system, t, q, v, self.scale.row, applied)

@@ -281,7 +281,10 @@ def _only_special(given: _Given) -> str | None:
         return "a run with `events` or `dense=True` has no other steps"
     system, bare = settled(given.system, given.state)
     if _kind_of(given, bare, system) is None:
-        return "steps are neither compiled nor sparse, `step_kind` tells why; or a controller acts at samples or asks for matrices of the plant"
+        return (
+            "there are no other steps for implicit solvers, adjoints that are neither the default nor `ForwardMode`, formulations that choose "
+            "or leave out rows, and controllers that act at samples or ask for matrices of the plant"
+        )
     return None
 
 
@@ -294,7 +297,7 @@ def _usually(run: Callable[..., Any], given: _Given, throw: bool) -> Solution | 
         return None
     system, bare = settled(given.system, given.state)
     kind = _kind_of(given, bare, system)
-    if kind is None:
+    if kind is None or kind == "plain":
         return None
     run = _simulate_briefly if kind == "compiled" else run
     solution, failed, checks, scale = run(given, system.acting)

@@ -20,6 +20,7 @@ from .explicit import Stages, Tableau, combine, take_stages
 from .flow import Flow
 from .native import Found, NativeStep, basis_shape
 from .passage import distance_missed
+from .plain import PlainStep
 from .problem import Problem
 from .sparse import sparse_step
 
@@ -255,16 +256,23 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         return where_needed(special, ConstrainedSolver._any_step, (*arguments[:-2], before, arguments[-1]), found)
 
     def _native_step(
-        self, native: NativeStep, t0: Any, t1: Any, y0: Flow, problem: Problem, before: Accepted, made_jump: Any
+        self,
+        native: NativeStep | PlainStep,
+        t0: Any,
+        t1: Any,
+        y0: Flow,
+        problem: Problem,
+        before: Accepted,
+        made_jump: Any,
     ) -> tuple[Bool[Array, ""], Any]:
-        """One step by compiled code, and whether it must be made otherwise."""
+        """One step by compiled code, or in plain JAX, and whether it must be made otherwise."""
         slope, known = before.inner
         found = native(t0, t1, y0, slope, before.rows.keep, before.basis)
         usual = before.certain
         if Tableau.of(self.solver, t0.dtype).fsal:
             usual &= known & ~made_jump
         sparse = before.sparse + (problem.system.layout is not None)
-        before = dataclasses.replace(before, native=before.native + 1, sparse=sparse)
+        before = dataclasses.replace(before, native=before.native + isinstance(native, NativeStep), sparse=sparse)
         return self._judged(found, usual, t0, t1, y0, problem, before)
 
     def _sparse_step(
@@ -274,7 +282,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         tableau = Tableau.of(self.solver, t0.dtype)
         slope, known = before.inner
         reuse = known & jnp.logical_not(made_jump) if tableau.fsal else False
-        sparse = dataclasses.replace(problem, sparse=True)
+        sparse = dataclasses.replace(problem, smooth=True)
         found, rows = sparse_step(sparse, tableau, t0, t1, y0, slope, reuse, before.rows, before.certain)
         first = before.lowest_rank > before.highest_rank
         before = dataclasses.replace(

@@ -21,20 +21,23 @@ from ..system import Scale, State, System, settled
 from .flow import Flow
 from .leg import Method
 from .loop import Loop
-from .native import NativeStep
 from .problem import Problem
 from .sparse import sparse_at
 
 
-def usual_kind(method: Method, problem: Problem, y0: Flow) -> Literal["compiled", "sparse"] | None:
+def usual_kind(method: Method, problem: Problem, y0: Flow) -> Literal["compiled", "sparse", "plain"] | None:
     """Which steps there are besides the one that can do everything, for this problem."""
-    chooses = type(problem.formulation).choose is not AbstractFormulation.choose
-    if not isinstance(method.adjoint, dfx.ForwardMode | None) or chooses or not _simply(problem.loop):
+    formulation, explicit = problem.formulation, isinstance(method.solver.solver, dfx.AbstractERK)
+    chooses = type(formulation).choose is not AbstractFormulation.choose
+    over_tape_or_forward = explicit and isinstance(method.adjoint, dfx.ForwardMode | None)
+    if not over_tape_or_forward or chooses or not _simply(problem.loop):
         return None
     problem = method.laid_out(problem, y0)
     if method.step_of(problem, y0) is not None:
         return "compiled"
-    return None if problem.system.layout is None else "sparse"
+    if problem.system.layout is not None:
+        return "sparse"
+    return "plain" if formulation.left_out(problem.system.m) is None else None
 
 
 def _simply(loop: Loop | None) -> bool:
@@ -50,16 +53,16 @@ def usual_states(
     NaN if they were not reached.
     """
     laid_out = method.laid_out(problem, ys)
-    laid_out = dataclasses.replace(laid_out, sparse=laid_out.system.layout is not None)
-    still, native = lax.stop_gradient((laid_out, method.step_of(laid_out, ys)))
+    laid_out = dataclasses.replace(laid_out, smooth=True)
+    still, step = lax.stop_gradient((laid_out, method.step_of(laid_out, ys)))
 
     def each(state: tuple[Array, Flow]) -> tuple[Flow, Array | None, Array]:
         t, y = state
         reached = problem.sound & y.finite
         y = y.where(reached, start)
         at = lax.stop_gradient((t, y))
-        if isinstance(native, NativeStep):
-            _, found, doubtful = native.at(*at, keep)
+        if step is not None:
+            _, found, doubtful = step.at(*at, keep)
         else:
             found, doubtful = sparse_at(still, *at, keep)
         closed = jnp.all(still.relative(found) <= still.drift.tolerance(t.dtype))
