@@ -221,6 +221,18 @@ def rich(x, y, matrix):
     return [c / (1 + y * y), jnp.sum(jnp.where(s > 0, s, -s)) + jnp.linalg.norm(c)]
 
 
+def test_truth_values_have_no_derivative():
+    """Beside numbers that have one, and where nothing moves that is a number."""
+    fn = lambda x, flag: [jnp.where(flag, jnp.sin(x), x), x > 0.5, flag]
+    own = Program.of(fn, shaped(3), shaped(3, dtype=bool))
+    x, flag = jnp.array([0.2, 0.7, 1.1]), jnp.array([True, False, True])
+    found, moved = jax.jvp(lambda x: own(x, flag)[0], (x,), (jnp.ones(3),))
+    np.testing.assert_allclose(found, jnp.where(flag, jnp.sin(x), x), atol=1e-15)
+    np.testing.assert_allclose(moved, jnp.where(flag, jnp.cos(x), 1.0), atol=1e-15)
+    slope = jax.grad(lambda y: jnp.sum(y * own(x, y > 2)[0]))(jnp.array([1.0, 2.0, 3.0]))
+    np.testing.assert_allclose(slope, [0.2, 0.7, np.sin(1.1)], atol=1e-15)
+
+
 def test_derivatives_of_both_orders_over_lanes():
     rng = np.random.default_rng(1)
     x, y, matrix = (jnp.asarray(rng.normal(size=size)) for size in ((7, 3), (7, 3), (3, 3)))
