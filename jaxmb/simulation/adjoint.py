@@ -48,12 +48,13 @@ def _taped(moving: Moving, method: Method, event: dfx.Event | None) -> Leg:
 @_taped.def_fwd
 def _forward(_: Any, moving: Moving, method: Method, event: dfx.Event | None) -> tuple[Leg, Any]:
     leg, tape = solve(moving, method, event, dfx.ForwardMode(), tape=True)
-    return leg, (tape, leg.t, leg.accepted.rows.keep, leg.accepted.steady)
+    accepted = leg.accepted
+    return leg, (tape, leg.t, accepted.rows.keep, accepted.steady, accepted.over)
 
 
 @_taped.def_bwd
 def _backward(
-    residuals: tuple[Tape, Scalar, Bool[Array, " m"], Bool[Array, ""]],
+    residuals: tuple[Tape, Scalar, Bool[Array, " m"], Bool[Array, ""], Bool[Array, ""]],
     cotangents: Leg,
     perturbed: Moving,
     moving: Moving,
@@ -63,9 +64,9 @@ def _backward(
     """Back over the steps as they were taken: their times are given, each is made again from where it began.
 
     A saved state is read off the interpolation of its step, and so is the last one. The time of an event is held; the
-    derivative by the start is that of the flow, −∂y/∂y₀ f(t₀, y₀).
+    derivative by the start is that of the flow, −∂y/∂y₀ f(t₀, y₀). A run by usual steps that one of another kind has ended has none: NaN.
     """
-    tape, reached, keep, steady = residuals
+    tape, reached, keep, steady, over = residuals
     moves, rest = eqx.partition(moving.problem, perturbed.problem)
     special = rest.usual is None
     rest = eqx.tree_at(lambda p: p.usual, rest, None, is_leaf=lambda x: x is None)  # no function depends on it
@@ -97,7 +98,8 @@ def _backward(
     whole = jax.tree.map(lambda b: jnp.sum(b, axis=0), bars)
     state_bar = jax.tree.map(lambda a, b: jnp.where(tape.count == 0, b, a), state_bar, whole)  # all is the start
     end_bar = jnp.where(reached < moving.t1, 0, times_bar[-1])
-    return Moving(moves_bar, begin_bar, end_bar, state_bar, times_bar[:-1])
+    found = Moving(moves_bar, begin_bar, end_bar, state_bar, times_bar[:-1])
+    return found if special else jax.tree.map(lambda x: jnp.where(over, jnp.nan, x), found)
 
 
 class _Back(eqx.Module):
