@@ -96,7 +96,8 @@ def batch(system, state):
     def run(values):
         changed = variant(system, values)
         meter = dfx.TextProgressMeter(minimum_increase=0.1)
-        solution = jm.simulate(changed, state, ts, throw=False, progress_meter=meter, **accurate(ts, 1e-10))
+        settings = {"special": False, "throw": False, "progress_meter": meter} | accurate(ts, 1e-10)
+        solution = jm.simulate(changed, state, ts, **settings)
         return solution.q[:, 0], jnp.abs(jm.energy(changed, solution).balance).max(), solution.result
 
     print(f"\n{VARIANTS} variants, torque and spring stiffness within {SPREAD:.0%}")
@@ -115,10 +116,11 @@ def batch(system, state):
 def gradient(system, state):
     """The gradient of beta(0.03 s) in reverse mode, beside central differences."""
     ts = jnp.array([END])
-    settings = accurate(ts, 1e-12) | {"max_steps": 512}  # the reverse pass stores each step
+    # The reverse pass stores each step. No pose on the way is singular; else the gradient would be NaN.
+    settings = accurate(ts, 1e-12) | {"max_steps": 512, "special": False, "throw": False}
 
     def crank_angle(values):
-        return jm.simulate(variant(system, values), state, ts, throw=False, **settings).q[-1, 0]
+        return jm.simulate(variant(system, values), state, ts, **settings).q[-1, 0]
 
     values = {name: system.params[name] for name in SOUGHT}
     program, compilation = timed(lambda: _compiled(jax.value_and_grad(crank_angle), values))

@@ -100,6 +100,18 @@ def test_a_special_step_ends_the_run_of_its_row_alone(native):
         motion(system, first, (system.params, first.v), False, throw=True)
 
 
+def test_a_step_beyond_a_singular_pose_is_made_shorter():
+    """A first step over the flat pose is refused until it ends before."""
+    system = nfourbar.nfourbar(1)
+    state = jm.assemble(system, *nfourbar.pose(1, jnp.array(0.6), jnp.array(-4.0)))
+    settings = {"stepsize_controller": dfx.PIDController(rtol=1e-8, atol=1e-8), "dt0": 0.16}
+    ts = jnp.array([0.1])  # the flat pose is passed at about 0.13 s
+    found = jm.simulate(system, state, ts, special=False, **settings)
+    usual = jm.simulate(system, state, ts, stepsize_controller=dfx.PIDController(rtol=1e-8, atol=1e-8), dt0=1e-3)
+    assert int(found.stats["num_rejected_steps"]) > 0
+    np.testing.assert_allclose(found.q, usual.q, atol=1e-7)
+
+
 def test_rows_that_are_dependent_from_the_start_are_left_out():
     system, state = case("parallelogram")
     found = motion(system, state, (system.params, state.v), False, throw=True)

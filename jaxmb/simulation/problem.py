@@ -65,7 +65,8 @@ class Problem(eqx.Module):
     `sound` is false for a start that must not be integrated: its first step then ends the run. `choice` is the first choice
     of the formulation, which may hold a later one. `native` makes steps where nothing special happens, if it can be had. `smooth`
     tells that all at hand is far from any singular pose; it is found by the system's layout then, if there is one. `usual` holds the rows in use
-    where steps are made in one of these two ways only: the first that is not as usual ends the run. At `until` it is over.
+    where steps are made in one of these ways only: the first that is not as usual ends the run; if that is `patient`, the first that is
+    not as usual however short it is made. At `until` it is over.
     """
 
     system: System
@@ -78,6 +79,7 @@ class Problem(eqx.Module):
     native: Any = None
     smooth: bool = eqx.field(static=True, default=False)
     usual: Bool[Array, " m"] | None = None
+    patient: bool = eqx.field(static=True, default=False)
     until: Float[Array, ""] | None = None
 
     @property

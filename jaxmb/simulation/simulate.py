@@ -110,7 +110,8 @@ def simulate(
         special: whether steps at which something special happens are part of the program: at singular poses, where rows become dependent,
             and whatever else is not as usual. Without a transformation around the call they are only if they are needed; under `jax.jit`,
             `jax.grad` and the like that cannot be told beforehand, and they take most of the time of the first call. With False they are left
-            out: the run ends where one would be needed, with `RESULTS.special_step`, and the derivatives of such a run are NaN.
+            out: where one would be needed a shorter step is tried, if the step size is controlled, and in the end the run stops there, with
+            `RESULTS.special_step`; the derivatives of such a run are NaN.
         throw: whether to raise when something fails. If False `Solution.result` says what happened, for each row of a
             batch, and what was not reached is NaN.
 
@@ -334,7 +335,9 @@ def _simulate(given: _Given, usual: Bool[Array, " m"] | None) -> tuple[Solution,
     method = dataclasses.replace(method, controller=controller, dt0=dt0)
     if not given.special:
         usual = choose_rows(system, formulation, dataclasses.replace(bare, scale=scale), sound).keep
-    problem = Problem(system, formulation, given.drift, loop, scale, sound, choice, usual=usual)
+    problem = Problem(
+        system, formulation, given.drift, loop, scale, sound, choice, usual=usual, patient=not given.special
+    )
     events, interpolation, good = None, None, jnp.array(True)
     if plan is None:
         start = jax.tree.map(lambda x: jnp.where(sound, x, 0), beginning(loop, bare))

@@ -248,7 +248,9 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         else:
             return ConstrainedSolver._any_step(*arguments)
         if problem.usual is not None:
-            return _or_none(special, y0, found)
+            hopeful = problem.sound & solver_state.certain & (t1 - t0 > _shortest(t0, t1))
+            again = hopeful if problem.patient else jnp.array(False)
+            return _or_none(special, again, y0, found)
         # In a batch a run that is over waits for the others, by steps that do not count.
         special &= ~solver_state.over & (t0 < until)
         # Where that is at a loss rows are decided anew.
@@ -307,8 +309,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         closed = jnp.all(residual <= problem.drift.tolerance(residual.dtype))
         if problem.loop is not None:
             usual &= ~problem.loop.due(t0, y0.control)
-        shortest = 16 * jnp.finfo(t1.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
-        usual &= t1 - t0 > shortest
+        usual &= closed | (t1 - t0 > _shortest(t0, t1))  # else it cannot be made shorter
         accepted = dataclasses.replace(
             before,
             inner=(jax.tree.map(lambda k: k[-1] / (t1 - t0), found.slopes), jnp.array(True)),
@@ -354,8 +355,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         straight = beside > float(jnp.finfo(t1.dtype).eps) ** MISSED
         blind = straight & (2 * beside < CLOSE**2)
         ok = possible & y1.finite & closed & ~straight
-        shortest = 16 * jnp.finfo(t1.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
-        hopeless = ~possible | blind | ~(t1 - t0 > shortest)
+        hopeless = ~possible | blind | ~(t1 - t0 > _shortest(t0, t1))
         failure: Any = dfx.RESULTS.breakdown
         failure = dfx.RESULTS.where(y1.finite, failure, dfx.RESULTS.nonfinite)  # pyright: ignore[reportArgumentType]
         if attempt.result is None:
@@ -427,12 +427,17 @@ def _carried(problem: Problem, terms: Any, like: Float[Array, "m n"]) -> Float[A
     return lowered(BlockMatrix.taken(layout, terms.mass), rows)[1].reshape(like.shape)
 
 
-def _or_none(special: Bool[Array, ""], y0: Flow, found: Any) -> Any:
-    """A step that is as usual; else none is made, and the run ends."""
+def _shortest(t0: Array, t1: Array) -> Array:
+    """The resolution of time: no step may be as short as that."""
+    return 16 * jnp.finfo(t1.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
+
+
+def _or_none(special: Bool[Array, ""], again: Bool[Array, ""], y0: Flow, found: Any) -> Any:
+    """A step that is as usual; else none is made: a shorter one is tried `again` where the step size is controlled, or the run ends."""
     y1, error, dense, accepted, result = found
     over: Any = dfx.RESULTS.breakdown
     accepted = dataclasses.replace(accepted, over=special)
-    error = jax.tree.map(lambda e: jnp.where(special, 0, e), error)
+    error = jax.tree.map(lambda e: jnp.where(special, jnp.where(again, jnp.inf, 0), e), error)
     return y1.where(~special, y0), error, dense, accepted, dfx.RESULTS.where(special, over, result)
 
 
