@@ -600,7 +600,7 @@ def test_where_a_place_is(made):
     dim = 2 if made is jm.planar else 3
     at = np.arange(1.0, dim + 1)
     ends = {"b": 2 * np.eye(dim)[0]}
-    rod = made.Body("rod", 1.0, np.ones(1 if dim == 2 else 3).squeeze(), points=ends, position=at)
+    rod = made.Body("rod", 1.0, 1.0 if dim == 2 else np.ones(3), points=ends, position=at)
     mechanism = made.Mechanism([rod], points={"pin": -at})
     along = np.eye(dim)[0]
     for at_place, expected in (

@@ -100,16 +100,29 @@ def test_a_special_step_ends_the_run_of_its_row_alone(native):
         motion(system, first, (system.params, first.v), False, throw=True)
 
 
-def test_a_step_beyond_a_singular_pose_is_made_shorter():
-    """A first step over the flat pose is refused until it ends before."""
+TO_THE_FLAT_POSE = jnp.linspace(0.1, 0.14, 9)  # that is passed at about 0.13 s
+
+
+def to_the_flat_pose(special=False, **settings):
     system = nfourbar.nfourbar(1)
     state = jm.assemble(system, *nfourbar.pose(1, jnp.array(0.6), jnp.array(-4.0)))
-    settings = {"stepsize_controller": dfx.PIDController(rtol=1e-8, atol=1e-8), "dt0": 0.16}
-    ts = jnp.array([0.1])  # the flat pose is passed at about 0.13 s
-    found = jm.simulate(system, state, ts, special=False, **settings)
-    usual = jm.simulate(system, state, ts, stepsize_controller=dfx.PIDController(rtol=1e-8, atol=1e-8), dt0=1e-3)
-    assert int(found.stats["num_rejected_steps"]) > 0
-    np.testing.assert_allclose(found.q, usual.q, atol=1e-7)
+    return jm.simulate(system, state, TO_THE_FLAT_POSE, special=special, throw=False, **settings)
+
+
+def test_a_special_step_is_made_shorter():
+    """A first step over the flat pose is refused until it ends well before."""
+    controller = dfx.PIDController(rtol=1e-8, atol=1e-8)
+    found = to_the_flat_pose(stepsize_controller=controller, dt0=0.14)
+    usual = to_the_flat_pose(True, stepsize_controller=controller, dt0=1e-3)
+    assert bool(found.result == jm.RESULTS.special_step)
+    assert bool(jnp.isfinite(found.q[:4]).all()) and bool(jnp.isnan(found.q[-1]).all())
+    np.testing.assert_allclose(found.q[:4], usual.q[:4], atol=1e-7)
+
+
+def test_states_within_a_step_that_failed_are_not_reached():
+    found = to_the_flat_pose(stepsize_controller=dfx.ConstantStepSize(), dt0=0.028)
+    assert bool(found.result == jm.RESULTS.special_step) and int(found.stats["num_steps"]) == 5
+    np.testing.assert_array_equal(jnp.isnan(found.q).all(axis=1), TO_THE_FLAT_POSE > 4 * 0.028)
 
 
 def test_rows_that_are_dependent_from_the_start_are_left_out():
@@ -119,16 +132,20 @@ def test_rows_that_are_dependent_from_the_start_are_left_out():
 
 
 @pytest.mark.parametrize(
-    "settings",
+    "settings, reason",
     [
-        {"dense": True},
-        {"events": [jm.Release("loop", at=0.05)]},
-        {"solver": dfx.Kvaerno5(), "stepsize_controller": dfx.PIDController(rtol=1e-8, atol=1e-8)},
-        {"formulation": jm.CoordinatePartition()},
-        {"adjoint": dfx.RecursiveCheckpointAdjoint()},
+        ({"dense": True}, "`dense` is True"),
+        ({"events": [jm.Release("loop", at=0.05)]}, "a run with `events`"),
+        (
+            {"solver": dfx.Kvaerno5(), "stepsize_controller": dfx.PIDController(rtol=1e-8, atol=1e-8)},
+            "`Kvaerno5` is not",
+        ),
+        ({"formulation": jm.CoordinatePartition()}, "`CoordinatePartition` may choose"),
+        ({"formulation": jm.Elimination(eliminated=(0,))}, "`Elimination` leaves rows out"),
+        ({"adjoint": dfx.RecursiveCheckpointAdjoint()}, "`RecursiveCheckpointAdjoint` is neither"),
     ],
 )
-def test_where_there_are_no_other_steps(settings):
+def test_where_there_are_no_other_steps(settings, reason):
     system, state = case("four-bar")
-    with pytest.raises(ValueError, match="Argument `special` must be True here"):
+    with pytest.raises(ValueError, match=f"Argument `special` must be True here: {reason}"):
         motion(system, state, (system.params, state.v), False, **settings)

@@ -212,7 +212,7 @@ def _jvp(
     moving = tuple(
         _is_number(s) and not isinstance(t, ad.Zero) for t, s in zip(tangents, program.operands, strict=True)
     )
-    if not any(moving):
+    if not any(moving) or not any(map(_is_number, found)):
         return found, [_no_tangent(x) for x in found]
     along = [t for t, moves in zip(tangents, moving, strict=True) if moves]
     flags = (*batched, *(b for b, moves in zip(batched, moving, strict=True) if moves))

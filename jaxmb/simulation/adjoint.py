@@ -167,7 +167,7 @@ class _Back(eqx.Module):
         special &= k >= 0  # in a batch a row that is back at its start waits for the others
         none = jnp.zeros(self.tableau(t0.dtype)[0].c.shape, bool)
         made = _Made(_dense(y0, raw, slopes, y1), self.keep, self.rest.choice, none, none.astype(t0.dtype), ~special)
-        if not self.special:
+        if not self.special:  # all have been usual on the way forth
             return made
         return where_needed(special, _Back._any_again, (self, moves, k), made)
 
@@ -228,8 +228,6 @@ class _Back(eqx.Module):
             found = self._usual_step(*arguments[1:])
             if self.special:
                 found = where_needed(~made.usual, _Back._any_step, arguments, found)
-            else:  # not found is not zero
-                found = jax.tree.map(lambda x: jnp.where(made.usual, x, jnp.nan), found)
         state_bar, before, more = found
         return state_bar, before, more, jax.tree.map(lambda k: k[0] / h, made.dense["inner"]["k"])
 

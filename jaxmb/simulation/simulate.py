@@ -47,7 +47,7 @@ from .segments import Run, at_each, finished, run_through
 from .solution import Solution
 from .solver import ConstrainedSolver, verdict
 from .step_size import FIRST, RelativeTolerances, default_controller, own_sizes
-from .usual import rows_at_start, usual_kind, usual_states
+from .usual import only_special, rows_at_start, usual_kind, usual_states
 
 
 def simulate(
@@ -180,7 +180,7 @@ def simulate(
     given = _Given(
         system, plan, state, timing, planning, ts, formulation, keeps, loop, method, max_events, dense, special
     )
-    if not special and isinstance(reason := _only_special(given), str):
+    if not special and (reason := _only_special(given)) is not None:
         raise ValueError(f"Argument `special` must be True here: {reason}.")
     run = _simulate_briefly if brief else _simulate_long
     solution = _usually(run, given, throw) if special and is_outermost(given) else None
@@ -269,24 +269,19 @@ class _Given(eqx.Module):
     special: bool = eqx.field(static=True)
 
 
-def _kind_of(given: _Given, bare: State, system: System) -> str | None:
-    """Which usual steps there are."""
+def _only_special(given: _Given) -> str | None:
+    """Why there are no steps but those that can do everything; None if there are others."""
+    if given.plan is not None:
+        return "a run with `events` has no other steps"
+    return "`dense` is True" if given.dense else only_special(given.method, _nominal(given)[0])
+
+
+def _nominal(given: _Given) -> tuple[Problem, Flow]:
+    """The problem and its start, as far as the kind of steps depends on them."""
+    system, bare = settled(given.system, given.state)
     always = jnp.asarray(np.array(True))
     problem = Problem(system, given.formulation, given.drift, given.loop, given.state.scale, always, None)
-    return usual_kind(given.method, problem, beginning(given.loop, bare))
-
-
-def _only_special(given: _Given) -> str | None:
-    """Why there are no steps but those that can do everything."""
-    if given.plan is not None or given.dense:
-        return "a run with `events` or `dense=True` has no other steps"
-    system, bare = settled(given.system, given.state)
-    if _kind_of(given, bare, system) is None:
-        return (
-            "there are no other steps for implicit solvers, adjoints that are neither the default nor `ForwardMode`, formulations that choose "
-            "or leave out rows, and controllers that act at samples or ask for matrices of the plant"
-        )
-    return None
+    return problem, beginning(given.loop, bare)
 
 
 def _usually(run: Callable[..., Any], given: _Given, throw: bool) -> Solution | None:
@@ -294,14 +289,14 @@ def _usually(run: Callable[..., Any], given: _Given, throw: bool) -> Solution | 
 
     At first with all rows in use that act; where those are dependent at the start already, with those that the rank rule keeps.
     """
-    if given.plan is not None or given.dense:
+    if _only_special(given) is not None:
         return None
-    system, bare = settled(given.system, given.state)
-    kind = _kind_of(given, bare, system)
-    if kind is None or kind == "plain":
+    problem, start = _nominal(given)
+    kind = usual_kind(given.method, problem, start)
+    if kind == "plain":
         return None
     run = _simulate_briefly if kind == "compiled" else run
-    solution, failed, checks, scale = run(given, system.acting)
+    solution, failed, checks, scale = run(given, problem.system.acting)
     if throw:
         enforce(solution, checks)
     if failed and solution.stats["num_steps"] <= 1:

@@ -237,7 +237,14 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
     def step(
         self, terms: Any, t0: Any, t1: Any, y0: Flow, args: Arguments, solver_state: Accepted, made_jump: Any
     ) -> Any:
-        """One step of the inner solver, its correction and its verdict."""
+        """One step of the inner solver, its correction and its verdict; where that is a failure no state within the step is reached."""
+        y1, error, dense, accepted, result = self._step(terms, t0, t1, y0, args, solver_state, made_jump)
+        dense = jax.tree.map(lambda x: jnp.where(dfx.is_okay(result), x, jnp.nan), dense)
+        return y1, error, dense, accepted, result
+
+    def _step(
+        self, terms: Any, t0: Any, t1: Any, y0: Flow, args: Arguments, solver_state: Accepted, made_jump: Any
+    ) -> Any:
         problem, _ = args
         native, until, problem = problem.native, problem.until, dataclasses.replace(problem, native=None, until=None)
         arguments = (self, terms, t0, t1, y0, problem, solver_state, jnp.asarray(made_jump))

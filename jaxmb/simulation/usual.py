@@ -25,19 +25,28 @@ from .problem import Problem
 from .sparse import sparse_at
 
 
-def usual_kind(method: Method, problem: Problem, y0: Flow) -> Literal["compiled", "sparse", "plain"] | None:
-    """Which steps there are besides the one that can do everything, for this problem."""
-    formulation, explicit = problem.formulation, isinstance(method.solver.solver, dfx.AbstractERK)
-    chooses = type(formulation).choose is not AbstractFormulation.choose
-    over_tape_or_forward = explicit and isinstance(method.adjoint, dfx.ForwardMode | None)
-    if not over_tape_or_forward or chooses or not _simply(problem.loop):
-        return None
+def only_special(method: Method, problem: Problem) -> str | None:
+    """Why there are no steps besides the one that can do everything, for this problem; None if there are."""
+    solver, formulation = method.solver.solver, problem.formulation
+    if not isinstance(solver, dfx.AbstractERK):
+        return f"`{type(solver).__name__}` is not an explicit Runge–Kutta method"
+    if not isinstance(method.adjoint, dfx.ForwardMode | None):
+        return f"`{type(method.adjoint).__name__}` is neither the default adjoint nor `ForwardMode`"
+    if type(formulation).choose is not AbstractFormulation.choose:
+        return f"`{type(formulation).__name__}` may choose anew at each accepted state"
+    if formulation.left_out(problem.system.m) is not None:
+        return f"`{type(formulation).__name__}` leaves rows out, which must fit each accepted state"
+    if not _simply(problem.loop):
+        return "the controller acts at samples, or asks for matrices of the plant"
+    return None
+
+
+def usual_kind(method: Method, problem: Problem, y0: Flow) -> Literal["compiled", "sparse", "plain"]:
+    """Of which kind the steps are besides the one that can do everything, where there are any."""
     problem = method.laid_out(problem, y0)
     if method.step_of(problem, y0) is not None:
         return "compiled"
-    if problem.system.layout is not None:
-        return "sparse"
-    return "plain" if formulation.left_out(problem.system.m) is None else None
+    return "plain" if problem.system.layout is None else "sparse"
 
 
 def _simply(loop: Loop | None) -> bool:
