@@ -132,6 +132,35 @@ def test_an_elimination_can_be_continued():
     assert np.array_equal(np.asarray(second.rows)[np.asarray(first.chosen)], chosen)
 
 
+@pytest.mark.parametrize("count", [60, 90])  # one at a time, and by blocks
+def test_many_rows(count):
+    """Rank, orthogonal rows, what they were made of and what vanishes, of rows whose lengths span six powers of ten."""
+    rng, rank = np.random.default_rng(0), 45
+    sizes = 10.0 ** -np.linspace(0, 6, rank)
+    rows = rng.normal(size=(count, rank)) @ (sizes[:, None] * np.linalg.qr(rng.normal(size=(70, rank)))[0].T)
+    rows /= np.linalg.norm(rows, axis=1)[:, None]
+    found = jax.jit(lambda rows: la.Eliminated.of(rows).eliminate(1e-10))(jnp.asarray(rows))
+    kept = np.asarray(found.chosen)
+    assert kept.sum() == rank == np.linalg.matrix_rank(rows, 1e-10)
+    np.testing.assert_allclose(found.basis[kept] @ found.basis[kept].T, np.eye(rank), atol=1e-10)
+    largest = float(jnp.abs(found.combined).max())
+    np.testing.assert_allclose(found.combined @ rows, found.rows, atol=1e-14 * largest)
+    np.testing.assert_allclose(found.rows[~kept], 0, atol=1e-14)
+    # A good choice: its smallest singular value is not much less than that of all rows, which it cannot exceed.
+    of = lambda rows: np.linalg.svd(rows, compute_uv=False)[rank - 1]
+    assert of(rows[kept]) > of(rows) / 30
+
+
+def test_of_many_rows_some_come_first():
+    rng = np.random.default_rng(1)
+    rows, first = rng.normal(size=(80, 30)), np.arange(80) >= 60
+    rows[first] *= 1e-3
+    found = la.Eliminated.of(jnp.asarray(rows)).eliminate(1e-9, jnp.asarray(first))
+    assert np.asarray(found.chosen)[first].all() and int(found.chosen.sum()) == 30
+    among = la.Eliminated.of(jnp.asarray(rows)).eliminate(1e-9, among=jnp.asarray(first))
+    np.testing.assert_array_equal(among.chosen, first)
+
+
 def test_only_rows_among_those_given_are_chosen():
     rows, among = jnp.array([[5.0, 0.0], [1.0, 0.0], [0.0, 2.0]]), jnp.array([False, True, True])
     assert la.Eliminated.of(rows).eliminate(1e-9, among=among).chosen.tolist() == [False, True, True]

@@ -77,5 +77,6 @@ def test_a_system_without_a_mechanism_has_numbers_only():
     twice = [jm.Holonomic("rod", rod), jm.Holonomic("again", rod)]
     system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=twice)
     found = jm.diagnose(system, jm.assemble(system, [0.6, 0.8]))
+    assert found.linear_algebra.startswith("dense: ") and f"  {'linear algebra':<24}dense: " in str(found)
     assert (found.freedom, found.freedom_counted, found.topology, found.shared) == (1, 0, None, ())
     assert "mechanism" not in str(found)

@@ -9,12 +9,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import nfourbar as nfourbar_model
+import nfourbar_joints
 import numpy as np
 import parallelogram
 import pytest
 import slider_crank as slider_crank_model
 from bricard import p3
-from nfourbar import pose
+from nfourbar import pose, reduced_motion
 from scipy.integrate import solve_ivp
 from slider_crank import acceleration as crank_acceleration
 from slider_crank import height, mass
@@ -305,6 +306,19 @@ def test_every_formulation_through_singular_poses(formulation):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("loops", [2, 4])
+def test_long_steps_of_several_loops_pass_as_well(loops):
+    """Many passages in absolute coordinates, where a step of high order leaves the constraints between its ends."""
+    system = nfourbar_joints.nfourbar(loops).build("absolute")
+    v = {f"up{i}.angle": -1.0 for i in range(loops + 1)} | {f"across{i}.x": 1.0 for i in range(loops)}
+    ts, controller = jnp.linspace(0, 10.0, 11), dfx.PIDController(rtol=1e-8, atol=1e-8)
+    sol = jm.simulate(system, jm.assemble(system, v=v), ts, solver=dfx.Dopri8(), stepsize_controller=controller)
+    angle = reduced_motion(loops, jnp.array(np.pi / 2), jnp.array(-1.0), ts, nfourbar_joints.PARAMS)
+    exact = jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=1)
+    np.testing.assert_allclose(jm.position(system, sol, "up0.b"), exact, atol=1e-5)
+
+
+@pytest.mark.slow
 def test_a_thousand_phases_and_step_sizes_of_the_nfourbar():
     """One batch of constant steps, ten seconds and many passages each, all within 1e-7 of the one equation left."""
     system = nfourbar(2)
@@ -349,10 +363,13 @@ def test_bricard_moves_by_its_only_degree_of_freedom():
 
     exact = run(jnp.array(1e-13))
     initial = float(jm.energy(system, state).total)
+    accepted = jm.Projection().tolerance(
+        float
+    )  # of steps as long as the first tolerance allows three corrections leave more than rounding
     for tol, distance, drift in ((1e-3, 1e-2, 1e-1), (1e-6, 1e-5, 1e-4), (1e-9, 1e-8, 1e-7), (1e-11, 1e-10, 1e-8)):
         sol = run(jnp.array(tol))
         assert int(sol.stats["lowest_rank"]) == int(sol.stats["highest_rank"]) == 29
-        assert float(sol.stats["largest_residual"]) < 1e-12
+        assert float(sol.stats["largest_residual"]) < (accepted if tol == 1e-3 else 1e-13)
         assert float(jnp.linalg.norm(p3(sol.q[0]) - p3(exact.q[0]))) < distance
         assert abs(float(jm.energy(system, sol).total[0]) - initial) < drift
         assert float(sol.stats["num_rejected_steps"]) < 0.5 * float(sol.stats["num_accepted_steps"])

@@ -6,6 +6,7 @@ import functools
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
+import many_bodies
 import nfourbar
 import numpy as np
 import parallelogram
@@ -15,11 +16,12 @@ from systems import sleigh, top
 
 import jaxmb as jm
 from jaxmb.kernels import NotScalarError, Shaped, influence, unavailable
+from jaxmb.kinematics import choose_rows
 from jaxmb.linalg import BlockMatrix, ConstrainedFactor, Layout, SparseFactor, SparseRows
 from jaxmb.simulation.drift import Projection
 from jaxmb.simulation.problem import Problem
 from jaxmb.simulation.sparse import layout_for
-from jaxmb.system import Scale
+from jaxmb.system import Scale, layout_of, linear_algebra
 
 SEED = 3
 
@@ -202,6 +204,47 @@ def test_redundant_rows_are_left_out(native):
     assert int(found.stats["sparse_steps"]) >= 38  # the first ones decide which
 
 
+def lift(stages):
+    system = many_bodies.lift(stages).build("absolute")
+    return system, jm.assemble(system)
+
+
+def flat(loops):
+    system = nfourbar.nfourbar(loops)
+    return system, jm.assemble(system, *nfourbar.pose(loops, jnp.array(0.0), jnp.array(-4.0)))
+
+
+@pytest.mark.parametrize(
+    "model, redundant, lost",
+    [pytest.param(lambda: lift(6), 11, 0, marks=pytest.mark.slow), (lambda: flat(12), 0, 12)],
+    ids=["lift", "flat"],
+)
+def test_decisions_by_the_layout_are_those_of_elimination(model, redundant, lost):
+    """Which rows go and which stay may differ, what they allow and ask for does not."""
+    system, state = model()
+    spread = system.laid_out(layout_of(system, True))
+    one, other = (choose_rows(s, jm.GaussProjection(), state) for s in (system, spread))
+    for rows in (one, other):
+        assert int(rows.rank) == int(rows.keep.sum()) - lost == system.m - redundant - lost
+        assert int(rows.lost.sum()) == lost and not bool(rows.open.any() | rows.contradictory)
+    one, other = (jm.GaussProjection().acceleration(jm.evaluate(s, state)) for s in (system, spread))
+    np.testing.assert_allclose(other.vdot, one.vdot, atol=1e-9 * float(jnp.abs(one.vdot).max()))
+    np.testing.assert_allclose(other.reaction, one.reaction, atol=1e-9 * float(jnp.abs(one.reaction).max()))
+    assert bool(one.result == jm.RESULTS.successful) and bool(other.result == one.result)
+
+
+@pytest.mark.slow
+def test_small_remainders_are_usual_in_a_high_lift():
+    """The last rows of a lift are close to following from the others all the time; steps are sparse nevertheless."""
+    system, state = lift(16)
+    settings = dict(stepsize_controller=dfx.PIDController(rtol=1e-11, atol=1e-11), dt0=None)
+    sparse, dense = (run(system, state, 0.3, flag, **settings) for flag in (True, False))
+    assert int(dense.stats["highest_rank"]) == int(sparse.stats["highest_rank"]) == system.nv - 1
+    assert int(sparse.stats["sparse_steps"]) >= int(sparse.stats["num_accepted_steps"]) - 1
+    np.testing.assert_allclose(sparse.q, dense.q, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(sparse.v, dense.v, rtol=0, atol=1e-7)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("native", KINDS)
 def test_velocity_rows_and_rates(native):
@@ -324,3 +367,4 @@ def test_compiled_steps_use_it_sooner():
     assert jm.step_kind(system, state).name == "compiled sparse"
     assert jm.step_kind(system, state, native=False).name == "plain"
     assert jm.step_kind(system, state, sparse=False).name == "compiled"
+    assert linear_algebra(system) == "sparse in compiled code: 21 blocks of M, rows in 4 neighbourhoods of 5"

@@ -1,14 +1,12 @@
 """The one decision about rows: which are independent, and what becomes of the others."""
 
-import dataclasses
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..linalg import Eliminated, cutoff, independent_factor, inverse_root
+from ..linalg import ConstrainedFactor, Eliminated, cutoff, independent_factor, inverse_root
 from ..system import Nearby, Terms
 
 # Smallest growth of a dependent row's remainder, relative to the fastest change of any row, that counts as growth.
@@ -80,15 +78,25 @@ def decide(
         left_out: rows that are not to be used.
         keep: the independent rows, where that was decided before.
     """
-    if terms.layout is not None and keep is None and left_out is None:
-        return _decide_by_layout(terms, metric, nearby, rank_tol, jnp.asarray(sound))
     terms, metric, nearby = lax.stop_gradient((terms, metric, nearby))
-    root, tol = inverse_root(metric), cutoff(rank_tol, metric.dtype)
+    tol, quickly = cutoff(rank_tol, metric.dtype), None
+    if terms.layout is not None and keep is None and left_out is None:
+        quickly = _by_layout(terms, metric, nearby.system.acting, rank_tol)
+    root = inverse_root(metric) if quickly is None else quickly[0].root
     scaled = lambda rows: (rows / terms.scale[:, None]) @ root.T
-    every = Eliminated.of(scaled(terms.jacobian))
-    independent = every.eliminate(tol, terms.holonomic) if keep is None else every.eliminate(0.0, among=keep)
-    keep = independent.chosen & sound
-    chosen = keep[:, None]
+
+    def by_elimination() -> Eliminated:
+        every = Eliminated.of(scaled(terms.jacobian))
+        return every.eliminate(tol, terms.holonomic) if keep is None else every.eliminate(0.0, among=keep)
+
+    if quickly is None:
+        independent = by_elimination()
+    else:
+        factor, sure = quickly
+        found = Eliminated(factor.basis, factor.weights, factor.keep)
+        independent = lax.cond(sure, lambda: found, by_elimination)
+    kept = independent.chosen & sound
+    chosen = kept[:, None]
     combined = jnp.where(independent.chosen[:, None], 0, independent.combined)
     if left_out is not None:
         combined = jnp.where(left_out[:, None], 0, combined)
@@ -105,17 +113,17 @@ def decide(
         fastest = jnp.max(jnp.linalg.norm(turning, axis=1), initial=0)
         least = GROWTH * jnp.maximum(fastest, nearby.state.scale.still(direction))
         found = level.found.off_basis(combined @ turning).eliminate(least * tol / rank_tol)
-        lost = jnp.where(along_motion, found.chosen & ~keep, level.lost)
+        lost = jnp.where(along_motion, found.chosen & ~kept, level.lost)
         return _Level(level.number + 1, found, lost, jnp.where(along_motion, rate, level.rate))
 
     active = nearby.system.active
-    deficient = sound & (jnp.sum(keep) < (keep.shape[0] if active is None else jnp.sum(active)))
-    start = _Level(jnp.array(1), independent, jnp.zeros_like(keep), jnp.zeros_like(terms.jacobian))
+    deficient = sound & (jnp.sum(kept) < (kept.shape[0] if active is None else jnp.sum(active)))
+    start = _Level(jnp.array(1), independent, jnp.zeros_like(kept), jnp.zeros_like(terms.jacobian))
     last = lax.while_loop(lambda level: deficient & (level.number < 3), next_level, start)
     return Decision(
-        keep=keep,
+        keep=kept,
         lost=last.lost,
-        open=deficient & last.found.chosen & ~keep & ~last.lost,
+        open=deficient & last.found.chosen & ~kept & ~last.lost,
         root=root,
         basis=jnp.where(chosen, independent.rows, 0),
         weights=jnp.where(chosen, independent.combined, 0),
@@ -124,24 +132,11 @@ def decide(
     )
 
 
-def _decide_by_layout(
-    terms: Terms, metric: Float[Array, "nv nv"], nearby: Nearby, rank_tol: float, sound: Bool[Array, ""]
-) -> Decision:
-    """The same, without elimination where all rows that act are independent for certain."""
-    terms, metric, nearby = lax.stop_gradient((terms, metric, nearby))
-    acting = nearby.system.acting
+def _by_layout(
+    terms: Terms, metric: Float[Array, "nv nv"], acting: Bool[Array, " m"], rank_tol: float
+) -> tuple[ConstrainedFactor, Bool[Array, ""]]:
+    """The factors of the rows that act, and whether the independent ones among them are certain without elimination."""
     assert terms.layout is not None
-    factor, independent = independent_factor(metric, terms.jacobian, terms.scale, acting, rank_tol, terms.layout)
-    none, nothing = jnp.zeros_like(acting), jnp.zeros_like(factor.weights)
-    every = Decision(
-        keep=acting & sound,
-        lost=none,
-        open=none,
-        root=factor.root,
-        basis=jnp.where(sound, factor.basis, 0),
-        weights=jnp.where(acting[:, None] & sound, factor.weights, 0),
-        combined=nothing,
-        rate=jnp.zeros_like(terms.jacobian),
-    )
-    plain = dataclasses.replace(terms, layout=None)
-    return lax.cond(independent, lambda: every, lambda: decide(plain, metric, nearby, rank_tol, sound))
+    factor, sure = independent_factor(metric, terms.jacobian, terms.scale, acting, rank_tol, terms.layout)
+    # Dependent rows with a position come before those without, which the layout does not know.
+    return factor, sure if terms.holonomic is None else sure & jnp.all(factor.keep == acting)

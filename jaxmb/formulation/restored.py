@@ -1,5 +1,6 @@
 """Rows that are lost at a singular pose, restored by their derivatives."""
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import equinox as eqx
@@ -77,7 +78,8 @@ def restore(formulation: "AbstractFormulation", terms: Terms, decision: Decision
 
     Derivatives are those of the other rows: where a row is lost that of the formula is not that of the motion anyway.
     """
-    given, terms, nearby = terms, *lax.stop_gradient((terms, nearby))
+    given = dataclasses.replace(terms, layout=None)  # ZᵀĊ may read any velocity
+    terms, nearby = lax.stop_gradient((given, nearby))
     keep, gone = decision.keep, decision.lost
     combined = decision.combined / terms.scale
     rows = combined @ decision.rate

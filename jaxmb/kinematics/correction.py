@@ -59,7 +59,7 @@ def correct(
     of size δ. The step is the same for any scaling of the rows.
 
     Close to a singular pose the direction of a correction belongs to a pose off the constraints, and rows may turn out to
-    be better left alone; then it is done again, from v. Four times are enough for both.
+    be better left alone; then it is done again, from v, until it has begun on the constraints. Four times are enough for both.
 
     Args:
         system: the system.
@@ -77,7 +77,9 @@ def correct(
         factor = formulation.factorise(terms, keep)
         better, rest = correct_by(factor, system, formulation, here, terms, iterations)
         # Once more after a first time close to dependent rows, and whenever rows are left alone.
-        again = (factor.gap < NEAR) | (count > 0)
+        off = jnp.abs(position_residual(system, state.t, found.q)) / state.scale.span
+        on = jnp.all(off <= EXACT * jnp.finfo(off.dtype).eps)
+        again = jnp.any(rest) | ((factor.gap < NEAR) | (count > 0)) & ~on
         better = dataclasses.replace(better, keep=keep & ~rest)
         return count + 1, better, better.keep, again
 
@@ -272,3 +274,5 @@ def at_rest(
 # corrected before they are evaluated. Below CLOSE rounding would do more harm than an error along the row.
 NEAR = 0.02
 CLOSE = 1e-3
+# A state is on the constraints where φ/Φ is no more than this times the rounding of one.
+EXACT = 1e3

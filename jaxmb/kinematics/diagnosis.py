@@ -11,7 +11,7 @@ from jaxtyping import Array
 from ..formulation import AbstractFormulation, GaussProjection, contradiction_tol
 from ..foundations import program, strong
 from ..linalg import Eliminated, cutoff, metric_rows, regular_metric, row_norms
-from ..system import State, System, Topology, evaluate, scaled_residuals, settled
+from ..system import State, System, Topology, evaluate, linear_algebra, scaled_residuals, settled
 from .rows import choose_rows
 
 
@@ -62,6 +62,7 @@ class Diagnosis:
         row_condition: ratio of the largest to the smallest singular value that counts.
         mass_condition: condition number of M.
         residual: largest scaled residuals of position and velocity.
+        linear_algebra: sparse or dense, and why, of the steps of `simulate` by default; `step_kind` tells it for its other arguments.
     """
 
     t: float
@@ -85,6 +86,7 @@ class Diagnosis:
     row_condition: float
     mass_condition: float
     residual: tuple[float, float]
+    linear_algebra: str
 
     def to_dict(self) -> dict[str, Any]:
         """The same as a dictionary of plain numbers, strings, tuples and dictionaries."""
@@ -112,6 +114,7 @@ class Diagnosis:
                 f"{self.row_condition:.2g} of the rows, {self.mass_condition:.2g} of the mass matrix",
             ),
             ("largest scaled residual", f"{self.residual[0]:.2g} of positions, {self.residual[1]:.2g} of velocities"),
+            ("linear algebra", self.linear_algebra),
         ]
         lines = [f"Constraints at t = {self.t:g} s, at this pose and velocity only"]
         lines += [f"  {label:<24}{value}" for label, value in table]
@@ -201,6 +204,7 @@ def diagnose(system: System, state: State, *, formulation: AbstractFormulation |
         row_condition=float(values[0] / values[rank - 1]) if rank else 1.0,
         mass_condition=float(np.linalg.cond(mass)),
         residual=(float(np.abs(residual[0]).max(initial=0)), float(np.abs(residual[1]).max(initial=0))),
+        linear_algebra=linear_algebra(strong(system)),
     )
 
 

@@ -14,6 +14,8 @@ from .sparse import BlockMatrix, SparseRows, lowered
 
 # Beyond so many rows, `BLOCK` are made orthonormal at a time.
 MANY, BLOCK = 64, 16
+# Of a row that follows from others less than this part of the cut-off remains.
+ROUNDING = 1e-3
 
 
 class ConstrainedFactor(AbstractFactor):
@@ -132,13 +134,18 @@ def independent_factor(
     rank_tol: float,
     layout: Layout,
 ) -> tuple[ConstrainedFactor, Bool[Array, ""]]:
-    """The factor of rows, and whether the rank rule keeps all of them for certain.
+    """The factor of rows, and whether the rank rule certainly keeps so many of them.
 
-    Remainders of a greedy choice are not smaller than the smallest singular value, and that not than 1/‖W‖.
+    With k rows kept in the order of the layout, all others in their span but for rounding, no singular value of them is below 1/‖W‖. In
+    whatever order rows are chosen, a remainder is at least 1/(√k ‖W‖) until there are k. If some of few rows must go, which ones is
+    left to elimination, as without a layout: derivatives by parameters that end a redundancy are those of the rows in use.
     """
     factor = ConstrainedFactor(mass, jacobian, scale, keep, rank_tol, layout=layout)
-    weight = jnp.sum(jnp.where(keep[:, None], factor.weights, 0) ** 2)
-    return factor, jnp.all(factor.keep == keep) & (weight < (0.5 / cutoff(rank_tol, mass.dtype)) ** 2)
+    cut = cutoff(rank_tol, mass.dtype)
+    weight = jnp.sum(jnp.where(factor.keep[:, None], factor.weights, 0) ** 2)
+    left = keep & ~factor.keep
+    follow = ~left if keep.shape[0] <= MANY else jnp.where(left, factor.remainders, 0) < ROUNDING * cut
+    return factor, jnp.all(follow) & (jnp.sum(factor.keep) * weight < (0.5 / cut) ** 2)
 
 
 def orthonormal_rows(rows: Array, tol: Array, quick: bool = False) -> tuple[Array, Array, Array]:
@@ -210,9 +217,9 @@ def _along_band(layout: Layout, rows: Array, tol: Array) -> tuple[Array, Array, 
 
     start = jnp.zeros((layout.order.shape[1], n + m), rows.dtype)
     done, remainders = lax.scan(add, start, (padded[layout.order], tols))[1]
-    put = lambda x: jnp.zeros((m + 1, *x.shape[2:]), x.dtype).at[layout.order].set(x)[:m]
-    done = put(done)
-    return done[:, n:], done[:, :n], put(remainders)
+    at = np.argsort(layout.order.ravel())[:m]
+    done = done.reshape(-1, n + m)[at]
+    return done[:, n:], done[:, :n], remainders.ravel()[at]
 
 
 def _unit(row: Array, n: int, tol: Array) -> tuple[Array, Array]:

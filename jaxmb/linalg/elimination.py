@@ -6,6 +6,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+# Beyond so many rows, up to `BLOCK` are chosen at a time, none of them smaller than this share of the largest one that is left.
+MANY, BLOCK, SHARE = 64, 16, 0.5
+
 
 class Eliminated(eqx.Module):
     """Rows of which some are chosen, of unit length and orthogonal, and the others are what remains off these.
@@ -45,29 +48,64 @@ class Eliminated(eqx.Module):
     ) -> "Eliminated":
         """Chooses the row with the largest remainder in turn, as long as that is above `tol`; those of `first` before the others.
 
-        Only rows `among` those given are chosen, where they are.
+        Of many rows one whose remainder is at least half of the largest may come first. Only rows `among` those given are chosen, where they are.
         """
-        number = np.arange(self.chosen.shape[0])
+        if not min(self.rows.shape):
+            return self
+        pick = _pick_one if self.chosen.shape[0] <= MANY else _pick_block
 
-        def pick(carry: tuple[Eliminated, Array]) -> tuple[Eliminated, Array]:
+        def more(carry: tuple[Eliminated, Array]) -> tuple[Eliminated, Array]:
             now, _ = carry
             barred = now.chosen if among is None else now.chosen | ~among
             size = jnp.where(barred, 0, jnp.sum(now.rows**2, axis=1))
             if first is not None:
                 left = first & (size > tol**2)
                 size = jnp.where(jnp.any(left) & ~left, 0, size)
-            largest = jnp.max(size)
-            found = largest > tol**2
-            here = (number == jnp.argmax(size)) & found
-            inverse = jnp.where(found, lax.rsqrt(jnp.where(found, largest, 1)), 0)
-            row, how = (jnp.sum(jnp.where(here[:, None], x, 0), axis=0) * inverse for x in (now.rows, now.combined))
-            rows, combined = now.rows, now.combined
-            for _ in range(2):
-                along = jnp.where(here | now.chosen, 0, jnp.sum(rows * row, axis=1))[:, None]
-                rows, combined = rows - along * row, combined - along * how
-            rows, combined = (jnp.where(here[:, None], x, rest) for x, rest in ((row, rows), (how, combined)))
-            return Eliminated(rows, combined, now.chosen | here), found
+            return pick(now, size, tol)
 
-        if not min(self.rows.shape):
-            return self
-        return lax.while_loop(lambda c: c[1], pick, (self, jnp.array(True)))[0]
+        return lax.while_loop(lambda c: c[1], more, (self, jnp.array(True)))[0]
+
+
+def _pick_one(now: Eliminated, size: Array, tol: Array | float) -> tuple[Eliminated, Array]:
+    """The row of the largest square `size` is chosen if that is above the tolerance; whether it is."""
+    largest = jnp.max(size)
+    found = largest > tol**2
+    here = (np.arange(size.shape[0]) == jnp.argmax(size)) & found
+    inverse = jnp.where(found, lax.rsqrt(jnp.where(found, largest, 1)), 0)
+    row, how = (jnp.sum(jnp.where(here[:, None], x, 0), axis=0) * inverse for x in (now.rows, now.combined))
+    rows, combined = now.rows, now.combined
+    for _ in range(2):
+        along = jnp.where(here | now.chosen, 0, jnp.sum(rows * row, axis=1))[:, None]
+        rows, combined = rows - along * row, combined - along * how
+    rows, combined = (jnp.where(here[:, None], x, rest) for x, rest in ((row, rows), (how, combined)))
+    return Eliminated(rows, combined, now.chosen | here), found
+
+
+def _pick_block(now: Eliminated, size: Array, tol: Array | float) -> tuple[Eliminated, Array]:
+    """Of the `BLOCK` largest rows those are chosen whose remainder, the largest first, stays above the tolerance and above `SHARE` of the largest."""
+    m, n = now.rows.shape
+    places = lax.top_k(size, BLOCK)[1]
+    whole = jnp.concatenate([now.rows, now.combined], axis=1)
+    block, done = whole[places], jnp.where(now.chosen[:, None], whole, 0)
+    block = block - (block[:, :n] @ done[:, :n].T) @ done  # against the rounding of all blocks before
+    least = jnp.maximum(tol, SHARE * jnp.sqrt(jnp.max(size)))
+    number = np.arange(BLOCK)
+
+    def choose(_step: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        block, taken = carry
+        length = jnp.sqrt(jnp.where(taken | (size[places] == 0), 0, jnp.sum(block[:, :n] ** 2, axis=1)))
+        best = jnp.argmax(length)
+        here = (number == best) & (length > least)
+        row = block[best] / jnp.where(length[best] > least, length[best], jnp.inf)
+        for _ in range(2):
+            block = block - jnp.where(here | taken, 0, block[:, :n] @ row[:n])[:, None] * row
+        return jnp.where(here[:, None], row, block), taken | here
+
+    block, taken = lax.fori_loop(0, BLOCK, choose, (block, jnp.zeros(BLOCK, bool)))
+    picked = jnp.where(taken[:, None], block, 0)
+    for _ in range(2):
+        along = jnp.where(now.chosen[:, None], 0, whole[:, :n] @ picked[:, :n].T)
+        whole = whole - along @ picked
+    put = jnp.where(taken, places, m)  # the others beyond the end, where nothing is set
+    whole = whole.at[put].set(picked, mode="drop")
+    return Eliminated(whole[:, :n], whole[:, n:], now.chosen.at[put].set(True, mode="drop")), jnp.any(taken)

@@ -7,6 +7,8 @@ from jaxtyping import Bool
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 
+from ..foundations import counted
+
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Layout:
@@ -54,6 +56,10 @@ class Layout:
         return cls(
             nv, m, blocks, place, touched, touching, _coloured(lists, count), order, _window(order, touched, count)
         )
+
+    def __str__(self) -> str:
+        groups, wide = self.order.shape
+        return f"{counted(len(self.blocks), 'block')} of M, rows in {counted(groups, 'neighbourhood')} of {wide}"
 
     @property
     def columns(self) -> np.ndarray:

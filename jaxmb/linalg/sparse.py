@@ -134,10 +134,15 @@ class SparseFactor(AbstractFactor):
         return diagonal, products[:, wide:, :wide], products[:, :wide, wide:]
 
     @property
-    def gap(self) -> Float[Array, ""]:
-        """The smallest remainder of a row in use off those before it; zero where that is lost in rounding."""
+    def remainders(self) -> Float[Array, "k b"]:
+        """Of each row in use off those before it, by neighbourhoods; zero where that is lost in rounding, infinite of other rows."""
         remainders = jnp.where(self._used, self.band.remainders, jnp.inf)
-        return jnp.min(jnp.where(jnp.isnan(remainders), 0, remainders), initial=jnp.inf)
+        return jnp.where(jnp.isnan(remainders), 0, remainders)
+
+    @property
+    def gap(self) -> Float[Array, ""]:
+        """The smallest remainder."""
+        return jnp.min(self.remainders, initial=jnp.inf)
 
     @property
     def uncertainty(self) -> Float[Array, ""]:

@@ -18,6 +18,7 @@ from .flow import Flow
 from .leg import Leg, Method, Moving, Tape, solve
 from .native import NativeBack, native_back
 from .problem import OFFSETS, WEIGHTS, Problem
+from .sparse import sparse_stages
 
 Scalar = Float[Array, ""]
 
@@ -174,10 +175,13 @@ class _Back(eqx.Module):
     def forth(self, moves: Any, t0: Array, t1: Array, y0: Flow) -> tuple[Flow, Flow, Array]:
         """The end of a step before its correction, its slopes, and whether it must be gone back over otherwise."""
         problem = self.problem(moves)
-        stages = take_stages(problem, self.tableau(t0.dtype)[0], t0, t1, y0, self.keep, y0, False)
-        last = stages.last
-        special = jnp.any(stages.near) | ~sure(problem, last.factor, last.terms) | ~stages.raw.finite
-        return stages.raw, stages.slopes, special
+        given = (problem, self.tableau(t0.dtype)[0], t0, t1, y0, self.keep, y0, False)
+        if problem.sparse:
+            stages, _, good = sparse_stages(*given)
+        else:
+            stages = take_stages(*given)
+            good = ~jnp.any(stages.near) & sure(problem, stages.last.factor, stages.last.terms)
+        return stages.raw, stages.slopes, ~good | ~stages.raw.finite
 
     def _any_again(self, moves: Any, k: Array) -> "_Made":
         t0, t1, y0, y1 = self.ends(k)

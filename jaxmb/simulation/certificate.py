@@ -5,15 +5,15 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..formulation import contradiction, contradiction_tol
-from ..kinematics import NEAR, Correction
+from ..kinematics import CLOSE, NEAR, Correction
 from ..linalg import AbstractFactor, ConstrainedFactor, SparseFactor, cutoff
 from ..system import SparseTerms, Terms
 from .flow import Flow
 from .problem import Problem
 
 # Rows in use are surely independent where the norm of W, by which they become orthonormal, is below this: no singular value
-# of them is smaller than its inverse.
-CERTAIN = 1e3
+# of them is smaller than its inverse. Of many bodies more is usual, see `independent`.
+CERTAIN, OF_MANY = 1e3, 1e4
 
 
 def certain(factor: AbstractFactor, terms: Terms | SparseTerms, rank_tol: float) -> Bool[Array, ""]:
@@ -25,16 +25,20 @@ def certain(factor: AbstractFactor, terms: Terms | SparseTerms, rank_tol: float)
     return (jnp.sum(factor.weights**2) < CERTAIN**2) & jnp.all(follow)
 
 
-def independent(problem: Problem, factor: SparseFactor) -> Bool[Array, ""]:
-    """Whether rows in use are far from being dependent."""
-    most = min(CERTAIN, 0.5 / cutoff(problem.formulation.rank_tol, factor.scale.dtype))
-    return (factor.gap >= NEAR) & (factor.uncertainty < most**2)
+def independent(problem: Problem, factor: SparseFactor, least: float = CLOSE, most: float = OF_MANY) -> Bool[Array, ""]:
+    """Whether rows in use are far from being dependent: no remainder is less than `least`, and ‖W‖ is less than `most`.
+
+    In long structures small remainders and large norms are usual, but the precision must allow for S, which squares the latter.
+    """
+    dtype = factor.scale.dtype
+    most = min(most, 0.3 * float(jnp.finfo(dtype).eps) ** -0.5, 0.5 / cutoff(problem.formulation.rank_tol, dtype))
+    return (factor.gap >= least) & (factor.uncertainty < most**2)
 
 
 def sure(problem: Problem, factor: AbstractFactor, terms: Terms | SparseTerms) -> Bool[Array, ""]:
     """Whether rows in use are far from being dependent, by whichever linear algebra."""
     if isinstance(factor, SparseFactor):
-        return independent(problem, factor)
+        return independent(problem, factor, NEAR, CERTAIN)
     return (factor.gap >= NEAR) & certain(factor, terms, problem.formulation.rank_tol)
 
 

@@ -66,7 +66,8 @@ class Problem(eqx.Module):
     of the formulation, which may hold a later one. `native` makes steps where nothing special happens, if it can be had. `smooth`
     tells that all at hand is far from any singular pose; it is found by the system's layout then, if there is one. `usual` holds the rows in use
     where steps are made in one of these ways only: the first that is not as usual ends the run; if that is `patient`, the first that is
-    not as usual however short it is made. At `until` it is over.
+    not as usual however short it is made. At `until` it is over. `before` holds the remainders of rows in use where a step by the system's
+    layout has begun, for its stages.
     """
 
     system: System
@@ -81,6 +82,7 @@ class Problem(eqx.Module):
     usual: Bool[Array, " m"] | None = None
     patient: bool = eqx.field(static=True, default=False)
     until: Float[Array, ""] | None = None
+    before: Float[Array, "k b"] | None = None
 
     @property
     def sparse(self) -> bool:
@@ -120,12 +122,24 @@ class Problem(eqx.Module):
         flow, terms, factor = self.regular(t, y, keep, quick=True)
         none, rest = jnp.zeros((), t.dtype), jnp.zeros_like(terms.gamma)
         as_it_is = Correction(y.q, y.v, keep, factor.basis, rest, rest)
-        sample = Sample(flow, terms, factor, factor.gap < NEAR, none, lax.stop_gradient(as_it_is))
+        sample = Sample(flow, terms, factor, self._is_near(factor), none, lax.stop_gradient(as_it_is))
         if self.smooth or not self.system.m or not isinstance(factor, ConstrainedFactor):
             return sample
         arguments = (self, t, y, keep, factor, ends, sample.end)
         found = where_needed(sample.near, Problem.near_singular, arguments, (flow, none, sample.end))
         return dataclasses.replace(sample, flow=found[0], tau=found[1], end=found[2])
+
+    def _is_near(self, factor: AbstractFactor) -> Bool[Array, ""]:
+        """Whether rows in use are close to being dependent.
+
+        Of many bodies small remainders may be usual, such as that of the last stage of a high lift. There rows are close to it where one is
+        less than half of what it was when the step began.
+        """
+        if self.before is None:
+            return factor.gap < NEAR
+        assert isinstance(factor, SparseFactor)
+        falling = (factor.remainders < NEAR) & (factor.remainders < 0.5 * self.before)
+        return jnp.any(falling) | (factor.gap < CLOSE)
 
     @eqx.filter_jit
     def regular(

@@ -19,7 +19,7 @@ from .certificate import certain
 from .explicit import Stages, Tableau, combine, take_stages
 from .flow import Flow
 from .native import Found, NativeStep, basis_shape
-from .passage import distance_missed
+from .passage import Path, distance_missed
 from .plain import PlainStep
 from .problem import Problem
 from .sparse import sparse_step
@@ -130,6 +130,7 @@ class _Attempt(eqx.Module):
         found: what was found by its correction.
         certain: whether the rows are certainly the same there.
         basis: what is carried of them, see `Accepted`.
+        slopes: the vector field where it begins and ends; None where that is not at hand.
     """
 
     raw: Flow
@@ -141,6 +142,7 @@ class _Attempt(eqx.Module):
     found: Correction
     certain: Bool[Array, ""]
     basis: Float[Array, "m n"]
+    slopes: tuple[Flow, Flow] | None = None
 
 
 class ConstrainedSolver(dfx.AbstractWrappedSolver):
@@ -353,14 +355,15 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         if problem.system.layout is not None:
             there = lax.stop_gradient(rows_at(problem.system, t0, y0.q, problem.scale.row))
             start = problem.formulation.factorise(there, rows.keep).basis
-        beside = distance_missed(problem, rows.keep, t0, y0, t1, y1, start, found.basis)
+        path = Path.of(problem.system, t0, t1, (y0, y1), attempt.slopes)
+        beside, vague = distance_missed(problem, rows.keep, path, start, found.basis)
         residual = lax.stop_gradient(problem.relative(found))
         first = before.lowest_rank > before.highest_rank
         possible = problem.sound & ~jnp.any(rows.open) & ~rows.unfit & ~(first & rows.contradictory)
         closed = jnp.all(residual <= problem.drift.tolerance(residual.dtype))
-        # Branches that miss each other by δ do so over √(2δ); below CLOSE stages cannot follow either.
+        # Branches that miss each other by δ do so over √(2δ); below CLOSE stages cannot follow either, be the step ever so short.
         straight = beside > float(jnp.finfo(t1.dtype).eps) ** MISSED
-        blind = straight & (2 * beside < CLOSE**2)
+        blind = straight & ~vague & (2 * beside < CLOSE**2)
         ok = possible & y1.finite & closed & ~straight
         hopeless = ~possible | blind | ~(t1 - t0 > _shortest(t0, t1))
         failure: Any = dfx.RESULTS.breakdown
@@ -413,6 +416,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             found=found,
             certain=_certain(problem, rows, stages),
             basis=found.basis if problem.system.layout is None else _carried(problem, last.terms, before.basis),
+            slopes=(jax.tree.map(lambda k: k[0] / (t1 - t0), stages.slopes), last.flow),
         )
 
     def _inner_step(

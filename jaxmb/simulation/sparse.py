@@ -1,5 +1,6 @@
 """Steps of large systems with few entries in M and C where nothing special happens."""
 
+import dataclasses
 from typing import Any
 
 import diffrax as dfx
@@ -12,7 +13,7 @@ from ..kinematics import Correction, Rows
 from ..linalg import Layout, SparseFactor
 from ..system import SparseTerms, layout_of, sparse_rows_at
 from .certificate import followed, independent
-from .explicit import Tableau, take_stages
+from .explicit import Stages, Tableau, take_stages
 from .flow import Flow
 from .native import Found
 from .problem import Problem
@@ -48,16 +49,39 @@ def sparse_step(
     assert layout is not None
     acting = system.acting
     rows = lax.cond(certain, lambda: rows, lambda: Rows.using(acting, t0.dtype))
-    start = sparse_rows_at(system, layout, t0, y0.q, problem.scale.row)
-    before = SparseFactor(start.mass, start.jacobian, start.scale, rows.keep)
-    stages = take_stages(problem, tableau, t0, t1, y0, rows.keep, slope, reuse)
+    stages, before, good = sparse_stages(problem, tableau, t0, t1, y0, rows.keep, slope, reuse)
     last, raw, factor, terms = stages.last, stages.raw, stages.last.factor, stages.last.terms
     assert isinstance(factor, SparseFactor) and isinstance(terms, SparseTerms)
     state = lax.stop_gradient(problem.state(t1, raw))
     end = problem.drift.correct_by(factor, system, problem.formulation, state, terms)
-    usual = (certain | independent(problem, before)) & ~jnp.any(stages.near) & independent(problem, factor)
-    usual &= ~factor.turned(before.lowered) & followed(problem, factor, terms, raw, last.flow)
+    usual = (
+        good
+        & (certain | independent(problem, before))
+        & ~factor.turned(before.lowered)
+        & followed(problem, factor, terms, raw, last.flow)
+    )
     return Found(raw, stages.slopes, problem.ended(t1, raw, end), end, ~usual), rows
+
+
+def sparse_stages(
+    problem: Problem,
+    tableau: Tableau,
+    t0: Array,
+    t1: Array,
+    y0: Flow,
+    keep: Bool[Array, " m"],
+    slope: Flow,
+    reuse: Bool[Array, ""] | bool,
+) -> tuple[Stages, SparseFactor, Bool[Array, ""]]:
+    """The stages of a step by the problem's layout, the factor where it begins, and whether rows in use are far from being dependent all along."""
+    system, layout = problem.system, problem.system.layout
+    assert layout is not None
+    start = sparse_rows_at(system, layout, t0, y0.q, problem.scale.row)
+    before = SparseFactor(start.mass, start.jacobian, start.scale, keep)
+    started = dataclasses.replace(problem, before=before.remainders)
+    stages = take_stages(started, tableau, t0, t1, y0, keep, slope, reuse)
+    assert isinstance(stages.last.factor, SparseFactor)
+    return stages, before, ~jnp.any(stages.near) & independent(problem, stages.last.factor)
 
 
 def sparse_at(problem: Problem, t: Array, y: Flow, keep: Bool[Array, " m"]) -> tuple[Correction, Bool[Array, ""]]:

@@ -29,6 +29,7 @@ from .names import Names as Names
 from .sparsity import dense_work as dense_work
 from .sparsity import laid_out as laid_out
 from .sparsity import layout_of as layout_of
+from .sparsity import linear_algebra as linear_algebra
 from .state import Scale as Scale
 from .state import State as State
 from .system import check_state as check_state

@@ -42,6 +42,15 @@ def layout_of(system: System, anyway: bool, compiled: bool = False) -> Layout | 
     return "M and C have too many entries that may not be zero"
 
 
+def linear_algebra(system: System) -> str:
+    """How linear algebra of steps is done by default, and why."""
+    found = layout_of(system, False)
+    if not isinstance(found, str):
+        return f"sparse: {found}"
+    compiled = layout_of(system, False, compiled=True)
+    return f"dense: {found}" if isinstance(compiled, str) else f"sparse in compiled code: {compiled}"
+
+
 @functools.lru_cache(maxsize=64)
 def _layout(blank: Blank, parameters: tuple[Shaped, ...], nq: int, nv: int) -> Layout | str:
     def rows(v: Array, t: Array, q: Array, *arrays: Array) -> Array:
