@@ -15,7 +15,7 @@ from .problem import Problem
 
 Scalar = Float[Array, ""]
 
-# Trials along the step, at most so many, two of them at its ends, and corrections by the other rows in each.
+# At most so many trials along the step, two of them at its ends, and corrections by the other rows in each; most end after five and three.
 TRIALS, CORRECTIONS = 9, 8
 # A remainder along the step that is so small beside the largest is zero.
 ZERO = 1e-6

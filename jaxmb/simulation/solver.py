@@ -241,8 +241,8 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
     ) -> Any:
         """One step of the inner solver, its correction and its verdict; where that is a failure no state within the step is reached."""
         y1, error, dense, accepted, result = self._step(terms, t0, t1, y0, args, solver_state, made_jump)
-        dense = jax.tree.map(lambda x: jnp.where(dfx.is_okay(result), x, jnp.nan), dense)
-        return y1, error, dense, accepted, result
+        shift = jax.tree.map(lambda x: jnp.where(dfx.is_okay(result), x, jnp.nan), dense["shift"])
+        return y1, error, {**dense, "shift": shift}, accepted, result
 
     def _step(
         self, terms: Any, t0: Any, t1: Any, y0: Flow, args: Arguments, solver_state: Accepted, made_jump: Any
