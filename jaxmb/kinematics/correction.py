@@ -78,7 +78,7 @@ def correct(
         better, rest = correct_by(factor, system, formulation, here, terms, iterations)
         # Once more after a first time close to dependent rows, and whenever rows are left alone.
         off = jnp.abs(position_residual(system, state.t, found.q)) / state.scale.span
-        on = jnp.all(off <= EXACT * jnp.finfo(off.dtype).eps)
+        on = jnp.all(off <= jnp.finfo(off.dtype).eps ** EXACT)
         again = jnp.any(rest) | ((factor.gap < NEAR) | (count > 0)) & ~on
         better = dataclasses.replace(better, keep=keep & ~rest)
         return count + 1, better, better.keep, again
@@ -274,5 +274,5 @@ def at_rest(
 # corrected before they are evaluated. Below CLOSE rounding would do more harm than an error along the row.
 NEAR = 0.02
 CLOSE = 1e-3
-# A state is on the constraints where φ/Φ is no more than this times the rounding of one.
-EXACT = 1e3
+# A state is on the constraints where φ/Φ is no more than this power of eps, 3e-13 in float64.
+EXACT = 0.8

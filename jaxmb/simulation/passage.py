@@ -123,7 +123,7 @@ def _at_sign_change(
             rest = own - (factor.basis @ own) @ factor.basis
             step = factor.solve(jnp.zeros_like(direction), residual)[0]
             off = jnp.abs(residual) / problem.scale.span
-            on = jnp.all(jnp.where(others, off, 0) <= EXACT * jnp.finfo(off.dtype).eps)
+            on = jnp.all(jnp.where(others, off, 0) <= jnp.finfo(off.dtype).eps ** EXACT)
             q, astray = system.normalise(q - system.qdot(q, step)), jnp.where(count == 0, jnp.max(off), astray)
             return count + 1, q, astray, rest @ direction, jnp.sqrt(rest @ rest), off[row], on
 
