@@ -5,5 +5,6 @@ from .back import BackProgram as BackProgram
 from .code import Shaped as Shaped
 from .influence import influence as influence
 from .program import Program as Program
+from .run import RunProgram as RunProgram
 from .scalarise import NotScalarError as NotScalarError
 from .step import StepProgram as StepProgram

@@ -82,6 +82,7 @@ class Driver(Lane):
         read: the operands that are read besides.
         batched: which operands have lanes.
         lanes: how many there are.
+        others: further functions that are called, and likewise of which operands.
     """
 
     def __init__(
@@ -92,24 +93,57 @@ class Driver(Lane):
         read: Sequence[int],
         batched: Sequence[bool],
         lanes: int,
+        others: Sequence[tuple[Program, Sequence[int | None]]] = (),
     ):
-        functions = ((program.stage, stage), (program.end, end))
+        functions = ((program.stage, stage), (program.end, end), *others)
         parts = [Part.make(fn.code, fn.operands, of, batched) for fn, of in functions]
         used = sorted(set(read).union(*(part.used for part in parts)))
         width = width_of(program.dtype, lanes)
         super().__init__(program.dtype, width, lanes, program.operands, program.results, batched, used)
         self.program, self.n, self.count = program, entries(program.state.shape), len(program.a[0])
-        self.stage, self.end = (
-            self.prepared(part, fn.thorough) for part, (fn, _) in zip(parts, functions, strict=True)
-        )
+        self.called = [self.prepared(part, fn.thorough) for part, (fn, _) in zip(parts, functions, strict=True)]
+        self.stage, self.end = self.called[:2]
         self.start, self.ks = self.room(self.types, self.n), self.room(self.types, self.n * self.count)
 
     def begin(self, lanes: list[str], t0: str, t1: str, y0: int) -> str:
         """Reads the start of a step and what its functions are given of the operands; h."""
-        for part in (self.stage, self.end):
+        for part in self.called:
             self.fill(part, lanes)
         self.take(lanes, y0, self.start, self.n)
         return self.operate(self.types, "sub", [t1, t0])
+
+    def advance(self, t0: str, t1: str, h: str, known: Callable[[str], str] | None) -> tuple[str, str]:
+        """All stages of a step, and its end: whether a stage was doubtful, and where the end's results are.
+
+        Args:
+            t0: when it starts.
+            t1: when it ends.
+            h: how long it is.
+            known: the rate at the start, where the first stage is not evaluated.
+        """
+        types, n, found = self.types, self.n, ""
+        doubtful = types.constant(False)
+
+        def keep(i: int, rate: Callable[[str], str]) -> None:
+            put = lambda e: self.store(types, self.operate(types, "mul", [h, rate(e)]), self.ks, self.behind(i * n, e))
+            if i < self.count:
+                self.each(n, put)
+
+        for i in range(len(self.program.a)):
+            if i == 0 and known is not None:
+                keep(i, known)
+                continue
+            if i == len(self.program.a) - 1:
+                found = self.call(self.end, t1, i)
+            else:
+                found = self.call(self.stage, self.time(t0, h, i), i)
+                doubtful = self.operate(types, "or", [doubtful, self.truth(self.load(types, found, n))])
+            keep(i, functools.partial(self.load, types, found))
+        return doubtful, found
+
+    def truth(self, x: str) -> str:
+        """Whether numbers are not zero."""
+        return self.let(f"fcmp une {self.types.number} {x}, {self.types.constant(0.0)}")
 
     def nothing(self, lanes: list[str]) -> None:
         """Zeros for all results."""

@@ -18,10 +18,11 @@ class Graph:
 
     Args:
         single: whether numbers are of single precision.
+        exact: whether no factor is dropped: 0·x stays, NaN where x is not finite.
     """
 
-    def __init__(self, single: bool = False) -> None:
-        self.single = single
+    def __init__(self, single: bool = False, exact: bool = False) -> None:
+        self.single, self.exact = single, exact
         self.operations: list[str] = []
         self.arguments: list[tuple[int, ...]] = []
         self.values: list[Any] = []
@@ -68,6 +69,8 @@ class Graph:
     def _drop(self, i: int) -> int:
         """Zero in place of 0·x."""
         if not self.is_constant(i):
+            if self.exact:
+                return self._node("nothing", (i,))
             self.dropped.add(i)
         elif not np.isfinite(self.values[i]):
             return self.constant(np.nan)

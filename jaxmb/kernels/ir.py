@@ -77,6 +77,16 @@ class Function:
         self.do(f"br i1 {self.let(f'icmp ult i64 %next{n}, {count}')}, label %loop{n}, label %after{n}")
         self.label(f"after{n}")
 
+    def repeat(self, work: Callable[[], str]) -> None:
+        """A loop that is gone through at least once; `work` writes what is done, and returns whether it is done again."""
+        self._count += 1
+        n = self._count
+        self.do(f"br label %again{n}")
+        self.label(f"again{n}")
+        more = work()
+        self.do(f"br i1 {more}, label %again{n}, label %done{n}")
+        self.label(f"done{n}")
+
     def either(self, truth: str, work: Callable[[], None], otherwise: Callable[[], None]) -> None:
         """One of two parts, as one truth value says."""
         self._count += 1

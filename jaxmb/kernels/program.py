@@ -27,19 +27,27 @@ class Program:
         linear: the arguments in which it is linear, of a derivative.
         largest: how many operations it may have.
         thorough: whether it is compiled well even if it is large.
+        exact: whether what is not finite spoils those results only that are made of it, where else it may spoil all.
 
     Raises:
         NotScalarError: if the function cannot be one, with the reason.
     """
 
-    def __init__(self, jaxpr: Any, linear: tuple[int, ...] = (), largest: int = LARGEST, thorough: bool = False):
+    def __init__(
+        self,
+        jaxpr: Any,
+        linear: tuple[int, ...] = (),
+        largest: int = LARGEST,
+        thorough: bool = False,
+        exact: bool = False,
+    ):
         self.jaxpr, self.linear, self.thorough = jaxpr, linear, thorough
         shaped = lambda avals: tuple(Shaped(a.shape, a.dtype) for a in avals)
         self.operands, self.results = shaped(jaxpr.in_avals), shaped(jaxpr.out_avals)
         self.dtype = precision((*self.operands, *self.results))
         if self.dtype is None:
             raise NotScalarError("it has numbers of several precisions")
-        self.code = _coded(jaxpr, self.operands, self.results, self.dtype, largest)
+        self.code = _coded(jaxpr, self.operands, self.results, self.dtype, largest, exact)
 
     @classmethod
     def of(
@@ -49,9 +57,10 @@ class Program:
         linear: tuple[int, ...] = (),
         largest: int = LARGEST,
         thorough: bool = False,
+        exact: bool = False,
     ) -> "Program":
         """Of a function of arrays of these shapes, which returns a sequence of arrays."""
-        return cls(jax.make_jaxpr(fn)(*arguments), linear, largest, thorough)
+        return cls(jax.make_jaxpr(fn)(*arguments), linear, largest, thorough, exact)
 
     def __call__(self, *operands: Any) -> list[Array]:
         """The results."""
@@ -107,10 +116,12 @@ class Program:
         return Program.of(fn, *arguments, linear=tuple(range(len(others), len(arguments))))
 
 
-def _coded(jaxpr: Any, operands: Sequence[Shaped], results: Sequence[Shaped], dtype: Any, largest: int) -> Code:
+def _coded(
+    jaxpr: Any, operands: Sequence[Shaped], results: Sequence[Shaped], dtype: Any, largest: int, exact: bool
+) -> Code:
     """The code of a closed jaxpr."""
     inner, _ = partial_eval.dce_jaxpr(jaxpr.jaxpr, [True] * len(results), instantiate=True)
-    graph, leaves, arguments = Graph(dtype == np.float32), {}, []
+    graph, leaves, arguments = Graph(dtype == np.float32, exact), {}, []
     for k, s in enumerate(operands):
         nodes = []
         for entry in range(entries(s.shape)):

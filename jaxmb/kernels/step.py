@@ -79,12 +79,7 @@ class StepProgram(Stepping):
         if lanes == 1:  # what belongs to the lane is so in any case: its functions are those of several lanes
             batched = (*(True for _ in range(5)), *batched[5:])
         out = Driver(self, (None, None, *parameters), (None, None, 4, *parameters), read, batched, lanes)
-        types, n, slopes = out.types, out.n, out.ks
-
-        def keep(i: int, h: str, rate: Callable[[str], str]) -> None:
-            put = lambda e: out.store(types, out.operate(types, "mul", [h, rate(e)]), slopes, out.behind(i * n, e))
-            if i < out.count:
-                out.each(n, put)
+        types = out.types
 
         def work(numbers: list[str]) -> None:
             t0, t1 = out.gathered(numbers, 0, 0), out.gathered(numbers, 1, 0)
@@ -93,22 +88,12 @@ class StepProgram(Stepping):
 
         def step(numbers: list[str], t0: str, t1: str) -> None:
             h = out.begin(numbers, t0, t1, 2)
-            doubtful, found = types.constant(False), ""
-            for i in range(len(self.a)):
-                if i == 0 and self.knows_start:
-                    keep(i, h, lambda e: out.gathered(numbers, 3, e))
-                    continue
-                if i == len(self.a) - 1:
-                    found = out.call(out.end, t1, i)
-                else:
-                    found = out.call(out.stage, out.time(t0, h, i), i)
-                    doubt = out.let(f"fcmp une {types.number} {out.load(types, found, n)}, {types.constant(0.0)}")
-                    doubtful = out.operate(types, "or", [doubtful, doubt])
-                keep(i, h, functools.partial(out.load, types, found))
+            known = functools.partial(out.gathered, numbers, 3) if self.knows_start else None
+            doubtful, found = out.advance(t0, t1, h, known)
             out.give(numbers, 0, out.argument(out.end, 1))
-            out.give(numbers, 1, slopes)
+            out.give(numbers, 1, out.ks)
             out.scattered(numbers, out.operate(types, "number", [doubtful]), 2, 0)
-            entry = n
+            entry = out.n
             for result in range(3, len(self.results)):
                 entry = out.give(numbers, result, found, entry)
 

@@ -55,7 +55,7 @@ def _forward(_: Any, moving: Moving, method: Method, event: dfx.Event | None) ->
 
 @_taped.def_bwd
 def _backward(
-    residuals: tuple[Tape, Scalar, Bool[Array, " m"], Bool[Array, ""], Bool[Array, ""]],
+    residuals: tuple[Tape, Scalar, Any, Any, Any],
     cotangents: Leg,
     perturbed: Moving,
     moving: Moving,
@@ -67,7 +67,8 @@ def _backward(
     A saved state is read off the interpolation of its step, and so is the last one. The time of an event is held; the
     derivative by the start is that of the flow, −∂y/∂y₀ f(t₀, y₀). A run by usual steps that one of another kind has ended has none: NaN.
     """
-    tape, reached, keep, steady, over = residuals
+    tape, reached, *others = residuals
+    keep, steady, over = map(jnp.asarray, others)  # JAX hands on as numbers what it knows
     moves, rest = eqx.partition(moving.problem, perturbed.problem)
     special = rest.usual is None
     rest = eqx.tree_at(lambda p: p.usual, rest, None, is_leaf=lambda x: x is None)  # no function depends on it

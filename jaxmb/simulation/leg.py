@@ -18,6 +18,7 @@ from .plain import PlainStep
 from .problem import Problem
 from .solver import Accepted, ConstrainedSolver, Switches, derivative, regular_derivative
 from .sparse import layout_for
+from .whole import Through, went_through
 
 Scalar = Float[Array, ""]
 
@@ -199,6 +200,18 @@ def solve(
     controller = method.controller
     assert controller is not None
     native, until = method.step_of(problem, moving.y0), jax.lax.stop_gradient(moving.t1)
+    if (
+        isinstance(native, NativeStep)
+        and problem.usual is not None
+        and method.adjoint is None
+        and method.max_steps is not None
+        and isinstance(method.progress_meter, dfx.NoProgressMeter)
+    ):
+        span = moving.t0, moving.t1
+        given = problem, native, method.solver, controller, method.dt0, span, moving.y0, moving.ts, method.max_steps
+        run = went_through(*given, tape)
+        if run is not None:
+            return _through(run)
     problem = dataclasses.replace(problem, native=native, until=until)
     subs = [dfx.SubSaveAt(ts=moving.ts), dfx.SubSaveAt(t1=True), steps]
     # Diffrax's errors of times and of the first step are checks of ours, see `simulate`.
@@ -231,3 +244,11 @@ def solve(
     failed = (found.result == dfx.RESULTS.breakdown) | (found.result == dfx.RESULTS.nonfinite)
     count = stats["num_accepted_steps"] - failed
     return leg, Tape(times[2], states[2], count, *accepted.end)
+
+
+def _through(run: Through) -> tuple[Leg, Tape | None]:
+    """A run that was made as a whole."""
+    leg = Leg(run.ys, run.t, run.y, run.result, run.stats, run.accepted)
+    if run.tape is None:
+        return leg, None
+    return leg, Tape(*run.tape, run.stats["num_accepted_steps"] - run.accepted.over, *run.accepted.end)

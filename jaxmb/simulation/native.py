@@ -45,6 +45,14 @@ class Found(eqx.Module):
     end: Correction
     special: Bool[Array, ""]
 
+    @classmethod
+    def of(cls, results: Sequence[Array], y0: Flow, keep: Bool[Array, " m"]) -> "Found":
+        """What a step's program returns."""
+        raw, slopes, near, q, v, position, velocity, after, doubtful = results
+        flow = lambda packed: Flow(packed, y0.nq, y0.nv)
+        found = lax.stop_gradient(Correction(q, v, keep, after, position, velocity))
+        return cls(flow(raw), flow(slopes), flow(raw).moved(q, v), found, near | doubtful)
+
 
 class NativeStep(eqx.Module):
     """A step whose stages are scalar programs.
@@ -59,12 +67,8 @@ class NativeStep(eqx.Module):
 
     def __call__(self, t0: Array, t1: Array, y0: Flow, slope: Flow, keep: Bool[Array, " m"], basis: Array) -> Found:
         """One step from a state at which the rows in use are certain, and the slope known if the method has use for it."""
-        raw, slopes, near, q, v, position, velocity, after, doubtful = self.program(
-            t0, t1, y0.packed, slope.packed, basis, keep, *self.parameters
-        )
-        flow = lambda packed: Flow(packed, y0.nq, y0.nv)
-        found = lax.stop_gradient(Correction(q, v, keep, after, position, velocity))
-        return Found(flow(raw), flow(slopes), flow(raw).moved(q, v), found, near | doubtful)
+        results = self.program(t0, t1, y0.packed, slope.packed, basis, keep, *self.parameters)
+        return Found.of(results, y0, keep)
 
     def at(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> tuple[Flow, Correction, Bool[Array, ""]]:
         """The vector field at a state, its correction, and whether rows in use are not certain there."""
@@ -183,7 +187,7 @@ class _Shape:
         return Shaped(shape, self.dtype)
 
 
-def _problem(blank: Blank, arrays: Sequence[Array]) -> Problem:
+def known_problem(blank: Blank, arrays: Sequence[Array]) -> Problem:
     """The problem with these numbers, of which those are constants that are known to be zero or one."""
     problem = blank.filled(arrays)
     return dataclasses.replace(problem, system=problem.system.told, smooth=True)
@@ -202,7 +206,7 @@ def _step(
     """The programs of a step, traced once for all runs of such a problem, or the reason why there are none."""
 
     def end(t: Array, y: Array, before: Array, keep: Array, *arrays: Array) -> list[Array]:
-        problem, raw = _problem(blank, arrays), shape.flow(y)
+        problem, raw = known_problem(blank, arrays), shape.flow(y)
         flow, found, doubtful = corrected_end(problem, t, raw, keep, before)
         y1 = problem.ended(t, raw, found)
         return [flow.packed, y1.q, y1.v, found.position, found.velocity, found.basis, doubtful]
@@ -223,7 +227,7 @@ def _stage(
     blank: Blank, parameters: tuple[Shaped, ...], shape: _Shape, m: int, largest: int, thorough: bool
 ) -> Program:
     def stage(t: Array, y: Array, keep: Array, *arrays: Array) -> list[Array]:
-        flow, _, factor = _problem(blank, arrays).regular(t, shape.flow(y), keep, quick=True)
+        flow, _, factor = known_problem(blank, arrays).regular(t, shape.flow(y), keep, quick=True)
         return [flow.packed, factor.gap < NEAR]
 
     operands = shape(), shape(shape.n), Shaped((m,), jnp.bool_), *parameters
@@ -237,18 +241,18 @@ def _back(
     """Those of a step and of the way back over it."""
 
     def end(t: Array, y: Array, nothing: Array, keep: Array, *arrays: Array) -> list[Array]:
-        problem = _problem(blank, arrays)
+        problem = known_problem(blank, arrays)
         flow, terms, factor = problem.regular(t, shape.flow(y), keep, quick=True)
         return [flow.packed, ~sure(problem, factor, terms)]
 
     def pulled(t: Array, y: Array, bar: Array, keep: Array, *arrays: Array) -> list[Array]:
-        own = lambda moves: _problem(blank, (*moves, *arrays[moving:]))
+        own = lambda moves: known_problem(blank, (*moves, *arrays[moving:]))
         field = lambda y, *moves: own(moves).regular(t, shape.flow(y), keep)[0].packed
         return list(jax.vjp(field, y, *arrays[:moving])[1](bar))
 
     def pulled_end(t: Array, y: Array, found: Array, bar: Array, keep: Array, *arrays: Array) -> list[Array]:
-        correct = _problem(blank, arrays).correction(t, shape.flow(y), shape.flow(found), keep)
-        moved = lambda y, *moves: correct(_problem(blank, (*moves, *arrays[moving:])), shape.flow(y)).packed
+        correct = known_problem(blank, arrays).correction(t, shape.flow(y), shape.flow(found), keep)
+        moved = lambda y, *moves: correct(known_problem(blank, (*moves, *arrays[moving:])), shape.flow(y)).packed
         return list(jax.vjp(moved, y, *arrays[:moving])[1](bar))
 
     t, y, keep = shape(), shape(shape.n), Shaped((m,), jnp.bool_)

@@ -240,9 +240,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         self, terms: Any, t0: Any, t1: Any, y0: Flow, args: Arguments, solver_state: Accepted, made_jump: Any
     ) -> Any:
         """One step of the inner solver, its correction and its verdict; where that is a failure no state within the step is reached."""
-        y1, error, dense, accepted, result = self._step(terms, t0, t1, y0, args, solver_state, made_jump)
-        shift = jax.tree.map(lambda x: jnp.where(dfx.is_okay(result), x, jnp.nan), dense["shift"])
-        return y1, error, {**dense, "shift": shift}, accepted, result
+        return _told(*self._step(terms, t0, t1, y0, args, solver_state, made_jump))
 
     def _step(
         self, terms: Any, t0: Any, t1: Any, y0: Flow, args: Arguments, solver_state: Accepted, made_jump: Any
@@ -257,9 +255,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         else:
             return ConstrainedSolver._any_step(*arguments)
         if problem.usual is not None:
-            hopeful = problem.sound & solver_state.certain & (t1 - t0 > _shortest(t0, t1))
-            again = hopeful if problem.patient else jnp.array(False)
-            return _or_none(special, again, y0, found)
+            return _or_none(special, t0, t1, y0, problem, solver_state, found)
         # In a batch a run that is over waits for the others, by steps that do not count.
         special &= ~solver_state.over & (t0 < until)
         # Where that is at a loss rows are decided anew.
@@ -277,14 +273,25 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         made_jump: Any,
     ) -> tuple[Bool[Array, ""], Any]:
         """One step by compiled code, or in plain JAX, and whether it must be made otherwise."""
-        slope, known = before.inner
-        found = native(t0, t1, y0, slope, before.rows.keep, before.basis)
+        found = native(t0, t1, y0, before.inner[0], before.rows.keep, before.basis)
+        before = dataclasses.replace(before, native=before.native + isinstance(native, NativeStep))
+        return self._native_judged(found, t0, t1, y0, problem, before, made_jump)
+
+    def _native_judged(
+        self, found: Found, t0: Any, t1: Any, y0: Flow, problem: Problem, before: Accepted, made_jump: Any
+    ) -> tuple[Bool[Array, ""], Any]:
         usual = before.certain
         if Tableau.of(self.solver, t0.dtype).fsal:
-            usual &= known & ~made_jump
+            usual &= before.inner[1] & ~made_jump
         sparse = before.sparse + (problem.system.layout is not None)
-        before = dataclasses.replace(before, native=before.native + isinstance(native, NativeStep), sparse=sparse)
-        return self._judged(found, usual, t0, t1, y0, problem, before)
+        return self._judged(found, usual, t0, t1, y0, problem, dataclasses.replace(before, sparse=sparse))
+
+    def judged(
+        self, found: Found, t0: Any, t1: Any, y0: Flow, problem: Problem, before: Accepted, made_jump: Any
+    ) -> Any:
+        """What `step` returns, of a step by usual steps only that has been made already."""
+        special, step = self._native_judged(found, t0, t1, y0, problem, before, made_jump)
+        return _told(*_or_none(special, t0, t1, y0, problem, before, step))
 
     def _sparse_step(
         self, t0: Any, t1: Any, y0: Flow, problem: Problem, before: Accepted, made_jump: Any
@@ -443,13 +450,22 @@ def _shortest(t0: Array, t1: Array) -> Array:
     return 16 * jnp.finfo(t1.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
 
 
-def _or_none(special: Bool[Array, ""], again: Bool[Array, ""], y0: Flow, found: Any) -> Any:
-    """A step that is as usual; else none is made: a shorter one is tried `again` where the step size is controlled, or the run ends."""
+def _or_none(
+    special: Bool[Array, ""], t0: Array, t1: Array, y0: Flow, problem: Problem, before: Accepted, found: Any
+) -> Any:
+    """A step that is as usual; else none is made: a shorter one is tried where the step size is controlled, if that may help, or the run ends."""
     y1, error, dense, accepted, result = found
     over: Any = dfx.RESULTS.breakdown
+    again = problem.sound & before.certain & (t1 - t0 > _shortest(t0, t1)) if problem.patient else jnp.array(False)
     accepted = dataclasses.replace(accepted, over=special)
     error = jax.tree.map(lambda e: jnp.where(special, jnp.where(again, jnp.inf, 0), e), error)
     return y1.where(~special, y0), error, dense, accepted, dfx.RESULTS.where(special, over, result)
+
+
+def _told(y1: Flow, error: Any, dense: Any, accepted: Accepted, result: Any) -> Any:
+    """A step, within which no state is reached where it is a failure."""
+    shift = jax.tree.map(lambda x: jnp.where(dfx.is_okay(result), x, jnp.nan), dense["shift"])
+    return y1, error, {**dense, "shift": shift}, accepted, result
 
 
 def _certain(problem: Problem, rows: Rows, stages: Stages) -> Bool[Array, ""]:
