@@ -54,9 +54,13 @@ def sincos(graph: "Graph", x: int) -> tuple[int, int]:
     cosine = apply("add", apply("sub", number(1), half), cosine)
     # The quadrant k mod 4, without whole numbers: sine and cosine change places in odd ones; the sine is negative where k mod 4 is
     # 2 or 3, the cosine where it is 1 or 2.
+    quarters = apply("mul", k, number(0.25))
+    quadrant = apply("sub", quarters, apply("floor", quarters))  # in quarters: 0, 0.25, 0.5 or 0.75
+    far = lambda place: apply("abs", apply("sub", quadrant, number(place)))
     odd, below, left = (
-        _parity(graph, apply("floor", apply("mul", apply("add", k, number(add)), number(scale))))
-        for add, scale in ((0, 1), (0, 0.5), (1, 0.5))
+        apply("eq", far(0.5), number(0.25)),
+        apply("ge", quadrant, number(0.5)),
+        apply("lt", far(0.375), number(0.25)),
     )
     known = apply("le", apply("abs", x), number(furthest))
     out = []
@@ -72,9 +76,3 @@ def _polynomial(graph: "Graph", coefficients: Sequence[float], z: int) -> int:
     for c in coefficients[1:]:
         out = graph.apply("add", graph.apply("mul", out, z), graph.constant(c))
     return out
-
-
-def _parity(graph: "Graph", k: int) -> int:
-    """Whether a whole number is odd."""
-    half = graph.apply("mul", k, graph.constant(0.5))
-    return graph.apply("ne", graph.apply("floor", half), half)

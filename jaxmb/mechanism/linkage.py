@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 from ..system import System
 from .motion import Motion
 from .pose import chained, inverse, position_of, product, shifted, taken
+from .recursion import Tree
 from .structure import AbstractStructure, Frames, Numbers
 from .tree import Hinges, Ties
 
@@ -51,6 +52,8 @@ class AbstractLinkage(AbstractStructure):
 
     def poses(self, q: Float[Array, " nq"], params: Numbers) -> Float[Array, "m D D"]:
         """World poses of ground and bodies."""
+        if self.one_by_one:
+            return Tree(self, q, params).poses
         return chained(self.local_poses(q, params), self.parents)
 
     def tree_rate(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
@@ -81,6 +84,9 @@ class AbstractLinkage(AbstractStructure):
 
     def motion(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], params: Numbers) -> Motion:
         """Poses and their derivatives at an instant."""
+        if self.one_by_one:
+            tree = Tree(self, q, params)
+            return Motion(self, params, t, q, v, tree.poses, tree.rates(v))
         poses, rates = jax.jvp(lambda q: self.poses(q, params), (q,), (self.tree_rate(q, v),))
         return Motion(self, params, t, q, v, poses, rates)
 
@@ -125,6 +131,8 @@ class AbstractLinkage(AbstractStructure):
 
         Found from the joint's own pose by one derivative, and carried into the world by the parent's pose.
         """
+        if self.one_by_one:
+            return Tree(self, q, numbers).twists()
         found = []
         for group, frames in self._hinged(numbers):
 
@@ -161,6 +169,8 @@ class AbstractLinkage(AbstractStructure):
 
     def mass(self, t: Scalar, q: Float[Array, " nq"], numbers: Numbers) -> Float[Array, "nv nv"]:
         """M_jk = ⟨S_j, S_k Σ X J Xᵀ⟩ over the bodies that both move."""
+        if self.one_by_one:
+            return Tree(self, q, numbers).mass()
         poses = self.poses(q, numbers)
         centre = _centre(poses)
         twists = self.twists(q, poses, numbers, centre)
@@ -193,25 +203,33 @@ class AbstractLinkage(AbstractStructure):
         """Of gravity, −Σ m g·c, and of elastic elements."""
         numbers = motion.numbers
         moments = (motion.poses[1:] @ numbers.inertia)[:, :-1, -1]
-        total = -jnp.sum(moments @ numbers.gravity)
-        for force in numbers.forces:
-            total = total + force.potential(motion)
-        return total
+        return self._elastic_energy(motion) - jnp.sum(moments @ numbers.gravity)
+
+    def _elastic_energy(self, motion: Motion) -> Scalar:
+        return sum((force.potential(motion) for force in motion.numbers.forces), jnp.zeros((), motion.q.dtype))
 
     def intrinsic_force(
         self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], numbers: Numbers
     ) -> Float[Array, " nv"]:
         """Inertia forces, with G = −Ẍ J Xᵀ for v̇ = 0, and those of the potential, with G = −∂V/∂X Xᵀ."""
-        step = self.tree_rate(q, v)
-        moving = lambda q: jax.jvp(lambda q: self.poses(q, numbers), (q,), (self.tree_rate(q, v),))
-        (poses, rates), (_, accelerations) = jax.jvp(moving, (q,), (step,))
+        if self.one_by_one:
+            tree = Tree(self, q, numbers)
+            poses, rates = tree.poses, jnp.zeros_like(tree.poses)
+            wrenches, inertial = jnp.zeros_like(poses[1:]), tree.inertia_force(v)
+            potential = self._elastic_energy
+        else:
+            step = self.tree_rate(q, v)
+            moving = lambda q: jax.jvp(lambda q: self.poses(q, numbers), (q,), (self.tree_rate(q, v),))
+            (poses, rates), (_, accelerations) = jax.jvp(moving, (q,), (step,))
+            wrenches, inertial = product(accelerations[1:], numbers.inertia), jnp.zeros_like(v)
+            potential = self.potential_energy
         motion = Motion(self, numbers, t, q, v, poses, rates)
-        at = lambda poses, q: self.potential_energy(eqx.tree_at(lambda m: (m.poses, m.q), motion, (poses, q)))
+        at = lambda poses, q: potential(eqx.tree_at(lambda m: (m.poses, m.q), motion, (poses, q)))
         slope, along = jax.grad(at, argnums=(0, 1))(poses, q)
         centre = _centre(poses)
         about = jnp.swapaxes(shifted(poses[1:], -centre), 1, 2)
-        wrenches = product(-(product(accelerations[1:], numbers.inertia) + slope[1:]), about)
-        force = self.generalised(self.twists(q, poses, numbers, centre), wrenches[:, :-1])
+        wrenches = product(-(wrenches + slope[1:]), about)
+        force = inertial + self.generalised(self.twists(q, poses, numbers, centre), wrenches[:, :-1])
         if any(force.coordinates() for force in numbers.forces):
             force = force - jax.vjp(lambda v: self.tree_rate(q, v), v)[1](along)[0]
         return force

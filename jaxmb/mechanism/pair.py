@@ -48,6 +48,11 @@ class AbstractPair(abc.ABC):
         """Names of the coordinates and velocities that change their sign when y does in both frames."""
 
     @property
+    @abc.abstractmethod
+    def steady(self) -> bool:
+        """Whether the twists of the velocities are the same at all q, seen from a."""
+
+    @property
     def units(self) -> tuple[str, ...]:
         """SI unit of each coordinate: shifts first, then angles, or the components of a quaternion."""
         return (*("m" for _ in self.axes), *("rad" if is_angle else "1" for is_angle in self.rotation.angles))
@@ -111,6 +116,12 @@ class Pair(AbstractPair):
         """The shift along y, and what does so of the rotation."""
         return ("y", "vy", *self.rotation.reversed)
 
+    @property
+    def steady(self) -> bool:
+        """For shifts alone, and for a turn about z with none or one along z."""
+        turns = len(self.rotation.velocities)
+        return not turns or (turns == 1 and self.rotation.coordinates == ("angle",) and set(self.axes) <= {2})
+
     def pose(self, q: Float[Array, " nq"], data: Float[Array, " k"]) -> Float[Array, "D D"]:
         """Shift along the free axes and rotation."""
         k = len(self.axes)
@@ -170,6 +181,11 @@ class Helix(AbstractPair):
     def reversed(self) -> tuple[str, ...]:
         """The angle."""
         return self.rotation.reversed
+
+    @property
+    def steady(self) -> bool:
+        """About one axis, along which it shifts."""
+        return True
 
     def pose(self, q: Float[Array, " nq"], data: Float[Array, " k"]) -> Float[Array, "D D"]:
         """Turn and shift."""

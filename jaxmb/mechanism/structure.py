@@ -73,6 +73,7 @@ class AbstractStructure(AbstractJoints):
         rows: names and numbers of the holonomic rows, in the order of the mechanism.
         slips: names and numbers of the nonholonomic rows.
         coordinates, velocities: their names.
+        one_by_one: whether bodies are evaluated one after the other (`recursion.py`), not all at once.
     """
 
     skeleton: Skeleton = eqx.field(static=True)
@@ -85,6 +86,11 @@ class AbstractStructure(AbstractJoints):
     slips: tuple[tuple[str, int], ...] = eqx.field(static=True)
     coordinates: tuple[str, ...] = eqx.field(static=True)
     velocities: tuple[str, ...] = eqx.field(static=True)
+    one_by_one: bool = eqx.field(static=True, default=False)
+
+    def unrolled(self: S) -> S:
+        """Bodies one after the other."""
+        return dataclasses.replace(self, one_by_one=True)
 
     @classmethod
     def of(cls: type[S], skeleton: Skeleton, limbs: tuple[Limb, ...]) -> S:

@@ -188,9 +188,10 @@ class _Shape:
 
 
 def known_problem(blank: Blank, arrays: Sequence[Array]) -> Problem:
-    """The problem with these numbers, of which those are constants that are known to be zero or one."""
+    """The problem with these numbers, of which those are constants that are known to be zero or one, by the fewest operations."""
     problem = blank.filled(arrays)
-    return dataclasses.replace(problem, system=problem.system.told, smooth=True)
+    system = problem.system.told
+    return dataclasses.replace(problem, system=system.unrolled if system.layout is None else system, smooth=True)
 
 
 @functools.lru_cache(maxsize=64)

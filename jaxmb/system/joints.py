@@ -77,6 +77,10 @@ class AbstractJoints(eqx.Module):
     def loops(self) -> dict[str, tuple[str, ...]]:
         """The joints of each loop in order, by name of the constraint that closes it."""
 
+    def unrolled(self) -> "AbstractJoints":
+        """The same, whose functions take the fewest operations on numbers, not the fewest on arrays: for compiled code of our own."""
+        return self
+
     @abc.abstractmethod
     def drivers(self, params: Any) -> dict[str, str | None]:
         """By name of each constraint that prescribes a motion, the joint coordinate that it drives; None if it is none."""

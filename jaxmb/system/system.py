@@ -228,6 +228,12 @@ class System(eqx.Module):
             return self
         return self._with({"params": self.known.told(self.params), "layout": self.layout})
 
+    @property
+    def unrolled(self) -> "System":
+        """The system whose joints are those of `AbstractJoints.unrolled`, wherever its functions have them."""
+        of_joints = lambda x: isinstance(x, AbstractJoints)
+        return jax.tree.map(lambda x: x.unrolled() if of_joints(x) else x, self, is_leaf=of_joints)
+
     def laid_out(self, layout: Layout | None) -> "System":
         """The system with what is known of the entries of M and C that may not be zero."""
         return self._with({"layout": layout})

@@ -1,0 +1,128 @@
+"""Bodies one after the other give what all of them at once do."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import mechanisms
+import numpy as np
+import puma
+import pytest
+from mechanisms import P, S
+
+import jaxmb as jm
+from jaxmb.kernels import Program, Shaped
+from jaxmb.mechanism.recursion import hinges
+from jaxmb.system import evaluate_at
+
+
+def branched(module, dim):
+    """A trunk that carries two arms, one of them upside down in its joint, a hand, and a body that flies beside it on a spring."""
+    across = {} if dim == 2 else {"axis": (0.2, 1.0, -0.3)}
+    inertia = 0.1 if dim == 2 else np.array([[0.3, 0.02, -0.01], [0.02, 0.4, 0.03], [-0.01, 0.03, 0.5]])
+    place = lambda *x: np.array((*x, 0.3)[:dim])
+    ends = {"a": place(0.0, 0.0), "b": place(0.7, -0.2)}
+    masses = {"left": 0.8, "trunk": 1.5, "right": 0.6, "hand": 0.3, "far": 2.0}  # children before parents, and after
+    return module.Mechanism(
+        [module.Body(name, m, m * inertia, place(0.2, 0.1), ends) for name, m in masses.items()],
+        [
+            module.Revolute("root", "trunk.a", "ground", **across),
+            module.Revolute("l", "trunk.b", "left.a", **across),
+            module.Prismatic("r", "right.a", "trunk.b", axis=place(1.0, 0.4)),
+            module.Revolute("wrist", "right.b", "hand.a", **across),
+        ],
+        forces=[
+            module.SpringDamper("spring", "far.b", "hand.b", 30.0, 2.0, 0.3),
+            module.JointSpring("coil", "wrist", 3.0, 0.2),
+            module.JointFriction("friction", "l", 0.4, 0.3, 0.1),
+        ],
+        gravity=np.linspace(-9.81, 2.0, dim),
+    )
+
+
+MECHANISMS = {key: functools.partial(mechanisms.pair, key) for key in mechanisms.PAIRS} | {
+    ("planar", "branched"): functools.partial(branched, P, 2),
+    ("spatial", "branched"): functools.partial(branched, S, 3),
+}
+QUICK = [("planar", "branched"), ("spatial", "Screw"), ("spatial", "Universal"), ("spatial", "Spherical")]
+CASES = [(key, how) for key in MECHANISMS for how in ("relative", "absolute")]
+
+
+def terms(system, params, q, v):
+    t, system = jnp.zeros(()), system.with_params(params)
+    found = evaluate_at(system, t, q, v, jnp.ones(system.m), system.applied_force(t, q, v))
+    return found.mass, found.force, found.jacobian, found.offset, found.gamma, system.intrinsic_force(t, q, v)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=() if case[0] in QUICK and case[1] == "relative" else pytest.mark.slow)
+        for case in CASES
+    ],
+    ids=lambda case: " ".join((*case[0], case[1])),
+)
+def test_terms_and_their_derivatives_are_the_same(case):
+    """Derivatives along random changes of coordinates, velocities, inertias, gravity and the joints' frames on their bodies."""
+    key, coordinates = case
+    system = MECHANISMS[key]().build(coordinates=coordinates)
+    q, v = (x[0] for x in mechanisms.random_states(system, 1))
+    rng = np.random.default_rng(1)
+    moved = lambda x: jnp.asarray(rng.normal(size=x.shape))
+    numbers = system.params
+    inner = lambda x: (x.inertia, x.gravity, [f.a for f in x.frames], [f.numbers for f in x.frames])
+    symmetric = lambda x: x + jnp.swapaxes(x, -1, -2)
+    rigid = lambda x: (x - jnp.swapaxes(x, -1, -2)).at[..., -1, :].set(0)
+    inertia, gravity, frames, others = inner(numbers)
+    own = symmetric(moved(inertia)), moved(gravity), [a @ rigid(moved(a)) for a in frames], [moved(x) for x in others]
+    directions = own, moved(q), moved(v)
+
+    def found(system):
+        def fn(own, q, v):
+            inertia, gravity, a, others = own
+            frames = tuple(
+                dataclasses.replace(f, a=a, numbers=x) for f, a, x in zip(numbers.frames, a, others, strict=True)
+            )
+            params = dataclasses.replace(numbers, inertia=inertia, gravity=gravity, frames=frames)
+            return terms(system, params, q, v)
+
+        return jax.jvp(fn, (inner(numbers), q, v), directions)
+
+    for a, b in zip(jax.tree.leaves(found(system.unrolled)), jax.tree.leaves(found(system)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-12 * (1 + np.abs(b).max(initial=0)))
+
+
+@pytest.mark.parametrize("key", mechanisms.PAIRS, ids=" ".join)
+def test_twists_of_steady_joints_do_not_change(key):
+    system = mechanisms.pair(key).build()
+    q, v = mechanisms.random_states(system, 1)
+    for hinge in hinges(system.joints, system.params):
+        own, along = q[0][np.array(hinge.q, int)], v[0][np.array(hinge.v, int)]
+        if hinge.steady and hinge.v:
+            found, change = jax.jvp(lambda x, h=hinge, w=along: h.twist(x, w), (own,), (hinge.rate(own, along),))
+            for a, b, c in zip(found, change, hinge.twist(jnp.zeros_like(own), along), strict=True):
+                assert float(jnp.abs(b).max()) < 1e-12 and float(jnp.abs(a - c).max()) < 1e-12
+
+
+def test_an_arm_takes_half_the_operations():
+    system = puma.puma().build().knowing()
+    shaped = (Shaped((system.nq,), jnp.float64), Shaped((system.nv,), jnp.float64))
+
+    def operations(system):
+        system = system.told
+        fn = lambda q, v: [system.mass(jnp.zeros(()), q), system.intrinsic_force(jnp.zeros(()), q, v)]
+        return Program.of(fn, *shaped).code.count
+
+    assert 2 * operations(system.unrolled) < operations(system)
+
+
+@pytest.mark.slow
+def test_compiled_steps_are_those_of_the_plain_ones():
+    """A tree, bodies that fly, and a loop of joints of several kinds."""
+    for system in (branched(S, 3).build(), branched(P, 2).build(coordinates="absolute")):
+        start = jm.assemble(system, system.guess, jnp.linspace(0.5, 1.0, system.nv))
+        runs = [jm.simulate(system, start, [0.1, 0.2], native=native) for native in (True, False)]
+        assert runs[0].stats["native_steps"] > 0 and runs[0].stats["num_steps"] == runs[1].stats["num_steps"]
+        np.testing.assert_allclose(runs[0].q, runs[1].q, rtol=0, atol=1e-11)
+        np.testing.assert_allclose(runs[0].v, runs[1].v, rtol=0, atol=1e-10)
