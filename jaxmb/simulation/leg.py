@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..foundations import silent
+from ..foundations import silent, where_needed
 from ..kinematics import Rows
 from ..linalg import Layout
 from .flow import Flow
@@ -18,7 +18,7 @@ from .plain import PlainStep
 from .problem import Problem
 from .solver import Accepted, ConstrainedSolver, Switches, derivative, regular_derivative
 from .sparse import layout_for
-from .whole import Through, went_through
+from .whole import went_through
 
 Scalar = Float[Array, ""]
 
@@ -195,24 +195,54 @@ def solve(
     dense: bool = False,
     tape: bool = False,
 ) -> tuple[Leg, Tape | None]:
-    """The motion by Diffrax; with `tape` also the accepted steps."""
+    """The motion; with `tape` also the accepted steps.
+
+    Where all steps are usual ones it may be made as a whole by compiled code. Rows of a batch that turn out to have others, and all motions
+    that are not made so, are made by Diffrax's loop.
+    """
+    native, plain = method.step_of(moving.problem, moving.y0), event is None and not dense
+    quick = _as_a_whole(moving, method, native, tape) if plain and isinstance(native, NativeStep) else None
+    if quick is None:
+        return _by_diffrax(moving, method, native, event, adjoint, dense, tape)
+    if moving.problem.usual is not None:
+        return quick
+    arguments = moving, method, native, None, adjoint, False, tape
+    return where_needed(quick[0].result != dfx.RESULTS.successful, _by_diffrax, arguments, quick)
+
+
+def _as_a_whole(moving: Moving, method: Method, native: NativeStep, tape: bool) -> tuple[Leg, Tape | None] | None:
+    """The motion by usual steps only, as far as they go; None if it is not made so."""
+    problem, controller = moving.problem, method.controller
+    sampled = problem.loop is not None and problem.loop.clock is not None
+    silent_run = isinstance(method.progress_meter, dfx.NoProgressMeter)
+    if method.adjoint is not None or method.max_steps is None or controller is None or sampled or not silent_run:
+        return None
+    if problem.usual is None:
+        problem = dataclasses.replace(problem, usual=problem.system.acting)
+    span = moving.t0, moving.t1
+    given = problem, native, method.solver, controller, method.dt0, span, moving.y0, moving.ts, method.max_steps
+    run = went_through(*given, tape)
+    if run is None:
+        return None
+    leg = Leg(run.ys, run.t, run.y, run.result, run.stats, run.accepted)
+    if run.tape is None:
+        return leg, None
+    return leg, Tape(*run.tape, run.stats["num_accepted_steps"] - run.accepted.over, *run.accepted.end)
+
+
+def _by_diffrax(
+    moving: Moving,
+    method: Method,
+    native: NativeStep | PlainStep | None,
+    event: dfx.Event | None,
+    adjoint: dfx.AbstractAdjoint,
+    dense: bool,
+    tape: bool,
+) -> tuple[Leg, Tape | None]:
     problem, steps = moving.problem, dfx.SubSaveAt(t0=True, steps=True) if tape else None
     controller = method.controller
     assert controller is not None
-    native, until = method.step_of(problem, moving.y0), jax.lax.stop_gradient(moving.t1)
-    if (
-        isinstance(native, NativeStep)
-        and problem.usual is not None
-        and method.adjoint is None
-        and method.max_steps is not None
-        and isinstance(method.progress_meter, dfx.NoProgressMeter)
-    ):
-        span = moving.t0, moving.t1
-        given = problem, native, method.solver, controller, method.dt0, span, moving.y0, moving.ts, method.max_steps
-        run = went_through(*given, tape)
-        if run is not None:
-            return _through(run)
-    problem = dataclasses.replace(problem, native=native, until=until)
+    problem = dataclasses.replace(problem, native=native, until=jax.lax.stop_gradient(moving.t1))
     subs = [dfx.SubSaveAt(ts=moving.ts), dfx.SubSaveAt(t1=True), steps]
     # Diffrax's errors of times and of the first step are checks of ours, see `simulate`.
     run = lambda: dfx.diffeqsolve(
@@ -244,11 +274,3 @@ def solve(
     failed = (found.result == dfx.RESULTS.breakdown) | (found.result == dfx.RESULTS.nonfinite)
     count = stats["num_accepted_steps"] - failed
     return leg, Tape(times[2], states[2], count, *accepted.end)
-
-
-def _through(run: Through) -> tuple[Leg, Tape | None]:
-    """A run that was made as a whole."""
-    leg = Leg(run.ys, run.t, run.y, run.result, run.stats, run.accepted)
-    if run.tape is None:
-        return leg, None
-    return leg, Tape(*run.tape, run.stats["num_accepted_steps"] - run.accepted.over, *run.accepted.end)

@@ -151,8 +151,12 @@ def went_through(
     if program is None:
         return None
     found = program(*leaves, ts, keep, *own, *more)
-    carry = jax.tree.unflatten(structure, found[: len(leaves)])
+    moves = t0 < t1  # else no step is made
+    carry = jax.tree.map(
+        lambda a, b: jnp.where(moves, a, b), jax.tree.unflatten(structure, found[: len(leaves)]), carry
+    )
     ys, *rest = found[len(leaves) :]
+    ys = jnp.where(moves, ys, y0.packed)
     unfinished = (carry.t0 < t1) & (carry.result == dfx.RESULTS.successful)
     many: Any = dfx.RESULTS.max_steps_reached
     stats = dict(
