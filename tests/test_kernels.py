@@ -16,7 +16,7 @@ from jax import lax
 from systems import SYSTEMS, make
 
 import jaxmb as jm
-from jaxmb.kernels import NotScalarError, Program, Shaped, unavailable
+from jaxmb.kernels import NotScalarError, Program, RunProgram, Shaped, StepProgram, unavailable
 from jaxmb.simulation.drift import Projection
 from jaxmb.simulation.flow import Flow
 from jaxmb.simulation.native import native_back, native_step
@@ -626,3 +626,106 @@ def test_known_zeros_and_ones_change_nothing():
     slope = jax.grad(lambda g: jm.simulate(system.with_params(under(g, 0.0, -9.81)), state, [0.3]).q[0, 1])(0.0)
     h, push = 1e-5, lambda g: by_numbers(under(g, 0.0, -9.81))[0, 1]
     np.testing.assert_allclose(slope, (push(h) - push(-h)) / (2 * h), rtol=1e-6)
+
+
+# Tables
+
+
+def between(t, ts, values):
+    """What stands in a table, straight from one of its times to the next."""
+    last = ts.shape[0] - 1
+    i = jnp.clip(jnp.searchsorted(ts, t, side="right") - 1, 0, last)
+    k = jnp.minimum(i + 1, last)
+    return [values[i] + jnp.clip((t - ts[i]) / (ts[k] - ts[i] + 1e-9), 0.0, 1.0) * (values[k] - values[i])]
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_tables_are_looked_up(lanes):
+    """Of each lane, of all lanes, and known ones; beyond their ends, and where the place is no number."""
+    rng = np.random.default_rng(0)
+    ts, values = jnp.asarray(np.cumsum(rng.uniform(0.1, 1, 60))), jnp.asarray(rng.normal(size=(60, 2)))
+    t = jnp.asarray(rng.uniform(-5, 40, lanes)).at[0].set(jnp.nan if lanes == 7 else 3.0)
+    assert_equal(*both(between, t, ts, values, shared=(1, 2)))
+    own = jnp.sort(ts + 0.05 * rng.normal(size=(lanes, 60)), axis=1), jnp.asarray(rng.normal(size=(lanes, 60, 2)))
+    assert_equal(*both(between, t, *own))
+    known = lambda t: between(t, ts, values)
+    assert_equal(*both(known, t))
+    assert program(between, (), (60,), (60, 2)).code.count < 200  # a search by halves, not one after the other
+
+
+def test_derivatives_of_what_is_looked_up():
+    """By the place, and along a change of the table; backwards by the table there is none."""
+    ts, values = jnp.linspace(0.0, 1.0, 40), jnp.sin(jnp.arange(80.0)).reshape(40, 2)
+    fn = program(between, (), (40,), (40, 2))
+    for t in (0.312, -1.0):
+        slopes = [jax.jit(jax.jacfwd(lambda t, f=f: f(t, ts, values)[0]))(t) for f in (fn, between)]
+        assert_equal(*slopes)
+        along = [
+            jax.jit(lambda dv, f=f, t=t: jax.jvp(lambda v: f(t, ts, v)[0], (values,), (dv,))[1]) for f in (fn, between)
+        ]
+        assert_equal(*(f(values**2) for f in along))
+    with pytest.raises(NotScalarError, match="places that depend on the state"):
+        jax.jit(jax.grad(lambda v: fn(0.3, ts, v)[0][0]))(values)
+
+
+@pytest.mark.parametrize("hold", [False, True])
+def test_recorded_inputs_are_part_of_compiled_steps(hold):
+    system = jm.System(1, mass=lambda t, q, p: jnp.eye(1), actuation=lambda t, q, p: jnp.eye(1))
+    start, ts = jm.assemble(system, [0.0]), jnp.linspace(0.0, 1.0, 33)
+    record = jm.control.Recorded(ts, jnp.cos(7 * ts), hold=hold)
+    steps = {"dt0": 1 / 32, "stepsize_controller": dfx.ConstantStepSize()}
+    runs = [jm.simulate(system, start, [1.0], control=record, native=native, **steps) for native in (True, False)]
+    assert runs[0].stats["native_steps"] == 32
+    assert_equal(runs[0].q, runs[1].q)
+
+
+# Whole runs
+
+
+def toy_run(taped):
+    """y' = −x y by Heun's method; each lane ends after steps of its own number, of which every fourth is not accepted."""
+    t, y, x = shaped(), shaped(2), shaped(3)
+    count = shaped(dtype=jnp.int64)
+    stage = Program.of(lambda t, y, a: [-a * y, t > 1e9], t, y, t)
+    end = Program.of(lambda t, y, x, a: [-a * y, x + t, jnp.sum(y) > 1e9], t, y, x, t)
+
+    def attempt(t0, t1, y0, f0, x, n, raw, slopes, near, after, doubtful, a, most):
+        n = n + 1
+        accepted = jnp.remainder(n, 4) != 0
+        chosen = lambda new, old: jnp.where(accepted, new, old)
+        h = t1 - t0
+        begin = chosen(t1, t0)
+        out = begin, begin + h, chosen(raw, y0), chosen(slopes[-1] / h, f0), chosen(after, x), n
+        return [*out, accepted, n < most, raw - y0]
+
+    step = StepProgram(stage, end, ((0.0, 0.0), (1.0, 0.0), (0.5, 0.5)), (0.0, 1.0, 1.0), False)
+    judge = Program.of(attempt, t, t, y, y, x, count, *step.results, t, t, exact=True)
+    read = Program.of(
+        lambda t, t0, t1, y0, y1, k, shift: [y0 + (t - t0) / (t1 - t0) * shift], t, t, t, y, y, step.slopes, y
+    )
+    return RunProgram(step.stage, step.end, step.a, step.c, step.knows_start, judge, read, 5, 40 if taped else 0)
+
+
+@pytest.mark.parametrize("lanes", [1, 5, 37])
+@pytest.mark.parametrize("taped", [False, True])
+def test_whole_runs_equal_their_definition(lanes, taped):
+    """Also where lanes take several runs one after the other, of very different lengths, in the order that they are given."""
+    run, rng = toy_run(taped), np.random.default_rng(2)
+    most = jnp.asarray(rng.integers(1, 38, lanes), float)
+    start = (
+        jnp.zeros(lanes),
+        jnp.asarray(rng.uniform(0.01, 0.02, lanes)),
+        jnp.asarray(rng.normal(size=(lanes, 2))),
+        jnp.zeros((lanes, 2)),
+        jnp.zeros((lanes, 3)),
+        jnp.zeros(lanes, jnp.int64),
+    )
+    times, a = jnp.linspace(0.0, 0.3, 5), jnp.asarray(rng.uniform(1, 2, lanes))
+    axes = (*(0 for _ in start), None, 0, 0)
+    found = jax.jit(jax.vmap(lambda *x: run(*x), axes))(*start, times, a, most)
+    expected = jax.jit(jax.vmap(run.fn, axes))(*start, times, a, most)
+    assert found[5].tolist() == most.tolist()
+    used = jnp.isfinite(expected[-2])[..., None] if taped else None
+    for k, (x, y) in enumerate(zip(found, expected, strict=True)):
+        rows = used if taped and k == len(found) - 1 else True  # unused states of the tape may be anything
+        np.testing.assert_allclose(jnp.where(rows, x, 0), jnp.where(rows, y, 0), rtol=1e-13, atol=1e-13)

@@ -208,6 +208,15 @@ class Graph:
             return self.apply("or", self.apply("and", p, x), self.apply("and", self.apply("not", p), y))
         return None
 
+    def _lookup(self, i: int, *table: int) -> int | None:
+        if self.is_constant(i):
+            return table[OPERATIONS["lookup"].fold(self.values[i], *range(len(table)))]
+        if len(set(table)) == 1:
+            return table[0]
+        if any(self.is_constant(x) for x in table):  # all of it must stand in memory, one number behind the other
+            return self._node("lookup", (i, *(self._node("held", (x,), k) for k, x in enumerate(table))))
+        return None
+
     def _and(self, x: int, y: int) -> int | None:
         return self._of_truths("and", x, y, True)
 
@@ -247,14 +256,14 @@ class Graph:
 
     # What a program needs
 
-    def cone(self, ids: Any) -> list[int]:
-        """All nodes of which those given are made, arguments first."""
+    def cone(self, ids: Any, most: int | None = None) -> list[int]:
+        """All nodes of which those given are made, arguments first; of tables, and what finds a number in them, so many."""
         stack, seen = [int(i) for i in ids], set()
         while stack:
             i = stack.pop()
             if i not in seen:
                 seen.add(i)
-                stack.extend(self.arguments[i])
+                stack.extend(self.arguments[i][:most] if self._is(i, "lookup") else self.arguments[i])
         return sorted(seen)
 
     def watched(self) -> int | None:
@@ -264,7 +273,7 @@ class Graph:
         sums and products is not seen.
         """
         total = None
-        suspects = [i for i in self.cone(self.dropped) if self._is(i, INPUT) or self._partial(i)]
+        suspects = [i for i in self.cone(self.dropped, 1) if self._is(i, INPUT) or self._partial(i)]
         for i in suspects:
             zero = self._node("nothing", (i,))
             total = zero if total is None else self._node("add", (total, zero))

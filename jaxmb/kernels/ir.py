@@ -161,6 +161,28 @@ class Function:
             )
         return out
 
+    def lookup(self, types: Types, which: str, base: str, lanes: int, count: int) -> str:
+        """A number of a table of so many, of which each entry stands for `lanes` lanes side by side: the first for what is no number."""
+        zero, last = types.constant(0.0), types.constant(float(count - 1))
+        low = self.let(f"fcmp ogt {types.number} {which}, {zero}")
+        which = self.operate(types, "select", [low, which, zero])
+        high = self.let(f"fcmp olt {types.number} {which}, {last}")
+        which = self.operate(types, "select", [high, which, last])
+        whole = "i64" if types.width == 1 else f"<{types.width} x i64>"
+        places = self.let(f"fptosi {types.number} {which} to {whole}")
+        out = "poison"
+        for k in range(types.width):
+            place = places if types.width == 1 else self.let(f"extractelement {whole} {places}, i64 {k}")
+            if lanes > 1:
+                place = self.let(f"add nuw nsw i64 {self.let(f'mul nuw nsw i64 {place}, {lanes}')}, {k}")
+            x = self.let(
+                f"load {types.scalar}, ptr {self.entry(types.scalar, base, place)}, align {types.dtype.itemsize}"
+            )
+            if types.width == 1:
+                return x
+            out = self.let(f"insertelement {types.number} {out}, {types.scalar} {x}, i64 {k}")
+        return out
+
     def _call(self, kind: str, symbol: str, arguments: Sequence[str]) -> str:
         self.declared.add(f"declare {kind} @{symbol}({', '.join([kind] * len(arguments))})")
         return self.let(f"call {kind} @{symbol}({', '.join(f'{kind} {x}' for x in arguments)})")
@@ -191,9 +213,26 @@ def body(code: Code, types: Types, places: Mapping[tuple[int, int], int]) -> Fun
             found[i] = out.let(f"fcmp une {types.number} {x}, {types.constant(0.0)}") if graph.is_truth(i) else x
         return found[i]
 
+    def looked_up(i: int) -> str:
+        """A number of a table, which stands in memory as it is, or is brought there."""
+        which, *table = graph.arguments[i]
+        leaves = [code.leaves.get(x) for x in table]
+        own = [None if leaf is None else places.get(leaf) for leaf in leaves]
+        fixed = [None if leaf is None or leaf in places else leaf[1] for leaf in leaves]
+        for name, at, lanes in (("%given", own, types.width), ("%fixed", fixed, 1)):
+            if at[0] is not None and at == [at[0] + k for k in range(len(table))]:
+                base = out.entry(types.scalar, name, at[0] * lanes)
+                return out.lookup(types, value(which), base, lanes, len(table))
+        base = out.let(f"alloca {types.number}, i64 {len(table)}, align 64")
+        for k, x in enumerate(table):
+            out.store(types, value(x), base, k)
+        return out.lookup(types, value(which), base, types.width, len(table))
+
     for i in code.order:
         if graph.operations[i] == CONSTANT:
             found[i] = types.constant(graph.values[i])
+        elif graph.operations[i] == "lookup":
+            found[i] = looked_up(i)
         elif i not in code.leaves:
             found[i] = out.operate(types, graph.operations[i], [value(a) for a in graph.arguments[i]])
     for k, i in enumerate(code.outputs):

@@ -85,6 +85,10 @@ OPERATIONS: dict[str, Operation] = {
     "select": Operation(
         lambda p, x, y: x if p else y, "select {B} {0}, {T} {1}, {T} {2}"
     ),  # (predicate, where it holds, where not)
+    "lookup": Operation(
+        lambda i, *table: table[int(np.clip(i, 0, len(table) - 1)) if i == i else 0], partial=True
+    ),  # (which, numbers); its instructions see `Function.lookup`
+    "held": Operation(lambda x: x, "fadd {T} {0}, {zero}"),  # a number of a table that stands in memory
     "number": Operation(float, "select {B} {0}, {T} {one}, {T} {zero}"),  # 1 or 0 of a predicate
     "nothing": Operation(lambda x: x * 0, "fmul {T} {0}, {zero}"),  # 0, or NaN of what is not finite
 }

@@ -100,8 +100,9 @@ class RunProgram(Stepping):
             due = lambda saved: accepted & (saved[0] < self.times) & (times[saved[0]] <= carry[1])
             index, ys = lax.while_loop(due, save, (index, ys))
             rows = rows + accepted
-            at = jnp.where(accepted, rows, self.taped)
-            tape = (tape[0].at[at].set(new[0], mode="drop"), tape[1].at[at].set(new[2], mode="drop"))
+            if self.taped:
+                at = jnp.where(accepted, rows, self.taped)
+                tape = (tape[0].at[at].set(new[0], mode="drop"), tape[1].at[at].set(new[2], mode="drop"))
             return going, tuple(new), index, ys, rows, tape
 
         begin = (jnp.array(True), tuple(start), jnp.array(0), nothing, jnp.array(0), tape)

@@ -21,6 +21,9 @@ class NotScalarError(Exception):
     """Why a function is not made a scalar program."""
 
 
+# Of more places than this, one that depends on the state is looked up in memory; of fewer it is chosen by comparisons.
+FEW = 4
+
 # Equations that hold a jaxpr, which stands in their place.
 _HOLDING = (
     "pjit",
@@ -45,7 +48,11 @@ _SAME = (
     "unvmap_all",
     "unvmap_max",
 )
-_ELEMENTWISE = {name: name for name in (*OPERATIONS, "div", "sin", "cos")} | {"add_any": "add"}
+_ELEMENTWISE = {name: name for name in (*OPERATIONS, "div", "sin", "cos")} | {
+    "add_any": "add",
+    "lt_to": "lt",  # by an order of all numbers, of which searches for places in tables make use
+    "le_to": "le",
+}
 _REDUCTIONS: dict[str, tuple[str, Any]] = {
     "reduce_sum": ("add", 0.0),
     "reduce_prod": ("mul", 1.0),
@@ -163,7 +170,14 @@ class _Reader:
         return out if isinstance(out, list) else [out]
 
     def _whole_division(self, name: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        a, b = self.places(x, name), self.places(y, name)
+        """Towards zero; by what is no power of two, where rounding could lead to another number, only of known numbers."""
+        b = self.places(y, name)
+        if self.known(x) is None and np.all(np.frexp(np.abs(b))[0] == 0.5):
+            share = self.each("mul", x, self.lifted(1 / b))
+            low, high = self.each("floor", share), self.each("ceil", share)
+            quotient = self.each("select", self.each("lt", share, self.graph.constant(0.0)), high, low)
+            return quotient if name == "div" else self.each("sub", x, self.each("mul", quotient, y))
+        a = self.places(x, name)
         quotient = np.fix(a / b)
         return self.lifted(quotient if name == "div" else a - quotient * b)
 
@@ -173,7 +187,7 @@ class _Reader:
             return self.each("ne", x, self.graph.constant(0.0))
         if old == np.bool_ and new != np.bool_:
             return self.each("number", x)
-        if new.kind == old.kind == "f" and new != old:
+        if new.kind == old.kind == "f" and new != old and x.size:
             raise NotScalarError("it has numbers of several precisions")
         if new.kind in "iu" and old.kind == "f":
             numbers = self.known(x)
@@ -355,12 +369,25 @@ class _Reader:
             for d, s in enumerate(starts)
         ]
         cut = lambda begin: x[tuple(slice(b, b + size) for b, size in zip(begin, sizes, strict=True))]
+        if free and x.shape[free[0]] - sizes[free[0]] >= FEW:
+            return self._looked_up(x, starts[free[0]], free[0], begin, sizes)
         out = cut(begin)
         for d in free:
             for k in range(1, x.shape[d] - sizes[d] + 1):
                 begin[d] = k
                 reached = self.each("ge", starts[d], self.graph.constant(k))
                 out = self.each("select", reached, cut(begin), out)
+        return out
+
+    def _looked_up(
+        self, x: np.ndarray, start: np.ndarray, axis: int, begin: Sequence[int], sizes: Sequence[int]
+    ) -> np.ndarray:
+        """A part of an array that begins at a place along an axis which depends on the state."""
+        out, count = np.empty(sizes, np.int64), x.shape[axis] - sizes[axis] + 1
+        for place in np.ndindex(*sizes):
+            of: list[Any] = [b + k for b, k in zip(begin, place, strict=True)]
+            of[axis] = slice(place[axis], place[axis] + count)
+            out[place] = self.graph.apply("lookup", int(start), *x[tuple(of)].tolist())
         return out
 
     def _dynamic_update_slice(
