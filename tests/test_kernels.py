@@ -16,11 +16,14 @@ from jax import lax
 from systems import SYSTEMS, make
 
 import jaxmb as jm
+from jaxmb.foundations import Blank
 from jaxmb.kernels import NotScalarError, Program, RunProgram, Shaped, StepProgram, unavailable
 from jaxmb.simulation.drift import Projection
 from jaxmb.simulation.flow import Flow
-from jaxmb.simulation.native import native_back, native_step
+from jaxmb.simulation.native import native_back, native_parameters, native_step
 from jaxmb.simulation.problem import Problem
+from jaxmb.simulation.solver import ConstrainedSolver
+from jaxmb.simulation.whole_back import back_run
 from jaxmb.system import Scale
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
@@ -729,3 +732,34 @@ def test_whole_runs_equal_their_definition(lanes, taped):
     for k, (x, y) in enumerate(zip(found, expected, strict=True)):
         rows = used if taped and k == len(found) - 1 else True  # unused states of the tape may be anything
         np.testing.assert_allclose(jnp.where(rows, x, 0), jnp.where(rows, y, 0), rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", ["pendulum", pytest.param("four-bar, 3 loops", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("solver", [dfx.Tsit5(), pytest.param(dfx.Heun(), marks=pytest.mark.slow)])
+def test_the_way_back_over_whole_runs_equals_its_definition(name, solver):
+    """Of runs of 1 to 7 steps, with saved states at their ends, several in one step, and some that were not reached."""
+    lanes, room, rng = 11, 8, np.random.default_rng(4)
+    problem, like, _, packed = problem_of(name, lanes)
+    moves, rest = eqx.partition(problem, eqx.is_inexact_array)
+    native = native_back(moves, rest, solver, like)
+    assert not isinstance(native, str), native
+    run = back_run(native, Blank.of(ConstrainedSolver(solver))[0], (like.nq, like.nv), 7, room)
+    count = jnp.asarray(rng.integers(1, room, lanes), jnp.int32)
+    row, times = jnp.arange(room), jnp.linspace(0.0, 6.2e-3, 6)
+    ts = jnp.where(row <= count[:, None], 1e-3 * row, jnp.inf)
+    ys = packed[:, None] + 1e-4 * jnp.asarray(rng.normal(size=(lanes, room, packed.shape[1])))
+    end = jax.vmap(lambda y, k: y[k])(ys, count)
+    place = jnp.where(times <= 1e-3 * count[:, None], jnp.maximum(jnp.ceil(times / 1e-3 - 1e-9) - 1, 0), room)
+    reached = jnp.sum(place < room, axis=1)
+    last = 1e-3 * count
+    saved = jnp.concatenate([jnp.broadcast_to(times, (lanes, 6)), last[:, None]], axis=1)
+    bars = jnp.asarray(rng.normal(size=(lanes, 7, packed.shape[1])))
+    place = jnp.concatenate([place, jnp.zeros((lanes, 1))], axis=1).astype(jnp.int32)
+    given = ts, ys, count, last, end, saved, bars, place, reached.astype(jnp.int32)
+    keep = problem.independent(jnp.zeros(()), Flow(packed[0], like.nq, like.nv))
+    shared = (keep, *native_parameters(moves, rest))
+    axes = (0,) * 9 + (None,) * len(shared)
+    found, expected = (jax.jit(jax.vmap(lambda *x, f=f: f(*x), axes))(*given, *shared) for f in (run, run.fn))
+    for a, b in zip(found, expected, strict=True):
+        scale = max(1.0, float(jnp.max(jnp.abs(b)))) if b.size else 1.0
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10 * scale)

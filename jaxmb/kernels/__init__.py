@@ -2,6 +2,7 @@
 
 from .available import unavailable as unavailable
 from .back import BackProgram as BackProgram
+from .back_run import BackRunProgram as BackRunProgram
 from .code import Shaped as Shaped
 from .influence import influence as influence
 from .program import Program as Program

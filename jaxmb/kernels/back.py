@@ -64,65 +64,82 @@ class BackProgram(Stepping):
         return out
 
 
-class _Back(Driver):
-    """The module: cotangents are summed up in places of their own."""
+class Pull:
+    """Writes the way back over one step into a module, in which y₀ and all k stand; cotangents are summed up in places of their own.
 
-    def __init__(self, *given: Any):
-        super().__init__(*given)
-        self.size = sum(entries(s.shape) for s in self.results[2:])
-        sizes = (self.n, self.n * self.count, self.size)
-        self.state, self.bars, self.moves = (self.room(self.types, k) for k in sizes)
+    Args:
+        out: the module.
+        stage, end: the functions of a `BackProgram` in it.
+        size: how many numbers the parameters that move have.
+    """
 
-    def work(self, numbers: list[str]) -> None:
-        """What is done for some lanes."""
-        types, n, zero = self.types, self.n, self.types.constant(0.0)
-        t0, t1 = self.gathered(numbers, 0, 0), self.gathered(numbers, 1, 0)
-        h = self.begin(numbers, t0, t1, 2)
-        for operand, place, entry in ((3, self.ks, n * self.count), (7, self.state, n), (8, self.bars, n * self.count)):
-            self.take(numbers, operand, place, entry)
-        self.each(self.size, lambda k: self.store(types, zero, self.moves, k))
-        self._pull(self.end, len(self.program.a) - 1, t1, lambda e: self.gathered(numbers, 6, e))
-        fresh = self.let(f"fcmp oeq {types.number} {self.gathered(numbers, 9, 0)}, {zero}")
+    def __init__(self, out: Driver, stage: Called, end: Called, size: int):
+        self.out, self.stage, self.end, self.size = out, stage, end, size
+        self.state, self.bars, self.moves = (out.room(out.types, k) for k in (out.n, out.n * out.count, size))
+
+    def over(self, t0: str, t1: str, h: str, fresh: str, raw: Callable[[str], str]) -> None:
+        """All functions, from the end to the first stage, which is `fresh` where it belongs to this step; `raw` gives the cotangent of y₁."""
+        out, n = self.out, self.out.n
+        self._pull(self.end, len(out.program.a) - 1, t1, raw)
 
         def stage(i: int) -> None:
-            bar = self.argument(self.stage, 2)
-            self.each(n, lambda e: self.store(types, self._rate_bar(h, i, e, fresh), bar, e))
-            self._pull(self.stage, i, self.time(t0, h, i))
+            bar = out.argument(self.stage, 2)
+            out.each(n, lambda e: out.store(out.types, self._rate_bar(h, i, e, fresh), bar, e))
+            self._pull(self.stage, i, out.time(t0, h, i))
 
-        for i in reversed(range(1, self.count)):
+        for i in reversed(range(1, out.count)):
             stage(i)
-        self.either(self.joined(types, "or", fresh), lambda: stage(0), lambda: None)
-        self.give(numbers, 0, self.state)
+        out.either(out.joined(out.types, "or", fresh), lambda: stage(0), lambda: None)
 
-        def before(e: str) -> None:
-            x = self.operate(types, "mul", [h, self.load(types, self.bars, e)])
-            self.scattered(numbers, self.operate(types, "select", [fresh, zero, x]), 1, e)
-
-        self.each(n, before)
-        entry = 0
-        for result in range(2, len(self.results)):
-            entry = self.give(numbers, result, self.moves, entry)
+    def before(self, h: str, fresh: str, e: str) -> str:
+        """The cotangent of the first rate, where it was taken from the step before."""
+        out = self.out
+        x = out.operate(out.types, "mul", [h, out.load(out.types, self.bars, e)])
+        return out.operate(out.types, "select", [fresh, out.types.constant(0.0), x])
 
     def _rate_bar(self, h: str, i: int, e: str, fresh: str) -> str:
         """The cotangent of a rate; of the first one only where that was found in this step."""
-        x = self.operate(self.types, "mul", [h, self.load(self.types, self.bars, self.behind(i * self.n, e))])
-        return x if i else self.operate(self.types, "select", [fresh, x, self.types.constant(0.0)])
+        out = self.out
+        x = out.operate(out.types, "mul", [h, out.load(out.types, self.bars, out.behind(i * out.n, e))])
+        return x if i else out.operate(out.types, "select", [fresh, x, out.types.constant(0.0)])
 
     def _pull(self, called: Called, i: int, t: str, raw: Callable[[str], str] | None = None) -> None:
         """One of the functions, and what follows for everything on which its argument depends."""
-        found = self.call(called, t, i)
+        out, types, n = self.out, self.out.types, self.out.n
+        found = out.call(called, t, i)
 
         def follow(e: str) -> None:
-            x = self.load(self.types, found, e)
-            x = x if raw is None else self.operate(self.types, "add", [x, raw(e)])
-            self._add(self.state, e, x)
-            for j, a in enumerate(self.program.a[i]):
+            x = out.load(types, found, e)
+            x = x if raw is None else out.operate(types, "add", [x, raw(e)])
+            out.add(self.state, e, x)
+            for j, a in enumerate(out.program.a[i]):
                 if a != 0:
-                    place = self.behind(j * self.n, e)
-                    self.store(self.types, self.plus(self.load(self.types, self.bars, place), a, x), self.bars, place)
+                    place = out.behind(j * n, e)
+                    out.store(types, out.plus(out.load(types, self.bars, place), a, x), self.bars, place)
 
-        self.each(self.n, follow)
-        self.each(self.size, lambda k: self._add(self.moves, k, self.load(self.types, found, self.behind(self.n, k))))
+        out.each(n, follow)
+        out.each(self.size, lambda k: out.add(self.moves, k, out.load(types, found, out.behind(n, k))))
 
-    def _add(self, place: str, k: str, x: str) -> None:
-        self.store(self.types, self.operate(self.types, "add", [self.load(self.types, place, k), x]), place, k)
+
+class _Back(Driver):
+    """The module of one step."""
+
+    def __init__(self, *given: Any):
+        super().__init__(*given)
+        self.pull = Pull(self, self.stage, self.end, sum(entries(s.shape) for s in self.results[2:]))
+
+    def work(self, numbers: list[str]) -> None:
+        """What is done for some lanes."""
+        types, n, zero, pull = self.types, self.n, self.types.constant(0.0), self.pull
+        t0, t1 = self.gathered(numbers, 0, 0), self.gathered(numbers, 1, 0)
+        h = self.begin(numbers, t0, t1, 2)
+        for operand, place, entry in ((3, self.ks, n * self.count), (7, pull.state, n), (8, pull.bars, n * self.count)):
+            self.take(numbers, operand, place, entry)
+        self.each(pull.size, lambda k: self.store(types, zero, pull.moves, k))
+        fresh = self.let(f"fcmp oeq {types.number} {self.gathered(numbers, 9, 0)}, {zero}")
+        pull.over(t0, t1, h, fresh, lambda e: self.gathered(numbers, 6, e))
+        self.give(numbers, 0, pull.state)
+        self.each(n, lambda e: self.scattered(numbers, pull.before(h, fresh, e), 1, e))
+        entry = 0
+        for result in range(2, len(self.results)):
+            entry = self.give(numbers, result, pull.moves, entry)

@@ -178,6 +178,10 @@ class Driver(Lane):
         """Y + a x."""
         return self.operate(self.types, "add", [y, self.operate(self.types, "mul", [self.types.constant(a), x])])
 
+    def add(self, place: str, k: str, x: str) -> None:
+        """Adds to what stands in a place."""
+        self.store(self.types, self.operate(self.types, "add", [self.load(self.types, place, k), x]), place, k)
+
     def time(self, t0: str, h: str, i: int) -> str:
         """t₀ + c_i h."""
         return self.plus(t0, self.program.c[i], h)

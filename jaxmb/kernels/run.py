@@ -1,6 +1,7 @@
 """Whole runs as one program: all steps of a lane, one after the other, and the next run as soon as one is over."""
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,9 +12,10 @@ from jax import lax
 from jaxtyping import Array
 
 from .code import Shaped, entries
-from .driver import Driver, Stepping
+from .driver import Stepping
 from .module import Lane
 from .program import Program
+from .queue import Queue
 from .step import StepProgram
 
 
@@ -116,8 +118,8 @@ class RunProgram(Stepping):
         return out
 
 
-class _Run(Driver):
-    """The module: some lanes side by side, of which each takes the next run when its own is over.
+class _Run(Queue):
+    """The module: what is carried of each lane stands in one place, its parts one behind the other.
 
     Args:
         run: the program.
@@ -131,172 +133,89 @@ class _Run(Driver):
         parameters = range(count + 1, len(run.operands))
         own = parameters[: len(run.step.operands) - 5]
         made = (None,) * (len(run.attempt.operands) - len(parameters))
-        if lanes == 1:
-            batched = (*(True for _ in range(count + 1)), *batched[count + 1 :])
         others = ((run.attempt, (*made, *parameters)), (run.between, (None,) * len(run.between.operands)))
-        read = range(count + 1)
-        super().__init__(run, (None, None, *own), (None, None, None, *own), read, batched, lanes, others)
+        of = (None, None, *own), (None, None, None, *own)
+        super().__init__(run, *of, range(count + 1), batched, lanes, others)
         self.attempt, self.between = self.called[2:]
         sizes = [entries(s.shape) for s in run.carry]
         self.offsets = [0, *itertools.accumulate(sizes)]
         self.kept = self.room(self.types, self.offsets[-1])
         self.start = self.entry(self.types.number, self.kept, self.offsets[2])
-        self.busy, self.due, self.ended = (self.room(self.types, 1) for _ in range(3))
-        self.jobs, self.index, self.rows = (self._counters(self.types.width) for _ in range(3))
-        self.next = self._counters(1)
+        self.due = self.room(self.types, 1)
+        self.index, self.rows = (self.counters(self.types.width) for _ in range(2))
 
-    def _counters(self, count: int) -> str:
-        return self.let(f"alloca i64, i64 {count}, align 64")
+    def clear(self) -> None:
+        """Numbers for lanes without a run."""
+        one = self.types.constant(1.0)
+        self.each(self.offsets[-1], lambda e: self.store(self.types, one, self.kept, e))
+        self.store(self.types, one, self.due, 0)
 
-    # Whole numbers, and numbers of one lane
-
-    def whole(self, place: str, k: str | int = 0) -> str:
-        """A whole number from memory."""
-        return self.let(f"load i64, ptr {self.entry('i64', place, k)}")
-
-    def put(self, x: str, place: str, k: str | int = 0) -> None:
-        """A whole number to memory."""
-        self.do(f"store i64 {x}, ptr {self.entry('i64', place, k)}")
-
-    def own(self, entry: str, k: str) -> str:
-        """Where the entry of a place stands in one of the lanes side by side."""
-        return self.let(f"add nuw nsw i64 {self.let(f'mul nuw nsw i64 {entry}, {self.types.width}')}, {k}")
-
-    def of_lane(self, place: str, entry: str, k: str) -> str:
-        """An entry of a place in one lane."""
-        return self.load(self.one, place, self.own(entry, k))
-
-    def at(self, job: str, size: int, entry: str) -> str:
-        """Where an entry of an array stands that belongs to a run."""
-        return self.let(f"add nuw nsw i64 {self.let(f'mul nuw nsw i64 {job}, {size}')}, {entry}")
-
-    def where(self, truth: str, work: Callable[[], None]) -> None:
-        """Something, where it is to be done."""
-        self.either(truth, work, lambda: None)
-
-    # The parts of a run
-
-    def write_all(self) -> None:
-        """The whole function."""
-        types, width = self.types, self.types.width
-        for place in (self.busy, self.due, self.ended):
-            self.store(types, types.constant(0.0), place, 0)
-        self.put(str(min(width, self.lanes)), self.next)
-
-        def begin(k: str) -> None:
-            self.put(k, self.jobs, k)
-            self.where(self.let(f"icmp ult i64 {k}, {self.lanes}"), lambda: self._load(k))
-
-        self.each(self.offsets[-1], lambda e: self.store(types, types.constant(1.0), self.kept, e))
-        self.each(width, begin)
-        self._fill()
-        self.repeat(self._attempt)
-        self.do("ret ptr null")
-
-    def _fill(self) -> None:
-        """What parts are given of the parameters of each lane's run."""
-        numbers = []
-        for k in range(self.types.width):
-            job = self.whole(self.jobs, k)
-            valid = self.let(f"icmp ult i64 {job}, {self.lanes}")
-            numbers.append(self.let(f"select i1 {valid}, i64 {job}, i64 {self.lanes - 1}"))
-        for part in self.called:
-            self.fill(part, numbers)
-
-    def _load(self, k: str) -> None:
+    def load_lane(self, k: str, job: str) -> None:
         """The start of the run that a lane has."""
-        job, one = self.whole(self.jobs, k), self.one
         for leaf, shaped in enumerate(self.run.carry):
-            size, offset = entries(shaped.shape), self.offsets[leaf]
-
-            def take(e: str, leaf: int = leaf, shaped: Shaped = shaped, size: int = size, offset: int = offset) -> None:
-                index = self.at(job, size, e) if self.batched[leaf] else e
-                x = self.number(shaped, self.ins[leaf], index)
-                self.store(one, x, self.kept, self.own(self.behind(offset, e), k))
-
-            self.each(size, take)
+            self.each(entries(shaped.shape), functools.partial(self._take, leaf, job, k))
         self.put("0", self.index, k)
-        self.store(one, one.constant(1.0), self.busy, k)
-        self._look(k)
+        self._look(k, job)
         if self.run.taped:
-            self._tape(k, "0")
+            self._tape(k, job, "0")
 
-    def _look(self, k: str) -> None:
+    def _take(self, leaf: int, job: str, k: str, e: str) -> None:
+        x = self.of_job(leaf, job, e)
+        self.store(self.one, x, self.kept, self.own(self.behind(self.offsets[leaf], e), k))
+
+    def _look(self, k: str, job: str) -> None:
         """When the next state of a lane is to be saved."""
         index, one = self.whole(self.index, k), self.one
-        times = len(self.run.carry)
         last = self.let(f"icmp uge i64 {index}, {self.run.times}")
-
-        def read() -> None:
-            place = self.at(self.whole(self.jobs, k), self.run.times, index) if self.batched[times] else index
-            self.store(one, self.number(self.operands[times], self.ins[times], place), self.due, k)
-
+        read = lambda: self.store(one, self.of_job(len(self.run.carry), job, index), self.due, k)
         self.either(last, lambda: self.store(one, one.constant(np.inf), self.due, k), read)
 
-    def _tape(self, k: str, row: str) -> None:
+    def _tape(self, k: str, job: str, row: str) -> None:
         """The accepted state of a lane as the row of its tape."""
-        job, taped, n = self.whole(self.jobs, k), self.run.taped, self.n
         times, states = len(self.results) - 2, len(self.results) - 1
         self.put(row, self.rows, k)
-        self.write(self.results[times], self.of_lane(self.kept, "0", k), self.outs[times], self.at(job, taped, row))
-        base = self.let(f"mul nuw nsw i64 {self.at(job, taped, row)}, {n}")
+        self.give_job(times, job, row, self.of_lane(self.kept, "0", k))
 
         def state(e: str) -> None:
             x = self.of_lane(self.kept, self.behind(self.offsets[2], e), k)
-            self.write(self.results[states], x, self.outs[states], self.let(f"add nuw nsw i64 {base}, {e}"))
+            self.give_job(states, job, self.at(row, self.n, e), x)
 
-        self.each(n, state)
+        self.each(self.n, state)
 
-    def _attempt(self) -> str:
-        """One attempt in all lanes side by side; whether any goes on."""
+    def attempt_all(self, busy: str) -> str:
+        """One attempt in all lanes side by side; which of them are over."""
         types, n = self.types, self.n
         kept = lambda e: self.load(types, self.kept, e)
         t0, t1 = kept(0), kept(1)
         size = self.offsets[5] - self.offsets[4]
-        x = self.argument(self.end, 2) if size else ""
-        self.each(size, lambda e: self.store(types, kept(self.behind(self.offsets[4], e)), x, e))
+        if size:
+            self.copy(self.entry(types.number, self.kept, self.offsets[4]), self.argument(self.end, 2), size)
         h = self.operate(types, "sub", [t1, t0])
         known = (lambda e: kept(self.behind(self.offsets[3], e))) if self.run.knows_start else None
         doubtful, found = self.advance(t0, t1, h, known)
         # What becomes of it.
-        given = self.argument(self.attempt, 0)
-        copy = lambda source, first, size: self.each(
-            size, lambda e: self.store(types, self.load(types, source, e), given, self.behind(first, e))
-        )
-        place, raw, ks = self.offsets[-1], self.argument(self.end, 1), n * self.count
-        copy(self.kept, 0, place)
-        copy(raw, place, n)
-        copy(self.ks, place + n, ks)
+        given, place, ks = self.argument(self.attempt, 0), self.offsets[-1], n * self.count
+        raw, there = self.argument(self.end, 1), lambda first: self.entry(types.number, given, first)
+        self.copy(self.kept, given, place)
+        self.copy(raw, there(place), n)
+        self.copy(self.ks, there(place + n), ks)
         self.store(types, self.operate(types, "number", [doubtful]), given, place + n + ks)
         ends = sum(entries(s.shape) for s in self.run.end.results[1:])
-        rest = self.entry(types.number, found, n)
-        copy(rest, place + n + ks + 1, ends)
+        self.copy(self.entry(types.number, found, n), there(place + n + ks + 1), ends)
         self.do(self.attempt.text)
         judged = lambda e: self.load(types, self.attempt.found, e)
-        busy = self.truth(self.load(types, self.busy, 0))
         accepted = self.operate(types, "and", [busy, self.truth(judged(place))])
         over = self.operate(types, "and", [busy, self.operate(types, "not", [self.truth(judged(place + 1))])])
-        self._save(t0, t1, accepted, raw)
-        self.each(place, lambda e: self.store(types, judged(e), self.kept, e))
+        self._save(t1, accepted, raw)
+        self.copy(self.attempt.found, self.kept, place)
         if self.run.taped:
-            self._each_where(accepted, lambda k: self._tape(k, self._counted(k)))
-        self.where(self.joined(types, "or", over), lambda: self._relieve(over))
-        return self.joined(types, "or", self.truth(self.load(types, self.busy, 0)))
+            self.each_where(accepted, lambda k: self._tape(k, self.whole(self.jobs, k), self._counted(k)))
+        return over
 
     def _counted(self, k: str) -> str:
         return self.let(f"add nuw nsw i64 {self.whole(self.rows, k)}, 1")
 
-    def _each_where(self, truth: str, work: Callable[[str], None]) -> None:
-        """For each lane of which something is true."""
-        self.store(self.types, self.operate(self.types, "number", [truth]), self.ended, 0)
-
-        def one(k: str) -> None:
-            x = self.load(self.one, self.ended, k)
-            self.where(self.let(f"fcmp une {self.one.number} {x}, 0.0"), lambda: work(k))
-
-        self.each(self.types.width, one)
-
-    def _save(self, t0: str, t1: str, accepted: str, raw: str) -> None:
+    def _save(self, t1: str, accepted: str, raw: str) -> None:
         """The states at times that lie within the step."""
         types, between = self.types, self.between
 
@@ -305,78 +224,50 @@ class _Run(Driver):
             return self.operate(types, "and", [accepted, late])
 
         def prepare() -> None:
-            sources = [(self.kept, 0, 0, 1), (self.kept, 1, 1, 1), (self.kept, self.offsets[2], 2, self.n)]
-            sources += [(raw, 0, 3, self.n), (self.ks, 0, 4, self.n * self.count)]
+            place = lambda base, first: self.entry(types.number, base, first)
+            self.copy(self.kept, self.argument(between, 1), 2)
+            self.copy(place(self.kept, self.offsets[2]), self.argument(between, 3), self.n)
+            self.copy(raw, self.argument(between, 4), self.n)
+            self.copy(self.ks, self.argument(between, 5), self.n * self.count)
             entry = self.offsets[-1] + 2
-            for k in range(self.run.rest):
-                size = entries(self.run.between.operands[6 + k].shape)
-                sources.append((self.attempt.found, entry, 5 + k, size))
+            for k in range(6, len(self.run.between.operands)):
+                size = entries(self.run.between.operands[k].shape)
+                self.copy(place(self.attempt.found, entry), self.argument(between, k), size)
                 entry += size
-            for source, first, operand, size in sources:
-                target = self.argument(between, 1 + operand)
-                move = lambda e, source=source, first=first, target=target: self.store(
-                    types, self.load(types, source, self.behind(first, e)), target, e
-                )
-                self.each(size, move)
             self.repeat(save)
 
         def save() -> str:
             self.store(types, self.load(types, self.due, 0), self.argument(between, 0), 0)
             self.do(between.text)
-            self._each_where(due(), self._write_saved)
+            self.each_where(due(), self._write_saved)
             return self.joined(types, "or", due())
 
         self.where(self.joined(types, "or", due()), prepare)
 
     def _write_saved(self, k: str) -> None:
-        index, result = self.whole(self.index, k), len(self.run.carry)
-        base = self.let(f"mul nuw nsw i64 {self.at(self.whole(self.jobs, k), self.run.times, index)}, {self.n}")
-
-        def entry(e: str) -> None:
-            x = self.of_lane(self.between.found, e, k)
-            self.write(self.results[result], x, self.outs[result], self.let(f"add nuw nsw i64 {base}, {e}"))
-
-        self.each(self.n, entry)
+        index, job, result = self.whole(self.index, k), self.whole(self.jobs, k), len(self.run.carry)
+        put = lambda e: self.give_job(result, job, self.at(index, self.n, e), self.of_lane(self.between.found, e, k))
+        self.each(self.n, put)
         self.put(self.let(f"add nuw nsw i64 {index}, 1"), self.index, k)
-        self._look(k)
+        self._look(k, job)
 
-    def _relieve(self, over: str) -> None:
-        """Gives the results of runs that are over, and takes the next ones."""
-        self._each_where(over, self._relieve_lane)
-        self._fill()
+    def give_lane(self, k: str, job: str) -> None:
+        """The results of a run that is over."""
+        for leaf, shaped in enumerate(self.run.carry):
+            self.each(entries(shaped.shape), functools.partial(self._put, leaf, job, k))
+        self._unused(self.whole(self.index, k), job, self.run.times, self.n, len(self.run.carry))
+        if self.run.taped:
+            self._unused(self._counted(k), job, self.run.taped, 1, len(self.results) - 2)
 
-    def _relieve_lane(self, k: str) -> None:
-        job, run = self.whole(self.jobs, k), self.run
-        for leaf, shaped in enumerate(run.carry):
-            size, offset = entries(shaped.shape), self.offsets[leaf]
-
-            def give(e: str, leaf: int = leaf, shaped: Shaped = shaped, size: int = size, offset: int = offset) -> None:
-                x = self.of_lane(self.kept, self.behind(offset, e), k)
-                self.write(shaped, x, self.outs[leaf], self.at(job, size, e))
-
-            self.each(size, give)
-        self._unused(self.whole(self.index, k), job, run.times, self.n, len(run.carry))
-        if run.taped:
-            self._unused(self._counted(k), job, run.taped, 1, len(self.results) - 2)
-        following = self.whole(self.next)
-        self.put(self.let(f"add nuw nsw i64 {following}, 1"), self.next)
-
-        def take() -> None:
-            self.put(following, self.jobs, k)
-            self._load(k)
-
-        none = lambda: self.store(self.one, self.one.constant(0.0), self.busy, k)
-        self.either(self.let(f"icmp ult i64 {following}, {self.lanes}"), take, none)
+    def _put(self, leaf: int, job: str, k: str, e: str) -> None:
+        self.give_job(leaf, job, e, self.of_lane(self.kept, self.behind(self.offsets[leaf], e), k))
 
     def _unused(self, first: str, job: str, count: int, size: int, result: int) -> None:
         """Infinite numbers in the rows of a result that were not reached."""
         infinite = self.one.constant(np.inf)
 
         def row(i: str) -> None:
-            base = self.let(f"mul nuw nsw i64 {self.at(job, count, i)}, {size}")
-            put = lambda e: self.write(
-                self.results[result], infinite, self.outs[result], self.let(f"add nuw nsw i64 {base}, {e}")
-            )
+            put = lambda e: self.give_job(result, job, self.at(i, size, e), infinite)
             self.where(self.let(f"icmp uge i64 {i}, {first}"), lambda: self.each(size, put))
 
         self.each(count, row)

@@ -126,14 +126,14 @@ class NativeBack(eqx.Module):
     def forth(self, moves: Any, rest: Problem, keep: Array, t0: Array, t1: Array, y0: Flow) -> tuple[Flow, Flow, Array]:
         """The end of a step before its correction, its slopes, and whether it must be gone back over otherwise."""
         given = (t0, t1, y0.packed, jnp.zeros_like(y0.packed), jnp.zeros(0, y0.packed.dtype), keep)
-        raw, slopes, near, doubtful = self.again(*given, *_parameters(moves, rest))
+        raw, slopes, near, doubtful = self.again(*given, *native_parameters(moves, rest))
         finite = jnp.all(jnp.isfinite(raw)) & jnp.all(jnp.isfinite(slopes))
         flow = lambda packed: Flow(packed, y0.nq, y0.nv)
         return flow(raw), flow(slopes), near | doubtful | ~finite
 
     def back(self, moves: Any, rest: Problem, keep: Array, *given: Array) -> tuple[Array, Array, Any]:
         """Cotangents of where it began, of the slope that was taken from the step before, and of the problem."""
-        state_bar, before, *bars = self.program(*given, keep, *_parameters(moves, rest))
+        state_bar, before, *bars = self.program(*given, keep, *native_parameters(moves, rest))
         return state_bar, before, jax.tree.unflatten(jax.tree.structure(moves), bars)
 
 
@@ -149,7 +149,8 @@ def native_back(moves: Any, rest: Problem, solver: Any, y0: Flow) -> NativeBack 
     return made if isinstance(made, str) else NativeBack(*made)
 
 
-def _parameters(moves: Any, rest: Problem) -> list[Array]:
+def native_parameters(moves: Any, rest: Problem) -> list[Array]:
+    """All arrays of a problem, those that move first."""
     return jax.tree.leaves(moves) + jax.tree.leaves(eqx.filter(rest, eqx.is_array))
 
 

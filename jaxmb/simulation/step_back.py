@@ -1,0 +1,338 @@
+"""The way back over one step of a tape."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import equinox.internal as eqxi
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from ..foundations import where_any, where_needed
+from .certificate import sure
+from .explicit import Tableau, combine, take_stages
+from .flow import Flow
+from .leg import Method, Tape
+from .native import NativeBack
+from .problem import OFFSETS, WEIGHTS, Problem
+from .sparse import sparse_stages
+
+
+class StepBack(eqx.Module):
+    """The way back over one step of an explicit Runge–Kutta method, y_i = y₀ + Σ a_ij k_j, k_i = h f(t₀ + c_i h, y_i)."""
+
+    rest: Problem
+    method: Method
+    tape: Tape
+    native: NativeBack | None
+    keep: Bool[Array, " m"]
+    steady: Bool[Array, ""]
+    special: bool = eqx.field(static=True)  # whether there is a way back over special steps
+    smooth: bool = eqx.field(static=True, default=False)
+
+    def problem(self, moves: Any) -> Problem:
+        """The problem."""
+        return dataclasses.replace(eqx.combine(moves, self.rest), smooth=self.smooth)
+
+    @property
+    def smoothly(self) -> "StepBack":
+        """The way back far from singular poses, by the system's layout if it has one."""
+        return dataclasses.replace(self, smooth=True)
+
+    @property
+    def is_general(self) -> bool:
+        """Whether there is but one way."""
+        return self.special and self.native is None and self.rest.system.layout is None
+
+    def span(self, k: Array) -> tuple[Array, Array]:
+        """The times at which a step starts and ends."""
+        tape = self.tape
+        end = _after_jump(self.method.controller, tape.ts[k + 1])[1]
+        return tape.ts[k], jnp.where(k == tape.count - 1, tape.last, end)
+
+    def reuses(self, k: Array) -> Bool[Array, ""]:
+        """Whether the first slope of a step is the last one of the step before."""
+        fresh = (k == 0) | _after_jump(self.method.controller, self.tape.ts[k])[0]
+        if self.rest.loop is not None:
+            fresh |= self.rest.loop.due(self.tape.ts[k], entry_of(self.tape.ys, k).control)
+        return ~fresh & self.tableau(self.tape.ts.dtype)[0].fsal
+
+    def tableau(self, dtype: Any) -> tuple[Tableau, Array, Array]:
+        """That of the solver, and its a and c with the end below."""
+        found = Tableau.of(self.method.solver.solver, dtype)
+        if not found.fsal:
+            return found, found.a, found.c
+        return found, jnp.concatenate([found.a, found.a[-1:]]), jnp.append(found.c, 1)
+
+    def ends(self, k: Array) -> tuple[Array, Array, Flow, Flow]:
+        """When and where a step starts and ends."""
+        y1 = self.tape.end.where(k == self.tape.count - 1, entry_of(self.tape.ys, k + 1))
+        return *self.span(k), entry_of(self.tape.ys, k), y1
+
+    def again(self, moves: Any, k: Array) -> "Made":
+        """A step as it was taken: by compiled code or sparse linear algebra, and otherwise where that is at a loss."""
+        if self.is_general:
+            return self._any_again(moves, k)
+        t0, t1, y0, y1 = self.ends(k)
+        if self.native is None:
+            raw, slopes, special = self.smoothly.forth(moves, t0, t1, y0)
+        else:
+            raw, slopes, special = self.native.forth(moves, self.rest, self.keep, t0, t1, y0)
+        special |= ~self.steady
+        if self.rest.loop is not None:
+            special |= self.rest.loop.due(t0, y0.control)
+        special &= k >= 0  # in a batch a row that is back at its start waits for the others
+        none = jnp.zeros(self.tableau(t0.dtype)[0].c.shape, bool)
+        made = Made(_dense(y0, raw, slopes, y1), self.keep, self.rest.choice, none, none.astype(t0.dtype), ~special)
+        if not self.special:  # all have been usual on the way forth
+            return made
+        return where_needed(special, StepBack._any_again, (self, moves, k), made)
+
+    def forth(self, moves: Any, t0: Array, t1: Array, y0: Flow) -> tuple[Flow, Flow, Array]:
+        """The end of a step before its correction, its slopes, and whether it must be gone back over otherwise."""
+        problem = self.problem(moves)
+        given = (problem, self.tableau(t0.dtype)[0], t0, t1, y0, self.keep, y0, False)
+        if problem.sparse:
+            stages, _, good = sparse_stages(*given)
+        else:
+            stages = take_stages(*given)
+            good = ~jnp.any(stages.near) & sure(problem, stages.last.factor, stages.last.terms)
+        return stages.raw, stages.slopes, ~good | ~stages.raw.finite
+
+    def _any_again(self, moves: Any, k: Array) -> "Made":
+        t0, t1, y0, y1 = self.ends(k)
+        problem = self.problem(moves)
+        rows = problem.prepare(t0, y0, None)
+        problem = problem.holding(rows.choice)
+        y0 = problem.refreshed(t0, y0, rows.keep)
+        stages = take_stages(problem, self.tableau(t0.dtype)[0], t0, t1, y0, rows.keep, y0, False)
+        dense = _dense(y0, stages.raw, stages.slopes, y1)
+        return Made(dense, rows.keep, rows.choice, stages.near, stages.tau, jnp.array(False))
+
+    def read(self, k: Array, dense: Any, times: Array, bars: Any, times_bar: Array, place: Array) -> tuple[Any, Array]:
+        """Cotangents of the interpolation and of the times, from those of the states that are read off it."""
+        t0, t1 = self.span(k)
+        at = lambda dense, t: self.method.solver.interpolation_cls(t0=t0, t1=t1, **dense).evaluate(t)
+
+        def one(n: Array, carry: Any) -> Any:
+            i = jnp.where(first + n < beyond, first + n, place.shape[0])  # the last one of the last step is the end
+            more, time_bar = jax.vjp(at, dense, times[i])[1](entry_of(bars, i))
+            return added(carry[0], more), carry[1].at[i].set(time_bar)
+
+        first, beyond = jnp.searchsorted(place, k), jnp.searchsorted(place, k, side="right")
+        count = beyond - first + (k == self.tape.count - 1)
+        return lax.fori_loop(0, count, one, (zeros_like(dense), times_bar))
+
+    def step(
+        self, moves: Any, k: Array, made: "Made", end_bar: Flow, slope_bar: Flow, dense_bar: Any
+    ) -> tuple[Flow, Flow, Any, Flow]:
+        """Cotangents of the step's start, of the slope that it takes from the step before, and of the problem; the slope at the start.
+
+        Args:
+            moves: what of the problem moves.
+            k: which step.
+            made: what `again` has found.
+            end_bar: cotangent of where the step ends.
+            slope_bar: of its last slope, which the next step takes; that is at the end before the correction.
+            dense_bar: of the interpolation.
+        """
+        (t0, t1), inner = self.span(k), dense_bar["inner"]
+        end_bar = added(end_bar, dense_bar["shift"])
+        raw_bar = jax.tree.map(jnp.subtract, inner["y1"], dense_bar["shift"])
+        h = t1 - t0
+        ks_bar = jax.tree.map(lambda b, slope: b.at[-1].add(slope / h), inner["k"], slope_bar)
+        arguments = (self, moves, k, made, end_bar, raw_bar, inner["y0"], ks_bar)
+        if self.is_general:
+            found = StepBack._any_step(*arguments)
+        else:
+            found = self._usual_step(*arguments[1:])
+            if self.special:
+                found = where_needed(~made.usual, StepBack._any_step, arguments, found)
+        state_bar, before, more = found
+        return state_bar, before, more, jax.tree.map(lambda k: k[0] / h, made.dense["inner"]["k"])
+
+    def _usual_step(
+        self, moves: Any, k: Array, made: "Made", end_bar: Flow, raw_bar: Flow, start_bar: Flow, ks_bar: Flow
+    ) -> tuple[Flow, Flow, Any]:
+        """By compiled code, or far from singular poses."""
+        if self.native is None:
+            return StepBack._any_step(self.smoothly, moves, k, made, end_bar, raw_bar, start_bar, ks_bar)
+        ks, y1 = made.dense["inner"]["k"].packed, added(made.dense["inner"]["y1"], made.dense["shift"])
+        given = (*self.span(k), made.dense["inner"]["y0"].packed, ks, y1.packed)
+        bars = (end_bar.packed, raw_bar.packed, start_bar.packed, ks_bar.packed, self.reuses(k))
+        state_bar, before, more = self.native.back(moves, self.rest, self.keep, *given, *bars)
+        flow = lambda packed: Flow(packed, end_bar.nq, end_bar.nv)
+        return flow(state_bar), flow(before), more
+
+    def _any_step(
+        self, moves: Any, k: Array, made: "Made", end_bar: Flow, raw_bar: Flow, start_bar: Flow, ks_bar: Flow
+    ) -> tuple[Flow, Flow, Any]:
+        (t0, t1), inner = self.span(k), made.dense["inner"]
+        y0, raw, ks = inner["y0"], inner["y1"], inner["k"]
+        y1 = added(raw, made.dense["shift"])
+        _, a, c = self.tableau(t0.dtype)
+        s = c.shape[0] - 1
+        # Tasks: the correction of the end, then the stages from the last to the first.
+        near, tau = jnp.append(made.near[:s], True), jnp.append(made.tau[:s], 0)
+
+        def task(n: Array, carry: Any) -> Any:
+            y0_bar, ks_bar, moves_bar = carry
+            i = s - n
+            flow_bar = jax.tree.map(lambda b: (t1 - t0) * jnp.where(i < s, b[jnp.minimum(i, s - 1)], 0), ks_bar)
+            y_bar, more = self.pull(
+                moves,
+                made,
+                t0 + c[i] * (t1 - t0),
+                combine(y0, a[i], ks),
+                near[i],
+                tau[i],
+                flow_bar,
+                i == s,
+                y1,
+                end_bar,
+            )
+            y_bar = jax.tree.map(lambda b, raw: b + jnp.where(i == s, raw, 0), y_bar, raw_bar)
+            spread = lambda b: a[i].reshape((-1,) + (1,) * b.ndim) * b
+            return added(y0_bar, y_bar), added(ks_bar, jax.tree.map(spread, y_bar)), added(moves_bar, more)
+
+        h, taken = t1 - t0, self.reuses(k)
+        start = (start_bar, ks_bar, zeros_like(moves))
+        y0_bar, ks_bar, moves_bar = lax.fori_loop(0, jnp.where(taken, s, s + 1), task, start)
+        before = jax.tree.map(lambda b: jnp.where(taken, h * b[0], 0), ks_bar)
+        y0_bar, moves_bar = self.before_sample(moves, k, made, y0_bar, moves_bar)
+        return y0_bar, before, moves_bar
+
+    def before_sample(self, moves: Any, k: Array, made: "Made", y0_bar: Flow, moves_bar: Any) -> tuple[Flow, Any]:
+        """Cotangents of the state before the sample of a controller with which the step began, if it did."""
+        loop, t, y = self.rest.loop, self.tape.ts[k], entry_of(self.tape.ys, k)
+        if loop is None or loop.clock is None:
+            return y0_bar, moves_bar
+
+        def through() -> tuple[Flow, Any]:
+            sample = lambda moves, y: self.problem(moves).holding(made.choice)._sample(t, y, made.keep)
+            more, bar = jax.vjp(sample, moves, y)[1](y0_bar)
+            return bar, added(moves_bar, more)
+
+        return where_any(loop.due(t, y.control), through, (y0_bar, moves_bar))
+
+    def pull(
+        self,
+        moves: Any,
+        made: "Made",
+        t: Array,
+        y: Flow,
+        near: Array,
+        tau: Array,
+        flow_bar: Flow,
+        ends: Array,
+        y1: Flow,
+        end_bar: Flow,
+    ) -> tuple[Flow, Any]:
+        """Cotangents of a state and the problem, from those of the vector field there, or of where the state is corrected to.
+
+        Where the vector field is interpolated between samples (`Problem.near_singular`), one after the other.
+        """
+        keep, lost = made.keep, tau > 0
+        problem = self.problem(moves).holding(made.choice)
+        if self.smooth:
+            return self._smooth_pull(moves, keep, t, y, flow_bar, ends, y1, end_bar)
+
+        def sample(carry: Any) -> Any:
+            j, y_bar, moves_bar = carry
+            offset, weight = tau * jnp.asarray(OFFSETS)[j], jnp.where(lost, jnp.asarray(WEIGHTS)[j], 1)
+            at, along = jax.vjp(lambda y: y.moved(y.q + offset * problem.system.qdot(y.q, y.v), y.v), y)
+            found = where_any(near & ~ends, lambda: problem.correct(t + offset, at, keep), at)
+            found = jax.tree.map(lambda a, b: jnp.where(ends, a, b), y1, found)
+
+            def by_flow() -> Any:
+                field = lambda moves, y: self.problem(moves).holding(made.choice).regular(t + offset, y, keep)[0]
+                return jax.vjp(field, moves, found)[1](jax.tree.map(lambda b: weight * b, flow_bar))
+
+            more, found_bar = where_any(~ends, by_flow, (zeros_like(moves), zeros_like(y)))
+            found_bar = jax.tree.map(lambda a, b: jnp.where(ends, a, b), end_bar, found_bar)
+
+            def by_correction() -> Any:
+                correct = problem.correction(t + offset, at, found, keep)
+                return jax.vjp(lambda moves, y: correct(self.problem(moves), y), moves, at)[1](found_bar)
+
+            also, at_bar = where_any(near, by_correction, (zeros_like(moves), found_bar))
+            return j + 1, added(y_bar, along(at_bar)[0]), added(moves_bar, added(more, also))
+
+        count = jnp.where(lost, len(OFFSETS), 1)
+        return lax.while_loop(lambda c: c[0] < count, sample, (0, zeros_like(y), zeros_like(moves)))[1:]
+
+    def _smooth_pull(
+        self, moves: Any, keep: Array, t: Array, y: Flow, flow_bar: Flow, ends: Array, y1: Flow, end_bar: Flow
+    ) -> tuple[Flow, Any]:
+        """`pull` far from singular poses."""
+
+        def by_flow() -> Any:
+            field = lambda moves, y: self.problem(moves).regular(t, y, keep)[0]
+            return jax.vjp(field, moves, y)[1](flow_bar)
+
+        def by_correction() -> Any:
+            correct = self.problem(moves).correction(t, y, y1, keep)
+            return jax.vjp(lambda moves, y: correct(self.problem(moves), y), moves, y)[1](end_bar)
+
+        by_flow_bar = where_any(~ends, by_flow, (zeros_like(moves), zeros_like(y)))
+        moves_bar, y_bar = added(by_flow_bar, where_any(ends, by_correction, (zeros_like(moves), zeros_like(y))))
+        return y_bar, moves_bar
+
+
+class Made(eqx.Module):
+    """A step that was made again.
+
+    Attributes:
+        dense: what its interpolation needs.
+        keep: the rows in use.
+        choice: that of the formulation.
+        near, tau: of the stages (r,), see `Stages`.
+        usual: whether nothing was special about it.
+    """
+
+    dense: Any
+    keep: Bool[Array, " m"]
+    choice: Bool[Array, " n"] | None
+    near: Bool[Array, " r"]
+    tau: Float[Array, " r"]
+    usual: Bool[Array, ""]
+
+
+def _dense(y0: Flow, raw: Flow, slopes: Flow, y1: Flow) -> Any:
+    """What the interpolation of a step needs."""
+    return {"inner": {"y0": y0, "y1": raw, "k": slopes}, "shift": jax.tree.map(jnp.subtract, y1, raw)}
+
+
+def _after_jump(controller: Any, t: Array) -> tuple[Bool[Array, ""], Array]:
+    """Whether the vector field jumps just before a time, and when the step before has ended then."""
+    jumped, before = jnp.array(False), t
+    while hasattr(controller, "controller"):
+        times = getattr(controller, "jump_ts", None)
+        if times is not None and times.shape[0]:
+            here = t == eqxi.nextafter(times)
+            jumped |= jnp.any(here)
+            before = jnp.where(jnp.any(here), eqxi.prevbefore(times[jnp.argmax(here)]), before)
+        controller = controller.controller
+    return jumped, before
+
+
+def entry_of(tree: Any, i: Array) -> Any:
+    """One row of all arrays."""
+    return jax.tree.map(lambda x: x[i], tree)
+
+
+def zeros_like(tree: Any) -> Any:
+    """Zeros in place of all numbers."""
+    return jax.tree.map(jnp.zeros_like, tree)
+
+
+def added(a: Any, b: Any) -> Any:
+    """The sum, entry by entry."""
+    return jax.tree.map(jnp.add, a, b)
+
+
+def dot(a: Any, b: Any) -> Array:
+    """The sum of all products."""
+    return jnp.sum(jnp.stack([jnp.vdot(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)]))

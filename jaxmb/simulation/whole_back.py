@@ -1,0 +1,81 @@
+"""The way back over whole runs by compiled code."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from ..foundations import Blank
+from ..kernels import BackRunProgram, NotScalarError, Program, Shaped
+from .explicit import coefficients
+from .flow import Flow
+from .leg import Tape
+from .native import NativeBack, native_parameters
+from .problem import Problem
+from .solver import ConstrainedSolver
+
+
+def went_back(
+    native: NativeBack,
+    moves: Any,
+    rest: Problem,
+    solver: ConstrainedSolver,
+    tape: Tape,
+    keep: Bool[Array, " m"],
+    times: Float[Array, " T"],
+    bars: Flow,
+    place: Int[Array, " k"],
+) -> tuple[tuple[Flow, Any, Array, Array], Array] | None:
+    """Over all steps of a tape: what `_one_by_one` of `adjoint.py` returns, and whether anything was special; None if it cannot be done so.
+
+    Args:
+        native: the way back over one step.
+        moves: what moves of the problem.
+        rest: the rest of it.
+        solver: by which steps were made.
+        tape: these.
+        keep: the rows in use.
+        times: of the saved states, the end being the last one.
+        bars: their cotangents.
+        place: in which step each lies but the last one, beyond the tape if it was not reached.
+    """
+    kind, numbers = Blank.of(solver)
+    if numbers or not kind.known:
+        return None
+    like = tape.end
+    program = back_run(native, kind, (like.nq, like.nv), times.shape[0], tape.ts.shape[0])
+    if program is None:
+        return None
+    whole = lambda x: jnp.asarray(x, jnp.int32)
+    count, places = jnp.maximum(tape.count, 1), jnp.append(place, 0)
+    reached = jnp.sum(place < tape.ts.shape[0])
+    given = tape.ts, tape.ys.packed, whole(count), tape.last, tape.end.packed
+    saved = times, bars.packed, whole(places), whole(reached)
+    state, begin, *own, times_bar, special = program(*given, *saved, keep, *native_parameters(moves, rest))
+    moves_bar = jax.tree.unflatten(jax.tree.structure(moves), own)
+    return (Flow(state, like.nq, like.nv), moves_bar, times_bar, begin), special
+
+
+@functools.lru_cache(maxsize=64)
+def back_run(native: NativeBack, kind: Blank, sizes: tuple[int, int], times: int, taped: int) -> BackRunProgram | None:
+    """The program, None if the interpolation is no scalar program."""
+    again, back = native.again, native.program
+    solver: ConstrainedSolver = kind.filled(())
+    t, y, slopes = Shaped((), again.dtype), again.state, again.slopes
+
+    def read(t: Array, t0: Array, t1: Array, *given: Array) -> list[Array]:
+        def at(t: Array, y0: Array, y1: Array, k: Array, shift: Array) -> Array:
+            flow = lambda packed: Flow(packed, *sizes)
+            inner = {"y0": flow(y0), "y1": flow(y1), "k": flow(k)}
+            return solver.interpolation_cls(t0=t0, t1=t1, inner=inner, shift=flow(shift)).evaluate(t).packed
+
+        return list(jax.vjp(at, t, *given[:-1])[1](given[-1]))
+
+    try:
+        program = Program.of(read, t, t, t, y, y, slopes, y, y)
+    except NotScalarError:
+        return None
+    fsal = coefficients(solver.solver)[3]
+    return BackRunProgram(again.stage, again.end, again.a, again.c, back.stage, back.end, program, times, taped, fsal)
