@@ -18,6 +18,7 @@ from systems import SYSTEMS, make
 import jaxmb as jm
 from jaxmb.foundations import Blank
 from jaxmb.kernels import NotScalarError, Program, RunProgram, Shaped, StepProgram, unavailable
+from jaxmb.kernels.module import EACH
 from jaxmb.simulation.drift import Projection
 from jaxmb.simulation.flow import Flow
 from jaxmb.simulation.native import native_back, native_parameters, native_step
@@ -171,6 +172,22 @@ def test_what_moves_entries_and_loops(lanes):
     assert_equal(*both(lambda x, y: list(moving(x, y)), x, y))
     assert_equal(*both(lambda x, y: looping(x, y), x, y))
     assert_equal(*both(lambda x, y: list(moving(x, y)), x, y[0], shared=(1,)))
+
+
+@pytest.mark.parametrize("inner", [(0, None, 0), (None, 0, 0), (None, 0, None)])
+@pytest.mark.parametrize("outer", [(0, 0, None), (0, None, 0), (None, None, 0)])
+def test_operands_may_lack_some_of_the_lanes(inner, outer):
+    """Two axes of lanes, along each of which some operands are the same; derivatives back to them are sums."""
+    rng, fn = np.random.default_rng(0), lambda x, y, z: [jnp.sin(x) * y + z * z[::-1]]
+    made = program(fn, (2,), (2,), (2,))
+    shape = lambda a, b: ((5,) if b == 0 else ()) + ((9,) if a == 0 else ()) + (2,)
+    given = [jnp.asarray(rng.normal(size=shape(a, b))) for a, b in zip(inner, outer, strict=True)]
+    many = lambda f: jax.vmap(jax.vmap(f, inner), outer)
+    assert_equal(*(jax.jit(many(f))(*given) for f in (made, fn)))
+    total = lambda f: lambda *xs: jnp.sum(jnp.cos(many(f)(*xs)[0]))
+    assert_equal(*(jax.jit(jax.grad(total(f), (0, 1, 2)))(*given) for f in (made, fn)))
+    each = lambda f: many(jax.grad(lambda *xs: jnp.sum(jnp.cos(f(*xs)[0])), (0, 1, 2)))
+    assert_equal(*(jax.jit(each(f))(*given) for f in (made, fn)))
 
 
 def test_what_is_not_finite_is_not_lost():
@@ -507,6 +524,29 @@ def test_forward_derivatives_by_compiled_code_are_the_same():
     compared_jacobians("unconstrained")
 
 
+@pytest.mark.parametrize("name", [n if n == "pendulum" else pytest.param(n, marks=pytest.mark.slow) for n in FEW])
+def test_forward_derivatives_along_whole_runs(name):
+    """At times that do not change, of several rows of a batch: those of plain steps."""
+    system, state = make(name)
+    numbers, rest = eqx.partition(system.params, eqx.is_inexact_array_like)
+    flat, unravel = jax.flatten_util.ravel_pytree(jax.tree.map(jnp.asarray, numbers))
+
+    def run(numbers, speed, native):
+        own = system.with_params(eqx.combine(unravel(numbers), rest))
+        start = eqx.tree_at(lambda s: s.v, state, speed * state.v)
+        options = dict(adjoint=dfx.ForwardMode(), dt0=5e-3, stepsize_controller=dfx.ConstantStepSize(), throw=False)
+        return jm.simulate(own, start, jnp.array([0.0, 0.04, 0.3, 0.5]), native=native, **options).q
+
+    found, expected = (
+        jax.jit(jax.vmap(jax.jacfwd(functools.partial(run, native=native), (0, 1)), (None, 0)))(
+            flat, jnp.array([0.5, 1.0, 1.4])
+        )
+        for native in (True, False)
+    )
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-11 * max(1.0, float(jnp.max(jnp.abs(b)))))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_all_forward_derivatives_by_compiled_code_are_the_same(name):
@@ -563,7 +603,7 @@ def test_a_large_function_is_compiled_quickly_and_does_the_same(monkeypatch):
     monkeypatch.setattr("jaxmb.kernels.module.LARGE", 3)
     for thorough in (False, True):
         made = Program.of(fn, shaped(3), shaped(2), thorough=thorough)
-        quick = [unit.quick for unit in made.module((True, True), 1).units]
+        quick = [unit.quick for unit in made.module((EACH, EACH), 1).units]
         assert any(quick) != thorough
         assert_equal(jax.jit(made)(x, y), fn(x, y))
         assert_equal(jax.jit(functools.partial(made.in_lane, 2))(x, y), fn(x, y))

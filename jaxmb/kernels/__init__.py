@@ -1,5 +1,7 @@
 """Functions of small arrays as scalar programs over many lanes."""
 
+from .along import doubled as doubled
+from .along_run import AlongRunProgram as AlongRunProgram
 from .available import unavailable as unavailable
 from .back import BackProgram as BackProgram
 from .back_run import BackRunProgram as BackRunProgram

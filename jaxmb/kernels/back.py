@@ -10,7 +10,7 @@ from jaxtyping import Array
 
 from .code import Shaped, entries
 from .driver import Driver, Stepping
-from .module import Called, Lane
+from .module import Called, Lane, Period
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -56,10 +56,10 @@ class BackProgram(Stepping):
             moves = [x + m for x, m in zip(moves, more, strict=True)]
         return [start, jnp.where(taken, h * bars[0], 0), *moves]
 
-    def module(self, batched: Sequence[bool], lanes: int) -> Lane:
+    def module(self, periods: Sequence[Period], lanes: int) -> Lane:
         """What is compiled for so many lanes."""
         parameters = range(10, len(self.operands))
-        out = _Back(self, (None, None, None, *parameters), (None, None, 4, 5, *parameters), range(10), batched, lanes)
+        out = _Back(self, (None, None, None, *parameters), (None, None, 4, 5, *parameters), range(10), periods, lanes)
         out.over_lanes(out.work)
         return out
 

@@ -11,7 +11,7 @@ from jaxtyping import Array
 from .back import BackProgram, Pull
 from .code import Shaped, entries
 from .driver import Stepping
-from .module import Lane
+from .module import Lane, Period
 from .program import Program
 from .queue import Queue
 from .step import StepProgram
@@ -119,9 +119,9 @@ class BackRunProgram(Stepping):
         _, state, _, moves, times_bar, begin, special = lax.while_loop(lambda c: c[0] >= 0, step, start)
         return [state, begin, *moves, times_bar, special]
 
-    def module(self, batched: Sequence[bool], lanes: int) -> Lane:
+    def module(self, periods: Sequence[Period], lanes: int) -> Lane:
         """What is compiled for so many lanes."""
-        out = _BackRun(self, batched, lanes)
+        out = _BackRun(self, periods, lanes)
         out.write_all()
         return out
 
@@ -132,7 +132,7 @@ _TS, _YS, _COUNT, _LAST, _END, _TIMES, _BARS, _PLACE, _REACHED = range(9)
 class _BackRun(Queue):
     """The module."""
 
-    def __init__(self, run: BackRunProgram, batched: Sequence[bool], lanes: int):
+    def __init__(self, run: BackRunProgram, periods: Sequence[Period], lanes: int):
         self.run = run
         own = range(9, len(run.operands))
         of_step = (None, None, *own), (None, None, None, *own)
@@ -141,7 +141,7 @@ class _BackRun(Queue):
             (run.pulled_end, (None, None, None, None, *own)),
             (run.read, (None,) * len(run.read.operands)),
         )
-        super().__init__(run, *of_step, range(9), batched, lanes, others)
+        super().__init__(run, *of_step, range(9), periods, lanes, others)
         pulled, pulled_end, self.read = self.called[2:]
         self.pull = Pull(self, pulled, pulled_end, sum(entries(s.shape) for s in run.pulled.results[1:]))
         types, n = self.types, self.n

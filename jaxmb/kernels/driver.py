@@ -9,7 +9,7 @@ from typing import Any
 from jaxtyping import Array
 
 from .code import Shaped, entries
-from .module import Called, Lane, Part
+from .module import Called, Lane, Part, Period
 from .program import Program, lanes_p, width_of
 
 
@@ -60,12 +60,12 @@ class Stepping(abc.ABC):
         """What it does, by the functions as they were given."""
 
     @abc.abstractmethod
-    def module(self, batched: Sequence[bool], lanes: int) -> Lane:
+    def module(self, periods: Sequence[Period], lanes: int) -> Lane:
         """What is compiled for so many lanes."""
 
     def __call__(self, *operands: Any) -> list[Array]:
         """The results."""
-        return lanes_p.bind(*operands, program=self, batched=(False,) * len(operands), lanes=())
+        return lanes_p.bind(*operands, program=self, lanes=())
 
     def tangent(self, moving: tuple[bool, ...]) -> Any:
         """There is none."""
@@ -80,7 +80,7 @@ class Driver(Lane):
         stage: which operand stands for each of a stage's, None where its numbers are made on the way.
         end: likewise of the end's.
         read: the operands that are read besides.
-        batched: which operands have lanes.
+        periods: see `Period`, of each operand.
         lanes: how many there are.
         others: further functions that are called, and likewise of which operands.
     """
@@ -91,15 +91,15 @@ class Driver(Lane):
         stage: Sequence[int | None],
         end: Sequence[int | None],
         read: Sequence[int],
-        batched: Sequence[bool],
+        periods: Sequence[Period],
         lanes: int,
         others: Sequence[tuple[Program, Sequence[int | None]]] = (),
     ):
         functions = ((program.stage, stage), (program.end, end), *others)
-        parts = [Part.make(fn.code, fn.operands, of, batched) for fn, of in functions]
+        parts = [Part.make(fn.code, fn.operands, of, periods) for fn, of in functions]
         used = sorted(set(read).union(*(part.used for part in parts)))
         width = width_of(program.dtype, lanes)
-        super().__init__(program.dtype, width, lanes, program.operands, program.results, batched, used)
+        super().__init__(program.dtype, width, lanes, program.operands, program.results, periods, used)
         self.program, self.n, self.count = program, entries(program.state.shape), len(program.a[0])
         self.called = [self.prepared(part, fn.thorough) for part, (fn, _) in zip(parts, functions, strict=True)]
         self.stage, self.end = self.called[:2]

@@ -18,6 +18,10 @@ _EXTENSION, _ARGUMENTS, _RESULTS, _DATA, _METADATA, _VERSION = 8, 72, 112, 24, 2
 VERSION = (0, 3)
 # From so many operations on code of one lane is compiled soon rather than well: in a tenth of the time, to run twice as long.
 LARGE = 20_000
+# (d, p) where lane i has the numbers (i // d) mod p of an operand; None where all lanes share them.
+Period = tuple[int, int] | None
+# Of a single lane, what is treated as its own.
+EACH: Period = (1, 1)
 # Types in memory of numbers that are not of the module's own.
 _MEMORY = {"float64": "double", "float32": "float", "bool": "i8"} | {
     f"{u}int{n}": f"i{n}" for u in ("", "u") for n in (8, 16, 32, 64)
@@ -42,9 +46,11 @@ class Part:
     places: dict[tuple[int, int], int]
 
     @classmethod
-    def make(cls, code: Code, operands: Sequence[Shaped], of: Sequence[int | None], batched: Sequence[bool]) -> "Part":
-        """The code, in a module whose operands are the same in all lanes where they are not `batched`."""
-        own = [k is None or batched[k] for k in of]
+    def make(
+        cls, code: Code, operands: Sequence[Shaped], of: Sequence[int | None], periods: Sequence[Period]
+    ) -> "Part":
+        """The code, in a module whose operands are the same in all lanes where they have no period."""
+        own = [k is None or periods[k] is not None for k in of]
         still, moving = code.apart([not x for x in own])
         read = [place for place in moving.inputs if place[0] < len(of)]
         count, places = Counter(operand for operand, _ in read), set(read)
@@ -135,7 +141,7 @@ class Lane(Function):
         lanes: how many there are.
         operands: shapes and types of one lane's operands.
         results: likewise.
-        batched: which operands have lanes.
+        periods: see `Period`, of each operand.
         used: the operands that are read; XLA passes no others.
     """
 
@@ -146,12 +152,12 @@ class Lane(Function):
         lanes: int,
         operands: Sequence[Shaped],
         results: Sequence[Shaped],
-        batched: Sequence[bool],
+        periods: Sequence[Period],
         used: Sequence[int],
     ):
         super().__init__()
         self.types, self.one, self.lanes = Types(dtype, width), Types(dtype, 1), lanes
-        self.operands, self.results, self.batched, self.used = operands, results, batched, tuple(used)
+        self.operands, self.results, self.periods, self.used = operands, results, periods, tuple(used)
         self.units: list[Unit] = []
         self._asked()
         self.ins = dict(zip(self.used, self._buffers(_ARGUMENTS, len(self.used)), strict=True))
@@ -242,13 +248,23 @@ class Lane(Function):
         self.each(self.lanes, some, width)
         self.do("ret ptr null")
 
+    def repeated(self, operand: int, lane: str) -> str:
+        """Whose numbers of an operand a lane has."""
+        period = self.periods[operand]
+        assert period is not None
+        each, count = period
+        lane = lane if each == 1 else self.let(f"udiv i64 {lane}, {each}")
+        if each * count == self.lanes:
+            return lane
+        return "0" if count == 1 else self.let(f"urem i64 {lane}, {count}")
+
     def gathered(self, numbers: list[str], operand: int, entry: int | str) -> str:
         """An entry of an operand in some lanes, side by side."""
         shaped, base = self.operands[operand], self.ins[operand]
-        if not self.batched[operand]:
+        if self.periods[operand] is None:
             return self.splat(self.types, self.number(shaped, base, str(entry)))
         size, out = entries(shaped.shape), "poison"
-        for k, lane in enumerate(numbers):
+        for k, lane in enumerate(self.repeated(operand, lane) for lane in numbers):
             index = self.let(f"add nuw nsw i64 {self.let(f'mul nuw nsw i64 {lane}, {size}')}, {entry}")
             x = self.number(shaped, base, index)
             out = (
@@ -301,12 +317,12 @@ def single(
     lanes: int,
     operands: Sequence[Shaped],
     results: Sequence[Shaped],
-    batched: Sequence[bool],
+    periods: Sequence[Period],
     thorough: bool,
 ) -> Lane:
     """Code over lanes, once for each."""
-    part = Part.make(code, operands, range(len(operands)), batched)
-    out = Lane(dtype, width, lanes, operands, results, batched, sorted(part.used))
+    part = Part.make(code, operands, range(len(operands)), periods)
+    out = Lane(dtype, width, lanes, operands, results, periods, sorted(part.used))
     called = out.prepared(part, thorough)
 
     def work(numbers: list[str]) -> None:

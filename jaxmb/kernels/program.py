@@ -14,7 +14,7 @@ from jaxtyping import Array
 
 from .code import Code, Shaped, entries, precision
 from .graph import Graph
-from .module import Lane, single
+from .module import Lane, Period, single
 from .native import missing, registered, vector_bytes
 from .scalarise import LARGEST, NotScalarError, scalarise
 
@@ -64,13 +64,12 @@ class Program:
 
     def __call__(self, *operands: Any) -> list[Array]:
         """The results."""
-        return lanes_p.bind(*operands, program=self, batched=(False,) * len(operands), lanes=())
+        return lanes_p.bind(*operands, program=self, lanes=())
 
     def in_lane(self, own: int, *operands: Any) -> list[Array]:
         """The results by the function that is compiled for several lanes, of which the first operands, so many, are those of one."""
         lane = [jnp.asarray(x)[None] for x in operands[:own]]
-        flags = tuple(k < own for k in range(len(operands)))
-        found = lanes_p.bind(*lane, *operands[own:], program=self, batched=flags, lanes=(1,))
+        found = lanes_p.bind(*lane, *operands[own:], program=self, lanes=(1,))
         return [x[0] for x in found]
 
     @property
@@ -78,10 +77,10 @@ class Program:
         """The function by itself."""
         return core.jaxpr_as_fun(self.jaxpr)
 
-    def module(self, batched: Sequence[bool], lanes: int) -> Lane:
+    def module(self, periods: Sequence[Period], lanes: int) -> Lane:
         """What is compiled for so many lanes."""
         width = width_of(self.dtype, lanes)
-        return single(self.code, self.dtype, width, lanes, self.operands, self.results, batched, self.thorough)
+        return single(self.code, self.dtype, width, lanes, self.operands, self.results, periods, self.thorough)
 
     @functools.cache  # noqa: B019
     def tangent(self, moving: tuple[bool, ...]) -> "Program":
@@ -145,7 +144,8 @@ def width_of(dtype: Any, lanes: int) -> int:
     return width
 
 
-# The primitive. Operands that are `batched` have leading axes `lanes`, the others are the same for all lanes.
+# The primitive. Operands may have leading axes: all of `lanes` or the last of them, of which some have length one. Along those, and along
+# the others, they are the same; the axes along which they are not follow each other.
 
 lanes_p = core.Primitive("scalar_program")
 lanes_p.multiple_results = True
@@ -156,26 +156,50 @@ def _run(*operands: Any, **params: Any) -> list[Array]:
     return _jitted(*operands, **params)
 
 
-@functools.partial(jax.jit, static_argnames=("program", "batched", "lanes"))
-def _jitted(*operands: Any, program: Any, batched: tuple[bool, ...], lanes: tuple[int, ...]) -> list[Array]:
-    return lanes_p.bind(*operands, program=program, batched=batched, lanes=lanes)
+@functools.partial(jax.jit, static_argnames=("program", "lanes"))
+def _jitted(*operands: Any, program: Any, lanes: tuple[int, ...]) -> list[Array]:
+    return lanes_p.bind(*operands, program=program, lanes=lanes)
 
 
 @lanes_p.def_abstract_eval
-def _shapes(*operands: Any, program: Any, batched: tuple[bool, ...], lanes: tuple[int, ...]) -> list[Any]:
+def _shapes(*operands: Any, program: Any, lanes: tuple[int, ...]) -> list[Any]:
     return [ShapedArray((*lanes, *s.shape), s.dtype) for s in program.results]
 
 
-def _plainly(*operands: Any, program: Any, batched: tuple[bool, ...], lanes: tuple[int, ...]) -> list[Array]:
+def _plainly(*operands: Any, program: Any, lanes: tuple[int, ...]) -> list[Array]:
     """By the function itself."""
+    places = [_varying(lead, lanes) for lead in _leads(operands, program)]
+    kept = [
+        x.reshape(*(lanes[d] for d in own), *s.shape)
+        for x, own, s in zip(operands, places, program.operands, strict=True)
+    ]
     fn = program.fn
-    for _ in lanes:
-        fn = jax.vmap(fn, in_axes=[0 if b else None for b in batched])
-    found = fn(*operands)
+    for d in reversed(range(len(lanes))):  # the last axis is the innermost
+        fn = jax.vmap(fn, in_axes=[0 if d in own else None for own in places], axis_size=lanes[d])
+    found = fn(*kept)
     return [jnp.broadcast_to(x, (*lanes, *s.shape)) for x, s in zip(found, program.results, strict=True)]
 
 
-def _natively(context: Any, *operands: Any, program: Any, batched: tuple[bool, ...], lanes: tuple[int, ...]) -> Any:
+def _leads(operands: Sequence[Any], program: Any) -> list[tuple[int, ...]]:
+    """The leading axes of each operand."""
+    return [x.shape[: x.ndim - len(s.shape)] for x, s in zip(operands, program.operands, strict=True)]
+
+
+def _varying(lead: tuple[int, ...], lanes: tuple[int, ...]) -> list[int]:
+    """The axes of lanes along which an operand may differ."""
+    ahead = len(lanes) - len(lead)
+    return [ahead + d for d, size in enumerate(lead) if size != 1 or lanes[ahead + d] == 1]
+
+
+def _repeated(lead: tuple[int, ...], lanes: tuple[int, ...]) -> tuple[int, int] | None:
+    """(d, p) where lane i has the numbers (i // d) mod p of an operand; None where all lanes share them."""
+    places = _varying(lead, lanes)
+    if not places:
+        return None
+    return entries(lanes[places[-1] + 1 :]), entries([lanes[d] for d in places])
+
+
+def _natively(context: Any, *operands: Any, program: Any, lanes: tuple[int, ...]) -> Any:
     """By compiled code; what is exported must run elsewhere and is plain."""
     if (
         not entries(lanes)
@@ -183,8 +207,9 @@ def _natively(context: Any, *operands: Any, program: Any, batched: tuple[bool, .
         or context.module_context.lowering_parameters.for_export
         or len(context.module_context.platforms) > 1
     ):
-        return _plain_lowering(context, *operands, program=program, batched=batched, lanes=lanes)
-    module = program.module(batched, entries(lanes))
+        return _plain_lowering(context, *operands, program=program, lanes=lanes)
+    periods = [_repeated(lead, lanes) for lead in _leads(context.avals_in, program)]
+    module = program.module(periods, entries(lanes))
     context = context.replace(avals_in=[context.avals_in[k] for k in module.used])
     return jax.ffi.ffi_lowering(registered(module))(context, *(operands[k] for k in module.used))
 
@@ -194,40 +219,37 @@ mlir.register_lowering(lanes_p, _plain_lowering)
 mlir.register_lowering(lanes_p, _natively, platform="cpu")
 
 
-def _batch(
-    operands: Sequence[Any], axes: Sequence[Any], *, program: Any, batched: tuple[bool, ...], lanes: tuple[int, ...]
-) -> Any:
+def _batch(operands: Sequence[Any], axes: Sequence[Any], *, program: Any, lanes: tuple[int, ...]) -> Any:
     size = next(x.shape[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
     out = []
-    for x, axis, already in zip(operands, axes, batched, strict=True):
+    for x, axis, shaped in zip(operands, axes, program.operands, strict=True):
         if axis is not None:
             x = jnp.moveaxis(x, axis, 0)
-            if not already:  # it lacks the lanes that others have
-                own = x.shape[1:]
-                x = jnp.broadcast_to(x.reshape(size, *(1 for _ in lanes), *own), (size, *lanes, *own))
-        elif already:
-            x = jnp.broadcast_to(x, (size, *x.shape))
+            own = len(shaped.shape)
+            if x.ndim - own <= len(lanes):  # it lacks lanes that others have
+                inner, rest = x.shape[1 : x.ndim - own], x.shape[x.ndim - own :]
+                lead = (size, *(1 for _ in range(len(lanes) - len(inner))), *inner)
+                x = x.reshape(*lead, *rest)
+                varying = _varying(lead, (size, *lanes))
+                if varying != list(range(varying[0], varying[-1] + 1)):
+                    x = jnp.broadcast_to(x, (size, *lanes, *rest))
         out.append(x)
-    mapped = tuple(b or axis is not None for b, axis in zip(batched, axes, strict=True))
-    found = lanes_p.bind(*out, program=program, batched=mapped, lanes=(size, *lanes))
+    found = lanes_p.bind(*out, program=program, lanes=(size, *lanes))
     return found, [0] * len(found)
 
 
 batching.primitive_batchers[lanes_p] = _batch
 
 
-def _jvp(
-    primals: Sequence[Any], tangents: Sequence[Any], *, program: Any, batched: tuple[bool, ...], lanes: tuple[int, ...]
-) -> Any:
-    found = lanes_p.bind(*primals, program=program, batched=batched, lanes=lanes)
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, program: Any, lanes: tuple[int, ...]) -> Any:
+    found = lanes_p.bind(*primals, program=program, lanes=lanes)
     moving = tuple(
         _is_number(s) and not isinstance(t, ad.Zero) for t, s in zip(tangents, program.operands, strict=True)
     )
     if not any(moving) or not any(map(_is_number, found)):
         return found, [_no_tangent(x) for x in found]
     along = [t for t, moves in zip(tangents, moving, strict=True) if moves]
-    flags = (*batched, *(b for b, moves in zip(batched, moving, strict=True) if moves))
-    moved = iter(lanes_p.bind(*primals, *along, program=program.tangent(moving), batched=flags, lanes=lanes))
+    moved = iter(lanes_p.bind(*primals, *along, program=program.tangent(moving), lanes=lanes))
     return found, [next(moved) if _is_number(x) else _no_tangent(x) for x in found]
 
 
@@ -242,9 +264,7 @@ def _no_tangent(x: Any) -> Any:
 ad.primitive_jvps[lanes_p] = _jvp
 
 
-def _transpose(
-    cotangents: Sequence[Any], *operands: Any, program: Program, batched: tuple[bool, ...], lanes: tuple[int, ...]
-) -> Any:
+def _transpose(cotangents: Sequence[Any], *operands: Any, program: Program, lanes: tuple[int, ...]) -> Any:
     linear = [k for k, x in enumerate(operands) if ad.is_undefined_primal(x)]
     assert tuple(linear) == program.linear
     others = [k for k in range(len(operands)) if k not in linear]
@@ -252,13 +272,13 @@ def _transpose(
         jnp.zeros((*lanes, *s.shape), s.dtype) if isinstance(ct, ad.Zero) else ct
         for ct, s in zip(cotangents, program.results, strict=True)
     ]
-    flags = (*(batched[k] for k in others), *(True for _ in given))
-    found = lanes_p.bind(
-        *(operands[k] for k in others), *given, program=program.transposed(), batched=flags, lanes=lanes
-    )
+    found = lanes_p.bind(*(operands[k] for k in others), *given, program=program.transposed(), lanes=lanes)
     out: list[Any] = [None] * len(operands)
     for k, bar in zip(linear, found, strict=True):
-        out[k] = bar if batched[k] else jnp.sum(bar, axis=tuple(range(len(lanes))))
+        lead = operands[k].aval.shape[: operands[k].aval.ndim - len(program.operands[k].shape)]
+        ahead = len(lanes) - len(lead)
+        summed = jnp.sum(bar, axis=tuple(range(ahead)))
+        out[k] = jnp.sum(summed, axis=tuple(d for d, n in enumerate(lead) if n != lanes[ahead + d]), keepdims=True)
     return out
 
 

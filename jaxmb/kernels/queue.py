@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from .code import entries
 from .driver import Driver, Stepping
+from .module import EACH, Period
 from .program import Program
 
 
@@ -13,7 +14,7 @@ class Queue(Driver, abc.ABC):
 
     Args:
         program: the program, of which each lane is a run.
-        stage, end, read, batched, lanes, others: as of `Driver`; what is read belongs to the lane.
+        stage, end, read, periods, lanes, others: as of `Driver`; what is read belongs to the lane.
     """
 
     def __init__(
@@ -22,13 +23,13 @@ class Queue(Driver, abc.ABC):
         stage: Sequence[int | None],
         end: Sequence[int | None],
         read: Sequence[int],
-        batched: Sequence[bool],
+        periods: Sequence[Period],
         lanes: int,
         others: Sequence[tuple[Program, Sequence[int | None]]],
     ):
         if lanes == 1:  # its functions are those of several lanes
-            batched = tuple(b or k in read for k, b in enumerate(batched))
-        super().__init__(program, stage, end, read, batched, lanes, others)
+            periods = tuple(EACH if k in read else period for k, period in enumerate(periods))
+        super().__init__(program, stage, end, read, periods, lanes, others)
         self.busy, self.chosen = (self.room(self.types, 1) for _ in range(2))
         self.jobs, self.next = self.counters(self.types.width), self.counters(1)
 
@@ -130,7 +131,8 @@ class Queue(Driver, abc.ABC):
     def of_job(self, operand: int, job: str, entry: str) -> str:
         """An entry of an operand of a run."""
         shaped = self.operands[operand]
-        place = self.at(job, entries(shaped.shape), entry) if self.batched[operand] else entry
+        own = entries(shaped.shape)
+        place = self.at(self.repeated(operand, job), own, entry) if self.periods[operand] is not None else entry
         return self.number(shaped, self.ins[operand], place)
 
     def give_job(self, result: int, job: str, entry: str, x: str) -> None:

@@ -13,7 +13,7 @@ from jaxtyping import Array
 
 from .code import Shaped, entries
 from .driver import Stepping
-from .module import Lane
+from .module import Lane, Period
 from .program import Program
 from .queue import Queue
 from .step import StepProgram
@@ -77,9 +77,14 @@ class RunProgram(Stepping):
     @property
     def fn(self) -> Callable[..., list[Array]]:
         """What it does, by the functions as they were given."""
-        return self._run
+        return functools.partial(self._run, self.step.fn, self.attempt.fn, self.between.fn)
 
-    def _run(self, *operands: Array) -> list[Array]:
+    @property
+    def by_steps(self) -> Callable[..., list[Array]]:
+        """What it does, by programs of each step in a loop of XLA: with derivatives by the times, too."""
+        return functools.partial(self._run, self.step, self.attempt, self.between)
+
+    def _run(self, step: Any, judge: Any, between: Any, *operands: Array) -> list[Array]:
         count = len(self.carry)
         start, times, fixed = operands[:count], operands[count], operands[count + 1 :]
         own, n = len(self.step.operands) - 5, self.state.shape[0]
@@ -90,13 +95,13 @@ class RunProgram(Stepping):
 
         def attempt(carried: Any) -> Any:
             _, carry, index, ys, rows, tape = carried
-            raw, slopes, doubtful, *more = self.step.fn(*carry[:5], *fixed[:own])
-            out = self.attempt.fn(*carry, raw, slopes, doubtful, *more, *fixed)
+            raw, slopes, doubtful, *more = step(*carry[:5], *fixed[:own])
+            out = judge(*carry, raw, slopes, doubtful, *more, *fixed)
             new, accepted, going, rest = out[:count], out[count], out[count + 1], out[count + 2 :]
 
             def save(saved: Any) -> Any:
                 index, ys = saved
-                y = self.between.fn(times[index], *carry[:3], raw, slopes, *rest)[0]
+                y = between(times[index], *carry[:3], raw, slopes, *rest)[0]
                 return index + 1, ys.at[index].set(y)
 
             due = lambda saved: accepted & (saved[0] < self.times) & (times[saved[0]] <= carry[1])
@@ -111,9 +116,9 @@ class RunProgram(Stepping):
         _, carry, _, ys, _, tape = lax.while_loop(lambda c: c[0], attempt, begin)
         return [*carry, ys, *(tape if self.taped else ())]
 
-    def module(self, batched: Sequence[bool], lanes: int) -> Lane:
+    def module(self, periods: Sequence[Period], lanes: int) -> Lane:
         """What is compiled for so many lanes."""
-        out = _Run(self, batched, lanes)
+        out = _Run(self, periods, lanes)
         out.write_all()
         return out
 
@@ -123,11 +128,11 @@ class _Run(Queue):
 
     Args:
         run: the program.
-        batched: which operands have lanes.
+        periods: see `Period`, of each operand.
         lanes: how many runs there are.
     """
 
-    def __init__(self, run: RunProgram, batched: Sequence[bool], lanes: int):
+    def __init__(self, run: RunProgram, periods: Sequence[Period], lanes: int):
         self.run = run
         count = len(run.carry)
         parameters = range(count + 1, len(run.operands))
@@ -135,7 +140,7 @@ class _Run(Queue):
         made = (None,) * (len(run.attempt.operands) - len(parameters))
         others = ((run.attempt, (*made, *parameters)), (run.between, (None,) * len(run.between.operands)))
         of = (None, None, *own), (None, None, None, *own)
-        super().__init__(run, *of, range(count + 1), batched, lanes, others)
+        super().__init__(run, *of, range(count + 1), periods, lanes, others)
         self.attempt, self.between = self.called[2:]
         sizes = [entries(s.shape) for s in run.carry]
         self.offsets = [0, *itertools.accumulate(sizes)]

@@ -12,7 +12,7 @@ from jaxtyping import Array
 from .along import MOST, doubled
 from .code import Shaped
 from .driver import Driver, Stepping
-from .module import Lane
+from .module import EACH, Lane, Period
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -72,13 +72,13 @@ class StepProgram(Stepping):
             slopes.append(h * rate)
         return [y, jnp.stack(slopes[: len(self.a[0])]), doubtful, *rest]
 
-    def module(self, batched: Sequence[bool], lanes: int) -> Lane:
+    def module(self, periods: Sequence[Period], lanes: int) -> Lane:
         """What is compiled for so many lanes."""
         parameters = range(5, len(self.operands))
         read = (0, 1, 2, 3) if self.knows_start else (0, 1, 2)
         if lanes == 1:  # what belongs to the lane is so in any case: its functions are those of several lanes
-            batched = (*(True for _ in range(5)), *batched[5:])
-        out = Driver(self, (None, None, *parameters), (None, None, 4, *parameters), read, batched, lanes)
+            periods = (*(EACH for _ in range(5)), *periods[5:])
+        out = Driver(self, (None, None, *parameters), (None, None, 4, *parameters), read, periods, lanes)
         types = out.types
 
         def work(numbers: list[str]) -> None:

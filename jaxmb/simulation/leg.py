@@ -207,7 +207,7 @@ def solve(
     if moving.problem.usual is not None:
         return quick
     arguments = moving, method, native, None, adjoint, False, tape
-    return where_needed(quick[0].result != dfx.RESULTS.successful, _by_diffrax, arguments, quick)
+    return where_needed(quick[0].accepted.over, _by_diffrax, arguments, quick)
 
 
 def _as_a_whole(moving: Moving, method: Method, native: NativeStep, tape: bool) -> tuple[Leg, Tape | None] | None:
@@ -215,17 +215,19 @@ def _as_a_whole(moving: Moving, method: Method, native: NativeStep, tape: bool) 
     problem, controller = moving.problem, method.controller
     sampled = problem.loop is not None and problem.loop.clock is not None
     silent_run = isinstance(method.progress_meter, dfx.NoProgressMeter)
-    if method.adjoint is not None or method.max_steps is None or controller is None or sampled or not silent_run:
+    forward = isinstance(method.adjoint, dfx.ForwardMode)
+    other = method.adjoint is not None and not forward
+    if other or method.max_steps is None or controller is None or sampled or not silent_run:
         return None
     if problem.usual is None:
         problem = dataclasses.replace(problem, usual=problem.system.acting)
     span = moving.t0, moving.t1
     given = problem, native, method.solver, controller, method.dt0, span, moving.y0, moving.ts, method.max_steps
-    run = went_through(*given, tape)
+    run = went_through(*given, tape or forward)
     if run is None:
         return None
     leg = Leg(run.ys, run.t, run.y, run.result, run.stats, run.accepted)
-    if run.tape is None:
+    if run.tape is None or not tape:
         return leg, None
     return leg, Tape(*run.tape, run.stats["num_accepted_steps"] - run.accepted.over, *run.accepted.end)
 

@@ -16,8 +16,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..foundations import Blank, shapes_of
-from ..kernels import NotScalarError, Program, RunProgram, Shaped, StepProgram
+from ..kernels import AlongRunProgram, NotScalarError, Program, RunProgram, Shaped, StepProgram, doubled
 from ..kinematics import Rows
+from .explicit import coefficients
 from .flow import Flow
 from .native import Found, NativeStep, known_problem
 from .problem import Problem
@@ -150,7 +151,7 @@ def went_through(
     program = _program(step.program, kind, blank, shapes_of(own), around, shapes_of(more), form, ts.shape[0], tape)
     if program is None:
         return None
-    found = program(*leaves, ts, keep, *own, *more)
+    found = _run((*leaves, ts, keep, *own, *more), program, form, len(own), coefficients(solver.solver)[3])
     moves = t0 < t1  # else no step is made
     carry = jax.tree.map(
         lambda a, b: jnp.where(moves, a, b), jax.tree.unflatten(structure, found[: len(leaves)]), carry
@@ -172,6 +173,40 @@ def went_through(
         stats,
         dataclasses.replace(_accepted(start, carry, form, problem), rows=start.rows),
     )
+
+
+@eqx.filter_custom_jvp
+def _run(operands: tuple[Array, ...], program: RunProgram, form: _Form, own: int, reuses: bool) -> list[Array]:
+    return program(*operands)
+
+
+@_run.def_jvp
+def _along(primals: Any, tangents: Any) -> tuple[list[Array], list[Any]]:
+    """Along the accepted steps; where their times change, step by step in a loop of XLA. Of the tape, which nobody reads then, there are none."""
+    (operands, program, form, own, reuses), dots = primals, tangents[0]
+    count = len(program.carry)
+    first = count + 2  # of the parameters, behind the times and the rows in use
+    others = (*dots[:2], *dots[5:first], *dots[first + own :])
+    moving = tuple(k for k, dot in enumerate(dots[first : first + own], 1) if dot is not None)
+    parts = doubled(program.stage, program.end, False, moving)
+    if isinstance(parts, str) or any(dot is not None for dot in others):
+        found, moved = eqx.filter_jvp(dataclasses.replace(program, taped=0).by_steps, operands, dots)
+        tape = [jnp.zeros(s.shape, s.dtype) for s in program.results[len(found) :]]
+        return [*found, *tape], [*moved, *(None for _ in tape)]
+    found = _run(*primals)
+    carry: Carry = jax.tree.unflatten(form.structure, found[:count])
+    along = _along_program(program, *parts, form.nq + form.nv, reuses)
+    steps = jnp.maximum(carry.accepted - carry.over, 1).astype(jnp.int32)
+    y0_dot = jnp.zeros_like(operands[2]) if dots[2] is None else dots[2]
+    given = *found[-2:], steps, carry.t0, operands[count], y0_dot, *operands[count + 1 : first + own]
+    ys_dot, end_dot = (jnp.where(carry.over, jnp.nan, x) for x in along(*given, *(dots[first - 1 + k] for k in moving)))
+    moved = {2: end_dot, count: ys_dot}
+    return found, [moved.get(k) for k in range(len(found))]
+
+
+@functools.lru_cache(maxsize=64)
+def _along_program(run: RunProgram, stage: Program, end: Program, replaced: int, reuses: bool) -> AlongRunProgram:
+    return AlongRunProgram(stage, end, run.a, run.c, run.between, replaced, run.times, run.taped, reuses)
 
 
 def _accepted(start: Accepted, carry: Carry, form: _Form, problem: Problem) -> Accepted:
