@@ -119,7 +119,7 @@ def test_an_arm_takes_half_the_operations():
 
 @pytest.mark.slow
 def test_compiled_steps_are_those_of_the_plain_ones():
-    """A tree, bodies that fly, and a loop of joints of several kinds."""
+    """A tree of joints with a body that flies, and the same in the plane by rows of its joints."""
     for system in (branched(S, 3).build(), branched(P, 2).build(coordinates="absolute")):
         start = jm.assemble(system, system.guess, jnp.linspace(0.5, 1.0, system.nv))
         runs = [jm.simulate(system, start, [0.1, 0.2], native=native) for native in (True, False)]
