@@ -280,5 +280,9 @@ class Graph:
         return total
 
     def _partial(self, i: int) -> bool:
+        """Whether a node may be infinite or undefined for finite arguments that are not known."""
         operation = OPERATIONS.get(self.operations[i])
-        return operation is not None and operation.partial
+        if operation is None or operation.truth:
+            return False
+        known = [self.values[a] for a in self.arguments[i] if self.is_constant(a)]
+        return operation.partial or not np.all(np.isfinite(known))

@@ -27,7 +27,7 @@ class Program:
         linear: the arguments in which it is linear, of a derivative.
         largest: how many operations it may have.
         thorough: whether it is compiled well even if it is large.
-        exact: whether what is not finite spoils those results only that are made of it, where else it may spoil all.
+        exact: whether what is not finite spoils those results only that are made of it, where else it may spoil all; of derivatives too.
 
     Raises:
         NotScalarError: if the function cannot be one, with the reason.
@@ -41,7 +41,7 @@ class Program:
         thorough: bool = False,
         exact: bool = False,
     ):
-        self.jaxpr, self.linear, self.thorough = jaxpr, linear, thorough
+        self.jaxpr, self.linear, self.thorough, self.exact = jaxpr, linear, thorough, exact
         shaped = lambda avals: tuple(Shaped(a.shape, a.dtype) for a in avals)
         self.operands, self.results = shaped(jaxpr.in_avals), shaped(jaxpr.out_avals)
         self.dtype = precision((*self.operands, *self.results))
@@ -96,7 +96,7 @@ class Program:
             return [moved[k] for k in numbers]
 
         arguments = (*shapes, *(shapes[k] for k in places))
-        return Program.of(fn, *arguments, linear=tuple(range(len(shapes), len(arguments))))
+        return Program.of(fn, *arguments, linear=tuple(range(len(shapes), len(arguments))), exact=self.exact)
 
     @functools.cache  # noqa: B019
     def transposed(self) -> "Program":
@@ -112,7 +112,7 @@ class Program:
             return jax.linear_transpose(whole, *(shapes[k] for k in linear))(list(given[len(others) :]))
 
         arguments = (*(shapes[k] for k in others), *self.results)
-        return Program.of(fn, *arguments, linear=tuple(range(len(others), len(arguments))))
+        return Program.of(fn, *arguments, linear=tuple(range(len(others), len(arguments))), exact=self.exact)
 
 
 def _coded(
