@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from .finite import covering
 from .operation import OPERATIONS
 from .sincos import sincos
 
@@ -256,25 +257,27 @@ class Graph:
 
     # What a program needs
 
-    def cone(self, ids: Any, most: int | None = None) -> list[int]:
-        """All nodes of which those given are made, arguments first; of tables, and what finds a number in them, so many."""
+    def cone(self, ids: Any, numbers: bool = False) -> list[int]:
+        """All nodes of which those given are made, arguments first; if only `numbers` count, without what makes a choice or stands in a table."""
         stack, seen = [int(i) for i in ids], set()
         while stack:
             i = stack.pop()
-            if i not in seen:
-                seen.add(i)
-                stack.extend(self.arguments[i][:most] if self._is(i, "lookup") else self.arguments[i])
+            if i in seen or (numbers and self.is_truth(i)):
+                continue
+            seen.add(i)
+            stack.extend(self.arguments[i][:1] if numbers and self._is(i, "lookup") else self.arguments[i])
         return sorted(seen)
 
     def watched(self) -> int | None:
         """0, or NaN where dropped factors are not finite; None if none was dropped.
 
-        A factor is finite if the inputs of which it is made are, and the results of all partial operations on the way; an overflow of
-        sums and products is not seen.
+        A factor is finite if the inputs of which it is made are, and the results of all partial operations on the way. An overflow of
+        sums and products is not always seen, nor a known infinity that is chosen and then worked on.
         """
+        numbers = self.cone(self.dropped, numbers=True)
+        suspects = [i for i in numbers if self._is(i, INPUT) or self._partial(i)]
         total = None
-        suspects = [i for i in self.cone(self.dropped, 1) if self._is(i, INPUT) or self._partial(i)]
-        for i in suspects:
+        for i in covering(self, self.cone(numbers), numbers, suspects):
             zero = self._node("nothing", (i,))
             total = zero if total is None else self._node("add", (total, zero))
         return total
@@ -284,5 +287,7 @@ class Graph:
         operation = OPERATIONS.get(self.operations[i])
         if operation is None or operation.truth:
             return False
-        known = [self.values[a] for a in self.arguments[i] if self.is_constant(a)]
+        known = [self.values[a] for a in self.arguments[i] if self.is_constant(a) and not self.is_truth(a)]
+        if self._is(i, "select") and i not in self.dropped:  # an infinity that is chosen may well be guarded
+            return bool(np.any(np.isnan(known)))
         return operation.partial or not np.all(np.isfinite(known))

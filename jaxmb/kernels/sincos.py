@@ -43,6 +43,7 @@ def sincos(graph: "Graph", x: int) -> tuple[int, int]:
     """The nodes of sine and cosine of an angle in rad, with an error of two units in the last place at most; NaN for huge angles."""
     apply, number = graph.apply, graph.constant
     parts, of_sine, of_cosine, furthest = _SINGLE if graph.single else _DOUBLE
+    x = apply("select", apply("le", apply("abs", x), number(furthest)), x, number(np.nan))
     k = apply("round", apply("mul", x, number(2 / np.pi)))
     r = x
     for part in parts:
@@ -62,12 +63,10 @@ def sincos(graph: "Graph", x: int) -> tuple[int, int]:
         apply("ge", quadrant, number(0.5)),
         apply("lt", far(0.375), number(0.25)),
     )
-    known = apply("le", apply("abs", x), number(furthest))
     out = []
     for even_case, odd_case, negative in ((sine, cosine, below), (cosine, sine, left)):
         size = apply("select", odd, odd_case, even_case)
-        signed = apply("select", negative, apply("neg", size), size)
-        out.append(apply("select", known, signed, number(np.nan)))
+        out.append(apply("select", negative, apply("neg", size), size))
     return out[0], out[1]
 
 

@@ -226,8 +226,8 @@ def _unit(row: Array, n: int, tol: Array) -> tuple[Array, Array]:
     """The row divided by the length of its first n entries, which vanish where that length does not exceed `tol`."""
     length = jnp.sqrt(jnp.sum(row[:n] ** 2))
     found = length > tol
-    row = row / jnp.where(found, length, 1)
-    return jnp.concatenate([jnp.where(found, row[:n], 0), row[n:]]), length
+    factor = 1 / jnp.where(found, length, 1)
+    return jnp.concatenate([row[:n] * jnp.where(found, factor, 0), row[n:] * factor]), length
 
 
 def _orthonormalise(i: Array, carry: tuple[Array, Array], n: int, tol: Array) -> tuple[Array, Array]:

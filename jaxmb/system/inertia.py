@@ -11,6 +11,9 @@ from jaxtyping import Array, Float
 
 from ..linalg import solve_spd
 
+# Of more coordinates all derivatives of M take more operations than the two that are needed.
+SMALL = 4
+
 Scalar = Float[Array, ""]
 Rate = Callable[[Array, Array], Array]
 
@@ -53,6 +56,10 @@ class AbstractInertia(eqx.Module):
     def lagrangian(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Scalar:
         """L = T − V."""
 
+    def unrolled(self, count: int) -> "AbstractInertia":
+        """The same for so many coordinates, whose functions take the fewest operations on numbers: for compiled code of our own."""
+        return self
+
     def explicit_power(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Scalar:
         """−∂L/∂t, the rate at which explicit time dependence changes the energy."""
         return -jax.jvp(lambda t: self.lagrangian(t, q, v, params, rate), (t,), (jnp.ones_like(t),))[1]
@@ -72,6 +79,10 @@ class MassInertia(AbstractInertia):
     mass_fn: Any
     potential_fn: Any
 
+    def unrolled(self, count: int) -> AbstractInertia:
+        """M is symmetric, and small matrices are differentiated entry by entry."""
+        return EntrywiseInertia(self.mass_fn, self.potential_fn) if count <= SMALL else self
+
     def mass(self, t: Scalar, q: Array, params: Any, rate: Rate | None, nv: int) -> Float[Array, "nv nv"]:
         """M(t, q)."""
         return self.mass_fn(t, q, params)
@@ -79,6 +90,17 @@ class MassInertia(AbstractInertia):
     def force(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Float[Array, " nv"]:
         """The right-hand side above."""
         qdot = v if rate is None else rate(q, v)
+        p, pdot, slope = self._changes(t, q, v, params, qdot)
+        if rate is None:
+            return slope - pdot
+        matrix = rate_matrix(rate, q, v.shape[0])
+        z = matrix @ solve_spd(matrix.T @ matrix, p)
+        slope = slope - jax.vjp(lambda q: rate(q, v), q)[1](z)[0]
+        turning = jax.jvp(lambda q: rate_transposed(rate, q, v, z), (q,), (qdot,))[1]
+        return matrix.T @ slope + turning - pdot
+
+    def _changes(self, t: Scalar, q: Array, v: Array, params: Any, qdot: Array) -> tuple[Array, Array, Array]:
+        """p, Ṁ v and ∂(½ vᵀMv − V)/∂q."""
 
         def momentum(t: Array, q: Array) -> Array:
             return self.mass_fn(t, q, params) @ v
@@ -88,14 +110,7 @@ class MassInertia(AbstractInertia):
             return energy if self.potential_fn is None else energy - self.potential_fn(t, q, params)
 
         p, pdot = jax.jvp(momentum, (t, q), (jnp.ones_like(t), qdot))
-        slope = jax.grad(action)(q)
-        if rate is None:
-            return slope - pdot
-        matrix = rate_matrix(rate, q, v.shape[0])
-        z = matrix @ solve_spd(matrix.T @ matrix, p)
-        slope = slope - jax.vjp(lambda q: rate(q, v), q)[1](z)[0]
-        turning = jax.jvp(lambda q: rate_transposed(rate, q, v, z), (q,), (qdot,))[1]
-        return matrix.T @ slope + turning - pdot
+        return p, pdot, jax.grad(action)(q)
 
     def energy(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> tuple[Scalar, Scalar]:
         """½ vᵀ M v and V."""
@@ -106,6 +121,24 @@ class MassInertia(AbstractInertia):
         """½ vᵀ M v − V."""
         kinetic, potential = self.energy(t, q, v, params, rate)
         return kinetic - potential
+
+
+class EntrywiseInertia(MassInertia):
+    """The same from ∂M/∂q, of whose entries below the diagonal those above are copies."""
+
+    def mass(self, t: Scalar, q: Array, params: Any, rate: Rate | None, nv: int) -> Float[Array, "nv nv"]:
+        """M(t, q)."""
+        below = jnp.tril(self.mass_fn(t, q, params))
+        return below + jnp.tril(below, -1).T
+
+    def _changes(self, t: Scalar, q: Array, v: Array, params: Any, qdot: Array) -> tuple[Array, Array, Array]:
+        own = lambda t, q: self.mass(t, q, params, None, v.shape[0])
+        mass, along_t = jax.jvp(lambda t: own(t, q), (t,), (jnp.ones_like(t),))
+        turned = jnp.einsum("abk,b->ak", jax.jacfwd(own, 1)(t, q), v)
+        slope = 0.5 * (v @ turned)
+        if self.potential_fn is not None:
+            slope = slope - jax.grad(self.potential_fn, 1)(t, q, params)
+        return mass @ v, turned @ qdot + along_t @ v, slope
 
 
 class LagrangianInertia(AbstractInertia):

@@ -230,9 +230,10 @@ class System(eqx.Module):
 
     @property
     def unrolled(self) -> "System":
-        """The system whose joints are those of `AbstractJoints.unrolled`, wherever its functions have them."""
+        """The system whose inertia and joints, wherever its functions have them, take the fewest operations on numbers."""
         of_joints = lambda x: isinstance(x, AbstractJoints)
-        return jax.tree.map(lambda x: x.unrolled() if of_joints(x) else x, self, is_leaf=of_joints)
+        system = jax.tree.map(lambda x: x.unrolled() if of_joints(x) else x, self, is_leaf=of_joints)
+        return system._with({"inertia": system.inertia.unrolled(self.nq), "layout": self.layout})
 
     def laid_out(self, layout: Layout | None) -> "System":
         """The system with what is known of the entries of M and C that may not be zero."""
