@@ -365,6 +365,19 @@ def test_what_is_known_to_be_infinite_is_not_lost():
     assert_equal(jax.vmap(Program.of(safe, shaped()))(x), jax.vmap(safe)(x))
 
 
+def test_few_numbers_are_looked_at_to_know_that_all_are_finite():
+    """A sum of products has no more than its last result to be looked at; each input that is not finite still spoils all."""
+    size = 6
+    fn = lambda x: [0 * jnp.linalg.norm(jnp.cumsum(jnp.sin(x) * x)), jnp.cumsum(x)]
+    own = Program.of(fn, shaped(size))
+    graph = own.code.graph
+    assert sum(graph.operations[i] == "nothing" for i in own.code.order) == 1
+    for value in (jnp.inf, -jnp.inf, jnp.nan, 1e9):  # the last is beyond the sine's domain
+        bad = jnp.where(jnp.eye(size, dtype=bool), value, 0.5)
+        assert np.all(np.isnan(jax.vmap(own)(bad)[0]))
+    assert np.all(np.isfinite(own(jnp.full(size, 0.5))[0]))
+
+
 # Steps
 
 

@@ -13,6 +13,7 @@ import jaxmb as jm
 from jaxmb.system import (
     AbstractJoints,
     BodyRows,
+    MassInertia,
     Topology,
     check_state,
     jacobian_rate,
@@ -352,3 +353,25 @@ def test_the_engine_knows_joints_by_what_they_answer():
         jm.simulate(system, state, [0.0, 1.0])
     with pytest.raises(ValueError, match="refused with events"):
         jm.simulate(system, state, [0.0, 1.0], events=[lock])
+
+
+@pytest.mark.parametrize("turning", [False, True])
+def test_a_small_mass_matrix_is_differentiated_entry_by_entry_to_the_same_forces(turning):
+    """Of compiled code; with velocities that are derivatives of coordinates and with others, and with M(t)."""
+
+    def mass(t, q, p):
+        pull = jnp.stack([jnp.sin(q[0] - q[2]), q[1] * jnp.cos(t), p * q[0]])
+        return 2 * jnp.eye(3) + pull[:, None] * pull + jnp.diag(jnp.cos(q)) / 3
+
+    inertia = MassInertia(mass, lambda t, q, p: p * jnp.sin(q[0]) * q[1] ** 2)
+    own = inertia.unrolled(3)
+    assert type(own) is not MassInertia
+    assert inertia.unrolled(20) is inertia
+    rate = (lambda q, v: jnp.stack([v[0] + q[1] * v[2], v[1] * (2 + jnp.sin(q[2])), v[2]])) if turning else None
+    t, p = jnp.array(0.7), jnp.array(1.3)
+    for q, v in np.random.default_rng(0).normal(size=(5, 2, 3)):
+        given = t, jnp.asarray(q), jnp.asarray(v), p, rate
+        np.testing.assert_allclose(own.force(*given), inertia.force(*given), atol=1e-13)
+        np.testing.assert_allclose(*(of.mass(t, given[1], p, rate, 3) for of in (own, inertia)), atol=1e-15)
+        slopes = [jax.jacfwd(lambda q, of=of: of.force(t, q, *given[2:]))(given[1]) for of in (own, inertia)]
+        np.testing.assert_allclose(*slopes, atol=1e-12)
