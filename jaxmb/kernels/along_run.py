@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array
 
@@ -13,7 +12,7 @@ from .code import Shaped
 from .driver import Stepping
 from .module import Lane, Period
 from .program import Program
-from .queue import Queue
+from .saving import Saving
 from .step import StepProgram
 
 
@@ -99,7 +98,7 @@ class AlongRunProgram(Stepping):
 _TS, _YS, _COUNT, _LAST, _TIMES, _DOT = range(6)
 
 
-class _AlongRun(Queue):
+class _AlongRun(Saving):
     """The module; y₀ and ẏ₀ stand one behind the other."""
 
     def __init__(self, run: AlongRunProgram, periods: Sequence[Period], lanes: int):
@@ -108,10 +107,11 @@ class _AlongRun(Queue):
         others = ((run.between, (None,) * len(run.between.operands)),)
         of = (None, None, *own), (None, None, None, *own)
         super().__init__(run, *of, range(6), periods, lanes, others)
-        self.between, types = self.called[2], self.types
-        self.t0, self.t1, self.fresh, self.due, self.last = (self.room(types, 1) for _ in range(5))
+        self.save_by(self.called[2], _TIMES, 0, run.times, run.size)
+        types = self.types
+        self.t0, self.t1, self.fresh, self.last = (self.room(types, 1) for _ in range(4))
         self.slope, self.following = self.room(types, self.n), self.room(types, run.size)
-        self.at_step, self.index = (self.counters(types.width) for _ in range(2))
+        self.at_step = self.counters(types.width)
 
     def clear(self) -> None:
         """Numbers for lanes without a run."""
@@ -126,18 +126,11 @@ class _AlongRun(Queue):
         """The start of a run."""
         n = self.run.size
         self.put("0", self.at_step, k)
-        self.put("0", self.index, k)
-        self._look(k, job)
+        self.begin_saving(k, job)
         self.each(
             n,
             lambda e: self.store(self.one, self.of_job(_DOT, job, e), self.start, self.own(self.behind(n, e), k)),
         )
-
-    def _look(self, k: str, job: str) -> None:
-        index, one = self.whole(self.index, k), self.one
-        last = self.let(f"icmp uge i64 {index}, {self.run.times}")
-        read = lambda: self.store(one, self.of_job(_TIMES, job, index), self.due, k)
-        self.either(last, lambda: self.store(one, one.constant(np.inf), self.due, k), read)
 
     def attempt_all(self, busy: str) -> str:
         """One step in all lanes side by side; which of them are over."""
@@ -161,7 +154,7 @@ class _AlongRun(Queue):
         raw = self.entry(types.number, self.argument(self.end, 1), size)  # its derivative
         self.copy(raw, self.following, size)
         self.copy(self.entry(types.number, found, n), self.following, self.run.replaced)
-        self._save(t1, busy, raw)
+        self.save(t1, busy, lambda: self._prepare(raw))
         self.copy(self.following, self.entry(types.number, self.start, size), size)
         last = (self.count - 1) * n
 
@@ -192,53 +185,25 @@ class _AlongRun(Queue):
         ends = lambda operand, entry: self.store(self.one, self.of_job(operand, job, entry), self.t1, k)
         self.either(last, lambda: ends(_LAST, "0"), lambda: ends(_TS, after))
 
-    def _save(self, t1: str, busy: str, raw: str) -> None:
-        """ẏ at the saved times within the step."""
-        types, n, size, between = self.types, self.n, self.run.size, self.between
+    def _prepare(self, raw: str) -> None:
+        """What ẏ within the step is made of."""
+        types, size, between = self.types, self.run.size, self.between
+        self.copy(self.t0, self.argument(between, 1), 1)
+        self.copy(self.t1, self.argument(between, 2), 1)
+        self.copy(self.entry(types.number, self.start, size), self.argument(between, 3), size)
+        self.copy(raw, self.argument(between, 4), size)
+        slopes, shift = self.argument(between, 5), self.argument(between, 6)
+        for i in range(self.count):
+            source = self.entry(types.number, self.ks, i * self.n + size)
+            self.copy(source, self.entry(types.number, slopes, i * size), size)
 
-        def due() -> str:
-            late = self.let(f"fcmp ole {types.number} {self.load(types, self.due, 0)}, {t1}")
-            return self.operate(types, "and", [busy, late])
+        def differ(e: str) -> None:
+            x = self.operate(types, "sub", [self.load(types, self.following, e), self.load(types, raw, e)])
+            self.store(types, x, shift, e)
 
-        def prepare() -> None:
-            self.copy(self.t0, self.argument(between, 1), 1)
-            self.copy(self.t1, self.argument(between, 2), 1)
-            self.copy(self.entry(types.number, self.start, size), self.argument(between, 3), size)
-            self.copy(raw, self.argument(between, 4), size)
-            slopes, shift = self.argument(between, 5), self.argument(between, 6)
-            for i in range(self.count):
-                source = self.entry(types.number, self.ks, i * n + size)
-                self.copy(source, self.entry(types.number, slopes, i * size), size)
-
-            def differ(e: str) -> None:
-                x = self.operate(types, "sub", [self.load(types, self.following, e), self.load(types, raw, e)])
-                self.store(types, x, shift, e)
-
-            self.each(size, differ)
-            self.repeat(save)
-
-        def save() -> str:
-            self.store(types, self.load(types, self.due, 0), self.argument(between, 0), 0)
-            self.do(between.text)
-            self.each_where(due(), self._write_saved)
-            return self.joined(types, "or", due())
-
-        self.where(self.joined(types, "or", due()), prepare)
-
-    def _write_saved(self, k: str) -> None:
-        index, job, size = self.whole(self.index, k), self.whole(self.jobs, k), self.run.size
-        put = lambda e: self.give_job(0, job, self.at(index, size, e), self.of_lane(self.between.found, e, k))
-        self.each(size, put)
-        self.put(self.let(f"add nuw nsw i64 {index}, 1"), self.index, k)
-        self._look(k, job)
+        self.each(size, differ)
 
     def give_lane(self, k: str, job: str) -> None:
         """The derivative of the end; zeros at times that were not reached."""
-        size, index = self.run.size, self.whole(self.index, k)
-        self.each(size, lambda e: self.give_job(1, job, e, self.of_lane(self.following, e, k)))
-
-        def row(i: str) -> None:
-            zero = lambda e: self.give_job(0, job, self.at(i, size, e), self.one.constant(0.0))
-            self.where(self.let(f"icmp uge i64 {i}, {index}"), lambda: self.each(size, zero))
-
-        self.each(self.run.times, row)
+        self.each(self.run.size, lambda e: self.give_job(1, job, e, self.of_lane(self.following, e, k)))
+        self.fill_up(k, job, 0.0)

@@ -15,7 +15,7 @@ from .code import Shaped, entries
 from .driver import Stepping
 from .module import Lane, Period
 from .program import Program
-from .queue import Queue
+from .saving import Saving
 from .step import StepProgram
 
 
@@ -123,7 +123,7 @@ class RunProgram(Stepping):
         return out
 
 
-class _Run(Queue):
+class _Run(Saving):
     """The module: what is carried of each lane stands in one place, its parts one behind the other.
 
     Args:
@@ -141,13 +141,13 @@ class _Run(Queue):
         others = ((run.attempt, (*made, *parameters)), (run.between, (None,) * len(run.between.operands)))
         of = (None, None, *own), (None, None, None, *own)
         super().__init__(run, *of, range(count + 1), periods, lanes, others)
-        self.attempt, self.between = self.called[2:]
+        self.attempt, between = self.called[2:]
+        self.save_by(between, count, count, run.times, self.n)
         sizes = [entries(s.shape) for s in run.carry]
         self.offsets = [0, *itertools.accumulate(sizes)]
         self.kept = self.room(self.types, self.offsets[-1])
         self.start = self.entry(self.types.number, self.kept, self.offsets[2])
-        self.due = self.room(self.types, 1)
-        self.index, self.rows = (self.counters(self.types.width) for _ in range(2))
+        self.rows = self.counters(self.types.width)
 
     def clear(self) -> None:
         """Numbers for lanes without a run."""
@@ -159,21 +159,13 @@ class _Run(Queue):
         """The start of the run that a lane has."""
         for leaf, shaped in enumerate(self.run.carry):
             self.each(entries(shaped.shape), functools.partial(self._take, leaf, job, k))
-        self.put("0", self.index, k)
-        self._look(k, job)
+        self.begin_saving(k, job)
         if self.run.taped:
             self._tape(k, job, "0")
 
     def _take(self, leaf: int, job: str, k: str, e: str) -> None:
         x = self.of_job(leaf, job, e)
         self.store(self.one, x, self.kept, self.own(self.behind(self.offsets[leaf], e), k))
-
-    def _look(self, k: str, job: str) -> None:
-        """When the next state of a lane is to be saved."""
-        index, one = self.whole(self.index, k), self.one
-        last = self.let(f"icmp uge i64 {index}, {self.run.times}")
-        read = lambda: self.store(one, self.of_job(len(self.run.carry), job, index), self.due, k)
-        self.either(last, lambda: self.store(one, one.constant(np.inf), self.due, k), read)
 
     def _tape(self, k: str, job: str, row: str) -> None:
         """The accepted state of a lane as the row of its tape."""
@@ -211,7 +203,7 @@ class _Run(Queue):
         judged = lambda e: self.load(types, self.attempt.found, e)
         accepted = self.operate(types, "and", [busy, self.truth(judged(place))])
         over = self.operate(types, "and", [busy, self.operate(types, "not", [self.truth(judged(place + 1))])])
-        self._save(t1, accepted, raw)
+        self.save(t1, accepted, lambda: self._prepare(raw))
         self.copy(self.attempt.found, self.kept, place)
         if self.run.taped:
             self.each_where(accepted, lambda k: self._tape(k, self.whole(self.jobs, k), self._counted(k)))
@@ -220,59 +212,26 @@ class _Run(Queue):
     def _counted(self, k: str) -> str:
         return self.let(f"add nuw nsw i64 {self.whole(self.rows, k)}, 1")
 
-    def _save(self, t1: str, accepted: str, raw: str) -> None:
-        """The states at times that lie within the step."""
-        types, between = self.types, self.between
-
-        def due() -> str:
-            late = self.let(f"fcmp ole {types.number} {self.load(types, self.due, 0)}, {t1}")
-            return self.operate(types, "and", [accepted, late])
-
-        def prepare() -> None:
-            place = lambda base, first: self.entry(types.number, base, first)
-            self.copy(self.kept, self.argument(between, 1), 2)
-            self.copy(place(self.kept, self.offsets[2]), self.argument(between, 3), self.n)
-            self.copy(raw, self.argument(between, 4), self.n)
-            self.copy(self.ks, self.argument(between, 5), self.n * self.count)
-            entry = self.offsets[-1] + 2
-            for k in range(6, len(self.run.between.operands)):
-                size = entries(self.run.between.operands[k].shape)
-                self.copy(place(self.attempt.found, entry), self.argument(between, k), size)
-                entry += size
-            self.repeat(save)
-
-        def save() -> str:
-            self.store(types, self.load(types, self.due, 0), self.argument(between, 0), 0)
-            self.do(between.text)
-            self.each_where(due(), self._write_saved)
-            return self.joined(types, "or", due())
-
-        self.where(self.joined(types, "or", due()), prepare)
-
-    def _write_saved(self, k: str) -> None:
-        index, job, result = self.whole(self.index, k), self.whole(self.jobs, k), len(self.run.carry)
-        put = lambda e: self.give_job(result, job, self.at(index, self.n, e), self.of_lane(self.between.found, e, k))
-        self.each(self.n, put)
-        self.put(self.let(f"add nuw nsw i64 {index}, 1"), self.index, k)
-        self._look(k, job)
+    def _prepare(self, raw: str) -> None:
+        """What a state within the step is made of."""
+        between, place = self.between, lambda base, first: self.entry(self.types.number, base, first)
+        self.copy(self.kept, self.argument(between, 1), 2)
+        self.copy(place(self.kept, self.offsets[2]), self.argument(between, 3), self.n)
+        self.copy(raw, self.argument(between, 4), self.n)
+        self.copy(self.ks, self.argument(between, 5), self.n * self.count)
+        entry = self.offsets[-1] + 2
+        for k in range(6, len(self.run.between.operands)):
+            size = entries(self.run.between.operands[k].shape)
+            self.copy(place(self.attempt.found, entry), self.argument(between, k), size)
+            entry += size
 
     def give_lane(self, k: str, job: str) -> None:
         """The results of a run that is over."""
         for leaf, shaped in enumerate(self.run.carry):
             self.each(entries(shaped.shape), functools.partial(self._put, leaf, job, k))
-        self._unused(self.whole(self.index, k), job, self.run.times, self.n, len(self.run.carry))
+        self.fill_up(k, job, np.inf)
         if self.run.taped:
-            self._unused(self._counted(k), job, self.run.taped, 1, len(self.results) - 2)
+            self.fill_rows(self._counted(k), job, np.inf, self.run.taped, 1, len(self.results) - 2)
 
     def _put(self, leaf: int, job: str, k: str, e: str) -> None:
         self.give_job(leaf, job, e, self.of_lane(self.kept, self.behind(self.offsets[leaf], e), k))
-
-    def _unused(self, first: str, job: str, count: int, size: int, result: int) -> None:
-        """Infinite numbers in the rows of a result that were not reached."""
-        infinite = self.one.constant(np.inf)
-
-        def row(i: str) -> None:
-            put = lambda e: self.give_job(result, job, self.at(i, size, e), infinite)
-            self.where(self.let(f"icmp uge i64 {i}, {first}"), lambda: self.each(size, put))
-
-        self.each(count, row)
