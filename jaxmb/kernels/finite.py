@@ -1,5 +1,6 @@
 """Which few numbers of a scalar program tell whether all of them are finite."""
 
+import heapq
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -33,12 +34,23 @@ def covering(graph: "Graph", order: Sequence[int], choices: Sequence[int], suspe
             covered |= {
                 a for a in implied.numbers(i) if implied.infinite[a] | implied.infinite[i] == implied.infinite[i]
             }
-    candidates = [i for i in candidates if i not in covered]
-    found, left = [], implied.every
+    return _chosen({i: implied.infinite[i] for i in candidates if i not in covered}, implied.every)
+
+
+def _chosen(sets: dict[int, int], every: int) -> list[int]:
+    """Of sets, those that together hold every element, each time the one that adds most."""
+    found, left = [], every
+    # What a set adds only becomes less: where it still adds as much as it did, the others are not looked at.
+    heap = [(-s.bit_count(), i) for i, s in sets.items()]
+    heapq.heapify(heap)
     while left:
-        best = max(candidates, key=lambda i: (implied.infinite[i] & left).bit_count())
-        found.append(best)
-        left &= ~implied.infinite[best]
+        before, i = heapq.heappop(heap)
+        adds = (sets[i] & left).bit_count()
+        if adds == -before:
+            found.append(i)
+            left &= ~sets[i]
+        elif adds:
+            heapq.heappush(heap, (-adds, i))
     return found
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from ..linalg import solve_spd
 
-# Of more coordinates all derivatives of M take more operations than the two that are needed.
+# All derivatives of a dense M cost as many evaluations as there are coordinates, the two that are needed about five.
 SMALL = 4
 
 Scalar = Float[Array, ""]
