@@ -335,6 +335,86 @@ def test_random_programs():
         assert_equal(jax.vmap(own)(x), jax.vmap(fn)(x), atol=1e-11)
 
 
+def pulled(fn, size):
+    """The program of the cotangent of x, and the function itself: (x, cotangent of the result) ↦ cotangent of x."""
+    length = jax.eval_shape(fn, shaped(size)).shape
+    own = Program.pulled(fn, shaped(size), moving=(0,), at=1)
+    assert own.operands == (shaped(size), shaped(*length))
+    return own, lambda x, bar: jax.vjp(fn, x)[1](bar)
+
+
+@jax.custom_jvp
+def steeper(x):
+    """Whose derivative is not that of what it does."""
+    return jnp.sin(x)
+
+
+steeper.defjvp(lambda primals, tangents: (steeper(*primals), 7.0 * tangents[0]))
+
+
+def solved(x):
+    """Of equations whose matrix and right-hand side both move, twice in a row."""
+    matrix = jnp.outer(x, jnp.sin(x)) + 4.0 * jnp.eye(3)
+    inverse = lax.stop_gradient(jnp.diag(1 / jnp.diag(matrix)))
+
+    def by_sweeps(apply, b):
+        return lax.fori_loop(0, 60, lambda _, y: y + inverse @ (b - apply(y)), jnp.zeros_like(b))
+
+    transposed = lambda apply, b: by_sweeps(lambda y: matrix.T @ y, b)
+    solve = lambda b: lax.custom_linear_solve(lambda y: matrix @ y, b, by_sweeps, transposed)
+    return solve(jnp.cos(x) * solve(x**2))
+
+
+CALCULUS = {
+    "sums and products": lambda x: x * x[::-1] - x / (2 + x**2) + jnp.cumsum(-x) * x[0],
+    "roots": lambda x: jnp.sqrt(2 + x) * lax.rsqrt(3 - x) + jnp.cbrt(2 + x),
+    "angles": lambda x: jnp.sin(x) * jnp.cos(2 * x) + jnp.tan(0.3 * x) + jnp.arctan2(x, 2 + x[::-1]) + jnp.arctan(x),
+    "arcs": lambda x: jnp.arcsin(x / 4) + jnp.arccos(x / 3) + jnp.arcsinh(x) + jnp.arccosh(3 + x) + jnp.arctanh(x / 4),
+    "exponentials": lambda x: jnp.exp(x) + jnp.exp2(x) * jnp.expm1(x) + jnp.sinh(x) * jnp.cosh(x) + jnp.tanh(x),
+    "logarithms": lambda x: jnp.log(3 + x) * jnp.log1p(2 + x) + (3 + x) ** 1.7 + x**-2,
+    "powers of moving bases and exponents": lambda x: (3 + x) ** x[::-1],
+    "what may be equal": lambda x: jnp.maximum(x, x[::-1]) + jnp.minimum(2 * x, x[0]) * x + jnp.abs(x - x[0]) * x,
+    "steps": lambda x: jnp.sign(x - x[0]) * x + jnp.floor(3 * x) * x + jnp.round(x) + jnp.fmod(x, 0.7) * x,
+    "bounds": lambda x: jnp.clip(x, -0.5, x[0]) * x + jnp.max(x) + jnp.min(jnp.stack([x, x[::-1]]), axis=0),
+    "choices": lambda x: jnp.where(x > 0, jnp.sin(x), x**2) * x[1],
+    "branches": lambda x: lax.cond(x[0] > 0, lambda: jnp.sin(x), lambda: 1 / x),
+    "held": lambda x: lax.stop_gradient(x) * x + (x - lax.stop_gradient(x)) * 3 + jnp.sin(lax.stop_gradient(x**2) * x),
+    "a derivative of its own": lambda x: steeper(x) * x,
+    "logistic": lambda x: jax.nn.sigmoid(1000 * x) * x + jax.nn.softplus(x) + jax.nn.relu(x) * x,
+    "linear equations": solved,
+}
+
+
+@pytest.mark.parametrize("name", CALCULUS)
+def test_cotangents_operation_by_operation(name):
+    """Ties, zeros and what is not finite included."""
+    fn = CALCULUS[name]
+    rng = np.random.default_rng(2)
+    x = jnp.concatenate([rng.normal(size=(9, 3)).clip(-1.9, 1.9), jnp.array([[0.7, 0.7, 0.7], [0.0, 0.3, -0.4]])])
+    x = x.at[0].set(jnp.array([0.5, jnp.nan, 1.0]))
+    own, expected = pulled(fn, 3)
+    bar = jnp.asarray(rng.normal(size=jax.vmap(fn)(x).shape))
+    found, expected = (np.asarray(jax.vmap(f)(x, bar)[0]) for f in (own, expected))
+    known = np.isfinite(found)
+    assert np.all(~known[~np.isfinite(expected)]) and np.all(known[1:] == np.isfinite(expected[1:]))
+    np.testing.assert_allclose(found[known], expected[known], rtol=1e-11, atol=1e-11)
+
+
+def test_cotangents_of_random_programs():
+    """What does not change has none, also where JAX finds 0·∞: √|x − x|."""
+    rng = np.random.default_rng(6)
+    x, bar = (jnp.asarray(rng.normal(size=(9, size))) for size in (3, 6))
+    total = 0.0
+    for _ in range(40):
+        fn = random_program(rng)
+        found, expected = (np.asarray(jax.vmap(f)(x, bar)[0]) for f in pulled(lambda x, fn=fn: fn(x)[0], 3))
+        known = np.isfinite(found) & np.isfinite(expected)
+        assert not np.any(np.isfinite(found[~np.all(np.isfinite(jax.vmap(fn)(x)[0]), axis=1)]))
+        total += np.mean(known) / 40
+        np.testing.assert_allclose(found[known], expected[known], rtol=1e-10, atol=1e-9)
+    assert total > 0.7
+
+
 @pytest.mark.slow
 def test_a_thousand_random_programs():
     """A NaN is never lost; exact programs have it where the function has it, others may have it in more places."""

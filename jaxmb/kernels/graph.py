@@ -1,5 +1,6 @@
 """A scalar program as a graph of operations, each there once."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from .finite import covering
 from .operation import OPERATIONS
 from .sincos import sincos
 
-CONSTANT, INPUT = "constant", "input"
+CONSTANT, INPUT, STILL = "constant", "input", "still"
 
 
 class Graph:
@@ -30,7 +31,7 @@ class Graph:
         self.dropped: set[int] = set()
         self._known: dict[Any, int] = {}
         self._asked: dict[Any, int] = {}
-        self._angles: dict[int, tuple[int, int]] = {}
+        self.angles: dict[int, tuple[int, int]] = {}
 
     def constant(self, value: Any) -> int:
         """A number or a truth value."""
@@ -43,6 +44,11 @@ class Graph:
     def input(self, number: int) -> int:
         """A number that is given."""
         return self._node(INPUT, (), number)
+
+    def still(self, i: int) -> int:
+        """A node of its own that is the same number, behind which no simplification looks; a known number or a truth value as it is."""
+        known = self.is_constant(i) or self.is_truth(i)
+        return i if known else self._node(STILL, (i,), len(self.operations))
 
     def is_constant(self, i: int) -> bool:
         """Whether a node is a number that is known."""
@@ -184,9 +190,9 @@ class Graph:
         return self._sine_and_cosine(x)[1]
 
     def _sine_and_cosine(self, x: int) -> tuple[int, int]:
-        if x not in self._angles:
-            self._angles[x] = sincos(self, x)
-        return self._angles[x]
+        if x not in self.angles:
+            self.angles[x] = sincos(self, x)
+        return self.angles[x]
 
     def _abs(self, x: int) -> int | None:
         return self.apply("abs", self.arguments[x][0]) if self._is(x, "neg") else None
@@ -267,6 +273,20 @@ class Graph:
             seen.add(i)
             stack.extend(self.arguments[i][:1] if numbers and self._is(i, "lookup") else self.arguments[i])
         return sorted(seen)
+
+    def free(self, ids: Sequence[int]) -> tuple["Graph", dict[int, int]]:
+        """A graph of what these nodes need, without any that is `still`, and which nodes are which there."""
+        out, known = Graph(self.single, self.exact), {}
+        for i in self.cone([*ids, *self.dropped]):
+            operation, arguments = self.operations[i], [known[a] for a in self.arguments[i]]
+            if operation in (CONSTANT, INPUT):
+                known[i] = out._node(operation, (), self.values[i])
+            elif operation in (STILL, "held"):  # a table is held again where it is looked up
+                known[i] = arguments[0]
+            else:
+                known[i] = out.apply(operation, *arguments)
+        out.dropped |= {known[i] for i in self.dropped if not out.is_constant(known[i])}
+        return out, known
 
     def watched(self) -> int | None:
         """0, or NaN where dropped factors are not finite; None if none was dropped.

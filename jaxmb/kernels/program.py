@@ -13,10 +13,13 @@ from jax.interpreters import ad, batching, mlir, partial_eval
 from jaxtyping import Array
 
 from .code import Code, Shaped, entries, precision
-from .graph import Graph
+from .cotangents import cotangents, flat
+from .graph import STILL, Graph
 from .module import Lane, Period, single
 from .native import missing, registered, vector_bytes
 from .scalarise import LARGEST, NotScalarError, scalarise
+
+Write = Callable[[Graph, list[np.ndarray]], list[np.ndarray]]
 
 
 class Program:
@@ -28,6 +31,7 @@ class Program:
         largest: how many operations it may have.
         thorough: whether it is compiled well even if it is large.
         exact: whether what is not finite spoils those results only that are made of it, where else it may spoil all; of derivatives too.
+        write: (graph, nodes of the arguments) ↦ nodes of the results, where this is known better than by the function.
 
     Raises:
         NotScalarError: if the function cannot be one, with the reason.
@@ -40,6 +44,7 @@ class Program:
         largest: int = LARGEST,
         thorough: bool = False,
         exact: bool = False,
+        write: Write | None = None,
     ):
         self.jaxpr, self.linear, self.thorough, self.exact = jaxpr, linear, thorough, exact
         shaped = lambda avals: tuple(Shaped(a.shape, a.dtype) for a in avals)
@@ -47,7 +52,8 @@ class Program:
         self.dtype = precision((*self.operands, *self.results))
         if self.dtype is None:
             raise NotScalarError("it has numbers of several precisions")
-        self.code = _coded(jaxpr, self.operands, self.results, self.dtype, largest, exact)
+        write = write or (lambda graph, nodes: scalarise(graph, _used(jaxpr), nodes, largest))
+        self.code = _coded(write, self.operands, self.dtype, exact)
 
     @classmethod
     def of(
@@ -61,6 +67,31 @@ class Program:
     ) -> "Program":
         """Of a function of arrays of these shapes, which returns a sequence of arrays."""
         return cls(jax.make_jaxpr(fn)(*arguments), linear, largest, thorough, exact)
+
+    @classmethod
+    def pulled(
+        cls, fn: Callable[..., Array], *arguments: Shaped, moving: Sequence[int], at: int, largest: int = LARGEST
+    ) -> "Program":
+        """(arguments, with the cotangent of the result before the one `at` this place) ↦ cotangents of the `moving` arguments.
+
+        Operation by operation, which takes fewer than by JAX's derivative of whole arrays; by that where an operation has no such rule.
+        """
+        direct = _used(jax.make_jaxpr(fn)(*arguments))
+        (result,) = direct.out_avals
+
+        def back(*given: Array) -> list[Array]:
+            fixed = dict(enumerate((*given[:at], *given[at + 1 :])))
+            along = lambda *xs: core.jaxpr_as_fun(direct)(*(fixed | dict(zip(moving, xs, strict=True))).values())[0]
+            return list(jax.vjp(along, *(fixed[k] for k in moving))[1](given[at]))
+
+        def write(graph: Graph, nodes: list[np.ndarray]) -> list[np.ndarray]:
+            return cotangents(graph, direct, nodes[:at] + nodes[at + 1 :], flat(nodes[at : at + 1]), moving, largest)
+
+        jaxpr = jax.make_jaxpr(back)(*arguments[:at], Shaped(result.shape, result.dtype), *arguments[at:])
+        try:
+            return cls(jaxpr, largest=largest, write=write)
+        except NotScalarError:
+            return cls(jaxpr, largest=largest)
 
     def __call__(self, *operands: Any) -> list[Array]:
         """The results."""
@@ -115,11 +146,14 @@ class Program:
         return Program.of(fn, *arguments, linear=tuple(range(len(others), len(arguments))), exact=self.exact)
 
 
-def _coded(
-    jaxpr: Any, operands: Sequence[Shaped], results: Sequence[Shaped], dtype: Any, largest: int, exact: bool
-) -> Code:
-    """The code of a closed jaxpr."""
-    inner, _ = partial_eval.dce_jaxpr(jaxpr.jaxpr, [True] * len(results), instantiate=True)
+def _used(jaxpr: Any) -> core.ClosedJaxpr:
+    """A closed jaxpr without what its results do not need."""
+    inner, _ = partial_eval.dce_jaxpr(jaxpr.jaxpr, [True] * len(jaxpr.out_avals), instantiate=True)
+    return core.ClosedJaxpr(inner, jaxpr.consts)
+
+
+def _coded(write: Write, operands: Sequence[Shaped], dtype: Any, exact: bool) -> Code:
+    """The code of a function that is written into a graph."""
     graph, leaves, arguments = Graph(dtype == np.float32, exact), {}, []
     for k, s in enumerate(operands):
         nodes = []
@@ -128,8 +162,10 @@ def _coded(
             leaves[node] = (k, entry)
             nodes.append(graph.apply("ne", node, graph.constant(0.0)) if np.dtype(s.dtype) == bool else node)
         arguments.append(np.array(nodes, np.int64).reshape(s.shape))
-    found = scalarise(graph, core.ClosedJaxpr(inner, jaxpr.consts), arguments, largest)
-    outputs = [int(i) for nodes in found for i in np.ravel(nodes)]
+    outputs = flat(write(graph, arguments))
+    if STILL in graph.operations:
+        graph, free = graph.free(outputs)
+        outputs, leaves = [free[i] for i in outputs], {free[i]: at for i, at in leaves.items() if i in free}
     watch = graph.watched()
     if watch is not None:
         outputs = [i if graph.is_truth(i) else graph.apply("add", i, watch) for i in outputs]

@@ -69,16 +69,17 @@ def scalarise(graph: Graph, jaxpr: Any, arguments: Sequence[np.ndarray], largest
     Raises:
         NotScalarError: with the reason.
     """
-    return _Reader(graph, largest).closed(jaxpr, list(arguments))
+    return Reader(graph, largest).closed(jaxpr, list(arguments))
 
 
-class _Reader:
+class Reader:
     """Goes through the equations; arrays are arrays of nodes, those of known numbers included."""
 
     def __init__(self, graph: Graph, largest: int):
         self.graph, self.largest = graph, largest
 
     def closed(self, jaxpr: Any, arguments: list[np.ndarray]) -> list[np.ndarray]:
+        """Nodes of the results of a closed jaxpr, or of one without constants."""
         if isinstance(jaxpr, core.ClosedJaxpr):
             return self._run(jaxpr.jaxpr, jaxpr.consts, arguments)
         return self._run(jaxpr, (), arguments)
@@ -90,12 +91,13 @@ class _Reader:
             known[v] = self.lifted(c)
         known.update(zip(jaxpr.invars, map(np.asarray, arguments), strict=True))  # not NumPy's scalars
         for equation in jaxpr.eqns:
-            self._measure()
+            self.measure()
             out = self._equation(equation, [read(v) for v in equation.invars])
             known.update(zip(equation.outvars, map(np.asarray, out), strict=True))
         return [read(v) for v in jaxpr.outvars]
 
-    def _measure(self) -> None:
+    def measure(self) -> None:
+        """There may not be too many operations."""
         if len(self.graph.operations) > self.largest:
             raise NotScalarError(f"it has more than {self.largest:,} operations")
 
@@ -507,7 +509,7 @@ class _Reader:
                 raise NotScalarError("it has a loop whose length depends on the state")
             if not going:
                 return carry
-            self._measure()
+            self.measure()
             carry = self.closed(p["body_jaxpr"], [*ins[a : a + b], *carry])
 
 

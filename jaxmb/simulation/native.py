@@ -247,15 +247,13 @@ def _back(
         flow, terms, factor = problem.regular(t, shape.flow(y), keep, quick=True)
         return [flow.packed, ~sure(problem, factor, terms)]
 
-    def pulled(t: Array, y: Array, bar: Array, keep: Array, *arrays: Array) -> list[Array]:
-        own = lambda moves: known_problem(blank, (*moves, *arrays[moving:]))
-        field = lambda y, *moves: own(moves).regular(t, shape.flow(y), keep)[0].packed
-        return list(jax.vjp(field, y, *arrays[:moving])[1](bar))
+    def rate(t: Array, y: Array, keep: Array, *arrays: Array) -> Array:
+        return known_problem(blank, arrays).regular(t, shape.flow(y), keep)[0].packed
 
-    def pulled_end(t: Array, y: Array, found: Array, bar: Array, keep: Array, *arrays: Array) -> list[Array]:
-        correct = known_problem(blank, arrays).correction(t, shape.flow(y), shape.flow(found), keep)
-        moved = lambda y, *moves: correct(known_problem(blank, (*moves, *arrays[moving:])), shape.flow(y)).packed
-        return list(jax.vjp(moved, y, *arrays[:moving])[1](bar))
+    def moved(t: Array, y: Array, found: Array, keep: Array, *arrays: Array) -> Array:
+        problem = known_problem(blank, arrays)
+        correct = lax.stop_gradient(problem).correction(t, shape.flow(lax.stop_gradient(y)), shape.flow(found), keep)
+        return correct(problem, shape.flow(y)).packed
 
     t, y, keep = shape(), shape(shape.n), Shaped((m,), jnp.bool_)
     try:
@@ -266,9 +264,10 @@ def _back(
             method.c,
             False,
         )
+        own = lambda first: (1, *range(first, first + moving))
         pulls = (
-            Program.of(pulled, t, y, y, keep, *parameters, largest=LARGEST),
-            Program.of(pulled_end, t, y, y, y, keep, *parameters, largest=LARGEST),
+            Program.pulled(rate, t, y, keep, *parameters, moving=own(3), at=2),
+            Program.pulled(moved, t, y, y, keep, *parameters, moving=own(4), at=3),
         )
         return again, BackProgram(*pulls, method.a, method.c)
     except NotScalarError as error:
