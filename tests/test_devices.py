@@ -16,6 +16,7 @@ import pytest
 from systems import fourbar
 
 import jaxmb as jm
+from jaxmb.kernels import unavailable
 
 C = jm.control
 P = jm.planar
@@ -137,6 +138,21 @@ def test_a_batch_is_exported_without_calls_of_the_host_or_of_lapack(name):
     fn, argument = ENTRIES[name]()
     found = set(re.findall(r"custom_call @([\w.$]+)", lowered(jax.vmap(fn), jnp.stack([argument] * 2))))
     assert not [call for call in found if FOREIGN.search(call)], found
+
+
+@pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
+@pytest.mark.parametrize("derived", [lambda f: f, jax.grad], ids=["run", "gradient"])
+def test_steps_number_by_number_for_a_gpu(derived):
+    """With `native=True` products of matrices are products of numbers there, in stages, corrections and the way back."""
+
+    def products(native):
+        fn, v = of_fourbar(lambda system, state: end(run(system, state, native=native, special=False)))
+        text = jax.export.export(jax.jit(jax.vmap(derived(fn))), platforms=["cuda"])(jnp.stack([v, v])).mlir_module()
+        assert not FOREIGN.search(text)
+        return [text.count(f"stablehlo.{name}") for name in ("dot_general", "multiply")]
+
+    (dots, numbers), (plain_dots, plain_numbers) = products(True), products(None)
+    assert dots < 0.5 * plain_dots and numbers > 2 * plain_numbers
 
 
 def test_what_is_looked_for_is_found():

@@ -17,7 +17,7 @@ from systems import SYSTEMS, make
 
 import jaxmb as jm
 from jaxmb.foundations import Blank
-from jaxmb.kernels import NotScalarError, Program, RunProgram, Shaped, StepProgram, unavailable
+from jaxmb.kernels import NotScalarError, Program, PulledProgram, RunProgram, Shaped, StepProgram, unavailable
 from jaxmb.kernels.module import EACH
 from jaxmb.simulation.drift import Projection
 from jaxmb.simulation.flow import Flow
@@ -172,6 +172,30 @@ def test_what_moves_entries_and_loops(lanes):
     assert_equal(*both(lambda x, y: list(moving(x, y)), x, y))
     assert_equal(*both(lambda x, y: looping(x, y), x, y))
     assert_equal(*both(lambda x, y: list(moving(x, y)), x, y[0], shared=(1,)))
+
+
+def test_the_same_number_by_number():
+    """By operations of JAX on single numbers, for other devices than CPUs; tables in memory too."""
+    rng = np.random.default_rng(8)
+    x, y = rng.normal(size=(2, 7, 3))
+    x[0, 0], y[1, 1] = np.nan, np.inf
+    table = lambda x, y: [jnp.concatenate([x, y, x * y])[jnp.argmax(x) + 3 * jnp.argmin(y)], y > x]
+    for fn in (
+        lambda x, y: [elementwise(x)],
+        lambda x, y: [*of_two(x, y)],
+        looping,
+        lambda x, y: [*moving(x, y)],
+        table,
+    ):
+        for shared in ((), (1,)):
+            own = program(fn, (3,), (3,))
+            axes = (0, None) if shared else (0, 0)
+            given = jnp.asarray(x), jnp.asarray(y[0] if shared else y)
+            found, expected = (jax.jit(jax.vmap(f, axes))(*given) for f in (own.by_numbers.fn, own))
+            assert_equal(found, expected)
+    for _ in range(5):
+        own = Program.of(random_program(rng), shaped(3))
+        assert_equal(jax.vmap(own.by_numbers.fn)(x), jax.vmap(own)(x), atol=1e-11)
 
 
 @pytest.mark.parametrize("inner", [(0, None, 0), (None, 0, 0), (None, 0, None)])
@@ -338,7 +362,7 @@ def test_random_programs():
 def pulled(fn, size):
     """The program of the cotangent of x, and the function itself: (x, cotangent of the result) ↦ cotangent of x."""
     length = jax.eval_shape(fn, shaped(size)).shape
-    own = Program.pulled(fn, shaped(size), moving=(0,), at=1)
+    own = PulledProgram(lambda x: [fn(x)], shaped(size), moving=(0,), at=1)
     assert own.operands == (shaped(size), shaped(*length))
     return own, lambda x, bar: jax.vjp(fn, x)[1](bar)
 
@@ -476,19 +500,22 @@ FEW = ("four-bar, 3 loops", "pendulum", "sleigh, 3 blades")
 
 @pytest.mark.parametrize("name", [n if n in FEW else pytest.param(n, marks=pytest.mark.slow) for n in SYSTEMS])
 def test_a_step_equals_its_definition_and_so_does_the_way_back(name):
-    """Of stage, correction, rank certificate and cotangents of all numbers of the problem, over lanes at random states."""
+    """Of stage, correction, rank certificate and cotangents of all numbers of the problem, over lanes at random states; number by number too."""
+    by_numbers = name in FEW
     problem, like, t, packed = problem_of(name, 7)
     step = native_step(problem, dfx.Tsit5(), like)
     keep = problem.independent(t[0], Flow(packed[0], like.nq, like.nv))
     basis = jnp.zeros((problem.system.m, like.nv))
     lanes = (0, 0, 0, 0, None, None) + (None,) * len(step.parameters)
     given = (t, t + 1e-3, packed, 0.1 * packed, basis, keep, *step.parameters)
-    found, expected = (jax.vmap(f, lanes)(*given) for f in (step.program, step.program.fn))
+    over = lambda f: jax.jit(jax.vmap(f, lanes))(*given)
+    expected = over(step.program.fn)
     size = max(1.0, float(jnp.max(jnp.abs(expected[1]))))
     spans = {5: problem.scale.span, 6: problem.scale.span}  # of residuals
-    for k, (a, b) in enumerate(zip(found, expected, strict=True)):
-        unit = spans.get(k, 1.0)
-        np.testing.assert_allclose(a / unit, b / unit, rtol=1e-10, atol=1e-12 * size)
+    for fn in (step.program, step.program.by_numbers.fn)[: 1 + by_numbers]:
+        for k, (a, b) in enumerate(zip(over(fn), expected, strict=True)):
+            unit = spans.get(k, 1.0)
+            np.testing.assert_allclose(a / unit, b / unit, rtol=1e-10, atol=1e-12 * size)
     moves, rest = eqx.partition(problem, eqx.is_inexact_array)
     back = native_back(moves, rest, dfx.Tsit5(), like)
     assert not isinstance(back, str), back
@@ -500,10 +527,11 @@ def test_a_step_equals_its_definition_and_so_does_the_way_back(name):
     given = (t, t + 1e-3, packed, expected[1], y1, *map(jnp.asarray, bars), ks_bar, taken, keep)
     given = (*given, *jax.tree.leaves(moves), *jax.tree.leaves(eqx.filter(rest, eqx.is_array)))
     lanes = (0,) * 10 + (None,) * (len(given) - 10)
-    found, expected = (jax.vmap(f, lanes)(*given) for f in (back, back.fn))
-    for a, b in zip(found, expected, strict=True):
-        scale = max(1.0, float(jnp.max(jnp.abs(b))) if b.size else 1.0)
-        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10 * scale)
+    expected = over(back.fn)
+    for fn in (back, back.by_numbers.fn)[: 1 + by_numbers]:
+        for a, b in zip(over(fn), expected, strict=True):
+            scale = max(1.0, float(jnp.max(jnp.abs(b))) if b.size else 1.0)
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10 * scale)
 
 
 def compared(name, **method):
@@ -731,7 +759,7 @@ def test_a_large_step_has_no_derivative_in_forward_mode(monkeypatch):
 
 
 def test_without_the_compiler_runs_are_plain(monkeypatch):
-    monkeypatch.setattr("jaxmb.simulation.native.unavailable", lambda: "llvmlite is not installed")
+    monkeypatch.setattr("jaxmb.simulation.native.unavailable", lambda asked: "llvmlite is not installed")
     mass = lambda t, q, p: jnp.eye(2)
     system = jm.System(2, mass=mass, constraints=[jm.Holonomic("rod", lambda t, q, p: q @ q - 1)])
     state = jm.as_state(system, [0.6, 0.8], [-0.8, 0.6])

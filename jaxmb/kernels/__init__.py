@@ -8,6 +8,7 @@ from .back_run import BackRunProgram as BackRunProgram
 from .code import Shaped as Shaped
 from .influence import influence as influence
 from .program import Program as Program
+from .pulled import PulledProgram as PulledProgram
 from .run import RunProgram as RunProgram
 from .scalarise import NotScalarError as NotScalarError
 from .step import StepProgram as StepProgram

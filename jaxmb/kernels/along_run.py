@@ -104,9 +104,12 @@ class _AlongRun(Saving):
     def __init__(self, run: AlongRunProgram, periods: Sequence[Period], lanes: int):
         self.run = run
         own = range(6, len(run.operands))
-        others = ((run.between, (None,) * len(run.between.operands)),)
-        of = (None, None, *own), (None, None, None, *own)
-        super().__init__(run, *of, range(6), periods, lanes, others)
+        functions = (
+            (run.stage, (None, None, *own)),
+            (run.end, (None, None, None, *own)),
+            (run.between, (None,) * len(run.between.operands)),
+        )
+        super().__init__(run, functions, range(6), periods, lanes)
         self.save_by(self.called[2], _TIMES, 0, run.times, run.size)
         types = self.types
         self.t0, self.t1, self.fresh, self.last = (self.room(types, 1) for _ in range(4))

@@ -5,12 +5,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
+from jax import lax
 from jaxtyping import Array
 
 from .code import Shaped, entries
 from .driver import Driver, Stepping
 from .module import Called, Lane, Period
+from .pulled import PulledProgram
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -26,6 +27,8 @@ class BackProgram(Stepping):
         end: (t, y₁, where it was moved to, cotangent of that, parameters) ↦ cotangents of (y₁, parameters that move).
         a, c: see `Stepping`.
     """
+
+    stage: PulledProgram
 
     @property
     def operands(self) -> tuple[Shaped, ...]:
@@ -45,21 +48,28 @@ class BackProgram(Stepping):
 
     def _back(self, *given: Any) -> list[Any]:
         (t0, t1, y0, ks, y1, end, raw, start, bars, taken), parameters = given[:10], given[10:]
-        h, a = t1 - t0, np.asarray(self.a, self.dtype)
+        h = t1 - t0
+        a, c = (jnp.asarray(numbers, self.dtype) for numbers in (self.a, self.c))
         bar, *moves = self.end.fn(t1, y0 + a[-1] @ ks, y1, end, *parameters)
-        bar = bar + raw
-        start, bars = start + bar, bars + a[-1][:, None] * bar
-        for i in reversed(range(a.shape[1])):
-            found = self.stage.fn(t0 + self.c[i] * h, y0 + a[i] @ ks, h * bars[i], *parameters)
-            bar, *more = [jnp.where(taken, 0, x) for x in found] if i == 0 else found
-            start, bars = start + bar, bars + a[i][:, None] * bar
+        bar, count = bar + raw, a.shape[1]
+
+        def stage(n: Array, carry: Any) -> Any:
+            start, bars, moves = carry
+            i = count - 1 - n
+            found = self.stage.fn(t0 + c[i] * h, y0 + a[i] @ ks, h * bars[i], *parameters)
+            bar, *more = [jnp.where(taken & (i == 0), 0, x) for x in found]
             moves = [x + m for x, m in zip(moves, more, strict=True)]
+            return start + bar, bars + a[i][:, None] * bar, moves
+
+        carry = start + bar, bars + a[-1][:, None] * bar, moves
+        start, bars, moves = lax.fori_loop(0, count, stage, carry)
         return [start, jnp.where(taken, h * bars[0], 0), *moves]
 
     def module(self, periods: Sequence[Period], lanes: int) -> Lane:
         """What is compiled for so many lanes."""
         parameters = range(10, len(self.operands))
-        out = _Back(self, (None, None, None, *parameters), (None, None, 4, 5, *parameters), range(10), periods, lanes)
+        functions = (self.stage, (None, None, None, *parameters)), (self.end, (None, None, 4, 5, *parameters))
+        out = _Back(self, functions, range(10), periods, lanes)
         out.over_lanes(out.work)
         return out
 
@@ -69,12 +79,13 @@ class Pull:
 
     Args:
         out: the module.
-        stage, end: the functions of a `BackProgram` in it.
+        stages, end: the functions of a `BackProgram` in it, that of a stage for each of them.
         size: how many numbers the parameters that move have.
+        prepared: whether stages have been given what they need of their states.
     """
 
-    def __init__(self, out: Driver, stage: Called, end: Called, size: int):
-        self.out, self.stage, self.end, self.size = out, stage, end, size
+    def __init__(self, out: Driver, stages: Sequence[Called], end: Called, size: int, prepared: bool = False):
+        self.out, self.stages, self.end, self.size, self.prepared = out, stages, end, size, prepared
         self.state, self.bars, self.moves = (out.room(out.types, k) for k in (out.n, out.n * out.count, size))
 
     def over(self, t0: str, t1: str, h: str, fresh: str, raw: Callable[[str], str]) -> None:
@@ -83,9 +94,10 @@ class Pull:
         self._pull(self.end, len(out.program.a) - 1, t1, raw)
 
         def stage(i: int) -> None:
-            bar = out.argument(self.stage, 2)
+            called = self.stages[i]
+            bar = out.argument(called, 2)
             out.each(n, lambda e: out.store(out.types, self._rate_bar(h, i, e, fresh), bar, e))
-            self._pull(self.stage, i, out.time(t0, h, i))
+            self._pull(called, i, None if self.prepared else out.time(t0, h, i))
 
         for i in reversed(range(1, out.count)):
             stage(i)
@@ -103,10 +115,12 @@ class Pull:
         x = out.operate(out.types, "mul", [h, out.load(out.types, self.bars, out.behind(i * out.n, e))])
         return x if i else out.operate(out.types, "select", [fresh, x, out.types.constant(0.0)])
 
-    def _pull(self, called: Called, i: int, t: str, raw: Callable[[str], str] | None = None) -> None:
+    def _pull(self, called: Called, i: int, t: str | None, raw: Callable[[str], str] | None = None) -> None:
         """One of the functions, and what follows for everything on which its argument depends."""
         out, types, n = self.out, self.out.types, self.out.n
-        found = out.call(called, t, i)
+        if t is None:
+            out.do(called.text)
+        found = called.found if t is None else out.call(called, t, i)
 
         def follow(e: str) -> None:
             x = out.load(types, found, e)
@@ -126,7 +140,8 @@ class _Back(Driver):
 
     def __init__(self, *given: Any):
         super().__init__(*given)
-        self.pull = Pull(self, self.stage, self.end, sum(entries(s.shape) for s in self.results[2:]))
+        size = sum(entries(s.shape) for s in self.results[2:])
+        self.pull = Pull(self, [self.stage] * self.count, self.end, size)
 
     def work(self, numbers: list[str]) -> None:
         """What is done for some lanes."""

@@ -5,16 +5,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array
 
 from .back import BackProgram, Pull
 from .code import Shaped, entries
 from .driver import Stepping
-from .module import Lane, Period
-from .program import Program
+from .module import Called, Lane, Period
+from .program import Program, width_of
+from .pulled import PulledProgram
 from .queue import Queue
 from .step import StepProgram
+
+# So many bytes may be kept of the stages of a step for the way back over it.
+KEPT = 2**18
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -28,7 +33,7 @@ class BackRunProgram(Stepping):
 
     Attributes:
         stage, end, a, c: of the step, see `Stepping`; the first slope is found anew.
-        pulled, pulled_end: those of `BackProgram`.
+        pulled, pulled_end: those of `BackProgram`; the values of the former are the rate, and what a stage and an end are doubtful by.
         read: (t, t₀, t₁, y₀, y₁, k, what the interpolation needs besides, cotangent of the state at t) ↦ cotangents of all of them but
             t₀ and t₁.
         times: how many states were saved, with the end.
@@ -36,7 +41,7 @@ class BackRunProgram(Stepping):
         reuses: whether the first slope of a step is the last one of the step before.
     """
 
-    pulled: Program
+    pulled: PulledProgram
     pulled_end: Program
     read: Program
     times: int
@@ -135,21 +140,42 @@ class _BackRun(Queue):
     def __init__(self, run: BackRunProgram, periods: Sequence[Period], lanes: int):
         self.run = run
         own = range(9, len(run.operands))
-        of_step = (None, None, *own), (None, None, None, *own)
-        others = (
-            (run.pulled, (None, None, None, *own)),
+        forth, pulled, kept = self._in_two(lanes)
+        functions = (
+            (forth[0], (None, None, *own)),
+            (forth[1], (None, None, *own) if kept else (None, None, None, *own)),
+            (pulled, (None, None, None, *own, *(None,) * kept)),
             (run.pulled_end, (None, None, None, None, *own)),
             (run.read, (None,) * len(run.read.operands)),
         )
-        super().__init__(run, *of_step, range(9), periods, lanes, others)
+        super().__init__(run, functions, range(9), periods, lanes)
         pulled, pulled_end, self.read = self.called[2:]
-        self.pull = Pull(self, pulled, pulled_end, sum(entries(s.shape) for s in run.pulled.results[1:]))
+        stages = [pulled] * self.count
+        if kept:  # what each stage finds stands where the way back over it reads it
+            size = len(pulled.part.places)
+            stages[1:] = [dataclasses.replace(pulled, given=self.room(self.types, size)) for _ in stages[1:]]
+            self.called += stages[1:]
+            last = len(pulled.part.of) - 1
+            self.kept = [self.argument(stage, last) for stage in stages]
+        self.pull = Pull(self, stages, pulled_end, sum(entries(s.shape) for s in run.pulled.results[1:]), kept)
         types, n = self.types, self.n
         self.t0, self.t1, self.fresh, self.current, self.due, self.begins, self.special = (
             self.room(types, 1) for _ in range(7)
         )
         self.y1, self.end_bar, self.slope_bar, self.raw_bar, self.shift_bar = (self.room(types, n) for _ in range(5))
         self.at_step, self.index = (self.counters(types.width) for _ in range(2))
+
+    def _in_two(self, lanes: int) -> tuple[Sequence[Any], Any, bool]:
+        """A stage and an end, and the way back over a rate: in halves where what these exchange takes little memory."""
+        run = self.run
+        width, (forth, back) = width_of(run.dtype, lanes), run.pulled.halves((0, 1), (0, 2))
+        room = len(run.a[0]) * len(forth[0].code.outputs) * width * np.dtype(run.dtype).itemsize
+        return (forth, back, True) if room <= KEPT else ((run.stage, run.end), run.pulled, False)
+
+    def results_of(self, called: Called, i: int) -> str:
+        """Those of stages are kept for the way back."""
+        kept = self.pull.prepared and called in self.called[:2] and i < self.count
+        return self.kept[i] if kept else called.found
 
     def clear(self) -> None:
         """Numbers for lanes without a run."""

@@ -65,6 +65,21 @@ class Code:
         return Code(graph, self.leaves, tuple(border)), Code(graph, moving, self.outputs)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Piece:
+    """Code, and what it is given.
+
+    Attributes:
+        code: its operations.
+        operands: shapes and types.
+        thorough: whether it is compiled well even if it is large.
+    """
+
+    code: Code
+    operands: tuple[Shaped, ...]
+    thorough: bool = False
+
+
 def entries(shape: Sequence[int]) -> int:
     """How many numbers an array of that shape has."""
     return int(np.prod(shape, dtype=int))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .code import entries
 from .graph import CONSTANT, INPUT, STILL, Graph
 from .operation import OPERATIONS
 from .scalarise import LARGEST, NotScalarError, Reader
@@ -35,7 +36,7 @@ def cotangents(
     moving: Sequence[int],
     largest: int = LARGEST,
 ) -> list[np.ndarray]:
-    """Adds those of the `moving` arguments of a closed jaxpr to a graph, by those of its results, one after the other.
+    """Adds a closed jaxpr to a graph, and cotangents of the `moving` arguments by those of its first result: nodes of all results, then of these.
 
     Solutions of linear equations are differentiated as such, by their transpose.
 
@@ -43,9 +44,10 @@ def cotangents(
         NotScalarError: if there is no such program, with the reason.
     """
     reader = _Reader(graph, largest)
-    outputs = flat(reader.closed(jaxpr, list(arguments)))
-    found = iter(_Sweep(reader, flat(arguments[k] for k in moving)).back(outputs, bars))
-    return [np.array([next(found) for _ in flat([arguments[k]])], np.int64).reshape(arguments[k].shape) for k in moving]
+    results = reader.closed(jaxpr, list(arguments))
+    found = iter(_Sweep(reader, flat(arguments[k] for k in moving)).back(flat(results[:1]), bars))
+    shapes = [arguments[k].shape for k in moving]
+    return results + [np.array([next(found) for _ in range(entries(s))], np.int64).reshape(s) for s in shapes]
 
 
 def flat(arrays: Any) -> list[int]:
@@ -78,6 +80,7 @@ class _Reader(Reader):
     def __init__(self, graph: Graph, largest: int):
         super().__init__(graph, largest)
         self.solutions: dict[int, _Solution] = {}
+        self.barred: dict[int, str] = {}
 
     def still(self, x: np.ndarray) -> np.ndarray:
         """Nodes of the same numbers, behind which nobody looks."""
@@ -85,11 +88,13 @@ class _Reader(Reader):
 
     def _equation(self, equation: Any, ins: list[np.ndarray]) -> list[np.ndarray]:
         name = equation.primitive.name
-        decided = name == "cond" and self.known(ins[0]) is not None
-        if name in _OTHERS and not decided and any(v.aval.dtype.kind == "f" for v in equation.outvars):
-            raise NotScalarError(f"it differentiates `{name}`")
         found = super()._equation(equation, ins)
-        return [self.still(x) for x in found] if name in ("stop_gradient", "sign") else found
+        if name in ("stop_gradient", "sign"):
+            return [self.still(x) for x in found]
+        if name in _OTHERS and not (name == "cond" and self.known(ins[0]) is not None):
+            found = [self.still(x) for x in found]
+            self.barred |= dict.fromkeys(flat(found), name)
+        return found
 
     def _custom_linear_solve(self, equation: Any, p: Any, *ins: np.ndarray) -> list[np.ndarray]:
         lengths = p["const_lengths"]
@@ -156,6 +161,8 @@ class _Sweep:
             solution = self.reader.solutions[i]
             return flat([*solution.matrix, *solution.rhs])
         operation = self.graph.operations[i]
+        if i in self.reader.barred:
+            return self.graph.arguments[i]
         if operation in (CONSTANT, INPUT) or operation in _STILL or OPERATIONS[operation].truth:
             return ()
         return self.graph.arguments[i][1:] if operation == "select" else self.graph.arguments[i]
@@ -169,6 +176,7 @@ class _Sweep:
             yield x, graph.apply("neg", share) if falls else share
             return
         operation, arguments = graph.operations[i], graph.arguments[i]
+        operation = self.reader.barred.get(i, operation)
         if operation not in _RULES:
             raise NotScalarError(f"it differentiates `{operation}`")
         for argument, share in zip(arguments, _RULES[operation](graph, bar, i, arguments), strict=True):

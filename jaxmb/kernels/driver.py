@@ -8,9 +8,11 @@ from typing import Any
 
 from jaxtyping import Array
 
-from .code import Shaped, entries
+from .code import Piece, Shaped, entries
 from .module import Called, Lane, Part, Period
 from .program import Program, lanes_p, width_of
+
+Functions = Sequence[tuple[Program | Piece, Sequence[int | None]]]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -38,6 +40,17 @@ class Stepping(abc.ABC):
     def state(self) -> Shaped:
         """Shape and type of y."""
         return self.stage.operands[1]
+
+    @property
+    def thorough(self) -> bool:
+        """See `Program`."""
+        return self.stage.thorough
+
+    @property
+    def by_numbers(self) -> "Stepping":
+        """The same, whose function calls those of `Program.by_numbers`."""
+        parts = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return dataclasses.replace(self, **{k: x.by_numbers for k, x in parts.items() if isinstance(x, Program)})
 
     @property
     def slopes(self) -> Shaped:
@@ -77,25 +90,21 @@ class Driver(Lane):
 
     Args:
         program: the program.
-        stage: which operand stands for each of a stage's, None where its numbers are made on the way.
-        end: likewise of the end's.
+        functions: what is called, a stage first, then the end, and which operand stands for each of theirs, None where its numbers
+            are made on the way.
         read: the operands that are read besides.
         periods: see `Period`, of each operand.
         lanes: how many there are.
-        others: further functions that are called, and likewise of which operands.
     """
 
     def __init__(
         self,
         program: Stepping,
-        stage: Sequence[int | None],
-        end: Sequence[int | None],
+        functions: Functions,
         read: Sequence[int],
         periods: Sequence[Period],
         lanes: int,
-        others: Sequence[tuple[Program, Sequence[int | None]]] = (),
     ):
-        functions = ((program.stage, stage), (program.end, end), *others)
         parts = [Part.make(fn.code, fn.operands, of, periods) for fn, of in functions]
         used = sorted(set(read).union(*(part.used for part in parts)))
         width = width_of(program.dtype, lanes)
@@ -164,7 +173,12 @@ class Driver(Lane):
         self.store(self.types, t, self.argument(called, 0), 0)
         y = self.argument(called, 1)
         self.each(self.n, lambda e: self.store(self.types, self._entry(i, e), y, e))
-        self.do(called.text)
+        found = self.results_of(called, i)
+        self.do(dataclasses.replace(called, found=found).text)
+        return found
+
+    def results_of(self, called: Called, i: int) -> str:
+        """Where the results of a function stand, called for row i of the method."""
         return called.found
 
     def _entry(self, i: int, e: str) -> str:

@@ -1,6 +1,6 @@
 """A scalar program as a graph of operations, each there once."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -288,13 +288,13 @@ class Graph:
         out.dropped |= {known[i] for i in self.dropped if not out.is_constant(known[i])}
         return out, known
 
-    def watched(self) -> int | None:
-        """0, or NaN where dropped factors are not finite; None if none was dropped.
+    def watched(self, dropped: Iterable[int] | None = None) -> int | None:
+        """0, or NaN where dropped factors, all or these, are not finite; None if none was dropped.
 
         A factor is finite if the inputs of which it is made are, and the results of all partial operations on the way. An overflow of
         sums and products is not always seen, nor a known infinity that is chosen and then worked on.
         """
-        numbers = self.cone(self.dropped, numbers=True)
+        numbers = self.cone(self.dropped if dropped is None else dropped, numbers=True)
         suspects = [i for i in numbers if self._is(i, INPUT) or self._partial(i)]
         total = None
         for i in covering(self, self.cone(numbers), numbers, suspects):

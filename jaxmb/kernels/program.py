@@ -1,5 +1,6 @@
 """A primitive of our own: the same scalar program over many lanes."""
 
+import copy
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from jax.interpreters import ad, batching, mlir, partial_eval
 from jaxtyping import Array
 
 from .code import Code, Shaped, entries, precision
-from .cotangents import cotangents, flat
+from .elementwise import by_numbers
 from .graph import STILL, Graph
 from .module import Lane, Period, single
 from .native import missing, registered, vector_bytes
@@ -29,9 +30,10 @@ class Program:
         jaxpr: the function, closed.
         linear: the arguments in which it is linear, of a derivative.
         largest: how many operations it may have.
-        thorough: whether it is compiled well even if it is large.
+        thorough: whether compiled code was asked for: it is compiled well even if it is large, and on other devices than CPUs made of operations on
+            single numbers.
         exact: whether what is not finite spoils those results only that are made of it, where else it may spoil all; of derivatives too.
-        write: (graph, nodes of the arguments) ↦ nodes of the results, where this is known better than by the function.
+        write: (graph, nodes of the arguments) ↦ nodes of the results, where this is known better than by the function; see `coded`.
 
     Raises:
         NotScalarError: if the function cannot be one, with the reason.
@@ -47,13 +49,14 @@ class Program:
         write: Write | None = None,
     ):
         self.jaxpr, self.linear, self.thorough, self.exact = jaxpr, linear, thorough, exact
+        self.numbered = False
         shaped = lambda avals: tuple(Shaped(a.shape, a.dtype) for a in avals)
         self.operands, self.results = shaped(jaxpr.in_avals), shaped(jaxpr.out_avals)
         self.dtype = precision((*self.operands, *self.results))
         if self.dtype is None:
             raise NotScalarError("it has numbers of several precisions")
-        write = write or (lambda graph, nodes: scalarise(graph, _used(jaxpr), nodes, largest))
-        self.code = _coded(write, self.operands, self.dtype, exact)
+        write = write or (lambda graph, nodes: scalarise(graph, used(jaxpr), nodes, largest))
+        self.code = self.coded(*_written(write, self.operands, self.dtype, exact))
 
     @classmethod
     def of(
@@ -68,30 +71,9 @@ class Program:
         """Of a function of arrays of these shapes, which returns a sequence of arrays."""
         return cls(jax.make_jaxpr(fn)(*arguments), linear, largest, thorough, exact)
 
-    @classmethod
-    def pulled(
-        cls, fn: Callable[..., Array], *arguments: Shaped, moving: Sequence[int], at: int, largest: int = LARGEST
-    ) -> "Program":
-        """(arguments, with the cotangent of the result before the one `at` this place) ↦ cotangents of the `moving` arguments.
-
-        Operation by operation, which takes fewer than by JAX's derivative of whole arrays; by that where an operation has no such rule.
-        """
-        direct = _used(jax.make_jaxpr(fn)(*arguments))
-        (result,) = direct.out_avals
-
-        def back(*given: Array) -> list[Array]:
-            fixed = dict(enumerate((*given[:at], *given[at + 1 :])))
-            along = lambda *xs: core.jaxpr_as_fun(direct)(*(fixed | dict(zip(moving, xs, strict=True))).values())[0]
-            return list(jax.vjp(along, *(fixed[k] for k in moving))[1](given[at]))
-
-        def write(graph: Graph, nodes: list[np.ndarray]) -> list[np.ndarray]:
-            return cotangents(graph, direct, nodes[:at] + nodes[at + 1 :], flat(nodes[at : at + 1]), moving, largest)
-
-        jaxpr = jax.make_jaxpr(back)(*arguments[:at], Shaped(result.shape, result.dtype), *arguments[at:])
-        try:
-            return cls(jaxpr, largest=largest, write=write)
-        except NotScalarError:
-            return cls(jaxpr, largest=largest)
+    def coded(self, graph: Graph, leaves: dict[int, tuple[int, int]], nodes: list[int]) -> Code:
+        """The code of its results."""
+        return Code(graph, leaves, watching(graph, nodes, graph.watched()))
 
     def __call__(self, *operands: Any) -> list[Array]:
         """The results."""
@@ -105,8 +87,15 @@ class Program:
 
     @property
     def fn(self) -> Callable[..., list[Array]]:
-        """The function by itself."""
-        return core.jaxpr_as_fun(self.jaxpr)
+        """The function by itself, as it was given or as the operations of its code."""
+        return by_numbers(self.code, self.dtype, self.results) if self.numbered else core.jaxpr_as_fun(self.jaxpr)
+
+    @functools.cached_property
+    def by_numbers(self) -> "Program":
+        """The same, whose function are the operations of its code."""
+        out = copy.copy(self)
+        out.numbered = True
+        return out
 
     def module(self, periods: Sequence[Period], lanes: int) -> Lane:
         """What is compiled for so many lanes."""
@@ -146,14 +135,21 @@ class Program:
         return Program.of(fn, *arguments, linear=tuple(range(len(others), len(arguments))), exact=self.exact)
 
 
-def _used(jaxpr: Any) -> core.ClosedJaxpr:
+def used(jaxpr: Any) -> core.ClosedJaxpr:
     """A closed jaxpr without what its results do not need."""
     inner, _ = partial_eval.dce_jaxpr(jaxpr.jaxpr, [True] * len(jaxpr.out_avals), instantiate=True)
     return core.ClosedJaxpr(inner, jaxpr.consts)
 
 
-def _coded(write: Write, operands: Sequence[Shaped], dtype: Any, exact: bool) -> Code:
-    """The code of a function that is written into a graph."""
+def watching(graph: Graph, nodes: Sequence[int], watch: int | None) -> tuple[int, ...]:
+    """Nodes whose numbers are NaN where a watch is."""
+    return tuple(i if watch is None or graph.is_truth(i) else graph.apply("add", i, watch) for i in nodes)
+
+
+def _written(
+    write: Write, operands: Sequence[Shaped], dtype: Any, exact: bool
+) -> tuple[Graph, dict[int, tuple[int, int]], list[int]]:
+    """The graph of a function, where the numbers stand that it is given, and what it has written."""
     graph, leaves, arguments = Graph(dtype == np.float32, exact), {}, []
     for k, s in enumerate(operands):
         nodes = []
@@ -162,14 +158,11 @@ def _coded(write: Write, operands: Sequence[Shaped], dtype: Any, exact: bool) ->
             leaves[node] = (k, entry)
             nodes.append(graph.apply("ne", node, graph.constant(0.0)) if np.dtype(s.dtype) == bool else node)
         arguments.append(np.array(nodes, np.int64).reshape(s.shape))
-    outputs = flat(write(graph, arguments))
+    nodes = [int(i) for x in write(graph, arguments) for i in np.ravel(x)]
     if STILL in graph.operations:
-        graph, free = graph.free(outputs)
-        outputs, leaves = [free[i] for i in outputs], {free[i]: at for i, at in leaves.items() if i in free}
-    watch = graph.watched()
-    if watch is not None:
-        outputs = [i if graph.is_truth(i) else graph.apply("add", i, watch) for i in outputs]
-    return Code(graph, leaves, tuple(outputs))
+        graph, free = graph.free(nodes)
+        nodes, leaves = [free[i] for i in nodes], {free[i]: at for i, at in leaves.items() if i in free}
+    return graph, leaves, nodes
 
 
 def width_of(dtype: Any, lanes: int) -> int:
@@ -200,6 +193,11 @@ def _jitted(*operands: Any, program: Any, lanes: tuple[int, ...]) -> list[Array]
 @lanes_p.def_abstract_eval
 def _shapes(*operands: Any, program: Any, lanes: tuple[int, ...]) -> list[Any]:
     return [ShapedArray((*lanes, *s.shape), s.dtype) for s in program.results]
+
+
+def _by_numbers(*operands: Any, program: Any, lanes: tuple[int, ...]) -> list[Array]:
+    """By operations on single numbers where compiled code was asked for, which compilers of other devices fuse; else by the function itself."""
+    return _plainly(*operands, program=program.by_numbers if program.thorough else program, lanes=lanes)
 
 
 def _plainly(*operands: Any, program: Any, lanes: tuple[int, ...]) -> list[Array]:
@@ -251,7 +249,7 @@ def _natively(context: Any, *operands: Any, program: Any, lanes: tuple[int, ...]
 
 
 _plain_lowering = mlir.lower_fun(_plainly, multiple_results=True)
-mlir.register_lowering(lanes_p, _plain_lowering)
+mlir.register_lowering(lanes_p, mlir.lower_fun(_by_numbers, multiple_results=True))
 mlir.register_lowering(lanes_p, _natively, platform="cpu")
 
 

@@ -4,9 +4,8 @@ import abc
 from collections.abc import Callable, Sequence
 
 from .code import entries
-from .driver import Driver, Stepping
+from .driver import Driver, Functions, Stepping
 from .module import EACH, Period
-from .program import Program
 
 
 class Queue(Driver, abc.ABC):
@@ -14,22 +13,20 @@ class Queue(Driver, abc.ABC):
 
     Args:
         program: the program, of which each lane is a run.
-        stage, end, read, periods, lanes, others: as of `Driver`; what is read belongs to the lane.
+        functions, read, periods, lanes: as of `Driver`; what is read belongs to the lane.
     """
 
     def __init__(
         self,
         program: Stepping,
-        stage: Sequence[int | None],
-        end: Sequence[int | None],
+        functions: Functions,
         read: Sequence[int],
         periods: Sequence[Period],
         lanes: int,
-        others: Sequence[tuple[Program, Sequence[int | None]]],
     ):
         if lanes == 1:  # its functions are those of several lanes
             periods = tuple(EACH if k in read else period for k, period in enumerate(periods))
-        super().__init__(program, stage, end, read, periods, lanes, others)
+        super().__init__(program, functions, read, periods, lanes)
         self.busy, self.chosen = (self.room(self.types, 1) for _ in range(2))
         self.jobs, self.next = self.counters(self.types.width), self.counters(1)
 

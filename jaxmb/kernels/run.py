@@ -138,9 +138,13 @@ class _Run(Saving):
         parameters = range(count + 1, len(run.operands))
         own = parameters[: len(run.step.operands) - 5]
         made = (None,) * (len(run.attempt.operands) - len(parameters))
-        others = ((run.attempt, (*made, *parameters)), (run.between, (None,) * len(run.between.operands)))
-        of = (None, None, *own), (None, None, None, *own)
-        super().__init__(run, *of, range(count + 1), periods, lanes, others)
+        functions = (
+            (run.stage, (None, None, *own)),
+            (run.end, (None, None, None, *own)),
+            (run.attempt, (*made, *parameters)),
+            (run.between, (None,) * len(run.between.operands)),
+        )
+        super().__init__(run, functions, range(count + 1), periods, lanes)
         self.attempt, between = self.called[2:]
         self.save_by(between, count, count, run.times, self.n)
         sizes = [entries(s.shape) for s in run.carry]

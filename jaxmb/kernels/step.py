@@ -7,6 +7,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array
 
 from .along import MOST, doubled
@@ -57,20 +58,20 @@ class StepProgram(Stepping):
         return self._step
 
     def _step(self, t0: Array, t1: Array, y0: Array, f0: Array, x: Array, *parameters: Array) -> list[Any]:
-        h, doubtful, last = t1 - t0, jnp.array(False), len(self.a) - 1
-        slopes: list[Any] = []
-        y, rest = y0, []
-        for i, (row, c) in enumerate(zip(self.a, self.c, strict=True)):
-            y = y0 + sum((a * k for a, k in zip(row, slopes, strict=False)), jnp.zeros_like(y0))
-            if i == 0 and self.knows_start:
-                rate = f0
-            elif i == last:
-                rate, *rest = self.end.fn(t1, y, x, *parameters)
-            else:
-                rate, doubt = self.stage.fn(t0 + c * h, y, *parameters)
-                doubtful |= doubt
-            slopes.append(h * rate)
-        return [y, jnp.stack(slopes[: len(self.a[0])]), doubtful, *rest]
+        h, last, count = t1 - t0, len(self.a) - 1, len(self.a[0])
+        a, c = (jnp.asarray(numbers, self.dtype) for numbers in (self.a, self.c))
+
+        def stage(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+            slopes, doubtful = carry
+            rate, doubt = self.stage.fn(t0 + c[i] * h, y0 + a[i] @ slopes, *parameters)
+            return slopes.at[i].set(h * rate), doubtful | doubt
+
+        first, slopes = int(self.knows_start), jnp.zeros(self.slopes.shape, self.dtype)
+        slopes = slopes.at[:first].set(h * f0)
+        slopes, doubtful = lax.fori_loop(first, last, stage, (slopes, jnp.array(False)))
+        y = y0 + a[last] @ slopes
+        rate, *rest = self.end.fn(t1, y, x, *parameters)
+        return [y, slopes.at[last:count].set(h * rate), doubtful, *rest]
 
     def module(self, periods: Sequence[Period], lanes: int) -> Lane:
         """What is compiled for so many lanes."""
@@ -78,7 +79,8 @@ class StepProgram(Stepping):
         read = (0, 1, 2, 3) if self.knows_start else (0, 1, 2)
         if lanes == 1:  # what belongs to the lane is so in any case: its functions are those of several lanes
             periods = (*(EACH for _ in range(5)), *periods[5:])
-        out = Driver(self, (None, None, *parameters), (None, None, 4, *parameters), read, periods, lanes)
+        functions = (self.stage, (None, None, *parameters)), (self.end, (None, None, 4, *parameters))
+        out = Driver(self, functions, read, periods, lanes)
         types = out.types
 
         def work(numbers: list[str]) -> None:

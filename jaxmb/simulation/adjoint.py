@@ -70,7 +70,11 @@ def _backward(
     moves, rest = eqx.partition(moving.problem, perturbed.problem)
     special = rest.usual is None
     rest = eqx.tree_at(lambda p: p.usual, rest, None, is_leaf=lambda x: x is None)  # no function depends on it
-    native = None if method.native is False else native_back(moves, rest, method.solver.solver, moving.y0)
+    native = (
+        None
+        if method.native is False
+        else native_back(moves, rest, method.solver.solver, moving.y0, method.native is True)
+    )
     native = None if isinstance(native, str) else native
     back = StepBack(rest, method, tape, native, keep, steady, special)
     # The last state, too, is one that is saved.

@@ -14,7 +14,7 @@ from jax import lax
 from jaxtyping import Array, Bool
 
 from ..foundations import Blank, shapes_of
-from ..kernels import BackProgram, NotScalarError, Program, Shaped, StepProgram, unavailable
+from ..kernels import BackProgram, NotScalarError, Program, PulledProgram, Shaped, StepProgram, unavailable
 from ..kinematics import NEAR, Correction
 from ..system import System, dense_work
 from .certificate import corrected_end, sure
@@ -81,7 +81,7 @@ class NativeStep(eqx.Module):
 
 def native_step(problem: Problem, solver: Any, y0: Flow, anyway: bool = False) -> NativeStep | str:
     """The step of a problem by a solver of Diffrax, or why there is none; `anyway` also of one that takes long to compile."""
-    reason = unavailable()
+    reason = unavailable(anyway)
     if reason is None and not isinstance(solver, dfx.AbstractERK):
         reason = f"`{type(solver).__name__}` is not an explicit Runge–Kutta method"
     if reason is None and problem.choice is not None:
@@ -137,15 +137,15 @@ class NativeBack(eqx.Module):
         return state_bar, before, jax.tree.unflatten(jax.tree.structure(moves), bars)
 
 
-def native_back(moves: Any, rest: Problem, solver: Any, y0: Flow) -> NativeBack | str:
-    """The way back over a step of a problem, of which parts move, by a solver of Diffrax, or why there is none."""
+def native_back(moves: Any, rest: Problem, solver: Any, y0: Flow, anyway: bool = False) -> NativeBack | str:
+    """The way back over a step of a problem, of which parts move, by a solver of Diffrax, or why there is none; `anyway` as of the step."""
     problem = eqx.combine(moves, rest)
-    forth = native_step(problem, solver, y0)
+    forth = native_step(problem, solver, y0, anyway)
     if isinstance(forth, str):
         return forth
     blank, parameters = Blank.of(moves, rest)
     moving = len(jax.tree.leaves(moves))
-    made = _back(blank, shapes_of(parameters), _Method.of(solver), _Shape.of(y0), problem.system.m, moving)
+    made = _back(blank, shapes_of(parameters), _Method.of(solver), _Shape.of(y0), problem.system.m, moving, anyway)
     return made if isinstance(made, str) else NativeBack(*made)
 
 
@@ -238,7 +238,7 @@ def _stage(
 
 @functools.lru_cache(maxsize=64)
 def _back(
-    blank: Blank, parameters: tuple[Shaped, ...], method: _Method, shape: _Shape, m: int, moving: int
+    blank: Blank, parameters: tuple[Shaped, ...], method: _Method, shape: _Shape, m: int, moving: int, thorough: bool
 ) -> tuple[StepProgram, BackProgram] | str:
     """Those of a step and of the way back over it."""
 
@@ -247,27 +247,30 @@ def _back(
         flow, terms, factor = problem.regular(t, shape.flow(y), keep, quick=True)
         return [flow.packed, ~sure(problem, factor, terms)]
 
-    def rate(t: Array, y: Array, keep: Array, *arrays: Array) -> Array:
-        return known_problem(blank, arrays).regular(t, shape.flow(y), keep)[0].packed
+    def rate(t: Array, y: Array, keep: Array, *arrays: Array) -> list[Array]:
+        problem = known_problem(blank, arrays)
+        flow, terms, factor = problem.regular(t, shape.flow(y), keep, quick=True)
+        return [flow.packed, factor.gap < NEAR, ~sure(problem, factor, terms)]
 
-    def moved(t: Array, y: Array, found: Array, keep: Array, *arrays: Array) -> Array:
+    def moved(t: Array, y: Array, found: Array, keep: Array, *arrays: Array) -> list[Array]:
         problem = known_problem(blank, arrays)
         correct = lax.stop_gradient(problem).correction(t, shape.flow(lax.stop_gradient(y)), shape.flow(found), keep)
-        return correct(problem, shape.flow(y)).packed
+        return [correct(problem, shape.flow(y)).packed]
 
     t, y, keep = shape(), shape(shape.n), Shaped((m,), jnp.bool_)
     try:
         again = StepProgram(
-            _stage(blank, parameters, shape, m, LARGEST, False),
-            Program.of(end, t, y, shape(0), keep, *parameters, largest=LARGEST),
+            _stage(blank, parameters, shape, m, LARGEST, thorough),
+            Program.of(end, t, y, shape(0), keep, *parameters, largest=LARGEST, thorough=thorough),
             method.a,
             method.c,
             False,
         )
         own = lambda first: (1, *range(first, first + moving))
+        limits: dict[str, Any] = dict(largest=LARGEST, thorough=thorough)
         pulls = (
-            Program.pulled(rate, t, y, keep, *parameters, moving=own(3), at=2),
-            Program.pulled(moved, t, y, y, keep, *parameters, moving=own(4), at=3),
+            PulledProgram(rate, t, y, keep, *parameters, moving=own(3), at=2, **limits),
+            PulledProgram(moved, t, y, y, keep, *parameters, moving=own(4), at=3, **limits),
         )
         return again, BackProgram(*pulls, method.a, method.c)
     except NotScalarError as error:

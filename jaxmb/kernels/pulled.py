@@ -1,0 +1,104 @@
+"""Cotangents as programs, whole or in two halves."""
+
+from collections.abc import Callable, Sequence
+
+import jax
+import numpy as np
+from jax.extend import core
+from jaxtyping import Array
+
+from .code import Code, Piece, Shaped, entries
+from .cotangents import cotangents, flat
+from .graph import Graph
+from .program import Program, used, watching
+from .scalarise import LARGEST, NotScalarError, scalarise
+
+
+class PulledProgram(Program):
+    """(arguments, with the cotangent of the first result before the one `at` this place) ↦ cotangents of the `moving` arguments of a function.
+
+    Operation by operation, which takes fewer than by JAX's derivatives of whole arrays; by those where an operation has no such rule.
+
+    Args:
+        fn: returns a sequence of arrays.
+        arguments: their shapes.
+        moving: which of them.
+        at: those before are its own, those behind are parameters.
+        largest: how many operations it may have.
+        thorough: see `Program`.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Sequence[Array]],
+        *arguments: Shaped,
+        moving: Sequence[int],
+        at: int,
+        largest: int = LARGEST,
+        thorough: bool = False,
+    ):
+        direct = used(jax.make_jaxpr(fn)(*arguments))
+        self.at, self.values = at, [Shaped(a.shape, a.dtype) for a in direct.out_avals]
+
+        def back(*given: Array) -> list[Array]:
+            fixed = dict(enumerate((*given[:at], *given[at + 1 :])))
+            along = lambda *xs: core.jaxpr_as_fun(direct)(*(fixed | dict(zip(moving, xs, strict=True))).values())[0]
+            return list(jax.vjp(along, *(fixed[k] for k in moving))[1](given[at]))
+
+        def by_operations(graph: Graph, nodes: list[np.ndarray]) -> list[np.ndarray]:
+            own, bar = nodes[:at] + nodes[at + 1 :], flat(nodes[at : at + 1])
+            return cotangents(graph, direct, own, bar, moving, largest)
+
+        def by_arrays(graph: Graph, nodes: list[np.ndarray]) -> list[np.ndarray]:
+            own = nodes[:at] + nodes[at + 1 :]
+            return scalarise(graph, direct, own, largest) + scalarise(graph, used(jaxpr), nodes, largest)
+
+        jaxpr = jax.make_jaxpr(back)(*arguments[:at], self.values[0], *arguments[at:])
+        try:
+            super().__init__(jaxpr, thorough=thorough, write=by_operations)
+        except NotScalarError:
+            super().__init__(jaxpr, thorough=thorough, write=by_arrays)
+
+    def coded(self, graph: Graph, leaves: dict[int, tuple[int, int]], nodes: list[int]) -> Code:
+        """The code of the cotangents; nodes of the values of the function come before theirs."""
+        count = sum(entries(s.shape) for s in self.values)
+        self.nodes, self.bars = nodes[:count], nodes[count:]
+        return super().coded(graph, leaves, self.bars)
+
+    def halves(self, *wanted: Sequence[int]) -> tuple[list[Piece], Piece]:
+        """(arguments) ↦ (`wanted` values, what else the rest needs), for each of these choices, and the rest.
+
+        That takes results of the first half, which all have the same length, as one more argument, and parameters; all of its own arguments are
+        in what it needs.
+        """
+        graph, leaves = self.code.graph, self.code.leaves
+        late = self._made_of(self.at)
+        before, after = (
+            graph.watched([i for i in graph.dropped if (i in late) is known_late]) for known_late in (False, True)
+        )
+        outputs, values = watching(graph, self.bars, after), watching(graph, self.nodes, before)
+        late, early = self._made_of(self.at), self._made_of(*range(self.at))
+        needed = Code(graph, leaves, outputs).order
+        asked = {a for i in needed if i in late for a in graph.arguments[i]}.union(outputs)
+        asked = {i for i in asked if i in early and i not in late}
+        # What is one operation from others that are kept is not.
+        border = sorted(i for i in asked if i in leaves or not asked.issuperset(early.intersection(graph.arguments[i])))
+        ends = np.cumsum([0, *(entries(s.shape) for s in self.values)])
+        own = {i: (k - (k > self.at), e) for i, (k, e) in leaves.items() if k != self.at}
+        arguments = (*self.operands[: self.at], *self.operands[self.at + 1 :])
+        first = []
+        for choice in wanted:
+            results = [i for k in choice for i in values[ends[k] : ends[k + 1]]]
+            first.append(Piece(Code(graph, own, (*results, *border)), arguments, self.thorough))
+        size, places = len(first[0].code.outputs), {i: place for i, place in leaves.items() if place[0] >= self.at}
+        places |= {i: (len(self.operands), size - len(border) + k) for k, i in enumerate(border)}
+        return first, Piece(Code(graph, places, outputs), (*self.operands, Shaped((size,), self.dtype)), self.thorough)
+
+    def _made_of(self, *operands: int) -> set[int]:
+        """All nodes that are made of these operands."""
+        graph, out = self.code.graph, set()
+        for i, arguments in enumerate(graph.arguments):
+            place = self.code.leaves.get(i)
+            if not out.isdisjoint(arguments) if place is None else place[0] in operands:
+                out.add(i)
+        return out
