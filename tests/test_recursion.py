@@ -13,7 +13,8 @@ from mechanisms import P, S
 
 import jaxmb as jm
 from jaxmb.kernels import Program, Shaped
-from jaxmb.mechanism.recursion import hinges
+from jaxmb.linalg.root import inverse_root
+from jaxmb.mechanism.recursion import Tree, hinges
 from jaxmb.system import evaluate_at
 
 
@@ -91,6 +92,71 @@ def test_terms_and_their_derivatives_are_the_same(case):
 
     for a, b in zip(jax.tree.leaves(found(system.unrolled)), jax.tree.leaves(found(system)), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-12 * (1 + np.abs(b).max(initial=0)))
+
+
+@pytest.mark.parametrize(
+    "key", [key if key in QUICK[:2] else pytest.param(key, marks=pytest.mark.slow) for key in MECHANISMS], ids=" ".join
+)
+def test_articulated_inertias_give_what_the_mass_matrix_does(key):
+    """Along random changes of coordinates, forces and inertias too; joints with several velocities and free bodies included."""
+    system = MECHANISMS[key]().build()
+    q, v = (x[0] for x in mechanisms.random_states(system, 1))
+    rng = np.random.default_rng(5)
+    at = q, jnp.asarray(rng.normal(size=system.nv)), system.params.inertia
+    directions = (*(jnp.asarray(rng.normal(size=x.shape)) for x in at[:2]), 0.1 * at[2] * at[2][0, 0, 0])
+    numbers = lambda inertia: dataclasses.replace(system.params, inertia=inertia)
+
+    def by_mass(q, force, inertia):
+        return jnp.linalg.solve(system.with_params(numbers(inertia)).mass(jnp.zeros(()), q), force)
+
+    by_bodies = lambda q, force, inertia: Tree(system.unrolled.joints, q, numbers(inertia)).solved(force)
+    momenta = Tree(system.unrolled.joints, q, system.params).momenta(v)
+    np.testing.assert_allclose(
+        momenta, system.mass(jnp.zeros(()), q) @ v, rtol=0, atol=1e-12 * (1 + np.abs(momenta).max())
+    )
+    for a, b in zip(jax.jvp(by_bodies, at, directions), jax.jvp(by_mass, at, directions), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-10 * (1 + np.abs(b).max()))
+
+
+def chain(count):
+    """Links on hinges along z, y and x."""
+    ends = {"a": (0.0, 0.0, 0.0), "b": (0.5, 0.1, 0.0)}
+    links = [S.Body(f"link{i}", 1.0 + i / 10, (0.1, 0.2, 0.15), (0.2, 0.0, 0.05), ends) for i in range(count)]
+    axes = ((0.0, 0.0, 1.0), (0.0, 1.0, 0.0), (1.0, 0.0, 0.0))
+    joints = [
+        S.Revolute(f"hinge{i}", f"link{i - 1}.b" if i else "ground", f"link{i}.a", axis=axes[i % 3])
+        for i in range(count)
+    ]
+    return S.Mechanism(links, joints, gravity=(0.0, 0.0, -9.81)).build()
+
+
+def test_a_long_chain_takes_half_the_operations_without_its_mass_matrix():
+    system, shaped = chain(20).knowing(), Shaped((20,), jnp.float64)
+
+    def by_mass(q, force):
+        root = inverse_root(system.told.unrolled.mass(jnp.zeros(()), q), quick=True)
+        return [root.T @ (root @ force)]
+
+    def by_bodies(q, force):
+        own = system.told.unrolled
+        return [own.inertia.solved(jnp.zeros(()), q, force, own.params)]
+
+    assert 2 * Program.of(by_bodies, shaped, shaped).code.count < Program.of(by_mass, shaped, shaped).code.count
+
+
+@pytest.mark.slow
+def test_compiled_steps_of_a_long_chain_are_those_of_the_plain_ones():
+    """And its gradient."""
+    system = chain(12)
+    start = jm.as_state(system, jnp.linspace(-1, 1, 12), jnp.linspace(0.5, 1, 12))
+
+    def end(v, native):
+        moving = dataclasses.replace(start, v=v)
+        return jnp.sum(jm.simulate(system, moving, [0.05], native=native, special=False, throw=False).q[-1])
+
+    found = [jax.value_and_grad(functools.partial(end, native=native))(start.v) for native in (None, False)]
+    np.testing.assert_allclose(found[0][0], found[1][0], rtol=0, atol=1e-10)
+    np.testing.assert_allclose(found[0][1], found[1][1], rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("key", mechanisms.PAIRS, ids=" ".join)

@@ -22,6 +22,8 @@ from .structure import AbstractStructure, Frames, Numbers
 from .tree import Hinges, Ties
 
 Scalar = Float[Array, ""]
+# Of so many velocities, in the plane and in space, articulated inertias take fewer operations than a mass matrix and its factors.
+LONG = {2: 8, 3: 12}
 
 
 class AbstractLinkage(AbstractStructure):
@@ -183,6 +185,13 @@ class AbstractLinkage(AbstractStructure):
         sizes = moves.sum(axis=0)
         further = (moves.T.astype(int) @ moves > 0) & (sizes[:, None] >= sizes[None, :])
         return jnp.where(further, products, jnp.where(further.T, products.T, 0))
+
+    def solved(
+        self, q: Float[Array, " nq"], force: Float[Array, " nv"], numbers: Numbers
+    ) -> Float[Array, " nv"] | None:
+        """M⁻¹ f, where bodies are evaluated one after the other and this takes fewer operations without M, else None."""
+        long = self.one_by_one and self.nv >= LONG[self.dim]
+        return Tree(self, q, numbers).solved(force) if long else None
 
     def momenta(
         self, q: Float[Array, " nq"], directions: Float[Array, "k nv"], numbers: Numbers

@@ -1,8 +1,8 @@
 """A tree of bodies one after the other: with the fewest operations, for scalar programs.
 
 What `linkage.py` finds for all bodies at once by products of whole arrays is found here body by body, as in the recursive
-algorithms of Featherstone (Rigid Body Dynamics Algorithms, 2008, chapters 5 and 6): inertia forces by Newton and Euler, the mass
-matrix by composite bodies. Screws and inertias are about one point c, in the axes of the world, so that none is carried from one
+algorithms of Featherstone (Rigid Body Dynamics Algorithms, 2008, chapters 5 to 7): inertia forces by Newton and Euler, the mass
+matrix by composite bodies, accelerations of long open trees by articulated ones. Screws and inertias are about one point c, in the axes of the world, so that none is carried from one
 body to the next. A twist is (ω, velocity of the body's point that is at c), a wrench (moment about c, force); ω and moments have one
 component in the plane and three in space.
 """
@@ -151,9 +151,7 @@ class Tree:
 
     def inertias(self) -> dict[int, "Inertia"]:
         """Of each body with all that hang on it."""
-        found = {
-            b: Inertia.of(self.poses[b + 1], self.numbers.inertia[b], self.centre) for b in range(len(self.hinges))
-        }
+        found = {b: self._inertia(b) for b in range(len(self.hinges))}
         for hinge in reversed(self.hinges):
             if hinge.parent >= 0:
                 found[hinge.parent] = found[hinge.parent] + found[hinge.body]
@@ -173,6 +171,50 @@ class Tree:
                     entries[j][k] = entries[k][j] = _power(self.screws[j], momentum)
         return jnp.stack([jnp.stack(row) for row in entries]) if nv else jnp.zeros((0, 0), self.q.dtype)
 
+    def momenta(self, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
+        """M v: S_k · Σ I V over the bodies that velocity k moves."""
+        twists, momenta = {-1: self._still}, {}
+        for hinge in self.hinges:
+            twists[hinge.body] = _sum([twists[hinge.parent], self._moved(hinge, v)], self._still)
+            momenta[hinge.body] = self._inertia(hinge.body).momentum(twists[hinge.body])
+        return self._generalised(momenta)
+
+    def solved(self, force: Float[Array, " nv"]) -> Float[Array, " nv"]:
+        """M⁻¹ f without M; its derivatives are those of M x = f."""
+        solve = lambda _, force: self._by_articulated_inertias(force)
+        return lax.custom_linear_solve(self.momenta, force, solve, solve, symmetric=True)
+
+    def _by_articulated_inertias(self, force: Float[Array, " nv"]) -> Float[Array, " nv"]:
+        """M⁻¹ f (chapter 7), velocity by velocity from the last one to the first.
+
+        With U = I S, D = S · U and u = (f − S · p)/D a body leaves I − U Uᵀ/D and p + U u to what carries it; where that moves
+        with a, x = u − U · a/D.
+        """
+        bodies = range(len(self.hinges))
+        inertia = {b: self._inertia(b).matrix() for b in bodies}
+        wrench = {b: jnp.zeros_like(inertia[b][0]) for b in bodies}
+        screws = [jnp.concatenate(self.screws[k]) for k in range(self.structure.nv)]
+        shares: dict[int, tuple[Array, Array]] = {}
+        for hinge in reversed(self.hinges):
+            left, push = inertia[hinge.body], wrench[hinge.body]
+            for k in reversed(hinge.v):
+                momentum = left @ screws[k]
+                share = momentum / jnp.dot(screws[k], momentum)
+                own = (force[k] - jnp.dot(screws[k], push)) / jnp.dot(screws[k], momentum)
+                left, push = left - _symmetric(jnp.outer(momentum, share)), push + momentum * own
+                shares[k] = share, own
+            if hinge.parent >= 0:
+                inertia[hinge.parent], wrench[hinge.parent] = inertia[hinge.parent] + left, wrench[hinge.parent] + push
+        moved, out = {-1: jnp.zeros(len(jnp.concatenate(self._still)), self.q.dtype)}, {}
+        for hinge in self.hinges:
+            rate = moved[hinge.parent]
+            for k in hinge.v:
+                share, own = shares[k]
+                out[k] = own - jnp.dot(share, rate)
+                rate = rate + screws[k] * out[k]
+            moved[hinge.body] = rate
+        return jnp.stack([out[k] for k in range(self.structure.nv)])
+
     def inertia_force(self, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """−S_k · Σ (I A + V × I V − I g) for v̇ = 0, over the bodies that velocity k moves."""
         twists: dict[int, Screw] = {-1: self._still}
@@ -188,18 +230,26 @@ class Tree:
                 turning = _sum([turning, self._carried(hinge, jax.jvp(moved, (q,), (hinge.rate(q, part),))[1])], own)
             twists[hinge.body] = twist = _sum([carrier, own], own)
             rates[hinge.body] = rate = _sum([rates[hinge.parent], turning], own)
-            inertia = Inertia.of(self.poses[hinge.body + 1], self.numbers.inertia[hinge.body], self.centre)
+            inertia = self._inertia(hinge.body)
             spin, push = inertia.momentum(twist)
             gyroscopic = _moment(twist[0], spin) + _moment_of(twist[1], push), _across(twist[0], push)
             wrenches[hinge.body] = _sum([inertia.momentum(rate), gyroscopic], own)
-        force: list[Array] = [jnp.zeros((), self.q.dtype)] * self.structure.nv
+        return -self._generalised(wrenches)
+
+    def _inertia(self, body: int) -> "Inertia":
+        """Of a body by itself."""
+        return Inertia.of(self.poses[body + 1], self.numbers.inertia[body], self.centre)
+
+    def _generalised(self, wrenches: dict[int, Screw]) -> Float[Array, " nv"]:
+        """S_k · Σ of a wrench of each body over those that velocity k moves."""
+        total, out = dict(wrenches), [jnp.zeros((), self.q.dtype)] * self.structure.nv
         for hinge in reversed(self.hinges):
-            wrench = wrenches[hinge.body]
+            wrench = total[hinge.body]
             for k in hinge.v:
-                force[k] = -_power(self.screws[k], wrench)
+                out[k] = _power(self.screws[k], wrench)
             if hinge.parent >= 0:
-                wrenches[hinge.parent] = _sum([wrenches[hinge.parent], wrench], wrench)
-        return jnp.stack(force) if force else jnp.zeros(0, self.q.dtype)
+                total[hinge.parent] = _sum([total[hinge.parent], wrench], wrench)
+        return jnp.stack(out) if out else jnp.zeros(0, self.q.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,6 +290,17 @@ class Inertia:
     def __add__(self, other: "Inertia") -> "Inertia":
         return Inertia(self.mass + other.mass, self.moment + other.moment, self.tensor + other.tensor)
 
+    def matrix(self) -> Float[Array, "s s"]:
+        """Of twists and momenta as vectors."""
+        h = self.moment
+        if len(h) == 2:
+            across = jnp.stack([-h[1], h[0]])[None]
+        else:
+            zero = jnp.zeros((), h.dtype)
+            rows = [[zero, -h[2], h[1]], [h[2], zero, -h[0]], [-h[1], h[0], zero]]
+            across = jnp.stack([jnp.stack(row) for row in rows])
+        return jnp.block([[self.tensor, across], [across.T, jnp.diag(jnp.stack([self.mass] * len(h)))]])
+
     def momentum(self, twist: Screw) -> Screw:
         """I V: moment of momentum about c, and momentum."""
         turn, shift = twist
@@ -271,6 +332,11 @@ def _cross(a: Array, b: Array) -> Array:
 def _crossed(a: Screw, b: Screw) -> Screw:
     """The derivative of a twist that is carried along by another one."""
     return _moment(a[0], b[0]), _across(a[0], b[1]) - _across(b[0], a[1])
+
+
+def _symmetric(matrix: Array) -> Array:
+    """What stands on the diagonal and above it, and below it again: of numbers that are the same but for rounding."""
+    return jnp.triu(matrix) + jnp.triu(matrix, 1).T
 
 
 def _power(twist: Screw, wrench: Screw) -> Array:

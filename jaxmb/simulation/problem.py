@@ -177,7 +177,8 @@ class Problem(eqx.Module):
         if isinstance(terms, SparseTerms):
             vdot, multipliers = solved(system, t, q, terms.force, terms.gamma, factor)
         else:
-            vdot, multipliers = self.formulation.motion(terms, factor)
+            free = None if system.m else system.inertia.solved(t, q, terms.force, system.params)
+            vdot, multipliers = self.formulation.motion(terms, factor) if free is None else (free, terms.gamma)
         if loop is not None and u is not None:
             response = None
             if isinstance(plant, Plant):

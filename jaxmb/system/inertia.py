@@ -48,6 +48,10 @@ class AbstractInertia(eqx.Module):
     def force(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Float[Array, " nv"]:
         """Inertia and potential forces on the right-hand side: M v̇ = force + applied + reaction."""
 
+    def solved(self, t: Scalar, q: Array, force: Float[Array, " nv"], params: Any) -> Float[Array, " nv"] | None:
+        """M⁻¹ f, where that takes fewer operations without M; None where it does not."""
+        return None
+
     @abc.abstractmethod
     def energy(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> tuple[Scalar, Scalar]:
         """Kinetic and potential energy; their sum is Jacobi's energy q̇·∂L/∂q̇ − L."""
