@@ -84,7 +84,7 @@ def main() -> None:
     given, started, rows = common.arguments("native", __doc__ or ""), time.perf_counter(), []
     for name in NAMES[given.size]:
         for what, most in ((RUN, LANES[given.size][-1]), (GRADIENT, MOST), (JACOBIAN, MOST)):
-            for lanes in (n for n in LANES[given.size] if n <= most):
+            for lanes in sorted({min(n, most) for n in LANES[given.size]}):
                 ways = dict(candidates(name, lanes, what))
                 count = STEPS if lanes == 1 else STEPS // 50
                 runs = {(e, n): functools.partial(call, n * count) for e, call in ways.items() for n in (1, 3)}

@@ -70,6 +70,12 @@ def rates(found: Mapping[str, Any]) -> str:
     return table(lines)
 
 
+def steps(found: Mapping[str, Any]) -> str:
+    """Microseconds per step and lane, by numbers of lanes."""
+    keys = ("mechanism", "what", "engine")
+    return table(pivoted(found["rows"], keys, "lanes", lambda row: row["us_per_step_and_lane"]))
+
+
 def uneven(found: Mapping[str, Any]) -> str:
     return table([found["uneven"]])
 
@@ -94,6 +100,7 @@ def all_rows(*columns: str) -> Callable[[Mapping[str, Any]], str]:
 TABLES = {
     "work_precision": ("work_precision", equal_error),
     "throughput": ("throughput", rates),
+    "native": ("native", steps),
     "uneven": ("throughput", uneven),
     "gradients": ("gradients", derivatives),
     "growth": (

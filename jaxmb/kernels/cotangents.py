@@ -102,7 +102,7 @@ class _Reader(Reader):
         x = [self.still(x) for x in super()._custom_linear_solve(equation, p, *ins)]
         own = lambda k: list(ins[ends[k] : ends[k + 1]])
         made = _Solution(p["jaxprs"], own(0), own(3), list(ins[ends[-1] :]), x)
-        self.solutions |= dict.fromkeys(flat(x), made)
+        self.solutions |= {i: made for i in flat(x) if not self.graph.is_constant(i)}
         return x
 
 
@@ -129,7 +129,9 @@ class _Sweep:
                 continue
             self.reader.measure()
             solution = self.reader.solutions.get(i)
-            if solution is not None:  # its numbers follow each other: no other one is made of some of them
+            if (
+                solution is not None
+            ):  # its numbers were made one after the other: nothing that stands between is made of them
                 done.update(flat(solution.x))
                 self._solved(solution)
             elif i in self.bars:

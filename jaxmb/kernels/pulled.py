@@ -66,39 +66,39 @@ class PulledProgram(Program):
         return super().coded(graph, leaves, self.bars)
 
     def halves(self, *wanted: Sequence[int]) -> tuple[list[Piece], Piece]:
-        """(arguments) ↦ (`wanted` values, what else the rest needs), for each of these choices, and the rest.
+        """What can be done before the cotangent is known, for each choice of `wanted` values of the function, and the rest.
 
-        That takes results of the first half, which all have the same length, as one more argument, and parameters; all of its own arguments are
-        in what it needs.
+        The former is given the function's arguments, and returns those values and what the rest needs besides, which is given all of that as
+        one more argument and does not read the function's own ones. Values chosen must be of one size.
         """
-        graph, leaves = self.code.graph, self.code.leaves
-        late = self._made_of(self.at)
-        before, after = (
-            graph.watched([i for i in graph.dropped if (i in late) is known_late]) for known_late in (False, True)
-        )
-        outputs, values = watching(graph, self.bars, after), watching(graph, self.nodes, before)
-        late, early = self._made_of(self.at), self._made_of(*range(self.at))
-        needed = Code(graph, leaves, outputs).order
-        asked = {a for i in needed if i in late for a in graph.arguments[i]}.union(outputs)
-        asked = {i for i in asked if i in early and i not in late}
-        # What is one operation from others that are kept is not.
-        border = sorted(i for i in asked if i in leaves or not asked.issuperset(early.intersection(graph.arguments[i])))
+        graph, leaves, at = self.code.graph, self.code.leaves, self.at
+        late = self._made_of(at)
+        watch = lambda after: graph.watched([i for i in graph.dropped if (i in late) is after])
+        values, outputs = watching(graph, self.nodes, watch(False)), watching(graph, self.bars, watch(True))
+        early, late = self._made_of(*range(at)), self._made_of(at)
+        used = {a for i in Code(graph, leaves, outputs).order if i in late for a in graph.arguments[i]}
+        asked = {i for i in used.union(outputs) if i in early and i not in late}
+        # What is one operation from others that are passed on is not.
+        passed = [
+            i for i in sorted(asked) if i in leaves or not asked.issuperset(early.intersection(graph.arguments[i]))
+        ]
         ends = np.cumsum([0, *(entries(s.shape) for s in self.values)])
-        own = {i: (k - (k > self.at), e) for i, (k, e) in leaves.items() if k != self.at}
-        arguments = (*self.operands[: self.at], *self.operands[self.at + 1 :])
-        first = []
+        own = {i: (k - (k > at), e) for i, (k, e) in leaves.items() if k != at}
+        arguments, first = (*self.operands[:at], *self.operands[at + 1 :]), []
         for choice in wanted:
             results = [i for k in choice for i in values[ends[k] : ends[k + 1]]]
-            first.append(Piece(Code(graph, own, (*results, *border)), arguments, self.thorough))
-        size, places = len(first[0].code.outputs), {i: place for i, place in leaves.items() if place[0] >= self.at}
-        places |= {i: (len(self.operands), size - len(border) + k) for k, i in enumerate(border)}
-        return first, Piece(Code(graph, places, outputs), (*self.operands, Shaped((size,), self.dtype)), self.thorough)
+            first.append(Piece(Code(graph, own, (*results, *passed)), arguments, self.thorough))
+        size = len(first[0].code.outputs)
+        places = {i: place for i, place in leaves.items() if place[0] >= at}
+        places |= {i: (len(self.operands), size - len(passed) + k) for k, i in enumerate(passed)}
+        rest = Code(graph, places, outputs)
+        return first, Piece(rest, (*self.operands, Shaped((size,), self.dtype)), self.thorough)
 
     def _made_of(self, *operands: int) -> set[int]:
         """All nodes that are made of these operands."""
         graph, out = self.code.graph, set()
         for i, arguments in enumerate(graph.arguments):
-            place = self.code.leaves.get(i)
-            if not out.isdisjoint(arguments) if place is None else place[0] in operands:
+            given = self.code.leaves.get(i)
+            if not out.isdisjoint(arguments) if given is None else given[0] in operands:
                 out.add(i)
         return out
