@@ -31,6 +31,11 @@ MOST = 512  # lanes with derivatives
 STEPS = 1000  # alone, a fiftieth of it in batches; what a run of three times as many takes longer is counted
 
 
+def steps_of(lanes: int) -> int:
+    """How many steps the shorter run has."""
+    return STEPS if lanes == 1 else STEPS // 50
+
+
 @dataclasses.dataclass(frozen=True)
 class Lanes:
     """Runs side by side, with derivatives or without (`what`), by compiled steps or plain ones."""
@@ -53,10 +58,13 @@ class Lanes:
         numbers, rest = eqx.partition(jax.tree.map(jnp.asarray, system.params), eqx.is_inexact_array)
         flat, unravel = ravel_pytree(numbers)
         forward = dfx.ForwardMode() if self.what == JACOBIAN else None
+        method = constant_steps(self.case.step) | dict(
+            max_steps=4 * steps_of(self.lanes)
+        )  # the tape has room for so many
 
         def run(first, v, end):
             own = system.with_params(eqx.combine(unravel(flat.at[: first.size].set(first)), rest))
-            start, method = eqx.tree_at(lambda s: s.v, state, v), constant_steps(self.case.step)
+            start = eqx.tree_at(lambda s: s.v, state, v)
             options = dict(native=self.native, adjoint=forward, throw=False) | method
             return jm.simulate(own, start, end[None], **options).q[-1]
 
@@ -86,7 +94,7 @@ def main() -> None:
         for what, most in ((RUN, LANES[given.size][-1]), (GRADIENT, MOST), (JACOBIAN, MOST)):
             for lanes in sorted({min(n, most) for n in LANES[given.size]}):
                 ways = dict(candidates(name, lanes, what))
-                count = STEPS if lanes == 1 else STEPS // 50
+                count = steps_of(lanes)
                 runs = {(e, n): functools.partial(call, n * count) for e, call in ways.items() for n in (1, 3)}
                 found = common.in_alternation(runs, 5)
                 for engine in ways:
