@@ -16,6 +16,7 @@ from .correction import correct as correct
 from .correction import correct_by as correct_by
 from .correction import corrected as corrected
 from .correction import Correction as Correction
+from .correction import distance_to_dependence as distance_to_dependence
 from .correction import linearised as linearised
 from .correction import NEAR as NEAR
 from .correction import with_derivative as with_derivative

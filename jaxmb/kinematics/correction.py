@@ -79,7 +79,7 @@ def correct(
         # Once more after a first time close to dependent rows, and whenever rows are left alone.
         off = jnp.abs(position_residual(system, state.t, found.q)) / state.scale.span
         on = jnp.all(off <= jnp.finfo(off.dtype).eps ** EXACT)
-        again = jnp.any(rest) | ((factor.gap < NEAR) | (count > 0)) & ~on
+        again = jnp.any(rest) | ((distance_to_dependence(state.scale, factor) < NEAR) | (count > 0)) & ~on
         better = dataclasses.replace(better, keep=keep & ~rest)
         return count + 1, better, better.keep, again
 
@@ -268,6 +268,17 @@ def at_rest(
     relative = lambda r: jnp.abs(weights @ (r / scale.span)) / jnp.where(total > 0, total, 1)
     off = jnp.maximum(relative(position), relative(velocity) / jnp.where(rate > 0, rate, 1))
     return (factor.remainders < CLOSE) & (off * factor.remainders <= 4 * eps) & (off <= eps**0.75)
+
+
+def distance_to_dependence(scale: Scale, factor: AbstractFactor, quick: bool = False) -> Float[Array, ""]:
+    """The smallest remainder of the rows in use, in the metric of M or by the lengths ℓ, whichever is larger.
+
+    Rows that become dependent do so in every metric. Those that seem to in one only are set apart there by a light body, by which they
+    all move, or by a lever of no length.
+    """
+    if not isinstance(factor, ConstrainedFactor):
+        return factor.gap
+    return jnp.maximum(factor.gap, lax.stop_gradient(factor).by_lengths(scale.span, scale.reach, quick).gap)
 
 
 # Distances from being dependent, relative to the reference sizes. Below NEAR corrections are repeated and stages are

@@ -91,6 +91,13 @@ class ConstrainedFactor(AbstractFactor):
         """Zᵀ: the combinations of scaled rows whose lengths are the remainders."""
         return jnp.where(self.keep, self.remainders, 1)[:, None] * self.weights
 
+    def by_lengths(
+        self, span: Float[Array, " m"], reach: Float[Array, " nv"], quick: bool = False
+    ) -> "ConstrainedFactor":
+        """The factors of the same rows diag(1/Φ) C diag(ℓ), in which no mass has a part."""
+        root, rows = jnp.diag(reach), self.rows * self.scale[:, None]
+        return ConstrainedFactor(root, rows, span, self.keep, 0.0, quick, root)
+
     def speeds(self, rates: Float[Array, "m nv"]) -> Float[Array, " m"]:
         """How fast rows turn, ‖Ċ_i M^(−1/2)‖/σ_i, from the derivatives of all rows."""
         return jnp.linalg.norm((rates / self.scale[:, None]) @ self.root.T, axis=1)

@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Float
 from ..formulation import contradiction, contradiction_tol
 from ..kinematics import CLOSE, NEAR, Correction
 from ..linalg import AbstractFactor, ConstrainedFactor, SparseFactor, cutoff
-from ..system import SparseTerms, Terms
+from ..system import Scale, SparseTerms, Terms
 from .flow import Flow
 from .problem import Problem
 
@@ -16,13 +16,20 @@ from .problem import Problem
 CERTAIN, OF_MANY = 1e3, 1e4
 
 
-def certain(factor: AbstractFactor, terms: Terms | SparseTerms, rank_tol: float) -> Bool[Array, ""]:
-    """Whether the rows in use are far from being dependent, in whatever order they are looked at, and the others follow from them."""
+def certain(scale: Scale, factor: AbstractFactor, terms: Terms | SparseTerms, rank_tol: float) -> Bool[Array, ""]:
+    """Whether the rows in use are far from being dependent, in whatever order they are looked at, and the others follow from them.
+
+    Far in the metric of M or by the lengths ℓ, see `distance_to_dependence`.
+    """
     assert isinstance(factor, ConstrainedFactor) and isinstance(terms, Terms)
     rows = (terms.jacobian / terms.scale[:, None]) @ factor.root.T
     rest = rows - (rows @ factor.basis.T) @ factor.basis
     follow = factor.keep | (jnp.sum(rest**2, axis=1) <= cutoff(rank_tol, rows.dtype) ** 2)
-    return (jnp.sum(factor.weights**2) < CERTAIN**2) & jnp.all(follow)
+    far = [
+        (jnp.sum(x.weights**2) < CERTAIN**2) & (x.gap >= NEAR)
+        for x in (factor, factor.by_lengths(scale.span, scale.reach, quick=True))
+    ]
+    return (far[0] | far[1]) & jnp.all(follow)
 
 
 def independent(problem: Problem, factor: SparseFactor, least: float = CLOSE, most: float = OF_MANY) -> Bool[Array, ""]:
@@ -39,7 +46,7 @@ def sure(problem: Problem, factor: AbstractFactor, terms: Terms | SparseTerms) -
     """Whether rows in use are far from being dependent, by whichever linear algebra."""
     if isinstance(factor, SparseFactor):
         return independent(problem, factor, NEAR, CERTAIN)
-    return (factor.gap >= NEAR) & certain(factor, terms, problem.formulation.rank_tol)
+    return certain(problem.scale, factor, terms, problem.formulation.rank_tol)
 
 
 def followed(problem: Problem, factor: SparseFactor, terms: SparseTerms, raw: Flow, flow: Flow) -> Bool[Array, ""]:

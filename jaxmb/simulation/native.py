@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool
 
 from ..foundations import Blank, shapes_of
 from ..kernels import BackProgram, NotScalarError, Program, PulledProgram, Shaped, StepProgram, unavailable
-from ..kinematics import NEAR, Correction
+from ..kinematics import Correction
 from ..system import System, dense_work
 from .certificate import corrected_end, sure
 from .explicit import coefficients
@@ -229,8 +229,9 @@ def _stage(
     blank: Blank, parameters: tuple[Shaped, ...], shape: _Shape, m: int, largest: int, thorough: bool
 ) -> Program:
     def stage(t: Array, y: Array, keep: Array, *arrays: Array) -> list[Array]:
-        flow, _, factor = known_problem(blank, arrays).regular(t, shape.flow(y), keep, quick=True)
-        return [flow.packed, factor.gap < NEAR]
+        problem = known_problem(blank, arrays)
+        flow, _, factor = problem.regular(t, shape.flow(y), keep, quick=True)
+        return [flow.packed, problem.is_near(factor)]
 
     operands = shape(), shape(shape.n), Shaped((m,), jnp.bool_), *parameters
     return Program.of(stage, *operands, largest=largest, thorough=thorough)
@@ -250,7 +251,7 @@ def _back(
     def rate(t: Array, y: Array, keep: Array, *arrays: Array) -> list[Array]:
         problem = known_problem(blank, arrays)
         flow, terms, factor = problem.regular(t, shape.flow(y), keep, quick=True)
-        return [flow.packed, factor.gap < NEAR, ~sure(problem, factor, terms)]
+        return [flow.packed, problem.is_near(factor), ~sure(problem, factor, terms)]
 
     def moved(t: Array, y: Array, found: Array, keep: Array, *arrays: Array) -> list[Array]:
         problem = known_problem(blank, arrays)

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float
 from ..control import Instant, Plant, Response
 from ..formulation import AbstractFormulation
 from ..foundations import where_needed
-from ..kinematics import CLOSE, NEAR, Correction, Rows, choose_rows, with_derivative
+from ..kinematics import CLOSE, NEAR, Correction, Rows, choose_rows, distance_to_dependence, with_derivative
 from ..linalg import AbstractFactor, ConstrainedFactor, SparseFactor
 from ..system import (
     Scale,
@@ -122,21 +122,21 @@ class Problem(eqx.Module):
         flow, terms, factor = self.regular(t, y, keep, quick=True)
         none, rest = jnp.zeros((), t.dtype), jnp.zeros_like(terms.gamma)
         as_it_is = Correction(y.q, y.v, keep, factor.basis, rest, rest)
-        sample = Sample(flow, terms, factor, self._is_near(factor), none, lax.stop_gradient(as_it_is))
+        sample = Sample(flow, terms, factor, self.is_near(factor), none, lax.stop_gradient(as_it_is))
         if self.smooth or not self.system.m or not isinstance(factor, ConstrainedFactor):
             return sample
         arguments = (self, t, y, keep, factor, ends, sample.end)
         found = where_needed(sample.near, Problem.near_singular, arguments, (flow, none, sample.end))
         return dataclasses.replace(sample, flow=found[0], tau=found[1], end=found[2])
 
-    def _is_near(self, factor: AbstractFactor) -> Bool[Array, ""]:
+    def is_near(self, factor: AbstractFactor) -> Bool[Array, ""]:
         """Whether rows in use are close to being dependent.
 
         Of many bodies small remainders may be usual, such as that of the last stage of a high lift. There rows are close to it where one is
         less than half of what it was when the step began.
         """
         if self.before is None:
-            return factor.gap < NEAR
+            return distance_to_dependence(self.scale, factor, quick=True) < NEAR
         assert isinstance(factor, SparseFactor)
         falling = (factor.remainders < NEAR) & (factor.remainders < 0.5 * self.before)
         return jnp.any(falling) | (factor.gap < CLOSE)

@@ -477,7 +477,7 @@ def _certain(problem: Problem, rows: Rows, stages: Stages) -> Bool[Array, ""]:
         return jnp.array(False)  # choices are looked at anew
     factor, terms = lax.stop_gradient((stages.last.factor, stages.last.terms))
     usual = problem.sound & ~rows.unfit & ~jnp.any(rows.lost)
-    return usual & ~stages.last.near & certain(factor, terms, problem.formulation.rank_tol)
+    return usual & certain(problem.scale, factor, terms, problem.formulation.rank_tol)
 
 
 def derivative(t: Any, y: Any, args: Any) -> Flow:

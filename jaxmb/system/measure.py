@@ -50,6 +50,9 @@ BENT = 1 / 8
 DOUBLINGS, GROWING = 6, 16
 # So many halves of that distance must be without bend: what bends at tiny distances is rounding.
 STRAIGHT = 6
+# An entry of C below this many units of rounding of its column's largest one is zero: sums of rotations and levers leave ten, seldom
+# more, and rows of unlike units differ by less than the digits that are left.
+ROUNDING = 100
 
 
 @program
@@ -58,7 +61,8 @@ def measure(
 ) -> tuple[Scale, Bool[Array, " m"], Bool[Array, " m"]]:
     """The sizes at a pose, without Ω, and two masks (m,) of rows that have none, whose sizes are then 1.
 
-    The first rows are zero everywhere; the others vanish at the pose, and nothing tells over which length they grow.
+    The first rows are zero everywhere, but for rounding beside other rows; the others vanish at the pose, and nothing tells over
+    which length they grow.
 
     Rows are evaluated along generic lines, of unit length per coordinate in the metric of M, at distances s from tiny to huge.
     The length L of a row is where it has ceased to be a linear function of s: half of it is the first s with
@@ -88,6 +92,7 @@ def measure(
     width = jnp.linalg.norm(root, axis=0)  # of each coordinate per unit of length in the metric
     size = jnp.linalg.norm(jacobian @ root.T, axis=1)
     line = _along_lines(system, t, q, jacobian, root)
+    line, zero = _without_rounding(line)
 
     linear = line.slope > 0
     own = jnp.where(line.bent, line.length, jnp.where(linear, size / jnp.where(linear, line.slope, 1), 0))
@@ -107,8 +112,8 @@ def measure(
         span = jnp.where(span > 0, span, entries @ jnp.where(reach > 0, reach, fallback))
     reach = _known(jnp.min(_reaches(span, entries), axis=0, initial=jnp.inf))
     row = jnp.sqrt(size**2 + change**2)
-    one = lambda x: jnp.where(x > 0, x, 1)
-    return Scale(one(row), one(span), reach, jnp.zeros_like(t)), row <= 0, unknown
+    row, span = (_of_neighbours(x, zero, system.row_counts) for x in (row, span))
+    return Scale(row, span, reach, jnp.zeros_like(t)), zero, unknown
 
 
 @program
@@ -220,6 +225,30 @@ def _along_lines(system: System, t: Array, q: Array, jacobian: Array, root: Arra
     slopes = rising(jnp.max(jnp.abs(last - jacobian), axis=0))
     entries = jnp.where(bent[:, None], entries, jnp.abs(jacobian))
     return _Line(bent, 2 * s[i] * 2.0**where, change, rising(moved[-1]), whole(entries), whole(slopes))
+
+
+def _without_rounding(line: _Line) -> tuple[_Line, Bool[Array, " m"]]:
+    """The same without what is rounding beside other rows, and the rows (m,) of which nothing is left.
+
+    In one column all entries have the same coordinate, and a loop that moves in a plane has rows that would be zero by exact
+    arithmetic, whatever the axes.
+    """
+    largest = jnp.maximum(line.entries, line.slopes)
+    least = ROUNDING * jnp.finfo(largest.dtype).eps * jnp.max(largest, axis=0, initial=0)
+    entries, slopes = (jnp.where(x > least, x, 0) for x in (line.entries, line.slopes))
+    zero = ~jnp.any((entries > 0) | (slopes > 0), axis=1)
+    none = lambda x: jnp.where(zero, 0, x)
+    return _Line(line.bent & ~zero, line.length, none(line.change), none(line.slope), entries, slopes), zero
+
+
+def _of_neighbours(sizes: Array, zero: Array, counts: tuple[int, ...]) -> Array:
+    """The sizes, in rows that are zero the largest of the same constraint, or else of all; 1 if there is none."""
+    sizes = jnp.where(zero, 0, sizes)
+    constraint = np.repeat(np.arange(len(counts)), counts)
+    own = jnp.max(jnp.where(constraint[:, None] == constraint, sizes, 0), axis=1)
+    most = jnp.max(sizes)
+    size = jnp.where(sizes > 0, sizes, jnp.where(own > 0, own, most))
+    return jnp.where(size > 0, size, 1)
 
 
 def _crossing(bend: Array, moved: Array) -> tuple[Array, Array]:
