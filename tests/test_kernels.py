@@ -793,7 +793,7 @@ def test_known_zeros_and_ones_shorten_programs():
     system, state = two_arms()
     sizes, one = [], jnp.ones(())
     for own in (system, system.knowing()):
-        scale = Scale(jnp.ones(0), jnp.ones(0), jnp.ones(2), one)
+        scale = Scale(jnp.ones(0), jnp.ones(0), jnp.ones(2), jnp.ones(0), one)
         problem = Problem(own, jm.GaussProjection(), Projection(), None, scale, one > 0, None)
         step = native_step(problem, dfx.Tsit5(), Flow.of(state.q, state.v, jnp.zeros(())))
         sizes.append(step.program.stage.code.count)

@@ -99,6 +99,56 @@ def test_strangers_change_nothing(name):
     same((positions[..., :n], *rest))
 
 
+def planar_fourbar(masses, cut):
+    P = jm.planar
+    lengths = {"crank": 0.4, "coupler": 0.9, "rocker": 0.8}
+    rods = [P.Body.rod(name, mass=m, length=lengths[name]) for name, m in zip(lengths, masses, strict=True)]
+    joints = [
+        P.Revolute("A", "ground", "crank.a"),
+        P.Revolute("B", "crank.b", "coupler.a"),
+        P.Revolute("C", "coupler.b", "rocker.a"),
+        P.Revolute("D", "rocker.b", ("ground", (1.0, 0.0))),
+    ]
+    return P.Mechanism(rods, joints, gravity=(0.0, -9.81)).build(cut=[cut])
+
+
+# From where on, from a thousandth to a billionth, the mass of a body that the loop carries along, or that carries the loop, has ceased to count.
+LIGHT, HEAVY = (1e-6, 1e-7, 1e-8, 1e-9), (1e6, 1e7, 1e8, 1e9)
+
+
+@pytest.mark.parametrize(
+    "cut", ["B", pytest.param("C", marks=pytest.mark.slow), pytest.param("D", marks=pytest.mark.slow)]
+)
+def test_a_light_or_heavy_link_of_a_loop_is_no_singular_pose(cut):
+    """Each body × 1e±9: compiled steps all along, as many to a tenth, and the motion of the limit to within the ratio of the masses."""
+    start = {"A": 0.42, "B": -2.0, "C": -2.36, "D": 1.57}
+
+    @eqx.filter_jit
+    @jax.vmap
+    def run(masses):
+        system = planar_fourbar(masses, cut)
+        state = jm.assemble(system, {name: value for name, value in start.items() if name != cut})
+        solution = jm.simulate(system, state, jnp.array([0.25, 0.5]), special=False, throw=False)
+        drift = jm.energy(system, solution).balance - jm.energy(system, state).balance
+        kinetic = jm.energy(system, solution).kinetic
+        pin = jm.position(system, solution, "coupler.b")
+        return solution.result == jm.RESULTS.successful, solution.stats["num_steps"], pin, drift / kinetic
+
+    ratios = np.array([*LIGHT, *HEAVY])
+    masses = np.ones((3, len(ratios), 3))
+    for body in range(3):
+        masses[body, :, body] = ratios
+    successful, steps, pins, drift = (
+        np.asarray(x).reshape(6, 4, *x.shape[1:]) for x in run(jnp.asarray(masses.reshape(-1, 3)))
+    )
+    assert successful.all()
+    np.testing.assert_allclose(steps, np.broadcast_to(steps[:, -1:], steps.shape), rtol=0.1, atol=1)
+    ratio = np.minimum(ratios, 1 / ratios).reshape(2, 4)
+    off = np.abs(pins - pins[:, -1:]).max((2, 3)).reshape(3, 2, 4)
+    assert (off <= 10 * ratio + 1e-8).all()
+    assert (np.abs(drift) <= 1e-7).all()
+
+
 def test_the_mass_of_one_body_changes_no_decision():
     """Of the four-bar's coupler × 1e±6: the motion is another one, but as exact."""
     system, (q, v), end, *_ = CASES["four-bar"]

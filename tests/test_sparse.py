@@ -325,7 +325,7 @@ def test_gradients_are_the_same(name, native):
 
 def layout(system, formulation=None, solver=None):
     one = jnp.ones(())
-    sizes = Scale(jnp.ones(system.m), jnp.ones(system.m), jnp.ones(system.nv), one)
+    sizes = Scale(jnp.ones(system.m), jnp.ones(system.m), jnp.ones(system.nv), jnp.ones(system.m), one)
     problem = Problem(system, formulation or jm.GaussProjection(), Projection(), None, sizes, one > 0, None)
     return layout_for(problem, solver or dfx.Tsit5(), False)
 

@@ -267,18 +267,23 @@ def at_rest(
     total = jnp.sum(jnp.abs(weights), axis=1)
     relative = lambda r: jnp.abs(weights @ (r / scale.span)) / jnp.where(total > 0, total, 1)
     off = jnp.maximum(relative(position), relative(velocity) / jnp.where(rate > 0, rate, 1))
-    return (factor.remainders < CLOSE) & (off * factor.remainders <= 4 * eps) & (off <= eps**0.75)
+    close = (factor.remainders < CLOSE) & (_by_lengths(scale, factor, quick=True).gap < CLOSE)
+    return close & (off * factor.remainders <= 4 * eps) & (off <= eps**0.75)
 
 
 def distance_to_dependence(scale: Scale, factor: AbstractFactor, quick: bool = False) -> Float[Array, ""]:
     """The smallest remainder of the rows in use, in the metric of M or by the lengths ℓ, whichever is larger.
 
-    Rows that become dependent do so in every metric. Those that seem to in one only are set apart there by a light body, by which they
-    all move, or by a lever of no length.
+    Rows that become dependent do so in every metric. Those that seem to in one only are brought together there by a light body, by
+    which they all move, or by a lever of no length.
     """
     if not isinstance(factor, ConstrainedFactor):
         return factor.gap
-    return jnp.maximum(factor.gap, lax.stop_gradient(factor).by_lengths(scale.span, scale.reach, quick).gap)
+    return jnp.maximum(factor.gap, _by_lengths(scale, factor, quick).gap)
+
+
+def _by_lengths(scale: Scale, factor: ConstrainedFactor, quick: bool = False) -> ConstrainedFactor:
+    return lax.stop_gradient(factor).by_lengths(scale.reach, scale.row_by_length, quick)
 
 
 # Distances from being dependent, relative to the reference sizes. Below NEAR corrections are repeated and stages are

@@ -92,11 +92,11 @@ class ConstrainedFactor(AbstractFactor):
         return jnp.where(self.keep, self.remainders, 1)[:, None] * self.weights
 
     def by_lengths(
-        self, span: Float[Array, " m"], reach: Float[Array, " nv"], quick: bool = False
+        self, reach: Float[Array, " nv"], scale: Float[Array, " m"], quick: bool = False
     ) -> "ConstrainedFactor":
-        """The factors of the same rows diag(1/Φ) C diag(ℓ), in which no mass has a part."""
+        """The factors of the same rows in the metric diag(1/ℓ²), in which no mass has a part, and relative to sizes in it."""
         root, rows = jnp.diag(reach), self.rows * self.scale[:, None]
-        return ConstrainedFactor(root, rows, span, self.keep, 0.0, quick, root)
+        return ConstrainedFactor(root, rows, scale, self.keep, 0.0, quick, root)
 
     def speeds(self, rates: Float[Array, "m nv"]) -> Float[Array, " m"]:
         """How fast rows turn, ‖Ċ_i M^(−1/2)‖/σ_i, from the derivatives of all rows."""
@@ -176,8 +176,11 @@ def orthonormal_rows(rows: Array, tol: Array, quick: bool = False) -> tuple[Arra
     remainders = []
     for i in range(m):
         row = rest[i]
-        for other in out:
-            row = row - jnp.sum(row[:n] * other[:n]) * other
+        for _ in range(
+            2
+        ):  # twice is enough (Kahan, Parlett): beside a light body rows are nearly parallel in the metric of M
+            for other in out:
+                row = row - jnp.sum(row[:n] * other[:n]) * other
         row, remainder = _unit(row, n, tol[i])
         out.append(row)
         remainders.append(remainder)

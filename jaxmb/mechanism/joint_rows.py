@@ -72,7 +72,7 @@ def joint_terms(system: System, free: System, t: Array, q: Array, v: Array) -> t
     mass, jacobian = free.mass(t, q), constraint_jacobian(free, t, q)
     size = row_norms(regular_metric(mass, jacobian), jacobian)
     scale = jax.lax.stop_gradient(jnp.where(size > 0, size, 1))
-    sizes = Scale(scale, jnp.ones_like(scale), jnp.zeros_like(v), jnp.zeros_like(t))
+    sizes = Scale(scale, jnp.ones_like(scale), jnp.zeros_like(v), scale, jnp.zeros_like(t))
     return State(t, q, v, sizes), JointTerms(mass, jacobian, scale, here.poses)
 
 

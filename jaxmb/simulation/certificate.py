@@ -27,7 +27,7 @@ def certain(scale: Scale, factor: AbstractFactor, terms: Terms | SparseTerms, ra
     follow = factor.keep | (jnp.sum(rest**2, axis=1) <= cutoff(rank_tol, rows.dtype) ** 2)
     far = [
         (jnp.sum(x.weights**2) < CERTAIN**2) & (x.gap >= NEAR)
-        for x in (factor, factor.by_lengths(scale.span, scale.reach, quick=True))
+        for x in (factor, factor.by_lengths(scale.reach, scale.row_by_length, quick=True))
     ]
     return (far[0] | far[1]) & jnp.all(follow)
 

@@ -106,7 +106,7 @@ def _numbers_of_the_run(solution: "Solution", batch: tuple[str, ...]) -> Variabl
     }
     scale = solution.scale
     rows = (*batch, "constraint")
-    found |= {"scale_row": (rows, scale.row), "scale_span": (rows, scale.span)}
+    found |= {f"scale_{name}": (rows, getattr(scale, name)) for name in ("row", "span", "row_by_length")}
     return found | {
         "scale_reach": ((*batch, "velocity"), scale.reach),
         "scale_rate": (batch, scale.rate, {"units": "1/s"}),

@@ -231,7 +231,7 @@ def _stage(
     def stage(t: Array, y: Array, keep: Array, *arrays: Array) -> list[Array]:
         problem = known_problem(blank, arrays)
         flow, _, factor = problem.regular(t, shape.flow(y), keep, quick=True)
-        return [flow.packed, problem.is_near(factor)]
+        return [flow.packed, problem.loses_rows(factor)]
 
     operands = shape(), shape(shape.n), Shaped((m,), jnp.bool_), *parameters
     return Program.of(stage, *operands, largest=largest, thorough=thorough)
@@ -251,7 +251,7 @@ def _back(
     def rate(t: Array, y: Array, keep: Array, *arrays: Array) -> list[Array]:
         problem = known_problem(blank, arrays)
         flow, terms, factor = problem.regular(t, shape.flow(y), keep, quick=True)
-        return [flow.packed, problem.is_near(factor), ~sure(problem, factor, terms)]
+        return [flow.packed, problem.loses_rows(factor), ~sure(problem, factor, terms)]
 
     def moved(t: Array, y: Array, found: Array, keep: Array, *arrays: Array) -> list[Array]:
         problem = known_problem(blank, arrays)

@@ -16,7 +16,7 @@ from ..control import Instant, Plant, Response
 from ..formulation import AbstractFormulation
 from ..foundations import where_needed
 from ..kinematics import CLOSE, NEAR, Correction, Rows, choose_rows, distance_to_dependence, with_derivative
-from ..linalg import AbstractFactor, ConstrainedFactor, SparseFactor
+from ..linalg import AbstractFactor, ConstrainedFactor, SparseFactor, cutoff
 from ..system import (
     Scale,
     SparseTerms,
@@ -37,6 +37,10 @@ from .loop import Loop
 # The states of `Problem.near_singular`, in units of τ, and their weights.
 OFFSETS = (1.0, -1.0, 2.0, -2.0, 3.0, -3.0)
 WEIGHTS = (0.75, 0.75, -0.3, -0.3, 0.05, 0.05)
+
+
+# A row is about to be dropped where its remainder is below so many times the cut-off.
+DROPPING = 4
 
 
 class Sample(eqx.Module):
@@ -140,6 +144,16 @@ class Problem(eqx.Module):
         assert isinstance(factor, SparseFactor)
         falling = (factor.remainders < NEAR) & (factor.remainders < 0.5 * self.before)
         return jnp.any(falling) | (factor.gap < CLOSE)
+
+    def loses_rows(self, factor: AbstractFactor) -> Bool[Array, ""]:
+        """Whether a stage is about to drop a row, where the end of its step tells whether that came near to being dependent.
+
+        Between two ends that are not near, a row either turns, which its basis tells, or slopes change so that the step is
+        rejected. To ask for lengths at each stage would take a quarter more operations for six rows.
+        """
+        if not isinstance(factor, ConstrainedFactor):
+            return factor.gap < NEAR
+        return factor.gap < DROPPING * cutoff(self.formulation.rank_tol, factor.scale.dtype)
 
     @eqx.filter_jit
     def regular(

@@ -85,7 +85,7 @@ def measure(
     """
     if not system.m:
         none = jnp.zeros(0, q.dtype)
-        return Scale(none, none, jnp.zeros(system.nv, q.dtype), jnp.zeros_like(t)), none > 0, none > 0
+        return Scale(none, none, jnp.zeros(system.nv, q.dtype), none, jnp.zeros_like(t)), none > 0, none > 0
     system, t, q = lax.stop_gradient((system, t, q))
     jacobian = constraint_jacobian(system, t, q)
     root = metric_root(system.mass(t, q), jacobian)
@@ -112,8 +112,9 @@ def measure(
         span = jnp.where(span > 0, span, entries @ jnp.where(reach > 0, reach, fallback))
     reach = _known(jnp.min(_reaches(span, entries), axis=0, initial=jnp.inf))
     row = jnp.sqrt(size**2 + change**2)
-    row, span = (_of_neighbours(x, zero, system.row_counts) for x in (row, span))
-    return Scale(row, span, reach, jnp.zeros_like(t)), zero, unknown
+    by_length = jnp.linalg.norm(entries * reach, axis=1)
+    row, span, by_length = (_of_neighbours(x, zero, system.row_counts) for x in (row, span, by_length))
+    return Scale(row, span, reach, by_length, jnp.zeros_like(t)), zero, unknown
 
 
 @program

@@ -17,12 +17,14 @@ class Scale(eqx.Module):
         row: σ (m,), the size of each row of C in the metric of M, at the pose and nearby.
         span: Φ (m,), by how much φ, or the integral of ψ over time, changes while its row turns: residuals are relative to it.
         reach: ℓ (nv,), how far each coordinate alone moves then; zero where no row tells.
+        row_by_length: (m,), the size of each row of C diag(ℓ), at the pose and nearby, in which no mass has a part.
         rate: Ω in 1/s, how fast the motion goes, by the velocities and forces at the state; zero at rest without forces.
     """
 
     row: Float[Array, "... m"]
     span: Float[Array, "... m"]
     reach: Float[Array, "... nv"]
+    row_by_length: Float[Array, "... m"]
     rate: Float[Array, "..."]
 
     def still(self, velocity: Float[Array, " nv"]) -> Float[Array, ""]:

@@ -137,5 +137,6 @@ def _with_mode(system: System, state: State, locks: tuple[LockRow, ...], names: 
     if k > known:
         new = as_state(system, state.q, state.v, t=state.t, mode=mode).scale
         joined = lambda a, b: jnp.append(a, b[m + known :])
-        scale = dataclasses.replace(scale, row=joined(scale.row, new.row), span=joined(scale.span, new.span))
+        rows = ("row", "span", "row_by_length")
+        scale = dataclasses.replace(scale, **{name: joined(getattr(scale, name), getattr(new, name)) for name in rows})
     return dataclasses.replace(state, scale=scale, mode=mode)
