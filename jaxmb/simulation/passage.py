@@ -19,6 +19,9 @@ Scalar = Float[Array, ""]
 TRIALS, CORRECTIONS = 9, 8
 # A remainder along the step that is so small beside the largest is zero.
 ZERO = 1e-6
+# Where the path is off the constraints by ε, φ at the pose is known to ε² times a curvature of Φ, which is some ten per step and more
+# where a mechanism turns and shifts. Below that a step is too long to tell φ from zero.
+CURVATURE = 100
 # A row vanishes along the step where its remainder is less than this part of the largest one; else it only turns.
 VANISHING = 0.03
 
@@ -140,7 +143,7 @@ def _at_sign_change(
         sa, sb = jnp.where(ahead, s, half * sa), jnp.where(ahead, half * sb, s)
         better = length < best
         best, off = jnp.where(better, length, best), jnp.where(better, miss, off)
-        vague = jnp.where(better, miss <= astray**2, vague)
+        vague = jnp.where(better, miss <= CURVATURE * astray**2, vague)
         largest = jnp.maximum(largest, length)
         return n + 1, xa, sa, xb, sb, ahead, largest, best, off, vague, jnp.abs(s) < ZERO * largest
 
