@@ -9,7 +9,7 @@ import jaxmb as jm
 SCRIPT = """
 import jax, jax.numpy as jnp, jaxmb as jm
 from jaxmb.foundations import is_concrete
-assert set(jm.compiler_options()) == {"xla_cpu_use_fusion_emitters"}
+assert set(jm.compiler_options()) <= {"xla_cpu_use_fusion_emitters"}
 jax.config.update("jax_enable_x64", True)
 rod = lambda t, q, p: q @ q - p
 system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[jm.Holonomic("rod", rod)], params=1.0)

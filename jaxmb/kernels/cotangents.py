@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..foundations.jaxpr import has_own_derivative
 from .code import entries
 from .graph import CONSTANT, INPUT, STILL, Graph
 from .operation import OPERATIONS
@@ -15,13 +16,10 @@ Nodes = Sequence[int]
 Rule = Callable[[Graph, int, int, Any], tuple[int | None, ...]]
 
 # Equations of which what is written in their place has other derivatives than they have themselves, where branches meet or beyond the range of
-# numbers, or that come with derivatives of their own.
+# numbers.
 _OTHERS = (
     "clamp",
     "cond",
-    "custom_jvp_call",
-    "custom_vjp_call",
-    "custom_vjp_call_jaxpr",
     "logistic",
     "reduce_max",
     "reduce_min",
@@ -91,7 +89,8 @@ class _Reader(Reader):
         found = super()._equation(equation, ins)
         if name in ("stop_gradient", "sign"):
             return [self.still(x) for x in found]
-        if name in _OTHERS and not (name == "cond" and self.known(ins[0]) is not None):
+        other = name in _OTHERS or has_own_derivative(equation)
+        if other and not (name == "cond" and self.known(ins[0]) is not None):
             found = [self.still(x) for x in found]
             self.barred |= dict.fromkeys(flat(found), name)
         return found
