@@ -303,6 +303,36 @@ def test_what_is_not_finite_is_not_lost():
         assert np.all(np.isnan(a) >= np.isnan(b))
 
 
+def test_the_first_nan_is_the_largest_and_the_smallest():
+    """As JAX has it: of what is chosen by `argmax` and `argmin` none is lost."""
+    x = np.array(
+        [[1, np.nan, 2], [np.nan, 1, 2], [2, 1, np.nan], [np.nan] * 3, [np.inf, np.nan, 1], [3, 3, 1], [1, 2, 3]]
+    )
+    cases = [lambda x: x, lambda x: 2 * x, lambda x: 3 * x]
+    for place in (jnp.argmax, jnp.argmin):
+        fn = lambda x, place=place: [place(x), lax.switch(place(x), cases, x), lax.dynamic_slice(x, (place(x),), (1,))]
+        for a, b in zip(*both(fn, x), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_quotients_over_the_whole_range_of_numbers():
+    """Also where the reciprocal of the divisor is rounded to zero; derivatives where roots begin."""
+    ends = [1e-300, 1.0, 1e300, 1e308, 1.7e308, -1.1e308]
+    pairs = np.array([(a, b) for a in ends for b in ends])
+    fn = lambda x: [x[0] / x[1], -x[0] / x[1], x[0] / -x[1], x[0] / 1.5e308, 3.0 / x[1], 1 / x[1]]
+    tiny = np.finfo(float).tiny  # below, XLA's code takes numbers for zero; by 1.5e308 its own quotients are
+    with np.errstate(over="ignore"):
+        expected = fn(pairs.T)
+    for a, b in zip(jax.vmap(program(fn, (2,)))(pairs), expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=4e-16, atol=tiny)
+    at = jnp.array([[0.0], [8.0], [-1.0]])
+    for root in (jnp.cbrt, jnp.sqrt, lambda x: x**1.5, lambda x: jnp.arctan2(x, x), lambda x: jnp.arctan2(x, 1 + x)):
+        own, expected = pulled(root, 1)
+        np.testing.assert_allclose(
+            *(jax.vmap(f)(at, jnp.ones((3, 1)))[0] for f in (own, expected)), rtol=1e-12, atol=1e-15
+        )
+
+
 def test_sine_and_cosine_to_two_units_in_the_last_place():
     rng = np.random.default_rng(0)
     x = np.concatenate(

@@ -213,6 +213,11 @@ def _power(graph: Graph, bar: int, i: int, arguments: Nodes) -> tuple[int | None
     return apply("mul", bar, slope), None
 
 
+def _quotient(graph: Graph, bar: int, i: int, arguments: Nodes) -> tuple[int | None, ...]:
+    share = graph.apply("div", bar, arguments[1])
+    return share, graph.apply("neg", graph.apply("mul", share, i))
+
+
 def _extreme(better: str) -> Rule:
     """Both have half of it where they are equal."""
 
@@ -291,6 +296,7 @@ _RULES: dict[str, Rule] = {
     "add": lambda g, bar, i, xs: (bar, bar),
     "sub": lambda g, bar, i, xs: (bar, g.apply("neg", bar)),
     "mul": lambda g, bar, i, xs: (g.apply("mul", bar, xs[1]), g.apply("mul", bar, xs[0])),
+    "div": _quotient,
     "neg": lambda g, bar, i, xs: (g.apply("neg", bar),),
     "rem": lambda g, bar, i, xs: (bar, None),
     "select": _chosen,
@@ -301,7 +307,7 @@ _RULES: dict[str, Rule] = {
     "atan2": _by_both,
     "reciprocal": _slope(lambda x, y: -(y * y)),
     "sqrt": _slope(lambda x, y: y.inverse * 0.5),
-    "cbrt": _slope(lambda x, y: y * (x * 3.0).inverse),
+    "cbrt": _slope(lambda x, y: (y * y * 3.0).inverse),
     "exp": _slope(lambda x, y: y),
     "exp2": _slope(lambda x, y: y * float(np.log(2.0))),
     "expm1": _slope(lambda x, y: y + 1.0),

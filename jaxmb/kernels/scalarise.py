@@ -35,7 +35,7 @@ _SAME = (
     "unvmap_all",
     "unvmap_max",
 )
-_ELEMENTWISE = {name: name for name in (*OPERATIONS, "div", "sin", "cos")} | {
+_ELEMENTWISE = {name: name for name in (*OPERATIONS, "sin", "cos")} | {
     "add_any": "add",
     "lt_to": "lt",  # by an order of all numbers, of which searches for places in tables make use
     "le_to": "le",
@@ -269,7 +269,10 @@ class Reader:
         rows = np.moveaxis(x, axis, 0)
         best, place = rows[0], np.full(rows[0].shape, self.graph.constant(0))
         for k, row in enumerate(rows[1:], 1):
-            ahead = self.each(better, row, best)
+            first = self.each(
+                "and", self.each("ne", row, row), self.each("eq", best, best)
+            )  # the first NaN, if there is one
+            ahead = self.each("or", self.each(better, row, best), first)
             best = self.each("select", ahead, row, best)
             place = self.each("select", ahead, self.graph.constant(k), place)
         return place
