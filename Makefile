@@ -1,5 +1,6 @@
 # make demo    Andrews' squeezer: reference, 1,000 variants, gradient, picture
 # make test    style, layers, types and tests
+# make versions    a quarter of the tests with the lowest and with the newest versions of all dependencies that pyproject.toml allows
 # make examples, make slow, make benchmarks, make clean
 #
 # Everything is set up in $(VENV) at the first call. Needed: make and Python 3.11 or later.
@@ -10,7 +11,12 @@ BIN := $(VENV)/bin
 BENCHMARKS := first_call work_precision throughput native gradients growth formulations gpu
 EXAMPLES := pendulum particle_on_circle chaplygin_sleigh slider_crank parallelogram coordinates nfourbar bricard andrews andrews_joints bricard_joints nfourbar_joints many_bodies mobile_robot reactions knife_edge rolling_disk puma stewart excavator jansen peaucellier delta wishbone chain governor locking emergency_stop balance slider_crank_control fivebar_control wall_control lock_control policy identify_fourbar identify_andrews identify_brake best_input tune_force_control sweep_fourbar
 
-.PHONY: demo test examples slow benchmarks clean
+# The lowest versions run on the oldest Python, the newest ones on the newest that is there.
+LOWEST ?= python3.11
+NEWEST ?= $(shell for minor in 14 13 12 11; do python3.$$minor -c 'import sys; print(sys.executable)' 2>/dev/null && break; done)
+QUARTER := $(patsubst %,tests/test_%.py,assemble batch data devices events float32 functions gradients kernels linalg program simulate system)
+
+.PHONY: demo test versions examples slow benchmarks clean
 
 demo: $(VENV)/.plots
 	$(BIN)/python examples/andrews.py
@@ -21,6 +27,15 @@ test: $(VENV)/.test
 	$(BIN)/lint-imports
 	$(BIN)/basedpyright
 	$(BIN)/pytest
+
+versions: $(BIN)/uv
+	set -e; for set in lowest-direct:$(LOWEST) highest:$(NEWEST); do \
+	    venv=build/$${set%:*}; \
+	    $(BIN)/uv venv --quiet --clear --python $${set#*:} $$venv; \
+	    $(BIN)/uv pip install --quiet --python $$venv --resolution $${set%:*} -e '.[test]'; \
+	    $$venv/bin/python -c 'import jaxmb; jaxmb.show_config()'; \
+	    JAXMB_TEST_CACHE=$$venv/cache $$venv/bin/pytest $(QUARTER); \
+	done
 
 slow: $(VENV)/.test
 	XLA_FLAGS= $(BIN)/pytest -m slow
@@ -39,7 +54,7 @@ clean:
 
 # Stamps: a set of dependencies is installed once for each state of pyproject.toml.
 $(VENV)/.plots: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[plots,data,native]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[plots,data]'
 	touch $@
 
 $(VENV)/.test: pyproject.toml | $(BIN)/python
@@ -49,6 +64,9 @@ $(VENV)/.test: pyproject.toml | $(BIN)/python
 $(VENV)/.benchmarks: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[benchmarks]'
 	touch $@
+
+$(BIN)/uv: | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

@@ -81,6 +81,7 @@ from .simulation import Baumgarte as Baumgarte
 from .simulation import Events as Events
 from .simulation import NoDrift as NoDrift
 from .simulation import Projection as Projection
+from .simulation import show_config as show_config
 from .simulation import simulate as simulate
 from .simulation import Solution as Solution
 from .simulation import step_kind as step_kind

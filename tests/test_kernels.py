@@ -18,6 +18,7 @@ from systems import SYSTEMS, make
 import jaxmb as jm
 from jaxmb.foundations import Blank
 from jaxmb.kernels import NotScalarError, Program, PulledProgram, RunProgram, Shaped, StepProgram, unavailable
+from jaxmb.kernels.interface import Interface, interface, read
 from jaxmb.kernels.module import EACH
 from jaxmb.simulation.drift import Projection
 from jaxmb.simulation.flow import Flow
@@ -27,7 +28,7 @@ from jaxmb.simulation.solver import ConstrainedSolver
 from jaxmb.simulation.whole_back import back_run
 from jaxmb.system import Scale
 
-pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
+pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="code is compiled for CPUs")
 DOUBLE = jnp.float64
 
 
@@ -174,6 +175,69 @@ def test_what_moves_entries_and_loops(lanes):
     assert_equal(*both(lambda x, y: list(moving(x, y)), x, y[0], shared=(1,)))
 
 
+def calling(x, y):
+    """What holds programs, and what some versions of JAX have operations of their own for."""
+    lanes = jax.custom_batching.custom_vmap(lambda x: jnp.sin(x) + 1)
+    lanes.def_vmap(lambda size, batched, x: (jnp.sin(x) + 1, True))
+    slope = jax.custom_vjp(lambda x: x**2)
+    slope.defvjp(lambda x: (x**2, x), lambda x, bar: (3 * x * bar,))
+    calls = [jax.jit(jnp.cumsum)(x), jax.checkpoint(jnp.cos)(x), steeper(x), slope(x), lanes(lax.stop_gradient(x))]
+    grid = jnp.array([-1.0, 0.0, 0.5, 2.0])
+    on_cpu = lax.platform_dependent(x, cpu=lambda x: x, default=lambda x: 2 * x)
+    own = [
+        jnp.interp(x[0], grid, grid**2) * y,
+        jnp.sinc(x),
+        jnp.log2(2 + x**2),
+        jnp.polyval(y, x),
+        jax.device_put(x),
+        on_cpu,
+    ]
+    nested = lambda carry, row: (
+        (carry[0] + lax.fori_loop(0, 2, lambda k, z: z * y[0] + k, row), carry[1]),
+        (row, carry[0]),
+    )
+    (last, same), rows = lax.scan(nested, (x[0], x), y)
+    turns = lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] + 1 / c[1]), (0, lax.stop_gradient(x)))[1]
+    nothing = lax.scan(lambda c, _: (c + x[0], None), x, None, length=2)[0]
+    return [jnp.stack(calls), jnp.stack(own), last, same, *rows, turns, nothing]
+
+
+def test_what_each_version_of_jax_has_words_of_its_own_for():
+    """Loops by their operands, calls by the program that they hold; derivatives too."""
+    x, y = np.random.default_rng(7).normal(size=(2, 5, 3))
+    assert_equal(*both(calling, x, y))
+    own, fn = program(calling, (3,), (3,)), lambda x, y: jnp.concatenate([jnp.ravel(z) for z in calling(x, y)])
+    flat = lambda x, y: jnp.concatenate([jnp.ravel(z) for z in own(x, y)])
+    assert_equal(*(jax.jit(jax.vmap(jax.jacrev(f)))(x, y) for f in (flat, fn)))
+    bar = jnp.asarray(np.random.default_rng(8).normal(size=(5, fn(x[0], y[0]).size)))
+    back = PulledProgram(lambda x, y: [fn(x, y)], shaped(3), shaped(3), moving=(0, 1), at=2)
+    expected = jax.vmap(lambda x, y, bar: jax.vjp(fn, x, y)[1](bar))(x, y, bar)
+    assert_equal(jax.vmap(back)(x, y, bar), expected)
+
+
+def test_where_things_stand_in_xlas_structs_is_read_from_its_header():
+    """Fields follow each other, each at a multiple of its alignment; what is not there is told."""
+    header = """
+    #define XLA_FFI_API_MAJOR 2
+    #define XLA_FFI_API_MINOR 7  // later
+    typedef enum { XLA_FFI_DataType_A = 1, } XLA_FFI_DataType;
+    typedef uint32_t XLA_FFI_Traits;
+    struct XLA_FFI_Api_Version { size_t struct_size; int major_version; int minor_version; };
+    struct XLA_FFI_Args { void** args; int64_t size; };
+    typedef struct XLA_FFI_Rets { XLA_FFI_Traits traits; void (*call)(void* object); void** rets; } XLA_FFI_Rets;
+    struct XLA_FFI_Buffer { XLA_FFI_DataType dtype; void* data; /* of all; */ int64_t rank; };
+    struct XLA_FFI_CallFrame { int stage; XLA_FFI_Base* extension_start; XLA_FFI_Args args; XLA_FFI_Rets rets; };
+    struct XLA_FFI_Metadata_Extension { XLA_FFI_Api_Version base; XLA_FFI_Metadata* metadata; };
+    struct XLA_FFI_Metadata { XLA_FFI_Traits traits; XLA_FFI_Api_Version api_version; };
+    """
+    assert read(header) == Interface((2, 7), 8, 16 + 0, 32 + 16, 8, 16, 8 + 8)
+    assert interface().version >= (0, 1) and unavailable() is None
+    with pytest.raises(ValueError, match="has no `struct XLA_FFI_Buffer"):
+        read(header.replace("XLA_FFI_Buffer", "XLA_FFI_Array"))
+    with pytest.raises(ValueError, match="has no field `data` of `XLA_FFI_Buffer`"):
+        read(header.replace("void* data", "void* numbers"))
+
+
 def test_the_same_number_by_number():
     """By operations of JAX on single numbers, for other devices than CPUs; tables in memory too."""
     rng = np.random.default_rng(8)
@@ -237,6 +301,36 @@ def test_what_is_not_finite_is_not_lost():
     for a, b in zip(dropped, kept, strict=True):
         assert np.all(np.isnan(a) | (a == b))
         assert np.all(np.isnan(a) >= np.isnan(b))
+
+
+def test_the_first_nan_is_the_largest_and_the_smallest():
+    """As JAX has it: of what is chosen by `argmax` and `argmin` none is lost."""
+    x = np.array(
+        [[1, np.nan, 2], [np.nan, 1, 2], [2, 1, np.nan], [np.nan] * 3, [np.inf, np.nan, 1], [3, 3, 1], [1, 2, 3]]
+    )
+    cases = [lambda x: x, lambda x: 2 * x, lambda x: 3 * x]
+    for place in (jnp.argmax, jnp.argmin):
+        fn = lambda x, place=place: [place(x), lax.switch(place(x), cases, x), lax.dynamic_slice(x, (place(x),), (1,))]
+        for a, b in zip(*both(fn, x), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_quotients_over_the_whole_range_of_numbers():
+    """Also where the reciprocal of the divisor is rounded to zero; derivatives where roots begin."""
+    ends = [1e-300, 1.0, 1e300, 1e308, 1.7e308, -1.1e308]
+    pairs = np.array([(a, b) for a in ends for b in ends])
+    fn = lambda x: [x[0] / x[1], -x[0] / x[1], x[0] / -x[1], x[0] / 1.5e308, 3.0 / x[1], 1 / x[1]]
+    tiny = np.finfo(float).tiny  # below, XLA's code takes numbers for zero; by 1.5e308 its own quotients are
+    with np.errstate(over="ignore"):
+        expected = fn(pairs.T)
+    for a, b in zip(jax.vmap(program(fn, (2,)))(pairs), expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=4e-16, atol=tiny)
+    at = jnp.array([[0.0], [8.0], [-1.0]])
+    for root in (jnp.cbrt, jnp.sqrt, lambda x: x**1.5, lambda x: jnp.arctan2(x, x), lambda x: jnp.arctan2(x, 1 + x)):
+        own, expected = pulled(root, 1)
+        np.testing.assert_allclose(
+            *(jax.vmap(f)(at, jnp.ones((3, 1)))[0] for f in (own, expected)), rtol=1e-12, atol=1e-15
+        )
 
 
 def test_sine_and_cosine_to_two_units_in_the_last_place():
@@ -846,7 +940,7 @@ def test_tables_are_looked_up(lanes):
 
 
 def test_derivatives_of_what_is_looked_up():
-    """By the place, and along a change of the table; backwards by the table there is none."""
+    """By the place, and along a change of the table; backwards by the table, for which there is no scalar program, as JAX finds it."""
     ts, values = jnp.linspace(0.0, 1.0, 40), jnp.sin(jnp.arange(80.0)).reshape(40, 2)
     fn = program(between, (), (40,), (40, 2))
     for t in (0.312, -1.0):
@@ -856,8 +950,29 @@ def test_derivatives_of_what_is_looked_up():
             jax.jit(lambda dv, f=f, t=t: jax.jvp(lambda v: f(t, ts, v)[0], (values,), (dv,))[1]) for f in (fn, between)
         ]
         assert_equal(*(f(values**2) for f in along))
-    with pytest.raises(NotScalarError, match="places that depend on the state"):
-        jax.jit(jax.grad(lambda v: fn(0.3, ts, v)[0][0]))(values)
+    at, back = jnp.array([0.3, 0.71]), lambda f: jax.grad(lambda v, t: f(t, ts, v)[0][0])
+    assert_equal(*(jax.jit(jax.vmap(back(f), (None, 0)))(values, at) for f in (fn, between)))
+    assert_equal(
+        *(
+            jax.jit(jax.grad(lambda v, f=f: jnp.sum(jax.vmap(lambda t: f(t, ts, v)[0])(at))))(values)
+            for f in (fn, between)
+        )
+    )
+
+
+def test_derivatives_that_are_too_large_are_those_of_the_function_itself(monkeypatch):
+    """In both modes, over lanes of which some share operands, and once more."""
+    fn = lambda x, y: [jnp.outer(jnp.sin(x), y) @ jnp.cos(y), x > 0]
+    own = Program.of(fn, shaped(3), shaped(3))
+    monkeypatch.setattr("jaxmb.kernels.program.LARGEST", 10)
+    monkeypatch.setattr("jaxmb.kernels.program.Program.of", functools.partial(Program.of, largest=10))
+    x, y = jnp.asarray(np.random.default_rng(5).normal(size=(2, 4, 3)))
+    for derivative in (jax.jacfwd, jax.jacrev, lambda f: jax.jacfwd(jax.jacrev(f))):
+        found, expected = (
+            jax.jit(jax.vmap(derivative(lambda x, y, f=f: f(x, y)[0]), (0, None)))(x, y[0]) for f in (own, fn)
+        )
+        assert_equal(found, expected)
+    assert own.tangent((True, True)) is None
 
 
 @pytest.mark.parametrize("hold", [False, True])

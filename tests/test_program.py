@@ -1,3 +1,4 @@
+import ast
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import jaxmb as jm
 SCRIPT = """
 import jax, jax.numpy as jnp, jaxmb as jm
 from jaxmb.foundations import is_concrete
-assert set(jm.compiler_options()) == {"xla_cpu_use_fusion_emitters"}
+assert set(jm.compiler_options()) <= {"xla_cpu_use_fusion_emitters"}
 jax.config.update("jax_enable_x64", True)
 rod = lambda t, q, p: q @ q - p
 system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[jm.Holonomic("rod", rod)], params=1.0)
@@ -37,3 +38,41 @@ def test_programs_use_their_options_where_they_are_outermost_only():
 def test_flags_go_before_options():
     assert all(name not in os.environ["XLA_FLAGS"] for name in jm.compiler_options())
     assert jax.jit(lambda x: 2 * x, compiler_options=jm.compiler_options())(1.0) == 2
+
+
+WITHOUT = """
+import sys, warnings
+sys.modules["llvmlite"] = None
+import jax, jax.numpy as jnp, jaxmb as jm
+jax.config.update("jax_enable_x64", True)
+system = jm.System(1, mass=lambda t, q, p: jnp.eye(1), potential=lambda t, q, p: 0.5 * q @ q)
+state = jm.as_state(system, [1.0])
+told = []
+for native in (False, None, None):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        jm.simulate(system, state, [0.1], native=native)
+    told.append([str(w.message) for w in caught if w.category is RuntimeWarning])
+print(told)
+print(jm.step_kind(system, state).not_compiled)
+jm.show_config()
+"""
+
+
+def test_without_the_compiler_it_is_told_once_why_and_what_it_costs():
+    """By the first run that did not ask for it; in the words of `step_kind` and `show_config`."""
+    found = subprocess.run([sys.executable, "-c", WITHOUT], check=True, capture_output=True, text=True, timeout=300)
+    told, kind, *shown = found.stdout.splitlines()
+    first, second, third = ast.literal_eval(told)
+    assert kind == "llvmlite is not installed (`pip install llvmlite`)"
+    assert not first and not third and len(second) == 1
+    assert f"10 to 100 times as long as they could, for no code is compiled: {kind}." in second[0]
+    assert shown[-1].startswith("steps") and shown[-1].endswith(kind)
+
+
+def test_the_configuration_is_shown(capsys):
+    jm.show_config()
+    shown = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert shown["jax"] == jax.__version__ and shown["numbers"].startswith("float64")
+    assert {"python", "jaxmb", "jaxlib", "diffrax", "equinox", "optimistix", "lineax", "llvmlite"} <= set(shown)
+    assert shown["devices"] and (shown["steps"] == "compiled code" or jax.default_backend() != "cpu")

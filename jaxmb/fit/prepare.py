@@ -7,11 +7,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.interpreters import partial_eval
 from jaxtyping import Array, Float
 
 from ..control import AbstractController, Sampled
 from ..foundations import as_parameters, is_concrete, listing, strong
+from ..foundations.jaxpr import arguments_used
 from ..system import State, System, check_state, position_residual, velocity_residual
 from .experiment import OPTIONS, Experiment
 from .lane import Lane, grouped
@@ -216,6 +216,4 @@ def _moves(setup: Setup, unknowns: Unknowns, runs: Runs, state: State) -> bool:
         return position_residual(system, state.t, state.q), velocity_residual(system, state.t, state.q, state.v)
 
     free = {name: unknowns.nominal[name] for name in unknowns.free}
-    traced = jax.make_jaxpr(left)(free)
-    _, used = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars))
-    return any(used)
+    return any(arguments_used(jax.make_jaxpr(left)(free)))

@@ -20,7 +20,7 @@ from .function import Function as Function
 from .lanes import over_leading_axes as over_leading_axes
 from .lanes import where_any as where_any
 from .lanes import where_needed as where_needed
-from .optional import installed as installed, optional as optional
+from .optional import installed as installed, optional as optional, version as version
 from .program import compiler_options as compiler_options
 from .program import is_outermost as is_outermost
 from .program import lasting as lasting

@@ -1,6 +1,7 @@
 """Packages that only some functions need."""
 
 import importlib
+import importlib.metadata
 import importlib.util
 from typing import Any
 
@@ -24,3 +25,11 @@ def optional(package: str, extra: str) -> Any:
 def installed(package: str) -> bool:
     """Whether a package is there."""
     return importlib.util.find_spec(package) is not None
+
+
+def version(package: str) -> str:
+    """Which version of a package is there, or that it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"

@@ -5,7 +5,12 @@ from typing import Any
 
 import equinox as eqx
 import jax
-from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr
+
+from .jaxpr import body, is_literal, jaxpr_as_fun, with_body
+
+# Calls that an error is wrapped in.
+_WRAPPERS = ("jit", "pjit", "custom_jvp_call")
 
 
 def silent(fn: Callable[[], Any]) -> Any:
@@ -25,22 +30,21 @@ def _silenced(closed: ClosedJaxpr) -> ClosedJaxpr:
     An error is a `cond` of which one branch calls the host and another does nothing, in functions with derivatives of their own.
     """
     program, same, kept = closed.jaxpr, {}, []
-    known = lambda x: x if isinstance(x, Literal) else same.get(x, x)
+    known = lambda x: x if is_literal(x) else same.get(x, x)
     for equation in program.eqns:
         equation = equation.replace(invars=[known(x) for x in equation.invars])
         idle, inputs = None, equation.invars
         if equation.primitive.name == "cond":
             idle, inputs = _idle(equation.params["branches"]), inputs[1:]
-        for field in {"jaxpr", "call_jaxpr"} & set(equation.params):
-            if equation.primitive.name in ("jit", "pjit", "custom_jvp_call"):
-                inner = _silenced(equation.params[field])
-                equation = equation.replace(params=equation.params | {field: inner})
-                idle = None if inner.jaxpr.eqns or inner.consts else inner
+        if equation.primitive.name in _WRAPPERS:
+            inner = _silenced(body(equation))
+            equation = with_body(equation, inner)
+            idle = None if inner.jaxpr.eqns or inner.consts else inner
         if idle is None:
             kept.append(equation)
         else:
             passed = dict(zip(idle.jaxpr.invars, inputs, strict=True))
-            outputs = [x if isinstance(x, Literal) else passed[x] for x in idle.jaxpr.outvars]
+            outputs = [x if is_literal(x) else passed[x] for x in idle.jaxpr.outvars]
             same.update(zip(equation.outvars, outputs, strict=True))
     return closed.replace(jaxpr=program.replace(eqns=kept, outvars=[known(x) for x in program.outvars]))
 

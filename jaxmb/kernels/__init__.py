@@ -2,6 +2,8 @@
 
 from .along import doubled as doubled
 from .along_run import AlongRunProgram as AlongRunProgram
+from .available import COST as COST
+from .available import available as available
 from .available import unavailable as unavailable
 from .back import BackProgram as BackProgram
 from .back_run import BackRunProgram as BackRunProgram

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..foundations.jaxpr import has_own_derivative
 from .code import entries
 from .graph import CONSTANT, INPUT, STILL, Graph
 from .operation import OPERATIONS
@@ -15,13 +16,10 @@ Nodes = Sequence[int]
 Rule = Callable[[Graph, int, int, Any], tuple[int | None, ...]]
 
 # Equations of which what is written in their place has other derivatives than they have themselves, where branches meet or beyond the range of
-# numbers, or that come with derivatives of their own.
+# numbers.
 _OTHERS = (
     "clamp",
     "cond",
-    "custom_jvp_call",
-    "custom_vjp_call",
-    "custom_vjp_call_jaxpr",
     "logistic",
     "reduce_max",
     "reduce_min",
@@ -91,7 +89,8 @@ class _Reader(Reader):
         found = super()._equation(equation, ins)
         if name in ("stop_gradient", "sign"):
             return [self.still(x) for x in found]
-        if name in _OTHERS and not (name == "cond" and self.known(ins[0]) is not None):
+        other = name in _OTHERS or has_own_derivative(equation)
+        if other and not (name == "cond" and self.known(ins[0]) is not None):
             found = [self.still(x) for x in found]
             self.barred |= dict.fromkeys(flat(found), name)
         return found
@@ -214,6 +213,11 @@ def _power(graph: Graph, bar: int, i: int, arguments: Nodes) -> tuple[int | None
     return apply("mul", bar, slope), None
 
 
+def _quotient(graph: Graph, bar: int, i: int, arguments: Nodes) -> tuple[int | None, ...]:
+    share = graph.apply("div", bar, arguments[1])
+    return share, graph.apply("neg", graph.apply("mul", share, i))
+
+
 def _extreme(better: str) -> Rule:
     """Both have half of it where they are equal."""
 
@@ -292,6 +296,7 @@ _RULES: dict[str, Rule] = {
     "add": lambda g, bar, i, xs: (bar, bar),
     "sub": lambda g, bar, i, xs: (bar, g.apply("neg", bar)),
     "mul": lambda g, bar, i, xs: (g.apply("mul", bar, xs[1]), g.apply("mul", bar, xs[0])),
+    "div": _quotient,
     "neg": lambda g, bar, i, xs: (g.apply("neg", bar),),
     "rem": lambda g, bar, i, xs: (bar, None),
     "select": _chosen,
@@ -302,7 +307,7 @@ _RULES: dict[str, Rule] = {
     "atan2": _by_both,
     "reciprocal": _slope(lambda x, y: -(y * y)),
     "sqrt": _slope(lambda x, y: y.inverse * 0.5),
-    "cbrt": _slope(lambda x, y: y * (x * 3.0).inverse),
+    "cbrt": _slope(lambda x, y: (y * y * 3.0).inverse),
     "exp": _slope(lambda x, y: y),
     "exp2": _slope(lambda x, y: y * float(np.log(2.0))),
     "expm1": _slope(lambda x, y: y + 1.0),

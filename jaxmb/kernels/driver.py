@@ -80,9 +80,9 @@ class Stepping(abc.ABC):
         """The results."""
         return lanes_p.bind(*operands, program=self, lanes=())
 
-    def tangent(self, moving: tuple[bool, ...]) -> Any:
-        """There is none."""
-        raise TypeError("A step as one program has no derivatives; differentiate its functions.")
+    def tangent(self, moving: tuple[bool, ...]) -> None:
+        """There is none as one program: it is differentiated by its functions."""
+        return None
 
 
 class Driver(Lane):

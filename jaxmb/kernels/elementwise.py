@@ -17,6 +17,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sub": jnp.subtract,
     "mul": jnp.multiply,
     "neg": jnp.negative,
+    "div": jnp.divide,
     "reciprocal": lambda x: 1 / x,
     "sqrt": jnp.sqrt,
     "abs": jnp.abs,

@@ -100,6 +100,8 @@ class _Implied:
         operation, arguments = self.graph.operations[i], self.numbers(i)
         undefined = 0 if operation in _LOSING else _union(self.undefined[a] for a in arguments)
         infinite = _union(self.infinite[a] for a in arguments) if operation in _KEEPING else undefined
+        if operation == "div":  # ∞/x, but not x/∞
+            infinite |= self.infinite[arguments[0]]
         return infinite if operation == "nothing" else undefined, infinite
 
     def _false(self, i: int) -> int:

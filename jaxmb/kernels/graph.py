@@ -92,12 +92,6 @@ class Graph:
         return found
 
     def _simplified(self, operation: str, *arguments: int) -> int:
-        if operation == "div":
-            x, y = arguments
-            if self.is_constant(x) and self.is_constant(y):
-                with np.errstate(all="ignore"):
-                    return self.constant(np.divide(self.values[x], self.values[y]))
-            return self.apply("mul", x, self.apply("reciprocal", y))
         if operation in ("eq", "ne") and self.is_truth(arguments[0]):
             differ = self.apply("xor", *arguments)
             return differ if operation == "ne" else self.apply("not", differ)
@@ -179,6 +173,20 @@ class Graph:
             return self.apply("sub", *self.arguments[x][::-1])
         factor = self._factor(x)
         return None if factor is None else self._times(-factor[0], factor[1])
+
+    def _div(self, x: int, y: int) -> int | None:
+        """By a known number as a product, if its reciprocal is not so small that it is rounded to zero; there the product would be lost."""
+        share = 1 / self.values[y] if self.is_constant(y) and self.values[y] else 0.0
+        if abs(share) >= np.finfo(np.float32 if self.single else np.float64).tiny:
+            return self._times(share, x)
+        if self.is_constant(x) and abs(self.values[x]) in (0.0, 1.0):
+            return self._times(self.values[x], self.apply("reciprocal", y))
+        signs = [self._is(i, "neg") for i in (x, y)]
+        if any(signs):
+            x, y = (self.arguments[i][0] if negative else i for i, negative in zip((x, y), signs, strict=True))
+            found = self.apply("div", x, y)
+            return found if all(signs) else self.apply("neg", found)
+        return None
 
     def _reciprocal(self, x: int) -> int | None:
         return self.apply("neg", self.apply("reciprocal", self.arguments[x][0])) if self._is(x, "neg") else None

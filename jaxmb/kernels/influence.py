@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool
 
+from ..foundations.jaxpr import pruned
 from .code import Shaped, entries
 from .graph import INPUT, Graph
 from .scalarise import scalarise
@@ -24,7 +25,7 @@ def influence(fn: Callable[..., Any], first: Shaped, *others: Shaped) -> list[Bo
     count = entries(first.shape)
     given = [np.array([graph.influenced(1 << k) for k in range(count)]).reshape(first.shape)]
     given += [np.full(s.shape, graph.influenced(0)) for s in others]
-    found = scalarise(graph, jax.make_jaxpr(fn)(first, *others), given)
+    found = scalarise(graph, pruned(jax.make_jaxpr(fn)(first, *others)), given)
     return [graph.matrix(np.ravel(nodes), count) for nodes in found]
 
 

@@ -10,12 +10,9 @@ from typing import Any
 import numpy as np
 
 from .code import Code, Shaped, entries
+from .interface import interface
 from .ir import Function, Types, body
 
-# Offsets in bytes in the structs of XLA's foreign function interface (xla/ffi/api/c_api.h): of the extension, the arguments and the
-# results in a call frame; of the data in a buffer; of an extension's metadata and the version in them.
-_EXTENSION, _ARGUMENTS, _RESULTS, _DATA, _METADATA, _VERSION = 8, 72, 112, 24, 24, 24
-VERSION = (0, 3)
 # From so many operations on code of one lane is compiled soon rather than well: in a tenth of the time, to run twice as long.
 LARGE = 20_000
 # (d, p) where lane i has the numbers (i // d) mod p of an operand; None where all lanes share them.
@@ -160,24 +157,25 @@ class Lane(Function):
         self.operands, self.results, self.periods, self.used = operands, results, periods, tuple(used)
         self.units: list[Unit] = []
         self._asked()
-        self.ins = dict(zip(self.used, self._buffers(_ARGUMENTS, len(self.used)), strict=True))
-        self.outs = self._buffers(_RESULTS, len(results))
+        self.ins = dict(zip(self.used, self._buffers(interface().arguments, len(self.used)), strict=True))
+        self.outs = self._buffers(interface().results, len(results))
 
     def _asked(self) -> None:
         """What XLA asks when the function is registered: for which version it was made."""
-        extension = self.let(f"load ptr, ptr {self.entry('i8', '%frame', _EXTENSION)}")
+        at = interface()
+        extension = self.let(f"load ptr, ptr {self.entry('i8', '%frame', at.extension)}")
         self.do(f"br i1 {self.let(f'icmp eq ptr {extension}, null')}, label %called, label %asked")
         self.label("asked")
-        metadata = self.let(f"load ptr, ptr {self.entry('i8', extension, _METADATA)}")
-        for k, number in enumerate(VERSION):
-            self.do(f"store i32 {number}, ptr {self.entry('i8', metadata, _VERSION + 4 * k)}")
+        metadata = self.let(f"load ptr, ptr {self.entry('i8', extension, at.metadata)}")
+        for k, number in enumerate(at.version):
+            self.do(f"store i32 {number}, ptr {self.entry('i8', metadata, at.asked + 4 * k)}")
         self.do("ret ptr null")
         self.label("called")
 
     def _buffers(self, offset: int, count: int) -> list[str]:
         array = self.let(f"load ptr, ptr {self.entry('i8', '%frame', offset)}")
         buffers = [self.let(f"load ptr, ptr {self.entry('ptr', array, k)}") for k in range(count)]
-        return [self.let(f"load ptr, ptr {self.entry('i8', buffer, _DATA)}") for buffer in buffers]
+        return [self.let(f"load ptr, ptr {self.entry('i8', buffer, interface().data)}") for buffer in buffers]
 
     def room(self, types: Types, count: int) -> str:
         """Memory for so many numbers."""

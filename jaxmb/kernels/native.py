@@ -19,7 +19,7 @@ _COMPILED: list[Any] = []  # engines must live as long as what they have compile
 @functools.cache
 def missing() -> str | None:
     """Why no code is compiled here; None if it is."""
-    return None if installed("llvmlite") else "llvmlite is not installed (`pip install jaxmb[native]`)"
+    return None if installed("llvmlite") else "llvmlite is not installed (`pip install llvmlite`)"
 
 
 def _machine(quick: bool) -> Any:

@@ -44,6 +44,7 @@ OPERATIONS: dict[str, Operation] = {
     "sub": Operation(np.subtract, "fsub contract {T} {0}, {1}"),
     "mul": Operation(np.multiply, "fmul contract {T} {0}, {1}"),
     "neg": Operation(np.negative, "fneg {T} {0}"),
+    "div": Operation(np.divide, "fdiv {T} {0}, {1}", partial=True),
     "reciprocal": Operation(np.reciprocal, "fdiv {T} {one}, {0}", partial=True),
     "sqrt": _intrinsic(np.sqrt, "sqrt", partial=True),
     "abs": _intrinsic(np.abs, "fabs"),

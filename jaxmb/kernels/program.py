@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
 from jax.extend import core
-from jax.interpreters import ad, batching, mlir, partial_eval
+from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
 
+from ..foundations.jaxpr import jaxpr_as_fun, pruned
 from .code import Code, Shaped, entries, precision
 from .elementwise import by_numbers
 from .graph import STILL, Graph
@@ -55,7 +56,7 @@ class Program:
         self.dtype = precision((*self.operands, *self.results))
         if self.dtype is None:
             raise NotScalarError("it has numbers of several precisions")
-        write = write or (lambda graph, nodes: scalarise(graph, used(jaxpr), nodes, largest))
+        write = write or (lambda graph, nodes: scalarise(graph, pruned(jaxpr), nodes, largest))
         self.code = self.coded(*_written(write, self.operands, self.dtype, exact))
 
     @classmethod
@@ -88,7 +89,7 @@ class Program:
     @property
     def fn(self) -> Callable[..., list[Array]]:
         """The function by itself, as it was given or as the operations of its code."""
-        return by_numbers(self.code, self.dtype, self.results) if self.numbered else core.jaxpr_as_fun(self.jaxpr)
+        return by_numbers(self.code, self.dtype, self.results) if self.numbered else jaxpr_as_fun(self.jaxpr)
 
     @functools.cached_property
     def by_numbers(self) -> "Program":
@@ -103,8 +104,8 @@ class Program:
         return single(self.code, self.dtype, width, lanes, self.operands, self.results, periods, self.thorough)
 
     @functools.cache  # noqa: B019
-    def tangent(self, moving: tuple[bool, ...]) -> "Program":
-        """(arguments, tangents of those that move) ↦ tangents of the results that are numbers."""
+    def tangent(self, moving: tuple[bool, ...]) -> "Program | None":
+        """(arguments, tangents of those that move) ↦ tangents of the results that are numbers; None if that is no scalar program."""
         shapes, numbers = self.operands, [k for k, s in enumerate(self.results) if _is_number(s)]
         places = [k for k, moves in enumerate(moving) if moves]
 
@@ -116,11 +117,11 @@ class Program:
             return [moved[k] for k in numbers]
 
         arguments = (*shapes, *(shapes[k] for k in places))
-        return Program.of(fn, *arguments, linear=tuple(range(len(shapes), len(arguments))), exact=self.exact)
+        return self._derived(fn, *arguments, linear=tuple(range(len(shapes), len(arguments))))
 
     @functools.cache  # noqa: B019
-    def transposed(self) -> "Program":
-        """(other arguments, cotangents of the results) ↦ cotangents of the linear arguments."""
+    def transposed(self) -> "Program | None":
+        """(other arguments, cotangents of the results) ↦ cotangents of the linear arguments; None if that is no scalar program."""
         shapes, linear = self.operands, self.linear
         others = [k for k in range(len(shapes)) if k not in linear]
 
@@ -132,13 +133,15 @@ class Program:
             return jax.linear_transpose(whole, *(shapes[k] for k in linear))(list(given[len(others) :]))
 
         arguments = (*(shapes[k] for k in others), *self.results)
-        return Program.of(fn, *arguments, linear=tuple(range(len(others), len(arguments))), exact=self.exact)
+        return self._derived(fn, *arguments, linear=tuple(range(len(others), len(arguments))))
 
-
-def used(jaxpr: Any) -> core.ClosedJaxpr:
-    """A closed jaxpr without what its results do not need."""
-    inner, _ = partial_eval.dce_jaxpr(jaxpr.jaxpr, [True] * len(jaxpr.out_avals), instantiate=True)
-    return core.ClosedJaxpr(inner, jaxpr.consts)
+    def _derived(
+        self, fn: Callable[..., Sequence[Array]], *arguments: Shaped, linear: tuple[int, ...]
+    ) -> "Program | None":
+        try:
+            return Program.of(fn, *arguments, linear=linear, exact=self.exact)
+        except NotScalarError:
+            return None
 
 
 def watching(graph: Graph, nodes: Sequence[int], watch: int | None) -> tuple[int, ...]:
@@ -283,8 +286,30 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, program: Any, lanes
     if not any(moving) or not any(map(_is_number, found)):
         return found, [_no_tangent(x) for x in found]
     along = [t for t, moves in zip(tangents, moving, strict=True) if moves]
-    moved = iter(lanes_p.bind(*primals, *along, program=program.tangent(moving), lanes=lanes))
+    tangent = program.tangent(moving)
+    if tangent is None:
+        every = jax.jvp(_in_places(primals, moving, program, lanes), _chosen(primals, moving), tuple(along))[1]
+        return found, [t if _is_number(x) else _no_tangent(x) for x, t in zip(found, every, strict=True)]
+    moved = iter(lanes_p.bind(*primals, *along, program=tangent, lanes=lanes))
     return found, [next(moved) if _is_number(x) else _no_tangent(x) for x in found]
+
+
+def _chosen(operands: Sequence[Any], of: Sequence[bool]) -> tuple[Any, ...]:
+    return tuple(x for x, own in zip(operands, of, strict=True) if own)
+
+
+def _in_places(
+    operands: Sequence[Any], of: Sequence[bool], program: Any, lanes: tuple[int, ...]
+) -> Callable[..., list[Array]]:
+    """The function itself over lanes, of some operands, to be differentiated by JAX where its derivative is no scalar program."""
+
+    def fn(*given: Any) -> list[Array]:
+        own = iter(given)
+        return _plainly(
+            *(next(own) if chosen else x for x, chosen in zip(operands, of, strict=True)), program=program, lanes=lanes
+        )
+
+    return fn
 
 
 def _is_number(x: Any) -> bool:
@@ -306,8 +331,16 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, program: Program, lane
         jnp.zeros((*lanes, *s.shape), s.dtype) if isinstance(ct, ad.Zero) else ct
         for ct, s in zip(cotangents, program.results, strict=True)
     ]
-    found = lanes_p.bind(*(operands[k] for k in others), *given, program=program.transposed(), lanes=lanes)
     out: list[Any] = [None] * len(operands)
+    transposed = program.transposed()
+    if transposed is None:
+        of = [k in linear for k in range(len(operands))]
+        shapes = (Shaped(operands[k].aval.shape, operands[k].aval.dtype) for k in linear)
+        bars = jax.linear_transpose(_in_places(operands, of, program, lanes), *shapes)(given)
+        for k, bar in zip(linear, bars, strict=True):
+            out[k] = bar
+        return out
+    found = lanes_p.bind(*(operands[k] for k in others), *given, program=transposed, lanes=lanes)
     for k, bar in zip(linear, found, strict=True):
         lead = operands[k].aval.shape[: operands[k].aval.ndim - len(program.operands[k].shape)]
         ahead = len(lanes) - len(lead)

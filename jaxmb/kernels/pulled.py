@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
-from jax.extend import core
 from jaxtyping import Array
 
+from ..foundations.jaxpr import jaxpr_as_fun, pruned
 from .code import Code, Piece, Shaped, entries
 from .cotangents import cotangents, flat
 from .graph import Graph
-from .program import Program, used, watching
+from .program import Program, watching
 from .scalarise import LARGEST, NotScalarError, scalarise
 
 
@@ -37,12 +37,13 @@ class PulledProgram(Program):
         largest: int = LARGEST,
         thorough: bool = False,
     ):
-        direct = used(jax.make_jaxpr(fn)(*arguments))
+        whole = jax.make_jaxpr(fn)(*arguments)
+        direct = pruned(whole)
         self.at, self.values = at, [Shaped(a.shape, a.dtype) for a in direct.out_avals]
 
         def back(*given: Array) -> list[Array]:
             fixed = dict(enumerate((*given[:at], *given[at + 1 :])))
-            along = lambda *xs: core.jaxpr_as_fun(direct)(*(fixed | dict(zip(moving, xs, strict=True))).values())[0]
+            along = lambda *xs: jaxpr_as_fun(whole)(*(fixed | dict(zip(moving, xs, strict=True))).values())[0]
             return list(jax.vjp(along, *(fixed[k] for k in moving))[1](given[at]))
 
         def by_operations(graph: Graph, nodes: list[np.ndarray]) -> list[np.ndarray]:
@@ -51,7 +52,7 @@ class PulledProgram(Program):
 
         def by_arrays(graph: Graph, nodes: list[np.ndarray]) -> list[np.ndarray]:
             own = nodes[:at] + nodes[at + 1 :]
-            return scalarise(graph, direct, own, largest) + scalarise(graph, used(jaxpr), nodes, largest)
+            return scalarise(graph, direct, own, largest) + scalarise(graph, pruned(jaxpr), nodes, largest)
 
         jaxpr = jax.make_jaxpr(back)(*arguments[:at], self.values[0], *arguments[at:])
         try:

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.core import Tracer
-from jax.extend import core
 
+from ..foundations.jaxpr import body, is_literal, opened, scan_counts
 from .code import entries
 from .graph import Graph
 from .operation import OPERATIONS
@@ -24,31 +24,18 @@ class NotScalarError(Exception):
 # Of more places than this, one that depends on the state is looked up in memory; of fewer it is chosen by comparisons.
 FEW = 4
 
-# Equations that hold a jaxpr, which stands in their place.
-_HOLDING = (
-    "pjit",
-    "jit",
-    "closed_call",
-    "core_call",
-    "remat",
-    "remat2",
-    "checkpoint",
-    "custom_jvp_call",
-    "custom_vjp_call",
-    "custom_vjp_call_jaxpr",
-    "custom_vmap_call",
-)
 # Equations that change no numbers.
 _SAME = (
     "copy",
     "copy_p",
+    "device_put",
     "stop_gradient",
     "optimization_barrier",
     "unvmap_any",
     "unvmap_all",
     "unvmap_max",
 )
-_ELEMENTWISE = {name: name for name in (*OPERATIONS, "div", "sin", "cos")} | {
+_ELEMENTWISE = {name: name for name in (*OPERATIONS, "sin", "cos")} | {
     "add_any": "add",
     "lt_to": "lt",  # by an order of all numbers, of which searches for places in tables make use
     "le_to": "le",
@@ -80,21 +67,17 @@ class Reader:
 
     def closed(self, jaxpr: Any, arguments: list[np.ndarray]) -> list[np.ndarray]:
         """Nodes of the results of a closed jaxpr, or of one without constants."""
-        if isinstance(jaxpr, core.ClosedJaxpr):
-            return self._run(jaxpr.jaxpr, jaxpr.consts, arguments)
-        return self._run(jaxpr, (), arguments)
-
-    def _run(self, jaxpr: Any, constants: Sequence[Any], arguments: list[np.ndarray]) -> list[np.ndarray]:
+        program, constants = opened(jaxpr)
         known: dict[Any, np.ndarray] = {}
-        read = lambda v: self.lifted(v.val) if isinstance(v, core.Literal) else known[v]
-        for v, c in zip(jaxpr.constvars, constants, strict=True):
+        read = lambda v: self.lifted(v.val) if is_literal(v) else known[v]
+        for v, c in zip(program.constvars, constants, strict=True):
             known[v] = self.lifted(c)
-        known.update(zip(jaxpr.invars, map(np.asarray, arguments), strict=True))  # not NumPy's scalars
-        for equation in jaxpr.eqns:
+        known.update(zip(program.invars, map(np.asarray, arguments), strict=True))  # not NumPy's scalars
+        for equation in program.eqns:
             self.measure()
             out = self._equation(equation, [read(v) for v in equation.invars])
             known.update(zip(equation.outvars, map(np.asarray, out), strict=True))
-        return [read(v) for v in jaxpr.outvars]
+        return [read(v) for v in program.outvars]
 
     def measure(self) -> None:
         """There may not be too many operations."""
@@ -151,8 +134,8 @@ class Reader:
             return [self.each(_ELEMENTWISE[name], *ins)]
         if name in _SAME:
             return ins
-        if name in _HOLDING:
-            inner = next(p[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr", "call") if key in p)
+        inner = body(equation)
+        if inner is not None:
             return self.closed(inner, ins)
         if name in _REDUCTIONS:
             return [self._reduced(*_REDUCTIONS[name], ins[0], p["axes"])]
@@ -180,7 +163,7 @@ class Reader:
             quotient = self.each("select", self.each("lt", share, self.graph.constant(0.0)), high, low)
             return quotient if name == "div" else self.each("sub", x, self.each("mul", quotient, y))
         a = self.places(x, name)
-        quotient = np.fix(a / b)
+        quotient = np.trunc(a / b)
         return self.lifted(quotient if name == "div" else a - quotient * b)
 
     def _convert_element_type(self, equation: Any, p: Any, x: np.ndarray) -> np.ndarray:
@@ -195,7 +178,7 @@ class Reader:
             numbers = self.known(x)
             if numbers is None:
                 raise NotScalarError("it makes whole numbers of others")
-            return self.lifted(np.fix(numbers))
+            return self.lifted(np.trunc(numbers))
         return x
 
     def _rsqrt(self, equation: Any, p: Any, x: np.ndarray) -> np.ndarray:
@@ -221,6 +204,19 @@ class Reader:
             return self.each("round", x)
         away = self.each("floor", self.each("add", self.each("abs", x), self.graph.constant(0.5)))
         return self.each("select", self.each("lt", x, self.graph.constant(0.0)), self.each("neg", away), away)
+
+    def _polynomial(self, equation: Any, p: Any, x: np.ndarray, *coefficients: np.ndarray) -> np.ndarray:
+        out = coefficients[-1]
+        for c in coefficients[-2::-1]:
+            out = self.each("add", self.each("mul", out, x), c)
+        return out
+
+    def _one_minus_square(self, equation: Any, p: Any, x: np.ndarray) -> np.ndarray:
+        one = self.graph.constant(1.0)
+        return self.each("mul", self.each("add", one, x), self.each("sub", one, x))
+
+    def _log2(self, equation: Any, p: Any, x: np.ndarray) -> np.ndarray:
+        return self.each("mul", self.each("log", x), self.graph.constant(1 / np.log(2.0)))
 
     def _integer_pow(self, equation: Any, p: Any, x: np.ndarray) -> np.ndarray:
         power, base, out = abs(p["y"]), x, None
@@ -273,7 +269,10 @@ class Reader:
         rows = np.moveaxis(x, axis, 0)
         best, place = rows[0], np.full(rows[0].shape, self.graph.constant(0))
         for k, row in enumerate(rows[1:], 1):
-            ahead = self.each(better, row, best)
+            first = self.each(
+                "and", self.each("ne", row, row), self.each("eq", best, best)
+            )  # the first NaN, if there is one
+            ahead = self.each("or", self.each(better, row, best), first)
             best = self.each("select", ahead, row, best)
             place = self.each("select", ahead, self.graph.constant(k), place)
         return place
@@ -487,7 +486,7 @@ class Reader:
         return self.lifted(found[0])
 
     def _scan(self, equation: Any, p: Any, *ins: np.ndarray) -> list[np.ndarray]:
-        fixed, carried = p["num_consts"], p["num_carry"]
+        fixed, carried = scan_counts(p)
         constants, carry, xs = list(ins[:fixed]), list(ins[fixed : fixed + carried]), ins[fixed + carried :]
         rows = []
         order = range(p["length"])

@@ -2,6 +2,7 @@
 
 from .columns import columns_of as columns_of
 from .columns import units_of as units_of
+from .config import show_config as show_config
 from .dataset import verdict_variables as verdict_variables
 from .drift import AbstractDrift as AbstractDrift
 from .drift import Baumgarte as Baumgarte

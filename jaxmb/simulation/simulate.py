@@ -21,7 +21,6 @@ from ..foundations import (
     as_parameters,
     default_float,
     enforce,
-    installed,
     is_concrete,
     is_outermost,
     lasting,
@@ -30,6 +29,7 @@ from ..foundations import (
     reverse_only,
     strong,
 )
+from ..kernels import available
 from ..kinematics import choose_rows, consistency
 from ..linalg import inverse_root
 from ..system import Names, Scale, State, System, Terms, Values, check_state, check_values, settled
@@ -165,7 +165,7 @@ def simulate(
         ):
             warnings.warn(doubt, stacklevel=2)
     # Where compiled code of its own does most of the work, what is around it runs briefly.
-    brief = native is not False and not sparse and installed("llvmlite") and is_small(system)
+    brief = available(native) and not sparse and is_small(system)
     method = Method(
         ConstrainedSolver(solver),
         None if stepsize_controller is None else _with_tolerances_as_arrays(stepsize_controller),

@@ -1,7 +1,6 @@
 """What a folder of shards belongs to."""
 
 import hashlib
-import importlib.metadata
 import inspect
 import json
 import os
@@ -12,7 +11,7 @@ from typing import Any
 
 import jax
 
-from ..foundations import default_float
+from ..foundations import default_float, version
 from .table import Table, digest
 
 FILE = "manifest.json"
@@ -35,15 +34,8 @@ def manifest(fn: Callable[..., Any], table: Table, rows_per_shard: int, shards: 
         "kind": kind,
         "dtype": str(default_float()),
         "platform": jax.default_backend(),
-        "versions": {name: _version(name) for name in PACKAGES},
+        "versions": {name: version(name) for name in PACKAGES},
     }
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def _source(fn: Callable[..., Any]) -> str:

@@ -1,0 +1,77 @@
+"""JAX's programs as they are read here; what their equations say has other words from version to version, of which each has its case here alone."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal
+from jax.extend.core import jaxpr_as_fun as jaxpr_as_fun
+from jax.interpreters import partial_eval
+
+# Equations whose program stands in their place, and the parameter that holds it.
+_CALLS = {
+    "jit": "jaxpr",
+    "pjit": "jaxpr",  # before 0.7
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "eval_jaxpr": "call_jaxpr",  # from 0.12 on
+    "remat2": "jaxpr",
+    "checkpoint": "jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vmap_call": "call",
+}
+# Of these, what comes with derivatives of its own.
+_CUSTOM = frozenset({"custom_jvp_call", "custom_vjp_call", "call_hi_primitive"})
+
+
+def pruned(program: ClosedJaxpr) -> ClosedJaxpr:
+    """A program without what its results do not need, of the same arguments.
+
+    It is made to be read: where functions have derivatives of their own, JAX 0.6 fails to differentiate it.
+    """
+    inner, _ = partial_eval.dce_jaxpr(program.jaxpr, [True] * len(program.out_avals), instantiate=True)
+    return ClosedJaxpr(inner, program.consts)
+
+
+def arguments_used(program: ClosedJaxpr) -> list[bool]:
+    """Which arguments a program's results need."""
+    return partial_eval.dce_jaxpr(program.jaxpr, [True] * len(program.out_avals))[1]
+
+
+def opened(program: Any) -> tuple[Any, Sequence[Any]]:
+    """The equations of a program, closed or without constants, and the numbers of its constants."""
+    return (program.jaxpr, program.consts) if isinstance(program, ClosedJaxpr) else (program, ())
+
+
+def body(equation: JaxprEqn) -> Any:
+    """The program that stands in an equation's place; None if there is none."""
+    name, params = equation.primitive.name, equation.params
+    if name == "call_hi_primitive":  # from 0.11.2 on: an operation that is written in JAX, as a search in a table
+        return jax.make_jaxpr(lambda *xs: equation.primitive.to_lojax(*xs, **params))(
+            *(v.aval for v in equation.invars)
+        )
+    return params[_CALLS[name]] if name in _CALLS else None
+
+
+def with_body(equation: JaxprEqn, program: ClosedJaxpr) -> JaxprEqn:
+    """A call of another program."""
+    return equation.replace(params=equation.params | {_CALLS[equation.primitive.name]: program})
+
+
+def has_own_derivative(equation: JaxprEqn) -> bool:
+    """Whether an equation is differentiated by other means than those in its body."""
+    return equation.primitive.name in _CUSTOM
+
+
+def scan_counts(params: Any) -> tuple[int, int]:
+    """Of a `scan`: how many of its operands are the same in every turn, and how many are handed on from turn to turn."""
+    if "ft_in" in params:  # from 0.11 on
+        constants, carry, _ = params["ft_in"].unpack()
+        return len(constants), len(carry)
+    return params["num_consts"], params["num_carry"]
+
+
+def is_literal(x: Any) -> bool:
+    """Whether what an equation is given is a number that stands in it."""
+    return isinstance(x, Literal)
