@@ -514,6 +514,79 @@ def test_a_brake_that_cannot_hold_turns_round_and_doubt_is_told():
     assert bool(shared.events.doubtful.any()) and "not determined" in str(shared.events)
 
 
+@functools.cache
+def block():
+    """A block of 1 kg, in a unit of length of its own, that is pushed by t newtons, and its state at rest."""
+    system = jm.System(1, mass=lambda t, q, p: jnp.eye(1), force=lambda t, q, v, p: t[None] * p, params=1.0)
+    with jax.ensure_compile_time_eval():
+        return system, jm.assemble(system)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_brake_comes_loose_slowly_where_it_holds_as_much_as_it_slides(count):
+    """x = (t − 6)³/6 from 6 s on, in metres, millimetres and kilometres; two brakes share the load anyhow."""
+    system, state = block()
+    ts, units = jnp.array([5.0, 9.0, 10.0]), jnp.array([1.0, 1e3, 1e-3])
+
+    @jax.jit
+    @functools.partial(jax.vmap, in_axes=(0, None))
+    @functools.partial(jax.vmap, in_axes=(None, 0))
+    def run(part, unit):
+        brakes = [jm.Brake("q0", 6.0 * x * unit, at=0.0, name=str(i)) for i, x in enumerate((part, 1 - part)[:count])]
+        pushed = system.with_params(unit)
+        return jm.simulate(pushed, state, ts, events=brakes, max_events=6, throw=False, **precise())
+
+    found = run(jnp.array([1.0] if count == 1 else [0.5, 1 / 3]), units)
+    assert (found.result == jm.RESULTS.successful).all()
+    np.testing.assert_allclose(found.q[..., 0] / units[:, None] - jnp.array([0, 4.5, 32 / 3]), 0, atol=1e-9)
+    np.testing.assert_allclose(np.nanmax(found.events.t, axis=-1), 6, atol=1e-9)
+    assert found.events.count.max(axis=1).tolist() == ([2] if count == 1 else [2, 3])
+    assert bool(found.events.doubtful.any()) == (count == 2)
+
+
+@functools.cache
+def driven_slider():
+    """A slider of 2 kg, x = cos t, from rest."""
+    system = jm.System(
+        1,
+        mass=lambda t, q, p: 2.0 * jnp.eye(1),
+        constraints=[jm.Holonomic("driver", lambda t, q, p: q[0] - jnp.cos(t))],
+    )
+    return system, jm.assemble(system, [1.0])
+
+
+@pytest.mark.parametrize("at", [0.0, 0.5])
+def test_a_brake_on_what_a_driver_determines_slides_through_reversals(at):
+    """λ = m ẍ + F sign ẋ; there is nothing to hold, neither at rest at the start nor where the slider turns round."""
+    system, state = driven_slider()
+    ts = jnp.linspace(0.4, 9.0, 30)
+    found = jm.simulate(system, state, ts, events=[jm.Brake("q0", sliding=3.0, at=at)], max_events=5, **precise())
+    np.testing.assert_allclose(found.events.t[int(found.events.count) - 2 :][:2], [np.pi, 2 * np.pi], atol=1e-9)
+    drag = np.where(np.arange(30) * 8.6 / 29 + 0.4 < at, 0.0, 3 * np.sign(-np.sin(ts)))
+    force = jm.reactions(system, found).multipliers["driver"][:, 0]
+    np.testing.assert_allclose(force, -2 * np.cos(ts) + drag, atol=1e-9)
+
+
+def test_a_brake_on_a_slider_at_a_dead_centre_slides_through():
+    """The crank goes on, whatever holds the slider there; the work of the brake is what energy is lost."""
+    system = jm.System(
+        ("crank", "slider"),
+        mass=lambda t, q, p: jnp.diag(jnp.array([2.0, 1.0])),
+        constraints=[jm.Holonomic("rod", lambda t, q, p: (q[1] - jnp.cos(q[0])) ** 2 + jnp.sin(q[0]) ** 2 - 9.0)],
+    )
+    state = jm.assemble(system, [1.0, 3.4], [3.0, 0.0])
+    brake = jm.Brake("slider", sliding=0.5, at=0.0)
+    found = jm.simulate(system, state, jnp.array([0.0, 3.0]), events=[brake], max_events=5, **precise())
+    turns = np.asarray(found.events.before.q[1 : int(found.events.count), 0])
+    np.testing.assert_allclose(turns, np.pi * (1 + np.arange(len(turns))), atol=1e-9)
+    places = np.array(
+        [float(state.q[1]), *np.asarray(found.events.before.q[1 : 1 + len(turns), 1]), float(found.q[1, 1])]
+    )
+    lost = jm.energy(system, found).total[0] - jm.energy(system, found).total[1]
+    np.testing.assert_allclose(lost, 0.5 * np.abs(np.diff(places)).sum(), atol=1e-8)
+    assert len(turns) >= 2
+
+
 @pytest.mark.parametrize("twice", [False, True])
 def test_a_release_by_a_load_and_its_doubt(twice):
     """A stop that gives way at 3 N under a pull that grows; stated twice, no model tells its load."""

@@ -345,6 +345,8 @@ def _simulate(given: _Given, usual: Bool[Array, " m"] | None) -> tuple[Solution,
         result, interpolation = verdict(found, sound, usual is not None), found.interpolation
         modes = jax.tree.map(lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape)), state.mode)
     else:
+        assert state.mode is not None
+        plan = plan.sized(state.mode, dataclasses.replace(bare, scale=scale), sizes.v)
         run = Run(plan, given.drift, loop, scale, method, given.max_events)
         last, events, legs, u = run_through(run, state, ts, end, sound)
         saved, result, modes = last.saved, last.result, last.modes

@@ -34,7 +34,7 @@ class AbstractEvent(eqx.Module):
     """Something that happens at a time, or when a guard reaches zero.
 
     To add one, inherit from this class and define `apply`, and `acts_on` if it acts on constraints. One that adds a row has
-    `row` too; one that goes on when it has happened, as a brake does, has `further`, `settle` and perhaps `checks`.
+    `row` too; one that goes on when it has happened, as a brake does, has `further`, `adapt`, `settle` and perhaps `checks`.
 
     Attributes:
         name: its name.
@@ -111,6 +111,10 @@ class AbstractEvent(eqx.Module):
     def further(self) -> tuple[Happening, ...]:
         """What it brings about besides, after it has happened."""
         return ()
+
+    def adapt(self, change: Change, here: Situation) -> Change:
+        """The change when all that happens is known, before velocities are: whether rows can act beside others."""
+        return change
 
     def settle(self, change: Change, after: Situation) -> Change:
         """The change when velocities are known: whether rows that have come to rest can hold."""

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
@@ -15,7 +16,7 @@ from .change import Change
 from .event import AbstractEvent, Happening
 from .jump import Jump, impulse_terms, jump_result
 from .loads import Loads, multipliers
-from .situation import Situation
+from .situation import Situation, rounding
 
 Scalar = Float[Array, ""]
 
@@ -28,6 +29,7 @@ class Plan(eqx.Module):
         formulation: of the run; impulses and the reactions that guards read are found by it.
         events: the events.
         instant: time within which events happen at one instant; guards are looked at so much before and after.
+        creep: speeds (k,) of locks that are none, but rounding.
         names: of the happenings.
         reads: for each happening the constraints whose reactions its guard reads.
     """
@@ -36,6 +38,7 @@ class Plan(eqx.Module):
     formulation: AbstractFormulation
     events: tuple[AbstractEvent, ...]
     instant: Scalar
+    creep: Float[Array, " k"]
     names: tuple[str, ...] = eqx.field(static=True, default=())
     reads: tuple[tuple[str, ...], ...] = eqx.field(static=True, default=())
 
@@ -59,7 +62,14 @@ class Plan(eqx.Module):
         """What events see, of a state without mode."""
         system = self.system.in_mode(mode)
         reaction = Loads(system.rows, lambda: multipliers(self.formulation, system, state, u))
-        return Situation(system, self.formulation, mode, state, self.instant, reaction)
+        yielding = tuple(name for e in self.events if e.further for name in e.acts_on)
+        return Situation(system, self.formulation, mode, state, self.instant, reaction, self.creep, yielding)
+
+    def sized(self, mode: Mode, state: State, speeds: Float[Array, " nv"]) -> "Plan":
+        """The plan of a run whose velocities have such sizes."""
+        plan, mode, state, speeds = lax.stop_gradient((self, mode, state, speeds))
+        rows = jax.jacfwd(lambda v: plan.here(mode, dataclasses.replace(state, v=v), None).rates)(state.v)
+        return dataclasses.replace(self, creep=rounding(speeds.dtype) * jnp.abs(rows) @ speeds)
 
     # When
 
@@ -184,6 +194,8 @@ class Plan(eqx.Module):
             new = happening.apply(change, here).doubt(here.arbitrary(self.reads[i]))
             new = dataclasses.replace(new, consistent=new.consistent & event.consistent)
             change = new.where(due[i], change)
+        for event in self.events:
+            change = event.adapt(change, here)
         change = change.hold(change.stuck, here.values)
         once = jnp.array([e.waits or not e.repeat for e in self.events], bool)
         mode = dataclasses.replace(change.mode, armed=change.mode.armed & ~(due[: len(self.events)] & once))
