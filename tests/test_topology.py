@@ -260,7 +260,7 @@ def bounces(height, v, ts, count=8):
     return jm.simulate(BALL, above_ground(height, v), ts, events=[HIT], max_events=count, throw=False, **precise())
 
 
-def test_ball_bounces_at_the_right_times_and_a_sequence_that_piles_up_is_flagged():
+def test_ball_bounces_at_the_right_times():
     first = np.sqrt(2 / 10.0)
     times = first + 2 * first * (
         1 - 0.5 ** np.arange(8)
@@ -277,12 +277,23 @@ def test_ball_bounces_at_the_right_times_and_a_sequence_that_piles_up_is_flagged
     np.testing.assert_allclose(events.impulses["ground"][:count, 0], 1.5 * speeds, atol=1e-8)
     np.testing.assert_allclose(events.loss[:count], 0.375 * speeds**2, atol=1e-8)
     assert np.abs(jm.energy(BALL, solution).balance).max() < 1e-8  # what hits take counts as work
-    piled = bounces(1.0, 0.0, jnp.array([0.0, 0.5, 1.0, 1.5]))  # at 3·first = 1.34 s infinitely many have happened
-    assert piled.result == jm.RESULTS.events_exhausted and int(piled.events.count) == 8
-    np.testing.assert_allclose(piled.q[2], solution.q[2], atol=1e-9)
-    assert np.isnan(piled.q[3]).all()
-    rests = bounces(0.0, 0.0, jnp.array([0.0, 0.1, 0.3, 0.5]))
-    assert rests.result == jm.RESULTS.events_exhausted
+    few = bounces(1.0, 0.0, jnp.array([0.0, 0.5, 1.0, 1.5]))  # at 3·first = 1.34 s infinitely many have happened
+    assert few.result == jm.RESULTS.events_exhausted and int(few.events.count) == 8
+    np.testing.assert_allclose(few.q[2], solution.q[2], atol=1e-9)
+    assert np.isnan(few.q[3]).all()
+
+
+def test_a_contact_closes_where_rebounds_pile_up():
+    """Of 1.2 m, 10 µm and 1 pm, and of none; a rebound lower than h = 1.5e-8 m is left out, and those after it: 4 √(2 h/g)."""
+    ts = jnp.array([0.0, 0.5, 1.5, 3.0])
+    for height, v, count in ((1.2, 0.0, 14), (1e-5, 0.0, 5), (1e-12, 0.0, 1), (0.0, 0.0, 1), (0.0, -1e-17, 1)):
+        found = bounces(height, v, ts, 16)
+        assert found.result == jm.RESULTS.successful and int(found.events.count) == count
+        np.testing.assert_allclose(found.q[2:, 0], 0, atol=1e-15)
+        assert found.modes.active[2:, 0].all()
+        np.testing.assert_allclose(np.nanmax(found.events.t), 3 * np.sqrt(height / 5), atol=4 * np.sqrt(1.5e-8 / 5))
+        lost = float(jnp.nansum(found.events.loss))
+        np.testing.assert_allclose(lost, 10 * height + v**2 / 2, atol=1e-8)
 
 
 def test_located_times_are_as_exact_as_the_motion():

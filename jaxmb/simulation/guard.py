@@ -19,7 +19,7 @@ class Guard(eqx.Module):
     """The largest guard of all, which rises to zero where the first of them does.
 
     Where a guard has left zero whose event waits for that, and no other is above zero, it is `LEFT`, so that the motion ends
-    with the step.
+    with the step. Until `since` none is above zero: what is there when the motion begins, and does not act, leaves zero.
     """
 
     plan: Plan
@@ -32,6 +32,7 @@ class Guard(eqx.Module):
         problem, _ = args
         values, left = self.plan.watched(self.mode, t, y.q, y.v, self.scale, problem.inputs(t, y))
         largest = jnp.max(values)
+        largest = jnp.where(t > self.since, largest, jnp.minimum(largest, 0))
         if not any(self.plan.waits):
             return largest
         left = left & (t > self.since) & ~(largest > 0)

@@ -200,7 +200,8 @@ def simulate(
 def _message(system: System, solution: Solution) -> str:
     """The result's text; of a failed correction, the constraint that is furthest off and by how much; the last of many events."""
     text = RESULTS[solution.result]
-    if bool(solution.result == RESULTS.events_exhausted) and solution.events is not None and int(solution.events.count):
+    by_event = (solution.result == RESULTS.events_exhausted) | (solution.result == RESULTS.position_mismatch)
+    if bool(by_event) and solution.events is not None and int(solution.events.count):
         last = int(solution.events.count) - 1
         text += f" The last, at t = {float(solution.events.t[last]):g}, was {listing(solution.events.what(last))}."
     if bool(solution.result == RESULTS.projection_failed):

@@ -44,7 +44,7 @@ class AbstractEvent(eqx.Module):
         direction: 1 for a guard that rises to zero, −1 for one that falls. A guard that is beyond zero already when the
             event is armed acts at once; one that only touches zero does not act.
         repeat: whether it may happen again, once its guard has left zero and if it would change anything; a hit, which
-            reverses the velocity by which its guard rises, may happen again at once.
+            reverses the velocity by which its guard rises, at once.
         consistent: whether momentum is conserved along the free directions. If not, velocities change as little as
             possible, without regard to masses: an error that is common and easily made, for comparison.
     """

@@ -1,6 +1,7 @@
 """The events of a run, resolved for a system."""
 
 import dataclasses
+import functools
 import itertools
 
 import equinox as eqx
@@ -15,7 +16,7 @@ from ..system import Mode, Scale, State, System, position_residual, rows_at
 from .change import Change
 from .event import AbstractEvent, Happening
 from .jump import Jump, impulse_terms, jump_result
-from .loads import Loads, multipliers
+from .loads import Loads, accelerated
 from .situation import Situation, rounding
 
 Scalar = Float[Array, ""]
@@ -61,9 +62,11 @@ class Plan(eqx.Module):
     def here(self, mode: Mode, state: State, u: Array | None) -> Situation:
         """What events see, of a state without mode."""
         system = self.system.in_mode(mode)
-        reaction = Loads(system.rows, lambda: multipliers(self.formulation, system, state, u))
+        motion = functools.cache(lambda: accelerated(self.formulation, system, state, u))
+        reaction = Loads(system.rows, lambda: motion()[1])
         yielding = tuple(name for e in self.events if e.further for name in e.acts_on)
-        return Situation(system, self.formulation, mode, state, self.instant, reaction, self.creep, yielding)
+        more = lambda: motion()[0], reaction, self.creep, yielding
+        return Situation(system, self.formulation, mode, state, self.instant, *more)
 
     def sized(self, mode: Mode, state: State, speeds: Float[Array, " nv"]) -> "Plan":
         """The plan of a run whose velocities have such sizes."""
@@ -197,6 +200,9 @@ class Plan(eqx.Module):
         for event in self.events:
             change = event.adapt(change, here)
         change = change.hold(change.stuck, here.values)
-        once = jnp.array([e.waits or not e.repeat for e in self.events], bool)
-        mode = dataclasses.replace(change.mode, armed=change.mode.armed & ~(due[: len(self.events)] & once))
+        rebounds = change.hit & (change.restitution > 0)
+        again = [e.repeat & (~jnp.array(e.waits) | jnp.any(rebounds & here.rows(e.acts_on))) for e in self.events]
+        mode = dataclasses.replace(
+            change.mode, armed=change.mode.armed & ~(due[: len(self.events)] & ~jnp.stack(again))
+        )
         return dataclasses.replace(change, mode=mode)

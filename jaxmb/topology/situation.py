@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
 from ..linalg import independent_rows, metric_root
-from ..system import Mode, State, System, Terms, rows_at
+from ..system import Mode, State, System, Terms, rows_at, scaled_residuals
 from .loads import Loads
 
 Scalar = Float[Array, ""]
@@ -27,6 +27,11 @@ def rounding(dtype: Any) -> float:
     return float(jnp.finfo(dtype).eps) ** 0.75
 
 
+def fitting(dtype: Any) -> float:
+    """√eps: the largest |φ/Φ| at which a constraint that begins to act fits the position."""
+    return float(jnp.finfo(dtype).eps) ** 0.5
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Situation:
     """What events see of a run at one time; what costs something is found where it is first asked for.
@@ -37,6 +42,7 @@ class Situation:
         mode: which rows act, and what locks do.
         state: time, coordinates and velocities.
         instant: time in s within which events happen at one instant.
+        acceleration: finds v̇ (nv,).
         reaction: the multipliers (k,) of constraints and locks by name, zero where one does not act.
         creep: speeds (k,) of locks that are none, but rounding.
         yielding: names of the rows that give way to others, those of brakes.
@@ -47,6 +53,7 @@ class Situation:
     mode: Mode
     state: State
     instant: Scalar
+    acceleration: Callable[[], Array]
     reaction: Loads
     creep: Float[Array, " k"]
     yielding: tuple[str, ...]
@@ -78,6 +85,11 @@ class Situation:
         terms = rows_at(system, t, q, jnp.ones(system.m, q.dtype))
         return jnp.sum((rows @ metric_root(terms.mass, terms.jacobian).T) ** 2, axis=1)
 
+    @functools.cached_property
+    def residual_rates(self) -> Float[Array, " m"]:
+        """(C v + b)/Φ of all rows, in 1/s, as if all of them acted."""
+        return scaled_residuals(self._every_row_acting, self.state)[1]
+
     def arbitrary(self, names: Sequence[str]) -> Bool[Array, ""]:
         """Whether a multiplier of these constraints is not unique: its row follows from the others."""
         found, m = jnp.array(False), self.system.m
@@ -101,8 +113,11 @@ class Situation:
     @functools.cached_property
     def _every_row(self) -> Terms:
         """The rows, as if all of them acted."""
-        system = eqx.tree_at(lambda s: s.active, self.system, jnp.ones(self.system.m, bool))
-        return rows_at(system, self.state.t, self.state.q, self.state.scale.row)
+        return rows_at(self._every_row_acting, self.state.t, self.state.q, self.state.scale.row)
+
+    @property
+    def _every_row_acting(self) -> System:
+        return eqx.tree_at(lambda s: s.active, self.system, jnp.ones(self.system.m, bool))
 
     def _values(self, t: Scalar, q: Array) -> Float[Array, " k"]:
         values = [jnp.reshape(lock.fn(t, q, self.system.params), ()) for lock in self.mode.locks]
