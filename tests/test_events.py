@@ -110,7 +110,7 @@ def test_a_mass_lifts_off_and_lands_again(height, A, a):
 
 def test_a_contact_with_rebounds_opens_again():
     """From rest: it lifts, hits, closes before the force pulls again, and lifts a period later; e = 0 too."""
-    ts, p = jnp.linspace(0.0, 4.0, 5), {"A": 2.0, "w": 3.0, "a": 0.0, "g": 1.0}
+    ts, p, start = jnp.linspace(0.0, 4.0, 5), {"A": 2.0, "w": 3.0, "a": 0.0, "g": 1.0}, on_plane()
 
     @jax.jit
     @jax.vmap
@@ -118,7 +118,7 @@ def test_a_contact_with_rebounds_opens_again():
         gap = lambda t, q, v, reaction, p: q[0]
         hits = jm.Activate("plane", when=gap, direction=-1, restitution=e, repeat=True, name="hits")
         events = [hits, CONTACT[1]]
-        return jm.simulate(PLANE.with_params(p), on_plane(), ts, events=events, max_events=16, throw=False, **TIGHT)
+        return jm.simulate(PLANE.with_params(p), start, ts, events=events, max_events=16, throw=False, **TIGHT)
 
     found = run(jnp.array([0.0, 0.2]))
     assert (found.result == jm.RESULTS.successful).all()

@@ -29,6 +29,7 @@ from ..foundations import (
     program,
     reverse_only,
     strong,
+    with_nan_derivatives,
 )
 from ..kinematics import choose_rows, consistency
 from ..linalg import inverse_root
@@ -113,7 +114,7 @@ def simulate(
             out: where one would be needed a shorter step is tried, if the step size is controlled, and in the end the run stops there, with
             `RESULTS.special_step`; the derivatives of such a run are NaN.
         throw: whether to raise when something fails. If False `Solution.result` says what happened, for each row of a
-            batch, and what was not reached is NaN.
+            batch, and what was not reached is NaN, with derivatives that are NaN too.
 
     Returns:
         A `Solution`.
@@ -346,11 +347,11 @@ def _simulate(given: _Given, usual: Bool[Array, " m"] | None) -> tuple[Solution,
         result, interpolation = verdict(found, sound, usual is not None), found.interpolation
         modes = jax.tree.map(lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape)), state.mode)
     else:
-        assert state.mode is not None
-        plan = plan.sized(state.mode, dataclasses.replace(bare, scale=scale), sizes.v)
+        plan = plan.sized(dataclasses.replace(state, scale=scale), sizes.v)
         run = Run(plan, given.drift, loop, scale, method, given.max_events)
         last, events, legs, u = run_through(run, state, ts, end, sound)
         saved, result, modes = last.saved, last.result, last.modes
+    saved, u, events = with_nan_derivatives((saved, u, events), system, plan, state, ts, formulation, given.drift, loop)
     result = RESULTS.where(good | (result != RESULTS.successful), result, RESULTS.special_step)
     result = RESULTS.where(timely, result, RESULTS.unfit_times)
     solution = Solution(

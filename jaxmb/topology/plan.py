@@ -68,10 +68,14 @@ class Plan(eqx.Module):
         more = lambda: motion()[0], reaction, self.creep, yielding
         return Situation(system, self.formulation, mode, state, self.instant, *more)
 
-    def sized(self, mode: Mode, state: State, speeds: Float[Array, " nv"]) -> "Plan":
-        """The plan of a run whose velocities have such sizes."""
-        plan, mode, state, speeds = lax.stop_gradient((self, mode, state, speeds))
-        rows = jax.jacfwd(lambda v: plan.here(mode, dataclasses.replace(state, v=v), None).rates)(state.v)
+    def sized(self, state: State, speeds: Float[Array, " nv"]) -> "Plan":
+        """The plan of a run from a state, whose velocities have such sizes."""
+        plan, state, speeds = lax.stop_gradient((self, state, speeds))
+        assert state.mode is not None
+        here = plan.here(state.mode, dataclasses.replace(state, mode=None), None)
+        rows = jax.jacfwd(lambda v: dataclasses.replace(here, state=dataclasses.replace(here.state, v=v)).rates)(
+            state.v
+        )
         return dataclasses.replace(self, creep=rounding(speeds.dtype) * jnp.abs(rows) @ speeds)
 
     # When
