@@ -315,14 +315,13 @@ def test_what_only_touches_zero_does_not_act():
     ts = jnp.array([0.0, 0.8])
     high = np.sqrt(20.0)
     ceiling = jm.Lock("height", when=lambda t, q, v, reaction, p: q[0] - p["level"], name="ceiling")
-    # A free fall is exact at any step: without a limit one of them may pass the level up and down.
-    limited = precise() | {"stepsize_controller": dfx.PIDController(rtol=1e-11, atol=1e-11, dtmax=0.1)}
     run = jax.jit(
-        lambda v: jm.simulate(BALL, above_ground(-1.0, v), ts, events=[ceiling], max_events=2, throw=False, **limited)
+        lambda v: jm.simulate(BALL, above_ground(-1.0, v), ts, events=[ceiling], max_events=2, throw=False, **precise())
     )
     assert int(run(high * (1 - 1e-4)).events.count) == 0
-    caught = run(high * 1.1)
+    caught = run(high * (1 + 1e-5))  # above it for 1/130 of the run
     assert int(caught.events.count) == 1 and abs(float(caught.q[1, 0])) < 1e-9
+    np.testing.assert_allclose(caught.events.t[0], (high - np.sqrt(20 * 2e-5)) / 10, atol=1e-5)
     np.testing.assert_allclose(caught.events.after.v[0], 0, atol=1e-12)
 
 
@@ -553,6 +552,28 @@ def test_a_brake_comes_loose_slowly_where_it_holds_as_much_as_it_slides(count):
     np.testing.assert_allclose(np.nanmax(found.events.t, axis=-1), 6, atol=1e-9)
     assert found.events.count.max(axis=1).tolist() == ([2] if count == 1 else [2, 3])
     assert bool(found.events.doubtful.any()) == (count == 2)
+
+
+def test_a_load_that_exceeds_the_hold_for_a_moment_is_not_passed_over():
+    """25 sin² N m on a rotor at rest, above the 20 that hold it for 0.1 s of 10 s: when it comes loose, and stops again."""
+    width = 0.1 / (1 - 2 * np.arcsin(np.sqrt(0.8)) / np.pi)
+
+    def torque(t, q, v, p):
+        pulse = 25 * jnp.sin(jnp.pi * (t - p) / width) ** 2
+        return jnp.where((t > p) & (t < p + width), pulse, 0.0)[None]
+
+    rotor = jm.System(1, mass=lambda t, q, p: 0.5 * jnp.eye(1), force=torque, params=0.0)
+    state, brake = jm.assemble(rotor), jm.Brake("q0", sliding=12.0, holding=20.0, at=0.0)
+    run = lambda at: jm.simulate(rotor.with_params(at), state, [10.0], events=[brake], max_events=4, throw=False)
+    starts = jnp.array([4.0, 0.37, 8.123])
+    found = jax.jit(jax.vmap(run))(starts)
+    assert (found.result == jm.RESULTS.successful).all() and (found.events.count == 3).all()
+    loose = width * np.arcsin(np.sqrt(0.8)) / np.pi
+    push = lambda s: 25 * (s / 2 - width / (4 * np.pi) * np.sin(2 * np.pi * s / width))
+    stop = loose + (push(width) - push(loose)) / 12  # when the pulse is over
+    assert stop > width
+    np.testing.assert_allclose(found.events.t[:, 1] - starts, loose, atol=1e-8)
+    np.testing.assert_allclose(found.events.t[:, 2] - starts, stop, atol=1e-8)
 
 
 @functools.cache

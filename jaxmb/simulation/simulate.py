@@ -39,7 +39,8 @@ from .adjoint import integrate
 from .arguments import FORWARD, checked_control, checked_solver
 from .drift import AbstractDrift, Projection
 from .flow import Flow
-from .landing import landing
+from .guard import STEPS
+from .landing import Limited, landing
 from .leg import Legs, Method
 from .loop import Loop, beginning
 from .native import is_small
@@ -82,8 +83,8 @@ def simulate(
         formulation: how accelerations are found; `GaussProjection()` by default.
         drift: how the constraints are kept; `Projection()` by default.
         events: what may happen on the way: `Lock`, `Activate`, `Release`, `Brake`. At an event's time a saved state is that
-            after it. All that happens within 1e-9 of the run's duration is one transition. A guard that changes sign twice
-            within a step is not seen; limit the step then.
+            after it. All that happens within 1e-9 of the run's duration is one transition. A guard that is above zero for less
+            than 1/200 of the duration may be passed over; limit the step then.
         max_events: largest number of instants at which anything happens.
         control: a controller: a function `control(t, q, v, params)` → u (nu,), a callable pytree such as an Equinox module, or one of
             `jaxmb.control`; in `jaxmb.control.Sampled` one that acts at samples. Where a state holds what the controller
@@ -328,7 +329,7 @@ def _simulate(given: _Given, usual: Bool[Array, " m"] | None) -> tuple[Solution,
     checks, choice = _check_start(system, formulation, dataclasses.replace(bare, scale=scale), values)
     checks = (*given.planning, *checks)
     sound = timely & all_hold(checks)
-    controller, dt0 = _steps(system, scale, sizes, method.controller, method.dt0, loop)
+    controller, dt0 = _steps(system, scale, sizes, method, loop, end - state.t if plan and plan.guarded else None)
     method = dataclasses.replace(method, controller=controller, dt0=dt0)
     if not given.special:
         usual = choose_rows(system, formulation, dataclasses.replace(bare, scale=scale), sound).keep
@@ -384,16 +385,18 @@ def _steps(
     system: System,
     scale: Scale,
     sizes: Flow,
-    controller: dfx.AbstractStepSizeController | None,
-    dt0: Array | None,
+    method: Method,
     loop: Loop | None,
+    guarded: Array | None,
 ) -> tuple[dfx.AbstractStepSizeController, Array | None]:
-    """The controller and the first step, by default those that follow from the sizes of the run."""
+    """The controller and the first step, by default those that follow from the sizes of the run; its duration where there are guards."""
+    controller, dt0 = method.controller, method.dt0
     if controller is None:
         default = _with_tolerances_as_arrays(default_controller(scale.rate.dtype))
         controller = RelativeTolerances(controller=default, sizes=sizes)
-    if dt0 is None and isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
-        dt0 = FIRST / scale.rate
+    if isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
+        dt0 = FIRST / scale.rate if dt0 is None else dt0
+        controller = controller if guarded is None else Limited(controller, jax.lax.stop_gradient(guarded) / STEPS)
     controller = _stopping(system, controller)
     return controller if loop is None or loop.clock is None else landing(controller, loop.clock), dt0
 
