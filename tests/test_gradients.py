@@ -179,6 +179,38 @@ def test_steps_of_the_reverse_pass_are_those_taken():
     np.testing.assert_allclose(found, (ends[0] - ends[1]) / (2 * h), rtol=1e-6)
 
 
+@functools.cache
+def falling():
+    """A mass that falls under a force p − k q, and its state at rest."""
+    system = jm.System(1, mass=lambda t, q, p: jnp.eye(1), force=lambda t, q, v, p: p - 40 * q**3, params=1.0)
+    return system, jm.as_state(system, [1.0])
+
+
+@pytest.mark.parametrize("mode", ["reverse", "forward", pytest.param("events", marks=pytest.mark.slow)])
+def test_what_a_failed_run_did_not_reach_has_no_derivative(mode):
+    """NaN by all that the run depends on, in the rows of a batch that failed, and only where anybody asks for it."""
+    system, start = falling()
+    events = [jm.Lock(0, when=lambda t, q, v, reaction, p: 0.5 - q[0])] if mode == "events" else []
+
+    def run(x, end):
+        changed, state = system.with_params(x[0]), eqx.tree_at(lambda s: s.v, start, x[1:])
+        adjoint = dfx.ForwardMode() if mode == "forward" else None
+        ts = jnp.stack([jnp.array(0.01), end])
+        steps = {"adjoint": adjoint, "max_steps": 24, "throw": False, "events": events, "max_events": 1}
+        found = jm.simulate(changed, state, ts, **steps)
+        return jnp.append(found.q[:, 0], found.events.t[0] if events else 0.0)
+
+    jacobian = jax.jit(jax.vmap((jax.jacfwd if mode == "forward" else jax.jacrev)(run), (None, 0)))
+    slopes = jacobian(jnp.array([1.0, 0.1]), jnp.array([0.02, 2e3 if not events else 0.015]))
+    near = slice(0, 1)  # what was reached, in rows that fail too
+    assert np.isfinite(slopes[:, near]).all() and np.abs(slopes[:, near]).min() > 0
+    assert np.isfinite(slopes[:, 1]).all() == bool(events)
+    if events:  # it has not come to the lock
+        assert np.isnan(slopes[:, 2]).all()
+    else:
+        assert np.isnan(slopes[1, 1]).all() and np.isfinite(slopes[0, 1]).all()
+
+
 @pytest.mark.slow
 def test_second_derivatives():
     """Forward over reverse with `DirectAdjoint`."""

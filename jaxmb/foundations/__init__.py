@@ -31,3 +31,4 @@ from .result import RESULTS as RESULTS
 from .result import verdicts as verdicts
 from .reverse import reverse_only as reverse_only
 from .silent import silent as silent
+from .unreached import with_nan_derivatives as with_nan_derivatives

@@ -26,8 +26,8 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "coordinates, no longer determine the motion. Choose others, or let the formulation choose."
     )
     events_exhausted = (
-        "More events happened than `max_events`. If they come ever faster (a ball that bounces to rest), the model has no motion "
-        "beyond that point; else raise `max_events`."
+        "More events happened than `max_events`. If they come ever faster and not to rest, the model has no motion beyond that point; "
+        "else raise `max_events`."
     )
     position_mismatch = (
         "A constraint that is activated does not fit the position then. Activate it where its residual is zero, by a guard, "

@@ -1,10 +1,12 @@
-"""Steps that end at the samples of a controller."""
+"""Steps that end at the samples of a controller, and steps of a limited length."""
 
+import abc
 from typing import Any
 
 import diffrax as dfx
+import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from ..control import Clock
 
@@ -12,31 +14,30 @@ from ..control import Clock
 SLIVER = 1e-6
 
 
-class Landing(dfx.AbstractAdaptiveStepSizeController):
-    """An adaptive controller whose steps do not go beyond a sample; before one, two equal steps rather than a short one."""
+class _Shortened(dfx.AbstractAdaptiveStepSizeController):
+    """An adaptive controller some of whose steps end sooner."""
 
-    controller: dfx.AbstractAdaptiveStepSizeController
-    clock: Clock
+    controller: eqx.AbstractVar[dfx.AbstractAdaptiveStepSizeController]
 
-    def __init__(self, controller: dfx.AbstractAdaptiveStepSizeController, clock: Clock):
-        self.controller, self.clock = controller, clock
+    @abc.abstractmethod
+    def shortened(self, start: Array, end: Array) -> Array:
+        """When a step ends that the controller would end at `end`."""
 
     # Diffrax's solvers look for these on the controller that they are given.
     rtol = property(lambda self: self.controller.rtol)  # pyright: ignore[reportAssignmentType]
     atol = property(lambda self: self.controller.atol)  # pyright: ignore[reportAssignmentType]
     norm = property(lambda self: self.controller.norm)  # pyright: ignore[reportAssignmentType]
 
-    def wrap(self, direction: Any) -> "Landing":
+    def wrap(self, direction: Any) -> "_Shortened":
         """As the controller's."""
-        inner: Any = self.controller.wrap(direction)
-        return Landing(inner, self.clock)
+        return eqx.tree_at(lambda c: c.controller, self, self.controller.wrap(direction))
 
     def init(
         self, terms: Any, t0: Any, t1: Any, y0: Any, dt0: Any, args: Any, func: Any, error_order: Any
     ) -> tuple[Any, Any]:
         """The first step."""
         t1, state = self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
-        return self._landed(t0, t1), state
+        return self.shortened(t0, t1), state
 
     def adapt_step_size(
         self,
@@ -49,18 +50,43 @@ class Landing(dfx.AbstractAdaptiveStepSizeController):
         error_order: Any,
         controller_state: Any,
     ) -> Any:
-        """The controller's choice, ended at a sample."""
+        """The controller's choice, ended sooner."""
         found: Any = self.controller.adapt_step_size(
             t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state
         )
         keep, start, end, jumped, state, result = found
-        return keep, start, self._landed(start, end), jumped, state, result
+        return keep, start, self.shortened(start, end), jumped, state, result
 
-    def _landed(self, start: Array, end: Array) -> Array:
+
+class Landing(_Shortened):
+    """An adaptive controller whose steps do not go beyond a sample; before one, two equal steps rather than a short one."""
+
+    controller: dfx.AbstractAdaptiveStepSizeController
+    clock: Clock
+
+    def __init__(self, controller: dfx.AbstractAdaptiveStepSizeController, clock: Clock):
+        self.controller, self.clock = controller, clock
+
+    def shortened(self, start: Array, end: Array) -> Array:
+        """At a sample at the latest."""
         there = self.clock.next_time(start)
         step, left = end - start, there - start
         half = jnp.where(2 * step > left, start + left / 2, end)
         return jnp.where(step >= left * (1 - SLIVER), there, half)
+
+
+class Limited(_Shortened):
+    """An adaptive controller whose steps do not take longer than a given time in s."""
+
+    controller: dfx.AbstractAdaptiveStepSizeController
+    longest: Float[Array, ""]
+
+    def __init__(self, controller: dfx.AbstractAdaptiveStepSizeController, longest: Array):
+        self.controller, self.longest = controller, longest
+
+    def shortened(self, start: Array, end: Array) -> Array:
+        """After the longest time at the latest."""
+        return jnp.minimum(end, start + self.longest)
 
 
 class ConstantLanding(dfx.AbstractStepSizeController):

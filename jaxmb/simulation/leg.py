@@ -244,7 +244,8 @@ def _by_diffrax(
     problem, steps = moving.problem, dfx.SubSaveAt(t0=True, steps=True) if tape else None
     controller = method.controller
     assert controller is not None
-    problem = dataclasses.replace(problem, native=native, until=jax.lax.stop_gradient(moving.t1))
+    guard = None if event is None else event.cond_fn
+    problem = dataclasses.replace(problem, native=native, until=jax.lax.stop_gradient(moving.t1), guard=guard)
     subs = [dfx.SubSaveAt(ts=moving.ts), dfx.SubSaveAt(t1=True), steps]
     # Diffrax's errors of times and of the first step are checks of ours, see `simulate`.
     run = lambda: dfx.diffeqsolve(

@@ -70,7 +70,7 @@ class Problem(eqx.Module):
     of the formulation, which may hold a later one. `native` makes steps where nothing special happens, if it can be had. `smooth`
     tells that all at hand is far from any singular pose; it is found by the system's layout then, if there is one. `usual` holds the rows in use
     where steps are made in one of these ways only: the first that is not as usual ends the run; if that is `patient`, the first that is
-    not as usual however short it is made. At `until` it is over. `before` holds the remainders of rows in use where a step by the system's
+    not as usual however short it is made. At `until` it is over, and by a `guard` sooner. `before` holds the remainders of rows in use where a step by the system's
     layout has begun, for its stages.
     """
 
@@ -86,6 +86,7 @@ class Problem(eqx.Module):
     usual: Bool[Array, " m"] | None = None
     patient: bool = eqx.field(static=True, default=False)
     until: Float[Array, ""] | None = None
+    guard: Any = None
     before: Float[Array, "k b"] | None = None
 
     @property

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..foundations import RESULTS
 from ..system import Mode, Scale, State, rows_at
-from ..topology import Plan
+from ..topology import Plan, fitting
 from .adjoint import integrate
 from .drift import AbstractDrift
 from .flow import Flow
@@ -171,7 +171,7 @@ class Run(eqx.Module):
         new, after = Flow.of(jump.q, jump.v, y.work - jump.loss, kept), self.problem(mode, sound, t, y)
         new = after.correct(t, new, after.independent(t, new))
         before, y = State(t, y.q, y.v, self.scale, old, kept), chosen(new, y)
-        fits = jump.mismatch <= float(jnp.finfo(t.dtype).eps) ** 0.5
+        fits = jump.mismatch <= fitting(t.dtype)
         result: Any = segment.result
         for happened, what in (
             (exhausted, RESULTS.events_exhausted),

@@ -28,6 +28,7 @@ from ..foundations import (
     program,
     reverse_only,
     strong,
+    with_nan_derivatives,
 )
 from ..kernels import available
 from ..kinematics import choose_rows, consistency
@@ -38,7 +39,8 @@ from .adjoint import integrate
 from .arguments import FORWARD, checked_control, checked_solver
 from .drift import AbstractDrift, Projection
 from .flow import Flow
-from .landing import landing
+from .guard import STEPS
+from .landing import Limited, landing
 from .leg import Legs, Method
 from .loop import Loop, beginning
 from .native import is_small
@@ -81,8 +83,8 @@ def simulate(
         formulation: how accelerations are found; `GaussProjection()` by default.
         drift: how the constraints are kept; `Projection()` by default.
         events: what may happen on the way: `Lock`, `Activate`, `Release`, `Brake`. At an event's time a saved state is that
-            after it. All that happens within 1e-9 of the run's duration is one transition. A guard that changes sign twice
-            within a step is not seen; limit the step then.
+            after it. All that happens within 1e-9 of the run's duration is one transition. A guard that is above zero for less
+            than 1/200 of the duration may be passed over; limit the step then.
         max_events: largest number of instants at which anything happens.
         control: a controller: a function `control(t, q, v, params)` → u (nu,), a callable pytree such as an Equinox module, or one of
             `jaxmb.control`; in `jaxmb.control.Sampled` one that acts at samples. Where a state holds what the controller
@@ -113,7 +115,7 @@ def simulate(
             out: where one would be needed a shorter step is tried, if the step size is controlled, and in the end the run stops there, with
             `RESULTS.special_step`; the derivatives of such a run are NaN.
         throw: whether to raise when something fails. If False `Solution.result` says what happened, for each row of a
-            batch, and what was not reached is NaN.
+            batch, and what was not reached is NaN, with derivatives that are NaN too.
 
     Returns:
         A `Solution`.
@@ -200,7 +202,8 @@ def simulate(
 def _message(system: System, solution: Solution) -> str:
     """The result's text; of a failed correction, the constraint that is furthest off and by how much; the last of many events."""
     text = RESULTS[solution.result]
-    if bool(solution.result == RESULTS.events_exhausted) and solution.events is not None and int(solution.events.count):
+    by_event = (solution.result == RESULTS.events_exhausted) | (solution.result == RESULTS.position_mismatch)
+    if bool(by_event) and solution.events is not None and int(solution.events.count):
         last = int(solution.events.count) - 1
         text += f" The last, at t = {float(solution.events.t[last]):g}, was {listing(solution.events.what(last))}."
     if bool(solution.result == RESULTS.projection_failed):
@@ -326,7 +329,7 @@ def _simulate(given: _Given, usual: Bool[Array, " m"] | None) -> tuple[Solution,
     checks, choice = _check_start(system, formulation, dataclasses.replace(bare, scale=scale), values)
     checks = (*given.planning, *checks)
     sound = timely & all_hold(checks)
-    controller, dt0 = _steps(system, scale, sizes, method.controller, method.dt0, loop)
+    controller, dt0 = _steps(system, scale, sizes, method, loop, end - state.t if plan and plan.guarded else None)
     method = dataclasses.replace(method, controller=controller, dt0=dt0)
     if not given.special:
         usual = choose_rows(system, formulation, dataclasses.replace(bare, scale=scale), sound).keep
@@ -345,9 +348,11 @@ def _simulate(given: _Given, usual: Bool[Array, " m"] | None) -> tuple[Solution,
         result, interpolation = verdict(found, sound, usual is not None), found.interpolation
         modes = jax.tree.map(lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape)), state.mode)
     else:
+        plan = plan.sized(dataclasses.replace(state, scale=scale), sizes.v)
         run = Run(plan, given.drift, loop, scale, method, given.max_events)
         last, events, legs, u = run_through(run, state, ts, end, sound)
         saved, result, modes = last.saved, last.result, last.modes
+    saved, u, events = with_nan_derivatives((saved, u, events), system, plan, state, ts, formulation, given.drift, loop)
     result = RESULTS.where(good | (result != RESULTS.successful), result, RESULTS.special_step)
     result = RESULTS.where(timely, result, RESULTS.unfit_times)
     solution = Solution(
@@ -380,16 +385,18 @@ def _steps(
     system: System,
     scale: Scale,
     sizes: Flow,
-    controller: dfx.AbstractStepSizeController | None,
-    dt0: Array | None,
+    method: Method,
     loop: Loop | None,
+    guarded: Array | None,
 ) -> tuple[dfx.AbstractStepSizeController, Array | None]:
-    """The controller and the first step, by default those that follow from the sizes of the run."""
+    """The controller and the first step, by default those that follow from the sizes of the run; its duration where there are guards."""
+    controller, dt0 = method.controller, method.dt0
     if controller is None:
         default = _with_tolerances_as_arrays(default_controller(scale.rate.dtype))
         controller = RelativeTolerances(controller=default, sizes=sizes)
-    if dt0 is None and isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
-        dt0 = FIRST / scale.rate
+    if isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
+        dt0 = FIRST / scale.rate if dt0 is None else dt0
+        controller = controller if guarded is None else Limited(controller, jax.lax.stop_gradient(guarded) / STEPS)
     controller = _stopping(system, controller)
     return controller if loop is None or loop.clock is None else landing(controller, loop.clock), dt0
 

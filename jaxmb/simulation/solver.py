@@ -18,6 +18,7 @@ from ..system import rows_at
 from .certificate import certain
 from .explicit import Stages, Tableau, combine, take_stages
 from .flow import Flow
+from .guard import Guard, passed_over
 from .native import Found, NativeStep, basis_shape
 from .passage import Path, distance_missed
 from .plain import PlainStep
@@ -239,8 +240,19 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
     def step(
         self, terms: Any, t0: Any, t1: Any, y0: Flow, args: Arguments, solver_state: Accepted, made_jump: Any
     ) -> Any:
-        """One step of the inner solver, its correction and its verdict; where that is a failure no state within the step is reached."""
-        return _told(*self._step(terms, t0, t1, y0, args, solver_state, made_jump))
+        """One step of the inner solver, its correction and its verdict; where that is a failure no state within the step is reached.
+
+        A step within which a guard rises above zero and falls again is rejected, as one whose error is too large.
+        """
+        problem, keep = args
+        guard, problem = problem.guard, dataclasses.replace(problem, guard=None)
+        found = _told(*self._step(terms, t0, t1, y0, (problem, keep), solver_state, made_jump))
+        if guard is None:
+            return found
+        y1, error, dense, accepted, result = found
+        inner = lax.stop_gradient((guard, t0, t1, dense, (dataclasses.replace(problem, native=None), keep)))
+        passed = _passed_over(self, *inner) & (result == dfx.RESULTS.successful) & (t1 - t0 > _shortest(t0, t1))
+        return y1, jax.tree.map(lambda e: jnp.where(passed, jnp.inf, e), error), dense, accepted, result
 
     def _step(
         self, terms: Any, t0: Any, t1: Any, y0: Flow, args: Arguments, solver_state: Accepted, made_jump: Any
@@ -460,6 +472,10 @@ def _or_none(
     accepted = dataclasses.replace(accepted, over=special)
     error = jax.tree.map(lambda e: jnp.where(special, jnp.where(again, jnp.inf, 0), e), error)
     return y1.where(~special, y0), error, dense, accepted, dfx.RESULTS.where(special, over, result)
+
+
+def _passed_over(solver: ConstrainedSolver, guard: Guard, t0: Array, t1: Array, dense: Any, args: Arguments) -> Array:
+    return passed_over(guard, t0, t1, solver.interpolation_cls(t0=t0, t1=t1, **dense).evaluate, args)
 
 
 def _told(y1: Flow, error: Any, dense: Any, accepted: Accepted, result: Any) -> Any:

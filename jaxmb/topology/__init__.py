@@ -14,5 +14,6 @@ from .planning import unattended as unattended
 from .planning import own_checks as own_checks
 from .release import Release as Release
 from .situation import Situation as Situation
+from .situation import fitting as fitting
 from .transition import Transition as Transition
 from .transition import transition as transition

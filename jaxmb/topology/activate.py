@@ -4,13 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jax import lax
+from jaxtyping import Array, Bool, Float
 
 from ..foundations import default_float
 from .change import Change
 from .event import AbstractEvent
-from .situation import Situation
+from .situation import Situation, fitting
 
 
 class Activate(AbstractEvent):
@@ -22,7 +24,9 @@ class Activate(AbstractEvent):
         when: guard, see `AbstractEvent`.
         direction: of the guard.
         restitution: e; then the velocity residual of the constraints is reversed, times e, and they do not act afterwards:
-            the hit of a unilateral contact.
+            the hit of a unilateral contact. The contact closes, so that the constraints act from then on as without restitution,
+            where it is pressed together and the rebound would be lower than what passes for a fit of positions,
+            (e ψ⁻)²/(2 |φ̈|) ≤ √eps Φ: there rebounds would pile up. A `Release` by the reaction opens it again.
         assemble: whether positions that do not fit the constraints are moved to them, the shortest way in the metric of M;
             if not, they are refused with their amount.
         repeat: whether it may happen again, see `AbstractEvent`.
@@ -59,11 +63,6 @@ class Activate(AbstractEvent):
         return self.names
 
     @property
-    def waits(self) -> bool:
-        """Whether it repeats; a hit reverses the velocity by which its guard rises, and does not wait."""
-        return self.repeat and self.restitution is None
-
-    @property
     def assembles(self) -> bool:
         """Whether positions are moved to the constraints."""
         return self.assemble
@@ -73,4 +72,32 @@ class Activate(AbstractEvent):
         rows = here.rows(self.names)
         if self.assemble:
             change = change.assemble(rows)
-        return change.activate(rows) if self.restitution is None else change.bounce(rows, self.restitution)
+        if self.restitution is None:
+            return change.activate(rows)
+        hit = change.bounce(rows, self.restitution)
+        if self.when is None:
+            return hit
+        closes, approaches = self._contact(here, rows)
+        return change.activate(rows).where(closes, hit.where(approaches, change))
+
+    def able(self, here: Situation) -> Bool[Array, ""]:
+        """Whether any of its rows does not act."""
+        return jnp.any(here.rows(self.names) & ~here.mode.active)
+
+    def _contact(self, here: Situation, rows: Bool[Array, " m"]) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
+        """Whether the contact that is hit closes, and whether it approaches: where its guard rises."""
+        assert self.restitution is not None
+        system, state = lax.stop_gradient((here.system, here.state))
+        vdot = lax.stop_gradient(here.acceleration())
+        one = jnp.ones_like(state.t)
+
+        def rate(t: Array, q: Array, v: Array) -> Array:
+            guard = lambda t, q, v: self.direction * self.when(t, q, v, here.reaction, system.params)
+            return jax.jvp(guard, (t, q, v), (one, system.qdot(q, v), vdot))[1]
+
+        at = state.t, state.q, state.v
+        speed, pressing = jax.jvp(rate, at, (one, system.qdot(state.q, state.v), vdot))
+        hit = jnp.max(jnp.where(rows, jnp.abs(here.residual_rates), 0), initial=0)
+        # The way of a throw with the speed e hit, back to where it began, beside √eps.
+        low = self.restitution**2 * hit * jnp.maximum(speed, 0) <= 2 * fitting(state.q.dtype) * pressing
+        return (pressing >= 0) & low, (speed > 0) | ((speed == 0) & (hit > 0))

@@ -11,7 +11,7 @@ from ..system import LockRow, System
 from .change import Change
 from .event import AbstractEvent, Happening
 from .lock import lock_row, placed
-from .situation import Situation
+from .situation import Situation, rounding
 
 Scalar = Float[Array, ""]
 
@@ -20,7 +20,8 @@ class Brake(AbstractEvent):
     """A brake that is applied: it slides with a force against the motion, and holds where the motion ends.
 
     Sliding it exerts −`sliding` sign(ṡ) along s. Where ṡ reaches zero it holds s as long as the force that this takes does
-    not exceed `holding`, which is seen to at that instant too; when it does, the brake slides again, the way it is drawn.
+    not exceed `holding`, which is seen to at that instant too; when it does, the brake slides again, the way it is drawn. Where
+    constraints or locks determine s, as a driver does, there is nothing to hold: the force turns round with ṡ.
 
     Args:
         what: what it acts on, as of `Lock`.
@@ -80,10 +81,17 @@ class Brake(AbstractEvent):
         moving = jnp.abs(here.rates[r]) > self.sliding * (here.instant * here.mobility[r])
         return change.slide(rows & moving, -jnp.sign(here.rates[r]) * self.sliding).rest(rows & ~moving)
 
+    def adapt(self, change: Change, here: Situation) -> Change:
+        """Slides, against the motion, where other rows determine what it would hold; if it has turned round, the other way."""
+        rows, r = here.rows(self.acts_on), here.number(self.name)
+        holds = jnp.any(rows & (change.mode.active | change.stuck))
+        forward = jnp.where(here.mode.drag[r] == 0, here.rates[r], here.mode.drag[r]) > 0
+        slides = change.release(rows).slide(rows, jnp.where(forward, -self.sliding, self.sliding))
+        return slides.where(holds & here.determined(self.acts_on, change.mode.active), change)
+
     def settle(self, change: Change, after: Situation) -> Change:
         """Slides, the way it is drawn, if it has come to rest and cannot hold."""
-        rows = after.rows(self.acts_on)
-        slips = jnp.any(change.stuck & rows) & (jnp.abs(self._load(after)) > self.limit)
+        slips = jnp.any(change.stuck & after.rows(self.acts_on)) & (self._excess(after) > 0)
         loose = self._loosen(change, after).doubt(after.arbitrary(self.acts_on))
         return loose.where(slips, change)
 
@@ -97,7 +105,7 @@ class Brake(AbstractEvent):
         """The velocity, positive when it has turned round; −1 unless it slides."""
         r = here.number(self.name)
         drag = here.mode.drag[r]
-        return jnp.where(drag != 0, jnp.sign(drag) * here.rates[r], -1)
+        return jnp.where(drag != 0, jnp.sign(drag) * here.rates[r] - here.creep[r], -1)
 
     def _rest(self, change: Change, here: Situation) -> Change:
         return change.rest(here.rows(self.acts_on))
@@ -105,11 +113,16 @@ class Brake(AbstractEvent):
     def _overload(self, here: Situation) -> Scalar:
         """How far the load is above what it holds; −1 unless it holds."""
         holds = jnp.any(here.mode.active & here.rows(self.acts_on))
-        return jnp.where(holds, jnp.abs(self._load(here)) / self.limit - 1, -1)
+        return jnp.where(holds, self._excess(here), -1)
 
     def _loosen(self, change: Change, here: Situation) -> Change:
         rows = here.rows(self.acts_on)
         return change.release(rows).slide(rows, jnp.sign(self._load(here)) * self.sliding)
+
+    def _excess(self, here: Situation) -> Scalar:
+        """By how much of what it holds the load is above that, beyond rounding."""
+        load = jnp.abs(self._load(here))
+        return load / self.limit - (1 + rounding(load.dtype))
 
     def _load(self, here: Situation) -> Scalar:
         return here.reaction[self.name][0]

@@ -52,8 +52,9 @@ class Change(eqx.Module):
         return self._in_mode(active=self.mode.active | rows)
 
     def release(self, rows: Bool[Array, " m"]) -> "Change":
-        """Rows cease to act, or to slide."""
-        return self._in_mode(active=self.mode.active & ~rows, drag=jnp.where(self._locks(rows), 0, self.mode.drag))
+        """Rows cease to act, or to slide, and have not come to rest."""
+        released = self._in_mode(active=self.mode.active & ~rows, drag=jnp.where(self._locks(rows), 0, self.mode.drag))
+        return dataclasses.replace(released, stuck=self.stuck & ~rows)
 
     def hold(self, rows: Bool[Array, " m"], values: Float[Array, " k"]) -> "Change":
         """Locks hold their functions at given values."""

@@ -34,7 +34,7 @@ class AbstractEvent(eqx.Module):
     """Something that happens at a time, or when a guard reaches zero.
 
     To add one, inherit from this class and define `apply`, and `acts_on` if it acts on constraints. One that adds a row has
-    `row` too; one that goes on when it has happened, as a brake does, has `further`, `settle` and perhaps `checks`.
+    `row` too; one that goes on when it has happened, as a brake does, has `further`, `adapt`, `settle` and perhaps `checks`.
 
     Attributes:
         name: its name.
@@ -44,7 +44,7 @@ class AbstractEvent(eqx.Module):
         direction: 1 for a guard that rises to zero, −1 for one that falls. A guard that is beyond zero already when the
             event is armed acts at once; one that only touches zero does not act.
         repeat: whether it may happen again, once its guard has left zero and if it would change anything; a hit, which
-            reverses the velocity by which its guard rises, may happen again at once.
+            reverses the velocity by which its guard rises, at once.
         consistent: whether momentum is conserved along the free directions. If not, velocities change as little as
             possible, without regard to masses: an error that is common and easily made, for comparison.
     """
@@ -111,6 +111,10 @@ class AbstractEvent(eqx.Module):
     def further(self) -> tuple[Happening, ...]:
         """What it brings about besides, after it has happened."""
         return ()
+
+    def adapt(self, change: Change, here: Situation) -> Change:
+        """The change when all that happens is known, before velocities are: whether rows can act beside others."""
+        return change
 
     def settle(self, change: Change, after: Situation) -> Change:
         """The change when velocities are known: whether rows that have come to rest can hold."""

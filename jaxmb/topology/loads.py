@@ -47,9 +47,11 @@ class Readings(Loads):
         return value
 
 
-def multipliers(formulation: AbstractFormulation, system: System, state: State, u: Array | None) -> Float[Array, " m"]:
-    """λ of all rows, zero where a row does not act."""
+def accelerated(
+    formulation: AbstractFormulation, system: System, state: State, u: Array | None
+) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
+    """v̇, and λ of all rows, zero where a row does not act."""
     t, q, v = state.t, state.q, state.v
     terms = evaluate_at(system, t, q, v, state.scale.row, system.applied_force(t, q, v, u))
-    found = formulation.acceleration(terms).multipliers
-    return found if system.active is None else jnp.where(system.active, found, 0)
+    found = formulation.acceleration(terms)
+    return found.vdot, found.multipliers if system.active is None else jnp.where(system.active, found.multipliers, 0)

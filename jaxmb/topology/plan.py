@@ -1,9 +1,11 @@
 """The events of a run, resolved for a system."""
 
 import dataclasses
+import functools
 import itertools
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
@@ -14,8 +16,8 @@ from ..system import Mode, Scale, State, System, position_residual, rows_at
 from .change import Change
 from .event import AbstractEvent, Happening
 from .jump import Jump, impulse_terms, jump_result
-from .loads import Loads, multipliers
-from .situation import Situation
+from .loads import Loads, accelerated
+from .situation import Situation, rounding
 
 Scalar = Float[Array, ""]
 
@@ -28,6 +30,7 @@ class Plan(eqx.Module):
         formulation: of the run; impulses and the reactions that guards read are found by it.
         events: the events.
         instant: time within which events happen at one instant; guards are looked at so much before and after.
+        creep: speeds (k,) of locks that are none, but rounding.
         names: of the happenings.
         reads: for each happening the constraints whose reactions its guard reads.
     """
@@ -36,6 +39,7 @@ class Plan(eqx.Module):
     formulation: AbstractFormulation
     events: tuple[AbstractEvent, ...]
     instant: Scalar
+    creep: Float[Array, " k"]
     names: tuple[str, ...] = eqx.field(static=True, default=())
     reads: tuple[tuple[str, ...], ...] = eqx.field(static=True, default=())
 
@@ -58,8 +62,21 @@ class Plan(eqx.Module):
     def here(self, mode: Mode, state: State, u: Array | None) -> Situation:
         """What events see, of a state without mode."""
         system = self.system.in_mode(mode)
-        reaction = Loads(system.rows, lambda: multipliers(self.formulation, system, state, u))
-        return Situation(system, self.formulation, mode, state, self.instant, reaction)
+        motion = functools.cache(lambda: accelerated(self.formulation, system, state, u))
+        reaction = Loads(system.rows, lambda: motion()[1])
+        yielding = tuple(name for e in self.events if e.further for name in e.acts_on)
+        more = lambda: motion()[0], reaction, self.creep, yielding
+        return Situation(system, self.formulation, mode, state, self.instant, *more)
+
+    def sized(self, state: State, speeds: Float[Array, " nv"]) -> "Plan":
+        """The plan of a run from a state, whose velocities have such sizes."""
+        plan, state, speeds = lax.stop_gradient((self, state, speeds))
+        assert state.mode is not None
+        here = plan.here(state.mode, dataclasses.replace(state, mode=None), None)
+        rows = jax.jacfwd(lambda v: dataclasses.replace(here, state=dataclasses.replace(here.state, v=v)).rates)(
+            state.v
+        )
+        return dataclasses.replace(self, creep=rounding(speeds.dtype) * jnp.abs(rows) @ speeds)
 
     # When
 
@@ -184,7 +201,12 @@ class Plan(eqx.Module):
             new = happening.apply(change, here).doubt(here.arbitrary(self.reads[i]))
             new = dataclasses.replace(new, consistent=new.consistent & event.consistent)
             change = new.where(due[i], change)
+        for event in self.events:
+            change = event.adapt(change, here)
         change = change.hold(change.stuck, here.values)
-        once = jnp.array([e.waits or not e.repeat for e in self.events], bool)
-        mode = dataclasses.replace(change.mode, armed=change.mode.armed & ~(due[: len(self.events)] & once))
+        rebounds = change.hit & (change.restitution > 0)
+        again = [e.repeat & (~jnp.array(e.waits) | jnp.any(rebounds & here.rows(e.acts_on))) for e in self.events]
+        mode = dataclasses.replace(
+            change.mode, armed=change.mode.armed & ~(due[: len(self.events)] & ~jnp.stack(again))
+        )
         return dataclasses.replace(change, mode=mode)

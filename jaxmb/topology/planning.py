@@ -47,7 +47,7 @@ def planned(
         names.append(f"{event.name} #{count + 1}" if count else event.name)
     _check_names(events, [*system.rows, *locks])
     state = _with_mode(system, state, tuple(locks.values()), tuple(names))
-    plan = Plan(system, formulation, tuple(events), resolution(state.t, end))
+    plan = Plan(system, formulation, tuple(events), resolution(state.t, end), jnp.zeros(len(locks), state.q.dtype))
     further = [f"{event.name} {happening.what}" for event, happening in plan.happenings[len(names) :]]
     leaves, structure = jax.tree.flatten((plan, state))
     reads = _reads(structure, tuple(map(_shape, leaves)))

@@ -2,8 +2,10 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,10 +13,23 @@ from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
 from ..linalg import independent_rows, metric_root
-from ..system import Mode, State, System, rows_at
+from ..system import Mode, State, System, Terms, rows_at, scaled_residuals
 from .loads import Loads
 
 Scalar = Float[Array, ""]
+
+
+def rounding(dtype: Any) -> float:
+    """eps^(3/4): by how much of itself a load or a speed that is found from equations may be off by rounding.
+
+    A brake that holds as much as it exerts while it slides comes loose, and comes to rest, beyond that only: at equality neither.
+    """
+    return float(jnp.finfo(dtype).eps) ** 0.75
+
+
+def fitting(dtype: Any) -> float:
+    """√eps: the largest |φ/Φ| at which a constraint that begins to act fits the position."""
+    return float(jnp.finfo(dtype).eps) ** 0.5
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -27,7 +42,10 @@ class Situation:
         mode: which rows act, and what locks do.
         state: time, coordinates and velocities.
         instant: time in s within which events happen at one instant.
+        acceleration: finds v̇ (nv,).
         reaction: the multipliers (k,) of constraints and locks by name, zero where one does not act.
+        creep: speeds (k,) of locks that are none, but rounding.
+        yielding: names of the rows that give way to others, those of brakes.
     """
 
     system: System
@@ -35,7 +53,10 @@ class Situation:
     mode: Mode
     state: State
     instant: Scalar
+    acceleration: Callable[[], Array]
     reaction: Loads
+    creep: Float[Array, " k"]
+    yielding: tuple[str, ...]
 
     def rows(self, names: Sequence[str]) -> Bool[Array, " m"]:
         """The rows of constraints and locks, as a mask."""
@@ -64,18 +85,39 @@ class Situation:
         terms = rows_at(system, t, q, jnp.ones(system.m, q.dtype))
         return jnp.sum((rows @ metric_root(terms.mass, terms.jacobian).T) ** 2, axis=1)
 
+    @functools.cached_property
+    def residual_rates(self) -> Float[Array, " m"]:
+        """(C v + b)/Φ of all rows, in 1/s, as if all of them acted."""
+        return scaled_residuals(self._every_row_acting, self.state)[1]
+
     def arbitrary(self, names: Sequence[str]) -> Bool[Array, ""]:
         """Whether a multiplier of these constraints is not unique: its row follows from the others."""
-        found, system, scale = jnp.array(False), self.system, self.state.scale.row
-        if not names:
-            return found
-        terms = rows_at(system, self.state.t, self.state.q, scale)
-        metric, tol = self.formulation.metric(terms), self.formulation.rank_tol
-        for row in (row for name in names for row in range(system.m)[system.rows[name]]):
-            others = jnp.arange(system.m) != row
-            alone = independent_rows(metric, terms.jacobian, scale, tol, others)[row]
-            found |= self.mode.active[row] & ~alone
+        found, m = jnp.array(False), self.system.m
+        for row in (row for name in names for row in range(m)[self.system.rows[name]]):
+            found |= self.mode.active[row] & self._follows(jnp.arange(m) == row, self.mode.active)
         return found
+
+    def determined(self, names: Sequence[str], active: Bool[Array, " m"]) -> Bool[Array, ""]:
+        """Whether rows of these constraints follow from the others of a mask that act, save those that give way."""
+        rows = self.rows(names)
+        return self._follows(rows, (active & ~self.rows(self.yielding)) | rows)
+
+    def _follows(self, rows: Bool[Array, " m"], active: Bool[Array, " m"]) -> Bool[Array, ""]:
+        """Whether one of some rows follows from the others of a mask."""
+        scale = self.state.scale.row
+        every = self._every_row
+        terms = dataclasses.replace(every, jacobian=jnp.where(active[:, None], every.jacobian, 0))
+        metric, tol = self.formulation.metric(terms), self.formulation.rank_tol
+        return jnp.any(rows & ~independent_rows(metric, terms.jacobian, scale, tol, ~rows))
+
+    @functools.cached_property
+    def _every_row(self) -> Terms:
+        """The rows, as if all of them acted."""
+        return rows_at(self._every_row_acting, self.state.t, self.state.q, self.state.scale.row)
+
+    @property
+    def _every_row_acting(self) -> System:
+        return eqx.tree_at(lambda s: s.active, self.system, jnp.ones(self.system.m, bool))
 
     def _values(self, t: Scalar, q: Array) -> Float[Array, " k"]:
         values = [jnp.reshape(lock.fn(t, q, self.system.params), ()) for lock in self.mode.locks]
