@@ -1,5 +1,6 @@
 """Quantities read off a state or a solution."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ..formulation import AbstractFormulation, CoordinatePartition, GaussProjection, contradiction_tol
+from ..formulation import AbstractFormulation, CoordinatePartition, contradiction_tol, formulation_at
 from ..foundations import RESULTS, announce, default_float, is_concrete, over_leading_axes, program, strong
 from ..linalg import (
     RANK_TOL,
@@ -119,11 +120,12 @@ def reactions(
     """
     if u is None and isinstance(motion, Solution):
         u = motion.u
-    solve = _Solve(formulation or GaussProjection())
+    states = states_of(motion)
+    solve = _Solve(formulation_at(formulation, system, states))
     vdot, reaction, multipliers, jacobian, result = over_states(solve, strong(system), strong(motion), u)
     if throw:
         announce(result)
-    rows = system.in_mode((motion.states if isinstance(motion, Solution) else motion).mode).rows
+    rows = system.in_mode(states.mode).rows
     by_name = {name: multipliers[..., part] for name, part in rows.items()}
     forces = {name: jnp.sum(jacobian[..., part, :] * by_name[name][..., None], axis=-2) for name, part in rows.items()}
     return Reactions(vdot, reaction, by_name, forces, result)
@@ -177,8 +179,12 @@ def physical_reactions(
     along = lambda v: jax.jvp(lambda q: displacement(state.t, q), (state.q,), (system.qdot(state.q, v),))[1]
     matrix = jax.jacfwd(along)(jnp.zeros(system.nv))
     terms = evaluate(system, state, u=u)
-    found = GaussProjection().acceleration(terms)
-    values = _along_directions(terms, matrix, found.reaction, scheme)
+    formulation = formulation_at(None, system, state)
+    found = formulation.acceleration(terms)
+    metric = formulation.metric(terms)
+    # W in place of M, with (W − M) v̇ added to F, changes neither v̇ nor f.
+    regular = dataclasses.replace(terms, mass=metric, force=terms.force + (metric - terms.mass) @ found.vdot)
+    values = _along_directions(regular if scheme == "metric" else terms, matrix, found.reaction, scheme)
     independent, left = _spanned(terms, matrix, found.reaction)
     few = jnp.asarray(scheme == "square") & (found.rank != len(directions))
     if throw:
@@ -244,9 +250,14 @@ class _Solve(eqx.Module):
         return found.vdot, found.reaction, found.multipliers, terms.jacobian, found.result
 
 
+def states_of(motion: Solution | State) -> State:
+    """All saved states of a solution; a state, or several, as they are."""
+    return motion.states if isinstance(motion, Solution) else motion
+
+
 @program
 def over_states(fn: Callable[..., T], system: System, motion: Solution | State, *more: Any) -> T:
     """`fn(system, state, *more)` at each state."""
-    states = motion.states if isinstance(motion, Solution) else motion
+    states = states_of(motion)
     system = system.acting_at(motion.joints if isinstance(motion, Solution) else None)
     return over_leading_axes(lambda state, *more: fn(*settled(system, state), *more), states.t.ndim)(states, *more)
