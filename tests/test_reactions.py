@@ -260,6 +260,29 @@ def test_verdicts_of_random_redundant_cases(kind):
 # Values
 
 
+def test_directions_that_leave_a_part_of_the_reaction_are_refused_with_its_size():
+    """Of a weight on a table, pulled along it against a stop, the table carries 4 and the stop 3."""
+    rows = [jm.Holonomic("table", lambda t, q, p: q[1:]), jm.Holonomic("stop", lambda t, q, p: q[:1])]
+    weight = jm.System(
+        2, mass=lambda t, q, p: 0.1 * jnp.eye(2), force=lambda t, q, v, p: -jnp.array([3.0, 4.0]), constraints=rows
+    )
+    state = jm.assemble(weight, [0.0, 0.0])
+    ways = {"x": lambda t, q, p: q[0], "y": lambda t, q, p: q[1], "also x": lambda t, q, p: 2 * q[0]}
+    some = lambda *names: {name: ways[name] for name in names}
+    of = lambda directions, **more: list(jm.physical_reactions(weight, state, directions, **more).values())
+    for scheme in ("metric", "square", "direct"):
+        np.testing.assert_allclose(of(some("x", "y"), scheme=scheme), [3.0, 4.0], rtol=1e-12)
+        with pytest.raises(ValueError, match=r"`directions` must span the reaction, but leaves 0.8 of it"):
+            of(some("x"), scheme=scheme)
+        assert np.isnan(of(some("x"), scheme=scheme, throw=False)).all()
+        assert np.isnan(jax.jit(lambda scheme=scheme: of(some("x"), scheme=scheme))()).all()
+        with pytest.raises(ValueError, match="must hold directions that are independent"):
+            of(some("x", "also x"), scheme=scheme)
+    for count, directions in ((0, {}), (3, ways)):
+        with pytest.raises(ValueError, match=f"must hold between 1 and 2 directions.*but holds {count}"):
+            of(directions)
+
+
 def test_physical_reactions_of_the_four_bar_equal_the_joint_wrench():
     """Its loop is closed at O₄, where the links press on the ground with f."""
     system = fourbar_model.fourbar()

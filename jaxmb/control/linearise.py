@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..formulation import AbstractFormulation, CoordinatePartition, GaussProjection
+from ..formulation import AbstractFormulation, CoordinatePartition, formulation_at
 from ..foundations import (
     RESULTS,
     Check,
@@ -87,7 +87,7 @@ def linearise(
     """
     whole, state = strong(system), strong(state)
     system, bare = settled(whole, state)
-    formulation = formulation or GaussProjection()
+    formulation = formulation_at(formulation, system, bare)
     readings = _readings(system, bare, independent, formulation.rank_tol)
     outputs = as_function(outputs, "outputs")
     if outputs is not None:

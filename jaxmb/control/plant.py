@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from ..formulation import AbstractFormulation, GaussProjection, Restored
+from ..formulation import AbstractFormulation, Restored, formulation_at
 from ..foundations import program, strong
 from ..linalg import ConstrainedFactor
 from ..system import Nearby, State, System, Terms, evaluate, evaluate_at, settled
@@ -62,7 +62,7 @@ class Plant(eqx.Module):
             formulation: how accelerations are found; `GaussProjection()` by default.
         """
         system, state = settled(strong(system), strong(state))
-        return _plant(system, state, formulation or GaussProjection(), None)
+        return _plant(system, state, formulation_at(formulation, system, state), None)
 
     def of(self, model: System) -> "Plant":
         """The same instant, rows in use and mode of a model of the mechanism, by which a law may compute.

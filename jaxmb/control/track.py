@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..formulation import AbstractFormulation, GaussProjection
+from ..formulation import AbstractFormulation, formulation_at
 from ..foundations import as_function, default_float, program
 from ..system import State, System
 from .controllability import controllability
@@ -133,7 +133,7 @@ class Track(AbstractController):
 
     def check(self, system: System, state: State, formulation: AbstractFormulation | None = None) -> list[str]:
         """Whether the output tells the motion, and the actuators can move it."""
-        formulation = formulation or GaussProjection()
+        formulation = formulation_at(formulation, system, state)
         found, tol = _command_at(self, system, state, formulation), formulation.rank_tol
         report = lambda: (
             controllability(system, state, limits=self.limits, output=self.target, formulation=formulation).verdicts

@@ -1,5 +1,6 @@
 """From experiments to lanes and unknowns."""
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..control import AbstractController, Sampled
+from ..formulation import formulation_at
 from ..foundations import as_parameters, is_concrete, listing, strong
 from ..foundations.jaxpr import arguments_used
 from ..system import State, System, check_state, position_residual, velocity_residual
@@ -94,6 +96,10 @@ def prepare(
         found = _lanes(names[i], experiment, setup, own, runs, entries)
         lanes += found
         origins += [(i, x.ts.shape[0] - (x is not found[-1])) for x in found]
+    # Runs see traced numbers, which do not tell of bodies without inertia.
+    nominal = build(unknowns[0].applied(setups[0], unknowns[0].nominal).model)
+    formulation = formulation_at(options.get("formulation"), nominal, strong(experiments[0].start))
+    runs = dataclasses.replace(runs, options=runs.options | {"formulation": formulation})
     if not unknowns[0].free and not entries:
         raise ValueError(
             "Argument `parameters` must hold one at least that is not frozen, where no start or bias is unknown."

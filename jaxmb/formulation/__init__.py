@@ -4,6 +4,7 @@ from .base import AbstractFormulation as AbstractFormulation
 from .base import Acceleration as Acceleration
 from .base import contradiction as contradiction
 from .base import contradiction_tol as contradiction_tol
+from .default import formulation_at as formulation_at
 from .elimination import Elimination as Elimination
 from .gauss import gauss_residual as gauss_residual
 from .gauss import GaussProjection as GaussProjection

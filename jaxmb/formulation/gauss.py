@@ -17,7 +17,8 @@ class GaussProjection(AbstractFormulation):
     Args:
         rank_tol: cut-off of the rank rule, see `jaxmb.linalg.independent_rows`.
 
-    Limits: M must be positive definite; where it is so on null(C) only, use `KKT`.
+    Limits: M must be positive definite; where it is so on null(C) only, use `KKT`, as happens by itself where no formulation is given and the
+    numbers are known.
     """
 
     rank_tol: float = eqx.field(static=True, default=RANK_TOL)

@@ -44,6 +44,7 @@ from ..system import (
     constraint_jacobian,
     extent,
     laid_out,
+    massless_at,
     measure,
     position_residual,
     rate_matrix,
@@ -126,6 +127,8 @@ def assemble(
     system, known = laid_out(strong(system)), is_outermost(system, t, q, v, length)
     state, checks = assembled(system, t, q, v, held, held_velocities, mode, length, rank_tol, known)
     if throw:
+        if is_concrete(checks, q) and not bool(all_hold(checks)):
+            _expect_inertia(system.in_mode(mode), t, q)
         return enforce(state, checks, notes)
     found = all_hold(checks)
     return dataclasses.replace(state, q=jnp.where(found, state.q, jnp.nan), v=jnp.where(found, state.v, jnp.nan))
@@ -144,6 +147,14 @@ def _notes(system: System, given: Any) -> dict[str, str]:
             notes[name] += f", of which `q` names no coordinate for {listing(missing)}"
         notes[name] += ": the lengths must allow it, and the guess be close enough."
     return notes
+
+
+def _expect_inertia(system: System, t: Array, q: Array) -> None:
+    """Bodies without inertia are held by constraints at the guess."""
+    bodies = () if system.joints is None else system.joints.without_inertia(system.params) or ()
+    found = massless_at(system, t, q, bodies)
+    if found is not None and found.unheld:
+        raise ValueError(found.refusal)
 
 
 def _mode(system: System, inactive: Sequence[str]) -> Mode | None:

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..formulation import AbstractFormulation, GaussProjection, contradiction_tol
+from ..formulation import AbstractFormulation, contradiction_tol, formulation_at
 from ..foundations import program, strong
 from ..linalg import Eliminated, cutoff, metric_rows, regular_metric, row_norms
-from ..system import State, System, Topology, evaluate, linear_algebra, scaled_residuals, settled
+from ..system import State, System, Topology, evaluate, linear_algebra, massless, scaled_residuals, settled
 from .rows import choose_rows
 
 
@@ -61,6 +61,7 @@ class Diagnosis:
         gap: smallest singular value that counts, and largest that does not (0 if there is none).
         row_condition: ratio of the largest to the smallest singular value that counts.
         mass_condition: condition number of M.
+        massless: names of the velocities along which M is singular; constraints hold these.
         residual: largest scaled residuals of position and velocity.
         linear_algebra: sparse or dense, and why, of the steps of `simulate` by default; `step_kind` tells it for its other arguments.
     """
@@ -85,6 +86,7 @@ class Diagnosis:
     gap: tuple[float, float]
     row_condition: float
     mass_condition: float
+    massless: tuple[str, ...]
     residual: tuple[float, float]
     linear_algebra: str
 
@@ -113,6 +115,7 @@ class Diagnosis:
                 "condition numbers",
                 f"{self.row_condition:.2g} of the rows, {self.mass_condition:.2g} of the mass matrix",
             ),
+            *([("without inertia", f"{', '.join(self.massless)}: held by constraints")] if self.massless else ()),
             ("largest scaled residual", f"{self.residual[0]:.2g} of positions, {self.residual[1]:.2g} of velocities"),
             ("linear algebra", self.linear_algebra),
         ]
@@ -147,7 +150,7 @@ def diagnose(system: System, state: State, *, formulation: AbstractFormulation |
     Args:
         system: the system.
         state: one assembled state, with concrete numbers.
-        formulation: gives metric and cut-off; `GaussProjection()` by default.
+        formulation: gives metric and cut-off; `GaussProjection()` by default, `KKT()` where M is singular.
 
     Returns:
         A `Diagnosis`: `print` shows it as a table, `to_dict` gives it as a dictionary.
@@ -161,7 +164,7 @@ def diagnose(system: System, state: State, *, formulation: AbstractFormulation |
         >>> found.rank, found.freedom, str(found.dependent[0])
         (1, 1, 'rod[0], again[0]')
     """
-    formulation = formulation or GaussProjection()
+    formulation, lacking = formulation_at(formulation, system, state), massless(system, state)
     system, state = settled(system, state)
     rows, combined, scaled, mass, residual, undriven = jax.tree.map(
         np.asarray, _measure(strong(system), strong(state), formulation)
@@ -203,6 +206,7 @@ def diagnose(system: System, state: State, *, formulation: AbstractFormulation |
         gap=(float(values[rank - 1]) if rank else 0.0, float(values[rank]) if rank < len(values) else 0.0),
         row_condition=float(values[0] / values[rank - 1]) if rank else 1.0,
         mass_condition=float(np.linalg.cond(mass)),
+        massless=() if lacking is None else lacking.velocities,
         residual=(float(np.abs(residual[0]).max(initial=0)), float(np.abs(residual[1]).max(initial=0))),
         linear_algebra=linear_algebra(strong(system)),
     )

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..formulation import AbstractFormulation, GaussProjection
+from ..formulation import AbstractFormulation, formulation_at
 from ..foundations import default_float, is_concrete, program, strong
 from ..linalg import null_space
 from ..system import State, System, rows_at, settled
@@ -174,7 +174,7 @@ def trace_motion(
     """
     if not is_concrete(system, state):
         raise TypeError("Arguments of `trace_motion` must hold known numbers, but hold traced ones.")
-    formulation = formulation or GaussProjection()
+    formulation = formulation_at(formulation, system, state)
     whole, pose = settled(system, state)
     held, coordinate = released(whole, input)
     names = tuple(dict.fromkeys((coordinate, *_names(watch))))

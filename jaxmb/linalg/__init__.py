@@ -26,6 +26,7 @@ from .rank import metric_rows as metric_rows
 from .rank import RANK_TOL as RANK_TOL
 from .rank import regular_metric as regular_metric
 from .rank import row_norms as row_norms
+from .rank import SINGULAR as SINGULAR
 from .rank import stiffened as stiffened
 from .root import inverse_root as inverse_root
 from .root import orthonormaliser as orthonormaliser

@@ -20,6 +20,8 @@ from .root import inverse_root
 # Just above it an acceleration near a singular pose errs by rounding/tol, or by 3e-13/tol if the velocity is that inexact;
 # just below it, where rows are restored by their derivative, by the order of tol.
 RANK_TOL = 2.5e-7
+# A mass matrix is singular where a pivot, relative to its diagonal, is rounding: by so many units of the precision.
+SINGULAR = 100
 
 
 def cutoff(rank_tol: float, dtype) -> float:
@@ -56,7 +58,8 @@ def regular_metric(mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"]) 
     alone = jnp.sum(squared, axis=1) / jnp.max(inertia, initial=0)  # rows without any mass
     sizes = jnp.where(sizes > 0, sizes, alone)
     stiff, _ = stiffened(mass, jacobian, jnp.sqrt(jnp.where(sizes > 0, sizes, 1)))
-    return jnp.where(jnp.all(jnp.isfinite(inverse_root(mass))), mass, stiff)
+    pivots = 1 / (jnp.diagonal(inverse_root(mass)) ** 2 * jnp.diagonal(mass))
+    return jnp.where(jnp.all(pivots > SINGULAR * jnp.finfo(mass.dtype).eps), mass, stiff)
 
 
 def metric_root(mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"]) -> Float[Array, "nv nv"]:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..linalg import SINGULAR
 from ..system import AbstractJoints, Topology
 from .connection import AbstractJoint
 from .marker import GROUND, Marker
@@ -159,6 +160,20 @@ class AbstractStructure(AbstractJoints):
     def drivers(self, params: Numbers) -> dict[str, str | None]:
         """The joint coordinate of each driver, by its name."""
         return {driver.name: getattr(driver, "joint", None) for driver in params.drivers}
+
+    def without_inertia(self, params: Numbers) -> tuple[str, ...]:
+        """Those without mass, and those of which the smallest moment of inertia vanishes beside the largest."""
+        spread = np.asarray(params.inertia)
+        mass, first = spread[:, -1, -1], spread[:, :-1, -1]
+        at = first / np.where(mass > 0, mass, 1)[:, None]
+        about = spread[:, :-1, :-1] - mass[:, None, None] * at[:, :, None] * at[:, None, :]
+        moments = np.linalg.eigvalsh(about)
+        total = moments.sum(axis=1)
+        # The moment about the axis of the largest spread is what is left of the others: in the plane there is one moment only.
+        least = total if self.dim == 2 else total - moments[:, -1]
+        size = np.trace(spread[:, :-1, :-1], axis1=1, axis2=2)
+        limit = SINGULAR * np.finfo(spread.dtype).eps * size
+        return tuple(np.array(self.bodies)[(mass <= 0) | (least <= limit)].tolist())
 
     def place(self, joint: str) -> JointPlace:
         """Where a joint is found."""

@@ -1,5 +1,6 @@
 """Quantities read off a state or a solution."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -9,11 +10,20 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ..formulation import AbstractFormulation, CoordinatePartition, GaussProjection
-from ..foundations import RESULTS, announce, over_leading_axes, program, strong
-from ..linalg import RANK_TOL, pseudoinverse, solve_spd, solve_square, spectral_norm
+from ..formulation import AbstractFormulation, CoordinatePartition, contradiction_tol, formulation_at
+from ..foundations import RESULTS, announce, default_float, is_concrete, over_leading_axes, program, strong
+from ..linalg import (
+    RANK_TOL,
+    ConstrainedFactor,
+    pseudoinverse,
+    regular_metric,
+    row_norms,
+    solve_spd,
+    solve_square,
+    spectral_norm,
+)
 from ..simulation import Solution
-from ..system import State, System, check_state, evaluate, scaled_residuals, settled
+from ..system import State, System, Terms, check_state, evaluate, scaled_residuals, settled
 
 T = TypeVar("T")
 SCHEMES = ("metric", "square", "direct")
@@ -110,11 +120,12 @@ def reactions(
     """
     if u is None and isinstance(motion, Solution):
         u = motion.u
-    solve = _Solve(formulation or GaussProjection())
+    states = states_of(motion)
+    solve = _Solve(formulation_at(formulation, system, states))
     vdot, reaction, multipliers, jacobian, result = over_states(solve, strong(system), strong(motion), u)
     if throw:
         announce(result)
-    rows = system.in_mode((motion.states if isinstance(motion, Solution) else motion).mode).rows
+    rows = system.in_mode(states.mode).rows
     by_name = {name: multipliers[..., part] for name, part in rows.items()}
     forces = {name: jnp.sum(jacobian[..., part, :] * by_name[name][..., None], axis=-2) for name, part in rows.items()}
     return Reactions(vdot, reaction, by_name, forces, result)
@@ -127,12 +138,13 @@ def physical_reactions(
     *,
     scheme: str = "direct",
     u: Float[Array, " nu"] | None = None,
+    throw: bool = True,
 ) -> dict[str, Float[Array, ""]]:
     """Reactions along named physical directions, Cᵀλ = Bᵀf (Blajer, Schiehlen and Schirm 1994, section 5).
 
     Row j of B is the virtual displacement along direction j for each velocity: the derivative of a function of the pose
     which gives the displacement of the constrained point, or the turn of the constrained frame, along that direction. The
-    rows must span the same space as the constraints and be independent.
+    rows must be independent and span the reaction: of M v̇ − F nothing may be left outside, in the metric of M⁻¹.
 
     * "metric": f = (B M⁻¹Bᵀ)⁻¹ B ([0; ξ] − M⁻¹F), their (35);
     * "square": [f; 0] = [B; D M]⁻ᵀ (M v̇ − F), their (37);
@@ -144,37 +156,85 @@ def physical_reactions(
         directions: by name, `fn(t, q, params)` → displacement in m or turn in rad.
         scheme: one of the three.
         u: inputs (nu,).
+        throw: whether to raise, with known numbers, where f is not determined or leaves a part of the reaction; f is NaN there in any case.
 
     Returns:
         f by name, in N or N m.
 
     Raises:
-        ValueError: for a scheme that is not known.
-        RuntimeError: with known numbers, where no acceleration is determined, as of `reactions`.
+        ValueError: for a scheme that is not known, for directions that depend on each other, and for those that leave a part of the
+            reaction, with the size of that part.
+        RuntimeError: where no acceleration is determined, as of `reactions`.
     """
     if scheme not in SCHEMES:
         raise ValueError(f"Argument `scheme` must be 'metric', 'square' or 'direct', but is {scheme!r}.")
     check_state(system, state)
+    if not 0 < len(directions) <= system.nv:
+        raise ValueError(
+            f"Argument `directions` must hold between 1 and {system.nv} directions, as many as there are velocities, but holds "
+            f"{len(directions)}."
+        )
     system, state = strong(system), strong(state)
     displacement = lambda t, q: jnp.stack([jnp.reshape(fn(t, q, system.params), ()) for fn in directions.values()])
     along = lambda v: jax.jvp(lambda q: displacement(state.t, q), (state.q,), (system.qdot(state.q, v),))[1]
     matrix = jax.jacfwd(along)(jnp.zeros(system.nv))
     terms = evaluate(system, state, u=u)
-    found = GaussProjection().acceleration(terms)
-    announce(found.result)
-    reaction = found.reaction
+    formulation = formulation_at(None, system, state)
+    found = formulation.acceleration(terms)
+    metric = formulation.metric(terms)
+    # W in place of M, with (W − M) v̇ added to F, changes neither v̇ nor f.
+    regular = dataclasses.replace(terms, mass=metric, force=terms.force + (metric - terms.mass) @ found.vdot)
+    values = _along_directions(regular if scheme == "metric" else terms, matrix, found.reaction, scheme)
+    independent, left = _spanned(terms, matrix, found.reaction)
+    few = jnp.asarray(scheme == "square") & (found.rank != len(directions))
+    if throw:
+        announce(found.result)
+        if is_concrete(independent, left, few):
+            _check_directions(bool(independent), float(left), int(found.rank) if few else None)
+    fine = (found.result == RESULTS.successful) & independent & ~few & (left <= contradiction_tol(left.dtype))
+    return dict(zip(directions, jnp.where(fine, values, jnp.nan), strict=True))
+
+
+def _along_directions(
+    terms: Terms, matrix: Float[Array, "k nv"], reaction: Float[Array, " nv"], scheme: str
+) -> Float[Array, " k"]:
+    """The components f of a reaction by a scheme, with the rows B of the directions."""
     if scheme == "direct":
-        values = pseudoinverse(matrix.T, RANK_TOL, spectral_norm(matrix)) @ reaction
-    else:
-        parts = CoordinatePartition().partition(terms)
-        if scheme == "metric":
-            inverse = solve_spd(terms.mass, matrix.T).T
-            values = solve_square(inverse @ matrix.T, matrix @ parts.xi - inverse @ terms.force)
-        else:
-            tangent = parts.tangent[jnp.flatnonzero(parts.independent)]
-            square = jnp.concatenate([matrix, tangent @ terms.mass])
-            values = solve_square(square.T, reaction)
-    return dict(zip(directions, values, strict=False))
+        return pseudoinverse(matrix.T, RANK_TOL, spectral_norm(matrix)) @ reaction
+    parts = CoordinatePartition().partition(terms)
+    if scheme == "metric":
+        inverse = solve_spd(terms.mass, matrix.T).T
+        return solve_square(inverse @ matrix.T, matrix @ parts.xi - inverse @ terms.force)
+    freedom = matrix.shape[1] - matrix.shape[0]
+    tangent = parts.tangent[jnp.flatnonzero(parts.independent, size=freedom, fill_value=0)]
+    return solve_square(jnp.concatenate([matrix, tangent @ terms.mass]).T, reaction)[: matrix.shape[0]]
+
+
+def _spanned(terms: Terms, matrix: Float[Array, "k nv"], reaction: Float[Array, " nv"]) -> tuple[Array, Array]:
+    """Whether the rows B are independent, and the part of the reaction outside of their span, in the metric of M⁻¹."""
+    metric = regular_metric(terms.mass, terms.jacobian)
+    size = row_norms(metric, matrix)
+    factor = ConstrainedFactor(metric, matrix, jnp.where(size > 0, size, 1), jnp.ones(matrix.shape[0], bool))
+    whole, force = factor.root @ reaction, factor.root @ terms.force
+    rest = jnp.linalg.norm(whole - (factor.basis @ whole) @ factor.basis)
+    # A reaction that vanishes is rounding beside the forces it is made of.
+    against = jnp.maximum(jnp.linalg.norm(whole), contradiction_tol(rest.dtype) * jnp.linalg.norm(force))
+    return jnp.all(factor.keep), rest / jnp.where(against > 0, against, 1)
+
+
+def _check_directions(independent: bool, left: float, rank: int | None) -> None:
+    """Refuses directions that depend on each other, leave a part of a reaction, or are not as many as the `rank`, if that must be."""
+    if not independent:
+        raise ValueError("Argument `directions` must hold directions that are independent at this pose, but does not.")
+    if not left <= contradiction_tol(default_float()):
+        raise ValueError(
+            f"Argument `directions` must span the reaction, but leaves {left:.3g} of it: give a direction for each independent row of "
+            "the constraints, such as the displacements of the point, and turns of the frame, that they hold."
+        )
+    if rank is not None:
+        raise ValueError(
+            f"Argument `directions` must hold {rank} directions for scheme 'square', as many as there are independent rows."
+        )
 
 
 def _energies(system: System, state: State) -> tuple[Array, Array]:
@@ -190,9 +250,14 @@ class _Solve(eqx.Module):
         return found.vdot, found.reaction, found.multipliers, terms.jacobian, found.result
 
 
+def states_of(motion: Solution | State) -> State:
+    """All saved states of a solution; a state, or several, as they are."""
+    return motion.states if isinstance(motion, Solution) else motion
+
+
 @program
 def over_states(fn: Callable[..., T], system: System, motion: Solution | State, *more: Any) -> T:
     """`fn(system, state, *more)` at each state."""
-    states = motion.states if isinstance(motion, Solution) else motion
+    states = states_of(motion)
     system = system.acting_at(motion.joints if isinstance(motion, Solution) else None)
     return over_leading_axes(lambda state, *more: fn(*settled(system, state), *more), states.t.ndim)(states, *more)

@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ..formulation import AbstractFormulation, GaussProjection
+from ..formulation import AbstractFormulation, formulation_at
 from ..foundations import RESULTS, Check, default_float, enforce, is_concrete, strong
 from ..linalg import minimum_norm_multipliers
 from ..mechanism import AbstractLinkage
@@ -101,8 +101,8 @@ def statics(
     check_state(system, state)
     if isinstance(hold, str):
         raise TypeError(f"Argument `hold` must be a sequence of names, but is the string {hold!r}.")
-    formulation = formulation or GaussProjection()
     held = _held(system, state, tuple(hold))
+    formulation = formulation_at(formulation, system, held)
     u = None if u is None else jnp.asarray(u, default_float())
     residual, multipliers, off = over_states(_Balance(formulation), strong(system), strong(held), u)
     tol = float(jnp.finfo(off.dtype).eps) ** (2 / 3)

@@ -10,13 +10,13 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ..formulation import AbstractFormulation, GaussProjection
+from ..formulation import AbstractFormulation, formulation_at
 from ..foundations import RESULTS, is_concrete, listing, strong
 from ..mechanism import absolute, acceleration_of_bodies, connection_place, joint_terms, linkage_of, wrench_map
 from ..reaction import analyse_reactions
 from ..simulation import Solution
 from ..system import State, System
-from .quantities import over_states, reactions
+from .quantities import over_states, reactions, states_of
 
 
 class Wrench(eqx.Module):
@@ -109,7 +109,7 @@ def _wrenches(
 ) -> dict[str, Wrench]:
     """The wrench of each joint on its body of A (0) or B (1)."""
     axes = _axes(frame)
-    formulation = formulation or GaussProjection()
+    formulation = formulation_at(formulation, system, states_of(motion))
     if u is None and isinstance(motion, Solution):
         u = motion.u
     found = reactions(system, motion, formulation=formulation, u=u, throw=throw)
@@ -158,7 +158,7 @@ class _Read(eqx.Module):
 
 
 def _warn(system: System, motion: Solution | State, joints: tuple[str, ...], result: RESULTS, rank_tol: float) -> None:
-    states = motion.states if isinstance(motion, Solution) else motion
+    states = states_of(motion)
     good = np.argwhere(np.asarray(result == RESULTS.successful))
     if not len(good):
         return

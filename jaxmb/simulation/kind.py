@@ -7,7 +7,7 @@ import diffrax as dfx
 import jax
 import jax.numpy as jnp
 
-from ..formulation import AbstractFormulation, GaussProjection
+from ..formulation import AbstractFormulation, formulation_at
 from ..foundations import as_parameters, strong
 from ..system import State, System, Values, check_state, rows_at, settled
 from .arguments import checked_control, checked_solver
@@ -78,7 +78,7 @@ def step_kind(
     """
     check_state(system, state)
     system, loop = checked_control(system, state, control)
-    solver, formulation = checked_solver(solver or dfx.Tsit5()), formulation or GaussProjection()
+    solver, formulation = checked_solver(solver or dfx.Tsit5()), formulation_at(formulation, system, state)
     if adjoint is None and not isinstance(solver, dfx.AbstractERK):
         adjoint = dfx.RecursiveCheckpointAdjoint()
     steps = ConstrainedSolver(solver), dfx.ConstantStepSize(), None, adjoint, dfx.NoProgressMeter(), None

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
-from ..formulation import AbstractFormulation, GaussProjection, contradiction_tol
+from ..formulation import AbstractFormulation, contradiction_tol, formulation_at
 from ..foundations import (
     RESULTS,
     Check,
@@ -80,7 +80,7 @@ def simulate(
         system: the system.
         state: where to start, made by `assemble` or taken from a `Solution`.
         ts: increasing times (T,) to save at, none before `state.t`.
-        formulation: how accelerations are found; `GaussProjection()` by default.
+        formulation: how accelerations are found; `GaussProjection()` by default, `KKT()` for bodies without inertia that constraints hold.
         drift: how the constraints are kept; `Projection()` by default.
         events: what may happen on the way: `Lock`, `Activate`, `Release`, `Brake`. At an event's time a saved state is that
             after it. All that happens within 1e-9 of the run's duration is one transition. A guard that is above zero for less
@@ -142,7 +142,7 @@ def simulate(
     system, loop = checked_control(system, state, control)
     system = strong(system).knowing()
     solver = checked_solver(dfx.Tsit5() if solver is None else solver)
-    formulation = formulation or GaussProjection()
+    formulation = formulation_at(formulation, system, state)
     if adjoint is None and not (isinstance(solver, dfx.AbstractERK) and max_steps is not None and not dense):
         solver, adjoint = _with_stored_stages(solver), dfx.RecursiveCheckpointAdjoint(checkpoints=max_steps)
     if dense and events:

@@ -19,6 +19,10 @@ from .mode import Coordinate as Coordinate
 from .mode import Dragged as Dragged
 from .mode import Held as Held
 from .mode import LockRow as LockRow
+from .massless import Massless as Massless
+from .massless import massless as massless
+from .massless import massless_at as massless_at
+from .massless import first_state as first_state
 from .measure import as_state as as_state
 from .measure import extent as extent
 from .measure import free_acceleration as free_acceleration

@@ -85,6 +85,10 @@ class AbstractJoints(eqx.Module):
     def drivers(self, params: Any) -> dict[str, str | None]:
         """By name of each constraint that prescribes a motion, the joint coordinate that it drives; None if it is none."""
 
+    def without_inertia(self, params: Any) -> tuple[str, ...] | None:
+        """Names of the bodies that may move without having inertia; None where that is not known."""
+        return None
+
     @abc.abstractmethod
     def actuators(self, params: Any) -> tuple[str, ...]:
         """Names of the inputs."""

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..formulation import AbstractFormulation, GaussProjection
+from ..formulation import AbstractFormulation, formulation_at
 from ..foundations import RESULTS, Check, announce, default_float, enforce, is_concrete, listing, program, strong
 from ..kinematics import diagnose
 from ..linalg import null_space
@@ -125,7 +125,7 @@ def transition(
     if release:
         events.append(Release(release, at=state.t, name="release"))
     before = state
-    formulation = formulation or GaussProjection()
+    formulation = formulation_at(formulation, system, state)
     plan, state = planned(system, formulation, events, state, state.t)
     impulse = jnp.zeros(system.nv) if impulse is None else jnp.asarray(impulse, default_float())
     found, check = _transition(plan, state, impulse, method)

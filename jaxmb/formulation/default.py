@@ -1,0 +1,42 @@
+"""The formulation where none is given, and what a given one needs."""
+
+import jax.numpy as jnp
+
+from ..foundations import is_concrete
+from ..linalg import inverse_root
+from ..system import State, System, first_state, massless, rows_at
+from .base import AbstractFormulation
+from .gauss import GaussProjection
+from .kkt import KKT
+
+
+def formulation_at(formulation: AbstractFormulation | None, system: System, state: State) -> AbstractFormulation:
+    """The formulation itself; where it is None, `GaussProjection()`, or `KKT()` for bodies without inertia that constraints hold.
+
+    With traced numbers nothing is known of the inertia: then it is `GaussProjection()`, and a result is not finite where M is singular.
+
+    Args:
+        formulation: what the user gives.
+        system: the system.
+        state: one state, or several of which the first is looked at.
+
+    Raises:
+        ValueError: naming the velocities, and of a mechanism the bodies, without inertia: where no constraint holds them, and where a given
+            formulation needs it.
+    """
+    found = massless(system, state)
+    if found is None:
+        return formulation or GaussProjection()
+    if found.unheld and is_concrete(state):
+        raise ValueError(found.refusal)
+    if formulation is None:
+        return KKT()
+    if is_concrete(state):
+        first = first_state(state)
+        terms = rows_at(system.in_mode(first.mode), first.t, first.q, first.scale.row)
+        if not bool(jnp.all(jnp.isfinite(inverse_root(formulation.metric(terms))))):
+            raise ValueError(
+                f"Argument `mass` must be positive definite for `{type(formulation).__name__}`, but is singular along {found}; constraints hold "
+                "it, which `formulation=KKT()` takes."
+            )
+    return formulation

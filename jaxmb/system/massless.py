@@ -1,0 +1,104 @@
+"""Velocities without inertia, and whether constraints hold them."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array
+
+from ..foundations import is_concrete, listing, program, strong
+from ..linalg import SINGULAR, regular_metric
+from .state import State
+from .system import System, check_state
+from .terms import constraint_jacobian
+
+# Velocities that have a smaller part in a motion without inertia, of one in their own units, take no part in it.
+PART = 1e-6
+
+
+@dataclasses.dataclass(frozen=True)
+class Massless:
+    """Where a mass matrix is singular.
+
+    Attributes:
+        velocities: names of those that take part in motions without inertia.
+        bodies: names of the bodies that have no inertia, of a mechanism.
+        unheld: of the velocities those that no constraint holds either.
+    """
+
+    velocities: tuple[str, ...]
+    bodies: tuple[str, ...]
+    unheld: tuple[str, ...]
+
+    def __str__(self) -> str:
+        bodies = f" (without inertia: {listing(self.bodies)})" if self.bodies else ""
+        return f"{listing(self.velocities)}{bodies}"
+
+    @property
+    def refusal(self) -> str:
+        """What to say where constraints do not hold all of it."""
+        bodies = f" of {listing(self.bodies)}" if self.bodies else ""
+        return (
+            f"Argument `mass` must be positive definite on the null space of the constraints, but is not: along {listing(self.unheld)} "
+            f"there is no inertia, and no constraint holds it. Give mass and inertia{bodies}, or constraints that hold it."
+        )
+
+
+def massless(system: System, state: State) -> Massless | None:
+    """Where M is singular at a state, of several at the first one; None where it is not, or where numbers are not known.
+
+    A mechanism all of whose bodies have inertia is not looked at any further. One of which the numbers are known, but not
+    the state, as inside of `jax.jit`, is looked at where it is drawn.
+    """
+    if not isinstance(state, State) or not is_concrete(system):
+        return None
+    bodies = () if system.joints is None else system.joints.without_inertia(system.params)
+    if system.joints is not None and bodies == ():
+        return None
+    if is_concrete(state):
+        first = first_state(state)
+        check_state(system, first)
+        return massless_at(system.in_mode(first.mode), first.t, first.q, bodies or ())
+    return None if system.joints is None else massless_at(system, 0.0, system.guess, bodies or ())
+
+
+def first_state(states: State) -> State:
+    """The first of several states, or the one."""
+    return jax.tree.map(lambda x: x[(0,) * states.t.ndim], states)
+
+
+def massless_at(system: System, t: ArrayLike, q: Array, bodies: tuple[str, ...] = ()) -> Massless | None:
+    """Likewise at a pose; the system is in its mode."""
+    with jax.ensure_compile_time_eval():
+        system, instant, q = strong(system), strong(jnp.asarray(t, q.dtype)), strong(q)
+        mass = np.asarray(_mass(system, instant, q))
+        if not np.isfinite(mass).all() or not _named(system, _scaled(mass, mass)):
+            return None
+        metric = np.asarray(_metric(system, instant, q))
+    without, unheld = (_named(system, _scaled(x, metric)) for x in (mass, metric))
+    return Massless(without, bodies, unheld) if without else None
+
+
+@program
+def _mass(system: System, t: Array, q: Array) -> Array:
+    return system.mass(t, q)
+
+
+@program
+def _metric(system: System, t: Array, q: Array) -> Array:
+    return regular_metric(system.mass(t, q), constraint_jacobian(system, t, q))
+
+
+def _scaled(matrix: np.ndarray, metric: np.ndarray) -> np.ndarray:
+    """The matrix in units of velocities in which the diagonal of the metric is 1."""
+    size = np.sqrt(np.where(np.diag(metric) > 0, np.diag(metric), 1))
+    return matrix / np.outer(size, size)
+
+
+def _named(system: System, matrix: np.ndarray) -> tuple[str, ...]:
+    """The velocities that take part in the null space of a symmetric matrix."""
+    values, vectors = np.linalg.eigh(matrix)
+    parts = np.linalg.norm(vectors[:, values <= SINGULAR * np.finfo(matrix.dtype).eps], axis=1)
+    return tuple(name for name, part in zip(system.velocities, parts, strict=True) if part > PART)

@@ -1,0 +1,127 @@
+"""Bodies without mass that constraints hold, against connections that keep a distance; and those that nothing holds."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmb as jm
+
+P, S = jm.planar, jm.spatial
+TS = jnp.array([0.1, 0.2])
+
+
+def fourbar(unit, coupler="body", mass=0.0):
+    """A coupler of two lengths that is a body, nothing, or a distance that stays."""
+    bodies = [P.Body.rod("crank", 1.0, 0.4 * unit), P.Body.rod("rocker", 2.0, 0.7 * unit)]
+    joints = [P.Revolute("O", "ground", "crank.a"), P.Revolute("C", ("ground", (0.9 * unit, 0.0)), "rocker.a")]
+    if coupler == "distance":
+        joints.append(P.Distance("B", "crank.b", "rocker.b", unit))
+    else:
+        bodies.append(P.Body("coupler", mass, mass * unit**2, points={"end": (unit, 0.0)}))
+        joints.append(P.Revolute("A", "crank.b", "coupler"))
+    if coupler == "body":
+        joints.append(P.Revolute("B", "coupler.end", "rocker.b"))
+    return P.Mechanism(bodies, joints, gravity=(0.0, -9.81 * unit)).build()
+
+
+def crank(unit, rod="body"):
+    """A crank that drives a slider by a rod in space, between a ball and a cardan joint, two balls, or as a distance that stays."""
+    cube = lambda name, mass, **more: S.Body(name, mass, (0.1 * unit**2,) * 3, **more)
+    bodies = [cube("crank", 1.0, com=(0.1 * unit, 0, 0), points={"end": (0.3 * unit, 0, 0)}), cube("slider", 2.0)]
+    guide = S.Prismatic("guide", ("ground", (1.2 * unit, 0, 0.1 * unit)), "slider", axis=(1, 0, 0))
+    joints = [S.Revolute("O", "ground", "crank"), guide]
+    if rod == "distance":
+        joints.append(S.Distance("B", "crank.end", "slider", unit))
+    else:
+        bodies.append(S.Body("rod", 0.0, (0.0, 0.0, 0.0), points={"end": (unit, 0, 0)}))
+        cardan = S.Universal("B", "rod.end", "slider", axis=(0, 1, 0), axis_b=(0, 0, 1))
+        joints += [
+            S.Spherical("A", "crank.end", "rod"),
+            cardan if rod == "body" else S.Spherical("B", "rod.end", "slider"),
+        ]
+    return S.Mechanism(bodies, joints, gravity=(0, -9.81 * unit, 0)).build()
+
+
+def moving(system):
+    return jm.assemble(system, {"O": 1.0}, {"O": 1.0}, hold=["O"], hold_velocity=["O"])
+
+
+def outcome(system, state):
+    """What every function that solves for an acceleration gives of the coordinate O."""
+    at = system.velocities.index("O")
+    jump = jm.transition(system, state, impulse=jnp.eye(system.nv)[at], activate=[])
+    return {
+        "acceleration": jm.reactions(system, state).vdot[at],
+        "impulse": jump.after.v[at],
+        "motion": jm.simulate(system, state, TS).q[:, at],
+        "stiffness": jm.linearise(system, jm.as_state(system, state.q), independent=["O"]).A,
+        "torque": jm.statics(system, state, hold=["O"]).efforts["O"],
+        "freedom": float(jm.diagnose(system, state).freedom),
+    }
+
+
+@pytest.mark.parametrize("make", [fourbar, pytest.param(crank, marks=pytest.mark.slow)])
+def test_a_link_without_mass_in_a_loop_accelerates_like_a_distance_that_stays(make):
+    found = []
+    for unit, link in ((1.0, "body"), (1000.0, "body"), (1.0, "distance")):
+        system = make(unit, link)
+        found.append(jm.reactions(system, moving(system)).vdot[system.velocities.index("O")])
+    np.testing.assert_allclose(found[1:], found[:1] * 2, rtol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", [1.0, 1000.0])
+@pytest.mark.parametrize("make", [fourbar, crank])
+def test_a_link_without_mass_in_a_loop_is_a_distance_that_stays(make, unit):
+    found, expected = (outcome(s, moving(s)) for s in (make(unit), make(unit, "distance")))
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-8, atol=1e-12, err_msg=name)
+
+
+def test_what_has_no_inertia_is_named():
+    system = fourbar(1.0)
+    state = moving(system)
+    report = jm.diagnose(system, state)
+    assert report.massless == ("A",) and "without inertia         A: held by constraints" in str(report)
+    asked = r"`mass` must be positive definite for `GaussProjection`.*along 'A' \(without inertia: 'coupler'\).*`formulation=KKT\(\)`"
+    for fn in (jm.reactions, jm.diagnose, jm.linearise, lambda *s, **k: jm.simulate(*s, TS, **k)):
+        with pytest.raises(ValueError, match=asked):
+            fn(system, state, formulation=jm.GaussProjection())
+    # Inside of `jit` the numbers of the system are known, the state is not.
+    inside = jax.jit(lambda state: jm.reactions(system, state).vdot)(state)
+    np.testing.assert_allclose(inside, jm.reactions(system, state, formulation=jm.KKT()).vdot, rtol=1e-12)
+    assert jm.diagnose(fourbar(1.0, mass=1e-3), state).massless == ()
+
+
+@pytest.mark.parametrize(
+    "system, body",
+    [(fourbar(1.0, "open"), "coupler"), pytest.param(crank(1.0, "balls"), "rod", marks=pytest.mark.slow)],
+)
+def test_what_has_no_inertia_and_is_not_held_is_refused_by_name(system, body):
+    drawn = jm.as_state(system, system.guess)
+    refused = f"along 'A.*there is no inertia, and no constraint holds it. Give mass and inertia of '{body}'"
+    for fn in (
+        lambda: jm.assemble(system),
+        lambda: jm.simulate(system, drawn, TS),
+        lambda: jm.reactions(system, drawn),
+        lambda: jm.joint_reactions(system, drawn),
+        lambda: jm.linearise(system, drawn),
+        lambda: jm.transition(system, drawn, lock=["O"]),
+        lambda: jm.diagnose(system, drawn),
+        lambda: jm.statics(system, drawn, hold=["O"]),
+    ):
+        with pytest.raises(ValueError, match=refused):
+            fn()
+
+
+def test_physical_reactions_of_a_coordinate_without_mass():
+    """A mass that pulls another along by a rope; the massless middle is tied to both."""
+    rows = [jm.Holonomic("left", lambda t, q, p: q[1] - q[0]), jm.Holonomic("right", lambda t, q, p: q[2] - q[1])]
+    mass = lambda t, q, p: jnp.diag(jnp.array([2.0, 0.0, 1.0]))
+    system = jm.System(3, mass=mass, force=lambda t, q, v, p: jnp.array([6.0, 0.0, 0.0]), constraints=rows)
+    state = jm.assemble(system, [0.0, 0.0, 0.0])
+    ways = {"left": lambda t, q, p: q[1] - q[0], "right": lambda t, q, p: q[2] - q[1]}
+    for scheme in ("metric", "square", "direct"):
+        found = jm.physical_reactions(system, state, ways, scheme=scheme)
+        np.testing.assert_allclose(list(found.values()), [2.0, 2.0], rtol=1e-12)
