@@ -1,13 +1,18 @@
 """Constraints begin to act, or are hit."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import default_float
+from ..foundations import (
+    Fraction,
+    Guard,
+    Number,
+    contract,
+    default_float,
+)
 from .change import Change
 from .event import AbstractEvent
 from .situation import Situation
@@ -34,14 +39,15 @@ class Activate(AbstractEvent):
     restitution: Float[Array, ""] | None
     assemble: bool = eqx.field(static=True)
 
+    @contract
     def __init__(
         self,
         names: str | Sequence[str],
         *,
-        at: Any = None,
-        when: Any = None,
+        at: Number | None = None,
+        when: Guard | None = None,
         direction: int = 1,
-        restitution: Any = None,
+        restitution: Fraction | None = None,
         assemble: bool = False,
         repeat: bool = False,
         consistent: bool = True,
