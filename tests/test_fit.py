@@ -1,6 +1,7 @@
 """Parameters from measured motion: laws of the search, the report and the arguments."""
 
 import dataclasses
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -11,8 +12,9 @@ import pytest
 import scipy.optimize
 
 import jaxmb as jm
-from jaxmb.fit.least_squares import bounded_step
+from jaxmb.fit.least_squares import advance, begin, bounded_step
 from jaxmb.fit.prepare import prepare
+from jaxmb.fit.problem import Problem
 
 fit, P = jm.fit, jm.planar
 Parameter, Signal, Experiment = fit.Parameter, fit.Signal, fit.Experiment
@@ -211,6 +213,65 @@ def test_a_step_that_cannot_be_found_is_no_end():
         None, jnp.ones(2), jnp.array([[1e200, 0.0], [0.0, 1e200]]), jnp.ones(2), jnp.ones(())
     )
     assert np.all(np.asarray(step) == 0) and np.isinf(float(predicted))
+
+
+class Formula(Problem):
+    """Residuals of a formula in place of runs."""
+
+    fn: Callable = eqx.field(static=True)
+
+    def __init__(self, fn, low):
+        self.fn, self.low, self.high = fn, low, jnp.full(low.shape, jnp.inf)
+        self.runs, self.groups, self.scale, self.forward, self.bounded = None, (), jnp.ones(low.shape), True, True
+
+    rows, lanes = len(TS), 1
+
+    def linear(self, y):
+        results = jax.tree.map(lambda x: jnp.asarray(x)[None], jm.RESULTS.successful)
+        return self.fn(y), jax.jacfwd(self.fn)(y), results
+
+
+def searched(fn, start, low, most=200):
+    """The search for the least squares of residuals with lower bounds; unknowns are divided by their starts."""
+    y, scale = jnp.ones(len(start)), jnp.asarray(start)
+    problem = Formula(lambda y: fn(y * scale), jnp.asarray(low) / scale)
+    go = lambda s: advance(problem, s, jnp.asarray(1e-8), jnp.asarray(most))
+    found = jax.jit(lambda: jax.lax.while_loop(lambda s: ~s.done, go, begin(problem, y)))()
+    return found
+
+
+LONG = np.linspace(0.0, 4.0, 41)
+FORMULAS = {
+    "stiffness": (lambda p: 1 / (p[0] + p[1] * LONG**2 + 1e-3), [0.5, 0.4], [1e-2, 1e-6]),
+    "root": (lambda p: jnp.sqrt(p[0] + 1e-14) * LONG + p[1] * jnp.exp(-LONG), [1.0, 2.0], [1e-8, 1.0]),
+    "square": (lambda p: p[0] ** 2 * LONG + p[1] * jnp.exp(-LONG), [1.0, 2.0], [3e-6, 1.0]),
+    "rates": (
+        lambda p: p[0] * jnp.exp(-p[1] * LONG) + p[2] * jnp.exp(-p[3] * LONG),
+        [1.0, 3.0, 0.5, 0.4],
+        [1.0, 1.0, 1.0, 1e-6],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_a_start_beside_a_bound_at_zero_costs_no_more_steps_than_without_the_bound(name):
+    """Where residuals depend strongly, or hardly, on what starts there; SciPy's least squares as the reference of the minimum."""
+    fn, truth, start = FORMULAS[name]
+    measured = fn(np.array(truth)) + 0.01 * NOISE[1]
+    off = lambda p: (fn(p) - measured) / 0.01
+    best = scipy.optimize.least_squares(lambda p: np.asarray(off(p)), truth, x_scale="jac", ftol=1e-12, xtol=1e-12)
+    found = searched(off, start, np.zeros(len(start)))
+    free = searched(off, start, np.full(len(start), -np.inf))
+    assert bool(found.result == jm.RESULTS.successful) and float(found.cost) == pytest.approx(best.cost, rel=1e-5)
+    assert int(found.iterations) <= min(33, int(free.iterations) + 3)
+
+
+def test_a_fit_that_did_not_converge_has_no_intervals():
+    found = fit.identify(OSCILLATOR, (Parameter("k", 5.0), BOTH[1]), measured(), max_iterations=3)
+    assert bool(found.result == jm.RESULTS.search_unfinished)
+    assert all(np.isnan(end) for ends in found.intervals().values() for end in ends)
+    assert np.isnan(found.covariance()).all() and all(np.isnan(x) for x in found.standard_errors().values())
+    assert "did not converge" in str(found) and str(found).count("not converged") == 2 and "±" not in str(found)
 
 
 def test_missing_samples_and_weights_of_single_samples():

@@ -6,8 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import scipy.optimize
 
 import jaxmb as jm
+from jaxmb.fit.checkpoint import Checkpoint
+from jaxmb.fit.descent import descend
 
 fit = jm.fit
 Parameter, Signal, Experiment = fit.Parameter, fit.Signal, fit.Experiment
@@ -105,6 +108,53 @@ def test_gains_for_several_starts_at_once(tmp_path):
         fit.tune(CART, GAINS, scenarios(FEEDBACK), miss, checkpoint=path, progress=stop, **call)
     again = fit.tune(CART, GAINS, scenarios(FEEDBACK), miss, checkpoint=path, **call)
     np.testing.assert_array_equal(again.history, found.history)
+
+
+@pytest.mark.parametrize("gains", [(2.0, 0.5), (0.1, 0.01)])
+def test_gains_are_those_of_scipy_from_the_same_start_and_other_steps_say_that_they_ended_before(gains):
+    law = Feedback(*map(jnp.asarray, gains))
+    found = fit.tune(CART, GAINS, scenarios(law), miss)
+    sloped = jax.jit(jax.value_and_grad(lambda x: by_hand(*x)))
+    value = lambda x: tuple(np.asarray(y) for y in sloped(jnp.asarray(x)))
+    best = scipy.optimize.minimize(value, gains, jac=True, method="L-BFGS-B", bounds=[(0, None), (0, 50)])
+    assert float(found.cost) == pytest.approx(best.fun, rel=1e-6)
+    np.testing.assert_allclose([found.estimates["control.k"], found.estimates["control.d"]], best.x, rtol=1e-3)
+    assert bool(found.result == jm.RESULTS.successful) and int(np.isfinite(found.history).sum()) < 30
+    assert np.all(np.diff(found.history[np.isfinite(found.history)]) < 0)
+
+    short = fit.tune(CART, GAINS, scenarios(law), miss, optimiser=optax.adam(0.03))
+    assert float(short.cost) > 1.4 * float(found.cost)
+    assert bool(short.result == jm.RESULTS.search_unfinished) and "did not converge" in str(short)
+    few = fit.tune(CART, GAINS, scenarios(law), miss, steps=3)
+    assert bool(few.result == jm.RESULTS.search_unfinished) and float(few.cost) < float(few.history[0])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_quasi_newton_steps_within_bounds_are_as_good_as_those_of_scipy(seed):
+    """Rosenbrock's function in six unknowns, some of which end at bounds; without numbers in a part of the space."""
+    rng = np.random.default_rng(seed)
+    low, high = rng.uniform(-2.0, 0.5, 6), rng.uniform(0.6, 2.0, 6)
+
+    def cost(y):
+        return jnp.sum(100 * (y[1:] - y[:-1] ** 2) ** 2 + (1 - y[:-1]) ** 2)
+
+    sloped = jax.jit(jax.value_and_grad(cost))
+    failing = jax.jit(jax.value_and_grad(lambda y: jnp.where(jnp.sum(y**2) < 9.0, cost(y), jnp.nan)))
+    ok = jax.tree.map(lambda x: jnp.asarray(x)[None], jm.RESULTS.successful)
+
+    def objective(y):
+        value, slope = failing(y)
+        return value, slope, value[None], ok
+
+    start = jnp.asarray(np.clip(np.zeros(6), low, high))
+    found = descend(objective, start, (jnp.asarray(low), jnp.asarray(high)), None, 200, Checkpoint(None, None), False)
+    value = lambda y: tuple(np.asarray(x) for x in sloped(jnp.asarray(y)))
+    best = scipy.optimize.minimize(
+        value, start, jac=True, method="L-BFGS-B", bounds=list(zip(low, high, strict=True)), options={"ftol": 1e-14}
+    )
+    assert bool(found.result == jm.RESULTS.successful)
+    assert float(found.cost) <= best.fun * (1 + 1e-5) + 1e-9
+    assert np.all((low <= found.best) & (found.best <= high))
 
 
 def test_the_worst_of_all_and_what_a_scenario_is_about():

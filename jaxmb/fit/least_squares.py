@@ -18,6 +18,11 @@ from .problem import Problem
 
 # The first damping, relative to the diagonal of JᵀJ, and its least.
 DAMPING, LEAST = 1e-3, 1e-10
+# What columns of J were longer counts so much less after each step, else the damping of a search that starts where the motion depends
+# strongly on a parameter, as near a bound at zero, is too large ever after.
+FADE = 0.1
+# Up to this damping a step goes at least half the way to the minimum of the linear problem.
+MILD = 1.0
 # Beyond this damping steps are rounding.
 MOST = 1e12
 # A step is taken if the cost falls by this part of what was predicted.
@@ -121,14 +126,18 @@ def advance(problem: Problem, search: Search, rtol: Float[Array, ""], most: Int[
         taken, search.damping * jnp.maximum(1 / 3, 1 - (2 * fall - 1) ** 3), search.damping * search.growth
     )
     damping = jnp.where(first, search.damping, jnp.maximum(damping, LEAST))
-    sizes = jnp.maximum(search.sizes, jnp.sum(jacobian**2, axis=0))
+    faded = jnp.where(taken, FADE, 1.0) * search.sizes
+    sizes = jnp.maximum(faded, jnp.sum(jacobian**2, axis=0))
     share = jnp.where(sound, search.share, WARY)
     room = (share * (problem.low - y), share * (problem.high - y)) if problem.bounded else None
     step, predicted = bounded_step(room, r, jacobian, sizes, damping)
 
-    small = jnp.all(jnp.abs(step) <= rtol * (jnp.abs(y) + rtol)) & jnp.isfinite(predicted) | (predicted <= rtol * cost)
+    small = jnp.all(jnp.abs(step) <= rtol * (jnp.abs(y) + rtol)) & jnp.isfinite(predicted)
+    # A fall that is small because its step is damped says nothing.
+    small = small | ((predicted <= rtol * cost) & (damping <= MILD))
     # A fall that was predicted and did not come, so small that errors of the runs hide it.
-    small = small | (sound & ~taken & (search.predicted <= HIDDEN * search.cost))
+    hidden = jnp.maximum(search.predicted, tried - search.cost) <= HIDDEN * search.cost
+    small = small | (sound & ~taken & hidden)
     stuck = damping > MOST
     over = search.iterations + 1 >= most
     failed, ok = first & ~sound, SUCCESS

@@ -110,14 +110,16 @@ class Fit(eqx.Module):
     def covariance(self, absolute_sigma: bool = False) -> Float[Array, "... n n"]:
         """Covariance of the parameters' entries, s² (JᵀJ)⁻¹ with biases and starts eliminated.
 
-        Infinite for what the data do not tell, zero for what a bound holds.
+        Infinite for what the data do not tell, zero for what a bound holds. NaN where the search did not converge: away from a minimum JᵀJ tells
+        nothing of where it is.
 
         Args:
             absolute_sigma: whether the given σ are the noise itself, s = 1; else only their ratios count and s² is the sum of the
                 squares of the residuals over the degrees of freedom that are left.
         """
         numbers = (self.jacobian, self.scales, self.at_bound, self.freedom, self.cost)
-        return _covariances(numbers, self.parameters, absolute_sigma, self.cost.ndim)
+        found = _covariances(numbers, self.parameters, absolute_sigma, self.cost.ndim)
+        return jnp.where((self.result == RESULTS.successful)[..., None, None], found, jnp.nan)
 
     def standard_errors(self, absolute_sigma: bool = False) -> dict[str, Array]:
         """Square roots of the diagonal of the covariance, by parameter."""
@@ -125,7 +127,10 @@ class Fit(eqx.Module):
         return self._by_name(errors)
 
     def intervals(self, level: float = 0.95, absolute_sigma: bool = False) -> dict[str, tuple[Array, Array]]:
-        """Confidence intervals of the linearised problem by parameter: Student's, or normal ones for `absolute_sigma`."""
+        """Confidence intervals of the linearised problem by parameter: Student's, or normal ones for `absolute_sigma`.
+
+        NaN where the search did not converge, see `covariance`.
+        """
         free = None if absolute_sigma else np.asarray(self.freedom)
         width = scipy.stats.norm.ppf(0.5 + level / 2) if free is None else scipy.stats.t.ppf(0.5 + level / 2, free)
         errors = self.standard_errors(absolute_sigma)
@@ -163,7 +168,8 @@ class Fit(eqx.Module):
             value, first = np.ravel(self.estimates[name]), np.ravel(self.nominal[name])
             for k, (x, a, b) in enumerate(zip(value, np.ravel(low), np.ravel(high), strict=True)):
                 i = next(entries)
-                note = "at its bound" if bool(self.at_bound[i]) else "" if np.isfinite(a) else "not determined"
+                unknown = "not converged" if np.isnan(a) else "not determined"
+                note = "at its bound" if bool(self.at_bound[i]) else "" if np.isfinite(a) else unknown
                 interval = f"± {(b - a) / 2:.3g}" if np.isfinite(a) else ""
                 rows.append((self.labels[i], f"{x:.6g}", interval, f"{first[k]:.6g}", note))
         others = self.labels[self.parameters :]

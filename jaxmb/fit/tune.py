@@ -37,7 +37,7 @@ class Tuned(eqx.Module):
         history: the cost after each step (steps + 1,), the start first; NaN for steps that were not made.
         failures: by name, in how many trials an experiment failed, which made their steps shorter.
         halved: how often each step was halved for that reason (steps,).
-        result: how the search ended, see `jaxmb.RESULTS`.
+        result: how the search ended, see `jaxmb.RESULTS`: `search_unfinished` if all steps are made and the slope is not small yet.
     """
 
     estimates: dict[str, Array]
@@ -104,7 +104,8 @@ def tune(
         objective: `objective(system, solution)` → a number, differentiable; with an experiment's `about` as a third argument where
             that is given.
         steps: number of steps.
-        optimiser: a transformation of optax, `adam(0.03)` by default.
+        optimiser: a transformation of optax; None for quasi-Newton steps within the bounds, each of which lowers the objective, and which end
+            where no more than 1e-8 of it can be gained. Others make all steps.
         over: how the objectives of all runs (k,) become one number.
         build: from a model to a system, as of `identify`.
         gradient: "forward" or "reverse" mode; by default forward for up to four numbers that are looked for.
@@ -114,7 +115,7 @@ def tune(
         **options: of `simulate`, as of `identify`.
 
     Returns:
-        A `Tuned`; of all that were tried that with the least objective.
+        A `Tuned`, whose `result` tells whether the search has converged; of all that were tried that with the least objective.
 
     Raises:
         TypeError, ValueError: for arguments that do not fit; the message names the parameter or the experiment.
@@ -137,7 +138,7 @@ def tune(
         lambda x: _sloped(problem, aim, over, x),
         prepared.start,
         (problem.low, problem.high),
-        optax.adam(0.03) if optimiser is None else optimiser,
+        optimiser,
         steps,
         Checkpoint(checkpoint, (prepared, aim, steps)),
         progress,

@@ -54,7 +54,7 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "No step reduces the cost though residuals say that one should: runs fail beside, or the motion depends on the parameters "
         "so strongly that its derivatives hold nowhere. Start closer, use shorter records, or `windows`."
     )
-    search_unfinished = "The search did not converge within `max_iterations`."
+    search_unfinished = "The search did not converge within `max_iterations`, or `steps`; more of them, or another start, may lead further."
     special_step = (
         "A step was special: near a singular pose, where rows become dependent, or with values that are not finite. `special=False` leaves no "
         "way to make it; simulate with `special=True`."

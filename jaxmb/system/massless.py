@@ -100,5 +100,5 @@ def _scaled(matrix: np.ndarray, metric: np.ndarray) -> np.ndarray:
 def _named(system: System, matrix: np.ndarray) -> tuple[str, ...]:
     """The velocities that take part in the null space of a symmetric matrix."""
     values, vectors = np.linalg.eigh(matrix)
-    parts = np.linalg.norm(vectors[:, values <= SINGULAR * np.finfo(matrix.dtype).eps], axis=1)
+    parts = np.linalg.norm(vectors[:, np.abs(values) <= SINGULAR * np.finfo(matrix.dtype).eps], axis=1)
     return tuple(name for name, part in zip(system.velocities, parts, strict=True) if part > PART)

@@ -1,0 +1,103 @@
+"""Steps of a quasi-Newton method with limited memory, within bounds (Nocedal and Wright 2006, sections 7.2 and 16.7)."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+# Pairs of steps and changes of the gradient that are remembered.
+PAIRS = 10
+# The first step moves no unknown by more than this, in its scale.
+FIRST = 0.1
+# A step must lower the cost by this part of what its slope promises, and leave no more of the slope than that part (weak Wolfe conditions).
+FALL, SLOPE = 1e-4, 0.9
+# Lengths of a step that are tried.
+TRIALS = 20
+
+
+class Memory(eqx.Module):
+    """What is remembered of the way.
+
+    Attributes:
+        steps: the last steps s (k, N), newest first; zero where there are fewer.
+        changes: those of the gradient (k, N).
+    """
+
+    steps: Float[Array, "k N"]
+    changes: Float[Array, "k N"]
+
+    @classmethod
+    def of(cls, y: Float[Array, " N"]) -> "Memory":
+        """Nothing yet."""
+        none = jnp.zeros((PAIRS, *y.shape), y.dtype)
+        return cls(none, none)
+
+    def with_pair(self, step: np.ndarray, change: np.ndarray) -> "Memory":
+        """With another pair, if the slope has risen along it, so that the model of the cost stays convex."""
+        if step @ change <= np.finfo(step.dtype).eps * np.linalg.norm(step) * np.linalg.norm(change):
+            return self
+        put = lambda old, new: jnp.concatenate([jnp.asarray(new)[None], old[:-1]])
+        return Memory(put(self.steps, step), put(self.changes, change))
+
+    def direction(self, gradient: np.ndarray) -> np.ndarray:
+        """−H g by the two loops; without any pair down the slope."""
+        pairs = [(s, c) for s, c in zip(np.asarray(self.steps), np.asarray(self.changes), strict=True) if s @ c > 0]
+        if not pairs:
+            return -gradient * FIRST / max(np.abs(gradient).max(initial=0), np.finfo(gradient.dtype).tiny)
+        d, parts = -gradient, []
+        for s, c in pairs:
+            parts.append((s @ d) / (s @ c))
+            d = d - parts[-1] * c
+        s, c = pairs[0]
+        d = d * (s @ c) / (c @ c)
+        for (s, c), part in zip(reversed(pairs), reversed(parts), strict=True):
+            d = d + (part - (c @ d) / (s @ c)) * s
+        return d
+
+
+class Point(NamedTuple):
+    """A place that has been evaluated: the unknowns, the cost, its gradient, and what else was found."""
+
+    y: np.ndarray
+    cost: float
+    gradient: np.ndarray
+    found: tuple[Any, ...]
+
+    @property
+    def sound(self) -> bool:
+        """Whether all is finite."""
+        return math.isfinite(self.cost) and bool(np.isfinite(self.gradient).all())
+
+
+def held(y: np.ndarray, gradient: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Which unknowns are at a bound beyond which the cost would fall."""
+    return ((y <= low) & (gradient > 0)) | ((y >= high) & (gradient < 0))
+
+
+def searched(
+    at: Point, direction: np.ndarray, evaluate: Callable[[np.ndarray], Point], low: np.ndarray, high: np.ndarray
+) -> Point | None:
+    """The point that a step along a direction leads to, put back within bounds; None where none lowers the cost.
+
+    Its length is doubled and bisected until the cost has fallen enough and its slope has nearly risen (Lewis and Overton 2013), which holds for
+    the largest of several costs too.
+    """
+    short, long, length, best = 0.0, math.inf, 1.0, None
+    for _ in range(TRIALS):
+        y = np.clip(at.y + length * direction, low, high)
+        if best is not None and np.array_equal(y, best.y):
+            break  # at its bounds
+        point, moved = evaluate(y), y - at.y
+        slope = at.gradient @ moved
+        if not point.sound or point.cost > at.cost + FALL * min(slope, 0.0) or point.cost >= at.cost:
+            long = length
+        else:
+            short, best = length, point
+            if point.gradient @ moved >= SLOPE * slope:
+                break
+        length = 2 * length if math.isinf(long) else (short + long) / 2
+    return best
