@@ -101,3 +101,29 @@ def test_traced_values_are_refused_when_the_program_runs():
     assert float(run(1.0)[1]) == 1.0
     with pytest.raises(Exception, match="Constraint 'rod' cannot be satisfied"):
         jax.block_until_ready(run(0.5))
+
+
+@pytest.mark.parametrize("turns", [0, 1, -2])
+def test_a_driver_beyond_half_a_turn_drives_the_mechanism_as_it_is_drawn(turns):
+    """Bodies are drawn between −π and π; an encoder may count from 0 to 2π, or several turns."""
+    P, angle = jm.planar, 4.2
+    pin = 0.4 * np.array([np.cos(angle), np.sin(angle)])
+    rods = [
+        P.Body.rod("crank", mass=1.0, length=0.4, position=tuple(pin / 2), angle=angle),
+        P.Body.rod("coupler", mass=1.0, length=0.9, position=tuple(pin + np.array([0.3, 0.3])), angle=0.8),
+        P.Body.rod("rocker", mass=1.0, length=0.8, position=(0.8, 0.3), angle=-1.2),
+    ]
+    joints = [
+        P.Revolute("A", "ground", "crank.a"),
+        P.Revolute("B", "crank.b", "coupler.a"),
+        P.Revolute("C", "coupler.b", "rocker.a"),
+        P.Revolute("D", "rocker.b", ("ground", (1.0, 0.0))),
+    ]
+    driver = P.Driver("motor", "A", lambda t, p: angle + 2 * np.pi * turns + t)
+    system = P.Mechanism(rods, joints, [driver]).build(cut=["D"])
+    state = jm.assemble(system)
+    assert float(state.q[0]) == pytest.approx(angle + 2 * np.pi * turns, abs=1e-12)
+    start = system.guess
+    beyond = np.asarray(state.q - start) / (2 * np.pi)
+    assert round(float(beyond[0])) == turns + 1  # the guess is −2.08
+    assert (np.abs(beyond[1:]) < 0.25).all()

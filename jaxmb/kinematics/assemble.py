@@ -196,7 +196,7 @@ def assembled(
     Of numbers that are `known`, so that nobody differentiates it, it ends where nothing moves any more.
     """
     system = whole.in_mode(mode)
-    start = system.normalise(q)
+    start = _in_turn(system, t, system.normalise(q), held)
     fixed, fixed_velocities = np.array(held, int), np.array(held_velocities, int)
 
     def improve(q: Array, scale: Scale) -> Array:
@@ -250,6 +250,15 @@ def assembled(
     consistent = consistency(system, state, "cannot be satisfied from this guess", values)
     checks = (*check_rows(whole, never), sized, *check_values(system, state, values), *consistent)
     return dataclasses.replace(state, mode=mode), (*checks, *_turned_round(system, state))
+
+
+def _in_turn(system: System, t: Array, q: Array, held: tuple[int, ...]) -> Array:
+    """The same pose with the angles that are driven, and not held, in the turn that their drivers prescribe."""
+    turns = {} if system.joints is None else system.joints.driven_turns(t, q, system.params)
+    for name, count in turns.items():
+        acts = True if system.active is None else system.active[system.rows[name].start]
+        q = q - 2 * jnp.pi * jnp.where(acts, count.at[np.array(held, int)].set(0), 0)
+    return q
 
 
 def _turned_round(system: System, state: State) -> tuple[Check, ...]:

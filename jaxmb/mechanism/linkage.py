@@ -15,6 +15,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ..system import System
+from .driver import AbstractJointDriver
 from .motion import Motion
 from .pose import chained, inverse, position_of, product, shifted, taken
 from .recursion import Tree
@@ -320,6 +321,19 @@ class AbstractLinkage(AbstractStructure):
                 values = jax.vmap(pair.aligned)(product(inverse(a), b), frames.numbers)
                 found |= {name: values[i] for i, name in enumerate(group.names)}
         return found
+
+    def driven_turns(self, t: Scalar, q: Float[Array, " nq"], params: Numbers) -> dict[str, Float[Array, " nq"]]:
+        """By name of each driver of an angle with full turns, by how many of these the angle lies beyond the prescribed one."""
+        beyond = {}
+        for driver in params.drivers:
+            if isinstance(driver, AbstractJointDriver) and driver.holonomic:
+                joint, part = self.index(driver.joint, "coordinates")
+                tree = self.place(joint)
+                if tree.pair.angles[part] and tree.q[part] >= 0:
+                    turns = jnp.round((q[tree.q[part]] - driver.fn(t, params.params)) / (2 * jnp.pi))
+                    turns = jnp.where(jnp.isfinite(turns), turns, 0)
+                    beyond[driver.name] = jnp.zeros_like(q).at[tree.q[part]].set(turns)
+        return beyond
 
 
 def linkage_of(system: System, argument: str = "system") -> AbstractLinkage:

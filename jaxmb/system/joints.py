@@ -106,6 +106,10 @@ class AbstractJoints(eqx.Module):
     def alignment(self, q: Float[Array, " nq"], params: Any) -> dict[str, Scalar]:
         """By name, how well the joints that close loops are the right way round: positive if they are."""
 
+    def driven_turns(self, t: Scalar, q: Float[Array, " nq"], params: Any) -> dict[str, Float[Array, " nq"]]:
+        """By name of each driver, by how many full turns coordinates lie beyond what it prescribes, to the nearest; none by default."""
+        return {}
+
     @abc.abstractmethod
     def coordinate(self, name: str) -> Callable[..., Scalar]:
         """The function s(t, q, params), without numbers, of the joint coordinate called "joint" or "joint.coordinate".
