@@ -2,8 +2,7 @@
 
 import abc
 import functools
-from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation
-from ..foundations import as_function, check_fields, contract, function_of, listing
+from ..foundations import as_function
 from ..system import State, System
 
 Scalar = Float[Array, ""]
@@ -105,10 +104,7 @@ class AbstractController(eqx.Module):
 class Law(AbstractController):
     """A plain function u(t, q, v, params), or a callable pytree such as an Equinox module, as a controller."""
 
-    fn: Annotated[Any, function_of("t, q, v, params")]
-
-    def __check_init__(self):
-        check_fields(self)
+    fn: Any
 
     @property
     def uses_plant(self) -> bool:
@@ -133,8 +129,7 @@ class MotionLaw(AbstractController):
     fn: Any
     joints: tuple[str, ...] | None = eqx.field(static=True)
 
-    @contract
-    def __init__(self, fn: Annotated[Any, function_of("motion")], joints: str | Sequence[str] | None = None):
+    def __init__(self, fn: Any, joints: Any = None):
         self.fn, self.joints = as_function(fn, "fn"), joint_names(joints)
 
     @property
@@ -234,15 +229,8 @@ def _total(parts: list[Array]) -> Array:
 
 
 def joint_names(joints: Any) -> tuple[str, ...] | None:
-    """Names as a tuple.
-
-    Raises:
-        ValueError: for a name that comes twice.
-    """
-    names = (joints,) if isinstance(joints, str) else None if joints is None else tuple(joints)
-    if names is not None and len(set(names)) < len(names):
-        raise ValueError(f"Argument `joints` must hold different names, but holds {listing(names)}.")
-    return names
+    """Names as a tuple."""
+    return (joints,) if isinstance(joints, str) else None if joints is None else tuple(joints)
 
 
 def as_controller(control: Any, argument: str) -> AbstractController:

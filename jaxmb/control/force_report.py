@@ -1,7 +1,6 @@
 """Which forces of constraints inputs can command."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -9,12 +8,12 @@ import numpy as np
 from jaxtyping import Array
 
 from ..formulation import AbstractFormulation
-from ..foundations import AllPositive, FunctionOfState, contract, counted, listing, program
+from ..foundations import counted, listing, program
 from ..linalg import metric_root
 from ..reaction import analyse_reactions
 from ..system import State, System
 from .motion import chart
-from .output import AbstractOutput, Outputs, as_output, output_rows
+from .output import Outputs, as_output, output_rows
 from .plant import Plant
 from .reaction import AbstractForces, force_authority
 
@@ -84,14 +83,13 @@ class ForceReport:
         return "\n".join(lines + [f"  {text}" for text in self.verdicts])
 
 
-@contract
 def analyse_forces(
     system: System,
     state: State,
     forces: AbstractForces,
     *,
-    output: AbstractOutput | str | Sequence[AbstractOutput | str | FunctionOfState] | FunctionOfState | None = None,
-    limits: AllPositive | None = None,
+    output: Any = None,
+    limits: Any = None,
     formulation: AbstractFormulation | None = None,
 ) -> ForceReport:
     """Whether forces y = S λ of constraints are determined, and can be commanded beside a motion, at one pose.

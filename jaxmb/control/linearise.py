@@ -14,11 +14,8 @@ from ..formulation import AbstractFormulation, CoordinatePartition, formulation_
 from ..foundations import (
     RESULTS,
     Check,
-    FunctionOfMotion,
-    NoNaN,
     announce,
     as_function,
-    contract,
     default_float,
     enforce,
     is_concrete,
@@ -36,14 +33,13 @@ from .readings import Own, Readings, bracket, deviation, named_readings, rate_ro
 from .tangent import tangent_of
 
 
-@contract
 def linearise(
     system: System,
     state: State,
     *,
-    u: NoNaN | None = None,
-    independent: Sequence[str] | None = None,
-    outputs: FunctionOfMotion | None = None,
+    u: Any = None,
+    independent: Any = None,
+    outputs: Any = None,
     formulation: AbstractFormulation | None = None,
     throw: bool = True,
 ) -> Linearisation:

@@ -6,12 +6,7 @@ from jax import lax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
-from ..foundations import (
-    AllPositive,
-    NonNegative,
-    contract,
-    program,
-)
+from ..foundations import program
 from ..linalg import PseudoInverse, invert, metric_root
 from .affine import Drive, drive
 from .output import OutputRows
@@ -102,16 +97,15 @@ def chart(
     return Chart(found, matrix, target, free, projector, inverse, jnp.minimum(count, freedoms))
 
 
-@contract
 @program
 def motion_law(
     plant: Plant,
     rows: OutputRows,
     w: Float[Array, " k"],
     *,
-    limits: AllPositive | None = None,
+    limits: ArrayLike | None = None,
     preferred: Float[Array, " nu"] | None = None,
-    damping: NonNegative | None = None,
+    damping: Array | float | None = None,
 ) -> Command:
     """The inputs by which J v̇ = w + Γ: the output gets the acceleration w.
 

@@ -1,6 +1,5 @@
 """Inputs from a table."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -8,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import Finite, Vector, as_parameters, contract, default_float, is_concrete
+from ..foundations import as_parameters, default_float, is_concrete
 from .controller import AbstractController, joint_names
 
 Scalar = Float[Array, ""]
@@ -37,8 +36,7 @@ class Recorded(AbstractController):
     joints: tuple[str, ...] | None = eqx.field(static=True)
     hold: bool = eqx.field(static=True)
 
-    @contract
-    def __init__(self, ts: Vector, values: Finite, joints: str | Sequence[str] | None = None, *, hold: bool = False):
+    def __init__(self, ts: Any, values: Any, joints: Any = None, *, hold: bool = False):
         self.ts = jnp.asarray(as_parameters(ts), default_float())
         values = jnp.asarray(as_parameters(values), default_float())
         self.values = values[:, None] if values.ndim == 1 else values

@@ -9,16 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation
-from ..foundations import (
-    AllNonNegative,
-    AllPositive,
-    FunctionOfMotion,
-    Key,
-    NoNaN,
-    contract,
-    default_float,
-    is_concrete,
-)
+from ..foundations import default_float, is_concrete
 from ..system import State, System
 from .controller import AbstractController, as_controller
 
@@ -90,8 +81,7 @@ class Saturated(AbstractWrapper):
     upper: Float[Array, "*nu"]
     lower: Float[Array, "*nu"]
 
-    @contract
-    def __init__(self, controller: AbstractController | FunctionOfMotion, upper: NoNaN, lower: NoNaN | None = None):
+    def __init__(self, controller: Any, upper: Any, lower: Any = None):
         self.controller = as_controller(controller, "controller")
         self.upper = jnp.asarray(upper, default_float())
         self.lower = -self.upper if lower is None else jnp.asarray(lower, default_float())
@@ -148,10 +138,11 @@ class RateLimited(AbstractWrapper):
     controller: AbstractController
     limit: Float[Array, "*nu"]
 
-    @contract
-    def __init__(self, controller: AbstractController | FunctionOfMotion, limit: AllPositive):
+    def __init__(self, controller: Any, limit: Any):
         self.controller = as_controller(controller, "controller")
         self.limit = jnp.asarray(limit, default_float())
+        if is_concrete(self.limit) and not bool(jnp.all(self.limit > 0)):
+            raise ValueError(f"Argument `limit` must be positive, but is {self.limit}.")
 
     @property
     def only_sampled(self) -> bool:
@@ -206,14 +197,7 @@ class Noisy(AbstractWrapper):
     q: Float[Array, "*nq"]
     v: Float[Array, "*nv"]
 
-    @contract
-    def __init__(
-        self,
-        controller: AbstractController | FunctionOfMotion,
-        key: Key,
-        q: AllNonNegative = 0.0,
-        v: AllNonNegative = 0.0,
-    ):
+    def __init__(self, controller: Any, key: Any, q: Any = 0.0, v: Any = 0.0):
         self.controller = as_controller(controller, "controller")
         self.key = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
         self.q, self.v = (jnp.asarray(x, default_float()) for x in (q, v))

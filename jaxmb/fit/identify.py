@@ -1,9 +1,8 @@
 """Parameters from measured motion."""
 
 import dataclasses
-import os
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +12,8 @@ import optimistix as optx
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..foundations import RESULTS, Count, Key, Positive, contract, function_of, is_concrete, lasting, listing
+from ..foundations import RESULTS, is_concrete, lasting, listing
+from ..system import System
 from .checkpoint import Checkpoint
 from .descent import descend
 from .experiment import Experiment, listed
@@ -32,20 +32,19 @@ FEW = 4
 SUCCESS: Any = RESULTS.successful
 
 
-@contract
 def identify(
     model: Any,
     parameters: Sequence[Parameter],
     experiments: Sequence[Experiment] | Experiment,
     *,
-    build: Annotated[Any, function_of("model")] | None = None,
+    build: Callable[[Any], System] | None = None,
     optimiser: Any = None,
     jacobian: str | None = None,
-    rtol: Positive = 1e-8,
-    max_iterations: Count = 50,
-    starts: Count = 1,
-    key: Key | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
+    rtol: float = 1e-8,
+    max_iterations: int = 50,
+    starts: int = 1,
+    key: PRNGKeyArray | None = None,
+    checkpoint: Any = None,
     progress: bool | Callable[[Progress], None] = False,
     throw: bool = True,
     **options: Any,

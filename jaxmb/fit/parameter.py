@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import AllPositive, NoNaN, as_parameters, contract, default_float, function_of, is_concrete, listing
+from ..foundations import as_parameters, default_float, is_concrete, listing
 from .target import Place, Setup, place
 
 
@@ -41,18 +41,19 @@ class Parameter(eqx.Module):
     modifier: Callable[[Any, Array], Any] | None = eqx.field(static=True)
     scale: Array | None
 
-    @contract
     def __init__(
         self,
         name: str,
-        nominal: NoNaN | None = None,
-        min_value: NoNaN = -np.inf,
-        max_value: NoNaN = np.inf,
+        nominal: Any = None,
+        min_value: Any = -np.inf,
+        max_value: Any = np.inf,
         *,
         frozen: bool = False,
-        modifier: Annotated[Any, function_of("model, value")] | None = None,
-        scale: AllPositive | None = None,
+        modifier: Callable[[Any, Any], Any] | None = None,
+        scale: Any = None,
     ):
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"Argument `name` of a parameter must be a name, but is {name!r}.")
         if modifier is not None and nominal is None:
             raise ValueError(f"Argument `nominal` of parameter '{name}' must be given along with `modifier`.")
         array = lambda x: jnp.asarray(as_parameters(x), default_float())

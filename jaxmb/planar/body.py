@@ -7,13 +7,6 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import (
-    Finite,
-    NonNegative,
-    Number,
-    Positive,
-    contract,
-)
 from ..mechanism import (
     AbstractBody,
     AbstractShape,
@@ -30,8 +23,7 @@ from ..mechanism import (
 from .shape import Rod
 
 
-@contract
-def frame(position: Finite = (0.0, 0.0), angle: Number = 0.0) -> Float[Array, "3 3"]:
+def frame(position: Any = (0.0, 0.0), angle: Any = 0.0) -> Float[Array, "3 3"]:
     """The pose [[R, p], [0, 1]] with a position in m and an angle in rad, or a rotation matrix (2, 2)."""
     turned = as_vector(angle, "angle", (), (2, 2))
     if not turned.ndim:
@@ -76,19 +68,18 @@ class Body(AbstractBody):
     shape: AbstractShape | None
     density: Float[Array, ""] | None
 
-    @contract
     def __init__(
         self,
         name: str,
-        mass: NonNegative | None = None,
-        inertia: NonNegative | None = None,
-        com: Finite | None = None,
+        mass: Any = None,
+        inertia: Any = None,
+        com: Any = None,
         points: Mapping[str, Any] | None = None,
         point_masses: Sequence[tuple[Any, Any]] = (),
-        position: Finite = (0.0, 0.0),
-        angle: Number = 0.0,
+        position: Any = (0.0, 0.0),
+        angle: Any = 0.0,
         shape: Any = None,
-        density: Positive | None = None,
+        density: Any = None,
     ):
         self.name, self.shape = name, shape
         self.density = None if density is None else number(density, f"density of body '{name}'")
@@ -101,8 +92,7 @@ class Body(AbstractBody):
         self.pose = frame(position, angle)
 
     @classmethod
-    @contract
-    def rod(cls, name: str, mass: NonNegative, length: Positive, **arguments: Any) -> "Body":
+    def rod(cls, name: str, mass: Any, length: Any, **arguments: Any) -> "Body":
         """A body with the shape `Rod(length)`: slender, along x from its point "a", at the origin, to its point "b".
 
         Args:
@@ -114,7 +104,6 @@ class Body(AbstractBody):
         return cls(name, mass, shape=Rod(length), **arguments)
 
     @classmethod
-    @contract
     def joined(cls, name: str, parts: Sequence[Any], **arguments: Any) -> "Body":
         """Bodies joined rigidly to one, with mass and inertia of all by the parallel-axis theorem.
 

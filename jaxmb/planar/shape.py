@@ -5,13 +5,6 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import (
-    AllPositive,
-    Finite,
-    NonNegative,
-    Positive,
-    contract,
-)
 from ..mechanism import AbstractShape, Stroke, bore, dimension, polygon, polygon_moments
 
 Scalar = Float[Array, ""]
@@ -26,8 +19,7 @@ class Rod(AbstractShape):
 
     length: Scalar
 
-    @contract
-    def __init__(self, length: Positive):
+    def __init__(self, length: Any):
         self.length = dimension(length, "length of a Rod")
 
     def size(self) -> Scalar:
@@ -63,8 +55,7 @@ class Box(AbstractShape):
 
     sides: Float[Array, "2"]
 
-    @contract
-    def __init__(self, sides: AllPositive):
+    def __init__(self, sides: Any):
         self.sides = dimension(sides, "sides of a Box", 2)
 
     def size(self) -> Scalar:
@@ -100,8 +91,7 @@ class Disk(AbstractShape):
     radius: Scalar
     inner: Scalar
 
-    @contract
-    def __init__(self, radius: Positive, inner: NonNegative = 0.0):
+    def __init__(self, radius: Any, inner: Any = 0.0):
         self.radius = dimension(radius, "radius of a Disk")
         self.inner = bore(inner, self.radius, "inner of a Disk")
 
@@ -137,8 +127,7 @@ class Plate(AbstractShape):
 
     corners: Float[Array, "n 2"]
 
-    @contract
-    def __init__(self, corners: Finite):
+    def __init__(self, corners: Any):
         self.corners = polygon(corners, "corners of a Plate")
 
     def size(self) -> Scalar:

@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from ..foundations import contract
 from .beside import beside, check_keys, toml
 from .column import Column
 from .read import read
@@ -14,7 +13,6 @@ KEYS = ("file", "source", "time", "columns")
 COLUMN_KEYS = ("column", "unit", "scale", "offset", "index")
 
 
-@contract
 def read_described(path: str | os.PathLike[str]) -> Record:
     """Reads the record that a TOML file describes, with the keys of `read` and `Column`.
 

@@ -7,19 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from ..foundations import contract
 from .column import UNITS, Column, as_column
 from .opened import opened
 from .record import Record, check_times
 from .sources import AbstractSource
 
 
-@contract
 def read(
     path: str | os.PathLike[str],
-    columns: Mapping[str, str | Column],
+    columns: Any,
     *,
-    time: str | Column = "time",
+    time: Any = "time",
     source: Any = None,
 ) -> Record:
     r"""Reads columns of a file, in SI units.

@@ -9,19 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import (
-    Count,
-    Number,
-    Numbers,
-    Text,
-    arrays_of,
-    contract,
-    counted,
-    default_float,
-    is_concrete,
-    listing,
-    table,
-)
+from ..foundations import arrays_of, counted, default_float, is_concrete, listing, table
 from .write import as_dataset, as_frame, write_csv
 
 
@@ -55,10 +43,7 @@ class Record(eqx.Module):
     units: tuple[tuple[str, str], ...] = eqx.field(static=True)
     source: str = eqx.field(static=True)
 
-    @contract
-    def __init__(
-        self, t: Numbers, columns: Mapping[str, Numbers], units: Mapping[str, str] | None = None, source: Text = ""
-    ):
+    def __init__(self, t: Any, columns: Mapping[str, Any], units: Mapping[str, str] | None = None, source: str = ""):
         as_floats = lambda x: jnp.asarray(x, default_float())
         self.t = as_floats(t)
         self.columns = {name: as_floats(column) for name, column in columns.items()}
@@ -81,8 +66,7 @@ class Record(eqx.Module):
         """The number of samples."""
         return self.t.shape[-1]
 
-    @contract
-    def window(self, start: Number, stop: Number) -> "Record":
+    def window(self, start: Any, stop: Any) -> "Record":
         """The samples with start <= t <= stop, at the times they have.
 
         Args:
@@ -100,16 +84,16 @@ class Record(eqx.Module):
             )
         return self._at(np.flatnonzero(inside))
 
-    @contract
-    def every(self, n: Count) -> "Record":
+    def every(self, n: Any) -> "Record":
         """Each n-th sample, the first one included; nothing is filtered before.
 
         Args:
             n: a number of samples, at least 1.
         """
+        if not isinstance(n, int) or n < 1:
+            raise ValueError(f"Argument `n` must be an integer of at least 1, but is {n!r}.")
         return self._at(np.arange(0, len(self), n))
 
-    @contract
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Writes a `.csv` that `jaxmb.records.read` reads to the last digit.
 

@@ -4,12 +4,13 @@ import csv
 import io
 import json
 import os
+import pathlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..foundations import listing, optional, replacing
+from ..foundations import listing, optional
 from .sources import UNITS_LINE, names_in
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 def write_csv(record: "Record", path: str | os.PathLike[str]) -> None:
     """See `Record.to_csv`."""
+    path = pathlib.Path(path)
     columns, units = flat(record)
     header, rows = _line(columns), zip(*(column.tolist() for column in columns.values()), strict=True)
     if "\n" in header or names_in(header) != (list(columns), ","):
@@ -27,8 +29,9 @@ def write_csv(record: "Record", path: str | os.PathLike[str]) -> None:
     lines = [UNITS_LINE + json.dumps(units, ensure_ascii=False)]
     lines += [*(f"# {line}" for line in record.source.splitlines()), header]
     lines += [_line("" if x != x else repr(x) for x in row) for row in rows]
-    with replacing(path) as fresh:
-        fresh.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    beside = path.with_name(path.name + ".part")
+    beside.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    beside.replace(path)
 
 
 def _line(cells: Iterable[str]) -> str:

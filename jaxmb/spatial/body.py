@@ -7,13 +7,6 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import (
-    AllPositive,
-    Finite,
-    NonNegative,
-    Positive,
-    contract,
-)
 from ..mechanism import (
     AbstractBody,
     AbstractShape,
@@ -32,8 +25,7 @@ from ..mechanism import (
 from .shape import Box
 
 
-@contract
-def frame(position: Finite = (0.0, 0.0, 0.0), orientation: Finite = (1.0, 0.0, 0.0, 0.0)) -> Float[Array, "4 4"]:
+def frame(position: Any = (0.0, 0.0, 0.0), orientation: Any = (1.0, 0.0, 0.0, 0.0)) -> Float[Array, "4 4"]:
     """The pose [[R, p], [0, 1]] with a position in m and an orientation.
 
     Args:
@@ -76,19 +68,18 @@ class Body(AbstractBody):
     shape: AbstractShape | None
     density: Float[Array, ""] | None
 
-    @contract
     def __init__(
         self,
         name: str,
-        mass: NonNegative | None = None,
-        inertia: Finite | None = None,
-        com: Finite | None = None,
+        mass: Any = None,
+        inertia: Any = None,
+        com: Any = None,
         points: Mapping[str, Any] | None = None,
         point_masses: Sequence[tuple[Any, Any]] = (),
-        position: Finite = (0.0, 0.0, 0.0),
-        orientation: Finite = (1.0, 0.0, 0.0, 0.0),
+        position: Any = (0.0, 0.0, 0.0),
+        orientation: Any = (1.0, 0.0, 0.0, 0.0),
         shape: Any = None,
-        density: Positive | None = None,
+        density: Any = None,
     ):
         self.name, self.shape = name, shape
         self.density = None if density is None else number(density, f"density of body '{name}'")
@@ -102,8 +93,7 @@ class Body(AbstractBody):
         self.pose = frame(position, orientation)
 
     @classmethod
-    @contract
-    def box(cls, name: str, mass: NonNegative, size: AllPositive, **arguments: Any) -> "Body":
+    def box(cls, name: str, mass: Any, size: Any, **arguments: Any) -> "Body":
         """A body with the shape `Box(size)`: its centre at the origin.
 
         Args:
@@ -112,11 +102,9 @@ class Body(AbstractBody):
             size: lengths (3,) along x, y and z in m.
             **arguments: further arguments of `Body`.
         """
-        size = as_vector(size, f"size of body '{name}'", (3,))
         return cls(name, mass, shape=Box(size), **arguments)
 
     @classmethod
-    @contract
     def joined(cls, name: str, parts: Sequence[Any], **arguments: Any) -> "Body":
         """Bodies joined rigidly to one, with mass and inertia of all by the parallel-axis theorem.
 

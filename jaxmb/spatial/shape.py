@@ -6,13 +6,6 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import (
-    AllPositive,
-    Finite,
-    NonNegative,
-    Positive,
-    contract,
-)
 from ..mechanism import AbstractShape, Stroke, bore, dimension, polygon, polygon_moments
 
 Scalar = Float[Array, ""]
@@ -31,8 +24,7 @@ class Rod(AbstractShape):
 
     length: Scalar
 
-    @contract
-    def __init__(self, length: Positive):
+    def __init__(self, length: Any):
         self.length = dimension(length, "length of a Rod")
 
     def size(self) -> Scalar:
@@ -68,8 +60,7 @@ class Box(AbstractShape):
 
     sides: Float[Array, "3"]
 
-    @contract
-    def __init__(self, sides: AllPositive):
+    def __init__(self, sides: Any):
         self.sides = dimension(sides, "sides of a Box", 3)
 
     def size(self) -> Scalar:
@@ -108,8 +99,7 @@ class Cylinder(AbstractShape):
     radius: Scalar
     inner: Scalar
 
-    @contract
-    def __init__(self, length: Positive, radius: Positive, inner: NonNegative = 0.0):
+    def __init__(self, length: Any, radius: Any, inner: Any = 0.0):
         self.length = dimension(length, "length of a Cylinder")
         self.radius = dimension(radius, "radius of a Cylinder")
         self.inner = bore(inner, self.radius, "inner of a Cylinder")
@@ -150,8 +140,7 @@ class Disk(AbstractShape):
     radius: Scalar
     inner: Scalar
 
-    @contract
-    def __init__(self, radius: Positive, inner: NonNegative = 0.0):
+    def __init__(self, radius: Any, inner: Any = 0.0):
         self.radius = dimension(radius, "radius of a Disk")
         self.inner = bore(inner, self.radius, "inner of a Disk")
 
@@ -189,8 +178,7 @@ class Plate(AbstractShape):
     corners: Float[Array, "n 2"]
     thickness: Scalar
 
-    @contract
-    def __init__(self, corners: Finite, thickness: Positive):
+    def __init__(self, corners: Any, thickness: Any):
         self.corners = polygon(corners, "corners of a Plate")
         self.thickness = dimension(thickness, "thickness of a Plate")
 
@@ -231,8 +219,7 @@ class Sphere(AbstractShape):
 
     radius: Scalar
 
-    @contract
-    def __init__(self, radius: Positive):
+    def __init__(self, radius: Any):
         self.radius = dimension(radius, "radius of a Sphere")
 
     def size(self) -> Scalar:

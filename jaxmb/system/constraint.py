@@ -5,13 +5,7 @@ from typing import Any
 
 import equinox as eqx
 
-from ..foundations import (
-    Count,
-    FunctionOfMotion,
-    FunctionOfState,
-    as_function,
-    contract,
-)
+from ..foundations import as_function
 
 
 class AbstractConstraint(eqx.Module):
@@ -36,8 +30,7 @@ class Holonomic(AbstractConstraint):
     fn: Any
     parts: tuple[tuple[str, int], ...] | None = eqx.field(static=True)
 
-    @contract
-    def __init__(self, name: str, fn: FunctionOfState, parts: Mapping[str, Count] | None = None):
+    def __init__(self, name: str, fn: Any, parts: Mapping[str, int] | None = None):
         self.name = name
         self.parts = None if parts is None else tuple(parts.items())
         self.fn = as_function(fn, f"fn of constraint '{name}'")
@@ -56,8 +49,7 @@ class Pfaffian(AbstractConstraint):
     fn: Any
     parts: tuple[tuple[str, int], ...] | None = eqx.field(static=True)
 
-    @contract
-    def __init__(self, name: str, fn: FunctionOfMotion, parts: Mapping[str, Count] | None = None):
+    def __init__(self, name: str, fn: Any, parts: Mapping[str, int] | None = None):
         self.name = name
         self.parts = None if parts is None else tuple(parts.items())
         self.fn = as_function(fn, f"fn of constraint '{name}'")

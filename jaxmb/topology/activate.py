@@ -1,6 +1,7 @@
 """Constraints begin to act, or are hit."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -8,13 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..foundations import (
-    Fraction,
-    Guard,
-    Number,
-    contract,
-    default_float,
-)
+from ..foundations import default_float
 from .change import Change
 from .event import AbstractEvent
 from .situation import Situation, fitting
@@ -43,15 +38,14 @@ class Activate(AbstractEvent):
     restitution: Float[Array, ""] | None
     assemble: bool = eqx.field(static=True)
 
-    @contract
     def __init__(
         self,
         names: str | Sequence[str],
         *,
-        at: Number | None = None,
-        when: Guard | None = None,
+        at: Any = None,
+        when: Any = None,
         direction: int = 1,
-        restitution: Fraction | None = None,
+        restitution: Any = None,
         assemble: bool = False,
         repeat: bool = False,
         consistent: bool = True,
