@@ -244,7 +244,7 @@ LONG = np.linspace(0.0, 4.0, 41)
 FORMULAS = {
     "stiffness": (lambda p: 1 / (p[0] + p[1] * LONG**2 + 1e-3), [0.5, 0.4], [1e-2, 1e-6]),
     "root": (lambda p: jnp.sqrt(p[0] + 1e-14) * LONG + p[1] * jnp.exp(-LONG), [1.0, 2.0], [1e-8, 1.0]),
-    "square": (lambda p: p[0] ** 2 * LONG + p[1] * jnp.exp(-LONG), [1.0, 2.0], [3e-6, 1.0]),
+    "square": (lambda p: p[0] ** 2 * LONG + p[1] * jnp.exp(-LONG), [1.0, 2.0], [1e-6, 1.0]),
     "rates": (
         lambda p: p[0] * jnp.exp(-p[1] * LONG) + p[2] * jnp.exp(-p[3] * LONG),
         [1.0, 3.0, 0.5, 0.4],
