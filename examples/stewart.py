@@ -21,7 +21,7 @@ def main():
     place, turned = jax.vmap(platform_pose)(ts)
     poses = jm.pose(system, solution, "platform")
     multipliers = jm.reactions(system, solution).multipliers
-    forces = jnp.concatenate([multipliers[f"drive{i}"] for i in range(LEGS)], axis=1)
+    forces = jnp.stack([multipliers[f"drive{i}"] for i in range(LEGS)], axis=1)
     ranks = [int(solution.stats[key]) for key in ("lowest_rank", "highest_rank")]
     print(
         f"{system.nv} velocities, {system.m} rows, rank {ranks[0]}–{ranks[1]}: no freedom is left, nothing is redundant"

@@ -77,7 +77,7 @@ BAD = {
         s, [0.0, 1.0], [0.0, 1.0], hold_velocity=["y"]
     ),
     r"`hold` must hold indices or names out of x, y, but holds 'z'": lambda s: jm.assemble(s, [0.0, 1.0], hold=["z"]),
-    r"`hold_velocity` must be a sequence of names or indices, but is the string 'x'": lambda s: jm.assemble(
+    r"`hold_velocity` must be a sequence, each entry .*, but is 'x'": lambda s: jm.assemble(
         s, [0.0, 1.0], hold_velocity="x"
     ),
     r"`q` must have shape \(2,\), but has shape \(3,\)": lambda s: jm.assemble(s, [0.0, 1.0, 2.0]),

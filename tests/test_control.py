@@ -365,11 +365,11 @@ def test_bad_controllers_are_refused():
         run(control=C.PD("crank", 1.0, 1.0))
     with pytest.raises(ValueError, match="no joint"):
         jm.simulate(fivebar()[1], jm.assemble(fivebar()[1], START), TS, control=C.PD("knee", 1.0, 1.0))
-    with pytest.raises(ValueError, match="Argument `period` must be positive"):
+    with pytest.raises(ValueError, match="Argument `period` of Sampled must be a positive number"):
         C.Sampled(AnglePI(GAINS), 0.0)
     with pytest.raises(ValueError, match="Argument `upper` must not be below `lower`"):
         C.Saturated(AnglePI(GAINS), 1.0, 2.0)
-    with pytest.raises(ValueError, match="Argument `limit` must be positive"):
+    with pytest.raises(ValueError, match="Argument `limit` of RateLimited must be positive"):
         C.RateLimited(AnglePI(GAINS), 0.0)
     with pytest.raises(ValueError, match=r"Argument `stiffness` must have shape \(1,\)"):
         C.PD("crank", (1.0, 2.0), 1.0)

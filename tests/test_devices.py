@@ -228,7 +228,7 @@ def test_memory_bounds_the_groups():
 
 
 def test_arguments_of_batched_that_do_not_fit():
-    with pytest.raises(TypeError, match="`fn` must be a function of one row"):
+    with pytest.raises(TypeError, match=r"`fn` must be a function \(row\)"):
         jm.batched(3.0)
     for name, value in (("size", 0), ("memory", -1.0)):
         with pytest.raises(ValueError, match=f"`{name}` must be"):

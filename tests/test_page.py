@@ -281,7 +281,7 @@ def test_reactions_on_a_page_are_to_scale(tmp_path):
 
 def test_arguments_of_a_page_that_do_not_fit(tmp_path):
     system, solution = planar()
-    with pytest.raises(ValueError, match="`speed` must be positive, but is 0"):
+    with pytest.raises(ValueError, match="`speed` must be a positive number, but is 0"):
         jm.plot.page(system, solution, tmp_path / "a.html", speed=0.0)
     with pytest.raises(ValueError, match="`curves` must have the times of `solution`"):
         jm.plot.page(system, solution, tmp_path / "a.html", curves=jm.records.Record([0.0], {}))

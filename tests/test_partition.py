@@ -300,5 +300,7 @@ def test_closures_that_do_not_fit_are_refused():
         jm.reduce(make("top")[0], jm.Closure("c", ["x"], lambda t, q, p: q))
     with pytest.raises(ValueError, match=r"`independent` must hold indices of velocities below 3, but holds \(3,\)"):
         jm.simulate(system, state, [0.1], formulation=jm.CoordinatePartition((3,)))
-    with pytest.raises(ValueError, match=r"`switching` must be at least 0 and below 1, but is 1.5"):
+    with pytest.raises(
+        ValueError, match=r"`switching` of CoordinatePartition must be a number from 0 to less than 1, but is 1.5"
+    ):
         jm.CoordinatePartition(switching=1.5)

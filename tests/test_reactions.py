@@ -323,7 +323,7 @@ def test_every_body_is_in_balance_and_the_driver_does_the_work(coordinates):
     driver = P.Driver("motor", "O", lambda t, p: 0.4 + 2 * t + 0.3 * jnp.sin(3 * t))
     system = P.Mechanism(bodies, joints, [driver], gravity=(0.0, -G)).build(coordinates)
     solution = jm.simulate(system, jm.assemble(system), jnp.linspace(0.0, 2.0, 11))
-    effort = jm.reactions(system, solution).multipliers["motor"][:, 0]
+    effort = jm.reactions(system, solution).multipliers["motor"]
     ends = {"crank": ["O", "A"], "rod": ["A", "B"], "slider": ["B", "guide"]}
     largest = 0.0
     for body in bodies:
@@ -464,7 +464,7 @@ def test_bodies_of_the_gallery_are_in_balance(make):
     for driver in mechanism.drivers:  # along the axis of a slider
         joint = elements[driver.joint]
         assert type(joint).__name__ == "Prismatic"
-        effort = solved.multipliers[driver.name]
+        effort = solved.multipliers[driver.name][:, None]
         turned = jm.pose(system, motion, joint.a.body)[..., :dim, :dim] if joint.a.body != "ground" else jnp.eye(dim)
         axis = jnp.broadcast_to(turned @ (joint.axis / jnp.linalg.norm(joint.axis)), (len(power), dim))
         place = jm.position(system, motion, joint.b)

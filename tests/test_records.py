@@ -11,6 +11,7 @@ import scipy.io
 
 import jaxmb as jm
 from jaxmb.records import UNITS, Column, Record, read, read_described
+from jaxmb.records.opened import opened
 
 T = np.array([0.0, 0.1, 0.25])
 ANGLE = np.array([1.0, 1 / 3, -2e-7])
@@ -201,7 +202,7 @@ def test_refused_records():
     refused("no column 'z'; there are 'x' and 'y'", lambda: record()["z"], error=KeyError)
     refused("no samples from 5 s to 6 s; they are from 0 s to 0.3 s", record().window, 5, 6)
     for n in (0, 1.5):
-        refused(f"`n` must be an integer of at least 1, but is {n}", record().every, n)
+        refused(f"`n` must be a positive integer, but is {n}", record().every, n, error=(TypeError, ValueError))
 
 
 def test_record_of_another_engine():
@@ -273,13 +274,21 @@ def test_newer_matlab_files(tmp_path):
     head = b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(124) + b"\x00\x02IM"
     (tmp_path / "x.mat").write_bytes(head.ljust(512, b"\0") + b"\x89HDF\r\n\x1a\n")
     refused(
-        r"x\.mat is a MATLAB file of version 7\.3; save it with save\(…, '-v7'\)", read, tmp_path / "x.mat", COLUMNS
+        r"x\.mat must be a MATLAB file, but: it is of version 7\.3; save it with save\(…, '-v7'\)",
+        read,
+        tmp_path / "x.mat",
+        COLUMNS,
     )
 
 
 def test_nothing_is_unpickled(tmp_path):
     np.savez(tmp_path / "x.npz", time=T, a=ANGLE, b=np.array([{}, 1, "c"], object))
-    refused(r"'b' in .*x\.npz is an array of Python objects, which are never loaded", read, tmp_path / "x.npz", COLUMNS)
+    refused(
+        r"'b' in .*x\.npz must be an array, but: it is an array of Python objects, which are never loaded",
+        read,
+        tmp_path / "x.npz",
+        COLUMNS,
+    )
     same(read(tmp_path / "x.npz", {"a": "a"})["a"], ANGLE)  # the others are read
 
 
@@ -320,13 +329,13 @@ def test_refused_cells(tmp_path):
         message = rf"Column 'x' \('Y' in .*x\.mat\) is an array of 2 cells: `index` .* but is {shown}\."
         refused(message, read, tmp_path / "x.mat", {"x": Column("Y", index=index)})
     refused("must be an array of numbers, but is of type <U4", read, tmp_path / "x.mat", {"x": Column("Y", index=1)})
-    refused("must be an array of numbers, but is of type", read, tmp_path / "x.mat", {"x": "s"})
+    refused("'s' in .* must be an array of numbers, or cells of them", read, tmp_path / "x.mat", {"x": "s"})
 
 
 def test_refused_descriptions(tmp_path):
     path = text(tmp_path / "x.csv", "time,a", "0,1")
     refused(r"`unit` of column 'a' is 'degree'; units are '1', 'm', .*'deg'.*'mA'", Column, "a", "degree")
-    refused("`source` of a column must be a name, but is 3", Column, 3, error=TypeError)
+    refused("`source` of Column must be text that is not empty, but is 3", Column, 3, error=TypeError)
     refused("`scale` of column 'a' must be a number, but is '2'", Column, "a", scale="2", error=TypeError)
     refused("`offset` of column 'a' must be a number, but is None", Column, "a", offset=None, error=TypeError)
     refused("`scale` of column 'a' must not be 0", Column, "a", scale=0)
@@ -335,7 +344,7 @@ def test_refused_descriptions(tmp_path):
         refused(
             "`index` of column 'a' must be None, an integer from 0 or two", Column, "a", index=index, error=TypeError
         )
-    refused("`columns` must map names to names or `Column`s, but is 'a'", read, path, "a", error=TypeError)
+    refused("`columns` must be a dictionary, .*, but is 'a'", read, path, "a", error=TypeError)
     refused("Column 'a' must be described by a name or a `Column`, but is 1", read, path, {"a": 1}, error=TypeError)
     refused("unit of column 'time' must be one of time, but is 'mm'", read, path, {}, time=Column("time", "mm"))
 
@@ -437,3 +446,76 @@ def test_data_stay_in_their_folder(tmp_path):
 
 def test_public_names():
     assert jm.records.read is read and {"read", "read_described", "Record", "Column", "UNITS"} <= set(dir(jm.records))
+
+
+# Damaged and hostile files
+
+
+def matlab(path, **options):
+    """A file with matrices of several kinds, and what it holds."""
+    cells = np.empty((1, 2), object)
+    cells[0, 0], cells[0, 1] = T, MATRIX
+    more = {} if options.get("format") == "4" else {"Y": cells, "s": {"a": T}}
+    scipy.io.savemat(path, {"t": T, "a": MATRIX, "z": 1j * T, "i": np.arange(6, dtype="i2")} | more, **options)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("options", [{}, {"do_compression": True}, {"format": "4"}], ids=["plain", "compressed", "4"])
+def test_damaged_matlab_files_are_read_or_refused(tmp_path, options):
+    whole, path, random = matlab(tmp_path / "x.mat", **options), tmp_path / "x.mat", np.random.default_rng(0)
+    sizes = [np.array(n, "<i4").tobytes() for n in (-1, 0, 1, 16, 2**31 - 1)]
+    results = set()
+    for _ in range(400):
+        damaged, at = bytearray(whole), int(random.integers(len(whole) - 4))
+        damaged[at : at + 4] = sizes[random.integers(5)] if random.random() < 0.5 else random.bytes(4)
+        path.write_bytes(damaged)
+        try:
+            source = opened(path)
+            results |= {source.values(name, "x").shape for name in ("t", "a", "i") if name in source.names}
+        except ValueError as error:
+            assert "x.mat must be" in str(error)
+            results.add("refused")
+    assert {"refused", (1, 3), (2, 3), (1, 6)} <= results
+    path.write_bytes(whole[:-4])
+    refused(r"x\.mat must be a MATLAB file, but: .*", read, path, {"a": "a"}, time="t")
+
+
+def test_only_what_is_asked_for_is_unpacked_and_what_is_too_large_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr("jaxmb.records.sources.LARGEST", 2**20)
+    zeros = np.zeros(2**18)  # two of the largest, and some kB on the disk
+    np.savez_compressed(tmp_path / "x.npz", time=T, a=ANGLE, zeros=zeros)
+    same(read(tmp_path / "x.npz", {"a": "a"})["a"], ANGLE)
+    message = "takes 2 MiB when it is unpacked, more than 1 MiB"
+    refused(rf"'zeros' in .*x\.npz must be an array, but: it {message}", read, tmp_path / "x.npz", {"a": "zeros"})
+    scipy.io.savemat(tmp_path / "x.mat", {"time": T, "zeros": zeros}, do_compression=True)
+    refused(r"x\.mat must be .* takes more than 1 MiB when", read, tmp_path / "x.mat", {"a": "zeros"})
+    xarray = pytest.importorskip("xarray")
+    data = xarray.Dataset({"time": ("time", T), "a": ("time", ANGLE), "zeros": ("n", zeros)})
+    data.to_netcdf(tmp_path / "x.nc", encoding={"zeros": {"zlib": True}})
+    same(read(tmp_path / "x.nc", {"a": "a"})["a"], ANGLE)
+    refused(rf"'zeros' in .*x\.nc {message}", read, tmp_path / "x.nc", {"a": "zeros"})
+
+
+def test_files_are_written_beside_links_not_through_them(tmp_path):
+    """A link that someone has put where a writer would write leads to what must not be written."""
+    treasure = tmp_path / "treasure"
+    treasure.write_text("gold")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in ("x.csv", "x.csv.part", "x.part"):
+        (folder / name).symlink_to(treasure)
+    Record(T, {"a": ANGLE}).to_csv(folder / "x.csv")
+    assert treasure.read_text() == "gold" and not (folder / "x.csv").is_symlink()
+    same(read(folder / "x.csv", {"a": "a"})["a"], ANGLE)
+    assert sorted(path.name for path in folder.iterdir()) == ["x.csv", "x.csv.part", "x.part"]
+    refused(
+        "`path` must name a file in a folder that is there", Record(T, {"a": ANGLE}).to_csv, tmp_path / "no" / "x.csv"
+    )
+
+
+@pytest.mark.parametrize("open_, close", [("[", "]"), ("{a = ", "}")])
+@pytest.mark.parametrize("depth", [100, 100_000])
+def test_deep_descriptions_are_refused(tmp_path, open_, close, depth):
+    path = text(tmp_path / "x.toml", FILE + "deep = " + open_ * depth + "1" + close * depth)
+    refused(r"x\.toml must be a TOML file: it is nested more deeply than 64", read_described, path)
+    refused("`text` must be TOML, .* nested more deeply", jm.planar.Mechanism.from_text, path.read_text())

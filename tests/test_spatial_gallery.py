@@ -396,7 +396,7 @@ def test_stewart_platform_finds_the_motion_and_needs_the_forces_of_lagrange():
     np.testing.assert_allclose(solution.q, q, atol=1e-9)
     np.testing.assert_allclose(solution.v, v, atol=1e-9)
     multipliers = jm.reactions(system, solution).multipliers
-    forces = np.concatenate([multipliers[f"drive{i}"] for i in range(stewart_model.LEGS)], axis=1)
+    forces = np.stack([multipliers[f"drive{i}"] for i in range(stewart_model.LEGS)], axis=1)
     np.testing.assert_allclose(forces, jax.jit(jax.vmap(stewart_drives))(ts), rtol=0, atol=1e-9)
     assert solution.stats["lowest_rank"] == solution.stats["highest_rank"] == 21
 

@@ -342,6 +342,18 @@ def test_tables_from_files(tmp_path):
     [
         ("seed = 3", "sead = 3", "has unknown keys 'sead'; they may be 'function', 'folder', ", ValueError),
         ('folder = "results"', "", "lacks 'folder'", ValueError),
+        (
+            'folder = "results"',
+            'folder = "../results"',
+            "'folder' in .* must be in the same folder or below",
+            ValueError,
+        ),
+        (
+            'folder = "results"',
+            'folder = "/tmp/results"',
+            "'folder' in .* must be in the same folder or below",
+            ValueError,
+        ),
         ("seed = 3", "seed = 0.5", "'seed' in .* must be an integer, but is 0.5", TypeError),
         ("seed = 3", "float64 = 1", "'float64' in .* must be true or false, but is 1", TypeError),
         (
@@ -392,7 +404,7 @@ def test_descriptions_say_the_precision(tmp_path):
 @pytest.mark.parametrize(
     "arguments, match, error",
     [
-        ({"fn": 1}, "`fn` must be a function of one row, but is 1", TypeError),
+        ({"fn": 1}, "`fn` must be a function \\(row\\), but is 1", TypeError),
         (
             {"fn": lambda row: {"y": row["b"]}},
             "`fn` must be written in JAX for one row of 'a' and 'row', but raised KeyError: 'b'",
@@ -435,10 +447,10 @@ def test_descriptions_say_the_precision(tmp_path):
             TypeError,
         ),
         ({"table": {"a": [1.0, np.inf]}}, "Column 'a' of the table must be finite, but is not in row 1", ValueError),
-        ({"rows_per_shard": 0}, "`rows_per_shard` must be an integer of at least 1, but is 0", ValueError),
-        ({"task": -1}, "`task` must be an integer of at least 0, but is -1", ValueError),
+        ({"rows_per_shard": 0}, "`rows_per_shard` must be a positive integer, but is 0", ValueError),
+        ({"task": -1}, "`task` must be an integer that is not negative, but is -1", ValueError),
         ({"task": 2, "tasks": 2}, "`task` must be below `tasks`, 2, but is 2", ValueError),
-        ({"memory": -1.0}, "`memory` must be a positive number of bytes, but is -1", ValueError),
+        ({"memory": -1.0}, "`memory` must be a positive number or None, but is -1", ValueError),
         ({"kind": "hdf"}, "`kind` must be one of 'nc' and 'zarr', but is 'hdf'", ValueError),
     ],
 )
@@ -466,6 +478,17 @@ def test_folders_of_other_sweeps(tmp_path):
     told["versions"]["jax"] = "0.1"
     (tmp_path / "manifest.json").write_text(json.dumps(told))
     refused("'versions' is .*0.1.* there and ", run, square, a, tmp_path)
+    for key, value, match in (
+        ("rows", -1, "'rows' must be a positive integer, but is -1"),
+        ("rows_per_shard", 0.5, "'rows_per_shard' must be a positive integer, but is 0.5"),
+        ("shards", 10**9, "'shards' must be 1 for these rows, but is 1000000000"),
+        ("kind", "../nc", "'kind' must be one of nc, zarr, but is '../nc'"),
+    ):
+        (tmp_path / "manifest.json").write_text(json.dumps(told | {key: value}))
+        refused(match, jm.sweep.open, tmp_path)
+        refused(match, status, tmp_path)
+    (tmp_path / "manifest.json").write_text("[" * 100_000)
+    refused("manifest.json must be the manifest of a sweep, but: ", jm.sweep.open, tmp_path)
     (tmp_path / "manifest.json").write_text("{")
     refused("manifest.json must be the manifest of a sweep, but: ", jm.sweep.open, tmp_path)
     refused("There is no sweep in .*: it holds no manifest.json", status, tmp_path / "none", error=FileNotFoundError)

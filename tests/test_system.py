@@ -146,12 +146,12 @@ def mass2(t, q, p):
 ROD = jm.Holonomic("rod", lambda t, q, p: q @ q - 1)
 BAD_SYSTEMS = {
     r"`mass` must be a function .* missing": lambda: jm.System(2),
-    r"`mass` must be a function, but is 3": lambda: jm.System(2, mass=3),
+    r"`mass` of System must be a function or None, but is 3": lambda: jm.System(2, mass=3),
     r"`mass` must return an array of shape \(2, 2\), but returns shape \(3, 3\)": lambda: jm.System(
         2, mass=lambda t, q, p: jnp.eye(3)
     ),
     r"`coordinates` must hold different names, but repeats 'x'": lambda: jm.System(("x", "x"), mass=mass2),
-    r"`coordinates` must be a number or a sequence of names, but is 'xy'": lambda: jm.System("xy", mass=mass2),
+    r"`coordinates` of System must be an integer or a sequence, .*, but is 'xy'": lambda: jm.System("xy", mass=mass2),
     r"`coordinates` must be a positive number or names, but is 0": lambda: jm.System(0, mass=mass2),
     r"`velocities` must be given": lambda: jm.System(2, mass=mass2, rate=lambda q, v, p: v),
     r"`velocities` must have as many entries as `coordinates` \(2\)": lambda: jm.System(2, mass=mass2, velocities=3),

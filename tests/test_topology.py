@@ -697,7 +697,7 @@ WRONG = {
     "unnamed": (lambda: jm.Lock(lambda t, q, p: q[0], at=1.0), "Argument `name` must be given to a `Lock` of a function"),
     "coordinate": (lambda: _run([jm.Lock("c", at=1.0)]), "'lock c' must act on a function or a coordinate out of 'a' and 'b'"),
     "constraint": (lambda: _run([jm.Activate("c", at=1.0)]), "Event 'activate c' must name constraints or locks out of"),
-    "kind": (lambda: _run(["a"]), "Argument `events` must hold events such as `Lock`"),
+    "kind": (lambda: _run(["a"]), "Argument `events` must be a sequence, each entry an AbstractEvent"),
     "weak": (lambda: _run([jm.Brake("a", sliding=2.0, holding=1.0, at=1.0)]), "Brake 'brake a' must slide with a positive force, and hold at least that"),
     "two brakes": (lambda: _run([jm.Brake("a", sliding=2.0, at=t) for t in (0.5, 1.0)]), "must hold one `Brake` of a name, but holds 'brake a' and 'brake a'"),
     "method": (lambda: jm.transition(TWO, two_free(), lock=["a"], method="fast"), "Argument `method` must be one of"),

@@ -247,7 +247,7 @@ def test_what_cannot_be_followed_is_refused():
     refused("must have a velocity along the curve, or none", system, off, "A", watch=("D",))
     refused("There is no joint 'Z'", system, start, "Z")
     refused("with that of the start, 0.8, between them, but is 1 and 2", system, start, "A", between=(1.0, 2.0))
-    with pytest.raises(TypeError, match="`watch` must be a sequence of names, but is the string 'D'"):
+    with pytest.raises(TypeError, match=r"`watch` must be a sequence, .*, but is 'D'"):
         jm.trace_motion(system, start, "A", watch="D")
     with pytest.raises(TypeError, match="must hold known numbers"):
         jax.jit(lambda s: jm.trace_motion(system, s, "A").gap)(start)

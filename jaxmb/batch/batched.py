@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -10,7 +10,7 @@ import numpy as np
 from jax import dtypes
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from ..foundations import compiler_options, counted
+from ..foundations import Count, Positive, compiler_options, contract, counted, function_of
 
 # Rows that are tried first where none are asked for: more lanes gain nothing on a CPU, whose caches they leave and where they wait
 # for each other; a GPU is filled by so many.
@@ -20,13 +20,14 @@ OTHERS = 2**17
 SHARE = 0.5
 
 
+@contract
 def batched(
-    fn: Any,
+    fn: Annotated[Any, function_of("row")],
     *,
-    size: int | None = None,
-    memory: float | None = None,
+    size: Count | None = None,
+    memory: Positive | None = None,
     mesh: Mesh | None = None,
-    cost: Callable[[Any], Any] | None = None,
+    cost: Annotated[Any, function_of("row")] | None = None,
 ) -> Callable[[Any], Any]:
     """`fn` over the leading axis of all arrays of its argument, by groups of rows that fit into memory.
 
@@ -65,12 +66,6 @@ def batched(
         >>> jm.batched(swing, size=64)(jnp.linspace(0.1, 1.0, 100)).shape
         (100, 3, 1)
     """
-    if not callable(fn):
-        raise TypeError(f"Argument `fn` must be a function of one row, but is {fn!r}.")
-    if size is not None and (not isinstance(size, int) or size < 1):
-        raise ValueError(f"Argument `size` must be an integer of at least 1, but is {size!r}.")
-    if memory is not None and not memory > 0:
-        raise ValueError(f"Argument `memory` must be a positive number of bytes, but is {memory!r}.")
     if mesh is not None and len(mesh.axis_names) != 1:
         raise ValueError(
             f"Argument `mesh` must have one axis, but has {counted(len(mesh.axis_names), 'axis', 'axes')}."
@@ -79,7 +74,7 @@ def batched(
     return found if cost is None else _sorted_by(_Batched(cost, size, memory, mesh), found)
 
 
-def _sorted_by(cost: Callable[[Any], Any], fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _sorted_by(cost: Annotated[Any, function_of("row")], fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The function of rows that are sorted by their cost, with results in the order of the rows."""
 
     def call(rows: Any) -> Any:

@@ -6,7 +6,7 @@ from jax import lax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ..foundations import program
+from ..foundations import AllPositive, contract, program
 from ..linalg import (
     ConstrainedFactor,
     cutoff,
@@ -42,6 +42,7 @@ class Affine(eqx.Module):
     multipliers_by_input: Float[Array, "m nu"]
 
 
+@contract
 @program
 def affine(plant: Plant) -> Affine:
     """Acceleration, reaction and multipliers as affine functions of the inputs.
@@ -93,7 +94,8 @@ class Drive(eqx.Module):
         return jnp.diag(jnp.any(lax.stop_gradient(self.basis) != 0, axis=1).astype(self.basis.dtype))
 
 
-def drive(plant: Plant, limits: ArrayLike | None = None) -> Drive:
+@contract
+def drive(plant: Plant, limits: AllPositive | None = None) -> Drive:
     """How the inputs move the mechanism.
 
     At a pose where rows are lost D spans null([C; ZᵀK]), as motions do.
@@ -145,9 +147,10 @@ def free_directions(plant: Plant) -> Float[Array, "nv nv"]:
     return orthonormaliser(basis.T @ plant.terms.mass @ basis + empty) @ basis.T
 
 
+@contract
 @program
 def split_input(
-    plant: Plant, u: Float[Array, " nu"], limits: ArrayLike | None = None
+    plant: Plant, u: Float[Array, " nu"], limits: AllPositive | None = None
 ) -> tuple[Float[Array, " nu"], Float[Array, " nu"]]:
     """The potent and the impotent part of an input: one moves, the other changes reactions only.
 
@@ -165,6 +168,7 @@ def split_input(
     return potent, u - potent
 
 
+@contract
 @program
 def split_force(plant: Plant, force: Float[Array, " nv"]) -> tuple[Float[Array, " nv"], Float[Array, " nv"]]:
     """The part M Y f of a generalised force that moves, and the rest f − M Y f, which the reaction takes up."""

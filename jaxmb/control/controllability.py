@@ -1,6 +1,7 @@
 """Whether the actuators of a mechanism can move it, and where another one would be needed."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -9,12 +10,12 @@ import scipy.linalg
 from jaxtyping import Array
 
 from ..formulation import AbstractFormulation
-from ..foundations import counted, program
+from ..foundations import AllPositive, FunctionOfState, contract, counted, program
 from ..linalg import metric_root
 from ..system import State, System
 from .affine import drive
 from .names import input_names
-from .output import as_output, output_rows
+from .output import AbstractOutput, as_output, output_rows
 from .plant import Plant
 
 
@@ -103,12 +104,13 @@ class Controllability:
         return "\n".join(lines + [f"  {text}" for text in self.verdicts])
 
 
+@contract
 def controllability(
     system: System,
     state: State,
     *,
-    limits: Any = None,
-    output: Any = None,
+    limits: AllPositive | None = None,
+    output: AbstractOutput | str | Sequence[AbstractOutput | str | FunctionOfState] | FunctionOfState | None = None,
     formulation: AbstractFormulation | None = None,
 ) -> Controllability:
     """Whether the actuators can give any acceleration that the constraints allow, rank(D B W^(1/2)) = k, at one pose.

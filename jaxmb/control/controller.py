@@ -2,7 +2,8 @@
 
 import abc
 import functools
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation
-from ..foundations import as_function
+from ..foundations import as_function, check_fields, contract, function_of, listing
 from ..system import State, System
 
 Scalar = Float[Array, ""]
@@ -104,7 +105,10 @@ class AbstractController(eqx.Module):
 class Law(AbstractController):
     """A plain function u(t, q, v, params), or a callable pytree such as an Equinox module, as a controller."""
 
-    fn: Any
+    fn: Annotated[Any, function_of("t, q, v, params")]
+
+    def __check_init__(self):
+        check_fields(self)
 
     @property
     def uses_plant(self) -> bool:
@@ -129,7 +133,8 @@ class MotionLaw(AbstractController):
     fn: Any
     joints: tuple[str, ...] | None = eqx.field(static=True)
 
-    def __init__(self, fn: Any, joints: Any = None):
+    @contract
+    def __init__(self, fn: Annotated[Any, function_of("motion")], joints: str | Sequence[str] | None = None):
         self.fn, self.joints = as_function(fn, "fn"), joint_names(joints)
 
     @property
@@ -229,8 +234,15 @@ def _total(parts: list[Array]) -> Array:
 
 
 def joint_names(joints: Any) -> tuple[str, ...] | None:
-    """Names as a tuple."""
-    return (joints,) if isinstance(joints, str) else None if joints is None else tuple(joints)
+    """Names as a tuple.
+
+    Raises:
+        ValueError: for a name that comes twice.
+    """
+    names = (joints,) if isinstance(joints, str) else None if joints is None else tuple(joints)
+    if names is not None and len(set(names)) < len(names):
+        raise ValueError(f"Argument `joints` must hold different names, but holds {listing(names)}.")
+    return names
 
 
 def as_controller(control: Any, argument: str) -> AbstractController:

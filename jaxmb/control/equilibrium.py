@@ -11,7 +11,21 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..foundations import RESULTS, Check, all_hold, default_float, enforce, listing, program, strong, table
+from ..foundations import (
+    RESULTS,
+    Check,
+    NoNaN,
+    Number,
+    Vector,
+    all_hold,
+    contract,
+    default_float,
+    enforce,
+    listing,
+    program,
+    strong,
+    table,
+)
 from ..kinematics import assemble, consistency
 from ..linalg import inverse_root
 from ..system import State, System, check_state, gamma, scaled_residuals, settled, with_rate
@@ -49,14 +63,15 @@ class Equilibrium(eqx.Module):
         return table(f"Equilibrium at t = {float(self.state.t):g} s, accelerations up to {largest:.2g}", rows)
 
 
+@contract
 def equilibrium(
     system: System,
-    start: Any = None,
+    start: State | Vector | Mapping[Any, Number] | None = None,
     *,
-    u: Any = None,
+    u: NoNaN | None = None,
     solve_inputs: Any = (),
     hold: Sequence[str | int] = (),
-    t: Any = 0.0,
+    t: Number = 0.0,
     throw: bool = True,
 ) -> Equilibrium:
     """A pose at which the system stays at rest: φ(t, q) = 0 and D F(t, q, 0, u) = 0, D Cᵀ = 0.
@@ -99,6 +114,8 @@ def equilibrium(
         check_state(system, start)
         state = start
     else:
+        if start is not None and not isinstance(start, Mapping) and np.shape(start) != (system.nq,):
+            raise ValueError(f"Argument `start` must have shape ({system.nq},), but has shape {np.shape(start)}.")
         state = _assembled(system, start, jnp.asarray(t, default_float()), hold)
     whole, state = strong(system), strong(state)
     given = jnp.zeros(system.nu) if u is None else jnp.asarray(u, default_float())
@@ -135,8 +152,6 @@ def _weights(system: System, solve_inputs: Any) -> Float[Array, " nu"] | None:
 
 
 def _held(system: System, hold: Sequence[str | int]) -> tuple[int, ...]:
-    if isinstance(hold, str):
-        raise TypeError(f"Argument `hold` must be a sequence of names or indices, but is the string {hold!r}.")
     known = (*system.coordinates, *range(system.nq))
     for name in hold:
         if name not in known:

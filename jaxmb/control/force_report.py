@@ -1,6 +1,7 @@
 """Which forces of constraints inputs can command."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -8,12 +9,12 @@ import numpy as np
 from jaxtyping import Array
 
 from ..formulation import AbstractFormulation
-from ..foundations import counted, listing, program
+from ..foundations import AllPositive, FunctionOfState, contract, counted, listing, program
 from ..linalg import metric_root
 from ..reaction import analyse_reactions
 from ..system import State, System
 from .motion import chart
-from .output import Outputs, as_output, output_rows
+from .output import AbstractOutput, Outputs, as_output, output_rows
 from .plant import Plant
 from .reaction import AbstractForces, force_authority
 
@@ -83,13 +84,14 @@ class ForceReport:
         return "\n".join(lines + [f"  {text}" for text in self.verdicts])
 
 
+@contract
 def analyse_forces(
     system: System,
     state: State,
     forces: AbstractForces,
     *,
-    output: Any = None,
-    limits: Any = None,
+    output: AbstractOutput | str | Sequence[AbstractOutput | str | FunctionOfState] | FunctionOfState | None = None,
+    limits: AllPositive | None = None,
     formulation: AbstractFormulation | None = None,
 ) -> ForceReport:
     """Whether forces y = S λ of constraints are determined, and can be commanded beside a motion, at one pose.

@@ -1,12 +1,13 @@
 """Inputs that hold a mechanism where it is."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import default_float
+from ..foundations import AllPositive, contract, default_float
 from ..system import System
 from .controller import AbstractController, joint_names
 from .operational import inverse_dynamics
@@ -31,7 +32,10 @@ class GravityCompensation(AbstractController):
     limits: Float[Array, " nu"] | None
     model: System | None
 
-    def __init__(self, joints: Any = None, limits: Any = None, model: System | None = None):
+    @contract
+    def __init__(
+        self, joints: str | Sequence[str] | None = None, limits: AllPositive | None = None, model: System | None = None
+    ):
         self.joints = joint_names(joints)
         self.limits = None if limits is None else jnp.asarray(limits, default_float())
         self.model = None if model is None else model.acting_at(self.joints)

@@ -14,8 +14,11 @@ from ..formulation import AbstractFormulation, CoordinatePartition, formulation_
 from ..foundations import (
     RESULTS,
     Check,
+    FunctionOfMotion,
+    NoNaN,
     announce,
     as_function,
+    contract,
     default_float,
     enforce,
     is_concrete,
@@ -33,13 +36,14 @@ from .readings import Own, Readings, bracket, deviation, named_readings, rate_ro
 from .tangent import tangent_of
 
 
+@contract
 def linearise(
     system: System,
     state: State,
     *,
-    u: Any = None,
-    independent: Any = None,
-    outputs: Any = None,
+    u: NoNaN | None = None,
+    independent: Sequence[str] | None = None,
+    outputs: FunctionOfMotion | None = None,
     formulation: AbstractFormulation | None = None,
     throw: bool = True,
 ) -> Linearisation:

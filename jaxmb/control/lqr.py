@@ -9,7 +9,7 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Array, Float
 
-from ..foundations import counted, is_concrete, listing, table
+from ..foundations import Finite, Matrix, Number, Positive, contract, counted, is_concrete, listing, table
 from .linearisation import REACH, Linearisation, reach
 from .readings import Deviation
 
@@ -72,7 +72,15 @@ class LQR(eqx.Module):
         return "\n".join(lines)
 
 
-def lqr(linearisation: Linearisation, Q: Any, R: Any, *, N: Any = None, period: Any = None) -> LQR:
+@contract
+def lqr(
+    linearisation: Linearisation,
+    Q: Finite | Mapping[str, Number],
+    R: Finite | Mapping[str, Number],
+    *,
+    N: Matrix | None = None,
+    period: Positive | None = None,
+) -> LQR:
     """The feedback δu = −K δx of least ∫ (xᵀQ x + uᵀR u + 2 xᵀN u) dt.
 
         AᵀP + P A − (P B + N) R⁻¹ (BᵀP + Nᵀ) + Q = 0,   K = R⁻¹ (BᵀP + Nᵀ)
@@ -122,8 +130,6 @@ def lqr(linearisation: Linearisation, Q: Any, R: Any, *, N: Any = None, period: 
     _check_definite(q, r, cross)
     if period is not None:
         period = float(period)
-        if not period > 0:
-            raise ValueError(f"Argument `period` must be positive, but is {period}.")
         a, b = _sampled(a, b, period)
     _check_modes(
         linearisation, a, b, q - cross @ np.linalg.solve(r, cross.T), a - b @ np.linalg.solve(r, cross.T), period

@@ -6,7 +6,12 @@ from jax import lax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
-from ..foundations import program
+from ..foundations import (
+    AllPositive,
+    NonNegative,
+    contract,
+    program,
+)
 from ..linalg import PseudoInverse, invert, metric_root
 from .affine import Drive, drive
 from .output import OutputRows
@@ -97,15 +102,16 @@ def chart(
     return Chart(found, matrix, target, free, projector, inverse, jnp.minimum(count, freedoms))
 
 
+@contract
 @program
 def motion_law(
     plant: Plant,
     rows: OutputRows,
     w: Float[Array, " k"],
     *,
-    limits: ArrayLike | None = None,
+    limits: AllPositive | None = None,
     preferred: Float[Array, " nu"] | None = None,
-    damping: Array | float | None = None,
+    damping: NonNegative | None = None,
 ) -> Command:
     """The inputs by which J v̇ = w + Γ: the output gets the acceleration w.
 

@@ -1,18 +1,18 @@
 """Inertia as an output feels it, and inputs along a given motion."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ..foundations import as_function, program
+from ..foundations import AllPositive, FunctionOfState, as_function, contract, function_of, program
 from ..linalg import invert, solve_square
 from ..system import Holonomic, Pfaffian, System
 from .affine import drive
-from .output import OutputRows, as_output, row_counts
+from .output import AbstractOutput, OutputRows, as_output, row_counts
 from .plant import Plant
 
 
@@ -32,6 +32,7 @@ class Operational(eqx.Module):
     bias: Float[Array, " k"]
 
 
+@contract
 @program
 def operational(plant: Plant, rows: OutputRows) -> Operational:
     """The operational space of an output; NaN where its rows are not independent on null(C) (Khatib 1987, on null(C))."""
@@ -57,8 +58,9 @@ class Effort(eqx.Module):
     missed: Float[Array, ""]
 
 
+@contract
 @program
-def inverse_dynamics(plant: Plant, vdot: Float[Array, " nv"], limits: ArrayLike | None = None) -> Effort:
+def inverse_dynamics(plant: Plant, vdot: Float[Array, " nv"], limits: AllPositive | None = None) -> Effort:
     """The inputs for a known motion, u = W^(1/2) (D B W^(1/2))⁺ D (M v̇ − F).
 
     Args:
@@ -92,7 +94,13 @@ class _Driven(eqx.Module):
         return jnp.arctan2(jnp.sin(gap), jnp.cos(gap)) if self.wraps else gap
 
 
-def with_drivers(system: System, output: Any, reference: Any, name: str = "driver") -> System:
+@contract
+def with_drivers(
+    system: System,
+    output: AbstractOutput | str | Sequence[AbstractOutput | str | FunctionOfState] | FunctionOfState,
+    reference: Annotated[Any, function_of("t")],
+    name: str = "driver",
+) -> System:
     """The system with the output driven, θ = θ_d(t): its kinematics is the motion, its multipliers are the efforts τ_θ = Λᵀ B u.
 
     Assemble it, read v̇ of an acceleration, and `inverse_dynamics` of the system without drivers tells the inputs.

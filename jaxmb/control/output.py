@@ -1,8 +1,8 @@
 """What is to be moved: rows that are differentiated like those of constraints."""
 
 import abc
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -10,7 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import as_function, listing, program, shape_of
+from ..foundations import (
+    FunctionOfMotion,
+    FunctionOfState,
+    NoNaN,
+    as_function,
+    contract,
+    function_of,
+    listing,
+    program,
+    shape_of,
+)
 from ..system import (
     AbstractConstraint,
     AbstractJoints,
@@ -49,7 +59,8 @@ class Output(AbstractOutput):
 
     theta: Any
 
-    def __init__(self, theta: Callable[..., Any]):
+    @contract
+    def __init__(self, theta: FunctionOfState):
         self.theta = as_function(theta, "theta")
 
     def rows(self, system: System) -> tuple[AbstractConstraint, ...]:
@@ -70,7 +81,8 @@ class VelocityOutput(AbstractOutput):
 
     omega: Any
 
-    def __init__(self, omega: Callable[..., Any]):
+    @contract
+    def __init__(self, omega: FunctionOfMotion):
         self.omega = as_function(omega, "omega")
 
     def rows(self, system: System) -> tuple[AbstractConstraint, ...]:
@@ -128,7 +140,8 @@ class MotionOutput(AbstractOutput):
 
     fn: Any
 
-    def __init__(self, fn: Callable[..., Any]):
+    @contract
+    def __init__(self, fn: Annotated[Any, function_of("motion")]):
         self.fn = as_function(fn, "fn")
 
     def rows(self, system: System) -> tuple[AbstractConstraint, ...]:
@@ -151,7 +164,10 @@ class Outputs(AbstractOutput):
 
     outputs: tuple[AbstractOutput, ...]
 
-    def __init__(self, *outputs: Any):
+    @contract
+    def __init__(
+        self, *outputs: AbstractOutput | str | Sequence[AbstractOutput | str | FunctionOfState] | FunctionOfState
+    ):
         self.outputs = tuple(as_output(output) for output in outputs)
 
     def rows(self, system: System) -> tuple[AbstractConstraint, ...]:
@@ -203,8 +219,11 @@ class OutputRows(eqx.Module):
     wraps: tuple[bool, ...] = eqx.field(static=True)
 
 
+@contract
 @program
-def output_rows(plant: Plant, output: Any) -> OutputRows:
+def output_rows(
+    plant: Plant, output: AbstractOutput | str | Sequence[AbstractOutput | str | FunctionOfState] | FunctionOfState
+) -> OutputRows:
     """An output at an instant, differentiated by the same code as constraints are.
 
     Args:
@@ -260,7 +279,8 @@ class Tracking(eqx.Module):
         return self.feedforward + times(damping, self.rate) + times(stiffness, self.error)
 
 
-def tracking(plant: Plant, rows: OutputRows, reference: Any) -> Tracking:
+@contract
+def tracking(plant: Plant, rows: OutputRows, reference: NoNaN | Annotated[Any, function_of("t")]) -> Tracking:
     """The errors of an output.
 
     Args:
@@ -287,7 +307,7 @@ def reference_at(
 ) -> tuple[Float[Array, " k"], Float[Array, " k"], Float[Array, " k"]]:
     """A reference with its first and second derivatives in time, each (count,)."""
     given = reference if callable(reference) else lambda t: reference
-    shape = jnp.shape(jax.eval_shape(given, t)) if callable(reference) else jnp.shape(reference)
+    shape = shape_of("reference", given, (t,), (), ("k",)) if callable(reference) else jnp.shape(reference)
     if shape not in ((), (count,)):
         raise ValueError(
             f"Argument `reference` must have, or return, {count} numbers as the output has, but has shape {shape}."

@@ -1,13 +1,14 @@
 """Feedback at joints."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import as_function, default_float
+from ..foundations import AllNonNegative, NoNaN, as_function, contract, default_float, function_of
 from ..system import System
 from .controller import AbstractController, joint_names
 
@@ -60,7 +61,15 @@ class PID(AbstractController):
     target: Any
     integral: Float[Array, " k"] | None
 
-    def __init__(self, joints: Any, stiffness: Any, damping: Any, target: Any = 0.0, integral: Any = None):
+    @contract
+    def __init__(
+        self,
+        joints: str | Sequence[str],
+        stiffness: AllNonNegative,
+        damping: AllNonNegative,
+        target: NoNaN | Annotated[Any, function_of("t")] = 0.0,
+        integral: AllNonNegative | None = None,
+    ):
         self.joints = tuple(joint_names(joints) or ())
         count = len(self.joints)
         gain = lambda x, name: reference(x, count, name)(jnp.zeros(()))
@@ -108,6 +117,12 @@ class PID(AbstractController):
         return () if self.integral is None else self.errors(t, q, v, plant.system)[0]
 
 
-def PD(joints: Any, stiffness: Any, damping: Any, target: Any = 0.0) -> PID:
+@contract
+def PD(
+    joints: str | Sequence[str],
+    stiffness: AllNonNegative,
+    damping: AllNonNegative,
+    target: NoNaN | Annotated[Any, function_of("t")] = 0.0,
+) -> PID:
     """`PID` without the integral."""
     return PID(joints, stiffness, damping, target)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..formulation import AbstractFormulation, Restored, formulation_at
-from ..foundations import program, strong
+from ..foundations import contract, program, strong
 from ..linalg import ConstrainedFactor
 from ..system import Nearby, State, System, Terms, evaluate, evaluate_at, settled
 from .instant import motion_of
@@ -53,6 +53,7 @@ class Plant(eqx.Module):
     restored: Restored | None = None
 
     @classmethod
+    @contract
     def at(cls, system: System, state: State, formulation: AbstractFormulation | None = None) -> "Plant":
         """The mechanism at a single state; right at singular poses, too.
 

@@ -1,16 +1,14 @@
 """The force law: inputs that bring reactions to demanded values without changing the motion."""
 
 import abc
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ..foundations import as_function, listing, program, shape_of
+from ..foundations import AllPositive, FunctionOfState, NonNegative, as_function, contract, listing, program, shape_of
 from ..linalg import PseudoInverse, invert, metric_root
 from ..system import System
 from .motion import Chart, Command, chart, command, preferred_input
@@ -43,6 +41,7 @@ class Multipliers(AbstractForces):
 
     names: tuple[str, ...] = eqx.field(static=True)
 
+    @contract
     def __init__(self, *names: str):
         self.names = names
 
@@ -79,7 +78,8 @@ class ReactionAlong(AbstractForces):
     directions: Any
     names: tuple[str, ...] | None = eqx.field(static=True)
 
-    def __init__(self, directions: Callable[..., Any], names: tuple[str, ...] | None = None):
+    @contract
+    def __init__(self, directions: FunctionOfState, names: tuple[str, ...] | None = None):
         self.directions, self.names = as_function(directions, "directions"), names
 
     def labels(self, system: System) -> tuple[str, ...]:
@@ -109,7 +109,8 @@ class ConstraintForce(AbstractForces):
     directions: Any
     names: tuple[str, ...] | None = eqx.field(static=True)
 
-    def __init__(self, name: str, directions: Callable[..., Any], names: tuple[str, ...] | None = None):
+    @contract
+    def __init__(self, name: str, directions: FunctionOfState, names: tuple[str, ...] | None = None):
         self.name, self.directions, self.names = name, as_function(directions, "directions"), names
 
     def labels(self, system: System) -> tuple[str, ...]:
@@ -191,6 +192,7 @@ class Authority(eqx.Module):
     inverse: PseudoInverse
 
 
+@contract
 @program
 def hybrid_law(
     plant: Plant,
@@ -199,9 +201,9 @@ def hybrid_law(
     forces: AbstractForces,
     y: Float[Array, " j"],
     *,
-    limits: ArrayLike | None = None,
+    limits: AllPositive | None = None,
     preferred: Float[Array, " nu"] | None = None,
-    damping: Array | float | None = None,
+    damping: NonNegative | None = None,
 ) -> HybridCommand:
     """The motion law, and forces y in what it leaves free.
 

@@ -1,5 +1,6 @@
 """Inputs from a table."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import as_parameters, default_float, is_concrete
+from ..foundations import Finite, Vector, as_parameters, contract, default_float, is_concrete
 from .controller import AbstractController, joint_names
 
 Scalar = Float[Array, ""]
@@ -36,7 +37,8 @@ class Recorded(AbstractController):
     joints: tuple[str, ...] | None = eqx.field(static=True)
     hold: bool = eqx.field(static=True)
 
-    def __init__(self, ts: Any, values: Any, joints: Any = None, *, hold: bool = False):
+    @contract
+    def __init__(self, ts: Vector, values: Finite, joints: str | Sequence[str] | None = None, *, hold: bool = False):
         self.ts = jnp.asarray(as_parameters(ts), default_float())
         values = jnp.asarray(as_parameters(values), default_float())
         self.values = values[:, None] if values.ndim == 1 else values

@@ -1,14 +1,13 @@
 """Controllers that act at samples, and hold their outputs between them."""
 
 import warnings
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..foundations import default_float, is_concrete
+from ..foundations import FunctionOfMotion, Number, Positive, contract, default_float, is_concrete
 from .controller import AbstractController, as_controller
 
 Scalar = Float[Array, ""]
@@ -57,12 +56,17 @@ class Sampled(eqx.Module):
     controller: AbstractController
     clock: Clock
 
-    def __init__(self, controller: Any, period: Any, phase: Any = 0.0, delay: bool = False):
+    @contract
+    def __init__(
+        self,
+        controller: AbstractController | FunctionOfMotion,
+        period: Positive,
+        phase: Number = 0.0,
+        delay: bool = False,
+    ):
         self.controller = as_controller(controller, "controller")
         as_array = lambda x: jnp.asarray(x, default_float())
         self.clock = Clock(as_array(period), as_array(phase), delay)
-        if is_concrete(self.clock) and not bool(self.clock.period > 0):
-            raise ValueError(f"Argument `period` must be positive, but is {float(self.clock.period):g} s.")
         if is_concrete(self.clock, self.controller):
             for doubt in self.controller.check_period(float(self.clock.period)):
                 warnings.warn(doubt, stacklevel=4)  # Equinox makes modules by two functions of its own

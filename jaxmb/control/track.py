@@ -1,7 +1,7 @@
 """Tracking by projected inverse dynamics."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -10,7 +10,19 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation, formulation_at
-from ..foundations import as_function, default_float, program
+from ..foundations import (
+    AllNonNegative,
+    AllPositive,
+    FunctionOfState,
+    NoNaN,
+    NonNegative,
+    Vector,
+    as_function,
+    contract,
+    default_float,
+    function_of,
+    program,
+)
 from ..system import State, System
 from .controllability import controllability
 from .controller import AbstractController, joint_names
@@ -68,18 +80,19 @@ class Track(AbstractController):
     model: System | None
     dropped: tuple[tuple[str, tuple[int, ...]], ...] = eqx.field(static=True)
 
+    @contract
     def __init__(
         self,
-        output: Any,
-        reference: Any,
-        stiffness: Any,
-        damping: Any,
-        integral: Any = None,
+        output: AbstractOutput | str | Sequence[AbstractOutput | str | FunctionOfState] | FunctionOfState,
+        reference: Vector | Annotated[Any, function_of("t")],
+        stiffness: AllNonNegative,
+        damping: AllNonNegative,
+        integral: AllNonNegative | None = None,
         *,
-        joints: Any = None,
-        limits: Any = None,
-        preferred: Any = None,
-        regularisation: Any = None,
+        joints: str | Sequence[str] | None = None,
+        limits: AllPositive | None = None,
+        preferred: NoNaN | None = None,
+        regularisation: NonNegative | None = None,
         model: System | None = None,
         dropped: Mapping[str, Sequence[int]] | None = None,
     ):

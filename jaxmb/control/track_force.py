@@ -1,14 +1,14 @@
 """Tracking of a motion and of forces."""
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation
-from ..foundations import as_function, default_float
+from ..foundations import AllNonNegative, Positive, Vector, as_function, contract, default_float, function_of
 from ..system import State, System
 from .controller import AbstractController
 from .force_report import analyse_forces
@@ -52,14 +52,15 @@ class TrackForce(AbstractController):
     integral: Float[Array, "*k"]
     filter: Scalar | None
 
+    @contract
     def __init__(
         self,
         motion: Track,
         forces: AbstractForces,
-        reference: Any,
-        gain: Any = 0.0,
-        integral: Any = 0.0,
-        filter: Any = None,
+        reference: Vector | Annotated[Any, function_of("t")],
+        gain: AllNonNegative = 0.0,
+        integral: AllNonNegative = 0.0,
+        filter: Positive | None = None,
     ):
         numbers: Any = lambda x: None if x is None else jnp.asarray(x, default_float())
         self.motion, self.forces = motion, forces

@@ -9,7 +9,16 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation
-from ..foundations import default_float, is_concrete
+from ..foundations import (
+    AllNonNegative,
+    AllPositive,
+    FunctionOfMotion,
+    Key,
+    NoNaN,
+    contract,
+    default_float,
+    is_concrete,
+)
 from ..system import State, System
 from .controller import AbstractController, as_controller
 
@@ -81,7 +90,8 @@ class Saturated(AbstractWrapper):
     upper: Float[Array, "*nu"]
     lower: Float[Array, "*nu"]
 
-    def __init__(self, controller: Any, upper: Any, lower: Any = None):
+    @contract
+    def __init__(self, controller: AbstractController | FunctionOfMotion, upper: NoNaN, lower: NoNaN | None = None):
         self.controller = as_controller(controller, "controller")
         self.upper = jnp.asarray(upper, default_float())
         self.lower = -self.upper if lower is None else jnp.asarray(lower, default_float())
@@ -138,11 +148,10 @@ class RateLimited(AbstractWrapper):
     controller: AbstractController
     limit: Float[Array, "*nu"]
 
-    def __init__(self, controller: Any, limit: Any):
+    @contract
+    def __init__(self, controller: AbstractController | FunctionOfMotion, limit: AllPositive):
         self.controller = as_controller(controller, "controller")
         self.limit = jnp.asarray(limit, default_float())
-        if is_concrete(self.limit) and not bool(jnp.all(self.limit > 0)):
-            raise ValueError(f"Argument `limit` must be positive, but is {self.limit}.")
 
     @property
     def only_sampled(self) -> bool:
@@ -197,7 +206,14 @@ class Noisy(AbstractWrapper):
     q: Float[Array, "*nq"]
     v: Float[Array, "*nv"]
 
-    def __init__(self, controller: Any, key: Any, q: Any = 0.0, v: Any = 0.0):
+    @contract
+    def __init__(
+        self,
+        controller: AbstractController | FunctionOfMotion,
+        key: Key,
+        q: AllNonNegative = 0.0,
+        v: AllNonNegative = 0.0,
+    ):
         self.controller = as_controller(controller, "controller")
         self.key = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
         self.q, self.v = (jnp.asarray(x, default_float()) for x in (q, v))

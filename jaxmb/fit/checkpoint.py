@@ -2,13 +2,13 @@
 
 import hashlib
 import json
-import os
-import pathlib
 from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
 import numpy as np
+
+from ..foundations import folder_there, replacing
 
 T = TypeVar("T")
 FORMAT = 1
@@ -23,10 +23,13 @@ class Checkpoint:
     Args:
         path: of the file; None for no file.
         search: a pytree of all that the search depends on.
+
+    Raises:
+        ValueError: if the folder of the file is not there.
     """
 
     def __init__(self, path: Any, search: Any):
-        self.path = None if path is None else pathlib.Path(path)
+        self.path = None if path is None else folder_there(path, "checkpoint")
         self.header = {"format": FORMAT, "search": _fingerprint(search) if path is not None else ""}
 
     def load(self, like: T) -> T:
@@ -53,13 +56,9 @@ class Checkpoint:
         """Writes the state."""
         if self.path is None:
             return
-        beside = self.path.with_name(self.path.name + ".part")
-        with beside.open("wb") as file:
+        with replacing(self.path, "checkpoint") as fresh, fresh.open("wb") as file:
             file.write(json.dumps(self.header).encode() + b"\n")
             eqx.tree_serialise_leaves(file, state)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(self.path)
 
 
 def _fingerprint(tree: Any) -> str:

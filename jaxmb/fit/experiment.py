@@ -1,7 +1,7 @@
 """What was measured, and how."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,8 +9,22 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..control import AbstractController, Sampled
-from ..foundations import as_function, as_parameters, default_float, is_concrete, listing
+from ..foundations import (
+    Count,
+    FunctionOfMotion,
+    Numbers,
+    Positive,
+    Text,
+    as_function,
+    as_parameters,
+    contract,
+    default_float,
+    function_of,
+    is_concrete,
+    listing,
+)
 from ..system import State
+from ..topology import AbstractEvent
 
 
 class Signal(eqx.Module):
@@ -32,7 +46,16 @@ class Signal(eqx.Module):
     bias: bool = eqx.field(static=True)
     name: str = eqx.field(static=True)
 
-    def __init__(self, of: Any, values: Any = None, sigma: Any = 1.0, *, bias: bool = False, name: str | None = None):
+    @contract
+    def __init__(
+        self,
+        of: str | Annotated[Any, function_of("system, solution")],
+        values: Numbers | None = None,
+        sigma: Numbers = 1.0,
+        *,
+        bias: bool = False,
+        name: str | None = None,
+    ):
         if not (isinstance(of, str) or callable(of)):
             raise TypeError(
                 f"Argument `of` of a signal must be a name or a function (system, solution), but is {of!r}."
@@ -99,19 +122,20 @@ class Experiment(eqx.Module):
     gap: float = eqx.field(static=True)
     name: str = eqx.field(static=True)
 
+    @contract
     def __init__(
         self,
-        ts: Any,
-        start: Any,
+        ts: Numbers,
+        start: State,
         signals: Sequence[Signal] | Signal = (),
         *,
-        control: Any = None,
-        events: Sequence[Any] = (),
+        control: AbstractController | FunctionOfMotion | Sampled | None = None,
+        events: Sequence[AbstractEvent] = (),
         fit_start: bool | Sequence[str] = False,
-        windows: int = 1,
-        gap: float = 1e-3,
+        windows: Count = 1,
+        gap: Positive = 1e-3,
         about: Any = None,
-        name: str = "",
+        name: Text = "",
     ):
         self.ts = jnp.asarray(ts, default_float())
         self.start, self.name = start, name
@@ -127,10 +151,6 @@ class Experiment(eqx.Module):
 
     def _check(self) -> None:
         where = f"experiment '{self.name}'" if self.name else "an experiment"
-        if not isinstance(self.start, State):
-            raise TypeError(
-                f"Argument `start` of {where} must be a `State`, as `assemble` returns, but is a {type(self.start).__name__}."
-            )
         if self.ts.ndim != 1 or self.ts.shape[0] < 1:
             raise ValueError(f"Argument `ts` of {where} must be times of shape (T,), but has shape {self.ts.shape}.")
         if is_concrete(self.ts, self.start.t):
@@ -156,10 +176,8 @@ class Experiment(eqx.Module):
                     f"Argument `sigma` of signal '{signal.name}' must have shape (), {(size[1],)}, {(size[0],)} or {size}, but has shape "
                     f"{signal.sigma.shape}."
                 )
-        if self.windows < 1 or (self.windows > 1 and self.events):
-            raise ValueError(
-                f"Argument `windows` of {where} must be a positive number, and 1 with events, but is {self.windows}."
-            )
+        if self.windows > 1 and self.events:
+            raise ValueError(f"Argument `windows` of {where} must be 1 with events, but is {self.windows}.")
 
 
 def listed(experiments: Any) -> tuple[Experiment, ...]:

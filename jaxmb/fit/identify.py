@@ -1,8 +1,9 @@
 """Parameters from measured motion."""
 
 import dataclasses
+import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +13,7 @@ import optimistix as optx
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..foundations import RESULTS, is_concrete, lasting, listing
-from ..system import System
+from ..foundations import RESULTS, Count, Key, Positive, contract, function_of, is_concrete, lasting, listing
 from .checkpoint import Checkpoint
 from .descent import descend
 from .experiment import Experiment, listed
@@ -32,19 +32,20 @@ FEW = 4
 SUCCESS: Any = RESULTS.successful
 
 
+@contract
 def identify(
     model: Any,
     parameters: Sequence[Parameter],
     experiments: Sequence[Experiment] | Experiment,
     *,
-    build: Callable[[Any], System] | None = None,
+    build: Annotated[Any, function_of("model")] | None = None,
     optimiser: Any = None,
     jacobian: str | None = None,
-    rtol: float = 1e-8,
-    max_iterations: int = 50,
-    starts: int = 1,
-    key: PRNGKeyArray | None = None,
-    checkpoint: Any = None,
+    rtol: Positive = 1e-8,
+    max_iterations: Count = 50,
+    starts: Count = 1,
+    key: Key | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | Callable[[Progress], None] = False,
     throw: bool = True,
     **options: Any,

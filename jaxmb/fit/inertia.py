@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import listing
+from ..foundations import Positive, contract, listing
 from ..mechanism import AbstractBody, AbstractMechanism
 from .parameter import Parameter
 
 
-def inertia_parameter(model: AbstractMechanism, body: str, *, bound: float = np.inf) -> Parameter:
+@contract
+def inertia_parameter(model: AbstractMechanism, body: str, *, bound: Positive = np.inf) -> Parameter:
     """Mass, centre of mass and inertia of a body as one parameter, of which every value belongs to a possible body.
 
     Of a body in space θ = (α, d₁, d₂, d₃, s₁₂, s₂₃, s₁₃, t₁, t₂, t₃) with the pseudo-inertia

@@ -1,14 +1,13 @@
 """What an experiment would tell, before it is made."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import RESULTS, is_concrete, program
+from ..foundations import RESULTS, contract, function_of, is_concrete, program
 from ..linalg import solve_spd
-from ..system import System
 from .experiment import Experiment, listed
 from .identifiability import Identifiability
 from .parameter import Parameter
@@ -17,12 +16,13 @@ from .problem import Problem
 from .report import failures
 
 
+@contract
 def identifiability(
     model: Any,
     parameters: Sequence[Parameter],
     experiments: Sequence[Experiment] | Experiment,
     *,
-    build: Callable[[Any], System] | None = None,
+    build: Annotated[Any, function_of("model")] | None = None,
     jacobian: str | None = None,
     **options: Any,
 ) -> Identifiability:
@@ -35,12 +35,13 @@ def identifiability(
     return Identifiability.of(_rows(prepared), prepared.labels, problem.count, unknowns.scale)
 
 
+@contract
 def information(
     model: Any,
     parameters: Sequence[Parameter],
     experiments: Sequence[Experiment] | Experiment,
     *,
-    build: Callable[[Any], System] | None = None,
+    build: Annotated[Any, function_of("model")] | None = None,
     jacobian: str | None = None,
     **options: Any,
 ) -> Float[Array, "n n"]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import as_parameters, default_float, is_concrete, listing
+from ..foundations import AllPositive, NoNaN, as_parameters, contract, default_float, function_of, is_concrete, listing
 from .target import Place, Setup, place
 
 
@@ -41,19 +41,18 @@ class Parameter(eqx.Module):
     modifier: Callable[[Any, Array], Any] | None = eqx.field(static=True)
     scale: Array | None
 
+    @contract
     def __init__(
         self,
         name: str,
-        nominal: Any = None,
-        min_value: Any = -np.inf,
-        max_value: Any = np.inf,
+        nominal: NoNaN | None = None,
+        min_value: NoNaN = -np.inf,
+        max_value: NoNaN = np.inf,
         *,
         frozen: bool = False,
-        modifier: Callable[[Any, Any], Any] | None = None,
-        scale: Any = None,
+        modifier: Annotated[Any, function_of("model, value")] | None = None,
+        scale: AllPositive | None = None,
     ):
-        if not isinstance(name, str) or not name:
-            raise TypeError(f"Argument `name` of a parameter must be a name, but is {name!r}.")
         if modifier is not None and nominal is None:
             raise ValueError(f"Argument `nominal` of parameter '{name}' must be given along with `modifier`.")
         array = lambda x: jnp.asarray(as_parameters(x), default_float())

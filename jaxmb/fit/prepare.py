@@ -132,6 +132,8 @@ def _lanes(
 ) -> list[Lane]:
     """The windows of an experiment; what it adds to the unknowns is appended to `entries`."""
     system = runs.build(unknowns.applied(setup, unknowns.nominal).model)
+    if not isinstance(system, System):
+        raise TypeError(f"Argument `build` must return a System, but returns a {type(system).__name__}.")
     state = strong(experiment.start)
     try:
         check_state(system, state)

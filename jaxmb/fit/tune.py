@@ -1,8 +1,9 @@
 """Design by gradients: gains, springs, motions, policies."""
 
 import dataclasses
+import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -10,8 +11,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from ..foundations import RESULTS, as_function, as_parameters, lasting, listing
-from ..system import System
+from ..foundations import RESULTS, Count, as_function, as_parameters, contract, function_of, lasting, listing
 from .checkpoint import Checkpoint
 from .descent import descend
 from .experiment import Experiment, listed
@@ -74,18 +74,19 @@ class Tuned(eqx.Module):
         return "\n".join(lines)
 
 
+@contract
 def tune(
     model: Any,
     parameters: Sequence[Parameter],
     experiments: Sequence[Experiment] | Experiment,
-    objective: Callable[..., Any],
+    objective: Annotated[Any, function_of("system, solution")] | Annotated[Any, function_of("system, solution, about")],
     *,
-    steps: int = 100,
+    steps: Count = 100,
     optimiser: optax.GradientTransformation | None = None,
-    over: Callable[[Array], Array] = jnp.mean,
-    build: Callable[[Any], System] | None = None,
+    over: Annotated[Any, function_of("values")] = jnp.mean,
+    build: Annotated[Any, function_of("model")] | None = None,
     gradient: str | None = None,
-    checkpoint: Any = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | Callable[[Progress], None] = False,
     throw: bool = True,
     **options: Any,
@@ -166,14 +167,17 @@ def _told(prepared: Prepared, found: Any) -> Tuned:
 
 @lasting
 def _sloped(
-    problem: Problem, objective: Any, over: Callable[[Array], Array], x: Float[Array, " n"]
+    problem: Problem, objective: Any, over: Annotated[Any, function_of("values")], x: Float[Array, " n"]
 ) -> tuple[Array, Array, Array, RESULTS]:
     """The objective, its gradient, that of each run and what the runs report."""
 
     def cost(lane: Lane, x: Array) -> tuple[Array, tuple[Array, RESULTS]]:
         system, motion = problem.runs.run(lane, x, known_start(lane), adjoint_of(problem.forward))
         about = () if lane.about is None else (lane.about,)
-        value = jnp.asarray(objective(system, motion, *about), x.dtype)
+        value = objective(system, motion, *about)
+        if not isinstance(value, float | int | Array) or jnp.shape(value):
+            raise TypeError(f"Argument `objective` must return a number, but returns {value!r}.")
+        value = jnp.asarray(value, x.dtype)
         value = jnp.where(motion.result == RESULTS.successful, value, jnp.nan)
         return value, (value, motion.result)
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..dependence import Decision, decide
-from ..foundations import RESULTS, program
+from ..foundations import RESULTS, Positive, check_fields, program
 from ..linalg import ConstrainedFactor, SparseRows, cutoff, independent_rows, minimum_norm_multipliers
 from ..system import Nearby, Terms
 from .restored import Restored, restore
@@ -50,7 +50,10 @@ class AbstractFormulation(eqx.Module):
     multipliers among dependent rows in its own way by `shares`.
     """
 
-    rank_tol: eqx.AbstractVar[float]
+    rank_tol: eqx.AbstractVar[Positive]
+
+    def __check_init__(self):
+        check_fields(self)
 
     @abc.abstractmethod
     def metric(self, terms: Terms) -> Float[Array, "nv nv"]:

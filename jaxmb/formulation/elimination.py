@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from ..foundations import Positive, Whole, contract
 from ..linalg import RANK_TOL, ConstrainedFactor, independent_rows
 from ..system import System, Terms
 from .base import AbstractFormulation
@@ -28,12 +29,13 @@ class Elimination(AbstractFormulation):
     motion does not. M must be positive definite.
     """
 
-    eliminated: tuple[int, ...] | None = eqx.field(static=True, default=None)
-    rank_tol: float = eqx.field(static=True, default=RANK_TOL)
+    eliminated: tuple[Whole, ...] | None = eqx.field(static=True, default=None)
+    rank_tol: Positive = eqx.field(static=True, default=RANK_TOL)
 
     @classmethod
+    @contract
     def of(
-        cls, system: System, rows: Mapping[str, Sequence[int]] | Sequence[str], rank_tol: float = RANK_TOL
+        cls, system: System, rows: Mapping[str, Sequence[int]] | Sequence[str], rank_tol: Positive = RANK_TOL
     ) -> "Elimination":
         """The elimination of rows given by constraint name.
 

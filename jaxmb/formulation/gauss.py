@@ -3,6 +3,7 @@
 import equinox as eqx
 from jaxtyping import Array, Float
 
+from ..foundations import Positive, Vector, contract
 from ..linalg import RANK_TOL, ConstrainedFactor, null_space
 from ..system import Terms
 from .base import AbstractFormulation
@@ -21,7 +22,7 @@ class GaussProjection(AbstractFormulation):
     numbers are known.
     """
 
-    rank_tol: float = eqx.field(static=True, default=RANK_TOL)
+    rank_tol: Positive = eqx.field(static=True, default=RANK_TOL)
 
     def metric(self, terms: Terms) -> Float[Array, "nv nv"]:
         """M."""
@@ -32,7 +33,8 @@ class GaussProjection(AbstractFormulation):
         return factor.solve(terms.force, terms.gamma)
 
 
-def gauss_residual(terms: Terms, vdot: Float[Array, " nv"], rank_tol: float = RANK_TOL) -> Float[Array, " nv"]:
+@contract
+def gauss_residual(terms: Terms, vdot: Vector, rank_tol: Positive = RANK_TOL) -> Float[Array, " nv"]:
     """Nᵀ(M v̇ − F), with N a basis of null(C): zero exactly where v̇ obeys Gauss's principle, given C v̇ = Γ.
 
     The derivative of Gauss's function ½ (v̇ − a)ᵀM(v̇ − a) along the free directions (Müller, eq. 7). N is orthonormal in

@@ -3,6 +3,7 @@
 import equinox as eqx
 from jaxtyping import Array, Float
 
+from ..foundations import Positive
 from ..linalg import RANK_TOL, ConstrainedFactor, stiffened
 from ..system import Terms
 from .base import AbstractFormulation
@@ -19,7 +20,7 @@ class KKT(AbstractFormulation):
         rank_tol: cut-off of the rank rule, see `jaxmb.linalg.independent_rows`.
     """
 
-    rank_tol: float = eqx.field(static=True, default=RANK_TOL)
+    rank_tol: Positive = eqx.field(static=True, default=RANK_TOL)
 
     def metric(self, terms: Terms) -> Float[Array, "nv nv"]:
         """M + Cᵀ diag(1/σ²) C."""

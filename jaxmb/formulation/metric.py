@@ -7,6 +7,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from ..foundations import Positive, contract
 from ..linalg import ConstrainedFactor, row_norms
 from ..system import System, Terms
 
@@ -28,7 +29,8 @@ def multipliers_of(factor: ConstrainedFactor, reaction: Float[Array, " nv"]) -> 
     return factor.solve(-reaction, jnp.zeros_like(factor.scale))[1]
 
 
-def length_metric(system: System, rotations: Sequence[str], length: float) -> Float[Array, "nv nv"]:
+@contract
+def length_metric(system: System, rotations: Sequence[str], length: Positive) -> Float[Array, "nv nv"]:
     """W = diag(1 or ℓ²): velocities in rad/s count as ℓ times as many m/s (Aghili, eqs. 8–10).
 
     Args:

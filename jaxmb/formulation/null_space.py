@@ -4,6 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..foundations import Matrix, Positive
 from ..linalg import RANK_TOL, ConstrainedFactor, null_space, solve_spd, stiffened
 from ..system import Terms
 from .base import AbstractFormulation
@@ -40,8 +41,8 @@ class NullSpace(AbstractFormulation):
     accelerations may jump from one state to the next; v̇ and its derivatives do not.
     """
 
-    weight: Float[Array, "nv nv"] | None = None
-    rank_tol: float = eqx.field(static=True, default=RANK_TOL)
+    weight: Matrix | None = None
+    rank_tol: Positive = eqx.field(static=True, default=RANK_TOL)
 
     def metric(self, terms: Terms) -> Float[Array, "nv nv"]:
         """M + Cᵀ diag(1/σ²) C."""

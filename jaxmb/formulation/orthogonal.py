@@ -1,16 +1,20 @@
 """Aghili's formulation by the orthogonal projection matrix."""
 
+from typing import Literal
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..foundations import AllPositive, Matrix, Positive, contract
 from ..linalg import RANK_TOL, ConstrainedFactor, projector, singular_values, solve_square, stiffened
 from ..system import Terms
 from .base import AbstractFormulation
 from .metric import metric_factor, multipliers_of
 
-INERTIAS = ("skew", "symmetric", "parameterised")
+# How the projected inertia is made invertible.
+Inertia = Literal["skew", "symmetric", "parameterised"]
 
 
 class Projected(eqx.Module):
@@ -50,14 +54,10 @@ class OrthogonalProjection(AbstractFormulation):
     Limits: conditioning of M_c adds to that of M and C; see `inertia_conditioning`.
     """
 
-    inertia: str = eqx.field(static=True, default="parameterised")
-    gamma: Float[Array, ""] | None = None
-    weight: Float[Array, "nv nv"] | None = None
-    rank_tol: float = eqx.field(static=True, default=RANK_TOL)
-
-    def __check_init__(self):
-        if self.inertia not in INERTIAS:
-            raise ValueError(f"Argument `inertia` must be one of {', '.join(INERTIAS)}, but is {self.inertia!r}.")
+    inertia: Inertia = eqx.field(static=True, default="parameterised")
+    gamma: Positive | None = None
+    weight: Matrix | None = None
+    rank_tol: Positive = eqx.field(static=True, default=RANK_TOL)
 
     def metric(self, terms: Terms) -> Float[Array, "nv nv"]:
         """M, or M + Cᵀ diag(1/σ²) C where that is enough."""
@@ -100,9 +100,8 @@ class OrthogonalProjection(AbstractFormulation):
         return Projected(p, particular, inertia, p.T @ terms.force + drive)
 
 
-def decoupling(
-    terms: Terms, weight: Float[Array, "nv nv"] | None = None, rank_tol: float = RANK_TOL
-) -> Float[Array, ""]:
+@contract
+def decoupling(terms: Terms, weight: Matrix | None = None, rank_tol: Positive = RANK_TOL) -> Float[Array, ""]:
     """How far applied forces that move the system also load its constraints: ‖(I − Pᵀ) M P‖ / ‖M‖ (Frobenius).
 
     Zero exactly where the null space of the constraints is invariant under W⁻¹M (Aghili, Proposition 3): the cross-coupling
@@ -113,11 +112,12 @@ def decoupling(
     return jnp.sqrt(jnp.sum(coupling**2) / jnp.sum(terms.mass**2))
 
 
+@contract
 def inertia_conditioning(
     terms: Terms,
-    gammas: Float[Array, " k"],
-    weight: Float[Array, "nv nv"] | None = None,
-    rank_tol: float = RANK_TOL,
+    gammas: AllPositive,
+    weight: Matrix | None = None,
+    rank_tol: Positive = RANK_TOL,
 ) -> dict[str, Float[Array, "..."]]:
     """Condition numbers (2-norm) of the three constraint inertia matrices; of the parameterised one for each γ.
 
@@ -128,7 +128,7 @@ def inertia_conditioning(
         rank_tol: likewise.
     """
 
-    def make(kind: str, gamma: Array | None) -> Array:
+    def make(kind: Inertia, gamma: Array | None) -> Array:
         own = OrthogonalProjection(inertia=kind, gamma=gamma, weight=weight, rank_tol=rank_tol)
         return own.projected(terms).inertia
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from ..foundations import Matrix, Positive, Share, Whole, contract
 from ..linalg import RANK_TOL, ConstrainedFactor, independent_rows, regular_metric, row_norms, solve_spd, stiffened
 from ..system import Terms
 from .base import AbstractFormulation
@@ -56,14 +57,10 @@ class CoordinatePartition(AbstractFormulation):
     dependent velocities no longer follow from the independent ones; near such a pose accuracy is lost.
     """
 
-    independent: tuple[int, ...] | None = eqx.field(static=True, default=None)
-    switching: float = eqx.field(static=True, default=0.3)
-    rank_tol: float = eqx.field(static=True, default=RANK_TOL)
+    independent: tuple[Whole, ...] | None = eqx.field(static=True, default=None)
+    switching: Share = eqx.field(static=True, default=0.3)
+    rank_tol: Positive = eqx.field(static=True, default=RANK_TOL)
     choice: Bool[Array, " nv"] | None = None
-
-    def __check_init__(self):
-        if not 0 <= self.switching < 1:
-            raise ValueError(f"Argument `switching` must be at least 0 and below 1, but is {self.switching}.")
 
     def choose(self, terms: Terms, present: Bool[Array, " nv"] | None = None) -> Bool[Array, " nv"]:
         """The first choice; later the present one, or the greedy one where that is much better.
@@ -171,9 +168,8 @@ class Criterion(eqx.Module):
     normal: Float[Array, " nv"]
 
 
-def projective_criterion(
-    terms: Terms, weight: Float[Array, "nv nv"] | None = None, rank_tol: float = RANK_TOL
-) -> Criterion:
+@contract
+def projective_criterion(terms: Terms, weight: Matrix | None = None, rank_tol: Positive = RANK_TOL) -> Criterion:
     """cos²α_i = d_iᵀ M_d⁻¹ d_i / (M⁻¹)_ii and cos²β_i = c_iᵀ (C M⁻¹Cᵀ)⁻¹ c_i / (M⁻¹)_ii.
 
     Blajer, Schiehlen and Schirm 1994, eq. (23), d_i and c_i columns of D and of C M⁻¹. Evaluated with orthonormal rows Q of

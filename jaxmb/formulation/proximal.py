@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from ..foundations import Positive, Whole
 from ..linalg import RANK_TOL, ConstrainedFactor, inverse_root, solve_spd, stiffened
 from ..system import Terms
 from .base import AbstractFormulation
@@ -30,9 +31,9 @@ class Proximal(AbstractFormulation):
     `RESULTS.contradictory_constraints`.
     """
 
-    mu: float = eqx.field(static=True, default=1e-8)
-    refinements: int = eqx.field(static=True, default=6)
-    rank_tol: float = eqx.field(static=True, default=RANK_TOL)
+    mu: Positive = eqx.field(static=True, default=1e-8)
+    refinements: Whole = eqx.field(static=True, default=6)
+    rank_tol: Positive = eqx.field(static=True, default=RANK_TOL)
 
     def metric(self, terms: Terms) -> Float[Array, "nv nv"]:
         """M + Cᵀ diag(1/σ²) C."""

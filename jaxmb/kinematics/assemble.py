@@ -12,9 +12,13 @@ from jaxtyping import Array
 
 from ..foundations import (
     Check,
+    Number,
+    Numbers,
+    Positive,
     all_hold,
     arrays_of,
     as_parameters,
+    contract,
     default_float,
     enforce,
     is_concrete,
@@ -61,17 +65,18 @@ ROUNDS, ITERATIONS = 2, 20
 STEPS = tuple(2.0**-k for k in range(8))
 
 
+@contract
 def assemble(
     system: System,
-    q: Any = None,
-    v: Any = None,
+    q: Numbers | Mapping[Any, Numbers] | None = None,
+    v: Numbers | Mapping[Any, Numbers] | None = None,
     *,
-    t: Any = 0.0,
+    t: Number = 0.0,
     hold: Sequence[str | int] = (),
     hold_velocity: Sequence[str | int] = (),
     inactive: Sequence[str] = (),
-    length: Any = None,
-    rank_tol: float = RANK_TOL,
+    length: Positive | None = None,
+    rank_tol: Positive = RANK_TOL,
     throw: bool = True,
 ) -> State:
     """A state that satisfies all constraints, near a guess.

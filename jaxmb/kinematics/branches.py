@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..foundations import program, strong
+from ..foundations import contract, program, strong
 from ..linalg import metric_root, metric_rows, regular_metric
 from ..system import State, System, constraint_jacobian, jacobian_rate, settled
 
@@ -17,6 +17,7 @@ VANISHING = 1e-6
 TRIALS, STEPS = 60, 60
 
 
+@contract
 def branches(system: System, state: State) -> State:
     """The pose once for each branch of motion through it (k,), with a velocity along the branch.
 

@@ -1,7 +1,7 @@
 """Explicit closures: dependent coordinates as functions of independent ones."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import Check, as_function, default_float, enforce, over_leading_axes, shape_of
+from ..foundations import Check, as_function, contract, default_float, enforce, function_of, over_leading_axes, shape_of
 from ..system import (
     AbstractInertia,
     Pfaffian,
@@ -39,7 +39,8 @@ class Closure(eqx.Module):
     independent: tuple[str, ...] = eqx.field(static=True)
     fn: Any
 
-    def __init__(self, name: str, independent: Sequence[str], fn: Any):
+    @contract
+    def __init__(self, name: str, independent: Sequence[str], fn: Annotated[Any, function_of("t, y, params")]):
         self.name = name
         self.independent = (independent,) if isinstance(independent, str) else tuple(independent)
         self.fn = as_function(fn, f"fn of closure '{name}'")
@@ -153,6 +154,7 @@ class _Rows(eqx.Module):
         return self.fn(t, *self.place.motion(t, q, v, params), params)
 
 
+@contract
 def reduce(system: System, closure: Closure) -> System:
     """The system in the independent coordinates of a closure, which satisfies the position constraints by construction.
 
@@ -174,7 +176,7 @@ def reduce(system: System, closure: Closure) -> System:
             "Argument `system` must have velocities that are derivatives of its coordinates, but has a `rate`."
         )
     place = _placed(system, closure)
-    bare = system.with_params(None)
+    bare = eqx.tree_at(lambda system: system.params, system, None, is_leaf=lambda x: x is None)
     return System(
         closure.independent,
         inertia=_Reduced(bare, place),
@@ -190,6 +192,7 @@ def reduce(system: System, closure: Closure) -> System:
     )
 
 
+@contract
 def restrict(system: System, closure: Closure, state: State) -> State:
     """The state of the reduced system that belongs to a state of the system.
 
@@ -212,7 +215,8 @@ def restrict(system: System, closure: Closure, state: State) -> State:
     return enforce(_sized(reduced, state.t, q, v), checks)
 
 
-def embed(system: System, closure: Closure, motion: Any) -> State:
+@contract
+def embed(system: System, closure: Closure, motion: State) -> State:
     """The states of the system that belong to states of the reduced system.
 
     Args:
@@ -234,6 +238,7 @@ def embed(system: System, closure: Closure, motion: Any) -> State:
     return enforce(state, jax.tree.map(jnp.max, checks))
 
 
+@contract
 def closure_kinematics(system: System, closure: Closure, state: State) -> Kinematics:
     """A (nD, nI), η (nD,) and ξ (nD,) of a closure at a state of the reduced system, by differentiating it.
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..formulation import AbstractFormulation, contradiction_tol, formulation_at
-from ..foundations import program, strong
+from ..foundations import contract, program, strong
 from ..linalg import Eliminated, cutoff, metric_rows, regular_metric, row_norms
 from ..system import State, System, Topology, evaluate, linear_algebra, massless, scaled_residuals, settled
 from .rows import choose_rows
@@ -144,6 +144,7 @@ class Diagnosis:
         return verdicts
 
 
+@contract
 def diagnose(system: System, state: State, *, formulation: AbstractFormulation | None = None) -> Diagnosis:
     """Rank, redundancy, singularity and conditioning of the constraints at one state, for people and programs.
 

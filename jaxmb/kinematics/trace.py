@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from ..formulation import AbstractFormulation, formulation_at
-from ..foundations import default_float, is_concrete, program, strong
+from ..foundations import Count, Number, Positive, contract, default_float, is_concrete, program, strong
 from ..linalg import null_space
 from ..system import State, System, rows_at, settled
 from .branches import VANISHING, branches
@@ -122,15 +122,16 @@ def _trace(path: Path, state: State, way: Scalar, count: int) -> tuple[_Walk, In
     return _followed(path, start, count), freedom, fits
 
 
+@contract
 def trace_motion(
     system: System,
     state: State,
     input: str,
     *,
     watch: Sequence[str] = (),
-    between: Any = None,
-    step: float = 0.25,
-    max_points: int = 1000,
+    between: tuple[Number, Number] | None = None,
+    step: Positive = 0.25,
+    max_points: Count = 1000,
     formulation: AbstractFormulation | None = None,
 ) -> MotionCurve:
     """All poses that a mechanism takes as its input is moved: the input–output curve, through dead centres and branch points.
@@ -248,8 +249,6 @@ def _event(system: System, curve: MotionCurve, kind: str, name: str, index: int,
 
 
 def _names(watch: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(watch, str):
-        raise TypeError(f"Argument `watch` must be a sequence of names, but is the string {watch!r}.")
     return tuple(watch)
 
 

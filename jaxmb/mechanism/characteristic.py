@@ -7,7 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import as_parameters, default_float, is_concrete, listing
+from ..foundations import (
+    Finite,
+    as_parameters,
+    contract,
+    default_float,
+    is_concrete,
+    listing,
+)
 from .force import AbstractForce, AbstractLineForce
 from .marker import Marker, marker
 from .motion import Motion
@@ -44,7 +51,10 @@ class Table(eqx.Module):
     interpolation: str = eqx.field(static=True)
     beyond: str = eqx.field(static=True)
 
-    def __init__(self, x: Any, y: Any, interpolation: str = "linear", beyond: str = "hold", *, argument: str = ""):
+    @contract
+    def __init__(
+        self, x: Finite, y: Finite, interpolation: str = "linear", beyond: str = "hold", *, argument: str = ""
+    ):
         self.x, self.y = (jnp.asarray(as_parameters(value), default_float()) for value in (x, y))
         self.interpolation, self.beyond = interpolation, beyond
         if self.x.ndim != 1 or self.x.shape != self.y.shape or self.x.size < 2:
@@ -113,8 +123,9 @@ class JointCharacteristic(AbstractForce):
     interpolation: str = eqx.field(static=True)
     beyond: str = eqx.field(static=True)
 
+    @contract
     def __init__(
-        self, name: str, joint: str, of: str, x: Any, y: Any, interpolation: str = "linear", beyond: str = "hold"
+        self, name: str, joint: str, of: str, x: Finite, y: Finite, interpolation: str = "linear", beyond: str = "hold"
     ):
         table = Table(x, y, interpolation, beyond, argument=f" of force '{name}'")
         self.name, self.joint, self.of = name, joint, _quantity(of, ("coordinate", "rate", "time"), name)
@@ -161,8 +172,17 @@ class LineCharacteristic(AbstractLineForce):
     interpolation: str = eqx.field(static=True)
     beyond: str = eqx.field(static=True)
 
+    @contract
     def __init__(
-        self, name: str, a: Any, b: Any, of: str, x: Any, y: Any, interpolation: str = "linear", beyond: str = "hold"
+        self,
+        name: str,
+        a: Any,
+        b: Any,
+        of: str,
+        x: Finite,
+        y: Finite,
+        interpolation: str = "linear",
+        beyond: str = "hold",
     ):
         table = Table(x, y, interpolation, beyond, argument=f" of force '{name}'")
         self.name, self.of = name, _quantity(of, ("length", "speed", "time"), name)

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import default_float
+from ..foundations import Positive, contract, default_float
 from .marker import Marker, as_vector, marker
 from .pair import AbstractPair
 from .pose import inverse, position_of, product
@@ -91,6 +91,7 @@ class AbstractFrameJoint(AbstractJoint):
     a: Marker
     b: Marker
 
+    @contract
     def __init__(self, name: str, a: Any, b: Any):
         self.name, (self.a, self.b) = name, ends(name, a, b)
 
@@ -112,7 +113,8 @@ class Distance(AbstractConnection):
     holonomic: ClassVar[int] = 1
     nonholonomic: ClassVar[int] = 0
 
-    def __init__(self, name: str, a: Any, b: Any, length: Any):
+    @contract
+    def __init__(self, name: str, a: Any, b: Any, length: Positive):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.length = as_vector(length, f"length of joint '{name}'", ())
 

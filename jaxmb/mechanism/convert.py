@@ -2,11 +2,13 @@
 
 import jax.numpy as jnp
 
+from ..foundations import contract
 from ..kinematics import assemble
 from ..system import State, System, check_state
 from .linkage import linkage_of
 
 
+@contract
 def convert(state: State, source: System, target: System) -> State:
     """The same state of the same mechanism in the coordinates of another build.
 

@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 
 from ..formulation import CoordinatePartition
+from ..foundations import contract
 from ..system import State, System, evaluate
 from .connection import AbstractJoint
 from .convert import convert
@@ -10,6 +11,7 @@ from .linkage import linkage_of
 from .mechanism import AbstractMechanism
 
 
+@contract
 def loop_cuts(mechanism: AbstractMechanism, state: State, system: System) -> dict[str, float]:
     """The joints that can close a loop, those first whose cut leaves the best independent coordinates at a pose.
 

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import as_function, default_float
+from ..foundations import FunctionOfTime, Vector, as_function, contract, default_float
 from .marker import Marker, marker
 from .motion import Motion
 from .pose import inverse, rotation_of
@@ -51,7 +51,8 @@ class AbstractJointDriver(AbstractDriver):
     fn: Any
     breaks: Float[Array, " k"]
 
-    def __init__(self, name: str, joint: str, fn: Any, breaks: Sequence[float] = ()):
+    @contract
+    def __init__(self, name: str, joint: str, fn: FunctionOfTime, breaks: Vector = ()):
         self.name, self.joint = name, joint
         self.fn, self.breaks = as_function(fn, f"fn of driver '{name}'"), _breaks(breaks)
 
@@ -65,7 +66,8 @@ class AbstractPlaceDriver(AbstractDriver):
     fn: Any
     breaks: Float[Array, " k"]
 
-    def __init__(self, name: str, a: Any, b: Any, fn: Any, breaks: Sequence[float] = ()):
+    @contract
+    def __init__(self, name: str, a: Any, b: Any, fn: FunctionOfTime, breaks: Vector = ()):
         self.name, self.a, self.b = name, marker(a, f"a of driver '{name}'"), marker(b, f"b of driver '{name}'")
         self.fn, self.breaks = as_function(fn, f"fn of driver '{name}'"), _breaks(breaks)
 

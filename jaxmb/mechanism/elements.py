@@ -7,7 +7,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import counted, listing, table
+from ..foundations import (
+    contract,
+    counted,
+    listing,
+    table,
+)
 from .body import AbstractBody
 from .driver import AbstractDriver
 from .force import AbstractActuator, AbstractForce
@@ -71,6 +76,7 @@ class AbstractElements(eqx.Module):
         local, dim = local_pose(self, found, "Argument `at`"), self.gravity.shape[0]
         return local[:dim, dim] if found.body == GROUND else (self.elements[found.body].pose @ local)[:dim, dim]
 
+    @contract
     def replace(self, name: str, **fields: Any) -> "AbstractElements":
         """The mechanism with other numbers in one element.
 

@@ -11,7 +11,16 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import as_function, default_float
+from ..foundations import (
+    Finite,
+    FunctionOfForce,
+    NonNegative,
+    Number,
+    Positive,
+    as_function,
+    contract,
+    default_float,
+)
 from .marker import Marker, as_vector, marker
 from .motion import Motion
 
@@ -89,7 +98,10 @@ class SpringDamper(AbstractLineForce):
     damping: Scalar
     length: Scalar
 
-    def __init__(self, name: str, a: Any, b: Any, stiffness: Any = 0.0, damping: Any = 0.0, length: Any = 0.0):
+    @contract
+    def __init__(
+        self, name: str, a: Any, b: Any, stiffness: Number = 0.0, damping: Number = 0.0, length: NonNegative = 0.0
+    ):
         self.name = name
         self.a, self.b = marker(a, f"a of force '{name}'"), marker(b, f"b of force '{name}'")
         self.stiffness = number(stiffness, f"stiffness of force '{name}'")
@@ -126,7 +138,8 @@ class JointSpring(AbstractForce):
     damping: Scalar
     rest: Scalar
 
-    def __init__(self, name: str, joint: str, stiffness: Any = 0.0, damping: Any = 0.0, rest: Any = 0.0):
+    @contract
+    def __init__(self, name: str, joint: str, stiffness: Number = 0.0, damping: Number = 0.0, rest: Number = 0.0):
         self.name, self.joint = name, joint
         self.stiffness = number(stiffness, f"stiffness of force '{name}'")
         self.damping = number(damping, f"damping of force '{name}'")
@@ -167,7 +180,10 @@ class JointFriction(AbstractForce):
     coulomb: Scalar
     speed: Scalar
 
-    def __init__(self, name: str, joint: str, viscous: Any = 0.0, coulomb: Any = 0.0, speed: Any = 1e-2):
+    @contract
+    def __init__(
+        self, name: str, joint: str, viscous: NonNegative = 0.0, coulomb: NonNegative = 0.0, speed: Positive = 1e-2
+    ):
         self.name, self.joint = name, joint
         self.viscous = number(viscous, f"viscous of force '{name}'")
         self.coulomb = number(coulomb, f"coulomb of force '{name}'")
@@ -204,7 +220,10 @@ class BearingFriction(AbstractForce):
     radius: Scalar
     speed: Scalar
 
-    def __init__(self, name: str, joint: str, coefficient: Any, radius: Any = 1.0, speed: Any = 1e-2):
+    @contract
+    def __init__(
+        self, name: str, joint: str, coefficient: NonNegative, radius: NonNegative = 1.0, speed: Positive = 1e-2
+    ):
         self.name, self.joint = name, joint
         self.coefficient = number(coefficient, f"coefficient of force '{name}'")
         self.radius = number(radius, f"radius of force '{name}'")
@@ -242,7 +261,10 @@ class Load(AbstractForce):
     torque: Float[Array, " k"] | None
     follows: bool = eqx.field(static=True)
 
-    def __init__(self, name: str, at: Any, force: Any = None, torque: Any = None, follows: bool = False):
+    @contract
+    def __init__(
+        self, name: str, at: Any, force: Finite | None = None, torque: Finite | None = None, follows: bool = False
+    ):
         self.name, self.at, self.follows = name, marker(at, f"at of force '{name}'"), follows
         self.force = None if force is None else as_vector(force, f"force of force '{name}'", (2,), (3,))
         self.torque = (
@@ -278,7 +300,8 @@ class Force(AbstractForce):
     at: Marker
     fn: Any
 
-    def __init__(self, name: str, at: Any, fn: Any):
+    @contract
+    def __init__(self, name: str, at: Any, fn: FunctionOfForce):
         self.name, self.at, self.fn = (
             name,
             marker(at, f"at of force '{name}'"),
@@ -307,7 +330,8 @@ class JointForce(AbstractForce):
     joint: str = eqx.field(static=True)
     fn: Any
 
-    def __init__(self, name: str, joint: str, fn: Any):
+    @contract
+    def __init__(self, name: str, joint: str, fn: FunctionOfForce):
         self.name, self.joint, self.fn = name, joint, as_function(fn, f"fn of force '{name}'")
 
     def power(self, motion: Motion, test: Motion) -> Scalar:
@@ -352,7 +376,8 @@ class Motor(AbstractActuator):
     joint: str = eqx.field(static=True)
     gain: Scalar
 
-    def __init__(self, name: str, joint: str, gain: Any = 1.0):
+    @contract
+    def __init__(self, name: str, joint: str, gain: Number = 1.0):
         self.name, self.joint, self.gain = name, joint, number(gain, f"gain of actuator '{name}'")
 
     def power(self, motion: Motion, test: Motion) -> Scalar:
@@ -373,7 +398,8 @@ class Thruster(AbstractActuator):
     at: Marker
     direction: Float[Array, " d"]
 
-    def __init__(self, name: str, at: Any, direction: Any):
+    @contract
+    def __init__(self, name: str, at: Any, direction: Finite):
         self.name, self.at = name, marker(at, f"at of actuator '{name}'")
         self.direction = as_vector(direction, f"direction of actuator '{name}'", (2,), (3,))
 

@@ -3,10 +3,12 @@
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import default_float
+from ..foundations import default_float, is_concrete
 from .pose import pose
 
 GROUND = "ground"
@@ -33,7 +35,7 @@ def marker(place: Any, argument: str) -> Marker:
     """A marker from "body", "body.point", (body, position) or (body, pose matrix)."""
     if isinstance(place, Marker):
         return place
-    if isinstance(place, str):
+    if isinstance(place, str) and place:
         body, _, point = place.partition(".")
         return Marker(body, point or None, None)
     if isinstance(place, tuple) and len(place) == 2 and isinstance(place[0], str):
@@ -46,11 +48,24 @@ def marker(place: Any, argument: str) -> Marker:
 def as_pose(value: Any, argument: str) -> Float[Array, "D D"]:
     """A pose matrix from a position (d,) or a pose matrix (D, D), in the plane or in space."""
     value = as_vector(value, argument, (2,), (3,), (3, 3), (4, 4))
+    if value.ndim == 2 and is_concrete(value) and not _is_rigid(np.asarray(value)):
+        raise ValueError(f"Argument `{argument}` must turn and shift only, but is the matrix {value.tolist()}.")
     return value if value.ndim == 2 else pose(jnp.eye(value.shape[0], dtype=value.dtype), value)
+
+
+def _is_rigid(pose: np.ndarray) -> bool:
+    """Whether a matrix is [[R, p], [0, 1]] with a rotation R, to half the digits: poses are also measured, or typed in."""
+    rotation, eye = pose[:-1, :-1], np.eye(pose.shape[0])
+    near = lambda a, b: np.allclose(a, b, rtol=0, atol=np.finfo(pose.dtype).eps ** 0.5)
+    orthogonal = near(rotation.T @ rotation, eye[:-1, :-1]) and near(pose[-1], eye[-1])
+    return bool(orthogonal and np.linalg.det(rotation) > 0)
 
 
 def as_vector(value: Any, argument: str, *shapes: tuple[int, ...]) -> Float[Array, "..."]:
     """An array of floating-point numbers of one of the given shapes."""
+    leaves = jax.tree_util.tree_leaves(value)
+    if any(isinstance(x, str | bool | np.bool_) for x in leaves):  # which NumPy takes for numbers
+        raise TypeError(f"Argument `{argument}` must be an array of numbers, but is {value!r}.")
     try:
         array = jnp.asarray(value, default_float())
     except (TypeError, ValueError) as error:

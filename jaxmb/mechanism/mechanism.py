@@ -1,11 +1,17 @@
 """Mechanisms: bodies, joints, drivers and forces, and the systems built from them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import jax.numpy as jnp
 
-from ..foundations import as_parameters, counted, listing
+from ..foundations import (
+    Finite,
+    as_parameters,
+    contract,
+    counted,
+    listing,
+)
 from ..system import System
 from . import compose
 from .body import AbstractBody, body_points
@@ -29,6 +35,7 @@ class AbstractMechanism(AbstractElements):
 
     language: ClassVar[Language]
 
+    @contract
     def __init__(
         self,
         bodies: Sequence[AbstractBody],
@@ -36,7 +43,7 @@ class AbstractMechanism(AbstractElements):
         drivers: Sequence[AbstractDriver] = (),
         forces: Sequence[AbstractForce] = (),
         actuators: Sequence[AbstractActuator] = (),
-        gravity: Any = None,
+        gravity: Finite | None = None,
         points: Mapping[str, Any] | None = None,
         params: Any = None,
     ):
@@ -54,7 +61,8 @@ class AbstractMechanism(AbstractElements):
         counting = f"{found.freedom} by counting{driven}; {counted(found.loops, 'independent loop')}"
         return f"{super().__str__()}\n  mobility      {counting}"
 
-    def build(self, coordinates: str = "relative", cut: Sequence[str] = ()) -> System:
+    @contract
+    def build(self, coordinates: Literal["relative", "absolute"] = "relative", cut: Sequence[str] = ()) -> System:
         """The system of this mechanism.
 
         Args:
@@ -85,6 +93,7 @@ class AbstractMechanism(AbstractElements):
             )
         return build(self, limbs)
 
+    @contract
     def renamed(self, prefix: str) -> "AbstractMechanism":
         """The mechanism with a prefix to the names of all elements and points of the ground, and to all references to them.
 
@@ -103,13 +112,17 @@ class AbstractMechanism(AbstractElements):
         """
         return type(self)(**compose.renamed(self, prefix))
 
-    def placed(self, pose: Any) -> "AbstractMechanism":
+    @contract
+    def placed(self, pose: Finite) -> "AbstractMechanism":
         """The mechanism moved rigidly: what is fixed to the ground, and the first guesses of the bodies' poses.
 
         Directions in the world stay: gravity, loads that do not follow their bodies, what functions say.
 
         Args:
             pose: a position (d,), or a pose made by `frame`, of the mechanism's old frame in the world.
+
+        Raises:
+            ValueError: for a matrix that scales, shears or mirrors.
         """
         pose = as_pose(pose, "pose")
         if pose.shape[0] != self.gravity.shape[0] + 1:
@@ -118,6 +131,7 @@ class AbstractMechanism(AbstractElements):
             )
         return type(self)(**compose.placed(self, pose))
 
+    @contract
     def joined(
         self,
         *others: "AbstractMechanism",
@@ -136,6 +150,7 @@ class AbstractMechanism(AbstractElements):
         added = {"joints": joints, "drivers": drivers, "forces": forces, "actuators": actuators}
         return type(self)(**compose.joined([self, *others], added))
 
+    @contract
     def without(self, *names: str) -> "AbstractMechanism":
         """The mechanism without some elements, to which no others may refer."""
         return type(self)(**compose.without(self, names))
@@ -149,6 +164,7 @@ class AbstractMechanism(AbstractElements):
         return write(self, self.language)
 
     @classmethod
+    @contract
     def from_text(cls, text: str) -> "AbstractMechanism":
         """The mechanism of a text like those of `to_text`, which is data only: nothing in it is run.
 

@@ -1,12 +1,13 @@
 """Relations between joint coordinates."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..foundations import NonZero, Number, contract
 from .connection import AbstractRelation
 from .force import number
 
@@ -31,7 +32,8 @@ class Gear(AbstractRelation):
     offset: Scalar
     holonomic: ClassVar[int] = 1
 
-    def __init__(self, name: str, joints: Sequence[str], ratio: Any, offset: Any = 0.0):
+    @contract
+    def __init__(self, name: str, joints: Sequence[str], ratio: NonZero, offset: Number = 0.0):
         self.name, self.joints = name, pair_of(joints, name)
         self.ratio, self.offset = number(ratio, f"ratio of '{name}'"), number(offset, f"offset of '{name}'")
 
@@ -57,7 +59,8 @@ class Rack(AbstractRelation):
     offset: Scalar
     holonomic: ClassVar[int] = 1
 
-    def __init__(self, name: str, pinion: str, rack: str, radius: Any, offset: Any = 0.0):
+    @contract
+    def __init__(self, name: str, pinion: str, rack: str, radius: NonZero, offset: Number = 0.0):
         self.name, self.joints = name, pair_of((pinion, rack), name)
         self.radius, self.offset = number(radius, f"radius of '{name}'"), number(offset, f"offset of '{name}'")
 

@@ -5,12 +5,13 @@ from typing import Any
 import equinox as eqx
 
 from ..control import Plant, Track, TrackForce
-from ..foundations import strong
+from ..foundations import contract, strong
 from ..simulation import Solution
 from ..system import State, System
 from .quantities import over_states
 
 
+@contract
 def commands(system: System, motion: Solution | State, law: Track | TrackForce, *, z: Any = None) -> Any:
     """The law's commands at each state: inputs, which part of what is demanded they miss, and how far singular poses are.
 

@@ -7,17 +7,17 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation
-from ..foundations import RESULTS, strong
+from ..foundations import RESULTS, NoNaN, contract, strong
 from ..mechanism import Marker, Motion, joint_loads, linkage_of, marker
 from ..simulation import Solution
 from ..system import State, System
-from .quantities import over_states, reactions
+from .quantities import check_inputs, over_states, reactions
 
 
+@contract
 def position(system: System, motion: Solution | State, place: Any) -> Float[Array, "... d"]:
     """The position of a place in m, in the world.
 
@@ -29,23 +29,27 @@ def position(system: System, motion: Solution | State, place: Any) -> Float[Arra
     return _at(system, motion, Motion.position, marker(place, "place"))
 
 
+@contract
 def velocity(system: System, motion: Solution | State, place: Any) -> Float[Array, "... d"]:
     """The velocity of a place in m/s; arguments as of `position`."""
     return _at(system, motion, Motion.velocity, marker(place, "place"))
 
 
-def angular_velocity(system: System, motion: Solution | State, place: Any) -> Float[Array, "... k"]:
-    """ω of a body in rad/s in the axes of the world, one component in the plane; arguments as of `position`."""
-    return _at(system, motion, Motion.angular_velocity, marker(place, "place"))
+@contract
+def angular_velocity(system: System, motion: Solution | State, place: Any) -> Float[Array, "..."]:
+    """ω of a body in rad/s in the axes of the world, (..., 3), and (...) in the plane; arguments as of `position`."""
+    omega = _at(system, motion, Motion.angular_velocity, marker(place, "place"))
+    return omega[..., 0] if omega.shape[-1] == 1 else omega
 
 
+@contract
 def acceleration(
     system: System,
     motion: Solution | State,
     place: Any,
     *,
     formulation: AbstractFormulation | None = None,
-    u: ArrayLike | None = None,
+    u: NoNaN | None = None,
     throw: bool = True,
 ) -> Float[Array, "... d"]:
     """The acceleration of a place in m/s²; arguments and errors as of `position` and `reactions`.
@@ -58,6 +62,7 @@ def acceleration(
     return over_states(_Acceleration(marker(place, "place")), strong(system), strong(motion), vdot)
 
 
+@contract
 def angle_between(system: System, motion: Solution | State, one: Any, at: Any, other: Any) -> Float[Array, "..."]:
     """The angle in rad, between 0 and π, that the lines from one place to two others make.
 
@@ -70,18 +75,21 @@ def angle_between(system: System, motion: Solution | State, one: Any, at: Any, o
         at: the place where the lines meet.
         other: a place on the second line.
     """
-    corner = position(system, motion, at)
-    a, b = (position(system, motion, place) - corner for place in (one, other))
+    places = {"one": one, "at": at, "other": other}
+    a, corner, b = (_at(system, motion, Motion.position, marker(place, name)) for name, place in places.items())
+    a, b = a - corner, b - corner
     size = lambda x: jnp.linalg.norm(x, axis=-1, keepdims=True)
     a, b = a / size(a), b / size(b)
     return 2 * jnp.arctan2(size(a - b), size(a + b))[..., 0]
 
 
+@contract
 def pose(system: System, motion: Solution | State, place: Any) -> Float[Array, "... D D"]:
     """The pose [[R, p], [0, 1]] of a body or a point in the world; arguments as of `position`."""
     return _at(system, motion, Motion.pose, marker(place, "place"))
 
 
+@contract
 def coordinate(system: System, motion: Solution | State, name: str) -> Float[Array, "..."]:
     """A joint coordinate in m or rad, whether it is one of the system's or not.
 
@@ -100,12 +108,14 @@ def coordinate(system: System, motion: Solution | State, name: str) -> Float[Arr
     return found
 
 
+@contract
 def rate(system: System, motion: Solution | State, name: str) -> Float[Array, "..."]:
     """A joint velocity in m/s or rad/s; arguments as of `coordinate`."""
     return _at(system, motion, Motion.rate, name)
 
 
-def force(system: System, motion: Solution | State, name: str, *, u: ArrayLike | None = None) -> Float[Array, "..."]:
+@contract
+def force(system: System, motion: Solution | State, name: str, *, u: NoNaN | None = None) -> Float[Array, "..."]:
     """What a force element exerts, in N and N m; its class says which components.
 
     Args:
@@ -122,6 +132,7 @@ def force(system: System, motion: Solution | State, name: str, *, u: ArrayLike |
         )
     if u is None and isinstance(motion, Solution):
         u = motion.u
+    check_inputs(system, motion, u)
     return over_states(_Value(names.index(name)), strong(system), strong(motion), u)
 
 

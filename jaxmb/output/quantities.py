@@ -7,11 +7,23 @@ from typing import Any, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation, CoordinatePartition, contradiction_tol, formulation_at
-from ..foundations import RESULTS, announce, default_float, is_concrete, over_leading_axes, program, strong
+from ..foundations import (
+    RESULTS,
+    NoNaN,
+    announce,
+    contract,
+    counted,
+    default_float,
+    is_concrete,
+    listing,
+    over_leading_axes,
+    program,
+    strong,
+)
 from ..linalg import (
     RANK_TOL,
     ConstrainedFactor,
@@ -64,7 +76,7 @@ class Reactions(eqx.Module):
         vdot: v̇ (..., nv).
         reaction: M v̇ − F (..., nv), the generalised reaction acting on the system, unique wherever v̇ is.
         multipliers: λ by constraint name (..., k), of least norm; not unique where rows are redundant, NaN where undefined,
-            at singular poses. That of a driver is its effort.
+            at singular poses. That of a driver is its effort, (...).
         forces: C_Xᵀλ_X by constraint name (..., nv), which add up to `reaction`. `jaxmb.analyse_reactions` tells which of them
             a rigid model determines.
         result: what the formulation reports (...), see `jaxmb.Acceleration`.
@@ -72,11 +84,12 @@ class Reactions(eqx.Module):
 
     vdot: Float[Array, "... nv"]
     reaction: Float[Array, "... nv"]
-    multipliers: dict[str, Float[Array, "... k"]]
+    multipliers: dict[str, Float[Array, "..."]]
     forces: dict[str, Float[Array, "... nv"]]
     result: RESULTS
 
 
+@contract
 def energy(system: System, motion: Solution | State) -> Energy:
     """Kinetic, potential and total energy, the work done on the system and the balance of both.
 
@@ -92,17 +105,19 @@ def energy(system: System, motion: Solution | State) -> Energy:
     return Energy(kinetic, potential, total, motion.work, kept - kept[..., :1])
 
 
+@contract
 def residuals(system: System, motion: Solution | State) -> Residuals:
     """How well the constraints hold on position and velocity level."""
     return Residuals(*over_states(scaled_residuals, strong(system), strong(motion)))
 
 
+@contract
 def reactions(
     system: System,
     motion: Solution | State,
     *,
     formulation: AbstractFormulation | None = None,
-    u: ArrayLike | None = None,
+    u: NoNaN | None = None,
     throw: bool = True,
 ) -> Reactions:
     """Accelerations, generalised reactions and multipliers.
@@ -120,6 +135,7 @@ def reactions(
     """
     if u is None and isinstance(motion, Solution):
         u = motion.u
+    check_inputs(system, motion, u)
     states = states_of(motion)
     solve = _Solve(formulation_at(formulation, system, states))
     vdot, reaction, multipliers, jacobian, result = over_states(solve, strong(system), strong(motion), u)
@@ -128,16 +144,19 @@ def reactions(
     rows = system.in_mode(states.mode).rows
     by_name = {name: multipliers[..., part] for name, part in rows.items()}
     forces = {name: jnp.sum(jacobian[..., part, :] * by_name[name][..., None], axis=-2) for name, part in rows.items()}
+    for name in () if system.joints is None else system.joints.drivers(system.params):
+        by_name[name] = by_name[name][..., 0]
     return Reactions(vdot, reaction, by_name, forces, result)
 
 
+@contract
 def physical_reactions(
     system: System,
     state: State,
     directions: dict[str, Callable[..., Any]],
     *,
     scheme: str = "direct",
-    u: Float[Array, " nu"] | None = None,
+    u: NoNaN | None = None,
     throw: bool = True,
 ) -> dict[str, Float[Array, ""]]:
     """Reactions along named physical directions, Cᵀλ = Bᵀf (Blajer, Schiehlen and Schirm 1994, section 5).
@@ -255,9 +274,42 @@ def states_of(motion: Solution | State) -> State:
     return motion.states if isinstance(motion, Solution) else motion
 
 
-@program
+def check_motion(system: System, motion: Solution | State) -> None:
+    """Refuses a motion whose coordinates are not those of a system."""
+    names = motion.names if isinstance(motion, Solution) else None
+    known = names is not None and names.coordinates
+    if (known and known != system.coordinates) or (motion.q.shape[-1:], motion.v.shape[-1:]) != (
+        (system.nq,),
+        (system.nv,),
+    ):
+        theirs = f"{listing(known)}" if known else f"{counted(motion.q.shape[-1], 'number')}"
+        raise ValueError(
+            f"The motion must be one of `system`, with coordinates {listing(system.coordinates)}, but has {theirs}."
+        )
+
+
+def check_inputs(system: System, motion: Solution | State, u: Any) -> None:
+    """Refuses inputs that do not fit a system and its motion."""
+    if u is None:
+        return
+    joints = motion.joints if isinstance(motion, Solution) else None
+    count, axes = system.nu if joints is None else len(joints), motion.q.shape[:-1]
+    if np.shape(u) != (*axes, count):
+        raise ValueError(f"Argument `u` must have shape {(*axes, count)}, but has shape {np.shape(u)}.")
+
+
 def over_states(fn: Callable[..., T], system: System, motion: Solution | State, *more: Any) -> T:
-    """`fn(system, state, *more)` at each state."""
+    """`fn(system, state, *more)` at each state.
+
+    Raises:
+        ValueError: for the motion of another system.
+    """
+    check_motion(system, motion)
+    return _over_states(fn, system, motion, *more)
+
+
+@program
+def _over_states(fn: Callable[..., T], system: System, motion: Solution | State, *more: Any) -> T:
     states = states_of(motion)
     system = system.acting_at(motion.joints if isinstance(motion, Solution) else None)
     return over_leading_axes(lambda state, *more: fn(*settled(system, state), *more), states.t.ndim)(states, *more)

@@ -8,11 +8,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation, formulation_at
-from ..foundations import RESULTS, Check, default_float, enforce, is_concrete, strong
+from ..foundations import RESULTS, Check, Vector, contract, default_float, enforce, is_concrete, strong
 from ..linalg import minimum_norm_multipliers
 from ..mechanism import AbstractLinkage
 from ..reaction import ReactionReport, analyse_reactions
@@ -61,12 +60,13 @@ class Statics(eqx.Module):
         return "\n".join([*lines, *(f"  trade against each other: {', '.join(names)}" for names in clusters)])
 
 
+@contract
 def statics(
     system: System,
     state: State,
     hold: Sequence[str] = (),
     *,
-    u: ArrayLike | None = None,
+    u: Vector | None = None,
     frame: str = "world",
     formulation: AbstractFormulation | None = None,
     throw: bool = True,
@@ -99,8 +99,6 @@ def statics(
         (10.0, [0.0, 20.0])
     """
     check_state(system, state)
-    if isinstance(hold, str):
-        raise TypeError(f"Argument `hold` must be a sequence of names, but is the string {hold!r}.")
     held = _held(system, state, tuple(hold))
     formulation = formulation_at(formulation, system, held)
     u = None if u is None else jnp.asarray(u, default_float())

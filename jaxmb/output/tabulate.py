@@ -9,7 +9,12 @@ import numpy as np
 from jaxtyping import Array
 
 from ..formulation import AbstractFormulation
-from ..foundations import RESULTS, listing, strong
+from ..foundations import (
+    RESULTS,
+    contract,
+    listing,
+    strong,
+)
 from ..reaction import determined_multipliers, scaled_rows
 from ..records import Record
 from ..simulation import Solution, columns_of, units_of
@@ -17,6 +22,7 @@ from ..system import Names, State, System, constraint_jacobian
 from .quantities import energy, over_states, reactions, residuals
 
 
+@contract
 def tabulate(
     system: System,
     solution: Solution,
@@ -91,7 +97,10 @@ def _motion(run: _Run) -> Columns:
 
 def _multipliers(run: _Run) -> Columns:
     found = reactions(run.system, run.solution, formulation=run.formulation, throw=False)
-    values = np.concatenate([np.zeros((len(run.solution.ts), 0)), *map(np.asarray, found.multipliers.values())], axis=1)
+    values = np.concatenate(
+        [np.zeros((len(run.solution.ts), 0)), *(np.reshape(x, (len(x), -1)) for x in found.multipliers.values())],
+        axis=1,
+    )
     rows = np.asarray(over_states(_rows, strong(run.system), strong(run.solution)))
     reached = np.all(np.isfinite(rows), axis=(1, 2), keepdims=True)
     determined = determined_multipliers(np.where(reached, rows, 0))

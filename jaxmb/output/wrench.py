@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation, formulation_at
-from ..foundations import RESULTS, is_concrete, listing, strong
+from ..foundations import RESULTS, NoNaN, contract, is_concrete, listing, strong
 from ..mechanism import absolute, acceleration_of_bodies, connection_place, joint_terms, linkage_of, wrench_map
 from ..reaction import analyse_reactions
 from ..simulation import Solution
@@ -35,6 +35,7 @@ class Wrench(eqx.Module):
     result: RESULTS
 
 
+@contract
 def joint_reaction(
     system: System,
     motion: Solution | State,
@@ -43,7 +44,7 @@ def joint_reaction(
     on: str | None = None,
     frame: str = "world",
     formulation: AbstractFormulation | None = None,
-    u: ArrayLike | None = None,
+    u: NoNaN | None = None,
     warn: bool = True,
     throw: bool = True,
 ) -> Wrench:
@@ -78,13 +79,14 @@ def joint_reaction(
     return _wrenches(system, motion, {joint: ends.index(on)}, frame, formulation, u, warn, throw)[joint]
 
 
+@contract
 def joint_reactions(
     system: System,
     motion: Solution | State,
     *,
     frame: str = "world",
     formulation: AbstractFormulation | None = None,
-    u: ArrayLike | None = None,
+    u: NoNaN | None = None,
     warn: bool = True,
     throw: bool = True,
 ) -> dict[str, Wrench]:

@@ -7,6 +7,13 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..foundations import (
+    Finite,
+    NonNegative,
+    Number,
+    Positive,
+    contract,
+)
 from ..mechanism import (
     AbstractBody,
     AbstractShape,
@@ -23,7 +30,8 @@ from ..mechanism import (
 from .shape import Rod
 
 
-def frame(position: Any = (0.0, 0.0), angle: Any = 0.0) -> Float[Array, "3 3"]:
+@contract
+def frame(position: Finite = (0.0, 0.0), angle: Number = 0.0) -> Float[Array, "3 3"]:
     """The pose [[R, p], [0, 1]] with a position in m and an angle in rad, or a rotation matrix (2, 2)."""
     turned = as_vector(angle, "angle", (), (2, 2))
     if not turned.ndim:
@@ -68,18 +76,19 @@ class Body(AbstractBody):
     shape: AbstractShape | None
     density: Float[Array, ""] | None
 
+    @contract
     def __init__(
         self,
         name: str,
-        mass: Any = None,
-        inertia: Any = None,
-        com: Any = None,
+        mass: NonNegative | None = None,
+        inertia: NonNegative | None = None,
+        com: Finite | None = None,
         points: Mapping[str, Any] | None = None,
         point_masses: Sequence[tuple[Any, Any]] = (),
-        position: Any = (0.0, 0.0),
-        angle: Any = 0.0,
+        position: Finite = (0.0, 0.0),
+        angle: Number = 0.0,
         shape: Any = None,
-        density: Any = None,
+        density: Positive | None = None,
     ):
         self.name, self.shape = name, shape
         self.density = None if density is None else number(density, f"density of body '{name}'")
@@ -92,7 +101,8 @@ class Body(AbstractBody):
         self.pose = frame(position, angle)
 
     @classmethod
-    def rod(cls, name: str, mass: Any, length: Any, **arguments: Any) -> "Body":
+    @contract
+    def rod(cls, name: str, mass: NonNegative, length: Positive, **arguments: Any) -> "Body":
         """A body with the shape `Rod(length)`: slender, along x from its point "a", at the origin, to its point "b".
 
         Args:
@@ -104,6 +114,7 @@ class Body(AbstractBody):
         return cls(name, mass, shape=Rod(length), **arguments)
 
     @classmethod
+    @contract
     def joined(cls, name: str, parts: Sequence[Any], **arguments: Any) -> "Body":
         """Bodies joined rigidly to one, with mass and inertia of all by the parallel-axis theorem.
 

@@ -6,7 +6,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..mechanism import AbstractConnection, Marker, ends, number, position_of, rotation_of, velocity_in
+from ..foundations import Finite, Positive, contract
+from ..mechanism import AbstractConnection, Marker, ends, marker, number, position_of, rotation_of, velocity_in
 from .joint import along, direction
 
 Pose = Float[Array, "3 3"]
@@ -29,8 +30,10 @@ class KnifeEdge(AbstractConnection):
     holonomic: ClassVar[int] = 0
     nonholonomic: ClassVar[int] = 1
 
-    def __init__(self, name: str, at: Any, axis: Any = (1.0, 0.0), on: Any = "ground"):
-        self.name, (self.a, self.b) = name, ends(name, on, at)
+    @contract
+    def __init__(self, name: str, at: Any, axis: Finite = (1.0, 0.0), on: Any = "ground"):
+        self.name = name
+        self.a, self.b = marker(on, f"on of joint '{name}'"), marker(at, f"at of joint '{name}'")
         self.axis = direction(name, axis)
 
     @property
@@ -72,7 +75,8 @@ class RollingWheel(AbstractConnection):
     holonomic: ClassVar[int] = 1
     nonholonomic: ClassVar[int] = 1
 
-    def __init__(self, name: str, a: Any, b: Any, radius: Any, axis: Any = (1.0, 0.0)):
+    @contract
+    def __init__(self, name: str, a: Any, b: Any, radius: Positive, axis: Finite = (1.0, 0.0)):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.radius = number(radius, f"radius of joint '{name}'")
         self.axis = direction(name, axis)

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..foundations import Finite, contract
 from ..mechanism import (
     AbstractFrameJoint,
     AbstractJoint,
@@ -39,7 +40,8 @@ class AbstractAxisJoint(AbstractJoint):
     axis: Float[Array, "2"]
     axis_b: Float[Array, "2"]
 
-    def __init__(self, name: str, a: Any, b: Any, axis: Any = (1.0, 0.0), axis_b: Any = None):
+    @contract
+    def __init__(self, name: str, a: Any, b: Any, axis: Finite = (1.0, 0.0), axis_b: Finite | None = None):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.axis = direction(name, axis)
         self.axis_b = self.axis if axis_b is None else direction(name, axis_b, "axis_b")

@@ -1,9 +1,10 @@
 """Mechanisms in the plane."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax.numpy as jnp
 
+from ..foundations import Finite, contract
 from ..mechanism import (
     ELEMENTS,
     AbstractMechanism,
@@ -60,7 +61,8 @@ class Mechanism(AbstractMechanism):
     free: ClassVar[AbstractPair] = Pair((0, 1), Turning(dim=2))
     language: ClassVar[Language] = Language("plane", {kind.__name__: kind for kind in KINDS}, frame, "angle", angle_of)
 
-    def mirrored(self, point: Any = (0.0, 0.0), along: Any = (0.0, 1.0)) -> "Mechanism":
+    @contract
+    def mirrored(self, point: Finite = (0.0, 0.0), along: Finite = (0.0, 1.0)) -> "Mechanism":
         """The mirror image across a line in the world, by default x = 0.
 
         x' = p + (2 e eᵀ − 1)(x − p) for all places, e along the line through p. In bodies' own frames y changes its sign. So do angles of

@@ -5,6 +5,13 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..foundations import (
+    AllPositive,
+    Finite,
+    NonNegative,
+    Positive,
+    contract,
+)
 from ..mechanism import AbstractShape, Stroke, bore, dimension, polygon, polygon_moments
 
 Scalar = Float[Array, ""]
@@ -19,7 +26,8 @@ class Rod(AbstractShape):
 
     length: Scalar
 
-    def __init__(self, length: Any):
+    @contract
+    def __init__(self, length: Positive):
         self.length = dimension(length, "length of a Rod")
 
     def size(self) -> Scalar:
@@ -55,7 +63,8 @@ class Box(AbstractShape):
 
     sides: Float[Array, "2"]
 
-    def __init__(self, sides: Any):
+    @contract
+    def __init__(self, sides: AllPositive):
         self.sides = dimension(sides, "sides of a Box", 2)
 
     def size(self) -> Scalar:
@@ -91,7 +100,8 @@ class Disk(AbstractShape):
     radius: Scalar
     inner: Scalar
 
-    def __init__(self, radius: Any, inner: Any = 0.0):
+    @contract
+    def __init__(self, radius: Positive, inner: NonNegative = 0.0):
         self.radius = dimension(radius, "radius of a Disk")
         self.inner = bore(inner, self.radius, "inner of a Disk")
 
@@ -127,7 +137,8 @@ class Plate(AbstractShape):
 
     corners: Float[Array, "n 2"]
 
-    def __init__(self, corners: Any):
+    @contract
+    def __init__(self, corners: Finite):
         self.corners = polygon(corners, "corners of a Plate")
 
     def size(self) -> Scalar:

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ..foundations import Positive, contract, replacing
 from ..output import Wrench, joint_reactions
 from ..reaction import ReactionReport, analyse_reactions
 from ..simulation import Solution
@@ -20,6 +21,7 @@ from .view import View, kinds
 MARGIN = 5.0  # around what is seen, in sizes of symbols
 
 
+@contract
 def draw(
     system: System,
     state: State,
@@ -29,7 +31,7 @@ def draw(
     *,
     view: str | tuple[float, float] | None = None,
     forces: bool | dict[str, Wrench] = False,
-    symbols: float = SIZE,
+    symbols: Positive = SIZE,
 ) -> Any:
     """Draws a mechanism at a state.
 
@@ -70,17 +72,18 @@ def draw(
     return sketch.axes if view == "three" else sketch.axes[0]
 
 
+@contract
 def animate(
     system: System,
     solution: Solution,
     path: str | os.PathLike[str] | None = None,
     ax: Any = None,
     points: bool = True,
-    speed: float = 1.0,
+    speed: Positive = 1.0,
     *,
     view: str | tuple[float, float] | None = None,
     forces: bool | dict[str, Wrench] = False,
-    symbols: float = SIZE,
+    symbols: Positive = SIZE,
 ) -> Any:
     """An animation of a solution at its saved times, which should be evenly spaced.
 
@@ -123,7 +126,8 @@ def animate(
     figure = sketch.axes[0].figure
     movie = FuncAnimation(figure, show, frames=len(times), interval=interval, blit=False)
     if file is not None and writer is not None:
-        movie.save(file, writer=writer(fps=1e3 / interval if interval else 1))
+        with replacing(file) as fresh:
+            movie.save(fresh, writer=writer(fps=1e3 / interval if interval else 1))
     return movie
 
 
@@ -243,6 +247,8 @@ def _axes(ax: Any, count: int) -> np.ndarray:
         size = (6.4, 4.8) if count == 1 else (9.0, 7.5)
         return np.ravel(plt.figure(figsize=size, layout="constrained").subplots(*((1, 1) if count == 1 else (2, 2))))
     axes = np.ravel(ax)
+    if not all(hasattr(each, "add_artist") for each in axes):
+        raise TypeError(f"Argument `ax` must be axes of matplotlib, but is {ax!r}.")
     if len(axes) != count:
         raise ValueError(f"Argument `ax` must hold {count} axes for this view, but holds {len(axes)}.")
     if any(hasattr(each, "get_zlim") for each in axes):

@@ -5,8 +5,10 @@ from typing import Any
 import numpy as np
 
 from ..fit import Fit
+from ..foundations import contract
 
 
+@contract
 def fit(found: Fit, experiment: str | None = None, figure: Any = None) -> Any:
     """Draws a fit: for each signal measured samples and the model above, residuals in σ below.
 

@@ -10,7 +10,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..foundations import RESULTS
+from ..foundations import (
+    RESULTS,
+    Positive,
+    Text,
+    contract,
+    replacing,
+)
 from ..mechanism import linkage_of
 from ..output import Wrench, joint_reactions, tabulate
 from ..reaction import analyse_reactions
@@ -26,6 +32,7 @@ from .solid import Solid
 SPEEDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 
 
+@contract
 def page(
     system: System,
     solution: Solution,
@@ -33,10 +40,10 @@ def page(
     *,
     curves: Record | None = None,
     points: bool = True,
-    speed: float = 1.0,
-    title: str = "Motion",
+    speed: Positive = 1.0,
+    title: Text = "Motion",
     forces: bool | dict[str, Wrench] = False,
-    symbols: float = SIZE,
+    symbols: Positive = SIZE,
 ) -> pathlib.Path:
     """Writes a page that plays a motion: one file that any browser shows, without a network.
 
@@ -66,8 +73,6 @@ def page(
         raise ValueError(
             f"Argument `solution` must be a single motion, but has leading axes {solution.ts.shape[:-1]}; index it."
         )
-    if not speed > 0:
-        raise ValueError(f"Argument `speed` must be positive, but is {speed}.")
     curves = tabulate(system, solution) if curves is None else curves
     if curves.t.shape != solution.ts.shape or not np.array_equal(curves.t, solution.ts):
         raise ValueError("Argument `curves` must have the times of `solution`, but has others.")
@@ -85,9 +90,9 @@ def page(
     text = text.replace("__TITLE__", html.escape(title)).replace(
         "__DATA__", json.dumps(data, allow_nan=False).replace("<", "\\u003c")
     )
-    path = pathlib.Path(path)
-    path.write_text(text, encoding="utf-8")
-    return path
+    with replacing(path) as fresh:
+        fresh.write_text(text, encoding="utf-8")
+    return pathlib.Path(path)
 
 
 def _data(system: System, solution: Solution, reached: np.ndarray, scene: Scene, forces: Any) -> dict[str, Any]:

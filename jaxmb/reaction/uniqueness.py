@@ -9,7 +9,12 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Array
 
-from ..foundations import program, strong
+from ..foundations import (
+    Positive,
+    contract,
+    program,
+    strong,
+)
 from ..linalg import RANK_TOL, metric_rows, regular_metric, row_norms
 from ..system import BodyRows, State, System, constraint_jacobian, settled
 
@@ -105,8 +110,9 @@ def _word(unique: bool) -> str:
     return "unique" if unique else "not unique"
 
 
+@contract
 def analyse_reactions(
-    system: System, state: State, method: str = "qr", *, rank_tol: float = RANK_TOL
+    system: System, state: State, method: str = "qr", *, rank_tol: Positive = RANK_TOL
 ) -> ReactionReport:
     """Which reactions are determined by a rigid model, at one pose (Frączek and Wojtyra 2013, eqs. 21–27).
 

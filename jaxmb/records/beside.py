@@ -2,11 +2,10 @@
 
 import os
 import pathlib
-import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..foundations import listing
+from ..foundations import listing, toml_table
 
 
 def toml(path: str | os.PathLike[str]) -> tuple[pathlib.Path, dict[str, Any]]:
@@ -20,7 +19,7 @@ def toml(path: str | os.PathLike[str]) -> tuple[pathlib.Path, dict[str, Any]]:
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
     try:
-        return path, tomllib.loads(path.read_text(encoding="utf-8"))
+        return path, toml_table(path.read_text(encoding="utf-8"))
     except ValueError as error:  # of the encoding or of the syntax
         raise ValueError(f"{path} must be a TOML file: {error}") from error
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import equinox as eqx
 
+from ..foundations import contract
+
 # Each unit's size in the SI unit behind it.
 UNITS: dict[str, tuple[float, str]] = {
     "1": (1.0, "1"),
@@ -73,9 +75,15 @@ class Column(eqx.Module):
     offset: float = eqx.field(static=True)
     index: tuple[int, ...] = eqx.field(static=True)
 
-    def __init__(self, source: Any, unit: Any = None, scale: Any = None, offset: Any = 0.0, index: Any = None):
-        if not isinstance(source, str):
-            raise TypeError(f"Argument `source` of a column must be a name, but is {source!r}.")
+    @contract
+    def __init__(
+        self,
+        source: str,
+        unit: str | None = None,
+        scale: Any = None,
+        offset: Any = 0.0,
+        index: Any = None,
+    ):
         if unit is not None and unit not in UNITS:
             raise ValueError(
                 f"Argument `unit` of column '{source}' is {unit!r}; units are {', '.join(map(repr, UNITS))}."

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from ..foundations import contract
 from .beside import beside, check_keys, toml
 from .column import Column
 from .read import read
@@ -13,6 +14,7 @@ KEYS = ("file", "source", "time", "columns")
 COLUMN_KEYS = ("column", "unit", "scale", "offset", "index")
 
 
+@contract
 def read_described(path: str | os.PathLike[str]) -> Record:
     """Reads the record that a TOML file describes, with the keys of `read` and `Column`.
 

@@ -5,13 +5,13 @@ import pathlib
 import numpy as np
 
 from ..foundations import optional
-from .sources import AbstractSource
+from .sources import AbstractSource, within_limit
 
 
 class Labelled(AbstractSource):
     """A data set as `xarray` reads it.
 
-    Beside its variables, of a matrix with one axis of names each row or column is known as "variable.name": "q.crank".
+    Only what is asked for is read. Beside its variables, of a matrix with one axis of names each row or column is known as "variable.name": "q.crank".
     """
 
     def __init__(self, path: pathlib.Path):
@@ -19,8 +19,7 @@ class Labelled(AbstractSource):
         xarray = optional("xarray", "data")
         engine = "zarr" if path.suffix.lower() == ".zarr" else None
         try:
-            with xarray.open_dataset(path, engine=engine, decode_times=False, decode_timedelta=False) as file:
-                data = file.load()
+            data = xarray.open_dataset(path, engine=engine, decode_times=False, decode_timedelta=False)
         except ImportError:
             raise
         except Exception as error:
@@ -44,5 +43,10 @@ class Labelled(AbstractSource):
         return None if unit is None else str(unit)
 
     def _stored(self, name: str) -> np.ndarray:
-        values = np.asarray(self._arrays[name].values)
+        variable = self._arrays[name]
+        within_limit(variable.nbytes, f"'{name}' in {self.path}")
+        try:
+            values = np.asarray(variable.values)
+        except Exception as error:
+            raise ValueError(f"'{name}' in {self.path} must be an array, but: {error}") from error
         return values.astype(str) if values.dtype == object else values

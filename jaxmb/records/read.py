@@ -7,17 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from ..foundations import contract
 from .column import UNITS, Column, as_column
 from .opened import opened
 from .record import Record, check_times
 from .sources import AbstractSource
 
 
+@contract
 def read(
     path: str | os.PathLike[str],
-    columns: Any,
+    columns: Mapping[str, str | Column],
     *,
-    time: Any = "time",
+    time: str | Column = "time",
     source: Any = None,
 ) -> Record:
     r"""Reads columns of a file, in SI units.

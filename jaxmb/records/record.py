@@ -9,7 +9,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import arrays_of, counted, default_float, is_concrete, listing, table
+from ..foundations import (
+    Count,
+    Number,
+    Numbers,
+    Text,
+    arrays_of,
+    contract,
+    counted,
+    default_float,
+    is_concrete,
+    listing,
+    table,
+)
 from .write import as_dataset, as_frame, write_csv
 
 
@@ -43,7 +55,10 @@ class Record(eqx.Module):
     units: tuple[tuple[str, str], ...] = eqx.field(static=True)
     source: str = eqx.field(static=True)
 
-    def __init__(self, t: Any, columns: Mapping[str, Any], units: Mapping[str, str] | None = None, source: str = ""):
+    @contract
+    def __init__(
+        self, t: Numbers, columns: Mapping[str, Numbers], units: Mapping[str, str] | None = None, source: Text = ""
+    ):
         as_floats = lambda x: jnp.asarray(x, default_float())
         self.t = as_floats(t)
         self.columns = {name: as_floats(column) for name, column in columns.items()}
@@ -66,7 +81,8 @@ class Record(eqx.Module):
         """The number of samples."""
         return self.t.shape[-1]
 
-    def window(self, start: Any, stop: Any) -> "Record":
+    @contract
+    def window(self, start: Number, stop: Number) -> "Record":
         """The samples with start <= t <= stop, at the times they have.
 
         Args:
@@ -84,16 +100,16 @@ class Record(eqx.Module):
             )
         return self._at(np.flatnonzero(inside))
 
-    def every(self, n: Any) -> "Record":
+    @contract
+    def every(self, n: Count) -> "Record":
         """Each n-th sample, the first one included; nothing is filtered before.
 
         Args:
             n: a number of samples, at least 1.
         """
-        if not isinstance(n, int) or n < 1:
-            raise ValueError(f"Argument `n` must be an integer of at least 1, but is {n!r}.")
         return self._at(np.arange(0, len(self), n))
 
+    @contract
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Writes a `.csv` that `jaxmb.records.read` reads to the last digit.
 

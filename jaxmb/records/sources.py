@@ -3,8 +3,10 @@
 import abc
 import csv
 import json
+import math
 import pathlib
 import zipfile
+import zlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,10 +14,14 @@ import numpy as np
 import scipy.io
 
 from ..foundations import listing
+from .matlab import variables
 
 # What stands for a missing sample in text, besides an empty cell.
 MISSING = {"", "nan", "na"}
 DELIMITERS = ",;\t"
+# Bytes of one column, or variable, when it is unpacked: half a day of a hundred channels at 30 kHz are as much, and a small file can
+# grow a thousandfold.
+LARGEST = 2**30
 # What the comment begins with that tells units by name, as JSON.
 UNITS_LINE = "# units "
 
@@ -114,7 +120,7 @@ def _units(lines: list[str]) -> dict[str, str]:
         if line.startswith(UNITS_LINE):
             try:
                 found = json.loads(line.removeprefix(UNITS_LINE))
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(found, dict):
                 return {name: str(unit) for name, unit in found.items()}
@@ -131,59 +137,75 @@ def _cells(line: str, delimiter: str) -> list[str]:
     return [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter, skipinitialspace=True))]
 
 
+def within_limit(size: int, what: str) -> None:
+    """Refuses what is too large to be unpacked.
+
+    Raises:
+        ValueError: telling how large it is.
+    """
+    if size > LARGEST:
+        raise ValueError(f"{what} takes {size / 2**20:.0f} MiB when it is unpacked, more than {LARGEST // 2**20} MiB.")
+
+
 class Arrays(AbstractSource):
-    """NumPy's `.npz`; Python objects in it are never loaded."""
+    """NumPy's `.npz`; only what is asked for is unpacked, and Python objects in it are never loaded."""
 
     def __init__(self, path: pathlib.Path):
         self.path = path
         try:
-            file = np.load(path, allow_pickle=False)
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise ValueError("it is a single array.")
-            with file:
-                self._arrays = {name: _unpickled(file, name) for name in file.files}
+            with zipfile.ZipFile(path) as file:
+                self._names = [name.removesuffix(".npy") for name in file.namelist()]
         except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
             raise ValueError(f"{path} must be a file of `numpy.savez`, but: {error}") from error
 
     @property
     def names(self) -> list[str]:
         """Those of its arrays."""
-        return list(self._arrays)
+        return self._names
 
     def _stored(self, name: str) -> np.ndarray:
-        array = self._arrays[name]
-        if array is None:
-            raise ValueError(f"'{name}' in {self.path} is an array of Python objects, which are never loaded.")
-        return array
+        try:
+            with zipfile.ZipFile(self.path) as file:
+                with file.open(name + ".npy") as part:
+                    shape, dtype = _header(part)
+                if dtype.hasobject:
+                    raise ValueError("it is an array of Python objects, which are never loaded.")
+                within_limit(math.prod(shape) * dtype.itemsize, "it")
+                with file.open(name + ".npy") as part:
+                    return np.lib.format.read_array(part, allow_pickle=False)
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError) as error:
+            raise ValueError(f"'{name}' in {self.path} must be an array, but: {error}") from error
 
 
-def _unpickled(file: Any, name: str) -> np.ndarray | None:
-    """An array, or None where it would have to be unpickled."""
-    try:
-        return file[name]
-    except ValueError as error:
-        if "pickle" in str(error):
-            return None
-        raise
+def _header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and type of an array in a file of NumPy."""
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    else:
+        shape, _, dtype = np.lib.format.read_array_header_2_0(file)
+    return shape, dtype
 
 
 class Matlab(AbstractSource):
-    """MATLAB's `.mat` up to version 7.2: matrices, and cell arrays of them."""
+    """MATLAB's `.mat` up to version 7.2: matrices, and cell arrays of them; only what is asked for is read."""
 
     def __init__(self, path: pathlib.Path):
         self.path = path
         try:
-            stored = scipy.io.loadmat(path)
-        except NotImplementedError as error:
-            raise ValueError(f"{path} is a MATLAB file of version 7.3; save it with save(…, '-v7').") from error
-        except Exception as error:
+            self._whole = variables(path.read_bytes(), LARGEST)
+        except ValueError as error:
             raise ValueError(f"{path} must be a MATLAB file, but: {error}") from error
-        self._arrays = {name: value for name, value in stored.items() if not name.startswith("__")}
 
     @property
     def names(self) -> list[str]:
         """Those of its variables."""
-        return list(self._arrays)
+        return list(self._whole)
 
     def _stored(self, name: str) -> np.ndarray:
-        return np.asarray(self._arrays[name])
+        if not self._whole[name]:
+            raise ValueError(f"'{name}' in {self.path} must be an array of numbers, or cells of them, but is none.")
+        try:
+            return np.asarray(scipy.io.loadmat(self.path, variable_names=[name])[name])
+        except Exception as error:
+            raise ValueError(f"'{name}' in {self.path} must be a matrix of numbers, but: {error}") from error

@@ -4,13 +4,12 @@ import csv
 import io
 import json
 import os
-import pathlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..foundations import listing, optional
+from ..foundations import listing, optional, replacing
 from .sources import UNITS_LINE, names_in
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 def write_csv(record: "Record", path: str | os.PathLike[str]) -> None:
     """See `Record.to_csv`."""
-    path = pathlib.Path(path)
     columns, units = flat(record)
     header, rows = _line(columns), zip(*(column.tolist() for column in columns.values()), strict=True)
     if "\n" in header or names_in(header) != (list(columns), ","):
@@ -29,9 +27,8 @@ def write_csv(record: "Record", path: str | os.PathLike[str]) -> None:
     lines = [UNITS_LINE + json.dumps(units, ensure_ascii=False)]
     lines += [*(f"# {line}" for line in record.source.splitlines()), header]
     lines += [_line("" if x != x else repr(x) for x in row) for row in rows]
-    beside = path.with_name(path.name + ".part")
-    beside.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    beside.replace(path)
+    with replacing(path) as fresh:
+        fresh.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _line(cells: Iterable[str]) -> str:

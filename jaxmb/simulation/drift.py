@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
+from ..foundations import Count, NonNegative, Positive, check_fields
 from ..kinematics import Correction, correct, correct_by, linearised
 from ..linalg import AbstractFactor
 from ..system import SparseTerms, State, System, Terms, position_residual, residuals, velocity_residual
@@ -17,6 +18,9 @@ from ..system import SparseTerms, State, System, Terms, position_residual, resid
 
 class AbstractDrift(eqx.Module):
     """A way to keep φ = 0 and C v + b = 0. To add one, inherit from this class and define the two abstract methods."""
+
+    def __check_init__(self):
+        check_fields(self)
 
     @abc.abstractmethod
     def feedback(self, system: System, state: State) -> Float[Array, " m"] | None:
@@ -70,12 +74,8 @@ class Projection(AbstractDrift):
             rate of its motion; eps^(2/3) by default, 4e-11 in float64.
     """
 
-    iterations: int = eqx.field(static=True, default=3)
-    tol: float | None = eqx.field(static=True, default=None)
-
-    def __check_init__(self):
-        if self.iterations < 1:
-            raise ValueError(f"Argument `iterations` must be at least 1, but is {self.iterations}.")
+    iterations: Count = eqx.field(static=True, default=3)
+    tol: Positive | None = eqx.field(static=True, default=None)
 
     def feedback(self, system: System, state: State) -> None:
         """None."""
@@ -125,8 +125,8 @@ class Baumgarte(AbstractDrift):
         beta: frequency in 1/s; α = β is critical damping. Large rates make the equations stiff.
     """
 
-    alpha: Any = 10.0
-    beta: Any = 10.0
+    alpha: NonNegative = 10.0
+    beta: NonNegative = 10.0
 
     def feedback(self, system: System, state: State) -> Float[Array, " m"]:
         """−2α (C v + b) − β² φ."""

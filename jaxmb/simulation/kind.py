@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from ..formulation import AbstractFormulation, formulation_at
-from ..foundations import as_parameters, strong
+from ..foundations import as_parameters, contract, strong
 from ..system import State, System, Values, check_state, rows_at, settled
 from .arguments import checked_control, checked_solver
 from .drift import AbstractDrift, Projection
@@ -40,6 +40,7 @@ class StepKind:
         return "; ".join([f"{self.name} steps", *reasons])
 
 
+@contract
 def step_kind(
     system: System,
     state: State,

@@ -16,9 +16,13 @@ from ..formulation import AbstractFormulation, contradiction_tol, formulation_at
 from ..foundations import (
     RESULTS,
     Check,
+    Count,
+    Numbers,
+    Positive,
     all_hold,
     arrays_of,
     as_parameters,
+    contract,
     default_float,
     enforce,
     is_concrete,
@@ -34,7 +38,7 @@ from ..kernels import available
 from ..kinematics import choose_rows, consistency
 from ..linalg import inverse_root
 from ..system import Names, Scale, State, System, Terms, Values, check_state, check_values, settled
-from ..topology import Plan, missed, own_checks, planned, resolution, unattended
+from ..topology import AbstractEvent, Plan, missed, own_checks, planned, resolution, unattended
 from .adjoint import integrate
 from .arguments import FORWARD, checked_control, checked_solver
 from .drift import AbstractDrift, Projection
@@ -52,22 +56,23 @@ from .step_size import FIRST, RelativeTolerances, default_controller, own_sizes
 from .usual import only_special, rows_at_start, usual_kind, usual_states
 
 
+@contract
 def simulate(
     system: System,
     state: State,
-    ts: Any,
+    ts: Numbers,
     *,
     formulation: AbstractFormulation | None = None,
     drift: AbstractDrift | None = None,
-    events: Sequence[Any] = (),
-    max_events: int = 16,
+    events: Sequence[AbstractEvent] = (),
+    max_events: Count = 16,
     control: Any = None,
     solver: dfx.AbstractSolver | None = None,
     stepsize_controller: dfx.AbstractStepSizeController | None = None,
-    dt0: Any = None,
+    dt0: Positive | None = None,
     adjoint: dfx.AbstractAdjoint | None = None,
     progress_meter: dfx.AbstractProgressMeter | None = None,
-    max_steps: int | None = 4096,
+    max_steps: Count | None = 4096,
     dense: bool = False,
     native: bool | None = None,
     sparse: bool | None = None,

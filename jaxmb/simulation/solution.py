@@ -7,9 +7,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import RESULTS, over_leading_axes, program
+from ..foundations import RESULTS, Indices, contract, counted, is_concrete, over_leading_axes, program
 from ..system import Mode, Names, Scale, State
 from .columns import frame
 from .dataset import dataset
@@ -68,8 +69,16 @@ class Solution(eqx.Module):
         scale = jax.tree.map(spread, self.scale)
         return State(self.ts, self.q, self.v, scale, self.modes, self.control)
 
-    def state(self, i: int | Array) -> State:
-        """The state at `ts[i]`, from which another run can start; of a batch those of all its rows."""
+    @contract
+    def state(self, i: Indices) -> State:
+        """The state at `ts[i]`, from which another run can start; of a batch those of all its rows.
+
+        Raises:
+            ValueError: for an index beyond the times, where it is known.
+        """
+        count = self.ts.shape[-1]
+        if is_concrete(i) and not np.all((-count <= np.asarray(i)) & (np.asarray(i) < count)):
+            raise ValueError(f"Argument `i` must be an index of {counted(count, 'saved state')}, but is {i}.")
         rows = (slice(None),) * (self.ts.ndim - 1)
         return jax.tree.map(lambda x: x[(*rows, i)], self.states)
 
@@ -88,6 +97,7 @@ class Solution(eqx.Module):
             raise ValueError("`Solution.evaluate` needs a run made with `dense=True`.")
         return _over_times(self.problem, self.dense, jnp.asarray(t, self.ts.dtype))
 
+    @contract
     def to_xarray(self, runs: Sequence[str] | None = None, *, shared_times: bool | None = None) -> Any:
         """The motion as an `xarray.Dataset`, with names and units, of types that netCDF and Zarr hold.
 
@@ -106,6 +116,7 @@ class Solution(eqx.Module):
         """
         return dataset(self, runs, shared_times)
 
+    @contract
     def to_pandas(self, runs: Sequence[str] | None = None) -> Any:
         """The motion as a `pandas.DataFrame`: a row for each time, of a batch for each run and time.
 

@@ -7,6 +7,13 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..foundations import (
+    AllPositive,
+    Finite,
+    NonNegative,
+    Positive,
+    contract,
+)
 from ..mechanism import (
     AbstractBody,
     AbstractShape,
@@ -25,7 +32,8 @@ from ..mechanism import (
 from .shape import Box
 
 
-def frame(position: Any = (0.0, 0.0, 0.0), orientation: Any = (1.0, 0.0, 0.0, 0.0)) -> Float[Array, "4 4"]:
+@contract
+def frame(position: Finite = (0.0, 0.0, 0.0), orientation: Finite = (1.0, 0.0, 0.0, 0.0)) -> Float[Array, "4 4"]:
     """The pose [[R, p], [0, 1]] with a position in m and an orientation.
 
     Args:
@@ -68,18 +76,19 @@ class Body(AbstractBody):
     shape: AbstractShape | None
     density: Float[Array, ""] | None
 
+    @contract
     def __init__(
         self,
         name: str,
-        mass: Any = None,
-        inertia: Any = None,
-        com: Any = None,
+        mass: NonNegative | None = None,
+        inertia: Finite | None = None,
+        com: Finite | None = None,
         points: Mapping[str, Any] | None = None,
         point_masses: Sequence[tuple[Any, Any]] = (),
-        position: Any = (0.0, 0.0, 0.0),
-        orientation: Any = (1.0, 0.0, 0.0, 0.0),
+        position: Finite = (0.0, 0.0, 0.0),
+        orientation: Finite = (1.0, 0.0, 0.0, 0.0),
         shape: Any = None,
-        density: Any = None,
+        density: Positive | None = None,
     ):
         self.name, self.shape = name, shape
         self.density = None if density is None else number(density, f"density of body '{name}'")
@@ -93,7 +102,8 @@ class Body(AbstractBody):
         self.pose = frame(position, orientation)
 
     @classmethod
-    def box(cls, name: str, mass: Any, size: Any, **arguments: Any) -> "Body":
+    @contract
+    def box(cls, name: str, mass: NonNegative, size: AllPositive, **arguments: Any) -> "Body":
         """A body with the shape `Box(size)`: its centre at the origin.
 
         Args:
@@ -102,9 +112,11 @@ class Body(AbstractBody):
             size: lengths (3,) along x, y and z in m.
             **arguments: further arguments of `Body`.
         """
+        size = as_vector(size, f"size of body '{name}'", (3,))
         return cls(name, mass, shape=Box(size), **arguments)
 
     @classmethod
+    @contract
     def joined(cls, name: str, parts: Sequence[Any], **arguments: Any) -> "Body":
         """Bodies joined rigidly to one, with mass and inertia of all by the parallel-axis theorem.
 

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..foundations import Finite, Positive, contract
 from ..mechanism import AbstractConnection, Marker, carrying, ends, number, position_of, rotation_of, velocity_in
 from .joint import Turns, direction
 
@@ -31,7 +32,8 @@ class RollingSphere(AbstractConnection):
     holonomic: ClassVar[int] = 1
     nonholonomic: ClassVar[int] = 2
 
-    def __init__(self, name: str, a: Any, b: Any, radius: Any, normal: Any = (0.0, 0.0, 1.0)):
+    @contract
+    def __init__(self, name: str, a: Any, b: Any, radius: Positive, normal: Finite = (0.0, 0.0, 1.0)):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.radius = number(radius, f"radius of joint '{name}'")
         self.normal = direction(name, normal, "normal")
@@ -79,8 +81,15 @@ class RollingDisk(AbstractConnection):
     holonomic: ClassVar[int] = 1
     nonholonomic: ClassVar[int] = 2
 
+    @contract
     def __init__(
-        self, name: str, a: Any, b: Any, radius: Any, axis: Any = (0.0, 0.0, 1.0), normal: Any = (0.0, 0.0, 1.0)
+        self,
+        name: str,
+        a: Any,
+        b: Any,
+        radius: Positive,
+        axis: Finite = (0.0, 0.0, 1.0),
+        normal: Finite = (0.0, 0.0, 1.0),
     ):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.radius = number(radius, f"radius of joint '{name}'")

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import equinox as eqx
 from jaxtyping import Array, Float
 
+from ..foundations import Finite, Number, contract
 from ..mechanism import (
     AbstractFrameJoint,
     AbstractJoint,
@@ -39,7 +40,8 @@ class AbstractAxisJoint(AbstractJoint):
     axis: Float[Array, "3"]
     axis_b: Float[Array, "3"]
 
-    def __init__(self, name: str, a: Any, b: Any, axis: Any = (0.0, 0.0, 1.0), axis_b: Any = None):
+    @contract
+    def __init__(self, name: str, a: Any, b: Any, axis: Finite = (0.0, 0.0, 1.0), axis_b: Finite | None = None):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.axis = direction(name, axis)
         self.axis_b = self.axis if axis_b is None else direction(name, axis_b, "axis_b")
@@ -115,7 +117,10 @@ class Screw(AbstractJoint):
     pair: ClassVar[AbstractPair] = Helix((), Turning())
     holonomic: ClassVar[int] = 5
 
-    def __init__(self, name: str, a: Any, b: Any, pitch: Any, axis: Any = (0.0, 0.0, 1.0), axis_b: Any = None):
+    @contract
+    def __init__(
+        self, name: str, a: Any, b: Any, pitch: Number, axis: Finite = (0.0, 0.0, 1.0), axis_b: Finite | None = None
+    ):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.pitch = number(pitch, f"pitch of joint '{name}'")
         self.axis = direction(name, axis)
@@ -177,7 +182,8 @@ class Universal(AbstractJoint):
     pair: ClassVar[AbstractPair] = Pair((), Cardan())
     holonomic: ClassVar[int] = 4
 
-    def __init__(self, name: str, a: Any, b: Any, axis: Any = (0.0, 0.0, 1.0), axis_b: Any = (1.0, 0.0, 0.0)):
+    @contract
+    def __init__(self, name: str, a: Any, b: Any, axis: Finite = (0.0, 0.0, 1.0), axis_b: Finite = (1.0, 0.0, 0.0)):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.axis, self.axis_b = direction(name, axis), direction(name, axis_b, "axis_b")
 

@@ -1,7 +1,8 @@
 """Mechanisms in space."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from ..foundations import Finite, contract
 from ..mechanism import (
     ELEMENTS,
     AbstractMechanism,
@@ -71,7 +72,8 @@ class Mechanism(AbstractMechanism):
         "space", {kind.__name__: kind for kind in KINDS}, frame, "orientation", matrix_quaternion
     )
 
-    def mirrored(self, point: Any = (0.0, 0.0, 0.0), normal: Any = (0.0, 1.0, 0.0)) -> "Mechanism":
+    @contract
+    def mirrored(self, point: Finite = (0.0, 0.0, 0.0), normal: Finite = (0.0, 1.0, 0.0)) -> "Mechanism":
         """The mirror image across a plane in the world, by default y = 0: left for right where x points ahead and z up.
 
         x' = x − 2 n nᵀ (x − p) for all places. In bodies' own frames y changes its sign. So do the shift of joints along y and angles about x and

@@ -6,6 +6,13 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..foundations import (
+    AllPositive,
+    Finite,
+    NonNegative,
+    Positive,
+    contract,
+)
 from ..mechanism import AbstractShape, Stroke, bore, dimension, polygon, polygon_moments
 
 Scalar = Float[Array, ""]
@@ -24,7 +31,8 @@ class Rod(AbstractShape):
 
     length: Scalar
 
-    def __init__(self, length: Any):
+    @contract
+    def __init__(self, length: Positive):
         self.length = dimension(length, "length of a Rod")
 
     def size(self) -> Scalar:
@@ -60,7 +68,8 @@ class Box(AbstractShape):
 
     sides: Float[Array, "3"]
 
-    def __init__(self, sides: Any):
+    @contract
+    def __init__(self, sides: AllPositive):
         self.sides = dimension(sides, "sides of a Box", 3)
 
     def size(self) -> Scalar:
@@ -99,7 +108,8 @@ class Cylinder(AbstractShape):
     radius: Scalar
     inner: Scalar
 
-    def __init__(self, length: Any, radius: Any, inner: Any = 0.0):
+    @contract
+    def __init__(self, length: Positive, radius: Positive, inner: NonNegative = 0.0):
         self.length = dimension(length, "length of a Cylinder")
         self.radius = dimension(radius, "radius of a Cylinder")
         self.inner = bore(inner, self.radius, "inner of a Cylinder")
@@ -140,7 +150,8 @@ class Disk(AbstractShape):
     radius: Scalar
     inner: Scalar
 
-    def __init__(self, radius: Any, inner: Any = 0.0):
+    @contract
+    def __init__(self, radius: Positive, inner: NonNegative = 0.0):
         self.radius = dimension(radius, "radius of a Disk")
         self.inner = bore(inner, self.radius, "inner of a Disk")
 
@@ -178,7 +189,8 @@ class Plate(AbstractShape):
     corners: Float[Array, "n 2"]
     thickness: Scalar
 
-    def __init__(self, corners: Any, thickness: Any):
+    @contract
+    def __init__(self, corners: Finite, thickness: Positive):
         self.corners = polygon(corners, "corners of a Plate")
         self.thickness = dimension(thickness, "thickness of a Plate")
 
@@ -219,7 +231,8 @@ class Sphere(AbstractShape):
 
     radius: Scalar
 
-    def __init__(self, radius: Any):
+    @contract
+    def __init__(self, radius: Positive):
         self.radius = dimension(radius, "radius of a Sphere")
 
     def size(self) -> Scalar:

@@ -7,7 +7,7 @@ import pathlib
 import warnings
 from typing import Any
 
-from ..foundations import counted, optional
+from ..foundations import contract, counted, optional
 from .manifest import load
 from .shards import Shards
 from .table import NUMBER
@@ -39,6 +39,7 @@ class Status:
         )
 
 
+@contract
 def status(folder: str | os.PathLike[str]) -> Status:
     """Which shards of a sweep are there; nothing is read but the names of files.
 
@@ -49,6 +50,7 @@ def status(folder: str | os.PathLike[str]) -> Status:
     return _status(shards, tuple(i for i in range(shards.count) if not shards.path(i).exists()))
 
 
+@contract
 def open(folder: str | os.PathLike[str]) -> Any:
     """The results of a sweep as one `xarray.Dataset` along `row`, with the columns of the table as coordinates.
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ..foundations import default_float, listing
+from ..foundations import contract, default_float, listing
 from ..records.beside import beside, check_keys, toml
 from ..records.opened import opened
 from .columns import combined
@@ -95,11 +95,12 @@ class Description:
         return as_table({name: file.values(name, f"Column '{name}'") for name in file.names})
 
 
+@contract
 def described(path: str | os.PathLike[str]) -> Description:
     """Reads what a TOML file says of a sweep.
 
         function = "swing.py:run"     # a file in the same folder or below, or "package.module:name"
-        folder = "results"            # relative to the file
+        folder = "results"            # relative to the file, below it
         combine = "grid"              # or "zip"
         seed = 1                      # of random columns, 0 by default
         rows_per_shard = 500          # with memory, kind as of `run`
@@ -122,7 +123,7 @@ def described(path: str | os.PathLike[str]) -> Description:
     return Description(
         path,
         said["function"],
-        path.parent / said["folder"],
+        beside(path, said["folder"], "folder"),
         said["table"],
         said.get("combine", "grid"),
         said.get("seed", 0),

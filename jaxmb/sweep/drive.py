@@ -5,14 +5,14 @@ import os
 import pathlib
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
 from ..batch import batched
-from ..foundations import counted, listing, optional
+from ..foundations import Count, Positive, Whole, contract, counted, function_of, listing, optional
 from .manifest import claim, manifest
 from .meter import Meter
 from .results import check_function, dataset_of, verdict_counts
@@ -50,17 +50,18 @@ class Report:
         return "\n  ".join([*lines, *(f"shard {i}: {text}" for i, text in self.failed.items())])
 
 
+@contract
 def run(
-    fn: Any,
+    fn: Annotated[Any, function_of("row")],
     table: Any,
     folder: str | os.PathLike[str],
     *,
-    rows_per_shard: int = 1000,
-    memory: float | None = None,
+    rows_per_shard: Count = 1000,
+    memory: Positive | None = None,
     mesh: Mesh | None = None,
-    cost: Callable[[Any], Any] | None = None,
-    task: int = 0,
-    tasks: int = 1,
+    cost: Annotated[Any, function_of("row")] | None = None,
+    task: Whole = 0,
+    tasks: Count = 1,
     kind: str = "nc",
     progress: bool | None = None,
     throw: bool = True,
@@ -97,7 +98,6 @@ def run(
     """
     optional("xarray", "data")
     table = as_table(table)
-    _check_numbers({"rows_per_shard": (rows_per_shard, 1), "task": (task, 0), "tasks": (tasks, 1)})
     if task >= tasks:
         raise ValueError(f"Argument `task` must be below `tasks`, {tasks}, but is {task}.")
     if kind not in KINDS:
@@ -152,9 +152,3 @@ def _devices() -> Mesh | None:
     """All devices of this process; None if there is one."""
     devices = jax.local_devices()
     return Mesh(np.array(devices), ("rows",)) if len(devices) > 1 else None
-
-
-def _check_numbers(numbers: dict[str, tuple[Any, int]]) -> None:
-    for name, (value, least) in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"Argument `{name}` must be an integer of at least {least}, but is {value!r}.")

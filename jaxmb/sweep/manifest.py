@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from ..foundations import default_float, version
+from .shards import KINDS
 from .table import Table, digest
 
 FILE = "manifest.json"
@@ -79,6 +80,18 @@ def _short(value: Any) -> str:
     return text if len(text) <= 200 else text[:200] + " …"
 
 
+def _check(found: dict[str, Any]) -> None:
+    """Refuses counts and kinds that no sweep has: files are looked for by them."""
+    for key in ("rows", "rows_per_shard", "shards"):
+        if type(found[key]) is not int or found[key] < 1:
+            raise ValueError(f"'{key}' must be a positive integer, but is {found[key]!r}.")
+    shards = -(-found["rows"] // found["rows_per_shard"])
+    if found["shards"] != shards:
+        raise ValueError(f"'shards' must be {shards} for these rows, but is {found['shards']}.")
+    if found["kind"] not in KINDS:
+        raise ValueError(f"'kind' must be one of {', '.join(KINDS)}, but is {found['kind']!r}.")
+
+
 def load(folder: pathlib.Path) -> dict[str, Any]:
     """The manifest.
 
@@ -93,6 +106,7 @@ def load(folder: pathlib.Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
         if found["format"] != FORMAT:
             raise ValueError(f"it has format {found['format']}, and not {FORMAT}.")
+        _check(found)
         return found
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{path} must be the manifest of a sweep, but: {error}") from error

@@ -22,8 +22,6 @@ def check_function(fn: Any, table: Table) -> None:
         RuntimeError: if it raises an error.
         ValueError: if a result is called like a column of the table.
     """
-    if not callable(fn):
-        raise TypeError(f"Argument `fn` must be a function of one row, but is {fn!r}.")
     row = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), part(table, np.arange(1)))
     try:
         found = eqx.filter_eval_shape(fn, row)

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..foundations import default_float, listing
+from ..foundations import contract, default_float, listing
 
 Table = dict[str, np.ndarray]
 # What a row is told beside its parameters.
@@ -60,6 +60,7 @@ def _first(mask: np.ndarray) -> int:
     return int(np.argwhere(mask)[0][0])
 
 
+@contract
 def grid(columns: Mapping[str, Any]) -> Table:
     """All combinations of the values of the columns, the last column running fastest.
 

@@ -5,7 +5,13 @@ from typing import Any
 
 import equinox as eqx
 
-from ..foundations import as_function
+from ..foundations import (
+    Count,
+    FunctionOfMotion,
+    FunctionOfState,
+    as_function,
+    contract,
+)
 
 
 class AbstractConstraint(eqx.Module):
@@ -30,7 +36,8 @@ class Holonomic(AbstractConstraint):
     fn: Any
     parts: tuple[tuple[str, int], ...] | None = eqx.field(static=True)
 
-    def __init__(self, name: str, fn: Any, parts: Mapping[str, int] | None = None):
+    @contract
+    def __init__(self, name: str, fn: FunctionOfState, parts: Mapping[str, Count] | None = None):
         self.name = name
         self.parts = None if parts is None else tuple(parts.items())
         self.fn = as_function(fn, f"fn of constraint '{name}'")
@@ -49,7 +56,8 @@ class Pfaffian(AbstractConstraint):
     fn: Any
     parts: tuple[tuple[str, int], ...] | None = eqx.field(static=True)
 
-    def __init__(self, name: str, fn: Any, parts: Mapping[str, int] | None = None):
+    @contract
+    def __init__(self, name: str, fn: FunctionOfMotion, parts: Mapping[str, Count] | None = None):
         self.name = name
         self.parts = None if parts is None else tuple(parts.items())
         self.fn = as_function(fn, f"fn of constraint '{name}'")

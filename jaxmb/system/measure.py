@@ -10,7 +10,15 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..foundations import as_parameters, default_float, program
+from ..foundations import (
+    NoNaN,
+    Number,
+    Positive,
+    as_parameters,
+    contract,
+    default_float,
+    program,
+)
 from ..linalg import SparseRows, metric_root
 from .inertia import rate_matrix
 from .mode import Mode
@@ -146,8 +154,15 @@ def free_acceleration(system: System, state: State, root: Float[Array, "nv nv"])
     return root.T @ (root @ (system.intrinsic_force(t, q, v) + system.applied_force(t, q, v)))
 
 
+@contract
 def as_state(
-    system: System, q: Any, v: Any = None, *, t: Any = 0.0, mode: Mode | None = None, length: Any = None
+    system: System,
+    q: NoNaN,
+    v: NoNaN | None = None,
+    *,
+    t: Number = 0.0,
+    mode: Mode | None = None,
+    length: Positive | None = None,
 ) -> State:
     """A state as it is given: nothing is moved onto the constraints, nothing is checked.
 
@@ -172,6 +187,9 @@ def as_state(
     t, q = (jnp.asarray(as_parameters(x), default_float()) for x in (t, q))
     v = jnp.zeros(system.nv, q.dtype) if v is None else jnp.asarray(as_parameters(v), default_float())
     length = None if length is None else jnp.asarray(length, default_float())
+    for name, value, count in (("q", q, system.nq), ("v", v, system.nv)):
+        if value.shape != (count,):
+            raise ValueError(f"Argument `{name}` must have shape ({count},), but has shape {value.shape}.")
     if mode is not None:  # rows that do not act have sizes too
         system = system.in_mode(dataclasses.replace(mode, active=jnp.ones_like(mode.active)))
     state = with_rate(system, State(t, q, v, measure(system, t, q, length)[0]))

@@ -1,7 +1,7 @@
 """A mechanical system as pure functions."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -10,7 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..foundations import as_function, as_parameters, counted, default_float, listing, shape_of, table
+from ..foundations import (
+    Count,
+    Vector,
+    as_function,
+    as_parameters,
+    contract,
+    counted,
+    default_float,
+    listing,
+    shape_of,
+    table,
+)
 from ..linalg import BlockMatrix, Layout
 from .actuation import JointDirections
 from .constraint import AbstractConstraint, Holonomic
@@ -83,22 +94,23 @@ class System(eqx.Module):
     layout: Layout | None = eqx.field(static=True)
     known: Known | None = eqx.field(static=True)
 
+    @contract
     def __init__(
         self,
-        coordinates: int | Sequence[str],
-        mass: Any = None,
+        coordinates: Count | Sequence[str],
+        mass: Callable[..., Any] | None = None,
         force: Any = None,
         potential: Any = None,
         constraints: Sequence[Any] = (),
         params: Any = None,
-        velocities: int | Sequence[str] | None = None,
+        velocities: Count | Sequence[str] | None = None,
         rate: Any = None,
         normalise: Any = None,
         actuation: Any = None,
         *,
         resistance: Any = None,
-        guess: Any = None,
-        breaks: Any = None,
+        guess: Vector | None = None,
+        breaks: Vector | None = None,
         inertia: AbstractInertia | None = None,
         joints: AbstractJoints | None = None,
     ):
@@ -134,7 +146,10 @@ class System(eqx.Module):
         self.row_counts, self.nu = _check_shapes(self)
 
     @classmethod
-    def from_lagrangian(cls, lagrangian: Any, coordinates: int | Sequence[str], **arguments: Any) -> "System":
+    @contract
+    def from_lagrangian(
+        cls, lagrangian: Callable[..., Any], coordinates: Count | Sequence[str], **arguments: Any
+    ) -> "System":
         """A system from L(t, q, q̇, params), quadratic in q̇, which `assemble` and `simulate` check.
 
         M = Nᵀ L_q̇q̇ N and F = Nᵀ (L_q − L_q̇q q̇ − L_q̇t − L_q̇q̇ Ṅ v) + applied. Convenient, but dearer to compile and to
@@ -147,8 +162,14 @@ class System(eqx.Module):
         """
         return cls(coordinates, inertia=LagrangianInertia(as_function(lagrangian, "lagrangian")), **arguments)
 
+    @contract
     def with_params(self, params: Any) -> "System":
-        """The system with other parameters; nothing is compiled anew if they have the same shapes."""
+        """The system with other parameters; nothing is compiled anew if they have the same shapes.
+
+        Raises:
+            ValueError: for parameters with other names than those of the system.
+        """
+        _check_params(self.params, params)
         return self._with({"params": as_parameters(params), "layout": self.layout, "known": None})
 
     def in_mode(self, mode: Mode | None) -> "System":
@@ -365,6 +386,16 @@ class System(eqx.Module):
         return self.inertia.explicit_power(t, q, v, self.params, self.rate)
 
 
+def _check_params(old: Any, new: Any) -> None:
+    """Refuses parameters that lie elsewhere in their pytree than those that a system was made with."""
+    places = lambda params: {jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(params)[0]}
+    before, after = places(old), places(new)
+    if before and before != after:
+        missing, unknown = sorted(before - after), sorted(after - before)
+        words = [f"lacks {listing(missing)}"] * bool(missing) + [f"has {listing(unknown)} besides"] * bool(unknown)
+        raise ValueError(f"Argument `params` must hold the parameters of the system, but {' and '.join(words)}.")
+
+
 def check_state(system: System, state: Any) -> None:
     """Raises a TypeError or ValueError for what is no single state of the system."""
     if not isinstance(state, State):
@@ -399,11 +430,9 @@ def settled(system: System, state: State) -> tuple[System, State]:
 
 def _names(names: int | Sequence[str], argument: str, letter: str) -> tuple[str, ...]:
     if isinstance(names, int):
-        if names < 1:
-            raise ValueError(f"Argument `{argument}` must be a positive number or names, but is {names}.")
         return tuple(f"{letter}{i}" for i in range(names))
-    if isinstance(names, str) or not all(isinstance(x, str) for x in names) or not len(names):
-        raise TypeError(f"Argument `{argument}` must be a number or a sequence of names, but is {names!r}.")
+    if not len(names):
+        raise ValueError(f"Argument `{argument}` must be a number or a sequence of names, but is {names!r}.")
     repeated = sorted({x for x in names if list(names).count(x) > 1})
     if repeated:
         raise ValueError(f"Argument `{argument}` must hold different names, but repeats {listing(repeated)}.")

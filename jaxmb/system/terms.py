@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..foundations import program
+from ..foundations import Vector, contract, program
 from ..linalg import BlockMatrix, Layout, SparseRows, metric_root
 from .constraint import Holonomic
 from .state import State
@@ -256,8 +256,9 @@ def rows_at(system: System, t: Scalar, q: Float[Array, " nq"], scale: Float[Arra
     return Terms.rows(system, system.mass(t, q), constraint_jacobian(system, t, q), scale)
 
 
+@contract
 @program
-def evaluate(system: System, state: State, *, u: Float[Array, " nu"] | None = None) -> Terms:
+def evaluate(system: System, state: State, *, u: Vector | None = None) -> Terms:
     """Evaluates M, F, C, b and Γ at a state.
 
     Args:

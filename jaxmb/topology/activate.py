@@ -1,7 +1,6 @@
 """Constraints begin to act, or are hit."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -9,7 +8,13 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..foundations import default_float
+from ..foundations import (
+    Fraction,
+    Guard,
+    Number,
+    contract,
+    default_float,
+)
 from .change import Change
 from .event import AbstractEvent
 from .situation import Situation, fitting
@@ -38,14 +43,15 @@ class Activate(AbstractEvent):
     restitution: Float[Array, ""] | None
     assemble: bool = eqx.field(static=True)
 
+    @contract
     def __init__(
         self,
         names: str | Sequence[str],
         *,
-        at: Any = None,
-        when: Any = None,
+        at: Number | None = None,
+        when: Guard | None = None,
         direction: int = 1,
-        restitution: Any = None,
+        restitution: Fraction | None = None,
         assemble: bool = False,
         repeat: bool = False,
         consistent: bool = True,

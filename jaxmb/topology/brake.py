@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import Check, default_float
+from ..foundations import Check, FunctionOfState, Guard, NonNegative, Number, Whole, contract, default_float
 from ..system import LockRow, System
 from .change import Change
 from .event import AbstractEvent, Happening
@@ -37,14 +37,15 @@ class Brake(AbstractEvent):
     sliding: Scalar
     holding: Scalar | None
 
+    @contract
     def __init__(
         self,
-        what: Any,
-        sliding: Any,
-        holding: Any = None,
+        what: str | Whole | FunctionOfState,
+        sliding: NonNegative,
+        holding: NonNegative | None = None,
         *,
-        at: Any = None,
-        when: Any = None,
+        at: Number | None = None,
+        when: Guard | None = None,
         direction: int = 1,
         name: str | None = None,
     ):

@@ -5,7 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax
 
-from ..foundations import as_function, listing
+from ..foundations import FunctionOfState, Guard, Number, Whole, as_function, contract, listing
 from ..system import Coordinate, LockRow, System
 from .change import Change
 from .event import AbstractEvent
@@ -27,12 +27,13 @@ class Lock(AbstractEvent):
 
     what: Any = eqx.field(static=True)
 
+    @contract
     def __init__(
         self,
-        what: Any,
+        what: str | Whole | FunctionOfState,
         *,
-        at: Any = None,
-        when: Any = None,
+        at: Number | None = None,
+        when: Guard | None = None,
         direction: int = 1,
         name: str | None = None,
         repeat: bool = False,

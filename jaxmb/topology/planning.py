@@ -29,7 +29,7 @@ def planned(
     Locks that the state brings along stay, and events that it has seen do not happen again.
 
     Raises:
-        TypeError, ValueError: for what is no event, or names that are not known or used twice.
+        TypeError, ValueError: for what is no event, names that are not known or used twice, and two rows for one coordinate.
     """
     locks: dict[str, LockRow] = {} if state.mode is None else {lock.name: lock for lock in state.mode.locks}
     names: list[str] = []
@@ -42,6 +42,12 @@ def planned(
         if row is not None:
             if row.name in system.rows or not eqx.tree_equal(locks.get(row.name, row), row):
                 raise ValueError(f"Argument `events` must hold different names, but '{row.name}' is used twice.")
+            same = [lock.name for lock in locks.values() if lock.name != row.name and eqx.tree_equal(lock.fn, row.fn)]
+            if same:
+                raise ValueError(
+                    f"Argument `events` must lock a coordinate by one row, but '{same[0]}' and '{row.name}' lock the same; give "
+                    "them one `name`."
+                )
             locks[row.name] = row
         count = sum(name.partition(" #")[0] == event.name for name in names)
         names.append(f"{event.name} #{count + 1}" if count else event.name)

@@ -1,10 +1,10 @@
 """Constraints cease to act."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import equinox as eqx
 
+from ..foundations import Guard, Number, contract
 from .change import Change
 from .event import AbstractEvent
 from .situation import Situation
@@ -24,12 +24,13 @@ class Release(AbstractEvent):
 
     names: tuple[str, ...] = eqx.field(static=True)
 
+    @contract
     def __init__(
         self,
         names: str | Sequence[str],
         *,
-        at: Any = None,
-        when: Any = None,
+        at: Number | None = None,
+        when: Guard | None = None,
         direction: int = 1,
         repeat: bool = False,
         name: str | None = None,

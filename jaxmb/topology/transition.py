@@ -10,11 +10,27 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation, formulation_at
-from ..foundations import RESULTS, Check, announce, default_float, enforce, is_concrete, listing, program, strong
+from ..foundations import (
+    RESULTS,
+    Check,
+    Fraction,
+    FunctionOfState,
+    Vector,
+    Whole,
+    announce,
+    contract,
+    default_float,
+    enforce,
+    is_concrete,
+    listing,
+    program,
+    strong,
+)
 from ..kinematics import diagnose
 from ..linalg import null_space
 from ..system import State, System, check_state, rows_at
 from .activate import Activate
+from .event import AbstractEvent
 from .jump import METHODS, impulse_terms, jump_result, minimal, projected
 from .lock import Lock
 from .plan import Plan
@@ -60,15 +76,16 @@ class Transition(eqx.Module):
         return "\n".join(lines)
 
 
+@contract
 def transition(
     system: System,
     state: State,
     *,
-    lock: Sequence[Any] = (),
+    lock: Sequence[str | Whole | FunctionOfState] = (),
     activate: Sequence[str] = (),
     release: Sequence[str] = (),
-    impulse: Any = None,
-    restitution: Any = None,
+    impulse: Vector | None = None,
+    restitution: Fraction | None = None,
     method: str = "full",
     formulation: AbstractFormulation | None = None,
     consistent: bool = True,
@@ -99,7 +116,7 @@ def transition(
         throw: whether to raise where positions do not fit or no velocity does; `result` says it in any case.
 
     Raises:
-        ValueError: for names that are not known, a method that is not, and positions that do not fit.
+        ValueError: for names that are not known, or of rows that already act or rest as asked, a method that is not, and positions that do not fit.
         RuntimeError: with known numbers, if no velocity satisfies all constraints, or it is not found.
 
     Example:
@@ -124,6 +141,7 @@ def transition(
         )
     if release:
         events.append(Release(release, at=state.t, name="release"))
+    _check_effect(system, state, events)
     before = state
     formulation = formulation_at(formulation, system, state)
     plan, state = planned(system, formulation, events, state, state.t)
@@ -136,6 +154,24 @@ def transition(
         return found
     counts = [diagnose(system, s, formulation=formulation) for s in (before, found.after)]
     return dataclasses.replace(found, regular=all(d.rank == d.rank_nearby for d in counts))
+
+
+def _check_effect(system: System, state: State, events: Sequence[AbstractEvent]) -> None:
+    """Refuses what changes nothing, where it is known which rows act: most often it is a mistake in a name."""
+    mode = state.mode
+    if not is_concrete(mode):
+        return
+    rows = system.in_mode(mode).rows
+    acts = {name: mode is None or bool(jnp.all(mode.active[part])) for name, part in rows.items()}
+    rests = {name: mode is not None and not bool(jnp.any(mode.active[part])) for name, part in rows.items()}
+    for kind, argument, vain, words in (
+        (Lock, "lock", acts, "is not locked, but '{}' is"),
+        (Activate, "activate", acts, "does not act yet, but '{}' does"),
+        (Release, "release", rests, "acts, but '{}' does not"),
+    ):
+        for name in (name for event in events if isinstance(event, kind) for name in event.acts_on):
+            if vain.get(name, False):
+                raise ValueError(f"Argument `{argument}` must name what {words.format(name)}.")
 
 
 @program

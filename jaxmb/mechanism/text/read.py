@@ -1,13 +1,12 @@
 """Mechanisms from text."""
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
 import jax.numpy as jnp
 
-from ...foundations import default_float, listing
+from ...foundations import default_float, listing, toml_table
 from .language import TABLES, VERSION, Language, arguments
 
 
@@ -18,8 +17,8 @@ def read(text: str, language: Language) -> dict[str, Any]:
         ValueError, TypeError: for a text that is not one of a mechanism, naming the element and the key.
     """
     try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        table = toml_table(text)
+    except ValueError as error:
         raise ValueError(f"Argument `text` must be TOML, but is not: {error}.") from error
     _known(table, ("version", "space", "gravity", "points", "params", *TABLES.values()), "The text")
     for key, wanted in (("version", VERSION), ("space", language.space)):

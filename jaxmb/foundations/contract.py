@@ -1,0 +1,354 @@
+"""What a public function accepts: its annotations, enforced at the door.
+
+A wrong kind is refused before anything is done with it, under the name of the argument. Values are looked at where they are known;
+of what is traced only the kind is.
+"""
+
+import functools
+import inspect
+import os
+import types
+import typing
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union
+
+import jax
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import AbstractArray
+
+F = TypeVar("F", bound=Callable[..., Any])
+Test = Callable[[Any], bool]
+
+# So much of a wrong value is shown.
+SHOWN = 60
+
+
+class Rule(NamedTuple):
+    """What an argument must be.
+
+    Attributes:
+        noun: in words, after "must be".
+        kind: whether a value is of that kind; a `TypeError` if not.
+        value: whether a value of that kind is admissible, where it is known; a `ValueError` if not.
+    """
+
+    noun: str
+    kind: Test
+    value: Test = lambda value: True
+
+    def admits(self, value: Any) -> bool:
+        """Whether all holds."""
+        return self.kind(value) and self.value(value)
+
+
+# Rules of values
+
+
+def _is_real(value: Any) -> bool:
+    """A number, or an array of numbers, no truth values among them."""
+    if isinstance(value, bool | np.bool_ | complex):
+        return False
+    if isinstance(value, int | float):
+        return True
+    dtype = getattr(value, "dtype", None)
+    return isinstance(dtype, np.dtype) and hasattr(value, "shape") and _numeric(dtype)
+
+
+def _numeric(dtype: Any) -> bool:
+    return bool(jax.numpy.issubdtype(dtype, np.floating) or jax.numpy.issubdtype(dtype, np.integer))
+
+
+def _are_real(value: Any) -> bool:
+    """An array of numbers, also as nested sequences."""
+    if isinstance(value, list | tuple | range):
+        return all(_are_real(x) for x in value)
+    return _is_real(value)
+
+
+def _is_scalar(value: Any) -> bool:
+    return _is_real(value) and not getattr(value, "shape", ())
+
+
+def _known(test: Test) -> Test:
+    """A test of values that admits what is not known."""
+
+    def admits(value: Any) -> bool:
+        unknown = lambda x: isinstance(x, Tracer | jax.ShapeDtypeStruct)
+        if any(unknown(x) for x in jax.tree_util.tree_leaves(value)):
+            return True
+        return bool(np.all(test(np.asarray(value))))
+
+    return admits
+
+
+def _range(noun: str, test: Test, kind: Test = _is_scalar) -> Rule:
+    return Rule(noun, kind, _known(test))
+
+
+def _is_index(value: Any) -> bool:
+    if isinstance(value, bool | np.bool_):
+        return False
+    return isinstance(value, int) or (_is_scalar(value) and np.issubdtype(getattr(value, "dtype", float), np.integer))
+
+
+def _are_indices(value: Any) -> bool:
+    return _is_index(value) or (_is_real(value) and np.issubdtype(getattr(value, "dtype", float), np.integer))
+
+
+def _is_function(value: Any) -> bool:
+    """A callable, no class: that is most often a module that has not been made."""
+    return callable(value) and not inspect.isclass(value)
+
+
+def function_of(arguments: str) -> Rule:
+    """The rule of a function that is called with arguments of these names."""
+    count = len(arguments.split(", "))
+
+    def callable_so(value: Any) -> bool:
+        try:
+            inspect.signature(value).bind(*range(count))
+        except TypeError:
+            return False
+        except ValueError:  # of what is built in nothing is known
+            return True
+        return True
+
+    return Rule(f"a function ({arguments})", _is_function, callable_so)
+
+
+def _all(noun: str, test: Test, axes: Sequence[int] | None = None) -> Rule:
+    """A number, or an array of numbers, that pass a test, with one of these numbers of axes."""
+    known = _known(test)
+    return Rule(noun, _are_real, lambda x: (axes is None or np.ndim(x) in axes) and known(x))
+
+
+def _is_key(value: Any) -> bool:
+    if not isinstance(value, jax.Array | np.ndarray):
+        return False
+    return bool(jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key)) or value.dtype == np.uint32
+
+
+Number = Annotated[Any, _range("a number", lambda x: ~np.isnan(x))]
+Positive = Annotated[Any, _range("a positive number", lambda x: x > 0)]
+NonNegative = Annotated[Any, _range("a number that is not negative", lambda x: x >= 0)]
+NonZero = Annotated[Any, _range("a number other than zero", lambda x: (x != 0) & ~np.isnan(x))]
+Fraction = Annotated[Any, _range("a number from 0 to 1", lambda x: (x >= 0) & (x <= 1))]
+Share = Annotated[Any, _range("a number from 0 to less than 1", lambda x: (x >= 0) & (x < 1))]
+Numbers = Annotated[Any, Rule("an array of numbers", _are_real)]
+Finite = Annotated[Any, _all("an array of finite numbers", np.isfinite)]
+Vector = Annotated[Any, _all("finite numbers, (n,)", np.isfinite, (0, 1))]
+Matrix = Annotated[Any, _all("a matrix of finite numbers", np.isfinite, (2,))]
+NoNaN = Annotated[Any, _all("a number or an array of numbers, none of them NaN", lambda x: ~np.isnan(x))]
+AllPositive = Annotated[Any, _all("positive, a number or an array of numbers", lambda x: x > 0)]
+AllNonNegative = Annotated[Any, _all("a number or an array of numbers, none of them negative", lambda x: x >= 0)]
+Indices = Annotated[Any, Rule("an integer, or an array of integers", _are_indices)]
+Key = Annotated[Any, Rule("a key of `jax.random`", _is_key)]
+Count = Annotated[Any, _range("a positive integer", lambda x: x > 0, _is_index)]
+Whole = Annotated[Any, _range("an integer that is not negative", lambda x: x >= 0, _is_index)]
+Text = Annotated[str, Rule("text", lambda x: isinstance(x, str))]
+FunctionOfState = Annotated[Any, function_of("t, q, params")]
+FunctionOfMotion = Annotated[Any, function_of("t, q, v, params")]
+FunctionOfTime = Annotated[Any, function_of("t, params")]
+FunctionOfForce = Annotated[Any, function_of("motion")]
+Guard = Annotated[Any, function_of("t, q, v, reaction, params")]
+
+
+# Rules of annotations
+
+
+def _rule(annotation: Any) -> Rule | None:
+    """What an annotation says; None where it says nothing."""
+    found, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if found is Annotated:
+        return next((x for x in annotation.__metadata__ if isinstance(x, Rule)), None)
+    if found is Union or found is types.UnionType:
+        return _either(arguments)
+    if found is Literal:
+        return Rule(_or([repr(x) for x in arguments]), lambda x: isinstance(x, str), lambda x: x in arguments)
+    if found is tuple and arguments and (len(arguments) != 2 or arguments[1] is not Ellipsis):
+        return _several(f"a tuple of {len(arguments)} entries", arguments, tuple | list)
+    if found in (Sequence, Collection, tuple, list):
+        return _sequence(_rule(arguments[0]) if arguments else None)
+    if found in (Mapping, dict):
+        return _mapping(_rule(arguments[0]), _rule(arguments[1]))
+    if found is Callable or annotation is Callable or found is Callable.__class__:
+        return Rule("a function", _is_function)
+    return _simple(annotation)
+
+
+def _simple(annotation: Any) -> Rule | None:
+    if annotation is None or annotation is type(None):
+        return Rule("None", lambda x: x is None)
+    if annotation is bool:
+        return Rule("True or False", lambda x: isinstance(x, bool | np.bool_))
+    if annotation is int:
+        return Rule("an integer", _is_index)
+    if annotation is float:
+        return _rule(Number)
+    if annotation is str:
+        return Rule("text that is not empty", lambda x: isinstance(x, str), bool)
+    found = typing.get_origin(annotation) or annotation
+    if found is os.PathLike:
+        return Rule("a path", lambda x: isinstance(x, os.PathLike))
+    if not inspect.isclass(found) or found in (object, Any):
+        return None
+    if issubclass(found, AbstractArray):
+        return _array(found)
+    return Rule(_article(found.__name__), lambda x: isinstance(x, found))
+
+
+def _array(annotation: Any) -> Rule:
+    """An array with as many axes as are annotated."""
+    axes = None if "*" in annotation.dim_str or "..." in annotation.dim_str else annotation.dim_str.split()
+    fits = lambda x: axes is None or np.ndim(x) == len(axes)
+    return Rule("an array of numbers" if axes is None else f"an array of shape ({', '.join(axes)})", _are_real, fits)
+
+
+def _either(annotations: Sequence[Any]) -> Rule | None:
+    rules = [_rule(x) for x in annotations]
+    if any(rule is None for rule in rules):
+        return None
+    known = [rule for rule in rules if rule is not None]
+    kind = lambda x: any(rule.kind(x) for rule in known)
+    return Rule(_or([rule.noun for rule in known]), kind, lambda x: any(rule.admits(x) for rule in known))
+
+
+def _is_collection(value: Any) -> bool:
+    return isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
+
+
+def _sequence(entry: Rule | None) -> Rule:
+    if entry is None:
+        return Rule("a sequence", lambda x: _is_collection(x) or hasattr(x, "shape"))
+    kind = lambda xs: _is_collection(xs) and all(entry.kind(x) for x in xs)
+    return Rule(f"a sequence, each entry {entry.noun}", kind, lambda xs: all(entry.value(x) for x in xs))
+
+
+def _several(noun: str, annotations: Sequence[Any], kind: Any) -> Rule:
+    rules = [_rule(x) for x in annotations]
+    fits = lambda xs: (
+        len(xs) == len(rules) and all(rule is None or rule.admits(x) for rule, x in zip(rules, xs, strict=True))
+    )
+    return Rule(noun, lambda xs: isinstance(xs, kind) and fits(xs))
+
+
+def _mapping(key: Rule | None, value: Rule | None) -> Rule:
+    rules = [(rule, which) for rule, which in ((key, 0), (value, 1)) if rule is not None]
+    holds = lambda xs, test: all(getattr(rule, test)(pair[which]) for rule, which in rules for pair in xs.items())
+    words = ", ".join(f"each {('key', 'value')[which]} {rule.noun}" for rule, which in rules)
+    noun = f"a dictionary, {words}" if words else "a dictionary"
+    return Rule(noun, lambda x: isinstance(x, Mapping) and holds(x, "kind"), lambda x: holds(x, "value"))
+
+
+# Words
+
+
+def _or(words: Sequence[str]) -> str:
+    words = list(dict.fromkeys(words))
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " or " + words[-1]
+
+
+def _article(word: str) -> str:
+    return ("an " if word[0] in "AEIOUaeio" else "a ") + word
+
+
+def _description(value: Any) -> str:
+    if inspect.isclass(value):
+        return f"the class {value.__name__}"
+    if isinstance(value, str | int | float | complex | np.generic | None):
+        return repr(value)[:SHOWN]
+    if isinstance(value, jax.Array | np.ndarray) and not isinstance(value, Tracer) and not _is_key(value):
+        value = np.asarray(value).tolist()
+    if isinstance(value, float | list | tuple | Mapping):
+        shown = " ".join(repr(value).split())
+        return shown if len(shown) <= SHOWN else shown[:SHOWN] + "…"
+    if inspect.isfunction(value):
+        return f"a function {inspect.signature(value)}"
+    hint = "; its method `build` gives a System" if hasattr(value, "build") else ""
+    return _article(type(value).__name__) + hint
+
+
+def refusal(rule: Rule, argument: str, value: Any) -> Exception:
+    """The error for a value that a rule does not admit."""
+    kind = ValueError if rule.kind(value) else TypeError
+    return kind(f"Argument {argument} must be {rule.noun}, but is {_description(value)}.")
+
+
+# Doors
+
+
+def _element(owner: Any, values: Mapping[str, Any]) -> str:
+    """Of which object the argument is, in words."""
+    name = values.get("name")
+    kind = (owner if inspect.isclass(owner) else type(owner)).__name__
+    return f" of {kind}" + (f" '{name}'" if isinstance(name, str) and name else "")
+
+
+class _Door:
+    """The rules of a function's arguments, found at its first call."""
+
+    def __init__(self, fn: Callable[..., Any]):
+        self.fn = inspect.unwrap(fn)
+        kinds = inspect.Parameter
+        self.parameters = inspect.signature(self.fn).parameters
+        every = [(name, x.kind) for name, x in self.parameters.items()]
+        self.positional = tuple(n for n, k in every if k in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD))
+        self.rest = next((n for n, k in every if k is kinds.VAR_POSITIONAL), None)
+
+    @functools.cached_property
+    def rules(self) -> dict[str, tuple[Rule, Any]]:
+        found = {}
+        for name, parameter in self.parameters.items():
+            annotation = parameter.annotation
+            if isinstance(annotation, str):
+                annotation = self.fn.__globals__.get(annotation, parameter.empty)
+            rule = None if annotation is parameter.empty else _rule(annotation)
+            if rule is not None and parameter.kind is not parameter.VAR_KEYWORD:
+                found[name] = rule, parameter.default
+        return found
+
+    def check(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        named = list(zip(self.positional, args, strict=False))
+        if self.rest is not None:
+            named += [(self.rest, value) for value in args[len(self.positional) :]]
+        for name, value in (*named, *keywords.items()):
+            rule, default = self.rules.get(name, (None, None))
+            if rule is None or value is default or rule.admits(value):
+                continue
+            own = self.fn.__name__ == "__init__" and args
+            whose = _element(args[0], dict(named) | keywords) if own else ""
+            raise refusal(rule, f"`{name}`{whose}", value)
+
+
+def contract(fn: F) -> F:
+    """The function, which refuses arguments that its annotations do not admit.
+
+    What is annotated as `Any`, and defaults, are not looked at.
+
+    Raises:
+        TypeError, ValueError: naming the argument, what it must be, and what it is.
+    """
+    door = _Door(fn)
+
+    @functools.wraps(fn)
+    def checked(*args: Any, **keywords: Any) -> Any:
+        door.check(args, keywords)
+        return fn(*args, **keywords)
+
+    return typing.cast(F, checked)
+
+
+@functools.cache
+def _field_rules(kind: type) -> dict[str, tuple[Rule, Any]]:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    rules = {x.name: (_rule(hints[x.name]), x.default) for x in kind.__dataclass_fields__.values() if x.init}
+    return {name: (rule, default) for name, (rule, default) in rules.items() if rule is not None}
+
+
+def check_fields(module: Any) -> None:
+    """Refuses fields of a module, whose `__init__` is the dataclass's, that their annotations do not admit."""
+    for name, (rule, default) in _field_rules(type(module)).items():
+        value = getattr(module, name)
+        if value is not default and not rule.admits(value):
+            raise refusal(rule, f"`{name}`{_element(module, vars(module))}", value)

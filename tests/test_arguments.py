@@ -1,0 +1,139 @@
+"""Wrong arguments are refused by name, whatever they are."""
+
+import inspect
+import json
+import pathlib
+import subprocess
+import sys
+
+import calls
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmb as jm
+from jaxmb.foundations import Positive, contract, function_of
+
+# What the library makes, or a user inherits from: it has no arguments to be checked at a door.
+MADE = {
+    "": """Acceleration Criterion CurveEvent DependentRows Diagnosis Energy Equilibrium Events Kinematics Linearisation Minimal Mode
+        Motion MotionCurve Partition Projected ReactionReport Reactions Residuals RESULTS Scale Solution State Statics StepKind Switches
+        Terms Transition Verdict Wrench AbstractDrift AbstractFormulation NoDrift compiler_options""",
+    "planar": "",
+    "spatial": "",
+    "control": """AbstractController AbstractForces AbstractOutput AbstractWrapper Affine Clock Command Controllability Deviation Drive Effort
+        ForceReport HybridCommand Instant LQR Mode Operational OutputRows Plant Response StateFeedback Tangent Tracking as_controller as_output
+        clipped exceeds_every_input motion_of reference_at scaled_to_limits""",
+    "fit": "Fit Identifiability Progress SignalFit Tuned",
+    "plot": "",
+    "records": "",
+    "sweep": "Description Report Status",
+}
+
+
+def walked(*groups):
+    """The count of wrong calls and those that were not refused by name, in a process without the type checks of the tests."""
+    script = pathlib.Path(calls.__file__)
+    done = subprocess.run(
+        [sys.executable, str(script), *groups], cwd=script.parent.parent, capture_output=True, text=True, timeout=1500
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout)
+    return found["calls"], found["failures"]
+
+
+def test_every_wrong_shape_of_a_body_is_refused_by_name():
+    count, failures = walked("shapes")
+    assert failures == [] and count > 150
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", [name for name in calls.GROUPS if name != "shapes"])
+def test_every_wrong_call_is_refused_by_name(group):
+    count, failures = walked(group)
+    assert failures == [] and count > 600
+
+
+@pytest.mark.slow
+def test_every_public_function_is_called_wrongly():
+    covered = {inspect.unwrap(getattr(f, "__func__", f)) for f, _ in calls.right_calls(calls.GROUPS)}
+    for room, module in calls.ROOMS.items():
+        public = {name: x for name, x in vars(module).items() if callable(x) and not name.startswith("_")}
+        left = {name for name, x in public.items() if inspect.unwrap(x) not in covered} - {*MADE[room].split()}
+        assert left == set(), room
+
+
+# The rules of annotations
+
+
+@contract
+def door(a: Positive, names: list[str] = (), *rest: jm.System, fn: function_of("t") | None = None, flag: bool = True):
+    return a
+
+
+def test_rules_follow_the_annotations():
+    assert door(1) == 1 and door(np.float32(2.0)) == 2
+    for arguments, error, match in (
+        ({"a": "1"}, TypeError, "`a` must be a positive number, but is '1'"),
+        ({"a": True}, TypeError, "`a` must be a positive number, but is True"),
+        ({"a": -1.0}, ValueError, "`a` must be a positive number, but is -1.0"),
+        ({"a": jnp.nan}, ValueError, "`a` must be a positive number, but is nan"),
+        (
+            {"a": 1, "names": "wrist"},
+            TypeError,
+            "`names` must be a sequence, each entry text that is not empty, but is 'wrist'",
+        ),
+        ({"a": 1, "names": [""]}, ValueError, "`names` must be a sequence, each entry text that is not empty"),
+        ({"a": 1, "fn": lambda: 0}, ValueError, r"`fn` must be a function \(t\) or None, but is a function \(\)"),
+        ({"a": 1, "fn": jm.KKT}, TypeError, r"`fn` must be a function \(t\) or None, but is the class KKT"),
+        ({"a": 1, "flag": "no"}, TypeError, "`flag` must be True or False, but is 'no'"),
+    ):
+        with pytest.raises(error, match=match):
+            door(**arguments)
+    with pytest.raises(
+        TypeError, match="`rest` must be a System, but is a Mechanism; its method `build` gives a System"
+    ):
+        door(1, [], calls.pendulum())
+
+
+def test_values_are_looked_at_where_they_are_known_and_kinds_always():
+    assert jax.jit(door)(-1.0) == -1
+    assert np.all(jax.vmap(door)(jnp.array([1.0, -1.0])) == jnp.array([1.0, -1.0]))
+    with pytest.raises(TypeError, match="`a` must be a positive number"):
+        jax.jit(door)(jnp.array(True))
+
+
+def test_a_door_costs_microseconds():
+    import timeit
+
+    bare = inspect.unwrap(door)
+    call = lambda fn: min(timeit.repeat(lambda: fn(1.0, ["a", "b"], flag=False), number=1000, repeat=5)) / 1000
+    assert call(door) - call(bare) < 50e-6
+
+
+def test_solutions_of_other_systems_are_refused():
+    other = jm.System(("angle",), mass=lambda t, q, p: jnp.eye(1))
+    with pytest.raises(ValueError, match="motion must be one of `system`, with coordinates 'angle', but has 'pivot'"):
+        jm.energy(other, calls.motion())
+    with pytest.raises(ValueError, match=r"`u` must have shape \(3, 0\), but has shape \(3, 1\)"):
+        jm.reactions(other, jm.simulate(other, jm.assemble(other), calls.TIMES), u=np.zeros((3, 1)))
+
+
+def test_parameters_of_other_systems_are_refused():
+    with pytest.raises(
+        ValueError, match=r"`params` must hold the parameters of the system, but lacks .*m.* and has .*mass"
+    ):
+        calls.particle().with_params({"mass": 1.0})
+
+
+@pytest.mark.parametrize("i", [3, -4, 99])
+def test_states_beyond_the_saved_ones_are_refused(i):
+    with pytest.raises(ValueError, match=f"`i` must be an index of 3 saved states, but is {i}"):
+        calls.motion().state(i)
+
+
+@pytest.mark.parametrize("matrix", [2 * np.eye(3), np.diag([1.0, -1.0, 1.0]), np.eye(3) + np.eye(3, k=1)])
+def test_poses_that_scale_mirror_or_shear_are_refused(matrix):
+    with pytest.raises(ValueError, match="`pose` must turn and shift only"):
+        calls.pendulum().placed(matrix)
