@@ -345,7 +345,13 @@ def test_refused_descriptions(tmp_path):
             "`index` of column 'a' must be None, an integer from 0 or two", Column, "a", index=index, error=TypeError
         )
     refused("`columns` must be a dictionary, .*, but is 'a'", read, path, "a", error=TypeError)
-    refused("Column 'a' must be described by a name or a `Column`, but is 1", read, path, {"a": 1}, error=TypeError)
+    refused(
+        "`columns` must be a dictionary, .* each value text that is not empty or a Column, but is {'a': 1}",
+        read,
+        path,
+        {"a": 1},
+        error=TypeError,
+    )
     refused("unit of column 'time' must be one of time, but is 'mm'", read, path, {}, time=Column("time", "mm"))
 
 

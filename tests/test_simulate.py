@@ -162,7 +162,7 @@ def test_drift_options():
         sol = jm.simulate(system, state, ts, drift=drift, stepsize_controller=loose)
         worst[type(drift).__name__] = np.abs(jm.residuals(system, sol).position).max()
     assert worst["NoDrift"] > 10 * worst["Baumgarte"] > 1e4 * worst["Projection"]
-    with pytest.raises(ValueError, match="`iterations` must be at least 1, but is 0"):
+    with pytest.raises(ValueError, match="`iterations` of Projection must be a positive integer, but is 0"):
         jm.Projection(iterations=0)
 
 

@@ -151,8 +151,10 @@ BAD_SYSTEMS = {
         2, mass=lambda t, q, p: jnp.eye(3)
     ),
     r"`coordinates` must hold different names, but repeats 'x'": lambda: jm.System(("x", "x"), mass=mass2),
-    r"`coordinates` of System must be an integer or a sequence, .*, but is 'xy'": lambda: jm.System("xy", mass=mass2),
-    r"`coordinates` must be a positive number or names, but is 0": lambda: jm.System(0, mass=mass2),
+    r"`coordinates` of System must be a positive integer or a sequence, .*, but is 'xy'": lambda: jm.System(
+        "xy", mass=mass2
+    ),
+    r"`coordinates` of System must be a positive integer or a sequence, .*, but is 0": lambda: jm.System(0, mass=mass2),
     r"`velocities` must be given": lambda: jm.System(2, mass=mass2, rate=lambda q, v, p: v),
     r"`velocities` must have as many entries as `coordinates` \(2\)": lambda: jm.System(2, mass=mass2, velocities=3),
     r"`rate` must return an array of shape \(2,\), but returns shape \(3,\)": lambda: jm.System(
@@ -179,8 +181,8 @@ BAD_SYSTEMS = {
     r"`fn of constraint 'wheel'` must return an array of shape \(k,\) or \(\), but returns shape \(2, 2\)": lambda: (
         jm.System(2, mass=mass2, constraints=[jm.Pfaffian("wheel", lambda t, q, v, p: jnp.outer(q, v))])
     ),
-    r"`fn of constraint 'wheel'` must be a function, but is None|`fn of constraint 'wheel'` must be callable": lambda: (
-        jm.System(2, mass=mass2, constraints=[jm.Pfaffian("wheel", lambda t, q: q)])
+    r"`fn` of Pfaffian 'wheel' must be a function \(t, q, v, params\), but is a function \(t, q\)": lambda: jm.System(
+        2, mass=mass2, constraints=[jm.Pfaffian("wheel", lambda t, q: q)]
     ),
     r"`lagrangian` must return an array of shape \(\), but returns shape \(2,\)": lambda: jm.System.from_lagrangian(
         lambda t, q, qdot, p: qdot, 2

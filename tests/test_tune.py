@@ -281,7 +281,7 @@ def test_recorded_inputs_are_those_of_the_table():
     [
         (([0.0, 1.0], [1.0]), "a row for each of the times"),
         (([0.0, 0.0], [1.0, 2.0]), "`ts` must increase"),
-        (([0.0, 1.0], [1.0, np.nan]), "must be finite"),
+        (([0.0, 1.0], [1.0, np.nan]), "must be an array of finite numbers"),
         (([0.0, 1.0], [1.0, 2.0], ("a", "b")), "a column for each of 2 joints"),
     ],
 )

@@ -6,7 +6,7 @@ from jax import lax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ..foundations import AllPositive, contract, program
+from ..foundations import AllNonNegative, contract, program
 from ..linalg import (
     ConstrainedFactor,
     cutoff,
@@ -95,7 +95,7 @@ class Drive(eqx.Module):
 
 
 @contract
-def drive(plant: Plant, limits: AllPositive | None = None) -> Drive:
+def drive(plant: Plant, limits: AllNonNegative | None = None) -> Drive:
     """How the inputs move the mechanism.
 
     At a pose where rows are lost D spans null([C; ZᵀK]), as motions do.
@@ -150,7 +150,7 @@ def free_directions(plant: Plant) -> Float[Array, "nv nv"]:
 @contract
 @program
 def split_input(
-    plant: Plant, u: Float[Array, " nu"], limits: AllPositive | None = None
+    plant: Plant, u: Float[Array, " nu"], limits: AllNonNegative | None = None
 ) -> tuple[Float[Array, " nu"], Float[Array, " nu"]]:
     """The potent and the impotent part of an input: one moves, the other changes reactions only.
 

@@ -10,7 +10,7 @@ import scipy.linalg
 from jaxtyping import Array
 
 from ..formulation import AbstractFormulation
-from ..foundations import AllPositive, FunctionOfState, contract, counted, program
+from ..foundations import AllNonNegative, FunctionOfState, contract, counted, program
 from ..linalg import metric_root
 from ..system import State, System
 from .affine import drive
@@ -109,7 +109,7 @@ def controllability(
     system: System,
     state: State,
     *,
-    limits: AllPositive | None = None,
+    limits: AllNonNegative | None = None,
     output: AbstractOutput | str | Sequence[AbstractOutput | str | FunctionOfState] | FunctionOfState | None = None,
     formulation: AbstractFormulation | None = None,
 ) -> Controllability:

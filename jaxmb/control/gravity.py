@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import AllPositive, contract, default_float
+from ..foundations import AllNonNegative, contract, default_float
 from ..system import System
 from .controller import AbstractController, joint_names
 from .operational import inverse_dynamics
@@ -34,7 +34,10 @@ class GravityCompensation(AbstractController):
 
     @contract
     def __init__(
-        self, joints: str | Sequence[str] | None = None, limits: AllPositive | None = None, model: System | None = None
+        self,
+        joints: str | Sequence[str] | None = None,
+        limits: AllNonNegative | None = None,
+        model: System | None = None,
     ):
         self.joints = joint_names(joints)
         self.limits = None if limits is None else jnp.asarray(limits, default_float())

@@ -42,7 +42,7 @@ def linearise(
     state: State,
     *,
     u: NoNaN | None = None,
-    independent: Sequence[str] | None = None,
+    independent: Sequence[str] | Sequence[Sequence[str]] | None = None,
     outputs: FunctionOfMotion | None = None,
     formulation: AbstractFormulation | None = None,
     throw: bool = True,

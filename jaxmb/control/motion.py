@@ -7,7 +7,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from ..foundations import (
-    AllPositive,
+    AllNonNegative,
     NonNegative,
     contract,
     program,
@@ -109,7 +109,7 @@ def motion_law(
     rows: OutputRows,
     w: Float[Array, " k"],
     *,
-    limits: AllPositive | None = None,
+    limits: AllNonNegative | None = None,
     preferred: Float[Array, " nu"] | None = None,
     damping: NonNegative | None = None,
 ) -> Command:

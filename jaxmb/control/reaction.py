@@ -8,7 +8,16 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..foundations import AllPositive, FunctionOfState, NonNegative, as_function, contract, listing, program, shape_of
+from ..foundations import (
+    AllNonNegative,
+    FunctionOfState,
+    NonNegative,
+    as_function,
+    contract,
+    listing,
+    program,
+    shape_of,
+)
 from ..linalg import PseudoInverse, invert, metric_root
 from ..system import System
 from .motion import Chart, Command, chart, command, preferred_input
@@ -201,7 +210,7 @@ def hybrid_law(
     forces: AbstractForces,
     y: Float[Array, " j"],
     *,
-    limits: AllPositive | None = None,
+    limits: AllNonNegative | None = None,
     preferred: Float[Array, " nu"] | None = None,
     damping: NonNegative | None = None,
 ) -> HybridCommand:

@@ -12,7 +12,6 @@ from jaxtyping import Array, Bool, Float
 from ..formulation import AbstractFormulation, formulation_at
 from ..foundations import (
     AllNonNegative,
-    AllPositive,
     FunctionOfState,
     NoNaN,
     NonNegative,
@@ -90,7 +89,7 @@ class Track(AbstractController):
         integral: AllNonNegative | None = None,
         *,
         joints: str | Sequence[str] | None = None,
-        limits: AllPositive | None = None,
+        limits: AllNonNegative | None = None,
         preferred: NoNaN | None = None,
         regularisation: NonNegative | None = None,
         model: System | None = None,

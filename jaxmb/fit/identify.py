@@ -13,7 +13,7 @@ import optimistix as optx
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..foundations import RESULTS, Count, Key, Positive, contract, function_of, is_concrete, lasting, listing
+from ..foundations import RESULTS, Count, Key, NonNegative, contract, function_of, is_concrete, lasting, listing
 from .checkpoint import Checkpoint
 from .descent import descend
 from .experiment import Experiment, listed
@@ -41,7 +41,7 @@ def identify(
     build: Annotated[Any, function_of("model")] | None = None,
     optimiser: Any = None,
     jacobian: str | None = None,
-    rtol: Positive = 1e-8,
+    rtol: NonNegative = 1e-8,
     max_iterations: Count = 50,
     starts: Count = 1,
     key: Key | None = None,

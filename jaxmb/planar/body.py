@@ -10,7 +10,6 @@ from jaxtyping import Array, Float
 from ..foundations import (
     Finite,
     NonNegative,
-    Number,
     Positive,
     contract,
 )
@@ -31,7 +30,7 @@ from .shape import Rod
 
 
 @contract
-def frame(position: Finite = (0.0, 0.0), angle: Number = 0.0) -> Float[Array, "3 3"]:
+def frame(position: Finite = (0.0, 0.0), angle: Finite = 0.0) -> Float[Array, "3 3"]:
     """The pose [[R, p], [0, 1]] with a position in m and an angle in rad, or a rotation matrix (2, 2)."""
     turned = as_vector(angle, "angle", (), (2, 2))
     if not turned.ndim:
@@ -86,7 +85,7 @@ class Body(AbstractBody):
         points: Mapping[str, Any] | None = None,
         point_masses: Sequence[tuple[Any, Any]] = (),
         position: Finite = (0.0, 0.0),
-        angle: Number = 0.0,
+        angle: Finite = 0.0,
         shape: Any = None,
         density: Positive | None = None,
     ):

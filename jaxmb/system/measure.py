@@ -58,8 +58,9 @@ BENT = 1 / 8
 DOUBLINGS, GROWING = 6, 16
 # So many halves of that distance must be without bend: what bends at tiny distances is rounding.
 STRAIGHT = 6
-# An entry of C below this many units of rounding of its column's largest one is zero: sums of rotations and levers leave ten, seldom
-# more, and rows of unlike units differ by less than the digits that are left.
+# An entry of C below this many units of rounding of the largest one in its column and constraint is zero: sums of rotations and levers
+# leave ten, seldom more, and rows of one constraint differ by less than the digits that are left, also where some are lengths and
+# some are angles. Rows of other constraints may be in any units.
 ROUNDING = 100
 
 
@@ -100,7 +101,7 @@ def measure(
     width = jnp.linalg.norm(root, axis=0)  # of each coordinate per unit of length in the metric
     size = jnp.linalg.norm(jacobian @ root.T, axis=1)
     line = _along_lines(system, t, q, jacobian, root)
-    line, zero = _without_rounding(line)
+    line, zero = _without_rounding(line, system.row_counts)
 
     linear = line.slope > 0
     own = jnp.where(line.bent, line.length, jnp.where(linear, size / jnp.where(linear, line.slope, 1), 0))
@@ -246,14 +247,14 @@ def _along_lines(system: System, t: Array, q: Array, jacobian: Array, root: Arra
     return _Line(bent, 2 * s[i] * 2.0**where, change, rising(moved[-1]), whole(entries), whole(slopes))
 
 
-def _without_rounding(line: _Line) -> tuple[_Line, Bool[Array, " m"]]:
-    """The same without what is rounding beside other rows, and the rows (m,) of which nothing is left.
+def _without_rounding(line: _Line, counts: tuple[int, ...]) -> tuple[_Line, Bool[Array, " m"]]:
+    """The same without what is rounding beside other rows of the constraint, and the rows (m,) of which nothing is left.
 
     In one column all entries have the same coordinate, and a loop that moves in a plane has rows that would be zero by exact
     arithmetic, whatever the axes.
     """
     largest = jnp.maximum(line.entries, line.slopes)
-    least = ROUNDING * jnp.finfo(largest.dtype).eps * jnp.max(largest, axis=0, initial=0)
+    least = ROUNDING * jnp.finfo(largest.dtype).eps * _largest_of_constraint(largest, counts)
     entries, slopes = (jnp.where(x > least, x, 0) for x in (line.entries, line.slopes))
     zero = ~jnp.any((entries > 0) | (slopes > 0), axis=1)
     none = lambda x: jnp.where(zero, 0, x)
@@ -263,11 +264,15 @@ def _without_rounding(line: _Line) -> tuple[_Line, Bool[Array, " m"]]:
 def _of_neighbours(sizes: Array, zero: Array, counts: tuple[int, ...]) -> Array:
     """The sizes, in rows that are zero the largest of the same constraint, or else of all; 1 if there is none."""
     sizes = jnp.where(zero, 0, sizes)
-    constraint = np.repeat(np.arange(len(counts)), counts)
-    own = jnp.max(jnp.where(constraint[:, None] == constraint, sizes, 0), axis=1)
-    most = jnp.max(sizes)
+    own, most = _largest_of_constraint(sizes, counts), jnp.max(sizes)
     size = jnp.where(sizes > 0, sizes, jnp.where(own > 0, own, most))
     return jnp.where(size > 0, size, 1)
+
+
+def _largest_of_constraint(values: Array, counts: tuple[int, ...]) -> Array:
+    """In each row, and column if there are any, the largest of what is positive in rows of the same constraint."""
+    constraint = np.repeat(np.arange(len(counts)), counts)
+    return jax.ops.segment_max(values, constraint, len(counts), indices_are_sorted=True)[constraint]
 
 
 def _crossing(bend: Array, moved: Array) -> tuple[Array, Array]:

@@ -387,10 +387,10 @@ class System(eqx.Module):
 
 
 def _check_params(old: Any, new: Any) -> None:
-    """Refuses parameters that lie elsewhere in their pytree than those that a system was made with."""
+    """Refuses parameters among which those are missing that a system was made with; further ones, for controllers, say, may come along."""
     places = lambda params: {jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(params)[0]}
     before, after = places(old), places(new)
-    if before and before != after:
+    if not before <= after:
         missing, unknown = sorted(before - after), sorted(after - before)
         words = [f"lacks {listing(missing)}"] * bool(missing) + [f"has {listing(unknown)} besides"] * bool(unknown)
         raise ValueError(f"Argument `params` must hold the parameters of the system, but {' and '.join(words)}.")

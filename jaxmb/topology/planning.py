@@ -16,6 +16,7 @@ from ..foundations import Check, listing
 from ..system import LockRow, Mode, State, System, as_state
 from .event import AbstractEvent
 from .loads import Readings
+from .lock import Lock
 from .plan import Plan
 
 Scalar = Float[Array, ""]
@@ -42,8 +43,9 @@ def planned(
         if row is not None:
             if row.name in system.rows or not eqx.tree_equal(locks.get(row.name, row), row):
                 raise ValueError(f"Argument `events` must hold different names, but '{row.name}' is used twice.")
-            same = [lock.name for lock in locks.values() if lock.name != row.name and eqx.tree_equal(lock.fn, row.fn)]
-            if same:
+            others = [x.name for x in events[: len(names)] if isinstance(x, Lock) and x.name != row.name]
+            same = [name for name in others if eqx.tree_equal(locks[name].fn, row.fn)]
+            if isinstance(event, Lock) and same:  # brakes may share a coordinate, as two of a wheel do
                 raise ValueError(
                     f"Argument `events` must lock a coordinate by one row, but '{same[0]}' and '{row.name}' lock the same; give "
                     "them one `name`."
