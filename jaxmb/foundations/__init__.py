@@ -2,6 +2,7 @@
 
 from .arrays import as_parameters as as_parameters
 from .arrays import default_float as default_float
+from .arrays import precision as precision
 from .arrays import strong as strong
 from .blank import Blank as Blank
 from .blank import shapes_of as shapes_of
@@ -48,6 +49,8 @@ from .files import replacing as replacing
 from .files import toml_table as toml_table
 from .function import as_function as as_function
 from .function import Function as Function
+from .lanes import FEWEST as FEWEST
+from .lanes import PART as PART
 from .lanes import over_leading_axes as over_leading_axes
 from .lanes import where_any as where_any
 from .lanes import where_needed as where_needed

@@ -22,6 +22,10 @@ class Interface:
         data: in a buffer, of its numbers.
         metadata: in an extension, of the metadata that XLA asks for.
         asked: in the metadata, of the version for which a function was made: two whole numbers of four bytes.
+        functions: in a call frame, of XLA's functions for those whom it calls.
+        create: among these, of the one that makes an error.
+        message, code: in what that is given, whose size is
+        error: in bytes.
     """
 
     version: tuple[int, int]
@@ -31,6 +35,11 @@ class Interface:
     data: int
     metadata: int
     asked: int
+    functions: int
+    create: int
+    message: int
+    code: int
+    error: int
 
 
 @functools.cache
@@ -45,7 +54,8 @@ def interface() -> Interface:
 
 def read(header: str) -> Interface:
     """The interface that the text of a header declares."""
-    layout = _Layout(re.sub(r"//[^\n]*|/\*.*?\*/", "", header, flags=re.DOTALL))
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", header, flags=re.DOTALL)
+    layout = _Layout(re.sub(r"_XLA_FFI_API_STRUCT_FIELD\((\w+)\)", r"void* \1", text))
     at = layout.offset
     major, minor = (layout.found(rf"#define XLA_FFI_API_{word} (\d+)") for word in ("MAJOR", "MINOR"))
     return Interface(
@@ -56,6 +66,11 @@ def read(header: str) -> Interface:
         at("XLA_FFI_Buffer", "data"),
         at("XLA_FFI_Metadata_Extension", "metadata"),
         at("XLA_FFI_Metadata", "api_version") + at("XLA_FFI_Api_Version", "major_version"),
+        at("XLA_FFI_CallFrame", "api"),
+        at("XLA_FFI_Api", "XLA_FFI_Error_Create"),
+        at("XLA_FFI_Error_Create_Args", "message"),
+        at("XLA_FFI_Error_Create_Args", "errc"),
+        layout.size("XLA_FFI_Error_Create_Args")[0],
     )
 
 

@@ -129,8 +129,47 @@ class Called:
         return f"call void @{self.name}(ptr {self.given}, ptr {self.fixed}, ptr {self.found})"
 
 
-class Lane(Function):
-    """The function that XLA calls: a loop over the lanes, `width` of them at a time.
+class Handler(Function):
+    """A function that XLA calls.
+
+    Args:
+        operands: how many are passed.
+        results: how many there are.
+    """
+
+    def __init__(self, operands: int, results: int):
+        super().__init__()
+        self.units: list[Unit] = []
+        self._asked()
+        self.given = self._buffers(interface().arguments, operands)
+        self.outs = self._buffers(interface().results, results)
+
+    def _asked(self) -> None:
+        """What XLA asks when the function is registered: for which version it was made."""
+        at = interface()
+        extension = self.let(f"load ptr, ptr {self.entry('i8', '%frame', at.extension)}")
+        self.do(f"br i1 {self.let(f'icmp eq ptr {extension}, null')}, label %called, label %asked")
+        self.label("asked")
+        metadata = self.let(f"load ptr, ptr {self.entry('i8', extension, at.metadata)}")
+        for k, number in enumerate(at.version):
+            self.do(f"store i32 {number}, ptr {self.entry('i8', metadata, at.asked + 4 * k)}")
+        self.do("ret ptr null")
+        self.label("called")
+
+    def _buffers(self, offset: int, count: int) -> list[str]:
+        array = self.let(f"load ptr, ptr {self.entry('i8', '%frame', offset)}")
+        buffers = [self.let(f"load ptr, ptr {self.entry('ptr', array, k)}") for k in range(count)]
+        return [self.let(f"load ptr, ptr {self.entry('i8', buffer, interface().data)}") for buffer in buffers]
+
+    @property
+    def handler(self) -> Unit:
+        """The function that XLA calls."""
+        text = "\n".join([*sorted(self.declared), self.text("define ptr @handler(ptr %frame)")])
+        return Unit("handler", text, frozenset(self.library))
+
+
+class Lane(Handler):
+    """A loop over the lanes, `width` of them at a time.
 
     Args:
         dtype: of numbers.
@@ -152,30 +191,10 @@ class Lane(Function):
         periods: Sequence[Period],
         used: Sequence[int],
     ):
-        super().__init__()
+        super().__init__(len(used), len(results))
         self.types, self.one, self.lanes = Types(dtype, width), Types(dtype, 1), lanes
         self.operands, self.results, self.periods, self.used = operands, results, periods, tuple(used)
-        self.units: list[Unit] = []
-        self._asked()
-        self.ins = dict(zip(self.used, self._buffers(interface().arguments, len(self.used)), strict=True))
-        self.outs = self._buffers(interface().results, len(results))
-
-    def _asked(self) -> None:
-        """What XLA asks when the function is registered: for which version it was made."""
-        at = interface()
-        extension = self.let(f"load ptr, ptr {self.entry('i8', '%frame', at.extension)}")
-        self.do(f"br i1 {self.let(f'icmp eq ptr {extension}, null')}, label %called, label %asked")
-        self.label("asked")
-        metadata = self.let(f"load ptr, ptr {self.entry('i8', extension, at.metadata)}")
-        for k, number in enumerate(at.version):
-            self.do(f"store i32 {number}, ptr {self.entry('i8', metadata, at.asked + 4 * k)}")
-        self.do("ret ptr null")
-        self.label("called")
-
-    def _buffers(self, offset: int, count: int) -> list[str]:
-        array = self.let(f"load ptr, ptr {self.entry('i8', '%frame', offset)}")
-        buffers = [self.let(f"load ptr, ptr {self.entry('ptr', array, k)}") for k in range(count)]
-        return [self.let(f"load ptr, ptr {self.entry('i8', buffer, interface().data)}") for buffer in buffers]
+        self.ins = dict(zip(self.used, self.given, strict=True))
 
     def room(self, types: Types, count: int) -> str:
         """Memory for so many numbers."""
@@ -280,12 +299,6 @@ class Lane(Function):
             index = self.let(f"add nuw nsw i64 {self.let(f'mul nuw nsw i64 {lane}, {size}')}, {entry}")
             x = value if self.types.width == 1 else self.let(f"extractelement {self.types.number} {value}, i64 {k}")
             self.write(shaped, x, base, index)
-
-    @property
-    def handler(self) -> Unit:
-        """The function that XLA calls."""
-        text = "\n".join([*sorted(self.declared), self.text("define ptr @handler(ptr %frame)")])
-        return Unit("handler", text, frozenset(self.library))
 
     def fill(self, called: "Called", numbers: list[str]) -> None:
         """What a part is given of the operands of the module."""

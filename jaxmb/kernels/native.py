@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from ..foundations import installed
-from .module import Lane, Unit
+from .module import Handler, Unit
 
 _LOCK = threading.Lock()
 _COMPILED: list[Any] = []  # engines must live as long as what they have compiled
@@ -47,12 +47,12 @@ def _library() -> Any:
     return ctypes.CDLL(ctypes.util.find_library("m"))
 
 
-def registered(lane: Lane) -> str:
-    """The name under which XLA finds the compiled function; equal ones are compiled once."""
-    handler = lane.handler
-    name = "jaxmb_" + hashlib.sha256(handler.text.encode()).hexdigest()[:32]
+def registered(module: Handler, name: str | None = None) -> str:
+    """The name under which XLA finds the compiled function, its own or one that is given; equal ones are compiled once."""
+    handler = module.handler
+    name = name or "jaxmb_" + hashlib.sha256(handler.text.encode()).hexdigest()[:32]
     with _LOCK:
-        for unit in lane.units:
+        for unit in module.units:
             _compiled(unit)
         _register(name, handler)
     return name

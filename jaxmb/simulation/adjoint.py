@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..foundations import where_needed
+from ..kernels import with_fallback
 from .flow import Flow
 from .leg import Leg, Method, Moving, Tape, solve
 from .native import native_back
@@ -95,7 +95,7 @@ def _backward(
         found = _one_by_one(back, moves, times, bars, place)
     elif special:
         alone = dataclasses.replace(back, native=None)
-        found = where_needed(quick[1] | ~steady, _one_by_one, (alone, moves, times, bars, place), quick[0])
+        found = with_fallback(quick[1] | ~steady, _one_by_one, (alone, moves, times, bars, place), quick[0])
     else:
         found = quick[0]
     state_bar, moves_bar, times_bar, begin_bar = found

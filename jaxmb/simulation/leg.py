@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..foundations import silent, where_needed
+from ..foundations import silent
+from ..kernels import with_fallback
 from ..kinematics import Rows
 from ..linalg import Layout
 from .flow import Flow
@@ -207,7 +208,7 @@ def solve(
     if moving.problem.usual is not None:
         return quick
     arguments = moving, method, native, None, adjoint, False, tape
-    return where_needed(quick[0].accepted.over, _by_diffrax, arguments, quick)
+    return with_fallback(quick[0].accepted.over, _by_diffrax, arguments, quick)
 
 
 def _as_a_whole(moving: Moving, method: Method, native: NativeStep, tape: bool) -> tuple[Leg, Tape | None] | None:

@@ -1,0 +1,244 @@
+"""Fallbacks that are compiled when they are first needed.
+
+What a program rarely needs may be most of what is compiled for it. On a CPU it is a call of the host here, which does nothing unless some
+row of a batch needs it; then the fallback is traced, compiled and run there.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.extend.core as core
+import jax.numpy as jnp
+import numpy as np
+from jax.core import ShapedArray
+from jax.interpreters import batching, mlir
+from jaxtyping import Array, Bool
+
+from ..foundations import FEWEST, PART, Blank, default_float, precision, program, shapes_of, where_needed
+from .code import Shaped, entries
+from .host import handler, has_own_cpu, own_cpu
+from .native import missing, registered
+
+# What names stand for, so that no two have one.
+_NAMES: dict[str, Any] = {}
+# So many rows are worked on one by one.
+FEW = 2
+
+
+class _Here(threading.local):
+    fallback = False
+
+
+_HERE = _Here()
+
+
+@dataclasses.dataclass(frozen=True)
+class Fallback:
+    """A function of arrays that is traced when it is needed.
+
+    Attributes:
+        fn: the function.
+        blank: its arguments without their arrays.
+        operands: shapes and types of these.
+        results: likewise of the arrays that it returns.
+        wide: whether JAX has numbers of double precision.
+    """
+
+    fn: Callable[..., Any]
+    blank: Blank
+    operands: tuple[Shaped, ...]
+    results: tuple[Shaped, ...]
+    wide: bool
+
+    def run(self, *arrays: Array) -> list[Array]:
+        """The arrays that the function returns."""
+        found = [x for x in jax.tree.leaves(self.fn(*self.blank.filled(arrays))) if eqx.is_array(x)]
+        given, expected = shapes_of(found), self.results
+        if [(s.shape, s.dtype) for s in given] != [(s.shape, s.dtype) for s in expected]:
+            raise TypeError(f"A fallback must return arrays {expected}, but returns {given}.")
+        return found
+
+    @property
+    def name(self) -> str:
+        """A name that programs of other processes have too, if these do the same, so that JAX may keep what it compiles."""
+        words = re.sub("0x[0-9a-f]+", "", repr(self))
+        return "jaxmb_" + hashlib.sha256(words.encode()).hexdigest()[:32]
+
+
+def with_fallback(needed: Bool[Array, ""], fn: Callable[..., Any], arguments: Any, otherwise: Any) -> Any:
+    """`fn(*arguments)` where `needed`, else `otherwise`, as `where_needed`; on a CPU the function is not traced before it is needed.
+
+    There it runs by itself: `needed` must be rare. What it raises is an error of the program. Derivatives in reverse mode are not defined.
+
+    Args:
+        needed: whether.
+        fn: a hashable function without arrays of its own.
+        arguments: a tuple of its arguments; all arrays that it uses.
+        otherwise: a result of the same structure.
+    """
+    here = _HERE.fallback or jax.default_backend() != "cpu" or missing() is not None or not has_own_cpu()
+    if here or not Blank.of(arguments)[0].known:
+        return where_needed(needed, fn, arguments, otherwise)
+    blank, arrays = Blank.of(arguments)
+    others, rest = eqx.partition(otherwise, eqx.is_array)
+    leaves, structure = jax.tree.flatten(others)
+    work = Fallback(fn, blank, shapes_of(arrays), shapes_of(leaves), default_float() == np.float64)
+    return eqx.combine(jax.tree.unflatten(structure, _chosen((needed, arrays, leaves), work)), rest)
+
+
+@eqx.filter_custom_jvp
+def _chosen(operands: tuple[Array, list[Array], list[Array]], work: Fallback) -> list[Array]:
+    needed, arrays, others = operands
+    return fallback_p.bind(needed, *arrays, *others, work=work, lanes=())
+
+
+@dataclasses.dataclass(frozen=True)
+class _Along:
+    """The tangents of a fallback's results along those of its arguments."""
+
+    work: Fallback
+
+    def __call__(self, arrays: Sequence[Array], tangents: Sequence[Array | None]) -> list[Array | None]:
+        found, along = eqx.filter_jvp(self.work.run, arrays, tangents)
+        return [_filled(x, dot) for x, dot in zip(found, along, strict=True)]
+
+
+def _filled(x: Array, tangent: Array | None) -> Array | None:
+    """A tangent of what may have one."""
+    return (jnp.zeros_like(x) if tangent is None else tangent) if eqx.is_inexact_array(x) else None
+
+
+@_chosen.def_jvp
+def _moved(primals: Any, tangents: Any) -> tuple[list[Array], list[Array | None]]:
+    operands, work = primals
+    needed, arrays, others = operands
+    _, along, other = tangents[0]
+    idle = [_filled(x, dot) for x, dot in zip(others, other, strict=True)]
+    return _chosen(operands, work), with_fallback(needed, _Along(work), (arrays, along), idle)
+
+
+# The primitive: whether, the arguments' arrays, those of the other result. An operand has all axes of `lanes`, or none of them.
+
+fallback_p = core.Primitive("fallback")
+fallback_p.multiple_results = True
+
+
+@fallback_p.def_impl
+def _run(*operands: Any, **params: Any) -> list[Array]:
+    return _jitted(*operands, **params)
+
+
+@functools.partial(jax.jit, static_argnames=("work", "lanes"))
+def _jitted(*operands: Any, work: Fallback, lanes: tuple[int, ...]) -> list[Array]:
+    return fallback_p.bind(*operands, work=work, lanes=lanes)
+
+
+@fallback_p.def_abstract_eval
+def _shapes(*operands: Any, work: Fallback, lanes: tuple[int, ...]) -> list[Any]:
+    return [ShapedArray((*lanes, *s.shape), s.dtype) for s in work.results]
+
+
+def _batch(operands: Sequence[Any], axes: Sequence[Any], *, work: Fallback, lanes: tuple[int, ...]) -> Any:
+    size = next(x.shape[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
+    out, own = [], _of_one(work)
+    for k, (x, axis, shaped) in enumerate(zip(operands, axes, own, strict=True)):
+        if axis is not None:
+            x = jnp.moveaxis(x, axis, 0)
+            if x.ndim - len(shaped.shape) < len(lanes) + 1:
+                x = x.reshape(size, *(1 for _ in lanes), *shaped.shape)
+        if axis is not None or x.ndim > len(shaped.shape) or not 0 < k <= len(work.operands):
+            x = jnp.broadcast_to(x, (size, *lanes, *shaped.shape))
+        out.append(x)
+    found = fallback_p.bind(*out, work=work, lanes=(size, *lanes))
+    return found, [0] * len(found)
+
+
+def _of_one(work: Fallback) -> tuple[Shaped, ...]:
+    """What one row is given."""
+    return (Shaped((), jnp.bool_), *work.operands, *work.results)
+
+
+def _plainly(*operands: Any, work: Fallback, lanes: tuple[int, ...]) -> list[Array]:
+    """Within the program."""
+    count = len(work.operands)
+
+    def one(needed: Array, *given: Array) -> list[Array]:
+        return where_needed(needed, work.run, given[:count], list(given[count:]))
+
+    axes = [0 if x.ndim > len(s.shape) else None for x, s in zip(operands, _of_one(work), strict=True)]
+    for _ in lanes:
+        one = jax.vmap(one, in_axes=axes)
+    return one(*operands)
+
+
+_plain_lowering = mlir.lower_fun(_plainly, multiple_results=True)
+mlir.register_lowering(fallback_p, _plain_lowering)
+batching.primitive_batchers[fallback_p] = _batch
+
+
+@functools.partial(mlir.register_lowering, fallback_p, platform="cpu")
+def _on_host(context: Any, *operands: Any, work: Fallback, lanes: tuple[int, ...]) -> Any:
+    """By a call of the host; what is exported must run elsewhere."""
+    module = context.module_context
+    if not entries(lanes) or module.lowering_parameters.for_export or len(module.platforms) > 1:
+        return _plain_lowering(context, *operands, work=work, lanes=lanes)
+    own = tuple(len(aval.shape) > len(s.shape) for aval, s in zip(context.avals_in, _of_one(work), strict=True))
+    first = len(operands) - len(work.results)
+    aliases = {first + k: k for k in range(len(work.results))}
+    return jax.ffi.ffi_lowering(_name(work, lanes, own), operand_output_aliases=aliases)(context, *operands)
+
+
+@functools.cache
+def _name(work: Fallback, lanes: tuple[int, ...], own: tuple[bool, ...]) -> str:
+    """Under which XLA finds the call of the host: equal ones are made once."""
+    each, size, count = _of_one(work), entries(lanes), len(work.operands)
+    whole = [Shaped((*lanes, *s.shape) if of_lane else s.shape, s.dtype) for s, of_lane in zip(each, own, strict=True)]
+    arguments, results, own = each[1 : count + 1], each[count + 1 :], own[1 : count + 1]
+
+    def run(given: Sequence[np.ndarray], out: Sequence[np.ndarray]) -> None:
+        rows = np.flatnonzero(given[0])
+        flat = lambda x, shaped: x.reshape(size, *shaped.shape)
+        group = 1 if len(rows) <= FEW else min(max(FEWEST, size // PART), size)
+        for first in range(0, len(rows), group):
+            some = rows[first : first + group]
+            chosen = some[0] if group == 1 else np.pad(some, (0, group - len(some)), mode="edge")
+            take = lambda x, shaped, of_lane: np.asarray(flat(x, shaped)[chosen]) if of_lane else x  # noqa: B023
+            found = _found(work, own, group > 1, list(map(take, given[1:], arguments, own)))
+            for result, x, shaped in zip(out, found, results, strict=True):
+                flat(result, shaped)[some] = x[: len(some)] if group > 1 else x
+
+    name = work.name + "_".join(map(str, lanes))
+    while _NAMES.setdefault(name, (work, own)) != (work, own):
+        name += "_"
+    return registered(handler(run, whole, whole[count + 1 :]), name)
+
+
+def _found(work: Fallback, own: tuple[bool, ...], many: bool, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The function's results, of one row or of a group."""
+    with own_cpu() as device, jax.default_device(device), precision(work.wide), _within():
+        found = _compiled(work, own if many else None)(*(jax.device_put(x, device) for x in arrays))
+        return [np.asarray(x) for x in found]
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled(work: Fallback, own: tuple[bool, ...] | None) -> Callable[..., list[Array]]:
+    fn = work.run if own is None else jax.vmap(work.run, in_axes=[0 if of_lane else None for of_lane in own])
+    return program(fn)
+
+
+@contextlib.contextmanager
+def _within() -> Iterator[None]:
+    """Fallbacks within a fallback are part of it."""
+    _HERE.fallback = True
+    try:
+        yield
+    finally:
+        _HERE.fallback = False
