@@ -96,6 +96,30 @@ def test_its_derivatives_in_forward_mode(of_lane):
     assert_same(*both)
 
 
+def test_its_derivatives_in_reverse_mode():
+    """Of functions in which JAX goes back: single rows, batches, shared arguments, loops; alone or where a part of rows needs it."""
+
+    def smooth(x, scale):
+        return [jnp.sin(x) * scale, jnp.sum(x**3), jnp.sum(x > 1)]
+
+    def cost(chosen, needed, x, scale):
+        found = chosen(needed, smooth, (x, scale), [2 * x, x[0] * scale, jnp.array(7)])
+        return jnp.sum(found[0] ** 2) + jnp.cos(found[1])
+
+    needed = jnp.arange(12) % 3 == 0
+    both = []
+    for chosen in (with_fallback, where_needed):
+        one = functools.partial(cost, chosen)
+        many = lambda needed, x, scale, one=one: jnp.sum(jax.vmap(one, (0, 0, None))(needed, x, scale))
+        other = lambda needed, x, scale, one=one: jnp.sum(jax.vmap(one, (0, None, 0))(needed, x, scale))
+        along = lambda needed, x, scale, one=one: jnp.sum(jax.lax.map(lambda row: one(*row, scale), (needed, x)))
+        slope = lambda fn: jax.jit(jax.grad(fn, (1, 2)))
+        rows = [slope(one)(jnp.array(c), XS[0], jnp.array(1.3)) for c in (False, True)]
+        rest = slope(many)(needed, XS[:12], jnp.array(1.3)), slope(along)(needed, XS[:12], jnp.array(1.3))
+        both.append((rows, rest, slope(other)(needed, XS[0], jnp.linspace(1.0, 2.0, 12))))
+    assert_same(*both)
+
+
 def test_what_it_raises_is_an_error_of_the_program():
     def wrong(x):
         raise KeyError("no such thing")

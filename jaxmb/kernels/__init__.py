@@ -8,6 +8,7 @@ from .available import unavailable as unavailable
 from .back import BackProgram as BackProgram
 from .back_run import BackRunProgram as BackRunProgram
 from .code import Shaped as Shaped
+from .fallback import defers as defers
 from .fallback import with_fallback as with_fallback
 from .influence import influence as influence
 from .program import Program as Program

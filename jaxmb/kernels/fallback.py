@@ -19,7 +19,7 @@ import jax.extend.core as core
 import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
-from jax.interpreters import batching, mlir
+from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Bool
 
 from ..foundations import FEWEST, PART, Blank, default_float, precision, program, shapes_of, where_needed
@@ -46,21 +46,22 @@ class Fallback:
 
     Attributes:
         fn: the function.
-        blank: its arguments without their arrays.
+        blank: its arguments without their arrays; None where they are nothing else.
         operands: shapes and types of these.
         results: likewise of the arrays that it returns.
         wide: whether JAX has numbers of double precision.
     """
 
     fn: Callable[..., Any]
-    blank: Blank
+    blank: Blank | None
     operands: tuple[Shaped, ...]
     results: tuple[Shaped, ...]
     wide: bool
 
     def run(self, *arrays: Array) -> list[Array]:
         """The arrays that the function returns."""
-        found = [x for x in jax.tree.leaves(self.fn(*self.blank.filled(arrays))) if eqx.is_array(x)]
+        arguments = arrays if self.blank is None else self.blank.filled(arrays)
+        found = [x for x in jax.tree.leaves(self.fn(*arguments)) if eqx.is_array(x)]
         given, expected = shapes_of(found), self.results
         if [(s.shape, s.dtype) for s in given] != [(s.shape, s.dtype) for s in expected]:
             raise TypeError(f"A fallback must return arrays {expected}, but returns {given}.")
@@ -73,10 +74,15 @@ class Fallback:
         return "jaxmb_" + hashlib.sha256(words.encode()).hexdigest()[:32]
 
 
+def defers() -> bool:
+    """Whether fallbacks are compiled when they are first needed, and are no part of the program."""
+    return not _HERE.fallback and jax.default_backend() == "cpu" and missing() is None and has_own_cpu()
+
+
 def with_fallback(needed: Bool[Array, ""], fn: Callable[..., Any], arguments: Any, otherwise: Any) -> Any:
     """`fn(*arguments)` where `needed`, else `otherwise`, as `where_needed`; on a CPU the function is not traced before it is needed.
 
-    There it runs by itself: `needed` must be rare. What it raises is an error of the program. Derivatives in reverse mode are not defined.
+    There it runs by itself: `needed` must be rare. What it raises is an error of the program.
 
     Args:
         needed: whether.
@@ -84,8 +90,7 @@ def with_fallback(needed: Bool[Array, ""], fn: Callable[..., Any], arguments: An
         arguments: a tuple of its arguments; all arrays that it uses.
         otherwise: a result of the same structure.
     """
-    here = _HERE.fallback or jax.default_backend() != "cpu" or missing() is not None or not has_own_cpu()
-    if here or not Blank.of(arguments)[0].known:
+    if not defers() or not Blank.of(arguments)[0].known:
         return where_needed(needed, fn, arguments, otherwise)
     blank, arrays = Blank.of(arguments)
     others, rest = eqx.partition(otherwise, eqx.is_array)
@@ -179,6 +184,60 @@ def _plainly(*operands: Any, work: Fallback, lanes: tuple[int, ...]) -> list[Arr
     return one(*operands)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Back:
+    """Cotangents of the arguments in which a fallback is linear, from those of its results.
+
+    Attributes:
+        work: the fallback.
+        linear: in which of its arguments it is.
+    """
+
+    work: Fallback
+    linear: tuple[bool, ...]
+
+    def __call__(self, *given: Array) -> list[Array]:
+        count = self.linear.count(False)
+        others, bars = given[:count], given[count:]
+
+        def fn(*given: Array) -> list[Array]:
+            linear, rest = iter(given), iter(others)
+            return self.work.run(*(next(linear if own else rest) for own in self.linear))
+
+        shapes = (s for s, own in zip(self.work.operands, self.linear, strict=True) if own)
+        return list(jax.linear_transpose(fn, *shapes)(list(bars)))
+
+
+def _transpose(bars: Sequence[Any], *operands: Any, work: Fallback, lanes: tuple[int, ...]) -> list[Any]:
+    """Of tangents: `with_fallback` of the cotangents, and the other results' where it was not needed."""
+    first, needed = 1 + len(work.operands), operands[0]
+    linear = [ad.is_undefined_primal(x) for x in operands]
+    own = tuple(linear[1:first])
+    others = [x for x, moves in zip(operands[1:first], own, strict=True) if not moves]
+    unlike = [s for s, moves in zip(work.operands, own, strict=True) if not moves]
+    zeros = lambda shapes: [jnp.zeros((*lanes, *s.shape), s.dtype) for s in shapes]
+    given = [z if isinstance(b, ad.Zero) else b for b, z in zip(bars, zeros(work.results), strict=True)]
+    back = Fallback(
+        _Back(work, own),
+        None,
+        (*unlike, *work.results),
+        tuple(s for s, m in zip(work.operands, own, strict=True) if m),
+        work.wide,
+    )
+    found = iter(fallback_p.bind(needed, *others, *given, *zeros(back.results), work=back, lanes=lanes))
+    out: list[Any] = [None] * len(operands)
+    for k, x in enumerate(operands[1:first], 1):
+        if linear[k]:
+            bar = next(found)
+            out[k] = bar if x.aval.ndim == bar.ndim else jnp.sum(bar, axis=tuple(range(len(lanes))))
+    for k, bar in enumerate(given, first):
+        if linear[k]:
+            whole = needed.reshape(*lanes, *(1 for _ in bar.shape[len(lanes) :]))
+            out[k] = jnp.where(whole, 0, bar)
+    return out
+
+
+ad.primitive_transposes[fallback_p] = _transpose
 _plain_lowering = mlir.lower_fun(_plainly, multiple_results=True)
 mlir.register_lowering(fallback_p, _plain_lowering)
 batching.primitive_batchers[fallback_p] = _batch

@@ -67,9 +67,11 @@ def _backward(
     """
     tape, reached, *others = residuals
     keep, steady, over = map(jnp.asarray, others)  # JAX hands on as numbers what it knows
-    moves, rest = eqx.partition(moving.problem, perturbed.problem)
-    special = rest.usual is None
-    rest = eqx.tree_at(lambda p: p.usual, rest, None, is_leaf=lambda x: x is None)  # no function depends on it
+    problem = moving.problem
+    special = problem.usual is None or problem.falls_back
+    # No function depends on the rows in use.
+    without = lambda p, usual=None: eqx.tree_at(lambda p: p.usual, p, usual, is_leaf=lambda x: x is None)
+    moves, rest = map(without, eqx.partition(problem, perturbed.problem))
     native = (
         None
         if method.native is False
@@ -106,6 +108,7 @@ def _backward(
         lambda x: jnp.where(nothing, 0, x), (moves_bar, times_bar, begin_bar)
     )
     end_bar = jnp.where(reached < moving.t1, 0, times_bar[-1])
+    moves_bar = without(moves_bar, eqx.filter(problem.usual, False))
     gone = Moving(moves_bar, begin_bar, end_bar, state_bar, times_bar[:-1])
     return gone if special else jax.tree.map(lambda x: jnp.where(over, jnp.nan, x), gone)
 

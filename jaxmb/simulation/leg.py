@@ -48,7 +48,7 @@ class Method(eqx.Module):
         forward = isinstance(self.adjoint, dfx.ForwardMode)
         if self.adjoint is not None and not forward and isinstance(self.solver.solver, dfx.AbstractERK):
             return "derivatives are neither over a tape nor in forward mode"
-        made = native_step(dataclasses.replace(problem, usual=None), self.solver.solver, y0, self.native is True)
+        made = native_step(problem.general, self.solver.solver, y0, self.native is True)
         if forward and isinstance(made, NativeStep) and not made.program.doubles:
             return "its derivative in forward mode has too many operations"
         return made
@@ -100,6 +100,7 @@ class Leg(eqx.Module):
         result: Diffrax's.
         stats: Diffrax's counts of steps.
         accepted: what was carried to the end.
+        special: whether steps were made that can do everything.
         interpolation: over the whole leg, where that was asked for.
     """
 
@@ -109,6 +110,7 @@ class Leg(eqx.Module):
     result: Any
     stats: dict[str, Array]
     accepted: Accepted
+    special: Bool[Array, ""]
     interpolation: Any = None
 
     @property
@@ -198,17 +200,20 @@ def solve(
 ) -> tuple[Leg, Tape | None]:
     """The motion; with `tape` also the accepted steps.
 
-    Where all steps are usual ones it may be made as a whole by compiled code. Rows of a batch that turn out to have others, and all motions
-    that are not made so, are made by Diffrax's loop.
+    Where all steps are usual ones it may be made as a whole by compiled code. If some turn out to be others, and all motions that are not
+    made so, are made by Diffrax's loop.
     """
-    native, plain = method.step_of(moving.problem, moving.y0), event is None and not dense
-    quick = _as_a_whole(moving, method, native, tape) if plain and isinstance(native, NativeStep) else None
-    if quick is None:
-        return _by_diffrax(moving, method, native, event, adjoint, dense, tape)
-    if moving.problem.usual is not None:
-        return quick
-    arguments = moving, method, native, None, adjoint, False, tape
-    return with_fallback(quick[0].accepted.over, _by_diffrax, arguments, quick)
+    problem, further = moving.problem, (event, adjoint, dense, tape)
+    native = method.step_of(problem, moving.y0)
+    found = None
+    if problem.usual is not None and isinstance(native, NativeStep):
+        found = _as_a_whole(moving, method, native, tape)
+    if found is None:
+        found = _by_diffrax(moving, method, native, *further)
+    if not problem.falls_back:
+        return found
+    again = dataclasses.replace(moving, problem=problem.general)
+    return with_fallback(found[0].accepted.over, _by_diffrax, (again, method, native, *further), found)
 
 
 def _as_a_whole(moving: Moving, method: Method, native: NativeStep, tape: bool) -> tuple[Leg, Tape | None] | None:
@@ -220,14 +225,12 @@ def _as_a_whole(moving: Moving, method: Method, native: NativeStep, tape: bool) 
     other = method.adjoint is not None and not forward
     if other or method.max_steps is None or controller is None or sampled or not silent_run:
         return None
-    if problem.usual is None:
-        problem = dataclasses.replace(problem, usual=problem.system.acting)
     span = moving.t0, moving.t1
     given = problem, native, method.solver, controller, method.dt0, span, moving.y0, moving.ts, method.max_steps
     run = went_through(*given, tape or forward)
     if run is None:
         return None
-    leg = Leg(run.ys, run.t, run.y, run.result, run.stats, run.accepted)
+    leg = Leg(run.ys, run.t, run.y, run.result, run.stats, run.accepted, jnp.array(False))
     if run.tape is None or not tape:
         return leg, None
     return leg, Tape(*run.tape, run.stats["num_accepted_steps"] - run.accepted.over, *run.accepted.end)
@@ -272,7 +275,9 @@ def _by_diffrax(
     counts = ("num_steps", "num_accepted_steps", "num_rejected_steps")
     stats = {name: jnp.asarray(found.stats[name]) for name in counts}
     last = jax.tree.map(lambda x: x[0], states[1])
-    leg = Leg(states[0], times[1][0], last, found.result, stats, accepted, found.interpolation if dense else None)
+    special = jnp.array(problem.usual is None)
+    interpolation = found.interpolation if dense else None
+    leg = Leg(states[0], times[1][0], last, found.result, stats, accepted, special, interpolation)
     if not tape:
         return leg, None
     failed = (found.result == dfx.RESULTS.breakdown) | (found.result == dfx.RESULTS.nonfinite)

@@ -78,6 +78,11 @@ class NativeStep(eqx.Module):
         )
         return Flow(slope, y.nq, y.nv), Correction(q, v, keep, basis, position, velocity), doubtful
 
+    def doubtful(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> Bool[Array, ""]:
+        """Whether a step from a state may lose rows in use, or they are not certain there."""
+        near = self.program.stage.in_lane(3, t, y.packed, keep, *self.parameters)[1]
+        return near | self.at(t, y, keep)[2]
+
 
 def native_step(problem: Problem, solver: Any, y0: Flow, anyway: bool = False) -> NativeStep | str:
     """The step of a problem by a solver of Diffrax, or why there is none; `anyway` also of one that takes long to compile."""

@@ -63,14 +63,26 @@ class Sample(eqx.Module):
     end: Correction
 
 
+class Usual(eqx.Module):
+    """That steps are made in one of the usual ways only: the first that is not as usual ends the run.
+
+    Attributes:
+        keep: the rows in use.
+        patient: whether a step that is not as usual is first made shorter, as far as that goes.
+        fallback: whether a run that has ended so is made again, by steps that can do everything.
+    """
+
+    keep: Bool[Array, " m"]
+    patient: bool = eqx.field(static=True, default=False)
+    fallback: bool = eqx.field(static=True, default=False)
+
+
 class Problem(eqx.Module):
     """Everything that a step needs besides time and state: (q, v, work, z)' = (N v, v̇, power, ż).
 
     `sound` is false for a start that must not be integrated: its first step then ends the run. `choice` is the first choice
     of the formulation, which may hold a later one. `native` makes steps where nothing special happens, if it can be had. `smooth`
-    tells that all at hand is far from any singular pose; it is found by the system's layout then, if there is one. `usual` holds the rows in use
-    where steps are made in one of these ways only: the first that is not as usual ends the run; if that is `patient`, the first that is
-    not as usual however short it is made. At `until` it is over, and by a `guard` sooner. `before` holds the remainders of rows in use where a step by the system's
+    tells that all at hand is far from any singular pose; it is found by the system's layout then, if there is one. At `until` it is over, and by a `guard` sooner. `before` holds the remainders of rows in use where a step by the system's
     layout has begun, for its stages.
     """
 
@@ -83,8 +95,7 @@ class Problem(eqx.Module):
     choice: Bool[Array, " n"] | None
     native: Any = None
     smooth: bool = eqx.field(static=True, default=False)
-    usual: Bool[Array, " m"] | None = None
-    patient: bool = eqx.field(static=True, default=False)
+    usual: Usual | None = None
     until: Float[Array, ""] | None = None
     guard: Any = None
     before: Float[Array, "k b"] | None = None
@@ -93,6 +104,16 @@ class Problem(eqx.Module):
     def sparse(self) -> bool:
         """Whether all at hand is found by the system's layout."""
         return self.smooth and self.system.layout is not None
+
+    @property
+    def general(self) -> "Problem":
+        """The same by steps that can do everything."""
+        return dataclasses.replace(self, usual=None)
+
+    @property
+    def falls_back(self) -> bool:
+        """Whether a run that usual steps have ended is made again."""
+        return self.usual is not None and self.usual.fallback
 
     def state(self, t: Array, y: Flow) -> State:
         """The state with the sizes of the run."""

@@ -22,6 +22,7 @@ from .leg import Leg, Legs, Method
 from .loop import Loop, beginning
 from .problem import Problem
 from .solver import verdict
+from .usual import usually
 
 
 class Events(eqx.Module):
@@ -190,6 +191,8 @@ class Run(eqx.Module):
             instant = self.plan.instant
             guard = Guard(self.plan, mode, self.scale, t + 2 * instant)
             event = dfx.Event(guard, Halving(1e-15, 1e-6 * instant), direction=True)
+        else:
+            problem = usually(self.method, problem, t, y)
         within = jnp.where(ts < t, t, jnp.where(ts > until, until, ts))  # derivatives are those of `ts` at both ends
         return integrate(self.method, problem, t, until, y, within, event)
 

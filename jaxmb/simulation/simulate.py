@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import diffrax as dfx
@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool
+from jaxtyping import Array
 
 from ..formulation import AbstractFormulation, contradiction_tol, formulation_at
 from ..foundations import (
@@ -26,7 +26,6 @@ from ..foundations import (
     default_float,
     enforce,
     is_concrete,
-    is_outermost,
     lasting,
     listing,
     program,
@@ -34,8 +33,8 @@ from ..foundations import (
     strong,
     with_nan_derivatives,
 )
-from ..kernels import available
-from ..kinematics import choose_rows, consistency
+from ..kernels import available, with_fallback
+from ..kinematics import consistency
 from ..linalg import inverse_root
 from ..system import Names, Scale, State, System, Terms, Values, check_state, check_values, settled
 from ..topology import AbstractEvent, Plan, missed, own_checks, planned, resolution, unattended
@@ -45,15 +44,15 @@ from .drift import AbstractDrift, Projection
 from .flow import Flow
 from .guard import STEPS
 from .landing import Limited, landing
-from .leg import Legs, Method
+from .leg import Leg, Legs, Method
 from .loop import Loop, beginning
 from .native import is_small
-from .problem import Problem
+from .problem import Problem, Usual
 from .segments import Run, at_each, finished, run_through
 from .solution import Solution
 from .solver import ConstrainedSolver, verdict
 from .step_size import FIRST, RelativeTolerances, default_controller, own_sizes
-from .usual import only_special, rows_at_start, usual_kind, usual_states
+from .usual import only_special, usual_states, usually
 
 
 @contract
@@ -189,11 +188,7 @@ def simulate(
     )
     if not special and (reason := _only_special(given)) is not None:
         raise ValueError(f"Argument `special` must be True here: {reason}.")
-    run = _simulate_briefly if brief else _simulate_long
-    solution = _usually(run, given, throw) if special and is_outermost(given) else None
-    if solution is not None:
-        return solution
-    solution, failed, checks, _ = run(given, None)
+    solution, failed, checks = (_simulate_briefly if brief else _simulate_long)(given)
     if not throw:
         return solution
     solution = enforce(solution, checks)
@@ -292,34 +287,8 @@ def _nominal(given: _Given) -> tuple[Problem, Flow]:
     return problem, beginning(given.loop, bare)
 
 
-def _usually(run: Callable[..., Any], given: _Given, throw: bool) -> Solution | None:
-    """The motion by usual steps only, None where that does not get through.
-
-    At first with all rows in use that act; where those are dependent at the start already, with those that the rank rule keeps.
-    """
-    if _only_special(given) is not None:
-        return None
-    problem, start = _nominal(given)
-    kind = usual_kind(given.method, problem, start)
-    if kind == "plain":
-        return None
-    run = _simulate_briefly if kind == "compiled" else run
-    solution, failed, checks, scale = run(given, problem.system.acting)
-    if throw:
-        enforce(solution, checks)
-    if failed and solution.stats["num_steps"] <= 1:
-        keep, fewer = rows_at_start(given.system, given.formulation, given.state, scale)
-        if fewer:
-            solution, failed, *_ = run(given, keep)
-    return None if failed else solution
-
-
-def _simulate(given: _Given, usual: Bool[Array, " m"] | None) -> tuple[Solution, Array, tuple[Check, ...], Scale]:
-    """The motion, whether it failed, what was checked, and the sizes of the run.
-
-    With rows for `usual` steps by those only, and failed if any was special; likewise, with rows that are found here, if `special` steps
-    are not given.
-    """
+def _simulate(given: _Given) -> tuple[Solution, Array, tuple[Check, ...]]:
+    """The motion, whether it failed, and what was checked; by usual steps only where `special` ones are not given."""
     state, plan, formulation, loop, method = given.state, given.plan, given.formulation, given.loop, given.method
     timely = all_hold(given.timing)
     ts = jnp.where(timely, given.ts, 0)
@@ -336,21 +305,13 @@ def _simulate(given: _Given, usual: Bool[Array, " m"] | None) -> tuple[Solution,
     sound = timely & all_hold(checks)
     controller, dt0 = _steps(system, scale, sizes, method, loop, end - state.t if plan and plan.guarded else None)
     method = dataclasses.replace(method, controller=controller, dt0=dt0)
-    if not given.special:
-        usual = choose_rows(system, formulation, dataclasses.replace(bare, scale=scale), sound).keep
-    problem = Problem(
-        system, formulation, given.drift, loop, scale, sound, choice, usual=usual, patient=not given.special
-    )
+    problem = Problem(system, formulation, given.drift, loop, scale, sound, choice)
     events, interpolation, good = None, None, jnp.array(True)
     if plan is None:
         start = jax.tree.map(lambda x: jnp.where(sound, x, 0), beginning(loop, bare))
-        found = integrate(method, problem, bare.t, end, start, ts, dense=given.dense)
-        if usual is None:
-            saved, u = at_each(loop, lambda t, y: finished(problem, t, y, start), ts, found.ys)
-        else:
-            saved, u, good = usual_states(method, problem, found.accepted.rows.keep, ts, found.ys, start)
+        found, saved, u, good = _without_events(given, method, problem, (bare.t, end), ts, start)
         legs: Legs = jax.tree.map(lambda x: x[None], found.record)
-        result, interpolation = verdict(found, sound, usual is not None), found.interpolation
+        result, interpolation = verdict(found, sound, not given.special), found.interpolation
         modes = jax.tree.map(lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape)), state.mode)
     else:
         plan = plan.sized(dataclasses.replace(state, scale=scale), sizes.v)
@@ -380,7 +341,31 @@ def _simulate(given: _Given, usual: Bool[Array, " m"] | None) -> tuple[Solution,
         names=Names.of(system),
     )
     checks = (*checks, *_check_motion(problem, legs))
-    return solution, result != RESULTS.successful, checks, scale
+    return solution, result != RESULTS.successful, checks
+
+
+def _without_events(
+    given: _Given, method: Method, problem: Problem, span: tuple[Array, Array], ts: Array, start: Flow
+) -> tuple[Leg, Flow, Array | None, Array]:
+    """The motion, the saved states, the inputs there, and whether usual steps have done for them, where there are no others."""
+    if not given.special:
+        rows = problem.prepare(span[0], start, None)
+        problem = dataclasses.replace(problem, usual=Usual(rows.keep, patient=True))
+    elif not given.dense:
+        problem = usually(method, problem, span[0], start)
+    found = integrate(method, problem, *span, start, ts, dense=given.dense)
+    saving = problem.general, ts, found.ys, start
+    if problem.usual is None:
+        return found, *_finished(*saving), jnp.array(True)
+    saved, u, good = usual_states(method, problem, found.accepted.rows.keep, *saving[1:])
+    if not problem.falls_back:
+        return found, saved, u, good
+    return found, *with_fallback(found.special | ~good, _finished, saving, (saved, u)), jnp.array(True)
+
+
+def _finished(problem: Problem, ts: Array, ys: Flow, start: Flow) -> tuple[Flow, Array | None]:
+    """Saved states and inputs, see `finished`."""
+    return at_each(problem.loop, lambda t, y: finished(problem, t, y, start), ts, ys)
 
 
 _simulate_briefly, _simulate_long = program(_simulate), lasting(_simulate)

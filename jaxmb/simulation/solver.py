@@ -213,7 +213,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             jnp.array(True),
             no,
         )
-        return start if problem.usual is None else self._usual_start(problem, problem.usual, t0, y0, start)
+        return start if problem.usual is None else self._usual_start(problem, problem.usual.keep, t0, y0, start)
 
     def _usual_start(self, problem: Problem, keep: Bool[Array, " m"], t0: Array, y0: Flow, start: Accepted) -> Accepted:
         """The start of a run by usual steps only, with these rows in use."""
@@ -468,7 +468,8 @@ def _or_none(
     """A step that is as usual; else none is made: a shorter one is tried where the step size is controlled, if that may help, or the run ends."""
     y1, error, dense, accepted, result = found
     over: Any = dfx.RESULTS.breakdown
-    again = problem.sound & before.certain & (t1 - t0 > _shortest(t0, t1)) if problem.patient else jnp.array(False)
+    patient = problem.usual is not None and problem.usual.patient
+    again = problem.sound & before.certain & (t1 - t0 > _shortest(t0, t1)) if patient else jnp.array(False)
     accepted = dataclasses.replace(accepted, over=special)
     error = jax.tree.map(lambda e: jnp.where(special, jnp.where(again, jnp.inf, 0), e), error)
     return y1.where(~special, y0), error, dense, accepted, dfx.RESULTS.where(special, over, result)

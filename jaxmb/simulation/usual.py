@@ -1,12 +1,11 @@
 """Runs in which nothing special happens.
 
-Most of what is compiled for a run is the step that can do everything: decides about rows, passes singular poses, finds what is wrong.
-Few runs come to need it. So a run whose numbers are known is first tried by a program without it, and made again by the whole
-program where any step was special. Under a transformation nothing can be made again: there `special=False` asks for a program without it.
+Most of what would be compiled for a run is the step that can do everything: decides about rows, passes singular poses, finds what is wrong.
+Few runs come to need it. So a run is first tried by usual steps, and made again where any was special, by a program that is compiled
+then; with `special=False` it ends there.
 """
 
 import dataclasses
-from typing import Literal
 
 import diffrax as dfx
 import jax
@@ -15,13 +14,11 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
-from ..foundations import program
-from ..kinematics import choose_rows
-from ..system import Scale, State, System, settled
+from ..kernels import defers, with_fallback
 from .flow import Flow
 from .leg import Method
 from .loop import Loop
-from .problem import Problem
+from .problem import Problem, Usual
 from .sparse import sparse_at
 
 
@@ -41,12 +38,29 @@ def only_special(method: Method, problem: Problem) -> str | None:
     return None
 
 
-def usual_kind(method: Method, problem: Problem, y0: Flow) -> Literal["compiled", "sparse", "plain"]:
-    """Of which kind the steps are besides the one that can do everything, where there are any."""
-    problem = method.laid_out(problem, y0)
-    if method.step_of(problem, y0) is not None:
-        return "compiled"
-    return "plain" if problem.system.layout is None else "sparse"
+def usually(method: Method, problem: Problem, t: Array, y: Flow) -> Problem:
+    """The problem, to be tried from here on by usual steps, if there are quick ones, before all others.
+
+    At first with all rows in use that act; where those are dependent here already, with those that the rank rule keeps.
+    """
+    silent = isinstance(method.progress_meter, dfx.NoProgressMeter)  # a run that is made again would be shown twice
+    if not defers() or not silent or only_special(method, problem) is not None:
+        return problem
+    laid_out = method.laid_out(problem, y)
+    still, step, at = lax.stop_gradient((laid_out, method.step_of(laid_out, y), (t, y)))
+    if step is None and laid_out.system.layout is None:
+        return problem
+    acting = problem.system.acting
+    doubtful = sparse_at(still, *at, acting)[1] if step is None else step.doubtful(*at, acting)
+    keep = with_fallback(doubtful & problem.sound, rows_at_start, (still, *at), acting)
+    return dataclasses.replace(problem, usual=Usual(keep, fallback=True))
+
+
+def rows_at_start(problem: Problem, t: Array, y: Flow) -> Bool[Array, " m"]:
+    """The rows that the rank rule keeps; all that act where usual steps cannot do with those."""
+    rows = problem.prepare(t, y, None)
+    special = jnp.any(rows.lost | rows.open) | rows.unfit | rows.contradictory
+    return jnp.where(special, problem.system.acting, rows.keep)
 
 
 def _simply(loop: Loop | None) -> bool:
@@ -70,10 +84,7 @@ def usual_states(
         reached = problem.sound & y.finite
         y = y.where(reached, start)
         at = lax.stop_gradient((t, y))
-        if step is not None:
-            _, found, doubtful = step.at(*at, keep)
-        else:
-            found, doubtful = sparse_at(still, *at, keep)
+        found, doubtful = sparse_at(still, *at, keep) if step is None else step.at(*at, keep)[1:]
         closed = jnp.all(still.relative(found) <= still.drift.tolerance(t.dtype))
         y = laid_out.ended(t, y, found)
         out = jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), (y, problem.inputs(t, y)))
@@ -81,14 +92,3 @@ def usual_states(
 
     saved, u, good = lax.map(each, (ts, ys))  # by the function of which the steps are made
     return saved, u, jnp.all(good)
-
-
-@program
-def rows_at_start(
-    system: System, formulation: AbstractFormulation, state: State, scale: Scale
-) -> tuple[Bool[Array, " m"], Bool[Array, ""]]:
-    """The rows in use at the start of a run of these sizes, and whether usual steps can do with them and could not with all that act."""
-    system, bare = settled(system, state)
-    rows = choose_rows(system, formulation, State(bare.t, bare.q, bare.v, scale))
-    special = jnp.any(rows.lost | rows.open) | rows.unfit | rows.contradictory
-    return rows.keep, ~special & jnp.any(rows.keep != system.acting)

@@ -21,7 +21,7 @@ from ..kinematics import Rows
 from .explicit import coefficients
 from .flow import Flow
 from .native import Found, NativeStep, known_problem
-from .problem import Problem
+from .problem import Problem, Usual
 from .solver import Accepted, ConstrainedSolver, regular_derivative
 
 Scalar = Float[Array, ""]
@@ -59,12 +59,13 @@ class Carry(eqx.Module):
 
 
 class _Around(eqx.Module):
-    """What an attempt depends on besides the problem: the run's controller and end, and whether its rows are certain."""
+    """What an attempt depends on besides the problem: the run's controller and end, whether its rows are certain, and `Usual.patient`."""
 
     controller: dfx.AbstractStepSizeController
     until: Scalar
     nearly: Scalar  # a step that would end later ends with the run
     certain: Bool[Array, ""]
+    patient: bool = eqx.field(static=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,8 +120,9 @@ def went_through(
         max_steps: largest number of steps.
         tape: whether accepted states are kept.
     """
-    (t0, t1), keep = span, problem.usual
-    assert keep is not None
+    (t0, t1), usual = span, problem.usual
+    assert usual is not None
+    keep = usual.keep
     start = solver.init(None, t0, t1, y0, (dataclasses.replace(problem, native=step), keep))
     term: Any = dfx.ODETerm(regular_derivative)
     first, state = controller.init(term, t0, t1, y0, dt0, (problem, keep), solver.func, solver.error_order(term))
@@ -141,7 +143,7 @@ def went_through(
     )
     carry = jax.tree.map(jnp.asarray, carry)
     nearly = t1 - SLIVER * (t1 - eqxi.prevbefore(t1))
-    around, more = Blank.of(_Around(controller, t1, nearly, start.certain))
+    around, more = Blank.of(_Around(controller, t1, nearly, start.certain, usual.patient))
     blank, own = Blank.of(dataclasses.replace(problem, usual=None, native=None, until=None))
     kind, numbers = Blank.of(solver)
     if numbers or not (around.known and blank.known and kind.known):
@@ -278,6 +280,7 @@ def _attempt(
     start = solver.init(None, carry.t0, carry.t1, y0, (problem, keep))
     start = dataclasses.replace(start, rows=Rows.using(keep, y0.packed.dtype), certain=around.certain)
     before = _accepted(start, carry, form, problem)
+    problem = dataclasses.replace(problem, usual=Usual(keep, patient=around.patient))
     found = Found.of(results, y0, keep)
     y1, error, dense, after, result = solver.judged(found, carry.t0, carry.t1, y0, problem, before, carry.jumped)
     error = jax.tree.map(lambda x: jnp.where(jnp.isnan(x), jnp.inf, x), error)
