@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import export
 from systems import fourbar
 
 import jaxmb as jm
@@ -127,7 +128,7 @@ ENTRIES = {
 def lowered(fn, *arguments):
     """The programs for CPUs and NVIDIA's GPUs, as JAX exports them."""
     arrays = lambda *given: jax.tree.leaves(eqx.filter(fn(*given), eqx.is_array))
-    found = jax.export.export(jax.jit(arrays), platforms=["cpu", "cuda"])(*arguments)
+    found = export.export(jax.jit(arrays), platforms=["cpu", "cuda"])(*arguments)
     assert found.out_avals
     return found.mlir_module()
 
@@ -147,7 +148,7 @@ def test_steps_number_by_number_for_a_gpu(derived):
 
     def products(native):
         fn, v = of_fourbar(lambda system, state: end(run(system, state, native=native, special=False)))
-        text = jax.export.export(jax.jit(jax.vmap(derived(fn))), platforms=["cuda"])(jnp.stack([v, v])).mlir_module()
+        text = export.export(jax.jit(jax.vmap(derived(fn))), platforms=["cuda"])(jnp.stack([v, v])).mlir_module()
         assert not FOREIGN.search(text)
         return [text.count(f"stablehlo.{name}") for name in ("dot_general", "multiply")]
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import export
 
 from jaxmb.foundations import where_needed
 from jaxmb.kernels import with_fallback
@@ -143,7 +144,7 @@ def test_single_precision_beside_double():
 
 def test_what_is_exported_does_not_call_the_host():
     fn = jax.jit(lambda needed, x: eqx.filter(either(needed, x, jnp.array(2.0)), eqx.is_array))
-    exported = jax.export.export(fn)(jax.ShapeDtypeStruct((), bool), jax.ShapeDtypeStruct((3,), float))
+    exported = export.export(fn)(jax.ShapeDtypeStruct((), bool), jax.ShapeDtypeStruct((3,), float))
     assert "jaxmb_" not in exported.mlir_module()
     assert_same(exported.call(jnp.array(True), XS[0]), fn(jnp.array(True), XS[0]))
 
