@@ -18,6 +18,7 @@ from ..kernels import defers, with_fallback
 from .flow import Flow
 from .leg import Method
 from .loop import Loop
+from .native import NativeStep
 from .problem import Problem, Usual
 from .sparse import sparse_at
 
@@ -48,10 +49,10 @@ def usually(method: Method, problem: Problem, t: Array, y: Flow) -> Problem:
         return problem
     laid_out = method.laid_out(problem, y)
     still, step, at = lax.stop_gradient((laid_out, method.step_of(laid_out, y), (t, y)))
-    if step is None and laid_out.system.layout is None:
+    if not isinstance(step, NativeStep) and laid_out.system.layout is None:
         return problem
     acting = problem.system.acting
-    doubtful = sparse_at(still, *at, acting)[1] if step is None else step.doubtful(*at, acting)
+    doubtful = step.doubtful(*at, acting) if isinstance(step, NativeStep) else sparse_at(still, *at, acting)[1]
     keep = with_fallback(doubtful & problem.sound, rows_at_start, (still, *at), acting)
     return dataclasses.replace(problem, usual=Usual(keep, fallback=True))
 
