@@ -120,6 +120,16 @@ class Program:
         """The function by itself, as it was given or as the operations of its code."""
         return by_numbers(self.code, self.dtype, self.results) if self.numbered else jaxpr_as_fun(self.jaxpr)
 
+    @property
+    def constants(self) -> list[np.ndarray | None]:
+        """Results that are the same whatever the arguments; None for the others."""
+        out, nodes, graph = [], list(self.code.outputs), self.code.graph
+        for shaped in self.results:
+            own, nodes = nodes[: entries(shaped.shape)], nodes[entries(shaped.shape) :]
+            known = all(graph.is_constant(i) for i in own)
+            out.append(np.reshape([graph.values[i] for i in own], shaped.shape).astype(shaped.dtype) if known else None)
+        return out
+
     @functools.cached_property
     def by_numbers(self) -> "Program":
         """The same, whose function are the operations of its code."""

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from ..foundations import Blank, shapes_of
 from ..kernels import NotScalarError, Program, Shaped, is_writing, unavailable
@@ -30,15 +32,19 @@ def scalar(fn: F) -> F:
         made = _made(fn, blank, shapes_of(arrays)) if blank.known else None
         if made is None:
             return fn(system, *arguments)
-        program, structure = made
-        return jax.tree.unflatten(structure, program(*arrays))
+        program, structure, known = made
+        found = program(*arrays) if any(x is None for x in known) else known
+        of_each = [x if k is None else jnp.asarray(k) for x, k in zip(found, known, strict=True)]
+        return jax.tree.unflatten(structure, of_each)
 
     return cast(F, call)
 
 
 @functools.lru_cache(maxsize=512)
-def _made(fn: Callable[..., Any], blank: Blank, shapes: tuple[Shaped, ...]) -> tuple[Program, Any] | None:
-    """The program and the structure of its results; None if the function cannot be one."""
+def _made(
+    fn: Callable[..., Any], blank: Blank, shapes: tuple[Shaped, ...]
+) -> tuple[Program, Any, list[np.ndarray | None]] | None:
+    """The program, the structure of its results, and those that are known; None if the function cannot be one."""
     structures = []
 
     def whole(*arrays: Any) -> list[Any]:
@@ -51,4 +57,4 @@ def _made(fn: Callable[..., Any], blank: Blank, shapes: tuple[Shaped, ...]) -> t
         program = Program.of(whole, *shapes, largest=LARGEST, exact=True, brief=True)
     except NotScalarError:
         return None
-    return program, structures[-1]
+    return program, structures[-1], program.constants
