@@ -34,6 +34,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "log1p": jnp.log1p,
     "pow": jnp.power,
     "cbrt": jnp.cbrt,
+    "sin": jnp.sin,
+    "cos": jnp.cos,
     "tan": jnp.tan,
     "asin": jnp.arcsin,
     "acos": jnp.arccos,

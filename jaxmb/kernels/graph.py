@@ -20,7 +20,7 @@ class Graph:
 
     Args:
         single: whether numbers are of single precision.
-        exact: whether no factor is dropped: 0·x stays, NaN where x is not finite.
+        exact: whether no factor is dropped: 0·x stays, NaN where x is not finite; and whether huge angles have sines.
     """
 
     def __init__(self, single: bool = False, exact: bool = False) -> None:
@@ -192,10 +192,10 @@ class Graph:
         return self.apply("neg", self.apply("reciprocal", self.arguments[x][0])) if self._is(x, "neg") else None
 
     def _sin(self, x: int) -> int | None:
-        return self._sine_and_cosine(x)[0]
+        return None if self.exact else self._sine_and_cosine(x)[0]
 
     def _cos(self, x: int) -> int | None:
-        return self._sine_and_cosine(x)[1]
+        return None if self.exact else self._sine_and_cosine(x)[1]
 
     def _sine_and_cosine(self, x: int) -> tuple[int, int]:
         if x not in self.angles:

@@ -220,10 +220,10 @@ class Lane(Handler):
 
     # Parts
 
-    def prepared(self, part: Part, thorough: bool) -> "Called":
+    def prepared(self, part: Part, thorough: bool, brief: bool = False) -> "Called":
         """A part, ready to be called; what does not depend on the lane is found here. A large one is compiled well if that is asked for."""
         places = numbered(part.still.inputs)
-        still = self._unit(part.still, self.one, places, thorough)
+        still = self._unit(part.still, self.one, places, thorough, brief)
         given, fixed = self.room(self.one, len(places)), self.room(self.one, len(part.still.outputs))
 
         def read(source: int, entry: int, first: int, k: str) -> None:
@@ -237,12 +237,12 @@ class Lane(Handler):
         if part.still.outputs:
             self.do(f"call void @{still}(ptr {given}, ptr null, ptr {fixed})")
         own = self.room(self.types, len(part.places))
-        name = self._unit(part.moving, self.types, part.places, thorough)
+        name = self._unit(part.moving, self.types, part.places, thorough, brief)
         return Called(part, name, own, fixed, self.room(self.types, len(part.moving.outputs)))
 
-    def _unit(self, code: Code, types: Types, places: dict[tuple[int, int], int], thorough: bool) -> str:
+    def _unit(self, code: Code, types: Types, places: dict[tuple[int, int], int], thorough: bool, brief: bool) -> str:
         """The name of a function of code."""
-        quick = not thorough and types.width == 1 and code.count > LARGE
+        quick = brief or (not thorough and types.width == 1 and code.count > LARGE)
         head = "ptr noalias %given, ptr noalias %fixed, ptr noalias %found"
         unit = Unit.of(body(code, types, places), head, quick)
         self.units.append(unit)
@@ -330,11 +330,12 @@ def single(
     results: Sequence[Shaped],
     periods: Sequence[Period],
     thorough: bool,
+    brief: bool,
 ) -> Lane:
     """Code over lanes, once for each."""
     part = Part.make(code, operands, range(len(operands)), periods)
     out = Lane(dtype, width, lanes, operands, results, periods, sorted(part.used))
-    called = out.prepared(part, thorough)
+    called = out.prepared(part, thorough, brief)
 
     def work(numbers: list[str]) -> None:
         out.fill(called, numbers)

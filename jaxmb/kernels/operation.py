@@ -61,6 +61,8 @@ OPERATIONS: dict[str, Operation] = {
     "log1p": _library(np.log1p),
     "pow": _library(np.power),
     "cbrt": _library(np.cbrt, partial=False),
+    "sin": _library(np.sin),
+    "cos": _library(np.cos),
     "tan": _library(np.tan, partial=False),
     "asin": _library(np.arcsin),
     "acos": _library(np.arccos),

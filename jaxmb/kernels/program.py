@@ -1,8 +1,10 @@
 """A primitive of our own: the same scalar program over many lanes."""
 
+import contextlib
 import copy
 import functools
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -17,11 +19,33 @@ from ..foundations.jaxpr import jaxpr_as_fun, pruned
 from .code import Code, Shaped, entries, precision
 from .elementwise import by_numbers
 from .graph import STILL, Graph
+from .lanes import leads, plainly, varying
 from .module import Lane, Period, single
 from .native import missing, registered, vector_bytes
 from .scalarise import LARGEST, NotScalarError, scalarise
 
 Write = Callable[[Graph, list[np.ndarray]], list[np.ndarray]]
+
+
+class _Here(threading.local):
+    writing = 0
+
+
+_HERE = _Here()
+
+
+@contextlib.contextmanager
+def _writing() -> Iterator[None]:
+    _HERE.writing += 1
+    try:
+        yield
+    finally:
+        _HERE.writing -= 1
+
+
+def is_writing() -> bool:
+    """Whether a program is being traced, whose parts need not be programs themselves."""
+    return _HERE.writing > 0
 
 
 class Program:
@@ -34,6 +58,7 @@ class Program:
         thorough: whether compiled code was asked for: it is compiled well even if it is large, and on other devices than CPUs made of operations on
             single numbers.
         exact: whether what is not finite spoils those results only that are made of it, where else it may spoil all; of derivatives too.
+        brief: whether it is called so seldom that it is rather compiled soon than well.
         write: (graph, nodes of the arguments) ↦ nodes of the results, where this is known better than by the function; see `coded`.
 
     Raises:
@@ -47,9 +72,10 @@ class Program:
         largest: int = LARGEST,
         thorough: bool = False,
         exact: bool = False,
+        brief: bool = False,
         write: Write | None = None,
     ):
-        self.jaxpr, self.linear, self.thorough, self.exact = jaxpr, linear, thorough, exact
+        self.jaxpr, self.linear, self.thorough, self.exact, self.brief = jaxpr, linear, thorough, exact, brief
         self.numbered = False
         shaped = lambda avals: tuple(Shaped(a.shape, a.dtype) for a in avals)
         self.operands, self.results = shaped(jaxpr.in_avals), shaped(jaxpr.out_avals)
@@ -68,9 +94,12 @@ class Program:
         largest: int = LARGEST,
         thorough: bool = False,
         exact: bool = False,
+        brief: bool = False,
     ) -> "Program":
         """Of a function of arrays of these shapes, which returns a sequence of arrays."""
-        return cls(jax.make_jaxpr(fn)(*arguments), linear, largest, thorough, exact)
+        with _writing():
+            jaxpr = jax.make_jaxpr(fn)(*arguments)
+        return cls(jaxpr, linear, largest, thorough, exact, brief)
 
     def coded(self, graph: Graph, leaves: dict[int, tuple[int, int]], nodes: list[int]) -> Code:
         """The code of its results."""
@@ -91,6 +120,16 @@ class Program:
         """The function by itself, as it was given or as the operations of its code."""
         return by_numbers(self.code, self.dtype, self.results) if self.numbered else jaxpr_as_fun(self.jaxpr)
 
+    @property
+    def constants(self) -> list[np.ndarray | None]:
+        """Results that are the same whatever the arguments; None for the others."""
+        out, nodes, graph = [], list(self.code.outputs), self.code.graph
+        for shaped in self.results:
+            own, nodes = nodes[: entries(shaped.shape)], nodes[entries(shaped.shape) :]
+            known = all(graph.is_constant(i) for i in own)
+            out.append(np.reshape([graph.values[i] for i in own], shaped.shape).astype(shaped.dtype) if known else None)
+        return out
+
     @functools.cached_property
     def by_numbers(self) -> "Program":
         """The same, whose function are the operations of its code."""
@@ -101,7 +140,9 @@ class Program:
     def module(self, periods: Sequence[Period], lanes: int) -> Lane:
         """What is compiled for so many lanes."""
         width = width_of(self.dtype, lanes)
-        return single(self.code, self.dtype, width, lanes, self.operands, self.results, periods, self.thorough)
+        return single(
+            self.code, self.dtype, width, lanes, self.operands, self.results, periods, self.thorough, self.brief
+        )
 
     @functools.cache  # noqa: B019
     def tangent(self, moving: tuple[bool, ...]) -> "Program | None":
@@ -139,7 +180,7 @@ class Program:
         self, fn: Callable[..., Sequence[Array]], *arguments: Shaped, linear: tuple[int, ...]
     ) -> "Program | None":
         try:
-            return Program.of(fn, *arguments, linear=linear, exact=self.exact)
+            return Program.of(fn, *arguments, linear=linear, exact=self.exact, brief=self.brief)
         except NotScalarError:
             return None
 
@@ -200,37 +241,12 @@ def _shapes(*operands: Any, program: Any, lanes: tuple[int, ...]) -> list[Any]:
 
 def _by_numbers(*operands: Any, program: Any, lanes: tuple[int, ...]) -> list[Array]:
     """By operations on single numbers where compiled code was asked for, which compilers of other devices fuse; else by the function itself."""
-    return _plainly(*operands, program=program.by_numbers if program.thorough else program, lanes=lanes)
-
-
-def _plainly(*operands: Any, program: Any, lanes: tuple[int, ...]) -> list[Array]:
-    """By the function itself."""
-    places = [_varying(lead, lanes) for lead in _leads(operands, program)]
-    kept = [
-        x.reshape(*(lanes[d] for d in own), *s.shape)
-        for x, own, s in zip(operands, places, program.operands, strict=True)
-    ]
-    fn = program.fn
-    for d in reversed(range(len(lanes))):  # the last axis is the innermost
-        fn = jax.vmap(fn, in_axes=[0 if d in own else None for own in places], axis_size=lanes[d])
-    found = fn(*kept)
-    return [jnp.broadcast_to(x, (*lanes, *s.shape)) for x, s in zip(found, program.results, strict=True)]
-
-
-def _leads(operands: Sequence[Any], program: Any) -> list[tuple[int, ...]]:
-    """The leading axes of each operand."""
-    return [x.shape[: x.ndim - len(s.shape)] for x, s in zip(operands, program.operands, strict=True)]
-
-
-def _varying(lead: tuple[int, ...], lanes: tuple[int, ...]) -> list[int]:
-    """The axes of lanes along which an operand may differ."""
-    ahead = len(lanes) - len(lead)
-    return [ahead + d for d, size in enumerate(lead) if size != 1 or lanes[ahead + d] == 1]
+    return plainly(*operands, program=program.by_numbers if program.thorough else program, lanes=lanes)
 
 
 def _repeated(lead: tuple[int, ...], lanes: tuple[int, ...]) -> tuple[int, int] | None:
     """(d, p) where lane i has the numbers (i // d) mod p of an operand; None where all lanes share them."""
-    places = _varying(lead, lanes)
+    places = varying(lead, lanes)
     if not places:
         return None
     return entries(lanes[places[-1] + 1 :]), entries([lanes[d] for d in places])
@@ -245,13 +261,13 @@ def _natively(context: Any, *operands: Any, program: Any, lanes: tuple[int, ...]
         or len(context.module_context.platforms) > 1
     ):
         return _plain_lowering(context, *operands, program=program, lanes=lanes)
-    periods = [_repeated(lead, lanes) for lead in _leads(context.avals_in, program)]
+    periods = [_repeated(lead, lanes) for lead in leads(context.avals_in, program)]
     module = program.module(periods, entries(lanes))
     context = context.replace(avals_in=[context.avals_in[k] for k in module.used])
     return jax.ffi.ffi_lowering(registered(module))(context, *(operands[k] for k in module.used))
 
 
-_plain_lowering = mlir.lower_fun(_plainly, multiple_results=True)
+_plain_lowering = mlir.lower_fun(plainly, multiple_results=True)
 mlir.register_lowering(lanes_p, mlir.lower_fun(_by_numbers, multiple_results=True))
 mlir.register_lowering(lanes_p, _natively, platform="cpu")
 
@@ -267,8 +283,8 @@ def _batch(operands: Sequence[Any], axes: Sequence[Any], *, program: Any, lanes:
                 inner, rest = x.shape[1 : x.ndim - own], x.shape[x.ndim - own :]
                 lead = (size, *(1 for _ in range(len(lanes) - len(inner))), *inner)
                 x = x.reshape(*lead, *rest)
-                varying = _varying(lead, (size, *lanes))
-                if varying != list(range(varying[0], varying[-1] + 1)):
+                along = varying(lead, (size, *lanes))
+                if along != list(range(along[0], along[-1] + 1)):
                     x = jnp.broadcast_to(x, (size, *lanes, *rest))
         out.append(x)
     found = lanes_p.bind(*out, program=program, lanes=(size, *lanes))
@@ -305,7 +321,7 @@ def _in_places(
 
     def fn(*given: Any) -> list[Array]:
         own = iter(given)
-        return _plainly(
+        return plainly(
             *(next(own) if chosen else x for x, chosen in zip(operands, of, strict=True)), program=program, lanes=lanes
         )
 

@@ -3,14 +3,16 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.core import Tracer
 
 from ..foundations.jaxpr import body, is_literal, opened, scan_counts
-from .code import entries
+from .code import Shaped, entries
 from .graph import Graph
+from .lanes import plainly
 from .operation import OPERATIONS
 
 # Beyond so many operations compiling takes long; where it takes the place of what takes longer, more are allowed.
@@ -35,7 +37,7 @@ _SAME = (
     "unvmap_all",
     "unvmap_max",
 )
-_ELEMENTWISE = {name: name for name in (*OPERATIONS, "sin", "cos")} | {
+_ELEMENTWISE = {name: name for name in OPERATIONS} | {
     "add_any": "add",
     "lt_to": "lt",  # by an order of all numbers, of which searches for places in tables make use
     "le_to": "le",
@@ -122,6 +124,11 @@ class Reader:
 
     # Equations
 
+    def _within(self, equation: Any) -> Any:
+        """What a program within this one does."""
+        shapes = (Shaped(v.aval.shape, v.aval.dtype) for v in equation.invars)
+        return jax.make_jaxpr(lambda *xs: plainly(*xs, **equation.params))(*shapes)
+
     def _equation(self, equation: Any, ins: list[np.ndarray]) -> list[np.ndarray]:
         name, p = equation.primitive.name, equation.params
         if name in _ELEMENTWISE and name != "round":
@@ -134,7 +141,7 @@ class Reader:
             return [self.each(_ELEMENTWISE[name], *ins)]
         if name in _SAME:
             return ins
-        inner = body(equation)
+        inner = self._within(equation) if name == "scalar_program" else body(equation)
         if inner is not None:
             return self.closed(inner, ins)
         if name in _REDUCTIONS:

@@ -48,7 +48,9 @@ class Method(eqx.Module):
         forward = isinstance(self.adjoint, dfx.ForwardMode)
         if self.adjoint is not None and not forward and isinstance(self.solver.solver, dfx.AbstractERK):
             return "derivatives are neither over a tape nor in forward mode"
-        made = native_step(problem.general, self.solver.solver, y0, self.native is True)
+        made = native_step(
+            dataclasses.replace(problem, usual=None, smooth=False), self.solver.solver, y0, self.native is True
+        )
         if forward and isinstance(made, NativeStep) and not made.program.doubles:
             return "its derivative in forward mode has too many operations"
         return made

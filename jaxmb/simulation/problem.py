@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float
 from ..control import Instant, Plant, Response
 from ..formulation import AbstractFormulation
 from ..foundations import where_needed
+from ..kernels import with_fallback
 from ..kinematics import CLOSE, NEAR, Correction, Rows, choose_rows, distance_to_dependence, with_derivative
 from ..linalg import AbstractFactor, ConstrainedFactor, SparseFactor, cutoff
 from ..system import (
@@ -114,6 +115,11 @@ class Problem(eqx.Module):
     def falls_back(self) -> bool:
         """Whether a run that usual steps have ended is made again."""
         return self.usual is not None and self.usual.fallback
+
+    @property
+    def where_special(self) -> Callable[..., Any]:
+        """`with_fallback` for steps that can do everything, or `where_needed` where each sample of a controller asks for one."""
+        return where_needed if self.loop is not None and self.loop.clock is not None else with_fallback
 
     def state(self, t: Array, y: Flow) -> State:
         """The state with the sizes of the run."""

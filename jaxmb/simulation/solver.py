@@ -213,7 +213,15 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             jnp.array(True),
             no,
         )
-        return start if problem.usual is None else self._usual_start(problem, problem.usual.keep, t0, y0, start)
+        if problem.usual is not None:
+            return self._usual_start(problem, problem.usual.keep, t0, y0, start)
+        if not isinstance(problem.native, NativeStep):
+            return start
+        # Where all rows that act are surely independent nothing is left to be decided.
+        acting = problem.system.acting
+        doubtful = lax.stop_gradient(problem).native.doubtful(*lax.stop_gradient((t0, y0)), acting)
+        certain = self._usual_start(problem, acting, t0, y0, start)
+        return jax.tree.map(lambda a, b: jnp.where(doubtful | ~problem.sound, a, b), start, certain)
 
     def _usual_start(self, problem: Problem, keep: Bool[Array, " m"], t0: Array, y0: Flow, start: Accepted) -> Accepted:
         """The start of a run by usual steps only, with these rows in use."""
@@ -272,7 +280,9 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         special &= ~solver_state.over & (t0 < until)
         # Where that is at a loss rows are decided anew.
         before = dataclasses.replace(solver_state, certain=jnp.array(False))
-        return where_needed(special, ConstrainedSolver._any_step, (*arguments[:-2], before, arguments[-1]), found)
+        return problem.where_special(
+            special, ConstrainedSolver._any_step, (*arguments[:-2], before, arguments[-1]), found
+        )
 
     def _native_step(
         self,

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..foundations import where_any, where_needed
+from ..foundations import where_any
 from .certificate import sure
 from .explicit import Tableau, combine, take_stages
 from .flow import Flow
@@ -88,7 +88,7 @@ class StepBack(eqx.Module):
         made = Made(_dense(y0, raw, slopes, y1), self.keep, self.rest.choice, none, none.astype(t0.dtype), ~special)
         if not self.special:  # all have been usual on the way forth
             return made
-        return where_needed(special, StepBack._any_again, (self, moves, k), made)
+        return self.rest.where_special(special, StepBack._any_again, (self, moves, k), made)
 
     def forth(self, moves: Any, t0: Array, t1: Array, y0: Flow) -> tuple[Flow, Flow, Array]:
         """The end of a step before its correction, its slopes, and whether it must be gone back over otherwise."""
@@ -149,7 +149,7 @@ class StepBack(eqx.Module):
         else:
             found = self._usual_step(*arguments[1:])
             if self.special:
-                found = where_needed(~made.usual, StepBack._any_step, arguments, found)
+                found = self.rest.where_special(~made.usual, StepBack._any_step, arguments, found)
         state_bar, before, more = found
         return state_bar, before, more, jax.tree.map(lambda k: k[0] / h, made.dense["inner"]["k"])
 

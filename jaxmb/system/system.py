@@ -29,6 +29,7 @@ from .inertia import AbstractInertia, LagrangianInertia, MassInertia, Rate
 from .joints import AbstractJoints
 from .known import Known
 from .mode import Dragged, Held, Mode
+from .scalar import scalar
 from .state import State
 
 Scalar = Float[Array, ""]
@@ -342,6 +343,7 @@ class System(eqx.Module):
         """The coordinates with unit quaternions and the like restored."""
         return q if self.normalise_fn is None else self.normalise_fn(q)
 
+    @scalar
     def mass(self, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
         """M(t, q)."""
         if self.layout is not None:
@@ -358,10 +360,12 @@ class System(eqx.Module):
         """M times several vectors."""
         return self.inertia.products(t, q, directions, self.params, self.rate)
 
+    @scalar
     def intrinsic_force(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """Inertia and potential forces."""
         return self.inertia.force(t, q, v, self.params, self.rate)
 
+    @scalar
     def applied_force(
         self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], u: Float[Array, " nu"] | None = None
     ) -> Float[Array, " nv"]:

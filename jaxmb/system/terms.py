@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float
 from ..foundations import Vector, contract, program
 from ..linalg import BlockMatrix, Layout, SparseRows, metric_root
 from .constraint import Holonomic
+from .scalar import scalar
 from .state import State
 from .system import System, settled
 
@@ -126,6 +127,7 @@ class Values(eqx.Module):
         return cls(mass, jacobian, metric_root(mass, jacobian), *residuals(system, t, q, v), *forces)
 
 
+@scalar
 def position_residual(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, " m"]:
     """φ(t, q) in the holonomic rows, zero in the others."""
     parts = [
@@ -135,11 +137,13 @@ def position_residual(system: System, t: Scalar, q: Float[Array, " nq"]) -> Floa
     return _active(system, parts, q)
 
 
+@scalar
 def velocity_residual(system: System, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " m"]:
     """[dφ/dt; ψ] = C v + b, the one residual from which C, b and Γ follow."""
     return residuals(system, t, q, v)[1]
 
 
+@scalar
 def residuals(
     system: System, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]
 ) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
@@ -158,6 +162,7 @@ def residuals(
     return _active(system, positions, q), _active(system, velocities, q)
 
 
+@scalar
 def velocity_offset(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, " m"]:
     """b, the velocity residual at v = 0: ∂φ/∂t, which is exactly zero where φ does not read t, or ψ(t, q, 0)."""
     parts = []
@@ -177,6 +182,7 @@ def _active(system: System, parts: list[Array], q: Array) -> Float[Array, " m"]:
     return rows if system.active is None else jnp.where(system.active, rows, 0)
 
 
+@scalar
 def constraint_jacobian(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, "m nv"]:
     """C = ∂(velocity residual)/∂v."""
     if system.layout is not None:
@@ -191,6 +197,7 @@ def sparse_jacobian(system: System, layout: Layout, t: Scalar, q: Float[Array, "
     return SparseRows.of(layout, jax.vmap(lambda seed: velocity_residual(system, t, q, seed) - offset)(seeds))
 
 
+@scalar
 def jacobian_rate(
     system: System, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], tdot: Scalar | float = 1.0
 ) -> Float[Array, "m nv"]:
@@ -199,12 +206,14 @@ def jacobian_rate(
     return jax.jvp(lambda t, q: constraint_jacobian(system, t, q), (t, q), direction)[1]
 
 
+@scalar
 def gamma(system: System, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " m"]:
     """Γ, minus the time derivative of the velocity residual with v held."""
     direction = (jnp.ones_like(t), system.qdot(q, v))
     return -jax.jvp(lambda t, q: velocity_residual(system, t, q, v), (t, q), direction)[1]
 
 
+@scalar
 def evaluate_at(
     system: System,
     t: Scalar,
@@ -251,6 +260,7 @@ def sparse_rows_at(
     return SparseTerms(mass, force, jacobian, none, none, scale, system.holonomic)
 
 
+@scalar
 def rows_at(system: System, t: Scalar, q: Float[Array, " nq"], scale: Float[Array, " m"]) -> Terms:
     """`Terms.rows` at a pose."""
     return Terms.rows(system, system.mass(t, q), constraint_jacobian(system, t, q), scale)

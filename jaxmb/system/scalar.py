@@ -1,0 +1,60 @@
+"""Functions of a system as compiled code, one text in all programs."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..foundations import Blank, shapes_of
+from ..kernels import NotScalarError, Program, Shaped, is_writing, unavailable
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Functions of more operations are compiled by XLA, as parts of its programs.
+LARGEST = 10_000
+
+
+def scalar(fn: F) -> F:
+    """A function of a system and of arrays, by compiled code where it can be had.
+
+    XLA compiles such functions anew for each program in which they stand, and each time that they stand there; this is one call in all of them, and its
+    derivatives likewise.
+    """
+
+    @functools.wraps(fn)
+    def call(system: Any, *arguments: Any) -> Any:
+        if is_writing() or system.layout is not None or unavailable() is not None:
+            return fn(system, *arguments)
+        blank, arrays = Blank.of((system, *arguments))
+        made = _made(fn, blank, shapes_of(arrays)) if blank.known else None
+        if made is None:
+            return fn(system, *arguments)
+        program, structure, known = made
+        found = program(*arrays) if any(x is None for x in known) else known
+        of_each = [x if k is None else jnp.asarray(k) for x, k in zip(found, known, strict=True)]
+        return jax.tree.unflatten(structure, of_each)
+
+    return cast(F, call)
+
+
+@functools.lru_cache(maxsize=512)
+def _made(
+    fn: Callable[..., Any], blank: Blank, shapes: tuple[Shaped, ...]
+) -> tuple[Program, Any, list[np.ndarray | None]] | None:
+    """The program, the structure of its results, and those that are known; None if the function cannot be one."""
+    structures = []
+
+    def whole(*arrays: Any) -> list[Any]:
+        system, *arguments = blank.filled(arrays)
+        leaves, structure = jax.tree.flatten(fn(system.told, *arguments))
+        structures.append(structure)
+        return leaves
+
+    try:
+        program = Program.of(whole, *shapes, largest=LARGEST, exact=True, brief=True)
+    except NotScalarError:
+        return None
+    return program, structures[-1], program.constants
