@@ -90,9 +90,9 @@ def with_fallback(needed: Bool[Array, ""], fn: Callable[..., Any], arguments: An
         arguments: a tuple of its arguments; all arrays that it uses.
         otherwise: a result of the same structure.
     """
-    if not defers() or not Blank.of(arguments)[0].known:
-        return where_needed(needed, fn, arguments, otherwise)
     blank, arrays = Blank.of(arguments)
+    if not defers() or not blank.known:
+        return where_needed(needed, fn, arguments, otherwise)
     others, rest = eqx.partition(otherwise, eqx.is_array)
     leaves, structure = jax.tree.flatten(others)
     work = Fallback(fn, blank, shapes_of(arrays), shapes_of(leaves), default_float() == np.float64)

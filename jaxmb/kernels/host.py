@@ -100,7 +100,13 @@ def _apart(work: Callable[[], None]) -> None:
 
     thread = threading.Thread(target=run)
     thread.start()
-    thread.join()
+    while thread.is_alive():
+        try:
+            thread.join()
+        except (
+            KeyboardInterrupt
+        ) as error:  # XLA's memory, to which the thread writes, must not be given back before it is done
+            raised.append(error)
     if raised:
         raise raised[0]
 

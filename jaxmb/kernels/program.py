@@ -35,7 +35,8 @@ _HERE = _Here()
 
 
 @contextlib.contextmanager
-def _writing() -> Iterator[None]:
+def writing() -> Iterator[None]:
+    """Within it a program is being traced."""
     _HERE.writing += 1
     try:
         yield
@@ -97,7 +98,7 @@ class Program:
         brief: bool = False,
     ) -> "Program":
         """Of a function of arrays of these shapes, which returns a sequence of arrays."""
-        with _writing():
+        with writing():
             jaxpr = jax.make_jaxpr(fn)(*arguments)
         return cls(jaxpr, linear, largest, thorough, exact, brief)
 

@@ -10,7 +10,7 @@ from ..foundations.jaxpr import jaxpr_as_fun, pruned
 from .code import Code, Piece, Shaped, entries
 from .cotangents import cotangents, flat
 from .graph import Graph
-from .program import Program, watching
+from .program import Program, watching, writing
 from .scalarise import LARGEST, NotScalarError, scalarise
 
 
@@ -37,7 +37,8 @@ class PulledProgram(Program):
         largest: int = LARGEST,
         thorough: bool = False,
     ):
-        whole = jax.make_jaxpr(fn)(*arguments)
+        with writing():
+            whole = jax.make_jaxpr(fn)(*arguments)
         direct = pruned(whole)
         self.at, self.values = at, [Shaped(a.shape, a.dtype) for a in direct.out_avals]
 
@@ -54,7 +55,8 @@ class PulledProgram(Program):
             own = nodes[:at] + nodes[at + 1 :]
             return scalarise(graph, direct, own, largest) + scalarise(graph, pruned(jaxpr), nodes, largest)
 
-        jaxpr = jax.make_jaxpr(back)(*arguments[:at], self.values[0], *arguments[at:])
+        with writing():
+            jaxpr = jax.make_jaxpr(back)(*arguments[:at], self.values[0], *arguments[at:])
         try:
             super().__init__(jaxpr, thorough=thorough, write=by_operations)
         except NotScalarError:

@@ -113,11 +113,10 @@ def simulate(
         sparse: whether such steps use that M and C have few entries, so that their cost grows with the number of bodies and not with
             its cube: by default where that pays, with True or else a ValueError says why not, with False never.
             `stats["sparse_steps"]` counts them.
-        special: whether steps at which something special happens are part of the program: at singular poses, where rows become dependent,
-            and whatever else is not as usual. Without a transformation around the call they are only if they are needed; under `jax.jit`,
-            `jax.grad` and the like that cannot be told beforehand, and they take most of the time of the first call. With False they are left
-            out: where one would be needed a shorter step is tried, if the step size is controlled, and in the end the run stops there, with
-            `RESULTS.special_step`; the derivatives of such a run are NaN.
+        special: whether a run in which something special happens, at singular poses, where rows become dependent, or whatever else is not
+            as usual, is made again by steps that can do everything. On a CPU these are compiled when they are first needed, elsewhere
+            they are part of the program. With False there are none: where one would be needed a shorter step is tried, if the step size
+            is controlled, and in the end the run stops there, with `RESULTS.special_step`; the derivatives of such a run are NaN.
         throw: whether to raise when something fails. If False `Solution.result` says what happened, for each row of a
             batch, and what was not reached is NaN, with derivatives that are NaN too.
 
