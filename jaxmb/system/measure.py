@@ -60,8 +60,9 @@ DOUBLINGS, GROWING = 6, 16
 STRAIGHT = 6
 # An entry of C below this many units of rounding of the largest one in its column and constraint is zero: sums of rotations and levers
 # leave ten, seldom more, and rows of one constraint differ by less than the digits that are left, also where some are lengths and
-# some are angles. Rows of other constraints may be in any units.
-ROUNDING = 100
+# some are angles. Rows of other constraints may be in any units, those of one by less than `UNLIKE` apart: in single precision nothing can be
+# told.
+ROUNDING, UNLIKE = 100, 1e9
 
 
 @program
@@ -254,7 +255,8 @@ def _without_rounding(line: _Line, counts: tuple[int, ...]) -> tuple[_Line, Bool
     arithmetic, whatever the axes.
     """
     largest = jnp.maximum(line.entries, line.slopes)
-    least = ROUNDING * jnp.finfo(largest.dtype).eps * _largest_of_constraint(largest, counts)
+    rounding = ROUNDING * float(jnp.finfo(largest.dtype).eps)
+    least = (rounding if rounding < 1 / UNLIKE else 0) * _largest_of_constraint(largest, counts)
     entries, slopes = (jnp.where(x > least, x, 0) for x in (line.entries, line.slopes))
     zero = ~jnp.any((entries > 0) | (slopes > 0), axis=1)
     none = lambda x: jnp.where(zero, 0, x)
