@@ -2,7 +2,6 @@
 
 from .arrays import as_parameters as as_parameters
 from .arrays import default_float as default_float
-from .arrays import precision as precision
 from .arrays import strong as strong
 from .blank import Blank as Blank
 from .blank import shapes_of as shapes_of
@@ -66,3 +65,4 @@ from .result import verdicts as verdicts
 from .reverse import reverse_only as reverse_only
 from .silent import silent as silent
 from .unreached import with_nan_derivatives as with_nan_derivatives
+from .within import Within as Within

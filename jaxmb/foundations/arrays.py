@@ -1,6 +1,5 @@
 """Numbers at the edge of the interface become arrays, so that a new value does not compile a new program."""
 
-from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
@@ -12,15 +11,6 @@ from jax import dtypes
 def default_float() -> Any:
     """The floating-point type of the current JAX configuration."""
     return jnp.result_type(float)
-
-
-def precision(double: bool) -> AbstractContextManager[Any]:
-    """Within it JAX has numbers of double precision, or not."""
-    if hasattr(jax, "enable_x64"):
-        return jax.enable_x64(double)
-    from jax import experimental  # before 0.8
-
-    return getattr(experimental, "enable_x64")(double)  # noqa: B009
 
 
 def _as_array(leaf: Any) -> Any:

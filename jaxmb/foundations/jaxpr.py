@@ -11,7 +11,6 @@ from jax.interpreters import partial_eval
 # Equations whose program stands in their place, and the parameter that holds it.
 _CALLS = {
     "jit": "jaxpr",
-    "pjit": "jaxpr",  # before 0.7
     "closed_call": "call_jaxpr",
     "core_call": "call_jaxpr",
     "eval_jaxpr": "call_jaxpr",  # from 0.12 on
@@ -28,7 +27,7 @@ _CUSTOM = frozenset({"custom_jvp_call", "custom_vjp_call", "call_hi_primitive"})
 def pruned(program: ClosedJaxpr) -> ClosedJaxpr:
     """A program without what its results do not need, of the same arguments.
 
-    It is made to be read: where functions have derivatives of their own, JAX 0.6 fails to differentiate it.
+    It is made to be read, not to be differentiated.
     """
     inner, _ = partial_eval.dce_jaxpr(program.jaxpr, [True] * len(program.out_avals), instantiate=True)
     return ClosedJaxpr(inner, program.consts)

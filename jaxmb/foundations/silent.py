@@ -10,7 +10,7 @@ from jax.extend.core import ClosedJaxpr
 from .jaxpr import body, is_literal, jaxpr_as_fun, with_body
 
 # Calls that an error is wrapped in.
-_WRAPPERS = ("jit", "pjit", "custom_jvp_call")
+_WRAPPERS = ("jit", "custom_jvp_call")
 
 
 def silent(fn: Callable[[], Any]) -> Any:

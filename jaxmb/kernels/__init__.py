@@ -12,7 +12,7 @@ from .fallback import defers as defers
 from .fallback import with_fallback as with_fallback
 from .influence import influence as influence
 from .program import Program as Program
-from .program import is_writing as is_writing
+from .program import WRITING as WRITING
 from .pulled import PulledProgram as PulledProgram
 from .run import RunProgram as RunProgram
 from .scalarise import NotScalarError as NotScalarError

@@ -4,13 +4,11 @@ What a program rarely needs may be most of what is compiled for it. On a CPU it 
 row of a batch needs it; then the fallback is traced, compiled and run there.
 """
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
 import re
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -22,7 +20,7 @@ from jax.core import ShapedArray
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Bool
 
-from ..foundations import FEWEST, PART, Blank, default_float, precision, program, shapes_of, where_needed
+from ..foundations import FEWEST, PART, Blank, Within, default_float, program, shapes_of, where_needed
 from .code import Shaped, entries
 from .host import handler, has_own_cpu, own_cpu
 from .native import missing, registered
@@ -33,11 +31,8 @@ _NAMES: dict[str, Any] = {}
 FEW = 2
 
 
-class _Here(threading.local):
-    fallback = False
-
-
-_HERE = _Here()
+# Fallbacks within a fallback are part of it.
+_WITHIN = Within()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +71,7 @@ class Fallback:
 
 def defers() -> bool:
     """Whether fallbacks are compiled when they are first needed, and are no part of the program."""
-    return not _HERE.fallback and jax.default_backend() == "cpu" and missing() is None and has_own_cpu()
+    return not _WITHIN and jax.default_backend() == "cpu" and missing() is None and has_own_cpu()
 
 
 def with_fallback(needed: Bool[Array, ""], fn: Callable[..., Any], arguments: Any, otherwise: Any) -> Any:
@@ -282,7 +277,7 @@ def _name(work: Fallback, lanes: tuple[int, ...], own: tuple[bool, ...]) -> str:
 
 def _found(work: Fallback, own: tuple[bool, ...], many: bool, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The function's results, of one row or of a group."""
-    with own_cpu() as device, jax.default_device(device), precision(work.wide), _within():
+    with own_cpu() as device, jax.default_device(device), jax.enable_x64(work.wide), _WITHIN:
         found = _compiled(work, own if many else None)(*(jax.device_put(x, device) for x in arrays))
         return [np.asarray(x) for x in found]
 
@@ -291,13 +286,3 @@ def _found(work: Fallback, own: tuple[bool, ...], many: bool, arrays: Sequence[n
 def _compiled(work: Fallback, own: tuple[bool, ...] | None) -> Callable[..., list[Array]]:
     fn = work.run if own is None else jax.vmap(work.run, in_axes=[0 if of_lane else None for of_lane in own])
     return program(fn)
-
-
-@contextlib.contextmanager
-def _within() -> Iterator[None]:
-    """Fallbacks within a fallback are part of it."""
-    _HERE.fallback = True
-    try:
-        yield
-    finally:
-        _HERE.fallback = False

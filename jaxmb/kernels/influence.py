@@ -10,7 +10,7 @@ from jaxtyping import Bool
 from ..foundations.jaxpr import pruned
 from .code import Shaped, entries
 from .graph import INPUT, Graph
-from .program import writing
+from .program import WRITING
 from .scalarise import scalarise
 
 
@@ -26,7 +26,7 @@ def influence(fn: Callable[..., Any], first: Shaped, *others: Shaped) -> list[Bo
     count = entries(first.shape)
     given = [np.array([graph.influenced(1 << k) for k in range(count)]).reshape(first.shape)]
     given += [np.full(s.shape, graph.influenced(0)) for s in others]
-    with writing():
+    with WRITING:
         jaxpr = jax.make_jaxpr(fn)(first, *others)
     found = scalarise(graph, pruned(jaxpr), given)
     return [graph.matrix(np.ravel(nodes), count) for nodes in found]

@@ -1,10 +1,8 @@
 """A primitive of our own: the same scalar program over many lanes."""
 
-import contextlib
 import copy
 import functools
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -15,6 +13,7 @@ from jax.extend import core
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
 
+from ..foundations import Within
 from ..foundations.jaxpr import jaxpr_as_fun, pruned
 from .code import Code, Shaped, entries, precision
 from .elementwise import by_numbers
@@ -27,26 +26,8 @@ from .scalarise import LARGEST, NotScalarError, scalarise
 Write = Callable[[Graph, list[np.ndarray]], list[np.ndarray]]
 
 
-class _Here(threading.local):
-    writing = 0
-
-
-_HERE = _Here()
-
-
-@contextlib.contextmanager
-def writing() -> Iterator[None]:
-    """Within it a program is being traced."""
-    _HERE.writing += 1
-    try:
-        yield
-    finally:
-        _HERE.writing -= 1
-
-
-def is_writing() -> bool:
-    """Whether a program is being traced, whose parts need not be programs themselves."""
-    return _HERE.writing > 0
+# Where a program is being traced its parts need not be programs themselves.
+WRITING = Within()
 
 
 class Program:
@@ -98,7 +79,7 @@ class Program:
         brief: bool = False,
     ) -> "Program":
         """Of a function of arrays of these shapes, which returns a sequence of arrays."""
-        with writing():
+        with WRITING:
             jaxpr = jax.make_jaxpr(fn)(*arguments)
         return cls(jaxpr, linear, largest, thorough, exact, brief)
 

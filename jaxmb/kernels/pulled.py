@@ -10,7 +10,7 @@ from ..foundations.jaxpr import jaxpr_as_fun, pruned
 from .code import Code, Piece, Shaped, entries
 from .cotangents import cotangents, flat
 from .graph import Graph
-from .program import Program, watching, writing
+from .program import WRITING, Program, watching
 from .scalarise import LARGEST, NotScalarError, scalarise
 
 
@@ -37,7 +37,7 @@ class PulledProgram(Program):
         largest: int = LARGEST,
         thorough: bool = False,
     ):
-        with writing():
+        with WRITING:
             whole = jax.make_jaxpr(fn)(*arguments)
         direct = pruned(whole)
         self.at, self.values = at, [Shaped(a.shape, a.dtype) for a in direct.out_avals]
@@ -55,7 +55,7 @@ class PulledProgram(Program):
             own = nodes[:at] + nodes[at + 1 :]
             return scalarise(graph, direct, own, largest) + scalarise(graph, pruned(jaxpr), nodes, largest)
 
-        with writing():
+        with WRITING:
             jaxpr = jax.make_jaxpr(back)(*arguments[:at], self.values[0], *arguments[at:])
         try:
             super().__init__(jaxpr, thorough=thorough, write=by_operations)

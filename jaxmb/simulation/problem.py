@@ -83,8 +83,9 @@ class Problem(eqx.Module):
 
     `sound` is false for a start that must not be integrated: its first step then ends the run. `choice` is the first choice
     of the formulation, which may hold a later one. `native` makes steps where nothing special happens, if it can be had. `smooth`
-    tells that all at hand is far from any singular pose; it is found by the system's layout then, if there is one. At `until` it is over, and by a `guard` sooner. `before` holds the remainders of rows in use where a step by the system's
-    layout has begun, for its stages.
+    tells that all at hand is far from any singular pose; it is found by the system's layout then, if there is one. At `until` it is
+    over, and by a `guard` sooner. `before` holds the remainders of rows in use where a step by the system's layout has begun, for its
+    stages.
     """
 
     system: System

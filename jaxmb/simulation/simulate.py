@@ -275,15 +275,14 @@ def _only_special(given: _Given) -> str | None:
     """Why there are no steps but those that can do everything; None if there are others."""
     if given.plan is not None:
         return "a run with `events` has no other steps"
-    return "`dense` is True" if given.dense else only_special(given.method, _nominal(given)[0])
+    return "`dense` is True" if given.dense else only_special(given.method, _nominal(given))
 
 
-def _nominal(given: _Given) -> tuple[Problem, Flow]:
-    """The problem and its start, as far as the kind of steps depends on them."""
-    system, bare = settled(given.system, given.state)
+def _nominal(given: _Given) -> Problem:
+    """The problem, as far as the kind of steps depends on it."""
+    system = settled(given.system, given.state)[0]
     always = jnp.asarray(np.array(True))
-    problem = Problem(system, given.formulation, given.drift, given.loop, given.state.scale, always, None)
-    return problem, beginning(given.loop, bare)
+    return Problem(system, given.formulation, given.drift, given.loop, given.state.scale, always, None)
 
 
 def _simulate(given: _Given) -> tuple[Solution, Array, tuple[Check, ...]]:

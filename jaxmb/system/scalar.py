@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..foundations import Blank, shapes_of
-from ..kernels import NotScalarError, Program, Shaped, is_writing, unavailable
+from ..kernels import WRITING, NotScalarError, Program, Shaped, unavailable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,7 +26,7 @@ def scalar(fn: F) -> F:
 
     @functools.wraps(fn)
     def call(system: Any, *arguments: Any) -> Any:
-        if is_writing() or system.layout is not None or unavailable() is not None:
+        if WRITING or system.layout is not None or unavailable() is not None:
             return fn(system, *arguments)
         blank, arrays = Blank.of((system, *arguments))
         made = _made(fn, blank, shapes_of(arrays)) if blank.known else None
