@@ -1,12 +1,10 @@
 """jaxmb: differentiable dynamics of constrained mechanical systems in JAX."""
 
+import importlib
+from typing import TYPE_CHECKING
+
 from . import control as control
-from . import fit as fit
-from . import planar as planar
-from . import plot as plot
 from . import records as records
-from . import spatial as spatial
-from . import sweep as sweep
 from .batch import batched as batched
 from .control import equilibrium as equilibrium
 from .control import Equilibrium as Equilibrium
@@ -102,3 +100,23 @@ from .system import Scale as Scale
 from .system import State as State
 from .system import System as System
 from .system import Terms as Terms
+
+if TYPE_CHECKING:
+    from . import fit as fit
+    from . import planar as planar
+    from . import plot as plot
+    from . import spatial as spatial
+    from . import sweep as sweep
+
+# Packages that not every program needs are imported where they are first used: optax and matplotlib alone take half a second.
+_LATER = ("fit", "planar", "plot", "spatial", "sweep")
+
+
+def __getattr__(name: str) -> object:
+    if name in _LATER:
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

@@ -76,3 +76,22 @@ def test_the_configuration_is_shown(capsys):
     assert shown["jax"] == jax.__version__ and shown["numbers"].startswith("float64")
     assert {"python", "jaxmb", "jaxlib", "diffrax", "equinox", "optimistix", "lineax", "llvmlite"} <= set(shown)
     assert shown["devices"] and (shown["steps"] == "compiled code" or jax.default_backend() != "cpu")
+
+
+LATER = """
+import sys, jax, diffrax, equinox
+before = set(sys.modules)
+import jaxmb as jm
+print(sorted({name.split(".")[0] for name in set(sys.modules) - before if "." in name} & {"scipy", "optax", "matplotlib", "llvmlite"}))
+print(sorted(name for name in sys.modules if name in ("jaxmb.fit", "jaxmb.plot", "jaxmb.planar", "jaxmb.spatial", "jaxmb.sweep")))
+print({"fit", "planar", "plot", "spatial", "sweep"} <= set(dir(jm)), jm.fit.identify.__name__, jm.spatial.Body.__name__)
+try:
+    jm.nothing
+except AttributeError as error:
+    print(error)
+"""
+
+
+def test_what_few_programs_need_is_imported_where_it_is_used():
+    found = subprocess.run([sys.executable, "-c", LATER], check=True, capture_output=True, text=True, timeout=300)
+    assert found.stdout.splitlines() == ["[]", "[]", "True identify Body", "module 'jaxmb' has no attribute 'nothing'"]

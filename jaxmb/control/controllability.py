@@ -6,7 +6,6 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
 from jaxtyping import Array
 
 from ..formulation import AbstractFormulation
@@ -151,7 +150,9 @@ def controllability(
     shares = np.sum((axes @ idle) ** 2, axis=1)
     remedy: tuple[str, ...] = ()
     if rank < freedoms and names:
-        factors: Any = scipy.linalg.qr((axes @ idle).T, mode="economic", pivoting=True)
+        from scipy.linalg import qr
+
+        factors: Any = qr((axes @ idle).T, mode="economic", pivoting=True)
         _, triangle, order = factors
         diagonal = np.abs(np.diag(triangle))
         if len(diagonal) >= freedoms - rank and diagonal[freedoms - rank - 1] > tol:

@@ -6,7 +6,6 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
 from jaxtyping import Array, Float
 
 from ..foundations import Finite, Matrix, Number, Positive, contract, counted, is_concrete, listing, table
@@ -118,6 +117,8 @@ def lqr(
         raise ValueError(
             f"Argument `linearisation` must be that of one state, but has leading axes {linearisation.A.shape[:-2]}."
         )
+    from scipy.linalg import solve_continuous_are, solve_discrete_are
+
     a, b = np.asarray(linearisation.A, float), np.asarray(linearisation.B, float)
     n, nu = b.shape
     if not nu:
@@ -135,10 +136,10 @@ def lqr(
         linearisation, a, b, q - cross @ np.linalg.solve(r, cross.T), a - b @ np.linalg.solve(r, cross.T), period
     )
     if period is None:
-        cost = scipy.linalg.solve_continuous_are(a, b, q, r, s=cross)
+        cost = solve_continuous_are(a, b, q, r, s=cross)
         gain = np.linalg.solve(r, b.T @ cost + cross.T)
     else:
-        cost = scipy.linalg.solve_discrete_are(a, b, q, r, s=cross)
+        cost = solve_discrete_are(a, b, q, r, s=cross)
         gain = np.linalg.solve(r + b.T @ cost @ b, b.T @ cost @ a + cross.T)
     values = np.linalg.eigvals(a - b @ gain)
     return LQR(jnp.asarray(gain), jnp.asarray(cost), values, jnp.asarray(a), jnp.asarray(b), linearisation, period)
@@ -186,8 +187,10 @@ def _check_definite(q: np.ndarray, r: np.ndarray, cross: np.ndarray) -> None:
 
 def _sampled(a: np.ndarray, b: np.ndarray, period: float) -> tuple[np.ndarray, np.ndarray]:
     """A_d and B_d of inputs that are held."""
+    from scipy.linalg import expm
+
     n, nu = b.shape
-    whole = scipy.linalg.expm(np.block([[a, b], [np.zeros((nu, n + nu))]]) * period)
+    whole = expm(np.block([[a, b], [np.zeros((nu, n + nu))]]) * period)
     return whole[:n, :n], whole[:n, n:]
 
 

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.stats
+import scipy.special
 from jaxtyping import Array, Bool, Float, Int
 
 from ..foundations import RESULTS, listing, over_leading_axes, program
@@ -132,7 +132,7 @@ class Fit(eqx.Module):
         NaN where the search did not converge, see `covariance`.
         """
         free = None if absolute_sigma else np.asarray(self.freedom)
-        width = scipy.stats.norm.ppf(0.5 + level / 2) if free is None else scipy.stats.t.ppf(0.5 + level / 2, free)
+        width = scipy.special.ndtri(0.5 + level / 2) if free is None else scipy.special.stdtrit(free, 0.5 + level / 2)
         errors = self.standard_errors(absolute_sigma)
         spread = lambda e: e * jnp.asarray(width).reshape(np.shape(width) + (1,) * (e.ndim - np.ndim(width)))
         return {

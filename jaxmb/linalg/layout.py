@@ -4,8 +4,6 @@ import dataclasses
 
 import numpy as np
 from jaxtyping import Bool
-from scipy.sparse import coo_array, csr_array
-from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 
 from ..foundations import counted
 
@@ -42,6 +40,9 @@ class Layout:
     @classmethod
     def of(cls, mass: Bool[np.ndarray, "nv nv"], jacobian: Bool[np.ndarray, "m nv"]) -> "Layout":
         """That of M and C, by their entries that may not be zero."""
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import connected_components
+
         m, nv = jacobian.shape
         count, block = connected_components(csr_array(mass | mass.T), directed=False)
         _, block = np.unique(block, return_inverse=True)
@@ -105,6 +106,9 @@ def _coloured(lists: list[np.ndarray], count: int) -> np.ndarray:
 
 def _ordered(lists: list[np.ndarray], count: int) -> np.ndarray:
     """The rows in the order of Cuthill and McKee, cut into pieces of its bandwidth."""
+    from scipy.sparse import coo_array, csr_array
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+
     m = len(lists)
     row = np.repeat(np.arange(m), [len(x) for x in lists])
     column = np.concatenate([*lists, np.zeros(0, int)])

@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
 from jaxtyping import Array
 
 from ..foundations import (
@@ -134,6 +133,8 @@ def analyse_reactions(
     Raises:
         ValueError: for a batch of states, or a method that is not known.
     """
+    from scipy.linalg import qr
+
     if method not in METHODS:
         raise ValueError(f"Argument `method` must be 'qr', 'svd' or 'rank', but is {method!r}.")
     system, state = settled(system, state)
@@ -141,7 +142,7 @@ def analyse_reactions(
     left, values, _ = np.linalg.svd(rows)
     rank = int((values > rank_tol).sum())
     bases = {"svd": left[:, rank:]}
-    orthogonal = np.asarray(scipy.linalg.qr(rows, mode="full", pivoting=True)[0])
+    orthogonal = np.asarray(qr(rows, mode="full", pivoting=True)[0])
     bases["qr"] = orthogonal[:, rank:]
     groups = {}
     for name, part in parts.items():

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import scipy.io
 
 from ..foundations import listing
 from .matlab import variables
@@ -205,7 +204,9 @@ class Matlab(AbstractSource):
     def _stored(self, name: str) -> np.ndarray:
         if not self._whole[name]:
             raise ValueError(f"'{name}' in {self.path} must be an array of numbers, or cells of them, but is none.")
+        from scipy.io import loadmat
+
         try:
-            return np.asarray(scipy.io.loadmat(self.path, variable_names=[name])[name])
+            return np.asarray(loadmat(self.path, variable_names=[name])[name])
         except Exception as error:
             raise ValueError(f"'{name}' in {self.path} must be a matrix of numbers, but: {error}") from error
