@@ -45,18 +45,18 @@ def start_of(name: str) -> tuple[jm.System, Any]:
 
 
 def call(system: jm.System, start: Any, end: float, kind: str) -> Any:
-    """What is measured; by usual steps: `special=False`."""
+    """What is measured; without steps near singular configurations: `XLA(singular=False)`."""
     state, ts, options = start(), jnp.linspace(0, end, 11)[1:], jm.compiler_options()
 
-    def last(v, adjoint=None, special=True):
+    def last(v, adjoint=None, engine=None):
         moved = eqx.tree_at(lambda s: s.v, state, v)
-        return jm.simulate(system, moved, ts, adjoint=adjoint, special=special, throw=False).q[-1, 0]
+        return jm.simulate(system, moved, ts, adjoint=adjoint, engine=engine, throw=False).q[-1, 0]
 
     stored = dfx.RecursiveCheckpointAdjoint(checkpoints=4096)
-    special = "usual" not in kind
-    longer = lambda x: jm.simulate(system, state, x * ts, special=special, throw=False).q
+    engine = jm.XLA(singular=False) if "usual" in kind else None
+    longer = lambda x: jm.simulate(system, state, x * ts, engine=engine, throw=False).q
     batch = jax.jit(jax.vmap(longer), compiler_options=options)
-    slope = jax.jit(jax.grad(lambda v: last(v, special=special)), compiler_options=options)
+    slope = jax.jit(jax.grad(lambda v: last(v, engine=engine)), compiler_options=options)
     by_checkpoints = jax.jit(jax.grad(lambda v: last(v, stored)), compiler_options=options)
     return {
         "assemble": start,

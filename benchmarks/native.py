@@ -65,7 +65,7 @@ class Lanes:
         def run(first, v, end):
             own = system.with_params(eqx.combine(unravel(flat.at[: first.size].set(first)), rest))
             start = eqx.tree_at(lambda s: s.v, state, v)
-            options = dict(native=self.native, adjoint=forward, throw=False) | method
+            options = dict(engine=jm.Compiled() if self.native else jm.XLA(), adjoint=forward, throw=False) | method
             return jm.simulate(own, start, end[None], **options).q[-1]
 
         total = lambda *at: jnp.sum(run(*at))

@@ -96,7 +96,7 @@ def batch(system, state):
     def run(values):
         changed = variant(system, values)
         meter = dfx.TextProgressMeter(minimum_increase=0.1)
-        settings = {"special": False, "throw": False, "progress_meter": meter} | accurate(ts, 1e-10)
+        settings = {"throw": False, "progress_meter": meter} | accurate(ts, 1e-10)
         solution = jm.simulate(changed, state, ts, **settings)
         return solution.q[:, 0], jnp.abs(jm.energy(changed, solution).balance).max(), solution.result
 
@@ -117,7 +117,7 @@ def gradient(system, state):
     """The gradient of beta(0.03 s) in reverse mode, beside central differences."""
     ts = jnp.array([END])
     # The reverse pass stores each step. No pose on the way is singular; else the gradient would be NaN.
-    settings = accurate(ts, 1e-12) | {"max_steps": 512, "special": False, "throw": False}
+    settings = accurate(ts, 1e-12) | {"max_steps": 512, "throw": False}
 
     def crank_angle(values):
         return jm.simulate(variant(system, values), state, ts, **settings).q[-1, 0]

@@ -203,15 +203,13 @@ def doors():
             progress_meter=dfx.NoProgressMeter(),
             max_steps=Among(100, "none", wrong=(ZERO, NEGATIVE)),
             dense=False,
-            native=either(False, "True"),
-            sparse=either(False, "True"),
-            special=True,
+            engine=either(jm.XLA(), "jm.XLA"),
             throw=True,
         ),
     )
-    yield jm.step_kind, state | dict(
+    yield jm.choose_engine, state | dict(
         formulation=jm.GaussProjection(), drift=jm.Projection(), control=control.PD("pivot", 1.0, 1.0), solver=dfx.Tsit5(),
-        adjoint=dfx.RecursiveCheckpointAdjoint(), native=either(False, "True"), sparse=either(False, "True"),
+        adjoint=dfx.RecursiveCheckpointAdjoint(), engine=either(jm.XLA(), "jm.XLA"),
     )  # fmt: skip
     yield jm.assemble, dict(
         system=built(), q=np.array([0.1]), v=np.array([0.0]), t=0.0, hold=known(["pivot"]), hold_velocity=known(["pivot"]),

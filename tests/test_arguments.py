@@ -19,8 +19,8 @@ from jaxmb.foundations import Positive, contract, function_of
 # What the library makes, or a user inherits from: it has no arguments to be checked at a door.
 MADE = {
     "": """Acceleration Criterion CurveEvent DependentRows Diagnosis Energy Equilibrium Events Kinematics Linearisation Minimal Mode
-        Motion MotionCurve Partition Projected ReactionReport Reactions Residuals RESULTS Scale Solution State Statics StepKind Switches
-        Terms Transition Verdict Wrench AbstractDrift AbstractFormulation NoDrift compiler_options""",
+        Motion MotionCurve Partition Projected ReactionReport Reactions Residuals RESULTS Scale Solution State Statics EngineChoice Switches
+        Terms Transition Verdict Wrench AbstractDrift AbstractEngine AbstractFormulation NoDrift compiler_options""",
     "planar": "",
     "spatial": "",
     "control": """AbstractController AbstractForces AbstractOutput AbstractWrapper Affine Clock Command Controllability Deviation Drive Effort

@@ -144,15 +144,15 @@ def test_a_batch_is_exported_without_calls_of_the_host_or_of_lapack(name):
 @pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
 @pytest.mark.parametrize("derived", [lambda f: f, jax.grad], ids=["run", "gradient"])
 def test_steps_number_by_number_for_a_gpu(derived):
-    """With `native=True` products of matrices are products of numbers there, in stages, corrections and the way back."""
+    """With `Compiled()` products of matrices are products of numbers there, in stages, corrections and the way back."""
 
-    def products(native):
-        fn, v = of_fourbar(lambda system, state: end(run(system, state, native=native, special=False)))
+    def products(engine):
+        fn, v = of_fourbar(lambda system, state: end(run(system, state, engine=engine)))
         text = export.export(jax.jit(jax.vmap(derived(fn))), platforms=["cuda"])(jnp.stack([v, v])).mlir_module()
         assert not FOREIGN.search(text)
         return [text.count(f"stablehlo.{name}") for name in ("dot_general", "multiply")]
 
-    (dots, numbers), (plain_dots, plain_numbers) = products(True), products(None)
+    (dots, numbers), (plain_dots, plain_numbers) = products(jm.Compiled()), products(jm.XLA(singular=False))
     assert dots < 0.5 * plain_dots and numbers > 2 * plain_numbers
 
 

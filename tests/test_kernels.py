@@ -641,12 +641,15 @@ def test_a_step_equals_its_definition_and_so_does_the_way_back(name):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10 * scale)
 
 
+BOTH = (jm.Compiled(), jm.XLA())
+
+
 def compared(name, **method):
     system, state = make(name)
-    run = lambda native: jm.simulate(system, state, [0.4, 0.7], native=native, **method)
-    native, plain = run(True), run(False)
-    assert int(native.stats["native_steps"]) > 0.5 * int(native.stats["num_accepted_steps"])
-    assert int(plain.stats["native_steps"]) == 0
+    run = lambda engine: jm.simulate(system, state, [0.4, 0.7], engine=engine, **method)
+    native, plain = run(jm.Compiled()), run(jm.XLA())
+    assert int(native.stats["compiled_steps"]) > 0.5 * int(native.stats["num_accepted_steps"])
+    assert int(plain.stats["compiled_steps"]) == 0
     for count in ("num_steps", "lowest_rank", "highest_rank"):
         assert int(native.stats[count]) == int(plain.stats[count]), count
     np.testing.assert_allclose(native.q, plain.q, rtol=0, atol=1e-11)
@@ -663,8 +666,8 @@ def test_a_run_of_known_numbers_needs_no_general_step_where_nothing_is_special()
     ts = jnp.array([0.2, 0.4])
     alone = jm.simulate(system, state, ts)
     whole = jax.jit(lambda ts: jm.simulate(system, state, ts))(ts)
-    assert int(alone.stats["native_steps"]) == int(alone.stats["num_accepted_steps"])
-    assert int(whole.stats["native_steps"]) == int(whole.stats["num_accepted_steps"])
+    assert int(alone.stats["compiled_steps"]) == int(alone.stats["num_accepted_steps"])
+    assert int(whole.stats["compiled_steps"]) == int(whole.stats["num_accepted_steps"])
     assert int(alone.stats["highest_rank"]) == int(alone.stats["lowest_rank"]) == int(whole.stats["lowest_rank"]) == 2
     np.testing.assert_allclose(alone.q, whole.q, rtol=0, atol=1e-12)
     np.testing.assert_allclose(alone.v, whole.v, rtol=0, atol=1e-11)
@@ -680,7 +683,7 @@ def test_programs_hold_calls_of_the_systems_functions_not_these(derivative):
 
 
 @pytest.mark.slow
-def test_a_run_with_a_special_step_is_made_by_the_whole_program():
+def test_a_run_with_a_step_near_a_singular_configuration_is_made_by_the_whole_program():
     system = parallelogram.parallelogram()
     start = jm.assemble(
         system, *parallelogram.pose(jnp.array(0.3), jnp.array(-2.0))
@@ -691,7 +694,7 @@ def test_a_run_with_a_special_step_is_made_by_the_whole_program():
     for a, b in zip(jax.tree.leaves(alone.stats), jax.tree.leaves(whole.stats), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-15)
     np.testing.assert_allclose(alone.q, whole.q, rtol=0, atol=1e-14)
-    assert 0 < int(alone.stats["native_steps"]) < int(alone.stats["num_accepted_steps"]) - 1
+    assert 0 < int(alone.stats["compiled_steps"]) < int(alone.stats["num_accepted_steps"]) - 1
 
 
 @pytest.mark.slow
@@ -709,13 +712,13 @@ def test_methods_by_compiled_code(solver):
 def test_gradients_by_compiled_code_are_the_same():
     system, state = make("pendulum, 4 copies")
 
-    def loss(v, length, native):
+    def loss(v, length, engine):
         start = eqx.tree_at(lambda s: s.v, state, v * state.v)
-        found = jm.simulate(system, start, jnp.stack([0.3 * length, length]), native=native)
+        found = jm.simulate(system, start, jnp.stack([0.3 * length, length]), engine=engine)
         return jnp.sum(found.q[-1] ** 2 * jnp.array([1.0, 3.0])) + found.v[0, 0]
 
     one = jnp.array(1.0)
-    native, plain = (jax.grad(loss, (0, 1))(one, one, choice) for choice in (True, False))
+    native, plain = (jax.grad(loss, (0, 1))(one, one, choice) for choice in BOTH)
     np.testing.assert_allclose(native, plain, rtol=1e-10)
 
 
@@ -752,7 +755,7 @@ def test_the_derivative_of_a_step_along_all_its_operands(how, monkeypatch):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-11 * max(1.0, float(jnp.max(jnp.abs(b)))))
 
 
-def jacobians(name, native, **method):
+def jacobians(name, engine, **method):
     """Derivatives of a motion in forward mode by the numbers of the system, the speed and the end of the run."""
     system, state = make(name)
     numbers, rest = eqx.partition(system.params, eqx.is_inexact_array_like)
@@ -761,14 +764,14 @@ def jacobians(name, native, **method):
     def run(numbers, speed, end):
         own = system.with_params(eqx.combine(unravel(numbers), rest))
         start = eqx.tree_at(lambda s: s.v, state, speed * state.v)
-        found = jm.simulate(own, start, jnp.stack([0.4 * end, end]), native=native, adjoint=dfx.ForwardMode(), **method)
-        return jnp.concatenate([found.q.ravel(), found.v[-1]]), found.stats["native_steps"]
+        found = jm.simulate(own, start, jnp.stack([0.4 * end, end]), engine=engine, adjoint=dfx.ForwardMode(), **method)
+        return jnp.concatenate([found.q.ravel(), found.v[-1]]), found.stats["compiled_steps"]
 
     return jax.jit(jax.jacfwd(run, (0, 1, 2), has_aux=True))(flat, jnp.array(1.0), jnp.array(0.5))
 
 
 def compared_jacobians(name, **method):
-    (native, count), (plain, none) = (jacobians(name, choice, **method) for choice in (True, False))
+    (native, count), (plain, none) = (jacobians(name, choice, **method) for choice in BOTH)
     assert int(count) > 0 and int(none) == 0
     for a, b in zip(native, plain, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-11 * max(1.0, float(jnp.max(jnp.abs(b), initial=0))))
@@ -785,17 +788,17 @@ def test_forward_derivatives_along_whole_runs(name):
     numbers, rest = eqx.partition(system.params, eqx.is_inexact_array_like)
     flat, unravel = jax.flatten_util.ravel_pytree(jax.tree.map(jnp.asarray, numbers))
 
-    def run(numbers, speed, native):
+    def run(numbers, speed, engine):
         own = system.with_params(eqx.combine(unravel(numbers), rest))
         start = eqx.tree_at(lambda s: s.v, state, speed * state.v)
         options = dict(adjoint=dfx.ForwardMode(), dt0=5e-3, stepsize_controller=dfx.ConstantStepSize(), throw=False)
-        return jm.simulate(own, start, jnp.array([0.0, 0.04, 0.3, 0.5]), native=native, **options).q
+        return jm.simulate(own, start, jnp.array([0.0, 0.04, 0.3, 0.5]), engine=engine, **options).q
 
     found, expected = (
-        jax.jit(jax.vmap(jax.jacfwd(functools.partial(run, native=native), (0, 1)), (None, 0)))(
+        jax.jit(jax.vmap(jax.jacfwd(functools.partial(run, engine=engine), (0, 1)), (None, 0)))(
             flat, jnp.array([0.5, 1.0, 1.4])
         )
-        for native in (True, False)
+        for engine in BOTH
     )
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-11 * max(1.0, float(jnp.max(jnp.abs(b)))))
@@ -815,10 +818,10 @@ def test_all_forward_derivatives_by_compiled_code_are_the_same(name):
         (dict(adjoint=dfx.DirectAdjoint()), "derivatives are neither over a tape nor in forward mode"),
     ],
 )
-def test_reasons_why_a_run_is_plain(method, reason):
+def test_reasons_why_a_run_is_not_compiled(method, reason):
     system, state = make("pendulum")
-    with pytest.raises(ValueError, match="Argument `native` must not be True here: .*(" + reason + ")"):
-        jm.simulate(system, state, [0.2], native=True, **method)
+    with pytest.raises(ValueError, match="Argument `engine` must not be `Compiled` here: .*(" + reason + ")"):
+        jm.simulate(system, state, [0.2], engine=jm.Compiled(), **method)
 
 
 FEW = "not sparse: 3 velocities and 2 rows are too few"
@@ -828,27 +831,31 @@ PARTITION = "`CoordinatePartition` may choose anew at each accepted state"
 @pytest.mark.parametrize(
     ("method", "told"),
     [
-        (dict(), f"compiled steps; {FEW}"),
-        (dict(adjoint=dfx.ForwardMode()), f"compiled steps; {FEW}"),
-        (dict(native=False), f"plain steps; not compiled: `native` is False; {FEW}"),
+        (dict(), f"Compiled(sparse=False); {FEW}"),
+        (dict(adjoint=dfx.ForwardMode()), f"Compiled(sparse=False); {FEW}"),
+        (dict(engine=jm.XLA()), f"XLA(sparse=False); not compiled: `engine` is `XLA`; {FEW}"),
         (
             dict(adjoint=dfx.DirectAdjoint()),
-            f"plain steps; not compiled: derivatives are neither over a tape nor in forward mode; {FEW}",
+            f"XLA(sparse=False); not compiled: derivatives are neither over a tape nor in forward mode; {FEW}",
         ),
         (
             dict(formulation=jm.CoordinatePartition()),
-            f"plain steps; not compiled: {PARTITION}; not sparse: `CoordinatePartition` is not `GaussProjection`",
+            f"XLA(sparse=False); not compiled: {PARTITION}; not sparse: `CoordinatePartition` is not `GaussProjection`",
         ),
         (
-            dict(solver=dfx.Kvaerno3(), sparse=False),
-            "plain steps; not compiled: `Kvaerno3` is not an explicit Runge–Kutta method; not sparse: `sparse` is False",
+            dict(solver=dfx.Kvaerno3(), engine=jm.XLA(sparse=False)),
+            "XLA(sparse=False); not compiled: `engine` is `XLA`; not sparse: `sparse` is False",
         ),
-        (dict(sparse=True), "compiled sparse steps"),
-        (dict(sparse=True, native=False), "sparse steps; not compiled: `native` is False"),
+        (dict(engine=jm.Compiled(sparse=True)), "Compiled(sparse=True)"),
+        (dict(engine=jm.XLA(sparse=True)), "XLA(sparse=True); not compiled: `engine` is `XLA`"),
+        (
+            dict(solver=dfx.Kvaerno3()),
+            "XLA(sparse=False); not compiled: `Kvaerno3` is not an explicit Runge–Kutta method; not sparse: `Kvaerno3` is not an explicit Runge–Kutta method",
+        ),
     ],
 )
-def test_which_way_steps_are_made_is_told_beforehand(method, told):
-    assert str(jm.step_kind(*make("four-bar"), **method)) == told
+def test_which_engine_makes_the_steps_is_told_beforehand(method, told):
+    assert str(jm.choose_engine(*make("four-bar"), **method)) == told
 
 
 def test_a_large_function_is_compiled_quickly_and_does_the_same(monkeypatch):
@@ -867,19 +874,19 @@ def test_a_large_function_is_compiled_quickly_and_does_the_same(monkeypatch):
 def test_a_large_step_has_no_derivative_in_forward_mode(monkeypatch):
     monkeypatch.setattr("jaxmb.kernels.step.MOST", 1000)
     system, state = make("pendulum")
-    assert jm.step_kind(system, state).name == "compiled"
-    told = jm.step_kind(system, state, adjoint=dfx.ForwardMode()).not_compiled
+    assert jm.choose_engine(system, state).engine == jm.Compiled(sparse=False)
+    told = jm.choose_engine(system, state, adjoint=dfx.ForwardMode()).not_compiled
     assert told == "its derivative in forward mode has too many operations"
 
 
 def test_without_the_compiler_runs_are_plain(monkeypatch):
-    monkeypatch.setattr("jaxmb.simulation.native.unavailable", lambda asked: "llvmlite is not installed")
+    monkeypatch.setattr("jaxmb.simulation.engine.unavailable", lambda asked: "llvmlite is not installed")
     mass = lambda t, q, p: jnp.eye(2)
     system = jm.System(2, mass=mass, constraints=[jm.Holonomic("rod", lambda t, q, p: q @ q - 1)])
     state = jm.as_state(system, [0.6, 0.8], [-0.8, 0.6])
-    assert int(jm.simulate(system, state, [0.1]).stats["native_steps"]) == 0
+    assert int(jm.simulate(system, state, [0.1]).stats["compiled_steps"]) == 0
     with pytest.raises(ValueError, match="llvmlite is not installed"):
-        jm.simulate(system, state, [0.1], native=True)
+        jm.simulate(system, state, [0.1], engine=jm.Compiled())
 
 
 def two_arms():
@@ -992,8 +999,8 @@ def test_recorded_inputs_are_part_of_compiled_steps(hold):
     start, ts = jm.assemble(system, [0.0]), jnp.linspace(0.0, 1.0, 33)
     record = jm.control.Recorded(ts, jnp.cos(7 * ts), hold=hold)
     steps = {"dt0": 1 / 32, "stepsize_controller": dfx.ConstantStepSize()}
-    runs = [jm.simulate(system, start, [1.0], control=record, native=native, **steps) for native in (True, False)]
-    assert runs[0].stats["native_steps"] == 32
+    runs = [jm.simulate(system, start, [1.0], control=record, engine=engine, **steps) for engine in BOTH]
+    assert runs[0].stats["compiled_steps"] == 32
     assert_equal(runs[0].q, runs[1].q)
 
 

@@ -53,8 +53,10 @@ def test_sparse_steps_of_random_mechanisms_equal_dense_ones(kind):
         heavier = rng.uniform(0.7, 1.4, (system.nv // 3, 1, 1))
         own = system.with_params(eqx.tree_at(lambda p: p.inertia, system.params, heavier * system.params.inertia))
         state = jm.assemble(own, place, 0.3 * rng.normal(size=system.nv))
-        settings = dict(stepsize_controller=dfx.ConstantStepSize(), dt0=2e-3, native=False)
-        sparse, dense = (jm.simulate(own, state, [0.02, 0.04], sparse=flag, **settings) for flag in (True, False))
+        settings = dict(stepsize_controller=dfx.ConstantStepSize(), dt0=2e-3)
+        sparse, dense = (
+            jm.simulate(own, state, [0.02, 0.04], engine=jm.XLA(sparse=flag), **settings) for flag in (True, False)
+        )
         assert int(sparse.stats["sparse_steps"]) >= 19 and int(dense.stats["sparse_steps"]) == 0
         assert int(sparse.stats["highest_rank"]) == int(dense.stats["highest_rank"])
         assert int(sparse.stats["lowest_rank"]) == int(dense.stats["lowest_rank"])

@@ -48,19 +48,19 @@ jax.config.update("jax_enable_x64", True)
 system = jm.System(1, mass=lambda t, q, p: jnp.eye(1), potential=lambda t, q, p: 0.5 * q @ q)
 state = jm.as_state(system, [1.0])
 told = []
-for native in (False, None, None):
+for engine in (jm.XLA(), None, None):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        jm.simulate(system, state, [0.1], native=native)
+        jm.simulate(system, state, [0.1], engine=engine)
     told.append([str(w.message) for w in caught if w.category is RuntimeWarning])
 print(told)
-print(jm.step_kind(system, state).not_compiled)
+print(jm.choose_engine(system, state).not_compiled)
 jm.show_config()
 """
 
 
 def test_without_the_compiler_it_is_told_once_why_and_what_it_costs():
-    """By the first run that did not ask for it; in the words of `step_kind` and `show_config`."""
+    """By the first run that did not ask for it; in the words of `choose_engine` and `show_config`."""
     found = subprocess.run([sys.executable, "-c", WITHOUT], check=True, capture_output=True, text=True, timeout=300)
     told, kind, *shown = found.stdout.splitlines()
     first, second, third = ast.literal_eval(told)

@@ -150,11 +150,13 @@ def test_compiled_steps_of_a_long_chain_are_those_of_the_plain_ones():
     system = chain(12)
     start = jm.as_state(system, jnp.linspace(-1, 1, 12), jnp.linspace(0.5, 1, 12))
 
-    def end(v, native):
+    def end(v, engine):
         moving = dataclasses.replace(start, v=v)
-        return jnp.sum(jm.simulate(system, moving, [0.05], native=native, special=False, throw=False).q[-1])
+        return jnp.sum(jm.simulate(system, moving, [0.05], engine=engine, throw=False).q[-1])
 
-    found = [jax.value_and_grad(functools.partial(end, native=native))(start.v) for native in (None, False)]
+    found = [
+        jax.value_and_grad(functools.partial(end, engine=engine))(start.v) for engine in (None, jm.XLA(singular=False))
+    ]
     np.testing.assert_allclose(found[0][0], found[1][0], rtol=0, atol=1e-10)
     np.testing.assert_allclose(found[0][1], found[1][1], rtol=0, atol=1e-9)
 
@@ -188,7 +190,7 @@ def test_compiled_steps_are_those_of_the_plain_ones():
     """A tree of joints with a body that flies, and the same in the plane by rows of its joints."""
     for system in (branched(S, 3).build(), branched(P, 2).build(coordinates="absolute")):
         start = jm.assemble(system, system.guess, jnp.linspace(0.5, 1.0, system.nv))
-        runs = [jm.simulate(system, start, [0.1, 0.2], native=native) for native in (True, False)]
-        assert runs[0].stats["native_steps"] > 0 and runs[0].stats["num_steps"] == runs[1].stats["num_steps"]
+        runs = [jm.simulate(system, start, [0.1, 0.2], engine=engine) for engine in (jm.Compiled(), jm.XLA())]
+        assert runs[0].stats["compiled_steps"] > 0 and runs[0].stats["num_steps"] == runs[1].stats["num_steps"]
         np.testing.assert_allclose(runs[0].q, runs[1].q, rtol=0, atol=1e-11)
         np.testing.assert_allclose(runs[0].v, runs[1].v, rtol=0, atol=1e-10)

@@ -18,10 +18,7 @@ import jaxmb as jm
 from jaxmb.kernels import NotScalarError, Shaped, influence, unavailable
 from jaxmb.kinematics import choose_rows
 from jaxmb.linalg import BlockMatrix, ConstrainedFactor, Layout, SparseFactor, SparseRows
-from jaxmb.simulation.drift import Projection
-from jaxmb.simulation.problem import Problem
-from jaxmb.simulation.sparse import layout_for
-from jaxmb.system import Scale, layout_of, linear_algebra
+from jaxmb.system import layout_of, linear_algebra
 
 SEED = 3
 
@@ -167,39 +164,39 @@ def test_derivatives_are_those_of_the_equations():
 
 
 compiled = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
-KINDS = [False, pytest.param(True, marks=compiled)]
+KINDS = [jm.XLA, pytest.param(jm.Compiled, marks=compiled)]
 
 
-def run(system, state, end, sparse, native=False, **settings):
+def run(system, state, end, sparse, engine=jm.XLA, **settings):
     settings = {"stepsize_controller": dfx.ConstantStepSize(), "dt0": end / 40} | settings
-    return jm.simulate(system, state, jnp.array([end / 2, end]), sparse=sparse, native=native, **settings)
+    return jm.simulate(system, state, jnp.array([end / 2, end]), engine=engine(sparse=sparse), **settings)
 
 
-def assert_alike(system, state, end, native, tol=1e-11):
+def assert_alike(system, state, end, engine, tol=1e-11):
     """The same motion, decisions and steps; returns the sparse run."""
-    sparse, dense = run(system, state, end, True, native), run(system, state, end, False)
+    sparse, dense = run(system, state, end, True, engine), run(system, state, end, False)
     np.testing.assert_allclose(sparse.q, dense.q, rtol=0, atol=tol)
     np.testing.assert_allclose(sparse.v, dense.v, rtol=0, atol=10 * tol)
     for name in ("num_steps", "lowest_rank", "highest_rank"):
         assert int(sparse.stats[name]) == int(dense.stats[name])
     assert int(dense.stats["sparse_steps"]) == 0
-    assert int(sparse.stats["native_steps"]) == (int(sparse.stats["sparse_steps"]) if native else 0)
+    assert int(sparse.stats["compiled_steps"]) == (int(sparse.stats["sparse_steps"]) if engine is jm.Compiled else 0)
     return sparse
 
 
-@pytest.mark.parametrize("native", KINDS)
-def test_independent_rows_are_used_from_the_first_step(native):
+@pytest.mark.parametrize("engine", KINDS)
+def test_independent_rows_are_used_from_the_first_step(engine):
     system = nfourbar.nfourbar(3)
     state = jm.assemble(system, *nfourbar.pose(3, jnp.array(1.2), jnp.array(-1.0)))
-    found = assert_alike(system, state, 0.1, native)
+    found = assert_alike(system, state, 0.1, engine)
     assert int(found.stats["sparse_steps"]) == 40
 
 
-@pytest.mark.parametrize("native", KINDS)
-def test_redundant_rows_are_left_out(native):
+@pytest.mark.parametrize("engine", KINDS)
+def test_redundant_rows_are_left_out(engine):
     system = parallelogram.parallelogram()
     state = jm.assemble(system, *parallelogram.pose(jnp.array(1.2), jnp.array(-1.0)))
-    found = assert_alike(system, state, 0.1, native)
+    found = assert_alike(system, state, 0.1, engine)
     assert int(found.stats["highest_rank"]) < system.m
     assert int(found.stats["sparse_steps"]) >= 38  # the first ones decide which
 
@@ -246,29 +243,29 @@ def test_small_remainders_are_usual_in_a_high_lift():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("native", KINDS)
-def test_velocity_rows_and_rates(native):
+@pytest.mark.parametrize("engine", KINDS)
+def test_velocity_rows_and_rates(engine):
     system, start = sleigh(3)
-    found = assert_alike(system, jm.assemble(system, *start), 0.1, native)
+    found = assert_alike(system, jm.assemble(system, *start), 0.1, engine)
     assert int(found.stats["sparse_steps"]) >= 38
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("native", KINDS)
-def test_quaternions(native):
+@pytest.mark.parametrize("engine", KINDS)
+def test_quaternions(engine):
     system, start = top(2)
-    found = assert_alike(system, jm.assemble(system, *start), 0.05, native)
+    found = assert_alike(system, jm.assemble(system, *start), 0.05, engine)
     assert int(found.stats["sparse_steps"]) > 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("native", KINDS)
-def test_singular_poses_take_the_general_step(native):
+@pytest.mark.parametrize("engine", KINDS)
+def test_singular_poses_take_the_general_step(engine):
     system = nfourbar.nfourbar(3)
     state = jm.assemble(system, *nfourbar.pose(3, jnp.array(0.6), jnp.array(-4.0)))
     end = 0.3  # the flat pose is passed at about 0.13 s
     sparse = run(
-        system, state, end, True, native, stepsize_controller=dfx.PIDController(rtol=1e-9, atol=1e-9), dt0=1e-3
+        system, state, end, True, engine, stepsize_controller=dfx.PIDController(rtol=1e-9, atol=1e-9), dt0=1e-3
     )
     angle = nfourbar.reduced_motion(3, jnp.array(0.6), jnp.array(-4.0), jnp.array([0.0, end]), system.params)[-1]
     assert float(angle) < 0
@@ -278,15 +275,15 @@ def test_singular_poses_take_the_general_step(native):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("native", KINDS)
-def test_a_batch_and_its_rows(native):
+@pytest.mark.parametrize("engine", KINDS)
+def test_a_batch_and_its_rows(engine):
     system = nfourbar.nfourbar(3)
     angles = jnp.array([0.05, 1.2, 0.4, 2.0])  # the first one passes the flat pose
     states = jax.vmap(lambda a: jm.assemble(system, *nfourbar.pose(3, a, jnp.array(-2.0))))(angles)
-    one = lambda state: run(system, state, 0.1, True, native, throw=False)
+    one = lambda state: run(system, state, 0.1, True, engine, throw=False)
     together = jax.jit(jax.vmap(one))(states)
     for i in range(4):
-        alone = run(system, jax.tree.map(lambda x, i=i: x[i], states), 0.1, True, native)
+        alone = run(system, jax.tree.map(lambda x, i=i: x[i], states), 0.1, True, engine)
         np.testing.assert_allclose(together.q[i], alone.q, rtol=0, atol=1e-9 if i == 0 else 1e-12)
         assert int(alone.stats["sparse_steps"]) == int(together.stats["sparse_steps"][i])
 
@@ -300,9 +297,9 @@ GRADIENTS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("native", KINDS)
+@pytest.mark.parametrize("engine", KINDS)
 @pytest.mark.parametrize("name", GRADIENTS)
-def test_gradients_are_the_same(name, native):
+def test_gradients_are_the_same(name, engine):
     """By the velocities at the start and by all numbers of the system, redundant rows and quaternions included."""
     system, start = GRADIENTS[name]()
     state = jm.assemble(system, *start)
@@ -311,7 +308,7 @@ def test_gradients_are_the_same(name, native):
     def last(numbers, sparse):
         params, v = numbers
         found = run(
-            system.with_params(params), dataclasses.replace(state, v=v), 0.05, sparse, native if sparse else False
+            system.with_params(params), dataclasses.replace(state, v=v), 0.05, sparse, engine if sparse else jm.XLA
         )
         return jnp.sum(weights * found.q)
 
@@ -323,22 +320,16 @@ def test_gradients_are_the_same(name, native):
 # When
 
 
-def layout(system, formulation=None, solver=None):
-    one = jnp.ones(())
-    sizes = Scale(jnp.ones(system.m), jnp.ones(system.m), jnp.ones(system.nv), jnp.ones(system.m), one)
-    problem = Problem(system, formulation or jm.GaussProjection(), Projection(), None, sizes, one > 0, None)
-    return layout_for(problem, solver or dfx.Tsit5(), False)
-
-
 def test_the_rule():
     few, many = nfourbar.nfourbar(2), nfourbar.nfourbar(12)
-    assert layout(few) == "15 velocities and 14 rows are too few"
-    found = layout(many)
+    assert layout_of(few, False) == "15 velocities and 14 rows are too few"
+    found = layout_of(many, False)
     assert isinstance(found, Layout)
-    assert layout(many) is found  # read off once
+    assert layout_of(many, False) is found  # read off once
     assert found.blocks.shape == (75, 1) and found.order.size >= many.m
-    assert layout(few, jm.KKT()) == "`KKT` is not `GaussProjection`"
-    assert "explicit" in layout(few, solver=dfx.Kvaerno5())
+    state = jm.assemble(few, *nfourbar.pose(2, jnp.array(1.2), jnp.array(-1.0)))
+    assert jm.choose_engine(few, state, formulation=jm.KKT()).not_sparse == "`KKT` is not `GaussProjection`"
+    assert "explicit" in str(jm.choose_engine(few, state, solver=dfx.Kvaerno5()).not_sparse)
 
 
 @pytest.mark.slow
@@ -348,14 +339,14 @@ def test_a_chain_in_relative_coordinates_is_dense():
     joints = [jm.planar.Revolute(f"pin{i}", ends[i], f"link{i}.a") for i in range(60)]
     joints.append(jm.planar.Revolute("last", ends[60], ("ground", (6.0, 0.0))))
     system = jm.planar.Mechanism(links, joints).build(cut=["last"])
-    assert layout(system) == "M and C have too many entries that may not be zero"
+    assert layout_of(system, False) == "M and C have too many entries that may not be zero"
 
 
 def test_what_cannot_be_had_says_why():
     system = nfourbar.nfourbar(2)
     state = jm.assemble(system, *nfourbar.pose(2, jnp.array(1.2), jnp.array(-1.0)))
-    with pytest.raises(ValueError, match="Argument `sparse` must not be True here: `KKT` is not"):
-        jm.simulate(system, state, jnp.array([0.1]), formulation=jm.KKT(), sparse=True)
+    with pytest.raises(ValueError, match="Argument `engine` must not be sparse here: `KKT` is not"):
+        jm.simulate(system, state, jnp.array([0.1]), formulation=jm.KKT(), engine=jm.XLA(sparse=True))
 
 
 @compiled
@@ -363,7 +354,7 @@ def test_compiled_steps_use_it_sooner():
     """Between what dense code is good for and what plain sparse steps are, compiled sparse ones are."""
     system = nfourbar.nfourbar(3)
     state = jm.assemble(system, *nfourbar.pose(3, jnp.array(1.2), jnp.array(-1.0)))
-    assert jm.step_kind(system, state).name == "compiled sparse"
-    assert jm.step_kind(system, state, native=False).name == "plain"
-    assert jm.step_kind(system, state, sparse=False).name == "compiled"
+    assert jm.choose_engine(system, state).engine == jm.Compiled(sparse=True)
+    assert jm.choose_engine(system, state, engine=jm.XLA()).engine == jm.XLA(sparse=False)
+    assert jm.choose_engine(system, state, engine=jm.Compiled(sparse=False)).not_sparse == "`sparse` is False"
     assert linear_algebra(system) == "sparse in compiled code: 21 blocks of M, rows in 4 neighbourhoods of 5"

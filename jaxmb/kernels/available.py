@@ -11,15 +11,15 @@ from .code import Shaped
 from .native import missing
 from .program import Program
 
-# Of steps without compiled code to those with it: of four-bars alone and in batches, and of their gradients (`docs/native.md`).
+# Of steps without compiled code to those with it: of four-bars alone and in batches, and of their gradients (`docs/engines.md`).
 COST = "10 to 100 times"
 
 
-def available(native: bool | None) -> bool:
+def available(asked: bool | None) -> bool:
     """Whether code is compiled for a run. Where it cannot be on a CPU, and nobody has said that it must not, that is told: once in a process."""
-    if native is None and jax.default_backend() == "cpu":
+    if asked is None and jax.default_backend() == "cpu":
         _tell()
-    return native is not False and unavailable() is None
+    return asked is not False and unavailable() is None
 
 
 @functools.cache

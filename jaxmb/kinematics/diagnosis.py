@@ -63,7 +63,7 @@ class Diagnosis:
         mass_condition: condition number of M.
         massless: names of the velocities along which M is singular; constraints hold these.
         residual: largest scaled residuals of position and velocity.
-        linear_algebra: sparse or dense, and why, of the steps of `simulate` by default; `step_kind` tells it for its other arguments.
+        linear_algebra: sparse or dense, and why, of the steps of `simulate` by default; `choose_engine` tells it for other arguments.
     """
 
     t: float

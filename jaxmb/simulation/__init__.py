@@ -8,8 +8,11 @@ from .drift import AbstractDrift as AbstractDrift
 from .drift import Baumgarte as Baumgarte
 from .drift import NoDrift as NoDrift
 from .drift import Projection as Projection
-from .kind import step_kind as step_kind
-from .kind import StepKind as StepKind
+from .engine import choose_engine as choose_engine
+from .engine import EngineChoice as EngineChoice
+from .method import AbstractEngine as AbstractEngine
+from .method import Compiled as Compiled
+from .method import XLA as XLA
 from .segments import Events as Events
 from .simulate import simulate as simulate
 from .solution import Solution as Solution

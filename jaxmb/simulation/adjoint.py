@@ -11,9 +11,10 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ..kernels import with_fallback
+from .engine import back_of, laid_out
 from .flow import Flow
-from .leg import Leg, Method, Moving, Tape, solve
-from .native import native_back
+from .leg import Leg, Moving, Tape, solve
+from .method import Method
 from .problem import Problem
 from .step_back import StepBack, added, dot, zeros_like
 from .whole_back import went_back
@@ -32,7 +33,7 @@ def integrate(
     dense: bool = False,
 ) -> Leg:
     """The motion from t0 to t1, or to an event, saved at times in between."""
-    moving = Moving(method.laid_out(problem, y0), t0, t1, y0, ts)
+    moving = Moving(laid_out(method, problem, y0), t0, t1, y0, ts)
     if method.adjoint is not None:
         return solve(moving, method, event, method.adjoint, dense)[0]
     still = lambda x: lax.stop_gradient(x) if eqx.is_inexact_array(x) else x
@@ -72,12 +73,7 @@ def _backward(
     # No function depends on the rows in use.
     without = lambda p, usual=None: eqx.tree_at(lambda p: p.usual, p, usual, is_leaf=lambda x: x is None)
     moves, rest = map(without, eqx.partition(problem, perturbed.problem))
-    native = (
-        None
-        if method.native is False
-        else native_back(moves, rest, method.solver.solver, moving.y0, method.native is True)
-    )
-    native = None if isinstance(native, str) else native
+    native = back_of(method, moves, rest, moving.y0)
     back = StepBack(rest, method, tape, native, keep, steady, special)
     # The last state, too, is one that is saved.
     times = jnp.append(moving.ts, reached)

@@ -12,84 +12,16 @@ from jaxtyping import Array, Bool, Float
 from ..foundations import silent
 from ..kernels import with_fallback
 from ..kinematics import Rows
-from ..linalg import Layout
+from .engine import step_of
 from .flow import Flow
-from .native import NativeStep, native_step
+from .method import Method
+from .native import NativeStep
 from .plain import PlainStep
 from .problem import Problem
-from .solver import Accepted, ConstrainedSolver, Switches, derivative, regular_derivative
-from .sparse import layout_for
+from .solver import Accepted, Switches, derivative, regular_derivative
 from .whole import went_through
 
 Scalar = Float[Array, ""]
-
-
-class Method(eqx.Module):
-    """How a leg is integrated; nothing of it has a derivative.
-
-    With `adjoint` None the reverse derivative goes back over a tape of the accepted steps; else it is Diffrax's. Steps are compiled to
-    code of their own where they can be, with `native` True they must be, with False they are not; `sparse` likewise of sparse
-    linear algebra. The controller and the first step are None where they follow from the sizes of the run.
-    """
-
-    solver: ConstrainedSolver
-    controller: dfx.AbstractStepSizeController | None
-    dt0: Scalar | None
-    adjoint: dfx.AbstractAdjoint | None
-    progress_meter: dfx.AbstractProgressMeter
-    max_steps: int | None = eqx.field(static=True)
-    native: bool | None = eqx.field(static=True)
-    sparse: bool | None = eqx.field(static=True)
-
-    def compiled(self, problem: Problem, y0: Flow) -> NativeStep | str:
-        """The step of a problem that is laid out as code of its own, or why it has none."""
-        if self.native is False:
-            return "`native` is False"
-        forward = isinstance(self.adjoint, dfx.ForwardMode)
-        if self.adjoint is not None and not forward and isinstance(self.solver.solver, dfx.AbstractERK):
-            return "derivatives are neither over a tape nor in forward mode"
-        made = native_step(
-            dataclasses.replace(problem, usual=None, smooth=False), self.solver.solver, y0, self.native is True
-        )
-        if forward and isinstance(made, NativeStep) and not made.program.doubles:
-            return "its derivative in forward mode has too many operations"
-        return made
-
-    def step_of(self, problem: Problem, y0: Flow) -> NativeStep | PlainStep | None:
-        """The step as code of its own, None if it has none; where there are usual steps only, it is at least one of these."""
-        made = self.compiled(problem, y0)
-        if not isinstance(made, str):
-            return made
-        if self.native:
-            raise ValueError(f"Argument `native` must not be True here: {made}.")
-        solver = self.solver.solver
-        if problem.usual is None or problem.system.layout is not None or not isinstance(solver, dfx.AbstractERK):
-            return None
-        return PlainStep(dataclasses.replace(problem, smooth=True, usual=None), solver)
-
-    def layout(self, problem: Problem, y0: Flow) -> Layout | str:
-        """Which entries of M and C may not be zero, or why steps do not use that; compiled ones do so sooner."""
-        if self.sparse is False:
-            return "`sparse` is False"
-        found = layout_for(problem, self.solver.solver, self.sparse is True)
-        if isinstance(found, str) and self.native is not False:
-            other = layout_for(problem, self.solver.solver, self.sparse is True, compiled=True)
-            if not isinstance(other, str) and not isinstance(self.compiled(_by(other, problem), y0), str):
-                return other
-        return found
-
-    def laid_out(self, problem: Problem, y0: Flow) -> Problem:
-        """The problem, whose system knows which entries of M and C may not be zero if steps use that."""
-        found = self.layout(problem, y0)
-        if isinstance(found, str):
-            if self.sparse:
-                raise ValueError(f"Argument `sparse` must not be True here: {found}.")
-            return problem
-        return _by(found, problem)
-
-
-def _by(layout: Layout, problem: Problem) -> Problem:
-    return dataclasses.replace(problem, system=problem.system.laid_out(layout))
 
 
 class Leg(eqx.Module):
@@ -147,7 +79,7 @@ class Legs(eqx.Module):
         ran = accepted.lowest_rank <= accepted.highest_rank
         return {
             **{name: jnp.sum(count) for name, count in self.stats.items()},
-            "native_steps": jnp.sum(accepted.native),
+            "compiled_steps": jnp.sum(accepted.native),
             "sparse_steps": jnp.sum(accepted.sparse),
             "lowest_rank": jnp.min(jnp.where(ran, accepted.lowest_rank, m)),
             "highest_rank": jnp.max(accepted.highest_rank),
@@ -206,7 +138,7 @@ def solve(
     made so, are made by Diffrax's loop.
     """
     problem, further = moving.problem, (event, adjoint, dense, tape)
-    native = method.step_of(problem, moving.y0)
+    native = step_of(method, problem, moving.y0)
     found = None
     if problem.usual is not None and isinstance(native, NativeStep):
         found = _as_a_whole(moving, method, native, tape)

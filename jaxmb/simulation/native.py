@@ -5,7 +5,6 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -14,16 +13,14 @@ from jax import lax
 from jaxtyping import Array, Bool
 
 from ..foundations import Blank, shapes_of
-from ..kernels import BackProgram, NotScalarError, Program, PulledProgram, Shaped, StepProgram, unavailable
+from ..kernels import BackProgram, NotScalarError, Program, PulledProgram, Shaped, StepProgram
 from ..kinematics import Correction
-from ..system import System, dense_work
+from ..system import System
 from .certificate import corrected_end, sure
 from .explicit import coefficients
 from .flow import Flow
 from .problem import Problem
 
-# Linear algebra of more operations than this, along the band or if nothing were zero, is not even tried.
-MOST = 35_000
 # So many operations a function of a step, or of the way back, may have, and where compiled code is asked for.
 LARGEST, ANYWAY = 150_000, 500_000
 
@@ -86,17 +83,6 @@ class NativeStep(eqx.Module):
 
 def native_step(problem: Problem, solver: Any, y0: Flow, anyway: bool = False) -> NativeStep | str:
     """The step of a problem by a solver of Diffrax, or why there is none; `anyway` also of one that takes long to compile."""
-    reason = unavailable(anyway)
-    if reason is None and not isinstance(solver, dfx.AbstractERK):
-        reason = f"`{type(solver).__name__}` is not an explicit Runge–Kutta method"
-    if reason is None and problem.choice is not None:
-        reason = f"`{type(problem.formulation).__name__}` may choose anew at each accepted state"
-    if reason is None and problem.formulation.left_out(problem.system.m) is not None:
-        reason = f"`{type(problem.formulation).__name__}` leaves rows out, which must fit each accepted state"
-    if reason is not None:
-        return reason
-    if not (anyway or is_small(problem.system)):
-        return f"{problem.system.nv} velocities and {problem.system.m} rows are too many"
     blank, parameters = Blank.of(problem)
     if not blank.known:
         return "part of the problem is neither an array nor hashable"
@@ -110,11 +96,6 @@ def basis_shape(system: System) -> tuple[int, int]:
     """Of what is carried from one end of a step to the next, see `corrected_end`."""
     layout = system.layout
     return system.m, system.nv if layout is None else layout.touched.shape[1] * layout.blocks.shape[1]
-
-
-def is_small(system: System) -> bool:
-    """Whether compiled code is tried."""
-    return (dense_work(system) if system.layout is None else system.layout.work) <= MOST
 
 
 class NativeBack(eqx.Module):

@@ -18,8 +18,9 @@ from .adjoint import integrate
 from .drift import AbstractDrift
 from .flow import Flow
 from .guard import Guard, Halving
-from .leg import Leg, Legs, Method
+from .leg import Leg, Legs
 from .loop import Loop, beginning
+from .method import Method
 from .problem import Problem
 from .solver import verdict
 from .usual import usually

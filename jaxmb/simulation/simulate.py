@@ -33,7 +33,7 @@ from ..foundations import (
     strong,
     with_nan_derivatives,
 )
-from ..kernels import available, with_fallback
+from ..kernels import with_fallback
 from ..kinematics import consistency
 from ..linalg import inverse_root
 from ..system import Names, Scale, State, System, Terms, Values, check_state, check_values, settled
@@ -41,18 +41,19 @@ from ..topology import AbstractEvent, Plan, missed, own_checks, planned, resolut
 from .adjoint import integrate
 from .arguments import FORWARD, checked_control, checked_solver
 from .drift import AbstractDrift, Projection
+from .engine import not_regular_alone, starts_quickly
 from .flow import Flow
 from .guard import STEPS
 from .landing import Limited, landing
-from .leg import Leg, Legs, Method
+from .leg import Leg, Legs
 from .loop import Loop, beginning
-from .native import is_small
+from .method import XLA, AbstractEngine, Method
 from .problem import Problem, Usual
 from .segments import Run, at_each, finished, run_through
 from .solution import Solution
 from .solver import ConstrainedSolver, verdict
 from .step_size import FIRST, RelativeTolerances, default_controller, own_sizes
-from .usual import only_special, usual_states, usually
+from .usual import usual_states, usually
 
 
 @contract
@@ -73,9 +74,7 @@ def simulate(
     progress_meter: dfx.AbstractProgressMeter | None = None,
     max_steps: Count | None = 4096,
     dense: bool = False,
-    native: bool | None = None,
-    sparse: bool | None = None,
-    special: bool = True,
+    engine: AbstractEngine | None = None,
     throw: bool = True,
 ) -> Solution:
     """Integrates M v̇ = F + Cᵀλ, C v̇ = Γ from a state and keeps it on the constraints.
@@ -107,16 +106,10 @@ def simulate(
         progress_meter: Diffrax's; none by default.
         max_steps: largest number of steps, rejected ones included; with events, between two of them.
         dense: whether to keep the interpolation for `Solution.evaluate`.
-        native: whether steps where nothing special happens are compiled to code of their own, which is many times faster on a CPU: by
-            default where they can be, with True or else a ValueError says why not, with False never. `stats["native_steps"]` counts
-            them, `step_kind` tells beforehand.
-        sparse: whether such steps use that M and C have few entries, so that their cost grows with the number of bodies and not with
-            its cube: by default where that pays, with True or else a ValueError says why not, with False never.
-            `stats["sparse_steps"]` counts them.
-        special: whether a run in which something special happens, at singular poses, where rows become dependent, or whatever else is not
-            as usual, is made again by steps that can do everything. On a CPU these are compiled when they are first needed, elsewhere
-            they are part of the program. With False there are none: where one would be needed a shorter step is tried, if the step size
-            is controlled, and in the end the run stops there, with `RESULTS.special_step`; the derivatives of such a run are NaN.
+        engine: what makes the steps: `Compiled()`, code of this system alone, many times faster on a CPU, or `XLA()`; each with `sparse`
+            for large systems. By default compiled code where it can be had, sparse where that pays; `choose_engine` tells which, and
+            why not another, `stats["compiled_steps"]` and `stats["sparse_steps"]` count. Steps near singular configurations and the
+            like are always made by XLA; on a CPU they are compiled when they are first needed.
         throw: whether to raise when something fails. If False `Solution.result` says what happened, for each row of a
             batch, and what was not reached is NaN, with derivatives that are NaN too.
 
@@ -169,8 +162,6 @@ def simulate(
             else ()
         ):
             warnings.warn(doubt, stacklevel=2)
-    # Where compiled code of its own does most of the work, what is around it runs briefly.
-    brief = available(native) and not sparse and is_small(system)
     method = Method(
         ConstrainedSolver(solver),
         None if stepsize_controller is None else _with_tolerances_as_arrays(stepsize_controller),
@@ -178,16 +169,13 @@ def simulate(
         adjoint,
         progress_meter or dfx.NoProgressMeter(),
         max_steps,
-        native,
-        sparse,
+        engine,
     )
     keeps = as_parameters(drift or Projection())
-    given = _Given(
-        system, plan, state, timing, planning, ts, formulation, keeps, loop, method, max_events, dense, special
-    )
-    if not special and (reason := _only_special(given)) is not None:
-        raise ValueError(f"Argument `special` must be True here: {reason}.")
-    solution, failed, checks = (_simulate_briefly if brief else _simulate_long)(given)
+    given = _Given(system, plan, state, timing, planning, ts, formulation, keeps, loop, method, max_events, dense)
+    if given.regular_alone and (reason := _not_regular_alone(given)) is not None:
+        raise ValueError(f"Argument `engine` must not be `XLA(singular=False)` here: {reason}.")
+    solution, failed, checks = (_simulate_briefly if starts_quickly(engine, system) else _simulate_long)(given)
     if not throw:
         return solution
     solution = enforce(solution, checks)
@@ -268,14 +256,19 @@ class _Given(eqx.Module):
     method: Method
     max_events: int = eqx.field(static=True)
     dense: bool = eqx.field(static=True)
-    special: bool = eqx.field(static=True)
+
+    @property
+    def regular_alone(self) -> bool:
+        """Whether there are to be no steps near singular configurations."""
+        engine = self.method.engine
+        return isinstance(engine, XLA) and not engine.singular
 
 
-def _only_special(given: _Given) -> str | None:
-    """Why there are no steps but those that can do everything; None if there are others."""
+def _not_regular_alone(given: _Given) -> str | None:
+    """Why a program cannot do without the steps near singular configurations."""
     if given.plan is not None:
-        return "a run with `events` has no other steps"
-    return "`dense` is True" if given.dense else only_special(given.method, _nominal(given))
+        return "a run with `events` needs them"
+    return "`dense` is True" if given.dense else not_regular_alone(given.method, _nominal(given))
 
 
 def _nominal(given: _Given) -> Problem:
@@ -286,7 +279,7 @@ def _nominal(given: _Given) -> Problem:
 
 
 def _simulate(given: _Given) -> tuple[Solution, Array, tuple[Check, ...]]:
-    """The motion, whether it failed, and what was checked; by usual steps only where `special` ones are not given."""
+    """The motion, whether it failed, and what was checked; by usual steps only where there are no others."""
     state, plan, formulation, loop, method = given.state, given.plan, given.formulation, given.loop, given.method
     timely = all_hold(given.timing)
     ts = jnp.where(timely, given.ts, 0)
@@ -309,7 +302,7 @@ def _simulate(given: _Given) -> tuple[Solution, Array, tuple[Check, ...]]:
         start = jax.tree.map(lambda x: jnp.where(sound, x, 0), beginning(loop, bare))
         found, saved, u, good = _without_events(given, method, problem, (bare.t, end), ts, start)
         legs: Legs = jax.tree.map(lambda x: x[None], found.record)
-        result, interpolation = verdict(found, sound, not given.special), found.interpolation
+        result, interpolation = verdict(found, sound, given.regular_alone), found.interpolation
         modes = jax.tree.map(lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape)), state.mode)
     else:
         plan = plan.sized(dataclasses.replace(state, scale=scale), sizes.v)
@@ -317,7 +310,7 @@ def _simulate(given: _Given) -> tuple[Solution, Array, tuple[Check, ...]]:
         last, events, legs, u = run_through(run, state, ts, end, sound)
         saved, result, modes = last.saved, last.result, last.modes
     saved, u, events = with_nan_derivatives((saved, u, events), system, plan, state, ts, formulation, given.drift, loop)
-    result = RESULTS.where(good | (result != RESULTS.successful), result, RESULTS.special_step)
+    result = RESULTS.where(good | (result != RESULTS.successful), result, RESULTS.near_singular)
     result = RESULTS.where(timely, result, RESULTS.unfit_times)
     solution = Solution(
         ts=given.ts,
@@ -346,7 +339,7 @@ def _without_events(
     given: _Given, method: Method, problem: Problem, span: tuple[Array, Array], ts: Array, start: Flow
 ) -> tuple[Leg, Flow, Array | None, Array]:
     """The motion, the saved states, the inputs there, and whether usual steps have done for them, where there are no others."""
-    if not given.special:
+    if given.regular_alone:
         rows = problem.prepare(span[0], start, None)
         problem = dataclasses.replace(problem, usual=Usual(rows.keep, patient=True))
     elif not given.dense:

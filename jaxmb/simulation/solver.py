@@ -527,7 +527,7 @@ def verdict(found: Any, sound: Bool[Array, ""], usual: bool = False) -> RESULTS:
     failed = result != RESULTS.successful
     for happened, what in (
         (found.result == dfx.RESULTS.breakdown, RESULTS.projection_failed),  # what `ConstrainedSolver` says
-        (usual & accepted.over, RESULTS.special_step),
+        (usual & accepted.over, RESULTS.near_singular),
         ((found.stats["num_steps"] <= 1) & rows.contradictory, RESULTS.contradictory_constraints),
         (jnp.any(rows.open), RESULTS.undetermined_motion),
         (rows.unfit, RESULTS.unfit_choice),

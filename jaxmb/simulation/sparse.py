@@ -1,33 +1,19 @@
 """Steps of large systems with few entries in M and C where nothing special happens."""
 
 import dataclasses
-from typing import Any
 
-import diffrax as dfx
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool
 
-from ..formulation import GaussProjection
 from ..kinematics import Correction, Rows
-from ..linalg import Layout, SparseFactor
-from ..system import SparseTerms, layout_of, sparse_rows_at
+from ..linalg import SparseFactor
+from ..system import SparseTerms, sparse_rows_at
 from .certificate import followed, independent
 from .explicit import Stages, Tableau, take_stages
 from .flow import Flow
 from .native import Found
 from .problem import Problem
-
-
-def layout_for(problem: Problem, solver: Any, anyway: bool, compiled: bool = False) -> Layout | str:
-    """Which entries of M and C may not be zero, or why steps of a problem do not use that, see `layout_of`."""
-    if not isinstance(solver, dfx.AbstractERK):
-        return f"`{type(solver).__name__}` is not an explicit Runge–Kutta method"
-    if not isinstance(problem.formulation, GaussProjection):
-        return f"`{type(problem.formulation).__name__}` is not `GaussProjection`"
-    if problem.loop is not None and problem.loop.needs_plant:
-        return "a controller asks for matrices of the plant"
-    return layout_of(problem.system, anyway, compiled)
 
 
 def sparse_step(

@@ -14,7 +14,8 @@ from ..foundations import where_any
 from .certificate import sure
 from .explicit import Tableau, combine, take_stages
 from .flow import Flow
-from .leg import Method, Tape
+from .leg import Tape
+from .method import Method
 from .native import NativeBack
 from .problem import OFFSETS, WEIGHTS, Problem
 from .sparse import sparse_stages

@@ -13,30 +13,13 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..formulation import AbstractFormulation
 from ..kernels import defers, with_fallback
+from .engine import laid_out, not_regular_alone, step_of
 from .flow import Flow
-from .leg import Method
-from .loop import Loop
+from .method import Method
 from .native import NativeStep
 from .problem import Problem, Usual
 from .sparse import sparse_at
-
-
-def only_special(method: Method, problem: Problem) -> str | None:
-    """Why there are no steps besides the one that can do everything, for this problem; None if there are."""
-    solver, formulation = method.solver.solver, problem.formulation
-    if not isinstance(solver, dfx.AbstractERK):
-        return f"`{type(solver).__name__}` is not an explicit Runge–Kutta method"
-    if not isinstance(method.adjoint, dfx.ForwardMode | None):
-        return f"`{type(method.adjoint).__name__}` is neither the default adjoint nor `ForwardMode`"
-    if type(formulation).choose is not AbstractFormulation.choose:
-        return f"`{type(formulation).__name__}` may choose anew at each accepted state"
-    if formulation.left_out(problem.system.m) is not None:
-        return f"`{type(formulation).__name__}` leaves rows out, which must fit each accepted state"
-    if not _simply(problem.loop):
-        return "the controller acts at samples, or asks for matrices of the plant"
-    return None
 
 
 def usually(method: Method, problem: Problem, t: Array, y: Flow) -> Problem:
@@ -45,11 +28,11 @@ def usually(method: Method, problem: Problem, t: Array, y: Flow) -> Problem:
     At first with all rows in use that act; where those are dependent here already, with those that the rank rule keeps.
     """
     silent = isinstance(method.progress_meter, dfx.NoProgressMeter)  # a run that is made again would be shown twice
-    if not defers() or not silent or only_special(method, problem) is not None:
+    if not defers() or not silent or not_regular_alone(method, problem) is not None:
         return problem
-    laid_out = method.laid_out(problem, y)
-    still, step, at = lax.stop_gradient((laid_out, method.step_of(laid_out, y), (t, y)))
-    if not isinstance(step, NativeStep) and laid_out.system.layout is None:
+    by_layout = laid_out(method, problem, y)
+    still, step, at = lax.stop_gradient((by_layout, step_of(method, by_layout, y), (t, y)))
+    if not isinstance(step, NativeStep) and by_layout.system.layout is None:
         return problem
     acting = problem.system.acting
     doubtful = step.doubtful(*at, acting) if isinstance(step, NativeStep) else sparse_at(still, *at, acting)[1]
@@ -64,11 +47,6 @@ def rows_at_start(problem: Problem, t: Array, y: Flow) -> Bool[Array, " m"]:
     return jnp.where(special, problem.system.acting, rows.keep)
 
 
-def _simply(loop: Loop | None) -> bool:
-    """Whether inputs follow from the state alone."""
-    return loop is None or (loop.clock is None and not loop.needs_plant)
-
-
 def usual_states(
     method: Method, problem: Problem, keep: Bool[Array, " m"], ts: Float[Array, " T"], ys: Flow, start: Flow
 ) -> tuple[Flow, Array | None, Bool[Array, ""]]:
@@ -76,9 +54,8 @@ def usual_states(
 
     NaN if they were not reached.
     """
-    laid_out = method.laid_out(problem, ys)
-    laid_out = dataclasses.replace(laid_out, smooth=True)
-    still, step = lax.stop_gradient((laid_out, method.step_of(laid_out, ys)))
+    by_layout = dataclasses.replace(laid_out(method, problem, ys), smooth=True)
+    still, step = lax.stop_gradient((by_layout, step_of(method, by_layout, ys)))
 
     def each(state: tuple[Array, Flow]) -> tuple[Flow, Array | None, Array]:
         t, y = state
@@ -87,7 +64,7 @@ def usual_states(
         at = lax.stop_gradient((t, y))
         found, doubtful = sparse_at(still, *at, keep) if step is None else step.at(*at, keep)[1:]
         closed = jnp.all(still.relative(found) <= still.drift.tolerance(t.dtype))
-        y = laid_out.ended(t, y, found)
+        y = by_layout.ended(t, y, found)
         out = jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), (y, problem.inputs(t, y)))
         return *out, closed & ~doubtful & y.finite | ~reached
 

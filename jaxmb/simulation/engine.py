@@ -1,0 +1,242 @@
+"""Which engine makes the steps of a run, and why not another: all that decides about it."""
+
+import dataclasses
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from ..formulation import AbstractFormulation, GaussProjection, formulation_at
+from ..foundations import as_parameters, contract, strong
+from ..kernels import available, unavailable
+from ..linalg import Layout
+from ..system import State, System, Values, check_state, dense_work, layout_of, rows_at, settled
+from .arguments import checked_control, checked_solver
+from .drift import AbstractDrift, Projection
+from .flow import Flow
+from .loop import Loop, beginning
+from .method import XLA, AbstractEngine, Compiled, Method
+from .native import NativeBack, NativeStep, native_back, native_step
+from .plain import PlainStep
+from .problem import Problem
+from .solver import ConstrainedSolver
+from .step_size import own_sizes
+
+# Code for linear algebra of more operations than this, along the band or if nothing were zero, takes longer to compile than it saves.
+MOST = 35_000
+
+# Each rule says why not, or None.
+
+
+def _not_explicit(method: Method) -> str | None:
+    solver = method.solver.solver
+    return (
+        None
+        if isinstance(solver, dfx.AbstractERK)
+        else f"`{type(solver).__name__}` is not an explicit Runge–Kutta method"
+    )
+
+
+def _choosing(problem: Problem) -> str | None:
+    """Rows or coordinates are chosen by the formulation, and must fit each accepted state."""
+    formulation = problem.formulation
+    if type(formulation).choose is not AbstractFormulation.choose:
+        return f"`{type(formulation).__name__}` may choose anew at each accepted state"
+    if formulation.left_out(problem.system.m) is not None:
+        return f"`{type(formulation).__name__}` leaves rows out, which must fit each accepted state"
+    return None
+
+
+def _large(system: System) -> str | None:
+    work = dense_work(system) if system.layout is None else system.layout.work
+    return None if work <= MOST else f"{system.nv} velocities and {system.m} rows are too many"
+
+
+def _not_compiled(method: Method, problem: Problem) -> str | None:
+    demanded = isinstance(method.engine, Compiled)
+    if isinstance(method.engine, XLA):
+        return "`engine` is `XLA`"
+    if not isinstance(method.adjoint, dfx.ForwardMode | None) and _not_explicit(method) is None:
+        return "derivatives are neither over a tape nor in forward mode"
+    reason = unavailable(demanded) or _not_explicit(method) or _choosing(problem)
+    return reason or (None if demanded else _large(problem.system))
+
+
+def _not_sparse(method: Method, problem: Problem) -> str | None:
+    if method.engine is not None and method.engine.sparse is False:
+        return "`sparse` is False"
+    if reason := _not_explicit(method):
+        return reason
+    if not isinstance(problem.formulation, GaussProjection):
+        return f"`{type(problem.formulation).__name__}` is not `GaussProjection`"
+    if problem.loop is not None and problem.loop.needs_plant:
+        return "a controller asks for matrices of the plant"
+    return None
+
+
+def not_regular_alone(method: Method, problem: Problem) -> str | None:
+    """Why a program cannot do without the steps near singular configurations."""
+    if reason := _not_explicit(method):
+        return reason
+    if not isinstance(method.adjoint, dfx.ForwardMode | None):
+        return f"`{type(method.adjoint).__name__}` is neither the default adjoint nor `ForwardMode`"
+    if reason := _choosing(problem):
+        return reason
+    if problem.loop is not None and (problem.loop.clock is not None or problem.loop.needs_plant):
+        return "the controller acts at samples, or asks for matrices of the plant"
+    return None
+
+
+# The choice
+
+
+def starts_quickly(engine: AbstractEngine | None, system: System) -> bool:
+    """Whether compiled code will do most of the work, so that what is around it need not be optimised for long."""
+    asked = None if engine is None else isinstance(engine, Compiled)
+    return available(asked) and not (engine is not None and engine.sparse) and _large(system) is None
+
+
+def laid_out(method: Method, problem: Problem, y0: Flow) -> Problem:
+    """The problem, whose system knows which entries of M and C may not be zero if steps use that."""
+    layout = _layout(method, problem, y0)
+    if not isinstance(layout, str):
+        return _by(layout, problem)
+    if method.engine is not None and method.engine.sparse:
+        raise ValueError(f"Argument `engine` must not be sparse here: {layout}.")
+    return problem
+
+
+def step_of(method: Method, problem: Problem, y0: Flow) -> NativeStep | PlainStep | None:
+    """The step of a problem that is laid out; None for that of `ConstrainedSolver` itself, or by the layout."""
+    step = _compiled(method, problem, y0)
+    if not isinstance(step, str):
+        return step
+    if isinstance(method.engine, Compiled):
+        raise ValueError(f"Argument `engine` must not be `Compiled` here: {step}.")
+    solver = method.solver.solver
+    if problem.usual is None or problem.system.layout is not None or not isinstance(solver, dfx.AbstractERK):
+        return None
+    return PlainStep(dataclasses.replace(problem, smooth=True, usual=None), solver)
+
+
+def back_of(method: Method, moves: Any, rest: Problem, y0: Flow) -> NativeBack | None:
+    """The way back over a step as compiled code, if there is one."""
+    if _not_compiled(method, eqx.combine(moves, rest)) is not None:
+        return None
+    back = native_back(moves, rest, method.solver.solver, y0, isinstance(method.engine, Compiled))
+    return None if isinstance(back, str) else back
+
+
+def _layout(method: Method, problem: Problem, y0: Flow) -> Layout | str:
+    """Compiled steps gain by it sooner."""
+    reason = _not_sparse(method, problem)
+    if reason is not None:
+        return reason
+    demanded = method.engine is not None and method.engine.sparse is True
+    layout = layout_of(problem.system, demanded)
+    if isinstance(layout, str) and not isinstance(method.engine, XLA):
+        other = layout_of(problem.system, demanded, compiled=True)
+        if not isinstance(other, str) and not isinstance(_compiled(method, _by(other, problem), y0), str):
+            return other
+    return layout
+
+
+def _compiled(method: Method, problem: Problem, y0: Flow) -> NativeStep | str:
+    reason = _not_compiled(method, problem)
+    if reason is not None:
+        return reason
+    regular = dataclasses.replace(problem, usual=None, smooth=False)
+    step = native_step(regular, method.solver.solver, y0, isinstance(method.engine, Compiled))
+    if isinstance(method.adjoint, dfx.ForwardMode) and isinstance(step, NativeStep) and not step.program.doubles:
+        return "its derivative in forward mode has too many operations"
+    return step
+
+
+def _by(layout: Layout, problem: Problem) -> Problem:
+    return dataclasses.replace(problem, system=problem.system.laid_out(layout))
+
+
+# To be asked
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineChoice:
+    """The engine of a run, and why it is no other one.
+
+    Attributes:
+        engine: `Compiled(sparse=…)` or `XLA(sparse=…)`.
+        not_compiled: why not compiled, None if it is.
+        not_sparse: why not sparse, None if it is.
+    """
+
+    engine: AbstractEngine
+    not_compiled: str | None
+    not_sparse: str | None
+
+    def __str__(self) -> str:
+        reasons = [f"not compiled: {self.not_compiled}"] if self.not_compiled else []
+        reasons += [f"not sparse: {self.not_sparse}"] if self.not_sparse else []
+        return "; ".join([f"{type(self.engine).__name__}(sparse={self.engine.sparse})", *reasons])
+
+
+@contract
+def choose_engine(
+    system: System,
+    state: State,
+    *,
+    formulation: AbstractFormulation | None = None,
+    drift: AbstractDrift | None = None,
+    control: Any = None,
+    solver: dfx.AbstractSolver | None = None,
+    adjoint: dfx.AbstractAdjoint | None = None,
+    engine: AbstractEngine | None = None,
+) -> EngineChoice:
+    """Which engine `simulate` takes for steps away from singular configurations, and why not another; nothing is integrated.
+
+    Args:
+        system: the system.
+        state: where the run starts.
+        formulation: this and all that follow as in `simulate`, of a run without events and without `dense`.
+        drift: how the constraints are kept.
+        control: a controller.
+        solver: of Diffrax.
+        adjoint: Diffrax's way to differentiate.
+        engine: what is asked for.
+
+    Returns:
+        An `EngineChoice`, which prints as one line.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxmb as jm
+        >>> system = jm.System(2, mass=lambda t, q, p: jnp.eye(2),
+        ...                    constraints=[jm.Holonomic("rod", lambda t, q, p: q @ q - 1)])
+        >>> print(jm.choose_engine(system, jm.assemble(system, [0.6, 0.8]), engine=jm.XLA()))
+        XLA(sparse=False); not compiled: `engine` is `XLA`; not sparse: 2 velocities and 1 rows are too few
+    """
+    check_state(system, state)
+    system, loop = checked_control(system, state, control)
+    solver, formulation = checked_solver(solver or dfx.Tsit5()), formulation_at(formulation, system, state)
+    if adjoint is None and not isinstance(solver, dfx.AbstractERK):
+        adjoint = dfx.RecursiveCheckpointAdjoint()
+    steps = ConstrainedSolver(solver), dfx.ConstantStepSize(), None, adjoint, dfx.NoProgressMeter(), None
+    method, keeping, choices = Method(*steps, engine), as_parameters(drift or Projection()), []
+
+    def look(system: System, state: State, loop: Loop | None) -> None:
+        system, bare = settled(system, state)
+        scale, _ = own_sizes(system, bare, bare.t, Values.of(system, bare))
+        choice = formulation.choose(rows_at(system, bare.t, bare.q, scale.row))
+        problem = Problem(system, formulation, keeping, loop, scale, jnp.array(True), choice)
+        choices.append(_choice(method, problem, beginning(loop, bare)))
+
+    jax.eval_shape(look, strong(system).knowing(), strong(state), loop)
+    return choices[0]
+
+
+def _choice(method: Method, problem: Problem, y0: Flow) -> EngineChoice:
+    layout = _layout(method, problem, y0)
+    step = _compiled(method, problem if isinstance(layout, str) else _by(layout, problem), y0)
+    not_compiled, not_sparse = (x if isinstance(x, str) else None for x in (step, layout))
+    kind = Compiled if not_compiled is None else XLA
+    return EngineChoice(kind(sparse=not_sparse is None), not_compiled, not_sparse)

@@ -1,0 +1,69 @@
+"""How a run is integrated: data only."""
+
+import diffrax as dfx
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from ..foundations import check_fields
+from .solver import ConstrainedSolver
+
+
+class AbstractEngine(eqx.Module):
+    """What makes the steps of a run."""
+
+    sparse: eqx.AbstractVar[bool | None]
+
+    def __check_init__(self) -> None:
+        check_fields(self)
+
+
+class Compiled(AbstractEngine):
+    """Code compiled for this system alone, by llvmlite; on other devices than CPUs operations on single numbers.
+
+    Args:
+        sparse: whether linear algebra uses that M and C have few entries, so that its cost grows with the number of bodies and not with
+            its cube; by default where that pays.
+
+    Raises:
+        ValueError: by `simulate`, where steps cannot be made so; the message says why.
+    """
+
+    sparse: bool | None = eqx.field(static=True, default=None)
+
+
+class XLA(AbstractEngine):
+    """Operations on arrays, in Diffrax's loop.
+
+    Args:
+        sparse: as of `Compiled`.
+        singular: whether the program holds steps near singular configurations, too. Without them it compiles in a quarter of the
+            time; a run that needs one tries shorter steps, if the step size is controlled, and ends there if none will do, with
+            `RESULTS.near_singular`; the derivatives of such a run are NaN.
+
+    Raises:
+        ValueError: by `simulate`, where steps cannot be made so; the message says why.
+    """
+
+    sparse: bool | None = eqx.field(static=True, default=None)
+    singular: bool = eqx.field(static=True, default=True)
+
+
+class Method(eqx.Module):
+    """How a run is integrated; nothing of it has a derivative.
+
+    Attributes:
+        solver: what makes steps.
+        controller: of their size; None where it follows from the sizes of the run, like the first step `dt0`.
+        adjoint: Diffrax's; None for the reverse derivative over a tape of the accepted steps.
+        progress_meter: Diffrax's.
+        max_steps: largest number of steps.
+        engine: what is asked for; None leaves the choice open.
+    """
+
+    solver: ConstrainedSolver
+    controller: dfx.AbstractStepSizeController | None
+    dt0: Float[Array, ""] | None
+    adjoint: dfx.AbstractAdjoint | None
+    progress_meter: dfx.AbstractProgressMeter
+    max_steps: int | None = eqx.field(static=True)
+    engine: AbstractEngine | None = eqx.field(static=True)
