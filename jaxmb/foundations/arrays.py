@@ -41,6 +41,6 @@ def strong(tree: Any) -> Any:
 
     def typed(x: jax.Array) -> jax.Array:
         kind: Any = dtypes.canonicalize_dtype(x.dtype, allow_extended_dtype=True)
-        return jnp.asarray(x, kind)
+        return jnp.asarray(x, kind) if x.weak_type or x.dtype != kind else x
 
     return jax.tree_util.tree_map(lambda x: typed(x) if isinstance(x, jax.Array) else x, tree)

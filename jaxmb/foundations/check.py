@@ -28,7 +28,7 @@ class Check(eqx.Module):
         names: the names.
     """
 
-    amount: Float[Array, "*k"]
+    amount: Float[Array | np.ndarray, "*k"]
     limit: float = eqx.field(static=True)
     text: str = eqx.field(static=True)
     names: tuple[str, ...] = eqx.field(static=True, default=())
@@ -66,13 +66,15 @@ def enforce(value: T, checks: Sequence[Check], notes: Mapping[str, str] | None =
     """
     checks = [c for c in checks if c.amount.size]
     known = [c for c in checks if is_concrete(c.amount)]
-    failed = [
-        text
-        for c in known
-        for text, holds in zip(c.sentences(notes or {}), np.ravel(np.asarray(c.amount)) <= c.limit, strict=True)
-        if not holds
-    ]
-    if failed:
+    within = [np.ravel(np.asarray(c.amount)) <= c.limit for c in known]
+    if not all(map(np.all, within)):
+        sentences = [c.sentences(notes or {}) for c in known]
+        failed = [
+            text
+            for texts, ok in zip(sentences, within, strict=True)
+            for text, x in zip(texts, ok, strict=True)
+            if not x
+        ]
         raise ValueError("\n".join(failed))
     traced = [c for c in checks if not is_concrete(c.amount)]
     if traced:  # one error for all, as each takes a call of the host into the program

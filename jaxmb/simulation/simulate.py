@@ -238,7 +238,7 @@ def _time_checks(state: State, ts: Array) -> tuple[Check, ...]:
         "Argument `ts` must not start before `state.t`, but does, by {} s.",
         "Argument `ts` must increase, but falls by {} s.",
     )
-    return tuple(Check(jnp.asarray(x, float), 0.0, text) for x, text in zip(amounts, texts, strict=True))
+    return tuple(Check(numbers.asarray(x, float), 0.0, text) for x, text in zip(amounts, texts, strict=True))
 
 
 class _Given(eqx.Module):
