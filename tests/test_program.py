@@ -95,3 +95,31 @@ except AttributeError as error:
 def test_what_few_programs_need_is_imported_where_it_is_used():
     found = subprocess.run([sys.executable, "-c", LATER], check=True, capture_output=True, text=True, timeout=300)
     assert found.stdout.splitlines() == ["[]", "[]", "True identify Body", "module 'jaxmb' has no attribute 'nothing'"]
+
+
+COMPILED = """
+import jax
+jax.config.update("jax_enable_x64", True)
+seen = []
+jax.monitoring.register_event_duration_secs_listener(lambda name, *_, **__: seen.append(name.endswith("backend_compile_duration")))
+import jax.numpy as jnp, numpy as np, jaxmb as jm
+P = jm.planar
+ends = [("ground", "a.a"), ("a.b", "b.a"), ("b.b", "c.a"), ("c.b", ("ground", (1.0, 0.0)))]
+bodies = [P.Body.rod(name, mass=1.0, length=length) for name, length in zip("abc", (0.4, 0.9, 0.8))]
+mechanism = P.Mechanism(bodies, [P.Revolute(name, *pair) for name, pair in zip("ABCD", ends)], gravity=(0.0, -9.81))
+system = mechanism.build(cut=["D"])
+start = jm.assemble(system, {"A": 1.2, "B": -1.3, "C": -1.4}, hold=["A"])
+ts = np.linspace(0.0, 0.2, 5)
+motion = jm.simulate(system, start, ts)
+jm.reactions(system, motion), jm.energy(system, motion).balance
+alone = sum(seen)
+jm.simulate(system, start, ts, events=[jm.Lock("A", at=0.1)], max_events=2)
+print(alone, sum(seen) - alone)
+"""
+
+
+def test_single_operations_on_known_numbers_are_not_compiled():
+    """A dozen programs, and one for the plan of events: each operation that JAX compiles by itself costs as much as a small program."""
+    found = subprocess.run([sys.executable, "-c", COMPILED], check=True, capture_output=True, text=True, timeout=300)
+    alone, with_events = map(int, found.stdout.split())
+    assert alone <= 16 and with_events <= 3

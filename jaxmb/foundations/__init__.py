@@ -1,7 +1,11 @@
 """Foundations: what every layer above shares and what knows nothing of mechanics."""
 
+from .arrays import as_floats as as_floats
+from .arrays import as_jax as as_jax
 from .arrays import as_parameters as as_parameters
 from .arrays import default_float as default_float
+from .arrays import in_numpy as in_numpy
+from .arrays import stacked as stacked
 from .arrays import strong as strong
 from .blank import Blank as Blank
 from .blank import shapes_of as shapes_of
@@ -14,7 +18,6 @@ from .check import enforce as enforce
 from .check import is_concrete as is_concrete
 from .check import listing as listing
 from .check import shape_of as shape_of
-from .check import stacked as stacked
 from .check import table as table
 from .contract import AllNonNegative as AllNonNegative
 from .contract import AllPositive as AllPositive

@@ -1,5 +1,6 @@
 """Numbers at the edge of the interface become arrays, so that a new value does not compile a new program."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -7,10 +8,27 @@ import jax.numpy as jnp
 import numpy as np
 from jax import dtypes
 
+from .check import arrays_of, is_concrete
+
 
 def default_float() -> Any:
     """The floating-point type of the current JAX configuration."""
     return jnp.result_type(float)
+
+
+def as_jax(value: Any) -> jax.Array:
+    """`jnp.asarray`, which compiles a program for each new shape of a NumPy array unless its type is given."""
+    return (
+        jnp.asarray(value, dtypes.canonicalize_dtype(value.dtype))
+        if isinstance(value, np.ndarray | np.generic)
+        else value
+    )
+
+
+def as_floats(value: Any) -> jax.Array:
+    """An array of `default_float`; what is known is converted by NumPy, which compiles nothing."""
+    known = not isinstance(value, jax.Array) and is_concrete(value)
+    return jnp.asarray(np.asarray(value, default_float()) if known else value, default_float())
 
 
 def _as_array(leaf: Any) -> Any:
@@ -19,9 +37,9 @@ def _as_array(leaf: Any) -> Any:
     if isinstance(leaf, jax.Array):
         return strong(leaf)
     if isinstance(leaf, int | float):
-        return jnp.asarray(leaf, default_float())
+        return as_floats(leaf)
     if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype != object:
-        return jnp.asarray(leaf)
+        return as_jax(leaf)
     return leaf
 
 
@@ -44,3 +62,15 @@ def strong(tree: Any) -> Any:
         return jnp.asarray(x, kind) if x.weak_type or x.dtype != kind else x
 
     return jax.tree_util.tree_map(lambda x: typed(x) if isinstance(x, jax.Array) else x, tree)
+
+
+def in_numpy(*arrays: Any) -> Any:
+    """The arrays, as NumPy's where all are known: operations on them compile nothing then."""
+    xp = arrays_of(arrays)
+    first, *others = (xp.asarray(x) for x in arrays)
+    return (first, *others) if others else first
+
+
+def stacked(arrays: Sequence[Any]) -> jax.Array:
+    """`jnp.stack`, which is compiled anew for each number of arrays only where one is not known."""
+    return as_jax(arrays_of(arrays).stack(arrays))

@@ -50,6 +50,8 @@ class Check(eqx.Module):
 
 def all_hold(checks: Sequence[Check]) -> Array:
     """Whether every check holds."""
+    if is_concrete(checks):
+        return jnp.asarray(np.array(all(np.all(np.asarray(c.amount) <= c.limit) for c in checks)), bool)
     return jnp.all(jnp.array([c.holds for c in checks], bool))
 
 
@@ -92,11 +94,6 @@ def is_concrete(*trees: Any) -> bool:
 def arrays_of(*trees: Any) -> Any:
     """NumPy where all values are known, which compiles nothing, else `jax.numpy`."""
     return np if is_concrete(trees) else jnp
-
-
-def stacked(arrays: Sequence[Any]) -> Array:
-    """`jnp.stack`, which is compiled anew for each number of arrays only where one is not known."""
-    return jnp.asarray(arrays_of(arrays).stack(arrays))
 
 
 def listing(items: Iterable[Any]) -> str:

@@ -71,10 +71,13 @@ def announce(result: RESULTS) -> None:
     Raises:
         RuntimeError: with the message of the result.
     """
-    failed = result != RESULTS.successful
-    if not is_concrete(failed) or not np.any(failed):
+    if not is_concrete(result):
         return
-    index = tuple(int(i) for i in np.argwhere(np.asarray(failed))[0])
+    good: Any = RESULTS.successful
+    failed = codes(result) != codes(good)
+    if not failed.any():
+        return
+    index = tuple(int(i) for i in np.argwhere(failed)[0])
     first: Any = jax.tree.map(lambda x: x[index], result)
     text = RESULTS[first]
     if bool(first == RESULTS.nonfinite):

@@ -17,6 +17,8 @@ from ..foundations import (
     Positive,
     all_hold,
     arrays_of,
+    as_floats,
+    as_jax,
     as_parameters,
     contract,
     default_float,
@@ -117,8 +119,8 @@ def assemble(
     """
     notes = _notes(system, q)
     q = _filled(q, system.guess, system.coordinates, "q")
-    v = _filled(v, jnp.asarray(np.zeros(system.nv), default_float()), system.velocities, "v")
-    t = jnp.asarray(t, default_float())
+    v = _filled(v, as_floats(np.zeros(system.nv)), system.velocities, "v")
+    t = as_floats(t)
     _expect_shape("q", q.shape, (system.nq,))
     _expect_shape("v", v.shape, (system.nv,))
     _expect_shape("t", t.shape, ())
@@ -353,7 +355,7 @@ def _filled(given: Any, default: Array, names: tuple[str, ...], argument: str) -
     entries = [*numbers.asarray(default)]
     for place, value in zip(index, values, strict=True):
         entries[place] = value
-    return jnp.asarray(numbers.stack(entries))
+    return as_jax(numbers.stack(entries))
 
 
 def _expect_shape(argument: str, given: tuple[int, ...], shape: tuple[int, ...]) -> None:
@@ -365,7 +367,7 @@ def _expect_finite(argument: str, value: Array, names: tuple[str, ...]) -> None:
     """Names what is known not to be finite before it is used."""
     if is_concrete(value):
         text = f"Argument `{argument}` must hold finite numbers, but '{{name}}' is none."
-        enforce(value, [Check(jnp.asarray((~np.isfinite(value)).astype(float)), 0.0, text, names)])
+        enforce(value, [Check((~np.isfinite(np.asarray(value))).astype(float), 0.0, text, names)])
 
 
 def _indices(names: Sequence[str | int], known: tuple[str, ...], argument: str) -> tuple[int, ...]:

@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
+import jax
+import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import listing
+from ..foundations import arrays_of, as_jax, in_numpy, listing, program, stacked
 from .marker import as_pose, as_vector
 from .shape import AbstractShape, Stroke
 
@@ -40,7 +41,7 @@ class AbstractBody(eqx.Module):
 
     @staticmethod
     @abc.abstractmethod
-    def moments(spread: Float[Array, "d d"]) -> Float[Array, "*k"]:
+    def moments(spread: Float[Array | np.ndarray, "d d"]) -> Any:
         """The inertia of which ∫ (x − c)(x − c)ᵀ dm is given."""
 
     @abc.abstractmethod
@@ -50,9 +51,10 @@ class AbstractBody(eqx.Module):
     def spread(self) -> Float[Array, "D D"]:
         """∫ x̃ x̃ᵀ dm in the body's frame, x̃ = (x, 1)."""
         masses, places = self.point_masses
-        masses, places = jnp.append(masses, self.mass), jnp.concatenate([places, self.com[None]])
-        extended = jnp.concatenate([places, jnp.ones((places.shape[0], 1), places.dtype)], axis=1)
-        return ((extended.T * masses) @ extended).at[:-1, :-1].add(self.about_com())
+        xp = arrays_of(self)
+        masses, places = xp.append(masses, self.mass), xp.concatenate([places, xp.asarray(self.com)[None]])
+        extended = xp.concatenate([places, xp.ones((places.shape[0], 1), places.dtype)], axis=1)
+        return as_jax((extended.T * masses) @ extended + xp.pad(self.about_com(), (0, 1)))
 
     @property
     def dimensions(self) -> dict[str, Array]:
@@ -94,22 +96,36 @@ def filling(
     if shape is None:
         if mass is None or inertia is None or density is not None:
             raise ValueError(f"Body '{name}' must have `mass` and `inertia`, or a `shape` with `mass` or `density`.")
-        return mass, inertia, jnp.zeros(dim) if com is None else com
-    if not isinstance(shape, AbstractShape) or shape.centre().shape != (dim,):
+        return mass, inertia, np.zeros(dim) if com is None else com
+    if not isinstance(shape, AbstractShape) or jax.eval_shape(shape.centre).shape != (dim,):
         raise TypeError(f"Argument `shape` of body '{name}' must be a shape with {dim} dimensions, but is {shape!r}.")
     if mass is None and density is None:
         density = shape.own_density
     if (mass is None) == (density is None):
         found = "none" if density is None else "both"
         raise ValueError(f"Body '{name}' must have either `mass` or `density` with its shape, but has {found}.")
-    mass = as_vector(mass, f"mass of body '{name}'", ()) if density is None else density * shape.size()
-    moments = kind.moments(mass * shape.spread())
-    return mass, moments if inertia is None else inertia, shape.centre() if com is None else com
+    size, spread, centre, _ = _numbers(shape)
+    if density is None:
+        mass = as_vector(mass, f"mass of body '{name}'", ())
+    else:
+        density, size = in_numpy(density, size)
+        mass = density * size
+    mass, spread = in_numpy(mass, spread)
+    return mass, kind.moments(mass * spread) if inertia is None else inertia, centre if com is None else com
+
+
+@program
+def _numbers(shape: AbstractShape) -> tuple[Any, Any, Any, dict[str, Any]]:
+    """Size, spread, centre of mass and points."""
+    return shape.size(), shape.spread(), shape.centre(), shape.points()
 
 
 def shape_points(shape: AbstractShape | None) -> dict[str, Any]:
     """The named points of a shape, with its centre of mass."""
-    return {} if shape is None else shape.points() | {"centre": shape.centre()}
+    if shape is None:
+        return {}
+    _, _, centre, points = _numbers(shape)
+    return points | {"centre": centre}
 
 
 def body_points(
@@ -136,5 +152,5 @@ def mass_points(masses: Sequence[Any], name: str, dim: int) -> tuple[Float[Array
     argument = f"point_masses of body '{name}'"
     pairs = [(as_vector(m, argument, ()), as_vector(x, argument, (dim,))) for m, x in masses]
     if not pairs:
-        return jnp.zeros(0), jnp.zeros((0, dim))
-    return jnp.stack([m for m, _ in pairs]), jnp.stack([x for _, x in pairs])
+        return as_jax(np.zeros(0)), as_jax(np.zeros((0, dim)))
+    return stacked([m for m, _ in pairs]), stacked([x for _, x in pairs])

@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 
-import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import as_parameters, program, stacked
+from ..foundations import as_jax, as_parameters, program, stacked
 from ..system import System
 from .checks import check_forces
 from .connection import AbstractConnection, AbstractRelation
@@ -13,7 +13,7 @@ from .elements import AbstractElements, local_pose
 from .friction import complete_system
 from .joints import Linkage
 from .marker import GROUND
-from .pose import pose
+from .pose import pose, product
 from .structure import Frames, Numbers
 from .tree import Group, Limb, Skeleton
 
@@ -27,8 +27,8 @@ def build(mechanism: AbstractElements, limbs: tuple[Limb, ...]) -> System:
         inertia=stacked([b.spread() for b in mechanism.bodies]),
         gravity=mechanism.gravity,
         frames=tuple(_frames(mechanism, members) for members in _groups(mechanism).values()),
-        points=stacked(list(points.values())) if points else jnp.zeros((0, size, size)),
-        relations=stacked([r.factors() for r in relations]) if relations else jnp.zeros((0, 3)),
+        points=stacked(list(points.values())) if points else as_jax(np.zeros((0, size, size))),
+        relations=stacked([r.factors() for r in relations]) if relations else as_jax(np.zeros((0, 3))),
         drivers=mechanism.drivers,
         forces=mechanism.forces,
         actuators=mechanism.actuators,
@@ -36,7 +36,7 @@ def build(mechanism: AbstractElements, limbs: tuple[Limb, ...]) -> System:
     )
     linkage = Linkage.of(skeleton(mechanism), limbs)
     check_forces(linkage, numbers)
-    poses = stacked([jnp.eye(size), *(b.pose for b in mechanism.bodies)])
+    poses = stacked([np.eye(size), *(b.pose for b in mechanism.bodies)])
     return complete_system(linkage, numbers, _measured(linkage, poses, numbers))
 
 
@@ -68,7 +68,7 @@ def _frames(mechanism: AbstractElements, connections: list[AbstractConnection]) 
     for c in connections:
         for frames, marker, turn in zip((a, b), (c.a, c.b), c.turns() or (None, None), strict=True):
             local = local_pose(mechanism, marker, f"Element '{c.name}'")
-            frames.append(local if turn is None else local @ pose(turn, jnp.zeros(turn.shape[0])))
+            frames.append(local if turn is None else product(local, pose(turn, np.zeros(turn.shape[0]))))
     return Frames(stacked(a), stacked(b), stacked([c.data() for c in connections]))
 
 

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..foundations import Check, arrays_of, default_float, enforce, listing, shape_of, stacked
+from ..foundations import Check, arrays_of, as_jax, default_float, enforce, listing, shape_of, stacked
 from .body import AbstractBody
 from .connection import AbstractConnection, AbstractJoint, AbstractRelation
 from .driver import AbstractDriver, DrivenAngle
@@ -115,7 +115,7 @@ def _finite(mechanism: AbstractElements) -> list[Check]:
     found = {name: jax.tree.leaves(eqx.filter(value, eqx.is_inexact_array)) for name, value in counts.items()}
     xp = arrays_of(found)
     counted = [sum(xp.sum(~xp.isfinite(x)) for x in arrays) for arrays in found.values() if arrays]
-    amounts = stacked(counted).astype(default_float())
+    amounts = stacked([x * 1.0 for x in counted])
     found = {name: arrays for name, arrays in found.items() if arrays}
     return [Check(amounts, 0.0, "Argument `{name}` must hold finite numbers, but does not.", tuple(found))]
 
@@ -126,12 +126,12 @@ def _inertias(mechanism: AbstractElements) -> list[Check]:
         about = body.about_com()
         xp = arrays_of(about, body.mass, body.point_masses)
         least = xp.min(xp.append(body.point_masses[0], body.mass))
-        checks.append(Check(jnp.asarray(-least), 0.0, f"Body '{body.name}' must not have a negative mass."))
+        checks.append(Check(as_jax(-least), 0.0, f"Body '{body.name}' must not have a negative mass."))
         moments = xp.linalg.eigvalsh(about)
         size = xp.max(xp.abs(moments))
         text = (
             f"Body '{body.name}' must have an inertia whose moments obey the triangle inequality and are not negative."
         )
-        worst = jnp.asarray(-xp.min(moments) / xp.where(size > 0, size, 1))
+        worst = as_jax(-xp.min(moments) / xp.where(size > 0, size, 1))
         checks.append(Check(worst, 1e-9, text))
     return checks

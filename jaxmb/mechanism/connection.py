@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import Positive, contract, default_float
+from ..foundations import Positive, as_floats, contract
 from .marker import Marker, as_vector, marker
 from .pair import AbstractPair
 from .pose import inverse, position_of, product
@@ -44,7 +44,7 @@ class AbstractConnection(eqx.Module):
 
     def data(self) -> Float[Array, " k"]:
         """The numbers that `residual` and `slip` read; none by default."""
-        return jnp.zeros(0, default_float())
+        return as_floats(())
 
     @classmethod
     def residual(cls, a: Float[Array, "D D"], b: Float[Array, "D D"], data: Float[Array, " k"]) -> Array:

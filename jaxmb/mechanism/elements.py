@@ -4,10 +4,11 @@ from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..foundations import (
+    as_jax,
     contract,
     counted,
     listing,
@@ -129,7 +130,7 @@ def local_pose(mechanism: AbstractElements, at: Marker, subject: str) -> Float[A
             )
         return known[at.point]
     if at.local is None:
-        return jnp.eye(size)
+        return as_jax(np.eye(size))
     if at.local.shape[0] != size:
         raise ValueError(f"{subject} must refer to places with {size - 1} components.")
     return at.local

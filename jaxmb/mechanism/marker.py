@@ -4,11 +4,10 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import default_float, is_concrete
+from ..foundations import as_floats, is_concrete
 from .pose import pose
 
 GROUND = "ground"
@@ -50,7 +49,7 @@ def as_pose(value: Any, argument: str) -> Float[Array, "D D"]:
     value = as_vector(value, argument, (2,), (3,), (3, 3), (4, 4))
     if value.ndim == 2 and is_concrete(value) and not _is_rigid(np.asarray(value)):
         raise ValueError(f"Argument `{argument}` must turn and shift only, but is the matrix {value.tolist()}.")
-    return value if value.ndim == 2 else pose(jnp.eye(value.shape[0], dtype=value.dtype), value)
+    return value if value.ndim == 2 else pose(np.eye(value.shape[0], dtype=value.dtype), value)
 
 
 def _is_rigid(pose: np.ndarray) -> bool:
@@ -67,7 +66,7 @@ def as_vector(value: Any, argument: str, *shapes: tuple[int, ...]) -> Float[Arra
     if any(isinstance(x, str | bool | np.bool_) for x in leaves):  # which NumPy takes for numbers
         raise TypeError(f"Argument `{argument}` must be an array of numbers, but is {value!r}.")
     try:
-        array = jnp.asarray(value, default_float())
+        array = as_floats(value)
     except (TypeError, ValueError) as error:
         raise TypeError(f"Argument `{argument}` must be an array of numbers, but is {value!r}.") from error
     if array.shape not in shapes:

@@ -6,12 +6,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..foundations import arrays_of, as_jax
 
-def pose(rotation: Float[Array, "*b d d"], position: Float[Array, "*b d"]) -> Float[Array, "*b D D"]:
+
+def pose(
+    rotation: Float[Array | np.ndarray, "*b d d"], position: Float[Array | np.ndarray, "*b d"]
+) -> Float[Array, "*b D D"]:
     """The pose with a rotation matrix and a position."""
-    top = jnp.concatenate([rotation, position[..., None]], axis=-1)
-    last = jnp.broadcast_to(np.eye(top.shape[-1], dtype=top.dtype)[-1:], (*top.shape[:-2], 1, top.shape[-1]))
-    return jnp.concatenate([top, last], axis=-2)
+    xp = arrays_of(rotation, position)
+    top = xp.concatenate([rotation, xp.asarray(position)[..., None]], axis=-1)
+    last = np.broadcast_to(np.eye(top.shape[-1], dtype=top.dtype)[-1:], (*top.shape[:-2], 1, top.shape[-1]))
+    return as_jax(xp.concatenate([top, last], axis=-2))
 
 
 def posed(rotation: Float[Array, "d d"], shifts: Sequence[tuple[int, Array]]) -> Float[Array, "D D"]:

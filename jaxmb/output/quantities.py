@@ -15,9 +15,11 @@ from ..foundations import (
     RESULTS,
     NoNaN,
     announce,
+    as_jax,
     contract,
     counted,
     default_float,
+    in_numpy,
     is_concrete,
     listing,
     over_leading_axes,
@@ -97,12 +99,12 @@ def energy(system: System, motion: Solution | State) -> Energy:
         system: the system.
         motion: a solution, or a state; leading axes are kept.
     """
-    kinetic, potential = over_states(_energies, strong(system), strong(motion))
-    total = kinetic + potential
+    kinetic, potential, total = over_states(_energies, strong(system), strong(motion))
     if not isinstance(motion, Solution):
         return Energy(kinetic, potential, total, jnp.zeros_like(total), jnp.zeros_like(total))
-    kept = total - motion.work
-    return Energy(kinetic, potential, total, motion.work, kept - kept[..., :1])
+    known, work = in_numpy(total, motion.work)
+    kept = known - work
+    return Energy(kinetic, potential, total, motion.work, as_jax(kept - kept[..., :1]))
 
 
 @contract
@@ -138,15 +140,10 @@ def reactions(
     check_inputs(system, motion, u)
     states = states_of(motion)
     solve = _Solve(formulation_at(formulation, system, states))
-    vdot, reaction, multipliers, jacobian, result = over_states(solve, strong(system), strong(motion), u)
+    found = over_states(solve, strong(system), strong(motion), u)
     if throw:
-        announce(result)
-    rows = system.in_mode(states.mode).rows
-    by_name = {name: multipliers[..., part] for name, part in rows.items()}
-    forces = {name: jnp.sum(jacobian[..., part, :] * by_name[name][..., None], axis=-2) for name, part in rows.items()}
-    for name in () if system.joints is None else system.joints.drivers(system.params):
-        by_name[name] = by_name[name][..., 0]
-    return Reactions(vdot, reaction, by_name, forces, result)
+        announce(found.result)
+    return found
 
 
 @contract
@@ -256,17 +253,22 @@ def _check_directions(independent: bool, left: float, rank: int | None) -> None:
         )
 
 
-def _energies(system: System, state: State) -> tuple[Array, Array]:
-    return system.energies(state.t, state.q, state.v)
+def _energies(system: System, state: State) -> tuple[Array, Array, Array]:
+    kinetic, potential = system.energies(state.t, state.q, state.v)
+    return kinetic, potential, kinetic + potential
 
 
 class _Solve(eqx.Module):
     formulation: AbstractFormulation
 
-    def __call__(self, system: System, state: State, u: Array | None) -> tuple[Array, Array, Array, Array, RESULTS]:
+    def __call__(self, system: System, state: State, u: Array | None) -> Reactions:
         terms = evaluate(system, state, u=u)
         found = self.formulation.acceleration(terms)
-        return found.vdot, found.reaction, found.multipliers, terms.jacobian, found.result
+        by_name = {name: found.multipliers[part] for name, part in system.rows.items()}
+        forces = {name: by_name[name] @ terms.jacobian[part] for name, part in system.rows.items()}
+        for name in () if system.joints is None else system.joints.drivers(system.params):
+            by_name[name] = by_name[name][0]
+        return Reactions(found.vdot, found.reaction, by_name, forces, found.result)
 
 
 def states_of(motion: Solution | State) -> State:

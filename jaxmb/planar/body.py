@@ -5,13 +5,17 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..foundations import (
     Finite,
     NonNegative,
     Positive,
+    arrays_of,
+    as_jax,
     contract,
+    in_numpy,
 )
 from ..mechanism import (
     AbstractBody,
@@ -34,8 +38,9 @@ def frame(position: Finite = (0.0, 0.0), angle: Finite = 0.0) -> Float[Array, "3
     """The pose [[R, p], [0, 1]] with a position in m and an angle in rad, or a rotation matrix (2, 2)."""
     turned = as_vector(angle, "angle", (), (2, 2))
     if not turned.ndim:
-        c, s = jnp.cos(turned), jnp.sin(turned)
-        turned = jnp.array([[c, -s], [s, c]])
+        xp = arrays_of(turned)
+        c, s = xp.cos(turned), xp.sin(turned)
+        turned = as_jax(xp.array([[c, -s], [s, c]]))
     return pose(turned, as_vector(position, "position", (2,)))
 
 
@@ -126,9 +131,9 @@ class Body(AbstractBody):
         return cls(name, shape=compound(parts, 2), **arguments)
 
     @staticmethod
-    def moments(spread: Float[Array, "2 2"]) -> Float[Array, ""]:
+    def moments(spread: Float[Array | np.ndarray, "2 2"]) -> Any:
         """The trace."""
-        return jnp.trace(spread)
+        return in_numpy(spread).trace()
 
     @property
     def position(self) -> Float[Array, "2"]:
@@ -142,4 +147,4 @@ class Body(AbstractBody):
 
     def about_com(self) -> Float[Array, "2 2"]:
         """Spread evenly over both directions: only its trace, the moment of inertia, counts in the plane."""
-        return 0.5 * self.inertia * jnp.eye(2)
+        return as_jax(0.5 * in_numpy(self.inertia) * np.eye(2))

@@ -25,6 +25,7 @@ from ..foundations import (
     contract,
     default_float,
     enforce,
+    in_numpy,
     is_concrete,
     lasting,
     listing,
@@ -37,7 +38,7 @@ from ..kernels import with_fallback
 from ..kinematics import consistency
 from ..linalg import inverse_root
 from ..system import Names, Scale, State, System, Terms, Values, check_state, check_values, settled
-from ..topology import AbstractEvent, Plan, missed, own_checks, planned, resolution, unattended
+from ..topology import AbstractEvent, Plan, planned, resolution, unattended
 from .adjoint import integrate
 from .arguments import FORWARD, checked_control, checked_solver
 from .drift import AbstractDrift, Projection
@@ -151,8 +152,8 @@ def simulate(
         system, state, ts, loop = reverse_only((system, state, ts, loop), FORWARD)
     timing, planning, plan, state = _time_checks(state, ts), (), None, strong(state)
     if events:
-        plan, state = planned(system, formulation, events, state, ts[-1])
-        timing, planning = (*timing, *missed(plan, state)), own_checks(plan)
+        plan, state, late, planning = planned(system, formulation, events, state, in_numpy(ts)[-1])
+        timing = (*timing, *late)
     planning = (*planning, *unattended(events, state))
     if throw:
         ts = enforce(ts, timing)

@@ -10,7 +10,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import RESULTS, Indices, contract, counted, is_concrete, over_leading_axes, program
+from ..foundations import (
+    RESULTS,
+    Indices,
+    arrays_of,
+    as_jax,
+    contract,
+    counted,
+    is_concrete,
+    over_leading_axes,
+    program,
+)
 from ..system import Mode, Names, Scale, State
 from .columns import frame
 from .dataset import dataset
@@ -65,7 +75,8 @@ class Solution(eqx.Module):
     def states(self) -> State:
         """All saved states, as one `State` with the axis of times behind those of a batch."""
         batch = self.ts.ndim - 1
-        spread = lambda x: jnp.broadcast_to(jnp.expand_dims(x, batch), (*self.ts.shape, *x.shape[batch:]))
+        xp = arrays_of(self.ts, self.scale)
+        spread = lambda x: as_jax(xp.broadcast_to(xp.expand_dims(x, batch), (*self.ts.shape, *x.shape[batch:])))
         scale = jax.tree.map(spread, self.scale)
         return State(self.ts, self.q, self.v, scale, self.modes, self.control)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..foundations import (
@@ -12,7 +12,9 @@ from ..foundations import (
     Finite,
     NonNegative,
     Positive,
+    as_jax,
     contract,
+    in_numpy,
 )
 from ..mechanism import (
     AbstractBody,
@@ -95,7 +97,7 @@ class Body(AbstractBody):
         mass, inertia, com = filling(name, (mass, inertia, com), shape, self.density, type(self), 3)
         self.mass = number(mass, f"mass of body '{name}'")
         inertia = as_vector(inertia, f"inertia of body '{name}'", (3,), (3, 3))
-        self.inertia = jnp.diag(inertia) if inertia.ndim == 1 else inertia
+        self.inertia = as_jax(in_numpy(inertia) * np.eye(3)) if inertia.ndim == 1 else inertia
         self.com = as_vector(com, f"com of body '{name}'", (3,))
         self.points = body_points(points, name, 3, shape)
         self.point_masses = mass_points(point_masses, name, 3)
@@ -129,9 +131,10 @@ class Body(AbstractBody):
         return cls(name, shape=compound(parts, 3), **arguments)
 
     @staticmethod
-    def moments(spread: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
+    def moments(spread: Float[Array | np.ndarray, "3 3"]) -> Any:
         """tr(S) 1 − S."""
-        return jnp.trace(spread) * jnp.eye(3) - spread
+        spread = in_numpy(spread)
+        return spread.trace() * np.eye(3) - spread
 
     @property
     def position(self) -> Float[Array, "3"]:
@@ -145,4 +148,5 @@ class Body(AbstractBody):
 
     def about_com(self) -> Float[Array, "3 3"]:
         """½ tr(I) 1 − I."""
-        return 0.5 * jnp.trace(self.inertia) * jnp.eye(3) - self.inertia
+        inertia = in_numpy(self.inertia)
+        return as_jax(0.5 * inertia.trace() * np.eye(3) - inertia)

@@ -7,11 +7,9 @@ from .event import AbstractEvent as AbstractEvent
 from .event import Happening as Happening
 from .lock import Lock as Lock
 from .plan import Plan as Plan
-from .planning import missed as missed
 from .planning import planned as planned
 from .planning import resolution as resolution
 from .planning import unattended as unattended
-from .planning import own_checks as own_checks
 from .release import Release as Release
 from .situation import Situation as Situation
 from .situation import fitting as fitting

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..foundations import Check, as_function, as_parameters, default_float
+from ..foundations import Check, as_floats, as_function, as_parameters
 from ..system import LockRow, System
 from .change import Change
 from .situation import Situation
@@ -73,7 +73,7 @@ class AbstractEvent(eqx.Module):
         if direction not in (1, -1):
             raise ValueError(f"Argument `direction` of event '{name}' must be 1 or -1, but is {direction!r}.")
         self.name, self.direction, self.repeat, self.consistent = name, direction, repeat, consistent
-        self.at = None if at is None else jnp.asarray(at, default_float())
+        self.at = None if at is None else as_floats(at)
         self.when = as_parameters(as_function(when, f"when of event '{name}'"))
 
     @abc.abstractmethod

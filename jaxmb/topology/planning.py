@@ -8,11 +8,12 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation
-from ..foundations import Check, listing
+from ..foundations import Check, in_numpy, listing, program
 from ..system import LockRow, Mode, State, System, as_state
 from .event import AbstractEvent
 from .loads import Readings
@@ -24,8 +25,8 @@ Scalar = Float[Array, ""]
 
 def planned(
     system: System, formulation: AbstractFormulation, events: Sequence[Any], state: State, end: Scalar
-) -> tuple[Plan, State]:
-    """The plan of a run until `end`, and the state with its mode.
+) -> tuple[Plan, State, tuple[Check, ...], tuple[Check, ...]]:
+    """The plan of a run until `end`, the state with its mode, the check that no event was due before, and those of the events' numbers.
 
     Locks that the state brings along stay, and events that it has seen do not happen again.
 
@@ -54,12 +55,27 @@ def planned(
         count = sum(name.partition(" #")[0] == event.name for name in names)
         names.append(f"{event.name} #{count + 1}" if count else event.name)
     _check_names(events, [*system.rows, *locks])
-    state = _with_mode(system, state, tuple(locks.values()), tuple(names))
-    plan = Plan(system, formulation, tuple(events), resolution(state.t, end), jnp.zeros(len(locks), state.q.dtype))
+    started = _started(system, formulation, tuple(events), state, end, tuple(locks.values()), tuple(names))
+    plan, state, late, own = started
     further = [f"{event.name} {happening.what}" for event, happening in plan.happenings[len(names) :]]
     leaves, structure = jax.tree.flatten((plan, state))
     reads = _reads(structure, tuple(map(_shape, leaves)))
-    return dataclasses.replace(plan, names=(*names, *further), reads=reads), state
+    return dataclasses.replace(plan, names=(*names, *further), reads=reads), state, late, own
+
+
+@program
+def _started(
+    system: System,
+    formulation: AbstractFormulation,
+    events: tuple[AbstractEvent, ...],
+    state: State,
+    end: Scalar,
+    locks: tuple[LockRow, ...],
+    names: tuple[str, ...],
+) -> tuple[Plan, State, tuple[Check, ...], tuple[Check, ...]]:
+    state = _with_mode(system, state, locks, names)
+    plan = Plan(system, formulation, events, resolution(state.t, end), jnp.zeros(len(locks), state.q.dtype), names)
+    return plan, state, _missed(plan, state), tuple(check for event in events for check in event.checks())
 
 
 def _shape(x: Any) -> Any:
@@ -103,7 +119,7 @@ def resolution(start: Scalar, end: Scalar) -> Scalar:
     return jnp.maximum(1e-9 * span, 64 * jnp.finfo(span.dtype).eps * jnp.maximum(jnp.abs(start), jnp.abs(end)))
 
 
-def missed(plan: Plan, state: State) -> tuple[Check, ...]:
+def _missed(plan: Plan, state: State) -> tuple[Check, ...]:
     """A check that no event was due before the start."""
     mode, timed = state.mode, [(i, e.at) for i, e in enumerate(plan.events) if e.at is not None]
     if mode is None or not timed:
@@ -111,11 +127,6 @@ def missed(plan: Plan, state: State) -> tuple[Check, ...]:
     text = "Argument `at` of event '{name}' must not lie before the start, but does, by {} s."
     amount = jnp.stack([jnp.where(mode.armed[i], state.t - at, 0) for i, at in timed])
     return (Check(amount, 0.0, text, tuple(plan.names[i] for i, _ in timed)),)
-
-
-def own_checks(plan: Plan) -> tuple[Check, ...]:
-    """The checks of the events' own numbers."""
-    return tuple(check for event in plan.events for check in event.checks())
 
 
 def unattended(events: Sequence[Any], state: State) -> tuple[Check, ...]:
@@ -126,7 +137,8 @@ def unattended(events: Sequence[Any], state: State) -> tuple[Check, ...]:
     if state.mode is None or not left:
         return ()
     text = "Brake '{name}' slides in the state, so that `events` must hold it."
-    return (Check(jnp.abs(state.mode.drag[jnp.array(left)]), 0.0, text, tuple(locks[i].name for i in left)),)
+    drag = in_numpy(state.mode.drag)[np.array(left)]
+    return (Check(abs(drag), 0.0, text, tuple(locks[i].name for i in left)),)
 
 
 def _with_mode(system: System, state: State, locks: tuple[LockRow, ...], names: tuple[str, ...]) -> State:

@@ -144,7 +144,7 @@ def transition(
     _check_effect(system, state, events)
     before = state
     formulation = formulation_at(formulation, system, state)
-    plan, state = planned(system, formulation, events, state, state.t)
+    plan, state, _, _ = planned(system, formulation, events, state, state.t)
     impulse = jnp.zeros(system.nv) if impulse is None else jnp.asarray(impulse, default_float())
     found, check = _transition(plan, state, impulse, method)
     if throw:
