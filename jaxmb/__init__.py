@@ -31,6 +31,7 @@ from .formulation import projective_criterion as projective_criterion
 from .formulation import Proximal as Proximal
 from .foundations import compiler_options as compiler_options
 from .foundations import RESULTS as RESULTS
+from .foundations import version as _version
 from .kinematics import assemble as assemble
 from .kinematics import branches as branches
 from .kinematics import Closure as Closure
@@ -103,6 +104,8 @@ from .system import Scale as Scale
 from .system import State as State
 from .system import System as System
 from .system import Terms as Terms
+
+__version__ = _version("jaxmb")
 
 if TYPE_CHECKING:
     from . import fit as fit

@@ -73,7 +73,9 @@ def test_without_the_compiler_it_is_told_once_why_and_what_it_costs():
 def test_the_configuration_is_shown(capsys):
     jm.show_config()
     shown = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
-    assert shown["jax"] == jax.__version__ and shown["numbers"].startswith("float64")
+    assert (
+        shown["jaxmb"] == jm.__version__ and shown["jax"] == jax.__version__ and shown["numbers"].startswith("float64")
+    )
     assert {"python", "jaxmb", "jaxlib", "diffrax", "equinox", "optimistix", "lineax", "llvmlite"} <= set(shown)
     assert shown["devices"] and (shown["steps"] == "compiled code" or jax.default_backend() != "cpu")
 

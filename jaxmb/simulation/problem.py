@@ -69,13 +69,12 @@ class Usual(eqx.Module):
 
     Attributes:
         keep: the rows in use.
-        patient: whether a step that is not as usual is first made shorter, as far as that goes.
-        fallback: whether a run that has ended so is made again, by steps that can do everything.
+        alone: whether there are no others, so that such a step is first made shorter, as far as that goes; else a run that has
+            ended so is made again, by steps that can do everything.
     """
 
     keep: Bool[Array, " m"]
-    patient: bool = eqx.field(static=True, default=False)
-    fallback: bool = eqx.field(static=True, default=False)
+    alone: bool = eqx.field(static=True, default=False)
 
 
 class Problem(eqx.Module):
@@ -115,7 +114,7 @@ class Problem(eqx.Module):
     @property
     def falls_back(self) -> bool:
         """Whether a run that usual steps have ended is made again."""
-        return self.usual is not None and self.usual.fallback
+        return self.usual is not None and not self.usual.alone
 
     @property
     def where_special(self) -> Callable[..., Any]:

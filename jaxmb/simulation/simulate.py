@@ -342,7 +342,7 @@ def _without_events(
     """The motion, the saved states, the inputs there, and whether usual steps have done for them, where there are no others."""
     if given.regular_alone:
         rows = problem.prepare(span[0], start, None)
-        problem = dataclasses.replace(problem, usual=Usual(rows.keep, patient=True))
+        problem = dataclasses.replace(problem, usual=Usual(rows.keep, alone=True))
     elif not given.dense:
         problem = usually(method, problem, span[0], start)
     found = integrate(method, problem, *span, start, ts, dense=given.dense)

@@ -478,8 +478,8 @@ def _or_none(
     """A step that is as usual; else none is made: a shorter one is tried where the step size is controlled, if that may help, or the run ends."""
     y1, error, dense, accepted, result = found
     over: Any = dfx.RESULTS.breakdown
-    patient = problem.usual is not None and problem.usual.patient
-    again = problem.sound & before.certain & (t1 - t0 > _shortest(t0, t1)) if patient else jnp.array(False)
+    alone = problem.usual is not None and problem.usual.alone
+    again = problem.sound & before.certain & (t1 - t0 > _shortest(t0, t1)) if alone else jnp.array(False)
     accepted = dataclasses.replace(accepted, over=special)
     error = jax.tree.map(lambda e: jnp.where(special, jnp.where(again, jnp.inf, 0), e), error)
     return y1.where(~special, y0), error, dense, accepted, dfx.RESULTS.where(special, over, result)

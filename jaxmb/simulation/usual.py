@@ -2,7 +2,7 @@
 
 Most of what would be compiled for a run is the step that can do everything: decides about rows, passes singular poses, finds what is wrong.
 Few runs come to need it. So a run is first tried by usual steps, and made again where any was special, by a program that is compiled
-then; with `special=False` it ends there.
+then; with `XLA(singular=False)` it ends there.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ def usually(method: Method, problem: Problem, t: Array, y: Flow) -> Problem:
     acting = problem.system.acting
     doubtful = step.doubtful(*at, acting) if isinstance(step, NativeStep) else sparse_at(still, *at, acting)[1]
     keep = with_fallback(doubtful & problem.sound, rows_at_start, (still, *at), acting)
-    return dataclasses.replace(problem, usual=Usual(keep, fallback=True))
+    return dataclasses.replace(problem, usual=Usual(keep))
 
 
 def rows_at_start(problem: Problem, t: Array, y: Flow) -> Bool[Array, " m"]:

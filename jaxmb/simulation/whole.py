@@ -59,13 +59,12 @@ class Carry(eqx.Module):
 
 
 class _Around(eqx.Module):
-    """What an attempt depends on besides the problem: the run's controller and end, whether its rows are certain, and `Usual.patient`."""
+    """What an attempt depends on besides the problem: the run's controller and end, and whether its rows are certain."""
 
     controller: dfx.AbstractStepSizeController
     until: Scalar
     nearly: Scalar  # a step that would end later ends with the run
     certain: Bool[Array, ""]
-    patient: bool = eqx.field(static=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +142,7 @@ def went_through(
     )
     carry = jax.tree.map(jnp.asarray, carry)
     nearly = t1 - SLIVER * (t1 - eqxi.prevbefore(t1))
-    around, more = Blank.of(_Around(controller, t1, nearly, start.certain, usual.patient))
+    around, more = Blank.of(_Around(controller, t1, nearly, start.certain))
     blank, own = Blank.of(dataclasses.replace(problem, usual=None, native=None, until=None))
     kind, numbers = Blank.of(solver)
     if numbers or not (around.known and blank.known and kind.known):
@@ -280,7 +279,7 @@ def _attempt(
     start = solver.init(None, carry.t0, carry.t1, y0, (problem, keep))
     start = dataclasses.replace(start, rows=Rows.using(keep, y0.packed.dtype), certain=around.certain)
     before = _accepted(start, carry, form, problem)
-    problem = dataclasses.replace(problem, usual=Usual(keep, patient=around.patient))
+    problem = dataclasses.replace(problem, usual=Usual(keep))
     found = Found.of(results, y0, keep)
     y1, error, dense, after, result = solver.judged(found, carry.t0, carry.t1, y0, problem, before, carry.jumped)
     error = jax.tree.map(lambda x: jnp.where(jnp.isnan(x), jnp.inf, x), error)
