@@ -63,6 +63,7 @@ from .program import lasting as lasting
 from .program import program as program
 from .result import announce as announce
 from .result import codes as codes
+from .remembered import remembered as remembered
 from .result import RESULTS as RESULTS
 from .result import verdicts as verdicts
 from .reverse import reverse_only as reverse_only

@@ -4,6 +4,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+from jax.core import Tracer
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
@@ -13,7 +14,9 @@ def reverse_only(tree: Any, message: str) -> Any:
 
     In reverse mode tangents are never computed, only transposed, and the refusal is never reached.
     """
-    return jax.tree.map(lambda x: _value.bind(x, message=message) if eqx.is_inexact_array(x) else x, tree)
+    return jax.tree.map(
+        lambda x: _value.bind(x, message=message) if isinstance(x, Tracer) and eqx.is_inexact_array(x) else x, tree
+    )
 
 
 def _raise(*_: Any, message: str) -> Any:

@@ -12,7 +12,7 @@ from ..formulation import AbstractFormulation, GaussProjection, formulation_at
 from ..foundations import as_parameters, contract, strong
 from ..kernels import available, unavailable
 from ..linalg import Layout
-from ..system import State, System, Values, check_state, dense_work, layout_of, rows_at, settled
+from ..system import State, System, Values, check_state, dense_work, layout_of, prepared, rows_at, settled
 from .arguments import checked_control, checked_solver
 from .drift import AbstractDrift, Projection
 from .flow import Flow
@@ -230,7 +230,7 @@ def choose_engine(
         problem = Problem(system, formulation, keeping, loop, scale, jnp.array(True), choice)
         choices.append(_choice(method, problem, beginning(loop, bare)))
 
-    jax.eval_shape(look, strong(system).knowing(), strong(state), loop)
+    jax.eval_shape(look, prepared(system), strong(state), loop)
     return choices[0]
 
 

@@ -37,7 +37,7 @@ from ..foundations import (
 from ..kernels import with_fallback
 from ..kinematics import consistency
 from ..linalg import inverse_root
-from ..system import Names, Scale, State, System, Terms, Values, check_state, check_values, settled
+from ..system import Names, Scale, State, System, Terms, Values, check_state, check_values, prepared, settled
 from ..topology import AbstractEvent, Plan, planned, resolution, unattended
 from .adjoint import integrate
 from .arguments import FORWARD, checked_control, checked_solver
@@ -137,7 +137,7 @@ def simulate(
         )
     check_state(system, state)
     system, loop = checked_control(system, state, control)
-    system = strong(system).knowing()
+    system = prepared(system)
     solver = checked_solver(dfx.Tsit5() if solver is None else solver)
     formulation = formulation_at(formulation, system, state)
     if adjoint is None and not (isinstance(solver, dfx.AbstractERK) and max_steps is not None and not dense):

@@ -37,6 +37,7 @@ from .sparsity import linear_algebra as linear_algebra
 from .state import Scale as Scale
 from .state import State as State
 from .system import check_state as check_state
+from .system import prepared as prepared
 from .system import settled as settled
 from .system import System as System
 from .terms import constraint_jacobian as constraint_jacobian

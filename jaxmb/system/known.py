@@ -1,14 +1,13 @@
 """Numbers among a system's parameters that are zero or one, so that compiled code leaves out what they make vanish."""
 
 import dataclasses
-import weakref
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..foundations import is_concrete
+from ..foundations import is_concrete, remembered
 
 # Larger arrays are tables.
 LARGEST = 10_000
@@ -35,20 +34,15 @@ class Known:
         return jax.tree.unflatten(structure, [_told(x, k) for x, k in zip(leaves, self.leaves, strict=True)])
 
 
-# What is known of arrays that are still there, by their identity: each call of `simulate` asks for those of the same system.
-_FOUND: dict[int, bytes | None] = {}
-
-
 def _entries(x: Any) -> bytes | None:
     if not isinstance(x, jax.Array) or not is_concrete(x) or x.dtype.kind != "f" or not x.ndim or x.size > LARGEST:
         return None
-    if id(x) not in _FOUND:
-        _FOUND[id(x)] = _entries_of(np.asarray(x))
-        weakref.finalize(x, _FOUND.pop, id(x), None)
-    return _FOUND[id(x)]
+    return _entries_of(x)
 
 
-def _entries_of(values: np.ndarray) -> bytes | None:
+@remembered
+def _entries_of(x: jax.Array) -> bytes | None:
+    values = np.asarray(x)
     found = np.where(values == 0, 0, 2)
     if values.ndim > 1 and values.shape[-1] == values.shape[-2]:
         turn, size = values[..., :-1, :-1], values.shape[-1]

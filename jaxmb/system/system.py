@@ -19,7 +19,9 @@ from ..foundations import (
     counted,
     default_float,
     listing,
+    remembered,
     shape_of,
+    strong,
     table,
 )
 from ..linalg import BlockMatrix, Layout
@@ -424,6 +426,12 @@ def check_state(system: System, state: Any) -> None:
             f"{jnp.promote_types(state.q.dtype, state.v.dtype)}. Make it where it is used, with or without "
             "`jax.config.update('jax_enable_x64', True)` and within or outside of `jax.enable_x64(False)`."
         )
+
+
+@remembered
+def prepared(system: System) -> System:
+    """The system with explicit types, and with what is known of its parameters."""
+    return strong(system).knowing()
 
 
 def settled(system: System, state: State) -> tuple[System, State]:
