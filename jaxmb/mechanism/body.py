@@ -50,11 +50,11 @@ class AbstractBody(eqx.Module):
 
     def spread(self) -> Float[Array, "D D"]:
         """∫ x̃ x̃ᵀ dm in the body's frame, x̃ = (x, 1)."""
-        masses, places = self.point_masses
-        xp = arrays_of(self)
+        about, (masses, places) = self.about_com(), self.point_masses
+        xp = arrays_of(self, about)
         masses, places = xp.append(masses, self.mass), xp.concatenate([places, xp.asarray(self.com)[None]])
         extended = xp.concatenate([places, xp.ones((places.shape[0], 1), places.dtype)], axis=1)
-        return as_jax((extended.T * masses) @ extended + xp.pad(self.about_com(), (0, 1)))
+        return as_jax((extended.T * masses) @ extended + xp.pad(about, (0, 1)))
 
     @property
     def dimensions(self) -> dict[str, Array]:
