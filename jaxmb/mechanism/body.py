@@ -76,9 +76,9 @@ class AbstractBody(eqx.Module):
         if shape is None:
             raise ValueError(f"Body '{self.name}' must have a shape to have dimensions, but has none.")
         shape = shape.resized(dimensions)
-        mass = self.mass if density is None else density * shape.size()
+        mass, inertia, centre = _filled(shape, self.mass, density, type(self))
         points = self.points | body_points(None, self.name, self.com.shape[0], shape)
-        found = (shape, density, mass, shape.centre(), self.moments(mass * shape.spread()), points)
+        found = (shape, density, mass, centre, inertia, points)
         places = lambda body: (body.shape, body.density, body.mass, body.com, body.inertia, body.points)
         return eqx.tree_at(places, self, found, is_leaf=lambda x: x is None)
 
@@ -104,20 +104,26 @@ def filling(
     if (mass is None) == (density is None):
         found = "none" if density is None else "both"
         raise ValueError(f"Body '{name}' must have either `mass` or `density` with its shape, but has {found}.")
-    size, spread, centre, _ = _numbers(shape)
     if density is None:
         mass = as_vector(mass, f"mass of body '{name}'", ())
-    else:
+    mass, moments, centre = _filled(shape, mass, density, kind)
+    return mass, moments if inertia is None else inertia, centre if com is None else com
+
+
+def _filled(shape: AbstractShape, mass: Any, density: Any, kind: type[AbstractBody]) -> tuple[Any, Any, Any]:
+    """Mass, inertia and centre of mass of a shape of this density, or else this mass."""
+    size, spread, centre, _ = _numbers(shape)
+    if density is not None:
         density, size = in_numpy(density, size)
         mass = density * size
     mass, spread = in_numpy(mass, spread)
-    return mass, kind.moments(mass * spread) if inertia is None else inertia, centre if com is None else com
+    return as_jax(mass), as_jax(kind.moments(mass * spread)), centre
 
 
 @program
-def _numbers(shape: AbstractShape) -> tuple[Any, Any, Any, dict[str, Any]]:
-    """Size, spread, centre of mass and points."""
-    return shape.size(), shape.spread(), shape.centre(), shape.points()
+def _numbers(shape: AbstractShape) -> tuple[Any, Any, Any, tuple[tuple[str, Any], ...]]:
+    """Size, spread, centre of mass and points, in their order, which a dictionary does not keep on its way through JAX."""
+    return shape.size(), shape.spread(), shape.centre(), tuple(shape.points().items())
 
 
 def shape_points(shape: AbstractShape | None) -> dict[str, Any]:
@@ -125,7 +131,7 @@ def shape_points(shape: AbstractShape | None) -> dict[str, Any]:
     if shape is None:
         return {}
     _, _, centre, points = _numbers(shape)
-    return points | {"centre": centre}
+    return dict(points) | {"centre": centre}
 
 
 def body_points(

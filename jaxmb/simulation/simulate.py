@@ -21,6 +21,7 @@ from ..foundations import (
     Positive,
     all_hold,
     arrays_of,
+    as_jax,
     as_parameters,
     contract,
     default_float,
@@ -152,7 +153,7 @@ def simulate(
         system, state, ts, loop = reverse_only((system, state, ts, loop), FORWARD)
     timing, planning, plan, state = _time_checks(state, ts), (), None, strong(state)
     if events:
-        plan, state, late, planning = planned(system, formulation, events, state, in_numpy(ts)[-1])
+        plan, state, late, planning = planned(system, formulation, events, state, as_jax(in_numpy(ts)[-1]))
         timing = (*timing, *late)
     planning = (*planning, *unattended(events, state))
     if throw:
