@@ -209,8 +209,11 @@ class Reader:
     def _round(self, equation: Any, p: Any, x: np.ndarray) -> np.ndarray:
         if p["rounding_method"] == lax.RoundingMethod.TO_NEAREST_EVEN:
             return self.each("round", x)
-        away = self.each("floor", self.each("add", self.each("abs", x), self.graph.constant(0.5)))
-        return self.each("select", self.each("lt", x, self.graph.constant(0.0)), self.each("neg", away), away)
+        number, size = self.graph.constant, self.each("abs", x)
+        below = self.each("floor", size)  # exact, which |x| + ½ is not
+        far = self.each("ge", self.each("sub", size, below), number(0.5))
+        away = self.each("select", far, self.each("add", below, number(1.0)), below)
+        return self.each("select", self.each("lt", x, number(0.0)), self.each("neg", away), away)
 
     def _polynomial(self, equation: Any, p: Any, x: np.ndarray, *coefficients: np.ndarray) -> np.ndarray:
         out = coefficients[-1]
@@ -314,6 +317,13 @@ class Reader:
         shape, d = p["shape"], p["dimension"]
         along = np.arange(shape[d]).reshape([-1 if k == d else 1 for k in range(len(shape))])
         return self.lifted(np.broadcast_to(along, shape))
+
+    def _empty(self, equation: Any, p: Any) -> np.ndarray:
+        """What branches do not set that others do."""
+        aval = equation.outvars[0].aval
+        return self.lifted(np.zeros(aval.shape, aval.dtype))
+
+    _empty2 = _empty
 
     def _reshape(self, equation: Any, p: Any, x: np.ndarray) -> np.ndarray:
         return x.reshape(p["new_sizes"])
