@@ -1155,6 +1155,19 @@ def test_tables_are_looked_up(lanes):
     assert program(between, (), (60,), (60, 2)).code.count < 200  # a search by halves, not one after the other
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_what_is_no_number_stands_at_the_end_of_a_table(side):
+    """As where tables of several lengths are filled up."""
+    ts, t = jnp.array([0.0, 1.0, 2.0, 4.0, jnp.nan, jnp.nan]), jnp.array([-1.0, 0.5, 2.0, 5.0, jnp.inf, jnp.nan])
+    place = lambda t, ts: [jnp.searchsorted(ts, t, side=side).astype(float)]
+    expected = [np.searchsorted(ts, t, side=side)]
+    for fn in (program(place, (), (6,)), Program.of(place, shaped(), shaped(6), exact=True)):
+        assert_equal(jax.vmap(fn, (0, None))(t, ts)[0][:-1], expected[0][:-1])  # of what is sought NaN may spoil all
+    assert_equal(jax.vmap(fn, (0, None))(t, ts), expected)
+    known = Program.of(lambda t: place(t, ts), shaped(), exact=True)
+    assert_equal(jax.vmap(known)(t), expected)
+
+
 def test_derivatives_of_what_is_looked_up():
     """By the place, and along a change of the table; backwards by the table, for which there is no scalar program, as JAX finds it."""
     ts, values = jnp.linspace(0.0, 1.0, 40), jnp.sin(jnp.arange(80.0)).reshape(40, 2)

@@ -37,11 +37,7 @@ _SAME = (
     "unvmap_all",
     "unvmap_max",
 )
-_ELEMENTWISE = {name: name for name in OPERATIONS} | {
-    "add_any": "add",
-    "lt_to": "lt",  # by an order of all numbers, of which searches for places in tables make use
-    "le_to": "le",
-}
+_ELEMENTWISE = {name: name for name in OPERATIONS} | {"add_any": "add"}
 _REDUCTIONS: dict[str, tuple[str, Any]] = {
     "reduce_sum": ("add", 0.0),
     "reduce_prod": ("mul", 1.0),
@@ -202,6 +198,14 @@ class Reader:
 
     def _is_finite(self, equation: Any, p: Any, x: np.ndarray) -> np.ndarray:
         return self.each("lt", self.each("abs", x), self.graph.constant(np.inf))
+
+    def _lt_to(self, equation: Any, p: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """By an order of all numbers, NaN behind all others, of which searches for places in tables make use."""
+        behind = self.each("and", self.each("eq", x, x), self.each("ne", y, y))
+        return self.each("or", self.each("lt", x, y), behind)
+
+    def _le_to(self, equation: Any, p: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return self.each("or", self.each("le", x, y), self.each("ne", y, y))
 
     def _square(self, equation: Any, p: Any, x: np.ndarray) -> np.ndarray:
         return self.each("mul", x, x)
