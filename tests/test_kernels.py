@@ -17,6 +17,7 @@ from systems import SYSTEMS, make
 
 import jaxmb as jm
 from jaxmb.foundations import Blank
+from jaxmb.foundations.jaxpr import body, is_literal, opened
 from jaxmb.kernels import NotScalarError, Program, PulledProgram, RunProgram, Shaped, StepProgram, unavailable
 from jaxmb.kernels.interface import Interface, interface, read
 from jaxmb.kernels.module import EACH
@@ -357,6 +358,41 @@ def test_sine_and_cosine_to_two_units_in_the_last_place():
         assert np.max(np.abs(np.asarray(value, float) - exact) / np.spacing(np.abs(exact.astype(np.float32)))) < 2
 
 
+def test_a_sine_that_is_not_known_is_not_lost_where_something_is_chosen():
+    """Comparisons of NaN would choose one of both; then all is NaN instead."""
+    fn = lambda x: [
+        jnp.where(jnp.cos(x) > 0, 1.0, 2.0),
+        lax.switch(jnp.argmax(jnp.stack([jnp.sin(x), 0.1])), [lambda: x, lambda: -x]),
+    ]
+    x = jnp.array([-3e9, 1e8, 2.0, 1.1e8])
+    own, jaxs = (jax.vmap(f)(x) for f in (program(fn, ()), fn))
+    for a, b in zip(own, jaxs, strict=True):
+        np.testing.assert_array_equal(a, jnp.where(jnp.abs(x) > 1e8, jnp.nan, b))
+    exact = jax.vmap(Program.of(fn, shaped(), exact=True))(x)
+    assert_equal(exact, jaxs)
+
+
+def test_constant_factors_are_drawn_out_only_where_no_number_is_lost():
+    fn = lambda x: [1e-200 * (1e-200 * x), (1e-300 * x) * x, 1e-160 * (1e-170 * x) * 1e30, (1e-150 * x) * (1e-150 * x)]
+    x = jnp.array([1e200, -1e180, 1e160])
+    assert_equal(jax.vmap(program(fn, ()))(x), fn(x), atol=0)
+
+
+def test_what_is_taken_from_itself_leaves_a_zero_without_sign():
+    x = jnp.array([-2.0, 3.0, jnp.inf, jnp.nan])
+    fn = lambda x: [1 / (x - x), jnp.arctan2(x - x, x - x)]
+    found = jax.vmap(Program.of(fn, shaped(), exact=True))(x)
+    for a, b in zip(found, ([jnp.inf, jnp.inf, jnp.nan, jnp.nan], [0.0, 0.0, jnp.nan, jnp.nan]), strict=True):
+        np.testing.assert_array_equal(a, jnp.array(b))
+
+
+def test_rounding_half_away_from_zero():
+    """Where ½ more would be rounded itself, too."""
+    half = np.nextafter(0.5, [0, 1])
+    x = jnp.array([0.0, 0.5, -0.5, 1.5, -2.5, 2.0**52 + 1, -(2.0**53) + 1, *half, *-half, jnp.nan, jnp.inf])
+    np.testing.assert_array_equal(jax.vmap(program(lambda x: [lax.round(x)], ()))(x)[0], lax.round(x))
+
+
 def rich(x, y, matrix):
     s = jnp.sin(x) @ matrix
     c = jnp.cos(y) * s
@@ -508,6 +544,9 @@ CALCULUS = {
     "bounds": lambda x: jnp.clip(x, -0.5, x[0]) * x + jnp.max(x) + jnp.min(jnp.stack([x, x[::-1]]), axis=0),
     "choices": lambda x: jnp.where(x > 0, jnp.sin(x), x**2) * x[1],
     "branches": lambda x: lax.cond(x[0] > 0, lambda: jnp.sin(x), lambda: 1 / x),
+    "branches that need different numbers": lambda x: lax.switch(
+        jnp.argmax(x), [lambda: jnp.sin(x) * x, lambda: 2 * x, lambda: jnp.tanh(x @ x) * x]
+    ),
     "held": lambda x: lax.stop_gradient(x) * x + (x - lax.stop_gradient(x)) * 3 + jnp.sin(lax.stop_gradient(x**2) * x),
     "a derivative of its own": lambda x: steeper(x) * x,
     "logistic": lambda x: jax.nn.sigmoid(1000 * x) * x + jax.nn.softplus(x) + jax.nn.relu(x) * x,
@@ -562,6 +601,172 @@ def test_a_thousand_random_programs():
             known = np.isfinite(found)
             assert_equal(found[known], expected[known], atol=atol)
             assert np.all(~known[~np.isfinite(expected)])
+
+
+# What random programs do, of three earlier results and a number; signs of zeros make no difference.
+THINGS = (
+    lambda a, b, d, c: a + b,
+    lambda a, b, d, c: a - b,
+    lambda a, b, d, c: a * b,
+    lambda a, b, d, c: a / jnp.abs(b),
+    lambda a, b, d, c: a / (2 + jnp.abs(b)),
+    lambda a, b, d, c: (a - a) * b + d,
+    lambda a, b, d, c: c * a,
+    lambda a, b, d, c: a - a * c + b / 3,
+    lambda a, b, d, c: c - b,
+    lambda a, b, d, c: lax.rem(a, b),
+    lambda a, b, d, c: jnp.mod(a, 0.7),
+    lambda a, b, d, c: jnp.maximum(a, b),
+    lambda a, b, d, c: jnp.minimum(c, b),
+    lambda a, b, d, c: jnp.hypot(a, b),
+    lambda a, b, d, c: lax.pow(jnp.abs(a), b),
+    lambda a, b, d, c: jnp.abs(a) ** 1.5 + jnp.square(b),
+    lambda a, b, d, c: jnp.arctan2(a, 1 + jnp.abs(b)),
+    lambda a, b, d, c: jnp.sin(a) + jnp.cos(b),
+    lambda a, b, d, c: jnp.sin(1e8 * a),
+    lambda a, b, d, c: jnp.tan(a),
+    lambda a, b, d, c: jnp.arcsin(a) + jnp.arccos(b / 3),
+    lambda a, b, d, c: jnp.arctan(a) - jnp.arcsinh(b),
+    lambda a, b, d, c: jnp.arccosh(1 + jnp.abs(a)) + jnp.arctanh(b / 4),
+    lambda a, b, d, c: jnp.sinh(a) - jnp.cosh(b),
+    lambda a, b, d, c: jnp.tanh(a) * jnp.exp(-jnp.abs(b)),
+    lambda a, b, d, c: jnp.exp(a) - jnp.exp2(b),
+    lambda a, b, d, c: jnp.expm1(a) + jnp.log1p(b),
+    lambda a, b, d, c: jnp.log(a),
+    lambda a, b, d, c: jnp.log2(jnp.abs(a)),
+    lambda a, b, d, c: jnp.sqrt(a),
+    lambda a, b, d, c: jnp.sqrt(jnp.abs(a)) + lax.rsqrt(jnp.abs(b)),
+    lambda a, b, d, c: jnp.cbrt(a),
+    lambda a, b, d, c: jnp.abs(a) ** -2 + b**3,
+    lambda a, b, d, c: jnp.sign(a) * b + jnp.floor(d),
+    lambda a, b, d, c: jnp.round(a) + jnp.ceil(3 * b) + lax.round(d),
+    lambda a, b, d, c: jax.nn.sigmoid(a) + jax.nn.softplus(b),
+    lambda a, b, d, c: lax.stop_gradient(a) * b,
+    lambda a, b, d, c: jnp.where(a > b, d, c),
+    lambda a, b, d, c: jnp.where((a > 0) & (b < c), jnp.sqrt(a), d),
+    lambda a, b, d, c: jnp.where((a <= b) ^ ~(b != d), -a, b),
+    lambda a, b, d, c: jnp.where(jnp.isfinite(a), b, d),
+    lambda a, b, d, c: lax.clamp(a, b, d),
+    lambda a, b, d, c: jnp.max(jnp.stack([a, b, d])) - jnp.min(jnp.stack([a, b])),
+    lambda a, b, d, c: jnp.linalg.norm(jnp.stack([a, b, d])),
+    lambda a, b, d, c: jnp.prod(jnp.stack([a, b, d])) + jnp.cumsum(jnp.stack([a, b, d]))[1],
+    lambda a, b, d, c: jnp.stack([a, b]) @ jnp.array([[1.0, c], [0.0, 2.0]]) @ jnp.stack([d, a]),
+    lambda a, b, d, c: jnp.argmax(jnp.stack([a, b, d])) + a,
+    lambda a, b, d, c: lax.switch(jnp.argmin(jnp.stack([a, b, d])), [lambda: a * d, lambda: -b, lambda: c]),
+    lambda a, b, d, c: lax.cond(b == 0, lambda: a, lambda: d / b),
+    lambda a, b, d, c: lax.stop_gradient(jnp.stack([a, b, d, -a, c * b, a * d]))[
+        jnp.argmin(jnp.stack([b, d, a, -d, 2 * a, d * d]))
+    ],
+    lambda a, b, d, c: jnp.interp(a, jnp.array([-1.0, 0.0, 0.5, 2.0]), jnp.array([1.0, 0.0, 0.25, 4.0])),
+    lambda a, b, d, c: jnp.sum(jnp.stack([a, b]).at[jnp.array([1, 0, 1])].add(jnp.stack([d, c, a])) * 0.5),
+)
+
+
+def mixed_program(rng, count):
+    """A function of three numbers that does `count` of all `THINGS`, each to earlier results: all of these."""
+    numbers = (0.0, 1.0, -1.0, 0.5)
+    steps = [
+        (THINGS[rng.integers(len(THINGS))], rng.integers(0, 3 + k, 3), float(rng.choice([*numbers, rng.normal()])))
+        for k in range(count)
+    ]
+
+    def fn(x):
+        known = list(x)
+        for thing, places, c in steps:
+            known.append(thing(*(known[k] for k in places), c))
+        return [jnp.stack([jnp.asarray(number, float) for number in known[3:]])]
+
+    return fn
+
+
+ROUNDED = (
+    "add add_any sub mul div integer_pow pow dot_general reduce_sum reduce_prod cumsum sqrt rsqrt cbrt square exp exp2"
+)
+ROUNDED += " expm1 log log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh logistic"
+
+
+def shaken(fn, given, rng, copies=6):
+    """Results of a function over lanes, as JAX has it operation by operation, and how far they move if each operation rounds by a few units more."""
+
+    def results(program, given):
+        inner, constants = opened(program)
+        known = dict(zip([*inner.constvars, *inner.invars], [*constants, *given], strict=True))
+        read = lambda v: v.val if is_literal(v) else known[v]
+        for equation in inner.eqns:
+            ins, own = [read(v) for v in equation.invars], body(equation)
+            out = equation.primitive.bind(*ins, **equation.params) if own is None else results(own, ins)
+            out = out if own is not None or equation.primitive.multiple_results else [out]
+            if equation.primitive.name in ROUNDED.split() and out[0].dtype == DOUBLE:
+                out = [x * (1 + 2.0**-50 * noise(x.shape)) for x in out]
+            known.update(zip(equation.outvars, out, strict=True))
+        return [read(v) for v in inner.outvars]
+
+    lanes = len(given[0])
+
+    def noise(shape):
+        out = rng.uniform(-1, 1, shape)
+        return (
+            out if shape[:1] != (lanes * (copies + 1),) else np.concatenate([np.zeros_like(out[:lanes]), out[lanes:]])
+        )
+
+    given = [jnp.tile(x, (copies + 1, 1)) for x in given]
+    found = np.asarray(results(jax.make_jaxpr(fn)(*given), given)[0])
+    found = found.reshape(copies + 1, lanes, -1)
+    with np.errstate(invalid="ignore"):
+        return found[0], np.ptp(found, axis=0)
+
+
+def compared_with_jax(rng, count, numbers):
+    """Yields values, derivatives of both modes and cotangents of random programs: (whether exact, kind, found, as JAX has it, rounding)."""
+    x, along = jnp.asarray(numbers), jnp.asarray(rng.normal(size=numbers.shape))
+    fn, bar = mixed_program(rng, count), jnp.asarray(rng.normal(size=(len(x), 1)))
+    last = lambda f: lambda x: f(x)[0][-1:]
+    kinds = {
+        "value": lambda f: jax.vmap(lambda x, _: f(x)[0]),
+        "forward": lambda f: jax.vmap(lambda x, along: jax.jvp(lambda x: f(x)[0], (x,), (along,))[1]),
+        "reverse": lambda f: jax.vmap(lambda x, bar: jax.vjp(last(f), x)[1](bar)[0]),
+    }
+    programs = {exact: Program.of(fn, shaped(3), exact=exact) for exact in (False, True)}
+    for kind, derived in kinds.items():
+        given = (x, bar if kind == "reverse" else along)
+        expected, rounding = shaken(derived(fn), given, rng)
+        found = {exact: np.asarray(derived(own)(*given)) for exact, own in programs.items()}
+        for exact, own in found.items():
+            yield exact, kind, own, expected, rounding
+    back = PulledProgram(lambda x: [last(fn)(x)], shaped(3), moving=(0,), at=1)
+    yield False, "reverse", np.asarray(jax.vmap(back)(x, bar)[0]), expected, rounding
+
+
+def assert_to_rounding(found, expected, rounding):
+    """Where all three are finite."""
+    finite = np.isfinite(found) & np.isfinite(expected) & np.isfinite(rounding)
+    off = np.abs(found[finite] - expected[finite])
+    assert np.all(off <= 4 * rounding[finite] + 1e-15 * np.abs(expected[finite]))
+
+
+@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 60), marks=pytest.mark.slow)])
+def test_random_programs_of_all_operations_are_jaxs_to_rounding(seeds):
+    """At ordinary numbers: values and derivatives, as far as rounding of each operation lets them be known."""
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        for _, kind, found, expected, rounding in compared_with_jax(rng, 20, rng.normal(size=(9, 3))):
+            assert_to_rounding(found, expected, rounding)
+            assert kind != "value" or np.all(np.isnan(found[np.isnan(expected)]))
+
+
+@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 60), marks=pytest.mark.slow)])
+def test_random_programs_of_all_operations_lose_no_nan(seeds):
+    """At kinks, ties, beyond the domains of functions and where numbers are infinite or none: exact programs are as JAX has it, of others all may be NaN."""
+    pool = np.array([0.0, 1.0, -1.0, 0.5, 2.0, np.inf, -np.inf, np.nan, 1e9, -1e-9])
+    for seed in seeds:
+        rng = np.random.default_rng(1000 + seed)
+        x = np.where(rng.uniform(size=(24, 3)) < 0.6, rng.choice(pool, (24, 3)), rng.normal(size=(24, 3)))
+        x[:6, 1] = x[:6, 0]
+        for exact, kind, found, expected, rounding in compared_with_jax(rng, 12, x):
+            assert_to_rounding(found, expected, rounding)
+            if kind == "value":
+                assert np.all(np.isnan(found[np.isnan(expected)]))
+                assert not exact or np.array_equal(np.isnan(found), np.isnan(expected))
 
 
 def test_what_is_known_to_be_infinite_is_not_lost():
@@ -955,6 +1160,19 @@ def test_tables_are_looked_up(lanes):
     known = lambda t: between(t, ts, values)
     assert_equal(*both(known, t))
     assert program(between, (), (60,), (60, 2)).code.count < 200  # a search by halves, not one after the other
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_what_is_no_number_stands_at_the_end_of_a_table(side):
+    """As where tables of several lengths are filled up."""
+    ts, t = jnp.array([0.0, 1.0, 2.0, 4.0, jnp.nan, jnp.nan]), jnp.array([-1.0, 0.5, 2.0, 5.0, jnp.inf, jnp.nan])
+    place = lambda t, ts: [jnp.searchsorted(ts, t, side=side).astype(float)]
+    expected = [np.searchsorted(ts, t, side=side)]
+    for fn in (program(place, (), (6,)), Program.of(place, shaped(), shaped(6), exact=True)):
+        assert_equal(jax.vmap(fn, (0, None))(t, ts)[0][:-1], expected[0][:-1])  # of what is sought NaN may spoil all
+    assert_equal(jax.vmap(fn, (0, None))(t, ts), expected)
+    known = Program.of(lambda t: place(t, ts), shaped(), exact=True)
+    assert_equal(jax.vmap(known)(t), expected)
 
 
 def test_derivatives_of_what_is_looked_up():

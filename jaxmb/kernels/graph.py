@@ -120,7 +120,7 @@ class Graph:
         return self._node("add", (min(x, y), max(x, y)))
 
     def _sub(self, x: int, y: int) -> int | None:
-        if x == y:
+        if x == y and not self.exact:  # there x − x stays, whose zero has no sign
             return self._drop(x)
         if self._number_is(y, 0.0):
             return x
@@ -147,10 +147,16 @@ class Graph:
         return self._node("mul", (min(x, y), max(x, y)))
 
     def _factor(self, i: int) -> tuple[float, int] | None:
-        """A constant factor of a product, and the rest."""
+        """A constant factor of a product, and the rest, if it may be drawn out."""
         if not self._is(i, "mul") or not self.is_constant(self.arguments[i][0]):
             return None
-        return self.values[self.arguments[i][0]], self.arguments[i][1]
+        value = self.values[self.arguments[i][0]]
+        return (value, self.arguments[i][1]) if self._moderate(value) else None
+
+    def _moderate(self, value: float) -> bool:
+        """Whether the rest of a product keeps far from the ends of the range of numbers without this factor, if it does with it."""
+        largest = 2.0 ** (32 if self.single else 256)
+        return 1 / largest < abs(value) < largest
 
     def _times(self, value: float, y: int) -> int:
         if value == 0:
@@ -162,7 +168,7 @@ class Graph:
         if self._is(y, "neg"):
             return self._times(-value, self.arguments[y][0])
         factor = self._factor(y)
-        if factor is not None and np.isfinite(value * factor[0]):
+        if factor is not None and self._moderate(value):
             return self._times(value * factor[0], factor[1])
         return self._node("mul", (self.constant(value), y))
 

@@ -37,11 +37,7 @@ _SAME = (
     "unvmap_all",
     "unvmap_max",
 )
-_ELEMENTWISE = {name: name for name in OPERATIONS} | {
-    "add_any": "add",
-    "lt_to": "lt",  # by an order of all numbers, of which searches for places in tables make use
-    "le_to": "le",
-}
+_ELEMENTWISE = {name: name for name in OPERATIONS} | {"add_any": "add"}
 _REDUCTIONS: dict[str, tuple[str, Any]] = {
     "reduce_sum": ("add", 0.0),
     "reduce_prod": ("mul", 1.0),
@@ -203,14 +199,25 @@ class Reader:
     def _is_finite(self, equation: Any, p: Any, x: np.ndarray) -> np.ndarray:
         return self.each("lt", self.each("abs", x), self.graph.constant(np.inf))
 
+    def _lt_to(self, equation: Any, p: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """By an order of all numbers, NaN behind all others, of which searches for places in tables make use."""
+        behind = self.each("and", self.each("eq", x, x), self.each("ne", y, y))
+        return self.each("or", self.each("lt", x, y), behind)
+
+    def _le_to(self, equation: Any, p: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return self.each("or", self.each("le", x, y), self.each("ne", y, y))
+
     def _square(self, equation: Any, p: Any, x: np.ndarray) -> np.ndarray:
         return self.each("mul", x, x)
 
     def _round(self, equation: Any, p: Any, x: np.ndarray) -> np.ndarray:
         if p["rounding_method"] == lax.RoundingMethod.TO_NEAREST_EVEN:
             return self.each("round", x)
-        away = self.each("floor", self.each("add", self.each("abs", x), self.graph.constant(0.5)))
-        return self.each("select", self.each("lt", x, self.graph.constant(0.0)), self.each("neg", away), away)
+        number, size = self.graph.constant, self.each("abs", x)
+        below = self.each("floor", size)  # exact, which |x| + ½ is not
+        far = self.each("ge", self.each("sub", size, below), number(0.5))
+        away = self.each("select", far, self.each("add", below, number(1.0)), below)
+        return self.each("select", self.each("lt", x, number(0.0)), self.each("neg", away), away)
 
     def _polynomial(self, equation: Any, p: Any, x: np.ndarray, *coefficients: np.ndarray) -> np.ndarray:
         out = coefficients[-1]
@@ -314,6 +321,13 @@ class Reader:
         shape, d = p["shape"], p["dimension"]
         along = np.arange(shape[d]).reshape([-1 if k == d else 1 for k in range(len(shape))])
         return self.lifted(np.broadcast_to(along, shape))
+
+    def _empty(self, equation: Any, p: Any) -> np.ndarray:
+        """What branches do not set that others do."""
+        aval = equation.outvars[0].aval
+        return self.lifted(np.zeros(aval.shape, aval.dtype))
+
+    _empty2 = _empty
 
     def _reshape(self, equation: Any, p: Any, x: np.ndarray) -> np.ndarray:
         return x.reshape(p["new_sizes"])

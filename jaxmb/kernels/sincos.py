@@ -44,6 +44,7 @@ def sincos(graph: "Graph", x: int) -> tuple[int, int]:
     apply, number = graph.apply, graph.constant
     parts, of_sine, of_cosine, furthest = _SINGLE if graph.single else _DOUBLE
     x = apply("select", apply("le", apply("abs", x), number(furthest)), x, number(np.nan))
+    graph.dropped.add(x)
     k = apply("round", apply("mul", x, number(2 / np.pi)))
     r = x
     for part in parts:
