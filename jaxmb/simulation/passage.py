@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..foundations import where_needed
-from ..kinematics import EXACT
+from ..kinematics import CLOSE, EXACT
 from ..system import System, residuals, rows_at
 from .flow import Flow
 from .problem import Problem
@@ -87,6 +87,7 @@ class _Trial(eqx.Module):
         ahead: the remainder along its direction where the step began.
         rate: h (C v + b) of the row for a velocity that all others allow, relative to its size.
         length: of the remainder.
+        astray: the largest |φ|/Φ before the pose was corrected.
         miss: φ/Φ of the row.
         across: M^(−1/2) of that direction (nv,).
     """
@@ -96,6 +97,7 @@ class _Trial(eqx.Module):
     ahead: Scalar
     rate: Scalar
     length: Scalar
+    astray: Scalar
     miss: Scalar
     across: Float[Array, " nv"]
 
@@ -183,12 +185,12 @@ def _at_sign_change(
         over = found & (~here.missed | settled)
         return n + 1, bracket.narrowed(n, here), here, slope, largest, found, over
 
-    start = _Trial(zero, none, zero, zero, zero, zero, none)
+    start = _Trial(zero, none, zero, zero, zero, zero, zero, none)
     carry = (jnp.array(0), _Bracket(zero, zero + 1, zero, zero, no), start, zero - 1, zero, no, no)
     found = lax.while_loop(lambda carry: (carry[0] < TRIALS) & ~carry[-1], trial, carry)
     last, largest, known = found[2], found[4], found[-1]
     missed = last.missed & (last.length < VANISHING * largest)
-    return missed, jnp.abs(last.miss), ~known
+    return missed, jnp.abs(last.miss), ~known | (last.astray > CLOSE)
 
 
 def _tried(
@@ -206,7 +208,7 @@ def _tried(
     t = path.t0 + x * h
 
     def closer(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        count, q, *_ = carry
+        count, q, before, _ = carry
         terms = rows_at(system, t, q, scale.row)
         factor = problem.formulation.factorise(terms, others)
         v = (1 - x) * path.rates[0] + x * path.rates[1]
@@ -222,6 +224,7 @@ def _tried(
             rest @ direction,
             moved,
             jnp.sqrt(rest @ rest),
+            jnp.where(count == 0, jnp.max(off), before.astray),
             residual[row] / scale.span[row],
             factor.root.T @ direction,
         )
@@ -230,5 +233,5 @@ def _tried(
     q = path.at(x)
     q = system.normalise(q + system.qdot(q, shift))
     zero, none = jnp.zeros_like(x), jnp.zeros_like(shift)
-    start = (jnp.array(0), q, _Trial(x, shift, zero, zero, zero, zero, none), jnp.array(False))
+    start = (jnp.array(0), q, _Trial(x, shift, zero, zero, zero, zero, zero, none), jnp.array(False))
     return lax.while_loop(lambda carry: (carry[0] < CORRECTIONS) & ~carry[-1], closer, start)[2]

@@ -392,7 +392,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         sane = possible & y1.finite & closed
         blind = sane & straight & ~vague & (2 * beside < CLOSE**2)
         ok = sane & ~straight
-        hopeless = ~possible | ~(t1 - t0 > _shortest(t0, t1))
+        hopeless = ~possible | blind | ~(t1 - t0 > _shortest(t0, t1))
         failure: Any = dfx.RESULTS.breakdown
         failure = dfx.RESULTS.where(y1.finite, failure, dfx.RESULTS.nonfinite)  # pyright: ignore[reportArgumentType]
         if attempt.result is None:
@@ -401,8 +401,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             result = dfx.RESULTS.where(~ok & dfx.is_okay(attempt.result), failure, attempt.result)
         y1 = y1.where(ok, y0)
         if error is not None:
-            # One whose error is too large is made shorter before that is believed.
-            error = jax.tree.map(lambda e: jnp.where(ok | blind, e, jnp.where(hopeless, 0, jnp.inf)), error)
+            error = jax.tree.map(lambda e: jnp.where(ok, e, jnp.where(hopeless, 0, jnp.inf)), error)
         accepted = Accepted(
             attempt.inner,
             (t1, y1),
