@@ -55,7 +55,7 @@ class Path(eqx.Module):
             if slopes is not None:
                 more = [h**2 * jax.jvp(system.qdot, (y.q, y.v), (qdot, slopes[k].v))[1]]
             found.append(jnp.stack([y.q, h * qdot, *more]))
-        return cls(t0, t1, *found, jnp.stack([y.v for y in ends]))
+        return cls(t0, t1, found[0], found[1], jnp.stack([y.v for y in ends]))
 
     def at(self, x: Scalar) -> Float[Array, " nq"]:
         """The coordinates at t₀ + x h."""
