@@ -1,5 +1,7 @@
 """Passages through poses where rows become dependent, which lie between two accepted states."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,20 +10,21 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..foundations import where_needed
-from ..kinematics import EXACT
-from ..system import System, position_residual, rows_at
+from ..kinematics import CLOSE, EXACT
+from ..system import System, residuals, rows_at
 from .flow import Flow
 from .problem import Problem
 
 Scalar = Float[Array, ""]
 
 # At most so many trials along the step, two of them at its ends, and corrections by the other rows in each; most end after five and three.
-TRIALS, CORRECTIONS = 9, 8
+TRIALS, CORRECTIONS = 14, 8
 # A remainder along the step that is so small beside the largest is zero.
 ZERO = 1e-6
-# Where the path is off the constraints by ε, φ at the pose is known to ε² times a curvature of Φ, which is some ten per step and more
-# where a mechanism turns and shifts. Below that a step is too long to tell φ from zero.
-CURVATURE = 100
+# A pose is met that is missed by less than this power of eps, 1e-11 in float64, φ relative to Φ.
+MISSED = 0.7
+# φ at the pose is known where the last trial has changed it by less than this part.
+SETTLED = 0.1
 # A row vanishes along the step where its remainder is less than this part of the largest one; else it only turns.
 VANISHING = 0.03
 
@@ -32,12 +35,14 @@ class Path(eqx.Module):
     Attributes:
         t0, t1: when it begins and ends.
         first, last: q, h q̇ and h² q̈ (k, nq) at both ends, k = 3 or 2.
+        rates: v (2, nv) at both ends.
     """
 
     t0: Scalar
     t1: Scalar
     first: Float[Array, "k nq"]
     last: Float[Array, "k nq"]
+    rates: Float[Array, "2 nv"]
 
     @classmethod
     def of(
@@ -50,7 +55,7 @@ class Path(eqx.Module):
             if slopes is not None:
                 more = [h**2 * jax.jvp(system.qdot, (y.q, y.v), (qdot, slopes[k].v))[1]]
             found.append(jnp.stack([y.q, h * qdot, *more]))
-        return cls(t0, t1, *found)
+        return cls(t0, t1, found[0], found[1], jnp.stack([y.v for y in ends]))
 
     def at(self, x: Scalar) -> Float[Array, " nq"]:
         """The coordinates at t₀ + x h."""
@@ -73,16 +78,66 @@ QUINTIC = np.array(
 )
 
 
+class _Trial(eqx.Module):
+    """A pose beside the step where all rows but one are satisfied, and that row there.
+
+    Attributes:
+        x: where along the step it is.
+        shift: by how much (nv,) it is beside the step.
+        ahead: the remainder along its direction where the step began.
+        rate: h (C v + b) of the row for a velocity that all others allow, relative to its size.
+        length: of the remainder.
+        astray: the largest |φ|/Φ before the pose was corrected.
+        miss: φ/Φ of the row.
+        across: M^(−1/2) of that direction (nv,).
+    """
+
+    x: Scalar
+    shift: Float[Array, " nv"]
+    ahead: Scalar
+    rate: Scalar
+    length: Scalar
+    astray: Scalar
+    miss: Scalar
+    across: Float[Array, " nv"]
+
+    @property
+    def missed(self) -> Bool[Array, ""]:
+        """Whether φ is not zero."""
+        return jnp.abs(self.miss) > float(jnp.finfo(self.miss.dtype).eps) ** MISSED
+
+
+class _Bracket(eqx.Module):
+    """The method of Illinois: between `a` and `b` the remainder, s there, changes its sign."""
+
+    a: Scalar
+    b: Scalar
+    sa: Scalar
+    sb: Scalar
+    was_ahead: Bool[Array, ""]
+
+    @property
+    def middle(self) -> Scalar:
+        """Where a line through both ends is zero."""
+        return self.a + (self.b - self.a) * self.sa / jnp.where(self.sa - self.sb > 0, self.sa - self.sb, 1)
+
+    def narrowed(self, n: Array, trial: _Trial) -> "_Bracket":
+        """By the trial of number n, of which the first two are at the ends."""
+        s, x = trial.ahead, trial.x
+        ahead = jnp.where(n < 2, n == 0, s > 0)  # the sign change lies beyond
+        half = jnp.where((n > 2) & (ahead == self.was_ahead), 0.5, 1)
+        a, b = jnp.where(ahead, x, self.a), jnp.where(ahead, self.b, x)
+        return _Bracket(a, b, jnp.where(ahead, s, half * self.sa), jnp.where(ahead, half * self.sb, s), ahead)
+
+
 def distance_missed(
     problem: Problem,
     keep: Bool[Array, " m"],
     path: Path,
     before: Float[Array, "m nv"],
     after: Float[Array, "m nv"],
-) -> tuple[Float[Array, ""], Bool[Array, ""]]:
-    """By how much a step misses a pose, φ/Φ, where the remainder of a row changes its sign; zero if none does.
-
-    And whether the step is too long to tell that from zero.
+) -> tuple[Bool[Array, ""], Float[Array, ""], Bool[Array, ""]]:
+    """Whether a step misses a pose where the remainder of a row changes its sign, by how much, φ/Φ, and whether that is not known.
 
     `before` and `after` are the bases of the rows in use (`Correction.basis`) at both ends of the step.
 
@@ -90,13 +145,14 @@ def distance_missed(
     all other rows satisfied, either φ of the row is zero: the motion leads through that pose. Or it is not: the branches of the motion miss each
     other there, each turns off, and the step has gone from one to the other.
     """
+    zero, no = jnp.zeros_like(path.t0), jnp.array(False)
     if not problem.system.m:
-        return jnp.zeros_like(path.t0), jnp.array(False)
+        return no, zero, no
     problem, path, before, after = lax.stop_gradient((problem, path, before, after))
     turned = keep & (jnp.sum(before * after, axis=1) < 0)
     row = jnp.argmax(turned)
     arguments = (problem, keep, row, path, before[row])
-    return where_needed(jnp.any(turned), _at_sign_change, arguments, (jnp.zeros_like(path.t0), jnp.array(False)))
+    return where_needed(jnp.any(turned), _at_sign_change, arguments, (no, zero, no))
 
 
 def _at_sign_change(
@@ -105,49 +161,77 @@ def _at_sign_change(
     row: Array,
     path: Path,
     direction: Float[Array, " nv"],
-) -> tuple[Float[Array, ""], Bool[Array, ""]]:
-    """|φ|/Φ of a row where its remainder off all others vanishes along the step, corrected by those: by the method of Illinois.
+) -> tuple[Bool[Array, ""], Float[Array, ""], Bool[Array, ""]]:
+    """What `distance_missed` returns, of one row.
 
-    There φ is stationary: where the interpolation is off the constraints by ε, what is found errs by the order of ε².
+    First the remainder s along its direction is brought to zero along the step, by the method of Illinois. Where φ is zero then, that
+    is all. The step lies beside the motion by some w, though: where all rows but one hold, φ is a function δ + a u w + b w²/2 of u along the
+    motion and w across it, and s = a u + b w vanishes where φ is δ − b w²/2. What φ changes by along the motion, a w, tells w: the search is
+    moved by that, until φ does not change any more.
     """
-    system = problem.system
-    others = keep & (np.arange(system.m) != row)
-    zero, no = jnp.zeros_like(path.t0), jnp.array(False)
+    zero, no, none = jnp.zeros_like(path.t0), jnp.array(False), jnp.zeros_like(direction)
 
-    def remainder(x: Array) -> tuple[Array, ...]:
-        t = path.t0 + x * (path.t1 - path.t0)
+    def trial(carry: tuple[Any, ...]) -> tuple[Any, ...]:
+        n, bracket, before, slope, largest, moving, _ = carry
+        along = jnp.where(n < 2, n.astype(zero.dtype), bracket.middle)
+        along = jnp.where(moving, jnp.clip(before.x - before.ahead / slope, 0, 1), along)
+        shift = before.shift - jnp.where(moving, before.rate / slope, 0) * before.across
+        here = _tried(problem, keep, row, path, direction, along, shift)
+        largest = jnp.maximum(largest, here.length)
+        settled = moving & (jnp.abs(here.miss - before.miss) <= SETTLED * jnp.abs(here.miss))
+        found = (n > 1) & (moving | (jnp.abs(here.ahead) < ZERO * largest))
+        steep = (here.ahead - before.ahead) / jnp.where(here.x == before.x, 1, here.x - before.x)
+        slope = jnp.where(moving, slope, jnp.where(steep < 0, steep, -1))
+        over = found & (~here.missed | settled)
+        return n + 1, bracket.narrowed(n, here), here, slope, largest, found, over
 
-        def closer(carry: tuple[Array, ...]) -> tuple[Array, ...]:
-            count, q, astray, *_ = carry
-            terms = rows_at(system, t, q, problem.scale.row)
-            factor = problem.formulation.factorise(terms, others)
-            residual = position_residual(system, t, q)
-            own = factor.root @ (terms.jacobian[row] / problem.scale.row[row])
-            rest = own - (factor.basis @ own) @ factor.basis
-            step = factor.solve(jnp.zeros_like(direction), residual)[0]
-            off = jnp.abs(residual) / problem.scale.span
-            on = jnp.all(jnp.where(others, off, 0) <= jnp.finfo(off.dtype).eps ** EXACT)
-            q, astray = system.normalise(q - system.qdot(q, step)), jnp.where(count == 0, jnp.max(off), astray)
-            return count + 1, q, astray, rest @ direction, jnp.sqrt(rest @ rest), off[row], on
+    start = _Trial(zero, none, zero, zero, zero, zero, zero, none)
+    carry = (jnp.array(0), _Bracket(zero, zero + 1, zero, zero, no), start, zero - 1, zero, no, no)
+    found = lax.while_loop(lambda carry: (carry[0] < TRIALS) & ~carry[-1], trial, carry)
+    last, largest, known = found[2], found[4], found[-1]
+    missed = last.missed & (last.length < VANISHING * largest)
+    return missed, jnp.abs(last.miss), ~known | (last.astray > CLOSE)
 
-        start = (jnp.array(0), system.normalise(path.at(x)), zero, zero, zero, zero, no)
-        return lax.while_loop(lambda carry: (carry[0] < CORRECTIONS) & ~carry[-1], closer, start)[2:6]
 
-    def trial(carry: tuple[Array, ...]) -> tuple[Array, ...]:
-        n, xa, sa, xb, sb, was_ahead, largest, best, off, vague, _ = carry
-        x = jnp.where(n < 2, n.astype(xa.dtype), xa + (xb - xa) * sa / jnp.where(sa - sb > 0, sa - sb, 1))
-        astray, s, length, miss = remainder(x)
-        ahead = jnp.where(n < 2, n == 0, s > 0)  # the sign change lies beyond
-        half = jnp.where((n > 2) & (ahead == was_ahead), 0.5, 1)
-        xa, xb = jnp.where(ahead, x, xa), jnp.where(ahead, xb, x)
-        sa, sb = jnp.where(ahead, s, half * sa), jnp.where(ahead, half * sb, s)
-        better = length < best
-        best, off = jnp.where(better, length, best), jnp.where(better, miss, off)
-        vague = jnp.where(better, miss <= CURVATURE * astray**2, vague)
-        largest = jnp.maximum(largest, length)
-        return n + 1, xa, sa, xb, sb, ahead, largest, best, off, vague, jnp.abs(s) < ZERO * largest
+def _tried(
+    problem: Problem,
+    keep: Bool[Array, " m"],
+    row: Array,
+    path: Path,
+    direction: Float[Array, " nv"],
+    x: Scalar,
+    shift: Float[Array, " nv"],
+) -> _Trial:
+    """A pose at x along the step and `shift` beside it, corrected by all rows but one."""
+    system, scale, others = problem.system, problem.scale, keep & (np.arange(problem.system.m) != row)
+    h = path.t1 - path.t0
+    t = path.t0 + x * h
 
-    start = (jnp.array(0), zero, zero, zero + 1, zero, no, zero, zero + jnp.inf, zero, no, no)
-    going = lambda carry: (carry[0] < TRIALS) & ((carry[0] < 2) | ~carry[-1])
-    *_, largest, best, off, vague, _ = lax.while_loop(going, trial, start)
-    return jnp.where(best < VANISHING * largest, off, 0), vague
+    def closer(carry: tuple[Any, ...]) -> tuple[Any, ...]:
+        count, q, before, _ = carry
+        terms = rows_at(system, t, q, scale.row)
+        factor = problem.formulation.factorise(terms, others)
+        v = (1 - x) * path.rates[0] + x * path.rates[1]
+        residual, rate = residuals(system, t, q, v)
+        own = factor.root @ (terms.jacobian[row] / scale.row[row])
+        rest = own - (factor.basis @ own) @ factor.basis
+        moved = h * (rate[row] - terms.jacobian[row] @ factor.particular(rate)) / scale.row[row]
+        off = jnp.abs(residual) / scale.span
+        on = jnp.all(jnp.where(others, off, 0) <= jnp.finfo(off.dtype).eps ** EXACT)
+        found = _Trial(
+            x,
+            shift,
+            rest @ direction,
+            moved,
+            jnp.sqrt(rest @ rest),
+            jnp.where(count == 0, jnp.max(off), before.astray),
+            residual[row] / scale.span[row],
+            factor.root.T @ direction,
+        )
+        return count + 1, system.normalise(q - system.qdot(q, factor.particular(residual))), found, on
+
+    q = path.at(x)
+    q = system.normalise(q + system.qdot(q, shift))
+    zero, none = jnp.zeros_like(x), jnp.zeros_like(shift)
+    start = (jnp.array(0), q, _Trial(x, shift, zero, zero, zero, zero, zero, none), jnp.array(False))
+    return lax.while_loop(lambda carry: (carry[0] < CORRECTIONS) & ~carry[-1], closer, start)[2]

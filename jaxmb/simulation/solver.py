@@ -76,8 +76,6 @@ class Switches(eqx.Module):
     after: Bool[Array, "... K n"]
 
 
-# A pose is met that is missed by less than this power of eps, 1e-11 in float64, φ relative to Φ.
-MISSED = 0.7
 # How many changes of the formulation's choice are recorded.
 RECORDED = 64
 
@@ -385,15 +383,15 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             there = lax.stop_gradient(rows_at(problem.system, t0, y0.q, problem.scale.row))
             start = problem.formulation.factorise(there, rows.keep).basis
         path = Path.of(problem.system, t0, t1, (y0, y1), attempt.slopes)
-        beside, vague = distance_missed(problem, rows.keep, path, start, found.basis)
+        straight, beside, vague = distance_missed(problem, rows.keep, path, start, found.basis)
         residual = lax.stop_gradient(problem.relative(found))
         first = before.lowest_rank > before.highest_rank
         possible = problem.sound & ~jnp.any(rows.open) & ~rows.unfit & ~(first & rows.contradictory)
         closed = jnp.all(residual <= problem.drift.tolerance(residual.dtype))
         # Branches that miss each other by δ do so over √(2δ); below CLOSE stages cannot follow either, be the step ever so short.
-        straight = beside > float(jnp.finfo(t1.dtype).eps) ** MISSED
-        blind = straight & ~vague & (2 * beside < CLOSE**2)
-        ok = possible & y1.finite & closed & ~straight
+        sane = possible & y1.finite & closed
+        blind = sane & straight & ~vague & (2 * beside < CLOSE**2)
+        ok = sane & ~straight
         hopeless = ~possible | blind | ~(t1 - t0 > _shortest(t0, t1))
         failure: Any = dfx.RESULTS.breakdown
         failure = dfx.RESULTS.where(y1.finite, failure, dfx.RESULTS.nonfinite)  # pyright: ignore[reportArgumentType]
