@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,6 +28,7 @@ from ..foundations import (
     program,
     strong,
 )
+from ..kernels import with_fallback
 from ..linalg import (
     RANK_TOL,
     ConstrainedFactor,
@@ -57,6 +59,7 @@ from ..system import (
     velocity_residual,
     with_rate,
 )
+from .search import searched
 
 # Rounds, with sizes measured at the start of each, and iterations in each: enough for a rough guess; near the solution the
 # error is squared in each iteration.
@@ -178,9 +181,8 @@ def _mode(system: System, inactive: Sequence[str]) -> Mode | None:
     return Mode((), jnp.asarray(active), none, none, jnp.zeros(0, bool))
 
 
-@program
 def assembled(
-    whole: System,
+    system: System,
     t: Array,
     q: Array,
     v: Array,
@@ -193,7 +195,69 @@ def assembled(
 ) -> tuple[State, tuple[Check, ...]]:
     """What `assemble` does, with the indices of what is held, and the checks that tell whether it succeeded.
 
-    Of numbers that are `known`, so that nobody differentiates it, it ends where nothing moves any more.
+    The search is another program, which is made only where the iterations from the guess do not lead to the constraints. Numbers that
+    are `known` tell so here, others where the program runs.
+    """
+    near = _nearby(system, t, q, v, held, held_velocities, mode, length, rank_tol, known)
+    given = (system, t, q, v, held, held_velocities, mode, length, rank_tol, known, near.scale)
+    if not known:
+        near = with_fallback(near.missed, _after_search, given, near)
+    elif bool(near.missed):
+        near = _after_search(*given)
+    return near.state, near.checks
+
+
+class _Nearby(eqx.Module):
+    """What iterations from a guess have led to.
+
+    Attributes:
+        state, checks: what `assembled` returns.
+        missed: whether it is not on the constraints, or a joint is the wrong way round, though the guess is finite.
+        scale: sizes at the guess.
+    """
+
+    state: State
+    checks: tuple[Check, ...]
+    missed: Array
+    scale: Scale
+
+
+def _after_search(
+    system: System,
+    t: Array,
+    q: Array,
+    v: Array,
+    held: tuple[int, ...],
+    held_velocities: tuple[int, ...],
+    mode: Mode | None,
+    length: Array | None,
+    rank_tol: float,
+    known: bool,
+    scale: Scale,
+) -> _Nearby:
+    """The iterations from where the search has led; what they do has derivatives, how far it led has none."""
+    acting = system.in_mode(mode)
+    start = _in_turn(acting, t, acting.normalise(q), held)
+    found = searched(acting, t, start, held, scale)
+    return _nearby(system, t, q + lax.stop_gradient(found - q), v, held, held_velocities, mode, length, rank_tol, known)
+
+
+@program
+def _nearby(
+    whole: System,
+    t: Array,
+    q: Array,
+    v: Array,
+    held: tuple[int, ...],
+    held_velocities: tuple[int, ...],
+    mode: Mode | None,
+    length: Array | None,
+    rank_tol: float,
+    known: bool,
+) -> _Nearby:
+    """The iterations from a guess.
+
+    Of numbers that are `known`, so that nobody differentiates it, they end where nothing moves any more.
     """
     system = whole.in_mode(mode)
     start = _in_turn(system, t, system.normalise(q), held)
@@ -229,9 +293,10 @@ def assembled(
 
     if not system.m:
         state = with_rate(whole, State(t, start, v, measure(whole, t, start, length)[0]))
-        return dataclasses.replace(state, mode=mode), check_values(system, state, Values.of(system, state))
+        checks = check_values(system, state, Values.of(system, state))
+        return _Nearby(dataclasses.replace(state, mode=mode), checks, jnp.array(False), state.scale)
     q, measured = lax.scan(round, start, None, length=ROUNDS)
-    scale, never, unknown = jax.tree.map(lambda x: x[-1], measured)
+    first, (scale, never, unknown) = (jax.tree.map(lambda x, i=i: x[i], measured) for i in (0, -1))
     extra = jnp.eye(system.nv)[fixed_velocities]
     jacobian, mass, beside = constraint_jacobian(system, t, q), system.mass(t, q), velocity_offset(system, t, q)
 
@@ -248,8 +313,10 @@ def assembled(
     )
     sized = Check(system.largest(unknown.astype(float)), 0.0, text, tuple(system.rows))
     consistent = consistency(system, state, "cannot be satisfied from this guess", values)
-    checks = (*check_rows(whole, never), sized, *check_values(system, state, values), *consistent)
-    return dataclasses.replace(state, mode=mode), (*checks, *_turned_round(system, state))
+    turned = _turned_round(system, state)
+    missed = ~all_hold((consistent[0], *turned)) & jnp.all(jnp.isfinite(start))
+    checks = (*check_rows(whole, never), sized, *check_values(system, state, values), *consistent, *turned)
+    return _Nearby(dataclasses.replace(state, mode=mode), checks, lax.stop_gradient(missed), first[0])
 
 
 def _in_turn(system: System, t: Array, q: Array, held: tuple[int, ...]) -> Array:
