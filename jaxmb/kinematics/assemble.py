@@ -88,6 +88,10 @@ def assemble(
     metric, then v by −C⁺(C v + b). Derivatives with respect to q, v, t and params are those of these iterations. Positions,
     or velocities, that hold to rounding stay as they are.
 
+    Where that leads to no pose on the constraints, or joints are the wrong way round there, one is searched for by Levenberg and Marquardt's
+    steps, from the guess and then from others around it, the nearest first. The iterations go on from there, and their
+    derivatives are taken as if the guess, shifted by a constant, were that pose: with respect to q the projection along C⁺.
+
     Args:
         system: the system.
         q: guess of the coordinates, (nq,) or by name; those not named, or all, are those of `system.guess`.
@@ -119,8 +123,9 @@ def assemble(
         0.800000
     """
     notes = _notes(system, q)
-    q = _filled(q, system.guess, system.coordinates, "q")
-    v = _filled(v, jnp.asarray(np.zeros(system.nv), default_float()), system.velocities, "v")
+    cuts = {} if system.joints is None else system.joints.loops
+    q = _filled(q, system.guess, system.coordinates, "q", cuts)
+    v = _filled(v, jnp.asarray(np.zeros(system.nv), default_float()), system.velocities, "v", cuts)
     t = jnp.asarray(t, default_float())
     _expect_shape("q", q.shape, (system.nq,))
     _expect_shape("v", v.shape, (system.nv,))
@@ -128,8 +133,8 @@ def assemble(
     if throw:
         _expect_finite("q", q, system.coordinates)
         _expect_finite("v", v, system.velocities)
-    held = _indices(hold, system.coordinates, "hold")
-    held_velocities = _indices(hold_velocity, system.velocities, "hold_velocity")
+    held = _indices(hold, system.coordinates, "hold", cuts)
+    held_velocities = _indices(hold_velocity, system.velocities, "hold_velocity", cuts)
     length = None if length is None else jnp.asarray(length, default_float())
     mode = _mode(system, inactive)
     system, known = laid_out(strong(system)), is_outermost(system, t, q, v, length)
@@ -403,7 +408,7 @@ def consistency(system: System, state: State, verb: str, values: Values | None =
     )
 
 
-def _filled(given: Any, default: Array, names: tuple[str, ...], argument: str) -> Array:
+def _filled(given: Any, default: Array, names: tuple[str, ...], argument: str, cuts: Mapping[str, Any]) -> Array:
     """The default with what is given, as an array or by name."""
     if given is None:
         return default
@@ -412,7 +417,7 @@ def _filled(given: Any, default: Array, names: tuple[str, ...], argument: str) -
         if is_concrete(given):
             given = np.asarray(given, default_float())
         return jnp.asarray(as_parameters(given), default_float())
-    index = [*_indices(tuple(given), names, argument)]
+    index = [*_indices(tuple(given), names, argument, cuts)]
     numbers = arrays_of(default, given)
     values = [numbers.asarray(x, default_float()) for x in given.values()]
     for name, value in zip(given, values, strict=True):
@@ -435,7 +440,9 @@ def _expect_finite(argument: str, value: Array, names: tuple[str, ...]) -> None:
         enforce(value, [Check(jnp.asarray((~np.isfinite(value)).astype(float)), 0.0, text, names)])
 
 
-def _indices(names: Sequence[str | int], known: tuple[str, ...], argument: str) -> tuple[int, ...]:
+def _indices(
+    names: Sequence[str | int], known: tuple[str, ...], argument: str, cuts: Mapping[str, Any]
+) -> tuple[int, ...]:
     if isinstance(names, str):
         raise TypeError(f"Argument `{argument}` must be a sequence of names or indices, but is the string {names!r}.")
     indices = []
@@ -445,7 +452,14 @@ def _indices(names: Sequence[str | int], known: tuple[str, ...], argument: str) 
         elif name in known:
             indices.append(known.index(name))
         else:
+            joint = str(name).partition(".")[0]
+            closing = (
+                f" Joint '{joint}' closes the loop of {listing(cuts[joint])}, and its coordinates follow from the others'; name these, or "
+                f"`build(cut=[…])` with another joint of the loop."
+                if joint in cuts
+                else ""
+            )
             raise ValueError(
-                f"Argument `{argument}` must hold indices or names out of {', '.join(known)}, but holds {name!r}."
+                f"Argument `{argument}` must hold indices or names out of {', '.join(known)}, but holds {name!r}.{closing}"
             )
     return tuple(dict.fromkeys(indices))
