@@ -48,13 +48,14 @@ def searched(
     # By coordinate, so that further ones change nothing.
     draws = np.stack([random.uniform(-np.pi, np.pi, SAMPLES + count) for _ in range(system.nv)], axis=1)
     rates = (None,) * system.nv if system.joints is None else system.joints.units[1]
-    sizes = jnp.where(np.array([unit == "rad/s" for unit in rates]), 1, scale.reach)
+    angles = np.array([unit == "rad/s" for unit in rates])
+    sizes = jnp.where(angles & (scale.reach > 0), 1, scale.reach)  # of which no row tells stays
     fixed = np.array(held, int)
 
     def moved(q: Array, step: Array) -> Array:
-        return system.normalise((q + system.qdot(q, step)).at[fixed].set(start[fixed]))
+        return system.normalise((q + system.qdot(q, sizes * step)).at[fixed].set(start[fixed]))
 
-    around = jax.vmap(lambda draw: position_residual(system, t, moved(start, sizes * draw)))(draws[:SAMPLES])
+    around = jax.vmap(lambda draw: position_residual(system, t, moved(start, draw)))(draws[:SAMPLES])
     spans = jnp.maximum(scale.span, jnp.sqrt(jnp.nanmean(around**2, axis=0)))
     rows = lambda q: position_residual(system, t, q) / spans
     nearest_first = jnp.asarray(draws[SAMPLES:] * np.linspace(0, 1, count)[:, None], start.dtype)
@@ -65,7 +66,7 @@ def searched(
 
     def attempt(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         tried, _, _ = carry
-        q = _descended(rows, moved, moved(start, sizes * nearest_first[tried]), system.nv)
+        q = _descended(rows, moved, moved(start, nearest_first[tried]), system.nv)
         return tried + 1, q, _size(rows(q)) < FOUND
 
     q = lax.while_loop(more, attempt, (jnp.array(0), start, jnp.array(False)))[1]
