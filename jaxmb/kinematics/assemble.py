@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,6 +30,7 @@ from ..foundations import (
     program,
     strong,
 )
+from ..kernels import with_fallback
 from ..linalg import (
     RANK_TOL,
     ConstrainedFactor,
@@ -59,6 +61,7 @@ from ..system import (
     velocity_residual,
     with_rate,
 )
+from .search import searched
 
 # Rounds, with sizes measured at the start of each, and iterations in each: enough for a rough guess; near the solution the
 # error is squared in each iteration.
@@ -86,6 +89,10 @@ def assemble(
     Gauss–Newton in the metric of M with step-length control: each iteration moves q by −N C⁺φ, the shortest way in that
     metric, then v by −C⁺(C v + b). Derivatives with respect to q, v, t and params are those of these iterations. Positions,
     or velocities, that hold to rounding stay as they are.
+
+    Where that leads to no pose on the constraints, or joints are the wrong way round there, one is searched for by Levenberg and Marquardt's
+    steps, from the guess and then from others around it, the nearest first. The iterations go on from there, and their
+    derivatives are taken as if the guess, shifted by a constant, were that pose: with respect to q the projection along C⁺.
 
     Args:
         system: the system.
@@ -118,8 +125,9 @@ def assemble(
         0.800000
     """
     notes = _notes(system, q)
-    q = _filled(q, system.guess, system.coordinates, "q")
-    v = _filled(v, as_floats(np.zeros(system.nv)), system.velocities, "v")
+    cuts = {} if system.joints is None else system.joints.loops
+    q = _filled(q, system.guess, system.coordinates, "q", cuts)
+    v = _filled(v, as_floats(np.zeros(system.nv)), system.velocities, "v", cuts)
     t = as_floats(t)
     _expect_shape("q", q.shape, (system.nq,))
     _expect_shape("v", v.shape, (system.nv,))
@@ -127,8 +135,8 @@ def assemble(
     if throw:
         _expect_finite("q", q, system.coordinates)
         _expect_finite("v", v, system.velocities)
-    held = _indices(hold, system.coordinates, "hold")
-    held_velocities = _indices(hold_velocity, system.velocities, "hold_velocity")
+    held = _indices(hold, system.coordinates, "hold", cuts)
+    held_velocities = _indices(hold_velocity, system.velocities, "hold_velocity", cuts)
     length = None if length is None else jnp.asarray(length, default_float())
     mode = _mode(system, inactive)
     system, known = laid_out(strong(system)), is_outermost(system, t, q, v, length)
@@ -180,9 +188,8 @@ def _mode(system: System, inactive: Sequence[str]) -> Mode | None:
     return Mode((), jnp.asarray(active), none, none, jnp.zeros(0, bool))
 
 
-@program
 def assembled(
-    whole: System,
+    system: System,
     t: Array,
     q: Array,
     v: Array,
@@ -195,7 +202,69 @@ def assembled(
 ) -> tuple[State, tuple[Check, ...]]:
     """What `assemble` does, with the indices of what is held, and the checks that tell whether it succeeded.
 
-    Of numbers that are `known`, so that nobody differentiates it, it ends where nothing moves any more.
+    The search is another program, which is made only where the iterations from the guess do not lead to the constraints. Numbers that
+    are `known` tell so here, others where the program runs.
+    """
+    near = _nearby(system, t, q, v, held, held_velocities, mode, length, rank_tol, known)
+    given = (system, t, q, v, held, held_velocities, mode, length, rank_tol, known, near.scale)
+    if not known:
+        near = with_fallback(near.missed, _after_search, given, near)
+    elif bool(near.missed):
+        near = _after_search(*given)
+    return near.state, near.checks
+
+
+class _Nearby(eqx.Module):
+    """What iterations from a guess have led to.
+
+    Attributes:
+        state, checks: what `assembled` returns.
+        missed: whether it is not on the constraints, or a joint is the wrong way round, though the guess is finite.
+        scale: sizes at the guess.
+    """
+
+    state: State
+    checks: tuple[Check, ...]
+    missed: Array
+    scale: Scale
+
+
+def _after_search(
+    system: System,
+    t: Array,
+    q: Array,
+    v: Array,
+    held: tuple[int, ...],
+    held_velocities: tuple[int, ...],
+    mode: Mode | None,
+    length: Array | None,
+    rank_tol: float,
+    known: bool,
+    scale: Scale,
+) -> _Nearby:
+    """The iterations from where the search has led; what they do has derivatives, how far it led has none."""
+    acting = system.in_mode(mode)
+    start = _in_turn(acting, t, acting.normalise(q), held)
+    found = searched(acting, t, start, held, scale)
+    return _nearby(system, t, q + lax.stop_gradient(found - q), v, held, held_velocities, mode, length, rank_tol, known)
+
+
+@program
+def _nearby(
+    whole: System,
+    t: Array,
+    q: Array,
+    v: Array,
+    held: tuple[int, ...],
+    held_velocities: tuple[int, ...],
+    mode: Mode | None,
+    length: Array | None,
+    rank_tol: float,
+    known: bool,
+) -> _Nearby:
+    """The iterations from a guess.
+
+    Of numbers that are `known`, so that nobody differentiates it, they end where nothing moves any more.
     """
     system = whole.in_mode(mode)
     start = _in_turn(system, t, system.normalise(q), held)
@@ -231,9 +300,10 @@ def assembled(
 
     if not system.m:
         state = with_rate(whole, State(t, start, v, measure(whole, t, start, length)[0]))
-        return dataclasses.replace(state, mode=mode), check_values(system, state, Values.of(system, state))
+        checks = check_values(system, state, Values.of(system, state))
+        return _Nearby(dataclasses.replace(state, mode=mode), checks, jnp.array(False), state.scale)
     q, measured = lax.scan(round, start, None, length=ROUNDS)
-    scale, never, unknown = jax.tree.map(lambda x: x[-1], measured)
+    first, (scale, never, unknown) = (jax.tree.map(lambda x, i=i: x[i], measured) for i in (0, -1))
     extra = jnp.eye(system.nv)[fixed_velocities]
     jacobian, mass, beside = constraint_jacobian(system, t, q), system.mass(t, q), velocity_offset(system, t, q)
 
@@ -250,8 +320,10 @@ def assembled(
     )
     sized = Check(system.largest(unknown.astype(float)), 0.0, text, tuple(system.rows))
     consistent = consistency(system, state, "cannot be satisfied from this guess", values)
-    checks = (*check_rows(whole, never), sized, *check_values(system, state, values), *consistent)
-    return dataclasses.replace(state, mode=mode), (*checks, *_turned_round(system, state))
+    turned = _turned_round(system, state)
+    missed = ~all_hold((consistent[0], *turned)) & jnp.all(jnp.isfinite(start))
+    checks = (*check_rows(whole, never), sized, *check_values(system, state, values), *consistent, *turned)
+    return _Nearby(dataclasses.replace(state, mode=mode), checks, lax.stop_gradient(missed), first[0])
 
 
 def _in_turn(system: System, t: Array, q: Array, held: tuple[int, ...]) -> Array:
@@ -338,7 +410,7 @@ def consistency(system: System, state: State, verb: str, values: Values | None =
     )
 
 
-def _filled(given: Any, default: Array, names: tuple[str, ...], argument: str) -> Array:
+def _filled(given: Any, default: Array, names: tuple[str, ...], argument: str, cuts: Mapping[str, Any]) -> Array:
     """The default with what is given, as an array or by name."""
     if given is None:
         return default
@@ -347,7 +419,7 @@ def _filled(given: Any, default: Array, names: tuple[str, ...], argument: str) -
         if is_concrete(given):
             given = np.asarray(given, default_float())
         return jnp.asarray(as_parameters(given), default_float())
-    index = [*_indices(tuple(given), names, argument)]
+    index = [*_indices(tuple(given), names, argument, cuts)]
     numbers = arrays_of(default, given)
     values = [numbers.asarray(x, default_float()) for x in given.values()]
     for name, value in zip(given, values, strict=True):
@@ -370,7 +442,9 @@ def _expect_finite(argument: str, value: Array, names: tuple[str, ...]) -> None:
         enforce(value, [Check((~np.isfinite(np.asarray(value))).astype(float), 0.0, text, names)])
 
 
-def _indices(names: Sequence[str | int], known: tuple[str, ...], argument: str) -> tuple[int, ...]:
+def _indices(
+    names: Sequence[str | int], known: tuple[str, ...], argument: str, cuts: Mapping[str, Any]
+) -> tuple[int, ...]:
     if isinstance(names, str):
         raise TypeError(f"Argument `{argument}` must be a sequence of names or indices, but is the string {names!r}.")
     indices = []
@@ -380,7 +454,14 @@ def _indices(names: Sequence[str | int], known: tuple[str, ...], argument: str) 
         elif name in known:
             indices.append(known.index(name))
         else:
+            joint = str(name).partition(".")[0]
+            closing = (
+                f" Joint '{joint}' closes the loop of {listing(cuts[joint])}, and its coordinates follow from the others'; name these, or "
+                f"`build(cut=[…])` with another joint of the loop."
+                if joint in cuts
+                else ""
+            )
             raise ValueError(
-                f"Argument `{argument}` must hold indices or names out of {', '.join(known)}, but holds {name!r}."
+                f"Argument `{argument}` must hold indices or names out of {', '.join(known)}, but holds {name!r}.{closing}"
             )
     return tuple(dict.fromkeys(indices))

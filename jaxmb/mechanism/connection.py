@@ -52,6 +52,11 @@ class AbstractConnection(eqx.Module):
         return jnp.zeros(0, a.dtype)
 
     @classmethod
+    def gap(cls, a: Float[Array, "D D"], b: Float[Array, "D D"], data: Float[Array, " k"]) -> Array:
+        """Likewise, growing up to half a turn where `residual` does not."""
+        return cls.residual(a, b, data)
+
+    @classmethod
     def slip(
         cls,
         a: Float[Array, "D D"],
@@ -82,6 +87,11 @@ class AbstractJoint(AbstractConnection):
     def residual(cls, a: Float[Array, "D D"], b: Float[Array, "D D"], data: Float[Array, " k"]) -> Array:
         """The pair's, of B in A."""
         return cls.pair.residual(product(inverse(a), b), data)
+
+    @classmethod
+    def gap(cls, a: Float[Array, "D D"], b: Float[Array, "D D"], data: Float[Array, " k"]) -> Array:
+        """Likewise."""
+        return cls.pair.gap(product(inverse(a), b), data)
 
 
 class AbstractFrameJoint(AbstractJoint):

@@ -283,7 +283,8 @@ class AbstractLinkage(AbstractStructure):
         for group, frames in self._tied(numbers):
             if group.kind.holonomic:
                 a, b = _carried(motion.poses, group.a, frames.a), _carried(motion.poses, group.b, frames.b)
-                parts.append(jax.vmap(group.kind.residual)(a, b, frames.numbers).ravel())
+                rows = group.kind.gap if self.by_angles else group.kind.residual
+                parts.append(jax.vmap(rows)(a, b, frames.numbers).ravel())
                 names += [name for name in group.names for _ in range(group.kind.holonomic)]
         for (name, pair, _), (first, second, offset) in zip(self.skeleton.relations, numbers.relations, strict=True):
             value = first * motion.coordinate(pair[0]) + second * motion.coordinate(pair[1]) - offset

@@ -79,6 +79,10 @@ class AbstractPair(abc.ABC):
         """Zero, with full rank, for the poses of the pair."""
 
     @abc.abstractmethod
+    def gap(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, " rows"]:
+        """`residual` with angles in place of their sines: zero for the poses that are meant only, and growing up to half a turn."""
+
+    @abc.abstractmethod
     def aligned(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, ""]:
         """Positive for the poses that are meant, where `residual` vanishes for others too."""
 
@@ -140,9 +144,15 @@ class Pair(AbstractPair):
 
     def residual(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, " rows"]:
         """The shift along the other axes, and the rotation's residual."""
+        return jnp.concatenate([self._shift(x), self.rotation.residual(rotation_of(x))])
+
+    def gap(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, " rows"]:
+        """The shift along the other axes, and the rotation's angles."""
+        return jnp.concatenate([self._shift(x), self.rotation.angles_off(rotation_of(x))])
+
+    def _shift(self, x: Float[Array, "D D"]) -> Float[Array, " rows"]:
         shift = position_of(x)
-        others = np.array([i for i in range(shift.shape[0]) if i not in self.axes], int)
-        return jnp.concatenate([shift[others], self.rotation.residual(rotation_of(x))])
+        return shift[np.array([i for i in range(shift.shape[0]) if i not in self.axes], int)]
 
     def aligned(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, ""]:
         """The rotation's."""
@@ -205,6 +215,13 @@ class Helix(AbstractPair):
         expected = shift[2] / lead
         lag = lead * (jnp.sin(expected) * matrix[0, 0] - jnp.cos(expected) * matrix[1, 0])
         return jnp.concatenate([shift[:2], self.rotation.residual(matrix), lag[None]])
+
+    def gap(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, " rows"]:
+        """The lag itself, between −h/2 and h/2."""
+        lead, matrix, shift = data[0] / (2 * jnp.pi), rotation_of(x), position_of(x)
+        lag = shift[2] / lead - self.rotation.measure(matrix)[0]
+        lag = lead * jnp.arctan2(jnp.sin(lag), jnp.cos(lag))
+        return jnp.concatenate([shift[:2], self.rotation.angles_off(matrix), lag[None]])
 
     def aligned(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, ""]:
         """The rotation's, and the cosine of the lag."""

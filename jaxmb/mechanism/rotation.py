@@ -54,6 +54,10 @@ class AbstractRotation(abc.ABC):
         """Positive for the rotations that are meant, where `residual` vanishes for others too."""
         return jnp.ones((), matrix.dtype)
 
+    def angles_off(self, matrix: Float[Array, "d d"]) -> Float[Array, " rows"]:
+        """`residual` with angles in place of their sines: zero for the rotations that are meant only, and growing up to half a turn."""
+        return self.residual(matrix)
+
 
 @dataclasses.dataclass(frozen=True)
 class Locked(AbstractRotation):
@@ -84,6 +88,10 @@ class Locked(AbstractRotation):
     def aligned(self, matrix: Float[Array, "d d"]) -> Float[Array, ""]:
         """The cosine of the angle, in the plane and in space."""
         return (jnp.trace(matrix) - (self.dim - 2)) / 2
+
+    def angles_off(self, matrix: Float[Array, "d d"]) -> Float[Array, " rows"]:
+        """The angle along the axis."""
+        return lengthened(spin(matrix), self.aligned(matrix))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,6 +127,10 @@ class Turning(AbstractRotation):
     def aligned(self, matrix: Float[Array, "d d"]) -> Float[Array, ""]:
         """B's z axis along a's."""
         return matrix[-1, -1] if self.dim == 3 else jnp.ones((), matrix.dtype)
+
+    def angles_off(self, matrix: Float[Array, "d d"]) -> Float[Array, " rows"]:
+        """The angle between both z axes, along b's across a's."""
+        return lengthened(matrix[:2, 2], matrix[2, 2]) if self.dim == 3 else jnp.zeros(0, matrix.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,6 +194,14 @@ class Cardan(AbstractRotation):
         """ω along both axes."""
         omega = spin(derivative @ matrix.T)
         return jnp.stack([omega[2], jnp.dot(omega, matrix[:, 0])])
+
+
+def lengthened(sine: Float[Array, " k"], cosine: Float[Array, ""]) -> Float[Array, " k"]:
+    """A vector as long as an angle between 0 and π, from one as long as its sine; of half a turn along the first axis."""
+    square = jnp.sum(sine**2)
+    length = jnp.sqrt(jnp.where(square > 0, square, 1))
+    half_turn = jnp.where(cosine < 0, jnp.pi, 0) * np.eye(sine.shape[0])[0]
+    return jnp.where(square > 0, jnp.arctan2(length, cosine) / length * sine, sine + half_turn)
 
 
 def quaternion_matrix(q: Float[Array, "4"]) -> Float[Array, "3 3"]:

@@ -75,6 +75,7 @@ class AbstractStructure(AbstractJoints):
         slips: names and numbers of the nonholonomic rows.
         coordinates, velocities: their names.
         one_by_one: whether bodies are evaluated one after the other (`recursion.py`), not all at once.
+        by_angles: whether rows hold angles in place of their sines.
     """
 
     skeleton: Skeleton = eqx.field(static=True)
@@ -88,10 +89,15 @@ class AbstractStructure(AbstractJoints):
     coordinates: tuple[str, ...] = eqx.field(static=True)
     velocities: tuple[str, ...] = eqx.field(static=True)
     one_by_one: bool = eqx.field(static=True, default=False)
+    by_angles: bool = eqx.field(static=True, default=False)
 
     def unrolled(self: S) -> S:
         """Bodies one after the other."""
         return dataclasses.replace(self, one_by_one=True)
+
+    def reaching(self: S) -> S:
+        """Rows of angles."""
+        return dataclasses.replace(self, by_angles=True)
 
     @classmethod
     def of(cls: type[S], skeleton: Skeleton, limbs: tuple[Limb, ...]) -> S:

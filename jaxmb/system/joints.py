@@ -81,6 +81,10 @@ class AbstractJoints(eqx.Module):
         """The same, whose functions take the fewest operations on numbers, not the fewest on arrays: for compiled code of our own."""
         return self
 
+    def reaching(self) -> "AbstractJoints":
+        """The same, whose rows also tell from far away where they vanish: they do so only where joints are the right way round."""
+        return self
+
     @abc.abstractmethod
     def drivers(self, params: Any) -> dict[str, str | None]:
         """By name of each constraint that prescribes a motion, the joint coordinate that it drives; None if it is none."""

@@ -102,7 +102,7 @@ def measure(
     width = jnp.linalg.norm(root, axis=0)  # of each coordinate per unit of length in the metric
     size = jnp.linalg.norm(jacobian @ root.T, axis=1)
     line = _along_lines(system, t, q, jacobian, root)
-    line, zero = _without_rounding(line, system.row_counts)
+    line, zero = _without_rounding(line, system.row_counts, width)
 
     linear = line.slope > 0
     own = jnp.where(line.bent, line.length, jnp.where(linear, size / jnp.where(linear, line.slope, 1), 0))
@@ -248,15 +248,18 @@ def _along_lines(system: System, t: Array, q: Array, jacobian: Array, root: Arra
     return _Line(bent, 2 * s[i] * 2.0**where, change, rising(moved[-1]), whole(entries), whole(slopes))
 
 
-def _without_rounding(line: _Line, counts: tuple[int, ...]) -> tuple[_Line, Bool[Array, " m"]]:
+def _without_rounding(line: _Line, counts: tuple[int, ...], width: Array) -> tuple[_Line, Bool[Array, " m"]]:
     """The same without what is rounding beside other rows of the constraint, and the rows (m,) of which nothing is left.
 
     In one column all entries have the same coordinate, and a loop that moves in a plane has rows that would be zero by exact
-    arithmetic, whatever the axes.
+    arithmetic, whatever the axes. A loop far out in a tree has columns that are rounding throughout, of what moves it as a whole: these are
+    told by the other columns, in the metric of M (`width`).
     """
     largest = jnp.maximum(line.entries, line.slopes)
     rounding = ROUNDING * float(jnp.finfo(largest.dtype).eps)
-    least = (rounding if rounding < 1 / UNLIKE else 0) * _largest_of_constraint(largest, counts)
+    most = _largest_of_constraint(largest, counts)
+    most = jnp.maximum(most, jnp.max(most * width, axis=1, keepdims=True) / width)
+    least = (rounding if rounding < 1 / UNLIKE else 0) * most
     entries, slopes = (jnp.where(x > least, x, 0) for x in (line.entries, line.slopes))
     zero = ~jnp.any((entries > 0) | (slopes > 0), axis=1)
     none = lambda x: jnp.where(zero, 0, x)

@@ -255,9 +255,17 @@ class System(eqx.Module):
     @property
     def unrolled(self) -> "System":
         """The system whose inertia and joints, wherever its functions have them, take the fewest operations on numbers."""
-        of_joints = lambda x: isinstance(x, AbstractJoints)
-        system = jax.tree.map(lambda x: x.unrolled() if of_joints(x) else x, self, is_leaf=of_joints)
+        system = self._with_joints(lambda joints: joints.unrolled())
         return system._with({"inertia": system.inertia.unrolled(self.nq), "layout": self.layout})
+
+    @property
+    def reaching(self) -> "System":
+        """The system whose joints' rows also tell from far away where they vanish."""
+        return self._with_joints(lambda joints: joints.reaching())
+
+    def _with_joints(self, fn: Callable[[AbstractJoints], AbstractJoints]) -> "System":
+        of_joints = lambda x: isinstance(x, AbstractJoints)
+        return jax.tree.map(lambda x: fn(x) if of_joints(x) else x, self, is_leaf=of_joints)
 
     def laid_out(self, layout: Layout | None) -> "System":
         """The system with what is known of the entries of M and C that may not be zero."""

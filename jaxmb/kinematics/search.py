@@ -1,0 +1,134 @@
+"""The search for a pose on the constraints from far away."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from ..foundations import program
+from ..linalg import solve_spd
+from ..system import Scale, System, position_residual
+
+# Guesses that are tried one after the other, for large systems fewer so that their number times that of the velocities is bounded, and the
+# steps from each.
+GUESSES, FEWEST, LARGE, STEPS = 64, 4, 2048, 60
+# Poses at which the sizes of rows are read.
+SAMPLES = 16
+# A residual of that part of its size is left to Gauss and Newton; a guess is given up where so many steps in turn gain less than this part.
+FOUND, SLOW, GAIN = 1e-8, 4, 1e-3
+# Damping at first, at least and at most, and by which factor it falls at most after a good step (Nielsen 1999).
+DAMPING, LEAST, MOST, FALL = 1e-2, 1e-12, 1e8, 0.1
+
+
+@program
+def searched(
+    system: System, t: Float[Array, ""], start: Float[Array, " nq"], held: tuple[int, ...], scale: Scale
+) -> Float[Array, " nq"]:
+    """Coordinates on the constraints near a guess, to `FOUND`, where iterations from the guess itself do not lead there; without derivatives.
+
+    Levenberg and Marquardt's steps in coordinates, −(JᵀJ + μ D)⁻¹ Jᵀ r, D the diagonal of JᵀJ, from the guess, then from guesses around it, the
+    nearest first, until one leads to the constraints. Residuals r are relative to their mean square over poses all around, so that no
+    unit and no mass counts, and tell which way round a joint is meant. Angles are brought into the turn of the guess where the rows
+    allow it. If none leads there it is where the last one has led to.
+
+    Args:
+        system: the system, in its mode.
+        t: time.
+        start: the guess.
+        held: indices of coordinates that keep their values.
+        scale: sizes at the guess.
+    """
+    system, t, start, scale = lax.stop_gradient((system.reaching, t, start, scale))
+    count = min(GUESSES, max(FEWEST, LARGE // system.nv))
+    random = np.random.default_rng(0)
+    # By coordinate, so that further ones change nothing.
+    draws = np.stack([random.uniform(-np.pi, np.pi, SAMPLES + count) for _ in range(system.nv)], axis=1)
+    rates = (None,) * system.nv if system.joints is None else system.joints.units[1]
+    angles = np.array([unit == "rad/s" for unit in rates])
+    sizes = jnp.where(angles & (scale.reach > 0), 1, scale.reach)  # of which no row tells stays
+    fixed = np.array(held, int)
+
+    def moved(q: Array, step: Array) -> Array:
+        return system.normalise((q + system.qdot(q, sizes * step)).at[fixed].set(start[fixed]))
+
+    around = jax.vmap(lambda draw: position_residual(system, t, moved(start, draw)))(draws[:SAMPLES])
+    spans = jnp.maximum(scale.span, jnp.sqrt(jnp.nanmean(around**2, axis=0)))
+    rows = lambda q: position_residual(system, t, q) / spans
+    nearest_first = jnp.asarray(draws[SAMPLES:] * np.linspace(0, 1, count)[:, None], start.dtype)
+
+    def more(carry: tuple[Array, Array, Array]) -> Array:
+        tried, _, found = carry
+        return ~found & (tried < count)
+
+    def attempt(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        tried, _, _ = carry
+        q = _descended(rows, moved, moved(start, nearest_first[tried]), system.nv)
+        return tried + 1, q, _size(rows(q)) < FOUND
+
+    q = lax.while_loop(more, attempt, (jnp.array(0), start, jnp.array(False)))[1]
+    units = (None,) * system.nq if system.joints is None else system.joints.units[0]
+    turns = jnp.where(np.array([unit == "rad" for unit in units]), jnp.round((q - start) / (2 * jnp.pi)), 0)
+    unwound = q - 2 * jnp.pi * turns
+    return jnp.where(_size(rows(unwound)) < 2 * FOUND, unwound, q)
+
+
+def _size(rows: Array) -> Array:
+    """The largest residual, infinite where one is not a number."""
+    return jnp.max(jnp.where(jnp.isfinite(rows), jnp.abs(rows), jnp.inf), initial=0)
+
+
+class _Descent(eqx.Module):
+    """Where Levenberg and Marquardt's steps have led.
+
+    Attributes:
+        q: coordinates.
+        size: the largest residual there.
+        damping, growth: μ, and by what it grows if the next step is no good.
+        steps, slow: how many have been tried, and how many of the last ones gained little.
+    """
+
+    q: Array
+    size: Array
+    damping: Array
+    growth: Array
+    steps: Array
+    slow: Array
+
+
+def _descended(
+    rows: Callable[[Array], Array], moved: Callable[[Array, Array], Array], start: Array, count: int
+) -> Array:
+    """The coordinates to which steps from a guess lead."""
+    none = jnp.zeros(count, start.dtype)
+
+    def going(at: _Descent) -> Array:
+        return (at.size >= FOUND) & (at.steps < STEPS) & (at.slow < SLOW) & (at.damping < MOST)
+
+    def step(at: _Descent) -> _Descent:
+        residual, jacobian = rows(at.q), jax.jacfwd(lambda step: rows(moved(at.q, step)))(none)
+        normal, slope = jacobian.T @ jacobian, jacobian.T @ residual
+        widths = jnp.diag(normal)
+        widths = jnp.maximum(widths, 1e-6 * jnp.max(widths))
+        move = -solve_spd(normal + at.damping * jnp.diag(widths), slope)
+        q = moved(at.q, move)
+        there = rows(q)
+        before, after = jnp.sum(residual**2), jnp.sum(there**2)
+        ratio = (before - after) / (before - jnp.sum((residual + jacobian @ move) ** 2))
+        good = ratio > 1e-4
+        falling = at.damping * jnp.maximum(FALL, 1 - (2 * ratio - 1) ** 3)
+        return _Descent(
+            jnp.where(good, q, at.q),
+            _size(jnp.where(good, there, residual)),
+            jnp.maximum(jnp.where(good, falling, at.damping * at.growth), LEAST),
+            jnp.where(good, 2.0, 2 * at.growth),
+            at.steps + 1,
+            jnp.where(good, jnp.where(after > (1 - GAIN) * before, at.slow + 1, 0), at.slow),
+        )
+
+    zero = jnp.zeros_like(none[0])
+    first = _Descent(start, zero + jnp.inf, zero + DAMPING, zero + 2, jnp.array(0), jnp.array(0))
+    return lax.while_loop(going, step, first).q

@@ -1,0 +1,173 @@
+"""Assembly from far away: no guess fails from which SciPy's least squares close the mechanism."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import least_squares
+from scipy.spatial.transform import Rotation
+
+import jaxmb as jm
+
+P, S = jm.planar, jm.spatial
+
+
+def sixbar(unit=1.0):
+    """Stephenson's: a dyad with a slider on the coupler of a four-bar; lengths in m / `unit`."""
+    rod = lambda name, length: P.Body.rod(name, mass=1.0, length=unit * length)
+    at = lambda x, y: (unit * x, unit * y)
+    solid = lambda name, **where: P.Body(name, 1.0, 0.1 * unit**2, **where)
+    coupler = solid("coupler", com=at(0.4, 0.1), points={"a": at(0.0, 0.0), "b": at(0.9, 0.0), "p": at(0.5, 0.4)})
+    bodies = [rod("crank", 0.3), coupler, rod("rocker", 0.7), rod("link", 0.7), solid("slider")]
+    pairs = "ground crank.a, crank.b coupler.a, coupler.b rocker.b, rocker.a ground.d, coupler.p link.a, link.b slider"
+    joints = [P.Revolute(name, *pair.split()) for name, pair in zip("ABCDEF", pairs.split(", "), strict=True)]
+    joints.append(P.Prismatic("G", ("ground", at(0.2, 0.9)), "slider"))
+    return P.Mechanism(bodies, joints, points={"d": at(1.0, 0.0)}).build(cut=["C", "F"])
+
+
+def closed_by_a_weld():
+    """A planar five-bar in space with a ball in its chain, closed in all six directions."""
+    lengths = (0.5, 0.7, 0.2, 0.6, 0.5)
+    bodies = [S.Body(n, 1.0, (0.1, 0.1, 0.1), (0.1, 0.0, 0.0)) for n in "abcde"]
+    ends = {n: (n, (x, 0.0, 0.0)) for n, x in zip("abcde", lengths, strict=True)}
+    joints = [S.Revolute("A", "ground", "a"), S.Revolute("B", ends["a"], "b"), S.Spherical("C", ends["b"], "c")]
+    joints += [S.Revolute("E", ("ground", (1.0, 0.0, 0.0)), "e"), S.Revolute("D", ends["e"], "d")]
+    return S.Mechanism(bodies, [*joints, S.Fixed("weld", ends["c"], ends["d"])]).build(cut=["weld"])
+
+
+def closed_by_a_hinge():
+    """A four-bar in space, all of its hinges along z."""
+    bodies = [
+        S.Body(n, 1.0, (0.1, 0.1, 0.1), points={"e": (x, 0.0, 0.0)})
+        for n, x in zip("abc", (0.4, 0.9, 0.8), strict=True)
+    ]
+    joints = [S.Revolute("A", "ground", "a"), S.Revolute("B", "a.e", "b"), S.Revolute("C", "b.e", "c")]
+    return S.Mechanism(bodies, [*joints, S.Revolute("D", "c.e", ("ground", (1.0, 0.0, 0.0)))]).build(cut=["D"])
+
+
+@functools.cache
+def made(name):
+    return {"six-bar": sixbar, "weld": closed_by_a_weld, "hinge": closed_by_a_hinge}[name]()
+
+
+def guesses(system, count):
+    rng = np.random.default_rng(3)
+    q = np.asarray(system.guess) + rng.uniform(-np.pi, np.pi, (count, system.nq))
+    return np.stack([np.asarray(system.normalise(jnp.asarray(x))) for x in q])
+
+
+def gaps(system):
+    """Position gaps and rotation vectors of the joints that close loops, by poses of bodies alone."""
+    joints = system.joints
+    frames = [(ties.kind.__name__, ties, system.params.frames[ties.group].of(ties.entries)) for ties in joints.ties]
+    poses = jax.jit(lambda q: joints.poses(system.normalise(q), system.params))
+
+    def residual(q):
+        at, found = np.asarray(poses(jnp.asarray(q))), []
+        for kind, ties, frame in frames:
+            for a, b, fa, fb in zip(ties.a, ties.b, np.asarray(frame.a), np.asarray(frame.b), strict=True):
+                x = np.linalg.inv(at[a] @ fa) @ at[b] @ fb
+                found.append(x[:-1, -1])
+                if kind == "Fixed":
+                    found.append(Rotation.from_matrix(x[:3, :3]).as_rotvec())
+                elif kind == "Revolute" and len(x) == 4:
+                    across = np.hypot(*x[:2, 2])
+                    found.append(np.arctan2(across, x[2, 2]) / max(across, 1e-300) * x[:2, 2])
+        found = np.concatenate(found)
+        return np.append(found, np.zeros(max(0, len(q) - len(found))))
+
+    return residual
+
+
+def successes(system, q):
+    """Of assembly and of Levenberg and Marquardt in MINPACK."""
+    ours = [bool(jnp.isfinite(jm.assemble(system, x, throw=False).q).all()) for x in q]
+    residual = gaps(system)
+    ends = [least_squares(residual, x, method="lm", xtol=1e-12, ftol=1e-12, gtol=1e-12).x for x in q]
+    return np.array(ours), np.array([np.abs(residual(x)).max() < 1e-7 for x in ends])
+
+
+@pytest.mark.parametrize("name", ["six-bar", "weld", "hinge"])
+def test_no_fewer_guesses_lead_to_a_pose_than_by_least_squares(name):
+    system = made(name)
+    ours, others = successes(system, guesses(system, 6))
+    assert others.any()
+    assert not (others & ~ours).any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["six-bar", "weld", "hinge"])
+def test_no_fewer_of_many_guesses_lead_to_a_pose_than_by_least_squares(name):
+    system = made(name)
+    ours, others = successes(system, guesses(system, 70))
+    assert ours.sum() >= others.sum() > 0
+
+
+def missing_guess(system):
+    """One from which the iterations alone lead to no pose."""
+    return next(q for q in guesses(system, 40) if not near(system, q))
+
+
+def near(system, q):
+    from jaxmb.foundations import strong
+    from jaxmb.kinematics.assemble import _nearby
+
+    found = _nearby(
+        strong(system), jnp.zeros(()), jnp.asarray(q), jnp.zeros(system.nv), (), (), None, None, 2.5e-7, True
+    )
+    return not bool(found.missed)
+
+
+def test_a_search_within_a_program_finds_the_same_pose_with_the_projection_as_derivative():
+    """dq/dguess = I − C⁺C in the metric of M, at the pose that was found."""
+    system = made("six-bar")
+    guess = missing_guess(system)
+    state = jm.assemble(system, guess)
+    run = lambda q: jm.assemble(system, q, throw=False).q
+    found, slope = jax.jit(lambda q: (run(q), jax.jacfwd(run)(q)))(jnp.asarray(guess))
+    np.testing.assert_allclose(found, state.q, atol=1e-9)
+    terms = jm.evaluate(system, state)
+    mass, rows = np.asarray(terms.mass), np.asarray(terms.jacobian)
+    across = np.linalg.solve(mass, rows.T)
+    np.testing.assert_allclose(slope, np.eye(system.nv) - across @ np.linalg.solve(rows @ across, rows), atol=1e-6)
+
+
+def test_held_coordinates_stay_held_in_a_search():
+    system = made("six-bar")
+    for guess in guesses(system, 6):
+        state = jm.assemble(system, guess, hold=["A"], throw=False)
+        assert not bool(jnp.isfinite(state.q).all()) or float(state.q[0]) == guess[0]
+
+
+def test_a_joint_the_wrong_way_round_is_turned():
+    """A hinge drawn with its axis reversed: half a turn of the chain about its length brings it right."""
+    bodies = [S.Body(n, 1.0, (0.1, 0.1, 0.1), points={"e": (1.0, 0.0, 0.0)}) for n in "ab"]
+    joints = [S.Spherical("A", "ground", "a"), S.Spherical("B", "a.e", "b")]
+    system = S.Mechanism(bodies, [*joints, S.Revolute("C", "b.e", ("ground", (1.2, 0.0, 0.0)))]).build(cut=["C"])
+    names = list(system.coordinates)
+    guess = np.array(system.guess)
+    guess[[names.index("A.qw"), names.index("A.qz")]] = np.cos(0.46), np.sin(0.46)
+    guess[[names.index("B.qw"), names.index("B.qx"), names.index("B.qy")]] = 0.0, np.cos(0.9), np.sin(0.9)
+    state = jm.assemble(system, guess)
+    assert float(system.joints.alignment(state.q, system.params)["C"]) > 0.999
+
+
+def test_lengths_in_millimetres_lead_to_the_same_pose():
+    """Residuals are relative to their size all around, shifts to how far rows bend."""
+    one, other = made("six-bar"), sixbar(1e3)
+    shift = np.array([1e3 if name == "G" else 1.0 for name in one.coordinates])
+    guess = missing_guess(one)
+    found = jm.assemble(one, guess).q
+    np.testing.assert_allclose(jm.assemble(other, shift * guess).q / shift, found, atol=1e-6)
+
+
+def test_naming_the_joint_that_closes_a_loop_is_refused_with_what_to_name():
+    system = made("hinge")
+    with pytest.raises(
+        ValueError, match=r"Joint 'D' closes the loop of 'A', 'B', 'C' and 'D', .* name these, or `build"
+    ):
+        jm.assemble(system, {"D": 0.3})
+    with pytest.raises(ValueError, match=r"`hold` must hold .* Joint 'D' closes the loop"):
+        jm.assemble(system, hold=["D"])
