@@ -688,3 +688,32 @@ def test_a_platform_is_driven_through_poses_where_its_drives_lose_their_hold():
         assert bool(jnp.all((result == jm.RESULTS.successful)[reachable]))
         assert float(off[reachable].max()) < 1e-10
         assert float(share[reachable].max()) < 0.5
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e3])
+def test_a_mechanism_that_only_exact_lengths_let_move_is_diagnosed(unit):
+    """A bar as long as its two parallel rails are apart: wherever it is its pose is singular; longer by 1 % it is regular."""
+
+    def between_rails(length):
+        up = lambda x: ("ground", jm.planar.frame((x * unit, 0.0), jnp.pi / 2))
+        sliders = [jm.planar.Body(name, 1.0, 0.01 * unit**2) for name in ("left", "right")]
+        bar = jm.planar.Body.rod("bar", 1.0, length * unit)
+        prismatic, revolute = jm.planar.Prismatic, jm.planar.Revolute
+        joints = [prismatic("L", up(0.0), "left"), prismatic("R", up(0.5), "right")]
+        joints += [revolute("a", "left", "bar.a"), revolute("b", "bar.b", "right")]
+        return jm.planar.Mechanism([*sliders, bar], joints, gravity=(0.0, -9.81 * unit)).build(cut=["b"])
+
+    exact, longer = between_rails(0.5), between_rails(0.505)
+    start = jm.assemble(exact)
+    found, other = jm.diagnose(exact, start), jm.diagnose(longer, jm.assemble(longer, {"a": 0.1}))
+    assert found.singular_around and (found.rank, found.rank_nearby) == (1, 2)
+    assert "only exact lengths let it move" in str(found)
+    assert not other.singular_around and other.rank == other.rank_nearby == 2
+    with pytest.raises((ValueError, RuntimeError), match="all poses around as singular, change a length"):
+        jm.simulate(exact, start, [0.1])
+
+
+def test_a_pose_where_branches_meet_is_singular_by_itself():
+    system = parallelogram.parallelogram()
+    found = jm.diagnose(system, jm.assemble(system, *parallelogram.pose(jnp.array(0.0), jnp.array(0.0))))
+    assert found.rank < found.rank_nearby and not found.singular_around

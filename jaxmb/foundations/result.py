@@ -19,7 +19,7 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
     undetermined_motion = (
         "The motion is not determined: at a pose where constraints become dependent, several motions lead on and the velocity "
         "(zero at a bifurcation) chooses none of them. `diagnose` names the rows. Start beside the pose, or with a velocity "
-        "along the motion that is meant."
+        "along the motion that is meant; where `diagnose` finds all poses around as singular, change a length."
     )
     unfit_choice = (
         "A choice of the formulation does not fit this pose: the rows that are left after elimination, or the independent "

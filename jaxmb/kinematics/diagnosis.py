@@ -9,10 +9,14 @@ import numpy as np
 from jaxtyping import Array
 
 from ..formulation import AbstractFormulation, contradiction_tol, formulation_at
-from ..foundations import contract, program, strong
+from ..foundations import all_hold, contract, program, strong
 from ..linalg import Eliminated, cutoff, metric_rows, regular_metric, row_norms
-from ..system import State, System, Topology, evaluate, linear_algebra, massless, scaled_residuals, settled
+from ..system import Mode, State, System, Topology, evaluate, linear_algebra, massless, scaled_residuals, settled
+from .assemble import assembled
 from .rows import choose_rows
+
+# Around a singular pose so many poses are looked at, so far away as a part of the lengths of the mechanism.
+AROUND, AWAY = 8, 0.05
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +53,8 @@ class Diagnosis:
         redundancy: rows less rank.
         freedom: nv less rank: degrees of freedom here, in velocities.
         freedom_nearby: likewise at poses near this one.
+        singular_around: whether all poses near this one that the constraints allow are as singular: only exact lengths let the mechanism
+            move, and `rank_nearby` is that of poses that it cannot reach. False where this pose is regular.
         freedom_undriven: likewise here, without the drivers of a mechanism; None where there are none.
         freedom_counted: nv less rows: Grübler and Kutzbach's number, which takes all rows for independent.
         topology: bodies, joints and loops of the mechanism; None without one. Its `freedom` is the number without drivers.
@@ -75,6 +81,7 @@ class Diagnosis:
     redundancy: int
     freedom: int
     freedom_nearby: int
+    singular_around: bool
     freedom_undriven: int | None
     freedom_counted: int
     topology: Topology | None
@@ -129,7 +136,12 @@ class Diagnosis:
 
     def _verdicts(self) -> list[str]:
         verdicts = []
-        if self.rank_nearby > self.rank:
+        if self.singular_around:
+            verdicts.append(
+                "This is a singular pose, and so are all that the constraints allow around it: only exact lengths let it move. Change one of "
+                "them."
+            )
+        elif self.rank_nearby > self.rank:
             verdicts.append("This is a singular pose.")
         if any(group.open for group in self.dependent):
             verdicts.append("The motion is not determined: the velocity chooses none of several motions.")
@@ -166,8 +178,9 @@ def diagnose(system: System, state: State, *, formulation: AbstractFormulation |
         (1, 1, 'rod[0], again[0]')
     """
     formulation, lacking = formulation_at(formulation, system, state), massless(system, state)
+    whole, mode = system, state.mode
     system, state = settled(system, state)
-    rows, combined, scaled, mass, residual, undriven = jax.tree.map(
+    rows, combined, scaled, mass, jacobian, residual, undriven = jax.tree.map(
         np.asarray, _measure(strong(system), strong(state), formulation)
     )
     rank_tol = cutoff(formulation.rank_tol, scaled.dtype)
@@ -196,6 +209,7 @@ def diagnose(system: System, state: State, *, formulation: AbstractFormulation |
         redundancy=m - rank,
         freedom=system.nv - rank,
         freedom_nearby=system.nv - nearby,
+        singular_around=nearby > rank and _singular_around(whole, system, state, mode, formulation, jacobian, rank),
         freedom_undriven=None if undriven is None else system.nv - int(undriven),
         freedom_counted=system.nv - m,
         topology=None if system.joints is None else system.joints.topology,
@@ -224,7 +238,31 @@ def _measure(system: System, state: State, formulation: AbstractFormulation) -> 
     if driven.any():
         loose = dataclasses.replace(terms, jacobian=jnp.where(driven[:, None], 0, terms.jacobian))
         undriven = jnp.sum(formulation.prepare(loose))
-    return rows, combined, scaled, terms.mass, scaled_residuals(system, state), undriven
+    return rows, combined, scaled, terms.mass, terms.jacobian, scaled_residuals(system, state), undriven
+
+
+def _singular_around(
+    whole: System,
+    system: System,
+    state: State,
+    mode: Mode | None,
+    formulation: AbstractFormulation,
+    jacobian: np.ndarray,
+    rank: int,
+) -> bool:
+    """Whether poses around, moved onto the constraints from along the free directions, have no more independent rows than this one."""
+    reach = np.asarray(state.scale.reach)
+    _, _, right = np.linalg.svd(jacobian * reach / np.asarray(state.scale.span)[:, None])
+    steps = np.random.default_rng(0).normal(size=(AROUND, system.nv - rank)) @ right[rank:]
+    reached = []
+    for step in AWAY * reach * steps / np.abs(steps).max(axis=1, keepdims=True):
+        q = strong(state.q + system.qdot(state.q, jnp.asarray(step, state.q.dtype)))
+        args = (strong(whole), state.t, q, jnp.zeros_like(state.v), (), (), mode, None, formulation.rank_tol, True)
+        found, checks = assembled(*args)
+        if bool(all_hold(checks)):
+            near = dataclasses.replace(found, mode=None)
+            reached.append(int(_measure(strong(system), strong(near), formulation)[0].rank))
+    return bool(reached) and max(reached) <= rank
 
 
 def _shared(system: System, state: State, rank_tol: float) -> tuple[tuple[tuple[str, ...], int], ...]:
