@@ -143,7 +143,9 @@ def reactions(
     found = over_states(solve, strong(system), strong(motion), u)
     if throw:
         announce(found.result)
-    return found
+    # A program returns dictionaries in the order of the alphabet.
+    ordered = lambda by_name: {name: by_name[name] for name in system.in_mode(states.mode).rows}
+    return dataclasses.replace(found, multipliers=ordered(found.multipliers), forces=ordered(found.forces))
 
 
 @contract
