@@ -152,8 +152,9 @@ def test_steps_number_by_number_for_a_gpu(derived):
         assert not FOREIGN.search(text)
         return [text.count(f"stablehlo.{name}") for name in ("dot_general", "multiply")]
 
-    (dots, numbers), (plain_dots, plain_numbers) = products(jm.Compiled()), products(jm.XLA(singular=False))
-    assert dots < 0.5 * plain_dots and numbers > 2 * plain_numbers
+    # The steps near singular configurations are part of the first two programs.
+    (dots, numbers), (general, others), (plain, few) = map(products, (jm.Compiled(), jm.XLA(), jm.XLA(singular=False)))
+    assert dots - general < 0.5 * plain and numbers - others > 2 * few
 
 
 def test_what_is_looked_for_is_found():

@@ -36,8 +36,8 @@ class XLA(AbstractEngine):
 
     Args:
         sparse: as of `Compiled`.
-        singular: whether the program holds steps near singular configurations, too. Without them it compiles in a quarter of the
-            time; a run that needs one tries shorter steps, if the step size is controlled, and ends there if none will do, with
+        singular: whether the program holds steps near singular configurations, too. Without them it is smaller
+            by a quarter; a run that needs one tries shorter steps, if the step size is controlled, and ends there if none will do, with
             `RESULTS.near_singular`; the derivatives of such a run are NaN.
 
     Raises:
