@@ -120,7 +120,7 @@ LIGHT, HEAVY = (1e-6, 1e-7, 1e-8, 1e-9), (1e6, 1e7, 1e8, 1e9)
     "cut", ["B", pytest.param("C", marks=pytest.mark.slow), pytest.param("D", marks=pytest.mark.slow)]
 )
 def test_a_light_or_heavy_link_of_a_loop_is_no_singular_pose(cut):
-    """Each body × 1e±9: compiled steps all along, as many to a tenth, and the motion of the limit to within the ratio of the masses."""
+    """Each body × 1e±9: no step near singular configurations, as many steps to a tenth, and the motion of the limit to within the ratio of the masses."""
     start = {"A": 0.42, "B": -2.0, "C": -2.36, "D": 1.57}
 
     @eqx.filter_jit
@@ -128,12 +128,11 @@ def test_a_light_or_heavy_link_of_a_loop_is_no_singular_pose(cut):
     def run(masses):
         system = planar_fourbar(masses, cut)
         state = jm.assemble(system, {name: value for name, value in start.items() if name != cut})
-        solution = jm.simulate(system, state, jnp.array([0.25, 0.5]), throw=False)
+        solution = jm.simulate(system, state, jnp.array([0.25, 0.5]), engine=jm.XLA(singular=False), throw=False)
         drift = jm.energy(system, solution).balance - jm.energy(system, state).balance
         kinetic = jm.energy(system, solution).kinetic
         pin = jm.position(system, solution, "coupler.b")
-        regular = solution.stats["compiled_steps"] == solution.stats["num_accepted_steps"]
-        return regular & (solution.result == jm.RESULTS.successful), solution.stats["num_steps"], pin, drift / kinetic
+        return solution.result == jm.RESULTS.successful, solution.stats["num_steps"], pin, drift / kinetic
 
     ratios = np.array([*LIGHT, *HEAVY])
     masses = np.ones((3, len(ratios), 3))
