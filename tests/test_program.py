@@ -3,7 +3,10 @@ import os
 import subprocess
 import sys
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 import jaxmb as jm
 
@@ -125,3 +128,13 @@ def test_single_operations_on_known_numbers_are_not_compiled():
     found = subprocess.run([sys.executable, "-c", COMPILED], check=True, capture_output=True, text=True, timeout=300)
     alone, with_events = map(int, found.stdout.split())
     assert alone <= 16 and with_events <= 3
+
+
+def test_what_a_program_has_traced_of_a_system_is_not_remembered():
+    """A number of weak type becomes another one within the program that meets the system first."""
+    system = jm.System(1, mass=lambda t, q, p: jnp.eye(1), force=lambda t, q, v, p: -p * q, params=1.0)
+    system = eqx.tree_at(lambda s: s.params, system, jnp.asarray(2.0))
+    assert system.params.weak_type
+    start = jm.as_state(system, [1.0])
+    inside = jax.jit(lambda q: jm.simulate(system, eqx.tree_at(lambda s: s.q, start, q), [0.1], throw=False).q)(start.q)
+    np.testing.assert_allclose(inside, jm.simulate(system, start, [0.1]).q, rtol=1e-12)

@@ -18,11 +18,9 @@ def default_float() -> Any:
 
 def as_jax(value: Any) -> jax.Array:
     """`jnp.asarray`, which compiles a program for each new shape of a NumPy array unless its type is given."""
-    return (
-        jnp.asarray(value, dtypes.canonicalize_dtype(value.dtype))
-        if isinstance(value, np.ndarray | np.generic)
-        else value
-    )
+    if isinstance(value, np.ndarray | np.generic):
+        return jnp.asarray(value, dtypes.canonicalize_dtype(value.dtype))
+    return jnp.asarray(value)
 
 
 def as_floats(value: Any) -> jax.Array:
