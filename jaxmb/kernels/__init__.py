@@ -11,6 +11,7 @@ from .code import Shaped as Shaped
 from .fallback import defers as defers
 from .fallback import with_fallback as with_fallback
 from .influence import influence as influence
+from .loops import LoopProgram as LoopProgram
 from .program import Program as Program
 from .program import WRITING as WRITING
 from .pulled import PulledProgram as PulledProgram

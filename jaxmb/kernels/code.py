@@ -67,16 +67,18 @@ class Code:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Piece:
-    """Code, and what it is given.
+    """Code as a program that calls are compiled of, see `Program`.
 
     Attributes:
         code: its operations.
-        operands: shapes and types.
+        operands: shapes and types of what it is given,
+        results: and of what it returns.
         thorough: whether it is compiled well even if it is large.
     """
 
     code: Code
     operands: tuple[Shaped, ...]
+    results: tuple[Shaped, ...]
     thorough: bool = False
 
 

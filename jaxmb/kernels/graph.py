@@ -1,6 +1,6 @@
 """A scalar program as a graph of operations, each there once."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,9 +41,9 @@ class Graph:
         # Minus zero is zero, and every NaN is the same one.
         return self._node(CONSTANT, (), 0.0 if value == 0 else value if value == value else np.nan)
 
-    def input(self, number: int) -> int:
-        """A number that is given."""
-        return self._node(INPUT, (), number)
+    def input(self, source: Hashable) -> int:
+        """A number that is given, of which it is known where it comes from."""
+        return self._node(INPUT, (), source)
 
     def still(self, i: int) -> int:
         """A node of its own that is the same number, behind which no simplification looks; a known number or a truth value as it is."""

@@ -192,21 +192,25 @@ class Function:
         return "\n".join([head + " {", *self.lines, "}"])
 
 
-def body(code: Code, types: Types, places: Mapping[tuple[int, int], int]) -> Function:
-    """A function of code: (numbers of each lane, numbers that are the same in all lanes, results).
+def body(code: Code, types: Types, places: Mapping[tuple[int, int], int], referred: Sequence[int] = ()) -> Function:
+    """A function of code: (numbers of each lane, numbers that are the same in all lanes, results, operands that are referred to).
 
     Args:
         code: its operations.
         types: of the lanes.
         places: where the numbers of each lane stand, by operand and entry; those of other operands are the same in all.
+        referred: operands that are read where they stand.
     """
     out, graph, found = Function(), code.graph, {}
 
     def value(i: int) -> str:
         """What a node has been called; what is given is read when it is first needed."""
         if i not in found and i in code.leaves:
-            if code.leaves[i] not in places:
-                address = out.entry(types.scalar, "%fixed", code.leaves[i][1])
+            operand, entry = code.leaves[i]
+            if operand in referred:
+                x = out.load(types, f"%operand{operand}", entry)
+            elif code.leaves[i] not in places:
+                address = out.entry(types.scalar, "%fixed", entry)
                 x = out.splat(types, out.let(f"load {types.scalar}, ptr {address}, align {types.dtype.itemsize}"))
             else:
                 x = out.load(types, "%given", places[code.leaves[i]])
@@ -218,7 +222,7 @@ def body(code: Code, types: Types, places: Mapping[tuple[int, int], int]) -> Fun
         which, *table = graph.arguments[i]
         leaves = [code.leaves.get(x) for x in table]
         own = [None if leaf is None else places.get(leaf) for leaf in leaves]
-        fixed = [None if leaf is None or leaf in places else leaf[1] for leaf in leaves]
+        fixed = [None if leaf is None or leaf in places or leaf[0] in referred else leaf[1] for leaf in leaves]
         for name, at, lanes in (("%given", own, types.width), ("%fixed", fixed, 1)):
             if at[0] is not None and at == [at[0] + k for k in range(len(table))]:
                 base = out.entry(types.scalar, name, at[0] * lanes)

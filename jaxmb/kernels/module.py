@@ -33,29 +33,37 @@ class Part:
         moving: the code.
         still: what of it does not depend on the lane, found once; the code's last operand.
         of: which operand of the module stands for each of the code's; None where its numbers are made on the way.
-        places: where each number stands that the code is given, by operand and entry: all of an operand, but of one of which it
+        places: where each number stands that the code is given, by operand and entry: all of an operand of the module, but of one of which it
             reads little.
+        referred: which operands of the code are read where they stand, whose places are passed to it.
     """
 
     moving: Code
     still: Code
     of: tuple[int | None, ...]
     places: dict[tuple[int, int], int]
+    referred: tuple[int, ...] = ()
 
     @classmethod
     def make(
-        cls, code: Code, operands: Sequence[Shaped], of: Sequence[int | None], periods: Sequence[Period]
+        cls,
+        code: Code,
+        operands: Sequence[Shaped],
+        of: Sequence[int | None],
+        periods: Sequence[Period],
+        referred: Sequence[int] = (),
     ) -> "Part":
-        """The code, in a module whose operands are the same in all lanes where they have no period."""
+        """The code, in a module whose operands are the same in all lanes where they have no period; `referred` ones are read where they stand."""
         own = [k is None or periods[k] is not None for k in of]
         still, moving = code.apart([not x for x in own])
         read = [place for place in moving.inputs if place[0] < len(of)]
         count, places = Counter(operand for operand, _ in read), set(read)
         for k, source in enumerate(of):
             size = entries(operands[k].shape)
-            if source is None or (own[k] and size <= 4 * (count[k] + 1)):
+            if source is not None and own[k] and size <= 4 * (count[k] + 1):
                 places |= {(k, e) for e in range(size)}
-        return cls(moving, still, tuple(of), numbered(places))
+        places = numbered(place for place in places if place[0] not in referred)
+        return cls(moving, still, tuple(of), places, tuple(referred))
 
     @property
     def used(self) -> set[int]:
@@ -112,21 +120,20 @@ class Called:
     Attributes:
         part: the part.
         name: of its function.
-        given: where the numbers stand that it is given,
-        fixed: those that are the same in all lanes, and
-        found: its results.
+        given: where the numbers stand that it is given, and
+        fixed: those that are the same in all lanes.
     """
 
     part: Part
     name: str
     given: str
     fixed: str
-    found: str
 
-    @property
-    def text(self) -> str:
-        """The call."""
-        return f"call void @{self.name}(ptr {self.given}, ptr {self.fixed}, ptr {self.found})"
+    def text(self, results: str, *references: str) -> str:
+        """The call, of which the results are written to a place."""
+        return (
+            f"call void @{self.name}({', '.join(f'ptr {x}' for x in (self.given, self.fixed, results, *references))})"
+        )
 
 
 class Handler(Function):
@@ -140,9 +147,12 @@ class Handler(Function):
     def __init__(self, operands: int, results: int):
         super().__init__()
         self.units: list[Unit] = []
+        self.given, self.outs = self.open(operands, results)
+
+    def open(self, operands: int, results: int) -> tuple[list[str], list[str]]:
+        """Where the numbers of operands and results stand."""
         self._asked()
-        self.given = self._buffers(interface().arguments, operands)
-        self.outs = self._buffers(interface().results, results)
+        return self._buffers(interface().arguments, operands), self._buffers(interface().results, results)
 
     def _asked(self) -> None:
         """What XLA asks when the function is registered: for which version it was made."""
@@ -209,7 +219,7 @@ class Lane(Handler):
             return x
         return self.let(f"{'sitofp' if letter == 'i' else 'uitofp'} {kind} {x} to {scalar}")
 
-    def write(self, shaped: Shaped, x: str, base: str, index: str) -> None:
+    def write_number(self, shaped: Shaped, x: str, base: str, index: str) -> None:
         """One number to memory."""
         kind, scalar, letter = _MEMORY[str(np.dtype(shaped.dtype))], self.one.scalar, np.dtype(shaped.dtype).kind
         if letter == "b":
@@ -237,16 +247,24 @@ class Lane(Handler):
         if part.still.outputs:
             self.do(f"call void @{still}(ptr {given}, ptr null, ptr {fixed})")
         own = self.room(self.types, len(part.places))
-        name = self._unit(part.moving, self.types, part.places, thorough, brief)
-        return Called(part, name, own, fixed, self.room(self.types, len(part.moving.outputs)))
+        name = self._unit(part.moving, self.types, part.places, thorough, brief, part.referred)
+        return Called(part, name, own, fixed)
 
-    def _unit(self, code: Code, types: Types, places: dict[tuple[int, int], int], thorough: bool, brief: bool) -> str:
+    def _unit(
+        self,
+        code: Code,
+        types: Types,
+        places: dict[tuple[int, int], int],
+        thorough: bool,
+        brief: bool,
+        referred: Sequence[int] = (),
+    ) -> str:
         """The name of a function of code."""
         quick = brief or (not thorough and types.width == 1 and code.count > LARGE)
-        head = "ptr noalias %given, ptr noalias %fixed, ptr noalias %found"
-        unit = Unit.of(body(code, types, places), head, quick)
+        names = ("given", "fixed", "found", *(f"operand{k}" for k in referred))
+        unit = Unit.of(body(code, types, places, referred), ", ".join(f"ptr noalias %{name}" for name in names), quick)
         self.units.append(unit)
-        self.declared.add(f"declare void @{unit.name}(ptr, ptr, ptr)")
+        self.declared.add(f"declare void @{unit.name}({', '.join('ptr' for _ in names)})")
         return unit.name
 
     def over_lanes(self, work: Callable[[list[str]], None]) -> None:
@@ -298,7 +316,7 @@ class Lane(Handler):
         for k, lane in enumerate(numbers):
             index = self.let(f"add nuw nsw i64 {self.let(f'mul nuw nsw i64 {lane}, {size}')}, {entry}")
             x = value if self.types.width == 1 else self.let(f"extractelement {self.types.number} {value}, i64 {k}")
-            self.write(shaped, x, base, index)
+            self.write_number(shaped, x, base, index)
 
     def fill(self, called: "Called", numbers: list[str]) -> None:
         """What a part is given of the operands of the module."""
@@ -335,14 +353,14 @@ def single(
     """Code over lanes, once for each."""
     part = Part.make(code, operands, range(len(operands)), periods)
     out = Lane(dtype, width, lanes, operands, results, periods, sorted(part.used))
-    called = out.prepared(part, thorough, brief)
+    called, place = out.prepared(part, thorough, brief), out.room(out.types, len(code.outputs))
 
     def work(numbers: list[str]) -> None:
         out.fill(called, numbers)
-        out.do(called.text)
+        out.do(called.text(place))
         entry = 0
         for result in range(len(results)):
-            entry = out.give(numbers, result, called.found, entry)
+            entry = out.give(numbers, result, place, entry)
 
     out.over_lanes(work)
     return out

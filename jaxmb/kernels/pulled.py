@@ -71,8 +71,8 @@ class PulledProgram(Program):
     def halves(self, *wanted: Sequence[int]) -> tuple[list[Piece], Piece]:
         """What can be done before the cotangent is known, for each choice of `wanted` values of the function, and the rest.
 
-        The former is given the function's arguments, and returns those values and what the rest needs besides, which is given all of that as
-        one more argument and does not read the function's own ones. Values chosen must be of one size.
+        The former is given the function's arguments, and returns those values and what the rest needs besides, as one array, which the rest is given
+        as one more argument and does not read the function's own ones. Values chosen must be of one size.
         """
         graph, leaves, at = self.code.graph, self.code.leaves, self.at
         late = self._made_of(at)
@@ -90,12 +90,13 @@ class PulledProgram(Program):
         arguments, first = (*self.operands[:at], *self.operands[at + 1 :]), []
         for choice in wanted:
             results = [i for k in choice for i in values[ends[k] : ends[k + 1]]]
-            first.append(Piece(Code(graph, own, (*results, *passed)), arguments, self.thorough))
+            code = Code(graph, own, (*results, *passed))
+            first.append(Piece(code, arguments, (Shaped((len(code.outputs),), self.dtype),), self.thorough))
         size = len(first[0].code.outputs)
         places = {i: place for i, place in leaves.items() if place[0] >= at}
         places |= {i: (len(self.operands), size - len(passed) + k) for k, i in enumerate(passed)}
         rest = Code(graph, places, outputs)
-        return first, Piece(rest, (*self.operands, Shaped((size,), self.dtype)), self.thorough)
+        return first, Piece(rest, (*self.operands, Shaped((size,), self.dtype)), self.results, self.thorough)
 
     def _made_of(self, *operands: int) -> set[int]:
         """All nodes that are made of these operands."""

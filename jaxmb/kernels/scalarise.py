@@ -63,19 +63,23 @@ class Reader:
     def __init__(self, graph: Graph, largest: int):
         self.graph, self.largest = graph, largest
 
-    def closed(self, jaxpr: Any, arguments: list[np.ndarray]) -> list[np.ndarray]:
+    def closed(self, jaxpr: Any, arguments: list[Any]) -> list[Any]:
         """Nodes of the results of a closed jaxpr, or of one without constants."""
         program, constants = opened(jaxpr)
         known: dict[Any, np.ndarray] = {}
         read = lambda v: self.lifted(v.val) if is_literal(v) else known[v]
         for v, c in zip(program.constvars, constants, strict=True):
             known[v] = self.lifted(c)
-        known.update(zip(program.invars, map(np.asarray, arguments), strict=True))  # not NumPy's scalars
+        known.update(zip(program.invars, map(self.array, arguments), strict=True))
         for equation in program.eqns:
             self.measure()
             out = self._equation(equation, [read(v) for v in equation.invars])
-            known.update(zip(equation.outvars, map(np.asarray, out), strict=True))
+            known.update(zip(equation.outvars, map(self.array, out), strict=True))
         return [read(v) for v in program.outvars]
+
+    def array(self, x: Any) -> Any:
+        """What goes from one equation to the next: arrays, not NumPy's scalars."""
+        return np.asarray(x)
 
     def measure(self) -> None:
         """There may not be too many operations."""
@@ -125,7 +129,7 @@ class Reader:
         shapes = (Shaped(v.aval.shape, v.aval.dtype) for v in equation.invars)
         return jax.make_jaxpr(lambda *xs: plainly(*xs, **equation.params))(*shapes)
 
-    def _equation(self, equation: Any, ins: list[np.ndarray]) -> list[np.ndarray]:
+    def _equation(self, equation: Any, ins: list[Any]) -> list[np.ndarray]:
         name, p = equation.primitive.name, equation.params
         if name in _ELEMENTWISE and name != "round":
             if name in ("and", "or", "xor", "not") and equation.invars[0].aval.dtype != bool:
@@ -491,7 +495,7 @@ class Reader:
         constants, rhs = ins[first : first + lengths.solve], ins[sum(lengths) :]
         return self.closed(p["jaxprs"].solve, [*constants, *rhs])
 
-    def _cond(self, equation: Any, p: Any, which: np.ndarray, *operands: np.ndarray) -> list[np.ndarray]:
+    def _cond(self, equation: Any, p: Any, which: np.ndarray, *operands: Any) -> list[np.ndarray]:
         branches, index = p["branches"], self.known(which)
         if index is not None:
             return self.closed(branches[int(np.clip(index, 0, len(branches) - 1))], list(operands))
@@ -506,7 +510,7 @@ class Reader:
         found = [k for k, names in enumerate(p["platforms"]) if names is None or "cpu" in names]
         return self.lifted(found[0])
 
-    def _scan(self, equation: Any, p: Any, *ins: np.ndarray) -> list[np.ndarray]:
+    def _scan(self, equation: Any, p: Any, *ins: Any) -> list[np.ndarray]:
         fixed, carried = scan_counts(p)
         constants, carry, xs = list(ins[:fixed]), list(ins[fixed : fixed + carried]), ins[fixed + carried :]
         rows = []

@@ -1,8 +1,6 @@
 """A step of an explicit Runge–Kutta method as one program."""
 
 import dataclasses
-import functools
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -12,16 +10,16 @@ from jaxtyping import Array
 
 from .along import MOST, doubled
 from .code import Shaped
-from .driver import Driver, Stepping
-from .module import EACH, Lane, Period
+from .loops import Call
+from .stepping import Stepping, explicit_step
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class StepProgram(Stepping):
     """The step (t₀, t₁, y₀, f₀, x, parameters) ↦ (y₁, k, doubtful, …), of functions that are scalar programs.
 
-    y_i = y₀ + Σ a_ij k_j, k_i = h f(t₀ + c_i h, y_i), the last one being y₁. f₀ is the rate at the start, if it is known. What
-    a step of no length returns counts for nothing.
+    y_i = y₀ + Σ a_ij k_j, k_i = h f(t₀ + c_i h, y_i), the last one being y₁. f₀ is the rate at the start, if it is known. A step of no
+    length returns zeros.
 
     Attributes:
         stage: (t, y, parameters) ↦ (rate, doubtful), doubtful being one truth value.
@@ -42,6 +40,11 @@ class StepProgram(Stepping):
         return _stepped(operands, self)
 
     @property
+    def own(self) -> int:
+        """How many operands, the first ones, belong to a run; the others are parameters."""
+        return 5
+
+    @property
     def operands(self) -> tuple[Shaped, ...]:
         """Shapes and types of what it is given."""
         t = self.stage.operands[0]
@@ -52,55 +55,25 @@ class StepProgram(Stepping):
         """Shapes and types of what it returns."""
         return (self.state, self.slopes, self.stage.results[1], *self.end.results[1:])
 
-    @property
-    def fn(self) -> Callable[..., list[Array]]:
-        """What it does, by the functions as they were given."""
-        return self._step
+    def written(self, call: Call, *operands: Array) -> list[Array]:
+        """What it does, by the functions that `call` makes of scalar programs."""
+        none = lambda: [jnp.zeros(s.shape, s.dtype) for s in self.results]
+        return lax.cond(operands[0] == operands[1], none, lambda: self.advance(call, *operands))
 
-    def _step(self, t0: Array, t1: Array, y0: Array, f0: Array, x: Array, *parameters: Array) -> list[Any]:
-        h, last, count = t1 - t0, len(self.a) - 1, len(self.a[0])
-        a, c = (jnp.asarray(numbers, self.dtype) for numbers in (self.a, self.c))
+    def advance(
+        self, call: Call, t0: Array, t1: Array, y0: Array, f0: Array, x: Array, *parameters: Array
+    ) -> list[Array]:
+        """Likewise, of a step that has a length."""
+        stage, last = call(self.stage), call(self.end)
 
-        def stage(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-            slopes, doubtful = carry
-            rate, doubt = self.stage.fn(t0 + c[i] * h, y0 + a[i] @ slopes, *parameters)
-            return slopes.at[i].set(h * rate), doubtful | doubt
+        def end(t: Array, y: Array) -> tuple[Array, list[Array]]:
+            rate, *rest = last(t, y, x, *parameters)
+            return rate, rest
 
-        first, slopes = int(self.knows_start), jnp.zeros(self.slopes.shape, self.dtype)
-        slopes = slopes.at[:first].set(h * f0)
-        slopes, doubtful = lax.fori_loop(first, last, stage, (slopes, jnp.array(False)))
-        y = y0 + a[last] @ slopes
-        rate, *rest = self.end.fn(t1, y, x, *parameters)
-        return [y, slopes.at[last:count].set(h * rate), doubtful, *rest]
-
-    def module(self, periods: Sequence[Period], lanes: int) -> Lane:
-        """What is compiled for so many lanes."""
-        parameters = range(5, len(self.operands))
-        read = (0, 1, 2, 3) if self.knows_start else (0, 1, 2)
-        if lanes == 1:  # what belongs to the lane is so in any case: its functions are those of several lanes
-            periods = (*(EACH for _ in range(5)), *periods[5:])
-        functions = (self.stage, (None, None, *parameters)), (self.end, (None, None, 4, *parameters))
-        out = Driver(self, functions, read, periods, lanes)
-        types = out.types
-
-        def work(numbers: list[str]) -> None:
-            t0, t1 = out.gathered(numbers, 0, 0), out.gathered(numbers, 1, 0)
-            over = out.let(f"fcmp oeq {types.number} {t0}, {t1}")
-            out.either(out.joined(types, "and", over), lambda: out.nothing(numbers), lambda: step(numbers, t0, t1))
-
-        def step(numbers: list[str], t0: str, t1: str) -> None:
-            h = out.begin(numbers, t0, t1, 2)
-            known = functools.partial(out.gathered, numbers, 3) if self.knows_start else None
-            doubtful, found = out.advance(t0, t1, h, known)
-            out.give(numbers, 0, out.argument(out.end, 1))
-            out.give(numbers, 1, out.ks)
-            out.scattered(numbers, out.operate(types, "number", [doubtful]), 2, 0)
-            entry = out.n
-            for result in range(3, len(self.results)):
-                entry = out.give(numbers, result, found, entry)
-
-        out.over_lanes(work)
-        return out
+        known = f0 if self.knows_start else None
+        rate = lambda t, y: stage(t, y, *parameters)
+        y1, slopes, doubtful, rest = explicit_step(self.coefficients, rate, end, t0, t1, y0, known)
+        return [y1, slopes, jnp.any(doubtful), *rest]
 
 
 @eqx.filter_custom_jvp

@@ -1,0 +1,108 @@
+"""What programs of Runge–Kutta steps, and of derivatives of those, have in common."""
+
+import abc
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array
+
+from .code import Shaped
+from .loops import LoopProgram
+from .program import Program
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Stepping(LoopProgram, abc.ABC):
+    """A program that calls those of a stage and of an end, with the coefficients of a method.
+
+    Attributes:
+        stage: of the stages.
+        end: of the end of a step.
+        a: (r, s), r being s or s + 1 where a row for the end is added that counts for nothing.
+        c: (r,).
+    """
+
+    stage: Program
+    end: Program
+    a: tuple[tuple[float, ...], ...]
+    c: tuple[float, ...]
+
+    @property
+    def dtype(self) -> Any:
+        """The type of its numbers."""
+        return self.stage.dtype
+
+    @property
+    def thorough(self) -> bool:
+        """See `Program`."""
+        return self.stage.thorough
+
+    @property
+    def state(self) -> Shaped:
+        """Shape and type of y."""
+        return self.stage.operands[1]
+
+    @property
+    def slopes(self) -> Shaped:
+        """Shape and type of all k."""
+        return Shaped((len(self.a[0]), *self.state.shape), self.state.dtype)
+
+    @property
+    def coefficients(self) -> tuple[Array, Array]:
+        """(a, c) as arrays."""
+        return jnp.asarray(self.a, self.dtype), jnp.asarray(self.c, self.dtype)
+
+    def number(self, *shape: int) -> Shaped:
+        """Shape and type of numbers."""
+        return Shaped(shape, self.dtype)
+
+
+def explicit_step(
+    coefficients: tuple[Array, Array],
+    stage: Callable[[Array, Array], Sequence[Any]],
+    end: Callable[[Array, Array], Sequence[Any]],
+    t0: Array,
+    t1: Array,
+    y0: Array,
+    f0: Array | None = None,
+) -> tuple[Array, Array, Any, Any]:
+    """A step of an explicit Runge–Kutta method: y_i = y₀ + Σ_j a_ij k_j, k_i = h f(t₀ + c_i h, y_i), the last one being y₁.
+
+    Args:
+        coefficients: a, c, see `Stepping`.
+        stage: (t, y) ↦ (rate, something besides).
+        end: likewise, of (t₁, y₁); its rate counts if there is a k for it.
+        t0: when the step begins,
+        t1: when it ends, and
+        y0: where it begins.
+        f0: the rate there, if it is known.
+
+    Returns:
+        y₁; k; what the stages have returned besides, one behind the other; what the end has.
+    """
+    h, (a, c) = t1 - t0, coefficients
+
+    def slope(slopes: Array, i: Array) -> tuple[Array, Any]:
+        rate, more = stage(t0 + c[i] * h, y0 + a[i] @ slopes)
+        return slopes.at[i].set(h * rate), more
+
+    slopes, first, last = jnp.zeros((a.shape[1], *y0.shape), y0.dtype), 0, len(a) - 1
+    if f0 is not None:
+        slopes, first = slopes.at[0].set(h * f0), 1
+    slopes, more = lax.scan(slope, slopes, jnp.arange(first, last))
+    y1 = y0 + a[-1] @ slopes
+    rate, rest = end(t1, y1)
+    return y1, slopes.at[last:].set(h * rate), more, rest
+
+
+def row(x: Array, k: Array) -> Array:
+    """A row of an array, the nearest one if there is none."""
+    return lax.dynamic_index_in_dim(x, k, 0, keepdims=False)
+
+
+def with_row(x: Array, k: Array, new: Array, where: Array | bool = True) -> Array:
+    """An array with another row, where that is to be."""
+    return x.at[jnp.where(where, k, x.shape[0])].set(new, mode="drop")
