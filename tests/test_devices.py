@@ -17,7 +17,7 @@ from jax import export
 from systems import fourbar
 
 import jaxmb as jm
-from jaxmb.kernels import unavailable
+from jaxmb.lanes import unavailable
 
 C = jm.control
 P = jm.planar

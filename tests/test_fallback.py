@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from jax import export
 
+from jaxmb.deferral import with_fallback
 from jaxmb.foundations import where_needed
-from jaxmb.kernels import with_fallback
 
 TRACED = []
 

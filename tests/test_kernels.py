@@ -17,10 +17,11 @@ from systems import SYSTEMS, make
 
 import jaxmb as jm
 from jaxmb.foundations import Blank
-from jaxmb.foundations.jaxpr import body, is_literal, opened
-from jaxmb.kernels import NotScalarError, Program, PulledProgram, RunProgram, Shaped, StepProgram, unavailable
-from jaxmb.kernels.interface import Interface, interface, read
-from jaxmb.kernels.module import EACH
+from jaxmb.lanes import NotScalarError, Program, Shaped, VJPProgram, unavailable
+from jaxmb.lanes.interface import Interface, interface, read
+from jaxmb.lanes.jaxpr import body, is_literal, opened
+from jaxmb.lanes.module import EACH
+from jaxmb.runge_kutta import RunProgram, StepProgram
 from jaxmb.simulation.drift import Projection
 from jaxmb.simulation.flow import Flow
 from jaxmb.simulation.native import native_back, native_parameters, native_step
@@ -211,7 +212,7 @@ def test_what_each_version_of_jax_has_words_of_its_own_for():
     flat = lambda x, y: jnp.concatenate([jnp.ravel(z) for z in own(x, y)])
     assert_equal(*(jax.jit(jax.vmap(jax.jacrev(f)))(x, y) for f in (flat, fn)))
     bar = jnp.asarray(np.random.default_rng(8).normal(size=(5, fn(x[0], y[0]).size)))
-    back = PulledProgram(lambda x, y: [fn(x, y)], shaped(3), shaped(3), moving=(0, 1), at=2)
+    back = VJPProgram(lambda x, y: [fn(x, y)], shaped(3), shaped(3), moving=(0, 1), at=2)
     expected = jax.vmap(lambda x, y, bar: jax.vjp(fn, x, y)[1](bar))(x, y, bar)
     assert_equal(jax.vmap(back)(x, y, bar), expected)
 
@@ -496,7 +497,7 @@ def test_random_programs():
 def pulled(fn, size):
     """The program of the cotangent of x, and the function itself: (x, cotangent of the result) ↦ cotangent of x."""
     length = jax.eval_shape(fn, shaped(size)).shape
-    own = PulledProgram(lambda x: [fn(x)], shaped(size), moving=(0,), at=1)
+    own = VJPProgram(lambda x: [fn(x)], shaped(size), moving=(0,), at=1)
     assert own.operands == (shaped(size), shaped(*length))
     return own, lambda x, bar: jax.vjp(fn, x)[1](bar)
 
@@ -733,7 +734,7 @@ def compared_with_jax(rng, count, numbers):
         found = {exact: np.asarray(derived(own)(*given)) for exact, own in programs.items()}
         for exact, own in found.items():
             yield exact, kind, own, expected, rounding
-    back = PulledProgram(lambda x: [last(fn)(x)], shaped(3), moving=(0,), at=1)
+    back = VJPProgram(lambda x: [last(fn)(x)], shaped(3), moving=(0,), at=1)
     yield False, "reverse", np.asarray(jax.vmap(back)(x, bar)[0]), expected, rounding
 
 
@@ -931,7 +932,7 @@ def test_gradients_by_compiled_code_are_the_same():
 def test_the_derivative_of_a_step_along_all_its_operands(how, monkeypatch):
     """Times, state, slope and numbers of the problem, two directions over lanes, against the definition; and once more by the state."""
     if how == "too large":
-        monkeypatch.setattr("jaxmb.kernels.step.doubled", lambda *_: how)
+        monkeypatch.setattr("jaxmb.runge_kutta.step.augmented", lambda *_: how)
     problem, like, t, packed = problem_of("moving line", 3)
     step = native_step(problem, dfx.Bosh3(), like)
     keep = problem.independent(t[0], Flow(packed[0], like.nq, like.nv))
@@ -1066,7 +1067,7 @@ def test_which_engine_makes_the_steps_is_told_beforehand(method, told):
 def test_a_large_function_is_compiled_quickly_and_does_the_same(monkeypatch):
     fn = lambda x, y: [jnp.sin(x[:2]) @ y + jnp.sqrt(x @ x), jnp.cumsum(y) / (1 + x[:2] ** 2)]
     x, y = jnp.array([0.3, -1.2, 2.0]), jnp.array([0.5, 0.1])
-    monkeypatch.setattr("jaxmb.kernels.module.LARGE", 3)
+    monkeypatch.setattr("jaxmb.lanes.module.LARGE", 3)
     for thorough in (False, True):
         made = Program.of(fn, shaped(3), shaped(2), thorough=thorough)
         quick = [unit.quick for unit in made.module((EACH, EACH), 1).units]
@@ -1077,7 +1078,7 @@ def test_a_large_function_is_compiled_quickly_and_does_the_same(monkeypatch):
 
 
 def test_a_large_step_has_no_derivative_in_forward_mode(monkeypatch):
-    monkeypatch.setattr("jaxmb.kernels.step.MOST", 1000)
+    monkeypatch.setattr("jaxmb.runge_kutta.step.MOST", 1000)
     system, state = make("pendulum")
     assert jm.choose_engine(system, state).engine == jm.Compiled(sparse=False)
     told = jm.choose_engine(system, state, adjoint=dfx.ForwardMode()).not_compiled
@@ -1200,8 +1201,8 @@ def test_derivatives_that_are_too_large_are_those_of_the_function_itself(monkeyp
     """In both modes, over lanes of which some share operands, and once more."""
     fn = lambda x, y: [jnp.outer(jnp.sin(x), y) @ jnp.cos(y), x > 0]
     own = Program.of(fn, shaped(3), shaped(3))
-    monkeypatch.setattr("jaxmb.kernels.program.LARGEST", 10)
-    monkeypatch.setattr("jaxmb.kernels.program.Program.of", functools.partial(Program.of, largest=10))
+    monkeypatch.setattr("jaxmb.lanes.program.LARGEST", 10)
+    monkeypatch.setattr("jaxmb.lanes.program.Program.of", functools.partial(Program.of, largest=10))
     x, y = jnp.asarray(np.random.default_rng(5).normal(size=(2, 4, 3)))
     for derivative in (jax.jacfwd, jax.jacrev, lambda f: jax.jacfwd(jax.jacrev(f))):
         found, expected = (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jaxmb.kernels import LoopProgram, NotScalarError, Program, Shaped
+from jaxmb.lanes import LoopProgram, NotScalarError, Program, Shaped
 
 
 def shaped(*shape, dtype=jnp.float64):

@@ -12,7 +12,7 @@ import pytest
 from mechanisms import P, S
 
 import jaxmb as jm
-from jaxmb.kernels import Program, Shaped
+from jaxmb.lanes import Program, Shaped
 from jaxmb.linalg.root import inverse_root
 from jaxmb.mechanism.recursion import Tree, hinges
 from jaxmb.system import evaluate_at

@@ -15,8 +15,8 @@ from jax.flatten_util import ravel_pytree
 from systems import sleigh, top
 
 import jaxmb as jm
-from jaxmb.kernels import NotScalarError, Shaped, influence, unavailable
 from jaxmb.kinematics import choose_rows
+from jaxmb.lanes import NotScalarError, Shaped, sparsity, unavailable
 from jaxmb.linalg import BlockMatrix, ConstrainedFactor, Layout, SparseFactor, SparseRows
 from jaxmb.system import layout_of, linear_algebra
 
@@ -35,7 +35,7 @@ def test_a_result_depends_on_what_is_read_for_it():
         chosen = jnp.where(np.array([True, False, True]), x[:3], x[1:])
         return [x[::-1] * y, jnp.zeros(4) * x, jnp.cumsum(x)[:2], chosen, jnp.full(3, y[0])]
 
-    found = influence(fn, shaped(4), shaped(4))
+    found = sparsity(fn, shaped(4), shaped(4))
     np.testing.assert_array_equal(found[0], np.eye(4, dtype=bool)[::-1])
     assert not found[1].any() and not found[4].any()
     np.testing.assert_array_equal(found[2], [[1, 0, 0, 0], [1, 1, 0, 0]])
@@ -44,7 +44,7 @@ def test_a_result_depends_on_what_is_read_for_it():
 
 def test_what_cannot_be_read_off_says_so():
     with pytest.raises(NotScalarError, match="places that depend on the state"):
-        influence(lambda x: [x[jnp.argmax(x)[None]]], shaped(3))
+        sparsity(lambda x: [x[jnp.argmax(x)[None]]], shaped(3))
 
 
 def patterns(seed):

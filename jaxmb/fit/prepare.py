@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from ..control import AbstractController, Sampled
 from ..formulation import formulation_at
 from ..foundations import as_parameters, is_concrete, listing, strong
-from ..foundations.jaxpr import arguments_used
+from ..lanes.jaxpr import arguments_used
 from ..system import State, System, check_state, position_residual, velocity_residual
 from .experiment import OPTIONS, Experiment
 from .lane import Lane, grouped

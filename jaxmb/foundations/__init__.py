@@ -69,4 +69,3 @@ from .result import verdicts as verdicts
 from .reverse import reverse_only as reverse_only
 from .silent import silent as silent
 from .unreached import with_nan_derivatives as with_nan_derivatives
-from .within import Within as Within

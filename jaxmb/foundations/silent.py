@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 from jax.extend.core import ClosedJaxpr
 
-from .jaxpr import body, is_literal, jaxpr_as_fun, with_body
+from ..lanes.jaxpr import body, is_literal, jaxpr_as_fun, with_body
 
 # Calls that an error is wrapped in.
 _WRAPPERS = ("jit", "custom_jvp_call")

@@ -11,6 +11,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array
 
+from ..deferral import with_fallback
 from ..foundations import (
     Check,
     Number,
@@ -30,7 +31,6 @@ from ..foundations import (
     program,
     strong,
 )
-from ..kernels import with_fallback
 from ..linalg import (
     RANK_TOL,
     ConstrainedFactor,

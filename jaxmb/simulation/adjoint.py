@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..kernels import with_fallback
+from ..deferral import with_fallback
 from .engine import back_of, laid_out
 from .flow import Flow
 from .leg import Leg, Moving, Tape, solve

@@ -1,13 +1,17 @@
 """What a run depends on besides its arguments."""
 
 import collections
+import functools
 import platform
+import warnings
 
 import jax
 
 from ..foundations import default_float, version
-from ..kernels import COST, unavailable
+from ..lanes import unavailable
 
+# Of steps without compiled code to those with it: of four-bars alone and in batches, and of their gradients (`docs/engines.md`).
+COST = "10 to 100 times"
 _PACKAGES = (
     "jaxmb",
     "jax",
@@ -44,3 +48,18 @@ def show_config() -> None:
     rows["steps"] = "compiled code" if reason is None else f"not compiled, some {COST} slower on a CPU: {reason}"
     for name, told in rows.items():
         print(f"{name:<11} {told}")
+
+
+def available(asked: bool | None) -> bool:
+    """Whether code is compiled for a run. Where it cannot be on a CPU, and nobody has said that it must not, that is told: once in a process."""
+    if asked is None and jax.default_backend() == "cpu":
+        _tell()
+    return asked is not False and unavailable() is None
+
+
+@functools.cache
+def _tell() -> None:
+    reason = unavailable()
+    if reason is not None:
+        message = f"Steps take some {COST} as long as they could, for no code is compiled: {reason}. `show_config()` tells more."
+        warnings.warn(message, RuntimeWarning, stacklevel=4)

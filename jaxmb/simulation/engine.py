@@ -10,10 +10,11 @@ import jax.numpy as jnp
 
 from ..formulation import AbstractFormulation, GaussProjection, formulation_at
 from ..foundations import as_parameters, contract, strong
-from ..kernels import available, unavailable
+from ..lanes import unavailable
 from ..linalg import Layout
 from ..system import State, System, Values, check_state, dense_work, layout_of, prepared, rows_at, settled
 from .arguments import checked_control, checked_solver
+from .config import available
 from .drift import AbstractDrift, Projection
 from .flow import Flow
 from .loop import Loop, beginning

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from ..deferral import with_fallback
 from ..foundations import silent
-from ..kernels import with_fallback
 from ..kinematics import Rows
 from .engine import step_of
 from .flow import Flow

@@ -13,8 +13,9 @@ from jax import lax
 from jaxtyping import Array, Bool
 
 from ..foundations import Blank, shapes_of
-from ..kernels import BackProgram, NotScalarError, Program, PulledProgram, Shaped, StepProgram
 from ..kinematics import Correction
+from ..lanes import NotScalarError, Program, Shaped, VJPProgram
+from ..runge_kutta import StepAdjoint, StepProgram
 from ..system import System
 from .certificate import corrected_end, sure
 from .explicit import coefficients
@@ -107,7 +108,7 @@ class NativeBack(eqx.Module):
     """
 
     again: StepProgram = eqx.field(static=True)
-    program: BackProgram = eqx.field(static=True)
+    program: StepAdjoint = eqx.field(static=True)
 
     def forth(self, moves: Any, rest: Problem, keep: Array, t0: Array, t1: Array, y0: Flow) -> tuple[Flow, Flow, Array]:
         """The end of a step before its correction, its slopes, and whether it must be gone back over otherwise."""
@@ -226,7 +227,7 @@ def _stage(
 @functools.lru_cache(maxsize=64)
 def _back(
     blank: Blank, parameters: tuple[Shaped, ...], method: _Method, shape: _Shape, m: int, moving: int, thorough: bool
-) -> tuple[StepProgram, BackProgram] | str:
+) -> tuple[StepProgram, StepAdjoint] | str:
     """Those of a step and of the way back over it."""
 
     def end(t: Array, y: Array, nothing: Array, keep: Array, *arrays: Array) -> list[Array]:
@@ -256,9 +257,9 @@ def _back(
         own = lambda first: (1, *range(first, first + moving))
         limits: dict[str, Any] = dict(largest=LARGEST, thorough=thorough)
         pulls = (
-            PulledProgram(rate, t, y, keep, *parameters, moving=own(3), at=2, **limits),
-            PulledProgram(moved, t, y, y, keep, *parameters, moving=own(4), at=3, **limits),
+            VJPProgram(rate, t, y, keep, *parameters, moving=own(3), at=2, **limits),
+            VJPProgram(moved, t, y, y, keep, *parameters, moving=own(4), at=3, **limits),
         )
-        return again, BackProgram(*pulls, method.a, method.c)
+        return again, StepAdjoint(*pulls, method.a, method.c)
     except NotScalarError as error:
         return str(error)

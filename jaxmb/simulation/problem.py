@@ -13,9 +13,9 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..control import Instant, Plant, Response
+from ..deferral import with_fallback
 from ..formulation import AbstractFormulation
 from ..foundations import where_needed
-from ..kernels import with_fallback
 from ..kinematics import CLOSE, NEAR, Correction, Rows, choose_rows, distance_to_dependence, with_derivative
 from ..linalg import AbstractFactor, ConstrainedFactor, SparseFactor, cutoff
 from ..system import (

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ..deferral import with_fallback
 from ..formulation import AbstractFormulation, contradiction_tol, formulation_at
 from ..foundations import (
     RESULTS,
@@ -35,7 +36,6 @@ from ..foundations import (
     strong,
     with_nan_derivatives,
 )
-from ..kernels import with_fallback
 from ..kinematics import consistency
 from ..linalg import inverse_root
 from ..system import Names, Scale, State, System, Terms, Values, check_state, check_values, prepared, settled

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from ..kernels import defers, with_fallback
+from ..deferral import defers, with_fallback
 from .engine import laid_out, not_regular_alone, step_of
 from .flow import Flow
 from .method import Method

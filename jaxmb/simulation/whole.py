@@ -16,8 +16,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..foundations import Blank, shapes_of
-from ..kernels import AlongRunProgram, NotScalarError, Program, RunProgram, Shaped, StepProgram, doubled
 from ..kinematics import Rows
+from ..lanes import NotScalarError, Program, Shaped
+from ..runge_kutta import RunProgram, RunTangent, StepProgram, augmented
 from .explicit import coefficients
 from .flow import Flow
 from .native import Found, NativeStep, known_problem
@@ -189,7 +190,7 @@ def _along(primals: Any, tangents: Any) -> tuple[list[Array], list[Any]]:
     first = count + 2  # of the parameters, behind the times and the rows in use
     others = (*dots[:2], *dots[5:first], *dots[first + own :])
     moving = tuple(k for k, dot in enumerate(dots[first : first + own], 1) if dot is not None)
-    parts = doubled(program.stage, program.end, False, moving)
+    parts = augmented(program.stage, program.end, False, moving)
     if isinstance(parts, str) or any(dot is not None for dot in others):
         found, moved = eqx.filter_jvp(dataclasses.replace(program, taped=0).by_steps, operands, dots)
         tape = [jnp.zeros(s.shape, s.dtype) for s in program.results[len(found) :]]
@@ -206,8 +207,8 @@ def _along(primals: Any, tangents: Any) -> tuple[list[Array], list[Any]]:
 
 
 @functools.lru_cache(maxsize=64)
-def _along_program(run: RunProgram, stage: Program, end: Program, replaced: int, reuses: bool) -> AlongRunProgram:
-    return AlongRunProgram(stage, end, run.a, run.c, run.between, replaced, run.times, run.taped, reuses)
+def _along_program(run: RunProgram, stage: Program, end: Program, replaced: int, reuses: bool) -> RunTangent:
+    return RunTangent(stage, end, run.a, run.c, run.between, replaced, run.times, run.taped, reuses)
 
 
 def _accepted(start: Accepted, carry: Carry, form: _Form, problem: Problem) -> Accepted:

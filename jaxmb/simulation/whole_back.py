@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..foundations import Blank
-from ..kernels import BackRunProgram, NotScalarError, Program, Shaped
+from ..lanes import NotScalarError, Program, Shaped
+from ..runge_kutta import RunAdjoint
 from .explicit import coefficients
 from .flow import Flow
 from .leg import Tape
@@ -59,7 +60,7 @@ def went_back(
 
 
 @functools.lru_cache(maxsize=64)
-def back_run(native: NativeBack, kind: Blank, sizes: tuple[int, int], times: int, taped: int) -> BackRunProgram | None:
+def back_run(native: NativeBack, kind: Blank, sizes: tuple[int, int], times: int, taped: int) -> RunAdjoint | None:
     """The program, None if the interpolation is no scalar program."""
     again, back = native.again, native.program
     solver: ConstrainedSolver = kind.filled(())
@@ -78,4 +79,4 @@ def back_run(native: NativeBack, kind: Blank, sizes: tuple[int, int], times: int
     except NotScalarError:
         return None
     fsal = coefficients(solver.solver)[3]
-    return BackRunProgram(again.stage, again.end, again.a, again.c, back.stage, back.end, program, times, taped, fsal)
+    return RunAdjoint(again.stage, again.end, again.a, again.c, back.stage, back.end, program, times, taped, fsal)

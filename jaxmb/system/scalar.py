@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..foundations import Blank, shapes_of
-from ..kernels import WRITING, NotScalarError, Program, Shaped, unavailable
+from ..lanes import WRITING, NotScalarError, Program, Shaped, unavailable
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -5,7 +5,7 @@ import functools
 from jaxtyping import Array
 
 from ..foundations import Blank, default_float, shapes_of
-from ..kernels import NotScalarError, Shaped, influence
+from ..lanes import NotScalarError, Shaped, sparsity
 from ..linalg import Layout
 from .system import System
 from .terms import velocity_residual
@@ -61,7 +61,7 @@ def _layout(blank: Blank, parameters: tuple[Shaped, ...], nq: int, nv: int) -> L
 
     t, q, v = (Shaped(shape, default_float()) for shape in ((), (nq,), (nv,)))
     try:
-        jacobian, mass = (influence(fn, v, t, q, *parameters)[0] for fn in (rows, momenta))
+        jacobian, mass = (sparsity(fn, v, t, q, *parameters)[0] for fn in (rows, momenta))
     except NotScalarError as error:
         return str(error)
     return Layout.of(mass, jacobian)

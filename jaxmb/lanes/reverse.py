@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ..foundations.jaxpr import has_own_derivative
 from .code import entries
 from .graph import CONSTANT, INPUT, STILL, Graph
-from .operation import OPERATIONS
+from .jaxpr import has_own_derivative
+from .operations import OPERATIONS
 from .scalarise import LARGEST, NotScalarError, Reader
 
 Nodes = Sequence[int]

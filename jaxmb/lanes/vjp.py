@@ -6,15 +6,15 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from ..foundations.jaxpr import jaxpr_as_fun, pruned
 from .code import Code, Piece, Shaped, entries
-from .cotangents import cotangents, flat
 from .graph import Graph
+from .jaxpr import jaxpr_as_fun, pruned
 from .program import WRITING, Program, watching
+from .reverse import cotangents, flat
 from .scalarise import LARGEST, NotScalarError, scalarise
 
 
-class PulledProgram(Program):
+class VJPProgram(Program):
     """(arguments, with the cotangent of the first result before the one `at` this place) ↦ cotangents of the `moving` arguments of a function.
 
     Operation by operation, which takes fewer than by JAX's derivatives of whole arrays; by those where an operation has no such rule.

@@ -11,7 +11,7 @@ import numpy as np
 
 from .code import Code, Shaped, entries
 from .interface import interface
-from .ir import Function, Types, body
+from .text import Function, Types, body
 
 # From so many operations on code of one lane is compiled soon rather than well: in a tenth of the time, to run twice as long.
 LARGE = 20_000

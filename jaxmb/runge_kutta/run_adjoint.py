@@ -9,20 +9,16 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from .back import sweep
-from .code import Piece, Shaped
-from .loops import Call, compiled
-from .native import vector_bytes
-from .program import Program
-from .pulled import PulledProgram
-from .stepping import Stepping, explicit_step, row, with_row
+from ..lanes import Call, Piece, Program, Shaped, VJPProgram, compiled, vector_bytes
+from .method import Stepping, explicit_step, row, with_row
+from .step_adjoint import sweep
 
 # So many bytes may be kept of the stages of a step for the reverse sweep over it.
 KEPT = 2**18
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class BackRunProgram(Stepping):
+class RunAdjoint(Stepping):
     """The reverse sweep over all steps of a run, from the last to the first, each of which is made again.
 
     Operands are the tape's times and states, how many steps there are, when the last one ended and where, the times at which states
@@ -32,7 +28,7 @@ class BackRunProgram(Stepping):
 
     Attributes:
         stage, end, a, c: of the step, see `Stepping`; the first slope is found anew.
-        pulled, pulled_end: those of `BackProgram`; the values of the former are the rate, and what a stage and an end are doubtful by.
+        pulled, pulled_end: those of `StepAdjoint`; the values of the former are the rate, and what a stage and an end are doubtful by.
         read: (t, t₀, t₁, y₀, y₁, k, what the interpolation needs besides, cotangent of the state at t) ↦ cotangents of all of them but
             t₀ and t₁.
         times: how many states were saved, with the end.
@@ -40,7 +36,7 @@ class BackRunProgram(Stepping):
         reuses: whether the first slope of a step is the last one of the step before.
     """
 
-    pulled: PulledProgram
+    pulled: VJPProgram
     pulled_end: Program
     read: Program
     times: int

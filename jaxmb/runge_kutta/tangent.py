@@ -6,16 +6,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .code import Shaped, entries
-from .program import Program
-from .scalarise import NotScalarError
+from ..lanes import NotScalarError, Program, Shaped, entries
 
 # Larger ones take too long to compile.
 MOST = 50_000
 
 
 @functools.lru_cache(maxsize=128)
-def doubled(stage: Program, end: Program, timed: bool, moving: tuple[int, ...]) -> tuple[Program, Program] | str:
+def augmented(stage: Program, end: Program, timed: bool, moving: tuple[int, ...]) -> tuple[Program, Program] | str:
     """Stage and end of (y, ẏ), a dot being the derivative along a direction, or why they are no programs.
 
     k_i = h f(t_i, y_i) changes by k̇_i = h (ḟ_i + η f_i), η = ḣ/h, at times that change by ṫ_i = ṫ₀ + (t_i − t₀) η. Beside its rates the

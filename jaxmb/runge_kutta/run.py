@@ -9,11 +9,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from .code import Shaped
-from .loops import Call
-from .program import Program
+from ..lanes import Call, Program, Shaped
+from .method import Stepping, row, with_row
 from .step import StepProgram
-from .stepping import Stepping, row, with_row
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

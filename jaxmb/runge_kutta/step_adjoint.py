@@ -8,14 +8,12 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from .code import Shaped
-from .loops import Call
-from .pulled import PulledProgram
-from .stepping import Stepping
+from ..lanes import Call, Shaped, VJPProgram
+from .method import Stepping
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class BackProgram(Stepping):
+class StepAdjoint(Stepping):
     """The reverse sweep over a step: cotangents of its start and of what its functions depend on.
 
     Operands are t₀, t₁, y₀, k, where the end was moved to, the cotangents of that, of the end before, of y₀ and of k, whether k₁ was
@@ -28,7 +26,7 @@ class BackProgram(Stepping):
         a, c: see `Stepping`.
     """
 
-    stage: PulledProgram
+    stage: VJPProgram
 
     @property
     def own(self) -> int:

@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 from jaxlib import xla_client
 
-from .code import Shaped, entries
-from .interface import interface
-from .module import Handler
+from ..lanes import Handler, Shaped, entries, interface
 
 _Address = ctypes.c_void_p
 _IDLE: list[Any] = []

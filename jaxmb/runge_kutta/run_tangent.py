@@ -7,22 +7,20 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from .code import Shaped
-from .loops import Call
-from .program import Program
+from ..lanes import Call, Program, Shaped
+from .method import Stepping, row
 from .step import StepProgram
-from .stepping import Stepping, row
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class AlongRunProgram(Stepping):
+class RunTangent(Stepping):
     """The derivative ẏ along the accepted steps of a run, whose times are given, at the saved times and at its end.
 
     Operands are the tape's times and states, how many steps there are, when the last one ended, the saved times, ẏ at the start, and the
     parameters with those derivatives that are not zero; results ẏ at the saved times, zero where they were not reached, and at the end.
 
     Attributes:
-        stage, end, a, c: of (y, ẏ), see `doubled`; the end's first results behind the rates are the derivatives of what replaces
+        stage, end, a, c: of (y, ẏ), see `augmented`; the end's first results behind the rates are the derivatives of what replaces
             the first numbers of y₁.
         between: see `RunProgram`; it is linear in all but the times.
         replaced: how many numbers of y₁ are replaced.

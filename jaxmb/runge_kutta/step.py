@@ -8,10 +8,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from .along import MOST, doubled
-from .code import Shaped
-from .loops import Call
-from .stepping import Stepping, explicit_step
+from ..lanes import Call, Shaped
+from .method import Stepping, explicit_step
+from .tangent import MOST, augmented
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -87,7 +86,7 @@ def _along(primals: Any, tangents: Any) -> tuple[list[Array], list[Any]]:
     (operands, program), dots = primals, tangents[0]
     found = _stepped(operands, program)
     timed, moving = dots[:2] != (None, None), tuple(k for k, dot in enumerate(dots[5:]) if dot is not None)
-    parts = doubled(program.stage, program.end, timed, moving)
+    parts = augmented(program.stage, program.end, timed, moving)
     if isinstance(parts, str):
         return found, list(eqx.filter_jvp(program.fn, operands, dots)[1])
     t0, t1, y0, f0, x, *parameters = operands

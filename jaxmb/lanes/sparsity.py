@@ -7,14 +7,14 @@ import jax
 import numpy as np
 from jaxtyping import Bool
 
-from ..foundations.jaxpr import pruned
 from .code import Shaped, entries
 from .graph import INPUT, Graph
+from .jaxpr import pruned
 from .program import WRITING
 from .scalarise import scalarise
 
 
-def influence(fn: Callable[..., Any], first: Shaped, *others: Shaped) -> list[Bool[np.ndarray, "k n"]]:
+def sparsity(fn: Callable[..., Any], first: Shaped, *others: Shaped) -> list[Bool[np.ndarray, "k n"]]:
     """For each result of a function, by entries of the result and of the first argument, whether one may depend on the other.
 
     What the other arguments are is not known. Structural zeros count: 0·x does not depend on x.

@@ -8,7 +8,7 @@ import numpy as np
 
 from .code import Code
 from .graph import CONSTANT
-from .operation import OPERATIONS
+from .operations import OPERATIONS
 
 
 class Types:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from .finite import covering
-from .operation import OPERATIONS
+from .operations import OPERATIONS
 from .sincos import sincos
 
 CONSTANT, INPUT, STILL = "constant", "input", "still"

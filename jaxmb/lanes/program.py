@@ -13,15 +13,15 @@ from jax.extend import core
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array
 
-from ..foundations import Within
-from ..foundations.jaxpr import jaxpr_as_fun, pruned
 from .code import Code, Shaped, entries, precision
 from .elementwise import by_numbers
 from .graph import STILL, Graph
-from .lanes import leads, plainly, varying
+from .jaxpr import jaxpr_as_fun, pruned
+from .jit import missing, registered, vector_bytes
 from .module import Lane, Period, single
-from .native import missing, registered, vector_bytes
 from .scalarise import LARGEST, NotScalarError, scalarise
+from .uncompiled import leads, plainly, varying
+from .within import Within
 
 Write = Callable[[Graph, list[np.ndarray]], list[np.ndarray]]
 

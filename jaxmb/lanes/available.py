@@ -1,39 +1,20 @@
 """Whether code can be compiled here, and does what it should."""
 
 import functools
-import warnings
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .code import Shaped
-from .native import missing
+from .jit import missing
 from .program import Program
-
-# Of steps without compiled code to those with it: of four-bars alone and in batches, and of their gradients (`docs/engines.md`).
-COST = "10 to 100 times"
-
-
-def available(asked: bool | None) -> bool:
-    """Whether code is compiled for a run. Where it cannot be on a CPU, and nobody has said that it must not, that is told: once in a process."""
-    if asked is None and jax.default_backend() == "cpu":
-        _tell()
-    return asked is not False and unavailable() is None
-
-
-@functools.cache
-def _tell() -> None:
-    reason = unavailable()
-    if reason is not None:
-        message = f"Steps take some {COST} as long as they could, for no code is compiled: {reason}. `show_config()` tells more."
-        warnings.warn(message, RuntimeWarning, stacklevel=4)
 
 
 def unavailable(asked: bool = False) -> str | None:
-    """Why no steps are compiled, None if they are; the first call compiles a small program and looks at what it gives.
+    """Why no code is compiled here, None if it is; the first call compiles a small program and looks at what it gives.
 
-    On other devices than CPUs they are made of operations on single numbers, if that is asked for: how fast those are was not measured.
+    On other devices than CPUs programs are made of operations on single numbers, if that is asked for: how fast that is was not measured.
     """
     kind = jax.default_backend()
     if kind != "cpu" and not asked:

@@ -4,12 +4,12 @@ import ctypes
 import ctypes.util
 import functools
 import hashlib
+import importlib.util
 import threading
 from typing import Any
 
 import jax
 
-from ..foundations import installed
 from .module import Handler, Unit
 
 _LOCK = threading.Lock()
@@ -19,7 +19,7 @@ _COMPILED: list[Any] = []  # engines must live as long as what they have compile
 @functools.cache
 def missing() -> str | None:
     """Why no code is compiled here; None if it is."""
-    return None if installed("llvmlite") else "llvmlite is not installed (`pip install llvmlite`)"
+    return None if importlib.util.find_spec("llvmlite") else "llvmlite is not installed (`pip install llvmlite`)"
 
 
 def _machine(quick: bool) -> Any:

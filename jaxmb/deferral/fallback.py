@@ -20,10 +20,9 @@ from jax.core import ShapedArray
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Bool
 
-from ..foundations import FEWEST, PART, Blank, Within, default_float, program, shapes_of, where_needed
-from .code import Shaped, entries
+from ..foundations import FEWEST, PART, Blank, default_float, program, shapes_of, where_needed
+from ..lanes import Shaped, Within, entries, missing, registered
 from .host import handler, has_own_cpu, own_cpu
-from .native import missing, registered
 
 # What names stand for, so that no two have one.
 _NAMES: dict[str, Any] = {}

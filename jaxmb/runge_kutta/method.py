@@ -9,9 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from .code import Shaped
-from .loops import LoopProgram
-from .program import Program
+from ..lanes import LoopProgram, Program, Shaped
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -10,8 +10,8 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from ..foundations.jaxpr import body, is_literal, opened, pruned, scan_counts
 from .code import Piece, Shaped, entries
+from .jaxpr import body, is_literal, opened, pruned, scan_counts
 from .module import Lane, Period
 from .program import Program, lanes_p
 from .queue import LONG, Operand, Output, Queue

@@ -9,11 +9,11 @@ import numpy as np
 from jax import lax
 from jax.core import Tracer
 
-from ..foundations.jaxpr import body, is_literal, opened, scan_counts
 from .code import Shaped, entries
 from .graph import Graph
-from .lanes import plainly
-from .operation import OPERATIONS
+from .jaxpr import body, is_literal, opened, scan_counts
+from .operations import OPERATIONS
+from .uncompiled import plainly
 
 # Beyond so many operations compiling takes long; where it takes the place of what takes longer, more are allowed.
 LARGEST = 25_000

@@ -1,0 +1,23 @@
+"""A compiler: functions of small arrays, with loops, as code of single numbers over many lanes.
+
+It knows nothing of mechanics, and imports nothing else of this package.
+"""
+
+from .available import unavailable as unavailable
+from .code import entries as entries
+from .code import Piece as Piece
+from .code import Shaped as Shaped
+from .interface import interface as interface
+from .jit import missing as missing
+from .jit import registered as registered
+from .jit import vector_bytes as vector_bytes
+from .loops import Call as Call
+from .loops import compiled as compiled
+from .loops import LoopProgram as LoopProgram
+from .module import Handler as Handler
+from .program import Program as Program
+from .program import WRITING as WRITING
+from .scalarise import NotScalarError as NotScalarError
+from .sparsity import sparsity as sparsity
+from .vjp import VJPProgram as VJPProgram
+from .within import Within as Within

@@ -1,0 +1,8 @@
+"""Explicit Runge–Kutta methods, written once: a step, a run, their derivatives along a direction and their reverse sweeps."""
+
+from .run import RunProgram as RunProgram
+from .run_adjoint import RunAdjoint as RunAdjoint
+from .run_tangent import RunTangent as RunTangent
+from .step import StepProgram as StepProgram
+from .step_adjoint import StepAdjoint as StepAdjoint
+from .tangent import augmented as augmented
