@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -65,21 +65,51 @@ class Code:
         return Code(graph, self.leaves, tuple(border)), Code(graph, moving, self.outputs)
 
 
+class Compilable(Protocol):
+    """What calls are compiled of: a `Program`, or a `Piece` of one."""
+
+    @property
+    def code(self) -> Code:
+        """Its operations."""
+        ...
+
+    @property
+    def operands(self) -> tuple[Shaped, ...]:
+        """Shapes and types of what it is given."""
+        ...
+
+    @property
+    def results(self) -> tuple[Shaped, ...]:
+        """Shapes and types of what it returns."""
+        ...
+
+    @property
+    def thorough(self) -> bool:
+        """Whether it is compiled well even if it is large."""
+        ...
+
+    @property
+    def brief(self) -> bool:
+        """Whether it is rather compiled soon than well."""
+        ...
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Piece:
-    """Code as a program that calls are compiled of, see `Program`.
+    """Part of a program, see `Compilable`.
 
     Attributes:
         code: its operations.
         operands: shapes and types of what it is given,
         results: and of what it returns.
-        thorough: whether it is compiled well even if it is large.
+        thorough, brief: how it is compiled.
     """
 
     code: Code
     operands: tuple[Shaped, ...]
     results: tuple[Shaped, ...]
     thorough: bool = False
+    brief: bool = False
 
 
 def entries(shape: Sequence[int]) -> int:

@@ -9,6 +9,7 @@ import threading
 from typing import Any
 
 import jax
+import numpy as np
 
 from .module import Handler, Unit
 
@@ -40,6 +41,14 @@ def vector_bytes() -> int:
 
     features = binding.get_host_cpu_features()
     return 64 if features.get("avx512f") else 32 if features.get("avx2") else 16
+
+
+def width_of(dtype: Any, lanes: int) -> int:
+    """How many lanes are worked on side by side."""
+    width = vector_bytes() // np.dtype(dtype).itemsize
+    while width > 1 and width >= 2 * lanes:
+        width //= 2
+    return width
 
 
 @functools.cache

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from .code import Piece, Shaped, entries
+from .code import Compilable, Shaped, entries
 from .jaxpr import body, is_literal, opened, pruned, scan_counts
 from .module import Lane, Period
 from .program import Program, lanes_p
@@ -29,7 +29,7 @@ def plain(program: Any) -> Callable[..., list[Array]]:
     return program.fn
 
 
-def compiled(program: Program | Piece) -> Callable[..., list[Array]]:
+def compiled(program: Compilable) -> Callable[..., list[Array]]:
     """A call that is compiled."""
     return lambda *operands: lanes_p.bind(*operands, program=program, lanes=())
 

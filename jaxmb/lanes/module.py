@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -267,22 +267,6 @@ class Lane(Handler):
         self.declared.add(f"declare void @{unit.name}({', '.join('ptr' for _ in names)})")
         return unit.name
 
-    def over_lanes(self, work: Callable[[list[str]], None]) -> None:
-        """A loop over the lanes; `work` writes what is done for some of them, by their numbers. The last ones are done twice if they are too few."""
-        width, last = self.types.width, self.lanes - 1
-
-        def some(first: str) -> None:
-            numbers = [first] if width == 1 else []
-            for k in range(width if width > 1 else 0):
-                own = self.behind(k, first)
-                numbers.append(self.let(f"call i64 @llvm.umin.i64(i64 {own}, i64 {last})"))
-            if width > 1:
-                self.declared.add("declare i64 @llvm.umin.i64(i64, i64)")
-            work(numbers)
-
-        self.each(self.lanes, some, width)
-        self.do("ret ptr null")
-
     def repeated(self, operand: int, lane: str) -> str:
         """Whose numbers of an operand a lane has."""
         period = self.periods[operand]
@@ -309,15 +293,6 @@ class Lane(Handler):
             )
         return out
 
-    def scattered(self, numbers: list[str], value: str, result: int, entry: int | str) -> None:
-        """An entry of a result in some lanes."""
-        shaped, base = self.results[result], self.outs[result]
-        size = entries(shaped.shape)
-        for k, lane in enumerate(numbers):
-            index = self.let(f"add nuw nsw i64 {self.let(f'mul nuw nsw i64 {lane}, {size}')}, {entry}")
-            x = value if self.types.width == 1 else self.let(f"extractelement {self.types.number} {value}, i64 {k}")
-            self.write_number(shaped, x, base, index)
-
     def fill(self, called: "Called", numbers: list[str]) -> None:
         """What a part is given of the operands of the module."""
         part, given = called.part, called.given
@@ -330,37 +305,3 @@ class Lane(Handler):
             source = part.of[operand]
             if source is not None:
                 self.each(count, functools.partial(read, source, entry, first))
-
-    def give(self, numbers: list[str], result: int, place: str, first: int = 0) -> int:
-        """A result from a place, from an entry of that on; the entry behind it."""
-        size = entries(self.results[result].shape)
-        read = lambda e: self.load(self.types, place, self.behind(first, e))
-        self.each(size, lambda e: self.scattered(numbers, read(e), result, e))
-        return first + size
-
-
-def single(
-    code: Code,
-    dtype: Any,
-    width: int,
-    lanes: int,
-    operands: Sequence[Shaped],
-    results: Sequence[Shaped],
-    periods: Sequence[Period],
-    thorough: bool,
-    brief: bool,
-) -> Lane:
-    """Code over lanes, once for each."""
-    part = Part.make(code, operands, range(len(operands)), periods)
-    out = Lane(dtype, width, lanes, operands, results, periods, sorted(part.used))
-    called, place = out.prepared(part, thorough, brief), out.room(out.types, len(code.outputs))
-
-    def work(numbers: list[str]) -> None:
-        out.fill(called, numbers)
-        out.do(called.text(place))
-        entry = 0
-        for result in range(len(results)):
-            entry = out.give(numbers, result, place, entry)
-
-    out.over_lanes(work)
-    return out

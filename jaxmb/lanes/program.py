@@ -17,8 +17,9 @@ from .code import Code, Shaped, entries, precision
 from .elementwise import by_numbers
 from .graph import STILL, Graph
 from .jaxpr import jaxpr_as_fun, pruned
-from .jit import missing, registered, vector_bytes
-from .module import Lane, Period, single
+from .jit import missing, registered
+from .module import Lane, Period
+from .queue import Operand, Queue
 from .scalarise import LARGEST, NotScalarError, scalarise
 from .uncompiled import leads, plainly, varying
 from .within import Within
@@ -121,10 +122,9 @@ class Program:
 
     def module(self, periods: Sequence[Period], lanes: int) -> Lane:
         """What is compiled for so many lanes."""
-        width = width_of(self.dtype, lanes)
-        return single(
-            self.code, self.dtype, width, lanes, self.operands, self.results, periods, self.thorough, self.brief
-        )
+        out = Queue(self.dtype, 0, self.operands, self.results, periods, lanes)
+        out.write(lambda: out.call(self, [Operand(k) for k in range(len(self.operands))]))
+        return out
 
     @functools.cache  # noqa: B019
     def tangent(self, moving: tuple[bool, ...]) -> "Program | None":
@@ -189,14 +189,6 @@ def _written(
         graph, free = graph.free(nodes)
         nodes, leaves = [free[i] for i in nodes], {free[i]: at for i, at in leaves.items() if i in free}
     return graph, leaves, nodes
-
-
-def width_of(dtype: Any, lanes: int) -> int:
-    """How many lanes are worked on side by side."""
-    width = vector_bytes() // np.dtype(dtype).itemsize
-    while width > 1 and width >= 2 * lanes:
-        width //= 2
-    return width
 
 
 # The primitive. Operands may have leading axes: all of `lanes` or the last of them, of which some have length one. Along those, and along

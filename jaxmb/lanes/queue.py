@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from .code import Piece, Shaped, entries
+from .code import Compilable, Shaped, entries
 from .graph import CONSTANT, INPUT, Graph
+from .jit import width_of
 from .module import EACH, Called, Handler, Lane, Part, Period
-from .program import Program, width_of
 
 # Arrays of so many numbers that stand in memory one behind the other are passed to functions where they stand, and copied by loops.
 LONG = 16
@@ -73,7 +73,7 @@ class Queue(Lane):
         self.names: list[dict[int, str]] = [{}]
         self.masks: list[str] = []
         self._read: set[int] = set()
-        self._called: dict[Any, tuple[Program | Piece, Called]] = {}
+        self._called: dict[Any, tuple[Compilable, Called]] = {}
         self._entry_lines: list[str] = []
         self._fill_lines: list[str] = []
         width = self.types.width
@@ -92,7 +92,7 @@ class Queue(Lane):
         """The operands are opened last, when it is known which are read."""
         return [], [f"%out{k}" for k in range(results)]
 
-    def write(self, work: Callable[[], list[Value]]) -> None:
+    def write(self, work: Callable[[], Sequence[Value]]) -> None:
         """The whole function; `work` writes what becomes of a run, and returns its results."""
         self.do("br label %fill")
         self.label("fill")
@@ -129,7 +129,7 @@ class Queue(Lane):
         none = lambda: self.store(one, no, self.busy, k)
         self.either(free, lambda: self.either(more(), begin, none), lambda: None)
 
-    def _finish(self, values: list[Value]) -> None:
+    def _finish(self, values: Sequence[Value]) -> None:
         """The results of runs that are over, whose lanes are free then."""
         over, places = self.masks[-1], []
         self.store(self.types, self.operate(self.types, "number", [over]), self.free, 0)
@@ -262,7 +262,7 @@ class Queue(Lane):
 
     # Functions
 
-    def call(self, program: Program | Piece, values: Sequence[Value]) -> list[np.ndarray]:
+    def call(self, program: Compilable, values: Sequence[Value]) -> list[np.ndarray]:
         """A scalar program in all lanes; operands of the module are its parameters, which lanes without one of their own share."""
         of = tuple(value.number if isinstance(value, Operand) else None for value in values)
         regions = {
@@ -284,13 +284,13 @@ class Queue(Lane):
             first += entries(shaped.shape)
         return out
 
-    def _prepared(self, program: Program | Piece, of: tuple[int | None, ...], referred: tuple[int, ...]) -> Called:
+    def _prepared(self, program: Compilable, of: tuple[int | None, ...], referred: tuple[int, ...]) -> Called:
         key = id(program), of, referred
         if key not in self._called:
             part = Part.make(program.code, program.operands, of, self.periods, referred)
             self._read |= part.used
             with self.section(self._entry_lines):
-                called = self.prepared(part, program.thorough)
+                called = self.prepared(part, program.thorough, program.brief)
             with self.section(self._fill_lines):
                 self.fill(called, self.lane_jobs)
             self._called[key] = program, called
