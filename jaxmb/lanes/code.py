@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -65,6 +65,7 @@ class Code:
         return Code(graph, self.leaves, tuple(border)), Code(graph, moving, self.outputs)
 
 
+@runtime_checkable
 class Compilable(Protocol):
     """What calls are compiled of: a `Program`, or a `Piece` of one."""
 
