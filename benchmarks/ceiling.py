@@ -13,7 +13,7 @@ import numpy as np
 from lanes import Case
 from problems import fourbar_model
 
-from jaxmb.simulation.explicit import coefficients
+from jaxmb.simulation.stages import coefficients
 
 COMPILER, SIDE_BY_SIDE = "cc", 8
 

@@ -75,11 +75,11 @@ def peak(dtype: str) -> float:
 def operations(case: Case) -> float:
     """Of one right-hand side with all rows independent: M, C, Γ, F and the acceleration; a sine counts as one."""
     system, state = case.build()
-    keep = jnp.ones(system.m, bool)
+    in_use = jnp.ones(system.m, bool)
 
     def right_side(q, v):
         terms = jm.evaluate(system, eqx.tree_at(lambda s: (s.q, s.v), state, (q, v)))
-        return jm.GaussProjection().acceleration(dataclasses.replace(terms, nearby=None), keep).vdot
+        return jm.GaussProjection().acceleration(dataclasses.replace(terms, nearby=None), in_use).vdot
 
     cost = jax.jit(right_side).lower(state.q, state.v).compile().cost_analysis()
     return float(cost["flops"] + cost.get("transcendentals", 0.0))

@@ -12,8 +12,8 @@ import pytest
 from systems import fourbar, pendulum, top
 
 import jaxmb as jm
+from jaxmb.simulation.reverse_step import ReverseStep
 from jaxmb.simulation.solver import ConstrainedSolver
-from jaxmb.simulation.step_back import StepBack
 
 
 def batch_of(system, state, count, v_spread=0.5):
@@ -115,7 +115,7 @@ def test_rows_that_are_over_cost_no_general_steps(monkeypatch):
 
 
 def test_rows_that_are_back_at_their_start_cost_no_general_steps(monkeypatch):
-    groups = [groups_of(monkeypatch, StepBack, name) for name in ("_any_again", "_any_step")]
+    groups = [groups_of(monkeypatch, ReverseStep, name) for name in ("_any_again", "_any_step")]
     run = swing()
     slope = jax.jit(jax.vmap(jax.grad(lambda speed: run(speed, jnp.zeros(())).q[-1, 0])))
     assert jnp.all(jnp.isfinite(slope(SPEEDS)))

@@ -292,11 +292,11 @@ def test_the_rank_of_the_last_accepted_state_is_used():
 
     @jax.jit
     def kept(state, off):
-        keep = formulation.prepare(jm.evaluate(system, state))
-        return keep, formulation.acceleration(jm.evaluate(system, off), keep).rank
+        in_use = formulation.prepare(jm.evaluate(system, state))
+        return in_use, formulation.acceleration(jm.evaluate(system, off), in_use).rank
 
-    keep, rank = kept(state, jm.State(state.t, state.q + 1e-3, state.v, state.scale))
-    assert int(rank) == 2 and int(keep.sum()) == 2
+    in_use, rank = kept(state, jm.State(state.t, state.q + 1e-3, state.v, state.scale))
+    assert int(rank) == 2 and int(in_use.sum()) == 2
 
 
 @pytest.mark.parametrize("method", FORMULATIONS)

@@ -22,12 +22,12 @@ from jaxmb.lanes.interface import Interface, interface, read
 from jaxmb.lanes.jaxpr import body, is_literal, opened
 from jaxmb.lanes.module import EACH
 from jaxmb.runge_kutta import RunProgram, StepProgram
+from jaxmb.simulation.compiled_adjoint import run_adjoint
+from jaxmb.simulation.compiled_step import arrays_of_field, compiled_step, compiled_step_adjoint
 from jaxmb.simulation.drift import Projection
-from jaxmb.simulation.flow import Flow
-from jaxmb.simulation.native import native_back, native_parameters, native_step
 from jaxmb.simulation.problem import Problem
 from jaxmb.simulation.solver import ConstrainedSolver
-from jaxmb.simulation.whole_back import back_run
+from jaxmb.simulation.state_vector import StateVector
 from jaxmb.system import Scale
 
 pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="code is compiled for CPUs")
@@ -804,8 +804,8 @@ def problem_of(name, count):
     one = jax.tree.map(lambda x: x[0], many)
     scale = dataclasses.replace(one.scale, rate=jnp.asarray(5.0))
     problem = Problem(system, jm.GaussProjection(), Projection(), None, scale, jnp.array(True), None)
-    packed = jax.vmap(lambda q, v: Flow.of(q, v, jnp.zeros(())).packed)(many.q, many.v)
-    return problem, Flow.of(one.q, one.v, jnp.zeros(())), many.t, packed
+    packed = jax.vmap(lambda q, v: StateVector.of(q, v, jnp.zeros(())).packed)(many.q, many.v)
+    return problem, StateVector.of(one.q, one.v, jnp.zeros(())), many.t, packed
 
 
 FEW = ("four-bar, 3 loops", "pendulum", "sleigh, 3 blades")
@@ -816,11 +816,11 @@ def test_a_step_equals_its_definition_and_so_does_the_way_back(name):
     """Of stage, correction, rank certificate and cotangents of all numbers of the problem, over lanes at random states; number by number too."""
     by_numbers = name in FEW
     problem, like, t, packed = problem_of(name, 7)
-    step = native_step(problem, dfx.Tsit5(), like)
-    keep = problem.independent(t[0], Flow(packed[0], like.nq, like.nv))
+    step = compiled_step(problem, dfx.Tsit5(), like)
+    in_use = problem.independent(t[0], StateVector(packed[0], like.nq, like.nv))
     basis = jnp.zeros((problem.system.m, like.nv))
     lanes = (0, 0, 0, 0, None, None) + (None,) * len(step.parameters)
-    given = (t, t + 1e-3, packed, 0.1 * packed, basis, keep, *step.parameters)
+    given = (t, t + 1e-3, packed, 0.1 * packed, basis, in_use, *step.parameters)
     over = lambda f: jax.jit(jax.vmap(f, lanes))(*given)
     expected = over(step.program.fn)
     size = max(1.0, float(jnp.max(jnp.abs(expected[1]))))
@@ -830,14 +830,14 @@ def test_a_step_equals_its_definition_and_so_does_the_way_back(name):
             unit = spans.get(k, 1.0)
             np.testing.assert_allclose(a / unit, b / unit, rtol=1e-10, atol=1e-12 * size)
     moves, rest = eqx.partition(problem, eqx.is_inexact_array)
-    back = native_back(moves, rest, dfx.Tsit5(), like)
+    back = compiled_step_adjoint(moves, rest, dfx.Tsit5(), like)
     assert not isinstance(back, str), back
     back = back.program
     bars = np.random.default_rng(0).normal(size=(3, 7, packed.shape[1]))
     ks_bar, taken = jnp.asarray(0.1 * bars[:1] + jnp.zeros_like(expected[1]).swapaxes(0, 1)).swapaxes(0, 1), t > -1
     taken = taken.at[3].set(False)
     y1 = jnp.concatenate([expected[3], expected[4], expected[0][:, like.nq + like.nv :]], axis=1)
-    given = (t, t + 1e-3, packed, expected[1], y1, *map(jnp.asarray, bars), ks_bar, taken, keep)
+    given = (t, t + 1e-3, packed, expected[1], y1, *map(jnp.asarray, bars), ks_bar, taken, in_use)
     given = (*given, *jax.tree.leaves(moves), *jax.tree.leaves(eqx.filter(rest, eqx.is_array)))
     lanes = (0,) * 10 + (None,) * (len(given) - 10)
     expected = over(back.fn)
@@ -934,8 +934,8 @@ def test_the_derivative_of_a_step_along_all_its_operands(how, monkeypatch):
     if how == "too large":
         monkeypatch.setattr("jaxmb.runge_kutta.step.augmented", lambda *_: how)
     problem, like, t, packed = problem_of("moving line", 3)
-    step = native_step(problem, dfx.Bosh3(), like)
-    keep = problem.independent(t[0], Flow(packed[0], like.nq, like.nv))
+    step = compiled_step(problem, dfx.Bosh3(), like)
+    in_use = problem.independent(t[0], StateVector(packed[0], like.nq, like.nv))
     basis, rng = jnp.zeros((problem.system.m, like.nv)), np.random.default_rng(0)
     moving = [k for k, x in enumerate(step.parameters) if jnp.issubdtype(x.dtype, jnp.floating)][:3]
     points = (t, t + 1e-3, packed, 0.1 * packed)
@@ -946,7 +946,7 @@ def test_the_derivative_of_a_step_along_all_its_operands(how, monkeypatch):
         def fn(t0, t1, y, f, *given):
             own = dict(zip(moving, given, strict=True))
             arrays = (own.get(k, x) for k, x in enumerate(step.parameters))
-            return [x for x in program(t0, t1, y, f, basis, keep, *arrays) if x.dtype == y.dtype][:4]
+            return [x for x in program(t0, t1, y, f, basis, in_use, *arrays) if x.dtype == y.dtype][:4]
 
         once = lambda *at: jax.jvp(fn, at, dots)[1]
         if how != "twice":
@@ -1113,7 +1113,7 @@ def test_known_zeros_and_ones_shorten_programs():
     for own in (system, system.knowing()):
         scale = Scale(jnp.ones(0), jnp.ones(0), jnp.ones(2), jnp.ones(0), one)
         problem = Problem(own, jm.GaussProjection(), Projection(), None, scale, one > 0, None)
-        step = native_step(problem, dfx.Tsit5(), Flow.of(state.q, state.v, jnp.zeros(())))
+        step = compiled_step(problem, dfx.Tsit5(), StateVector.of(state.q, state.v, jnp.zeros(())))
         sizes.append(step.program.stage.code.count)
     assert sizes[1] < 0.6 * sizes[0]
     found = system.knowing().told.params
@@ -1282,9 +1282,9 @@ def test_the_way_back_over_whole_runs_equals_its_definition(name, solver):
     lanes, room, rng = 11, 8, np.random.default_rng(4)
     problem, like, _, packed = problem_of(name, lanes)
     moves, rest = eqx.partition(problem, eqx.is_inexact_array)
-    native = native_back(moves, rest, solver, like)
+    native = compiled_step_adjoint(moves, rest, solver, like)
     assert not isinstance(native, str), native
-    run = back_run(native, Blank.of(ConstrainedSolver(solver))[0], (like.nq, like.nv), 7, room)
+    run = run_adjoint(native, Blank.of(ConstrainedSolver(solver))[0], (like.nq, like.nv), 7, room)
     count = jnp.asarray(rng.integers(1, room, lanes), jnp.int32)
     row, times = jnp.arange(room), jnp.linspace(0.0, 6.2e-3, 6)
     ts = jnp.where(row <= count[:, None], 1e-3 * row, jnp.inf)
@@ -1297,8 +1297,8 @@ def test_the_way_back_over_whole_runs_equals_its_definition(name, solver):
     bars = jnp.asarray(rng.normal(size=(lanes, 7, packed.shape[1])))
     place = jnp.concatenate([place, jnp.zeros((lanes, 1))], axis=1).astype(jnp.int32)
     given = ts, ys, count, last, end, saved, bars, place, reached.astype(jnp.int32)
-    keep = problem.independent(jnp.zeros(()), Flow(packed[0], like.nq, like.nv))
-    shared = (keep, *native_parameters(moves, rest))
+    in_use = problem.independent(jnp.zeros(()), StateVector(packed[0], like.nq, like.nv))
+    shared = (in_use, *arrays_of_field(moves, rest))
     axes = (0,) * 9 + (None,) * len(shared)
     found, expected = (jax.jit(jax.vmap(lambda *x, f=f: f(*x), axes))(*given, *shared) for f in (run, run.fn))
     for a, b in zip(found, expected, strict=True):

@@ -25,10 +25,10 @@ def problem(seed, n, m, copies):
 def solve(mass, jacobian, force, gamma):
     mass, jacobian = jnp.asarray(mass), jnp.asarray(jacobian)
     scale = la.row_norms(mass, jacobian)
-    keep = la.independent_rows(mass, jacobian, scale)
-    factor = la.ConstrainedFactor(mass, jacobian, scale, keep)
+    in_use = la.independent_rows(mass, jacobian, scale)
+    factor = la.ConstrainedFactor(mass, jacobian, scale, in_use)
     x, multipliers = factor.solve(force, gamma)
-    return x, la.minimum_norm_multipliers(factor, jacobian, multipliers), keep, factor
+    return x, la.minimum_norm_multipliers(factor, jacobian, multipliers), in_use, factor
 
 
 @jax.jit
@@ -39,8 +39,8 @@ def independent(metric, jacobian):
 @jax.jit
 def projector(metric, jacobian):
     scale = la.row_norms(metric, jacobian)
-    keep = la.independent_rows(metric, jacobian, scale)
-    return la.projector(la.ConstrainedFactor(metric, jacobian, scale, keep))
+    in_use = la.independent_rows(metric, jacobian, scale)
+    return la.projector(la.ConstrainedFactor(metric, jacobian, scale, in_use))
 
 
 SIZES = [(1, 1, 0), (3, 2, 0), (5, 3, 3), (9, 9, 1), (12, 4, 1), (24, 17, 3)]
@@ -66,14 +66,14 @@ def test_inverse_root_of_an_indefinite_matrix_is_not_a_number():
 @pytest.mark.parametrize("n, m, copies", SIZES)
 def test_solution_rank_and_least_norm(n, m, copies):
     mass, jacobian, force, gamma = problem(n, n, m, copies)
-    x, multipliers, keep, _ = solve(mass, jacobian, force, gamma)
+    x, multipliers, in_use, _ = solve(mass, jacobian, force, gamma)
     half = np.linalg.inv(np.linalg.cholesky(mass)).T
     length = np.linalg.norm(jacobian @ half, axis=1)[:, None]
     rows, free = jacobian @ half / length, half.T @ force
     expected = half @ (free + np.linalg.pinv(rows, rcond=1e-10) @ (gamma / length[:, 0] - rows @ free))
     bound = 100 * np.finfo(float).eps * np.linalg.cond(mass) * np.linalg.cond(rows[:m])
     np.testing.assert_allclose(x, expected, atol=bound * np.linalg.norm(expected))
-    assert int(keep.sum()) == m == np.linalg.matrix_rank(rows, tol=1e-9)
+    assert int(in_use.sum()) == m == np.linalg.matrix_rank(rows, tol=1e-9)
     reaction = mass @ expected - force
     np.testing.assert_allclose(jacobian.T @ multipliers, reaction, atol=10 * bound * np.linalg.norm(reaction))
     # least norm: equal physical rows share the load in proportion to their factors
@@ -105,8 +105,8 @@ def test_nearly_parallel_rows_do_not_displace_a_better_one():
 def test_rows_that_come_first_are_kept():
     jacobian = jnp.array([[5.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 0.0, 2.0]])
     scale, first = jnp.ones(3), jnp.array([False, True, False])
-    keep = la.independent_rows(jnp.eye(3), jacobian, scale, first=first)
-    assert bool(keep[1]) and int(keep.sum()) == 2
+    in_use = la.independent_rows(jnp.eye(3), jacobian, scale, first=first)
+    assert bool(in_use[1]) and int(in_use.sum()) == 2
 
 
 def test_an_elimination_can_be_continued():

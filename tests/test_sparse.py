@@ -93,20 +93,20 @@ def factors(seed):
     matrices = np.einsum("lij,lkj->lik", roots, roots) + 2 * np.eye(n)
     jacobians = rows * rng.standard_normal((6, m, n))
     scale = jnp.array(rng.uniform(0.5, 2.0, m))
-    keep = jnp.array(np.arange(m) % 5 != 4)
+    in_use = jnp.array(np.arange(m) % 5 != 4)
     f, g = jnp.array(rng.standard_normal((6, n))), jnp.array(rng.standard_normal((6, m)))
 
     @jax.jit
     @jax.vmap
     def found(mass, jacobian, f, g):
-        sparse = SparseFactor(BlockMatrix.taken(layout, mass), SparseRows.taken(layout, jacobian), scale, keep)
-        banded = ConstrainedFactor(mass, jacobian, scale, keep, layout=layout)
-        dense = ConstrainedFactor(mass, jacobian, scale, keep)
-        weight = jnp.sum(jnp.where(keep[:, None], dense.weights, 0) ** 2)
+        sparse = SparseFactor(BlockMatrix.taken(layout, mass), SparseRows.taken(layout, jacobian), scale, in_use)
+        banded = ConstrainedFactor(mass, jacobian, scale, in_use, layout=layout)
+        dense = ConstrainedFactor(mass, jacobian, scale, in_use)
+        weight = jnp.sum(jnp.where(in_use[:, None], dense.weights, 0) ** 2)
         out = [(x.solve(f, g), x.particular(g)) for x in (dense, sparse, banded)]
-        flipped = SparseFactor(sparse.mass, SparseRows.taken(layout, jacobian.at[1].multiply(-1.0)), scale, keep)
+        flipped = SparseFactor(sparse.mass, SparseRows.taken(layout, jacobian.at[1].multiply(-1.0)), scale, in_use)
         signs = sparse.turned(sparse.lowered), sparse.turned(flipped.lowered)
-        exact = jnp.linalg.det((dense.basis + jnp.diag(1.0 - keep) @ jnp.eye(m, n)) @ dense.basis.T)
+        exact = jnp.linalg.det((dense.basis + jnp.diag(1.0 - in_use) @ jnp.eye(m, n)) @ dense.basis.T)
         products = banded.basis.T @ banded.basis - dense.basis.T @ dense.basis
         widest = jnp.max(jnp.abs(dense.root.T @ products @ dense.root))
         return out, weight, sparse.uncertainty, signs, (sparse.gap, banded.gap), exact, widest
@@ -140,14 +140,14 @@ def test_derivatives_are_those_of_the_equations():
     )
     direction = tuple(jnp.array(rng.standard_normal(x.shape) * (x != 0)) for x in arguments)
     arguments = tuple(map(jnp.array, arguments))
-    keep = jnp.ones(m, bool).at[2].set(False)
+    in_use = jnp.ones(m, bool).at[2].set(False)
 
     def solved(sparse, mass, jacobian, f, g):
         if sparse:
             parts = BlockMatrix.taken(layout, mass), SparseRows.taken(layout, jacobian)
-            x, z = SparseFactor(*parts, jnp.ones(m), keep).solve(f, g)
+            x, z = SparseFactor(*parts, jnp.ones(m), in_use).solve(f, g)
         else:
-            x, z = ConstrainedFactor(mass, jacobian, jnp.ones(m), keep).solve(f, g)
+            x, z = ConstrainedFactor(mass, jacobian, jnp.ones(m), in_use).solve(f, g)
         return jnp.sum(jnp.sin(x)) + jnp.sum(jnp.cos(z))
 
     both = []
@@ -222,7 +222,7 @@ def test_decisions_by_the_layout_are_those_of_elimination(model, redundant, lost
     spread = system.laid_out(layout_of(system, True))
     one, other = (choose_rows(s, jm.GaussProjection(), state) for s in (system, spread))
     for rows in (one, other):
-        assert int(rows.rank) == int(rows.keep.sum()) - lost == system.m - redundant - lost
+        assert int(rows.rank) == int(rows.in_use.sum()) - lost == system.m - redundant - lost
         assert int(rows.lost.sum()) == lost and not bool(rows.open.any() | rows.contradictory)
     one, other = (jm.GaussProjection().acceleration(jm.evaluate(s, state)) for s in (system, spread))
     np.testing.assert_allclose(other.vdot, one.vdot, atol=1e-9 * float(jnp.abs(one.vdot).max()))

@@ -141,7 +141,7 @@ def free_directions(plant: Plant) -> Float[Array, "nv nv"]:
         rows = jnp.where(gone[:, None], restored.lost.matrix, plant.terms.jacobian)
         sizes = row_norms(lax.stop_gradient(factor.metric), lax.stop_gradient(rows))
         scale = jnp.where(gone & (sizes > 0), sizes, factor.scale)
-        factor = ConstrainedFactor(factor.metric, rows, scale, factor.keep, 0.0, root=factor.root)
+        factor = ConstrainedFactor(factor.metric, rows, scale, factor.in_use, 0.0, root=factor.root)
     basis = null_space(factor)
     empty = jnp.diag(jnp.all(lax.stop_gradient(basis) == 0, axis=0).astype(basis.dtype))
     return orthonormaliser(basis.T @ plant.terms.mass @ basis + empty) @ basis.T

@@ -83,17 +83,17 @@ def independent(problem: Balance, q: Float[Array, " nq"]) -> Bool[Array, " r"]:
     return found.eliminate(tol).chosen
 
 
-def balance(problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"]) -> tuple[Array, Array, Array]:
+def balance(problem: Balance, q: Float[Array, " nq"], in_use: Bool[Array, " r"]) -> tuple[Array, Array, Array]:
     """R with R W Rᵀ = I of the metric, W v̇ from rest with the rows in use, and the sizes of the forces that act."""
     metric, rows, sizes = problem.rows(q)
     acting = problem.force(q, problem.u)
-    factor = ConstrainedFactor(metric, rows, sizes, keep, 0.0)
+    factor = ConstrainedFactor(metric, rows, sizes, in_use, 0.0)
     vdot, multipliers = factor.solve(acting, jnp.zeros(rows.shape[0], q.dtype))
     size = jnp.abs(acting) + jnp.abs(rows).T @ jnp.abs(multipliers)
     return factor.root, metric @ vdot, lax.stop_gradient(size)
 
 
-def steps(problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"]) -> tuple[Array, Array, Array]:
+def steps(problem: Balance, q: Float[Array, " nq"], in_use: Bool[Array, " r"]) -> tuple[Array, Array, Array]:
     """Newton's step, one along the forces, and how far from balance these are.
 
     The first (nv,) is the displacement, shortest in the metric, by which positions fit and forces balance to first order. The
@@ -101,7 +101,7 @@ def steps(problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"]) -> 
     are compared (nv,) with those that act and with what moves of the coordinates' own size would change.
     """
     system = problem.system
-    factor, (root, force, acting), slopes = stiffness(problem, q, keep)
+    factor, (root, force, acting), slopes = stiffness(problem, q, in_use)
     step = factor.solve(jnp.zeros(system.nv, q.dtype), -_deficit(problem, q, root @ force))[0]
     way = jnp.maximum(extent(system, q), jnp.abs(displacement(system, q, q - problem.start)))
     if system.m:
@@ -116,9 +116,9 @@ def steps(problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"]) -> 
     return step, jnp.where(most > 0, free / jnp.where(most > 0, most, 1), 0), off
 
 
-def deficit(problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"]) -> Float[Array, " e"]:
+def deficit(problem: Balance, q: Float[Array, " nq"], in_use: Bool[Array, " r"]) -> Float[Array, " e"]:
     """What must be zero: φ, the moves of coordinates that are held, and R W v̇ from rest."""
-    root, force, _ = balance(problem, q, keep)
+    root, force, _ = balance(problem, q, in_use)
     return _deficit(problem, q, lax.stop_gradient(root) @ force)
 
 
@@ -128,14 +128,14 @@ def _deficit(problem: Balance, q: Array, force: Array) -> Array:
 
 
 def stiffness(
-    problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"]
+    problem: Balance, q: Float[Array, " nq"], in_use: Bool[Array, " r"]
 ) -> tuple[ConstrainedFactor, Any, Array]:
     """The factors of the derivatives of `deficit` along the velocities, of which independent ones are used.
 
     Beside them what `balance` finds, and the derivatives of its force.
     """
     system, t = problem.system, problem.t
-    along = lambda d: jax.jvp(lambda q: balance(problem, q, keep), (q,), (system.qdot(q, d),))
+    along = lambda d: jax.jvp(lambda q: balance(problem, q, in_use), (q,), (system.qdot(q, d),))
     found, (_, slopes, _) = jax.vmap(along, out_axes=(None, 1))(jnp.eye(system.nv, dtype=q.dtype))
     metric = problem.rows(q)[0]
     jacobian, held = constraint_jacobian(system, t, q), np.array(problem.held, int)
@@ -158,17 +158,17 @@ def stiffness(
     return factor, found, slopes
 
 
-def inputs_of(problem: Balance, q: Float[Array, " nq"], keep: Bool[Array, " r"]) -> tuple[Array, Array, Array, Array]:
+def inputs_of(problem: Balance, q: Float[Array, " nq"], in_use: Bool[Array, " r"]) -> tuple[Array, Array, Array, Array]:
     """U with the inputs of least norm that were solved for, v̇ from rest, the reaction and λ of least norm."""
     m = problem.system.m
     metric, rows, sizes = problem.rows(q)
     none = jnp.zeros(m, q.dtype)
-    factor = ConstrainedFactor(metric, rows[:m], sizes[:m], keep[:m], 0.0)
+    factor = ConstrainedFactor(metric, rows[:m], sizes[:m], in_use[:m], 0.0)
     u = problem.u
     if problem.weights is not None:
         free = lambda force: metric @ factor.solve(force, none)[0]
         pushes = jax.vmap(free)(rows[m:])
-        pushing = ConstrainedFactor(metric, pushes, sizes[m:], keep[m:], 0.0)
+        pushing = ConstrainedFactor(metric, pushes, sizes[m:], in_use[m:], 0.0)
         shares = pushing.solve(free(problem.force(q, u)), jnp.zeros_like(sizes[m:]))[1]
         u = u + problem.weights * minimum_norm_multipliers(pushing, pushes, shares)
     acting = problem.force(q, u)

@@ -171,8 +171,8 @@ def _equilibrium(
     problem = Balance(system, state.t, known, weights, scale, start, held)
     ended, off = _searched(lax.stop_gradient(problem))
     q = _differentiable(problem, ended)
-    keep = independent(problem, q)
-    u, vdot, reaction, multipliers = inputs_of(problem, q, keep)
+    in_use = independent(problem, q)
+    u, vdot, reaction, multipliers = inputs_of(problem, q, in_use)
     bare = with_rate(system, State(state.t, q, jnp.zeros_like(state.v), problem.scale))
     tol = float(jnp.finfo(q.dtype).eps) ** (2 / 3)
     text = (
@@ -198,20 +198,20 @@ def _searched(problem: Balance) -> tuple[Float[Array, " nq"], Float[Array, " nv"
     """Where Newton's method ends: no part of a step lowers the sum of squared residuals any more; and how far from balance."""
     system = problem.system
 
-    def amount(q: Array, keep: Bool[Array, " r"], size: Array) -> Array:
-        root, force, _ = balance(problem, q, keep)
+    def amount(q: Array, in_use: Bool[Array, " r"], size: Array) -> Array:
+        root, force, _ = balance(problem, q, in_use)
         position = scaled_residuals(system, State(problem.t, q, jnp.zeros(system.nv, q.dtype), problem.scale))[0]
         total = jnp.sum((root @ force) ** 2) / size + jnp.sum(position**2)
         return jnp.where(jnp.isnan(total), jnp.inf, total)
 
     def improve(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         count, q, _, _ = carry
-        keep = independent(problem, q)
-        newton, fall, off = steps(problem, q, keep)
+        in_use = independent(problem, q)
+        newton, fall, off = steps(problem, q, in_use)
         parts = jnp.array(PARTS, q.dtype)[:, None]
         ways = jnp.concatenate([0 * newton[None], parts * newton, parts * fall])
         trials = jax.vmap(lambda way: system.normalise(q + system.qdot(q, way)))(ways)
-        amounts = jax.vmap(lambda q: amount(q, keep, size))(trials)
+        amounts = jax.vmap(lambda q: amount(q, in_use, size))(trials)
         best = jnp.argmin(amounts)  # the first of equal ones, which is where it stands
         return count + 1, trials[best], best > 0, off
 
@@ -244,7 +244,7 @@ def _differentiable(problem: Balance, q: Float[Array, " nq"]) -> Float[Array, " 
 def _by_a_step(primals: Any, tangents: Any) -> Any:
     problem, q = primals
     found = _differentiable(problem, q)
-    keep = independent(problem, lax.stop_gradient(found))
-    opened = eqx.filter_jvp(lambda problem: deficit(problem, found, keep), (problem,), (tangents[0],))[1]
-    moved = stiffness(problem, found, keep)[0].solve(jnp.zeros(problem.system.nv, q.dtype), -opened)[0]
+    in_use = independent(problem, lax.stop_gradient(found))
+    opened = eqx.filter_jvp(lambda problem: deficit(problem, found, in_use), (problem,), (tangents[0],))[1]
+    moved = stiffness(problem, found, in_use)[0].solve(jnp.zeros(problem.system.nv, q.dtype), -opened)[0]
     return found, problem.system.qdot(found, moved)

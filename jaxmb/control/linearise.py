@@ -171,12 +171,12 @@ def _linearise(
     t, q, v = state.t, state.q, state.v
     rows = choose_rows(system, formulation, state)
     formulation = formulation.holding(rows.choice)
-    keep = rows.keep & ~rows.lost
+    in_use = rows.in_use & ~rows.lost
 
     def motion(q: Array, v: Array, u: Array) -> tuple[Array, Array, Array]:
         applied = system.applied_force(t, q, v, u if system.nu else None)
         terms = evaluate_at(system, t, q, v, state.scale.row, applied)
-        vdot = formulation.motion(terms, formulation.factorise(terms, keep, 0.0))[0]
+        vdot = formulation.motion(terms, formulation.factorise(terms, in_use, 0.0))[0]
         speeds = lambda t, q, v: rates(readings.velocities, system, t, q, v)
         faster = jax.jvp(speeds, (t, q, v), (jnp.ones_like(t), system.qdot(q, v), vdot))[1]
         seen = jnp.zeros(0, q.dtype) if outputs is None else jnp.ravel(outputs(t, q, v, system.params))

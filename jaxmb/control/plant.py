@@ -77,7 +77,7 @@ class Plant(eqx.Module):
         model = model.in_mode_of(self.system)
         nearby = self.terms.nearby
         if nearby is not None:
-            return _plant(model, nearby.state, self.formulation, self.keep)
+            return _plant(model, nearby.state, self.formulation, self.in_use)
         return self._another(model, self.q, self.v)
 
     def moved(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> "Plant":
@@ -86,7 +86,7 @@ class Plant(eqx.Module):
 
     def _another(self, system: System, q: Array, v: Array) -> "Plant":
         terms = evaluate_at(system, self.t, q, v, self.terms.scale, system.applied_force(self.t, q, v))
-        factor = self.formulation.factorise(terms, self.factor.keep, 0.0)
+        factor = self.formulation.factorise(terms, self.factor.in_use, 0.0)
         return Plant(system, self.t, q, v, terms, system.actuation(self.t, q), self.formulation, factor)
 
     @property
@@ -95,16 +95,16 @@ class Plant(eqx.Module):
         return self.system.params
 
     @property
-    def keep(self) -> Bool[Array, " m"]:
+    def in_use(self) -> Bool[Array, " m"]:
         """The rows of C that are in use and independent at this pose."""
         if self.restored is None or self.restored.lost is None:
-            return self.factor.keep
-        return self.factor.keep & ~self.restored.lost.mask
+            return self.factor.in_use
+        return self.factor.in_use & ~self.restored.lost.mask
 
     @property
     def freedoms(self) -> Int[Array, ""]:
         """K, the dimension of the accelerations that the constraints allow."""
-        return self.v.shape[0] - jnp.sum(self.factor.keep)
+        return self.v.shape[0] - jnp.sum(self.factor.in_use)
 
     @property
     def motion(self) -> Any:
@@ -191,15 +191,15 @@ class Response(eqx.Module):
 
 
 @program
-def _plant(system: System, state: State, formulation: AbstractFormulation, keep: Bool[Array, " m"] | None) -> Plant:
+def _plant(system: System, state: State, formulation: AbstractFormulation, in_use: Bool[Array, " m"] | None) -> Plant:
     """The mechanism at a state, of a system in its mode."""
     terms = evaluate(system, state)
     formulation = formulation.holding(formulation.choose(terms))
     used, restored = formulation.used(terms), None
     if isinstance(terms.nearby, Nearby):
-        restored = formulation.restore(used, formulation.decide(terms, terms.nearby, keep=keep), terms.nearby)
+        restored = formulation.restore(used, formulation.decide(terms, terms.nearby, in_use=in_use), terms.nearby)
         used = restored.terms
-    rows = jnp.zeros(0, bool) if restored is None else restored.keep
+    rows = jnp.zeros(0, bool) if restored is None else restored.in_use
     factor = formulation.factorise(used, rows, 0.0)
     t, q, v = state.t, state.q, state.v
     return Plant(system, t, q, v, terms, system.actuation(t, q), formulation, factor, restored)

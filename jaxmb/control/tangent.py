@@ -27,11 +27,11 @@ def tangent_of(
     t, q, v = state.t, state.q, state.v
     partition = CoordinatePartition(rank_tol=rank_tol)
     terms = rows_at(system, t, q, state.scale.row)
-    keep = partition.prepare(terms)
-    of_positions = keep if system.holonomic is None else keep & system.holonomic
+    in_use = partition.prepare(terms)
+    of_positions = in_use if system.holonomic is None else in_use & system.holonomic
     k, n = len(readings.positions), readings.size
 
-    velocity, velocity_fits = _factor(partition, terms, keep, rate_rows(readings.velocities, system, t, q))
+    velocity, velocity_fits = _factor(partition, terms, in_use, rate_rows(readings.velocities, system, t, q))
     position, position_fits = velocity, velocity_fits
     if not (system.holonomic is None and readings.alike):
         position, position_fits = _factor(partition, terms, of_positions, rate_rows(readings.positions, system, t, q))
@@ -57,20 +57,20 @@ def tangent_of(
 
 
 def _factor(
-    partition: CoordinatePartition, terms: Terms, keep: Bool[Array, " m"], rows: Float[Array, "k nv"]
+    partition: CoordinatePartition, terms: Terms, in_use: Bool[Array, " m"], rows: Float[Array, "k nv"]
 ) -> tuple[ConstrainedFactor, Bool[Array, "..."]]:
     """The factors of the rows in use with those of the readings, and which of the latter are independent.
 
     After them the mask holds whether all velocities follow.
     """
-    metric, m = partition.metric(terms), keep.shape[0]
+    metric, m = partition.metric(terms), in_use.shape[0]
     sizes = row_norms(metric, rows)
     factor = ConstrainedFactor(
         metric,
-        jnp.concatenate([jnp.where(keep[:, None], terms.jacobian, 0), rows]),
+        jnp.concatenate([jnp.where(in_use[:, None], terms.jacobian, 0), rows]),
         jnp.concatenate([terms.scale, lax.stop_gradient(jnp.where(sizes > 0, sizes, 1))]),
-        jnp.concatenate([keep, jnp.ones(rows.shape[0], bool)]),
+        jnp.concatenate([in_use, jnp.ones(rows.shape[0], bool)]),
         partition.rank_tol,
     )
-    complete = jnp.sum(factor.keep) == metric.shape[0]
-    return factor, jnp.append(factor.keep[m:], complete)
+    complete = jnp.sum(factor.in_use) == metric.shape[0]
+    return factor, jnp.append(factor.in_use[m:], complete)

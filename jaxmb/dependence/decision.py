@@ -17,18 +17,18 @@ class Decision(eqx.Module):
     """The rows at a state on the constraints.
 
     Attributes:
-        keep: mask (m,) of a largest set of rows that are independent here; its sum is the rank.
+        in_use: mask (m,) of a largest set of rows that are independent here; its sum is the rank.
         lost: mask (m,) of rows that are dependent here, and independent where the motion leads.
         open: mask (m,) of rows that are dependent here and independent nearby, though not along the velocity, so that the
             motion is not determined.
         root: R with R W Rᵀ = I, W the metric.
-        basis: orthonormal rows Q (m, nv) of diag(1/σ) C_k Rᵀ; zero in rows outside of `keep`.
+        basis: orthonormal rows Q (m, nv) of diag(1/σ) C_k Rᵀ; zero in rows outside of `in_use`.
         weights: (m, m) with Q = `weights` diag(1/σ) C Rᵀ.
-        combined: Zᵀ (m, m) with Zᵀ diag(1/σ) C = 0; zero in the rows of `keep`.
+        combined: Zᵀ (m, m) with Zᵀ diag(1/σ) C = 0; zero in the rows of `in_use`.
         rate: Ċ; zero where all rows are independent.
     """
 
-    keep: Bool[Array, " m"]
+    in_use: Bool[Array, " m"]
     lost: Bool[Array, " m"]
     open: Bool[Array, " m"]
     root: Float[Array, "nv nv"]
@@ -38,7 +38,7 @@ class Decision(eqx.Module):
     rate: Float[Array, "m nv"]
 
     def particular(self, scaled: Float[Array, " m"]) -> Float[Array, " nv"]:
-        """The smallest x in the metric with diag(1/σ) C x = `scaled` in the rows of `keep`."""
+        """The smallest x in the metric with diag(1/σ) C x = `scaled` in the rows of `in_use`."""
         return self.root.T @ ((self.weights @ scaled) @ self.basis)
 
 
@@ -58,7 +58,7 @@ def decide(
     rank_tol: float,
     sound: Bool[Array, ""] | bool = True,
     left_out: Bool[Array, " m"] | None = None,
-    keep: Bool[Array, " m"] | None = None,
+    in_use: Bool[Array, " m"] | None = None,
 ) -> Decision:
     """Sorts the rows by one elimination, which is continued where rows are dependent. Nothing of it has a derivative.
 
@@ -76,24 +76,24 @@ def decide(
         rank_tol: cut-off, as in `jaxmb.linalg.independent_rows`.
         sound: whether to look at all; a state that is not sound uses no rows.
         left_out: rows that are not to be used.
-        keep: the independent rows, where that was decided before.
+        in_use: the independent rows, where that was decided before.
     """
     terms, metric, nearby = lax.stop_gradient((terms, metric, nearby))
     tol, quickly = cutoff(rank_tol, metric.dtype), None
-    if terms.layout is not None and keep is None and left_out is None:
+    if terms.layout is not None and in_use is None and left_out is None:
         quickly = _by_layout(terms, metric, nearby.system.acting, rank_tol)
     root = inverse_root(metric) if quickly is None else quickly[0].root
     scaled = lambda rows: (rows / terms.scale[:, None]) @ root.T
 
     def by_elimination() -> Eliminated:
         every = Eliminated.of(scaled(terms.jacobian))
-        return every.eliminate(tol, terms.holonomic) if keep is None else every.eliminate(0.0, among=keep)
+        return every.eliminate(tol, terms.holonomic) if in_use is None else every.eliminate(0.0, among=in_use)
 
     if quickly is None:
         independent = by_elimination()
     else:
         factor, sure = quickly
-        found = Eliminated(factor.basis, factor.weights, factor.keep)
+        found = Eliminated(factor.basis, factor.weights, factor.in_use)
         independent = lax.cond(sure, lambda: found, by_elimination)
     kept = independent.chosen & sound
     chosen = kept[:, None]
@@ -121,7 +121,7 @@ def decide(
     start = _Level(jnp.array(1), independent, jnp.zeros_like(kept), jnp.zeros_like(terms.jacobian))
     last = lax.while_loop(lambda level: deficient & (level.number < 3), next_level, start)
     return Decision(
-        keep=kept,
+        in_use=kept,
         lost=last.lost,
         open=deficient & last.found.chosen & ~kept & ~last.lost,
         root=root,
@@ -139,4 +139,4 @@ def _by_layout(
     assert terms.layout is not None
     factor, sure = independent_factor(metric, terms.jacobian, terms.scale, acting, rank_tol, terms.layout)
     # Dependent rows with a position come before those without, which the layout does not know.
-    return factor, sure if terms.holonomic is None else sure & jnp.all(factor.keep == acting)
+    return factor, sure if terms.holonomic is None else sure & jnp.all(factor.in_use == acting)

@@ -75,8 +75,8 @@ class AbstractFormulation(eqx.Module):
         """Mask of the rows that must not be used; None where all may be."""
         return None
 
-    def unfit(self, terms: Terms, keep: Bool[Array, " m"], lost: Int[Array, ""]) -> Bool[Array, ""]:
-        """Whether the choice does not fit a pose with independent rows `keep`, where so many more are lost."""
+    def unfit(self, terms: Terms, in_use: Bool[Array, " m"], lost: Int[Array, ""]) -> Bool[Array, ""]:
+        """Whether the choice does not fit a pose with independent rows `in_use`, where so many more are lost."""
         return jnp.array(False)
 
     def shares(
@@ -86,7 +86,7 @@ class AbstractFormulation(eqx.Module):
 
         By default those of least norm, and none.
         """
-        return minimum_norm_multipliers(factor, jacobian, multipliers), jnp.zeros_like(factor.keep)
+        return minimum_norm_multipliers(factor, jacobian, multipliers), jnp.zeros_like(factor.in_use)
 
     def prepare(self, terms: Terms) -> Bool[Array, " m"]:
         """Decides which rows are independent; the sum of the mask is the rank."""
@@ -104,27 +104,29 @@ class AbstractFormulation(eqx.Module):
         return eqx.tree_at(rows, terms, jax.tree.map(self.in_use, rows(terms)))
 
     def factorise(
-        self, terms: Terms, keep: Bool[Array, " m"], rank_tol: float | None = None, quick: bool = False
+        self, terms: Terms, in_use: Bool[Array, " m"], rank_tol: float | None = None, quick: bool = False
     ) -> ConstrainedFactor:
-        """The factors of the constrained equations of the rows in `keep`, without those that are lost at these terms.
+        """The factors of the constrained equations of the rows in `in_use`, without those that are lost at these terms.
 
-        With `rank_tol=0` all rows in `keep` stay: what is independent was decided at these very terms, row by row in another
+        With `rank_tol=0` all rows in `in_use` stay: what is independent was decided at these very terms, row by row in another
         order. `quick` is as of `ConstrainedFactor`.
         """
         tol = self.rank_tol if rank_tol is None else rank_tol
-        return ConstrainedFactor(self.metric(terms), terms.jacobian, terms.scale, keep, tol, quick, layout=terms.layout)
+        return ConstrainedFactor(
+            self.metric(terms), terms.jacobian, terms.scale, in_use, tol, quick, layout=terms.layout
+        )
 
     def decide(
         self,
         terms: Terms,
         nearby: Nearby,
         sound: Bool[Array, ""] | bool = True,
-        keep: Bool[Array, " m"] | None = None,
+        in_use: Bool[Array, " m"] | None = None,
     ) -> Decision:
         """Which rows are independent, lost, open or redundant, see `jaxmb.dependence.decide`."""
         used = self.used(terms)
         left_out = self.left_out(terms.scale.shape[0])
-        return decide(used, self.metric(used), nearby, self.rank_tol, sound, left_out, keep)
+        return decide(used, self.metric(used), nearby, self.rank_tol, sound, left_out, in_use)
 
     @program
     def acceleration(self, terms: Terms, carry: Bool[Array, " m"] | None = None) -> Acceleration:
@@ -137,21 +139,21 @@ class AbstractFormulation(eqx.Module):
         self, given = self.holding(self.choose(terms)), terms
         terms = self.used(terms)
         if terms.nearby is None:
-            keep = self.prepare(terms) if carry is None else carry
-            restored, moving = Restored.nothing(terms, keep), 0.0
+            in_use = self.prepare(terms) if carry is None else carry
+            restored, moving = Restored.nothing(terms, in_use), 0.0
         else:
-            decision = self.decide(given, terms.nearby, keep=carry)
-            keep, restored = decision.keep, self.restore(terms, decision, terms.nearby)
+            decision = self.decide(given, terms.nearby, in_use=carry)
+            in_use, restored = decision.in_use, self.restore(terms, decision, terms.nearby)
             state = terms.nearby.state
             moving = state.scale.rate * jnp.abs(state.v)
-        factor = self.factorise(restored.terms, restored.keep, 0.0 if carry is None else None)
+        factor = self.factorise(restored.terms, restored.in_use, 0.0 if carry is None else None)
         vdot, multipliers = self.motion(restored.terms, factor)
         multipliers, eliminated = self.shares(factor, restored.terms.jacobian, multipliers)
         # At equilibrium, and in uniform motion, v̇ and Γ are rounding beside what they are made of. Independent rows contradict none:
         # where one nearly vanishes, what it is off by is rounding too.
         free = factor.root.T @ (factor.root @ given.force)
         off = contradiction(given.jacobian, given.gamma, given.scale, vdot, jnp.abs(free) + moving)
-        consistent = jnp.all((keep & factor.keep) | (off <= contradiction_tol(vdot.dtype)))
+        consistent = jnp.all((in_use & factor.in_use) | (off <= contradiction_tol(vdot.dtype)))
         numbers = (given.mass, given.force, given.jacobian, given.gamma, vdot)
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in numbers]))
         result: Any = RESULTS.successful
@@ -159,7 +161,7 @@ class AbstractFormulation(eqx.Module):
             (restored.open, RESULTS.undetermined_motion),
             (~consistent, RESULTS.contradictory_constraints),
             (
-                jnp.asarray(carry is None) & self.unfit(given, keep, jnp.sum(restored.keep & ~keep)),
+                jnp.asarray(carry is None) & self.unfit(given, in_use, jnp.sum(restored.in_use & ~in_use)),
                 RESULTS.unfit_choice,
             ),
             (~finite, RESULTS.nonfinite),
@@ -170,7 +172,7 @@ class AbstractFormulation(eqx.Module):
             vdot=vdot,
             reaction=terms.mass @ vdot - terms.force,
             multipliers=jnp.where(restored.undefined, jnp.nan, multipliers),
-            rank=jnp.sum(keep),
+            rank=jnp.sum(in_use),
             result=result,
             eliminated=eliminated,
         )

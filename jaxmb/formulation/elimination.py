@@ -72,18 +72,18 @@ class Elimination(AbstractFormulation):
             raise ValueError(f"Argument `eliminated` must hold row indices below {m}, but holds {self.eliminated}.")
         return jnp.asarray(np.isin(np.arange(m), self.eliminated))
 
-    def unfit(self, terms: Terms, keep: Bool[Array, " m"], lost: Int[Array, ""]) -> Bool[Array, ""]:
+    def unfit(self, terms: Terms, in_use: Bool[Array, " m"], lost: Int[Array, ""]) -> Bool[Array, ""]:
         """Whether fewer rows are left than are independent."""
         if self.eliminated is None:
             return jnp.array(False)
         every = independent_rows(terms.mass, terms.jacobian, terms.scale, self.rank_tol)
-        return jnp.sum(keep) < jnp.sum(every)
+        return jnp.sum(in_use) < jnp.sum(every)
 
     def shares(
         self, factor: ConstrainedFactor, jacobian: Float[Array, "m nv"], multipliers: Float[Array, " m"]
     ) -> tuple[Float[Array, " m"], Bool[Array, " m"]]:
         """The multipliers as they are: zero in the rows that are not in use."""
-        return multipliers, ~factor.keep
+        return multipliers, ~factor.in_use
 
     def metric(self, terms: Terms) -> Float[Array, "nv nv"]:
         """M."""

@@ -13,7 +13,7 @@ from ..system import System, Terms
 
 
 def metric_factor(
-    terms: Terms, keep: Bool[Array, " m"], weight: Float[Array, "nv nv"] | None = None
+    terms: Terms, in_use: Bool[Array, " m"], weight: Float[Array, "nv nv"] | None = None
 ) -> ConstrainedFactor:
     """The independent rows, orthonormal in the metric W; the identity if None."""
     if weight is None:
@@ -21,7 +21,7 @@ def metric_factor(
     if weight.shape != terms.mass.shape:
         raise ValueError(f"Argument `weight` must have shape {terms.mass.shape}, but has shape {weight.shape}.")
     sizes = lax.stop_gradient(row_norms(weight, terms.jacobian))
-    return ConstrainedFactor(weight, terms.jacobian, jnp.where(sizes > 0, sizes, 1), keep, 0.0)
+    return ConstrainedFactor(weight, terms.jacobian, jnp.where(sizes > 0, sizes, 1), in_use, 0.0)
 
 
 def multipliers_of(factor: ConstrainedFactor, reaction: Float[Array, " nv"]) -> Float[Array, " m"]:

@@ -50,7 +50,7 @@ class NullSpace(AbstractFormulation):
 
     def motion(self, terms: Terms, factor: ConstrainedFactor) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
         """v̇ and λ of the independent rows."""
-        own = metric_factor(terms, factor.keep, self.weight)
+        own = metric_factor(terms, factor.in_use, self.weight)
         parts = _minimal(terms, own)
         vdot = parts.particular + parts.basis @ solve_spd(parts.mass, parts.force)
         return vdot, multipliers_of(own, terms.mass @ vdot - terms.force)

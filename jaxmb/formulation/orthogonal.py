@@ -67,7 +67,7 @@ class OrthogonalProjection(AbstractFormulation):
 
     def motion(self, terms: Terms, factor: ConstrainedFactor) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
         """v̇ and λ of the independent rows, by the pseudo-inverse of Cᵀ."""
-        own = metric_factor(terms, factor.keep, self.weight)
+        own = metric_factor(terms, factor.in_use, self.weight)
         parts = self._projected(terms, own)
         vdot = solve_square(parts.inertia, parts.force)
         return vdot, multipliers_of(own, terms.mass @ vdot - terms.force)

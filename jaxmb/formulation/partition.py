@@ -69,13 +69,13 @@ class CoordinatePartition(AbstractFormulation):
         """
         if present is None and self.independent is not None:
             return _mask(self.independent, terms.force.shape[0])
-        keep = self.prepare(terms)
-        best = self._greedy(terms, keep)
+        in_use = self.prepare(terms)
+        best = self._greedy(terms, in_use)
         if present is None:
             return best
         if not self.switching:
             return present
-        volume = lambda mask: jnp.sum(jnp.log(jnp.where(mask, self._factor(terms, keep, mask)[1], 1)))
+        volume = lambda mask: jnp.sum(jnp.log(jnp.where(mask, self._factor(terms, in_use, mask)[1], 1)))
         surplus = jnp.sum(present) - jnp.sum(best)
         worse = volume(present) < jnp.log(self.switching) + volume(best)
         return jnp.where((surplus > 0) | ((surplus == 0) & worse), best, present)
@@ -84,10 +84,10 @@ class CoordinatePartition(AbstractFormulation):
         """The formulation with the mask of the independent velocities."""
         return eqx.tree_at(lambda f: f.choice, self, choice, is_leaf=lambda x: x is None)
 
-    def unfit(self, terms: Terms, keep: Bool[Array, " m"], lost: Int[Array, ""]) -> Bool[Array, ""]:
+    def unfit(self, terms: Terms, in_use: Bool[Array, " m"], lost: Int[Array, ""]) -> Bool[Array, ""]:
         """Whether some velocity follows neither from the constraints nor from the choice."""
-        factor, _ = self._factor(terms, keep, self._mask_of(terms))
-        return jnp.sum(factor.keep) + lost < terms.force.shape[0]
+        factor, _ = self._factor(terms, in_use, self._mask_of(terms))
+        return jnp.sum(factor.in_use) + lost < terms.force.shape[0]
 
     def metric(self, terms: Terms) -> Float[Array, "nv nv"]:
         """M + Cᵀ diag(1/σ²) C."""
@@ -95,7 +95,7 @@ class CoordinatePartition(AbstractFormulation):
 
     def motion(self, terms: Terms, factor: ConstrainedFactor) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
         """v̇ and λ of the independent rows, C_Dᵀ λ = (M v̇ − F)_D."""
-        own, _ = self._factor(terms, factor.keep, self._mask_of(terms))
+        own, _ = self._factor(terms, factor.in_use, self._mask_of(terms))
         parts = _partition(terms, own)
         vdot = parts.tangent.T @ solve_spd(parts.mass, parts.force) + parts.xi
         reaction = terms.mass @ vdot - terms.force
@@ -104,41 +104,41 @@ class CoordinatePartition(AbstractFormulation):
 
     def partition(self, terms: Terms) -> Partition:
         """D, η, ξ, M_d and h_d at a state, for the choice that fits it."""
-        self, keep = self.holding(self.choose(terms)), self.prepare(terms)
-        factor, _ = self._factor(terms, keep, self._mask_of(terms))
+        self, in_use = self.holding(self.choose(terms)), self.prepare(terms)
+        factor, _ = self._factor(terms, in_use, self._mask_of(terms))
         return _partition(terms, factor)
 
     def _mask_of(self, terms: Terms) -> Bool[Array, " nv"]:
         return jnp.zeros(terms.force.shape, bool) if self.choice is None else self.choice
 
-    def _greedy(self, terms: Terms, keep: Bool[Array, " m"]) -> Bool[Array, " nv"]:
-        metric, rows, scale = _with_units(self.metric(terms), terms, keep)
-        m = keep.shape[0]
+    def _greedy(self, terms: Terms, in_use: Bool[Array, " m"]) -> Bool[Array, " nv"]:
+        metric, rows, scale = _with_units(self.metric(terms), terms, in_use)
+        m = in_use.shape[0]
         first = jnp.arange(rows.shape[0]) < m
         return independent_rows(metric, rows, scale, self.rank_tol, first)[m:]
 
     def _factor(
-        self, terms: Terms, keep: Bool[Array, " m"], mask: Bool[Array, " nv"]
+        self, terms: Terms, in_use: Bool[Array, " m"], mask: Bool[Array, " nv"]
     ) -> tuple[ConstrainedFactor, Float[Array, " nv"]]:
         """The factors of the square matrix of constraint rows and chosen unit rows, and the remainders of the latter."""
-        metric, rows, scale = _with_units(self.metric(terms), terms, keep)
-        factor = ConstrainedFactor(metric, rows, scale, jnp.concatenate([keep, mask]), self.rank_tol)
-        return factor, factor.remainders[keep.shape[0] :]
+        metric, rows, scale = _with_units(self.metric(terms), terms, in_use)
+        factor = ConstrainedFactor(metric, rows, scale, jnp.concatenate([in_use, mask]), self.rank_tol)
+        return factor, factor.remainders[in_use.shape[0] :]
 
 
 def _with_units(
-    metric: Float[Array, "nv nv"], terms: Terms, keep: Bool[Array, " m"]
+    metric: Float[Array, "nv nv"], terms: Terms, in_use: Bool[Array, " m"]
 ) -> tuple[Float[Array, "nv nv"], Float[Array, "r nv"], Float[Array, " r"]]:
     """The rows of C and one for each velocity, with the reference sizes by which a unit row has length one."""
     n = terms.force.shape[0]
     lengths = row_norms(metric, jnp.eye(n, dtype=metric.dtype))
-    rows = jnp.where(keep[:, None], terms.jacobian, 0)
+    rows = jnp.where(in_use[:, None], terms.jacobian, 0)
     return metric, jnp.concatenate([rows, jnp.eye(n, dtype=rows.dtype)]), jnp.concatenate([terms.scale, lengths])
 
 
 def _partition(terms: Terms, factor: ConstrainedFactor) -> Partition:
     m, n = terms.jacobian.shape
-    mask = factor.keep[m:]  # at a singular pose fewer are free than were chosen
+    mask = factor.in_use[m:]  # at a singular pose fewer are free than were chosen
     zero = jnp.zeros(n, terms.force.dtype)
     follow = lambda rows, chosen: factor.solve(zero, jnp.concatenate([rows, chosen]))[0]
     none = jnp.zeros(m, zero.dtype)
@@ -152,7 +152,7 @@ def _partition(terms: Terms, factor: ConstrainedFactor) -> Partition:
         xi=xi,
         mass=mass,
         force=tangent @ (terms.force - terms.mass @ xi),
-        regular=jnp.sum(factor.keep) == n,
+        regular=jnp.sum(factor.in_use) == n,
     )
 
 
@@ -181,9 +181,9 @@ def projective_criterion(terms: Terms, weight: Matrix | None = None, rank_tol: P
             decomposition, which knows no masses: cos²α_i is the squared length of row i of an orthonormal null-space basis.
         rank_tol: cut-off of the rank rule, see `jaxmb.linalg.independent_rows`.
     """
-    keep = independent_rows(regular_metric(terms.mass, terms.jacobian), terms.jacobian, terms.scale, rank_tol)
+    in_use = independent_rows(regular_metric(terms.mass, terms.jacobian), terms.jacobian, terms.scale, rank_tol)
     metric = regular_metric(terms.mass, terms.jacobian) if weight is None else weight
-    factor = ConstrainedFactor(metric, terms.jacobian, terms.scale, keep, 0.0)
+    factor = ConstrainedFactor(metric, terms.jacobian, terms.scale, in_use, 0.0)
     units = factor.root.T
     size = jnp.sum(units**2, axis=1)
     normal = (units @ factor.basis.T) @ factor.basis

@@ -42,8 +42,8 @@ class Proximal(AbstractFormulation):
     def motion(self, terms: Terms, factor: ConstrainedFactor) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
         """v̇ and λ of the independent rows."""
         metric, weighted = stiffened(terms.mass, terms.jacobian, terms.scale)
-        rows = jnp.where(factor.keep[:, None], terms.jacobian / terms.scale[:, None], 0)
-        target = jnp.where(factor.keep, terms.gamma / terms.scale, 0)
+        rows = jnp.where(factor.in_use[:, None], terms.jacobian / terms.scale[:, None], 0)
+        target = jnp.where(factor.in_use, terms.gamma / terms.scale, 0)
         free = solve_spd(metric, terms.force + weighted @ terms.gamma)
         response = solve_spd(metric, rows.T)
         regular = rows @ response + self.mu * jnp.eye(rows.shape[0], dtype=rows.dtype)

@@ -38,22 +38,22 @@ class Restored(eqx.Module):
 
     Attributes:
         terms: with the rows ZᵀĊ in place of the lost ones.
-        keep: mask (m,) of the rows in use.
+        in_use: mask (m,) of the rows in use.
         undefined: mask (m,) of the rows whose multipliers are undefined.
         open: whether the motion is open.
         lost: what the lost rows demand; None where none can be lost.
     """
 
     terms: Terms
-    keep: Bool[Array, " m"]
+    in_use: Bool[Array, " m"]
     undefined: Bool[Array, " m"]
     open: Bool[Array, ""]
     lost: Lost | None
 
     @classmethod
-    def nothing(cls, terms: Terms, keep: Bool[Array, " m"]) -> "Restored":
+    def nothing(cls, terms: Terms, in_use: Bool[Array, " m"]) -> "Restored":
         """The rows as they are."""
-        return cls(terms, keep, jnp.zeros_like(keep), jnp.array(False), None)
+        return cls(terms, in_use, jnp.zeros_like(in_use), jnp.array(False), None)
 
     def completed(
         self,
@@ -80,13 +80,13 @@ def restore(formulation: "AbstractFormulation", terms: Terms, decision: Decision
     """
     given = dataclasses.replace(terms, layout=None)  # ZᵀĊ may read any velocity
     terms, nearby = lax.stop_gradient((given, nearby))
-    keep, gone = decision.keep, decision.lost
+    in_use, gone = decision.in_use, decision.lost
     combined = decision.combined / terms.scale
     rows = combined @ decision.rate
     length = jnp.where(gone, jnp.linalg.norm(rows @ decision.root.T, axis=1), terms.scale)
     known = lambda t: (t.jacobian, t.scale)
     restored = eqx.tree_at(known, terms, (jnp.where(gone[:, None], rows, terms.jacobian), length))
-    factor = formulation.factorise(restored, keep | gone, 0.0)
+    factor = formulation.factorise(restored, in_use | gone, 0.0)
 
     def vdot(gamma: Array) -> Array:
         return formulation.motion(eqx.tree_at(lambda t: t.gamma, restored, gamma), factor)[0]
@@ -97,13 +97,13 @@ def restore(formulation: "AbstractFormulation", terms: Terms, decision: Decision
     matrix = combined @ (decision.rate - nearby.gamma_by_velocity())
     both = gone[:, None] & gone
     # Rows and columns in units of their own, of which those of the responses are σ.
-    square = jnp.where(both, matrix @ responses.T, jnp.eye(keep.shape[0]))
+    square = jnp.where(both, matrix @ responses.T, jnp.eye(in_use.shape[0]))
     drift = jnp.where(gone, combined @ nearby.vector(), 0)
     lost = Lost(gone, jnp.where(gone[:, None], matrix, 0), drift, square)
     involved = jnp.abs(decision.combined) > formulation.rank_tol
     undefined = jnp.any(gone[:, None] & involved, axis=0)
-    undefined |= ~(keep | gone) & jnp.any(involved & undefined, axis=1)
-    found = Restored(restored, keep | gone, undefined, jnp.any(decision.open), lost)
+    undefined |= ~(in_use | gone) & jnp.any(involved & undefined, axis=1)
+    found = Restored(restored, in_use | gone, undefined, jnp.any(decision.open), lost)
     gamma = found.completed(formulation, factor, terms.force, terms.gamma, drift).gamma
     rows, length = jnp.where(gone[:, None], rows, given.jacobian), jnp.where(gone, length, given.scale)
     gamma = jnp.where(gone, gamma, given.gamma)

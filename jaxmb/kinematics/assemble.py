@@ -391,8 +391,8 @@ def _by_elimination(mass: Array, jacobian: Array, sizes: Array, extra: Array, ra
         first = jnp.arange(jacobian.shape[0]) >= m  # what is held is held
     root = inverse_root(metric)
     rows = lax.stop_gradient(jacobian / sizes[:, None]) @ root.T
-    keep = Eliminated.of(rows).eliminate(cutoff(rank_tol, rows.dtype), first).chosen
-    return ConstrainedFactor(metric, jacobian, sizes, keep, rank_tol, root=root)
+    in_use = Eliminated.of(rows).eliminate(cutoff(rank_tol, rows.dtype), first).chosen
+    return ConstrainedFactor(metric, jacobian, sizes, in_use, rank_tol, root=root)
 
 
 def consistency(system: System, state: State, verb: str, values: Values | None = None) -> tuple[Check, ...]:

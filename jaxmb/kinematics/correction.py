@@ -35,7 +35,7 @@ class Correction(eqx.Module):
 
     Attributes:
         q, v: where it is.
-        keep: mask (m,) of the rows that it was brought onto: those in use less rows that were better left alone.
+        in_use: mask (m,) of the rows that it was brought onto: those in use less rows that were better left alone.
         basis: Q (m, nv), the rows in use as they were found, orthonormal in the metric of M, one after the other; without
             columns where they were not made.
         position, velocity: residuals φ and C v + b (m,) that are left.
@@ -43,14 +43,14 @@ class Correction(eqx.Module):
 
     q: Float[Array, " nq"]
     v: Float[Array, " nv"]
-    keep: Bool[Array, " m"]
+    in_use: Bool[Array, " m"]
     basis: Float[Array, "m n"]
     position: Float[Array, " m"]
     velocity: Float[Array, " m"]
 
 
 def correct(
-    system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"], iterations: int
+    system: System, formulation: AbstractFormulation, state: State, in_use: Bool[Array, " m"], iterations: int
 ) -> Correction:
     """Moves a state onto the constraints along the shortest way in the formulation's metric; see `linearised` for derivatives.
 
@@ -65,29 +65,29 @@ def correct(
         system: the system.
         formulation: gives the metric.
         state: the state; its time stays.
-        keep: mask (m,) of independent rows.
+        in_use: mask (m,) of independent rows.
         iterations: number of corrections of q and of v.
     """
     system, formulation, state = lax.stop_gradient((system, formulation, state))
 
     def once(carry: tuple[Array, Correction, Array, Array]) -> tuple[Array, Correction, Array, Array]:
-        count, found, keep, _ = carry
+        count, found, in_use, _ = carry
         here = dataclasses.replace(state, q=found.q)
         terms = rows_at(system, state.t, found.q, state.scale.row)
-        factor = formulation.factorise(terms, keep)
+        factor = formulation.factorise(terms, in_use)
         better, rest = correct_by(factor, system, formulation, here, terms, iterations)
         # Once more after a first time close to dependent rows, and whenever rows are left alone.
         off = jnp.abs(position_residual(system, state.t, found.q)) / state.scale.span
         on = jnp.all(off <= jnp.finfo(off.dtype).eps ** EXACT)
         again = jnp.any(rest) | ((distance_to_dependence(state.scale, factor) < NEAR) | (count > 0)) & ~on
-        better = dataclasses.replace(better, keep=keep & ~rest)
-        return count + 1, better, better.keep, again
+        better = dataclasses.replace(better, in_use=in_use & ~rest)
+        return count + 1, better, better.in_use, again
 
     none, basis = (jnp.asarray(np.zeros((system.m, *n)), state.q.dtype) for n in ((), (system.nv,)))
-    start = Correction(system.normalise(state.q), state.v, keep, basis, none, none)
+    start = Correction(system.normalise(state.q), state.v, in_use, basis, none, none)
     if not system.m:
         return start
-    return lax.while_loop(lambda c: c[3] & (c[0] < 4), once, (jnp.array(0), start, keep, jnp.array(True)))[1]
+    return lax.while_loop(lambda c: c[3] & (c[0] < 4), once, (jnp.array(0), start, in_use, jnp.array(True)))[1]
 
 
 def correct_by(
@@ -116,21 +116,21 @@ def correct_by(
         moved = system.normalise(q - system.qdot(q, step))
         return (jnp.where(first, moved, q), jnp.where(first, v, v - step), rest), (position, velocity)
 
-    start = (q, v, jnp.zeros_like(factor.keep))
+    start = (q, v, jnp.zeros_like(factor.in_use))
     (q_new, v_new, rest), left = lax.scan(improve, start, jnp.asarray(np.arange(2 * iterations + 1)))
     stay = jnp.any(rest)
     q_new, v_new = jnp.where(stay, q, q_new), jnp.where(stay, v, v_new)
     position, velocity = (jnp.where(stay, x[0], x[-1]) for x in left)
-    return Correction(q_new, v_new, factor.keep & ~rest, factor.basis, position, velocity), rest
+    return Correction(q_new, v_new, factor.in_use & ~rest, factor.basis, position, velocity), rest
 
 
 def corrected(
-    system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"], iterations: int
+    system: System, formulation: AbstractFormulation, state: State, in_use: Bool[Array, " m"], iterations: int
 ) -> State:
     """`correct` with its derivatives."""
-    found = correct(system, formulation, state, keep, iterations)
+    found = correct(system, formulation, state, in_use, iterations)
     return with_derivative(
-        linearised, system, formulation, state, dataclasses.replace(state, q=found.q, v=found.v), found.keep
+        linearised, system, formulation, state, dataclasses.replace(state, q=found.q, v=found.v), found.in_use
     )
 
 
@@ -141,7 +141,7 @@ def with_derivative(
     formulation: AbstractFormulation,
     state: State,
     found: State,
-    keep: Bool[Array, " m"],
+    in_use: Bool[Array, " m"],
     sparse: bool = False,
 ) -> State:
     """`found`, which a correction has made of `state`, with the derivatives of `linearise(system, formulation, state, found, keep, sparse)`."""
@@ -150,8 +150,8 @@ def with_derivative(
 
 @with_derivative.def_jvp
 def _by_linearisation(primals: Any, tangents: Any) -> Any:
-    linearise, system, formulation, state, found, keep, sparse = primals
-    correction = linearise(system, formulation, state, found, keep, sparse)
+    linearise, system, formulation, state, found, in_use, sparse = primals
+    correction = linearise(system, formulation, state, found, in_use, sparse)
     _, moved = eqx.filter_jvp(correction, (system, state), (tangents[1], tangents[3]))
     # Not `found` itself, which has no derivative: this value is differentiated again.
     return with_derivative(*primals), moved
@@ -162,7 +162,7 @@ def linearised(
     formulation: AbstractFormulation,
     state: State,
     found: State,
-    keep: Bool[Array, " m"],
+    in_use: Bool[Array, " m"],
     sparse: bool = False,
 ) -> Callable[[System, State], State]:
     """A function of system and state that has the derivative of `correct`, which has made `found` of `state`.
@@ -176,12 +176,12 @@ def linearised(
         return lambda system, moved: dataclasses.replace(moved, q=system.normalise(moved.q))
     start, found = lax.stop_gradient((state, found))
     q, v, zero = found.q, found.v, jnp.zeros_like(found.v)
-    terms, factor = _factors(system, formulation, found, keep, sparse)
+    terms, factor = _factors(system, formulation, found, in_use, sparse)
     if not sparse:
         # Rows that were at rest have no part in it.
         still = jnp.all(q == system.normalise(start.q)) & jnp.all(v == start.v)
         rest = at_rest(found.scale, factor, *residuals(system, found.t, q, v))
-        factor = formulation.factorise(terms, keep & ~(rest & still))
+        factor = formulation.factorise(terms, in_use & ~(rest & still))
     factors = (_of_positions(formulation, terms, factor), factor)
     move = (_displacement(system, q, start.q - q, sparse), start.v - v)
     pulls = [f.solve(zero, terms.jacobian @ d)[1] for f, d in zip(factors, move, strict=True)]
@@ -200,15 +200,15 @@ def linearised(
 
 
 def _factors(
-    system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"], sparse: bool
+    system: System, formulation: AbstractFormulation, state: State, in_use: Bool[Array, " m"], sparse: bool
 ) -> tuple[Any, Any]:
     """M, C and the factors of rows at a pose."""
     if sparse:
         assert system.layout is not None
         terms = sparse_rows_at(system, system.layout, state.t, state.q, state.scale.row)
-        return terms, SparseFactor(terms.mass, terms.jacobian, terms.scale, keep)
+        return terms, SparseFactor(terms.mass, terms.jacobian, terms.scale, in_use)
     terms = rows_at(system, state.t, state.q, state.scale.row)
-    return terms, formulation.factorise(terms, keep)
+    return terms, formulation.factorise(terms, in_use)
 
 
 def _steps(
@@ -246,13 +246,13 @@ def _of_positions(
     """
     if terms.holonomic is None and formulation.left_out(terms.scale.shape[0]) is None:
         return factor
-    keep, holonomic = factor.keep, jnp.array(True) if terms.holonomic is None else terms.holonomic
+    in_use, holonomic = factor.in_use, jnp.array(True) if terms.holonomic is None else terms.holonomic
     if isinstance(terms, SparseTerms):
-        return SparseFactor(terms.mass, terms.jacobian, terms.scale, keep & holonomic)
+        return SparseFactor(terms.mass, terms.jacobian, terms.scale, in_use & holonomic)
     if formulation.left_out(terms.scale.shape[0]) is not None:
         metric = formulation.metric(terms)
-        keep = independent_rows(metric, terms.jacobian, terms.scale, formulation.rank_tol, terms.holonomic)
-    return formulation.factorise(terms, keep & holonomic)
+        in_use = independent_rows(metric, terms.jacobian, terms.scale, formulation.rank_tol, terms.holonomic)
+    return formulation.factorise(terms, in_use & holonomic)
 
 
 def at_rest(
@@ -260,7 +260,7 @@ def at_rest(
 ) -> Bool[Array, " m"]:
     """Rows that are close to being dependent and hold to rounding, which a correction would amplify."""
     if not isinstance(factor, ConstrainedFactor):
-        return jnp.zeros_like(factor.keep)  # others are not used there
+        return jnp.zeros_like(factor.in_use)  # others are not used there
     scale, factor, position, velocity = lax.stop_gradient((scale, factor, position, velocity))
     eps, rate = jnp.finfo(position.dtype).eps, scale.rate
     weights = factor.vanishing * scale.span / scale.row

@@ -232,7 +232,7 @@ def _measure(system: System, state: State, formulation: AbstractFormulation) -> 
     terms = evaluate(system, state)
     rows = choose_rows(system, formulation, state)
     scaled = metric_rows(formulation.metric(terms), terms.jacobian, terms.scale)
-    found = Eliminated.of(scaled).eliminate(cutoff(formulation.rank_tol, scaled.dtype), rows.keep & ~rows.lost)
+    found = Eliminated.of(scaled).eliminate(cutoff(formulation.rank_tol, scaled.dtype), rows.in_use & ~rows.lost)
     combined = jnp.where(found.chosen[:, None], 0, found.combined)
     driven, undriven = _driven(system), None
     if driven.any():

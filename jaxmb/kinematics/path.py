@@ -124,8 +124,8 @@ class Path(eqx.Module):
         """A step along the tangent and the shortest way back onto the constraints; whether that is one, and how far it turns."""
         system, formulation, scale = self.system, self.formulation, self.scale
         guess = system.normalise(at.q + length * system.qdot(at.q, at.v))
-        keep = formulation.prepare(rows_at(system, self.t, guess, scale.row))
-        found = correct(system, formulation, State(self.t, guess, at.v, scale), keep, ITERATIONS)
+        in_use = formulation.prepare(rows_at(system, self.t, guess, scale.row))
+        found = correct(system, formulation, State(self.t, guess, at.v, scale), in_use, ITERATIONS)
         trial = self.point(found.q, found.v, at.values)
         along, across = trial.v @ trial.metric @ at.v, at.v @ trial.metric @ at.v
         turned = jnp.arccos(jnp.clip(along / jnp.sqrt(across), -1, 1))

@@ -16,7 +16,7 @@ class Rows(eqx.Module):
     """The rows of a system at a state on the constraints.
 
     Attributes:
-        keep: mask (m,) of the rows in use: those that are independent here, and those that are lost here only.
+        in_use: mask (m,) of the rows in use: those that are independent here, and those that are lost here only.
         lost: mask (m,) of the latter: the motion leads to poses where they are independent again.
         open: mask (m,) of rows that are dependent here and independent nearby, though not along the velocity, so that the
             motion is not determined.
@@ -26,7 +26,7 @@ class Rows(eqx.Module):
         contradiction: by how much (m,) each row of C v̇ = Γ must be violated here, relative to the sizes of its terms.
     """
 
-    keep: Bool[Array, " m"]
+    in_use: Bool[Array, " m"]
     lost: Bool[Array, " m"]
     open: Bool[Array, " m"]
     rank: Int[Array, ""]
@@ -35,10 +35,10 @@ class Rows(eqx.Module):
     contradiction: Float[Array, " m"]
 
     @classmethod
-    def using(cls, keep: Bool[Array, " m"], dtype: Any) -> "Rows":
+    def using(cls, in_use: Bool[Array, " m"], dtype: Any) -> "Rows":
         """Rows in use that are independent, where the others are redundant."""
-        none = jnp.zeros_like(keep)
-        return cls(keep, none, none, jnp.sum(keep), None, jnp.array(False), none.astype(dtype))
+        none = jnp.zeros_like(in_use)
+        return cls(in_use, none, none, jnp.sum(in_use), None, jnp.array(False), none.astype(dtype))
 
     @property
     def contradictory(self) -> Bool[Array, ""]:
@@ -75,7 +75,7 @@ def choose_rows(
             none, none, none, jnp.array(0), choice, sound & formulation.unfit(terms, none, jnp.array(0)), terms.gamma
         )
     found = formulation.decide(terms, Nearby(system, state), sound)
-    rank = jnp.sum(found.keep)
+    rank = jnp.sum(found.in_use)
 
     def contradicted() -> Array:
         moving = gamma(system, t, q, v)
@@ -85,5 +85,5 @@ def choose_rows(
     acting = system.m if system.active is None else jnp.sum(system.active)
     deficient = (rank < acting) & sound
     amount = where_any(deficient, contradicted, jnp.zeros_like(terms.gamma))
-    unfit = sound & formulation.unfit(terms, found.keep, jnp.sum(found.lost))
-    return Rows(found.keep | found.lost, found.lost, found.open, rank, choice, unfit, amount)
+    unfit = sound & formulation.unfit(terms, found.in_use, jnp.sum(found.lost))
+    return Rows(found.in_use | found.lost, found.lost, found.open, rank, choice, unfit, amount)

@@ -32,23 +32,23 @@ class ConstrainedFactor(AbstractFactor):
         mass: M (nv, nv), positive definite.
         jacobian: C (m, nv).
         scale: reference sizes σ (m,) of the rows.
-        keep: mask (m,) of rows in use.
+        in_use: mask (m,) of rows in use.
         rank_tol: smallest remainder, relative to σ, of a row that is not lost.
         quick: whether it counts how fast it runs, not how fast it compiles.
         root: R, where it is known.
         layout: which entries of M and C may not be zero, where that is known: rows are then looked at in its order.
 
     Attributes:
-        keep: the rows k without the lost ones.
+        in_use: the rows k without the lost ones.
         remainders: distance (m,) of each row of k from the span of those before it, relative to σ; infinite in other rows.
         weights: W, lower triangular in the order in which rows are looked at; in a lost row the combination z of the scaled rows that vanishes there.
-        basis: Q; zero in rows outside `keep`.
+        basis: Q; zero in rows outside `in_use`.
     """
 
     metric: Float[Array, "nv nv"]
     rows: Float[Array, "m nv"]
     scale: Float[Array, " m"]
-    keep: Bool[Array, " m"]
+    in_use: Bool[Array, " m"]
     root: Float[Array, "nv nv"]
     remainders: Float[Array, " m"]
     weights: Float[Array, "m m"]
@@ -59,7 +59,7 @@ class ConstrainedFactor(AbstractFactor):
         mass: Float[Array, "nv nv"],
         jacobian: Float[Array, "m nv"],
         scale: Float[Array, " m"],
-        keep: Bool[Array, " m"],
+        in_use: Bool[Array, " m"],
         rank_tol: float = RANK_TOL,
         quick: bool = False,
         root: Float[Array, "nv nv"] | None = None,
@@ -67,8 +67,8 @@ class ConstrainedFactor(AbstractFactor):
     ):
         self.metric = mass
         self.scale = scale
-        rows = jnp.where(keep[:, None], jacobian / scale[:, None], 0)
-        tol = jnp.where(keep, cutoff(rank_tol, mass.dtype), jnp.inf)
+        rows = jnp.where(in_use[:, None], jacobian / scale[:, None], 0)
+        tol = jnp.where(in_use, cutoff(rank_tol, mass.dtype), jnp.inf)
         if layout is None:
             self.root = inverse_root(self.metric, quick) if root is None else root
             found = orthonormal_rows(lax.stop_gradient(rows) @ self.root.T, tol, quick)
@@ -77,9 +77,9 @@ class ConstrainedFactor(AbstractFactor):
             self.root = BlockMatrix(parts[0], layout).dense()
             found = _along_band(layout, SparseRows(parts[1], layout).dense(), tol)
         self.weights, self.basis, remainders = found
-        self.remainders = jnp.where(keep, remainders, jnp.inf)
-        self.keep = remainders > tol
-        self.rows = jnp.where(self.keep[:, None], rows, 0)
+        self.remainders = jnp.where(in_use, remainders, jnp.inf)
+        self.in_use = remainders > tol
+        self.rows = jnp.where(self.in_use[:, None], rows, 0)
 
     @property
     def gap(self) -> Float[Array, ""]:
@@ -89,14 +89,14 @@ class ConstrainedFactor(AbstractFactor):
     @property
     def vanishing(self) -> Float[Array, "m m"]:
         """Zᵀ: the combinations of scaled rows whose lengths are the remainders."""
-        return jnp.where(self.keep, self.remainders, 1)[:, None] * self.weights
+        return jnp.where(self.in_use, self.remainders, 1)[:, None] * self.weights
 
     def by_lengths(
         self, reach: Float[Array, " nv"], scale: Float[Array, " m"], quick: bool = False
     ) -> "ConstrainedFactor":
         """The factors of the same rows in the metric diag(1/ℓ²), in which no mass has a part, and relative to sizes in it."""
         root, rows = jnp.diag(reach), self.rows * self.scale[:, None]
-        return ConstrainedFactor(root, rows, scale, self.keep, 0.0, quick, root)
+        return ConstrainedFactor(root, rows, scale, self.in_use, 0.0, quick, root)
 
     def speeds(self, rates: Float[Array, "m nv"]) -> Float[Array, " m"]:
         """How fast rows turn, ‖Ċ_i M^(−1/2)‖/σ_i, from the derivatives of all rows."""
@@ -104,14 +104,14 @@ class ConstrainedFactor(AbstractFactor):
 
     def particular(self, gamma: Float[Array, " m"]) -> Float[Array, " nv"]:
         """The smallest x in the metric with C_k x = γ_k, without derivatives; γ of other rows is not read."""
-        return self.root.T @ ((self.weights @ jnp.where(self.keep, gamma / self.scale, 0)) @ self.basis)
+        return self.root.T @ ((self.weights @ jnp.where(self.in_use, gamma / self.scale, 0)) @ self.basis)
 
     def solve(
         self, force: Float[Array, " nv"], gamma: Float[Array, " m"]
     ) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
         """Returns x (nv,) and λ (m,), which is zero in rows that are not kept; γ of those rows is not read."""
-        keep, n = self.keep, self.metric.shape[0]
-        if not keep.shape[0]:
+        in_use, n = self.in_use, self.metric.shape[0]
+        if not in_use.shape[0]:
             # XLA loses the attributes of LAPACK calls of implicit solvers where arrays without entries are joined and cut.
             by_root = lambda _, b: self.root.T @ (self.root @ b)
             x = lax.custom_linear_solve(lambda x: self.metric @ x, force, by_root, by_root, symmetric=True)
@@ -119,16 +119,16 @@ class ConstrainedFactor(AbstractFactor):
 
         def equations(unknown):
             x, mu = unknown[:n], unknown[n:]
-            return jnp.concatenate([self.metric @ x + self.rows.T @ mu, self.rows @ x - jnp.where(keep, 0, mu)])
+            return jnp.concatenate([self.metric @ x + self.rows.T @ mu, self.rows @ x - jnp.where(in_use, 0, mu)])
 
         def solve(_, rhs):
             f, g = rhs[:n], rhs[n:]
             y = self.root @ f
-            z = jnp.where(keep, self.weights @ jnp.where(keep, g, 0) - self.basis @ y, 0)
-            return jnp.concatenate([self.root.T @ (y + z @ self.basis), jnp.where(keep, -(z @ self.weights), -g)])
+            z = jnp.where(in_use, self.weights @ jnp.where(in_use, g, 0) - self.basis @ y, 0)
+            return jnp.concatenate([self.root.T @ (y + z @ self.basis), jnp.where(in_use, -(z @ self.weights), -g)])
 
         # One vector: with a pair, a derivative that touches one half only would fail.
-        rhs = jnp.concatenate([force, jnp.where(keep, gamma / self.scale, 0)])
+        rhs = jnp.concatenate([force, jnp.where(in_use, gamma / self.scale, 0)])
         x = lax.custom_linear_solve(equations, rhs, solve, solve, symmetric=True)
         return x[:n], -x[n:] / self.scale
 
@@ -137,7 +137,7 @@ def independent_factor(
     mass: Float[Array, "nv nv"],
     jacobian: Float[Array, "m nv"],
     scale: Float[Array, " m"],
-    keep: Bool[Array, " m"],
+    in_use: Bool[Array, " m"],
     rank_tol: float,
     layout: Layout,
 ) -> tuple[ConstrainedFactor, Bool[Array, ""]]:
@@ -147,12 +147,12 @@ def independent_factor(
     whatever order rows are chosen, a remainder is at least 1/(√k ‖W‖) until there are k. If some of few rows must go, which ones is
     left to elimination, as without a layout: derivatives by parameters that end a redundancy are those of the rows in use.
     """
-    factor = ConstrainedFactor(mass, jacobian, scale, keep, rank_tol, layout=layout)
+    factor = ConstrainedFactor(mass, jacobian, scale, in_use, rank_tol, layout=layout)
     cut = cutoff(rank_tol, mass.dtype)
-    weight = jnp.sum(jnp.where(factor.keep[:, None], factor.weights, 0) ** 2)
-    left = keep & ~factor.keep
-    follow = ~left if keep.shape[0] <= MANY else jnp.where(left, factor.remainders, 0) < ROUNDING * cut
-    return factor, jnp.all(follow) & (jnp.sum(factor.keep) * weight < (0.5 / cut) ** 2)
+    weight = jnp.sum(jnp.where(factor.in_use[:, None], factor.weights, 0) ** 2)
+    left = in_use & ~factor.in_use
+    follow = ~left if in_use.shape[0] <= MANY else jnp.where(left, factor.remainders, 0) < ROUNDING * cut
+    return factor, jnp.all(follow) & (jnp.sum(factor.in_use) * weight < (0.5 / cut) ** 2)
 
 
 def orthonormal_rows(rows: Array, tol: Array, quick: bool = False) -> tuple[Array, Array, Array]:
@@ -267,9 +267,9 @@ def minimum_norm_multipliers(
     least norm is λ = E (EᵀE)⁻¹ λ_k. The columns of E are brought to unit length first, since rows may have any units.
     """
     expressed = combinations(factor, jacobian)
-    length = jnp.sqrt(jnp.where(factor.keep, jnp.sum(expressed**2, axis=0), 1))
+    length = jnp.sqrt(jnp.where(factor.in_use, jnp.sum(expressed**2, axis=0), 1))
     expressed = expressed / length
-    gram = expressed.T @ expressed + jnp.diag(jnp.where(factor.keep, 0, 1).astype(jacobian.dtype))
+    gram = expressed.T @ expressed + jnp.diag(jnp.where(factor.in_use, 0, 1).astype(jacobian.dtype))
     return expressed @ solve_spd(gram, multipliers / length)
 
 
@@ -291,7 +291,7 @@ def null_space(factor: ConstrainedFactor) -> Float[Array, "nv nv"]:
     """
     m, n = factor.rows.shape
     # The squared remainders of all unit vectors sum to the dimensions still missing: one is above this until none is.
-    tol = jnp.concatenate([jnp.where(factor.keep, 0, jnp.inf), jnp.full(n, 0.5 / n**0.5)])
+    tol = jnp.concatenate([jnp.where(factor.in_use, 0, jnp.inf), jnp.full(n, 0.5 / n**0.5)])
     rows = jnp.concatenate([factor.basis, jnp.eye(n, dtype=factor.rows.dtype)])
     _, found, _ = orthonormal_rows(lax.stop_gradient(rows), tol)
     return projector(factor) @ lax.stop_gradient((found[m:] @ factor.root).T)

@@ -10,11 +10,11 @@ class AbstractFactor(eqx.Module):
     """The equations M x − C_kᵀ λ = f, C_k x = γ_k of the rows k, factorised once for many right-hand sides.
 
     Attributes:
-        keep: mask (m,) of the rows k.
+        in_use: mask (m,) of the rows k.
         basis: orthonormal rows in use; without columns where they are not made.
     """
 
-    keep: eqx.AbstractVar[Bool[Array, " m"]]
+    in_use: eqx.AbstractVar[Bool[Array, " m"]]
     basis: eqx.AbstractVar[Float[Array, "m n"]]
 
     @property

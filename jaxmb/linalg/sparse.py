@@ -96,7 +96,7 @@ class SparseFactor(AbstractFactor):
         mass: M.
         jacobian: C.
         scale: reference sizes σ (m,) of the rows.
-        keep: mask (m,) of rows in use; nothing is lost among them, see `gap`.
+        in_use: mask (m,) of rows in use; nothing is lost among them, see `gap`.
 
     Attributes:
         lowered: A (m, w, s), all rows of it.
@@ -105,30 +105,30 @@ class SparseFactor(AbstractFactor):
     mass: BlockMatrix
     rows: Float[Array, "m w s"]
     scale: Float[Array, " m"]
-    keep: Bool[Array, " m"]
+    in_use: Bool[Array, " m"]
     basis: Float[Array, "m n"]
     root: Float[Array, "k s s"]
     lowered: Float[Array, "m w s"]
     band: BandFactor
 
-    def __init__(self, mass: BlockMatrix, jacobian: SparseRows, scale: Float[Array, " m"], keep: Bool[Array, " m"]):
+    def __init__(self, mass: BlockMatrix, jacobian: SparseRows, scale: Float[Array, " m"], in_use: Bool[Array, " m"]):
         layout = mass.layout
-        self.mass, self.scale, self.keep = mass, scale, keep
+        self.mass, self.scale, self.in_use = mass, scale, in_use
         self.basis = jnp.zeros((layout.m, 0), scale.dtype)  # not made
         scaled = jacobian.values / scale[:, None, None]
-        self.rows = jnp.where(keep[:, None, None], scaled, 0)
+        self.rows = jnp.where(in_use[:, None, None], scaled, 0)
         self.root, self.lowered = lowered(mass, scaled)
         self.band = BandFactor(*self._products(self.lowered, self.lowered)[:2])
 
     @property
     def _used(self) -> Bool[Array, "k b"]:
         """Which rows of each neighbourhood are in use."""
-        return jnp.append(self.keep, False)[self.mass.layout.order]
+        return jnp.append(self.in_use, False)[self.mass.layout.order]
 
     def _products(self, a: Float[Array, "m w s"], b: Float[Array, "m w s"]) -> tuple[Array, Array, Array]:
         """The blocks of a bᵀ of the rows in use on the diagonal, below and right of it; those of I in other rows."""
         layout, wide = self.mass.layout, self.mass.layout.order.shape[1]
-        a, b = (jnp.where(self.keep[:, None, None], x, 0) for x in (a, b))
+        a, b = (jnp.where(self.in_use[:, None, None], x, 0) for x in (a, b))
         products = gram(layout, a, b)
         diagonal = products[:, :wide, :wide] + jax.vmap(jnp.diag)((~self._used).astype(a.dtype))
         return diagonal, products[:, wide:, :wide], products[:, :wide, wide:]
@@ -156,12 +156,12 @@ class SparseFactor(AbstractFactor):
     def inverted(self, rhs: Float[Array, " m"]) -> Float[Array, " m"]:
         """S⁻¹ times a vector, zero in rows that are not in use."""
         layout = self.mass.layout
-        found = self.band.solve(jnp.append(jnp.where(self.keep, rhs, 0), 0)[layout.order])
+        found = self.band.solve(jnp.append(jnp.where(self.in_use, rhs, 0), 0)[layout.order])
         return jnp.zeros(layout.m + 1, rhs.dtype).at[layout.order].set(found)[: layout.m]
 
     def pulled(self, z: Float[Array, " m"]) -> Float[Array, "k s"]:
         """A_kᵀ z by blocks."""
-        return along(self.mass.layout, jnp.where(self.keep, z, 0)[:, None, None] * self.lowered)
+        return along(self.mass.layout, jnp.where(self.in_use, z, 0)[:, None, None] * self.lowered)
 
     def raised(self, y: Float[Array, "k s"]) -> Float[Array, " nv"]:
         """Rᵀ y."""
@@ -179,14 +179,14 @@ class SparseFactor(AbstractFactor):
         self, force: Float[Array, " nv"], gamma: Float[Array, " m"]
     ) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
         """Returns x (nv,) and λ (m,), which is zero in rows that are not in use; γ of those rows is not read."""
-        keep, n, layout = self.keep, force.shape[0], self.mass.layout
+        in_use, n, layout = self.in_use, force.shape[0], self.mass.layout
 
         def equations(unknown: Array) -> Array:
             x, mu = unknown[:n], unknown[n:]
             parts = split(layout, x)
             pull = along(layout, mu[:, None, None] * self.rows)
             balance = joined(layout, times(self.mass.blocks, parts) + pull)
-            return jnp.concatenate([balance, across(layout, self.rows, parts) - jnp.where(keep, 0, mu)])
+            return jnp.concatenate([balance, across(layout, self.rows, parts) - jnp.where(in_use, 0, mu)])
 
         def solve(_: object, rhs: Array) -> Array:
             f, g = rhs[:n], rhs[n:]
@@ -195,9 +195,9 @@ class SparseFactor(AbstractFactor):
             x = self.raised(y + self.pulled(z))
             more = self.inverted(g - across(layout, self.rows, split(layout, x)))
             x = x + self.raised(self.pulled(more))
-            return jnp.concatenate([x, jnp.where(keep, -(z + more), -g)])
+            return jnp.concatenate([x, jnp.where(in_use, -(z + more), -g)])
 
-        rhs = jnp.concatenate([force, jnp.where(keep, gamma / self.scale, 0)])
+        rhs = jnp.concatenate([force, jnp.where(in_use, gamma / self.scale, 0)])
         x = lax.custom_linear_solve(equations, rhs, solve, solve, symmetric=True)
         return x[:n], -x[n:] / self.scale
 

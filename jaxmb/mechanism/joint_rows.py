@@ -40,8 +40,8 @@ class JointTerms(eqx.Module):
         metric = regular_metric(self.mass, self.jacobian)
         left_out = formulation.left_out(self.jacobian.shape[0])
         jacobian = self.jacobian if left_out is None else jnp.where(left_out[:, None], 0, self.jacobian)
-        keep = independent_rows(metric, jacobian, self.scale, formulation.rank_tol)
-        factor = ConstrainedFactor(metric, jacobian, self.scale, keep, formulation.rank_tol)
+        in_use = independent_rows(metric, jacobian, self.scale, formulation.rank_tol)
+        factor = ConstrainedFactor(metric, jacobian, self.scale, in_use, formulation.rank_tol)
         own = factor.solve(-reaction, jnp.zeros_like(self.scale))[1]
         return formulation.shares(factor, jacobian, own)[0]
 

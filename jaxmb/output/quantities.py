@@ -237,7 +237,7 @@ def _spanned(terms: Terms, matrix: Float[Array, "k nv"], reaction: Float[Array, 
     rest = jnp.linalg.norm(whole - (factor.basis @ whole) @ factor.basis)
     # A reaction that vanishes is rounding beside the forces it is made of.
     against = jnp.maximum(jnp.linalg.norm(whole), contradiction_tol(rest.dtype) * jnp.linalg.norm(force))
-    return jnp.all(factor.keep), rest / jnp.where(against > 0, against, 1)
+    return jnp.all(factor.in_use), rest / jnp.where(against > 0, against, 1)
 
 
 def _check_directions(independent: bool, left: float, rank: int | None) -> None:

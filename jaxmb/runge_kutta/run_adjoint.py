@@ -24,7 +24,7 @@ class RunAdjoint(Stepping):
     Operands are the tape's times and states, how many steps there are, when the last one ended and where, the times at which states
     were saved, with the end, their cotangents, in which step each lies, how many of them were reached (the end apart), and the
     parameters; results the cotangent of the start, minus its product with the first slope, the cotangents of the parameters that move and of
-    the saved times, and whether anything about a step was special.
+    the saved times, and whether anything about a step was irregular.
 
     Attributes:
         stage, end, a, c: of the step, see `Stepping`; the first slope is found anew.

@@ -11,13 +11,13 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ..deferral import with_fallback
+from .compiled_adjoint import compiled_run_adjoint
 from .engine import back_of, laid_out
-from .flow import Flow
-from .leg import Leg, Moving, Tape, solve
 from .method import Method
+from .phase import Moving, Phase, Tape, solve
 from .problem import Problem
-from .step_back import StepBack, added, dot, zeros_like
-from .whole_back import went_back
+from .reverse_step import ReverseStep, added, dot, zeros_like
+from .state_vector import StateVector
 
 Scalar = Float[Array, ""]
 
@@ -27,11 +27,11 @@ def integrate(
     problem: Problem,
     t0: Scalar,
     t1: Scalar,
-    y0: Flow,
+    y0: StateVector,
     ts: Float[Array, " T"],
     event: dfx.Event | None = None,
     dense: bool = False,
-) -> Leg:
+) -> Phase:
     """The motion from t0 to t1, or to an event, saved at times in between."""
     moving = Moving(laid_out(method, problem, y0), t0, t1, y0, ts)
     if method.adjoint is not None:
@@ -41,21 +41,21 @@ def integrate(
 
 
 @eqx.filter_custom_vjp
-def _taped(moving: Moving, method: Method, event: dfx.Event | None) -> Leg:
+def _taped(moving: Moving, method: Method, event: dfx.Event | None) -> Phase:
     return solve(moving, method, event, dfx.ForwardMode())[0]
 
 
 @_taped.def_fwd
-def _forward(_: Any, moving: Moving, method: Method, event: dfx.Event | None) -> tuple[Leg, Any]:
+def _forward(_: Any, moving: Moving, method: Method, event: dfx.Event | None) -> tuple[Phase, Any]:
     leg, tape = solve(moving, method, event, dfx.ForwardMode(), tape=True)
     accepted = leg.accepted
-    return leg, (tape, leg.t, accepted.rows.keep, accepted.steady, accepted.over)
+    return leg, (tape, leg.t, accepted.rows.in_use, accepted.steady, accepted.over)
 
 
 @_taped.def_bwd
 def _backward(
     residuals: tuple[Tape, Scalar, Any, Any, Any],
-    cotangents: Leg,
+    cotangents: Phase,
     perturbed: Moving,
     moving: Moving,
     method: Method,
@@ -64,17 +64,19 @@ def _backward(
     """Back over the steps as they were taken: their times are given, each is made again from where it began.
 
     A saved state is read off the interpolation of its step, and so is the last one. The time of an event is held; the
-    derivative by the start is that of the flow, −∂y/∂y₀ f(t₀, y₀). A run by usual steps that one of another kind has ended has none: NaN.
+    derivative by the start is that of the flow, −∂y/∂y₀ f(t₀, y₀). A run by regular steps that one of another kind has ended has none: NaN.
     """
     tape, reached, *others = residuals
-    keep, steady, over = map(jnp.asarray, others)  # JAX hands on as numbers what it knows
+    in_use, steady, over = map(jnp.asarray, others)  # JAX hands on as numbers what it knows
     problem = moving.problem
-    special = problem.usual is None or problem.falls_back
+    irregular = problem.regular_only is None or problem.falls_back
     # No function depends on the rows in use.
-    without = lambda p, usual=None: eqx.tree_at(lambda p: p.usual, p, usual, is_leaf=lambda x: x is None)
+    without = lambda p, regular_only=None: eqx.tree_at(
+        lambda p: p.regular_only, p, regular_only, is_leaf=lambda x: x is None
+    )
     moves, rest = map(without, eqx.partition(problem, perturbed.problem))
-    native = back_of(method, moves, rest, moving.y0)
-    back = StepBack(rest, method, tape, native, keep, steady, special)
+    compiled = back_of(method, moves, rest, moving.y0)
+    back = ReverseStep(rest, method, tape, compiled, in_use, steady, irregular)
     # The last state, too, is one that is saved.
     times = jnp.append(moving.ts, reached)
     many, one = _given(cotangents.ys, _copies(moving.y0, moving.ts)), _given(cotangents.y, moving.y0)
@@ -85,14 +87,14 @@ def _backward(
     ends = jnp.where(jnp.arange(tape.ts.shape[0] - 1) < tape.count, tape.ts[1:], jnp.inf)
     place = jnp.minimum(jnp.searchsorted(ends, moving.ts), jnp.maximum(tape.count - 1, 0))
     place = jnp.where(within[:-1], place, tape.ts.shape[0])
-    if native is not None and (rest.loop is None or rest.loop.clock is None) and not _jumps(method.controller):
-        quick = went_back(native, moves, rest, method.solver, tape, keep, times, bars, place)
+    if compiled is not None and (rest.loop is None or rest.loop.clock is None) and not _jumps(method.controller):
+        quick = compiled_run_adjoint(compiled, moves, rest, method.solver, tape, in_use, times, bars, place)
     else:
         quick = None
     if quick is None:
         found = _one_by_one(back, moves, times, bars, place)
-    elif special:
-        alone = dataclasses.replace(back, native=None)
+    elif irregular:
+        alone = dataclasses.replace(back, compiled=None)
         found = with_fallback(quick[1] | ~steady, _one_by_one, (alone, moves, times, bars, place), quick[0])
     else:
         found = quick[0]
@@ -104,12 +106,14 @@ def _backward(
         lambda x: jnp.where(nothing, 0, x), (moves_bar, times_bar, begin_bar)
     )
     end_bar = jnp.where(reached < moving.t1, 0, times_bar[-1])
-    moves_bar = without(moves_bar, eqx.filter(problem.usual, False))
+    moves_bar = without(moves_bar, eqx.filter(problem.regular_only, False))
     gone = Moving(moves_bar, begin_bar, end_bar, state_bar, times_bar[:-1])
-    return gone if special else jax.tree.map(lambda x: jnp.where(over, jnp.nan, x), gone)
+    return gone if irregular else jax.tree.map(lambda x: jnp.where(over, jnp.nan, x), gone)
 
 
-def _one_by_one(back: StepBack, moves: Any, times: Array, bars: Flow, place: Array) -> tuple[Flow, Any, Array, Array]:
+def _one_by_one(
+    back: ReverseStep, moves: Any, times: Array, bars: StateVector, place: Array
+) -> tuple[StateVector, Any, Array, Array]:
     """Cotangents of the start, of the problem and of the saved times, and minus the product of the first with the slope at the start."""
     tape = back.tape
 
@@ -135,7 +139,7 @@ def _jumps(controller: Any) -> bool:
     return False
 
 
-def _copies(y: Flow, like: Array) -> Any:
+def _copies(y: StateVector, like: Array) -> Any:
     return jax.tree.map(lambda x: jnp.zeros((like.shape[0], *x.shape), x.dtype), y)
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from ..control import Sampled, as_controller
 from ..linalg import without_lapack
 from ..system import State, System
-from .loop import Loop
+from .feedback import FeedbackLoop
 
 FORWARD = (
     "A derivative in forward mode (`jvp`, `jacfwd`, forward over reverse) through `simulate` needs "
@@ -17,7 +17,7 @@ FORWARD = (
 )
 
 
-def checked_control(system: System, state: State, control: Any) -> tuple[System, Loop | None]:
+def checked_control(system: System, state: State, control: Any) -> tuple[System, FeedbackLoop | None]:
     """The system with the inputs of a controller, and the controller in a run."""
     if control is None:
         return system, None
@@ -36,7 +36,7 @@ def checked_control(system: System, state: State, control: Any) -> tuple[System,
     start = controller.init(system)
     if not all(jnp.issubdtype(jnp.result_type(x), jnp.floating) for x in jax.tree.leaves(start)):
         raise TypeError(f"`init` of `{type(controller).__name__}` must return floating-point numbers, but does not.")
-    loop = Loop(controller, clock, start, system.nu)
+    loop = FeedbackLoop(controller, clock, start, system.nu)
     loop.check(system, state)
     return system, loop
 

@@ -8,8 +8,8 @@ from ..formulation import contradiction, contradiction_tol
 from ..kinematics import CLOSE, NEAR, Correction
 from ..linalg import AbstractFactor, ConstrainedFactor, SparseFactor, cutoff
 from ..system import Scale, SparseTerms, Terms
-from .flow import Flow
 from .problem import Problem
+from .state_vector import StateVector
 
 # Rows in use are surely independent where the norm of W, by which they become orthonormal, is below this: no singular value
 # of them is smaller than its inverse. Of many bodies more is usual, see `independent`.
@@ -24,7 +24,7 @@ def certain(scale: Scale, factor: AbstractFactor, terms: Terms | SparseTerms, ra
     assert isinstance(factor, ConstrainedFactor) and isinstance(terms, Terms)
     rows = (terms.jacobian / terms.scale[:, None]) @ factor.root.T
     rest = rows - (rows @ factor.basis.T) @ factor.basis
-    follow = factor.keep | (jnp.sum(rest**2, axis=1) <= cutoff(rank_tol, rows.dtype) ** 2)
+    follow = factor.in_use | (jnp.sum(rest**2, axis=1) <= cutoff(rank_tol, rows.dtype) ** 2)
     far = [
         (jnp.sum(x.weights**2) < CERTAIN**2) & (x.gap >= NEAR)
         for x in (factor, factor.by_lengths(scale.reach, scale.row_by_length, quick=True))
@@ -49,29 +49,31 @@ def sure(problem: Problem, factor: AbstractFactor, terms: Terms | SparseTerms) -
     return certain(problem.scale, factor, terms, problem.formulation.rank_tol)
 
 
-def followed(problem: Problem, factor: SparseFactor, terms: SparseTerms, raw: Flow, flow: Flow) -> Bool[Array, ""]:
+def followed(
+    problem: Problem, factor: SparseFactor, terms: SparseTerms, raw: StateVector, flow: StateVector
+) -> Bool[Array, ""]:
     """Whether rows that are left out hold on the levels of position, velocity and acceleration where a step ends.
 
     They ask for no force then: the motion is that of all rows.
     """
-    usual = problem.scale.rate * jnp.abs(raw.v)
-    off = contradiction(terms.jacobian, terms.gamma, terms.scale, flow.v, usual)
-    return ~jnp.any(problem.system.acting & ~factor.keep & (off > contradiction_tol(off.dtype)))
+    expected = problem.scale.rate * jnp.abs(raw.v)
+    off = contradiction(terms.jacobian, terms.gamma, terms.scale, flow.v, expected)
+    return ~jnp.any(problem.system.acting & ~factor.in_use & (off > contradiction_tol(off.dtype)))
 
 
 def corrected_end(
-    problem: Problem, t: Array, raw: Flow, keep: Bool[Array, " m"], before: Float[Array, "m n"]
-) -> tuple[Flow, Correction, Bool[Array, ""]]:
+    problem: Problem, t: Array, raw: StateVector, in_use: Bool[Array, " m"], before: Float[Array, "m n"]
+) -> tuple[StateVector, Correction, Bool[Array, ""]]:
     """The vector field where a step ends, its correction, and whether rows in use are not certain there; `before` as `Correction.basis`."""
-    flow, terms, factor = problem.regular(t, raw, keep, quick=True)
+    flow, terms, factor = problem.regular(t, raw, in_use, quick=True)
     return flow, *correction_by(problem, t, raw, flow, terms, factor, before)
 
 
 def correction_by(
     problem: Problem,
     t: Array,
-    raw: Flow,
-    flow: Flow,
+    raw: StateVector,
+    flow: StateVector,
     terms: Terms | SparseTerms,
     factor: AbstractFactor,
     before: Float[Array, "m n"],
@@ -86,7 +88,7 @@ def correction_by(
     if isinstance(factor, SparseFactor):
         assert isinstance(terms, SparseTerms)
         good &= followed(problem, factor, terms, raw, flow) & ~factor.turned(before.reshape(factor.lowered.shape))
-        end = Correction(end.q, end.v, end.keep, factor.lowered.reshape(before.shape), end.position, end.velocity)
+        end = Correction(end.q, end.v, end.in_use, factor.lowered.reshape(before.shape), end.position, end.velocity)
     else:
         good &= ~jnp.any(jnp.sum(before * end.basis, axis=1) < 0)
     return end, ~good

@@ -27,12 +27,12 @@ class AbstractDrift(eqx.Module):
         """What is added to Γ at every evaluation; None for nothing."""
 
     def correct(
-        self, system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"]
+        self, system: System, formulation: AbstractFormulation, state: State, in_use: Bool[Array, " m"]
     ) -> Correction:
         """Changes the state after a step; by default the normalisation of the coordinates is restored. It has no derivative."""
         q = system.normalise(state.q)
         none = jnp.zeros((system.m, system.nv), q.dtype)  # no row has a direction
-        return Correction(q, state.v, keep, none, *residuals(system, state.t, q, state.v))
+        return Correction(q, state.v, in_use, none, *residuals(system, state.t, q, state.v))
 
     def correct_by(
         self,
@@ -43,7 +43,7 @@ class AbstractDrift(eqx.Module):
         terms: Terms | SparseTerms,
     ) -> Correction:
         """`correct` with the terms and factors of the state at hand, which is far from any singular pose."""
-        return self.correct(system, formulation, state, factor.keep)
+        return self.correct(system, formulation, state, factor.in_use)
 
     def linearised(
         self,
@@ -51,7 +51,7 @@ class AbstractDrift(eqx.Module):
         formulation: AbstractFormulation,
         state: State,
         found: State,
-        keep: Bool[Array, " m"],
+        in_use: Bool[Array, " m"],
         sparse: bool = False,
     ) -> Callable[[System, State], State]:
         """A function of system and state that has the derivative of `correct`, which has made `found` of `state`; it may be `sparse`."""
@@ -82,10 +82,10 @@ class Projection(AbstractDrift):
         return None
 
     def correct(
-        self, system: System, formulation: AbstractFormulation, state: State, keep: Bool[Array, " m"]
+        self, system: System, formulation: AbstractFormulation, state: State, in_use: Bool[Array, " m"]
     ) -> Correction:
         """See `jaxmb.kinematics.correct`."""
-        return correct(system, formulation, state, keep, self.iterations)
+        return correct(system, formulation, state, in_use, self.iterations)
 
     def correct_by(
         self,
@@ -97,7 +97,7 @@ class Projection(AbstractDrift):
     ) -> Correction:
         """See `jaxmb.kinematics.correct_by`."""
         if not system.m:
-            return self.correct(system, formulation, state, factor.keep)
+            return self.correct(system, formulation, state, factor.in_use)
         return correct_by(factor, system, formulation, state, terms, self.iterations)[0]
 
     def linearised(
@@ -106,11 +106,11 @@ class Projection(AbstractDrift):
         formulation: AbstractFormulation,
         state: State,
         found: State,
-        keep: Bool[Array, " m"],
+        in_use: Bool[Array, " m"],
         sparse: bool = False,
     ) -> Callable[[System, State], State]:
         """See `jaxmb.kinematics.linearised`."""
-        return linearised(system, formulation, state, found, keep, sparse)
+        return linearised(system, formulation, state, found, in_use, sparse)
 
     def tolerance(self, dtype: Any) -> float:
         """`tol` or its default."""

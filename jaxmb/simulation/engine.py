@@ -14,16 +14,16 @@ from ..lanes import unavailable
 from ..linalg import Layout
 from ..system import State, System, Values, check_state, dense_work, layout_of, prepared, rows_at, settled
 from .arguments import checked_control, checked_solver
+from .compiled_step import CompiledStep, CompiledStepAdjoint, compiled_step, compiled_step_adjoint
 from .config import available
 from .drift import AbstractDrift, Projection
-from .flow import Flow
-from .loop import Loop, beginning
+from .feedback import FeedbackLoop, beginning
 from .method import XLA, AbstractEngine, Compiled, Method
-from .native import NativeBack, NativeStep, native_back, native_step
-from .plain import PlainStep
 from .problem import Problem
 from .solver import ConstrainedSolver
+from .state_vector import StateVector
 from .step_size import own_sizes
+from .uncompiled_step import UncompiledStep
 
 # Code for linear algebra of more operations than this, along the band or if nothing were zero, takes longer to compile than it saves.
 MOST = 35_000
@@ -99,7 +99,7 @@ def starts_quickly(engine: AbstractEngine | None, system: System) -> bool:
     return available(asked) and not (engine is not None and engine.sparse) and _large(system) is None
 
 
-def laid_out(method: Method, problem: Problem, y0: Flow) -> Problem:
+def laid_out(method: Method, problem: Problem, y0: StateVector) -> Problem:
     """The problem, whose system knows which entries of M and C may not be zero if steps use that."""
     layout = _layout(method, problem, y0)
     if not isinstance(layout, str):
@@ -109,7 +109,7 @@ def laid_out(method: Method, problem: Problem, y0: Flow) -> Problem:
     return problem
 
 
-def step_of(method: Method, problem: Problem, y0: Flow) -> NativeStep | PlainStep | None:
+def step_of(method: Method, problem: Problem, y0: StateVector) -> CompiledStep | UncompiledStep | None:
     """The step of a problem that is laid out; None for that of `ConstrainedSolver` itself, or by the layout."""
     step = _compiled(method, problem, y0)
     if not isinstance(step, str):
@@ -117,20 +117,20 @@ def step_of(method: Method, problem: Problem, y0: Flow) -> NativeStep | PlainSte
     if isinstance(method.engine, Compiled):
         raise ValueError(f"Argument `engine` must not be `Compiled` here: {step}.")
     solver = method.solver.solver
-    if problem.usual is None or problem.system.layout is not None or not isinstance(solver, dfx.AbstractERK):
+    if problem.regular_only is None or problem.system.layout is not None or not isinstance(solver, dfx.AbstractERK):
         return None
-    return PlainStep(dataclasses.replace(problem, smooth=True, usual=None), solver)
+    return UncompiledStep(dataclasses.replace(problem, smooth=True, regular_only=None), solver)
 
 
-def back_of(method: Method, moves: Any, rest: Problem, y0: Flow) -> NativeBack | None:
-    """The way back over a step as compiled code, if there is one."""
+def back_of(method: Method, moves: Any, rest: Problem, y0: StateVector) -> CompiledStepAdjoint | None:
+    """The reverse sweep over a step as compiled code, if there is one."""
     if _not_compiled(method, eqx.combine(moves, rest)) is not None:
         return None
-    back = native_back(moves, rest, method.solver.solver, y0, isinstance(method.engine, Compiled))
+    back = compiled_step_adjoint(moves, rest, method.solver.solver, y0, isinstance(method.engine, Compiled))
     return None if isinstance(back, str) else back
 
 
-def _layout(method: Method, problem: Problem, y0: Flow) -> Layout | str:
+def _layout(method: Method, problem: Problem, y0: StateVector) -> Layout | str:
     """Compiled steps gain by it sooner."""
     reason = _not_sparse(method, problem)
     if reason is not None:
@@ -144,13 +144,13 @@ def _layout(method: Method, problem: Problem, y0: Flow) -> Layout | str:
     return layout
 
 
-def _compiled(method: Method, problem: Problem, y0: Flow) -> NativeStep | str:
+def _compiled(method: Method, problem: Problem, y0: StateVector) -> CompiledStep | str:
     reason = _not_compiled(method, problem)
     if reason is not None:
         return reason
-    regular = dataclasses.replace(problem, usual=None, smooth=False)
-    step = native_step(regular, method.solver.solver, y0, isinstance(method.engine, Compiled))
-    if isinstance(method.adjoint, dfx.ForwardMode) and isinstance(step, NativeStep) and not step.program.doubles:
+    regular = dataclasses.replace(problem, regular_only=None, smooth=False)
+    step = compiled_step(regular, method.solver.solver, y0, isinstance(method.engine, Compiled))
+    if isinstance(method.adjoint, dfx.ForwardMode) and isinstance(step, CompiledStep) and not step.program.doubles:
         return "its derivative in forward mode has too many operations"
     return step
 
@@ -224,7 +224,7 @@ def choose_engine(
     steps = ConstrainedSolver(solver), dfx.ConstantStepSize(), None, adjoint, dfx.NoProgressMeter(), None
     method, keeping, choices = Method(*steps, engine), as_parameters(drift or Projection()), []
 
-    def look(system: System, state: State, loop: Loop | None) -> None:
+    def look(system: System, state: State, loop: FeedbackLoop | None) -> None:
         system, bare = settled(system, state)
         scale, _ = own_sizes(system, bare, bare.t, Values.of(system, bare))
         choice = formulation.choose(rows_at(system, bare.t, bare.q, scale.row))
@@ -235,7 +235,7 @@ def choose_engine(
     return choices[0]
 
 
-def _choice(method: Method, problem: Problem, y0: Flow) -> EngineChoice:
+def _choice(method: Method, problem: Problem, y0: StateVector) -> EngineChoice:
     layout = _layout(method, problem, y0)
     step = _compiled(method, problem if isinstance(layout, str) else _by(layout, problem), y0)
     not_compiled, not_sparse = (x if isinstance(x, str) else None for x in (step, layout))

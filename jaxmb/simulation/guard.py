@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool
 
 from ..system import Mode, Scale
 from ..topology import Plan
-from .flow import Flow
+from .state_vector import StateVector
 
 # The value of `Guard` where an event that waits has left zero.
 LEFT = float("inf")
@@ -48,7 +48,7 @@ class Guard(eqx.Module):
         return jnp.where(left, LEFT + (t - lax.stop_gradient(t)), largest)
 
 
-def passed_over(guard: Guard, t0: Array, t1: Array, at: Callable[[Array], Flow], args: Any) -> Bool[Array, ""]:
+def passed_over(guard: Guard, t0: Array, t1: Array, at: Callable[[Array], StateVector], args: Any) -> Bool[Array, ""]:
     """Whether a guard rises above zero and falls again within a step, of which the state `at` a time is known."""
     above = lax.map(
         lambda part: guard(t0 + part * (t1 - t0), at(t0 + part * (t1 - t0)), args) > 0, PARTS.astype(t0.dtype)

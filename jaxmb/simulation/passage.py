@@ -12,8 +12,8 @@ from jaxtyping import Array, Bool, Float
 from ..foundations import where_needed
 from ..kinematics import CLOSE, EXACT
 from ..system import System, residuals, rows_at
-from .flow import Flow
 from .problem import Problem
+from .state_vector import StateVector
 
 Scalar = Float[Array, ""]
 
@@ -46,7 +46,12 @@ class Path(eqx.Module):
 
     @classmethod
     def of(
-        cls, system: System, t0: Scalar, t1: Scalar, ends: tuple[Flow, Flow], slopes: tuple[Flow, Flow] | None
+        cls,
+        system: System,
+        t0: Scalar,
+        t1: Scalar,
+        ends: tuple[StateVector, StateVector],
+        slopes: tuple[StateVector, StateVector] | None,
     ) -> "Path":
         """From the states at both ends, and the vector field there where that is known."""
         h, found = t1 - t0, []
@@ -132,7 +137,7 @@ class _Bracket(eqx.Module):
 
 def distance_missed(
     problem: Problem,
-    keep: Bool[Array, " m"],
+    in_use: Bool[Array, " m"],
     path: Path,
     before: Float[Array, "m nv"],
     after: Float[Array, "m nv"],
@@ -149,15 +154,15 @@ def distance_missed(
     if not problem.system.m:
         return no, zero, no
     problem, path, before, after = lax.stop_gradient((problem, path, before, after))
-    turned = keep & (jnp.sum(before * after, axis=1) < 0)
+    turned = in_use & (jnp.sum(before * after, axis=1) < 0)
     row = jnp.argmax(turned)
-    arguments = (problem, keep, row, path, before[row])
+    arguments = (problem, in_use, row, path, before[row])
     return where_needed(jnp.any(turned), _at_sign_change, arguments, (no, zero, no))
 
 
 def _at_sign_change(
     problem: Problem,
-    keep: Bool[Array, " m"],
+    in_use: Bool[Array, " m"],
     row: Array,
     path: Path,
     direction: Float[Array, " nv"],
@@ -176,7 +181,7 @@ def _at_sign_change(
         along = jnp.where(n < 2, n.astype(zero.dtype), bracket.middle)
         along = jnp.where(moving, jnp.clip(before.x - before.ahead / slope, 0, 1), along)
         shift = before.shift - jnp.where(moving, before.rate / slope, 0) * before.across
-        here = _tried(problem, keep, row, path, direction, along, shift)
+        here = _tried(problem, in_use, row, path, direction, along, shift)
         largest = jnp.maximum(largest, here.length)
         settled = moving & (jnp.abs(here.miss - before.miss) <= SETTLED * jnp.abs(here.miss))
         found = (n > 1) & (moving | (jnp.abs(here.ahead) < ZERO * largest))
@@ -195,7 +200,7 @@ def _at_sign_change(
 
 def _tried(
     problem: Problem,
-    keep: Bool[Array, " m"],
+    in_use: Bool[Array, " m"],
     row: Array,
     path: Path,
     direction: Float[Array, " nv"],
@@ -203,7 +208,7 @@ def _tried(
     shift: Float[Array, " nv"],
 ) -> _Trial:
     """A pose at x along the step and `shift` beside it, corrected by all rows but one."""
-    system, scale, others = problem.system, problem.scale, keep & (np.arange(problem.system.m) != row)
+    system, scale, others = problem.system, problem.scale, in_use & (np.arange(problem.system.m) != row)
     h = path.t1 - path.t0
     t = path.t0 + x * h
 

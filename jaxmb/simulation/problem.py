@@ -32,8 +32,8 @@ from ..system import (
     sparse_evaluate_at,
 )
 from .drift import AbstractDrift
-from .flow import Flow
-from .loop import Loop
+from .feedback import FeedbackLoop
+from .state_vector import StateVector
 
 # The states of `Problem.near_singular`, in units of τ, and their weights.
 OFFSETS = (1.0, -1.0, 2.0, -2.0, 3.0, -3.0)
@@ -56,7 +56,7 @@ class Sample(eqx.Module):
         end: the state after its correction, where it is near and that was asked for.
     """
 
-    flow: Flow
+    flow: StateVector
     terms: Terms | SparseTerms
     factor: AbstractFactor
     near: Bool[Array, ""]
@@ -64,16 +64,16 @@ class Sample(eqx.Module):
     end: Correction
 
 
-class Usual(eqx.Module):
-    """That steps are made in one of the usual ways only: the first that is not as usual ends the run.
+class RegularOnly(eqx.Module):
+    """That all steps are regular: the first irregular step ends the run.
 
     Attributes:
-        keep: the rows in use.
+        in_use: the rows in use.
         alone: whether there are no others, so that such a step is first made shorter, as far as that goes; else a run that has
             ended so is made again, by steps that can do everything.
     """
 
-    keep: Bool[Array, " m"]
+    in_use: Bool[Array, " m"]
     alone: bool = eqx.field(static=True, default=False)
 
 
@@ -81,7 +81,7 @@ class Problem(eqx.Module):
     """Everything that a step needs besides time and state: (q, v, work, z)' = (N v, v̇, power, ż).
 
     `sound` is false for a start that must not be integrated: its first step then ends the run. `choice` is the first choice
-    of the formulation, which may hold a later one. `native` makes steps where nothing special happens, if it can be had. `smooth`
+    of the formulation, which may hold a later one. `step` makes steps far from singular configurations, if it can be had. `smooth`
     tells that all at hand is far from any singular pose; it is found by the system's layout then, if there is one. At `until` it is
     over, and by a `guard` sooner. `before` holds the remainders of rows in use where a step by the system's layout has begun, for its
     stages.
@@ -90,13 +90,13 @@ class Problem(eqx.Module):
     system: System
     formulation: AbstractFormulation
     drift: AbstractDrift
-    loop: Loop | None
+    loop: FeedbackLoop | None
     scale: Scale
     sound: Bool[Array, ""]
     choice: Bool[Array, " n"] | None
-    native: Any = None
+    step: Any = None
     smooth: bool = eqx.field(static=True, default=False)
-    usual: Usual | None = None
+    regular_only: RegularOnly | None = None
     until: Float[Array, ""] | None = None
     guard: Any = None
     before: Float[Array, "k b"] | None = None
@@ -109,19 +109,19 @@ class Problem(eqx.Module):
     @property
     def general(self) -> "Problem":
         """The same by steps that can do everything."""
-        return dataclasses.replace(self, usual=None)
+        return dataclasses.replace(self, regular_only=None)
 
     @property
     def falls_back(self) -> bool:
-        """Whether a run that usual steps have ended is made again."""
-        return self.usual is not None and not self.usual.alone
+        """Whether a run that regular steps have ended is made again."""
+        return self.regular_only is not None and not self.regular_only.alone
 
     @property
-    def where_special(self) -> Callable[..., Any]:
+    def where_irregular(self) -> Callable[..., Any]:
         """`with_fallback` for steps that can do everything, or `where_needed` where each sample of a controller asks for one."""
         return where_needed if self.loop is not None and self.loop.clock is not None else with_fallback
 
-    def state(self, t: Array, y: Flow) -> State:
+    def state(self, t: Array, y: StateVector) -> State:
         """The state with the sizes of the run."""
         return State(t, y.q, y.v, self.scale)
 
@@ -132,12 +132,12 @@ class Problem(eqx.Module):
     # Rows
 
     @eqx.filter_jit
-    def prepare(self, t: Array, y: Flow, present: Bool[Array, " n"] | None) -> Rows:
+    def prepare(self, t: Array, y: StateVector, present: Bool[Array, " n"] | None) -> Rows:
         """Decides at an accepted state which rows are in use, and what the formulation chooses."""
         return choose_rows(self.system, self.formulation, self.state(t, y), self.sound, present)
 
     @eqx.filter_jit
-    def independent(self, t: Array, y: Flow) -> Bool[Array, " m"]:
+    def independent(self, t: Array, y: StateVector) -> Bool[Array, " m"]:
         """The rows that are independent at a state near the constraints."""
         problem, t, y = lax.stop_gradient((self, t, y))
         return problem.formulation.prepare(rows_at(problem.system, t, y.q, problem.scale.row))
@@ -145,19 +145,19 @@ class Problem(eqx.Module):
     # The vector field
 
     @eqx.filter_jit
-    def derivative(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> Flow:
+    def derivative(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> StateVector:
         """The vector field, with the rows that were in use at the last accepted state."""
-        return self.sampled(t, y, keep, jnp.array(False)).flow
+        return self.sampled(t, y, in_use, jnp.array(False)).flow
 
-    def sampled(self, t: Array, y: Flow, keep: Bool[Array, " m"], ends: Bool[Array, ""]) -> Sample:
+    def sampled(self, t: Array, y: StateVector, in_use: Bool[Array, " m"], ends: Bool[Array, ""]) -> Sample:
         """The vector field, right close to singular poses too; there also the corrected state, if a step ends here."""
-        flow, terms, factor = self.regular(t, y, keep, quick=True)
+        flow, terms, factor = self.regular(t, y, in_use, quick=True)
         none, rest = jnp.zeros((), t.dtype), jnp.zeros_like(terms.gamma)
-        as_it_is = Correction(y.q, y.v, keep, factor.basis, rest, rest)
+        as_it_is = Correction(y.q, y.v, in_use, factor.basis, rest, rest)
         sample = Sample(flow, terms, factor, self.is_near(factor), none, lax.stop_gradient(as_it_is))
         if self.smooth or not self.system.m or not isinstance(factor, ConstrainedFactor):
             return sample
-        arguments = (self, t, y, keep, factor, ends, sample.end)
+        arguments = (self, t, y, in_use, factor, ends, sample.end)
         found = where_needed(sample.near, Problem.near_singular, arguments, (flow, none, sample.end))
         return dataclasses.replace(sample, flow=found[0], tau=found[1], end=found[2])
 
@@ -185,8 +185,8 @@ class Problem(eqx.Module):
 
     @eqx.filter_jit
     def regular(
-        self, t: Array, y: Flow, keep: Bool[Array, " m"], quick: bool = False
-    ) -> tuple[Flow, Terms | SparseTerms, AbstractFactor]:
+        self, t: Array, y: StateVector, in_use: Bool[Array, " m"], quick: bool = False
+    ) -> tuple[StateVector, Terms | SparseTerms, AbstractFactor]:
         """The vector field by the rows that are not lost at this very state; without derivatives the terms and factors.
 
         Power is that of applied forces and inputs, of moving constraints, −bᵀλ, and of explicit time dependence: the
@@ -207,9 +207,9 @@ class Problem(eqx.Module):
         if feedback is not None:
             terms = eqx.tree_at(lambda x: x.gamma, terms, terms.gamma + feedback)
         if isinstance(terms, SparseTerms):
-            factor: Any = SparseFactor(terms.mass, terms.jacobian, terms.scale, keep)
+            factor: Any = SparseFactor(terms.mass, terms.jacobian, terms.scale, in_use)
         else:
-            factor = self.formulation.factorise(terms, keep, quick=quick)
+            factor = self.formulation.factorise(terms, in_use, quick=quick)
         if loop is not None and loop.needs_plant:
             assert isinstance(terms, Terms)
             plant = Plant(system, t, q, v, terms, system.actuation(t, q), self.formulation, factor, None)
@@ -227,17 +227,17 @@ class Problem(eqx.Module):
                 response = Response(vdot, terms.mass @ vdot - terms.force, multipliers, plant, u)
             control = loop.rate(t, y, u, plant, response)
         power = jnp.dot(v, applied) - jnp.dot(terms.offset, multipliers) + system.explicit_power(t, q, v)
-        return Flow.of(system.qdot(q, v), vdot, power, control), *lax.stop_gradient((terms, factor))
+        return StateVector.of(system.qdot(q, v), vdot, power, control), *lax.stop_gradient((terms, factor))
 
     def near_singular(
         self,
         t: Array,
-        y: Flow,
-        keep: Bool[Array, " m"],
+        y: StateVector,
+        in_use: Bool[Array, " m"],
         factor: ConstrainedFactor,
         ends: Bool[Array, ""],
         end: Correction,
-    ) -> tuple[Flow, Array, Correction]:
+    ) -> tuple[StateVector, Array, Correction]:
         """The vector field where rows in use are close to being dependent, and τ; the corrected state if a step `ends` here.
 
         A stage lies off the constraints by some e, and errors of the size of e divided by the gap enter the acceleration
@@ -252,15 +252,17 @@ class Problem(eqx.Module):
         offsets = tau * np.array((0.0, *OFFSETS))
         weights = jnp.where(lost, np.array((0.0, *WEIGHTS)), np.eye(7)[1])
 
-        def add(carry: tuple[Flow, Correction], part: tuple[Array, ...]) -> tuple[tuple[Flow, Correction], None]:
+        def add(
+            carry: tuple[StateVector, Correction], part: tuple[Array, ...]
+        ) -> tuple[tuple[StateVector, Correction], None]:
             needed, number, offset, weight = part
 
-            def sample() -> tuple[Flow, Correction]:
+            def sample() -> tuple[StateVector, Correction]:
                 total, end = carry
-                moved, found = self.corrected(t + offset, y.moved(y.q + offset * qdot, y.v), keep)
+                moved, found = self.corrected(t + offset, y.moved(y.q + offset * qdot, y.v), in_use)
                 end = jax.tree.map(lambda a, b: jnp.where(number == 0, a, b), found, end)
                 # At the end itself the vector field may not exist: it takes no part, not even with weight zero.
-                more = lambda: total.plus(self.regular(t + offset, moved, keep)[0], weight)
+                more = lambda: total.plus(self.regular(t + offset, moved, in_use)[0], weight)
                 return lax.cond(number > 0, more, lambda: total), end
 
             return lax.cond(needed, sample, lambda: carry), None
@@ -271,7 +273,7 @@ class Problem(eqx.Module):
         (flow, end), _ = lax.scan(add, start, (needed, number, offsets, weights))
         return flow, tau, lax.stop_gradient(end)
 
-    def _spacing(self, t: Array, y: Flow, factor: ConstrainedFactor) -> Array:
+    def _spacing(self, t: Array, y: StateVector, factor: ConstrainedFactor) -> Array:
         """τ in s; zero where the rows are far enough from being dependent, or do not get further by the motion.
 
         Far enough is a remainder that is not small beside the state's distance from the constraints. It must grow at a
@@ -289,7 +291,7 @@ class Problem(eqx.Module):
 
     # The controller
 
-    def inputs(self, t: Array, y: Flow) -> Array | None:
+    def inputs(self, t: Array, y: StateVector) -> Array | None:
         """U at a state on the constraints, None without a controller."""
         loop = self.loop
         if loop is None:
@@ -298,19 +300,19 @@ class Problem(eqx.Module):
             return loop.inputs(t, y, Instant(self.system, t, y.q, y.v))
         return self._read(t, y, self.independent(t, y))[-loop.nu :]
 
-    def refreshed(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> Flow:
+    def refreshed(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> StateVector:
         """The state after the sample of its controller that is due, if one is."""
         if self.loop is None or self.loop.clock is None:
             return y
-        return where_needed(self.loop.due(t, y.control), Problem._sample, (self, t, y, keep), y)
+        return where_needed(self.loop.due(t, y.control), Problem._sample, (self, t, y, in_use), y)
 
     @eqx.filter_jit
-    def _sample(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> Flow:
+    def _sample(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> StateVector:
         assert self.loop is not None
-        return y.controlled(self.loop.counted(t, self._read(t, y, keep)))
+        return y.controlled(self.loop.counted(t, self._read(t, y, in_use)))
 
     @eqx.filter_jit
-    def _read(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> Array:
+    def _read(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> Array:
         """What the controller puts out, right close to singular poses too."""
         assert self.loop is not None
         reader, wide = self.loop.reader(y)
@@ -319,32 +321,32 @@ class Problem(eqx.Module):
             return reader.read(t, wide, reader.inputs(t, wide, plant), plant, None)
         problem = eqx.tree_at(lambda p: p.loop, self, reader)
         if not self.system.m:
-            return problem.regular(t, wide, keep, quick=True)[0].control
-        factor = self.formulation.factorise(rows_at(self.system, t, y.q, self.scale.row), keep, quick=True)
+            return problem.regular(t, wide, in_use, quick=True)[0].control
+        factor = self.formulation.factorise(rows_at(self.system, t, y.q, self.scale.row), in_use, quick=True)
         nothing = jnp.zeros((self.system.m, self.system.nv), y.packed.dtype)
-        end = Correction(y.q, y.v, keep, nothing, nothing[:, 0], nothing[:, 0])
+        end = Correction(y.q, y.v, in_use, nothing, nothing[:, 0], nothing[:, 0])
         # Of the samples there is one where none of the rows is close to being lost: the program has one copy of the vector field.
-        return problem.near_singular(t, wide, keep, factor, jnp.array(False), end)[0].control
+        return problem.near_singular(t, wide, in_use, factor, jnp.array(False), end)[0].control
 
     # The drift
 
-    def correct(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> Flow:
+    def correct(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> StateVector:
         """The state with its drift corrected."""
-        return self.corrected(t, y, keep)[0]
+        return self.corrected(t, y, in_use)[0]
 
     @eqx.filter_jit
-    def corrected(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> tuple[Flow, Correction]:
+    def corrected(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> tuple[StateVector, Correction]:
         """The state with its drift corrected, and without derivatives what has been found."""
         problem, state = lax.stop_gradient((self, self.state(t, y)))
-        found = lax.stop_gradient(problem.drift.correct(problem.system, problem.formulation, state, keep))
+        found = lax.stop_gradient(problem.drift.correct(problem.system, problem.formulation, state, in_use))
         return self.ended(t, y, found), found
 
-    def ended(self, t: Array, y: Flow, found: Correction) -> Flow:
+    def ended(self, t: Array, y: StateVector, found: Correction) -> StateVector:
         """The state that a correction has found of `y`, with its derivatives."""
         state = self.state(t, y)
         there = dataclasses.replace(lax.stop_gradient(state), q=found.q, v=found.v)
         moved = with_derivative(
-            self.drift.linearised, self.system, self.formulation, state, there, found.keep, self.sparse
+            self.drift.linearised, self.system, self.formulation, state, there, found.in_use, self.sparse
         )
         return y.moved(moved.q, moved.v)
 
@@ -352,12 +354,14 @@ class Problem(eqx.Module):
         """The residuals that a correction has left, relative to the size of the mechanism, and of velocities to that times the rate."""
         return jnp.maximum(jnp.abs(found.position), jnp.abs(found.velocity) / self.scale.rate) / self.scale.span
 
-    def correction(self, t: Array, y: Flow, found: Flow, keep: Bool[Array, " m"]) -> Callable[["Problem", Flow], Flow]:
+    def correction(
+        self, t: Array, y: StateVector, found: StateVector, in_use: Bool[Array, " m"]
+    ) -> Callable[["Problem", StateVector], StateVector]:
         """A function of problem and state that has the derivative of `correct`, which has made `found` of `y`."""
         state, there = self.state(t, y), self.state(t, found)
-        fn = self.drift.linearised(self.system, self.formulation, state, there, keep, self.sparse)
+        fn = self.drift.linearised(self.system, self.formulation, state, there, in_use, self.sparse)
 
-        def correct(problem: Problem, y: Flow) -> Flow:
+        def correct(problem: Problem, y: StateVector) -> StateVector:
             found = fn(problem.system, problem.state(t, y))
             return y.moved(found.q, found.v)
 

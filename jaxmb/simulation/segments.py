@@ -16,14 +16,14 @@ from ..system import Mode, Scale, State, rows_at
 from ..topology import Plan, fitting
 from .adjoint import integrate
 from .drift import AbstractDrift
-from .flow import Flow
+from .feedback import FeedbackLoop, beginning
 from .guard import Guard, Halving
-from .leg import Leg, Legs
-from .loop import Loop, beginning
 from .method import Method
+from .phase import Phase, Phases
 from .problem import Problem
+from .regular import regular_if_possible
 from .solver import verdict
-from .usual import usually
+from .state_vector import StateVector
 
 
 class Events(eqx.Module):
@@ -70,13 +70,13 @@ class Segment(eqx.Module):
     """
 
     t: Array
-    y: Flow
+    y: StateVector
     mode: Mode
     due: Bool[Array, " g"]
     result: RESULTS
     count: Array
     done: Array
-    saved: Flow
+    saved: StateVector
     modes: Mode
 
 
@@ -85,12 +85,12 @@ class Run(eqx.Module):
 
     plan: Plan
     drift: AbstractDrift
-    loop: Loop | None
+    loop: FeedbackLoop | None
     scale: Scale
     method: Method
     max_events: int = eqx.field(static=True)
 
-    def problem(self, mode: Mode, sound: Any, t: Array, y: Flow) -> Problem:
+    def problem(self, mode: Mode, sound: Any, t: Array, y: StateVector) -> Problem:
         """The problem in a mode."""
         system = self.plan.system.in_mode(mode)
         terms = lax.stop_gradient(rows_at(system, t, y.q, self.scale.row))
@@ -98,13 +98,13 @@ class Run(eqx.Module):
         choice = formulation.choose(terms)
         return Problem(system, formulation, self.drift, self.loop, self.scale, sound, choice)
 
-    def flow(self, problem: Problem, t: Array, y: Flow) -> Flow:
+    def flow(self, problem: Problem, t: Array, y: StateVector) -> StateVector:
         """The vector field, without derivative: for decisions."""
         problem, t, y = lax.stop_gradient((problem, t, y))
         return problem.holding(problem.choice).regular(t, y, problem.independent(t, y))[0]
 
     def due(
-        self, problem: Problem, mode: Mode, t: Array, y: Flow, fresh: Bool[Array, " m"], moved: Bool[Array, ""]
+        self, problem: Problem, mode: Mode, t: Array, y: StateVector, fresh: Bool[Array, " m"], moved: Bool[Array, ""]
     ) -> tuple[Bool[Array, " g"], Mode]:
         """What happens now, and the mode with the events that are armed again."""
         flow = self.flow(problem, t, y) if self.plan.guarded else y
@@ -170,7 +170,7 @@ class Run(eqx.Module):
         chosen = lambda a, b: jax.tree.map(lambda x, z: jnp.where(acts, x, z), a, b)
         mode = chosen(jump.mode, old)
         kept = None if self.loop is None else y.control
-        new, after = Flow.of(jump.q, jump.v, y.work - jump.loss, kept), self.problem(mode, sound, t, y)
+        new, after = StateVector.of(jump.q, jump.v, y.work - jump.loss, kept), self.problem(mode, sound, t, y)
         new = after.correct(t, new, after.independent(t, new))
         before, y = State(t, y.q, y.v, self.scale, old, kept), chosen(new, y)
         fits = jump.mismatch <= fitting(t.dtype)
@@ -185,7 +185,7 @@ class Run(eqx.Module):
         record = (acts, t, due, before, after, jump.impulses, jump.loss, jump.doubtful)
         return dataclasses.replace(segment, y=y, mode=mode, result=result, count=segment.count + acts), record
 
-    def _motion(self, problem: Problem, mode: Mode, t: Array, until: Array, y: Flow, ts: Array) -> Leg:
+    def _motion(self, problem: Problem, mode: Mode, t: Array, until: Array, y: StateVector, ts: Array) -> Phase:
         """The motion in one mode, ended by a guard that reaches zero; all times within it are saved."""
         event = None
         if self.plan.guarded:
@@ -193,11 +193,13 @@ class Run(eqx.Module):
             guard = Guard(self.plan, mode, self.scale, t + 2 * instant)
             event = dfx.Event(guard, Halving(1e-15, 1e-6 * instant), direction=True)
         else:
-            problem = usually(self.method, problem, t, y)
+            problem = regular_if_possible(self.method, problem, t, y)
         within = jnp.where(ts < t, t, jnp.where(ts > until, until, ts))  # derivatives are those of `ts` at both ends
         return integrate(self.method, problem, t, until, y, within, event)
 
-    def _located(self, problem: Problem, mode: Mode, t: Array, y: Flow) -> tuple[Array, Flow, Bool[Array, " g"]]:
+    def _located(
+        self, problem: Problem, mode: Mode, t: Array, y: StateVector
+    ) -> tuple[Array, StateVector, Bool[Array, " g"]]:
         """Time and state of an event, without the interpolation's error, by a Newton step along the motion; which guard.
 
         None if the motion has ended only because a guard has left zero.
@@ -219,16 +221,16 @@ class Run(eqx.Module):
         return t, problem.correct(t, y, problem.independent(t, y)), which
 
 
-def finished(problem: Problem, t: Array, y: Flow, start: Flow) -> tuple[Flow, Array | None]:
+def finished(problem: Problem, t: Array, y: StateVector, start: StateVector) -> tuple[StateVector, Array | None]:
     """A saved state, which is interpolated, corrected, and the inputs there; NaN if it was not reached."""
     reached = problem.sound & y.finite
     y = y.where(reached, start)
-    keep = problem.independent(t, y)
-    y = problem.refreshed(t, problem.correct(t, y, keep), keep)
+    in_use = problem.independent(t, y)
+    y = problem.refreshed(t, problem.correct(t, y, in_use), in_use)
     return jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), (y, problem.inputs(t, y)))
 
 
-def at_each(loop: Loop | None, fn: Callable[..., Any], *saved: Any) -> Any:
+def at_each(loop: FeedbackLoop | None, fn: Callable[..., Any], *saved: Any) -> Any:
     """`fn` at each saved time: one after the other where a controller needs the plant, whose program is smaller then."""
     if loop is not None and loop.controller.uses_plant:
         return lax.map(lambda each: fn(*each), saved)
@@ -237,7 +239,7 @@ def at_each(loop: Loop | None, fn: Callable[..., Any], *saved: Any) -> Any:
 
 def run_through(
     run: Run, state: State, ts: Float[Array, " T"], end: Float[Array, ""], sound: Bool[Array, ""]
-) -> tuple[Segment, Events, Legs, Array | None]:
+) -> tuple[Segment, Events, Phases, Array | None]:
     """All segments: the last one, what happened, what is known of each, and the inputs at saved times.
 
     The saved states of the last segment are corrected, and NaN where the run did not get.

@@ -42,20 +42,20 @@ from ..system import Names, Scale, State, System, Terms, Values, check_state, ch
 from ..topology import AbstractEvent, Plan, planned, resolution, unattended
 from .adjoint import integrate
 from .arguments import FORWARD, checked_control, checked_solver
+from .clipping import Limited, landing
 from .drift import AbstractDrift, Projection
 from .engine import not_regular_alone, starts_quickly
-from .flow import Flow
+from .feedback import FeedbackLoop, beginning
 from .guard import STEPS
-from .landing import Limited, landing
-from .leg import Leg, Legs
-from .loop import Loop, beginning
 from .method import XLA, AbstractEngine, Method
-from .problem import Problem, Usual
+from .phase import Phase, Phases
+from .problem import Problem, RegularOnly
+from .regular import regular_if_possible, regular_states
 from .segments import Run, at_each, finished, run_through
 from .solution import Solution
 from .solver import ConstrainedSolver, verdict
+from .state_vector import StateVector
 from .step_size import FIRST, RelativeTolerances, default_controller, own_sizes
-from .usual import usual_states, usually
 
 
 @contract
@@ -254,7 +254,7 @@ class _Given(eqx.Module):
     ts: Array
     formulation: AbstractFormulation
     drift: AbstractDrift
-    loop: Loop | None
+    loop: FeedbackLoop | None
     method: Method
     max_events: int = eqx.field(static=True)
     dense: bool = eqx.field(static=True)
@@ -281,7 +281,7 @@ def _nominal(given: _Given) -> Problem:
 
 
 def _simulate(given: _Given) -> tuple[Solution, Array, tuple[Check, ...]]:
-    """The motion, whether it failed, and what was checked; by usual steps only where there are no others."""
+    """The motion, whether it failed, and what was checked; by regular steps only where there are no others."""
     state, plan, formulation, loop, method = given.state, given.plan, given.formulation, given.loop, given.method
     timely = all_hold(given.timing)
     ts = jnp.where(timely, given.ts, 0)
@@ -303,7 +303,7 @@ def _simulate(given: _Given) -> tuple[Solution, Array, tuple[Check, ...]]:
     if plan is None:
         start = jax.tree.map(lambda x: jnp.where(sound, x, 0), beginning(loop, bare))
         found, saved, u, good = _without_events(given, method, problem, (bare.t, end), ts, start)
-        legs: Legs = jax.tree.map(lambda x: x[None], found.record)
+        legs: Phases = jax.tree.map(lambda x: x[None], found.record)
         result, interpolation = verdict(found, sound, given.regular_alone), found.interpolation
         modes = jax.tree.map(lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape)), state.mode)
     else:
@@ -338,25 +338,25 @@ def _simulate(given: _Given) -> tuple[Solution, Array, tuple[Check, ...]]:
 
 
 def _without_events(
-    given: _Given, method: Method, problem: Problem, span: tuple[Array, Array], ts: Array, start: Flow
-) -> tuple[Leg, Flow, Array | None, Array]:
-    """The motion, the saved states, the inputs there, and whether usual steps have done for them, where there are no others."""
+    given: _Given, method: Method, problem: Problem, span: tuple[Array, Array], ts: Array, start: StateVector
+) -> tuple[Phase, StateVector, Array | None, Array]:
+    """The motion, the saved states, the inputs there, and whether regular steps have done for them, where there are no others."""
     if given.regular_alone:
         rows = problem.prepare(span[0], start, None)
-        problem = dataclasses.replace(problem, usual=Usual(rows.keep, alone=True))
+        problem = dataclasses.replace(problem, regular_only=RegularOnly(rows.in_use, alone=True))
     elif not given.dense:
-        problem = usually(method, problem, span[0], start)
+        problem = regular_if_possible(method, problem, span[0], start)
     found = integrate(method, problem, *span, start, ts, dense=given.dense)
     saving = problem.general, ts, found.ys, start
-    if problem.usual is None:
+    if problem.regular_only is None:
         return found, *_finished(*saving), jnp.array(True)
-    saved, u, good = usual_states(method, problem, found.accepted.rows.keep, *saving[1:])
+    saved, u, good = regular_states(method, problem, found.accepted.rows.in_use, *saving[1:])
     if not problem.falls_back:
         return found, saved, u, good
-    return found, *with_fallback(found.special | ~good, _finished, saving, (saved, u)), jnp.array(True)
+    return found, *with_fallback(found.irregular | ~good, _finished, saving, (saved, u)), jnp.array(True)
 
 
-def _finished(problem: Problem, ts: Array, ys: Flow, start: Flow) -> tuple[Flow, Array | None]:
+def _finished(problem: Problem, ts: Array, ys: StateVector, start: StateVector) -> tuple[StateVector, Array | None]:
     """Saved states and inputs, see `finished`."""
     return at_each(problem.loop, lambda t, y: finished(problem, t, y, start), ts, ys)
 
@@ -367,9 +367,9 @@ _simulate_briefly, _simulate_long = program(_simulate), lasting(_simulate)
 def _steps(
     system: System,
     scale: Scale,
-    sizes: Flow,
+    sizes: StateVector,
     method: Method,
-    loop: Loop | None,
+    loop: FeedbackLoop | None,
     guarded: Array | None,
 ) -> tuple[dfx.AbstractStepSizeController, Array | None]:
     """The controller and the first step, by default those that follow from the sizes of the run; its duration where there are guards."""
@@ -398,7 +398,7 @@ def _check_start(
     return (*checks, Check(1.0 - regular, 0.0, text)), formulation.choose(terms)
 
 
-def _check_motion(problem: Problem, legs: Legs) -> tuple[Check, ...]:
+def _check_motion(problem: Problem, legs: Phases) -> tuple[Check, ...]:
     """Accelerations exist and are determined at the start."""
     system, formulation = problem.system, type(problem.formulation).__name__
     failed, rows = legs.of_start()

@@ -16,14 +16,14 @@ from ..kinematics import CLOSE, Correction, Rows
 from ..linalg import BlockMatrix, SparseRows, lowered
 from ..system import rows_at
 from .certificate import certain
-from .explicit import Stages, Tableau, combine, take_stages
-from .flow import Flow
+from .compiled_step import CompiledStep, Found, basis_shape
 from .guard import Guard, passed_over
-from .native import Found, NativeStep, basis_shape
 from .passage import Path, distance_missed
-from .plain import PlainStep
 from .problem import Problem
 from .sparse import sparse_step
+from .stages import Stages, Tableau, all_stages, combine
+from .state_vector import StateVector
+from .uncompiled_step import UncompiledStep
 
 Scalar = Float[Array, ""]
 Arguments = tuple[Problem, Bool[Array, " m"]]  # the rows of the latest accepted state take the second place
@@ -94,14 +94,14 @@ class Accepted(eqx.Module):
         lowest_rank: over the accepted states from which a step has started.
         highest_rank: likewise.
         residual: largest residual (m,) left by a correction so far, of each row, relative to its span, and to that times the rate.
-        native: how many steps compiled code has made.
+        compiled: how many steps compiled code has made.
         sparse: how many were made by sparse linear algebra.
         steady: whether the same rows were in use all the time.
         over: whether the latest step has failed.
     """
 
     inner: Any
-    end: tuple[Scalar, Flow]
+    end: tuple[Scalar, StateVector]
     rows: Rows
     certain: Bool[Array, ""]
     basis: Float[Array, "m n"]
@@ -110,7 +110,7 @@ class Accepted(eqx.Module):
     lowest_rank: Int[Array, ""]
     highest_rank: Int[Array, ""]
     residual: Float[Array, " m"]
-    native: Int[Array, ""]
+    compiled: Int[Array, ""]
     sparse: Int[Array, ""]
     steady: Bool[Array, ""]
     over: Bool[Array, ""]
@@ -132,16 +132,16 @@ class _Attempt(eqx.Module):
         slopes: the vector field where it begins and ends; None where that is not at hand.
     """
 
-    raw: Flow
-    error: Flow | None
+    raw: StateVector
+    error: StateVector | None
     dense: Any
     inner: Any
     result: Any
-    y1: Flow
+    y1: StateVector
     found: Correction
     certain: Bool[Array, ""]
     basis: Float[Array, "m n"]
-    slopes: tuple[Flow, Flow] | None = None
+    slopes: tuple[StateVector, StateVector] | None = None
 
 
 class ConstrainedSolver(dfx.AbstractWrappedSolver):
@@ -179,7 +179,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         """The inner solver's order."""
         return self.solver.error_order(terms)
 
-    def init(self, terms: Any, t0: Any, t1: Any, y0: Flow, args: Arguments) -> Accepted:
+    def init(self, terms: Any, t0: Any, t1: Any, y0: StateVector, args: Arguments) -> Accepted:
         """The inner solver's start; no rank has been seen."""
         problem, _ = args
         if isinstance(self.solver, dfx.AbstractERK):
@@ -193,7 +193,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         none, zero, no = jnp.zeros(m, bool), jnp.zeros(m, t0.dtype), jnp.array(False)
         rows = Rows(none, none, none, jnp.array(0), choice, no, zero)
         # No row has a direction yet.
-        carried = problem.system.layout is None or problem.native is not None
+        carried = problem.system.layout is None or problem.step is not None
         basis = jnp.zeros(basis_shape(problem.system) if carried else (m, 0), t0.dtype)
         start = Accepted(
             inner,
@@ -211,22 +211,24 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             jnp.array(True),
             no,
         )
-        if problem.usual is not None:
-            return self._usual_start(problem, problem.usual.keep, t0, y0, start)
-        if not isinstance(problem.native, NativeStep):
+        if problem.regular_only is not None:
+            return self._usual_start(problem, problem.regular_only.in_use, t0, y0, start)
+        if not isinstance(problem.step, CompiledStep):
             return start
         # Where all rows that act are surely independent nothing is left to be decided.
         acting = problem.system.acting
-        doubtful = lax.stop_gradient(problem).native.doubtful(*lax.stop_gradient((t0, y0)), acting)
+        doubtful = lax.stop_gradient(problem).step.doubtful(*lax.stop_gradient((t0, y0)), acting)
         certain = self._usual_start(problem, acting, t0, y0, start)
         return jax.tree.map(lambda a, b: jnp.where(doubtful | ~problem.sound, a, b), start, certain)
 
-    def _usual_start(self, problem: Problem, keep: Bool[Array, " m"], t0: Array, y0: Flow, start: Accepted) -> Accepted:
-        """The start of a run by usual steps only, with these rows in use."""
-        rows = Rows.using(keep, t0.dtype)
-        if problem.native is None:  # a sparse step looks itself whether all rows that act are independent
-            return dataclasses.replace(start, rows=rows, certain=jnp.any(keep != problem.system.acting))
-        slope, found, doubtful = problem.native.at(t0, y0, keep)
+    def _usual_start(
+        self, problem: Problem, in_use: Bool[Array, " m"], t0: Array, y0: StateVector, start: Accepted
+    ) -> Accepted:
+        """The start of a run by regular steps only, with these rows in use."""
+        rows = Rows.using(in_use, t0.dtype)
+        if problem.step is None:  # a sparse step looks itself whether all rows that act are independent
+            return dataclasses.replace(start, rows=rows, certain=jnp.any(in_use != problem.system.acting))
+        slope, found, doubtful = problem.step.at(t0, y0, in_use)
         return dataclasses.replace(
             start,
             inner=(slope, jnp.array(True)),
@@ -237,84 +239,84 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             highest_rank=rows.rank,
         )
 
-    def func(self, terms: Any, t0: Any, y0: Flow, args: Arguments) -> Any:
+    def func(self, terms: Any, t0: Any, y0: StateVector, args: Arguments) -> Any:
         """The vector field at an accepted state."""
         problem, _ = args
         return problem.holding(problem.choice).regular(t0, y0, problem.independent(t0, y0))[0]
 
     @eqx.filter_jit  # Diffrax traces its loop three times
     def step(
-        self, terms: Any, t0: Any, t1: Any, y0: Flow, args: Arguments, solver_state: Accepted, made_jump: Any
+        self, terms: Any, t0: Any, t1: Any, y0: StateVector, args: Arguments, solver_state: Accepted, made_jump: Any
     ) -> Any:
         """One step of the inner solver, its correction and its verdict; where that is a failure no state within the step is reached.
 
         A step within which a guard rises above zero and falls again is rejected, as one whose error is too large.
         """
-        problem, keep = args
+        problem, in_use = args
         guard, problem = problem.guard, dataclasses.replace(problem, guard=None)
-        found = _told(*self._step(terms, t0, t1, y0, (problem, keep), solver_state, made_jump))
+        found = _told(*self._step(terms, t0, t1, y0, (problem, in_use), solver_state, made_jump))
         if guard is None:
             return found
         y1, error, dense, accepted, result = found
-        inner = lax.stop_gradient((guard, t0, t1, dense, (dataclasses.replace(problem, native=None), keep)))
+        inner = lax.stop_gradient((guard, t0, t1, dense, (dataclasses.replace(problem, step=None), in_use)))
         passed = _passed_over(self, *inner) & (result == dfx.RESULTS.successful) & (t1 - t0 > _shortest(t0, t1))
         return y1, jax.tree.map(lambda e: jnp.where(passed, jnp.inf, e), error), dense, accepted, result
 
     def _step(
-        self, terms: Any, t0: Any, t1: Any, y0: Flow, args: Arguments, solver_state: Accepted, made_jump: Any
+        self, terms: Any, t0: Any, t1: Any, y0: StateVector, args: Arguments, solver_state: Accepted, made_jump: Any
     ) -> Any:
         problem, _ = args
-        native, until, problem = problem.native, problem.until, dataclasses.replace(problem, native=None, until=None)
+        step, until, problem = problem.step, problem.until, dataclasses.replace(problem, step=None, until=None)
         arguments = (self, terms, t0, t1, y0, problem, solver_state, jnp.asarray(made_jump))
-        if native is not None:
-            special, found = self._native_step(native, *arguments[2:])
+        if step is not None:
+            irregular, found = self._regular_step(step, *arguments[2:])
         elif problem.system.layout is not None:
-            special, found = self._sparse_step(*arguments[2:])
+            irregular, found = self._sparse_step(*arguments[2:])
         else:
             return ConstrainedSolver._any_step(*arguments)
-        if problem.usual is not None:
-            return _or_none(special, t0, t1, y0, problem, solver_state, found)
+        if problem.regular_only is not None:
+            return _or_none(irregular, t0, t1, y0, problem, solver_state, found)
         # In a batch a run that is over waits for the others, by steps that do not count.
-        special &= ~solver_state.over & (t0 < until)
+        irregular &= ~solver_state.over & (t0 < until)
         # Where that is at a loss rows are decided anew.
         before = dataclasses.replace(solver_state, certain=jnp.array(False))
-        return problem.where_special(
-            special, ConstrainedSolver._any_step, (*arguments[:-2], before, arguments[-1]), found
+        return problem.where_irregular(
+            irregular, ConstrainedSolver._any_step, (*arguments[:-2], before, arguments[-1]), found
         )
 
-    def _native_step(
+    def _regular_step(
         self,
-        native: NativeStep | PlainStep,
+        step: CompiledStep | UncompiledStep,
         t0: Any,
         t1: Any,
-        y0: Flow,
+        y0: StateVector,
         problem: Problem,
         before: Accepted,
         made_jump: Any,
     ) -> tuple[Bool[Array, ""], Any]:
         """One step by compiled code, or in plain JAX, and whether it must be made otherwise."""
-        found = native(t0, t1, y0, before.inner[0], before.rows.keep, before.basis)
-        before = dataclasses.replace(before, native=before.native + isinstance(native, NativeStep))
-        return self._native_judged(found, t0, t1, y0, problem, before, made_jump)
+        found = step(t0, t1, y0, before.inner[0], before.rows.in_use, before.basis)
+        before = dataclasses.replace(before, compiled=before.compiled + isinstance(step, CompiledStep))
+        return self._judged_step(found, t0, t1, y0, problem, before, made_jump)
 
-    def _native_judged(
-        self, found: Found, t0: Any, t1: Any, y0: Flow, problem: Problem, before: Accepted, made_jump: Any
+    def _judged_step(
+        self, found: Found, t0: Any, t1: Any, y0: StateVector, problem: Problem, before: Accepted, made_jump: Any
     ) -> tuple[Bool[Array, ""], Any]:
-        usual = before.certain
+        regular = before.certain
         if Tableau.of(self.solver, t0.dtype).fsal:
-            usual &= before.inner[1] & ~made_jump
+            regular &= before.inner[1] & ~made_jump
         sparse = before.sparse + (problem.system.layout is not None)
-        return self._judged(found, usual, t0, t1, y0, problem, dataclasses.replace(before, sparse=sparse))
+        return self._judged(found, regular, t0, t1, y0, problem, dataclasses.replace(before, sparse=sparse))
 
     def judged(
-        self, found: Found, t0: Any, t1: Any, y0: Flow, problem: Problem, before: Accepted, made_jump: Any
+        self, found: Found, t0: Any, t1: Any, y0: StateVector, problem: Problem, before: Accepted, made_jump: Any
     ) -> Any:
-        """What `step` returns, of a step by usual steps only that has been made already."""
-        special, step = self._native_judged(found, t0, t1, y0, problem, before, made_jump)
-        return _told(*_or_none(special, t0, t1, y0, problem, before, step))
+        """What `step` returns, of a step by regular steps only that has been made already."""
+        irregular, step = self._judged_step(found, t0, t1, y0, problem, before, made_jump)
+        return _told(*_or_none(irregular, t0, t1, y0, problem, before, step))
 
     def _sparse_step(
-        self, t0: Any, t1: Any, y0: Flow, problem: Problem, before: Accepted, made_jump: Any
+        self, t0: Any, t1: Any, y0: StateVector, problem: Problem, before: Accepted, made_jump: Any
     ) -> tuple[Bool[Array, ""], Any]:
         """One step by sparse linear algebra, and whether it must be made otherwise."""
         tableau = Tableau.of(self.solver, t0.dtype)
@@ -330,22 +332,29 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             lowest_rank=jnp.minimum(before.lowest_rank, rows.rank),
             highest_rank=jnp.maximum(before.highest_rank, rows.rank),
             sparse=before.sparse + 1,
-            steady=before.steady & (first | jnp.all(rows.keep == before.rows.keep)),
+            steady=before.steady & (first | jnp.all(rows.in_use == before.rows.in_use)),
         )
         return self._judged(found, jnp.array(True), t0, t1, y0, problem, before)
 
     def _judged(
-        self, found: Found, usual: Bool[Array, ""], t0: Any, t1: Any, y0: Flow, problem: Problem, before: Accepted
+        self,
+        found: Found,
+        regular: Bool[Array, ""],
+        t0: Any,
+        t1: Any,
+        y0: StateVector,
+        problem: Problem,
+        before: Accepted,
     ) -> tuple[Bool[Array, ""], Any]:
-        """Whether anything about a step is not as usual, and the step as an accepted one."""
+        """Whether a step is irregular, and the step as an accepted one."""
         tableau = Tableau.of(self.solver, t0.dtype)
         error = combine(jax.tree.map(jnp.zeros_like, y0), tableau.error, found.slopes)
         residual = problem.relative(found.end)
-        usual &= problem.sound & ~found.special & found.y1.finite & error.finite
+        regular &= problem.sound & ~found.irregular & found.y1.finite & error.finite
         closed = jnp.all(residual <= problem.drift.tolerance(residual.dtype))
         if problem.loop is not None:
-            usual &= ~problem.loop.due(t0, y0.control)
-        usual &= closed | (t1 - t0 > _shortest(t0, t1))  # else it cannot be made shorter
+            regular &= ~problem.loop.due(t0, y0.control)
+        regular &= closed | (t1 - t0 > _shortest(t0, t1))  # else it cannot be made shorter
         accepted = dataclasses.replace(
             before,
             inner=(jax.tree.map(lambda k: k[-1] / (t1 - t0), found.slopes), jnp.array(True)),
@@ -359,10 +368,10 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         error = jax.tree.map(lambda e: jnp.where(closed, e, jnp.inf), error)
         good: Any = dfx.RESULTS.successful
         result = dfx.RESULTS.where(closed, good, dfx.RESULTS.breakdown)  # pyright: ignore[reportArgumentType]
-        return ~usual, (found.y1.where(closed, y0), error, dense, accepted, result)
+        return ~regular, (found.y1.where(closed, y0), error, dense, accepted, result)
 
     def _any_step(
-        self, terms: Any, t0: Any, t1: Any, y0: Flow, problem: Problem, before: Accepted, made_jump: Any
+        self, terms: Any, t0: Any, t1: Any, y0: StateVector, problem: Problem, before: Accepted, made_jump: Any
     ) -> Any:
         """One step, whatever happens."""
         # What is certain need not be decided again.
@@ -372,7 +381,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         problem = problem.holding(rows.choice)
         if problem.loop is not None:
             made_jump = made_jump | problem.loop.due(t0, y0.control)
-            y0 = problem.refreshed(t0, y0, rows.keep)
+            y0 = problem.refreshed(t0, y0, rows.in_use)
         if isinstance(self.solver, dfx.AbstractERK):
             attempt = self._explicit_step(problem, t0, t1, y0, rows, before, made_jump)
         else:
@@ -381,9 +390,9 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         start = before.basis
         if problem.system.layout is not None:
             there = lax.stop_gradient(rows_at(problem.system, t0, y0.q, problem.scale.row))
-            start = problem.formulation.factorise(there, rows.keep).basis
+            start = problem.formulation.factorise(there, rows.in_use).basis
         path = Path.of(problem.system, t0, t1, (y0, y1), attempt.slopes)
-        straight, beside, vague = distance_missed(problem, rows.keep, path, start, found.basis)
+        straight, beside, vague = distance_missed(problem, rows.in_use, path, start, found.basis)
         residual = lax.stop_gradient(problem.relative(found))
         first = before.lowest_rank > before.highest_rank
         possible = problem.sound & ~jnp.any(rows.open) & ~rows.unfit & ~(first & rows.contradictory)
@@ -413,26 +422,26 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             jnp.minimum(before.lowest_rank, rows.rank),
             jnp.maximum(before.highest_rank, rows.rank),
             jnp.maximum(before.residual, residual),
-            before.native,
+            before.compiled,
             before.sparse,
-            before.steady & (first | jnp.all(rows.keep == before.rows.keep)),
+            before.steady & (first | jnp.all(rows.in_use == before.rows.in_use)),
             ~ok,
         )
         shift = jax.tree.map(lambda a, b: jnp.where(ok, a - b, 0), y1, raw)
         return y1, error, {"inner": attempt.dense, "shift": shift}, accepted, result
 
     def _explicit_step(
-        self, problem: Problem, t0: Array, t1: Array, y0: Flow, rows: Rows, before: Accepted, made_jump: Any
+        self, problem: Problem, t0: Array, t1: Array, y0: StateVector, rows: Rows, before: Accepted, made_jump: Any
     ) -> _Attempt:
         """By stages of our own, whose last factors serve the correction of the end too."""
         tableau = Tableau.of(self.solver, t0.dtype)
         slope, known = before.inner
         reuse = known & jnp.logical_not(made_jump) if tableau.fsal else False
-        stages = take_stages(problem, tableau, t0, t1, y0, rows.keep, slope, reuse)
+        stages = all_stages(problem, tableau, t0, t1, y0, rows.in_use, slope, reuse)
         last, raw = stages.last, stages.raw
         state = lax.stop_gradient(problem.state(t1, raw))
-        usual = problem.drift.correct_by(last.factor, problem.system, problem.formulation, state, last.terms)
-        found = jax.tree.map(lambda a, b: jnp.where(last.near, a, b), last.end, lax.stop_gradient(usual))
+        corrected = problem.drift.correct_by(last.factor, problem.system, problem.formulation, state, last.terms)
+        found = jax.tree.map(lambda a, b: jnp.where(last.near, a, b), last.end, lax.stop_gradient(corrected))
         return _Attempt(
             raw=raw,
             error=combine(jax.tree.map(jnp.zeros_like, y0), tableau.error, stages.slopes),
@@ -447,11 +456,19 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         )
 
     def _inner_step(
-        self, terms: Any, problem: Problem, t0: Array, t1: Array, y0: Flow, rows: Rows, before: Accepted, made_jump: Any
+        self,
+        terms: Any,
+        problem: Problem,
+        t0: Array,
+        t1: Array,
+        y0: StateVector,
+        rows: Rows,
+        before: Accepted,
+        made_jump: Any,
     ) -> _Attempt:
         """By a solver that is not explicit, or that wraps another; the end is corrected by factors of its own."""
-        found = self.solver.step(terms, t0, t1, y0, (problem, rows.keep), before.inner, made_jump)
-        y1, end = problem.corrected(t1, found[0], rows.keep)
+        found = self.solver.step(terms, t0, t1, y0, (problem, rows.in_use), before.inner, made_jump)
+        y1, end = problem.corrected(t1, found[0], rows.in_use)
         return _Attempt(*found, y1, end, jnp.array(False), end.basis)
 
 
@@ -471,23 +488,23 @@ def _shortest(t0: Array, t1: Array) -> Array:
 
 
 def _or_none(
-    special: Bool[Array, ""], t0: Array, t1: Array, y0: Flow, problem: Problem, before: Accepted, found: Any
+    irregular: Bool[Array, ""], t0: Array, t1: Array, y0: StateVector, problem: Problem, before: Accepted, found: Any
 ) -> Any:
-    """A step that is as usual; else none is made: a shorter one is tried where the step size is controlled, if that may help, or the run ends."""
+    """A regular step; else none is made: a shorter one is tried where the step size is controlled, if that may help, or the run ends."""
     y1, error, dense, accepted, result = found
     over: Any = dfx.RESULTS.breakdown
-    alone = problem.usual is not None and problem.usual.alone
+    alone = problem.regular_only is not None and problem.regular_only.alone
     again = problem.sound & before.certain & (t1 - t0 > _shortest(t0, t1)) if alone else jnp.array(False)
-    accepted = dataclasses.replace(accepted, over=special)
-    error = jax.tree.map(lambda e: jnp.where(special, jnp.where(again, jnp.inf, 0), e), error)
-    return y1.where(~special, y0), error, dense, accepted, dfx.RESULTS.where(special, over, result)
+    accepted = dataclasses.replace(accepted, over=irregular)
+    error = jax.tree.map(lambda e: jnp.where(irregular, jnp.where(again, jnp.inf, 0), e), error)
+    return y1.where(~irregular, y0), error, dense, accepted, dfx.RESULTS.where(irregular, over, result)
 
 
 def _passed_over(solver: ConstrainedSolver, guard: Guard, t0: Array, t1: Array, dense: Any, args: Arguments) -> Array:
     return passed_over(guard, t0, t1, solver.interpolation_cls(t0=t0, t1=t1, **dense).evaluate, args)
 
 
-def _told(y1: Flow, error: Any, dense: Any, accepted: Accepted, result: Any) -> Any:
+def _told(y1: StateVector, error: Any, dense: Any, accepted: Accepted, result: Any) -> Any:
     """A step, within which no state is reached where it is a failure."""
     shift = jax.tree.map(lambda x: jnp.where(dfx.is_okay(result), x, jnp.nan), dense["shift"])
     return y1, error, {**dense, "shift": shift}, accepted, result
@@ -501,31 +518,31 @@ def _certain(problem: Problem, rows: Rows, stages: Stages) -> Bool[Array, ""]:
     if problem.choice is not None or problem.formulation.left_out(problem.system.m) is not None:
         return jnp.array(False)  # choices are looked at anew
     factor, terms = lax.stop_gradient((stages.last.factor, stages.last.terms))
-    usual = problem.sound & ~rows.unfit & ~jnp.any(rows.lost)
-    return usual & certain(problem.scale, factor, terms, problem.formulation.rank_tol)
+    regular = problem.sound & ~rows.unfit & ~jnp.any(rows.lost)
+    return regular & certain(problem.scale, factor, terms, problem.formulation.rank_tol)
 
 
-def derivative(t: Any, y: Any, args: Any) -> Flow:
+def derivative(t: Any, y: Any, args: Any) -> StateVector:
     """The vector field, for solvers that are not explicit."""
-    problem, keep = args
-    return problem.derivative(t, y, keep)
+    problem, in_use = args
+    return problem.derivative(t, y, in_use)
 
 
-def regular_derivative(t: Any, y: Any, args: Any) -> Flow:
-    """The same without what is special near singular poses: `ConstrainedSolver` evaluates stages itself, Diffrax asks for shapes."""
-    problem, keep = args
-    return problem.regular(t, y, keep, quick=True)[0]
+def regular_derivative(t: Any, y: Any, args: Any) -> StateVector:
+    """The same without what is done near singular poses: `ConstrainedSolver` evaluates stages itself, Diffrax asks for shapes."""
+    problem, in_use = args
+    return problem.regular(t, y, in_use, quick=True)[0]
 
 
-def verdict(found: Any, sound: Bool[Array, ""], usual: bool = False) -> RESULTS:
-    """What a run by a `ConstrainedSolver` reports, by `usual` steps only or not, in terms of constrained dynamics where it failed."""
+def verdict(found: Any, sound: Bool[Array, ""], regular: bool = False) -> RESULTS:
+    """What a run by a `ConstrainedSolver` reports, by `regular` steps only or not, in terms of constrained dynamics where it failed."""
     accepted: Any = found.accepted
     rows: Rows = jax.tree.map(lax.stop_gradient, accepted.rows)
     result = RESULTS.promote(found.result)
     failed = result != RESULTS.successful
     for happened, what in (
         (found.result == dfx.RESULTS.breakdown, RESULTS.projection_failed),  # what `ConstrainedSolver` says
-        (usual & accepted.over, RESULTS.near_singular),
+        (regular & accepted.over, RESULTS.near_singular),
         ((found.stats["num_steps"] <= 1) & rows.contradictory, RESULTS.contradictory_constraints),
         (jnp.any(rows.open), RESULTS.undetermined_motion),
         (rows.unfit, RESULTS.unfit_choice),

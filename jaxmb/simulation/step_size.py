@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from ..system import Scale, State, System, Values, free_acceleration, rate_matrix
-from .flow import Flow
+from .state_vector import StateVector
 
 Scalar = Float[Array, ""]
 
@@ -22,9 +22,9 @@ class RelativeTolerances(dfx.AbstractAdaptiveStepSizeController):
     """A controller whose absolute tolerance is relative to a size of each variable."""
 
     controller: dfx.PIDController
-    sizes: Flow
+    sizes: StateVector
 
-    def __init__(self, controller: dfx.PIDController, sizes: Flow):
+    def __init__(self, controller: dfx.PIDController, sizes: StateVector):
         self.controller, self.sizes = controller, sizes
 
     # Diffrax's solvers look for these on the controller that they are given.
@@ -37,7 +37,7 @@ class RelativeTolerances(dfx.AbstractAdaptiveStepSizeController):
         return RelativeTolerances(self.controller.wrap(direction), self.sizes)
 
     def init(
-        self, terms: Any, t0: Any, t1: Any, y0: Flow, dt0: Any, args: Any, func: Any, error_order: Any
+        self, terms: Any, t0: Any, t1: Any, y0: StateVector, dt0: Any, args: Any, func: Any, error_order: Any
     ) -> tuple[Any, Any]:
         """As the controller's."""
         return self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
@@ -46,8 +46,8 @@ class RelativeTolerances(dfx.AbstractAdaptiveStepSizeController):
         self,
         t0: Any,
         t1: Any,
-        y0: Flow,
-        y1_candidate: Flow,
+        y0: StateVector,
+        y1_candidate: StateVector,
         args: Any,
         y_error: Any,
         error_order: Any,
@@ -65,7 +65,7 @@ def default_controller(dtype: Any) -> dfx.PIDController:
     return dfx.PIDController(rtol=1e-8, atol=1e-10) if precise else dfx.PIDController(rtol=1e-4, atol=1e-6)
 
 
-def own_sizes(system: System, state: State, until: Scalar, values: Values) -> tuple[Scale, Flow]:
+def own_sizes(system: System, state: State, until: Scalar, values: Values) -> tuple[Scale, StateVector]:
     """The sizes of a run: the state's with the rate of this run, and those of q, v and work.
 
     Where rows do not tell how far a coordinate moves it is how far it gets, |v_k| τ + |v̇_k| τ²/2, in the time of the run or until
@@ -97,5 +97,5 @@ def own_sizes(system: System, state: State, until: Scalar, values: Values) -> tu
     rate = jnp.where(rate > 0, rate, 1)  # at rest, and for no time: any step will do
     across = reach if system.rate is None else jnp.abs(rate_matrix(system.rate, q, system.nv)) @ reach
     energy = 0.5 * jnp.sum(jnp.diagonal(mass) * (reach * rate) ** 2)
-    sizes = Flow.of(jnp.where(across > 0, across, 1), reach * rate, jnp.where(energy > 0, energy, 1))
+    sizes = StateVector.of(jnp.where(across > 0, across, 1), reach * rate, jnp.where(energy > 0, energy, 1))
     return dataclasses.replace(state.scale, rate=rate), sizes

@@ -94,8 +94,8 @@ def projected(
     """
     terms = _regular(terms)
     first = jnp.where(persistent[:, None], terms.jacobian, 0)
-    keep = independent_rows(terms.mass, first, terms.scale, rank_tol)
-    factor = ConstrainedFactor(terms.mass, first, terms.scale, keep, rank_tol)
+    in_use = independent_rows(terms.mass, first, terms.scale, rank_tol)
+    factor = ConstrainedFactor(terms.mass, first, terms.scale, in_use, rank_tol)
     onto = projector(factor)
     particular = factor.solve(jnp.zeros_like(terms.force), jnp.where(persistent, terms.gamma, 0))[0]
     rows = jnp.where(persistent[:, None], 0, terms.jacobian) @ onto

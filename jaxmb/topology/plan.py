@@ -185,8 +185,8 @@ class Plan(eqx.Module):
         system, q = self.system.in_mode(acting), state.q
 
         def once(q: Array, _: None) -> tuple[Array, None]:
-            keep = formulation.prepare(rows_at(system, state.t, q, state.scale.row))
-            return corrected(system, formulation, dataclasses.replace(state, q=q), keep, 3).q, None
+            in_use = formulation.prepare(rows_at(system, state.t, q, state.scale.row))
+            return corrected(system, formulation, dataclasses.replace(state, q=q), in_use, 3).q, None
 
         if any(event.assembles for event in self.events):
             moved = lax.scan(once, q, None, length=8)[0]

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 
-class Flow(eqx.Module):
+class StateVector(eqx.Module):
     """Coordinates, velocities, work and the state of a controller as one vector, or their rates.
 
     Attributes:
@@ -25,7 +25,7 @@ class Flow(eqx.Module):
         v: Float[Array, "... nv"],
         work: Float[Array, "..."],
         control: Float[Array, "... nz"] | None = None,
-    ) -> "Flow":
+    ) -> "StateVector":
         """The parts as one vector; without a controller that remembers anything it ends with the work."""
         parts = [q, v, work[..., None]] + ([] if control is None else [control])
         return cls(jnp.concatenate(parts, axis=-1), q.shape[-1], v.shape[-1])
@@ -50,23 +50,23 @@ class Flow(eqx.Module):
         """State of the controller."""
         return self.packed[..., self.nq + self.nv + 1 :]
 
-    def moved(self, q: Float[Array, "... nq"], v: Float[Array, "... nv"]) -> "Flow":
+    def moved(self, q: Float[Array, "... nq"], v: Float[Array, "... nv"]) -> "StateVector":
         """The same at another place."""
         rest = self.packed[..., self.nq + self.nv :]
-        return Flow(jnp.concatenate([q, v, rest], axis=-1), self.nq, self.nv)
+        return StateVector(jnp.concatenate([q, v, rest], axis=-1), self.nq, self.nv)
 
-    def controlled(self, control: Float[Array, "... nz"]) -> "Flow":
+    def controlled(self, control: Float[Array, "... nz"]) -> "StateVector":
         """The same with another state of the controller."""
         kept = self.packed[..., : self.nq + self.nv + 1]
-        return Flow(jnp.concatenate([kept, control], axis=-1), self.nq, self.nv)
+        return StateVector(jnp.concatenate([kept, control], axis=-1), self.nq, self.nv)
 
-    def where(self, condition: Array, other: "Flow") -> "Flow":
+    def where(self, condition: Array, other: "StateVector") -> "StateVector":
         """The state where the condition, one for each of the leading axes, holds, else another."""
-        return Flow(jnp.where(condition[..., None], self.packed, other.packed), self.nq, self.nv)
+        return StateVector(jnp.where(condition[..., None], self.packed, other.packed), self.nq, self.nv)
 
-    def plus(self, change: "Flow", factor: Array | float = 1.0) -> "Flow":
+    def plus(self, change: "StateVector", factor: Array | float = 1.0) -> "StateVector":
         """The sum with a multiple of another."""
-        return Flow(self.packed + factor * change.packed, self.nq, self.nv)
+        return StateVector(self.packed + factor * change.packed, self.nq, self.nv)
 
     @property
     def finite(self) -> Array:

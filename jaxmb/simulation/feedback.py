@@ -13,16 +13,16 @@ from jaxtyping import Array, Bool, Float
 from ..control import AbstractController, Clock, Law
 from ..foundations import shape_of
 from ..system import State, System
-from .flow import Flow
+from .state_vector import StateVector
 
 Scalar = Float[Array, ""]
 
 
-class Loop(eqx.Module):
-    """A controller and how its numbers stand in `Flow.control`: z; with a clock [n, z, u] or [n, z, u, u delayed].
+class FeedbackLoop(eqx.Module):
+    """A controller and how its numbers stand in `StateVector.control`: z; with a clock [n, z, u] or [n, z, u, u delayed].
 
     n is the number of the next sample. `reading` is static: where it is set, the vector field has in place of ż what the
-    controller puts out at the state itself, [z, u], or with a clock all that a sample there makes of `Flow.control`.
+    controller puts out at the state itself, [z, u], or with a clock all that a sample there makes of `StateVector.control`.
     """
 
     controller: AbstractController
@@ -57,7 +57,7 @@ class Loop(eqx.Module):
         return self.controller.uses_plant and (self.clock is None or self.reading)
 
     def begin(self, t: Scalar) -> Float[Array, " n"]:
-        """`Flow.control` at the start of a run; a sample is due."""
+        """`StateVector.control` at the start of a run; a sample is due."""
         z = ravel_pytree(self.start)[0].astype(t.dtype)
         if self.clock is None:
             return z
@@ -67,7 +67,7 @@ class Loop(eqx.Module):
         return jnp.concatenate([jnp.reshape(n, (1,)), *parts])
 
     def sizes(self, dtype: Any) -> Float[Array, " n"]:
-        """Of `Flow.control`; what is held has no error."""
+        """Of `StateVector.control`; what is held has no error."""
         size = ravel_pytree(self.controller.sizes(self.start))[0].astype(dtype)
         if self.clock is None:
             return size
@@ -96,20 +96,20 @@ class Loop(eqx.Module):
         assert self.clock is not None
         return packed.at[0].set(self.clock.number(t) + 1)
 
-    def reader(self, y: Flow) -> tuple["Loop", Flow]:
+    def reader(self, y: StateVector) -> tuple["FeedbackLoop", StateVector]:
         """The loop that reads what the controller puts out, and the state with room for it."""
         if self.clock is None:
             y = y.controlled(jnp.concatenate([y.control, jnp.zeros(self.nu, y.packed.dtype)]))
         return dataclasses.replace(self, reading=True), y
 
-    def inputs(self, t: Scalar, y: Flow, plant: Any) -> Float[Array, " nu"]:
+    def inputs(self, t: Scalar, y: StateVector, plant: Any) -> Float[Array, " nu"]:
         """What acts on the mechanism."""
         if self.clock is not None:
             return self.held(y.control)
         return self.found(self.controller.output(t, y.q, y.v, self.state(y.control), plant))
 
-    def rate(self, t: Scalar, y: Flow, u: Array, plant: Any, response: Any) -> Float[Array, " n"]:
-        """The rate of `Flow.control`, or what is read."""
+    def rate(self, t: Scalar, y: StateVector, u: Array, plant: Any, response: Any) -> Float[Array, " n"]:
+        """The rate of `StateVector.control`, or what is read."""
         if self.reading:
             return self.read(t, y, u, plant, response)
         if self.clock is not None:
@@ -117,7 +117,7 @@ class Loop(eqx.Module):
         found = self.controller.rate(t, y.q, y.v, self.state(y.control), plant, response)
         return ravel_pytree(found)[0].astype(y.packed.dtype)
 
-    def read(self, t: Scalar, y: Flow, u: Array, plant: Any, response: Any) -> Float[Array, " n"]:
+    def read(self, t: Scalar, y: StateVector, u: Array, plant: Any, response: Any) -> Float[Array, " n"]:
         """What is read where the loop is a reader."""
         if self.clock is None:
             return jnp.concatenate([y.control[: y.control.shape[0] - self.nu], u])
@@ -128,9 +128,9 @@ class Loop(eqx.Module):
         return self._held(y.control[0], ravel_pytree(z)[0].astype(y.packed.dtype), *late, out)
 
 
-def beginning(loop: Loop | None, state: State) -> Flow:
+def beginning(loop: FeedbackLoop | None, state: State) -> StateVector:
     """What is integrated, at the start of a run."""
     work = jnp.zeros_like(state.t)
     if loop is None:
-        return Flow.of(state.q, state.v, work)
-    return Flow.of(state.q, state.v, work, loop.begin(state.t) if state.control is None else state.control)
+        return StateVector.of(state.q, state.v, work)
+    return StateVector.of(state.q, state.v, work, loop.begin(state.t) if state.control is None else state.control)

@@ -1,4 +1,4 @@
-"""The way back over whole runs by compiled code."""
+"""The reverse sweep over whole runs by compiled code."""
 
 import functools
 from typing import Any
@@ -10,34 +10,34 @@ from jaxtyping import Array, Bool, Float, Int
 from ..foundations import Blank
 from ..lanes import NotScalarError, Program, Shaped
 from ..runge_kutta import RunAdjoint
-from .explicit import coefficients
-from .flow import Flow
-from .leg import Tape
-from .native import NativeBack, native_parameters
+from .compiled_step import CompiledStepAdjoint, arrays_of_field
+from .phase import Tape
 from .problem import Problem
 from .solver import ConstrainedSolver
+from .stages import coefficients
+from .state_vector import StateVector
 
 
-def went_back(
-    native: NativeBack,
+def compiled_run_adjoint(
+    compiled: CompiledStepAdjoint,
     moves: Any,
     rest: Problem,
     solver: ConstrainedSolver,
     tape: Tape,
-    keep: Bool[Array, " m"],
+    in_use: Bool[Array, " m"],
     times: Float[Array, " T"],
-    bars: Flow,
+    bars: StateVector,
     place: Int[Array, " k"],
-) -> tuple[tuple[Flow, Any, Array, Array], Array] | None:
-    """Over all steps of a tape: what `_one_by_one` of `adjoint.py` returns, and whether anything was special; None if it cannot be done so.
+) -> tuple[tuple[StateVector, Any, Array, Array], Array] | None:
+    """Over all steps of a tape: what `_one_by_one` of `adjoint.py` returns, and whether anything was irregular; None if it cannot be done so.
 
     Args:
-        native: the way back over one step.
+        compiled: the reverse sweep over one step.
         moves: what moves of the problem.
         rest: the rest of it.
         solver: by which steps were made.
         tape: these.
-        keep: the rows in use.
+        in_use: the rows in use.
         times: of the saved states, the end being the last one.
         bars: their cotangents.
         place: in which step each lies but the last one, beyond the tape if it was not reached.
@@ -46,7 +46,7 @@ def went_back(
     if numbers or not kind.known:
         return None
     like = tape.end
-    program = back_run(native, kind, (like.nq, like.nv), times.shape[0], tape.ts.shape[0])
+    program = run_adjoint(compiled, kind, (like.nq, like.nv), times.shape[0], tape.ts.shape[0])
     if program is None:
         return None
     whole = lambda x: jnp.asarray(x, jnp.int32)
@@ -54,21 +54,23 @@ def went_back(
     reached = jnp.sum(place < tape.ts.shape[0])
     given = tape.ts, tape.ys.packed, whole(count), tape.last, tape.end.packed
     saved = times, bars.packed, whole(places), whole(reached)
-    state, begin, *own, times_bar, special = program(*given, *saved, keep, *native_parameters(moves, rest))
+    state, begin, *own, times_bar, irregular = program(*given, *saved, in_use, *arrays_of_field(moves, rest))
     moves_bar = jax.tree.unflatten(jax.tree.structure(moves), own)
-    return (Flow(state, like.nq, like.nv), moves_bar, times_bar, begin), special
+    return (StateVector(state, like.nq, like.nv), moves_bar, times_bar, begin), irregular
 
 
 @functools.lru_cache(maxsize=64)
-def back_run(native: NativeBack, kind: Blank, sizes: tuple[int, int], times: int, taped: int) -> RunAdjoint | None:
+def run_adjoint(
+    compiled: CompiledStepAdjoint, kind: Blank, sizes: tuple[int, int], times: int, taped: int
+) -> RunAdjoint | None:
     """The program, None if the interpolation is no scalar program."""
-    again, back = native.again, native.program
+    again, back = compiled.again, compiled.program
     solver: ConstrainedSolver = kind.filled(())
     t, y, slopes = Shaped((), again.dtype), again.state, again.slopes
 
     def read(t: Array, t0: Array, t1: Array, *given: Array) -> list[Array]:
         def at(t: Array, y0: Array, y1: Array, k: Array, shift: Array) -> Array:
-            flow = lambda packed: Flow(packed, *sizes)
+            flow = lambda packed: StateVector(packed, *sizes)
             inner = {"y0": flow(y0), "y1": flow(y1), "k": flow(k)}
             return solver.interpolation_cls(t0=t0, t1=t1, inner=inner, shift=flow(shift)).evaluate(t).packed
 

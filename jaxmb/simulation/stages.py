@@ -11,8 +11,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from .flow import Flow
 from .problem import Problem, Sample
+from .state_vector import StateVector
 
 
 class Tableau(eqx.Module):
@@ -62,48 +62,50 @@ class Stages(eqx.Module):
         near, tau: those of the samples (r,).
     """
 
-    raw: Flow
-    slopes: Flow
+    raw: StateVector
+    slopes: StateVector
     last: Sample
     near: Bool[Array, " r"]
     tau: Float[Array, " r"]
 
 
-def combine(y0: Flow, weights: Float[Array, " s"], slopes: Flow) -> Flow:
+def combine(y0: StateVector, weights: Float[Array, " s"], slopes: StateVector) -> StateVector:
     """y₀ + Σ w_j k_j, term by term: a product of matrices would move the slopes of a batch about."""
     parts = [w * k for w, k in zip(weights, slopes.packed, strict=True)]
-    return Flow(functools.reduce(jnp.add, parts, y0.packed), y0.nq, y0.nv)
+    return StateVector(functools.reduce(jnp.add, parts, y0.packed), y0.nq, y0.nv)
 
 
-def take_stages(
+def all_stages(
     problem: Problem,
     tableau: Tableau,
     t0: Array,
     t1: Array,
-    y0: Flow,
-    keep: Bool[Array, " m"],
-    slope: Flow,
+    y0: StateVector,
+    in_use: Bool[Array, " m"],
+    slope: StateVector,
     reuse: Bool[Array, ""] | bool,
 ) -> Stages:
     """All stages by one copy of the vector field; the first is `slope` where that may be used again."""
     h, (rows, s) = t1 - t0, tableau.a.shape
     reuse = jnp.asarray(reuse)
 
-    def stage(carry: tuple[Flow, Sample, Flow], part: tuple[Array, Array, Array]) -> tuple[Any, tuple[Array, Array]]:
+    def stage(
+        carry: tuple[StateVector, Sample, StateVector], part: tuple[Array, Array, Array]
+    ) -> tuple[Any, tuple[Array, Array]]:
         slopes, before, _ = carry
         i, a, c = part
         y = combine(y0, a, slopes)
         known = (i == 0) & reuse
-        sample = lambda: problem.sampled(t0 + c * h, y, keep, i == rows - 1)
+        sample = lambda: problem.sampled(t0 + c * h, y, in_use, i == rows - 1)
         found = lax.cond(eqxi.unvmap_any(~known), sample, lambda: before)
         flow = slope.where(known, found.flow)
         here = (np.arange(s) == i)[:, None]
-        slopes = Flow(jnp.where(here, h * flow.packed, slopes.packed), y0.nq, y0.nv)
+        slopes = StateVector(jnp.where(here, h * flow.packed, slopes.packed), y0.nq, y0.nv)
         return (slopes, found, y), (found.near & ~known, jnp.where(known, 0, found.tau))
 
-    none = jax.eval_shape(lambda: problem.sampled(t0, y0, keep, jnp.array(False)))
+    none = jax.eval_shape(lambda: problem.sampled(t0, y0, in_use, jnp.array(False)))
     none = jax.tree.map(lambda x: jnp.asarray(np.zeros(x.shape, x.dtype)), none)
-    slopes = Flow(jnp.asarray(np.zeros((s, y0.packed.shape[0]), y0.packed.dtype)), y0.nq, y0.nv)
+    slopes = StateVector(jnp.asarray(np.zeros((s, y0.packed.shape[0]), y0.packed.dtype)), y0.nq, y0.nv)
     parts = (jnp.asarray(np.arange(rows)), tableau.a, tableau.c)
     (slopes, last, raw), (near, tau) = lax.scan(stage, (slopes, none, y0), parts)
     return Stages(raw, slopes, last, near, tau)

@@ -1,4 +1,4 @@
-"""The way back over one step of a tape."""
+"""The reverse sweep over one step of a tape."""
 
 import dataclasses
 from typing import Any
@@ -12,25 +12,25 @@ from jaxtyping import Array, Bool, Float
 
 from ..foundations import where_any
 from .certificate import sure
-from .explicit import Tableau, combine, take_stages
-from .flow import Flow
-from .leg import Tape
+from .compiled_step import CompiledStepAdjoint
 from .method import Method
-from .native import NativeBack
+from .phase import Tape
 from .problem import OFFSETS, WEIGHTS, Problem
 from .sparse import sparse_stages
+from .stages import Tableau, all_stages, combine
+from .state_vector import StateVector
 
 
-class StepBack(eqx.Module):
-    """The way back over one step of an explicit Runge–Kutta method, y_i = y₀ + Σ a_ij k_j, k_i = h f(t₀ + c_i h, y_i)."""
+class ReverseStep(eqx.Module):
+    """The reverse sweep over one step of an explicit Runge–Kutta method, y_i = y₀ + Σ a_ij k_j, k_i = h f(t₀ + c_i h, y_i)."""
 
     rest: Problem
     method: Method
     tape: Tape
-    native: NativeBack | None
-    keep: Bool[Array, " m"]
+    compiled: CompiledStepAdjoint | None
+    in_use: Bool[Array, " m"]
     steady: Bool[Array, ""]
-    special: bool = eqx.field(static=True)  # whether there is a way back over special steps
+    irregular: bool = eqx.field(static=True)  # whether there is a reverse sweep over irregular steps
     smooth: bool = eqx.field(static=True, default=False)
 
     def problem(self, moves: Any) -> Problem:
@@ -38,14 +38,14 @@ class StepBack(eqx.Module):
         return dataclasses.replace(eqx.combine(moves, self.rest), smooth=self.smooth)
 
     @property
-    def smoothly(self) -> "StepBack":
-        """The way back far from singular poses, by the system's layout if it has one."""
+    def smoothly(self) -> "ReverseStep":
+        """The reverse sweep far from singular poses, by the system's layout if it has one."""
         return dataclasses.replace(self, smooth=True)
 
     @property
     def is_general(self) -> bool:
         """Whether there is but one way."""
-        return self.special and self.native is None and self.rest.system.layout is None
+        return self.irregular and self.compiled is None and self.rest.system.layout is None
 
     def span(self, k: Array) -> tuple[Array, Array]:
         """The times at which a step starts and ends."""
@@ -67,7 +67,7 @@ class StepBack(eqx.Module):
             return found, found.a, found.c
         return found, jnp.concatenate([found.a, found.a[-1:]]), jnp.append(found.c, 1)
 
-    def ends(self, k: Array) -> tuple[Array, Array, Flow, Flow]:
+    def ends(self, k: Array) -> tuple[Array, Array, StateVector, StateVector]:
         """When and where a step starts and ends."""
         y1 = self.tape.end.where(k == self.tape.count - 1, entry_of(self.tape.ys, k + 1))
         return *self.span(k), entry_of(self.tape.ys, k), y1
@@ -77,28 +77,28 @@ class StepBack(eqx.Module):
         if self.is_general:
             return self._any_again(moves, k)
         t0, t1, y0, y1 = self.ends(k)
-        if self.native is None:
-            raw, slopes, special = self.smoothly.forth(moves, t0, t1, y0)
+        if self.compiled is None:
+            raw, slopes, irregular = self.smoothly.forth(moves, t0, t1, y0)
         else:
-            raw, slopes, special = self.native.forth(moves, self.rest, self.keep, t0, t1, y0)
-        special |= ~self.steady
+            raw, slopes, irregular = self.compiled.forth(moves, self.rest, self.in_use, t0, t1, y0)
+        irregular |= ~self.steady
         if self.rest.loop is not None:
-            special |= self.rest.loop.due(t0, y0.control)
-        special &= k >= 0  # in a batch a row that is back at its start waits for the others
+            irregular |= self.rest.loop.due(t0, y0.control)
+        irregular &= k >= 0  # in a batch a row that is back at its start waits for the others
         none = jnp.zeros(self.tableau(t0.dtype)[0].c.shape, bool)
-        made = Made(_dense(y0, raw, slopes, y1), self.keep, self.rest.choice, none, none.astype(t0.dtype), ~special)
-        if not self.special:  # all have been usual on the way forth
+        made = Made(_dense(y0, raw, slopes, y1), self.in_use, self.rest.choice, none, none.astype(t0.dtype), ~irregular)
+        if not self.irregular:  # all have been regular on the way forth
             return made
-        return self.rest.where_special(special, StepBack._any_again, (self, moves, k), made)
+        return self.rest.where_irregular(irregular, ReverseStep._any_again, (self, moves, k), made)
 
-    def forth(self, moves: Any, t0: Array, t1: Array, y0: Flow) -> tuple[Flow, Flow, Array]:
+    def forth(self, moves: Any, t0: Array, t1: Array, y0: StateVector) -> tuple[StateVector, StateVector, Array]:
         """The end of a step before its correction, its slopes, and whether it must be gone back over otherwise."""
         problem = self.problem(moves)
-        given = (problem, self.tableau(t0.dtype)[0], t0, t1, y0, self.keep, y0, False)
+        given = (problem, self.tableau(t0.dtype)[0], t0, t1, y0, self.in_use, y0, False)
         if problem.sparse:
             stages, _, good = sparse_stages(*given)
         else:
-            stages = take_stages(*given)
+            stages = all_stages(*given)
             good = ~jnp.any(stages.near) & sure(problem, stages.last.factor, stages.last.terms)
         return stages.raw, stages.slopes, ~good | ~stages.raw.finite
 
@@ -107,10 +107,10 @@ class StepBack(eqx.Module):
         problem = self.problem(moves)
         rows = problem.prepare(t0, y0, None)
         problem = problem.holding(rows.choice)
-        y0 = problem.refreshed(t0, y0, rows.keep)
-        stages = take_stages(problem, self.tableau(t0.dtype)[0], t0, t1, y0, rows.keep, y0, False)
+        y0 = problem.refreshed(t0, y0, rows.in_use)
+        stages = all_stages(problem, self.tableau(t0.dtype)[0], t0, t1, y0, rows.in_use, y0, False)
         dense = _dense(y0, stages.raw, stages.slopes, y1)
-        return Made(dense, rows.keep, rows.choice, stages.near, stages.tau, jnp.array(False))
+        return Made(dense, rows.in_use, rows.choice, stages.near, stages.tau, jnp.array(False))
 
     def read(self, k: Array, dense: Any, times: Array, bars: Any, times_bar: Array, place: Array) -> tuple[Any, Array]:
         """Cotangents of the interpolation and of the times, from those of the states that are read off it."""
@@ -127,8 +127,8 @@ class StepBack(eqx.Module):
         return lax.fori_loop(0, count, one, (zeros_like(dense), times_bar))
 
     def step(
-        self, moves: Any, k: Array, made: "Made", end_bar: Flow, slope_bar: Flow, dense_bar: Any
-    ) -> tuple[Flow, Flow, Any, Flow]:
+        self, moves: Any, k: Array, made: "Made", end_bar: StateVector, slope_bar: StateVector, dense_bar: Any
+    ) -> tuple[StateVector, StateVector, Any, StateVector]:
         """Cotangents of the step's start, of the slope that it takes from the step before, and of the problem; the slope at the start.
 
         Args:
@@ -146,30 +146,44 @@ class StepBack(eqx.Module):
         ks_bar = jax.tree.map(lambda b, slope: b.at[-1].add(slope / h), inner["k"], slope_bar)
         arguments = (self, moves, k, made, end_bar, raw_bar, inner["y0"], ks_bar)
         if self.is_general:
-            found = StepBack._any_step(*arguments)
+            found = ReverseStep._any_step(*arguments)
         else:
             found = self._usual_step(*arguments[1:])
-            if self.special:
-                found = self.rest.where_special(~made.usual, StepBack._any_step, arguments, found)
+            if self.irregular:
+                found = self.rest.where_irregular(~made.regular, ReverseStep._any_step, arguments, found)
         state_bar, before, more = found
         return state_bar, before, more, jax.tree.map(lambda k: k[0] / h, made.dense["inner"]["k"])
 
     def _usual_step(
-        self, moves: Any, k: Array, made: "Made", end_bar: Flow, raw_bar: Flow, start_bar: Flow, ks_bar: Flow
-    ) -> tuple[Flow, Flow, Any]:
+        self,
+        moves: Any,
+        k: Array,
+        made: "Made",
+        end_bar: StateVector,
+        raw_bar: StateVector,
+        start_bar: StateVector,
+        ks_bar: StateVector,
+    ) -> tuple[StateVector, StateVector, Any]:
         """By compiled code, or far from singular poses."""
-        if self.native is None:
-            return StepBack._any_step(self.smoothly, moves, k, made, end_bar, raw_bar, start_bar, ks_bar)
+        if self.compiled is None:
+            return ReverseStep._any_step(self.smoothly, moves, k, made, end_bar, raw_bar, start_bar, ks_bar)
         ks, y1 = made.dense["inner"]["k"].packed, added(made.dense["inner"]["y1"], made.dense["shift"])
         given = (*self.span(k), made.dense["inner"]["y0"].packed, ks, y1.packed)
         bars = (end_bar.packed, raw_bar.packed, start_bar.packed, ks_bar.packed, self.reuses(k))
-        state_bar, before, more = self.native.back(moves, self.rest, self.keep, *given, *bars)
-        flow = lambda packed: Flow(packed, end_bar.nq, end_bar.nv)
+        state_bar, before, more = self.compiled.back(moves, self.rest, self.in_use, *given, *bars)
+        flow = lambda packed: StateVector(packed, end_bar.nq, end_bar.nv)
         return flow(state_bar), flow(before), more
 
     def _any_step(
-        self, moves: Any, k: Array, made: "Made", end_bar: Flow, raw_bar: Flow, start_bar: Flow, ks_bar: Flow
-    ) -> tuple[Flow, Flow, Any]:
+        self,
+        moves: Any,
+        k: Array,
+        made: "Made",
+        end_bar: StateVector,
+        raw_bar: StateVector,
+        start_bar: StateVector,
+        ks_bar: StateVector,
+    ) -> tuple[StateVector, StateVector, Any]:
         (t0, t1), inner = self.span(k), made.dense["inner"]
         y0, raw, ks = inner["y0"], inner["y1"], inner["k"]
         y1 = added(raw, made.dense["shift"])
@@ -205,14 +219,16 @@ class StepBack(eqx.Module):
         y0_bar, moves_bar = self.before_sample(moves, k, made, y0_bar, moves_bar)
         return y0_bar, before, moves_bar
 
-    def before_sample(self, moves: Any, k: Array, made: "Made", y0_bar: Flow, moves_bar: Any) -> tuple[Flow, Any]:
+    def before_sample(
+        self, moves: Any, k: Array, made: "Made", y0_bar: StateVector, moves_bar: Any
+    ) -> tuple[StateVector, Any]:
         """Cotangents of the state before the sample of a controller with which the step began, if it did."""
         loop, t, y = self.rest.loop, self.tape.ts[k], entry_of(self.tape.ys, k)
         if loop is None or loop.clock is None:
             return y0_bar, moves_bar
 
-        def through() -> tuple[Flow, Any]:
-            sample = lambda moves, y: self.problem(moves).holding(made.choice)._sample(t, y, made.keep)
+        def through() -> tuple[StateVector, Any]:
+            sample = lambda moves, y: self.problem(moves).holding(made.choice)._sample(t, y, made.in_use)
             more, bar = jax.vjp(sample, moves, y)[1](y0_bar)
             return bar, added(moves_bar, more)
 
@@ -223,39 +239,39 @@ class StepBack(eqx.Module):
         moves: Any,
         made: "Made",
         t: Array,
-        y: Flow,
+        y: StateVector,
         near: Array,
         tau: Array,
-        flow_bar: Flow,
+        flow_bar: StateVector,
         ends: Array,
-        y1: Flow,
-        end_bar: Flow,
-    ) -> tuple[Flow, Any]:
+        y1: StateVector,
+        end_bar: StateVector,
+    ) -> tuple[StateVector, Any]:
         """Cotangents of a state and the problem, from those of the vector field there, or of where the state is corrected to.
 
         Where the vector field is interpolated between samples (`Problem.near_singular`), one after the other.
         """
-        keep, lost = made.keep, tau > 0
+        in_use, lost = made.in_use, tau > 0
         problem = self.problem(moves).holding(made.choice)
         if self.smooth:
-            return self._smooth_pull(moves, keep, t, y, flow_bar, ends, y1, end_bar)
+            return self._smooth_pull(moves, in_use, t, y, flow_bar, ends, y1, end_bar)
 
         def sample(carry: Any) -> Any:
             j, y_bar, moves_bar = carry
             offset, weight = tau * jnp.asarray(OFFSETS)[j], jnp.where(lost, jnp.asarray(WEIGHTS)[j], 1)
             at, along = jax.vjp(lambda y: y.moved(y.q + offset * problem.system.qdot(y.q, y.v), y.v), y)
-            found = where_any(near & ~ends, lambda: problem.correct(t + offset, at, keep), at)
+            found = where_any(near & ~ends, lambda: problem.correct(t + offset, at, in_use), at)
             found = jax.tree.map(lambda a, b: jnp.where(ends, a, b), y1, found)
 
             def by_flow() -> Any:
-                field = lambda moves, y: self.problem(moves).holding(made.choice).regular(t + offset, y, keep)[0]
+                field = lambda moves, y: self.problem(moves).holding(made.choice).regular(t + offset, y, in_use)[0]
                 return jax.vjp(field, moves, found)[1](jax.tree.map(lambda b: weight * b, flow_bar))
 
             more, found_bar = where_any(~ends, by_flow, (zeros_like(moves), zeros_like(y)))
             found_bar = jax.tree.map(lambda a, b: jnp.where(ends, a, b), end_bar, found_bar)
 
             def by_correction() -> Any:
-                correct = problem.correction(t + offset, at, found, keep)
+                correct = problem.correction(t + offset, at, found, in_use)
                 return jax.vjp(lambda moves, y: correct(self.problem(moves), y), moves, at)[1](found_bar)
 
             also, at_bar = where_any(near, by_correction, (zeros_like(moves), found_bar))
@@ -265,16 +281,24 @@ class StepBack(eqx.Module):
         return lax.while_loop(lambda c: c[0] < count, sample, (0, zeros_like(y), zeros_like(moves)))[1:]
 
     def _smooth_pull(
-        self, moves: Any, keep: Array, t: Array, y: Flow, flow_bar: Flow, ends: Array, y1: Flow, end_bar: Flow
-    ) -> tuple[Flow, Any]:
+        self,
+        moves: Any,
+        in_use: Array,
+        t: Array,
+        y: StateVector,
+        flow_bar: StateVector,
+        ends: Array,
+        y1: StateVector,
+        end_bar: StateVector,
+    ) -> tuple[StateVector, Any]:
         """`pull` far from singular poses."""
 
         def by_flow() -> Any:
-            field = lambda moves, y: self.problem(moves).regular(t, y, keep)[0]
+            field = lambda moves, y: self.problem(moves).regular(t, y, in_use)[0]
             return jax.vjp(field, moves, y)[1](flow_bar)
 
         def by_correction() -> Any:
-            correct = self.problem(moves).correction(t, y, y1, keep)
+            correct = self.problem(moves).correction(t, y, y1, in_use)
             return jax.vjp(lambda moves, y: correct(self.problem(moves), y), moves, y)[1](end_bar)
 
         by_flow_bar = where_any(~ends, by_flow, (zeros_like(moves), zeros_like(y)))
@@ -287,21 +311,21 @@ class Made(eqx.Module):
 
     Attributes:
         dense: what its interpolation needs.
-        keep: the rows in use.
+        in_use: the rows in use.
         choice: that of the formulation.
         near, tau: of the stages (r,), see `Stages`.
-        usual: whether nothing was special about it.
+        regular: whether nothing was irregular about it.
     """
 
     dense: Any
-    keep: Bool[Array, " m"]
+    in_use: Bool[Array, " m"]
     choice: Bool[Array, " n"] | None
     near: Bool[Array, " r"]
     tau: Float[Array, " r"]
-    usual: Bool[Array, ""]
+    regular: Bool[Array, ""]
 
 
-def _dense(y0: Flow, raw: Flow, slopes: Flow, y1: Flow) -> Any:
+def _dense(y0: StateVector, raw: StateVector, slopes: StateVector, y1: StateVector) -> Any:
     """What the interpolation of a step needs."""
     return {"inner": {"y0": y0, "y1": raw, "k": slopes}, "shift": jax.tree.map(jnp.subtract, y1, raw)}
 

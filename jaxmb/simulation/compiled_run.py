@@ -1,4 +1,4 @@
-"""Whole runs by compiled code: where all steps are usual ones, no loop of XLA is needed around them.
+"""Whole runs by compiled code: where all steps are regular ones, no loop of XLA is needed around them.
 
 What becomes of a step is judged by the functions that judge it in Diffrax's loop, `ConstrainedSolver.judged` and the step size
 controller, here as scalar programs too; what is around them, of `diffrax.diffeqsolve`, is written here once more.
@@ -19,11 +19,11 @@ from ..foundations import Blank, shapes_of
 from ..kinematics import Rows
 from ..lanes import NotScalarError, Program, Shaped
 from ..runge_kutta import RunProgram, RunTangent, StepProgram, augmented
-from .explicit import coefficients
-from .flow import Flow
-from .native import Found, NativeStep, known_problem
-from .problem import Problem, Usual
+from .compiled_step import CompiledStep, Found, known_problem
+from .problem import Problem, RegularOnly
 from .solver import Accepted, ConstrainedSolver, regular_derivative
+from .stages import coefficients
+from .state_vector import StateVector
 
 Scalar = Float[Array, ""]
 # Steps may end by so many units in the last place before the end of a run; they are made to end there.
@@ -78,35 +78,35 @@ class _Form:
     leaves: tuple[Shaped, ...]
     max_steps: int
 
-    def flow(self, packed: Array) -> Flow:
-        return Flow(packed, self.nq, self.nv)
+    def flow(self, packed: Array) -> StateVector:
+        return StateVector(packed, self.nq, self.nv)
 
 
-class Through(eqx.Module):
+class CompiledRun(eqx.Module):
     """A run that went through: the states at the given times, the tape if there is one, and what was carried to its end."""
 
-    ys: Flow
-    tape: tuple[Array, Flow] | None
+    ys: StateVector
+    tape: tuple[Array, StateVector] | None
     t: Scalar
-    y: Flow
+    y: StateVector
     result: Any
     stats: dict[str, Array]
     accepted: Accepted
 
 
-def went_through(
+def compiled_run(
     problem: Problem,
-    step: NativeStep,
+    step: CompiledStep,
     solver: ConstrainedSolver,
     controller: dfx.AbstractStepSizeController,
     dt0: Scalar | None,
     span: tuple[Scalar, Scalar],
-    y0: Flow,
+    y0: StateVector,
     ts: Float[Array, " T"],
     max_steps: int,
     tape: bool,
-) -> Through | None:
-    """The run by usual steps only, from its start to its end or to the first step that is none; None if it cannot be made as a whole.
+) -> CompiledRun | None:
+    """The run by regular steps only, from its start to its end or to the first step that is none; None if it cannot be made as a whole.
 
     Args:
         problem: the problem, with the rows that are in use.
@@ -120,12 +120,12 @@ def went_through(
         max_steps: largest number of steps.
         tape: whether accepted states are kept.
     """
-    (t0, t1), usual = span, problem.usual
-    assert usual is not None
-    keep = usual.keep
-    start = solver.init(None, t0, t1, y0, (dataclasses.replace(problem, native=step), keep))
+    (t0, t1), only = span, problem.regular_only
+    assert only is not None
+    in_use = only.in_use
+    start = solver.init(None, t0, t1, y0, (dataclasses.replace(problem, step=step), in_use))
     term: Any = dfx.ODETerm(regular_derivative)
-    first, state = controller.init(term, t0, t1, y0, dt0, (problem, keep), solver.func, solver.error_order(term))
+    first, state = controller.init(term, t0, t1, y0, dt0, (problem, in_use), solver.func, solver.error_order(term))
     none: Any = dfx.RESULTS.successful
     carry = Carry(
         t0,
@@ -144,7 +144,7 @@ def went_through(
     carry = jax.tree.map(jnp.asarray, carry)
     nearly = t1 - SLIVER * (t1 - eqxi.prevbefore(t1))
     around, more = Blank.of(_Around(controller, t1, nearly, start.certain))
-    blank, own = Blank.of(dataclasses.replace(problem, usual=None, native=None, until=None))
+    blank, own = Blank.of(dataclasses.replace(problem, regular_only=None, step=None, until=None))
     kind, numbers = Blank.of(solver)
     if numbers or not (around.known and blank.known and kind.known):
         return None
@@ -153,7 +153,7 @@ def went_through(
     program = _program(step.program, kind, blank, shapes_of(own), around, shapes_of(more), form, ts.shape[0], tape)
     if program is None:
         return None
-    found = _run((*leaves, ts, keep, *own, *more), program, form, len(own), coefficients(solver.solver)[3])
+    found = _run((*leaves, ts, in_use, *own, *more), program, form, len(own), coefficients(solver.solver)[3])
     moves = t0 < t1  # else no step is made
     carry = jax.tree.map(
         lambda a, b: jnp.where(moves, a, b), jax.tree.unflatten(structure, found[: len(leaves)]), carry
@@ -166,7 +166,7 @@ def went_through(
         num_steps=carry.steps, num_accepted_steps=carry.accepted, num_rejected_steps=carry.steps - carry.accepted
     )
     end = form.flow(carry.y0)
-    return Through(
+    return CompiledRun(
         form.flow(ys),
         (rest[0], form.flow(rest[1])) if tape else None,
         carry.t0,
@@ -219,7 +219,7 @@ def _accepted(start: Accepted, carry: Carry, form: _Form, problem: Problem) -> A
         end=(carry.t0, form.flow(carry.y0)),
         basis=carry.basis,
         residual=carry.residual,
-        native=carry.accepted,
+        compiled=carry.accepted,
         sparse=carry.accepted if problem.system.layout is not None else start.sparse,
         over=carry.over,
     )
@@ -243,11 +243,11 @@ def _program(
 
     def attempt(*given: Array) -> list[Array]:
         carry: Carry = jax.tree.unflatten(form.structure, given[:count])
-        results, keep = given[count : count + len(step.results)], given[count + len(step.results)]
+        results, in_use = given[count : count + len(step.results)], given[count + len(step.results)]
         arrays = given[count + len(step.results) + 1 :]
         problem = known_problem(blank, arrays[: len(own)])
         other: _Around = around.filled(arrays[len(own) :])
-        following, accepted, going, shift = _attempt(carry, results, keep, solver, problem, other, form)
+        following, accepted, going, shift = _attempt(carry, results, in_use, solver, problem, other, form)
         return [*jax.tree.leaves(following), accepted, going, shift]
 
     def between(t: Array, t0: Array, t1: Array, y0: Array, y1: Array, k: Array, shift: Array) -> list[Array]:
@@ -255,10 +255,10 @@ def _program(
         found = solver.interpolation_cls(t0=t0, t1=t1, inner=inner, shift=form.flow(shift))
         return [found.evaluate(t).packed]
 
-    keep = step.end.operands[3]
+    in_use = step.end.operands[3]
     t, y = Shaped((), dtype), Shaped(n, dtype)
     try:
-        judge = Program.of(attempt, *form.leaves, *step.results, keep, *own, *more, exact=True)
+        judge = Program.of(attempt, *form.leaves, *step.results, in_use, *own, *more, exact=True)
         read = Program.of(between, t, t, t, y, y, step.slopes, y)
     except NotScalarError:
         return None
@@ -269,7 +269,7 @@ def _program(
 def _attempt(
     carry: Carry,
     results: Any,
-    keep: Array,
+    in_use: Array,
     solver: ConstrainedSolver,
     problem: Problem,
     around: _Around,
@@ -277,11 +277,11 @@ def _attempt(
 ) -> tuple[Carry, Array, Array, Array]:
     """What is tried next, whether the step is accepted, whether there is another one, and the interpolation's shift."""
     y0, until = form.flow(carry.y0), around.until
-    start = solver.init(None, carry.t0, carry.t1, y0, (problem, keep))
-    start = dataclasses.replace(start, rows=Rows.using(keep, y0.packed.dtype), certain=around.certain)
+    start = solver.init(None, carry.t0, carry.t1, y0, (problem, in_use))
+    start = dataclasses.replace(start, rows=Rows.using(in_use, y0.packed.dtype), certain=around.certain)
     before = _accepted(start, carry, form, problem)
-    problem = dataclasses.replace(problem, usual=Usual(keep))
-    found = Found.of(results, y0, keep)
+    problem = dataclasses.replace(problem, regular_only=RegularOnly(in_use))
+    found = Found.of(results, y0, in_use)
     y1, error, dense, after, result = solver.judged(found, carry.t0, carry.t1, y0, problem, before, carry.jumped)
     error = jax.tree.map(lambda x: jnp.where(jnp.isnan(x), jnp.inf, x), error)
     order = solver.error_order(dfx.ODETerm(regular_derivative))

@@ -1,4 +1,4 @@
-"""Steps as compiled code where nothing special happens."""
+"""Steps as compiled code far from singular configurations."""
 
 import dataclasses
 import functools
@@ -18,9 +18,9 @@ from ..lanes import NotScalarError, Program, Shaped, VJPProgram
 from ..runge_kutta import StepAdjoint, StepProgram
 from ..system import System
 from .certificate import corrected_end, sure
-from .explicit import coefficients
-from .flow import Flow
 from .problem import Problem
+from .stages import coefficients
+from .state_vector import StateVector
 
 # So many operations a function of a step, or of the way back, may have, and where compiled code is asked for.
 LARGEST, ANYWAY = 150_000, 500_000
@@ -34,25 +34,25 @@ class Found(eqx.Module):
         slopes: k (s, …).
         y1: the corrected end.
         end: what its correction has found.
-        special: whether it must be made otherwise.
+        irregular: whether it must be made otherwise.
     """
 
-    raw: Flow
-    slopes: Flow
-    y1: Flow
+    raw: StateVector
+    slopes: StateVector
+    y1: StateVector
     end: Correction
-    special: Bool[Array, ""]
+    irregular: Bool[Array, ""]
 
     @classmethod
-    def of(cls, results: Sequence[Array], y0: Flow, keep: Bool[Array, " m"]) -> "Found":
+    def of(cls, results: Sequence[Array], y0: StateVector, in_use: Bool[Array, " m"]) -> "Found":
         """What a step's program returns."""
         raw, slopes, near, q, v, position, velocity, after, doubtful = results
-        flow = lambda packed: Flow(packed, y0.nq, y0.nv)
-        found = lax.stop_gradient(Correction(q, v, keep, after, position, velocity))
+        flow = lambda packed: StateVector(packed, y0.nq, y0.nv)
+        found = lax.stop_gradient(Correction(q, v, in_use, after, position, velocity))
         return cls(flow(raw), flow(slopes), flow(raw).moved(q, v), found, near | doubtful)
 
 
-class NativeStep(eqx.Module):
+class CompiledStep(eqx.Module):
     """A step whose stages are scalar programs.
 
     Attributes:
@@ -63,26 +63,30 @@ class NativeStep(eqx.Module):
     program: StepProgram = eqx.field(static=True)
     parameters: list[Array]
 
-    def __call__(self, t0: Array, t1: Array, y0: Flow, slope: Flow, keep: Bool[Array, " m"], basis: Array) -> Found:
+    def __call__(
+        self, t0: Array, t1: Array, y0: StateVector, slope: StateVector, in_use: Bool[Array, " m"], basis: Array
+    ) -> Found:
         """One step from a state at which the rows in use are certain, and the slope known if the method has use for it."""
-        results = self.program(t0, t1, y0.packed, slope.packed, basis, keep, *self.parameters)
-        return Found.of(results, y0, keep)
+        results = self.program(t0, t1, y0.packed, slope.packed, basis, in_use, *self.parameters)
+        return Found.of(results, y0, in_use)
 
-    def at(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> tuple[Flow, Correction, Bool[Array, ""]]:
+    def at(
+        self, t: Array, y: StateVector, in_use: Bool[Array, " m"]
+    ) -> tuple[StateVector, Correction, Bool[Array, ""]]:
         """The vector field at a state, its correction, and whether rows in use are not certain there."""
         nothing = jnp.zeros(self.program.end.operands[2].shape, y.packed.dtype)
         slope, q, v, position, velocity, basis, doubtful = self.program.end.in_lane(
-            3, t, y.packed, nothing, keep, *self.parameters
+            3, t, y.packed, nothing, in_use, *self.parameters
         )
-        return Flow(slope, y.nq, y.nv), Correction(q, v, keep, basis, position, velocity), doubtful
+        return StateVector(slope, y.nq, y.nv), Correction(q, v, in_use, basis, position, velocity), doubtful
 
-    def doubtful(self, t: Array, y: Flow, keep: Bool[Array, " m"]) -> Bool[Array, ""]:
+    def doubtful(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> Bool[Array, ""]:
         """Whether a step from a state may lose rows in use, or they are not certain there."""
-        near = self.program.stage.in_lane(3, t, y.packed, keep, *self.parameters)[1]
-        return near | self.at(t, y, keep)[2]
+        near = self.program.stage.in_lane(3, t, y.packed, in_use, *self.parameters)[1]
+        return near | self.at(t, y, in_use)[2]
 
 
-def native_step(problem: Problem, solver: Any, y0: Flow, anyway: bool = False) -> NativeStep | str:
+def compiled_step(problem: Problem, solver: Any, y0: StateVector, anyway: bool = False) -> CompiledStep | str:
     """The step of a problem by a solver of Diffrax, or why there is none; `anyway` also of one that takes long to compile."""
     blank, parameters = Blank.of(problem)
     if not blank.known:
@@ -90,7 +94,7 @@ def native_step(problem: Problem, solver: Any, y0: Flow, anyway: bool = False) -
     largest = ANYWAY if anyway else LARGEST
     own = _Method.of(solver), _Shape.of(y0), basis_shape(problem.system)
     made = _step(blank, shapes_of(parameters), *own, largest, anyway)
-    return made if isinstance(made, str) else NativeStep(made, parameters)
+    return made if isinstance(made, str) else CompiledStep(made, parameters)
 
 
 def basis_shape(system: System) -> tuple[int, int]:
@@ -99,44 +103,48 @@ def basis_shape(system: System) -> tuple[int, int]:
     return system.m, system.nv if layout is None else layout.touched.shape[1] * layout.blocks.shape[1]
 
 
-class NativeBack(eqx.Module):
-    """The way back over a step, whose functions are scalar programs.
+class CompiledStepAdjoint(eqx.Module):
+    """The reverse sweep over a step, whose functions are scalar programs.
 
     Attributes:
         again: the step, with its first slope.
-        program: the way back over it.
+        program: the reverse sweep over it.
     """
 
     again: StepProgram = eqx.field(static=True)
     program: StepAdjoint = eqx.field(static=True)
 
-    def forth(self, moves: Any, rest: Problem, keep: Array, t0: Array, t1: Array, y0: Flow) -> tuple[Flow, Flow, Array]:
+    def forth(
+        self, moves: Any, rest: Problem, in_use: Array, t0: Array, t1: Array, y0: StateVector
+    ) -> tuple[StateVector, StateVector, Array]:
         """The end of a step before its correction, its slopes, and whether it must be gone back over otherwise."""
-        given = (t0, t1, y0.packed, jnp.zeros_like(y0.packed), jnp.zeros(0, y0.packed.dtype), keep)
-        raw, slopes, near, doubtful = self.again(*given, *native_parameters(moves, rest))
+        given = (t0, t1, y0.packed, jnp.zeros_like(y0.packed), jnp.zeros(0, y0.packed.dtype), in_use)
+        raw, slopes, near, doubtful = self.again(*given, *arrays_of_field(moves, rest))
         finite = jnp.all(jnp.isfinite(raw)) & jnp.all(jnp.isfinite(slopes))
-        flow = lambda packed: Flow(packed, y0.nq, y0.nv)
+        flow = lambda packed: StateVector(packed, y0.nq, y0.nv)
         return flow(raw), flow(slopes), near | doubtful | ~finite
 
-    def back(self, moves: Any, rest: Problem, keep: Array, *given: Array) -> tuple[Array, Array, Any]:
+    def back(self, moves: Any, rest: Problem, in_use: Array, *given: Array) -> tuple[Array, Array, Any]:
         """Cotangents of where it began, of the slope that was taken from the step before, and of the problem."""
-        state_bar, before, *bars = self.program(*given, keep, *native_parameters(moves, rest))
+        state_bar, before, *bars = self.program(*given, in_use, *arrays_of_field(moves, rest))
         return state_bar, before, jax.tree.unflatten(jax.tree.structure(moves), bars)
 
 
-def native_back(moves: Any, rest: Problem, solver: Any, y0: Flow, anyway: bool = False) -> NativeBack | str:
-    """The way back over a step of a problem, of which parts move, by a solver of Diffrax, or why there is none; `anyway` as of the step."""
+def compiled_step_adjoint(
+    moves: Any, rest: Problem, solver: Any, y0: StateVector, anyway: bool = False
+) -> CompiledStepAdjoint | str:
+    """The reverse sweep over a step of a problem, of which parts move, by a solver of Diffrax, or why there is none; `anyway` as of the step."""
     problem = eqx.combine(moves, rest)
-    forth = native_step(problem, solver, y0, anyway)
+    forth = compiled_step(problem, solver, y0, anyway)
     if isinstance(forth, str):
         return forth
     blank, parameters = Blank.of(moves, rest)
     moving = len(jax.tree.leaves(moves))
     made = _back(blank, shapes_of(parameters), _Method.of(solver), _Shape.of(y0), problem.system.m, moving, anyway)
-    return made if isinstance(made, str) else NativeBack(*made)
+    return made if isinstance(made, str) else CompiledStepAdjoint(*made)
 
 
-def native_parameters(moves: Any, rest: Problem) -> list[Array]:
+def arrays_of_field(moves: Any, rest: Problem) -> list[Array]:
     """All arrays of a problem, those that move first."""
     return jax.tree.leaves(moves) + jax.tree.leaves(eqx.filter(rest, eqx.is_array))
 
@@ -165,11 +173,11 @@ class _Shape:
     dtype: Any
 
     @classmethod
-    def of(cls, y: Flow) -> "_Shape":
+    def of(cls, y: StateVector) -> "_Shape":
         return cls(y.packed.shape[-1], y.nq, y.nv, np.dtype(y.packed.dtype))
 
-    def flow(self, packed: Array) -> Flow:
-        return Flow(packed, self.nq, self.nv)
+    def flow(self, packed: Array) -> StateVector:
+        return StateVector(packed, self.nq, self.nv)
 
     def __call__(self, *shape: int) -> Shaped:
         return Shaped(shape, self.dtype)
@@ -194,17 +202,17 @@ def _step(
 ) -> StepProgram | str:
     """The programs of a step, traced once for all runs of such a problem, or the reason why there are none."""
 
-    def end(t: Array, y: Array, before: Array, keep: Array, *arrays: Array) -> list[Array]:
+    def end(t: Array, y: Array, before: Array, in_use: Array, *arrays: Array) -> list[Array]:
         problem, raw = known_problem(blank, arrays), shape.flow(y)
-        flow, found, doubtful = corrected_end(problem, t, raw, keep, before)
+        flow, found, doubtful = corrected_end(problem, t, raw, in_use, before)
         y1 = problem.ended(t, raw, found)
         return [flow.packed, y1.q, y1.v, found.position, found.velocity, found.basis, doubtful]
 
-    keep = Shaped(basis[:1], jnp.bool_)
+    in_use = Shaped(basis[:1], jnp.bool_)
     try:
         stage = _stage(blank, parameters, shape, basis[0], largest, thorough)
         last = Program.of(
-            end, shape(), shape(shape.n), shape(*basis), keep, *parameters, largest=largest, thorough=thorough
+            end, shape(), shape(shape.n), shape(*basis), in_use, *parameters, largest=largest, thorough=thorough
         )
         return StepProgram(stage, last, method.a, method.c, method.fsal)
     except NotScalarError as error:
@@ -215,9 +223,9 @@ def _step(
 def _stage(
     blank: Blank, parameters: tuple[Shaped, ...], shape: _Shape, m: int, largest: int, thorough: bool
 ) -> Program:
-    def stage(t: Array, y: Array, keep: Array, *arrays: Array) -> list[Array]:
+    def stage(t: Array, y: Array, in_use: Array, *arrays: Array) -> list[Array]:
         problem = known_problem(blank, arrays)
-        flow, _, factor = problem.regular(t, shape.flow(y), keep, quick=True)
+        flow, _, factor = problem.regular(t, shape.flow(y), in_use, quick=True)
         return [flow.packed, problem.loses_rows(factor)]
 
     operands = shape(), shape(shape.n), Shaped((m,), jnp.bool_), *parameters
@@ -228,28 +236,28 @@ def _stage(
 def _back(
     blank: Blank, parameters: tuple[Shaped, ...], method: _Method, shape: _Shape, m: int, moving: int, thorough: bool
 ) -> tuple[StepProgram, StepAdjoint] | str:
-    """Those of a step and of the way back over it."""
+    """Those of a step and of the reverse sweep over it."""
 
-    def end(t: Array, y: Array, nothing: Array, keep: Array, *arrays: Array) -> list[Array]:
+    def end(t: Array, y: Array, nothing: Array, in_use: Array, *arrays: Array) -> list[Array]:
         problem = known_problem(blank, arrays)
-        flow, terms, factor = problem.regular(t, shape.flow(y), keep, quick=True)
+        flow, terms, factor = problem.regular(t, shape.flow(y), in_use, quick=True)
         return [flow.packed, ~sure(problem, factor, terms)]
 
-    def rate(t: Array, y: Array, keep: Array, *arrays: Array) -> list[Array]:
+    def rate(t: Array, y: Array, in_use: Array, *arrays: Array) -> list[Array]:
         problem = known_problem(blank, arrays)
-        flow, terms, factor = problem.regular(t, shape.flow(y), keep, quick=True)
+        flow, terms, factor = problem.regular(t, shape.flow(y), in_use, quick=True)
         return [flow.packed, problem.loses_rows(factor), ~sure(problem, factor, terms)]
 
-    def moved(t: Array, y: Array, found: Array, keep: Array, *arrays: Array) -> list[Array]:
+    def moved(t: Array, y: Array, found: Array, in_use: Array, *arrays: Array) -> list[Array]:
         problem = known_problem(blank, arrays)
-        correct = lax.stop_gradient(problem).correction(t, shape.flow(lax.stop_gradient(y)), shape.flow(found), keep)
+        correct = lax.stop_gradient(problem).correction(t, shape.flow(lax.stop_gradient(y)), shape.flow(found), in_use)
         return [correct(problem, shape.flow(y)).packed]
 
-    t, y, keep = shape(), shape(shape.n), Shaped((m,), jnp.bool_)
+    t, y, in_use = shape(), shape(shape.n), Shaped((m,), jnp.bool_)
     try:
         again = StepProgram(
             _stage(blank, parameters, shape, m, LARGEST, thorough),
-            Program.of(end, t, y, shape(0), keep, *parameters, largest=LARGEST, thorough=thorough),
+            Program.of(end, t, y, shape(0), in_use, *parameters, largest=LARGEST, thorough=thorough),
             method.a,
             method.c,
             False,
@@ -257,8 +265,8 @@ def _back(
         own = lambda first: (1, *range(first, first + moving))
         limits: dict[str, Any] = dict(largest=LARGEST, thorough=thorough)
         pulls = (
-            VJPProgram(rate, t, y, keep, *parameters, moving=own(3), at=2, **limits),
-            VJPProgram(moved, t, y, y, keep, *parameters, moving=own(4), at=3, **limits),
+            VJPProgram(rate, t, y, in_use, *parameters, moving=own(3), at=2, **limits),
+            VJPProgram(moved, t, y, y, in_use, *parameters, moving=own(4), at=3, **limits),
         )
         return again, StepAdjoint(*pulls, method.a, method.c)
     except NotScalarError as error:

@@ -12,19 +12,19 @@ from jaxtyping import Array, Bool, Float
 from ..deferral import with_fallback
 from ..foundations import silent
 from ..kinematics import Rows
+from .compiled_run import compiled_run
+from .compiled_step import CompiledStep
 from .engine import step_of
-from .flow import Flow
 from .method import Method
-from .native import NativeStep
-from .plain import PlainStep
 from .problem import Problem
 from .solver import Accepted, Switches, derivative, regular_derivative
-from .whole import went_through
+from .state_vector import StateVector
+from .uncompiled_step import UncompiledStep
 
 Scalar = Float[Array, ""]
 
 
-class Leg(eqx.Module):
+class Phase(eqx.Module):
     """What was found.
 
     Attributes:
@@ -34,27 +34,27 @@ class Leg(eqx.Module):
         result: Diffrax's.
         stats: Diffrax's counts of steps.
         accepted: what was carried to the end.
-        special: whether steps were made that can do everything.
+        irregular: whether steps were made that can do everything.
         interpolation: over the whole leg, where that was asked for.
     """
 
     ys: Any
     t: Scalar
-    y: Flow
+    y: StateVector
     result: Any
     stats: dict[str, Array]
     accepted: Accepted
-    special: Bool[Array, ""]
+    irregular: Bool[Array, ""]
     interpolation: Any = None
 
     @property
-    def record(self) -> "Legs":
+    def record(self) -> "Phases":
         """What is kept of it, without derivatives and without the axis of legs."""
         failed = (self.result != dfx.RESULTS.successful) & (self.result != dfx.RESULTS.event_occurred)
-        return jax.lax.stop_gradient(Legs(failed, self.stats, self.accepted))
+        return jax.lax.stop_gradient(Phases(failed, self.stats, self.accepted))
 
 
-class Legs(eqx.Module):
+class Phases(eqx.Module):
     """What is known of each leg of a run; all arrays have a leading axis of legs.
 
     Attributes:
@@ -79,7 +79,7 @@ class Legs(eqx.Module):
         ran = accepted.lowest_rank <= accepted.highest_rank
         return {
             **{name: jnp.sum(count) for name, count in self.stats.items()},
-            "compiled_steps": jnp.sum(accepted.native),
+            "compiled_steps": jnp.sum(accepted.compiled),
             "sparse_steps": jnp.sum(accepted.sparse),
             "lowest_rank": jnp.min(jnp.where(ran, accepted.lowest_rank, m)),
             "highest_rank": jnp.max(accepted.highest_rank),
@@ -102,7 +102,7 @@ class Moving(eqx.Module):
     problem: Problem
     t0: Scalar
     t1: Scalar
-    y0: Flow
+    y0: StateVector
     ts: Float[Array, " T"]
 
 
@@ -121,7 +121,7 @@ class Tape(eqx.Module):
     ys: Any
     count: Array
     last: Scalar
-    end: Flow
+    end: StateVector
 
 
 def solve(
@@ -131,27 +131,27 @@ def solve(
     adjoint: dfx.AbstractAdjoint,
     dense: bool = False,
     tape: bool = False,
-) -> tuple[Leg, Tape | None]:
+) -> tuple[Phase, Tape | None]:
     """The motion; with `tape` also the accepted steps.
 
-    Where all steps are usual ones it may be made as a whole by compiled code. If some turn out to be others, and all motions that are not
+    Where all steps are regular ones it may be made as a whole by compiled code. If some turn out to be others, and all motions that are not
     made so, are made by Diffrax's loop.
     """
     problem, further = moving.problem, (event, adjoint, dense, tape)
-    native = step_of(method, problem, moving.y0)
+    step = step_of(method, problem, moving.y0)
     found = None
-    if problem.usual is not None and isinstance(native, NativeStep):
-        found = _as_a_whole(moving, method, native, tape)
+    if problem.regular_only is not None and isinstance(step, CompiledStep):
+        found = _as_a_whole(moving, method, step, tape)
     if found is None:
-        found = _by_diffrax(moving, method, native, *further)
+        found = _by_diffrax(moving, method, step, *further)
     if not problem.falls_back:
         return found
     again = dataclasses.replace(moving, problem=problem.general)
-    return with_fallback(found[0].accepted.over, _by_diffrax, (again, method, native, *further), found)
+    return with_fallback(found[0].accepted.over, _by_diffrax, (again, method, step, *further), found)
 
 
-def _as_a_whole(moving: Moving, method: Method, native: NativeStep, tape: bool) -> tuple[Leg, Tape | None] | None:
-    """The motion by usual steps only, as far as they go; None if it is not made so."""
+def _as_a_whole(moving: Moving, method: Method, step: CompiledStep, tape: bool) -> tuple[Phase, Tape | None] | None:
+    """The motion by regular steps only, as far as they go; None if it is not made so."""
     problem, controller = moving.problem, method.controller
     sampled = problem.loop is not None and problem.loop.clock is not None
     silent_run = isinstance(method.progress_meter, dfx.NoProgressMeter)
@@ -160,11 +160,11 @@ def _as_a_whole(moving: Moving, method: Method, native: NativeStep, tape: bool) 
     if other or method.max_steps is None or controller is None or sampled or not silent_run:
         return None
     span = moving.t0, moving.t1
-    given = problem, native, method.solver, controller, method.dt0, span, moving.y0, moving.ts, method.max_steps
-    run = went_through(*given, tape or forward)
+    given = problem, step, method.solver, controller, method.dt0, span, moving.y0, moving.ts, method.max_steps
+    run = compiled_run(*given, tape or forward)
     if run is None:
         return None
-    leg = Leg(run.ys, run.t, run.y, run.result, run.stats, run.accepted, jnp.array(False))
+    leg = Phase(run.ys, run.t, run.y, run.result, run.stats, run.accepted, jnp.array(False))
     if run.tape is None or not tape:
         return leg, None
     return leg, Tape(*run.tape, run.stats["num_accepted_steps"] - run.accepted.over, *run.accepted.end)
@@ -173,17 +173,17 @@ def _as_a_whole(moving: Moving, method: Method, native: NativeStep, tape: bool) 
 def _by_diffrax(
     moving: Moving,
     method: Method,
-    native: NativeStep | PlainStep | None,
+    step: CompiledStep | UncompiledStep | None,
     event: dfx.Event | None,
     adjoint: dfx.AbstractAdjoint,
     dense: bool,
     tape: bool,
-) -> tuple[Leg, Tape | None]:
+) -> tuple[Phase, Tape | None]:
     problem, steps = moving.problem, dfx.SubSaveAt(t0=True, steps=True) if tape else None
     controller = method.controller
     assert controller is not None
     guard = None if event is None else event.cond_fn
-    problem = dataclasses.replace(problem, native=native, until=jax.lax.stop_gradient(moving.t1), guard=guard)
+    problem = dataclasses.replace(problem, step=step, until=jax.lax.stop_gradient(moving.t1), guard=guard)
     subs = [dfx.SubSaveAt(ts=moving.ts), dfx.SubSaveAt(t1=True), steps]
     # Diffrax's errors of times and of the first step are checks of ours, see `simulate`.
     run = lambda: dfx.diffeqsolve(
@@ -209,9 +209,9 @@ def _by_diffrax(
     counts = ("num_steps", "num_accepted_steps", "num_rejected_steps")
     stats = {name: jnp.asarray(found.stats[name]) for name in counts}
     last = jax.tree.map(lambda x: x[0], states[1])
-    special = jnp.array(problem.usual is None)
+    irregular = jnp.array(problem.regular_only is None)
     interpolation = found.interpolation if dense else None
-    leg = Leg(states[0], times[1][0], last, found.result, stats, accepted, special, interpolation)
+    leg = Phase(states[0], times[1][0], last, found.result, stats, accepted, irregular, interpolation)
     if not tape:
         return leg, None
     failed = (found.result == dfx.RESULTS.breakdown) | (found.result == dfx.RESULTS.nonfinite)
