@@ -3,8 +3,21 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from jaxmb.system import position_residual
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Writes a model and tells its path."""
+
+    def write(text, name="model.urdf"):
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return write
 
 
 def link(name, mass=1.0, at="0.1 0.02 -0.2", rpy="0.3 -0.2 0.5", moments="0.02 0.03 0.04", inside=""):

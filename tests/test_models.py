@@ -6,22 +6,11 @@ import equinox as eqx
 import jax
 import numpy as np
 import pytest
-from models import BARS, FOURBARS, TREE, inertial, joint, link, of_mujoco, residual, robot, states
+from models import BARS, FOURBARS, TREE, inertial, joint, link, of_mujoco, residual, robot, states, written
 
 import jaxmb as jm
 
-
-@pytest.fixture
-def written(tmp_path):
-    """Writes a model and tells its path."""
-
-    def write(text, name="model.urdf"):
-        path = tmp_path / name
-        path.write_text(text)
-        return path
-
-    return write
-
+assert written
 
 # URDF
 
@@ -182,7 +171,7 @@ def test_names_are_made_to_differ(written):
     text = robot('<link name="base"/>', link("arm.1"), joint("arm.1", "continuous", "base", "arm.1"))
     model = jm.load(written(text))
     assert list(model.mechanism.elements) == ["arm_1_body", "arm_1"]
-    assert model.places["arm.1"] == "arm_1_body" and "is called 'arm_1_body'" in str(model)
+    assert model.places["arm.1"] == "arm_1_body" and "body 'arm.1' to 'arm_1_body'" in str(model)
 
 
 def test_elements_are_left_out_where_asked_for(written):

@@ -13,6 +13,7 @@ from .document import LONGEST, Element, document
 from .elements import Build
 from .folder import Folder
 from .graph import Graph
+from .mjcf import mjcf_graph
 from .model import Model
 from .sidecar import add_loops, sidecar_table
 from .urdf import urdf_graph
@@ -96,6 +97,8 @@ def _graph(
         if beside is not None:
             add_loops(graph, sidecar_table(beside.read_bytes(), beside), beside)
         return "URDF", graph
+    if root.tag == "mujoco":
+        return "MJCF", mjcf_graph(root, folder, left_out)
     raise root.refusal("must be a <robot> of URDF or a <mujoco> of MJCF, but is neither.")
 
 
@@ -131,7 +134,7 @@ def _model(path: pathlib.Path, form: str, graph: Graph, repair: bool) -> Model:
     build = Build(graph, repair)
     mechanism = build.mechanism()
     for what, name in build.names.changes:
-        graph.note("renamed", what, f"is called '{name}'")
+        graph.note("renamed", f"{what} to '{name}'", "names must differ from all others, and have no dots")
     return Model(
         graph.name,
         path,
