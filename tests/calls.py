@@ -23,7 +23,7 @@ import jaxmb as jm
 
 planar, spatial, control = jm.planar, jm.spatial, jm.control
 ROOMS = {"": jm} | {
-    room: getattr(jm, room) for room in ["planar", "spatial", "control", "fit", "plot", "records", "sweep"]
+    room: getattr(jm, room) for room in ["planar", "spatial", "control", "fit", "models", "plot", "records", "sweep"]
 }
 
 
@@ -176,6 +176,15 @@ fresh = lambda end="": os.path.join(folder(), f"{next(counter)}{end}")
 RESULT = lambda t, q, v, reaction, params: q[0]
 TIMES = np.linspace(0.0, 0.1, 3)
 CHANNEL = lambda motion: motion.coordinate("pivot")
+
+
+@functools.cache
+def model():
+    """A model of a file, and the path."""
+    path = os.path.join(folder(), "pendulum.toml")
+    with open(path, "w") as file:
+        file.write(pendulum().to_text())
+    return path, jm.models.load(path)
 
 
 def right_calls(groups):
@@ -492,6 +501,13 @@ def absolute_with_motor():
 
 
 def files():
+    path, found = model()
+    yield jm.models.load, dict(
+        path=path, base=known("fixed"), gravity=None, left_out=[], repair=False, rotors=False, loops=None, allow=[], packages={}
+    )  # fmt: skip
+    yield jm.models.inspect, dict(model=found, pose=known(None), q={"pivot": 0.1}, input=known("pivot"))
+    yield found.build, dict(coordinates=known("relative"), cut=known([]))
+    yield found.assemble, dict(system=built(), pose=known(None), q={"pivot": 0.1})
     fit = jm.fit
     yield (
         fit.Parameter,

@@ -3,6 +3,7 @@
 import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from models import inertial, of_mujoco, residual, states, written
@@ -97,6 +98,22 @@ def test_coordinates_are_those_of_mujoco(written):
         "bodies without mass between",
     ):
         assert line in told
+
+
+def test_armature_may_be_added_as_rotors(written):
+    """M in the coordinates of the file, with rotors that turn as these do, is MuJoCo's."""
+    text = ARM.replace('axis="0 1 0"', 'armature=".3" axis="0 1 0"').replace(
+        'type="slide"', 'type="slide" armature=".7"'
+    )
+    record = jm.load(written(text, "model.xml"), rotors=True)
+    system, model = record.build(), mujoco.MjModel.from_xml_string(text)
+    assert system.coordinates == ("bend", "reach", "twist", "bend_rotor_bearing", "reach_rotor_bearing")
+    free = np.vstack([np.eye(3), np.eye(3)[:2]])
+    q = np.array([0.3, -0.2, 0.5])
+    np.testing.assert_allclose(residual(system)(free @ q), 0.0, atol=1e-15)
+    mass = jax.jit(lambda q: system.mass(jnp.zeros(()), q))(free @ q)
+    np.testing.assert_allclose(free.T @ mass @ free, of_mujoco(model, q, np.zeros(3))[0], rtol=0, atol=1e-12)
+    assert "is not part of the mechanism; `rotors=True`" in str(jm.load(written(text, "model.xml")))
 
 
 TIES = """<equality>

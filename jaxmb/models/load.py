@@ -15,6 +15,7 @@ from .folder import Folder
 from .graph import Graph
 from .mjcf import mjcf_graph
 from .model import Model
+from .rotors import add_rotors, tell_armature
 from .sidecar import add_loops, sidecar_table
 from .urdf import urdf_graph
 
@@ -30,6 +31,7 @@ def load(
     gravity: Finite | None = None,
     left_out: Sequence[str] = (),
     repair: bool = False,
+    rotors: bool = False,
     loops: str | os.PathLike[str] | None = None,
     allow: Sequence[str | os.PathLike[str]] = (),
     packages: Mapping[str, str | os.PathLike[str]] | None = None,
@@ -45,6 +47,8 @@ def load(
         gravity: its acceleration (3,) in m/s², instead of the file's; for URDF, which has none, (0, 0, −9.81) by default.
         left_out: names of elements that are not read: links, or bodies, with what ties them to others, joints, loops and the like.
         repair: whether inertias that no body can have are changed to the nearest that one can have, which is told, or refused.
+        rotors: whether the armature of joints is added, as rotors geared to them, each with one coordinate and one row; else it is
+            told in `armatures`.
         loops: for URDF, a YAML file of loops, `closed_loop` and `type`; by default the one beside it that has its name, if it is
             there.
         allow: further folders in which files may lie.
@@ -84,6 +88,7 @@ def load(
     form, graph = _graph(root, folder, base, tuple(left_out), loops)
     if gravity is not None:
         graph.gravity = np.asarray(gravity, float)
+    (add_rotors if rotors else tell_armature)(graph)
     return _model(path, form, graph, repair)
 
 

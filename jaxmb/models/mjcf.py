@@ -209,7 +209,7 @@ class _Reading:
         single, free = kind in (HINGE, SLIDE), kind == FREE
         anchor = np.eye(4) if free else pose(model.jnt_pos[index])
         stiffness = float(np.ravel(model.jnt_stiffness[index])[0])
-        numbers = {
+        numbers: dict[str, Any] = {
             "viscous": float(model.dof_damping[v]),
             "coulomb": float(model.dof_frictionloss[v]),
             "armature": float(model.dof_armature[v]),

@@ -30,7 +30,8 @@ class Model:
         places: where each link, or body of the file, is in the mechanism, "body" or "body.point", by its name in the file.
         poses: by name of each keyframe, its coordinates by name.
         limits: the least and the largest value of each joint's coordinate that has limits; a mechanism has none.
-        armatures: inertia in kg or kg m² that moves with a joint's coordinate alone, by its name; a mechanism has none.
+        armatures: inertia in kg or kg m² that moves with a joint's coordinate alone, by its name, which a mechanism has as rotors or
+            not at all.
         notes: what the mechanism holds otherwise than the file says it, or not at all.
     """
 
