@@ -186,6 +186,8 @@ def test_texts_of_ours_keep_all_numbers(written, text):
     again = jm.load(written(model.mechanism.to_text(), "model.toml"))
     assert bool(eqx.tree_equal(model.mechanism, again.mechanism))
     assert again.build(cut=model.loops).coordinates == model.build().coordinates
+    other = jm.load(again.path, gravity=(1.0, 2.0, 3.0), left_out=model.loops)
+    assert other.mechanism.gravity.tolist() == [1.0, 2.0, 3.0] and not {*model.loops} & {*other.mechanism.elements}
 
 
 # Refusals

@@ -5,10 +5,11 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+import equinox as eqx
 import numpy as np
 
 from ..foundations import Finite, contract, toml_table
-from ..mechanism import AbstractMechanism
+from ..mechanism import AbstractMechanism, as_vector
 from .document import LONGEST, Element, document
 from .elements import Build
 from .folder import Folder
@@ -44,7 +45,7 @@ def load(
     Args:
         path: the file; its root element, or its suffix, tells the format.
         base: how the root link of a URDF is held: "fixed" to the ground, or "free".
-        gravity: its acceleration (3,) in m/s², instead of the file's; for URDF, which has none, (0, 0, −9.81) by default.
+        gravity: its acceleration (3,) in m/s², or (2,) for a text in the plane, instead of the file's; for URDF, which has none, (0, 0, −9.81) by default.
         left_out: names of elements that are not read: links, or bodies, with what ties them to others, joints, loops and the like.
         repair: whether inertias that no body can have are changed to the nearest that one can have, which is told, or refused.
         rotors: whether the armature of joints is added, as rotors geared to them, each with one coordinate and one row; else it is
@@ -82,12 +83,12 @@ def load(
     if path.stat().st_size > LONGEST:
         raise ValueError(f"{path} must not be longer than {LONGEST} bytes, but is.")
     if path.suffix.lower() == ".toml":
-        return _text(path)
+        return _text(path, gravity, tuple(left_out))
     folder = Folder.of(path, tuple(allow), packages)
     root = document(path.read_bytes(), path)
     form, graph = _graph(root, folder, base, tuple(left_out), loops)
     if gravity is not None:
-        graph.gravity = np.asarray(gravity, float)
+        graph.gravity = np.asarray(as_vector(gravity, "gravity", (3,)), float)
     (add_rotors if rotors else tell_armature)(graph)
     return _model(path, form, graph, repair)
 
@@ -121,7 +122,7 @@ def _sidecar(path: pathlib.Path, folder: Folder, loops: str | os.PathLike[str] |
     return None
 
 
-def _text(path: pathlib.Path) -> Model:
+def _text(path: pathlib.Path, gravity: Finite | None, left_out: tuple[str, ...]) -> Model:
     """Of a text of ours, in the plane or in space."""
     from .. import planar, spatial
 
@@ -132,6 +133,10 @@ def _text(path: pathlib.Path) -> Model:
         mechanism = kind.from_text(text)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
+    if gravity is not None:
+        found = as_vector(gravity, "gravity", mechanism.gravity.shape)
+        mechanism = eqx.tree_at(lambda m: m.gravity, mechanism, found)
+    mechanism = mechanism.without(*left_out) if left_out else mechanism
     return Model(path.stem, path, "text", mechanism, places={body.name: body.name for body in mechanism.bodies})
 
 
