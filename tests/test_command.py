@@ -29,7 +29,7 @@ def test_help_has_examples(capsys):
     "words, told",
     [
         (["inspect", "none.urdf"], "error: Argument `path` must be a file, but 'none.urdf' is none."),
-        (["convert", "MODEL", "a.step"], "must end with .toml"),
+        (["convert", "MODEL", "a.step"], "must end with .toml or .urdf"),
         (["simulate", "MODEL", "--out", "a.txt"], "must end with .nc or .csv"),
         (["simulate", "MODEL", "--out", "a.csv", "--samples", "1"], "--samples must be 2 or more"),
         (["inspect", "MODEL", "--package", "a"], "must be NAME=FOLDER"),

@@ -4,6 +4,7 @@ import sys
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from models import BARS, FOURBARS, TREE, inertial, joint, link, of_mujoco, residual, robot, states, written
@@ -188,6 +189,66 @@ def test_texts_of_ours_keep_all_numbers(written, text):
     assert again.build(cut=model.loops).coordinates == model.build().coordinates
     other = jm.load(again.path, gravity=(1.0, 2.0, 3.0), left_out=model.loops)
     assert other.mechanism.gravity.tolist() == [1.0, 2.0, 3.0] and not {*model.loops} & {*other.mechanism.elements}
+
+
+GEARED = TREE.replace(
+    'type="revolute"><parent link="tool"',
+    'type="revolute"><mimic joint="yaw" multiplier="3" offset="0.2"/><parent link="tool"',
+)
+
+
+def rewritten(written, text):
+    """The systems of a model, and of the same read, written and read again; frames of links are other ones."""
+    model = jm.load(written(text))
+    again = jm.load(written(jm.models.to_urdf(model.mechanism, cut=model.loops), "again.urdf"))
+    one, other = model.build(), again.build()
+    assert one.coordinates == other.coordinates and one.m == other.m > 0
+    return one, other
+
+
+def test_urdf_that_is_written_has_the_same_rows(written):
+    one, other = rewritten(written, FOURBARS["loop"])
+    q, _ = states(one, 1)[0]
+    np.testing.assert_allclose(residual(one)(q), residual(other)(q), rtol=0, atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", [GEARED, FOURBARS["loop"]], ids=["tree", "loop"])
+def test_urdf_that_is_written_has_the_same_masses_and_forces(written, text):
+    one, other = rewritten(written, text)
+    q, v = states(one, 1)[0]
+    np.testing.assert_allclose(residual(one)(q), residual(other)(q), rtol=0, atol=1e-12)
+    for a, b in zip(inertial(one)(q, v), inertial(other)(q, v), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-12)
+
+
+def test_joints_are_written_the_other_way_round_too(written):
+    """A joint whose B is on the parent turns about the opposite axis; points are frames; bodies may move freely."""
+    place = jm.spatial.frame((0.1, 0.2, 0.3), (0.5, 0.1, 0.7, 0.2))
+    bodies = [
+        jm.spatial.Body(name, 1.0, (0.1, 0.2, 0.25), (0.1, 0.0, 0.2), points={"p": place}) for name in ("one", "two")
+    ]
+    hinge = jm.spatial.Revolute("hinge", "two.p", ("one", place), axis=(1.0, 2.0, 0.5), axis_b=(0.0, 1.0, 0.0))
+    mechanism = jm.spatial.Mechanism(bodies, [hinge])
+    found = jm.load(written(jm.models.to_urdf(mechanism)), gravity=(0.0, 0.0, 0.0))
+    one, other = mechanism.build(), found.build()
+    assert one.coordinates == other.coordinates and found.places["two_p"] == "two.two_p"
+    q = np.array([0.1, 0.2, 0.3, 1.0, 0.0, 0.0, 0.0, 0.7])
+    place_of = lambda system, at: np.asarray(
+        system.joints.motion(jnp.zeros(()), jnp.array(q), jnp.zeros(7), system.params).pose(at)
+    )
+    relative = lambda system, a, b: np.linalg.inv(place_of(system, a)) @ place_of(system, b)
+    np.testing.assert_allclose(relative(one, "one.p", "two.p"), relative(other, "one.p", "two.two_p"), atol=1e-12)
+
+
+def test_what_urdf_has_no_words_for_is_refused_by_name():
+    mechanism = jm.spatial.Mechanism(
+        [jm.spatial.Body("a", 1.0, (1.0, 1.0, 1.0))],
+        [jm.spatial.Spherical("ball", "ground", "a")],
+        forces=[jm.spatial.SpringDamper("spring", "ground", "a")],
+    )
+    with pytest.raises(ValueError, match="URDF has no words for 'spring' and 'ball'"):
+        jm.models.to_urdf(mechanism)
 
 
 # Refusals

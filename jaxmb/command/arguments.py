@@ -21,7 +21,8 @@ EXAMPLES = {
   jaxmb view robot.urdf --time 2
   jaxmb view robot.xml --pose home --out motion.html --no-open""",
     "convert": """examples:
-  jaxmb convert robot.urdf robot.toml""",
+  jaxmb convert robot.urdf robot.toml
+  jaxmb convert robot.xml robot.urdf""",
     "sweep": """examples:
   jaxmb sweep description.toml --status""",
 }
@@ -77,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
     each["simulate"].add_argument("--out", type=pathlib.Path, required=True, help="file to write: .nc, or .csv")
     each["view"].add_argument("--out", type=pathlib.Path, help="page to write; MODEL.html by default")
     each["view"].add_argument("--open", action=argparse.BooleanOptionalAction, default=True, help="open the page")
-    each["convert"].add_argument("target", type=pathlib.Path, help="file to write: .toml")
+    each["convert"].add_argument("target", type=pathlib.Path, help="file to write: .toml, or .urdf with loops")
     return whole
 
 

@@ -144,12 +144,17 @@ def _view(said: argparse.Namespace) -> int:
 
 
 def _convert(said: argparse.Namespace) -> int:
+    from ..models import to_urdf
+
     target: pathlib.Path = said.target
-    if target.suffix != ".toml":
-        raise ValueError(f"Argument `target` must end with .toml, but is {target}.")
+    if target.suffix not in (".toml", ".urdf"):
+        raise ValueError(f"Argument `target` must end with .toml or .urdf, but is {target}.")
     model = _model(said)
+    mechanism = model.mechanism
+    as_urdf = target.suffix == ".urdf"
+    text = to_urdf(mechanism, name=model.name, cut=model.loops) if as_urdf else mechanism.to_text()
     with replacing(target, "target") as fresh:
-        fresh.write_text(model.mechanism.to_text(), encoding="utf-8")
+        fresh.write_text(text, encoding="utf-8")
     print(model)
     return DONE
 

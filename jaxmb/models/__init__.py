@@ -6,3 +6,4 @@ from .inspection import inspect as inspect
 from .inspection import Inspection as Inspection
 from .load import load as load
 from .model import Model as Model
+from .urdf_text import to_urdf as to_urdf
