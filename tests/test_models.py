@@ -3,7 +3,6 @@
 import sys
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -55,6 +54,7 @@ def test_the_record_tells_what_a_mechanism_does_not_hold(written):
     assert jm.load(written(text)).to_dict()["limits"] == {"elbow": [-1.0, 2.0]}
 
 
+@pytest.mark.slow
 def test_a_base_may_be_free(written):
     """The first link then moves freely, with gravity as asked for."""
     mujoco = pytest.importorskip("mujoco")
@@ -86,7 +86,9 @@ def test_all_dialects_of_loops_say_the_same(written):
     coupler, rocker = to_d + inner(0.6, 0.4), to_d + np.pi - inner(0.4, 0.6)
     q = np.array([a, coupler - a, rocker])
     np.testing.assert_allclose(residual(system)(q), 0.0, atol=1e-15)
-    assert np.linalg.matrix_rank(jax.jacobian(residual(system))(q), tol=1e-9) == 2
+    gap = residual(system)
+    slopes = [(gap(q + 1e-6 * step) - gap(q - 1e-6 * step)) / 2e-6 for step in np.eye(3)]
+    assert np.linalg.matrix_rank(np.array(slopes), tol=1e-6) == 2
 
 
 def test_loops_of_a_sidecar_are_frames_that_coincide(written):
