@@ -26,11 +26,12 @@ PAGES = {
     "control": ("Control", ("control",)),
     "fit": ("Fits", ("fit",)),
     "sweep": ("Sweeps", ("sweep",)),
+    "models": ("Models from files", ("models",)),
     "records": ("Records", ("records",)),
     "plot": ("Pictures", ("plot",)),
 }
 # Packages that users reach by their own name, `jm.planar.Revolute`.
-NAMED = ("planar", "spatial", "control", "fit", "records", "plot", "sweep")
+NAMED = ("planar", "spatial", "control", "fit", "models", "records", "plot", "sweep")
 # Classes whose inherited members are for users; those of others are for who adds a class.
 WITH_BASES = ("Mechanism", "Body")
 SECTION = re.compile(r"^(Args|Returns|Raises|Attributes|Example|Examples):$")

@@ -109,20 +109,24 @@ __version__ = _version("jaxmb")
 
 if TYPE_CHECKING:
     from . import fit as fit
+    from . import models as models
+    from .models import load as load
     from . import planar as planar
     from . import plot as plot
     from . import spatial as spatial
     from . import sweep as sweep
 
 # Packages that not every program needs are imported where they are first used: optax alone takes 0.4 s.
-_LATER = ("fit", "planar", "plot", "spatial", "sweep")
+_LATER = ("fit", "models", "planar", "plot", "spatial", "sweep")
 
 
 def __getattr__(name: str) -> object:
     if name in _LATER:
         return importlib.import_module(f".{name}", __name__)
+    if name == "load":
+        return importlib.import_module(".models", __name__).load
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    return sorted({*globals(), *_LATER, "load"})

@@ -23,7 +23,7 @@ import jaxmb as jm
 
 planar, spatial, control = jm.planar, jm.spatial, jm.control
 ROOMS = {"": jm} | {
-    room: getattr(jm, room) for room in ["planar", "spatial", "control", "fit", "plot", "records", "sweep"]
+    room: getattr(jm, room) for room in ["planar", "spatial", "control", "fit", "models", "plot", "records", "sweep"]
 }
 
 
@@ -176,6 +176,16 @@ fresh = lambda end="": os.path.join(folder(), f"{next(counter)}{end}")
 RESULT = lambda t, q, v, reaction, params: q[0]
 TIMES = np.linspace(0.0, 0.1, 3)
 CHANNEL = lambda motion: motion.coordinate("pivot")
+
+
+@functools.cache
+def model():
+    """A model of a file."""
+    path = os.path.join(folder(), "pendulum.toml")
+    with open(path, "w") as file:
+        file.write('version = 1\nspace = "plane"\n[body.rod]\nmass = 1.0\ninertia = 0.1\ncom = [0.5, 0.0]\n')
+        file.write('[joint.pivot]\nkind = "Revolute"\na = "ground"\nb = "rod"\n')
+    return jm.models.load(path)
 
 
 def right_calls(groups):
@@ -492,6 +502,23 @@ def absolute_with_motor():
 
 
 def files():
+    found = model()
+    robot = os.path.join(folder(), "pendulum.urdf")
+    with open(robot, "w") as file:
+        file.write(
+            '<robot name="r"><link name="base"/><link name="rod"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1"/>'
+        )
+        file.write(
+            '</inertial></link><joint name="j" type="continuous"><parent link="base"/><child link="rod"/></joint></robot>'
+        )
+    yield jm.models.load, dict(
+        path=robot, base=known("fixed"), gravity=None, left_out=[], repair=False, rotors=False, loops=None, allow=[],
+        packages=either({}, "dict of text")
+    )  # fmt: skip
+    yield jm.models.inspect, dict(model=found, pose=known(None), q={"pivot": 0.1}, input=known("pivot"))
+    yield jm.models.to_urdf, dict(mechanism=solid(), name="robot", cut=known([]))
+    yield found.build, dict(coordinates=known("relative"), cut=known([]))
+    yield found.assemble, dict(system=found.build(), pose=known(None), q={"pivot": 0.1})
     fit = jm.fit
     yield (
         fit.Parameter,

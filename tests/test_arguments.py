@@ -27,6 +27,7 @@ MADE = {
         ForceReport HybridCommand Instant LQR Mode Operational OutputRows Plant Response StateFeedback Tangent Tracking as_controller as_output
         clipped exceeds_every_input motion_of reference_at scaled_to_limits""",
     "fit": "Fit Identifiability Progress SignalFit Tuned",
+    "models": "BodyReport Inspection Model Note",
     "plot": "",
     "records": "",
     "sweep": "Description Report Status",

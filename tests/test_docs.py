@@ -32,7 +32,7 @@ def test_docstrings():
 PAGES = ["README.md", *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs").rglob("*.md")))]
 
 
-LONG = ("docs/how_do_i.md", "docs/batches.md", "docs/data.md")
+LONG = ("docs/how_do_i.md", "docs/batches.md", "docs/data.md", "docs/models.md")
 WITH_CODE = [page for page in PAGES if "```python" in (ROOT / page).read_text()]
 
 

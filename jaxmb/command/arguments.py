@@ -1,0 +1,104 @@
+"""What is said on the command line."""
+
+import argparse
+import pathlib
+from typing import Any
+
+EXAMPLES = {
+    "": """examples:
+  jaxmb inspect robot.urdf
+  jaxmb simulate robot.urdf --time 2 --set crank=1.2 --out run.nc
+  jaxmb view robot.xml --pose home --out motion.html
+  jaxmb convert robot.xml robot.toml""",
+    "inspect": """examples:
+  jaxmb inspect fourbar.urdf --set A=1.0 --set B=-0.6 --input A
+  jaxmb inspect cassie.xml --pose home --json > cassie.json
+  jaxmb inspect gripper.xml --left-out left_pad --left-out right_pad""",
+    "simulate": """examples:
+  jaxmb simulate robot.urdf --time 2 --out run.nc
+  jaxmb simulate robot.urdf --set crank=1.2 --speed crank=3 --samples 501 --out run.csv""",
+    "view": """examples:
+  jaxmb view robot.urdf --time 2
+  jaxmb view robot.xml --pose home --out motion.html --no-open""",
+    "convert": """examples:
+  jaxmb convert robot.urdf robot.toml
+  jaxmb convert robot.xml robot.urdf""",
+    "sweep": """examples:
+  jaxmb sweep description.toml --status""",
+}
+HELP = {
+    "inspect": "tell what is wrong with a model, and what it can do",
+    "simulate": "let a model move from a pose, and write the motion",
+    "view": "let a model move, and open the motion in a browser",
+    "convert": "write a model in another format",
+    "sweep": "evaluate a function over the rows of a table; see `python -m jaxmb.sweep --help`",
+}
+
+
+def pair(text: str) -> tuple[str, float]:
+    """NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    try:
+        return name, float(value) if equals and name else float("no")
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be NAME=VALUE with a number, but is {text!r}") from None
+
+
+def positive(text: str) -> float:
+    """A positive number."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a positive number, but is {text!r}")
+    return found
+
+
+def parser() -> argparse.ArgumentParser:
+    """Of all commands."""
+    form: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter}
+    whole = argparse.ArgumentParser("jaxmb", description="Dynamics of mechanisms.", epilog=EXAMPLES[""], **form)
+    whole.add_argument("--version", action="store_true", help="tell the version")
+    commands = whole.add_subparsers(dest="command", metavar="COMMAND")
+    each = {
+        name: commands.add_parser(name, help=text, description=text, epilog=EXAMPLES[name], **form)
+        for name, text in HELP.items()
+        if name != "sweep"
+    }
+    commands.add_parser("sweep", help=HELP["sweep"], add_help=False)
+    for command in each.values():
+        _of_models(command)
+    for name in ("inspect", "simulate", "view"):
+        _of_poses(each[name])
+    for name in ("simulate", "view"):
+        _of_runs(each[name])
+    each["inspect"].add_argument("--json", action="store_true", help="as JSON")
+    each["inspect"].add_argument("--input", help="coordinate whose range and dead centres are looked for")
+    each["simulate"].add_argument("--out", type=pathlib.Path, required=True, help="file to write: .nc, or .csv")
+    each["view"].add_argument("--out", type=pathlib.Path, help="page to write; MODEL.html by default")
+    each["view"].add_argument("--open", action=argparse.BooleanOptionalAction, default=True, help="open the page")
+    each["convert"].add_argument("target", type=pathlib.Path, help="file to write: .toml, or .urdf with loops")
+    return whole
+
+
+def _of_models(command: argparse.ArgumentParser) -> None:
+    command.add_argument("model", type=pathlib.Path, help="URDF, MJCF, or a text of ours (.toml)")
+    command.add_argument("--base", choices=("fixed", "free"), default="fixed", help="how the root of a URDF is held")
+    command.add_argument("--left-out", action="append", default=[], metavar="NAME", help="an element that is not read")
+    command.add_argument("--repair", action="store_true", help="change inertias that no body can have")
+    command.add_argument("--rotors", action="store_true", help="add the armature of joints, as rotors geared to them")
+    command.add_argument("--loops", type=pathlib.Path, help="YAML file of loops for a URDF")
+    command.add_argument("--allow", action="append", default=[], metavar="FOLDER", help="a further folder for files")
+    command.add_argument("--package", action="append", default=[], metavar="NAME=FOLDER", help="where a package is")
+
+
+def _of_poses(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--pose", metavar="NAME", help="a keyframe of the file")
+    command.add_argument("--set", type=pair, action="append", default=[], metavar="NAME=VALUE", help="a coordinate")
+
+
+def _of_runs(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--time", type=positive, default=2.0, help="how long, in s; 2 by default")
+    command.add_argument("--samples", type=int, default=201, help="number of times, 201 by default")
+    command.add_argument("--speed", type=pair, action="append", default=[], metavar="NAME=VALUE", help="a velocity")

@@ -1,0 +1,220 @@
+"""From a graph to a mechanism."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import spatial
+from ..mechanism import AbstractMechanism
+from .graph import WORLD, Graph
+from .inertia import admissible
+from .names import Names
+from .welded import Rigid, rigid
+
+AXES: dict[str, Callable[..., Any]] = {
+    "revolute": spatial.Revolute,
+    "prismatic": spatial.Prismatic,
+    "cylindrical": spatial.Cylindrical,
+    "planar": spatial.Planar,
+    "universal": spatial.Universal,
+}
+FRAMES: dict[str, Callable[..., Any]] = {"spherical": spatial.Spherical, "fixed": spatial.Fixed}
+# What is nearer to the identity than this is it: frames that are written with 15 digits are multiplied to 1e-16.
+NEAR = 1e-15
+
+
+class Build:
+    """A mechanism of a graph.
+
+    Args:
+        graph: the model.
+        repair: whether inertias that no body can have are changed.
+
+    Attributes:
+        bodies: of fixed links.
+        names: what elements are called.
+    """
+
+    def __init__(self, graph: Graph, repair: bool):
+        self.graph, self.repair = graph, repair
+        self.bodies: Rigid = rigid(graph)
+        self.names = Names()
+        self.shown = [joint for joint in graph.joints if joint in self.bodies.moving or joint.closes]
+        for joint in self.shown:
+            if joint.kind != "free" or joint.closes:
+                self.names.new("joint", joint.name)
+        for coupling in graph.couplings:
+            self.names.new("coupling", coupling.name)
+        for name in self.bodies.spread:
+            if name != WORLD:
+                self.names.new("body", name)
+        self.points, self.places = self._points()
+
+    def mechanism(self) -> AbstractMechanism:
+        """The mechanism.
+
+        Raises:
+            ValueError: naming the element of the file.
+        """
+        if len(self.bodies.spread) == 1:
+            raise ValueError(f"Model '{self.graph.name}' must have a joint that moves, but has none.")
+        bodies = [self._body(name) for name in self.bodies.spread if name != WORLD]
+        parts: dict[str, Any] = {
+            "joints": [*self._joints(), *self._couplings(), *self._rods()],
+            "forces": [*self._joint_forces(), *self._springs()],
+            "actuators": self._actuators(),
+            "gravity": self.graph.gravity,
+            "points": self.points[WORLD],
+        }
+        return spatial.Mechanism(tuple(bodies), **parts)
+
+    # Bodies and places
+
+    def _points(self) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, str]]:
+        """By body the poses of its points, and where each link is."""
+        points: dict[str, dict[str, np.ndarray]] = {name: {} for name in self.bodies.spread}
+        places = {}
+        for link in self.graph.links:
+            body, local = self.bodies.carrier[link.name]
+            shown = WORLD if body == WORLD else self.names.of("body", body)
+            places[link.name] = shown
+            if body != link.name:
+                places[link.name] = f"{shown}.{_add(points[body], link.name, local)}"
+            for name, at in link.points.items():
+                _add(points[body], name, local @ at)
+        return points, places
+
+    def _body(self, name: str) -> spatial.Body:
+        spread = self.bodies.spread[name]
+        mass = float(spread[3, 3])
+        com = spread[:3, 3] / mass if mass > 0 else np.zeros(3)
+        about = spread[:3, :3] - mass * np.outer(com, com)
+        inertia = np.trace(about) * np.eye(3) - about
+        where = next(link.where for link in self.graph.links if link.name == name)
+        inertia, changed = admissible(inertia, where, self.repair)
+        if changed:
+            self.graph.note("approximated", f"link '{name}'", changed)
+        place = self.bodies.places[name]
+        return spatial.Body(
+            self.names.of("body", name),
+            mass,
+            inertia,
+            com,
+            points=self.points[name],
+            position=place[:3, 3],
+            orientation=place[:3, :3],
+        )
+
+    def _marker(self, link: str, local: np.ndarray) -> Any:
+        """A place on a body."""
+        body, at = self.bodies.at(link, local)
+        name = WORLD if body == WORLD else self.names.of("body", body)
+        return name if np.abs(at - np.eye(4)).max() < NEAR else (name, at)
+
+    # Joints
+
+    def _joints(self) -> list[Any]:
+        found = []
+        for joint in self.shown:
+            if joint.kind == "free":
+                continue
+            ends = self._marker(joint.parent, joint.zero), self._marker(joint.child, joint.inner)
+            name = self.names.of("joint", joint.name)
+            if joint.kind in FRAMES:
+                found.append(FRAMES[joint.kind](name, *ends))
+            else:
+                found.append(AXES[joint.kind](name, *ends, axis=joint.axis, axis_b=joint.axis_b))
+        return found
+
+    def _couplings(self) -> list[Any]:
+        return [
+            spatial.Gear(
+                self.names.of("coupling", c.name), [self.names.of("joint", j) for j in c.joints], c.ratio, c.offset
+            )
+            for c in self.graph.couplings
+        ]
+
+    def _rods(self) -> list[Any]:
+        return [
+            spatial.Distance(self.names.new("rod", c.name), self._marker(*c.a), self._marker(*c.b), c.length)
+            for c in self.graph.cords
+            if c.fixed
+        ]
+
+    # Forces
+
+    def _joint_forces(self) -> list[Any]:
+        found = []
+        for joint in self.shown:
+            if joint.kind in ("free", "fixed"):
+                continue
+            name = self.names.of("joint", joint.name)
+            if joint.viscous or joint.coulomb:
+                friction = self.names.new("friction", f"{joint.name}_friction")
+                found.append(spatial.JointFriction(friction, name, joint.viscous, joint.coulomb))
+                if joint.coulomb:
+                    text = "dry friction is −f tanh(v/v₀) with v₀ = 0.01 m/s or rad/s: it creeps where it should stick"
+                    self.graph.note("approximated", f"joint '{joint.name}'", text)
+            if joint.stiffness:
+                spring = self.names.new("spring", f"{joint.name}_spring")
+                found.append(spatial.JointSpring(spring, name, joint.stiffness, rest=joint.rest))
+        return found
+
+    def _springs(self) -> list[Any]:
+        return [
+            spatial.SpringDamper(
+                self.names.new("spring", c.name),
+                self._marker(*c.a),
+                self._marker(*c.b),
+                c.stiffness,
+                c.damping,
+                c.length,
+            )
+            for c in self.graph.cords
+            if not c.fixed
+        ]
+
+    def _actuators(self) -> list[Any]:
+        found = []
+        for drive in self.graph.drives:
+            name = self.names.new("motor", drive.name)
+            if drive.at is None:
+                found.append(spatial.Motor(name, self.names.of("joint", drive.joint), drive.gain))
+            else:
+                found.append(spatial.Thruster(name, self._marker(*drive.at), drive.direction))
+        return found
+
+    # What a mechanism does not hold
+
+    def coordinates(self, values: dict[str, np.ndarray]) -> dict[str, float]:
+        """Values of coordinates by their names in a build."""
+        found: dict[str, float] = {}
+        for joint in self.shown:
+            if joint.name in values and not joint.closes:
+                free = joint.kind == "free"
+                name = self.names.of("body", joint.child) if free else self.names.of("joint", joint.name)
+                pair = spatial.Mechanism.free if free else (AXES | FRAMES)[joint.kind].pair  # pyright: ignore
+                parts = pair.coordinates
+                labels = [name] if len(parts) == 1 else [f"{name}.{part}" for part in parts]
+                found |= dict(zip(labels, map(float, values[joint.name]), strict=True))
+        return found
+
+    def of_joints(self, field: str) -> dict[str, Any]:
+        """What is said of joints, by their names in the mechanism, where it is said."""
+        return {
+            self.names.of("joint", joint.name): getattr(joint, field)
+            for joint in self.shown
+            if getattr(joint, field) and joint.kind not in ("free", "fixed")
+        }
+
+
+def _add(points: dict[str, np.ndarray], name: str, at: np.ndarray) -> str:
+    """Adds a point by a name without dots that is not that of another, and tells it."""
+    plain, count = name.replace(".", "_"), 1
+    found = plain
+    while found in points:
+        count += 1
+        found = f"{plain}_{count}"
+    points[found] = at
+    return found

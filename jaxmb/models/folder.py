@@ -1,0 +1,82 @@
+"""The files that a model may refer to."""
+
+import dataclasses
+import os
+import pathlib
+import re
+from collections.abc import Mapping
+
+from ..foundations import listing
+
+PACKAGE = re.compile(r"(?:package|model)://([^/]*)/?(.*)")
+# The largest file in bytes that a model may bring along.
+LARGEST = 2**28
+
+
+@dataclasses.dataclass(frozen=True)
+class Folder:
+    """Where the files of a model are, beyond which nothing is opened.
+
+    Attributes:
+        root: the folder of the model.
+        allowed: further folders.
+        packages: the folder of each package, by its name, for references "package://name/file".
+    """
+
+    root: pathlib.Path
+    allowed: tuple[pathlib.Path, ...] = ()
+    packages: Mapping[str, pathlib.Path] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        path: pathlib.Path,
+        allow: tuple[str | os.PathLike[str], ...] = (),
+        packages: Mapping[str, str | os.PathLike[str]] | None = None,
+    ) -> "Folder":
+        """The folder of a model, with what the caller allows."""
+        real = lambda x: pathlib.Path(x).resolve()
+        return cls(real(path).parent, tuple(map(real, allow)), {k: real(v) for k, v in (packages or {}).items()})
+
+    def locate(self, reference: str, where: str, within: str = "") -> pathlib.Path | None:
+        """The file that a reference means; None for one in a package whose folder nobody has told.
+
+        Args:
+            reference: a relative path, or "package://name/file".
+            where: what refers to it, with which a refusal begins.
+            within: a folder of the model in which relative paths begin.
+
+        Raises:
+            ValueError: if it lies outside of all folders that are allowed, links resolved.
+        """
+        found = PACKAGE.fullmatch(reference)
+        if found is not None:
+            name, rest = found.groups()
+            if name not in self.packages:
+                return None
+            base, homes = self.packages[name], (self.packages[name], *self.allowed)
+        else:
+            rest = reference.removeprefix("file://")
+            base, homes = self.root / within, (self.root, *self.allowed)
+        if "\0" in rest:
+            raise ValueError(f"{where} must refer to a file, but refers to {reference!r}.")
+        path = (base / rest.replace("\\", "/")).resolve()
+        if not any(path.is_relative_to(home) for home in homes):
+            raise ValueError(
+                f"{where} must refer to files in {listing(homes)}, but refers to {reference!r}, which is {path}; `allow=[folder]` allows a folder."
+            )
+        return path
+
+    def read(self, reference: str, where: str, within: str = "") -> bytes | None:
+        """What a file holds; None if there is no such file.
+
+        Raises:
+            ValueError: if it lies elsewhere, or is too large.
+        """
+        path = self.locate(reference, where, within)
+        if path is None or not path.is_file():
+            return None
+        size = path.stat().st_size
+        if size > LARGEST:
+            raise ValueError(f"{where} must refer to files of {LARGEST} bytes at most, but {path} has {size}.")
+        return path.read_bytes()

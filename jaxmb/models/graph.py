@@ -1,0 +1,200 @@
+"""What all formats of models say alike: links, joints between them, and what else ties or drives these.
+
+All numbers are NumPy's, with double precision: reading compiles nothing and does not depend on the configuration of JAX.
+"""
+
+import dataclasses
+
+import numpy as np
+
+# The name of what stands still.
+WORLD = "ground"
+
+
+def pose(position: np.ndarray, rotation: np.ndarray | None = None) -> np.ndarray:
+    """[[R, p], [0, 1]]."""
+    found = np.eye(4)
+    found[:3, 3] = position
+    if rotation is not None:
+        found[:3, :3] = rotation
+    return found
+
+
+def inverse(x: np.ndarray) -> np.ndarray:
+    """[[Rᵀ, −Rᵀp], [0, 1]]."""
+    return pose(-x[:3, :3].T @ x[:3, 3], x[:3, :3].T)
+
+
+def turn(axis: np.ndarray, angle: float) -> np.ndarray:
+    """The rotation about a unit vector, 1 + sin θ n̂ + (1 − cos θ) n̂² (Rodrigues)."""
+    x, y, z = axis
+    cross = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
+    return np.eye(3) + np.sin(angle) * cross + (1 - np.cos(angle)) * cross @ cross
+
+
+def from_quaternion(q: np.ndarray) -> np.ndarray:
+    """The rotation of a quaternion (w, x, y, z) of any length but zero."""
+    w, x, y, z = q / np.linalg.norm(q)
+    return np.array(
+        [
+            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+        ]
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Note:
+    """What a mechanism holds otherwise than the model says it, or not at all.
+
+    Attributes:
+        kind: "merged", "renamed", "approximated", "listed", which is read but belongs to no mechanism, or "left out".
+        what: the element.
+        text: what became of it.
+    """
+
+    kind: str
+    what: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Link:
+    """A rigid part.
+
+    Attributes:
+        name: its name.
+        mass: in kg.
+        com: centre of mass (3,) in its frame.
+        inertia: (3, 3) about the centre of mass, in the axes of its frame.
+        where: where it stands, with which a refusal begins.
+        points: poses of named frames on it.
+    """
+
+    name: str
+    mass: float
+    com: np.ndarray
+    inertia: np.ndarray
+    where: str
+    points: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    def spread(self) -> np.ndarray:
+        """∫ x̃ x̃ᵀ dm in its frame, x̃ = (x, 1)."""
+        about = 0.5 * np.trace(self.inertia) * np.eye(3) - self.inertia
+        x = np.append(self.com, 1.0)
+        return self.mass * np.outer(x, x) + np.pad(about, (0, 1))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Joint:
+    """A joint of the tree, or one that closes a loop.
+
+    Attributes:
+        name: its name.
+        kind: one of "fixed", "free", "revolute", "prismatic", "cylindrical", "planar", "universal" and "spherical".
+        parent, child: the links; `WORLD` for what stands still.
+        outer, inner: the joint's frame (4, 4) on the parent and on the child.
+        axis, axis_b: its direction (3,) in `outer` and in `inner`.
+        where: where it stands, with which a refusal begins.
+        closes: whether it closes a loop.
+        value: the coordinate of the pose in which `outer` and `inner` coincide.
+        viscous, coulomb: damping in N s/m or N m s/rad, and dry friction in N or N m.
+        stiffness, rest: of a spring along the coordinate.
+        armature: inertia in kg or kg m² that moves with the coordinate alone.
+        limits: the least and the largest coordinate, or None.
+    """
+
+    name: str
+    kind: str
+    parent: str
+    child: str
+    outer: np.ndarray
+    inner: np.ndarray
+    axis: np.ndarray
+    axis_b: np.ndarray
+    where: str
+    closes: bool = False
+    value: float = 0.0
+    viscous: float = 0.0
+    coulomb: float = 0.0
+    stiffness: float = 0.0
+    rest: float = 0.0
+    armature: float = 0.0
+    limits: tuple[float, float] | None = None
+
+    @property
+    def zero(self) -> np.ndarray:
+        """`outer`, from which the coordinate is counted."""
+        if self.value == 0:
+            return self.outer
+        axis = self.axis / np.linalg.norm(self.axis)
+        back = pose(np.zeros(3), turn(axis, -self.value)) if self.kind == "revolute" else pose(-self.value * axis)
+        return self.outer @ back
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Coupling:
+    """s₂ = ratio s₁ + offset of two joints with one coordinate."""
+
+    name: str
+    joints: tuple[str, str]
+    ratio: float
+    offset: float
+    where: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Cord:
+    """A spring and damper, or where its length is fixed a rod, between two places (link, pose)."""
+
+    name: str
+    a: tuple[str, np.ndarray]
+    b: tuple[str, np.ndarray]
+    length: float
+    where: str
+    stiffness: float = 0.0
+    damping: float = 0.0
+    fixed: bool = False
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Drive:
+    """An input: along a joint, or along a direction (3,) with the gain as its length at a place (link, pose)."""
+
+    name: str
+    gain: float
+    joint: str = ""
+    at: tuple[str, np.ndarray] | None = None
+    direction: np.ndarray | None = None
+
+
+@dataclasses.dataclass
+class Graph:
+    """A model.
+
+    Attributes:
+        name: its name.
+        links, joints, couplings, cords, drives: its parts; joints of the tree and those that close loops.
+        gravity: (3,) in m/s².
+        poses: by name, values of coordinates by the name of the joint, or of a link that moves freely.
+        notes: what is said of the reading.
+    """
+
+    name: str
+    gravity: np.ndarray
+    links: list[Link] = dataclasses.field(default_factory=list)
+    joints: list[Joint] = dataclasses.field(default_factory=list)
+    couplings: list[Coupling] = dataclasses.field(default_factory=list)
+    cords: list[Cord] = dataclasses.field(default_factory=list)
+    drives: list[Drive] = dataclasses.field(default_factory=list)
+    poses: dict[str, dict[str, np.ndarray]] = dataclasses.field(default_factory=dict)
+    notes: list[Note] = dataclasses.field(default_factory=list)
+
+    def note(self, kind: str, what: object, text: str) -> None:
+        """Adds a note."""
+        self.notes.append(Note(kind, str(what), text))
+
+    def joint(self, name: str) -> Joint | None:
+        """The joint of that name."""
+        return next((joint for joint in self.joints if joint.name == name), None)

@@ -1,0 +1,53 @@
+"""What masses and inertias of links must be."""
+
+import numpy as np
+
+# Moments may miss the triangle inequality by this part of the largest: what rounding does, and what `Body` admits.
+ROUNDING = 1e-9
+
+
+def checked_mass(mass: float, inertia: np.ndarray, where: str) -> None:
+    """Refuses masses that are negative or not finite, and inertia without mass.
+
+    Raises:
+        ValueError: beginning with `where`.
+    """
+    if not np.isfinite(mass) or mass < 0:
+        raise ValueError(f"{where} must have a mass that is finite and not negative, but has {mass:g} kg.")
+    if not np.isfinite(inertia).all():
+        raise ValueError(f"{where} must have a finite inertia, but has {inertia.tolist()}.")
+    if mass == 0 and inertia.any():
+        raise ValueError(f"{where} must have a mass where it has an inertia, but has none; give both, or neither.")
+
+
+def admissible(inertia: np.ndarray, where: str, repair: bool) -> tuple[np.ndarray, str]:
+    """An inertia about the centre of mass that a body can have, and what was changed.
+
+    Of a body Σ = ½ tr(I) 1 − I = ∫ x xᵀ dm has no negative eigenvalue, which says that the principal moments are not negative and that none
+    exceeds the sum of the others. The repaired one is the nearest: that of Σ without its negative eigenvalues.
+
+    Args:
+        inertia: (3, 3).
+        where: with which a refusal begins.
+        repair: whether to change one that no body can have.
+
+    Raises:
+        ValueError: by how much the inequality is missed, where it is not repaired.
+    """
+    spread = 0.5 * np.trace(inertia) * np.eye(3) - inertia
+    values, vectors = np.linalg.eigh(spread)
+    if values[0] >= -ROUNDING * np.abs(values).max():
+        return inertia, ""
+    moments = np.linalg.eigvalsh(inertia)
+    small, middle, large = moments
+    reason = f"{small:.6g} + {middle:.6g} is less than {large:.6g} kg m² by {large - small - middle:.3g}"
+    if small < 0:
+        reason = f"the moment {small:.6g} kg m² is negative"
+    if not repair:
+        raise ValueError(
+            f"{where} must have principal moments of inertia of which none is negative or exceeds the sum of the others, but {reason}; "
+            "`repair=True` takes the nearest inertia that a body can have."
+        )
+    kept = (vectors * np.maximum(values, 0)) @ vectors.T
+    found = np.trace(kept) * np.eye(3) - kept
+    return found, f"inertia changed to the nearest that a body can have, since {reason}"

@@ -1,0 +1,159 @@
+"""Models from files."""
+
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import equinox as eqx
+import numpy as np
+
+from ..foundations import Finite, contract, toml_table
+from ..mechanism import AbstractMechanism, as_vector
+from .document import LONGEST, Element, document
+from .elements import Build
+from .folder import Folder
+from .graph import Graph
+from .mjcf import mjcf_graph
+from .model import Model
+from .rotors import add_rotors, tell_armature
+from .sidecar import add_loops, sidecar_table
+from .urdf import urdf_graph
+
+USD = (".usd", ".usda", ".usdc", ".usdz")
+SIDECARS = (".yaml", ".yml")
+
+
+@contract
+def load(
+    path: str | os.PathLike[str],
+    *,
+    base: Literal["fixed", "free"] = "fixed",
+    gravity: Finite | None = None,
+    left_out: Sequence[str] = (),
+    repair: bool = False,
+    rotors: bool = False,
+    loops: str | os.PathLike[str] | None = None,
+    allow: Sequence[str | os.PathLike[str]] = (),
+    packages: Mapping[str, str | os.PathLike[str]] | None = None,
+) -> Model:
+    """A mechanism of a URDF, of an MJCF, or of a text of ours, with all that the file says beside it.
+
+    The file is data: nothing in it is run, and nothing outside its folder is opened. What it says and a mechanism does not hold
+    is told in the record, `print(model)`.
+
+    Args:
+        path: the file; its root element, or its suffix, tells the format.
+        base: how the root link of a URDF is held: "fixed" to the ground, or "free".
+        gravity: its acceleration (3,) in m/s², or (2,) for a text in the plane, instead of the file's; for URDF, which has none, (0, 0, −9.81) by default.
+        left_out: names of elements that are not read: links, or bodies, with what ties them to others, joints, loops and the like.
+        repair: whether inertias that no body can have are changed to the nearest that one can have, which is told, or refused.
+        rotors: whether the armature of joints is added, as rotors geared to them, each with one coordinate and one row; else it is
+            told in `armatures`.
+        loops: for URDF, a YAML file of loops, `closed_loop` and `type`; by default the one beside it that has its name, if it is
+            there.
+        allow: further folders in which files may lie.
+        packages: the folders of packages, by name, for "package://name/file".
+
+    Returns:
+        The `Model`: its `mechanism`, `build()` with the tree of the file, keyframes and limits.
+
+    Raises:
+        ValueError: with file, line, element and reason: broken XML, names that are not there or not unique, cycles, numbers that
+            are not finite, axes of zero length, masses and inertias that no body has, joints that move nothing, files elsewhere.
+
+    Example:
+        >>> import pathlib, tempfile, jaxmb as jm
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "pendulum.urdf"
+        >>> _ = path.write_text('''<robot name="pendulum"><link name="base"/><link name="rod"><inertial>
+        ...   <origin xyz="0 0 -0.5"/><mass value="2"/><inertia ixx="0.2" iyy="0.2" izz="0.01"/></inertial></link>
+        ...   <joint name="pivot" type="continuous"><parent link="base"/><child link="rod"/><axis xyz="0 1 0"/></joint></robot>''')
+        >>> model = jm.load(path)
+        >>> system = model.build()
+        >>> system.coordinates, round(float(system.mass(0.0, model.assemble(system).q)[0, 0]), 3)
+        (('pivot',), 0.7)
+    """
+    path = pathlib.Path(path)
+    if path.suffix.lower() in USD:
+        raise ValueError(
+            f"{path} must be URDF, MJCF or a text of ours, but is USD, which is not read; write it as URDF or MJCF first."
+        )
+    if not path.is_file():
+        raise ValueError(f"Argument `path` must be a file, but '{path}' is none.")
+    if path.stat().st_size > LONGEST:
+        raise ValueError(f"{path} must not be longer than {LONGEST} bytes, but is.")
+    if path.suffix.lower() == ".toml":
+        return _text(path, gravity, tuple(left_out))
+    folder = Folder.of(path, tuple(allow), packages)
+    root = document(path.read_bytes(), path)
+    form, graph = _graph(root, folder, base, tuple(left_out), loops)
+    if gravity is not None:
+        graph.gravity = np.asarray(as_vector(gravity, "gravity", (3,)), float)
+    (add_rotors if rotors else tell_armature)(graph)
+    return _model(path, form, graph, repair)
+
+
+def _graph(
+    root: Element, folder: Folder, base: str, left_out: tuple[str, ...], loops: str | os.PathLike[str] | None
+) -> tuple[str, Graph]:
+    """What the format is called, and the graph."""
+    if root.tag == "robot":
+        graph = urdf_graph(root, folder, base, left_out)
+        beside = _sidecar(root.file, folder, loops)
+        if beside is not None:
+            add_loops(graph, sidecar_table(beside.read_bytes(), beside), beside)
+        return "URDF", graph
+    if root.tag == "mujoco":
+        return "MJCF", mjcf_graph(root, folder, left_out)
+    raise root.refusal("must be a <robot> of URDF or a <mujoco> of MJCF, but is neither.")
+
+
+def _sidecar(path: pathlib.Path, folder: Folder, loops: str | os.PathLike[str] | None) -> pathlib.Path | None:
+    """The file of loops: as given, or that of the same name if there is one with loops."""
+    if loops is not None:
+        if not pathlib.Path(loops).is_file():
+            raise ValueError(f"Argument `loops` must be a file, but '{loops}' is none.")
+        return pathlib.Path(loops)
+    for suffix in SIDECARS:
+        beside = path.with_suffix(suffix)
+        data = folder.read(beside.name, f"{path}, with the file of loops beside it,")
+        if data is not None and b"closed_loop" in data:
+            return beside
+    return None
+
+
+def _text(path: pathlib.Path, gravity: Finite | None, left_out: tuple[str, ...]) -> Model:
+    """Of a text of ours, in the plane or in space."""
+    from .. import planar, spatial
+
+    text = path.read_text(encoding="utf-8")
+    try:
+        space = toml_table(text).get("space")
+        kind: type[AbstractMechanism] = planar.Mechanism if space == "plane" else spatial.Mechanism
+        mechanism = kind.from_text(text)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error
+    if gravity is not None:
+        found = as_vector(gravity, "gravity", mechanism.gravity.shape)
+        mechanism = eqx.tree_at(lambda m: m.gravity, mechanism, found)
+    mechanism = mechanism.without(*left_out) if left_out else mechanism
+    return Model(path.stem, path, "text", mechanism, places={body.name: body.name for body in mechanism.bodies})
+
+
+def _model(path: pathlib.Path, form: str, graph: Graph, repair: bool) -> Model:
+    build = Build(graph, repair)
+    mechanism = build.mechanism()
+    for what, name in build.names.changes:
+        graph.note("renamed", f"{what} to '{name}'", "names must differ from all others, and have no dots")
+    return Model(
+        graph.name,
+        path,
+        form,
+        mechanism,
+        loops=tuple(build.names.of("joint", joint.name) for joint in build.shown if joint.closes),
+        places=build.places,
+        poses={name: build.coordinates(values) for name, values in graph.poses.items()},
+        limits=build.of_joints("limits"),
+        armatures=build.of_joints("armature"),
+        notes=tuple(graph.notes),
+    )

@@ -1,0 +1,258 @@
+"""MJCF, by MuJoCo's own reader and compiler."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..foundations import listing, optional
+from .document import Element
+from .folder import Folder
+from .graph import WORLD, Graph, Joint, Link, from_quaternion, pose
+from .inertia import checked_mass
+from .mjcf_text import Meshes, bare, checked, text, whole, without
+from .mjcf_ties import Ties
+
+# Kinds of joints by MuJoCo's numbers of them.
+FREE, BALL, SLIDE, HINGE = range(4)
+KINDS = {FREE: "free", BALL: "spherical", SLIDE: "prismatic", HINGE: "revolute"}
+Z = np.array([0.0, 0.0, 1.0])
+
+
+def mjcf_graph(root: Element, folder: Folder, left_out: Sequence[str]) -> Graph:
+    """The graph of a <mujoco>.
+
+    Args:
+        root: the element.
+        folder: where files may lie.
+        left_out: names of elements that are not read.
+
+    Raises:
+        ValueError: with file and what MuJoCo says, or file, line and element.
+        ImportError: without MuJoCo.
+    """
+    mujoco = optional("mujoco", "models")
+    graph = Graph(root.attributes.get("model", folder.root.name), np.zeros(3))
+    root = whole(root, folder)
+    checked(root)
+    root = bare(without(root, tuple(left_out), graph), graph)
+    model = _compiled(mujoco, root, Meshes(root, folder), graph)
+    _expect_finite(model, root)
+    return _Reading(mujoco, model, graph, root).graph
+
+
+def _compiled(mujoco: Any, root: Element, meshes: Meshes, graph: Graph) -> Any:
+    """MuJoCo's model, in which only those meshes are read that masses follow from."""
+    written = text(meshes.root)
+    try:
+        spec = mujoco.MjSpec.from_string(written)
+        needed = _needed(mujoco, spec, meshes, root)
+        data = {name: meshes.read(name) for name in needed}
+        spec = mujoco.MjSpec.from_string(written, assets={k: v for k, v in data.items() if v is not None})
+        for geom in list(spec.geoms):
+            if geom.meshname and spec.mesh(geom.meshname).file not in needed:
+                graph.note("listed", f"<geom mesh={geom.meshname!r}>", "shapes are not read")
+                _delete(spec, geom)
+        for mesh in list(spec.meshes):
+            if mesh.file and mesh.file not in needed:
+                _delete(spec, mesh)
+        spec.compiler.fusestatic = False
+        return spec.compile()
+    except (ValueError, RuntimeError, KeyError, TypeError) as error:
+        if str(error).startswith(str(root.file)):
+            raise
+        raise ValueError(
+            f"{root.file} must be MJCF that MuJoCo reads, but it says: {' '.join(str(error).split())}"
+        ) from None
+
+
+def _delete(spec: Any, thing: Any) -> None:
+    spec.delete(thing) if hasattr(spec, "delete") else thing.delete()
+
+
+def _needed(mujoco: Any, spec: Any, meshes: Meshes, root: Element) -> set[str]:
+    """The files of the meshes that masses of moving bodies follow from.
+
+    Raises:
+        ValueError: for a body whose mass follows from a file that is not there.
+    """
+    choice = spec.compiler.inertiafromgeom
+    always, never = (getattr(mujoco.mjtInertiaFromGeom, f"mjINERTIAFROMGEOM_{x}") for x in ("TRUE", "FALSE"))
+    low, high = spec.compiler.inertiagrouprange
+    needed: set[str] = set()
+    for body in spec.bodies:
+        if choice == never or (body.explicitinertial and choice != always) or not _moves(body):
+            continue
+        own = [geom for geom in body.geoms if geom.meshname and geom.mass != 0 and geom.density != 0]
+        files = {spec.mesh(geom.meshname).file for geom in own if low <= geom.group <= high} - {""}
+        absent = [name for name in files if meshes.read(name) is None]
+        if absent:
+            where = next(
+                (e.where for e in root.walk() if e.tag == "body" and e.attributes.get("name") == body.name), root.file
+            )
+            raise ValueError(
+                f"{where} must have an <inertial>, or the meshes from which its mass follows, but {meshes.told(absent)} is not there; "
+                f"`left_out=[{body.name!r}]` reads the model without it."
+            )
+        needed |= files
+    return needed
+
+
+def _moves(body: Any) -> bool:
+    """Whether a joint moves a body or one that carries it."""
+    while body is not None and body.name != "world":
+        if len(body.joints):
+            return True
+        body = body.parent
+    return False
+
+
+def _expect_finite(model: Any, root: Element) -> None:
+    """MuJoCo lets some numbers through that are not finite."""
+    for field in (
+        "body_mass",
+        "body_inertia",
+        "body_pos",
+        "body_quat",
+        "body_ipos",
+        "body_iquat",
+        "jnt_pos",
+        "jnt_axis",
+    ):
+        if not np.isfinite(getattr(model, field)).all():
+            raise ValueError(f"{root.file} must hold finite numbers, but `{field}` of MuJoCo's model does not.")
+    for field in ("jnt_stiffness", "dof_damping", "dof_frictionloss", "dof_armature", "qpos0", "eq_data"):
+        if not np.isfinite(getattr(model, field)).all():
+            raise ValueError(f"{root.file} must hold finite numbers, but `{field}` of MuJoCo's model does not.")
+
+
+class _Reading:
+    """The graph of a compiled model."""
+
+    def __init__(self, mujoco: Any, model: Any, graph: Graph, root: Element):
+        self.mujoco, self.model, self.graph, self.root = mujoco, model, graph, root
+        self.lines = {(e.tag, e.attributes["name"]): e.where for e in root.walk() if "name" in e.attributes}
+        self.bodies = [WORLD, *(self._name("body", i) for i in range(1, model.nbody))]
+        self.joints = [self._name("joint", i) for i in range(model.njnt)]
+        if WORLD in self.bodies[1:]:
+            raise ValueError(f"{root.file}: no body must be called '{WORLD}', which is what stands still, but one is.")
+        self._options()
+        for body in range(1, model.nbody):
+            self._body(body)
+        Ties(self, mujoco, model, graph).add()
+        self._keyframes()
+
+    def _name(self, kind: str, index: int) -> str:
+        """The name of an element, or its kind and number."""
+        number = getattr(self.mujoco.mjtObj, f"mjOBJ_{kind.upper()}")
+        return self.mujoco.mj_id2name(self.model, number, index) or f"{kind}{index}"
+
+    def name(self, kind: str, index: int) -> str:
+        """Likewise."""
+        return self._name(kind, index)
+
+    def where(self, kind: str, name: str) -> str:
+        """Where an element stands."""
+        return self.lines.get((kind, name), f"{self.root.file}, <{kind} name={name!r}>")
+
+    def _options(self) -> None:
+        option, flags = self.model.opt, self.mujoco.mjtDisableBit
+        off = lambda name: hasattr(flags, name) and bool(option.disableflags & getattr(flags, name))
+        self.equalities_act = not (off("mjDSBL_EQUALITY") or off("mjDSBL_CONSTRAINT"))
+        self.graph.gravity = np.zeros(3) if off("mjDSBL_GRAVITY") else np.array(option.gravity)
+        for element in self.root.all("option"):
+            others = [name for name in element.attributes if name != "gravity"]
+            if others:
+                self.graph.note("listed", f"{listing(others)} of <option>", "settings of the solver are not read")
+        for field in ("density", "viscosity", "wind"):
+            if np.any(getattr(option, field)):
+                self.graph.note("left out", f"`{field}` of <option>", "there is no fluid")
+        for name in ("mjDSBL_SPRING", "mjDSBL_DAMPER", "mjDSBL_PASSIVE", "mjDSBL_ACTUATION"):
+            if off(name):
+                self.graph.note(
+                    "left out", "<flag>", "springs, dampers and actuators act though the file disables some"
+                )
+
+    def _body(self, index: int) -> None:
+        """The link of a body, with one more before each further joint."""
+        model, name = self.model, self.bodies[index]
+        where = self.where("body", name)
+        rotation = from_quaternion(model.body_iquat[index])
+        inertia = rotation @ np.diag(model.body_inertia[index]) @ rotation.T
+        checked_mass(float(model.body_mass[index]), inertia, where)
+        own = [i for i in range(model.nsite) if model.site_bodyid[i] == index]
+        points = {self._name("site", i): pose(model.site_pos[i], from_quaternion(model.site_quat[i])) for i in own}
+        link = Link(name, float(model.body_mass[index]), np.array(model.body_ipos[index]), inertia, where, points)
+        if model.body_gravcomp[index]:
+            self.graph.note("left out", f"gravcomp of body '{name}'", "gravity acts on all bodies alike")
+        frame = pose(model.body_pos[index], from_quaternion(model.body_quat[index]))
+        parent = self.bodies[model.body_parentid[index]]
+        first, count = int(model.body_jntadr[index]), int(model.body_jntnum[index])
+        if not count:
+            self.graph.joints.append(Joint(f"{name}_weld", "fixed", parent, name, frame, np.eye(4), Z, Z, where))
+        for joint in range(first, first + count):
+            last = joint == first + count - 1
+            child = name if last else f"{name}_{self.joints[joint]}"
+            if not last:
+                none = np.zeros((3, 3))
+                self.graph.links.append(Link(child, 0.0, np.zeros(3), none, where))
+                self.graph.note(
+                    "approximated", f"body '{name}'", "joints in a row have bodies without mass between them"
+                )
+            self.graph.joints.append(self._joint(joint, parent, child, frame))
+            parent, frame = child, np.eye(4)
+        self.graph.links.append(link)
+
+    def _joint(self, index: int, parent: str, child: str, frame: np.ndarray) -> Joint:
+        model, name = self.model, self.joints[index]
+        kind, q, v = int(model.jnt_type[index]), int(model.jnt_qposadr[index]), int(model.jnt_dofadr[index])
+        single, free = kind in (HINGE, SLIDE), kind == FREE
+        anchor = np.eye(4) if free else pose(model.jnt_pos[index])
+        stiffness = float(np.ravel(model.jnt_stiffness[index])[0])
+        numbers: dict[str, Any] = {
+            "viscous": float(model.dof_damping[v]),
+            "coulomb": float(model.dof_frictionloss[v]),
+            "armature": float(model.dof_armature[v]),
+        }
+        self._untold(index, v, name)
+        if free and any(numbers.values()):
+            self.graph.note("left out", f"joint '{name}'", "friction and armature of a free joint have no element")
+        if stiffness and not single:
+            self.graph.note("left out", f"joint '{name}'", "springs of ball and free joints have no element")
+        limits = None
+        if model.jnt_limited[index] and single:
+            limits = float(model.jnt_range[index][0]), float(model.jnt_range[index][1])
+        elif model.jnt_limited[index]:
+            self.graph.note("listed", f"joint '{name}'", "limits of ball joints are not part of a mechanism")
+        axis = np.array(model.jnt_axis[index]) if single else Z
+        return Joint(
+            *(name, KINDS[kind], parent, child, frame @ anchor, anchor, axis, axis, self.where("joint", name)),
+            value=float(model.qpos0[q]) if single else 0.0,
+            stiffness=stiffness if single else 0.0,
+            rest=float(model.qpos_spring[q]) if single else 0.0,
+            limits=limits,
+            **({} if free else numbers),
+        )
+
+    def _untold(self, joint: int, dof: int, name: str) -> None:
+        """Numbers of newer versions that no element has."""
+        fields = {"jnt_stiffnesspoly": joint, "jnt_springyield": joint, "dof_dampingpoly": dof}
+        for field, index in fields.items():
+            values = np.ravel(getattr(self.model, field, np.zeros(index + 1))[index])
+            if np.isfinite(values).all() and values.any():
+                text = "springs and dampers are linear: `" + field.partition("_")[2] + "` is not read"
+                self.graph.note("left out", f"joint '{name}'", text)
+
+    def _keyframes(self) -> None:
+        """The coordinates of each keyframe by joint; of those of a free joint, of the body."""
+        sizes = {FREE: 7, BALL: 4, SLIDE: 1, HINGE: 1}
+        for key in range(self.model.nkey):
+            qpos = self.model.key_qpos[key]
+            at = lambda j, qpos=qpos: np.array(
+                qpos[self.model.jnt_qposadr[j] : self.model.jnt_qposadr[j] + sizes[int(self.model.jnt_type[j])]]
+            )
+            self.graph.poses[self._name("key", key)] = {name: at(j) for j, name in enumerate(self.joints)}
+            if np.any(self.model.key_qvel[key]) or np.any(self.model.key_ctrl[key]):
+                self.graph.note(
+                    "listed", f"keyframe '{self._name('key', key)}'", "its velocities and inputs are not part of a pose"
+                )

@@ -1,0 +1,183 @@
+"""Equalities, tendons and actuators of MJCF."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .graph import WORLD, Cord, Coupling, Drive, Graph, Joint, from_quaternion, pose
+
+if TYPE_CHECKING:
+    from .mjcf import _Reading
+
+Z = np.array([0.0, 0.0, 1.0])
+Place = tuple[str, np.ndarray]
+LEAVE = "`left_out=[{!r}]` reads the model without it."
+
+
+class Ties:
+    """What ties bodies and joints of a compiled model beyond its tree.
+
+    Args:
+        reading: names and lines.
+        mujoco: the package.
+        model: the compiled model.
+        graph: what is added to.
+    """
+
+    def __init__(self, reading: "_Reading", mujoco: Any, model: Any, graph: Graph):
+        self.reading, self.mujoco, self.model, self.graph = reading, mujoco, model, graph
+        self.single = {name for name in reading.joints if self._joint(name).kind in ("revolute", "prismatic")}
+
+    def add(self) -> None:
+        """Adds all."""
+        rigid: set[int] = set()
+        for index in range(self.model.neq):
+            rigid |= self._equality(index)
+        for tendon in range(self.model.ntendon):
+            if tendon not in rigid:
+                self._tendon(tendon)
+        for actuator in range(self.model.nu):
+            self._actuator(actuator)
+
+    def _joint(self, name: str) -> Joint:
+        found = self.graph.joint(name)
+        assert found is not None
+        return found
+
+    def _refusal(self, name: str, reason: str) -> ValueError:
+        where = self.reading.where("equality", name)
+        return ValueError(f"{where} {reason}; {LEAVE.format(name)}")
+
+    # Equalities
+
+    def _equality(self, index: int) -> set[int]:
+        """Adds an equality, and tells the tendons whose lengths it fixes."""
+        model, name = self.model, self.reading.name("equality", index)
+        kinds = self.mujoco.mjtEq
+        if not model.eq_active0[index] or not self.reading.equalities_act:
+            self.graph.note("left out", f"equality '{name}'", "is not active")
+            return set()
+        kind, data = int(model.eq_type[index]), np.array(model.eq_data[index])
+        one, other = int(model.eq_obj1id[index]), int(model.eq_obj2id[index])
+        if kind in (int(kinds.mjEQ_CONNECT), int(kinds.mjEQ_WELD)):
+            weld = kind == int(kinds.mjEQ_WELD)
+            ends = self._ends(index, one, other, data, weld)
+            (a, outer), (b, inner) = ends
+            sort = "fixed" if weld else "spherical"
+            where = self.reading.where("weld" if weld else "connect", name)
+            self.graph.joints.append(Joint(name, sort, a, b, outer, inner, Z, Z, where, closes=True))
+            return set()
+        if kind == int(kinds.mjEQ_JOINT):
+            self._couple(name, self.reading.joints[one], None if other < 0 else self.reading.joints[other], data)
+            return set()
+        if kind == int(kinds.mjEQ_TENDON):
+            self._fix(name, one, other, data)
+            return {one}
+        raise self._refusal(name, "must be a connect, a weld, a joint or a tendon, but is none")
+
+    def _ends(self, index: int, one: int, other: int, data: np.ndarray, weld: bool) -> tuple[Place, Place]:
+        """The two frames that coincide, as the engine of MuJoCo reads them."""
+        if int(self.model.eq_objtype[index]) == int(self.mujoco.mjtObj.mjOBJ_SITE):
+            return self._site(one), self._site(other)
+        a, b = (self.reading.bodies[i] for i in (one, other))
+        if weld:
+            return (a, pose(data[3:6], from_quaternion(data[6:10]))), (b, pose(data[0:3]))
+        return (a, pose(data[0:3])), (b, pose(data[3:6]))
+
+    def _site(self, index: int) -> Place:
+        body = self.reading.bodies[int(self.model.site_bodyid[index])]
+        return body, pose(self.model.site_pos[index], from_quaternion(self.model.site_quat[index]))
+
+    def _couple(self, name: str, first: str, second: str | None, data: np.ndarray) -> None:
+        """q₁ − q₁⁰ = c₀ + c₁ (q₂ − q₂⁰) + …, with the coordinates in which the model is drawn."""
+        if second is None or data[1] == 0:
+            raise self._refusal(name, f"must relate two joints, but holds '{first}' at a value; make it fixed there")
+        if np.any(data[2:5]):
+            raise self._refusal(name, f"must be linear, but has the coefficients {data[:5].tolist()}")
+        if not {first, second} <= self.single:
+            raise self._refusal(name, "must relate joints with one coordinate, but does not")
+        drawn = self._joint(first).value + data[0] - data[1] * self._joint(second).value
+        where = self.reading.where("joint", name)
+        self.graph.couplings.append(Coupling(name, (second, first), float(data[1]), float(drawn), where))
+
+    def _fix(self, name: str, one: int, other: int, data: np.ndarray) -> None:
+        """A tendon with a fixed length: two joints that depend on each other, or two sites at a distance."""
+        if other >= 0:
+            raise self._refusal(name, "must fix the length of one tendon, but relates two")
+        length = float(self.model.tendon_length0[one] + data[0])
+        parts, where = self._wraps(one), self.reading.where("tendon", name)
+        joints = [(self.reading.joints[i], c) for kind, i, c in parts if kind == "joint" and c != 0]
+        if len(joints) == len(parts) == 2:
+            (first, c1), (second, c2) = joints
+            self.graph.couplings.append(Coupling(name, (first, second), -c1 / c2, length / c2, where))
+        elif [kind for kind, _, _ in parts] == ["site", "site"] and length > 0:
+            ends = [self._site(i) for _, i, _ in parts]
+            self.graph.cords.append(Cord(name, ends[0], ends[1], length, where, fixed=True))
+        else:
+            raise self._refusal(name, "must fix a tendon between two joints or two sites, but fixes another")
+
+    # Tendons
+
+    def _wraps(self, tendon: int) -> list[tuple[str, int, float]]:
+        """What a tendon goes along: kind, number and coefficient."""
+        names = {int(getattr(self.mujoco.mjtWrap, f"mjWRAP_{x}")): x.lower() for x in ("JOINT", "SITE", "PULLEY")}
+        first, count = int(self.model.tendon_adr[tendon]), int(self.model.tendon_num[tendon])
+        return [
+            (
+                names.get(int(self.model.wrap_type[i]), "geom"),
+                int(self.model.wrap_objid[i]),
+                float(self.model.wrap_prm[i]),
+            )
+            for i in range(first, first + count)
+        ]
+
+    def _tendon(self, index: int) -> None:
+        model, name = self.model, self.reading.name("tendon", index)
+        parts = self._wraps(index)
+        stiffness, damping = (
+            float(np.ravel(getattr(model, f"tendon_{x}")[index])[0]) for x in ("stiffness", "damping")
+        )
+        low, high = model.tendon_lengthspring[index]
+        if model.tendon_limited[index]:
+            self.graph.note("listed", f"tendon '{name}'", "limits of tendons are not part of a mechanism")
+        if float(model.tendon_frictionloss[index]):
+            self.graph.note("left out", f"tendon '{name}'", "friction of tendons has no element")
+        if np.any(getattr(model, "tendon_armature", np.zeros(index + 1))[index]):
+            self.graph.note("left out", f"tendon '{name}'", "armature of tendons has no element")
+        if not stiffness and not damping:
+            return
+        if [kind for kind, _, _ in parts] == ["site", "site"] and low == high:
+            a, b = (self._site(i) for _, i, _ in parts)
+            self.graph.cords.append(
+                Cord(name, a, b, float(low), self.reading.where("spatial", name), stiffness, damping)
+            )
+        else:
+            self.graph.note("left out", f"tendon '{name}'", "springs of tendons act between two sites only")
+
+    # Actuators
+
+    def _actuator(self, index: int) -> None:
+        """A force or torque proportional to the input; others are listed."""
+        model, name, kinds = self.model, self.reading.name("actuator", index), self.mujoco.mjtTrn
+        plain = (
+            int(model.actuator_dyntype[index]) == int(self.mujoco.mjtDyn.mjDYN_NONE)
+            and int(model.actuator_gaintype[index]) == int(self.mujoco.mjtGain.mjGAIN_FIXED)
+            and int(model.actuator_biastype[index]) == int(self.mujoco.mjtBias.mjBIAS_NONE)
+        )
+        kind, target = int(model.actuator_trntype[index]), int(model.actuator_trnid[index][0])
+        gear, gain = np.array(model.actuator_gear[index]), float(model.actuator_gainprm[index][0])
+        for field in ("armature", "damping"):
+            if np.any(getattr(model, f"actuator_{field}", np.zeros(index + 1))[index]):
+                self.graph.note("left out", f"actuator '{name}'", f"its {field} is not read")
+        if model.actuator_ctrllimited[index] or model.actuator_forcelimited[index]:
+            self.graph.note("listed", f"actuator '{name}'", "its limits are not part of a mechanism")
+        on_joint = kind in (int(kinds.mjTRN_JOINT), int(kinds.mjTRN_JOINTINPARENT))
+        on_site = kind == int(kinds.mjTRN_SITE) and model.actuator_trnid[index][1] < 0 and not gear[3:].any()
+        if plain and on_joint and self.reading.joints[target] in self.single:
+            self.graph.drives.append(Drive(name, gain * float(gear[0]), joint=self.reading.joints[target]))
+        elif plain and on_site and self._site(target)[0] != WORLD:
+            self.graph.drives.append(Drive(name, gain, at=self._site(target), direction=gain * gear[:3]))
+        else:
+            self.graph.note(
+                "listed", f"actuator '{name}'", "is no force proportional to its input: use `jaxmb.control`"
+            )

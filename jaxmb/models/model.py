@@ -1,0 +1,122 @@
+"""What is read of a file."""
+
+import dataclasses
+import pathlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from jaxtyping import Array
+
+from ..foundations import contract, counted, listing, table
+from ..kinematics import assemble
+from ..mechanism import AbstractMechanism
+from ..system import State, System
+from .graph import Note
+
+KINDS = ("merged", "renamed", "approximated", "listed", "left out")
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A mechanism read of a file, and what the file says beside it; `print` shows it as a table.
+
+    Attributes:
+        name: the model's name.
+        path: the file.
+        format: "URDF", "MJCF" or "text".
+        mechanism: the bodies and what acts between them.
+        loops: names of the joints that close loops in the file.
+        places: where each link, or body of the file, is in the mechanism, "body" or "body.point", by its name in the file.
+        poses: by name of each keyframe, its coordinates by name.
+        limits: the least and the largest value of each joint's coordinate that has limits; a mechanism has none.
+        armatures: inertia in kg or kg m² that moves with a joint's coordinate alone, by its name, which a mechanism has as rotors or
+            not at all.
+        notes: what the mechanism holds otherwise than the file says it, or not at all.
+    """
+
+    name: str
+    path: pathlib.Path
+    format: str
+    mechanism: AbstractMechanism
+    loops: tuple[str, ...] = ()
+    places: dict[str, str] = dataclasses.field(default_factory=dict)
+    poses: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
+    limits: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    armatures: dict[str, float] = dataclasses.field(default_factory=dict)
+    notes: tuple[Note, ...] = ()
+
+    @contract
+    def build(
+        self, coordinates: Literal["relative", "absolute"] = "relative", cut: Sequence[str] | None = None
+    ) -> System:
+        """The system of the mechanism, with the tree of the file.
+
+        Args:
+            coordinates: as of `Mechanism.build`.
+            cut: names of the joints that must close loops; those of the file, `loops`, by default.
+        """
+        return self.mechanism.build(coordinates, self.loops if cut is None else cut)
+
+    @contract
+    def assemble(
+        self, system: System, pose: str | None = None, q: Mapping[str, Any] | None = None, **arguments: Any
+    ) -> State:
+        """A state near a pose of the file.
+
+        Args:
+            system: built of the mechanism.
+            pose: name of a keyframe; the pose in which the file is drawn by default.
+            q: values of further coordinates, by name.
+            **arguments: further arguments of `jaxmb.assemble`.
+
+        Raises:
+            ValueError: for a keyframe that there is not, and where loops cannot be closed.
+        """
+        if pose is not None and pose not in self.poses:
+            raise ValueError(f"Argument `pose` must be one of {listing(self.poses)}, but is '{pose}'.")
+        known = {} if pose is None else self.poses[pose]
+        guess: dict[str, float | Array] = {k: v for k, v in known.items() if k in system.coordinates}
+        return assemble(system, guess | dict(q or {}), **arguments)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What there is beside the mechanism, as a dictionary of plain numbers, strings, lists and dictionaries."""
+        return {
+            "name": self.name,
+            "path": str(self.path),
+            "format": self.format,
+            "loops": list(self.loops),
+            "places": dict(self.places),
+            "poses": {name: dict(values) for name, values in self.poses.items()},
+            "limits": {name: list(values) for name, values in self.limits.items()},
+            "armatures": dict(self.armatures),
+            "notes": [dataclasses.asdict(note) for note in self.notes],
+        }
+
+    def __str__(self) -> str:
+        m = self.mechanism
+        title = f"Model '{self.name}' ({self.format}): {counted(len(m.bodies), 'body', 'bodies')}, {counted(len(m.joints), 'joint')}"
+        lines = [
+            table(
+                title,
+                {
+                    "loops": self.loops,
+                    "keyframes": self.poses,
+                    "limits": [f"{name} {low:g} … {high:g}" for name, (low, high) in self.limits.items()],
+                    "armatures": [f"{name} {value:g}" for name, value in self.armatures.items()],
+                },
+            )
+        ]
+        lines += [f"  {line}" for line in self.told()]
+        return "\n".join(lines)
+
+    def told(self) -> list[str]:
+        """The notes by kind, those that say the same of many elements in one line."""
+        lines = []
+        for kind in KINDS:
+            alike = Counter(note.text for note in self.notes if note.kind == kind)
+            for text, count in alike.items():
+                names = [note.what for note in self.notes if (note.kind, note.text) == (kind, text)]
+                shown = ", ".join(names[:3]) + (f" and {count - 3} others" if count > 3 else "")
+                lines.append(f"{kind:<13} {shown}: {text}")
+        return lines

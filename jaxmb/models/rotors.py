@@ -1,0 +1,45 @@
+"""Armature as rotors."""
+
+import numpy as np
+
+from .graph import WORLD, Coupling, Graph, Joint, Link
+
+Z = np.array([0.0, 0.0, 1.0])
+
+
+def add_rotors(graph: Graph) -> None:
+    """Adds to each joint with one coordinate and an armature a disk that turns about an axis of the ground as the coordinate does.
+
+    Its moment of inertia is the armature, so that T grows by ½ a ṡ² and nothing else: its centre of mass lies on the axis, which stands still.
+    A rotor on a link that moves has inertia beyond that, which the number does not tell.
+
+    Args:
+        graph: the graph that is added to.
+    """
+    for joint in [j for j in graph.joints if _is_geared(j)]:
+        name, a = f"{joint.name}_rotor", joint.armature
+        graph.links.append(Link(name, a, np.zeros(3), np.diag([a / 2, a / 2, a]), joint.where))
+        bearing = Joint(f"{name}_bearing", "revolute", WORLD, name, np.eye(4), np.eye(4), Z, Z, joint.where)
+        graph.joints.append(bearing)
+        graph.couplings.append(Coupling(f"{name}_gear", (joint.name, bearing.name), 1.0, 0.0, joint.where))
+        graph.note(
+            "approximated",
+            f"joint '{joint.name}'",
+            "its armature is a rotor on the ground, geared to it: T has ½ a ṡ² more",
+        )
+
+
+def tell_armature(graph: Graph) -> None:
+    """Notes of the armature that is not part of the mechanism.
+
+    Args:
+        graph: the graph.
+    """
+    for joint in graph.joints:
+        if joint.armature:
+            remedy = "`rotors=True` adds rotors" if _is_geared(joint) else "there is no element for it"
+            graph.note("left out", f"joint '{joint.name}'", f"its armature is not part of the mechanism; {remedy}")
+
+
+def _is_geared(joint: Joint) -> bool:
+    return joint.armature > 0 and joint.kind in ("revolute", "prismatic") and not joint.closes

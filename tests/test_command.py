@@ -1,0 +1,103 @@
+"""The command line: what it prints, what it writes, and what it returns."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from models import FOURBARS, TREE, joint, link, robot, written
+
+import jaxmb as jm
+from jaxmb.command import main
+
+assert written
+
+ROD = robot('<link name="base"/>', link("rod"), joint("pivot", "continuous", "base", "rod", axis="0 1 0"))
+
+
+def test_help_has_examples(capsys):
+    for words in ([], ["inspect"], ["simulate"], ["view"], ["convert"]):
+        with pytest.raises(SystemExit) as done:
+            main([*words, "--help"])
+        assert done.value.code == 0
+        assert "examples:\n  jaxmb " + (words[0] if words else "inspect") in capsys.readouterr().out
+    assert main([]) == 2 and "COMMAND" in capsys.readouterr().out
+    assert main(["--version"]) == 0 and capsys.readouterr().out == jm.__version__ + "\n"
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        (["inspect", "none.urdf"], "error: Argument `path` must be a file, but 'none.urdf' is none."),
+        (["convert", "MODEL", "a.step"], "must end with .toml or .urdf"),
+        (["simulate", "MODEL", "--out", "a.txt"], "must end with .nc or .csv"),
+        (["simulate", "MODEL", "--out", "a.csv", "--samples", "1"], "--samples must be 2 or more"),
+        (["inspect", "MODEL", "--package", "a"], "must be NAME=FOLDER"),
+        (["inspect", "MODEL", "--pose", "home"], "`pose` must be one of none, but is 'home'"),
+        (["inspect", "MODEL", "--set", "q=1"], "`q` must name coordinates out of 'pivot', but names 'q'"),
+    ],
+)
+def test_errors_are_told_in_a_sentence(written, capsys, words, told):
+    path = str(written(ROD))
+    assert main([path if word == "MODEL" else word for word in words]) == 1
+    out, error = capsys.readouterr()
+    assert out == "" and error.startswith("error: ") and told in error and "Traceback" not in error
+
+
+@pytest.mark.parametrize("words", [["--set", "a"], ["--set", "a=b"], ["--time", "-1"], ["--time", "nan"], ["--oops"]])
+def test_words_that_make_no_sense_are_refused(written, capsys, words):
+    with pytest.raises(SystemExit) as done:
+        main(["simulate", str(written(ROD)), "--out", "a.csv", *words])
+    assert done.value.code == 2 and "error: " in capsys.readouterr().err
+
+
+def test_models_are_converted_to_text(written, tmp_path, capsys):
+    """Bit for bit what the file says."""
+    target = tmp_path / "tree.toml"
+    assert main(["convert", str(written(TREE)), str(target)]) == 0
+    assert (
+        target.read_text() == jm.load(written(TREE)).mechanism.to_text() and "Model 'small'" in capsys.readouterr().out
+    )
+
+
+@pytest.mark.slow
+def test_a_loop_is_inspected(written, capsys):
+    """Degrees of freedom, redundancy by joint, gaps, reactions and ranges; as text and as JSON."""
+    path = str(written(FOURBARS["loop"]))
+    words = ["inspect", path, "--set", "A=1.0", "--set", "B=-0.6", "--set", "D=1.3", "--input", "A"]
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    for line in ("1 here, 1 nearby", "shared by joints        A, B, D, C (3)", "gap of C", "Curve of motion by 'A'"):
+        assert line in text
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["diagnosis"]["freedom"] == 1 and found["closed"] and found["given"] == {"A": 1.0, "B": -0.6, "D": 1.3}
+    assert found["joints"]["C"] == "Revolute" and found["reactions"]["redundancy"] == 3
+    assert 6.28 < found["ranges"]["A"][1] - found["ranges"]["A"][0] < 6.29
+
+
+@pytest.mark.slow
+def test_loops_that_cannot_close_are_told(written, capsys):
+    path = written(FOURBARS["loop"].replace("0.5 0 0", "5 0 0"))
+    assert main(["inspect", str(path)]) == 1
+    assert "loops do not close near it: Constraint 'C' cannot be satisfied" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_models_move_and_are_shown(written, tmp_path, capsys):
+    path = written(ROD)
+    table, page = tmp_path / "run.csv", tmp_path / "run.html"
+    assert (
+        main(["simulate", str(path), "--time", "0.5", "--set", "pivot=0.3", "--samples", "11", "--out", str(table)])
+        == 0
+    )
+    lines = [line for line in table.read_text().splitlines() if not line.startswith("#")]
+    assert len(lines) == 12 and "pivot" in lines[0] and "energy balance" in capsys.readouterr().out
+    assert main(["view", str(path), "--time", "0.1", "--samples", "3", "--out", str(page), "--no-open"]) == 0
+    assert capsys.readouterr().out.strip() == str(page) and "<html" in page.read_text()
+
+
+@pytest.mark.slow
+def test_it_is_a_module():
+    done = subprocess.run([sys.executable, "-m", "jaxmb", "--help"], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0 and "jaxmb inspect robot.urdf" in done.stdout
