@@ -835,6 +835,14 @@ def test_motion_is_kept_where_a_force_cannot_be_commanded():
     np.testing.assert_allclose(free.u, [-30.0], atol=1e-12)
 
 
+@functools.cache
+def walled():
+    """A particle on a wall that is pushed both ways, and the row of its place along it."""
+    system = arm(jnp.eye(2))
+    plant = control.Plant.at(system, jm.assemble(system, [0.0, 0.0]))
+    return plant, control.output_rows(plant, "x")
+
+
 def test_limits():
     first, u, limits = jnp.array([1.0, -0.5]), jnp.array([5.0, 1.0]), jnp.array([2.0, 2.0])
     np.testing.assert_allclose(control.scaled_to_limits(first, u, limits), [2.0, -0.125])
@@ -892,10 +900,8 @@ def test_limits():
     ],
 )
 def test_what_is_refused(call, text):
-    system = arm(jnp.eye(2))
-    plant = control.Plant.at(system, jm.assemble(system, [0.0, 0.0]))
     with pytest.raises(ValueError, match=text):
-        call(plant, control.output_rows(plant, "x"))
+        call(*walled())
 
 
 def test_names_of_outputs_are_names():
