@@ -133,7 +133,7 @@ def lowered(fn, *arguments):
     return found.mlir_module()
 
 
-@pytest.mark.slow_except("assemble", "simulate", "control", "linearise", "reverse derivative")
+@pytest.mark.slow_except("simulate", "reverse derivative")
 @pytest.mark.parametrize("name", ENTRIES)
 def test_a_batch_is_exported_without_calls_of_the_host_or_of_lapack(name):
     """So a program of many runs neither waits for the host nor hangs in LAPACK's batched calls."""

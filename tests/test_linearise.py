@@ -300,6 +300,7 @@ def test_inverted_pendulum_and_its_input():
     agree(found.B[2:, 0], (vdot(1.0) - vdot(-1.0)) / 2, 1e-12)
 
 
+@pytest.mark.slow  # one coordinate of the same four-bar is compared with its reduced equation
 def test_choice_of_coordinates():
     rest = jm.equilibrium(fourbar()[0], [0.3, 1.1, 1.7]).state
     values = [jm.linearise(fourbar()[0], rest, independent=[name]).eigenvalues for name in ("a1", "a2", "a3")]
