@@ -142,7 +142,7 @@ def test_a_batch_is_exported_without_calls_of_the_host_or_of_lapack(name):
     assert not [call for call in found if FOREIGN.search(call)], found
 
 
-@pytest.mark.slow_except("run")
+@pytest.mark.slow
 @pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
 @pytest.mark.parametrize("derived", [lambda f: f, jax.grad], ids=["run", "gradient"])
 def test_steps_number_by_number_for_a_gpu(derived):
