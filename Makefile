@@ -1,6 +1,7 @@
 # make demo    Andrews' squeezer: reference, 1,000 variants, gradient, picture
 # make test    style, layers, types and tests
 # make versions    a quarter of the tests with the lowest and with the newest versions of all dependencies that pyproject.toml allows
+# make dist    wheel and source distribution in dist/, tried out without the checkout
 # make examples, make slow, make benchmarks, make clean
 #
 # Everything is set up in $(VENV) at the first call. Needed: make and Python 3.11 or later.
@@ -16,7 +17,7 @@ LOWEST ?= python3.11
 NEWEST ?= $(shell for minor in 14 13 12 11; do python3.$$minor -c 'import sys; print(sys.executable)' 2>/dev/null && break; done)
 QUARTER := $(patsubst %,tests/test_%.py,assemble batch data devices events float32 functions gradients kernels linalg program simulate system)
 
-.PHONY: demo test versions examples slow benchmarks clean
+.PHONY: demo test versions examples slow dist benchmarks clean
 
 demo: $(VENV)/.plots
 	$(BIN)/python examples/andrews.py
@@ -39,6 +40,13 @@ versions: $(BIN)/uv
 
 slow: $(VENV)/.test
 	XLA_FLAGS= $(BIN)/pytest -m slow
+
+dist: $(VENV)/.test
+	rm -rf dist
+	$(BIN)/python -m build
+	tar tzf dist/*.tar.gz | cut -d/ -f2 | sort | uniq -c
+	ls -l dist
+	$(BIN)/pytest -n 0 -m 'slow or not slow' tests/test_distribution.py
 
 examples: $(VENV)/.plots
 	set -e; for name in $(EXAMPLES); do $(BIN)/python examples/$$name.py; done

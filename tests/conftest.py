@@ -1,5 +1,7 @@
+import importlib.machinery
 import os
 import pathlib
+import sys
 
 import jax
 import pytest
@@ -16,15 +18,52 @@ jax.config.update("jax_compilation_cache_dir", str(cache / os.environ.get("PYTES
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 
-SLOW = frozenset(pathlib.Path(__file__).with_name("slow.txt").read_text().splitlines())
+class Unshaped:
+    """Finds modules that name no shapes of arrays, so that jaxtyping's hook does not see them in the default tests.
+
+    The linter knows what else it checks. Among these modules are those that write programs by a call for each operation on numbers:
+    their checks took a third of the time of all tests. `make slow` checks them too.
+    """
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.split(".")[0] != "jaxmb":
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        named = spec is None or spec.origin is None or "jaxtyping" in pathlib.Path(spec.origin).read_text()
+        return None if named else spec
+
+
+def pytest_configure(config):
+    if config.option.markexpr == "not slow":
+        sys.meta_path.insert(0, Unshaped)
+
+
+def slow_ones(name, marks, cases):
+    """Which of a test's cases are slow by its marks `slow_cases` and `slow_except`."""
+    found = set()
+    for mark in marks:
+        unknown = set(mark.args) - cases
+        if unknown:
+            raise pytest.UsageError(f"{name}: {mark.name} names cases that there are not: {sorted(unknown)}")
+        found |= set(mark.args) if mark.name == "slow_cases" else cases - set(mark.args)
+    return found
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
-def pytest_collection_modifyitems(items):
-    """What is listed as slow is; tests that share the assembled systems come first: one after the other, and so on one worker."""
+def pytest_collection_modifyitems(config, items):
+    """Marks cases as slow; tests that share the assembled systems come first: one after the other, and so on one worker."""
+    tests = {}
     for item in items:
-        if item.nodeid in SLOW:
-            item.add_marker(pytest.mark.slow)
+        if hasattr(item, "callspec"):
+            tests.setdefault(item.nodeid.split("[")[0], []).append(item)
+    for name, own in tests.items():
+        marks = [mark for mark in own[0].iter_markers() if mark.name in ("slow_cases", "slow_except")]
+        chosen = {*marks[0].args} if marks and any(f"{name}[" in argument for argument in config.args) else set()
+        slow = slow_ones(name, marks, {item.callspec.id for item in own} | chosen)
+        for item in own:
+            if item.callspec.id in slow:
+                item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: vars(getattr(item, "module", item)).keys().isdisjoint({"states", "evaluated"}))
 
 

@@ -10,6 +10,7 @@ import fourbar_model
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import jaxmb as jm
 
@@ -225,6 +226,14 @@ SYSTEMS = {
     "top, Lagrangian": lagrangian_top,
     "unconstrained": unconstrained,
 }
+
+# What the others show is shown by these: repeated rows, quaternions, moving and nonholonomic rows, no rows, a Lagrangian.
+TELLING = ("four-bar, 3 loops", "top, 2 pivots", "driven cart", "top, Lagrangian", "unconstrained")
+
+
+def slow_but(names, systems=SYSTEMS):
+    """Systems as cases of a test; all but these are slow."""
+    return [name if name in names else pytest.param(name, marks=pytest.mark.slow) for name in systems]
 
 
 @functools.cache

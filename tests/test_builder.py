@@ -253,6 +253,7 @@ def test_what_follows_from_a_dimension_follows_it():
         assert eqx.tree_equal(written, mechanism.replace(body, **{field: value}), rtol=1e-15)
 
 
+@pytest.mark.slow
 def test_derivatives_with_respect_to_a_dimension():
     rod = P.Body("rod", shape=P.Rod(1.0), density=2.0)
     hammer = P.Body("hammer", 1.0, shape=P.Box((0.2, 0.1)))
@@ -502,6 +503,9 @@ DATA = {
 } | {" ".join(key): functools.partial(pair, key) for key in PAIRS}
 
 
+@pytest.mark.slow_except(
+    "plane", "space", "four-bar", "two of them", "rolling disk", "sleigh", "planar Revolute", "spatial Universal"
+)
 @pytest.mark.parametrize("name", DATA)
 def test_text_gives_the_mechanism_back_bit_for_bit(name):
     mechanism = DATA[name]()
@@ -513,6 +517,7 @@ def test_text_gives_the_mechanism_back_bit_for_bit(name):
     assert listed(found) == listed(mechanism)
 
 
+@pytest.mark.slow
 def test_mechanism_of_a_text_moves_bit_for_bit_alike():
     mechanism = leg().without("drive")
     systems = [m.build() for m in (mechanism, P.Mechanism.from_text(mechanism.to_text()))]

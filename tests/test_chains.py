@@ -50,6 +50,7 @@ def cases(kinds=("planar", "spatial")):
     ]
 
 
+@pytest.mark.slow_except("planar-2")
 @pytest.mark.parametrize(("kind", "n"), cases())
 def test_open_chains_swing(kind, n):
     q, drift = swing(kind, n)
@@ -58,6 +59,7 @@ def test_open_chains_swing(kind, n):
         np.testing.assert_allclose(q, swing("planar", n)[0], atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["planar", pytest.param("spatial", marks=pytest.mark.slow)])
 def test_implicit_solvers_of_open_chains(kind):
     np.testing.assert_allclose(swing(kind, 2, dfx.Kvaerno3())[0], swing(kind, 2)[0], atol=1e-6)
@@ -74,6 +76,7 @@ test_chains.swing("planar", 2, diffrax.Kvaerno3())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be chosen here")
 def test_open_chains_on_one_core():
     """What XLA makes of a program may depend on the number of cores that it compiles on."""

@@ -50,6 +50,7 @@ def run_up():
     return system, jm.simulate(system, jm.assemble(system), jnp.linspace(0.0, 3.0, 7))
 
 
+@pytest.mark.slow
 def test_a_motor_runs_up_along_its_characteristic(run_up):
     """ω̇ J = 3 − ω/50 up to 50 rad/s, then (150 − ω)/50: both exponentials of the time constant 50 J."""
     system, solution = run_up
@@ -61,6 +62,7 @@ def test_a_motor_runs_up_along_its_characteristic(run_up):
     np.testing.assert_allclose(jm.energy(system, solution).balance, 0, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_table_that_refuses_ends_a_run_and_starts_none(run_up):
     system = flywheel().replace("motor", x=[0.0, 25.0, 50.0], y=[3.0, 2.5, 2.0]).build()
     with pytest.raises(ValueError, match="`force` must give finite numbers at this state"):

@@ -43,6 +43,7 @@ FREE = {
 }  # fmt: skip
 
 
+@pytest.mark.slow_cases("ball")
 @pytest.mark.parametrize("case", CONSERVING)
 def test_a_condition_that_is_conserved_asks_for_its_function(case):
     count, arguments, q = CONSERVING[case]
@@ -52,6 +53,7 @@ def test_a_condition_that_is_conserved_asks_for_its_function(case):
         jm.assemble(jm.System(count, **arguments), q)
 
 
+@pytest.mark.slow_cases("not wanted")
 @pytest.mark.parametrize("case", FREE)
 def test_nothing_is_asked_for_where_nothing_is_to_be_restored(case):
     count, arguments, q = FREE[case]

@@ -96,6 +96,7 @@ def sampled(delay=False):
     return jm.simulate(system, state, TS, control=C.Sampled(AnglePI(GAINS), 0.1, delay=delay), **STEPS)
 
 
+@pytest.mark.slow  # those of a saturated controller are, too
 def test_samples_are_those_of_a_loop_by_hand():
     """At samples u is the new one, and z what the controller goes on with."""
     _, state = pendulum()
@@ -123,6 +124,7 @@ def test_what_is_put_out_may_come_one_sample_late():
     assert np.all(run.u[0] == 0) and np.all(run.u[1] != 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [False, True])
 def test_a_run_goes_on_from_a_saved_state(delay):
     """From a sample, and from between samples, with z and the held inputs."""
@@ -147,6 +149,7 @@ def test_no_sample_is_missed_or_taken_twice(dtype):
         np.testing.assert_array_equal(numbers, np.arange(10_000))
 
 
+@pytest.mark.slow
 def test_steps_end_at_samples():
     """Of constant and of adaptive step sizes; only what is left before a sample is shorter."""
     system, state = pendulum()
@@ -205,6 +208,7 @@ def test_saturation_stops_integrators():
     assert np.any(np.diff(memory, axis=0) == 0) and np.any(np.diff(memory, axis=0) != 0)
 
 
+@pytest.mark.slow
 def test_rates_of_inputs_are_limited():
     system, state = pendulum()
     law = C.Sampled(C.RateLimited(AnglePI(GAINS), 8.0), 0.1)
@@ -228,6 +232,7 @@ def noisy(key, std=0.05):
     return C.Sampled(C.Noisy(AnglePI(GAINS), key, q=std, v=2 * std), 0.1)
 
 
+@pytest.mark.slow
 def test_noise_is_that_of_its_key():
     """New at each sample, of the right size, and the same again; the plant itself has none."""
     system, state = pendulum()
@@ -252,6 +257,7 @@ TUNED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [k if k == "continuous" else pytest.param(k, marks=pytest.mark.slow) for k in TUNED])
 def test_gradients_go_through_a_controller(kind):
     """Reverse over the tape and forward mode agree, and are central differences; batches are loops."""
@@ -373,8 +379,8 @@ def test_bad_controllers_are_refused():
         C.RateLimited(AnglePI(GAINS), 0.0)
     with pytest.raises(ValueError, match=r"Argument `stiffness` must have shape \(1,\)"):
         C.PD("crank", (1.0, 2.0), 1.0)
-    with pytest.raises(ValueError, match=r"must hold what the controller remembers, of shape \(1,\), but holds \(3,\)"):
-        jm.simulate(system, sampled().state(1), TS[2:], control=AnglePI(GAINS))
+    with pytest.raises(ValueError, match=r"must hold what the controller remembers, of shape \(1,\), but holds \(4,\)"):
+        jm.simulate(system, sampled(True).state(1), TS[2:], control=AnglePI(GAINS))
     with pytest.raises(ValueError, match="must be adaptive or `ConstantStepSize`"):
         run(control=C.Sampled(AnglePI(GAINS), 0.1), stepsize_controller=dfx.StepTo(TS))
 

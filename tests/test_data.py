@@ -87,6 +87,7 @@ RUNS = {"single": single, "batch": batch, "free": lambda: free()[1], "bare": lam
 # Data sets
 
 
+@pytest.mark.slow_except("single-nc", "single-zarr", "bare-nc", "bare-zarr")
 @pytest.mark.parametrize("kind", ["nc", "zarr"])
 @pytest.mark.parametrize("which", RUNS)
 @pytest.mark.filterwarnings("ignore:Consolidated metadata")
@@ -157,6 +158,7 @@ def test_switches_as_data():
     the_same(data.switch_after, sol.switches.after)
 
 
+@pytest.mark.slow
 def test_batches_keep_verdicts_and_what_was_not_reached():
     data = batch().to_xarray()
     assert data.q.dims == ("run", "time", "coordinate")

@@ -133,6 +133,7 @@ def lowered(fn, *arguments):
     return found.mlir_module()
 
 
+@pytest.mark.slow_except("simulate", "reverse derivative")
 @pytest.mark.parametrize("name", ENTRIES)
 def test_a_batch_is_exported_without_calls_of_the_host_or_of_lapack(name):
     """So a program of many runs neither waits for the host nor hangs in LAPACK's batched calls."""
@@ -141,6 +142,7 @@ def test_a_batch_is_exported_without_calls_of_the_host_or_of_lapack(name):
     assert not [call for call in found if FOREIGN.search(call)], found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
 @pytest.mark.parametrize("derived", [lambda f: f, jax.grad], ids=["run", "gradient"])
 def test_steps_number_by_number_for_a_gpu(derived):
@@ -309,10 +311,12 @@ def ended(*processes):
         assert process.returncode == 0, told[-3000:]
 
 
+@pytest.mark.slow
 def test_four_devices_give_what_one_does():
     ended(in_process(ON_FOUR, 4))
 
 
+@pytest.mark.slow
 def test_two_processes_give_what_one_does_bit_for_bit(tmp_path):
     """One program over two devices, of one process or of two."""
     with socket.socket() as free:

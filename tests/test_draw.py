@@ -385,6 +385,7 @@ def test_arrows_are_reactions_to_scale(made):
     assert count >= (3 if made is pushed else 5)
 
 
+@pytest.mark.slow
 def test_animations_are_written(tmp_path, monkeypatch):
     from PIL import Image
 

@@ -83,6 +83,7 @@ def exact(height, v, p, end):
         found.append((t, "lands"))
 
 
+@pytest.mark.slow_except("lands where it is lifted")
 @pytest.mark.parametrize(
     ("height", "A", "a"),
     [(0.0, 2.0, 0.0), (0.5, 2.0, 0.0), (0.3, 3.0, 2.0)],
@@ -130,6 +131,7 @@ def test_a_contact_with_rebounds_opens_again():
         assert len(hits) == 2 if e == 0 else len(hits) > 6
 
 
+@pytest.mark.slow
 def test_derivatives_through_a_contact_that_comes_and_goes():
     """Of the height after two flights with respect to the force, against differences of the exact solution."""
     ts, p = jnp.array([5.0]), {"A": 2.0, "w": 3.0, "a": 0.0, "g": 1.0}
@@ -145,6 +147,7 @@ def test_derivatives_through_a_contact_that_comes_and_goes():
     np.testing.assert_allclose(jax.jit(jax.grad(height))(2.0), differences, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_contacts_at_one_instant_are_one_transition_every_time():
     """Two equal masses, of which each event has its own: those that wait are armed again together."""
     pair = jm.System(
@@ -169,6 +172,7 @@ def test_contacts_at_one_instant_are_one_transition_every_time():
 SLIDER = jm.System(1, mass=lambda t, q, p: jnp.eye(1), force=lambda t, q, v, p: jnp.ones(1))
 
 
+@pytest.mark.slow
 def test_a_repeated_guard_acts_again_when_it_has_left_zero():
     """Locked at 0 and 2π by sin t, which is above zero when the lock is released one second later."""
     events = [
@@ -253,6 +257,7 @@ ROPE = jm.System(
 )
 
 
+@pytest.mark.slow
 def test_massless_coordinates_pass_through_events():
     """Two masses and a massless one between them; the first is torn off by its load, the others are stopped by the middle."""
     events = [
@@ -277,6 +282,7 @@ def test_massless_coordinates_pass_through_events():
         jm.reactions(ROPE, solution, formulation=jm.GaussProjection())
 
 
+@pytest.mark.slow
 def test_transitions_of_massless_coordinates():
     moving = jm.assemble(ROPE, [0.0, 1.0, 2.0], [1.0, 1.0, 1.0])
     torn = jm.transition(ROPE, moving, release=["left"])
@@ -291,6 +297,7 @@ def test_transitions_of_massless_coordinates():
 # Units of time
 
 
+@pytest.mark.slow
 def test_units_of_time_change_nothing():
     """A timed lock, a lock by a guard and brakes, one on what hardly moves, in seconds, milliseconds and 1,000 s."""
 

@@ -59,6 +59,7 @@ def test_it_is_traced_only_when_it_is_needed():
     assert TRACED == ["late"]
 
 
+@pytest.mark.slow_except("0", "3", "20")
 @pytest.mark.parametrize("few", [0, 1, 2, 3, 20, 40])
 def test_it_is_what_a_part_of_the_program_would_be(few):
     """For single rows, batches, batches of batches whose arguments are shared along either axis, and loops."""

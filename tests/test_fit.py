@@ -1,6 +1,7 @@
 """Parameters from measured motion: laws of the search, the report and the arguments."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import equinox as eqx
@@ -54,13 +55,20 @@ def exact(ts, k, c, m=2.0, x=1.0, v=0.0):
 
 
 OSCILLATOR = oscillator()
-START = jm.assemble(OSCILLATOR, [1.0], [0.0])
+
+
+@functools.cache
+def released():
+    with jax.ensure_compile_time_eval():  # first asked for inside of a program, it is still a state of numbers
+        return jm.assemble(OSCILLATOR, [1.0], [0.0])
+
+
 BOTH = (Parameter("k"), Parameter("c"))
 NOISY = exact(TS, 31.0, 0.8) + 0.02 * NOISE[0]
 
 
 def measured(values=NOISY, sigma=0.02, **more):
-    return Experiment(TS, START, Signal("x", values, sigma), **more)
+    return Experiment(TS, released(), Signal("x", values, sigma), **more)
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +117,7 @@ def test_solvers_of_optimistix_find_the_same(noisy, solver):
         assert float(found.estimates[name]) == pytest.approx(float(value), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_steps_of_optax_find_the_same(noisy):
     import optax
 
@@ -119,9 +128,10 @@ def test_steps_of_optax_find_the_same(noisy):
         assert float(found.estimates[name]) == pytest.approx(float(value), rel=2e-2)
 
 
+@pytest.mark.slow
 def test_jacobian_in_both_modes_and_by_differences():
     signals = [Signal("x", NOISY, 0.1, bias=True), Signal("x'", np.where(TS > 1.5, np.nan, 0.0), 2.0)]
-    experiment = Experiment(TS, START, signals, windows=3, gap=0.1)
+    experiment = Experiment(TS, released(), signals, windows=3, gap=0.1)
     found = {}
     for mode in ("forward", "reverse"):
         prepared = prepare(OSCILLATOR, BOTH, [experiment], None, mode, {})
@@ -143,9 +153,10 @@ def fit_residuals(problem, y):
     return problem.residuals(y)[0]
 
 
+@pytest.mark.slow
 def test_what_does_not_show_is_named():
     every = [Parameter("m"), *BOTH]
-    before = fit.identifiability(OSCILLATOR, every, Experiment(TS, START, Signal("x", sigma=0.02)))
+    before = fit.identifiability(OSCILLATOR, every, Experiment(TS, released(), Signal("x", sigma=0.02)))
     assert before.undetermined == ("m", "k", "c")
     # All forces may grow alike: relative changes of m, k and c are equal.
     np.testing.assert_allclose(before.null / before.null[:, :1], np.ones((1, 3)), atol=1e-6)
@@ -158,7 +169,7 @@ def test_what_does_not_show_is_named():
     idle = fit.identifiability(
         eqx.tree_at(lambda s: s.params, OSCILLATOR, OSCILLATOR.params | {"idle": jnp.ones(())}),
         [Parameter("k"), Parameter("idle")],
-        Experiment(TS, START, Signal("x", sigma=0.02)),
+        Experiment(TS, released(), Signal("x", sigma=0.02)),
     )
     assert idle.undetermined == ("idle",) and "Nothing measured depends on idle." in str(idle)
     assert idle.standard_errors["k"] > 0 and np.isinf(idle.standard_errors["idle"])
@@ -168,7 +179,7 @@ def test_standard_errors_before_data_are_those_of_the_fit(noisy):
     found, _ = noisy
     values = {name: float(x) for name, x in found.estimates.items()}
     planned = [Parameter(name, value, scale=20.0) for name, value in values.items()]
-    before = fit.identifiability(OSCILLATOR, planned, Experiment(TS, START, Signal("x", sigma=0.02)))
+    before = fit.identifiability(OSCILLATOR, planned, Experiment(TS, released(), Signal("x", sigma=0.02)))
     for name, error in found.standard_errors(absolute_sigma=True).items():
         assert before.standard_errors[name] == pytest.approx(float(error), rel=1e-4)
 
@@ -288,22 +299,23 @@ def test_missing_samples_and_weights_of_single_samples():
 def test_unknown_starts_and_biases():
     values = exact(TS, 31.0, 0.8, x=0.8, v=0.5) + 0.3
     found = fit.identify(
-        OSCILLATOR, BOTH, Experiment(TS, START, Signal("x", values, 0.1, bias=True), fit_start=True, name="swing")
+        OSCILLATOR, BOTH, Experiment(TS, released(), Signal("x", values, 0.1, bias=True), fit_start=True, name="swing")
     )
     assert float(found.estimates["k"]) == pytest.approx(31.0, rel=1e-6)
     known = {"swing: bias of x": 0.3, "swing: start of x": 0.8, "swing: start of x'": 0.5}
     assert {name: pytest.approx(float(x), abs=1e-6) for name, x in found.nuisances.items()} == known
     only = fit.identify(
-        OSCILLATOR, BOTH, Experiment(TS, START, Signal("x", exact(TS, 31.0, 0.8, v=0.5)), fit_start=["x'"])
+        OSCILLATOR, BOTH, Experiment(TS, released(), Signal("x", exact(TS, 31.0, 0.8, v=0.5)), fit_start=["x'"])
     )
     assert [*only.nuisances] == ["0: start of x'"] and float(only.nuisances["0: start of x'"]) == pytest.approx(0.5)
 
 
+@pytest.mark.slow
 def test_windows_find_what_single_shooting_misses():
     ts = np.linspace(0.0, 10.0, 201)
     values, only = exact(ts, 45.0, 0.5), [Parameter("k")]
-    alone = fit.identify(OSCILLATOR, only, Experiment(ts, START, Signal("x", values, 0.01)))
-    parts = fit.identify(OSCILLATOR, only, Experiment(ts, START, Signal("x", values, 0.01), windows=10))
+    alone = fit.identify(OSCILLATOR, only, Experiment(ts, released(), Signal("x", values, 0.01)))
+    parts = fit.identify(OSCILLATOR, only, Experiment(ts, released(), Signal("x", values, 0.01), windows=10))
     assert abs(float(alone.estimates["k"]) - 45.0) > 1.0
     assert float(parts.estimates["k"]) == pytest.approx(45.0, rel=1e-5)
     assert parts.signals["0"]["x"].ts.shape == (201,)
@@ -311,9 +323,10 @@ def test_windows_find_what_single_shooting_misses():
     assert "… and 8 more in `nuisances`" in str(parts) and int(parts.freedom) == 201 + 18 - 21
 
 
+@pytest.mark.slow
 def test_many_starts_find_what_one_misses():
     ts = np.linspace(0.0, 10.0, 201)
-    experiment = Experiment(ts, START, Signal("x", exact(ts, 45.0, 0.1), 0.01))
+    experiment = Experiment(ts, released(), Signal("x", exact(ts, 45.0, 0.1), 0.01))
     found = fit.identify(
         OSCILLATOR,
         [Parameter("k", min_value=1.0, max_value=200.0), Parameter("c", min_value=0.0, max_value=1.0)],
@@ -375,7 +388,7 @@ def test_a_search_goes_on_bit_by_bit_as_it_would_have(tmp_path):
 
 
 def test_experiments_that_are_alike_share_a_program():
-    short = Experiment(TS[:30], START, Signal("x", NOISY[:30], 0.02), name="short")
+    short = Experiment(TS[:30], released(), Signal("x", NOISY[:30], 0.02), name="short")
     long = measured(name="long")
     prepared = prepare(OSCILLATOR, BOTH, [short, long], None, None, {})
     assert len(prepared.problem.groups) == 1
@@ -385,7 +398,7 @@ def test_experiments_that_are_alike_share_a_program():
     peer = scipy.optimize.curve_fit(exact, ts, stack, p0=(20.0, 0.5), xtol=1e-12)[0]
     np.testing.assert_allclose([together.estimates["k"], together.estimates["c"]], peer, rtol=1e-4)
     assert together.signals["short"]["x"].model.shape == (30, 1) and int(together.count) == 71
-    other = Experiment(TS, START, Signal(energy_of, np.ones(41), 0.02), name="other")
+    other = Experiment(TS, released(), Signal(energy_of, np.ones(41), 0.02), name="other")
     assert len(prepare(OSCILLATOR, BOTH, [short, long, other], None, None, {}).problem.groups) == 2
 
 
@@ -423,6 +436,7 @@ def pendulum(length=1.0, mass=1.0):
     )
 
 
+@pytest.mark.slow
 def test_starts_stay_on_constraints_that_parameters_move():
     """The rod's length from the coordinate x, mass from the reaction; x is held at its start and y follows."""
     truth = pendulum(1.3, 2.5)
@@ -458,7 +472,9 @@ def test_steps_are_wary_of_a_bound_where_a_run_failed():
 
 def test_starts_alone_and_where_a_fit_starts():
     values = exact(TS, 20.0, 0.5, x=0.8, v=0.5)
-    found = fit.identify(OSCILLATOR, [], Experiment(TS, START, Signal("x", values, 0.1), fit_start=True, name="swing"))
+    found = fit.identify(
+        OSCILLATOR, [], Experiment(TS, released(), Signal("x", values, 0.1), fit_start=True, name="swing")
+    )
     start = found.start("swing")
     np.testing.assert_allclose([start.q[0], start.v[0]], [0.8, 0.5], atol=1e-6)
     np.testing.assert_allclose(jm.simulate(found.model, start, TS).q[:, 0], values, atol=1e-6)
@@ -567,6 +583,7 @@ def test_inertias_that_bodies_can_have():
         fit.inertia_parameter(jm.spatial.Mechanism([flat], []), "b")
 
 
+@pytest.mark.slow
 def test_a_mechanism_by_names_and_a_modifier():
     truth = arm().replace("upper", mass=1.4).replace("bush", damping=0.25)
     system = truth.build()
@@ -615,6 +632,7 @@ def controlled(gain, **how):
     return system, Experiment(TS, jm.assemble(system, [1.0]), Signal("x", np.zeros(41)), control=control, **how)
 
 
+@pytest.mark.slow
 def test_the_gain_of_a_sampled_controller():
     system, seen = controlled(4.0)
     record = jm.simulate(system, seen.start, TS, control=seen.control).q[:, 0]
@@ -636,42 +654,52 @@ def heavier(model, mass):
 # Arguments
 
 
+@pytest.mark.slow_cases("<lambda>-There is no point 'lower.z'")
 @pytest.mark.parametrize(
     ("call", "text"),
     [
         (lambda: Parameter("upper.mass", modifier=heavier), "`nominal` of parameter 'upper.mass'"),
-        (lambda: fit.identify(arm(), [Parameter("uper.mass")], ARM), "'uper' is not one of 'upper'"),
-        (lambda: fit.identify(arm(), [Parameter("upper.weight")], ARM), "'weight' is not one of 'mass'"),
-        (lambda: fit.identify(arm(), [Parameter("upper")], ARM), "must name a number; complete it by one of 'mass'"),
+        (lambda: fit.identify(arm(), [Parameter("uper.mass")], moved_arm()), "'uper' is not one of 'upper'"),
+        (lambda: fit.identify(arm(), [Parameter("upper.weight")], moved_arm()), "'weight' is not one of 'mass'"),
         (
-            lambda: fit.identify(arm(), [Parameter("control.gain")], ARM),
+            lambda: fit.identify(arm(), [Parameter("upper")], moved_arm()),
+            "must name a number; complete it by one of 'mass'",
+        ),
+        (
+            lambda: fit.identify(arm(), [Parameter("control.gain")], moved_arm()),
             "there is none in the control of an experiment",
         ),
-        (lambda: fit.identify(arm(), [Parameter("upper.mass", 1.0, 2.0, 3.0)], ARM), "must start within its bounds"),
-        (lambda: fit.identify(arm(), [Parameter("upper.com", 1.0)], ARM), r"must have shape \(2,\)"),
-        (lambda: fit.identify(arm(), [Parameter("upper.mass", frozen=True)], ARM), "one at least that is not frozen"),
-        (lambda: fit.identify(arm(), [MASS, MASS], ARM), "different names"),
-        (lambda: fit.identify(arm(), [MASS], ARM, stepsize=1.0), "'stepsize'"),
-        (lambda: fit.identify(arm(), [MASS], ARM, starts=3), "come with a `key`"),
-        (lambda: fit.identify(arm(), [MASS], ARM, starts=3, key=KEY), "'upper.mass' has not"),
-        (lambda: fit.identify(arm(), [MASS], ARM, optimiser="lm"), "`optimiser` must be"),
-        (lambda: fit.identify(arm(), [MASS], ARM, jacobian="both"), "'forward', 'reverse' or None"),
+        (
+            lambda: fit.identify(arm(), [Parameter("upper.mass", 1.0, 2.0, 3.0)], moved_arm()),
+            "must start within its bounds",
+        ),
+        (lambda: fit.identify(arm(), [Parameter("upper.com", 1.0)], moved_arm()), r"must have shape \(2,\)"),
+        (
+            lambda: fit.identify(arm(), [Parameter("upper.mass", frozen=True)], moved_arm()),
+            "one at least that is not frozen",
+        ),
+        (lambda: fit.identify(arm(), [MASS, MASS], moved_arm()), "different names"),
+        (lambda: fit.identify(arm(), [MASS], moved_arm(), stepsize=1.0), "'stepsize'"),
+        (lambda: fit.identify(arm(), [MASS], moved_arm(), starts=3), "come with a `key`"),
+        (lambda: fit.identify(arm(), [MASS], moved_arm(), starts=3, key=KEY), "'upper.mass' has not"),
+        (lambda: fit.identify(arm(), [MASS], moved_arm(), optimiser="lm"), "`optimiser` must be"),
+        (lambda: fit.identify(arm(), [MASS], moved_arm(), jacobian="both"), "'forward', 'reverse' or None"),
         (lambda: fit.identify(OSCILLATOR, BOTH, [measured(name="a")] * 2), "different names"),
-        (lambda: fit.identify(arm(), [MASS], Experiment(TS, ARM.start)), "must have signals"),
-        (lambda: fit.identify(arm(), [MASS], Experiment(TS, ARM.start, Signal("elbow"))), "values of 'elbow'"),
+        (lambda: fit.identify(arm(), [MASS], Experiment(TS, moved_arm().start)), "must have signals"),
+        (lambda: fit.identify(arm(), [MASS], Experiment(TS, moved_arm().start, Signal("elbow"))), "values of 'elbow'"),
         (lambda: fit.identify(arm(), [MASS], with_signal("wrist")), "'wrist'"),
         (lambda: fit.identify(arm(), [MASS], with_signal("lower.z")), "There is no point 'lower.z'"),
-        (lambda: fit.identify(OSCILLATOR, BOTH, ARM), "Experiment '0': Argument `state` must have coordinates"),
+        (lambda: fit.identify(OSCILLATOR, BOTH, moved_arm()), "Experiment '0': Argument `state` must have coordinates"),
         (lambda: Experiment(TS, {"x": 1.0}), "`start` of Experiment must be a State"),
-        (lambda: Experiment(TS[::-1], START), "must be finite, increase"),
-        (lambda: Experiment(TS, START, Signal("x", NOISY[:3])), "a value for each of the 41 times"),
-        (lambda: Experiment(TS, START, Signal("x", NOISY, np.ones(7))), "`sigma` of signal 'x' must have shape"),
+        (lambda: Experiment(TS[::-1], released()), "must be finite, increase"),
+        (lambda: Experiment(TS, released(), Signal("x", NOISY[:3])), "a value for each of the 41 times"),
+        (lambda: Experiment(TS, released(), Signal("x", NOISY, np.ones(7))), "`sigma` of signal 'x' must have shape"),
         (lambda: Signal("x", NOISY, 0.0), "must be positive"),
-        (lambda: Experiment(TS, START, [Signal("x", NOISY)] * 2), "different names"),
+        (lambda: Experiment(TS, released(), [Signal("x", NOISY)] * 2), "different names"),
         (lambda: fit.identify(arm(), [MASS], with_signal("lower.b")), "'lower.b' must have 2 components"),
         (lambda: fit.identify(OSCILLATOR, BOTH, measured(np.full(41, np.nan))), "all are missing"),
         (lambda: Signal("x", np.full(41, np.inf)), "must be finite, or NaN"),
-        (lambda: Experiment(TS, START, windows=0), "`windows` of Experiment must be a positive"),
+        (lambda: Experiment(TS, released(), windows=0), "`windows` of Experiment must be a positive"),
         (lambda: fit.identify(OSCILLATOR, BOTH, measured(windows=60)), "must not exceed its number of samples"),
         (lambda: fit.identify(OSCILLATOR, BOTH, measured(fit_start=["y"])), "names out of 'x'"),
         (lambda: identify_in_windows(sampled=True), "must be 1 with a controller that remembers or is sampled"),
@@ -685,11 +713,15 @@ def test_arguments_that_do_not_fit_are_named(call, text):
 
 
 def with_signal(of):
-    return Experiment(TS, ARM.start, Signal(of, np.zeros(41)))
+    return Experiment(TS, moved_arm().start, Signal(of, np.zeros(41)))
 
 
 MASS, KEY = Parameter("upper.mass"), jax.random.PRNGKey(0)
-ARM = Experiment(TS, jm.assemble(arm().build(), {"shoulder": 0.3, "elbow": 0.5}), Signal("elbow", np.zeros(41)))
+
+
+@functools.cache
+def moved_arm():
+    return Experiment(TS, jm.assemble(arm().build(), {"shoulder": 0.3, "elbow": 0.5}), Signal("elbow", np.zeros(41)))
 
 
 def test_a_picture_of_a_fit(noisy):

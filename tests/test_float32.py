@@ -43,6 +43,7 @@ print(json.dumps([sorted(types), solution.q[-1].tolist(), found.rank_tol, str(fo
 """
 
 
+@pytest.mark.slow
 def test_a_fourbar_and_bearing_friction_in_float32():
     environment = {k: v for k, v in os.environ.items() if k != "JAX_ENABLE_X64"}
     run = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=300)

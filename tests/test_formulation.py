@@ -10,14 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 import oracle
 import pytest
-from systems import FORMULATIONS, SYSTEMS, contradictory, evaluated, make, states
+from systems import FORMULATIONS, SYSTEMS, TELLING, contradictory, evaluated, make, slow_but, states
 
 import jaxmb as jm
 
 USUAL = ("GaussProjection", "KKT")
 DIRECT = [
-    *(("unconstrained", method) for method in FORMULATIONS),
-    *(("four-bar, 3 loops", method) for method in USUAL),
+    *(
+        ("unconstrained", m) if m in USUAL else pytest.param("unconstrained", m, marks=pytest.mark.slow)
+        for m in FORMULATIONS
+    ),
+    pytest.param("four-bar, 3 loops", "GaussProjection"),
+    pytest.param("four-bar, 3 loops", "KKT", marks=pytest.mark.slow),
 ]
 COUNT, ROWS, VELOCITIES = 20, 6, 6
 
@@ -53,9 +57,9 @@ def padded(terms):
 
 
 @functools.cache
-def together():
-    """The states of all systems as one batch of padded terms, and where each system's are."""
-    parts = {name: evaluated(name, COUNT) for name in SYSTEMS}
+def together(names):
+    """The states of all systems asked for as one batch of padded terms, and where each system's are."""
+    parts = {name: evaluated(name, COUNT) for name in names}
     for name, (system, q) in SPECIAL.items():
         terms = dataclasses.replace(jm.evaluate(system, jm.assemble(system, q)), nearby=None)
         parts[name] = jax.tree.map(lambda x: x[None], terms)
@@ -65,17 +69,18 @@ def together():
 
 
 @functools.cache
-def solved(method):
+def solved(method, names):
     """What a formulation finds for all of them, by one program."""
-    return jax.tree.map(np.asarray, jax.jit(jax.vmap(FORMULATIONS[method].acceleration))(together()[1]))
+    return jax.tree.map(np.asarray, jax.jit(jax.vmap(FORMULATIONS[method].acceleration))(together(names)[1]))
 
 
 def solution(name, method):
     """What a formulation finds for one of them."""
-    return jax.tree.map(lambda x: x[together()[0][name]], solved(method))
+    names = (*SYSTEMS,) if name in SYSTEMS and name not in TELLING else TELLING
+    return jax.tree.map(lambda x: x[together(names)[0][name]], solved(method, names))
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", slow_but(TELLING))
 @pytest.mark.parametrize("method", FORMULATIONS)
 def test_laws(name, method):
     """C v̇ = Γ, reaction = Cᵀλ, rank and least norm, against the oracle to 100·cond·eps; what was added is left alone."""
@@ -137,10 +142,10 @@ def check_laws(method, terms, found):
         )
 
 
-def on(telling):
-    """Pairs of system and formulation; those on other systems are slow."""
+def on(telling, methods):
+    """Pairs of system and formulation; those on other systems, or of others, are slow."""
     return [
-        pytest.param(name, method, marks=() if name in telling else pytest.mark.slow)
+        pytest.param(name, method, marks=() if name in telling and method in methods else pytest.mark.slow)
         for name in SYSTEMS
         for method in FORMULATIONS
     ]
@@ -172,7 +177,7 @@ def derivatives(name, method):
     return jax.tree.map(np.asarray, everything(state.q, state.v))
 
 
-@pytest.mark.parametrize(("name", "method"), on(("driven cart",)))
+@pytest.mark.parametrize(("name", "method"), on(("driven cart",), ("KKT", "parameterised", "CoordinatePartition")))
 def test_first_derivatives(name, method):
     """Of v̇ and the reaction with respect to q and v, forward and reverse, are those of Gauss's principle to 1e-8.
 
@@ -192,7 +197,7 @@ def test_first_derivatives(name, method):
     np.testing.assert_allclose(reverse, contracted, atol=1e-8 * size)
 
 
-@pytest.mark.parametrize("name", ["pendulum, 4 copies", "four-bar, 3 loops", "driven cart"])
+@pytest.mark.parametrize("name", ["driven cart", *slow_but((), ["pendulum, 4 copies", "four-bar, 3 loops"])])
 def test_power_of_reactions_is_that_of_moving_constraints(name):
     """vᵀ reaction = −bᵀ λ."""
     system, batch = states(name)
@@ -270,9 +275,7 @@ def pendulum_motions(method):
     return jax.tree.map(np.asarray, (plain, found))
 
 
-@pytest.mark.parametrize(
-    "method", [pytest.param(m, marks=() if m in USUAL else pytest.mark.slow) for m in FORMULATIONS]
-)
+@pytest.mark.parametrize("method", slow_but(("GaussProjection",), FORMULATIONS))
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_duplicating_scaling_and_permuting_rows_changes_nothing(variant, method):
     """Values to 1e-10, forward and reverse derivatives to 1e-9."""

@@ -38,6 +38,7 @@ def end(k, adjoint=None):
     return jm.simulate(system, state, [0.2], control=lambda t, q, v, p: inner(q[:1]), **steps).q[0, 0]
 
 
+@pytest.mark.slow
 def test_functions_may_close_over_traced_values():
     """In programs, batches and derivatives of both modes."""
     k, step, run = jnp.array([0.8, 0.5, 1.3]), 1e-4, jax.jit(end)
@@ -66,6 +67,7 @@ def test_traced_values_are_found_wherever_a_function_keeps_them(law):
     assert jax.grad(value)(1.0) == 3.0
 
 
+@pytest.mark.slow
 def test_guards_may_close_over_traced_values():
     system = jm.System(1, mass=lambda t, q, p: jnp.eye(1))
 

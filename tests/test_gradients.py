@@ -48,6 +48,7 @@ def jacobian(name, mode="reverse", **steps):
     return jax.jit((jax.jacfwd if mode == "forward" else jax.jacrev)(lambda x: run(unravel(x))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -87,6 +88,7 @@ def test_stored_steps_agree_with_the_tape():
     np.testing.assert_allclose(jacobian("pendulum, 4 copies")(flat), expected, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_the_tape_holds_the_states_only():
     """Half as much again as times and states of `max_steps` steps."""
     system, (q, v) = fourbar(1)
@@ -96,6 +98,7 @@ def test_the_tape_holds_the_states_only():
     assert needed <= 1.5 * 4097 * 8 * (1 + system.nq + system.nv + 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", [dfx.Tsit5(), dfx.Heun()], ids=["first slope from the last", "all slopes new"])
 def test_gradient_across_a_jump_of_the_force(solver):
     """A push a until t = 1/2: x(1) = 3 a/8, x(3/4) = a/4 and x(1/2) = a/8, a polynomial that both solvers follow exactly."""
@@ -127,6 +130,7 @@ def test_gradient_across_a_jump_of_the_force(solver):
     np.testing.assert_allclose(slope(2.0), [1 / 8, 1 / 4, 3 / 8], atol=1e-12)
 
 
+@pytest.mark.slow
 def test_gradient_with_adaptive_steps_is_that_of_the_motion():
     """d/d(g-like parameter) of a driven, redundant, nonholonomic motion at a tight tolerance."""
     system, (q, v) = driven_cart()

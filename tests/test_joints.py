@@ -13,6 +13,7 @@ FIRST = [("planar", "Prismatic"), ("spatial", "Screw")]
 KEYS = [key if key in FIRST else pytest.param(key, marks=pytest.mark.slow) for key in PAIRS]
 
 
+@pytest.mark.slow_except("planar-Prismatic")
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: "-".join(key))
 def test_relative_and_absolute_builds_agree(key):
     mechanism = pair(key)

@@ -27,6 +27,7 @@ def by_change(a, change, rate):
     return change @ a @ np.linalg.inv(change) + rate @ np.linalg.inv(change)
 
 
+@pytest.mark.slow_except("4")
 @pytest.mark.parametrize("copies", [1, 4])
 def test_pendulum_in_motion(copies):
     system, _ = pendulum(copies)
@@ -55,6 +56,7 @@ def hinged():
     return mechanism.build(coordinates="absolute")
 
 
+@pytest.mark.slow
 def test_joint_coordinate_of_redundant_hinges():
     system = hinged()
     state = jm.assemble(system, v={"bar.angle": 0.8})
@@ -107,6 +109,7 @@ def test_frequencies_of_a_chain_in_any_units():
     assert "q2, q3, q1" in str(found) or "q2, q1, q3" in str(found)  # which move alike
 
 
+@pytest.mark.slow_except("CoordinatePartition()")
 @pytest.mark.parametrize("formulation", [None, jm.KKT(), jm.CoordinatePartition()], ids=str)
 def test_fourbar_against_minimal_coordinates(formulation):
     system, state = make("four-bar")
@@ -165,6 +168,7 @@ def test_free_body_with_a_quaternion():
     agree(x[:6] / 1e-7, np.arange(6.0), 1e-6)
 
 
+@pytest.mark.slow
 def test_sleigh_straight_on():
     system, _ = sleigh(3)
     speed, m, a, inertia = -1.2, 2.0, 0.25, 0.5
@@ -230,6 +234,7 @@ def collocation(count, span):
     return span * (1 - x) / 2, -matrix * 2 / span
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["driven cart", *(pytest.param(name, marks=pytest.mark.slow) for name in ("four-bar", "top"))]
 )
@@ -295,6 +300,7 @@ def test_inverted_pendulum_and_its_input():
     agree(found.B[2:, 0], (vdot(1.0) - vdot(-1.0)) / 2, 1e-12)
 
 
+@pytest.mark.slow  # one coordinate of the same four-bar is compared with its reduced equation
 def test_choice_of_coordinates():
     rest = jm.equilibrium(fourbar()[0], [0.3, 1.1, 1.7]).state
     values = [jm.linearise(fourbar()[0], rest, independent=[name]).eigenvalues for name in ("a1", "a2", "a3")]
@@ -302,6 +308,7 @@ def test_choice_of_coordinates():
     agree(values[0], values[2], 1e-11)
 
 
+@pytest.mark.slow
 def test_outputs_batches_and_derivatives():
     system, _ = pendulum(4)
     poses = jnp.array([[0.0, -1.0], [0.6, -0.8]])
@@ -354,6 +361,7 @@ def catenary():
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_hanging_chain():
     system, guess = catenary(), [0.5, -0.9, 1.5, -0.6]
     sine = np.sqrt(1 - 0.6**2)  # 2 l cos β + l = s
@@ -379,6 +387,7 @@ def test_hanging_chain():
     assert "rods" in str(found)
 
 
+@pytest.mark.slow
 def test_fourbar_with_a_spring():
     def potential(t, q, p):
         return fourbar_model.potential(t, q, p) + 0.5 * p["k"] * (q[0] - 1.0) ** 2
@@ -417,6 +426,7 @@ def pushed(copies=4):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_inputs_of_least_norm():
     system = pushed()
     c, s = 0.8, 0.6  # at (s, −c): tangent (c, s), c u0 + 2 s u1 = m g s
@@ -446,6 +456,7 @@ def test_inputs_of_least_norm():
     agree(found.state.q, [s, -c], 1e-14)
 
 
+@pytest.mark.slow
 def test_equilibria_of_a_batch():
     system, _ = pendulum(4)
     guess = jnp.array(
@@ -484,6 +495,7 @@ def test_double_integrator():
     assert np.abs(sampled.eigenvalues).max() < 1 and "per step" in str(sampled)
 
 
+@pytest.mark.slow
 def test_regulator_of_an_inverted_pendulum():
     system, state = upright()
     found = jm.linearise(system, state, independent=["cart", "x"])
@@ -542,6 +554,7 @@ def test_no_linearisation_at_a_singular_pose():
     assert found.result == jm.RESULTS.undetermined_motion
 
 
+@pytest.mark.slow
 def test_what_equilibrium_refuses():
     system = pushed()
     cases = [

@@ -95,10 +95,11 @@ def test_what_has_no_inertia_is_named():
 
 
 @pytest.mark.parametrize(
-    "system, body",
-    [(fourbar(1.0, "open"), "coupler"), pytest.param(crank(1.0, "balls"), "rod", marks=pytest.mark.slow)],
+    "make, link, body",
+    [(fourbar, "open", "coupler"), pytest.param(crank, "balls", "rod", marks=pytest.mark.slow)],
 )
-def test_what_has_no_inertia_and_is_not_held_is_refused_by_name(system, body):
+def test_what_has_no_inertia_and_is_not_held_is_refused_by_name(make, link, body):
+    system = make(1.0, link)
     drawn = jm.as_state(system, system.guess)
     refused = f"along 'A.*there is no inertia, and no constraint holds it. Give mass and inertia of '{body}'"
     for fn in (

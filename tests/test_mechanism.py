@@ -69,6 +69,7 @@ def slider_position(angle):
     return CRANK * jnp.cos(angle) + jnp.sqrt(ROD**2 - (CRANK * jnp.sin(angle)) ** 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coordinates", BUILDS)
 def test_driven_mechanism_runs_kinematically(coordinates):
     system = slider_crank(coordinates)
@@ -105,6 +106,7 @@ def test_driven_mechanism_runs_kinematically(coordinates):
     np.testing.assert_allclose(found, torque, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_prescribed_distance_angle_and_speed():
     arms = [P.Body.rod("one", 1.0, 1.0), P.Body.rod("two", 1.0, 1.0, position=(1.0, 0.0), angle=1.0)]
     joints = [P.Revolute("O", "ground", "one.a"), P.Revolute("A", "one.b", "two.a")]
@@ -129,6 +131,7 @@ def test_prescribed_distance_angle_and_speed():
 # Relations, in the tree and outside it, where full turns are counted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coordinates", BUILDS)
 def test_gear_and_rack_over_many_turns(coordinates):
     wheels = [P.Body(f"wheel{i}", 1.0, j) for i, j in enumerate((0.2, 0.05))]
@@ -158,6 +161,7 @@ def test_gear_and_rack_over_many_turns(coordinates):
 # Rolling
 
 
+@pytest.mark.slow
 def test_wheel_and_sphere_roll_down_an_incline():
     slope, radius = 0.3, 0.2
     gravity = G * np.array([np.sin(slope), -np.cos(slope)])
@@ -219,6 +223,7 @@ def bearing(system, q, v, u, coefficient):
     return acceleration(system, state, u), jm.force(system, state, system.params.forces[0].name, u=u)
 
 
+@pytest.mark.slow
 def test_friction_grows_with_the_load_of_its_bearing():
     """A rod on a hinge, pushed by a jet and a motor, against its equations solved by bisection."""
     coefficient, radius, q, v, u = 0.3, 0.1, 0.4, 1.3, np.array([0.5, 3.0])
@@ -259,6 +264,7 @@ def test_friction_grows_with_the_load_of_its_bearing():
     np.testing.assert_allclose(found, [0.0, 0.0, rate], rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_friction_by_a_load_that_is_not_determined_warns_by_name():
     slope, coefficient = 0.5, 0.2
     gravity = G * np.array([np.sin(slope), -np.cos(slope)])
@@ -295,6 +301,7 @@ def test_inputs_act_by_motors_and_thrusters():
     np.testing.assert_allclose(found[2], 1.5, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_spring_between_points_against_closed_form():
     mass = P.Body("mass", 2.0, 0.1, position=(0.6, 0.8))
     spring = P.SpringDamper("spring", "ground", "mass", stiffness=50.0, damping=3.0, length=0.7)
@@ -313,6 +320,7 @@ def test_spring_between_points_against_closed_form():
 # Assembly, conversion, derivatives
 
 
+@pytest.mark.slow
 def test_assembly_takes_the_branch_of_the_guess_and_holds_coordinates():
     system = slider_crank("relative", driven=False)
     sides = {}
@@ -338,6 +346,7 @@ def test_joint_that_would_close_the_wrong_way_round_is_turned():
     assert abs(jnp.sin(angle)) < 1e-12 and jnp.cos(angle) > 0
 
 
+@pytest.mark.slow
 def test_conversion_goes_both_ways_and_keeps_turns():
     relative, absolute = slider_crank("relative", driven=False), slider_crank("absolute", driven=False)
     state = jm.assemble(relative, {"O": 7.0, "A": -7.3, "guide": 1.1}, {"O": 2.0}, hold=["O"])
@@ -374,6 +383,7 @@ def test_cuts_are_judged_by_the_projective_criterion():
         np.testing.assert_allclose(value, jm.projective_criterion(terms).tangent.max(), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_derivatives_with_respect_to_numbers_of_elements():
     mechanism = P.Mechanism(
         [P.Body.rod("rod", 1.0, 1.0)], [P.Revolute("O", "ground", "rod.a")], gravity=(0.0, -G),
@@ -484,6 +494,7 @@ def test_loops_that_do_not_close_are_named_with_their_joints():
         jm.assemble(system, [1.0, 0.5, 2.0])
 
 
+@pytest.mark.slow
 def test_a_long_chain_closes_or_asks_for_a_guess():
     """Twenty links in line, nothing said of any angle: a singular pose, from which no step leads sideways."""
     system = ring(19, 1.0, 1.0).build()

@@ -120,6 +120,7 @@ SPATIAL = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", [pytest.param(PLANAR, id="plane"), pytest.param(SPATIAL, id="space", marks=pytest.mark.slow)]
 )

@@ -17,6 +17,7 @@ def at(mechanism, coordinates="relative", angle=1.2):
     return system, jm.convert(state, relative, system)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coordinates", ["relative", "absolute"])
 def test_a_third_crank_is_redundant(coordinates):
     found = jm.diagnose(*at(three_cranks(), coordinates))
@@ -29,6 +30,7 @@ def test_a_third_crank_is_redundant(coordinates):
     assert "shared by joints        A, B, C, D, E, F (1)\n" in str(found)
 
 
+@pytest.mark.slow
 def test_bricards_linkage_moves_though_counting_says_that_it_does_not():
     mechanism = bricard_joints()
     system = mechanism.build()
@@ -38,6 +40,7 @@ def test_bricards_linkage_moves_though_counting_says_that_it_does_not():
     assert "mobility      0 by counting; 1 independent loop" in str(mechanism)
 
 
+@pytest.mark.slow
 def test_a_driven_four_bar_has_no_freedom_left_and_nothing_redundant():
     bodies = [P.Body.rod(name, 1.0, length) for name, length in (("crank", 1.0), ("coupler", 3.0), ("rocker", 2.5))]
     joints = [

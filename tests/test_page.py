@@ -124,6 +124,7 @@ def poses_of(system, solution):
     return np.asarray(jax.vmap(each)(solution.states))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MADE)
 def test_the_page_shows_the_motion_and_its_controls_work(name, tmp_path):
     """By the script itself, with a browser's part played by stubs."""

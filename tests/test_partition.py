@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from fourbar_model import CLOSURES, L0
-from systems import evaluated, fourbar, make, moving_line, sleigh, states
+from systems import evaluated, fourbar, moving_line, sleigh, slow_but, states, top
 
 import jaxmb as jm
 
@@ -35,7 +35,7 @@ def test_criterion_of_a_physical_pendulum():
     np.testing.assert_allclose(found.normal, 1 - exact, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["four-bar, 3 loops", "top", "driven cart"])
+@pytest.mark.parametrize("name", ["driven cart", *slow_but((), ["four-bar, 3 loops", "top"])])
 def test_criterion_is_that_of_any_choice(name):
     """d_iᵀ M_d⁻¹ d_i/(M⁻¹)_ii and c_iᵀ M_c⁻¹ c_i/(M⁻¹)_ii as printed in eq. (23), and their sum."""
     terms = jax.tree.map(lambda x: x[0], evaluated(name))
@@ -83,6 +83,7 @@ def test_criterion_of_the_four_bar():
     np.testing.assert_allclose(geometric[0], geometric[1], atol=1e-13)
 
 
+@pytest.mark.slow
 def test_greedy_choice_is_regular():
     """Five sliders tied as x₁ = x₂ and x₃ = x₄ = x₅: the two largest cos²α belong to the first pair, which is no choice."""
     ties = lambda t, q, p: jnp.stack([q[0] - q[1], q[2] - q[3], q[3] - q[4]])
@@ -100,7 +101,7 @@ def test_greedy_choice_is_regular():
         )
 
 
-@pytest.mark.parametrize("name", ["four-bar, 3 loops", "driven cart", "moving line"])
+@pytest.mark.parametrize("name", ["driven cart", *slow_but((), ["four-bar, 3 loops", "moving line"])])
 def test_equations_of_a_partition(name):
     """D Cᵀ = 0, v = Dᵀv_I + [0; η], the blocks of M_d and h_d (eqs. 7–14) from A = −C_D⁻¹C_I."""
     velocities = np.asarray(states(name)[1].v)
@@ -181,6 +182,7 @@ def spinning():
     return system, jm.assemble(system, REFERENCE["alpha_spin"][0], REFERENCE["alphad_spin"][0], hold=["a1"])
 
 
+@pytest.mark.slow
 def test_switching_changes_no_state():
     """From a bad first choice and with an eager criterion: switches are recorded, and the motion is the reference's to 1e-9."""
     system, state = spinning()
@@ -241,6 +243,7 @@ def test_closures_are_free_of_drift():
     np.testing.assert_allclose(jm.embed(system, rocker, other).q[:, ::2], whole.q[2:5, ::2], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_closure_of_a_moving_constraint():
     """η ≠ 0: the reduced motion is that of the whole system, and Jacobi's energy is conserved with explicit work."""
     system, _ = moving_line()
@@ -297,7 +300,7 @@ def test_closures_that_do_not_fit_are_refused():
     ):
         jm.reduce(system, jm.Closure("c", ["a1", "a2"], lambda t, q, p: q))
     with pytest.raises(ValueError, match=r"`system` must have velocities that are derivatives"):
-        jm.reduce(make("top")[0], jm.Closure("c", ["x"], lambda t, q, p: q))
+        jm.reduce(top()[0], jm.Closure("c", ["x"], lambda t, q, p: q))
     with pytest.raises(ValueError, match=r"`independent` must hold indices of velocities below 3, but holds \(3,\)"):
         jm.simulate(system, state, [0.1], formulation=jm.CoordinatePartition((3,)))
     with pytest.raises(

@@ -121,6 +121,7 @@ def test_robot_has_the_numbers_of_the_reference():
     np.testing.assert_allclose(system.guess, arrays["q"][0], atol=1e-12)
 
 
+@pytest.mark.slow
 def test_robot_at_states_of_the_reference():
     """Ranks, residuals, kinetic energy, accelerations, and those reactions that are unique."""
     given, arrays = reference("mobile_robot")
@@ -234,6 +235,7 @@ def test_motion_of_the_squeezer():
 # Bodies on knife edges
 
 
+@pytest.mark.slow
 def test_knife_edge_on_an_incline():
     ts = jnp.linspace(0.0, 8.0, 501)
     solution, found = knife_edge.run(*knife_edge.incline(), ts)
@@ -242,6 +244,7 @@ def test_knife_edge_on_an_incline():
     np.testing.assert_allclose(solution.q[:, 0], size * np.sin(1.5 * ts) ** 2, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_sleigh_of_the_reference():
     _, arrays = reference("chaplygin_sleigh")
     solution, found = knife_edge.run(*knife_edge.sleigh(), arrays["t"])
@@ -264,6 +267,7 @@ def in_step(system, n, rate):
     return states_of(system, jnp.zeros(1), system.guess[None], v[None])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [3, pytest.param(40, marks=pytest.mark.slow)])
 def test_four_bars_beside_and_at_the_flat_pose(n):
     """Where N rows are lost the acceleration is that of the motion."""
@@ -276,6 +280,7 @@ def test_four_bars_beside_and_at_the_flat_pose(n):
         assert np.linalg.matrix_rank(jacobians[0], rtol=1e-9) == (2 * n if angle else n)
 
 
+@pytest.mark.slow
 def test_four_bars_accelerate_alike_in_absolute_coordinates():
     mechanism = nfourbar_joints.nfourbar(3, 0.7)
     relative, absolute = mechanism.build(cut=[f"right{i}" for i in range(3)]), mechanism.build("absolute")

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import jaxmb as jm
 
@@ -32,6 +33,7 @@ assert constant(one) == 2.2 and jax.grad(lambda x: x * jm.evaluate(system, state
 """
 
 
+@pytest.mark.slow
 def test_programs_use_their_options_where_they_are_outermost_only():
     """Options of a program that is not outermost are an error of JAX's; what XLA_FLAGS sets is left alone."""
     env = os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0"}

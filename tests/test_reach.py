@@ -89,6 +89,7 @@ def successes(system, q):
     return np.array(ours), np.array([np.abs(residual(x)).max() < 1e-7 for x in ends])
 
 
+@pytest.mark.slow_except("hinge")
 @pytest.mark.parametrize("name", ["six-bar", "weld", "hinge"])
 def test_no_fewer_guesses_lead_to_a_pose_than_by_least_squares(name):
     system = made(name)

@@ -68,6 +68,7 @@ def test_mobile_robot_is_unique_where_its_source_says(robot):
     assert not report.groups["B"].components["fy"] and report.groups["B"].components["fx"]
 
 
+@pytest.mark.slow
 def test_eliminations_agree_in_what_is_unique(robot):
     """Rows {6, 21}, {18, 21}, {19, 21}, counted from one in the order of the source, are dependent."""
     system, states = robot
@@ -125,6 +126,7 @@ def loop_of_hinges():
 SQUARE = [(0.5, 0.5), (-0.5, 0.5), (-0.5, -0.5), (0.5, -0.5)]
 
 
+@pytest.mark.slow
 def test_door_on_two_hinges():
     system = door().build()
     state = at(system)
@@ -142,6 +144,7 @@ def test_door_on_two_hinges():
     np.testing.assert_allclose(moment, np.cross([0.4, 0, 1.0], [0, 0, 20.0 * G]), atol=1e-10)
 
 
+@pytest.mark.slow
 def test_four_bar_of_spatial_hinges():
     system = loop_of_hinges().build()
     report = jm.analyse_reactions(system, at(system))
@@ -150,6 +153,7 @@ def test_four_bar_of_spatial_hinges():
         assert verdict.components == {"fx": True, "fy": True, "fz": False, "tx": False, "ty": False, "tz": True}
 
 
+@pytest.mark.slow
 def test_bricard_has_no_component_that_is_unique():
     for coordinates in ("absolute", "relative"):
         system = bricard_joints().build(coordinates)
@@ -159,6 +163,7 @@ def test_bricard_has_no_component_that_is_unique():
         assert sum(not unique for components in joints for unique in components.values()) == 30
 
 
+@pytest.mark.slow
 def test_table_on_four_and_on_three_legs():
     four = table(SQUARE).build()
     report = jm.analyse_reactions(four, at(four))
@@ -234,6 +239,7 @@ def built(kind, numbers):
     return MAKE[kind](*numbers).build("absolute")
 
 
+@pytest.mark.slow_except("rods")
 @pytest.mark.parametrize("kind", ["table", "rods", "edges"])
 def test_verdicts_of_random_redundant_cases(kind):
     """QR, SVD and ranks agree, and unique is what random elements of null(Cᵀ) leave unchanged."""
@@ -283,6 +289,7 @@ def test_directions_that_leave_a_part_of_the_reaction_are_refused_with_its_size(
             of(directions)
 
 
+@pytest.mark.slow
 def test_physical_reactions_of_the_four_bar_equal_the_joint_wrench():
     """Its loop is closed at O₄, where the links press on the ground with f."""
     system = fourbar_model.fourbar()
@@ -449,6 +456,7 @@ def _cross(a, b):
     return jnp.cross(a, b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", RUNS.values(), ids=RUNS)
 def test_bodies_of_the_gallery_are_in_balance(make):
     """Newton and Euler for every body: reactions, efforts of drivers, gravity, springs and loads."""
@@ -508,6 +516,7 @@ def test_bodies_of_the_gallery_are_in_balance(make):
         np.testing.assert_allclose(power, work, atol=1e-8 * max(1, float(jnp.abs(power).max())))
 
 
+@pytest.mark.slow
 def test_reaction_on_either_body_and_in_any_frame():
     mechanism = S.Mechanism(
         [
@@ -560,6 +569,7 @@ def test_wrong_arguments_are_named():
         jm.analyse_reactions(system, jax.tree.map(lambda x: x[None], state))
 
 
+@pytest.mark.slow
 def test_a_controller_at_joints_acts_in_absolute_coordinates_too():
     rod = jm.planar.Body.rod("rod", 2.0, 0.5)
     pivot = jm.planar.Revolute("O", "ground", "rod.a")

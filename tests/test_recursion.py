@@ -56,6 +56,7 @@ def terms(system, params, q, v):
     return found.mass, found.force, found.jacobian, found.offset, found.gamma, system.intrinsic_force(t, q, v)
 
 
+@pytest.mark.slow_except("spatial Universal relative", "planar branched relative")
 @pytest.mark.parametrize(
     "case",
     [
@@ -94,6 +95,7 @@ def test_terms_and_their_derivatives_are_the_same(case):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-12 * (1 + np.abs(b).max(initial=0)))
 
 
+@pytest.mark.slow_except("planar branched")
 @pytest.mark.parametrize(
     "key", [key if key in QUICK[:2] else pytest.param(key, marks=pytest.mark.slow) for key in MECHANISMS], ids=" ".join
 )

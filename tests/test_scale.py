@@ -69,6 +69,7 @@ def same(found, tolerance=1e-8):
     np.testing.assert_allclose(q, jnp.broadcast_to(q[0], q.shape), atol=tolerance * float(jnp.abs(q[0]).max()))
 
 
+@pytest.mark.slow_except("pendulum, 4 copies")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in CASES]
 )
@@ -86,6 +87,7 @@ def test_units_change_nothing(name):
     same(runs(in_units(system, lengths, velocity_lengths), jnp.asarray(q), jnp.asarray(v), units, end))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pendulum, 4 copies", pytest.param("four-bar", marks=pytest.mark.slow)])
 def test_strangers_change_nothing(name):
     """An unconnected pendulum of 1e±9 kg, so long that it does not ask for shorter steps by its own motion."""
@@ -149,6 +151,7 @@ def test_a_light_or_heavy_link_of_a_loop_is_no_singular_pose(cut):
     assert (np.abs(drift) <= 1e-7).all()
 
 
+@pytest.mark.slow
 def test_the_mass_of_one_body_changes_no_decision():
     """Of the four-bar's coupler × 1e±6: the motion is another one, but as exact."""
     system, (q, v), end, *_ = CASES["four-bar"]
@@ -168,6 +171,7 @@ def test_the_mass_of_one_body_changes_no_decision():
     assert bool(jnp.all(jnp.abs(drift) <= jnp.array([1e-8, 1e-8, 1e-8, 1e-8, 1e-6])))  # the heavy one falls fast
 
 
+@pytest.mark.slow
 def test_derivatives_in_other_units():
     """Of the end of a pendulum by its length and its start, reverse, to 1e-8 of those in the first units."""
     system, (q, v), end, lengths, _ = CASES["pendulum, 4 copies"]
@@ -216,6 +220,7 @@ def test_a_parallelogram_of_small_rods_passes_its_flat_pose():
         np.testing.assert_allclose(angles(size), expected, atol=1e-7)
 
 
+@pytest.mark.slow_except("0.001")
 @pytest.mark.parametrize("unit", [1.0, 1e-3])
 def test_a_cam_of_small_lift_is_no_straight_line(unit):
     """Its row is nearly all the follower's: what sways beside that is not linear over any distance."""

@@ -27,6 +27,7 @@ def check_on_constraints(system, sol, tol=1e-12):
     assert float(jnp.max(jnp.abs(out.velocity), initial=0)) <= tol
 
 
+@pytest.mark.slow_except("3-spin")
 @pytest.mark.parametrize("case", ["rest", "spin"])
 @pytest.mark.parametrize("copies", [1, 3])
 def test_fourbar_against_its_reference(case, copies):
@@ -63,6 +64,7 @@ SOLVERS = {
 }
 
 
+@pytest.mark.slow_except("Tsit5-2", "Dopri8-1")
 @pytest.mark.parametrize("copies", [1, 2])
 @pytest.mark.parametrize("name", SOLVERS)
 def test_order_with_projection(name, copies):
@@ -81,6 +83,7 @@ def test_order_with_projection(name, copies):
     assert abs(np.log2(errors[0] / errors[2]) / 2 - nominal) <= 0.3, errors
 
 
+@pytest.mark.slow
 def test_quaternions_stay_normalised_and_momentum_is_kept():
     """A top about its pivot: energy and the vertical angular momentum about the pivot."""
     system, state = make("top, 2 pivots")
@@ -98,6 +101,7 @@ def test_quaternions_stay_normalised_and_momentum_is_kept():
     np.testing.assert_allclose(momentum, momentum[0], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_moving_constraints_do_work():
     """Rheonomic and driven rows and damping: the energy balance with work closes."""
     for make_system in (moving_line, driven_cart):
@@ -132,6 +136,7 @@ def test_moving_line_against_a_reduced_equation():
     np.testing.assert_allclose(sol.q[-1], ref * e(3.0) + 0.1 * n(3.0), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_inputs_and_their_work():
     system = jm.System(
         2,
@@ -300,6 +305,7 @@ def test_new_numbers_do_not_compile_again():
     assert len(traces) == count + 1
 
 
+@pytest.mark.slow
 def test_a_coordinate_that_moves_by_rounding_only_asks_for_no_precision():
     """The free end of a chain in absolute coordinates: no row reads its angle, and gravity alone does not turn it."""
     links = [jm.planar.Body.rod(f"link{i}", 0.1, 0.05, position=(0.05 * i, 0.0)) for i in range(3)]

@@ -51,6 +51,7 @@ def test_explicit_solvers_with_constant_steps(name, exact):
     assert errors[1] <= max(1.3 * 0.5 ** EXPLICIT.get(name, 5) * errors[0], 1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some(IMPLICIT))
 def test_implicit_solvers_with_step_size_control(name, exact):
     found = end(getattr(dfx, name)(), stepsize_controller=dfx.PIDController(rtol=1e-5, atol=1e-6))
@@ -76,6 +77,7 @@ def test_solvers_named_in_the_docstring_are_those():
         assert f"`{name}`" in jm.simulate.__doc__
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["four-bar", "top"])
 def test_what_is_certain_would_be_decided_alike(name, monkeypatch):
     """A run that decides about its rows at each step has the same steps, ranks and, to rounding, states."""

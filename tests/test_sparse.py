@@ -114,6 +114,7 @@ def factors(seed):
     return jax.device_get(found(jnp.array(matrices), jnp.array(jacobians), f, g))
 
 
+@pytest.mark.slow_except("1")
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_factors_agree(seed):
     (dense, sparse, banded), weight, uncertainty, signs, gaps, _, widest = factors(seed)
@@ -184,6 +185,7 @@ def assert_alike(system, state, end, engine, tol=1e-11):
     return sparse
 
 
+@pytest.mark.slow_except("Compiled")
 @pytest.mark.parametrize("engine", KINDS)
 def test_independent_rows_are_used_from_the_first_step(engine):
     system = nfourbar.nfourbar(3)
@@ -192,6 +194,7 @@ def test_independent_rows_are_used_from_the_first_step(engine):
     assert int(found.stats["sparse_steps"]) == 40
 
 
+@pytest.mark.slow_except("Compiled")
 @pytest.mark.parametrize("engine", KINDS)
 def test_redundant_rows_are_left_out(engine):
     system = parallelogram.parallelogram()

@@ -259,6 +259,7 @@ def disk_start():
     return np.array([lean, heading, *omega, 0.0, 0.0])
 
 
+@pytest.mark.slow
 def test_disk_accelerates_like_its_reduced_equations():
     system = rolling_disk.rolling_disk().build()
     assert (system.m, system.nv) == (3, 6)
@@ -382,6 +383,7 @@ def stewart_drives(t):
     return jnp.linalg.solve(lengths.T, force)
 
 
+@pytest.mark.slow
 def test_stewart_platform_closes_along_the_motion_that_is_wanted():
     system, _, _, _, (position, velocity), jacobian = stewart_motion()
     assert (system.m, system.nv) == (21, 21)
@@ -429,12 +431,14 @@ def finest():
     return turn(dfx.Dopri8(), 1 / 64)
 
 
+@pytest.mark.slow
 def test_gyroscope_keeps_its_angular_momentum():
     turned, momentum = finest()
     np.testing.assert_allclose(momentum, np.tile(INERTIA * np.array([1.0, 2.0, 0.5]), (4, 1)), rtol=0, atol=1e-13)
     np.testing.assert_allclose(turned @ np.swapaxes(turned, 1, 2), np.tile(np.eye(3), (4, 1, 1)), atol=1e-14)
 
 
+@pytest.mark.slow_except("Tsit5--")
 @pytest.mark.parametrize(
     ("solver", "order", "steps"),
     [

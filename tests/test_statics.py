@@ -41,6 +41,7 @@ def reach(angle):
     return CRANK * jnp.cos(angle) + jnp.sqrt(ROD**2 - (CRANK * jnp.sin(angle)) ** 2)
 
 
+@pytest.mark.slow
 def test_the_torque_of_a_press_follows_from_virtual_work(pressed):
     _, state, found = pressed
     angle = state.q[0]
@@ -89,6 +90,7 @@ def test_a_truss_of_two_bars_by_hand():
     assert all(found.unique.values()) and not found.efforts
 
 
+@pytest.mark.slow
 def test_a_beam_clamped_at_both_ends_is_not_determined():
     beam = P.Body.rod("beam", 4.0, 2.0)
     joints = [P.Fixed("left", "ground", "beam.a"), P.Fixed("right", ("ground", (2.0, 0.0)), "beam.b")]

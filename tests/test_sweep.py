@@ -55,6 +55,7 @@ def refused(match, fn, *args, error=ValueError, **kwargs):
 # Data
 
 
+@pytest.mark.slow
 def test_rows_are_those_of_direct_runs(tmp_path):
     report = run(swing, TABLE, tmp_path, rows_per_shard=6)
     data = jm.sweep.open(tmp_path)
@@ -214,6 +215,7 @@ def whole_of(path):
     return jm.sweep.open(path.parent / "whole").load()
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_goes_on(tmp_path):
     """SIGKILL in the middle, then again to the end: bit for bit what an uninterrupted one gives, and no debris."""
     path = described_in(tmp_path)

@@ -124,6 +124,7 @@ def cases(rng, counts, ranks, rheonomic):
     return {"M": root @ root.T + np.eye(6), "C": np.concatenate(rows), "b": b}
 
 
+@pytest.mark.slow_except("redundant")
 @pytest.mark.parametrize(
     ("counts", "ranks"),
     [((2, 1, 1), (2, 1, 1)), ((3, 2, 1), (2, 1, 1)), ((2, 2, 2), (1, 2, 1))],
@@ -191,6 +192,7 @@ def test_transition_reports_regular_and_singular_changes():
     assert "regular, energy lost 0.25 J" in str(regular)
 
 
+@pytest.mark.slow
 def test_masked_rows_are_like_removed_ones():
     system = linear((2, 1, 1))
     rng = np.random.default_rng(3)
@@ -296,6 +298,7 @@ def test_a_contact_closes_where_rebounds_pile_up():
         np.testing.assert_allclose(lost, 10 * height + v**2 / 2, atol=1e-8)
 
 
+@pytest.mark.slow  # those of a ball that bounces are, too
 def test_located_times_are_as_exact_as_the_motion():
     events = [jm.Lock("q2", when=lambda t, q, v, reaction, p: p["level"] - q[0])]
 
@@ -310,6 +313,7 @@ def test_located_times_are_as_exact_as_the_motion():
         assert abs(first(tolerance) - exact) <= 10 * tolerance
 
 
+@pytest.mark.slow
 def test_what_only_touches_zero_does_not_act():
     """Thrown up from 1 m below, the ball turns just under the level, and just above."""
     ts = jnp.array([0.0, 0.8])
@@ -345,6 +349,7 @@ def two_free(v=0.0, t=0.0):
     return eqx.tree_at(lambda s: (s.t, s.v), unconstrained("two"), (jnp.asarray(t), jnp.full(2, v)))
 
 
+@pytest.mark.slow
 def test_events_at_one_instant_are_one_transition_at_both_ends_too():
     stops = [
         jm.Activate(f"{name} stop", when=lambda t, q, v, reaction, p, i=i: q[i] - 1.0) for i, name in enumerate("ab")
@@ -364,6 +369,7 @@ def test_events_at_one_instant_are_one_transition_at_both_ends_too():
     assert solution.modes.active[:, 0].tolist() == [False, False, True, False]  # at jumps a saved state is that after
 
 
+@pytest.mark.slow
 def test_a_guard_beyond_zero_acts_at_the_start_and_a_time_before_it_is_refused():
     late = jm.Lock("a", when=lambda t, q, v, reaction, p: q[1] + 1.0, name="late")
     solution = jm.simulate(TWO, two_free(), jnp.array([0.0, 1.0]), events=[late], **precise())
@@ -372,6 +378,7 @@ def test_a_guard_beyond_zero_acts_at_the_start_and_a_time_before_it_is_refused()
         jm.simulate(TWO, two_free(t=1.0), jnp.array([2.0]), events=[jm.Lock("a", at=0.5)])
 
 
+@pytest.mark.slow
 def test_a_run_restarts_from_any_saved_state():
     events = [
         jm.Lock("a", at=0.4),
@@ -387,6 +394,7 @@ def test_a_run_restarts_from_any_saved_state():
         assert int(rest.events.count) == 3 - int((whole.events.t[:3] <= ts[i]).sum())
 
 
+@pytest.mark.slow_except("1e-17")
 @pytest.mark.parametrize("speed", [0.0, 1e-300, 1e-112, 1e-17])
 def test_a_locked_joint_may_move_by_rounding(speed):
     """A run goes on from a lock whatever is left of the joint's velocity; on a tree nothing else tells its size."""
@@ -410,6 +418,7 @@ def locked_arm():
     return tree, jm.simulate(tree, state, jnp.array([0.1]), events=[jm.Lock("elbow", at=0.1)]).state(0)
 
 
+@pytest.mark.slow
 def test_a_position_that_does_not_fit_is_refused_or_assembled():
     events = lambda assemble: [jm.Activate("a stop", at=0.5, assemble=assemble)]
     with pytest.raises(RuntimeError, match="does not fit the position"):
@@ -436,6 +445,7 @@ def rods(joint):
     return P.Mechanism(bodies, [P.Revolute("O", "ground", "one.a"), joint], gravity=(0.0, -9.81))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coordinates", ["relative", pytest.param("absolute", marks=pytest.mark.slow)])
 def test_a_locked_joint_is_like_a_weld(coordinates):
     """Its lock bears what the weld bears about the joint's axis; forces in the joints are those of the welded mechanism."""
@@ -460,6 +470,7 @@ def _placed(first, second):
     return {"one.angle": first, "two.x": end[0], "two.y": end[1], "two.angle": first + second}
 
 
+@pytest.mark.slow
 def test_a_joint_that_does_not_act_lets_go():
     """A rod on a hinge that is released falls freely, its joint being in the mechanism all the while."""
     system = P.Mechanism(
@@ -501,6 +512,7 @@ def test_a_brake_slides_sticks_and_comes_loose():
     np.testing.assert_allclose(found.impulses["brake a"][:3], 0, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_the_brakes_of_its_state_only_if_it_knows_them():
     row, none = jm.Brake("a", sliding=6.0, at=0.0).row(TWO), jnp.zeros(3, bool)
     mode = jm.Mode((row,), none, jnp.zeros(1), jnp.array([-6.0]), jnp.zeros(0, bool))
@@ -510,6 +522,7 @@ def test_a_run_goes_on_with_the_brakes_of_its_state_only_if_it_knows_them():
             jm.simulate(TWO, state, jnp.array([1.0]), events=events)
 
 
+@pytest.mark.slow
 def test_a_brake_that_cannot_hold_turns_round_and_doubt_is_told():
     system = TWO.with_params({"f": -10.0, "pull": 0.0})
     weak = jm.Brake("a", sliding=6.0, at=0.0)
@@ -532,6 +545,7 @@ def block():
         return system, jm.assemble(system)
 
 
+@pytest.mark.slow_except("2")
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_brake_comes_loose_slowly_where_it_holds_as_much_as_it_slides(count):
     """x = (t − 6)³/6 from 6 s on, in metres, millimetres and kilometres; two brakes share the load anyhow."""
@@ -587,6 +601,7 @@ def driven_slider():
     return system, jm.assemble(system, [1.0])
 
 
+@pytest.mark.slow_except("0.5")
 @pytest.mark.parametrize("at", [0.0, 0.5])
 def test_a_brake_on_what_a_driver_determines_slides_through_reversals(at):
     """λ = m ẍ + F sign ẋ; there is nothing to hold, neither at rest at the start nor where the slider turns round."""
@@ -599,6 +614,7 @@ def test_a_brake_on_what_a_driver_determines_slides_through_reversals(at):
     np.testing.assert_allclose(force, -2 * np.cos(ts) + drag, atol=1e-9)
 
 
+@pytest.mark.slow  # as one on what a driver determines does
 def test_a_brake_on_a_slider_at_a_dead_centre_slides_through():
     """The crank goes on, whatever holds the slider there; the work of the brake is what energy is lost."""
     system = jm.System(
@@ -619,6 +635,7 @@ def test_a_brake_on_a_slider_at_a_dead_centre_slides_through():
     assert len(turns) >= 2
 
 
+@pytest.mark.slow_except("True")
 @pytest.mark.parametrize("twice", [False, True])
 def test_a_release_by_a_load_and_its_doubt(twice):
     """A stop that gives way at 3 N under a pull that grows; stated twice, no model tells its load."""
@@ -637,6 +654,7 @@ def test_a_release_by_a_load_and_its_doubt(twice):
 # Batches and derivatives
 
 
+@pytest.mark.slow
 def test_times_and_thresholds_are_batched():
     @jax.jit
     @jax.vmap
@@ -670,6 +688,7 @@ def through_three_events(theta, adjoint=None):
     return jnp.concatenate([solution.q[-1], solution.v[-1], solution.events.t])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["reverse", pytest.param("forward", marks=pytest.mark.slow)])
 def test_derivatives_through_three_events(mode):
     theta = jnp.array([[9.81, -0.4, 1.1], [9.0, -0.5, 1.2]])
@@ -709,6 +728,7 @@ def _run(events, **more):
     return jm.simulate(TWO, two_free(), jnp.array([2.0]), events=events, **more)
 
 
+@pytest.mark.slow_cases("weak")
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_arguments_are_named(case):
     make, message = WRONG[case]

@@ -53,6 +53,7 @@ def poses(system, state):
     return jax.vmap(lambda q: system.joints.poses(q, system.params))(state.q)
 
 
+@pytest.mark.slow_except("1000.0")
 @UNITS
 def test_a_crank_turns_fully_and_returns_to_its_start(unit):
     system, curve = traced(GRASHOF, 1.0, unit)
@@ -66,6 +67,7 @@ def test_a_crank_turns_fully_and_returns_to_its_start(unit):
     assert np.abs(np.diff(np.asarray(curve.values["A"]))).max() < 0.2
 
 
+@pytest.mark.slow_except("1000.0")
 @UNITS
 def test_a_rocker_reaches_as_far_as_the_law_of_cosines_says(unit):
     _, curve = traced(GRASHOF, 1.0, unit)
@@ -75,6 +77,7 @@ def test_a_rocker_reaches_as_far_as_the_law_of_cosines_says(unit):
     assert [event.name for event in curve.of_kind("limit position")] == ["D", "D"]
 
 
+@pytest.mark.slow_except("1000.0")
 @UNITS
 def test_dead_centres_of_a_triple_rocker_are_those_of_the_law_of_cosines(unit):
     system, curve = traced(TRIPLE, 0.5, unit)
@@ -92,6 +95,7 @@ def test_dead_centres_of_a_triple_rocker_are_those_of_the_law_of_cosines(unit):
     assert f"dead centre of A at pose {found[0].index}: A = {exact:.9g}" in str(curve)
 
 
+@pytest.mark.slow_except("0.001")
 @UNITS
 def test_a_parallelogram_may_become_an_antiparallelogram_where_it_is_flat(unit):
     system, curve = traced(PARALLELOGRAM, 0.8, unit)
@@ -132,6 +136,7 @@ def six_bar():
     return P.Mechanism(bodies, joints, points={"d": (2.0, 0.0), "g": (5.0, 0.0)}).build()
 
 
+@pytest.mark.slow
 def test_four_branches_of_a_six_bar_meet_where_it_is_flat():
     """Each loop goes on as a parallelogram, or with the slope −(d − a)/(d + a) of an antiparallelogram."""
     system = six_bar()
@@ -180,6 +185,7 @@ def test_the_transmission_angle_follows_from_the_diagonal():
     np.testing.assert_allclose(found, np.arccos((b**2 + c**2 - diagonal) / (2 * b * c)), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_driver_lets_go_of_the_input_and_limits_end_the_curve():
     lengths, motor = GRASHOF, P.Driver("motor", "A", lambda t, p: 1.0 + 3.0 * t)
     system = four_bar(*lengths, drivers=[motor]).build()

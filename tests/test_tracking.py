@@ -52,6 +52,7 @@ def test_the_error_of_an_output_is_that_of_its_law():
     np.testing.assert_allclose(jm.energy(system, tracked()).balance, 0, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_what_a_law_could_not_do_is_told_along_a_motion():
     """Nothing is missed; with one motor alone, what the other would have had to do."""
     system, *_ = circle()
@@ -77,6 +78,7 @@ def test_an_integral_takes_up_what_the_model_does_not_know():
     assert ends[0] > 3e-3 and ends[1] < 1e-3 * ends[0]
 
 
+@pytest.mark.slow
 def test_gravity_is_compensated():
     """A mechanism that is held stays; feedback adds to that."""
     system, state, *_ = circle()
@@ -92,6 +94,7 @@ def test_gravity_is_compensated():
         C.Sum(hold, C.PD("base1", 1.0, 1.0))
 
 
+@pytest.mark.slow
 def test_a_thousand_loops_at_once():
     """Sampled, noisy, saturated; each row is its own run."""
     system, state, *_ = circle()
@@ -113,6 +116,7 @@ def test_a_thousand_loops_at_once():
         np.testing.assert_allclose(one(gains[i], keys[i])[0], q[i], rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_rows_are_dropped_while_a_lock_acts():
     """What is left of the output is tracked on; without that a lock leaves a compromise, which is told."""
     _, system = fivebar()
@@ -211,6 +215,7 @@ def force_errors(system, run, reference=10.0):
     return reference - jm.reactions(system, run).multipliers["wall"][:, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flat", [True, False])
 def test_a_force_error_decays_as_its_law_says(flat):
     """(1 + G_F) ė + G_I e = 0 under a constant normal force that the model does not know; the motion does not feel it."""
@@ -222,6 +227,7 @@ def test_a_force_error_decays_as_its_law_says(flat):
     np.testing.assert_allclose(angle, jax.vmap(law.motion.reference)(TS), rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_tangential_force_makes_a_disturbance_that_turns():
     """(1 + G_F) e + G_I ∫e + δ = 0 at each instant, δ the part of the reaction that the model does not know."""
     state, law = wall_law(True, gain=1.0, integral=8.0)
@@ -235,6 +241,7 @@ def test_a_tangential_force_makes_a_disturbance_that_turns():
     assert np.ptp(delta) > 1e-2
 
 
+@pytest.mark.slow
 def test_the_reference_of_a_force_does_not_change_the_motion():
     """In continuous time; under a hold it does by O(h)."""
     plant, _ = arm(2.0)
@@ -250,6 +257,7 @@ def test_the_reference_of_a_force_does_not_change_the_motion():
     assert 1e-6 < changes[1] < changes[0] and 1.8 < changes[0] / changes[1] < 2.2
 
 
+@pytest.mark.slow
 def test_a_sampled_force_is_stable_at_any_gain():
     """The disturbance is fed back: e decays by 1 − h G_I/(1 + G_F) per sample where the normal force is constant and nothing moves."""
     plant, _ = arm(2.0)
@@ -261,6 +269,7 @@ def test_a_sampled_force_is_stable_at_any_gain():
     np.testing.assert_allclose(errors[1:], errors[:1] * 0.6 ** np.arange(1, 6), rtol=0, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_a_filtered_force_obeys_its_equation():
     """τ z̈ + (1 + G_F) ż + G_I z = −δ of a measured force, δ = −2 N: by its matrix."""
     plant, _ = arm(2.0)
@@ -274,6 +283,7 @@ def test_a_filtered_force_obeys_its_equation():
     np.testing.assert_allclose(np.stack([run.z[1][:, 0], run.z[2][:, 0]], 1), exact, rtol=0, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_commanded_is_refused_by_name():
     system, state, path, tip = circle()
     with pytest.raises(ValueError, match=r"no more rows than there are freedoms.*3 outputs for 2 freedoms"):

@@ -75,6 +75,7 @@ def by_hand(k, d):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["forward", "reverse"])
 def test_the_objective_falls_along_its_gradient(mode):
     sgd = optax.sgd(1.0)
@@ -89,6 +90,7 @@ def test_the_objective_falls_along_its_gradient(mode):
     assert float(found.history[0]) == pytest.approx(float(by_hand(2.0, 0.5)), rel=1e-10)
 
 
+@pytest.mark.slow
 def test_gains_for_several_starts_at_once(tmp_path):
     call = dict(steps=60, optimiser=optax.adam(0.05))
     found = fit.tune(CART, GAINS, scenarios(FEEDBACK), miss, **call)
@@ -110,6 +112,7 @@ def test_gains_for_several_starts_at_once(tmp_path):
     np.testing.assert_array_equal(again.history, found.history)
 
 
+@pytest.mark.slow_except("gains0")
 @pytest.mark.parametrize("gains", [(2.0, 0.5), (0.1, 0.01)])
 def test_gains_are_those_of_scipy_from_the_same_start_and_other_steps_say_that_they_ended_before(gains):
     law = Feedback(*map(jnp.asarray, gains))
@@ -186,6 +189,7 @@ def weight(system, motion):
     return system.params["m"] + 0.0 * motion.q[-1, 0]
 
 
+@pytest.mark.slow
 def test_a_network_is_one_parameter():
     network = eqx.nn.MLP(2, 1, 4, 1, activation=jnp.tanh, key=jax.random.PRNGKey(0))
     policy = Policy(network)
@@ -234,6 +238,7 @@ def told(sines):
     return fit.information(CART, EVERY, experiment)
 
 
+@pytest.mark.slow
 def test_information_and_its_gradient():
     sines = jnp.array([1.0, 0.5, 0.0])
     info = told(sines)

@@ -55,6 +55,7 @@ def test_balance_is_no_contradiction():
     np.testing.assert_allclose(found.multipliers["stop"], -1.0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_uniform_motion_is_no_contradiction():
     """Without forces and without turning, accelerations are rounding, and so is what redundant rows disagree by."""
     system, state = build("absolute")
@@ -86,6 +87,7 @@ def test_wrenches_and_accelerations_carry_the_verdict():
         jm.physical_reactions(door, state, {"turn": lambda t, q, p: q[0]})
 
 
+@pytest.mark.slow
 def test_friction_by_loads_refuses_events_and_says_what_to_do():
     rod = P.Mechanism(
         [P.Body.rod("rod", 1.0, 1.0)],
@@ -117,6 +119,7 @@ PULLED = jm.System(
 )
 
 
+@pytest.mark.slow_except("full")
 @pytest.mark.parametrize("method", ["full", "projected", "minimal"])
 def test_a_transition_onto_two_speeds_is_refused(method):
     state = jm.assemble(PULLED, v=[1.0, 0.3], inactive=["one", "two"])
@@ -133,6 +136,7 @@ def test_a_position_that_does_not_fit_is_flagged_where_nothing_is_raised():
     assert bool(jump.result == R.position_mismatch) and jump.regular is None
 
 
+@pytest.mark.slow
 def test_a_run_ends_where_events_leave_no_velocity():
     state = jm.assemble(PULLED, v=[1.0, 0.3], inactive=["two"])
     events, ts = [jm.Activate("two", at=0.5)], jnp.array([0.4, 0.6])
@@ -143,6 +147,7 @@ def test_a_run_ends_where_events_leave_no_velocity():
         jm.simulate(PULLED, state, ts, events=events, max_events=2)
 
 
+@pytest.mark.slow
 def test_a_start_without_acceleration_is_named_in_a_run_with_events_too():
     system = contradictory()
     state = jm.assemble(system, [0.0, 0.0])
@@ -150,6 +155,7 @@ def test_a_start_without_acceleration_is_named_in_a_run_with_events_too():
         jm.simulate(system, state, [0.1], events=[jm.Lock("q1", at=0.05)])
 
 
+@pytest.mark.slow
 def test_a_failed_correction_names_its_constraint_in_a_run_with_events():
     system, (q, v) = pendulum()
     state, events = jm.assemble(system, q, v), [jm.Lock("x", at=50.0)]
@@ -166,6 +172,7 @@ def test_a_failed_correction_names_its_constraint_in_a_run_with_events():
 FREE = jm.System(1, mass=lambda t, q, p: jnp.eye(1), force=lambda t, q, v, p: t - q)
 
 
+@pytest.mark.slow_except("False")
 @pytest.mark.parametrize("with_events", [False, True])
 def test_a_row_with_wrong_times_is_flagged_and_disturbs_no_other(with_events):
     """Rows: right; starts after its first time; a time that is no number; a start that is none; times that fall."""
@@ -203,6 +210,7 @@ def test_an_event_before_the_start_is_flagged():
     assert bool(run(0.2) == R.unfit_times) and bool(run(0.5) == R.successful)
 
 
+@pytest.mark.slow
 def test_states_of_a_batch_are_those_of_a_time():
     start, ts = jm.assemble(FREE, [1.0], [0.5]), jnp.array([0.1, 0.4, 1.0])
     run = lambda v: jm.simulate(FREE, eqx.tree_at(lambda s: s.v, start, v[None]), ts, events=[jm.Lock("q0", at=0.6)],
@@ -215,6 +223,7 @@ def test_states_of_a_batch_are_those_of_a_time():
     assert batch.state(jnp.array([0, 2])).q.shape == (2, 2, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_events", [False, True])
 def test_derivatives_with_respect_to_times_are_velocities(with_events):
     """Of the first, which is the start, of one in between, of that of an event and of the last; and of the start alone."""

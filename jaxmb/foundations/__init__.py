@@ -46,6 +46,7 @@ from .contract import Rule as Rule
 from .contract import Text as Text
 from .contract import Vector as Vector
 from .contract import Whole as Whole
+from .explicit import AbstractExplicit as AbstractExplicit
 from .files import folder_there as folder_there
 from .files import replacing as replacing
 from .files import toml_table as toml_table

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import Positive, as_floats, contract
+from ..foundations import AbstractExplicit, Positive, as_floats, contract
 from .marker import Marker, as_vector, marker
 from .pair import AbstractPair
 from .pose import inverse, position_of, product
@@ -16,7 +16,7 @@ from .pose import inverse, position_of, product
 ROLLING = " rolling"
 
 
-class AbstractConnection(eqx.Module):
+class AbstractConnection(AbstractExplicit):
     """A relation between a frame A on one body and a frame B on another.
 
     Attributes:

@@ -8,13 +8,13 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..foundations import FunctionOfTime, Vector, as_function, contract, default_float
+from ..foundations import AbstractExplicit, FunctionOfTime, Vector, as_function, contract, default_float
 from .marker import Marker, marker
 from .motion import Motion
 from .pose import inverse, rotation_of
 
 
-class AbstractDriver(eqx.Module):
+class AbstractDriver(AbstractExplicit):
     """One row that follows a function of time.
 
     Attributes:
@@ -72,7 +72,7 @@ class AbstractPlaceDriver(AbstractDriver):
         self.fn, self.breaks = as_function(fn, f"fn of driver '{name}'"), _breaks(breaks)
 
 
-class Driver(AbstractJointDriver):
+class Driver(AbstractJointDriver, init=False):
     """A joint coordinate as a function of time, s = f(t).
 
     Angles of joints outside the tree are compared up to full turns.
@@ -94,7 +94,7 @@ class Driver(AbstractJointDriver):
         return _wrapped(gap) if place.pair.angles[index] and not place.in_tree else gap
 
 
-class DrivenDistance(AbstractPlaceDriver):
+class DrivenDistance(AbstractPlaceDriver, init=False):
     """The distance of two points as a function of time, (|p|² − f²)/(2f) = 0.
 
     Args:
@@ -113,7 +113,7 @@ class DrivenDistance(AbstractPlaceDriver):
         return (jnp.sum(gap**2) - value**2) / (2 * value)
 
 
-class DrivenAngle(AbstractPlaceDriver):
+class DrivenAngle(AbstractPlaceDriver, init=False):
     """In the plane: the angle of one body seen from another as a function of time, up to full turns.
 
     Args:
@@ -132,7 +132,7 @@ class DrivenAngle(AbstractPlaceDriver):
         return _wrapped(jnp.arctan2(turned[1, 0], turned[0, 0]) - self.fn(motion.t, motion.params))
 
 
-class DrivenSpeed(AbstractJointDriver):
+class DrivenSpeed(AbstractJointDriver, init=False):
     """The velocity of a joint as a function of time, ṡ = f(t); nothing is said of its position.
 
     Args:

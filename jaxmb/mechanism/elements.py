@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..foundations import (
+    AbstractExplicit,
     as_jax,
     contract,
     counted,
@@ -24,7 +25,7 @@ from .pair import AbstractPair
 KINDS = ("bodies", "joints", "drivers", "forces", "actuators")
 
 
-class AbstractElements(eqx.Module):
+class AbstractElements(AbstractExplicit):
     """Bodies and what acts between them, as a pytree of numbers.
 
     Attributes:

@@ -51,7 +51,7 @@ class AbstractAxisJoint(AbstractJoint):
         return along(self.axis), along(self.axis_b)
 
 
-class Revolute(AbstractFrameJoint):
+class Revolute(AbstractFrameJoint, init=False):
     """A hinge: two points coincide. Coordinate: the angle of b's frame in a's, in rad.
 
     Args:
@@ -64,7 +64,7 @@ class Revolute(AbstractFrameJoint):
     holonomic: ClassVar[int] = 2
 
 
-class Fixed(AbstractFrameJoint):
+class Fixed(AbstractFrameJoint, init=False):
     """Two frames coincide; no coordinate.
 
     Args:
@@ -77,7 +77,7 @@ class Fixed(AbstractFrameJoint):
     holonomic: ClassVar[int] = 3
 
 
-class Prismatic(AbstractAxisJoint):
+class Prismatic(AbstractAxisJoint, init=False):
     """A slider. Coordinate: the shift of b along the axis, in m.
 
     Args:
@@ -92,7 +92,7 @@ class Prismatic(AbstractAxisJoint):
     holonomic: ClassVar[int] = 2
 
 
-class PointOnLine(AbstractAxisJoint):
+class PointOnLine(AbstractAxisJoint, init=False):
     """A pin in a slot: a point of b stays on a line of a. Coordinates: the shift along the line, x, and b's angle.
 
     Args:

@@ -31,7 +31,7 @@ KINDS = (
 )
 
 
-class Mechanism(AbstractMechanism):
+class Mechanism(AbstractMechanism, init=False):
     """Bodies in the plane and what acts between them.
 
     Args:

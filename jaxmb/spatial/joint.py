@@ -51,7 +51,7 @@ class AbstractAxisJoint(AbstractJoint):
         return carrying(2, self.axis), carrying(2, self.axis_b)
 
 
-class Revolute(AbstractAxisJoint):
+class Revolute(AbstractAxisJoint, init=False):
     """A hinge. Coordinate: the angle of b's frame in a's about the axis, in rad.
 
     Args:
@@ -66,7 +66,7 @@ class Revolute(AbstractAxisJoint):
     holonomic: ClassVar[int] = 5
 
 
-class Prismatic(AbstractAxisJoint):
+class Prismatic(AbstractAxisJoint, init=False):
     """A slider. Coordinate: the shift of b along the axis, in m.
 
     Args:
@@ -81,7 +81,7 @@ class Prismatic(AbstractAxisJoint):
     holonomic: ClassVar[int] = 5
 
 
-class Cylindrical(AbstractAxisJoint):
+class Cylindrical(AbstractAxisJoint, init=False):
     """Shift along and turn about an axis. Coordinates: z in m and angle in rad.
 
     Args:
@@ -135,7 +135,7 @@ class Screw(AbstractJoint):
         return self.pitch[None]
 
 
-class Planar(AbstractAxisJoint):
+class Planar(AbstractAxisJoint, init=False):
     """Two planes stay on each other. Coordinates: the shifts x and y in m and the angle in rad.
 
     Args:
@@ -150,7 +150,7 @@ class Planar(AbstractAxisJoint):
     holonomic: ClassVar[int] = 3
 
 
-class Spherical(AbstractFrameJoint):
+class Spherical(AbstractFrameJoint, init=False):
     """A ball joint. Coordinates: the unit quaternion (w, x, y, z) of b's frame in a's; velocities: ω in b's frame.
 
     Args:
@@ -192,7 +192,7 @@ class Universal(AbstractJoint):
         return carrying(2, self.axis), carrying(0, self.axis_b)
 
 
-class Fixed(AbstractFrameJoint):
+class Fixed(AbstractFrameJoint, init=False):
     """Two frames coincide; no coordinate.
 
     Args:
@@ -205,7 +205,7 @@ class Fixed(AbstractFrameJoint):
     holonomic: ClassVar[int] = 6
 
 
-class PointOnLine(AbstractAxisJoint):
+class PointOnLine(AbstractAxisJoint, init=False):
     """A point of b stays on a line of a. Coordinates: the shift z in m and b's orientation.
 
     Args:
@@ -220,7 +220,7 @@ class PointOnLine(AbstractAxisJoint):
     holonomic: ClassVar[int] = 2
 
 
-class PointOnPlane(AbstractAxisJoint):
+class PointOnPlane(AbstractAxisJoint, init=False):
     """A point of b stays on a plane of a. Coordinates: the shifts x and y in m and b's orientation.
 
     Args:

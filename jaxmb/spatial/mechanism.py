@@ -40,7 +40,7 @@ KINDS = (
 )
 
 
-class Mechanism(AbstractMechanism):
+class Mechanism(AbstractMechanism, init=False):
     """Bodies in space and what acts between them.
 
     Args:
