@@ -22,9 +22,7 @@ KINDS = (
     "simulate",
     "reactions",
     "100 at once",
-    "100 at once, usual steps",
     "reverse gradient",
-    "reverse gradient, usual steps",
     "reverse gradient, checkpoints",
 )
 ROWS = {"small": [("four-bar", "simulate")], "default": [(name, kind) for name in END for kind in KINDS]}
@@ -45,18 +43,17 @@ def start_of(name: str) -> tuple[jm.System, Any]:
 
 
 def call(system: jm.System, start: Any, end: float, kind: str) -> Any:
-    """What is measured; without steps near singular configurations: `XLA(singular=False)`."""
+    """What is measured."""
     state, ts, options = start(), jnp.linspace(0, end, 11)[1:], jm.compiler_options()
 
-    def last(v, adjoint=None, engine=None):
+    def last(v, adjoint=None):
         moved = eqx.tree_at(lambda s: s.v, state, v)
-        return jm.simulate(system, moved, ts, adjoint=adjoint, engine=engine, throw=False).q[-1, 0]
+        return jm.simulate(system, moved, ts, adjoint=adjoint, throw=False).q[-1, 0]
 
     stored = dfx.RecursiveCheckpointAdjoint(checkpoints=4096)
-    engine = jm.XLA(singular=False) if "usual" in kind else None
-    longer = lambda x: jm.simulate(system, state, x * ts, engine=engine, throw=False).q
+    longer = lambda x: jm.simulate(system, state, x * ts, throw=False).q
     batch = jax.jit(jax.vmap(longer), compiler_options=options)
-    slope = jax.jit(jax.grad(lambda v: last(v, engine=engine)), compiler_options=options)
+    slope = jax.jit(jax.grad(last), compiler_options=options)
     by_checkpoints = jax.jit(jax.grad(lambda v: last(v, stored)), compiler_options=options)
     return {
         "assemble": start,
@@ -65,7 +62,7 @@ def call(system: jm.System, start: Any, end: float, kind: str) -> Any:
         "100 at once": lambda: batch(jnp.linspace(0.9, 1.0, 100)),
         "reverse gradient": lambda: slope(state.v),
         "reverse gradient, checkpoints": lambda: by_checkpoints(state.v),
-    }[kind.removesuffix(", usual steps")]
+    }[kind]
 
 
 def measured(name: str, kind: str) -> dict[str, Any]:

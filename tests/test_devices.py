@@ -154,9 +154,10 @@ def test_steps_number_by_number_for_a_gpu(derived):
         assert not FOREIGN.search(text)
         return [text.count(f"stablehlo.{name}") for name in ("dot_general", "multiply")]
 
-    # The steps near singular configurations are part of the first two programs.
-    (dots, numbers), (general, others), (plain, few) = map(products, (jm.Compiled(), jm.XLA(), jm.XLA(singular=False)))
-    assert dots - general < 0.5 * plain and numbers - others > 2 * few
+    # The general step is part of both programs.
+    (dots, numbers), (general, others) = map(products, (jm.Compiled(), jm.XLA()))
+    print(dots, general, numbers, others)
+    assert dots - general < 0.1 * general and numbers > 2 * others
 
 
 def test_what_is_looked_for_is_found():

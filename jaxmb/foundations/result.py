@@ -55,10 +55,6 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "so strongly that its derivatives hold nowhere. Start closer, use shorter records, or `windows`."
     )
     search_unfinished = "The search did not converge within `max_iterations`, or `steps`; more of them, or another start, may lead further."
-    near_singular = (
-        "The motion came near a singular configuration, where rows become dependent, or to values that are not finite. `XLA(singular=False)` "
-        "leaves no way to make that step; simulate with `singular=True`."
-    )
     unresolved_passage = (
         "The motion comes so close to a pose at which constraints become dependent, without leading through it, that this precision does not "
         "tell how it goes on: lengths that nearly agree. Make them agree, or differ by more."

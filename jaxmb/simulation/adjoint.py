@@ -49,12 +49,12 @@ def _taped(moving: Moving, method: Method, event: dfx.Event | None) -> Phase:
 def _forward(_: Any, moving: Moving, method: Method, event: dfx.Event | None) -> tuple[Phase, Any]:
     leg, tape = solve(moving, method, event, dfx.ForwardMode(), tape=True)
     accepted = leg.accepted
-    return leg, (tape, leg.t, accepted.rows.in_use, accepted.steady, accepted.over)
+    return leg, (tape, leg.t, accepted.rows.in_use, accepted.steady)
 
 
 @_taped.def_bwd
 def _backward(
-    residuals: tuple[Tape, Scalar, Any, Any, Any],
+    residuals: tuple[Tape, Scalar, Any, Any],
     cotangents: Phase,
     perturbed: Moving,
     moving: Moving,
@@ -64,19 +64,18 @@ def _backward(
     """Back over the steps as they were taken: their times are given, each is made again from where it began.
 
     A saved state is read off the interpolation of its step, and so is the last one. The time of an event is held; the
-    derivative by the start is that of the flow, −∂y/∂y₀ f(t₀, y₀). A run by regular steps that one of another kind has ended has none: NaN.
+    derivative by the start is that of the flow, −∂y/∂y₀ f(t₀, y₀).
     """
     tape, reached, *others = residuals
-    in_use, steady, over = map(jnp.asarray, others)  # JAX hands on as numbers what it knows
+    in_use, steady = map(jnp.asarray, others)  # JAX hands on as numbers what it knows
     problem = moving.problem
-    irregular = problem.regular_only is None or problem.falls_back
     # No function depends on the rows in use.
     without = lambda p, regular_only=None: eqx.tree_at(
         lambda p: p.regular_only, p, regular_only, is_leaf=lambda x: x is None
     )
     moves, rest = map(without, eqx.partition(problem, perturbed.problem))
     compiled = back_of(method, moves, rest, moving.y0)
-    back = ReverseStep(rest, method, tape, compiled, in_use, steady, irregular)
+    back = ReverseStep(rest, method, tape, compiled, in_use, steady)
     # The last state, too, is one that is saved.
     times = jnp.append(moving.ts, reached)
     many, one = _given(cotangents.ys, _copies(moving.y0, moving.ts)), _given(cotangents.y, moving.y0)
@@ -93,11 +92,9 @@ def _backward(
         quick = None
     if quick is None:
         found = _one_by_one(back, moves, times, bars, place)
-    elif irregular:
+    else:
         alone = dataclasses.replace(back, compiled=None)
         found = with_fallback(quick[1] | ~steady, _one_by_one, (alone, moves, times, bars, place), quick[0])
-    else:
-        found = quick[0]
     state_bar, moves_bar, times_bar, begin_bar = found
     whole = jax.tree.map(lambda b: jnp.sum(b, axis=0), bars)
     nothing = tape.count == 0  # all is the start
@@ -107,8 +104,7 @@ def _backward(
     )
     end_bar = jnp.where(reached < moving.t1, 0, times_bar[-1])
     moves_bar = without(moves_bar, eqx.filter(problem.regular_only, False))
-    gone = Moving(moves_bar, begin_bar, end_bar, state_bar, times_bar[:-1])
-    return gone if irregular else jax.tree.map(lambda x: jnp.where(over, jnp.nan, x), gone)
+    return Moving(moves_bar, begin_bar, end_bar, state_bar, times_bar[:-1])
 
 
 def _one_by_one(

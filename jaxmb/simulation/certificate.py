@@ -64,24 +64,11 @@ def followed(
 def corrected_end(
     problem: Problem, t: Array, raw: StateVector, in_use: Bool[Array, " m"], before: Float[Array, "m n"]
 ) -> tuple[StateVector, Correction, Bool[Array, ""]]:
-    """The vector field where a step ends, its correction, and whether rows in use are not certain there; `before` as `Correction.basis`."""
-    flow, terms, factor = problem.regular(t, raw, in_use, quick=True)
-    return flow, *correction_by(problem, t, raw, flow, terms, factor, before)
-
-
-def correction_by(
-    problem: Problem,
-    t: Array,
-    raw: StateVector,
-    flow: StateVector,
-    terms: Terms | SparseTerms,
-    factor: AbstractFactor,
-    before: Float[Array, "m n"],
-) -> tuple[Correction, Bool[Array, ""]]:
-    """The correction of a step's end by what was found there, and whether rows in use are not certain.
+    """The vector field where a step ends, its correction, and whether rows in use are not certain there.
 
     `before` as `Correction.basis`: without a layout that holds Q, with one A (`SparseFactor.lowered`).
     """
+    flow, terms, factor = problem.regular(t, raw, in_use, quick=True)
     state = lax.stop_gradient(problem.state(t, raw))
     end = lax.stop_gradient(problem.drift.correct_by(factor, problem.system, problem.formulation, state, terms))
     good = sure(problem, factor, terms)
@@ -91,4 +78,4 @@ def correction_by(
         end = Correction(end.q, end.v, end.in_use, factor.lowered.reshape(before.shape), end.position, end.velocity)
     else:
         good &= ~jnp.any(jnp.sum(before * end.basis, axis=1) < 0)
-    return end, ~good
+    return flow, end, ~good

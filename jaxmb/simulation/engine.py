@@ -23,7 +23,6 @@ from .problem import Problem
 from .solver import ConstrainedSolver
 from .state_vector import StateVector
 from .step_size import own_sizes
-from .uncompiled_step import UncompiledStep
 
 # Code for linear algebra of more operations than this, along the band or if nothing were zero, takes longer to compile than it saves.
 MOST = 35_000
@@ -77,17 +76,11 @@ def _not_sparse(method: Method, problem: Problem) -> str | None:
     return None
 
 
-def not_regular_alone(method: Method, problem: Problem) -> str | None:
-    """Why a program cannot do without the steps near singular configurations."""
-    if reason := _not_explicit(method):
-        return reason
-    if not isinstance(method.adjoint, dfx.ForwardMode | None):
-        return f"`{type(method.adjoint).__name__}` is neither the default adjoint nor `ForwardMode`"
-    if reason := _choosing(problem):
-        return reason
-    if problem.loop is not None and (problem.loop.clock is not None or problem.loop.needs_plant):
-        return "the controller acts at samples, or asks for matrices of the plant"
-    return None
+def may_be_regular(method: Method, problem: Problem) -> bool:
+    """Whether all steps of a run may turn out to be regular: none is planned that is not."""
+    sampled = problem.loop is not None and (problem.loop.clock is not None or problem.loop.needs_plant)
+    by_tape = isinstance(method.adjoint, dfx.ForwardMode | None)
+    return _not_explicit(method) is None and by_tape and _choosing(problem) is None and not sampled
 
 
 # The choice
@@ -109,17 +102,14 @@ def laid_out(method: Method, problem: Problem, y0: StateVector) -> Problem:
     return problem
 
 
-def step_of(method: Method, problem: Problem, y0: StateVector) -> CompiledStep | UncompiledStep | None:
+def step_of(method: Method, problem: Problem, y0: StateVector) -> CompiledStep | None:
     """The step of a problem that is laid out; None for that of `ConstrainedSolver` itself, or by the layout."""
     step = _compiled(method, problem, y0)
     if not isinstance(step, str):
         return step
     if isinstance(method.engine, Compiled):
         raise ValueError(f"Argument `engine` must not be `Compiled` here: {step}.")
-    solver = method.solver.solver
-    if problem.regular_only is None or problem.system.layout is not None or not isinstance(solver, dfx.AbstractERK):
-        return None
-    return UncompiledStep(dataclasses.replace(problem, smooth=True, regular_only=None), solver)
+    return None
 
 
 def back_of(method: Method, moves: Any, rest: Problem, y0: StateVector) -> CompiledStepAdjoint | None:

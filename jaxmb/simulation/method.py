@@ -36,16 +36,12 @@ class XLA(AbstractEngine):
 
     Args:
         sparse: as of `Compiled`.
-        singular: whether the program holds steps near singular configurations, too. Without them it is smaller
-            by a quarter; a run that needs one tries shorter steps, if the step size is controlled, and ends there if none will do, with
-            `RESULTS.near_singular`; the derivatives of such a run are NaN.
 
     Raises:
         ValueError: by `simulate`, where steps cannot be made so; the message says why.
     """
 
     sparse: bool | None = eqx.field(static=True, default=None)
-    singular: bool = eqx.field(static=True, default=True)
 
 
 class Method(eqx.Module):

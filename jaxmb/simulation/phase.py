@@ -19,7 +19,6 @@ from .method import Method
 from .problem import Problem
 from .solver import Accepted, Switches, derivative, regular_derivative
 from .state_vector import StateVector
-from .uncompiled_step import UncompiledStep
 
 Scalar = Float[Array, ""]
 
@@ -140,11 +139,11 @@ def solve(
     problem, further = moving.problem, (event, adjoint, dense, tape)
     step = step_of(method, problem, moving.y0)
     found = None
-    if problem.regular_only is not None and isinstance(step, CompiledStep):
+    if problem.regular_only is not None and step is not None:
         found = _as_a_whole(moving, method, step, tape)
     if found is None:
         found = _by_diffrax(moving, method, step, *further)
-    if not problem.falls_back:
+    if problem.regular_only is None:
         return found
     again = dataclasses.replace(moving, problem=problem.general)
     return with_fallback(found[0].accepted.over, _by_diffrax, (again, method, step, *further), found)
@@ -173,7 +172,7 @@ def _as_a_whole(moving: Moving, method: Method, step: CompiledStep, tape: bool) 
 def _by_diffrax(
     moving: Moving,
     method: Method,
-    step: CompiledStep | UncompiledStep | None,
+    step: CompiledStep | None,
     event: dfx.Event | None,
     adjoint: dfx.AbstractAdjoint,
     dense: bool,

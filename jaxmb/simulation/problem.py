@@ -65,16 +65,13 @@ class Sample(eqx.Module):
 
 
 class RegularOnly(eqx.Module):
-    """That all steps are regular: the first irregular step ends the run.
+    """That all steps are regular: the first irregular step ends the run, which is made again by steps that can do everything.
 
     Attributes:
         in_use: the rows in use.
-        alone: whether there are no others, so that such a step is first made shorter, as far as that goes; else a run that has
-            ended so is made again, by steps that can do everything.
     """
 
     in_use: Bool[Array, " m"]
-    alone: bool = eqx.field(static=True, default=False)
 
 
 class Problem(eqx.Module):
@@ -110,11 +107,6 @@ class Problem(eqx.Module):
     def general(self) -> "Problem":
         """The same by steps that can do everything."""
         return dataclasses.replace(self, regular_only=None)
-
-    @property
-    def falls_back(self) -> bool:
-        """Whether a run that regular steps have ended is made again."""
-        return self.regular_only is not None and not self.regular_only.alone
 
     @property
     def where_irregular(self) -> Callable[..., Any]:

@@ -1,8 +1,7 @@
 """Runs by regular steps.
 
 Most of what would be compiled for a run is the step that can do everything: decides about rows, passes singular poses, finds what is wrong.
-Few runs come to need it. So a run is first tried by regular steps, and made again where any was irregular, by a program that is compiled
-then; with `XLA(singular=False)` it ends there.
+Few runs come to need it. So a run is first tried by regular steps, and made again where any was irregular, by a program that is compiled then.
 """
 
 import dataclasses
@@ -14,8 +13,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..deferral import defers, with_fallback
-from .compiled_step import CompiledStep
-from .engine import laid_out, not_regular_alone, step_of
+from .engine import laid_out, may_be_regular, step_of
 from .method import Method
 from .problem import Problem, RegularOnly
 from .sparse import sparse_at
@@ -28,14 +26,14 @@ def regular_if_possible(method: Method, problem: Problem, t: Array, y: StateVect
     At first with all rows in use that act; where those are dependent here already, with those that the rank rule keeps.
     """
     silent = isinstance(method.progress_meter, dfx.NoProgressMeter)  # a run that is made again would be shown twice
-    if not defers() or not silent or not_regular_alone(method, problem) is not None:
+    if not defers() or not silent or not may_be_regular(method, problem):
         return problem
     by_layout = laid_out(method, problem, y)
     still, step, at = lax.stop_gradient((by_layout, step_of(method, by_layout, y), (t, y)))
-    if not isinstance(step, CompiledStep) and by_layout.system.layout is None:
+    if step is None and by_layout.system.layout is None:
         return problem
     acting = problem.system.acting
-    doubtful = step.doubtful(*at, acting) if isinstance(step, CompiledStep) else sparse_at(still, *at, acting)[1]
+    doubtful = sparse_at(still, *at, acting)[1] if step is None else step.doubtful(*at, acting)
     in_use = with_fallback(doubtful & problem.sound, rows_at_start, (still, *at), acting)
     return dataclasses.replace(problem, regular_only=RegularOnly(in_use))
 

@@ -30,7 +30,6 @@ class ReverseStep(eqx.Module):
     compiled: CompiledStepAdjoint | None
     in_use: Bool[Array, " m"]
     steady: Bool[Array, ""]
-    irregular: bool = eqx.field(static=True)  # whether there is a reverse sweep over irregular steps
     smooth: bool = eqx.field(static=True, default=False)
 
     def problem(self, moves: Any) -> Problem:
@@ -45,7 +44,7 @@ class ReverseStep(eqx.Module):
     @property
     def is_general(self) -> bool:
         """Whether there is but one way."""
-        return self.irregular and self.compiled is None and self.rest.system.layout is None
+        return self.compiled is None and self.rest.system.layout is None
 
     def span(self, k: Array) -> tuple[Array, Array]:
         """The times at which a step starts and ends."""
@@ -87,8 +86,6 @@ class ReverseStep(eqx.Module):
         irregular &= k >= 0  # in a batch a row that is back at its start waits for the others
         none = jnp.zeros(self.tableau(t0.dtype)[0].c.shape, bool)
         made = Made(_dense(y0, raw, slopes, y1), self.in_use, self.rest.choice, none, none.astype(t0.dtype), ~irregular)
-        if not self.irregular:  # all have been regular on the way forth
-            return made
         return self.rest.where_irregular(irregular, ReverseStep._any_again, (self, moves, k), made)
 
     def forth(self, moves: Any, t0: Array, t1: Array, y0: StateVector) -> tuple[StateVector, StateVector, Array]:
@@ -148,13 +145,12 @@ class ReverseStep(eqx.Module):
         if self.is_general:
             found = ReverseStep._any_step(*arguments)
         else:
-            found = self._usual_step(*arguments[1:])
-            if self.irregular:
-                found = self.rest.where_irregular(~made.regular, ReverseStep._any_step, arguments, found)
+            found = self._regular_step(*arguments[1:])
+            found = self.rest.where_irregular(~made.regular, ReverseStep._any_step, arguments, found)
         state_bar, before, more = found
         return state_bar, before, more, jax.tree.map(lambda k: k[0] / h, made.dense["inner"]["k"])
 
-    def _usual_step(
+    def _regular_step(
         self,
         moves: Any,
         k: Array,

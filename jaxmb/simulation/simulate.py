@@ -44,12 +44,12 @@ from .adjoint import integrate
 from .arguments import FORWARD, checked_control, checked_solver
 from .clipping import Limited, landing
 from .drift import AbstractDrift, Projection
-from .engine import not_regular_alone, starts_quickly
+from .engine import starts_quickly
 from .feedback import FeedbackLoop, beginning
 from .guard import STEPS
-from .method import XLA, AbstractEngine, Method
+from .method import AbstractEngine, Method
 from .phase import Phase, Phases
-from .problem import Problem, RegularOnly
+from .problem import Problem
 from .regular import regular_if_possible, regular_states
 from .segments import Run, at_each, finished, run_through
 from .solution import Solution
@@ -175,8 +175,6 @@ def simulate(
     )
     keeps = as_parameters(drift or Projection())
     given = _Given(system, plan, state, timing, planning, ts, formulation, keeps, loop, method, max_events, dense)
-    if given.regular_alone and (reason := _not_regular_alone(given)) is not None:
-        raise ValueError(f"Argument `engine` must not be `XLA(singular=False)` here: {reason}.")
     solution, failed, checks = (_simulate_briefly if starts_quickly(engine, system) else _simulate_long)(given)
     if not throw:
         return solution
@@ -259,29 +257,9 @@ class _Given(eqx.Module):
     max_events: int = eqx.field(static=True)
     dense: bool = eqx.field(static=True)
 
-    @property
-    def regular_alone(self) -> bool:
-        """Whether there are to be no steps near singular configurations."""
-        engine = self.method.engine
-        return isinstance(engine, XLA) and not engine.singular
-
-
-def _not_regular_alone(given: _Given) -> str | None:
-    """Why a program cannot do without the steps near singular configurations."""
-    if given.plan is not None:
-        return "a run with `events` needs them"
-    return "`dense` is True" if given.dense else not_regular_alone(given.method, _nominal(given))
-
-
-def _nominal(given: _Given) -> Problem:
-    """The problem, as far as the kind of steps depends on it."""
-    system = settled(given.system, given.state)[0]
-    always = jnp.asarray(np.array(True))
-    return Problem(system, given.formulation, given.drift, given.loop, given.state.scale, always, None)
-
 
 def _simulate(given: _Given) -> tuple[Solution, Array, tuple[Check, ...]]:
-    """The motion, whether it failed, and what was checked; by regular steps only where there are no others."""
+    """The motion, whether it failed, and what was checked."""
     state, plan, formulation, loop, method = given.state, given.plan, given.formulation, given.loop, given.method
     timely = all_hold(given.timing)
     ts = jnp.where(timely, given.ts, 0)
@@ -299,12 +277,12 @@ def _simulate(given: _Given) -> tuple[Solution, Array, tuple[Check, ...]]:
     controller, dt0 = _steps(system, scale, sizes, method, loop, end - state.t if plan and plan.guarded else None)
     method = dataclasses.replace(method, controller=controller, dt0=dt0)
     problem = Problem(system, formulation, given.drift, loop, scale, sound, choice)
-    events, interpolation, good = None, None, jnp.array(True)
+    events, interpolation = None, None
     if plan is None:
         start = jax.tree.map(lambda x: jnp.where(sound, x, 0), beginning(loop, bare))
-        found, saved, u, good = _without_events(given, method, problem, (bare.t, end), ts, start)
+        found, saved, u = _without_events(given, method, problem, (bare.t, end), ts, start)
         legs: Phases = jax.tree.map(lambda x: x[None], found.record)
-        result, interpolation = verdict(found, sound, given.regular_alone), found.interpolation
+        result, interpolation = verdict(found, sound), found.interpolation
         modes = jax.tree.map(lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape)), state.mode)
     else:
         plan = plan.sized(dataclasses.replace(state, scale=scale), sizes.v)
@@ -312,7 +290,6 @@ def _simulate(given: _Given) -> tuple[Solution, Array, tuple[Check, ...]]:
         last, events, legs, u = run_through(run, state, ts, end, sound)
         saved, result, modes = last.saved, last.result, last.modes
     saved, u, events = with_nan_derivatives((saved, u, events), system, plan, state, ts, formulation, given.drift, loop)
-    result = RESULTS.where(good | (result != RESULTS.successful), result, RESULTS.near_singular)
     result = RESULTS.where(timely, result, RESULTS.unfit_times)
     solution = Solution(
         ts=given.ts,
@@ -339,21 +316,16 @@ def _simulate(given: _Given) -> tuple[Solution, Array, tuple[Check, ...]]:
 
 def _without_events(
     given: _Given, method: Method, problem: Problem, span: tuple[Array, Array], ts: Array, start: StateVector
-) -> tuple[Phase, StateVector, Array | None, Array]:
-    """The motion, the saved states, the inputs there, and whether regular steps have done for them, where there are no others."""
-    if given.regular_alone:
-        rows = problem.prepare(span[0], start, None)
-        problem = dataclasses.replace(problem, regular_only=RegularOnly(rows.in_use, alone=True))
-    elif not given.dense:
+) -> tuple[Phase, StateVector, Array | None]:
+    """The motion, the saved states and the inputs there."""
+    if not given.dense:
         problem = regular_if_possible(method, problem, span[0], start)
     found = integrate(method, problem, *span, start, ts, dense=given.dense)
     saving = problem.general, ts, found.ys, start
     if problem.regular_only is None:
-        return found, *_finished(*saving), jnp.array(True)
+        return found, *_finished(*saving)
     saved, u, good = regular_states(method, problem, found.accepted.rows.in_use, *saving[1:])
-    if not problem.falls_back:
-        return found, saved, u, good
-    return found, *with_fallback(found.irregular | ~good, _finished, saving, (saved, u)), jnp.array(True)
+    return found, *with_fallback(found.irregular | ~good, _finished, saving, (saved, u))
 
 
 def _finished(problem: Problem, ts: Array, ys: StateVector, start: StateVector) -> tuple[StateVector, Array | None]:

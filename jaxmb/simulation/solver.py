@@ -23,7 +23,6 @@ from .problem import Problem
 from .sparse import sparse_step
 from .stages import Stages, Tableau, all_stages, combine
 from .state_vector import StateVector
-from .uncompiled_step import UncompiledStep
 
 Scalar = Float[Array, ""]
 Arguments = tuple[Problem, Bool[Array, " m"]]  # the rows of the latest accepted state take the second place
@@ -212,16 +211,16 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             no,
         )
         if problem.regular_only is not None:
-            return self._usual_start(problem, problem.regular_only.in_use, t0, y0, start)
-        if not isinstance(problem.step, CompiledStep):
+            return self._regular_start(problem, problem.regular_only.in_use, t0, y0, start)
+        if problem.step is None:
             return start
         # Where all rows that act are surely independent nothing is left to be decided.
         acting = problem.system.acting
         doubtful = lax.stop_gradient(problem).step.doubtful(*lax.stop_gradient((t0, y0)), acting)
-        certain = self._usual_start(problem, acting, t0, y0, start)
+        certain = self._regular_start(problem, acting, t0, y0, start)
         return jax.tree.map(lambda a, b: jnp.where(doubtful | ~problem.sound, a, b), start, certain)
 
-    def _usual_start(
+    def _regular_start(
         self, problem: Problem, in_use: Bool[Array, " m"], t0: Array, y0: StateVector, start: Accepted
     ) -> Accepted:
         """The start of a run by regular steps only, with these rows in use."""
@@ -275,7 +274,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         else:
             return ConstrainedSolver._any_step(*arguments)
         if problem.regular_only is not None:
-            return _or_none(irregular, t0, t1, y0, problem, solver_state, found)
+            return _or_none(irregular, y0, found)
         # In a batch a run that is over waits for the others, by steps that do not count.
         irregular &= ~solver_state.over & (t0 < until)
         # Where that is at a loss rows are decided anew.
@@ -286,7 +285,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
 
     def _regular_step(
         self,
-        step: CompiledStep | UncompiledStep,
+        step: CompiledStep,
         t0: Any,
         t1: Any,
         y0: StateVector,
@@ -294,9 +293,9 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         before: Accepted,
         made_jump: Any,
     ) -> tuple[Bool[Array, ""], Any]:
-        """One step by compiled code, or in plain JAX, and whether it must be made otherwise."""
+        """One step by compiled code, and whether it must be made otherwise."""
         found = step(t0, t1, y0, before.inner[0], before.rows.in_use, before.basis)
-        before = dataclasses.replace(before, compiled=before.compiled + isinstance(step, CompiledStep))
+        before = dataclasses.replace(before, compiled=before.compiled + 1)
         return self._judged_step(found, t0, t1, y0, problem, before, made_jump)
 
     def _judged_step(
@@ -313,7 +312,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
     ) -> Any:
         """What `step` returns, of a step by regular steps only that has been made already."""
         irregular, step = self._judged_step(found, t0, t1, y0, problem, before, made_jump)
-        return _told(*_or_none(irregular, t0, t1, y0, problem, before, step))
+        return _told(*_or_none(irregular, y0, step))
 
     def _sparse_step(
         self, t0: Any, t1: Any, y0: StateVector, problem: Problem, before: Accepted, made_jump: Any
@@ -487,16 +486,12 @@ def _shortest(t0: Array, t1: Array) -> Array:
     return 16 * jnp.finfo(t1.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
 
 
-def _or_none(
-    irregular: Bool[Array, ""], t0: Array, t1: Array, y0: StateVector, problem: Problem, before: Accepted, found: Any
-) -> Any:
-    """A regular step; else none is made: a shorter one is tried where the step size is controlled, if that may help, or the run ends."""
+def _or_none(irregular: Bool[Array, ""], y0: StateVector, found: Any) -> Any:
+    """A regular step; else none is made, and the run ends."""
     y1, error, dense, accepted, result = found
     over: Any = dfx.RESULTS.breakdown
-    alone = problem.regular_only is not None and problem.regular_only.alone
-    again = problem.sound & before.certain & (t1 - t0 > _shortest(t0, t1)) if alone else jnp.array(False)
     accepted = dataclasses.replace(accepted, over=irregular)
-    error = jax.tree.map(lambda e: jnp.where(irregular, jnp.where(again, jnp.inf, 0), e), error)
+    error = jax.tree.map(lambda e: jnp.where(irregular, 0, e), error)
     return y1.where(~irregular, y0), error, dense, accepted, dfx.RESULTS.where(irregular, over, result)
 
 
@@ -534,15 +529,14 @@ def regular_derivative(t: Any, y: Any, args: Any) -> StateVector:
     return problem.regular(t, y, in_use, quick=True)[0]
 
 
-def verdict(found: Any, sound: Bool[Array, ""], regular: bool = False) -> RESULTS:
-    """What a run by a `ConstrainedSolver` reports, by `regular` steps only or not, in terms of constrained dynamics where it failed."""
+def verdict(found: Any, sound: Bool[Array, ""]) -> RESULTS:
+    """What a run by a `ConstrainedSolver` reports, in terms of constrained dynamics where it failed."""
     accepted: Any = found.accepted
     rows: Rows = jax.tree.map(lax.stop_gradient, accepted.rows)
     result = RESULTS.promote(found.result)
     failed = result != RESULTS.successful
     for happened, what in (
         (found.result == dfx.RESULTS.breakdown, RESULTS.projection_failed),  # what `ConstrainedSolver` says
-        (regular & accepted.over, RESULTS.near_singular),
         ((found.stats["num_steps"] <= 1) & rows.contradictory, RESULTS.contradictory_constraints),
         (jnp.any(rows.open), RESULTS.undetermined_motion),
         (rows.unfit, RESULTS.unfit_choice),
