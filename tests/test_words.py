@@ -1,0 +1,38 @@
+"""Docs speak of what there is: every name of the package in them exists, the glossary's words are those of the code."""
+
+import pathlib
+import re
+
+import pytest
+
+import jaxmb as jm
+
+ROOT = pathlib.Path(__file__).parent.parent
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "llms.txt",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").glob("*.py")),
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_names_of_the_package_exist(page):
+    wrong = set()
+    for name in re.findall(r"\bjm\.((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)", page.read_text()):
+        at = jm
+        for part in name.split("."):
+            if not hasattr(at, part):
+                wrong.add(name)
+                break
+            at = getattr(at, part)
+    assert not wrong
+
+
+def test_words_of_the_glossary_are_those_of_the_code():
+    words = set(re.findall(r"\w+", "\n".join(p.read_text() for p in (ROOT / "jaxmb").rglob("*.py"))))
+    for term in re.findall(r"`([^`]+)`", (ROOT / "docs" / "glossary.md").read_text()):
+        if "/" in term:
+            assert (ROOT / "jaxmb" / term).exists(), term
+        else:
+            assert set(re.findall(r"[A-Za-z_]\w*", term)) <= words, term
