@@ -63,6 +63,7 @@ def motions(states, controller):
 @pytest.mark.slow_except("constant-NaN", "constant-inconsistent")
 @pytest.mark.parametrize("what", ["NaN", "inconsistent"])
 @pytest.mark.parametrize("controller", ["adaptive", "constant"])
+@pytest.mark.slow_cases("constant-NaN")
 def test_a_bad_row_is_flagged_and_disturbs_no_other(what, controller):
     _, states = sixty_four()
     good, bad = motions(states, controller), motions(spoilt(states, 7, what), controller)
@@ -104,6 +105,7 @@ def groups_of(monkeypatch, kind, name):
 SPEEDS = jnp.array([0.0, 1.0, 5.0, 30.0])
 
 
+@pytest.mark.slow
 def test_rows_that_are_over_cost_no_general_steps(monkeypatch):
     """A row that has come to its end, or failed, waits for the others: what is special about its last step is not done again and again."""
     groups = groups_of(monkeypatch, ConstrainedSolver, "_any_step")

@@ -215,6 +215,7 @@ class Blow(AbstractEvent):
         return change.push(self.impulse).activate(here.rows(self.joined))
 
 
+@pytest.mark.slow
 def test_a_new_kind_of_event_is_one_class():
     """Masses of 1 and 2 kg that move alike are pushed every 2 s; where the first is struck, a bar shares the blow."""
     pair = jm.System(

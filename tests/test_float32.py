@@ -93,6 +93,7 @@ def closed_twice():
     return system, state, jm.simulate(system, state, jnp.array([0.3]), throw=False)
 
 
+@pytest.mark.slow
 def test_both_precisions_in_one_process():
     """Within `jax.enable_x64(False)` all is float32, before and after float64, and numbers of the two are not mixed."""
     system, state, wide = closed_twice()

@@ -997,6 +997,7 @@ def compared_jacobians(name, **method):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-11 * max(1.0, float(jnp.max(jnp.abs(b), initial=0))))
 
 
+@pytest.mark.slow
 def test_forward_derivatives_by_compiled_code_are_the_same():
     compared_jacobians("unconstrained")
 

@@ -116,6 +116,7 @@ def test_what_has_no_inertia_and_is_not_held_is_refused_by_name(make, link, body
             fn()
 
 
+@pytest.mark.slow
 def test_physical_reactions_of_a_coordinate_without_mass():
     """A mass that pulls another along by a rope; the massless middle is tied to both."""
     rows = [jm.Holonomic("left", lambda t, q, p: q[1] - q[0]), jm.Holonomic("right", lambda t, q, p: q[2] - q[1])]

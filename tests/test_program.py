@@ -125,6 +125,7 @@ print(alone, sum(seen) - alone)
 """
 
 
+@pytest.mark.slow
 def test_single_operations_on_known_numbers_are_not_compiled():
     """A dozen programs, and one for the plan of events: each operation that JAX compiles by itself costs as much as a small program."""
     found = subprocess.run([sys.executable, "-c", COMPILED], check=True, capture_output=True, text=True, timeout=300)

@@ -121,6 +121,7 @@ def near(system, q):
     return not bool(found.missed)
 
 
+@pytest.mark.slow
 def test_a_search_within_a_program_finds_the_same_pose_with_the_projection_as_derivative():
     """dq/dguess = I − C⁺C in the metric of M, at the pose that was found."""
     system = made("six-bar")

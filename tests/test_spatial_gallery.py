@@ -207,6 +207,7 @@ def test_puma_has_mass_and_bias_of_mujoco():
     assert relative_error(bias, biases) < 1e-9
 
 
+@pytest.mark.slow
 def test_puma_falls_like_newton_and_euler():
     def derivative(t, y):
         mass, bias = arm_dynamics(y[:6], y[6:])

@@ -175,6 +175,7 @@ def test_bounds_hold():
     assert float(found.estimates["control.k"]) == pytest.approx(2.1)
 
 
+@pytest.mark.slow
 def test_a_step_after_which_a_run_fails_is_halved_and_told():
     """The objective asks for a small mass; the long step leads to a negative one."""
     found = fit.tune(CART, [Parameter("m")], scenarios(FEEDBACK), weight, steps=2, optimiser=optax.sgd(1.5))
