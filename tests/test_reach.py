@@ -10,6 +10,7 @@ from scipy.optimize import least_squares
 from scipy.spatial.transform import Rotation
 
 import jaxmb as jm
+from jaxmb.kinematics import Guess, assembled
 
 P, S = jm.planar, jm.spatial
 
@@ -112,13 +113,8 @@ def missing_guess(system):
 
 
 def near(system, q):
-    from jaxmb.foundations import strong
-    from jaxmb.kinematics.assemble import _nearby
-
-    found = _nearby(
-        strong(system), jnp.zeros(()), jnp.asarray(q), jnp.zeros(system.nv), (), (), None, None, 2.5e-7, True
-    )
-    return not bool(found.missed)
+    guess = Guess(jnp.zeros(()), jnp.asarray(q), jnp.zeros(system.nv), known=True)
+    return not bool(assembled(system, guess).missed)
 
 
 @pytest.mark.slow

@@ -9,8 +9,8 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Array
 
-from ..foundations import listing, program
-from ..kinematics import assembled
+from ..foundations import all_hold, listing, program
+from ..kinematics import Guess, assembled
 from ..linalg import RANK_TOL
 from ..system import State, System, constraint_jacobian, rate_matrix
 
@@ -95,6 +95,5 @@ def started(
     """The state with these values of the independent coordinates and velocities, and whether there is one."""
     q = state.q.at[np.array(held, int)].set(at)
     v = state.v.at[np.array(held_velocities, int)].set(speeds)
-    found, checks = assembled(system, state.t, q, v, held, held_velocities, state.mode, None, RANK_TOL)
-    fine = jnp.all(jnp.array([jax.lax.stop_gradient(c.holds) for c in checks], bool))
-    return found, fine
+    near = assembled(system, Guess(state.t, q, v, held, held_velocities, state.mode))
+    return near.state, jax.lax.stop_gradient(all_hold(near.checks))

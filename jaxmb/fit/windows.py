@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..foundations import enforce
-from ..kinematics import assembled
-from ..linalg import RANK_TOL
+from ..kinematics import Guess, assembled
 from ..system import State, System
 from .experiment import Experiment
 from .start import Indices
@@ -100,17 +99,16 @@ def _guessed(
                 q[system.coordinates.index(signal.of)] = found[0]
                 if signal.of in system.velocities:
                     v[system.velocities.index(signal.of)] = found[1]
-    state, checks = assembled(
-        system, experiment.ts[sample], jnp.asarray(q), jnp.asarray(v), *held, before.mode, None, RANK_TOL
-    )
+    guess = Guess(experiment.ts[sample], jnp.asarray(q), jnp.asarray(v), *held, before.mode)
+    near = assembled(system, guess)
     try:
-        enforce(state, checks)
+        enforce(near.state, near.checks)
     except ValueError as error:
         raise ValueError(
             f"Argument `windows` of experiment '{experiment.name}': no state was found at t = {float(experiment.ts[sample]):g} s from "
             f"the samples nearby; cut into more windows, or let signals name more coordinates. {error}"
         ) from None
-    return dataclasses.replace(state, mode=before.mode, scale=experiment.start.scale)
+    return dataclasses.replace(near.state, mode=before.mode, scale=experiment.start.scale)
 
 
 def _cubic(ts: np.ndarray, values: np.ndarray, sample: int) -> tuple[float, float] | None:

@@ -2,6 +2,7 @@
 
 from .assemble import assemble as assemble
 from .assemble import assembled as assembled
+from .assemble import Guess as Guess
 from .assemble import consistency as consistency
 from .branches import branches as branches
 from .closure import Closure as Closure

@@ -68,6 +68,10 @@ from .search import searched
 ROUNDS, ITERATIONS = 2, 20
 # Lengths of the step that are tried in each iteration, relative to Gauss and Newton's.
 STEPS = tuple(2.0**-k for k in range(8))
+VANISHES = (
+    "Constraint '{name}' vanishes at this pose, and nothing tells how it grows nearby; give `length`, how far "
+    "coordinates move until the mechanism looks different."
+)
 
 
 @contract
@@ -140,7 +144,9 @@ def assemble(
     length = None if length is None else jnp.asarray(length, default_float())
     mode = _mode(system, inactive)
     system, known = laid_out(strong(system)), is_outermost(system, t, q, v, length)
-    state, checks = assembled(system, t, q, v, held, held_velocities, mode, length, rank_tol, known)
+    guess = Guess(t, q, v, held, held_velocities, mode, length, rank_tol, known)
+    found = _searched(system, guess, assembled(system, guess))
+    state, checks = found.state, found.checks
     if throw:
         if is_concrete(checks, q) and not bool(all_hold(checks)):
             _expect_inertia(system.in_mode(mode), t, q)
@@ -188,38 +194,30 @@ def _mode(system: System, inactive: Sequence[str]) -> Mode | None:
     return Mode((), jnp.asarray(active), none, none, jnp.zeros(0, bool))
 
 
-def assembled(
-    system: System,
-    t: Array,
-    q: Array,
-    v: Array,
-    held: tuple[int, ...],
-    held_velocities: tuple[int, ...],
-    mode: Mode | None,
-    length: Array | None,
-    rank_tol: float,
-    known: bool = False,
-) -> tuple[State, tuple[Check, ...]]:
-    """What `assemble` does, with the indices of what is held, and the checks that tell whether it succeeded.
+class Guess(eqx.Module):
+    """What `assemble` starts from and what it must not move, by index, in a mode; `length` and `rank_tol` as of `assemble`.
 
-    The search is another program, which is made only where the iterations from the guess do not lead to the constraints. Numbers that
-    are `known` tell so here, others where the program runs.
+    Of numbers that are `known`, so that nobody differentiates them, iterations end where nothing moves any more.
     """
-    near = _nearby(system, t, q, v, held, held_velocities, mode, length, rank_tol, known)
-    given = (system, t, q, v, held, held_velocities, mode, length, rank_tol, known, near.scale)
-    if not known:
-        near = with_fallback(near.missed, _after_search, given, near)
-    elif bool(near.missed):
-        near = _after_search(*given)
-    return near.state, near.checks
+
+    t: Array
+    q: Array
+    v: Array
+    held: tuple[int, ...] = eqx.field(static=True, default=())
+    held_velocities: tuple[int, ...] = eqx.field(static=True, default=())
+    mode: Mode | None = None
+    length: Array | None = None
+    rank_tol: float = eqx.field(static=True, default=RANK_TOL)
+    known: bool = eqx.field(static=True, default=False)
 
 
-class _Nearby(eqx.Module):
+class Assembly(eqx.Module):
     """What iterations from a guess have led to.
 
     Attributes:
-        state, checks: what `assembled` returns.
-        missed: whether it is not on the constraints, or a joint is the wrong way round, though the guess is finite.
+        state: the state, with its mode.
+        checks: that tell whether it is on the constraints.
+        missed: whether it is not on those of positions, or a joint is the wrong way round, though the guess is finite.
         scale: sizes at the guess.
     """
 
@@ -229,46 +227,31 @@ class _Nearby(eqx.Module):
     scale: Scale
 
 
-def _after_search(
-    system: System,
-    t: Array,
-    q: Array,
-    v: Array,
-    held: tuple[int, ...],
-    held_velocities: tuple[int, ...],
-    mode: Mode | None,
-    length: Array | None,
-    rank_tol: float,
-    known: bool,
-    scale: Scale,
-) -> _Nearby:
+def _searched(system: System, guess: Guess, near: Assembly) -> Assembly:
+    """What the iterations have led to; where they have missed, what they lead to from where a search has led.
+
+    The search is another program, which is made only where it is needed. Known numbers tell so here, others where the program runs.
+    """
+    if not guess.known:
+        return with_fallback(near.missed, _after_search, (system, guess, near.scale), near)
+    return _after_search(system, guess, near.scale) if bool(near.missed) else near
+
+
+def _after_search(system: System, guess: Guess, scale: Scale) -> Assembly:
     """The iterations from where the search has led; what they do has derivatives, how far it led has none."""
-    acting = system.in_mode(mode)
-    start = _in_turn(acting, t, acting.normalise(q), held)
-    found = searched(acting, t, start, held, scale)
-    return _nearby(system, t, q + lax.stop_gradient(found - q), v, held, held_velocities, mode, length, rank_tol, known)
+    acting = system.in_mode(guess.mode)
+    start = _in_turn(acting, guess.t, acting.normalise(guess.q), guess.held)
+    q = searched(acting, guess.t, start, guess.held, scale)
+    return assembled(system, dataclasses.replace(guess, q=guess.q + lax.stop_gradient(q - guess.q)))
 
 
 @program
-def _nearby(
-    whole: System,
-    t: Array,
-    q: Array,
-    v: Array,
-    held: tuple[int, ...],
-    held_velocities: tuple[int, ...],
-    mode: Mode | None,
-    length: Array | None,
-    rank_tol: float,
-    known: bool,
-) -> _Nearby:
-    """The iterations from a guess.
-
-    Of numbers that are `known`, so that nobody differentiates it, they end where nothing moves any more.
-    """
+def assembled(whole: System, guess: Guess) -> Assembly:
+    """What the iterations from a guess lead to: what is near it, or nothing. `assemble` searches beyond."""
+    t, q, v, mode, length, rank_tol = guess.t, guess.q, guess.v, guess.mode, guess.length, guess.rank_tol
     system = whole.in_mode(mode)
-    start = _in_turn(system, t, system.normalise(q), held)
-    fixed, fixed_velocities = np.array(held, int), np.array(held_velocities, int)
+    start = _in_turn(system, t, system.normalise(q), guess.held)
+    fixed, fixed_velocities = np.array(guess.held, int), np.array(guess.held_velocities, int)
 
     def improve(q: Array, scale: Scale) -> Array:
         rate = system.rate
@@ -283,7 +266,7 @@ def _nearby(
         return trials[jnp.argmin(jnp.where(jnp.isnan(amounts), jnp.inf, amounts))]
 
     def closed(q: Array, scale: Scale) -> Array:
-        if not known:
+        if not guess.known:
             return lax.scan(lambda q, _: (improve(q, scale), None), q, None, length=ITERATIONS)[0]
 
         def once(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -301,7 +284,7 @@ def _nearby(
     if not system.m:
         state = with_rate(whole, State(t, start, v, measure(whole, t, start, length)[0]))
         checks = check_values(system, state, Values.of(system, state))
-        return _Nearby(dataclasses.replace(state, mode=mode), checks, jnp.array(False), state.scale)
+        return Assembly(dataclasses.replace(state, mode=mode), checks, jnp.array(False), state.scale)
     q, measured = lax.scan(round, start, None, length=ROUNDS)
     first, (scale, never, unknown) = (jax.tree.map(lambda x, i=i: x[i], measured) for i in (0, -1))
     extra = jnp.eye(system.nv)[fixed_velocities]
@@ -314,16 +297,12 @@ def _nearby(
     v = lax.scan(closer, v, None, length=2)[0]  # the second removes the rounding of the first
     values = Values.of(system, State(t, q, v, scale), mass, jacobian)
     state = with_rate(whole, State(t, q, v, scale), values if mode is None else None)
-    text = (
-        "Constraint '{name}' vanishes at this pose, and nothing tells how it grows nearby; give `length`, how far "
-        "coordinates move until the mechanism looks different."
-    )
-    sized = Check(system.largest(unknown.astype(float)), 0.0, text, tuple(system.rows))
+    sized = Check(system.largest(unknown.astype(float)), 0.0, VANISHES, tuple(system.rows))
     consistent = consistency(system, state, "cannot be satisfied from this guess", values)
     turned = _turned_round(system, state)
     missed = ~all_hold((consistent[0], *turned)) & jnp.all(jnp.isfinite(start))
     checks = (*check_rows(whole, never), sized, *check_values(system, state, values), *consistent, *turned)
-    return _Nearby(dataclasses.replace(state, mode=mode), checks, lax.stop_gradient(missed), first[0])
+    return Assembly(dataclasses.replace(state, mode=mode), checks, lax.stop_gradient(missed), first[0])
 
 
 def _in_turn(system: System, t: Array, q: Array, held: tuple[int, ...]) -> Array:

@@ -11,8 +11,8 @@ from jaxtyping import Array
 from ..formulation import AbstractFormulation, contradiction_tol, formulation_at
 from ..foundations import all_hold, contract, program, strong
 from ..linalg import Eliminated, cutoff, metric_rows, regular_metric, row_norms
-from ..system import Mode, State, System, Topology, evaluate, linear_algebra, massless, scaled_residuals, settled
-from .assemble import assembled
+from ..system import State, System, Topology, evaluate, linear_algebra, massless, scaled_residuals, settled
+from .assemble import Guess, assembled
 from .rows import choose_rows
 
 # Around a singular pose so many poses are looked at, so far away as a part of the lengths of the mechanism.
@@ -178,7 +178,7 @@ def diagnose(system: System, state: State, *, formulation: AbstractFormulation |
         (1, 1, 'rod[0], again[0]')
     """
     formulation, lacking = formulation_at(formulation, system, state), massless(system, state)
-    whole, mode = system, state.mode
+    whole, given = system, state
     system, state = settled(system, state)
     rows, combined, scaled, mass, jacobian, residual, undriven = jax.tree.map(
         np.asarray, _measure(strong(system), strong(state), formulation)
@@ -209,7 +209,7 @@ def diagnose(system: System, state: State, *, formulation: AbstractFormulation |
         redundancy=m - rank,
         freedom=system.nv - rank,
         freedom_nearby=system.nv - nearby,
-        singular_around=nearby > rank and _singular_around(whole, system, state, mode, formulation, jacobian, rank),
+        singular_around=nearby > rank and _singular_around(whole, given, formulation, jacobian, rank),
         freedom_undriven=None if undriven is None else system.nv - int(undriven),
         freedom_counted=system.nv - m,
         topology=None if system.joints is None else system.joints.topology,
@@ -242,13 +242,7 @@ def _measure(system: System, state: State, formulation: AbstractFormulation) -> 
 
 
 def _singular_around(
-    whole: System,
-    system: System,
-    state: State,
-    mode: Mode | None,
-    formulation: AbstractFormulation,
-    jacobian: np.ndarray,
-    rank: int,
+    system: System, state: State, formulation: AbstractFormulation, jacobian: np.ndarray, rank: int
 ) -> bool:
     """Whether poses around, moved onto the constraints from along the free directions, have no more independent rows than this one."""
     reach = np.asarray(state.scale.reach)
@@ -257,11 +251,11 @@ def _singular_around(
     reached = []
     for step in AWAY * reach * steps / np.abs(steps).max(axis=1, keepdims=True):
         q = strong(state.q + system.qdot(state.q, jnp.asarray(step, state.q.dtype)))
-        args = (strong(whole), state.t, q, jnp.zeros_like(state.v), (), (), mode, None, formulation.rank_tol, True)
-        found, checks = assembled(*args)
-        if bool(all_hold(checks)):
-            near = dataclasses.replace(found, mode=None)
-            reached.append(int(_measure(strong(system), strong(near), formulation)[0].rank))
+        guess = Guess(state.t, q, jnp.zeros_like(state.v), mode=state.mode, rank_tol=formulation.rank_tol, known=True)
+        near = assembled(strong(system), guess)
+        if bool(all_hold(near.checks)):
+            here, there = settled(system, near.state)
+            reached.append(int(_measure(strong(here), strong(there), formulation)[0].rank))
     return bool(reached) and max(reached) <= rank
 
 

@@ -20,6 +20,9 @@ GUESSES, FEWEST, LARGE, STEPS = 64, 4, 2048, 60
 SAMPLES = 16
 # A residual of that part of its size is left to Gauss and Newton; a guess is given up where so many steps in turn gain less than this part.
 FOUND, SLOW, GAIN = 1e-8, 4, 1e-3
+# A step is taken that gains more than this part of what the linear model promises (Nielsen 1999); a coordinate by which rows hardly change
+# is damped as if they changed by this part of what they change by others.
+GOOD, WIDTH = 1e-4, 1e-6
 # Damping at first, at least and at most, and by which factor it falls at most after a good step (Nielsen 1999).
 DAMPING, LEAST, MOST, FALL = 1e-2, 1e-12, 1e8, 0.1
 
@@ -112,13 +115,13 @@ def _descended(
         residual, jacobian = rows(at.q), jax.jacfwd(lambda step: rows(moved(at.q, step)))(none)
         normal, slope = jacobian.T @ jacobian, jacobian.T @ residual
         widths = jnp.diag(normal)
-        widths = jnp.maximum(widths, 1e-6 * jnp.max(widths))
+        widths = jnp.maximum(widths, WIDTH * jnp.max(widths))
         move = -solve_spd(normal + at.damping * jnp.diag(widths), slope)
         q = moved(at.q, move)
         there = rows(q)
         before, after = jnp.sum(residual**2), jnp.sum(there**2)
         ratio = (before - after) / (before - jnp.sum((residual + jacobian @ move) ** 2))
-        good = ratio > 1e-4
+        good = ratio > GOOD
         falling = at.damping * jnp.maximum(FALL, 1 - (2 * ratio - 1) ** 3)
         return _Descent(
             jnp.where(good, q, at.q),
