@@ -15,7 +15,7 @@ EXAMPLES := pendulum particle_on_circle chaplygin_sleigh slider_crank parallelog
 # The lowest versions run on the oldest Python, the newest ones on the newest that is there.
 LOWEST ?= python3.11
 NEWEST ?= $(shell for minor in 14 13 12 11; do python3.$$minor -c 'import sys; print(sys.executable)' 2>/dev/null && break; done)
-QUARTER := $(patsubst %,tests/test_%.py,assemble batch data devices events float32 functions gradients kernels linalg program simulate system)
+QUARTER := $(patsubst %,tests/test_%.py,assemble batch data devices events float32 functions gradients kernels linalg loops program simulate system)
 
 .PHONY: demo test versions examples slow dist benchmarks clean
 
