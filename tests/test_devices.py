@@ -157,8 +157,8 @@ def test_steps_number_by_number_for_a_gpu(derived):
 
     # The general step is part of both programs.
     (dots, numbers), (general, others) = map(products, (jm.Compiled(), jm.XLA()))
-    print(dots, general, numbers, others)
-    assert dots - general < 0.1 * general and numbers > 2 * others
+    # The general step, of arrays, has seven products of numbers for each product of arrays (1,373 and 185 of the run).
+    assert numbers - others > 100 * (dots - general), (numbers, others, dots, general)
 
 
 def test_what_is_looked_for_is_found():

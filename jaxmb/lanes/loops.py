@@ -221,8 +221,7 @@ class _Writer(Reader):
                 module.put_nodes(module.nodes(x), place)
             places.append(place)
             carry.append(x if place is None else module.stored(place, 0, Shaped(v.aval.shape, v.aval.dtype)))
-        module._count += 1
-        n = module._count
+        n = module.unique()
         module.do(f"br label %loop{n}")
         module.label(f"loop{n}")
         with module.scope():

@@ -55,6 +55,11 @@ class Function:
         self.lines.append(f"  %v{self._count} = {line}")
         return f"%v{self._count}"
 
+    def unique(self) -> int:
+        """A number that no other name has."""
+        self._count += 1
+        return self._count
+
     def label(self, name: str) -> None:
         """Where one may go."""
         self.lines.append(f"{name}:")
@@ -63,8 +68,7 @@ class Function:
         """A loop over numbers below `count`, `step` apart; `work` writes what is done for one."""
         if count < 1:
             return
-        self._count += 1
-        n = self._count
+        n = self.unique()
         self.do(f"br label %before{n}")
         self.label(f"before{n}")
         self.do(f"br label %loop{n}")
@@ -79,8 +83,7 @@ class Function:
 
     def repeat(self, work: Callable[[], str]) -> None:
         """A loop that is gone through at least once; `work` writes what is done, and returns whether it is done again."""
-        self._count += 1
-        n = self._count
+        n = self.unique()
         self.do(f"br label %again{n}")
         self.label(f"again{n}")
         more = work()
@@ -89,8 +92,7 @@ class Function:
 
     def either(self, truth: str, work: Callable[[], None], otherwise: Callable[[], None]) -> None:
         """One of two parts, as one truth value says."""
-        self._count += 1
-        n = self._count
+        n = self.unique()
         self.do(f"br i1 {truth}, label %then{n}, label %else{n}")
         for name, part in ((f"then{n}", work), (f"else{n}", otherwise)):
             self.label(name)

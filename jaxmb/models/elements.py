@@ -152,9 +152,11 @@ class Build:
             name = self.names.of("joint", joint.name)
             if joint.viscous or joint.coulomb:
                 friction = self.names.new("friction", f"{joint.name}_friction")
-                found.append(spatial.JointFriction(friction, name, joint.viscous, joint.coulomb))
+                element = spatial.JointFriction(friction, name, joint.viscous, joint.coulomb)
+                found.append(element)
                 if joint.coulomb:
-                    text = "dry friction is −f tanh(v/v₀) with v₀ = 0.01 m/s or rad/s: it creeps where it should stick"
+                    speed = float(element.speed)
+                    text = f"dry friction is −f tanh(v/v₀) with v₀ = {speed:g} m/s or rad/s: it creeps where it should stick"
                     self.graph.note("approximated", f"joint '{joint.name}'", text)
             if joint.stiffness:
                 spring = self.names.new("spring", f"{joint.name}_spring")

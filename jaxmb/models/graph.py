@@ -6,6 +6,7 @@ All numbers are NumPy's, with double precision: reading compiles nothing and doe
 import dataclasses
 
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 # The name of what stands still.
 WORLD = "ground"
@@ -26,22 +27,13 @@ def inverse(x: np.ndarray) -> np.ndarray:
 
 
 def turn(axis: np.ndarray, angle: float) -> np.ndarray:
-    """The rotation about a unit vector, 1 + sin θ n̂ + (1 − cos θ) n̂² (Rodrigues)."""
-    x, y, z = axis
-    cross = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
-    return np.eye(3) + np.sin(angle) * cross + (1 - np.cos(angle)) * cross @ cross
+    """The rotation about a unit vector."""
+    return Rotation.from_rotvec(angle * axis).as_matrix()
 
 
 def from_quaternion(q: np.ndarray) -> np.ndarray:
     """The rotation of a quaternion (w, x, y, z) of any length but zero."""
-    w, x, y, z = q / np.linalg.norm(q)
-    return np.array(
-        [
-            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-        ]
-    )
+    return Rotation.from_quat(np.roll(q, -1)).as_matrix()
 
 
 @dataclasses.dataclass(frozen=True)

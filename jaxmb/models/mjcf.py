@@ -118,10 +118,13 @@ def _expect_finite(model: Any, root: Element) -> None:
         "body_iquat",
         "jnt_pos",
         "jnt_axis",
+        "jnt_stiffness",
+        "dof_damping",
+        "dof_frictionloss",
+        "dof_armature",
+        "qpos0",
+        "eq_data",
     ):
-        if not np.isfinite(getattr(model, field)).all():
-            raise ValueError(f"{root.file} must hold finite numbers, but `{field}` of MuJoCo's model does not.")
-    for field in ("jnt_stiffness", "dof_damping", "dof_frictionloss", "dof_armature", "qpos0", "eq_data"):
         if not np.isfinite(getattr(model, field)).all():
             raise ValueError(f"{root.file} must hold finite numbers, but `{field}` of MuJoCo's model does not.")
 

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 from ..foundations import listing
 from .document import Element
 from .folder import Folder
-from .graph import WORLD, Coupling, Graph, Joint, Link, from_quaternion, pose, turn
+from .graph import WORLD, Coupling, Graph, Joint, Link, from_quaternion, pose
 from .inertia import checked_mass
 
 EARTH = (0.0, 0.0, -9.81)
@@ -148,9 +149,8 @@ def origin(element: Element | None) -> np.ndarray:
                 f"must have a quaternion of unit length as `quat_xyzw`, but its length is {np.linalg.norm(quaternion):g}."
             )
         return pose(position, from_quaternion(np.roll(quaternion, 1)))
-    about = zip(np.eye(3), element.numbers("rpy", 3, (0.0, 0.0, 0.0)), strict=True)
-    x, y, z = (turn(axis, angle) for axis, angle in about)
-    return pose(position, z @ y @ x)
+    rotation = Rotation.from_euler("xyz", element.numbers("rpy", 3, (0.0, 0.0, 0.0)))
+    return pose(position, rotation.as_matrix())
 
 
 def _axis(element: Element | None, default: np.ndarray) -> np.ndarray:

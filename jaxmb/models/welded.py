@@ -7,6 +7,9 @@ import numpy as np
 from ..foundations import listing
 from .graph import WORLD, Graph, Joint, Link, inverse
 
+# Sums of products of places and masses cancel to this part of what they are made of where nothing is left: 450 units of rounding.
+ROUNDING = 1e-13
+
 
 @dataclasses.dataclass(frozen=True)
 class Rigid:
@@ -136,6 +139,5 @@ def _along(joint: Joint, spread: np.ndarray, place: np.ndarray) -> float:
     twist = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
     shifted = np.column_stack([twist, -twist @ frame[:3, 3]])
     found = float(np.trace(shifted @ spread @ shifted.T))
-    # Sums of products of places and masses cancel to rounding where nothing is left.
     size = float(np.trace(spread[:3, :3]) + mass * frame[:3, 3] @ frame[:3, 3])
-    return (found if found > 1e-13 * size else 0.0) + joint.armature
+    return (found if found > ROUNDING * size else 0.0) + joint.armature

@@ -101,6 +101,13 @@ def row(x: Array, k: Array) -> Array:
     return lax.dynamic_index_in_dim(x, k, 0, keepdims=False)
 
 
+def moment(times: Array, index: Array) -> Array:
+    """A time, by its number; ∞ beyond the last one."""
+    if not times.shape[0]:
+        return jnp.array(jnp.inf, times.dtype)
+    return jnp.where(index < times.shape[0], row(times, index), jnp.inf)
+
+
 def with_row(x: Array, k: Array, new: Array, where: Array | bool = True) -> Array:
     """An array with another row, where that is to be."""
     return x.at[jnp.where(where, k, x.shape[0])].set(new, mode="drop")

@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array
 
 from ..lanes import Call, Program, Shaped
-from .method import Stepping, row, with_row
+from .method import Stepping, moment, with_row
 from .step import StepProgram
 
 
@@ -89,14 +89,6 @@ class RunProgram(Stepping):
         start, times, fixed = operands[:count], operands[count], operands[count + 1 :]
         own, n = len(self.step.operands) - 5, self.state.shape[0]
 
-        def moment(index: Array) -> Array:
-            """When the next state is to be saved."""
-            return (
-                jnp.where(index < self.times, row(times, index), jnp.inf)
-                if self.times
-                else jnp.array(jnp.inf, self.dtype)
-            )
-
         def record(tape: Any, k: Array, carry: Any, where: Array) -> Any:
             """A state on the tape."""
             return with_row(tape[0], k, carry[0], where), with_row(tape[1], k, carry[2], where)
@@ -113,7 +105,7 @@ class RunProgram(Stepping):
             def save(saved: Any) -> Any:
                 index, due, ys = saved
                 y = between(due, *carry[:3], raw, slopes, *rest)[0]
-                return index + 1, moment(index + 1), ys.at[index].set(y)
+                return index + 1, moment(times, index + 1), ys.at[index].set(y)
 
             late = lambda saved: accepted & (saved[1] <= carry[1])
             index, due, ys = lax.while_loop(late, save, (index, due, ys))
@@ -124,6 +116,6 @@ class RunProgram(Stepping):
         first = jnp.array(0)
         ys = jnp.full((self.times, n), jnp.inf, self.dtype)
         tape = (jnp.full(self.taped, jnp.inf, self.dtype), lax.empty((self.taped, n), self.dtype)) if self.taped else ()
-        begin = (jnp.array(True), tuple(start), first, moment(first), ys, first, tape)
+        begin = (jnp.array(True), tuple(start), first, moment(times, first), ys, first, tape)
         _, carry, _, _, ys, _, tape = lax.while_loop(lambda c: c[0], attempt, begin)
         return [*carry, ys, *tape]

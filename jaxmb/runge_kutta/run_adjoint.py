@@ -81,7 +81,7 @@ class RunAdjoint(Stepping):
             return jnp.where(index < 0, -2, here)
 
         def step(carry: Any) -> Any:
-            k, index, due, end_bar, slope_bar, moves, times_bar, _, special = carry
+            k, index, due, end_bar, slope_bar, moves, times_bar, _, irregular = carry
             ends = k == count - 1
             t0, t1, y0 = row(ts, k), jnp.where(ends, last, row(ts, k + 1)), row(ys, k)
             y1, h = jnp.where(ends, end, row(ys, k + 1)), t1 - t0
@@ -115,7 +115,7 @@ class RunAdjoint(Stepping):
                 moves,
                 times_bar,
                 begins,
-                special | jnp.any(doubtful) | doubt | ~finite,
+                irregular | jnp.any(doubtful) | doubt | ~finite,
             )
 
         none = [jnp.zeros(s.shape, s.dtype) for s in self.pulled.results[1:]]

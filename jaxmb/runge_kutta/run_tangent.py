@@ -8,7 +8,7 @@ from jax import lax
 from jaxtyping import Array
 
 from ..lanes import Call, Program, Shaped
-from .method import Stepping, row
+from .method import Stepping, moment, row
 from .step import StepProgram
 
 
@@ -68,14 +68,6 @@ class RunTangent(Stepping):
         n, stage, between = self.size, call(self.stage), call(self.between)
         nothing = jnp.zeros(self.end.operands[2].shape, self.dtype)
 
-        def moment(index: Array) -> Array:
-            """When the next state was saved."""
-            return (
-                jnp.where(index < self.times, row(times, index), jnp.inf)
-                if self.times
-                else jnp.array(jnp.inf, self.dtype)
-            )
-
         def step(carry: Any) -> Any:
             k, index, due, dot, slope, dots = carry
             t0, t1 = row(ts, k), jnp.where(k == count - 1, last, row(ts, k + 1))
@@ -89,13 +81,13 @@ class RunTangent(Stepping):
             def save(saved: Any) -> Any:
                 index, due, dots = saved
                 y = between(due, t0, t1, dot, raw[n:], ks[:, n:], following - raw[n:])[0]
-                return index + 1, moment(index + 1), dots.at[index].set(y)
+                return index + 1, moment(times, index + 1), dots.at[index].set(y)
 
             index, due, dots = lax.while_loop(lambda saved: saved[1] <= t1, save, (index, due, dots))
             return k + 1, index, due, following, ks[-1] / (t1 - t0), dots
 
         first = jnp.array(0, jnp.int32)
         dots = jnp.zeros((self.times, n), self.dtype)
-        start = first, first, moment(first), dot, jnp.zeros(2 * n, self.dtype), dots
+        start = first, first, moment(times, first), dot, jnp.zeros(2 * n, self.dtype), dots
         carry = lax.while_loop(lambda c: c[0] < count, step, start)
         return [carry[5], carry[3]]
