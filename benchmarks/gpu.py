@@ -7,7 +7,7 @@ Runs wherever jaxmb does. The four-bar in batches, 100 constant steps of Tsit5 w
     floor by bytes       state read and written once per step, over the measured bandwidth of a copy
     floor by operations  operations of one right-hand side, as XLA counts them, × stages, over the measured peak of multiply–adds
 
-But for `--small` MJX runs beside it where it is installed; its floors are those of jaxmb's right-hand side. The end states are compared with those of the CPU in double precision, which JAX has beside any device.
+But for `--small` steps of small arrays, `engine=XLA()`, run beside those of single numbers, in double precision, and MJX where it is installed, whose floors are those of jaxmb's right-hand side. The end states are compared with those of the CPU in double precision, which JAX has beside any device.
 A first call of jaxmb is that of a program that is compiled already, as its memory is asked for before it runs.
 """
 
@@ -28,7 +28,7 @@ from lanes import CASES, Batch, Case, constant_steps
 import jaxmb as jm
 
 LANES = {"small": (1, 256), "default": (1, 16, 256, 4096), "full": (1, 16, 256, 4096)}
-ON_A_GPU = {"small": (1, 1000), "default": (1, 1000, 100_000, 1_000_000), "full": (1, 1000, 10_000, 100_000, 1_000_000)}
+ON_A_GPU = {"small": (1, 1000), "default": (1000, 100_000), "full": (1, 1000, 10_000, 100_000, 1_000_000)}
 STEPS, STAGES = 100, 7  # of Tsit5 with the factor at the end of a step
 CHECKED = 256  # lanes
 AWAY = {"float64": 1e-9, "float32": 1e-3}  # of the angles after 100 steps, in rad
@@ -41,8 +41,8 @@ def end_state(found: jm.Solution) -> jax.Array:
     return jnp.concatenate([found.q[-1], found.v[-1]])
 
 
-def batch(case: Case, lanes: int) -> Batch:
-    return Batch(case, lanes, constant_steps(case.step), end_state)
+def batch(case: Case, lanes: int, **settings: Any) -> Batch:
+    return Batch(case, lanes, constant_steps(case.step) | settings, end_state)
 
 
 def bandwidth(dtype: str) -> float:
@@ -114,6 +114,8 @@ def measured(name: str, dtype: str, size: str, expected: np.ndarray) -> list[dic
             rows.append(labels | dict(engine="jaxmb", skipped=f"needs {run.bytes / 1e9:.1f} GB"))
             continue
         calls = {"jaxmb": functools.partial(run, STEPS * case.step)}
+        if size != "small" and dtype == "float64":
+            calls["jaxmb, XLA()"] = functools.partial(batch(case, lanes, engine=jm.XLA()), STEPS * case.step)
         if size != "small" and common.installed("mujoco-mjx"):
             calls |= {peer.name: functools.partial(peer.call, STEPS) for peer in throughput.mjx(case, name, lanes)}
         for engine, timing in common.in_alternation(calls, ROUNDS).items():

@@ -117,9 +117,10 @@ ENTRIES = {
     "reverse derivative": slope,
     "by checkpoints": lambda: slope(dfx.RecursiveCheckpointAdjoint(checkpoints=16)),
     "forward derivative": lambda: of_fourbar(
-        lambda system, state: jax.jacfwd(
-            lambda v: run(system, jm.as_state(system, state.q, v), adjoint=dfx.ForwardMode()).q
-        )(state.v)
+        lambda system, state: jax.jvp(  # along velocities that the rows allow
+            lambda v: run(system, jm.as_state(system, state.q, v), adjoint=dfx.ForwardMode()).q,
+            *[(state.v,)] * 2,
+        )
     ),
     "fit": lambda: fitted(lambda *given: jm.fit.identify(*given, max_iterations=3, throw=False).estimates),
 }
@@ -159,6 +160,25 @@ def test_steps_number_by_number_for_a_gpu(derived):
     (dots, numbers), (general, others) = map(products, (jm.Compiled(), jm.XLA()))
     # The general step, of arrays, has seven products of numbers for each product of arrays (1,373 and 185 of the run).
     assert numbers - others > 100 * (dots - general), (numbers, others, dots, general)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(jax.default_backend() != "gpu", reason="there is no GPU")
+@pytest.mark.parametrize("name", ENTRIES)
+def test_a_gpu_gives_what_a_cpu_does(name):
+    """Two rows at once; numbers of a size below 1 to 1e-9, others relative to their size."""
+    fn, argument = ENTRIES[name]()
+
+    def numbers(device):
+        rows = jax.device_put(jnp.stack([argument, 0.99 * argument]), device)
+        with jax.default_device(device):
+            return jax.jit(lambda x: jax.tree.leaves(eqx.filter(jax.vmap(fn)(x), eqx.is_inexact_array)))(rows)
+
+    for on_gpu, on_cpu in zip(*(numbers(jax.devices(kind)[0]) for kind in ("gpu", "cpu")), strict=True):
+        on_gpu, on_cpu = np.asarray(on_gpu), np.asarray(on_cpu)
+        np.testing.assert_array_equal(np.isfinite(on_gpu), np.isfinite(on_cpu))
+        size = max(1.0, np.max(np.abs(on_cpu), initial=0.0, where=np.isfinite(on_cpu)))
+        np.testing.assert_allclose(on_gpu, on_cpu, rtol=0, atol=1e-9 * size)
 
 
 def test_what_is_looked_for_is_found():

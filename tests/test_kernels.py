@@ -1101,7 +1101,7 @@ def test_a_large_step_has_no_derivative_in_forward_mode(monkeypatch):
 
 
 def test_without_the_compiler_runs_are_plain(monkeypatch):
-    monkeypatch.setattr("jaxmb.simulation.engine.unavailable", lambda asked: "llvmlite is not installed")
+    monkeypatch.setattr("jaxmb.simulation.engine.unavailable", lambda by_xla: "llvmlite is not installed")
     mass = lambda t, q, p: jnp.eye(2)
     system = jm.System(2, mass=mass, constraints=[jm.Holonomic("rod", lambda t, q, p: q @ q - 1)])
     state = jm.as_state(system, [0.6, 0.8], [-0.8, 0.6])

@@ -11,13 +11,14 @@ from .jit import missing
 from .program import Program
 
 
-def unavailable(asked: bool = False) -> str | None:
+def unavailable(by_xla: bool = False) -> str | None:
     """Why no code is compiled here, None if it is; the first call compiles a small program and looks at what it gives.
 
-    On other devices than CPUs programs are made of operations on single numbers, if that is asked for: how fast that is was not measured.
+    Args:
+        by_xla: whether it serves as well if XLA compiles the operations on single numbers, as it does on other devices than CPUs.
     """
     kind = jax.default_backend()
-    if kind != "cpu" and not asked:
+    if kind != "cpu" and not by_xla:
         return f"the device is of kind '{kind}'"
     return (missing() if kind == "cpu" else None) or _wrong(kind)
 

@@ -44,7 +44,7 @@ def show_config() -> None:
     rows |= {package: version(package) for package in _PACKAGES}
     rows["devices"] = ", ".join(f"{count} of kind '{kind}'" for kind, count in kinds.items())
     rows["numbers"] = f"{default_float().name} (jax_enable_x64 is {jax.config.read('jax_enable_x64')})"
-    reason = unavailable()
+    reason = unavailable(by_xla=jax.default_backend() == "gpu")
     rows["steps"] = "compiled code" if reason is None else f"not compiled, some {COST} slower on a CPU: {reason}"
     for name, told in rows.items():
         print(f"{name:<11} {told}")

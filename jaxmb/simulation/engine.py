@@ -26,6 +26,8 @@ from .step_size import own_sizes
 
 # Code for linear algebra of more operations than this, along the band or if nothing were zero, takes longer to compile than it saves.
 MOST = 35_000
+# On GPUs XLA compiles code of single numbers in twice the time of small arrays: this is the order of the largest that was measured, Andrews' squeezer (660).
+MOST_ON_GPU = 1_000
 
 # Each rule says why not, or None.
 
@@ -51,7 +53,18 @@ def _choosing(problem: Problem) -> str | None:
 
 def _large(system: System) -> str | None:
     work = dense_work(system) if system.layout is None else system.layout.work
-    return None if work <= MOST else f"{system.nv} velocities and {system.m} rows are too many"
+    most = MOST_ON_GPU if _on_gpu() else MOST
+    return None if work <= most else f"{system.nv} velocities and {system.m} rows are too many"
+
+
+def _on_gpu() -> bool:
+    """There XLA makes kernels of operations on single numbers, 3 to 10 times as fast as those of small arrays; on other devices nobody has measured it."""
+    return jax.default_backend() == "gpu"
+
+
+def _by_numbers(method: Method) -> bool:
+    """Whether steps are of single numbers where it is XLA that compiles them."""
+    return _on_gpu() or isinstance(method.engine, Compiled)
 
 
 def _not_compiled(method: Method, problem: Problem) -> str | None:
@@ -60,7 +73,7 @@ def _not_compiled(method: Method, problem: Problem) -> str | None:
         return "`engine` is `XLA`"
     if not isinstance(method.adjoint, dfx.ForwardMode | None) and _not_explicit(method) is None:
         return "derivatives are neither over a tape nor in forward mode"
-    reason = unavailable(demanded) or _not_explicit(method) or _choosing(problem)
+    reason = unavailable(by_xla=_by_numbers(method)) or _not_explicit(method) or _choosing(problem)
     return reason or (None if demanded else _large(problem.system))
 
 
@@ -116,7 +129,7 @@ def back_of(method: Method, moves: Any, rest: Problem, y0: StateVector) -> Compi
     """The reverse sweep over a step as compiled code, if there is one."""
     if _not_compiled(method, eqx.combine(moves, rest)) is not None:
         return None
-    back = compiled_step_adjoint(moves, rest, method.solver.solver, y0, isinstance(method.engine, Compiled))
+    back = compiled_step_adjoint(moves, rest, method.solver.solver, y0, _by_numbers(method))
     return None if isinstance(back, str) else back
 
 
@@ -139,7 +152,7 @@ def _compiled(method: Method, problem: Problem, y0: StateVector) -> CompiledStep
     if reason is not None:
         return reason
     regular = dataclasses.replace(problem, regular_only=None, smooth=False)
-    step = compiled_step(regular, method.solver.solver, y0, isinstance(method.engine, Compiled))
+    step = compiled_step(regular, method.solver.solver, y0, _by_numbers(method))
     if isinstance(method.adjoint, dfx.ForwardMode) and isinstance(step, CompiledStep) and not step.program.doubles:
         return "its derivative in forward mode has too many operations"
     return step
