@@ -137,10 +137,10 @@ def free_directions(plant: Plant) -> Float[Array, "nv nv"]:
     """
     factor, restored = plant.factor, plant.restored
     if restored is not None and restored.lost is not None:
-        gone = restored.lost.mask
-        rows = jnp.where(gone[:, None], restored.lost.matrix, plant.terms.jacobian)
+        dropped = restored.lost.mask
+        rows = jnp.where(dropped[:, None], restored.lost.matrix, plant.terms.jacobian)
         sizes = row_norms(lax.stop_gradient(factor.metric), lax.stop_gradient(rows))
-        scale = jnp.where(gone & (sizes > 0), sizes, factor.scale)
+        scale = jnp.where(dropped & (sizes > 0), sizes, factor.scale)
         factor = ConstrainedFactor(factor.metric, rows, scale, factor.in_use, 0.0, root=factor.root)
     basis = null_space(factor)
     empty = jnp.diag(jnp.all(lax.stop_gradient(basis) == 0, axis=0).astype(basis.dtype))
@@ -161,10 +161,12 @@ def split_input(
         u: inputs (nu,); zero where the limit is.
         limits: as of `drive`.
     """
-    found = drive(plant, limits)
-    used = found.limits > 0
-    relative = jnp.where(used, u / jnp.where(used, found.limits, 1), 0)
-    potent = found.limits * (pseudoinverse(found.by_input, found.rank_tol, found.size) @ (found.by_input @ relative))
+    actuators = drive(plant, limits)
+    usable = actuators.limits > 0
+    share = jnp.where(usable, u / jnp.where(usable, actuators.limits, 1), 0)
+    potent = actuators.limits * (
+        pseudoinverse(actuators.by_input, actuators.rank_tol, actuators.size) @ (actuators.by_input @ share)
+    )
     return potent, u - potent
 
 

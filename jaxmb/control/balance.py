@@ -47,7 +47,7 @@ class Balance(eqx.Module):
     weights: Float[Array, " nu"] | None
     scale: Scale
     start: Float[Array, " nq"]
-    held: tuple[int, ...] = eqx.field(static=True)
+    fixed: tuple[int, ...] = eqx.field(static=True)
 
     def force(self, q: Float[Array, " nq"], u: Float[Array, " nu"]) -> Float[Array, " nv"]:
         """F at rest."""
@@ -77,10 +77,10 @@ def independent(problem: Balance, q: Float[Array, " nq"]) -> Bool[Array, " r"]:
     if system.holonomic is not None:
         first = jnp.concatenate([system.holonomic, jnp.zeros(rows.shape[0] - system.m, bool)])
     tol = cutoff(RANK_TOL, q.dtype)
-    found = Eliminated.of((rows / sizes[:, None]) @ inverse_root(metric).T).eliminate(
+    eliminated = Eliminated.of((rows / sizes[:, None]) @ inverse_root(metric).T).eliminate(
         tol, first, jnp.asarray(constraint)
     )
-    return found.eliminate(tol).chosen
+    return eliminated.eliminate(tol).chosen
 
 
 def balance(problem: Balance, q: Float[Array, " nq"], in_use: Bool[Array, " r"]) -> tuple[Array, Array, Array]:
@@ -123,8 +123,8 @@ def deficit(problem: Balance, q: Float[Array, " nq"], in_use: Bool[Array, " r"])
 
 
 def _deficit(problem: Balance, q: Array, force: Array) -> Array:
-    moved = (q - problem.start)[np.array(problem.held, int)]
-    return jnp.concatenate([position_residual(problem.system, problem.t, q), moved, force])
+    displaced = (q - problem.start)[np.array(problem.fixed, int)]
+    return jnp.concatenate([position_residual(problem.system, problem.t, q), displaced, force])
 
 
 def stiffness(
@@ -135,17 +135,17 @@ def stiffness(
     Beside them what `balance` finds, and the derivatives of its force.
     """
     system, t = problem.system, problem.t
-    along = lambda d: jax.jvp(lambda q: balance(problem, q, in_use), (q,), (system.qdot(q, d),))
-    found, (_, slopes, _) = jax.vmap(along, out_axes=(None, 1))(jnp.eye(system.nv, dtype=q.dtype))
+    derivative = lambda d: jax.jvp(lambda q: balance(problem, q, in_use), (q,), (system.qdot(q, d),))
+    values, (_, slopes, _) = jax.vmap(derivative, out_axes=(None, 1))(jnp.eye(system.nv, dtype=q.dtype))
     metric = problem.rows(q)[0]
-    jacobian, held = constraint_jacobian(system, t, q), np.array(problem.held, int)
+    jacobian, fixed = constraint_jacobian(system, t, q), np.array(problem.fixed, int)
     if system.holonomic is not None:
         jacobian = jnp.where(system.holonomic[:, None], jacobian, 0)
-    fixed = jnp.eye(system.nq, dtype=q.dtype)[held]
-    fixed = fixed if system.rate is None else fixed @ rate_matrix(system.rate, q, system.nv)
-    rows = jnp.concatenate([jacobian, fixed, lax.stop_gradient(found[0]) @ slopes])
+    unit_rows = jnp.eye(system.nq, dtype=q.dtype)[fixed]
+    unit_rows = unit_rows if system.rate is None else unit_rows @ rate_matrix(system.rate, q, system.nv)
+    rows = jnp.concatenate([jacobian, unit_rows, lax.stop_gradient(values[0]) @ slopes])
 
-    count = system.m + held.size
+    count = system.m + fixed.size
     lengths = lax.stop_gradient(row_norms(metric, rows))
     stiffest = jnp.broadcast_to(jnp.max(lengths[count:], initial=0), (system.nv,))
     sizes = jnp.concatenate([problem.scale.row, lengths[system.m : count], stiffest])
@@ -155,7 +155,7 @@ def stiffness(
         cutoff(RANK_TOL, q.dtype), None, jnp.asarray(np.arange(rows.shape[0]) < count)
     )
     factor = ConstrainedFactor(metric, rows, sizes, chosen.eliminate(cutoff(SOFTEST, q.dtype)).chosen, 0.0)
-    return factor, found, slopes
+    return factor, values, slopes
 
 
 def inputs_of(problem: Balance, q: Float[Array, " nq"], in_use: Bool[Array, " r"]) -> tuple[Array, Array, Array, Array]:

@@ -126,13 +126,13 @@ class Linearisation(eqx.Module):
 
     def _mode(self, value: complex, vector: np.ndarray, margin: float) -> Mode:
         weights, tangent = np.asarray(self.weights), self.tangent
-        moved = np.abs(np.asarray(tangent.r) @ vector) ** 2 * weights
-        total = moved.sum()
-        share = moved / total if total > 0 else np.abs(np.asarray(tangent.r) @ vector) ** 2
+        energy = np.abs(np.asarray(tangent.r) @ vector) ** 2 * weights
+        total = energy.sum()
+        share = energy / total if total > 0 else np.abs(np.asarray(tangent.r) @ vector) ** 2
         changed = np.asarray(tangent.q) @ vector
-        along = np.asarray(tangent.r) @ vector
-        turn = along[np.argmax(moved)] if total > 0 else 1.0
-        phase = abs(turn) / turn if turn != 0 else 1.0
+        displaced = np.asarray(tangent.r) @ vector
+        largest = displaced[np.argmax(energy)] if total > 0 else 1.0
+        phase = abs(largest) / largest if largest != 0 else 1.0
         size = abs(value)
         return Mode(
             eigenvalue=complex(value),
@@ -165,16 +165,16 @@ class Linearisation(eqx.Module):
         return Scaled(a, b / np.where(lengths > 0, lengths, 1), rate, back / unit[..., None, :])
 
     def __str__(self) -> str:
-        found = self.modes()
-        still = not np.any(np.asarray(self.state.v))
+        modes = self.modes()
+        at_rest = not np.any(np.asarray(self.state.v))
         title = (
-            f"Linearisation at t = {float(self.state.t):g} s {'at rest' if still else 'in motion'}: "
+            f"Linearisation at t = {float(self.state.t):g} s {'at rest' if at_rest else 'in motion'}: "
             f"{counted(len(self.names), 'state')}, {counted(len(self.inputs), 'input')}, "
             f"rate of the states up to {np.max(np.abs(np.asarray(self.residual)), initial=0):.2g}"
         )
         lines = [table(title, {"states": self.names, "inputs": self.inputs})]
         lines.append(f"  {'eigenvalue, 1/s':<28}{'frequency, Hz':>14}{'damping':>10}  {'inputs':<9}mostly in")
-        for mode in found:
+        for mode in modes:
             value = f"{mode.eigenvalue.real:+.5g}" + (f" ± {mode.eigenvalue.imag:.5g}i" if mode.eigenvalue.imag else "")
             reached = "" if not self.inputs else "reach it" if mode.controllable else "do not"
             lines.append(

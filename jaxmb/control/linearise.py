@@ -1,13 +1,14 @@
 """First-order dynamics about a state, exact and in independent coordinates."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation, CoordinatePartition, formulation_at
@@ -89,28 +90,30 @@ def linearise(
         >>> hanging.names, [[round(float(x), 6) + 0.0 for x in row] for row in hanging.A]
         (('x', "x'"), [[0.0, 1.0], [-9.0, 0.0]])
     """
-    whole, state = strong(system), strong(state)
-    system, bare = settled(whole, state)
+    full, state = strong(system), strong(state)
+    system, bare = settled(full, state)
     formulation = formulation_at(formulation, system, bare)
     readings = _readings(system, bare, independent, formulation.rank_tol)
     outputs = as_function(outputs, "outputs")
     if outputs is not None:
         shape_of("outputs", outputs, (bare.t, bare.q, bare.v, system.params), ("ny",))
-    found, checks = _linearise(whole, state, _inputs(system, u), readings, outputs, formulation)
+    linearisation, checks = _linearise(full, state, _input_values(system, u), readings, outputs, formulation)
     if throw:
-        found = enforce(found, checks)
-        announce(found.result)
-    return found
+        linearisation = enforce(linearisation, checks)
+        announce(linearisation.result)
+    return linearisation
 
 
-def _inputs(system: System, u: Any) -> Float[Array, " nu"]:
-    given = jnp.zeros(system.nu) if u is None else jnp.asarray(u, default_float())
-    if given.shape != (system.nu,):
-        raise ValueError(f"Argument `u` must have shape ({system.nu},), but has shape {given.shape}.")
-    return given
+def _input_values(system: System, u: ArrayLike | None) -> Float[Array, " nu"]:
+    values = jnp.zeros(system.nu) if u is None else jnp.asarray(u, default_float())
+    if values.shape != (system.nu,):
+        raise ValueError(f"Argument `u` must have shape ({system.nu},), but has shape {values.shape}.")
+    return values
 
 
-def _readings(system: System, state: State, independent: Any, rank_tol: float) -> Readings:
+def _readings(
+    system: System, state: State, independent: Sequence[str] | Sequence[Sequence[str]] | None, rank_tol: float
+) -> Readings:
     """The independent coordinates as named, the rest as chosen."""
     holonomic = system.holonomic is None
     positions = velocities = None
@@ -164,10 +167,15 @@ def _choose(
 
 @program
 def _linearise(
-    whole: System, state: State, u: Array, readings: Readings, outputs: Any, formulation: AbstractFormulation
+    full: System,
+    state: State,
+    u: Array,
+    readings: Readings,
+    outputs: Callable[..., Array] | None,
+    formulation: AbstractFormulation,
 ) -> tuple[Linearisation, tuple[Check, ...]]:
-    given = state
-    system, state = settled(whole, state)
+    start = state
+    system, state = settled(full, state)
     t, q, v = state.t, state.q, state.v
     rows = choose_rows(system, formulation, state)
     formulation = formulation.holding(rows.choice)
@@ -179,42 +187,41 @@ def _linearise(
         vdot = formulation.motion(terms, formulation.factorise(terms, in_use, 0.0))[0]
         speeds = lambda t, q, v: rates(readings.velocities, system, t, q, v)
         faster = jax.jvp(speeds, (t, q, v), (jnp.ones_like(t), system.qdot(q, v), vdot))[1]
-        seen = jnp.zeros(0, q.dtype) if outputs is None else jnp.ravel(outputs(t, q, v, system.params))
-        return rates(readings.positions, system, t, q, v), faster, seen
+        output = jnp.zeros(0, q.dtype) if outputs is None else jnp.ravel(outputs(t, q, v, system.params))
+        return rates(readings.positions, system, t, q, v), faster, output
 
     tangent, metric, fits = tangent_of(system, state, readings, formulation.rank_tol)
     own = np.array([r.index if isinstance(r, Own) else -1 for r in readings.positions], int)
 
-    def along(displaced: Array, faster: Array, pushed: Array) -> tuple[Any, Any]:
-        here, (position, velocity, seen) = jax.jvp(motion, (q, v, u), (system.qdot(q, displaced), faster, pushed))
+    def derivative(displaced: Array, faster: Array, pushed: Array) -> tuple[Any, Any]:
+        here, (position, velocity, output) = jax.jvp(motion, (q, v, u), (system.qdot(q, displaced), faster, pushed))
         turn = jnp.append(bracket(system, q, v, displaced), 0)[own]
-        return jnp.concatenate(here[:2]), (jnp.concatenate([position + turn, velocity]), seen)
+        return jnp.concatenate(here[:2]), (jnp.concatenate([position + turn, velocity]), output)
 
     n, beside = readings.size, lambda x: jnp.concatenate([x, jnp.zeros((x.shape[0], u.shape[0]), x.dtype)], axis=1)
     pushes = jnp.eye(u.shape[0], n + u.shape[0], n, dtype=q.dtype)
-    residual, (rate, seen) = jax.vmap(along, in_axes=1, out_axes=(None, 1))(
+    residual, (rate, output) = jax.vmap(derivative, in_axes=1, out_axes=(None, 1))(
         beside(tangent.r), beside(tangent.v), pushes
     )
-    successful: Any = RESULTS.successful
-    found = Linearisation(
+    linearisation = Linearisation(
         A=rate[:, :n],
         B=rate[:, n:],
-        C=None if outputs is None else seen[:, :n],
+        C=None if outputs is None else output[:, :n],
         residual=residual,
         tangent=tangent,
-        state=given,
+        state=start,
         u=u,
         metric=metric,
         weights=jnp.diagonal(system.mass(t, q)),
         deviation=deviation(readings, system, t, q, v),
-        result=successful,
+        result=cast(RESULTS, RESULTS.successful),
         names=readings.names(system),
         inputs=input_names(system),
         velocities=system.velocities,
         coordinates=system.coordinates,
     )
     checks = _checks(system, state, readings, rows, fits)
-    return dataclasses.replace(found, result=_result(found, rows, fits)), checks
+    return dataclasses.replace(linearisation, result=_result(linearisation, rows, fits)), checks
 
 
 def _checks(
@@ -236,21 +243,25 @@ def _checks(
     ):
         text = f"Argument `independent` must name independent {what}, but '{{name}}' follows from those before it."
         checks.append(Check((~fit[:-1]).astype(float), 0.0, text, tuple(r.name for r in read)))
-        named = listing(r.name for r in read)
-        text = f"Argument `independent` must name as many {what} as are free, but names {named}: more are free."
+        listed = listing(r.name for r in read)
+        text = f"Argument `independent` must name as many {what} as are free, but names {listed}: more are free."
         checks.append(Check((jnp.all(fit[:-1]) & ~fit[-1]).astype(float), 0.0, text))
     return tuple(checks)
 
 
-def _result(found: Linearisation, rows: Rows, fits: tuple[Bool[Array, "..."], ...]) -> RESULTS:
-    finite = jnp.all(jnp.isfinite(found.A)) & jnp.all(jnp.isfinite(found.B)) & jnp.all(jnp.isfinite(found.residual))
+def _result(linearisation: Linearisation, rows: Rows, fits: tuple[Bool[Array, "..."], ...]) -> RESULTS:
+    finite = (
+        jnp.all(jnp.isfinite(linearisation.A))
+        & jnp.all(jnp.isfinite(linearisation.B))
+        & jnp.all(jnp.isfinite(linearisation.residual))
+    )
     verdicts: tuple[Any, ...] = (
         (~finite, RESULTS.nonfinite),
         (~(jnp.all(fits[0]) & jnp.all(fits[1])) | rows.unfit, RESULTS.unfit_choice),
         (jnp.any(rows.lost | rows.open), RESULTS.undetermined_motion),
         (rows.contradictory, RESULTS.contradictory_constraints),
     )
-    result: Any = RESULTS.successful
+    result = cast(RESULTS, RESULTS.successful)
     for happened, what in verdicts:
         result = RESULTS.where(happened, what, result)
     return result

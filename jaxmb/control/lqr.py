@@ -1,12 +1,12 @@
 """Linear-quadratic regulators for linearised systems."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, PyTree
 
 from ..foundations import Finite, Matrix, Number, Positive, contract, counted, is_concrete, listing, table
 from .linearisation import REACH, Linearisation, reach
@@ -23,7 +23,9 @@ class StateFeedback(eqx.Module):
     u: Float[Array, " nu"]
     deviation: Deviation
 
-    def __call__(self, t: Any, q: Float[Array, " nq"], v: Float[Array, " nv"], params: Any) -> Float[Array, " nu"]:
+    def __call__(
+        self, t: ArrayLike, q: Float[Array, " nq"], v: Float[Array, " nv"], params: PyTree
+    ) -> Float[Array, " nu"]:
         """The inputs."""
         return self.u - self.gain @ self.deviation(t, q, v, params)
 
@@ -131,7 +133,7 @@ def lqr(
     _check_definite(q, r, cross)
     if period is not None:
         period = float(period)
-        a, b = _sampled(a, b, period)
+        a, b = _discretised(a, b, period)
     _check_modes(
         linearisation, a, b, q - cross @ np.linalg.solve(r, cross.T), a - b @ np.linalg.solve(r, cross.T), period
     )
@@ -145,17 +147,19 @@ def lqr(
     return LQR(jnp.asarray(gain), jnp.asarray(cost), values, jnp.asarray(a), jnp.asarray(b), linearisation, period)
 
 
-def _weights(given: Any, names: tuple[str, ...], argument: str, missing: float | None) -> np.ndarray:
+def _weights(
+    weights: ArrayLike | Mapping[str, Number], names: tuple[str, ...], argument: str, missing: float | None
+) -> np.ndarray:
     """The symmetric matrix of weights."""
     n = len(names)
-    if isinstance(given, Mapping):
-        unknown = [name for name in given if name not in names]
-        absent = [name for name in names if name not in given] if missing is None else []
+    if isinstance(weights, Mapping):
+        unknown = [name for name in weights if name not in names]
+        absent = [name for name in names if name not in weights] if missing is None else []
         if unknown or absent:
             what = f"holds {listing(unknown)}" if unknown else f"lacks {listing(absent)}"
             raise ValueError(f"Argument `{argument}` must hold weights by name out of {listing(names)}, but {what}.")
-        given = np.array([float(given.get(name, missing)) for name in names])
-    matrix = np.asarray(given, float)
+        weights = np.array([float(weights.get(name, missing)) for name in names])
+    matrix = np.asarray(weights, float)
     if matrix.ndim == 0 and missing is None:
         matrix = np.full(n, matrix)
     if matrix.ndim == 1:
@@ -163,7 +167,7 @@ def _weights(given: Any, names: tuple[str, ...], argument: str, missing: float |
     if matrix.shape != (n, n):
         raise ValueError(
             f"Argument `{argument}` must have shape ({n}, {n}) or ({n},), or hold weights by name, but has shape "
-            f"{np.asarray(given).shape}."
+            f"{np.asarray(weights).shape}."
         )
     if not np.all(np.isfinite(matrix)) or np.any(np.abs(matrix - matrix.T) > 1e-12 * np.abs(matrix).max()):
         raise ValueError(f"Argument `{argument}` must be a symmetric matrix of finite numbers, but is not.")
@@ -185,13 +189,13 @@ def _check_definite(q: np.ndarray, r: np.ndarray, cross: np.ndarray) -> None:
         )
 
 
-def _sampled(a: np.ndarray, b: np.ndarray, period: float) -> tuple[np.ndarray, np.ndarray]:
+def _discretised(a: np.ndarray, b: np.ndarray, period: float) -> tuple[np.ndarray, np.ndarray]:
     """A_d and B_d of inputs that are held."""
     from scipy.linalg import expm
 
     n, nu = b.shape
-    whole = expm(np.block([[a, b], [np.zeros((nu, n + nu))]]) * period)
-    return whole[:n, :n], whole[:n, n:]
+    exponential = expm(np.block([[a, b], [np.zeros((nu, n + nu))]]) * period)
+    return exponential[:n, :n], exponential[:n, n:]
 
 
 def _check_modes(
@@ -218,24 +222,24 @@ def _check_modes(
             + "."
         )
     values, vectors = np.linalg.eig(to_unit(free))
-    seen = scaled.back.T @ weight @ scaled.back
-    seen = seen / max(np.abs(seen).max(), np.finfo(float).tiny)
-    margins = reach(to_unit(free).T, seen, values)
-    blind = [
+    cost = scaled.back.T @ weight @ scaled.back
+    cost = cost / max(np.abs(cost).max(), np.finfo(float).tiny)
+    margins = reach(to_unit(free).T, cost, values)
+    costless = [
         (values[i] * rate, vectors[:, i]) for i in np.flatnonzero((margins < REACH) & (np.abs(beyond(values)) < BORDER))
     ]
-    if blind:
+    if costless:
         raise ValueError(
             "Argument `Q` must weight all modes that neither grow nor decay, but these cost nothing: "
-            + names(blind)
+            + names(costless)
             + "."
         )
 
 
 def _described(about: Linearisation, vector: np.ndarray, value: complex) -> str:
     """The eigenvalue of a mode and the states that it moves most."""
-    moved = np.abs(np.asarray(about.tangent.r) @ vector) ** 2 * np.asarray(about.weights)
-    order = np.argsort(-moved)[:3]
-    main = [about.velocities[i] for i in order if moved[i] > 0.05 * moved.sum()]
+    energy = np.abs(np.asarray(about.tangent.r) @ vector) ** 2 * np.asarray(about.weights)
+    order = np.argsort(-energy)[:3]
+    main = [about.velocities[i] for i in order if energy[i] > 0.05 * energy.sum()]
     number = f"{value.real:.4g}" + (f" ± {abs(value.imag):.4g}i" if abs(value.imag) > 1e-12 else "")
     return f"{number} of {listing(main)}"

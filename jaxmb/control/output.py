@@ -1,14 +1,15 @@
 """What is to be moved: rows that are differentiated like those of constraints."""
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, PyTree
 
 from ..foundations import (
     FunctionOfMotion,
@@ -57,7 +58,7 @@ class Output(AbstractOutput):
             `arctan2` choose the branch, or name the joint's coordinate in a `JointOutput`.
     """
 
-    theta: Any
+    theta: Callable[..., Array]
 
     @contract
     def __init__(self, theta: FunctionOfState):
@@ -79,7 +80,7 @@ class VelocityOutput(AbstractOutput):
         omega: `omega(t, q, v, params)` returns ω of shape (k,), or a scalar.
     """
 
-    omega: Any
+    omega: Callable[..., Array]
 
     @contract
     def __init__(self, omega: FunctionOfMotion):
@@ -107,10 +108,10 @@ class JointOutput(AbstractOutput):
 
     names: tuple[str, ...] = eqx.field(static=True)
 
-    def __init__(self, *names: Any):
+    def __init__(self, *names: object):
         if not names or not all(isinstance(name, str) for name in names):
             raise TypeError(f"Argument `names` must hold names of joint coordinates, but is {names!r}.")
-        self.names = names
+        self.names = tuple(str(name) for name in names)
 
     def rows(self, system: System) -> tuple[AbstractConstraint, ...]:
         """One for each name."""
@@ -120,7 +121,7 @@ class JointOutput(AbstractOutput):
         """Those that are such angles."""
         return tuple(system.joints is not None and system.joints.wraps(name) for name in self.names)
 
-    def _coordinate(self, system: System, name: str) -> Any:
+    def _coordinate(self, system: System, name: str) -> Callable[..., Array]:
         if system.joints is not None:
             return system.joints.coordinate(name)
         if name not in system.coordinates:
@@ -138,7 +139,7 @@ class MotionOutput(AbstractOutput):
             poses, coordinates and time of the `Motion`, no velocities.
     """
 
-    fn: Any
+    fn: Callable[..., Array]
 
     @contract
     def __init__(self, fn: Annotated[Any, function_of("motion")]):
@@ -179,7 +180,7 @@ class Outputs(AbstractOutput):
         return tuple(wraps for output in self.outputs for wraps in output.wraps(system))
 
 
-def as_output(output: Any) -> AbstractOutput:
+def as_output(output: object) -> AbstractOutput:
     """An output; of a name or several a `JointOutput`, of a function an `Output`."""
     if isinstance(output, AbstractOutput):
         return output
@@ -192,10 +193,10 @@ def as_output(output: Any) -> AbstractOutput:
 
 class _OfMotion(eqx.Module):
     joints: AbstractJoints
-    fn: Any
+    fn: Callable[..., Array]
     nv: int = eqx.field(static=True)
 
-    def __call__(self, t: Scalar, q: Float[Array, " nq"], params: Any) -> Array:
+    def __call__(self, t: Scalar, q: Float[Array, " nq"], params: PyTree) -> Array:
         return self.fn(self.joints.motion(t, q, jnp.zeros(self.nv, q.dtype), params))
 
 
@@ -254,8 +255,8 @@ def row_counts(system: System, blocks: Sequence[AbstractConstraint]) -> tuple[in
     counts = []
     arguments = [jax.ShapeDtypeStruct(shape, system.guess.dtype) for shape in ((), (system.nq,), (system.nv,))]
     for block in blocks:
-        given = arguments if isinstance(block, Pfaffian) else arguments[:2]
-        shape = shape_of(block.name, block.fn, (*given, system.params), ("k",), ())
+        shapes = arguments if isinstance(block, Pfaffian) else arguments[:2]
+        shape = shape_of(block.name, block.fn, (*shapes, system.params), ("k",), ())
         counts.append(shape[0] if shape else 1)
     return tuple(counts)
 
@@ -303,16 +304,16 @@ def tracking(plant: Plant, rows: OutputRows, reference: NoNaN | Annotated[Any, f
 
 
 def reference_at(
-    reference: Any, t: Scalar, count: int
+    reference: ArrayLike | Callable[[Scalar], Array], t: Scalar, count: int
 ) -> tuple[Float[Array, " k"], Float[Array, " k"], Float[Array, " k"]]:
     """A reference with its first and second derivatives in time, each (count,)."""
-    given = reference if callable(reference) else lambda t: reference
-    shape = shape_of("reference", given, (t,), (), ("k",)) if callable(reference) else jnp.shape(reference)
+    function = reference if callable(reference) else lambda t: reference
+    shape = shape_of("reference", function, (t,), (), ("k",)) if callable(reference) else jnp.shape(reference)
     if shape not in ((), (count,)):
         raise ValueError(
             f"Argument `reference` must have, or return, {count} numbers as the output has, but has shape {shape}."
         )
-    fn = lambda t: jnp.broadcast_to(jnp.asarray(given(t), t.dtype), (count,))
+    fn = lambda t: jnp.broadcast_to(jnp.asarray(function(t), t.dtype), (count,))
     one = jnp.ones_like(t)
     rate = lambda t: jax.jvp(fn, (t,), (one,))
     (value, speed), (_, acceleration) = jax.jvp(rate, (t,), (one,))

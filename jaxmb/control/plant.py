@@ -11,7 +11,7 @@ from ..formulation import AbstractFormulation, Restored, formulation_at
 from ..foundations import contract, program, strong
 from ..linalg import ConstrainedFactor
 from ..system import Nearby, State, System, Terms, evaluate, evaluate_at, settled
-from .instant import motion_of
+from .instant import Instant, motion_of
 
 Scalar = Float[Array, ""]
 
@@ -153,10 +153,12 @@ class Plant(eqx.Module):
     def share(self, independent: Float[Array, "m *k"]) -> Float[Array, "m *k"]:
         """The multipliers of all rows from those of the independent ones; NaN where undefined."""
         share = lambda x: self.formulation.shares(self.factor, self.rows.jacobian, x)[0]
-        found = jax.vmap(share, in_axes=1, out_axes=1)(independent) if independent.ndim > 1 else share(independent)
+        multipliers = (
+            jax.vmap(share, in_axes=1, out_axes=1)(independent) if independent.ndim > 1 else share(independent)
+        )
         if self.restored is None:
-            return found
-        return jnp.where(self.restored.undefined.reshape((-1,) + (1,) * (found.ndim - 1)), jnp.nan, found)
+            return multipliers
+        return jnp.where(self.restored.undefined.reshape((-1,) + (1,) * (multipliers.ndim - 1)), jnp.nan, multipliers)
 
     def _solve(self, force: Array, gamma: Array, drift: Array) -> tuple[Array, Array]:
         """v̇ and the multipliers of the independent rows for F, Γ, and Zᵀk of the lost rows."""
@@ -165,6 +167,17 @@ class Plant(eqx.Module):
         else:
             terms = self.restored.completed(self.formulation, self.factor, force, gamma, drift)
         return self.formulation.motion(terms, self.factor)
+
+
+def with_dynamics(plant: Plant | Instant) -> Plant:
+    """The plant of a law that reads its dynamics.
+
+    Raises:
+        TypeError: in a run that has none, since a controller around the law says by `uses_plant` that none is needed.
+    """
+    if not isinstance(plant, Plant):
+        raise TypeError("Argument `control` must have `uses_plant` true, as the law in it reads terms of the plant.")
+    return plant
 
 
 class Response(eqx.Module):

@@ -1,7 +1,7 @@
 """The force law: inputs that bring reactions to demanded values without changing the motion."""
 
 import abc
-from typing import Any
+from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -84,7 +84,7 @@ class ReactionAlong(AbstractForces):
         names: what to call them.
     """
 
-    directions: Any
+    directions: Callable[..., Array]
     names: tuple[str, ...] | None = eqx.field(static=True)
 
     @contract
@@ -115,7 +115,7 @@ class ConstraintForce(AbstractForces):
     """
 
     name: str = eqx.field(static=True)
-    directions: Any
+    directions: Callable[..., Array]
     names: tuple[str, ...] | None = eqx.field(static=True)
 
     @contract
@@ -146,12 +146,12 @@ def _part(system: System, name: str) -> slice:
     return system.rows[name]
 
 
-def _directions(plant: Plant, directions: Any) -> Float[Array, "k nv"]:
+def _directions(plant: Plant, directions: Callable[..., Array]) -> Float[Array, "k nv"]:
     _direction_count(plant.system, directions)
     return directions(plant.t, plant.q, plant.system.params)
 
 
-def _direction_count(system: System, directions: Any) -> int:
+def _direction_count(system: System, directions: Callable[..., Array]) -> int:
     q = system.guess
     return shape_of("directions", directions, (q[:1].sum(), q, system.params), ("k", system.nv))[0]
 

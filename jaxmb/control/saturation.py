@@ -38,8 +38,8 @@ def scaled_to_limits(
     """
     start = jnp.zeros_like(u) if fallback is None else fallback
     share = _share(start, first - start, limits)
-    kept = start + share * (first - start)
-    return kept + jnp.where(share < 1, 0, _share(kept, u - first, limits)) * (u - first)
+    first_part = start + share * (first - start)
+    return first_part + jnp.where(share < 1, 0, _share(first_part, u - first, limits)) * (u - first)
 
 
 def _share(start: Array, step: Array, limits: Array) -> Array:

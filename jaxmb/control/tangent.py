@@ -49,11 +49,11 @@ def tangent_of(
         change = jax.jvp(opened, (q,), (system.qdot(q, displaced),))[1]
         return velocity.solve(zero, jnp.concatenate([none, x]) - change)[0]
 
-    moved = jax.vmap(faster, in_axes=1, out_axes=1)(displaced, jnp.eye(n, dtype=q.dtype)[k:])
+    velocities = jax.vmap(faster, in_axes=1, out_axes=1)(displaced, jnp.eye(n, dtype=q.dtype)[k:])
     changed = jax.vmap(lambda r: system.qdot(q, r), in_axes=1, out_axes=1)(displaced)
-    parts = (displaced[:, :k], moved[:, k:])
+    parts = (displaced[:, :k], velocities[:, k:])
     metric = jax.scipy.linalg.block_diag(*(part.T @ terms.mass @ part for part in parts))
-    return Tangent(changed, displaced, moved), metric, (position_fits, velocity_fits)
+    return Tangent(changed, displaced, velocities), metric, (position_fits, velocity_fits)
 
 
 def _factor(

@@ -1,19 +1,21 @@
 """Tracking of a motion and of forces."""
 
 import math
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..formulation import AbstractFormulation
 from ..foundations import AllNonNegative, Positive, Vector, as_function, contract, default_float, function_of
 from ..system import State, System
-from .controller import AbstractController
+from .controller import AbstractController, optional_array
 from .force_report import analyse_forces
+from .instant import Instant
 from .output import reference_at
-from .plant import Plant, Response
+from .plant import Plant, Response, with_dynamics
 from .reaction import AbstractForces, HybridCommand, hybrid_law
 from .track import Track
 
@@ -47,7 +49,7 @@ class TrackForce(AbstractController):
 
     motion: Track
     forces: AbstractForces
-    reference: Any
+    reference: Array | Callable[[Scalar], Array]
     gain: Float[Array, "*k"]
     integral: Float[Array, "*k"]
     filter: Scalar | None
@@ -62,18 +64,19 @@ class TrackForce(AbstractController):
         integral: AllNonNegative = 0.0,
         filter: Positive | None = None,
     ):
-        numbers: Any = lambda x: None if x is None else jnp.asarray(x, default_float())
         self.motion, self.forces = motion, forces
-        self.reference = as_function(reference, "reference") if callable(reference) else numbers(reference)
+        self.reference = (
+            as_function(reference, "reference") if callable(reference) else jnp.asarray(reference, default_float())
+        )
         self.gain, self.integral = jnp.asarray(gain, default_float()), jnp.asarray(integral, default_float())
-        self.filter = numbers(filter)
+        self.filter = optional_array(filter)
 
     @property
     def acts_at(self) -> tuple[str, ...] | None:
         """As the motion."""
         return self.motion.joints
 
-    def init(self, system: System) -> Any:
+    def init(self, system: System) -> PyTree:
         """That of the motion, ζ, and the filter's state f."""
         none = jnp.zeros(len(self.forces.labels(system)))
         return self.motion.init(system), none, None if self.filter is None else none
@@ -107,15 +110,16 @@ class TrackForce(AbstractController):
         """y_d."""
         return reference_at(self.reference, plant.t, len(self.forces.labels(plant.system)))[0]
 
-    def hybrid(self, plant: Plant, z: Any, y: Float[Array, " k"]) -> HybridCommand:
+    def hybrid(self, plant: Plant, z: PyTree, y: Float[Array, " k"]) -> HybridCommand:
         """The inputs for a command y_c, and what can be said of them."""
         plant, rows, errors = self.motion.seen(plant)
         return hybrid_law(plant, rows, self.motion.demand(errors, z[0]), self.forces, y, **self.motion.options)
 
     def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Plant
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
     ) -> Float[Array, " nu"]:
         """U."""
+        plant = with_dynamics(plant)
         desired, (_, total, filtered) = self.desired(plant), z
         if self.filter is not None:
             return self.hybrid(plant, z, desired + self.gain * filtered + self.integral * total).u
@@ -124,9 +128,16 @@ class TrackForce(AbstractController):
         return first.u + first.by_force @ (self.gain / (1 + self.gain) * (desired - answer))
 
     def rate(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Plant, response: Response
-    ) -> Any:
+        self,
+        t: Scalar,
+        q: Float[Array, " nq"],
+        v: Float[Array, " nv"],
+        z: PyTree,
+        plant: Plant | Instant,
+        response: Response | None,
+    ) -> PyTree:
         """The error of the motion, e of the force, or f and ḟ."""
+        plant, response = with_dynamics(plant), _answer(response)
         error = self.desired(plant) - self.forces.read(response)
         moving = self.motion.rate(t, q, v, z[0], plant, response)
         if self.filter is None:
@@ -138,17 +149,24 @@ class TrackForce(AbstractController):
         t: Scalar,
         q: Float[Array, " nq"],
         v: Float[Array, " nv"],
-        z: Any,
-        plant: Plant,
-        response: Response,
+        z: PyTree,
+        plant: Plant | Instant,
+        response: Response | None,
         period: Scalar,
-    ) -> tuple[Float[Array, " nu"], Any]:
+    ) -> tuple[Float[Array, " nu"], PyTree]:
         """At a sample, by the disturbance."""
         if self.filter is not None:
             return super().sample(t, q, v, z, plant, response, period)
+        plant, response = with_dynamics(plant), _answer(response)
         desired, model = self.desired(plant), self.motion.seen(plant)[0]
         off = self.forces.read(response) - self.forces.read(model.respond(response.u))
         y = desired + (self.integral * z[1] - self.gain * off) / (1 + self.gain)
         moving = self.motion.rate(t, q, v, z[0], plant, response)
         after = jax.tree.map(lambda x, dx: x + period * dx, z[0], moving)
         return self.hybrid(plant, z, y).u, (after, z[1] + period * (desired - y - off), None)
+
+
+def _answer(response: Response | None) -> Response:
+    """The plant's response, which runs have for all laws that use the plant."""
+    assert response is not None
+    return response

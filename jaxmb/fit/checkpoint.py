@@ -2,11 +2,13 @@
 
 import hashlib
 import json
-from typing import Any, TypeVar
+import os
+from typing import TypeVar
 
 import equinox as eqx
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from ..foundations import folder_there, replacing
 
@@ -28,7 +30,7 @@ class Checkpoint:
         ValueError: if the folder of the file is not there.
     """
 
-    def __init__(self, path: Any, search: Any):
+    def __init__(self, path: str | os.PathLike[str] | None, search: PyTree):
         self.path = None if path is None else folder_there(path, "checkpoint")
         self.header = {"format": FORMAT, "search": _fingerprint(search) if path is not None else ""}
 
@@ -52,7 +54,7 @@ class Checkpoint:
                 )
             return eqx.tree_deserialise_leaves(file, like)
 
-    def save(self, state: Any) -> None:
+    def save(self, state: PyTree) -> None:
         """Writes the state."""
         if self.path is None:
             return
@@ -61,7 +63,7 @@ class Checkpoint:
             eqx.tree_serialise_leaves(file, state)
 
 
-def _fingerprint(tree: Any) -> str:
+def _fingerprint(tree: PyTree) -> str:
     """A digest of all numbers of a tree, their shapes and types; functions count by their names."""
     digest = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:

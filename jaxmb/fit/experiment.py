@@ -1,12 +1,12 @@
 """What was measured, and how."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..control import AbstractController, Sampled
 from ..foundations import (
@@ -40,7 +40,7 @@ class Signal(eqx.Module):
         name: its name in reports; by default what was measured.
     """
 
-    of: Any
+    of: str | Callable[..., Array]
     values: Float[Array, "..."] | None
     sigma: Float[Array, "..."]
     bias: bool = eqx.field(static=True)
@@ -114,9 +114,9 @@ class Experiment(eqx.Module):
     ts: Float[Array, " T"]
     start: State
     signals: tuple[Signal, ...]
-    control: Any
-    events: tuple[Any, ...]
-    about: Any
+    control: AbstractController | Sampled | Callable[..., Array] | None
+    events: tuple[AbstractEvent, ...]
+    about: PyTree
     fit_start: bool | tuple[str, ...] = eqx.field(static=True)
     windows: int = eqx.field(static=True)
     gap: float = eqx.field(static=True)
@@ -134,7 +134,7 @@ class Experiment(eqx.Module):
         fit_start: bool | Sequence[str] = False,
         windows: Count = 1,
         gap: Positive = 1e-3,
-        about: Any = None,
+        about: PyTree = None,
         name: Text = "",
     ):
         self.ts = jnp.asarray(ts, default_float())
@@ -180,7 +180,7 @@ class Experiment(eqx.Module):
             raise ValueError(f"Argument `windows` of {where} must be 1 with events, but is {self.windows}.")
 
 
-def listed(experiments: Any) -> tuple[Experiment, ...]:
+def listed(experiments: Iterable[Experiment] | Experiment) -> tuple[Experiment, ...]:
     """One or several experiments as a tuple."""
     experiments = (experiments,) if isinstance(experiments, Experiment) else tuple(experiments)
     if not experiments or not all(isinstance(e, Experiment) for e in experiments):
@@ -188,7 +188,7 @@ def listed(experiments: Any) -> tuple[Experiment, ...]:
     return experiments
 
 
-def _law(control: Any) -> Any:
+def _law(control: object) -> PyTree:
     """A function with its numbers as leaves."""
     if not callable(control):
         raise TypeError(f"Argument `control` must be a controller or a function, but is a {type(control).__name__}.")

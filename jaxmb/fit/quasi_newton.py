@@ -59,28 +59,28 @@ class Memory(eqx.Module):
         return d
 
 
-class Point(NamedTuple):
+class Iterate(NamedTuple):
     """A place that has been evaluated: the unknowns, the cost, its gradient, and what else was found."""
 
     y: np.ndarray
     cost: float
     gradient: np.ndarray
-    found: tuple[Any, ...]
+    evaluation: tuple[Any, ...]
 
     @property
-    def sound(self) -> bool:
+    def is_finite(self) -> bool:
         """Whether all is finite."""
         return math.isfinite(self.cost) and bool(np.isfinite(self.gradient).all())
 
 
-def held(y: np.ndarray, gradient: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+def at_bounds(y: np.ndarray, gradient: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Which unknowns are at a bound beyond which the cost would fall."""
     return ((y <= low) & (gradient > 0)) | ((y >= high) & (gradient < 0))
 
 
-def searched(
-    at: Point, direction: np.ndarray, evaluate: Callable[[np.ndarray], Point], low: np.ndarray, high: np.ndarray
-) -> Point | None:
+def line_search(
+    origin: Iterate, direction: np.ndarray, evaluate: Callable[[np.ndarray], Iterate], low: np.ndarray, high: np.ndarray
+) -> Iterate | None:
     """The point that a step along a direction leads to, put back within bounds; None where none lowers the cost.
 
     Its length is doubled and bisected until the cost has fallen enough and its slope has nearly risen (Lewis and Overton 2013), which holds for
@@ -88,16 +88,16 @@ def searched(
     """
     short, long, length, best = 0.0, math.inf, 1.0, None
     for _ in range(TRIALS):
-        y = np.clip(at.y + length * direction, low, high)
+        y = np.clip(origin.y + length * direction, low, high)
         if best is not None and np.array_equal(y, best.y):
             break  # at its bounds
-        point, moved = evaluate(y), y - at.y
-        slope = at.gradient @ moved
-        if not point.sound or point.cost > at.cost + FALL * min(slope, 0.0) or point.cost >= at.cost:
+        point, step = evaluate(y), y - origin.y
+        slope = origin.gradient @ step
+        if not point.is_finite or point.cost > origin.cost + FALL * min(slope, 0.0) or point.cost >= origin.cost:
             long = length
         else:
             short, best = length, point
-            if point.gradient @ moved >= SLOPE * slope:
+            if point.gradient @ step >= SLOPE * slope:
                 break
         length = 2 * length if math.isinf(long) else (short + long) / 2
     return best

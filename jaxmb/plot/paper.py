@@ -1,18 +1,25 @@
 """Pieces brought to axes of matplotlib."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .piece import Piece
-from .solid import closed
+from .primitive import Primitive
+from .solid import close
 from .view import View
+
+if TYPE_CHECKING:
+    import matplotlib.artist
+    import matplotlib.axes
+    import matplotlib.path
 
 HEAD = 1.8  # length of an arrow head, in sizes of symbols
 ROUND = np.linspace(0, 2 * np.pi, 13)[:-1]
 
 
-def paint(ax: Any, view: View, pieces: list[Piece], size: float) -> list[Any]:
+def paint(
+    ax: "matplotlib.axes.Axes", view: View, pieces: list[Primitive], size: float
+) -> "list[matplotlib.artist.Artist]":
     """Draws pieces, one collection of paths for all that follow each other in one element, with its name as `gid`.
 
     Args:
@@ -23,7 +30,7 @@ def paint(ax: Any, view: View, pieces: list[Piece], size: float) -> list[Any]:
     """
     from matplotlib.collections import PathCollection
 
-    runs: list[list[tuple[Piece, tuple[np.ndarray, ...]]]] = []
+    runs: list[list[tuple[Primitive, tuple[np.ndarray, ...]]]] = []
     for piece, flat in view.sorted(pieces):
         if not runs or runs[-1][-1][0].name != piece.name:
             runs.append([])
@@ -45,13 +52,15 @@ def paint(ax: Any, view: View, pieces: list[Piece], size: float) -> list[Any]:
     return artists
 
 
-def _parts(piece: Piece, flat: tuple[np.ndarray, ...], size: float) -> list[tuple[Piece, tuple[np.ndarray, ...]]]:
+def _parts(
+    piece: Primitive, flat: tuple[np.ndarray, ...], size: float
+) -> list[tuple[Primitive, tuple[np.ndarray, ...]]]:
     """The piece itself, a dot as a small disk, an arrow with its heads."""
     points = flat[0]
     if len(points) == 1:
         dot = points + 0.4 * size * np.stack([np.cos(ROUND), np.sin(ROUND)], axis=1)
         return [(piece._replace(fills=True), (dot,))]
-    found = [(piece, flat)]
+    parts = [(piece, flat)]
     length = float(np.linalg.norm(np.diff(points, axis=0), axis=1).sum())
     head = min(HEAD * size, 0.5 * length)
     for i in range(piece.heads if length > 1e-3 * size else 0):
@@ -60,16 +69,16 @@ def _parts(piece: Piece, flat: tuple[np.ndarray, ...], size: float) -> list[tupl
         tip = tip - 0.8 * i * head * direction
         side = 0.4 * head * np.array([-direction[1], direction[0]])
         corners = np.stack([tip, tip - head * direction + side, tip - head * direction - side])
-        found.append((piece._replace(fills=True), (corners,)))
-    return found
+        parts.append((piece._replace(fills=True), (corners,)))
+    return parts
 
 
-def _path(loops: tuple[np.ndarray, ...], fills: bool) -> Any:
+def _path(loops: tuple[np.ndarray, ...], fills: bool) -> "matplotlib.path.Path":
     from matplotlib.path import Path
 
     if not fills:
         return Path(loops[0])
     codes = [[Path.MOVETO, *[Path.LINETO] * (len(loop) - 1), Path.CLOSEPOLY] for loop in loops]
     # The hole runs the other way round, so that it is not filled.
-    rings = [closed(loop if i == 0 else loop[::-1]) for i, loop in enumerate(loops)]
+    rings = [close(loop if i == 0 else loop[::-1]) for i, loop in enumerate(loops)]
     return Path(np.concatenate(rings), np.concatenate(codes))

@@ -24,7 +24,7 @@ SIZES_4 = (8, 4, 4, 2, 2, 1)
 DEEPEST = 16
 
 
-class Element(NamedTuple):
+class DataElement(NamedTuple):
     """A type and its bytes."""
 
     kind: int
@@ -53,32 +53,32 @@ def variables(data: bytes, largest: int) -> dict[str, bool]:
         raise ValueError("it is of version 7.3; save it with save(…, '-v7').")
     if order is None or version != 0x0100:
         raise ValueError("its header is that of no version 5.")
-    found = {}
+    arrays = {}
     for element in _elements(memoryview(data)[HEADER:], order, padded=False):
         if element.kind == COMPRESSED:
-            element = _one(_unpacked(element.data, largest), order)
+            element = _only_element(_unpacked(element.data, largest), order)
         if element.kind != MATRIX:
             raise ValueError(f"it holds an element of type {element.kind} in place of a matrix.")
-        name, is_whole = _matrix(element.data, order, 0)
-        found[name] = is_whole
-    return found
+        name, is_readable = _matrix(element.data, order, 0)
+        arrays[name] = is_readable
+    return arrays
 
 
 def _unpacked(data: memoryview, largest: int) -> memoryview:
     """What is compressed, as far as it is not too large."""
     stream = zlib.decompressobj()
     try:
-        found = stream.decompress(data, largest)
+        unpacked = stream.decompress(data, largest)
     except zlib.error as error:
         raise ValueError(f"it cannot be unpacked ({error}).") from error
     if stream.unconsumed_tail:
         raise ValueError(f"a variable of it takes more than {largest / 2**20:g} MiB when it is unpacked.")
     if not stream.eof:
         raise ValueError("it ends within a variable.")
-    return memoryview(found)
+    return memoryview(unpacked)
 
 
-def _elements(data: memoryview, order: str, padded: bool = True) -> Iterator[Element]:
+def _elements(data: memoryview, order: str, padded: bool = True) -> Iterator[DataElement]:
     """The elements that fill some bytes; compressed ones are not filled up to eight bytes."""
     at = 0
     while at < len(data):
@@ -100,15 +100,15 @@ def _elements(data: memoryview, order: str, padded: bool = True) -> Iterator[Ele
             raise ValueError("an element ends within a number.")
         if kind not in SIZES and kind not in (MATRIX, COMPRESSED):
             raise ValueError(f"it holds an element of type {kind}, which is none.")
-        yield Element(kind, data[start:end])
+        yield DataElement(kind, data[start:end])
 
 
-def _one(data: memoryview, order: str) -> Element:
+def _only_element(data: memoryview, order: str) -> DataElement:
     """The only element of some bytes."""
-    found = list(_elements(data, order))
-    if len(found) != 1:
-        raise ValueError(f"a compressed variable holds {len(found)} elements.")
-    return found[0]
+    elements = list(_elements(data, order))
+    if len(elements) != 1:
+        raise ValueError(f"a compressed variable holds {len(elements)} elements.")
+    return elements[0]
 
 
 def _matrix(data: memoryview, order: str, depth: int) -> tuple[str, bool]:
@@ -142,8 +142,8 @@ def _matrix(data: memoryview, order: str, depth: int) -> tuple[str, bool]:
     if not DOUBLE <= kind <= LAST_NUMBER:
         return name, False
     expected = 2 if flags & COMPLEX else 1
-    whole = all(part.kind in SIZES and len(part.data) == count * SIZES[part.kind] for part in values)
-    if len(values) != expected or not whole:
+    is_complete = all(part.kind in SIZES and len(part.data) == count * SIZES[part.kind] for part in values)
+    if len(values) != expected or not is_complete:
         raise ValueError(f"matrix '{name}' does not hold the {count} numbers that its size asks for.")
     return name, True
 

@@ -161,7 +161,7 @@ def _words(column: Array, unit: str) -> list[str]:
     return [unit or "no unit", *wide, *([f"{missing} missing"] if missing else [])]
 
 
-def check_times(t: Any, what: str) -> None:
+def check_times(t: Array | np.ndarray, what: str) -> None:
     """Refuses times that are not a vector, are none, are not finite or do not increase; traced ones are not looked at.
 
     Raises:

@@ -24,9 +24,9 @@ class Meter:
         if not self.shown:
             return
         seconds = time.monotonic() - self.begun
-        left = seconds / self.rows_done * (self.rows - self.rows_done)
+        remaining = seconds / self.rows_done * (self.rows - self.rows_done)
         print(
-            f"shard {shard}: {self.done} of {self.shards} done, {self.rows_done / max(seconds, 1e-9):.3g} rows/s, {_clock(left)} left{note}",
+            f"shard {shard}: {self.done} of {self.shards} done, {self.rows_done / max(seconds, 1e-9):.3g} rows/s, {_clock(remaining)} left{note}",
             file=sys.stderr,
             flush=True,
         )

@@ -8,7 +8,7 @@ from ..foundations import optional
 from .sources import AbstractSource, within_limit
 
 
-class Labelled(AbstractSource):
+class Dataset(AbstractSource):
     """A data set as `xarray` reads it.
 
     Only what is asked for is read. Beside its variables, of a matrix with one axis of names each row or column is known as "variable.name": "q.crank".
@@ -42,7 +42,7 @@ class Labelled(AbstractSource):
         unit = self._arrays[name].attrs.get("units") if name in self._arrays else None
         return None if unit is None else str(unit)
 
-    def _stored(self, name: str) -> np.ndarray:
+    def _load(self, name: str) -> np.ndarray:
         variable = self._arrays[name]
         within_limit(variable.nbytes, f"'{name}' in {self.path}")
         try:

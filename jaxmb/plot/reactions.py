@@ -7,7 +7,7 @@ import numpy as np
 from ..output import Wrench
 from ..reaction import ReactionReport
 from .colour import BLACK, BLUE, PINK, RED
-from .piece import Piece
+from .primitive import Primitive
 from .symbols import arc
 
 TRUSTED, UNTRUSTED, FORCE, TORQUE = BLUE, RED, BLACK, PINK
@@ -15,7 +15,7 @@ LONGEST, WIDEST = 0.25, 0.08  # arrows, and radii of arcs, in sizes of the mecha
 SMALL = 1e-6  # parts of the largest reaction that are not drawn
 
 
-class Loads(NamedTuple):
+class ReactionArrows(NamedTuple):
     """Forces (k, n, d) and torques (k, n, 1 or 3) of n joints on the bodies of B at places (k, n, d), at k instants.
 
     Attributes:
@@ -28,7 +28,7 @@ class Loads(NamedTuple):
     names: tuple[str, ...]
     forces: np.ndarray
     torques: np.ndarray
-    places: np.ndarray
+    points: np.ndarray
     force_scale: float
     torque_scale: float
     least: tuple[float, float]
@@ -36,49 +36,51 @@ class Loads(NamedTuple):
     @property
     def tips(self) -> np.ndarray:
         """The ends of all arrows (…, d)."""
-        found = self.places + self.forces / self.force_scale
-        if found.shape[-1] == 3:
-            found = np.concatenate([found, self.places + self.torques / self.torque_scale])
-        return found.reshape(-1, found.shape[-1])
+        ends = self.points + self.forces / self.force_scale
+        if ends.shape[-1] == 3:
+            ends = np.concatenate([ends, self.points + self.torques / self.torque_scale])
+        return ends.reshape(-1, ends.shape[-1])
 
     @property
     def legend(self) -> list[tuple[str, str]]:
         """Colours and what they mean."""
-        arc_or_arrow = "1 m" if self.places.shape[-1] == 3 else "1 m of radius"
+        arc_or_arrow = "1 m" if self.points.shape[-1] == 3 else "1 m of radius"
         scales = (
             (self.forces, FORCE, f"force: 1 m is {self.force_scale:g} N"),
             (self.torques, TORQUE, f"torque: {arc_or_arrow} is {self.torque_scale:g} N m"),
         )
-        return [(colour, text) for i, (x, colour, text) in enumerate(scales) if self._drawn(x, i).any()]
+        return [(colour, text) for i, (x, colour, text) in enumerate(scales) if self._is_visible(x, i).any()]
 
-    def pieces(self, i: int, small: bool = False) -> list[Piece]:
+    def pieces(self, i: int, small: bool = False) -> list[Primitive]:
         """The arrows at an instant, without those that are too small to be seen unless `small`."""
-        found = []
+        primitives = []
         for k, name in enumerate(self.names):
-            at, force, torque = self.places[i, k], self.forces[i, k], self.torques[i, k]
-            if small or self._drawn(force, 0):
-                arrow = np.stack([at, at + force / self.force_scale])
-                found.append(Piece(f"{name} force", (arrow,), FORCE, width=2.0, heads=1, layer=1))
-            if small or self._drawn(torque, 1):
-                arrow = _turning(at, torque / self.torque_scale)
-                found.append(Piece(f"{name} torque", (arrow,), TORQUE, width=2.0, heads=len(at) - 1, layer=1))
-        return found
+            point, force, torque = self.points[i, k], self.forces[i, k], self.torques[i, k]
+            if small or self._is_visible(force, 0):
+                arrow = np.stack([point, point + force / self.force_scale])
+                primitives.append(Primitive(f"{name} force", (arrow,), FORCE, width=2.0, heads=1, layer=1))
+            if small or self._is_visible(torque, 1):
+                arrow = _turning(point, torque / self.torque_scale)
+                primitives.append(
+                    Primitive(f"{name} torque", (arrow,), TORQUE, width=2.0, heads=len(point) - 1, layer=1)
+                )
+        return primitives
 
-    def _drawn(self, vectors: np.ndarray, kind: int) -> Any:
+    def _is_visible(self, vectors: np.ndarray, kind: int) -> Any:
         return np.linalg.norm(vectors, axis=-1) > self.least[kind]
 
 
-def loads(wrenches: dict[str, Wrench], size: float) -> Loads:
+def reaction_arrows(wrenches: dict[str, Wrench], size: float) -> ReactionArrows:
     """The arrows of wrenches at several instants, to a scale that suits a mechanism of some size."""
-    forces, torques, places = (
+    forces, torques, points = (
         np.stack([np.asarray(getattr(wrench, part)) for wrench in wrenches.values()], axis=1)
         for part in ("force", "torque", "point")
     )
     force, torque = (float(np.nanmax(np.linalg.norm(x, axis=-1), initial=0.0)) for x in (forces, torques))
     least = SMALL * max(force, torque / size)
-    reach = LONGEST if places.shape[-1] == 3 else WIDEST
+    reach = LONGEST if points.shape[-1] == 3 else WIDEST
     scales = _round(force / (LONGEST * size)), _round(torque / (reach * size))
-    return Loads(tuple(wrenches), forces, torques, places, *scales, (least, least * size))
+    return ReactionArrows(tuple(wrenches), forces, torques, points, *scales, (least, least * size))
 
 
 def verdicts(report: ReactionReport) -> dict[str, str]:
@@ -86,7 +88,7 @@ def verdicts(report: ReactionReport) -> dict[str, str]:
     return {name: TRUSTED if verdict.unique else UNTRUSTED for name, verdict in report.groups.items()}
 
 
-def told(colours: dict[str, str]) -> list[tuple[str, str]]:
+def verdict_legend(colours: dict[str, str]) -> list[tuple[str, str]]:
     """The colours of verdicts that joints have, and what they mean."""
     meanings = ((TRUSTED, "determined"), (UNTRUSTED, "not determined (?)"))
     return [(colour, f"reaction {text}") for colour, text in meanings if colour in colours.values()]
