@@ -17,6 +17,9 @@ from .names import input_names
 from .output import AbstractOutput, as_output, output_rows
 from .plant import Plant
 
+# A joint is named as part of a motion from this share on: below the square root of it, 1e-3 of the amplitude, it hardly moves.
+TAKES_PART = 1e-6
+
 
 @dataclasses.dataclass(frozen=True)
 class Controllability:
@@ -141,19 +144,23 @@ def controllability(
     names, arrays = _arrays(plant, None if limits is None else jnp.asarray(limits), output)
     values = {name: np.asarray(x) for name, x in arrays.items()}
     freedoms, tol = int(values["freedoms"]), float(values["tol"])
+    # From here on by NumPy: ranks are whole numbers and names, for which nothing is to be differentiated.
     live = np.any(values["basis"] != 0, axis=1)
     basis, by_input = values["basis"][live], values["by_input"][live]
     size = np.linalg.norm(values["root"] @ values["weighted"], 2) if values["weighted"].size else 0.0
     left, singular, _ = np.linalg.svd(by_input / (size or 1.0))
     rank = int((singular > tol).sum())
+    # An actuator at a joint is the force along its axis; in units of M⁻¹ shares do not depend on metres or radians.
     lengths = np.linalg.norm(values["root"] @ values["axes"].T, axis=0)
     axes = np.divide(values["axes"], lengths[:, None], out=np.zeros_like(values["axes"]), where=lengths[:, None] > 0)
+    # X = Dᵀ null((D B)ᵀ): motions that no actuator works in.
     idle = basis.T @ left[:, rank:]
     shares = np.sum((axes @ idle) ** 2, axis=1)
     remedy: tuple[str, ...] = ()
     if rank < freedoms and names:
         from scipy.linalg import qr
 
+        # Pivoted QR picks columns by their remainder: as many as freedoms lack, if the last pivot is not zero.
         factors: Any = qr((axes @ idle).T, mode="economic", pivoting=True)
         _, triangle, order = factors
         diagonal = np.abs(np.diag(triangle))
@@ -187,13 +194,14 @@ def _outputs(
     sizes = np.linalg.norm(values["jacobian"] @ values["root"].T, axis=1)
     rows = (values["jacobian"] / np.where(sizes > 0, sizes, 1)[:, None]) @ basis.T
     _, singular, directions = np.linalg.svd(rows)
+    # Right singular vectors without a singular value: motions that change no output.
     unobserved = basis.T @ directions[int((singular > tol).sum()) :].T
     return float(singular.min(initial=np.inf)), np.sum((axes @ unobserved) ** 2, axis=1), rows.shape[0]
 
 
 def _participants(shares: dict[str, float]) -> str:
     """The places that take part."""
-    names = [name for name, share in shares.items() if share > 1e-6]
+    names = [name for name, share in shares.items() if share > TAKES_PART]
     return ", ".join(names) or "no named joint"
 
 

@@ -54,6 +54,7 @@ class AbstractController(eqx.Module):
 
     def sizes(self, z: PyTree) -> PyTree:
         """How large the numbers of z are, for the absolute tolerance of a run; ones by default."""
+        # x * 0 + 1, not ones_like: it keeps the type and, under `vmap`, the batch of each leaf.
         return jax.tree.map(lambda x: x * 0 + 1, z)
 
     @abc.abstractmethod
@@ -97,6 +98,7 @@ class AbstractController(eqx.Module):
 
         `response` is what the mechanism does just before, under the inputs held until then; None where the plant is not used.
         """
+        # Euler's step: between samples what a controller sees is held, so that its own rate is constant.
         rate = self.rate(t, q, v, z, plant, response)
         return self.output(t, q, v, z, plant), jax.tree.map(lambda x, dx: x + period * dx, z, rate)
 
@@ -258,6 +260,7 @@ def joint_names(joints: str | Iterable[str] | None) -> tuple[str, ...] | None:
     Raises:
         ValueError: for a name that comes twice.
     """
+    # A string is a sequence of letters, too.
     names = (joints,) if isinstance(joints, str) else None if joints is None else tuple(joints)
     if names is not None and len(set(names)) < len(names):
         raise ValueError(f"Argument `joints` must hold different names, but holds {listing(names)}.")

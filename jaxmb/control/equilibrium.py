@@ -32,7 +32,8 @@ from ..system import State, System, check_state, gamma, scaled_residuals, settle
 from .balance import Balance, balance, deficit, independent, inputs_of, steps, stiffness
 from .names import input_names
 
-# Steps of Newton's method, and the parts of each that are tried.
+# Steps of Newton's method at most, which ends searches that go round in circles, and the parts of each that are tried side by side, since
+# under `vmap` trials one after the other would wait for the longest search of the batch.
 STEPS, PARTS = 60, tuple(2.0**-k for k in range(12))
 
 
@@ -133,6 +134,7 @@ def _initial_state(
     """The state to start from, with derivatives where coordinates are held only."""
     if hold:
         return assemble(system, guess, t=t, hold=hold)
+    # Where to look has no derivative, by the statement above; held coordinates have one, and take the other way.
     fixed = lambda tree: jax.tree.map(lambda x: lax.stop_gradient(x) if isinstance(x, jax.Array) else x, tree)
     return dataclasses.replace(assemble(fixed(system), fixed(guess), t=fixed(t)), t=t)
 
@@ -172,12 +174,13 @@ def _equilibrium(
     system, state = settled(full, start)
     u_given = u if weights is None else jnp.where(weights == 0, u, 0)
     scale, initial = lax.stop_gradient(state.scale), state.q if fixed else lax.stop_gradient(state.q)
-    problem = Balance(system, state.t, u_given, weights, scale, initial, fixed)
+    problem = Balance(system=system, t=state.t, u=u_given, weights=weights, scale=scale, start=initial, fixed=fixed)
     root, imbalance = _minimise(lax.stop_gradient(problem))
     q = _differentiable(problem, root)
     in_use = independent(problem, q)
     u, vdot, reaction, multipliers = inputs_of(problem, q, in_use)
     bare = with_rate(system, State(state.t, q, jnp.zeros_like(state.v), problem.scale))
+    # 4e-11 in float64, relative to the forces that act: five digits above rounding, which stiff systems amplify.
     tol = float(jnp.finfo(q.dtype).eps) ** (2 / 3)
     text = (
         "Argument `start` must be near an equilibrium, but none was found: along '{name}' forces are out of balance by {}, "
@@ -207,6 +210,8 @@ def _minimise(problem: Balance) -> tuple[Float[Array, " nq"], Float[Array, " nv"
         root, force, _ = balance(problem, q, in_use)
         position = scaled_residuals(system, State(problem.t, q, jnp.zeros(system.nv, q.dtype), problem.scale))[0]
         total = jnp.sum((root @ force) ** 2) / size + jnp.sum(position**2)
+        # A trial beyond where the model has values is worse than any other; NaN would be the least of all for
+        # `argmin`.
         return jnp.where(jnp.isnan(total), jnp.inf, total)
 
     def improve(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
@@ -214,12 +219,14 @@ def _minimise(problem: Balance) -> tuple[Float[Array, " nq"], Float[Array, " nv"
         in_use = independent(problem, q)
         newton, fall, imbalance = steps(problem, q, in_use)
         parts = jnp.array(PARTS, q.dtype)[:, None]
+        # No step at all is among the trials: where it is the best, the search has ended.
         ways = jnp.concatenate([0 * newton[None], parts * newton, parts * fall])
         trials = jax.vmap(lambda way: system.normalise(q + system.qdot(q, way)))(ways)
         merits = jax.vmap(lambda q: merit(q, in_use, size))(trials)
         best = jnp.argmin(merits)  # the first of equal ones, which is where it stands
         return count + 1, trials[best], best > 0, imbalance
 
+    # Forces at the start are the unit of the merit function; residuals of positions have none.
     size = jnp.sum((inverse_root(problem.rows(problem.start)[0]) @ problem.force(problem.start, problem.u)) ** 2)
     size = jnp.where(size > 0, size, 1)
     go = lambda carry: carry[2] & (carry[0] < STEPS)
@@ -231,6 +238,7 @@ def _minimise(problem: Balance) -> tuple[Float[Array, " nq"], Float[Array, " nv"
 def _standing(system: System, state: State) -> tuple[Check, ...]:
     """That constraints which stand still at this instant do not start to move."""
     system, state = lax.stop_gradient((system, state))
+    # Velocities may fit, as of a driver at its dead centre, while accelerations do not: Γ at rest says so.
     moving = jnp.abs(gamma(system, state.t, state.q, state.v)) / state.scale.span
     amount = jnp.where(moving > 0, moving / state.scale.rate**2, 0)
     text = (
@@ -239,6 +247,8 @@ def _standing(system: System, state: State) -> tuple[Check, ...]:
     return (Check(system.largest(amount), float(jnp.finfo(amount.dtype).eps) ** 0.5, text, tuple(system.rows)),)
 
 
+# The implicit function theorem: the derivative of the root is −(∂F/∂q)⁻¹ ∂F/∂p, whatever way led there; a loop of
+# unknown length has no reverse mode, and needs none.
 @eqx.filter_custom_jvp
 def _differentiable(problem: Balance, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
     """The pose that was found, with the derivative of one more step of Newton's method."""

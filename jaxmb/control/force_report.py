@@ -55,6 +55,8 @@ class ForceReport:
     def verdicts(self) -> tuple[str, ...]:
         """What is wrong, in sentences."""
         sentences = []
+        # Shares are lengths of projections: a singular vector is known to about the root of what its value is known
+        # to.
         limit = self.rank_tol**0.5
         open_ = [name for name, share in self.ambiguous.items() if share > limit]
         if open_:
@@ -119,12 +121,14 @@ def analyse_forces(
     tol = float(values["tol"])
     weights = values["weights"] / values["lengths"]
     vectors, singular, _ = np.linalg.svd(values["rows"])
+    # Left null vectors of C: combinations of multipliers without any reaction, by which y may differ.
     silent = vectors[:, int((singular > tol).sum()) :]
     shares = _relative(weights @ silent, weights)
     answer = values["by_input"] @ values["impotent"]
     undefined = tuple(
         n for n, row, alone in zip(labels, weights, values["alone"], strict=True) if row.any() and np.isnan(alone)
     )
+    # Undefined multipliers are NaN, for which no SVD converges; they are named by themselves.
     vectors, singular, _ = np.linalg.svd(np.nan_to_num(answer))
     rank = int((singular > tol).sum())
     beyond = np.linalg.norm(vectors[:, rank:], axis=1)
@@ -157,6 +161,7 @@ def _arrays(plant: Plant, forces: AbstractForces, output: object, limits: Array 
     rows = output_rows(plant, Outputs() if output is None else as_output(output))
     moving = chart(plant, rows, jnp.zeros_like(rows.value), limits)
     if output is None:
+        # No output at all means all freedoms: nothing may move.
         moving = dataclasses.replace(moving, projector=moving.drive.live)
     authority = force_authority(plant, moving, moving.actuation(), forces)
     mass, jacobian = plant.terms.mass, plant.terms.jacobian

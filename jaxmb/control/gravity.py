@@ -54,5 +54,6 @@ class GravityCompensation(AbstractController):
         """U."""
         plant = with_dynamics(plant)
         plant = plant if self.model is None else plant.of(self.model)
+        # Friction and Coriolis forces are those of no motion: what is left is what a brake would hold.
         rest = plant.moved(plant.q, jnp.zeros_like(plant.v))
         return inverse_dynamics(rest, jnp.zeros_like(plant.v), self.limits).u

@@ -89,6 +89,8 @@ def chart(
             f"Argument `w` must have a number for each of {count} rows of the output, but has shape {jnp.shape(w)}."
         )
     actuators, free = drive(plant, limits), plant.respond().vdot
+    # Rows of an output are compared by what they would be without constraints, so that metres and radians do not
+    # matter.
     root = lax.stop_gradient(metric_root(plant.terms.mass, plant.terms.jacobian))
     sizes = jnp.linalg.norm(lax.stop_gradient(rows.jacobian) @ root.T, axis=1)
     sizes = jnp.where(sizes > 0, sizes, 1)
@@ -99,7 +101,15 @@ def chart(
     # With as many outputs as freedoms all directions count, also where the outputs tell them badly.
     own = inverse.inverse if damping is None else invert(scaled, actuators.rank_tol).inverse
     projector = jnp.where(count >= freedoms, actuators.live, own @ scaled)
-    return Chart(actuators, matrix, target, free, projector, inverse, jnp.minimum(count, freedoms))
+    return Chart(
+        drive=actuators,
+        matrix=matrix,
+        target=target,
+        free=free,
+        projector=projector,
+        inverse=inverse,
+        expected=jnp.minimum(count, freedoms),
+    )
 
 
 @contract
@@ -153,6 +163,7 @@ def motion_law(
     actuation = target_chart.actuation(damping)
     by_input, limits = target_chart.drive.by_input, target_chart.drive.limits
     x = preferred_input(preferred, limits)
+    # The least change of u_p, not the least u: (…)⁺ acts on what u_p leaves to be done.
     x = x + actuation.inverse @ (target_chart.projector @ (target_chart.target - by_input @ x))
     return command(plant, rows, w, target_chart, actuation, limits * x, by_input @ x)
 
@@ -175,10 +186,12 @@ def command(
         u=u,
         vdot=vdot,
         residual=w + rows.gamma - rows.jacobian @ vdot,
+        # A report, not a quantity to be optimised: its derivative at zero does not exist.
         missed=lax.stop_gradient(jnp.where(demanded > 0, missing / jnp.where(demanded > 0, demanded, 1), 0)),
         chart=chart.inverse.value(chart.expected),
         actuation=actuation.value(chart.expected) / chart.drive.size,
         zero_dynamics=freedoms - jnp.minimum(chart.inverse.rank, freedoms),
+        # An array like the other counts, which depend on the rank at this pose.
         surplus=jnp.maximum(count - freedoms, 0),
     )
 

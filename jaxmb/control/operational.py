@@ -36,6 +36,8 @@ class Operational(eqx.Module):
 @program
 def operational(plant: Plant, rows: OutputRows) -> Operational:
     """The operational space of an output; NaN where its rows are not independent on null(C) (Khatib 1987, on null(C))."""
+    # Y Jᵀ: the accelerations under a unit force along each row; constraints do their part (Khatib 1987, here on
+    # null(C)).
     answer = plant.respond_to_forces(rows.jacobian.T).vdot
     count = rows.value.shape[0]
     inverse = rows.jacobian @ answer
@@ -70,6 +72,7 @@ def inverse_dynamics(plant: Plant, vdot: Float[Array, " nv"], limits: AllNonNega
     """
     actuators = drive(plant, limits)
     force = plant.terms.mass @ vdot - plant.terms.force
+    # D M (v̇ − v̇₀) = D (M v̇ − F), which needs no reaction: D Cᵀ = 0.
     demand = actuators.basis @ (plant.terms.mass @ (vdot - plant.respond().vdot))
     x = invert(actuators.by_input, actuators.rank_tol, actuators.size).inverse @ demand
     length = jnp.linalg.norm(demand)
@@ -91,6 +94,8 @@ class _Driven(eqx.Module):
         value = jnp.reshape(self.fn(t, *rest), (self.count,))
         desired = jnp.ravel(jnp.asarray(self.reference(t), value.dtype))[self.start : self.start + self.count]
         gap = value - desired
+        # arctan2 is smooth but where the error is half a turn; a rounded multiple of 2π would give the same value and
+        # rate.
         return jnp.arctan2(jnp.sin(gap), jnp.cos(gap)) if self.wraps else gap
 
 

@@ -237,6 +237,7 @@ def output_rows(
     output, t, q, v = as_output(output), plant.t, plant.q, plant.v
     blocks = output.rows(plant.system)
     counts = row_counts(plant.system, blocks)
+    # The output in place of the constraints: J, b and Γ of θ are found by the code that finds those of φ.
     system = plant.system.with_constraints(blocks, counts)
     value, rate = residuals(system, t, q, v)
     spread = lambda flags: tuple(flag for flag, count in zip(flags, counts, strict=True) for _ in range(count))
@@ -256,6 +257,7 @@ def row_counts(system: System, blocks: Sequence[AbstractConstraint]) -> tuple[in
     arguments = [jax.ShapeDtypeStruct(shape, system.guess.dtype) for shape in ((), (system.nq,), (system.nv,))]
     for block in blocks:
         shapes = arguments if isinstance(block, Pfaffian) else arguments[:2]
+        # By abstract evaluation: functions are not run, and an error names the block.
         shape = shape_of(block.name, block.fn, (*shapes, system.params), ("k",), ())
         counts.append(shape[0] if shape else 1)
     return tuple(counts)
@@ -295,6 +297,7 @@ def tracking(plant: Plant, rows: OutputRows, reference: NoNaN | Annotated[Any, f
     desired, speed, acceleration = reference_at(reference, plant.t, rows.value.shape[0])
     velocity = np.array(rows.velocity, bool)
     error = desired - rows.value
+    # `round` has derivative zero, so that ė keeps that of θ̇_d − θ̇.
     error = jnp.where(np.array(rows.wraps, bool), error - 2 * jnp.pi * jnp.round(error / (2 * jnp.pi)), error)
     return Tracking(
         error=jnp.where(velocity, 0, error),
@@ -315,6 +318,7 @@ def reference_at(
         )
     fn = lambda t: jnp.broadcast_to(jnp.asarray(function(t), t.dtype), (count,))
     one = jnp.ones_like(t)
+    # Forward over forward: θ_d, θ̇_d and θ̈_d in one pass.
     rate = lambda t: jax.jvp(fn, (t,), (one,))
     (value, speed), (_, acceleration) = jax.jvp(rate, (t,), (one,))
     return value, speed, acceleration

@@ -93,6 +93,7 @@ class PID(AbstractController):
 
     def init(self, system: System) -> PyTree:
         """∫e dt."""
+        # Without integral there is no state: nothing is integrated, and tolerances have nothing to say.
         return () if self.integral is None else jnp.zeros(len(self.joints))
 
     def errors(

@@ -28,7 +28,7 @@ class AbstractReading(eqx.Module):
         """ṡ, where q̇ = `qdot(q, v)`."""
 
 
-class Own(AbstractReading):
+class VelocityReading(AbstractReading):
     """A velocity of the system; its coordinate is the deviation along it, δs of δq = N δr."""
 
     name: str = eqx.field(static=True)
@@ -39,7 +39,7 @@ class Own(AbstractReading):
         return v[self.index]
 
 
-class Named(AbstractReading):
+class JointReading(AbstractReading):
     """A joint coordinate s(t, q, params)."""
 
     name: str = eqx.field(static=True)
@@ -50,7 +50,7 @@ class Named(AbstractReading):
         return jax.jvp(lambda t, q: self.fn(t, q, params), (t, q), (jnp.ones_like(t), qdot(q, v)))[1]
 
 
-class Readings(eqx.Module):
+class StateReadings(eqx.Module):
     """What is read: some coordinates for positions, and some for velocities.
 
     Where velocity constraints leave fewer velocities than positions free, their numbers differ.
@@ -65,13 +65,13 @@ class Readings(eqx.Module):
         return len(self.positions) + len(self.velocities)
 
     @property
-    def alike(self) -> bool:
+    def same_names(self) -> bool:
         """Whether velocities are those of the positions."""
         return [r.name for r in self.positions] == [r.name for r in self.velocities]
 
     def names(self, system: System) -> tuple[str, ...]:
         """Names of the states: s and s', or "along v" and v of a velocity v that is no derivative of a coordinate of its name."""
-        is_coordinate = lambda r: isinstance(r, Named) or r.name in system.coordinates
+        is_coordinate = lambda r: isinstance(r, JointReading) or r.name in system.coordinates
         positions = [r.name if is_coordinate(r) else f"along {r.name}" for r in self.positions]
         return (*positions, *(f"{r.name}'" if is_coordinate(r) else r.name for r in self.velocities))
 
@@ -93,6 +93,8 @@ def displacement(system: System, q: Float[Array, " nq"], change: Float[Array, " 
     if system.rate is None:
         return change
     matrix = rate_matrix(system.rate, q, system.nv)
+    # N has full column rank and few columns: normal equations are exact enough, and need no SVD, which does not batch
+    # safely.
     return solve_spd(matrix.T @ matrix, matrix.T @ change)
 
 
@@ -103,6 +105,7 @@ def bracket(system: System, q: Array, v: Array, displacement_rate: Array) -> Flo
     """
     if system.rate is None:
         return jnp.zeros_like(v)
+    # The Lie bracket of the fields N v and N δr, the term of Boltzmann and Hamel in quasi-velocities.
     turn = lambda speed, way: jax.jvp(lambda q: system.qdot(q, speed), (q,), (system.qdot(q, way),))[1]
     return displacement(system, q, turn(v, displacement_rate) - turn(displacement_rate, v))
 
@@ -121,7 +124,7 @@ class Deviation(eqx.Module):
         velocities: ṡ₀ (l,).
     """
 
-    readings: Readings
+    readings: StateReadings
     rate_fn: Callable[[Array, Array, PyTree], Array] | None
     q: Float[Array, " nq"]
     inverse: Float[Array, "k nq"]
@@ -132,6 +135,8 @@ class Deviation(eqx.Module):
         self, t: ArrayLike, q: Float[Array, " nq"], v: Float[Array, " nv"], params: PyTree
     ) -> Float[Array, " n"]:
         """X, positions first."""
+        # The system's function and not the system: a law that holds a `Deviation` need not carry masses and
+        # constraints.
         qdot = lambda q, v: v if self.rate_fn is None else self.rate_fn(q, v, params)
         t = jnp.asarray(t, q.dtype)
         positions = self.inverse @ (q - self.q) + self._joints(t, q, params) - self.positions
@@ -139,20 +144,30 @@ class Deviation(eqx.Module):
         return jnp.concatenate([positions, jnp.stack(speeds) - self.velocities]) if speeds else positions
 
     def _joints(self, t: Scalar, q: Array, params: PyTree) -> Float[Array, " k"]:
-        values = [r.fn(t, q, params) if isinstance(r, Named) else jnp.zeros_like(t) for r in self.readings.positions]
+        values = [
+            r.fn(t, q, params) if isinstance(r, JointReading) else jnp.zeros_like(t) for r in self.readings.positions
+        ]
         return jnp.stack(values) if values else jnp.zeros(0, q.dtype)
 
 
-def deviation(readings: Readings, system: System, t: Scalar, q: Array, v: Array) -> Deviation:
+def deviation(readings: StateReadings, system: System, t: Scalar, q: Array, v: Array) -> Deviation:
     """The deviation from a state, which is zero there."""
-    own = [isinstance(r, Own) for r in readings.positions]
+    is_velocity = [isinstance(r, VelocityReading) for r in readings.positions]
     rows = rate_rows(readings.positions, system, t, q)
-    rows = jnp.where(np.array(own, bool)[:, None], rows, 0)
+    # Joint coordinates are differences of themselves, by `_joints`; their rows of N⁺ are empty.
+    rows = jnp.where(np.array(is_velocity, bool)[:, None], rows, 0)
     if system.rate is not None:
         matrix = rate_matrix(system.rate, q, system.nv)
         rows = jax.vmap(lambda row: matrix @ solve_spd(matrix.T @ matrix, row))(rows)
     count, speed = len(readings.positions), rates(readings.velocities, system, t, q, v)
-    start = Deviation(readings, system.rate_fn, q, rows, jnp.zeros(count, q.dtype), speed)
+    start = Deviation(
+        readings=readings,
+        rate_fn=system.rate_fn,
+        q=q,
+        inverse=rows,
+        positions=jnp.zeros(count, q.dtype),
+        velocities=speed,
+    )
     joints = start._joints(t, q, system.params)
     return eqx.tree_at(lambda d: d.positions, start, joints)
 
@@ -168,9 +183,9 @@ def named_readings(names: object, system: System, argument: str) -> tuple[Abstra
     readings: list[AbstractReading] = []
     for name in names:
         if name in system.velocities:
-            readings.append(Own(name, system.velocities.index(name)))
+            readings.append(VelocityReading(name, system.velocities.index(name)))
         elif system.joints is not None and isinstance(name, str):
-            readings.append(Named(name, system.joints.coordinate(name)))
+            readings.append(JointReading(name, system.joints.coordinate(name)))
         else:
             raise ValueError(
                 f"Argument `{argument}` must hold names of velocities out of {listing(system.velocities)}, but holds {name!r}."

@@ -72,10 +72,12 @@ class Recorded(AbstractController):
     ) -> Float[Array, " nu"]:
         """U(t)."""
         last = self.ts.shape[0] - 1
+        # side="right": at the time of an entry its own value holds, not that of the one before.
         i = jnp.clip(jnp.searchsorted(self.ts, t, side="right") - 1, 0, last)
         if self.hold:
             return self.values[i]
         k = jnp.minimum(i + 1, last)
         width = self.ts[k] - self.ts[i]
+        # The inner `where` keeps the quotient finite at the last entry, whose width is zero, and so its gradient.
         share = jnp.clip((t - self.ts[i]) / jnp.where(width > 0, width, 1.0), 0.0, 1.0)
         return self.values[i] + share * (self.values[k] - self.values[i])

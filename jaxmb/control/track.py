@@ -126,7 +126,9 @@ class Track(AbstractController):
         if self.dropped:
             retained = self._retained(plant.system, rows.value.shape[0])
             rows, errors = jax.tree.map(
-                lambda x: jnp.where(retained.reshape((-1,) + (1,) * (x.ndim - 1)), x, 0), (rows, errors)
+                # Zero rows, not fewer rows: which act depends on the mode, that is on values, and shapes must not.
+                lambda x: jnp.where(retained.reshape((-1,) + (1,) * (x.ndim - 1)), x, 0),
+                (rows, errors),
             )
         return plant, rows, errors
 
@@ -159,6 +161,7 @@ class Track(AbstractController):
                 + " ".join(report())
                 + " Name rows in `dropped`."
             )
+        # The cheap test first: `controllability` finds names and sentences only where there is something to say.
         if min(float(command.chart), float(command.actuation)) > tol and not int(command.zero_dynamics):
             return []
         return [f"At the start: {text}" for text in report()]
@@ -168,7 +171,10 @@ class Track(AbstractController):
         if self.stiffness.ndim == 2 or self.damping.ndim == 2:
             return []
         damping, stiffness = np.asarray(self.damping), np.asarray(self.stiffness)
+        # Without damping or stiffness a limit is infinite.
         with np.errstate(divide="ignore"):
+            # Under a hold over h the error of ë + G_D ė + G_P e = 0 is a map of e and ė; Jury's conditions for both
+            # roots within the unit circle are these.
             limit = float(np.min(np.minimum(2 / damping, 2 * damping / stiffness)))
         if period < limit:
             return []

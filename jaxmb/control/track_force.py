@@ -95,6 +95,7 @@ class TrackForce(AbstractController):
         """Those of the motion, and whether the loop of the forces is stable."""
         doubts, gain = self.motion.check_period(period), float(jnp.max(self.gain, initial=0))
         integral = float(jnp.max(self.integral / (1 + self.gain), initial=0))
+        # e decays by 1 − h G_I/(1 + G_F) per sample, see above: stable between 0 and 2.
         if self.filter is None and period * integral >= 2:
             doubts.append(
                 f"Samples {period:g} s apart make the force unstable: h G_I/(1 + G_F) must be below 2, but is {period * integral:g}."
@@ -123,6 +124,8 @@ class TrackForce(AbstractController):
         desired, (_, total, filtered) = self.desired(plant), z
         if self.filter is not None:
             return self.hybrid(plant, z, desired + self.gain * filtered + self.integral * total).u
+        # Two evaluations in place of an equation: y is affine in u, so that the answer to a first command tells the
+        # rest.
         first = self.hybrid(plant, z, desired + self.integral * total)
         answer = self.forces.read(plant.respond(first.u))
         return first.u + first.by_force @ (self.gain / (1 + self.gain) * (desired - answer))
@@ -162,6 +165,7 @@ class TrackForce(AbstractController):
         off = self.forces.read(response) - self.forces.read(model.respond(response.u))
         y = desired + (self.integral * z[1] - self.gain * off) / (1 + self.gain)
         moving = self.motion.rate(t, q, v, z[0], plant, response)
+        # Of the motion as by default, by its own rate; of the force by the disturbance.
         after = jax.tree.map(lambda x, dx: x + period * dx, z[0], moving)
         return self.hybrid(plant, z, y).u, (after, z[1] + period * (desired - y - off), None)
 

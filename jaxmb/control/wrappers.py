@@ -105,6 +105,7 @@ class Saturated(AbstractWrapper):
         self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
     ) -> Float[Array, " nu"]:
         """The inputs within the limits."""
+        # The derivative is zero beyond the limits, as it is of a real actuator.
         return jnp.clip(self.controller.output(t, q, v, z, plant), self.lower, self.upper)
 
     def rate(
@@ -139,9 +140,12 @@ class Saturated(AbstractWrapper):
         self, t: Array, q: Array, v: Array, z: PyTree, plant: Plant | Instant, change: PyTree, u: Array
     ) -> PyTree:
         """The change of z without what drives the inputs that are cut off further out."""
+        # Without a state there is nothing to hold, and no second evaluation to pay for.
         if not jax.tree.leaves(z):
             return change
         out = (u > self.upper).astype(u.dtype) - (u < self.lower)
+        # Which numbers of z drive u further out is read off by one vjp; so any controller may be saturated, not
+        # integrators alone.
         _, pull = jax.vjp(lambda z: self.controller.output(t, q, v, z, plant), z)
         return jax.tree.map(lambda dz, slope: jnp.where(slope * dz > 0, 0, dz), change, pull(out)[0])
 
@@ -226,6 +230,7 @@ class Noisy(AbstractWrapper):
         v: AllNonNegative = 0.0,
     ):
         self.controller = as_controller(controller, "controller")
+        # As plain numbers: a typed key is no leaf that `ravel_pytree` or a file of checkpoints takes.
         self.key = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
         self.q, self.v = (jnp.asarray(x, default_float()) for x in (q, v))
 
@@ -265,6 +270,7 @@ class Noisy(AbstractWrapper):
         return u, (inner, z[1] + 1)
 
     def _measured(self, q: Array, v: Array, number: Array) -> tuple[Array, Array]:
+        # The count is a float in z, since states are integrated as one vector; keys are folded with integers.
         number = jax.lax.stop_gradient(number).astype(int)
         one, two = jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(self.key), number))
         return q + self.q * jax.random.normal(one, q.shape, q.dtype), v + self.v * jax.random.normal(

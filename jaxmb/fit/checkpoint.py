@@ -13,6 +13,7 @@ from jaxtyping import PyTree
 from ..foundations import folder_there, replacing
 
 T = TypeVar("T")
+# Raised whenever the arrays of a search, or their order, change: an old file is refused then, not misread.
 FORMAT = 1
 
 
@@ -58,6 +59,7 @@ class Checkpoint:
         """Writes the state."""
         if self.path is None:
             return
+        # A process that is killed while it writes must not take the last good state with it.
         with replacing(self.path, "checkpoint") as fresh, fresh.open("wb") as file:
             file.write(json.dumps(self.header).encode() + b"\n")
             eqx.tree_serialise_leaves(file, state)
@@ -72,5 +74,6 @@ def _fingerprint(tree: PyTree) -> str:
             array = np.asarray(leaf)
             digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
         else:
+            # Code cannot be compared; a function of another name is certainly another one.
             digest.update(getattr(leaf, "__qualname__", type(leaf).__qualname__).encode())
     return digest.hexdigest()

@@ -16,12 +16,12 @@ from .checkpoint import Checkpoint
 from .progress import Progress, reporter
 from .quasi_newton import Iterate, Memory, at_bounds, line_search
 
-# How often a step after which a run fails is halved.
+# How often a step after which a run fails is halved: to a thousandth, where another gradient would be better than a shorter step.
 HALVINGS = 10
 # A quasi-Newton search ends where the fall of the cost that it predicts is this part of the cost, or where none comes of what errors of the
 # runs may hide.
 CLOSE, HIDDEN = 1e-8, 1e-5
-# Other steps have converged where a change of each unknown by all its scale would change the cost, by its slope, by no more than this part.
+# Steps of optax have no criterion of their own. They have converged where a change of each unknown by all its scale would change the cost, by its slope, by no more than this part.
 FLAT = 1e-3
 SUCCESS = cast(RESULTS, RESULTS.successful)
 # What is to become least: (y) → cost, gradient, cost of each run, result of each run.
@@ -90,6 +90,7 @@ def descend(
         steps=jnp.zeros((), int),
         result=jax.tree.map(jnp.asarray, RESULTS.search_unfinished if is_finite else RESULTS.search_failed),
     )
+    # From here a search that was interrupted goes on bit by bit: all that steps depend on is in `Descent`.
     current = checkpoint.load(initial)
     report(int(current.steps), most, current.cost, current.cost, False)
     while bool(current.result == RESULTS.search_unfinished) and int(current.steps) < most:
@@ -124,6 +125,7 @@ def _quasi_newton_step(objective: Objective, current: Descent, bounds: tuple[Arr
         nonlocal failures, halved
         cost, gradient, each, results = objective(jnp.asarray(y))
         point = Iterate(y, float(cost), np.asarray(gradient), (cost, gradient, each, results))
+        # Counted by run, so that the user learns which experiment shortens the steps.
         if not point.is_finite:
             failures, halved = failures + _failed(each), halved + 1
         return point
@@ -134,12 +136,14 @@ def _quasi_newton_step(objective: Objective, current: Descent, bounds: tuple[Arr
     slope = np.where(fixed, 0.0, origin.gradient)
     for memory in (current.memory, Memory.of(current.y)):  # where the model of the cost leads nowhere, down the slope
         direction = np.where(fixed, 0.0, memory.direction(slope))
+        # Of the quadratic model: half the slope along Newton's step.
         decrease = -0.5 * float(slope @ direction)
         if decrease <= CLOSE * abs(origin.cost):
             return _with_result(current, SUCCESS)
         point = line_search(origin, direction, evaluate, low, high)
         if point is not None:
             break
+        # Runs with tolerances are rough at this scale: no step along the model lowers what their errors hide.
         if decrease <= HIDDEN * abs(origin.cost):
             return dataclasses.replace(_with_result(current, SUCCESS), failures=failures)
     else:
@@ -166,6 +170,7 @@ def _gradient_step(
 ) -> Descent:
     change: Any
     change, memory = transformation.update(current.gradient, current.memory, current.y)
+    # Clipped after the transformation, whose memory does not know of bounds.
     y, failures, halved = jnp.clip(current.y + change, *bounds), current.failures, 0
     cost, gradient, each, results = objective(y)
     while not _is_finite(cost, gradient) and halved < HALVINGS:

@@ -10,7 +10,7 @@ from .start import pivots
 
 # Directions in which residuals change by less than this part of the strongest are unknown: errors of runs with tolerances to 1e-6 look so.
 RANK_TOL = 1e-6
-# In sentences those below this part are left out.
+# In sentences those below this part are left out: 2 % of the largest would not change what a reader does.
 PRINTED = 0.02
 # Coefficients of a combination below this part of its largest are taken for zero.
 ZERO = 1e-3
@@ -20,6 +20,7 @@ def eliminated(jacobian: Float[Array, "R N"], parameters: int) -> Float[Array, "
     """What is left of the first columns when the others are free to follow: (I − Q Qᵀ) J."""
     rest = jacobian[:, parameters:]
     sizes = jnp.linalg.norm(rest, axis=0)
+    # Columns of biases and of starts have units of their own; of unit length their rank is that of directions.
     rest = rest / jnp.where(sizes > 0, sizes, 1.0)
     columns = jacobian[:, :parameters]
     if not rest.shape[1]:
@@ -27,6 +28,8 @@ def eliminated(jacobian: Float[Array, "R N"], parameters: int) -> Float[Array, "
     basis, values, _ = jnp.linalg.svd(rest, full_matrices=False)
     basis = jnp.where(values > RANK_TOL * jnp.max(values), basis, 0.0)
     columns = columns - basis @ (basis.T @ columns)
+    # Twice is enough (Kahan; Parlett 1980): the first pass leaves rounding of the part that was removed, which may
+    # exceed what remains.
     return columns - basis @ (basis.T @ columns)
 
 
@@ -55,6 +58,7 @@ class Identifiability(eqx.Module):
     def of(cls, jacobian: ArrayLike, labels: tuple[str, ...], parameters: int, scales: ArrayLike) -> "Identifiability":
         """From a Jacobian (R, N) by parameters and others, over their scales."""
         rows = np.asarray(eliminated(jnp.asarray(jacobian), parameters))
+        # All directions, also with fewer samples than parameters: the missing ones have s = 0.
         _, values, directions = np.linalg.svd(rows, full_matrices=rows.shape[0] < parameters)
         values = np.concatenate([values, np.zeros(parameters - len(values))])
         is_null = values <= RANK_TOL * max(values.max(initial=0), np.finfo(float).tiny)

@@ -86,8 +86,11 @@ def _entries(body: AbstractBody) -> Float[Array, " k"]:
     if com.shape[0] == 2:
         entries = np.array([alpha, 0.5 * np.log(inertia / mass), *com])
     else:
+        # The second moments ∫ x xᵀ dm from the inertia, I = tr(Σ) 1 − Σ (Wensing, Kim and Slotine 2018).
         spread = (0.5 * np.trace(inertia) * np.eye(3) - inertia) / mass
         upper = np.full((3, 3), np.nan)
+        # Triangle inequalities of the principal moments are the positive definiteness of Σ; Cholesky's error would
+        # not say so.
         if np.all(np.linalg.eigvalsh(spread) > 0):
             upper = np.linalg.cholesky(spread[::-1, ::-1])[::-1, ::-1]  # spread = U Uᵀ, U upper triangular
         d, s = np.log(np.diag(upper)), (upper[0, 1], upper[1, 2], upper[0, 2])

@@ -16,22 +16,24 @@ from ..foundations import RESULTS
 from ..linalg import solve_spd
 from .problem import Problem
 
-# The first damping, relative to the diagonal of JᵀJ, and its least.
+# The first damping, relative to the diagonal of JᵀJ (1e-6 for good starts, 1e-3 or 1 for others: Madsen, Nielsen and Tingleff 2004), and its
+# least, which changes a step by less than the default `rtol`.
 FIRST_DAMPING, LEAST_DAMPING = 1e-3, 1e-10
 # What columns of J were longer counts so much less after each step, else the damping of a search that starts where the motion depends
 # strongly on a parameter, as near a bound at zero, is too large ever after.
 FADE = 0.1
 # Up to this damping a step goes at least half the way to the minimum of the linear problem.
 MILD = 1.0
-# Beyond this damping steps are rounding.
+# Beyond this damping steps are rounding: 1e-12 of an unknown's scale.
 LARGEST_DAMPING = 1e12
-# A step is taken if the cost falls by this part of what was predicted.
+# A step is taken if the cost falls by this part of what was predicted (Nocedal and Wright 2006, algorithm 4.1, allows any below 1/4).
 ACCEPTANCE = 1e-4
 # Columns of J that are shorter, relative to the longest, are rounding: their unknowns stay.
 ZERO_COLUMN = 1e-11
-# Rounds in which a step within bounds is improved, and the parts of a way that are tried in each.
+# Rounds in which a step within bounds is improved, a fixed number so that it can be differentiated and batched, and the parts of a way that
+# are tried in each; the last one stands still.
 ROUNDS, PARTS = 40, (*(2.0**-k for k in range(12)), 0.0)
-# Parts of the cost that errors of the runs may make up.
+# Part of the cost that errors of the runs, which have tolerances, may make up: a smaller change may be theirs.
 HIDDEN = 1e-5
 # Once a run has failed bounds may be where none can be made, such as masses of zero: steps go this part of the way to them.
 CAUTION = 0.9
@@ -117,6 +119,7 @@ def advance(problem: Problem, search: Search, rtol: Float[Array, ""], most: Int[
     cost = trial_cost = 0.5 * jnp.sum(r**2)
     first = search.iterations == 0
     is_finite = jnp.isfinite(cost) & jnp.all(jnp.isfinite(jacobian))
+    # Nielsen's ratio ρ of the fall that came to the fall that was predicted.
     gain = (search.cost - cost) / jnp.where(search.predicted > 0, search.predicted, 1.0)
     accepted = is_finite & (first | ((gain > ACCEPTANCE) & (cost < search.cost)))
     better = lambda new, old: jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, old)
@@ -126,6 +129,7 @@ def advance(problem: Problem, search: Search, rtol: Float[Array, ""], most: Int[
         accepted, search.damping * jnp.maximum(1 / 3, 1 - (2 * fall - 1) ** 3), search.damping * search.growth
     )
     damping = jnp.where(first, search.damping, jnp.maximum(damping, LEAST_DAMPING))
+    # Moré (1978) keeps the largest column norms for ever; here they fade.
     faded = jnp.where(accepted, FADE, 1.0) * search.sizes
     sizes = jnp.maximum(faded, jnp.sum(jacobian**2, axis=0))
     share = jnp.where(is_finite, search.share, CAUTION)
@@ -159,6 +163,7 @@ def advance(problem: Problem, search: Search, rtol: Float[Array, ""], most: Int[
         done=small | stuck | exhausted | failed,
         result=RESULTS.where(failed, RESULTS.search_failed, result),
     )
+    # In a batch others may still go on: what is done is put back as it was.
     return jax.tree.map(lambda old, new: jnp.where(search.done, old, new), search, following)
 
 
@@ -178,8 +183,11 @@ def bounded_step(
         """Newton's step of what no bound holds, or one down the slope, as far along its projection as is best."""
         rest = slope + damped @ d
         fixed = ~live | ((d <= low) & (rest > 0)) | ((d >= high) & (rest < 0))
+        # Unit rows and columns for what a bound holds: the matrix keeps its shape, and stays positive definite.
         both = ~fixed[:, None] & ~fixed
         newton = solve_spd(jnp.where(both, damped, unity), jnp.where(fixed, 0.0, -rest))
+        # Newton's step may be cut off by a bound so that it leads up; the projected gradient never is (Bertsekas
+        # 1982).
         ways = jnp.stack([newton, jnp.where(fixed, 0.0, -rest)])
         trials = jnp.clip(d + (jnp.array(PARTS)[:, None, None] * ways).reshape(-1, d.shape[0]), low, high)
         return trials[jnp.argmin(trials @ slope + 0.5 * jnp.sum(trials * (trials @ damped), axis=1))]

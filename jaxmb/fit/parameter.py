@@ -102,14 +102,14 @@ class Unknowns(eqx.Module):
         edges = {p.name: _bounds(p, nominal[p.name]) for p in parameters}
         low, high, scale = (_joined([edges[name][i] for name in free]) for i in range(3))
         return cls(
-            tuple(names),
-            entries,
-            tuple(p.modifier for p in parameters),
-            nominal,
-            free,
-            low / scale,
-            high / scale,
-            scale,
+            names=tuple(names),
+            locations=entries,
+            modifiers=tuple(p.modifier for p in parameters),
+            nominal=nominal,
+            free=free,
+            low=low / scale,
+            high=high / scale,
+            scale=scale,
         )
 
     @property
@@ -178,8 +178,10 @@ def _bounds(parameter: Parameter, nominal: Array) -> tuple[Array, Array, Array]:
                 f"shape {value.shape}."
             )
     low, high = (jnp.broadcast_to(arguments[key], nominal.shape) for key in ("min_value", "max_value"))
+    # A value of zero tells no scale.
     width = jnp.where(jnp.isfinite(high - low), high - low, 1.0)
     scale = jnp.where(nominal != 0, jnp.abs(nominal), jnp.where(width > 0, width, 1.0))
+    # A unit, not a quantity: covariances and steps must not depend on derivatives of it.
     scale = jax.lax.stop_gradient(jnp.broadcast_to(arguments.get("scale", scale), nominal.shape))
     if is_concrete(nominal, low, high, scale):
         inside = np.asarray((low <= nominal) & (nominal <= high) & (low < high))

@@ -23,7 +23,7 @@ from .reading import reading
 from .shot import Shot, grouped
 from .start import Indices, independent
 from .target import Setup
-from .windows import windows
+from .windows import Window, windows
 
 # A pass of reverse mode costs about four runs, whatever the number of unknowns: the runs of docs/measured.md took so much.
 REVERSE_PASS = 4
@@ -172,26 +172,13 @@ def _shots(
     state = strong(experiment.start)
     _check_experiment(name, experiment, system, state)
     readings = tuple(reading(s.of, system, f"signal '{s.name}' of experiment '{name}'") for s in experiment.signals)
-    # With windows all starts are unknown: they are what multiple shooting solves for (Bock 1983).
-    fitted = experiment.fit_start if experiment.windows == 1 else True
-    reassembled = bool(fitted) or _start_depends(setup, unknowns, runs, state)
-    first = fitted if isinstance(fitted, tuple) else ()
-    measured = [f"{s.of}{end}" for s in experiment.signals if isinstance(s.of, str) for end in ("", "'")]
-    independents: tuple[Indices, Indices] = independent(system, state, first, measured) if reassembled else ((), ())
-    labels = (*(system.coordinates[i] for i in independents[0]), *(f"{system.velocities[i]}'" for i in independents[1]))
-    is_fitted = np.array([fitted is True or label in first for label in labels], bool)
+    choice = _start_choice(experiment, setup, unknowns, runs, system, state)
 
     count = runs.unknowns.start.shape[0]
     biases = tuple(_bias_slots(name, signal, count, nuisances) for signal in experiment.signals)
-    parts = windows(experiment, system, independents)
-    slots = []
-    for k, part in enumerate(parts):
-        own = np.full(len(labels), -1)
-        for i in np.flatnonzero(is_fitted):
-            own[i] = count + len(nuisances)
-            where = name if len(parts) == 1 else f"{name}, window {k}"
-            nuisances.append(Nuisance(f"{where}: start of {labels[i]}", part.values[i]))
-        slots.append(jnp.asarray(own))
+    parts = windows(experiment, system, choice.independents)
+    titles = [name] if len(parts) == 1 else [f"{name}, window {k}" for k in range(len(parts))]
+    slots = [_start_slots(title, part, choice, count, nuisances) for title, part in zip(titles, parts, strict=True)]
     none = jnp.zeros(0, int)
     following = [*slots[1:], jnp.full_like(slots[-1], -1)] if len(parts) > 1 else [none]
     return [
@@ -210,9 +197,9 @@ def _shots(
             readings=readings,
             names=tuple(s.name for s in experiment.signals),
             widths=tuple(s.width if s.bias or s.values is not None else None for s in experiment.signals),
-            positions=independents[0],
-            velocities=independents[1],
-            reassembled=reassembled,
+            positions=choice.independents[0],
+            velocities=choice.independents[1],
+            reassembled=choice.reassembled,
         )
         for part, own, following_own in zip(parts, slots, following, strict=True)
     ]
@@ -231,6 +218,48 @@ def _check_experiment(name: str, experiment: Experiment, system: object, state: 
             f"Argument `windows` of experiment '{name}' must be 1 with a controller that remembers or is sampled: what it remembers "
             f"where a window starts is not known; it is {experiment.windows}."
         )
+
+
+class StartChoice(NamedTuple):
+    """Which coordinates and velocities of a start stand for all, and which of these are fitted.
+
+    Attributes:
+        independents: indices of coordinates, and of velocities; none where the start stays as it is.
+        labels: their names.
+        is_fitted: which of them are unknowns.
+        reassembled: whether all others are found anew at each evaluation.
+    """
+
+    independents: tuple[Indices, Indices]
+    labels: tuple[str, ...]
+    is_fitted: np.ndarray
+    reassembled: bool
+
+
+def _start_choice(
+    experiment: Experiment, setup: Setup, unknowns: Unknowns, runs: Runs, system: System, state: State
+) -> StartChoice:
+    # With windows all starts are unknown: they are what multiple shooting solves for (Bock 1983).
+    fitted = experiment.fit_start if experiment.windows == 1 else True
+    reassembled = bool(fitted) or _start_depends(setup, unknowns, runs, state)
+    first = fitted if isinstance(fitted, tuple) else ()
+    # Measured coordinates are independent ones where they can be, since the starts of windows are read off the record.
+    measured = [f"{s.of}{end}" for s in experiment.signals if isinstance(s.of, str) for end in ("", "'")]
+    independents: tuple[Indices, Indices] = independent(system, state, first, measured) if reassembled else ((), ())
+    labels = (*(system.coordinates[i] for i in independents[0]), *(f"{system.velocities[i]}'" for i in independents[1]))
+    is_fitted = np.array([fitted is True or label in first for label in labels], bool)
+    return StartChoice(independents, labels, is_fitted, reassembled)
+
+
+def _start_slots(
+    title: str, part: Window, choice: StartChoice, count: int, nuisances: list[Nuisance]
+) -> Int[Array, " s"]:
+    """Which unknowns are the start of a window, which are appended to `nuisances`; −1 for what is not fitted."""
+    slots = np.full(len(choice.labels), -1)
+    for i in np.flatnonzero(choice.is_fitted):
+        slots[i] = count + len(nuisances)
+        nuisances.append(Nuisance(f"{title}: start of {choice.labels[i]}", part.values[i]))
+    return jnp.asarray(slots)
 
 
 def _bias_slots(name: str, signal: Signal, count: int, nuisances: list[Nuisance]) -> Int[Array, " k"] | None:

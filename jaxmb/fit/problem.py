@@ -64,6 +64,7 @@ class Runs(eqx.Module):
             throw=False,
             **self.options,
         )
+        # A run's own failure says more than that of its start; only where it has none the start's counts.
         failed = RESULTS.where(solution.result == RESULTS.successful, RESULTS.inconsistent_state, solution.result)
         return system, eqx.tree_at(lambda s: s.result, solution, RESULTS.where(is_consistent, solution.result, failed))
 
@@ -164,6 +165,7 @@ class Problem(eqx.Module):
                     head, tail, result = self._predicted(shot, z, adjoint)
                     return (head, tail), (head, tail, result)
 
+                # The values come along with the Jacobian, so that no run is made twice.
                 return (jax.jacfwd if self.forward else jax.jacrev)(outputs, has_aux=True)(z)
 
             (slope, tail_slope), (head, tail, result) = over_shots(both, group, of)
@@ -192,6 +194,7 @@ class Problem(eqx.Module):
                     f"Argument `values` of signal '{name}' must have {values.shape[1]} components, as the model gives, but has {width}."
                 )
         tail = independent_values(shot, motion.state(-1))
+        # A failed run has saved states up to where it failed; NaN keeps a search from taking them for a good fit.
         head = tuple(jnp.where(succeeded, x, jnp.nan) for x in signals)
         return head, jnp.where(succeeded, tail, jnp.nan), motion.result
 
@@ -202,6 +205,7 @@ class Problem(eqx.Module):
         for predicted, values, weights, bias in zip(head, group.values, group.weights, group.biases, strict=True):
             if bias is not None:
                 predicted = predicted + y[bias][:, None, :]
+            # `where` first: a NaN of a failed run must pass only where a sample counts.
             residual = jnp.where(weights > 0, predicted - values, 0.0) * weights
             residuals.append(residual.ravel())
         if self._has_windows(group):
@@ -215,6 +219,7 @@ class Problem(eqx.Module):
         parameters = jnp.broadcast_to(jnp.arange(self.count), (count, self.count))
         columns = jnp.concatenate([parameters, group.slots], axis=1)
 
+        # Jacobians of runs are dense in the unknowns of their own; those of others are zero columns.
         def placed(block: Float[Array, "n k z"], extra: Int[Array, "n k"] | None, sign: float) -> Array:
             """Rows (n, k) of the shots in the columns of all unknowns, and a number in one more column each."""
 

@@ -35,7 +35,16 @@ def reporter(
 
     def report(iteration: int, most: int, cost: SupportsFloat, trial: SupportsFloat, done: bool) -> None:
         if report_to is not None:
-            report_to(Progress(iteration, most, float(cost), float(trial), time.perf_counter() - began, done))
+            report_to(
+                Progress(
+                    iteration=iteration,
+                    most=most,
+                    cost=float(cost),
+                    trial=float(trial),
+                    seconds=time.perf_counter() - began,
+                    done=done,
+                )
+            )
 
     return report
 

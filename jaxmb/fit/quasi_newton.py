@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-# Pairs of steps and changes of the gradient that are remembered.
+# Pairs of steps and changes of the gradient that are remembered; between 3 and 20 are usual (Nocedal and Wright 2006, section 7.2).
 PAIRS = 10
 # The first step moves no unknown by more than this, in its scale.
 FIRST = 0.1
 # A step must lower the cost by this part of what its slope promises, and leave no more of the slope than that part (weak Wolfe conditions).
 FALL, SLOPE = 1e-4, 0.9
-# Lengths of a step that are tried.
+# Lengths of a step that are tried: after twenty bisections it is a millionth of the model's, and the model is at fault.
 TRIALS = 20
 
 
@@ -53,6 +53,7 @@ class Memory(eqx.Module):
             parts.append((s @ d) / (s @ c))
             d = d - parts[-1] * c
         s, c = pairs[0]
+        # H₀ = γ 1 of the latest pair (Nocedal and Wright 2006, eq. 7.20).
         d = d * (s @ c) / (c @ c)
         for (s, c), part in zip(reversed(pairs), reversed(parts), strict=True):
             d = d + (part - (c @ d) / (s @ c)) * s
@@ -99,5 +100,7 @@ def line_search(
             short, best = length, point
             if point.gradient @ step >= SLOPE * slope:
                 break
+        # Bisection brackets a step also where the gradient jumps, as of the largest of several costs; interpolation
+        # would not.
         length = 2 * length if math.isinf(long) else (short + long) / 2
     return best

@@ -117,6 +117,7 @@ class Fit(eqx.Module):
             absolute_sigma: whether the given σ are the noise itself, s = 1; else only their ratios count and s² is the sum of the
                 squares of the residuals over the degrees of freedom that are left.
         """
+        # Arrays alone go into the program, so that fits of equal shapes share it.
         numbers = (self.jacobian, self.scales, self.at_bound, self.freedom, self.cost)
         matrix = _covariances(numbers, self.parameters, absolute_sigma, self.cost.ndim)
         return jnp.where((self.result == RESULTS.successful)[..., None, None], matrix, jnp.nan)
@@ -161,21 +162,7 @@ class Fit(eqx.Module):
         if bool(self.result == RESULTS.search_failed):
             return f"Fit of {int(self.count)} samples: {RESULTS[self.result]}"
         identifiability = self.identifiability
-        rows = [("parameter", "estimate", "95 % interval", "start", "")]
-        errors = self.intervals()
-        entries = iter(range(self.parameters))
-        for name, (low, high) in errors.items():
-            value, first = np.ravel(self.estimates[name]), np.ravel(self.nominal[name])
-            for k, (x, a, b) in enumerate(zip(value, np.ravel(low), np.ravel(high), strict=True)):
-                i = next(entries)
-                unknown = "not converged" if np.isnan(a) else "not determined"
-                note = "at its bound" if bool(self.at_bound[i]) else "" if np.isfinite(a) else unknown
-                interval = f"± {(b - a) / 2:.3g}" if np.isfinite(a) else ""
-                rows.append((self.labels[i], f"{x:.6g}", interval, f"{first[k]:.6g}", note))
-        others = self.labels[self.parameters :]
-        rows += [(name, f"{float(self.nuisances[name]):.6g}", "", "", "") for name in others[:PRINTED]]
-        if len(others) > PRINTED:
-            rows.append((f"… and {len(others) - PRINTED} more in `nuisances`", "", "", "", ""))
+        rows = self._rows()
         widths = [max(len(row[i]) for row in rows) for i in range(5)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         how = "converged" if bool(self.result == RESULTS.successful) else RESULTS[self.result]
@@ -187,6 +174,24 @@ class Fit(eqx.Module):
                 "valley that is not the deepest; try other starts (`starts`) or `windows`."
             )
         return "\n".join([head, *lines, *identifiability.sentences()])
+
+    def _rows(self) -> list[tuple[str, str, str, str, str]]:
+        """Of the printed table: name, estimate, interval, start and a note."""
+        rows = [("parameter", "estimate", "95 % interval", "start", "")]
+        entries = iter(range(self.parameters))
+        for name, (low, high) in self.intervals().items():
+            value, first = np.ravel(self.estimates[name]), np.ravel(self.nominal[name])
+            for k, (x, a, b) in enumerate(zip(value, np.ravel(low), np.ravel(high), strict=True)):
+                i = next(entries)
+                unknown = "not converged" if np.isnan(a) else "not determined"
+                note = "at its bound" if bool(self.at_bound[i]) else "" if np.isfinite(a) else unknown
+                interval = f"± {(b - a) / 2:.3g}" if np.isfinite(a) else ""
+                rows.append((self.labels[i], f"{x:.6g}", interval, f"{first[k]:.6g}", note))
+        others = self.labels[self.parameters :]
+        rows += [(name, f"{float(self.nuisances[name]):.6g}", "", "", "") for name in others[:PRINTED]]
+        if len(others) > PRINTED:
+            rows.append((f"… and {len(others) - PRINTED} more in `nuisances`", "", "", "", ""))
+        return rows
 
 
 @program
@@ -203,11 +208,13 @@ def _covariance(
     parameters: int, absolute: bool, jacobian: Array, scales: Array, fixed: Array, freedom: Array, cost: Array
 ) -> Float[Array, "n n"]:
     rows = eliminated(jnp.where(fixed, 0.0, jacobian), parameters)
+    # Eigenvalues of JᵀJ instead of an inverse: what the data do not tell must come out infinite, not as 1e16.
     values, vectors = jnp.linalg.eigh(rows.T @ rows)
     is_null = values <= RANK_TOL**2 * jnp.max(values, initial=0)  # squares of the singular values
     inverse = (vectors * jnp.where(is_null, 0.0, 1 / jnp.where(is_null, 1.0, values))) @ vectors.T
     size = scales[:parameters]
     unknown = (jnp.sum(jnp.where(is_null, vectors**2, 0.0), axis=1) > ZERO**2) & ~fixed[:parameters]
+    # s² = Σ r²/freedom.
     spread = 1.0 if absolute else 2 * cost / jnp.maximum(freedom, 1)
     matrix = spread * inverse * size[:, None] * size
     matrix = jnp.where(fixed[:parameters, None] | fixed[:parameters], 0.0, matrix)

@@ -56,6 +56,7 @@ class Shot(eqx.Module):
 
 def padded(shot: Shot, times: int) -> Shot:
     """The shot with its last time repeated, without samples there."""
+    # Repeated times take no step; runs of a group are of one shape.
     more = times - shot.ts.shape[0]
     longer = lambda x: jnp.concatenate([x, jnp.zeros((more, *x.shape[1:]), x.dtype)])
     leaves = (

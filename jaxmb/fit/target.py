@@ -52,6 +52,7 @@ class Location(eqx.Module):
     def read(self, setup: Setup) -> Array:
         """The number, or the array."""
         node = _node_at(setup, self.steps)
+        # A part of a controller, such as a network: all its arrays as one vector.
         if not _is_number(node):
             return ravel_pytree(eqx.filter(node, eqx.is_inexact_array))[0]
         value = jnp.asarray(node, default_float())
@@ -66,6 +67,7 @@ class Location(eqx.Module):
         if self.component is not None:
             value = jnp.asarray(node, value.dtype).at[self.component].set(value)
         changed = _replaced(setup, self.steps, value)
+        # Mass, inertia and points follow from the dimensions of a shape, and must be found again.
         return changed if self.body is None else _replaced(changed, self.body, _node_at(changed, self.body).resized())
 
 

@@ -130,6 +130,7 @@ def tune(
             )
     if gradient not in (None, "forward", "reverse"):
         raise ValueError(f"Argument `gradient` must be 'forward', 'reverse' or None, but is {gradient!r}.")
+    # There are no samples to choose a mode by; the mode is set below by the number of parameters.
     prepared = prepare(model, parameters, experiments, build, gradient or "reverse", options)
     problem = prepared.problem
     forward = problem.count <= FORWARD_LIMIT if gradient is None else gradient == "forward"
@@ -192,5 +193,6 @@ def _objective(
         rows, (values, result) = over_shots(slope, group, many)
         each, slopes, results = [*each, values], [*slopes, rows], [*results, result]
     values = jnp.concatenate(each)
+    # The chain rule by hand: `over` mixes runs of all groups, whose own slopes are found lane by lane.
     total, weights = jax.value_and_grad(over)(values)
     return total, weights @ jnp.concatenate(slopes), values, concatenated(results)

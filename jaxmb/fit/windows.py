@@ -13,7 +13,8 @@ from ..system import State, System
 from .experiment import Experiment
 from .start import Indices
 
-# Samples on either side of a window's start to which a cubic is fitted there.
+# Samples on either side of a window's start to which a cubic is fitted there: nine for four coefficients halve the noise, and span little of
+# a motion that is sampled well.
 BESIDE = 4
 
 
@@ -46,7 +47,16 @@ def windows(experiment: Experiment, system: System, independents: tuple[Indices,
     values, weights = tuple(x for x, _ in tables), tuple(w for _, w in tables)
     first = _independent(experiment.start, independents)
     if experiment.windows == 1:
-        return [Window(ts, experiment.start, first, values, weights, jnp.zeros(len(first)))]
+        return [
+            Window(
+                ts=ts,
+                start=experiment.start,
+                values=first,
+                values_of_signals=values,
+                weights=weights,
+                gap=jnp.zeros(len(first)),
+            )
+        ]
     count = ts.shape[0]
     cuts = np.linspace(0, count - 1, experiment.windows + 1).round().astype(int)
     if np.any(np.diff(cuts) < 1):
@@ -55,11 +65,14 @@ def windows(experiment: Experiment, system: System, independents: tuple[Indices,
             f"is {experiment.windows}."
         )
     states, state = [experiment.start], experiment.start
+    # From sample to sample, since assembly finds the branch that is nearest: from a window's start to the next it
+    # might find another.
     for sample in range(1, int(cuts[-2]) + 1):
         state = _state_at(experiment, system, independents, state, sample)
         if sample in cuts:
             states.append(state)
     starts = np.stack([np.asarray(_independent(s, independents)) for s in states])
+    # Gaps are compared with how much the coordinate varies at all.
     spread = np.std(starts, axis=0)
     gap = experiment.gap * np.where(spread > 0, spread, 1.0)
     parts = []
@@ -72,12 +85,12 @@ def windows(experiment: Experiment, system: System, independents: tuple[Indices,
         window_weights = tuple(jnp.where(counts[:, None], w[part], 0.0) for w in weights)
         parts.append(
             Window(
-                ts[part],
-                state,
-                starts[k],
-                tuple(x[part] for x in values),
-                window_weights,
-                jnp.asarray(np.where(last, np.inf, gap)),
+                ts=ts[part],
+                start=state,
+                values=starts[k],
+                values_of_signals=tuple(x[part] for x in values),
+                weights=window_weights,
+                gap=jnp.asarray(np.where(last, np.inf, gap)),
             )
         )
     return parts

@@ -10,6 +10,7 @@ BODIES = (BLUE, "#ff7f0e", GREEN, RED, PURPLE, BROWN, "#e377c2", "#7f7f7f", "#bc
 
 def of_body(number: int) -> str:
     """Of ground, 0, and bodies."""
+    # Matplotlib's cycle: after ten bodies colours come again.
     return GROUND if number == 0 else BODIES[(number - 1) % len(BODIES)]
 
 

@@ -17,9 +17,11 @@ from .paper import paint
 from .reactions import TRUSTED, UNTRUSTED, ReactionArrows, reaction_arrows, verdict_legend, verdicts
 from .scene import SIZE, Scene
 from .snapshot import Trajectory
+from .solid import TINY
 from .view import View, view_kinds
 
 Tree = TypeVar("Tree", bound=PyTree)
+# Half a symbol and a label beside it must not be cut off.
 MARGIN = 5.0  # around what is seen, in sizes of symbols
 
 
@@ -124,6 +126,7 @@ def animate(
         sketch.axes[0].set_title(f"t = {times[i]:.2f} s", fontsize=9)
         return sketch.show(trajectory, i)
 
+    # Matplotlib's intervals are constant; saved times are asked to be.
     interval = 1e3 * (times[-1] - times[0]) / max(len(times) - 1, 1) / speed
     figure = sketch.axes[0].figure
     movie = FuncAnimation(figure, show, frames=len(times), interval=interval, blit=False)
@@ -179,6 +182,7 @@ class _Sketch:
         extent = self.scene.frame(trajectory)
         if self.arrows is not None:
             tips = self.arrows.tips
+            # Arrows of motions that failed may be NaN, which would make axes of them.
             extent = np.concatenate([extent, tips[np.isfinite(tips).all(axis=1)]])
         self.views = [View(kind, self.scene.centre, self.scene.radius) for kind in self.view_kinds]
         for ax, view in zip(self.axes, self.views, strict=True):
@@ -205,13 +209,14 @@ class _Sketch:
             for name, arrow in self.scene.arrows(now).items() if is_labelled else ():
                 flat, _ = view.projected(arrow)
                 direction = flat[-1] - flat.mean(axis=0)
-                position = flat[-1] + self.scene.size * direction / max(float(np.linalg.norm(direction)), 1e-300)
+                position = flat[-1] + self.scene.size * direction / max(float(np.linalg.norm(direction)), TINY)
                 style = {"ha": "left" if direction[0] >= 0 else "right", "va": "bottom" if direction[1] >= 0 else "top"}
                 self.artists.append(ax.text(*position, name, fontsize=8, zorder=4, **style))
         return self.artists
 
     def name(self, poses: np.ndarray, report: ReactionReport) -> None:
         """Names the joints, in the colour of their verdict."""
+        # Joints at one place, such as three rods on one pin, share a label.
         groups: dict[tuple[float, ...], list[str]] = {}
         for link in self.scene.links:
             position = (poses[link.bodies[1]] @ link.frames[1])[:-1, -1]

@@ -42,6 +42,7 @@ def fit(
     for (upper, lower), (label, signal) in zip(axes.T, signals.items(), strict=True):
         ts = np.asarray(signal.ts)
         measured, model, residual = (np.asarray(x) for x in (signal.measured, signal.model, signal.residual))
+        # Zero stands for a missing sample there, which would look like a perfect one.
         residual = np.where(np.isnan(measured), np.nan, residual)
         for k in range(measured.shape[1]):
             suffix = f" {k}" if measured.shape[1] > 1 else ""

@@ -11,9 +11,9 @@ from .snapshot import Snapshot, turning
 from .solid import circle, close, with_axis_as_z
 from .symbols import toothed, toothed_line
 
-PARALLEL = 1e-6  # sines of angles between axes that count as parallel
+PARALLEL = 1e-6  # 1 − cos of the angle between axes that count as parallel, which is 0.08°
 PULLEY = 0.2  # radius of the larger pulley, in distances of the axles
-FEWEST = 8  # teeth of a wheel
+FEWEST = 8  # teeth of a wheel: with fewer it looks like a polygon
 
 
 class _Side(NamedTuple):
@@ -28,6 +28,7 @@ class _Side(NamedTuple):
 def relation(now: Snapshot, name: str, joints: tuple[str, str], factors: np.ndarray) -> Iterable[Primitive]:
     """Toothed wheels, a belt, a rack with its pinion, or a dashed line where none of these fits."""
     ratio = -float(factors[0])
+    # The body that carries both axles: what turns is what each joint has besides.
     carrier = set.intersection(*({*now.link(_joint(now, joint)).bodies} for joint in joints))
     sides = [_side(now, joint, carrier) for joint in joints]
     one, other = (side.pose[:-1, -1] for side in sides)
@@ -65,6 +66,7 @@ def _lines(now: Snapshot, sides: list[_Side], ratio: float) -> list[np.ndarray]:
         return _rack(now, first, second, ratio * sense)
     if first.shifts:
         return _rack(now, second, first, sense / ratio) if ratio else []
+    # Radii are free but for their ratio; wheels that mesh share the distance of their axles.
     gap, align = _across(first.pose, second.pose)
     if not ratio or align is None or np.linalg.norm(gap) < now.size:
         return []
@@ -72,6 +74,7 @@ def _lines(now: Snapshot, sides: list[_Side], ratio: float) -> list[np.ndarray]:
     if ratio > 0:  # a belt; only the ratio of its pulleys is known
         radii = np.array([ratio, 1.0]) / max(ratio, 1.0) * PULLEY * d
         return _belt(first.pose, second.pose, gap, radii, now.size)
+    # r₁ + r₂ = d and r₁/r₂ = −ratio: outside gears turn against each other.
     radii = d * np.array([-ratio, 1.0]) / (1 - ratio)
     pitch = min(1.6 * now.size, 2 * np.pi * radii.min() / FEWEST)
     return [
@@ -103,6 +106,7 @@ def _belt(one: np.ndarray, other: np.ndarray, gap: np.ndarray, radii: np.ndarray
     lines += [np.stack([c, c + r * pose[:-1, 0]]) for c, r, pose in zip(centres, radii, poses, strict=True)]
     sine = (radii[0] - radii[1]) / d
     for way in (1, -1):
+        # Outer tangents touch both circles at the same angle, sin α = (r₁ − r₂)/d.
         normal = sine * forth + way * np.sqrt(1 - sine**2) * side
         lines.append(np.stack([c + r * normal for c, r in zip(centres, radii, strict=True)]))
     return lines
@@ -122,6 +126,7 @@ def _rack(now: Snapshot, pinion: _Side, rack: _Side, radius: float) -> list[np.n
     low, high = now.reach(link)[:, axis] - shift
     contact = float((centre - origin) @ forth)
     ends = (contact - high, contact - low) if rack.sense > 0 else (contact + low, contact + high)
+    # The pitch line passes the pinion at its radius, on the side on which the rack's joint lies.
     start, overhang = origin + ((centre - origin) @ normal - radius) * normal, 3 * u + abs(radius)
     line = toothed_line(ends[0] - overhang, ends[1] + overhang, pitch)
     teeth = start + line[:, :1] * forth - line[:, 1:] * np.sign(radius) * normal

@@ -24,6 +24,7 @@ def anchors(now: Snapshot) -> Iterable[Primitive]:
         for at in (getattr(element, "a", None), getattr(element, "b", None)):
             if at is not None and at.body == "ground":
                 poses[element.name] = now.at(at)
+    # Several joints on one pin have one foot; in units of symbols, since those are what would overlap.
     distinct = {tuple(np.round(pose[:-1, -1] / now.size, 3)): (name, pose[:-1, -1]) for name, pose in poses.items()}
     for name, position in distinct.values():
         yield from of_solid(now.dim, f"{name} ground", anchor(position, now.size), GROUND, fill=LIGHT)
@@ -36,6 +37,7 @@ def contact(now: Snapshot, link: Connection) -> Iterable[Primitive]:
     low, high = under(now.reach(link), float(link.numbers[0]))
     if now.dim == 3:
         ground = of_solid(now.dim, f"{link.name} ground", floor(a, low[:2], high[:2], now.size), colour, 0.7, PALE)
+        # A floor is large: sorted by its middle it might hide what stands on it.
         return [piece._replace(layer=-1) for piece in ground]
     return of_solid(now.dim, f"{link.name} ground", Solid([], hatched(a, low[0], high[0], now.size), []), colour)
 
@@ -48,21 +50,26 @@ def joint_symbol(now: Snapshot, link: Connection) -> Iterable[Primitive]:
     if link.kind.nonholonomic:
         blade = transform(ends[1], u * np.array([[-2.0, 0.0], [2.0, 0.0]]))
         return [Primitive(link.name, (blade,), colour, width=4.0)]
-    axes = turning(link)
-    if len(axes) == 2:  # the first axis on A, the second one on B
-        solids = [hinge(end, axis, u) for end, axis in zip(ends, axes, strict=True)]
-    elif link.pair is not None and not link.pair.rotation.coordinates:
-        solids = [block(ends[1], -0.7 * u, 0.7 * u, 0.7 * u)]
-    elif now.dim == 3 and axes:
-        solids = [hinge(ends[1], axes[0], u)]
-    elif now.dim == 3:
-        solids = [Solid(sphere(end, 0.8 * u, COARSE).faces, [], []) for end in (ends if link.is_rod else ends[1:])]
-    else:
-        solids = [polygon(circle(end, 0.6 * u)) for end in (ends if link.is_rod else ends[1:])]
+    solids = _joint_solids(link, ends, u)
     if isinstance(link.pair, Helix):
         solids.append(Solid([], [thread(ends[1], float(link.numbers[0]), u)], []))
     fill = WHITE if now.dim == 2 else None
     return [piece for solid in solids for piece in of_solid(now.dim, link.name, solid, colour, 1.8, fill)]
+
+
+def _joint_solids(link: Connection, ends: tuple[np.ndarray, np.ndarray], u: float) -> list[Solid]:
+    """What stands for the rotation that a joint leaves."""
+    axes, in_space = turning(link), len(ends[1]) == 4
+    if len(axes) == 2:  # the first axis on A, the second one on B
+        return [hinge(end, axis, u) for end, axis in zip(ends, axes, strict=True)]
+    if link.pair is not None and not link.pair.rotation.coordinates:
+        return [block(ends[1], -0.7 * u, 0.7 * u, 0.7 * u)]
+    if in_space and axes:
+        return [hinge(ends[1], axes[0], u)]
+    pins = ends if link.is_rod else ends[1:]
+    if in_space:
+        return [Solid(sphere(end, 0.8 * u, COARSE).faces, [], []) for end in pins]
+    return [polygon(circle(end, 0.6 * u)) for end in pins]
 
 
 def guide_symbol(now: Snapshot, link: Connection) -> Iterable[Primitive]:
@@ -76,11 +83,7 @@ def guide_symbol(now: Snapshot, link: Connection) -> Iterable[Primitive]:
     colour, shift = now.colours.get(link.name, GUIDE), float((np.linalg.inv(pose) @ b)[axis, -1])
     sleeve = _sleeve(now, link, pose, axis)
     start, end, thickness = sleeve or (shift - 1.6 * u, shift + 1.6 * u, 0.0)
-    overhang = 0.0 if sleeve else 4 * u if link.is_grounded else 2 * u
-    least, most = (shift, shift) if sleeve else now.reach(link)[:, link.pair.axes[0]].tolist()
-    low, high = min(0.0, least) - overhang, max(0.0, most) + overhang
-    if sleeve and now.dim == 3:  # the part inside is not seen
-        low, high = (min(end, high), high) if shift > 0 else (low, max(start, low))
+    low, high = _rod_ends(now, link, shift, sleeve)
     ends = np.zeros((2, now.dim))
     ends[:, axis] = low, high
     if link.is_grounded and now.dim == 2:
@@ -91,6 +94,22 @@ def guide_symbol(now: Snapshot, link: Connection) -> Iterable[Primitive]:
         fill = LIGHT if now.dim == 2 else None
         for solid in _slider(now, link, pose, b, (start, end)):
             yield from of_solid(now.dim, link.name, solid, colour, 1.5, fill)
+
+
+def _rod_ends(
+    now: Snapshot, link: Connection, shift: float, sleeve: tuple[float, float, float] | None
+) -> tuple[float, float]:
+    """Where the rod of a guide begins and ends on its axis: out of a sleeve up to B, else as far as B goes and a little more."""
+    if sleeve is None:
+        overhang = 4 * now.size if link.is_grounded else 2 * now.size
+        least, most = now.reach(link)[:, link.pair.axes[0]].tolist()
+        return min(0.0, least) - overhang, max(0.0, most) + overhang
+    start, end, _ = sleeve
+    low, high = min(0.0, shift), max(0.0, shift)
+    if now.dim == 2:
+        return low, high
+    # In space the part inside the sleeve is hidden.
+    return (min(end, high), high) if shift > 0 else (low, max(start, low))
 
 
 def _slider(now: Snapshot, link: Connection, pose: np.ndarray, b: np.ndarray, ends: tuple[float, float]) -> list[Solid]:

@@ -87,6 +87,7 @@ def page(
         "told": "" if bool(solution.result == RESULTS.successful) else RESULTS[solution.result],
     }
     text = importlib.resources.files("jaxmb.plot").joinpath("page.html").read_text(encoding="utf-8")
+    # Escaped, since names are the user's: one that holds "</script>" must not end the script.
     text = text.replace("__TITLE__", html.escape(title)).replace(
         "__DATA__", json.dumps(data, allow_nan=False).replace("<", "\\u003c")
     )
@@ -134,7 +135,7 @@ def _data(
 
 
 def _reaction_arrows(
-    system: System, solution: Solution, indices: np.ndarray, scene: Scene, forces: Any
+    system: System, solution: Solution, indices: np.ndarray, scene: Scene, forces: bool | dict[str, Wrench]
 ) -> ReactionArrows:
     """The arrows of reactions; joints get the colours of their verdicts."""
     wrenches = joint_reactions(system, solution, warn=False, throw=False) if forces is True else forces

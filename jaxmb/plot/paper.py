@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .primitive import Primitive
-from .solid import close
+from .solid import TINY, close
 from .view import View
 
 if TYPE_CHECKING:
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import matplotlib.axes
     import matplotlib.path
 
+# A piece and its loops on paper.
+PaperPiece = tuple[Primitive, tuple[np.ndarray, ...]]
 HEAD = 1.8  # length of an arrow head, in sizes of symbols
 ROUND = np.linspace(0, 2 * np.pi, 13)[:-1]
 
@@ -30,12 +32,8 @@ def paint(
     """
     from matplotlib.collections import PathCollection
 
-    runs: list[list[tuple[Primitive, tuple[np.ndarray, ...]]]] = []
-    for piece, flat in view.sorted(pieces):
-        if not runs or runs[-1][-1][0].name != piece.name:
-            runs.append([])
-        runs[-1] += [(part, loops) for part, loops in _parts(piece, flat, size)]
     artists = []
+    runs = _runs(view, pieces, size)
     for i, run in enumerate(runs):
         seams = 0.0 if view.axes is None else 0.5  # neighbouring faces must not show a gap
         artist = PathCollection(
@@ -52,9 +50,17 @@ def paint(
     return artists
 
 
-def _parts(
-    piece: Primitive, flat: tuple[np.ndarray, ...], size: float
-) -> list[tuple[Primitive, tuple[np.ndarray, ...]]]:
+def _runs(view: View, pieces: list[Primitive], size: float) -> list[list[PaperPiece]]:
+    """Pieces from the far ones to the near ones, those of one element that follow each other together."""
+    runs: list[list[PaperPiece]] = []
+    for piece, flat in view.sorted(pieces):
+        if not runs or runs[-1][-1][0].name != piece.name:
+            runs.append([])
+        runs[-1] += _parts(piece, flat, size)
+    return runs
+
+
+def _parts(piece: Primitive, flat: tuple[np.ndarray, ...], size: float) -> list[PaperPiece]:
     """The piece itself, a dot as a small disk, an arrow with its heads."""
     points = flat[0]
     if len(points) == 1:
@@ -62,10 +68,11 @@ def _parts(
         return [(piece._replace(fills=True), (dot,))]
     parts = [(piece, flat)]
     length = float(np.linalg.norm(np.diff(points, axis=0), axis=1).sum())
+    # A short arrow keeps at least half of its shaft.
     head = min(HEAD * size, 0.5 * length)
     for i in range(piece.heads if length > 1e-3 * size else 0):
         tip, back = points[-1], points[-2]
-        direction = (tip - back) / max(float(np.linalg.norm(tip - back)), 1e-300)
+        direction = (tip - back) / max(float(np.linalg.norm(tip - back)), TINY)
         tip = tip - 0.8 * i * head * direction
         side = 0.4 * head * np.array([-direction[1], direction[0]])
         corners = np.stack([tip, tip - head * direction + side, tip - head * direction - side])

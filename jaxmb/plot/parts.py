@@ -62,6 +62,7 @@ def _motion(points: np.ndarray, poses: np.ndarray, radius: float, lengths: list[
     body = _carrier(points, poses, radius)
     if body is not None:
         return {"body": body, "loops": loops(transform(np.linalg.inv(poses[0, body]), points[0]))}
+    # With no more points than an affine map has freedoms any motion would fit, and nothing be saved.
     if count > dim + 1 and np.isfinite(points).all():
         local = np.concatenate([points[0], np.ones((count, 1))], axis=1)
         maps = np.swapaxes(np.linalg.pinv(local) @ points, 1, 2)

@@ -41,6 +41,7 @@ def of_solid(
 ) -> Iterable[Primitive]:
     """A solid in a colour, its faces in another one where that is given."""
     for loops in solid.faces:
+        # Caps of cylinders are outlined; the four-cornered faces of their sides would show as a grid.
         rim = _dark(colour) if dim == 3 and len(loops[0]) > 4 else None
         yield Primitive(name, loops, fill or ((colour, FAINT) if dim == 2 else colour), fills=True, rim=rim)
     for line in solid.edges:

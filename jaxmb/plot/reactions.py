@@ -11,8 +11,10 @@ from .primitive import Primitive
 from .symbols import arc
 
 TRUSTED, UNTRUSTED, FORCE, TORQUE = BLUE, RED, BLACK, PINK
+# Large enough to be compared, small enough not to leave the picture.
 LONGEST, WIDEST = 0.25, 0.08  # arrows, and radii of arcs, in sizes of the mechanism
 SMALL = 1e-6  # parts of the largest reaction that are not drawn
+ROUNDING = 1e-9  # a power of ten that log10 misses by rounding is still that power
 
 
 class ReactionArrows(NamedTuple):
@@ -77,10 +79,19 @@ def reaction_arrows(wrenches: dict[str, Wrench], size: float) -> ReactionArrows:
         for part in ("force", "torque", "point")
     )
     force, torque = (float(np.nanmax(np.linalg.norm(x, axis=-1), initial=0.0)) for x in (forces, torques))
+    # Forces and torques are compared by the size of the mechanism: a torque of rounding is no torque.
     least = SMALL * max(force, torque / size)
     reach = LONGEST if points.shape[-1] == 3 else WIDEST
     scales = _round(force / (LONGEST * size)), _round(torque / (reach * size))
-    return ReactionArrows(tuple(wrenches), forces, torques, points, *scales, (least, least * size))
+    return ReactionArrows(
+        names=tuple(wrenches),
+        forces=forces,
+        torques=torques,
+        points=points,
+        force_scale=scales[0],
+        torque_scale=scales[1],
+        least=(least, least * size),
+    )
 
 
 def verdicts(report: ReactionReport) -> dict[str, str]:
@@ -108,4 +119,4 @@ def _round(value: float) -> float:
     if not value:
         return 1.0
     power = 10.0 ** np.floor(np.log10(value))
-    return float(power * next(x for x in (1, 2, 5, 10) if x * power >= value * (1 - 1e-9)))
+    return float(power * next(x for x in (1, 2, 5, 10) if x * power >= value * (1 - ROUNDING)))

@@ -42,6 +42,7 @@ class Scene:
         self.centre, self.radius, self.size, self._symbols = np.zeros(self.dim), 0.5, symbols, symbols
         self._reaches: dict[str, np.ndarray] = {}
         self._largest_wrenches: dict[str, tuple[float, float]] = {}
+        # One program for all instants of an animation.
         self._read = jax.jit(jax.vmap(self._of_state, (0, None)))
 
     def _of_state(self, state: State, numbers: Numbers) -> Any:
@@ -55,8 +56,17 @@ class Scene:
     def at(self, trajectory: Trajectory, i: int) -> Snapshot:
         """The mechanism at one of them."""
         parts = {name: self._relative_wrench(name, wrenches[i]) for name, wrenches in trajectory.wrenches.items()}
-        fixed = (self._linkage, self._numbers, self.links, self.solids, self.colours, self.size)
-        return Snapshot(*fixed, self._reaches, parts, trajectory.poses[i])
+        return Snapshot(
+            linkage=self._linkage,
+            numbers=self._numbers,
+            links=self.links,
+            solids=self.solids,
+            colours=self.colours,
+            size=self.size,
+            reaches=self._reaches,
+            wrenches=parts,
+            poses=trajectory.poses[i],
+        )
 
     def _relative_wrench(self, name: str, wrench: np.ndarray) -> np.ndarray:
         """Force and torque in parts of their largest sizes; not numbers where these are zero."""
@@ -79,6 +89,7 @@ class Scene:
             [points for i in range(len(trajectory.poses)) for points in self._extent(self.at(trajectory, i))]
         )
         low, high = extent.min(axis=0), extent.max(axis=0)
+        # A single point has no extent; half a metre is as good as any.
         self.centre, self.radius = (low + high) / 2, float(np.linalg.norm(high - low)) / 2 or 0.5
         self.size = self._symbols * 2 * self.radius
         return extent

@@ -53,11 +53,11 @@ def connections(linkage: AbstractLinkage, numbers: Numbers) -> list[Connection]:
     """All connections."""
     return [
         Connection(
-            name,
-            group.kind,
-            (group.a[i], group.b[i]),
-            (np.asarray(frames.a[i]), np.asarray(frames.b[i])),
-            np.asarray(frames.numbers[i]),
+            name=name,
+            kind=group.kind,
+            bodies=(group.a[i], group.b[i]),
+            frames=(np.asarray(frames.a[i]), np.asarray(frames.b[i])),
+            numbers=np.asarray(frames.numbers[i]),
         )
         for group, frames in zip(linkage.skeleton.groups, numbers.frames, strict=True)
         for i, name in enumerate(group.names)
@@ -133,6 +133,7 @@ def _body_points(
     for each, inertia in zip(points_of_bodies[1:], np.asarray(numbers.inertia), strict=True):
         if len(each) < 2:  # at least its centre of mass
             each.append(inertia[:-1, -1] / max(inertia[-1, -1], 1e-30))
+    # Joints and points often coincide, up to rounding of the poses.
     return [np.unique(np.round(x, 9), axis=0) if x else np.zeros((0, linkage.dim)) for x in points_of_bodies]
 
 
@@ -145,6 +146,7 @@ def _outline(points: np.ndarray) -> Solid:
     if len(points) < 2:
         return _isolated_points(points)
     middle = points.mean(axis=0)
+    # Singular values are the extents along the principal axes: the third is a plane's thickness, the second a line's.
     _, sizes, axes = np.linalg.svd(points - middle)
     thickness = np.append(sizes, 0.0)[: points.shape[1]] / sizes[0]
     if (thickness[2:] <= FLAT).all() and thickness[1] > FLAT:
@@ -158,6 +160,7 @@ def _outline(points: np.ndarray) -> Solid:
 
 def _hull(points: np.ndarray) -> np.ndarray:
     """The corners of the convex hull of points in the plane, in order."""
+    # Andrew's monotone chain (1979): lower and upper half from points in the order of x.
     ordered = points[np.lexsort(points.T[::-1])]
 
     def half(points: np.ndarray) -> list[np.ndarray]:

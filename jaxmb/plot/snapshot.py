@@ -67,6 +67,7 @@ class Snapshot:
         joint, index = self.linkage.index(name, what)
         link = self.link(joint)
         a, b = self.ends(link)
+        # Axes as A has them, but at B: a slider's arrow moves with what slides.
         at = a.copy()
         at[:-1, -1] = b[:-1, -1]
         shifts = link.pair.axes
@@ -99,6 +100,8 @@ class Snapshot:
 def turning(link: Connection) -> tuple[int, ...]:
     """The axes that B turns about: of A's frame the first, of B's a second one; none for a ball."""
     angles = getattr(getattr(link.pair, "rotation", None), "angles", ())
+    # One angle turns about z of A; two, of a universal joint, about z of A and x of B; three or a quaternion have no
+    # axes to draw.
     return {1: (2,), 2: (2, 0)}.get(len(angles), ())
 
 

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+# In place of a length of zero, so that a quotient is zero and not NaN.
+TINY = 1e-300
 # Corners of circles: of bodies, and of symbols; a multiple of three, for spokes.
 FINE, COARSE = 36, 12
 
@@ -108,6 +110,7 @@ def pose_along(start: np.ndarray, direction: np.ndarray) -> np.ndarray:
     if len(start) == 2:
         columns = np.stack([direction, [-direction[1], direction[0]]], axis=1)
     else:
+        # The axis that is least along the direction: their cross product cannot vanish.
         least = np.eye(3)[np.argmin(np.abs(direction))]
         side = np.cross(least, direction)
         columns = np.stack([side, np.cross(direction, side), direction], axis=1)

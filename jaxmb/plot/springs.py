@@ -39,6 +39,7 @@ def _joint_spring(now: Snapshot, force: JointSpring) -> Iterable[Primitive]:
     pose, shifts = now.axis(force.joint, "coordinates")
     if shifts:
         return _elastic(now, force, a[:-1, -1], b[:-1, -1], 2.4 * now.size)
+    # The angle of the joint is read off the poses, whatever its coordinate is called.
     x, y = (np.linalg.inv(pose) @ b)[:2, 0]
     return [Primitive(force.name, (spiral(pose, float(np.arctan2(y, x)), now.size),), SPRING, width=1.2)]
 
@@ -48,6 +49,7 @@ def _elastic(
 ) -> Iterable[Primitive]:
     """Spring and damper beside each other, or the one of them that there is."""
     both, u = bool(force.stiffness) and bool(force.damping), now.size
+    # Side by side as they are drawn in books; alone, on the line itself.
     gaps = {"stiffness": gap + (1.2 * u if both else 0.0), "damping": gap - (1.2 * u if both else 0.0)}
     for kind, shift in gaps.items():
         if not bool(getattr(force, kind)):

@@ -7,6 +7,7 @@ import numpy as np
 from ..foundations import listing
 from .colour import to_hex, to_rgb
 from .primitive import Primitive
+from .solid import TINY
 
 # Directions on paper to the right and up, and towards the viewer, of the orthographic views.
 SIDES = {
@@ -15,10 +16,9 @@ SIDES = {
     "top": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
 }
 LIGHT = np.array([-0.35, 0.6, 0.72])  # right, up, towards the viewer
-CELL, LIFT = (
-    0.15,
-    0.05,
-)  # sizes of the parts that are sorted, and how much nearer lines are than faces, in radii of what is seen
+# Sizes of the parts that are sorted, and how much nearer lines are than faces, in radii of what is seen: an edge is farther than a part of
+# its face may be, by up to half a part.
+CELL, LIFT = 0.15, 0.05
 DISTANCE = 3.5  # of the eye of a perspective view, in sizes of what is seen
 
 
@@ -45,17 +45,20 @@ class View:
         if self.is_flat:
             return points @ self.axes[:2].T, points @ self.axes[2]
         in_view, eye = (points - self.centre) @ self.axes.T, DISTANCE * self.radius
+        # Similar triangles: what is nearer to the eye than the centre grows.
         return in_view[:, :2] * eye / (eye - in_view[:, 2:]), in_view[:, 2]
 
     def sorted(self, pieces: list[Primitive]) -> list[tuple[Primitive, tuple[np.ndarray, ...]]]:
         """Pieces with their loops on paper, in the order in which they are drawn: in space the far ones first."""
         if self.axes is not None:
+            # Painter's algorithm: far ones first. Long lines and large faces have no one depth, so that they are cut.
             pieces = [part for piece in pieces for part in _cut(piece, CELL * self.radius)]
         projections, depths = [], []
         for piece in pieces:
             flat, loop_depths = zip(*(self.projected(loop) for loop in piece.loops), strict=True)
             lift = 0.0 if piece.fills or self.axes is None else LIFT * self.radius  # an edge is before its faces
             projections.append((self._shaded(piece), flat))
+            # Layers are infinitely near or far, whatever their places.
             depths.append(np.mean(loop_depths[0]) + lift if not piece.layer else piece.layer * np.inf)
         return [projections[i] for i in np.argsort(depths, kind="stable")]
 
@@ -66,7 +69,8 @@ class View:
         assert isinstance(piece.colour, str)  # faces in space are opaque
         corners = piece.loops[0]
         normal = self.axes @ np.cross(corners, np.roll(corners, -1, axis=0)).sum(axis=0)
-        normal *= np.sign(normal[2] or 1.0) / max(np.linalg.norm(normal), 1e-300)
+        # A face has no inner side: its normal is taken towards the viewer.
+        normal *= np.sign(normal[2] or 1.0) / max(np.linalg.norm(normal), TINY)
         bright = 0.55 + 0.45 * max(float(normal @ LIGHT), 0.0)
         return piece._replace(colour=to_hex(bright * (0.75 * to_rgb(piece.colour) + 0.25)))
 

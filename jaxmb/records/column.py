@@ -110,6 +110,7 @@ class Column(eqx.Module):
 
 
 def _finite(value: object, what: str) -> float:
+    # true is a number in Python; in a description it is a slip.
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{what} must be a number, but is {value!r}.")
     if not math.isfinite(value):

@@ -20,6 +20,7 @@ class Dataset(AbstractSource):
         engine = "zarr" if path.suffix.lower() == ".zarr" else None
         try:
             data = xarray.open_dataset(path, engine=engine, decode_times=False, decode_timedelta=False)
+        # A missing engine is no damaged file.
         except ImportError:
             raise
         except Exception as error:
@@ -44,6 +45,7 @@ class Dataset(AbstractSource):
 
     def _load(self, name: str) -> np.ndarray:
         variable = self._arrays[name]
+        # Zarr and netCDF compress: the size is known before anything is unpacked.
         within_limit(variable.nbytes, f"'{name}' in {self.path}")
         try:
             values = np.asarray(variable.values)

@@ -67,6 +67,7 @@ def read(
     _check_clock(clock)
     file = open_source(pathlib.Path(path))
     by_name = {name: _with_unit(file, column, name) for name, column in by_name.items()}
+    # The unit of the column, else that of the file, else seconds.
     clock = as_column(_with_unit(file, clock, "time"), "time", unit="s")
     _check_clock(clock)
     t = _times(file, clock)
@@ -114,6 +115,7 @@ def _along_times(array: np.ndarray, count: int, chosen: int | None, name: str) -
         return array.reshape(count)
     if array.ndim not in (1, 2) or count not in array.shape:
         raise ValueError(f"{name} must have a sample for each of the {count} times, but has shape {array.shape}.")
+    # To guess would exchange channels and times without a word.
     if array.shape == (count, count) and count > 1:
         raise ValueError(f"{name} is square, {array.shape}, so that rows and columns cannot be told apart.")
     array = array if array.shape[0] == count else array.T

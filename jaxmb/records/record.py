@@ -175,6 +175,7 @@ def check_times(t: Array | np.ndarray, what: str) -> None:
     if not np.isfinite(values).all():
         index = int(np.argmin(np.isfinite(values)))
         raise ValueError(f"{what} must be finite, but is {values[index]} at index {index}.")
+    # Equal times too: a rate between them is none, and interpolation divides by zero.
     falls = np.diff(values) <= 0
     if falls.any():
         index = int(np.argmax(falls)) + 1

@@ -73,6 +73,7 @@ class TextTable(AbstractSource):
     def __init__(self, path: pathlib.Path):
         self.path = path
         try:
+            # -sig: spreadsheets begin a file with a byte order mark, which would be part of the first name.
             lines = path.read_text(encoding="utf-8-sig").splitlines()
         except UnicodeDecodeError as error:
             raise ValueError(f"{path} must be text in UTF-8, but {error}.") from error
@@ -128,6 +129,7 @@ def _units(lines: list[str]) -> dict[str, str]:
 
 def names_in(line: str) -> tuple[list[str], str]:
     """The names in the first line of a table, and what is between them."""
+    # By the line of names alone: in lines of numbers a comma may be a decimal one.
     delimiter = max(DELIMITERS, key=lambda delimiter: len(_cells(line, delimiter)))
     return _cells(line, delimiter), delimiter
 
@@ -167,6 +169,7 @@ class NumpyArchive(AbstractSource):
             with zipfile.ZipFile(self.path) as file:
                 with file.open(name + ".npy") as part:
                     shape, dtype = _header(part)
+                # Unpickling runs code; the header says so before the data are read.
                 if dtype.hasobject:
                     raise ValueError("it is an array of Python objects, which are never loaded.")
                 within_limit(math.prod(shape) * dtype.itemsize, "it")

@@ -33,6 +33,7 @@ def sibling_path(path: pathlib.Path, file: object, key: str) -> pathlib.Path:
     """
     if not isinstance(file, str):
         raise TypeError(f"'{key}' in {path} must be a name, but is {file!r}.")
+    # Descriptions come from others: a name must not lead out of the folder, by `..` or by links.
     folder = path.parent.resolve()
     if pathlib.Path(file).is_absolute() or not (folder / file).resolve().is_relative_to(folder):
         raise ValueError(f"'{key}' in {path} must be in the same folder or below, but is '{file}'.")

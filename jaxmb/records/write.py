@@ -26,6 +26,7 @@ def write_csv(record: "Record", path: str | os.PathLike[str]) -> None:
         )
     lines = [UNITS_LINE + json.dumps(units, ensure_ascii=False)]
     lines += [*(f"# {line}" for line in record.source.splitlines()), header]
+    # `repr` of a float is the shortest text that reads back to the last bit; x != x is NaN.
     lines += [_line("" if x != x else repr(x) for x in row) for row in rows]
     with replacing(path) as fresh:
         fresh.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -33,6 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(status(folder))
             return 0
         task, tasks = of_array(os.environ) if options.task is None else (options.task, options.tasks)
+        # Before the sweep's own module is loaded, which may make arrays.
         jax.config.update("jax_enable_x64", sweep.float64)
         report = sweep.run(folder=folder, task=task, tasks=tasks, progress=options.progress, throw=False)
     except (OSError, TypeError, ValueError, ImportError) as error:

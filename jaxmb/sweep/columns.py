@@ -31,25 +31,34 @@ def combine_columns(description: Mapping[str, Any], combine: str, seed: int, row
     Raises:
         TypeError, ValueError: naming the column, for what is not understood.
     """
-    if combine not in COMBINATIONS:
-        raise ValueError(f"'combine' must be one of {listing(COMBINATIONS)}, but is {combine!r}.")
-    for key, value, least in (("seed", seed, 0), ("rows", rows, 1)):
-        if value is not None and value < least:
-            raise ValueError(f"'{key}' must be at least {least}, but is {value}.")
+    _check_choices(combine, seed, rows)
     draws = {
         name: x for name, x in description.items() if isinstance(x, Mapping) and not {"from", "to", "count"} & {*x}
     }
     values = {name: _values(name, x) for name, x in description.items() if name not in draws}
     several = {name: x for name, x in values.items() if np.ndim(x)}
-    if several and rows is not None:
-        raise ValueError(f"'rows' must be left out where columns have values of their own, as {listing(several)} have.")
-    if not several and rows is None:
-        raise ValueError("'rows' must say how many rows there are, as no column has several values of its own.")
+    _check_row_count(several, rows)
     independent = {} if not several else as_table(several) if combine == "zip" else grid(several)
     count = len(next(iter(independent.values()))) if independent else int(rows or 0)
     shared = {name: np.full(count, x) for name, x in values.items() if name not in several}
     random = {name: _random_values(name, x, seed, count) for name, x in draws.items()}
     return as_table({name: (independent | shared | random)[name] for name in description})
+
+
+def _check_choices(combine: str, seed: int, rows: int | None) -> None:
+    if combine not in COMBINATIONS:
+        raise ValueError(f"'combine' must be one of {listing(COMBINATIONS)}, but is {combine!r}.")
+    for key, value, least in (("seed", seed, 0), ("rows", rows, 1)):
+        if value is not None and value < least:
+            raise ValueError(f"'{key}' must be at least {least}, but is {value}.")
+
+
+def _check_row_count(several: Mapping[str, float | np.ndarray], rows: int | None) -> None:
+    """The number of rows is told once: by columns of several values, or by `rows` where all are random or shared."""
+    if several and rows is not None:
+        raise ValueError(f"'rows' must be left out where columns have values of their own, as {listing(several)} have.")
+    if not several and rows is None:
+        raise ValueError("'rows' must say how many rows there are, as no column has several values of its own.")
 
 
 def _values(name: str, description: object) -> float | np.ndarray:
@@ -90,6 +99,8 @@ def _random_values(name: str, description: Mapping[str, Any], seed: int, count: 
         raise ValueError(
             f"'{kind}' of column '{name}' must be {'[low, high]' if kind == 'uniform' else '[mean, sd]'}, but is {pair}."
         )
+    # A stream of its own for each column: adding or removing one does not change the others. CRC, since `hash` of a
+    # text differs from process to process.
     random = np.random.default_rng([seed, zlib.crc32(name.encode())])
     return random.uniform(a, b, count) if kind == "uniform" else random.normal(a, b, count)
 

@@ -121,15 +121,15 @@ def described(path: str | os.PathLike[str]) -> Description:
     path, values = read_toml(path)
     _check(path, values)
     return Description(
-        path,
-        values["function"],
-        sibling_path(path, values["folder"], "folder"),
-        values["table"],
-        values.get("combine", "grid"),
-        values.get("seed", 0),
-        values.get("rows"),
-        values.get("float64", True),
-        {key: values[key] for key in ("rows_per_shard", "kind") if key in values}
+        path=path,
+        function=values["function"],
+        folder=sibling_path(path, values["folder"], "folder"),
+        table=values["table"],
+        combine=values.get("combine", "grid"),
+        seed=values.get("seed", 0),
+        rows=values.get("rows"),
+        float64=values.get("float64", True),
+        options={key: values[key] for key in ("rows_per_shard", "kind") if key in values}
         | ({"memory": float(values["memory"])} if "memory" in values else {}),
     )
 

@@ -108,6 +108,7 @@ def run(
     optional("netCDF4" if kind == "nc" else "zarr", "data")
     rows = len(next(iter(table.values())))
     shards = Shards(pathlib.Path(folder), rows, min(rows_per_shard, rows), kind)
+    # Before the folder is claimed: a function that cannot be traced must leave no manifest behind.
     check_function(fn, table)
     many = batched(fn, memory=memory, mesh=mesh or _devices(), cost=cost)
     claim(shards.folder, manifest(fn, table, shards.size, shards.count, kind))
@@ -129,6 +130,8 @@ def _compute(many: Callable[[Any], Any], table: Table, shards: Shards, own: rang
         padded = np.minimum(numbers[0] + np.arange(shards.size), numbers[-1])
         try:
             results = many(part(table, padded))
+        # Whatever a user's function raises: one bad shard must not cost the others. Interrupts are no `Exception`,
+        # and end the sweep.
         except Exception as error:
             failed[i] = f"{type(error).__name__}: {error}"
             meter.add(i, len(numbers), ", failed")
@@ -139,7 +142,14 @@ def _compute(many: Callable[[Any], Any], table: Table, shards: Shards, own: rang
         meter.add(i, len(numbers))
     shards.tidy()
     rows = sum(len(shards.numbers(i)) for i in own if i not in failed)
-    return Report(shards.folder, rows, len(missing) - len(failed), len(present), dict(verdicts), failed)
+    return Report(
+        folder=shards.folder,
+        rows=rows,
+        computed=len(missing) - len(failed),
+        kept=len(present),
+        verdicts=dict(verdicts),
+        failed=failed,
+    )
 
 
 def _count(verdicts: Counter[str], data: "xarray.Dataset | None") -> bool:

@@ -56,6 +56,8 @@ def claim(folder: pathlib.Path, own: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
     if not path.exists():
+        # Written beside and linked: a link fails where the name exists, so that of several processes one manifest
+        # wins, and it is complete.
         temporary = folder / f".{FILE}.{uuid.uuid4().hex}.part"
         temporary.write_text(json.dumps(own, indent=2) + "\n", encoding="utf-8")
         try:
@@ -83,6 +85,7 @@ def _short(value: object) -> str:
 def _check(manifest: dict[str, Any]) -> None:
     """Refuses counts and kinds that no sweep has: files are looked for by them."""
     for key in ("rows", "rows_per_shard", "shards"):
+        # Not `isinstance`: true is an int in Python, and JSON has it.
         if type(manifest[key]) is not int or manifest[key] < 1:
             raise ValueError(f"'{key}' must be a positive integer, but is {manifest[key]!r}.")
     shards = -(-manifest["rows"] // manifest["rows_per_shard"])
@@ -108,5 +111,6 @@ def load(folder: pathlib.Path) -> dict[str, Any]:
             raise ValueError(f"it has format {manifest['format']}, and not {FORMAT}.")
         _check(manifest)
         return manifest
+    # RecursionError: deeply nested brackets in a damaged file.
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{path} must be the manifest of a sweep, but: {error}") from error

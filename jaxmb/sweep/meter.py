@@ -14,6 +14,7 @@ class Meter:
     """
 
     def __init__(self, shards: int, rows: int, shown: bool | None):
+        # Rows, not shards, measure the time that is left: the last shard is shorter.
         self.shards, self.rows = shards, rows
         self.shown = sys.stderr.isatty() if shown is None else shown
         self.done, self.rows_done, self.begun = 0, 0, time.monotonic()

@@ -69,6 +69,7 @@ def dataset_of(results: Solution | dict[str, PyTree], table: Table, numbers: np.
             else:
                 variables[name] = (_axes(name, x), np.asarray(x))
         data = optional("xarray", "data").Dataset(variables)
+    # The last shard was filled up; what was computed twice goes.
     data = data.isel({NUMBER: slice(len(numbers))})
     _check_names({*data.variables, *data.dims} - {NUMBER}, table)
     columns = {name: (_axes(name, values), values[numbers]) for name, values in table.items()}
@@ -85,6 +86,7 @@ def verdict_counts(data: "xarray.Dataset") -> Counter[str]:
         return Counter(map(str, np.ravel(data["verdict"].values)))
     finite = np.ones(data.sizes[NUMBER], bool)
     for variable in data.data_vars.values():
+        # Integers and booleans are always finite.
         if variable.dtype.kind == "f":
             finite &= np.isfinite(variable.values).reshape(len(finite), -1).all(axis=1)
     counts = Counter({"finite": int(finite.sum()), "not finite": int((~finite).sum())})

@@ -73,6 +73,7 @@ class Shards:
                 data.to_zarr(temporary, consolidated=False)
             else:
                 data.to_netcdf(temporary, engine="netcdf4")
+            # Contents reach the disk before the name does: after a power cut a shard is there in full or not at all.
             _flush(temporary)
             if self.read(i) is None:
                 _remove(path)

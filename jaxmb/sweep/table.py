@@ -51,6 +51,7 @@ def _column(name: str, values: object) -> np.ndarray:
     # A list of whole numbers is of quantities, an array of integers of what it says.
     quantity = array.dtype.kind == "f" or (not hasattr(values, "dtype") and array.dtype.kind != "b")
     column = array.astype(default_float() if quantity else jax.dtypes.canonicalize_dtype(array.dtype))
+    # Without 64 bits a large integer wraps around silently.
     if not quantity and (column != array).any():
         raise ValueError(f"Column '{name}' of the table holds integers that need 64 bits, which JAX is not set to.")
     return column
