@@ -3,7 +3,6 @@
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ..foundations import AllNonNegative, contract, program
@@ -129,7 +128,7 @@ def drive(plant: Plant, limits: AllNonNegative | None = None) -> Drive:
     )
 
 
-def input_limits(plant: Plant, limits: ArrayLike | None) -> Float[Array, " nu"]:
+def input_limits(plant: Plant, limits: AllNonNegative | None) -> Float[Array, " nu"]:
     """W^(1/2), of whatever was given.
 
     Raises:

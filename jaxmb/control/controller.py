@@ -8,11 +8,10 @@ from typing import Annotated, Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PyTree
 
 from ..formulation import AbstractFormulation
-from ..foundations import as_function, check_fields, contract, default_float, function_of, listing
+from ..foundations import NoNaN, as_function, check_fields, contract, default_float, function_of, listing
 from ..system import State, System
 from .instant import Instant
 from .plant import Plant, Response
@@ -267,7 +266,7 @@ def joint_names(joints: str | Iterable[str] | None) -> tuple[str, ...] | None:
     return names
 
 
-def optional_array(numbers: ArrayLike | None) -> Array | None:
+def optional_array(numbers: NoNaN | None) -> Array | None:
     """An array of the precision that JAX is set to; None as it is."""
     return None if numbers is None else jnp.asarray(numbers, default_float())
 

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation, CoordinatePartition, formulation_at
@@ -114,7 +113,7 @@ def linearise(
     return linearisation
 
 
-def _input_values(system: System, u: ArrayLike | None) -> Float[Array, " nu"]:
+def _input_values(system: System, u: NoNaN | None) -> Float[Array, " nu"]:
     values = jnp.zeros(system.nu) if u is None else jnp.asarray(u, default_float())
     if values.shape != (system.nu,):
         raise ValueError(f"Argument `u` must have shape ({system.nu},), but has shape {values.shape}.")

@@ -160,7 +160,7 @@ def lqr(
 
 
 def _weights(
-    weights: ArrayLike | Mapping[str, Number], names: tuple[str, ...], argument: str, missing: float | None
+    weights: Finite | Mapping[str, Number], names: tuple[str, ...], argument: str, missing: float | None
 ) -> np.ndarray:
     """The symmetric matrix of weights."""
     n = len(names)

@@ -3,7 +3,6 @@
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from ..foundations import (
@@ -79,7 +78,7 @@ def chart(
     plant: Plant,
     rows: OutputRows,
     w: Float[Array, " k"],
-    limits: ArrayLike | None = None,
+    limits: AllNonNegative | None = None,
     damping: Array | float | None = None,
 ) -> Chart:
     """What a demanded θ̈, or ω̇, means for the motion: s = (J Dᵀ)⁺ (w + Γ − J v̇₀); arguments as of `motion_law`."""

@@ -8,7 +8,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PyTree
 
 from ..foundations import (
@@ -307,7 +306,7 @@ def tracking(plant: Plant, rows: OutputRows, reference: NoNaN | Annotated[Any, f
 
 
 def reference_at(
-    reference: ArrayLike | Callable[[Scalar], Array], t: Scalar, count: int
+    reference: NoNaN | Callable[[Scalar], Array], t: Scalar, count: int
 ) -> tuple[Float[Array, " k"], Float[Array, " k"], Float[Array, " k"]]:
     """A reference with its first and second derivatives in time, each (count,)."""
     function = reference if callable(reference) else lambda t: reference

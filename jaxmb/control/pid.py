@@ -6,7 +6,6 @@ from typing import Annotated, Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PyTree
 
 from ..foundations import AllNonNegative, NoNaN, as_function, contract, default_float, function_of
@@ -29,7 +28,7 @@ class Constant(eqx.Module):
         return self.value
 
 
-def reference(target: ArrayLike | Reference, count: int, argument: str) -> Reference:
+def reference(target: NoNaN | Reference, count: int, argument: str) -> Reference:
     """A function of time from a number, an array or a function; derivatives are those of the function."""
     if callable(target):
         return as_function(target, argument)
