@@ -41,7 +41,7 @@ class Balance(eqx.Module):
         weights: of the latter (nu,), zero for the others; None where there are none.
         scale: sizes.
         start: coordinates (nq,) to start from.
-        held: indices of those that keep their values.
+        fixed: indices of those that keep their values.
     """
 
     system: System
@@ -174,7 +174,7 @@ def stiffness(
 
 
 def inputs_of(problem: Balance, q: Float[Array, " nq"], in_use: Bool[Array, " r"]) -> tuple[Array, Array, Array, Array]:
-    """U with the inputs of least norm that were solved for, v̇ from rest, the reaction and λ of least norm."""
+    """The inputs, those solved for being of least norm, v̇ from rest, the reaction and λ of least norm."""
     m = problem.system.m
     metric, rows, sizes = problem.rows(q)
     none = jnp.zeros(m, q.dtype)

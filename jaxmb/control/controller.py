@@ -191,28 +191,28 @@ class Sum(AbstractController):
 
     @property
     def uses_plant(self) -> bool:
-        """Whether one does."""
+        """Whether one of them uses the plant."""
         return any(c.uses_plant for c in self.controllers)
 
     @property
     def only_sampled(self) -> bool:
-        """Whether one is."""
+        """Whether one of them is only sampled."""
         return any(c.only_sampled for c in self.controllers)
 
     def init(self, system: System) -> PyTree:
-        """Those of all."""
+        """Those of all controllers."""
         return tuple(c.init(system) for c in self.controllers)
 
     def sizes(self, z: PyTree) -> PyTree:
-        """Those of all."""
+        """Those of all controllers."""
         return tuple(c.sizes(part) for c, part in zip(self.controllers, z, strict=True))
 
     def check(self, system: System, state: State, formulation: AbstractFormulation | None = None) -> list[str]:
-        """Those of all."""
+        """Those of all controllers."""
         return [text for c in self.controllers for text in c.check(system, state, formulation)]
 
     def check_period(self, period: float) -> list[str]:
-        """Those of all."""
+        """Those of all controllers."""
         return [text for c in self.controllers for text in c.check_period(period)]
 
     def output(
@@ -230,7 +230,7 @@ class Sum(AbstractController):
         plant: Plant | Instant,
         response: Response | None,
     ) -> PyTree:
-        """Those of all."""
+        """Those of all controllers."""
         return tuple(c.rate(t, q, v, part, plant, response) for c, part in zip(self.controllers, z, strict=True))
 
     def sample(

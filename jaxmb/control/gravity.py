@@ -51,7 +51,7 @@ class GravityCompensation(AbstractController):
     def output(
         self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
     ) -> Float[Array, " nu"]:
-        """U."""
+        """The inputs u."""
         plant = with_dynamics(plant)
         plant = plant if self.model is None else plant.of(self.model)
         # Friction and Coriolis forces are those of no motion: what is left is what a brake would hold.

@@ -64,11 +64,11 @@ class Output(AbstractOutput):
         self.theta = as_function(theta, "theta")
 
     def rows(self, system: System) -> tuple[AbstractConstraint, ...]:
-        """Θ."""
+        """θ as a constraint θ = 0."""
         return (Holonomic("theta", self.theta),)
 
     def wraps(self, system: System) -> tuple[bool, ...]:
-        """No."""
+        """False."""
         return (False,)
 
 
@@ -86,11 +86,11 @@ class VelocityOutput(AbstractOutput):
         self.omega = as_function(omega, "omega")
 
     def rows(self, system: System) -> tuple[AbstractConstraint, ...]:
-        """Ω."""
+        """ω as a constraint ω = 0."""
         return (Pfaffian("omega", self.omega),)
 
     def wraps(self, system: System) -> tuple[bool, ...]:
-        """No."""
+        """False."""
         return (False,)
 
 
@@ -145,13 +145,13 @@ class MotionOutput(AbstractOutput):
         self.fn = as_function(fn, "fn")
 
     def rows(self, system: System) -> tuple[AbstractConstraint, ...]:
-        """Θ."""
+        """θ as a constraint θ = 0."""
         if system.joints is None:
             raise ValueError("Argument `fn` must be left to systems that were built from a mechanism, but this is not.")
         return (Holonomic("fn", _OfMotion(system.joints, self.fn, system.nv)),)
 
     def wraps(self, system: System) -> tuple[bool, ...]:
-        """No."""
+        """False."""
         return (False,)
 
 
@@ -171,11 +171,11 @@ class Outputs(AbstractOutput):
         self.outputs = tuple(as_output(output) for output in outputs)
 
     def rows(self, system: System) -> tuple[AbstractConstraint, ...]:
-        """Those of all."""
+        """Those of all outputs."""
         return tuple(row for output in self.outputs for row in output.rows(system))
 
     def wraps(self, system: System) -> tuple[bool, ...]:
-        """Those of all."""
+        """Those of all outputs."""
         return tuple(wraps for output in self.outputs for wraps in output.wraps(system))
 
 

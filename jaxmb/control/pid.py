@@ -98,7 +98,7 @@ class PID(AbstractController):
     def errors(
         self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], system: System
     ) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
-        """E and ė."""
+        """The error e and its rate ė."""
         joints = system.joints
         if joints is None:
             raise ValueError(
@@ -115,7 +115,7 @@ class PID(AbstractController):
     def output(
         self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
     ) -> Float[Array, " nu"]:
-        """U."""
+        """The inputs u."""
         error, rate = self.errors(t, q, v, plant.system)
         u = self.stiffness * error + self.damping * rate
         return u if self.integral is None else u + self.integral * z
@@ -129,7 +129,7 @@ class PID(AbstractController):
         plant: Plant | Instant,
         response: Response | None,
     ) -> PyTree:
-        """E."""
+        """The rate of the integral, the error e."""
         return () if self.integral is None else self.errors(t, q, v, plant.system)[0]
 
 

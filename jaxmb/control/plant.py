@@ -114,7 +114,7 @@ class Plant(eqx.Module):
 
     @property
     def freedoms(self) -> Int[Array, ""]:
-        """K, the dimension of the accelerations that the constraints allow."""
+        """The dimension k of the accelerations that the constraints allow."""
         return self.v.shape[0] - jnp.sum(self.factor.in_use)
 
     @property

@@ -34,7 +34,7 @@ class AbstractForces(eqx.Module):
 
     @abc.abstractmethod
     def weights(self, plant: Plant) -> Float[Array, "k m"]:
-        """S."""
+        """The matrix S."""
 
     @abc.abstractmethod
     def read(self, response: Response) -> Float[Array, "k *n"]:

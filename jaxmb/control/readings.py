@@ -134,7 +134,7 @@ class Deviation(eqx.Module):
     def __call__(
         self, t: ArrayLike, q: Float[Array, " nq"], v: Float[Array, " nv"], params: PyTree
     ) -> Float[Array, " n"]:
-        """X, positions first."""
+        """The deviation x, positions first."""
         # The system's function and not the system: a law that holds a `Deviation` need not carry masses and
         # constraints.
         qdot = lambda q, v: v if self.rate_fn is None else self.rate_fn(q, v, params)

@@ -70,7 +70,7 @@ class Recorded(AbstractController):
     def output(
         self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
     ) -> Float[Array, " nu"]:
-        """U(t)."""
+        """The inputs u(t) of the table."""
         last = self.ts.shape[0] - 1
         # side="right": at the time of an entry its own value holds, not that of the one before.
         i = jnp.clip(jnp.searchsorted(self.ts, t, side="right") - 1, 0, last)

@@ -142,7 +142,7 @@ class Track(AbstractController):
         return retained
 
     def demand(self, errors: Tracking, z: PyTree) -> Float[Array, " k"]:
-        """W."""
+        """The demanded acceleration w of the output."""
         w = errors.law(self.stiffness, self.damping)
         if self.integral is None:
             return w
@@ -200,7 +200,7 @@ class Track(AbstractController):
     def output(
         self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
     ) -> Float[Array, " nu"]:
-        """U."""
+        """The inputs u."""
         return self.command(with_dynamics(plant), z).u
 
     def rate(
@@ -212,7 +212,7 @@ class Track(AbstractController):
         plant: Plant | Instant,
         response: Response | None,
     ) -> PyTree:
-        """E."""
+        """The rate of the integral, the error e."""
         return () if self.integral is None else self.seen(with_dynamics(plant))[2].error
 
 

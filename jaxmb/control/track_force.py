@@ -108,7 +108,7 @@ class TrackForce(AbstractController):
         return doubts
 
     def desired(self, plant: Plant) -> Float[Array, " k"]:
-        """y_d."""
+        """The demanded forces y_d."""
         return reference_at(self.reference, plant.t, len(self.forces.labels(plant.system)))[0]
 
     def hybrid(self, plant: Plant, z: PyTree, y: Float[Array, " k"]) -> HybridCommand:
@@ -119,7 +119,7 @@ class TrackForce(AbstractController):
     def output(
         self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
     ) -> Float[Array, " nu"]:
-        """U."""
+        """The inputs u."""
         plant = with_dynamics(plant)
         desired, (_, total, filtered) = self.desired(plant), z
         if self.filter is not None:

@@ -29,7 +29,7 @@ Objective = Callable[[Array], tuple[Array, Array, Array, RESULTS]]
 
 
 class Descent(eqx.Module):
-    """Where a descent is.
+    """The state of a descent.
 
     Attributes:
         y: the unknowns (N,).

@@ -17,7 +17,7 @@ ZERO = 1e-3
 
 
 def eliminated(jacobian: Float[Array, "R N"], parameters: int) -> Float[Array, "R n"]:
-    """What is left of the first columns when the others are free to follow: (I − Q Qᵀ) J."""
+    """The first columns without their parts along the others: (I − Q Qᵀ) J."""
     rest = jacobian[:, parameters:]
     sizes = jnp.linalg.norm(rest, axis=0)
     # Columns of biases and of starts have units of their own; of unit length their rank is that of directions.

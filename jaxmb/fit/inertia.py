@@ -79,7 +79,7 @@ def _upper(entries: Float[Array, "6"]) -> Float[Array, "3 3"]:
 
 
 def _entries(body: AbstractBody) -> Float[Array, " k"]:
-    """Θ of a body."""
+    """The parameters θ of a body."""
     mass, com = np.asarray(body.mass), np.asarray(body.com)
     inertia = np.asarray(body.inertia)
     alpha = 0.5 * np.log(mass)

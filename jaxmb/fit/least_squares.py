@@ -41,7 +41,7 @@ SUCCESS = cast(RESULTS, RESULTS.successful)
 
 
 class Search(eqx.Module):
-    """Where a search is.
+    """The state of a search.
 
     Attributes:
         y: the unknowns (N,), over their scales, with the least cost so far.
@@ -50,7 +50,7 @@ class Search(eqx.Module):
         r: residuals (R,) at `y`.
         jacobian: theirs (R, N).
         cost: r·r/2.
-        tried: that of the last trial.
+        trial_cost: that of the last trial.
         sizes: diagonal of JᵀJ (N,), the largest so far.
         damping: relative to `sizes`.
         growth: by which it grows when a step is refused.

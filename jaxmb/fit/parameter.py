@@ -67,7 +67,7 @@ class Unknowns(eqx.Module):
 
     Attributes:
         names: of all parameters, frozen ones included.
-        places: where they are; None for those with a modifier.
+        locations: where they are; None for those with a modifier.
         modifiers: theirs.
         nominal: values of all, by name.
         free: names of those that are looked for.

@@ -130,7 +130,7 @@ class Problem(eqx.Module):
         return self.scale.shape[0]
 
     def start(self, group: Shot, shot: int, y: Float[Array, " N"]) -> State:
-        """Where a shot of a group starts."""
+        """The state at the start of a shot of a group."""
         one: Shot = jax.tree.map(lambda x: x[shot] if eqx.is_array(x) else x, group)
         if not one.reassembled:
             return one.start

@@ -7,7 +7,7 @@ from typing import NamedTuple, SupportsFloat
 
 
 class Progress(NamedTuple):
-    """What is told after each iteration.
+    """The progress of a search, reported after each iteration.
 
     Attributes:
         iteration: how many there were.

@@ -61,7 +61,7 @@ class Memory(eqx.Module):
 
 
 class Iterate(NamedTuple):
-    """A place that has been evaluated: the unknowns, the cost, its gradient, and what else was found."""
+    """A point that has been evaluated: the unknowns, the cost, its gradient, and the whole evaluation."""
 
     y: np.ndarray
     cost: float

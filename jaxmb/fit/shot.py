@@ -31,8 +31,8 @@ class Shot(eqx.Module):
         readings: how the signals are read.
         names: names of the signals.
         widths: numbers of their components; None where nothing tells.
-        held, held_velocities: the independent coordinates and velocities.
-        moved: whether the start is assembled anew.
+        positions, velocities: indices of the independent coordinates and velocities of the start.
+        reassembled: whether the start is assembled anew.
     """
 
     ts: Float[Array, "..."]

@@ -83,7 +83,7 @@ def _independent_rows(basis: np.ndarray, required: list[int], names: list[str], 
 
 
 def _remainder(basis: np.ndarray, chosen: list[int]) -> np.ndarray:
-    """What is left of the rows of a basis without their parts along some of them."""
+    """The rows of a basis without their parts along some of them."""
     directions = scipy.linalg.orth(basis[chosen].T) if chosen else np.zeros((basis.shape[1], 0))
     return basis - basis @ directions @ directions.T
 

@@ -1,4 +1,4 @@
-"""Where in a model a named number is."""
+"""Named numbers of a model, and where they are stored."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ class Setup(eqx.Module):
 
 
 class Location(eqx.Module):
-    """Where a number is.
+    """The location of a number in a setup.
 
     Attributes:
         steps: the way to an array, or to a node of a tree of which all arrays are meant.
@@ -85,7 +85,7 @@ def _replaced(setup: Setup, steps: Steps, value: PyTree) -> Setup:
 
 
 def locate(setup: Setup, name: str) -> Location:
-    """Where the number of a dotted name is.
+    """The location of the number with a dotted name.
 
     "body.mass", "body.length" or another dimension of its shape, "body.points.end.x", "spring.stiffness", "gravity", "points.A.x" and "params…" in a mechanism; the parameters of a system by their
     keys; "control…" and "events.name…" or "events.0…" in what an experiment has. A last "x", "y", "z" or index is a component. A

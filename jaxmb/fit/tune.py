@@ -193,6 +193,6 @@ def _objective(
         rows, (values, result) = over_shots(slope, group, many)
         each, slopes, results = [*each, values], [*slopes, rows], [*results, result]
     values = jnp.concatenate(each)
-    # The chain rule by hand: `over` mixes runs of all groups, whose own slopes are found lane by lane.
+    # The chain rule by hand: `over` mixes runs of all groups, whose own slopes are found shot by shot.
     total, weights = jax.value_and_grad(over)(values)
     return total, weights @ jnp.concatenate(slopes), values, concatenated(results)

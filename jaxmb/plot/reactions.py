@@ -18,7 +18,7 @@ ROUNDING = 1e-9  # a power of ten that log10 misses by rounding is still that po
 
 
 class ReactionArrows(NamedTuple):
-    """Forces (k, n, d) and torques (k, n, 1 or 3) of n joints on the bodies of B at places (k, n, d), at k instants.
+    """Forces (k, n, d) and torques (k, n, 1 or 3) of n joints on the bodies of B at points (k, n, d), at k instants.
 
     Attributes:
         names: of the joints.

@@ -26,7 +26,7 @@ class Scene:
 
     Attributes:
         dim: 2 or 3.
-        connections: its connections.
+        links: its connections.
         solids: of ground and bodies, in their frames.
         centre, radius: of what is seen.
         size: of the symbols, in m.

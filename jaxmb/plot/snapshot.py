@@ -1,4 +1,4 @@
-"""Where everything is at an instant."""
+"""Poses of a mechanism at an instant."""
 
 import dataclasses
 from typing import NamedTuple

@@ -35,7 +35,7 @@ class Dataset(AbstractSource):
 
     @property
     def names(self) -> list[str]:
-        """Those of variables, and of their parts."""
+        """Names of the variables, and of their parts."""
         return list(self._arrays)
 
     def unit(self, name: str) -> str | None:

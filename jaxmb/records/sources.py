@@ -40,7 +40,7 @@ class AbstractSource(abc.ABC):
     @property
     @abc.abstractmethod
     def names(self) -> Iterable[str]:
-        """What there is."""
+        """The names of all that the file holds."""
 
     @abc.abstractmethod
     def _load(self, name: str) -> np.ndarray:
@@ -91,7 +91,7 @@ class TextTable(AbstractSource):
 
     @property
     def names(self) -> list[str]:
-        """Those of the first line."""
+        """The names in the first line."""
         return self._names
 
     def unit(self, name: str) -> str | None:
@@ -161,7 +161,7 @@ class NumpyArchive(AbstractSource):
 
     @property
     def names(self) -> list[str]:
-        """Those of its arrays."""
+        """The names of its arrays."""
         return self._names
 
     def _load(self, name: str) -> np.ndarray:
@@ -201,7 +201,7 @@ class MatlabFile(AbstractSource):
 
     @property
     def names(self) -> list[str]:
-        """Those of its variables."""
+        """The names of its variables."""
         return list(self._is_readable)
 
     def _load(self, name: str) -> np.ndarray:

@@ -46,7 +46,7 @@ class Shards:
         return np.arange(i * self.size, min((i + 1) * self.size, self.rows))
 
     def path(self, i: int) -> pathlib.Path:
-        """Where a shard is."""
+        """The path of a shard."""
         return self.folder / f"shard-{i:06d}.{self.kind}"
 
     def read(self, i: int) -> "xarray.Dataset | None":
