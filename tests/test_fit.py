@@ -534,16 +534,16 @@ def arm(**more):
     ],
 )
 def test_names_lead_to_numbers(name, value):
-    from jaxmb.fit.target import Setup, place
+    from jaxmb.fit.target import Setup, locate
 
     setup = Setup(
         arm(),
         Controller(jnp.array(4.0), [jnp.ones(1), jnp.array([2.0, 3.0])]),
         (jm.Lock("elbow", at=0.5, name="stop"),),
     )
-    there = place(setup, name)
+    there = locate(setup, name)
     np.testing.assert_allclose(there.read(setup), value)
-    changed = there.written(setup, 2 * jnp.asarray(value))
+    changed = there.replaced(setup, 2 * jnp.asarray(value))
     np.testing.assert_allclose(there.read(changed), 2 * np.asarray(value))
     assert jax.tree.structure(changed) == jax.tree.structure(setup)
     untouched = sum(int(jnp.sum(a != b)) for a, b in zip(jax.tree.leaves(setup), jax.tree.leaves(changed), strict=True))
