@@ -449,7 +449,7 @@ def test_starts_stay_on_constraints_that_parameters_move():
     assert float(found.estimates["l"]) == pytest.approx(1.3, rel=1e-6)
     assert float(found.estimates["m"]) == pytest.approx(2.5, rel=1e-6)
     prepared = prepare(guess, [Parameter("m")], [Experiment(TS, start, signals)], None, None, {})
-    assert not prepared.problem.groups[0].moved  # masses move no constraint
+    assert not prepared.problem.groups[0].reassembled  # masses move no constraint
 
 
 def test_a_trial_that_fails_is_a_shorter_step():
