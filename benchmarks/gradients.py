@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 import jaxmb as jm
-from jaxmb.fit.target import Setup, place
+from jaxmb.fit.target import Setup, locate
 
 P = jm.planar
 LINKS = 10
@@ -43,8 +43,8 @@ def cost(start: jm.State, changes: jax.Array, adjoint: dfx.AbstractAdjoint | Non
     """The mean square of the angles for changes of the first parameters."""
     setup = Setup(chain())
     for name, value in zip(NAMES, changes, strict=False):
-        at = place(setup, name)
-        setup = at.written(setup, at.read(setup) + value)
+        at = locate(setup, name)
+        setup = at.replaced(setup, at.read(setup) + value)
     found = jm.simulate(setup.model.build(), start, jnp.linspace(0.0, 0.25, 26), adjoint=adjoint, throw=False)
     return jnp.mean(found.q**2)
 

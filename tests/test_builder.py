@@ -23,7 +23,7 @@ import stewart_model
 from mechanisms import PAIRS, pair
 
 import jaxmb as jm
-from jaxmb.fit.target import Setup, place
+from jaxmb.fit.target import Setup, locate
 from jaxmb.mechanism.text.language import same
 
 P, S = jm.planar, jm.spatial
@@ -247,9 +247,9 @@ def test_what_follows_from_a_dimension_follows_it():
     for name, value in (("rod.length", 0.9), ("plate.density", 4.0), ("plate.corners", wider)):
         setup = Setup(mechanism)
         body, field = name.split(".")
-        there = place(setup, name)
+        there = locate(setup, name)
         assert eqx.tree_equal(there.read(setup), mechanism.elements[body].dimensions[field])
-        written = there.written(setup, jnp.asarray(value)).model
+        written = there.replaced(setup, jnp.asarray(value)).model
         assert eqx.tree_equal(written, mechanism.replace(body, **{field: value}), rtol=1e-15)
 
 

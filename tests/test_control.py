@@ -77,8 +77,9 @@ def by_hand(law, state, z, count, period, after=lambda u, z, n: (u, z)):
     """A loop over samples: states before each, inputs, and the state at the end."""
     states, inputs, memory = [], [], []
     for n in range(count):
-        u = law.output(state.t, state.q, state.v, z, C.Instant(pendulum()[0], state.t, state.q, state.v))
-        u, step = after(u, period * law.rate(state.t, state.q, state.v, z, None, None), n)
+        plant = C.Instant(pendulum()[0], state.t, state.q, state.v)
+        u = law.output(state.t, state.q, state.v, z, plant)
+        u, step = after(u, period * law.rate(state.t, state.q, state.v, z, plant, None), n)
         memory.append(z)
         z = z + step
         states.append(state)

@@ -449,7 +449,7 @@ def test_starts_stay_on_constraints_that_parameters_move():
     assert float(found.estimates["l"]) == pytest.approx(1.3, rel=1e-6)
     assert float(found.estimates["m"]) == pytest.approx(2.5, rel=1e-6)
     prepared = prepare(guess, [Parameter("m")], [Experiment(TS, start, signals)], None, None, {})
-    assert not prepared.problem.groups[0].moved  # masses move no constraint
+    assert not prepared.problem.groups[0].reassembled  # masses move no constraint
 
 
 def test_a_trial_that_fails_is_a_shorter_step():
@@ -534,16 +534,16 @@ def arm(**more):
     ],
 )
 def test_names_lead_to_numbers(name, value):
-    from jaxmb.fit.target import Setup, place
+    from jaxmb.fit.target import Setup, locate
 
     setup = Setup(
         arm(),
         Controller(jnp.array(4.0), [jnp.ones(1), jnp.array([2.0, 3.0])]),
         (jm.Lock("elbow", at=0.5, name="stop"),),
     )
-    there = place(setup, name)
+    there = locate(setup, name)
     np.testing.assert_allclose(there.read(setup), value)
-    changed = there.written(setup, 2 * jnp.asarray(value))
+    changed = there.replaced(setup, 2 * jnp.asarray(value))
     np.testing.assert_allclose(there.read(changed), 2 * np.asarray(value))
     assert jax.tree.structure(changed) == jax.tree.structure(setup)
     untouched = sum(int(jnp.sum(a != b)) for a, b in zip(jax.tree.leaves(setup), jax.tree.leaves(changed), strict=True))

@@ -11,7 +11,7 @@ import scipy.io
 
 import jaxmb as jm
 from jaxmb.records import UNITS, Column, Record, read, read_described
-from jaxmb.records.opened import opened
+from jaxmb.records.formats import open_source
 
 T = np.array([0.0, 0.1, 0.25])
 ANGLE = np.array([1.0, 1 / 3, -2e-7])
@@ -476,7 +476,7 @@ def test_damaged_matlab_files_are_read_or_refused(tmp_path, options):
         damaged[at : at + 4] = sizes[random.integers(5)] if random.random() < 0.5 else random.bytes(4)
         path.write_bytes(damaged)
         try:
-            source = opened(path)
+            source = open_source(path)
             results |= {source.values(name, "x").shape for name in ("t", "a", "i") if name in source.names}
         except ValueError as error:
             assert "x.mat must be" in str(error)

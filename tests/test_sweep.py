@@ -282,21 +282,21 @@ def test_arrays_of_slurm():
 
 
 def test_columns_of_descriptions():
-    from jaxmb.sweep.columns import combined
+    from jaxmb.sweep.columns import combine_columns
 
     said = {"a": {"from": 0, "to": 1, "count": 3}, "b": [1, 2], "c": 5, "d": {"uniform": [2, 3]}}
-    table = combined(said, "grid", 1, None)
+    table = combine_columns(said, "grid", 1, None)
     np.testing.assert_array_equal(table["a"], [0, 0, 0.5, 0.5, 1, 1])
     np.testing.assert_array_equal(table["b"], [1, 2] * 3)
     np.testing.assert_array_equal(table["c"], [5] * 6)
     assert list(table) == list(said) and len(set(table["d"])) == 6 and ((table["d"] >= 2) & (table["d"] <= 3)).all()
     # Draws depend on seed and name alone.
-    np.testing.assert_array_equal(table["d"], combined({"d": {"uniform": [2, 3]}}, "zip", 1, 6)["d"])
-    assert (table["d"] != combined(said, "grid", 2, None)["d"]).all()
-    rows = combined({"a": [1, 2, 3], "v": [[1, 2], [3, 4], [5, 6]], "c": 7}, "zip", 0, None)
+    np.testing.assert_array_equal(table["d"], combine_columns({"d": {"uniform": [2, 3]}}, "zip", 1, 6)["d"])
+    assert (table["d"] != combine_columns(said, "grid", 2, None)["d"]).all()
+    rows = combine_columns({"a": [1, 2, 3], "v": [[1, 2], [3, 4], [5, 6]], "c": 7}, "zip", 0, None)
     np.testing.assert_array_equal(rows["v"], [[1, 2], [3, 4], [5, 6]])
     np.testing.assert_array_equal(rows["c"], [7, 7, 7])
-    normal = combined({"n": {"normal": [5.0, 0.1]}}, "grid", 0, 10000)["n"]
+    normal = combine_columns({"n": {"normal": [5.0, 0.1]}}, "grid", 0, 10000)["n"]
     assert abs(normal.mean() - 5) < 0.005 and abs(normal.std() - 0.1) < 0.003
 
 
@@ -324,9 +324,9 @@ def test_columns_of_descriptions():
     ],
 )
 def test_columns_that_are_refused(said, match, error):
-    from jaxmb.sweep.columns import combined
+    from jaxmb.sweep.columns import combine_columns
 
-    refused(match, combined, said, "zip", 0, None, error=error)
+    refused(match, combine_columns, said, "zip", 0, None, error=error)
 
 
 def test_tables_from_files(tmp_path):

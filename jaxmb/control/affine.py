@@ -3,7 +3,6 @@
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ..foundations import AllNonNegative, contract, program
@@ -58,6 +57,8 @@ def affine(plant: Plant) -> Affine:
         >>> [round(float(x), 6) + 0.0 for x in maps.multipliers_by_input[0]]
         [0.0, -1.0]
     """
+    # Not by differentiation: v̇ is affine in the forces, and one factorisation answers for v̇₀ and for all columns of
+    # B.
     alone, answer = plant.respond(), plant.respond_to_forces(plant.actuation)
     return Affine(
         vdot=alone.vdot,
@@ -91,6 +92,8 @@ class Drive(eqx.Module):
     @property
     def live(self) -> Float[Array, "nv nv"]:
         """The projector on the rows of D that are not zero."""
+        # Rows beyond the freedoms are exact zeros, and D M Dᵀ = I on the others: so the projector is a diagonal of
+        # ones and zeros.
         return jnp.diag(jnp.any(lax.stop_gradient(self.basis) != 0, axis=1).astype(self.basis.dtype))
 
 
@@ -106,16 +109,26 @@ def drive(plant: Plant, limits: AllNonNegative | None = None) -> Drive:
     """
     weights = input_limits(plant, limits)
     basis, weighted = free_directions(plant), plant.actuation * weights
+    # s = D B u holds while rows of D are orthonormal in M on null(C). At a pose of lower rank reactions of lost rows
+    # act on the motion too, and v̇ itself tells what comes of B u.
     if plant.restored is None or plant.restored.lost is None:
         by_input = basis @ weighted
     else:
         by_input = basis @ (plant.terms.mass @ plant.respond_to_forces(weighted).vdot)
     root = metric_root(plant.terms.mass, plant.terms.jacobian)
+    # The cut-off of the rank is relative to what inputs would do without constraints: relative to D B itself rounding
+    # would count as an actuator where constraints take up all that inputs do.
     size = spectral_norm(root @ weighted)
-    return Drive(basis, by_input, weights, jnp.where(size > 0, size, 1), cutoff(plant.formulation.rank_tol, size.dtype))
+    return Drive(
+        basis=basis,
+        by_input=by_input,
+        limits=weights,
+        size=jnp.where(size > 0, size, 1),
+        rank_tol=cutoff(plant.formulation.rank_tol, size.dtype),
+    )
 
 
-def input_limits(plant: Plant, limits: ArrayLike | None) -> Float[Array, " nu"]:
+def input_limits(plant: Plant, limits: AllNonNegative | None) -> Float[Array, " nu"]:
     """W^(1/2), of whatever was given.
 
     Raises:
@@ -137,12 +150,15 @@ def free_directions(plant: Plant) -> Float[Array, "nv nv"]:
     """
     factor, restored = plant.factor, plant.restored
     if restored is not None and restored.lost is not None:
-        gone = restored.lost.mask
-        rows = jnp.where(gone[:, None], restored.lost.matrix, plant.terms.jacobian)
+        dropped = restored.lost.mask
+        # A row that is lost at this pose only says nothing of v̇; what its derivative along the motion demands does.
+        rows = jnp.where(dropped[:, None], restored.lost.matrix, plant.terms.jacobian)
         sizes = row_norms(lax.stop_gradient(factor.metric), lax.stop_gradient(rows))
-        scale = jnp.where(gone & (sizes > 0), sizes, factor.scale)
+        # The reference sizes of C do not apply to rows of another unit.
+        scale = jnp.where(dropped & (sizes > 0), sizes, factor.scale)
         factor = ConstrainedFactor(factor.metric, rows, scale, factor.in_use, 0.0, root=factor.root)
     basis = null_space(factor)
+    # Ones on the empty diagonal keep the Cholesky factor, and with it its derivative, finite.
     empty = jnp.diag(jnp.all(lax.stop_gradient(basis) == 0, axis=0).astype(basis.dtype))
     return orthonormaliser(basis.T @ plant.terms.mass @ basis + empty) @ basis.T
 
@@ -161,10 +177,14 @@ def split_input(
         u: inputs (nu,); zero where the limit is.
         limits: as of `drive`.
     """
-    found = drive(plant, limits)
-    used = found.limits > 0
-    relative = jnp.where(used, u / jnp.where(used, found.limits, 1), 0)
-    potent = found.limits * (pseudoinverse(found.by_input, found.rank_tol, found.size) @ (found.by_input @ relative))
+    actuators = drive(plant, limits)
+    # `where` inside and outside of the quotient: a division by zero in the branch not taken gives NaN gradients.
+    usable = actuators.limits > 0
+    share = jnp.where(usable, u / jnp.where(usable, actuators.limits, 1), 0)
+    # Aghili (2005), section 4, splits forces; here A⁺A does it with inputs, each in units of its limit.
+    potent = actuators.limits * (
+        pseudoinverse(actuators.by_input, actuators.rank_tol, actuators.size) @ (actuators.by_input @ share)
+    )
     return potent, u - potent
 
 

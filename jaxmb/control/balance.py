@@ -24,8 +24,11 @@ from .readings import displacement
 
 Scalar = Float[Array, ""]
 
-# Smallest stiffness, relative to the largest in the metric of M, that decides where an equilibrium is: frequencies as one to 1e5.
+# Smallest stiffness, relative to the largest in the metric of M, that decides where an equilibrium is. Stiffness is the square of a
+# frequency: modes 1e5 times as slow as the fastest one still count; below that rounding would decide.
 SOFTEST = 1e-10
+# Forces on a coordinate are not asked to vanish more exactly than to this part of the largest ones, times the tolerance.
+LEAST_FORCE = 1e-3
 
 
 class Balance(eqx.Module):
@@ -38,7 +41,7 @@ class Balance(eqx.Module):
         weights: of the latter (nu,), zero for the others; None where there are none.
         scale: sizes.
         start: coordinates (nq,) to start from.
-        held: indices of those that keep their values.
+        fixed: indices of those that keep their values.
     """
 
     system: System
@@ -47,7 +50,7 @@ class Balance(eqx.Module):
     weights: Float[Array, " nu"] | None
     scale: Scale
     start: Float[Array, " nq"]
-    held: tuple[int, ...] = eqx.field(static=True)
+    fixed: tuple[int, ...] = eqx.field(static=True)
 
     def force(self, q: Float[Array, " nq"], u: Float[Array, " nu"]) -> Float[Array, " nv"]:
         """F at rest."""
@@ -62,6 +65,7 @@ class Balance(eqx.Module):
         if self.weights is None:
             return metric, terms.jacobian, terms.scale
         pushes = (self.system.actuation_fn(self.t, q, self.system.params) * self.weights).T
+        # Sizes are units: they decide what rows are compared with, and have no derivative.
         sizes = lax.stop_gradient(row_norms(metric, pushes))
         sizes = jnp.where(sizes > 0, sizes, 1)
         return metric, jnp.concatenate([terms.jacobian, pushes]), jnp.concatenate([terms.scale, sizes])
@@ -73,14 +77,16 @@ def independent(problem: Balance, q: Float[Array, " nq"]) -> Bool[Array, " r"]:
     system = problem.system
     metric, rows, sizes = problem.rows(q)
     constraint = np.arange(rows.shape[0]) < system.m
+    # Holonomic rows before others, constraints before inputs: an input that a constraint makes needless takes no
+    # force.
     first = None
     if system.holonomic is not None:
         first = jnp.concatenate([system.holonomic, jnp.zeros(rows.shape[0] - system.m, bool)])
     tol = cutoff(RANK_TOL, q.dtype)
-    found = Eliminated.of((rows / sizes[:, None]) @ inverse_root(metric).T).eliminate(
+    eliminated = Eliminated.of((rows / sizes[:, None]) @ inverse_root(metric).T).eliminate(
         tol, first, jnp.asarray(constraint)
     )
-    return found.eliminate(tol).chosen
+    return eliminated.eliminate(tol).chosen
 
 
 def balance(problem: Balance, q: Float[Array, " nq"], in_use: Bool[Array, " r"]) -> tuple[Array, Array, Array]:
@@ -103,13 +109,17 @@ def steps(problem: Balance, q: Float[Array, " nq"], in_use: Bool[Array, " r"]) -
     system = problem.system
     factor, (root, force, acting), slopes = stiffness(problem, q, in_use)
     step = factor.solve(jnp.zeros(system.nv, q.dtype), -_deficit(problem, q, root @ force))[0]
+    # A coordinate's own size: its value or its way so far, and what moves a row of constraints by its span.
     way = jnp.maximum(extent(system, q), jnp.abs(displacement(system, q, q - problem.start)))
     if system.m:
         way = jnp.maximum(way, problem.scale.reach)
     unit = jnp.sqrt(jnp.diagonal(factor.metric))  # forces divided by it may be compared
     size = (jnp.abs(slopes) @ way + acting) / unit
-    size = jnp.maximum(size, 1e-3 * jnp.max(size))
+    # A coordinate on which nothing acts is compared with what acts elsewhere, or any rounding there were an imbalance.
+    size = jnp.maximum(size, LEAST_FORCE * jnp.max(size))
     off = jnp.where(size > 0, jnp.abs(force) / unit / jnp.where(size > 0, size, 1), 0)
+    # v̇ from rest. Where stiffness vanishes, as of a pendulum upright or a loose body, Newton's step has no length,
+    # and this leads on.
     free = root.T @ (root @ force)
     parts = jnp.where(way > 0, jnp.abs(free) / jnp.where(way > 0, way, 1), 0)
     most = jnp.max(parts)
@@ -119,12 +129,13 @@ def steps(problem: Balance, q: Float[Array, " nq"], in_use: Bool[Array, " r"]) -
 def deficit(problem: Balance, q: Float[Array, " nq"], in_use: Bool[Array, " r"]) -> Float[Array, " e"]:
     """What must be zero: φ, the moves of coordinates that are held, and R W v̇ from rest."""
     root, force, _ = balance(problem, q, in_use)
+    # R has no derivative here: at the root it stands before what is zero, so that dR drops out of the first order.
     return _deficit(problem, q, lax.stop_gradient(root) @ force)
 
 
 def _deficit(problem: Balance, q: Array, force: Array) -> Array:
-    moved = (q - problem.start)[np.array(problem.held, int)]
-    return jnp.concatenate([position_residual(problem.system, problem.t, q), moved, force])
+    displaced = (q - problem.start)[np.array(problem.fixed, int)]
+    return jnp.concatenate([position_residual(problem.system, problem.t, q), displaced, force])
 
 
 def stiffness(
@@ -135,41 +146,47 @@ def stiffness(
     Beside them what `balance` finds, and the derivatives of its force.
     """
     system, t = problem.system, problem.t
-    along = lambda d: jax.jvp(lambda q: balance(problem, q, in_use), (q,), (system.qdot(q, d),))
-    found, (_, slopes, _) = jax.vmap(along, out_axes=(None, 1))(jnp.eye(system.nv, dtype=q.dtype))
+    # Forward mode, nv tangents of one program: the reverse mode of a factorisation would cost more and need its tape.
+    derivative = lambda d: jax.jvp(lambda q: balance(problem, q, in_use), (q,), (system.qdot(q, d),))
+    values, (_, slopes, _) = jax.vmap(derivative, out_axes=(None, 1))(jnp.eye(system.nv, dtype=q.dtype))
     metric = problem.rows(q)[0]
-    jacobian, held = constraint_jacobian(system, t, q), np.array(problem.held, int)
+    jacobian, fixed = constraint_jacobian(system, t, q), np.array(problem.fixed, int)
     if system.holonomic is not None:
         jacobian = jnp.where(system.holonomic[:, None], jacobian, 0)
-    fixed = jnp.eye(system.nq, dtype=q.dtype)[held]
-    fixed = fixed if system.rate is None else fixed @ rate_matrix(system.rate, q, system.nv)
-    rows = jnp.concatenate([jacobian, fixed, lax.stop_gradient(found[0]) @ slopes])
+    unit_rows = jnp.eye(system.nq, dtype=q.dtype)[fixed]
+    unit_rows = unit_rows if system.rate is None else unit_rows @ rate_matrix(system.rate, q, system.nv)
+    rows = jnp.concatenate([jacobian, unit_rows, lax.stop_gradient(values[0]) @ slopes])
 
-    count = system.m + held.size
+    count = system.m + fixed.size
     lengths = lax.stop_gradient(row_norms(metric, rows))
+    # Stiffness in one unit, that of the stiffest direction: each row by itself would make rounding of a soft one
+    # count.
     stiffest = jnp.broadcast_to(jnp.max(lengths[count:], initial=0), (system.nv,))
     sizes = jnp.concatenate([problem.scale.row, lengths[system.m : count], stiffest])
     sizes = jnp.where(sizes > 0, sizes, 1)
     scaled = lax.stop_gradient(rows / sizes[:, None]) @ inverse_root(metric).T
+    # Constraints first, to the cut-off of ranks; then stiffness, to its own.
     chosen = Eliminated.of(scaled).eliminate(
         cutoff(RANK_TOL, q.dtype), None, jnp.asarray(np.arange(rows.shape[0]) < count)
     )
     factor = ConstrainedFactor(metric, rows, sizes, chosen.eliminate(cutoff(SOFTEST, q.dtype)).chosen, 0.0)
-    return factor, found, slopes
+    return factor, values, slopes
 
 
 def inputs_of(problem: Balance, q: Float[Array, " nq"], in_use: Bool[Array, " r"]) -> tuple[Array, Array, Array, Array]:
-    """U with the inputs of least norm that were solved for, v̇ from rest, the reaction and λ of least norm."""
+    """The inputs, those solved for being of least norm, v̇ from rest, the reaction and λ of least norm."""
     m = problem.system.m
     metric, rows, sizes = problem.rows(q)
     none = jnp.zeros(m, q.dtype)
     factor = ConstrainedFactor(metric, rows[:m], sizes[:m], in_use[:m], 0.0)
     u = problem.u
     if problem.weights is not None:
+        # What of a force the constraints leave: inputs balance that, and need not work against reactions.
         free = lambda force: metric @ factor.solve(force, none)[0]
         pushes = jax.vmap(free)(rows[m:])
         pushing = ConstrainedFactor(metric, pushes, sizes[m:], in_use[m:], 0.0)
         shares = pushing.solve(free(problem.force(q, u)), jnp.zeros_like(sizes[m:]))[1]
+        # Inputs are multipliers of their own rows; the weights w twice, once in the rows, make Σ (u_i/w_i)² least.
         u = u + problem.weights * minimum_norm_multipliers(pushing, pushes, shares)
     acting = problem.force(q, u)
     vdot, multipliers = factor.solve(acting, none)

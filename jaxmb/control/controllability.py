@@ -17,6 +17,9 @@ from .names import input_names
 from .output import AbstractOutput, as_output, output_rows
 from .plant import Plant
 
+# A joint is named as part of a motion from this share on: below the square root of it, 1e-3 of the amplitude, it hardly moves.
+TAKES_PART = 1e-6
+
 
 @dataclasses.dataclass(frozen=True)
 class Controllability:
@@ -61,32 +64,34 @@ class Controllability:
     @property
     def verdicts(self) -> tuple[str, ...]:
         """What is wrong, in sentences; nothing if a motion law can do all that it may be asked for."""
-        found = []
+        sentences = []
         if self.open:
-            found.append(
+            sentences.append(
                 "The motion is not determined at this pose: inputs cannot tell which of several motions leads on."
             )
         if not self.controllable:
-            places, count = _moved(self.shares), counted(len(self.remedy), "more actuator")
-            found.append(
-                f"No actuator works in the motion of {places}; {count} at {' and '.join(self.remedy)} would be enough."
+            names, count = _participants(self.shares), counted(len(self.remedy), "more actuator")
+            sentences.append(
+                f"No actuator works in the motion of {names}; {count} at {' and '.join(self.remedy)} would be enough."
                 if self.remedy
                 else f"No actuator works in {counted(self.freedoms - self.rank, 'freedom')}."
             )
         if self.outputs is not None and self.chart is not None:
             if self.outputs > self.freedoms:
-                found.append(
+                sentences.append(
                     f"There are {counted(self.outputs, 'output')} for {counted(self.freedoms, 'freedom')}: "
                     "they can be met together by chance only."
                 )
             elif self.chart <= self.rank_tol:
-                found.append(f"The outputs do not tell the motion of {_moved(self.untold)}, or not independently.")
+                sentences.append(
+                    f"The outputs do not tell the motion of {_participants(self.untold)}, or not independently."
+                )
             elif self.outputs < self.freedoms:
-                found.append(
-                    f"{counted(self.freedoms - self.outputs, 'freedom')} without output, in the motion of {_moved(self.untold)}, will "
+                sentences.append(
+                    f"{counted(self.freedoms - self.outputs, 'freedom')} without output, in the motion of {_participants(self.untold)}, will "
                     "move by itself, perhaps unstably."
                 )
-        return tuple(found)
+        return tuple(sentences)
 
     def __str__(self) -> str:
         lines = [
@@ -136,81 +141,86 @@ def controllability(
         No actuator works in the motion of pole; 1 more actuator at pole would be enough.
     """
     plant = Plant.at(system, state, formulation)
-    names, found = _evaluated(plant, None if limits is None else jnp.asarray(limits), output)
-    a = {name: np.asarray(x) for name, x in found.items()}
-    freedoms, tol = int(a["freedoms"]), float(a["tol"])
-    live = np.any(a["basis"] != 0, axis=1)
-    basis, by_input = a["basis"][live], a["by_input"][live]
-    size = np.linalg.norm(a["root"] @ a["weighted"], 2) if a["weighted"].size else 0.0
-    left, values, _ = np.linalg.svd(by_input / (size or 1.0))
-    rank = int((values > tol).sum())
-    lengths = np.linalg.norm(a["root"] @ a["axes"].T, axis=0)
-    axes = np.divide(a["axes"], lengths[:, None], out=np.zeros_like(a["axes"]), where=lengths[:, None] > 0)
+    names, arrays = _arrays(plant, None if limits is None else jnp.asarray(limits), output)
+    values = {name: np.asarray(x) for name, x in arrays.items()}
+    freedoms, tol = int(values["freedoms"]), float(values["tol"])
+    # From here on by NumPy: ranks are whole numbers and names, for which nothing is to be differentiated.
+    live = np.any(values["basis"] != 0, axis=1)
+    basis, by_input = values["basis"][live], values["by_input"][live]
+    size = np.linalg.norm(values["root"] @ values["weighted"], 2) if values["weighted"].size else 0.0
+    left, singular, _ = np.linalg.svd(by_input / (size or 1.0))
+    rank = int((singular > tol).sum())
+    # An actuator at a joint is the force along its axis; in units of M⁻¹ shares do not depend on metres or radians.
+    lengths = np.linalg.norm(values["root"] @ values["axes"].T, axis=0)
+    axes = np.divide(values["axes"], lengths[:, None], out=np.zeros_like(values["axes"]), where=lengths[:, None] > 0)
+    # X = Dᵀ null((D B)ᵀ): motions that no actuator works in.
     idle = basis.T @ left[:, rank:]
     shares = np.sum((axes @ idle) ** 2, axis=1)
     remedy: tuple[str, ...] = ()
     if rank < freedoms and names:
         from scipy.linalg import qr
 
+        # Pivoted QR picks columns by their remainder: as many as freedoms lack, if the last pivot is not zero.
         factors: Any = qr((axes @ idle).T, mode="economic", pivoting=True)
         _, triangle, order = factors
         diagonal = np.abs(np.diag(triangle))
         if len(diagonal) >= freedoms - rank and diagonal[freedoms - rank - 1] > tol:
             remedy = tuple(names[j] for j in sorted(order[: freedoms - rank]))
-    alone = np.linalg.norm(a["root"] @ a["weighted"], axis=0)
+    alone = np.linalg.norm(values["root"] @ values["weighted"], axis=0)
     potency = np.divide(np.linalg.norm(by_input, axis=0), alone, out=np.zeros_like(alone), where=alone > 0) ** 2
-    chart, untold, outputs = _charted(a, basis, axes, tol)
+    chart, untold, outputs = _outputs(values, basis, axes, tol)
     return Controllability(
         t=float(state.t),
         freedoms=freedoms,
         rank=rank,
         rank_tol=tol,
-        actuation=float(values[freedoms - 1]) if 0 < freedoms <= len(values) else float(freedoms == 0),
+        actuation=float(singular[freedoms - 1]) if 0 < freedoms <= len(singular) else float(freedoms == 0),
         shares=dict(zip(names, shares.tolist(), strict=True)),
         remedy=remedy,
         potencies=dict(zip(input_names(system), potency.tolist(), strict=True)),
-        open=bool(a["open"]),
+        open=bool(values["open"]),
         outputs=outputs,
         chart=chart,
         untold=dict(zip(names, untold.tolist(), strict=True)),
     )
 
 
-def _charted(
-    a: dict[str, np.ndarray], basis: np.ndarray, axes: np.ndarray, tol: float
+def _outputs(
+    values: dict[str, np.ndarray], basis: np.ndarray, axes: np.ndarray, tol: float
 ) -> tuple[float | None, np.ndarray, int | None]:
     """The smallest singular value of J Dᵀ that counts, and the shares of what the outputs do not tell."""
-    if "jacobian" not in a:
+    if "jacobian" not in values:
         return None, np.zeros(len(axes)), None
-    sizes = np.linalg.norm(a["jacobian"] @ a["root"].T, axis=1)
-    rows = (a["jacobian"] / np.where(sizes > 0, sizes, 1)[:, None]) @ basis.T
-    _, values, right = np.linalg.svd(rows)
-    blind = basis.T @ right[int((values > tol).sum()) :].T
-    return float(values.min(initial=np.inf)), np.sum((axes @ blind) ** 2, axis=1), rows.shape[0]
+    sizes = np.linalg.norm(values["jacobian"] @ values["root"].T, axis=1)
+    rows = (values["jacobian"] / np.where(sizes > 0, sizes, 1)[:, None]) @ basis.T
+    _, singular, directions = np.linalg.svd(rows)
+    # Right singular vectors without a singular value: motions that change no output.
+    unobserved = basis.T @ directions[int((singular > tol).sum()) :].T
+    return float(singular.min(initial=np.inf)), np.sum((axes @ unobserved) ** 2, axis=1), rows.shape[0]
 
 
-def _moved(shares: dict[str, float]) -> str:
+def _participants(shares: dict[str, float]) -> str:
     """The places that take part."""
-    names = [name for name, share in shares.items() if share > 1e-6]
+    names = [name for name, share in shares.items() if share > TAKES_PART]
     return ", ".join(names) or "no named joint"
 
 
 @program
-def _evaluated(plant: Plant, limits: Array | None, output: Any) -> tuple[tuple[str, ...], dict[str, Array]]:
+def _arrays(plant: Plant, limits: Array | None, output: object) -> tuple[tuple[str, ...], dict[str, Array]]:
     system, mass = plant.system, plant.terms.mass
-    found = drive(plant, limits)
+    actuators = drive(plant, limits)
     if system.joints is None:
         axes = dict(zip(system.velocities, jnp.eye(system.nv, dtype=mass.dtype), strict=True))
     else:
         axes = system.joints.axes(plant.t, plant.q, system.params)
     arrays = {
-        "basis": found.basis,
-        "by_input": found.by_input,
-        "weighted": plant.actuation * found.limits,
+        "basis": actuators.basis,
+        "by_input": actuators.by_input,
+        "weighted": plant.actuation * actuators.limits,
         "root": metric_root(mass, plant.terms.jacobian),
         "axes": jnp.stack([jnp.zeros(system.nv, mass.dtype), *axes.values()])[1:],
         "freedoms": plant.freedoms,
-        "tol": jnp.asarray(found.rank_tol),
+        "tol": jnp.asarray(actuators.rank_tol),
         "open": jnp.array(False) if plant.restored is None else plant.restored.open,
     }
     if output is not None:

@@ -2,17 +2,19 @@
 
 import abc
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..formulation import AbstractFormulation
-from ..foundations import as_function, check_fields, contract, function_of, listing
+from ..foundations import NoNaN, as_function, check_fields, contract, default_float, function_of, listing
 from ..system import State, System
+from .instant import Instant
+from .plant import Plant, Response
 
 Scalar = Float[Array, ""]
 
@@ -45,17 +47,18 @@ class AbstractController(eqx.Module):
         """See above; False unless a class says otherwise."""
         return False
 
-    def init(self, system: System) -> Any:
+    def init(self, system: System) -> PyTree:
         """The state z at the start, a pytree of floating-point arrays; empty by default."""
         return ()
 
-    def sizes(self, z: Any) -> Any:
+    def sizes(self, z: PyTree) -> PyTree:
         """How large the numbers of z are, for the absolute tolerance of a run; ones by default."""
+        # x * 0 + 1, not ones_like: it keeps the type and, under `vmap`, the batch of each leaf.
         return jax.tree.map(lambda x: x * 0 + 1, z)
 
     @abc.abstractmethod
     def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Any
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
     ) -> Float[Array, " nu"]:
         """The inputs u.
 
@@ -68,7 +71,15 @@ class AbstractController(eqx.Module):
                 but `plant.respond(u)` tells what it would be.
         """
 
-    def rate(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Any, response: Any) -> Any:
+    def rate(
+        self,
+        t: Scalar,
+        q: Float[Array, " nq"],
+        v: Float[Array, " nv"],
+        z: PyTree,
+        plant: Plant | Instant,
+        response: Response | None,
+    ) -> PyTree:
         """ż, of the structure of z; zero by default. `response` is what the mechanism does, None where the plant is not used."""
         return jax.tree.map(lambda x: x * 0, z)
 
@@ -77,15 +88,16 @@ class AbstractController(eqx.Module):
         t: Scalar,
         q: Float[Array, " nq"],
         v: Float[Array, " nv"],
-        z: Any,
-        plant: Any,
-        response: Any,
+        z: PyTree,
+        plant: Plant | Instant,
+        response: Response | None,
         period: Scalar,
-    ) -> tuple[Float[Array, " nu"], Any]:
+    ) -> tuple[Float[Array, " nu"], PyTree]:
         """At a sample: u until the next one, and z there; by default `output` and z + h ż.
 
         `response` is what the mechanism does just before, under the inputs held until then; None where the plant is not used.
         """
+        # Euler's step: between samples what a controller sees is held, so that its own rate is constant.
         rate = self.rate(t, q, v, z, plant, response)
         return self.output(t, q, v, z, plant), jax.tree.map(lambda x, dx: x + period * dx, z, rate)
 
@@ -116,7 +128,7 @@ class Law(AbstractController):
         return False
 
     def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Any
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
     ) -> Float[Array, " nu"]:
         """What the function returns."""
         return self.fn(t, q, v, plant.params)
@@ -130,7 +142,7 @@ class MotionLaw(AbstractController):
         joints: names of joint coordinates at which the inputs act; None for the system's own inputs.
     """
 
-    fn: Any
+    fn: Callable[..., Array]
     joints: tuple[str, ...] | None = eqx.field(static=True)
 
     @contract
@@ -148,7 +160,7 @@ class MotionLaw(AbstractController):
         return False
 
     def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Any
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
     ) -> Float[Array, " nu"]:
         """What the function returns."""
         return self.fn(plant.motion)
@@ -166,11 +178,11 @@ class Sum(AbstractController):
 
     controllers: tuple[AbstractController, ...]
 
-    def __init__(self, *controllers: Any):
+    def __init__(self, *controllers: object):
         self.controllers = tuple(as_controller(c, "controllers") for c in controllers)
         if len({c.acts_at for c in self.controllers}) > 1:
-            places = ", ".join(str(c.acts_at or "the system's inputs") for c in self.controllers)
-            raise ValueError(f"Argument `controllers` must act at the same joints, but act at {places}.")
+            joints = ", ".join(str(c.acts_at or "the system's inputs") for c in self.controllers)
+            raise ValueError(f"Argument `controllers` must act at the same joints, but act at {joints}.")
 
     @property
     def acts_at(self) -> tuple[str, ...] | None:
@@ -179,38 +191,46 @@ class Sum(AbstractController):
 
     @property
     def uses_plant(self) -> bool:
-        """Whether one does."""
+        """Whether one of them uses the plant."""
         return any(c.uses_plant for c in self.controllers)
 
     @property
     def only_sampled(self) -> bool:
-        """Whether one is."""
+        """Whether one of them is only sampled."""
         return any(c.only_sampled for c in self.controllers)
 
-    def init(self, system: System) -> Any:
-        """Those of all."""
+    def init(self, system: System) -> PyTree:
+        """Those of all controllers."""
         return tuple(c.init(system) for c in self.controllers)
 
-    def sizes(self, z: Any) -> Any:
-        """Those of all."""
+    def sizes(self, z: PyTree) -> PyTree:
+        """Those of all controllers."""
         return tuple(c.sizes(part) for c, part in zip(self.controllers, z, strict=True))
 
     def check(self, system: System, state: State, formulation: AbstractFormulation | None = None) -> list[str]:
-        """Those of all."""
+        """Those of all controllers."""
         return [text for c in self.controllers for text in c.check(system, state, formulation)]
 
     def check_period(self, period: float) -> list[str]:
-        """Those of all."""
+        """Those of all controllers."""
         return [text for c in self.controllers for text in c.check_period(period)]
 
     def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Any
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
     ) -> Float[Array, " nu"]:
         """The sum."""
         return _total([c.output(t, q, v, part, plant) for c, part in zip(self.controllers, z, strict=True)])
 
-    def rate(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Any, response: Any) -> Any:
-        """Those of all."""
+    def rate(
+        self,
+        t: Scalar,
+        q: Float[Array, " nq"],
+        v: Float[Array, " nv"],
+        z: PyTree,
+        plant: Plant | Instant,
+        response: Response | None,
+    ) -> PyTree:
+        """Those of all controllers."""
         return tuple(c.rate(t, q, v, part, plant, response) for c, part in zip(self.controllers, z, strict=True))
 
     def sample(
@@ -218,34 +238,40 @@ class Sum(AbstractController):
         t: Scalar,
         q: Float[Array, " nq"],
         v: Float[Array, " nv"],
-        z: Any,
-        plant: Any,
-        response: Any,
+        z: PyTree,
+        plant: Plant | Instant,
+        response: Response | None,
         period: Scalar,
-    ) -> tuple[Float[Array, " nu"], Any]:
+    ) -> tuple[Float[Array, " nu"], PyTree]:
         """The sum, and the states of all."""
         pairs = zip(self.controllers, z, strict=True)
-        found = [c.sample(t, q, v, part, plant, response, period) for c, part in pairs]
-        return _total([u for u, _ in found]), tuple(z for _, z in found)
+        samples = [c.sample(t, q, v, part, plant, response, period) for c, part in pairs]
+        return _total([u for u, _ in samples]), tuple(z for _, z in samples)
 
 
 def _total(parts: list[Array]) -> Array:
     return functools.reduce(jnp.add, parts)
 
 
-def joint_names(joints: Any) -> tuple[str, ...] | None:
+def joint_names(joints: str | Iterable[str] | None) -> tuple[str, ...] | None:
     """Names as a tuple.
 
     Raises:
         ValueError: for a name that comes twice.
     """
+    # A string is a sequence of letters, too.
     names = (joints,) if isinstance(joints, str) else None if joints is None else tuple(joints)
     if names is not None and len(set(names)) < len(names):
         raise ValueError(f"Argument `joints` must hold different names, but holds {listing(names)}.")
     return names
 
 
-def as_controller(control: Any, argument: str) -> AbstractController:
+def optional_array(numbers: NoNaN | None) -> Array | None:
+    """An array of the precision that JAX is set to; None as it is."""
+    return None if numbers is None else jnp.asarray(numbers, default_float())
+
+
+def as_controller(control: object, argument: str) -> AbstractController:
     """A controller as it is, and a function as a `Law`."""
     if isinstance(control, AbstractController):
         return control

@@ -2,14 +2,14 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from ..foundations import (
     RESULTS,
@@ -32,7 +32,8 @@ from ..system import State, System, check_state, gamma, scaled_residuals, settle
 from .balance import Balance, balance, deficit, independent, inputs_of, steps, stiffness
 from .names import input_names
 
-# Steps of Newton's method, and the parts of each that are tried.
+# Steps of Newton's method at most, which ends searches that go round in circles, and the parts of each that are tried side by side, since
+# under `vmap` trials one after the other would wait for the longest search of the batch.
 STEPS, PARTS = 60, tuple(2.0**-k for k in range(12))
 
 
@@ -69,7 +70,7 @@ def equilibrium(
     start: State | Vector | Mapping[Any, Number] | None = None,
     *,
     u: NoNaN | None = None,
-    solve_inputs: Any = (),
+    solve_inputs: object = (),
     hold: Sequence[str | int] = (),
     t: Number = 0.0,
     throw: bool = True,
@@ -116,24 +117,29 @@ def equilibrium(
     else:
         if start is not None and not isinstance(start, Mapping) and np.shape(start) != (system.nq,):
             raise ValueError(f"Argument `start` must have shape ({system.nq},), but has shape {np.shape(start)}.")
-        state = _assembled(system, start, jnp.asarray(t, default_float()), hold)
-    whole, state = strong(system), strong(state)
-    given = jnp.zeros(system.nu) if u is None else jnp.asarray(u, default_float())
-    if given.shape != (system.nu,):
-        raise ValueError(f"Argument `u` must have shape ({system.nu},), but has shape {given.shape}.")
-    found, checks = _equilibrium(whole, state, given, _weights(system, solve_inputs), _held(system, hold))
-    return enforce(found, checks) if throw else found
+        state = _initial_state(system, start, jnp.asarray(t, default_float()), hold)
+    system_of_all_modes, state = strong(system), strong(state)
+    inputs = jnp.zeros(system.nu) if u is None else jnp.asarray(u, default_float())
+    if inputs.shape != (system.nu,):
+        raise ValueError(f"Argument `u` must have shape ({system.nu},), but has shape {inputs.shape}.")
+    solution, checks = _equilibrium(
+        system_of_all_modes, state, inputs, _weights(system, solve_inputs), _fixed_indices(system, hold)
+    )
+    return enforce(solution, checks) if throw else solution
 
 
-def _assembled(system: System, guess: Any, t: Array, hold: Sequence[str | int]) -> State:
+def _initial_state(
+    system: System, guess: Vector | Mapping[Any, Number] | None, t: Array, hold: Sequence[str | int]
+) -> State:
     """The state to start from, with derivatives where coordinates are held only."""
     if hold:
         return assemble(system, guess, t=t, hold=hold)
+    # Where to look has no derivative, by the statement above; held coordinates have one, and take the other way.
     fixed = lambda tree: jax.tree.map(lambda x: lax.stop_gradient(x) if isinstance(x, jax.Array) else x, tree)
     return dataclasses.replace(assemble(fixed(system), fixed(guess), t=fixed(t)), t=t)
 
 
-def _weights(system: System, solve_inputs: Any) -> Float[Array, " nu"] | None:
+def _weights(system: System, solve_inputs: object) -> Float[Array, " nu"] | None:
     """The weights of the inputs to be solved for, zero for the others; None where there are none."""
     names = input_names(system)
     if solve_inputs is True:
@@ -151,10 +157,10 @@ def _weights(system: System, solve_inputs: Any) -> Float[Array, " nu"] | None:
     return jnp.stack([jnp.asarray(weights.get(name, 0.0), default_float()) for name in names])
 
 
-def _held(system: System, hold: Sequence[str | int]) -> tuple[int, ...]:
-    known = (*system.coordinates, *range(system.nq))
+def _fixed_indices(system: System, hold: Sequence[str | int]) -> tuple[int, ...]:
+    allowed = (*system.coordinates, *range(system.nq))
     for name in hold:
-        if name not in known:
+        if name not in allowed:
             raise ValueError(
                 f"Argument `hold` must hold indices or names out of {listing(system.coordinates)}, but holds {name!r}."
             )
@@ -163,69 +169,76 @@ def _held(system: System, hold: Sequence[str | int]) -> tuple[int, ...]:
 
 @program
 def _equilibrium(
-    whole: System, given: State, u: Array, weights: Array | None, held: tuple[int, ...]
+    full: System, start: State, u: Array, weights: Array | None, fixed: tuple[int, ...]
 ) -> tuple[Equilibrium, tuple[Check, ...]]:
-    system, state = settled(whole, given)
-    known = u if weights is None else jnp.where(weights == 0, u, 0)
-    scale, start = lax.stop_gradient(state.scale), state.q if held else lax.stop_gradient(state.q)
-    problem = Balance(system, state.t, known, weights, scale, start, held)
-    ended, off = _searched(lax.stop_gradient(problem))
-    q = _differentiable(problem, ended)
+    system, state = settled(full, start)
+    u_given = u if weights is None else jnp.where(weights == 0, u, 0)
+    scale, initial = lax.stop_gradient(state.scale), state.q if fixed else lax.stop_gradient(state.q)
+    problem = Balance(system=system, t=state.t, u=u_given, weights=weights, scale=scale, start=initial, fixed=fixed)
+    root, imbalance = _minimise(lax.stop_gradient(problem))
+    q = _differentiable(problem, root)
     in_use = independent(problem, q)
     u, vdot, reaction, multipliers = inputs_of(problem, q, in_use)
     bare = with_rate(system, State(state.t, q, jnp.zeros_like(state.v), problem.scale))
+    # 4e-11 in float64, relative to the forces that act: five digits above rounding, which stiff systems amplify.
     tol = float(jnp.finfo(q.dtype).eps) ** (2 / 3)
     text = (
         "Argument `start` must be near an equilibrium, but none was found: along '{name}' forces are out of balance by {}, "
         "relative to what acts there."
     )
-    worst = Check(jnp.where(jnp.arange(off.shape[0]) == jnp.argmax(off), off, 0), tol, text, system.velocities)
+    worst = Check(
+        jnp.where(jnp.arange(imbalance.shape[0]) == jnp.argmax(imbalance), imbalance, 0), tol, text, system.velocities
+    )
     checks = (*consistency(system, bare, "cannot hold at rest"), *_standing(system, bare), worst)
-    result: Any = RESULTS.successful
-    result = RESULTS.where(all_hold(checks), result, RESULTS.no_equilibrium)
-    found = Equilibrium(
-        state=dataclasses.replace(bare, mode=given.mode),
+    result = RESULTS.where(all_hold(checks), cast(RESULTS, RESULTS.successful), RESULTS.no_equilibrium)
+    solution = Equilibrium(
+        state=dataclasses.replace(bare, mode=start.mode),
         u=u,
         reaction=reaction,
         multipliers={name: multipliers[part] for name, part in system.rows.items()},
         residual=vdot,
         result=result,
     )
-    return found, checks
+    return solution, checks
 
 
-def _searched(problem: Balance) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
+def _minimise(problem: Balance) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
     """Where Newton's method ends: no part of a step lowers the sum of squared residuals any more; and how far from balance."""
     system = problem.system
 
-    def amount(q: Array, in_use: Bool[Array, " r"], size: Array) -> Array:
+    def merit(q: Array, in_use: Bool[Array, " r"], size: Array) -> Array:
         root, force, _ = balance(problem, q, in_use)
         position = scaled_residuals(system, State(problem.t, q, jnp.zeros(system.nv, q.dtype), problem.scale))[0]
         total = jnp.sum((root @ force) ** 2) / size + jnp.sum(position**2)
+        # A trial beyond where the model has values is worse than any other; NaN would be the least of all for
+        # `argmin`.
         return jnp.where(jnp.isnan(total), jnp.inf, total)
 
     def improve(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         count, q, _, _ = carry
         in_use = independent(problem, q)
-        newton, fall, off = steps(problem, q, in_use)
+        newton, fall, imbalance = steps(problem, q, in_use)
         parts = jnp.array(PARTS, q.dtype)[:, None]
+        # No step at all is among the trials: where it is the best, the search has ended.
         ways = jnp.concatenate([0 * newton[None], parts * newton, parts * fall])
         trials = jax.vmap(lambda way: system.normalise(q + system.qdot(q, way)))(ways)
-        amounts = jax.vmap(lambda q: amount(q, in_use, size))(trials)
-        best = jnp.argmin(amounts)  # the first of equal ones, which is where it stands
-        return count + 1, trials[best], best > 0, off
+        merits = jax.vmap(lambda q: merit(q, in_use, size))(trials)
+        best = jnp.argmin(merits)  # the first of equal ones, which is where it stands
+        return count + 1, trials[best], best > 0, imbalance
 
+    # Forces at the start are the unit of the merit function; residuals of positions have none.
     size = jnp.sum((inverse_root(problem.rows(problem.start)[0]) @ problem.force(problem.start, problem.u)) ** 2)
     size = jnp.where(size > 0, size, 1)
     go = lambda carry: carry[2] & (carry[0] < STEPS)
     start = (jnp.array(0), problem.start, jnp.array(True), jnp.zeros(system.nv, problem.start.dtype))
-    _, q, _, off = lax.while_loop(go, improve, start)
-    return q, off
+    _, q, _, imbalance = lax.while_loop(go, improve, start)
+    return q, imbalance
 
 
 def _standing(system: System, state: State) -> tuple[Check, ...]:
     """That constraints which stand still at this instant do not start to move."""
     system, state = lax.stop_gradient((system, state))
+    # Velocities may fit, as of a driver at its dead centre, while accelerations do not: Γ at rest says so.
     moving = jnp.abs(gamma(system, state.t, state.q, state.v)) / state.scale.span
     amount = jnp.where(moving > 0, moving / state.scale.rate**2, 0)
     text = (
@@ -234,6 +247,8 @@ def _standing(system: System, state: State) -> tuple[Check, ...]:
     return (Check(system.largest(amount), float(jnp.finfo(amount.dtype).eps) ** 0.5, text, tuple(system.rows)),)
 
 
+# The implicit function theorem: the derivative of the root is −(∂F/∂q)⁻¹ ∂F/∂p, whatever way led there; a loop of
+# unknown length has no reverse mode, and needs none.
 @eqx.filter_custom_jvp
 def _differentiable(problem: Balance, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
     """The pose that was found, with the derivative of one more step of Newton's method."""
@@ -241,10 +256,10 @@ def _differentiable(problem: Balance, q: Float[Array, " nq"]) -> Float[Array, " 
 
 
 @_differentiable.def_jvp
-def _by_a_step(primals: Any, tangents: Any) -> Any:
+def _newton_derivative(primals: tuple[Balance, Array], tangents: tuple[PyTree, PyTree]) -> tuple[Array, Array]:
     problem, q = primals
-    found = _differentiable(problem, q)
-    in_use = independent(problem, lax.stop_gradient(found))
-    opened = eqx.filter_jvp(lambda problem: deficit(problem, found, in_use), (problem,), (tangents[0],))[1]
-    moved = stiffness(problem, found, in_use)[0].solve(jnp.zeros(problem.system.nv, q.dtype), -opened)[0]
-    return found, problem.system.qdot(found, moved)
+    root = _differentiable(problem, q)
+    in_use = independent(problem, lax.stop_gradient(root))
+    opened = eqx.filter_jvp(lambda problem: deficit(problem, root, in_use), (problem,), (tangents[0],))[1]
+    displacement = stiffness(problem, root, in_use)[0].solve(jnp.zeros(problem.system.nv, q.dtype), -opened)[0]
+    return root, problem.system.qdot(root, displacement)

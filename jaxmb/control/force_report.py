@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -55,24 +54,28 @@ class ForceReport:
     @property
     def verdicts(self) -> tuple[str, ...]:
         """What is wrong, in sentences."""
-        found = []
+        sentences = []
+        # Shares are lengths of projections: a singular vector is known to about the root of what its value is known
+        # to.
         limit = self.rank_tol**0.5
         open_ = [name for name, share in self.ambiguous.items() if share > limit]
         if open_:
             traded = "".join(f"; {listing(group)} trade theirs" for group in self.partners)
-            found.append(f"A rigid model does not determine {listing(open_)}: redundant rows share the load{traded}.")
+            sentences.append(
+                f"A rigid model does not determine {listing(open_)}: redundant rows share the load{traded}."
+            )
         if self.rank < len(self.beyond):
             names = [name for name, share in self.beyond.items() if share > limit]
-            found.append(
+            sentences.append(
                 f"The actuators cannot command {listing(names)} beside the motion: {counted(self.spare, 'force')} at most, and of these "
                 f"{self.rank}."
             )
         if self.undefined:
-            found.append(
+            sentences.append(
                 f"The multipliers {listing(self.undefined)} are undefined at this pose, where their rows are lost; components of the "
                 "reaction (`ReactionAlong`) are not."
             )
-        return tuple(found)
+        return tuple(sentences)
 
     def __str__(self) -> str:
         lines = [
@@ -113,28 +116,30 @@ def analyse_forces(
     """
     plant = Plant.at(system, state, formulation)
     labels = forces.labels(plant.system)
-    found = _evaluated(plant, forces, output, None if limits is None else jnp.asarray(limits))
-    a: Arrays = {name: np.asarray(x) for name, x in found.items()}
-    tol = float(a["tol"])
-    weights = a["weights"] / a["lengths"]
-    left, values, _ = np.linalg.svd(a["rows"])
-    silent = left[:, int((values > tol).sum()) :]
+    arrays = _arrays(plant, forces, output, None if limits is None else jnp.asarray(limits))
+    values: Arrays = {name: np.asarray(x) for name, x in arrays.items()}
+    tol = float(values["tol"])
+    weights = values["weights"] / values["lengths"]
+    vectors, singular, _ = np.linalg.svd(values["rows"])
+    # Left null vectors of C: combinations of multipliers without any reaction, by which y may differ.
+    silent = vectors[:, int((singular > tol).sum()) :]
     shares = _relative(weights @ silent, weights)
-    answer = a["by_input"] @ a["impotent"]
+    answer = values["by_input"] @ values["impotent"]
     undefined = tuple(
-        n for n, row, alone in zip(labels, weights, a["alone"], strict=True) if row.any() and np.isnan(alone)
+        n for n, row, alone in zip(labels, weights, values["alone"], strict=True) if row.any() and np.isnan(alone)
     )
-    left, values, _ = np.linalg.svd(np.nan_to_num(answer))
-    rank = int((values > tol).sum())
-    beyond = np.linalg.norm(left[:, rank:], axis=1)
+    # Undefined multipliers are NaN, for which no SVD converges; they are named by themselves.
+    vectors, singular, _ = np.linalg.svd(np.nan_to_num(answer))
+    rank = int((singular > tol).sum())
+    beyond = np.linalg.norm(vectors[:, rank:], axis=1)
     ambiguous = any(share > tol**0.5 for share in shares)
-    acting = (_rank(matrix / a["size"], tol) for matrix in (a["root"] @ a["weighted"], a["potent"]))
+    acting = (_rank(matrix / values["size"], tol) for matrix in (values["root"] @ values["weighted"], values["potent"]))
     return ForceReport(
         t=float(state.t),
         spare=next(acting) - next(acting),
         rank=rank,
         rank_tol=tol,
-        authority=float(values[len(labels) - 1]) if 0 < len(labels) <= len(values) else 0.0,
+        authority=float(singular[len(labels) - 1]) if 0 < len(labels) <= len(singular) else 0.0,
         ambiguous=dict(zip(labels, shares.tolist(), strict=True)),
         beyond=dict(zip(labels, beyond.tolist(), strict=True)),
         undefined=undefined,
@@ -142,8 +147,8 @@ def analyse_forces(
     )
 
 
-def _relative(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    lengths = np.linalg.norm(whole, axis=1)
+def _relative(part: np.ndarray, total: np.ndarray) -> np.ndarray:
+    lengths = np.linalg.norm(total, axis=1)
     return np.linalg.norm(part, axis=1) / np.where(lengths > 0, lengths, 1)
 
 
@@ -152,20 +157,21 @@ def _rank(matrix: np.ndarray, tol: float) -> int:
 
 
 @program
-def _evaluated(plant: Plant, forces: AbstractForces, output: Any, limits: Array | None) -> dict[str, Array]:
+def _arrays(plant: Plant, forces: AbstractForces, output: object, limits: Array | None) -> dict[str, Array]:
     rows = output_rows(plant, Outputs() if output is None else as_output(output))
     moving = chart(plant, rows, jnp.zeros_like(rows.value), limits)
     if output is None:
+        # No output at all means all freedoms: nothing may move.
         moving = dataclasses.replace(moving, projector=moving.drive.live)
-    found = force_authority(plant, moving, moving.actuation(), forces)
+    authority = force_authority(plant, moving, moving.actuation(), forces)
     mass, jacobian = plant.terms.mass, plant.terms.jacobian
     root = metric_root(mass, jacobian)
     lengths = jnp.linalg.norm(jacobian @ root.T, axis=1)
     lengths = jnp.where(lengths > 0, lengths, 1)
     return {
-        "alone": found.alone,
-        "by_input": found.by_input,
-        "impotent": found.impotent,
+        "alone": authority.alone,
+        "by_input": authority.by_input,
+        "impotent": authority.impotent,
         "weights": forces.weights(plant),
         "rows": (jacobian / lengths[:, None]) @ root.T,
         "lengths": lengths,

@@ -1,17 +1,17 @@
 """Inputs that hold a mechanism where it is."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..foundations import AllNonNegative, contract, default_float
 from ..system import System
 from .controller import AbstractController, joint_names
+from .instant import Instant
 from .operational import inverse_dynamics
-from .plant import Plant
+from .plant import Plant, with_dynamics
 
 Scalar = Float[Array, ""]
 
@@ -49,9 +49,11 @@ class GravityCompensation(AbstractController):
         return self.joints
 
     def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Plant
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
     ) -> Float[Array, " nu"]:
-        """U."""
+        """The inputs u."""
+        plant = with_dynamics(plant)
         plant = plant if self.model is None else plant.of(self.model)
+        # Friction and Coriolis forces are those of no motion: what is left is what a brake would hold.
         rest = plant.moved(plant.q, jnp.zeros_like(plant.v))
         return inverse_dynamics(rest, jnp.zeros_like(plant.v), self.limits).u

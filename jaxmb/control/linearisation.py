@@ -12,8 +12,13 @@ from ..system import State
 from .readings import Deviation
 from .tangent import Tangent
 
-# A mode is out of reach of the inputs where its margin is below this; eigenvalues that are equal are exact to the root of rounding.
+# A mode is out of reach of the inputs where its margin is below this. Numbers are without unit; eigenvalues that are equal, and with them
+# margins of modes without inputs, are exact to the root of rounding, 1e-8.
 REACH = 1e-6
+# A velocity is named as part of a mode from this share of its kinetic energy on.
+MAIN_SHARE = 0.05
+# Directions with less than this part of the largest mass have none: rounding of the largest, with two digits of room.
+MASSLESS = 1e-14
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +52,7 @@ class Mode:
     def main(self) -> tuple[str, ...]:
         """Names of the velocities with the largest shares, three at most."""
         order = sorted(self.participation, key=lambda name: -self.participation[name])
-        return tuple(name for name in order[:3] if self.participation[name] > 0.05)
+        return tuple(name for name in order[:3] if self.participation[name] > MAIN_SHARE)
 
     def __str__(self) -> str:
         value = f"{self.eigenvalue.real:+.4g}" + (f" ± {self.eigenvalue.imag:.4g}i" if self.eigenvalue.imag else "")
@@ -126,13 +131,15 @@ class Linearisation(eqx.Module):
 
     def _mode(self, value: complex, vector: np.ndarray, margin: float) -> Mode:
         weights, tangent = np.asarray(self.weights), self.tangent
-        moved = np.abs(np.asarray(tangent.r) @ vector) ** 2 * weights
-        total = moved.sum()
-        share = moved / total if total > 0 else np.abs(np.asarray(tangent.r) @ vector) ** 2
+        energy = np.abs(np.asarray(tangent.r) @ vector) ** 2 * weights
+        total = energy.sum()
+        # Without any mass in a mode, displacements stand in for energies.
+        share = energy / total if total > 0 else np.abs(np.asarray(tangent.r) @ vector) ** 2
         changed = np.asarray(tangent.q) @ vector
-        along = np.asarray(tangent.r) @ vector
-        turn = along[np.argmax(moved)] if total > 0 else 1.0
-        phase = abs(turn) / turn if turn != 0 else 1.0
+        displaced = np.asarray(tangent.r) @ vector
+        largest = displaced[np.argmax(energy)] if total > 0 else 1.0
+        # An eigenvector is determined up to a factor: its largest share is made real and positive.
+        phase = abs(largest) / largest if largest != 0 else 1.0
         size = abs(value)
         return Mode(
             eigenvalue=complex(value),
@@ -157,6 +164,7 @@ class Linearisation(eqx.Module):
             into[..., part, part], back[..., part, part] = _roots(metric[..., part, part])
         a, b = into @ a @ back, into @ b
         size = lambda x: np.sqrt((x**2).sum(axis=(-2, -1)))
+        # ‖stiffness‖ is a squared frequency, ‖damping‖ a rate: the faster one is the unit of time.
         rate = np.maximum(np.sqrt(size(a[..., k:, :k])), size(a[..., k:, k:]))
         rate = np.where(rate > 0, rate, 1.0)
         unit = np.where(np.arange(n) < k, rate[..., None], 1.0)  # positions times the rate are velocities
@@ -165,16 +173,16 @@ class Linearisation(eqx.Module):
         return Scaled(a, b / np.where(lengths > 0, lengths, 1), rate, back / unit[..., None, :])
 
     def __str__(self) -> str:
-        found = self.modes()
-        still = not np.any(np.asarray(self.state.v))
+        modes = self.modes()
+        at_rest = not np.any(np.asarray(self.state.v))
         title = (
-            f"Linearisation at t = {float(self.state.t):g} s {'at rest' if still else 'in motion'}: "
+            f"Linearisation at t = {float(self.state.t):g} s {'at rest' if at_rest else 'in motion'}: "
             f"{counted(len(self.names), 'state')}, {counted(len(self.inputs), 'input')}, "
             f"rate of the states up to {np.max(np.abs(np.asarray(self.residual)), initial=0):.2g}"
         )
         lines = [table(title, {"states": self.names, "inputs": self.inputs})]
         lines.append(f"  {'eigenvalue, 1/s':<28}{'frequency, Hz':>14}{'damping':>10}  {'inputs':<9}mostly in")
-        for mode in found:
+        for mode in modes:
             value = f"{mode.eigenvalue.real:+.5g}" + (f" ± {mode.eigenvalue.imag:.5g}i" if mode.eigenvalue.imag else "")
             reached = "" if not self.inputs else "reach it" if mode.controllable else "do not"
             lines.append(
@@ -196,6 +204,7 @@ class Scaled:
 def by_size(values: np.ndarray) -> np.ndarray:
     """The order of eigenvalues by size, then by real part; of a conjugate pair the one with the positive imaginary part first."""
     real, imaginary = np.real(values), np.imag(values)
+    # Rounded to 1e-9, so that conjugate pairs, equal up to rounding, stay together in the order that is asked for.
     return np.lexsort((-imaginary, np.round(real, 9), np.round(np.abs(values), 9)), axis=-1)
 
 
@@ -205,7 +214,7 @@ def _roots(metric: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return metric, metric
     values, basis = np.linalg.eigh(metric)
     largest = np.max(values, axis=-1, keepdims=True)
-    root = np.sqrt(np.where(values > 1e-14 * largest, values, np.where(largest > 0, largest, 1)))
+    root = np.sqrt(np.where(values > MASSLESS * largest, values, np.where(largest > 0, largest, 1)))
     return root[..., :, None] * np.swapaxes(basis, -1, -2), basis / root[..., None, :]
 
 

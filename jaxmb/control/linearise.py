@@ -1,8 +1,8 @@
 """First-order dynamics about a state, exact and in independent coordinates."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,16 @@ from ..linalg import row_norms
 from ..system import State, System, Terms, evaluate_at, rows_at, settled
 from .linearisation import Linearisation
 from .names import input_names
-from .readings import Own, Readings, bracket, deviation, named_readings, rate_rows, rates
+from .readings import (
+    AbstractReading,
+    StateReadings,
+    VelocityReading,
+    bracket,
+    deviation,
+    named_readings,
+    rate_rows,
+    rates,
+)
 from .tangent import tangent_of
 
 
@@ -89,45 +98,37 @@ def linearise(
         >>> hanging.names, [[round(float(x), 6) + 0.0 for x in row] for row in hanging.A]
         (('x', "x'"), [[0.0, 1.0], [-9.0, 0.0]])
     """
-    whole, state = strong(system), strong(state)
-    system, bare = settled(whole, state)
+    full, state = strong(system), strong(state)
+    system, bare = settled(full, state)
     formulation = formulation_at(formulation, system, bare)
     readings = _readings(system, bare, independent, formulation.rank_tol)
     outputs = as_function(outputs, "outputs")
     if outputs is not None:
+        # Shapes are checked by abstract evaluation: an error here names the argument, one within the jvp would not.
         shape_of("outputs", outputs, (bare.t, bare.q, bare.v, system.params), ("ny",))
-    found, checks = _linearise(whole, state, _inputs(system, u), readings, outputs, formulation)
+    linearisation, checks = _linearise(full, state, _input_values(system, u), readings, outputs, formulation)
     if throw:
-        found = enforce(found, checks)
-        announce(found.result)
-    return found
+        linearisation = enforce(linearisation, checks)
+        announce(linearisation.result)
+    return linearisation
 
 
-def _inputs(system: System, u: Any) -> Float[Array, " nu"]:
-    given = jnp.zeros(system.nu) if u is None else jnp.asarray(u, default_float())
-    if given.shape != (system.nu,):
-        raise ValueError(f"Argument `u` must have shape ({system.nu},), but has shape {given.shape}.")
-    return given
+def _input_values(system: System, u: NoNaN | None) -> Float[Array, " nu"]:
+    values = jnp.zeros(system.nu) if u is None else jnp.asarray(u, default_float())
+    if values.shape != (system.nu,):
+        raise ValueError(f"Argument `u` must have shape ({system.nu},), but has shape {values.shape}.")
+    return values
 
 
-def _readings(system: System, state: State, independent: Any, rank_tol: float) -> Readings:
+def _readings(
+    system: System, state: State, independent: Sequence[str] | Sequence[Sequence[str]] | None, rank_tol: float
+) -> StateReadings:
     """The independent coordinates as named, the rest as chosen."""
     holonomic = system.holonomic is None
-    positions = velocities = None
-    if independent is not None:
-        both = isinstance(independent, Sequence) and independent and not isinstance(independent[0], str)
-        if both and len(independent) != 2:
-            raise ValueError(
-                "Argument `independent` must hold names, or two sequences of names, of positions and of velocities, but holds "
-                f"{len(independent)} sequences."
-            )
-        if both:
-            positions, velocities = (named_readings(names, system, "independent") for names in independent)
-        else:
-            velocities = named_readings(independent, system, "independent")
-            positions = velocities if holonomic else None
+    positions, velocities = (None, None) if independent is None else _named_pair(system, independent)
     if positions is not None and velocities is not None:
-        return Readings(positions, velocities)
+        return StateReadings(positions, velocities)
+    # Choices are numbers of states, that is shapes: they must be known while tracing.
     chosen, further = _choose(system, state, velocities, rank_tol)
     if not is_concrete(chosen, further):
         what = "two sequences of names, of positions and of velocities," if not holonomic else "names"
@@ -135,15 +136,35 @@ def _readings(system: System, state: State, independent: Any, rank_tol: float) -
             f"Argument `independent` must hold {what} where values are traced, but is {independent!r}: the number of states must "
             "be known."
         )
-    own = lambda mask: tuple(Own(system.velocities[i], int(i)) for i in np.flatnonzero(mask))
+    own = lambda mask: tuple(VelocityReading(system.velocities[i], int(i)) for i in np.flatnonzero(mask))
     if velocities is None:
         velocities = own(chosen)
-    return Readings(velocities if holonomic else (*velocities, *own(further)), velocities)
+    return StateReadings(velocities if holonomic else (*velocities, *own(further)), velocities)
+
+
+def _named_pair(
+    system: System, independent: Sequence[str] | Sequence[Sequence[str]]
+) -> tuple[tuple[AbstractReading, ...] | None, tuple[AbstractReading, ...]]:
+    """The readings of positions and of velocities; None for positions that are still to be chosen.
+
+    Without velocity constraints one list of names is enough: as many positions are free as velocities.
+    """
+    both = isinstance(independent, Sequence) and independent and not isinstance(independent[0], str)
+    if not both:
+        velocities = named_readings(independent, system, "independent")
+        return (velocities if system.holonomic is None else None), velocities
+    if len(independent) != 2:
+        raise ValueError(
+            "Argument `independent` must hold names, or two sequences of names, of positions and of velocities, but holds "
+            f"{len(independent)} sequences."
+        )
+    positions, velocities = (named_readings(names, system, "independent") for names in independent)
+    return positions, velocities
 
 
 @program
 def _choose(
-    system: System, state: State, velocities: tuple[Any, ...] | None, rank_tol: float
+    system: System, state: State, velocities: tuple[AbstractReading, ...] | None, rank_tol: float
 ) -> tuple[Bool[Array, " nv"], Bool[Array, " nv"]]:
     """The independent velocities by the projective criterion, and what is to be added to them for positions."""
     system, state = lax.stop_gradient((system, state))
@@ -164,13 +185,19 @@ def _choose(
 
 @program
 def _linearise(
-    whole: System, state: State, u: Array, readings: Readings, outputs: Any, formulation: AbstractFormulation
+    full: System,
+    state: State,
+    u: Array,
+    readings: StateReadings,
+    outputs: Callable[..., Array] | None,
+    formulation: AbstractFormulation,
 ) -> tuple[Linearisation, tuple[Check, ...]]:
-    given = state
-    system, state = settled(whole, state)
+    start = state
+    system, state = settled(full, state)
     t, q, v = state.t, state.q, state.v
     rows = choose_rows(system, formulation, state)
     formulation = formulation.holding(rows.choice)
+    # Lost rows change rank beside the pose; they are refused by `_checks`, and would make v̇ no smooth function here.
     in_use = rows.in_use & ~rows.lost
 
     def motion(q: Array, v: Array, u: Array) -> tuple[Array, Array, Array]:
@@ -179,46 +206,48 @@ def _linearise(
         vdot = formulation.motion(terms, formulation.factorise(terms, in_use, 0.0))[0]
         speeds = lambda t, q, v: rates(readings.velocities, system, t, q, v)
         faster = jax.jvp(speeds, (t, q, v), (jnp.ones_like(t), system.qdot(q, v), vdot))[1]
-        seen = jnp.zeros(0, q.dtype) if outputs is None else jnp.ravel(outputs(t, q, v, system.params))
-        return rates(readings.positions, system, t, q, v), faster, seen
+        output = jnp.zeros(0, q.dtype) if outputs is None else jnp.ravel(outputs(t, q, v, system.params))
+        return rates(readings.positions, system, t, q, v), faster, output
 
     tangent, metric, fits = tangent_of(system, state, readings, formulation.rank_tol)
-    own = np.array([r.index if isinstance(r, Own) else -1 for r in readings.positions], int)
+    # A position along a velocity v_i is δr_i itself, of which δṙ = δv + bracket (Hamel's equations); other positions
+    # are functions, whose derivative holds that term already. −1 reads the zero behind the last entry.
+    own = np.array([r.index if isinstance(r, VelocityReading) else -1 for r in readings.positions], int)
 
-    def along(displaced: Array, faster: Array, pushed: Array) -> tuple[Any, Any]:
-        here, (position, velocity, seen) = jax.jvp(motion, (q, v, u), (system.qdot(q, displaced), faster, pushed))
+    def derivative(displaced: Array, faster: Array, pushed: Array) -> tuple[Any, Any]:
+        here, (position, velocity, output) = jax.jvp(motion, (q, v, u), (system.qdot(q, displaced), faster, pushed))
         turn = jnp.append(bracket(system, q, v, displaced), 0)[own]
-        return jnp.concatenate(here[:2]), (jnp.concatenate([position + turn, velocity]), seen)
+        return jnp.concatenate(here[:2]), (jnp.concatenate([position + turn, velocity]), output)
 
+    # One jvp for each state and each input, side by side: columns of A, then of B.
     n, beside = readings.size, lambda x: jnp.concatenate([x, jnp.zeros((x.shape[0], u.shape[0]), x.dtype)], axis=1)
     pushes = jnp.eye(u.shape[0], n + u.shape[0], n, dtype=q.dtype)
-    residual, (rate, seen) = jax.vmap(along, in_axes=1, out_axes=(None, 1))(
+    residual, (rate, output) = jax.vmap(derivative, in_axes=1, out_axes=(None, 1))(
         beside(tangent.r), beside(tangent.v), pushes
     )
-    successful: Any = RESULTS.successful
-    found = Linearisation(
+    linearisation = Linearisation(
         A=rate[:, :n],
         B=rate[:, n:],
-        C=None if outputs is None else seen[:, :n],
+        C=None if outputs is None else output[:, :n],
         residual=residual,
         tangent=tangent,
-        state=given,
+        state=start,
         u=u,
         metric=metric,
         weights=jnp.diagonal(system.mass(t, q)),
         deviation=deviation(readings, system, t, q, v),
-        result=successful,
+        result=cast(RESULTS, RESULTS.successful),
         names=readings.names(system),
         inputs=input_names(system),
         velocities=system.velocities,
         coordinates=system.coordinates,
     )
     checks = _checks(system, state, readings, rows, fits)
-    return dataclasses.replace(found, result=_result(found, rows, fits)), checks
+    return dataclasses.replace(linearisation, result=_result(linearisation, rows, fits)), checks
 
 
 def _checks(
-    system: System, state: State, readings: Readings, rows: Rows, fits: tuple[Bool[Array, "..."], ...]
+    system: System, state: State, readings: StateReadings, rows: Rows, fits: tuple[Bool[Array, "..."], ...]
 ) -> tuple[Check, ...]:
     """That the state is consistent and regular, and that the names are those of independent coordinates."""
     checks = [*consistency(system, state, "is violated by the state")]
@@ -236,21 +265,26 @@ def _checks(
     ):
         text = f"Argument `independent` must name independent {what}, but '{{name}}' follows from those before it."
         checks.append(Check((~fit[:-1]).astype(float), 0.0, text, tuple(r.name for r in read)))
-        named = listing(r.name for r in read)
-        text = f"Argument `independent` must name as many {what} as are free, but names {named}: more are free."
+        listed = listing(r.name for r in read)
+        text = f"Argument `independent` must name as many {what} as are free, but names {listed}: more are free."
         checks.append(Check((jnp.all(fit[:-1]) & ~fit[-1]).astype(float), 0.0, text))
     return tuple(checks)
 
 
-def _result(found: Linearisation, rows: Rows, fits: tuple[Bool[Array, "..."], ...]) -> RESULTS:
-    finite = jnp.all(jnp.isfinite(found.A)) & jnp.all(jnp.isfinite(found.B)) & jnp.all(jnp.isfinite(found.residual))
+def _result(linearisation: Linearisation, rows: Rows, fits: tuple[Bool[Array, "..."], ...]) -> RESULTS:
+    finite = (
+        jnp.all(jnp.isfinite(linearisation.A))
+        & jnp.all(jnp.isfinite(linearisation.B))
+        & jnp.all(jnp.isfinite(linearisation.residual))
+    )
+    # The last one that holds wins: a contradiction explains what else is wrong.
     verdicts: tuple[Any, ...] = (
         (~finite, RESULTS.nonfinite),
         (~(jnp.all(fits[0]) & jnp.all(fits[1])) | rows.unfit, RESULTS.unfit_choice),
         (jnp.any(rows.lost | rows.open), RESULTS.undetermined_motion),
         (rows.contradictory, RESULTS.contradictory_constraints),
     )
-    result: Any = RESULTS.successful
+    result = cast(RESULTS, RESULTS.successful)
     for happened, what in verdicts:
         result = RESULTS.where(happened, what, result)
     return result

@@ -1,19 +1,22 @@
 """Linear-quadratic regulators for linearised systems."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, PyTree
 
 from ..foundations import Finite, Matrix, Number, Positive, contract, counted, is_concrete, listing, table
-from .linearisation import REACH, Linearisation, reach
+from .linearisation import MAIN_SHARE, REACH, Linearisation, reach
 from .readings import Deviation
 
-# An eigenvalue within this distance of the border of stability, relative to the fastest rate, is on it.
+# An eigenvalue within this distance of the border of stability, relative to the fastest rate, is on it: a double one at zero, such as that of
+# a free body, is found to the root of rounding only, 1e-8.
 BORDER = 1e-7
+# A matrix of weights is symmetric, and semidefinite with a diagonal of ones, up to these errors of its entries.
+ASYMMETRY, INDEFINITENESS = 1e-12, 1e-10
 
 
 class StateFeedback(eqx.Module):
@@ -23,7 +26,9 @@ class StateFeedback(eqx.Module):
     u: Float[Array, " nu"]
     deviation: Deviation
 
-    def __call__(self, t: Any, q: Float[Array, " nq"], v: Float[Array, " nv"], params: Any) -> Float[Array, " nu"]:
+    def __call__(
+        self, t: ArrayLike, q: Float[Array, " nq"], v: Float[Array, " nv"], params: PyTree
+    ) -> Float[Array, " nu"]:
         """The inputs."""
         return self.u - self.gain @ self.deviation(t, q, v, params)
 
@@ -117,6 +122,7 @@ def lqr(
         raise ValueError(
             f"Argument `linearisation` must be that of one state, but has leading axes {linearisation.A.shape[:-2]}."
         )
+    # SciPy where it is needed: its linear algebra takes a while to import.
     from scipy.linalg import solve_continuous_are, solve_discrete_are
 
     a, b = np.asarray(linearisation.A, float), np.asarray(linearisation.B, float)
@@ -131,7 +137,7 @@ def lqr(
     _check_definite(q, r, cross)
     if period is not None:
         period = float(period)
-        a, b = _sampled(a, b, period)
+        a, b = _discretised(a, b, period)
     _check_modes(
         linearisation, a, b, q - cross @ np.linalg.solve(r, cross.T), a - b @ np.linalg.solve(r, cross.T), period
     )
@@ -142,20 +148,30 @@ def lqr(
         cost = solve_discrete_are(a, b, q, r, s=cross)
         gain = np.linalg.solve(r + b.T @ cost @ b, b.T @ cost @ a + cross.T)
     values = np.linalg.eigvals(a - b @ gain)
-    return LQR(jnp.asarray(gain), jnp.asarray(cost), values, jnp.asarray(a), jnp.asarray(b), linearisation, period)
+    return LQR(
+        gain=jnp.asarray(gain),
+        cost=jnp.asarray(cost),
+        eigenvalues=values,
+        A=jnp.asarray(a),
+        B=jnp.asarray(b),
+        linearisation=linearisation,
+        period=period,
+    )
 
 
-def _weights(given: Any, names: tuple[str, ...], argument: str, missing: float | None) -> np.ndarray:
+def _weights(
+    weights: Finite | Mapping[str, Number], names: tuple[str, ...], argument: str, missing: float | None
+) -> np.ndarray:
     """The symmetric matrix of weights."""
     n = len(names)
-    if isinstance(given, Mapping):
-        unknown = [name for name in given if name not in names]
-        absent = [name for name in names if name not in given] if missing is None else []
+    if isinstance(weights, Mapping):
+        unknown = [name for name in weights if name not in names]
+        absent = [name for name in names if name not in weights] if missing is None else []
         if unknown or absent:
             what = f"holds {listing(unknown)}" if unknown else f"lacks {listing(absent)}"
             raise ValueError(f"Argument `{argument}` must hold weights by name out of {listing(names)}, but {what}.")
-        given = np.array([float(given.get(name, missing)) for name in names])
-    matrix = np.asarray(given, float)
+        weights = np.array([float(weights.get(name, missing)) for name in names])
+    matrix = np.asarray(weights, float)
     if matrix.ndim == 0 and missing is None:
         matrix = np.full(n, matrix)
     if matrix.ndim == 1:
@@ -163,9 +179,9 @@ def _weights(given: Any, names: tuple[str, ...], argument: str, missing: float |
     if matrix.shape != (n, n):
         raise ValueError(
             f"Argument `{argument}` must have shape ({n}, {n}) or ({n},), or hold weights by name, but has shape "
-            f"{np.asarray(given).shape}."
+            f"{np.asarray(weights).shape}."
         )
-    if not np.all(np.isfinite(matrix)) or np.any(np.abs(matrix - matrix.T) > 1e-12 * np.abs(matrix).max()):
+    if not np.all(np.isfinite(matrix)) or np.any(np.abs(matrix - matrix.T) > ASYMMETRY * np.abs(matrix).max()):
         raise ValueError(f"Argument `{argument}` must be a symmetric matrix of finite numbers, but is not.")
     return (matrix + matrix.T) / 2
 
@@ -174,24 +190,27 @@ def _check_definite(q: np.ndarray, r: np.ndarray, cross: np.ndarray) -> None:
     lowest = np.linalg.eigvalsh(r)[0]
     if not lowest > 0:
         raise ValueError(f"Argument `R` must be positive definite, but its smallest eigenvalue is {lowest:.3g}.")
+    # With products xᵀN u the cost is that of u + R⁻¹Nᵀx, and Q − N R⁻¹Nᵀ is what states alone cost (Anderson and
+    # Moore 1990).
     rest = q - cross @ np.linalg.solve(r, cross.T)
     unit = np.sqrt(np.abs(np.diagonal(q)))
     unit = np.where(unit > 0, unit, 1)
     lowest = np.linalg.eigvalsh(rest / np.outer(unit, unit))[0] if q.size else 0.0
-    if lowest < -1e-10:
+    if lowest < -INDEFINITENESS:
         raise ValueError(
             "Argument `Q` must be positive semidefinite, as Q − N R⁻¹Nᵀ, but is not: with a diagonal of ones its smallest eigenvalue "
             f"is {lowest:.3g}."
         )
 
 
-def _sampled(a: np.ndarray, b: np.ndarray, period: float) -> tuple[np.ndarray, np.ndarray]:
+def _discretised(a: np.ndarray, b: np.ndarray, period: float) -> tuple[np.ndarray, np.ndarray]:
     """A_d and B_d of inputs that are held."""
     from scipy.linalg import expm
 
     n, nu = b.shape
-    whole = expm(np.block([[a, b], [np.zeros((nu, n + nu))]]) * period)
-    return whole[:n, :n], whole[:n, n:]
+    # Van Loan (1978): one exponential holds A_d and the integral B_d, also where A has no inverse.
+    exponential = expm(np.block([[a, b], [np.zeros((nu, n + nu))]]) * period)
+    return exponential[:n, :n], exponential[:n, n:]
 
 
 def _check_modes(
@@ -208,6 +227,8 @@ def _check_modes(
         dict.fromkeys(_described(about, scaled.back @ x, complex(value)) for value, x in vectors)
     )
 
+    # SciPy's solvers fail, or return a wrong P, without stabilisability and detectability, and say not of which mode.
+    # Popov, Belevitch and Hautus tell, one eigenvalue at a time.
     values, vectors = np.linalg.eig(to_unit(a))
     margins = reach(to_unit(a), unit(np.linalg.solve(scaled.back, b)), values)
     stuck = [(values[i] * rate, vectors[:, i]) for i in np.flatnonzero((margins < REACH) & (beyond(values) > -BORDER))]
@@ -217,25 +238,27 @@ def _check_modes(
             + names(stuck)
             + "."
         )
+    # Modes on the border that cost nothing leave Riccati's equation without a stabilising solution; decaying and
+    # growing ones may.
     values, vectors = np.linalg.eig(to_unit(free))
-    seen = scaled.back.T @ weight @ scaled.back
-    seen = seen / max(np.abs(seen).max(), np.finfo(float).tiny)
-    margins = reach(to_unit(free).T, seen, values)
-    blind = [
+    cost = scaled.back.T @ weight @ scaled.back
+    cost = cost / max(np.abs(cost).max(), np.finfo(float).tiny)
+    margins = reach(to_unit(free).T, cost, values)
+    costless = [
         (values[i] * rate, vectors[:, i]) for i in np.flatnonzero((margins < REACH) & (np.abs(beyond(values)) < BORDER))
     ]
-    if blind:
+    if costless:
         raise ValueError(
             "Argument `Q` must weight all modes that neither grow nor decay, but these cost nothing: "
-            + names(blind)
+            + names(costless)
             + "."
         )
 
 
 def _described(about: Linearisation, vector: np.ndarray, value: complex) -> str:
     """The eigenvalue of a mode and the states that it moves most."""
-    moved = np.abs(np.asarray(about.tangent.r) @ vector) ** 2 * np.asarray(about.weights)
-    order = np.argsort(-moved)[:3]
-    main = [about.velocities[i] for i in order if moved[i] > 0.05 * moved.sum()]
+    energy = np.abs(np.asarray(about.tangent.r) @ vector) ** 2 * np.asarray(about.weights)
+    order = np.argsort(-energy)[:3]
+    main = [about.velocities[i] for i in order if energy[i] > MAIN_SHARE * energy.sum()]
     number = f"{value.real:.4g}" + (f" ± {abs(value.imag):.4g}i" if abs(value.imag) > 1e-12 else "")
     return f"{number} of {listing(main)}"

@@ -3,7 +3,6 @@
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from ..foundations import (
@@ -79,7 +78,7 @@ def chart(
     plant: Plant,
     rows: OutputRows,
     w: Float[Array, " k"],
-    limits: ArrayLike | None = None,
+    limits: AllNonNegative | None = None,
     damping: Array | float | None = None,
 ) -> Chart:
     """What a demanded θ̈, or ω̇, means for the motion: s = (J Dᵀ)⁺ (w + Γ − J v̇₀); arguments as of `motion_law`."""
@@ -88,18 +87,28 @@ def chart(
         raise ValueError(
             f"Argument `w` must have a number for each of {count} rows of the output, but has shape {jnp.shape(w)}."
         )
-    found, free = drive(plant, limits), plant.respond().vdot
+    actuators, free = drive(plant, limits), plant.respond().vdot
+    # Rows of an output are compared by what they would be without constraints, so that metres and radians do not
+    # matter.
     root = lax.stop_gradient(metric_root(plant.terms.mass, plant.terms.jacobian))
     sizes = jnp.linalg.norm(lax.stop_gradient(rows.jacobian) @ root.T, axis=1)
     sizes = jnp.where(sizes > 0, sizes, 1)
-    matrix = rows.jacobian @ found.basis.T
+    matrix = rows.jacobian @ actuators.basis.T
     scaled = matrix / sizes[:, None]
-    inverse = invert(scaled, found.rank_tol, damping=damping)
+    inverse = invert(scaled, actuators.rank_tol, damping=damping)
     target = inverse.inverse @ ((w + rows.gamma - rows.jacobian @ free) / sizes)
     # With as many outputs as freedoms all directions count, also where the outputs tell them badly.
-    own = inverse.inverse if damping is None else invert(scaled, found.rank_tol).inverse
-    projector = jnp.where(count >= freedoms, found.live, own @ scaled)
-    return Chart(found, matrix, target, free, projector, inverse, jnp.minimum(count, freedoms))
+    own = inverse.inverse if damping is None else invert(scaled, actuators.rank_tol).inverse
+    projector = jnp.where(count >= freedoms, actuators.live, own @ scaled)
+    return Chart(
+        drive=actuators,
+        matrix=matrix,
+        target=target,
+        free=free,
+        projector=projector,
+        inverse=inverse,
+        expected=jnp.minimum(count, freedoms),
+    )
 
 
 @contract
@@ -149,36 +158,39 @@ def motion_law(
         >>> round(float(found.u[0]), 6), round(float(plant.respond(found.u).vdot[1]), 6)
         (8.0, 2.0)
     """
-    found = chart(plant, rows, w, limits, damping)
-    actuation = found.actuation(damping)
-    by_input, limits = found.drive.by_input, found.drive.limits
+    target_chart = chart(plant, rows, w, limits, damping)
+    actuation = target_chart.actuation(damping)
+    by_input, limits = target_chart.drive.by_input, target_chart.drive.limits
     x = preferred_input(preferred, limits)
-    x = x + actuation.inverse @ (found.projector @ (found.target - by_input @ x))
-    return command(plant, rows, w, found, actuation, limits * x, by_input @ x)
+    # The least change of u_p, not the least u: (…)⁺ acts on what u_p leaves to be done.
+    x = x + actuation.inverse @ (target_chart.projector @ (target_chart.target - by_input @ x))
+    return command(plant, rows, w, target_chart, actuation, limits * x, by_input @ x)
 
 
 def command(
     plant: Plant,
     rows: OutputRows,
     w: Float[Array, " k"],
-    found: Chart,
+    chart: Chart,
     actuation: PseudoInverse,
     u: Float[Array, " nu"],
-    moved: Float[Array, " nv"],
+    motion: Float[Array, " nv"],
 ) -> Command:
-    """The record of inputs that move the mechanism by s = `moved`."""
-    vdot = found.free + found.drive.basis.T @ moved
-    missing = jnp.linalg.norm(found.projector @ (found.target - moved))
-    demanded = jnp.linalg.norm(found.target)
+    """The record of inputs that move the mechanism by s = `motion`."""
+    vdot = chart.free + chart.drive.basis.T @ motion
+    missing = jnp.linalg.norm(chart.projector @ (chart.target - motion))
+    demanded = jnp.linalg.norm(chart.target)
     freedoms, count = plant.freedoms, rows.value.shape[0]
     return Command(
         u=u,
         vdot=vdot,
         residual=w + rows.gamma - rows.jacobian @ vdot,
+        # A report, not a quantity to be optimised: its derivative at zero does not exist.
         missed=lax.stop_gradient(jnp.where(demanded > 0, missing / jnp.where(demanded > 0, demanded, 1), 0)),
-        chart=found.inverse.value(found.expected),
-        actuation=actuation.value(found.expected) / found.drive.size,
-        zero_dynamics=freedoms - jnp.minimum(found.inverse.rank, freedoms),
+        chart=chart.inverse.value(chart.expected),
+        actuation=actuation.value(chart.expected) / chart.drive.size,
+        zero_dynamics=freedoms - jnp.minimum(chart.inverse.rank, freedoms),
+        # An array like the other counts, which depend on the rank at this pose.
         surplus=jnp.maximum(count - freedoms, 0),
     )
 

@@ -1,12 +1,12 @@
 """Inertia as an output feels it, and inputs along a given motion."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..foundations import AllNonNegative, FunctionOfState, as_function, contract, function_of, program
 from ..linalg import invert, solve_square
@@ -36,6 +36,8 @@ class Operational(eqx.Module):
 @program
 def operational(plant: Plant, rows: OutputRows) -> Operational:
     """The operational space of an output; NaN where its rows are not independent on null(C) (Khatib 1987, on null(C))."""
+    # Y Jᵀ: the accelerations under a unit force along each row; constraints do their part (Khatib 1987, here on
+    # null(C)).
     answer = plant.respond_to_forces(rows.jacobian.T).vdot
     count = rows.value.shape[0]
     inverse = rows.jacobian @ answer
@@ -68,29 +70,32 @@ def inverse_dynamics(plant: Plant, vdot: Float[Array, " nv"], limits: AllNonNega
         vdot: v̇ (nv,), which the constraints allow.
         limits: as of `motion_law`.
     """
-    found = drive(plant, limits)
-    needed = plant.terms.mass @ vdot - plant.terms.force
-    along = found.basis @ (plant.terms.mass @ (vdot - plant.respond().vdot))
-    x = invert(found.by_input, found.rank_tol, found.size).inverse @ along
-    length = jnp.linalg.norm(along)
-    missing = jnp.linalg.norm(along - found.by_input @ x)
-    u = found.limits * x
-    return Effort(u, needed - plant.actuation @ u, jnp.where(length > 0, missing / jnp.where(length > 0, length, 1), 0))
+    actuators = drive(plant, limits)
+    force = plant.terms.mass @ vdot - plant.terms.force
+    # D M (v̇ − v̇₀) = D (M v̇ − F), which needs no reaction: D Cᵀ = 0.
+    demand = actuators.basis @ (plant.terms.mass @ (vdot - plant.respond().vdot))
+    x = invert(actuators.by_input, actuators.rank_tol, actuators.size).inverse @ demand
+    length = jnp.linalg.norm(demand)
+    missing = jnp.linalg.norm(demand - actuators.by_input @ x)
+    u = actuators.limits * x
+    return Effort(u, force - plant.actuation @ u, jnp.where(length > 0, missing / jnp.where(length > 0, length, 1), 0))
 
 
 class _Driven(eqx.Module):
     """θ − θ_d(t), of angles without full turns between −π and π."""
 
-    fn: Any
-    reference: Any
+    fn: Callable[..., Array]
+    reference: Callable[[Array], Array]
     start: int = eqx.field(static=True)
     count: int = eqx.field(static=True)
     wraps: bool = eqx.field(static=True)
 
-    def __call__(self, t: Array, *rest: Any) -> Array:
+    def __call__(self, t: Array, *rest: PyTree) -> Array:
         value = jnp.reshape(self.fn(t, *rest), (self.count,))
         desired = jnp.ravel(jnp.asarray(self.reference(t), value.dtype))[self.start : self.start + self.count]
         gap = value - desired
+        # arctan2 is smooth but where the error is half a turn; a rounded multiple of 2π would give the same value and
+        # rate.
         return jnp.arctan2(jnp.sin(gap), jnp.cos(gap)) if self.wraps else gap
 
 

@@ -1,14 +1,14 @@
 """What is to be moved: rows that are differentiated like those of constraints."""
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..foundations import (
     FunctionOfMotion,
@@ -57,18 +57,18 @@ class Output(AbstractOutput):
             `arctan2` choose the branch, or name the joint's coordinate in a `JointOutput`.
     """
 
-    theta: Any
+    theta: Callable[..., Array]
 
     @contract
     def __init__(self, theta: FunctionOfState):
         self.theta = as_function(theta, "theta")
 
     def rows(self, system: System) -> tuple[AbstractConstraint, ...]:
-        """Θ."""
+        """θ as a constraint θ = 0."""
         return (Holonomic("theta", self.theta),)
 
     def wraps(self, system: System) -> tuple[bool, ...]:
-        """No."""
+        """False."""
         return (False,)
 
 
@@ -79,18 +79,18 @@ class VelocityOutput(AbstractOutput):
         omega: `omega(t, q, v, params)` returns ω of shape (k,), or a scalar.
     """
 
-    omega: Any
+    omega: Callable[..., Array]
 
     @contract
     def __init__(self, omega: FunctionOfMotion):
         self.omega = as_function(omega, "omega")
 
     def rows(self, system: System) -> tuple[AbstractConstraint, ...]:
-        """Ω."""
+        """ω as a constraint ω = 0."""
         return (Pfaffian("omega", self.omega),)
 
     def wraps(self, system: System) -> tuple[bool, ...]:
-        """No."""
+        """False."""
         return (False,)
 
 
@@ -107,10 +107,10 @@ class JointOutput(AbstractOutput):
 
     names: tuple[str, ...] = eqx.field(static=True)
 
-    def __init__(self, *names: Any):
+    def __init__(self, *names: object):
         if not names or not all(isinstance(name, str) for name in names):
             raise TypeError(f"Argument `names` must hold names of joint coordinates, but is {names!r}.")
-        self.names = names
+        self.names = tuple(str(name) for name in names)
 
     def rows(self, system: System) -> tuple[AbstractConstraint, ...]:
         """One for each name."""
@@ -120,7 +120,7 @@ class JointOutput(AbstractOutput):
         """Those that are such angles."""
         return tuple(system.joints is not None and system.joints.wraps(name) for name in self.names)
 
-    def _coordinate(self, system: System, name: str) -> Any:
+    def _coordinate(self, system: System, name: str) -> Callable[..., Array]:
         if system.joints is not None:
             return system.joints.coordinate(name)
         if name not in system.coordinates:
@@ -138,20 +138,20 @@ class MotionOutput(AbstractOutput):
             poses, coordinates and time of the `Motion`, no velocities.
     """
 
-    fn: Any
+    fn: Callable[..., Array]
 
     @contract
     def __init__(self, fn: Annotated[Any, function_of("motion")]):
         self.fn = as_function(fn, "fn")
 
     def rows(self, system: System) -> tuple[AbstractConstraint, ...]:
-        """Θ."""
+        """θ as a constraint θ = 0."""
         if system.joints is None:
             raise ValueError("Argument `fn` must be left to systems that were built from a mechanism, but this is not.")
         return (Holonomic("fn", _OfMotion(system.joints, self.fn, system.nv)),)
 
     def wraps(self, system: System) -> tuple[bool, ...]:
-        """No."""
+        """False."""
         return (False,)
 
 
@@ -171,15 +171,15 @@ class Outputs(AbstractOutput):
         self.outputs = tuple(as_output(output) for output in outputs)
 
     def rows(self, system: System) -> tuple[AbstractConstraint, ...]:
-        """Those of all."""
+        """Those of all outputs."""
         return tuple(row for output in self.outputs for row in output.rows(system))
 
     def wraps(self, system: System) -> tuple[bool, ...]:
-        """Those of all."""
+        """Those of all outputs."""
         return tuple(wraps for output in self.outputs for wraps in output.wraps(system))
 
 
-def as_output(output: Any) -> AbstractOutput:
+def as_output(output: object) -> AbstractOutput:
     """An output; of a name or several a `JointOutput`, of a function an `Output`."""
     if isinstance(output, AbstractOutput):
         return output
@@ -192,10 +192,10 @@ def as_output(output: Any) -> AbstractOutput:
 
 class _OfMotion(eqx.Module):
     joints: AbstractJoints
-    fn: Any
+    fn: Callable[..., Array]
     nv: int = eqx.field(static=True)
 
-    def __call__(self, t: Scalar, q: Float[Array, " nq"], params: Any) -> Array:
+    def __call__(self, t: Scalar, q: Float[Array, " nq"], params: PyTree) -> Array:
         return self.fn(self.joints.motion(t, q, jnp.zeros(self.nv, q.dtype), params))
 
 
@@ -236,6 +236,7 @@ def output_rows(
     output, t, q, v = as_output(output), plant.t, plant.q, plant.v
     blocks = output.rows(plant.system)
     counts = row_counts(plant.system, blocks)
+    # The output in place of the constraints: J, b and Γ of θ are found by the code that finds those of φ.
     system = plant.system.with_constraints(blocks, counts)
     value, rate = residuals(system, t, q, v)
     spread = lambda flags: tuple(flag for flag, count in zip(flags, counts, strict=True) for _ in range(count))
@@ -254,8 +255,9 @@ def row_counts(system: System, blocks: Sequence[AbstractConstraint]) -> tuple[in
     counts = []
     arguments = [jax.ShapeDtypeStruct(shape, system.guess.dtype) for shape in ((), (system.nq,), (system.nv,))]
     for block in blocks:
-        given = arguments if isinstance(block, Pfaffian) else arguments[:2]
-        shape = shape_of(block.name, block.fn, (*given, system.params), ("k",), ())
+        shapes = arguments if isinstance(block, Pfaffian) else arguments[:2]
+        # By abstract evaluation: functions are not run, and an error names the block.
+        shape = shape_of(block.name, block.fn, (*shapes, system.params), ("k",), ())
         counts.append(shape[0] if shape else 1)
     return tuple(counts)
 
@@ -294,6 +296,7 @@ def tracking(plant: Plant, rows: OutputRows, reference: NoNaN | Annotated[Any, f
     desired, speed, acceleration = reference_at(reference, plant.t, rows.value.shape[0])
     velocity = np.array(rows.velocity, bool)
     error = desired - rows.value
+    # `round` has derivative zero, so that ė keeps that of θ̇_d − θ̇.
     error = jnp.where(np.array(rows.wraps, bool), error - 2 * jnp.pi * jnp.round(error / (2 * jnp.pi)), error)
     return Tracking(
         error=jnp.where(velocity, 0, error),
@@ -303,17 +306,18 @@ def tracking(plant: Plant, rows: OutputRows, reference: NoNaN | Annotated[Any, f
 
 
 def reference_at(
-    reference: Any, t: Scalar, count: int
+    reference: NoNaN | Callable[[Scalar], Array], t: Scalar, count: int
 ) -> tuple[Float[Array, " k"], Float[Array, " k"], Float[Array, " k"]]:
     """A reference with its first and second derivatives in time, each (count,)."""
-    given = reference if callable(reference) else lambda t: reference
-    shape = shape_of("reference", given, (t,), (), ("k",)) if callable(reference) else jnp.shape(reference)
+    function = reference if callable(reference) else lambda t: reference
+    shape = shape_of("reference", function, (t,), (), ("k",)) if callable(reference) else jnp.shape(reference)
     if shape not in ((), (count,)):
         raise ValueError(
             f"Argument `reference` must have, or return, {count} numbers as the output has, but has shape {shape}."
         )
-    fn = lambda t: jnp.broadcast_to(jnp.asarray(given(t), t.dtype), (count,))
+    fn = lambda t: jnp.broadcast_to(jnp.asarray(function(t), t.dtype), (count,))
     one = jnp.ones_like(t)
+    # Forward over forward: θ_d, θ̇_d and θ̈_d in one pass.
     rate = lambda t: jax.jvp(fn, (t,), (one,))
     (value, speed), (_, acceleration) = jax.jvp(rate, (t,), (one,))
     return value, speed, acceleration

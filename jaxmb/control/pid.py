@@ -1,18 +1,21 @@
 """Feedback at joints."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..foundations import AllNonNegative, NoNaN, as_function, contract, default_float, function_of
 from ..system import System
 from .controller import AbstractController, joint_names
+from .instant import Instant
+from .plant import Plant, Response
 
 Scalar = Float[Array, ""]
+Reference = Callable[[Scalar], Array]
 
 
 class Constant(eqx.Module):
@@ -25,7 +28,7 @@ class Constant(eqx.Module):
         return self.value
 
 
-def reference(target: Any, count: int, argument: str) -> Any:
+def reference(target: NoNaN | Reference, count: int, argument: str) -> Reference:
     """A function of time from a number, an array or a function; derivatives are those of the function."""
     if callable(target):
         return as_function(target, argument)
@@ -58,7 +61,7 @@ class PID(AbstractController):
     joints: tuple[str, ...] = eqx.field(static=True)
     stiffness: Float[Array, " k"]
     damping: Float[Array, " k"]
-    target: Any
+    target: Reference
     integral: Float[Array, " k"] | None
 
     @contract
@@ -87,33 +90,46 @@ class PID(AbstractController):
         """False."""
         return False
 
-    def init(self, system: System) -> Any:
+    def init(self, system: System) -> PyTree:
         """∫e dt."""
+        # Without integral there is no state: nothing is integrated, and tolerances have nothing to say.
         return () if self.integral is None else jnp.zeros(len(self.joints))
 
     def errors(
         self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], system: System
     ) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
-        """E and ė."""
-        joints: Any = system.joints
+        """The error e and its rate ė."""
+        joints = system.joints
+        if joints is None:
+            raise ValueError(
+                "Argument `system` must be built from a mechanism where a control law reads joints, but is not."
+            )
         fns = [joints.coordinate(name) for name in self.joints]
         values = lambda q: jnp.stack([jnp.reshape(fn(t, q, system.params), ()) for fn in fns])
-        found, rates = jax.jvp(values, (q,), (system.qdot(q, v),))
+        positions, rates = jax.jvp(values, (q,), (system.qdot(q, v),))
         target, speed = jax.jvp(self.target, (t,), (jnp.ones_like(t),))
-        error = target - found
+        error = target - positions
         wraps = jnp.array([joints.wraps(name) for name in self.joints])
         return jnp.where(wraps, error - 2 * jnp.pi * jnp.round(error / (2 * jnp.pi)), error), speed - rates
 
     def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Any
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
     ) -> Float[Array, " nu"]:
-        """U."""
+        """The inputs u."""
         error, rate = self.errors(t, q, v, plant.system)
         u = self.stiffness * error + self.damping * rate
         return u if self.integral is None else u + self.integral * z
 
-    def rate(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Any, response: Any) -> Any:
-        """E."""
+    def rate(
+        self,
+        t: Scalar,
+        q: Float[Array, " nq"],
+        v: Float[Array, " nv"],
+        z: PyTree,
+        plant: Plant | Instant,
+        response: Response | None,
+    ) -> PyTree:
+        """The rate of the integral, the error e."""
         return () if self.integral is None else self.errors(t, q, v, plant.system)[0]
 
 

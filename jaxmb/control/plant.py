@@ -11,7 +11,7 @@ from ..formulation import AbstractFormulation, Restored, formulation_at
 from ..foundations import contract, program, strong
 from ..linalg import ConstrainedFactor
 from ..system import Nearby, State, System, Terms, evaluate, evaluate_at, settled
-from .instant import motion_of
+from .instant import Instant, motion_of
 
 Scalar = Float[Array, ""]
 
@@ -75,6 +75,8 @@ class Plant(eqx.Module):
             ValueError: if it has others.
         """
         model = model.in_mode_of(self.system)
+        # At a singular pose the model has lost rows of its own, which depend on its masses; elsewhere the plant's
+        # rows in use serve it.
         nearby = self.terms.nearby
         if nearby is not None:
             return _plant(model, nearby.state, self.formulation, self.in_use)
@@ -87,7 +89,16 @@ class Plant(eqx.Module):
     def _another(self, system: System, q: Array, v: Array) -> "Plant":
         terms = evaluate_at(system, self.t, q, v, self.terms.scale, system.applied_force(self.t, q, v))
         factor = self.formulation.factorise(terms, self.factor.in_use, 0.0)
-        return Plant(system, self.t, q, v, terms, system.actuation(self.t, q), self.formulation, factor)
+        return Plant(
+            system=system,
+            t=self.t,
+            q=q,
+            v=v,
+            terms=terms,
+            actuation=system.actuation(self.t, q),
+            formulation=self.formulation,
+            factor=factor,
+        )
 
     @property
     def params(self) -> Any:
@@ -103,7 +114,7 @@ class Plant(eqx.Module):
 
     @property
     def freedoms(self) -> Int[Array, ""]:
-        """K, the dimension of the accelerations that the constraints allow."""
+        """The dimension k of the accelerations that the constraints allow."""
         return self.v.shape[0] - jnp.sum(self.factor.in_use)
 
     @property
@@ -125,6 +136,7 @@ class Plant(eqx.Module):
         force, resistance = self.actuation @ u, self.system.resistance_fn
         if resistance is None:
             return force
+        # At u = None friction is that without inputs, which `terms.force` holds already.
         at = lambda u: resistance(self.t, self.q, self.v, self.system.params, u)
         return force + at(u) - at(None)
 
@@ -138,6 +150,7 @@ class Plant(eqx.Module):
         force = self.terms.force if u is None else self.terms.force + self.input_force(u)
         drift = jnp.zeros_like(self.terms.gamma)
         if self.restored is not None and self.restored.lost is not None:
+            # Zᵀk: what the second derivative of lost rows demands along the motion, independent of forces.
             drift = self.restored.lost.drift
         vdot, independent = self._solve(force, self.terms.gamma, drift)
         return Response(vdot, self.terms.mass @ vdot - force, independent, self, u)
@@ -147,16 +160,20 @@ class Plant(eqx.Module):
         """By how much each of several generalised forces changes v̇, the reaction and λ; these gain a last axis."""
         zero = jnp.zeros_like(self.terms.gamma)
         solve = lambda force: self._solve(force, zero, zero)
+        # Differences of accelerations: Γ and the drift are zero, since they do not depend on forces.
         vdot, independent = jax.vmap(solve, in_axes=1, out_axes=1)(forces)
         return Response(vdot, self.terms.mass @ vdot - forces, independent, self)
 
     def share(self, independent: Float[Array, "m *k"]) -> Float[Array, "m *k"]:
         """The multipliers of all rows from those of the independent ones; NaN where undefined."""
+        # λ of least norm of all rows, from those in use, see `formulation/base.py`.
         share = lambda x: self.formulation.shares(self.factor, self.rows.jacobian, x)[0]
-        found = jax.vmap(share, in_axes=1, out_axes=1)(independent) if independent.ndim > 1 else share(independent)
+        multipliers = (
+            jax.vmap(share, in_axes=1, out_axes=1)(independent) if independent.ndim > 1 else share(independent)
+        )
         if self.restored is None:
-            return found
-        return jnp.where(self.restored.undefined.reshape((-1,) + (1,) * (found.ndim - 1)), jnp.nan, found)
+            return multipliers
+        return jnp.where(self.restored.undefined.reshape((-1,) + (1,) * (multipliers.ndim - 1)), jnp.nan, multipliers)
 
     def _solve(self, force: Array, gamma: Array, drift: Array) -> tuple[Array, Array]:
         """v̇ and the multipliers of the independent rows for F, Γ, and Zᵀk of the lost rows."""
@@ -165,6 +182,17 @@ class Plant(eqx.Module):
         else:
             terms = self.restored.completed(self.formulation, self.factor, force, gamma, drift)
         return self.formulation.motion(terms, self.factor)
+
+
+def with_dynamics(plant: Plant | Instant) -> Plant:
+    """The plant of a law that reads its dynamics.
+
+    Raises:
+        TypeError: in a run that has none, since a controller around the law says by `uses_plant` that none is needed.
+    """
+    if not isinstance(plant, Plant):
+        raise TypeError("Argument `control` must have `uses_plant` true, as the law in it reads terms of the plant.")
+    return plant
 
 
 class Response(eqx.Module):
@@ -201,5 +229,14 @@ def _plant(system: System, state: State, formulation: AbstractFormulation, in_us
         used = restored.terms
     rows = jnp.zeros(0, bool) if restored is None else restored.in_use
     factor = formulation.factorise(used, rows, 0.0)
-    t, q, v = state.t, state.q, state.v
-    return Plant(system, t, q, v, terms, system.actuation(t, q), formulation, factor, restored)
+    return Plant(
+        system=system,
+        t=state.t,
+        q=state.q,
+        v=state.v,
+        terms=terms,
+        actuation=system.actuation(state.t, state.q),
+        formulation=formulation,
+        factor=factor,
+        restored=restored,
+    )

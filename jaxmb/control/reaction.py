@@ -1,7 +1,7 @@
 """The force law: inputs that bring reactions to demanded values without changing the motion."""
 
 import abc
-from typing import Any
+from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -34,7 +34,7 @@ class AbstractForces(eqx.Module):
 
     @abc.abstractmethod
     def weights(self, plant: Plant) -> Float[Array, "k m"]:
-        """S."""
+        """The matrix S."""
 
     @abc.abstractmethod
     def read(self, response: Response) -> Float[Array, "k *n"]:
@@ -84,7 +84,7 @@ class ReactionAlong(AbstractForces):
         names: what to call them.
     """
 
-    directions: Any
+    directions: Callable[..., Array]
     names: tuple[str, ...] | None = eqx.field(static=True)
 
     @contract
@@ -115,7 +115,7 @@ class ConstraintForce(AbstractForces):
     """
 
     name: str = eqx.field(static=True)
-    directions: Any
+    directions: Callable[..., Array]
     names: tuple[str, ...] | None = eqx.field(static=True)
 
     @contract
@@ -146,12 +146,13 @@ def _part(system: System, name: str) -> slice:
     return system.rows[name]
 
 
-def _directions(plant: Plant, directions: Any) -> Float[Array, "k nv"]:
+def _directions(plant: Plant, directions: Callable[..., Array]) -> Float[Array, "k nv"]:
     _direction_count(plant.system, directions)
+    # After the check of shapes, whose error names the argument.
     return directions(plant.t, plant.q, plant.system.params)
 
 
-def _direction_count(system: System, directions: Any) -> int:
+def _direction_count(system: System, directions: Callable[..., Array]) -> int:
     q = system.guess
     return shape_of("directions", directions, (q[:1].sum(), q, system.params), ("k", system.nv))[0]
 
@@ -250,6 +251,7 @@ def hybrid_law(
     """
     moving = chart(plant, rows, w, limits, damping)
     first = moving.actuation(damping)
+    # Not damped: what moves nothing must move nothing, and a damped inverse leaves a little of each motion.
     authority = force_authority(plant, moving, first if damping is None else moving.actuation(), forces)
     if jnp.shape(y) != authority.alone.shape:
         raise ValueError(
@@ -259,12 +261,15 @@ def hybrid_law(
     x = preferred_input(preferred, limits)
     x = x + first.inverse @ (moving.projector @ (moving.target - by_input @ x))
     sizes = authority.sizes
+    # The second task in the null space of the first, by its own pseudo-inverse (Nakamura 1991, task priority).
     x = x + authority.impotent @ (authority.inverse.inverse @ ((authority.alone - y) / sizes - authority.by_input @ x))
     reached = authority.alone - sizes * (authority.by_input @ x)
     least = authority.inverse.value(sizes.shape[0])
     motion = command(plant, rows, w, moving, first, limits * x, by_input @ x)
     by_force = -limits[:, None] * (authority.impotent @ authority.inverse.inverse) / sizes
-    return HybridCommand(limits * x, motion, reached, y - reached, by_force, least)
+    return HybridCommand(
+        u=limits * x, motion=motion, forces=reached, residual=y - reached, by_force=by_force, authority=least
+    )
 
 
 def force_authority(plant: Plant, moving: Chart, potent: PseudoInverse, forces: AbstractForces) -> Authority:
@@ -277,13 +282,14 @@ def force_authority(plant: Plant, moving: Chart, potent: PseudoInverse, forces: 
     impotent = jnp.eye(limits.shape[0], dtype=limits.dtype) - potent.inverse @ moving.by_input
     # Relative to what the inputs could do, not to what is left of it: else rounding would be inverted, and the motion lost.
     inverse = invert(by_input @ impotent, moving.drive.rank_tol)
-    return Authority(alone, by_input, sizes, impotent, inverse)
+    return Authority(alone=alone, by_input=by_input, sizes=sizes, impotent=impotent, inverse=inverse)
 
 
 def _sizes(plant: Plant, forces: AbstractForces) -> Float[Array, " k"]:
     """‖S_i/σ‖: the force y_i of multipliers with a reaction of unit size each, in the metric of M⁻¹."""
     rows = lax.stop_gradient(plant.rows.jacobian)
     root = metric_root(lax.stop_gradient(plant.terms.mass), lax.stop_gradient(plant.terms.jacobian))
+    # ‖C_i M^(−1/2)‖, so that λ_i times it is a force of row i in units of M⁻¹.
     lengths = jnp.linalg.norm(rows @ root.T, axis=1)
     lengths = jnp.where(lengths > 0, lengths, 1)
     sizes = jnp.linalg.norm(lax.stop_gradient(forces.weights(plant)) / lengths, axis=1)

@@ -1,20 +1,21 @@
 """Names of what describes a motion in first order, and how it is read off a state."""
 
 import abc
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, PyTree
 
 from ..foundations import listing
 from ..linalg import solve_spd
 from ..system import System, rate_matrix
 
 Scalar = Float[Array, ""]
+Rate = Callable[[Array, Array], Array]  # q̇ = N(q) v of (q, v)
 
 
 class AbstractReading(eqx.Module):
@@ -23,33 +24,33 @@ class AbstractReading(eqx.Module):
     name: eqx.AbstractVar[str]
 
     @abc.abstractmethod
-    def rate(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], qdot: Any, params: Any) -> Scalar:
+    def rate(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], qdot: Rate, params: PyTree) -> Scalar:
         """ṡ, where q̇ = `qdot(q, v)`."""
 
 
-class Own(AbstractReading):
+class VelocityReading(AbstractReading):
     """A velocity of the system; its coordinate is the deviation along it, δs of δq = N δr."""
 
     name: str = eqx.field(static=True)
     index: int = eqx.field(static=True)
 
-    def rate(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], qdot: Any, params: Any) -> Scalar:
+    def rate(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], qdot: Rate, params: PyTree) -> Scalar:
         """The velocity."""
         return v[self.index]
 
 
-class Named(AbstractReading):
+class JointReading(AbstractReading):
     """A joint coordinate s(t, q, params)."""
 
     name: str = eqx.field(static=True)
-    fn: Any
+    fn: Callable[[Scalar, Array, PyTree], Array]
 
-    def rate(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], qdot: Any, params: Any) -> Scalar:
+    def rate(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], qdot: Rate, params: PyTree) -> Scalar:
         """ṡ by one derivative."""
         return jax.jvp(lambda t, q: self.fn(t, q, params), (t, q), (jnp.ones_like(t), qdot(q, v)))[1]
 
 
-class Readings(eqx.Module):
+class StateReadings(eqx.Module):
     """What is read: some coordinates for positions, and some for velocities.
 
     Where velocity constraints leave fewer velocities than positions free, their numbers differ.
@@ -64,15 +65,15 @@ class Readings(eqx.Module):
         return len(self.positions) + len(self.velocities)
 
     @property
-    def alike(self) -> bool:
+    def same_names(self) -> bool:
         """Whether velocities are those of the positions."""
         return [r.name for r in self.positions] == [r.name for r in self.velocities]
 
     def names(self, system: System) -> tuple[str, ...]:
         """Names of the states: s and s', or "along v" and v of a velocity v that is no derivative of a coordinate of its name."""
-        plain = lambda r: isinstance(r, Named) or r.name in system.coordinates
-        positions = [r.name if plain(r) else f"along {r.name}" for r in self.positions]
-        return (*positions, *(f"{r.name}'" if plain(r) else r.name for r in self.velocities))
+        is_coordinate = lambda r: isinstance(r, JointReading) or r.name in system.coordinates
+        positions = [r.name if is_coordinate(r) else f"along {r.name}" for r in self.positions]
+        return (*positions, *(f"{r.name}'" if is_coordinate(r) else r.name for r in self.velocities))
 
 
 def rates(readings: Sequence[AbstractReading], system: System, t: Scalar, q: Array, v: Array) -> Float[Array, " k"]:
@@ -92,18 +93,21 @@ def displacement(system: System, q: Float[Array, " nq"], change: Float[Array, " 
     if system.rate is None:
         return change
     matrix = rate_matrix(system.rate, q, system.nv)
+    # N has full column rank and few columns: normal equations are exact enough, and need no SVD, which does not batch
+    # safely.
     return solve_spd(matrix.T @ matrix, matrix.T @ change)
 
 
-def bracket(system: System, q: Array, v: Array, along: Array) -> Float[Array, " nv"]:
+def bracket(system: System, q: Array, v: Array, displacement_rate: Array) -> Float[Array, " nv"]:
     """What δṙ is beyond δv: with δq = N δr and q̇ = N v, N (δṙ − δv) = ∂(N v)/∂q N δr − ∂(N δr)/∂q N v.
 
     Zero where q̇ = v, and −ω × δr of angular velocities in the axes of a body.
     """
     if system.rate is None:
         return jnp.zeros_like(v)
+    # The Lie bracket of the fields N v and N δr, the term of Boltzmann and Hamel in quasi-velocities.
     turn = lambda speed, way: jax.jvp(lambda q: system.qdot(q, speed), (q,), (system.qdot(q, way),))[1]
-    return displacement(system, q, turn(v, along) - turn(along, v))
+    return displacement(system, q, turn(v, displacement_rate) - turn(displacement_rate, v))
 
 
 class Deviation(eqx.Module):
@@ -120,41 +124,55 @@ class Deviation(eqx.Module):
         velocities: ṡ₀ (l,).
     """
 
-    readings: Readings
-    rate_fn: Any
+    readings: StateReadings
+    rate_fn: Callable[[Array, Array, PyTree], Array] | None
     q: Float[Array, " nq"]
     inverse: Float[Array, "k nq"]
     positions: Float[Array, " k"]
     velocities: Float[Array, " l"]
 
-    def __call__(self, t: Any, q: Float[Array, " nq"], v: Float[Array, " nv"], params: Any) -> Float[Array, " n"]:
-        """X, positions first."""
+    def __call__(
+        self, t: ArrayLike, q: Float[Array, " nq"], v: Float[Array, " nv"], params: PyTree
+    ) -> Float[Array, " n"]:
+        """The deviation x, positions first."""
+        # The system's function and not the system: a law that holds a `Deviation` need not carry masses and
+        # constraints.
         qdot = lambda q, v: v if self.rate_fn is None else self.rate_fn(q, v, params)
         t = jnp.asarray(t, q.dtype)
         positions = self.inverse @ (q - self.q) + self._joints(t, q, params) - self.positions
         speeds = [r.rate(t, q, v, qdot, params) for r in self.readings.velocities]
         return jnp.concatenate([positions, jnp.stack(speeds) - self.velocities]) if speeds else positions
 
-    def _joints(self, t: Scalar, q: Array, params: Any) -> Float[Array, " k"]:
-        values = [r.fn(t, q, params) if isinstance(r, Named) else jnp.zeros_like(t) for r in self.readings.positions]
+    def _joints(self, t: Scalar, q: Array, params: PyTree) -> Float[Array, " k"]:
+        values = [
+            r.fn(t, q, params) if isinstance(r, JointReading) else jnp.zeros_like(t) for r in self.readings.positions
+        ]
         return jnp.stack(values) if values else jnp.zeros(0, q.dtype)
 
 
-def deviation(readings: Readings, system: System, t: Scalar, q: Array, v: Array) -> Deviation:
+def deviation(readings: StateReadings, system: System, t: Scalar, q: Array, v: Array) -> Deviation:
     """The deviation from a state, which is zero there."""
-    own = [isinstance(r, Own) for r in readings.positions]
+    is_velocity = [isinstance(r, VelocityReading) for r in readings.positions]
     rows = rate_rows(readings.positions, system, t, q)
-    rows = jnp.where(np.array(own, bool)[:, None], rows, 0)
+    # Joint coordinates are differences of themselves, by `_joints`; their rows of N⁺ are empty.
+    rows = jnp.where(np.array(is_velocity, bool)[:, None], rows, 0)
     if system.rate is not None:
         matrix = rate_matrix(system.rate, q, system.nv)
         rows = jax.vmap(lambda row: matrix @ solve_spd(matrix.T @ matrix, row))(rows)
     count, speed = len(readings.positions), rates(readings.velocities, system, t, q, v)
-    start = Deviation(readings, system.rate_fn, q, rows, jnp.zeros(count, q.dtype), speed)
+    start = Deviation(
+        readings=readings,
+        rate_fn=system.rate_fn,
+        q=q,
+        inverse=rows,
+        positions=jnp.zeros(count, q.dtype),
+        velocities=speed,
+    )
     joints = start._joints(t, q, system.params)
     return eqx.tree_at(lambda d: d.positions, start, joints)
 
 
-def named_readings(names: Any, system: System, argument: str) -> tuple[AbstractReading, ...]:
+def named_readings(names: object, system: System, argument: str) -> tuple[AbstractReading, ...]:
     """The readings with the given names.
 
     Raises:
@@ -162,16 +180,16 @@ def named_readings(names: Any, system: System, argument: str) -> tuple[AbstractR
     """
     if isinstance(names, str) or not isinstance(names, Sequence):
         raise TypeError(f"Argument `{argument}` must be a sequence of names, but is {names!r}.")
-    found: list[AbstractReading] = []
+    readings: list[AbstractReading] = []
     for name in names:
         if name in system.velocities:
-            found.append(Own(name, system.velocities.index(name)))
+            readings.append(VelocityReading(name, system.velocities.index(name)))
         elif system.joints is not None and isinstance(name, str):
-            found.append(Named(name, system.joints.coordinate(name)))
+            readings.append(JointReading(name, system.joints.coordinate(name)))
         else:
             raise ValueError(
                 f"Argument `{argument}` must hold names of velocities out of {listing(system.velocities)}, but holds {name!r}."
             )
-    if len({r.name for r in found}) < len(found):
+    if len({r.name for r in readings}) < len(readings):
         raise ValueError(f"Argument `{argument}` must hold different names, but holds {listing(names)}.")
-    return tuple(found)
+    return tuple(readings)

@@ -1,15 +1,16 @@
 """Inputs from a table."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..foundations import Finite, Vector, as_parameters, contract, default_float, is_concrete
 from .controller import AbstractController, joint_names
+from .instant import Instant
+from .plant import Plant
 
 Scalar = Float[Array, ""]
 
@@ -52,8 +53,8 @@ class Recorded(AbstractController):
                 f"Argument `values` must have a column for each of {len(self.joints)} joints, but has {self.values.shape[1]}."
             )
         if is_concrete(self.ts, self.values):
-            known = np.asarray(self.ts)
-            if not (np.all(np.diff(known) > 0) and np.all(np.isfinite(known)) and np.all(np.isfinite(self.values))):
+            times = np.asarray(self.ts)
+            if not (np.all(np.diff(times) > 0) and np.all(np.isfinite(times)) and np.all(np.isfinite(self.values))):
                 raise ValueError("Arguments `ts` and `values` must be finite, and `ts` must increase.")
 
     @property
@@ -67,14 +68,16 @@ class Recorded(AbstractController):
         return False
 
     def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Any
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
     ) -> Float[Array, " nu"]:
-        """U(t)."""
+        """The inputs u(t) of the table."""
         last = self.ts.shape[0] - 1
+        # side="right": at the time of an entry its own value holds, not that of the one before.
         i = jnp.clip(jnp.searchsorted(self.ts, t, side="right") - 1, 0, last)
         if self.hold:
             return self.values[i]
         k = jnp.minimum(i + 1, last)
         width = self.ts[k] - self.ts[i]
+        # The inner `where` keeps the quotient finite at the last entry, whose width is zero, and so its gradient.
         share = jnp.clip((t - self.ts[i]) / jnp.where(width > 0, width, 1.0), 0.0, 1.0)
         return self.values[i] + share * (self.values[k] - self.values[i])

@@ -13,7 +13,7 @@ from .controller import AbstractController, as_controller
 Scalar = Float[Array, ""]
 
 
-# Part of a period, above rounding, within which a time is that of a sample.
+# Part of a period, above rounding, within which a time is that of a sample: steps end at samples only up to the rounding of sums of steps.
 SAME = 1e-9
 
 
@@ -26,8 +26,10 @@ class Clock(eqx.Module):
 
     def number(self, t: Scalar) -> Scalar:
         """The number n of the latest sample."""
+        # `floor` has no useful derivative, and when a sample is taken is no quantity of the motion.
         t, period, phase = lax.stop_gradient((t, self.period, self.phase))
         periods = (t - phase) / period
+        # Four units of rounding of the quotient besides: far from the phase these exceed the fixed part.
         return jnp.floor(periods + SAME + 4 * jnp.finfo(periods.dtype).eps * jnp.abs(periods))
 
     def next_time(self, t: Scalar) -> Scalar:

@@ -11,6 +11,8 @@ def exceeds_every_input(u: Float[Array, " nu"], limits: Float[Array, " nu"]) -> 
     """
     used = limits > 0
     relative = jnp.where(used, u / jnp.where(used, limits, 1), 0)
+    # Within a cube of half side 1 no point is farther from the origin than √n, and u is the nearest of all that do
+    # the same.
     return jnp.sum(relative**2) > jnp.sum(used)
 
 
@@ -38,13 +40,15 @@ def scaled_to_limits(
     """
     start = jnp.zeros_like(u) if fallback is None else fallback
     share = _share(start, first - start, limits)
-    kept = start + share * (first - start)
-    return kept + jnp.where(share < 1, 0, _share(kept, u - first, limits)) * (u - first)
+    first_part = start + share * (first - start)
+    # Only if the first task is met in full is there room for the second.
+    return first_part + jnp.where(share < 1, 0, _share(first_part, u - first, limits)) * (u - first)
 
 
 def _share(start: Array, step: Array, limits: Array) -> Array:
     """The largest α ≤ 1 for which start + α step is within the limits, never below zero."""
     moving = step != 0
+    # The way to the limit that the step goes to; outside already, it is negative and the share zero.
     room = jnp.where(step > 0, limits - start, limits + start)
     share = jnp.where(moving, jnp.maximum(room, 0) / jnp.where(moving, jnp.abs(step), 1), 1)
     return jnp.minimum(jnp.min(share, initial=1), 1)

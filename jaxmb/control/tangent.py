@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 from ..formulation import CoordinatePartition
 from ..linalg import ConstrainedFactor, row_norms
 from ..system import State, System, Terms, rows_at, velocity_residual
-from .readings import Readings, rate_rows, rates
+from .readings import StateReadings, rate_rows, rates
 
 
 class Tangent(eqx.Module):
@@ -21,7 +21,7 @@ class Tangent(eqx.Module):
 
 
 def tangent_of(
-    system: System, state: State, readings: Readings, rank_tol: float
+    system: System, state: State, readings: StateReadings, rank_tol: float
 ) -> tuple[Tangent, Float[Array, "n n"], tuple[Bool[Array, "..."], ...]]:
     """What deviations the states stand for, the metric of M in them, and which of positions and velocities are independent."""
     t, q, v = state.t, state.q, state.v
@@ -33,7 +33,8 @@ def tangent_of(
 
     velocity, velocity_fits = _factor(partition, terms, in_use, rate_rows(readings.velocities, system, t, q))
     position, position_fits = velocity, velocity_fits
-    if not (system.holonomic is None and readings.alike):
+    # The same rows, the same factors: a second factorisation only where velocity constraints make a difference.
+    if not (system.holonomic is None and readings.same_names):
         position, position_fits = _factor(partition, terms, of_positions, rate_rows(readings.positions, system, t, q))
     zero, none = jnp.zeros_like(v), jnp.zeros(system.m, q.dtype)
     displaced = jax.vmap(lambda x: position.solve(zero, jnp.concatenate([none, x]))[0], out_axes=1)(jnp.eye(k))
@@ -46,14 +47,15 @@ def tangent_of(
         )
 
     def faster(displaced: Array, x: Array) -> Array:
+        # C δv + ∂(C v + b)/∂q N δr = 0 and δṡ as asked for: S δs + T_v δṡ in one solve.
         change = jax.jvp(opened, (q,), (system.qdot(q, displaced),))[1]
         return velocity.solve(zero, jnp.concatenate([none, x]) - change)[0]
 
-    moved = jax.vmap(faster, in_axes=1, out_axes=1)(displaced, jnp.eye(n, dtype=q.dtype)[k:])
+    velocities = jax.vmap(faster, in_axes=1, out_axes=1)(displaced, jnp.eye(n, dtype=q.dtype)[k:])
     changed = jax.vmap(lambda r: system.qdot(q, r), in_axes=1, out_axes=1)(displaced)
-    parts = (displaced[:, :k], moved[:, k:])
+    parts = (displaced[:, :k], velocities[:, k:])
     metric = jax.scipy.linalg.block_diag(*(part.T @ terms.mass @ part for part in parts))
-    return Tangent(changed, displaced, moved), metric, (position_fits, velocity_fits)
+    return Tangent(changed, displaced, velocities), metric, (position_fits, velocity_fits)
 
 
 def _factor(
@@ -68,6 +70,7 @@ def _factor(
     factor = ConstrainedFactor(
         metric,
         jnp.concatenate([jnp.where(in_use[:, None], terms.jacobian, 0), rows]),
+        # A reading of any unit counts as one row of unit length; its size decides nothing but rank.
         jnp.concatenate([terms.scale, lax.stop_gradient(jnp.where(sizes > 0, sizes, 1))]),
         jnp.concatenate([in_use, jnp.ones(rows.shape[0], bool)]),
         partition.rank_tol,

@@ -1,13 +1,13 @@
 """Tracking by projected inverse dynamics."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from ..formulation import AbstractFormulation, formulation_at
 from ..foundations import (
@@ -24,10 +24,11 @@ from ..foundations import (
 )
 from ..system import State, System
 from .controllability import controllability
-from .controller import AbstractController, joint_names
+from .controller import AbstractController, joint_names, optional_array
+from .instant import Instant
 from .motion import Command, motion_law
 from .output import AbstractOutput, OutputRows, Tracking, as_output, output_rows, row_counts, tracking
-from .plant import Plant
+from .plant import Plant, Response, with_dynamics
 
 Scalar = Float[Array, ""]
 
@@ -68,7 +69,7 @@ class Track(AbstractController):
     """
 
     target: AbstractOutput
-    reference: Any
+    reference: Array | Callable[[Scalar], Array]
     stiffness: Float[Array, "..."]
     damping: Float[Array, "..."]
     integral: Float[Array, "..."] | None
@@ -95,12 +96,14 @@ class Track(AbstractController):
         model: System | None = None,
         dropped: Mapping[str, Sequence[int]] | None = None,
     ):
-        numbers: Any = lambda x: None if x is None else jnp.asarray(x, default_float())
         self.target = as_output(output)
-        self.reference = as_function(reference, "reference") if callable(reference) else numbers(reference)
-        self.stiffness, self.damping, self.integral = numbers(stiffness), numbers(damping), numbers(integral)
+        self.reference = (
+            as_function(reference, "reference") if callable(reference) else jnp.asarray(reference, default_float())
+        )
+        self.stiffness, self.damping = (jnp.asarray(gain, default_float()) for gain in (stiffness, damping))
+        self.integral = optional_array(integral)
         self.joints = joint_names(joints)
-        self.limits, self.preferred, self.regularisation = (numbers(x) for x in (limits, preferred, regularisation))
+        self.limits, self.preferred, self.regularisation = map(optional_array, (limits, preferred, regularisation))
         self.model = None if model is None else model.acting_at(self.joints)
         self.dropped = tuple((name, tuple(rows)) for name, rows in (dropped or {}).items())
 
@@ -109,7 +112,7 @@ class Track(AbstractController):
         """The joints."""
         return self.joints
 
-    def init(self, system: System) -> Any:
+    def init(self, system: System) -> PyTree:
         """∫e dt."""
         if self.integral is None:
             return ()
@@ -121,23 +124,25 @@ class Track(AbstractController):
         rows = output_rows(plant, self.target)
         errors = tracking(plant, rows, self.reference)
         if self.dropped:
-            kept = self._kept(plant.system, rows.value.shape[0])
+            retained = self._retained(plant.system, rows.value.shape[0])
             rows, errors = jax.tree.map(
-                lambda x: jnp.where(kept.reshape((-1,) + (1,) * (x.ndim - 1)), x, 0), (rows, errors)
+                # Zero rows, not fewer rows: which act depends on the mode, that is on values, and shapes must not.
+                lambda x: jnp.where(retained.reshape((-1,) + (1,) * (x.ndim - 1)), x, 0),
+                (rows, errors),
             )
         return plant, rows, errors
 
-    def _kept(self, system: System, count: int) -> Bool[Array, " k"]:
+    def _retained(self, system: System, count: int) -> Bool[Array, " k"]:
         """Rows that are not dropped."""
-        kept, known = jnp.ones(count, bool), system.rows
+        retained, constraints = jnp.ones(count, bool), system.rows
         for name, rows in self.dropped:
-            if name in known:  # the row of a lock exists in runs with it only
-                acts = jnp.array(True) if system.active is None else system.active[known[name].start]
-                kept &= ~(acts & jnp.zeros(count, bool).at[jnp.array(rows, int)].set(True))
-        return kept
+            if name in constraints:  # the row of a lock exists in runs with it only
+                acts = jnp.array(True) if system.active is None else system.active[constraints[name].start]
+                retained &= ~(acts & jnp.zeros(count, bool).at[jnp.array(rows, int)].set(True))
+        return retained
 
-    def demand(self, errors: Tracking, z: Any) -> Float[Array, " k"]:
-        """W."""
+    def demand(self, errors: Tracking, z: PyTree) -> Float[Array, " k"]:
+        """The demanded acceleration w of the output."""
         w = errors.law(self.stiffness, self.damping)
         if self.integral is None:
             return w
@@ -146,17 +151,18 @@ class Track(AbstractController):
     def check(self, system: System, state: State, formulation: AbstractFormulation | None = None) -> list[str]:
         """Whether the output tells the motion, and the actuators can move it."""
         formulation = formulation_at(formulation, system, state)
-        found, tol = _command_at(self, system, state, formulation), formulation.rank_tol
+        command, tol = _command_at(self, system, state, formulation), formulation.rank_tol
         report = lambda: (
             controllability(system, state, limits=self.limits, output=self.target, formulation=formulation).verdicts
         )
-        if int(found.surplus) and not self.dropped:
+        if int(command.surplus) and not self.dropped:
             raise ValueError(
                 "Argument `output` must have no more rows than there are freedoms. "
                 + " ".join(report())
                 + " Name rows in `dropped`."
             )
-        if min(float(found.chart), float(found.actuation)) > tol and not int(found.zero_dynamics):
+        # The cheap test first: `controllability` finds names and sentences only where there is something to say.
+        if min(float(command.chart), float(command.actuation)) > tol and not int(command.zero_dynamics):
             return []
         return [f"At the start: {text}" for text in report()]
 
@@ -165,7 +171,10 @@ class Track(AbstractController):
         if self.stiffness.ndim == 2 or self.damping.ndim == 2:
             return []
         damping, stiffness = np.asarray(self.damping), np.asarray(self.stiffness)
+        # Without damping or stiffness a limit is infinite.
         with np.errstate(divide="ignore"):
+            # Under a hold over h the error of ë + G_D ė + G_P e = 0 is a map of e and ė; Jury's conditions for both
+            # roots within the unit circle are these.
             limit = float(np.min(np.minimum(2 / damping, 2 * damping / stiffness)))
         if period < limit:
             return []
@@ -173,7 +182,7 @@ class Track(AbstractController):
             f"Samples {period:g} s apart make these gains unstable: the period must be below 2/G_D and 2 G_D/G_P, {limit:g} s."
         ]
 
-    def command(self, plant: Plant, z: Any = ()) -> Command:
+    def command(self, plant: Plant, z: PyTree = ()) -> Command:
         """The inputs, and what can be said of them at this instant.
 
         Args:
@@ -189,16 +198,22 @@ class Track(AbstractController):
         return {"limits": self.limits, "preferred": self.preferred, "damping": self.regularisation}
 
     def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Plant
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
     ) -> Float[Array, " nu"]:
-        """U."""
-        return self.command(plant, z).u
+        """The inputs u."""
+        return self.command(with_dynamics(plant), z).u
 
     def rate(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Plant, response: Any
-    ) -> Any:
-        """E."""
-        return () if self.integral is None else self.seen(plant)[2].error
+        self,
+        t: Scalar,
+        q: Float[Array, " nq"],
+        v: Float[Array, " nv"],
+        z: PyTree,
+        plant: Plant | Instant,
+        response: Response | None,
+    ) -> PyTree:
+        """The rate of the integral, the error e."""
+        return () if self.integral is None else self.seen(with_dynamics(plant))[2].error
 
 
 @program

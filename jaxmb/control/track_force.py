@@ -1,19 +1,21 @@
 """Tracking of a motion and of forces."""
 
 import math
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..formulation import AbstractFormulation
 from ..foundations import AllNonNegative, Positive, Vector, as_function, contract, default_float, function_of
 from ..system import State, System
-from .controller import AbstractController
+from .controller import AbstractController, optional_array
 from .force_report import analyse_forces
+from .instant import Instant
 from .output import reference_at
-from .plant import Plant, Response
+from .plant import Plant, Response, with_dynamics
 from .reaction import AbstractForces, HybridCommand, hybrid_law
 from .track import Track
 
@@ -47,7 +49,7 @@ class TrackForce(AbstractController):
 
     motion: Track
     forces: AbstractForces
-    reference: Any
+    reference: Array | Callable[[Scalar], Array]
     gain: Float[Array, "*k"]
     integral: Float[Array, "*k"]
     filter: Scalar | None
@@ -62,18 +64,19 @@ class TrackForce(AbstractController):
         integral: AllNonNegative = 0.0,
         filter: Positive | None = None,
     ):
-        numbers: Any = lambda x: None if x is None else jnp.asarray(x, default_float())
         self.motion, self.forces = motion, forces
-        self.reference = as_function(reference, "reference") if callable(reference) else numbers(reference)
+        self.reference = (
+            as_function(reference, "reference") if callable(reference) else jnp.asarray(reference, default_float())
+        )
         self.gain, self.integral = jnp.asarray(gain, default_float()), jnp.asarray(integral, default_float())
-        self.filter = numbers(filter)
+        self.filter = optional_array(filter)
 
     @property
     def acts_at(self) -> tuple[str, ...] | None:
         """As the motion."""
         return self.motion.joints
 
-    def init(self, system: System) -> Any:
+    def init(self, system: System) -> PyTree:
         """That of the motion, ζ, and the filter's state f."""
         none = jnp.zeros(len(self.forces.labels(system)))
         return self.motion.init(system), none, None if self.filter is None else none
@@ -92,6 +95,7 @@ class TrackForce(AbstractController):
         """Those of the motion, and whether the loop of the forces is stable."""
         doubts, gain = self.motion.check_period(period), float(jnp.max(self.gain, initial=0))
         integral = float(jnp.max(self.integral / (1 + self.gain), initial=0))
+        # e decays by 1 − h G_I/(1 + G_F) per sample, see above: stable between 0 and 2.
         if self.filter is None and period * integral >= 2:
             doubts.append(
                 f"Samples {period:g} s apart make the force unstable: h G_I/(1 + G_F) must be below 2, but is {period * integral:g}."
@@ -104,29 +108,39 @@ class TrackForce(AbstractController):
         return doubts
 
     def desired(self, plant: Plant) -> Float[Array, " k"]:
-        """y_d."""
+        """The demanded forces y_d."""
         return reference_at(self.reference, plant.t, len(self.forces.labels(plant.system)))[0]
 
-    def hybrid(self, plant: Plant, z: Any, y: Float[Array, " k"]) -> HybridCommand:
+    def hybrid(self, plant: Plant, z: PyTree, y: Float[Array, " k"]) -> HybridCommand:
         """The inputs for a command y_c, and what can be said of them."""
         plant, rows, errors = self.motion.seen(plant)
         return hybrid_law(plant, rows, self.motion.demand(errors, z[0]), self.forces, y, **self.motion.options)
 
     def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Plant
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
     ) -> Float[Array, " nu"]:
-        """U."""
+        """The inputs u."""
+        plant = with_dynamics(plant)
         desired, (_, total, filtered) = self.desired(plant), z
         if self.filter is not None:
             return self.hybrid(plant, z, desired + self.gain * filtered + self.integral * total).u
+        # Two evaluations in place of an equation: y is affine in u, so that the answer to a first command tells the
+        # rest.
         first = self.hybrid(plant, z, desired + self.integral * total)
         answer = self.forces.read(plant.respond(first.u))
         return first.u + first.by_force @ (self.gain / (1 + self.gain) * (desired - answer))
 
     def rate(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Plant, response: Response
-    ) -> Any:
+        self,
+        t: Scalar,
+        q: Float[Array, " nq"],
+        v: Float[Array, " nv"],
+        z: PyTree,
+        plant: Plant | Instant,
+        response: Response | None,
+    ) -> PyTree:
         """The error of the motion, e of the force, or f and ḟ."""
+        plant, response = with_dynamics(plant), _answer(response)
         error = self.desired(plant) - self.forces.read(response)
         moving = self.motion.rate(t, q, v, z[0], plant, response)
         if self.filter is None:
@@ -138,17 +152,25 @@ class TrackForce(AbstractController):
         t: Scalar,
         q: Float[Array, " nq"],
         v: Float[Array, " nv"],
-        z: Any,
-        plant: Plant,
-        response: Response,
+        z: PyTree,
+        plant: Plant | Instant,
+        response: Response | None,
         period: Scalar,
-    ) -> tuple[Float[Array, " nu"], Any]:
+    ) -> tuple[Float[Array, " nu"], PyTree]:
         """At a sample, by the disturbance."""
         if self.filter is not None:
             return super().sample(t, q, v, z, plant, response, period)
+        plant, response = with_dynamics(plant), _answer(response)
         desired, model = self.desired(plant), self.motion.seen(plant)[0]
         off = self.forces.read(response) - self.forces.read(model.respond(response.u))
         y = desired + (self.integral * z[1] - self.gain * off) / (1 + self.gain)
         moving = self.motion.rate(t, q, v, z[0], plant, response)
+        # Of the motion as by default, by its own rate; of the force by the disturbance.
         after = jax.tree.map(lambda x, dx: x + period * dx, z[0], moving)
         return self.hybrid(plant, z, y).u, (after, z[1] + period * (desired - y - off), None)
+
+
+def _answer(response: Response | None) -> Response:
+    """The plant's response, which runs have for all laws that use the plant."""
+    assert response is not None
+    return response

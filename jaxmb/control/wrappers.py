@@ -1,12 +1,11 @@
 """What stands between a controller and the mechanism: limits of the actuators, noise of the sensors."""
 
 import abc
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..formulation import AbstractFormulation
 from ..foundations import (
@@ -21,6 +20,8 @@ from ..foundations import (
 )
 from ..system import State, System
 from .controller import AbstractController, as_controller
+from .instant import Instant
+from .plant import Plant, Response
 
 Scalar = Float[Array, ""]
 
@@ -45,11 +46,11 @@ class AbstractWrapper(AbstractController):
         """As the other."""
         return self.controller.only_sampled
 
-    def init(self, system: System) -> Any:
+    def init(self, system: System) -> PyTree:
         """The other's state."""
         return self.controller.init(system)
 
-    def sizes(self, z: Any) -> Any:
+    def sizes(self, z: PyTree) -> PyTree:
         """The other's."""
         return self.controller.sizes(z)
 
@@ -63,7 +64,7 @@ class AbstractWrapper(AbstractController):
 
     @abc.abstractmethod
     def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Any
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
     ) -> Float[Array, " nu"]:
         """The inputs."""
 
@@ -101,12 +102,21 @@ class Saturated(AbstractWrapper):
             )
 
     def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Any
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
     ) -> Float[Array, " nu"]:
         """The inputs within the limits."""
+        # The derivative is zero beyond the limits, as it is of a real actuator.
         return jnp.clip(self.controller.output(t, q, v, z, plant), self.lower, self.upper)
 
-    def rate(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Any, response: Any) -> Any:
+    def rate(
+        self,
+        t: Scalar,
+        q: Float[Array, " nq"],
+        v: Float[Array, " nv"],
+        z: PyTree,
+        plant: Plant | Instant,
+        response: Response | None,
+    ) -> PyTree:
         """The other's, or zero."""
         rate = self.controller.rate(t, q, v, z, plant, response)
         return self._stopped(t, q, v, z, plant, rate, self.controller.output(t, q, v, z, plant))
@@ -116,21 +126,26 @@ class Saturated(AbstractWrapper):
         t: Scalar,
         q: Float[Array, " nq"],
         v: Float[Array, " nv"],
-        z: Any,
-        plant: Any,
-        response: Any,
+        z: PyTree,
+        plant: Plant | Instant,
+        response: Response | None,
         period: Scalar,
-    ) -> tuple[Float[Array, " nu"], Any]:
+    ) -> tuple[Float[Array, " nu"], PyTree]:
         """The other's, within the limits."""
         u, after = self.controller.sample(t, q, v, z, plant, response, period)
         step = self._stopped(t, q, v, z, plant, jax.tree.map(jnp.subtract, after, z), u)
         return jnp.clip(u, self.lower, self.upper), jax.tree.map(jnp.add, z, step)
 
-    def _stopped(self, t: Array, q: Array, v: Array, z: Any, plant: Any, change: Any, u: Array) -> Any:
+    def _stopped(
+        self, t: Array, q: Array, v: Array, z: PyTree, plant: Plant | Instant, change: PyTree, u: Array
+    ) -> PyTree:
         """The change of z without what drives the inputs that are cut off further out."""
+        # Without a state there is nothing to hold, and no second evaluation to pay for.
         if not jax.tree.leaves(z):
             return change
         out = (u > self.upper).astype(u.dtype) - (u < self.lower)
+        # Which numbers of z drive u further out is read off by one vjp; so any controller may be saturated, not
+        # integrators alone.
         _, pull = jax.vjp(lambda z: self.controller.output(t, q, v, z, plant), z)
         return jax.tree.map(lambda dz, slope: jnp.where(slope * dz > 0, 0, dz), change, pull(out)[0])
 
@@ -158,16 +173,16 @@ class RateLimited(AbstractWrapper):
         """True."""
         return True
 
-    def init(self, system: System) -> Any:
+    def init(self, system: System) -> PyTree:
         """The other's state, and the latest outputs."""
         return self.controller.init(system), jnp.zeros(system.nu)
 
-    def sizes(self, z: Any) -> Any:
+    def sizes(self, z: PyTree) -> PyTree:
         """The other's, and ones."""
         return self.controller.sizes(z[0]), jnp.ones_like(z[1])
 
     def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Any
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
     ) -> Float[Array, " nu"]:
         """The other's, without a limit."""
         return self.controller.output(t, q, v, z[0], plant)
@@ -177,11 +192,11 @@ class RateLimited(AbstractWrapper):
         t: Scalar,
         q: Float[Array, " nq"],
         v: Float[Array, " nv"],
-        z: Any,
-        plant: Any,
-        response: Any,
+        z: PyTree,
+        plant: Plant | Instant,
+        response: Response | None,
         period: Scalar,
-    ) -> tuple[Float[Array, " nu"], Any]:
+    ) -> tuple[Float[Array, " nu"], PyTree]:
         """The other's, not too far from the latest."""
         u, inner = self.controller.sample(t, q, v, z[0], plant, response, period)
         u = z[1] + jnp.clip(u - z[1], -self.limit * period, self.limit * period)
@@ -215,6 +230,7 @@ class Noisy(AbstractWrapper):
         v: AllNonNegative = 0.0,
     ):
         self.controller = as_controller(controller, "controller")
+        # As plain numbers: a typed key is no leaf that `ravel_pytree` or a file of checkpoints takes.
         self.key = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
         self.q, self.v = (jnp.asarray(x, default_float()) for x in (q, v))
 
@@ -223,37 +239,38 @@ class Noisy(AbstractWrapper):
         """True."""
         return True
 
-    def init(self, system: System) -> Any:
+    def init(self, system: System) -> PyTree:
         """The other's state, and the number of samples."""
         return self.controller.init(system), jnp.zeros(())
 
-    def sizes(self, z: Any) -> Any:
+    def sizes(self, z: PyTree) -> PyTree:
         """The other's, and one."""
         return self.controller.sizes(z[0]), jnp.ones_like(z[1])
 
     def output(
-        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: Any, plant: Any
+        self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
     ) -> Float[Array, " nu"]:
         """The other's, of what is seen."""
-        seen = self._seen(q, v, z[1])
-        return self.controller.output(t, *seen, z[0], plant.moved(*seen))
+        measured = self._measured(q, v, z[1])
+        return self.controller.output(t, *measured, z[0], plant.moved(*measured))
 
     def sample(
         self,
         t: Scalar,
         q: Float[Array, " nq"],
         v: Float[Array, " nv"],
-        z: Any,
-        plant: Any,
-        response: Any,
+        z: PyTree,
+        plant: Plant | Instant,
+        response: Response | None,
         period: Scalar,
-    ) -> tuple[Float[Array, " nu"], Any]:
+    ) -> tuple[Float[Array, " nu"], PyTree]:
         """The other's, of what is seen."""
-        seen = self._seen(q, v, z[1])
-        u, inner = self.controller.sample(t, *seen, z[0], plant.moved(*seen), response, period)
+        measured = self._measured(q, v, z[1])
+        u, inner = self.controller.sample(t, *measured, z[0], plant.moved(*measured), response, period)
         return u, (inner, z[1] + 1)
 
-    def _seen(self, q: Array, v: Array, number: Array) -> tuple[Array, Array]:
+    def _measured(self, q: Array, v: Array, number: Array) -> tuple[Array, Array]:
+        # The count is a float in z, since states are integrated as one vector; keys are folded with integers.
         number = jax.lax.stop_gradient(number).astype(int)
         one, two = jax.random.split(jax.random.fold_in(jax.random.wrap_key_data(self.key), number))
         return q + self.q * jax.random.normal(one, q.shape, q.dtype), v + self.v * jax.random.normal(

@@ -2,15 +2,18 @@
 
 import hashlib
 import json
-from typing import Any, TypeVar
+import os
+from typing import TypeVar
 
 import equinox as eqx
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from ..foundations import folder_there, replacing
 
 T = TypeVar("T")
+# Raised whenever the arrays of a search, or their order, change: an old file is refused then, not misread.
 FORMAT = 1
 
 
@@ -28,7 +31,7 @@ class Checkpoint:
         ValueError: if the folder of the file is not there.
     """
 
-    def __init__(self, path: Any, search: Any):
+    def __init__(self, path: str | os.PathLike[str] | None, search: PyTree):
         self.path = None if path is None else folder_there(path, "checkpoint")
         self.header = {"format": FORMAT, "search": _fingerprint(search) if path is not None else ""}
 
@@ -52,16 +55,17 @@ class Checkpoint:
                 )
             return eqx.tree_deserialise_leaves(file, like)
 
-    def save(self, state: Any) -> None:
+    def save(self, state: PyTree) -> None:
         """Writes the state."""
         if self.path is None:
             return
+        # A process that is killed while it writes must not take the last good state with it.
         with replacing(self.path, "checkpoint") as fresh, fresh.open("wb") as file:
             file.write(json.dumps(self.header).encode() + b"\n")
             eqx.tree_serialise_leaves(file, state)
 
 
-def _fingerprint(tree: Any) -> str:
+def _fingerprint(tree: PyTree) -> str:
     """A digest of all numbers of a tree, their shapes and types; functions count by their names."""
     digest = hashlib.sha256()
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
@@ -70,5 +74,6 @@ def _fingerprint(tree: Any) -> str:
             array = np.asarray(leaf)
             digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
         else:
+            # Code cannot be compared; a function of another name is certainly another one.
             digest.update(getattr(leaf, "__qualname__", type(leaf).__qualname__).encode())
     return digest.hexdigest()

@@ -2,34 +2,34 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from ..foundations import RESULTS
 from .checkpoint import Checkpoint
-from .progress import reporter
-from .quasi_newton import Memory, Point, held, searched
+from .progress import Progress, reporter
+from .quasi_newton import Iterate, Memory, at_bounds, line_search
 
-# How often a step after which a run fails is halved.
+# How often a step after which a run fails is halved: to a thousandth, where another gradient would be better than a shorter step.
 HALVINGS = 10
 # A quasi-Newton search ends where the fall of the cost that it predicts is this part of the cost, or where none comes of what errors of the
 # runs may hide.
 CLOSE, HIDDEN = 1e-8, 1e-5
-# Other steps have converged where a change of each unknown by all its scale would change the cost, by its slope, by no more than this part.
+# Steps of optax have no criterion of their own. They have converged where a change of each unknown by all its scale would change the cost, by its slope, by no more than this part.
 FLAT = 1e-3
-SUCCESS: Any = RESULTS.successful
+SUCCESS = cast(RESULTS, RESULTS.successful)
 # What is to become least: (y) → cost, gradient, cost of each run, result of each run.
 Objective = Callable[[Array], tuple[Array, Array, Array, RESULTS]]
 
 
 class Descent(eqx.Module):
-    """Where a descent is.
+    """The state of a descent.
 
     Attributes:
         y: the unknowns (N,).
@@ -47,7 +47,7 @@ class Descent(eqx.Module):
 
     y: Float[Array, " N"]
     gradient: Float[Array, " N"]
-    memory: Any
+    memory: PyTree
     best: Float[Array, " N"]
     cost: Float[Array, ""]
     each: Float[Array, " runs"]
@@ -66,7 +66,7 @@ def descend(
     transformation: optax.GradientTransformation | None,
     most: int,
     checkpoint: Checkpoint,
-    progress: Any,
+    progress: bool | Callable[[Progress], None],
 ) -> Descent:
     """Steps from y, each put back within the bounds; a step after which a run fails is halved until none does.
 
@@ -75,9 +75,8 @@ def descend(
     report = reporter(progress)
     cost, gradient, each, results = objective(y)
     history = jnp.full(most + 1, jnp.nan).at[0].set(cost)
-    fine = bool(jnp.isfinite(cost))
-    result: Any = RESULTS.search_unfinished if fine else RESULTS.search_failed
-    start = Descent(
+    is_finite = bool(jnp.isfinite(cost))
+    initial = Descent(
         y=y,
         gradient=gradient,
         memory=Memory.of(y) if transformation is None else transformation.init(y),
@@ -89,106 +88,111 @@ def descend(
         history=history,
         halved=jnp.zeros(most, int),
         steps=jnp.zeros((), int),
-        result=jax.tree.map(jnp.asarray, result),
+        result=jax.tree.map(jnp.asarray, RESULTS.search_unfinished if is_finite else RESULTS.search_failed),
     )
-    here = checkpoint.load(start)
-    report(int(here.steps), most, here.cost, here.cost, False)
-    while bool(here.result == RESULTS.search_unfinished) and int(here.steps) < most:
+    # From here a search that was interrupted goes on bit by bit: all that steps depend on is in `Descent`.
+    current = checkpoint.load(initial)
+    report(int(current.steps), most, current.cost, current.cost, False)
+    while bool(current.result == RESULTS.search_unfinished) and int(current.steps) < most:
         if transformation is None:
-            here = _fallen(objective, here, bounds)
+            current = _quasi_newton_step(objective, current, bounds)
         else:
-            here = _stepped(objective, here, bounds, transformation)
-        checkpoint.save(here)
-        ended = bool(here.result != RESULTS.search_unfinished) or int(here.steps) == most
-        report(int(here.steps), most, here.cost, here.history[here.steps], ended)
-    if transformation is not None and bool(here.result == RESULTS.search_unfinished) and _is_flat(here, bounds):
-        here = _ended(here, SUCCESS)
-    return here
+            current = _gradient_step(objective, current, bounds, transformation)
+        checkpoint.save(current)
+        ended = bool(current.result != RESULTS.search_unfinished) or int(current.steps) == most
+        report(int(current.steps), most, current.cost, current.history[current.steps], ended)
+    if transformation is not None and bool(current.result == RESULTS.search_unfinished) and _is_flat(current, bounds):
+        current = _with_result(current, SUCCESS)
+    return current
 
 
-def _ended(here: Descent, result: Any) -> Descent:
-    return dataclasses.replace(here, result=jax.tree.map(jnp.asarray, result))
+def _with_result(current: Descent, result: RESULTS) -> Descent:
+    return dataclasses.replace(current, result=jax.tree.map(jnp.asarray, result))
 
 
-def _is_flat(here: Descent, bounds: tuple[Array, Array]) -> bool:
+def _is_flat(current: Descent, bounds: tuple[Array, Array]) -> bool:
     """Whether the slope where the descent is, without what bounds hold, is small beside the cost."""
-    y, gradient = np.asarray(here.y), np.asarray(here.gradient)
-    slope = np.where(held(y, gradient, *map(np.asarray, bounds)), 0.0, gradient)
-    return bool(np.abs(slope).max(initial=0) <= FLAT * abs(float(here.cost)))
+    y, gradient = np.asarray(current.y), np.asarray(current.gradient)
+    slope = np.where(at_bounds(y, gradient, *map(np.asarray, bounds)), 0.0, gradient)
+    return bool(np.abs(slope).max(initial=0) <= FLAT * abs(float(current.cost)))
 
 
-def _fallen(objective: Objective, here: Descent, bounds: tuple[Array, Array]) -> Descent:
+def _quasi_newton_step(objective: Objective, current: Descent, bounds: tuple[Array, Array]) -> Descent:
     """After a step of the quasi-Newton method; the search has ended where there is none."""
-    failures, halved = here.failures, 0
+    failures, halved = current.failures, 0
 
-    def evaluate(y: np.ndarray) -> Point:
+    def evaluate(y: np.ndarray) -> Iterate:
         nonlocal failures, halved
         cost, gradient, each, results = objective(jnp.asarray(y))
-        point = Point(y, float(cost), np.asarray(gradient), (cost, gradient, each, results))
-        if not point.sound:
+        point = Iterate(y, float(cost), np.asarray(gradient), (cost, gradient, each, results))
+        # Counted by run, so that the user learns which experiment shortens the steps.
+        if not point.is_finite:
             failures, halved = failures + _failed(each), halved + 1
         return point
 
     low, high = (np.asarray(x) for x in bounds)
-    at = Point(np.asarray(here.y), float(here.cost), np.asarray(here.gradient), ())
-    fixed = held(at.y, at.gradient, low, high)
-    slope = np.where(fixed, 0.0, at.gradient)
-    for memory in (here.memory, Memory.of(here.y)):  # where the model of the cost leads nowhere, down the slope
+    origin = Iterate(np.asarray(current.y), float(current.cost), np.asarray(current.gradient), ())
+    fixed = at_bounds(origin.y, origin.gradient, low, high)
+    slope = np.where(fixed, 0.0, origin.gradient)
+    for memory in (current.memory, Memory.of(current.y)):  # where the model of the cost leads nowhere, down the slope
         direction = np.where(fixed, 0.0, memory.direction(slope))
-        fall = -0.5 * float(slope @ direction)
-        if fall <= CLOSE * abs(at.cost):
-            return _ended(here, SUCCESS)
-        point = searched(at, direction, evaluate, low, high)
+        # Of the quadratic model: half the slope along Newton's step.
+        decrease = -0.5 * float(slope @ direction)
+        if decrease <= CLOSE * abs(origin.cost):
+            return _with_result(current, SUCCESS)
+        point = line_search(origin, direction, evaluate, low, high)
         if point is not None:
             break
-        if fall <= HIDDEN * abs(at.cost):
-            return dataclasses.replace(_ended(here, SUCCESS), failures=failures)
+        # Runs with tolerances are rough at this scale: no step along the model lowers what their errors hide.
+        if decrease <= HIDDEN * abs(origin.cost):
+            return dataclasses.replace(_with_result(current, SUCCESS), failures=failures)
     else:
-        return dataclasses.replace(_ended(here, RESULTS.search_stuck), failures=failures)
-    cost, gradient, each, results = point.found
+        return dataclasses.replace(_with_result(current, RESULTS.search_stuck), failures=failures)
+    cost, gradient, each, results = point.evaluation
     return dataclasses.replace(
-        here,
+        current,
         y=jnp.asarray(point.y),
         gradient=gradient,
-        memory=memory.with_pair(point.y - at.y, point.gradient - at.gradient),
+        memory=memory.with_pair(point.y - origin.y, point.gradient - origin.gradient),
         best=jnp.asarray(point.y),
         cost=cost,
         each=each,
         failures=failures,
         results=results,
-        history=here.history.at[here.steps + 1].set(cost),
-        halved=here.halved.at[here.steps].set(halved),
-        steps=here.steps + 1,
+        history=current.history.at[current.steps + 1].set(cost),
+        halved=current.halved.at[current.steps].set(halved),
+        steps=current.steps + 1,
     )
 
 
-def _stepped(
-    objective: Objective, here: Descent, bounds: tuple[Array, Array], transformation: optax.GradientTransformation
+def _gradient_step(
+    objective: Objective, current: Descent, bounds: tuple[Array, Array], transformation: optax.GradientTransformation
 ) -> Descent:
     change: Any
-    change, memory = transformation.update(here.gradient, here.memory, here.y)
-    y, failures, halved = jnp.clip(here.y + change, *bounds), here.failures, 0
+    change, memory = transformation.update(current.gradient, current.memory, current.y)
+    # Clipped after the transformation, whose memory does not know of bounds.
+    y, failures, halved = jnp.clip(current.y + change, *bounds), current.failures, 0
     cost, gradient, each, results = objective(y)
-    while not _sound(cost, gradient) and halved < HALVINGS:
+    while not _is_finite(cost, gradient) and halved < HALVINGS:
         failures, halved = failures + _failed(each), halved + 1
-        y = here.y + (y - here.y) / 2
+        y = current.y + (y - current.y) / 2
         cost, gradient, each, results = objective(y)
-    if not _sound(cost, gradient):
-        return dataclasses.replace(_ended(here, RESULTS.search_stuck), failures=failures + _failed(each))
-    moved = dataclasses.replace(
-        here,
+    if not _is_finite(cost, gradient):
+        return dataclasses.replace(_with_result(current, RESULTS.search_stuck), failures=failures + _failed(each))
+    after = dataclasses.replace(
+        current,
         y=y,
         gradient=gradient,
         memory=memory,
         failures=failures,
-        history=here.history.at[here.steps + 1].set(cost),
-        halved=here.halved.at[here.steps].set(halved),
-        steps=here.steps + 1,
+        history=current.history.at[current.steps + 1].set(cost),
+        halved=current.halved.at[current.steps].set(halved),
+        steps=current.steps + 1,
     )
-    return dataclasses.replace(moved, best=y, cost=cost, each=each, results=results) if cost < here.cost else moved
+    return dataclasses.replace(after, best=y, cost=cost, each=each, results=results) if cost < current.cost else after
 
 
-def _sound(cost: Array, gradient: Array) -> bool:
+def _is_finite(cost: Array, gradient: Array) -> bool:
     return bool(jnp.isfinite(cost) & jnp.all(jnp.isfinite(gradient)))
 
 

@@ -1,12 +1,12 @@
 """What was measured, and how."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..control import AbstractController, Sampled
 from ..foundations import (
@@ -40,7 +40,7 @@ class Signal(eqx.Module):
         name: its name in reports; by default what was measured.
     """
 
-    of: Any
+    of: str | Callable[..., Array]
     values: Float[Array, "..."] | None
     sigma: Float[Array, "..."]
     bias: bool = eqx.field(static=True)
@@ -86,8 +86,11 @@ class Signal(eqx.Module):
         """Values, and weights 1/σ that are zero where a sample is missing."""
         values = jnp.zeros((times, 1)) if self.values is None else self.values.reshape(times, -1)
         sigma = self.sigma
+        # (T,) and (k,) may be equal lengths: with one component it is over time, with as many components as times it
+        # is by component.
         if sigma.ndim == 1 and sigma.shape[0] == times and (values.shape[1] == 1 or sigma.shape[0] != values.shape[1]):
             sigma = sigma[:, None]
+        # Weight zero, value zero: a NaN times zero would be NaN, in derivatives too.
         there = jnp.isfinite(values)
         return jnp.where(there, values, 0.0), jnp.where(there, 1.0 / jnp.broadcast_to(sigma, values.shape), 0.0)
 
@@ -114,9 +117,9 @@ class Experiment(eqx.Module):
     ts: Float[Array, " T"]
     start: State
     signals: tuple[Signal, ...]
-    control: Any
-    events: tuple[Any, ...]
-    about: Any
+    control: AbstractController | Sampled | Callable[..., Array] | None
+    events: tuple[AbstractEvent, ...]
+    about: PyTree
     fit_start: bool | tuple[str, ...] = eqx.field(static=True)
     windows: int = eqx.field(static=True)
     gap: float = eqx.field(static=True)
@@ -134,7 +137,7 @@ class Experiment(eqx.Module):
         fit_start: bool | Sequence[str] = False,
         windows: Count = 1,
         gap: Positive = 1e-3,
-        about: Any = None,
+        about: PyTree = None,
         name: Text = "",
     ):
         self.ts = jnp.asarray(ts, default_float())
@@ -146,6 +149,8 @@ class Experiment(eqx.Module):
         self.events = tuple(events)
         self.fit_start = fit_start if isinstance(fit_start, bool) else tuple(fit_start)
         self.windows, self.gap = windows, gap
+        # Numbers become leaves, so that objectives can be differentiated by them and experiments that differ in them
+        # share a program.
         self.about = as_parameters(about)
         self._check()
 
@@ -165,22 +170,28 @@ class Experiment(eqx.Module):
         if len(set(names)) < len(names):
             raise ValueError(f"Argument `signals` of {where} must hold different names, but holds {listing(names)}.")
         for signal in self.signals:
-            if signal.values is not None and signal.values.shape[0] != self.ts.shape[0]:
-                raise ValueError(
-                    f"Argument `values` of signal '{signal.name}' must have a value for each of the {self.ts.shape[0]} times of {where}, "
-                    f"but has {signal.values.shape[0]}."
-                )
-            size = (self.ts.shape[0], signal.width)
-            if signal.sigma.shape not in ((), (size[0],), (size[1],), size, (size[0], 1)):
-                raise ValueError(
-                    f"Argument `sigma` of signal '{signal.name}' must have shape (), {(size[1],)}, {(size[0],)} or {size}, but has shape "
-                    f"{signal.sigma.shape}."
-                )
+            _check_shapes(signal, self.ts.shape[0], where)
+        # A window starts in the mode of the record's start; which mode acts there after events is not known.
         if self.windows > 1 and self.events:
             raise ValueError(f"Argument `windows` of {where} must be 1 with events, but is {self.windows}.")
 
 
-def listed(experiments: Any) -> tuple[Experiment, ...]:
+def _check_shapes(signal: Signal, times: int, where: str) -> None:
+    """Values and standard deviations fit the times of an experiment."""
+    if signal.values is not None and signal.values.shape[0] != times:
+        raise ValueError(
+            f"Argument `values` of signal '{signal.name}' must have a value for each of the {times} times of {where}, "
+            f"but has {signal.values.shape[0]}."
+        )
+    size = (times, signal.width)
+    if signal.sigma.shape not in ((), (size[0],), (size[1],), size, (size[0], 1)):
+        raise ValueError(
+            f"Argument `sigma` of signal '{signal.name}' must have shape (), {(size[1],)}, {(size[0],)} or {size}, but has shape "
+            f"{signal.sigma.shape}."
+        )
+
+
+def listed(experiments: Iterable[Experiment] | Experiment) -> tuple[Experiment, ...]:
     """One or several experiments as a tuple."""
     experiments = (experiments,) if isinstance(experiments, Experiment) else tuple(experiments)
     if not experiments or not all(isinstance(e, Experiment) for e in experiments):
@@ -188,7 +199,7 @@ def listed(experiments: Any) -> tuple[Experiment, ...]:
     return experiments
 
 
-def _law(control: Any) -> Any:
+def _law(control: object) -> PyTree:
     """A function with its numbers as leaves."""
     if not callable(control):
         raise TypeError(f"Argument `control` must be a controller or a function, but is a {type(control).__name__}.")

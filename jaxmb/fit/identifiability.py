@@ -1,34 +1,36 @@
 """What an experiment can tell."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from .start import pivots
 
 # Directions in which residuals change by less than this part of the strongest are unknown: errors of runs with tolerances to 1e-6 look so.
-TOLD = 1e-6
-# In sentences those below this part are left out.
-TOLD_IN_WORDS = 0.02
+RANK_TOL = 1e-6
+# In sentences those below this part are left out: 2 % of the largest would not change what a reader does.
+PRINTED = 0.02
 # Coefficients of a combination below this part of its largest are taken for zero.
-SHOWN = 1e-3
+ZERO = 1e-3
 
 
 def eliminated(jacobian: Float[Array, "R N"], parameters: int) -> Float[Array, "R n"]:
-    """What is left of the first columns when the others are free to follow: (I − Q Qᵀ) J."""
+    """The first columns without their parts along the others: (I − Q Qᵀ) J."""
     rest = jacobian[:, parameters:]
     sizes = jnp.linalg.norm(rest, axis=0)
+    # Columns of biases and of starts have units of their own; of unit length their rank is that of directions.
     rest = rest / jnp.where(sizes > 0, sizes, 1.0)
-    found = jacobian[:, :parameters]
+    columns = jacobian[:, :parameters]
     if not rest.shape[1]:
-        return found
-    left, values, _ = jnp.linalg.svd(rest, full_matrices=False)
-    left = jnp.where(values > TOLD * jnp.max(values), left, 0.0)
-    found = found - left @ (left.T @ found)
-    return found - left @ (left.T @ found)
+        return columns
+    basis, values, _ = jnp.linalg.svd(rest, full_matrices=False)
+    basis = jnp.where(values > RANK_TOL * jnp.max(values), basis, 0.0)
+    columns = columns - basis @ (basis.T @ columns)
+    # Twice is enough (Kahan; Parlett 1980): the first pass leaves rounding of the part that was removed, which may
+    # exceed what remains.
+    return columns - basis @ (basis.T @ columns)
 
 
 class Identifiability(eqx.Module):
@@ -53,49 +55,52 @@ class Identifiability(eqx.Module):
     null: np.ndarray
 
     @classmethod
-    def of(cls, jacobian: Any, labels: tuple[str, ...], parameters: int, scales: Any) -> "Identifiability":
+    def of(cls, jacobian: ArrayLike, labels: tuple[str, ...], parameters: int, scales: ArrayLike) -> "Identifiability":
         """From a Jacobian (R, N) by parameters and others, over their scales."""
         rows = np.asarray(eliminated(jnp.asarray(jacobian), parameters))
+        # All directions, also with fewer samples than parameters: the missing ones have s = 0.
         _, values, directions = np.linalg.svd(rows, full_matrices=rows.shape[0] < parameters)
         values = np.concatenate([values, np.zeros(parameters - len(values))])
-        lost = values <= TOLD * max(values.max(initial=0), np.finfo(float).tiny)
-        return cls(labels[:parameters], np.asarray(scales)[:parameters], values, directions, _sparse(directions[lost]))
+        is_null = values <= RANK_TOL * max(values.max(initial=0), np.finfo(float).tiny)
+        return cls(
+            labels[:parameters], np.asarray(scales)[:parameters], values, directions, _sparse_basis(directions[is_null])
+        )
 
     @property
     def undetermined(self) -> tuple[str, ...]:
         """Names of the parameters of which the experiment alone tells no value."""
-        touched = np.any(np.abs(self.null) > SHOWN, axis=0) if len(self.null) else np.zeros(len(self.labels), bool)
+        touched = np.any(np.abs(self.null) > ZERO, axis=0) if len(self.null) else np.zeros(len(self.labels), bool)
         return tuple(label for label, is_touched in zip(self.labels, touched, strict=True) if is_touched)
 
     @property
     def standard_errors(self) -> dict[str, float]:
         """By name, in the parameters' units, the standard errors for noise as given by σ; infinite for what is undetermined."""
         s = np.where(self.values > 0, self.values, 1.0)
-        known = self.values > TOLD * self.values.max(initial=0)
-        errors = np.sqrt(np.sum((self.directions[known] / s[known, None]) ** 2, axis=0)) * self.scales
-        lost = set(self.undetermined)
-        return {x: float("inf") if x in lost else float(e) for x, e in zip(self.labels, errors, strict=True)}
+        determined = self.values > RANK_TOL * self.values.max(initial=0)
+        errors = np.sqrt(np.sum((self.directions[determined] / s[determined, None]) ** 2, axis=0)) * self.scales
+        undetermined = set(self.undetermined)
+        return {x: float("inf") if x in undetermined else float(e) for x, e in zip(self.labels, errors, strict=True)}
 
     def sentences(self) -> list[str]:
         """What is not told, and what is told worst."""
-        found = []
+        texts = []
         for row in self.null:
-            if np.sum(np.abs(row) > SHOWN) == 1:
-                found.append(f"Nothing measured depends on {self.labels[int(np.argmax(np.abs(row)))]}.")
+            if np.sum(np.abs(row) > ZERO) == 1:
+                texts.append(f"Nothing measured depends on {self.labels[int(np.argmax(np.abs(row)))]}.")
             else:
-                found.append(f"Nothing measured changes along {self._combination(row)}.")
-        known = int(np.sum(self.values > TOLD * self.values.max(initial=0)))
-        if known:
-            worst = self.directions[known - 1]
-            found.append(
-                f"Known worst, to {100 / self.values[known - 1]:.2g} % for σ as given, is {self._combination(worst)}."
+                texts.append(f"Nothing measured changes along {self._combination(row)}.")
+        rank = int(np.sum(self.values > RANK_TOL * self.values.max(initial=0)))
+        if rank:
+            worst = self.directions[rank - 1]
+            texts.append(
+                f"Known worst, to {100 / self.values[rank - 1]:.2g} % for σ as given, is {self._combination(worst)}."
             )
-        return found
+        return texts
 
     def _combination(self, row: np.ndarray) -> str:
         """Changes by name in parts of the scales, the largest first."""
         row = row / np.abs(row).max()
-        order = [i for i in np.argsort(-np.abs(row), kind="stable") if abs(row[i]) > TOLD_IN_WORDS]
+        order = [i for i in np.argsort(-np.abs(row), kind="stable") if abs(row[i]) > PRINTED]
         row = row * np.sign(row[order[0]])
         return ", ".join(f"{100 * row[i]:+.3g} % {self.labels[i]}" for i in order)
 
@@ -109,9 +114,9 @@ class Identifiability(eqx.Module):
         return "\n".join([*lines, *self.sentences()])
 
 
-def _sparse(basis: np.ndarray) -> np.ndarray:
+def _sparse_basis(basis: np.ndarray) -> np.ndarray:
     """Another basis of the same space with few entries: reduced by elimination with pivots."""
     if not len(basis):
         return basis
-    found = np.linalg.solve(basis[:, pivots(basis)[: len(basis)]], basis)
-    return np.where(np.abs(found) > SHOWN * np.abs(found).max(axis=1, keepdims=True), found, 0.0)
+    reduced = np.linalg.solve(basis[:, pivots(basis)[: len(basis)]], basis)
+    return np.where(np.abs(reduced) > ZERO * np.abs(reduced).max(axis=1, keepdims=True), reduced, 0.0)

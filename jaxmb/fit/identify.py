@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ import numpy as np
 import optax
 import optimistix as optx
 from jax import lax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ..foundations import RESULTS, Count, Key, NonNegative, contract, function_of, is_concrete, lasting, listing
 from .checkpoint import Checkpoint
@@ -25,21 +25,22 @@ from .problem import Problem
 from .progress import Progress, reporter
 from .report import Fit, failures, summarise
 
-# Bounds further apart than that are searched in the logarithm.
-FAR = 100.0
-# With so few unknowns a gradient is found in forward mode.
-FEW = 4
-SUCCESS: Any = RESULTS.successful
+# Random starts lie evenly in the logarithm between bounds that are more than two decades apart: evenly between 1e-3 and 1e3, nine in ten
+# would begin above 100.
+LOGARITHMIC = 100.0
+# With so few unknowns a gradient is found in forward mode: a pass of reverse mode costs about four runs.
+FORWARD_LIMIT = 4
+SUCCESS = cast(RESULTS, RESULTS.successful)
 
 
 @contract
 def identify(
-    model: Any,
+    model: PyTree,
     parameters: Sequence[Parameter],
     experiments: Sequence[Experiment] | Experiment,
     *,
     build: Annotated[Any, function_of("model")] | None = None,
-    optimiser: Any = None,
+    optimiser: object = None,
     jacobian: str | None = None,
     rtol: NonNegative = 1e-8,
     max_iterations: Count = 50,
@@ -48,7 +49,7 @@ def identify(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | Callable[[Progress], None] = False,
     throw: bool = True,
-    **options: Any,
+    **options: PyTree,
 ) -> Fit:
     """The parameters with which runs come closest to what was measured.
 
@@ -97,26 +98,31 @@ def identify(
     prepared = prepare(model, parameters, experiments, build, jacobian, options)
     file = Checkpoint(checkpoint, (prepared, rtol, starts))
     if optimiser is None:
-        y, told = _search(prepared, _points(prepared, starts, key), rtol, max_iterations, file, progress)
+        y, outcome = _search(prepared, _starting_points(prepared, starts, key), rtol, max_iterations, file, progress)
     elif starts != 1:
         raise ValueError(f"Argument `starts` must be 1 with an `optimiser`, but is {starts}.")
     elif isinstance(optimiser, optax.GradientTransformation):
-        y, told = _descent(prepared, optimiser, jacobian, max_iterations, file, progress)
+        y, outcome = _descent(prepared, optimiser, jacobian, max_iterations, file, progress)
     elif isinstance(optimiser, optx.AbstractLeastSquaresSolver):
-        y, told = _by_optimistix(prepared, optimiser, max_iterations)
+        y, outcome = _optimistix(prepared, optimiser, max_iterations)
     else:
         raise TypeError(
             "Argument `optimiser` must be a transformation of optax, a least-squares solver of optimistix, or None, but is a "
             f"{type(optimiser).__name__}."
         )
-    failed = told["result"] == RESULTS.search_failed
+    failed = outcome["result"] == RESULTS.search_failed
     if throw and is_concrete(failed) and bool(failed):
-        raise RuntimeError(RESULTS[RESULTS.search_failed] + failures(prepared, told["runs"]))
-    return summarise(prepared, y, **told)
+        raise RuntimeError(RESULTS[RESULTS.search_failed] + failures(prepared, outcome["runs"]))
+    return summarise(prepared, y, **outcome)
 
 
 def _search(
-    prepared: Prepared, points: Float[Array, "S N"], rtol: float, most: int, file: Checkpoint, progress: Any
+    prepared: Prepared,
+    points: Float[Array, "S N"],
+    rtol: float,
+    most: int,
+    file: Checkpoint,
+    progress: bool | Callable[[Progress], None],
 ) -> tuple[Array, dict[str, Any]]:
     """Levenberg and Marquardt's method from some points, side by side."""
     problem, report = prepared.problem, reporter(progress)
@@ -128,19 +134,22 @@ def _search(
             searches = _advanced(problem, searches, *limits)
             file.save(searches)
             ended = bool(np.all(np.asarray(searches.done)))
-            report(int(searches.iterations.max()), most, searches.cost.min(), searches.tried.min(), ended)
+            report(int(searches.iterations.max()), most, searches.cost.min(), searches.trial_cost.min(), ended)
     else:
+        # Inside of a transformation nothing can be written or reported, and all iterations are one program.
         searches = lax.while_loop(lambda s: ~jnp.all(s.done), lambda s: _all_advanced(problem, s, *limits), searches)
+    # NaN would be the least for `argmin`.
     costs = jnp.where(jnp.isnan(searches.cost), jnp.inf, searches.cost)
     best: Search = jax.tree.map(lambda x: x[jnp.argmin(costs)], searches)
-    told = dict(r=best.r, jacobian=best.jacobian, cost=best.cost, iterations=best.iterations)
-    return best.y, told | dict(result=best.result, runs=best.results, starts=searches.cost)
+    outcome = dict(r=best.r, jacobian=best.jacobian, cost=best.cost, iterations=best.iterations)
+    return best.y, outcome | dict(result=best.result, runs=best.results, starts=searches.cost)
 
 
 def _all_advanced(problem: Problem, searches: Search, rtol: Array, most: Array) -> Search:
     """One iteration of each; one alone is no batch."""
     if searches.cost.shape[0] > 1:
         return jax.vmap(lambda search: advance(problem, search, rtol, most))(searches)
+    # Under `vmap` both branches of every condition run; a batch of one would pay for that.
     alone = advance(problem, jax.tree.map(lambda x: x[0], searches), rtol, most)
     return jax.tree.map(lambda x: x[None], alone)
 
@@ -148,7 +157,7 @@ def _all_advanced(problem: Problem, searches: Search, rtol: Array, most: Array) 
 _advanced = lasting(_all_advanced)
 
 
-def _points(prepared: Prepared, starts: int, key: PRNGKeyArray | None) -> Float[Array, "S N"]:
+def _starting_points(prepared: Prepared, starts: int, key: PRNGKeyArray | None) -> Float[Array, "S N"]:
     """Where searches start: at the nominal values, and at random within the bounds, in the logarithm where these are far apart."""
     if starts < 1 or (starts > 1 and key is None):
         raise ValueError(f"Argument `starts` must be positive, and come with a `key` beyond 1, but is {starts}.")
@@ -158,15 +167,16 @@ def _points(prepared: Prepared, starts: int, key: PRNGKeyArray | None) -> Float[
     n = prepared.problem.count
     low, high = prepared.problem.low[:n], prepared.problem.high[:n]
     if is_concrete(low, high):
-        open_ = [x for x, fine in zip(prepared.labels, np.isfinite(high - low), strict=False) if not fine]
-        if open_:
-            raise ValueError(f"Argument `starts` needs parameters with both bounds, but {listing(open_)} has not.")
+        unbounded = [x for x, fine in zip(prepared.labels, np.isfinite(high - low), strict=False) if not fine]
+        if unbounded:
+            raise ValueError(f"Argument `starts` needs parameters with both bounds, but {listing(unbounded)} has not.")
     share = jax.random.uniform(key, (starts - 1, n), low.dtype)
-    far = (low > 0) & (high > FAR * low)
+    far = (low > 0) & (high > LOGARITHMIC * low)
+    # Where the bounds are near, low may be zero or negative: the power would be NaN, and its gradient too.
     safe = jnp.where(far, low, 1.0)
-    drawn = jnp.where(far, safe * (jnp.where(far, high, 1.0) / safe) ** share, low + share * (high - low))
+    samples = jnp.where(far, safe * (jnp.where(far, high, 1.0) / safe) ** share, low + share * (high - low))
     rest = jnp.broadcast_to(prepared.start[n:], (starts - 1, prepared.problem.size - n))
-    return jnp.concatenate([prepared.start[None], jnp.concatenate([drawn, rest], axis=1)])
+    return jnp.concatenate([prepared.start[None], jnp.concatenate([samples, rest], axis=1)])
 
 
 def _descent(
@@ -175,19 +185,19 @@ def _descent(
     jacobian: str | None,
     most: int,
     file: Checkpoint,
-    progress: Any,
+    progress: bool | Callable[[Progress], None],
 ) -> tuple[Array, dict[str, Any]]:
     """Steps along the gradient of the cost."""
     if not is_concrete(prepared):
         raise TypeError("Argument `optimiser` must be None, or of optimistix, inside of `jit` or `vmap`.")
     problem = prepared.problem
-    forward = problem.size <= FEW if jacobian is None else jacobian == "forward"
+    forward = problem.size <= FORWARD_LIMIT if jacobian is None else jacobian == "forward"
     problem = dataclasses.replace(problem, forward=forward)
     bounds = (problem.low, problem.high)
-    found = descend(lambda y: _slope(problem, y), prepared.start, bounds, transformation, most, file, progress)
-    r, rows, _ = linear(prepared.problem, found.best)
-    told = dict(r=r, jacobian=rows, cost=found.cost, iterations=found.steps, result=found.result)
-    return found.best, told | dict(runs=found.results, starts=found.cost[None])
+    descent = descend(lambda y: _slope(problem, y), prepared.start, bounds, transformation, most, file, progress)
+    r, rows, _ = linear(prepared.problem, descent.best)
+    outcome = dict(r=r, jacobian=rows, cost=descent.cost, iterations=descent.steps, result=descent.result)
+    return descent.best, outcome | dict(runs=descent.results, starts=descent.cost[None])
 
 
 @lasting
@@ -205,25 +215,27 @@ def _slope(problem: Problem, y: Float[Array, " N"]) -> tuple[Array, Array, Array
     return value, slope, value[None], results
 
 
-def _by_optimistix(
-    prepared: Prepared, solver: optx.AbstractLeastSquaresSolver, most: int
-) -> tuple[Array, dict[str, Any]]:
+def _optimistix(prepared: Prepared, solver: optx.AbstractLeastSquaresSolver, most: int) -> tuple[Array, dict[str, Any]]:
     """A solver of optimistix on the same residuals and Jacobian."""
     problem = prepared.problem
     if problem.bounded:
         raise ValueError(
             "Argument `optimiser` must be None, or of optax, for parameters with bounds: optimistix has none."
         )
-    y, steps, result = _solved(problem, solver, prepared.start, most)
+    y, steps, result = _least_squares(problem, solver, prepared.start, most)
     r, rows, results = linear(problem, y)
     cost = 0.5 * jnp.sum(r**2)
-    result: Any = RESULTS.where(result == optx.RESULTS.successful, SUCCESS, RESULTS.search_unfinished)
-    told = dict(r=r, jacobian=rows, cost=cost, iterations=steps, result=result)
-    return y, told | dict(runs=results, starts=cost[None])
+    result = RESULTS.where(result == optx.RESULTS.successful, SUCCESS, RESULTS.search_unfinished)
+    outcome = dict(r=r, jacobian=rows, cost=cost, iterations=steps, result=result)
+    return y, outcome | dict(runs=results, starts=cost[None])
 
 
 @lasting
-def _solved(problem: Problem, solver: optx.AbstractLeastSquaresSolver, y: Array, most: int) -> tuple[Array, Array, Any]:
+def _least_squares(
+    problem: Problem, solver: optx.AbstractLeastSquaresSolver, y: Array, most: int
+) -> tuple[Array, Array, Any]:
+    # Optimistix asks for one tangent at a time; the Jacobian is found once, by the rule that `jacobian` chose, and
+    # multiplied.
     @jax.custom_jvp
     def residuals(y: Array) -> Array:
         return problem.linear(y)[0]
@@ -233,8 +245,8 @@ def _solved(problem: Problem, solver: optx.AbstractLeastSquaresSolver, y: Array,
         r, jacobian, _ = problem.linear(*primals)
         return r, jacobian @ tangents[0]
 
-    found = optx.least_squares(lambda y, _: residuals(y), solver, y, max_steps=most, throw=False)
-    return found.value, found.stats["num_steps"], found.result
+    solution = optx.least_squares(lambda y, _: residuals(y), solver, y, max_steps=most, throw=False)
+    return solution.value, solution.stats["num_steps"], solution.result
 
 
 def _check_data(experiments: Sequence[Experiment]) -> None:

@@ -79,22 +79,25 @@ def _upper(entries: Float[Array, "6"]) -> Float[Array, "3 3"]:
 
 
 def _entries(body: AbstractBody) -> Float[Array, " k"]:
-    """Θ of a body."""
+    """The parameters θ of a body."""
     mass, com = np.asarray(body.mass), np.asarray(body.com)
     inertia = np.asarray(body.inertia)
     alpha = 0.5 * np.log(mass)
     if com.shape[0] == 2:
-        found = np.array([alpha, 0.5 * np.log(inertia / mass), *com])
+        entries = np.array([alpha, 0.5 * np.log(inertia / mass), *com])
     else:
+        # The second moments ∫ x xᵀ dm from the inertia, I = tr(Σ) 1 − Σ (Wensing, Kim and Slotine 2018).
         spread = (0.5 * np.trace(inertia) * np.eye(3) - inertia) / mass
-        flipped = np.full((3, 3), np.nan)
+        upper = np.full((3, 3), np.nan)
+        # Triangle inequalities of the principal moments are the positive definiteness of Σ; Cholesky's error would
+        # not say so.
         if np.all(np.linalg.eigvalsh(spread) > 0):
-            flipped = np.linalg.cholesky(spread[::-1, ::-1])[::-1, ::-1]  # spread = U Uᵀ, U upper triangular
-        d, s = np.log(np.diag(flipped)), (flipped[0, 1], flipped[1, 2], flipped[0, 2])
-        found = np.array([alpha, *d, *s, *com])
-    if not np.all(np.isfinite(found)):
+            upper = np.linalg.cholesky(spread[::-1, ::-1])[::-1, ::-1]  # spread = U Uᵀ, U upper triangular
+        d, s = np.log(np.diag(upper)), (upper[0, 1], upper[1, 2], upper[0, 2])
+        entries = np.array([alpha, *d, *s, *com])
+    if not np.all(np.isfinite(entries)):
         raise ValueError(
             f"Body '{body.name}' must have a positive mass, and an inertia whose principal moments are each less than the sum of the "
             "others, to be looked for."
         )
-    return jnp.asarray(found)
+    return jnp.asarray(entries)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..foundations import RESULTS, contract, function_of, is_concrete, program
 from ..linalg import solve_spd
@@ -18,13 +18,13 @@ from .report import failures
 
 @contract
 def identifiability(
-    model: Any,
+    model: PyTree,
     parameters: Sequence[Parameter],
     experiments: Sequence[Experiment] | Experiment,
     *,
     build: Annotated[Any, function_of("model")] | None = None,
     jacobian: str | None = None,
-    **options: Any,
+    **options: PyTree,
 ) -> Identifiability:
     """Which parameters the experiments tell, near the nominal ones; nothing need have been measured yet.
 
@@ -37,13 +37,13 @@ def identifiability(
 
 @contract
 def information(
-    model: Any,
+    model: PyTree,
     parameters: Sequence[Parameter],
     experiments: Sequence[Experiment] | Experiment,
     *,
     build: Annotated[Any, function_of("model")] | None = None,
     jacobian: str | None = None,
-    **options: Any,
+    **options: PyTree,
 ) -> Float[Array, "n n"]:
     """Fisher's information of the parameters over their scales, biases and starts eliminated; its inverse bounds their covariance.
 

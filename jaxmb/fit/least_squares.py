@@ -4,7 +4,7 @@ Of optimistix' solvers none keeps bounds, goes on from a file, or measures the d
 do not matter; nothing here calls LAPACK, since many searches may go on side by side.
 """
 
-from typing import Any
+from typing import cast
 
 import equinox as eqx
 import jax
@@ -16,30 +16,32 @@ from ..foundations import RESULTS
 from ..linalg import solve_spd
 from .problem import Problem
 
-# The first damping, relative to the diagonal of JᵀJ, and its least.
-DAMPING, LEAST = 1e-3, 1e-10
+# The first damping, relative to the diagonal of JᵀJ (1e-6 for good starts, 1e-3 or 1 for others: Madsen, Nielsen and Tingleff 2004), and its
+# least, which changes a step by less than the default `rtol`.
+FIRST_DAMPING, LEAST_DAMPING = 1e-3, 1e-10
 # What columns of J were longer counts so much less after each step, else the damping of a search that starts where the motion depends
 # strongly on a parameter, as near a bound at zero, is too large ever after.
 FADE = 0.1
 # Up to this damping a step goes at least half the way to the minimum of the linear problem.
 MILD = 1.0
-# Beyond this damping steps are rounding.
-MOST = 1e12
-# A step is taken if the cost falls by this part of what was predicted.
-ENOUGH = 1e-4
+# Beyond this damping steps are rounding: 1e-12 of an unknown's scale.
+LARGEST_DAMPING = 1e12
+# A step is taken if the cost falls by this part of what was predicted (Nocedal and Wright 2006, algorithm 4.1, allows any below 1/4).
+ACCEPTANCE = 1e-4
 # Columns of J that are shorter, relative to the longest, are rounding: their unknowns stay.
-DEAD = 1e-11
-# Rounds in which a step within bounds is improved, and the parts of a way that are tried in each.
+ZERO_COLUMN = 1e-11
+# Rounds in which a step within bounds is improved, a fixed number so that it can be differentiated and batched, and the parts of a way that
+# are tried in each; the last one stands still.
 ROUNDS, PARTS = 40, (*(2.0**-k for k in range(12)), 0.0)
-# Parts of the cost that errors of the runs may make up.
+# Part of the cost that errors of the runs, which have tolerances, may make up: a smaller change may be theirs.
 HIDDEN = 1e-5
 # Once a run has failed bounds may be where none can be made, such as masses of zero: steps go this part of the way to them.
-WARY = 0.9
-SUCCESS: Any = RESULTS.successful
+CAUTION = 0.9
+SUCCESS = cast(RESULTS, RESULTS.successful)
 
 
 class Search(eqx.Module):
-    """Where a search is.
+    """The state of a search.
 
     Attributes:
         y: the unknowns (N,), over their scales, with the least cost so far.
@@ -48,13 +50,13 @@ class Search(eqx.Module):
         r: residuals (R,) at `y`.
         jacobian: theirs (R, N).
         cost: r·r/2.
-        tried: that of the last trial.
+        trial_cost: that of the last trial.
         sizes: diagonal of JᵀJ (N,), the largest so far.
         damping: relative to `sizes`.
         growth: by which it grows when a step is refused.
         share: how much of the way to a bound a step may go: all of it until a run failed, then a part.
         iterations: evaluations so far.
-        results: what the runs of the lanes report at `y`, and at the first trial.
+        results: what the runs of the shots report at `y`, and at the first trial.
         done: whether the search has ended.
         result: how.
     """
@@ -65,7 +67,7 @@ class Search(eqx.Module):
     r: Float[Array, " R"]
     jacobian: Float[Array, "R N"]
     cost: Float[Array, ""]
-    tried: Float[Array, ""]
+    trial_cost: Float[Array, ""]
     sizes: Float[Array, " N"]
     damping: Float[Array, ""]
     growth: Float[Array, ""]
@@ -79,8 +81,8 @@ class Search(eqx.Module):
 def begin(problem: Problem, y: Float[Array, " N"]) -> Search:
     """A search that starts at y; nothing is evaluated yet."""
     count = problem.rows
-    one, ok = jnp.ones((), y.dtype), SUCCESS
-    results: Any = jax.tree.map(lambda x: jnp.broadcast_to(x, (problem.lanes, *x.shape)), ok)
+    one, success = jnp.ones((), y.dtype), SUCCESS
+    results = jax.tree.map(lambda x: jnp.broadcast_to(x, (problem.shots, *x.shape)), success)
     zero = jnp.zeros_like(y)
     return Search(
         y=y,
@@ -89,15 +91,15 @@ def begin(problem: Problem, y: Float[Array, " N"]) -> Search:
         r=jnp.zeros(count, y.dtype),
         jacobian=jnp.zeros((count, y.shape[0]), y.dtype),
         cost=jnp.inf * one,
-        tried=jnp.inf * one,
+        trial_cost=jnp.inf * one,
         sizes=zero,
-        damping=DAMPING * one,
+        damping=FIRST_DAMPING * one,
         growth=2 * one,
         share=one,
         iterations=jnp.zeros((), int),
         results=results,
         done=jnp.zeros((), bool),
-        result=jax.tree.map(jnp.asarray, ok),
+        result=jax.tree.map(jnp.asarray, success),
     )
 
 
@@ -114,21 +116,23 @@ def advance(problem: Problem, search: Search, rtol: Float[Array, ""], most: Int[
     the cost, relative to it, is below `rtol`.
     """
     r, jacobian, results = problem.linear(search.trial)
-    cost = tried = 0.5 * jnp.sum(r**2)
+    cost = trial_cost = 0.5 * jnp.sum(r**2)
     first = search.iterations == 0
-    sound = jnp.isfinite(cost) & jnp.all(jnp.isfinite(jacobian))
+    is_finite = jnp.isfinite(cost) & jnp.all(jnp.isfinite(jacobian))
+    # Nielsen's ratio ρ of the fall that came to the fall that was predicted.
     gain = (search.cost - cost) / jnp.where(search.predicted > 0, search.predicted, 1.0)
-    taken = sound & (first | ((gain > ENOUGH) & (cost < search.cost)))
-    better = lambda new, old: jax.tree.map(lambda a, b: jnp.where(taken, a, b), new, old)
+    accepted = is_finite & (first | ((gain > ACCEPTANCE) & (cost < search.cost)))
+    better = lambda new, old: jax.tree.map(lambda a, b: jnp.where(accepted, a, b), new, old)
     y, r, jacobian, cost = better((search.trial, r, jacobian, cost), (search.y, search.r, search.jacobian, search.cost))
     fall = jnp.where(jnp.isfinite(gain), gain, 0.0)
     damping = jnp.where(
-        taken, search.damping * jnp.maximum(1 / 3, 1 - (2 * fall - 1) ** 3), search.damping * search.growth
+        accepted, search.damping * jnp.maximum(1 / 3, 1 - (2 * fall - 1) ** 3), search.damping * search.growth
     )
-    damping = jnp.where(first, search.damping, jnp.maximum(damping, LEAST))
-    faded = jnp.where(taken, FADE, 1.0) * search.sizes
+    damping = jnp.where(first, search.damping, jnp.maximum(damping, LEAST_DAMPING))
+    # Moré (1978) keeps the largest column norms for ever; here they fade.
+    faded = jnp.where(accepted, FADE, 1.0) * search.sizes
     sizes = jnp.maximum(faded, jnp.sum(jacobian**2, axis=0))
-    share = jnp.where(sound, search.share, WARY)
+    share = jnp.where(is_finite, search.share, CAUTION)
     room = (share * (problem.low - y), share * (problem.high - y)) if problem.bounded else None
     step, predicted = bounded_step(room, r, jacobian, sizes, damping)
 
@@ -136,37 +140,38 @@ def advance(problem: Problem, search: Search, rtol: Float[Array, ""], most: Int[
     # A fall that is small because its step is damped says nothing.
     small = small | ((predicted <= rtol * cost) & (damping <= MILD))
     # A fall that was predicted and did not come, so small that errors of the runs hide it.
-    hidden = jnp.maximum(search.predicted, tried - search.cost) <= HIDDEN * search.cost
-    small = small | (sound & ~taken & hidden)
-    stuck = damping > MOST
-    over = search.iterations + 1 >= most
-    failed, ok = first & ~sound, SUCCESS
-    result = RESULTS.where(small, ok, RESULTS.where(stuck, RESULTS.search_stuck, RESULTS.search_unfinished))
-    moved = Search(
+    hidden = jnp.maximum(search.predicted, trial_cost - search.cost) <= HIDDEN * search.cost
+    small = small | (is_finite & ~accepted & hidden)
+    stuck = damping > LARGEST_DAMPING
+    exhausted = search.iterations + 1 >= most
+    failed, success = first & ~is_finite, SUCCESS
+    result = RESULTS.where(small, success, RESULTS.where(stuck, RESULTS.search_stuck, RESULTS.search_unfinished))
+    following = Search(
         y=y,
         trial=y + step,
         predicted=predicted,
         r=r,
         jacobian=jacobian,
         cost=cost,
-        tried=tried,
+        trial_cost=trial_cost,
         sizes=sizes,
         damping=damping,
-        growth=jnp.where(taken, 2.0, 2 * search.growth),
+        growth=jnp.where(accepted, 2.0, 2 * search.growth),
         share=share,
         iterations=search.iterations + 1,
-        results=RESULTS.where(taken | first, results, search.results),
-        done=small | stuck | over | failed,
+        results=RESULTS.where(accepted | first, results, search.results),
+        done=small | stuck | exhausted | failed,
         result=RESULTS.where(failed, RESULTS.search_failed, result),
     )
-    return jax.tree.map(lambda old, new: jnp.where(search.done, old, new), search, moved)
+    # In a batch others may still go on: what is done is put back as it was.
+    return jax.tree.map(lambda old, new: jnp.where(search.done, old, new), search, following)
 
 
 def bounded_step(
     room: tuple[Array, Array] | None, r: Array, jacobian: Array, sizes: Array, damping: Array
 ) -> tuple[Float[Array, " N"], Float[Array, ""]]:
     """The step d that minimises ‖r + J d‖²/2 + damping ‖d‖²_sizes/2 within its room, nearly, and how much the cost falls."""
-    live = sizes > DEAD**2 * jnp.max(sizes)
+    live = sizes > ZERO_COLUMN**2 * jnp.max(sizes)
     unit = jnp.where(live, jnp.sqrt(jnp.where(live, sizes, 1.0)), 1.0)
     rows = jnp.where(live, jacobian / unit, 0.0)
     matrix, slope = rows.T @ rows, rows.T @ r
@@ -178,8 +183,11 @@ def bounded_step(
         """Newton's step of what no bound holds, or one down the slope, as far along its projection as is best."""
         rest = slope + damped @ d
         fixed = ~live | ((d <= low) & (rest > 0)) | ((d >= high) & (rest < 0))
+        # Unit rows and columns for what a bound holds: the matrix keeps its shape, and stays positive definite.
         both = ~fixed[:, None] & ~fixed
         newton = solve_spd(jnp.where(both, damped, unity), jnp.where(fixed, 0.0, -rest))
+        # Newton's step may be cut off by a bound so that it leads up; the projected gradient never is (Bertsekas
+        # 1982).
         ways = jnp.stack([newton, jnp.where(fixed, 0.0, -rest)])
         trials = jnp.clip(d + (jnp.array(PARTS)[:, None, None] * ways).reshape(-1, d.shape[0]), low, high)
         return trials[jnp.argmin(trials @ slope + 0.5 * jnp.sum(trials * (trials @ damped), axis=1))]

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..foundations import AllPositive, NoNaN, as_parameters, contract, default_float, function_of, is_concrete, listing
-from .target import Place, Setup, place
+from .target import Location, Setup, locate
 
 
 class Parameter(eqx.Module):
@@ -67,7 +67,7 @@ class Unknowns(eqx.Module):
 
     Attributes:
         names: of all parameters, frozen ones included.
-        places: where they are; None for those with a modifier.
+        locations: where they are; None for those with a modifier.
         modifiers: theirs.
         nominal: values of all, by name.
         free: names of those that are looked for.
@@ -75,7 +75,7 @@ class Unknowns(eqx.Module):
     """
 
     names: tuple[str, ...] = eqx.field(static=True)
-    places: tuple[Place | None, ...]
+    locations: tuple[Location | None, ...]
     modifiers: tuple[Any, ...] = eqx.field(static=True)
     nominal: dict[str, Array]
     free: tuple[str, ...] = eqx.field(static=True)
@@ -97,22 +97,29 @@ class Unknowns(eqx.Module):
         if len(set(names)) < len(names):
             raise ValueError(f"Argument `parameters` must hold different names, but holds {listing(names)}.")
         free = tuple(p.name for p in parameters if not p.frozen)
-        places = tuple(place(setup, p.name) if p.modifier is None else None for p in parameters)
-        nominal = {p.name: _nominal(p, at, setup) for p, at in zip(parameters, places, strict=True)}
+        entries = tuple(locate(setup, p.name) if p.modifier is None else None for p in parameters)
+        nominal = {p.name: _nominal(p, location, setup) for p, location in zip(parameters, entries, strict=True)}
         edges = {p.name: _bounds(p, nominal[p.name]) for p in parameters}
         low, high, scale = (_joined([edges[name][i] for name in free]) for i in range(3))
         return cls(
-            tuple(names), places, tuple(p.modifier for p in parameters), nominal, free, low / scale, high / scale, scale
+            names=tuple(names),
+            locations=entries,
+            modifiers=tuple(p.modifier for p in parameters),
+            nominal=nominal,
+            free=free,
+            low=low / scale,
+            high=high / scale,
+            scale=scale,
         )
 
     @property
     def labels(self) -> tuple[str, ...]:
         """Names of the vector's entries."""
-        found = []
+        names = []
         for name in self.free:
             shape = self.nominal[name].shape
-            found += [f"{name}[{', '.join(map(str, i))}]" if i else name for i in np.ndindex(*shape)]
-        return tuple(found)
+            names += [f"{name}[{', '.join(map(str, i))}]" if i else name for i in np.ndindex(*shape)]
+        return tuple(names)
 
     @property
     def start(self) -> Float[Array, " n"]:
@@ -125,18 +132,18 @@ class Unknowns(eqx.Module):
 
     def values(self, x: Float[Array, " n"]) -> dict[str, Array]:
         """The values of all parameters by name."""
-        entries, found, start = x * self.scale, dict(self.nominal), 0
+        entries, values, start = x * self.scale, dict(self.nominal), 0
         for name in self.free:
             old = self.nominal[name]
-            found[name] = entries[start : start + old.size].reshape(old.shape)
+            values[name] = entries[start : start + old.size].reshape(old.shape)
             start += old.size
-        return found
+        return values
 
     def applied(self, setup: Setup, values: dict[str, Array]) -> Setup:
         """The setup with values by name."""
-        for name, at, modifier in zip(self.names, self.places, self.modifiers, strict=True):
-            if at is not None:
-                setup = at.written(setup, values[name])
+        for name, location, modifier in zip(self.names, self.locations, self.modifiers, strict=True):
+            if location is not None:
+                setup = location.replaced(setup, values[name])
             else:
                 setup = dataclasses.replace(setup, model=modifier(setup.model, values[name]))
         return setup
@@ -146,14 +153,14 @@ def _joined(values: Sequence[Array]) -> Float[Array, " n"]:
     return jnp.concatenate([jnp.zeros(0), *(jnp.ravel(x) for x in values)]).astype(default_float())
 
 
-def _nominal(parameter: Parameter, at: Place | None, setup: Setup) -> Array:
-    there = None if at is None else at.read(setup)
+def _nominal(parameter: Parameter, location: Location | None, setup: Setup) -> Array:
+    value = None if location is None else location.read(setup)
     if parameter.nominal is None:
-        assert there is not None
-        return there
-    if there is not None and parameter.nominal.shape != there.shape:
+        assert value is not None
+        return value
+    if value is not None and parameter.nominal.shape != value.shape:
         raise ValueError(
-            f"Argument `nominal` of parameter '{parameter.name}' must have shape {there.shape}, but has shape "
+            f"Argument `nominal` of parameter '{parameter.name}' must have shape {value.shape}, but has shape "
             f"{parameter.nominal.shape}."
         )
     return parameter.nominal
@@ -161,19 +168,21 @@ def _nominal(parameter: Parameter, at: Place | None, setup: Setup) -> Array:
 
 def _bounds(parameter: Parameter, nominal: Array) -> tuple[Array, Array, Array]:
     """Bounds and scale, of the shape of the value."""
-    given = {"min_value": parameter.min_value, "max_value": parameter.max_value}
+    arguments = {"min_value": parameter.min_value, "max_value": parameter.max_value}
     if parameter.scale is not None:
-        given["scale"] = parameter.scale
-    for argument, value in given.items():
+        arguments["scale"] = parameter.scale
+    for argument, value in arguments.items():
         if value.shape not in ((), nominal.shape):
             raise ValueError(
                 f"Argument `{argument}` of parameter '{parameter.name}' must be a number, or have shape {nominal.shape}, but has "
                 f"shape {value.shape}."
             )
-    low, high = (jnp.broadcast_to(given[key], nominal.shape) for key in ("min_value", "max_value"))
+    low, high = (jnp.broadcast_to(arguments[key], nominal.shape) for key in ("min_value", "max_value"))
+    # A value of zero tells no scale.
     width = jnp.where(jnp.isfinite(high - low), high - low, 1.0)
     scale = jnp.where(nominal != 0, jnp.abs(nominal), jnp.where(width > 0, width, 1.0))
-    scale = jax.lax.stop_gradient(jnp.broadcast_to(given.get("scale", scale), nominal.shape))
+    # A unit, not a quantity: covariances and steps must not depend on derivatives of it.
+    scale = jax.lax.stop_gradient(jnp.broadcast_to(arguments.get("scale", scale), nominal.shape))
     if is_concrete(nominal, low, high, scale):
         inside = np.asarray((low <= nominal) & (nominal <= high) & (low < high))
         if not (np.all(np.isfinite(nominal)) and (inside.all() or parameter.frozen)):

@@ -8,15 +8,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from ..foundations import RESULTS
 from ..mechanism import AbstractMechanism
 from ..simulation import Solution, simulate
 from ..system import State, System
-from .lane import Lane, over_lanes
 from .parameter import Unknowns
-from .start import started
+from .shot import Shot, over_shots
+from .start import state_with
 from .target import Setup
 
 
@@ -30,40 +30,43 @@ class Runs(eqx.Module):
         options: of `simulate`.
     """
 
-    model: Any
-    build: Callable[[Any], System] = eqx.field(static=True)
+    model: PyTree
+    build: Callable[[PyTree], System] = eqx.field(static=True)
     unknowns: Unknowns
-    options: dict[str, Any]
+    options: dict[str, PyTree]
 
-    def setup(self, lane: Lane, x: Float[Array, " n"]) -> Setup:
-        """The lane's setup with the parameters of a vector."""
-        setup = Setup(self.model, lane.control, lane.events)
+    def setup(self, shot: Shot, x: Float[Array, " n"]) -> Setup:
+        """The shot's setup with the parameters of a vector."""
+        setup = Setup(self.model, shot.control, shot.events)
         return self.unknowns.applied(setup, self.unknowns.values(x))
 
     def run(
-        self, lane: Lane, x: Float[Array, " n"], start: Float[Array, " s"], adjoint: dfx.AbstractAdjoint | None
+        self, shot: Shot, x: Float[Array, " n"], start: Float[Array, " s"], adjoint: dfx.AbstractAdjoint | None
     ) -> tuple[System, Solution]:
-        """The run of a lane with these parameters and independent coordinates and velocities at its start.
+        """The run of a shot with these parameters and independent coordinates and velocities at its start.
 
         Where it fails the result of the solution says so.
         """
-        setup = self.setup(lane, x)
-        system, state, fine = self.build(setup.model), lane.start, True
-        if lane.moved:
-            count = len(lane.held)
-            state, fine = started(system, state, lane.held, lane.held_velocities, start[:count], start[count:])
-        found = simulate(
+        setup = self.setup(shot, x)
+        system, state, is_consistent = self.build(setup.model), shot.start, True
+        if shot.reassembled:
+            count = len(shot.positions)
+            state, is_consistent = state_with(
+                system, state, shot.positions, shot.velocities, start[:count], start[count:]
+            )
+        solution = simulate(
             system,
             state,
-            lane.ts,
+            shot.ts,
             control=setup.control,
             events=setup.events,
             adjoint=adjoint,
             throw=False,
             **self.options,
         )
-        failed = RESULTS.where(found.result == RESULTS.successful, RESULTS.inconsistent_state, found.result)
-        return system, eqx.tree_at(lambda s: s.result, found, RESULTS.where(fine, found.result, failed))
+        # A run's own failure says more than that of its start; only where it has none the start's counts.
+        failed = RESULTS.where(solution.result == RESULTS.successful, RESULTS.inconsistent_state, solution.result)
+        return system, eqx.tree_at(lambda s: s.result, solution, RESULTS.where(is_consistent, solution.result, failed))
 
 
 def adjoint_of(forward: bool) -> dfx.AbstractAdjoint | None:
@@ -71,20 +74,20 @@ def adjoint_of(forward: bool) -> dfx.AbstractAdjoint | None:
     return dfx.ForwardMode() if forward else None
 
 
-def built(model: Any) -> System:
+def build_system(model: PyTree) -> System:
     """The system of a model, with the joints' relative coordinates where it is a mechanism."""
     return model.build() if isinstance(model, AbstractMechanism) else model
 
 
-def known_start(lane: Lane) -> Float[Array, "... s"]:
+def nominal_start(shot: Shot) -> Float[Array, "... s"]:
     """The independent coordinates and velocities at the nominal start."""
-    at = lambda values, held: values[..., np.array(held, int)]
-    return jnp.concatenate([at(lane.start.q, lane.held), at(lane.start.v, lane.held_velocities)], axis=-1)
+    at = lambda values, indices: values[..., np.array(indices, int)]
+    return jnp.concatenate([at(shot.start.q, shot.positions), at(shot.start.v, shot.velocities)], axis=-1)
 
 
-def independent_values(lane: Lane, motion: State) -> Float[Array, " s"]:
+def independent_values(shot: Shot, motion: State) -> Float[Array, " s"]:
     """The independent coordinates and velocities of a state."""
-    return jnp.concatenate([motion.q[np.array(lane.held, int)], motion.v[np.array(lane.held_velocities, int)]])
+    return jnp.concatenate([motion.q[np.array(shot.positions, int)], motion.v[np.array(shot.velocities, int)]])
 
 
 class Problem(eqx.Module):
@@ -92,14 +95,14 @@ class Problem(eqx.Module):
 
     Attributes:
         runs: what the runs share.
-        groups: the lanes.
+        groups: the shots.
         scale, low, high: scales and bounds (N,) of the unknowns; of the parameters 1, since they are scaled themselves.
         forward: whether Jacobians are found in forward mode.
         bounded: whether any unknown has a bound.
     """
 
     runs: Runs
-    groups: tuple[Lane, ...]
+    groups: tuple[Shot, ...]
     scale: Float[Array, " N"]
     low: Float[Array, " N"]
     high: Float[Array, " N"]
@@ -112,7 +115,7 @@ class Problem(eqx.Module):
         return sum(sum(x.size for x in group.values) + group.following.size for group in self.groups)
 
     @property
-    def lanes(self) -> int:
+    def shots(self) -> int:
         """Number of runs."""
         return sum(group.ts.shape[0] for group in self.groups)
 
@@ -126,95 +129,99 @@ class Problem(eqx.Module):
         """Number of all unknowns N."""
         return self.scale.shape[0]
 
-    def start(self, group: Lane, lane: int, y: Float[Array, " N"]) -> State:
-        """Where a lane of a group starts."""
-        one: Lane = jax.tree.map(lambda x: x[lane] if eqx.is_array(x) else x, group)
-        if not one.moved:
+    def start(self, group: Shot, shot: int, y: Float[Array, " N"]) -> State:
+        """The state at the start of a shot of a group."""
+        one: Shot = jax.tree.map(lambda x: x[shot] if eqx.is_array(x) else x, group)
+        if not one.reassembled:
             return one.start
-        z, count = self._of(group, y)[lane], len(one.held)
+        z, count = self._arguments(group, y)[shot], len(one.positions)
         setup = self.runs.setup(one, z[: self.count])
         free = z[self.count :]
-        return started(
-            self.runs.build(setup.model), one.start, one.held, one.held_velocities, free[:count], free[count:]
+        return state_with(
+            self.runs.build(setup.model), one.start, one.positions, one.velocities, free[:count], free[count:]
         )[0]
 
     def residuals(self, y: Float[Array, " N"]) -> tuple[Float[Array, " R"], RESULTS]:
-        """Residuals, NaN where a run fails, and the result of each lane."""
+        """Residuals, NaN where a run fails, and the result of each shot."""
         adjoint = adjoint_of(self.forward)
-        found, results = [], []
+        rows, results = [], []
         for group in self.groups:
-            head, tail, result = over_lanes(
-                lambda lane, z: self._predicted(lane, z, adjoint), group, self._of(group, y)
+            head, tail, result = over_shots(
+                lambda shot, z: self._predicted(shot, z, adjoint), group, self._arguments(group, y)
             )
-            found += self._compared(group, y, head, tail)
+            rows += self._compared(group, y, head, tail)
             results.append(result)
-        return jnp.concatenate(found), joined(results)
+        return jnp.concatenate(rows), concatenated(results)
 
     def linear(self, y: Float[Array, " N"]) -> tuple[Float[Array, " R"], Float[Array, "R N"], RESULTS]:
-        """Residuals, their Jacobian, and the result of each lane."""
+        """Residuals, their Jacobian, and the result of each shot."""
         adjoint = adjoint_of(self.forward)
-        found, rows, results = [], [], []
+        residuals, rows, results = [], [], []
         for group in self.groups:
-            of = self._of(group, y)
+            of = self._arguments(group, y)
 
-            def both(lane: Lane, z: Array) -> Any:
+            def both(shot: Shot, z: Array) -> Any:
                 def outputs(z: Array) -> Any:
-                    head, tail, result = self._predicted(lane, z, adjoint)
+                    head, tail, result = self._predicted(shot, z, adjoint)
                     return (head, tail), (head, tail, result)
 
+                # The values come along with the Jacobian, so that no run is made twice.
                 return (jax.jacfwd if self.forward else jax.jacrev)(outputs, has_aux=True)(z)
 
-            (slope, tail_slope), (head, tail, result) = over_lanes(both, group, of)
-            found += self._compared(group, y, head, tail)
-            rows += self._spread(group, slope, tail_slope)
+            (slope, tail_slope), (head, tail, result) = over_shots(both, group, of)
+            residuals += self._compared(group, y, head, tail)
+            rows += self._rows(group, slope, tail_slope)
             results.append(result)
-        return jnp.concatenate(found), jnp.concatenate(rows) * self.scale, joined(results)
+        return jnp.concatenate(residuals), jnp.concatenate(rows) * self.scale, concatenated(results)
 
-    def _of(self, group: Lane, y: Float[Array, " N"]) -> Float[Array, "n z"]:
-        """What the lanes depend on: parameters, and starts where these are looked for."""
+    def _arguments(self, group: Shot, y: Float[Array, " N"]) -> Float[Array, "n z"]:
+        """What the shots depend on: parameters, and starts where these are looked for."""
         y = y * self.scale
         x = jnp.broadcast_to(y[: self.count], (group.ts.shape[0], self.count))
-        start = jnp.where(group.slots >= 0, y[group.slots], known_start(group))
+        start = jnp.where(group.slots >= 0, y[group.slots], nominal_start(group))
         return jnp.concatenate([x, start], axis=1)
 
     def _predicted(
-        self, lane: Lane, z: Float[Array, " z"], adjoint: dfx.AbstractAdjoint | None
+        self, shot: Shot, z: Float[Array, " z"], adjoint: dfx.AbstractAdjoint | None
     ) -> tuple[tuple[Array, ...], Array, RESULTS]:
         """The signals over time, the independent coordinates and velocities at the end, and what the run reports."""
-        system, motion = self.runs.run(lane, z[: self.count], z[self.count :], adjoint)
-        fine = motion.result == RESULTS.successful
-        shown = [jnp.reshape(read(system, motion), (lane.ts.shape[0], -1)) for read in lane.readings]
-        for name, width, found in zip(lane.names, lane.widths, shown, strict=True):
-            if width not in (None, found.shape[1]):
+        system, motion = self.runs.run(shot, z[: self.count], z[self.count :], adjoint)
+        succeeded = motion.result == RESULTS.successful
+        signals = [jnp.reshape(read(system, motion), (shot.ts.shape[0], -1)) for read in shot.readings]
+        for name, width, values in zip(shot.names, shot.widths, signals, strict=True):
+            if width not in (None, values.shape[1]):
                 raise ValueError(
-                    f"Argument `values` of signal '{name}' must have {found.shape[1]} components, as the model gives, but has {width}."
+                    f"Argument `values` of signal '{name}' must have {values.shape[1]} components, as the model gives, but has {width}."
                 )
-        tail = independent_values(lane, motion.state(-1))
-        head = tuple(jnp.where(fine, x, jnp.nan) for x in shown)
-        return head, jnp.where(fine, tail, jnp.nan), motion.result
+        tail = independent_values(shot, motion.state(-1))
+        # A failed run has saved states up to where it failed; NaN keeps a search from taking them for a good fit.
+        head = tuple(jnp.where(succeeded, x, jnp.nan) for x in signals)
+        return head, jnp.where(succeeded, tail, jnp.nan), motion.result
 
-    def _compared(self, group: Lane, y: Array, head: tuple[Array, ...], tail: Array) -> list[Array]:
+    def _compared(self, group: Shot, y: Array, head: tuple[Array, ...], tail: Array) -> list[Array]:
         """Residuals of the samples, signal by signal, and of the gaps between windows."""
         y = y * self.scale
-        found = []
-        for shown, values, weights, bias in zip(head, group.values, group.weights, group.biases, strict=True):
+        residuals = []
+        for predicted, values, weights, bias in zip(head, group.values, group.weights, group.biases, strict=True):
             if bias is not None:
-                shown = shown + y[bias][:, None, :]
-            off = jnp.where(weights > 0, shown - values, 0.0) * weights
-            found.append(off.ravel())
+                predicted = predicted + y[bias][:, None, :]
+            # `where` first: a NaN of a failed run must pass only where a sample counts.
+            residual = jnp.where(weights > 0, predicted - values, 0.0) * weights
+            residuals.append(residual.ravel())
         if self._has_windows(group):
             gap = jnp.where(group.following >= 0, tail - y[group.following], 0.0) / group.gap
-            found.append(gap.ravel())
-        return found
+            residuals.append(gap.ravel())
+        return residuals
 
-    def _spread(self, group: Lane, slope: tuple[Array, ...], tail_slope: Array) -> list[Array]:
+    def _rows(self, group: Shot, slope: tuple[Array, ...], tail_slope: Array) -> list[Array]:
         """The rows of the Jacobian for all unknowns, before their scales."""
         count, rows = group.ts.shape[0], []
         parameters = jnp.broadcast_to(jnp.arange(self.count), (count, self.count))
         columns = jnp.concatenate([parameters, group.slots], axis=1)
 
+        # Jacobians of runs are dense in the unknowns of their own; those of others are zero columns.
         def placed(block: Float[Array, "n k z"], extra: Int[Array, "n k"] | None, sign: float) -> Array:
-            """Rows (n, k) of the lanes in the columns of all unknowns, and a number in one more column each."""
+            """Rows (n, k) of the shots in the columns of all unknowns, and a number in one more column each."""
 
             def one(block: Array, columns: Array, extra: Array | None) -> Array:
                 out = jnp.zeros((block.shape[0], self.size), block.dtype)
@@ -235,15 +242,15 @@ class Problem(eqx.Module):
             weight = jnp.broadcast_to(weights, (count, times, width)).reshape(count, -1, 1)
             rows.append((jnp.where(weight > 0, placed(flat, extra, 1.0), 0.0) * weight).reshape(-1, self.size))
         if self._has_windows(group):
-            joined = (group.following >= 0)[..., None]
-            gap = jnp.where(joined, placed(tail_slope, group.following, -1.0), 0.0) / group.gap[..., None]
+            concatenated = (group.following >= 0)[..., None]
+            gap = jnp.where(concatenated, placed(tail_slope, group.following, -1.0), 0.0) / group.gap[..., None]
             rows.append(gap.reshape(-1, self.size))
         return rows
 
-    def _has_windows(self, group: Lane) -> bool:
+    def _has_windows(self, group: Shot) -> bool:
         return group.following.shape[-1] > 0
 
 
-def joined(results: list[RESULTS]) -> RESULTS:
-    """The results of all lanes along one axis."""
+def concatenated(results: list[RESULTS]) -> RESULTS:
+    """The results of all shots along one axis."""
     return jax.tree.map(lambda *x: jnp.concatenate(x), *results)

@@ -3,11 +3,11 @@
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple, SupportsFloat
 
 
 class Progress(NamedTuple):
-    """What is told after each iteration.
+    """The progress of a search, reported after each iteration.
 
     Attributes:
         iteration: how many there were.
@@ -26,14 +26,25 @@ class Progress(NamedTuple):
     done: bool
 
 
-def reporter(wanted: bool | Callable[[Progress], None]) -> Callable[[int, int, Any, Any, bool], None]:
+def reporter(
+    progress: bool | Callable[[Progress], None],
+) -> Callable[[int, int, SupportsFloat, SupportsFloat, bool], None]:
     """A function that tells what `Progress` holds in the way that is wanted."""
-    tell = wanted if callable(wanted) else _line if wanted else None
+    report_to = progress if callable(progress) else _line if progress else None
     began = time.perf_counter()
 
-    def report(iteration: int, most: int, cost: Any, trial: Any, done: bool) -> None:
-        if tell is not None:
-            tell(Progress(iteration, most, float(cost), float(trial), time.perf_counter() - began, done))
+    def report(iteration: int, most: int, cost: SupportsFloat, trial: SupportsFloat, done: bool) -> None:
+        if report_to is not None:
+            report_to(
+                Progress(
+                    iteration=iteration,
+                    most=most,
+                    cost=float(cost),
+                    trial=float(trial),
+                    seconds=time.perf_counter() - began,
+                    done=done,
+                )
+            )
 
     return report
 

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-# Pairs of steps and changes of the gradient that are remembered.
+# Pairs of steps and changes of the gradient that are remembered; between 3 and 20 are usual (Nocedal and Wright 2006, section 7.2).
 PAIRS = 10
 # The first step moves no unknown by more than this, in its scale.
 FIRST = 0.1
 # A step must lower the cost by this part of what its slope promises, and leave no more of the slope than that part (weak Wolfe conditions).
 FALL, SLOPE = 1e-4, 0.9
-# Lengths of a step that are tried.
+# Lengths of a step that are tried: after twenty bisections it is a millionth of the model's, and the model is at fault.
 TRIALS = 20
 
 
@@ -53,34 +53,35 @@ class Memory(eqx.Module):
             parts.append((s @ d) / (s @ c))
             d = d - parts[-1] * c
         s, c = pairs[0]
+        # H₀ = γ 1 of the latest pair (Nocedal and Wright 2006, eq. 7.20).
         d = d * (s @ c) / (c @ c)
         for (s, c), part in zip(reversed(pairs), reversed(parts), strict=True):
             d = d + (part - (c @ d) / (s @ c)) * s
         return d
 
 
-class Point(NamedTuple):
-    """A place that has been evaluated: the unknowns, the cost, its gradient, and what else was found."""
+class Iterate(NamedTuple):
+    """A point that has been evaluated: the unknowns, the cost, its gradient, and the whole evaluation."""
 
     y: np.ndarray
     cost: float
     gradient: np.ndarray
-    found: tuple[Any, ...]
+    evaluation: tuple[Any, ...]
 
     @property
-    def sound(self) -> bool:
+    def is_finite(self) -> bool:
         """Whether all is finite."""
         return math.isfinite(self.cost) and bool(np.isfinite(self.gradient).all())
 
 
-def held(y: np.ndarray, gradient: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+def at_bounds(y: np.ndarray, gradient: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Which unknowns are at a bound beyond which the cost would fall."""
     return ((y <= low) & (gradient > 0)) | ((y >= high) & (gradient < 0))
 
 
-def searched(
-    at: Point, direction: np.ndarray, evaluate: Callable[[np.ndarray], Point], low: np.ndarray, high: np.ndarray
-) -> Point | None:
+def line_search(
+    origin: Iterate, direction: np.ndarray, evaluate: Callable[[np.ndarray], Iterate], low: np.ndarray, high: np.ndarray
+) -> Iterate | None:
     """The point that a step along a direction leads to, put back within bounds; None where none lowers the cost.
 
     Its length is doubled and bisected until the cost has fallen enough and its slope has nearly risen (Lewis and Overton 2013), which holds for
@@ -88,16 +89,18 @@ def searched(
     """
     short, long, length, best = 0.0, math.inf, 1.0, None
     for _ in range(TRIALS):
-        y = np.clip(at.y + length * direction, low, high)
+        y = np.clip(origin.y + length * direction, low, high)
         if best is not None and np.array_equal(y, best.y):
             break  # at its bounds
-        point, moved = evaluate(y), y - at.y
-        slope = at.gradient @ moved
-        if not point.sound or point.cost > at.cost + FALL * min(slope, 0.0) or point.cost >= at.cost:
+        point, step = evaluate(y), y - origin.y
+        slope = origin.gradient @ step
+        if not point.is_finite or point.cost > origin.cost + FALL * min(slope, 0.0) or point.cost >= origin.cost:
             long = length
         else:
             short, best = length, point
-            if point.gradient @ moved >= SLOPE * slope:
+            if point.gradient @ step >= SLOPE * slope:
                 break
+        # Bisection brackets a step also where the gradient jumps, as of the largest of several costs; interpolation
+        # would not.
         length = 2 * length if math.isinf(long) else (short + long) / 2
     return best

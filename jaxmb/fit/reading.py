@@ -1,6 +1,6 @@
 """How a measured quantity is read off a motion."""
 
-from typing import Any
+from collections.abc import Callable
 
 import equinox as eqx
 from jaxtyping import Array, Float
@@ -11,8 +11,11 @@ from ..output import coordinate, position, rate
 from ..simulation import Solution
 from ..system import System
 
+# The samples of a quantity over a motion, (T,) or (T, k).
+Reading = Callable[[System, Solution], Array]
 
-class Entry(eqx.Module):
+
+class CoordinateSignal(eqx.Module):
     """A coordinate, or a velocity, of the system."""
 
     field: str = eqx.field(static=True)
@@ -23,7 +26,7 @@ class Entry(eqx.Module):
         return getattr(motion, self.field)[..., self.index]
 
 
-class JointCoordinate(eqx.Module):
+class JointSignal(eqx.Module):
     """A joint coordinate of a mechanism, or its rate."""
 
     name: str = eqx.field(static=True)
@@ -34,17 +37,17 @@ class JointCoordinate(eqx.Module):
         return (rate if self.rate else coordinate)(system, motion, self.name)
 
 
-class Position(eqx.Module):
+class PositionSignal(eqx.Module):
     """The position of a place of a mechanism."""
 
-    place: str = eqx.field(static=True)
+    point: str = eqx.field(static=True)
 
     def __call__(self, system: System, motion: Solution) -> Float[Array, "T d"]:
         """It over time."""
-        return position(system, motion, self.place)
+        return position(system, motion, self.point)
 
 
-def reading(of: Any, system: System, argument: str) -> Any:
+def reading(of: str | Reading, system: System, argument: str) -> Reading:
     """A function (system, solution) → (T,) or (T, k) for what a signal names.
 
     Raises:
@@ -52,21 +55,21 @@ def reading(of: Any, system: System, argument: str) -> Any:
     """
     if not isinstance(of, str):
         return of
-    plain = of.removesuffix("'")
+    base = of.removesuffix("'")
     if of in system.coordinates:
-        return Entry("q", system.coordinates.index(of))
+        return CoordinateSignal("q", system.coordinates.index(of))
     if of in system.velocities:
-        return Entry("v", system.velocities.index(of))
-    if plain != of and plain in system.velocities:
-        return Entry("v", system.velocities.index(plain))
-    known = [*system.coordinates, *(f"{name}'" for name in system.velocities)]
+        return CoordinateSignal("v", system.velocities.index(of))
+    if base != of and base in system.velocities:
+        return CoordinateSignal("v", system.velocities.index(base))
+    names = [*system.coordinates, *(f"{name}'" for name in system.velocities)]
     if system.joints is None:
-        raise ValueError(f"Argument `of` of {argument} must be one of {listing(known)}, or a function, but is '{of}'.")
-    if plain.partition(".")[0] in system.joints.names:
-        system.joints.coordinate(plain)  # an error names its coordinates
-        return JointCoordinate(plain, plain != of)
+        raise ValueError(f"Argument `of` of {argument} must be one of {listing(names)}, or a function, but is '{of}'.")
+    if base.partition(".")[0] in system.joints.names:
+        system.joints.coordinate(base)  # an error names its coordinates
+        return JointSignal(base, base != of)
     bodies = linkage_of(system).skeleton.bodies
     if of.partition(".")[0] not in bodies:
-        known = [*known, *system.joints.names, *bodies]
-        raise ValueError(f"Argument `of` of {argument} must be one of {listing(known)}, or a function, but is '{of}'.")
-    return Position(of)
+        names = [*names, *system.joints.names, *bodies]
+        raise ValueError(f"Argument `of` of {argument} must be one of {listing(names)}, or a function, but is '{of}'.")
+    return PositionSignal(of)

@@ -8,19 +8,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..foundations import RESULTS, listing, over_leading_axes, program
 from ..system import State
-from .identifiability import SHOWN, TOLD, Identifiability, eliminated
+from .identifiability import RANK_TOL, ZERO, Identifiability, eliminated
 from .prepare import Prepared
 from .problem import Problem
 from .target import Setup
 
 # So many biases and starts are printed.
-SEEN = 12
+PRINTED = 12
 # Residuals of so many σ on average are no noise.
-FAR = 3.0
+LARGE = 3.0
 
 
 class SignalFit(eqx.Module):
@@ -97,9 +97,9 @@ class Fit(eqx.Module):
         if experiment is not None and experiment not in names:
             raise ValueError(f"Argument `experiment` must be one of {listing(names)}, but is '{experiment}'.")
         number = 0 if experiment is None else names.index(experiment)
-        lane = next(i for i, (of, _) in enumerate(self.prepared.lanes) if of == number)
-        group = next(k for k, members in enumerate(self.prepared.members) if lane in members)
-        return _start(self.prepared.problem, group, self.prepared.members[group].index(lane), self.unknowns)
+        shot = next(i for i, (of, _) in enumerate(self.prepared.shots) if of == number)
+        group = next(k for k, members in enumerate(self.prepared.members) if shot in members)
+        return _start(self.prepared.problem, group, self.prepared.members[group].index(shot), self.unknowns)
 
     @property
     def gradient(self) -> dict[str, Array]:
@@ -117,9 +117,10 @@ class Fit(eqx.Module):
             absolute_sigma: whether the given σ are the noise itself, s = 1; else only their ratios count and s² is the sum of the
                 squares of the residuals over the degrees of freedom that are left.
         """
+        # Arrays alone go into the program, so that fits of equal shapes share it.
         numbers = (self.jacobian, self.scales, self.at_bound, self.freedom, self.cost)
-        found = _covariances(numbers, self.parameters, absolute_sigma, self.cost.ndim)
-        return jnp.where((self.result == RESULTS.successful)[..., None, None], found, jnp.nan)
+        matrix = _covariances(numbers, self.parameters, absolute_sigma, self.cost.ndim)
+        return jnp.where((self.result == RESULTS.successful)[..., None, None], matrix, jnp.nan)
 
     def standard_errors(self, absolute_sigma: bool = False) -> dict[str, Array]:
         """Square roots of the diagonal of the covariance, by parameter."""
@@ -145,26 +146,40 @@ class Fit(eqx.Module):
         return Identifiability.of(self.jacobian, self.labels, self.parameters, self.scales)
 
     def _by_name(self, entries: Float[Array, "... n"]) -> dict[str, Array]:
-        found, start = {}, 0
+        values, start = {}, 0
         names = dict.fromkeys(label.partition("[")[0] for label in self.labels[: self.parameters])
         batch = self.cost.ndim
         for name in names:
             shape = self.estimates[name].shape
             size = int(np.prod(shape[batch:], dtype=int))
-            found[name] = entries[..., start : start + size].reshape(shape)
+            values[name] = entries[..., start : start + size].reshape(shape)
             start += size
-        return found
+        return values
 
     def __str__(self) -> str:
         if self.cost.ndim:
             return f"Fits of {listing(self.estimates)}, {self.cost.size} of them; index one for its table."
         if bool(self.result == RESULTS.search_failed):
             return f"Fit of {int(self.count)} samples: {RESULTS[self.result]}"
-        known = self.identifiability
+        identifiability = self.identifiability
+        rows = self._rows()
+        widths = [max(len(row[i]) for row in rows) for i in range(5)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        how = "converged" if bool(self.result == RESULTS.successful) else RESULTS[self.result]
+        spread = float(jnp.sqrt(2 * self.cost / self.freedom)) if int(self.freedom) > 0 else float("nan")
+        head = f"Fit of {int(self.count)} samples: residual {spread:.4g} σ, {int(self.iterations)} iterations, {how}"
+        if spread > LARGE:
+            lines.append(
+                "Residuals are far above the noise that σ states: σ is too small, the model lacks something, or the search ended in a "
+                "valley that is not the deepest; try other starts (`starts`) or `windows`."
+            )
+        return "\n".join([head, *lines, *identifiability.sentences()])
+
+    def _rows(self) -> list[tuple[str, str, str, str, str]]:
+        """Of the printed table: name, estimate, interval, start and a note."""
         rows = [("parameter", "estimate", "95 % interval", "start", "")]
-        errors = self.intervals()
         entries = iter(range(self.parameters))
-        for name, (low, high) in errors.items():
+        for name, (low, high) in self.intervals().items():
             value, first = np.ravel(self.estimates[name]), np.ravel(self.nominal[name])
             for k, (x, a, b) in enumerate(zip(value, np.ravel(low), np.ravel(high), strict=True)):
                 i = next(entries)
@@ -173,25 +188,15 @@ class Fit(eqx.Module):
                 interval = f"± {(b - a) / 2:.3g}" if np.isfinite(a) else ""
                 rows.append((self.labels[i], f"{x:.6g}", interval, f"{first[k]:.6g}", note))
         others = self.labels[self.parameters :]
-        rows += [(name, f"{float(self.nuisances[name]):.6g}", "", "", "") for name in others[:SEEN]]
-        if len(others) > SEEN:
-            rows.append((f"… and {len(others) - SEEN} more in `nuisances`", "", "", "", ""))
-        widths = [max(len(row[i]) for row in rows) for i in range(5)]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        how = "converged" if bool(self.result == RESULTS.successful) else RESULTS[self.result]
-        spread = float(jnp.sqrt(2 * self.cost / self.freedom)) if int(self.freedom) > 0 else float("nan")
-        head = f"Fit of {int(self.count)} samples: residual {spread:.4g} σ, {int(self.iterations)} iterations, {how}"
-        if spread > FAR:
-            lines.append(
-                "Residuals are far above the noise that σ states: σ is too small, the model lacks something, or the search ended in a "
-                "valley that is not the deepest; try other starts (`starts`) or `windows`."
-            )
-        return "\n".join([head, *lines, *known.sentences()])
+        rows += [(name, f"{float(self.nuisances[name]):.6g}", "", "", "") for name in others[:PRINTED]]
+        if len(others) > PRINTED:
+            rows.append((f"… and {len(others) - PRINTED} more in `nuisances`", "", "", "", ""))
+        return rows
 
 
 @program
-def _start(problem: Problem, group: int, lane: int, y: Float[Array, " N"]) -> State:
-    return problem.start(problem.groups[group], lane, y)
+def _start(problem: Problem, group: int, shot: int, y: Float[Array, " N"]) -> State:
+    return problem.start(problem.groups[group], shot, y)
 
 
 @program
@@ -200,27 +205,29 @@ def _covariances(numbers: tuple[Array, ...], parameters: int, absolute: bool, ax
 
 
 def _covariance(
-    parameters: int, absolute: bool, jacobian: Array, scales: Array, held: Array, freedom: Array, cost: Array
+    parameters: int, absolute: bool, jacobian: Array, scales: Array, fixed: Array, freedom: Array, cost: Array
 ) -> Float[Array, "n n"]:
-    rows = eliminated(jnp.where(held, 0.0, jacobian), parameters)
+    rows = eliminated(jnp.where(fixed, 0.0, jacobian), parameters)
+    # Eigenvalues of JᵀJ instead of an inverse: what the data do not tell must come out infinite, not as 1e16.
     values, vectors = jnp.linalg.eigh(rows.T @ rows)
-    lost = values <= TOLD**2 * jnp.max(values, initial=0)  # squares of the singular values
-    inverse = (vectors * jnp.where(lost, 0.0, 1 / jnp.where(lost, 1.0, values))) @ vectors.T
+    is_null = values <= RANK_TOL**2 * jnp.max(values, initial=0)  # squares of the singular values
+    inverse = (vectors * jnp.where(is_null, 0.0, 1 / jnp.where(is_null, 1.0, values))) @ vectors.T
     size = scales[:parameters]
-    unknown = (jnp.sum(jnp.where(lost, vectors**2, 0.0), axis=1) > SHOWN**2) & ~held[:parameters]
+    unknown = (jnp.sum(jnp.where(is_null, vectors**2, 0.0), axis=1) > ZERO**2) & ~fixed[:parameters]
+    # s² = Σ r²/freedom.
     spread = 1.0 if absolute else 2 * cost / jnp.maximum(freedom, 1)
-    found = spread * inverse * size[:, None] * size
-    found = jnp.where(held[:parameters, None] | held[:parameters], 0.0, found)
-    return jnp.where(jnp.diag(unknown), jnp.inf, found)
+    matrix = spread * inverse * size[:, None] * size
+    matrix = jnp.where(fixed[:parameters, None] | fixed[:parameters], 0.0, matrix)
+    return jnp.where(jnp.diag(unknown), jnp.inf, matrix)
 
 
 @program
-def summarise(prepared: Prepared, y: Array, r: Array, jacobian: Array, **told: Any) -> Fit:
+def summarise(prepared: Prepared, y: Array, r: Array, jacobian: Array, **outcome: PyTree) -> Fit:
     """The fit with the unknowns y, the residuals and their Jacobian there, and what the search tells."""
     problem = prepared.problem
     unknowns, full = problem.runs.unknowns, y * problem.scale
     slope = r @ jacobian
-    held = ((y <= problem.low) & (slope > 0)) | ((y >= problem.high) & (slope < 0))
+    at_bound = ((y <= problem.low) & (slope > 0)) | ((y >= problem.high) & (slope < 0))
     first = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, problem.groups[0])
     setup = problem.runs.setup(first, full[: problem.count])
     count = sum((jnp.sum(w > 0) for group in problem.groups for w in group.weights), start=jnp.zeros((), int))
@@ -240,8 +247,8 @@ def summarise(prepared: Prepared, y: Array, r: Array, jacobian: Array, **told: A
         parameters=problem.count,
         count=count,
         freedom=count + gaps - problem.size,
-        at_bound=held,
-        **told,
+        at_bound=at_bound,
+        **outcome,
     )
 
 
@@ -250,26 +257,26 @@ def _signals(prepared: Prepared, r: Float[Array, " R"]) -> dict[str, dict[str, S
     parts: dict[str, dict[str, list[SignalFit]]] = {name: {} for name in prepared.experiments}
     start = 0
     for group, members in zip(prepared.problem.groups, prepared.members, strict=True):
-        lanes = [prepared.lanes[i] for i in members]
+        shots = [prepared.shots[i] for i in members]
         for k, (values, weights) in enumerate(zip(group.values, group.weights, strict=True)):
             off = r[start : start + values.size].reshape(values.shape)
             start += values.size
-            there = weights > 0
-            measured = jnp.where(there, values, jnp.nan)
-            model = measured + off / jnp.where(there, weights, 1.0)
-            for lane, (number, length) in enumerate(lanes):
-                found = SignalFit(*(x[lane, :length] for x in (group.ts, measured, model, off)))
-                parts[prepared.experiments[number]].setdefault(prepared.signals[number][k], []).append(found)
+            is_measured = weights > 0
+            measured = jnp.where(is_measured, values, jnp.nan)
+            model = measured + off / jnp.where(is_measured, weights, 1.0)
+            for shot, (number, length) in enumerate(shots):
+                signal = SignalFit(*(x[shot, :length] for x in (group.ts, measured, model, off)))
+                parts[prepared.experiments[number]].setdefault(prepared.signals[number][k], []).append(signal)
         start += group.following.size
     join = lambda *x: jnp.concatenate(x)
-    return {e: {s: jax.tree.map(join, *found) for s, found in of.items()} for e, of in parts.items()}
+    return {e: {s: jax.tree.map(join, *signal) for s, signal in of.items()} for e, of in parts.items()}
 
 
 def failures(prepared: Prepared, runs: RESULTS) -> str:
     """Which experiments failed, and what their runs report."""
     text, order = "", [i for members in prepared.members for i in members]
     for k, i in enumerate(order):
-        one: Any = jax.tree.map(lambda x, k=k: x[k], runs)
+        one: RESULTS = jax.tree.map(lambda x, k=k: x[k], runs)
         if not bool(one == RESULTS.successful):
-            text += f"\nExperiment '{prepared.experiments[prepared.lanes[i][0]]}': {RESULTS[one]}"
+            text += f"\nExperiment '{prepared.experiments[prepared.shots[i][0]]}': {RESULTS[one]}"
     return text

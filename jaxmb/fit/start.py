@@ -15,8 +15,8 @@ from ..linalg import RANK_TOL
 from ..system import State, System, constraint_jacobian, rate_matrix
 
 Indices = tuple[int, ...]
-# A coordinate is independent of others if this part of it, at least, is.
-FAIR = 1e-3
+# A coordinate is independent of others if this part of it, at least, is: below, others follow from it a thousand times as fast.
+INDEPENDENT = 1e-3
 
 
 @program
@@ -29,11 +29,11 @@ def _tangents(system: System, state: State) -> tuple[Array, Array, Array, Array]
 
 
 def independent(
-    system: System, state: State, first: Sequence[str] = (), rather: Sequence[str] = ()
+    system: System, state: State, first: Sequence[str] = (), preferred: Sequence[str] = ()
 ) -> tuple[Indices, Indices]:
     """Coordinates, and velocities, that determine all others near a state.
 
-    Those of `first` ("name", "name'") are among them, then those of `rather` that are independent; the rest are picked as
+    Those of `first` ("name", "name'") are among them, then those of `preferred` that are independent; the rest are picked as
     rows of a basis of the motions that are left, by the largest remainder, in the metric of the diagonal of M.
 
     Raises:
@@ -46,14 +46,19 @@ def independent(
             f"Argument `fit_start` must hold names out of {listing([*names[0], *names[1]])}, but holds {listing(unknown)}."
         )
     mass, jacobian, moves, holonomic = (np.asarray(x) for x in _tangents(system.in_mode(state.mode), state))
-    found = []
+    chosen = []
     for of, rows, map_ in ((names[0], jacobian[holonomic], moves), (names[1], jacobian, np.eye(system.nv))):
         sizes = np.sqrt(np.diag(mass))
         sizes = np.where(sizes > 0, sizes, 1.0)  # of coordinates without mass
+        # By NumPy: which coordinates are independent is a choice of shapes, made once, at the nominal parameters.
         basis = map_ @ (_null_space(rows / sizes) / sizes[:, None])
-        wanted = [of.index(name) for name in first if name in of]
-        found.append(_picked(basis, wanted, [of[i] for i in wanted], [of.index(name) for name in rather if name in of]))
-    return found[0], found[1]
+        required = [of.index(name) for name in first if name in of]
+        chosen.append(
+            _independent_rows(
+                basis, required, [of[i] for i in required], [of.index(name) for name in preferred if name in of]
+            )
+        )
+    return chosen[0], chosen[1]
 
 
 def _null_space(rows: np.ndarray) -> np.ndarray:
@@ -64,36 +69,37 @@ def _null_space(rows: np.ndarray) -> np.ndarray:
     return scipy.linalg.null_space(rows / np.where(lengths > 0, lengths, 1), rcond=RANK_TOL)
 
 
-def _picked(basis: np.ndarray, wanted: list[int], names: list[str], rather: list[int]) -> Indices:
+def _independent_rows(basis: np.ndarray, required: list[int], names: list[str], preferred: list[int]) -> Indices:
     """Independent rows of a basis: those that are wanted, those that had better be, and others."""
     chosen: list[int] = []
-    for i in (*wanted, *rather):
+    for i in (*required, *preferred):
         if i in chosen:
             continue
-        if np.linalg.norm(_remainder(basis, chosen)[i]) > FAIR * np.linalg.norm(basis[i]):
+        if np.linalg.norm(_remainder(basis, chosen)[i]) > INDEPENDENT * np.linalg.norm(basis[i]):
             chosen.append(i)
-        elif i in wanted:
+        elif i in required:
             raise ValueError(f"Argument `fit_start` must hold independent coordinates, but {listing(names)} are not.")
     return (*chosen, *pivots(_remainder(basis, chosen).T)[: basis.shape[1] - len(chosen)])
 
 
 def _remainder(basis: np.ndarray, chosen: list[int]) -> np.ndarray:
-    """What is left of the rows of a basis without their parts along some of them."""
+    """The rows of a basis without their parts along some of them."""
     directions = scipy.linalg.orth(basis[chosen].T) if chosen else np.zeros((basis.shape[1], 0))
     return basis - basis @ directions @ directions.T
 
 
 def pivots(matrix: np.ndarray) -> list[int]:
     """Columns in the order of their remainders: the first ones span all."""
-    found: Any = scipy.linalg.qr(matrix, mode="r", pivoting=True)
-    return [int(i) for i in found[1]]
+    factors: Any = scipy.linalg.qr(matrix, mode="r", pivoting=True)
+    return [int(i) for i in factors[1]]
 
 
-def started(
-    system: System, state: State, held: Indices, held_velocities: Indices, at: Array, speeds: Array
+def state_with(
+    system: System, state: State, positions: Indices, velocities: Indices, values: Array, speeds: Array
 ) -> tuple[State, Array]:
     """The state with these values of the independent coordinates and velocities, and whether there is one."""
-    q = state.q.at[np.array(held, int)].set(at)
-    v = state.v.at[np.array(held_velocities, int)].set(speeds)
-    near = assembled(system, Guess(state.t, q, v, held, held_velocities, state.mode))
+    q = state.q.at[np.array(positions, int)].set(values)
+    v = state.v.at[np.array(velocities, int)].set(speeds)
+    near = assembled(system, Guess(state.t, q, v, positions, velocities, state.mode))
+    # Not raised: a trial of a search may ask for a start that there is not.
     return near.state, jax.lax.stop_gradient(all_hold(near.checks))

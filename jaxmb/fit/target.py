@@ -1,4 +1,4 @@
-"""Where in a model a named number is."""
+"""Named numbers of a model, and where they are stored."""
 
 from typing import Any
 
@@ -7,17 +7,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from ..foundations import default_float, listing
 from ..mechanism import AbstractBody, AbstractMechanism
 from ..system import System
+from ..topology import AbstractEvent
 
 # Components of a vector may be named as axes.
 AXES = ("x", "y", "z")
 KINDS = ("bodies", "joints", "drivers", "forces", "actuators")
 # How to get from a node of a tree to one below: names of attributes, and indices or keys.
 Steps = tuple[tuple[str, Any], ...]
+Members = dict[str, tuple[Steps, PyTree]]
 
 
 class Setup(eqx.Module):
@@ -29,13 +31,13 @@ class Setup(eqx.Module):
         events: the events.
     """
 
-    model: Any
-    control: Any = None
-    events: tuple[Any, ...] = ()
+    model: PyTree
+    control: PyTree = None
+    events: tuple[AbstractEvent, ...] = ()
 
 
-class Place(eqx.Module):
-    """Where a number is.
+class Location(eqx.Module):
+    """The location of a number in a setup.
 
     Attributes:
         steps: the way to an array, or to a node of a tree of which all arrays are meant.
@@ -49,39 +51,41 @@ class Place(eqx.Module):
 
     def read(self, setup: Setup) -> Array:
         """The number, or the array."""
-        node = _at(setup, self.steps)
+        node = _node_at(setup, self.steps)
+        # A part of a controller, such as a network: all its arrays as one vector.
         if not _is_number(node):
             return ravel_pytree(eqx.filter(node, eqx.is_inexact_array))[0]
         value = jnp.asarray(node, default_float())
         return value if self.component is None else value[self.component]
 
-    def written(self, setup: Setup, value: Array) -> Setup:
+    def replaced(self, setup: Setup, value: Array) -> Setup:
         """The setup with another value there."""
-        node: Any = _at(setup, self.steps)
+        node: PyTree = _node_at(setup, self.steps)
         if not _is_number(node):
             numbers, rest = eqx.partition(node, eqx.is_inexact_array)
-            return _with(setup, self.steps, eqx.combine(ravel_pytree(numbers)[1](value), rest))
+            return _replaced(setup, self.steps, eqx.combine(ravel_pytree(numbers)[1](value), rest))
         if self.component is not None:
             value = jnp.asarray(node, value.dtype).at[self.component].set(value)
-        changed = _with(setup, self.steps, value)
-        return changed if self.body is None else _with(changed, self.body, _at(changed, self.body).resized())
+        changed = _replaced(setup, self.steps, value)
+        # Mass, inertia and points follow from the dimensions of a shape, and must be found again.
+        return changed if self.body is None else _replaced(changed, self.body, _node_at(changed, self.body).resized())
 
 
-def _at(setup: Setup, steps: Steps) -> Any:
+def _node_at(setup: Setup, steps: Steps) -> PyTree:
     """What some steps lead to."""
-    node: Any = setup
+    node: PyTree = setup
     for kind, key in steps:
         node = getattr(node, key) if kind == "attribute" else node[key]
     return node
 
 
-def _with(setup: Setup, steps: Steps, value: Any) -> Setup:
+def _replaced(setup: Setup, steps: Steps, value: PyTree) -> Setup:
     """The setup with something else there."""
-    return eqx.tree_at(lambda s: _at(s, steps), setup, value)
+    return eqx.tree_at(lambda s: _node_at(s, steps), setup, value)
 
 
-def place(setup: Setup, name: str) -> Place:
-    """Where the number of a dotted name is.
+def locate(setup: Setup, name: str) -> Location:
+    """The location of the number with a dotted name.
 
     "body.mass", "body.length" or another dimension of its shape, "body.points.end.x", "spring.stiffness", "gravity", "points.A.x" and "params…" in a mechanism; the parameters of a system by their
     keys; "control…" and "events.name…" or "events.0…" in what an experiment has. A last "x", "y", "z" or index is a component. A
@@ -105,54 +109,70 @@ def place(setup: Setup, name: str) -> Place:
             way, node = below[word]
             steps = (*steps, *way)
         elif i == len(words) - 1 and word in parts:
-            return Place(steps, parts[word], body)
+            return Location(steps, parts[word], body)
         else:
-            known = listing([*below, *parts])
+            names = listing([*below, *parts])
             raise ValueError(
-                f"Parameter '{name}' must name a number, but '{word}' is not one of {known}; or give it a `modifier`."
+                f"Parameter '{name}' must name a number, but '{word}' is not one of {names}; or give it a `modifier`."
             )
-    whole = words[0] == "control" and steps[0] == ("attribute", "control") and _holds_numbers(node)
-    if not (_is_number(node) or whole):
+    is_network = words[0] == "control" and steps[0] == ("attribute", "control") and _holds_numbers(node)
+    if not (_is_number(node) or is_network):
         raise ValueError(f"Parameter '{name}' must name a number; complete it by one of {listing(_members(node))}.")
-    return Place(steps, None, body)
+    return Location(steps, None, body)
 
 
-def _root(setup: Setup, name: str) -> tuple[Any, Steps]:
+def _root(setup: Setup, name: str) -> tuple[PyTree, Steps]:
     """The setup for what belongs to an experiment, else its model."""
     if name.partition(".")[0] in ("control", "events") and name.partition(".")[0] not in _members(setup.model):
         return setup, ()
     return setup.model, (("attribute", "model"),)
 
 
-def _members(node: Any) -> dict[str, tuple[Steps, Any]]:
+def _members(node: PyTree) -> Members:
     """What a node consists of: by name, how to get there and what is there."""
-    attribute = lambda key: ((("attribute", key),), getattr(node, key))
     if isinstance(node, AbstractMechanism):
-        elements = {
-            element.name: ((("attribute", kind), ("item", i)), element)
-            for kind in KINDS
-            for i, element in enumerate(getattr(node, kind))
-        }
-        return elements | {key: attribute(key) for key in ("gravity", "points", "params")}
+        return _elements(node)
     if isinstance(node, System):
-        return {name: ((("attribute", "params"), *way), x) for name, (way, x) in _members(node.params).items()}
+        return {name: ((("attribute", "params"), *steps), x) for name, (steps, x) in _members(node.params).items()}
     if isinstance(node, dict):
         return {str(key): ((("item", key),), value) for key, value in node.items()}
     if isinstance(node, tuple | list):
-        numbered = {str(i): ((("item", i),), x) for i, x in enumerate(node)}
-        return numbered | {
-            x.name: numbered[str(i)] for i, x in enumerate(node) if isinstance(getattr(x, "name", 0), str)
-        }
+        return _items(node)
     if isinstance(node, AbstractBody):
-        shape = {key: ((("attribute", "shape"), *way), x) for key, (way, x) in _members(node.shape).items()}
-        own = {key: attribute(key) for key, value in vars(node).items() if key != "shape" and _holds_numbers(value)}
-        return own | {key: shape[key] for key in shape if key in node.dimensions}
+        return _body_numbers(node)
     if isinstance(node, eqx.Module):
-        return {key: attribute(key) for key, value in vars(node).items() if _holds_numbers(value)}
+        return {key: _attribute(node, key) for key, value in vars(node).items() if _holds_numbers(value)}
     return {}
 
 
-def _is_number(node: Any) -> bool:
+def _attribute(node: PyTree, key: str) -> tuple[Steps, PyTree]:
+    return (("attribute", key),), getattr(node, key)
+
+
+def _elements(mechanism: AbstractMechanism) -> Members:
+    """The elements of a mechanism by their names, and what it holds besides."""
+    elements: Members = {
+        element.name: ((("attribute", kind), ("item", i)), element)
+        for kind in KINDS
+        for i, element in enumerate(getattr(mechanism, kind))
+    }
+    return elements | {key: _attribute(mechanism, key) for key in ("gravity", "points", "params")}
+
+
+def _items(node: tuple[PyTree, ...] | list[PyTree]) -> Members:
+    """The items of a sequence by their numbers, and those that have names by these too."""
+    numbered: Members = {str(i): ((("item", i),), x) for i, x in enumerate(node)}
+    return numbered | {x.name: numbered[str(i)] for i, x in enumerate(node) if isinstance(getattr(x, "name", 0), str)}
+
+
+def _body_numbers(body: AbstractBody) -> Members:
+    """A body's own numbers, and the dimensions of its shape."""
+    dimensions = {key: ((("attribute", "shape"), *steps), x) for key, (steps, x) in _members(body.shape).items()}
+    own = {key: _attribute(body, key) for key, value in vars(body).items() if key != "shape" and _holds_numbers(value)}
+    return own | {key: dimensions[key] for key in dimensions if key in body.dimensions}
+
+
+def _is_number(node: PyTree) -> bool:
     return (
         isinstance(node, float)
         or eqx.is_inexact_array(node)
@@ -160,11 +180,11 @@ def _is_number(node: Any) -> bool:
     )
 
 
-def _holds_numbers(node: Any) -> bool:
+def _holds_numbers(node: PyTree) -> bool:
     return any(_is_number(leaf) for leaf in jax.tree.leaves(node))
 
 
-def _components(node: Any, is_point: bool) -> dict[str, tuple[int, ...]]:
+def _components(node: PyTree, is_point: bool) -> dict[str, tuple[int, ...]]:
     """The components of a vector, or of the place of a point, by name."""
     if not _is_number(node):
         return {}

@@ -9,19 +9,20 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int, PyTree
 
 from ..foundations import RESULTS, Count, as_function, as_parameters, contract, function_of, lasting, listing
 from .checkpoint import Checkpoint
-from .descent import descend
+from .descent import Descent, descend
 from .experiment import Experiment, listed
-from .identify import FEW
-from .lane import Lane, over_lanes
+from .identify import FORWARD_LIMIT
 from .parameter import Parameter
 from .prepare import Prepared, prepare
-from .problem import Problem, adjoint_of, joined, known_start
+from .problem import Problem, adjoint_of, concatenated, nominal_start
 from .progress import Progress
 from .report import failures
+from .shot import Shot, over_shots
 from .target import Setup
 
 
@@ -61,8 +62,8 @@ class Tuned(eqx.Module):
         return self.setup.control
 
     def __str__(self) -> str:
-        made = int(jnp.sum(jnp.isfinite(self.history))) - 1
-        lines = [f"Cost {float(self.cost):.6g}, {float(self.history[0]):.6g} at the start, after {made} steps"]
+        count = int(jnp.sum(jnp.isfinite(self.history))) - 1
+        lines = [f"Cost {float(self.cost):.6g}, {float(self.history[0]):.6g} at the start, after {count} steps"]
         if bool(self.result != RESULTS.successful):
             lines.append(RESULTS[self.result])
         for name, value in self.estimates.items():
@@ -76,7 +77,7 @@ class Tuned(eqx.Module):
 
 @contract
 def tune(
-    model: Any,
+    model: PyTree,
     parameters: Sequence[Parameter],
     experiments: Sequence[Experiment] | Experiment,
     objective: Annotated[Any, function_of("system, solution")] | Annotated[Any, function_of("system, solution, about")],
@@ -89,7 +90,7 @@ def tune(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | Callable[[Progress], None] = False,
     throw: bool = True,
-    **options: Any,
+    **options: PyTree,
 ) -> Tuned:
     """Parameters with which runs serve a purpose best.
 
@@ -129,13 +130,14 @@ def tune(
             )
     if gradient not in (None, "forward", "reverse"):
         raise ValueError(f"Argument `gradient` must be 'forward', 'reverse' or None, but is {gradient!r}.")
+    # There are no samples to choose a mode by; the mode is set below by the number of parameters.
     prepared = prepare(model, parameters, experiments, build, gradient or "reverse", options)
     problem = prepared.problem
-    forward = problem.count <= FEW if gradient is None else gradient == "forward"
+    forward = problem.count <= FORWARD_LIMIT if gradient is None else gradient == "forward"
     problem = dataclasses.replace(problem, forward=forward)
     aim = as_parameters(as_function(objective, "objective"))
-    found = descend(
-        lambda x: _sloped(problem, aim, over, x),
+    descent = descend(
+        lambda x: _objective(problem, aim, over, x),
         prepared.start,
         (problem.low, problem.high),
         optimiser,
@@ -143,37 +145,40 @@ def tune(
         Checkpoint(checkpoint, (prepared, aim, steps)),
         progress,
     )
-    if throw and bool(found.result == RESULTS.search_failed):
-        raise RuntimeError(RESULTS[RESULTS.search_failed] + failures(prepared, found.results))
-    return _told(prepared, found)
+    if throw and bool(descent.result == RESULTS.search_failed):
+        raise RuntimeError(RESULTS[RESULTS.search_failed] + failures(prepared, descent.results))
+    return _result(prepared, descent)
 
 
-def _told(prepared: Prepared, found: Any) -> Tuned:
+def _result(prepared: Prepared, descent: Descent) -> Tuned:
     problem, unknowns = prepared.problem, prepared.problem.runs.unknowns
     order = [prepared.experiments[i] for members in prepared.members for i in members]
     first = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, problem.groups[0])
     return Tuned(
-        estimates=unknowns.values(found.best),
+        estimates=unknowns.values(descent.best),
         nominal=unknowns.nominal,
-        setup=problem.runs.setup(first, found.best),
-        cost=found.cost,
-        costs=dict(zip(order, found.each, strict=True)),
-        history=found.history,
-        failures=dict(zip(order, found.failures, strict=True)),
-        halved=found.halved,
-        result=found.result,
+        setup=problem.runs.setup(first, descent.best),
+        cost=descent.cost,
+        costs=dict(zip(order, descent.each, strict=True)),
+        history=descent.history,
+        failures=dict(zip(order, descent.failures, strict=True)),
+        halved=descent.halved,
+        result=descent.result,
     )
 
 
 @lasting
-def _sloped(
-    problem: Problem, objective: Any, over: Annotated[Any, function_of("values")], x: Float[Array, " n"]
+def _objective(
+    problem: Problem,
+    objective: Callable[..., ArrayLike],
+    over: Annotated[Any, function_of("values")],
+    x: Float[Array, " n"],
 ) -> tuple[Array, Array, Array, RESULTS]:
     """The objective, its gradient, that of each run and what the runs report."""
 
-    def cost(lane: Lane, x: Array) -> tuple[Array, tuple[Array, RESULTS]]:
-        system, motion = problem.runs.run(lane, x, known_start(lane), adjoint_of(problem.forward))
-        about = () if lane.about is None else (lane.about,)
+    def cost(shot: Shot, x: Array) -> tuple[Array, tuple[Array, RESULTS]]:
+        system, motion = problem.runs.run(shot, x, nominal_start(shot), adjoint_of(problem.forward))
+        about = () if shot.about is None else (shot.about,)
         value = objective(system, motion, *about)
         if not isinstance(value, float | int | Array) or jnp.shape(value):
             raise TypeError(f"Argument `objective` must return a number, but returns {value!r}.")
@@ -185,8 +190,9 @@ def _sloped(
     each, slopes, results = [], [], []
     for group in problem.groups:
         many = jnp.broadcast_to(x, (group.ts.shape[0], *x.shape))
-        rows, (values, result) = over_lanes(slope, group, many)
+        rows, (values, result) = over_shots(slope, group, many)
         each, slopes, results = [*each, values], [*slopes, rows], [*results, result]
     values = jnp.concatenate(each)
+    # The chain rule by hand: `over` mixes runs of all groups, whose own slopes are found shot by shot.
     total, weights = jax.value_and_grad(over)(values)
-    return total, weights @ jnp.concatenate(slopes), values, joined(results)
+    return total, weights @ jnp.concatenate(slopes), values, concatenated(results)

@@ -13,7 +13,8 @@ from ..system import State, System
 from .experiment import Experiment
 from .start import Indices
 
-# Samples on either side of a window's start to which a cubic is fitted there.
+# Samples on either side of a window's start to which a cubic is fitted there: nine for four coefficients halve the noise, and span little of
+# a motion that is sampled well.
 BESIDE = 4
 
 
@@ -36,7 +37,7 @@ class Window(eqx.Module):
     gap: Float[Array, " s"]
 
 
-def windows(experiment: Experiment, system: System, held: tuple[Indices, Indices]) -> list[Window]:
+def windows(experiment: Experiment, system: System, independents: tuple[Indices, Indices]) -> list[Window]:
     """The windows of an experiment; one that is the whole, if no more are asked for.
 
     The starts of later ones are read off the record: a cubic through the samples nearby gives measured coordinates and
@@ -44,9 +45,18 @@ def windows(experiment: Experiment, system: System, held: tuple[Indices, Indices
     """
     ts, tables = experiment.ts, [s.table(experiment.ts.shape[0]) for s in experiment.signals]
     values, weights = tuple(x for x, _ in tables), tuple(w for _, w in tables)
-    first = _independent(experiment.start, held)
+    first = _independent(experiment.start, independents)
     if experiment.windows == 1:
-        return [Window(ts, experiment.start, first, values, weights, jnp.zeros(len(first)))]
+        return [
+            Window(
+                ts=ts,
+                start=experiment.start,
+                values=first,
+                values_of_signals=values,
+                weights=weights,
+                gap=jnp.zeros(len(first)),
+            )
+        ]
     count = ts.shape[0]
     cuts = np.linspace(0, count - 1, experiment.windows + 1).round().astype(int)
     if np.any(np.diff(cuts) < 1):
@@ -54,52 +64,55 @@ def windows(experiment: Experiment, system: System, held: tuple[Indices, Indices
             f"Argument `windows` of experiment '{experiment.name}' must not exceed its number of samples less one, {count - 1}, but "
             f"is {experiment.windows}."
         )
-    states, here = [experiment.start], experiment.start
+    states, state = [experiment.start], experiment.start
+    # From sample to sample, since assembly finds the branch that is nearest: from a window's start to the next it
+    # might find another.
     for sample in range(1, int(cuts[-2]) + 1):
-        here = _guessed(experiment, system, held, here, sample)
+        state = _state_at(experiment, system, independents, state, sample)
         if sample in cuts:
-            states.append(here)
-    starts = np.stack([np.asarray(_independent(s, held)) for s in states])
+            states.append(state)
+    starts = np.stack([np.asarray(_independent(s, independents)) for s in states])
+    # Gaps are compared with how much the coordinate varies at all.
     spread = np.std(starts, axis=0)
     gap = experiment.gap * np.where(spread > 0, spread, 1.0)
-    found = []
+    parts = []
     for k, state in enumerate(states):
         last = k == len(states) - 1
         part = slice(cuts[k], cuts[k + 1] + 1)
         # The sample at which a window ends belongs to the next one.
-        keep = np.ones(cuts[k + 1] + 1 - cuts[k], bool)
-        keep[-1] = last
-        kept = tuple(jnp.where(keep[:, None], w[part], 0.0) for w in weights)
-        found.append(
+        counts = np.ones(cuts[k + 1] + 1 - cuts[k], bool)
+        counts[-1] = last
+        window_weights = tuple(jnp.where(counts[:, None], w[part], 0.0) for w in weights)
+        parts.append(
             Window(
-                ts[part],
-                state,
-                starts[k],
-                tuple(x[part] for x in values),
-                kept,
-                jnp.asarray(np.where(last, np.inf, gap)),
+                ts=ts[part],
+                start=state,
+                values=starts[k],
+                values_of_signals=tuple(x[part] for x in values),
+                weights=window_weights,
+                gap=jnp.asarray(np.where(last, np.inf, gap)),
             )
         )
-    return found
+    return parts
 
 
-def _independent(state: State, held: tuple[Indices, Indices]) -> Array:
-    return jnp.concatenate([state.q[np.array(held[0], int)], state.v[np.array(held[1], int)]])
+def _independent(state: State, independents: tuple[Indices, Indices]) -> Array:
+    return jnp.concatenate([state.q[np.array(independents[0], int)], state.v[np.array(independents[1], int)]])
 
 
-def _guessed(
-    experiment: Experiment, system: System, held: tuple[Indices, Indices], before: State, sample: int
+def _state_at(
+    experiment: Experiment, system: System, independents: tuple[Indices, Indices], previous: State, sample: int
 ) -> State:
     """The state at a sample as far as it is measured, beside that of the sample before."""
-    ts, q, v = np.asarray(experiment.ts), np.array(before.q), np.array(before.v)
+    ts, q, v = np.asarray(experiment.ts), np.array(previous.q), np.array(previous.v)
     for signal in experiment.signals:
         if signal.of in system.coordinates and signal.values is not None:
-            found = _cubic(ts, np.asarray(signal.values).ravel(), sample)
-            if found is not None:
-                q[system.coordinates.index(signal.of)] = found[0]
+            value_and_rate = _fit_cubic(ts, np.asarray(signal.values).ravel(), sample)
+            if value_and_rate is not None:
+                q[system.coordinates.index(signal.of)] = value_and_rate[0]
                 if signal.of in system.velocities:
-                    v[system.velocities.index(signal.of)] = found[1]
-    guess = Guess(experiment.ts[sample], jnp.asarray(q), jnp.asarray(v), *held, before.mode)
+                    v[system.velocities.index(signal.of)] = value_and_rate[1]
+    guess = Guess(experiment.ts[sample], jnp.asarray(q), jnp.asarray(v), *independents, previous.mode)
     near = assembled(system, guess)
     try:
         enforce(near.state, near.checks)
@@ -108,16 +121,16 @@ def _guessed(
             f"Argument `windows` of experiment '{experiment.name}': no state was found at t = {float(experiment.ts[sample]):g} s from "
             f"the samples nearby; cut into more windows, or let signals name more coordinates. {error}"
         ) from None
-    return dataclasses.replace(near.state, mode=before.mode, scale=experiment.start.scale)
+    return dataclasses.replace(near.state, mode=previous.mode, scale=experiment.start.scale)
 
 
-def _cubic(ts: np.ndarray, values: np.ndarray, sample: int) -> tuple[float, float] | None:
+def _fit_cubic(ts: np.ndarray, values: np.ndarray, sample: int) -> tuple[float, float] | None:
     """Value and rate at a sample of the cubic that fits those nearby best; None where too few are there."""
     part = slice(max(sample - BESIDE, 0), sample + BESIDE + 1)
     t, x = ts[part] - ts[sample], values[part]
-    there = np.isfinite(x)
-    if there.sum() < 2:
+    is_measured = np.isfinite(x)
+    if is_measured.sum() < 2:
         return None
     size = np.max(np.abs(t))
-    fitted = np.polyfit(t[there] / size, x[there], min(3, int(there.sum()) - 1))
+    fitted = np.polyfit(t[is_measured] / size, x[is_measured], min(3, int(is_measured.sum()) - 1))
     return float(fitted[-1]), float(fitted[-2] / size)

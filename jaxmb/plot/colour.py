@@ -10,19 +10,20 @@ BODIES = (BLUE, "#ff7f0e", GREEN, RED, PURPLE, BROWN, "#e377c2", "#7f7f7f", "#bc
 
 def of_body(number: int) -> str:
     """Of ground, 0, and bodies."""
+    # Matplotlib's cycle: after ten bodies colours come again.
     return GROUND if number == 0 else BODIES[(number - 1) % len(BODIES)]
 
 
-def mixed(colour: str, factor: float, white: float) -> str:
+def mix(colour: str, factor: float, white: float) -> str:
     """A part of a colour and a part of white."""
-    return written(factor * parts(colour) + white)
+    return to_hex(factor * to_rgb(colour) + white)
 
 
-def parts(colour: str) -> np.ndarray:
+def to_rgb(colour: str) -> np.ndarray:
     """Red, green and blue (3,), between 0 and 1."""
     return np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
 
 
-def written(rgb: np.ndarray) -> str:
+def to_hex(rgb: np.ndarray) -> str:
     """The colour of red, green and blue (3,)."""
     return "#" + "".join(f"{round(255 * float(x)):02x}" for x in np.clip(rgb, 0, 1))

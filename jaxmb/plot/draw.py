@@ -2,22 +2,26 @@
 
 import os
 import pathlib
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from ..foundations import Positive, contract, replacing
 from ..output import Wrench, joint_reactions
 from ..reaction import ReactionReport, analyse_reactions
 from ..simulation import Solution
 from ..system import State, System
-from .instant import Moments
-from .loads import TRUSTED, UNTRUSTED, Loads, loads, told, verdicts
 from .paper import paint
+from .reactions import TRUSTED, UNTRUSTED, ReactionArrows, reaction_arrows, verdict_legend, verdicts
 from .scene import SIZE, Scene
-from .view import View, kinds
+from .snapshot import Trajectory
+from .solid import TINY
+from .view import View, view_kinds
 
+Tree = TypeVar("Tree", bound=PyTree)
+# Half a symbol and a label beside it must not be cut off.
 MARGIN = 5.0  # around what is seen, in sizes of symbols
 
 
@@ -25,7 +29,7 @@ MARGIN = 5.0  # around what is seen, in sizes of symbols
 def draw(
     system: System,
     state: State,
-    ax: Any = None,
+    ax: object = None,
     points: bool = True,
     report: ReactionReport | None = None,
     *,
@@ -59,16 +63,16 @@ def draw(
         ValueError: for a view that is not known, and for axes that do not fit.
     """
     sketch = _Sketch(system, ax, points, view, symbols)
-    moments = sketch.scene.moments(jax.tree.map(lambda x: x[None], state))
+    trajectory = sketch.scene.trajectory(jax.tree.map(lambda x: x[None], state))
     if forces is not False:
         wrenches = joint_reactions(system, state, warn=False) if forces is True else forces
-        sketch.load(jax.tree.map(lambda x: x[None], wrenches), moments)
+        sketch.load(jax.tree.map(lambda x: x[None], wrenches), trajectory)
     if report is not None or forces is not False:
         sketch.judge(analyse_reactions(system, state) if report is None else report)
-    sketch.frame(moments)
-    sketch.show(moments, 0)
+    sketch.frame(trajectory)
+    sketch.show(trajectory, 0)
     if report is not None:
-        sketch.name(moments.poses[0], report)
+        sketch.name(trajectory.poses[0], report)
     return sketch.axes if view == "three" else sketch.axes[0]
 
 
@@ -77,7 +81,7 @@ def animate(
     system: System,
     solution: Solution,
     path: str | os.PathLike[str] | None = None,
-    ax: Any = None,
+    ax: object = None,
     points: bool = True,
     speed: Positive = 1.0,
     *,
@@ -110,18 +114,19 @@ def animate(
     file = None if path is None else pathlib.Path(path)
     writer = None if file is None else _writer(file)
     sketch = _Sketch(system, ax, points, view, symbols)
-    reached = np.flatnonzero(np.isfinite(np.asarray(solution.q)).all(axis=-1))
-    times, moments = np.asarray(solution.ts)[reached], sketch.scene.moments(_some(solution.states, reached))
+    indices = np.flatnonzero(np.isfinite(np.asarray(solution.q)).all(axis=-1))
+    times, trajectory = np.asarray(solution.ts)[indices], sketch.scene.trajectory(_at_times(solution.states, indices))
     if forces is not False:
         wrenches = joint_reactions(system, solution, warn=False, throw=False) if forces is True else forces
-        sketch.load(_some(wrenches, reached), moments)
+        sketch.load(_at_times(wrenches, indices), trajectory)
         sketch.judge(analyse_reactions(system, solution.state(0)))
-    sketch.frame(moments)
+    sketch.frame(trajectory)
 
     def show(i: int) -> list[Any]:
         sketch.axes[0].set_title(f"t = {times[i]:.2f} s", fontsize=9)
-        return sketch.show(moments, i)
+        return sketch.show(trajectory, i)
 
+    # Matplotlib's intervals are constant; saved times are asked to be.
     interval = 1e3 * (times[-1] - times[0]) / max(len(times) - 1, 1) / speed
     figure = sketch.axes[0].figure
     movie = FuncAnimation(figure, show, frames=len(times), interval=interval, blit=False)
@@ -131,9 +136,9 @@ def animate(
     return movie
 
 
-def _some(tree: Any, reached: np.ndarray) -> Any:
+def _at_times(tree: Tree, indices: np.ndarray) -> Tree:
     """At the times that were reached."""
-    return jax.tree.map(lambda x: x[reached], tree)
+    return jax.tree.map(lambda x: x[indices], tree)
 
 
 def _writer(path: pathlib.Path) -> Any:
@@ -153,34 +158,35 @@ def _writer(path: pathlib.Path) -> Any:
 class _Sketch:
     """The artists of one mechanism in its axes."""
 
-    def __init__(self, system: System, ax: Any, points: bool, view: Any, symbols: float):
+    def __init__(self, system: System, ax: object, points: bool, view: object, symbols: float):
         self.scene = Scene(system, points, symbols)
-        self.kinds = kinds(view, self.scene.dim)
-        self.axes, self.is_own = _axes(ax, len(self.kinds)), ax is None
-        self.loads: Loads | None = None
+        self.view_kinds = view_kinds(view, self.scene.dim)
+        self.axes, self.is_own = _axes(ax, len(self.view_kinds)), ax is None
+        self.arrows: ReactionArrows | None = None
         self.legend: list[tuple[str, str, str]] = []
         self.artists: list[Any] = []
 
-    def load(self, wrenches: dict[str, Wrench], moments: Moments) -> None:
+    def load(self, wrenches: dict[str, Wrench], trajectory: Trajectory) -> None:
         """Takes reactions at all instants."""
-        self.scene.frame(moments)
-        self.loads = loads(wrenches, 2 * self.scene.radius)
-        self.legend += [(colour, "$\\rightarrow$", text) for colour, text in self.loads.legend]
+        self.scene.frame(trajectory)
+        self.arrows = reaction_arrows(wrenches, 2 * self.scene.radius)
+        self.legend += [(colour, "$\\rightarrow$", text) for colour, text in self.arrows.legend]
 
     def judge(self, report: ReactionReport) -> None:
         """Gives joints the colours of their verdicts."""
         self.scene.colours = verdicts(report)
-        self.legend += [(colour, "o", text) for colour, text in told(self.scene.colours)]
+        self.legend += [(colour, "o", text) for colour, text in verdict_legend(self.scene.colours)]
 
-    def frame(self, moments: Moments) -> None:
+    def frame(self, trajectory: Trajectory) -> None:
         """Equal scales, and room for everything at all instants."""
-        seen = self.scene.frame(moments)
-        if self.loads is not None:
-            tips = self.loads.tips
-            seen = np.concatenate([seen, tips[np.isfinite(tips).all(axis=1)]])
-        self.views = [View(kind, self.scene.centre, self.scene.radius) for kind in self.kinds]
+        extent = self.scene.frame(trajectory)
+        if self.arrows is not None:
+            tips = self.arrows.tips
+            # Arrows of motions that failed may be NaN, which would make axes of them.
+            extent = np.concatenate([extent, tips[np.isfinite(tips).all(axis=1)]])
+        self.views = [View(kind, self.scene.centre, self.scene.radius) for kind in self.view_kinds]
         for ax, view in zip(self.axes, self.views, strict=True):
-            flat, _ = view.projected(seen)
+            flat, _ = view.projected(extent)
             ends = flat.min(axis=0) - MARGIN * self.scene.size, flat.max(axis=0) + MARGIN * self.scene.size
             ax.set(xlim=(ends[0][0], ends[1][0]), ylim=(ends[0][1], ends[1][1]), aspect="equal")
             ax.set(xlabel=view.labels[0], ylabel=view.labels[1])
@@ -190,38 +196,39 @@ class _Sketch:
                 ax.set_title(str(view.kind), fontsize=9)
         self._explain()
 
-    def show(self, moments: Moments, i: int) -> list[Any]:
+    def show(self, trajectory: Trajectory, i: int) -> list[Any]:
         """Draws an instant in place of the one before."""
         for artist in self.artists:
             artist.remove()
-        now = self.scene.at(moments, i)
-        pieces = self.scene.pieces(now) + ([] if self.loads is None else self.loads.pieces(i))
+        now = self.scene.at(trajectory, i)
+        pieces = self.scene.pieces(now) + ([] if self.arrows is None else self.arrows.pieces(i))
         self.artists = []
         for ax, view in zip(self.axes, self.views, strict=True):
             self.artists += paint(ax, view, pieces, self.scene.size)
-            named = len(self.views) == 1 or not view.is_flat  # once for all views
-            for name, arrow in self.scene.arrows(now).items() if named else ():
+            is_labelled = len(self.views) == 1 or not view.is_flat  # once for all views
+            for name, arrow in self.scene.arrows(now).items() if is_labelled else ():
                 flat, _ = view.projected(arrow)
-                out = flat[-1] - flat.mean(axis=0)
-                at = flat[-1] + self.scene.size * out / max(float(np.linalg.norm(out)), 1e-300)
-                style = {"ha": "left" if out[0] >= 0 else "right", "va": "bottom" if out[1] >= 0 else "top"}
-                self.artists.append(ax.text(*at, name, fontsize=8, zorder=4, **style))
+                direction = flat[-1] - flat.mean(axis=0)
+                position = flat[-1] + self.scene.size * direction / max(float(np.linalg.norm(direction)), TINY)
+                style = {"ha": "left" if direction[0] >= 0 else "right", "va": "bottom" if direction[1] >= 0 else "top"}
+                self.artists.append(ax.text(*position, name, fontsize=8, zorder=4, **style))
         return self.artists
 
     def name(self, poses: np.ndarray, report: ReactionReport) -> None:
         """Names the joints, in the colour of their verdict."""
+        # Joints at one place, such as three rods on one pin, share a label.
         groups: dict[tuple[float, ...], list[str]] = {}
         for link in self.scene.links:
-            place = (poses[link.bodies[1]] @ link.frames[1])[:-1, -1]
-            groups.setdefault(tuple(np.round(place, 6)), []).append(link.name)
-        for i, (place, here) in enumerate(sorted(groups.items())):
-            trusted = [report.groups[name].unique for name in here]
-            label = ", ".join(name if unique else f"{name}?" for name, unique in zip(here, trusted, strict=True))
+            position = (poses[link.bodies[1]] @ link.frames[1])[:-1, -1]
+            groups.setdefault(tuple(np.round(position, 6)), []).append(link.name)
+        for i, (position, names) in enumerate(sorted(groups.items())):
+            trusted = [report.groups[name].unique for name in names]
+            label = ", ".join(name if unique else f"{name}?" for name, unique in zip(names, trusted, strict=True))
             # Neighbours on different sides, so that they do not hide each other.
             x, y, side = ((4, 6, "left"), (-4, -14, "right"), (4, -14, "left"), (-4, 6, "right"))[i % 4]
             style = {"color": TRUSTED if all(trusted) else UNTRUSTED, "fontsize": 9, "fontweight": "bold", "ha": side}
             for ax, view in zip(self.axes, self.views, strict=True):
-                at = view.projected(np.array([place]))[0][0]
+                at = view.projected(np.array([position]))[0][0]
                 ax.annotate(label, at, xytext=(x, y), textcoords="offset points", zorder=5, **style)
 
     def _explain(self) -> None:
@@ -239,18 +246,18 @@ class _Sketch:
             self.axes[0].legend(handles=entries, loc="best", fontsize=8)
 
 
-def _axes(ax: Any, count: int) -> np.ndarray:
+def _axes(ax: object, count: int) -> np.ndarray:
     """The given axes, or new ones, (count,)."""
     if ax is None:
         import matplotlib.pyplot as plt
 
         size = (6.4, 4.8) if count == 1 else (9.0, 7.5)
         return np.ravel(plt.figure(figsize=size, layout="constrained").subplots(*((1, 1) if count == 1 else (2, 2))))
-    axes = np.ravel(ax)
-    if not all(hasattr(each, "add_artist") for each in axes):
+    axes = np.ravel(np.asarray(ax, object))
+    if not all(hasattr(one, "add_artist") for one in axes):
         raise TypeError(f"Argument `ax` must be axes of matplotlib, but is {ax!r}.")
     if len(axes) != count:
         raise ValueError(f"Argument `ax` must hold {count} axes for this view, but holds {len(axes)}.")
-    if any(hasattr(each, "get_zlim") for each in axes):
+    if any(hasattr(one, "get_zlim") for one in axes):
         raise ValueError("Argument `ax` must be plain axes, but is three-dimensional; `view` says how to look at it.")
     return axes

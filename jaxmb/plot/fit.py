@@ -1,15 +1,20 @@
 """What was measured beside what the model makes of it."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..fit import Fit
 from ..foundations import contract
 
+if TYPE_CHECKING:
+    import matplotlib.figure
+
 
 @contract
-def fit(found: Fit, experiment: str | None = None, figure: Any = None) -> Any:
+def fit(
+    found: Fit, experiment: str | None = None, figure: "matplotlib.figure.Figure | None" = None
+) -> "matplotlib.figure.Figure":
     """Draws a fit: for each signal measured samples and the model above, residuals in σ below.
 
     Residuals that are noise scatter evenly about zero, nearly all between −2 and 2; what has a shape is not in the model.
@@ -37,6 +42,7 @@ def fit(found: Fit, experiment: str | None = None, figure: Any = None) -> Any:
     for (upper, lower), (label, signal) in zip(axes.T, signals.items(), strict=True):
         ts = np.asarray(signal.ts)
         measured, model, residual = (np.asarray(x) for x in (signal.measured, signal.model, signal.residual))
+        # Zero stands for a missing sample there, which would look like a perfect one.
         residual = np.where(np.isnan(measured), np.nan, residual)
         for k in range(measured.shape[1]):
             suffix = f" {k}" if measured.shape[1] > 1 else ""

@@ -6,94 +6,113 @@ import numpy as np
 
 from ..mechanism import Helix
 from .colour import GROUND, GUIDE, JOINT, LIGHT, PALE, WHITE
-from .instant import Instant, shifted, turning
-from .outline import Link
-from .piece import Piece, of_solid
-from .solid import COARSE, Solid, circle, moved, polygon, sphere, tube, turned
+from .primitive import Primitive, of_solid
+from .shapes import Connection
+from .snapshot import Snapshot, at_position, turning
+from .solid import COARSE, Solid, circle, polygon, sphere, transform, tube, with_axis_as_z
 from .symbols import anchor, block, floor, hatched, hinge, thread
 
 
-def anchors(now: Instant) -> Iterable[Piece]:
+def anchors(now: Snapshot) -> Iterable[Primitive]:
     """The ground where something is pinned to it, once at each place."""
-    found: dict[str, np.ndarray] = {}
+    poses: dict[str, np.ndarray] = {}
     for link in now.links:
         rail = now.dim == 3 and link.slides and len(link.pair.axes) == 1  # others have ground of their own
         if link.is_grounded and (rail or not link.slides) and not link.kind.nonholonomic:
-            found[link.name] = now.ends(link)[0 if link.bodies[0] == 0 else 1]
+            poses[link.name] = now.ends(link)[0 if link.bodies[0] == 0 else 1]
     for element in (*now.numbers.forces, *now.numbers.drivers):
         for at in (getattr(element, "a", None), getattr(element, "b", None)):
             if at is not None and at.body == "ground":
-                found[element.name] = now.at(at)
-    places = {tuple(np.round(pose[:-1, -1] / now.size, 3)): (name, pose[:-1, -1]) for name, pose in found.items()}
-    for name, place in places.values():
-        yield from of_solid(now.dim, f"{name} ground", anchor(place, now.size), GROUND, fill=LIGHT)
+                poses[element.name] = now.at(at)
+    # Several joints on one pin have one foot; in units of symbols, since those are what would overlap.
+    distinct = {tuple(np.round(pose[:-1, -1] / now.size, 3)): (name, pose[:-1, -1]) for name, pose in poses.items()}
+    for name, position in distinct.values():
+        yield from of_solid(now.dim, f"{name} ground", anchor(position, now.size), GROUND, fill=LIGHT)
 
 
-def contact(now: Instant, link: Link) -> Iterable[Piece]:
+def contact(now: Snapshot, link: Connection) -> Iterable[Primitive]:
     """The ground that something rolls on."""
     a, _ = now.ends(link)
     colour = now.colours.get(link.name, GROUND)
     low, high = under(now.reach(link), float(link.numbers[0]))
     if now.dim == 3:
         ground = of_solid(now.dim, f"{link.name} ground", floor(a, low[:2], high[:2], now.size), colour, 0.7, PALE)
+        # A floor is large: sorted by its middle it might hide what stands on it.
         return [piece._replace(layer=-1) for piece in ground]
     return of_solid(now.dim, f"{link.name} ground", Solid([], hatched(a, low[0], high[0], now.size), []), colour)
 
 
-def joint(now: Instant, link: Link) -> Iterable[Piece]:
+def joint_symbol(now: Snapshot, link: Connection) -> Iterable[Primitive]:
     """A ring in the plane, short cylinders about its axes in space, a ball where it has none; a square or cube if nothing turns."""
     if link.rolls or link.slides:
         return []
     ends, colour, u = now.ends(link), now.colours.get(link.name, JOINT), now.size
     if link.kind.nonholonomic:
-        blade = moved(ends[1], u * np.array([[-2.0, 0.0], [2.0, 0.0]]))
-        return [Piece(link.name, (blade,), colour, width=4.0)]
-    axes = turning(link)
-    if len(axes) == 2:  # the first axis on A, the second one on B
-        solids = [hinge(end, axis, u) for end, axis in zip(ends, axes, strict=True)]
-    elif link.pair is not None and not link.pair.rotation.coordinates:
-        solids = [block(ends[1], -0.7 * u, 0.7 * u, 0.7 * u)]
-    elif now.dim == 3 and axes:
-        solids = [hinge(ends[1], axes[0], u)]
-    elif now.dim == 3:
-        solids = [Solid(sphere(end, 0.8 * u, COARSE).faces, [], []) for end in (ends if link.is_rod else ends[1:])]
-    else:
-        solids = [polygon(circle(end, 0.6 * u)) for end in (ends if link.is_rod else ends[1:])]
+        blade = transform(ends[1], u * np.array([[-2.0, 0.0], [2.0, 0.0]]))
+        return [Primitive(link.name, (blade,), colour, width=4.0)]
+    solids = _joint_solids(link, ends, u)
     if isinstance(link.pair, Helix):
         solids.append(Solid([], [thread(ends[1], float(link.numbers[0]), u)], []))
     fill = WHITE if now.dim == 2 else None
     return [piece for solid in solids for piece in of_solid(now.dim, link.name, solid, colour, 1.8, fill)]
 
 
-def guide(now: Instant, link: Link) -> Iterable[Piece]:
+def _joint_solids(link: Connection, ends: tuple[np.ndarray, np.ndarray], u: float) -> list[Solid]:
+    """What stands for the rotation that a joint leaves."""
+    axes, in_space = turning(link), len(ends[1]) == 4
+    if len(axes) == 2:  # the first axis on A, the second one on B
+        return [hinge(end, axis, u) for end, axis in zip(ends, axes, strict=True)]
+    if link.pair is not None and not link.pair.rotation.coordinates:
+        return [block(ends[1], -0.7 * u, 0.7 * u, 0.7 * u)]
+    if in_space and axes:
+        return [hinge(ends[1], axes[0], u)]
+    pins = ends if link.is_rod else ends[1:]
+    if in_space:
+        return [Solid(sphere(end, 0.8 * u, COARSE).faces, [], []) for end in pins]
+    return [polygon(circle(end, 0.6 * u)) for end in pins]
+
+
+def guide_symbol(now: Snapshot, link: Connection) -> Iterable[Primitive]:
     """A rod and what slides on it: the body of A as a sleeve where that lies along the axis, else a block at B; or a plane."""
     a, b = now.ends(link)
     if len(link.pair.axes) > 1:
         yield from _plane(now, link, a, b)
         return
-    pose = a if now.dim == 2 else turned(a, link.pair.axes[0])
+    pose = a if now.dim == 2 else with_axis_as_z(a, link.pair.axes[0])
     axis, u = 0 if now.dim == 2 else 2, now.size
     colour, shift = now.colours.get(link.name, GUIDE), float((np.linalg.inv(pose) @ b)[axis, -1])
     sleeve = _sleeve(now, link, pose, axis)
     start, end, thickness = sleeve or (shift - 1.6 * u, shift + 1.6 * u, 0.0)
-    over = 0.0 if sleeve else 4 * u if link.is_grounded else 2 * u
-    least, most = (shift, shift) if sleeve else now.reach(link)[:, link.pair.axes[0]].tolist()
-    low, high = min(0.0, least) - over, max(0.0, most) + over
-    if sleeve and now.dim == 3:  # the part inside is not seen
-        low, high = (min(end, high), high) if shift > 0 else (low, max(start, low))
+    low, high = _rod_ends(now, link, shift, sleeve)
     ends = np.zeros((2, now.dim))
     ends[:, axis] = low, high
     if link.is_grounded and now.dim == 2:
-        ground = shifted(pose, pose[:-1, -1] - u * pose[:-1, 1])
+        ground = at_position(pose, pose[:-1, -1] - u * pose[:-1, 1])
         yield from of_solid(now.dim, f"{link.name} ground", Solid([], hatched(ground, low, high, u), []), GROUND)
-    yield Piece(link.name, (moved(pose, ends),), colour, width=2.5)
+    yield Primitive(link.name, (transform(pose, ends),), colour, width=2.5)
     if thickness <= 0.1 * u:  # else the body's shape is its sleeve
         fill = LIGHT if now.dim == 2 else None
         for solid in _slider(now, link, pose, b, (start, end)):
             yield from of_solid(now.dim, link.name, solid, colour, 1.5, fill)
 
 
-def _slider(now: Instant, link: Link, pose: np.ndarray, b: np.ndarray, ends: tuple[float, float]) -> list[Solid]:
+def _rod_ends(
+    now: Snapshot, link: Connection, shift: float, sleeve: tuple[float, float, float] | None
+) -> tuple[float, float]:
+    """Where the rod of a guide begins and ends on its axis: out of a sleeve up to B, else as far as B goes and a little more."""
+    if sleeve is None:
+        overhang = 4 * now.size if link.is_grounded else 2 * now.size
+        least, most = now.reach(link)[:, link.pair.axes[0]].tolist()
+        return min(0.0, least) - overhang, max(0.0, most) + overhang
+    start, end, _ = sleeve
+    low, high = min(0.0, shift), max(0.0, shift)
+    if now.dim == 2:
+        return low, high
+    # In space the part inside the sleeve is hidden.
+    return (min(end, high), high) if shift > 0 else (low, max(start, low))
+
+
+def _slider(now: Snapshot, link: Connection, pose: np.ndarray, b: np.ndarray, ends: tuple[float, float]) -> list[Solid]:
     """A block on the axis of a pose; round if it may turn, with a pin in the plane; a ball if it may turn in any way."""
     u, rotation = now.size, link.pair.rotation
     if not rotation.coordinates:
@@ -102,10 +121,10 @@ def _slider(now: Instant, link: Link, pose: np.ndarray, b: np.ndarray, ends: tup
         return [block(pose, *ends, u), polygon(circle(b, 0.6 * u))]
     if not turning(link):
         return [Solid(sphere(b, u, COARSE).faces, [], [])]
-    return [tube(shifted(pose, pose[:-1, -1] + ends[0] * pose[:-1, 2]), ends[1] - ends[0], u, corners=COARSE)]
+    return [tube(at_position(pose, pose[:-1, -1] + ends[0] * pose[:-1, 2]), ends[1] - ends[0], u, corners=COARSE)]
 
 
-def _plane(now: Instant, link: Link, a: np.ndarray, b: np.ndarray) -> Iterable[Piece]:
+def _plane(now: Snapshot, link: Connection, a: np.ndarray, b: np.ndarray) -> Iterable[Primitive]:
     """The plane of A under the place of B."""
     u, reach = now.size, now.reach(link)[:, :2]
     low, high = np.minimum(reach[0], 0.0) - 4 * u, np.maximum(reach[1], 0.0) + 4 * u
@@ -114,20 +133,20 @@ def _plane(now: Instant, link: Link, a: np.ndarray, b: np.ndarray) -> Iterable[P
     yield from of_solid(3, link.name, Solid(sphere(b, 0.8 * u, COARSE).faces, [], []), colour)
 
 
-def _sleeve(now: Instant, link: Link, pose: np.ndarray, axis: int) -> tuple[float, float, float] | None:
+def _sleeve(now: Snapshot, link: Connection, pose: np.ndarray, axis: int) -> tuple[float, float, float] | None:
     """Where A's body begins and ends on the axis, and how far it reaches beside it; None if it does not lie along it."""
     body = link.bodies[0]
     if body == 0:
         return None
-    seen = moved(np.linalg.inv(pose), now.solids[body].moved(now.poses[body]).points)
-    low, high = seen[:, axis].min(), seen[:, axis].max()
-    beside = np.abs(np.delete(seen, axis, axis=1)).max()
+    points = transform(np.linalg.inv(pose), now.solids[body].transform(now.poses[body]).points)
+    low, high = points[:, axis].min(), points[:, axis].max()
+    beside = np.abs(np.delete(points, axis, axis=1)).max()
     return (float(low), float(high), float(beside)) if high - low > 4 * beside + now.size else None
 
 
-def rod(now: Instant, a: np.ndarray, b: np.ndarray, name: str) -> Piece:
+def rod(now: Snapshot, a: np.ndarray, b: np.ndarray, name: str) -> Primitive:
     """From one place to another."""
-    return Piece(name, (np.stack([a[:-1, -1], b[:-1, -1]]),), now.colours.get(name, GUIDE), width=3.0)
+    return Primitive(name, (np.stack([a[:-1, -1], b[:-1, -1]]),), now.colours.get(name, GUIDE), width=3.0)
 
 
 def under(reach: np.ndarray, radius: float) -> np.ndarray:

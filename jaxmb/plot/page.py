@@ -24,8 +24,8 @@ from ..records import Record
 from ..simulation import Solution
 from ..system import System
 from .colour import of_body
-from .loads import Loads, loads, told, verdicts
-from .parts import packed, parts, rounded
+from .parts import packed, page_parts, rounded
+from .reactions import ReactionArrows, reaction_arrows, verdict_legend, verdicts
 from .scene import SIZE, Scene
 from .solid import Solid
 
@@ -76,17 +76,18 @@ def page(
     curves = tabulate(system, solution) if curves is None else curves
     if curves.t.shape != solution.ts.shape or not np.array_equal(curves.t, solution.ts):
         raise ValueError("Argument `curves` must have the times of `solution`, but has others.")
-    reached = np.flatnonzero(np.isfinite(np.asarray(solution.q)).all(axis=1))
-    if not len(reached):
+    indices = np.flatnonzero(np.isfinite(np.asarray(solution.q)).all(axis=1))
+    if not len(indices):
         raise ValueError("Argument `solution` must hold a motion, but no saved time was reached.")
     scene = Scene(system, points, symbols)
-    data = _data(system, solution, reached, scene, forces) | {
-        "curves": _curves(curves, reached),
+    data = _data(system, solution, indices, scene, forces) | {
+        "curves": _curves(curves, indices),
         "speeds": sorted({*SPEEDS, speed}),
         "speed": speed,
         "told": "" if bool(solution.result == RESULTS.successful) else RESULTS[solution.result],
     }
     text = importlib.resources.files("jaxmb.plot").joinpath("page.html").read_text(encoding="utf-8")
+    # Escaped, since names are the user's: one that holds "</script>" must not end the script.
     text = text.replace("__TITLE__", html.escape(title)).replace(
         "__DATA__", json.dumps(data, allow_nan=False).replace("<", "\\u003c")
     )
@@ -95,17 +96,19 @@ def page(
     return pathlib.Path(path)
 
 
-def _data(system: System, solution: Solution, reached: np.ndarray, scene: Scene, forces: Any) -> dict[str, Any]:
+def _data(
+    system: System, solution: Solution, indices: np.ndarray, scene: Scene, forces: bool | dict[str, Wrench]
+) -> dict[str, Any]:
     """What is drawn, and where it is at each time."""
     linkage, numbers = linkage_of(system), system.params
-    moments = scene.moments(jax.tree.map(lambda x: x[reached], solution.states))
-    scene.frame(moments)
-    reactions = None if forces is False else _loads(system, solution, reached, scene, forces)
-    places = moments.poses[:, :, :-1]
+    trajectory = scene.trajectory(jax.tree.map(lambda x: x[indices], solution.states))
+    scene.frame(trajectory)
+    reactions = None if forces is False else _reaction_arrows(system, solution, indices, scene, forces)
+    rows = trajectory.poses[:, :, :-1]
     names = ("ground", *linkage.bodies)
-    found = {
+    content = {
         "dim": scene.dim,
-        "times": [float(t) for t in np.asarray(solution.ts)[reached]],
+        "times": [float(t) for t in np.asarray(solution.ts)[indices]],
         "centre": scene.centre.tolist(),
         "radius": scene.radius,
         "size": scene.size,
@@ -115,46 +118,48 @@ def _data(system: System, solution: Solution, reached: np.ndarray, scene: Scene,
                 "ground": body == 0,
                 "colour": of_body(body),
                 "strokes": _strokes(scene.solids[body], scene.radius),
-                "poses": packed(places[:, body]),
+                "poses": packed(rows[:, body]),
             }
             for body, name in enumerate(names)
         ],
-        "parts": parts(scene, moments, reactions),
-        "legend": [] if reactions is None else [*reactions.legend, *told(scene.colours)],
+        "parts": page_parts(scene, trajectory, reactions),
+        "legend": [] if reactions is None else [*reactions.legend, *verdict_legend(scene.colours)],
         "joints": [
             {"name": link.name, "body": link.bodies[1], "point": link.frames[1][:-1, -1].tolist()}
             for link in scene.links
         ],
     }
-    named = zip(linkage.skeleton.points, np.asarray(numbers.points), strict=True)
-    at = [(name, names.index(name.partition(".")[0]), local[:-1, -1].tolist()) for name, local in named]
-    return found | {"points": [{"name": name, "body": body, "point": point} for name, body, point in at if body]}
+    named_points = zip(linkage.skeleton.points, np.asarray(numbers.points), strict=True)
+    points = [(name, names.index(name.partition(".")[0]), local[:-1, -1].tolist()) for name, local in named_points]
+    return content | {"points": [{"name": name, "body": body, "point": point} for name, body, point in points if body]}
 
 
-def _loads(system: System, solution: Solution, reached: np.ndarray, scene: Scene, forces: Any) -> Loads:
+def _reaction_arrows(
+    system: System, solution: Solution, indices: np.ndarray, scene: Scene, forces: bool | dict[str, Wrench]
+) -> ReactionArrows:
     """The arrows of reactions; joints get the colours of their verdicts."""
     wrenches = joint_reactions(system, solution, warn=False, throw=False) if forces is True else forces
     scene.colours = verdicts(analyse_reactions(system, solution.state(0)))
-    return loads(jax.tree.map(lambda x: x[reached], wrenches), 2 * scene.radius)
+    return reaction_arrows(jax.tree.map(lambda x: x[indices], wrenches), 2 * scene.radius)
 
 
 def _strokes(solid: Solid, radius: float) -> list[dict[str, Any]]:
     """Faces, each an outline with its holes, edges and rods."""
-    drawn = {"face": solid.faces, "edge": [(x,) for x in solid.edges], "rod": [(x,) for x in solid.rods]}
+    loops_by_kind = {"face": solid.faces, "edge": [(x,) for x in solid.edges], "rod": [(x,) for x in solid.rods]}
     return [
         {"kind": kind, "loops": [rounded(points, radius) for points in loops]}
-        for kind, all_ in drawn.items()
+        for kind, all_ in loops_by_kind.items()
         for loops in all_
     ]
 
 
-def _curves(record: Record, reached: np.ndarray) -> list[dict[str, Any]]:
+def _curves(record: Record, indices: np.ndarray) -> list[dict[str, Any]]:
     """The columns, those of several numbers one by one; without those that have none."""
-    units, found = dict(record.units), []
+    units, curves = dict(record.units), []
     for name, column in record.columns.items():
-        values = np.asarray(column)[reached].reshape(len(reached), -1)
-        for i, each in enumerate(values.T):
+        values = np.asarray(column)[indices].reshape(len(indices), -1)
+        for i, part in enumerate(values.T):
             label = name if values.shape[1] == 1 else f"{name}[{i}]"
-            if np.isfinite(each).any():
-                found.append({"name": label, "unit": units.get(name, ""), "values": packed(each)})
-    return found
+            if np.isfinite(part).any():
+                curves.append({"name": label, "unit": units.get(name, ""), "values": packed(part)})
+    return curves

@@ -1,18 +1,27 @@
 """Pieces brought to axes of matplotlib."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .piece import Piece
-from .solid import closed
+from .primitive import Primitive
+from .solid import TINY, close
 from .view import View
 
+if TYPE_CHECKING:
+    import matplotlib.artist
+    import matplotlib.axes
+    import matplotlib.path
+
+# A piece and its loops on paper.
+PaperPiece = tuple[Primitive, tuple[np.ndarray, ...]]
 HEAD = 1.8  # length of an arrow head, in sizes of symbols
 ROUND = np.linspace(0, 2 * np.pi, 13)[:-1]
 
 
-def paint(ax: Any, view: View, pieces: list[Piece], size: float) -> list[Any]:
+def paint(
+    ax: "matplotlib.axes.Axes", view: View, pieces: list[Primitive], size: float
+) -> "list[matplotlib.artist.Artist]":
     """Draws pieces, one collection of paths for all that follow each other in one element, with its name as `gid`.
 
     Args:
@@ -23,12 +32,8 @@ def paint(ax: Any, view: View, pieces: list[Piece], size: float) -> list[Any]:
     """
     from matplotlib.collections import PathCollection
 
-    runs: list[list[tuple[Piece, tuple[np.ndarray, ...]]]] = []
-    for piece, flat in view.sorted(pieces):
-        if not runs or runs[-1][-1][0].name != piece.name:
-            runs.append([])
-        runs[-1] += [(part, loops) for part, loops in _parts(piece, flat, size)]
     artists = []
+    runs = _runs(view, pieces, size)
     for i, run in enumerate(runs):
         seams = 0.0 if view.axes is None else 0.5  # neighbouring faces must not show a gap
         artist = PathCollection(
@@ -45,31 +50,42 @@ def paint(ax: Any, view: View, pieces: list[Piece], size: float) -> list[Any]:
     return artists
 
 
-def _parts(piece: Piece, flat: tuple[np.ndarray, ...], size: float) -> list[tuple[Piece, tuple[np.ndarray, ...]]]:
+def _runs(view: View, pieces: list[Primitive], size: float) -> list[list[PaperPiece]]:
+    """Pieces from the far ones to the near ones, those of one element that follow each other together."""
+    runs: list[list[PaperPiece]] = []
+    for piece, flat in view.sorted(pieces):
+        if not runs or runs[-1][-1][0].name != piece.name:
+            runs.append([])
+        runs[-1] += _parts(piece, flat, size)
+    return runs
+
+
+def _parts(piece: Primitive, flat: tuple[np.ndarray, ...], size: float) -> list[PaperPiece]:
     """The piece itself, a dot as a small disk, an arrow with its heads."""
     points = flat[0]
     if len(points) == 1:
         dot = points + 0.4 * size * np.stack([np.cos(ROUND), np.sin(ROUND)], axis=1)
         return [(piece._replace(fills=True), (dot,))]
-    found = [(piece, flat)]
+    parts = [(piece, flat)]
     length = float(np.linalg.norm(np.diff(points, axis=0), axis=1).sum())
+    # A short arrow keeps at least half of its shaft.
     head = min(HEAD * size, 0.5 * length)
     for i in range(piece.heads if length > 1e-3 * size else 0):
         tip, back = points[-1], points[-2]
-        direction = (tip - back) / max(float(np.linalg.norm(tip - back)), 1e-300)
+        direction = (tip - back) / max(float(np.linalg.norm(tip - back)), TINY)
         tip = tip - 0.8 * i * head * direction
         side = 0.4 * head * np.array([-direction[1], direction[0]])
         corners = np.stack([tip, tip - head * direction + side, tip - head * direction - side])
-        found.append((piece._replace(fills=True), (corners,)))
-    return found
+        parts.append((piece._replace(fills=True), (corners,)))
+    return parts
 
 
-def _path(loops: tuple[np.ndarray, ...], fills: bool) -> Any:
+def _path(loops: tuple[np.ndarray, ...], fills: bool) -> "matplotlib.path.Path":
     from matplotlib.path import Path
 
     if not fills:
         return Path(loops[0])
     codes = [[Path.MOVETO, *[Path.LINETO] * (len(loop) - 1), Path.CLOSEPOLY] for loop in loops]
     # The hole runs the other way round, so that it is not filled.
-    rings = [closed(loop if i == 0 else loop[::-1]) for i, loop in enumerate(loops)]
+    rings = [close(loop if i == 0 else loop[::-1]) for i, loop in enumerate(loops)]
     return Path(np.concatenate(rings), np.concatenate(codes))

@@ -7,35 +7,35 @@ from typing import Any
 import numpy as np
 
 from .drives import arrows
-from .instant import Moments
-from .loads import Loads
-from .piece import Piece
+from .primitive import Primitive
+from .reactions import ReactionArrows
 from .scene import Scene
-from .solid import moved
+from .snapshot import Trajectory
+from .solid import transform
 
 EXACT = 1e-5  # what a picture may be off by, in sizes of the mechanism
 
 
-def parts(scene: Scene, moments: Moments, loads: Loads | None) -> list[dict[str, Any]]:
+def page_parts(scene: Scene, trajectory: Trajectory, reactions: ReactionArrows | None) -> list[dict[str, Any]]:
     """What is drawn besides the bodies, by element, in the order in which it is drawn in the plane; `frame` must be called before.
 
     A piece moves with a body, by a linear map for each instant, as a spring does, or point by point.
     """
-    instants = [scene.at(moments, i) for i in range(len(moments.poses))]
+    instants = [scene.at(trajectory, i) for i in range(len(trajectory.poses))]
     symbols = [scene.symbols(now) for now in instants]
     after = [pieces for _, pieces in symbols]
-    if loads is not None:
-        after = [[*pieces, *loads.pieces(i, small=True)] for i, pieces in enumerate(after)]
-    shown = {element.name for element in scene.elements if arrows(instants[0], element)}
-    under = _groups([pieces for pieces, _ in symbols], moments.poses, scene.radius)
-    over = _groups(after, moments.poses, scene.radius)
+    if reactions is not None:
+        after = [[*pieces, *reactions.pieces(i, small=True)] for i, pieces in enumerate(after)]
+    labelled = {element.name for element in scene.elements if arrows(instants[0], element)}
+    under = _groups([pieces for pieces, _ in symbols], trajectory.poses, scene.radius)
+    over = _groups(after, trajectory.poses, scene.radius)
     for part in over:
-        part["label"] = part["name"] in shown and any(piece["heads"] for piece in part["pieces"])
-        shown -= {part["name"]} if part["label"] else set()
+        part["label"] = part["name"] in labelled and any(piece["heads"] for piece in part["pieces"])
+        labelled -= {part["name"]} if part["label"] else set()
     return [*(part | {"under": True} for part in under), *over]
 
 
-def _groups(instants: list[list[Piece]], poses: np.ndarray, radius: float) -> list[dict[str, Any]]:
+def _groups(instants: list[list[Primitive]], poses: np.ndarray, radius: float) -> list[dict[str, Any]]:
     """Pieces of one element that follow each other, at all instants."""
     pieces = [_moving(over_time, poses, radius) for over_time in zip(*instants, strict=True)]
     named = zip(instants[0], pieces, strict=True)
@@ -45,7 +45,7 @@ def _groups(instants: list[list[Piece]], poses: np.ndarray, radius: float) -> li
     ]
 
 
-def _moving(pieces: tuple[Piece, ...], poses: np.ndarray, radius: float) -> dict[str, Any]:
+def _moving(pieces: tuple[Primitive, ...], poses: np.ndarray, radius: float) -> dict[str, Any]:
     """One piece at all instants."""
     first = pieces[0]
     points = np.stack([np.concatenate(piece.loops) for piece in pieces])
@@ -61,7 +61,8 @@ def _motion(points: np.ndarray, poses: np.ndarray, radius: float, lengths: list[
     loops = lambda local: [rounded(loop, radius) for loop in np.split(local, np.cumsum(lengths)[:-1])]
     body = _carrier(points, poses, radius)
     if body is not None:
-        return {"body": body, "loops": loops(moved(np.linalg.inv(poses[0, body]), points[0]))}
+        return {"body": body, "loops": loops(transform(np.linalg.inv(poses[0, body]), points[0]))}
+    # With no more points than an affine map has freedoms any motion would fit, and nothing be saved.
     if count > dim + 1 and np.isfinite(points).all():
         local = np.concatenate([points[0], np.ones((count, 1))], axis=1)
         maps = np.swapaxes(np.linalg.pinv(local) @ points, 1, 2)
@@ -73,11 +74,11 @@ def _motion(points: np.ndarray, poses: np.ndarray, radius: float, lengths: list[
 def _carrier(points: np.ndarray, poses: np.ndarray, radius: float) -> int | None:
     """The body that points (k, n, d) move with."""
     fits, inverse = np.arange(poses.shape[1]), np.linalg.inv(poses[0])
-    for some in (slice(-1, None), slice(None)):  # few bodies pass the first look, at the end
-        back, there = inverse[fits], poses[some][:, fits]
-        local = np.einsum("bij,nj->bni", back[:, :-1, :-1], points[0]) + back[:, None, :-1, -1]
-        moving = np.einsum("kbij,bnj->kbni", there[..., :-1, :-1], local) + there[:, :, None, :-1, -1]
-        gap = moving - points[some, None]
+    for instants in (slice(-1, None), slice(None)):  # few bodies pass the first look, at the end
+        inverse_poses, at_instants = inverse[fits], poses[instants][:, fits]
+        local = np.einsum("bij,nj->bni", inverse_poses[:, :-1, :-1], points[0]) + inverse_poses[:, None, :-1, -1]
+        moving = np.einsum("kbij,bnj->kbni", at_instants[..., :-1, :-1], local) + at_instants[:, :, None, :-1, -1]
+        gap = moving - points[instants, None]
         fits = fits[np.abs(gap).max(axis=(0, 2, 3)) <= EXACT * radius]
     return int(fits[0]) if len(fits) else None
 

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+# In place of a length of zero, so that a quotient is zero and not NaN.
+TINY = 1e-300
 # Corners of circles: of bodies, and of symbols; a multiple of three, for spokes.
 FINE, COARSE = 36, 12
 
@@ -16,12 +18,12 @@ class Solid(NamedTuple):
     edges: list[np.ndarray]
     rods: list[np.ndarray]
 
-    def moved(self, pose: np.ndarray) -> "Solid":
+    def transform(self, pose: np.ndarray) -> "Solid":
         """Placed in the world."""
         return Solid(
-            [tuple(moved(pose, loop) for loop in loops) for loops in self.faces],
-            [moved(pose, points) for points in self.edges],
-            [moved(pose, points) for points in self.rods],
+            [tuple(transform(pose, loop) for loop in loops) for loops in self.faces],
+            [transform(pose, points) for points in self.edges],
+            [transform(pose, points) for points in self.rods],
         )
 
     @property
@@ -30,7 +32,7 @@ class Solid(NamedTuple):
         return np.concatenate([*(loop for loops in self.faces for loop in loops), *self.edges, *self.rods])
 
 
-def joined(solids: list[Solid]) -> Solid:
+def join(solids: list[Solid]) -> Solid:
     """Several as one."""
     return Solid(
         [face for solid in solids for face in solid.faces],
@@ -39,12 +41,12 @@ def joined(solids: list[Solid]) -> Solid:
     )
 
 
-def moved(pose: np.ndarray, points: np.ndarray) -> np.ndarray:
+def transform(pose: np.ndarray, points: np.ndarray) -> np.ndarray:
     """Points of a body in the world."""
     return points @ pose[:-1, :-1].T + pose[:-1, -1]
 
 
-def closed(points: np.ndarray) -> np.ndarray:
+def close(points: np.ndarray) -> np.ndarray:
     """A loop as a line."""
     return np.concatenate([points, points[:1]])
 
@@ -54,12 +56,12 @@ def circle(pose: np.ndarray, radius: float, height: float = 0.0, corners: int = 
     local, angle = np.zeros((corners, len(pose) - 1)), np.linspace(0, 2 * np.pi, corners + 1)[:-1]
     local[:, 0], local[:, 1] = radius * np.cos(angle), radius * np.sin(angle)
     local[:, 2:] = height
-    return moved(pose, local)
+    return transform(pose, local)
 
 
 def polygon(corners: np.ndarray) -> Solid:
     """A flat face."""
-    return Solid([(corners,)], [closed(corners)], [])
+    return Solid([(corners,)], [close(corners)], [])
 
 
 def disk(pose: np.ndarray, radius: float, inner: float = 0.0, height: float = 0.0, corners: int = FINE) -> Solid:
@@ -67,8 +69,8 @@ def disk(pose: np.ndarray, radius: float, inner: float = 0.0, height: float = 0.
     rim = circle(pose, radius, height, corners)
     bore = circle(pose, inner, height, corners)
     edges = [
-        closed(rim),
-        *([closed(bore)] if inner else []),
+        close(rim),
+        *([close(bore)] if inner else []),
         *(np.stack([bore[i], rim[i]]) for i in range(0, corners, corners // 3)),
     ]
     if rim.shape[1] == 3:
@@ -80,13 +82,13 @@ def tube(pose: np.ndarray, length: float, radius: float, inner: float = 0.0, cor
     """A cylinder, or a tube, along the pose's z."""
     ends = [disk(pose, radius, inner, height, corners) for height in (0.0, length)]
     walls = [_band(*(circle(pose, r, height, corners) for height in (0.0, length))) for r in (radius, inner) if r]
-    return joined([*ends, *(Solid(wall, [], []) for wall in walls)])
+    return join([*ends, *(Solid(wall, [], []) for wall in walls)])
 
 
 def prism(low: np.ndarray, high: np.ndarray) -> Solid:
     """Between two ends with the same corners."""
     sides = [np.stack(pair) for pair in zip(low, high, strict=True)]
-    return Solid([(low,), (high,), *_band(low, high)], [closed(low), closed(high), *sides], [])
+    return Solid([(low,), (high,), *_band(low, high)], [close(low), close(high), *sides], [])
 
 
 def sphere(pose: np.ndarray, radius: float, corners: int = FINE) -> Solid:
@@ -94,20 +96,21 @@ def sphere(pose: np.ndarray, radius: float, corners: int = FINE) -> Solid:
     levels = np.linspace(0, np.pi, corners // 3 + 1)
     rings = [circle(pose, radius * np.sin(x), radius * np.cos(x), corners) for x in levels]
     faces = [face for low, high in pairwise(rings) for face in _band(low, high)]
-    return Solid(faces, [closed(circle(turned(pose, i), radius, 0.0, corners)) for i in range(3)], [])
+    return Solid(faces, [close(circle(with_axis_as_z(pose, i), radius, 0.0, corners)) for i in range(3)], [])
 
 
-def turned(pose: np.ndarray, axis: int) -> np.ndarray:
+def with_axis_as_z(pose: np.ndarray, axis: int) -> np.ndarray:
     """The pose in space with its axes in another order, so that the given one is z."""
     order = [(axis + 1) % 3, (axis + 2) % 3, axis, 3]
     return pose[:, order]
 
 
-def along(start: np.ndarray, direction: np.ndarray) -> np.ndarray:
+def pose_along(start: np.ndarray, direction: np.ndarray) -> np.ndarray:
     """A pose at a place whose x, in space z, has a direction."""
     if len(start) == 2:
         columns = np.stack([direction, [-direction[1], direction[0]]], axis=1)
     else:
+        # The axis that is least along the direction: their cross product cannot vanish.
         least = np.eye(3)[np.argmin(np.abs(direction))]
         side = np.cross(least, direction)
         columns = np.stack([side, np.cross(direction, side), direction], axis=1)

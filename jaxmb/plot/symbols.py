@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from .solid import COARSE, Solid, along, closed, joined, moved, polygon, prism, tube, turned
+from .solid import COARSE, Solid, close, join, polygon, pose_along, prism, transform, tube, with_axis_as_z
 
 COILS = 6  # of a spring, however long it is
 PITCH = 0.7  # of hatching, in sizes
 TOOTH = 0.25  # height of a tooth on either side of the pitch line, in pitches
-WHOLE = (-1.9, 2.4)  # angles in rad from which to which a curved arrow leads
+ARC_ANGLES = (-1.9, 2.4)  # angles in rad from which to which a curved arrow leads
 
 
 def spring(a: np.ndarray, b: np.ndarray, radius: float) -> np.ndarray:
@@ -22,7 +22,7 @@ def spring(a: np.ndarray, b: np.ndarray, radius: float) -> np.ndarray:
         local[:] = np.stack([radius * np.cos(phase), radius * np.sin(phase), turns], axis=1)
     axis = 0 if len(a) == 2 else 2
     local[:, axis] = length * (0.15 + 0.7 * turns)
-    return np.concatenate([a[None], moved(pose, local), b[None]])
+    return np.concatenate([a[None], transform(pose, local), b[None]])
 
 
 def damper(a: np.ndarray, b: np.ndarray, radius: float) -> Solid:
@@ -31,10 +31,10 @@ def damper(a: np.ndarray, b: np.ndarray, radius: float) -> Solid:
     if len(a) == 2:
         pot = [(0.35, -1), (0.7, -1), (0.7, 1), (0.35, 1)]
         lines = [[(0, 0), (0.55, 0)], [(0.55, -0.7), (0.55, 0.7)], pot, [(0.7, 0), (1, 0)]]
-        return Solid([], [moved(pose, np.array(line) * [length, radius]) for line in lines], [])
+        return Solid([], [transform(pose, np.array(line) * [length, radius]) for line in lines], [])
     pot = pose.copy()
     pot[:-1, -1] += 0.35 * (b - a)
-    return joined([tube(pot, 0.35 * length, radius, corners=COARSE), Solid([], [np.stack([a, b])], [])])
+    return join([tube(pot, 0.35 * length, radius, corners=COARSE), Solid([], [np.stack([a, b])], [])])
 
 
 def beside(a: np.ndarray, b: np.ndarray, gap: float) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
@@ -51,15 +51,15 @@ def spiral(pose: np.ndarray, angle: float, size: float) -> np.ndarray:
     radius = np.linspace(0.6, 2.2, len(turn)) * size
     local = np.zeros((len(turn), len(pose) - 1))
     local[:, 0], local[:, 1] = radius * np.cos(turn), radius * np.sin(turn)
-    return moved(pose, local)
+    return transform(pose, local)
 
 
-def arc(pose: np.ndarray, radius: float, start: float = WHOLE[0], end: float = WHOLE[1]) -> np.ndarray:
+def arc(pose: np.ndarray, radius: float, start: float = ARC_ANGLES[0], end: float = ARC_ANGLES[1]) -> np.ndarray:
     """A part of a circle in the pose's x and y."""
     local = np.zeros((33, len(pose) - 1))
     angle = np.linspace(start, end, 33)
     local[:, 0], local[:, 1] = radius * np.cos(angle), radius * np.sin(angle)
-    return moved(pose, local)
+    return transform(pose, local)
 
 
 def chart(x: np.ndarray, y: np.ndarray, half: float) -> tuple[np.ndarray, np.ndarray]:
@@ -76,7 +76,7 @@ def toothed(pose: np.ndarray, radius: float, count: int) -> np.ndarray:
     angle = 2 * np.pi * (phase + 0.3 * np.where(phase % 2 < 1, 1, -1) * np.sign(height)) / (4 * count)
     local = np.zeros((len(phase), len(pose) - 1))
     local[:, 0], local[:, 1] = (radius + height) * np.cos(angle), (radius + height) * np.sin(angle)
-    return moved(pose, local)
+    return transform(pose, local)
 
 
 def toothed_line(low: float, high: float, pitch: float) -> np.ndarray:
@@ -84,30 +84,30 @@ def toothed_line(low: float, high: float, pitch: float) -> np.ndarray:
     first, last = round(low / pitch), round(high / pitch)
     phase = np.arange(4 * first, 4 * max(last, first + 1) + 1) + 0.5
     height = np.where(phase % 4 < 2, 1, -1)
-    place = phase + 0.3 * np.where(phase % 2 < 1, 1, -1) * height
-    return pitch * np.stack([place / 4, TOOTH * height], axis=1)
+    position = phase + 0.3 * np.where(phase % 2 < 1, 1, -1) * height
+    return pitch * np.stack([position / 4, TOOTH * height], axis=1)
 
 
 def hatched(pose: np.ndarray, low: float, high: float, size: float) -> list[np.ndarray]:
     """A line along the pose's x, in the plane, with strokes below it that stand still when its ends move."""
     first, last = (round(x / (PITCH * size)) for x in (low, high))
-    places = PITCH * size * np.arange(first, max(last, first + 2) + 1)
-    local = [np.array([[places[0], 0.0], [places[-1], 0.0]])]
-    local += [np.array([[x, 0.0], [x - 0.8 * size, -0.8 * size]]) for x in places[1:]]
-    return [moved(pose, line) for line in local]
+    positions = PITCH * size * np.arange(first, max(last, first + 2) + 1)
+    local = [np.array([[positions[0], 0.0], [positions[-1], 0.0]])]
+    local += [np.array([[x, 0.0], [x - 0.8 * size, -0.8 * size]]) for x in positions[1:]]
+    return [transform(pose, line) for line in local]
 
 
-def anchor(place: np.ndarray, size: float) -> Solid:
+def anchor(position: np.ndarray, size: float) -> Solid:
     """The ground under a pin: a hatched triangle in the plane, a hatched foot in space."""
-    if len(place) == 2:
+    if len(position) == 2:
         base = np.eye(3)
-        base[:2, 2] = place - np.array([0.0, 2.0 * size])
-        triangle = place + size * np.array([[0.0, 0.0], [-1.2, -2.0], [1.2, -2.0]])
-        return joined([polygon(triangle), Solid([], hatched(base, -1.6 * size, 1.8 * size, size), [])])
+        base[:2, 2] = position - np.array([0.0, 2.0 * size])
+        triangle = position + size * np.array([[0.0, 0.0], [-1.2, -2.0], [1.2, -2.0]])
+        return join([polygon(triangle), Solid([], hatched(base, -1.6 * size, 1.8 * size, size), [])])
     square = 1.6 * size * np.array([[-1, -1, 0], [1, -1, 0], [1, 1, 0], [-1, 1, 0]])
-    foot = place - [0.0, 0.0, size]
+    foot = position - [0.0, 0.0, size]
     edges = [corner + np.array([[0, 0, 0], [-0.5, -0.5, -0.8]]) * size for corner in foot + _rim(square)]
-    return joined([prism(foot + square, place - [0.0, 0.0, 0.6 * size] + square), Solid([], edges, [])])
+    return join([prism(foot + square, position - [0.0, 0.0, 0.6 * size] + square), Solid([], edges, [])])
 
 
 def floor(pose: np.ndarray, low: np.ndarray, high: np.ndarray, size: float) -> Solid:
@@ -119,23 +119,23 @@ def floor(pose: np.ndarray, low: np.ndarray, high: np.ndarray, size: float) -> S
     for offset in np.arange(low[0] - high[1], high[0] - low[1], step)[1:]:  # x − y = offset
         start, end = max(low[0], low[1] + offset), min(high[0], high[1] + offset)
         lines.append(np.array([[start, start - offset], [end, end - offset]]))
-    lift = lambda points: moved(pose, np.pad(points, ((0, 0), (0, 1))))
-    return Solid([(lift(corners),)], [lift(closed(corners)), *(lift(line) for line in lines)], [])
+    lift = lambda points: transform(pose, np.pad(points, ((0, 0), (0, 1))))
+    return Solid([(lift(corners),)], [lift(close(corners)), *(lift(line) for line in lines)], [])
 
 
 def block(pose: np.ndarray, low: float, high: float, radius: float) -> Solid:
     """A sleeve along the axis of a slider: the pose's x in the plane, z in space."""
     if len(pose) == 3:
         corners = np.array([[low, -radius], [high, -radius], [high, radius], [low, radius]])
-        return polygon(moved(pose, corners))
+        return polygon(transform(pose, corners))
     square = radius * np.array([[-1, -1, 0], [1, -1, 0], [1, 1, 0], [-1, 1, 0]])
-    ends = [moved(pose, square + np.array([0.0, 0.0, height])) for height in (low, high)]
+    ends = [transform(pose, square + np.array([0.0, 0.0, height])) for height in (low, high)]
     return prism(*ends)
 
 
 def hinge(pose: np.ndarray, axis: int, size: float) -> Solid:
     """A short cylinder along the axis that a joint in space turns about."""
-    pin = turned(pose, axis)
+    pin = with_axis_as_z(pose, axis)
     pin[:-1, -1] -= size * pin[:-1, 2]
     return tube(pin, 2 * size, 0.55 * size, corners=COARSE)
 
@@ -144,13 +144,13 @@ def thread(pose: np.ndarray, pitch: float, size: float) -> np.ndarray:
     """A helix about the pose's z, right-handed where the pitch is positive; its pitch is that of a symbol."""
     turns = np.linspace(-2.5, 2.5, 81)
     angle = 2 * np.pi * turns * np.sign(pitch)
-    return moved(pose, size * np.stack([0.8 * np.cos(angle), 0.8 * np.sin(angle), turns], axis=1))
+    return transform(pose, size * np.stack([0.8 * np.cos(angle), 0.8 * np.sin(angle), turns], axis=1))
 
 
 def _between(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, float]:
     """The pose at a that looks to b, and the distance."""
     length = float(np.linalg.norm(b - a))
-    return along(a, (b - a) / length if length else np.eye(len(a))[0]), length
+    return pose_along(a, (b - a) / length if length else np.eye(len(a))[0]), length
 
 
 def _rim(square: np.ndarray) -> np.ndarray:

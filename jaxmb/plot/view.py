@@ -1,13 +1,13 @@
 """Ways to look at a mechanism in space, and how faces and lines are brought to paper."""
 
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from ..foundations import listing
-from .colour import parts, written
-from .piece import Piece
+from .colour import to_hex, to_rgb
+from .primitive import Primitive
+from .solid import TINY
 
 # Directions on paper to the right and up, and towards the viewer, of the orthographic views.
 SIDES = {
@@ -16,10 +16,9 @@ SIDES = {
     "top": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
 }
 LIGHT = np.array([-0.35, 0.6, 0.72])  # right, up, towards the viewer
-CELL, LIFT = (
-    0.15,
-    0.05,
-)  # sizes of the parts that are sorted, and how much nearer lines are than faces, in radii of what is seen
+# Sizes of the parts that are sorted, and how much nearer lines are than faces, in radii of what is seen: an edge is farther than a part of
+# its face may be, by up to half a part.
+CELL, LIFT = 0.15, 0.05
 DISTANCE = 3.5  # of the eye of a perspective view, in sizes of what is seen
 
 
@@ -45,40 +44,45 @@ class View:
             return points, np.zeros(len(points))
         if self.is_flat:
             return points @ self.axes[:2].T, points @ self.axes[2]
-        seen, eye = (points - self.centre) @ self.axes.T, DISTANCE * self.radius
-        return seen[:, :2] * eye / (eye - seen[:, 2:]), seen[:, 2]
+        in_view, eye = (points - self.centre) @ self.axes.T, DISTANCE * self.radius
+        # Similar triangles: what is nearer to the eye than the centre grows.
+        return in_view[:, :2] * eye / (eye - in_view[:, 2:]), in_view[:, 2]
 
-    def sorted(self, pieces: list[Piece]) -> list[tuple[Piece, tuple[np.ndarray, ...]]]:
+    def sorted(self, pieces: list[Primitive]) -> list[tuple[Primitive, tuple[np.ndarray, ...]]]:
         """Pieces with their loops on paper, in the order in which they are drawn: in space the far ones first."""
         if self.axes is not None:
+            # Painter's algorithm: far ones first. Long lines and large faces have no one depth, so that they are cut.
             pieces = [part for piece in pieces for part in _cut(piece, CELL * self.radius)]
-        found, near = [], []
+        projections, depths = [], []
         for piece in pieces:
-            flat, depths = zip(*(self.projected(loop) for loop in piece.loops), strict=True)
+            flat, loop_depths = zip(*(self.projected(loop) for loop in piece.loops), strict=True)
             lift = 0.0 if piece.fills or self.axes is None else LIFT * self.radius  # an edge is before its faces
-            found.append((self._lit(piece), flat))
-            near.append(np.mean(depths[0]) + lift if not piece.layer else piece.layer * np.inf)
-        return [found[i] for i in np.argsort(near, kind="stable")]
+            projections.append((self._shaded(piece), flat))
+            # Layers are infinitely near or far, whatever their places.
+            depths.append(np.mean(loop_depths[0]) + lift if not piece.layer else piece.layer * np.inf)
+        return [projections[i] for i in np.argsort(depths, kind="stable")]
 
-    def _lit(self, piece: Piece) -> Piece:
+    def _shaded(self, piece: Primitive) -> Primitive:
         """A face in space in the brightness of its slope."""
         if self.axes is None or not piece.fills:
             return piece
+        assert isinstance(piece.colour, str)  # faces in space are opaque
         corners = piece.loops[0]
         normal = self.axes @ np.cross(corners, np.roll(corners, -1, axis=0)).sum(axis=0)
-        normal *= np.sign(normal[2] or 1.0) / max(np.linalg.norm(normal), 1e-300)
+        # A face has no inner side: its normal is taken towards the viewer.
+        normal *= np.sign(normal[2] or 1.0) / max(np.linalg.norm(normal), TINY)
         bright = 0.55 + 0.45 * max(float(normal @ LIGHT), 0.0)
-        return piece._replace(colour=written(bright * (0.75 * parts(piece.colour) + 0.25)))
+        return piece._replace(colour=to_hex(bright * (0.75 * to_rgb(piece.colour) + 0.25)))
 
 
-def _direction(kind: Any) -> list[np.ndarray]:
+def _direction(kind: str | tuple[float, float]) -> list[np.ndarray]:
     azimuth, elevation = np.deg2rad((-60.0, 22.0) if kind == "perspective" else kind)
     right = np.array([-np.sin(azimuth), np.cos(azimuth), 0.0])
     towards = np.array([np.cos(elevation) * np.cos(azimuth), np.cos(elevation) * np.sin(azimuth), np.sin(elevation)])
     return [right, np.cross(towards, right), towards]
 
 
-def kinds(view: Any, dim: int) -> tuple[Any, ...]:
+def view_kinds(view: object, dim: int) -> tuple[str | tuple[float, float] | None, ...]:
     """The views that an argument asks for.
 
     Raises:
@@ -94,11 +98,11 @@ def kinds(view: Any, dim: int) -> tuple[Any, ...]:
         return (view or "perspective",)
     if isinstance(view, tuple) and len(view) == 2 and all(isinstance(x, int | float) for x in view):
         return (view,)
-    known = listing(["front", "side", "top", "perspective", "three"])
-    raise ValueError(f"Argument `view` must be one of {known}, or azimuth and elevation in degrees, but is {view!r}.")
+    names = listing(["front", "side", "top", "perspective", "three"])
+    raise ValueError(f"Argument `view` must be one of {names}, or azimuth and elevation in degrees, but is {view!r}.")
 
 
-def _cut(piece: Piece, longest: float) -> list[Piece]:
+def _cut(piece: Primitive, longest: float) -> list[Primitive]:
     """Parts of a line, or of a face with four corners, that are short enough to be sorted."""
     points = piece.loops[0]
     if piece.layer or len(piece.loops) > 1 or len(points) < 2:
@@ -106,8 +110,10 @@ def _cut(piece: Piece, longest: float) -> list[Piece]:
     if not piece.fills:
         pieces = []
         for a, b in pairwise(points):
-            places = a + np.linspace(0, 1, _count(b - a, longest) + 1)[:, None] * (b - a)
-            pieces += [piece._replace(loops=(pair,)) for pair in np.stack([places[:-1], places[1:]], axis=1)]
+            points_between = a + np.linspace(0, 1, _count(b - a, longest) + 1)[:, None] * (b - a)
+            pieces += [
+                piece._replace(loops=(pair,)) for pair in np.stack([points_between[:-1], points_between[1:]], axis=1)
+            ]
         return pieces
     if len(points) != 4:
         return [piece]

@@ -2,11 +2,14 @@
 
 import math
 import numbers
-from typing import Any
+from typing import TypeVar
 
 import equinox as eqx
+import numpy as np
 
 from ..foundations import contract
+
+Numbers = TypeVar("Numbers", float, np.ndarray)
 
 # Each unit's size in the SI unit behind it.
 UNITS: dict[str, tuple[float, str]] = {
@@ -80,9 +83,9 @@ class Column(eqx.Module):
         self,
         source: str,
         unit: str | None = None,
-        scale: Any = None,
-        offset: Any = 0.0,
-        index: Any = None,
+        scale: object = None,
+        offset: object = 0.0,
+        index: object = None,
     ):
         if unit is not None and unit not in UNITS:
             raise ValueError(
@@ -100,13 +103,14 @@ class Column(eqx.Module):
         """The SI unit."""
         return None if self.unit is None else UNITS[self.unit][1]
 
-    def in_si(self, numbers: Any) -> Any:
+    def in_si(self, numbers: Numbers) -> Numbers:
         """Numbers of the file in SI units."""
         size = 1.0 if self.unit is None else UNITS[self.unit][0]
         return (numbers - self.offset) * (self.scale * size)
 
 
-def _finite(value: Any, what: str) -> float:
+def _finite(value: object, what: str) -> float:
+    # true is a number in Python; in a description it is a slip.
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{what} must be a number, but is {value!r}.")
     if not math.isfinite(value):
@@ -114,15 +118,15 @@ def _finite(value: Any, what: str) -> float:
     return float(value)
 
 
-def _indices(index: Any, what: str) -> tuple[int, ...]:
+def _indices(index: object, what: str) -> tuple[int, ...]:
     indices = () if index is None else index if isinstance(index, tuple) else (index,)
-    natural = lambda i: isinstance(i, numbers.Integral) and not isinstance(i, bool) and int(i) >= 0
-    if len(indices) > 2 or not all(map(natural, indices)):
+    natural = [int(i) for i in indices if isinstance(i, numbers.Integral) and not isinstance(i, bool) and int(i) >= 0]
+    if len(indices) > 2 or len(natural) < len(indices):
         raise TypeError(f"{what} must be None, an integer from 0 or two of them, but is {index!r}.")
-    return tuple(map(int, indices))
+    return tuple(natural)
 
 
-def as_column(description: Any, name: str, unit: str | None = None) -> Column:
+def as_column(description: object, name: str, unit: str | None = None) -> Column:
     """A column from its description, which may be a source's name alone.
 
     Args:

@@ -2,13 +2,12 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any
 
 from ..foundations import contract
-from .beside import beside, check_keys, toml
 from .column import Column
 from .read import read
 from .record import Record
+from .toml_file import check_keys, read_toml, sibling_path
 
 KEYS = ("file", "source", "time", "columns")
 COLUMN_KEYS = ("column", "unit", "scale", "offset", "index")
@@ -43,28 +42,28 @@ def read_described(path: str | os.PathLike[str]) -> Record:
         TypeError: as `read` and `Column`, and if a table or a name is none.
         ValueError: as `read` and `Column`, if the file is no TOML, has unknown keys or lacks some, or if `file` is not below its folder.
     """
-    path, described = toml(path)
-    check_keys(described, KEYS, ("file", "columns"), str(path))
-    columns = described["columns"]
+    path, description = read_toml(path)
+    check_keys(description, KEYS, ("file", "columns"), str(path))
+    columns = description["columns"]
     if not isinstance(columns, Mapping):
         raise TypeError(f"'columns' in {path} must be a table, but is {columns!r}.")
     return read(
-        beside(path, described["file"], "file"),
+        sibling_path(path, description["file"], "file"),
         {name: _column(column, f"Column '{name}' in {path}") for name, column in columns.items()},
-        time=_column(described.get("time", "time"), f"Column 'time' in {path}"),
-        source=described.get("source"),
+        time=_column(description.get("time", "time"), f"Column 'time' in {path}"),
+        source=description.get("source"),
     )
 
 
-def _column(described: Any, what: str) -> str | Column:
-    if isinstance(described, str):
-        return described
-    if not isinstance(described, Mapping):
-        raise TypeError(f"{what} must be a name or a table, but is {described!r}.")
-    check_keys(described, COLUMN_KEYS, ("column",), what)
-    index = described.get("index")
-    rest = {key: described[key] for key in ("unit", "scale", "offset") if key in described}
+def _column(description: object, what: str) -> str | Column:
+    if isinstance(description, str):
+        return description
+    if not isinstance(description, Mapping):
+        raise TypeError(f"{what} must be a name or a table, but is {description!r}.")
+    check_keys(description, COLUMN_KEYS, ("column",), what)
+    index = description.get("index")
+    rest = {key: description[key] for key in ("unit", "scale", "offset") if key in description}
     try:
-        return Column(described["column"], index=tuple(index) if isinstance(index, list) else index, **rest)
+        return Column(description["column"], index=tuple(index) if isinstance(index, list) else index, **rest)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{what}: {error}") from error

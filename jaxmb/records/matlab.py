@@ -20,11 +20,11 @@ LETTERS = (4, 16, 17)
 COMPLEX = 0x0800
 # Of the numbers of version 4, by the digit of tens of its type.
 SIZES_4 = (8, 4, 4, 2, 2, 1)
-# Cell arrays in each other; records have one.
+# Cell arrays in each other; records have one. Deeper ones would end in Python's limit of recursion, in SciPy too.
 DEEPEST = 16
 
 
-class Element(NamedTuple):
+class DataElement(NamedTuple):
     """A type and its bytes."""
 
     kind: int
@@ -43,42 +43,46 @@ def variables(data: bytes, largest: int) -> dict[str, bool]:
     """
     if len(data) < 20:
         raise ValueError("it is too short.")
+    # A version 4 file begins with a small integer, so that one of its bytes is zero; text of version 5 has none
+    # (format, section 1).
     if 0 in data[:4]:
         return dict(_version_4(data))
     if len(data) < HEADER:
         raise ValueError("it is too short.")
+    # The mark reads MI in the order of bytes in which it was written.
     order = {b"IM": "<", b"MI": ">"}.get(data[126:128])
     version = None if order is None else struct.unpack(order + "H", data[124:126])[0]
     if version == 0x0200:
         raise ValueError("it is of version 7.3; save it with save(…, '-v7').")
     if order is None or version != 0x0100:
         raise ValueError("its header is that of no version 5.")
-    found = {}
+    arrays = {}
     for element in _elements(memoryview(data)[HEADER:], order, padded=False):
         if element.kind == COMPRESSED:
-            element = _one(_unpacked(element.data, largest), order)
+            element = _only_element(_unpacked(element.data, largest), order)
         if element.kind != MATRIX:
             raise ValueError(f"it holds an element of type {element.kind} in place of a matrix.")
-        name, is_whole = _matrix(element.data, order, 0)
-        found[name] = is_whole
-    return found
+        name, is_readable = _matrix(element.data, order, 0)
+        arrays[name] = is_readable
+    return arrays
 
 
 def _unpacked(data: memoryview, largest: int) -> memoryview:
     """What is compressed, as far as it is not too large."""
+    # With a limit: a file of a few kilobytes may unpack to gigabytes.
     stream = zlib.decompressobj()
     try:
-        found = stream.decompress(data, largest)
+        unpacked = stream.decompress(data, largest)
     except zlib.error as error:
         raise ValueError(f"it cannot be unpacked ({error}).") from error
     if stream.unconsumed_tail:
         raise ValueError(f"a variable of it takes more than {largest / 2**20:g} MiB when it is unpacked.")
     if not stream.eof:
         raise ValueError("it ends within a variable.")
-    return memoryview(found)
+    return memoryview(unpacked)
 
 
-def _elements(data: memoryview, order: str, padded: bool = True) -> Iterator[Element]:
+def _elements(data: memoryview, order: str, padded: bool = True) -> Iterator[DataElement]:
     """The elements that fill some bytes; compressed ones are not filled up to eight bytes."""
     at = 0
     while at < len(data):
@@ -93,6 +97,7 @@ def _elements(data: memoryview, order: str, padded: bool = True) -> Iterator[Ele
                 raise ValueError("an element is larger than its place.")
             at += 8
         else:
+            # Elements begin at multiples of eight bytes, but for compressed ones at the top (format, section 1).
             at = end if kind == COMPRESSED and not padded else end + -end % 8
         if end > len(data):
             raise ValueError("an element is larger than what it is in.")
@@ -100,15 +105,15 @@ def _elements(data: memoryview, order: str, padded: bool = True) -> Iterator[Ele
             raise ValueError("an element ends within a number.")
         if kind not in SIZES and kind not in (MATRIX, COMPRESSED):
             raise ValueError(f"it holds an element of type {kind}, which is none.")
-        yield Element(kind, data[start:end])
+        yield DataElement(kind, data[start:end])
 
 
-def _one(data: memoryview, order: str) -> Element:
+def _only_element(data: memoryview, order: str) -> DataElement:
     """The only element of some bytes."""
-    found = list(_elements(data, order))
-    if len(found) != 1:
-        raise ValueError(f"a compressed variable holds {len(found)} elements.")
-    return found[0]
+    elements = list(_elements(data, order))
+    if len(elements) != 1:
+        raise ValueError(f"a compressed variable holds {len(elements)} elements.")
+    return elements[0]
 
 
 def _matrix(data: memoryview, order: str, depth: int) -> tuple[str, bool]:
@@ -118,34 +123,50 @@ def _matrix(data: memoryview, order: str, depth: int) -> tuple[str, bool]:
         ValueError: if its parts do not fit each other.
     """
     parts = list(_elements(data, order))
+    header = _matrix_header(parts, order)
+    if header is None:
+        return "", False
+    flags, count, name = header
+    kind, values = flags & 0xFF, parts[3:]
+    if kind == CELL:
+        return name, _is_readable_cell_array(name, values, count, order, depth)
+    if kind == TEXT:
+        return name, len(values) == 1 and _is_text(values[0], count)
+    if not DOUBLE <= kind <= LAST_NUMBER:
+        return name, False
+    # The imaginary parts are an element of their own behind the real ones.
+    expected = 2 if flags & COMPLEX else 1
+    is_complete = all(part.kind in SIZES and len(part.data) == count * SIZES[part.kind] for part in values)
+    if len(values) != expected or not is_complete:
+        raise ValueError(f"matrix '{name}' does not hold the {count} numbers that its size asks for.")
+    return name, True
+
+
+def _is_readable_cell_array(name: str, cells: list[DataElement], count: int, order: str, depth: int) -> bool:
+    if depth == DEEPEST:
+        raise ValueError(f"cell arrays are nested more deeply than {DEEPEST}.")
+    if len(cells) != count or any(cell.kind != MATRIX for cell in cells):
+        raise ValueError(f"cell array '{name}' must hold {count} matrices, but holds {len(cells)}.")
+    return all(_matrix(cell.data, order, depth + 1)[1] for cell in cells)
+
+
+def _is_text(element: DataElement, count: int) -> bool:
+    """Whether an element holds as many letters as it should; in UTF-8 one may take several bytes, and SciPy is not asked then."""
+    return element.kind in LETTERS and len(element.data) == count * SIZES[element.kind]
+
+
+def _matrix_header(parts: list[DataElement], order: str) -> tuple[int, int, str] | None:
+    """Flags, number of entries and name, the first three elements of a matrix; None for an object, which has others."""
     kinds = [part.kind for part in parts[:3]]
     if kinds[:2] != [UINT32, INT32] or len(parts[0].data) != 8 or len(parts[1].data) < 8:
-        return "", False  # an object, which has other parts
+        return None
     if len(parts) < 3 or kinds[2] != INT8:
         raise ValueError("a matrix has no name.")
     flags = struct.unpack(order + "II", parts[0].data)[0]
     shape = struct.unpack(f"{order}{len(parts[1].data) // 4}i", parts[1].data)
     if min(shape) < 0:
         raise ValueError("a matrix has a negative size.")
-    name = bytes(parts[2].data).decode("latin-1")
-    count, kind, values = math.prod(shape), flags & 0xFF, parts[3:]
-    if kind == CELL:
-        if depth == DEEPEST:
-            raise ValueError(f"cell arrays are nested more deeply than {DEEPEST}.")
-        if len(values) != count or any(part.kind != MATRIX for part in values):
-            raise ValueError(f"cell array '{name}' must hold {count} matrices, but holds {len(values)}.")
-        return name, all(_matrix(part.data, order, depth + 1)[1] for part in values)
-    if kind == TEXT:  # in UTF-8 a letter may take several bytes
-        return name, len(values) == 1 and values[0].kind in LETTERS and len(values[0].data) == count * SIZES[
-            values[0].kind
-        ]
-    if not DOUBLE <= kind <= LAST_NUMBER:
-        return name, False
-    expected = 2 if flags & COMPLEX else 1
-    whole = all(part.kind in SIZES and len(part.data) == count * SIZES[part.kind] for part in values)
-    if len(values) != expected or not whole:
-        raise ValueError(f"matrix '{name}' does not hold the {count} numbers that its size asks for.")
-    return name, True
+    return flags, math.prod(shape), bytes(parts[2].data).decode("latin-1")
 
 
 def _version_4(data: bytes) -> Iterator[tuple[str, bool]]:

@@ -3,13 +3,12 @@
 import os
 import pathlib
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from ..foundations import contract
 from .column import UNITS, Column, as_column
-from .opened import opened
+from .formats import open_source
 from .record import Record, check_times
 from .sources import AbstractSource
 
@@ -20,7 +19,7 @@ def read(
     columns: Mapping[str, str | Column],
     *,
     time: str | Column = "time",
-    source: Any = None,
+    source: object = None,
 ) -> Record:
     r"""Reads columns of a file, in SI units.
 
@@ -63,18 +62,19 @@ def read(
         raise TypeError(f"Argument `columns` must map names to names or `Column`s, but is {columns!r}.")
     if not isinstance(source, str | None):
         raise TypeError(f"Argument `source` must be words, but is {source!r}.")
-    described = {name: as_column(column, name) for name, column in columns.items()}
+    by_name = {name: as_column(column, name) for name, column in columns.items()}
     clock = as_column(time, "time")
     _check_clock(clock)
-    file = opened(pathlib.Path(path))
-    described = {name: _with_unit(file, column, name) for name, column in described.items()}
+    file = open_source(pathlib.Path(path))
+    by_name = {name: _with_unit(file, column, name) for name, column in by_name.items()}
+    # The unit of the column, else that of the file, else seconds.
     clock = as_column(_with_unit(file, clock, "time"), "time", unit="s")
     _check_clock(clock)
     t = _times(file, clock)
-    found = {name: _column(file, column, len(t), f"Column '{name}'") for name, column in described.items()}
-    units = {name: column.si for name, column in described.items() if column.si is not None}
+    arrays = {name: _column(file, column, len(t), f"Column '{name}'") for name, column in by_name.items()}
+    units = {name: column.si for name, column in by_name.items() if column.si is not None}
     try:
-        return Record(t, found, units, source or "")
+        return Record(t, arrays, units, source or "")
     except ValueError as error:
         raise ValueError(f"{file.path}: {error}") from error
 
@@ -115,6 +115,7 @@ def _along_times(array: np.ndarray, count: int, chosen: int | None, name: str) -
         return array.reshape(count)
     if array.ndim not in (1, 2) or count not in array.shape:
         raise ValueError(f"{name} must have a sample for each of the {count} times, but has shape {array.shape}.")
+    # To guess would exchange channels and times without a word.
     if array.shape == (count, count) and count > 1:
         raise ValueError(f"{name} is square, {array.shape}, so that rows and columns cannot be told apart.")
     array = array if array.shape[0] == count else array.T

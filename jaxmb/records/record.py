@@ -161,7 +161,7 @@ def _words(column: Array, unit: str) -> list[str]:
     return [unit or "no unit", *wide, *([f"{missing} missing"] if missing else [])]
 
 
-def check_times(t: Any, what: str) -> None:
+def check_times(t: Array | np.ndarray, what: str) -> None:
     """Refuses times that are not a vector, are none, are not finite or do not increase; traced ones are not looked at.
 
     Raises:
@@ -175,6 +175,7 @@ def check_times(t: Any, what: str) -> None:
     if not np.isfinite(values).all():
         index = int(np.argmin(np.isfinite(values)))
         raise ValueError(f"{what} must be finite, but is {values[index]} at index {index}.")
+    # Equal times too: a rate between them is none, and interpolation divides by zero.
     falls = np.diff(values) <= 0
     if falls.any():
         index = int(np.argmax(falls)) + 1

@@ -8,7 +8,7 @@ import pathlib
 import zipfile
 import zlib
 from collections.abc import Iterable
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -40,10 +40,10 @@ class AbstractSource(abc.ABC):
     @property
     @abc.abstractmethod
     def names(self) -> Iterable[str]:
-        """What there is."""
+        """The names of all that the file holds."""
 
     @abc.abstractmethod
-    def _stored(self, name: str) -> np.ndarray:
+    def _load(self, name: str) -> np.ndarray:
         """What is stored under a name."""
 
     def unit(self, name: str) -> str | None:
@@ -64,15 +64,16 @@ class AbstractSource(abc.ABC):
             raise ValueError(
                 f"{what} is '{name}' in {self.path}, which does not hold it: there are {listing(self.names)}."
             )
-        return self._stored(name)
+        return self._load(name)
 
 
-class Text(AbstractSource):
+class TextTable(AbstractSource):
     """A table in text: a line of names, then lines of numbers; lines that begin with `#` are comments."""
 
     def __init__(self, path: pathlib.Path):
         self.path = path
         try:
+            # -sig: spreadsheets begin a file with a byte order mark, which would be part of the first name.
             lines = path.read_text(encoding="utf-8-sig").splitlines()
         except UnicodeDecodeError as error:
             raise ValueError(f"{path} must be text in UTF-8, but {error}.") from error
@@ -90,14 +91,14 @@ class Text(AbstractSource):
 
     @property
     def names(self) -> list[str]:
-        """Those of the first line."""
+        """The names in the first line."""
         return self._names
 
     def unit(self, name: str) -> str | None:
         """By the comment `# units {"name": "unit", …}`, if there is one."""
         return self._units.get(name)
 
-    def _stored(self, name: str) -> np.ndarray:
+    def _load(self, name: str) -> np.ndarray:
         if self._names.count(name) > 1:
             raise ValueError(f"{self.path} has {self._names.count(name)} columns '{name}'; names must be different.")
         column = self._names.index(name)
@@ -118,16 +119,17 @@ def _units(lines: list[str]) -> dict[str, str]:
     for line in lines:
         if line.startswith(UNITS_LINE):
             try:
-                found = json.loads(line.removeprefix(UNITS_LINE))
+                units = json.loads(line.removeprefix(UNITS_LINE))
             except (ValueError, RecursionError):
                 continue
-            if isinstance(found, dict):
-                return {name: str(unit) for name, unit in found.items()}
+            if isinstance(units, dict):
+                return {name: str(unit) for name, unit in units.items()}
     return {}
 
 
 def names_in(line: str) -> tuple[list[str], str]:
     """The names in the first line of a table, and what is between them."""
+    # By the line of names alone: in lines of numbers a comma may be a decimal one.
     delimiter = max(DELIMITERS, key=lambda delimiter: len(_cells(line, delimiter)))
     return _cells(line, delimiter), delimiter
 
@@ -146,7 +148,7 @@ def within_limit(size: int, what: str) -> None:
         raise ValueError(f"{what} takes {size / 2**20:.0f} MiB when it is unpacked, more than {LARGEST // 2**20} MiB.")
 
 
-class Arrays(AbstractSource):
+class NumpyArchive(AbstractSource):
     """NumPy's `.npz`; only what is asked for is unpacked, and Python objects in it are never loaded."""
 
     def __init__(self, path: pathlib.Path):
@@ -159,14 +161,15 @@ class Arrays(AbstractSource):
 
     @property
     def names(self) -> list[str]:
-        """Those of its arrays."""
+        """The names of its arrays."""
         return self._names
 
-    def _stored(self, name: str) -> np.ndarray:
+    def _load(self, name: str) -> np.ndarray:
         try:
             with zipfile.ZipFile(self.path) as file:
                 with file.open(name + ".npy") as part:
                     shape, dtype = _header(part)
+                # Unpickling runs code; the header says so before the data are read.
                 if dtype.hasobject:
                     raise ValueError("it is an array of Python objects, which are never loaded.")
                 within_limit(math.prod(shape) * dtype.itemsize, "it")
@@ -176,7 +179,7 @@ class Arrays(AbstractSource):
             raise ValueError(f"'{name}' in {self.path} must be an array, but: {error}") from error
 
 
-def _header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Shape and type of an array in a file of NumPy."""
     version = np.lib.format.read_magic(file)
     if version == (1, 0):
@@ -186,23 +189,23 @@ def _header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     return shape, dtype
 
 
-class Matlab(AbstractSource):
+class MatlabFile(AbstractSource):
     """MATLAB's `.mat` up to version 7.2: matrices, and cell arrays of them; only what is asked for is read."""
 
     def __init__(self, path: pathlib.Path):
         self.path = path
         try:
-            self._whole = variables(path.read_bytes(), LARGEST)
+            self._is_readable = variables(path.read_bytes(), LARGEST)
         except ValueError as error:
             raise ValueError(f"{path} must be a MATLAB file, but: {error}") from error
 
     @property
     def names(self) -> list[str]:
-        """Those of its variables."""
-        return list(self._whole)
+        """The names of its variables."""
+        return list(self._is_readable)
 
-    def _stored(self, name: str) -> np.ndarray:
-        if not self._whole[name]:
+    def _load(self, name: str) -> np.ndarray:
+        if not self._is_readable[name]:
             raise ValueError(f"'{name}' in {self.path} must be an array of numbers, or cells of them, but is none.")
         from scipy.io import loadmat
 

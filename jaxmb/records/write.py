@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def write_csv(record: "Record", path: str | os.PathLike[str]) -> None:
     """See `Record.to_csv`."""
-    columns, units = flat(record)
+    columns, units = columns_and_units(record)
     header, rows = _line(columns), zip(*(column.tolist() for column in columns.values()), strict=True)
     if "\n" in header or names_in(header) != (list(columns), ","):
         raise ValueError(
@@ -26,6 +26,7 @@ def write_csv(record: "Record", path: str | os.PathLike[str]) -> None:
         )
     lines = [UNITS_LINE + json.dumps(units, ensure_ascii=False)]
     lines += [*(f"# {line}" for line in record.source.splitlines()), header]
+    # `repr` of a float is the shortest text that reads back to the last bit; x != x is NaN.
     lines += [_line("" if x != x else repr(x) for x in row) for row in rows]
     with replacing(path) as fresh:
         fresh.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -40,7 +41,7 @@ def _line(cells: Iterable[str]) -> str:
 def as_frame(record: "Record") -> Any:
     """See `Record.to_pandas`."""
     pandas = optional("pandas", "data")
-    columns, units = flat(record)
+    columns, units = columns_and_units(record)
     table = pandas.DataFrame(columns).set_index("time")
     table.attrs |= {"units": units} | ({"source": record.source} if record.source else {})
     return table
@@ -50,25 +51,25 @@ def as_dataset(record: "Record") -> Any:
     """See `Record.to_xarray`."""
     xarray = optional("xarray", "data")
     units = dict(record.units)
-    of = lambda name: {"units": units[name]} if name in units else {}
+    attributes = lambda name: {"units": units[name]} if name in units else {}
     wide = lambda name, column: ("time",) if column.ndim == 1 else ("time", f"{name}_part")
-    variables = {name: (wide(name, x), np.asarray(x), of(name)) for name, x in record.columns.items()}
+    variables = {name: (wide(name, x), np.asarray(x), attributes(name)) for name, x in record.columns.items()}
     times = {"time": ("time", np.asarray(record.t), {"units": "s"})}
     return xarray.Dataset(variables, times, {"source": record.source} if record.source else {})
 
 
-def flat(record: "Record") -> tuple[dict[str, np.ndarray], dict[str, str]]:
+def columns_and_units(record: "Record") -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """The times and all columns of one number each, by name, and their units.
 
     Raises:
         ValueError: if two would have the same name.
     """
-    columns, units, known = [("time", np.asarray(record.t))], {"time": "s"}, dict(record.units)
+    columns, units, unit_of = [("time", np.asarray(record.t))], {"time": "s"}, dict(record.units)
     for name, column in record.columns.items():
         values = np.asarray(column)
         parts = [(name, values)] if values.ndim == 1 else [(f"{name}[{i}]", part) for i, part in enumerate(values.T)]
         columns += parts
-        units |= {part: known[name] for part, _ in parts if name in known}
+        units |= {part: unit_of[name] for part, _ in parts if name in unit_of}
     names = [name for name, _ in columns]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:

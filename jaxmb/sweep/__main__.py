@@ -23,18 +23,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tasks", type=int, help="number of tasks that share the shards")
     parser.add_argument("--status", action="store_true", help="only tell which shards are there")
     parser.add_argument("--progress", action=argparse.BooleanOptionalAction, help="a line for each shard")
-    said = parser.parse_args(arguments)
-    if (said.task is None) != (said.tasks is None):
+    options = parser.parse_args(arguments)
+    if (options.task is None) != (options.tasks is None):
         parser.error("--task and --tasks go together")
     try:
-        sweep = described(said.description)
-        folder = said.folder or sweep.folder
-        if said.status:
+        sweep = described(options.description)
+        folder = options.folder or sweep.folder
+        if options.status:
             print(status(folder))
             return 0
-        task, tasks = of_array(os.environ) if said.task is None else (said.task, said.tasks)
+        task, tasks = of_array(os.environ) if options.task is None else (options.task, options.tasks)
+        # Before the sweep's own module is loaded, which may make arrays.
         jax.config.update("jax_enable_x64", sweep.float64)
-        report = sweep.run(folder=folder, task=task, tasks=tasks, progress=said.progress, throw=False)
+        report = sweep.run(folder=folder, task=task, tasks=tasks, progress=options.progress, throw=False)
     except (OSError, TypeError, ValueError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

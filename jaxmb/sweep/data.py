@@ -5,12 +5,15 @@ import importlib.util
 import os
 import pathlib
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..foundations import contract, counted, optional
 from .manifest import load
 from .shards import Shards
 from .table import NUMBER
+
+if TYPE_CHECKING:
+    import xarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +54,7 @@ def status(folder: str | os.PathLike[str]) -> Status:
 
 
 @contract
-def open(folder: str | os.PathLike[str]) -> Any:
+def open(folder: str | os.PathLike[str]) -> "xarray.Dataset":
     """The results of a sweep as one `xarray.Dataset` along `row`, with the columns of the table as coordinates.
 
     With dask installed the arrays are read when they are needed, without it at once. Times that all rows share are the index `time`.
@@ -61,22 +64,28 @@ def open(folder: str | os.PathLike[str]) -> Any:
         FileNotFoundError: if there is no sweep in the folder, or none of its shards.
         ImportError: without `pip install jaxmb[data]`.
     """
-    xarray, shards = optional("xarray", "data"), _shards(folder)
-    found = {i: shards.read(i) for i in range(shards.count)}
-    parts = [data for data in found.values() if data is not None]
-    state = _status(shards, tuple(i for i, data in found.items() if data is None))
+    concat, shards = optional("xarray", "data").concat, _shards(folder)
+    shards_by_number = {i: shards.read(i) for i in range(shards.count)}
+    parts = [data for data in shards_by_number.values() if data is not None]
+    state = _status(shards, tuple(i for i, data in shards_by_number.items() if data is None))
     if not parts:
         raise FileNotFoundError(f"There are no shards in {folder} yet.")
     if state.missing:
         warnings.warn(str(state), stacklevel=2)
-    data = xarray.concat(
-        [_lazy(part) for part in parts], NUMBER, data_vars="minimal", coords="minimal", compat="override", join="exact"
+    data = concat(
+        # Shards agree in variables by construction; to compare coordinates would read all of them.
+        [_lazy(part) for part in parts],
+        NUMBER,
+        data_vars="minimal",
+        coords="minimal",
+        compat="override",
+        join="exact",
     )
     data.attrs |= {"rows": state.rows, "missing_rows": state.missing_rows, "missing_shards": len(state.missing)}
     return _with_common_times(data)
 
 
-def _lazy(data: Any) -> Any:
+def _lazy(data: "xarray.Dataset") -> "xarray.Dataset":
     """With dask an array of chunks, otherwise all numbers, after which the file is closed."""
     if importlib.util.find_spec("dask") is not None:
         return data.chunk()
@@ -84,11 +93,12 @@ def _lazy(data: Any) -> Any:
         return data.load()
 
 
-def _with_common_times(data: Any) -> Any:
+def _with_common_times(data: "xarray.Dataset") -> "xarray.Dataset":
     times = data.coords.get("time")
     if times is None or times.dims != (NUMBER, "sample"):
         return data
     values = times.values
+    # Equal to the last bit or not at all: rows with a grid of their own keep it.
     if not (values == values[:1]).all():
         return data
     return data.assign_coords(time=("sample", values[0], times.attrs)).swap_dims(sample="time")
@@ -96,10 +106,10 @@ def _with_common_times(data: Any) -> Any:
 
 def _shards(folder: str | os.PathLike[str]) -> Shards:
     folder = pathlib.Path(folder)
-    found = load(folder)
-    return Shards(folder, found["rows"], found["rows_per_shard"], found["kind"])
+    record = load(folder)
+    return Shards(folder, record["rows"], record["rows_per_shard"], record["kind"])
 
 
 def _status(shards: Shards, missing: tuple[int, ...]) -> Status:
     rows = int(sum(len(shards.numbers(i)) for i in missing))
-    return Status(shards.folder, shards.rows, shards.count, missing, rows)
+    return Status(folder=shards.folder, rows=shards.rows, shards=shards.count, missing=missing, missing_rows=rows)

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..foundations import contract, default_float, listing
-from ..records.beside import beside, check_keys, toml
-from ..records.opened import opened
-from .columns import combined
+from ..records.formats import open_source
+from ..records.toml_file import check_keys, read_toml, sibling_path
+from .columns import combine_columns
 from .drive import Report, run
 from .table import Table, as_table
 
@@ -50,7 +50,7 @@ class Description:
     path: pathlib.Path
     function: str
     folder: pathlib.Path
-    table: Any
+    table: str | dict[str, Any]
     combine: str
     seed: int
     rows: int | None
@@ -74,14 +74,14 @@ class Description:
 
     def load(self) -> Callable[..., Any]:
         """The function; a file beside the description may import its neighbours."""
-        place, _, name = self.function.partition(":")
+        module_name, _, name = self.function.partition(":")
         try:
-            module = (
-                _from_file(beside(self.path, place, "function"))
-                if place.endswith(".py")
-                else importlib.import_module(place)
+            source = (
+                _from_file(sibling_path(self.path, module_name, "function"))
+                if module_name.endswith(".py")
+                else importlib.import_module(module_name)
             )
-            return getattr(module, name)
+            return getattr(source, name)
         except (ImportError, AttributeError) as error:
             raise ValueError(
                 f"'function' in {self.path} must be there, but '{self.function}' is not: {error}"
@@ -90,8 +90,8 @@ class Description:
     def rows_of_table(self) -> Table:
         """The table."""
         if not isinstance(self.table, str):
-            return combined(self.table, self.combine, self.seed, self.rows)
-        file = opened(beside(self.path, self.table, "table"))
+            return combine_columns(self.table, self.combine, self.seed, self.rows)
+        file = open_source(sibling_path(self.path, self.table, "table"))
         return as_table({name: file.values(name, f"Column '{name}'") for name in file.names})
 
 
@@ -118,40 +118,40 @@ def described(path: str | os.PathLike[str]) -> Description:
         FileNotFoundError: if there is no such file.
         TypeError, ValueError: naming the key, for what is not known, lacks or does not fit.
     """
-    path, said = toml(path)
-    _check(path, said)
+    path, values = read_toml(path)
+    _check(path, values)
     return Description(
-        path,
-        said["function"],
-        beside(path, said["folder"], "folder"),
-        said["table"],
-        said.get("combine", "grid"),
-        said.get("seed", 0),
-        said.get("rows"),
-        said.get("float64", True),
-        {key: said[key] for key in ("rows_per_shard", "kind") if key in said}
-        | ({"memory": float(said["memory"])} if "memory" in said else {}),
+        path=path,
+        function=values["function"],
+        folder=sibling_path(path, values["folder"], "folder"),
+        table=values["table"],
+        combine=values.get("combine", "grid"),
+        seed=values.get("seed", 0),
+        rows=values.get("rows"),
+        float64=values.get("float64", True),
+        options={key: values[key] for key in ("rows_per_shard", "kind") if key in values}
+        | ({"memory": float(values["memory"])} if "memory" in values else {}),
     )
 
 
-def _check(path: pathlib.Path, said: dict[str, Any]) -> None:
+def _check(path: pathlib.Path, values: dict[str, Any]) -> None:
     """Refuses what is known to be wrong before anything is loaded."""
-    check_keys(said, tuple(KEYS), ("function", "folder", "table"), str(path))
-    for key, value in said.items():
+    check_keys(values, tuple(KEYS), ("function", "folder", "table"), str(path))
+    for key, value in values.items():
         types, words = KEYS[key]
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
             raise TypeError(f"'{key}' in {path} must be {words}, but is {value!r}.")
-    place, _, name = said["function"].partition(":")
-    if not place or not name.isidentifier():
+    module_name, _, name = values["function"].partition(":")
+    if not module_name or not name.isidentifier():
         raise ValueError(
-            f"'function' in {path} must be 'file.py:name' or 'package.module:name', but is {said['function']!r}."
+            f"'function' in {path} must be 'file.py:name' or 'package.module:name', but is {values['function']!r}."
         )
-    if place.endswith(".py"):
-        beside(path, place, "function")
-    if isinstance(said["table"], str):
-        if beside(path, said["table"], "table").suffix.lower() not in TABLES:
-            raise ValueError(f"'table' in {path} must end with {listing(TABLES)}, but is '{said['table']}'.")
-        needless = [key for key in ("combine", "seed", "rows") if key in said]
+    if module_name.endswith(".py"):
+        sibling_path(path, module_name, "function")
+    if isinstance(values["table"], str):
+        if sibling_path(path, values["table"], "table").suffix.lower() not in TABLES:
+            raise ValueError(f"'table' in {path} must end with {listing(TABLES)}, but is '{values['table']}'.")
+        needless = [key for key in ("combine", "seed", "rows") if key in values]
         if needless:
             raise ValueError(f"'{needless[0]}' in {path} must be left out, as the table is a file.")
 

@@ -5,7 +5,7 @@ import os
 import pathlib
 from collections import Counter
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax
 import numpy as np
@@ -18,6 +18,9 @@ from .meter import Meter
 from .results import check_function, dataset_of, verdict_counts
 from .shards import KINDS, Shards
 from .table import Table, as_table, part
+
+if TYPE_CHECKING:
+    import xarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Report:
 @contract
 def run(
     fn: Annotated[Any, function_of("row")],
-    table: Any,
+    table: object,
     folder: str | os.PathLike[str],
     *,
     rows_per_shard: Count = 1000,
@@ -105,41 +108,51 @@ def run(
     optional("netCDF4" if kind == "nc" else "zarr", "data")
     rows = len(next(iter(table.values())))
     shards = Shards(pathlib.Path(folder), rows, min(rows_per_shard, rows), kind)
+    # Before the folder is claimed: a function that cannot be traced must leave no manifest behind.
     check_function(fn, table)
     many = batched(fn, memory=memory, mesh=mesh or _devices(), cost=cost)
     claim(shards.folder, manifest(fn, table, shards.size, shards.count, kind))
-    report = _through(many, table, shards, range(task, shards.count, tasks), progress)
+    report = _compute(many, table, shards, range(task, shards.count, tasks), progress)
     if throw and report.failed:
         raise RuntimeError(str(report))
     return report
 
 
-def _through(many: Callable[[Any], Any], table: Table, shards: Shards, own: range, progress: bool | None) -> Report:
+def _compute(many: Callable[[Any], Any], table: Table, shards: Shards, own: range, progress: bool | None) -> Report:
     """Computes the shards that are not there."""
     verdicts, failed = Counter(), {}
-    there = [i for i in own if _counted_in(verdicts, shards.read(i))]
-    missing = sorted({*own} - {*there})
+    present = [i for i in own if _count(verdicts, shards.read(i))]
+    missing = sorted({*own} - {*present})
     meter = Meter(len(missing), sum(len(shards.numbers(i)) for i in missing), progress)
     for i in missing:
         numbers = shards.numbers(i)
         # The last shard is filled up with its last row, so that all come from one program.
-        filled = np.minimum(numbers[0] + np.arange(shards.size), numbers[-1])
+        padded = np.minimum(numbers[0] + np.arange(shards.size), numbers[-1])
         try:
-            results = many(part(table, filled))
+            results = many(part(table, padded))
+        # Whatever a user's function raises: one bad shard must not cost the others. Interrupts are no `Exception`,
+        # and end the sweep.
         except Exception as error:
             failed[i] = f"{type(error).__name__}: {error}"
             meter.add(i, len(numbers), ", failed")
             continue
         data = dataset_of(results, table, numbers)
         shards.write(i, data)
-        _counted_in(verdicts, data)
+        _count(verdicts, data)
         meter.add(i, len(numbers))
     shards.tidy()
     rows = sum(len(shards.numbers(i)) for i in own if i not in failed)
-    return Report(shards.folder, rows, len(missing) - len(failed), len(there), dict(verdicts), failed)
+    return Report(
+        folder=shards.folder,
+        rows=rows,
+        computed=len(missing) - len(failed),
+        kept=len(present),
+        verdicts=dict(verdicts),
+        failed=failed,
+    )
 
 
-def _counted_in(verdicts: Counter[str], data: Any) -> bool:
+def _count(verdicts: Counter[str], data: "xarray.Dataset | None") -> bool:
     """Adds the verdicts of a shard; False if there is none."""
     if data is None:
         return False

@@ -56,40 +56,43 @@ def claim(folder: pathlib.Path, own: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
     if not path.exists():
-        beside = folder / f".{FILE}.{uuid.uuid4().hex}.part"
-        beside.write_text(json.dumps(own, indent=2) + "\n", encoding="utf-8")
+        # Written beside and linked: a link fails where the name exists, so that of several processes one manifest
+        # wins, and it is complete.
+        temporary = folder / f".{FILE}.{uuid.uuid4().hex}.part"
+        temporary.write_text(json.dumps(own, indent=2) + "\n", encoding="utf-8")
         try:
-            os.link(beside, path)  # of several processes the first one
+            os.link(temporary, path)  # of several processes the first one
         except FileExistsError:
             pass
         except OSError:  # a file system without links
-            beside.replace(path)
+            temporary.replace(path)
         finally:
-            beside.unlink(missing_ok=True)
-    found = load(folder)
-    differing = [key for key in {**own, **found} if own.get(key) != found.get(key)]
+            temporary.unlink(missing_ok=True)
+    manifest = load(folder)
+    differing = [key for key in {**own, **manifest} if own.get(key) != manifest.get(key)]
     if differing:
-        told = "; ".join(
-            f"'{key}' is {_short(found.get(key))} there and {_short(own.get(key))} here" for key in differing
+        differences = "; ".join(
+            f"'{key}' is {_short(manifest.get(key))} there and {_short(own.get(key))} here" for key in differing
         )
-        raise ValueError(f"Folder {folder} must be empty or of this sweep, but holds another one: {told}.")
+        raise ValueError(f"Folder {folder} must be empty or of this sweep, but holds another one: {differences}.")
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= 200 else text[:200] + " …"
 
 
-def _check(found: dict[str, Any]) -> None:
+def _check(manifest: dict[str, Any]) -> None:
     """Refuses counts and kinds that no sweep has: files are looked for by them."""
     for key in ("rows", "rows_per_shard", "shards"):
-        if type(found[key]) is not int or found[key] < 1:
-            raise ValueError(f"'{key}' must be a positive integer, but is {found[key]!r}.")
-    shards = -(-found["rows"] // found["rows_per_shard"])
-    if found["shards"] != shards:
-        raise ValueError(f"'shards' must be {shards} for these rows, but is {found['shards']}.")
-    if found["kind"] not in KINDS:
-        raise ValueError(f"'kind' must be one of {', '.join(KINDS)}, but is {found['kind']!r}.")
+        # Not `isinstance`: true is an int in Python, and JSON has it.
+        if type(manifest[key]) is not int or manifest[key] < 1:
+            raise ValueError(f"'{key}' must be a positive integer, but is {manifest[key]!r}.")
+    shards = -(-manifest["rows"] // manifest["rows_per_shard"])
+    if manifest["shards"] != shards:
+        raise ValueError(f"'shards' must be {shards} for these rows, but is {manifest['shards']}.")
+    if manifest["kind"] not in KINDS:
+        raise ValueError(f"'kind' must be one of {', '.join(KINDS)}, but is {manifest['kind']!r}.")
 
 
 def load(folder: pathlib.Path) -> dict[str, Any]:
@@ -103,10 +106,11 @@ def load(folder: pathlib.Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"There is no sweep in {folder}: it holds no {FILE}.")
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found["format"] != FORMAT:
-            raise ValueError(f"it has format {found['format']}, and not {FORMAT}.")
-        _check(found)
-        return found
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        if manifest["format"] != FORMAT:
+            raise ValueError(f"it has format {manifest['format']}, and not {FORMAT}.")
+        _check(manifest)
+        return manifest
+    # RecursionError: deeply nested brackets in a damaged file.
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{path} must be the manifest of a sweep, but: {error}") from error

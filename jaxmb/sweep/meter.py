@@ -14,6 +14,7 @@ class Meter:
     """
 
     def __init__(self, shards: int, rows: int, shown: bool | None):
+        # Rows, not shards, measure the time that is left: the last shard is shorter.
         self.shards, self.rows = shards, rows
         self.shown = sys.stderr.isatty() if shown is None else shown
         self.done, self.rows_done, self.begun = 0, 0, time.monotonic()
@@ -24,9 +25,9 @@ class Meter:
         if not self.shown:
             return
         seconds = time.monotonic() - self.begun
-        left = seconds / self.rows_done * (self.rows - self.rows_done)
+        remaining = seconds / self.rows_done * (self.rows - self.rows_done)
         print(
-            f"shard {shard}: {self.done} of {self.shards} done, {self.rows_done / max(seconds, 1e-9):.3g} rows/s, {_clock(left)} left{note}",
+            f"shard {shard}: {self.done} of {self.shards} done, {self.rows_done / max(seconds, 1e-9):.3g} rows/s, {_clock(remaining)} left{note}",
             file=sys.stderr,
             flush=True,
         )

@@ -1,20 +1,26 @@
 """What a function of a sweep may return, and its results as a data set."""
 
 from collections import Counter
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
 import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import PyTree
 
 from ..foundations import RESULTS, listing, optional
 from ..simulation import Solution, verdict_variables
 from .table import NUMBER, Table, part
 
+if TYPE_CHECKING:
+    import xarray
+
 _IS_RESULT = lambda x: isinstance(x, type(RESULTS.successful))
 
 
-def check_function(fn: Any, table: Table) -> None:
+def check_function(fn: Callable[..., object], table: Table) -> None:
     """Traces the function for one row and refuses what cannot be stored.
 
     Raises:
@@ -24,34 +30,35 @@ def check_function(fn: Any, table: Table) -> None:
     """
     row = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), part(table, np.arange(1)))
     try:
-        found = eqx.filter_eval_shape(fn, row)
+        shapes = eqx.filter_eval_shape(fn, row)
     except Exception as error:
-        told = f"{type(error).__name__}: {error}"
+        message = f"{type(error).__name__}: {error}"
         raise RuntimeError(
-            f"Argument `fn` must be written in JAX for one row of {listing(row)}, but raised {told}"
+            f"Argument `fn` must be written in JAX for one row of {listing(row)}, but raised {message}"
         ) from error
-    if isinstance(found, Solution):
+    if isinstance(shapes, Solution):
         return
     fits = lambda name, x: isinstance(name, str) and ((_IS_RESULT(x) and name == "result") or hasattr(x, "shape"))
-    if not isinstance(found, dict) or not found or not all(fits(name, x) for name, x in found.items()):
+    if not isinstance(shapes, dict) or not shapes or not all(fits(name, x) for name, x in shapes.items()):
         kinds = (
-            {name: type(x).__name__ for name, x in found.items()} if isinstance(found, dict) else type(found).__name__
+            {name: type(x).__name__ for name, x in shapes.items()}
+            if isinstance(shapes, dict)
+            else type(shapes).__name__
         )
         raise TypeError(
             f"Argument `fn` must return a `Solution` or a dictionary of arrays, in which a `result` may be, but returns {kinds}."
         )
-    _check_names(found, table)
+    _check_names(shapes, table)
 
 
-def _check_names(results: Any, table: Table) -> None:
+def _check_names(results: Collection[str], table: Table) -> None:
     shared = [name for name in (*table, NUMBER) if name in results]
     if shared:
         raise ValueError(f"Results must have other names than the columns of the table, but {listing(shared)} is both.")
 
 
-def dataset_of(results: Any, table: Table, numbers: np.ndarray) -> Any:
+def dataset_of(results: Solution | dict[str, PyTree], table: Table, numbers: np.ndarray) -> "xarray.Dataset":
     """The results of some rows, with their parameters as coordinates."""
-    xarray = optional("xarray", "data")
     if isinstance(results, Solution):
         data = results.to_xarray([NUMBER], shared_times=False)
     else:
@@ -61,23 +68,25 @@ def dataset_of(results: Any, table: Table, numbers: np.ndarray) -> Any:
                 variables |= verdict_variables(x, (NUMBER,))
             else:
                 variables[name] = (_axes(name, x), np.asarray(x))
-        data = xarray.Dataset(variables)
+        data = optional("xarray", "data").Dataset(variables)
+    # The last shard was filled up; what was computed twice goes.
     data = data.isel({NUMBER: slice(len(numbers))})
     _check_names({*data.variables, *data.dims} - {NUMBER}, table)
     columns = {name: (_axes(name, values), values[numbers]) for name, values in table.items()}
     return data.assign_coords({NUMBER: (NUMBER, numbers), **columns})
 
 
-def _axes(name: str, values: Any) -> tuple[str, ...]:
+def _axes(name: str, values: ArrayLike) -> tuple[str, ...]:
     return (NUMBER, *(f"{name}_{i}" for i in range(np.ndim(values) - 1)))
 
 
-def verdict_counts(data: Any) -> Counter[str]:
+def verdict_counts(data: "xarray.Dataset") -> Counter[str]:
     """How many rows have which verdict; where there is none, how many are finite."""
     if "verdict" in data:
         return Counter(map(str, np.ravel(data["verdict"].values)))
     finite = np.ones(data.sizes[NUMBER], bool)
     for variable in data.data_vars.values():
+        # Integers and booleans are always finite.
         if variable.dtype.kind == "f":
             finite &= np.isfinite(variable.values).reshape(len(finite), -1).all(axis=1)
     counts = Counter({"finite": int(finite.sum()), "not finite": int((~finite).sum())})

@@ -5,12 +5,15 @@ import os
 import pathlib
 import shutil
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..foundations import optional
 from .table import NUMBER
+
+if TYPE_CHECKING:
+    import xarray
 
 KINDS = ("nc", "zarr")
 
@@ -43,37 +46,38 @@ class Shards:
         return np.arange(i * self.size, min((i + 1) * self.size, self.rows))
 
     def path(self, i: int) -> pathlib.Path:
-        """Where a shard is."""
+        """The path of a shard."""
         return self.folder / f"shard-{i:06d}.{self.kind}"
 
-    def read(self, i: int) -> Any:
+    def read(self, i: int) -> "xarray.Dataset | None":
         """A shard, opened lazily; None if it is not there or not whole."""
-        path, xarray = self.path(i), optional("xarray", "data")
+        path, open_dataset = self.path(i), optional("xarray", "data").open_dataset
         if not path.exists():
             return None
         options = {"engine": "zarr", "consolidated": False} if self.kind == "zarr" else {"engine": "netcdf4"}
         try:
-            found = xarray.open_dataset(path, decode_timedelta=False, **options)
-            whole = np.array_equal(found[NUMBER], self.numbers(i))
+            data = open_dataset(path, decode_timedelta=False, **options)
+            is_complete = np.array_equal(data[NUMBER], self.numbers(i))
         except (OSError, ValueError, KeyError):
             return None
-        if not whole:
-            found.close()
-        return found if whole else None
+        if not is_complete:
+            data.close()
+        return data if is_complete else None
 
-    def write(self, i: int, data: Any) -> None:
+    def write(self, i: int, data: "xarray.Dataset") -> None:
         """Puts a shard in its place, unless another process has meanwhile."""
         path = self.path(i)
-        beside = self.folder / f".{path.name}.{uuid.uuid4().hex}.part"
+        temporary = self.folder / f".{path.name}.{uuid.uuid4().hex}.part"
         try:
             if self.kind == "zarr":
-                data.to_zarr(beside, consolidated=False)
+                data.to_zarr(temporary, consolidated=False)
             else:
-                data.to_netcdf(beside, engine="netcdf4")
-            _flush(beside)
+                data.to_netcdf(temporary, engine="netcdf4")
+            # Contents reach the disk before the name does: after a power cut a shard is there in full or not at all.
+            _flush(temporary)
             if self.read(i) is None:
                 _remove(path)
-                beside.rename(path)
+                temporary.rename(path)
                 _flush_entry(self.folder)
         except OSError:
             if self.read(i) is None:
@@ -81,9 +85,9 @@ class Shards:
 
     def tidy(self) -> None:
         """Removes what processes that were killed, or came too late, have left beside shards that are in place."""
-        for left in self.folder.glob(".shard-*.part"):
-            if (self.folder / left.name[1:].rsplit(".", 2)[0]).exists():
-                _remove(left)
+        for leftover in self.folder.glob(".shard-*.part"):
+            if (self.folder / leftover.name[1:].rsplit(".", 2)[0]).exists():
+                _remove(leftover)
 
 
 def _remove(path: pathlib.Path) -> None:

@@ -14,7 +14,7 @@ Table = dict[str, np.ndarray]
 NUMBER = "row"
 
 
-def as_table(columns: Any) -> Table:
+def as_table(columns: object) -> Table:
     """The columns as arrays with a common leading axis, of the types that JAX is set to.
 
     Raises:
@@ -30,30 +30,31 @@ def as_table(columns: Any) -> Table:
     table = {name: _column(name, values) for name, values in columns.items()}
     lengths = {name: len(values) for name, values in table.items()}
     if len(set(lengths.values())) > 1 or not min(lengths.values()):
-        told = ", ".join(f"'{name}' has {length}" for name, length in lengths.items())
-        raise ValueError(f"Argument `table` must hold columns of one length, of one row at least, but {told}.")
+        counts = ", ".join(f"'{name}' has {length}" for name, length in lengths.items())
+        raise ValueError(f"Argument `table` must hold columns of one length, of one row at least, but {counts}.")
     return table
 
 
-def _column(name: str, values: Any) -> np.ndarray:
+def _column(name: str, values: object) -> np.ndarray:
     try:
-        given = np.asarray(values)
+        array = np.asarray(values)
     except ValueError as error:
         raise TypeError(f"Column '{name}' of the table must be an array of numbers, but: {error}") from error
-    if given.dtype.kind not in "biuf" or not given.ndim:
+    if array.dtype.kind not in "biuf" or not array.ndim:
         raise TypeError(
             f"Column '{name}' of the table must be an array of numbers with a row for each, but is {values!r}."
         )
-    if not np.isfinite(given).all():
+    if not np.isfinite(array).all():
         raise ValueError(
-            f"Column '{name}' of the table must be finite, but is not in row {_first(~np.isfinite(given))}."
+            f"Column '{name}' of the table must be finite, but is not in row {_first(~np.isfinite(array))}."
         )
     # A list of whole numbers is of quantities, an array of integers of what it says.
-    quantity = given.dtype.kind == "f" or (not hasattr(values, "dtype") and given.dtype.kind != "b")
-    found = given.astype(default_float() if quantity else jax.dtypes.canonicalize_dtype(given.dtype))
-    if not quantity and (found != given).any():
+    quantity = array.dtype.kind == "f" or (not hasattr(values, "dtype") and array.dtype.kind != "b")
+    column = array.astype(default_float() if quantity else jax.dtypes.canonicalize_dtype(array.dtype))
+    # Without 64 bits a large integer wraps around silently.
+    if not quantity and (column != array).any():
         raise ValueError(f"Column '{name}' of the table holds integers that need 64 bits, which JAX is not set to.")
-    return found
+    return column
 
 
 def _first(mask: np.ndarray) -> int:
@@ -72,8 +73,8 @@ def grid(columns: Mapping[str, Any]) -> Table:
         {'mass': [1.0, 1.0, 2.0, 2.0], 'length': [0.5, 0.7, 0.5, 0.7]}
     """
     axes = {name: as_table({name: values})[name] for name, values in columns.items()}
-    places = np.indices([len(values) for values in axes.values()]).reshape(len(axes), -1)
-    return {name: values[place] for (name, values), place in zip(axes.items(), places, strict=True)}
+    indices = np.indices([len(values) for values in axes.values()]).reshape(len(axes), -1)
+    return {name: values[index] for (name, values), index in zip(axes.items(), indices, strict=True)}
 
 
 def part(table: Table, numbers: np.ndarray) -> dict[str, np.ndarray]:
@@ -85,7 +86,7 @@ def part(table: Table, numbers: np.ndarray) -> dict[str, np.ndarray]:
 
 def digest(table: Table) -> str:
     """A fingerprint of names, types, shapes and numbers."""
-    found = hashlib.sha256()
+    sha = hashlib.sha256()
     for name, values in table.items():
-        found.update(f"{name!r} {values.dtype} {values.shape} ".encode() + np.ascontiguousarray(values).tobytes())
-    return found.hexdigest()
+        sha.update(f"{name!r} {values.dtype} {values.shape} ".encode() + np.ascontiguousarray(values).tobytes())
+    return sha.hexdigest()

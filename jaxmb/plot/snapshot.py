@@ -1,16 +1,16 @@
-"""Where everything is at an instant."""
+"""Poses of a mechanism at an instant."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ..mechanism import AbstractLinkage, Numbers
-from .outline import Link, place
-from .solid import Solid, turned
+from ..mechanism import AbstractLinkage, Marker, Numbers
+from .shapes import Connection, locate
+from .solid import Solid, with_axis_as_z
 
 
-class Moments(NamedTuple):
+class Trajectory(NamedTuple):
     """Several instants: poses of ground and bodies (k, m, D, D) in the world, and the wrenches (k, w) of each `Force` by its name."""
 
     poses: np.ndarray
@@ -18,7 +18,7 @@ class Moments(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Instant:
+class Snapshot:
     """A mechanism at an instant.
 
     Attributes:
@@ -35,9 +35,9 @@ class Instant:
 
     linkage: AbstractLinkage
     numbers: Numbers
-    links: list[Link]
+    links: list[Connection]
     solids: list[Solid]
-    colours: dict[str, Any]
+    colours: dict[str, str]
     size: float
     reaches: dict[str, np.ndarray]
     wrenches: dict[str, np.ndarray]
@@ -48,17 +48,17 @@ class Instant:
         """2 or 3."""
         return self.linkage.dim
 
-    def ends(self, link: Link) -> tuple[np.ndarray, np.ndarray]:
+    def ends(self, link: Connection) -> tuple[np.ndarray, np.ndarray]:
         """The frames A and B of a connection."""
         a, b = (self.poses[body] @ frame for body, frame in zip(link.bodies, link.frames, strict=True))
         return a, b
 
-    def at(self, marker: Any) -> np.ndarray:
+    def at(self, marker: Marker | str) -> np.ndarray:
         """The frame of a place."""
-        body, local = place(self.linkage, self.numbers, marker)
+        body, local = locate(self.linkage, self.numbers, marker)
         return self.poses[body] @ local
 
-    def link(self, name: str) -> Link:
+    def link(self, name: str) -> Connection:
         """A connection by name."""
         return next(link for link in self.links if link.name == name)
 
@@ -67,16 +67,17 @@ class Instant:
         joint, index = self.linkage.index(name, what)
         link = self.link(joint)
         a, b = self.ends(link)
+        # Axes as A has them, but at B: a slider's arrow moves with what slides.
         at = a.copy()
         at[:-1, -1] = b[:-1, -1]
         shifts = link.pair.axes
         if index < len(shifts):
-            return at if self.dim == 2 else turned(at, shifts[index]), True
+            return at if self.dim == 2 else with_axis_as_z(at, shifts[index]), True
         axes = turning(link)
         if self.dim == 2 or not axes:
             return at, False
         number = min(index - len(shifts), len(axes) - 1)
-        return turned(b if number else at, axes[number]), False
+        return with_axis_as_z(b if number else at, axes[number]), False
 
     def axes(self, joint: str) -> list[tuple[np.ndarray, bool]]:
         """Of each velocity of a joint, or of the one that is named, see `axis`."""
@@ -84,25 +85,27 @@ class Instant:
         parts = [part] if part else self.link(name).pair.velocities
         return [self.axis(f"{name}.{each}", "velocities") for each in parts]
 
-    def along(self, pose: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def shift_directions(self, pose: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The direction of a shift, a pose's x in the plane and z in space, and one across it."""
         forth, across = (pose[:-1, i] for i in ((0, 1) if self.dim == 2 else (2, 0)))
         return forth, across
 
-    def reach(self, link: Link) -> np.ndarray:
+    def reach(self, link: Connection) -> np.ndarray:
         """Least and largest place (2, d) of B in A over the motion."""
         a, b = self.ends(link)
         here = (np.linalg.inv(a) @ b)[:-1, -1]
         return self.reaches.get(link.name, np.stack([here, here]))
 
 
-def turning(link: Link) -> tuple[int, ...]:
+def turning(link: Connection) -> tuple[int, ...]:
     """The axes that B turns about: of A's frame the first, of B's a second one; none for a ball."""
     angles = getattr(getattr(link.pair, "rotation", None), "angles", ())
+    # One angle turns about z of A; two, of a universal joint, about z of A and x of B; three or a quaternion have no
+    # axes to draw.
     return {1: (2,), 2: (2, 0)}.get(len(angles), ())
 
 
-def shifted(pose: np.ndarray, at: np.ndarray) -> np.ndarray:
+def at_position(pose: np.ndarray, at: np.ndarray) -> np.ndarray:
     """A pose at another place."""
     pose = pose.copy()
     pose[:-1, -1] = at

@@ -3,13 +3,13 @@
 import pathlib
 
 from ..foundations import listing
-from .labelled import Labelled
-from .sources import AbstractSource, Arrays, Matlab, Text
+from .dataset import Dataset
+from .sources import AbstractSource, MatlabFile, NumpyArchive, TextTable
 
-SOURCES = {".csv": Text, ".npz": Arrays, ".mat": Matlab, ".nc": Labelled, ".zarr": Labelled}
+SOURCES = {".csv": TextTable, ".npz": NumpyArchive, ".mat": MatlabFile, ".nc": Dataset, ".zarr": Dataset}
 
 
-def opened(path: pathlib.Path) -> AbstractSource:
+def open_source(path: pathlib.Path) -> AbstractSource:
     """The file by its suffix.
 
     Raises:

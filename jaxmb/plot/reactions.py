@@ -7,16 +7,18 @@ import numpy as np
 from ..output import Wrench
 from ..reaction import ReactionReport
 from .colour import BLACK, BLUE, PINK, RED
-from .piece import Piece
+from .primitive import Primitive
 from .symbols import arc
 
 TRUSTED, UNTRUSTED, FORCE, TORQUE = BLUE, RED, BLACK, PINK
+# Large enough to be compared, small enough not to leave the picture.
 LONGEST, WIDEST = 0.25, 0.08  # arrows, and radii of arcs, in sizes of the mechanism
 SMALL = 1e-6  # parts of the largest reaction that are not drawn
+ROUNDING = 1e-9  # a power of ten that log10 misses by rounding is still that power
 
 
-class Loads(NamedTuple):
-    """Forces (k, n, d) and torques (k, n, 1 or 3) of n joints on the bodies of B at places (k, n, d), at k instants.
+class ReactionArrows(NamedTuple):
+    """Forces (k, n, d) and torques (k, n, 1 or 3) of n joints on the bodies of B at points (k, n, d), at k instants.
 
     Attributes:
         names: of the joints.
@@ -28,7 +30,7 @@ class Loads(NamedTuple):
     names: tuple[str, ...]
     forces: np.ndarray
     torques: np.ndarray
-    places: np.ndarray
+    points: np.ndarray
     force_scale: float
     torque_scale: float
     least: tuple[float, float]
@@ -36,49 +38,60 @@ class Loads(NamedTuple):
     @property
     def tips(self) -> np.ndarray:
         """The ends of all arrows (…, d)."""
-        found = self.places + self.forces / self.force_scale
-        if found.shape[-1] == 3:
-            found = np.concatenate([found, self.places + self.torques / self.torque_scale])
-        return found.reshape(-1, found.shape[-1])
+        ends = self.points + self.forces / self.force_scale
+        if ends.shape[-1] == 3:
+            ends = np.concatenate([ends, self.points + self.torques / self.torque_scale])
+        return ends.reshape(-1, ends.shape[-1])
 
     @property
     def legend(self) -> list[tuple[str, str]]:
         """Colours and what they mean."""
-        arc_or_arrow = "1 m" if self.places.shape[-1] == 3 else "1 m of radius"
+        arc_or_arrow = "1 m" if self.points.shape[-1] == 3 else "1 m of radius"
         scales = (
             (self.forces, FORCE, f"force: 1 m is {self.force_scale:g} N"),
             (self.torques, TORQUE, f"torque: {arc_or_arrow} is {self.torque_scale:g} N m"),
         )
-        return [(colour, text) for i, (x, colour, text) in enumerate(scales) if self._drawn(x, i).any()]
+        return [(colour, text) for i, (x, colour, text) in enumerate(scales) if self._is_visible(x, i).any()]
 
-    def pieces(self, i: int, small: bool = False) -> list[Piece]:
+    def pieces(self, i: int, small: bool = False) -> list[Primitive]:
         """The arrows at an instant, without those that are too small to be seen unless `small`."""
-        found = []
+        primitives = []
         for k, name in enumerate(self.names):
-            at, force, torque = self.places[i, k], self.forces[i, k], self.torques[i, k]
-            if small or self._drawn(force, 0):
-                arrow = np.stack([at, at + force / self.force_scale])
-                found.append(Piece(f"{name} force", (arrow,), FORCE, width=2.0, heads=1, layer=1))
-            if small or self._drawn(torque, 1):
-                arrow = _turning(at, torque / self.torque_scale)
-                found.append(Piece(f"{name} torque", (arrow,), TORQUE, width=2.0, heads=len(at) - 1, layer=1))
-        return found
+            point, force, torque = self.points[i, k], self.forces[i, k], self.torques[i, k]
+            if small or self._is_visible(force, 0):
+                arrow = np.stack([point, point + force / self.force_scale])
+                primitives.append(Primitive(f"{name} force", (arrow,), FORCE, width=2.0, heads=1, layer=1))
+            if small or self._is_visible(torque, 1):
+                arrow = _turning(point, torque / self.torque_scale)
+                primitives.append(
+                    Primitive(f"{name} torque", (arrow,), TORQUE, width=2.0, heads=len(point) - 1, layer=1)
+                )
+        return primitives
 
-    def _drawn(self, vectors: np.ndarray, kind: int) -> Any:
+    def _is_visible(self, vectors: np.ndarray, kind: int) -> Any:
         return np.linalg.norm(vectors, axis=-1) > self.least[kind]
 
 
-def loads(wrenches: dict[str, Wrench], size: float) -> Loads:
+def reaction_arrows(wrenches: dict[str, Wrench], size: float) -> ReactionArrows:
     """The arrows of wrenches at several instants, to a scale that suits a mechanism of some size."""
-    forces, torques, places = (
+    forces, torques, points = (
         np.stack([np.asarray(getattr(wrench, part)) for wrench in wrenches.values()], axis=1)
         for part in ("force", "torque", "point")
     )
     force, torque = (float(np.nanmax(np.linalg.norm(x, axis=-1), initial=0.0)) for x in (forces, torques))
+    # Forces and torques are compared by the size of the mechanism: a torque of rounding is no torque.
     least = SMALL * max(force, torque / size)
-    reach = LONGEST if places.shape[-1] == 3 else WIDEST
+    reach = LONGEST if points.shape[-1] == 3 else WIDEST
     scales = _round(force / (LONGEST * size)), _round(torque / (reach * size))
-    return Loads(tuple(wrenches), forces, torques, places, *scales, (least, least * size))
+    return ReactionArrows(
+        names=tuple(wrenches),
+        forces=forces,
+        torques=torques,
+        points=points,
+        force_scale=scales[0],
+        torque_scale=scales[1],
+        least=(least, least * size),
+    )
 
 
 def verdicts(report: ReactionReport) -> dict[str, str]:
@@ -86,7 +99,7 @@ def verdicts(report: ReactionReport) -> dict[str, str]:
     return {name: TRUSTED if verdict.unique else UNTRUSTED for name, verdict in report.groups.items()}
 
 
-def told(colours: dict[str, str]) -> list[tuple[str, str]]:
+def verdict_legend(colours: dict[str, str]) -> list[tuple[str, str]]:
     """The colours of verdicts that joints have, and what they mean."""
     meanings = ((TRUSTED, "determined"), (UNTRUSTED, "not determined (?)"))
     return [(colour, f"reaction {text}") for colour, text in meanings if colour in colours.values()]
@@ -106,4 +119,4 @@ def _round(value: float) -> float:
     if not value:
         return 1.0
     power = 10.0 ** np.floor(np.log10(value))
-    return float(power * next(x for x in (1, 2, 5, 10) if x * power >= value * (1 - 1e-9)))
+    return float(power * next(x for x in (1, 2, 5, 10) if x * power >= value * (1 - ROUNDING)))

@@ -6,13 +6,16 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
+from ..control import AbstractController, Sampled
 from ..system import State
+from ..topology import AbstractEvent
+from .reading import Reading
 from .start import Indices
 
 
-class Lane(eqx.Module):
+class Shot(eqx.Module):
     """An experiment, or a window of one, as a run of a program; with a leading axis several that are alike.
 
     Attributes:
@@ -28,64 +31,65 @@ class Lane(eqx.Module):
         readings: how the signals are read.
         names: names of the signals.
         widths: numbers of their components; None where nothing tells.
-        held, held_velocities: the independent coordinates and velocities.
-        moved: whether the start is assembled anew.
+        positions, velocities: indices of the independent coordinates and velocities of the start.
+        reassembled: whether the start is assembled anew.
     """
 
     ts: Float[Array, "..."]
     start: State
-    control: Any
-    events: tuple[Any, ...]
-    about: Any
+    control: AbstractController | Sampled | Callable[..., Array] | None
+    events: tuple[AbstractEvent, ...]
+    about: PyTree
     values: tuple[Float[Array, "..."], ...]
     weights: tuple[Float[Array, "..."], ...]
     slots: Int[Array, "..."]
     biases: tuple[Int[Array, "..."] | None, ...]
     following: Int[Array, "..."]
     gap: Float[Array, "..."]
-    readings: tuple[Any, ...]
+    readings: tuple[Reading, ...]
     names: tuple[str, ...] = eqx.field(static=True)
     widths: tuple[int | None, ...] = eqx.field(static=True)
-    held: Indices = eqx.field(static=True)
-    held_velocities: Indices = eqx.field(static=True)
-    moved: bool = eqx.field(static=True)
+    positions: Indices = eqx.field(static=True)
+    velocities: Indices = eqx.field(static=True)
+    reassembled: bool = eqx.field(static=True)
 
 
-def padded(lane: Lane, times: int) -> Lane:
-    """The lane with its last time repeated, without samples there."""
-    more = times - lane.ts.shape[0]
+def padded(shot: Shot, times: int) -> Shot:
+    """The shot with its last time repeated, without samples there."""
+    # Repeated times take no step; runs of a group are of one shape.
+    more = times - shot.ts.shape[0]
     longer = lambda x: jnp.concatenate([x, jnp.zeros((more, *x.shape[1:]), x.dtype)])
-    found = (
-        jnp.concatenate([lane.ts, jnp.broadcast_to(lane.ts[-1], (more,))]),
-        tuple(map(longer, lane.values)),
-        tuple(map(longer, lane.weights)),
+    leaves = (
+        jnp.concatenate([shot.ts, jnp.broadcast_to(shot.ts[-1], (more,))]),
+        tuple(map(longer, shot.values)),
+        tuple(map(longer, shot.weights)),
     )
-    return eqx.tree_at(lambda x: (x.ts, x.values, x.weights), lane, found)
+    return eqx.tree_at(lambda x: (x.ts, x.values, x.weights), shot, leaves)
 
 
-def grouped(lanes: Sequence[Lane]) -> tuple[tuple[Lane, ...], tuple[tuple[int, ...], ...]]:
-    """Lanes that share a program, stacked, shorter ones padded; and the numbers of the lanes of each group."""
+def grouped(shots: Sequence[Shot]) -> tuple[tuple[Shot, ...], tuple[tuple[int, ...], ...]]:
+    """Shots that share a program, stacked, shorter ones padded; and the numbers of the shots of each group."""
     groups: dict[Any, list[int]] = {}
-    for number, lane in enumerate(lanes):
-        arrays, rest = eqx.partition(lane, eqx.is_array)
+    for number, shot in enumerate(shots):
+        arrays, rest = eqx.partition(shot, eqx.is_array)
         leaves, structure = jax.tree.flatten(rest)
         # Everything counts but the number of times.
         fixed = (arrays.start, arrays.control, arrays.events, arrays.about, arrays.slots, arrays.biases)
-        shapes = (*(x.shape for x in jax.tree.leaves(fixed)), *(x.shape[1:] for x in lane.values))
+        shapes = (*(x.shape for x in jax.tree.leaves(fixed)), *(x.shape[1:] for x in shot.values))
         key = (structure, tuple(map(id, leaves)), shapes, jax.tree.structure(arrays))
         groups.setdefault(key, []).append(number)
-    stacks = tuple(_stacked([lanes[i] for i in members]) for members in groups.values())
+    stacks = tuple(_stacked([shots[i] for i in members]) for members in groups.values())
     return stacks, tuple(map(tuple, groups.values()))
 
 
-def _stacked(lanes: Sequence[Lane]) -> Lane:
-    longest = max(lane.ts.shape[0] for lane in lanes)
-    parts = [eqx.partition(padded(lane, longest), eqx.is_array) for lane in lanes]
+def _stacked(shots: Sequence[Shot]) -> Shot:
+    longest = max(shot.ts.shape[0] for shot in shots)
+    parts = [eqx.partition(padded(shot, longest), eqx.is_array) for shot in shots]
     return eqx.combine(jax.tree.map(lambda *x: jnp.stack(x), *(arrays for arrays, _ in parts)), parts[0][1])
 
 
-def over_lanes(fn: Callable[..., Any], group: Lane, *others: Any) -> Any:
-    """`fn(lane, *others)` for each lane of a group, and each row of `others`; a single lane is no batch."""
+def over_shots(fn: Callable[..., PyTree], group: Shot, *others: PyTree) -> PyTree:
+    """`fn(shot, *others)` for each shot of a group, and each row of `others`; a single shot is no batch."""
     if group.ts.shape[0] == 1:
         first = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, (group, *others))
         return jax.tree.map(lambda x: x[None], fn(*first))

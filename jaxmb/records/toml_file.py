@@ -8,7 +8,7 @@ from typing import Any
 from ..foundations import listing, toml_table
 
 
-def toml(path: str | os.PathLike[str]) -> tuple[pathlib.Path, dict[str, Any]]:
+def read_toml(path: str | os.PathLike[str]) -> tuple[pathlib.Path, dict[str, Any]]:
     """A TOML file and what it says.
 
     Raises:
@@ -24,7 +24,7 @@ def toml(path: str | os.PathLike[str]) -> tuple[pathlib.Path, dict[str, Any]]:
         raise ValueError(f"{path} must be a TOML file: {error}") from error
 
 
-def beside(path: pathlib.Path, file: Any, key: str) -> pathlib.Path:
+def sibling_path(path: pathlib.Path, file: object, key: str) -> pathlib.Path:
     """The file that a key names, which must be in the folder of `path` or below, wherever links lead.
 
     Raises:
@@ -33,16 +33,17 @@ def beside(path: pathlib.Path, file: Any, key: str) -> pathlib.Path:
     """
     if not isinstance(file, str):
         raise TypeError(f"'{key}' in {path} must be a name, but is {file!r}.")
+    # Descriptions come from others: a name must not lead out of the folder, by `..` or by links.
     folder = path.parent.resolve()
     if pathlib.Path(file).is_absolute() or not (folder / file).resolve().is_relative_to(folder):
         raise ValueError(f"'{key}' in {path} must be in the same folder or below, but is '{file}'.")
     return path.parent / file
 
 
-def check_keys(described: Mapping[str, Any], known: Sequence[str], needed: Sequence[str], what: str) -> None:
+def check_keys(keys: Mapping[str, Any], allowed: Sequence[str], required: Sequence[str], what: str) -> None:
     """Refuses keys that are not known, and asks for those that are needed."""
-    unknown, lacking = [key for key in described if key not in known], [key for key in needed if key not in described]
+    unknown, lacking = [key for key in keys if key not in allowed], [key for key in required if key not in keys]
     if unknown:
-        raise ValueError(f"{what} has unknown keys {listing(unknown)}; they may be {listing(known)}.")
+        raise ValueError(f"{what} has unknown keys {listing(unknown)}; they may be {listing(allowed)}.")
     if lacking:
         raise ValueError(f"{what} lacks {listing(lacking)}.")

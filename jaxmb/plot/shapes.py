@@ -4,9 +4,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..mechanism import AbstractLinkage, Distance, Numbers, Stroke, marker
+from ..mechanism import AbstractLinkage, Distance, Marker, Numbers, Stroke, marker
 from ..spatial import RollingSphere
-from .solid import Solid, disk, joined, polygon, prism, sphere, tube
+from .solid import Solid, disk, join, polygon, prism, sphere, tube
 
 # Points are taken for a plane, or a line, if they are off it by less than this part of their size.
 FLAT = 1e-6
@@ -14,7 +14,7 @@ FLAT = 1e-6
 FEW = 4
 
 
-class Link(NamedTuple):
+class Connection(NamedTuple):
     """A connection: its class, the bodies and local poses of A and B, and the numbers that it reads."""
 
     name: str
@@ -49,43 +49,45 @@ class Link(NamedTuple):
         return 0 in self.bodies
 
 
-def links(linkage: AbstractLinkage, numbers: Numbers) -> list[Link]:
+def connections(linkage: AbstractLinkage, numbers: Numbers) -> list[Connection]:
     """All connections."""
     return [
-        Link(
-            name,
-            group.kind,
-            (group.a[i], group.b[i]),
-            (np.asarray(frames.a[i]), np.asarray(frames.b[i])),
-            np.asarray(frames.numbers[i]),
+        Connection(
+            name=name,
+            kind=group.kind,
+            bodies=(group.a[i], group.b[i]),
+            frames=(np.asarray(frames.a[i]), np.asarray(frames.b[i])),
+            numbers=np.asarray(frames.numbers[i]),
         )
         for group, frames in zip(linkage.skeleton.groups, numbers.frames, strict=True)
         for i, name in enumerate(group.names)
     ]
 
 
-def place(linkage: AbstractLinkage, numbers: Numbers, at: Any) -> tuple[int, np.ndarray]:
+def locate(linkage: AbstractLinkage, numbers: Numbers, at: Marker | str) -> tuple[int, np.ndarray]:
     """The body of a place, and its pose there."""
     body, local = linkage.locate(marker(at, "place"), numbers)
     return body, np.asarray(local)
 
 
-def solids(linkage: AbstractLinkage, numbers: Numbers, points: bool) -> list[Solid]:
+def solids(linkage: AbstractLinkage, numbers: Numbers, named_points: bool) -> list[Solid]:
     """Of the ground and each body its shape; of one without a shape the wheels that it rolls on, its joints and points.
 
     Args:
         linkage: of the mechanism.
         numbers: its numbers.
-        points: whether named points count.
+        named_points: whether named points count.
     """
-    shapes, found = _shapes(linkage, numbers), links(linkage, numbers)
-    places = _places(linkage, numbers, found, points)
-    wheels = {link.bodies[1]: _wheel(link) for link in found if link.rolls}
-    without = lambda body: wheels[body] if body in wheels else _through(places[body])
-    return [_dots(places[0])] + [shapes[i] if i in shapes else without(i) for i in range(1, len(places))]
+    shapes, all_connections = _shapes(linkage, numbers), connections(linkage, numbers)
+    points_of_bodies = _body_points(linkage, numbers, all_connections, named_points)
+    wheels = {link.bodies[1]: _wheel(link) for link in all_connections if link.rolls}
+    without = lambda body: wheels[body] if body in wheels else _outline(points_of_bodies[body])
+    return [_isolated_points(points_of_bodies[0])] + [
+        shapes[i] if i in shapes else without(i) for i in range(1, len(points_of_bodies))
+    ]
 
 
-def _wheel(link: Link) -> Solid:
+def _wheel(link: Connection) -> Solid:
     """What rolls."""
     radius = float(link.numbers[0])
     return (sphere if issubclass(link.kind, RollingSphere) else disk)(link.frames[1], radius)
@@ -95,7 +97,7 @@ def _shapes(linkage: AbstractLinkage, numbers: Numbers) -> dict[int, Solid]:
     """By number of each body that has a shape."""
     poses = dict(zip(linkage.skeleton.points, np.asarray(numbers.points), strict=True))
     return {
-        i + 1: joined([_of_stroke(stroke, name, poses) for stroke in strokes])
+        i + 1: join([_of_stroke(stroke, name, poses) for stroke in strokes])
         for i, (name, strokes) in enumerate(zip(linkage.bodies, linkage.skeleton.strokes, strict=True))
         if strokes
     }
@@ -105,55 +107,60 @@ def _of_stroke(stroke: Stroke, body: str, poses: dict[str, np.ndarray]) -> Solid
     """See `AbstractShape.strokes`."""
     kind, *names = stroke
     frames = [poses[f"{body}.{name}"] for name in names]
-    places = np.stack([frame[:-1, -1] for frame in frames])
+    points = np.stack([frame[:-1, -1] for frame in frames])
     if kind == "line":
-        return Solid([], [], [places])
+        return Solid([], [], [points])
     if kind == "loop":
-        return polygon(places)
+        return polygon(points)
     if kind == "prism":
-        return prism(*np.split(places, 2))
-    radii = np.linalg.norm(places - places[0], axis=1).tolist()
+        return prism(*np.split(points, 2))
+    radii = np.linalg.norm(points - points[0], axis=1).tolist()
     solids = {"disk": disk, "tube": tube, "sphere": sphere}
     return solids[kind](frames[0], *radii[1:])
 
 
-def _places(linkage: AbstractLinkage, numbers: Numbers, found: list[Link], points: bool) -> list[np.ndarray]:
+def _body_points(
+    linkage: AbstractLinkage, numbers: Numbers, all_connections: list[Connection], named_points: bool
+) -> list[np.ndarray]:
     """Of the ground and each body its joints, of a knife edge or a rolling contact on body B only, and its points."""
-    places: list[list[np.ndarray]] = [[] for _ in range(len(linkage.bodies) + 1)]
-    for link in found:
+    points_of_bodies: list[list[np.ndarray]] = [[] for _ in range(len(linkage.bodies) + 1)]
+    for link in all_connections:
         for end in (1,) if link.kind.nonholonomic else (0, 1):
-            places[link.bodies[end]].append(link.frames[end][:-1, -1])
-    if points:
+            points_of_bodies[link.bodies[end]].append(link.frames[end][:-1, -1])
+    if named_points:
         for name, local in zip(linkage.skeleton.points, np.asarray(numbers.points), strict=True):
-            places[("ground", *linkage.bodies).index(name.partition(".")[0])].append(local[:-1, -1])
-    for each, inertia in zip(places[1:], np.asarray(numbers.inertia), strict=True):
+            points_of_bodies[("ground", *linkage.bodies).index(name.partition(".")[0])].append(local[:-1, -1])
+    for each, inertia in zip(points_of_bodies[1:], np.asarray(numbers.inertia), strict=True):
         if len(each) < 2:  # at least its centre of mass
             each.append(inertia[:-1, -1] / max(inertia[-1, -1], 1e-30))
-    return [np.unique(np.round(x, 9), axis=0) if x else np.zeros((0, linkage.dim)) for x in places]
+    # Joints and points often coincide, up to rounding of the poses.
+    return [np.unique(np.round(x, 9), axis=0) if x else np.zeros((0, linkage.dim)) for x in points_of_bodies]
 
 
-def _dots(places: np.ndarray) -> Solid:
-    return Solid([], [], [place[None] for place in places])
+def _isolated_points(points: np.ndarray) -> Solid:
+    return Solid([], [], [locate[None] for locate in points])
 
 
-def _through(places: np.ndarray) -> Solid:
+def _outline(points: np.ndarray) -> Solid:
     """The outline of points in a plane, all lines between others."""
-    if len(places) < 2:
-        return _dots(places)
-    middle = places.mean(axis=0)
-    _, sizes, axes = np.linalg.svd(places - middle)
-    thickness = np.append(sizes, 0.0)[: places.shape[1]] / sizes[0]
+    if len(points) < 2:
+        return _isolated_points(points)
+    middle = points.mean(axis=0)
+    # Singular values are the extents along the principal axes: the third is a plane's thickness, the second a line's.
+    _, sizes, axes = np.linalg.svd(points - middle)
+    thickness = np.append(sizes, 0.0)[: points.shape[1]] / sizes[0]
     if (thickness[2:] <= FLAT).all() and thickness[1] > FLAT:
-        return polygon(_hull((places - middle) @ axes[:2].T) @ axes[:2] + middle)
+        return polygon(_hull((points - middle) @ axes[:2].T) @ axes[:2] + middle)
     if thickness[1] <= FLAT:  # the two ends of a line
-        order = np.argsort((places - middle) @ axes[0])
-        return Solid([], [], [places[order[[0, -1]]]])
-    pairs = [places[[i, j]] for i in range(len(places)) for j in range(i)]
-    return Solid([], [], pairs) if len(places) <= FEW else Solid([], pairs, [])
+        order = np.argsort((points - middle) @ axes[0])
+        return Solid([], [], [points[order[[0, -1]]]])
+    pairs = [points[[i, j]] for i in range(len(points)) for j in range(i)]
+    return Solid([], [], pairs) if len(points) <= FEW else Solid([], pairs, [])
 
 
 def _hull(points: np.ndarray) -> np.ndarray:
     """The corners of the convex hull of points in the plane, in order."""
+    # Andrew's monotone chain (1979): lower and upper half from points in the order of x.
     ordered = points[np.lexsort(points.T[::-1])]
 
     def half(points: np.ndarray) -> list[np.ndarray]:

@@ -8,7 +8,7 @@ from ..foundations import optional
 from .sources import AbstractSource, within_limit
 
 
-class Labelled(AbstractSource):
+class Dataset(AbstractSource):
     """A data set as `xarray` reads it.
 
     Only what is asked for is read. Beside its variables, of a matrix with one axis of names each row or column is known as "variable.name": "q.crank".
@@ -20,6 +20,7 @@ class Labelled(AbstractSource):
         engine = "zarr" if path.suffix.lower() == ".zarr" else None
         try:
             data = xarray.open_dataset(path, engine=engine, decode_times=False, decode_timedelta=False)
+        # A missing engine is no damaged file.
         except ImportError:
             raise
         except Exception as error:
@@ -34,7 +35,7 @@ class Labelled(AbstractSource):
 
     @property
     def names(self) -> list[str]:
-        """Those of variables, and of their parts."""
+        """Names of the variables, and of their parts."""
         return list(self._arrays)
 
     def unit(self, name: str) -> str | None:
@@ -42,8 +43,9 @@ class Labelled(AbstractSource):
         unit = self._arrays[name].attrs.get("units") if name in self._arrays else None
         return None if unit is None else str(unit)
 
-    def _stored(self, name: str) -> np.ndarray:
+    def _load(self, name: str) -> np.ndarray:
         variable = self._arrays[name]
+        # Zarr and netCDF compress: the size is known before anything is unpacked.
         within_limit(variable.nbytes, f"'{name}' in {self.path}")
         try:
             values = np.asarray(variable.values)

@@ -1,17 +1,18 @@
 """Faces and lines in the world."""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from .colour import mixed
+from .colour import mix
 from .solid import Solid
 
+Colour = str | tuple[str, float]
 FAINT = 0.3  # opacity of faces in the plane
 
 
-class Piece(NamedTuple):
+class Primitive(NamedTuple):
     """A face or a line in the world.
 
     Attributes:
@@ -27,30 +28,33 @@ class Piece(NamedTuple):
 
     name: str
     loops: tuple[np.ndarray, ...]
-    colour: Any
+    colour: Colour
     fills: bool = False
     width: float = 1.0
-    rim: Any = None
+    rim: str | None = None
     heads: int = 0
     layer: int = 0
 
 
-def of_solid(dim: int, name: str, solid: Solid, colour: Any, width: float = 1.0, fill: Any = None) -> Iterable[Piece]:
+def of_solid(
+    dim: int, name: str, solid: Solid, colour: str, width: float = 1.0, fill: str | None = None
+) -> Iterable[Primitive]:
     """A solid in a colour, its faces in another one where that is given."""
     for loops in solid.faces:
+        # Caps of cylinders are outlined; the four-cornered faces of their sides would show as a grid.
         rim = _dark(colour) if dim == 3 and len(loops[0]) > 4 else None
-        yield Piece(name, loops, fill or ((colour, FAINT) if dim == 2 else colour), fills=True, rim=rim)
+        yield Primitive(name, loops, fill or ((colour, FAINT) if dim == 2 else colour), fills=True, rim=rim)
     for line in solid.edges:
-        yield Piece(name, (line,), colour if dim == 2 or fill else _dark(colour), width=width)
+        yield Primitive(name, (line,), colour if dim == 2 or fill else _dark(colour), width=width)
     for line in solid.rods:  # in the plane as bars
-        yield Piece(name, (line,), colour, width=6.5 if dim == 2 else 4.0)
+        yield Primitive(name, (line,), colour, width=6.5 if dim == 2 else 4.0)
         if dim == 2 and len(line) > 1:
-            yield Piece(name, (line,), _light(colour), width=4.5)
+            yield Primitive(name, (line,), _light(colour), width=4.5)
 
 
 def _dark(colour: str) -> str:
-    return mixed(colour, 0.45, 0.0)
+    return mix(colour, 0.45, 0.0)
 
 
 def _light(colour: str) -> str:
-    return mixed(colour, 0.4, 0.6)
+    return mix(colour, 0.4, 0.6)
