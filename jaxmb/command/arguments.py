@@ -47,22 +47,22 @@ def pair(text: str) -> tuple[str, float]:
 def positive(text: str) -> float:
     """A positive number."""
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
-        found = 0.0
-    if not 0 < found < float("inf"):
+        number = 0.0
+    if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"must be a positive number, but is {text!r}")
-    return found
+    return number
 
 
-def parser() -> argparse.ArgumentParser:
+def command_parser() -> argparse.ArgumentParser:
     """Of all commands."""
-    form: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter}
-    whole = argparse.ArgumentParser("jaxmb", description="Dynamics of mechanisms.", epilog=EXAMPLES[""], **form)
-    whole.add_argument("--version", action="store_true", help="tell the version")
-    commands = whole.add_subparsers(dest="command", metavar="COMMAND")
+    options: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter}
+    parser = argparse.ArgumentParser("jaxmb", description="Dynamics of mechanisms.", epilog=EXAMPLES[""], **options)
+    parser.add_argument("--version", action="store_true", help="tell the version")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     each = {
-        name: commands.add_parser(name, help=text, description=text, epilog=EXAMPLES[name], **form)
+        name: commands.add_parser(name, help=text, description=text, epilog=EXAMPLES[name], **options)
         for name, text in HELP.items()
         if name != "sweep"
     }
@@ -79,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
     each["view"].add_argument("--out", type=pathlib.Path, help="page to write; MODEL.html by default")
     each["view"].add_argument("--open", action=argparse.BooleanOptionalAction, default=True, help="open the page")
     each["convert"].add_argument("target", type=pathlib.Path, help="file to write: .toml, or .urdf with loops")
-    return whole
+    return parser
 
 
 def _of_models(command: argparse.ArgumentParser) -> None:

@@ -65,7 +65,7 @@ def reading(of: Any, system: System, argument: str) -> Any:
     if plain.partition(".")[0] in system.joints.names:
         system.joints.coordinate(plain)  # an error names its coordinates
         return JointCoordinate(plain, plain != of)
-    bodies = linkage_of(system).skeleton.bodies
+    bodies = linkage_of(system).connectivity.bodies
     if of.partition(".")[0] not in bodies:
         known = [*known, *system.joints.names, *bodies]
         raise ValueError(f"Argument `of` of {argument} must be one of {listing(known)}, or a function, but is '{of}'.")

@@ -10,7 +10,7 @@ from ..foundations import listing
 
 PACKAGE = re.compile(r"(?:package|model)://([^/]*)/?(.*)")
 # The largest file in bytes that a model may bring along.
-LARGEST = 2**28
+MAX_FILE_BYTES = 2**28
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,9 +49,9 @@ class Folder:
         Raises:
             ValueError: if it lies outside of all folders that are allowed, links resolved.
         """
-        found = PACKAGE.fullmatch(reference)
-        if found is not None:
-            name, rest = found.groups()
+        match = PACKAGE.fullmatch(reference)
+        if match is not None:
+            name, rest = match.groups()
             if name not in self.packages:
                 return None
             base, homes = self.packages[name], (self.packages[name], *self.allowed)
@@ -77,6 +77,6 @@ class Folder:
         if path is None or not path.is_file():
             return None
         size = path.stat().st_size
-        if size > LARGEST:
-            raise ValueError(f"{where} must refer to files of {LARGEST} bytes at most, but {path} has {size}.")
+        if size > MAX_FILE_BYTES:
+            raise ValueError(f"{where} must refer to files of {MAX_FILE_BYTES} bytes at most, but {path} has {size}.")
         return path.read_bytes()

@@ -14,11 +14,11 @@ WORLD = "ground"
 
 def pose(position: np.ndarray, rotation: np.ndarray | None = None) -> np.ndarray:
     """[[R, p], [0, 1]]."""
-    found = np.eye(4)
-    found[:3, 3] = position
+    matrix = np.eye(4)
+    matrix[:3, 3] = position
     if rotation is not None:
-        found[:3, :3] = rotation
-    return found
+        matrix[:3, :3] = rotation
+    return matrix
 
 
 def inverse(x: np.ndarray) -> np.ndarray:
@@ -52,7 +52,7 @@ class Note:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Link:
+class ModelLink:
     """A rigid part.
 
     Attributes:
@@ -79,7 +79,7 @@ class Link:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Joint:
+class ModelJoint:
     """A joint of the tree, or one that closes a loop.
 
     Attributes:
@@ -151,7 +151,7 @@ class Cord:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Drive:
+class ModelActuator:
     """An input: along a joint, or along a direction (3,) with the gain as its length at a place (link, pose)."""
 
     name: str
@@ -162,12 +162,12 @@ class Drive:
 
 
 @dataclasses.dataclass
-class Graph:
+class ModelGraph:
     """A model.
 
     Attributes:
         name: its name.
-        links, joints, couplings, cords, drives: its parts; joints of the tree and those that close loops.
+        links, joints, couplings, cords, actuators: its parts; joints of the tree and those that close loops.
         gravity: (3,) in m/s².
         poses: by name, values of coordinates by the name of the joint, or of a link that moves freely.
         notes: what is said of the reading.
@@ -175,11 +175,11 @@ class Graph:
 
     name: str
     gravity: np.ndarray
-    links: list[Link] = dataclasses.field(default_factory=list)
-    joints: list[Joint] = dataclasses.field(default_factory=list)
+    links: list[ModelLink] = dataclasses.field(default_factory=list)
+    joints: list[ModelJoint] = dataclasses.field(default_factory=list)
     couplings: list[Coupling] = dataclasses.field(default_factory=list)
     cords: list[Cord] = dataclasses.field(default_factory=list)
-    drives: list[Drive] = dataclasses.field(default_factory=list)
+    actuators: list[ModelActuator] = dataclasses.field(default_factory=list)
     poses: dict[str, dict[str, np.ndarray]] = dataclasses.field(default_factory=dict)
     notes: list[Note] = dataclasses.field(default_factory=list)
 
@@ -187,6 +187,6 @@ class Graph:
         """Adds a note."""
         self.notes.append(Note(kind, str(what), text))
 
-    def joint(self, name: str) -> Joint | None:
+    def joint(self, name: str) -> ModelJoint | None:
         """The joint of that name."""
         return next((joint for joint in self.joints if joint.name == name), None)

@@ -6,7 +6,7 @@ import numpy as np
 ROUNDING = 1e-9
 
 
-def checked_mass(mass: float, inertia: np.ndarray, where: str) -> None:
+def expect_mass(mass: float, inertia: np.ndarray, where: str) -> None:
     """Refuses masses that are negative or not finite, and inertia without mass.
 
     Raises:
@@ -48,6 +48,6 @@ def admissible(inertia: np.ndarray, where: str, repair: bool) -> tuple[np.ndarra
             f"{where} must have principal moments of inertia of which none is negative or exceeds the sum of the others, but {reason}; "
             "`repair=True` takes the nearest inertia that a body can have."
         )
-    kept = (vectors * np.maximum(values, 0)) @ vectors.T
-    found = np.trace(kept) * np.eye(3) - kept
-    return found, f"inertia changed to the nearest that a body can have, since {reason}"
+    nonnegative = (vectors * np.maximum(values, 0)) @ vectors.T
+    nearest = np.trace(nonnegative) * np.eye(3) - nonnegative
+    return nearest, f"inertia changed to the nearest that a body can have, since {reason}"

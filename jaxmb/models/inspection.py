@@ -15,7 +15,7 @@ from ..system import System, residuals
 from .model import Model
 
 # Beyond these ratios a number is worth a look: of masses, and of a radius of gyration to the size of the mechanism.
-MASSES, GYRATION = 1e6, 10.0
+MASS_RATIO, GYRATION_RATIO = 1e6, 10.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,11 +140,11 @@ def inspect(
     try:
         state = model.assemble(system, pose, q)
     except ValueError as error:
-        given = dict(zip(system.coordinates, map(float, guess), strict=True))
-        return Inspection(*common, given, gaps, False, str(error), bodies, None, None, None)
-    found = dict(zip(system.coordinates, np.asarray(state.q).tolist(), strict=True))
+        coordinates = dict(zip(system.coordinates, map(float, guess), strict=True))
+        return Inspection(*common, coordinates, gaps, False, str(error), bodies, None, None, None)
+    report = dict(zip(system.coordinates, np.asarray(state.q).tolist(), strict=True))
     return Inspection(
-        *(*common, found, gaps, True, "", bodies, diagnose(system, state), analyse_reactions(system, state)),
+        *(*common, report, gaps, True, "", bodies, diagnose(system, state), analyse_reactions(system, state)),
         None if input is None else trace_motion(system, state, input),
     )
 
@@ -157,16 +157,16 @@ def _guess(system: System, model: Model, pose: str | None, q: Mapping[str, Any] 
     """
     if pose is not None and pose not in model.poses:
         raise ValueError(f"Argument `pose` must be one of {listing(model.poses)}, but is '{pose}'.")
-    found = np.zeros(system.nq) if system.guess is None else np.array(system.guess)
-    known = {} if pose is None else model.poses[pose]
-    for name, value in (known | dict(q or {})).items():
+    coordinates = np.zeros(system.nq) if system.guess is None else np.array(system.guess)
+    keyframe = {} if pose is None else model.poses[pose]
+    for name, value in (keyframe | dict(q or {})).items():
         if name in system.coordinates:
-            found[system.coordinates.index(name)] = value
+            coordinates[system.coordinates.index(name)] = value
         elif name in (q or {}):
             raise ValueError(
                 f"Argument `q` must name coordinates out of {listing(system.coordinates)}, but names '{name}'."
             )
-    return found
+    return coordinates
 
 
 def _gaps(system: System, guess: np.ndarray) -> dict[str, float]:
@@ -180,8 +180,8 @@ def _gaps(system: System, guess: np.ndarray) -> dict[str, float]:
 def _bodies(mechanism: AbstractMechanism) -> tuple[BodyReport, ...]:
     """Masses and inertias, with what looks wrong."""
     heaviest = max(float(body.mass) for body in mechanism.bodies)
-    places = np.array([np.asarray(body.pose)[:-1, -1] for body in mechanism.bodies])
-    size = float(np.abs(places - places.mean(axis=0)).max())
+    positions = np.array([np.asarray(body.pose)[:-1, -1] for body in mechanism.bodies])
+    size = float(np.abs(positions - positions.mean(axis=0)).max())
     return tuple(_body(body, heaviest, size) for body in mechanism.bodies)
 
 
@@ -192,13 +192,13 @@ def _body(body: AbstractBody, heaviest: float, size: float) -> BodyReport:
     doubts = []
     if mass == 0:
         doubts.append("has no mass; only what it carries and what holds it lets it move")
-    elif heaviest > MASSES * mass:
+    elif heaviest > MASS_RATIO * mass:
         doubts.append(f"is lighter than the heaviest body by a factor of {heaviest / mass:.2g}")
     if mass > 0 and not moments.any():
         doubts.append("has a mass and no moment of inertia")
     if inertia.ndim == 2 and np.array_equal(inertia, np.eye(3)):
         doubts.append("has the inertia of a template, 1 kg m² about each axis")
     gyration = np.sqrt(moments.max(initial=0.0) / mass) if mass > 0 else 0.0
-    if reach > 0 and gyration > GYRATION * reach:
+    if reach > 0 and gyration > GYRATION_RATIO * reach:
         doubts.append(f"has a radius of gyration of {gyration:.3g} m in a mechanism of {reach:.3g} m")
     return BodyReport(body.name, mass, tuple(float(x) for x in moments), tuple(doubts))

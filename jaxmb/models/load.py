@@ -10,13 +10,13 @@ import numpy as np
 
 from ..foundations import Finite, contract, toml_table
 from ..mechanism import AbstractMechanism, as_vector
-from .document import LONGEST, Element, document
-from .elements import Build
+from .document import MAX_BYTES, XmlElement, document
+from .elements import MechanismBuilder
 from .folder import Folder
-from .graph import Graph
+from .graph import ModelGraph
 from .mjcf import mjcf_graph
 from .model import Model
-from .rotors import add_rotors, tell_armature
+from .rotors import add_rotors, note_armature
 from .sidecar import add_loops, sidecar_table
 from .urdf import urdf_graph
 
@@ -80,22 +80,22 @@ def load(
         )
     if not path.is_file():
         raise ValueError(f"Argument `path` must be a file, but '{path}' is none.")
-    if path.stat().st_size > LONGEST:
-        raise ValueError(f"{path} must not be longer than {LONGEST} bytes, but is.")
+    if path.stat().st_size > MAX_BYTES:
+        raise ValueError(f"{path} must not be longer than {MAX_BYTES} bytes, but is.")
     if path.suffix.lower() == ".toml":
-        return _text(path, gravity, tuple(left_out))
+        return _model_of_text(path, gravity, tuple(left_out))
     folder = Folder.of(path, tuple(allow), packages)
     root = document(path.read_bytes(), path)
-    form, graph = _graph(root, folder, base, tuple(left_out), loops)
+    format_name, graph = _graph(root, folder, base, tuple(left_out), loops)
     if gravity is not None:
         graph.gravity = np.asarray(as_vector(gravity, "gravity", (3,)), float)
-    (add_rotors if rotors else tell_armature)(graph)
-    return _model(path, form, graph, repair)
+    (add_rotors if rotors else note_armature)(graph)
+    return _model_of_graph(path, format_name, graph, repair)
 
 
 def _graph(
-    root: Element, folder: Folder, base: str, left_out: tuple[str, ...], loops: str | os.PathLike[str] | None
-) -> tuple[str, Graph]:
+    root: XmlElement, folder: Folder, base: str, left_out: tuple[str, ...], loops: str | os.PathLike[str] | None
+) -> tuple[str, ModelGraph]:
     """What the format is called, and the graph."""
     if root.tag == "robot":
         graph = urdf_graph(root, folder, base, left_out)
@@ -122,7 +122,7 @@ def _sidecar(path: pathlib.Path, folder: Folder, loops: str | os.PathLike[str] |
     return None
 
 
-def _text(path: pathlib.Path, gravity: Finite | None, left_out: tuple[str, ...]) -> Model:
+def _model_of_text(path: pathlib.Path, gravity: Finite | None, left_out: tuple[str, ...]) -> Model:
     """Of a text of ours, in the plane or in space."""
     from .. import planar, spatial
 
@@ -134,24 +134,24 @@ def _text(path: pathlib.Path, gravity: Finite | None, left_out: tuple[str, ...])
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
     if gravity is not None:
-        found = as_vector(gravity, "gravity", mechanism.gravity.shape)
-        mechanism = eqx.tree_at(lambda m: m.gravity, mechanism, found)
+        acceleration = as_vector(gravity, "gravity", mechanism.gravity.shape)
+        mechanism = eqx.tree_at(lambda m: m.gravity, mechanism, acceleration)
     mechanism = mechanism.without(*left_out) if left_out else mechanism
     return Model(path.stem, path, "text", mechanism, places={body.name: body.name for body in mechanism.bodies})
 
 
-def _model(path: pathlib.Path, form: str, graph: Graph, repair: bool) -> Model:
-    build = Build(graph, repair)
+def _model_of_graph(path: pathlib.Path, format_name: str, graph: ModelGraph, repair: bool) -> Model:
+    build = MechanismBuilder(graph, repair)
     mechanism = build.mechanism()
     for what, name in build.names.changes:
         graph.note("renamed", f"{what} to '{name}'", "names must differ from all others, and have no dots")
     return Model(
         graph.name,
         path,
-        form,
+        format_name,
         mechanism,
         loops=tuple(build.names.of("joint", joint.name) for joint in build.shown if joint.closes),
-        places=build.places,
+        places=build.link_places,
         poses={name: build.coordinates(values) for name, values in graph.poses.items()},
         limits=build.of_joints("limits"),
         armatures=build.of_joints("armature"),

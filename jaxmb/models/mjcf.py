@@ -1,17 +1,18 @@
 """MJCF, by MuJoCo's own reader and compiler."""
 
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from ..foundations import listing, optional
-from .document import Element
+from .document import XmlElement
 from .folder import Folder
-from .graph import WORLD, Graph, Joint, Link, from_quaternion, pose
-from .inertia import checked_mass
-from .mjcf_text import Meshes, bare, checked, text, whole, without
-from .mjcf_ties import Ties
+from .graph import WORLD, ModelGraph, ModelJoint, ModelLink, from_quaternion, pose
+from .inertia import expect_mass
+from .mjcf_constraints import MjcfConstraints, MujocoModel, MujocoSpec
+from .mjcf_text import Meshes, expanded, expect_readable, stripped, without, xml_text
 
 # Kinds of joints by MuJoCo's numbers of them.
 FREE, BALL, SLIDE, HINGE = range(4)
@@ -19,7 +20,7 @@ KINDS = {FREE: "free", BALL: "spherical", SLIDE: "prismatic", HINGE: "revolute"}
 Z = np.array([0.0, 0.0, 1.0])
 
 
-def mjcf_graph(root: Element, folder: Folder, left_out: Sequence[str]) -> Graph:
+def mjcf_graph(root: XmlElement, folder: Folder, left_out: Sequence[str]) -> ModelGraph:
     """The graph of a <mujoco>.
 
     Args:
@@ -32,29 +33,29 @@ def mjcf_graph(root: Element, folder: Folder, left_out: Sequence[str]) -> Graph:
         ImportError: without MuJoCo.
     """
     mujoco = optional("mujoco", "models")
-    graph = Graph(root.attributes.get("model", folder.root.name), np.zeros(3))
-    root = whole(root, folder)
-    checked(root)
-    root = bare(without(root, tuple(left_out), graph), graph)
+    graph = ModelGraph(root.attributes.get("model", folder.root.name), np.zeros(3))
+    root = expanded(root, folder)
+    expect_readable(root)
+    root = stripped(without(root, tuple(left_out), graph), graph)
     model = _compiled(mujoco, root, Meshes(root, folder), graph)
     _expect_finite(model, root)
-    return _Reading(mujoco, model, graph, root).graph
+    return GraphReader(mujoco, model, graph, root).graph
 
 
-def _compiled(mujoco: Any, root: Element, meshes: Meshes, graph: Graph) -> Any:
+def _compiled(mujoco: ModuleType, root: XmlElement, meshes: Meshes, graph: ModelGraph) -> MujocoModel:
     """MuJoCo's model, in which only those meshes are read that masses follow from."""
-    written = text(meshes.root)
+    source = xml_text(meshes.root)
     try:
-        spec = mujoco.MjSpec.from_string(written)
-        needed = _needed(mujoco, spec, meshes, root)
-        data = {name: meshes.read(name) for name in needed}
-        spec = mujoco.MjSpec.from_string(written, assets={k: v for k, v in data.items() if v is not None})
+        spec = mujoco.MjSpec.from_string(source)
+        mesh_files = _mass_meshes(mujoco, spec, meshes, root)
+        data = {name: meshes.read(name) for name in mesh_files}
+        spec = mujoco.MjSpec.from_string(source, assets={k: v for k, v in data.items() if v is not None})
         for geom in list(spec.geoms):
-            if geom.meshname and spec.mesh(geom.meshname).file not in needed:
+            if geom.meshname and spec.mesh(geom.meshname).file not in mesh_files:
                 graph.note("listed", f"<geom mesh={geom.meshname!r}>", "shapes are not read")
                 _delete(spec, geom)
         for mesh in list(spec.meshes):
-            if mesh.file and mesh.file not in needed:
+            if mesh.file and mesh.file not in mesh_files:
                 _delete(spec, mesh)
         spec.compiler.fusestatic = False
         return spec.compile()
@@ -66,11 +67,11 @@ def _compiled(mujoco: Any, root: Element, meshes: Meshes, graph: Graph) -> Any:
         ) from None
 
 
-def _delete(spec: Any, thing: Any) -> None:
-    spec.delete(thing) if hasattr(spec, "delete") else thing.delete()
+def _delete(spec: MujocoSpec, element: MujocoSpec) -> None:
+    spec.delete(element) if hasattr(spec, "delete") else element.delete()
 
 
-def _needed(mujoco: Any, spec: Any, meshes: Meshes, root: Element) -> set[str]:
+def _mass_meshes(mujoco: ModuleType, spec: MujocoSpec, meshes: Meshes, root: XmlElement) -> set[str]:
     """The files of the meshes that masses of moving bodies follow from.
 
     Raises:
@@ -79,7 +80,7 @@ def _needed(mujoco: Any, spec: Any, meshes: Meshes, root: Element) -> set[str]:
     choice = spec.compiler.inertiafromgeom
     always, never = (getattr(mujoco.mjtInertiaFromGeom, f"mjINERTIAFROMGEOM_{x}") for x in ("TRUE", "FALSE"))
     low, high = spec.compiler.inertiagrouprange
-    needed: set[str] = set()
+    mesh_files: set[str] = set()
     for body in spec.bodies:
         if choice == never or (body.explicitinertial and choice != always) or not _moves(body):
             continue
@@ -91,14 +92,14 @@ def _needed(mujoco: Any, spec: Any, meshes: Meshes, root: Element) -> set[str]:
                 (e.where for e in root.walk() if e.tag == "body" and e.attributes.get("name") == body.name), root.file
             )
             raise ValueError(
-                f"{where} must have an <inertial>, or the meshes from which its mass follows, but {meshes.told(absent)} is not there; "
+                f"{where} must have an <inertial>, or the meshes from which its mass follows, but {meshes.references(absent)} is not there; "
                 f"`left_out=[{body.name!r}]` reads the model without it."
             )
-        needed |= files
-    return needed
+        mesh_files |= files
+    return mesh_files
 
 
-def _moves(body: Any) -> bool:
+def _moves(body: MujocoSpec) -> bool:
     """Whether a joint moves a body or one that carries it."""
     while body is not None and body.name != "world":
         if len(body.joints):
@@ -107,7 +108,7 @@ def _moves(body: Any) -> bool:
     return False
 
 
-def _expect_finite(model: Any, root: Element) -> None:
+def _expect_finite(model: MujocoModel, root: XmlElement) -> None:
     """MuJoCo lets some numbers through that are not finite."""
     for field in (
         "body_mass",
@@ -129,10 +130,10 @@ def _expect_finite(model: Any, root: Element) -> None:
             raise ValueError(f"{root.file} must hold finite numbers, but `{field}` of MuJoCo's model does not.")
 
 
-class _Reading:
+class GraphReader:
     """The graph of a compiled model."""
 
-    def __init__(self, mujoco: Any, model: Any, graph: Graph, root: Element):
+    def __init__(self, mujoco: ModuleType, model: MujocoModel, graph: ModelGraph, root: XmlElement):
         self.mujoco, self.model, self.graph, self.root = mujoco, model, graph, root
         self.lines = {(e.tag, e.attributes["name"]): e.where for e in root.walk() if "name" in e.attributes}
         self.bodies = [WORLD, *(self._name("body", i) for i in range(1, model.nbody))]
@@ -142,7 +143,7 @@ class _Reading:
         self._options()
         for body in range(1, model.nbody):
             self._body(body)
-        Ties(self, mujoco, model, graph).add()
+        MjcfConstraints(self, mujoco, model, graph).add()
         self._keyframes()
 
     def _name(self, kind: str, index: int) -> str:
@@ -163,7 +164,7 @@ class _Reading:
         off = lambda name: hasattr(flags, name) and bool(option.disableflags & getattr(flags, name))
         self.equalities_act = not (off("mjDSBL_EQUALITY") or off("mjDSBL_CONSTRAINT"))
         self.graph.gravity = np.zeros(3) if off("mjDSBL_GRAVITY") else np.array(option.gravity)
-        for element in self.root.all("option"):
+        for element in self.root.children_of("option"):
             others = [name for name in element.attributes if name != "gravity"]
             if others:
                 self.graph.note("listed", f"{listing(others)} of <option>", "settings of the solver are not read")
@@ -182,23 +183,23 @@ class _Reading:
         where = self.where("body", name)
         rotation = from_quaternion(model.body_iquat[index])
         inertia = rotation @ np.diag(model.body_inertia[index]) @ rotation.T
-        checked_mass(float(model.body_mass[index]), inertia, where)
+        expect_mass(float(model.body_mass[index]), inertia, where)
         own = [i for i in range(model.nsite) if model.site_bodyid[i] == index]
         points = {self._name("site", i): pose(model.site_pos[i], from_quaternion(model.site_quat[i])) for i in own}
-        link = Link(name, float(model.body_mass[index]), np.array(model.body_ipos[index]), inertia, where, points)
+        link = ModelLink(name, float(model.body_mass[index]), np.array(model.body_ipos[index]), inertia, where, points)
         if model.body_gravcomp[index]:
             self.graph.note("left out", f"gravcomp of body '{name}'", "gravity acts on all bodies alike")
         frame = pose(model.body_pos[index], from_quaternion(model.body_quat[index]))
         parent = self.bodies[model.body_parentid[index]]
         first, count = int(model.body_jntadr[index]), int(model.body_jntnum[index])
         if not count:
-            self.graph.joints.append(Joint(f"{name}_weld", "fixed", parent, name, frame, np.eye(4), Z, Z, where))
+            self.graph.joints.append(ModelJoint(f"{name}_weld", "fixed", parent, name, frame, np.eye(4), Z, Z, where))
         for joint in range(first, first + count):
             last = joint == first + count - 1
             child = name if last else f"{name}_{self.joints[joint]}"
             if not last:
                 none = np.zeros((3, 3))
-                self.graph.links.append(Link(child, 0.0, np.zeros(3), none, where))
+                self.graph.links.append(ModelLink(child, 0.0, np.zeros(3), none, where))
                 self.graph.note(
                     "approximated", f"body '{name}'", "joints in a row have bodies without mass between them"
                 )
@@ -206,7 +207,7 @@ class _Reading:
             parent, frame = child, np.eye(4)
         self.graph.links.append(link)
 
-    def _joint(self, index: int, parent: str, child: str, frame: np.ndarray) -> Joint:
+    def _joint(self, index: int, parent: str, child: str, frame: np.ndarray) -> ModelJoint:
         model, name = self.model, self.joints[index]
         kind, q, v = int(model.jnt_type[index]), int(model.jnt_qposadr[index]), int(model.jnt_dofadr[index])
         single, free = kind in (HINGE, SLIDE), kind == FREE
@@ -217,7 +218,7 @@ class _Reading:
             "coulomb": float(model.dof_frictionloss[v]),
             "armature": float(model.dof_armature[v]),
         }
-        self._untold(index, v, name)
+        self._note_unsupported(index, v, name)
         if free and any(numbers.values()):
             self.graph.note("left out", f"joint '{name}'", "friction and armature of a free joint have no element")
         if stiffness and not single:
@@ -228,7 +229,7 @@ class _Reading:
         elif model.jnt_limited[index]:
             self.graph.note("listed", f"joint '{name}'", "limits of ball joints are not part of a mechanism")
         axis = np.array(model.jnt_axis[index]) if single else Z
-        return Joint(
+        return ModelJoint(
             *(name, KINDS[kind], parent, child, frame @ anchor, anchor, axis, axis, self.where("joint", name)),
             value=float(model.qpos0[q]) if single else 0.0,
             stiffness=stiffness if single else 0.0,
@@ -237,7 +238,7 @@ class _Reading:
             **({} if free else numbers),
         )
 
-    def _untold(self, joint: int, dof: int, name: str) -> None:
+    def _note_unsupported(self, joint: int, dof: int, name: str) -> None:
         """Numbers of newer versions that no element has."""
         fields = {"jnt_stiffnesspoly": joint, "jnt_springyield": joint, "dof_dampingpoly": dof}
         for field, index in fields.items():

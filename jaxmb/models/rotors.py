@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from .graph import WORLD, Coupling, Graph, Joint, Link
+from .graph import WORLD, Coupling, ModelGraph, ModelJoint, ModelLink
 
 Z = np.array([0.0, 0.0, 1.0])
 
 
-def add_rotors(graph: Graph) -> None:
+def add_rotors(graph: ModelGraph) -> None:
     """Adds to each joint with one coordinate and an armature a disk that turns about an axis of the ground as the coordinate does.
 
     Its moment of inertia is the armature, so that T grows by ½ a ṡ² and nothing else: its centre of mass lies on the axis, which stands still.
@@ -18,8 +18,8 @@ def add_rotors(graph: Graph) -> None:
     """
     for joint in [j for j in graph.joints if _is_geared(j)]:
         name, a = f"{joint.name}_rotor", joint.armature
-        graph.links.append(Link(name, a, np.zeros(3), np.diag([a / 2, a / 2, a]), joint.where))
-        bearing = Joint(f"{name}_bearing", "revolute", WORLD, name, np.eye(4), np.eye(4), Z, Z, joint.where)
+        graph.links.append(ModelLink(name, a, np.zeros(3), np.diag([a / 2, a / 2, a]), joint.where))
+        bearing = ModelJoint(f"{name}_bearing", "revolute", WORLD, name, np.eye(4), np.eye(4), Z, Z, joint.where)
         graph.joints.append(bearing)
         graph.couplings.append(Coupling(f"{name}_gear", (joint.name, bearing.name), 1.0, 0.0, joint.where))
         graph.note(
@@ -29,7 +29,7 @@ def add_rotors(graph: Graph) -> None:
         )
 
 
-def tell_armature(graph: Graph) -> None:
+def note_armature(graph: ModelGraph) -> None:
     """Notes of the armature that is not part of the mechanism.
 
     Args:
@@ -41,5 +41,5 @@ def tell_armature(graph: Graph) -> None:
             graph.note("left out", f"joint '{joint.name}'", f"its armature is not part of the mechanism; {remedy}")
 
 
-def _is_geared(joint: Joint) -> bool:
+def _is_geared(joint: ModelJoint) -> bool:
     return joint.armature > 0 and joint.kind in ("revolute", "prismatic") and not joint.closes

@@ -20,11 +20,12 @@ from ..foundations import (
 from ..mechanism import (
     AbstractBody,
     AbstractShape,
+    as_shape,
     as_vector,
     body_points,
     compound,
-    filling,
     mass_points,
+    mass_properties,
     number,
     pose,
     position_of,
@@ -91,16 +92,16 @@ class Body(AbstractBody):
         point_masses: Sequence[tuple[Any, Any]] = (),
         position: Finite = (0.0, 0.0),
         angle: Finite = 0.0,
-        shape: Any = None,
+        shape: object = None,
         density: Positive | None = None,
     ):
-        self.name, self.shape = name, shape
+        self.name, self.shape = name, as_shape(shape, name, 2)
         self.density = None if density is None else number(density, f"density of body '{name}'")
-        mass, inertia, com = filling(name, (mass, inertia, com), shape, self.density, type(self), 2)
+        mass, inertia, com = mass_properties(name, (mass, inertia, com), self.shape, self.density, type(self), 2)
         self.mass = number(mass, f"mass of body '{name}'")
         self.inertia = number(inertia, f"inertia of body '{name}'")
         self.com = as_vector(com, f"com of body '{name}'", (2,))
-        self.points = body_points(points, name, 2, shape)
+        self.points = body_points(points, name, 2, self.shape)
         self.point_masses = mass_points(point_masses, name, 2)
         self.pose = frame(position, angle)
 

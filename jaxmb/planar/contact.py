@@ -1,13 +1,23 @@
 """Constraints in the plane that are no lower pairs."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..foundations import Finite, Positive, contract
-from ..mechanism import AbstractConnection, Marker, ends, marker, number, position_of, rotation_of, velocity_in
+from ..mechanism import (
+    AbstractConnection,
+    Marker,
+    MarkerLike,
+    ends,
+    marker,
+    number,
+    position_of,
+    rotation_of,
+    velocity_in,
+)
 from .joint import along, direction
 
 Pose = Float[Array, "3 3"]
@@ -31,7 +41,7 @@ class KnifeEdge(AbstractConnection):
     nonholonomic: ClassVar[int] = 1
 
     @contract
-    def __init__(self, name: str, at: Any, axis: Finite = (1.0, 0.0), on: Any = "ground"):
+    def __init__(self, name: str, at: MarkerLike, axis: Finite = (1.0, 0.0), on: MarkerLike = "ground"):
         self.name = name
         self.a, self.b = marker(on, f"on of joint '{name}'"), marker(at, f"at of joint '{name}'")
         self.axis = direction(name, axis)
@@ -46,7 +56,7 @@ class KnifeEdge(AbstractConnection):
         """A."""
         return self.a
 
-    def turns(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:
+    def frame_rotations(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:
         """B's x along the blade."""
         return jnp.eye(2), along(self.axis)
 
@@ -76,12 +86,12 @@ class RollingWheel(AbstractConnection):
     nonholonomic: ClassVar[int] = 1
 
     @contract
-    def __init__(self, name: str, a: Any, b: Any, radius: Positive, axis: Finite = (1.0, 0.0)):
+    def __init__(self, name: str, a: MarkerLike, b: MarkerLike, radius: Positive, axis: Finite = (1.0, 0.0)):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.radius = number(radius, f"radius of joint '{name}'")
         self.axis = direction(name, axis)
 
-    def turns(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:
+    def frame_rotations(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:
         """A's x along the line."""
         return along(self.axis), jnp.eye(2)
 

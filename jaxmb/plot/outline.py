@@ -59,7 +59,7 @@ def links(linkage: AbstractLinkage, numbers: Numbers) -> list[Link]:
             (np.asarray(frames.a[i]), np.asarray(frames.b[i])),
             np.asarray(frames.numbers[i]),
         )
-        for group, frames in zip(linkage.skeleton.groups, numbers.frames, strict=True)
+        for group, frames in zip(linkage.connectivity.groups, numbers.frames, strict=True)
         for i, name in enumerate(group.names)
     ]
 
@@ -93,10 +93,10 @@ def _wheel(link: Link) -> Solid:
 
 def _shapes(linkage: AbstractLinkage, numbers: Numbers) -> dict[int, Solid]:
     """By number of each body that has a shape."""
-    poses = dict(zip(linkage.skeleton.points, np.asarray(numbers.points), strict=True))
+    poses = dict(zip(linkage.connectivity.points, np.asarray(numbers.points), strict=True))
     return {
         i + 1: joined([_of_stroke(stroke, name, poses) for stroke in strokes])
-        for i, (name, strokes) in enumerate(zip(linkage.bodies, linkage.skeleton.strokes, strict=True))
+        for i, (name, strokes) in enumerate(zip(linkage.bodies, linkage.connectivity.strokes, strict=True))
         if strokes
     }
 
@@ -124,7 +124,7 @@ def _places(linkage: AbstractLinkage, numbers: Numbers, found: list[Link], point
         for end in (1,) if link.kind.nonholonomic else (0, 1):
             places[link.bodies[end]].append(link.frames[end][:-1, -1])
     if points:
-        for name, local in zip(linkage.skeleton.points, np.asarray(numbers.points), strict=True):
+        for name, local in zip(linkage.connectivity.points, np.asarray(numbers.points), strict=True):
             places[("ground", *linkage.bodies).index(name.partition(".")[0])].append(local[:-1, -1])
     for each, inertia in zip(places[1:], np.asarray(numbers.inertia), strict=True):
         if len(each) < 2:  # at least its centre of mass

@@ -126,7 +126,7 @@ def _data(system: System, solution: Solution, reached: np.ndarray, scene: Scene,
             for link in scene.links
         ],
     }
-    named = zip(linkage.skeleton.points, np.asarray(numbers.points), strict=True)
+    named = zip(linkage.connectivity.points, np.asarray(numbers.points), strict=True)
     at = [(name, names.index(name.partition(".")[0]), local[:-1, -1].tolist()) for name, local in named]
     return found | {"points": [{"name": name, "body": body, "point": point} for name, body, point in at if body]}
 

@@ -94,7 +94,7 @@ class Scene:
 
     def _relations(self, now: Instant) -> list[Piece]:
         """Gears, belts and racks."""
-        named = zip(self._linkage.skeleton.relations, np.asarray(self._numbers.relations), strict=True)
+        named = zip(self._linkage.connectivity.relations, np.asarray(self._numbers.relations), strict=True)
         return [piece for (name, joints, _), factors in named for piece in relation(now, name, joints, factors)]
 
     def pieces(self, now: Instant) -> list[Piece]:

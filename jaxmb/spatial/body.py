@@ -19,11 +19,12 @@ from ..foundations import (
 from ..mechanism import (
     AbstractBody,
     AbstractShape,
+    as_shape,
     as_vector,
     body_points,
     compound,
-    filling,
     mass_points,
+    mass_properties,
     matrix_quaternion,
     number,
     pose,
@@ -89,17 +90,17 @@ class Body(AbstractBody):
         point_masses: Sequence[tuple[Any, Any]] = (),
         position: Finite = (0.0, 0.0, 0.0),
         orientation: Finite = (1.0, 0.0, 0.0, 0.0),
-        shape: Any = None,
+        shape: object = None,
         density: Positive | None = None,
     ):
-        self.name, self.shape = name, shape
+        self.name, self.shape = name, as_shape(shape, name, 3)
         self.density = None if density is None else number(density, f"density of body '{name}'")
-        mass, inertia, com = filling(name, (mass, inertia, com), shape, self.density, type(self), 3)
+        mass, inertia, com = mass_properties(name, (mass, inertia, com), self.shape, self.density, type(self), 3)
         self.mass = number(mass, f"mass of body '{name}'")
         inertia = as_vector(inertia, f"inertia of body '{name}'", (3,), (3, 3))
         self.inertia = as_jax(in_numpy(inertia) * np.eye(3)) if inertia.ndim == 1 else inertia
         self.com = as_vector(com, f"com of body '{name}'", (3,))
-        self.points = body_points(points, name, 3, shape)
+        self.points = body_points(points, name, 3, self.shape)
         self.point_masses = mass_points(point_masses, name, 3)
         self.pose = frame(position, orientation)
 

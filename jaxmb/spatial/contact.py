@@ -1,13 +1,23 @@
 """Constraints in space that are no lower pairs."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..foundations import Finite, Positive, contract
-from ..mechanism import AbstractConnection, Marker, carrying, ends, number, position_of, rotation_of, velocity_in
+from ..mechanism import (
+    AbstractConnection,
+    Marker,
+    MarkerLike,
+    axis_rotation,
+    ends,
+    number,
+    position_of,
+    rotation_of,
+    velocity_in,
+)
 from .joint import Turns, direction
 
 Pose = Float[Array, "4 4"]
@@ -33,14 +43,14 @@ class RollingSphere(AbstractConnection):
     nonholonomic: ClassVar[int] = 2
 
     @contract
-    def __init__(self, name: str, a: Any, b: Any, radius: Positive, normal: Finite = (0.0, 0.0, 1.0)):
+    def __init__(self, name: str, a: MarkerLike, b: MarkerLike, radius: Positive, normal: Finite = (0.0, 0.0, 1.0)):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.radius = number(radius, f"radius of joint '{name}'")
         self.normal = direction(name, normal, "normal")
 
-    def turns(self) -> Turns:
+    def frame_rotations(self) -> Turns:
         """A's z along the normal."""
-        return carrying(2, self.normal), jnp.eye(3)
+        return axis_rotation(2, self.normal), jnp.eye(3)
 
     def data(self) -> Float[Array, " k"]:
         """The radius."""
@@ -85,8 +95,8 @@ class RollingDisk(AbstractConnection):
     def __init__(
         self,
         name: str,
-        a: Any,
-        b: Any,
+        a: MarkerLike,
+        b: MarkerLike,
         radius: Positive,
         axis: Finite = (0.0, 0.0, 1.0),
         normal: Finite = (0.0, 0.0, 1.0),
@@ -95,9 +105,9 @@ class RollingDisk(AbstractConnection):
         self.radius = number(radius, f"radius of joint '{name}'")
         self.normal, self.axis = direction(name, normal, "normal"), direction(name, axis)
 
-    def turns(self) -> Turns:
+    def frame_rotations(self) -> Turns:
         """A's z along the normal, b's z along the axis."""
-        return carrying(2, self.normal), carrying(2, self.axis)
+        return axis_rotation(2, self.normal), axis_rotation(2, self.axis)
 
     def data(self) -> Float[Array, " k"]:
         """The radius."""

@@ -1,6 +1,6 @@
 """Joints in space."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 from jaxtyping import Array, Float
@@ -15,10 +15,11 @@ from ..mechanism import (
     Helix,
     Locked,
     Marker,
+    MarkerLike,
     Pair,
     Turning,
     as_vector,
-    carrying,
+    axis_rotation,
     ends,
     number,
 )
@@ -26,12 +27,12 @@ from ..mechanism import (
 Turns = tuple[Float[Array, "3 3"], Float[Array, "3 3"]]
 
 
-def direction(name: str, axis: Any, argument: str = "axis") -> Float[Array, "3"]:
+def direction(name: str, axis: Finite, argument: str = "axis") -> Float[Array, "3"]:
     """A direction, not brought to unit length."""
     return as_vector(axis, f"{argument} of joint '{name}'", (3,))
 
 
-class AbstractAxisJoint(AbstractJoint):
+class AbstractSpatialAxisJoint(AbstractJoint):
     """A joint with an axis: z of both frames, the same components by default."""
 
     name: str = eqx.field(static=True)
@@ -41,17 +42,19 @@ class AbstractAxisJoint(AbstractJoint):
     axis_b: Float[Array, "3"]
 
     @contract
-    def __init__(self, name: str, a: Any, b: Any, axis: Finite = (0.0, 0.0, 1.0), axis_b: Finite | None = None):
+    def __init__(
+        self, name: str, a: MarkerLike, b: MarkerLike, axis: Finite = (0.0, 0.0, 1.0), axis_b: Finite | None = None
+    ):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.axis = direction(name, axis)
         self.axis_b = self.axis if axis_b is None else direction(name, axis_b, "axis_b")
 
-    def turns(self) -> Turns:
+    def frame_rotations(self) -> Turns:
         """Z along the axis."""
-        return carrying(2, self.axis), carrying(2, self.axis_b)
+        return axis_rotation(2, self.axis), axis_rotation(2, self.axis_b)
 
 
-class Revolute(AbstractAxisJoint, init=False):
+class Revolute(AbstractSpatialAxisJoint, init=False):
     """A hinge. Coordinate: the angle of b's frame in a's about the axis, in rad.
 
     Args:
@@ -66,7 +69,7 @@ class Revolute(AbstractAxisJoint, init=False):
     holonomic: ClassVar[int] = 5
 
 
-class Prismatic(AbstractAxisJoint, init=False):
+class Prismatic(AbstractSpatialAxisJoint, init=False):
     """A slider. Coordinate: the shift of b along the axis, in m.
 
     Args:
@@ -81,7 +84,7 @@ class Prismatic(AbstractAxisJoint, init=False):
     holonomic: ClassVar[int] = 5
 
 
-class Cylindrical(AbstractAxisJoint, init=False):
+class Cylindrical(AbstractSpatialAxisJoint, init=False):
     """Shift along and turn about an axis. Coordinates: z in m and angle in rad.
 
     Args:
@@ -119,23 +122,29 @@ class Screw(AbstractJoint):
 
     @contract
     def __init__(
-        self, name: str, a: Any, b: Any, pitch: Number, axis: Finite = (0.0, 0.0, 1.0), axis_b: Finite | None = None
+        self,
+        name: str,
+        a: MarkerLike,
+        b: MarkerLike,
+        pitch: Number,
+        axis: Finite = (0.0, 0.0, 1.0),
+        axis_b: Finite | None = None,
     ):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.pitch = number(pitch, f"pitch of joint '{name}'")
         self.axis = direction(name, axis)
         self.axis_b = self.axis if axis_b is None else direction(name, axis_b, "axis_b")
 
-    def turns(self) -> Turns:
+    def frame_rotations(self) -> Turns:
         """Z along the axis."""
-        return carrying(2, self.axis), carrying(2, self.axis_b)
+        return axis_rotation(2, self.axis), axis_rotation(2, self.axis_b)
 
     def data(self) -> Float[Array, " k"]:
         """The pitch."""
         return self.pitch[None]
 
 
-class Planar(AbstractAxisJoint, init=False):
+class Planar(AbstractSpatialAxisJoint, init=False):
     """Two planes stay on each other. Coordinates: the shifts x and y in m and the angle in rad.
 
     Args:
@@ -183,13 +192,15 @@ class Universal(AbstractJoint):
     holonomic: ClassVar[int] = 4
 
     @contract
-    def __init__(self, name: str, a: Any, b: Any, axis: Finite = (0.0, 0.0, 1.0), axis_b: Finite = (1.0, 0.0, 0.0)):
+    def __init__(
+        self, name: str, a: MarkerLike, b: MarkerLike, axis: Finite = (0.0, 0.0, 1.0), axis_b: Finite = (1.0, 0.0, 0.0)
+    ):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.axis, self.axis_b = direction(name, axis), direction(name, axis_b, "axis_b")
 
-    def turns(self) -> Turns:
+    def frame_rotations(self) -> Turns:
         """A's z along the first axis, b's x along the second."""
-        return carrying(2, self.axis), carrying(0, self.axis_b)
+        return axis_rotation(2, self.axis), axis_rotation(0, self.axis_b)
 
 
 class Fixed(AbstractFrameJoint, init=False):
@@ -205,7 +216,7 @@ class Fixed(AbstractFrameJoint, init=False):
     holonomic: ClassVar[int] = 6
 
 
-class PointOnLine(AbstractAxisJoint, init=False):
+class PointOnLine(AbstractSpatialAxisJoint, init=False):
     """A point of b stays on a line of a. Coordinates: the shift z in m and b's orientation.
 
     Args:
@@ -220,7 +231,7 @@ class PointOnLine(AbstractAxisJoint, init=False):
     holonomic: ClassVar[int] = 2
 
 
-class PointOnPlane(AbstractAxisJoint, init=False):
+class PointOnPlane(AbstractSpatialAxisJoint, init=False):
     """A point of b stays on a plane of a. Coordinates: the shifts x and y in m and b's orientation.
 
     Args:

@@ -1,20 +1,43 @@
 """Equalities, tendons and actuators of MJCF."""
 
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 
-from .graph import WORLD, Cord, Coupling, Drive, Graph, Joint, from_quaternion, pose
+from .graph import WORLD, Cord, Coupling, ModelActuator, ModelGraph, ModelJoint, from_quaternion, pose
 
-if TYPE_CHECKING:
-    from .mjcf import _Reading
-
+# Classes of MuJoCo's compiled extension, which has no annotations to check against.
+MujocoModel = Annotated[Any, "mujoco.MjModel"]
+MujocoSpec = Annotated[Any, "mujoco.MjSpec, or an element of it"]
 Z = np.array([0.0, 0.0, 1.0])
-Place = tuple[str, np.ndarray]
+LinkFrame = tuple[str, np.ndarray]
 LEAVE = "`left_out=[{!r}]` reads the model without it."
 
 
-class Ties:
+class NamedModel(Protocol):
+    """The names of a compiled model, and where its elements stand in the file.
+
+    Attributes:
+        bodies: names by MuJoCo's number of the body.
+        joints: names by MuJoCo's number of the joint.
+        equalities_act: whether the file has not switched equalities off.
+    """
+
+    bodies: list[str]
+    joints: list[str]
+    equalities_act: bool
+
+    def name(self, kind: str, index: int) -> str:
+        """The name of an element, or its kind and number."""
+        ...
+
+    def where(self, kind: str, name: str) -> str:
+        """File, line and element, with which a refusal begins."""
+        ...
+
+
+class MjcfConstraints:
     """What ties bodies and joints of a compiled model beyond its tree.
 
     Args:
@@ -24,25 +47,25 @@ class Ties:
         graph: what is added to.
     """
 
-    def __init__(self, reading: "_Reading", mujoco: Any, model: Any, graph: Graph):
+    def __init__(self, reading: NamedModel, mujoco: ModuleType, model: MujocoModel, graph: ModelGraph):
         self.reading, self.mujoco, self.model, self.graph = reading, mujoco, model, graph
         self.single = {name for name in reading.joints if self._joint(name).kind in ("revolute", "prismatic")}
 
     def add(self) -> None:
         """Adds all."""
-        rigid: set[int] = set()
+        rigid_bodies: set[int] = set()
         for index in range(self.model.neq):
-            rigid |= self._equality(index)
+            rigid_bodies |= self._equality(index)
         for tendon in range(self.model.ntendon):
-            if tendon not in rigid:
+            if tendon not in rigid_bodies:
                 self._tendon(tendon)
         for actuator in range(self.model.nu):
             self._actuator(actuator)
 
-    def _joint(self, name: str) -> Joint:
-        found = self.graph.joint(name)
-        assert found is not None
-        return found
+    def _joint(self, name: str) -> ModelJoint:
+        joint = self.graph.joint(name)
+        assert joint is not None
+        return joint
 
     def _refusal(self, name: str, reason: str) -> ValueError:
         where = self.reading.where("equality", name)
@@ -65,7 +88,7 @@ class Ties:
             (a, outer), (b, inner) = ends
             sort = "fixed" if weld else "spherical"
             where = self.reading.where("weld" if weld else "connect", name)
-            self.graph.joints.append(Joint(name, sort, a, b, outer, inner, Z, Z, where, closes=True))
+            self.graph.joints.append(ModelJoint(name, sort, a, b, outer, inner, Z, Z, where, closes=True))
             return set()
         if kind == int(kinds.mjEQ_JOINT):
             self._couple(name, self.reading.joints[one], None if other < 0 else self.reading.joints[other], data)
@@ -75,7 +98,7 @@ class Ties:
             return {one}
         raise self._refusal(name, "must be a connect, a weld, a joint or a tendon, but is none")
 
-    def _ends(self, index: int, one: int, other: int, data: np.ndarray, weld: bool) -> tuple[Place, Place]:
+    def _ends(self, index: int, one: int, other: int, data: np.ndarray, weld: bool) -> tuple[LinkFrame, LinkFrame]:
         """The two frames that coincide, as the engine of MuJoCo reads them."""
         if int(self.model.eq_objtype[index]) == int(self.mujoco.mjtObj.mjOBJ_SITE):
             return self._site(one), self._site(other)
@@ -84,7 +107,7 @@ class Ties:
             return (a, pose(data[3:6], from_quaternion(data[6:10]))), (b, pose(data[0:3]))
         return (a, pose(data[0:3])), (b, pose(data[3:6]))
 
-    def _site(self, index: int) -> Place:
+    def _site(self, index: int) -> LinkFrame:
         body = self.reading.bodies[int(self.model.site_bodyid[index])]
         return body, pose(self.model.site_pos[index], from_quaternion(self.model.site_quat[index]))
 
@@ -96,9 +119,9 @@ class Ties:
             raise self._refusal(name, f"must be linear, but has the coefficients {data[:5].tolist()}")
         if not {first, second} <= self.single:
             raise self._refusal(name, "must relate joints with one coordinate, but does not")
-        drawn = self._joint(first).value + data[0] - data[1] * self._joint(second).value
+        offset = self._joint(first).value + data[0] - data[1] * self._joint(second).value
         where = self.reading.where("joint", name)
-        self.graph.couplings.append(Coupling(name, (second, first), float(data[1]), float(drawn), where))
+        self.graph.couplings.append(Coupling(name, (second, first), float(data[1]), float(offset), where))
 
     def _fix(self, name: str, one: int, other: int, data: np.ndarray) -> None:
         """A tendon with a fixed length: two joints that depend on each other, or two sites at a distance."""
@@ -159,7 +182,7 @@ class Ties:
     def _actuator(self, index: int) -> None:
         """A force or torque proportional to the input; others are listed."""
         model, name, kinds = self.model, self.reading.name("actuator", index), self.mujoco.mjtTrn
-        plain = (
+        is_proportional = (
             int(model.actuator_dyntype[index]) == int(self.mujoco.mjtDyn.mjDYN_NONE)
             and int(model.actuator_gaintype[index]) == int(self.mujoco.mjtGain.mjGAIN_FIXED)
             and int(model.actuator_biastype[index]) == int(self.mujoco.mjtBias.mjBIAS_NONE)
@@ -173,10 +196,10 @@ class Ties:
             self.graph.note("listed", f"actuator '{name}'", "its limits are not part of a mechanism")
         on_joint = kind in (int(kinds.mjTRN_JOINT), int(kinds.mjTRN_JOINTINPARENT))
         on_site = kind == int(kinds.mjTRN_SITE) and model.actuator_trnid[index][1] < 0 and not gear[3:].any()
-        if plain and on_joint and self.reading.joints[target] in self.single:
-            self.graph.drives.append(Drive(name, gain * float(gear[0]), joint=self.reading.joints[target]))
-        elif plain and on_site and self._site(target)[0] != WORLD:
-            self.graph.drives.append(Drive(name, gain, at=self._site(target), direction=gain * gear[:3]))
+        if is_proportional and on_joint and self.reading.joints[target] in self.single:
+            self.graph.actuators.append(ModelActuator(name, gain * float(gear[0]), joint=self.reading.joints[target]))
+        elif is_proportional and on_site and self._site(target)[0] != WORLD:
+            self.graph.actuators.append(ModelActuator(name, gain, at=self._site(target), direction=gain * gear[:3]))
         else:
             self.graph.note(
                 "listed", f"actuator '{name}'", "is no force proportional to its input: use `jaxmb.control`"
