@@ -1,4 +1,4 @@
-"""What is said on the command line."""
+"""The arguments of the command line."""
 
 import argparse
 import pathlib
@@ -36,9 +36,10 @@ HELP = {
 
 
 def pair(text: str) -> tuple[str, float]:
-    """NAME=VALUE."""
+    """The name and the number of NAME=VALUE."""
     name, equals, value = text.partition("=")
     try:
+        # `float("no")` raises the same error as a wrong number, and one message serves both.
         return name, float(value) if equals and name else float("no")
     except ValueError:
         raise argparse.ArgumentTypeError(f"must be NAME=VALUE with a number, but is {text!r}") from None
@@ -56,7 +57,7 @@ def positive(text: str) -> float:
 
 
 def command_parser() -> argparse.ArgumentParser:
-    """Of all commands."""
+    """The parser of all commands."""
     options: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter}
     parser = argparse.ArgumentParser("jaxmb", description="Dynamics of mechanisms.", epilog=EXAMPLES[""], **options)
     parser.add_argument("--version", action="store_true", help="tell the version")
@@ -66,6 +67,7 @@ def command_parser() -> argparse.ArgumentParser:
         for name, text in HELP.items()
         if name != "sweep"
     }
+    # Only listed here: its arguments are read by its own parser.
     commands.add_parser("sweep", help=HELP["sweep"], add_help=False)
     for command in each.values():
         _of_models(command)

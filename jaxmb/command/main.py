@@ -1,4 +1,4 @@
-"""From words to calls."""
+"""The commands: from parsed arguments to calls of the library."""
 
 import argparse
 import json
@@ -14,16 +14,18 @@ import jax
 from ..foundations import replacing, version
 from .arguments import command_parser
 
-DONE, FAILED, INTERRUPTED = 0, 1, 130
+# Exit codes; 2 for wrong arguments is argparse's, and 130 is 128 + SIGINT, as shells have it.
+DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Does what the command line says: 0 if that went well, 1 if not, 2 for words that make no sense.
+    """Runs a command; returns 0 if it succeeded, 1 if it failed, 2 for arguments that make no sense.
 
-    Errors are told in a sentence, without a traceback.
+    Errors are printed as one sentence, without a traceback.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["sweep"]:
+        # `sweep` is a program of its own, with its own parser: all words behind it are its.
         from ..sweep.__main__ import main as sweep
 
         return sweep(words[1:])
@@ -34,7 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return DONE
     if options.command is None:
         parser.print_help()
-        return 2
+        return MISUSED
+    # A command is a process of its own, so that its configuration disturbs nobody; rank decisions need double
+    # precision.
     jax.config.update("jax_enable_x64", True)
     try:
         return COMMANDS[options.command](options)
@@ -50,12 +54,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _announce(text: str) -> None:
-    """Says what goes on, where somebody looks."""
+    """Prints the present stage of the work to a terminal."""
+    # Standard output holds results only, which may go into a file or another program.
     if sys.stderr.isatty():
         print(f"{text} …", file=sys.stderr, flush=True)
 
 
 def _model(options: argparse.Namespace) -> Any:
+    # Imports stand inside of commands: `--help` answers at once, and no command needs the extras of another.
     from ..models import load
 
     _announce(f"reading {options.model}")
@@ -92,7 +98,7 @@ def _inspect(options: argparse.Namespace) -> int:
 
 
 def _as_json(value: object) -> object:
-    """What JSON can hold: numbers that are not finite as null."""
+    """The value for JSON, which has no infinite numbers and no NaN: null in their place."""
     if isinstance(value, dict):
         return {str(key): _as_json(x) for key, x in value.items()}
     if isinstance(value, list | tuple):
@@ -157,6 +163,7 @@ def _convert(options: argparse.Namespace) -> int:
     mechanism = model.mechanism
     as_urdf = target.suffix == ".urdf"
     text = to_urdf(mechanism, name=model.name, cut=model.loops) if as_urdf else mechanism.to_text()
+    # Written beside and renamed, so that an interrupted run leaves no half of a file.
     with replacing(target, "target") as fresh:
         fresh.write_text(text, encoding="utf-8")
     print(model)

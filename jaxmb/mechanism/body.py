@@ -69,7 +69,7 @@ class AbstractBody(eqx.Module):
 
     @property
     def strokes(self) -> tuple[Stroke, ...]:
-        """How its shape is drawn."""
+        """The strokes that draw its shape."""
         return () if self.shape is None else self.shape.strokes
 
     def resized(self, **dimensions: Finite) -> "AbstractBody":

@@ -35,7 +35,7 @@ def check(mechanism: AbstractElements) -> None:
     Raises:
         ValueError, TypeError: naming the element and what it should be.
     """
-    # Names before all else: what is found wrong later is told by the name of the element.
+    # Names before all else: later messages refer to elements by name.
     names = [GROUND]
     for argument, kind in KINDS.items():
         for element in getattr(mechanism, argument):
@@ -113,7 +113,7 @@ def _check_joint_names(mechanism: AbstractElements) -> None:
 
 
 def _finite(mechanism: AbstractElements) -> list[Check]:
-    """That numbers of elements are finite; those inside of users' functions are not looked at."""
+    """The check that numbers of elements are finite, those inside of users' functions apart."""
     values = {"gravity": mechanism.gravity, "points of 'ground'": mechanism.points}
     for element in mechanism.elements.values():
         for field in dataclasses.fields(element):

@@ -26,8 +26,8 @@ Scalar = Float[Array, ""]
 # From so many velocities on, in the plane and in space, articulated inertias take fewer operations than a mass matrix and its
 # factors: their cost grows with n, that of a dense factorisation with n³ (Featherstone 2008, chapter 10; docs/engines.md).
 ARTICULATED_FROM = {2: 8, 3: 12}
-# Sums over the bodies that a velocity moves are products with a 0/1 matrix unless each moves less than one body in so many, as in
-# absolute coordinates, where each moves one: then bodies are looked up. A chain moves half of its bodies by a mean velocity.
+# Sums over the bodies that a velocity moves are products with a 0/1 matrix, unless no velocity moves one body in so many, as in
+# absolute coordinates, where each moves one only: then bodies are looked up. The first joint of a chain moves all of them.
 LOOKUP_BELOW = 4
 
 
@@ -36,6 +36,7 @@ class AbstractLinkage(AbstractStructure):
 
     def _tree_frames(self, numbers: Numbers) -> list[tuple[TreeJoints, Frames]]:
         """The joints of the tree with their frames."""
+        # A body that moves freely is a joint from the world's frame to its own, without numbers.
         unit = jnp.eye(self.dim + 1, dtype=numbers.inertia.dtype)[None]
         world = Frames(unit, unit, jnp.zeros((1, 0), unit.dtype))
         return [
@@ -56,6 +57,7 @@ class AbstractLinkage(AbstractStructure):
         """Each body's pose in its parent."""
         poses = []
         for group, frames in self._tree_frames(numbers):
+            # One `vmap` for all joints of a class: programs grow with the number of classes.
             inner = jax.vmap(group.pair.pose)(take(q, np.array(group.q, int)), frames.numbers)
             poses.append(_placed(group, frames, inner))
         return take(jnp.concatenate(poses), _order(group.bodies for group in self.tree_joints))
@@ -82,6 +84,7 @@ class AbstractLinkage(AbstractStructure):
         if not self.turns:
             return rate
         motion = self.motion(jnp.zeros((), q.dtype), q, v, numbers)
+        # Counters of turns follow the rates of their angles, so that they are integrated like coordinates.
         turning = [motion.joint_rates(joint)[i] for joint, i in self.turns]
         return rate.at[self.nq - len(self.turns) :].set(jnp.stack(turning))
 
@@ -96,13 +99,23 @@ class AbstractLinkage(AbstractStructure):
         """Poses and their derivatives at an instant."""
         if self.recursive:
             tree = Tree(self, q, params)
-            return Motion(self, params, t, q, v, tree.poses, tree.rates(v))
+            return Motion(linkage=self, numbers=params, t=t, q=q, v=v, poses=tree.poses, rates=tree.rates(v))
+        # Poses and their rates from one forward derivative, at about twice the cost of the poses: no velocity
+        # recursion is written.
         poses, rates = jax.jvp(lambda q: self.poses(q, params), (q,), (self.tree_rate(q, v),))
-        return Motion(self, params, t, q, v, poses, rates)
+        return Motion(linkage=self, numbers=params, t=t, q=q, v=v, poses=poses, rates=rates)
 
     def _at_rest(self, t: Scalar, q: Float[Array, " nq"], numbers: Numbers) -> Motion:
         poses = self.poses(q, numbers)
-        return Motion(self, numbers, t, q, jnp.zeros(self.nv, q.dtype), poses, jnp.zeros_like(poses))
+        return Motion(
+            linkage=self,
+            numbers=numbers,
+            t=t,
+            q=q,
+            v=jnp.zeros(self.nv, q.dtype),
+            poses=poses,
+            rates=jnp.zeros_like(poses),
+        )
 
     def measure(self, poses: Float[Array, "m D D"], numbers: Numbers) -> Float[Array, " nq"]:
         """The coordinates of given poses of ground and bodies; joints of the tree are taken as closed."""
@@ -110,7 +123,15 @@ class AbstractLinkage(AbstractStructure):
         for group, frames in self._tree_frames(numbers):
             x = self._relative(poses, group, frames)
             q = q.at[np.array(group.q, int)].set(jax.vmap(group.pair.measure)(x, frames.numbers))
-        motion = Motion(self, numbers, jnp.zeros(()), q, jnp.zeros(self.nv), poses, jnp.zeros_like(poses))
+        motion = Motion(
+            linkage=self,
+            numbers=numbers,
+            t=jnp.zeros(()),
+            q=q,
+            v=jnp.zeros(self.nv),
+            poses=poses,
+            rates=jnp.zeros_like(poses),
+        )
         for i, (joint, coordinate) in enumerate(self.turns):
             q = q.at[self.nq - len(self.turns) + i].set(motion.relative(joint)[coordinate])
         return q
@@ -155,9 +176,12 @@ class AbstractLinkage(AbstractStructure):
 
             own_q = take(q, np.array(group.q, int))
             count, free = len(group.bodies), len(group.pair.velocities)
+            # All joints of a group are moved at once, each by its k-th unit velocity: they do not see each other,
+            # since each pose is that in its parent.
             units = jnp.broadcast_to(jnp.eye(free, dtype=q.dtype)[:, None], (free, count, free))
             inside = jax.vmap(lambda v, own_q=own_q, local=local: local(own_q, v), out_axes=1)(units)
             parents = np.array([self.parents[b] + 1 for b in group.bodies], int)
+            # Conjugation with the parent's pose about the centre is the adjoint map of the twist.
             carried = shifted(take(poses, parents), -centre)[:, None]
             inside = product(product(carried, inside), inverse(carried))
             groups.append(inside.reshape(-1, *poses.shape[1:])[:, :-1])
@@ -174,6 +198,7 @@ class AbstractLinkage(AbstractStructure):
             return jnp.tensordot(jnp.asarray(moves.T, values.dtype), values, 1)
         bodies = np.argsort(~moves, axis=0, kind="stable")[: moves.sum(axis=0).max()]
         beyond = np.arange(len(bodies))[:, None] >= moves.sum(axis=0)
+        # Velocities that move fewer bodies than others look up a row of zeros in place of those.
         padded = jnp.pad(values, [(0, 1)] + [(0, 0)] * (values.ndim - 1))
         return jnp.sum(padded[np.where(beyond, len(moves), bodies)], axis=0)
 
@@ -192,6 +217,8 @@ class AbstractLinkage(AbstractStructure):
         products = twists.reshape(self.nv, -1) @ momenta.reshape(self.nv, -1).T
         sizes = moves.sum(axis=0)
         further = (moves.T.astype(int) @ moves > 0) & (sizes[:, None] >= sizes[None, :])
+        # Of a pair of velocities on one path, only the product with the composite inertia of the outer one is right;
+        # pairs on different branches move no body together and have none.
         return jnp.where(further, products, jnp.where(further.T, products.T, 0))
 
     def solved(
@@ -217,7 +244,7 @@ class AbstractLinkage(AbstractStructure):
         return jax.vmap(momentum)(directions)
 
     def potential_energy(self, motion: Motion) -> Scalar:
-        """Of gravity, −Σ m g·c, and of elastic elements."""
+        """The potential energy of gravity, −Σ m g·c, and of elastic elements."""
         numbers = motion.numbers
         moments = (motion.poses[1:] @ numbers.inertia)[:, :-1, -1]
         return self._elastic_energy(motion) - jnp.sum(moments @ numbers.gravity)
@@ -244,7 +271,7 @@ class AbstractLinkage(AbstractStructure):
             (poses, rates), (_, accelerations) = jax.jvp(moving, (q,), (step,))
             wrenches, inertial = product(accelerations[1:], numbers.inertia), jnp.zeros_like(v)
             potential = self.potential_energy
-        motion = Motion(self, numbers, t, q, v, poses, rates)
+        motion = Motion(linkage=self, numbers=numbers, t=t, q=q, v=v, poses=poses, rates=rates)
         at = lambda poses, q: potential(eqx.tree_at(lambda m: (m.poses, m.q), motion, (poses, q)))
         pose_slope, coordinate_slope = jax.grad(at, argnums=(0, 1))(poses, q)
         centre = _centre(poses)
@@ -392,6 +419,8 @@ def _placed(group: TreeJoints, frames: Frames, inner: Float[Array, "n D D"]) -> 
 
 def _centre(poses: Float[Array, "m D D"]) -> Float[Array, " d"]:
     """The mean position of the bodies, about which twists and wrenches are written."""
+    # Results do not depend on this point but by rounding, which grows with the distance of the bodies from it:
+    # mechanisms far from the origin keep their digits. So no derivative goes through it.
     return lax.stop_gradient(jnp.mean(position_of(poses[1:]), axis=0))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PyTree
 
 from ..foundations import FunctionOfTime, is_concrete
@@ -25,15 +26,13 @@ from .marker import GROUND, Marker
 from .relation import Gear, Rack
 from .shape import AbstractShape
 
-Scalar = Float[Array, ""]
-
 
 class Negated(eqx.Module):
     """A function of time with the other sign."""
 
     fn: FunctionOfTime
 
-    def __call__(self, t: Scalar, params: PyTree) -> Scalar:
+    def __call__(self, t: ArrayLike, params: PyTree) -> ArrayLike:
         """−f."""
         return -self.fn(t, params)
 
@@ -71,6 +70,8 @@ class Image:
         shapes: dict[type, tuple[Callable[[Any], Any], Callable[[Any], dict[str, str]]]],
     ):
         self.mechanism, self.across, self.dim = mechanism, across, mechanism.gravity.shape[0]
+        # S: the frame of the image is F W S, a rotation again, since two reflections cancel. Any axis would do for S;
+        # y keeps x, along which rods lie and vehicles drive.
         self.sides = np.where(np.arange(self.dim) == 1, -1.0, 1.0)
         self.flip = jnp.diag(jnp.array([*self.sides, 1.0]))
         self.rules, self.shapes = RULES | rules, shapes
@@ -115,6 +116,7 @@ class Image:
         if shape is None:
             return None
         if isinstance(shape, Compound):
+            # Parts live in the frame of their compound, of which S X S is the image, not F X S.
             own = tuple(self.body(part, self.flip) for part in shape.parts)
             return replace_fields(shape, parts=own, poses=tuple(map(self.local, shape.poses)))
         if type(shape) not in self.shapes:
@@ -169,6 +171,7 @@ def directions(*fields: str) -> Rule:
 
 
 def _relation(relation: Gear | Rack, image: Image) -> dict[str, Any]:
+    # s₂ = ratio s₁ + offset with σ₁ s₁ and σ₂ s₂ in place of s₁ and s₂.
     first, second = map(image.sign, relation.joints)
     factor = "ratio" if isinstance(relation, Gear) else "radius"
     return {factor: first * second * getattr(relation, factor), "offset": second * relation.offset}
@@ -187,6 +190,7 @@ def _characteristic(force: JointCharacteristic, image: Image) -> dict[str, Any]:
 
 
 def _load(load: Load, image: Image) -> dict[str, Any]:
+    # A load that follows its body is given in the body's axes, another one in those of the world.
     turned = jnp.diag(jnp.asarray(image.sides)) if load.follows else image.across[:-1, :-1]
     about = lambda torque: -torque if image.dim == 2 else -turned @ torque  # a torque is directed as a turn
     return {

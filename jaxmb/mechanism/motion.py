@@ -71,7 +71,7 @@ class Motion(eqx.Module):
         return spin(rotation_of(self.pose_rate(place)) @ self.rotation(place).T)
 
     def _pair(self, joint: str) -> tuple[JointSlot, Float[Array, "D D"], Float[Array, "D D"], Float[Array, " k"]]:
-        """Of a joint outside the tree: its slot, the pose of B in A with its derivative, and its numbers."""
+        """A joint outside the tree: its slot, the pose of B in A with its derivative, and its numbers."""
         slot = self.slot(joint)
         frames, i = self.numbers.frames[slot.group], slot.entry
 

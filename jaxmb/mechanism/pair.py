@@ -15,7 +15,7 @@ AXES = ("x", "y", "z")
 
 @dataclasses.dataclass(frozen=True)
 class AbstractPair(abc.ABC):
-    """How b's frame may move in a's: X(q, data) = [[R, p], [0, 1]], p along free axes, R out of a set of rotations.
+    """The poses of b's frame in a's that a joint allows: X(q, data) = [[R, p], [0, 1]], p along free axes, R out of a set of rotations.
 
     Serves as a joint of the tree by `pose` and as the closure of a loop by `residual`.
 
@@ -80,11 +80,11 @@ class AbstractPair(abc.ABC):
 
     @abc.abstractmethod
     def gap(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, " rows"]:
-        """`residual` with angles in place of their sines: zero for the poses that are meant only, and growing up to half a turn."""
+        """`residual` with angles in place of their sines: zero for aligned poses only, and growing up to half a turn."""
 
     @abc.abstractmethod
     def aligned(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, ""]:
-        """Positive for the poses that are meant, where `residual` vanishes for others too."""
+        """Positive for aligned poses; `residual` also vanishes for some with opposite axes."""
 
     @abc.abstractmethod
     def measure(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, " nq"]:
@@ -106,13 +106,13 @@ class Pair(AbstractPair):
 
     @property
     def velocities(self) -> tuple[str, ...]:
-        """Likewise; those of a shift are called vx, vy, vz beside angular velocities."""
+        """The velocities likewise; those of a shift are called vx, vy, vz beside angular velocities."""
         prefix = "v" if self.rotation.coordinates != self.rotation.velocities else ""
         return (*(prefix + AXES[i] for i in self.axes), *self.rotation.velocities)
 
     @property
     def angles(self) -> tuple[bool, ...]:
-        """Of the rotation only."""
+        """Whether coordinates are angles: of the rotation only."""
         return (*(False for _ in self.axes), *self.rotation.angles)
 
     @property
@@ -181,12 +181,12 @@ class Helix(AbstractPair):
 
     @property
     def velocities(self) -> tuple[str, ...]:
-        """Likewise."""
+        """The angular velocity."""
         return ("angle",)
 
     @property
     def angles(self) -> tuple[bool, ...]:
-        """None that is known up to full turns only: the shift tells them."""
+        """No angle without its full turns: the shift tells these."""
         return (False,)
 
     @property
@@ -204,11 +204,11 @@ class Helix(AbstractPair):
         return pose_of_shifts(self.rotation.matrix(q), [(2, data[0] * q[0] / (2 * jnp.pi))])
 
     def rate(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
-        """V."""
+        """q̇ = v."""
         return v
 
     def normalise(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
-        """Q."""
+        """The coordinates as they are."""
         return q
 
     def residual(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, " rows"]:

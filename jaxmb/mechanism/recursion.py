@@ -66,15 +66,16 @@ class TreeJoint:
 
 def tree_joints(structure: AbstractStructure, numbers: Numbers) -> list[TreeJoint]:
     """The joints of the tree, those of parents before those of their children."""
-    unit, tree_joints = jnp.eye(structure.dim + 1, dtype=numbers.inertia.dtype), {}
+    unit = jnp.eye(structure.dim + 1, dtype=numbers.inertia.dtype)
+    by_body: dict[int, TreeJoint] = {}
     for group in structure.tree_joints:
         for body, joint in _members(structure, group, numbers, unit):
-            tree_joints[body] = joint
+            by_body[body] = joint
     order: list[int] = []
-    while len(order) < len(tree_joints):
+    while len(order) < len(by_body):
         # Numbers of bodies are those of the mechanism, in which a child may come before its parent.
-        order += [b for b in tree_joints if b not in order and structure.parents[b] in (-1, *order)]
-    return [tree_joints[b] for b in order]
+        order += [b for b in by_body if b not in order and structure.parents[b] in (-1, *order)]
+    return [by_body[b] for b in order]
 
 
 def _members(
@@ -117,8 +118,8 @@ class Tree:
 
     Attributes:
         poses: of ground and bodies in the world, in their order.
-        centre: c, amid the bodies.
-        screws: the twist of each velocity by itself.
+        centre: c, the mean position of the bodies.
+        screws: the twist of each unit velocity.
     """
 
     def __init__(self, structure: AbstractStructure, q: Float[Array, " nq"], numbers: Numbers):
@@ -182,7 +183,10 @@ class Tree:
         return inertias
 
     def mass(self) -> Float[Array, "nv nv"]:
-        """M_jk = S_j · (I S_k), I being the composite inertia of the body of k, for j on the path to the ground (composite rigid bodies, chapter 6)."""
+        """M_jk = S_j · (I S_k) by composite rigid bodies (chapter 6).
+
+        I is the composite inertia of the body of k, and j belongs to the path from it to the ground.
+        """
         inertias, nv = self.inertias(), self.structure.nv
         zero = jnp.zeros((), self.q.dtype)
         # Entries are written one by one and stacked at the end: those of velocities on different branches stay a zero
@@ -226,27 +230,23 @@ class Tree:
         for joint in reversed(self.tree_joints):
             # Joints with several velocities are eliminated one velocity at a time, which needs no inverse of the
             # small matrix Sᵀ I S.
-            remainder, force_wrench = inertia[joint.body], wrench[joint.body]
+            articulated, bias = inertia[joint.body], wrench[joint.body]
             for k in reversed(joint.v):
-                momentum = remainder @ screws[k]
+                momentum = articulated @ screws[k]
                 share = momentum / jnp.dot(screws[k], momentum)
-                own = (force[k] - jnp.dot(screws[k], force_wrench)) / jnp.dot(screws[k], momentum)
-                remainder, force_wrench = (
-                    remainder - _symmetric(jnp.outer(momentum, share)),
-                    force_wrench + momentum * own,
-                )
-                shares[k] = share, own
+                free_rate = (force[k] - jnp.dot(screws[k], bias)) / jnp.dot(screws[k], momentum)
+                articulated = articulated - _symmetric(jnp.outer(momentum, share))
+                bias = bias + momentum * free_rate
+                shares[k] = share, free_rate
             if joint.parent >= 0:
-                inertia[joint.parent], wrench[joint.parent] = (
-                    inertia[joint.parent] + remainder,
-                    wrench[joint.parent] + force_wrench,
-                )
+                inertia[joint.parent] = inertia[joint.parent] + articulated
+                wrench[joint.parent] = wrench[joint.parent] + bias
         rates, accelerations = {-1: jnp.zeros(len(jnp.concatenate(self._zero_screw)), self.q.dtype)}, {}
         for joint in self.tree_joints:
             rate = rates[joint.parent]
             for k in joint.v:
-                share, own = shares[k]
-                accelerations[k] = own - jnp.dot(share, rate)
+                share, free_rate = shares[k]
+                accelerations[k] = free_rate - jnp.dot(share, rate)
                 rate = rate + screws[k] * accelerations[k]
             rates[joint.body] = rate
         return jnp.stack([accelerations[k] for k in range(self.structure.nv)])

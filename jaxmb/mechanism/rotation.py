@@ -12,7 +12,7 @@ from .pose import spin
 
 @dataclasses.dataclass(frozen=True)
 class AbstractRotation(abc.ABC):
-    """A set of rotations R. To add one, inherit and define all of this; everything else is derived from `matrix`.
+    """A set of rotations R. To add one, inherit and define all of this; poses, velocities and twists follow from `matrix` by differentiation.
 
     Attributes:
         coordinates: names of the coordinates q.
@@ -32,7 +32,7 @@ class AbstractRotation(abc.ABC):
 
     @abc.abstractmethod
     def residual(self, matrix: Float[Array, "d d"]) -> Float[Array, " rows"]:
-        """Zero, with full rank, for the rotations of the set, and perhaps for some that `aligned` tells apart."""
+        """Zero, with full rank, for the rotations of the set, and for some with opposite axes, which `aligned` tells apart."""
 
     @abc.abstractmethod
     def measure(self, matrix: Float[Array, "d d"]) -> Float[Array, " nq"]:
@@ -51,11 +51,11 @@ class AbstractRotation(abc.ABC):
         return q
 
     def aligned(self, matrix: Float[Array, "d d"]) -> Float[Array, ""]:
-        """Positive for the rotations that are meant, where `residual` vanishes for others too."""
+        """Positive for aligned rotations; `residual` also vanishes for some with opposite axes."""
         return jnp.ones((), matrix.dtype)
 
     def angles_off(self, matrix: Float[Array, "d d"]) -> Float[Array, " rows"]:
-        """`residual` with angles in place of their sines: zero for the rotations that are meant only, and growing up to half a turn."""
+        """`residual` with angles in place of their sines: zero for aligned rotations only, and growing up to half a turn."""
         return self.residual(matrix)
 
 
@@ -78,11 +78,11 @@ class Locked(AbstractRotation):
         return spin(matrix)
 
     def measure(self, matrix: Float[Array, "d d"]) -> Float[Array, " nq"]:
-        """Nothing."""
+        """An empty array: there is none."""
         return jnp.zeros(0, matrix.dtype)
 
     def rates(self, matrix: Float[Array, "d d"], derivative: Float[Array, "d d"]) -> Float[Array, " nv"]:
-        """Nothing."""
+        """An empty array: there is none."""
         return jnp.zeros(0, matrix.dtype)
 
     def aligned(self, matrix: Float[Array, "d d"]) -> Float[Array, ""]:
@@ -91,6 +91,7 @@ class Locked(AbstractRotation):
 
     def angles_off(self, matrix: Float[Array, "d d"]) -> Float[Array, " rows"]:
         """The angle along the axis."""
+        # Half the skew part of R is sin θ along the axis of rotation, and its trace gives cos θ.
         return lengthened(spin(matrix), self.aligned(matrix))
 
 
@@ -145,11 +146,11 @@ class Ball(AbstractRotation):
     reversed: tuple[str, ...] = ("qx", "qz", "wx", "wz")
 
     def matrix(self, q: Float[Array, " nq"]) -> Float[Array, "d d"]:
-        """That of q/|q|, so that R is a rotation at the stages of a step too."""
+        """The rotation of q/|q|, so that R is one at the stages of a step too."""
         return quaternion_matrix(q)
 
     def residual(self, matrix: Float[Array, "d d"]) -> Float[Array, " rows"]:
-        """Nothing."""
+        """An empty array: there is none."""
         return jnp.zeros(0, matrix.dtype)
 
     def measure(self, matrix: Float[Array, "d d"]) -> Float[Array, " nq"]:
@@ -168,7 +169,7 @@ class Ball(AbstractRotation):
         return 0.5 * jnp.concatenate([-jnp.dot(u, v)[None], w * v + jnp.cross(u, v)])
 
     def normalise(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
-        """At unit length."""
+        """The quaternion at unit length."""
         return q / jnp.sqrt(jnp.sum(q**2))
 
 
@@ -196,12 +197,13 @@ class Cardan(AbstractRotation):
 
     def rates(self, matrix: Float[Array, "d d"], derivative: Float[Array, "d d"]) -> Float[Array, " nv"]:
         """ω along both axes."""
+        # ω in a's axes; the first joint turns about a's z, the second about b's x, which lies across z.
         omega = spin(derivative @ matrix.T)
         return jnp.stack([omega[2], jnp.dot(omega, matrix[:, 0])])
 
 
 def lengthened(sine: Float[Array, " k"], cosine: Float[Array, ""]) -> Float[Array, " k"]:
-    """A vector as long as an angle between 0 and π, from one as long as its sine; of half a turn along the first axis."""
+    """A vector whose length is an angle between 0 and π, from one whose length is its sine; at π along the first axis."""
     # Both roots and quotients are guarded before they are taken: at zero the branch not chosen would have the
     # gradient NaN.
     square = jnp.sum(sine**2)

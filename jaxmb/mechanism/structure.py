@@ -33,7 +33,7 @@ class Frames(eqx.Module):
     numbers: Float[Array, "n k"]
 
     def of(self, entries: tuple[int, ...]) -> "Frames":
-        """Those of some connections."""
+        """The frames of some connections of the group."""
         return Frames(*(take(x, np.array(entries, int)) for x in (self.a, self.b, self.numbers)))
 
 
@@ -180,6 +180,8 @@ class AbstractStructure(AbstractJoints):
         # The moment about the axis of the largest spread is what is left of the others: in the plane there is one moment only.
         least = total if self.dim == 2 else total - moments[:, -1]
         size = np.trace(spread[:, :-1, :-1], axis1=1, axis2=2)
+        # Beside the moments about the frame's origin, since a centre of mass far away is subtracted with rounding of
+        # that size.
         limit = SINGULAR * np.finfo(spread.dtype).eps * size
         return tuple(np.array(self.bodies)[(mass <= 0) | (least <= limit)].tolist())
 
@@ -261,6 +263,8 @@ class AbstractStructure(AbstractJoints):
         joints_by_closure = {}
         for tie in self.constraint_groups:
             for name, a, b in zip(tie.names, tie.a, tie.b, strict=True):
+                # Paths to the ground of both ends; what they share, from the common ancestor on, is no part of the
+                # loop.
                 one, other = below(a - 1), below(b - 1)
                 up = [own[x] for x in one if x not in other and x in own]
                 down = [own[x] for x in reversed(other) if x not in one and x in own]

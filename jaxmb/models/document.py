@@ -1,4 +1,4 @@
-"""XML as elements that know where they stand, read without trust."""
+"""XML of unknown origin as elements with file and line."""
 
 import dataclasses
 import io
@@ -15,6 +15,7 @@ from ..foundations import listing
 
 # The longest text in bytes, the deepest nesting and the most elements that are read: models of whole robots have a thousandth of them.
 MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS = 2**26, 128, 500_000
+# Python's `float` also takes underscores, digits of other scripts, "nan" and "inf", which no format of models has.
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -112,8 +113,9 @@ class XmlElement:
         return float(self.numbers(attribute, 1, None if default is None else (default,))[0])
 
 
+# SAX, since ElementTree drops line numbers, and a refusal without a line is of no use in a file of thousands of them.
 class _Handler(xml.sax.ContentHandler):
-    """Makes elements of what a parser tells."""
+    """Makes elements from the events of a parser."""
 
     def __init__(self, file: pathlib.Path):
         super().__init__()
@@ -129,8 +131,9 @@ class _Handler(xml.sax.ContentHandler):
         return 0 if self.locator is None else self.locator.getLineNumber() or 0
 
     def startElement(self, name: str, attrs: xml.sax.xmlreader.AttributesImpl) -> None:
-        element = XmlElement(name, dict(attrs.items()), [], self.file, self.line)
+        element = XmlElement(tag=name, attributes=dict(attrs.items()), children=[], file=self.file, line=self.line)
         self.count += 1
+        # Checked while reading, before functions that walk through elements by recursion meet Python's own limit.
         if len(self.open) >= MAX_DEPTH:
             raise element.refusal(f"must not be nested in more than {MAX_DEPTH} others, but is.")
         if self.count > MAX_ELEMENTS:
@@ -146,7 +149,7 @@ class _Handler(xml.sax.ContentHandler):
 
 
 def document(data: bytes, file: pathlib.Path) -> XmlElement:
-    """The root of a document. Entities and document types are refused, which nothing of ours needs and bombs are made of.
+    """The root of a document. Entities and document types are refused: no model needs them, and XML bombs are made of them.
 
     Raises:
         ValueError: with file and line, for what is no XML, and for what is too long or too deep.
@@ -157,6 +160,7 @@ def document(data: bytes, file: pathlib.Path) -> XmlElement:
     if len(data) > MAX_BYTES:
         raise ValueError(f"{file} must not be longer than {MAX_BYTES} bytes, but has {len(data)}.")
     handler, parser = _Handler(file), make_parser()
+    # Without a document type there are no entities, neither those that expand without end nor those that open files.
     parser.forbid_dtd = True
     parser.setContentHandler(handler)
     parser.setErrorHandler(xml.sax.ErrorHandler())
@@ -173,6 +177,7 @@ def document(data: bytes, file: pathlib.Path) -> XmlElement:
             f"{file}, line {handler.line}, must not declare document types or entities, but does ({type(error).__name__})."
         ) from None
     except (ValueError, LookupError) as error:
+        # Refusals of the handler come through the parser, and have file and line already.
         if str(error).startswith(str(file)):
             raise
         raise ValueError(f"{file} must be XML, but is not: {error}.") from error

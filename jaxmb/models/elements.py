@@ -1,4 +1,4 @@
-"""From a graph to a mechanism."""
+"""The elements of a mechanism, from the graph of a model."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,7 @@ AXES: dict[str, Callable[..., Any]] = {
     "universal": spatial.Universal,
 }
 FRAMES: dict[str, Callable[..., Any]] = {"spherical": spatial.Spherical, "fixed": spatial.Fixed}
-# What is nearer to the identity than this is it: frames that are written with 15 digits are multiplied to 1e-16.
+# Poses closer to the identity than this are written as none: products of frames with 15 digits leave some 1e-16.
 IDENTITY_TOLERANCE = 1e-15
 
 
@@ -42,14 +42,17 @@ class MechanismBuilder:
         self.names = NameTable()
         self.shown = [joint for joint in graph.joints if joint in self.bodies.moving or joint.closes]
         for joint in self.shown:
+            # A free joint is no element: the body that it carries is one that no joint reaches.
             if joint.kind != "free" or joint.closes:
                 self.names.new("joint", joint.name)
+        # Joints get names first, since coordinates are called by them; in many files a link has the name of its
+        # joint, and its body is renamed.
         for coupling in graph.couplings:
             self.names.new("coupling", coupling.name)
         for name in self.bodies.spread:
             if name != WORLD:
                 self.names.new("body", name)
-        self.points, self.link_places = self._points()
+        self.points, self.link_markers = self._points()
 
     def mechanism(self) -> AbstractMechanism:
         """The mechanism.
@@ -72,24 +75,27 @@ class MechanismBuilder:
     # Bodies and places
 
     def _points(self) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, str]]:
-        """By body the poses of its points, and where each link is."""
+        """The poses of the points of each body, and the marker of each link."""
         points: dict[str, dict[str, np.ndarray]] = {name: {} for name in self.bodies.spread}
-        link_places = {}
+        link_markers = {}
         for link in self.graph.links:
             body, local = self.bodies.carrier[link.name]
             shown = WORLD if body == WORLD else self.names.of("body", body)
-            link_places[link.name] = shown
+            link_markers[link.name] = shown
             if body != link.name:
-                link_places[link.name] = f"{shown}.{_add(points[body], link.name, local)}"
+                link_markers[link.name] = f"{shown}.{_add(points[body], link.name, local)}"
             for name, at in link.points.items():
                 _add(points[body], name, local @ at)
-        return points, link_places
+        return points, link_markers
 
     def _body(self, name: str) -> spatial.Body:
         spread = self.bodies.spread[name]
         mass = float(spread[3, 3])
+        # Bodies without mass are legitimate between two joints: their centre of mass is not defined, and does not
+        # matter.
         com = spread[:3, 3] / mass if mass > 0 else np.zeros(3)
         about = spread[:3, :3] - mass * np.outer(com, com)
+        # I = tr(S) 1 − S from second moments S about the centre of mass, which links fixed to each other have in sum.
         inertia = np.trace(about) * np.eye(3) - about
         where = next(link.where for link in self.graph.links if link.name == name)
         inertia, changed = admissible(inertia, where, self.repair)
@@ -196,6 +202,8 @@ class MechanismBuilder:
             if joint.name in values and not joint.closes:
                 free = joint.kind == "free"
                 name = self.names.of("body", joint.child) if free else self.names.of("joint", joint.name)
+                # Values of a file are listed by joint; a build names coordinates "joint", or "joint.x" where there
+                # are several.
                 pair = spatial.Mechanism.free if free else (AXES | FRAMES)[joint.kind].pair  # pyright: ignore
                 parts = pair.coordinates
                 labels = [name] if len(parts) == 1 else [f"{name}.{part}" for part in parts]
@@ -203,7 +211,7 @@ class MechanismBuilder:
         return values_by_name
 
     def of_joints(self, field: str) -> dict[str, Any]:
-        """What is said of joints, by their names in the mechanism, where it is said."""
+        """A field of joints by their names in the mechanism, where it is set."""
         return {
             self.names.of("joint", joint.name): getattr(joint, field)
             for joint in self.shown
@@ -212,7 +220,7 @@ class MechanismBuilder:
 
 
 def _add(points: dict[str, np.ndarray], name: str, at: np.ndarray) -> str:
-    """Adds a point by a name without dots that is not that of another, and tells it."""
+    """Adds a point under a new name without dots, and returns the name."""
     base, count = name.replace(".", "_"), 1
     unique = base
     while unique in points:

@@ -1,4 +1,4 @@
-"""What all formats of models say alike: links, joints between them, and what else ties or drives these.
+"""The graph of a model, common to all formats: links, joints, couplings, cords and actuators.
 
 All numbers are NumPy's, with double precision: reading compiles nothing and does not depend on the configuration of JAX.
 """
@@ -10,6 +10,7 @@ from scipy.spatial.transform import Rotation
 
 # The name of what stands still.
 WORLD = "ground"
+X_AXIS, Z_AXIS = np.array([1.0, 0.0, 0.0]), np.array([0.0, 0.0, 1.0])
 
 
 def pose(position: np.ndarray, rotation: np.ndarray | None = None) -> np.ndarray:
@@ -33,6 +34,7 @@ def turn(axis: np.ndarray, angle: float) -> np.ndarray:
 
 def from_quaternion(q: np.ndarray) -> np.ndarray:
     """The rotation of a quaternion (w, x, y, z) of any length but zero."""
+    # SciPy has the scalar last.
     return Rotation.from_quat(np.roll(q, -1)).as_matrix()
 
 
@@ -73,9 +75,15 @@ class ModelLink:
 
     def spread(self) -> np.ndarray:
         """∫ x̃ x̃ᵀ dm in its frame, x̃ = (x, 1)."""
+        # ∫ x xᵀ dm from an inertia: ½ tr(I) 1 − I, the inverse of I = tr(S) 1 − S.
         about = 0.5 * np.trace(self.inertia) * np.eye(3) - self.inertia
         x = np.append(self.com, 1.0)
         return self.mass * np.outer(x, x) + np.pad(about, (0, 1))
+
+
+def massless_link(name: str, where: str) -> ModelLink:
+    """A link without mass and inertia."""
+    return ModelLink(name=name, mass=0.0, com=np.zeros(3), inertia=np.zeros((3, 3)), where=where)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -118,6 +126,7 @@ class ModelJoint:
     @property
     def zero(self) -> np.ndarray:
         """`outer`, from which the coordinate is counted."""
+        # MJCF draws joints at a reference coordinate, from which this frame turns or shifts back to zero.
         if self.value == 0:
             return self.outer
         axis = self.axis / np.linalg.norm(self.axis)

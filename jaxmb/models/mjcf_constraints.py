@@ -5,14 +5,14 @@ from typing import Annotated, Any, Protocol
 
 import numpy as np
 
-from .graph import WORLD, Cord, Coupling, ModelActuator, ModelGraph, ModelJoint, from_quaternion, pose
+from .graph import WORLD, Z_AXIS, Cord, Coupling, ModelActuator, ModelGraph, ModelJoint, from_quaternion, pose
 
 # Classes of MuJoCo's compiled extension, which has no annotations to check against.
 MujocoModel = Annotated[Any, "mujoco.MjModel"]
 MujocoSpec = Annotated[Any, "mujoco.MjSpec, or an element of it"]
-Z = np.array([0.0, 0.0, 1.0])
 LinkFrame = tuple[str, np.ndarray]
-LEAVE = "`left_out=[{!r}]` reads the model without it."
+# What every refusal of an equality ends with, since most models are of use without it.
+REMEDY = "`left_out=[{!r}]` reads the model without it."
 
 
 class NamedModel(Protocol):
@@ -38,7 +38,7 @@ class NamedModel(Protocol):
 
 
 class MjcfConstraints:
-    """What ties bodies and joints of a compiled model beyond its tree.
+    """The constraints and actuators of a compiled model beyond its tree.
 
     Args:
         reading: names and lines.
@@ -55,6 +55,7 @@ class MjcfConstraints:
         """Adds all."""
         rigid_bodies: set[int] = set()
         for index in range(self.model.neq):
+            # Equalities first: tendons whose lengths they fix are rods or gears, and their springs never act.
             rigid_bodies |= self._equality(index)
         for tendon in range(self.model.ntendon):
             if tendon not in rigid_bodies:
@@ -69,12 +70,12 @@ class MjcfConstraints:
 
     def _refusal(self, name: str, reason: str) -> ValueError:
         where = self.reading.where("equality", name)
-        return ValueError(f"{where} {reason}; {LEAVE.format(name)}")
+        return ValueError(f"{where} {reason}; {REMEDY.format(name)}")
 
     # Equalities
 
     def _equality(self, index: int) -> set[int]:
-        """Adds an equality, and tells the tendons whose lengths it fixes."""
+        """Adds an equality, and returns the tendons whose lengths it fixes."""
         model, name = self.model, self.reading.name("equality", index)
         kinds = self.mujoco.mjtEq
         if not model.eq_active0[index] or not self.reading.equalities_act:
@@ -84,11 +85,23 @@ class MjcfConstraints:
         one, other = int(model.eq_obj1id[index]), int(model.eq_obj2id[index])
         if kind in (int(kinds.mjEQ_CONNECT), int(kinds.mjEQ_WELD)):
             weld = kind == int(kinds.mjEQ_WELD)
-            ends = self._ends(index, one, other, data, weld)
-            (a, outer), (b, inner) = ends
-            sort = "fixed" if weld else "spherical"
+            (a, outer), (b, inner) = self._ends(index, one, other, data, weld)
+            joint_kind = "fixed" if weld else "spherical"
             where = self.reading.where("weld" if weld else "connect", name)
-            self.graph.joints.append(ModelJoint(name, sort, a, b, outer, inner, Z, Z, where, closes=True))
+            self.graph.joints.append(
+                ModelJoint(
+                    name=name,
+                    kind=joint_kind,
+                    parent=a,
+                    child=b,
+                    outer=outer,
+                    inner=inner,
+                    axis=Z_AXIS,
+                    axis_b=Z_AXIS,
+                    where=where,
+                    closes=True,
+                )
+            )
             return set()
         if kind == int(kinds.mjEQ_JOINT):
             self._couple(name, self.reading.joints[one], None if other < 0 else self.reading.joints[other], data)
@@ -104,6 +117,8 @@ class MjcfConstraints:
             return self._site(one), self._site(other)
         a, b = (self.reading.bodies[i] for i in (one, other))
         if weld:
+            # `eq_data` of a weld: the anchor in the second body, then pose of that in the first; of a connect, the
+            # anchor in both.
             return (a, pose(data[3:6], from_quaternion(data[6:10]))), (b, pose(data[0:3]))
         return (a, pose(data[0:3])), (b, pose(data[3:6]))
 
@@ -115,13 +130,16 @@ class MjcfConstraints:
         """q₁ − q₁⁰ = c₀ + c₁ (q₂ − q₂⁰) + …, with the coordinates in which the model is drawn."""
         if second is None or data[1] == 0:
             raise self._refusal(name, f"must relate two joints, but holds '{first}' at a value; make it fixed there")
+        # Coefficients of a polynomial of degree four; a gear has the first two.
         if np.any(data[2:5]):
             raise self._refusal(name, f"must be linear, but has the coefficients {data[:5].tolist()}")
         if not {first, second} <= self.single:
             raise self._refusal(name, "must relate joints with one coordinate, but does not")
         offset = self._joint(first).value + data[0] - data[1] * self._joint(second).value
         where = self.reading.where("joint", name)
-        self.graph.couplings.append(Coupling(name, (second, first), float(data[1]), float(offset), where))
+        self.graph.couplings.append(
+            Coupling(name=name, joints=(second, first), ratio=float(data[1]), offset=float(offset), where=where)
+        )
 
     def _fix(self, name: str, one: int, other: int, data: np.ndarray) -> None:
         """A tendon with a fixed length: two joints that depend on each other, or two sites at a distance."""
@@ -130,19 +148,22 @@ class MjcfConstraints:
         length = float(self.model.tendon_length0[one] + data[0])
         parts, where = self._wraps(one), self.reading.where("tendon", name)
         joints = [(self.reading.joints[i], c) for kind, i, c in parts if kind == "joint" and c != 0]
+        # c₁ q₁ + c₂ q₂ = length: a fixed tendon over two joints is a gear.
         if len(joints) == len(parts) == 2:
             (first, c1), (second, c2) = joints
-            self.graph.couplings.append(Coupling(name, (first, second), -c1 / c2, length / c2, where))
+            self.graph.couplings.append(
+                Coupling(name=name, joints=(first, second), ratio=-c1 / c2, offset=length / c2, where=where)
+            )
         elif [kind for kind, _, _ in parts] == ["site", "site"] and length > 0:
             ends = [self._site(i) for _, i, _ in parts]
-            self.graph.cords.append(Cord(name, ends[0], ends[1], length, where, fixed=True))
+            self.graph.cords.append(Cord(name=name, a=ends[0], b=ends[1], length=length, where=where, fixed=True))
         else:
             raise self._refusal(name, "must fix a tendon between two joints or two sites, but fixes another")
 
     # Tendons
 
     def _wraps(self, tendon: int) -> list[tuple[str, int, float]]:
-        """What a tendon goes along: kind, number and coefficient."""
+        """The path of a tendon: kind, number and coefficient of each element."""
         names = {int(getattr(self.mujoco.mjtWrap, f"mjWRAP_{x}")): x.lower() for x in ("JOINT", "SITE", "PULLEY")}
         first, count = int(self.model.tendon_adr[tendon]), int(self.model.tendon_num[tendon])
         return [
@@ -167,12 +188,21 @@ class MjcfConstraints:
             self.graph.note("left out", f"tendon '{name}'", "friction of tendons has no element")
         if np.any(getattr(model, "tendon_armature", np.zeros(index + 1))[index]):
             self.graph.note("left out", f"tendon '{name}'", "armature of tendons has no element")
+        # Without a spring a tendon is only a path for actuators and sensors, and exerts no force of its own.
         if not stiffness and not damping:
             return
         if [kind for kind, _, _ in parts] == ["site", "site"] and low == high:
             a, b = (self._site(i) for _, i, _ in parts)
             self.graph.cords.append(
-                Cord(name, a, b, float(low), self.reading.where("spatial", name), stiffness, damping)
+                Cord(
+                    name=name,
+                    a=a,
+                    b=b,
+                    length=float(low),
+                    where=self.reading.where("spatial", name),
+                    stiffness=stiffness,
+                    damping=damping,
+                )
             )
         else:
             self.graph.note("left out", f"tendon '{name}'", "springs of tendons act between two sites only")
@@ -182,6 +212,7 @@ class MjcfConstraints:
     def _actuator(self, index: int) -> None:
         """A force or torque proportional to the input; others are listed."""
         model, name, kinds = self.model, self.reading.name("actuator", index), self.mujoco.mjtTrn
+        # A gain and no bias, no dynamics: all others are controllers, such as servos of a position.
         is_proportional = (
             int(model.actuator_dyntype[index]) == int(self.mujoco.mjtDyn.mjDYN_NONE)
             and int(model.actuator_gaintype[index]) == int(self.mujoco.mjtGain.mjGAIN_FIXED)

@@ -1,5 +1,6 @@
 """MJCF as a text that refers to no file, for MuJoCo to read."""
 
+import dataclasses
 import math
 import pathlib
 from collections.abc import Iterable
@@ -41,7 +42,7 @@ REFERENCES = (
     *("name", "body", "body1", "body2", "joint", "joint1", "joint2", "jointinparent", "site", "site1", "site2"),
     *("cranksite", "slidersite", "refsite", "sidesite", "geom", "geom1", "geom2", "tendon", "tendon1", "tendon2"),
 )
-# So many copies are made at most, of all that is replicated together.
+# The most copies that nested replications may make together: three nested ones of 1000 would fill any memory.
 COPIES = 10_000
 
 
@@ -53,11 +54,11 @@ def expanded(root: XmlElement, folder: Folder) -> XmlElement:
     """
     files_read = {root.file.resolve()}
 
-    def filled(children: Iterable[XmlElement]) -> list[XmlElement]:
+    def with_includes(children: Iterable[XmlElement]) -> list[XmlElement]:
         elements = []
         for child in children:
             if child.tag != "include":
-                elements.append(XmlElement(child.tag, child.attributes, filled(child.children), child.file, child.line))
+                elements.append(dataclasses.replace(child, children=with_includes(child.children)))
                 continue
             path = folder.locate(child.text("file"), child.where)
             data = folder.read(child.text("file"), child.where)
@@ -69,14 +70,14 @@ def expanded(root: XmlElement, folder: Folder) -> XmlElement:
             inner = document(data, path)
             if inner.tag not in ("mujoco", "mujocoinclude"):
                 raise inner.refusal("must be a <mujoco> or a <mujocoinclude> to be included, but is neither.")
-            elements += filled(inner.children)
+            elements += with_includes(inner.children)
         return elements
 
-    return XmlElement(root.tag, root.attributes, filled(root.children), root.file, root.line)
+    return dataclasses.replace(root, children=with_includes(root.children))
 
 
 def expect_readable(root: XmlElement) -> None:
-    """Refuses what cannot be read, and more copies than `COPIES`.
+    """Refuses elements that cannot be read, and more copies than `COPIES`.
 
     Raises:
         ValueError: with file, line and element.
@@ -102,6 +103,7 @@ def without(root: XmlElement, names: tuple[str, ...], graph: ModelGraph) -> XmlE
     """The document less the elements of these names, and less what refers to them or to anything in them."""
     removed: set[str] = set(names)
     count = -1
+    # To a fixed point: a tendon that goes with a joint takes its actuator with it, which may take a sensor.
     while names and count < len(removed):
         count = len(removed)
         for element in root.walk():
@@ -115,9 +117,10 @@ def without(root: XmlElement, names: tuple[str, ...], graph: ModelGraph) -> XmlE
                 children.append(reduced(child))
             elif child.attributes.get("name") in names:
                 graph.note("left out", child, "as was asked for")
+            # Values of a keyframe are listed without names; they no longer fit when coordinates are missing.
             elif child.tag == "keyframe":
                 graph.note("left out", child, "keyframes belong to all coordinates of the whole model")
-        return XmlElement(element.tag, element.attributes, children, element.file, element.line)
+        return dataclasses.replace(element, children=children)
 
     return reduced(root)
 
@@ -131,7 +134,7 @@ def _is_removed(element: XmlElement, removed: set[str]) -> bool:
 
 
 def stripped(root: XmlElement, graph: ModelGraph) -> XmlElement:
-    """The document without what no mechanism has."""
+    """The document without elements that no mechanism has, each of which is noted."""
 
     def is_read(element: XmlElement) -> bool:
         if element.tag in LISTED:
@@ -140,12 +143,12 @@ def stripped(root: XmlElement, graph: ModelGraph) -> XmlElement:
             return False
         return True
 
-    def stripped(element: XmlElement) -> XmlElement:
+    def copy(element: XmlElement) -> XmlElement:
         attributes = {k: v for k, v in element.attributes.items() if k != "material"}
-        children = [stripped(child) for child in element.children if is_read(child)]
-        return XmlElement(element.tag, attributes, children, element.file, element.line)
+        children = [copy(child) for child in element.children if is_read(child)]
+        return dataclasses.replace(element, attributes=attributes, children=children)
 
-    return stripped(root)
+    return copy(root)
 
 
 class Meshes:
@@ -178,13 +181,14 @@ class Meshes:
             path = pathlib.PurePosixPath(reference.replace("\\", "/"))
             self.folder.locate(reference, element.where, self._within)
             attributes.setdefault("name", path.stem)
+            # Names of our own, which are no paths: whatever MuJoCo would look for, it finds only what it is handed.
             attributes["file"] = f"{len(self.files)}{path.suffix}"
             self.files[attributes["file"]] = (reference, self._within, element)
         children = [self._renamed(child, element.tag == "asset") for child in element.children]
-        return XmlElement(element.tag, attributes, children, element.file, element.line)
+        return dataclasses.replace(element, attributes=attributes, children=children)
 
     def read(self, name: str) -> bytes | None:
-        """What a file holds; None if it is not there."""
+        """The contents of a file; None if it is not there."""
         reference, within, element = self.files[name]
         return self.folder.read(reference, element.where, within)
 
@@ -194,11 +198,12 @@ class Meshes:
 
 
 def xml_text(root: XmlElement) -> str:
-    """The document as text, in which each element stands on its line as long as lines grow: MuJoCo tells these."""
+    """The document as text, in which each element stands on its own line of the file where possible."""
     parts, line = [], 1
 
     def write(element: XmlElement) -> None:
         nonlocal line
+        # MuJoCo's messages name lines of its input: with these they are lines of the file.
         if element.file == root.file and element.line > line:
             parts.append("\n" * (element.line - line))
             line = element.line

@@ -1,4 +1,4 @@
-"""What is read of a file."""
+"""Models read from files."""
 
 import dataclasses
 import pathlib
@@ -80,7 +80,7 @@ class Model:
         return assemble(system, guess | dict(q or {}), **arguments)
 
     def to_dict(self) -> dict[str, Any]:
-        """What there is beside the mechanism, as a dictionary of plain numbers, strings, lists and dictionaries."""
+        """Everything beside the mechanism as a dictionary of plain numbers, strings, lists and dictionaries."""
         return {
             "name": self.name,
             "path": str(self.path),

@@ -1,4 +1,4 @@
-"""Names that a mechanism can have."""
+"""Names of the elements of a model in a mechanism."""
 
 from .graph import WORLD
 
@@ -7,7 +7,7 @@ class NameTable:
     """The names of a model's elements in a mechanism, where all differ and none has a dot.
 
     Attributes:
-        in_use: those in use.
+        in_use: the names in use.
         changes: pairs of what an element is called in the file, with its kind, and in the mechanism.
     """
 
@@ -18,6 +18,7 @@ class NameTable:
     def new(self, kind: str, name: str) -> str:
         """A name for a new element: its own, or with its kind and a number behind where that is taken."""
         base = name.replace(".", "_").strip() or kind
+        # With the kind before a number: "wrist_body" beside the joint "wrist" says more than "wrist_2".
         candidates = [base, f"{base}_{kind}"]
         unique = next((c for c in candidates if c not in self.in_use), None)
         count = 1

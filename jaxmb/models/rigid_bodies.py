@@ -1,4 +1,4 @@
-"""Links that are fixed to each other, as bodies."""
+"""Bodies of links that are fixed to each other."""
 
 import dataclasses
 
@@ -36,7 +36,7 @@ class RigidBodies:
 
 
 def rigid_bodies(graph: ModelGraph) -> RigidBodies:
-    """The links that fixed joints hold together as one body each; what is fixed to the ground belongs to it.
+    """One body for each set of links that fixed joints hold together; links fixed to the ground belong to it.
 
     Raises:
         ValueError: for joints that make no tree.
@@ -50,6 +50,7 @@ def rigid_bodies(graph: ModelGraph) -> RigidBodies:
     moving = []
     for name in order:
         joint = parent_joints[name]
+        # The pose of the child in the parent as drawn, both frames of the joint coinciding.
         step = joint.outer @ inverse(joint.inner)
         body, local = carrier[joint.parent]
         if joint.kind == "fixed":
@@ -62,6 +63,7 @@ def rigid_bodies(graph: ModelGraph) -> RigidBodies:
             poses[name] = poses[body] @ local @ step
             moving.append(joint)
         body, local = carrier[name]
+        # X J Xᵀ moves a pseudo-inertia matrix to the frame of the body, where those of all its links add up.
         spread[body] = spread[body] + local @ links[name].spread() @ local.T
     bodies = RigidBodies(tuple(order), carrier, spread, poses, tuple(moving))
     _expect_inertia(graph, bodies, links)
@@ -110,15 +112,21 @@ def _order(links: dict[str, ModelLink], parent_joints: dict[str, ModelJoint]) ->
 
 
 def _expect_inertia(graph: ModelGraph, bodies: RigidBodies, links: dict[str, ModelLink]) -> None:
-    """What each joint moves must have inertia along it, unless something else holds it."""
+    """Refuses joints that move no inertia, unless a loop or a coupling constrains them."""
     subtree = {body: bodies.poses[body] @ bodies.spread[body] @ bodies.poses[body].T for body in bodies.spread}
     parent = {joint.child: bodies.carrier[joint.parent][0] for joint in bodies.moving}
     constrained = {
-        bodies.carrier[end][0] for joint in graph.joints if joint.closes for end in (joint.parent, joint.child)
+        # A loop, a rod or a coupling lets other bodies act on the joint: M may be singular along it while M on the
+        # constraints is not.
+        bodies.carrier[end][0]
+        for joint in graph.joints
+        if joint.closes
+        for end in (joint.parent, joint.child)
     }
     constrained |= {bodies.carrier[end[0]][0] for cord in graph.cords if cord.fixed for end in (cord.a, cord.b)}
     coupled = {name for coupling in graph.couplings for name in coupling.joints}
     constrained |= {joint.child for joint in bodies.moving if joint.name in coupled}
+    # Children before parents: inertias of subtrees, as a composite rigid body algorithm has them.
     for joint in reversed(bodies.moving):
         subtree[parent[joint.child]] = subtree[parent[joint.child]] + subtree[joint.child]
         if joint.child in constrained:
@@ -126,7 +134,7 @@ def _expect_inertia(graph: ModelGraph, bodies: RigidBodies, links: dict[str, Mod
     for joint in bodies.moving:
         if (
             joint.child not in constrained
-            and _inertia_along(joint, subtree[joint.child], bodies.poses[joint.child]) <= 0
+            and _joint_inertia(joint, subtree[joint.child], bodies.poses[joint.child]) <= 0
         ):
             raise ValueError(
                 f"{joint.where} must move something that has inertia along it, but '{joint.child}' and what it carries have none; give "
@@ -134,7 +142,7 @@ def _expect_inertia(graph: ModelGraph, bodies: RigidBodies, links: dict[str, Mod
             )
 
 
-def _inertia_along(joint: ModelJoint, spread: np.ndarray, pose: np.ndarray) -> float:
+def _joint_inertia(joint: ModelJoint, spread: np.ndarray, pose: np.ndarray) -> float:
     """The inertia along a joint with one coordinate, tr(S J Sᵀ) of its twist S; the mass along others."""
     mass = float(spread[3, 3])
     if joint.kind != "revolute":

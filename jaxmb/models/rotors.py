@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from .graph import WORLD, Coupling, ModelGraph, ModelJoint, ModelLink
-
-Z = np.array([0.0, 0.0, 1.0])
+from .graph import WORLD, Z_AXIS, Coupling, ModelGraph, ModelJoint, ModelLink
 
 
 def add_rotors(graph: ModelGraph) -> None:
@@ -18,10 +16,24 @@ def add_rotors(graph: ModelGraph) -> None:
     """
     for joint in [j for j in graph.joints if _is_geared(j)]:
         name, a = f"{joint.name}_rotor", joint.armature
-        graph.links.append(ModelLink(name, a, np.zeros(3), np.diag([a / 2, a / 2, a]), joint.where))
-        bearing = ModelJoint(f"{name}_bearing", "revolute", WORLD, name, np.eye(4), np.eye(4), Z, Z, joint.where)
+        # The flat disk: the largest moment about an axis that an inertia can have beside the others, with no need of
+        # a length.
+        disk = np.diag([a / 2, a / 2, a])
+        graph.links.append(ModelLink(name=name, mass=a, com=np.zeros(3), inertia=disk, where=joint.where))
+        bearing = ModelJoint(
+            name=f"{name}_bearing",
+            kind="revolute",
+            parent=WORLD,
+            child=name,
+            outer=np.eye(4),
+            inner=np.eye(4),
+            axis=Z_AXIS,
+            axis_b=Z_AXIS,
+            where=joint.where,
+        )
         graph.joints.append(bearing)
-        graph.couplings.append(Coupling(f"{name}_gear", (joint.name, bearing.name), 1.0, 0.0, joint.where))
+        joints = (joint.name, bearing.name)
+        graph.couplings.append(Coupling(name=f"{name}_gear", joints=joints, ratio=1.0, offset=0.0, where=joint.where))
         graph.note(
             "approximated",
             f"joint '{joint.name}'",

@@ -7,15 +7,15 @@ import numpy as np
 
 from ..foundations import listing, optional
 from .document import MAX_DEPTH
-from .graph import ModelGraph, ModelJoint
+from .graph import Z_AXIS, ModelGraph, ModelJoint
 
-# The longest text in bytes; such files have some hundred.
+# The longest text in bytes; files of loops have some hundred.
 MAX_BYTES = 2**20
 KINDS = {"6d": "fixed", "3d": "spherical"}
 
 
 def sidecar_table(data: bytes, file: pathlib.Path) -> dict[str, Any]:
-    """What a YAML text says: plain values, without tags and aliases.
+    """The table of a YAML text: plain values, without tags and aliases.
 
     Raises:
         ValueError: with file and line, for what is none.
@@ -23,6 +23,8 @@ def sidecar_table(data: bytes, file: pathlib.Path) -> dict[str, Any]:
     yaml = optional("yaml", "models")
     try:
         depth, events = 0, 0
+        # Events are counted before values are built: aliases could multiply them without end, and deep nesting
+        # overflow the stack.
         for event in yaml.parse(data, Loader=yaml.SafeLoader) if len(data) <= MAX_BYTES else ():
             line = event.start_mark.line + 1
             if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
@@ -53,7 +55,7 @@ def add_loops(graph: ModelGraph, table: dict[str, Any], file: pathlib.Path) -> N
         ValueError: with the file and the entry.
     """
     pairs, kinds = _loops(table, file)
-    eye, axis = np.eye(4), np.array([0.0, 0.0, 1.0])
+    eye = np.eye(4)
     for (a, b), kind in zip(pairs, kinds, strict=True):
         where = f"{file}, `closed_loop` of '{a}' and '{b}',"
         parent, child = (_frame(graph, name, where) for name in (a, b))
@@ -68,8 +70,8 @@ def add_loops(graph: ModelGraph, table: dict[str, Any], file: pathlib.Path) -> N
                 child=child,
                 outer=eye,
                 inner=eye,
-                axis=axis,
-                axis_b=axis,
+                axis=Z_AXIS,
+                axis_b=Z_AXIS,
                 where=where,
                 closes=True,
             )

@@ -8,9 +8,21 @@ from scipy.spatial.transform import Rotation
 from ..foundations import listing
 from .document import XmlElement
 from .folder import Folder
-from .graph import WORLD, Coupling, ModelGraph, ModelJoint, ModelLink, from_quaternion, pose
+from .graph import (
+    WORLD,
+    X_AXIS,
+    Z_AXIS,
+    Coupling,
+    ModelGraph,
+    ModelJoint,
+    ModelLink,
+    from_quaternion,
+    massless_link,
+    pose,
+)
 from .inertia import expect_mass
 
+# URDF has no gravity; its convention in ROS (REP 103) is z up.
 EARTH_GRAVITY = (0.0, 0.0, -9.81)
 # Types of <joint>, and the kind of joint that each means.
 TYPES = {
@@ -41,6 +53,7 @@ READ = {
     "inertial": ("origin", "mass", "inertia"),
     "joint": ("parent", "child", "origin", "axis", "dynamics", "limit", "mimic"),
     "loop_joint": ("axis", "link1", "link2", "dynamics"),
+    # The third is a misspelling in the schema of URDF+, which its files follow.
     "loop": ("predecessor", "successor", "sucessor", "axis", "dynamics"),
     "loop_constraint": ("parent", "parent_origin", "parent_axis", "child", "child_origin", "child_axis"),
     "constraint": ("parent", "parent_origin", "parent_axis", "child", "child_origin", "child_axis"),
@@ -61,18 +74,18 @@ LISTED = {
     "safety_controller": "controllers are not read",
     "joint_properties": "properties of other programs are not read",
 }
-# Quaternions may be so far from unit length: what four digits leave.
+# Quaternions may be so far from unit length, as those with four digits are; others are mistyped, and are refused.
 QUATERNION_TOLERANCE = 1e-3
 
 
-def urdf_graph(root: XmlElement, folder: Folder, base: str, left_out: Sequence[str]) -> ModelGraph:
+def urdf_graph(root: XmlElement, folder: Folder, base: str, excluded: Sequence[str]) -> ModelGraph:
     """The graph of a <robot>.
 
     Args:
         root: the element.
         folder: where files may lie.
         base: "fixed" or "free", how the root link is held.
-        left_out: names of elements that are not read.
+        excluded: names of elements that are not read.
 
     Raises:
         ValueError: with file, line and element.
@@ -81,7 +94,7 @@ def urdf_graph(root: XmlElement, folder: Folder, base: str, left_out: Sequence[s
         if ":" in element.tag and element.tag.startswith("xacro"):
             raise element.refusal("must be expanded first, by `xacro model.xacro > model.urdf`, but is not.")
     graph = ModelGraph(root.attributes.get("name", folder.root.name), np.array(EARTH_GRAVITY))
-    parts = [e for e in root.children if not _is_left_out(e, left_out, graph)]
+    parts = [e for e in root.children if not _is_excluded(e, excluded, graph)]
     _expect_names(parts)
     for element in parts:
         if element.tag == "link":
@@ -101,11 +114,11 @@ def urdf_graph(root: XmlElement, folder: Folder, base: str, left_out: Sequence[s
     return graph
 
 
-def _is_left_out(element: XmlElement, left_out: Sequence[str], graph: ModelGraph) -> bool:
-    """Whether an element is one of those, or a joint at such a link."""
+def _is_excluded(element: XmlElement, excluded: Sequence[str], graph: ModelGraph) -> bool:
+    """Whether an element is to be left out, by its name or as a joint at such a link."""
     name = element.attributes.get("name", "")
     ends = [end.attributes.get("link") for end in element.children if "link" in end.attributes]
-    is_excluded = name in left_out or any(end in left_out for end in ends)
+    is_excluded = name in excluded or any(end in excluded for end in ends)
     if is_excluded:
         graph.note("left out", element, "as was asked for")
     return is_excluded
@@ -113,6 +126,7 @@ def _is_left_out(element: XmlElement, left_out: Sequence[str], graph: ModelGraph
 
 def _expect_names(parts: list[XmlElement]) -> None:
     """Links differ in names, and so do joints of all kinds."""
+    # Links and joints may share names, which is common; names of a mechanism are made different later.
     for tags in (("link",), ("joint", "coupling", *LOOPS)):
         first: dict[str, XmlElement] = {}
         for element in parts:
@@ -126,7 +140,7 @@ def _expect_names(parts: list[XmlElement]) -> None:
 
 
 def _note_unread(root: XmlElement, parts: list[XmlElement], graph: ModelGraph) -> None:
-    """Notes of what is not read."""
+    """Notes elements that are not read."""
     for element in [root, *(inner for part in parts for inner in part.walk())]:
         readable = READ.get(element.tag, ())
         for child in element.children if readable else ():
@@ -151,6 +165,7 @@ def origin(element: XmlElement | None) -> np.ndarray:
                 f"must have a quaternion of unit length as `quat_xyzw`, but its length is {np.linalg.norm(quaternion):g}."
             )
         return pose(position, from_quaternion(np.roll(quaternion, 1)))
+    # Lower case: turns about fixed axes, R = Rz Ry Rx.
     rotation = Rotation.from_euler("xyz", element.numbers("rpy", 3, (0.0, 0.0, 0.0)))
     return pose(position, rotation.as_matrix())
 
@@ -179,12 +194,14 @@ def _link(element: XmlElement, graph: ModelGraph, folder: Folder) -> ModelLink:
     """A link with its inertial; meshes are looked at by name only."""
     for inner in element.walk():
         if "filename" in inner.attributes:
+            # Not opened, but checked: a model that points outside of its folder is refused whether its shapes are
+            # read or not.
             folder.locate(inner.attributes["filename"], inner.where)
     inertial, name = element.optional_child("inertial"), element.text("name")
     if name == WORLD:
         raise element.refusal(f"must not be called '{WORLD}', which is what stands still, but is.")
     if inertial is None:
-        return ModelLink(name, 0.0, np.zeros(3), np.zeros((3, 3)), element.where)
+        return massless_link(name, element.where)
     at, moments = origin(inertial.optional_child("origin")), inertial.required_child("inertia")
     xx, yy, zz = (moments.number(key) for key in ("ixx", "iyy", "izz"))
     xy, xz, yz = (moments.number(key, 0.0) for key in ("ixy", "ixz", "iyz"))
@@ -192,21 +209,32 @@ def _link(element: XmlElement, graph: ModelGraph, folder: Folder) -> ModelLink:
     mass = inertial.required_child("mass").number("value")
     expect_mass(mass, inertia, element.where)
     rotation = at[:3, :3]
-    return ModelLink(name, mass, at[:3, 3], rotation @ inertia @ rotation.T, element.where)
+    return ModelLink(name=name, mass=mass, com=at[:3, 3], inertia=rotation @ inertia @ rotation.T, where=element.where)
 
 
 def _hold_root(graph: ModelGraph, base: str, root: XmlElement) -> None:
     """Joins the root link to the ground."""
     children = {joint.child for joint in graph.joints}
+    # Loops do not count as parents: they are read after the tree, which must be one by itself.
     roots = [link for link in graph.links if link.name not in children]
     if not graph.links:
         raise root.refusal("must hold a <link>, but holds none.")
     if len(roots) > 1:
         names = listing(link.name for link in roots)
         raise root.refusal(f"must have one link that hangs on no other, but has {names}; join them by a <joint>.")
-    axis = np.array([0.0, 0.0, 1.0])
     for link in roots:
-        joint = ModelJoint(f"{link.name}_base", base, WORLD, link.name, np.eye(4), np.eye(4), axis, axis, link.where)
+        joint = ModelJoint(
+            name=f"{link.name}_base",
+            kind=base,
+            parent=WORLD,
+            child=link.name,
+            outer=np.eye(4),
+            inner=np.eye(4),
+            axis=Z_AXIS,
+            axis_b=Z_AXIS,
+            where=link.where,
+        )
+        # First, so that coordinates of the base come before those of joints.
         graph.joints.insert(0, joint)
     if roots and base == "fixed":
         graph.note("merged", f"link '{roots[0].name}'", "is the root, and stands still; `base='free'` lets it move")
@@ -224,18 +252,25 @@ def _tree_joint(element: XmlElement, graph: ModelGraph) -> ModelJoint:
     for end in (parent, child):
         if end not in links:
             raise element.refusal(f"must join links out of {listing(links)}, but names '{end}'.")
-    axis = np.array([1.0, 0.0, 0.0])
-    if TYPES[kind] not in ("fixed", "free"):
-        axis = _axis(element.optional_child("axis"), axis)
+    axis = X_AXIS if TYPES[kind] in ("fixed", "free") else _axis(element.optional_child("axis"), X_AXIS)
     viscous, coulomb = _dynamics(element)
     limits = _limits(element, graph) if kind in ("revolute", "prismatic") else None
     if TYPES[kind] == "free" and (viscous or coulomb):
         graph.note("left out", element, "friction of a floating joint has no element")
+    # Only the normal is defined: coordinates of the file's author may be turned about it.
     if kind == "planar":
         graph.note("approximated", element, "the format does not say which way x and y of a planar joint point")
     frame = origin(element.optional_child("origin"))
     return ModelJoint(
-        *(element.text("name"), TYPES[kind], parent, child, frame, np.eye(4), axis, axis, element.where),
+        name=element.text("name"),
+        kind=TYPES[kind],
+        parent=parent,
+        child=child,
+        outer=frame,
+        inner=np.eye(4),
+        axis=axis,
+        axis_b=axis,
+        where=element.where,
         viscous=viscous,
         coulomb=coulomb,
         limits=limits,
@@ -249,7 +284,7 @@ def _dynamics(element: XmlElement) -> tuple[float, float]:
 
 
 def _limits(element: XmlElement, graph: ModelGraph) -> tuple[float, float] | None:
-    """Those of the position, where one is given."""
+    """The limits of the position, where there is one."""
     limit = element.optional_child("limit")
     if limit is None:
         return None
@@ -280,7 +315,13 @@ def _mimic(element: XmlElement, graph: ModelGraph) -> None:
         raise mimic.refusal(f"of {element} must not have the `multiplier` 0, but has; make the joint fixed.")
     name = f"{element.text('name')}_mimic"
     graph.couplings.append(
-        Coupling(name, (leader, element.text("name")), ratio, mimic.number("offset", 0.0), mimic.where)
+        Coupling(
+            name=name,
+            joints=(leader, element.text("name")),
+            ratio=ratio,
+            offset=mimic.number("offset", 0.0),
+            where=mimic.where,
+        )
     )
 
 
@@ -293,14 +334,21 @@ def _closing(
     kind = element.attributes.get("type", "spherical" if element.tag == "loop_constraint" else "")
     if kind not in CLOSING:
         raise element.refusal(f"must have a `type` out of {listing(CLOSING)}, but has {kind!r}.")
-    z = np.array([0.0, 0.0, 1.0])
-    first = np.array([1.0, 0.0, 0.0]) if CLOSING[kind] != "universal" else z
-    axis = _axis(axes[0], first)
-    axis_b = _axis(axes[1], np.array([1.0, 0.0, 0.0]) if CLOSING[kind] == "universal" else axis)
+    is_universal = CLOSING[kind] == "universal"
+    axis = _axis(axes[0], Z_AXIS if is_universal else X_AXIS)
+    axis_b = _axis(axes[1], X_AXIS if is_universal else axis)
     viscous, coulomb = _dynamics(element)
     (parent, outer), (child, inner) = ends
     return ModelJoint(
-        *(element.text("name"), CLOSING[kind], parent, child, outer, inner, axis, axis_b, element.where),
+        name=element.text("name"),
+        kind=CLOSING[kind],
+        parent=parent,
+        child=child,
+        outer=outer,
+        inner=inner,
+        axis=axis,
+        axis_b=axis_b,
+        where=element.where,
         closes=True,
         viscous=viscous,
         coulomb=coulomb,
@@ -351,6 +399,7 @@ def _coupling(element: XmlElement, graph: ModelGraph) -> Coupling:
         raise element.refusal("must have the `type` 'rolling' and a ratio other than zero, but has not.")
     above = [_ancestors(graph, end, element) for end in ends]
     common = [joint for joint in above[0] if joint in above[1]]
+    # What moves both links alike cancels from the relation between them.
     own = [[joint for joint in chain if joint not in common and joint.kind != "fixed"] for chain in above]
     for end, chain in zip(ends, own, strict=True):
         if len(chain) != 1 or chain[0].kind not in ("revolute", "prismatic"):
@@ -358,7 +407,8 @@ def _coupling(element: XmlElement, graph: ModelGraph) -> Coupling:
                 f"must relate links that one joint with one coordinate moves, seen from what carries both, but '{end}' is moved by "
                 f"{listing(joint.name for joint in chain)}."
             )
-    return Coupling(element.text("name"), (own[0][0].name, own[1][0].name), ratio, 0.0, element.where)
+    joints = (own[0][0].name, own[1][0].name)
+    return Coupling(name=element.text("name"), joints=joints, ratio=ratio, offset=0.0, where=element.where)
 
 
 def _ancestors(graph: ModelGraph, link: str, element: XmlElement) -> list[ModelJoint]:

@@ -28,7 +28,7 @@ LOOPS = {
     spatial.Spherical: "spherical",
 }
 ROOT = "world"
-# The speed that a reader of ours gives to dry friction.
+# The default speed of `JointFriction`, which a file has no field for: friction of another speed would not be read back.
 FRICTION_SPEED = 1e-2
 
 
@@ -65,7 +65,7 @@ def to_urdf(mechanism: spatial.Mechanism, *, name: Text = "mechanism", cut: Sequ
 
 
 class UrdfWriter:
-    """What is written."""
+    """The text of a mechanism."""
 
     def __init__(self, mechanism: spatial.Mechanism, name: str, cut: tuple[str, ...]):
         self.mechanism, self.name = mechanism, name
@@ -79,6 +79,8 @@ class UrdfWriter:
             raise ValueError(
                 f"Body '{ROOT}' must have another name to be written as URDF, in which the ground is called so."
             )
+        # A link of URDF has its frame at the joint that carries it, whatever the frame of the body: all poses on it
+        # are written from there.
         self.frames: dict[str, np.ndarray] = {WORLD: np.eye(4)}
         for body, edge in self.edges.items():
             self.frames[body] = np.eye(4) if edge.joint is None else self._ends(edge)[1]
@@ -93,7 +95,7 @@ class UrdfWriter:
         return f'<?xml version="1.0"?>\n<robot name={quoteattr(self.name)}>\n  ' + "\n  ".join(lines) + "\n</robot>\n"
 
     def _expect_words(self) -> None:
-        """Refuses elements that the format does not have."""
+        """Refuses elements that the format cannot hold."""
         m = self.mechanism
         unsupported = [j.name for j in m.joints if not isinstance(j, (AbstractJoint, spatial.Gear))]
         unsupported += [e.name for e in (*m.drivers, *m.actuators)]
@@ -101,6 +103,8 @@ class UrdfWriter:
             f.name for f in m.forces if not isinstance(f, spatial.JointFriction) or not self._is_expressible(f)
         ]
         unsupported += [j.name for n, j in self.joints.items() if type(j) not in (TREE if n in self.in_tree else LOOPS)]
+        # Seen from the other side, x and y of a planar joint no longer are axes of the parent: the format cannot say
+        # so.
         flipped = [edge.joint for edge in self.edges.values() if edge.flipped]
         unsupported += [name for name in flipped if name is not None and isinstance(self.joints[name], spatial.Planar)]
         followers = [g.joints[1] for g in m.joints if isinstance(g, spatial.Gear)]
@@ -144,6 +148,7 @@ class UrdfWriter:
 
     def _link(self, body: AbstractBody) -> str:
         spread = np.asarray(body.spread(), float)
+        # The whole body, mass points included, as one inertial: the format has no others.
         mass = spread[3, 3]
         name = f"<link name={quoteattr(body.name)}"
         if mass == 0 and not spread.any():
@@ -164,6 +169,8 @@ class UrdfWriter:
                 name = next(
                     n for n in (point, *(f"{body}_{point}{i or ''}" for i in range(len(names) + 1))) if n not in names
                 )
+                # The point's own name where it is free, since users of the URDF look for it; else with its body in
+                # front.
                 names.add(name)
                 at = self._origin(body, np.asarray(local, float))
                 ends = f"<parent link={quoteattr(self._link_name(body))}/><child link={quoteattr(name)}/>"
@@ -182,6 +189,7 @@ class UrdfWriter:
             return f'<joint name={quoteattr(f"{body}_free")} type="floating">{ends}{origin(pose_in_world)}</joint>'
         joint = self.joints[edge.joint]
         at = self._origin(parent, self._ends(edge)[0])
+        # A joint that the tree passes from B to A moves the other way about the same axis.
         axis = "" if isinstance(joint, spatial.Fixed) else f'<axis xyz="0 0 {-1 if edge.flipped else 1}"/>'
         inside = self._friction(joint.name) + self._mimic(joint.name)
         return f'<joint name={quoteattr(joint.name)} type="{TREE[type(joint)]}">{ends}{at}{axis}{inside}</joint>'
@@ -197,6 +205,7 @@ class UrdfWriter:
 
     def _friction(self, joint: str) -> str:
         own = [f for f in self.mechanism.forces if getattr(f, "joint", None) == joint]
+        # Several friction elements at a joint add up, as in the equations.
         viscous, coulomb = (sum(float(getattr(f, name)) for f in own) for name in ("viscous", "coulomb"))
         return f'<dynamics damping="{viscous!r}" friction="{coulomb!r}"/>' if viscous or coulomb else ""
 
@@ -214,6 +223,8 @@ MOMENTS = {"ixx": (0, 0), "ixy": (0, 1), "ixz": (0, 2), "iyy": (1, 1), "iyz": (1
 def origin(frame: np.ndarray) -> str:
     """An <origin> with turns about x, y and z, R = Rz Ry Rx, that are exact at any pitch: those about y and x are read off Rzᵀ R."""
     rotation = frame[:3, :3]
+    # At a pitch of ±90° yaw and roll turn about one axis, and arctan2(0, 0) gives any split of both; the rest, read
+    # off after yaw, is exact for it.
     yaw = np.arctan2(rotation[1, 0], rotation[0, 0])
     remainder = turn(np.array([0.0, 0.0, 1.0]), -yaw) @ rotation
     angles = np.arctan2(-remainder[1, 2], remainder[1, 1]), np.arctan2(-remainder[2, 0], remainder[0, 0]), yaw

@@ -18,7 +18,7 @@ from ..mechanism import (
     rotation_of,
     velocity_in,
 )
-from .joint import along, direction
+from .joint import direction, x_rotation
 
 Pose = Float[Array, "3 3"]
 
@@ -48,21 +48,23 @@ class KnifeEdge(AbstractConnection):
 
     @property
     def at(self) -> Marker:
-        """B."""
+        """The marker of the blade."""
         return self.b
 
     @property
     def on(self) -> Marker:
-        """A."""
+        """The marker of the body that carries the plane."""
         return self.a
 
     def frame_rotations(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:
         """B's x along the blade."""
-        return jnp.eye(2), along(self.axis)
+        return jnp.eye(2), x_rotation(self.axis)
 
     @classmethod
     def slip(cls, a: Pose, b: Pose, da: Pose, db: Pose, data: Float[Array, " k"]) -> Array:
         """The velocity across the blade."""
+        # One nonholonomic row: the blade may turn in place and go ahead (Neimark and Fufaev 1972), and no position is
+        # lost.
         return jnp.dot(velocity_in(a, b, da, db, position_of(b)), rotation_of(b)[:, 1])[None]
 
 
@@ -93,7 +95,8 @@ class RollingWheel(AbstractConnection):
 
     def frame_rotations(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:
         """A's x along the line."""
-        return along(self.axis), jnp.eye(2)
+        # With the line along x its normal is y, and the wheel's own frame needs no direction.
+        return x_rotation(self.axis), jnp.eye(2)
 
     def data(self) -> Float[Array, " k"]:
         """The radius."""
@@ -107,5 +110,9 @@ class RollingWheel(AbstractConnection):
     @classmethod
     def slip(cls, a: Pose, b: Pose, da: Pose, db: Pose, data: Float[Array, " k"]) -> Array:
         """The velocity of the contact point along the line."""
+        # The contact point as one of the wheel's body: its velocity against the line vanishes, while the place of
+        # contact moves on.
         contact = position_of(b) - data * rotation_of(a)[:, 1]
+        # Linear in the rates of poses, as `Pfaffian` rows must be; the normal component is the derivative of
+        # `residual`.
         return jnp.dot(velocity_in(a, b, da, db, contact), rotation_of(a)[:, 0])[None]

@@ -23,11 +23,14 @@ from ..mechanism import (
 
 def direction(name: str, axis: Finite, argument: str = "axis") -> Float[Array, "2"]:
     """A direction, not brought to unit length."""
+    # Not normalised: a fit may vary a direction, and a unit vector has a constraint that its two numbers would not
+    # know of.
     return as_vector(axis, f"{argument} of joint '{name}'", (2,))
 
 
-def along(axis: Float[Array, "2"]) -> Float[Array, "2 2"]:
+def x_rotation(axis: Float[Array, "2"]) -> Float[Array, "2 2"]:
     """The rotation that carries x to the direction of `axis`."""
+    # Components of the unit vector are cosine and sine already: no angle is computed, which would jump at ±π.
     c, s = axis / jnp.linalg.norm(axis)
     return jnp.array([[c, -s], [s, c]])
 
@@ -47,11 +50,12 @@ class AbstractPlanarAxisJoint(AbstractJoint):
     ):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.axis = direction(name, axis)
+        # Equal components mean that both frames are parallel at coordinate zero, as in most drawings.
         self.axis_b = self.axis if axis_b is None else direction(name, axis_b, "axis_b")
 
     def frame_rotations(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:
-        """X along the axis."""
-        return along(self.axis), along(self.axis_b)
+        """The rotations of both frames that bring x along the axis."""
+        return x_rotation(self.axis), x_rotation(self.axis_b)
 
 
 class Revolute(AbstractFrameJoint, init=False):

@@ -50,6 +50,7 @@ class RollingSphere(AbstractConnection):
 
     def frame_rotations(self) -> Turns:
         """A's z along the normal."""
+        # Only the plane has a direction: a sphere looks alike from all sides, and its frame stays that of its marker.
         return axis_rotation(2, self.normal), jnp.eye(3)
 
     def data(self) -> Float[Array, " k"]:
@@ -64,7 +65,10 @@ class RollingSphere(AbstractConnection):
     @classmethod
     def slip(cls, a: Pose, b: Pose, da: Pose, db: Pose, data: Float[Array, " k"]) -> Array:
         """The velocity of the contact point along the plane."""
+        # The contact point as one of the sphere's body: its velocity against the plane vanishes, while the place of
+        # contact moves on.
         contact = position_of(b) - data * rotation_of(a)[:, 2]
+        # Two rows, along x and y of the plane; the third is the derivative of `residual`, and would be redundant.
         return rotation_of(a)[:, :2].T @ velocity_in(a, b, da, db, contact)
 
 
@@ -117,15 +121,20 @@ class RollingDisk(AbstractConnection):
     def lowest(cls, a: Pose, b: Pose, data: Float[Array, " k"]) -> Float[Array, "3"]:
         """The point of the rim that is closest to the plane."""
         normal, axis = rotation_of(a)[:, 2], rotation_of(b)[:, 2]
+        # The normal's part in the plane of the disk. It vanishes for a disk that lies flat, where the row has no
+        # derivative: NaN ends the run there.
         up = normal - jnp.dot(normal, axis) * axis
         return position_of(b) - data * up / jnp.linalg.norm(up)
 
     @classmethod
     def residual(cls, a: Pose, b: Pose, data: Float[Array, " k"]) -> Array:
         """The height of the lowest point of the rim over the plane."""
+        # The height of the lowest point has a derivative by all motions of the disk, although that point runs around
+        # the rim: its place is stationary (envelope theorem).
         return jnp.dot(rotation_of(a)[:, 2], cls.lowest(a, b, data) - position_of(a))[None]
 
     @classmethod
     def slip(cls, a: Pose, b: Pose, da: Pose, db: Pose, data: Float[Array, " k"]) -> Array:
         """The velocity of the contact point along the plane."""
+        # The velocity of the material point that touches, not of the point of contact.
         return rotation_of(a)[:, :2].T @ velocity_in(a, b, da, db, cls.lowest(a, b, data))

@@ -24,11 +24,14 @@ from ..mechanism import (
     number,
 )
 
+# The rotations of both frames of a joint in their markers.
 Turns = tuple[Float[Array, "3 3"], Float[Array, "3 3"]]
 
 
 def direction(name: str, axis: Finite, argument: str = "axis") -> Float[Array, "3"]:
     """A direction, not brought to unit length."""
+    # Not normalised: a fit may vary a direction, and a unit vector has a constraint that its three numbers would not
+    # know of.
     return as_vector(axis, f"{argument} of joint '{name}'", (3,))
 
 
@@ -50,7 +53,7 @@ class AbstractSpatialAxisJoint(AbstractJoint):
         self.axis_b = self.axis if axis_b is None else direction(name, axis_b, "axis_b")
 
     def frame_rotations(self) -> Turns:
-        """Z along the axis."""
+        """The rotations of both frames that bring z along the axis."""
         return axis_rotation(2, self.axis), axis_rotation(2, self.axis_b)
 
 
@@ -65,6 +68,7 @@ class Revolute(AbstractSpatialAxisJoint, init=False):
         axis_b: the same direction in b's frame; equal components by default.
     """
 
+    # Three rows of the shift and two of the axis; no row sees the angle.
     pair: ClassVar[AbstractPair] = Pair((), Turning())
     holonomic: ClassVar[int] = 5
 
@@ -95,6 +99,7 @@ class Cylindrical(AbstractSpatialAxisJoint, init=False):
         axis_b: the same direction in b's frame; equal components by default.
     """
 
+    # A lower pair by two primitives: which axes are free to shift along, and which rotations are allowed.
     pair: ClassVar[AbstractPair] = Pair((2,), Turning())
     holonomic: ClassVar[int] = 4
 
@@ -117,6 +122,7 @@ class Screw(AbstractJoint):
     pitch: Float[Array, ""]
     axis: Float[Array, "3"]
     axis_b: Float[Array, "3"]
+    # One coordinate, the angle; the shift is no free axis, but follows from the pitch.
     pair: ClassVar[AbstractPair] = Helix((), Turning())
     holonomic: ClassVar[int] = 5
 
@@ -136,7 +142,7 @@ class Screw(AbstractJoint):
         self.axis_b = self.axis if axis_b is None else direction(name, axis_b, "axis_b")
 
     def frame_rotations(self) -> Turns:
-        """Z along the axis."""
+        """The rotations of both frames that bring z along the axis."""
         return axis_rotation(2, self.axis), axis_rotation(2, self.axis_b)
 
     def data(self) -> Float[Array, " k"]:
@@ -155,6 +161,7 @@ class Planar(AbstractSpatialAxisJoint, init=False):
         axis_b: the same direction in b's frame; equal components by default.
     """
 
+    # Shifts across the axis and the turn about it.
     pair: ClassVar[AbstractPair] = Pair((0, 1), Turning())
     holonomic: ClassVar[int] = 3
 
@@ -168,6 +175,7 @@ class Spherical(AbstractFrameJoint, init=False):
         b: a place on the other.
     """
 
+    # Quaternions have no singular orientation; three angles would have one, in the middle of a robot's range.
     pair: ClassVar[AbstractPair] = Pair((), Ball())
     holonomic: ClassVar[int] = 3
 
@@ -200,6 +208,8 @@ class Universal(AbstractJoint):
 
     def frame_rotations(self) -> Turns:
         """A's z along the first axis, b's x along the second."""
+        # The first axis belongs to a and the second to b, so that the cross between them has no frame, and no body,
+        # of its own.
         return axis_rotation(2, self.axis), axis_rotation(0, self.axis_b)
 
 
@@ -242,5 +252,6 @@ class PointOnPlane(AbstractSpatialAxisJoint, init=False):
         axis_b: the same direction in b's frame; equal components by default.
     """
 
+    # The rotation is free: only one row is left, the distance from the plane.
     pair: ClassVar[AbstractPair] = Pair((0, 1), Ball())
     holonomic: ClassVar[int] = 1

@@ -23,6 +23,7 @@ from .joint import (
 )
 from .shape import Box, Cylinder, Disk, Plate, Rod, Sphere
 
+# Directions change the sign of y like all vectors of a body's frame; signs of angles follow from the pair.
 AXES = directions("axis", "axis_b")
 
 RULES: dict[type, Rule] = {
@@ -37,6 +38,7 @@ SHAPES = {
     **dict.fromkeys((Rod, Cylinder, Disk, Sphere), (lambda shape: shape, lambda shape: {})),
     Box: (
         lambda shape: shape,
+        # A box is its own image, but its lower corners along y lie where the upper ones of the image are.
         lambda shape: {f"c{i}{j}{k}": f"c{i}{1 - j}{k}" for i, j, k in product((0, 1), repeat=3)},
     ),
     Plate: (lambda shape: replace_fields(shape, corners=shape.corners * jnp.array([1.0, -1.0])), lambda shape: {}),

@@ -1,4 +1,4 @@
-"""What texts of mechanisms consist of."""
+"""The language of texts of mechanisms: names of tables, classes and arguments."""
 
 import dataclasses
 import inspect
@@ -29,7 +29,7 @@ from ..relation import Gear, Rack
 # unions that beartype would check, so that it stays open here, and each reader refuses what it cannot use.
 TomlValue = Annotated[Any, "str | bool | int | float | list[TomlValue] | Mapping[str, TomlValue]"]
 VERSION = 1
-# What an element of each kind is called in a text.
+# The table of each kind of element.
 TABLES = {"bodies": "body", "joints": "joint", "drivers": "driver", "forces": "force", "actuators": "actuator"}
 # The elements that the plane and space share.
 ELEMENTS = (
@@ -41,7 +41,7 @@ ELEMENTS = (
 
 @dataclasses.dataclass(frozen=True)
 class Language:
-    """What belongs to the plane, or to space.
+    """The language of mechanisms in the plane, or in space.
 
     Attributes:
         space: what it is called.
