@@ -14,7 +14,7 @@ from mechanisms import P, S
 import jaxmb as jm
 from jaxmb.lanes import Program, Shaped
 from jaxmb.linalg.root import inverse_root
-from jaxmb.mechanism.recursion import Tree, hinges
+from jaxmb.mechanism.recursion import Tree, tree_joints
 from jaxmb.system import evaluate_at
 
 
@@ -165,7 +165,7 @@ def test_compiled_steps_of_a_long_chain_are_those_of_the_plain_ones():
 def test_twists_of_steady_joints_do_not_change(key):
     system = mechanisms.pair(key).build()
     q, v = mechanisms.random_states(system, 1)
-    for hinge in hinges(system.joints, system.params):
+    for hinge in tree_joints(system.joints, system.params):
         own, along = q[0][np.array(hinge.q, int)], v[0][np.array(hinge.v, int)]
         if hinge.steady and hinge.v:
             found, change = jax.jvp(lambda x, h=hinge, w=along: h.twist(x, w), (own,), (hinge.rate(own, along),))

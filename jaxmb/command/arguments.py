@@ -1,4 +1,4 @@
-"""What is said on the command line."""
+"""The arguments of the command line."""
 
 import argparse
 import pathlib
@@ -36,9 +36,10 @@ HELP = {
 
 
 def pair(text: str) -> tuple[str, float]:
-    """NAME=VALUE."""
+    """The name and the number of NAME=VALUE."""
     name, equals, value = text.partition("=")
     try:
+        # `float("no")` raises the same error as a wrong number, and one message serves both.
         return name, float(value) if equals and name else float("no")
     except ValueError:
         raise argparse.ArgumentTypeError(f"must be NAME=VALUE with a number, but is {text!r}") from None
@@ -47,25 +48,26 @@ def pair(text: str) -> tuple[str, float]:
 def positive(text: str) -> float:
     """A positive number."""
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
-        found = 0.0
-    if not 0 < found < float("inf"):
+        number = 0.0
+    if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"must be a positive number, but is {text!r}")
-    return found
+    return number
 
 
-def parser() -> argparse.ArgumentParser:
-    """Of all commands."""
-    form: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter}
-    whole = argparse.ArgumentParser("jaxmb", description="Dynamics of mechanisms.", epilog=EXAMPLES[""], **form)
-    whole.add_argument("--version", action="store_true", help="tell the version")
-    commands = whole.add_subparsers(dest="command", metavar="COMMAND")
+def command_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    options: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter}
+    parser = argparse.ArgumentParser("jaxmb", description="Dynamics of mechanisms.", epilog=EXAMPLES[""], **options)
+    parser.add_argument("--version", action="store_true", help="tell the version")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     each = {
-        name: commands.add_parser(name, help=text, description=text, epilog=EXAMPLES[name], **form)
+        name: commands.add_parser(name, help=text, description=text, epilog=EXAMPLES[name], **options)
         for name, text in HELP.items()
         if name != "sweep"
     }
+    # Only listed here: its arguments are read by its own parser.
     commands.add_parser("sweep", help=HELP["sweep"], add_help=False)
     for command in each.values():
         _of_models(command)
@@ -79,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
     each["view"].add_argument("--out", type=pathlib.Path, help="page to write; MODEL.html by default")
     each["view"].add_argument("--open", action=argparse.BooleanOptionalAction, default=True, help="open the page")
     each["convert"].add_argument("target", type=pathlib.Path, help="file to write: .toml, or .urdf with loops")
-    return whole
+    return parser
 
 
 def _of_models(command: argparse.ArgumentParser) -> None:

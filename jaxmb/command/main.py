@@ -1,4 +1,4 @@
-"""From words to calls."""
+"""The commands: from parsed arguments to calls of the library."""
 
 import argparse
 import json
@@ -12,32 +12,36 @@ from typing import Any
 import jax
 
 from ..foundations import replacing, version
-from .arguments import parser
+from .arguments import command_parser
 
-DONE, FAILED, INTERRUPTED = 0, 1, 130
+# Exit codes; 2 for wrong arguments is argparse's, and 130 is 128 + SIGINT, as shells have it.
+DONE, FAILED, MISUSED, INTERRUPTED = 0, 1, 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Does what the command line says: 0 if that went well, 1 if not, 2 for words that make no sense.
+    """Runs a command; returns 0 if it succeeded, 1 if it failed, 2 for arguments that make no sense.
 
-    Errors are told in a sentence, without a traceback.
+    Errors are printed as one sentence, without a traceback.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] == ["sweep"]:
+        # `sweep` is a program of its own, with its own parser: all words behind it are its.
         from ..sweep.__main__ import main as sweep
 
         return sweep(words[1:])
-    whole = parser()
-    said = whole.parse_args(words)
-    if said.version:
+    parser = command_parser()
+    options = parser.parse_args(words)
+    if options.version:
         print(version("jaxmb"))
         return DONE
-    if said.command is None:
-        whole.print_help()
-        return 2
+    if options.command is None:
+        parser.print_help()
+        return MISUSED
+    # A command is a process of its own, so that its configuration disturbs nobody; rank decisions need double
+    # precision.
     jax.config.update("jax_enable_x64", True)
     try:
-        return COMMANDS[said.command](said)
+        return COMMANDS[options.command](options)
     except (OSError, TypeError, ValueError, ImportError, RuntimeError) as error:
         if isinstance(error, BrokenPipeError):  # whoever read has enough, as `head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -49,110 +53,117 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def _told(text: str) -> None:
-    """Says what goes on, where somebody looks."""
+def _announce(text: str) -> None:
+    """Prints the present stage of the work to a terminal."""
+    # Standard output holds results only, which may go into a file or another program.
     if sys.stderr.isatty():
         print(f"{text} …", file=sys.stderr, flush=True)
 
 
-def _model(said: argparse.Namespace) -> Any:
+def _model(options: argparse.Namespace) -> Any:
+    # Imports stand inside of commands: `--help` answers at once, and no command needs the extras of another.
     from ..models import load
 
-    _told(f"reading {said.model}")
+    _announce(f"reading {options.model}")
     packages = {}
-    for word in said.package:
+    for word in options.package:
         name, equals, folder = word.partition("=")
         if not equals:
             raise ValueError(f"Argument --package must be NAME=FOLDER, but is {word!r}.")
         packages[name] = folder
     return load(
-        said.model,
-        base=said.base,
-        left_out=said.left_out,
-        repair=said.repair,
-        rotors=said.rotors,
-        loops=said.loops,
-        allow=said.allow,
+        options.model,
+        base=options.base,
+        left_out=options.left_out,
+        repair=options.repair,
+        rotors=options.rotors,
+        loops=options.loops,
+        allow=options.allow,
         packages=packages,
     )
 
 
-def _inspect(said: argparse.Namespace) -> int:
+def _inspect(options: argparse.Namespace) -> int:
     from ..models import inspect
 
-    model = _model(said)
-    _told("closing loops, looking at rows and reactions")
-    found = inspect(model, said.pose, q=dict(said.set), input=said.input)
-    print(json.dumps(_plain(found.to_dict()), indent=2, ensure_ascii=False, allow_nan=False) if said.json else found)
-    return DONE if found.closed else FAILED
+    model = _model(options)
+    _announce("closing loops, looking at rows and reactions")
+    report = inspect(model, options.pose, q=dict(options.set), input=options.input)
+    print(
+        json.dumps(_as_json(report.to_dict()), indent=2, ensure_ascii=False, allow_nan=False)
+        if options.json
+        else report
+    )
+    return DONE if report.closed else FAILED
 
 
-def _plain(value: Any) -> Any:
-    """What JSON can hold: numbers that are not finite as null."""
+def _as_json(value: object) -> object:
+    """The value for JSON, which has no infinite numbers and no NaN: null in their place."""
     if isinstance(value, dict):
-        return {str(key): _plain(x) for key, x in value.items()}
+        return {str(key): _as_json(x) for key, x in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(x) for x in value]
+        return [_as_json(x) for x in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
 
 
-def _run(said: argparse.Namespace) -> tuple[Any, Any, Any]:
+def _run(options: argparse.Namespace) -> tuple[Any, Any, Any]:
     """The model, its system and a motion."""
     import jax.numpy as jnp
 
     from ..simulation import simulate
 
-    if said.samples < 2:
-        raise ValueError(f"Argument --samples must be 2 or more, but is {said.samples}.")
-    model = _model(said)
+    if options.samples < 2:
+        raise ValueError(f"Argument --samples must be 2 or more, but is {options.samples}.")
+    model = _model(options)
     system = model.build()
-    _told("closing loops")
-    state = model.assemble(system, said.pose, dict(said.set), v=dict(said.speed) or None)
-    _told(f"moving for {said.time:g} s")
-    return model, system, simulate(system, state, jnp.linspace(0.0, said.time, said.samples))
+    _announce("closing loops")
+    state = model.assemble(system, options.pose, dict(options.set), v=dict(options.speed) or None)
+    _announce(f"moving for {options.time:g} s")
+    return model, system, simulate(system, state, jnp.linspace(0.0, options.time, options.samples))
 
 
-def _simulate(said: argparse.Namespace) -> int:
+def _simulate(options: argparse.Namespace) -> int:
     from ..output import energy, tabulate
 
     kinds = (".nc", ".csv")
-    if said.out.suffix not in kinds:
-        raise ValueError(f"Argument --out must end with {' or '.join(kinds)}, but is {said.out}.")
-    model, system, solution = _run(said)
-    if said.out.suffix == ".csv":
-        tabulate(system, solution).to_csv(said.out)
+    if options.out.suffix not in kinds:
+        raise ValueError(f"Argument --out must end with {' or '.join(kinds)}, but is {options.out}.")
+    model, system, solution = _run(options)
+    if options.out.suffix == ".csv":
+        tabulate(system, solution).to_csv(options.out)
     else:
-        solution.to_xarray().to_netcdf(said.out)
+        solution.to_xarray().to_netcdf(options.out)
     drift = float(abs(energy(system, solution).balance).max())
-    print(f"{model.name}: {said.time:g} s, energy balance {drift:.2g} J, written to {said.out}")
+    print(f"{model.name}: {options.time:g} s, energy balance {drift:.2g} J, written to {options.out}")
     return DONE
 
 
-def _view(said: argparse.Namespace) -> int:
+def _view(options: argparse.Namespace) -> int:
     import webbrowser
 
     from ..plot import page
 
-    model, system, solution = _run(said)
-    path = page(system, solution, said.out or said.model.with_suffix(".html"), title=model.name)
+    model, system, solution = _run(options)
+    path = page(system, solution, options.out or options.model.with_suffix(".html"), title=model.name)
     print(path)
-    if said.open:
+    if options.open:
         webbrowser.open(path.resolve().as_uri())
     return DONE
 
 
-def _convert(said: argparse.Namespace) -> int:
+def _convert(options: argparse.Namespace) -> int:
     from ..models import to_urdf
 
-    target: pathlib.Path = said.target
+    target: pathlib.Path = options.target
     if target.suffix not in (".toml", ".urdf"):
         raise ValueError(f"Argument `target` must end with .toml or .urdf, but is {target}.")
-    model = _model(said)
+    model = _model(options)
     mechanism = model.mechanism
     as_urdf = target.suffix == ".urdf"
     text = to_urdf(mechanism, name=model.name, cut=model.loops) if as_urdf else mechanism.to_text()
+    # Written beside and renamed, so that an interrupted run leaves no half of a file.
     with replacing(target, "target") as fresh:
         fresh.write_text(text, encoding="utf-8")
     print(model)

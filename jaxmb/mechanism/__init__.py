@@ -1,11 +1,12 @@
 """Mechanisms in the plane and in space alike: bodies, joints, drivers, forces, and the systems built from them."""
 
 from .body import AbstractBody as AbstractBody
+from .body import as_shape as as_shape
 from .body import body_points as body_points
-from .body import filling as filling
+from .body import mass_properties as mass_properties
 from .body import mass_points as mass_points
 from .checks import check as check
-from .compose import changed as changed
+from .compose import replace_fields as replace_fields
 from .compound import Compound as Compound
 from .compound import compound as compound
 from .connection import AbstractConnection as AbstractConnection
@@ -39,7 +40,7 @@ from .force import SpringDamper as SpringDamper
 from .force import Thruster as Thruster
 from .friction import joint_loads as joint_loads
 from .joint_rows import acceleration_of_bodies as acceleration_of_bodies
-from .joint_rows import connection_place as connection_place
+from .joint_rows import connection_slot as connection_slot
 from .joint_rows import joint_terms as joint_terms
 from .joint_rows import wrench_map as wrench_map
 from .joints import absolute as absolute
@@ -48,18 +49,19 @@ from .linkage import linkage_of as linkage_of
 from .marker import as_pose as as_pose
 from .marker import as_vector as as_vector
 from .marker import Marker as Marker
+from .marker import MarkerLike as MarkerLike
 from .marker import marker as marker
 from .mechanism import AbstractMechanism as AbstractMechanism
 from .motion import Motion as Motion
 from .mirror import directions as directions
 from .mirror import Image as Image
-from .mirror import nothing as nothing
+from .mirror import unchanged as unchanged
 from .mirror import reflection as reflection
 from .mirror import Rule as Rule
 from .pair import AbstractPair as AbstractPair
 from .pair import Helix as Helix
 from .pair import Pair as Pair
-from .pose import carrying as carrying
+from .pose import axis_rotation as axis_rotation
 from .pose import inverse as inverse
 from .pose import pose as pose
 from .pose import product as product

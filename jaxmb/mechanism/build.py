@@ -15,13 +15,13 @@ from .joints import Linkage
 from .marker import GROUND
 from .pose import pose, product
 from .structure import Frames, Numbers
-from .tree import Group, Limb, Skeleton
+from .tree import Connectivity, Group, TreeEdge
 
 
-def build(mechanism: AbstractElements, limbs: tuple[Limb, ...]) -> System:
+def build(mechanism: AbstractElements, edges: tuple[TreeEdge, ...]) -> System:
     """The system of a mechanism with a given tree."""
     points = _points(mechanism)
-    relations = [r for r in mechanism.joints if isinstance(r, AbstractRelation)]
+    relations = _relations(mechanism)
     size = mechanism.gravity.shape[0] + 1
     numbers = Numbers(
         inertia=stacked([b.spread() for b in mechanism.bodies]),
@@ -34,8 +34,10 @@ def build(mechanism: AbstractElements, limbs: tuple[Limb, ...]) -> System:
         actuators=mechanism.actuators,
         params=as_parameters(mechanism.params),
     )
-    linkage = Linkage.of(skeleton(mechanism), limbs)
+    linkage = Linkage.of(connectivity(mechanism), edges)
     check_forces(linkage, numbers)
+    # The guess of a build is measured from the poses that the bodies were made with, so that one drawing serves all
+    # coordinates.
     poses = stacked([np.eye(size), *(b.pose for b in mechanism.bodies)])
     return complete_system(linkage, numbers, _measured(linkage, poses, numbers))
 
@@ -56,6 +58,8 @@ def _points(mechanism: AbstractElements) -> dict[str, Array]:
 
 def _groups(mechanism: AbstractElements) -> dict[type, list[AbstractConnection]]:
     """The connections by class."""
+    # All connections of a class are evaluated by one `vmap`, so that programs grow with the number of classes, not of
+    # joints.
     groups: dict[type, list[AbstractConnection]] = defaultdict(list)
     for connection in mechanism.joints:
         if isinstance(connection, AbstractConnection):
@@ -66,7 +70,7 @@ def _groups(mechanism: AbstractElements) -> dict[type, list[AbstractConnection]]
 def _frames(mechanism: AbstractElements, connections: list[AbstractConnection]) -> Frames:
     a, b = [], []
     for c in connections:
-        for frames, marker, turn in zip((a, b), (c.a, c.b), c.turns() or (None, None), strict=True):
+        for frames, marker, turn in zip((a, b), (c.a, c.b), c.frame_rotations() or (None, None), strict=True):
             local = local_pose(mechanism, marker, f"Element '{c.name}'")
             frames.append(local if turn is None else product(local, pose(turn, np.zeros(turn.shape[0]))))
     return Frames(stacked(a), stacked(b), stacked([c.data() for c in connections]))
@@ -75,30 +79,53 @@ def _frames(mechanism: AbstractElements, connections: list[AbstractConnection]) 
 # Structure
 
 
-def skeleton(mechanism: AbstractElements) -> Skeleton:
-    """What all builds of a mechanism have in common."""
+def connectivity(mechanism: AbstractElements) -> Connectivity:
+    """The graph of bodies and connections, common to all builds of a mechanism."""
     number = {GROUND: 0} | {b.name: i + 1 for i, b in enumerate(mechanism.bodies)}
-    relations = [r for r in mechanism.joints if isinstance(r, AbstractRelation)]
-    counted = [name for r in relations for name in r.joints]
-    counted += [name for f in mechanism.forces for name in f.coordinates()]
-    rows = [(e.name, e.holonomic) for e in mechanism.joints if e.holonomic]
-    slips = [(c, c.nonholonomic) for c in mechanism.joints if isinstance(c, AbstractConnection) and c.nonholonomic]
-    return Skeleton(
+    rows, slips = _row_counts(mechanism)
+    return Connectivity(
         dim=mechanism.gravity.shape[0],
         bodies=tuple(b.name for b in mechanism.bodies),
         points=tuple(_points(mechanism)),
         strokes=tuple(b.strokes for b in mechanism.bodies),
         free=mechanism.free,
         groups=tuple(
-            Group(kind, tuple(c.name for c in m), *(tuple(number[getattr(c, e).body] for c in m) for e in ("a", "b")))
-            for kind, m in _groups(mechanism).items()
+            Group(
+                kind=kind,
+                names=tuple(c.name for c in members),
+                a=tuple(number[c.a.body] for c in members),
+                b=tuple(number[c.b.body] for c in members),
+            )
+            for kind, members in _groups(mechanism).items()
         ),
-        relations=tuple((r.name, r.joints, type(r)) for r in relations),
-        counted=tuple(dict.fromkeys(counted)),
-        loaded=tuple(dict.fromkeys(name for f in mechanism.forces for name in f.loads())),
-        rows=(*rows, *((d.name, 1) for d in mechanism.drivers if d.holonomic)),
-        slips=(
-            *((c.slip_name(c.name), count) for c, count in slips),
-            *((d.name, 1) for d in mechanism.drivers if not d.holonomic),
-        ),
+        relations=tuple((r.name, r.joints, type(r)) for r in _relations(mechanism)),
+        multi_turn=_multi_turn(mechanism),
+        load_joints=tuple(dict.fromkeys(name for f in mechanism.forces for name in f.loads())),
+        rows=rows,
+        slips=slips,
     )
+
+
+def _relations(mechanism: AbstractElements) -> list[AbstractRelation]:
+    return [relation for relation in mechanism.joints if isinstance(relation, AbstractRelation)]
+
+
+def _multi_turn(mechanism: AbstractElements) -> tuple[str, ...]:
+    """Joint coordinates whose full turns matter."""
+    # Gears and springs read full turns of an angle, which a pose does not hold: where such a joint closes a loop, they are
+    # counted by a coordinate of their own.
+    names = [name for relation in _relations(mechanism) for name in relation.joints]
+    names += [name for force in mechanism.forces for name in force.coordinates()]
+    # Without repetition and in order of appearance: a set of strings has another order in each process, and compiled programs
+    # kept on disk would not be found again.
+    return tuple(dict.fromkeys(names))
+
+
+def _row_counts(mechanism: AbstractElements) -> tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...]]:
+    """Names and numbers of holonomic and of nonholonomic rows: of joints, then of drivers, each in the order of the mechanism."""
+    connections = [c for c in mechanism.joints if isinstance(c, AbstractConnection)]
+    rows = [(joint.name, joint.holonomic) for joint in mechanism.joints if joint.holonomic]
+    slips = [(c.slip_name(c.name), c.nonholonomic) for c in connections if c.nonholonomic]
+    for driver in mechanism.drivers:
+        (rows if driver.holonomic else slips).append((driver.name, 1))
+    return tuple(rows), tuple(slips)

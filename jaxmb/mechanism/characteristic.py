@@ -1,10 +1,9 @@
 """Forces by tables: characteristics of motors, springs and dampers as they are measured."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ..foundations import (
@@ -16,7 +15,7 @@ from ..foundations import (
     listing,
 )
 from .force import AbstractForce, AbstractLineForce
-from .marker import Marker, marker
+from .marker import Marker, MarkerLike, marker
 from .motion import Motion
 
 Scalar = Float[Array, ""]
@@ -64,11 +63,11 @@ class Table(eqx.Module):
             )
         if is_concrete(self.x) and not np.all(np.diff(np.asarray(self.x)) > 0):
             raise ValueError(f"Argument `x`{argument} must increase, but does not.")
-        for name, value, known in (("interpolation", interpolation, INTERPOLATIONS), ("beyond", beyond, BEYOND)):
-            if value not in known:
-                raise ValueError(f"Argument `{name}`{argument} must be out of {listing(known)}, but is {value!r}.")
+        for name, value, options in (("interpolation", interpolation, INTERPOLATIONS), ("beyond", beyond, BEYOND)):
+            if value not in options:
+                raise ValueError(f"Argument `{name}`{argument} must be out of {listing(options)}, but is {value!r}.")
 
-    def __call__(self, x: Any) -> Scalar:
+    def __call__(self, x: ArrayLike) -> Scalar:
         """The value at x."""
         x = jnp.asarray(x, default_float())
         inside = jnp.clip(x, self.x[0], self.x[-1])
@@ -80,6 +79,8 @@ class Table(eqx.Module):
             slopes = _monotone_slopes(self.x, self.y)
             first, last = slopes[i] * width - rise, slopes[i + 1] * width - rise
             y = y + s * (1 - s) * (first * (1 - s) - last * s)
+        # A NaN force is the one refusal that works under `jit`: the step is not accepted and the run ends with a
+        # message.
         return jnp.where(inside == x, y, jnp.nan) if self.beyond == "refuse" else y
 
 
@@ -91,9 +92,13 @@ def _monotone_slopes(x: Float[Array, " n"], y: Float[Array, " n"]) -> Float[Arra
         return jnp.concatenate([d, d])
     a, b, before, after = 2 * h[1:] + h[:-1], h[1:] + 2 * h[:-1], d[:-1], d[1:]
     same = before * after > 0
+    # `where` differentiates both branches: without a safe divisor a slope of zero gives 0 · inf = NaN in the
+    # gradient.
     safe = lambda z: jnp.where(same, z, 1)
     inner = jnp.where(same, (a + b) / (a / safe(before) + b / safe(after)), 0)
 
+    # The three-point slope at an end, cut to zero or to three times the secant where it would break monotonicity (the
+    # end rule of Fritsch and Carlson 1980, as in PCHIP).
     def end(h0: Scalar, h1: Scalar, d0: Scalar, d1: Scalar) -> Scalar:
         slope = ((2 * h0 + h1) * d0 - h0 * d1) / (h0 + h1)
         slope = jnp.where((d0 * d1 < 0) & (jnp.abs(slope) > 3 * jnp.abs(d0)), 3 * d0, slope)
@@ -176,8 +181,8 @@ class LineCharacteristic(AbstractLineForce):
     def __init__(
         self,
         name: str,
-        a: Any,
-        b: Any,
+        a: MarkerLike,
+        b: MarkerLike,
         of: str,
         x: Finite,
         y: Finite,
@@ -203,7 +208,7 @@ class LineCharacteristic(AbstractLineForce):
         return Table(self.x, self.y, self.interpolation, self.beyond)(read[self.of]())
 
 
-def _quantity(of: str, known: tuple[str, ...], name: str) -> str:
-    if of not in known:
-        raise ValueError(f"Argument `of` of force '{name}' must be out of {listing(known)}, but is {of!r}.")
+def _quantity(of: str, options: tuple[str, ...], name: str) -> str:
+    if of not in options:
+        raise ValueError(f"Argument `of` of force '{name}' must be out of {listing(options)}, but is {of!r}.")
     return of

@@ -1,4 +1,4 @@
-"""What is refused when a mechanism is made or built, by the name of the element."""
+"""Checks of a mechanism and of a build; errors name the element."""
 
 import dataclasses
 
@@ -23,15 +23,19 @@ KINDS = {
     "forces": AbstractForce,
     "actuators": AbstractActuator,
 }
+# The smallest eigenvalue of ∫ (x − c)(x − c)ᵀ dm may be negative by this part of the largest: flat bodies have zero there, and
+# their inertias come from files and CAD with nine or ten digits. The importers of `models` admit the same.
+TRIANGLE_TOLERANCE = 1e-9
 SPACES = {2: "`jaxmb.planar`", 3: "`jaxmb.spatial`"}
 
 
 def check(mechanism: AbstractElements) -> None:
-    """Names, places and numbers of all elements.
+    """Refuses wrong names, references and numbers of elements.
 
     Raises:
         ValueError, TypeError: naming the element and what it should be.
     """
+    # Names before all else: later messages refer to elements by name.
     names = [GROUND]
     for argument, kind in KINDS.items():
         for element in getattr(mechanism, argument):
@@ -47,15 +51,17 @@ def check(mechanism: AbstractElements) -> None:
     if not mechanism.bodies:
         raise ValueError("Argument `bodies` must hold at least one body.")
     for element in mechanism.elements.values():
-        for place in jax.tree.leaves(element, is_leaf=lambda x: isinstance(x, Marker)):
-            if isinstance(place, Marker):
-                local_pose(mechanism, place, f"Element '{element.name}'")
+        for marker in jax.tree.leaves(element, is_leaf=lambda x: isinstance(x, Marker)):
+            if isinstance(marker, Marker):
+                local_pose(mechanism, marker, f"Element '{element.name}'")
         if isinstance(element, AbstractConnection) and element.a.body == element.b.body:
             raise ValueError(
                 f"Joint '{element.name}' must tie two bodies, but has both its places on '{element.a.body}'."
             )
     _check_joint_names(mechanism)
     for driver in mechanism.drivers:
+        # Times 1.0, since constants such as `lambda t, p: 1` are meant as numbers and return integers. `fn` is bound
+        # by default because a lambda in a loop would see the last driver only.
         value = lambda t, params, fn=driver.fn: 1.0 * fn(t, params)
         shape_of(f"fn of driver '{driver.name}'", value, (jnp.zeros((), default_float()), mechanism.params), ())
     enforce(mechanism, _finite(mechanism))
@@ -63,28 +69,29 @@ def check(mechanism: AbstractElements) -> None:
 
 
 def check_forces(linkage: AbstractLinkage, numbers: Numbers) -> None:
-    """What the functions of forces return, which read the motion of a build."""
+    """Refuses functions of forces that return arrays of a wrong shape; they read the motion of a build."""
     t, q, v = (jax.ShapeDtypeStruct(shape, default_float()) for shape in ((), (linkage.nq,), (linkage.nv,)))
-    asked = [force for force in numbers.forces if isinstance(force, Force | JointForce)]
-    motion = jax.eval_shape(linkage.motion, t, q, v, numbers) if asked else None
-    for force in asked:
+    user_forces = [force for force in numbers.forces if isinstance(force, Force | JointForce)]
+    motion = jax.eval_shape(linkage.motion, t, q, v, numbers) if user_forces else None
+    for force in user_forces:
         if isinstance(force, Force):
             shapes = [(3 if linkage.dim == 2 else 6,)]
         else:
-            shapes = [(len(linkage.place(force.joint).pair.velocities),), ()]
+            shapes = [(len(linkage.slot(force.joint).pair.velocities),), ()]
         shape_of(f"fn of force '{force.name}'", force.value, (motion,), *shapes)
 
 
 def _check_dimension(argument: str, element: object, dim: int) -> None:
-    """All elements belong to the plane, or all to space; some to both."""
+    """Refuses elements of space in a mechanism of the plane, and the reverse; some elements belong to both."""
     own = dim
     if isinstance(element, AbstractBody):
         own = element.pose.shape[0] - 1
     elif isinstance(element, AbstractJoint):
+        # Rows and freedoms of a lower pair add up to the freedoms of a free body: 3 in the plane, 6 in space.
         own = 2 if element.holonomic + len(element.pair.velocities) == 3 else 3
     elif isinstance(element, AbstractConnection):
-        turns = element.turns()
-        own = dim if turns is None else turns[0].shape[0]
+        rotations = element.frame_rotations()
+        own = dim if rotations is None else rotations[0].shape[0]
     elif isinstance(element, DrivenAngle):
         own = 2
     if own != dim:
@@ -97,8 +104,8 @@ def _check_dimension(argument: str, element: object, dim: int) -> None:
 def _check_joint_names(mechanism: AbstractElements) -> None:
     joints = [j.name for j in mechanism.joints if isinstance(j, AbstractJoint)]
     for element in mechanism.elements.values():
-        asked = element.joints if isinstance(element, AbstractRelation) else (getattr(element, "joint", None),)
-        for name in asked:
+        references = element.joints if isinstance(element, AbstractRelation) else (getattr(element, "joint", None),)
+        for name in references:
             if name is not None and name.partition(".")[0] not in joints:
                 raise ValueError(
                     f"Element '{element.name}' must name a joint out of {listing(joints)}, but names '{name}'."
@@ -106,23 +113,26 @@ def _check_joint_names(mechanism: AbstractElements) -> None:
 
 
 def _finite(mechanism: AbstractElements) -> list[Check]:
-    """Numbers of elements; those of users' functions are theirs."""
-    counts = {"gravity": mechanism.gravity, "points of 'ground'": mechanism.points}
+    """The check that numbers of elements are finite, those inside of users' functions apart."""
+    values = {"gravity": mechanism.gravity, "points of 'ground'": mechanism.points}
     for element in mechanism.elements.values():
         for field in dataclasses.fields(element):
             if field.name != "fn":
-                counts[f"{field.name} of '{element.name}'"] = getattr(element, field.name)
-    found = {name: jax.tree.leaves(eqx.filter(value, eqx.is_inexact_array)) for name, value in counts.items()}
-    xp = arrays_of(found)
-    counted = [sum(xp.sum(~xp.isfinite(x)) for x in arrays) for arrays in found.values() if arrays]
-    amounts = stacked([x * 1.0 for x in counted])
-    found = {name: arrays for name, arrays in found.items() if arrays}
-    return [Check(amounts, 0.0, "Argument `{name}` must hold finite numbers, but does not.", tuple(found))]
+                values[f"{field.name} of '{element.name}'"] = getattr(element, field.name)
+    leaves = {name: jax.tree.leaves(eqx.filter(value, eqx.is_inexact_array)) for name, value in values.items()}
+    arrays = {name: own for name, own in leaves.items() if own}
+    # One reduction for all elements together: a check by element would synchronise with the device for each.
+    xp = arrays_of(arrays)
+    counts = [sum(xp.sum(~xp.isfinite(x)) for x in own) for own in arrays.values()]
+    amounts = stacked([x * 1.0 for x in counts])
+    return [Check(amounts, 0.0, "Argument `{name}` must hold finite numbers, but does not.", tuple(arrays))]
 
 
 def _inertias(mechanism: AbstractElements) -> list[Check]:
     checks = []
     for body in mechanism.bodies:
+        # Without mass points, whose own part is a sum of squares and cannot break the inequality, but may hide a body
+        # that does.
         about = body.about_com()
         xp = arrays_of(about, body.mass, body.point_masses)
         least = xp.min(xp.append(body.point_masses[0], body.mass))
@@ -133,5 +143,5 @@ def _inertias(mechanism: AbstractElements) -> list[Check]:
             f"Body '{body.name}' must have an inertia whose moments obey the triangle inequality and are not negative."
         )
         worst = as_jax(-xp.min(moments) / xp.where(size > 0, size, 1))
-        checks.append(Check(worst, 1e-9, text))
+        checks.append(Check(worst, TRIANGLE_TOLERANCE, text))
     return checks

@@ -47,8 +47,10 @@ class Compound(AbstractShape):
         return moments[:-1, -1] / moments[-1, -1]
 
     def spread(self) -> Float[Array, "d d"]:
-        """About the centre of mass, over the mass."""
+        """The mean of (x − c)(x − c)ᵀ, weighted by mass."""
         centre = self.centre()
+        # Parts are moved to the centre of mass before moments are summed: subtracting m c cᵀ afterwards would cancel
+        # digits where the compound lies far from its frame.
         moments = self._moments(tuple(shifted(x, -centre) for x in self.poses))
         return moments[:-1, :-1] / moments[-1, -1]
 
@@ -57,23 +59,23 @@ class Compound(AbstractShape):
         return jnp.sum(jnp.stack([x @ p.spread() @ x.T for p, x in zip(self.parts, poses, strict=True)]), axis=0)
 
     def points(self) -> dict[str, Any]:
-        """Those of the parts, and their frames by the parts' names."""
-        found = {}
+        """The points of the parts, and the frames of the parts by their names."""
+        points = {}
         for part, x in zip(self.parts, self.poses, strict=True):
-            found[part.name] = x
-            found |= {f"{part.name}_{name}": product(x, local) for name, local in part.points.items()}
-        return found
+            points[part.name] = x
+            points |= {f"{part.name}_{name}": product(x, local) for name, local in part.points.items()}
+        return points
 
     @property
     def strokes(self) -> tuple[Stroke, ...]:
-        """Those of the parts."""
+        """The strokes of the parts, by their points here."""
         return tuple(
             (kind, *(f"{part.name}_{name}" for name in names)) for part in self.parts for kind, *names in part.strokes
         )
 
 
 def compound(parts: Sequence[Any], dim: int) -> Compound:
-    """Of bodies, or pairs of a body and its place."""
+    """The compound of bodies, or of pairs of a body and its place."""
     pairs = [part if isinstance(part, tuple) else (part, jnp.zeros(dim)) for part in parts]
     for part, _ in pairs:
         if not isinstance(part, AbstractBody):

@@ -1,18 +1,18 @@
-"""What ties two bodies, or two joints, to each other."""
+"""Connections of two bodies, and relations between two joints."""
 
 import abc
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..foundations import AbstractExplicit, Positive, as_floats, contract
-from .marker import Marker, as_vector, marker
+from .marker import Marker, MarkerLike, as_vector, marker
 from .pair import AbstractPair
 from .pose import inverse, position_of, product
 
-# What the name of the rows that forbid slipping ends with, where the same connection has holonomic rows too.
+# The name of the rows that forbid slipping ends with this where the same connection has holonomic rows too.
 ROLLING = " rolling"
 
 
@@ -38,7 +38,7 @@ class AbstractConnection(AbstractExplicit):
         """The name of the nonholonomic rows."""
         return name + ROLLING if cls.holonomic else name
 
-    def turns(self) -> tuple[Float[Array, "d d"], Float[Array, "d d"]] | None:
+    def frame_rotations(self) -> tuple[Float[Array, "d d"], Float[Array, "d d"]] | None:
         """Rotations of A and B in their markers; None where both are the markers' own frames."""
         return None
 
@@ -53,7 +53,7 @@ class AbstractConnection(AbstractExplicit):
 
     @classmethod
     def gap(cls, a: Float[Array, "D D"], b: Float[Array, "D D"], data: Float[Array, " k"]) -> Array:
-        """Likewise, growing up to half a turn where `residual` does not."""
+        """φ with angles in place of their sines: it grows up to half a turn, where `residual` turns back at a quarter."""
         return cls.residual(a, b, data)
 
     @classmethod
@@ -69,8 +69,8 @@ class AbstractConnection(AbstractExplicit):
         return jnp.zeros(0, a.dtype)
 
 
-def ends(name: str, a: Any, b: Any) -> tuple[Marker, Marker]:
-    """The two places of a connection."""
+def ends(name: str, a: MarkerLike, b: MarkerLike) -> tuple[Marker, Marker]:
+    """The markers of the two places of a connection."""
     return marker(a, f"a of joint '{name}'"), marker(b, f"b of joint '{name}'")
 
 
@@ -85,12 +85,12 @@ class AbstractJoint(AbstractConnection):
 
     @classmethod
     def residual(cls, a: Float[Array, "D D"], b: Float[Array, "D D"], data: Float[Array, " k"]) -> Array:
-        """The pair's, of B in A."""
+        """The residual of the pair, of the pose of B in A."""
         return cls.pair.residual(product(inverse(a), b), data)
 
     @classmethod
     def gap(cls, a: Float[Array, "D D"], b: Float[Array, "D D"], data: Float[Array, " k"]) -> Array:
-        """Likewise."""
+        """The gap of the pair, of the pose of B in A."""
         return cls.pair.gap(product(inverse(a), b), data)
 
 
@@ -102,7 +102,7 @@ class AbstractFrameJoint(AbstractJoint):
     b: Marker
 
     @contract
-    def __init__(self, name: str, a: Any, b: Any):
+    def __init__(self, name: str, a: MarkerLike, b: MarkerLike):
         self.name, (self.a, self.b) = name, ends(name, a, b)
 
 
@@ -124,17 +124,19 @@ class Distance(AbstractConnection):
     nonholonomic: ClassVar[int] = 0
 
     @contract
-    def __init__(self, name: str, a: Any, b: Any, length: Positive):
+    def __init__(self, name: str, a: MarkerLike, b: MarkerLike, length: Positive):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.length = as_vector(length, f"length of joint '{name}'", ())
 
     def data(self) -> Float[Array, " k"]:
-        """L."""
+        """The length l."""
         return self.length[None]
 
     @classmethod
     def residual(cls, a: Float[Array, "D D"], b: Float[Array, "D D"], data: Float[Array, " k"]) -> Array:
         """(|p|² − l²)/(2l)."""
+        # Squares need no root, so that the row has derivatives where the points meet. Over 2 l its gradient is the
+        # unit vector along the rod on φ = 0, and its multiplier the force in the rod in N.
         gap = position_of(b) - position_of(a)
         return (jnp.sum(gap**2) - data**2) / (2 * data)
 

@@ -32,20 +32,25 @@ def convert(state: State, source: System, target: System) -> State:
         >>> [round(float(x), 6) for x in state.q]
         [-2.0, 0.0, 0.0]
     """
-    given, wanted = linkage_of(source, "source"), linkage_of(target, "target")
+    origin, goal = linkage_of(source, "source"), linkage_of(target, "target")
     check_state(source, state)
     if state.mode is not None:
         raise ValueError("Argument `state` must have no mode: what events have locked or left out is not converted.")
-    missing = [name for name in wanted.bodies if name not in given.bodies]
+    missing = [name for name in goal.bodies if name not in origin.bodies]
     if missing:
         raise ValueError(f"Argument `source` must have all bodies of `target`, but lacks {', '.join(missing)}.")
-    motion = given.motion(state.t, state.q, state.v, source.params)
-    order = jnp.array([0, *(1 + given.bodies.index(name) for name in wanted.bodies)])
-    q = wanted.measure(motion.poses[order], target.params)
-    v = wanted.measure_rates(motion.poses[order], motion.rates[order], target.params)
-    angles = wanted.angles
+    motion = origin.motion(state.t, state.q, state.v, source.params)
+    # The target may list its bodies in another order, or fewer of them.
+    order = jnp.array([0, *(1 + origin.bodies.index(name) for name in goal.bodies)])
+    q = goal.measure(motion.poses[order], target.params)
+    v = goal.measure_rates(motion.poses[order], motion.rates[order], target.params)
+    angles = goal.angles
     for i, name in enumerate(target.coordinates):
         if name in source.coordinates and i in angles:
+            # Angles are measured between −π and π. Those that both builds have get back the turns that they had,
+            # which gears, springs and drivers may read.
             turns = jnp.round((state.q[source.coordinates.index(name)] - q[i]) / (2 * jnp.pi))
             q = q.at[i].add(2 * jnp.pi * turns)
+    # Poses that agree need no correction; assembling them removes rounding, and tells of mechanisms that do not
+    # agree.
     return assemble(target, q, v, t=state.t)

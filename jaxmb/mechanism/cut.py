@@ -1,4 +1,4 @@
-"""Which joint of a loop had better be cut."""
+"""The choice of the joint at which a loop is cut."""
 
 import jax.numpy as jnp
 
@@ -31,17 +31,19 @@ def loop_cuts(mechanism: AbstractMechanism, state: State, system: System) -> dic
     Returns:
         The squared volume by name of the joint, falling.
     """
-    loose = lambda s: sum(len(group.bodies) for group in linkage_of(s).hinges if group.group is None)
-    found, least = {}, loose(mechanism.build())
+    free_bodies = lambda s: sum(len(group.bodies) for group in linkage_of(s).tree_joints if group.group is None)
+    volumes, least = {}, free_bodies(mechanism.build())
     for joint in mechanism.joints:
         if isinstance(joint, AbstractJoint):
             cut = mechanism.build(cut=[joint.name])
-            if loose(cut) > least:
+            if free_bodies(cut) > least:
                 continue  # the joint belongs to no loop: without it a body moves freely
             terms = evaluate(cut, convert(state, system, cut))
             parts = CoordinatePartition().partition(terms)
+            # Units of the independent coordinates cancel between det M_d and the diagonal of M⁻¹, so that shifts and
+            # angles compare.
             inverse = jnp.diagonal(jnp.linalg.inv(terms.mass))
-            found[joint.name] = float(
+            volumes[joint.name] = float(
                 1 / jnp.linalg.det(parts.mass) / jnp.prod(jnp.where(parts.independent, inverse, 1))
             )
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+    return dict(sorted(volumes.items(), key=lambda item: -item[1]))

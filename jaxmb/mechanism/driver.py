@@ -2,14 +2,14 @@
 
 import abc
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..foundations import AbstractExplicit, FunctionOfTime, Vector, as_function, contract, default_float
-from .marker import Marker, marker
+from .marker import Marker, MarkerLike, marker
 from .motion import Motion
 from .pose import inverse, rotation_of
 
@@ -25,7 +25,7 @@ class AbstractDriver(AbstractExplicit):
     """
 
     name: eqx.AbstractVar[str]
-    fn: eqx.AbstractVar[Any]
+    fn: eqx.AbstractVar[FunctionOfTime]
     breaks: eqx.AbstractVar[Float[Array, " k"]]
     holonomic: ClassVar[bool]
 
@@ -40,6 +40,7 @@ def _breaks(times: Sequence[float]) -> Float[Array, " k"]:
 
 def _wrapped(angle: Array) -> Array:
     """The angle between −π and π."""
+    # Not a modulus: the derivative is 1 at every angle, and an integrator that passes ±π sees no jump in it.
     return jnp.arctan2(jnp.sin(angle), jnp.cos(angle))
 
 
@@ -48,7 +49,7 @@ class AbstractJointDriver(AbstractDriver):
 
     name: str = eqx.field(static=True)
     joint: str = eqx.field(static=True)
-    fn: Any
+    fn: FunctionOfTime
     breaks: Float[Array, " k"]
 
     @contract
@@ -57,17 +58,17 @@ class AbstractJointDriver(AbstractDriver):
         self.fn, self.breaks = as_function(fn, f"fn of driver '{name}'"), _breaks(breaks)
 
 
-class AbstractPlaceDriver(AbstractDriver):
+class AbstractPointDriver(AbstractDriver):
     """A driver between two places."""
 
     name: str = eqx.field(static=True)
     a: Marker
     b: Marker
-    fn: Any
+    fn: FunctionOfTime
     breaks: Float[Array, " k"]
 
     @contract
-    def __init__(self, name: str, a: Any, b: Any, fn: FunctionOfTime, breaks: Vector = ()):
+    def __init__(self, name: str, a: MarkerLike, b: MarkerLike, fn: FunctionOfTime, breaks: Vector = ()):
         self.name, self.a, self.b = name, marker(a, f"a of driver '{name}'"), marker(b, f"b of driver '{name}'")
         self.fn, self.breaks = as_function(fn, f"fn of driver '{name}'"), _breaks(breaks)
 
@@ -87,14 +88,16 @@ class Driver(AbstractJointDriver, init=False):
     holonomic: ClassVar[bool] = True
 
     def residual(self, motion: Motion) -> Float[Array, ""]:
-        """S − f(t)."""
+        """φ = s − f(t)."""
         joint, index = motion.linkage.index(self.joint, "coordinates")
-        place = motion.place(joint)
+        slot = motion.slot(joint)
         gap = motion.relative(joint)[index] - self.fn(motion.t, motion.params)
-        return _wrapped(gap) if place.pair.angles[index] and not place.in_tree else gap
+        # Coordinates of the tree are continuous and may be driven by many turns. What is measured at a closed loop
+        # lies between −π and π, so that the residual is only meant up to turns.
+        return _wrapped(gap) if slot.pair.angles[index] and not slot.in_tree else gap
 
 
-class DrivenDistance(AbstractPlaceDriver, init=False):
+class DrivenDistance(AbstractPointDriver, init=False):
     """The distance of two points as a function of time, (|p|² − f²)/(2f) = 0.
 
     Args:
@@ -110,10 +113,11 @@ class DrivenDistance(AbstractPlaceDriver, init=False):
     def residual(self, motion: Motion) -> Float[Array, ""]:
         """(|p|² − f²)/(2f)."""
         gap, value = motion.position(self.b) - motion.position(self.a), self.fn(motion.t, motion.params)
+        # Scaled like the row of `Distance`: its multiplier is the force in N.
         return (jnp.sum(gap**2) - value**2) / (2 * value)
 
 
-class DrivenAngle(AbstractPlaceDriver, init=False):
+class DrivenAngle(AbstractPointDriver, init=False):
     """In the plane: the angle of one body seen from another as a function of time, up to full turns.
 
     Args:

@@ -5,10 +5,11 @@ from typing import Any, ClassVar
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..foundations import (
     AbstractExplicit,
+    Finite,
     as_jax,
     contract,
     counted,
@@ -16,11 +17,15 @@ from ..foundations import (
     table,
 )
 from .body import AbstractBody
+from .connection import AbstractConnection, AbstractRelation
 from .driver import AbstractDriver
 from .force import AbstractActuator, AbstractForce
-from .marker import GROUND, Marker, as_vector, marker
+from .marker import GROUND, Marker, MarkerLike, as_vector, marker
 from .pair import AbstractPair
 
+MechanismElement = (
+    AbstractBody | AbstractConnection | AbstractRelation | AbstractDriver | AbstractForce | AbstractActuator
+)
 # The arguments of a mechanism that hold elements.
 KINDS = ("bodies", "joints", "drivers", "forces", "actuators")
 
@@ -41,13 +46,13 @@ class AbstractElements(AbstractExplicit):
     """
 
     bodies: tuple[AbstractBody, ...]
-    joints: tuple[Any, ...]
+    joints: tuple[AbstractConnection | AbstractRelation, ...]
     drivers: tuple[AbstractDriver, ...]
     forces: tuple[AbstractForce, ...]
     actuators: tuple[AbstractActuator, ...]
     gravity: Float[Array, " d"]
     points: dict[str, Float[Array, "D D"]]
-    params: Any
+    params: PyTree
     free: ClassVar[AbstractPair]
 
     @property
@@ -62,8 +67,8 @@ class AbstractElements(AbstractExplicit):
         typed = lambda e: e.name if isinstance(e, AbstractBody) else f"{e.name} ({type(e).__name__})"
         return table(f"Mechanism in {where}: {counts}", {kind: map(typed, getattr(self, kind)) for kind in KINDS})
 
-    def position(self, at: Any) -> Float[Array, " d"]:
-        """Where a place is in the poses that the bodies were given, m: the first guess of an assembly.
+    def position(self, at: MarkerLike) -> Float[Array, " d"]:
+        """The position of a place, in m, with the bodies at the poses they were made with: the guess of an assembly.
 
         Args:
             at: "body", "body.point", "ground.point", or a pair of a body's name and a position in its frame.
@@ -74,12 +79,12 @@ class AbstractElements(AbstractExplicit):
             >>> jm.planar.Mechanism([rod]).position("rod.b").tolist()
             [2.5, 0.0]
         """
-        found = marker(at, "at")
-        local, dim = local_pose(self, found, "Argument `at`"), self.gravity.shape[0]
-        return local[:dim, dim] if found.body == GROUND else (self.elements[found.body].pose @ local)[:dim, dim]
+        reference = marker(at, "at")
+        local, dim = local_pose(self, reference, "Argument `at`"), self.gravity.shape[0]
+        return local[:dim, dim] if reference.body == GROUND else (self.elements[reference.body].pose @ local)[:dim, dim]
 
     @contract
-    def replace(self, name: str, **fields: Any) -> "AbstractElements":
+    def replace(self, name: str, **fields: Finite) -> "AbstractElements":
         """The mechanism with other numbers in one element.
 
         Args:
@@ -105,31 +110,35 @@ class AbstractElements(AbstractExplicit):
                 raise ValueError(f"Element '{name}' has no number `{field}`.")
             values[field] = as_vector(value, f"{field} of '{name}'", old.shape)
         sized = {field: values.pop(field) for field in fields if field in sizes}
+        # Own values of what follows from a dimension would be overwritten, or not, by the order of two replacements:
+        # refused.
         following = ("com", "inertia", *(["mass"] if "density" in sizes else []))
-        if sized and (lost := [field for field in following if field in values]):
+        if sized and (conflicts := [field for field in following if field in values]):
             raise ValueError(
-                f"Of body '{name}' {listing(lost)} must not be given with {listing(sized)}, from which it follows."
+                f"Of body '{name}' {listing(conflicts)} must not be given with {listing(sized)}, from which it follows."
             )
         changed = eqx.tree_at(lambda e: [getattr(e, field) for field in values], element, list(values.values()))
         if sized:
             changed = changed.resized(**sized)
+        # Replaced inside of the pytree, not by a new mechanism: this works on traced numbers, and spares all checks
+        # of the others, since a fit replaces at each evaluation.
         kind, index = next((k, i) for k in KINDS for i, e in enumerate(getattr(self, k)) if e.name == name)
         return eqx.tree_at(lambda m: getattr(m, kind)[index], self, changed)
 
 
 def local_pose(mechanism: AbstractElements, at: Marker, subject: str) -> Float[Array, "D D"]:
-    """The pose of a marker in its body; `subject` begins the sentence that says what is wrong with it."""
+    """The pose of a marker in its body; `subject` begins the message of an error."""
     size = mechanism.gravity.shape[0] + 1
     points = {GROUND: mechanism.points} | {b.name: b.points for b in mechanism.bodies}
     if at.body not in points:
         raise ValueError(f"{subject} must refer to a body out of {listing(points)}, but refers to '{at.body}'.")
     if at.point is not None:
-        known = points[at.body]
-        if at.point not in known:
+        own = points[at.body]
+        if at.point not in own:
             raise ValueError(
-                f"{subject} must refer to a point of '{at.body}' out of {listing(known)}, but refers to '{at.point}'."
+                f"{subject} must refer to a point of '{at.body}' out of {listing(own)}, but refers to '{at.point}'."
             )
-        return known[at.point]
+        return own[at.point]
     if at.local is None:
         return as_jax(np.eye(size))
     if at.local.shape[0] != size:

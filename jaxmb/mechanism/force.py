@@ -5,7 +5,6 @@ the same poses. Generalised forces follow by differentiation, in any coordinates
 """
 
 import abc
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -21,13 +20,13 @@ from ..foundations import (
     contract,
     default_float,
 )
-from .marker import Marker, as_vector, marker
+from .marker import Marker, MarkerLike, as_vector, marker
 from .motion import Motion
 
 Scalar = Float[Array, ""]
 
 
-def number(value: Any, argument: str) -> Scalar:
+def number(value: Number, argument: str) -> Scalar:
     """A scalar parameter."""
     return as_vector(value, argument, ())
 
@@ -69,8 +68,10 @@ class AbstractLineForce(AbstractForce):
     b: eqx.AbstractVar[Marker]
 
     def length_of(self, motion: Motion) -> Scalar:
-        """L, the distance of the places; its derivative is zero where they meet."""
+        """The distance l of the places; its derivative is set to zero where they meet."""
         squared = jnp.sum((motion.position(self.b) - motion.position(self.a)) ** 2)
+        # The inner `where` keeps the root away from zero: the branch that is not chosen is differentiated too, and 0
+        # · inf is NaN.
         return jnp.where(squared > 0, jnp.sqrt(jnp.where(squared > 0, squared, 1)), 0)
 
     def speed(self, motion: Motion) -> Scalar:
@@ -100,7 +101,13 @@ class SpringDamper(AbstractLineForce):
 
     @contract
     def __init__(
-        self, name: str, a: Any, b: Any, stiffness: Number = 0.0, damping: Number = 0.0, length: NonNegative = 0.0
+        self,
+        name: str,
+        a: MarkerLike,
+        b: MarkerLike,
+        stiffness: Number = 0.0,
+        damping: Number = 0.0,
+        length: NonNegative = 0.0,
     ):
         self.name = name
         self.a, self.b = marker(a, f"a of force '{name}'"), marker(b, f"b of force '{name}'")
@@ -109,7 +116,7 @@ class SpringDamper(AbstractLineForce):
         self.length = number(length, f"length of force '{name}'")
 
     def power(self, motion: Motion, test: Motion) -> Scalar:
-        """−c l̇ l̇_test."""
+        """−c l̇ l̇_test, the power of the damper; the spring has a potential."""
         return -self.damping * self.speed(motion) * self.speed(test)
 
     def potential(self, motion: Motion) -> Scalar:
@@ -146,11 +153,11 @@ class JointSpring(AbstractForce):
         self.rest = number(rest, f"rest of force '{name}'")
 
     def coordinates(self) -> tuple[str, ...]:
-        """The joint's."""
+        """The joint coordinate: full turns count."""
         return (self.joint,)
 
     def power(self, motion: Motion, test: Motion) -> Scalar:
-        """−c ṡ ṡ_test."""
+        """−c ṡ ṡ_test, the power of the damper; the spring has a potential."""
         return -self.damping * motion.rate(self.joint) * test.rate(self.joint)
 
     def potential(self, motion: Motion) -> Scalar:
@@ -196,6 +203,8 @@ class JointFriction(AbstractForce):
     def value(self, motion: Motion) -> Float[Array, " nv"]:
         """f, along each velocity of the joint."""
         v = motion.joint_rates(self.joint)
+        # tanh in place of the sign: the force stays a function of the state, and v̇ stays smooth. It creeps where dry
+        # friction sticks; locks and `Brake` model sticking exactly.
         return -self.viscous * v - self.coulomb * jnp.tanh(v / self.speed)
 
 
@@ -230,7 +239,7 @@ class BearingFriction(AbstractForce):
         self.speed = number(speed, f"speed of force '{name}'")
 
     def loads(self) -> tuple[str, ...]:
-        """The joint."""
+        """The joint whose reaction is the load."""
         return (self.joint,)
 
     def power(self, motion: Motion, test: Motion) -> Scalar:
@@ -239,8 +248,12 @@ class BearingFriction(AbstractForce):
 
     def value(self, motion: Motion) -> Float[Array, " nv"]:
         """f, along each velocity of the joint."""
-        v, shifts = motion.joint_rates(self.joint), len(motion.place(self.joint).pair.axes)
+        v, shifts = motion.joint_rates(self.joint), len(motion.slot(self.joint).pair.axes)
+        # Velocities of a pair are those of its shifts first, then angular ones, for which friction acts at the
+        # radius.
         arms = jnp.where(jnp.arange(v.shape[0]) < shifts, 1.0, self.radius)
+        # Linear in the load, on which `joint_loads` relies: it finds the loads by the response of reactions to unit
+        # ones.
         return -self.coefficient * arms * motion.load(self.joint) * jnp.tanh(v / self.speed)
 
 
@@ -263,7 +276,12 @@ class Load(AbstractForce):
 
     @contract
     def __init__(
-        self, name: str, at: Any, force: Finite | None = None, torque: Finite | None = None, follows: bool = False
+        self,
+        name: str,
+        at: MarkerLike,
+        force: Finite | None = None,
+        torque: Finite | None = None,
+        follows: bool = False,
     ):
         self.name, self.at, self.follows = name, marker(at, f"at of force '{name}'"), follows
         self.force = None if force is None else as_vector(force, f"force of force '{name}'", (2,), (3,))
@@ -280,6 +298,7 @@ class Load(AbstractForce):
         dim = motion.linkage.dim
         force = jnp.zeros(dim) if self.force is None else self.force
         torque = jnp.zeros(1 if dim == 2 else 3) if self.torque is None else self.torque
+        # In the plane a torque has one component, about the normal, and stays as it is.
         if self.follows:
             turned = motion.rotation(self.at)
             force, torque = turned @ force, turned @ torque if dim == 3 else torque
@@ -298,10 +317,10 @@ class Force(AbstractForce):
 
     name: str = eqx.field(static=True)
     at: Marker
-    fn: Any
+    fn: FunctionOfForce
 
     @contract
-    def __init__(self, name: str, at: Any, fn: FunctionOfForce):
+    def __init__(self, name: str, at: MarkerLike, fn: FunctionOfForce):
         self.name, self.at, self.fn = (
             name,
             marker(at, f"at of force '{name}'"),
@@ -328,7 +347,7 @@ class JointForce(AbstractForce):
 
     name: str = eqx.field(static=True)
     joint: str = eqx.field(static=True)
-    fn: Any
+    fn: FunctionOfForce
 
     @contract
     def __init__(self, name: str, joint: str, fn: FunctionOfForce):
@@ -336,6 +355,7 @@ class JointForce(AbstractForce):
 
     def power(self, motion: Motion, test: Motion) -> Scalar:
         """F · v_test."""
+        # A product, not `dot`: one number stands for all velocities of the joint.
         return jnp.sum(self.value(motion) * test.joint_rates(self.joint))
 
     def value(self, motion: Motion) -> Float[Array, "..."]:
@@ -344,7 +364,7 @@ class JointForce(AbstractForce):
 
 
 def wrench_power(wrench: Float[Array, " w"], at: Marker, test: Motion) -> Scalar:
-    """F · v + τ · ω."""
+    """The virtual power f · v + τ · ω of a wrench (force, torque) at a place, in a test motion."""
     dim = test.linkage.dim
     return jnp.dot(wrench[:dim], test.velocity(at)) + jnp.dot(wrench[dim:], test.angular_velocity(at))
 
@@ -381,7 +401,7 @@ class Motor(AbstractActuator):
         self.name, self.joint, self.gain = name, joint, number(gain, f"gain of actuator '{name}'")
 
     def power(self, motion: Motion, test: Motion) -> Scalar:
-        """Gain · ṡ_test."""
+        """The power gain · ṡ_test."""
         return self.gain * test.rate(self.joint)
 
 
@@ -399,10 +419,10 @@ class Thruster(AbstractActuator):
     direction: Float[Array, " d"]
 
     @contract
-    def __init__(self, name: str, at: Any, direction: Finite):
+    def __init__(self, name: str, at: MarkerLike, direction: Finite):
         self.name, self.at = name, marker(at, f"at of actuator '{name}'")
         self.direction = as_vector(direction, f"direction of actuator '{name}'", (2,), (3,))
 
     def power(self, motion: Motion, test: Motion) -> Scalar:
-        """D · v_test."""
+        """The power d · v_test."""
         return jnp.dot(motion.rotation(self.at) @ self.direction, test.velocity(self.at))

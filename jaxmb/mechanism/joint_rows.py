@@ -42,6 +42,8 @@ class JointTerms(eqx.Module):
         jacobian = self.jacobian if left_out is None else jnp.where(left_out[:, None], 0, self.jacobian)
         in_use = independent_rows(metric, jacobian, self.scale, formulation.rank_tol)
         factor = ConstrainedFactor(metric, jacobian, self.scale, in_use, formulation.rank_tol)
+        # With F = −reaction and Γ = 0 nothing accelerates: the multipliers of that problem are those of Cᵀλ =
+        # reaction.
         own = factor.solve(-reaction, jnp.zeros_like(self.scale))[1]
         return formulation.shares(factor, jacobian, own)[0]
 
@@ -66,14 +68,22 @@ def joint_terms(system: System, free: System, t: Array, q: Array, v: Array) -> t
         q: coordinates of `system`.
         v: its velocities.
     """
-    here, untied = linkage_of(system).motion(t, q, v, system.params), linkage_of(free)
-    q = untied.measure(here.poses, free.params)
-    v = untied.measure_rates(here.poses, here.rates, free.params)
+    here, absolute = linkage_of(system).motion(t, q, v, system.params), linkage_of(free)
+    q = absolute.measure(here.poses, free.params)
+    v = absolute.measure_rates(here.poses, here.rates, free.params)
     mass, jacobian = free.mass(t, q), constraint_jacobian(free, t, q)
     size = row_norms(regular_metric(mass, jacobian), jacobian)
+    # Sizes only weigh rows against each other, so that no derivative goes through them; a row of zeros counts as of
+    # size 1.
     scale = jax.lax.stop_gradient(jnp.where(size > 0, size, 1))
-    sizes = Scale(scale, jnp.ones_like(scale), jnp.zeros_like(v), scale, jnp.zeros_like(t))
-    return State(t, q, v, sizes), JointTerms(mass, jacobian, scale, here.poses)
+    sizes = Scale(
+        row=scale,
+        span=jnp.ones_like(scale),
+        reach=jnp.zeros_like(v),
+        row_by_length=scale,
+        rate=jnp.zeros_like(t),
+    )
+    return State(t, q, v, sizes), JointTerms(mass=mass, jacobian=jacobian, scale=scale, poses=here.poses)
 
 
 def acceleration_of_bodies(system: System, state: State, vdot: Float[Array, " nv"], free: System) -> Float[Array, " n"]:
@@ -87,8 +97,14 @@ def acceleration_of_bodies(system: System, state: State, vdot: Float[Array, " nv
 
 
 @dataclasses.dataclass(frozen=True)
-class ConnectionPlace:
-    """Number of a connection's group, its number there, and those of the bodies of A and B; 0 is ground."""
+class ConnectionSlot:
+    """Where a connection stands in the arrays of a build.
+
+    Attributes:
+        group: number of its group.
+        entry: its number in the group.
+        a, b: numbers of the bodies of A and B; 0 is ground.
+    """
 
     group: int
     entry: int
@@ -96,14 +112,14 @@ class ConnectionPlace:
     b: int
 
 
-def connection_place(linkage: AbstractLinkage, name: str) -> ConnectionPlace:
-    """Group, entry and bodies of a connection."""
-    for g, group in enumerate(linkage.skeleton.groups):
+def connection_slot(linkage: AbstractLinkage, name: str) -> ConnectionSlot:
+    """The slot of a connection, by its name."""
+    for g, group in enumerate(linkage.connectivity.groups):
         if name in group.names:
             i = group.names.index(name)
-            return ConnectionPlace(g, i, group.a[i], group.b[i])
-    known = [name for group in linkage.skeleton.groups for name in group.names]
-    raise ValueError(f"Argument `joint` must be one of {listing(known)}, but is '{name}'.")
+            return ConnectionSlot(g, i, group.a[i], group.b[i])
+    names = [name for group in linkage.connectivity.groups for name in group.names]
+    raise ValueError(f"Argument `joint` must be one of {listing(names)}, but is '{name}'.")
 
 
 def wrench_map(
@@ -114,23 +130,25 @@ def wrench_map(
     Rows: force, then torque about the point.
     """
     linkage = linkage_of(free)
-    dim, place = linkage.dim, connection_place(linkage, joint)
+    dim, slot = linkage.dim, connection_slot(linkage, joint)
     size = 3 if dim == 2 else 6
-    frames = free.params.frames[place.group]
-    at = product(poses[(place.a, place.b)[end]], (frames.a, frames.b)[end][place.entry])
-    body, sign = (place.a, place.b)[end], 1.0
+    frames = free.params.frames[slot.group]
+    at = product(poses[(slot.a, slot.b)[end]], (frames.a, frames.b)[end][slot.entry])
+    body, sign = (slot.a, slot.b)[end], 1.0
     if body == 0:  # on the ground acts the opposite of what acts on the other body
-        body, sign = (place.a, place.b)[1 - end], -1.0
+        body, sign = (slot.a, slot.b)[1 - end], -1.0
     mask = jnp.zeros(free.m).at[joint_rows(free)[joint]].set(1.0)
     columns = sign * mask * jacobian[:, (body - 1) * size : body * size].T
     force, torque = columns[:dim], columns[dim:]
     if dim == 3:
+        # Generalised forces along ω are torques in the axes of the body, in space; in the plane there is one axis.
         torque = rotation_of(poses[body]) @ torque
+    # Rows act at the origin of the body's frame: τ_P = τ_O − r × f moves the torque to the joint's point.
     arm = position_of(at) - position_of(poses[body])
     if dim == 2:
         torque = torque - (arm[0] * force[1] - arm[1] * force[0])
     else:
         torque = torque - jnp.cross(arm[:, None], force, axis=0)
-    axes = {"world": jnp.eye(dim), "body": rotation_of(poses[(place.a, place.b)[end]]), "joint": rotation_of(at)}[frame]
+    axes = {"world": jnp.eye(dim), "body": rotation_of(poses[(slot.a, slot.b)[end]]), "joint": rotation_of(at)}[frame]
     torque = axes.T @ torque if dim == 3 else torque
     return jnp.concatenate([axes.T @ force, torque]), position_of(at)

@@ -1,6 +1,6 @@
-"""What a mechanism answers to the engine, and its system in absolute coordinates."""
+"""The interface of a mechanism to the engine, and its system in absolute coordinates."""
 
-from typing import Any
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -17,12 +17,12 @@ from .structure import Numbers
 
 
 class Linkage(AbstractLinkage):
-    """What is made of a mechanism: the `joints` of its system."""
+    """A built mechanism: the `joints` of its system."""
 
-    def coordinate(self, name: str) -> "JointCoordinate":
+    def coordinate(self, name: str) -> "CoordinateFunction":
         """A joint coordinate as a function of the pose."""
         self.index(name, "coordinates")
-        return JointCoordinate(self, name)
+        return CoordinateFunction(self, name)
 
     def actuators(self, params: Numbers) -> tuple[str, ...]:
         """Names of the actuators."""
@@ -31,28 +31,32 @@ class Linkage(AbstractLinkage):
     def axes(self, t: Float[Array, ""], q: Float[Array, " nq"], params: Numbers) -> dict[str, Float[Array, " nv"]]:
         """The derivatives of the joint velocities by v."""
         names = [
-            name if len(place.pair.velocities) == 1 else f"{name}.{part}"
-            for name, place in self.joints
-            for part in place.pair.velocities
+            name if len(slot.pair.velocities) == 1 else f"{name}.{part}"
+            for name, slot in self.joints
+            for part in slot.pair.velocities
         ]
         if not names:
             return {}
+        # Joint velocities are linear in v: their derivative at v = 0 is the whole map, and its rows are also the
+        # directions of unit efforts (virtual power).
         rates = lambda v: jnp.stack([self.motion(t, q, v, params).rate(name) for name in names])
         return dict(zip(names, jax.jacfwd(rates)(jnp.zeros(self.nv, q.dtype)), strict=True))
 
     def wraps(self, name: str) -> bool:
         """Whether a joint coordinate is an angle of a joint outside the tree whose turns are not counted."""
         joint, index = self.index(name, "coordinates")
-        place = self.place(joint)
-        return place.pair.angles[index] and not place.in_tree and place.q[index] < 0
+        slot = self.slot(joint)
+        return slot.pair.angles[index] and not slot.in_tree and slot.q[index] < 0
 
     def body_rows(self, system: System, state: State) -> BodyRows:
         """The rows of the system in absolute coordinates."""
         free = absolute(system)
         _, terms = joint_terms(system, free, state.t, state.q, state.v)
         wrenches = {}
-        for group in self.skeleton.groups:
+        for group in self.connectivity.groups:
             for name, b in zip(group.names, group.b, strict=True):
+                # The wrench is meant on the body of B; where that is the ground, on the body of A with the opposite
+                # sign.
                 end = 1 if b else 0
                 wrenches[name] = wrench_map(free, terms.jacobian, terms.poses, name, end, "joint")[0]
         rows = {name: jnp.asarray(part) for name, part in joint_rows(free).items()}
@@ -60,16 +64,18 @@ class Linkage(AbstractLinkage):
 
     def check_run(self, system: System, state: State, events: bool, rank_tol: float) -> list[str]:
         """The forces that depend on reactions which a rigid model does not determine; modes are refused where there are any."""
-        loaded = self.skeleton.loaded
-        if not loaded:
+        load_joints = self.connectivity.load_joints
+        if not load_joints:
             return []
         if events or state.mode is not None:
             what = "`events` must be empty" if events else "`state` must have no mode"
             raise ValueError(
-                f"Argument {what} where friction grows with the load of a joint ({listing(loaded)}): this load is found with all "
+                f"Argument {what} where friction grows with the load of a joint ({listing(load_joints)}): this load is found with all "
                 "joints acting and without locks and brakes. Use `JointFriction`, whose size is given, or let a run without events "
                 "end where something happens and start another, of a mechanism built for what acts from then on."
             )
+        # Uniqueness of reactions is decided by numbers. Under `jit` there are none, and a warning could not be
+        # printed anyway.
         if not is_concrete(system, state):
             return []
         report = analyse_reactions(system, state, rank_tol=rank_tol)
@@ -83,7 +89,7 @@ class Linkage(AbstractLinkage):
         ]
 
 
-class JointCoordinate(eqx.Module):
+class CoordinateFunction(eqx.Module):
     """A joint coordinate of a mechanism as a function of the pose."""
 
     linkage: AbstractLinkage
@@ -96,25 +102,26 @@ class JointCoordinate(eqx.Module):
 
 def absolute(system: System) -> System:
     """The system of the same mechanism in absolute coordinates; `params` stay what they are."""
-    free = complete_system(linkage_of(system).untied, system.params)
+    free = complete_system(linkage_of(system).absolute, system.params)
     if isinstance(system.actuation_fn, JointDirections):  # a controller's, in place of the actuators
         free = free.acting_at(system.actuation_fn.names)
     return free if system.active is None else free.in_mode(_same_mode(system, free))
 
 
-class _Seen(eqx.Module):
+class _InOtherCoordinates(eqx.Module):
     """A function of the coordinates of one build as a function of those of another."""
 
-    fn: Any
+    fn: Callable[[Array, Array, Numbers], Array]
     own: AbstractLinkage
     other: AbstractLinkage
 
-    def __call__(self, t: Array, q: Float[Array, " nq"], params: Any) -> Array:
+    def __call__(self, t: Array, q: Float[Array, " nq"], params: Numbers) -> Array:
         return self.fn(t, self.own.measure(self.other.poses(q, params), params), params)
 
 
 def _same_mode(system: System, free: System) -> Mode:
-    """The mode that a system is in, for its build in absolute coordinates."""
+    """The mode of a system, for its build in absolute coordinates."""
+    # `absolute` asks only for systems in a mode; this tells the type checker.
     assert system.active is not None
     locks = [c for c in system.constraints if isinstance(c.fn, Held)]
     active = [
@@ -123,8 +130,9 @@ def _same_mode(system: System, free: System) -> Mode:
         )
         for name, part in free.rows.items()
     ]
-    rows = tuple(LockRow(c.name, _Seen(c.fn.fn, linkage_of(system), linkage_of(free))) for c in locks)
+    rows = tuple(LockRow(c.name, _InOtherCoordinates(c.fn.fn, linkage_of(system), linkage_of(free))) for c in locks)
     drag = system.resistance_fn.drag if isinstance(system.resistance_fn, Dragged) else jnp.zeros(len(locks))
-    held = jnp.stack([c.fn.value for c in locks]) if locks else jnp.zeros(0)
+    values = jnp.stack([c.fn.value for c in locks]) if locks else jnp.zeros(0)
     own = [system.active[system.rows[c.name].start][None] for c in locks]
-    return Mode(rows, jnp.concatenate([jnp.zeros(0, bool), *active, *own]), held, drag, jnp.zeros(0, bool))
+    # Order of a mode: rows of constraints, then those of locks, as `System.in_mode` counts them.
+    return Mode(rows, jnp.concatenate([jnp.zeros(0, bool), *active, *own]), values, drag, jnp.zeros(0, bool))

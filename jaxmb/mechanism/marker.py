@@ -1,6 +1,6 @@
-"""References to places on bodies."""
+"""Markers: frames on bodies, and how they are referred to."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -11,6 +11,9 @@ from ..foundations import as_floats, is_concrete
 from .pose import pose
 
 GROUND = "ground"
+# What users write for a place on a body. Static checkers take it for anything, and so does `contract`: `marker` refuses all else
+# by the name of the argument and with the forms that there are, which no union of types would say as well.
+MarkerLike = Annotated[Any, "'body', 'body.point', (body, position (d,)), (body, pose matrix (D, D)) or a `Marker`"]
 
 
 class Marker(eqx.Module):
@@ -30,21 +33,21 @@ class Marker(eqx.Module):
         return self.body if self.point is None else f"{self.body}.{self.point}"
 
 
-def marker(place: Any, argument: str) -> Marker:
+def marker(value: MarkerLike, argument: str) -> Marker:
     """A marker from "body", "body.point", (body, position) or (body, pose matrix)."""
-    if isinstance(place, Marker):
-        return place
-    if isinstance(place, str) and place:
-        body, _, point = place.partition(".")
+    if isinstance(value, Marker):
+        return value
+    if isinstance(value, str) and value:
+        body, _, point = value.partition(".")
         return Marker(body, point or None, None)
-    if isinstance(place, tuple) and len(place) == 2 and isinstance(place[0], str):
-        return Marker(place[0], None, as_pose(place[1], argument))
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str):
+        return Marker(value[0], None, as_pose(value[1], argument))
     raise TypeError(
-        f"Argument `{argument}` must be 'body', 'body.point', or a pair of a body's name and a position, but is {place!r}."
+        f"Argument `{argument}` must be 'body', 'body.point', or a pair of a body's name and a position, but is {value!r}."
     )
 
 
-def as_pose(value: Any, argument: str) -> Float[Array, "D D"]:
+def as_pose(value: object, argument: str) -> Float[Array, "D D"]:
     """A pose matrix from a position (d,) or a pose matrix (D, D), in the plane or in space."""
     value = as_vector(value, argument, (2,), (3,), (3, 3), (4, 4))
     if value.ndim == 2 and is_concrete(value) and not _is_rigid(np.asarray(value)):
@@ -60,7 +63,7 @@ def _is_rigid(pose: np.ndarray) -> bool:
     return bool(orthogonal and np.linalg.det(rotation) > 0)
 
 
-def as_vector(value: Any, argument: str, *shapes: tuple[int, ...]) -> Float[Array, "..."]:
+def as_vector(value: object, argument: str, *shapes: tuple[int, ...]) -> Float[Array, "..."]:
     """An array of floating-point numbers of one of the given shapes."""
     leaves = jax.tree_util.tree_leaves(value)
     if any(isinstance(x, str | bool | np.bool_) for x in leaves):  # which NumPy takes for numbers

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..foundations import (
     Finite,
@@ -15,7 +16,7 @@ from ..foundations import (
 from ..system import System
 from . import compose
 from .body import AbstractBody, body_points
-from .build import build, skeleton
+from .build import build, connectivity
 from .checks import check
 from .connection import AbstractJoint
 from .driver import AbstractDriver
@@ -45,7 +46,7 @@ class AbstractMechanism(AbstractElements):
         actuators: Sequence[AbstractActuator] = (),
         gravity: Finite | None = None,
         points: Mapping[str, Any] | None = None,
-        params: Any = None,
+        params: PyTree = None,
     ):
         dim = len(self.free.axes)
         self.bodies, self.joints, self.drivers = tuple(bodies), tuple(joints), tuple(drivers)
@@ -56,9 +57,9 @@ class AbstractMechanism(AbstractElements):
         check(self)
 
     def __str__(self) -> str:
-        found = skeleton(self).topology
-        driven = f", {found.freedom - len(self.drivers)} with drivers" if self.drivers else ""
-        counting = f"{found.freedom} by counting{driven}; {counted(found.loops, 'independent loop')}"
+        topology = connectivity(self).topology
+        driven = f", {topology.freedom - len(self.drivers)} with drivers" if self.drivers else ""
+        counting = f"{topology.freedom} by counting{driven}; {counted(topology.loops, 'independent loop')}"
         return f"{super().__str__()}\n  mobility      {counting}"
 
     @contract
@@ -84,14 +85,17 @@ class AbstractMechanism(AbstractElements):
         unknown = [name for name in cut if name not in by_name]
         if unknown:
             raise ValueError(f"Argument `cut` must hold names of joints, but holds {listing(unknown)}.")
+        # Absolute coordinates are the tree in which no joint is used: each body moves freely, and all joints are
+        # constraints.
         usable = joints if coordinates == "relative" else []
-        limbs = spanning_tree([b.name for b in self.bodies], usable, cut, GROUND)
-        rigid = [limb.joint for limb in limbs if limb.joint and not by_name[limb.joint].pair.coordinates]
-        if len(rigid) == len(limbs):
+        edges = spanning_tree([b.name for b in self.bodies], usable, cut, GROUND)
+        rigid = [edge.joint for edge in edges if edge.joint and not by_name[edge.joint].pair.coordinates]
+        # A system without coordinates has no mass matrix to factorise; absolute coordinates have one, and reactions.
+        if len(rigid) == len(edges):
             raise ValueError(
                 "The mechanism has no coordinates, since fixed joints hold all of it; build it with `coordinates='absolute'`."
             )
-        return build(self, limbs)
+        return build(self, edges)
 
     @contract
     def renamed(self, prefix: str) -> "AbstractMechanism":

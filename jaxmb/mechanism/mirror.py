@@ -10,16 +10,17 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, PyTree
 
-from ..foundations import is_concrete
+from ..foundations import FunctionOfTime, is_concrete
 from .body import AbstractBody, body_points
 from .characteristic import JointCharacteristic, LineCharacteristic
-from .compose import changed, mapped, markers, parts
+from .compose import mapped, markers, parts, replace_fields
 from .compound import Compound
-from .connection import Distance
+from .connection import AbstractJoint, Distance
 from .driver import DrivenAngle, DrivenDistance, DrivenSpeed, Driver
-from .elements import AbstractElements
+from .elements import AbstractElements, MechanismElement
 from .force import BearingFriction, JointFriction, JointSpring, Load, Motor, SpringDamper, Thruster
 from .marker import GROUND, Marker
 from .relation import Gear, Rack
@@ -29,18 +30,18 @@ from .shape import AbstractShape
 class Negated(eqx.Module):
     """A function of time with the other sign."""
 
-    fn: Any
+    fn: FunctionOfTime
 
-    def __call__(self, t: Any, params: Any) -> Any:
+    def __call__(self, t: ArrayLike, params: PyTree) -> ArrayLike:
         """−f."""
         return -self.fn(t, params)
 
 
-def _negated(fn: Any) -> Any:
+def _negated(fn: FunctionOfTime) -> FunctionOfTime:
     return fn.fn if isinstance(fn, Negated) else Negated(fn)
 
 
-def reflection(point: Any, normal: Any, argument: str) -> Float[Array, "D D"]:
+def reflection(point: Float[Array, " d"], normal: Float[Array, " d"], argument: str) -> Float[Array, "D D"]:
     """X ↦ x − 2 n nᵀ (x − p)."""
     if is_concrete(normal) and not np.any(np.asarray(normal)):
         raise ValueError(f"Argument `{argument}` must not be zero.")
@@ -69,52 +70,55 @@ class Image:
         shapes: dict[type, tuple[Callable[[Any], Any], Callable[[Any], dict[str, str]]]],
     ):
         self.mechanism, self.across, self.dim = mechanism, across, mechanism.gravity.shape[0]
+        # S: the frame of the image is F W S, a rotation again, since two reflections cancel. Any axis would do for S;
+        # y keeps x, along which rods lie and vehicles drive.
         self.sides = np.where(np.arange(self.dim) == 1, -1.0, 1.0)
         self.flip = jnp.diag(jnp.array([*self.sides, 1.0]))
         self.rules, self.shapes = RULES | rules, shapes
-        self.joints = {joint.name: joint for joint in mechanism.joints}
+        self.joints = {joint.name: joint for joint in mechanism.joints if isinstance(joint, AbstractJoint)}
         self.names = {body.name: self.renamed_points(body.shape) for body in mechanism.bodies}
 
     def parts(self) -> dict[str, Any]:
-        """What the image is made of."""
+        """The arguments of the image."""
         points = {name: self.across @ at @ self.flip for name, at in self.mechanism.points.items()}
         return parts(self.mechanism) | mapped(self.mechanism, self.element) | {"points": points}
 
-    def element(self, one: Any) -> Any:
-        """One element's."""
-        if isinstance(one, AbstractBody):
-            return self.body(one, self.across)
-        rule = self.rules.get(type(one))
+    def element(self, element: MechanismElement) -> MechanismElement:
+        """The image of an element."""
+        if isinstance(element, AbstractBody):
+            return self.body(element, self.across)
+        rule = self.rules.get(type(element))
         if rule is None:
             raise ValueError(
-                f"Element '{one.name}' of class `{type(one).__name__}` must not be mirrored, since nothing tells its image; add it "
+                f"Element '{element.name}' of class `{type(element).__name__}` must not be mirrored, since nothing tells its image; add it "
                 "afterwards by `joined`."
             )
-        return changed(one, **markers(one, self.marker), **rule(one, self))
+        return replace_fields(element, **markers(element, self.marker), **rule(element, self))
 
-    def body(self, one: Any, across: Any) -> Any:
-        """A body's, where its frame W becomes `across` W S."""
-        names, shape = self.renamed_points(one.shape), self.shape(one)
-        masses, places = one.point_masses
-        points = {names.get(name, name): self.local(at) for name, at in one.points.items()}
-        return changed(
-            one,
-            com=one.com * self.sides,
-            inertia=one.inertia if self.dim == 2 else self.sides[:, None] * one.inertia * self.sides,
-            points=points if shape is None else points | body_points(None, one.name, self.dim, shape),
-            point_masses=(masses, places * self.sides),
-            pose=across @ one.pose @ self.flip,
+    def body(self, body: AbstractBody, across: Float[Array, "D D"]) -> AbstractBody:
+        """The image of a body, whose frame W becomes `across` W S."""
+        names, shape = self.renamed_points(body.shape), self.shape(body)
+        masses, positions = body.point_masses
+        points = {names.get(name, name): self.local(at) for name, at in body.points.items()}
+        return replace_fields(
+            body,
+            com=body.com * self.sides,
+            inertia=body.inertia if self.dim == 2 else self.sides[:, None] * body.inertia * self.sides,
+            points=points if shape is None else points | body_points(None, body.name, self.dim, shape),
+            point_masses=(masses, positions * self.sides),
+            pose=across @ body.pose @ self.flip,
             shape=shape,
         )
 
     def shape(self, body: AbstractBody) -> AbstractShape | None:
-        """That of a body's shape."""
+        """The image of a body's shape."""
         shape = body.shape
         if shape is None:
             return None
         if isinstance(shape, Compound):
+            # Parts live in the frame of their compound, of which S X S is the image, not F X S.
             own = tuple(self.body(part, self.flip) for part in shape.parts)
-            return changed(shape, parts=own, poses=tuple(map(self.local, shape.poses)))
+            return replace_fields(shape, parts=own, poses=tuple(map(self.local, shape.poses)))
         if type(shape) not in self.shapes:
             raise ValueError(
                 f"Body '{body.name}' must not be mirrored, since nothing tells the image of a `{type(shape).__name__}`."
@@ -122,7 +126,7 @@ class Image:
         return self.shapes[type(shape)][0](shape)
 
     def renamed_points(self, shape: AbstractShape | None) -> dict[str, str]:
-        """Points of a shape whose images go by other names."""
+        """Names of points whose images have other names."""
         if isinstance(shape, Compound):
             return {
                 f"{part.name}_{old}": f"{part.name}_{new}"
@@ -132,18 +136,20 @@ class Image:
         return self.shapes[type(shape)][1](shape) if type(shape) in self.shapes else {}
 
     def local(self, pose: Float[Array, "D D"]) -> Float[Array, "D D"]:
-        """A pose on a body's: S X S."""
+        """The image of a pose on a body, S X S."""
         return self.flip @ pose @ self.flip
 
     def marker(self, at: Marker) -> Marker:
-        """A place's."""
+        """The image of a marker."""
         if at.body == GROUND and at.point is None:
-            return changed(at, local=self.across @ (np.eye(self.dim + 1) if at.local is None else at.local) @ self.flip)
+            return replace_fields(
+                at, local=self.across @ (np.eye(self.dim + 1) if at.local is None else at.local) @ self.flip
+            )
         point = None if at.point is None else self.names.get(at.body, {}).get(at.point, at.point)
-        return changed(at, point=point, local=None if at.local is None else self.local(at.local))
+        return replace_fields(at, point=point, local=None if at.local is None else self.local(at.local))
 
     def sign(self, reference: str) -> float:
-        """−1 where "joint" or "joint.coordinate" changes its sign."""
+        """−1 if "joint" or "joint.coordinate" changes its sign, else 1."""
         name, _, part = reference.partition(".")
         pair = self.joints[name].pair
         return -1.0 if (part or pair.velocities[0]) in pair.reversed else 1.0
@@ -154,44 +160,48 @@ Rule = Callable[[Any, Image], dict[str, Any]]
 # Rules: the fields that change besides places.
 
 
-def nothing(one: Any, image: Image) -> dict[str, Any]:
-    """None."""
+def unchanged(element: MechanismElement, image: Image) -> dict[str, Any]:
+    """No field changes besides markers."""
     return {}
 
 
 def directions(*fields: str) -> Rule:
-    """Directions in the frames of an element's places."""
-    return lambda one, image: {field: getattr(one, field) * image.sides for field in fields}
+    """The rule of fields that are directions in the frames of an element's markers."""
+    return lambda element, image: {field: getattr(element, field) * image.sides for field in fields}
 
 
-def _relation(one: Any, image: Image) -> dict[str, Any]:
-    first, second = map(image.sign, one.joints)
-    factor = "ratio" if isinstance(one, Gear) else "radius"
-    return {factor: first * second * getattr(one, factor), "offset": second * one.offset}
+def _relation(relation: Gear | Rack, image: Image) -> dict[str, Any]:
+    # s₂ = ratio s₁ + offset with σ₁ s₁ and σ₂ s₂ in place of s₁ and s₂.
+    first, second = map(image.sign, relation.joints)
+    factor = "ratio" if isinstance(relation, Gear) else "radius"
+    return {factor: first * second * getattr(relation, factor), "offset": second * relation.offset}
 
 
-def _driver(one: Any, image: Image) -> dict[str, Any]:
-    return {"fn": _negated(one.fn)} if image.sign(one.joint) < 0 else {}
+def _driver(driver: Driver | DrivenSpeed, image: Image) -> dict[str, Any]:
+    return {"fn": _negated(driver.fn)} if image.sign(driver.joint) < 0 else {}
 
 
-def _characteristic(one: Any, image: Image) -> dict[str, Any]:
-    if image.sign(one.joint) > 0:
+def _characteristic(force: JointCharacteristic, image: Image) -> dict[str, Any]:
+    if image.sign(force.joint) > 0:
         return {}
-    return {"y": -one.y} if one.of == "time" else {"x": -one.x[::-1], "y": -one.y[::-1]}
+    # f(s) becomes −f(−s) where the coordinate changes its sign, with points in rising order again; of time only f
+    # changes.
+    return {"y": -force.y} if force.of == "time" else {"x": -force.x[::-1], "y": -force.y[::-1]}
 
 
-def _load(one: Any, image: Image) -> dict[str, Any]:
-    turned = jnp.diag(jnp.asarray(image.sides)) if one.follows else image.across[:-1, :-1]
+def _load(load: Load, image: Image) -> dict[str, Any]:
+    # A load that follows its body is given in the body's axes, another one in those of the world.
+    turned = jnp.diag(jnp.asarray(image.sides)) if load.follows else image.across[:-1, :-1]
     about = lambda torque: -torque if image.dim == 2 else -turned @ torque  # a torque is directed as a turn
     return {
-        "force": None if one.force is None else turned @ one.force,
-        "torque": None if one.torque is None else about(one.torque),
+        "force": None if load.force is None else turned @ load.force,
+        "torque": None if load.torque is None else about(load.torque),
     }
 
 
 RULES: dict[type, Rule] = {
-    **dict.fromkeys((Distance, DrivenDistance, SpringDamper, LineCharacteristic), nothing),
-    **dict.fromkeys((JointFriction, BearingFriction), nothing),
+    **dict.fromkeys((Distance, DrivenDistance, SpringDamper, LineCharacteristic), unchanged),
+    **dict.fromkeys((JointFriction, BearingFriction), unchanged),
     **dict.fromkeys((Gear, Rack), _relation),
     **dict.fromkeys((Driver, DrivenSpeed), _driver),
     DrivenAngle: lambda one, image: {"fn": _negated(one.fn)},

@@ -1,17 +1,15 @@
 """A mechanism at one instant."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
-from .marker import marker
+from .marker import MarkerLike, marker
 from .pose import inverse, position_of, product, rotation_of, spin
 from .structure import AbstractStructure, Numbers
-from .tree import JointPlace
+from .tree import JointSlot
 
 
 class Motion(eqx.Module):
@@ -38,85 +36,88 @@ class Motion(eqx.Module):
     loads: Float[Array, " k"] | None = None
 
     @property
-    def params(self) -> Any:
+    def params(self) -> PyTree:
         """The parameters of the mechanism."""
         return self.numbers.params
 
-    def _find(self, place: Any) -> tuple[int, Float[Array, "D D"]]:
+    def _find(self, place: MarkerLike) -> tuple[int, Float[Array, "D D"]]:
         """The number of the body and the local pose."""
         return self.linkage.locate(marker(place, "place"), self.numbers)
 
-    def pose(self, place: Any) -> Float[Array, "D D"]:
+    def pose(self, place: MarkerLike) -> Float[Array, "D D"]:
         """The pose [[R, p], [0, 1]] of a body or a point in the world."""
         body, local = self._find(place)
         return self.poses[body] @ local
 
-    def pose_rate(self, place: Any) -> Float[Array, "D D"]:
+    def pose_rate(self, place: MarkerLike) -> Float[Array, "D D"]:
         """The derivative of the pose."""
         body, local = self._find(place)
         return self.rates[body] @ local
 
-    def position(self, place: Any) -> Float[Array, " d"]:
+    def position(self, place: MarkerLike) -> Float[Array, " d"]:
         """The position in m."""
         return position_of(self.pose(place))
 
-    def velocity(self, place: Any) -> Float[Array, " d"]:
+    def velocity(self, place: MarkerLike) -> Float[Array, " d"]:
         """The velocity in m/s."""
         return position_of(self.pose_rate(place))
 
-    def rotation(self, place: Any) -> Float[Array, "d d"]:
+    def rotation(self, place: MarkerLike) -> Float[Array, "d d"]:
         """The rotation matrix."""
         return rotation_of(self.pose(place))
 
-    def angular_velocity(self, place: Any) -> Float[Array, " k"]:
+    def angular_velocity(self, place: MarkerLike) -> Float[Array, " k"]:
         """ω in rad/s in the axes of the world: one component in the plane, three in space."""
         return spin(rotation_of(self.pose_rate(place)) @ self.rotation(place).T)
 
-    def _pair(self, joint: str) -> tuple[Any, Any, Any, Any]:
-        """Of a joint outside the tree: its place, the pose of B in A with its derivative, and its numbers."""
-        place = self.place(joint)
-        frames, i = self.numbers.frames[place.group], place.entry
+    def _pair(self, joint: str) -> tuple[JointSlot, Float[Array, "D D"], Float[Array, "D D"], Float[Array, " k"]]:
+        """A joint outside the tree: its slot, the pose of B in A with its derivative, and its numbers."""
+        slot = self.slot(joint)
+        frames, i = self.numbers.frames[slot.group], slot.entry
 
         def relative(poses: Array) -> Array:
-            return product(inverse(product(poses[place.a], frames.a[i])), product(poses[place.b], frames.b[i]))
+            return product(inverse(product(poses[slot.a], frames.a[i])), product(poses[slot.b], frames.b[i]))
 
+        # One forward derivative gives X and Ẋ from poses and their rates: no velocity formula by kind of joint.
         x, dx = jax.jvp(relative, (self.poses,), (self.rates,))
-        return place, x, dx, frames.numbers[i]
+        return slot, x, dx, frames.numbers[i]
 
-    def place(self, joint: str) -> JointPlace:
-        """Where a joint is found."""
-        return self.linkage.place(joint)
+    def slot(self, joint: str) -> JointSlot:
+        """The slot of a joint in the arrays of the build."""
+        return self.linkage.slot(joint)
 
     def relative(self, joint: str) -> Float[Array, " nq"]:
         """The coordinates of a joint, angles between −π and π unless it belongs to the tree."""
-        place = self.place(joint)
-        if place.in_tree:
-            return self.q[np.array(place.q, int)]
+        slot = self.slot(joint)
+        if slot.in_tree:
+            return self.q[np.array(slot.q, int)]
         _, x, _, numbers = self._pair(joint)
-        return place.pair.measure(x, numbers)
+        return slot.pair.measure(x, numbers)
 
     def joint(self, joint: str) -> Float[Array, " nq"]:
         """The coordinates of a joint; angles with their full turns where these are counted."""
-        place, found = self.place(joint), self.relative(joint)
-        if place.in_tree:
-            return found
-        for i, counter in enumerate(place.q):
+        slot, coordinates = self.slot(joint), self.relative(joint)
+        if slot.in_tree:
+            return coordinates
+        # A counter follows the angle's rate and drifts with the integrator; the pose is exact, but without turns. So
+        # the angle is the pose's, with the turns that bring it nearest to the counter.
+        for i, counter in enumerate(slot.q):
             if counter >= 0:
-                turns = jnp.round((self.q[counter] - found[i]) / (2 * jnp.pi))
-                found = found.at[i].add(2 * jnp.pi * turns)
-        return found
+                turns = jnp.round((self.q[counter] - coordinates[i]) / (2 * jnp.pi))
+                coordinates = coordinates.at[i].add(2 * jnp.pi * turns)
+        return coordinates
 
     def joint_rates(self, joint: str) -> Float[Array, " nv"]:
         """The velocities of a joint."""
-        place = self.place(joint)
-        if place.in_tree:
-            return self.v[np.array(place.v, int)]
+        slot = self.slot(joint)
+        if slot.in_tree:
+            return self.v[np.array(slot.v, int)]
         _, x, dx, _ = self._pair(joint)
-        return place.pair.rates(x, dx)
+        return slot.pair.rates(x, dx)
 
     def load(self, joint: str) -> Float[Array, ""]:
         """The size of the reaction force in a joint, in N, that a force element is proportional to."""
-        index = self.linkage.skeleton.loaded.index(joint)
+        index = self.linkage.connectivity.load_joints.index(joint)
         return jnp.zeros((), self.q.dtype) if self.loads is None else self.loads[index]
 
     def coordinate(self, name: str) -> Float[Array, ""]:

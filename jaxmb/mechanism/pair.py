@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .pose import posed, position_of, rotation_of
+from .pose import pose_of_shifts, position_of, rotation_of
 from .rotation import AbstractRotation
 
 AXES = ("x", "y", "z")
@@ -15,7 +15,7 @@ AXES = ("x", "y", "z")
 
 @dataclasses.dataclass(frozen=True)
 class AbstractPair(abc.ABC):
-    """How b's frame may move in a's: X(q, data) = [[R, p], [0, 1]], p along free axes, R out of a set of rotations.
+    """The poses of b's frame in a's that a joint allows: X(q, data) = [[R, p], [0, 1]], p along free axes, R out of a set of rotations.
 
     Serves as a joint of the tree by `pose` and as the closure of a loop by `residual`.
 
@@ -80,11 +80,11 @@ class AbstractPair(abc.ABC):
 
     @abc.abstractmethod
     def gap(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, " rows"]:
-        """`residual` with angles in place of their sines: zero for the poses that are meant only, and growing up to half a turn."""
+        """`residual` with angles in place of their sines: zero for aligned poses only, and growing up to half a turn."""
 
     @abc.abstractmethod
     def aligned(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, ""]:
-        """Positive for the poses that are meant, where `residual` vanishes for others too."""
+        """Positive for aligned poses; `residual` also vanishes for some with opposite axes."""
 
     @abc.abstractmethod
     def measure(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, " nq"]:
@@ -106,13 +106,13 @@ class Pair(AbstractPair):
 
     @property
     def velocities(self) -> tuple[str, ...]:
-        """Likewise; those of a shift are called vx, vy, vz beside angular velocities."""
+        """The velocities likewise; those of a shift are called vx, vy, vz beside angular velocities."""
         prefix = "v" if self.rotation.coordinates != self.rotation.velocities else ""
         return (*(prefix + AXES[i] for i in self.axes), *self.rotation.velocities)
 
     @property
     def angles(self) -> tuple[bool, ...]:
-        """Of the rotation only."""
+        """Whether coordinates are angles: of the rotation only."""
         return (*(False for _ in self.axes), *self.rotation.angles)
 
     @property
@@ -124,13 +124,15 @@ class Pair(AbstractPair):
     def steady(self) -> bool:
         """For shifts alone, and for a turn about z with none or one along z."""
         turns = len(self.rotation.velocities)
+        # A twist about z is the same at all angles, and a shift along z does not move that axis; any other shift
+        # moves it.
         return not turns or (turns == 1 and self.rotation.coordinates == ("angle",) and set(self.axes) <= {2})
 
     def pose(self, q: Float[Array, " nq"], data: Float[Array, " k"]) -> Float[Array, "D D"]:
         """Shift along the free axes and rotation."""
         k = len(self.axes)
         matrix = self.rotation.matrix(q[k:])
-        return posed(matrix, [(axis, q[i]) for i, axis in enumerate(self.axes)])
+        return pose_of_shifts(matrix, [(axis, q[i]) for i, axis in enumerate(self.axes)])
 
     def rate(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
         """v, and the rotation's."""
@@ -179,12 +181,12 @@ class Helix(AbstractPair):
 
     @property
     def velocities(self) -> tuple[str, ...]:
-        """Likewise."""
+        """The angular velocity."""
         return ("angle",)
 
     @property
     def angles(self) -> tuple[bool, ...]:
-        """None that is known up to full turns only: the shift tells them."""
+        """No angle without its full turns: the shift tells these."""
         return (False,)
 
     @property
@@ -199,20 +201,21 @@ class Helix(AbstractPair):
 
     def pose(self, q: Float[Array, " nq"], data: Float[Array, " k"]) -> Float[Array, "D D"]:
         """Turn and shift."""
-        return posed(self.rotation.matrix(q), [(2, data[0] * q[0] / (2 * jnp.pi))])
+        return pose_of_shifts(self.rotation.matrix(q), [(2, data[0] * q[0] / (2 * jnp.pi))])
 
     def rate(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
-        """V."""
+        """q̇ = v."""
         return v
 
     def normalise(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
-        """Q."""
+        """The coordinates as they are."""
         return q
 
     def residual(self, x: Float[Array, "D D"], data: Float[Array, " k"]) -> Float[Array, " rows"]:
         """Two of the shift, two of the axis, and h/2π sin(2π z/h − θ), which knows no turns."""
         lead, matrix, shift = data[0] / (2 * jnp.pi), rotation_of(x), position_of(x)
         expected = shift[2] / lead
+        # sin(expected − θ) with cos θ, sin θ read from R: no arctan2, whose jump at ±π would be one of the residual.
         lag = lead * (jnp.sin(expected) * matrix[0, 0] - jnp.cos(expected) * matrix[1, 0])
         return jnp.concatenate([shift[:2], self.rotation.residual(matrix), lag[None]])
 
@@ -220,6 +223,7 @@ class Helix(AbstractPair):
         """The lag itself, between −h/2 and h/2."""
         lead, matrix, shift = data[0] / (2 * jnp.pi), rotation_of(x), position_of(x)
         lag = shift[2] / lead - self.rotation.measure(matrix)[0]
+        # The nearest turn: a screw is closed again after each pitch, so that the lag is only meant up to h.
         lag = lead * jnp.arctan2(jnp.sin(lag), jnp.cos(lag))
         return jnp.concatenate([shift[:2], self.rotation.angles_off(matrix), lag[None]])
 

@@ -8,6 +8,10 @@ from jaxtyping import Array, Float
 
 from ..foundations import arrays_of, as_jax
 
+# Below this z, within 37° of the opposite direction, the axis is carried there by a half turn and a small rotation:
+# 1/(1 + z) grows without bound at −1, and with it rounding and derivatives. Elsewhere it is at most 5.
+HALF_TURN_FIRST = -0.8
+
 
 def pose(
     rotation: Float[Array | np.ndarray, "*b d d"], position: Float[Array | np.ndarray, "*b d"]
@@ -19,7 +23,7 @@ def pose(
     return as_jax(xp.concatenate([top, last], axis=-2))
 
 
-def posed(rotation: Float[Array, "d d"], shifts: Sequence[tuple[int, Array]]) -> Float[Array, "D D"]:
+def pose_of_shifts(rotation: Float[Array, "d d"], shifts: Sequence[tuple[int, Array]]) -> Float[Array, "D D"]:
     """The pose with a rotation matrix and shifts along some axes, by sums of whole matrices, which fuse into one kernel."""
     size = rotation.shape[0] + 1
     unit = lambda i, j: np.outer(np.eye(size)[i], np.eye(size)[j])
@@ -28,18 +32,19 @@ def posed(rotation: Float[Array, "d d"], shifts: Sequence[tuple[int, Array]]) ->
 
 
 def rotation_of(poses: Float[Array, "*b D D"]) -> Float[Array, "*b d d"]:
-    """R."""
+    """The rotation R."""
     return poses[..., :-1, :-1]
 
 
 def position_of(poses: Float[Array, "*b D D"]) -> Float[Array, "*b d"]:
-    """P."""
+    """The position p."""
     return poses[..., :-1, -1]
 
 
 def inverse(poses: Float[Array, "... D D"]) -> Float[Array, "... D D"]:
     """[[Rᵀ, −Rᵀp], [0, 1]]."""
     size = poses.shape[-1]
+    # Selection by a constant mask fuses with the product behind it, which a concatenation of blocks would not.
     last = np.zeros((size, size), bool)
     last[:-1, -1] = True
     turned = jnp.swapaxes(jnp.where(last, 0, poses), -1, -2)
@@ -53,11 +58,11 @@ def shifted(poses: Float[Array, "*b D D"], by: Float[Array, " d"]) -> Float[Arra
 
 
 def product(a: Float[Array, "... D D"], b: Float[Array, "... D D"]) -> Float[Array, "... D D"]:
-    """A b, as plain sums, which compile into larger kernels than calls for each small product."""
+    """The product a b as sums of products, which XLA fuses into larger kernels than a call for each small matrix product."""
     return sum(a[..., :, k : k + 1] * b[..., k : k + 1, :] for k in range(a.shape[-1]))  # pyright: ignore
 
 
-def taken(x: Float[Array, "n *k"], index: np.ndarray) -> Float[Array, "..."]:
+def take(x: Float[Array, "n *k"], index: np.ndarray) -> Float[Array, "..."]:
     """x[index], without a gather where the indices are consecutive."""
     flat = index.ravel()
     if flat.size and (np.diff(flat) == 1).all():
@@ -66,7 +71,7 @@ def taken(x: Float[Array, "n *k"], index: np.ndarray) -> Float[Array, "..."]:
     return x[index]
 
 
-def chained(local: Float[Array, "n D D"], parents: tuple[int, ...]) -> Float[Array, "m D D"]:
+def world_poses(local: Float[Array, "n D D"], parents: tuple[int, ...]) -> Float[Array, "m D D"]:
     """World poses of ground and bodies from those relative to their parents, −1 for ground.
 
     Each sweep multiplies all poses by that of the ancestor reached so far and doubles the distance to it, so that a chain of n
@@ -75,6 +80,7 @@ def chained(local: Float[Array, "n D D"], parents: tuple[int, ...]) -> Float[Arr
     size = local.shape[-1]
     poses = jnp.concatenate([jnp.eye(size, dtype=local.dtype)[None], local])
     above = np.concatenate([[0], np.array(parents, int) + 1])
+    # Pointer doubling: `above` is static, so that the loop runs while tracing and leaves log₂ n products.
     while above.any():
         poses = product(poses[above], poses)
         above = above[above]
@@ -89,15 +95,16 @@ def spin(matrix: Float[Array, "*b d d"]) -> Float[Array, "*b k"]:
     return jnp.stack([0.5 * (matrix[..., i, j] - matrix[..., j, i]) for i, j in pairs], axis=-1)
 
 
-def carrying(start: int, axis: Float[Array, "3"]) -> Float[Array, "3 3"]:
+def axis_rotation(start: int, axis: Float[Array, "3"]) -> Float[Array, "3 3"]:
     """A rotation that carries the unit vector of coordinate `start` to the direction of `axis`.
 
     The smallest one, except for axes that nearly point the other way.
     """
     order = np.roll(np.arange(3), 2 - start)  # cyclic, so that `start` comes last
     x, y, z = (axis / jnp.linalg.norm(axis))[order]
-    flip = jnp.where(z < -0.8, -1.0, 1.0)  # then a half turn about the first coordinate comes after it
+    flip = jnp.where(z < HALF_TURN_FIRST, -1.0, 1.0)  # then a half turn about the first coordinate comes after it
     y, z = flip * y, flip * z
+    # R = 1 + [n]ₓ + [n]ₓ²/(1 + z) with n = e × axis, Rodrigues' formula without sine and cosine of the angle.
     k = 1 / (1 + z)
     turned = jnp.array([[1 - x * x * k, -x * y * k, x], [-x * y * k, 1 - y * y * k, y], [-x, -y, z]])
     turned = jnp.stack([turned[0], flip * turned[1], flip * turned[2]])

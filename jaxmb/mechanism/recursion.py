@@ -1,6 +1,6 @@
-"""A tree of bodies one after the other: with the fewest operations, for scalar programs.
+"""Recursive algorithms over the tree of bodies, with the fewest scalar operations, for compiled steps.
 
-What `linkage.py` finds for all bodies at once by products of whole arrays is found here body by body, as in the recursive
+`linkage.py` evaluates all bodies at once by products of whole arrays. Here they are evaluated one after the other, as in the
 algorithms of Featherstone (Rigid Body Dynamics Algorithms, 2008, chapters 5 to 7): inertia forces by Newton and Euler, the mass
 matrix by composite bodies, accelerations of long open trees by articulated ones. Screws and inertias are about one point c, in the axes of the world, so that none is carried from one
 body to the next. A twist is (ω, velocity of the body's point that is at c), a wrench (moment about c, force); ω and moments have one
@@ -17,20 +17,20 @@ from jaxtyping import Array, Float
 
 from .pose import inverse, position_of, product, rotation_of
 from .structure import AbstractStructure, Numbers
-from .tree import Hinges
+from .tree import TreeJoints
 
 Screw = tuple[Float[Array, " k"], Float[Array, " d"]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Hinge:
-    """The joint by which a body hangs on its parent.
+class TreeJoint:
+    """The joint of the tree between a body and its parent.
 
     Attributes:
         body: the body.
         parent: its parent, −1 for ground.
         outer: the joint's frame on the parent (D, D).
-        back: what brings the joint's frame on the body to the body's (D, D).
+        back: the pose (D, D) of the body in the joint's frame on it.
         q: numbers of its coordinates.
         v: numbers of its velocities.
         steady: whether its twists are the same in all positions, seen from the parent.
@@ -49,41 +49,63 @@ class Hinge:
     rate: Callable[[Array, Array], Array]
 
     def twist(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Screw:
-        """Seen from the joint's frame on the parent, about its origin."""
+        """The twist in the joint's frame on the parent, about its origin."""
+        # By automatic differentiation of the pose: a joint states its pose only. Zeros of Ẋ X⁻¹ are known while
+        # tracing, so that no more operations are left than in a formula by hand.
         pose, change = jax.jvp(self.inner, (q,), (self.rate(q, v),))
         matrix = product(change, inverse(pose))
         entries = ((1, 0),) if pose.shape[0] == 3 else ((2, 1), (0, 2), (1, 0))
         return jnp.stack([matrix[i, j] for i, j in entries]), position_of(matrix)
 
     def units(self, q: Float[Array, " nq"]) -> list[Screw]:
-        """Of each velocity by itself."""
+        """The twists of unit velocities, one at a time."""
+        # At zero the twist of a steady joint is made of constants, which the compiler folds into all that follows.
         at = jnp.zeros_like(q) if self.steady else q
         return [self.twist(at, unit) for unit in jnp.eye(len(self.v), dtype=q.dtype)]
 
 
-def hinges(structure: AbstractStructure, numbers: Numbers) -> list[Hinge]:
+def tree_joints(structure: AbstractStructure, numbers: Numbers) -> list[TreeJoint]:
     """The joints of the tree, those of parents before those of their children."""
-    unit, found = jnp.eye(structure.dim + 1, dtype=numbers.inertia.dtype), {}
-    for group in structure.hinges:
-        for body, hinge in _members(structure, group, numbers, unit):
-            found[body] = hinge
+    unit = jnp.eye(structure.dim + 1, dtype=numbers.inertia.dtype)
+    by_body: dict[int, TreeJoint] = {}
+    for group in structure.tree_joints:
+        for body, joint in _members(structure, group, numbers, unit):
+            by_body[body] = joint
     order: list[int] = []
-    while len(order) < len(found):
-        order += [b for b in found if b not in order and structure.parents[b] in (-1, *order)]
-    return [found[b] for b in order]
+    while len(order) < len(by_body):
+        # Numbers of bodies are those of the mechanism, in which a child may come before its parent.
+        order += [b for b in by_body if b not in order and structure.parents[b] in (-1, *order)]
+    return [by_body[b] for b in order]
 
 
-def _members(structure: AbstractStructure, group: Hinges, numbers: Numbers, unit: Array) -> Iterator[tuple[int, Hinge]]:
+def _members(
+    structure: AbstractStructure, group: TreeJoints, numbers: Numbers, unit: Array
+) -> Iterator[tuple[int, TreeJoint]]:
     frames = None if group.group is None else numbers.frames[group.group]
     for i, body in enumerate(group.bodies):
         data = jnp.zeros(0, unit.dtype) if frames is None else frames.numbers[group.entries[i]]
         a, b = (unit, unit) if frames is None else (frames.a[group.entries[i]], frames.b[group.entries[i]])
+        # Bound by default arguments: closures in a loop would all see the last joint.
         inner = lambda q, data=data: group.pair.pose(q, data)
         if group.flipped[i]:
             a, b, forth = b, a, inner
             inner = lambda q, forth=forth: inverse(forth(q))
+        # A body that moves freely has its pose in the world itself: no identity is multiplied.
         parent, back = structure.parents[body], b if frames is None else inverse(b)
-        yield body, Hinge(body, parent, a, back, group.q[i], group.v[i], group.pair.steady, inner, group.pair.rate)
+        yield (
+            body,
+            TreeJoint(
+                body=body,
+                parent=parent,
+                outer=a,
+                back=back,
+                q=group.q[i],
+                v=group.v[i],
+                steady=group.pair.steady,
+                inner=inner,
+                rate=group.pair.rate,
+            ),
+        )
 
 
 class Tree:
@@ -96,42 +118,45 @@ class Tree:
 
     Attributes:
         poses: of ground and bodies in the world, in their order.
-        centre: c, amid the bodies.
-        screws: the twist of each velocity by itself.
+        centre: c, the mean position of the bodies.
+        screws: the twist of each unit velocity.
     """
 
     def __init__(self, structure: AbstractStructure, q: Float[Array, " nq"], numbers: Numbers):
         self.structure, self.q, self.numbers = structure, q, numbers
-        self.hinges = hinges(structure, numbers)
+        self.tree_joints = tree_joints(structure, numbers)
         unit = jnp.eye(structure.dim + 1, dtype=q.dtype)
         poses, self._frames = {-1: unit}, {}
-        for hinge in self.hinges:
-            frame = product(poses[hinge.parent], hinge.outer)
-            poses[hinge.body] = product(product(frame, hinge.inner(q[jnp.array(hinge.q, int)])), hinge.back)
-            self._frames[hinge.body] = frame
-        self.poses = jnp.stack([poses[b] for b in range(-1, len(self.hinges))])
+        for joint in self.tree_joints:
+            frame = product(poses[joint.parent], joint.outer)
+            poses[joint.body] = product(product(frame, joint.inner(q[jnp.array(joint.q, int)])), joint.back)
+            self._frames[joint.body] = frame
+        self.poses = jnp.stack([poses[b] for b in range(-1, len(self.tree_joints))])
+        # As in `linkage._centre`: results depend on it by rounding only, which grows with the distance from the
+        # bodies.
         self.centre = lax.stop_gradient(jnp.mean(position_of(self.poses[1:]), axis=0))
         self.screws: dict[int, Screw] = {}
-        for hinge in self.hinges:
-            for k, screw in zip(hinge.v, hinge.units(self._own(hinge)), strict=True):
-                self.screws[k] = self._carried(hinge, screw)
+        for joint in self.tree_joints:
+            for k, screw in zip(joint.v, joint.units(self._joint_coordinates(joint)), strict=True):
+                self.screws[k] = self._in_world(joint, screw)
 
-    def _own(self, hinge: Hinge) -> Float[Array, " k"]:
-        return self.q[jnp.array(hinge.q, int)]
+    def _joint_coordinates(self, joint: TreeJoint) -> Float[Array, " k"]:
+        return self.q[jnp.array(joint.q, int)]
 
-    def _carried(self, hinge: Hinge, screw: Screw) -> Screw:
-        """A twist that is seen from the joint's frame on the parent, in the world."""
-        frame, (turn, shift) = self._frames[hinge.body], screw
+    def _in_world(self, joint: TreeJoint, screw: Screw) -> Screw:
+        """A twist of the joint's frame on the parent, in the axes of the world and about c."""
+        frame, (turn, shift) = self._frames[joint.body], screw
         rotation = rotation_of(frame)
+        # In the plane ω has one component, which no rotation changes.
         turn = turn if len(turn) == 1 else rotation @ turn
         return turn, rotation @ shift - _across(turn, position_of(frame) - self.centre)
 
-    def _moved(self, hinge: Hinge, v: Float[Array, " nv"]) -> Screw:
-        """The twist of a joint that moves."""
-        return _sum([_times(v[k], self.screws[k]) for k in hinge.v], self._still)
+    def _joint_twist(self, joint: TreeJoint, v: Float[Array, " nv"]) -> Screw:
+        """The twist of a joint at its velocities."""
+        return _sum([_times(v[k], self.screws[k]) for k in joint.v], self._zero_screw)
 
     @property
-    def _still(self) -> Screw:
+    def _zero_screw(self) -> Screw:
         dim = self.structure.dim
         return jnp.zeros(1 if dim == 2 else 3, self.q.dtype), jnp.zeros(dim, self.q.dtype)
 
@@ -141,120 +166,138 @@ class Tree:
 
     def rates(self, v: Float[Array, " nv"]) -> Float[Array, "m D D"]:
         """The derivatives of the poses."""
-        found, last = {-1: self._still}, jnp.zeros((1, self.structure.dim + 1), self.q.dtype)
-        out = {-1: jnp.zeros_like(self.poses[0])}
-        for hinge in self.hinges:
-            found[hinge.body] = _sum([found[hinge.parent], self._moved(hinge, v)], self._still)
-            moved = self.poses[hinge.body + 1].at[:-1, -1].add(-self.centre)
-            out[hinge.body] = jnp.concatenate([_matrix(*found[hinge.body]) @ moved, last])
-        return jnp.stack([out[b] for b in range(-1, len(self.hinges))])
+        twists, last = {-1: self._zero_screw}, jnp.zeros((1, self.structure.dim + 1), self.q.dtype)
+        rates = {-1: jnp.zeros_like(self.poses[0])}
+        for joint in self.tree_joints:
+            twists[joint.body] = _sum([twists[joint.parent], self._joint_twist(joint, v)], self._zero_screw)
+            centred = self.poses[joint.body + 1].at[:-1, -1].add(-self.centre)
+            rates[joint.body] = jnp.concatenate([_matrix(*twists[joint.body]) @ centred, last])
+        return jnp.stack([rates[b] for b in range(-1, len(self.tree_joints))])
 
     def inertias(self) -> dict[int, "Inertia"]:
-        """Of each body with all that hang on it."""
-        found = {b: self._inertia(b) for b in range(len(self.hinges))}
-        for hinge in reversed(self.hinges):
-            if hinge.parent >= 0:
-                found[hinge.parent] = found[hinge.parent] + found[hinge.body]
-        return found
+        """Composite inertias: of each body with its whole subtree."""
+        inertias = {b: self._inertia(b) for b in range(len(self.tree_joints))}
+        for joint in reversed(self.tree_joints):
+            if joint.parent >= 0:
+                inertias[joint.parent] = inertias[joint.parent] + inertias[joint.body]
+        return inertias
 
     def mass(self) -> Float[Array, "nv nv"]:
-        """M_jk = S_j · (I S_k), I being that of the body of k with all that hang on it, for j on the way to ground."""
+        """M_jk = S_j · (I S_k) by composite rigid bodies (chapter 6).
+
+        I is the composite inertia of the body of k, and j belongs to the path from it to the ground.
+        """
         inertias, nv = self.inertias(), self.structure.nv
         zero = jnp.zeros((), self.q.dtype)
+        # Entries are written one by one and stacked at the end: those of velocities on different branches stay a zero
+        # that is known while tracing.
         entries = [[zero] * nv for _ in range(nv)]
         above: dict[int, tuple[int, ...]] = {-1: ()}
-        for hinge in self.hinges:
-            above[hinge.body] = (*above[hinge.parent], *hinge.v)
-            for k in hinge.v:
-                momentum = inertias[hinge.body].momentum(self.screws[k])
-                for j in above[hinge.body]:
+        for joint in self.tree_joints:
+            above[joint.body] = (*above[joint.parent], *joint.v)
+            for k in joint.v:
+                momentum = inertias[joint.body].momentum(self.screws[k])
+                for j in above[joint.body]:
                     entries[j][k] = entries[k][j] = _power(self.screws[j], momentum)
         return jnp.stack([jnp.stack(row) for row in entries]) if nv else jnp.zeros((0, 0), self.q.dtype)
 
     def momenta(self, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """M v: S_k · Σ I V over the bodies that velocity k moves."""
-        twists, momenta = {-1: self._still}, {}
-        for hinge in self.hinges:
-            twists[hinge.body] = _sum([twists[hinge.parent], self._moved(hinge, v)], self._still)
-            momenta[hinge.body] = self._inertia(hinge.body).momentum(twists[hinge.body])
+        twists, momenta = {-1: self._zero_screw}, {}
+        for joint in self.tree_joints:
+            twists[joint.body] = _sum([twists[joint.parent], self._joint_twist(joint, v)], self._zero_screw)
+            momenta[joint.body] = self._inertia(joint.body).momentum(twists[joint.body])
         return self._generalised(momenta)
 
     def solved(self, force: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """M⁻¹ f without M; its derivatives are those of M x = f."""
         solve = lambda _, force: self._by_articulated_inertias(force)
+        # The solve is differentiated as M⁻¹, not through its recursion: derivatives are again solves, and M v is a
+        # cheap recursion of its own.
         return lax.custom_linear_solve(self.momenta, force, solve, solve, symmetric=True)
 
     def _by_articulated_inertias(self, force: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """M⁻¹ f (chapter 7), velocity by velocity from the last one to the first.
 
-        With U = I S, D = S · U and u = (f − S · p)/D a body leaves I − U Uᵀ/D and p + U u to what carries it; where that moves
-        with a, x = u − U · a/D.
+        With U = I S, D = S · U and u = (f − S · p)/D a body hands I − U Uᵀ/D and p + U u on to its parent; where that accelerates
+        by a, x = u − U · a/D.
         """
-        bodies = range(len(self.hinges))
+        bodies = range(len(self.tree_joints))
         inertia = {b: self._inertia(b).matrix() for b in bodies}
         wrench = {b: jnp.zeros_like(inertia[b][0]) for b in bodies}
         screws = [jnp.concatenate(self.screws[k]) for k in range(self.structure.nv)]
         shares: dict[int, tuple[Array, Array]] = {}
-        for hinge in reversed(self.hinges):
-            left, push = inertia[hinge.body], wrench[hinge.body]
-            for k in reversed(hinge.v):
-                momentum = left @ screws[k]
+        for joint in reversed(self.tree_joints):
+            # Joints with several velocities are eliminated one velocity at a time, which needs no inverse of the
+            # small matrix Sᵀ I S.
+            articulated, bias = inertia[joint.body], wrench[joint.body]
+            for k in reversed(joint.v):
+                momentum = articulated @ screws[k]
                 share = momentum / jnp.dot(screws[k], momentum)
-                own = (force[k] - jnp.dot(screws[k], push)) / jnp.dot(screws[k], momentum)
-                left, push = left - _symmetric(jnp.outer(momentum, share)), push + momentum * own
-                shares[k] = share, own
-            if hinge.parent >= 0:
-                inertia[hinge.parent], wrench[hinge.parent] = inertia[hinge.parent] + left, wrench[hinge.parent] + push
-        moved, out = {-1: jnp.zeros(len(jnp.concatenate(self._still)), self.q.dtype)}, {}
-        for hinge in self.hinges:
-            rate = moved[hinge.parent]
-            for k in hinge.v:
-                share, own = shares[k]
-                out[k] = own - jnp.dot(share, rate)
-                rate = rate + screws[k] * out[k]
-            moved[hinge.body] = rate
-        return jnp.stack([out[k] for k in range(self.structure.nv)])
+                free_rate = (force[k] - jnp.dot(screws[k], bias)) / jnp.dot(screws[k], momentum)
+                articulated = articulated - _symmetric(jnp.outer(momentum, share))
+                bias = bias + momentum * free_rate
+                shares[k] = share, free_rate
+            if joint.parent >= 0:
+                inertia[joint.parent] = inertia[joint.parent] + articulated
+                wrench[joint.parent] = wrench[joint.parent] + bias
+        rates, accelerations = {-1: jnp.zeros(len(jnp.concatenate(self._zero_screw)), self.q.dtype)}, {}
+        for joint in self.tree_joints:
+            rate = rates[joint.parent]
+            for k in joint.v:
+                share, free_rate = shares[k]
+                accelerations[k] = free_rate - jnp.dot(share, rate)
+                rate = rate + screws[k] * accelerations[k]
+            rates[joint.body] = rate
+        return jnp.stack([accelerations[k] for k in range(self.structure.nv)])
 
     def inertia_force(self, v: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """−S_k · Σ (I A + V × I V − I g) for v̇ = 0, over the bodies that velocity k moves."""
-        twists: dict[int, Screw] = {-1: self._still}
-        rates: dict[int, Screw] = {-1: (self._still[0], -self.numbers.gravity)}
+        twists: dict[int, Screw] = {-1: self._zero_screw}
+        # Gravity as an acceleration −g of the ground (Featherstone 2008, section 5.3): one term for the whole tree in
+        # place of one for each body.
+        rates: dict[int, Screw] = {-1: (self._zero_screw[0], -self.numbers.gravity)}
         wrenches: dict[int, Screw] = {}
-        for hinge in self.hinges:
-            own, carrier = self._moved(hinge, v), twists[hinge.parent]
+        for joint in self.tree_joints:
+            own, carrier = self._joint_twist(joint, v), twists[joint.parent]
             turning = _crossed(carrier, own)
-            if not hinge.steady:
-                part = v[jnp.array(hinge.v, int)]
-                q = self._own(hinge)
-                moved = lambda q, hinge=hinge, part=part: hinge.twist(q, part)
-                turning = _sum([turning, self._carried(hinge, jax.jvp(moved, (q,), (hinge.rate(q, part),))[1])], own)
-            twists[hinge.body] = twist = _sum([carrier, own], own)
-            rates[hinge.body] = rate = _sum([rates[hinge.parent], turning], own)
-            inertia = self._inertia(hinge.body)
+            # Ṡ v of joints whose twists change with q, by a derivative of the twist at fixed v; zero for all others,
+            # and left out.
+            if not joint.steady:
+                part = v[jnp.array(joint.v, int)]
+                q = self._joint_coordinates(joint)
+                twist_at = lambda q, joint=joint, part=part: joint.twist(q, part)
+                turning = _sum(
+                    [turning, self._in_world(joint, jax.jvp(twist_at, (q,), (joint.rate(q, part),))[1])], own
+                )
+            twists[joint.body] = twist = _sum([carrier, own], own)
+            rates[joint.body] = rate = _sum([rates[joint.parent], turning], own)
+            inertia = self._inertia(joint.body)
             spin, push = inertia.momentum(twist)
+            # V ×* (I V), the rate of momentum that moves with the body.
             gyroscopic = _moment(twist[0], spin) + _moment_of(twist[1], push), _across(twist[0], push)
-            wrenches[hinge.body] = _sum([inertia.momentum(rate), gyroscopic], own)
+            wrenches[joint.body] = _sum([inertia.momentum(rate), gyroscopic], own)
         return -self._generalised(wrenches)
 
     def _inertia(self, body: int) -> "Inertia":
-        """Of a body by itself."""
+        """The inertia of a single body about c."""
         return Inertia.of(self.poses[body + 1], self.numbers.inertia[body], self.centre)
 
     def _generalised(self, wrenches: dict[int, Screw]) -> Float[Array, " nv"]:
-        """S_k · Σ of a wrench of each body over those that velocity k moves."""
+        """S_k · Σ f over the wrenches f of the bodies that velocity k moves."""
         total, out = dict(wrenches), [jnp.zeros((), self.q.dtype)] * self.structure.nv
-        for hinge in reversed(self.hinges):
-            wrench = total[hinge.body]
-            for k in hinge.v:
+        for joint in reversed(self.tree_joints):
+            wrench = total[joint.body]
+            for k in joint.v:
                 out[k] = _power(self.screws[k], wrench)
-            if hinge.parent >= 0:
-                total[hinge.parent] = _sum([total[hinge.parent], wrench], wrench)
+            if joint.parent >= 0:
+                total[joint.parent] = _sum([total[joint.parent], wrench], wrench)
         return jnp.stack(out) if out else jnp.zeros(0, self.q.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
 class Inertia:
-    """Of a body about c.
+    """The inertia of a body, or of several, about c.
 
     Attributes:
         mass: m.
@@ -268,22 +311,24 @@ class Inertia:
 
     @classmethod
     def of(cls, pose: Float[Array, "D D"], spread: Float[Array, "D D"], centre: Float[Array, " d"]) -> "Inertia":
-        """Of a body with ∫ x̃ x̃ᵀ dm in its own frame, at a pose."""
-        rotation, place, mass = rotation_of(pose), position_of(pose) - centre, spread[-1, -1]
+        """The inertia about c of a body at a pose, from ∫ x̃ x̃ᵀ dm in its own frame."""
+        rotation, offset, mass = rotation_of(pose), position_of(pose) - centre, spread[-1, -1]
         shifted = rotation @ spread[:-1, -1]
-        moment = shifted + mass * place
+        moment = shifted + mass * offset
         own = spread[:-1, :-1]
-        if len(place) == 2:
-            tensor = jnp.trace(own) + jnp.sum(place * (shifted + moment))
+        if len(offset) == 2:
+            tensor = jnp.trace(own) + jnp.sum(offset * (shifted + moment))
             return cls(mass, moment, tensor[None, None])
         turned = rotation @ (jnp.trace(own) * jnp.eye(3, dtype=own.dtype) - own)
         entries = [[jnp.zeros((), own.dtype)] * 3 for _ in range(3)]
-        parallel = [shifted[i] * place[i] + place[i] * moment[i] for i in range(3)]
+        # The parallel-axis terms component by component, upper triangle only: whole matrices would compute each
+        # product twice.
+        parallel = [shifted[i] * offset[i] + offset[i] * moment[i] for i in range(3)]
         total = parallel[0] + parallel[1] + parallel[2]
         for i in range(3):
             for j in range(i, 3):
                 x = jnp.sum(turned[i] * rotation[j])
-                y = total - parallel[i] if i == j else -(shifted[i] * place[j] + place[i] * moment[j])
+                y = total - parallel[i] if i == j else -(shifted[i] * offset[j] + offset[i] * moment[j])
                 entries[i][j] = entries[j][i] = x + y
         return cls(mass, moment, jnp.stack([jnp.stack(row) for row in entries]))
 
@@ -291,7 +336,7 @@ class Inertia:
         return Inertia(self.mass + other.mass, self.moment + other.moment, self.tensor + other.tensor)
 
     def matrix(self) -> Float[Array, "s s"]:
-        """Of twists and momenta as vectors."""
+        """The matrix that maps a twist to a momentum, both as vectors."""
         h = self.moment
         if len(h) == 2:
             across = jnp.stack([-h[1], h[0]])[None]
@@ -316,7 +361,7 @@ def _across(turn: Array, x: Array) -> Array:
 
 
 def _moment_of(x: Array, force: Array) -> Array:
-    """X × f."""
+    """The moment x × f."""
     return jnp.stack([x[0] * force[1] - x[1] * force[0]]) if len(x) == 2 else _cross(x, force)
 
 
@@ -330,12 +375,12 @@ def _cross(a: Array, b: Array) -> Array:
 
 
 def _crossed(a: Screw, b: Screw) -> Screw:
-    """The derivative of a twist that is carried along by another one."""
+    """The rate a × b of a twist b that moves with another one (Featherstone 2008, chapter 2)."""
     return _moment(a[0], b[0]), _across(a[0], b[1]) - _across(b[0], a[1])
 
 
 def _symmetric(matrix: Array) -> Array:
-    """What stands on the diagonal and above it, and below it again: of numbers that are the same but for rounding."""
+    """The upper triangle, mirrored: the lower one differs by rounding only, and need not be computed."""
     return jnp.triu(matrix) + jnp.triu(matrix, 1).T
 
 

@@ -38,7 +38,7 @@ class Gear(AbstractRelation):
         self.ratio, self.offset = number(ratio, f"ratio of '{name}'"), number(offset, f"offset of '{name}'")
 
     def factors(self) -> Float[Array, "3"]:
-        """s₂ − ratio · s₁ = offset."""
+        """The factors of s₂ − ratio · s₁ = offset."""
         return jnp.stack([-self.ratio, jnp.ones(()), self.offset])
 
 
@@ -75,7 +75,7 @@ class Rack(AbstractRelation):
         return self.joints[1]
 
     def factors(self) -> Float[Array, "3"]:
-        """S − r θ = offset."""
+        """The factors of s − r θ = offset."""
         return jnp.stack([-self.radius, jnp.ones(()), self.offset])
 
 

@@ -12,7 +12,7 @@ from .pose import spin
 
 @dataclasses.dataclass(frozen=True)
 class AbstractRotation(abc.ABC):
-    """A set of rotations R. To add one, inherit and define all of this; everything else is derived from `matrix`.
+    """A set of rotations R. To add one, inherit and define all of this; poses, velocities and twists follow from `matrix` by differentiation.
 
     Attributes:
         coordinates: names of the coordinates q.
@@ -32,30 +32,30 @@ class AbstractRotation(abc.ABC):
 
     @abc.abstractmethod
     def residual(self, matrix: Float[Array, "d d"]) -> Float[Array, " rows"]:
-        """Zero, with full rank, for the rotations of the set, and perhaps for some that `aligned` tells apart."""
+        """Zero, with full rank, for the rotations of the set, and for some with opposite axes, which `aligned` tells apart."""
 
     @abc.abstractmethod
     def measure(self, matrix: Float[Array, "d d"]) -> Float[Array, " nq"]:
-        """Q of R, angles between −π and π."""
+        """The coordinates q of R, angles between −π and π."""
 
     @abc.abstractmethod
     def rates(self, matrix: Float[Array, "d d"], derivative: Float[Array, "d d"]) -> Float[Array, " nv"]:
-        """V of R and Ṙ."""
+        """The velocities v of R and Ṙ."""
 
     def rate(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
         """q̇ = N(q) v."""
         return v
 
     def normalise(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
-        """Q with the conditions restored that it must obey."""
+        """The coordinates with their own conditions restored, such as unit length."""
         return q
 
     def aligned(self, matrix: Float[Array, "d d"]) -> Float[Array, ""]:
-        """Positive for the rotations that are meant, where `residual` vanishes for others too."""
+        """Positive for aligned rotations; `residual` also vanishes for some with opposite axes."""
         return jnp.ones((), matrix.dtype)
 
     def angles_off(self, matrix: Float[Array, "d d"]) -> Float[Array, " rows"]:
-        """`residual` with angles in place of their sines: zero for the rotations that are meant only, and growing up to half a turn."""
+        """`residual` with angles in place of their sines: zero for aligned rotations only, and growing up to half a turn."""
         return self.residual(matrix)
 
 
@@ -78,11 +78,11 @@ class Locked(AbstractRotation):
         return spin(matrix)
 
     def measure(self, matrix: Float[Array, "d d"]) -> Float[Array, " nq"]:
-        """Nothing."""
+        """An empty array: there is none."""
         return jnp.zeros(0, matrix.dtype)
 
     def rates(self, matrix: Float[Array, "d d"], derivative: Float[Array, "d d"]) -> Float[Array, " nv"]:
-        """Nothing."""
+        """An empty array: there is none."""
         return jnp.zeros(0, matrix.dtype)
 
     def aligned(self, matrix: Float[Array, "d d"]) -> Float[Array, ""]:
@@ -91,6 +91,7 @@ class Locked(AbstractRotation):
 
     def angles_off(self, matrix: Float[Array, "d d"]) -> Float[Array, " rows"]:
         """The angle along the axis."""
+        # Half the skew part of R is sin θ along the axis of rotation, and its trace gives cos θ.
         return lengthened(spin(matrix), self.aligned(matrix))
 
 
@@ -106,6 +107,8 @@ class Turning(AbstractRotation):
 
     def matrix(self, q: Float[Array, " nq"]) -> Float[Array, "d d"]:
         """[[cos, −sin], [sin, cos]], bordered by 1."""
+        # Constant matrices are NumPy's: zeros and ones stay known while tracing, and compiled programs drop their
+        # products.
         axis = np.eye(self.dim)
         axis[0, 0] = axis[1, 1] = 0
         across = np.zeros((self.dim, self.dim))
@@ -113,7 +116,7 @@ class Turning(AbstractRotation):
         return jnp.cos(q[0]) * (np.eye(self.dim) - axis) + jnp.sin(q[0]) * across + axis
 
     def residual(self, matrix: Float[Array, "d d"]) -> Float[Array, " rows"]:
-        """B's z axis across a's; it vanishes for opposite axes too."""
+        """Components of b's z axis along a's x and y: the sine between both axes, which vanishes for opposite ones too."""
         return matrix[:2, 2] if self.dim == 3 else jnp.zeros(0, matrix.dtype)
 
     def measure(self, matrix: Float[Array, "d d"]) -> Float[Array, " nq"]:
@@ -125,7 +128,7 @@ class Turning(AbstractRotation):
         return spin(derivative @ matrix.T)[-1:]
 
     def aligned(self, matrix: Float[Array, "d d"]) -> Float[Array, ""]:
-        """B's z axis along a's."""
+        """The cosine between both z axes."""
         return matrix[-1, -1] if self.dim == 3 else jnp.ones((), matrix.dtype)
 
     def angles_off(self, matrix: Float[Array, "d d"]) -> Float[Array, " rows"]:
@@ -143,11 +146,11 @@ class Ball(AbstractRotation):
     reversed: tuple[str, ...] = ("qx", "qz", "wx", "wz")
 
     def matrix(self, q: Float[Array, " nq"]) -> Float[Array, "d d"]:
-        """That of q/|q|, so that R is a rotation at the stages of a step too."""
+        """The rotation of q/|q|, so that R is one at the stages of a step too."""
         return quaternion_matrix(q)
 
     def residual(self, matrix: Float[Array, "d d"]) -> Float[Array, " rows"]:
-        """Nothing."""
+        """An empty array: there is none."""
         return jnp.zeros(0, matrix.dtype)
 
     def measure(self, matrix: Float[Array, "d d"]) -> Float[Array, " nq"]:
@@ -160,11 +163,13 @@ class Ball(AbstractRotation):
 
     def rate(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
         """½ q ∘ (0, ω)."""
+        # ω in the axes of b is multiplied from the right (Shuster 1993); q̇ is orthogonal to q, so that |q| drifts by
+        # rounding and truncation only.
         w, u = q[0], q[1:]
         return 0.5 * jnp.concatenate([-jnp.dot(u, v)[None], w * v + jnp.cross(u, v)])
 
     def normalise(self, q: Float[Array, " nq"]) -> Float[Array, " nq"]:
-        """At unit length."""
+        """The quaternion at unit length."""
         return q / jnp.sqrt(jnp.sum(q**2))
 
 
@@ -192,14 +197,18 @@ class Cardan(AbstractRotation):
 
     def rates(self, matrix: Float[Array, "d d"], derivative: Float[Array, "d d"]) -> Float[Array, " nv"]:
         """ω along both axes."""
+        # ω in a's axes; the first joint turns about a's z, the second about b's x, which lies across z.
         omega = spin(derivative @ matrix.T)
         return jnp.stack([omega[2], jnp.dot(omega, matrix[:, 0])])
 
 
 def lengthened(sine: Float[Array, " k"], cosine: Float[Array, ""]) -> Float[Array, " k"]:
-    """A vector as long as an angle between 0 and π, from one as long as its sine; of half a turn along the first axis."""
+    """A vector whose length is an angle between 0 and π, from one whose length is its sine; at π along the first axis."""
+    # Both roots and quotients are guarded before they are taken: at zero the branch not chosen would have the
+    # gradient NaN.
     square = jnp.sum(sine**2)
     length = jnp.sqrt(jnp.where(square > 0, square, 1))
+    # At exactly half a turn the sine vanishes and tells no direction; any axis will do to leave that pose.
     half_turn = jnp.where(cosine < 0, jnp.pi, 0) * np.eye(sine.shape[0])[0]
     return jnp.where(square > 0, jnp.arctan2(length, cosine) / length * sine, sine + half_turn)
 
@@ -209,6 +218,8 @@ def quaternion_matrix(q: Float[Array, "4"]) -> Float[Array, "3 3"]:
     w, vector = q[0], q[1:]
     cross = sum(vector[k] * CROSS[k] for k in range(3))
     square = vector[:, None] * vector - jnp.sum(vector**2) * np.eye(3)
+    # R = 1 + 2 (w [u]ₓ + [u]ₓ²)/|q|² is of degree zero in q: at stages of a step, where |q| ≠ 1, it is still a
+    # rotation.
     return jnp.eye(3) + 2 / jnp.sum(q**2) * (w * cross + square)
 
 
@@ -231,6 +242,8 @@ def matrix_quaternion(matrix: Float[Array, "3 3"]) -> Float[Array, "4"]:
             [z, sums(0, 2), sums(1, 2), 1 + squares[3]],
         ]
     )
+    # Each row is 4 q_i q; that of the largest component, |q_i| ≥ ½, is free of cancellation, and no root of a small
+    # number is taken.
     q = products[jnp.argmax(squares)]
     q = q / jnp.sqrt(jnp.sum(q**2))
     return jnp.where(q[0] < 0, -q, q)

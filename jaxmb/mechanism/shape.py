@@ -1,7 +1,8 @@
-"""What uniform bodies look like: where mass, inertia, named points and pictures of a body come from."""
+"""Shapes of uniform bodies, from which mass, inertia, named points and pictures of a body follow."""
 
 import abc
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -9,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import is_concrete
+from ..foundations import Finite, is_concrete
 from .marker import as_vector
 
 Scalar = Float[Array, ""]
@@ -45,7 +46,7 @@ class AbstractShape(eqx.Module):
     @property
     @abc.abstractmethod
     def strokes(self) -> tuple[Stroke, ...]:
-        """How it is drawn, each stroke by named points.
+        """The strokes of a drawing, each by named points.
 
         ("line", p, q, …); ("loop", p, q, …), closed and filled; ("disk", p, r, i), about p in the plane of its x and y, through r,
         with a hole through i; ("tube", p, q, r, i), the same from p along its z to q; ("prism", p, …, q, …), between two ends of as
@@ -54,16 +55,16 @@ class AbstractShape(eqx.Module):
 
     @property
     def dimensions(self) -> dict[str, Array]:
-        """The numbers that it is made of, by name."""
+        """The dimensions, by the names of the arguments."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, jax.Array)}
 
-    def resized(self, dimensions: dict[str, Any]) -> "AbstractShape":
+    def resized(self, dimensions: Mapping[str, Finite]) -> "AbstractShape":
         """The shape with other dimensions."""
-        return type(self)(**self.dimensions | dimensions)
+        return type(self)(**{**self.dimensions, **dimensions})
 
 
-def dimension(value: Any, argument: str, *shape: int) -> Float[Array, "..."]:
+def dimension(value: Finite, argument: str, *shape: int) -> Float[Array, "..."]:
     """A length, or an array of lengths, all positive.
 
     Raises:
@@ -75,7 +76,7 @@ def dimension(value: Any, argument: str, *shape: int) -> Float[Array, "..."]:
     return lengths
 
 
-def bore(inner: Any, radius: Scalar, argument: str) -> Scalar:
+def bore(inner: Finite, radius: Scalar, argument: str) -> Scalar:
     """The radius of a hole, from zero to less than the outer radius."""
     inner = as_vector(inner, argument, ())
     if is_concrete(inner, radius) and not 0 <= float(inner) < float(radius):

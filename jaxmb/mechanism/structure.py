@@ -1,4 +1,4 @@
-"""What a built mechanism consists of: its structure, which is static, and its numbers."""
+"""The structure of a built mechanism, which is static, and its numbers."""
 
 import dataclasses
 from collections import defaultdict
@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..linalg import SINGULAR
 from ..system import AbstractJoints, Topology
 from .connection import AbstractJoint
 from .marker import GROUND, Marker
-from .pose import taken
-from .tree import Hinges, JointPlace, Limb, Skeleton, Ties
+from .pose import take
+from .tree import Connectivity, ConstraintGroup, JointSlot, TreeEdge, TreeJoints
 
 S = TypeVar("S", bound="AbstractStructure")
 
@@ -25,7 +25,7 @@ class Frames(eqx.Module):
     Attributes:
         a: poses of A in their bodies (n, D, D).
         b: poses of B in their bodies (n, D, D).
-        numbers: what else the connections read (n, k).
+        numbers: further numbers of the connections (n, k), such as lengths and pitches.
     """
 
     a: Float[Array, "n D D"]
@@ -33,8 +33,8 @@ class Frames(eqx.Module):
     numbers: Float[Array, "n k"]
 
     def of(self, entries: tuple[int, ...]) -> "Frames":
-        """Those of some connections."""
-        return Frames(*(taken(x, np.array(entries, int)) for x in (self.a, self.b, self.numbers)))
+        """The frames of some connections of the group."""
+        return Frames(*(take(x, np.array(entries, int)) for x in (self.a, self.b, self.numbers)))
 
 
 class Numbers(eqx.Module):
@@ -58,90 +58,92 @@ class Numbers(eqx.Module):
     drivers: tuple[Any, ...]
     forces: tuple[Any, ...]
     actuators: tuple[Any, ...]
-    params: Any
+    params: PyTree
 
 
 class AbstractStructure(AbstractJoints):
     """The structure of a built mechanism, without numbers; equal structures share compiled programs.
 
     Attributes:
-        skeleton: what all builds of the mechanism have in common.
+        connectivity: what all builds of the mechanism have in common.
         parents: number of each body's parent, −1 for ground.
-        hinges: the joints of the tree.
-        ties: the connections that are constraints.
-        joints: where each joint is found.
+        tree_joints: the joints of the tree.
+        constraint_groups: the connections that are constraints.
+        joints: the slot of each joint.
         turns: coordinates that count full turns of joints outside the tree: (joint, its coordinate).
         rows: names and numbers of the holonomic rows, in the order of the mechanism.
         slips: names and numbers of the nonholonomic rows.
         coordinates, velocities: their names.
-        one_by_one: whether bodies are evaluated one after the other (`recursion.py`), not all at once.
+        recursive: whether bodies are evaluated one after the other (`recursion.py`), not all by products of whole arrays.
         by_angles: whether rows hold angles in place of their sines.
     """
 
-    skeleton: Skeleton = eqx.field(static=True)
+    connectivity: Connectivity = eqx.field(static=True)
     parents: tuple[int, ...] = eqx.field(static=True)
-    hinges: tuple[Hinges, ...] = eqx.field(static=True)
-    ties: tuple[Ties, ...] = eqx.field(static=True)
-    joints: tuple[tuple[str, JointPlace], ...] = eqx.field(static=True)
+    tree_joints: tuple[TreeJoints, ...] = eqx.field(static=True)
+    constraint_groups: tuple[ConstraintGroup, ...] = eqx.field(static=True)
+    joints: tuple[tuple[str, JointSlot], ...] = eqx.field(static=True)
     turns: tuple[tuple[str, int], ...] = eqx.field(static=True)
     rows: tuple[tuple[str, int], ...] = eqx.field(static=True)
     slips: tuple[tuple[str, int], ...] = eqx.field(static=True)
     coordinates: tuple[str, ...] = eqx.field(static=True)
     velocities: tuple[str, ...] = eqx.field(static=True)
-    one_by_one: bool = eqx.field(static=True, default=False)
+    recursive: bool = eqx.field(static=True, default=False)
     by_angles: bool = eqx.field(static=True, default=False)
 
     def unrolled(self: S) -> S:
-        """Bodies one after the other."""
-        return dataclasses.replace(self, one_by_one=True)
+        """The structure whose bodies are evaluated one after the other."""
+        return dataclasses.replace(self, recursive=True)
 
     def reaching(self: S) -> S:
-        """Rows of angles."""
+        """The structure with rows of angles in place of their sines."""
         return dataclasses.replace(self, by_angles=True)
 
     @classmethod
-    def of(cls: type[S], skeleton: Skeleton, limbs: tuple[Limb, ...]) -> S:
+    def of(cls: type[S], connectivity: Connectivity, edges: tuple[TreeEdge, ...]) -> S:
         """The structure of a build with a given tree."""
-        hinges, coordinates, velocities, places = _hinges(skeleton, limbs)
-        ties, closing = _ties(skeleton, {limb.joint for limb in limbs})
+        tree_joints, coordinates, velocities, slots = _tree_joints(connectivity, edges)
+        constraint_groups, closing = _constraint_groups(connectivity, {edge.joint for edge in edges})
         turns = []
-        for name in skeleton.counted:
+        for name in connectivity.multi_turn:
             joint, _, part = name.partition(".")
             if joint in closing:
-                place = closing[joint]
-                index = place.pair.coordinates.index(part) if part in place.pair.coordinates else 0
-                if place.pair.angles[index] and (joint, index) not in turns:
-                    q = tuple(len(coordinates) if i == index else k for i, k in enumerate(place.q))
-                    closing[joint] = dataclasses.replace(place, q=q)
+                slot = closing[joint]
+                index = slot.pair.coordinates.index(part) if part in slot.pair.coordinates else 0
+                if slot.pair.angles[index] and (joint, index) not in turns:
+                    # A joint that closes a loop has no coordinate that could hold full turns: one is added, without a
+                    # velocity of its own, whose rate is that of the angle.
+                    q = tuple(len(coordinates) if i == index else k for i, k in enumerate(slot.q))
+                    closing[joint] = dataclasses.replace(slot, q=q)
                     coordinates.append(f"{joint}.turns")
                     turns.append((joint, index))
         return cls(
-            skeleton=skeleton,
-            parents=tuple(limb.parent for limb in limbs),
-            hinges=hinges,
-            ties=ties,
-            joints=tuple((places | closing).items()),
+            connectivity=connectivity,
+            parents=tuple(edge.parent for edge in edges),
+            tree_joints=tree_joints,
+            constraint_groups=constraint_groups,
+            joints=tuple((slots | closing).items()),
             turns=tuple(turns),
-            rows=tuple(row for row in skeleton.rows if row[0] not in places),
-            slips=skeleton.slips,
+            rows=tuple(row for row in connectivity.rows if row[0] not in slots),
+            slips=connectivity.slips,
             coordinates=tuple(coordinates),
             velocities=tuple(velocities),
         )
 
     @property
-    def untied(self: S) -> S:
+    def absolute(self: S) -> S:
         """The structure in absolute coordinates."""
-        return self.of(self.skeleton, tuple(Limb(-1, None, False) for _ in self.bodies))
+        return self.of(self.connectivity, tuple(TreeEdge(-1, None, False) for _ in self.bodies))
 
     @property
     def dim(self) -> int:
         """2 or 3."""
-        return self.skeleton.dim
+        return self.connectivity.dim
 
     @property
     def bodies(self) -> tuple[str, ...]:
         """Names of the bodies."""
-        return self.skeleton.bodies
+        return self.connectivity.bodies
 
     @property
     def nq(self) -> int:
@@ -161,14 +163,14 @@ class AbstractStructure(AbstractJoints):
     @property
     def topology(self) -> Topology:
         """The skeleton's."""
-        return self.skeleton.topology
+        return self.connectivity.topology
 
     def drivers(self, params: Numbers) -> dict[str, str | None]:
         """The joint coordinate of each driver, by its name."""
         return {driver.name: getattr(driver, "joint", None) for driver in params.drivers}
 
     def without_inertia(self, params: Numbers) -> tuple[str, ...]:
-        """Those without mass, and those of which the smallest moment of inertia vanishes beside the largest."""
+        """Names of the bodies without mass, or whose smallest moment of inertia vanishes beside the largest."""
         spread = np.asarray(params.inertia)
         mass, first = spread[:, -1, -1], spread[:, :-1, -1]
         at = first / np.where(mass > 0, mass, 1)[:, None]
@@ -178,15 +180,17 @@ class AbstractStructure(AbstractJoints):
         # The moment about the axis of the largest spread is what is left of the others: in the plane there is one moment only.
         least = total if self.dim == 2 else total - moments[:, -1]
         size = np.trace(spread[:, :-1, :-1], axis1=1, axis2=2)
+        # Beside the moments about the frame's origin, since a centre of mass far away is subtracted with rounding of
+        # that size.
         limit = SINGULAR * np.finfo(spread.dtype).eps * size
         return tuple(np.array(self.bodies)[(mass <= 0) | (least <= limit)].tolist())
 
-    def place(self, joint: str) -> JointPlace:
-        """Where a joint is found."""
-        places = dict(self.joints)
-        if joint not in places:
-            raise ValueError(f"There is no joint '{joint}'; there are {', '.join(places) or 'none'}.")
-        return places[joint]
+    def slot(self, joint: str) -> JointSlot:
+        """The slot of a joint."""
+        slots = dict(self.joints)
+        if joint not in slots:
+            raise ValueError(f"There is no joint '{joint}'; there are {', '.join(slots) or 'none'}.")
+        return slots[joint]
 
     def locate(self, at: Marker, numbers: Numbers) -> tuple[int, Float[Array, "D D"]]:
         """The number of a marker's body, 0 for ground, and its pose there."""
@@ -196,35 +200,35 @@ class AbstractStructure(AbstractJoints):
         if at.point is None:
             local = jnp.eye(self.dim + 1, dtype=numbers.inertia.dtype) if at.local is None else at.local
             return bodies.index(at.body), local
-        if str(at) not in self.skeleton.points:
-            known = [p for p in self.skeleton.points if p.startswith(at.body + ".")]
-            raise ValueError(f"There is no point '{at}'; '{at.body}' has {', '.join(known) or 'none'}.")
-        return bodies.index(at.body), numbers.points[self.skeleton.points.index(str(at))]
+        if str(at) not in self.connectivity.points:
+            names = [p for p in self.connectivity.points if p.startswith(at.body + ".")]
+            raise ValueError(f"There is no point '{at}'; '{at.body}' has {', '.join(names) or 'none'}.")
+        return bodies.index(at.body), numbers.points[self.connectivity.points.index(str(at))]
 
     def index(self, name: str, what: str) -> tuple[str, int]:
         """Joint and number of the coordinate, or velocity, called "joint" or "joint.part"."""
         joint, _, part = name.partition(".")
-        pair = self.place(joint).pair
-        known = pair.coordinates if what == "coordinates" else pair.velocities
-        if len(known) == 1 and part in ("", known[0]):
+        pair = self.slot(joint).pair
+        names = pair.coordinates if what == "coordinates" else pair.velocities
+        if len(names) == 1 and part in ("", names[0]):
             return joint, 0
-        if part not in known:
-            raise ValueError(f"Joint '{joint}' has the {what} {', '.join(known) or 'none'}, but not '{part}'.")
-        return joint, known.index(part)
+        if part not in names:
+            raise ValueError(f"Joint '{joint}' has the {what} {', '.join(names) or 'none'}, but not '{part}'.")
+        return joint, names.index(part)
 
     @property
     def angles(self) -> set[int]:
         """The coordinates that are angles."""
-        found = set(range(self.nq - len(self.turns), self.nq))
-        for group in self.hinges:
-            found |= {q[i] for q in group.q for i, is_angle in enumerate(group.pair.angles) if is_angle}
-        return found
+        indices = set(range(self.nq - len(self.turns), self.nq))
+        for group in self.tree_joints:
+            indices |= {q[i] for q in group.q for i, is_angle in enumerate(group.pair.angles) if is_angle}
+        return indices
 
     @property
     def units(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """SI units of coordinates and velocities."""
-        q = {i: unit for h in self.hinges for at in h.q for i, unit in zip(at, h.pair.units, strict=True)}
-        v = {i: unit for h in self.hinges for at in h.v for i, unit in zip(at, h.pair.rate_units, strict=True)}
+        q = {i: unit for h in self.tree_joints for at in h.q for i, unit in zip(at, h.pair.units, strict=True)}
+        v = {i: unit for h in self.tree_joints for at in h.v for i, unit in zip(at, h.pair.rate_units, strict=True)}
         return tuple(q.get(i, "rad") for i in range(self.nq)), tuple(v[i] for i in range(self.nv))
 
     @property
@@ -232,7 +236,7 @@ class AbstractStructure(AbstractJoints):
         """For each body (n,) and velocity (nv,) whether the velocity moves the body."""
         above = np.zeros((len(self.bodies), self.nv), bool)
         own: list[list[int]] = [[] for _ in self.bodies]
-        for group in self.hinges:
+        for group in self.tree_joints:
             for body, v in zip(group.bodies, group.v, strict=True):
                 own[body] = list(v)
         for body in range(len(self.bodies)):
@@ -245,10 +249,10 @@ class AbstractStructure(AbstractJoints):
     @property
     def loops(self) -> dict[str, tuple[str, ...]]:
         """The joints of each loop in order, by the name of the connection that closes it."""
-        names = [group.names for group in self.skeleton.groups]
+        names = [group.names for group in self.connectivity.groups]
         own = {
             b: names[h.group][e]
-            for h in self.hinges
+            for h in self.tree_joints
             if h.group is not None
             for b, e in zip(h.bodies, h.entries, strict=True)
         }
@@ -256,53 +260,59 @@ class AbstractStructure(AbstractJoints):
         def below(body: int) -> list[int]:
             return [] if body < 0 else [*below(self.parents[body]), body]
 
-        found = {}
-        for tie in self.ties:
+        joints_by_closure = {}
+        for tie in self.constraint_groups:
             for name, a, b in zip(tie.names, tie.a, tie.b, strict=True):
+                # Paths to the ground of both ends; what they share, from the common ancestor on, is no part of the
+                # loop.
                 one, other = below(a - 1), below(b - 1)
                 up = [own[x] for x in one if x not in other and x in own]
                 down = [own[x] for x in reversed(other) if x not in one and x in own]
                 if up or down:
-                    found[name] = (*up, name, *down)
-        return found
+                    joints_by_closure[name] = (*up, name, *down)
+        return joints_by_closure
 
 
-def _hinges(
-    skeleton: Skeleton, limbs: tuple[Limb, ...]
-) -> tuple[tuple[Hinges, ...], list[str], list[str], dict[str, JointPlace]]:
-    """The joints of the tree by class, names of coordinates and velocities, and where these joints are found."""
-    where = {name: (g, i) for g, group in enumerate(skeleton.groups) for i, name in enumerate(group.names)}
+def _tree_joints(
+    connectivity: Connectivity, edges: tuple[TreeEdge, ...]
+) -> tuple[tuple[TreeJoints, ...], list[str], list[str], dict[str, JointSlot]]:
+    """The joints of the tree by class, names of coordinates and velocities, and the slots of these joints."""
+    where = {name: (g, i) for g, group in enumerate(connectivity.groups) for i, name in enumerate(group.names)}
     coordinates: list[str] = []
     velocities: list[str] = []
     groups: dict[int | None, list] = defaultdict(list)
-    places: dict[str, JointPlace] = {}
-    for body, limb in enumerate(limbs):
-        group, entry = (None, 0) if limb.joint is None else where[limb.joint]
-        pair = skeleton.free if group is None else skeleton.groups[group].kind.pair
-        name = limb.joint or skeleton.bodies[body]
+    slots: dict[str, JointSlot] = {}
+    for body, edge in enumerate(edges):
+        group, entry = (None, 0) if edge.joint is None else where[edge.joint]
+        pair = connectivity.free if group is None else connectivity.groups[group].kind.pair
+        name = edge.joint or connectivity.bodies[body]
         q = tuple(range(len(coordinates), len(coordinates) + len(pair.coordinates)))
         v = tuple(range(len(velocities), len(velocities) + len(pair.velocities)))
         coordinates += _names(name, pair.coordinates)
         velocities += _names(name, pair.velocities)
-        groups[group].append((pair, body, limb.flipped, q, v, entry))
+        groups[group].append((pair, body, edge.flipped, q, v, entry))
         if group is not None:
-            ends = skeleton.groups[group].a[entry], skeleton.groups[group].b[entry]
-            places[name] = JointPlace(pair, True, *ends, group, entry, q, v)
-    hinges = []
+            ends = connectivity.groups[group].a[entry], connectivity.groups[group].b[entry]
+            slots[name] = JointSlot(pair=pair, in_tree=True, a=ends[0], b=ends[1], group=group, entry=entry, q=q, v=v)
+    tree_joints = []
     for group, members in groups.items():
         pairs, bodies, flipped, q, v, entries = (tuple(x) for x in zip(*members, strict=True))
-        hinges.append(Hinges(pairs[0], bodies, flipped, q, v, group, entries))
-    return tuple(hinges), coordinates, velocities, places
+        tree_joints.append(
+            TreeJoints(pair=pairs[0], bodies=bodies, flipped=flipped, q=q, v=v, group=group, entries=entries)
+        )
+    return tuple(tree_joints), coordinates, velocities, slots
 
 
 def _names(name: str, parts: tuple[str, ...]) -> list[str]:
     return [name] if len(parts) == 1 else [f"{name}.{part}" for part in parts]
 
 
-def _ties(skeleton: Skeleton, in_tree: set[str | None]) -> tuple[tuple[Ties, ...], dict[str, JointPlace]]:
-    """The connections that are constraints by class, and where joints among them are found."""
-    ties, places = [], {}
-    for g, group in enumerate(skeleton.groups):
+def _constraint_groups(
+    connectivity: Connectivity, in_tree: set[str | None]
+) -> tuple[tuple[ConstraintGroup, ...], dict[str, JointSlot]]:
+    """The connections that are constraints by class, and the slots of joints among them."""
+    constraint_groups, slots = [], {}
+    for g, group in enumerate(connectivity.groups):
         members = [
             (i, name, a, b)
             for i, (name, a, b) in enumerate(zip(group.names, group.a, group.b, strict=True))
@@ -310,9 +320,12 @@ def _ties(skeleton: Skeleton, in_tree: set[str | None]) -> tuple[tuple[Ties, ...
         ]
         if members:
             entries, names, a, b = (tuple(x) for x in zip(*members, strict=True))
-            ties.append(Ties(group.kind, names, a, b, g, entries))
+            constraint_groups.append(ConstraintGroup(kind=group.kind, names=names, a=a, b=b, group=g, entries=entries))
             if issubclass(group.kind, AbstractJoint):
                 pair = group.kind.pair
                 none = (-1,) * len(pair.coordinates)
-                places |= {name: JointPlace(pair, False, x, y, g, i, none, ()) for i, name, x, y in members}
-    return tuple(ties), places
+                slots |= {
+                    name: JointSlot(pair=pair, in_tree=False, a=x, b=y, group=g, entry=i, q=none, v=())
+                    for i, name, x, y in members
+                }
+    return tuple(constraint_groups), slots

@@ -19,7 +19,11 @@ def system_of(
         constraints.append(Holonomic("positions", Partial(AbstractLinkage.residual, linkage), parts=dict(linkage.rows)))
     if linkage.slips:
         constraints.append(Pfaffian("velocities", Partial(AbstractLinkage.slip, linkage), parts=dict(linkage.slips)))
-    plain = not linkage.turns and all(h.pair.coordinates == h.pair.velocities for h in linkage.hinges)
+    # A system without `rate` knows that q̇ = v, and leaves N out of all its terms; with it N would be a Jacobian of
+    # ones.
+    rates_are_velocities = not linkage.turns and all(
+        h.pair.coordinates == h.pair.velocities for h in linkage.tree_joints
+    )
     breaks = [driver.breaks for driver in numbers.drivers if driver.breaks.size]
     return System(
         linkage.coordinates,
@@ -28,11 +32,13 @@ def system_of(
         constraints=constraints,
         params=numbers,
         velocities=linkage.velocities,
-        rate=None if plain else Partial(AbstractLinkage.rate, linkage),
-        normalise=None if plain else Partial(AbstractLinkage.normalise, linkage),
+        rate=None if rates_are_velocities else Partial(AbstractLinkage.rate, linkage),
+        normalise=None if rates_are_velocities else Partial(AbstractLinkage.normalise, linkage),
         actuation=Partial(AbstractLinkage.actuation, linkage) if numbers.actuators else None,
         resistance=resistance,
         guess=guess,
+        # The integrator steps to each of them: across a jump of a derivative a method loses its order and the error
+        # its meaning.
         breaks=jnp.sort(jnp.concatenate(breaks)) if breaks else None,
         joints=linkage,
     )

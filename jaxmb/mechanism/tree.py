@@ -10,8 +10,8 @@ from .shape import Stroke
 
 
 @dataclasses.dataclass(frozen=True)
-class Limb:
-    """How a body hangs on its parent.
+class TreeEdge:
+    """The edge of the spanning tree from a body to its parent.
 
     Attributes:
         parent: the parent's number, −1 for ground.
@@ -26,11 +26,11 @@ class Limb:
 
 def spanning_tree(
     bodies: Sequence[str], joints: Sequence[AbstractJoint], leave: Sequence[str], ground: str
-) -> tuple[Limb, ...]:
-    """A limb for each body.
+) -> tuple[TreeEdge, ...]:
+    """The edge from each body to its parent.
 
-    Grown from ground by joints of few degrees of freedom first, so that coordinates are few, then by those close to
-    ground, so that the tree is low. A body that is not reached moves freely, and the tree grows on from it.
+    It grows from the ground by joints of few degrees of freedom first, then by those close to the ground. A body that no joint
+    reaches moves freely, and the tree goes on from it.
 
     Args:
         bodies: names of the bodies.
@@ -40,23 +40,26 @@ def spanning_tree(
     """
     number = {name: i for i, name in enumerate(bodies)} | {ground: -1}
     usable = [j for j in joints if j.name not in leave and j.a.body != j.b.body]
-    limbs: dict[int, Limb] = {}
+    edges: dict[int, TreeEdge] = {}
     depth = {-1: 0}
-    while len(limbs) < len(bodies):
+    while len(edges) < len(bodies):
         candidates = []
         for order, joint in enumerate(usable):
             a, b = number[joint.a.body], number[joint.b.body]
             if (a in depth) != (b in depth):
                 parent, child = (a, b) if a in depth else (b, a)
+                # Few coordinates first (a hinge before a ball joint), then a low tree, whose mass matrix has more
+                # zeros; the order of the mechanism last, so that equal mechanisms get equal trees in each process.
                 rank = (len(joint.pair.velocities), depth[parent], order)
-                candidates.append((rank, child, Limb(parent, joint.name, parent == b)))
+                candidates.append((rank, child, TreeEdge(parent, joint.name, parent == b)))
         if candidates:
-            _, child, limb = min(candidates, key=lambda c: c[0])
+            _, child, edge = min(candidates, key=lambda c: c[0])
         else:
-            child, limb = next(i for i in range(len(bodies)) if i not in limbs), Limb(-1, None, False)
-        limbs[child] = limb
-        depth[child] = depth[limb.parent] + 1
-    return tuple(limbs[i] for i in range(len(bodies)))
+            # No joint reaches the rest from here: one of these bodies moves freely, from the world's frame.
+            child, edge = next(i for i in range(len(bodies)) if i not in edges), TreeEdge(-1, None, False)
+        edges[child] = edge
+        depth[child] = depth[edge.parent] + 1
+    return tuple(edges[i] for i in range(len(bodies)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +80,7 @@ class Group:
 
 
 @dataclasses.dataclass(frozen=True)
-class Hinges:
+class TreeJoints:
     """The joints of the tree that share a class; each entry belongs to one of them.
 
     Attributes:
@@ -100,7 +103,7 @@ class Hinges:
 
 
 @dataclasses.dataclass(frozen=True)
-class Ties:
+class ConstraintGroup:
     """The connections of one class that are constraints.
 
     Attributes:
@@ -120,8 +123,8 @@ class Ties:
 
 
 @dataclasses.dataclass(frozen=True)
-class JointPlace:
-    """Where a joint is found.
+class JointSlot:
+    """The slot of a joint in the arrays of a build.
 
     Attributes:
         pair: its pair.
@@ -144,8 +147,8 @@ class JointPlace:
 
 
 @dataclasses.dataclass(frozen=True)
-class Skeleton:
-    """What all builds of a mechanism have in common, without numbers.
+class Connectivity:
+    """The graph of bodies and connections, common to all builds of a mechanism; it holds no numbers.
 
     Attributes:
         dim: 2 or 3.
@@ -155,8 +158,8 @@ class Skeleton:
         free: the pair of a body that moves freely.
         groups: the connections by class.
         relations: names of the relations, the two joint coordinates of each, and its class.
-        counted: joint coordinates whose full turns matter.
-        loaded: joints whose reaction force a force element is proportional to.
+        multi_turn: joint coordinates whose full turns matter.
+        load_joints: joints whose reaction force a force element is proportional to.
         rows: name and number of holonomic rows of every element, in the order of the mechanism, the tree's joints included.
         slips: name and number of nonholonomic rows, likewise.
     """
@@ -168,8 +171,8 @@ class Skeleton:
     free: AbstractPair
     groups: tuple[Group, ...]
     relations: tuple[tuple[str, tuple[str, str], type], ...]
-    counted: tuple[str, ...]
-    loaded: tuple[str, ...]
+    multi_turn: tuple[str, ...]
+    load_joints: tuple[str, ...]
     rows: tuple[tuple[str, int], ...]
     slips: tuple[tuple[str, int], ...]
 
@@ -181,9 +184,13 @@ class Skeleton:
             joints[kind.__name__] = (*joints.get(kind.__name__, ()), name)
         rows = sum(len(group.names) * (group.kind.holonomic + group.kind.nonholonomic) for group in self.groups)
         rows += sum(kind.holonomic for *_, kind in self.relations)
+        # Each edge either joins two components (union–find by relabelling) or closes an independent loop: the
+        # cyclomatic number.
         part, loops = list(range(len(self.bodies) + 1)), 0
         for a, b in (ends for group in self.groups for ends in zip(group.a, group.b, strict=True)):
             loops += part[a] == part[b]
             part = [part[a] if x == part[b] else x for x in part]
+        # Grübler and Kutzbach: freedoms of all bodies less all rows, which redundant rows make smaller than the
+        # mobility.
         single = 3 if self.dim == 2 else 6
         return Topology(len(self.bodies), joints, loops, single * len(self.bodies) - rows)

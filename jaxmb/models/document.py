@@ -1,4 +1,4 @@
-"""XML as elements that know where they stand, read without trust."""
+"""XML of unknown origin as elements with file and line."""
 
 import dataclasses
 import io
@@ -6,20 +6,21 @@ import math
 import pathlib
 import re
 import xml.sax
+import xml.sax.xmlreader
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
 from ..foundations import listing
 
 # The longest text in bytes, the deepest nesting and the most elements that are read: models of whole robots have a thousandth of them.
-LONGEST, DEEPEST, MOST = 2**26, 128, 500_000
+MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS = 2**26, 128, 500_000
+# Python's `float` also takes underscores, digits of other scripts, "nan" and "inf", which no format of models has.
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 @dataclasses.dataclass(frozen=True)
-class Element:
+class XmlElement:
     """An element of a document.
 
     Attributes:
@@ -32,7 +33,7 @@ class Element:
 
     tag: str
     attributes: dict[str, str]
-    children: list["Element"]
+    children: list["XmlElement"]
     file: pathlib.Path
     line: int
 
@@ -49,33 +50,33 @@ class Element:
         """The error that says what is wrong with the element."""
         return ValueError(f"{self.where} {reason}")
 
-    def all(self, *tags: str) -> list["Element"]:
+    def children_of(self, *tags: str) -> list["XmlElement"]:
         """The children with one of these names."""
         return [child for child in self.children if child.tag in tags]
 
-    def one(self, tag: str) -> "Element | None":
+    def optional_child(self, tag: str) -> "XmlElement | None":
         """The only child of that name, if there is one.
 
         Raises:
             ValueError: if there are several.
         """
-        found = self.all(tag)
-        if len(found) > 1:
-            raise found[1].refusal(f"must stand in {self} once, but stands there {len(found)} times.")
-        return found[0] if found else None
+        children = self.children_of(tag)
+        if len(children) > 1:
+            raise children[1].refusal(f"must stand in {self} once, but stands there {len(children)} times.")
+        return children[0] if children else None
 
-    def needed(self, tag: str) -> "Element":
+    def required_child(self, tag: str) -> "XmlElement":
         """The only child of that name.
 
         Raises:
             ValueError: if there is none, or there are several.
         """
-        found = self.one(tag)
-        if found is None:
+        child = self.optional_child(tag)
+        if child is None:
             raise self.refusal(f"must hold a <{tag}>, but does not.")
-        return found
+        return child
 
-    def walk(self) -> Iterator["Element"]:
+    def walk(self) -> Iterator["XmlElement"]:
         """The element and all inside, in their order."""
         yield self
         for child in self.children:
@@ -87,10 +88,10 @@ class Element:
         Raises:
             ValueError: if there is none, and no default.
         """
-        found = self.attributes.get(attribute, default)
-        if not found or not found.strip():
+        value = self.attributes.get(attribute, default)
+        if not value or not value.strip():
             raise self.refusal(f"must have the attribute `{attribute}`, but has {listing(self.attributes)}.")
-        return found
+        return value
 
     def numbers(self, attribute: str, count: int, default: Sequence[float] | None = None) -> np.ndarray:
         """An attribute of so many finite numbers, (count,).
@@ -101,8 +102,8 @@ class Element:
         if attribute not in self.attributes and default is not None:
             return np.array(default, float)
         words = self.text(attribute).split()
-        wrong = [word for word in words if NUMBER.fullmatch(word) is None or not math.isfinite(float(word))]
-        if wrong or len(words) != count:
+        malformed = [word for word in words if NUMBER.fullmatch(word) is None or not math.isfinite(float(word))]
+        if malformed or len(words) != count:
             kind = "a finite number" if count == 1 else f"{count} finite numbers"
             raise self.refusal(f"must have {kind} as `{attribute}`, but has {self.attributes[attribute]!r}.")
         return np.array([float(word) for word in words])
@@ -112,24 +113,31 @@ class Element:
         return float(self.numbers(attribute, 1, None if default is None else (default,))[0])
 
 
+# SAX, since ElementTree drops line numbers, and a refusal without a line is of no use in a file of thousands of them.
 class _Handler(xml.sax.ContentHandler):
-    """Makes elements of what a parser tells."""
+    """Makes elements from the events of a parser."""
 
     def __init__(self, file: pathlib.Path):
         super().__init__()
         self.file, self.root, self.open, self.count = file, None, [], 0
-        self.locator: Any = None
+        self.locator: xml.sax.xmlreader.Locator | None = None
 
-    def setDocumentLocator(self, locator: Any) -> None:
+    def setDocumentLocator(self, locator: xml.sax.xmlreader.Locator) -> None:
         self.locator = locator
 
-    def startElement(self, name: str, attrs: Any) -> None:
-        element = Element(name, dict(attrs.items()), [], self.file, self.locator.getLineNumber())
+    @property
+    def line(self) -> int:
+        """The line that the parser has reached."""
+        return 0 if self.locator is None else self.locator.getLineNumber() or 0
+
+    def startElement(self, name: str, attrs: xml.sax.xmlreader.AttributesImpl) -> None:
+        element = XmlElement(tag=name, attributes=dict(attrs.items()), children=[], file=self.file, line=self.line)
         self.count += 1
-        if len(self.open) >= DEEPEST:
-            raise element.refusal(f"must not be nested in more than {DEEPEST} others, but is.")
-        if self.count > MOST:
-            raise element.refusal(f"must be one of {MOST} at most in a file, but there are more.")
+        # Checked while reading, before functions that walk through elements by recursion meet Python's own limit.
+        if len(self.open) >= MAX_DEPTH:
+            raise element.refusal(f"must not be nested in more than {MAX_DEPTH} others, but is.")
+        if self.count > MAX_ELEMENTS:
+            raise element.refusal(f"must be one of {MAX_ELEMENTS} at most in a file, but there are more.")
         if self.open:
             self.open[-1].children.append(element)
         else:
@@ -140,8 +148,8 @@ class _Handler(xml.sax.ContentHandler):
         self.open.pop()
 
 
-def document(data: bytes, file: pathlib.Path) -> Element:
-    """The root of a document. Entities and document types are refused, which nothing of ours needs and bombs are made of.
+def document(data: bytes, file: pathlib.Path) -> XmlElement:
+    """The root of a document. Entities and document types are refused: no model needs them, and XML bombs are made of them.
 
     Raises:
         ValueError: with file and line, for what is no XML, and for what is too long or too deep.
@@ -149,9 +157,10 @@ def document(data: bytes, file: pathlib.Path) -> Element:
     from defusedxml import DefusedXmlException
     from defusedxml.sax import make_parser
 
-    if len(data) > LONGEST:
-        raise ValueError(f"{file} must not be longer than {LONGEST} bytes, but has {len(data)}.")
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"{file} must not be longer than {MAX_BYTES} bytes, but has {len(data)}.")
     handler, parser = _Handler(file), make_parser()
+    # Without a document type there are no entities, neither those that expand without end nor those that open files.
     parser.forbid_dtd = True
     parser.setContentHandler(handler)
     parser.setErrorHandler(xml.sax.ErrorHandler())
@@ -164,11 +173,11 @@ def document(data: bytes, file: pathlib.Path) -> Element:
             f"{file}, line {error.getLineNumber()}, must be XML, but is not: {error.getMessage()}."
         ) from None
     except DefusedXmlException as error:
-        line = handler.locator.getLineNumber()
         raise ValueError(
-            f"{file}, line {line}, must not declare document types or entities, but does ({type(error).__name__})."
+            f"{file}, line {handler.line}, must not declare document types or entities, but does ({type(error).__name__})."
         ) from None
     except (ValueError, LookupError) as error:
+        # Refusals of the handler come through the parser, and have file and line already.
         if str(error).startswith(str(file)):
             raise
         raise ValueError(f"{file} must be XML, but is not: {error}.") from error

@@ -1,4 +1,4 @@
-"""From a graph to a mechanism."""
+"""The elements of a mechanism, from the graph of a model."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,10 +7,10 @@ import numpy as np
 
 from .. import spatial
 from ..mechanism import AbstractMechanism
-from .graph import WORLD, Graph
+from .graph import WORLD, ModelGraph
 from .inertia import admissible
-from .names import Names
-from .welded import Rigid, rigid
+from .names import NameTable
+from .rigid_bodies import RigidBodies, rigid_bodies
 
 AXES: dict[str, Callable[..., Any]] = {
     "revolute": spatial.Revolute,
@@ -20,11 +20,11 @@ AXES: dict[str, Callable[..., Any]] = {
     "universal": spatial.Universal,
 }
 FRAMES: dict[str, Callable[..., Any]] = {"spherical": spatial.Spherical, "fixed": spatial.Fixed}
-# What is nearer to the identity than this is it: frames that are written with 15 digits are multiplied to 1e-16.
-NEAR = 1e-15
+# Poses closer to the identity than this are written as none: products of frames with 15 digits leave some 1e-16.
+IDENTITY_TOLERANCE = 1e-15
 
 
-class Build:
+class MechanismBuilder:
     """A mechanism of a graph.
 
     Args:
@@ -36,20 +36,23 @@ class Build:
         names: what elements are called.
     """
 
-    def __init__(self, graph: Graph, repair: bool):
+    def __init__(self, graph: ModelGraph, repair: bool):
         self.graph, self.repair = graph, repair
-        self.bodies: Rigid = rigid(graph)
-        self.names = Names()
+        self.bodies: RigidBodies = rigid_bodies(graph)
+        self.names = NameTable()
         self.shown = [joint for joint in graph.joints if joint in self.bodies.moving or joint.closes]
         for joint in self.shown:
+            # A free joint is no element: the body that it carries is one that no joint reaches.
             if joint.kind != "free" or joint.closes:
                 self.names.new("joint", joint.name)
+        # Joints get names first, since coordinates are called by them; in many files a link has the name of its
+        # joint, and its body is renamed.
         for coupling in graph.couplings:
             self.names.new("coupling", coupling.name)
         for name in self.bodies.spread:
             if name != WORLD:
                 self.names.new("body", name)
-        self.points, self.places = self._points()
+        self.points, self.link_markers = self._points()
 
     def mechanism(self) -> AbstractMechanism:
         """The mechanism.
@@ -72,60 +75,63 @@ class Build:
     # Bodies and places
 
     def _points(self) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, str]]:
-        """By body the poses of its points, and where each link is."""
+        """The poses of the points of each body, and the marker of each link."""
         points: dict[str, dict[str, np.ndarray]] = {name: {} for name in self.bodies.spread}
-        places = {}
+        link_markers = {}
         for link in self.graph.links:
             body, local = self.bodies.carrier[link.name]
             shown = WORLD if body == WORLD else self.names.of("body", body)
-            places[link.name] = shown
+            link_markers[link.name] = shown
             if body != link.name:
-                places[link.name] = f"{shown}.{_add(points[body], link.name, local)}"
+                link_markers[link.name] = f"{shown}.{_add(points[body], link.name, local)}"
             for name, at in link.points.items():
                 _add(points[body], name, local @ at)
-        return points, places
+        return points, link_markers
 
     def _body(self, name: str) -> spatial.Body:
         spread = self.bodies.spread[name]
         mass = float(spread[3, 3])
+        # Bodies without mass are legitimate between two joints: their centre of mass is not defined, and does not
+        # matter.
         com = spread[:3, 3] / mass if mass > 0 else np.zeros(3)
         about = spread[:3, :3] - mass * np.outer(com, com)
+        # I = tr(S) 1 − S from second moments S about the centre of mass, which links fixed to each other have in sum.
         inertia = np.trace(about) * np.eye(3) - about
         where = next(link.where for link in self.graph.links if link.name == name)
         inertia, changed = admissible(inertia, where, self.repair)
         if changed:
             self.graph.note("approximated", f"link '{name}'", changed)
-        place = self.bodies.places[name]
+        pose = self.bodies.poses[name]
         return spatial.Body(
             self.names.of("body", name),
             mass,
             inertia,
             com,
             points=self.points[name],
-            position=place[:3, 3],
-            orientation=place[:3, :3],
+            position=pose[:3, 3],
+            orientation=pose[:3, :3],
         )
 
     def _marker(self, link: str, local: np.ndarray) -> Any:
         """A place on a body."""
         body, at = self.bodies.at(link, local)
         name = WORLD if body == WORLD else self.names.of("body", body)
-        return name if np.abs(at - np.eye(4)).max() < NEAR else (name, at)
+        return name if np.abs(at - np.eye(4)).max() < IDENTITY_TOLERANCE else (name, at)
 
     # Joints
 
     def _joints(self) -> list[Any]:
-        found = []
+        joints = []
         for joint in self.shown:
             if joint.kind == "free":
                 continue
             ends = self._marker(joint.parent, joint.zero), self._marker(joint.child, joint.inner)
             name = self.names.of("joint", joint.name)
             if joint.kind in FRAMES:
-                found.append(FRAMES[joint.kind](name, *ends))
+                joints.append(FRAMES[joint.kind](name, *ends))
             else:
-                found.append(AXES[joint.kind](name, *ends, axis=joint.axis, axis_b=joint.axis_b))
-        return found
+                joints.append(AXES[joint.kind](name, *ends, axis=joint.axis, axis_b=joint.axis_b))
+        return joints
 
     def _couplings(self) -> list[Any]:
         return [
@@ -145,7 +151,7 @@ class Build:
     # Forces
 
     def _joint_forces(self) -> list[Any]:
-        found = []
+        forces = []
         for joint in self.shown:
             if joint.kind in ("free", "fixed"):
                 continue
@@ -153,15 +159,15 @@ class Build:
             if joint.viscous or joint.coulomb:
                 friction = self.names.new("friction", f"{joint.name}_friction")
                 element = spatial.JointFriction(friction, name, joint.viscous, joint.coulomb)
-                found.append(element)
+                forces.append(element)
                 if joint.coulomb:
                     speed = float(element.speed)
                     text = f"dry friction is −f tanh(v/v₀) with v₀ = {speed:g} m/s or rad/s: it creeps where it should stick"
                     self.graph.note("approximated", f"joint '{joint.name}'", text)
             if joint.stiffness:
                 spring = self.names.new("spring", f"{joint.name}_spring")
-                found.append(spatial.JointSpring(spring, name, joint.stiffness, rest=joint.rest))
-        return found
+                forces.append(spatial.JointSpring(spring, name, joint.stiffness, rest=joint.rest))
+        return forces
 
     def _springs(self) -> list[Any]:
         return [
@@ -178,32 +184,34 @@ class Build:
         ]
 
     def _actuators(self) -> list[Any]:
-        found = []
-        for drive in self.graph.drives:
+        actuators = []
+        for drive in self.graph.actuators:
             name = self.names.new("motor", drive.name)
             if drive.at is None:
-                found.append(spatial.Motor(name, self.names.of("joint", drive.joint), drive.gain))
+                actuators.append(spatial.Motor(name, self.names.of("joint", drive.joint), drive.gain))
             else:
-                found.append(spatial.Thruster(name, self._marker(*drive.at), drive.direction))
-        return found
+                actuators.append(spatial.Thruster(name, self._marker(*drive.at), drive.direction))
+        return actuators
 
     # What a mechanism does not hold
 
     def coordinates(self, values: dict[str, np.ndarray]) -> dict[str, float]:
         """Values of coordinates by their names in a build."""
-        found: dict[str, float] = {}
+        values_by_name: dict[str, float] = {}
         for joint in self.shown:
             if joint.name in values and not joint.closes:
                 free = joint.kind == "free"
                 name = self.names.of("body", joint.child) if free else self.names.of("joint", joint.name)
+                # Values of a file are listed by joint; a build names coordinates "joint", or "joint.x" where there
+                # are several.
                 pair = spatial.Mechanism.free if free else (AXES | FRAMES)[joint.kind].pair  # pyright: ignore
                 parts = pair.coordinates
                 labels = [name] if len(parts) == 1 else [f"{name}.{part}" for part in parts]
-                found |= dict(zip(labels, map(float, values[joint.name]), strict=True))
-        return found
+                values_by_name |= dict(zip(labels, map(float, values[joint.name]), strict=True))
+        return values_by_name
 
     def of_joints(self, field: str) -> dict[str, Any]:
-        """What is said of joints, by their names in the mechanism, where it is said."""
+        """A field of joints by their names in the mechanism, where it is set."""
         return {
             self.names.of("joint", joint.name): getattr(joint, field)
             for joint in self.shown
@@ -212,11 +220,11 @@ class Build:
 
 
 def _add(points: dict[str, np.ndarray], name: str, at: np.ndarray) -> str:
-    """Adds a point by a name without dots that is not that of another, and tells it."""
-    plain, count = name.replace(".", "_"), 1
-    found = plain
-    while found in points:
+    """Adds a point under a new name without dots, and returns the name."""
+    base, count = name.replace(".", "_"), 1
+    unique = base
+    while unique in points:
         count += 1
-        found = f"{plain}_{count}"
-    points[found] = at
-    return found
+        unique = f"{base}_{count}"
+    points[unique] = at
+    return unique

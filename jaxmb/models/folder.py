@@ -10,12 +10,12 @@ from ..foundations import listing
 
 PACKAGE = re.compile(r"(?:package|model)://([^/]*)/?(.*)")
 # The largest file in bytes that a model may bring along.
-LARGEST = 2**28
+MAX_FILE_BYTES = 2**28
 
 
 @dataclasses.dataclass(frozen=True)
 class Folder:
-    """Where the files of a model are, beyond which nothing is opened.
+    """The folders that the files of a model may lie in; nothing else is opened.
 
     Attributes:
         root: the folder of the model.
@@ -39,7 +39,7 @@ class Folder:
         return cls(real(path).parent, tuple(map(real, allow)), {k: real(v) for k, v in (packages or {}).items()})
 
     def locate(self, reference: str, where: str, within: str = "") -> pathlib.Path | None:
-        """The file that a reference means; None for one in a package whose folder nobody has told.
+        """The file that a reference means; None for one in a package whose folder is not known.
 
         Args:
             reference: a relative path, or "package://name/file".
@@ -49,17 +49,20 @@ class Folder:
         Raises:
             ValueError: if it lies outside of all folders that are allowed, links resolved.
         """
-        found = PACKAGE.fullmatch(reference)
-        if found is not None:
-            name, rest = found.groups()
+        match = PACKAGE.fullmatch(reference)
+        if match is not None:
+            # `model://` is Gazebo's name for the same.
+            name, rest = match.groups()
             if name not in self.packages:
                 return None
             base, homes = self.packages[name], (self.packages[name], *self.allowed)
         else:
             rest = reference.removeprefix("file://")
             base, homes = self.root / within, (self.root, *self.allowed)
+        # Functions of the operating system fail on it with an error that names no element.
         if "\0" in rest:
             raise ValueError(f"{where} must refer to a file, but refers to {reference!r}.")
+        # Resolved before it is compared: ".." and links inside of the folder may lead out of it.
         path = (base / rest.replace("\\", "/")).resolve()
         if not any(path.is_relative_to(home) for home in homes):
             raise ValueError(
@@ -68,15 +71,16 @@ class Folder:
         return path
 
     def read(self, reference: str, where: str, within: str = "") -> bytes | None:
-        """What a file holds; None if there is no such file.
+        """The contents of a file; None if there is no such file.
 
         Raises:
             ValueError: if it lies elsewhere, or is too large.
         """
         path = self.locate(reference, where, within)
+        # A mesh that is not there may not be needed; who needs it refuses.
         if path is None or not path.is_file():
             return None
         size = path.stat().st_size
-        if size > LARGEST:
-            raise ValueError(f"{where} must refer to files of {LARGEST} bytes at most, but {path} has {size}.")
+        if size > MAX_FILE_BYTES:
+            raise ValueError(f"{where} must refer to files of {MAX_FILE_BYTES} bytes at most, but {path} has {size}.")
         return path.read_bytes()

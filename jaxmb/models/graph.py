@@ -1,4 +1,4 @@
-"""What all formats of models say alike: links, joints between them, and what else ties or drives these.
+"""The graph of a model, common to all formats: links, joints, couplings, cords and actuators.
 
 All numbers are NumPy's, with double precision: reading compiles nothing and does not depend on the configuration of JAX.
 """
@@ -10,15 +10,16 @@ from scipy.spatial.transform import Rotation
 
 # The name of what stands still.
 WORLD = "ground"
+X_AXIS, Z_AXIS = np.array([1.0, 0.0, 0.0]), np.array([0.0, 0.0, 1.0])
 
 
 def pose(position: np.ndarray, rotation: np.ndarray | None = None) -> np.ndarray:
     """[[R, p], [0, 1]]."""
-    found = np.eye(4)
-    found[:3, 3] = position
+    matrix = np.eye(4)
+    matrix[:3, 3] = position
     if rotation is not None:
-        found[:3, :3] = rotation
-    return found
+        matrix[:3, :3] = rotation
+    return matrix
 
 
 def inverse(x: np.ndarray) -> np.ndarray:
@@ -33,6 +34,7 @@ def turn(axis: np.ndarray, angle: float) -> np.ndarray:
 
 def from_quaternion(q: np.ndarray) -> np.ndarray:
     """The rotation of a quaternion (w, x, y, z) of any length but zero."""
+    # SciPy has the scalar last.
     return Rotation.from_quat(np.roll(q, -1)).as_matrix()
 
 
@@ -52,7 +54,7 @@ class Note:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Link:
+class ModelLink:
     """A rigid part.
 
     Attributes:
@@ -73,13 +75,19 @@ class Link:
 
     def spread(self) -> np.ndarray:
         """∫ x̃ x̃ᵀ dm in its frame, x̃ = (x, 1)."""
+        # ∫ x xᵀ dm from an inertia: ½ tr(I) 1 − I, the inverse of I = tr(S) 1 − S.
         about = 0.5 * np.trace(self.inertia) * np.eye(3) - self.inertia
         x = np.append(self.com, 1.0)
         return self.mass * np.outer(x, x) + np.pad(about, (0, 1))
 
 
+def massless_link(name: str, where: str) -> ModelLink:
+    """A link without mass and inertia."""
+    return ModelLink(name=name, mass=0.0, com=np.zeros(3), inertia=np.zeros((3, 3)), where=where)
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
-class Joint:
+class ModelJoint:
     """A joint of the tree, or one that closes a loop.
 
     Attributes:
@@ -118,6 +126,7 @@ class Joint:
     @property
     def zero(self) -> np.ndarray:
         """`outer`, from which the coordinate is counted."""
+        # MJCF draws joints at a reference coordinate, from which this frame turns or shifts back to zero.
         if self.value == 0:
             return self.outer
         axis = self.axis / np.linalg.norm(self.axis)
@@ -151,7 +160,7 @@ class Cord:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Drive:
+class ModelActuator:
     """An input: along a joint, or along a direction (3,) with the gain as its length at a place (link, pose)."""
 
     name: str
@@ -162,12 +171,12 @@ class Drive:
 
 
 @dataclasses.dataclass
-class Graph:
+class ModelGraph:
     """A model.
 
     Attributes:
         name: its name.
-        links, joints, couplings, cords, drives: its parts; joints of the tree and those that close loops.
+        links, joints, couplings, cords, actuators: its parts; joints of the tree and those that close loops.
         gravity: (3,) in m/s².
         poses: by name, values of coordinates by the name of the joint, or of a link that moves freely.
         notes: what is said of the reading.
@@ -175,11 +184,11 @@ class Graph:
 
     name: str
     gravity: np.ndarray
-    links: list[Link] = dataclasses.field(default_factory=list)
-    joints: list[Joint] = dataclasses.field(default_factory=list)
+    links: list[ModelLink] = dataclasses.field(default_factory=list)
+    joints: list[ModelJoint] = dataclasses.field(default_factory=list)
     couplings: list[Coupling] = dataclasses.field(default_factory=list)
     cords: list[Cord] = dataclasses.field(default_factory=list)
-    drives: list[Drive] = dataclasses.field(default_factory=list)
+    actuators: list[ModelActuator] = dataclasses.field(default_factory=list)
     poses: dict[str, dict[str, np.ndarray]] = dataclasses.field(default_factory=dict)
     notes: list[Note] = dataclasses.field(default_factory=list)
 
@@ -187,6 +196,6 @@ class Graph:
         """Adds a note."""
         self.notes.append(Note(kind, str(what), text))
 
-    def joint(self, name: str) -> Joint | None:
+    def joint(self, name: str) -> ModelJoint | None:
         """The joint of that name."""
         return next((joint for joint in self.joints if joint.name == name), None)

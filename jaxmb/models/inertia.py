@@ -1,12 +1,11 @@
-"""What masses and inertias of links must be."""
+"""Conditions on masses and inertias of links."""
 
 import numpy as np
 
-# Moments may miss the triangle inequality by this part of the largest: what rounding does, and what `Body` admits.
-ROUNDING = 1e-9
+from ..mechanism.checks import TRIANGLE_TOLERANCE
 
 
-def checked_mass(mass: float, inertia: np.ndarray, where: str) -> None:
+def expect_mass(mass: float, inertia: np.ndarray, where: str) -> None:
     """Refuses masses that are negative or not finite, and inertia without mass.
 
     Raises:
@@ -34,9 +33,10 @@ def admissible(inertia: np.ndarray, where: str, repair: bool) -> tuple[np.ndarra
     Raises:
         ValueError: by how much the inequality is missed, where it is not repaired.
     """
+    # One eigenvalue problem holds both conditions, positive moments and the triangle inequality, in any axes.
     spread = 0.5 * np.trace(inertia) * np.eye(3) - inertia
     values, vectors = np.linalg.eigh(spread)
-    if values[0] >= -ROUNDING * np.abs(values).max():
+    if values[0] >= -TRIANGLE_TOLERANCE * np.abs(values).max():
         return inertia, ""
     moments = np.linalg.eigvalsh(inertia)
     small, middle, large = moments
@@ -48,6 +48,7 @@ def admissible(inertia: np.ndarray, where: str, repair: bool) -> tuple[np.ndarra
             f"{where} must have principal moments of inertia of which none is negative or exceeds the sum of the others, but {reason}; "
             "`repair=True` takes the nearest inertia that a body can have."
         )
-    kept = (vectors * np.maximum(values, 0)) @ vectors.T
-    found = np.trace(kept) * np.eye(3) - kept
-    return found, f"inertia changed to the nearest that a body can have, since {reason}"
+    # The nearest in the Frobenius norm: negative eigenvalues of a symmetric matrix are set to zero (Higham 1988).
+    nonnegative = (vectors * np.maximum(values, 0)) @ vectors.T
+    nearest = np.trace(nonnegative) * np.eye(3) - nonnegative
+    return nearest, f"inertia changed to the nearest that a body can have, since {reason}"

@@ -1,4 +1,4 @@
-"""What is wrong with a model, and what it can do."""
+"""An inspection of a model: doubtful numbers, closure of loops, freedom, redundancy and reactions at a pose."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -14,8 +14,9 @@ from ..reaction import ReactionReport, analyse_reactions
 from ..system import System, residuals
 from .model import Model
 
-# Beyond these ratios a number is worth a look: of masses, and of a radius of gyration to the size of the mechanism.
-MASSES, GYRATION = 1e6, 10.0
+# Beyond these ratios a number is reported as doubtful. Masses of one machine seldom differ by a million, while grams for kilograms
+# and mm for m in an inertia make a thousand or a million. A radius of gyration of ten times the whole mechanism has such a reason.
+MASS_RATIO, GYRATION_RATIO = 1e6, 10.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +27,7 @@ class BodyReport:
         name: its name.
         mass: in kg.
         moments: principal moments of inertia about the centre of mass, rising: one in the plane, three in space.
-        doubts: what looks wrong.
+        doubts: sentences about doubtful numbers.
     """
 
     name: str
@@ -67,7 +68,7 @@ class Inspection:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What looks wrong of bodies, with their names."""
+        """Doubts about bodies, with their names."""
         return tuple(f"{body.name}: {doubt}" for body in self.bodies for doubt in body.doubts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -134,39 +135,54 @@ def inspect(
     """
     system = model.build()
     guess = _guess(system, model, pose, q)
-    gaps = _gaps(system, guess)
-    bodies = _bodies(model.mechanism)
-    common = (model, pose, {name: float(value) for name, value in (q or {}).items()})
+    values = {name: float(value) for name, value in (q or {}).items()}
+    inspection = Inspection(
+        model=model,
+        pose=pose,
+        given=values,
+        coordinates=dict(zip(system.coordinates, map(float, guess), strict=True)),
+        gaps=_gaps(system, guess),
+        closed=False,
+        failure="",
+        bodies=_bodies(model.mechanism),
+        diagnosis=None,
+        reactions=None,
+        range=None,
+    )
     try:
+        # Loops that do not close are a result here, not an error: gaps at the guess tell which of them, and by how
+        # much.
         state = model.assemble(system, pose, q)
     except ValueError as error:
-        given = dict(zip(system.coordinates, map(float, guess), strict=True))
-        return Inspection(*common, given, gaps, False, str(error), bodies, None, None, None)
-    found = dict(zip(system.coordinates, np.asarray(state.q).tolist(), strict=True))
-    return Inspection(
-        *(*common, found, gaps, True, "", bodies, diagnose(system, state), analyse_reactions(system, state)),
-        None if input is None else trace_motion(system, state, input),
+        return dataclasses.replace(inspection, failure=str(error))
+    return dataclasses.replace(
+        inspection,
+        coordinates=dict(zip(system.coordinates, np.asarray(state.q).tolist(), strict=True)),
+        closed=True,
+        diagnosis=diagnose(system, state),
+        reactions=analyse_reactions(system, state),
+        range=None if input is None else trace_motion(system, state, input),
     )
 
 
 def _guess(system: System, model: Model, pose: str | None, q: Mapping[str, Any] | None) -> np.ndarray:
-    """The coordinates as given.
+    """The coordinates of the guess, keyframe and own values.
 
     Raises:
         ValueError: for a pose or a coordinate that there is not.
     """
     if pose is not None and pose not in model.poses:
         raise ValueError(f"Argument `pose` must be one of {listing(model.poses)}, but is '{pose}'.")
-    found = np.zeros(system.nq) if system.guess is None else np.array(system.guess)
-    known = {} if pose is None else model.poses[pose]
-    for name, value in (known | dict(q or {})).items():
+    coordinates = np.zeros(system.nq) if system.guess is None else np.array(system.guess)
+    keyframe = {} if pose is None else model.poses[pose]
+    for name, value in (keyframe | dict(q or {})).items():
         if name in system.coordinates:
-            found[system.coordinates.index(name)] = value
+            coordinates[system.coordinates.index(name)] = value
         elif name in (q or {}):
             raise ValueError(
                 f"Argument `q` must name coordinates out of {listing(system.coordinates)}, but names '{name}'."
             )
-    return found
+    return coordinates
 
 
 def _gaps(system: System, guess: np.ndarray) -> dict[str, float]:
@@ -178,10 +194,10 @@ def _gaps(system: System, guess: np.ndarray) -> dict[str, float]:
 
 
 def _bodies(mechanism: AbstractMechanism) -> tuple[BodyReport, ...]:
-    """Masses and inertias, with what looks wrong."""
+    """Masses and inertias, with doubts about them."""
     heaviest = max(float(body.mass) for body in mechanism.bodies)
-    places = np.array([np.asarray(body.pose)[:-1, -1] for body in mechanism.bodies])
-    size = float(np.abs(places - places.mean(axis=0)).max())
+    positions = np.array([np.asarray(body.pose)[:-1, -1] for body in mechanism.bodies])
+    size = float(np.abs(positions - positions.mean(axis=0)).max())
     return tuple(_body(body, heaviest, size) for body in mechanism.bodies)
 
 
@@ -192,13 +208,14 @@ def _body(body: AbstractBody, heaviest: float, size: float) -> BodyReport:
     doubts = []
     if mass == 0:
         doubts.append("has no mass; only what it carries and what holds it lets it move")
-    elif heaviest > MASSES * mass:
+    elif heaviest > MASS_RATIO * mass:
         doubts.append(f"is lighter than the heaviest body by a factor of {heaviest / mass:.2g}")
     if mass > 0 and not moments.any():
         doubts.append("has a mass and no moment of inertia")
+    # Some exporters write the identity where they know no density.
     if inertia.ndim == 2 and np.array_equal(inertia, np.eye(3)):
         doubts.append("has the inertia of a template, 1 kg m² about each axis")
     gyration = np.sqrt(moments.max(initial=0.0) / mass) if mass > 0 else 0.0
-    if reach > 0 and gyration > GYRATION * reach:
+    if reach > 0 and gyration > GYRATION_RATIO * reach:
         doubts.append(f"has a radius of gyration of {gyration:.3g} m in a mechanism of {reach:.3g} m")
     return BodyReport(body.name, mass, tuple(float(x) for x in moments), tuple(doubts))

@@ -10,13 +10,13 @@ import numpy as np
 
 from ..foundations import Finite, contract, toml_table
 from ..mechanism import AbstractMechanism, as_vector
-from .document import LONGEST, Element, document
-from .elements import Build
+from .document import MAX_BYTES, XmlElement, document
+from .elements import MechanismBuilder
 from .folder import Folder
-from .graph import Graph
+from .graph import ModelGraph
 from .mjcf import mjcf_graph
 from .model import Model
-from .rotors import add_rotors, tell_armature
+from .rotors import add_rotors, note_armature
 from .sidecar import add_loops, sidecar_table
 from .urdf import urdf_graph
 
@@ -40,14 +40,14 @@ def load(
     """A mechanism of a URDF, of an MJCF, or of a text of ours, with all that the file says beside it.
 
     The file is data: nothing in it is run, and nothing outside its folder is opened. What it says and a mechanism does not hold
-    is told in the record, `print(model)`.
+    is listed in its notes, which `print(model)` shows.
 
     Args:
         path: the file; its root element, or its suffix, tells the format.
         base: how the root link of a URDF is held: "fixed" to the ground, or "free".
         gravity: its acceleration (3,) in m/s², or (2,) for a text in the plane, instead of the file's; for URDF, which has none, (0, 0, −9.81) by default.
         left_out: names of elements that are not read: links, or bodies, with what ties them to others, joints, loops and the like.
-        repair: whether inertias that no body can have are changed to the nearest that one can have, which is told, or refused.
+        repair: whether inertias that no body can have are changed to the nearest that one can have, with a note, or refused.
         rotors: whether the armature of joints is added, as rotors geared to them, each with one coordinate and one row; else it is
             told in `armatures`.
         loops: for URDF, a YAML file of loops, `closed_loop` and `type`; by default the one beside it that has its name, if it is
@@ -80,23 +80,27 @@ def load(
         )
     if not path.is_file():
         raise ValueError(f"Argument `path` must be a file, but '{path}' is none.")
-    if path.stat().st_size > LONGEST:
-        raise ValueError(f"{path} must not be longer than {LONGEST} bytes, but is.")
+    # Before it is read: a file of many gigabytes would fill the memory first.
+    if path.stat().st_size > MAX_BYTES:
+        raise ValueError(f"{path} must not be longer than {MAX_BYTES} bytes, but is.")
     if path.suffix.lower() == ".toml":
-        return _text(path, gravity, tuple(left_out))
+        return _model_of_text(path, gravity, tuple(left_out))
     folder = Folder.of(path, tuple(allow), packages)
     root = document(path.read_bytes(), path)
-    form, graph = _graph(root, folder, base, tuple(left_out), loops)
+    format_name, graph = _graph(root, folder, base, tuple(left_out), loops)
     if gravity is not None:
+        # The argument wins over the file, which may have been written for another planet, or for none as URDF is.
         graph.gravity = np.asarray(as_vector(gravity, "gravity", (3,)), float)
-    (add_rotors if rotors else tell_armature)(graph)
-    return _model(path, form, graph, repair)
+    # A rotor adds a body, a coordinate and a row for each joint, which costs more than it tells in most studies: only
+    # on request.
+    (add_rotors if rotors else note_armature)(graph)
+    return _model_of_graph(path, format_name, graph, repair)
 
 
 def _graph(
-    root: Element, folder: Folder, base: str, left_out: tuple[str, ...], loops: str | os.PathLike[str] | None
-) -> tuple[str, Graph]:
-    """What the format is called, and the graph."""
+    root: XmlElement, folder: Folder, base: str, left_out: tuple[str, ...], loops: str | os.PathLike[str] | None
+) -> tuple[str, ModelGraph]:
+    """The name of the format, and the graph."""
     if root.tag == "robot":
         graph = urdf_graph(root, folder, base, left_out)
         beside = _sidecar(root.file, folder, loops)
@@ -117,13 +121,16 @@ def _sidecar(path: pathlib.Path, folder: Folder, loops: str | os.PathLike[str] |
     for suffix in SIDECARS:
         beside = path.with_suffix(suffix)
         data = folder.read(beside.name, f"{path}, with the file of loops beside it,")
+        # Other YAML files beside a model are common, such as those of controllers; only one that lists loops is
+        # meant.
         if data is not None and b"closed_loop" in data:
             return beside
     return None
 
 
-def _text(path: pathlib.Path, gravity: Finite | None, left_out: tuple[str, ...]) -> Model:
-    """Of a text of ours, in the plane or in space."""
+def _model_of_text(path: pathlib.Path, gravity: Finite | None, left_out: tuple[str, ...]) -> Model:
+    """The model of a mechanism as text, in the plane or in space."""
+    # Here, since which of both is needed is known from the text only.
     from .. import planar, spatial
 
     text = path.read_text(encoding="utf-8")
@@ -134,24 +141,25 @@ def _text(path: pathlib.Path, gravity: Finite | None, left_out: tuple[str, ...])
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
     if gravity is not None:
-        found = as_vector(gravity, "gravity", mechanism.gravity.shape)
-        mechanism = eqx.tree_at(lambda m: m.gravity, mechanism, found)
+        acceleration = as_vector(gravity, "gravity", mechanism.gravity.shape)
+        mechanism = eqx.tree_at(lambda m: m.gravity, mechanism, acceleration)
     mechanism = mechanism.without(*left_out) if left_out else mechanism
-    return Model(path.stem, path, "text", mechanism, places={body.name: body.name for body in mechanism.bodies})
+    places = {body.name: body.name for body in mechanism.bodies}
+    return Model(name=path.stem, path=path, format="text", mechanism=mechanism, places=places)
 
 
-def _model(path: pathlib.Path, form: str, graph: Graph, repair: bool) -> Model:
-    build = Build(graph, repair)
+def _model_of_graph(path: pathlib.Path, format_name: str, graph: ModelGraph, repair: bool) -> Model:
+    build = MechanismBuilder(graph, repair)
     mechanism = build.mechanism()
     for what, name in build.names.changes:
         graph.note("renamed", f"{what} to '{name}'", "names must differ from all others, and have no dots")
     return Model(
-        graph.name,
-        path,
-        form,
-        mechanism,
+        name=graph.name,
+        path=path,
+        format=format_name,
+        mechanism=mechanism,
         loops=tuple(build.names.of("joint", joint.name) for joint in build.shown if joint.closes),
-        places=build.places,
+        places=build.link_markers,
         poses={name: build.coordinates(values) for name, values in graph.poses.items()},
         limits=build.of_joints("limits"),
         armatures=build.of_joints("armature"),

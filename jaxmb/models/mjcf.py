@@ -1,61 +1,69 @@
 """MJCF, by MuJoCo's own reader and compiler."""
 
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from ..foundations import listing, optional
-from .document import Element
+from .document import XmlElement
 from .folder import Folder
-from .graph import WORLD, Graph, Joint, Link, from_quaternion, pose
-from .inertia import checked_mass
-from .mjcf_text import Meshes, bare, checked, text, whole, without
-from .mjcf_ties import Ties
+from .graph import WORLD, Z_AXIS, ModelGraph, ModelJoint, ModelLink, from_quaternion, massless_link, pose
+from .inertia import expect_mass
+from .mjcf_constraints import MjcfConstraints, MujocoModel, MujocoSpec
+from .mjcf_text import Meshes, expanded, expect_readable, stripped, without, xml_text
 
+# Numbers of MuJoCo's model that the graph is made of.
+FINITE_FIELDS = (
+    *("body_mass", "body_inertia", "body_pos", "body_quat", "body_ipos", "body_iquat", "jnt_pos", "jnt_axis"),
+    *("jnt_stiffness", "dof_damping", "dof_frictionloss", "dof_armature", "qpos0", "eq_data"),
+)
 # Kinds of joints by MuJoCo's numbers of them.
 FREE, BALL, SLIDE, HINGE = range(4)
 KINDS = {FREE: "free", BALL: "spherical", SLIDE: "prismatic", HINGE: "revolute"}
-Z = np.array([0.0, 0.0, 1.0])
 
 
-def mjcf_graph(root: Element, folder: Folder, left_out: Sequence[str]) -> Graph:
+def mjcf_graph(root: XmlElement, folder: Folder, excluded: Sequence[str]) -> ModelGraph:
     """The graph of a <mujoco>.
 
     Args:
         root: the element.
         folder: where files may lie.
-        left_out: names of elements that are not read.
+        excluded: names of elements that are not read.
 
     Raises:
         ValueError: with file and what MuJoCo says, or file, line and element.
         ImportError: without MuJoCo.
     """
     mujoco = optional("mujoco", "models")
-    graph = Graph(root.attributes.get("model", folder.root.name), np.zeros(3))
-    root = whole(root, folder)
-    checked(root)
-    root = bare(without(root, tuple(left_out), graph), graph)
+    graph = ModelGraph(root.attributes.get("model", folder.root.name), np.zeros(3))
+    root = expanded(root, folder)
+    expect_readable(root)
+    root = stripped(without(root, tuple(excluded), graph), graph)
     model = _compiled(mujoco, root, Meshes(root, folder), graph)
     _expect_finite(model, root)
-    return _Reading(mujoco, model, graph, root).graph
+    return GraphReader(mujoco, model, graph, root).graph
 
 
-def _compiled(mujoco: Any, root: Element, meshes: Meshes, graph: Graph) -> Any:
-    """MuJoCo's model, in which only those meshes are read that masses follow from."""
-    written = text(meshes.root)
+def _compiled(mujoco: ModuleType, root: XmlElement, meshes: Meshes, graph: ModelGraph) -> MujocoModel:
+    """The compiled model; of its meshes only those are read from which masses follow."""
+    source = xml_text(meshes.root)
     try:
-        spec = mujoco.MjSpec.from_string(written)
-        needed = _needed(mujoco, spec, meshes, root)
-        data = {name: meshes.read(name) for name in needed}
-        spec = mujoco.MjSpec.from_string(written, assets={k: v for k, v in data.items() if v is not None})
+        # Read twice: the first time without files, to learn which meshes masses follow from. Shapes for pictures and
+        # contacts, which are most of the data of a robot, are never opened.
+        spec = mujoco.MjSpec.from_string(source)
+        mesh_files = _mass_meshes(mujoco, spec, meshes, root)
+        data = {name: meshes.read(name) for name in mesh_files}
+        spec = mujoco.MjSpec.from_string(source, assets={k: v for k, v in data.items() if v is not None})
         for geom in list(spec.geoms):
-            if geom.meshname and spec.mesh(geom.meshname).file not in needed:
+            if geom.meshname and spec.mesh(geom.meshname).file not in mesh_files:
                 graph.note("listed", f"<geom mesh={geom.meshname!r}>", "shapes are not read")
                 _delete(spec, geom)
         for mesh in list(spec.meshes):
-            if mesh.file and mesh.file not in needed:
+            if mesh.file and mesh.file not in mesh_files:
                 _delete(spec, mesh)
+        # Else MuJoCo merges bodies without joints into others, and their names, which users refer to, are gone.
         spec.compiler.fusestatic = False
         return spec.compile()
     except (ValueError, RuntimeError, KeyError, TypeError) as error:
@@ -66,20 +74,23 @@ def _compiled(mujoco: Any, root: Element, meshes: Meshes, graph: Graph) -> Any:
         ) from None
 
 
-def _delete(spec: Any, thing: Any) -> None:
-    spec.delete(thing) if hasattr(spec, "delete") else thing.delete()
+def _delete(spec: MujocoSpec, element: MujocoSpec) -> None:
+    # Newer versions delete by the specification, older ones by the element.
+    spec.delete(element) if hasattr(spec, "delete") else element.delete()
 
 
-def _needed(mujoco: Any, spec: Any, meshes: Meshes, root: Element) -> set[str]:
+def _mass_meshes(mujoco: ModuleType, spec: MujocoSpec, meshes: Meshes, root: XmlElement) -> set[str]:
     """The files of the meshes that masses of moving bodies follow from.
 
     Raises:
         ValueError: for a body whose mass follows from a file that is not there.
     """
+    # A body's mass follows from its shapes unless it has an <inertial> and the compiler does not overrule it, as in
+    # MuJoCo's `inertiafromgeom`.
     choice = spec.compiler.inertiafromgeom
     always, never = (getattr(mujoco.mjtInertiaFromGeom, f"mjINERTIAFROMGEOM_{x}") for x in ("TRUE", "FALSE"))
     low, high = spec.compiler.inertiagrouprange
-    needed: set[str] = set()
+    mesh_files: set[str] = set()
     for body in spec.bodies:
         if choice == never or (body.explicitinertial and choice != always) or not _moves(body):
             continue
@@ -91,14 +102,14 @@ def _needed(mujoco: Any, spec: Any, meshes: Meshes, root: Element) -> set[str]:
                 (e.where for e in root.walk() if e.tag == "body" and e.attributes.get("name") == body.name), root.file
             )
             raise ValueError(
-                f"{where} must have an <inertial>, or the meshes from which its mass follows, but {meshes.told(absent)} is not there; "
+                f"{where} must have an <inertial>, or the meshes from which its mass follows, but {meshes.references(absent)} is not there; "
                 f"`left_out=[{body.name!r}]` reads the model without it."
             )
-        needed |= files
-    return needed
+        mesh_files |= files
+    return mesh_files
 
 
-def _moves(body: Any) -> bool:
+def _moves(body: MujocoSpec) -> bool:
     """Whether a joint moves a body or one that carries it."""
     while body is not None and body.name != "world":
         if len(body.joints):
@@ -107,63 +118,45 @@ def _moves(body: Any) -> bool:
     return False
 
 
-def _expect_finite(model: Any, root: Element) -> None:
-    """MuJoCo lets some numbers through that are not finite."""
-    for field in (
-        "body_mass",
-        "body_inertia",
-        "body_pos",
-        "body_quat",
-        "body_ipos",
-        "body_iquat",
-        "jnt_pos",
-        "jnt_axis",
-        "jnt_stiffness",
-        "dof_damping",
-        "dof_frictionloss",
-        "dof_armature",
-        "qpos0",
-        "eq_data",
-    ):
+def _expect_finite(model: MujocoModel, root: XmlElement) -> None:
+    """Refuses numbers that are not finite, some of which MuJoCo admits."""
+    for field in FINITE_FIELDS:
         if not np.isfinite(getattr(model, field)).all():
             raise ValueError(f"{root.file} must hold finite numbers, but `{field}` of MuJoCo's model does not.")
 
 
-class _Reading:
+class GraphReader:
     """The graph of a compiled model."""
 
-    def __init__(self, mujoco: Any, model: Any, graph: Graph, root: Element):
+    def __init__(self, mujoco: ModuleType, model: MujocoModel, graph: ModelGraph, root: XmlElement):
         self.mujoco, self.model, self.graph, self.root = mujoco, model, graph, root
         self.lines = {(e.tag, e.attributes["name"]): e.where for e in root.walk() if "name" in e.attributes}
-        self.bodies = [WORLD, *(self._name("body", i) for i in range(1, model.nbody))]
-        self.joints = [self._name("joint", i) for i in range(model.njnt)]
+        self.bodies = [WORLD, *(self.name("body", i) for i in range(1, model.nbody))]
+        self.joints = [self.name("joint", i) for i in range(model.njnt)]
         if WORLD in self.bodies[1:]:
             raise ValueError(f"{root.file}: no body must be called '{WORLD}', which is what stands still, but one is.")
         self._options()
         for body in range(1, model.nbody):
             self._body(body)
-        Ties(self, mujoco, model, graph).add()
+        MjcfConstraints(self, mujoco, model, graph).add()
         self._keyframes()
 
-    def _name(self, kind: str, index: int) -> str:
+    def name(self, kind: str, index: int) -> str:
         """The name of an element, or its kind and number."""
         number = getattr(self.mujoco.mjtObj, f"mjOBJ_{kind.upper()}")
         return self.mujoco.mj_id2name(self.model, number, index) or f"{kind}{index}"
 
-    def name(self, kind: str, index: int) -> str:
-        """Likewise."""
-        return self._name(kind, index)
-
     def where(self, kind: str, name: str) -> str:
-        """Where an element stands."""
+        """File, line and element, with which a refusal begins."""
         return self.lines.get((kind, name), f"{self.root.file}, <{kind} name={name!r}>")
 
     def _options(self) -> None:
+        # Flags differ between versions of MuJoCo: one that a version does not have is not set.
         option, flags = self.model.opt, self.mujoco.mjtDisableBit
         off = lambda name: hasattr(flags, name) and bool(option.disableflags & getattr(flags, name))
         self.equalities_act = not (off("mjDSBL_EQUALITY") or off("mjDSBL_CONSTRAINT"))
         self.graph.gravity = np.zeros(3) if off("mjDSBL_GRAVITY") else np.array(option.gravity)
-        for element in self.root.all("option"):
+        for element in self.root.children_of("option"):
             others = [name for name in element.attributes if name != "gravity"]
             if others:
                 self.graph.note("listed", f"{listing(others)} of <option>", "settings of the solver are not read")
@@ -182,23 +175,42 @@ class _Reading:
         where = self.where("body", name)
         rotation = from_quaternion(model.body_iquat[index])
         inertia = rotation @ np.diag(model.body_inertia[index]) @ rotation.T
-        checked_mass(float(model.body_mass[index]), inertia, where)
+        expect_mass(float(model.body_mass[index]), inertia, where)
         own = [i for i in range(model.nsite) if model.site_bodyid[i] == index]
-        points = {self._name("site", i): pose(model.site_pos[i], from_quaternion(model.site_quat[i])) for i in own}
-        link = Link(name, float(model.body_mass[index]), np.array(model.body_ipos[index]), inertia, where, points)
+        points = {self.name("site", i): pose(model.site_pos[i], from_quaternion(model.site_quat[i])) for i in own}
+        link = ModelLink(
+            name=name,
+            mass=float(model.body_mass[index]),
+            com=np.array(model.body_ipos[index]),
+            inertia=inertia,
+            where=where,
+            points=points,
+        )
         if model.body_gravcomp[index]:
             self.graph.note("left out", f"gravcomp of body '{name}'", "gravity acts on all bodies alike")
         frame = pose(model.body_pos[index], from_quaternion(model.body_quat[index]))
         parent = self.bodies[model.body_parentid[index]]
         first, count = int(model.body_jntadr[index]), int(model.body_jntnum[index])
         if not count:
-            self.graph.joints.append(Joint(f"{name}_weld", "fixed", parent, name, frame, np.eye(4), Z, Z, where))
+            self.graph.joints.append(
+                ModelJoint(
+                    name=f"{name}_weld",
+                    kind="fixed",
+                    parent=parent,
+                    child=name,
+                    outer=frame,
+                    inner=np.eye(4),
+                    axis=Z_AXIS,
+                    axis_b=Z_AXIS,
+                    where=where,
+                )
+            )
         for joint in range(first, first + count):
             last = joint == first + count - 1
+            # A body with several joints hangs on a chain of bodies without mass, one for each further joint.
             child = name if last else f"{name}_{self.joints[joint]}"
             if not last:
-                none = np.zeros((3, 3))
-                self.graph.links.append(Link(child, 0.0, np.zeros(3), none, where))
+                self.graph.links.append(massless_link(child, where))
                 self.graph.note(
                     "approximated", f"body '{name}'", "joints in a row have bodies without mass between them"
                 )
@@ -206,18 +218,21 @@ class _Reading:
             parent, frame = child, np.eye(4)
         self.graph.links.append(link)
 
-    def _joint(self, index: int, parent: str, child: str, frame: np.ndarray) -> Joint:
+    def _joint(self, index: int, parent: str, child: str, frame: np.ndarray) -> ModelJoint:
         model, name = self.model, self.joints[index]
         kind, q, v = int(model.jnt_type[index]), int(model.jnt_qposadr[index]), int(model.jnt_dofadr[index])
         single, free = kind in (HINGE, SLIDE), kind == FREE
+        # A joint turns about its anchor, not about the origin of its body; a free one has none.
         anchor = np.eye(4) if free else pose(model.jnt_pos[index])
+        # A number, or in some versions an array whose first entry it is; further ones belong to polynomials, see
+        # below.
         stiffness = float(np.ravel(model.jnt_stiffness[index])[0])
         numbers: dict[str, Any] = {
             "viscous": float(model.dof_damping[v]),
             "coulomb": float(model.dof_frictionloss[v]),
             "armature": float(model.dof_armature[v]),
         }
-        self._untold(index, v, name)
+        self._note_unsupported(index, v, name)
         if free and any(numbers.values()):
             self.graph.note("left out", f"joint '{name}'", "friction and armature of a free joint have no element")
         if stiffness and not single:
@@ -227,9 +242,17 @@ class _Reading:
             limits = float(model.jnt_range[index][0]), float(model.jnt_range[index][1])
         elif model.jnt_limited[index]:
             self.graph.note("listed", f"joint '{name}'", "limits of ball joints are not part of a mechanism")
-        axis = np.array(model.jnt_axis[index]) if single else Z
-        return Joint(
-            *(name, KINDS[kind], parent, child, frame @ anchor, anchor, axis, axis, self.where("joint", name)),
+        axis = np.array(model.jnt_axis[index]) if single else Z_AXIS
+        return ModelJoint(
+            name=name,
+            kind=KINDS[kind],
+            parent=parent,
+            child=child,
+            outer=frame @ anchor,
+            inner=anchor,
+            axis=axis,
+            axis_b=axis,
+            where=self.where("joint", name),
             value=float(model.qpos0[q]) if single else 0.0,
             stiffness=stiffness if single else 0.0,
             rest=float(model.qpos_spring[q]) if single else 0.0,
@@ -237,8 +260,8 @@ class _Reading:
             **({} if free else numbers),
         )
 
-    def _untold(self, joint: int, dof: int, name: str) -> None:
-        """Numbers of newer versions that no element has."""
+    def _note_unsupported(self, joint: int, dof: int, name: str) -> None:
+        """Notes numbers of newer versions of MuJoCo for which there is no element."""
         fields = {"jnt_stiffnesspoly": joint, "jnt_springyield": joint, "dof_dampingpoly": dof}
         for field, index in fields.items():
             values = np.ravel(getattr(self.model, field, np.zeros(index + 1))[index])
@@ -251,11 +274,12 @@ class _Reading:
         sizes = {FREE: 7, BALL: 4, SLIDE: 1, HINGE: 1}
         for key in range(self.model.nkey):
             qpos = self.model.key_qpos[key]
+            # Bound by default: the lambda would else read the last keyframe.
             at = lambda j, qpos=qpos: np.array(
                 qpos[self.model.jnt_qposadr[j] : self.model.jnt_qposadr[j] + sizes[int(self.model.jnt_type[j])]]
             )
-            self.graph.poses[self._name("key", key)] = {name: at(j) for j, name in enumerate(self.joints)}
+            self.graph.poses[self.name("key", key)] = {name: at(j) for j, name in enumerate(self.joints)}
             if np.any(self.model.key_qvel[key]) or np.any(self.model.key_ctrl[key]):
                 self.graph.note(
-                    "listed", f"keyframe '{self._name('key', key)}'", "its velocities and inputs are not part of a pose"
+                    "listed", f"keyframe '{self.name('key', key)}'", "its velocities and inputs are not part of a pose"
                 )

@@ -1,14 +1,15 @@
 """MJCF as a text that refers to no file, for MuJoCo to read."""
 
+import dataclasses
 import math
 import pathlib
 from collections.abc import Iterable
 from xml.sax.saxutils import quoteattr
 
 from ..foundations import listing
-from .document import Element, document
+from .document import XmlElement, document
 from .folder import Folder
-from .graph import Graph
+from .graph import ModelGraph
 
 # Parts that a mechanism has no use for, and why they are not read.
 LISTED = {
@@ -41,42 +42,42 @@ REFERENCES = (
     *("name", "body", "body1", "body2", "joint", "joint1", "joint2", "jointinparent", "site", "site1", "site2"),
     *("cranksite", "slidersite", "refsite", "sidesite", "geom", "geom1", "geom2", "tendon", "tendon1", "tendon2"),
 )
-# So many copies are made at most, of all that is replicated together.
+# The most copies that nested replications may make together: three nested ones of 1000 would fill any memory.
 COPIES = 10_000
 
 
-def whole(root: Element, folder: Folder) -> Element:
+def expanded(root: XmlElement, folder: Folder) -> XmlElement:
     """The document with the files that it includes in their places.
 
     Raises:
         ValueError: for a file that is not there, lies elsewhere, or is included twice.
     """
-    seen = {root.file.resolve()}
+    files_read = {root.file.resolve()}
 
-    def filled(children: Iterable[Element]) -> list[Element]:
-        found = []
+    def with_includes(children: Iterable[XmlElement]) -> list[XmlElement]:
+        elements = []
         for child in children:
             if child.tag != "include":
-                found.append(Element(child.tag, child.attributes, filled(child.children), child.file, child.line))
+                elements.append(dataclasses.replace(child, children=with_includes(child.children)))
                 continue
             path = folder.locate(child.text("file"), child.where)
             data = folder.read(child.text("file"), child.where)
             if path is None or data is None:
                 raise child.refusal(f"must include a file that is there, but {child.text('file')!r} is not.")
-            if path in seen:
+            if path in files_read:
                 raise child.refusal(f"must include each file once, but {child.text('file')!r} is read already.")
-            seen.add(path)
+            files_read.add(path)
             inner = document(data, path)
             if inner.tag not in ("mujoco", "mujocoinclude"):
                 raise inner.refusal("must be a <mujoco> or a <mujocoinclude> to be included, but is neither.")
-            found += filled(inner.children)
-        return found
+            elements += with_includes(inner.children)
+        return elements
 
-    return Element(root.tag, root.attributes, filled(root.children), root.file, root.line)
+    return dataclasses.replace(root, children=with_includes(root.children))
 
 
-def checked(root: Element) -> None:
-    """Refuses what cannot be read, and more copies than `COPIES`.
+def expect_readable(root: XmlElement) -> None:
+    """Refuses elements that cannot be read, and more copies than `COPIES`.
 
     Raises:
         ValueError: with file, line and element.
@@ -85,7 +86,7 @@ def checked(root: Element) -> None:
         if element.tag in REFUSED:
             raise element.refusal(f"cannot be read: {REFUSED[element.tag]}.")
 
-    def copies(element: Element, before: float) -> None:
+    def copies(element: XmlElement, before: float) -> None:
         count = before
         if element.tag in ("replicate", "composite"):
             words = element.attributes.get("count", "1").split()
@@ -98,54 +99,56 @@ def checked(root: Element) -> None:
     copies(root, 1.0)
 
 
-def without(root: Element, names: tuple[str, ...], graph: Graph) -> Element:
+def without(root: XmlElement, names: tuple[str, ...], graph: ModelGraph) -> XmlElement:
     """The document less the elements of these names, and less what refers to them or to anything in them."""
-    gone: set[str] = set(names)
+    removed: set[str] = set(names)
     count = -1
-    while names and count < len(gone):
-        count = len(gone)
+    # To a fixed point: a tendon that goes with a joint takes its actuator with it, which may take a sensor.
+    while names and count < len(removed):
+        count = len(removed)
         for element in root.walk():
-            if _is_gone(element, gone):
-                gone |= {inner.attributes["name"] for inner in element.walk() if "name" in inner.attributes}
+            if _is_removed(element, removed):
+                removed |= {inner.attributes["name"] for inner in element.walk() if "name" in inner.attributes}
 
-    def reduced(element: Element) -> Element:
+    def reduced(element: XmlElement) -> XmlElement:
         children = []
         for child in element.children:
-            if not _is_gone(child, gone) and not (names and child.tag == "keyframe"):
+            if not _is_removed(child, removed) and not (names and child.tag == "keyframe"):
                 children.append(reduced(child))
             elif child.attributes.get("name") in names:
                 graph.note("left out", child, "as was asked for")
+            # Values of a keyframe are listed without names; they no longer fit when coordinates are missing.
             elif child.tag == "keyframe":
                 graph.note("left out", child, "keyframes belong to all coordinates of the whole model")
-        return Element(element.tag, element.attributes, children, element.file, element.line)
+        return dataclasses.replace(element, children=children)
 
     return reduced(root)
 
 
-def _is_gone(element: Element, gone: set[str]) -> bool:
+def _is_removed(element: XmlElement, removed: set[str]) -> bool:
     """Whether an element has one of these names, or refers to one, by itself or along a tendon."""
     if element.tag in ("mujoco", "default", "key", "keyframe"):
         return False
     inner = element.children if element.tag in ("fixed", "spatial") else []
-    return any(part.attributes.get(name) in gone for part in (element, *inner) for name in REFERENCES)
+    return any(part.attributes.get(name) in removed for part in (element, *inner) for name in REFERENCES)
 
 
-def bare(root: Element, graph: Graph) -> Element:
-    """The document without what no mechanism has."""
+def stripped(root: XmlElement, graph: ModelGraph) -> XmlElement:
+    """The document without elements that no mechanism has, each of which is noted."""
 
-    def kept(element: Element) -> bool:
+    def is_read(element: XmlElement) -> bool:
         if element.tag in LISTED:
             for part in element.children if element.tag in ("sensor", "contact") else (element,):
                 graph.note("listed", part, LISTED[element.tag])
             return False
         return True
 
-    def stripped(element: Element) -> Element:
+    def copy(element: XmlElement) -> XmlElement:
         attributes = {k: v for k, v in element.attributes.items() if k != "material"}
-        children = [stripped(child) for child in element.children if kept(child)]
-        return Element(element.tag, attributes, children, element.file, element.line)
+        children = [copy(child) for child in element.children if is_read(child)]
+        return dataclasses.replace(element, attributes=attributes, children=children)
 
-    return stripped(root)
+    return copy(root)
 
 
 class Meshes:
@@ -160,15 +163,15 @@ class Meshes:
         files: for each the reference, with the folder it begins in, and the element.
     """
 
-    def __init__(self, root: Element, folder: Folder):
+    def __init__(self, root: XmlElement, folder: Folder):
         self.folder = folder
-        self.files: dict[str, tuple[str, str, Element]] = {}
+        self.files: dict[str, tuple[str, str, XmlElement]] = {}
         self._within = ""
-        for compiler in root.all("compiler"):
+        for compiler in root.children_of("compiler"):
             self._within = compiler.attributes.get("meshdir", compiler.attributes.get("assetdir", self._within))
         self.root = self._renamed(root, False)
 
-    def _renamed(self, element: Element, in_asset: bool) -> Element:
+    def _renamed(self, element: XmlElement, in_asset: bool) -> XmlElement:
         drop = FOLDERS if element.tag == "compiler" else ()
         attributes = {k: v for k, v in element.attributes.items() if k not in drop}
         if any(name in attributes for name in FILES) and element.tag != "mesh":
@@ -178,27 +181,29 @@ class Meshes:
             path = pathlib.PurePosixPath(reference.replace("\\", "/"))
             self.folder.locate(reference, element.where, self._within)
             attributes.setdefault("name", path.stem)
+            # Names of our own, which are no paths: whatever MuJoCo would look for, it finds only what it is handed.
             attributes["file"] = f"{len(self.files)}{path.suffix}"
             self.files[attributes["file"]] = (reference, self._within, element)
         children = [self._renamed(child, element.tag == "asset") for child in element.children]
-        return Element(element.tag, attributes, children, element.file, element.line)
+        return dataclasses.replace(element, attributes=attributes, children=children)
 
     def read(self, name: str) -> bytes | None:
-        """What a file holds; None if it is not there."""
+        """The contents of a file; None if it is not there."""
         reference, within, element = self.files[name]
         return self.folder.read(reference, element.where, within)
 
-    def told(self, names: Iterable[str]) -> str:
+    def references(self, names: Iterable[str]) -> str:
         """The references of files, for a message."""
         return listing(self.files[name][0] for name in names)
 
 
-def text(root: Element) -> str:
-    """The document as text, in which each element stands on its line as long as lines grow: MuJoCo tells these."""
+def xml_text(root: XmlElement) -> str:
+    """The document as text, in which each element stands on its own line of the file where possible."""
     parts, line = [], 1
 
-    def write(element: Element) -> None:
+    def write(element: XmlElement) -> None:
         nonlocal line
+        # MuJoCo's messages name lines of its input: with these they are lines of the file.
         if element.file == root.file and element.line > line:
             parts.append("\n" * (element.line - line))
             line = element.line

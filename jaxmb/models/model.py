@@ -1,4 +1,4 @@
-"""What is read of a file."""
+"""Models read from files."""
 
 import dataclasses
 import pathlib
@@ -75,12 +75,12 @@ class Model:
         """
         if pose is not None and pose not in self.poses:
             raise ValueError(f"Argument `pose` must be one of {listing(self.poses)}, but is '{pose}'.")
-        known = {} if pose is None else self.poses[pose]
-        guess: dict[str, float | Array] = {k: v for k, v in known.items() if k in system.coordinates}
+        keyframe = {} if pose is None else self.poses[pose]
+        guess: dict[str, float | Array] = {k: v for k, v in keyframe.items() if k in system.coordinates}
         return assemble(system, guess | dict(q or {}), **arguments)
 
     def to_dict(self) -> dict[str, Any]:
-        """What there is beside the mechanism, as a dictionary of plain numbers, strings, lists and dictionaries."""
+        """Everything beside the mechanism as a dictionary of plain numbers, strings, lists and dictionaries."""
         return {
             "name": self.name,
             "path": str(self.path),

@@ -1,35 +1,36 @@
-"""Names that a mechanism can have."""
+"""Names of the elements of a model in a mechanism."""
 
 from .graph import WORLD
 
 
-class Names:
+class NameTable:
     """The names of a model's elements in a mechanism, where all differ and none has a dot.
 
     Attributes:
-        taken: those in use.
+        in_use: the names in use.
         changes: pairs of what an element is called in the file, with its kind, and in the mechanism.
     """
 
     def __init__(self) -> None:
-        self.taken, self.changes = {WORLD}, []
-        self._known: dict[tuple[str, str], str] = {}
+        self.in_use, self.changes = {WORLD}, []
+        self._by_origin: dict[tuple[str, str], str] = {}
 
     def new(self, kind: str, name: str) -> str:
         """A name for a new element: its own, or with its kind and a number behind where that is taken."""
-        plain = name.replace(".", "_").strip() or kind
-        candidates = [plain, f"{plain}_{kind}"]
-        found = next((c for c in candidates if c not in self.taken), None)
+        base = name.replace(".", "_").strip() or kind
+        # With the kind before a number: "wrist_body" beside the joint "wrist" says more than "wrist_2".
+        candidates = [base, f"{base}_{kind}"]
+        unique = next((c for c in candidates if c not in self.in_use), None)
         count = 1
-        while found is None:
+        while unique is None:
             count += 1
-            found = f"{plain}_{kind}{count}" if f"{plain}_{kind}{count}" not in self.taken else None
-        self.taken.add(found)
-        self._known[kind, name] = found
-        if found != name:
-            self.changes.append((f"{kind} '{name}'", found))
-        return found
+            unique = f"{base}_{kind}{count}" if f"{base}_{kind}{count}" not in self.in_use else None
+        self.in_use.add(unique)
+        self._by_origin[kind, name] = unique
+        if unique != name:
+            self.changes.append((f"{kind} '{name}'", unique))
+        return unique
 
     def of(self, kind: str, name: str) -> str:
         """The name of an element that has one."""
-        return self._known[kind, name]
+        return self._by_origin[kind, name]

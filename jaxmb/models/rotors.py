@@ -2,12 +2,10 @@
 
 import numpy as np
 
-from .graph import WORLD, Coupling, Graph, Joint, Link
-
-Z = np.array([0.0, 0.0, 1.0])
+from .graph import WORLD, Z_AXIS, Coupling, ModelGraph, ModelJoint, ModelLink
 
 
-def add_rotors(graph: Graph) -> None:
+def add_rotors(graph: ModelGraph) -> None:
     """Adds to each joint with one coordinate and an armature a disk that turns about an axis of the ground as the coordinate does.
 
     Its moment of inertia is the armature, so that T grows by ½ a ṡ² and nothing else: its centre of mass lies on the axis, which stands still.
@@ -18,10 +16,24 @@ def add_rotors(graph: Graph) -> None:
     """
     for joint in [j for j in graph.joints if _is_geared(j)]:
         name, a = f"{joint.name}_rotor", joint.armature
-        graph.links.append(Link(name, a, np.zeros(3), np.diag([a / 2, a / 2, a]), joint.where))
-        bearing = Joint(f"{name}_bearing", "revolute", WORLD, name, np.eye(4), np.eye(4), Z, Z, joint.where)
+        # The flat disk: the largest moment about an axis that an inertia can have beside the others, with no need of
+        # a length.
+        disk = np.diag([a / 2, a / 2, a])
+        graph.links.append(ModelLink(name=name, mass=a, com=np.zeros(3), inertia=disk, where=joint.where))
+        bearing = ModelJoint(
+            name=f"{name}_bearing",
+            kind="revolute",
+            parent=WORLD,
+            child=name,
+            outer=np.eye(4),
+            inner=np.eye(4),
+            axis=Z_AXIS,
+            axis_b=Z_AXIS,
+            where=joint.where,
+        )
         graph.joints.append(bearing)
-        graph.couplings.append(Coupling(f"{name}_gear", (joint.name, bearing.name), 1.0, 0.0, joint.where))
+        joints = (joint.name, bearing.name)
+        graph.couplings.append(Coupling(name=f"{name}_gear", joints=joints, ratio=1.0, offset=0.0, where=joint.where))
         graph.note(
             "approximated",
             f"joint '{joint.name}'",
@@ -29,7 +41,7 @@ def add_rotors(graph: Graph) -> None:
         )
 
 
-def tell_armature(graph: Graph) -> None:
+def note_armature(graph: ModelGraph) -> None:
     """Notes of the armature that is not part of the mechanism.
 
     Args:
@@ -41,5 +53,5 @@ def tell_armature(graph: Graph) -> None:
             graph.note("left out", f"joint '{joint.name}'", f"its armature is not part of the mechanism; {remedy}")
 
 
-def _is_geared(joint: Joint) -> bool:
+def _is_geared(joint: ModelJoint) -> bool:
     return joint.armature > 0 and joint.kind in ("revolute", "prismatic") and not joint.closes

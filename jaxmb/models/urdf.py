@@ -6,12 +6,24 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 from ..foundations import listing
-from .document import Element
+from .document import XmlElement
 from .folder import Folder
-from .graph import WORLD, Coupling, Graph, Joint, Link, from_quaternion, pose
-from .inertia import checked_mass
+from .graph import (
+    WORLD,
+    X_AXIS,
+    Z_AXIS,
+    Coupling,
+    ModelGraph,
+    ModelJoint,
+    ModelLink,
+    from_quaternion,
+    massless_link,
+    pose,
+)
+from .inertia import expect_mass
 
-EARTH = (0.0, 0.0, -9.81)
+# URDF has no gravity; its convention in ROS (REP 103) is z up.
+EARTH_GRAVITY = (0.0, 0.0, -9.81)
 # Types of <joint>, and the kind of joint that each means.
 TYPES = {
     "fixed": "fixed",
@@ -41,6 +53,7 @@ READ = {
     "inertial": ("origin", "mass", "inertia"),
     "joint": ("parent", "child", "origin", "axis", "dynamics", "limit", "mimic"),
     "loop_joint": ("axis", "link1", "link2", "dynamics"),
+    # The third is a misspelling in the schema of URDF+, which its files follow.
     "loop": ("predecessor", "successor", "sucessor", "axis", "dynamics"),
     "loop_constraint": ("parent", "parent_origin", "parent_axis", "child", "child_origin", "child_axis"),
     "constraint": ("parent", "parent_origin", "parent_axis", "child", "child_origin", "child_axis"),
@@ -61,18 +74,18 @@ LISTED = {
     "safety_controller": "controllers are not read",
     "joint_properties": "properties of other programs are not read",
 }
-# Quaternions may be so far from unit length: what four digits leave.
-UNIT = 1e-3
+# Quaternions may be so far from unit length, as those with four digits are; others are mistyped, and are refused.
+QUATERNION_TOLERANCE = 1e-3
 
 
-def urdf_graph(root: Element, folder: Folder, base: str, left_out: Sequence[str]) -> Graph:
+def urdf_graph(root: XmlElement, folder: Folder, base: str, excluded: Sequence[str]) -> ModelGraph:
     """The graph of a <robot>.
 
     Args:
         root: the element.
         folder: where files may lie.
         base: "fixed" or "free", how the root link is held.
-        left_out: names of elements that are not read.
+        excluded: names of elements that are not read.
 
     Raises:
         ValueError: with file, line and element.
@@ -80,8 +93,8 @@ def urdf_graph(root: Element, folder: Folder, base: str, left_out: Sequence[str]
     for element in root.walk():
         if ":" in element.tag and element.tag.startswith("xacro"):
             raise element.refusal("must be expanded first, by `xacro model.xacro > model.urdf`, but is not.")
-    graph = Graph(root.attributes.get("name", folder.root.name), np.array(EARTH))
-    parts = [e for e in root.children if not _is_left_out(e, left_out, graph)]
+    graph = ModelGraph(root.attributes.get("name", folder.root.name), np.array(EARTH_GRAVITY))
+    parts = [e for e in root.children if not _is_excluded(e, excluded, graph)]
     _expect_names(parts)
     for element in parts:
         if element.tag == "link":
@@ -92,119 +105,136 @@ def urdf_graph(root: Element, folder: Folder, base: str, left_out: Sequence[str]
     _hold_root(graph, base, root)
     for element in parts:
         if element.tag in LOOPS:
-            graph.joints.append(_LOOPS[element.tag](element))
+            graph.joints.append(CLOSURE_READERS[element.tag](element))
         elif element.tag == "coupling":
             graph.couplings.append(_coupling(element, graph))
         elif element.tag == "joint":
             _mimic(element, graph)
-    _tell_others(root, parts, graph)
+    _note_unread(root, parts, graph)
     return graph
 
 
-def _is_left_out(element: Element, left_out: Sequence[str], graph: Graph) -> bool:
-    """Whether an element is one of those, or a joint at such a link."""
+def _is_excluded(element: XmlElement, excluded: Sequence[str], graph: ModelGraph) -> bool:
+    """Whether an element is to be left out, by its name or as a joint at such a link."""
     name = element.attributes.get("name", "")
     ends = [end.attributes.get("link") for end in element.children if "link" in end.attributes]
-    found = name in left_out or any(end in left_out for end in ends)
-    if found:
+    is_excluded = name in excluded or any(end in excluded for end in ends)
+    if is_excluded:
         graph.note("left out", element, "as was asked for")
-    return found
+    return is_excluded
 
 
-def _expect_names(parts: list[Element]) -> None:
+def _expect_names(parts: list[XmlElement]) -> None:
     """Links differ in names, and so do joints of all kinds."""
+    # Links and joints may share names, which is common; names of a mechanism are made different later.
     for tags in (("link",), ("joint", "coupling", *LOOPS)):
-        seen: dict[str, Element] = {}
+        first: dict[str, XmlElement] = {}
         for element in parts:
             if element.tag in tags:
                 name = element.text("name")
-                if name in seen:
-                    raise element.refusal(f"must have a name of its own, but one on line {seen[name].line} has it too.")
-                seen[name] = element
+                if name in first:
+                    raise element.refusal(
+                        f"must have a name of its own, but one on line {first[name].line} has it too."
+                    )
+                first[name] = element
 
 
-def _tell_others(root: Element, parts: list[Element], graph: Graph) -> None:
-    """Notes of what is not read."""
+def _note_unread(root: XmlElement, parts: list[XmlElement], graph: ModelGraph) -> None:
+    """Notes elements that are not read."""
     for element in [root, *(inner for part in parts for inner in part.walk())]:
-        known = READ.get(element.tag, ())
-        for child in element.children if known else ():
+        readable = READ.get(element.tag, ())
+        for child in element.children if readable else ():
             if child.tag in LISTED:
                 graph.note("listed", f"<{child.tag}> of {element}", LISTED[child.tag])
-            elif child.tag not in known and not (element is root and child not in parts):
+            elif child.tag not in readable and not (element is root and child not in parts):
                 graph.note("left out", f"{child} on line {child.line}", "is not known")
 
 
 # Frames and numbers
 
 
-def origin(element: Element | None) -> np.ndarray:
+def origin(element: XmlElement | None) -> np.ndarray:
     """The pose of attributes `xyz` in m and `rpy` in rad, turns about x, then y, then z of the frame outside; or `quat_xyzw`."""
     if element is None:
         return np.eye(4)
     position = element.numbers("xyz", 3, (0.0, 0.0, 0.0))
     if "quat_xyzw" in element.attributes:
         quaternion = element.numbers("quat_xyzw", 4)
-        if abs(np.linalg.norm(quaternion) - 1) > UNIT:
+        if abs(np.linalg.norm(quaternion) - 1) > QUATERNION_TOLERANCE:
             raise element.refusal(
                 f"must have a quaternion of unit length as `quat_xyzw`, but its length is {np.linalg.norm(quaternion):g}."
             )
         return pose(position, from_quaternion(np.roll(quaternion, 1)))
+    # Lower case: turns about fixed axes, R = Rz Ry Rx.
     rotation = Rotation.from_euler("xyz", element.numbers("rpy", 3, (0.0, 0.0, 0.0)))
     return pose(position, rotation.as_matrix())
 
 
-def _axis(element: Element | None, default: np.ndarray) -> np.ndarray:
+def _axis(element: XmlElement | None, default: np.ndarray) -> np.ndarray:
     """A direction, brought to unit length."""
     if element is None:
         return default
-    found = element.numbers("xyz", 3, default.tolist())
-    if not found.any():
+    direction = element.numbers("xyz", 3, default.tolist())
+    if not direction.any():
         raise element.refusal("must have a direction as `xyz`, but has zeros.")
-    return found / np.linalg.norm(found)
+    return direction / np.linalg.norm(direction)
 
 
-def _not_negative(element: Element, attribute: str) -> float:
-    found = element.number(attribute, 0.0)
-    if found < 0:
-        raise element.refusal(f"must not have a negative `{attribute}`, but has {found:g}.")
-    return found
+def _not_negative(element: XmlElement, attribute: str) -> float:
+    value = element.number(attribute, 0.0)
+    if value < 0:
+        raise element.refusal(f"must not have a negative `{attribute}`, but has {value:g}.")
+    return value
 
 
 # Links
 
 
-def _link(element: Element, graph: Graph, folder: Folder) -> Link:
+def _link(element: XmlElement, graph: ModelGraph, folder: Folder) -> ModelLink:
     """A link with its inertial; meshes are looked at by name only."""
     for inner in element.walk():
         if "filename" in inner.attributes:
+            # Not opened, but checked: a model that points outside of its folder is refused whether its shapes are
+            # read or not.
             folder.locate(inner.attributes["filename"], inner.where)
-    inertial, name = element.one("inertial"), element.text("name")
+    inertial, name = element.optional_child("inertial"), element.text("name")
     if name == WORLD:
         raise element.refusal(f"must not be called '{WORLD}', which is what stands still, but is.")
     if inertial is None:
-        return Link(name, 0.0, np.zeros(3), np.zeros((3, 3)), element.where)
-    at, moments = origin(inertial.one("origin")), inertial.needed("inertia")
+        return massless_link(name, element.where)
+    at, moments = origin(inertial.optional_child("origin")), inertial.required_child("inertia")
     xx, yy, zz = (moments.number(key) for key in ("ixx", "iyy", "izz"))
     xy, xz, yz = (moments.number(key, 0.0) for key in ("ixy", "ixz", "iyz"))
     inertia = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
-    mass = inertial.needed("mass").number("value")
-    checked_mass(mass, inertia, element.where)
+    mass = inertial.required_child("mass").number("value")
+    expect_mass(mass, inertia, element.where)
     rotation = at[:3, :3]
-    return Link(name, mass, at[:3, 3], rotation @ inertia @ rotation.T, element.where)
+    return ModelLink(name=name, mass=mass, com=at[:3, 3], inertia=rotation @ inertia @ rotation.T, where=element.where)
 
 
-def _hold_root(graph: Graph, base: str, root: Element) -> None:
+def _hold_root(graph: ModelGraph, base: str, root: XmlElement) -> None:
     """Joins the root link to the ground."""
     children = {joint.child for joint in graph.joints}
+    # Loops do not count as parents: they are read after the tree, which must be one by itself.
     roots = [link for link in graph.links if link.name not in children]
     if not graph.links:
         raise root.refusal("must hold a <link>, but holds none.")
     if len(roots) > 1:
         names = listing(link.name for link in roots)
         raise root.refusal(f"must have one link that hangs on no other, but has {names}; join them by a <joint>.")
-    axis = np.array([0.0, 0.0, 1.0])
     for link in roots:
-        joint = Joint(f"{link.name}_base", base, WORLD, link.name, np.eye(4), np.eye(4), axis, axis, link.where)
+        joint = ModelJoint(
+            name=f"{link.name}_base",
+            kind=base,
+            parent=WORLD,
+            child=link.name,
+            outer=np.eye(4),
+            inner=np.eye(4),
+            axis=Z_AXIS,
+            axis_b=Z_AXIS,
+            where=link.where,
+        )
+        # First, so that coordinates of the base come before those of joints.
         graph.joints.insert(0, joint)
     if roots and base == "fixed":
         graph.note("merged", f"link '{roots[0].name}'", "is the root, and stands still; `base='free'` lets it move")
@@ -213,120 +243,147 @@ def _hold_root(graph: Graph, base: str, root: Element) -> None:
 # Joints
 
 
-def _tree_joint(element: Element, graph: Graph) -> Joint:
+def _tree_joint(element: XmlElement, graph: ModelGraph) -> ModelJoint:
     kind = element.text("type")
     if kind not in TYPES:
         raise element.refusal(f"must have a `type` out of {listing(TYPES)}, but has {kind!r}.")
-    parent, child = (element.needed(tag).text("link") for tag in ("parent", "child"))
-    known = {link.name for link in graph.links}
+    parent, child = (element.required_child(tag).text("link") for tag in ("parent", "child"))
+    links = {link.name for link in graph.links}
     for end in (parent, child):
-        if end not in known:
-            raise element.refusal(f"must join links out of {listing(known)}, but names '{end}'.")
-    axis = np.array([1.0, 0.0, 0.0])
-    if TYPES[kind] not in ("fixed", "free"):
-        axis = _axis(element.one("axis"), axis)
+        if end not in links:
+            raise element.refusal(f"must join links out of {listing(links)}, but names '{end}'.")
+    axis = X_AXIS if TYPES[kind] in ("fixed", "free") else _axis(element.optional_child("axis"), X_AXIS)
     viscous, coulomb = _dynamics(element)
     limits = _limits(element, graph) if kind in ("revolute", "prismatic") else None
     if TYPES[kind] == "free" and (viscous or coulomb):
         graph.note("left out", element, "friction of a floating joint has no element")
+    # Only the normal is defined: coordinates of the file's author may be turned about it.
     if kind == "planar":
         graph.note("approximated", element, "the format does not say which way x and y of a planar joint point")
-    frame = origin(element.one("origin"))
-    return Joint(
-        *(element.text("name"), TYPES[kind], parent, child, frame, np.eye(4), axis, axis, element.where),
+    frame = origin(element.optional_child("origin"))
+    return ModelJoint(
+        name=element.text("name"),
+        kind=TYPES[kind],
+        parent=parent,
+        child=child,
+        outer=frame,
+        inner=np.eye(4),
+        axis=axis,
+        axis_b=axis,
+        where=element.where,
         viscous=viscous,
         coulomb=coulomb,
         limits=limits,
     )
 
 
-def _dynamics(element: Element) -> tuple[float, float]:
+def _dynamics(element: XmlElement) -> tuple[float, float]:
     """Damping and friction."""
-    found = element.one("dynamics")
-    return (0.0, 0.0) if found is None else (_not_negative(found, "damping"), _not_negative(found, "friction"))
+    dynamics = element.optional_child("dynamics")
+    return (0.0, 0.0) if dynamics is None else (_not_negative(dynamics, "damping"), _not_negative(dynamics, "friction"))
 
 
-def _limits(element: Element, graph: Graph) -> tuple[float, float] | None:
-    """Those of the position, where one is given."""
-    found = element.one("limit")
-    if found is None:
+def _limits(element: XmlElement, graph: ModelGraph) -> tuple[float, float] | None:
+    """The limits of the position, where there is one."""
+    limit = element.optional_child("limit")
+    if limit is None:
         return None
     for attribute in ("effort", "velocity"):
-        if attribute in found.attributes:
-            found.number(attribute)
+        if attribute in limit.attributes:
+            limit.number(attribute)
             graph.note("listed", f"{element}", f"its limit of {attribute} is not part of a mechanism")
-    if not {"lower", "upper"} & set(found.attributes):
+    if not {"lower", "upper"} & set(limit.attributes):
         return None
-    low, high = found.number("lower", 0.0), found.number("upper", 0.0)
+    low, high = limit.number("lower", 0.0), limit.number("upper", 0.0)
     if low > high:
-        raise found.refusal(f"of {element} must have `lower` below `upper`, but has {low:g} and {high:g}.")
+        raise limit.refusal(f"of {element} must have `lower` below `upper`, but has {low:g} and {high:g}.")
     return low, high
 
 
-def _mimic(element: Element, graph: Graph) -> None:
-    found = element.one("mimic")
-    if found is None:
+def _mimic(element: XmlElement, graph: ModelGraph) -> None:
+    mimic = element.optional_child("mimic")
+    if mimic is None:
         return
-    leader, ratio = found.text("joint"), found.number("multiplier", 1.0)
+    leader, ratio = mimic.text("joint"), mimic.number("multiplier", 1.0)
     joints = [graph.joint(name) for name in (leader, element.text("name"))]
     if joints[0] is None or joints[0] is joints[1]:
         names = listing(joint.name for joint in graph.joints)
-        raise found.refusal(f"of {element} must name another joint out of {names}, but names '{leader}'.")
+        raise mimic.refusal(f"of {element} must name another joint out of {names}, but names '{leader}'.")
     if any(joint is not None and joint.kind not in ("revolute", "prismatic") for joint in joints):
-        raise found.refusal(f"of {element} must relate joints with one coordinate, but does not.")
+        raise mimic.refusal(f"of {element} must relate joints with one coordinate, but does not.")
     if ratio == 0:
-        raise found.refusal(f"of {element} must not have the `multiplier` 0, but has; make the joint fixed.")
+        raise mimic.refusal(f"of {element} must not have the `multiplier` 0, but has; make the joint fixed.")
     name = f"{element.text('name')}_mimic"
     graph.couplings.append(
-        Coupling(name, (leader, element.text("name")), ratio, found.number("offset", 0.0), found.where)
+        Coupling(
+            name=name,
+            joints=(leader, element.text("name")),
+            ratio=ratio,
+            offset=mimic.number("offset", 0.0),
+            where=mimic.where,
+        )
     )
 
 
 # Loops
 
 
-def _closing(element: Element, ends: Sequence[tuple[str, np.ndarray]], axes: Sequence[Element | None]) -> Joint:
+def _closing(
+    element: XmlElement, ends: Sequence[tuple[str, np.ndarray]], axes: Sequence[XmlElement | None]
+) -> ModelJoint:
     kind = element.attributes.get("type", "spherical" if element.tag == "loop_constraint" else "")
     if kind not in CLOSING:
         raise element.refusal(f"must have a `type` out of {listing(CLOSING)}, but has {kind!r}.")
-    z = np.array([0.0, 0.0, 1.0])
-    first = np.array([1.0, 0.0, 0.0]) if CLOSING[kind] != "universal" else z
-    axis = _axis(axes[0], first)
-    axis_b = _axis(axes[1], np.array([1.0, 0.0, 0.0]) if CLOSING[kind] == "universal" else axis)
+    is_universal = CLOSING[kind] == "universal"
+    axis = _axis(axes[0], Z_AXIS if is_universal else X_AXIS)
+    axis_b = _axis(axes[1], X_AXIS if is_universal else axis)
     viscous, coulomb = _dynamics(element)
     (parent, outer), (child, inner) = ends
-    return Joint(
-        *(element.text("name"), CLOSING[kind], parent, child, outer, inner, axis, axis_b, element.where),
+    return ModelJoint(
+        name=element.text("name"),
+        kind=CLOSING[kind],
+        parent=parent,
+        child=child,
+        outer=outer,
+        inner=inner,
+        axis=axis,
+        axis_b=axis_b,
+        where=element.where,
         closes=True,
         viscous=viscous,
         coulomb=coulomb,
     )
 
 
-def _loop_joint(element: Element) -> Joint:
+def _loop_joint(element: XmlElement) -> ModelJoint:
     """<link1 link xyz rpy/>, <link2 …/> and one <axis>."""
-    ends = [element.needed(tag) for tag in ("link1", "link2")]
-    axis = element.one("axis")
+    ends = [element.required_child(tag) for tag in ("link1", "link2")]
+    axis = element.optional_child("axis")
     return _closing(element, [(end.text("link"), origin(end)) for end in ends], (axis, axis))
 
 
-def _loop(element: Element) -> Joint:
+def _loop(element: XmlElement) -> ModelJoint:
     """<predecessor link><origin/></predecessor>, <successor …> and one <axis>, as URDF+ has it."""
-    ends = [element.needed("predecessor"), element.one("sucessor") or element.needed("successor")]
-    axis = element.one("axis")
+    ends = [
+        element.required_child("predecessor"),
+        element.optional_child("sucessor") or element.required_child("successor"),
+    ]
+    axis = element.optional_child("axis")
     named = [end.attributes.get("link") or end.text("name") for end in ends]
-    frames = [origin(end.one("origin")) for end in ends]
+    frames = [origin(end.optional_child("origin")) for end in ends]
     return _closing(element, list(zip(named, frames, strict=True)), (axis, axis))
 
 
-def _constraint(element: Element) -> Joint:
+def _constraint(element: XmlElement) -> ModelJoint:
     """<parent/>, <parent_origin/>, <parent_axis/> and those of the child."""
     sides = ("parent", "child")
-    ends = [(element.needed(side).text("link"), origin(element.one(f"{side}_origin"))) for side in sides]
-    return _closing(element, ends, [element.one(f"{side}_axis") for side in sides])
+    ends = [
+        (element.required_child(side).text("link"), origin(element.optional_child(f"{side}_origin"))) for side in sides
+    ]
+    return _closing(element, ends, [element.optional_child(f"{side}_axis") for side in sides])
 
 
-_LOOPS: dict[str, Callable[[Element], Joint]] = {
+CLOSURE_READERS: dict[str, Callable[[XmlElement], ModelJoint]] = {
     "loop_joint": _loop_joint,
     "loop": _loop,
     "loop_constraint": _constraint,
@@ -334,14 +391,15 @@ _LOOPS: dict[str, Callable[[Element], Joint]] = {
 }
 
 
-def _coupling(element: Element, graph: Graph) -> Coupling:
+def _coupling(element: XmlElement, graph: ModelGraph) -> Coupling:
     """Ratio times the turn of the predecessor is that of the successor, both seen from what carries both."""
-    ends = [element.needed(tag).text("link") for tag in ("predecessor", "successor")]
-    ratio = element.needed("ratio").number("value")
+    ends = [element.required_child(tag).text("link") for tag in ("predecessor", "successor")]
+    ratio = element.required_child("ratio").number("value")
     if element.attributes.get("type", "rolling") != "rolling" or ratio == 0:
         raise element.refusal("must have the `type` 'rolling' and a ratio other than zero, but has not.")
-    above = [_above(graph, end, element) for end in ends]
+    above = [_ancestors(graph, end, element) for end in ends]
     common = [joint for joint in above[0] if joint in above[1]]
+    # What moves both links alike cancels from the relation between them.
     own = [[joint for joint in chain if joint not in common and joint.kind != "fixed"] for chain in above]
     for end, chain in zip(ends, own, strict=True):
         if len(chain) != 1 or chain[0].kind not in ("revolute", "prismatic"):
@@ -349,16 +407,17 @@ def _coupling(element: Element, graph: Graph) -> Coupling:
                 f"must relate links that one joint with one coordinate moves, seen from what carries both, but '{end}' is moved by "
                 f"{listing(joint.name for joint in chain)}."
             )
-    return Coupling(element.text("name"), (own[0][0].name, own[1][0].name), ratio, 0.0, element.where)
+    joints = (own[0][0].name, own[1][0].name)
+    return Coupling(name=element.text("name"), joints=joints, ratio=ratio, offset=0.0, where=element.where)
 
 
-def _above(graph: Graph, link: str, element: Element) -> list[Joint]:
+def _ancestors(graph: ModelGraph, link: str, element: XmlElement) -> list[ModelJoint]:
     """The joints from a link up to the ground."""
-    hung = {joint.child: joint for joint in graph.joints if not joint.closes}
-    if link not in hung:
-        raise element.refusal(f"must relate links out of {listing(hung)}, but names '{link}'.")
-    found: list[Joint] = []
-    while link != WORLD and hung[link] not in found:
-        found.append(hung[link])
-        link = hung[link].parent
-    return found
+    parent_joints = {joint.child: joint for joint in graph.joints if not joint.closes}
+    if link not in parent_joints:
+        raise element.refusal(f"must relate links out of {listing(parent_joints)}, but names '{link}'.")
+    chain: list[ModelJoint] = []
+    while link != WORLD and parent_joints[link] not in chain:
+        chain.append(parent_joints[link])
+        link = parent_joints[link].parent
+    return chain

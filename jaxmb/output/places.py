@@ -165,6 +165,6 @@ class _Value(eqx.Module):
         t, q, v = state.t, state.q, state.v
         linkage = linkage_of(system)
         motion = linkage.motion(t, q, v, system.params)
-        if linkage.skeleton.loaded:
+        if linkage.connectivity.load_joints:
             motion = dataclasses.replace(motion, loads=joint_loads(linkage, t, q, v, system.params, u))
         return motion.numbers.forces[self.index].value(motion)

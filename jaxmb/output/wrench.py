@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation, formulation_at
 from ..foundations import RESULTS, NoNaN, contract, is_concrete, listing, strong
-from ..mechanism import absolute, acceleration_of_bodies, connection_place, joint_terms, linkage_of, wrench_map
+from ..mechanism import absolute, acceleration_of_bodies, connection_slot, joint_terms, linkage_of, wrench_map
 from ..reaction import analyse_reactions
 from ..simulation import Solution
 from ..system import State, System
@@ -71,7 +71,7 @@ def joint_reaction(
         RuntimeError: as of `reactions`.
     """
     linkage = linkage_of(system)
-    place, bodies = connection_place(linkage, joint), ("ground", *linkage.bodies)
+    place, bodies = connection_slot(linkage, joint), ("ground", *linkage.bodies)
     ends = [bodies[place.a], bodies[place.b]]
     on = ends[1] if on is None else on
     if on not in ends:
@@ -94,7 +94,7 @@ def joint_reactions(
 
     On the body of A it exerts the opposite, about the same point. Arguments as of `joint_reaction`.
     """
-    groups = linkage_of(system).skeleton.groups
+    groups = linkage_of(system).connectivity.groups
     joints = {name: 1 for group in groups for name in group.names}
     return _wrenches(system, motion, joints, frame, formulation, u, warn, throw)
 
@@ -125,7 +125,7 @@ def wrenches_at_rest(
     system: System, state: State, frame: str, formulation: AbstractFormulation, result: RESULTS, u: Array | None
 ) -> dict[str, Wrench]:
     """`joint_reactions` at rest and without acceleration, whatever the constraints are about to do."""
-    joints = tuple((name, 1) for group in linkage_of(system).skeleton.groups for name in group.names)
+    joints = tuple((name, 1) for group in linkage_of(system).connectivity.groups for name in group.names)
     still = strong(dataclasses.replace(state, v=jnp.zeros_like(state.v)))
     found = over_states(_Read(joints, _axes(frame), formulation), strong(system), still, still.v, result, u)
     return {name: found[name] for name, _ in joints}

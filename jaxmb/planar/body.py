@@ -20,11 +20,12 @@ from ..foundations import (
 from ..mechanism import (
     AbstractBody,
     AbstractShape,
+    as_shape,
     as_vector,
     body_points,
     compound,
-    filling,
     mass_points,
+    mass_properties,
     number,
     pose,
     position_of,
@@ -36,12 +37,13 @@ from .shape import Rod
 @contract
 def frame(position: Finite = (0.0, 0.0), angle: Finite = 0.0) -> Float[Array, "3 3"]:
     """The pose [[R, p], [0, 1]] with a position in m and an angle in rad, or a rotation matrix (2, 2)."""
-    turned = as_vector(angle, "angle", (), (2, 2))
-    if not turned.ndim:
-        xp = arrays_of(turned)
-        c, s = xp.cos(turned), xp.sin(turned)
-        turned = as_jax(xp.array([[c, -s], [s, c]]))
-    return pose(turned, as_vector(position, "position", (2,)))
+    rotation = as_vector(angle, "angle", (), (2, 2))
+    if not rotation.ndim:
+        # In NumPy where the angle is concrete: mechanisms of many bodies would else compile a program for each shape.
+        xp = arrays_of(rotation)
+        c, s = xp.cos(rotation), xp.sin(rotation)
+        rotation = as_jax(xp.array([[c, -s], [s, c]]))
+    return pose(rotation, as_vector(position, "position", (2,)))
 
 
 def angle_of(rotation: Float[Array, "2 2"]) -> Float[Array, ""]:
@@ -91,16 +93,16 @@ class Body(AbstractBody):
         point_masses: Sequence[tuple[Any, Any]] = (),
         position: Finite = (0.0, 0.0),
         angle: Finite = 0.0,
-        shape: Any = None,
+        shape: object = None,
         density: Positive | None = None,
     ):
-        self.name, self.shape = name, shape
+        self.name, self.shape = name, as_shape(shape, name, 2)
         self.density = None if density is None else number(density, f"density of body '{name}'")
-        mass, inertia, com = filling(name, (mass, inertia, com), shape, self.density, type(self), 2)
+        mass, inertia, com = mass_properties(name, (mass, inertia, com), self.shape, self.density, type(self), 2)
         self.mass = number(mass, f"mass of body '{name}'")
         self.inertia = number(inertia, f"inertia of body '{name}'")
         self.com = as_vector(com, f"com of body '{name}'", (2,))
-        self.points = body_points(points, name, 2, shape)
+        self.points = body_points(points, name, 2, self.shape)
         self.point_masses = mass_points(point_masses, name, 2)
         self.pose = frame(position, angle)
 
@@ -115,6 +117,7 @@ class Body(AbstractBody):
             length: in m.
             **arguments: further arguments of `Body`.
         """
+        # Through the shape, not by formulas here: a fit of the length then moves mass properties and points together.
         return cls(name, mass, shape=Rod(length), **arguments)
 
     @classmethod
@@ -132,19 +135,20 @@ class Body(AbstractBody):
 
     @staticmethod
     def moments(spread: Float[Array | np.ndarray, "2 2"]) -> Any:
-        """The trace."""
+        """The moment of inertia, the trace of the second moments."""
         return in_numpy(spread).trace()
 
     @property
     def position(self) -> Float[Array, "2"]:
-        """Of the first guess of the pose."""
+        """The position of the first guess of the pose."""
         return position_of(self.pose)
 
     @property
     def angle(self) -> Float[Array, ""]:
-        """Of the first guess of the pose, between −π and π."""
+        """The angle of the first guess of the pose, between −π and π."""
         return angle_of(rotation_of(self.pose))
 
     def about_com(self) -> Float[Array, "2 2"]:
         """Spread evenly over both directions: only its trace, the moment of inertia, counts in the plane."""
+        # A scalar does not tell how mass is spread over x and y, and motion in the plane does not depend on it.
         return as_jax(0.5 * in_numpy(self.inertia) * np.eye(2))

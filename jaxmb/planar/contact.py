@@ -1,14 +1,24 @@
 """Constraints in the plane that are no lower pairs."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..foundations import Finite, Positive, contract
-from ..mechanism import AbstractConnection, Marker, ends, marker, number, position_of, rotation_of, velocity_in
-from .joint import along, direction
+from ..mechanism import (
+    AbstractConnection,
+    Marker,
+    MarkerLike,
+    ends,
+    marker,
+    number,
+    position_of,
+    rotation_of,
+    velocity_in,
+)
+from .joint import direction, x_rotation
 
 Pose = Float[Array, "3 3"]
 
@@ -31,28 +41,30 @@ class KnifeEdge(AbstractConnection):
     nonholonomic: ClassVar[int] = 1
 
     @contract
-    def __init__(self, name: str, at: Any, axis: Finite = (1.0, 0.0), on: Any = "ground"):
+    def __init__(self, name: str, at: MarkerLike, axis: Finite = (1.0, 0.0), on: MarkerLike = "ground"):
         self.name = name
         self.a, self.b = marker(on, f"on of joint '{name}'"), marker(at, f"at of joint '{name}'")
         self.axis = direction(name, axis)
 
     @property
     def at(self) -> Marker:
-        """B."""
+        """The marker of the blade."""
         return self.b
 
     @property
     def on(self) -> Marker:
-        """A."""
+        """The marker of the body that carries the plane."""
         return self.a
 
-    def turns(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:
+    def frame_rotations(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:
         """B's x along the blade."""
-        return jnp.eye(2), along(self.axis)
+        return jnp.eye(2), x_rotation(self.axis)
 
     @classmethod
     def slip(cls, a: Pose, b: Pose, da: Pose, db: Pose, data: Float[Array, " k"]) -> Array:
         """The velocity across the blade."""
+        # One nonholonomic row: the blade may turn in place and go ahead (Neimark and Fufaev 1972), and no position is
+        # lost.
         return jnp.dot(velocity_in(a, b, da, db, position_of(b)), rotation_of(b)[:, 1])[None]
 
 
@@ -76,14 +88,15 @@ class RollingWheel(AbstractConnection):
     nonholonomic: ClassVar[int] = 1
 
     @contract
-    def __init__(self, name: str, a: Any, b: Any, radius: Positive, axis: Finite = (1.0, 0.0)):
+    def __init__(self, name: str, a: MarkerLike, b: MarkerLike, radius: Positive, axis: Finite = (1.0, 0.0)):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.radius = number(radius, f"radius of joint '{name}'")
         self.axis = direction(name, axis)
 
-    def turns(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:
+    def frame_rotations(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:
         """A's x along the line."""
-        return along(self.axis), jnp.eye(2)
+        # With the line along x its normal is y, and the wheel's own frame needs no direction.
+        return x_rotation(self.axis), jnp.eye(2)
 
     def data(self) -> Float[Array, " k"]:
         """The radius."""
@@ -97,5 +110,9 @@ class RollingWheel(AbstractConnection):
     @classmethod
     def slip(cls, a: Pose, b: Pose, da: Pose, db: Pose, data: Float[Array, " k"]) -> Array:
         """The velocity of the contact point along the line."""
+        # The contact point as one of the wheel's body: its velocity against the line vanishes, while the place of
+        # contact moves on.
         contact = position_of(b) - data * rotation_of(a)[:, 1]
+        # Linear in the rates of poses, as `Pfaffian` rows must be; the normal component is the derivative of
+        # `residual`.
         return jnp.dot(velocity_in(a, b, da, db, contact), rotation_of(a)[:, 0])[None]

@@ -1,6 +1,6 @@
 """Joints in the plane."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from ..mechanism import (
     AbstractPair,
     Locked,
     Marker,
+    MarkerLike,
     Pair,
     Turning,
     as_vector,
@@ -20,18 +21,21 @@ from ..mechanism import (
 )
 
 
-def direction(name: str, axis: Any, argument: str = "axis") -> Float[Array, "2"]:
+def direction(name: str, axis: Finite, argument: str = "axis") -> Float[Array, "2"]:
     """A direction, not brought to unit length."""
+    # Not normalised: a fit may vary a direction, and a unit vector has a constraint that its two numbers would not
+    # know of.
     return as_vector(axis, f"{argument} of joint '{name}'", (2,))
 
 
-def along(axis: Float[Array, "2"]) -> Float[Array, "2 2"]:
+def x_rotation(axis: Float[Array, "2"]) -> Float[Array, "2 2"]:
     """The rotation that carries x to the direction of `axis`."""
+    # Components of the unit vector are cosine and sine already: no angle is computed, which would jump at ±π.
     c, s = axis / jnp.linalg.norm(axis)
     return jnp.array([[c, -s], [s, c]])
 
 
-class AbstractAxisJoint(AbstractJoint):
+class AbstractPlanarAxisJoint(AbstractJoint):
     """A joint with an axis: x of both frames, the same components by default."""
 
     name: str = eqx.field(static=True)
@@ -41,14 +45,17 @@ class AbstractAxisJoint(AbstractJoint):
     axis_b: Float[Array, "2"]
 
     @contract
-    def __init__(self, name: str, a: Any, b: Any, axis: Finite = (1.0, 0.0), axis_b: Finite | None = None):
+    def __init__(
+        self, name: str, a: MarkerLike, b: MarkerLike, axis: Finite = (1.0, 0.0), axis_b: Finite | None = None
+    ):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.axis = direction(name, axis)
+        # Equal components mean that both frames are parallel at coordinate zero, as in most drawings.
         self.axis_b = self.axis if axis_b is None else direction(name, axis_b, "axis_b")
 
-    def turns(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:
-        """X along the axis."""
-        return along(self.axis), along(self.axis_b)
+    def frame_rotations(self) -> tuple[Float[Array, "2 2"], Float[Array, "2 2"]]:
+        """The rotations of both frames that bring x along the axis."""
+        return x_rotation(self.axis), x_rotation(self.axis_b)
 
 
 class Revolute(AbstractFrameJoint, init=False):
@@ -77,7 +84,7 @@ class Fixed(AbstractFrameJoint, init=False):
     holonomic: ClassVar[int] = 3
 
 
-class Prismatic(AbstractAxisJoint, init=False):
+class Prismatic(AbstractPlanarAxisJoint, init=False):
     """A slider. Coordinate: the shift of b along the axis, in m.
 
     Args:
@@ -92,7 +99,7 @@ class Prismatic(AbstractAxisJoint, init=False):
     holonomic: ClassVar[int] = 2
 
 
-class PointOnLine(AbstractAxisJoint, init=False):
+class PointOnLine(AbstractPlanarAxisJoint, init=False):
     """A pin in a slot: a point of b stays on a line of a. Coordinates: the shift along the line, x, and b's angle.
 
     Args:

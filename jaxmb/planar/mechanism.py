@@ -24,6 +24,7 @@ from .joint import Fixed, PointOnLine, Prismatic, Revolute
 from .mirror import RULES, SHAPES
 from .shape import Box, Disk, Plate, Rod
 
+# The classes that a text may name: all others are refused, since a text must not choose what is run.
 KINDS = (
     *(Body, Rod, Box, Disk, Plate, Compound),
     *(Revolute, Prismatic, Fixed, PointOnLine, KnifeEdge, RollingWheel),
@@ -58,8 +59,11 @@ class Mechanism(AbstractMechanism, init=False):
         (('pivot',), (5, 2))
     """
 
+    # A body that moves freely has the coordinates x, y and angle in the world, whose rates are its velocities.
     free: ClassVar[AbstractPair] = Pair((0, 1), Turning(dim=2))
-    language: ClassVar[Language] = Language("plane", {kind.__name__: kind for kind in KINDS}, frame, "angle", angle_of)
+    language: ClassVar[Language] = Language(
+        space="plane", kinds={kind.__name__: kind for kind in KINDS}, frame=frame, turn="angle", turn_of=angle_of
+    )
 
     @contract
     def mirrored(self, point: Finite = (0.0, 0.0), along: Finite = (0.0, 1.0)) -> "Mechanism":
@@ -85,5 +89,6 @@ class Mechanism(AbstractMechanism, init=False):
             [('right_pivot', [0.5, 0.0]), ('left_pivot', [-0.5, 0.0])]
         """
         point, along = as_vector(point, "point", (2,)), as_vector(along, "along", (2,))
+        # The normal of the line: its direction turned by a quarter.
         across = reflection(point, along[::-1] * jnp.array([-1.0, 1.0]), "along")
         return type(self)(**Image(self, across, RULES, SHAPES).parts())

@@ -31,15 +31,16 @@ class Rod(AbstractShape):
         self.length = dimension(length, "length of a Rod")
 
     def size(self) -> Scalar:
-        """L."""
+        """The length."""
         return self.length
 
     def centre(self) -> Float[Array, "2"]:
-        """Halfway."""
+        """The middle of the rod."""
         return self.length * jnp.array([0.5, 0.0])
 
     def spread(self) -> Float[Array, "2 2"]:
         """L²/12 along x."""
+        # Slender: what the rod has across its axis is neglected.
         return self.length**2 / 12 * jnp.diag(jnp.array([1.0, 0.0]))
 
     def points(self) -> dict[str, Any]:
@@ -119,8 +120,9 @@ class Disk(AbstractShape):
 
     def points(self) -> dict[str, Any]:
         """Points of both circles."""
-        along = jnp.array([1.0, 0.0])
-        return {"rim": self.radius * along, "bore": self.inner * along}
+        x_axis = jnp.array([1.0, 0.0])
+        # Points turn with the disk, so that a drawing shows its rotation.
+        return {"rim": self.radius * x_axis, "bore": self.inner * x_axis}
 
     @property
     def strokes(self) -> tuple[Stroke, ...]:

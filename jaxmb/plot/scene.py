@@ -112,7 +112,7 @@ class Scene:
 
     def _relations(self, now: Snapshot) -> list[Primitive]:
         """Gears, belts and racks."""
-        named = zip(self._linkage.skeleton.relations, np.asarray(self._numbers.relations), strict=True)
+        named = zip(self._linkage.connectivity.relations, np.asarray(self._numbers.relations), strict=True)
         return [piece for (name, joints, _), factors in named for piece in relation(now, name, joints, factors)]
 
     def pieces(self, now: Snapshot) -> list[Primitive]:

@@ -59,7 +59,7 @@ def connections(linkage: AbstractLinkage, numbers: Numbers) -> list[Connection]:
             frames=(np.asarray(frames.a[i]), np.asarray(frames.b[i])),
             numbers=np.asarray(frames.numbers[i]),
         )
-        for group, frames in zip(linkage.skeleton.groups, numbers.frames, strict=True)
+        for group, frames in zip(linkage.connectivity.groups, numbers.frames, strict=True)
         for i, name in enumerate(group.names)
     ]
 
@@ -95,7 +95,7 @@ def _wheel(link: Connection) -> Solid:
 
 def _shapes(linkage: AbstractLinkage, numbers: Numbers) -> dict[int, Solid]:
     """By number of each body that has a shape."""
-    poses = dict(zip(linkage.skeleton.points, np.asarray(numbers.points), strict=True))
+    poses = dict(zip(linkage.connectivity.points, np.asarray(numbers.points), strict=True))
     return {
         i + 1: join([_of_stroke(stroke, name, poses) for stroke in strokes])
         for i, (name, strokes) in enumerate(zip(linkage.bodies, linkage.skeleton.strokes, strict=True))

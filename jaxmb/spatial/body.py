@@ -19,11 +19,12 @@ from ..foundations import (
 from ..mechanism import (
     AbstractBody,
     AbstractShape,
+    as_shape,
     as_vector,
     body_points,
     compound,
-    filling,
     mass_points,
+    mass_properties,
     matrix_quaternion,
     number,
     pose,
@@ -42,8 +43,8 @@ def frame(position: Finite = (0.0, 0.0, 0.0), orientation: Finite = (1.0, 0.0, 0
         position: (3,) in m.
         orientation: quaternion (w, x, y, z), brought to unit length, or rotation matrix (3, 3).
     """
-    turned = as_vector(orientation, "orientation", (4,), (3, 3))
-    return pose(turned if turned.ndim == 2 else quaternion_matrix(turned), as_vector(position, "position", (3,)))
+    rotation = as_vector(orientation, "orientation", (4,), (3, 3))
+    return pose(rotation if rotation.ndim == 2 else quaternion_matrix(rotation), as_vector(position, "position", (3,)))
 
 
 class Body(AbstractBody):
@@ -89,17 +90,19 @@ class Body(AbstractBody):
         point_masses: Sequence[tuple[Any, Any]] = (),
         position: Finite = (0.0, 0.0, 0.0),
         orientation: Finite = (1.0, 0.0, 0.0, 0.0),
-        shape: Any = None,
+        shape: object = None,
         density: Positive | None = None,
     ):
-        self.name, self.shape = name, shape
+        self.name, self.shape = name, as_shape(shape, name, 3)
         self.density = None if density is None else number(density, f"density of body '{name}'")
-        mass, inertia, com = filling(name, (mass, inertia, com), shape, self.density, type(self), 3)
+        mass, inertia, com = mass_properties(name, (mass, inertia, com), self.shape, self.density, type(self), 3)
         self.mass = number(mass, f"mass of body '{name}'")
         inertia = as_vector(inertia, f"inertia of body '{name}'", (3,), (3, 3))
+        # Three numbers are principal moments in the axes of the body. A matrix is stored either way, so that both
+        # share programs.
         self.inertia = as_jax(in_numpy(inertia) * np.eye(3)) if inertia.ndim == 1 else inertia
         self.com = as_vector(com, f"com of body '{name}'", (3,))
-        self.points = body_points(points, name, 3, shape)
+        self.points = body_points(points, name, 3, self.shape)
         self.point_masses = mass_points(point_masses, name, 3)
         self.pose = frame(position, orientation)
 
@@ -115,6 +118,7 @@ class Body(AbstractBody):
             **arguments: further arguments of `Body`.
         """
         size = as_vector(size, f"size of body '{name}'", (3,))
+        # Through the shape, not by formulas here: a fit of the sides then moves mass properties and points together.
         return cls(name, mass, shape=Box(size), **arguments)
 
     @classmethod
@@ -132,21 +136,23 @@ class Body(AbstractBody):
 
     @staticmethod
     def moments(spread: Float[Array | np.ndarray, "3 3"]) -> Any:
-        """tr(S) 1 − S."""
+        """The inertia tr(S) 1 − S of second moments S."""
         spread = in_numpy(spread)
+        # In NumPy where numbers are concrete, as all of building: each operation of JAX would compile a program by
+        # shape.
         return spread.trace() * np.eye(3) - spread
 
     @property
     def position(self) -> Float[Array, "3"]:
-        """Of the first guess of the pose."""
+        """The position of the first guess of the pose."""
         return position_of(self.pose)
 
     @property
     def orientation(self) -> Float[Array, "4"]:
-        """Of the first guess of the pose, a quaternion (w, x, y, z) with w ≥ 0."""
+        """The orientation of the first guess of the pose, a quaternion (w, x, y, z) with w ≥ 0."""
         return matrix_quaternion(rotation_of(self.pose))
 
     def about_com(self) -> Float[Array, "3 3"]:
-        """½ tr(I) 1 − I."""
+        """The second moments ½ tr(I) 1 − I of the inertia I."""
         inertia = in_numpy(self.inertia)
         return as_jax(0.5 * inertia.trace() * np.eye(3) - inertia)

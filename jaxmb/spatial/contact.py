@@ -1,13 +1,23 @@
 """Constraints in space that are no lower pairs."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..foundations import Finite, Positive, contract
-from ..mechanism import AbstractConnection, Marker, carrying, ends, number, position_of, rotation_of, velocity_in
+from ..mechanism import (
+    AbstractConnection,
+    Marker,
+    MarkerLike,
+    axis_rotation,
+    ends,
+    number,
+    position_of,
+    rotation_of,
+    velocity_in,
+)
 from .joint import Turns, direction
 
 Pose = Float[Array, "4 4"]
@@ -33,14 +43,15 @@ class RollingSphere(AbstractConnection):
     nonholonomic: ClassVar[int] = 2
 
     @contract
-    def __init__(self, name: str, a: Any, b: Any, radius: Positive, normal: Finite = (0.0, 0.0, 1.0)):
+    def __init__(self, name: str, a: MarkerLike, b: MarkerLike, radius: Positive, normal: Finite = (0.0, 0.0, 1.0)):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.radius = number(radius, f"radius of joint '{name}'")
         self.normal = direction(name, normal, "normal")
 
-    def turns(self) -> Turns:
+    def frame_rotations(self) -> Turns:
         """A's z along the normal."""
-        return carrying(2, self.normal), jnp.eye(3)
+        # Only the plane has a direction: a sphere looks alike from all sides, and its frame stays that of its marker.
+        return axis_rotation(2, self.normal), jnp.eye(3)
 
     def data(self) -> Float[Array, " k"]:
         """The radius."""
@@ -54,7 +65,10 @@ class RollingSphere(AbstractConnection):
     @classmethod
     def slip(cls, a: Pose, b: Pose, da: Pose, db: Pose, data: Float[Array, " k"]) -> Array:
         """The velocity of the contact point along the plane."""
+        # The contact point as one of the sphere's body: its velocity against the plane vanishes, while the place of
+        # contact moves on.
         contact = position_of(b) - data * rotation_of(a)[:, 2]
+        # Two rows, along x and y of the plane; the third is the derivative of `residual`, and would be redundant.
         return rotation_of(a)[:, :2].T @ velocity_in(a, b, da, db, contact)
 
 
@@ -85,8 +99,8 @@ class RollingDisk(AbstractConnection):
     def __init__(
         self,
         name: str,
-        a: Any,
-        b: Any,
+        a: MarkerLike,
+        b: MarkerLike,
         radius: Positive,
         axis: Finite = (0.0, 0.0, 1.0),
         normal: Finite = (0.0, 0.0, 1.0),
@@ -95,9 +109,9 @@ class RollingDisk(AbstractConnection):
         self.radius = number(radius, f"radius of joint '{name}'")
         self.normal, self.axis = direction(name, normal, "normal"), direction(name, axis)
 
-    def turns(self) -> Turns:
+    def frame_rotations(self) -> Turns:
         """A's z along the normal, b's z along the axis."""
-        return carrying(2, self.normal), carrying(2, self.axis)
+        return axis_rotation(2, self.normal), axis_rotation(2, self.axis)
 
     def data(self) -> Float[Array, " k"]:
         """The radius."""
@@ -107,15 +121,20 @@ class RollingDisk(AbstractConnection):
     def lowest(cls, a: Pose, b: Pose, data: Float[Array, " k"]) -> Float[Array, "3"]:
         """The point of the rim that is closest to the plane."""
         normal, axis = rotation_of(a)[:, 2], rotation_of(b)[:, 2]
+        # The normal's part in the plane of the disk. It vanishes for a disk that lies flat, where the row has no
+        # derivative: NaN ends the run there.
         up = normal - jnp.dot(normal, axis) * axis
         return position_of(b) - data * up / jnp.linalg.norm(up)
 
     @classmethod
     def residual(cls, a: Pose, b: Pose, data: Float[Array, " k"]) -> Array:
         """The height of the lowest point of the rim over the plane."""
+        # The height of the lowest point has a derivative by all motions of the disk, although that point runs around
+        # the rim: its place is stationary (envelope theorem).
         return jnp.dot(rotation_of(a)[:, 2], cls.lowest(a, b, data) - position_of(a))[None]
 
     @classmethod
     def slip(cls, a: Pose, b: Pose, da: Pose, db: Pose, data: Float[Array, " k"]) -> Array:
         """The velocity of the contact point along the plane."""
+        # The velocity of the material point that touches, not of the point of contact.
         return rotation_of(a)[:, :2].T @ velocity_in(a, b, da, db, cls.lowest(a, b, data))

@@ -1,6 +1,6 @@
 """Joints in space."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 from jaxtyping import Array, Float
@@ -15,23 +15,27 @@ from ..mechanism import (
     Helix,
     Locked,
     Marker,
+    MarkerLike,
     Pair,
     Turning,
     as_vector,
-    carrying,
+    axis_rotation,
     ends,
     number,
 )
 
+# The rotations of both frames of a joint in their markers.
 Turns = tuple[Float[Array, "3 3"], Float[Array, "3 3"]]
 
 
-def direction(name: str, axis: Any, argument: str = "axis") -> Float[Array, "3"]:
+def direction(name: str, axis: Finite, argument: str = "axis") -> Float[Array, "3"]:
     """A direction, not brought to unit length."""
+    # Not normalised: a fit may vary a direction, and a unit vector has a constraint that its three numbers would not
+    # know of.
     return as_vector(axis, f"{argument} of joint '{name}'", (3,))
 
 
-class AbstractAxisJoint(AbstractJoint):
+class AbstractSpatialAxisJoint(AbstractJoint):
     """A joint with an axis: z of both frames, the same components by default."""
 
     name: str = eqx.field(static=True)
@@ -41,17 +45,19 @@ class AbstractAxisJoint(AbstractJoint):
     axis_b: Float[Array, "3"]
 
     @contract
-    def __init__(self, name: str, a: Any, b: Any, axis: Finite = (0.0, 0.0, 1.0), axis_b: Finite | None = None):
+    def __init__(
+        self, name: str, a: MarkerLike, b: MarkerLike, axis: Finite = (0.0, 0.0, 1.0), axis_b: Finite | None = None
+    ):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.axis = direction(name, axis)
         self.axis_b = self.axis if axis_b is None else direction(name, axis_b, "axis_b")
 
-    def turns(self) -> Turns:
-        """Z along the axis."""
-        return carrying(2, self.axis), carrying(2, self.axis_b)
+    def frame_rotations(self) -> Turns:
+        """The rotations of both frames that bring z along the axis."""
+        return axis_rotation(2, self.axis), axis_rotation(2, self.axis_b)
 
 
-class Revolute(AbstractAxisJoint, init=False):
+class Revolute(AbstractSpatialAxisJoint, init=False):
     """A hinge. Coordinate: the angle of b's frame in a's about the axis, in rad.
 
     Args:
@@ -62,11 +68,12 @@ class Revolute(AbstractAxisJoint, init=False):
         axis_b: the same direction in b's frame; equal components by default.
     """
 
+    # Three rows of the shift and two of the axis; no row sees the angle.
     pair: ClassVar[AbstractPair] = Pair((), Turning())
     holonomic: ClassVar[int] = 5
 
 
-class Prismatic(AbstractAxisJoint, init=False):
+class Prismatic(AbstractSpatialAxisJoint, init=False):
     """A slider. Coordinate: the shift of b along the axis, in m.
 
     Args:
@@ -81,7 +88,7 @@ class Prismatic(AbstractAxisJoint, init=False):
     holonomic: ClassVar[int] = 5
 
 
-class Cylindrical(AbstractAxisJoint, init=False):
+class Cylindrical(AbstractSpatialAxisJoint, init=False):
     """Shift along and turn about an axis. Coordinates: z in m and angle in rad.
 
     Args:
@@ -92,6 +99,7 @@ class Cylindrical(AbstractAxisJoint, init=False):
         axis_b: the same direction in b's frame; equal components by default.
     """
 
+    # A lower pair by two primitives: which axes are free to shift along, and which rotations are allowed.
     pair: ClassVar[AbstractPair] = Pair((2,), Turning())
     holonomic: ClassVar[int] = 4
 
@@ -114,28 +122,35 @@ class Screw(AbstractJoint):
     pitch: Float[Array, ""]
     axis: Float[Array, "3"]
     axis_b: Float[Array, "3"]
+    # One coordinate, the angle; the shift is no free axis, but follows from the pitch.
     pair: ClassVar[AbstractPair] = Helix((), Turning())
     holonomic: ClassVar[int] = 5
 
     @contract
     def __init__(
-        self, name: str, a: Any, b: Any, pitch: Number, axis: Finite = (0.0, 0.0, 1.0), axis_b: Finite | None = None
+        self,
+        name: str,
+        a: MarkerLike,
+        b: MarkerLike,
+        pitch: Number,
+        axis: Finite = (0.0, 0.0, 1.0),
+        axis_b: Finite | None = None,
     ):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.pitch = number(pitch, f"pitch of joint '{name}'")
         self.axis = direction(name, axis)
         self.axis_b = self.axis if axis_b is None else direction(name, axis_b, "axis_b")
 
-    def turns(self) -> Turns:
-        """Z along the axis."""
-        return carrying(2, self.axis), carrying(2, self.axis_b)
+    def frame_rotations(self) -> Turns:
+        """The rotations of both frames that bring z along the axis."""
+        return axis_rotation(2, self.axis), axis_rotation(2, self.axis_b)
 
     def data(self) -> Float[Array, " k"]:
         """The pitch."""
         return self.pitch[None]
 
 
-class Planar(AbstractAxisJoint, init=False):
+class Planar(AbstractSpatialAxisJoint, init=False):
     """Two planes stay on each other. Coordinates: the shifts x and y in m and the angle in rad.
 
     Args:
@@ -146,6 +161,7 @@ class Planar(AbstractAxisJoint, init=False):
         axis_b: the same direction in b's frame; equal components by default.
     """
 
+    # Shifts across the axis and the turn about it.
     pair: ClassVar[AbstractPair] = Pair((0, 1), Turning())
     holonomic: ClassVar[int] = 3
 
@@ -159,6 +175,7 @@ class Spherical(AbstractFrameJoint, init=False):
         b: a place on the other.
     """
 
+    # Quaternions have no singular orientation; three angles would have one, in the middle of a robot's range.
     pair: ClassVar[AbstractPair] = Pair((), Ball())
     holonomic: ClassVar[int] = 3
 
@@ -183,13 +200,17 @@ class Universal(AbstractJoint):
     holonomic: ClassVar[int] = 4
 
     @contract
-    def __init__(self, name: str, a: Any, b: Any, axis: Finite = (0.0, 0.0, 1.0), axis_b: Finite = (1.0, 0.0, 0.0)):
+    def __init__(
+        self, name: str, a: MarkerLike, b: MarkerLike, axis: Finite = (0.0, 0.0, 1.0), axis_b: Finite = (1.0, 0.0, 0.0)
+    ):
         self.name, (self.a, self.b) = name, ends(name, a, b)
         self.axis, self.axis_b = direction(name, axis), direction(name, axis_b, "axis_b")
 
-    def turns(self) -> Turns:
+    def frame_rotations(self) -> Turns:
         """A's z along the first axis, b's x along the second."""
-        return carrying(2, self.axis), carrying(0, self.axis_b)
+        # The first axis belongs to a and the second to b, so that the cross between them has no frame, and no body,
+        # of its own.
+        return axis_rotation(2, self.axis), axis_rotation(0, self.axis_b)
 
 
 class Fixed(AbstractFrameJoint, init=False):
@@ -205,7 +226,7 @@ class Fixed(AbstractFrameJoint, init=False):
     holonomic: ClassVar[int] = 6
 
 
-class PointOnLine(AbstractAxisJoint, init=False):
+class PointOnLine(AbstractSpatialAxisJoint, init=False):
     """A point of b stays on a line of a. Coordinates: the shift z in m and b's orientation.
 
     Args:
@@ -220,7 +241,7 @@ class PointOnLine(AbstractAxisJoint, init=False):
     holonomic: ClassVar[int] = 2
 
 
-class PointOnPlane(AbstractAxisJoint, init=False):
+class PointOnPlane(AbstractSpatialAxisJoint, init=False):
     """A point of b stays on a plane of a. Coordinates: the shifts x and y in m and b's orientation.
 
     Args:
@@ -231,5 +252,6 @@ class PointOnPlane(AbstractAxisJoint, init=False):
         axis_b: the same direction in b's frame; equal components by default.
     """
 
+    # The rotation is free: only one row is left, the distance from the plane.
     pair: ClassVar[AbstractPair] = Pair((0, 1), Ball())
     holonomic: ClassVar[int] = 1

@@ -33,6 +33,7 @@ from .joint import (
 from .mirror import RULES, SHAPES
 from .shape import Box, Cylinder, Disk, Plate, Rod, Sphere
 
+# The classes that a text may name: all others are refused, since a text must not choose what is run.
 KINDS = (
     *(Body, Rod, Box, Cylinder, Disk, Plate, Sphere, Compound),
     *(Revolute, Prismatic, Cylindrical, Screw, Planar, Spherical, Universal, Fixed, PointOnLine, PointOnPlane),
@@ -67,9 +68,15 @@ class Mechanism(AbstractMechanism, init=False):
         (('pivot.first', 'pivot.second'), [0.0, 0.296, -0.955])
     """
 
+    # A body that moves freely has its position and a quaternion as coordinates; its velocities are ẋ in the world and
+    # ω in its own axes, in which its inertia is constant.
     free: ClassVar[AbstractPair] = Pair((0, 1, 2), Ball())
     language: ClassVar[Language] = Language(
-        "space", {kind.__name__: kind for kind in KINDS}, frame, "orientation", matrix_quaternion
+        space="space",
+        kinds={kind.__name__: kind for kind in KINDS},
+        frame=frame,
+        turn="orientation",
+        turn_of=matrix_quaternion,
     )
 
     @contract

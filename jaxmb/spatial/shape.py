@@ -16,7 +16,7 @@ from ..foundations import (
 from ..mechanism import AbstractShape, Stroke, bore, dimension, polygon, polygon_moments
 
 Scalar = Float[Array, ""]
-# Corners of a prism's end in order.
+# Corners of the end of a prism in the order of its outline.
 ROUND = ("00", "10", "11", "01")
 
 
@@ -36,15 +36,16 @@ class Rod(AbstractShape):
         self.length = dimension(length, "length of a Rod")
 
     def size(self) -> Scalar:
-        """L."""
+        """The length."""
         return self.length
 
     def centre(self) -> Float[Array, "3"]:
-        """Halfway."""
+        """The middle of the axis."""
         return _up(0.5 * self.length)
 
     def spread(self) -> Float[Array, "3 3"]:
         """L²/12 along z."""
+        # Slender: nothing across the axis, and no inertia about it; the engine names a rod that may spin about itself.
         return jnp.diag(_up(self.length**2 / 12))
 
     def points(self) -> dict[str, Any]:
@@ -119,19 +120,20 @@ class Cylinder(AbstractShape):
         return jnp.pi * (self.radius**2 - self.inner**2) * self.length
 
     def centre(self) -> Float[Array, "3"]:
-        """Halfway."""
+        """The middle of the axis."""
         return _up(0.5 * self.length)
 
     def spread(self) -> Float[Array, "3 3"]:
         """(R² + r²)/4 across, L²/12 along."""
+        # For a tube the sum of both squares: the difference of R⁴ and r⁴ over that of R² and r².
         across = (self.radius**2 + self.inner**2) / 4
         return jnp.diag(jnp.stack([across, across, self.length**2 / 12]))
 
     def points(self) -> dict[str, Any]:
         """Ends, and points of both circles."""
-        along = jnp.array([1.0, 0.0, 0.0])
+        x_axis = jnp.array([1.0, 0.0, 0.0])
         ends = {"a": jnp.zeros(3), "b": _up(self.length)}
-        return ends | {"rim": self.radius * along, "bore": self.inner * along}
+        return ends | {"rim": self.radius * x_axis, "bore": self.inner * x_axis}
 
     @property
     def strokes(self) -> tuple[Stroke, ...]:
@@ -169,8 +171,8 @@ class Disk(AbstractShape):
 
     def points(self) -> dict[str, Any]:
         """Points of both circles."""
-        along = jnp.array([1.0, 0.0, 0.0])
-        return {"rim": self.radius * along, "bore": self.inner * along}
+        x_axis = jnp.array([1.0, 0.0, 0.0])
+        return {"rim": self.radius * x_axis, "bore": self.inner * x_axis}
 
     @property
     def strokes(self) -> tuple[Stroke, ...]:
@@ -204,11 +206,14 @@ class Plate(AbstractShape):
 
     def spread(self) -> Float[Array, "3 3"]:
         """By Green's theorem, and thickness²/12 along z."""
+        # Second moments of a prism: those of its section, and those along z by themselves, without products of both.
         flat = jnp.pad(polygon_moments(self.corners)[2], (0, 1))
         return flat.at[2, 2].set(self.thickness**2 / 12)
 
     def points(self) -> dict[str, Any]:
         """The corners, of the mid-plane as "c0", "c1", …; of both faces with "-" and "+" behind."""
+        # Corners of the mid-plane keep the names that the plate has in the plane, so that a drawing can be lifted
+        # into space.
         faces = {"": 0.0, "-": -0.5, "+": 0.5}
         return {
             f"c{i}{face}": jnp.append(corner, level * self.thickness)

@@ -1,13 +1,13 @@
-"""What texts of mechanisms consist of."""
+"""The language of texts of mechanisms: names of tables, classes and arguments."""
 
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..characteristic import JointCharacteristic, LineCharacteristic
 from ..connection import Distance
@@ -25,8 +25,11 @@ from ..force import (
 )
 from ..relation import Gear, Rack
 
+# What the standard library reads of TOML: strings, numbers, truth values, lists and tables of these. Python has no recursive
+# unions that beartype would check, so that it stays open here, and each reader refuses what it cannot use.
+TomlValue = Annotated[Any, "str | bool | int | float | list[TomlValue] | Mapping[str, TomlValue]"]
 VERSION = 1
-# What an element of each kind is called in a text.
+# The table of each kind of element.
 TABLES = {"bodies": "body", "joints": "joint", "drivers": "driver", "forces": "force", "actuators": "actuator"}
 # The elements that the plane and space share.
 ELEMENTS = (
@@ -38,7 +41,7 @@ ELEMENTS = (
 
 @dataclasses.dataclass(frozen=True)
 class Language:
-    """What belongs to the plane, or to space.
+    """The language of mechanisms in the plane, or in space.
 
     Attributes:
         space: what it is called.
@@ -60,8 +63,9 @@ def arguments(cls: type) -> dict[str, inspect.Parameter]:
     return dict(list(inspect.signature(cls.__init__).parameters.items())[1:])
 
 
-def same(one: Any, other: Any) -> bool:
+def same(one: PyTree, other: PyTree) -> bool:
     """Whether two trees are equal bit for bit."""
     (ours, shape), (theirs, other_shape) = jax.tree.flatten(one), jax.tree.flatten(other)
+    # Bytes, not numbers: −0.0 and 0.0 differ, and a NaN is the same as itself.
     equal = lambda a, b: a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
     return shape == other_shape and all(equal(np.asarray(a), np.asarray(b)) for a, b in zip(ours, theirs, strict=True))

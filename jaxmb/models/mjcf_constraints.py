@@ -1,21 +1,44 @@
 """Equalities, tendons and actuators of MJCF."""
 
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 
-from .graph import WORLD, Cord, Coupling, Drive, Graph, Joint, from_quaternion, pose
+from .graph import WORLD, Z_AXIS, Cord, Coupling, ModelActuator, ModelGraph, ModelJoint, from_quaternion, pose
 
-if TYPE_CHECKING:
-    from .mjcf import _Reading
+# Classes of MuJoCo's compiled extension, which has no annotations to check against.
+MujocoModel = Annotated[Any, "mujoco.MjModel"]
+MujocoSpec = Annotated[Any, "mujoco.MjSpec, or an element of it"]
+LinkFrame = tuple[str, np.ndarray]
+# What every refusal of an equality ends with, since most models are of use without it.
+REMEDY = "`left_out=[{!r}]` reads the model without it."
 
-Z = np.array([0.0, 0.0, 1.0])
-Place = tuple[str, np.ndarray]
-LEAVE = "`left_out=[{!r}]` reads the model without it."
+
+class NamedModel(Protocol):
+    """The names of a compiled model, and where its elements stand in the file.
+
+    Attributes:
+        bodies: names by MuJoCo's number of the body.
+        joints: names by MuJoCo's number of the joint.
+        equalities_act: whether the file has not switched equalities off.
+    """
+
+    bodies: list[str]
+    joints: list[str]
+    equalities_act: bool
+
+    def name(self, kind: str, index: int) -> str:
+        """The name of an element, or its kind and number."""
+        ...
+
+    def where(self, kind: str, name: str) -> str:
+        """File, line and element, with which a refusal begins."""
+        ...
 
 
-class Ties:
-    """What ties bodies and joints of a compiled model beyond its tree.
+class MjcfConstraints:
+    """The constraints and actuators of a compiled model beyond its tree.
 
     Args:
         reading: names and lines.
@@ -24,34 +47,35 @@ class Ties:
         graph: what is added to.
     """
 
-    def __init__(self, reading: "_Reading", mujoco: Any, model: Any, graph: Graph):
+    def __init__(self, reading: NamedModel, mujoco: ModuleType, model: MujocoModel, graph: ModelGraph):
         self.reading, self.mujoco, self.model, self.graph = reading, mujoco, model, graph
         self.single = {name for name in reading.joints if self._joint(name).kind in ("revolute", "prismatic")}
 
     def add(self) -> None:
         """Adds all."""
-        rigid: set[int] = set()
+        rigid_bodies: set[int] = set()
         for index in range(self.model.neq):
-            rigid |= self._equality(index)
+            # Equalities first: tendons whose lengths they fix are rods or gears, and their springs never act.
+            rigid_bodies |= self._equality(index)
         for tendon in range(self.model.ntendon):
-            if tendon not in rigid:
+            if tendon not in rigid_bodies:
                 self._tendon(tendon)
         for actuator in range(self.model.nu):
             self._actuator(actuator)
 
-    def _joint(self, name: str) -> Joint:
-        found = self.graph.joint(name)
-        assert found is not None
-        return found
+    def _joint(self, name: str) -> ModelJoint:
+        joint = self.graph.joint(name)
+        assert joint is not None
+        return joint
 
     def _refusal(self, name: str, reason: str) -> ValueError:
         where = self.reading.where("equality", name)
-        return ValueError(f"{where} {reason}; {LEAVE.format(name)}")
+        return ValueError(f"{where} {reason}; {REMEDY.format(name)}")
 
     # Equalities
 
     def _equality(self, index: int) -> set[int]:
-        """Adds an equality, and tells the tendons whose lengths it fixes."""
+        """Adds an equality, and returns the tendons whose lengths it fixes."""
         model, name = self.model, self.reading.name("equality", index)
         kinds = self.mujoco.mjtEq
         if not model.eq_active0[index] or not self.reading.equalities_act:
@@ -61,11 +85,23 @@ class Ties:
         one, other = int(model.eq_obj1id[index]), int(model.eq_obj2id[index])
         if kind in (int(kinds.mjEQ_CONNECT), int(kinds.mjEQ_WELD)):
             weld = kind == int(kinds.mjEQ_WELD)
-            ends = self._ends(index, one, other, data, weld)
-            (a, outer), (b, inner) = ends
-            sort = "fixed" if weld else "spherical"
+            (a, outer), (b, inner) = self._ends(index, one, other, data, weld)
+            joint_kind = "fixed" if weld else "spherical"
             where = self.reading.where("weld" if weld else "connect", name)
-            self.graph.joints.append(Joint(name, sort, a, b, outer, inner, Z, Z, where, closes=True))
+            self.graph.joints.append(
+                ModelJoint(
+                    name=name,
+                    kind=joint_kind,
+                    parent=a,
+                    child=b,
+                    outer=outer,
+                    inner=inner,
+                    axis=Z_AXIS,
+                    axis_b=Z_AXIS,
+                    where=where,
+                    closes=True,
+                )
+            )
             return set()
         if kind == int(kinds.mjEQ_JOINT):
             self._couple(name, self.reading.joints[one], None if other < 0 else self.reading.joints[other], data)
@@ -75,16 +111,18 @@ class Ties:
             return {one}
         raise self._refusal(name, "must be a connect, a weld, a joint or a tendon, but is none")
 
-    def _ends(self, index: int, one: int, other: int, data: np.ndarray, weld: bool) -> tuple[Place, Place]:
+    def _ends(self, index: int, one: int, other: int, data: np.ndarray, weld: bool) -> tuple[LinkFrame, LinkFrame]:
         """The two frames that coincide, as the engine of MuJoCo reads them."""
         if int(self.model.eq_objtype[index]) == int(self.mujoco.mjtObj.mjOBJ_SITE):
             return self._site(one), self._site(other)
         a, b = (self.reading.bodies[i] for i in (one, other))
         if weld:
+            # `eq_data` of a weld: the anchor in the second body, then pose of that in the first; of a connect, the
+            # anchor in both.
             return (a, pose(data[3:6], from_quaternion(data[6:10]))), (b, pose(data[0:3]))
         return (a, pose(data[0:3])), (b, pose(data[3:6]))
 
-    def _site(self, index: int) -> Place:
+    def _site(self, index: int) -> LinkFrame:
         body = self.reading.bodies[int(self.model.site_bodyid[index])]
         return body, pose(self.model.site_pos[index], from_quaternion(self.model.site_quat[index]))
 
@@ -92,13 +130,16 @@ class Ties:
         """q₁ − q₁⁰ = c₀ + c₁ (q₂ − q₂⁰) + …, with the coordinates in which the model is drawn."""
         if second is None or data[1] == 0:
             raise self._refusal(name, f"must relate two joints, but holds '{first}' at a value; make it fixed there")
+        # Coefficients of a polynomial of degree four; a gear has the first two.
         if np.any(data[2:5]):
             raise self._refusal(name, f"must be linear, but has the coefficients {data[:5].tolist()}")
         if not {first, second} <= self.single:
             raise self._refusal(name, "must relate joints with one coordinate, but does not")
-        drawn = self._joint(first).value + data[0] - data[1] * self._joint(second).value
+        offset = self._joint(first).value + data[0] - data[1] * self._joint(second).value
         where = self.reading.where("joint", name)
-        self.graph.couplings.append(Coupling(name, (second, first), float(data[1]), float(drawn), where))
+        self.graph.couplings.append(
+            Coupling(name=name, joints=(second, first), ratio=float(data[1]), offset=float(offset), where=where)
+        )
 
     def _fix(self, name: str, one: int, other: int, data: np.ndarray) -> None:
         """A tendon with a fixed length: two joints that depend on each other, or two sites at a distance."""
@@ -107,19 +148,22 @@ class Ties:
         length = float(self.model.tendon_length0[one] + data[0])
         parts, where = self._wraps(one), self.reading.where("tendon", name)
         joints = [(self.reading.joints[i], c) for kind, i, c in parts if kind == "joint" and c != 0]
+        # c₁ q₁ + c₂ q₂ = length: a fixed tendon over two joints is a gear.
         if len(joints) == len(parts) == 2:
             (first, c1), (second, c2) = joints
-            self.graph.couplings.append(Coupling(name, (first, second), -c1 / c2, length / c2, where))
+            self.graph.couplings.append(
+                Coupling(name=name, joints=(first, second), ratio=-c1 / c2, offset=length / c2, where=where)
+            )
         elif [kind for kind, _, _ in parts] == ["site", "site"] and length > 0:
             ends = [self._site(i) for _, i, _ in parts]
-            self.graph.cords.append(Cord(name, ends[0], ends[1], length, where, fixed=True))
+            self.graph.cords.append(Cord(name=name, a=ends[0], b=ends[1], length=length, where=where, fixed=True))
         else:
             raise self._refusal(name, "must fix a tendon between two joints or two sites, but fixes another")
 
     # Tendons
 
     def _wraps(self, tendon: int) -> list[tuple[str, int, float]]:
-        """What a tendon goes along: kind, number and coefficient."""
+        """The path of a tendon: kind, number and coefficient of each element."""
         names = {int(getattr(self.mujoco.mjtWrap, f"mjWRAP_{x}")): x.lower() for x in ("JOINT", "SITE", "PULLEY")}
         first, count = int(self.model.tendon_adr[tendon]), int(self.model.tendon_num[tendon])
         return [
@@ -144,12 +188,21 @@ class Ties:
             self.graph.note("left out", f"tendon '{name}'", "friction of tendons has no element")
         if np.any(getattr(model, "tendon_armature", np.zeros(index + 1))[index]):
             self.graph.note("left out", f"tendon '{name}'", "armature of tendons has no element")
+        # Without a spring a tendon is only a path for actuators and sensors, and exerts no force of its own.
         if not stiffness and not damping:
             return
         if [kind for kind, _, _ in parts] == ["site", "site"] and low == high:
             a, b = (self._site(i) for _, i, _ in parts)
             self.graph.cords.append(
-                Cord(name, a, b, float(low), self.reading.where("spatial", name), stiffness, damping)
+                Cord(
+                    name=name,
+                    a=a,
+                    b=b,
+                    length=float(low),
+                    where=self.reading.where("spatial", name),
+                    stiffness=stiffness,
+                    damping=damping,
+                )
             )
         else:
             self.graph.note("left out", f"tendon '{name}'", "springs of tendons act between two sites only")
@@ -159,7 +212,8 @@ class Ties:
     def _actuator(self, index: int) -> None:
         """A force or torque proportional to the input; others are listed."""
         model, name, kinds = self.model, self.reading.name("actuator", index), self.mujoco.mjtTrn
-        plain = (
+        # A gain and no bias, no dynamics: all others are controllers, such as servos of a position.
+        is_proportional = (
             int(model.actuator_dyntype[index]) == int(self.mujoco.mjtDyn.mjDYN_NONE)
             and int(model.actuator_gaintype[index]) == int(self.mujoco.mjtGain.mjGAIN_FIXED)
             and int(model.actuator_biastype[index]) == int(self.mujoco.mjtBias.mjBIAS_NONE)
@@ -173,10 +227,10 @@ class Ties:
             self.graph.note("listed", f"actuator '{name}'", "its limits are not part of a mechanism")
         on_joint = kind in (int(kinds.mjTRN_JOINT), int(kinds.mjTRN_JOINTINPARENT))
         on_site = kind == int(kinds.mjTRN_SITE) and model.actuator_trnid[index][1] < 0 and not gear[3:].any()
-        if plain and on_joint and self.reading.joints[target] in self.single:
-            self.graph.drives.append(Drive(name, gain * float(gear[0]), joint=self.reading.joints[target]))
-        elif plain and on_site and self._site(target)[0] != WORLD:
-            self.graph.drives.append(Drive(name, gain, at=self._site(target), direction=gain * gear[:3]))
+        if is_proportional and on_joint and self.reading.joints[target] in self.single:
+            self.graph.actuators.append(ModelActuator(name, gain * float(gear[0]), joint=self.reading.joints[target]))
+        elif is_proportional and on_site and self._site(target)[0] != WORLD:
+            self.graph.actuators.append(ModelActuator(name, gain, at=self._site(target), direction=gain * gear[:3]))
         else:
             self.graph.note(
                 "listed", f"actuator '{name}'", "is no force proportional to its input: use `jaxmb.control`"
