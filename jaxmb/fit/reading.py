@@ -68,7 +68,7 @@ def reading(of: str | Reading, system: System, argument: str) -> Reading:
     if base.partition(".")[0] in system.joints.names:
         system.joints.coordinate(base)  # an error names its coordinates
         return JointSignal(base, base != of)
-    bodies = linkage_of(system).skeleton.bodies
+    bodies = linkage_of(system).connectivity.bodies
     if of.partition(".")[0] not in bodies:
         names = [*names, *system.joints.names, *bodies]
         raise ValueError(f"Argument `of` of {argument} must be one of {listing(names)}, or a function, but is '{of}'.")

@@ -129,7 +129,7 @@ def _data(
             for link in scene.links
         ],
     }
-    named_points = zip(linkage.skeleton.points, np.asarray(numbers.points), strict=True)
+    named_points = zip(linkage.connectivity.points, np.asarray(numbers.points), strict=True)
     points = [(name, names.index(name.partition(".")[0]), local[:-1, -1].tolist()) for name, local in named_points]
     return content | {"points": [{"name": name, "body": body, "point": point} for name, body, point in points if body]}
 

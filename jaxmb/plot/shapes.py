@@ -98,7 +98,7 @@ def _shapes(linkage: AbstractLinkage, numbers: Numbers) -> dict[int, Solid]:
     poses = dict(zip(linkage.connectivity.points, np.asarray(numbers.points), strict=True))
     return {
         i + 1: join([_of_stroke(stroke, name, poses) for stroke in strokes])
-        for i, (name, strokes) in enumerate(zip(linkage.bodies, linkage.skeleton.strokes, strict=True))
+        for i, (name, strokes) in enumerate(zip(linkage.bodies, linkage.connectivity.strokes, strict=True))
         if strokes
     }
 
@@ -128,7 +128,7 @@ def _body_points(
         for end in (1,) if link.kind.nonholonomic else (0, 1):
             points_of_bodies[link.bodies[end]].append(link.frames[end][:-1, -1])
     if named_points:
-        for name, local in zip(linkage.skeleton.points, np.asarray(numbers.points), strict=True):
+        for name, local in zip(linkage.connectivity.points, np.asarray(numbers.points), strict=True):
             points_of_bodies[("ground", *linkage.bodies).index(name.partition(".")[0])].append(local[:-1, -1])
     for each, inertia in zip(points_of_bodies[1:], np.asarray(numbers.inertia), strict=True):
         if len(each) < 2:  # at least its centre of mass
