@@ -106,7 +106,7 @@ def drive(plant: Plant, limits: AllNonNegative | None = None) -> Drive:
     """
     weights = input_limits(plant, limits)
     basis, weighted = free_directions(plant), plant.actuation * weights
-    if plant.restored is None or plant.restored.lost is None:
+    if plant.restored is None or plant.restored.condition is None:
         by_input = basis @ weighted
     else:
         by_input = basis @ (plant.terms.mass @ plant.respond_to_forces(weighted).vdot)
@@ -136,9 +136,9 @@ def free_directions(plant: Plant) -> Float[Array, "nv nv"]:
     It may be turned within that span from one instant to the next; what does not depend on the choice has the right derivatives.
     """
     factor, restored = plant.factor, plant.restored
-    if restored is not None and restored.lost is not None:
-        gone = restored.lost.mask
-        rows = jnp.where(gone[:, None], restored.lost.matrix, plant.terms.jacobian)
+    if restored is not None and restored.condition is not None:
+        gone = restored.condition.mask
+        rows = jnp.where(gone[:, None], restored.condition.matrix, plant.terms.jacobian)
         sizes = row_norms(lax.stop_gradient(factor.metric), lax.stop_gradient(rows))
         scale = jnp.where(gone & (sizes > 0), sizes, factor.scale)
         factor = ConstrainedFactor(factor.metric, rows, scale, factor.in_use, 0.0, root=factor.root)

@@ -28,7 +28,7 @@ from ..foundations import (
 )
 from ..kinematics import assemble, consistency
 from ..linalg import inverse_root
-from ..system import State, System, check_state, gamma, scaled_residuals, settled, with_rate
+from ..system import State, System, apply_mode, check_state, gamma, scaled_residuals, with_rate
 from .balance import Balance, balance, deficit, independent, inputs_of, steps, stiffness
 from .names import input_names
 
@@ -165,7 +165,7 @@ def _held(system: System, hold: Sequence[str | int]) -> tuple[int, ...]:
 def _equilibrium(
     whole: System, given: State, u: Array, weights: Array | None, held: tuple[int, ...]
 ) -> tuple[Equilibrium, tuple[Check, ...]]:
-    system, state = settled(whole, given)
+    system, state = apply_mode(whole, given)
     known = u if weights is None else jnp.where(weights == 0, u, 0)
     scale, start = lax.stop_gradient(state.scale), state.q if held else lax.stop_gradient(state.q)
     problem = Balance(system, state.t, known, weights, scale, start, held)

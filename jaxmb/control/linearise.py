@@ -29,7 +29,7 @@ from ..foundations import (
 )
 from ..kinematics import Rows, choose_rows, consistency
 from ..linalg import row_norms
-from ..system import State, System, Terms, evaluate_at, rows_at, settled
+from ..system import State, System, Terms, apply_mode, evaluate_at, rows_at
 from .linearisation import Linearisation
 from .names import input_names
 from .readings import Own, Readings, bracket, deviation, named_readings, rate_rows, rates
@@ -90,7 +90,7 @@ def linearise(
         (('x', "x'"), [[0.0, 1.0], [-9.0, 0.0]])
     """
     whole, state = strong(system), strong(state)
-    system, bare = settled(whole, state)
+    system, bare = apply_mode(whole, state)
     formulation = formulation_at(formulation, system, bare)
     readings = _readings(system, bare, independent, formulation.rank_tol)
     outputs = as_function(outputs, "outputs")
@@ -167,10 +167,10 @@ def _linearise(
     whole: System, state: State, u: Array, readings: Readings, outputs: Any, formulation: AbstractFormulation
 ) -> tuple[Linearisation, tuple[Check, ...]]:
     given = state
-    system, state = settled(whole, state)
+    system, state = apply_mode(whole, state)
     t, q, v = state.t, state.q, state.v
     rows = choose_rows(system, formulation, state)
-    formulation = formulation.holding(rows.choice)
+    formulation = formulation.with_choice(rows.choice)
     in_use = rows.in_use & ~rows.lost
 
     def motion(q: Array, v: Array, u: Array) -> tuple[Array, Array, Array]:

@@ -10,7 +10,7 @@ import scipy.linalg
 from jaxtyping import Array
 
 from ..foundations import all_hold, listing, program
-from ..kinematics import Guess, assembled
+from ..kinematics import Guess, solve_guess
 from ..linalg import RANK_TOL
 from ..system import State, System, constraint_jacobian, rate_matrix
 
@@ -95,5 +95,5 @@ def started(
     """The state with these values of the independent coordinates and velocities, and whether there is one."""
     q = state.q.at[np.array(held, int)].set(at)
     v = state.v.at[np.array(held_velocities, int)].set(speeds)
-    near = assembled(system, Guess(state.t, q, v, held, held_velocities, state.mode))
+    near = solve_guess(system, Guess(state.t, q, v, held, held_velocities, state.mode))
     return near.state, jax.lax.stop_gradient(all_hold(near.checks))

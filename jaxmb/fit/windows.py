@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..foundations import enforce
-from ..kinematics import Guess, assembled
+from ..kinematics import Guess, solve_guess
 from ..system import State, System
 from .experiment import Experiment
 from .start import Indices
@@ -100,7 +100,7 @@ def _guessed(
                 if signal.of in system.velocities:
                     v[system.velocities.index(signal.of)] = found[1]
     guess = Guess(experiment.ts[sample], jnp.asarray(q), jnp.asarray(v), *held, before.mode)
-    near = assembled(system, guess)
+    near = solve_guess(system, guess)
     try:
         enforce(near.state, near.checks)
     except ValueError as error:

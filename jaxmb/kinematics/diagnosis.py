@@ -11,8 +11,8 @@ from jaxtyping import Array
 from ..formulation import AbstractFormulation, contradiction_tol, formulation_at
 from ..foundations import all_hold, contract, program, strong
 from ..linalg import Eliminated, cutoff, metric_rows, regular_metric, row_norms
-from ..system import State, System, Topology, evaluate, linear_algebra, massless, scaled_residuals, settled
-from .assemble import Guess, assembled
+from ..system import State, System, Topology, apply_mode, evaluate, linear_algebra, massless, scaled_residuals
+from .assemble import Guess, solve_guess
 from .rows import choose_rows
 
 # Around a singular pose so many poses are looked at, so far away as a part of the lengths of the mechanism.
@@ -178,8 +178,8 @@ def diagnose(system: System, state: State, *, formulation: AbstractFormulation |
         (1, 1, 'rod[0], again[0]')
     """
     formulation, lacking = formulation_at(formulation, system, state), massless(system, state)
-    whole, given = system, state
-    system, state = settled(system, state)
+    full, full_state = system, state
+    system, state = apply_mode(system, state)
     rows, combined, scaled, mass, jacobian, residual, undriven = jax.tree.map(
         np.asarray, _measure(strong(system), strong(state), formulation)
     )
@@ -209,7 +209,7 @@ def diagnose(system: System, state: State, *, formulation: AbstractFormulation |
         redundancy=m - rank,
         freedom=system.nv - rank,
         freedom_nearby=system.nv - nearby,
-        singular_around=nearby > rank and _singular_around(whole, given, formulation, jacobian, rank),
+        singular_around=nearby > rank and _singular_around(full, full_state, formulation, jacobian, rank),
         freedom_undriven=None if undriven is None else system.nv - int(undriven),
         freedom_counted=system.nv - m,
         topology=None if system.joints is None else system.joints.topology,
@@ -232,8 +232,8 @@ def _measure(system: System, state: State, formulation: AbstractFormulation) -> 
     terms = evaluate(system, state)
     rows = choose_rows(system, formulation, state)
     scaled = metric_rows(formulation.metric(terms), terms.jacobian, terms.scale)
-    found = Eliminated.of(scaled).eliminate(cutoff(formulation.rank_tol, scaled.dtype), rows.in_use & ~rows.lost)
-    combined = jnp.where(found.chosen[:, None], 0, found.combined)
+    elimination = Eliminated.of(scaled).eliminate(cutoff(formulation.rank_tol, scaled.dtype), rows.in_use & ~rows.lost)
+    combined = jnp.where(elimination.chosen[:, None], 0, elimination.combined)
     driven, undriven = _driven(system), None
     if driven.any():
         loose = dataclasses.replace(terms, jacobian=jnp.where(driven[:, None], 0, terms.jacobian))
@@ -251,10 +251,12 @@ def _singular_around(
     reached = []
     for step in AWAY * reach * steps / np.abs(steps).max(axis=1, keepdims=True):
         q = strong(state.q + system.qdot(state.q, jnp.asarray(step, state.q.dtype)))
-        guess = Guess(state.t, q, jnp.zeros_like(state.v), mode=state.mode, rank_tol=formulation.rank_tol, known=True)
-        near = assembled(strong(system), guess)
+        guess = Guess(
+            state.t, q, jnp.zeros_like(state.v), mode=state.mode, rank_tol=formulation.rank_tol, concrete=True
+        )
+        near = solve_guess(strong(system), guess)
         if bool(all_hold(near.checks)):
-            here, there = settled(system, near.state)
+            here, there = apply_mode(system, near.state)
             reached.append(int(_measure(strong(here), strong(there), formulation)[0].rank))
     return bool(reached) and max(reached) <= rank
 
@@ -276,12 +278,16 @@ def _shared(system: System, state: State, rank_tol: float) -> tuple[tuple[tuple[
 def _on_bodies(system: System, state: State, rank_tol: float) -> tuple[tuple[str, ...], tuple[Array, ...], Array]:
     """Names and rows of the constraints, and the combinations (m, m) of scaled rows that vanish; zero in independent rows."""
     assert system.joints is not None
-    found = system.joints.body_rows(system, state)
-    metric = regular_metric(found.mass, found.jacobian)
-    size = row_norms(metric, found.jacobian)
-    rows = metric_rows(metric, found.jacobian, jnp.where(size > 0, size, 1))
-    left = Eliminated.of(rows).eliminate(cutoff(rank_tol, rows.dtype))
-    return tuple(found.rows), tuple(found.rows.values()), jnp.where(left.chosen[:, None], 0, left.combined)
+    body_rows = system.joints.body_rows(system, state)
+    metric = regular_metric(body_rows.mass, body_rows.jacobian)
+    size = row_norms(metric, body_rows.jacobian)
+    rows = metric_rows(metric, body_rows.jacobian, jnp.where(size > 0, size, 1))
+    elimination = Eliminated.of(rows).eliminate(cutoff(rank_tol, rows.dtype))
+    return (
+        tuple(body_rows.rows),
+        tuple(body_rows.rows.values()),
+        jnp.where(elimination.chosen[:, None], 0, elimination.combined),
+    )
 
 
 def _driven(system: System) -> np.ndarray:

@@ -30,7 +30,7 @@ class LinkageInertia(AbstractInertia):
         """Inertia forces and those of gravity and springs."""
         return self.linkage.intrinsic_force(t, q, v, params)
 
-    def solved(self, t: Scalar, q: Array, force: Float[Array, " nv"], params: Any) -> Float[Array, " nv"] | None:
+    def solve(self, t: Scalar, q: Array, force: Float[Array, " nv"], params: Any) -> Float[Array, " nv"] | None:
         """By articulated inertias where bodies are evaluated one after the other, and are many."""
         return self.linkage.solved(q, force, params)
 

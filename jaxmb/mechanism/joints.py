@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from ..foundations import is_concrete, listing
 from ..reaction import analyse_reactions
-from ..system import BodyRows, Dragged, Held, JointDirections, LockRow, Mode, State, System
+from ..system import BodyRows, BrakeForce, JointDirections, LockResidual, LockRow, Mode, State, System
 from .friction import complete_system
 from .joint_rows import joint_rows, joint_terms, wrench_map
 from .linkage import AbstractLinkage, linkage_of
@@ -116,7 +116,7 @@ class _Seen(eqx.Module):
 def _same_mode(system: System, free: System) -> Mode:
     """The mode that a system is in, for its build in absolute coordinates."""
     assert system.active is not None
-    locks = [c for c in system.constraints if isinstance(c.fn, Held)]
+    locks = [c for c in system.constraints if isinstance(c.fn, LockResidual)]
     active = [
         jnp.broadcast_to(
             system.active[system.rows[name].start] if name in system.rows else True, part.stop - part.start
@@ -124,7 +124,7 @@ def _same_mode(system: System, free: System) -> Mode:
         for name, part in free.rows.items()
     ]
     rows = tuple(LockRow(c.name, _Seen(c.fn.fn, linkage_of(system), linkage_of(free))) for c in locks)
-    drag = system.resistance_fn.drag if isinstance(system.resistance_fn, Dragged) else jnp.zeros(len(locks))
+    drag = system.resistance_fn.drag if isinstance(system.resistance_fn, BrakeForce) else jnp.zeros(len(locks))
     held = jnp.stack([c.fn.value for c in locks]) if locks else jnp.zeros(0)
     own = [system.active[system.rows[c.name].start][None] for c in locks]
     return Mode(rows, jnp.concatenate([jnp.zeros(0, bool), *active, *own]), held, drag, jnp.zeros(0, bool))

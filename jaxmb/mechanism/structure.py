@@ -95,7 +95,7 @@ class AbstractStructure(AbstractJoints):
         """Bodies one after the other."""
         return dataclasses.replace(self, one_by_one=True)
 
-    def reaching(self: S) -> S:
+    def for_search(self: S) -> S:
         """Rows of angles."""
         return dataclasses.replace(self, by_angles=True)
 

@@ -48,7 +48,7 @@ class AbstractInertia(eqx.Module):
     def force(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Float[Array, " nv"]:
         """Inertia and potential forces on the right-hand side: M v̇ = force + applied + reaction."""
 
-    def solved(self, t: Scalar, q: Array, force: Float[Array, " nv"], params: Any) -> Float[Array, " nv"] | None:
+    def solve(self, t: Scalar, q: Array, force: Float[Array, " nv"], params: Any) -> Float[Array, " nv"] | None:
         """M⁻¹ f, where that takes fewer operations without M; None where it does not."""
         return None
 
@@ -137,12 +137,12 @@ class EntrywiseInertia(MassInertia):
 
     def _changes(self, t: Scalar, q: Array, v: Array, params: Any, qdot: Array) -> tuple[Array, Array, Array]:
         own = lambda t, q: self.mass(t, q, params, None, v.shape[0])
-        mass, along_t = jax.jvp(lambda t: own(t, q), (t,), (jnp.ones_like(t),))
+        mass, mass_t = jax.jvp(lambda t: own(t, q), (t,), (jnp.ones_like(t),))
         turned = jnp.einsum("abk,b->ak", jax.jacfwd(own, 1)(t, q), v)
         slope = 0.5 * (v @ turned)
         if self.potential_fn is not None:
             slope = slope - jax.grad(self.potential_fn, 1)(t, q, params)
-        return mass @ v, turned @ qdot + along_t @ v, slope
+        return mass @ v, turned @ qdot + mass_t @ v, slope
 
 
 class LagrangianInertia(AbstractInertia):

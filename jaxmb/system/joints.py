@@ -81,7 +81,7 @@ class AbstractJoints(eqx.Module):
         """The same, whose functions take the fewest operations on numbers, not the fewest on arrays: for compiled code of our own."""
         return self
 
-    def reaching(self) -> "AbstractJoints":
+    def for_search(self) -> "AbstractJoints":
         """The same, whose rows also tell from far away where they vanish: they do so only where joints are the right way round."""
         return self
 

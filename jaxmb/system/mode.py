@@ -52,7 +52,7 @@ class Mode(eqx.Module):
     events: tuple[str, ...] = eqx.field(static=True, default=())
 
 
-class Held(eqx.Module):
+class LockResidual(eqx.Module):
     """s(t, q, params) − value."""
 
     fn: Any
@@ -63,10 +63,10 @@ class Held(eqx.Module):
         return self.fn(t, q, params) - self.value
 
 
-class Dragged(eqx.Module):
+class BrakeForce(eqx.Module):
     """Forces along functions s_i(t, q, params), beside another `resistance`."""
 
-    rest: Any
+    resistance: Any
     rate: Any
     fns: tuple[Any, ...]
     drag: Float[Array, "... k"]
@@ -80,4 +80,4 @@ class Dragged(eqx.Module):
             return jnp.dot(self.drag, jax.jvp(values, (q,), (qdot,))[1])
 
         force = jax.grad(power)(v)
-        return force if self.rest is None else force + self.rest(t, q, v, params, u)
+        return force if self.resistance is None else force + self.resistance(t, q, v, params, u)

@@ -34,9 +34,9 @@ def check_values(system: System, state: State, values: Values) -> tuple[Check, .
         Check(_count_infinite(value), 0.0, f"Argument `{name}` must give finite numbers at this state, but does not.")
         for name, value in infinite.items()
     ]
-    wrong = system.largest((~jnp.isfinite(values.position + values.velocity)).astype(float))
+    nonfinite = system.largest((~jnp.isfinite(values.position + values.velocity)).astype(float))
     text = "Argument `constraint '{name}'` must give finite numbers at this state, but does not."
-    checks.append(Check(wrong, 0.0, text, tuple(system.rows)))
+    checks.append(Check(nonfinite, 0.0, text, tuple(system.rows)))
     largest = jnp.max(jnp.abs(mass))
     checks.append(
         Check(
@@ -114,9 +114,9 @@ def _excess(
         for _ in range(degree + 1):
             derivatives.append(lambda x, g=derivatives[-1]: jax.jvp(g, (x,), (jnp.ones_like(x),))[1])
         one = jnp.ones((), probe.dtype)
-        usual, excess = (jnp.abs(g(one)) for g in derivatives[-2:])
+        leading, excess = (jnp.abs(g(one)) for g in derivatives[-2:])
         if homogeneous:
             excess = excess + jnp.abs(derivatives[0](0 * one))
-        return jnp.where(excess == 0, 0, excess / usual)
+        return jnp.where(excess == 0, 0, excess / leading)
 
     return jnp.nanmax(jax.vmap(at)(probes), axis=0)

@@ -8,8 +8,8 @@ import jax
 from ..foundations import FunctionOfState, Guard, Number, Whole, as_function, contract, listing
 from ..system import Coordinate, LockRow, System
 from .change import Change
+from .context import EventContext
 from .event import AbstractEvent
-from .situation import Situation
 
 
 class Lock(AbstractEvent):
@@ -39,7 +39,7 @@ class Lock(AbstractEvent):
         repeat: bool = False,
         consistent: bool = True,
     ):
-        name, self.what = placed(what, name, "Lock")
+        name, self.what = lock_target(what, name, "Lock")
         super().__init__(name, at=at, when=when, direction=direction, repeat=repeat, consistent=consistent)
 
     @property
@@ -51,12 +51,12 @@ class Lock(AbstractEvent):
         """The row of the lock."""
         return lock_row(self.name, self.what, system)
 
-    def apply(self, change: Change, here: Situation) -> Change:
+    def apply(self, change: Change, context: EventContext) -> Change:
         """Holds the function at its value."""
-        return change.hold(here.rows(self.acts_on), here.values)
+        return change.hold(context.rows(self.acts_on), context.values)
 
 
-def placed(what: Any, name: str | None, kind: str) -> tuple[str, Any]:
+def lock_target(what: Any, name: str | None, kind: str) -> tuple[str, Any]:
     """The name of a row, and what it acts on as a static part of an event."""
     if callable(what):
         if name is None:
@@ -76,9 +76,11 @@ def lock_row(name: str, what: Any, system: System) -> LockRow:
         return LockRow(name, Coordinate(what))
     if what in system.coordinates:
         return LockRow(name, Coordinate(system.coordinates.index(what)))
-    known = list(system.coordinates)
+    available = list(system.coordinates)
     if isinstance(what, str) and system.joints is not None:
-        known += [name for name in system.joints.names if name not in known]
-        if what.partition(".")[0] in known:
+        available += [name for name in system.joints.names if name not in available]
+        if what.partition(".")[0] in available:
             return LockRow(name, system.joints.coordinate(what))
-    raise ValueError(f"'{name}' must act on a function or a coordinate out of {listing(known)}, but acts on {what!r}.")
+    raise ValueError(
+        f"'{name}' must act on a function or a coordinate out of {listing(available)}, but acts on {what!r}."
+    )

@@ -14,7 +14,7 @@ LARGEST = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
-class Known:
+class Constants:
     """For each leaf of a tree the entries that are known, as the bytes of integers: 0, 1, −1, or 2 where it may be anything; else None.
 
     Of arrays these are the zeros, of poses [[R, p], [0, 1]] the ones too, but not those of p. A number by itself is never known: it
@@ -24,14 +24,14 @@ class Known:
     leaves: tuple[bytes | None, ...]
 
     @classmethod
-    def of(cls, tree: Any) -> "Known":
+    def of(cls, tree: Any) -> "Constants":
         """Those of a tree; nothing is known of what is traced."""
         return cls(tuple(_entries(x) for x in jax.tree.leaves(tree)))
 
-    def told(self, tree: Any) -> Any:
+    def substituted(self, tree: Any) -> Any:
         """The tree with these entries as constants."""
         leaves, structure = jax.tree.flatten(tree)
-        return jax.tree.unflatten(structure, [_told(x, k) for x, k in zip(leaves, self.leaves, strict=True)])
+        return jax.tree.unflatten(structure, [_substituted(x, k) for x, k in zip(leaves, self.leaves, strict=True)])
 
 
 def _entries(x: Any) -> bytes | None:
@@ -43,19 +43,19 @@ def _entries(x: Any) -> bytes | None:
 @remembered
 def _entries_of(x: jax.Array) -> bytes | None:
     values = np.asarray(x)
-    found = np.where(values == 0, 0, 2)
+    entries = np.where(values == 0, 0, 2)
     if values.ndim > 1 and values.shape[-1] == values.shape[-2]:
         turn, size = values[..., :-1, :-1], values.shape[-1]
         turns = np.abs(turn @ np.swapaxes(turn, -1, -2) - np.eye(size - 1)) < 1e-6
         pose = np.all(turns, axis=(-1, -2)) & np.all(values[..., -1, :] == np.eye(size)[-1], axis=-1)
         ones = (np.abs(values) == 1) & pose[..., None, None]
         ones[..., :-1, -1] = False
-        found = np.where(ones, values, found)
-    return found.astype(np.int8).tobytes() if np.any(found != 2) else None
+        entries = np.where(ones, values, entries)
+    return entries.astype(np.int8).tobytes() if np.any(entries != 2) else None
 
 
-def _told(x: Any, known: bytes | None) -> Any:
-    if known is None:
+def _substituted(x: Any, entries: bytes | None) -> Any:
+    if entries is None:
         return x
-    entries = np.frombuffer(known, np.int8).reshape(x.shape)
-    return jnp.where(entries == 2, x, entries.astype(x.dtype))
+    numbers = np.frombuffer(entries, np.int8).reshape(x.shape)
+    return jnp.where(numbers == 2, x, numbers.astype(x.dtype))

@@ -57,9 +57,9 @@ def acceleration(
     Where none is determined it is NaN, if that is not raised.
     """
     linkage_of(system)
-    found = reactions(system, motion, formulation=formulation, u=u, throw=throw)
-    vdot = jnp.where((found.result == RESULTS.successful)[..., None], found.vdot, jnp.nan)
-    return over_states(_Acceleration(marker(place, "place")), strong(system), strong(motion), vdot)
+    reaction = reactions(system, motion, formulation=formulation, u=u, throw=throw)
+    vdot = jnp.where((reaction.result == RESULTS.successful)[..., None], reaction.vdot, jnp.nan)
+    return over_states(_PointAcceleration(marker(place, "place")), strong(system), strong(motion), vdot)
 
 
 @contract
@@ -75,8 +75,8 @@ def angle_between(system: System, motion: Solution | State, one: Any, at: Any, o
         at: the place where the lines meet.
         other: a place on the second line.
     """
-    places = {"one": one, "at": at, "other": other}
-    a, corner, b = (_at(system, motion, Motion.position, marker(place, name)) for name, place in places.items())
+    points = {"one": one, "at": at, "other": other}
+    a, corner, b = (_at(system, motion, Motion.position, marker(point, name)) for name, point in points.items())
     a, b = a - corner, b - corner
     size = lambda x: jnp.linalg.norm(x, axis=-1, keepdims=True)
     a, b = a / size(a), b / size(b)
@@ -102,10 +102,10 @@ def coordinate(system: System, motion: Solution | State, name: str) -> Float[Arr
         name: "joint", or "joint.coordinate" where it has several.
     """
     linkage = linkage_of(system)
-    found = _at(system, motion, Motion.coordinate, name)
+    values = _at(system, motion, Motion.coordinate, name)
     if isinstance(motion, Solution) and linkage.wraps(name):
-        found = jnp.unwrap(found, axis=-1)
-    return found
+        values = jnp.unwrap(values, axis=-1)
+    return values
 
 
 @contract
@@ -139,10 +139,10 @@ def force(system: System, motion: Solution | State, name: str, *, u: NoNaN | Non
 def _at(system: System, motion: Solution | State, read: Callable[..., Array], argument: Marker | str) -> Array:
     """`read(motion of the mechanism, argument)` at each state."""
     linkage_of(system)
-    return over_states(_Read(read, argument), strong(system), strong(motion))
+    return over_states(_PointReader(read, argument), strong(system), strong(motion))
 
 
-class _Read(eqx.Module):
+class _PointReader(eqx.Module):
     read: Callable[..., Array] = eqx.field(static=True)
     argument: Marker | str
 
@@ -150,11 +150,11 @@ class _Read(eqx.Module):
         return self.read(linkage_of(system).motion(state.t, state.q, state.v, system.params), self.argument)
 
 
-class _Acceleration(eqx.Module):
-    place: Marker
+class _PointAcceleration(eqx.Module):
+    marker: Marker
 
     def __call__(self, system: System, state: State, vdot: Array) -> Array:
-        speed = lambda q, v: linkage_of(system).motion(state.t, q, v, system.params).velocity(self.place)
+        speed = lambda q, v: linkage_of(system).motion(state.t, q, v, system.params).velocity(self.marker)
         return jax.jvp(speed, (state.q, state.v), (system.qdot(state.q, state.v), vdot))[1]
 
 
