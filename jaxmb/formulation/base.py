@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
 from ..dependence import Decision, decide
@@ -196,6 +197,6 @@ def contradiction(
     return jnp.abs(jacobian @ vdot - gamma) / scale / jnp.where(size > 0, size, 1)
 
 
-def contradiction_tol(dtype: Any) -> float:
+def contradiction_tol(dtype: DTypeLike) -> float:
     """Above this a row contradicts the others; below, it may come from a state that is exact to its tolerance only."""
     return cutoff(1e-6, dtype)

@@ -25,6 +25,7 @@ from .curve import CurveEvent as CurveEvent
 from .curve import MotionCurve as MotionCurve
 from .diagnosis import DependentRows as DependentRows
 from .diagnosis import diagnose as diagnose
+from .diagnosis import spectral_gap as spectral_gap
 from .diagnosis import Diagnosis as Diagnosis
 from .rows import choose_rows as choose_rows
 from .rows import Rows as Rows

@@ -2,14 +2,14 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from ..deferral import with_fallback
 from ..foundations import (
@@ -68,6 +68,8 @@ from .search import search_pose
 ROUNDS, ITERATIONS = 2, 20
 # Lengths of the step that are tried in each iteration, relative to Gauss and Newton's.
 STEPS = tuple(2.0**-k for k in range(8))
+# Residuals below so many units of rounding of the terms they are sums of are rounding: a product and a sum of a few entries each.
+ROUNDING = 8
 VANISHES = (
     "Constraint '{name}' vanishes at this pose, and nothing tells how it grows nearby; give `length`, how far "
     "coordinates move until the mechanism looks different."
@@ -77,8 +79,8 @@ VANISHES = (
 @contract
 def assemble(
     system: System,
-    q: Numbers | Mapping[Any, Numbers] | None = None,
-    v: Numbers | Mapping[Any, Numbers] | None = None,
+    q: Numbers | Mapping[str | int, Numbers] | None = None,
+    v: Numbers | Mapping[str | int, Numbers] | None = None,
     *,
     t: Number = 0.0,
     hold: Sequence[str | int] = (),
@@ -155,7 +157,7 @@ def assemble(
     return dataclasses.replace(state, q=jnp.where(assembly, state.q, jnp.nan), v=jnp.where(assembly, state.v, jnp.nan))
 
 
-def _notes(system: System, values: Any) -> dict[str, str]:
+def _notes(system: System, values: object) -> dict[str, str]:
     """By constraint, which loop it closes, and of which of its joints no coordinate is given."""
     if system.joints is None:
         return {}
@@ -259,7 +261,20 @@ def solve_guess(full: System, guess: Guess) -> Assembly:
         extra = rows if rate is None else rows @ rate_matrix(rate, q, system.nv)
         residual = jnp.concatenate([position_residual(system, t, q), (q - start)[fixed]])
         mass, jacobian, own = system.mass(t, q), constraint_jacobian(system, t, q), extent(system, q)
-        step = _least_move(system, mass, jacobian, scale, extra, residual, own, scale.span, system.holonomic, rank_tol)
+        step = _least_move(
+            system,
+            _LinearEquations(
+                mass=mass,
+                jacobian=jacobian,
+                sizes=scale.row,
+                extra=extra,
+                residual=residual,
+                magnitude=own,
+                offset=scale.span,
+                holonomic=system.holonomic,
+            ),
+            rank_tol,
+        )
         move = system.qdot(q, -step)
         trials = jax.vmap(lambda length: system.normalise(q + length * move))(jnp.array(STEPS, q.dtype))
         amounts = jax.vmap(lambda q: jnp.sum((position_residual(system, t, q) / scale.span) ** 2))(trials)
@@ -288,11 +303,24 @@ def solve_guess(full: System, guess: Guess) -> Assembly:
     q, measured = lax.scan(measured_round, start, None, length=ROUNDS)
     first, (scale, never, unknown) = (jax.tree.map(lambda x, i=i: x[i], measured) for i in (0, -1))
     extra = jnp.eye(system.nv)[fixed_velocities]
-    jacobian, mass, beside = constraint_jacobian(system, t, q), system.mass(t, q), velocity_offset(system, t, q)
+    jacobian, mass, offset = constraint_jacobian(system, t, q), system.mass(t, q), velocity_offset(system, t, q)
 
     def closer(v: Array, _: None) -> tuple[Array, None]:
         residual = jnp.concatenate([velocity_residual(system, t, q, v), jnp.zeros(fixed_velocities.shape)])
-        return v - _least_move(system, mass, jacobian, scale, extra, residual, v, beside, None, rank_tol), None
+        return v - _least_move(
+            system,
+            _LinearEquations(
+                mass=mass,
+                jacobian=jacobian,
+                sizes=scale.row,
+                extra=extra,
+                residual=residual,
+                magnitude=v,
+                offset=offset,
+                holonomic=None,
+            ),
+            rank_tol,
+        ), None
 
     v = lax.scan(closer, v, None, length=2)[0]  # the second removes the rounding of the first
     values = Values.of(system, State(t, q, v, scale), mass, jacobian)
@@ -326,38 +354,55 @@ def _orientation_checks(system: System, state: State) -> tuple[Check, ...]:
     return (Check(jnp.stack(list(off.values())), 0.0, text, tuple(off)),)
 
 
-def _least_move(
-    system: System,
-    mass: Array,
-    jacobian: Array,
-    scale: Scale,
-    extra: Array,
-    residual: Array,
-    along: Array,
-    beside: Array,
-    holonomic: Array | None,
-    rank_tol: float,
-) -> Array:
-    """The shortest x with C x = residual in the rows of the constraints and in the extra rows.
+class _LinearEquations(NamedTuple):
+    """C x = r in the rows of the constraints, and x = r in those of coordinates that are fixed.
 
-    Where all residuals are rounding, of C times `along` and of `beside`, and the extra ones zero, only the derivative of x is
-    left: close to a singular pose rounding makes a large move.
+    Attributes:
+        mass: M (nv, nv), the metric of the shortest x.
+        jacobian: C (m, nv).
+        sizes: σ (m,) of the rows.
+        extra: rows (k, nv) of what is fixed.
+        residual: r (m + k,).
+        magnitude: the sizes (nv,) of what C is multiplied by in the residual, from which its rounding follows.
+        offset: the other part (m,) of the residual.
+        holonomic: mask (m,) of the rows that count; None for all.
     """
-    rounding = 8 * jnp.finfo(mass.dtype).eps * (jnp.abs(jacobian) @ jnp.abs(along) + jnp.abs(beside))
+
+    mass: Array
+    jacobian: Array
+    sizes: Array
+    extra: Array
+    residual: Array
+    magnitude: Array
+    offset: Array
+    holonomic: Array | None
+
+
+def _least_move(system: System, equations: _LinearEquations, rank_tol: float) -> Array:
+    """The shortest x that solves the equations.
+
+    Where all residuals are rounding and the extra ones zero, only the derivative of x is left: close to a singular pose rounding
+    makes a large move.
+    """
+    mass, jacobian, sizes, extra, residual = equations[:5]
+    bound = jnp.abs(jacobian) @ jnp.abs(equations.magnitude) + jnp.abs(equations.offset)
+    rounding = ROUNDING * jnp.finfo(mass.dtype).eps * bound
     rounding = lax.stop_gradient(jnp.concatenate([rounding, jnp.zeros(extra.shape[0])]))
-    if holonomic is not None:
-        jacobian = jnp.where(holonomic[:, None], jacobian, 0)
+    if equations.holonomic is not None:
+        jacobian = jnp.where(equations.holonomic[:, None], jacobian, 0)
     none = jnp.zeros(system.nv)
 
     def generally() -> Array:
-        return _by_elimination(mass, jacobian, scale.row, extra, rank_tol).solve(none, residual)[0]
+        return _by_elimination(mass, jacobian, sizes, extra, rank_tol).solve(none, residual)[0]
 
     if system.layout is None or extra.shape[0]:
         move = generally()
     else:
-        acting = system.acting if holonomic is None else system.acting & holonomic
-        factor, full_rank = independent_factor(mass, jacobian, scale.row, acting, rank_tol, system.layout)
+        # The sparse factor decides nothing about rank; where its certificate fails the dense elimination does.
+        acting = system.acting if equations.holonomic is None else system.acting & equations.holonomic
+        factor, full_rank = independent_factor(mass, jacobian, sizes, acting, rank_tol, system.layout)
         move = lax.cond(full_rank, lambda: factor.solve(none, residual)[0], generally)
+    # Value zero, derivative kept: the implicit function theorem holds at the solution as well.
     return move - jnp.where(jnp.all(jnp.abs(residual) <= rounding), lax.stop_gradient(move), 0)
 
 
@@ -391,22 +436,25 @@ def consistency(system: System, state: State, verb: str, values: Values | None =
     )
 
 
-def _full_vector(arrays: Any, default: Array, names: tuple[str, ...], argument: str, cuts: Mapping[str, Any]) -> Array:
-    """The default with what is given, as an array or by name."""
-    if arrays is None:
+def _full_vector(
+    overrides: PyTree, default: Array, names: tuple[str, ...], argument: str, cuts: Mapping[str, Sequence[str]]
+) -> Array:
+    """The default with what the user overrides, as an array or by name."""
+    if overrides is None:
         return default
-    if not isinstance(arrays, Mapping):
-        arrays = arrays if hasattr(arrays, "shape") else list(arrays)
-        if is_concrete(arrays):
-            arrays = np.asarray(arrays, default_float())
-        return jnp.asarray(as_parameters(arrays), default_float())
-    index = [*_indices(tuple(arrays), names, argument, cuts)]
-    numbers = arrays_of(default, arrays)
-    arrays = [numbers.asarray(x, default_float()) for x in arrays.values()]
-    for name, value in zip(arrays, arrays, strict=True):
+    if not isinstance(overrides, Mapping):
+        overrides = overrides if hasattr(overrides, "shape") else list(overrides)
+        if is_concrete(overrides):
+            overrides = np.asarray(overrides, default_float())
+        return jnp.asarray(as_parameters(overrides), default_float())
+    index = [*_indices(tuple(overrides), names, argument, cuts)]
+    # NumPy where all numbers are concrete: an indexed update in JAX is a program to compile for each entry.
+    numbers = arrays_of(default, overrides)
+    values = [numbers.asarray(x, default_float()) for x in overrides.values()]
+    for name, value in zip(overrides, values, strict=True):
         _expect_shape(f"{argument}['{name}']", value.shape, ())
     entries = [*numbers.asarray(default)]
-    for i, value in zip(index, arrays, strict=True):
+    for i, value in zip(index, values, strict=True):
         entries[i] = value
     return as_jax(numbers.stack(entries))
 
@@ -424,7 +472,7 @@ def _expect_finite(argument: str, value: Array, names: tuple[str, ...]) -> None:
 
 
 def _indices(
-    names: Sequence[str | int], available: tuple[str, ...], argument: str, cuts: Mapping[str, Any]
+    names: Sequence[str | int], available: tuple[str, ...], argument: str, cuts: Mapping[str, Sequence[str]]
 ) -> tuple[int, ...]:
     if isinstance(names, str):
         raise TypeError(f"Argument `{argument}` must be a sequence of names or indices, but is the string {names!r}.")

@@ -1,13 +1,13 @@
 """Explicit closures: dependent coordinates as functions of independent ones."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..foundations import Check, as_function, contract, default_float, enforce, function_of, over_leading_axes, shape_of
 from ..system import (
@@ -37,7 +37,7 @@ class Closure(eqx.Module):
 
     name: str = eqx.field(static=True)
     independent: tuple[str, ...] = eqx.field(static=True)
-    fn: Any
+    fn: Callable[..., Array]
 
     @contract
     def __init__(self, name: str, independent: Sequence[str], fn: Annotated[Any, function_of("t, y, params")]):
@@ -67,26 +67,26 @@ class _Embedding(eqx.Module):
     independent: tuple[int, ...] = eqx.field(static=True)
     dependent: tuple[int, ...] = eqx.field(static=True)
 
-    def position(self, t: Scalar, q: Array, params: Any) -> Array:
+    def position(self, t: Scalar, q: Array, params: PyTree) -> Array:
         """All coordinates from q_I."""
         full = (
             jnp.zeros(len(self.independent) + len(self.dependent), q.dtype).at[np.array(self.independent, int)].set(q)
         )
         return full.at[np.array(self.dependent, int)].set(self.closure.fn(t, q, params))
 
-    def motion(self, t: Scalar, q: Array, v: Array, params: Any) -> tuple[Array, Array]:
+    def motion(self, t: Scalar, q: Array, v: Array, params: PyTree) -> tuple[Array, Array]:
         """All coordinates and their rates from q_I and its rates."""
         return jax.jvp(lambda t, q: self.position(t, q, params), (t, q), (jnp.ones_like(t), v))
 
-    def drift(self, t: Scalar, q: Array, v: Array, params: Any) -> Array:
+    def drift(self, t: Scalar, q: Array, v: Array, params: PyTree) -> Array:
         """[0; ξ]: q̈ at q̈_I = 0."""
         return jax.jvp(lambda t, q: self.motion(t, q, v, params)[1], (t, q), (jnp.ones_like(t), v))[1]
 
-    def reduced_force(self, t: Scalar, q: Array, params: Any, force: Array) -> Array:
+    def reduced_force(self, t: Scalar, q: Array, params: PyTree, force: Array) -> Array:
         """D times a force."""
         return jax.vjp(lambda q: self.position(t, q, params), q)[1](force)[0]
 
-    def tangent(self, t: Scalar, q: Array, params: Any) -> Array:
+    def tangent(self, t: Scalar, q: Array, params: PyTree) -> Array:
         """Dᵀ (n, nI)."""
         return jax.jacfwd(lambda q: self.position(t, q, params))(q)
 
@@ -97,24 +97,24 @@ class _Reduced(AbstractInertia):
     system: System
     embedding: _Embedding
 
-    def mass(self, t: Scalar, q: Array, params: Any, rate: Rate | None, nv: int) -> Float[Array, "nv nv"]:
+    def mass(self, t: Scalar, q: Array, params: PyTree, rate: Rate | None, nv: int) -> Float[Array, "nv nv"]:
         """M_d."""
         tangent = self.embedding.tangent(t, q, params)
         return tangent.T @ self.system.with_params(params).mass(t, self.embedding.position(t, q, params)) @ tangent
 
-    def force(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Float[Array, " nv"]:
+    def force(self, t: Scalar, q: Array, v: Array, params: PyTree, rate: Rate | None) -> Float[Array, " nv"]:
         """h_d without applied forces."""
         system, (full, speed) = self.system.with_params(params), self.embedding.motion(t, q, v, params)
         force = system.intrinsic_force(t, full, speed)
         force = force - system.mass(t, full) @ self.embedding.drift(t, q, v, params)
         return self.embedding.reduced_force(t, q, params, force)
 
-    def lagrangian(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Scalar:
+    def lagrangian(self, t: Scalar, q: Array, v: Array, params: PyTree, rate: Rate | None) -> Scalar:
         """L of the whole system."""
         system, (full, speed) = self.system.with_params(params), self.embedding.motion(t, q, v, params)
         return system.inertia.lagrangian(t, full, speed, params, None)
 
-    def energy(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> tuple[Scalar, Scalar]:
+    def energy(self, t: Scalar, q: Array, v: Array, params: PyTree, rate: Rate | None) -> tuple[Scalar, Scalar]:
         """Jacobi's energy, which differs from that of the whole system where the closure depends on time."""
         return jacobi_energy(lambda v: self.lagrangian(t, q, v, params, rate), v)
 
@@ -123,7 +123,8 @@ class _Force(eqx.Module):
     system: System
     embedding: _Embedding
 
-    def __call__(self, t: Array, q: Array, v: Array, params: Any) -> Array:
+    def __call__(self, t: Array, q: Array, v: Array, params: PyTree) -> Array:
+        assert self.system.force_fn is not None
         full, speed = self.embedding.motion(t, q, v, params)
         return self.embedding.reduced_force(t, q, params, self.system.force_fn(t, full, speed, params))
 
@@ -132,7 +133,8 @@ class _Resistance(eqx.Module):
     system: System
     embedding: _Embedding
 
-    def __call__(self, t: Array, q: Array, v: Array, params: Any, u: Array | None) -> Array:
+    def __call__(self, t: Array, q: Array, v: Array, params: PyTree, u: Array | None) -> Array:
+        assert self.system.resistance_fn is not None
         full, speed = self.embedding.motion(t, q, v, params)
         return self.embedding.reduced_force(t, q, params, self.system.resistance_fn(t, full, speed, params, u))
 
@@ -141,16 +143,17 @@ class _Actuation(eqx.Module):
     system: System
     embedding: _Embedding
 
-    def __call__(self, t: Array, q: Array, params: Any) -> Array:
+    def __call__(self, t: Array, q: Array, params: PyTree) -> Array:
+        assert self.system.actuation_fn is not None
         matrix = self.system.actuation_fn(t, self.embedding.position(t, q, params), params)
         return self.embedding.tangent(t, q, params).T @ matrix
 
 
 class _Rows(eqx.Module):
-    fn: Any
+    fn: Callable[..., Array]
     embedding: _Embedding
 
-    def __call__(self, t: Array, q: Array, v: Array, params: Any) -> Array:
+    def __call__(self, t: Array, q: Array, v: Array, params: PyTree) -> Array:
         return self.fn(t, *self.embedding.motion(t, q, v, params), params)
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.scipy.sparse.linalg import cg
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from ..formulation import AbstractFormulation
 from ..linalg import AbstractFactor, ConstrainedFactor, SparseFactor, independent_rows, solve_spd
@@ -154,7 +154,7 @@ def with_derivative(
 
 
 @with_derivative.def_jvp
-def _by_linearisation(primals: Any, tangents: Any) -> Any:
+def _by_linearisation(primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...]) -> tuple[State, State]:
     linearise, system, formulation, state, corrected, in_use, sparse = primals
     linear_map = linearise(system, formulation, state, corrected, in_use, sparse)
     _, derivative = eqx.filter_jvp(linear_map, (system, state), (tangents[1], tangents[3]))
@@ -206,7 +206,7 @@ def linearise_correction(
 
 def _factors(
     system: System, formulation: AbstractFormulation, state: State, in_use: Bool[Array, " m"], sparse: bool
-) -> tuple[Any, Any]:
+) -> tuple[Any, AbstractFactor]:
     """M, C and the factors of rows at a pose."""
     if sparse:
         assert system.layout is not None
@@ -222,7 +222,7 @@ def _steps(
     perturbed: State,
     corrected: State,
     pulls: list[Array],
-    factor: Any,
+    factor: AbstractFactor,
 ) -> list[Array]:
     """M⁻¹ Cᵀ λ at a state for several λ, or what has its derivatives if the factors at hand, of a state nearby, are sparse."""
     q = system.normalise(perturbed.q)

@@ -1,12 +1,12 @@
 """The path of all poses of a mechanism with one degree of freedom: a step along it, and what happens on the way."""
 
-from typing import Any
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from ..formulation import AbstractFormulation
 from ..foundations import default_float, listing
@@ -27,10 +27,10 @@ STATIONARY = 1e-12
 class AtTime(eqx.Module):
     """A constraint as it is at one instant."""
 
-    fn: Any
+    fn: Callable[..., Array]
     t: Scalar
 
-    def __call__(self, t: Scalar, q: Float[Array, " nq"], params: Any) -> Array:
+    def __call__(self, t: Scalar, q: Float[Array, " nq"], params: PyTree) -> Array:
         """Of the same pose at its own time."""
         return self.fn(self.t, q, params)
 
@@ -79,7 +79,7 @@ class TracedMechanism(eqx.Module):
     formulation: AbstractFormulation
     t: Scalar
     scale: Scale
-    watched: tuple[Any, ...]
+    watched: tuple[Callable[..., Array], ...]
     wraps: tuple[bool, ...] = eqx.field(static=True)
     limits: Float[Array, "2"]
     step: Scalar
@@ -185,7 +185,7 @@ def release_input(system: System, input: str) -> tuple[np.ndarray, str]:
     return active, coordinate
 
 
-def coordinate_of(system: System, name: str) -> tuple[Any, bool]:
+def coordinate_of(system: System, name: str) -> tuple[Callable[..., Array], bool]:
     """A coordinate as a function of t, q and params, and whether it is an angle without its full turns."""
     if name in system.coordinates:
         return Coordinate(system.coordinates.index(name)), False

@@ -1,10 +1,9 @@
 """Which rows act at a state, and how: independent, redundant, or lost here and nowhere near."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
 from ..formulation import AbstractFormulation, contradiction, contradiction_tol
@@ -35,7 +34,7 @@ class Rows(eqx.Module):
     contradiction: Float[Array, " m"]
 
     @classmethod
-    def independent(cls, in_use: Bool[Array, " m"], dtype: Any) -> "Rows":
+    def independent(cls, in_use: Bool[Array, " m"], dtype: DTypeLike) -> "Rows":
         """Rows in use that are independent, where the others are redundant."""
         none = jnp.zeros_like(in_use)
         return cls(in_use, none, none, jnp.sum(in_use), None, jnp.array(False), none.astype(dtype))

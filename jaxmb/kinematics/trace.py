@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeVar
 
 import equinox as eqx
 import jax
@@ -20,6 +20,7 @@ from .curve import CurveEvent, MotionCurve
 from .path import STATIONARY, CurvePoint, TracedMechanism, at_instant, coordinate_of, release_input
 from .rows import choose_rows
 
+T = TypeVar("T")
 Scalar = Float[Array, ""]
 
 # The angle in rad in the metric of M by which the direction turns in a step that is aimed at.
@@ -54,7 +55,7 @@ class _Walk(eqx.Module):
     happened: Bool[Array, "n e"]
 
 
-def _select(which: Array, one: Any, other: Any) -> Any:
+def _select(which: Array, one: T, other: T) -> T:
     return jax.tree.map(lambda a, b: jnp.where(which, a, b), one, other)
 
 

@@ -116,15 +116,15 @@ class _Seen(eqx.Module):
 def _same_mode(system: System, free: System) -> Mode:
     """The mode that a system is in, for its build in absolute coordinates."""
     assert system.active is not None
-    locks = [c for c in system.constraints if isinstance(c.fn, LockResidual)]
+    locks = [(c.name, c.fn) for c in system.constraints if isinstance(c.fn, LockResidual)]
     active = [
         jnp.broadcast_to(
             system.active[system.rows[name].start] if name in system.rows else True, part.stop - part.start
         )
         for name, part in free.rows.items()
     ]
-    rows = tuple(LockRow(c.name, _Seen(c.fn.fn, linkage_of(system), linkage_of(free))) for c in locks)
+    rows = tuple(LockRow(name, _Seen(lock.fn, linkage_of(system), linkage_of(free))) for name, lock in locks)
     drag = system.resistance_fn.drag if isinstance(system.resistance_fn, BrakeForce) else jnp.zeros(len(locks))
-    held = jnp.stack([c.fn.value for c in locks]) if locks else jnp.zeros(0)
-    own = [system.active[system.rows[c.name].start][None] for c in locks]
+    held = jnp.stack([lock.value for _, lock in locks]) if locks else jnp.zeros(0)
+    own = [system.active[system.rows[name].start][None] for name, _ in locks]
     return Mode(rows, jnp.concatenate([jnp.zeros(0, bool), *active, *own]), held, drag, jnp.zeros(0, bool))

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -18,7 +17,7 @@ from .quantities import check_inputs, over_states, reactions
 
 
 @contract
-def position(system: System, motion: Solution | State, place: Any) -> Float[Array, "... d"]:
+def position(system: System, motion: Solution | State, place: object) -> Float[Array, "... d"]:
     """The position of a place in m, in the world.
 
     Args:
@@ -30,13 +29,13 @@ def position(system: System, motion: Solution | State, place: Any) -> Float[Arra
 
 
 @contract
-def velocity(system: System, motion: Solution | State, place: Any) -> Float[Array, "... d"]:
+def velocity(system: System, motion: Solution | State, place: object) -> Float[Array, "... d"]:
     """The velocity of a place in m/s; arguments as of `position`."""
     return _at(system, motion, Motion.velocity, marker(place, "place"))
 
 
 @contract
-def angular_velocity(system: System, motion: Solution | State, place: Any) -> Float[Array, "..."]:
+def angular_velocity(system: System, motion: Solution | State, place: object) -> Float[Array, "..."]:
     """ω of a body in rad/s in the axes of the world, (..., 3), and (...) in the plane; arguments as of `position`."""
     omega = _at(system, motion, Motion.angular_velocity, marker(place, "place"))
     return omega[..., 0] if omega.shape[-1] == 1 else omega
@@ -46,7 +45,7 @@ def angular_velocity(system: System, motion: Solution | State, place: Any) -> Fl
 def acceleration(
     system: System,
     motion: Solution | State,
-    place: Any,
+    place: object,
     *,
     formulation: AbstractFormulation | None = None,
     u: NoNaN | None = None,
@@ -63,7 +62,9 @@ def acceleration(
 
 
 @contract
-def angle_between(system: System, motion: Solution | State, one: Any, at: Any, other: Any) -> Float[Array, "..."]:
+def angle_between(
+    system: System, motion: Solution | State, one: object, at: object, other: object
+) -> Float[Array, "..."]:
     """The angle in rad, between 0 and π, that the lines from one place to two others make.
 
     Of a four-bar the transmission angle is the one at the joint of coupler and rocker, between the lines to their other joints.
@@ -84,7 +85,7 @@ def angle_between(system: System, motion: Solution | State, one: Any, at: Any, o
 
 
 @contract
-def pose(system: System, motion: Solution | State, place: Any) -> Float[Array, "... D D"]:
+def pose(system: System, motion: Solution | State, place: object) -> Float[Array, "... D D"]:
     """The pose [[R, p], [0, 1]] of a body or a point in the world; arguments as of `position`."""
     return _at(system, motion, Motion.pose, marker(place, "place"))
 

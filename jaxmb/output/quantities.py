@@ -2,13 +2,14 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, PyTree
 
 from ..formulation import AbstractFormulation, CoordinatePartition, contradiction_tol, formulation_at
 from ..foundations import (
@@ -152,7 +153,7 @@ def reactions(
 def physical_reactions(
     system: System,
     state: State,
-    directions: dict[str, Callable[..., Any]],
+    directions: dict[str, Callable[..., Array]],
     *,
     scheme: str = "direct",
     u: NoNaN | None = None,
@@ -294,7 +295,7 @@ def check_motion(system: System, motion: Solution | State) -> None:
         )
 
 
-def check_inputs(system: System, motion: Solution | State, u: Any) -> None:
+def check_inputs(system: System, motion: Solution | State, u: ArrayLike | None) -> None:
     """Refuses inputs that do not fit a system and its motion."""
     if u is None:
         return
@@ -304,7 +305,7 @@ def check_inputs(system: System, motion: Solution | State, u: Any) -> None:
         raise ValueError(f"Argument `u` must have shape {(*axes, count)}, but has shape {np.shape(u)}.")
 
 
-def over_states(fn: Callable[..., T], system: System, motion: Solution | State, *more: Any) -> T:
+def over_states(fn: Callable[..., T], system: System, motion: Solution | State, *more: PyTree) -> T:
     """`fn(system, state, *more)` at each state.
 
     Raises:
@@ -315,7 +316,7 @@ def over_states(fn: Callable[..., T], system: System, motion: Solution | State, 
 
 
 @program
-def _over_states(fn: Callable[..., T], system: System, motion: Solution | State, *more: Any) -> T:
+def _over_states(fn: Callable[..., T], system: System, motion: Solution | State, *more: PyTree) -> T:
     states = states_of(motion)
     system = system.acting_at(motion.joints if isinstance(motion, Solution) else None)
     return over_leading_axes(lambda state, *more: fn(*apply_mode(system, state), *more), states.t.ndim)(states, *more)

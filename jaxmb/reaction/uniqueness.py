@@ -14,6 +14,7 @@ from ..foundations import (
     program,
     strong,
 )
+from ..kinematics import spectral_gap
 from ..linalg import RANK_TOL, metric_rows, regular_metric, row_norms
 from ..system import BodyRows, State, System, apply_mode, constraint_jacobian
 
@@ -166,7 +167,7 @@ def analyse_reactions(
         redundancy=rows.shape[0] - rank,
         method=method,
         rank_tol=rank_tol,
-        gap=(float(values[rank - 1]) if rank else 0.0, float(values[rank]) if rank < len(values) else 0.0),
+        gap=spectral_gap(values, rank),
         groups=groups,
         clusters=_clusters(rows, parts, bases["qr"], groups),
     )

@@ -1,11 +1,11 @@
 """Numbers among a system's parameters that are zero or one, so that compiled code leaves out what they make vanish."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, PyTree
 
 from ..foundations import is_concrete, remembered
 
@@ -24,17 +24,19 @@ class Constants:
     leaves: tuple[bytes | None, ...]
 
     @classmethod
-    def of(cls, tree: Any) -> "Constants":
+    def of(cls, tree: PyTree) -> "Constants":
         """Those of a tree; nothing is known of what is traced."""
         return cls(tuple(_entries(x) for x in jax.tree.leaves(tree)))
 
-    def substituted(self, tree: Any) -> Any:
+    def substituted(self, tree: PyTree) -> PyTree:
         """The tree with these entries as constants."""
         leaves, structure = jax.tree.flatten(tree)
-        return jax.tree.unflatten(structure, [_substituted(x, k) for x, k in zip(leaves, self.leaves, strict=True)])
+        return jax.tree.unflatten(
+            structure, [x if k is None else _substituted(x, k) for x, k in zip(leaves, self.leaves, strict=True)]
+        )
 
 
-def _entries(x: Any) -> bytes | None:
+def _entries(x: object) -> bytes | None:
     if not isinstance(x, jax.Array) or not is_concrete(x) or x.dtype.kind != "f" or not x.ndim or x.size > LARGEST:
         return None
     return _entries_of(x)
@@ -54,8 +56,7 @@ def _entries_of(x: jax.Array) -> bytes | None:
     return entries.astype(np.int8).tobytes() if np.any(entries != 2) else None
 
 
-def _substituted(x: Any, entries: bytes | None) -> Any:
-    if entries is None:
-        return x
+def _substituted(x: Array, entries: bytes) -> Array:
+    """An array with constants in the place of those entries: XLA folds them, and compiled code leaves out what they make vanish."""
     numbers = np.frombuffer(entries, np.int8).reshape(x.shape)
     return jnp.where(numbers == 2, x, numbers.astype(x.dtype))

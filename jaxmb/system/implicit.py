@@ -1,11 +1,9 @@
 """Equations of motion that are solved by factors, and differentiated by products of M and C with single vectors."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..linalg import SparseFactor
 from .system import System
@@ -41,7 +39,9 @@ def solve_by_factor(
 
 
 @solve_by_factor.def_jvp
-def _by_products(primals: Any, tangents: Any) -> Any:
+def _by_products(
+    primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...]
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     system, t, q, _, _, factor = primals
     solution = solve_by_factor(*primals)
     _, change = eqx.filter_jvp(lambda *at: imbalance(*at, *solution), (system, t, q), tangents[:3])

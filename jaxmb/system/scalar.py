@@ -7,6 +7,7 @@ from typing import Any, TypeVar, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, PyTree
 
 from ..foundations import Blank, shapes_of
 from ..lanes import WRITING, NotScalarError, Program, Shaped, unavailable
@@ -25,7 +26,7 @@ def scalar(fn: F) -> F:
     """
 
     @functools.wraps(fn)
-    def call(system: Any, *arguments: Any) -> Any:
+    def call(system: PyTree, *arguments: PyTree) -> PyTree:
         if WRITING or system.layout is not None or unavailable() is not None:
             return fn(system, *arguments)
         blank, arrays = Blank.of((system, *arguments))
@@ -47,7 +48,7 @@ def _compiled(
     """The program, the structure of its results, and those that are known; None if the function cannot be one."""
     structures = []
 
-    def leaves_of(*arrays: Any) -> list[Any]:
+    def leaves_of(*arrays: PyTree) -> list[Array]:
         system, *arguments = blank.filled(arrays)
         leaves, structure = jax.tree.flatten(fn(system.specialised, *arguments))
         structures.append(structure)

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from ..foundations import (
     Count,
@@ -83,13 +83,13 @@ class System(eqx.Module):
     row_counts: tuple[int, ...] = eqx.field(static=True)
     nu: int = eqx.field(static=True)
     inertia: AbstractInertia
-    force_fn: Any
+    force_fn: Callable[..., Array] | None
     constraints: tuple[AbstractConstraint, ...]
-    params: Any
-    rate_fn: Any
-    normalise_fn: Any
-    actuation_fn: Any
-    resistance_fn: Any
+    params: PyTree
+    rate_fn: Callable[..., Array] | None
+    normalise_fn: Callable[..., Array] | None
+    actuation_fn: Callable[..., Array] | None
+    resistance_fn: Callable[..., Array] | None
     guess: Float[Array, " nq"]
     breaks: Float[Array, " k"] | None
     joints: AbstractJoints | None
@@ -101,17 +101,17 @@ class System(eqx.Module):
     def __init__(
         self,
         coordinates: Count | Sequence[str],
-        mass: Callable[..., Any] | None = None,
-        force: Any = None,
-        potential: Any = None,
+        mass: Callable[..., Array] | None = None,
+        force: Callable[..., Array] | None = None,
+        potential: Callable[..., Array] | None = None,
         constraints: Sequence[Any] = (),
-        params: Any = None,
+        params: PyTree = None,
         velocities: Count | Sequence[str] | None = None,
-        rate: Any = None,
-        normalise: Any = None,
-        actuation: Any = None,
+        rate: Callable[..., Array] | None = None,
+        normalise: Callable[..., Array] | None = None,
+        actuation: Callable[..., Array] | None = None,
         *,
-        resistance: Any = None,
+        resistance: Callable[..., Array] | None = None,
         guess: Vector | None = None,
         breaks: Vector | None = None,
         inertia: AbstractInertia | None = None,
@@ -151,7 +151,7 @@ class System(eqx.Module):
     @classmethod
     @contract
     def from_lagrangian(
-        cls, lagrangian: Callable[..., Any], coordinates: Count | Sequence[str], **arguments: Any
+        cls, lagrangian: Callable[..., Array], coordinates: Count | Sequence[str], **arguments: Any
     ) -> "System":
         """A system from L(t, q, q̇, params), quadratic in q̇, which `assemble` and `simulate` check.
 
@@ -166,7 +166,7 @@ class System(eqx.Module):
         return cls(coordinates, inertia=LagrangianInertia(as_function(lagrangian, "lagrangian")), **arguments)
 
     @contract
-    def with_params(self, params: Any) -> "System":
+    def with_params(self, params: PyTree) -> "System":
         """The system with other parameters; nothing is compiled anew if they have the same shapes.
 
         Raises:
@@ -206,6 +206,7 @@ class System(eqx.Module):
             fields["constraints"] = (*self.constraints, *other.constraints[count:])
             fields["row_counts"] = (*self.row_counts, *other.row_counts[count:])
             brakes = other.resistance_fn
+            assert isinstance(brakes, BrakeForce)  # as `in_mode` makes it, along with the rows of locks
             fields["resistance_fn"] = BrakeForce(self.resistance_fn, self.rate_fn, brakes.fns, brakes.drag)
         return self._with(fields)
 
@@ -341,9 +342,8 @@ class System(eqx.Module):
     @property
     def rate(self) -> Rate | None:
         """None where q̇ = v, or the function (q, v) ↦ N(q) v."""
-        if self.rate_fn is None:
-            return None
-        return lambda q, v: self.rate_fn(q, v, self.params)
+        rate = self.rate_fn
+        return None if rate is None else lambda q, v: rate(q, v, self.params)
 
     def qdot(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
         """q̇ = N(q) v."""
@@ -400,7 +400,7 @@ class System(eqx.Module):
         return self.inertia.explicit_power(t, q, v, self.params, self.rate)
 
 
-def _check_params(old: Any, new: Any) -> None:
+def _check_params(old: PyTree, new: PyTree) -> None:
     """Refuses parameters among which those are missing that a system was made with; further ones, for controllers, say, may come along."""
     paths = lambda params: {jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(params)[0]}
     before, after = paths(old), paths(new)
@@ -410,7 +410,7 @@ def _check_params(old: Any, new: Any) -> None:
         raise ValueError(f"Argument `params` must hold the parameters of the system, but {' and '.join(words)}.")
 
 
-def check_state(system: System, state: Any) -> None:
+def check_state(system: System, state: object) -> None:
     """Raises a TypeError or ValueError for what is no single state of the system."""
     if not isinstance(state, State):
         raise TypeError(
@@ -483,7 +483,9 @@ def _check_shapes(system: System) -> tuple[tuple[int, ...], int]:
     return _row_counts(system, t, q, v), nu
 
 
-def _row_counts(system: System, t: Any, q: Any, v: Any) -> tuple[int, ...]:
+def _row_counts(
+    system: System, t: jax.ShapeDtypeStruct, q: jax.ShapeDtypeStruct, v: jax.ShapeDtypeStruct
+) -> tuple[int, ...]:
     counts = []
     for i, constraint in enumerate(system.constraints):
         if not isinstance(constraint, AbstractConstraint):

@@ -92,13 +92,14 @@ class Activate(AbstractEvent):
 
     def _contact(self, context: EventContext, rows: Bool[Array, " m"]) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
         """Whether the contact that is hit closes, and whether it approaches: where its guard rises."""
-        assert self.restitution is not None
+        assert self.restitution is not None and self.when is not None
+        when = self.when
         system, state = lax.stop_gradient((context.system, context.state))
         vdot = lax.stop_gradient(context.acceleration())
         one = jnp.ones_like(state.t)
 
         def rate(t: Array, q: Array, v: Array) -> Array:
-            guard = lambda t, q, v: self.direction * self.when(t, q, v, context.reaction, system.params)
+            guard = lambda t, q, v: self.direction * when(t, q, v, context.reaction, system.params)
             return jax.jvp(guard, (t, q, v), (one, system.qdot(q, v), vdot))[1]
 
         at = state.t, state.q, state.v

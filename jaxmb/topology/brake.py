@@ -1,7 +1,5 @@
 """A brake slides, rests and comes loose."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -33,7 +31,7 @@ class Brake(AbstractEvent):
         name: of the brake and its row; "brake " and the coordinate by default.
     """
 
-    what: Any = eqx.field(static=True)
+    what: str | Whole | FunctionOfState = eqx.field(static=True)
     sliding: Scalar
     holding: Scalar | None
 

@@ -3,12 +3,12 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
@@ -19,7 +19,7 @@ from .reactions import ConstraintReactions
 Scalar = Float[Array, ""]
 
 
-def rounding(dtype: Any) -> float:
+def rounding(dtype: DTypeLike) -> float:
     """eps^(3/4): by how much of itself a load or a speed that is found from equations may be off by rounding.
 
     A brake that holds as much as it exerts while it slides comes loose, and comes to rest, beyond that only: at equality neither.
@@ -27,7 +27,7 @@ def rounding(dtype: Any) -> float:
     return float(jnp.finfo(dtype).eps) ** 0.75
 
 
-def fitting(dtype: Any) -> float:
+def fitting(dtype: DTypeLike) -> float:
     """√eps: the largest |φ/Φ| at which a constraint that begins to act fits the position."""
     return float(jnp.finfo(dtype).eps) ** 0.5
 

@@ -2,13 +2,13 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..foundations import Check, as_floats, as_function, as_parameters
+from ..foundations import Check, Guard, Number, as_floats, as_function, as_parameters
 from ..system import LockRow, System
 from .change import Change
 from .context import EventContext
@@ -51,7 +51,7 @@ class AbstractEvent(eqx.Module):
 
     name: str = eqx.field(static=True)
     at: Scalar | None
-    when: Any
+    when: Callable[..., Array] | None
     direction: int = eqx.field(static=True)
     repeat: bool = eqx.field(static=True)
     consistent: bool = eqx.field(static=True)
@@ -60,8 +60,8 @@ class AbstractEvent(eqx.Module):
         self,
         name: str,
         *,
-        at: Any = None,
-        when: Any = None,
+        at: Number | None = None,
+        when: Guard | None = None,
         direction: int = 1,
         repeat: bool = False,
         consistent: bool = True,

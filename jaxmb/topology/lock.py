@@ -1,15 +1,20 @@
 """Something is frozen."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import cast
 
 import equinox as eqx
 import jax
+from jaxtyping import Array, PyTree
 
 from ..foundations import FunctionOfState, Guard, Number, Whole, as_function, contract, listing
 from ..system import Coordinate, LockRow, System
 from .change import Change
 from .context import EventContext
 from .event import AbstractEvent
+
+# Name or index of a coordinate, name of a joint coordinate, or a function of the pose.
+Target = str | Whole | FunctionOfState
 
 
 class Lock(AbstractEvent):
@@ -25,7 +30,7 @@ class Lock(AbstractEvent):
         consistent: see `AbstractEvent`.
     """
 
-    what: Any = eqx.field(static=True)
+    what: Target = eqx.field(static=True)
 
     @contract
     def __init__(
@@ -56,7 +61,7 @@ class Lock(AbstractEvent):
         return change.hold(context.rows(self.acts_on), context.values)
 
 
-def lock_target(what: Any, name: str | None, kind: str) -> tuple[str, Any]:
+def lock_target(what: Target, name: str | None, kind: str) -> tuple[str, Target]:
     """The name of a row, and what it acts on as a static part of an event."""
     if callable(what):
         if name is None:
@@ -68,10 +73,10 @@ def lock_target(what: Any, name: str | None, kind: str) -> tuple[str, Any]:
     return name or f"{kind.lower()} {what}", what
 
 
-def lock_row(name: str, what: Any, system: System) -> LockRow:
+def lock_row(name: str, what: PyTree, system: System) -> LockRow:
     """The row that holds a coordinate, a joint coordinate or a function."""
     if callable(what):
-        return LockRow(name, what)
+        return LockRow(name, cast(Callable[..., Array], what))
     if isinstance(what, int) and 0 <= what < system.nq:
         return LockRow(name, Coordinate(what))
     if what in system.coordinates:

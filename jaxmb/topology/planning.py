@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..formulation import AbstractFormulation
 from ..foundations import Check, in_numpy, listing, program
@@ -35,22 +35,14 @@ def plan_events(
     """
     locks: dict[str, LockRow] = {} if state.mode is None else {lock.name: lock for lock in state.mode.locks}
     names: list[str] = []
-    for event in events:
+    for i, event in enumerate(events):
         if not isinstance(event, AbstractEvent):
             raise TypeError(
                 f"Argument `events` must hold events such as `Lock`, `Activate`, `Release` or `Brake`, but holds {event!r}."
             )
         row = event.row(system)
         if row is not None:
-            if row.name in system.rows or not eqx.tree_equal(locks.get(row.name, row), row):
-                raise ValueError(f"Argument `events` must hold different names, but '{row.name}' is used twice.")
-            others = [x.name for x in events[: len(names)] if isinstance(x, Lock) and x.name != row.name]
-            same = [name for name in others if eqx.tree_equal(locks[name].fn, row.fn)]
-            if isinstance(event, Lock) and same:  # brakes may share a coordinate, as two of a wheel do
-                raise ValueError(
-                    f"Argument `events` must lock a coordinate by one row, but '{same[0]}' and '{row.name}' lock the same; give "
-                    "them one `name`."
-                )
+            _check_row(system, event, row, events[:i], locks)
             locks[row.name] = row
         count = sum(name.partition(" #")[0] == event.name for name in names)
         names.append(f"{event.name} #{count + 1}" if count else event.name)
@@ -78,12 +70,12 @@ def _start(
     return plan, state, _check_due(plan, state), tuple(check for event in events for check in event.checks())
 
 
-def _shape(x: Any) -> Any:
+def _shape(x: PyTree) -> PyTree:
     return jax.ShapeDtypeStruct(x.shape, x.dtype) if eqx.is_array(x) else x
 
 
 @functools.lru_cache(maxsize=256)
-def _reads(structure: Any, leaves: tuple[Any, ...]) -> tuple[tuple[str, ...], ...]:
+def _reads(structure: Any, leaves: tuple[object, ...]) -> tuple[tuple[str, ...], ...]:
     """For each happening the constraints whose reactions its guard reads, by the shapes of a plan and a state."""
 
     def names(plan: Plan, state: State) -> tuple[tuple[str, ...], ...]:
@@ -96,6 +88,21 @@ def _reads(structure: Any, leaves: tuple[Any, ...]) -> tuple[tuple[str, ...], ..
         return tuple(reads)
 
     return eqx.filter_eval_shape(names, *jax.tree.unflatten(structure, leaves))
+
+
+def _check_row(
+    system: System, event: AbstractEvent, row: LockRow, before: Sequence[AbstractEvent], locks: dict[str, LockRow]
+) -> None:
+    """Refuses a row whose name another row has, and a lock of what another lock holds by a row of its own."""
+    if row.name in system.rows or not eqx.tree_equal(locks.get(row.name, row), row):
+        raise ValueError(f"Argument `events` must hold different names, but '{row.name}' is used twice.")
+    others = [x.name for x in before if isinstance(x, Lock) and x.name != row.name]
+    same = [name for name in others if eqx.tree_equal(locks[name].fn, row.fn)]
+    if isinstance(event, Lock) and same:  # brakes may share a coordinate, as two of a wheel do
+        raise ValueError(
+            f"Argument `events` must lock a coordinate by one row, but '{same[0]}' and '{row.name}' lock the same; give "
+            "them one `name`."
+        )
 
 
 def _check_names(events: Sequence[AbstractEvent], available: Sequence[str]) -> None:
