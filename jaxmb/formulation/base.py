@@ -147,6 +147,7 @@ class AbstractFormulation(eqx.Module):
             in_use, restored = decision.in_use, self.restore(terms, decision, terms.nearby)
             state = terms.nearby.state
             moving = state.scale.rate * jnp.abs(state.v)
+        # Rows decided at these very terms stay whatever the cut-off says of them in another order; a mask from elsewhere is tried again here.
         factor = self.factorise(restored.terms, restored.in_use, 0.0 if carry is None else None)
         vdot, multipliers = self.motion(restored.terms, factor)
         multipliers, eliminated = self.shares(factor, restored.terms.jacobian, multipliers)

@@ -75,7 +75,9 @@ class CoordinatePartition(AbstractFormulation):
             return best
         if not self.switching:
             return present
+        # The volume spanned by the chosen directions is the product of their remainders; logarithms do not overflow.
         volume = lambda mask: jnp.sum(jnp.log(jnp.where(mask, self._factor(terms, in_use, mask)[1], 1)))
+        # At a singular pose more velocities look free than are nearby: a choice with fewer must not be dropped for that.
         surplus = jnp.sum(present) - jnp.sum(best)
         worse = volume(present) < jnp.log(self.switching) + volume(best)
         return jnp.where((surplus > 0) | ((surplus == 0) & worse), best, present)

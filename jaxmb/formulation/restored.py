@@ -91,6 +91,7 @@ def restore(formulation: "AbstractFormulation", terms: Terms, decision: Decision
     def vdot(gamma: Array) -> Array:
         return formulation.motion(eqx.tree_at(lambda t: t.gamma, restored, gamma), factor)[0]
 
+    # v̇ is affine in the values of the replaced rows: one response for each, from zero.
     start = jnp.where(replaced, 0, terms.gamma)
     free = vdot(start)
     responses = jax.vmap(lambda unit: vdot(start + unit) - free)(jnp.diag(length))

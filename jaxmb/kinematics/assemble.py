@@ -276,6 +276,7 @@ def solve_guess(full: System, guess: Guess) -> Assembly:
             rank_tol,
         )
         move = system.qdot(q, -step)
+        # All lengths at once: a search one after the other would be a loop within the loop.
         trials = jax.vmap(lambda length: system.normalise(q + length * move))(jnp.array(STEPS, q.dtype))
         amounts = jax.vmap(lambda q: jnp.sum((position_residual(system, t, q) / scale.span) ** 2))(trials)
         return trials[jnp.argmin(jnp.where(jnp.isnan(amounts), jnp.inf, amounts))]

@@ -276,6 +276,7 @@ def at_rest(
         return jnp.zeros_like(factor.in_use)  # others are not used there
     scale, factor, position, velocity = lax.stop_gradient((scale, factor, position, velocity))
     eps, rate = jnp.finfo(position.dtype).eps, scale.rate
+    # The combination of rows that nearly vanishes, in units in which residuals are relative to Φ.
     weights = factor.vanishing * scale.span / scale.row
     total = jnp.sum(jnp.abs(weights), axis=1)
     relative = lambda r: jnp.abs(weights @ (r / scale.span)) / jnp.where(total > 0, total, 1)

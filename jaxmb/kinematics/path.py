@@ -92,6 +92,7 @@ class TracedMechanism(eqx.Module):
         root, v = inverse_root(metric), v / jnp.sqrt(v @ metric @ v)
         slopes, values = self.slopes(q), self.read(q)
         turns = jnp.where(np.array(self.wraps), jnp.round((last - values) / (2 * jnp.pi)), 0)
+        # The sign of the smallest singular value is lost, that of its derivative is not: it changes where the value touches zero.
         gap, closing = self._gap(terms.jacobian, root, q, v)
         image, image_rate = jax.jvp(self._image, (q,), (system.qdot(q, v),))
         steepest = jnp.linalg.norm(slopes @ root.T, axis=1)

@@ -58,6 +58,7 @@ def search_pose(
     def displaced(q: Array, step: Array) -> Array:
         return system.normalise((q + system.qdot(q, sizes * step)).at[index].set(start[index]))
 
+    # Some poses are beyond where functions are defined, hence the mean without NaN.
     around = jax.vmap(lambda draw: position_residual(system, t, displaced(start, draw)))(draws[:SAMPLES])
     spans = jnp.maximum(scale.span, jnp.sqrt(jnp.nanmean(around**2, axis=0)))
     rows = lambda q: position_residual(system, t, q) / spans

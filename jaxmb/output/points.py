@@ -81,6 +81,7 @@ def angle_between(
     a, b = a - corner, b - corner
     size = lambda x: jnp.linalg.norm(x, axis=-1, keepdims=True)
     a, b = a / size(a), b / size(b)
+    # Kahan's formula: arccos of a product of unit vectors loses half of the digits near 0 and π, and its derivative there is infinite.
     return 2 * jnp.arctan2(size(a - b), size(a + b))[..., 0]
 
 

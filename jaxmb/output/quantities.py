@@ -239,6 +239,7 @@ def _spanned(terms: Terms, matrix: Float[Array, "k nv"], reaction: Float[Array, 
     full, force = factor.root @ reaction, factor.root @ terms.force
     rest = jnp.linalg.norm(full - (factor.basis @ full) @ factor.basis)
     # A reaction that vanishes is rounding beside the forces it is made of.
+    # Below the tolerance of contradictions a reaction is a difference of forces that cancel.
     against = jnp.maximum(jnp.linalg.norm(full), contradiction_tol(rest.dtype) * jnp.linalg.norm(force))
     return jnp.all(factor.in_use), rest / jnp.where(against > 0, against, 1)
 

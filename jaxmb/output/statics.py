@@ -164,6 +164,7 @@ class _Balance(eqx.Module):
         multipliers = minimum_norm_multipliers(factor, terms.jacobian, own) if system.m else own
         unit = jnp.sqrt(jnp.diagonal(factor.metric))  # forces divided by it may be compared
         size = jax.lax.stop_gradient((jnp.abs(acting) + jnp.abs(terms.jacobian).T @ jnp.abs(own)) / unit)
+        # A velocity along which nothing acts is judged by a part of the largest load: rounding beside zero would be out of balance by all of itself.
         size = jnp.maximum(size, 1e-3 * jnp.max(size))
         off = jnp.abs(factor.metric @ vdot) / unit / jnp.where(size > 0, size, 1)
         return vdot, multipliers, off

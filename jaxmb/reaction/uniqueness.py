@@ -143,6 +143,7 @@ def analyse_reactions(
     left, values, _ = np.linalg.svd(rows)
     rank = int((values > rank_tol).sum())
     bases = {"svd": left[:, rank:]}
+    # Columns of Q beyond the rank span what Cᵀ maps to zero (Frączek and Wojtyra 2013).
     orthogonal = np.asarray(qr(rows, mode="full", pivoting=True)[0])
     bases["qr"] = orthogonal[:, rank:]
     groups = {}

@@ -47,10 +47,12 @@ def _entries_of(x: jax.Array) -> bytes | None:
     values = np.asarray(x)
     entries = np.where(values == 0, 0, 2)
     if values.ndim > 1 and values.shape[-1] == values.shape[-2]:
+        # A pose is told from another square matrix by its orthogonal block; that may be off by more than rounding.
         turn, size = values[..., :-1, :-1], values.shape[-1]
         turns = np.abs(turn @ np.swapaxes(turn, -1, -2) - np.eye(size - 1)) < 1e-6
         pose = np.all(turns, axis=(-1, -2)) & np.all(values[..., -1, :] == np.eye(size)[-1], axis=-1)
         ones = (np.abs(values) == 1) & pose[..., None, None]
+        # A length of exactly one metre is a number like any other: it is there to be changed.
         ones[..., :-1, -1] = False
         entries = np.where(ones, values, entries)
     return entries.astype(np.int8).tobytes() if np.any(entries != 2) else None

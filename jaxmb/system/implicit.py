@@ -43,6 +43,7 @@ def _by_products(
     primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...]
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     system, t, q, _, _, factor = primals
+    # The primal solution by the rule itself, so that it may be differentiated again.
     solution = solve_by_factor(*primals)
     _, change = eqx.filter_jvp(lambda *at: imbalance(*at, *solution), (system, t, q), tangents[:3])
     rates = [_sum(a, b, x) for a, b, x in zip(change, tangents[3:5], primals[3:5], strict=True)]

@@ -97,8 +97,10 @@ class MassInertia(AbstractInertia):
         if rate is None:
             return slope - pdot
         matrix = rate_matrix(rate, q, v.shape[0])
+        # The z of range(N) with Nᵀz = p; NᵀN is regular, as N has full column rank.
         z = matrix @ solve_spd(matrix.T @ matrix, p)
         slope = slope - jax.vjp(lambda q: rate(q, v), q)[1](z)[0]
+        # Ṅᵀ z: with z fixed the derivative of Nᵀ z along q̇.
         turning = jax.jvp(lambda q: rate_transposed(rate, q, v, z), (q,), (qdot,))[1]
         return matrix.T @ slope + turning - pdot
 

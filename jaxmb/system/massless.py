@@ -71,6 +71,7 @@ def first_state(states: State) -> State:
 
 def massless_at(system: System, t: ArrayLike, q: Array, bodies: tuple[str, ...] = ()) -> Massless | None:
     """Likewise at a pose; the system is in its mode."""
+    # Inside `jax.jit` the numbers of the system are concrete although operations would be traced.
     with jax.ensure_compile_time_eval():
         system, instant, q = strong(system), strong(jnp.asarray(t, q.dtype)), strong(q)
         mass = np.asarray(_mass(system, instant, q))

@@ -193,6 +193,7 @@ def constraint_jacobian(system: System, t: Scalar, q: Float[Array, " nq"]) -> Fl
 def sparse_jacobian(system: System, layout: Layout, t: Scalar, q: Float[Array, " nq"]) -> SparseRows:
     """C, from its products with few vectors."""
     seeds = jnp.asarray(layout.seeds, q.dtype)
+    # The residual is affine in v: C seed = residual(seed) − residual(0).
     offset = velocity_residual(system, t, q, jnp.zeros_like(seeds[0]))
     return SparseRows.of(layout, jax.vmap(lambda seed: velocity_residual(system, t, q, seed) - offset)(seeds))
 

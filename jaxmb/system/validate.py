@@ -78,6 +78,7 @@ def _degrees(system: System, state: State, root: Float[Array, "nv nv"]) -> list[
     """
     t, q, params = state.t, state.q, system.params
     tol = 1e3 * float(jnp.finfo(q.dtype).eps)
+    # Sines of whole numbers: no component is zero, at any nv.
     directions = jnp.sin(jnp.arange(1.0, 2 * system.nv + 1).reshape(2, -1)).astype(q.dtype) @ root
     directions = jnp.where(jnp.isfinite(directions), directions, 1)
     probes = (jnp.array(SIZES, q.dtype)[:, None, None] * directions).reshape(-1, system.nv)

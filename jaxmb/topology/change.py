@@ -89,6 +89,7 @@ class Change(eqx.Module):
 
     def where(self, happens: Bool[Array, ""], other: "Change") -> "Change":
         """The change if something happens, else another one."""
+        # What neither changes is passed on as it is: events that touch few fields leave small programs.
         return jax.tree.map(lambda a, b: a if a is b else jnp.where(happens, a, b), self, other)
 
     def differs(self, other: "Change") -> Bool[Array, ""]:

@@ -56,6 +56,7 @@ def impulse_terms(
     t, q, v = state.t, state.q, state.v
     terms = evaluate_at(system, t, q, v, state.scale.row, jnp.zeros_like(v))
     mass = jnp.where(consistent, terms.mass, jnp.eye(system.nv, dtype=terms.mass.dtype))
+    # C v⁻ + b, which an impact with restitution e reverses: C v⁺ + b = −e (C v⁻ + b).
     rest = terms.jacobian @ state.v + terms.offset
     sizes = jnp.linalg.norm(lax.stop_gradient(terms.jacobian), axis=1)
     scale = jnp.where(consistent | (sizes == 0), terms.scale, sizes)

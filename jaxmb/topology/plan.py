@@ -131,6 +131,7 @@ class Plan(eqx.Module):
         due = jnp.stack(timed + [jnp.array(False)] * (len(occurrences) - count))
         if not self.guarded:
             return due, mode
+        # Guards are looked at on both sides of the instant: at it they are zero but for rounding of either sign.
         near = lambda h: State(state.t + h, state.q + h * flow[0], state.v + h * flow[1], state.scale)
         before, after = (self.guards(self.context(mode, near(h), u)) for h in (-self.instant, self.instant))
         ready = jnp.ones_like(due)

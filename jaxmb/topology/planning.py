@@ -123,6 +123,7 @@ def resolution(start: Scalar, end: Scalar) -> Scalar:
     """The time within which events of a run happen at one instant: 1e-9 of its duration, or what times can resolve."""
     start, end = lax.stop_gradient((start, end))
     span = jnp.where(end > start, end - start, 1)
+    # 64 units of rounding of the times themselves: t ± instant must differ from t.
     return jnp.maximum(1e-9 * span, 64 * jnp.finfo(span.dtype).eps * jnp.maximum(jnp.abs(start), jnp.abs(end)))
 
 
