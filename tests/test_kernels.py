@@ -1125,15 +1125,15 @@ def two_arms():
 def test_known_zeros_and_ones_shorten_programs():
     system, state = two_arms()
     sizes, one = [], jnp.ones(())
-    for own in (system, system.knowing()):
+    for own in (system, system.with_constants()):
         scale = Scale(jnp.ones(0), jnp.ones(0), jnp.ones(2), jnp.ones(0), one)
         problem = Problem(own, jm.GaussProjection(), Projection(), None, scale, one > 0, None)
         step = compiled_step(problem, dfx.Tsit5(), StateVector.of(state.q, state.v, jnp.zeros(())))
         sizes.append(step.program.stage.code.count)
     assert sizes[1] < 0.6 * sizes[0]
-    found = system.knowing().told.params
+    found = system.with_constants().specialised.params
     jax.tree.map(np.testing.assert_array_equal, found, system.params)
-    assert system.knowing().with_params(system.params).known is None
+    assert system.with_constants().with_params(system.params).constants is None
 
 
 @pytest.mark.slow

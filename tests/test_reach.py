@@ -10,7 +10,7 @@ from scipy.optimize import least_squares
 from scipy.spatial.transform import Rotation
 
 import jaxmb as jm
-from jaxmb.kinematics import Guess, assembled
+from jaxmb.kinematics import Guess, solve_guess
 
 P, S = jm.planar, jm.spatial
 
@@ -113,8 +113,8 @@ def missing_guess(system):
 
 
 def near(system, q):
-    guess = Guess(jnp.zeros(()), jnp.asarray(q), jnp.zeros(system.nv), known=True)
-    return not bool(assembled(system, guess).missed)
+    guess = Guess(jnp.zeros(()), jnp.asarray(q), jnp.zeros(system.nv), concrete=True)
+    return not bool(solve_guess(system, guess).missed)
 
 
 @pytest.mark.slow

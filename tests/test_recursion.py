@@ -133,15 +133,15 @@ def chain(count):
 
 
 def test_a_long_chain_takes_half_the_operations_without_its_mass_matrix():
-    system, shaped = chain(20).knowing(), Shaped((20,), jnp.float64)
+    system, shaped = chain(20).with_constants(), Shaped((20,), jnp.float64)
 
     def by_mass(q, force):
-        root = inverse_root(system.told.unrolled.mass(jnp.zeros(()), q), quick=True)
+        root = inverse_root(system.specialised.unrolled.mass(jnp.zeros(()), q), quick=True)
         return [root.T @ (root @ force)]
 
     def by_bodies(q, force):
-        own = system.told.unrolled
-        return [own.inertia.solved(jnp.zeros(()), q, force, own.params)]
+        own = system.specialised.unrolled
+        return [own.inertia.solve(jnp.zeros(()), q, force, own.params)]
 
     assert 2 * Program.of(by_bodies, shaped, shaped).code.count < Program.of(by_mass, shaped, shaped).code.count
 
@@ -174,11 +174,11 @@ def test_twists_of_steady_joints_do_not_change(key):
 
 
 def test_an_arm_takes_half_the_operations():
-    system = puma.puma().build().knowing()
+    system = puma.puma().build().with_constants()
     shaped = (Shaped((system.nq,), jnp.float64), Shaped((system.nv,), jnp.float64))
 
     def operations(system):
-        system = system.told
+        system = system.specialised
         fn = lambda q, v: [system.mass(jnp.zeros(()), q), system.intrinsic_force(jnp.zeros(()), q, v)]
         return Program.of(fn, *shaped).code.count
 

@@ -222,7 +222,7 @@ def flat(loops):
 def test_decisions_by_the_layout_are_those_of_elimination(model, redundant, lost):
     """Which rows go and which stay may differ, what they allow and ask for does not."""
     system, state = model()
-    spread = system.laid_out(layout_of(system, True))
+    spread = system.with_layout(layout_of(system, True))
     one, other = (choose_rows(s, jm.GaussProjection(), state) for s in (system, spread))
     for rows in (one, other):
         assert int(rows.rank) == int(rows.in_use.sum()) - lost == system.m - redundant - lost

@@ -28,7 +28,7 @@ from ..foundations import (
 )
 from ..kinematics import assemble, consistency
 from ..linalg import inverse_root
-from ..system import State, System, check_state, gamma, scaled_residuals, settled, with_rate
+from ..system import State, System, apply_mode, check_state, gamma, scaled_residuals, with_rate
 from .balance import Balance, balance, deficit, independent, inputs_of, steps, stiffness
 from .names import input_names
 

@@ -29,7 +29,7 @@ from ..foundations import (
 )
 from ..kinematics import Rows, choose_rows, consistency
 from ..linalg import row_norms
-from ..system import State, System, Terms, evaluate_at, rows_at, settled
+from ..system import State, System, Terms, apply_mode, evaluate_at, rows_at
 from .linearisation import Linearisation
 from .names import input_names
 from .readings import (

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from ..formulation import AbstractFormulation, Restored, formulation_at
+from ..formulation import AbstractFormulation, RestoredRows, formulation_at
 from ..foundations import contract, program, strong
 from ..linalg import ConstrainedFactor
 from ..system import Nearby, State, System, Terms, evaluate, evaluate_at, settled
@@ -50,7 +50,7 @@ class Plant(eqx.Module):
     actuation: Float[Array, "nv nu"]
     formulation: AbstractFormulation
     factor: ConstrainedFactor
-    restored: Restored | None = None
+    restored: RestoredRows | None = None
 
     @classmethod
     @contract
@@ -62,7 +62,7 @@ class Plant(eqx.Module):
             state: one assembled state.
             formulation: how accelerations are found; `GaussProjection()` by default.
         """
-        system, state = settled(strong(system), strong(state))
+        system, state = apply_mode(strong(system), strong(state))
         return _plant(system, state, formulation_at(formulation, system, state), None)
 
     def of(self, model: System) -> "Plant":
@@ -108,9 +108,9 @@ class Plant(eqx.Module):
     @property
     def in_use(self) -> Bool[Array, " m"]:
         """The rows of C that are in use and independent at this pose."""
-        if self.restored is None or self.restored.lost is None:
+        if self.restored is None or self.restored.condition is None:
             return self.factor.in_use
-        return self.factor.in_use & ~self.restored.lost.mask
+        return self.factor.in_use & ~self.restored.condition.mask
 
     @property
     def freedoms(self) -> Int[Array, ""]:
@@ -180,7 +180,7 @@ class Plant(eqx.Module):
         if self.restored is None:
             terms = eqx.tree_at(lambda t: (t.force, t.gamma), self.terms, (force, gamma))
         else:
-            terms = self.restored.completed(self.formulation, self.factor, force, gamma, drift)
+            terms = self.restored.terms_for(self.formulation, self.factor, force, gamma, drift)
         return self.formulation.motion(terms, self.factor)
 
 
@@ -222,8 +222,8 @@ class Response(eqx.Module):
 def _plant(system: System, state: State, formulation: AbstractFormulation, in_use: Bool[Array, " m"] | None) -> Plant:
     """The mechanism at a state, of a system in its mode."""
     terms = evaluate(system, state)
-    formulation = formulation.holding(formulation.choose(terms))
-    used, restored = formulation.used(terms), None
+    formulation = formulation.with_choice(formulation.choose(terms))
+    used, restored = formulation.without_excluded(terms), None
     if isinstance(terms.nearby, Nearby):
         restored = formulation.restore(used, formulation.decide(terms, terms.nearby, in_use=in_use), terms.nearby)
         used = restored.terms

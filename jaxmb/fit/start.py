@@ -10,7 +10,7 @@ import scipy.linalg
 from jaxtyping import Array
 
 from ..foundations import all_hold, listing, program
-from ..kinematics import Guess, assembled
+from ..kinematics import Guess, solve_guess
 from ..linalg import RANK_TOL
 from ..system import State, System, constraint_jacobian, rate_matrix
 

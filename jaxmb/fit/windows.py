@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..foundations import enforce
-from ..kinematics import Guess, assembled
+from ..kinematics import Guess, solve_guess
 from ..system import State, System
 from .experiment import Experiment
 from .start import Indices

@@ -21,4 +21,4 @@ from .partition import Criterion as Criterion
 from .partition import Partition as Partition
 from .partition import projective_criterion as projective_criterion
 from .proximal import Proximal as Proximal
-from .restored import Restored as Restored
+from .restored import RestoredRows as RestoredRows

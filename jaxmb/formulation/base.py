@@ -6,13 +6,14 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
 from ..dependence import Decision, decide
 from ..foundations import RESULTS, Positive, check_fields, program
 from ..linalg import ConstrainedFactor, SparseRows, cutoff, independent_rows, minimum_norm_multipliers
 from ..system import Nearby, Terms
-from .restored import Restored, restore
+from .restored import RestoredRows, restore
 
 
 class Acceleration(eqx.Module):
@@ -46,7 +47,7 @@ class AbstractFormulation(eqx.Module):
     off the constraints and could not decide it.
 
     A formulation that chooses something, coordinates or rows, does so in `choose`, at accepted states only, and takes the
-    choice by `holding`; it may keep rows out of use by `left_out`, say by `unfit` that its choice does not fit a pose, and share
+    choice by `with_choice`; it may keep rows out of use by `excluded`, say by `unfit` that its choice does not fit a pose, and share
     multipliers among dependent rows in its own way by `shares`.
     """
 
@@ -67,11 +68,11 @@ class AbstractFormulation(eqx.Module):
         """The choice that suits an accepted state, given the present one; None where there is nothing to choose."""
         return None
 
-    def holding(self, choice: Bool[Array, " n"] | None) -> "AbstractFormulation":
+    def with_choice(self, choice: Bool[Array, " n"] | None) -> "AbstractFormulation":
         """The formulation with a choice."""
         return self
 
-    def left_out(self, m: int) -> Bool[Array, " m"] | None:
+    def excluded(self, m: int) -> Bool[Array, " m"] | None:
         """Mask of the rows that must not be used; None where all may be."""
         return None
 
@@ -90,18 +91,18 @@ class AbstractFormulation(eqx.Module):
 
     def prepare(self, terms: Terms) -> Bool[Array, " m"]:
         """Decides which rows are independent; the sum of the mask is the rank."""
-        terms = self.used(terms)
+        terms = self.without_excluded(terms)
         return independent_rows(self.metric(terms), terms.jacobian, terms.scale, self.rank_tol, terms.holonomic)
 
-    def in_use(self, rows: Float[Array, "m *n"]) -> Float[Array, "m *n"]:
+    def mask_excluded(self, rows: Float[Array, "m *n"]) -> Float[Array, "m *n"]:
         """Zeros in place of the rows that are left out."""
-        left_out = self.left_out(rows.shape[0])
-        return rows if left_out is None else jnp.where(left_out.reshape((-1,) + (1,) * (rows.ndim - 1)), 0, rows)
+        excluded = self.excluded(rows.shape[0])
+        return rows if excluded is None else jnp.where(excluded.reshape((-1,) + (1,) * (rows.ndim - 1)), 0, rows)
 
-    def used(self, terms: Terms) -> Terms:
+    def without_excluded(self, terms: Terms) -> Terms:
         """The terms with zeros in the rows that are left out."""
         rows = lambda t: (t.jacobian, t.offset, t.gamma)
-        return eqx.tree_at(rows, terms, jax.tree.map(self.in_use, rows(terms)))
+        return eqx.tree_at(rows, terms, jax.tree.map(self.mask_excluded, rows(terms)))
 
     def factorise(
         self, terms: Terms, in_use: Bool[Array, " m"], rank_tol: float | None = None, quick: bool = False
@@ -120,13 +121,13 @@ class AbstractFormulation(eqx.Module):
         self,
         terms: Terms,
         nearby: Nearby,
-        sound: Bool[Array, ""] | bool = True,
+        consistent: Bool[Array, ""] | bool = True,
         in_use: Bool[Array, " m"] | None = None,
     ) -> Decision:
         """Which rows are independent, lost, open or redundant, see `jaxmb.dependence.decide`."""
-        used = self.used(terms)
-        left_out = self.left_out(terms.scale.shape[0])
-        return decide(used, self.metric(used), nearby, self.rank_tol, sound, left_out, in_use)
+        used = self.without_excluded(terms)
+        excluded = self.excluded(terms.scale.shape[0])
+        return decide(used, self.metric(used), nearby, self.rank_tol, consistent, excluded, in_use)
 
     @program
     def acceleration(self, terms: Terms, carry: Bool[Array, " m"] | None = None) -> Acceleration:
@@ -136,38 +137,39 @@ class AbstractFormulation(eqx.Module):
             terms: the evaluated system.
             carry: what `prepare` returned at the last accepted state; decided here if None.
         """
-        self, given = self.holding(self.choose(terms)), terms
-        terms = self.used(terms)
+        self, original = self.with_choice(self.choose(terms)), terms
+        terms = self.without_excluded(terms)
         if terms.nearby is None:
             in_use = self.prepare(terms) if carry is None else carry
-            restored, moving = Restored.nothing(terms, in_use), 0.0
+            restored, moving = RestoredRows.unchanged(terms, in_use), 0.0
         else:
-            decision = self.decide(given, terms.nearby, in_use=carry)
+            decision = self.decide(original, terms.nearby, in_use=carry)
             in_use, restored = decision.in_use, self.restore(terms, decision, terms.nearby)
             state = terms.nearby.state
             moving = state.scale.rate * jnp.abs(state.v)
+        # Rows decided at these very terms stay whatever the cut-off says of them in another order; a mask from elsewhere is tried again here.
         factor = self.factorise(restored.terms, restored.in_use, 0.0 if carry is None else None)
         vdot, multipliers = self.motion(restored.terms, factor)
         multipliers, eliminated = self.shares(factor, restored.terms.jacobian, multipliers)
         # At equilibrium, and in uniform motion, v̇ and Γ are rounding beside what they are made of. Independent rows contradict none:
         # where one nearly vanishes, what it is off by is rounding too.
-        free = factor.root.T @ (factor.root @ given.force)
-        off = contradiction(given.jacobian, given.gamma, given.scale, vdot, jnp.abs(free) + moving)
+        free = factor.root.T @ (factor.root @ original.force)
+        off = contradiction(original.jacobian, original.gamma, original.scale, vdot, jnp.abs(free) + moving)
         consistent = jnp.all((in_use & factor.in_use) | (off <= contradiction_tol(vdot.dtype)))
-        numbers = (given.mass, given.force, given.jacobian, given.gamma, vdot)
+        numbers = (original.mass, original.force, original.jacobian, original.gamma, vdot)
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in numbers]))
         result: Any = RESULTS.successful
         verdicts: tuple[Any, ...] = (
             (restored.open, RESULTS.undetermined_motion),
             (~consistent, RESULTS.contradictory_constraints),
             (
-                jnp.asarray(carry is None) & self.unfit(given, in_use, jnp.sum(restored.in_use & ~in_use)),
+                jnp.asarray(carry is None) & self.unfit(original, in_use, jnp.sum(restored.in_use & ~in_use)),
                 RESULTS.unfit_choice,
             ),
             (~finite, RESULTS.nonfinite),
         )
-        for happened, what in verdicts:
-            result = RESULTS.where(happened, what, result)
+        for condition, code in verdicts:
+            result = RESULTS.where(condition, code, result)
         return Acceleration(
             vdot=vdot,
             reaction=terms.mass @ vdot - terms.force,
@@ -177,7 +179,7 @@ class AbstractFormulation(eqx.Module):
             eliminated=eliminated,
         )
 
-    def restore(self, terms: Terms, decision: Decision, nearby: Nearby) -> Restored:
+    def restore(self, terms: Terms, decision: Decision, nearby: Nearby) -> RestoredRows:
         """The rows in use, those lost here replaced by ZᵀĊ, along which their reaction acts."""
         return restore(self, terms, decision, nearby)
 
@@ -187,15 +189,15 @@ def contradiction(
     gamma: Float[Array, " m"],
     scale: Float[Array, " m"],
     vdot: Float[Array, " nv"],
-    usual: Float[Array, " nv"],
+    typical: Float[Array, " nv"],
 ) -> Float[Array, " m"]:
-    """|C v̇ − Γ| of each row relative to the sizes of its terms, or to a millionth of the largest row's, by v̇ or `usual` ones like Ω|v|."""
+    """|C v̇ − Γ| of each row relative to the sizes of its terms, or to a millionth of the largest row's, by v̇ or `typical` ones like Ω|v|."""
     size = (abs(jacobian) @ jnp.abs(vdot) + jnp.abs(gamma)) / scale
-    usually = abs(jacobian) @ usual / scale
-    size = jnp.maximum(size, 1e-6 * jnp.max(jnp.maximum(size, usually), initial=0))
+    typical_size = abs(jacobian) @ typical / scale
+    size = jnp.maximum(size, 1e-6 * jnp.max(jnp.maximum(size, typical_size), initial=0))
     return jnp.abs(jacobian @ vdot - gamma) / scale / jnp.where(size > 0, size, 1)
 
 
-def contradiction_tol(dtype: Any) -> float:
+def contradiction_tol(dtype: DTypeLike) -> float:
     """Above this a row contradicts the others; below, it may come from a state that is exact to its tolerance only."""
     return cutoff(1e-6, dtype)

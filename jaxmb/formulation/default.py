@@ -24,11 +24,11 @@ def formulation_at(formulation: AbstractFormulation | None, system: System, stat
         ValueError: naming the velocities, and of a mechanism the bodies, without inertia: where no constraint holds them, and where a given
             formulation needs it.
     """
-    found = massless(system, state)
-    if found is None:
+    lacking = massless(system, state)
+    if lacking is None:
         return formulation or GaussProjection()
-    if found.unheld and is_concrete(state):
-        raise ValueError(found.refusal)
+    if lacking.unconstrained and is_concrete(state):
+        raise ValueError(lacking.refusal)
     if formulation is None:
         return KKT()
     if is_concrete(state):
@@ -36,7 +36,7 @@ def formulation_at(formulation: AbstractFormulation | None, system: System, stat
         terms = rows_at(system.in_mode(first.mode), first.t, first.q, first.scale.row)
         if not bool(jnp.all(jnp.isfinite(inverse_root(formulation.metric(terms))))):
             raise ValueError(
-                f"Argument `mass` must be positive definite for `{type(formulation).__name__}`, but is singular along {found}; constraints hold "
+                f"Argument `mass` must be positive definite for `{type(formulation).__name__}`, but is singular along {lacking}; constraints hold "
                 "it, which `formulation=KKT()` takes."
             )
     return formulation

@@ -64,7 +64,7 @@ class Elimination(AbstractFormulation):
                 chosen.append(part[number])
         return cls(eliminated=tuple(sorted(set(chosen))), rank_tol=rank_tol)
 
-    def left_out(self, m: int) -> Bool[Array, " m"] | None:
+    def excluded(self, m: int) -> Bool[Array, " m"] | None:
         """The given rows."""
         if self.eliminated is None:
             return None

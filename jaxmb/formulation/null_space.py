@@ -63,6 +63,7 @@ class NullSpace(AbstractFormulation):
 def _minimal(terms: Terms, factor: ConstrainedFactor) -> Minimal:
     basis = null_space(factor)
     particular = factor.solve(jnp.zeros_like(terms.force), terms.gamma)[0]
+    # Ones on the diagonal of empty columns keep the fixed-size matrix regular; the accelerations there are zero.
     empty = jnp.all(basis == 0, axis=0)
     mass = basis.T @ terms.mass @ basis + jnp.diag(empty.astype(basis.dtype))
     return Minimal(basis, particular, mass, basis.T @ (terms.force - terms.mass @ particular))

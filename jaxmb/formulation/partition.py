@@ -75,12 +75,14 @@ class CoordinatePartition(AbstractFormulation):
             return best
         if not self.switching:
             return present
+        # The volume spanned by the chosen directions is the product of their remainders; logarithms do not overflow.
         volume = lambda mask: jnp.sum(jnp.log(jnp.where(mask, self._factor(terms, in_use, mask)[1], 1)))
+        # At a singular pose more velocities look free than are nearby: a choice with fewer must not be dropped for that.
         surplus = jnp.sum(present) - jnp.sum(best)
         worse = volume(present) < jnp.log(self.switching) + volume(best)
         return jnp.where((surplus > 0) | ((surplus == 0) & worse), best, present)
 
-    def holding(self, choice: Bool[Array, " nv"] | None) -> "CoordinatePartition":
+    def with_choice(self, choice: Bool[Array, " nv"] | None) -> "CoordinatePartition":
         """The formulation with the mask of the independent velocities."""
         return eqx.tree_at(lambda f: f.choice, self, choice, is_leaf=lambda x: x is None)
 
@@ -104,7 +106,7 @@ class CoordinatePartition(AbstractFormulation):
 
     def partition(self, terms: Terms) -> Partition:
         """D, η, ξ, M_d and h_d at a state, for the choice that fits it."""
-        self, in_use = self.holding(self.choose(terms)), self.prepare(terms)
+        self, in_use = self.with_choice(self.choose(terms)), self.prepare(terms)
         factor, _ = self._factor(terms, in_use, self._mask_of(terms))
         return _partition(terms, factor)
 

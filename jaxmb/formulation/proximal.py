@@ -46,6 +46,7 @@ class Proximal(AbstractFormulation):
         target = jnp.where(factor.in_use, terms.gamma / terms.scale, 0)
         free = solve_spd(metric, terms.force + weighted @ terms.gamma)
         response = solve_spd(metric, rows.T)
+        # μ is relative to squares of scaled singular values, which are about one: it needs no units.
         regular = rows @ response + self.mu * jnp.eye(rows.shape[0], dtype=rows.dtype)
         root = inverse_root(regular)
 

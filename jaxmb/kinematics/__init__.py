@@ -1,7 +1,7 @@
 """Positions and velocities on the constraints."""
 
 from .assemble import assemble as assemble
-from .assemble import assembled as assembled
+from .assemble import solve_guess as solve_guess
 from .assemble import Guess as Guess
 from .assemble import consistency as consistency
 from .branches import branches as branches
@@ -18,13 +18,14 @@ from .correction import correct_by as correct_by
 from .correction import corrected as corrected
 from .correction import Correction as Correction
 from .correction import distance_to_dependence as distance_to_dependence
-from .correction import linearised as linearised
+from .correction import linearise_correction as linearise_correction
 from .correction import NEAR as NEAR
 from .correction import with_derivative as with_derivative
 from .curve import CurveEvent as CurveEvent
 from .curve import MotionCurve as MotionCurve
 from .diagnosis import DependentRows as DependentRows
 from .diagnosis import diagnose as diagnose
+from .diagnosis import spectral_gap as spectral_gap
 from .diagnosis import Diagnosis as Diagnosis
 from .rows import choose_rows as choose_rows
 from .rows import Rows as Rows

@@ -2,14 +2,14 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from ..deferral import with_fallback
 from ..foundations import (
@@ -51,7 +51,6 @@ from ..system import (
     check_values,
     constraint_jacobian,
     extent,
-    laid_out,
     massless_at,
     measure,
     position_residual,
@@ -59,15 +58,18 @@ from ..system import (
     residuals,
     velocity_offset,
     velocity_residual,
+    with_layout,
     with_rate,
 )
-from .search import searched
+from .search import search_pose
 
 # Rounds, with sizes measured at the start of each, and iterations in each: enough for a rough guess; near the solution the
 # error is squared in each iteration.
 ROUNDS, ITERATIONS = 2, 20
 # Lengths of the step that are tried in each iteration, relative to Gauss and Newton's.
 STEPS = tuple(2.0**-k for k in range(8))
+# Residuals below so many units of rounding of the terms they are sums of are rounding: a product and a sum of a few entries each.
+ROUNDING = 8
 VANISHES = (
     "Constraint '{name}' vanishes at this pose, and nothing tells how it grows nearby; give `length`, how far "
     "coordinates move until the mechanism looks different."
@@ -77,8 +79,8 @@ VANISHES = (
 @contract
 def assemble(
     system: System,
-    q: Numbers | Mapping[Any, Numbers] | None = None,
-    v: Numbers | Mapping[Any, Numbers] | None = None,
+    q: Numbers | Mapping[str | int, Numbers] | None = None,
+    v: Numbers | Mapping[str | int, Numbers] | None = None,
     *,
     t: Number = 0.0,
     hold: Sequence[str | int] = (),
@@ -130,8 +132,8 @@ def assemble(
     """
     notes = _notes(system, q)
     cuts = {} if system.joints is None else system.joints.loops
-    q = _filled(q, system.guess, system.coordinates, "q", cuts)
-    v = _filled(v, as_floats(np.zeros(system.nv)), system.velocities, "v", cuts)
+    q = _full_vector(q, system.guess, system.coordinates, "q", cuts)
+    v = _full_vector(v, as_floats(np.zeros(system.nv)), system.velocities, "v", cuts)
     t = as_floats(t)
     _expect_shape("q", q.shape, (system.nq,))
     _expect_shape("v", v.shape, (system.nv,))
@@ -139,32 +141,32 @@ def assemble(
     if throw:
         _expect_finite("q", q, system.coordinates)
         _expect_finite("v", v, system.velocities)
-    held = _indices(hold, system.coordinates, "hold", cuts)
-    held_velocities = _indices(hold_velocity, system.velocities, "hold_velocity", cuts)
+    fixed = _indices(hold, system.coordinates, "hold", cuts)
+    fixed_velocities = _indices(hold_velocity, system.velocities, "hold_velocity", cuts)
     length = None if length is None else jnp.asarray(length, default_float())
     mode = _mode(system, inactive)
-    system, known = laid_out(strong(system)), is_outermost(system, t, q, v, length)
-    guess = Guess(t, q, v, held, held_velocities, mode, length, rank_tol, known)
-    found = _searched(system, guess, assembled(system, guess))
-    state, checks = found.state, found.checks
+    system, concrete = with_layout(strong(system)), is_outermost(system, t, q, v, length)
+    guess = Guess(t, q, v, fixed, fixed_velocities, mode, length, rank_tol, concrete)
+    assembly = _with_search(system, guess, solve_guess(system, guess))
+    state, checks = assembly.state, assembly.checks
     if throw:
         if is_concrete(checks, q) and not bool(all_hold(checks)):
             _expect_inertia(system.in_mode(mode), t, q)
         return enforce(state, checks, notes)
-    found = all_hold(checks)
-    return dataclasses.replace(state, q=jnp.where(found, state.q, jnp.nan), v=jnp.where(found, state.v, jnp.nan))
+    assembly = all_hold(checks)
+    return dataclasses.replace(state, q=jnp.where(assembly, state.q, jnp.nan), v=jnp.where(assembly, state.v, jnp.nan))
 
 
-def _notes(system: System, given: Any) -> dict[str, str]:
+def _notes(system: System, values: object) -> dict[str, str]:
     """By constraint, which loop it closes, and of which of its joints no coordinate is given."""
     if system.joints is None:
         return {}
-    named = [name.partition(".")[0] for name in given if isinstance(name, str)] if isinstance(given, Mapping) else []
+    named = [name.partition(".")[0] for name in values if isinstance(name, str)] if isinstance(values, Mapping) else []
     notes = {}
     for name, joints in system.joints.loops.items():
         missing = [joint for joint in joints if joint != name and joint not in named]
         notes[name] = f" It closes the loop of {listing(joints)}"
-        if missing and (given is None or isinstance(given, Mapping)):
+        if missing and (values is None or isinstance(values, Mapping)):
             notes[name] += f", of which `q` names no coordinate for {listing(missing)}"
         notes[name] += ": the lengths must allow it, and the guess be close enough."
     return notes
@@ -173,9 +175,9 @@ def _notes(system: System, given: Any) -> dict[str, str]:
 def _expect_inertia(system: System, t: Array, q: Array) -> None:
     """Bodies without inertia are held by constraints at the guess."""
     bodies = () if system.joints is None else system.joints.without_inertia(system.params) or ()
-    found = massless_at(system, t, q, bodies)
-    if found is not None and found.unheld:
-        raise ValueError(found.refusal)
+    lacking = massless_at(system, t, q, bodies)
+    if lacking is not None and lacking.unconstrained:
+        raise ValueError(lacking.refusal)
 
 
 def _mode(system: System, inactive: Sequence[str]) -> Mode | None:
@@ -197,18 +199,18 @@ def _mode(system: System, inactive: Sequence[str]) -> Mode | None:
 class Guess(eqx.Module):
     """What `assemble` starts from and what it must not move, by index, in a mode; `length` and `rank_tol` as of `assemble`.
 
-    Of numbers that are `known`, so that nobody differentiates them, iterations end where nothing moves any more.
+    Of numbers that are `concrete`, so that nobody differentiates them, iterations end where nothing moves any more.
     """
 
     t: Array
     q: Array
     v: Array
-    held: tuple[int, ...] = eqx.field(static=True, default=())
-    held_velocities: tuple[int, ...] = eqx.field(static=True, default=())
+    fixed: tuple[int, ...] = eqx.field(static=True, default=())
+    fixed_velocities: tuple[int, ...] = eqx.field(static=True, default=())
     mode: Mode | None = None
     length: Array | None = None
     rank_tol: float = eqx.field(static=True, default=RANK_TOL)
-    known: bool = eqx.field(static=True, default=False)
+    concrete: bool = eqx.field(static=True, default=False)
 
 
 class Assembly(eqx.Module):
@@ -227,31 +229,31 @@ class Assembly(eqx.Module):
     scale: Scale
 
 
-def _searched(system: System, guess: Guess, near: Assembly) -> Assembly:
+def _with_search(system: System, guess: Guess, assembly: Assembly) -> Assembly:
     """What the iterations have led to; where they have missed, what they lead to from where a search has led.
 
     The search is another program, which is made only where it is needed. Known numbers tell so here, others where the program runs.
     """
-    if not guess.known:
-        return with_fallback(near.missed, _after_search, (system, guess, near.scale), near)
-    return _after_search(system, guess, near.scale) if bool(near.missed) else near
+    if not guess.concrete:
+        return with_fallback(assembly.missed, _after_search, (system, guess, assembly.scale), assembly)
+    return _after_search(system, guess, assembly.scale) if bool(assembly.missed) else assembly
 
 
 def _after_search(system: System, guess: Guess, scale: Scale) -> Assembly:
     """The iterations from where the search has led; what they do has derivatives, how far it led has none."""
     acting = system.in_mode(guess.mode)
-    start = _in_turn(acting, guess.t, acting.normalise(guess.q), guess.held)
-    q = searched(acting, guess.t, start, guess.held, scale)
-    return assembled(system, dataclasses.replace(guess, q=guess.q + lax.stop_gradient(q - guess.q)))
+    start = _with_driven_turns(acting, guess.t, acting.normalise(guess.q), guess.fixed)
+    q = search_pose(acting, guess.t, start, guess.fixed, scale)
+    return solve_guess(system, dataclasses.replace(guess, q=guess.q + lax.stop_gradient(q - guess.q)))
 
 
 @program
-def assembled(whole: System, guess: Guess) -> Assembly:
+def solve_guess(full: System, guess: Guess) -> Assembly:
     """What the iterations from a guess lead to: what is near it, or nothing. `assemble` searches beyond."""
     t, q, v, mode, length, rank_tol = guess.t, guess.q, guess.v, guess.mode, guess.length, guess.rank_tol
-    system = whole.in_mode(mode)
-    start = _in_turn(system, t, system.normalise(q), guess.held)
-    fixed, fixed_velocities = np.array(guess.held, int), np.array(guess.held_velocities, int)
+    system = full.in_mode(mode)
+    start = _with_driven_turns(system, t, system.normalise(q), guess.fixed)
+    fixed, fixed_velocities = np.array(guess.fixed, int), np.array(guess.fixed_velocities, int)
 
     def improve(q: Array, scale: Scale) -> Array:
         rate = system.rate
@@ -259,14 +261,28 @@ def assembled(whole: System, guess: Guess) -> Assembly:
         extra = rows if rate is None else rows @ rate_matrix(rate, q, system.nv)
         residual = jnp.concatenate([position_residual(system, t, q), (q - start)[fixed]])
         mass, jacobian, own = system.mass(t, q), constraint_jacobian(system, t, q), extent(system, q)
-        step = _least_move(system, mass, jacobian, scale, extra, residual, own, scale.span, system.holonomic, rank_tol)
+        step = _least_move(
+            system,
+            _LinearEquations(
+                mass=mass,
+                jacobian=jacobian,
+                sizes=scale.row,
+                extra=extra,
+                residual=residual,
+                magnitude=own,
+                offset=scale.span,
+                holonomic=system.holonomic,
+            ),
+            rank_tol,
+        )
         move = system.qdot(q, -step)
+        # All lengths at once: a search one after the other would be a loop within the loop.
         trials = jax.vmap(lambda length: system.normalise(q + length * move))(jnp.array(STEPS, q.dtype))
         amounts = jax.vmap(lambda q: jnp.sum((position_residual(system, t, q) / scale.span) ** 2))(trials)
         return trials[jnp.argmin(jnp.where(jnp.isnan(amounts), jnp.inf, amounts))]
 
     def closed(q: Array, scale: Scale) -> Array:
-        if not guess.known:
+        if not guess.concrete:
             return lax.scan(lambda q, _: (improve(q, scale), None), q, None, length=ITERATIONS)[0]
 
         def once(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -277,44 +293,57 @@ def assembled(whole: System, guess: Guess) -> Assembly:
         start = (jnp.array(0), q, jnp.array(True))
         return lax.while_loop(lambda carry: carry[2] & (carry[0] < ITERATIONS), once, start)[1]
 
-    def round(q: Array, _: None) -> tuple[Array, tuple[Scale, Array, Array]]:
-        measured = measure(whole, t, q, length)
+    def measured_round(q: Array, _: None) -> tuple[Array, tuple[Scale, Array, Array]]:
+        measured = measure(full, t, q, length)
         return closed(q, measured[0]), measured
 
     if not system.m:
-        state = with_rate(whole, State(t, start, v, measure(whole, t, start, length)[0]))
+        state = with_rate(full, State(t, start, v, measure(full, t, start, length)[0]))
         checks = check_values(system, state, Values.of(system, state))
         return Assembly(dataclasses.replace(state, mode=mode), checks, jnp.array(False), state.scale)
-    q, measured = lax.scan(round, start, None, length=ROUNDS)
+    q, measured = lax.scan(measured_round, start, None, length=ROUNDS)
     first, (scale, never, unknown) = (jax.tree.map(lambda x, i=i: x[i], measured) for i in (0, -1))
     extra = jnp.eye(system.nv)[fixed_velocities]
-    jacobian, mass, beside = constraint_jacobian(system, t, q), system.mass(t, q), velocity_offset(system, t, q)
+    jacobian, mass, offset = constraint_jacobian(system, t, q), system.mass(t, q), velocity_offset(system, t, q)
 
     def closer(v: Array, _: None) -> tuple[Array, None]:
         residual = jnp.concatenate([velocity_residual(system, t, q, v), jnp.zeros(fixed_velocities.shape)])
-        return v - _least_move(system, mass, jacobian, scale, extra, residual, v, beside, None, rank_tol), None
+        return v - _least_move(
+            system,
+            _LinearEquations(
+                mass=mass,
+                jacobian=jacobian,
+                sizes=scale.row,
+                extra=extra,
+                residual=residual,
+                magnitude=v,
+                offset=offset,
+                holonomic=None,
+            ),
+            rank_tol,
+        ), None
 
     v = lax.scan(closer, v, None, length=2)[0]  # the second removes the rounding of the first
     values = Values.of(system, State(t, q, v, scale), mass, jacobian)
-    state = with_rate(whole, State(t, q, v, scale), values if mode is None else None)
+    state = with_rate(full, State(t, q, v, scale), values if mode is None else None)
     sized = Check(system.largest(unknown.astype(float)), 0.0, VANISHES, tuple(system.rows))
     consistent = consistency(system, state, "cannot be satisfied from this guess", values)
-    turned = _turned_round(system, state)
+    turned = _orientation_checks(system, state)
     missed = ~all_hold((consistent[0], *turned)) & jnp.all(jnp.isfinite(start))
-    checks = (*check_rows(whole, never), sized, *check_values(system, state, values), *consistent, *turned)
+    checks = (*check_rows(full, never), sized, *check_values(system, state, values), *consistent, *turned)
     return Assembly(dataclasses.replace(state, mode=mode), checks, lax.stop_gradient(missed), first[0])
 
 
-def _in_turn(system: System, t: Array, q: Array, held: tuple[int, ...]) -> Array:
+def _with_driven_turns(system: System, t: Array, q: Array, fixed: tuple[int, ...]) -> Array:
     """The same pose with the angles that are driven, and not held, in the turn that their drivers prescribe."""
     turns = {} if system.joints is None else system.joints.driven_turns(t, q, system.params)
     for name, count in turns.items():
         acts = True if system.active is None else system.active[system.rows[name].start]
-        q = q - 2 * jnp.pi * jnp.where(acts, count.at[np.array(held, int)].set(0), 0)
+        q = q - 2 * jnp.pi * jnp.where(acts, count.at[np.array(fixed, int)].set(0), 0)
     return q
 
 
-def _turned_round(system: System, state: State) -> tuple[Check, ...]:
+def _orientation_checks(system: System, state: State) -> tuple[Check, ...]:
     """A check of the joints whose rows cannot tell a pose from one that is turned round."""
     aligned = {} if system.joints is None else system.joints.alignment(lax.stop_gradient(state.q), system.params)
     if not aligned:
@@ -326,38 +355,55 @@ def _turned_round(system: System, state: State) -> tuple[Check, ...]:
     return (Check(jnp.stack(list(off.values())), 0.0, text, tuple(off)),)
 
 
-def _least_move(
-    system: System,
-    mass: Array,
-    jacobian: Array,
-    scale: Scale,
-    extra: Array,
-    residual: Array,
-    along: Array,
-    beside: Array,
-    holonomic: Array | None,
-    rank_tol: float,
-) -> Array:
-    """The shortest x with C x = residual in the rows of the constraints and in the extra rows.
+class _LinearEquations(NamedTuple):
+    """C x = r in the rows of the constraints, and x = r in those of coordinates that are fixed.
 
-    Where all residuals are rounding, of C times `along` and of `beside`, and the extra ones zero, only the derivative of x is
-    left: close to a singular pose rounding makes a large move.
+    Attributes:
+        mass: M (nv, nv), the metric of the shortest x.
+        jacobian: C (m, nv).
+        sizes: σ (m,) of the rows.
+        extra: rows (k, nv) of what is fixed.
+        residual: r (m + k,).
+        magnitude: the sizes (nv,) of what C is multiplied by in the residual, from which its rounding follows.
+        offset: the other part (m,) of the residual.
+        holonomic: mask (m,) of the rows that count; None for all.
     """
-    rounding = 8 * jnp.finfo(mass.dtype).eps * (jnp.abs(jacobian) @ jnp.abs(along) + jnp.abs(beside))
+
+    mass: Array
+    jacobian: Array
+    sizes: Array
+    extra: Array
+    residual: Array
+    magnitude: Array
+    offset: Array
+    holonomic: Array | None
+
+
+def _least_move(system: System, equations: _LinearEquations, rank_tol: float) -> Array:
+    """The shortest x that solves the equations.
+
+    Where all residuals are rounding and the extra ones zero, only the derivative of x is left: close to a singular pose rounding
+    makes a large move.
+    """
+    mass, jacobian, sizes, extra, residual = equations[:5]
+    bound = jnp.abs(jacobian) @ jnp.abs(equations.magnitude) + jnp.abs(equations.offset)
+    rounding = ROUNDING * jnp.finfo(mass.dtype).eps * bound
     rounding = lax.stop_gradient(jnp.concatenate([rounding, jnp.zeros(extra.shape[0])]))
-    if holonomic is not None:
-        jacobian = jnp.where(holonomic[:, None], jacobian, 0)
+    if equations.holonomic is not None:
+        jacobian = jnp.where(equations.holonomic[:, None], jacobian, 0)
     none = jnp.zeros(system.nv)
 
     def generally() -> Array:
-        return _by_elimination(mass, jacobian, scale.row, extra, rank_tol).solve(none, residual)[0]
+        return _by_elimination(mass, jacobian, sizes, extra, rank_tol).solve(none, residual)[0]
 
     if system.layout is None or extra.shape[0]:
         move = generally()
     else:
-        acting = system.acting if holonomic is None else system.acting & holonomic
-        factor, sure = independent_factor(mass, jacobian, scale.row, acting, rank_tol, system.layout)
-        move = lax.cond(sure, lambda: factor.solve(none, residual)[0], generally)
+        # The sparse factor decides nothing about rank; where its certificate fails the dense elimination does.
+        acting = system.acting if equations.holonomic is None else system.acting & equations.holonomic
+        factor, full_rank = independent_factor(mass, jacobian, sizes, acting, rank_tol, system.layout)
+        move = lax.cond(full_rank, lambda: factor.solve(none, residual)[0], generally)
+    # Value zero, derivative kept: the implicit function theorem holds at the solution as well.
     return move - jnp.where(jnp.all(jnp.abs(residual) <= rounding), lax.stop_gradient(move), 0)
 
 
@@ -378,8 +424,10 @@ def consistency(system: System, state: State, verb: str, values: Values | None =
     """A check per constraint of its residuals on position and velocity level; the values there may be known."""
     system, state = lax.stop_gradient((system, state))
     tol = float(jnp.finfo(state.q.dtype).eps) ** 0.5
-    found = residuals(system, state.t, state.q, state.v) if values is None else (values.position, values.velocity)
-    position, velocity = (jnp.abs(x) / state.scale.span for x in found)
+    residual_pair = (
+        residuals(system, state.t, state.q, state.v) if values is None else (values.position, values.velocity)
+    )
+    position, velocity = (jnp.abs(x) / state.scale.span for x in residual_pair)
     rate = state.scale.rate
     velocity = jnp.where(velocity > 0, velocity / rate, 0)  # none is allowed at rest
     text = f"Constraint '{{name}}' {verb}: its LEVEL residual, relative to the size of the mechanism, is {{}}.{{note}}"
@@ -389,29 +437,32 @@ def consistency(system: System, state: State, verb: str, values: Values | None =
     )
 
 
-def _filled(given: Any, default: Array, names: tuple[str, ...], argument: str, cuts: Mapping[str, Any]) -> Array:
-    """The default with what is given, as an array or by name."""
-    if given is None:
+def _full_vector(
+    overrides: PyTree, default: Array, names: tuple[str, ...], argument: str, cuts: Mapping[str, Sequence[str]]
+) -> Array:
+    """The default with what the user overrides, as an array or by name."""
+    if overrides is None:
         return default
-    if not isinstance(given, Mapping):
-        given = given if hasattr(given, "shape") else list(given)
-        if is_concrete(given):
-            given = np.asarray(given, default_float())
-        return jnp.asarray(as_parameters(given), default_float())
-    index = [*_indices(tuple(given), names, argument, cuts)]
-    numbers = arrays_of(default, given)
-    values = [numbers.asarray(x, default_float()) for x in given.values()]
-    for name, value in zip(given, values, strict=True):
+    if not isinstance(overrides, Mapping):
+        overrides = overrides if hasattr(overrides, "shape") else list(overrides)
+        if is_concrete(overrides):
+            overrides = np.asarray(overrides, default_float())
+        return jnp.asarray(as_parameters(overrides), default_float())
+    index = [*_indices(tuple(overrides), names, argument, cuts)]
+    # NumPy where all numbers are concrete: an indexed update in JAX is a program to compile for each entry.
+    numbers = arrays_of(default, overrides)
+    values = [numbers.asarray(x, default_float()) for x in overrides.values()]
+    for name, value in zip(overrides, values, strict=True):
         _expect_shape(f"{argument}['{name}']", value.shape, ())
     entries = [*numbers.asarray(default)]
-    for place, value in zip(index, values, strict=True):
-        entries[place] = value
+    for i, value in zip(index, values, strict=True):
+        entries[i] = value
     return as_jax(numbers.stack(entries))
 
 
-def _expect_shape(argument: str, given: tuple[int, ...], shape: tuple[int, ...]) -> None:
-    if given != shape:
-        raise ValueError(f"Argument `{argument}` must have shape {shape}, but has shape {given}.")
+def _expect_shape(argument: str, actual: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    if actual != shape:
+        raise ValueError(f"Argument `{argument}` must have shape {shape}, but has shape {actual}.")
 
 
 def _expect_finite(argument: str, value: Array, names: tuple[str, ...]) -> None:
@@ -422,16 +473,16 @@ def _expect_finite(argument: str, value: Array, names: tuple[str, ...]) -> None:
 
 
 def _indices(
-    names: Sequence[str | int], known: tuple[str, ...], argument: str, cuts: Mapping[str, Any]
+    names: Sequence[str | int], available: tuple[str, ...], argument: str, cuts: Mapping[str, Sequence[str]]
 ) -> tuple[int, ...]:
     if isinstance(names, str):
         raise TypeError(f"Argument `{argument}` must be a sequence of names or indices, but is the string {names!r}.")
     indices = []
     for name in names:
-        if isinstance(name, int) and 0 <= name < len(known):
+        if isinstance(name, int) and 0 <= name < len(available):
             indices.append(name)
-        elif name in known:
-            indices.append(known.index(name))
+        elif name in available:
+            indices.append(available.index(name))
         else:
             joint = str(name).partition(".")[0]
             closing = (
@@ -441,6 +492,6 @@ def _indices(
                 else ""
             )
             raise ValueError(
-                f"Argument `{argument}` must hold indices or names out of {', '.join(known)}, but holds {name!r}.{closing}"
+                f"Argument `{argument}` must hold indices or names out of {', '.join(available)}, but holds {name!r}.{closing}"
             )
     return tuple(dict.fromkeys(indices))

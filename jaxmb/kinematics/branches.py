@@ -9,7 +9,7 @@ from jaxtyping import Array
 
 from ..foundations import contract, program, strong
 from ..linalg import metric_root, metric_rows, regular_metric
-from ..system import State, System, constraint_jacobian, jacobian_rate, settled
+from ..system import State, System, apply_mode, constraint_jacobian, jacobian_rate
 
 # Singular values up to this one vanish, at poses that are known to less.
 VANISHING = 1e-6
@@ -40,8 +40,8 @@ def branches(system: System, state: State) -> State:
         >>> sorted(abs(met.v).round(6).tolist())
         [[0.0, 1.0], [1.0, 0.0]]
     """
-    whole, pose = settled(system, state)
-    rows, root, second = (np.asarray(x) for x in _expanded(strong(whole), strong(pose)))
+    full, pose = apply_mode(system, state)
+    rows, root, second = (np.asarray(x) for x in _expanded(strong(full), strong(pose)))
     left, values, right = np.linalg.svd(rows)
     rank = int((values > VANISHING).sum())
     null = right[rank:] @ root
@@ -49,8 +49,8 @@ def branches(system: System, state: State) -> State:
     forms = np.einsum("mz,kml,ak,bl->zab", left[:, rank:], second, null, null)
     tangents = _common_zeros(0.5 * (forms + np.swapaxes(forms, 1, 2))) @ null
     repeat = lambda x: jnp.broadcast_to(x, (len(tangents), *x.shape))
-    found: State = jax.tree.map(repeat, state)
-    return dataclasses.replace(found, v=jnp.asarray(tangents, state.v.dtype))
+    repeated_state: State = jax.tree.map(repeat, state)
+    return dataclasses.replace(repeated_state, v=jnp.asarray(tangents, state.v.dtype))
 
 
 @program
@@ -58,9 +58,9 @@ def _expanded(system: System, state: State) -> tuple[Array, Array, Array]:
     """Scaled rows A, R with R M Rᵀ = I, and the derivatives (nv, m, nv) of the scaled rows along each velocity."""
     t, q, size = state.t, state.q, state.scale.row
     mass, jacobian = system.mass(t, q), constraint_jacobian(system, t, q)
-    along = jax.vmap(lambda v: jacobian_rate(system, t, q, v, 0.0))(jnp.eye(system.nv, dtype=q.dtype))
+    derivative = jax.vmap(lambda v: jacobian_rate(system, t, q, v, 0.0))(jnp.eye(system.nv, dtype=q.dtype))
     rows = metric_rows(regular_metric(mass, jacobian), jacobian, size)
-    return rows, metric_root(mass, jacobian), along / size[:, None]
+    return rows, metric_root(mass, jacobian), derivative / size[:, None]
 
 
 def _common_zeros(forms: np.ndarray) -> np.ndarray:
@@ -75,13 +75,15 @@ def _common_zeros(forms: np.ndarray) -> np.ndarray:
     if size == 0:
         return np.zeros((0, count))
     forms = forms / size
-    found: list[np.ndarray] = []
+    zeros: list[np.ndarray] = []
     for a in np.random.default_rng(0).normal(size=(TRIALS, count)):
         for _ in range(STEPS):
             a = a / np.linalg.norm(a)
             slope = np.concatenate([2 * forms @ a, a[None]])
             a = a - np.linalg.pinv(slope, rcond=1e-9) @ np.append(a @ forms @ a, 0.0)
         a = a / np.linalg.norm(a)
-        if np.abs(a @ forms @ a).max() < 1e-6 and all(abs(a @ b) < 1 - 1e-6 for b in found):
-            found.append(a)
-    return np.array(found).reshape(-1, count) if len(found) <= 2 ** (count - 1) else np.zeros((0, count))
+        # A direction counts when all forms vanish at it, and only once with its opposite, as the sign of a tangent is any.
+        if np.abs(a @ forms @ a).max() < 1e-6 and all(abs(a @ b) < 1 - 1e-6 for b in zeros):
+            zeros.append(a)
+    # Bézout: d − 1 quadratic forms meet in no more than 2^(d−1) directions, unless in a continuum of them.
+    return np.array(zeros).reshape(-1, count) if len(zeros) <= 2 ** (count - 1) else np.zeros((0, count))

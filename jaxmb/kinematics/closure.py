@@ -1,13 +1,13 @@
 """Explicit closures: dependent coordinates as functions of independent ones."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..foundations import Check, as_function, contract, default_float, enforce, function_of, over_leading_axes, shape_of
 from ..system import (
@@ -37,7 +37,7 @@ class Closure(eqx.Module):
 
     name: str = eqx.field(static=True)
     independent: tuple[str, ...] = eqx.field(static=True)
-    fn: Any
+    fn: Callable[..., Array]
 
     @contract
     def __init__(self, name: str, independent: Sequence[str], fn: Annotated[Any, function_of("t, y, params")]):
@@ -60,33 +60,33 @@ class Kinematics(eqx.Module):
     xi: Float[Array, " nD"]
 
 
-class _Place(eqx.Module):
+class _Embedding(eqx.Module):
     """The embedding of a closure into a system's coordinates."""
 
     closure: Closure
     independent: tuple[int, ...] = eqx.field(static=True)
     dependent: tuple[int, ...] = eqx.field(static=True)
 
-    def position(self, t: Scalar, q: Array, params: Any) -> Array:
+    def position(self, t: Scalar, q: Array, params: PyTree) -> Array:
         """All coordinates from q_I."""
-        whole = (
+        full = (
             jnp.zeros(len(self.independent) + len(self.dependent), q.dtype).at[np.array(self.independent, int)].set(q)
         )
-        return whole.at[np.array(self.dependent, int)].set(self.closure.fn(t, q, params))
+        return full.at[np.array(self.dependent, int)].set(self.closure.fn(t, q, params))
 
-    def motion(self, t: Scalar, q: Array, v: Array, params: Any) -> tuple[Array, Array]:
+    def motion(self, t: Scalar, q: Array, v: Array, params: PyTree) -> tuple[Array, Array]:
         """All coordinates and their rates from q_I and its rates."""
         return jax.jvp(lambda t, q: self.position(t, q, params), (t, q), (jnp.ones_like(t), v))
 
-    def drift(self, t: Scalar, q: Array, v: Array, params: Any) -> Array:
+    def drift(self, t: Scalar, q: Array, v: Array, params: PyTree) -> Array:
         """[0; ξ]: q̈ at q̈_I = 0."""
         return jax.jvp(lambda t, q: self.motion(t, q, v, params)[1], (t, q), (jnp.ones_like(t), v))[1]
 
-    def pull(self, t: Scalar, q: Array, params: Any, force: Array) -> Array:
+    def reduced_force(self, t: Scalar, q: Array, params: PyTree, force: Array) -> Array:
         """D times a force."""
         return jax.vjp(lambda q: self.position(t, q, params), q)[1](force)[0]
 
-    def tangent(self, t: Scalar, q: Array, params: Any) -> Array:
+    def tangent(self, t: Scalar, q: Array, params: PyTree) -> Array:
         """Dᵀ (n, nI)."""
         return jax.jacfwd(lambda q: self.position(t, q, params))(q)
 
@@ -95,63 +95,66 @@ class _Reduced(AbstractInertia):
     """M_d = D M Dᵀ and h_d = D (h − M [0; ξ]) (Blajer, Schiehlen and Schirm 1993, eq. 12)."""
 
     system: System
-    place: _Place
+    embedding: _Embedding
 
-    def mass(self, t: Scalar, q: Array, params: Any, rate: Rate | None, nv: int) -> Float[Array, "nv nv"]:
+    def mass(self, t: Scalar, q: Array, params: PyTree, rate: Rate | None, nv: int) -> Float[Array, "nv nv"]:
         """M_d."""
-        tangent = self.place.tangent(t, q, params)
-        return tangent.T @ self.system.with_params(params).mass(t, self.place.position(t, q, params)) @ tangent
+        tangent = self.embedding.tangent(t, q, params)
+        return tangent.T @ self.system.with_params(params).mass(t, self.embedding.position(t, q, params)) @ tangent
 
-    def force(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Float[Array, " nv"]:
+    def force(self, t: Scalar, q: Array, v: Array, params: PyTree, rate: Rate | None) -> Float[Array, " nv"]:
         """h_d without applied forces."""
-        system, (whole, speed) = self.system.with_params(params), self.place.motion(t, q, v, params)
-        force = system.intrinsic_force(t, whole, speed)
-        force = force - system.mass(t, whole) @ self.place.drift(t, q, v, params)
-        return self.place.pull(t, q, params, force)
+        system, (full, speed) = self.system.with_params(params), self.embedding.motion(t, q, v, params)
+        force = system.intrinsic_force(t, full, speed)
+        force = force - system.mass(t, full) @ self.embedding.drift(t, q, v, params)
+        return self.embedding.reduced_force(t, q, params, force)
 
-    def lagrangian(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Scalar:
+    def lagrangian(self, t: Scalar, q: Array, v: Array, params: PyTree, rate: Rate | None) -> Scalar:
         """L of the whole system."""
-        system, (whole, speed) = self.system.with_params(params), self.place.motion(t, q, v, params)
-        return system.inertia.lagrangian(t, whole, speed, params, None)
+        system, (full, speed) = self.system.with_params(params), self.embedding.motion(t, q, v, params)
+        return system.inertia.lagrangian(t, full, speed, params, None)
 
-    def energy(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> tuple[Scalar, Scalar]:
+    def energy(self, t: Scalar, q: Array, v: Array, params: PyTree, rate: Rate | None) -> tuple[Scalar, Scalar]:
         """Jacobi's energy, which differs from that of the whole system where the closure depends on time."""
         return jacobi_energy(lambda v: self.lagrangian(t, q, v, params, rate), v)
 
 
 class _Force(eqx.Module):
     system: System
-    place: _Place
+    embedding: _Embedding
 
-    def __call__(self, t: Array, q: Array, v: Array, params: Any) -> Array:
-        whole, speed = self.place.motion(t, q, v, params)
-        return self.place.pull(t, q, params, self.system.force_fn(t, whole, speed, params))
+    def __call__(self, t: Array, q: Array, v: Array, params: PyTree) -> Array:
+        assert self.system.force_fn is not None
+        full, speed = self.embedding.motion(t, q, v, params)
+        return self.embedding.reduced_force(t, q, params, self.system.force_fn(t, full, speed, params))
 
 
 class _Resistance(eqx.Module):
     system: System
-    place: _Place
+    embedding: _Embedding
 
-    def __call__(self, t: Array, q: Array, v: Array, params: Any, u: Array | None) -> Array:
-        whole, speed = self.place.motion(t, q, v, params)
-        return self.place.pull(t, q, params, self.system.resistance_fn(t, whole, speed, params, u))
+    def __call__(self, t: Array, q: Array, v: Array, params: PyTree, u: Array | None) -> Array:
+        assert self.system.resistance_fn is not None
+        full, speed = self.embedding.motion(t, q, v, params)
+        return self.embedding.reduced_force(t, q, params, self.system.resistance_fn(t, full, speed, params, u))
 
 
 class _Actuation(eqx.Module):
     system: System
-    place: _Place
+    embedding: _Embedding
 
-    def __call__(self, t: Array, q: Array, params: Any) -> Array:
-        matrix = self.system.actuation_fn(t, self.place.position(t, q, params), params)
-        return self.place.tangent(t, q, params).T @ matrix
+    def __call__(self, t: Array, q: Array, params: PyTree) -> Array:
+        assert self.system.actuation_fn is not None
+        matrix = self.system.actuation_fn(t, self.embedding.position(t, q, params), params)
+        return self.embedding.tangent(t, q, params).T @ matrix
 
 
 class _Rows(eqx.Module):
-    fn: Any
-    place: _Place
+    fn: Callable[..., Array]
+    embedding: _Embedding
 
-    def __call__(self, t: Array, q: Array, v: Array, params: Any) -> Array:
-        return self.fn(t, *self.place.motion(t, q, v, params), params)
+    def __call__(self, t: Array, q: Array, v: Array, params: PyTree) -> Array:
+        return self.fn(t, *self.embedding.motion(t, q, v, params), params)
 
 
 @contract
@@ -175,19 +178,19 @@ def reduce(system: System, closure: Closure) -> System:
         raise ValueError(
             "Argument `system` must have velocities that are derivatives of its coordinates, but has a `rate`."
         )
-    place = _placed(system, closure)
+    embedding = _embedding_of(system, closure)
     bare = eqx.tree_at(lambda system: system.params, system, None, is_leaf=lambda x: x is None)
     return System(
         closure.independent,
-        inertia=_Reduced(bare, place),
-        force=None if system.force_fn is None else _Force(bare, place),
+        inertia=_Reduced(bare, embedding),
+        force=None if system.force_fn is None else _Force(bare, embedding),
         constraints=[
-            Pfaffian(c.name, _Rows(c.fn, place), None if c.parts is None else dict(c.parts))
+            Pfaffian(c.name, _Rows(c.fn, embedding), None if c.parts is None else dict(c.parts))
             for c in system.constraints
             if isinstance(c, Pfaffian)
         ],
-        actuation=None if system.actuation_fn is None else _Actuation(bare, place),
-        resistance=None if system.resistance_fn is None else _Resistance(bare, place),
+        actuation=None if system.actuation_fn is None else _Actuation(bare, embedding),
+        resistance=None if system.resistance_fn is None else _Resistance(bare, embedding),
         params=system.params,
     )
 
@@ -199,14 +202,16 @@ def restrict(system: System, closure: Closure, state: State) -> State:
     Raises:
         ValueError: if the state is not on the closure's branch; whole turns of 2π are no difference.
     """
-    reduced, place = reduce(system, closure), _placed(system, closure)
-    q, v = (x[..., np.array(place.independent, int)] for x in (state.q, state.v))
-    whole, speed = over_leading_axes(lambda t, q, v: place.motion(t, q, v, system.params), state.t.ndim)(state.t, q, v)
-    off = jnp.abs(whole - state.q)
+    reduced, embedding = reduce(system, closure), _embedding_of(system, closure)
+    q, v = (x[..., np.array(embedding.independent, int)] for x in (state.q, state.v))
+    full, speed = over_leading_axes(lambda t, q, v: embedding.motion(t, q, v, system.params), state.t.ndim)(
+        state.t, q, v
+    )
+    off = jnp.abs(full - state.q)
     off = jnp.minimum(off, jnp.abs(off - 2 * jnp.pi * jnp.round(off / (2 * jnp.pi))))
     tol = float(jnp.finfo(q.dtype).eps) ** 0.5
     checks = []
-    for i in place.dependent:
+    for i in embedding.dependent:
         text = f"Closure '{closure.name}' must give WHAT '{system.coordinates[i]}' of the state, but is off by {{}}: another branch?"
         checks.append(Check(jnp.max(off[..., i]), tol, text.replace("WHAT", "coordinate")))
         size = 1 + jnp.max(jnp.abs(state.v))
@@ -228,8 +233,8 @@ def embed(system: System, closure: Closure, motion: State) -> State:
         ValueError: if the closure does not satisfy the system's constraints; the message names the constraint.
     """
     states = getattr(motion, "states", motion)
-    place = _placed(system, closure)
-    q, v = over_leading_axes(lambda t, q, v: place.motion(t, q, v, system.params), states.t.ndim)(
+    embedding = _embedding_of(system, closure)
+    q, v = over_leading_axes(lambda t, q, v: embedding.motion(t, q, v, system.params), states.t.ndim)(
         states.t, states.q, states.v
     )
     state = _sized(system, states.t, q, v)
@@ -244,16 +249,16 @@ def closure_kinematics(system: System, closure: Closure, state: State) -> Kinema
 
     Blajer, Schiehlen and Schirm 1993, eqs. (6)–(7). Raises a ValueError for a closure that does not fit the system.
     """
-    place, t, q, v = _placed(system, closure), state.t, state.q, state.v
-    rows = np.array(place.dependent, int)
+    embedding, t, q, v = _embedding_of(system, closure), state.t, state.q, state.v
+    rows = np.array(embedding.dependent, int)
     return Kinematics(
-        place.tangent(t, q, system.params)[rows],
-        place.motion(t, q, jnp.zeros_like(v), system.params)[1][rows],
-        place.drift(t, q, v, system.params)[rows],
+        embedding.tangent(t, q, system.params)[rows],
+        embedding.motion(t, q, jnp.zeros_like(v), system.params)[1][rows],
+        embedding.drift(t, q, v, system.params)[rows],
     )
 
 
-def _placed(system: System, closure: Closure) -> _Place:
+def _embedding_of(system: System, closure: Closure) -> _Embedding:
     unknown = [name for name in closure.independent if name not in system.coordinates]
     if unknown:
         raise ValueError(
@@ -265,7 +270,7 @@ def _placed(system: System, closure: Closure) -> _Place:
     t, q = (jax.ShapeDtypeStruct(shape, default_float()) for shape in ((), (len(independent),)))
     label = f"fn of closure '{closure.name}'"
     shape_of(label, closure.fn, (t, q, system.params), (len(dependent),))
-    return _Place(closure, independent, dependent)
+    return _Embedding(closure, independent, dependent)
 
 
 def _sized(system: System, t: Array, q: Array, v: Array) -> State:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.scipy.sparse.linalg import cg
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from ..formulation import AbstractFormulation
 from ..linalg import AbstractFactor, ConstrainedFactor, SparseFactor, independent_rows, solve_spd
@@ -52,7 +52,7 @@ class Correction(eqx.Module):
 def correct(
     system: System, formulation: AbstractFormulation, state: State, in_use: Bool[Array, " m"], iterations: int
 ) -> Correction:
-    """Moves a state onto the constraints along the shortest way in the formulation's metric; see `linearised` for derivatives.
+    """Moves a state onto the constraints along the shortest way in the formulation's metric; see `linearise_correction` for derivatives.
 
     q ← q − N M⁻¹C_kᵀ (C_k M⁻¹ C_kᵀ)⁻¹ φ_k for the holonomic rows, then likewise v with C v + b for all rows. C and M are
     taken at the given state and kept, so that `iterations` steps leave an error of order δ^(iterations+1) after a drift
@@ -71,13 +71,13 @@ def correct(
     system, formulation, state = lax.stop_gradient((system, formulation, state))
 
     def once(carry: tuple[Array, Correction, Array, Array]) -> tuple[Array, Correction, Array, Array]:
-        count, found, in_use, _ = carry
-        here = dataclasses.replace(state, q=found.q)
-        terms = rows_at(system, state.t, found.q, state.scale.row)
+        count, correction, in_use, _ = carry
+        here = dataclasses.replace(state, q=correction.q)
+        terms = rows_at(system, state.t, correction.q, state.scale.row)
         factor = formulation.factorise(terms, in_use)
         better, rest = correct_by(factor, system, formulation, here, terms, iterations)
         # Once more after a first time close to dependent rows, and whenever rows are left alone.
-        off = jnp.abs(position_residual(system, state.t, found.q)) / state.scale.span
+        off = jnp.abs(position_residual(system, state.t, correction.q)) / state.scale.span
         on = jnp.all(off <= jnp.finfo(off.dtype).eps ** EXACT)
         again = jnp.any(rest) | ((distance_to_dependence(state.scale, factor) < NEAR) | (count > 0)) & ~on
         better = dataclasses.replace(better, in_use=in_use & ~rest)
@@ -105,16 +105,16 @@ def correct_by(
     t, q, v = state.t, system.normalise(state.q), state.v
     position_factor = _of_positions(formulation, terms, factor)
 
-    def improve(found: tuple[Array, ...], i: Array) -> tuple[tuple[Array, ...], tuple[Array, Array]]:
+    def improve(carry: tuple[Array, ...], i: Array) -> tuple[tuple[Array, ...], tuple[Array, Array]]:
         """Positions first, then velocities, then what is left, by one copy of everything."""
-        q, v, rest = found
+        q, v, rest = carry
         position, velocity = residuals(system, t, q, v)
         rest = jnp.where(i == 0, at_rest(state.scale, factor, position, velocity), rest)
         first, last = i < iterations, i == 2 * iterations
         used = jax.tree.map(lambda a, b: jnp.where(first, a, b), position_factor, factor)
         step = jnp.where(last, 0, used.particular(jnp.where(first, position, velocity)))
-        moved = system.normalise(q - system.qdot(q, step))
-        return (jnp.where(first, moved, q), jnp.where(first, v, v - step), rest), (position, velocity)
+        corrected = system.normalise(q - system.qdot(q, step))
+        return (jnp.where(first, corrected, q), jnp.where(first, v, v - step), rest), (position, velocity)
 
     start = (q, v, jnp.zeros_like(factor.in_use))
     (q_new, v_new, rest), left = lax.scan(improve, start, jnp.asarray(np.arange(2 * iterations + 1)))
@@ -128,9 +128,14 @@ def corrected(
     system: System, formulation: AbstractFormulation, state: State, in_use: Bool[Array, " m"], iterations: int
 ) -> State:
     """`correct` with its derivatives."""
-    found = correct(system, formulation, state, in_use, iterations)
+    correction = correct(system, formulation, state, in_use, iterations)
     return with_derivative(
-        linearised, system, formulation, state, dataclasses.replace(state, q=found.q, v=found.v), found.in_use
+        linearise_correction,
+        system,
+        formulation,
+        state,
+        dataclasses.replace(state, q=correction.q, v=correction.v),
+        correction.in_use,
     )
 
 
@@ -140,32 +145,32 @@ def with_derivative(
     system: System,
     formulation: AbstractFormulation,
     state: State,
-    found: State,
+    corrected: State,
     in_use: Bool[Array, " m"],
     sparse: bool = False,
 ) -> State:
-    """`found`, which a correction has made of `state`, with the derivatives of `linearise(system, formulation, state, found, keep, sparse)`."""
-    return found
+    """`corrected`, which a correction has made of `state`, with the derivatives of `linearise(system, formulation, state, found, keep, sparse)`."""
+    return corrected
 
 
 @with_derivative.def_jvp
-def _by_linearisation(primals: Any, tangents: Any) -> Any:
-    linearise, system, formulation, state, found, in_use, sparse = primals
-    correction = linearise(system, formulation, state, found, in_use, sparse)
-    _, moved = eqx.filter_jvp(correction, (system, state), (tangents[1], tangents[3]))
+def _by_linearisation(primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...]) -> tuple[State, State]:
+    linearise, system, formulation, state, corrected, in_use, sparse = primals
+    linear_map = linearise(system, formulation, state, corrected, in_use, sparse)
+    _, derivative = eqx.filter_jvp(linear_map, (system, state), (tangents[1], tangents[3]))
     # Not `found` itself, which has no derivative: this value is differentiated again.
-    return with_derivative(*primals), moved
+    return with_derivative(*primals), derivative
 
 
-def linearised(
+def linearise_correction(
     system: System,
     formulation: AbstractFormulation,
     state: State,
-    found: State,
+    corrected: State,
     in_use: Bool[Array, " m"],
     sparse: bool = False,
 ) -> Callable[[System, State], State]:
-    """A function of system and state that has the derivative of `correct`, which has made `found` of `state`.
+    """A function of system and state that has the derivative of `correct`, which has made `corrected` of `state`.
 
     It is not that of the iterations but of what they solve, q_new = q − N M⁻¹C_kᵀ λ with φ_k(q_new) = 0, M and C at the given
     state, exact to second order in the drift. The state is moved by M⁻¹C_kᵀλ with the multipliers that its correction took, M and C at the state; what that opens is closed by one
@@ -173,35 +178,35 @@ def linearised(
     Far from singular poses that can be `sparse`, by the system's layout.
     """
     if not system.m:
-        return lambda system, moved: dataclasses.replace(moved, q=system.normalise(moved.q))
-    start, found = lax.stop_gradient((state, found))
-    q, v, zero = found.q, found.v, jnp.zeros_like(found.v)
-    terms, factor = _factors(system, formulation, found, in_use, sparse)
+        return lambda system, perturbed: dataclasses.replace(perturbed, q=system.normalise(perturbed.q))
+    start, corrected = lax.stop_gradient((state, corrected))
+    q, v, zero = corrected.q, corrected.v, jnp.zeros_like(corrected.v)
+    terms, factor = _factors(system, formulation, corrected, in_use, sparse)
     if not sparse:
         # Rows that were at rest have no part in it.
-        still = jnp.all(q == system.normalise(start.q)) & jnp.all(v == start.v)
-        rest = at_rest(found.scale, factor, *residuals(system, found.t, q, v))
-        factor = formulation.factorise(terms, in_use & ~(rest & still))
+        unmoved = jnp.all(q == system.normalise(start.q)) & jnp.all(v == start.v)
+        rest = at_rest(corrected.scale, factor, *residuals(system, corrected.t, q, v))
+        factor = formulation.factorise(terms, in_use & ~(rest & unmoved))
     factors = (_of_positions(formulation, terms, factor), factor)
     move = (_displacement(system, q, start.q - q, sparse), start.v - v)
     pulls = [f.solve(zero, terms.jacobian @ d)[1] for f, d in zip(factors, move, strict=True)]
     pulls = lax.stop_gradient(pulls)
 
-    def correction(system: System, moved: State) -> State:
-        q1, v1 = q + (moved.q - start.q), v + (moved.v - start.v)
-        steps = _steps(system, formulation, moved, found, pulls, factor)
+    def linear_map(system: System, perturbed: State) -> State:
+        q1, v1 = q + (perturbed.q - start.q), v + (perturbed.v - start.v)
+        steps = _steps(system, formulation, perturbed, corrected, pulls, factor)
         steps = [step - lax.stop_gradient(step) for step in steps]
         q1, v1 = q1 - system.qdot(q, steps[0]), v1 - steps[1]
-        q1 = q1 - system.qdot(q1, factors[0].solve(zero, position_residual(system, moved.t, q1))[0])
-        v1 = v1 - factors[1].solve(zero, velocity_residual(system, moved.t, q1, v1))[0]
-        return dataclasses.replace(moved, q=system.normalise(q1), v=v1)
+        q1 = q1 - system.qdot(q1, factors[0].solve(zero, position_residual(system, perturbed.t, q1))[0])
+        v1 = v1 - factors[1].solve(zero, velocity_residual(system, perturbed.t, q1, v1))[0]
+        return dataclasses.replace(perturbed, q=system.normalise(q1), v=v1)
 
-    return correction
+    return linear_map
 
 
 def _factors(
     system: System, formulation: AbstractFormulation, state: State, in_use: Bool[Array, " m"], sparse: bool
-) -> tuple[Any, Any]:
+) -> tuple[Any, AbstractFactor]:
     """M, C and the factors of rows at a pose."""
     if sparse:
         assert system.layout is not None
@@ -212,17 +217,25 @@ def _factors(
 
 
 def _steps(
-    system: System, formulation: AbstractFormulation, moved: State, found: State, pulls: list[Array], factor: Any
+    system: System,
+    formulation: AbstractFormulation,
+    perturbed: State,
+    corrected: State,
+    pulls: list[Array],
+    factor: AbstractFactor,
 ) -> list[Array]:
     """M⁻¹ Cᵀ λ at a state for several λ, or what has its derivatives if the factors at hand, of a state nearby, are sparse."""
-    q = system.normalise(moved.q)
+    q = system.normalise(perturbed.q)
     if not isinstance(factor, SparseFactor):
-        raw = rows_at(system, moved.t, q, found.scale.row)
+        raw = rows_at(system, perturbed.t, q, corrected.scale.row)
         return list(solve_spd(formulation.metric(raw), raw.jacobian.T @ jnp.stack(pulls, axis=1)).T)
-    known = [
-        factor.free(lax.stop_gradient(imbalance(system, moved.t, q, jnp.zeros_like(found.v), x)[0])) for x in pulls
+    constants = [
+        factor.free(lax.stop_gradient(imbalance(system, perturbed.t, q, jnp.zeros_like(corrected.v), x)[0]))
+        for x in pulls
     ]
-    return [factor.free(imbalance(system, moved.t, q, x, pull)[0]) for x, pull in zip(known, pulls, strict=True)]
+    return [
+        factor.free(imbalance(system, perturbed.t, q, x, pull)[0]) for x, pull in zip(constants, pulls, strict=True)
+    ]
 
 
 def _displacement(system: System, q: Array, change: Array, sparse: bool) -> Array:
@@ -230,9 +243,9 @@ def _displacement(system: System, q: Array, change: Array, sparse: bool) -> Arra
     if system.rate is None:
         return change
     if sparse:  # of quaternions NᵀN is a quarter of I
-        along = lambda d: system.qdot(q, d)
-        back = jax.linear_transpose(along, jnp.zeros(system.nv, q.dtype))
-        return cg(lambda d: back(along(d))[0], back(change)[0], tol=1e-9, maxiter=20)[0]
+        to_rates = lambda d: system.qdot(q, d)
+        back = jax.linear_transpose(to_rates, jnp.zeros(system.nv, q.dtype))
+        return cg(lambda d: back(to_rates(d))[0], back(change)[0], tol=1e-9, maxiter=20)[0]
     matrix = rate_matrix(system.rate, q, system.nv)
     return solve_spd(matrix.T @ matrix, matrix.T @ change)
 
@@ -244,12 +257,12 @@ def _of_positions(
 
     A position row may follow from velocity rows, which have no position to be corrected to.
     """
-    if terms.holonomic is None and formulation.left_out(terms.scale.shape[0]) is None:
+    if terms.holonomic is None and formulation.excluded(terms.scale.shape[0]) is None:
         return factor
     in_use, holonomic = factor.in_use, jnp.array(True) if terms.holonomic is None else terms.holonomic
     if isinstance(terms, SparseTerms):
         return SparseFactor(terms.mass, terms.jacobian, terms.scale, in_use & holonomic)
-    if formulation.left_out(terms.scale.shape[0]) is not None:
+    if formulation.excluded(terms.scale.shape[0]) is not None:
         metric = formulation.metric(terms)
         in_use = independent_rows(metric, terms.jacobian, terms.scale, formulation.rank_tol, terms.holonomic)
     return formulation.factorise(terms, in_use & holonomic)
@@ -263,6 +276,7 @@ def at_rest(
         return jnp.zeros_like(factor.in_use)  # others are not used there
     scale, factor, position, velocity = lax.stop_gradient((scale, factor, position, velocity))
     eps, rate = jnp.finfo(position.dtype).eps, scale.rate
+    # The combination of rows that nearly vanishes, in units in which residuals are relative to Φ.
     weights = factor.vanishing * scale.span / scale.row
     total = jnp.sum(jnp.abs(weights), axis=1)
     relative = lambda r: jnp.abs(weights @ (r / scale.span)) / jnp.where(total > 0, total, 1)

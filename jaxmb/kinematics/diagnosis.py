@@ -1,7 +1,7 @@
 """What can be said of the constraints of a system at one pose."""
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +11,9 @@ from jaxtyping import Array
 from ..formulation import AbstractFormulation, contradiction_tol, formulation_at
 from ..foundations import all_hold, contract, program, strong
 from ..linalg import Eliminated, cutoff, metric_rows, regular_metric, row_norms
-from ..system import State, System, Topology, evaluate, linear_algebra, massless, scaled_residuals, settled
-from .assemble import Guess, assembled
-from .rows import choose_rows
+from ..system import State, System, Topology, apply_mode, evaluate, linear_algebra, massless, scaled_residuals
+from .assemble import Guess, solve_guess
+from .rows import Rows, choose_rows
 
 # Around a singular pose so many poses are looked at, so far away as a part of the lengths of the mechanism.
 AROUND, AWAY = 8, 0.05
@@ -178,22 +178,11 @@ def diagnose(system: System, state: State, *, formulation: AbstractFormulation |
         (1, 1, 'rod[0], again[0]')
     """
     formulation, lacking = formulation_at(formulation, system, state), massless(system, state)
-    whole, given = system, state
-    system, state = settled(system, state)
-    rows, combined, scaled, mass, jacobian, residual, undriven = jax.tree.map(
-        np.asarray, _measure(strong(system), strong(state), formulation)
-    )
+    full, full_state = system, state
+    system, state = apply_mode(system, state)
+    here: _Analysis = jax.tree.map(np.asarray, _analysis(strong(system), strong(state), formulation))
+    rows, scaled = here.rows, here.scaled
     rank_tol = cutoff(formulation.rank_tol, scaled.dtype)
-    names = [f"{name}" for name, part in system.rows.items() for _ in range(part.stop - part.start)]
-    index = [i for part in system.rows.values() for i in range(part.stop - part.start)]
-    dependent = []
-    for group in _connected(np.abs(combined) > rank_tol):
-        counts = {kind: int(sum(mask[group])) for kind, mask in (("lost", rows.lost), ("open", rows.open))}
-        here = sum(1 for i in group if combined[i].any())
-        members = {
-            name: tuple(index[i] for i in group if names[i] == name) for name in dict.fromkeys(names[i] for i in group)
-        }
-        dependent.append(DependentRows(members, here - sum(counts.values()), **counts))
     values = np.linalg.svd(scaled, compute_uv=False) if scaled.size else np.zeros(0)
     rank, m = int(rows.rank), system.m if system.active is None else int(system.active.sum())
     nearby = rank + int(rows.lost.sum() + rows.open.sum())
@@ -209,36 +198,92 @@ def diagnose(system: System, state: State, *, formulation: AbstractFormulation |
         redundancy=m - rank,
         freedom=system.nv - rank,
         freedom_nearby=system.nv - nearby,
-        singular_around=nearby > rank and _singular_around(whole, given, formulation, jacobian, rank),
-        freedom_undriven=None if undriven is None else system.nv - int(undriven),
+        singular_around=nearby > rank
+        and _singular_around(full, full_state, formulation, np.asarray(here.jacobian), rank),
+        freedom_undriven=None if here.undriven is None else system.nv - int(here.undriven),
         freedom_counted=system.nv - m,
         topology=None if system.joints is None else system.joints.topology,
         shared=_shared(system, state, rank_tol) if m > rank else (),
-        dependent=tuple(dependent),
+        dependent=_dependent(system, here, rank_tol),
         contradictions={name: amount for name, amount in amounts.items() if amount > tol},
         singular_values=tuple(float(x) for x in values),
         rank_tol=rank_tol,
-        gap=(float(values[rank - 1]) if rank else 0.0, float(values[rank]) if rank < len(values) else 0.0),
+        gap=spectral_gap(values, rank),
         row_condition=float(values[0] / values[rank - 1]) if rank else 1.0,
-        mass_condition=float(np.linalg.cond(mass)),
+        mass_condition=float(np.linalg.cond(here.mass)),
         massless=() if lacking is None else lacking.velocities,
-        residual=(float(np.abs(residual[0]).max(initial=0)), float(np.abs(residual[1]).max(initial=0))),
+        residual=(float(np.abs(here.position).max(initial=0)), float(np.abs(here.velocity).max(initial=0))),
         linear_algebra=linear_algebra(strong(system)),
     )
 
 
+class _Analysis(NamedTuple):
+    """What a program finds of the rows at one state.
+
+    Attributes:
+        rows: which act, and how.
+        combined: (m, m), each dependent row as a combination of others; zero in independent rows.
+        scaled: A (m, nv), the rows in the metric of M and in units of their sizes.
+        mass, jacobian: M (nv, nv) and C (m, nv).
+        position, velocity: scaled residuals (m,).
+        undriven: the rank without the rows of drivers; None where there are none.
+    """
+
+    rows: Rows
+    combined: Array
+    scaled: Array
+    mass: Array
+    jacobian: Array
+    position: Array
+    velocity: Array
+    undriven: Array | None
+
+
 @program
-def _measure(system: System, state: State, formulation: AbstractFormulation) -> Any:
+def _analysis(system: System, state: State, formulation: AbstractFormulation) -> _Analysis:
     terms = evaluate(system, state)
     rows = choose_rows(system, formulation, state)
     scaled = metric_rows(formulation.metric(terms), terms.jacobian, terms.scale)
-    found = Eliminated.of(scaled).eliminate(cutoff(formulation.rank_tol, scaled.dtype), rows.in_use & ~rows.lost)
-    combined = jnp.where(found.chosen[:, None], 0, found.combined)
+    # The rows in use have been decided with the motion in view; here they come first, so that the others are combinations of these.
+    elimination = Eliminated.of(scaled).eliminate(cutoff(formulation.rank_tol, scaled.dtype), rows.in_use & ~rows.lost)
+    combined = jnp.where(elimination.chosen[:, None], 0, elimination.combined)
     driven, undriven = _driven(system), None
     if driven.any():
         loose = dataclasses.replace(terms, jacobian=jnp.where(driven[:, None], 0, terms.jacobian))
         undriven = jnp.sum(formulation.prepare(loose))
-    return rows, combined, scaled, terms.mass, terms.jacobian, scaled_residuals(system, state), undriven
+    position, velocity = scaled_residuals(system, state)
+    return _Analysis(
+        rows=rows,
+        combined=combined,
+        scaled=scaled,
+        mass=terms.mass,
+        jacobian=terms.jacobian,
+        position=position,
+        velocity=velocity,
+        undriven=undriven,
+    )
+
+
+def _dependent(system: System, analysis: _Analysis, rank_tol: float) -> tuple[DependentRows, ...]:
+    """The groups of rows that depend on each other, with row numbers within each constraint."""
+    rows, combined = analysis.rows, analysis.combined
+    names = [name for name, part in system.rows.items() for _ in range(part.stop - part.start)]
+    index = [i for part in system.rows.values() for i in range(part.stop - part.start)]
+    groups = []
+    for group in _connected(np.abs(combined) > rank_tol):
+        counts = {kind: int(sum(mask[group])) for kind, mask in (("lost", rows.lost), ("open", rows.open))}
+        members = {
+            name: tuple(index[i] for i in group if names[i] == name) for name in dict.fromkeys(names[i] for i in group)
+        }
+        # Each dependent row is one combination: those neither lost nor open here follow from the others nearby as well.
+        combinations = sum(1 for i in group if combined[i].any())
+        groups.append(DependentRows(members, combinations - sum(counts.values()), **counts))
+    return tuple(groups)
+
+
+def spectral_gap(values: np.ndarray, rank: int) -> tuple[float, float]:
+    """The smallest singular value that counts and the largest that does not, of falling ones; 0 where there is none."""
+    return float(values[rank - 1]) if rank else 0.0, float(values[rank]) if rank < len(values) else 0.0
 
 
 def _singular_around(
@@ -251,11 +296,13 @@ def _singular_around(
     reached = []
     for step in AWAY * reach * steps / np.abs(steps).max(axis=1, keepdims=True):
         q = strong(state.q + system.qdot(state.q, jnp.asarray(step, state.q.dtype)))
-        guess = Guess(state.t, q, jnp.zeros_like(state.v), mode=state.mode, rank_tol=formulation.rank_tol, known=True)
-        near = assembled(strong(system), guess)
+        guess = Guess(
+            state.t, q, jnp.zeros_like(state.v), mode=state.mode, rank_tol=formulation.rank_tol, concrete=True
+        )
+        near = solve_guess(strong(system), guess)
         if bool(all_hold(near.checks)):
-            here, there = settled(system, near.state)
-            reached.append(int(_measure(strong(here), strong(there), formulation)[0].rank))
+            here, there = apply_mode(system, near.state)
+            reached.append(int(_analysis(strong(here), strong(there), formulation).rows.rank))
     return bool(reached) and max(reached) <= rank
 
 
@@ -276,12 +323,16 @@ def _shared(system: System, state: State, rank_tol: float) -> tuple[tuple[tuple[
 def _on_bodies(system: System, state: State, rank_tol: float) -> tuple[tuple[str, ...], tuple[Array, ...], Array]:
     """Names and rows of the constraints, and the combinations (m, m) of scaled rows that vanish; zero in independent rows."""
     assert system.joints is not None
-    found = system.joints.body_rows(system, state)
-    metric = regular_metric(found.mass, found.jacobian)
-    size = row_norms(metric, found.jacobian)
-    rows = metric_rows(metric, found.jacobian, jnp.where(size > 0, size, 1))
-    left = Eliminated.of(rows).eliminate(cutoff(rank_tol, rows.dtype))
-    return tuple(found.rows), tuple(found.rows.values()), jnp.where(left.chosen[:, None], 0, left.combined)
+    body_rows = system.joints.body_rows(system, state)
+    metric = regular_metric(body_rows.mass, body_rows.jacobian)
+    size = row_norms(metric, body_rows.jacobian)
+    rows = metric_rows(metric, body_rows.jacobian, jnp.where(size > 0, size, 1))
+    elimination = Eliminated.of(rows).eliminate(cutoff(rank_tol, rows.dtype))
+    return (
+        tuple(body_rows.rows),
+        tuple(body_rows.rows.values()),
+        jnp.where(elimination.chosen[:, None], 0, elimination.combined),
+    )
 
 
 def _driven(system: System) -> np.ndarray:

@@ -1,12 +1,12 @@
 """The path of all poses of a mechanism with one degree of freedom: a step along it, and what happens on the way."""
 
-from typing import Any
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from ..formulation import AbstractFormulation
 from ..foundations import default_float, listing
@@ -21,21 +21,21 @@ ITERATIONS, EXACT = 10, 0.7
 # The most, in rad in the metric of M, by which the direction turns in a step; the largest part of a step that a correction may take.
 MOST, ASIDE = 0.35, 0.3
 # Rates up to this part of the steepest are rounding.
-STILL = 1e-12
+STATIONARY = 1e-12
 
 
 class AtTime(eqx.Module):
     """A constraint as it is at one instant."""
 
-    fn: Any
+    fn: Callable[..., Array]
     t: Scalar
 
-    def __call__(self, t: Scalar, q: Float[Array, " nq"], params: Any) -> Array:
+    def __call__(self, t: Scalar, q: Float[Array, " nq"], params: PyTree) -> Array:
         """Of the same pose at its own time."""
         return self.fn(self.t, q, params)
 
 
-class Point(eqx.Module):
+class CurvePoint(eqx.Module):
     """A pose of the curve, and what tells events.
 
     Attributes:
@@ -44,7 +44,7 @@ class Point(eqx.Module):
         values: the coordinates that are watched (k,), angles without jumps.
         rates, steepest: how fast they change along the curve, and along the steepest way off it (k,).
         gap, closing: the singular value that vanishes at branch points, and its derivative along the curve.
-        image, along: what the pose looks like, and the derivative of that.
+        image, image_rate: what the pose looks like, and the derivative of that.
     """
 
     q: Float[Array, " nq"]
@@ -56,15 +56,15 @@ class Point(eqx.Module):
     gap: Scalar
     closing: Scalar
     image: Array
-    along: Array
+    image_rate: Array
 
     @property
     def sense(self) -> Float[Array, " k"]:
         """Whether the coordinates grow, fall, or stand still but for rounding (k,): 1, −1, 0."""
-        return jnp.where(jnp.abs(self.rates) <= STILL * self.steepest, 0, jnp.sign(self.rates))
+        return jnp.where(jnp.abs(self.rates) <= STATIONARY * self.steepest, 0, jnp.sign(self.rates))
 
 
-class Path(eqx.Module):
+class TracedMechanism(eqx.Module):
     """The mechanism whose poses are followed: at one instant, without the driver of the input.
 
     Attributes:
@@ -79,12 +79,12 @@ class Path(eqx.Module):
     formulation: AbstractFormulation
     t: Scalar
     scale: Scale
-    watched: tuple[Any, ...]
+    watched: tuple[Callable[..., Array], ...]
     wraps: tuple[bool, ...] = eqx.field(static=True)
     limits: Float[Array, "2"]
     step: Scalar
 
-    def point(self, q: Float[Array, " nq"], v: Float[Array, " nv"], last: Float[Array, " k"]) -> Point:
+    def point(self, q: Float[Array, " nq"], v: Float[Array, " nv"], last: Float[Array, " k"]) -> CurvePoint:
         """What there is to know of a pose, with a tangent of any length; angles are those closest to the last ones."""
         system = self.system
         terms = rows_at(system, self.t, q, self.scale.row)
@@ -92,10 +92,13 @@ class Path(eqx.Module):
         root, v = inverse_root(metric), v / jnp.sqrt(v @ metric @ v)
         slopes, values = self.slopes(q), self.read(q)
         turns = jnp.where(np.array(self.wraps), jnp.round((last - values) / (2 * jnp.pi)), 0)
+        # The sign of the smallest singular value is lost, that of its derivative is not: it changes where the value touches zero.
         gap, closing = self._gap(terms.jacobian, root, q, v)
-        image, along = jax.jvp(self._image, (q,), (system.qdot(q, v),))
+        image, image_rate = jax.jvp(self._image, (q,), (system.qdot(q, v),))
         steepest = jnp.linalg.norm(slopes @ root.T, axis=1)
-        return Point(q, v, metric, values + 2 * jnp.pi * turns, slopes @ v, steepest, gap, closing, image, along)
+        return CurvePoint(
+            q, v, metric, values + 2 * jnp.pi * turns, slopes @ v, steepest, gap, closing, image, image_rate
+        )
 
     def read(self, q: Float[Array, " nq"]) -> Float[Array, " k"]:
         """The coordinates that are watched."""
@@ -103,8 +106,8 @@ class Path(eqx.Module):
 
     def slopes(self, q: Float[Array, " nq"]) -> Float[Array, "k nv"]:
         """Their derivatives along each velocity."""
-        along = lambda d: jax.jvp(self.read, (q,), (self.system.qdot(q, d),))[1]
-        return jax.vmap(along, out_axes=1)(jnp.eye(self.system.nv, dtype=q.dtype))
+        slope = lambda d: jax.jvp(self.read, (q,), (self.system.qdot(q, d),))[1]
+        return jax.vmap(slope, out_axes=1)(jnp.eye(self.system.nv, dtype=q.dtype))
 
     def _image(self, q: Float[Array, " nq"]) -> Array:
         joints = self.system.joints
@@ -120,44 +123,44 @@ class Path(eqx.Module):
         rate = jacobian_rate(self.system, self.t, q, v, 0.0)
         return values[last], left[last] @ scaled(rate) @ right[last]
 
-    def advance(self, at: Point, length: Scalar) -> tuple[Point, Bool[Array, ""], Scalar]:
+    def advance(self, at: CurvePoint, length: Scalar) -> tuple[CurvePoint, Bool[Array, ""], Scalar]:
         """A step along the tangent and the shortest way back onto the constraints; whether that is one, and how far it turns."""
         system, formulation, scale = self.system, self.formulation, self.scale
         guess = system.normalise(at.q + length * system.qdot(at.q, at.v))
         in_use = formulation.prepare(rows_at(system, self.t, guess, scale.row))
-        found = correct(system, formulation, State(self.t, guess, at.v, scale), in_use, ITERATIONS)
-        trial = self.point(found.q, found.v, at.values)
-        along, across = trial.v @ trial.metric @ at.v, at.v @ trial.metric @ at.v
-        turned = jnp.arccos(jnp.clip(along / jnp.sqrt(across), -1, 1))
-        moved, planned = trial.image - at.image, length * at.along
-        aside = jnp.linalg.norm(moved - planned) <= ASIDE * jnp.linalg.norm(planned)
-        off = jnp.max(jnp.abs(found.position) / scale.span, initial=0)
+        correction = correct(system, formulation, State(self.t, guess, at.v, scale), in_use, ITERATIONS)
+        trial = self.point(correction.q, correction.v, at.values)
+        inner, square = trial.v @ trial.metric @ at.v, at.v @ trial.metric @ at.v
+        turned = jnp.arccos(jnp.clip(inner / jnp.sqrt(square), -1, 1))
+        change, planned = trial.image - at.image, length * at.image_rate
+        aside = jnp.linalg.norm(change - planned) <= ASIDE * jnp.linalg.norm(planned)
+        off = jnp.max(jnp.abs(correction.position) / scale.span, initial=0)
         exact = off <= jnp.finfo(off.dtype).eps ** EXACT
         return trial, exact & aside & (turned <= MOST), turned
 
-    def usual(self, at: Point) -> Scalar:
+    def longest_step(self, at: CurvePoint) -> Scalar:
         """The longest step, in which no coordinate moves by more than its part, nor the input by a twentieth of its range."""
-        known, speed = self.scale.reach > 0, jnp.abs(at.v)
-        parts = jnp.where(known, speed / jnp.where(known, self.scale.reach, 1), 0 if self.system.m else speed)
+        sized, speed = self.scale.reach > 0, jnp.abs(at.v)
+        parts = jnp.where(sized, speed / jnp.where(sized, self.scale.reach, 1), 0 if self.system.m else speed)
         rate = jnp.abs(at.rates[0])
         by_range = (self.limits[1] - self.limits[0]) / 20 / jnp.where(rate > 0, rate, 1)
         return jnp.minimum(self.step / jnp.max(parts), jnp.where(rate > 0, by_range, jnp.inf))
 
-    def events(self, start: Point, at: Point, trial: Point) -> Bool[Array, " e"]:
+    def events(self, start: CurvePoint, at: CurvePoint, trial: CurvePoint) -> Bool[Array, " e"]:
         """Which happen between two points: coordinates that turn back, a branch point, a limit, the return to the start."""
         turning = (at.sense != 0) & (trial.sense != at.sense)
         branch = (at.closing < 0) & (trial.closing >= 0)
         inside = lambda x: jnp.all((x >= self.limits[0]) & (x <= self.limits[1]))
         limit = inside(at.values[0]) & ~inside(trial.values[0])
-        ahead = lambda x: jnp.dot(x.image - start.image, start.along)
+        ahead = lambda x: jnp.dot(x.image - start.image, start.image_rate)
         near = jnp.linalg.norm(trial.image - start.image) <= 1.5 * jnp.linalg.norm(trial.image - at.image)
-        size = jnp.linalg.norm(trial.along) * jnp.linalg.norm(start.along)
-        alike = jnp.dot(trial.along, start.along) >= 0.7 * size
+        size = jnp.linalg.norm(trial.image_rate) * jnp.linalg.norm(start.image_rate)
+        alike = jnp.dot(trial.image_rate, start.image_rate) >= 0.7 * size
         closed = (ahead(at) < 0) & (ahead(trial) >= 0) & near & alike
         return jnp.concatenate([turning, jnp.stack([branch, limit, closed])])
 
 
-def released(system: System, input: str) -> tuple[np.ndarray, str]:
+def release_input(system: System, input: str) -> tuple[np.ndarray, str]:
     """The rows (m,) that stay when the input is not driven, and the coordinate that the input is."""
     drivers = {} if system.joints is None else system.joints.drivers(system.params)
     coordinate = drivers.get(input, input)
@@ -166,24 +169,24 @@ def released(system: System, input: str) -> tuple[np.ndarray, str]:
             f"Argument `input` must name a coordinate, or a driver of one, but '{input}' drives none: leave it out of the "
             "mechanism, and name a joint coordinate."
         )
-    held = np.ones(system.m, bool)
+    active = np.ones(system.m, bool)
     for name, driven in drivers.items():
         if name == input or driven == coordinate:
-            held[system.rows[name]] = False
+            active[system.rows[name]] = False
     if system.active is not None:
-        held &= np.asarray(system.active)
+        active &= np.asarray(system.active)
     if system.holonomic is not None:
-        slips = held & ~np.asarray(system.holonomic)
+        slips = active & ~np.asarray(system.holonomic)
         rolling = [name for name, part in system.rows.items() if slips[part].any()]
         if rolling:
             raise ValueError(
                 f"Argument `system` must have holonomic constraints only, but {listing(rolling)} constrain velocities: the pose "
                 "depends on the way that leads there."
             )
-    return held, coordinate
+    return active, coordinate
 
 
-def coordinate_of(system: System, name: str) -> tuple[Any, bool]:
+def coordinate_of(system: System, name: str) -> tuple[Callable[..., Array], bool]:
     """A coordinate as a function of t, q and params, and whether it is an angle without its full turns."""
     if name in system.coordinates:
         return Coordinate(system.coordinates.index(name)), False
@@ -194,7 +197,7 @@ def coordinate_of(system: System, name: str) -> tuple[Any, bool]:
     return system.joints.coordinate(name), system.joints.wraps(name)
 
 
-def at_instant(system: System, t: Scalar, held: np.ndarray) -> System:
+def at_instant(system: System, t: Scalar, active: np.ndarray) -> System:
     """The system with only some rows, as they are at one time."""
     constraints = [
         Holonomic(c.name, AtTime(c.fn, t), None if c.parts is None else dict(c.parts))
@@ -203,5 +206,5 @@ def at_instant(system: System, t: Scalar, held: np.ndarray) -> System:
         for c in system.constraints
     ]
     none = jnp.zeros(0, default_float())
-    mode = Mode((), jnp.asarray(held), none, none, jnp.zeros(0, bool))
+    mode = Mode((), jnp.asarray(active), none, none, jnp.zeros(0, bool))
     return system.with_constraints(constraints, system.row_counts).in_mode(mode)

@@ -1,10 +1,9 @@
 """Which rows act at a state, and how: independent, redundant, or lost here and nowhere near."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
 from ..formulation import AbstractFormulation, contradiction, contradiction_tol
@@ -35,7 +34,7 @@ class Rows(eqx.Module):
     contradiction: Float[Array, " m"]
 
     @classmethod
-    def using(cls, in_use: Bool[Array, " m"], dtype: Any) -> "Rows":
+    def independent(cls, in_use: Bool[Array, " m"], dtype: DTypeLike) -> "Rows":
         """Rows in use that are independent, where the others are redundant."""
         none = jnp.zeros_like(in_use)
         return cls(in_use, none, none, jnp.sum(in_use), None, jnp.array(False), none.astype(dtype))
@@ -50,7 +49,7 @@ def choose_rows(
     system: System,
     formulation: AbstractFormulation,
     state: State,
-    sound: Bool[Array, ""] | bool = True,
+    consistent: Bool[Array, ""] | bool = True,
     present: Bool[Array, " n"] | None = None,
 ) -> Rows:
     """Sorts the rows at a state on the constraints, see `jaxmb.dependence.decide`.
@@ -61,29 +60,35 @@ def choose_rows(
         system: the system.
         formulation: gives metric and cut-off, and makes its choice.
         state: the state.
-        sound: whether to look at all.
+        consistent: whether to look at all.
         present: the formulation's choice so far.
     """
     system, formulation, state = lax.stop_gradient((system, formulation, state))
     t, q, v = state.t, state.q, state.v
     terms = rows_at(system, t, q, state.scale.row)
     choice = formulation.choose(terms, present)
-    formulation = formulation.holding(choice)
+    formulation = formulation.with_choice(choice)
     if not system.m:
         none = jnp.zeros(0, bool)
         return Rows(
-            none, none, none, jnp.array(0), choice, sound & formulation.unfit(terms, none, jnp.array(0)), terms.gamma
+            none,
+            none,
+            none,
+            jnp.array(0),
+            choice,
+            consistent & formulation.unfit(terms, none, jnp.array(0)),
+            terms.gamma,
         )
-    found = formulation.decide(terms, Nearby(system, state), sound)
-    rank = jnp.sum(found.in_use)
+    decision = formulation.decide(terms, Nearby(system, state), consistent)
+    rank = jnp.sum(decision.in_use)
 
     def contradicted() -> Array:
         moving = gamma(system, t, q, v)
-        vdot = found.particular(formulation.in_use(moving) / terms.scale)
+        vdot = decision.particular(formulation.mask_excluded(moving) / terms.scale)
         return contradiction(terms.jacobian, moving, terms.scale, vdot, state.scale.rate * jnp.abs(v))
 
     acting = system.m if system.active is None else jnp.sum(system.active)
-    deficient = (rank < acting) & sound
+    deficient = (rank < acting) & consistent
     amount = where_any(deficient, contradicted, jnp.zeros_like(terms.gamma))
-    unfit = sound & formulation.unfit(terms, found.in_use, jnp.sum(found.lost))
-    return Rows(found.in_use | found.lost, found.lost, found.open, rank, choice, unfit, amount)
+    unfit = consistent & formulation.unfit(terms, decision.in_use, jnp.sum(decision.lost))
+    return Rows(decision.in_use | decision.lost, decision.lost, decision.open, rank, choice, unfit, amount)

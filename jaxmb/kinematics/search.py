@@ -19,7 +19,7 @@ GUESSES, FEWEST, LARGE, STEPS = 64, 4, 2048, 60
 # Poses at which the sizes of rows are read.
 SAMPLES = 16
 # A residual of that part of its size is left to Gauss and Newton; a guess is given up where so many steps in turn gain less than this part.
-FOUND, SLOW, GAIN = 1e-8, 4, 1e-3
+SOLVED, SLOW, GAIN = 1e-8, 4, 1e-3
 # A step is taken that gains more than this part of what the linear model promises (Nielsen 1999); a coordinate by which rows hardly change
 # is damped as if they changed by this part of what they change by others.
 GOOD, WIDTH = 1e-4, 1e-6
@@ -28,10 +28,10 @@ DAMPING, LEAST, MOST, FALL = 1e-2, 1e-12, 1e8, 0.1
 
 
 @program
-def searched(
-    system: System, t: Float[Array, ""], start: Float[Array, " nq"], held: tuple[int, ...], scale: Scale
+def search_pose(
+    system: System, t: Float[Array, ""], start: Float[Array, " nq"], fixed: tuple[int, ...], scale: Scale
 ) -> Float[Array, " nq"]:
-    """Coordinates on the constraints near a guess, to `FOUND`, where iterations from the guess itself do not lead there; without derivatives.
+    """Coordinates on the constraints near a guess, to `SOLVED`, where iterations from the guess itself do not lead there; without derivatives.
 
     Levenberg and Marquardt's steps in coordinates, −(JᵀJ + μ D)⁻¹ Jᵀ r, D the diagonal of JᵀJ, from the guess, then from guesses around it, the
     nearest first, until one leads to the constraints. Residuals r are relative to their mean square over poses all around, so that no
@@ -42,10 +42,10 @@ def searched(
         system: the system, in its mode.
         t: time.
         start: the guess.
-        held: indices of coordinates that keep their values.
+        fixed: indices of coordinates that keep their values.
         scale: sizes at the guess.
     """
-    system, t, start, scale = lax.stop_gradient((system.reaching, t, start, scale))
+    system, t, start, scale = lax.stop_gradient((system.for_search, t, start, scale))
     count = min(GUESSES, max(FEWEST, LARGE // system.nv))
     random = np.random.default_rng(0)
     # By coordinate, so that further ones change nothing.
@@ -53,30 +53,31 @@ def searched(
     rates = (None,) * system.nv if system.joints is None else system.joints.units[1]
     angles = np.array([unit == "rad/s" for unit in rates])
     sizes = jnp.where(angles & (scale.reach > 0), 1, scale.reach)  # of which no row tells stays
-    fixed = np.array(held, int)
+    index = np.array(fixed, int)
 
-    def moved(q: Array, step: Array) -> Array:
-        return system.normalise((q + system.qdot(q, sizes * step)).at[fixed].set(start[fixed]))
+    def displaced(q: Array, step: Array) -> Array:
+        return system.normalise((q + system.qdot(q, sizes * step)).at[index].set(start[index]))
 
-    around = jax.vmap(lambda draw: position_residual(system, t, moved(start, draw)))(draws[:SAMPLES])
+    # Some poses are beyond where functions are defined, hence the mean without NaN.
+    around = jax.vmap(lambda draw: position_residual(system, t, displaced(start, draw)))(draws[:SAMPLES])
     spans = jnp.maximum(scale.span, jnp.sqrt(jnp.nanmean(around**2, axis=0)))
     rows = lambda q: position_residual(system, t, q) / spans
     nearest_first = jnp.asarray(draws[SAMPLES:] * np.linspace(0, 1, count)[:, None], start.dtype)
 
-    def more(carry: tuple[Array, Array, Array]) -> Array:
-        tried, _, found = carry
-        return ~found & (tried < count)
+    def unfinished(carry: tuple[Array, Array, Array]) -> Array:
+        attempts, _, success = carry
+        return ~success & (attempts < count)
 
     def attempt(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        tried, _, _ = carry
-        q = _descended(rows, moved, moved(start, nearest_first[tried]), system.nv)
-        return tried + 1, q, _size(rows(q)) < FOUND
+        attempts, _, _ = carry
+        q = _descend(rows, displaced, displaced(start, nearest_first[attempts]), system.nv)
+        return attempts + 1, q, _size(rows(q)) < SOLVED
 
-    q = lax.while_loop(more, attempt, (jnp.array(0), start, jnp.array(False)))[1]
+    q = lax.while_loop(unfinished, attempt, (jnp.array(0), start, jnp.array(False)))[1]
     units = (None,) * system.nq if system.joints is None else system.joints.units[0]
     turns = jnp.where(np.array([unit == "rad" for unit in units]), jnp.round((q - start) / (2 * jnp.pi)), 0)
     unwound = q - 2 * jnp.pi * turns
-    return jnp.where(_size(rows(unwound)) < 2 * FOUND, unwound, q)
+    return jnp.where(_size(rows(unwound)) < 2 * SOLVED, unwound, q)
 
 
 def _size(rows: Array) -> Array:
@@ -102,22 +103,22 @@ class _Descent(eqx.Module):
     slow: Array
 
 
-def _descended(
-    rows: Callable[[Array], Array], moved: Callable[[Array, Array], Array], start: Array, count: int
+def _descend(
+    rows: Callable[[Array], Array], displaced: Callable[[Array, Array], Array], start: Array, count: int
 ) -> Array:
     """The coordinates to which steps from a guess lead."""
     none = jnp.zeros(count, start.dtype)
 
-    def going(at: _Descent) -> Array:
-        return (at.size >= FOUND) & (at.steps < STEPS) & (at.slow < SLOW) & (at.damping < MOST)
+    def unfinished(at: _Descent) -> Array:
+        return (at.size >= SOLVED) & (at.steps < STEPS) & (at.slow < SLOW) & (at.damping < MOST)
 
     def step(at: _Descent) -> _Descent:
-        residual, jacobian = rows(at.q), jax.jacfwd(lambda step: rows(moved(at.q, step)))(none)
+        residual, jacobian = rows(at.q), jax.jacfwd(lambda step: rows(displaced(at.q, step)))(none)
         normal, slope = jacobian.T @ jacobian, jacobian.T @ residual
         widths = jnp.diag(normal)
         widths = jnp.maximum(widths, WIDTH * jnp.max(widths))
         move = -solve_spd(normal + at.damping * jnp.diag(widths), slope)
-        q = moved(at.q, move)
+        q = displaced(at.q, move)
         there = rows(q)
         before, after = jnp.sum(residual**2), jnp.sum(there**2)
         ratio = (before - after) / (before - jnp.sum((residual + jacobian @ move) ** 2))
@@ -134,4 +135,4 @@ def _descended(
 
     zero = jnp.zeros_like(none[0])
     first = _Descent(start, zero + jnp.inf, zero + DAMPING, zero + 2, jnp.array(0), jnp.array(0))
-    return lax.while_loop(going, step, first).q
+    return lax.while_loop(unfinished, step, first).q

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeVar
 
 import equinox as eqx
 import jax
@@ -14,12 +14,13 @@ from jaxtyping import Array, Bool, Float, Int
 from ..formulation import AbstractFormulation, formulation_at
 from ..foundations import Count, Number, Positive, contract, default_float, is_concrete, program, strong
 from ..linalg import null_space
-from ..system import State, System, rows_at, settled
+from ..system import State, System, apply_mode, rows_at
 from .branches import VANISHING, branches
 from .curve import CurveEvent, MotionCurve
-from .path import STILL, Path, Point, at_instant, coordinate_of, released
+from .path import STATIONARY, CurvePoint, TracedMechanism, at_instant, coordinate_of, release_input
 from .rows import choose_rows
 
+T = TypeVar("T")
 Scalar = Float[Array, ""]
 
 # The angle in rad in the metric of M by which the direction turns in a step that is aimed at.
@@ -37,71 +38,75 @@ class _Walk(eqx.Module):
         at: the last point.
         length: of the next step.
         low, high: between which lengths from there something happens; `high` is infinite while nothing is known to.
-        found: the point at `high`, and what happens up to there.
+        candidate: the point at `high`, and what happens up to there.
         count: number of points beyond the start.
         status: one of `GOING`, `CLOSED`, `LIMIT`, `STUCK`.
         points, happened: all points and what happens up to each.
     """
 
-    at: Point
+    at: CurvePoint
     length: Scalar
     low: Scalar
     high: Scalar
-    found: tuple[Point, Bool[Array, " e"]]
+    candidate: tuple[CurvePoint, Bool[Array, " e"]]
     count: Int[Array, ""]
     status: Int[Array, ""]
-    points: Point
+    points: CurvePoint
     happened: Bool[Array, "n e"]
 
 
-def _select(which: Array, one: Any, other: Any) -> Any:
+def _select(which: Array, one: T, other: T) -> T:
     return jax.tree.map(lambda a, b: jnp.where(which, a, b), one, other)
 
 
-def _followed(path: Path, start: Point, count: int) -> _Walk:
+def _follow(path: TracedMechanism, start: CurvePoint, count: int) -> _Walk:
     """All points from the start on, events among them."""
 
     def step(walk: _Walk) -> _Walk:
-        usual = path.usual(walk.at)
+        longest = path.longest_step(walk.at)
         searching = jnp.isfinite(walk.high)
-        length = jnp.where(searching, (walk.low + walk.high) / 2, jnp.minimum(walk.length, usual))
+        length = jnp.where(searching, (walk.low + walk.high) / 2, jnp.minimum(walk.length, longest))
         trial, good, turned = path.advance(walk.at, length)
         happened = path.events(start, walk.at, trial)
         hit = jnp.any(happened)
         before = searching & good & ~hit
         high = jnp.where(before, walk.high, jnp.where(good & hit, length, jnp.where(searching, length, jnp.inf)))
-        found = _select(good & ~before, (trial, happened), walk.found)
+        candidate = _select(good & ~before, (trial, happened), walk.candidate)
         low = jnp.where(before, length, walk.low)
-        accepted = jnp.where(jnp.isfinite(high), high - low <= NARROW * usual, good)
+        accepted = jnp.where(jnp.isfinite(high), high - low <= NARROW * longest, good)
         grown = length * jnp.clip(AIM / jnp.maximum(turned, 1e-9), 0.5, 2)
         after = jnp.where(searching, walk.length, jnp.where(good, grown, length / 2))
-        after = jnp.where(accepted & searching, usual, after)
+        after = jnp.where(accepted & searching, longest, after)
         number = walk.count + accepted
         put = lambda all, one: all.at[jnp.where(accepted, number, len(all))].set(one, mode="drop")
-        what = found[1] & accepted
-        status = jnp.where(after < LEAST * usual, STUCK, GOING)
+        what = candidate[1] & accepted
+        status = jnp.where(after < LEAST * longest, STUCK, GOING)
         status = jnp.where(what[-2], LIMIT, jnp.where(what[-1], CLOSED, status))
         return _Walk(
-            at=_select(accepted, found[0], walk.at),
+            at=_select(accepted, candidate[0], walk.at),
             length=after,
             low=jnp.where(accepted, 0, low),
             high=jnp.where(accepted, jnp.inf, high),
-            found=found,
+            candidate=candidate,
             count=number,
             status=status,
-            points=jax.tree.map(put, walk.points, found[0]),
+            points=jax.tree.map(put, walk.points, candidate[0]),
             happened=put(walk.happened, what),
         )
 
     none = jnp.zeros(len(path.watched) + 3, bool)
     room = jax.tree.map(lambda x: jnp.zeros((count, *jnp.shape(x)), x.dtype).at[0].set(x), (start, none))
     zero = jnp.zeros_like(path.step)
-    begun = _Walk(start, path.usual(start), zero, zero + jnp.inf, (start, none), jnp.array(0), jnp.array(GOING), *room)
+    begun = _Walk(
+        start, path.longest_step(start), zero, zero + jnp.inf, (start, none), jnp.array(0), jnp.array(GOING), *room
+    )
     return lax.while_loop(lambda w: (w.status == GOING) & (w.count < count - 1), step, begun)
 
 
 @program
-def _trace(path: Path, state: State, way: Scalar, count: int) -> tuple[_Walk, Int[Array, "2"], Bool[Array, ""]]:
+def _trace(
+    path: TracedMechanism, state: State, way: Scalar, count: int
+) -> tuple[_Walk, Int[Array, "2"], Bool[Array, ""]]:
     """The walk one way, degrees of freedom at its start and nearby, and whether it is known which way that is."""
     system, formulation, q = path.system, path.formulation, state.q
     rows = choose_rows(system, formulation, dataclasses.replace(state, v=jnp.zeros_like(state.v)))
@@ -109,17 +114,17 @@ def _trace(path: Path, state: State, way: Scalar, count: int) -> tuple[_Walk, In
     terms = rows_at(system, path.t, q, path.scale.row)
     factor = formulation.factorise(terms, formulation.prepare(terms))
     free = lambda force: factor.solve(force, jnp.zeros(system.m, q.dtype))[0]
-    slope, given = path.slopes(q)[0], free(factor.metric @ state.v)
+    slope, velocity = path.slopes(q)[0], free(factor.metric @ state.v)
     growing, basis = free(slope), null_space(factor)
     size = lambda v: v @ factor.metric @ v
-    steep = slope @ growing > STILL**2 * jnp.sum((factor.root @ slope) ** 2)
-    usual = jnp.where(steep, growing, basis[:, jnp.argmax(jnp.sum(basis**2, axis=0))])
+    steep = slope @ growing > STATIONARY**2 * jnp.sum((factor.root @ slope) ** 2)
+    direction = jnp.where(steep, growing, basis[:, jnp.argmax(jnp.sum(basis**2, axis=0))])
     moving = jnp.any(state.v != 0)
-    fits = jnp.where(moving, size(given) > 0.5 * size(state.v), freedom[0] == 1)
-    start = path.point(q, way * jnp.where(moving, given, usual), path.read(q))
+    fits = jnp.where(moving, size(velocity) > 0.5 * size(state.v), freedom[0] == 1)
+    start = path.point(q, way * jnp.where(moving, velocity, direction), path.read(q))
     singular = start.gap <= VANISHING  # the direction in which it opens is not known then
     start = dataclasses.replace(start, closing=jnp.where(singular, 1, start.closing))
-    return _followed(path, start, count), freedom, fits
+    return _follow(path, start, count), freedom, fits
 
 
 @contract
@@ -176,13 +181,13 @@ def trace_motion(
     if not is_concrete(system, state):
         raise TypeError("Arguments of `trace_motion` must hold known numbers, but hold traced ones.")
     formulation = formulation_at(formulation, system, state)
-    whole, pose = settled(system, state)
-    held, coordinate = released(whole, input)
+    full, pose = apply_mode(system, state)
+    active, coordinate = release_input(full, input)
     names = tuple(dict.fromkeys((coordinate, *_names(watch))))
-    fns = [coordinate_of(whole, name) for name in names]
+    fns = [coordinate_of(full, name) for name in names]
     lowest, highest = (-np.inf, np.inf) if between is None else between
-    path = Path(
-        system=at_instant(whole, pose.t, held),
+    path = TracedMechanism(
+        system=at_instant(full, pose.t, active),
         formulation=formulation,
         t=pose.t,
         scale=pose.scale,
@@ -197,10 +202,12 @@ def trace_motion(
     ahead, freedom, fits = follow(1.0)
     _check_start(freedom, bool(fits), bool(np.any(np.asarray(pose.v))), input)
     walks = [ahead] if int(ahead.status) == CLOSED else [follow(-1.0)[0], ahead]
-    return _joined(system, state, path, names, walks)
+    return _join_walks(system, state, path, names, walks)
 
 
-def _joined(system: System, state: State, path: Path, names: tuple[str, ...], walks: list[_Walk]) -> MotionCurve:
+def _join_walks(
+    system: System, state: State, path: TracedMechanism, names: tuple[str, ...], walks: list[_Walk]
+) -> MotionCurve:
     """The curve of one walk, or of one back, turned round, and one ahead."""
     cut = [jax.tree.map(lambda x, w=w: np.asarray(x)[: int(w.count) + 1], (w.points, w.happened)) for w in walks]
     ends = [ENDS[int(w.status)] for w in walks]
@@ -210,12 +217,12 @@ def _joined(system: System, state: State, path: Path, names: tuple[str, ...], wa
         start, (points, happened) = len(back[1]), jax.tree.map(lambda a, b: np.concatenate([a, b]), back, cut[1])
     else:
         start, (points, happened) = 0, cut[0]
-    found: State = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(happened), *jnp.shape(x))), state)
-    states = dataclasses.replace(found, q=jnp.asarray(points.q), v=jnp.asarray(points.v))
+    repeated: State = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(happened), *jnp.shape(x))), state)
+    states = dataclasses.replace(repeated, q=jnp.asarray(points.q), v=jnp.asarray(points.v))
     kinds = [("dead centre" if name == names[0] else "limit position", name) for name in names] + [("branch point", "")]
-    still = np.abs(points.rates[start]) <= STILL * points.steepest[start]
+    stationary = np.abs(points.rates[start]) <= STATIONARY * points.steepest[start]
     happened = happened[:, : len(kinds)].copy()
-    happened[start] = [*still, points.gap[start] <= VANISHING]
+    happened[start] = [*stationary, points.gap[start] <= VANISHING]
     happened[:, -1] &= points.gap <= VANISHING  # elsewhere the gap is least, but not zero
     if ends == ["closed"]:
         happened[-2:] &= ~happened[start]  # the start again
@@ -237,7 +244,7 @@ def _joined(system: System, state: State, path: Path, names: tuple[str, ...], wa
     return dataclasses.replace(curve, events=tuple(events))
 
 
-def _event(system: System, curve: MotionCurve, kind: str, name: str, index: int, path: Path) -> CurveEvent:
+def _event(system: System, curve: MotionCurve, kind: str, name: str, index: int, path: TracedMechanism) -> CurveEvent:
     state: State = jax.tree.map(lambda x: x[index], curve.states)
     values = {name: x[index] for name, x in curve.values.items()}
     met = None
@@ -255,7 +262,7 @@ def _names(watch: Sequence[str]) -> tuple[str, ...]:
 # Refusals
 
 
-def _check_input(path: Path, state: State, input: str) -> None:
+def _check_input(path: TracedMechanism, state: State, input: str) -> None:
     value, (low, high) = float(path.read(state.q)[0]), np.asarray(path.limits)
     if not low <= value <= high or low == high:
         raise ValueError(

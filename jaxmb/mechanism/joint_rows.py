@@ -38,7 +38,7 @@ class JointTerms(eqx.Module):
     def multipliers(self, reaction: Float[Array, " n"], formulation: AbstractFormulation) -> Float[Array, " m"]:
         """λ with Cᵀλ = reaction, shared among dependent rows as the formulation does, by default with least norm."""
         metric = regular_metric(self.mass, self.jacobian)
-        left_out = formulation.left_out(self.jacobian.shape[0])
+        left_out = formulation.excluded(self.jacobian.shape[0])
         jacobian = self.jacobian if left_out is None else jnp.where(left_out[:, None], 0, self.jacobian)
         in_use = independent_rows(metric, jacobian, self.scale, formulation.rank_tol)
         factor = ConstrainedFactor(metric, jacobian, self.scale, in_use, formulation.rank_tol)

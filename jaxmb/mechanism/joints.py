@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from ..foundations import is_concrete, listing
 from ..reaction import analyse_reactions
-from ..system import BodyRows, Dragged, Held, JointDirections, LockRow, Mode, State, System
+from ..system import BodyRows, BrakeForce, JointDirections, LockResidual, LockRow, Mode, State, System
 from .friction import complete_system
 from .joint_rows import joint_rows, joint_terms, wrench_map
 from .linkage import AbstractLinkage, linkage_of
@@ -123,7 +123,7 @@ def _same_mode(system: System, free: System) -> Mode:
     """The mode of a system, for its build in absolute coordinates."""
     # `absolute` asks only for systems in a mode; this tells the type checker.
     assert system.active is not None
-    locks = [c for c in system.constraints if isinstance(c.fn, Held)]
+    locks = [(c.name, c.fn) for c in system.constraints if isinstance(c.fn, LockResidual)]
     active = [
         jnp.broadcast_to(
             system.active[system.rows[name].start] if name in system.rows else True, part.stop - part.start

@@ -1,15 +1,15 @@
 """What is read off a state or a solution."""
 
 from .commands import commands as commands
-from .places import acceleration as acceleration
-from .places import angle_between as angle_between
-from .places import angular_velocity as angular_velocity
-from .places import coordinate as coordinate
-from .places import force as force
-from .places import pose as pose
-from .places import position as position
-from .places import rate as rate
-from .places import velocity as velocity
+from .points import acceleration as acceleration
+from .points import angle_between as angle_between
+from .points import angular_velocity as angular_velocity
+from .points import coordinate as coordinate
+from .points import force as force
+from .points import pose as pose
+from .points import position as position
+from .points import rate as rate
+from .points import velocity as velocity
 from .quantities import Energy as Energy
 from .quantities import energy as energy
 from .quantities import physical_reactions as physical_reactions

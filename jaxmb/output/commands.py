@@ -1,10 +1,9 @@
 """What a control law could and could not do along a motion."""
 
-from typing import Any
-
 import equinox as eqx
+from jaxtyping import PyTree
 
-from ..control import Plant, Track, TrackForce
+from ..control import Command, HybridCommand, Plant, Track, TrackForce
 from ..foundations import contract, strong
 from ..simulation import Solution
 from ..system import State, System
@@ -12,7 +11,9 @@ from .quantities import over_states
 
 
 @contract
-def commands(system: System, motion: Solution | State, law: Track | TrackForce, *, z: Any = None) -> Any:
+def commands(
+    system: System, motion: Solution | State, law: Track | TrackForce, *, z: PyTree = None
+) -> Command | HybridCommand:
     """The law's commands at each state: inputs, which part of what is demanded they miss, and how far singular poses are.
 
     A `jaxmb.control.Command`, or `HybridCommand`, with the leading axes of the motion. Where `missed` is not small the actuators
@@ -32,7 +33,7 @@ def commands(system: System, motion: Solution | State, law: Track | TrackForce, 
 class _Command(eqx.Module):
     law: Track | TrackForce
 
-    def __call__(self, system: System, state: State, z: Any) -> Any:
+    def __call__(self, system: System, state: State, z: PyTree) -> Command | HybridCommand:
         plant = Plant.at(system, state)
         z = self.law.init(plant.system) if z is None else z
         if isinstance(self.law, TrackForce):

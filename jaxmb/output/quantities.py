@@ -2,13 +2,14 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, PyTree
 
 from ..formulation import AbstractFormulation, CoordinatePartition, contradiction_tol, formulation_at
 from ..foundations import (
@@ -37,7 +38,7 @@ from ..linalg import (
     spectral_norm,
 )
 from ..simulation import Solution
-from ..system import State, System, Terms, check_state, evaluate, scaled_residuals, settled
+from ..system import State, System, Terms, apply_mode, check_state, evaluate, scaled_residuals
 
 T = TypeVar("T")
 SCHEMES = ("metric", "square", "direct")
@@ -102,9 +103,9 @@ def energy(system: System, motion: Solution | State) -> Energy:
     kinetic, potential, total = over_states(_energies, strong(system), strong(motion))
     if not isinstance(motion, Solution):
         return Energy(kinetic, potential, total, jnp.zeros_like(total), jnp.zeros_like(total))
-    known, work = in_numpy(total, motion.work)
-    kept = known - work
-    return Energy(kinetic, potential, total, motion.work, as_jax(kept - kept[..., :1]))
+    total_in_numpy, work = in_numpy(total, motion.work)
+    difference = total_in_numpy - work
+    return Energy(kinetic, potential, total, motion.work, as_jax(difference - difference[..., :1]))
 
 
 @contract
@@ -140,19 +141,19 @@ def reactions(
     check_inputs(system, motion, u)
     states = states_of(motion)
     solve = _Solve(formulation_at(formulation, system, states))
-    found = over_states(solve, strong(system), strong(motion), u)
+    results = over_states(solve, strong(system), strong(motion), u)
     if throw:
-        announce(found.result)
+        announce(results.result)
     # A program returns dictionaries in the order of the alphabet.
     ordered = lambda by_name: {name: by_name[name] for name in system.in_mode(states.mode).rows}
-    return dataclasses.replace(found, multipliers=ordered(found.multipliers), forces=ordered(found.forces))
+    return dataclasses.replace(results, multipliers=ordered(results.multipliers), forces=ordered(results.forces))
 
 
 @contract
 def physical_reactions(
     system: System,
     state: State,
-    directions: dict[str, Callable[..., Any]],
+    directions: dict[str, Callable[..., Array]],
     *,
     scheme: str = "direct",
     u: NoNaN | None = None,
@@ -194,26 +195,28 @@ def physical_reactions(
         )
     system, state = strong(system), strong(state)
     displacement = lambda t, q: jnp.stack([jnp.reshape(fn(t, q, system.params), ()) for fn in directions.values()])
-    along = lambda v: jax.jvp(lambda q: displacement(state.t, q), (state.q,), (system.qdot(state.q, v),))[1]
-    matrix = jax.jacfwd(along)(jnp.zeros(system.nv))
+    rate = lambda v: jax.jvp(lambda q: displacement(state.t, q), (state.q,), (system.qdot(state.q, v),))[1]
+    matrix = jax.jacfwd(rate)(jnp.zeros(system.nv))
     terms = evaluate(system, state, u=u)
     formulation = formulation_at(None, system, state)
-    found = formulation.acceleration(terms)
+    solution = formulation.acceleration(terms)
     metric = formulation.metric(terms)
     # W in place of M, with (W − M) v̇ added to F, changes neither v̇ nor f.
-    regular = dataclasses.replace(terms, mass=metric, force=terms.force + (metric - terms.mass) @ found.vdot)
-    values = _along_directions(regular if scheme == "metric" else terms, matrix, found.reaction, scheme)
-    independent, left = _spanned(terms, matrix, found.reaction)
-    few = jnp.asarray(scheme == "square") & (found.rank != len(directions))
+    regular = dataclasses.replace(terms, mass=metric, force=terms.force + (metric - terms.mass) @ solution.vdot)
+    values = _components(regular if scheme == "metric" else terms, matrix, solution.reaction, scheme)
+    independent, remainder = _spanned(terms, matrix, solution.reaction)
+    few = jnp.asarray(scheme == "square") & (solution.rank != len(directions))
     if throw:
-        announce(found.result)
-        if is_concrete(independent, left, few):
-            _check_directions(bool(independent), float(left), int(found.rank) if few else None)
-    fine = (found.result == RESULTS.successful) & independent & ~few & (left <= contradiction_tol(left.dtype))
+        announce(solution.result)
+        if is_concrete(independent, remainder, few):
+            _check_directions(bool(independent), float(remainder), int(solution.rank) if few else None)
+    fine = (
+        (solution.result == RESULTS.successful) & independent & ~few & (remainder <= contradiction_tol(remainder.dtype))
+    )
     return dict(zip(directions, jnp.where(fine, values, jnp.nan), strict=True))
 
 
-def _along_directions(
+def _components(
     terms: Terms, matrix: Float[Array, "k nv"], reaction: Float[Array, " nv"], scheme: str
 ) -> Float[Array, " k"]:
     """The components f of a reaction by a scheme, with the rows B of the directions."""
@@ -233,20 +236,21 @@ def _spanned(terms: Terms, matrix: Float[Array, "k nv"], reaction: Float[Array, 
     metric = regular_metric(terms.mass, terms.jacobian)
     size = row_norms(metric, matrix)
     factor = ConstrainedFactor(metric, matrix, jnp.where(size > 0, size, 1), jnp.ones(matrix.shape[0], bool))
-    whole, force = factor.root @ reaction, factor.root @ terms.force
-    rest = jnp.linalg.norm(whole - (factor.basis @ whole) @ factor.basis)
+    full, force = factor.root @ reaction, factor.root @ terms.force
+    rest = jnp.linalg.norm(full - (factor.basis @ full) @ factor.basis)
     # A reaction that vanishes is rounding beside the forces it is made of.
-    against = jnp.maximum(jnp.linalg.norm(whole), contradiction_tol(rest.dtype) * jnp.linalg.norm(force))
+    # Below the tolerance of contradictions a reaction is a difference of forces that cancel.
+    against = jnp.maximum(jnp.linalg.norm(full), contradiction_tol(rest.dtype) * jnp.linalg.norm(force))
     return jnp.all(factor.in_use), rest / jnp.where(against > 0, against, 1)
 
 
-def _check_directions(independent: bool, left: float, rank: int | None) -> None:
+def _check_directions(independent: bool, remainder: float, rank: int | None) -> None:
     """Refuses directions that depend on each other, leave a part of a reaction, or are not as many as the `rank`, if that must be."""
     if not independent:
         raise ValueError("Argument `directions` must hold directions that are independent at this pose, but does not.")
-    if not left <= contradiction_tol(default_float()):
+    if not remainder <= contradiction_tol(default_float()):
         raise ValueError(
-            f"Argument `directions` must span the reaction, but leaves {left:.3g} of it: give a direction for each independent row of "
+            f"Argument `directions` must span the reaction, but leaves {remainder:.3g} of it: give a direction for each independent row of "
             "the constraints, such as the displacements of the point, and turns of the frame, that they hold."
         )
     if rank is not None:
@@ -265,12 +269,12 @@ class _Solve(eqx.Module):
 
     def __call__(self, system: System, state: State, u: Array | None) -> Reactions:
         terms = evaluate(system, state, u=u)
-        found = self.formulation.acceleration(terms)
-        by_name = {name: found.multipliers[part] for name, part in system.rows.items()}
+        solution = self.formulation.acceleration(terms)
+        by_name = {name: solution.multipliers[part] for name, part in system.rows.items()}
         forces = {name: by_name[name] @ terms.jacobian[part] for name, part in system.rows.items()}
         for name in () if system.joints is None else system.joints.drivers(system.params):
             by_name[name] = by_name[name][0]
-        return Reactions(found.vdot, found.reaction, by_name, forces, found.result)
+        return Reactions(solution.vdot, solution.reaction, by_name, forces, solution.result)
 
 
 def states_of(motion: Solution | State) -> State:
@@ -281,18 +285,18 @@ def states_of(motion: Solution | State) -> State:
 def check_motion(system: System, motion: Solution | State) -> None:
     """Refuses a motion whose coordinates are not those of a system."""
     names = motion.names if isinstance(motion, Solution) else None
-    known = names is not None and names.coordinates
-    if (known and known != system.coordinates) or (motion.q.shape[-1:], motion.v.shape[-1:]) != (
+    coordinates = names is not None and names.coordinates
+    if (coordinates and coordinates != system.coordinates) or (motion.q.shape[-1:], motion.v.shape[-1:]) != (
         (system.nq,),
         (system.nv,),
     ):
-        theirs = f"{listing(known)}" if known else f"{counted(motion.q.shape[-1], 'number')}"
+        theirs = f"{listing(coordinates)}" if coordinates else f"{counted(motion.q.shape[-1], 'number')}"
         raise ValueError(
             f"The motion must be one of `system`, with coordinates {listing(system.coordinates)}, but has {theirs}."
         )
 
 
-def check_inputs(system: System, motion: Solution | State, u: Any) -> None:
+def check_inputs(system: System, motion: Solution | State, u: ArrayLike | None) -> None:
     """Refuses inputs that do not fit a system and its motion."""
     if u is None:
         return
@@ -302,7 +306,7 @@ def check_inputs(system: System, motion: Solution | State, u: Any) -> None:
         raise ValueError(f"Argument `u` must have shape {(*axes, count)}, but has shape {np.shape(u)}.")
 
 
-def over_states(fn: Callable[..., T], system: System, motion: Solution | State, *more: Any) -> T:
+def over_states(fn: Callable[..., T], system: System, motion: Solution | State, *more: PyTree) -> T:
     """`fn(system, state, *more)` at each state.
 
     Raises:
@@ -313,7 +317,7 @@ def over_states(fn: Callable[..., T], system: System, motion: Solution | State, 
 
 
 @program
-def _over_states(fn: Callable[..., T], system: System, motion: Solution | State, *more: Any) -> T:
+def _over_states(fn: Callable[..., T], system: System, motion: Solution | State, *more: PyTree) -> T:
     states = states_of(motion)
     system = system.acting_at(motion.joints if isinstance(motion, Solution) else None)
-    return over_leading_axes(lambda state, *more: fn(*settled(system, state), *more), states.t.ndim)(states, *more)
+    return over_leading_axes(lambda state, *more: fn(*apply_mode(system, state), *more), states.t.ndim)(states, *more)

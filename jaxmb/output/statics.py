@@ -99,10 +99,10 @@ def statics(
         (10.0, [0.0, 20.0])
     """
     check_state(system, state)
-    held = _held(system, state, tuple(hold))
-    formulation = formulation_at(formulation, system, held)
+    locked = _locked(system, state, tuple(hold))
+    formulation = formulation_at(formulation, system, locked)
     u = None if u is None else jnp.asarray(u, default_float())
-    residual, multipliers, off = over_states(_Balance(formulation), strong(system), strong(held), u)
+    residual, multipliers, off = over_states(_Balance(formulation), strong(system), strong(locked), u)
     tol = float(jnp.finfo(off.dtype).eps) ** (2 / 3)
     text = (
         "Argument `hold` must hold the pose, but does not: along '{name}' forces are out of balance by {}, relative to what acts "
@@ -113,18 +113,18 @@ def statics(
         residual = enforce(residual, [worst])
     result: Any = RESULTS.successful
     result = RESULTS.where(worst.holds, result, RESULTS.no_equilibrium)
-    rows = system.in_mode(held.mode).rows
+    rows = system.in_mode(locked.mode).rows
     by_name = {name: multipliers[part] for name, part in rows.items()}
     drivers = () if system.joints is None else system.joints.drivers(system.params)
     joints = isinstance(system.joints, AbstractLinkage)
     return Statics(
-        state=held,
+        state=locked,
         efforts={name: by_name[name][0] for name in drivers} | {name: by_name[_row(name)][0] for name in hold},
-        joints=wrenches_at_rest(system, held, frame, formulation, result, u) if joints else {},
+        joints=wrenches_at_rest(system, locked, frame, formulation, result, u) if joints else {},
         multipliers=by_name,
         residual=residual,
         result=result,
-        report=analyse_reactions(system, held) if is_concrete(system, held) else None,
+        report=analyse_reactions(system, locked) if is_concrete(system, locked) else None,
     )
 
 
@@ -133,7 +133,7 @@ def _row(name: str) -> str:
     return f"hold {name}"
 
 
-def _held(system: System, state: State, hold: tuple[str, ...]) -> State:
+def _locked(system: System, state: State, hold: tuple[str, ...]) -> State:
     """The state at rest, with a row that acts for each coordinate that is held."""
     old, none = state.mode, jnp.zeros(len(hold), state.q.dtype)
     active = jnp.ones(system.m, bool) if old is None else old.active
@@ -164,6 +164,7 @@ class _Balance(eqx.Module):
         multipliers = minimum_norm_multipliers(factor, terms.jacobian, own) if system.m else own
         unit = jnp.sqrt(jnp.diagonal(factor.metric))  # forces divided by it may be compared
         size = jax.lax.stop_gradient((jnp.abs(acting) + jnp.abs(terms.jacobian).T @ jnp.abs(own)) / unit)
+        # A velocity along which nothing acts is judged by a part of the largest load: rounding beside zero would be out of balance by all of itself.
         size = jnp.maximum(size, 1e-3 * jnp.max(size))
         off = jnp.abs(factor.metric @ vdot) / unit / jnp.where(size > 0, size, 1)
         return vdot, multipliers, off

@@ -69,9 +69,9 @@ def tabulate(
     run = _Run(system, solution, solution.names or Names.of(system), formulation)
     columns, units = {}, {}
     for what in chosen:
-        found, known = QUANTITIES[what](run)
-        columns |= found
-        units |= known
+        values, value_units = QUANTITIES[what](run)
+        columns |= values
+        units |= value_units
     return Record(solution.ts, columns, units)
 
 
@@ -96,9 +96,9 @@ def _motion(run: _Run) -> Columns:
 
 
 def _multipliers(run: _Run) -> Columns:
-    found = reactions(run.system, run.solution, formulation=run.formulation, throw=False)
+    results = reactions(run.system, run.solution, formulation=run.formulation, throw=False)
     values = np.concatenate(
-        [np.zeros((len(run.solution.ts), 0)), *(np.reshape(x, (len(x), -1)) for x in found.multipliers.values())],
+        [np.zeros((len(run.solution.ts), 0)), *(np.reshape(x, (len(x), -1)) for x in results.multipliers.values())],
         axis=1,
     )
     rows = np.asarray(over_states(_rows, strong(run.system), strong(run.solution)))
@@ -106,7 +106,7 @@ def _multipliers(run: _Run) -> Columns:
     determined = determined_multipliers(np.where(reached, rows, 0))
     if run.solution.modes is not None:  # a row that does not act has no force
         determined |= ~np.asarray(run.solution.modes.active)
-    values = np.where(determined & jnp.asarray(found.result == RESULTS.successful)[:, None], values, np.nan)
+    values = np.where(determined & jnp.asarray(results.result == RESULTS.successful)[:, None], values, np.nan)
     return {f"multiplier.{name}": values[:, i] for i, name in enumerate(run.rows)}, {}
 
 
@@ -115,24 +115,24 @@ def _rows(system: System, state: State) -> Array:
 
 
 def _reactions(run: _Run) -> Columns:
-    found = reactions(run.system, run.solution, formulation=run.formulation, throw=False)
-    values = jnp.where((found.result == RESULTS.successful)[:, None], found.reaction, jnp.nan)
+    results = reactions(run.system, run.solution, formulation=run.formulation, throw=False)
+    values = jnp.where((results.result == RESULTS.successful)[:, None], results.reaction, jnp.nan)
     names = [f"reaction.{name}" for name in run.names.velocities]
     units = {name: unit for name, unit in zip(names, run.names.efforts, strict=True) if unit is not None}
     return dict(zip(names, values.T, strict=True)), units
 
 
 def _energy(run: _Run) -> Columns:
-    found = energy(run.system, run.solution)
-    columns = {f"energy.{part}": getattr(found, part) for part in ("kinetic", "potential", "total", "balance")}
-    columns["work"] = found.work
+    energies = energy(run.system, run.solution)
+    columns = {f"energy.{part}": getattr(energies, part) for part in ("kinetic", "potential", "total", "balance")}
+    columns["work"] = energies.work
     return columns, dict.fromkeys(columns, "J")
 
 
 def _residuals(run: _Run) -> Columns:
-    found = residuals(run.system, run.solution)
-    position = {f"residual.{name}": found.position[:, i] for i, name in enumerate(run.rows)}
-    rate = {f"residual_rate.{name}": found.velocity[:, i] for i, name in enumerate(run.rows)}
+    values = residuals(run.system, run.solution)
+    position = {f"residual.{name}": values.position[:, i] for i, name in enumerate(run.rows)}
+    rate = {f"residual_rate.{name}": values.velocity[:, i] for i, name in enumerate(run.rows)}
     return position | rate, dict.fromkeys(position, "1") | dict.fromkeys(rate, "1/s")
 
 

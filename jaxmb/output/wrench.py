@@ -114,11 +114,11 @@ def _wrenches(
     formulation = formulation_at(formulation, system, states_of(motion))
     if u is None and isinstance(motion, Solution):
         u = motion.u
-    found = reactions(system, motion, formulation=formulation, u=u, throw=throw)
+    results = reactions(system, motion, formulation=formulation, u=u, throw=throw)
     if warn and is_concrete(system, motion):
-        _warn(system, motion, tuple(joints), found.result, formulation.rank_tol)
-    read = _Read(tuple(joints.items()), axes, formulation)
-    return over_states(read, strong(system), strong(motion), found.vdot, found.result, u)
+        _warn(system, motion, tuple(joints), results.result, formulation.rank_tol)
+    read = _WrenchReader(tuple(joints.items()), axes, formulation)
+    return over_states(read, strong(system), strong(motion), results.vdot, results.result, u)
 
 
 def wrenches_at_rest(
@@ -137,7 +137,7 @@ def _axes(frame: str) -> str:
     return frame
 
 
-class _Read(eqx.Module):
+class _WrenchReader(eqx.Module):
     joints: tuple[tuple[str, int], ...] = eqx.field(static=True)
     frame: str = eqx.field(static=True)
     formulation: AbstractFormulation
@@ -151,12 +151,12 @@ class _Read(eqx.Module):
         applied = free.applied_force(there.t, there.q, there.v, u)
         reaction = terms.mass @ change - free.intrinsic_force(there.t, there.q, there.v) - applied
         multipliers = terms.multipliers(reaction, self.formulation)
-        found = {}
+        wrenches = {}
         for joint, end in self.joints:
             maps, point = wrench_map(free, terms.jacobian, terms.poses, joint, end, self.frame)
             wrench = maps @ multipliers
-            found[joint] = Wrench(wrench[:dim], wrench[dim:], point, result)
-        return found
+            wrenches[joint] = Wrench(wrench[:dim], wrench[dim:], point, result)
+        return wrenches
 
 
 def _warn(system: System, motion: Solution | State, joints: tuple[str, ...], result: RESULTS, rank_tol: float) -> None:

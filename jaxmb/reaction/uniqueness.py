@@ -14,8 +14,9 @@ from ..foundations import (
     program,
     strong,
 )
+from ..kinematics import spectral_gap
 from ..linalg import RANK_TOL, metric_rows, regular_metric, row_norms
-from ..system import BodyRows, State, System, constraint_jacobian, settled
+from ..system import BodyRows, State, System, apply_mode, constraint_jacobian
 
 METHODS = ("qr", "svd", "rank")
 PLANE, SPACE = ("fx", "fy", "tz"), ("fx", "fy", "fz", "tx", "ty", "tz")
@@ -137,11 +138,12 @@ def analyse_reactions(
 
     if method not in METHODS:
         raise ValueError(f"Argument `method` must be 'qr', 'svd' or 'rank', but is {method!r}.")
-    system, state = settled(system, state)
+    system, state = apply_mode(system, state)
     rows, parts, maps = _evaluate(system, state)
     left, values, _ = np.linalg.svd(rows)
     rank = int((values > rank_tol).sum())
     bases = {"svd": left[:, rank:]}
+    # Columns of Q beyond the rank span what Cᵀ maps to zero (Frączek and Wojtyra 2013).
     orthogonal = np.asarray(qr(rows, mode="full", pivoting=True)[0])
     bases["qr"] = orthogonal[:, rank:]
     groups = {}
@@ -166,7 +168,7 @@ def analyse_reactions(
         redundancy=rows.shape[0] - rank,
         method=method,
         rank_tol=rank_tol,
-        gap=(float(values[rank - 1]) if rank else 0.0, float(values[rank]) if rank < len(values) else 0.0),
+        gap=spectral_gap(values, rank),
         groups=groups,
         clusters=_clusters(rows, parts, bases["qr"], groups),
     )
@@ -189,14 +191,14 @@ def _evaluate(
     system: System, state: State
 ) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, dict[str, np.ndarray]]]:
     """Scaled rows, the rows of each constraint, and of each component of a wrench its map in scaled multipliers."""
-    names, found = _terms(strong(system), strong(state))
-    rows, scale, parts, wrenches = jax.tree.map(np.asarray, found)
+    names, arrays = _terms(strong(system), strong(state))
+    rows, scale, parts, wrenches = jax.tree.map(np.asarray, arrays)
     labels = PLANE if next(iter(wrenches.values()), np.zeros((3, 0))).shape[0] == 3 else SPACE
     maps = {}
     for name, wrench in wrenches.items():
         size = np.abs(wrench).max(initial=0)
-        kept = np.where(np.abs(wrench) > 1e-12 * size, wrench, 0) / scale
-        maps[name] = dict(zip(labels, kept, strict=True))
+        significant = np.where(np.abs(wrench) > 1e-12 * size, wrench, 0) / scale
+        maps[name] = dict(zip(labels, significant, strict=True))
     return rows, dict(zip(names, parts, strict=True)), maps
 
 
@@ -208,11 +210,11 @@ def _terms(
     if system.joints is None:
         parts = {name: jnp.arange(part.start, part.stop) for name, part in system.rows.items()}
         mass, jacobian = system.mass(state.t, state.q), constraint_jacobian(system, state.t, state.q)
-        found = BodyRows(mass, jacobian, parts, {})
+        body_rows = BodyRows(mass, jacobian, parts, {})
     else:
-        found = system.joints.body_rows(system, state)
-    rows, scale = scaled_rows(found.mass, found.jacobian)
-    return tuple(found.rows), (rows, scale, tuple(found.rows.values()), found.wrenches)
+        body_rows = system.joints.body_rows(system, state)
+    rows, scale = scaled_rows(body_rows.mass, body_rows.jacobian)
+    return tuple(body_rows.rows), (rows, scale, tuple(body_rows.rows.values()), body_rows.wrenches)
 
 
 def scaled_rows(mass: Array, jacobian: Array) -> tuple[Array, Array]:
@@ -231,9 +233,9 @@ def determined_multipliers(rows: np.ndarray, rank_tol: float = RANK_TOL) -> np.n
         rank_tol: cut-off of singular values.
     """
     left, values, _ = np.linalg.svd(rows)
-    lost = np.ones(rows.shape[:-1], bool)
-    lost[..., : values.shape[-1]] = values <= rank_tol
-    return np.linalg.norm(left * lost[..., None, :], axis=-1) <= _limit(rank_tol)
+    vanishing = np.ones(rows.shape[:-1], bool)
+    vanishing[..., : values.shape[-1]] = values <= rank_tol
+    return np.linalg.norm(left * vanishing[..., None, :], axis=-1) <= _limit(rank_tol)
 
 
 def _clusters(
@@ -247,9 +249,9 @@ def _clusters(
     names = [name for name, verdict in groups.items() if not verdict.unique]
     label = {name: name for name in names}
     for vector in _echelon(basis.T):
-        moved = [name for name in names if np.linalg.norm(rows[parts[name]].T @ vector[parts[name]]) > 1e-6]
-        for name in moved[1:]:
-            old, new = label[name], label[moved[0]]
+        affected = [name for name in names if np.linalg.norm(rows[parts[name]].T @ vector[parts[name]]) > 1e-6]
+        for name in affected[1:]:
+            old, new = label[name], label[affected[0]]
             label = {k: new if x == old else x for k, x in label.items()}
     return tuple(tuple(n for n in names if label[n] == x) for x in dict.fromkeys(label.values()))
 

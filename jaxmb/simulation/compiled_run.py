@@ -278,7 +278,7 @@ def _attempt(
     """What is tried next, whether the step is accepted, whether there is another one, and the interpolation's shift."""
     y0, until = form.flow(carry.y0), around.until
     start = solver.init(None, carry.t0, carry.t1, y0, (problem, in_use))
-    start = dataclasses.replace(start, rows=Rows.using(in_use, y0.packed.dtype), certain=around.certain)
+    start = dataclasses.replace(start, rows=Rows.independent(in_use, y0.packed.dtype), certain=around.certain)
     before = _accepted(start, carry, form, problem)
     problem = dataclasses.replace(problem, regular_only=RegularOnly(in_use))
     found = Found.of(results, y0, in_use)

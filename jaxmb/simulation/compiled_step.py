@@ -186,7 +186,7 @@ class _Shape:
 def known_problem(blank: Blank, arrays: Sequence[Array]) -> Problem:
     """The problem with these numbers, of which those are constants that are known to be zero or one, by the fewest operations."""
     problem = blank.filled(arrays)
-    system = problem.system.told
+    system = problem.system.specialised
     return dataclasses.replace(problem, system=system.unrolled if system.layout is None else system, smooth=True)
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
 from ..foundations import Count, NonNegative, Positive, check_fields
-from ..kinematics import Correction, correct, correct_by, linearised
+from ..kinematics import Correction, correct, correct_by, linearise_correction
 from ..linalg import AbstractFactor
 from ..system import SparseTerms, State, System, Terms, position_residual, residuals, velocity_residual
 
@@ -109,8 +109,8 @@ class Projection(AbstractDrift):
         in_use: Bool[Array, " m"],
         sparse: bool = False,
     ) -> Callable[[System, State], State]:
-        """See `jaxmb.kinematics.linearised`."""
-        return linearised(system, formulation, state, found, in_use, sparse)
+        """See `jaxmb.kinematics.linearise_correction`."""
+        return linearise_correction(system, formulation, state, found, in_use, sparse)
 
     def tolerance(self, dtype: Any) -> float:
         """`tol` or its default."""

@@ -12,7 +12,7 @@ from ..formulation import AbstractFormulation, GaussProjection, formulation_at
 from ..foundations import as_parameters, contract, strong
 from ..lanes import unavailable
 from ..linalg import Layout
-from ..system import State, System, Values, check_state, dense_work, layout_of, prepared, rows_at, settled
+from ..system import State, System, Values, apply_mode, canonical, check_state, dense_work, layout_of, rows_at
 from .arguments import checked_control, checked_solver
 from .compiled_step import CompiledStep, CompiledStepAdjoint, compiled_step, compiled_step_adjoint
 from .config import available
@@ -46,7 +46,7 @@ def _choosing(problem: Problem) -> str | None:
     formulation = problem.formulation
     if type(formulation).choose is not AbstractFormulation.choose:
         return f"`{type(formulation).__name__}` may choose anew at each accepted state"
-    if formulation.left_out(problem.system.m) is not None:
+    if formulation.excluded(problem.system.m) is not None:
         return f"`{type(formulation).__name__}` leaves rows out, which must fit each accepted state"
     return None
 
@@ -159,7 +159,7 @@ def _compiled(method: Method, problem: Problem, y0: StateVector) -> CompiledStep
 
 
 def _by(layout: Layout, problem: Problem) -> Problem:
-    return dataclasses.replace(problem, system=problem.system.laid_out(layout))
+    return dataclasses.replace(problem, system=problem.system.with_layout(layout))
 
 
 # To be asked
@@ -228,13 +228,13 @@ def choose_engine(
     method, keeping, choices = Method(*steps, engine), as_parameters(drift or Projection()), []
 
     def look(system: System, state: State, loop: FeedbackLoop | None) -> None:
-        system, bare = settled(system, state)
+        system, bare = apply_mode(system, state)
         scale, _ = own_sizes(system, bare, bare.t, Values.of(system, bare))
         choice = formulation.choose(rows_at(system, bare.t, bare.q, scale.row))
         problem = Problem(system, formulation, keeping, loop, scale, jnp.array(True), choice)
         choices.append(_choice(method, problem, beginning(loop, bare)))
 
-    jax.eval_shape(look, prepared(system), strong(state), loop)
+    jax.eval_shape(look, canonical(system), strong(state), loop)
     return choices[0]
 
 

@@ -39,7 +39,7 @@ class Guard(eqx.Module):
     def __call__(self, t: Any, y: Any, args: Any, **_: Any) -> Any:
         """The function, as Diffrax calls it."""
         problem, _ = args
-        values, left = self.plan.watched(self.mode, t, y.q, y.v, self.scale, problem.inputs(t, y))
+        values, left = self.plan.guards_in_run(self.mode, t, y.q, y.v, self.scale, problem.inputs(t, y))
         largest = jnp.max(values)
         largest = jnp.where(t > self.since, largest, jnp.minimum(largest, 0))
         if not any(self.plan.waits):

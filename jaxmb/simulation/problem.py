@@ -28,7 +28,7 @@ from ..system import (
     jacobian_rate,
     position_residual,
     rows_at,
-    solved,
+    solve_by_factor,
     sparse_evaluate_at,
 )
 from .drift import AbstractDrift
@@ -119,7 +119,7 @@ class Problem(eqx.Module):
 
     def holding(self, choice: Bool[Array, " n"] | None) -> "Problem":
         """The problem with a choice of its formulation."""
-        return eqx.tree_at(lambda p: p.formulation, self, self.formulation.holding(choice))
+        return eqx.tree_at(lambda p: p.formulation, self, self.formulation.with_choice(choice))
 
     # Rows
 
@@ -209,9 +209,9 @@ class Problem(eqx.Module):
             pushed = plant.input_force(u)
             applied, terms = applied + pushed, eqx.tree_at(lambda x: x.force, terms, terms.force + pushed)
         if isinstance(terms, SparseTerms):
-            vdot, multipliers = solved(system, t, q, terms.force, terms.gamma, factor)
+            vdot, multipliers = solve_by_factor(system, t, q, terms.force, terms.gamma, factor)
         else:
-            free = None if system.m else system.inertia.solved(t, q, terms.force, system.params)
+            free = None if system.m else system.inertia.solve(t, q, terms.force, system.params)
             vdot, multipliers = self.formulation.motion(terms, factor) if free is None else (free, terms.gamma)
         if loop is not None and u is not None:
             response = None

@@ -166,7 +166,7 @@ class Run(eqx.Module):
         exhausted = jnp.any(due) & (segment.count >= self.max_events)
         due &= ~exhausted
         acts = jnp.any(due)
-        jump = self.plan.happen(old, t, y.q, y.v, self.scale, due, problem.inputs(t, y))
+        jump = self.plan.jump(old, t, y.q, y.v, self.scale, due, problem.inputs(t, y))
         chosen = lambda a, b: jax.tree.map(lambda x, z: jnp.where(acts, x, z), a, b)
         mode = chosen(jump.mode, old)
         kept = None if self.loop is None else y.control
@@ -204,7 +204,7 @@ class Run(eqx.Module):
 
         None if the motion has ended only because a guard has left zero.
         """
-        guards = lambda t, y: self.plan.watched(mode, t, y.q, y.v, self.scale, problem.inputs(t, y))[0]
+        guards = lambda t, y: self.plan.guards_in_run(mode, t, y.q, y.v, self.scale, problem.inputs(t, y))[0]
         raw, y = y, problem.correct(t, y, problem.independent(t, y))
         flow = self.flow(problem, t, y)
         step = 100 * self.plan.instant

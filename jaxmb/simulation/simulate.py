@@ -38,8 +38,8 @@ from ..foundations import (
 )
 from ..kinematics import consistency
 from ..linalg import inverse_root
-from ..system import Names, Scale, State, System, Terms, Values, check_state, check_values, prepared, settled
-from ..topology import AbstractEvent, Plan, planned, resolution, unattended
+from ..system import Names, Scale, State, System, Terms, Values, apply_mode, canonical, check_state, check_values
+from ..topology import AbstractEvent, Plan, check_unattended, plan_events, resolution
 from .adjoint import integrate
 from .arguments import FORWARD, checked_control, checked_solver
 from .clipping import Limited, landing
@@ -138,7 +138,7 @@ def simulate(
         )
     check_state(system, state)
     system, loop = checked_control(system, state, control)
-    system = prepared(system)
+    system = canonical(system)
     solver = checked_solver(dfx.Tsit5() if solver is None else solver)
     formulation = formulation_at(formulation, system, state)
     if adjoint is None and not (isinstance(solver, dfx.AbstractERK) and max_steps is not None and not dense):
@@ -153,9 +153,9 @@ def simulate(
         system, state, ts, loop = reverse_only((system, state, ts, loop), FORWARD)
     timing, planning, plan, state = _time_checks(state, ts), (), None, strong(state)
     if events:
-        plan, state, late, planning = planned(system, formulation, events, state, as_jax(in_numpy(ts)[-1]))
+        plan, state, late, planning = plan_events(system, formulation, events, state, as_jax(in_numpy(ts)[-1]))
         timing = (*timing, *late)
-    planning = (*planning, *unattended(events, state))
+    planning = (*planning, *check_unattended(events, state))
     if throw:
         ts = enforce(ts, timing)
         for doubt in (
@@ -266,7 +266,7 @@ def _simulate(given: _Given) -> tuple[Solution, Array, tuple[Check, ...]]:
     state = dataclasses.replace(state, t=jnp.where(timely, state.t, 0))
     # A run without duration takes a step too, so that the derivative with respect to its time is the velocity.
     end = jnp.where(ts[-1] > state.t, ts[-1], state.t + resolution(state.t, ts[-1]))
-    system, bare = settled(given.system, state)
+    system, bare = apply_mode(given.system, state)
     values = Values.of(system, bare)
     scale, sizes = own_sizes(system, bare, ts[-1], values)
     if loop is not None:

@@ -224,7 +224,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         self, problem: Problem, in_use: Bool[Array, " m"], t0: Array, y0: StateVector, start: Accepted
     ) -> Accepted:
         """The start of a run by regular steps only, with these rows in use."""
-        rows = Rows.using(in_use, t0.dtype)
+        rows = Rows.independent(in_use, t0.dtype)
         if problem.step is None:  # a sparse step looks itself whether all rows that act are independent
             return dataclasses.replace(start, rows=rows, certain=jnp.any(in_use != problem.system.acting))
         slope, found, doubtful = problem.step.at(t0, y0, in_use)
@@ -510,7 +510,7 @@ def _certain(problem: Problem, rows: Rows, stages: Stages) -> Bool[Array, ""]:
 
     The rows in use are far from being dependent, and those left out follow from them.
     """
-    if problem.choice is not None or problem.formulation.left_out(problem.system.m) is not None:
+    if problem.choice is not None or problem.formulation.excluded(problem.system.m) is not None:
         return jnp.array(False)  # choices are looked at anew
     factor, terms = lax.stop_gradient((stages.last.factor, stages.last.terms))
     regular = problem.sound & ~rows.unfit & ~jnp.any(rows.lost)

@@ -34,7 +34,7 @@ def sparse_step(
     system, layout = problem.system, problem.system.layout
     assert layout is not None
     acting = system.acting
-    rows = lax.cond(certain, lambda: rows, lambda: Rows.using(acting, t0.dtype))
+    rows = lax.cond(certain, lambda: rows, lambda: Rows.independent(acting, t0.dtype))
     stages, before, good = sparse_stages(problem, tableau, t0, t1, y0, rows.in_use, slope, reuse)
     last, raw, factor, terms = stages.last, stages.raw, stages.last.factor, stages.last.terms
     assert isinstance(factor, SparseFactor) and isinstance(terms, SparseTerms)

@@ -5,7 +5,7 @@ from .constraint import AbstractConstraint as AbstractConstraint
 from .constraint import Holonomic as Holonomic
 from .constraint import Pfaffian as Pfaffian
 from .implicit import imbalance as imbalance
-from .implicit import solved as solved
+from .implicit import solve_by_factor as solve_by_factor
 from .inertia import AbstractInertia as AbstractInertia
 from .inertia import jacobi_energy as jacobi_energy
 from .inertia import LagrangianInertia as LagrangianInertia
@@ -16,8 +16,8 @@ from .joints import AbstractJoints as AbstractJoints
 from .joints import BodyRows as BodyRows
 from .joints import Topology as Topology
 from .mode import Coordinate as Coordinate
-from .mode import Dragged as Dragged
-from .mode import Held as Held
+from .mode import BrakeForce as BrakeForce
+from .mode import LockResidual as LockResidual
 from .mode import LockRow as LockRow
 from .massless import Massless as Massless
 from .massless import massless as massless
@@ -31,14 +31,14 @@ from .measure import with_rate as with_rate
 from .mode import Mode as Mode
 from .names import Names as Names
 from .sparsity import dense_work as dense_work
-from .sparsity import laid_out as laid_out
+from .sparsity import with_layout as with_layout
 from .sparsity import layout_of as layout_of
 from .sparsity import linear_algebra as linear_algebra
 from .state import Scale as Scale
 from .state import State as State
 from .system import check_state as check_state
-from .system import prepared as prepared
-from .system import settled as settled
+from .system import canonical as canonical
+from .system import apply_mode as apply_mode
 from .system import System as System
 from .terms import constraint_jacobian as constraint_jacobian
 from .terms import evaluate as evaluate

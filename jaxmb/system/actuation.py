@@ -1,11 +1,11 @@
 """Inputs that act along coordinates of joints."""
 
-from typing import Any
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from .inertia import rate_matrix
 
@@ -23,12 +23,13 @@ class JointDirections(eqx.Module):
     """
 
     names: tuple[str, ...] = eqx.field(static=True)
-    fns: tuple[Any, ...]
-    rate: Any
+    fns: tuple[Callable[..., Array], ...]
+    rate: Callable[..., Array] | None
     nv: int = eqx.field(static=True)
 
-    def __call__(self, t: Scalar, q: Float[Array, " nq"], params: Any) -> Float[Array, "nv k"]:
+    def __call__(self, t: Scalar, q: Float[Array, " nq"], params: PyTree) -> Float[Array, "nv k"]:
         """B."""
         values = lambda q: jnp.stack([jnp.reshape(fn(t, q, params), ()) for fn in self.fns])
         rows = jax.jacrev(values)(q)
-        return (rows if self.rate is None else rows @ rate_matrix(lambda q, v: self.rate(q, v, params), q, self.nv)).T
+        rate = self.rate
+        return (rows if rate is None else rows @ rate_matrix(lambda q, v: rate(q, v, params), q, self.nv)).T

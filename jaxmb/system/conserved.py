@@ -52,9 +52,9 @@ def _brackets(first: Fields, second: Fields) -> Fields:
     """The Lie brackets of each field of the first with each of the second."""
 
     def brackets(x: Array) -> Array:
-        along = lambda fields, direction: jax.jvp(fields, (x,), (direction,))[1]
-        one = jax.vmap(lambda direction: along(second, direction))(first(x))
-        other = jax.vmap(lambda direction: along(first, direction), out_axes=1)(second(x))
+        derivative = lambda fields, direction: jax.jvp(fields, (x,), (direction,))[1]
+        one = jax.vmap(lambda direction: derivative(second, direction))(first(x))
+        other = jax.vmap(lambda direction: derivative(first, direction), out_axes=1)(second(x))
         return (one - other).reshape(-1, x.shape[0])
 
     return brackets

@@ -1,9 +1,9 @@
 """Constraints as plain functions."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import equinox as eqx
+from jaxtyping import Array
 
 from ..foundations import (
     Count,
@@ -18,7 +18,7 @@ class AbstractConstraint(eqx.Module):
     """A named group of rows, or several of them found by one function."""
 
     name: eqx.AbstractVar[str]
-    fn: eqx.AbstractVar[Any]
+    fn: eqx.AbstractVar[Callable[..., Array]]
     parts: eqx.AbstractVar[tuple[tuple[str, int], ...] | None]
 
 
@@ -33,7 +33,7 @@ class Holonomic(AbstractConstraint):
     """
 
     name: str = eqx.field(static=True)
-    fn: Any
+    fn: Callable[..., Array]
     parts: tuple[tuple[str, int], ...] | None = eqx.field(static=True)
 
     @contract
@@ -53,7 +53,7 @@ class Pfaffian(AbstractConstraint):
     """
 
     name: str = eqx.field(static=True)
-    fn: Any
+    fn: Callable[..., Array]
     parts: tuple[tuple[str, int], ...] | None = eqx.field(static=True)
 
     @contract

@@ -1,11 +1,9 @@
 """Equations of motion that are solved by factors, and differentiated by products of M and C with single vectors."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..linalg import SparseFactor
 from .system import System
@@ -19,12 +17,12 @@ def imbalance(
 ) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
     """Cᵀ λ − M x and −C x."""
     residual, rest = lambda v: velocity_residual(system, t, q, v), jnp.zeros_like(x)
-    pulled = jax.vjp(residual, rest)[1](multipliers)[0]
-    return pulled - system.mass_products(t, q, x[None])[0], -jax.jvp(residual, (rest,), (x,))[1]
+    reaction = jax.vjp(residual, rest)[1](multipliers)[0]
+    return reaction - system.mass_products(t, q, x[None])[0], -jax.jvp(residual, (rest,), (x,))[1]
 
 
 @eqx.filter_custom_jvp
-def solved(
+def solve_by_factor(
     system: System,
     t: Scalar,
     q: Float[Array, " nq"],
@@ -40,13 +38,16 @@ def solved(
     return factor.solve(force, gamma)
 
 
-@solved.def_jvp
-def _by_products(primals: Any, tangents: Any) -> Any:
+@solve_by_factor.def_jvp
+def _by_products(
+    primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...]
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     system, t, q, _, _, factor = primals
-    found = solved(*primals)
-    _, moved = eqx.filter_jvp(lambda *at: imbalance(*at, *found), (system, t, q), tangents[:3])
-    rates = [_sum(a, b, x) for a, b, x in zip(moved, tangents[3:5], primals[3:5], strict=True)]
-    return found, factor.solve(*rates)
+    # The primal solution by the rule itself, so that it may be differentiated again.
+    solution = solve_by_factor(*primals)
+    _, change = eqx.filter_jvp(lambda *at: imbalance(*at, *solution), (system, t, q), tangents[:3])
+    rates = [_sum(a, b, x) for a, b, x in zip(change, tangents[3:5], primals[3:5], strict=True)]
+    return solution, factor.solve(*rates)
 
 
 def _sum(a: Array | None, b: Array | None, like: Array) -> Array:

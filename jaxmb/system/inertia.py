@@ -2,12 +2,11 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..linalg import solve_spd
 
@@ -35,36 +34,36 @@ class AbstractInertia(eqx.Module):
     """
 
     @abc.abstractmethod
-    def mass(self, t: Scalar, q: Array, params: Any, rate: Rate | None, nv: int) -> Float[Array, "nv nv"]:
+    def mass(self, t: Scalar, q: Array, params: PyTree, rate: Rate | None, nv: int) -> Float[Array, "nv nv"]:
         """M of shape (nv, nv)."""
 
     def products(
-        self, t: Scalar, q: Array, directions: Float[Array, "k nv"], params: Any, rate: Rate | None
+        self, t: Scalar, q: Array, directions: Float[Array, "k nv"], params: PyTree, rate: Rate | None
     ) -> Float[Array, "k nv"]:
         """M times several vectors."""
         return directions @ self.mass(t, q, params, rate, directions.shape[1])
 
     @abc.abstractmethod
-    def force(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Float[Array, " nv"]:
+    def force(self, t: Scalar, q: Array, v: Array, params: PyTree, rate: Rate | None) -> Float[Array, " nv"]:
         """Inertia and potential forces on the right-hand side: M v̇ = force + applied + reaction."""
 
-    def solved(self, t: Scalar, q: Array, force: Float[Array, " nv"], params: Any) -> Float[Array, " nv"] | None:
+    def solve(self, t: Scalar, q: Array, force: Float[Array, " nv"], params: PyTree) -> Float[Array, " nv"] | None:
         """M⁻¹ f, where that takes fewer operations without M; None where it does not."""
         return None
 
     @abc.abstractmethod
-    def energy(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> tuple[Scalar, Scalar]:
+    def energy(self, t: Scalar, q: Array, v: Array, params: PyTree, rate: Rate | None) -> tuple[Scalar, Scalar]:
         """Kinetic and potential energy; their sum is Jacobi's energy q̇·∂L/∂q̇ − L."""
 
     @abc.abstractmethod
-    def lagrangian(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Scalar:
+    def lagrangian(self, t: Scalar, q: Array, v: Array, params: PyTree, rate: Rate | None) -> Scalar:
         """L = T − V."""
 
     def unrolled(self, count: int) -> "AbstractInertia":
         """The same for so many coordinates, whose functions take the fewest operations on numbers: for compiled code of our own."""
         return self
 
-    def explicit_power(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Scalar:
+    def explicit_power(self, t: Scalar, q: Array, v: Array, params: PyTree, rate: Rate | None) -> Scalar:
         """−∂L/∂t, the rate at which explicit time dependence changes the energy."""
         return -jax.jvp(lambda t: self.lagrangian(t, q, v, params, rate), (t,), (jnp.ones_like(t),))[1]
 
@@ -80,30 +79,32 @@ class MassInertia(AbstractInertia):
     vanish for N = I.
     """
 
-    mass_fn: Any
-    potential_fn: Any
+    mass_fn: Callable[[Array, Array, PyTree], Array]
+    potential_fn: Callable[[Array, Array, PyTree], Array] | None
 
     def unrolled(self, count: int) -> AbstractInertia:
         """M is symmetric, and small matrices are differentiated entry by entry."""
         return EntrywiseInertia(self.mass_fn, self.potential_fn) if count <= SMALL else self
 
-    def mass(self, t: Scalar, q: Array, params: Any, rate: Rate | None, nv: int) -> Float[Array, "nv nv"]:
+    def mass(self, t: Scalar, q: Array, params: PyTree, rate: Rate | None, nv: int) -> Float[Array, "nv nv"]:
         """M(t, q)."""
         return self.mass_fn(t, q, params)
 
-    def force(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Float[Array, " nv"]:
+    def force(self, t: Scalar, q: Array, v: Array, params: PyTree, rate: Rate | None) -> Float[Array, " nv"]:
         """The right-hand side above."""
         qdot = v if rate is None else rate(q, v)
         p, pdot, slope = self._changes(t, q, v, params, qdot)
         if rate is None:
             return slope - pdot
         matrix = rate_matrix(rate, q, v.shape[0])
+        # The z of range(N) with Nᵀz = p; NᵀN is regular, as N has full column rank.
         z = matrix @ solve_spd(matrix.T @ matrix, p)
         slope = slope - jax.vjp(lambda q: rate(q, v), q)[1](z)[0]
+        # Ṅᵀ z: with z fixed the derivative of Nᵀ z along q̇.
         turning = jax.jvp(lambda q: rate_transposed(rate, q, v, z), (q,), (qdot,))[1]
         return matrix.T @ slope + turning - pdot
 
-    def _changes(self, t: Scalar, q: Array, v: Array, params: Any, qdot: Array) -> tuple[Array, Array, Array]:
+    def _changes(self, t: Scalar, q: Array, v: Array, params: PyTree, qdot: Array) -> tuple[Array, Array, Array]:
         """p, Ṁ v and ∂(½ vᵀMv − V)/∂q."""
 
         def momentum(t: Array, q: Array) -> Array:
@@ -116,12 +117,12 @@ class MassInertia(AbstractInertia):
         p, pdot = jax.jvp(momentum, (t, q), (jnp.ones_like(t), qdot))
         return p, pdot, jax.grad(action)(q)
 
-    def energy(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> tuple[Scalar, Scalar]:
+    def energy(self, t: Scalar, q: Array, v: Array, params: PyTree, rate: Rate | None) -> tuple[Scalar, Scalar]:
         """½ vᵀ M v and V."""
         kinetic = 0.5 * jnp.dot(v, self.mass_fn(t, q, params) @ v)
         return kinetic, jnp.zeros_like(kinetic) if self.potential_fn is None else self.potential_fn(t, q, params)
 
-    def lagrangian(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Scalar:
+    def lagrangian(self, t: Scalar, q: Array, v: Array, params: PyTree, rate: Rate | None) -> Scalar:
         """½ vᵀ M v − V."""
         kinetic, potential = self.energy(t, q, v, params, rate)
         return kinetic - potential
@@ -130,27 +131,27 @@ class MassInertia(AbstractInertia):
 class EntrywiseInertia(MassInertia):
     """The same from ∂M/∂q, of whose entries below the diagonal those above are copies."""
 
-    def mass(self, t: Scalar, q: Array, params: Any, rate: Rate | None, nv: int) -> Float[Array, "nv nv"]:
+    def mass(self, t: Scalar, q: Array, params: PyTree, rate: Rate | None, nv: int) -> Float[Array, "nv nv"]:
         """M(t, q)."""
         below = jnp.tril(self.mass_fn(t, q, params))
         return below + jnp.tril(below, -1).T
 
-    def _changes(self, t: Scalar, q: Array, v: Array, params: Any, qdot: Array) -> tuple[Array, Array, Array]:
+    def _changes(self, t: Scalar, q: Array, v: Array, params: PyTree, qdot: Array) -> tuple[Array, Array, Array]:
         own = lambda t, q: self.mass(t, q, params, None, v.shape[0])
-        mass, along_t = jax.jvp(lambda t: own(t, q), (t,), (jnp.ones_like(t),))
+        mass, mass_t = jax.jvp(lambda t: own(t, q), (t,), (jnp.ones_like(t),))
         turned = jnp.einsum("abk,b->ak", jax.jacfwd(own, 1)(t, q), v)
         slope = 0.5 * (v @ turned)
         if self.potential_fn is not None:
             slope = slope - jax.grad(self.potential_fn, 1)(t, q, params)
-        return mass @ v, turned @ qdot + along_t @ v, slope
+        return mass @ v, turned @ qdot + mass_t @ v, slope
 
 
 class LagrangianInertia(AbstractInertia):
     """Everything from L(t, q, q̇): M = Nᵀ L_q̇q̇ N, force = Nᵀ (L_q − L_q̇q q̇ − L_q̇t − L_q̇q̇ Ṅ v)."""
 
-    lagrangian_fn: Any
+    lagrangian_fn: Callable[[Array, Array, Array, PyTree], Array]
 
-    def mass(self, t: Scalar, q: Array, params: Any, rate: Rate | None, nv: int) -> Float[Array, "nv nv"]:
+    def mass(self, t: Scalar, q: Array, params: PyTree, rate: Rate | None, nv: int) -> Float[Array, "nv nv"]:
         """Nᵀ L_q̇q̇ N at zero velocity; L must be quadratic in q̇."""
         hessian = jax.hessian(lambda qdot: self.lagrangian_fn(t, q, qdot, params))(jnp.zeros_like(q))
         if rate is None:
@@ -158,7 +159,7 @@ class LagrangianInertia(AbstractInertia):
         matrix = rate_matrix(rate, q, nv)
         return matrix.T @ hessian @ matrix
 
-    def force(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Float[Array, " nv"]:
+    def force(self, t: Scalar, q: Array, v: Array, params: PyTree, rate: Rate | None) -> Float[Array, " nv"]:
         """The total time derivative of ∂L/∂q̇ with v held fixed covers all terms but the first."""
         qdot = v if rate is None else rate(q, v)
 
@@ -170,11 +171,11 @@ class LagrangianInertia(AbstractInertia):
         balance = slope - jax.jvp(momentum, (t, q), (jnp.ones_like(t), qdot))[1]
         return balance if rate is None else rate_transposed(rate, q, v, balance)
 
-    def energy(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> tuple[Scalar, Scalar]:
+    def energy(self, t: Scalar, q: Array, v: Array, params: PyTree, rate: Rate | None) -> tuple[Scalar, Scalar]:
         """Potential = −L(t, q, 0); kinetic = q̇·∂L/∂q̇ − L minus that."""
         return jacobi_energy(lambda qdot: self.lagrangian_fn(t, q, qdot, params), v if rate is None else rate(q, v))
 
-    def lagrangian(self, t: Scalar, q: Array, v: Array, params: Any, rate: Rate | None) -> Scalar:
+    def lagrangian(self, t: Scalar, q: Array, v: Array, params: PyTree, rate: Rate | None) -> Scalar:
         """L."""
         return self.lagrangian_fn(t, q, v if rate is None else rate(q, v), params)
 

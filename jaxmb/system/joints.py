@@ -3,10 +3,10 @@
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import equinox as eqx
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from ..foundations import counted
 from .state import State
@@ -81,24 +81,24 @@ class AbstractJoints(eqx.Module):
         """The same, whose functions take the fewest operations on numbers, not the fewest on arrays: for compiled code of our own."""
         return self
 
-    def reaching(self) -> "AbstractJoints":
+    def for_search(self) -> "AbstractJoints":
         """The same, whose rows also tell from far away where they vanish: they do so only where joints are the right way round."""
         return self
 
     @abc.abstractmethod
-    def drivers(self, params: Any) -> dict[str, str | None]:
+    def drivers(self, params: PyTree) -> dict[str, str | None]:
         """By name of each constraint that prescribes a motion, the joint coordinate that it drives; None if it is none."""
 
-    def without_inertia(self, params: Any) -> tuple[str, ...] | None:
+    def without_inertia(self, params: PyTree) -> tuple[str, ...] | None:
         """Names of the bodies that may move without having inertia; None where that is not known."""
         return None
 
     @abc.abstractmethod
-    def actuators(self, params: Any) -> tuple[str, ...]:
+    def actuators(self, params: PyTree) -> tuple[str, ...]:
         """Names of the inputs."""
 
     @abc.abstractmethod
-    def axes(self, t: Scalar, q: Float[Array, " nq"], params: Any) -> dict[str, Float[Array, " nv"]]:
+    def axes(self, t: Scalar, q: Float[Array, " nq"], params: PyTree) -> dict[str, Float[Array, " nv"]]:
         """By name of each joint velocity, "joint" or "joint.velocity", the generalised force of a unit effort along it."""
 
     @property
@@ -107,10 +107,10 @@ class AbstractJoints(eqx.Module):
         """SI units of the system's coordinates and of its velocities; None for those that are not known."""
 
     @abc.abstractmethod
-    def alignment(self, q: Float[Array, " nq"], params: Any) -> dict[str, Scalar]:
+    def alignment(self, q: Float[Array, " nq"], params: PyTree) -> dict[str, Scalar]:
         """By name, how well the joints that close loops are the right way round: positive if they are."""
 
-    def driven_turns(self, t: Scalar, q: Float[Array, " nq"], params: Any) -> dict[str, Float[Array, " nq"]]:
+    def driven_turns(self, t: Scalar, q: Float[Array, " nq"], params: PyTree) -> dict[str, Float[Array, " nq"]]:
         """By name of each driver, by how many full turns coordinates lie beyond what it prescribes, to the nearest; none by default."""
         return {}
 
@@ -131,11 +131,11 @@ class AbstractJoints(eqx.Module):
         """
 
     @abc.abstractmethod
-    def poses(self, q: Float[Array, " nq"], params: Any) -> Array:
+    def poses(self, q: Float[Array, " nq"], params: PyTree) -> Array:
         """An array that is the same for poses that look the same: full turns are not seen in it."""
 
     @abc.abstractmethod
-    def motion(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], params: Any) -> Any:
+    def motion(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], params: PyTree) -> PyTree:
         """The mechanism at an instant, by which named places and joints are read."""
 
     @abc.abstractmethod

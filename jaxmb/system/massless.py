@@ -25,12 +25,12 @@ class Massless:
     Attributes:
         velocities: names of those that take part in motions without inertia.
         bodies: names of the bodies that have no inertia, of a mechanism.
-        unheld: of the velocities those that no constraint holds either.
+        unconstrained: of the velocities those that no constraint holds either.
     """
 
     velocities: tuple[str, ...]
     bodies: tuple[str, ...]
-    unheld: tuple[str, ...]
+    unconstrained: tuple[str, ...]
 
     def __str__(self) -> str:
         bodies = f" (without inertia: {listing(self.bodies)})" if self.bodies else ""
@@ -41,7 +41,7 @@ class Massless:
         """What to say where constraints do not hold all of it."""
         bodies = f" of {listing(self.bodies)}" if self.bodies else ""
         return (
-            f"Argument `mass` must be positive definite on the null space of the constraints, but is not: along {listing(self.unheld)} "
+            f"Argument `mass` must be positive definite on the null space of the constraints, but is not: along {listing(self.unconstrained)} "
             f"there is no inertia, and no constraint holds it. Give mass and inertia{bodies}, or constraints that hold it."
         )
 
@@ -71,14 +71,15 @@ def first_state(states: State) -> State:
 
 def massless_at(system: System, t: ArrayLike, q: Array, bodies: tuple[str, ...] = ()) -> Massless | None:
     """Likewise at a pose; the system is in its mode."""
+    # Inside `jax.jit` the numbers of the system are concrete although operations would be traced.
     with jax.ensure_compile_time_eval():
         system, instant, q = strong(system), strong(jnp.asarray(t, q.dtype)), strong(q)
         mass = np.asarray(_mass(system, instant, q))
         if not np.isfinite(mass).all() or not _named(system, _scaled(mass, mass)):
             return None
         metric = np.asarray(_metric(system, instant, q))
-    without, unheld = (_named(system, _scaled(x, metric)) for x in (mass, metric))
-    return Massless(without, bodies, unheld) if without else None
+    without, unconstrained = (_named(system, _scaled(x, metric)) for x in (mass, metric))
+    return Massless(without, bodies, unconstrained) if without else None
 
 
 @program

@@ -1,11 +1,11 @@
 """Which constraints of a system act, and what locks hold."""
 
-from typing import Any
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 Scalar = Float[Array, ""]
 
@@ -15,7 +15,7 @@ class Coordinate(eqx.Module):
 
     index: int = eqx.field(static=True)
 
-    def __call__(self, t: Scalar, q: Float[Array, " nq"], params: Any) -> Scalar:
+    def __call__(self, t: Scalar, q: Float[Array, " nq"], params: PyTree) -> Scalar:
         """The coordinate."""
         return q[self.index]
 
@@ -29,7 +29,7 @@ class LockRow(eqx.Module):
     """
 
     name: str = eqx.field(static=True)
-    fn: Any
+    fn: Callable[..., Array]
 
 
 class Mode(eqx.Module):
@@ -52,26 +52,26 @@ class Mode(eqx.Module):
     events: tuple[str, ...] = eqx.field(static=True, default=())
 
 
-class Held(eqx.Module):
+class LockResidual(eqx.Module):
     """s(t, q, params) − value."""
 
-    fn: Any
+    fn: Callable[..., Array]
     value: Float[Array, "..."]
 
-    def __call__(self, t: Scalar, q: Float[Array, " nq"], params: Any) -> Scalar:
+    def __call__(self, t: Scalar, q: Float[Array, " nq"], params: PyTree) -> Scalar:
         """The residual."""
         return self.fn(t, q, params) - self.value
 
 
-class Dragged(eqx.Module):
+class BrakeForce(eqx.Module):
     """Forces along functions s_i(t, q, params), beside another `resistance`."""
 
-    rest: Any
-    rate: Any
-    fns: tuple[Any, ...]
+    resistance: Callable[..., Array] | None
+    rate: Callable[..., Array] | None
+    fns: tuple[Callable[..., Array], ...]
     drag: Float[Array, "... k"]
 
-    def __call__(self, t: Scalar, q: Array, v: Array, params: Any, u: Array | None) -> Float[Array, " nv"]:
+    def __call__(self, t: Scalar, q: Array, v: Array, params: PyTree, u: Array | None) -> Float[Array, " nv"]:
         """Σ f_i ∂ṡ_i/∂v."""
 
         def power(v: Array) -> Scalar:
@@ -80,4 +80,4 @@ class Dragged(eqx.Module):
             return jnp.dot(self.drag, jax.jvp(values, (q,), (qdot,))[1])
 
         force = jax.grad(power)(v)
-        return force if self.rest is None else force + self.rest(t, q, v, params, u)
+        return force if self.resistance is None else force + self.resistance(t, q, v, params, u)

@@ -7,6 +7,7 @@ from typing import Any, TypeVar, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, PyTree
 
 from ..foundations import Blank, shapes_of
 from ..lanes import WRITING, NotScalarError, Program, Shaped, unavailable
@@ -25,36 +26,36 @@ def scalar(fn: F) -> F:
     """
 
     @functools.wraps(fn)
-    def call(system: Any, *arguments: Any) -> Any:
+    def call(system: PyTree, *arguments: PyTree) -> PyTree:
         if WRITING or system.layout is not None or unavailable() is not None:
             return fn(system, *arguments)
         blank, arrays = Blank.of((system, *arguments))
-        made = _made(fn, blank, shapes_of(arrays)) if blank.known else None
-        if made is None:
+        compiled = _compiled(fn, blank, shapes_of(arrays)) if blank.known else None
+        if compiled is None:
             return fn(system, *arguments)
-        program, structure, known = made
-        found = program(*arrays) if any(x is None for x in known) else known
-        of_each = [x if k is None else jnp.asarray(k) for x, k in zip(found, known, strict=True)]
+        program, structure, constants = compiled
+        results = program(*arrays) if any(x is None for x in constants) else constants
+        of_each = [x if k is None else jnp.asarray(k) for x, k in zip(results, constants, strict=True)]
         return jax.tree.unflatten(structure, of_each)
 
     return cast(F, call)
 
 
 @functools.lru_cache(maxsize=512)
-def _made(
+def _compiled(
     fn: Callable[..., Any], blank: Blank, shapes: tuple[Shaped, ...]
 ) -> tuple[Program, Any, list[np.ndarray | None]] | None:
     """The program, the structure of its results, and those that are known; None if the function cannot be one."""
     structures = []
 
-    def whole(*arrays: Any) -> list[Any]:
+    def leaves_of(*arrays: PyTree) -> list[Array]:
         system, *arguments = blank.filled(arrays)
-        leaves, structure = jax.tree.flatten(fn(system.told, *arguments))
+        leaves, structure = jax.tree.flatten(fn(system.specialised, *arguments))
         structures.append(structure)
         return leaves
 
     try:
-        program = Program.of(whole, *shapes, largest=LARGEST, exact=True, brief=True)
+        program = Program.of(leaves_of, *shapes, largest=LARGEST, exact=True, brief=True)
     except NotScalarError:
         return None
     return program, structures[-1], program.constants

@@ -22,33 +22,33 @@ def dense_work(system: System) -> int:
     return n**3 // 3 + m * n**2 + m**2 * n
 
 
-def laid_out(system: System) -> System:
+def with_layout(system: System) -> System:
     """The system with its layout, if that pays."""
-    found = layout_of(system, False)
-    return system if isinstance(found, str) else system.laid_out(found)
+    layout = layout_of(system, False)
+    return system if isinstance(layout, str) else system.with_layout(layout)
 
 
-def layout_of(system: System, anyway: bool, compiled: bool = False) -> Layout | str:
-    """Which entries of M and C may not be zero, or why that is of no use, as `compiled` code or else; `anyway` also where it does not pay."""
+def layout_of(system: System, force: bool, compiled: bool = False) -> Layout | str:
+    """Which entries of M and C may not be zero, or why that is of no use, as `compiled` code or else; `force` also where it does not pay."""
     dense, (least, faster) = dense_work(system), (SMALL, 1) if compiled else (LEAST, FASTER)
-    if not system.m or (dense < least and not anyway):
+    if not system.m or (dense < least and not force):
         return f"{system.nv} velocities and {system.m} rows are too few"
     blank, parameters = Blank.of(system)
     if not blank.known:
         return "part of the system is neither an array nor hashable"
-    found = _layout(blank, shapes_of(parameters), system.nq, system.nv)
-    if isinstance(found, str) or anyway or (0 if compiled else least) + faster * found.work < dense:
-        return found
+    layout = _layout(blank, shapes_of(parameters), system.nq, system.nv)
+    if isinstance(layout, str) or force or (0 if compiled else least) + faster * layout.work < dense:
+        return layout
     return "M and C have too many entries that may not be zero"
 
 
 def linear_algebra(system: System) -> str:
     """How linear algebra of steps is done by default, and why."""
-    found = layout_of(system, False)
-    if not isinstance(found, str):
-        return f"sparse: {found}"
-    compiled = layout_of(system, False, compiled=True)
-    return f"dense: {found}" if isinstance(compiled, str) else f"sparse in compiled code: {compiled}"
+    layout = layout_of(system, False)
+    if not isinstance(layout, str):
+        return f"sparse: {layout}"
+    compiled_layout = layout_of(system, False, compiled=True)
+    return f"dense: {layout}" if isinstance(compiled_layout, str) else f"sparse in compiled code: {compiled_layout}"
 
 
 @functools.lru_cache(maxsize=64)

@@ -27,10 +27,10 @@ class Scale(eqx.Module):
     row_by_length: Float[Array, "... m"]
     rate: Float[Array, "..."]
 
-    def still(self, velocity: Float[Array, " nv"]) -> Float[Array, ""]:
+    def rounding_rate(self, velocity: Float[Array, " nv"]) -> Float[Array, ""]:
         """√eps max |v_k|/ℓ_k: rows that turn more slowly than that in a motion do so by rounding."""
-        known = self.reach > 0
-        rate = jnp.max(jnp.where(known, jnp.abs(velocity) / jnp.where(known, self.reach, 1), 0), initial=0)
+        sized = self.reach > 0
+        rate = jnp.max(jnp.where(sized, jnp.abs(velocity) / jnp.where(sized, self.reach, 1), 0), initial=0)
         return jnp.finfo(velocity.dtype).eps ** 0.5 * rate
 
 

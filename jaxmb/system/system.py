@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from ..foundations import (
     Count,
@@ -26,11 +26,11 @@ from ..foundations import (
 )
 from ..linalg import BlockMatrix, Layout
 from .actuation import JointDirections
+from .constants import Constants
 from .constraint import AbstractConstraint, Holonomic
 from .inertia import AbstractInertia, LagrangianInertia, MassInertia, Rate
 from .joints import AbstractJoints
-from .known import Known
-from .mode import Dragged, Held, Mode
+from .mode import BrakeForce, LockResidual, Mode
 from .scalar import scalar
 from .state import State
 
@@ -83,35 +83,35 @@ class System(eqx.Module):
     row_counts: tuple[int, ...] = eqx.field(static=True)
     nu: int = eqx.field(static=True)
     inertia: AbstractInertia
-    force_fn: Any
+    force_fn: Callable[..., Array] | None
     constraints: tuple[AbstractConstraint, ...]
-    params: Any
-    rate_fn: Any
-    normalise_fn: Any
-    actuation_fn: Any
-    resistance_fn: Any
+    params: PyTree
+    rate_fn: Callable[..., Array] | None
+    normalise_fn: Callable[..., Array] | None
+    actuation_fn: Callable[..., Array] | None
+    resistance_fn: Callable[..., Array] | None
     guess: Float[Array, " nq"]
     breaks: Float[Array, " k"] | None
     joints: AbstractJoints | None
     active: Bool[Array, " m"] | None
     layout: Layout | None = eqx.field(static=True)
-    known: Known | None = eqx.field(static=True)
+    constants: Constants | None = eqx.field(static=True)
 
     @contract
     def __init__(
         self,
         coordinates: Count | Sequence[str],
-        mass: Callable[..., Any] | None = None,
-        force: Any = None,
-        potential: Any = None,
+        mass: Callable[..., Array] | None = None,
+        force: Callable[..., Array] | None = None,
+        potential: Callable[..., Array] | None = None,
         constraints: Sequence[Any] = (),
-        params: Any = None,
+        params: PyTree = None,
         velocities: Count | Sequence[str] | None = None,
-        rate: Any = None,
-        normalise: Any = None,
-        actuation: Any = None,
+        rate: Callable[..., Array] | None = None,
+        normalise: Callable[..., Array] | None = None,
+        actuation: Callable[..., Array] | None = None,
         *,
-        resistance: Any = None,
+        resistance: Callable[..., Array] | None = None,
         guess: Vector | None = None,
         breaks: Vector | None = None,
         inertia: AbstractInertia | None = None,
@@ -143,7 +143,7 @@ class System(eqx.Module):
         self.resistance_fn = as_function(resistance, "resistance")
         self.guess = jnp.zeros(self.nq) if guess is None else jnp.asarray(guess, default_float())
         self.breaks = None if breaks is None else jnp.ravel(jnp.asarray(breaks, default_float()))
-        self.joints, self.active, self.layout, self.known = joints, None, None, None
+        self.joints, self.active, self.layout, self.constants = joints, None, None, None
         if self.guess.shape != (self.nq,):
             raise ValueError(f"Argument `guess` must have shape ({self.nq},), but has shape {self.guess.shape}.")
         self.row_counts, self.nu = _check_shapes(self)
@@ -151,7 +151,7 @@ class System(eqx.Module):
     @classmethod
     @contract
     def from_lagrangian(
-        cls, lagrangian: Callable[..., Any], coordinates: Count | Sequence[str], **arguments: Any
+        cls, lagrangian: Callable[..., Array], coordinates: Count | Sequence[str], **arguments: Any
     ) -> "System":
         """A system from L(t, q, q̇, params), quadratic in q̇, which `assemble` and `simulate` check.
 
@@ -166,7 +166,7 @@ class System(eqx.Module):
         return cls(coordinates, inertia=LagrangianInertia(as_function(lagrangian, "lagrangian")), **arguments)
 
     @contract
-    def with_params(self, params: Any) -> "System":
+    def with_params(self, params: PyTree) -> "System":
         """The system with other parameters; nothing is compiled anew if they have the same shapes.
 
         Raises:
@@ -181,11 +181,11 @@ class System(eqx.Module):
             return self
         fields: dict[str, Any] = {"active": mode.active}
         if mode.locks:
-            rows = [Holonomic(lock.name, Held(lock.fn, mode.held[..., i])) for i, lock in enumerate(mode.locks)]
+            rows = [Holonomic(lock.name, LockResidual(lock.fn, mode.held[..., i])) for i, lock in enumerate(mode.locks)]
             fields["constraints"] = (*self.constraints, *rows)
             fields["row_counts"] = (*self.row_counts, *(1 for _ in rows))
             fns = tuple(lock.fn for lock in mode.locks)
-            fields["resistance_fn"] = Dragged(self.resistance_fn, self.rate_fn, fns, mode.drag)
+            fields["resistance_fn"] = BrakeForce(self.resistance_fn, self.rate_fn, fns, mode.drag)
         return self._with(fields)
 
     def in_mode_of(self, other: "System") -> "System":
@@ -205,8 +205,9 @@ class System(eqx.Module):
         if len(other.constraints) > count:
             fields["constraints"] = (*self.constraints, *other.constraints[count:])
             fields["row_counts"] = (*self.row_counts, *other.row_counts[count:])
-            held = other.resistance_fn
-            fields["resistance_fn"] = Dragged(self.resistance_fn, self.rate_fn, held.fns, held.drag)
+            brakes = other.resistance_fn
+            assert isinstance(brakes, BrakeForce)  # as `in_mode` makes it, along with the rows of locks
+            fields["resistance_fn"] = BrakeForce(self.resistance_fn, self.rate_fn, brakes.fns, brakes.drag)
         return self._with(fields)
 
     def with_constraints(self, constraints: Sequence[AbstractConstraint], row_counts: Sequence[int]) -> "System":
@@ -241,16 +242,16 @@ class System(eqx.Module):
         """Mask (m,) of the rows that act."""
         return jnp.asarray(np.ones(self.m, bool)) if self.active is None else self.active
 
-    def knowing(self) -> "System":
+    def with_constants(self) -> "System":
         """The system with what is known of its parameters to be zero or one."""
-        return self._with({"known": Known.of(self.params), "layout": self.layout})
+        return self._with({"known": Constants.of(self.params), "layout": self.layout})
 
     @property
-    def told(self) -> "System":
+    def specialised(self) -> "System":
         """The system with what is known of its parameters as constants."""
-        if self.known is None:
+        if self.constants is None:
             return self
-        return self._with({"params": self.known.told(self.params), "layout": self.layout})
+        return self._with({"params": self.constants.substituted(self.params), "layout": self.layout})
 
     @property
     def unrolled(self) -> "System":
@@ -259,15 +260,15 @@ class System(eqx.Module):
         return system._with({"inertia": system.inertia.unrolled(self.nq), "layout": self.layout})
 
     @property
-    def reaching(self) -> "System":
+    def for_search(self) -> "System":
         """The system whose joints' rows also tell from far away where they vanish."""
-        return self._with_joints(lambda joints: joints.reaching())
+        return self._with_joints(lambda joints: joints.for_search())
 
     def _with_joints(self, fn: Callable[[AbstractJoints], AbstractJoints]) -> "System":
         of_joints = lambda x: isinstance(x, AbstractJoints)
         return jax.tree.map(lambda x: fn(x) if of_joints(x) else x, self, is_leaf=of_joints)
 
-    def laid_out(self, layout: Layout | None) -> "System":
+    def with_layout(self, layout: Layout | None) -> "System":
         """The system with what is known of the entries of M and C that may not be zero."""
         return self._with({"layout": layout})
 
@@ -315,12 +316,12 @@ class System(eqx.Module):
     @property
     def rows(self) -> dict[str, slice]:
         """The rows of each constraint, or of each of its parts, by name, in the order in which they were given."""
-        found, start = {}, 0
+        slices, start = {}, 0
         for constraint, count in zip(self.constraints, self.row_counts, strict=True):
             for name, size in constraint.parts or ((constraint.name, count),):
-                found[name] = slice(start, start + size)
+                slices[name] = slice(start, start + size)
                 start += size
-        return found
+        return slices
 
     def largest(self, values: Float[Array, " m"]) -> Float[Array, " k"]:
         """The largest of the values (not negative) of the rows of each constraint, in the order of `rows`."""
@@ -341,9 +342,8 @@ class System(eqx.Module):
     @property
     def rate(self) -> Rate | None:
         """None where q̇ = v, or the function (q, v) ↦ N(q) v."""
-        if self.rate_fn is None:
-            return None
-        return lambda q, v: self.rate_fn(q, v, self.params)
+        rate = self.rate_fn
+        return None if rate is None else lambda q, v: rate(q, v, self.params)
 
     def qdot(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " nq"]:
         """q̇ = N(q) v."""
@@ -400,17 +400,17 @@ class System(eqx.Module):
         return self.inertia.explicit_power(t, q, v, self.params, self.rate)
 
 
-def _check_params(old: Any, new: Any) -> None:
+def _check_params(old: PyTree, new: PyTree) -> None:
     """Refuses parameters among which those are missing that a system was made with; further ones, for controllers, say, may come along."""
-    places = lambda params: {jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(params)[0]}
-    before, after = places(old), places(new)
+    paths = lambda params: {jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(params)[0]}
+    before, after = paths(old), paths(new)
     if not before <= after:
         missing, unknown = sorted(before - after), sorted(after - before)
         words = [f"lacks {listing(missing)}"] * bool(missing) + [f"has {listing(unknown)} besides"] * bool(unknown)
         raise ValueError(f"Argument `params` must hold the parameters of the system, but {' and '.join(words)}.")
 
 
-def check_state(system: System, state: Any) -> None:
+def check_state(system: System, state: object) -> None:
     """Raises a TypeError or ValueError for what is no single state of the system."""
     if not isinstance(state, State):
         raise TypeError(
@@ -437,12 +437,12 @@ def check_state(system: System, state: Any) -> None:
 
 
 @remembered
-def prepared(system: System) -> System:
+def canonical(system: System) -> System:
     """The system with explicit types, and with what is known of its parameters."""
-    return strong(system).knowing()
+    return strong(system).with_constants()
 
 
-def settled(system: System, state: State) -> tuple[System, State]:
+def apply_mode(system: System, state: State) -> tuple[System, State]:
     """The system in the mode of a state, and the state without its mode; a single state of the system is all that is accepted."""
     check_state(system, state)
     return system.in_mode(state.mode), dataclasses.replace(state, mode=None)
@@ -483,7 +483,9 @@ def _check_shapes(system: System) -> tuple[tuple[int, ...], int]:
     return _row_counts(system, t, q, v), nu
 
 
-def _row_counts(system: System, t: Any, q: Any, v: Any) -> tuple[int, ...]:
+def _row_counts(
+    system: System, t: jax.ShapeDtypeStruct, q: jax.ShapeDtypeStruct, v: jax.ShapeDtypeStruct
+) -> tuple[int, ...]:
     counts = []
     for i, constraint in enumerate(system.constraints):
         if not isinstance(constraint, AbstractConstraint):

@@ -14,7 +14,7 @@ from ..linalg import BlockMatrix, Layout, SparseRows, metric_root
 from .constraint import Holonomic
 from .scalar import scalar
 from .state import State
-from .system import System, settled
+from .system import System, apply_mode
 
 Scalar = Float[Array, ""]
 
@@ -28,7 +28,7 @@ class Nearby(eqx.Module):
     system: System
     state: State
 
-    def along(self, direction: Float[Array, " nv"], tdot: Scalar | float) -> Float[Array, "m nv"]:
+    def jacobian_derivative(self, direction: Float[Array, " nv"], tdot: Scalar | float) -> Float[Array, "m nv"]:
         """The derivative of C along a direction and time: Ċ = ∂C/∂q · N v + ∂C/∂t along v with ṫ = 1."""
         return jacobian_rate(self.system, self.state.t, self.state.q, direction, tdot)
 
@@ -36,7 +36,7 @@ class Nearby(eqx.Module):
         """∂Γ/∂v, of which K = Ċ − ∂Γ/∂v is made."""
         return jax.jacfwd(lambda v: gamma(self.system, self.state.t, self.state.q, v))(self.state.v)
 
-    def vector(self) -> Float[Array, " m"]:
+    def right_hand_side(self) -> Float[Array, " m"]:
         """The right-hand side k = ∂Γ/∂q · N v + ∂Γ/∂t."""
         t, q, v = self.state.t, self.state.q, self.state.v
         return jax.jvp(lambda t, q: gamma(self.system, t, q, v), (t, q), (jnp.ones_like(t), self.system.qdot(q, v)))[1]
@@ -193,6 +193,7 @@ def constraint_jacobian(system: System, t: Scalar, q: Float[Array, " nq"]) -> Fl
 def sparse_jacobian(system: System, layout: Layout, t: Scalar, q: Float[Array, " nq"]) -> SparseRows:
     """C, from its products with few vectors."""
     seeds = jnp.asarray(layout.seeds, q.dtype)
+    # The residual is affine in v: C seed = residual(seed) − residual(0).
     offset = velocity_residual(system, t, q, jnp.zeros_like(seeds[0]))
     return SparseRows.of(layout, jax.vmap(lambda seed: velocity_residual(system, t, q, seed) - offset)(seeds))
 
@@ -247,8 +248,8 @@ def sparse_evaluate_at(
     """`evaluate_at` for a system with few entries in M and C."""
     terms = sparse_rows_at(system, layout, t, q, scale)
     force, moving = system.intrinsic_force(t, q, v) + applied, gamma(system, t, q, v)
-    known = lambda x: (x.force, x.offset, x.gamma)
-    return eqx.tree_at(known, terms, (force, velocity_offset(system, t, q), moving))
+    fields = lambda x: (x.force, x.offset, x.gamma)
+    return eqx.tree_at(fields, terms, (force, velocity_offset(system, t, q), moving))
 
 
 def sparse_rows_at(
@@ -284,7 +285,7 @@ def evaluate(system: System, state: State, *, u: Vector | None = None) -> Terms:
         >>> [round(float(x), 6) for x in (*terms.jacobian[0], terms.gamma[0])]
         [1.2, 1.6, -2.0]
     """
-    system, state = settled(system, state)
+    system, state = apply_mode(system, state)
     t, q, v = state.t, state.q, state.v
     terms = evaluate_at(system, t, q, v, state.scale.row, system.applied_force(t, q, v, u))
     return dataclasses.replace(terms, nearby=Nearby(system, state) if system.m else None)

@@ -34,9 +34,9 @@ def check_values(system: System, state: State, values: Values) -> tuple[Check, .
         Check(_count_infinite(value), 0.0, f"Argument `{name}` must give finite numbers at this state, but does not.")
         for name, value in infinite.items()
     ]
-    wrong = system.largest((~jnp.isfinite(values.position + values.velocity)).astype(float))
+    nonfinite = system.largest((~jnp.isfinite(values.position + values.velocity)).astype(float))
     text = "Argument `constraint '{name}'` must give finite numbers at this state, but does not."
-    checks.append(Check(wrong, 0.0, text, tuple(system.rows)))
+    checks.append(Check(nonfinite, 0.0, text, tuple(system.rows)))
     largest = jnp.max(jnp.abs(mass))
     checks.append(
         Check(
@@ -78,6 +78,7 @@ def _degrees(system: System, state: State, root: Float[Array, "nv nv"]) -> list[
     """
     t, q, params = state.t, state.q, system.params
     tol = 1e3 * float(jnp.finfo(q.dtype).eps)
+    # Sines of whole numbers: no component is zero, at any nv.
     directions = jnp.sin(jnp.arange(1.0, 2 * system.nv + 1).reshape(2, -1)).astype(q.dtype) @ root
     directions = jnp.where(jnp.isfinite(directions), directions, 1)
     probes = (jnp.array(SIZES, q.dtype)[:, None, None] * directions).reshape(-1, system.nv)
@@ -114,9 +115,9 @@ def _excess(
         for _ in range(degree + 1):
             derivatives.append(lambda x, g=derivatives[-1]: jax.jvp(g, (x,), (jnp.ones_like(x),))[1])
         one = jnp.ones((), probe.dtype)
-        usual, excess = (jnp.abs(g(one)) for g in derivatives[-2:])
+        leading, excess = (jnp.abs(g(one)) for g in derivatives[-2:])
         if homogeneous:
             excess = excess + jnp.abs(derivatives[0](0 * one))
-        return jnp.where(excess == 0, 0, excess / usual)
+        return jnp.where(excess == 0, 0, excess / leading)
 
     return jnp.nanmax(jax.vmap(at)(probes), axis=0)

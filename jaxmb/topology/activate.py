@@ -16,8 +16,8 @@ from ..foundations import (
     default_float,
 )
 from .change import Change
+from .context import EventContext, fitting
 from .event import AbstractEvent
-from .situation import Situation, fitting
 
 
 class Activate(AbstractEvent):
@@ -73,9 +73,9 @@ class Activate(AbstractEvent):
         """Whether positions are moved to the constraints."""
         return self.assemble
 
-    def apply(self, change: Change, here: Situation) -> Change:
+    def apply(self, change: Change, context: EventContext) -> Change:
         """Makes the rows act, or hits them."""
-        rows = here.rows(self.names)
+        rows = context.rows(self.names)
         if self.assemble:
             change = change.assemble(rows)
         if self.restitution is None:
@@ -83,27 +83,28 @@ class Activate(AbstractEvent):
         hit = change.bounce(rows, self.restitution)
         if self.when is None:
             return hit
-        closes, approaches = self._contact(here, rows)
+        closes, approaches = self._contact(context, rows)
         return change.activate(rows).where(closes, hit.where(approaches, change))
 
-    def able(self, here: Situation) -> Bool[Array, ""]:
+    def able(self, context: EventContext) -> Bool[Array, ""]:
         """Whether any of its rows does not act."""
-        return jnp.any(here.rows(self.names) & ~here.mode.active)
+        return jnp.any(context.rows(self.names) & ~context.mode.active)
 
-    def _contact(self, here: Situation, rows: Bool[Array, " m"]) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
+    def _contact(self, context: EventContext, rows: Bool[Array, " m"]) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
         """Whether the contact that is hit closes, and whether it approaches: where its guard rises."""
-        assert self.restitution is not None
-        system, state = lax.stop_gradient((here.system, here.state))
-        vdot = lax.stop_gradient(here.acceleration())
+        assert self.restitution is not None and self.when is not None
+        when = self.when
+        system, state = lax.stop_gradient((context.system, context.state))
+        vdot = lax.stop_gradient(context.acceleration())
         one = jnp.ones_like(state.t)
 
         def rate(t: Array, q: Array, v: Array) -> Array:
-            guard = lambda t, q, v: self.direction * self.when(t, q, v, here.reaction, system.params)
+            guard = lambda t, q, v: self.direction * when(t, q, v, context.reaction, system.params)
             return jax.jvp(guard, (t, q, v), (one, system.qdot(q, v), vdot))[1]
 
         at = state.t, state.q, state.v
         speed, pressing = jax.jvp(rate, at, (one, system.qdot(state.q, state.v), vdot))
-        hit = jnp.max(jnp.where(rows, jnp.abs(here.residual_rates), 0), initial=0)
+        hit = jnp.max(jnp.where(rows, jnp.abs(context.residual_rates), 0), initial=0)
         # The way of a throw with the speed e hit, back to where it began, beside √eps.
         low = self.restitution**2 * hit * jnp.maximum(speed, 0) <= 2 * fitting(state.q.dtype) * pressing
         return (pressing >= 0) & low, (speed > 0) | ((speed == 0) & (hit > 0))

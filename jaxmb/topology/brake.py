@@ -1,7 +1,5 @@
 """A brake slides, rests and comes loose."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -9,9 +7,9 @@ from jaxtyping import Array, Float
 from ..foundations import Check, FunctionOfState, Guard, NonNegative, Number, Whole, contract, default_float
 from ..system import LockRow, System
 from .change import Change
-from .event import AbstractEvent, Happening
-from .lock import lock_row, placed
-from .situation import Situation, rounding
+from .context import EventContext, rounding
+from .event import AbstractEvent, Occurrence
+from .lock import lock_row, lock_target
 
 Scalar = Float[Array, ""]
 
@@ -33,7 +31,7 @@ class Brake(AbstractEvent):
         name: of the brake and its row; "brake " and the coordinate by default.
     """
 
-    what: Any = eqx.field(static=True)
+    what: str | Whole | FunctionOfState = eqx.field(static=True)
     sliding: Scalar
     holding: Scalar | None
 
@@ -49,7 +47,7 @@ class Brake(AbstractEvent):
         direction: int = 1,
         name: str | None = None,
     ):
-        name, self.what = placed(what, name, "Brake")
+        name, self.what = lock_target(what, name, "Brake")
         self.sliding = jnp.asarray(sliding, default_float())
         self.holding = None if holding is None else jnp.asarray(holding, default_float())
         super().__init__(name, at=at, when=when, direction=direction)
@@ -65,32 +63,32 @@ class Brake(AbstractEvent):
         return (self.name,)
 
     @property
-    def further(self) -> tuple[Happening, ...]:
+    def secondary(self) -> tuple[Occurrence, ...]:
         """It comes to rest, and comes loose."""
         return (
-            Happening("rests", self._motion, self._rest),
-            Happening("comes loose", self._overload, self._loosen),
+            Occurrence("rests", self._motion, self._rest),
+            Occurrence("comes loose", self._overload, self._loosen),
         )
 
     def row(self, system: System) -> LockRow:
         """The row by which it holds."""
         return lock_row(self.name, self.what, system)
 
-    def apply(self, change: Change, here: Situation) -> Change:
+    def apply(self, change: Change, context: EventContext) -> Change:
         """Slides against the motion, or rests where the force would end the motion within an instant."""
-        rows, r = here.rows(self.acts_on), here.number(self.name)
-        moving = jnp.abs(here.rates[r]) > self.sliding * (here.instant * here.mobility[r])
-        return change.slide(rows & moving, -jnp.sign(here.rates[r]) * self.sliding).rest(rows & ~moving)
+        rows, r = context.rows(self.acts_on), context.number(self.name)
+        moving = jnp.abs(context.rates[r]) > self.sliding * (context.instant * context.mobility[r])
+        return change.slide(rows & moving, -jnp.sign(context.rates[r]) * self.sliding).rest(rows & ~moving)
 
-    def adapt(self, change: Change, here: Situation) -> Change:
+    def reconcile(self, change: Change, context: EventContext) -> Change:
         """Slides, against the motion, where other rows determine what it would hold; if it has turned round, the other way."""
-        rows, r = here.rows(self.acts_on), here.number(self.name)
+        rows, r = context.rows(self.acts_on), context.number(self.name)
         holds = jnp.any(rows & (change.mode.active | change.stuck))
-        forward = jnp.where(here.mode.drag[r] == 0, here.rates[r], here.mode.drag[r]) > 0
+        forward = jnp.where(context.mode.drag[r] == 0, context.rates[r], context.mode.drag[r]) > 0
         slides = change.release(rows).slide(rows, jnp.where(forward, -self.sliding, self.sliding))
-        return slides.where(holds & here.determined(self.acts_on, change.mode.active), change)
+        return slides.where(holds & context.determined(self.acts_on, change.mode.active), change)
 
-    def settle(self, change: Change, after: Situation) -> Change:
+    def resolve(self, change: Change, after: EventContext) -> Change:
         """Slides, the way it is drawn, if it has come to rest and cannot hold."""
         slips = jnp.any(change.stuck & after.rows(self.acts_on)) & (self._excess(after) > 0)
         loose = self._loosen(change, after).doubt(after.arbitrary(self.acts_on))
@@ -102,28 +100,28 @@ class Brake(AbstractEvent):
         amount = jnp.where(self.sliding > 0, self.sliding - self.limit, 1)
         return (Check(amount[None], 0.0, text, (self.name,)),)
 
-    def _motion(self, here: Situation) -> Scalar:
+    def _motion(self, context: EventContext) -> Scalar:
         """The velocity, positive when it has turned round; −1 unless it slides."""
-        r = here.number(self.name)
-        drag = here.mode.drag[r]
-        return jnp.where(drag != 0, jnp.sign(drag) * here.rates[r] - here.creep[r], -1)
+        r = context.number(self.name)
+        drag = context.mode.drag[r]
+        return jnp.where(drag != 0, jnp.sign(drag) * context.rates[r] - context.creep[r], -1)
 
-    def _rest(self, change: Change, here: Situation) -> Change:
-        return change.rest(here.rows(self.acts_on))
+    def _rest(self, change: Change, context: EventContext) -> Change:
+        return change.rest(context.rows(self.acts_on))
 
-    def _overload(self, here: Situation) -> Scalar:
+    def _overload(self, context: EventContext) -> Scalar:
         """How far the load is above what it holds; −1 unless it holds."""
-        holds = jnp.any(here.mode.active & here.rows(self.acts_on))
-        return jnp.where(holds, self._excess(here), -1)
+        holds = jnp.any(context.mode.active & context.rows(self.acts_on))
+        return jnp.where(holds, self._excess(context), -1)
 
-    def _loosen(self, change: Change, here: Situation) -> Change:
-        rows = here.rows(self.acts_on)
-        return change.release(rows).slide(rows, jnp.sign(self._load(here)) * self.sliding)
+    def _loosen(self, change: Change, context: EventContext) -> Change:
+        rows = context.rows(self.acts_on)
+        return change.release(rows).slide(rows, jnp.sign(self._load(context)) * self.sliding)
 
-    def _excess(self, here: Situation) -> Scalar:
+    def _excess(self, context: EventContext) -> Scalar:
         """By how much of what it holds the load is above that, beyond rounding."""
-        load = jnp.abs(self._load(here))
+        load = jnp.abs(self._load(context))
         return load / self.limit - (1 + rounding(load.dtype))
 
-    def _load(self, here: Situation) -> Scalar:
-        return here.reaction[self.name][0]
+    def _load(self, context: EventContext) -> Scalar:
+        return context.reaction[self.name][0]

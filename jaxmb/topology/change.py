@@ -20,7 +20,7 @@ class Change(eqx.Module):
         hit: rows that act at that instant only.
         restitution: e of each row.
         assembled: rows to which positions are to be moved.
-        stuck: rows of locks that have come to rest and hold from then on, unless `settle` of an event lets go of them.
+        stuck: rows of locks that have come to rest and hold from then on, unless `resolve` of an event lets go of them.
         impulse: U (nv,) from outside, in N s or N m s.
         consistent: whether momentum is conserved.
         doubtful: whether anything was decided by a reaction that a rigid model does not determine.
@@ -89,6 +89,7 @@ class Change(eqx.Module):
 
     def where(self, happens: Bool[Array, ""], other: "Change") -> "Change":
         """The change if something happens, else another one."""
+        # What neither changes is passed on as it is: events that touch few fields leave small programs.
         return jax.tree.map(lambda a, b: a if a is b else jnp.where(happens, a, b), self, other)
 
     def differs(self, other: "Change") -> Bool[Array, ""]:

@@ -2,21 +2,21 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..foundations import Check, as_floats, as_function, as_parameters
+from ..foundations import Check, Guard, Number, as_floats, as_function, as_parameters
 from ..system import LockRow, System
 from .change import Change
-from .situation import Situation
+from .context import EventContext
 
 Scalar = Float[Array, ""]
 
 
-class Happening(NamedTuple):
+class Occurrence(NamedTuple):
     """One of the things that an event brings about.
 
     Attributes:
@@ -26,15 +26,15 @@ class Happening(NamedTuple):
     """
 
     what: str
-    guard: Callable[[Situation], Scalar]
-    apply: Callable[[Change, Situation], Change]
+    guard: Callable[[EventContext], Scalar]
+    apply: Callable[[Change, EventContext], Change]
 
 
 class AbstractEvent(eqx.Module):
     """Something that happens at a time, or when a guard reaches zero.
 
     To add one, inherit from this class and define `apply`, and `acts_on` if it acts on constraints. One that adds a row has
-    `row` too; one that goes on when it has happened, as a brake does, has `further`, `adapt`, `settle` and perhaps `checks`.
+    `row` too; one that goes on when it has happened, as a brake does, has `secondary`, `reconcile`, `resolve` and perhaps `checks`.
 
     Attributes:
         name: its name.
@@ -51,7 +51,7 @@ class AbstractEvent(eqx.Module):
 
     name: str = eqx.field(static=True)
     at: Scalar | None
-    when: Any
+    when: Callable[..., Array] | None
     direction: int = eqx.field(static=True)
     repeat: bool = eqx.field(static=True)
     consistent: bool = eqx.field(static=True)
@@ -60,8 +60,8 @@ class AbstractEvent(eqx.Module):
         self,
         name: str,
         *,
-        at: Any = None,
-        when: Any = None,
+        at: Number | None = None,
+        when: Guard | None = None,
         direction: int = 1,
         repeat: bool = False,
         consistent: bool = True,
@@ -77,7 +77,7 @@ class AbstractEvent(eqx.Module):
         self.when = as_parameters(as_function(when, f"when of event '{name}'"))
 
     @abc.abstractmethod
-    def apply(self, change: Change, here: Situation) -> Change:
+    def apply(self, change: Change, context: EventContext) -> Change:
         """What it does, added to what events before it do at the same instant.
 
         Called whether or not it happens; the result is used if it does.
@@ -108,15 +108,15 @@ class AbstractEvent(eqx.Module):
         return False
 
     @property
-    def further(self) -> tuple[Happening, ...]:
+    def secondary(self) -> tuple[Occurrence, ...]:
         """What it brings about besides, after it has happened."""
         return ()
 
-    def adapt(self, change: Change, here: Situation) -> Change:
+    def reconcile(self, change: Change, context: EventContext) -> Change:
         """The change when all that happens is known, before velocities are: whether rows can act beside others."""
         return change
 
-    def settle(self, change: Change, after: Situation) -> Change:
+    def resolve(self, change: Change, after: EventContext) -> Change:
         """The change when velocities are known: whether rows that have come to rest can hold."""
         return change
 
@@ -124,14 +124,14 @@ class AbstractEvent(eqx.Module):
         """Checks of its numbers."""
         return ()
 
-    def guard(self, here: Situation) -> Scalar:
+    def guard(self, context: EventContext) -> Scalar:
         """What rises to zero where it happens; −1 for a known time."""
         if self.when is None:
-            return -jnp.ones((), here.state.q.dtype)
-        state = here.state
-        return self.direction * self.when(state.t, state.q, state.v, here.reaction, here.system.params)
+            return -jnp.ones((), context.state.q.dtype)
+        state = context.state
+        return self.direction * self.when(state.t, state.q, state.v, context.reaction, context.system.params)
 
-    def able(self, here: Situation) -> Bool[Array, ""]:
+    def able(self, context: EventContext) -> Bool[Array, ""]:
         """Whether it would change anything."""
-        none = Change.none(here.mode, here.state)
-        return self.apply(none, here).differs(none)
+        none = Change.none(context.mode, context.state)
+        return self.apply(none, context).differs(none)

@@ -56,25 +56,26 @@ def impulse_terms(
     t, q, v = state.t, state.q, state.v
     terms = evaluate_at(system, t, q, v, state.scale.row, jnp.zeros_like(v))
     mass = jnp.where(consistent, terms.mass, jnp.eye(system.nv, dtype=terms.mass.dtype))
+    # C v⁻ + b, which an impact with restitution e reverses: C v⁺ + b = −e (C v⁻ + b).
     rest = terms.jacobian @ state.v + terms.offset
     sizes = jnp.linalg.norm(lax.stop_gradient(terms.jacobian), axis=1)
     scale = jnp.where(consistent | (sizes == 0), terms.scale, sizes)
     return dataclasses.replace(terms, mass=mass, force=impulse, gamma=-(1 + restitution) * rest, scale=scale)
 
 
-def jump_result(terms: Terms, v: Float[Array, " nv"], step: Float[Array, " nv"], found: RESULTS) -> RESULTS:
+def jump_result(terms: Terms, v: Float[Array, " nv"], step: Float[Array, " nv"], outcome: RESULTS) -> RESULTS:
     """Whether v⁺ = v + Δv satisfies all rows, compared with the sizes of C v⁻, C v⁺ and b; and what else was found."""
     jacobian, scale = jnp.abs(terms.jacobian), terms.scale
     size = (jacobian @ (jnp.abs(v) + jnp.abs(v + step)) + jnp.abs(terms.offset)) / scale
     off = jnp.abs(terms.jacobian @ step - terms.gamma) / scale
     satisfied = jnp.all(off <= contradiction_tol(v.dtype) * jnp.maximum(size, 1e-6 * jnp.max(size, initial=0)))
     result: Any = RESULTS.successful
-    for happened, what in (
+    for condition, code in (
         (~satisfied, RESULTS.contradictory_constraints),
         (~jnp.all(jnp.isfinite(step)) | ~jnp.all(jnp.isfinite(off)), RESULTS.nonfinite),
-        (found == RESULTS.unfit_choice, RESULTS.unfit_choice),
+        (outcome == RESULTS.unfit_choice, RESULTS.unfit_choice),
     ):
-        result = RESULTS.where(happened, what, result)  # pyright: ignore[reportArgumentType]
+        result = RESULTS.where(condition, code, result)  # pyright: ignore[reportArgumentType]
     return result
 
 
@@ -101,8 +102,8 @@ def projected(
     rows = jnp.where(persistent[:, None], 0, terms.jacobian) @ onto
     gamma = jnp.where(persistent, 0, terms.gamma - terms.jacobian @ particular)
     reduced = dataclasses.replace(terms, jacobian=rows, gamma=gamma, force=onto.T @ terms.force)
-    found = KKT(rank_tol).acceleration(reduced)
-    return found.vdot + particular, found.multipliers
+    solution = KKT(rank_tol).acceleration(reduced)
+    return solution.vdot + particular, solution.multipliers
 
 
 def minimal(
@@ -124,5 +125,5 @@ def minimal(
     rows = jnp.where(persistent[:, None], 0, terms.jacobian)
     gamma = jnp.where(persistent, 0, terms.gamma - terms.jacobian @ particular)
     reduced = dataclasses.replace(terms, mass=parts.mass, force=parts.force, jacobian=rows @ onto.T, gamma=gamma)
-    found = KKT(rank_tol).acceleration(reduced)
-    return onto.T @ found.vdot + particular, found.multipliers
+    solution = KKT(rank_tol).acceleration(reduced)
+    return onto.T @ solution.vdot + particular, solution.multipliers

@@ -1,15 +1,20 @@
 """Something is frozen."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import cast
 
 import equinox as eqx
 import jax
+from jaxtyping import Array, PyTree
 
 from ..foundations import FunctionOfState, Guard, Number, Whole, as_function, contract, listing
 from ..system import Coordinate, LockRow, System
 from .change import Change
+from .context import EventContext
 from .event import AbstractEvent
-from .situation import Situation
+
+# Name or index of a coordinate, name of a joint coordinate, or a function of the pose.
+Target = str | Whole | FunctionOfState
 
 
 class Lock(AbstractEvent):
@@ -25,7 +30,7 @@ class Lock(AbstractEvent):
         consistent: see `AbstractEvent`.
     """
 
-    what: Any = eqx.field(static=True)
+    what: Target = eqx.field(static=True)
 
     @contract
     def __init__(
@@ -39,7 +44,7 @@ class Lock(AbstractEvent):
         repeat: bool = False,
         consistent: bool = True,
     ):
-        name, self.what = placed(what, name, "Lock")
+        name, self.what = lock_target(what, name, "Lock")
         super().__init__(name, at=at, when=when, direction=direction, repeat=repeat, consistent=consistent)
 
     @property
@@ -51,12 +56,12 @@ class Lock(AbstractEvent):
         """The row of the lock."""
         return lock_row(self.name, self.what, system)
 
-    def apply(self, change: Change, here: Situation) -> Change:
+    def apply(self, change: Change, context: EventContext) -> Change:
         """Holds the function at its value."""
-        return change.hold(here.rows(self.acts_on), here.values)
+        return change.hold(context.rows(self.acts_on), context.values)
 
 
-def placed(what: Any, name: str | None, kind: str) -> tuple[str, Any]:
+def lock_target(what: Target, name: str | None, kind: str) -> tuple[str, Target]:
     """The name of a row, and what it acts on as a static part of an event."""
     if callable(what):
         if name is None:
@@ -68,17 +73,19 @@ def placed(what: Any, name: str | None, kind: str) -> tuple[str, Any]:
     return name or f"{kind.lower()} {what}", what
 
 
-def lock_row(name: str, what: Any, system: System) -> LockRow:
+def lock_row(name: str, what: PyTree, system: System) -> LockRow:
     """The row that holds a coordinate, a joint coordinate or a function."""
     if callable(what):
-        return LockRow(name, what)
+        return LockRow(name, cast(Callable[..., Array], what))
     if isinstance(what, int) and 0 <= what < system.nq:
         return LockRow(name, Coordinate(what))
     if what in system.coordinates:
         return LockRow(name, Coordinate(system.coordinates.index(what)))
-    known = list(system.coordinates)
+    available = list(system.coordinates)
     if isinstance(what, str) and system.joints is not None:
-        known += [name for name in system.joints.names if name not in known]
-        if what.partition(".")[0] in known:
+        available += [name for name in system.joints.names if name not in available]
+        if what.partition(".")[0] in available:
             return LockRow(name, system.joints.coordinate(what))
-    raise ValueError(f"'{name}' must act on a function or a coordinate out of {listing(known)}, but acts on {what!r}.")
+    raise ValueError(
+        f"'{name}' must act on a function or a coordinate out of {listing(available)}, but acts on {what!r}."
+    )

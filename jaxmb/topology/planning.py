@@ -10,20 +10,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..formulation import AbstractFormulation
 from ..foundations import Check, in_numpy, listing, program
 from ..system import LockRow, Mode, State, System, as_state
 from .event import AbstractEvent
-from .loads import Readings
 from .lock import Lock
 from .plan import Plan
+from .reactions import RecordedReads
 
 Scalar = Float[Array, ""]
 
 
-def planned(
+def plan_events(
     system: System, formulation: AbstractFormulation, events: Sequence[Any], state: State, end: Scalar
 ) -> tuple[Plan, State, tuple[Check, ...], tuple[Check, ...]]:
     """The plan of a run until `end`, the state with its mode, the check that no event was due before, and those of the events' numbers.
@@ -35,36 +35,28 @@ def planned(
     """
     locks: dict[str, LockRow] = {} if state.mode is None else {lock.name: lock for lock in state.mode.locks}
     names: list[str] = []
-    for event in events:
+    for i, event in enumerate(events):
         if not isinstance(event, AbstractEvent):
             raise TypeError(
                 f"Argument `events` must hold events such as `Lock`, `Activate`, `Release` or `Brake`, but holds {event!r}."
             )
         row = event.row(system)
         if row is not None:
-            if row.name in system.rows or not eqx.tree_equal(locks.get(row.name, row), row):
-                raise ValueError(f"Argument `events` must hold different names, but '{row.name}' is used twice.")
-            others = [x.name for x in events[: len(names)] if isinstance(x, Lock) and x.name != row.name]
-            same = [name for name in others if eqx.tree_equal(locks[name].fn, row.fn)]
-            if isinstance(event, Lock) and same:  # brakes may share a coordinate, as two of a wheel do
-                raise ValueError(
-                    f"Argument `events` must lock a coordinate by one row, but '{same[0]}' and '{row.name}' lock the same; give "
-                    "them one `name`."
-                )
+            _check_row(system, event, row, events[:i], locks)
             locks[row.name] = row
         count = sum(name.partition(" #")[0] == event.name for name in names)
         names.append(f"{event.name} #{count + 1}" if count else event.name)
     _check_names(events, [*system.rows, *locks])
-    started = _started(system, formulation, tuple(events), state, end, tuple(locks.values()), tuple(names))
-    plan, state, late, own = started
-    further = [f"{event.name} {happening.what}" for event, happening in plan.happenings[len(names) :]]
+    start = _start(system, formulation, tuple(events), state, end, tuple(locks.values()), tuple(names))
+    plan, state, late, own = start
+    secondary = [f"{event.name} {occurrence.what}" for event, occurrence in plan.occurrences[len(names) :]]
     leaves, structure = jax.tree.flatten((plan, state))
     reads = _reads(structure, tuple(map(_shape, leaves)))
-    return dataclasses.replace(plan, names=(*names, *further), reads=reads), state, late, own
+    return dataclasses.replace(plan, names=(*names, *secondary), reads=reads), state, late, own
 
 
 @program
-def _started(
+def _start(
     system: System,
     formulation: AbstractFormulation,
     events: tuple[AbstractEvent, ...],
@@ -75,40 +67,55 @@ def _started(
 ) -> tuple[Plan, State, tuple[Check, ...], tuple[Check, ...]]:
     state = _with_mode(system, state, locks, names)
     plan = Plan(system, formulation, events, resolution(state.t, end), jnp.zeros(len(locks), state.q.dtype), names)
-    return plan, state, _missed(plan, state), tuple(check for event in events for check in event.checks())
+    return plan, state, _check_due(plan, state), tuple(check for event in events for check in event.checks())
 
 
-def _shape(x: Any) -> Any:
+def _shape(x: PyTree) -> PyTree:
     return jax.ShapeDtypeStruct(x.shape, x.dtype) if eqx.is_array(x) else x
 
 
 @functools.lru_cache(maxsize=256)
-def _reads(structure: Any, leaves: tuple[Any, ...]) -> tuple[tuple[str, ...], ...]:
+def _reads(structure: Any, leaves: tuple[object, ...]) -> tuple[tuple[str, ...], ...]:
     """For each happening the constraints whose reactions its guard reads, by the shapes of a plan and a state."""
 
     def names(plan: Plan, state: State) -> tuple[tuple[str, ...], ...]:
-        found = []
-        for _, happening in plan.happenings:
-            here = plan.here(state.mode, dataclasses.replace(state, mode=None), None)  # pyright: ignore[reportArgumentType]
-            reaction = Readings(here.system)
-            happening.guard(dataclasses.replace(here, reaction=reaction))
-            found.append(tuple(sorted(reaction.names)))
-        return tuple(found)
+        reads = []
+        for _, occurrence in plan.occurrences:
+            context = plan.context(state.mode, dataclasses.replace(state, mode=None), None)  # pyright: ignore[reportArgumentType]
+            reaction = RecordedReads(context.system)
+            occurrence.guard(dataclasses.replace(context, reaction=reaction))
+            reads.append(tuple(sorted(reaction.names)))
+        return tuple(reads)
 
     return eqx.filter_eval_shape(names, *jax.tree.unflatten(structure, leaves))
 
 
-def _check_names(events: Sequence[AbstractEvent], known: Sequence[str]) -> None:
+def _check_row(
+    system: System, event: AbstractEvent, row: LockRow, before: Sequence[AbstractEvent], locks: dict[str, LockRow]
+) -> None:
+    """Refuses a row whose name another row has, and a lock of what another lock holds by a row of its own."""
+    if row.name in system.rows or not eqx.tree_equal(locks.get(row.name, row), row):
+        raise ValueError(f"Argument `events` must hold different names, but '{row.name}' is used twice.")
+    others = [x.name for x in before if isinstance(x, Lock) and x.name != row.name]
+    same = [name for name in others if eqx.tree_equal(locks[name].fn, row.fn)]
+    if isinstance(event, Lock) and same:  # brakes may share a coordinate, as two of a wheel do
+        raise ValueError(
+            f"Argument `events` must lock a coordinate by one row, but '{same[0]}' and '{row.name}' lock the same; give "
+            "them one `name`."
+        )
+
+
+def _check_names(events: Sequence[AbstractEvent], available: Sequence[str]) -> None:
     for event in events:
         for name in event.acts_on:
-            if name not in known:
+            if name not in available:
                 raise ValueError(
-                    f"Event '{event.name}' must name constraints or locks out of {listing(known)}, but names '{name}'."
+                    f"Event '{event.name}' must name constraints or locks out of {listing(available)}, but names '{name}'."
                 )
-    lasting = [event for event in events if event.further]
-    names = [event.name for event in lasting]
+    persistent = [event for event in events if event.secondary]
+    names = [event.name for event in persistent]
     if len(set(names)) < len(names):
-        kinds = " or ".join(f"`{kind}`" for kind in dict.fromkeys(type(event).__name__ for event in lasting))
+        kinds = " or ".join(f"`{kind}`" for kind in dict.fromkeys(type(event).__name__ for event in persistent))
         raise ValueError(f"Argument `events` must hold one {kinds} of a name, but holds {listing(names)}.")
 
 
@@ -116,10 +123,11 @@ def resolution(start: Scalar, end: Scalar) -> Scalar:
     """The time within which events of a run happen at one instant: 1e-9 of its duration, or what times can resolve."""
     start, end = lax.stop_gradient((start, end))
     span = jnp.where(end > start, end - start, 1)
+    # 64 units of rounding of the times themselves: t ± instant must differ from t.
     return jnp.maximum(1e-9 * span, 64 * jnp.finfo(span.dtype).eps * jnp.maximum(jnp.abs(start), jnp.abs(end)))
 
 
-def _missed(plan: Plan, state: State) -> tuple[Check, ...]:
+def _check_due(plan: Plan, state: State) -> tuple[Check, ...]:
     """A check that no event was due before the start."""
     mode, timed = state.mode, [(i, e.at) for i, e in enumerate(plan.events) if e.at is not None]
     if mode is None or not timed:
@@ -129,34 +137,34 @@ def _missed(plan: Plan, state: State) -> tuple[Check, ...]:
     return (Check(amount, 0.0, text, tuple(plan.names[i] for i, _ in timed)),)
 
 
-def unattended(events: Sequence[Any], state: State) -> tuple[Check, ...]:
+def check_unattended(events: Sequence[Any], state: State) -> tuple[Check, ...]:
     """A check that no brake slides in a state without its event, by which it would come to rest."""
     locks = () if state.mode is None else state.mode.locks
-    known = [event.name for event in events if event.further]
-    left = [i for i, lock in enumerate(locks) if lock.name not in known]
-    if state.mode is None or not left:
+    attended = [event.name for event in events if event.secondary]
+    unattended = [i for i, lock in enumerate(locks) if lock.name not in attended]
+    if state.mode is None or not unattended:
         return ()
     text = "Brake '{name}' slides in the state, so that `events` must hold it."
-    drag = in_numpy(state.mode.drag)[np.array(left)]
-    return (Check(abs(drag), 0.0, text, tuple(locks[i].name for i in left)),)
+    drag = in_numpy(state.mode.drag)[np.array(unattended)]
+    return (Check(abs(drag), 0.0, text, tuple(locks[i].name for i in unattended)),)
 
 
 def _with_mode(system: System, state: State, locks: tuple[LockRow, ...], names: tuple[str, ...]) -> State:
     """The state with rows for all locks."""
     old, k, m = state.mode, len(locks), system.m
-    known = 0 if old is None else len(old.locks)
+    count = 0 if old is None else len(old.locks)
     active = jnp.ones(m, bool) if old is None else old.active
-    none = jnp.zeros(k - known, state.q.dtype)
+    none = jnp.zeros(k - count, state.q.dtype)
     held, drag = (none, none) if old is None else (jnp.append(old.held, none), jnp.append(old.drag, none))
     armed = jnp.ones(len(names), bool)
     if old is not None:
-        seen = dict(zip(old.events, range(len(old.events)), strict=True))
-        armed = jnp.stack([old.armed[seen[n]] if n in seen else jnp.array(True) for n in names]) if names else armed
-    mode = Mode(locks, jnp.append(active, jnp.zeros(k - known, bool)), held, drag, armed, names)
+        index = dict(zip(old.events, range(len(old.events)), strict=True))
+        armed = jnp.stack([old.armed[index[n]] if n in index else jnp.array(True) for n in names]) if names else armed
+    mode = Mode(locks, jnp.append(active, jnp.zeros(k - count, bool)), held, drag, armed, names)
     scale = state.scale
-    if k > known:
+    if k > count:
         new = as_state(system, state.q, state.v, t=state.t, mode=mode).scale
-        joined = lambda a, b: jnp.append(a, b[m + known :])
+        joined = lambda a, b: jnp.append(a, b[m + count :])
         rows = ("row", "span", "row_by_length")
         scale = dataclasses.replace(scale, **{name: joined(getattr(scale, name), getattr(new, name)) for name in rows})
     return dataclasses.replace(state, scale=scale, mode=mode)

@@ -6,8 +6,8 @@ import equinox as eqx
 
 from ..foundations import Guard, Number, contract
 from .change import Change
+from .context import EventContext
 from .event import AbstractEvent
-from .situation import Situation
 
 
 class Release(AbstractEvent):
@@ -49,6 +49,6 @@ class Release(AbstractEvent):
         """Beyond zero only: what bears no load yet is not let go."""
         return False
 
-    def apply(self, change: Change, here: Situation) -> Change:
+    def apply(self, change: Change, context: EventContext) -> Change:
         """Lets go of the rows."""
-        return change.release(here.rows(self.names))
+        return change.release(context.rows(self.names))

@@ -34,7 +34,7 @@ from .event import AbstractEvent
 from .jump import METHODS, impulse_terms, jump_result, minimal, projected
 from .lock import Lock
 from .plan import Plan
-from .planning import planned
+from .planning import plan_events
 from .release import Release
 
 Scalar = Float[Array, ""]
@@ -144,16 +144,16 @@ def transition(
     _check_effect(system, state, events)
     before = state
     formulation = formulation_at(formulation, system, state)
-    plan, state, _, _ = planned(system, formulation, events, state, state.t)
+    plan, state, _, _ = plan_events(system, formulation, events, state, state.t)
     impulse = jnp.zeros(system.nv) if impulse is None else jnp.asarray(impulse, default_float())
-    found, check = _transition(plan, state, impulse, method)
+    change, check = _transition(plan, state, impulse, method)
     if throw:
-        found = enforce(found, (check,))
-        announce(found.result)
-    if not is_concrete(found) or bool(found.result != RESULTS.successful):
-        return found
-    counts = [diagnose(system, s, formulation=formulation) for s in (before, found.after)]
-    return dataclasses.replace(found, regular=all(d.rank == d.rank_nearby for d in counts))
+        change = enforce(change, (check,))
+        announce(change.result)
+    if not is_concrete(change) or bool(change.result != RESULTS.successful):
+        return change
+    counts = [diagnose(system, s, formulation=formulation) for s in (before, change.after)]
+    return dataclasses.replace(change, regular=all(d.rank == d.rank_nearby for d in counts))
 
 
 def _check_effect(system: System, state: State, events: Sequence[AbstractEvent]) -> None:
@@ -164,13 +164,13 @@ def _check_effect(system: System, state: State, events: Sequence[AbstractEvent])
     rows = system.in_mode(mode).rows
     acts = {name: mode is None or bool(jnp.all(mode.active[part])) for name, part in rows.items()}
     rests = {name: mode is not None and not bool(jnp.any(mode.active[part])) for name, part in rows.items()}
-    for kind, argument, vain, words in (
+    for kind, argument, unchanged, words in (
         (Lock, "lock", acts, "is not locked, but '{}' is"),
         (Activate, "activate", acts, "does not act yet, but '{}' does"),
         (Release, "release", rests, "acts, but '{}' does not"),
     ):
         for name in (name for event in events if isinstance(event, kind) for name in event.acts_on):
-            if vain.get(name, False):
+            if unchanged.get(name, False):
                 raise ValueError(f"Argument `{argument}` must name what {words.format(name)}.")
 
 
@@ -178,9 +178,9 @@ def _check_effect(system: System, state: State, events: Sequence[AbstractEvent])
 def _transition(plan: Plan, state: State, impulse: Array, method: str) -> tuple[Transition, Check]:
     t, v, scale, mode, formulation = state.t, state.v, state.scale, state.mode, plan.formulation
     assert mode is not None
-    here = plan.here(mode, dataclasses.replace(state, mode=None), None)
+    here = plan.context(mode, dataclasses.replace(state, mode=None), None)
     change = plan.change(here, jnp.ones(len(plan.names), bool))
-    q, off = plan.fitted(change, here)
+    q, off = plan.assembled_positions(change, here)
     acting, active, bare = plan.system.in_mode(change.acting), change.acting.active, State(t, q, v, scale)
     text = "Constraint '{name}' must fit the position where it is activated, but its residual, relative to the size of the mechanism, is {}; see `assemble`."
     check = Check(acting.largest(off), float(jnp.finfo(q.dtype).eps) ** 0.5, text, tuple(acting.rows))
@@ -188,12 +188,12 @@ def _transition(plan: Plan, state: State, impulse: Array, method: str) -> tuple[
     terms = impulse_terms(acting, bare, impulse + change.impulse, change.restitution, change.consistent)
     persistent, good = mode.active & active, RESULTS.successful
     if method == "full":
-        found = formulation.acceleration(terms)
-        step, pulses, seen = found.vdot, found.multipliers, found.result
+        solution = formulation.acceleration(terms)
+        step, pulses, outcome = solution.vdot, solution.multipliers, solution.result
     else:
         step, pulses = {"projected": projected, "minimal": minimal}[method](terms, persistent, formulation.rank_tol)
-        pulses, seen = jnp.where(persistent, jnp.nan, pulses), good
-    result: Any = jump_result(terms, v, step, seen)  # pyright: ignore[reportArgumentType]
+        pulses, outcome = jnp.where(persistent, jnp.nan, pulses), good
+    result: Any = jump_result(terms, v, step, outcome)  # pyright: ignore[reportArgumentType]
     after = v + step
     pulses = jnp.where(active, pulses, 0)
     mass = acting.mass(t, q)

@@ -11,21 +11,21 @@ from ..foundations import listing
 from ..system import State, System, evaluate_at
 
 
-class Loads(Mapping):  # without types of its items: a program that checked these would read one
+class ConstraintReactions(Mapping):  # without types of its items: a program that checked these would read one
     """The multipliers of constraints by name, found where the first is read.
 
     Args:
         rows: the rows of each constraint.
-        find: finds the multipliers (m,) of all rows.
+        solve: finds the multipliers (m,) of all rows.
     """
 
-    def __init__(self, rows: Mapping[str, slice], find: Callable[[], Array]):
-        self._rows, self._find = rows, functools.cache(find)
+    def __init__(self, rows: Mapping[str, slice], solve: Callable[[], Array]):
+        self._rows, self._solve = rows, functools.cache(solve)
 
     def __getitem__(self, name: str) -> Array:
         if name not in self._rows:
             raise KeyError(f"There is no constraint '{name}'; there are {listing(self._rows)}.")
-        return self._find()[self._rows[name]]
+        return self._solve()[self._rows[name]]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._rows)
@@ -34,7 +34,7 @@ class Loads(Mapping):  # without types of its items: a program that checked thes
         return len(self._rows)
 
 
-class Readings(Loads):
+class RecordedReads(ConstraintReactions):
     """Zeros in place of multipliers, and the names of those that were read."""
 
     def __init__(self, system: System):
@@ -47,11 +47,13 @@ class Readings(Loads):
         return value
 
 
-def accelerated(
+def acceleration_and_multipliers(
     formulation: AbstractFormulation, system: System, state: State, u: Array | None
 ) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
     """v̇, and λ of all rows, zero where a row does not act."""
     t, q, v = state.t, state.q, state.v
     terms = evaluate_at(system, t, q, v, state.scale.row, system.applied_force(t, q, v, u))
-    found = formulation.acceleration(terms)
-    return found.vdot, found.multipliers if system.active is None else jnp.where(system.active, found.multipliers, 0)
+    solution = formulation.acceleration(terms)
+    return solution.vdot, solution.multipliers if system.active is None else jnp.where(
+        system.active, solution.multipliers, 0
+    )

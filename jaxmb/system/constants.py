@@ -1,11 +1,11 @@
 """Numbers among a system's parameters that are zero or one, so that compiled code leaves out what they make vanish."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, PyTree
 
 from ..foundations import is_concrete, remembered
 
@@ -14,7 +14,7 @@ LARGEST = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
-class Known:
+class Constants:
     """For each leaf of a tree the entries that are known, as the bytes of integers: 0, 1, −1, or 2 where it may be anything; else None.
 
     Of arrays these are the zeros, of poses [[R, p], [0, 1]] the ones too, but not those of p. A number by itself is never known: it
@@ -24,17 +24,19 @@ class Known:
     leaves: tuple[bytes | None, ...]
 
     @classmethod
-    def of(cls, tree: Any) -> "Known":
+    def of(cls, tree: PyTree) -> "Constants":
         """Those of a tree; nothing is known of what is traced."""
         return cls(tuple(_entries(x) for x in jax.tree.leaves(tree)))
 
-    def told(self, tree: Any) -> Any:
+    def substituted(self, tree: PyTree) -> PyTree:
         """The tree with these entries as constants."""
         leaves, structure = jax.tree.flatten(tree)
-        return jax.tree.unflatten(structure, [_told(x, k) for x, k in zip(leaves, self.leaves, strict=True)])
+        return jax.tree.unflatten(
+            structure, [x if k is None else _substituted(x, k) for x, k in zip(leaves, self.leaves, strict=True)]
+        )
 
 
-def _entries(x: Any) -> bytes | None:
+def _entries(x: object) -> bytes | None:
     if not isinstance(x, jax.Array) or not is_concrete(x) or x.dtype.kind != "f" or not x.ndim or x.size > LARGEST:
         return None
     return _entries_of(x)
@@ -43,19 +45,20 @@ def _entries(x: Any) -> bytes | None:
 @remembered
 def _entries_of(x: jax.Array) -> bytes | None:
     values = np.asarray(x)
-    found = np.where(values == 0, 0, 2)
+    entries = np.where(values == 0, 0, 2)
     if values.ndim > 1 and values.shape[-1] == values.shape[-2]:
+        # A pose is told from another square matrix by its orthogonal block; that may be off by more than rounding.
         turn, size = values[..., :-1, :-1], values.shape[-1]
         turns = np.abs(turn @ np.swapaxes(turn, -1, -2) - np.eye(size - 1)) < 1e-6
         pose = np.all(turns, axis=(-1, -2)) & np.all(values[..., -1, :] == np.eye(size)[-1], axis=-1)
         ones = (np.abs(values) == 1) & pose[..., None, None]
+        # A length of exactly one metre is a number like any other: it is there to be changed.
         ones[..., :-1, -1] = False
-        found = np.where(ones, values, found)
-    return found.astype(np.int8).tobytes() if np.any(found != 2) else None
+        entries = np.where(ones, values, entries)
+    return entries.astype(np.int8).tobytes() if np.any(entries != 2) else None
 
 
-def _told(x: Any, known: bytes | None) -> Any:
-    if known is None:
-        return x
-    entries = np.frombuffer(known, np.int8).reshape(x.shape)
-    return jnp.where(entries == 2, x, entries.astype(x.dtype))
+def _substituted(x: Array, entries: bytes) -> Array:
+    """An array with constants in the place of those entries: XLA folds them, and compiled code leaves out what they make vanish."""
+    numbers = np.frombuffer(entries, np.int8).reshape(x.shape)
+    return jnp.where(numbers == 2, x, numbers.astype(x.dtype))

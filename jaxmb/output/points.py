@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -18,7 +17,7 @@ from .quantities import check_inputs, over_states, reactions
 
 
 @contract
-def position(system: System, motion: Solution | State, place: Any) -> Float[Array, "... d"]:
+def position(system: System, motion: Solution | State, place: object) -> Float[Array, "... d"]:
     """The position of a place in m, in the world.
 
     Args:
@@ -30,13 +29,13 @@ def position(system: System, motion: Solution | State, place: Any) -> Float[Arra
 
 
 @contract
-def velocity(system: System, motion: Solution | State, place: Any) -> Float[Array, "... d"]:
+def velocity(system: System, motion: Solution | State, place: object) -> Float[Array, "... d"]:
     """The velocity of a place in m/s; arguments as of `position`."""
     return _at(system, motion, Motion.velocity, marker(place, "place"))
 
 
 @contract
-def angular_velocity(system: System, motion: Solution | State, place: Any) -> Float[Array, "..."]:
+def angular_velocity(system: System, motion: Solution | State, place: object) -> Float[Array, "..."]:
     """ω of a body in rad/s in the axes of the world, (..., 3), and (...) in the plane; arguments as of `position`."""
     omega = _at(system, motion, Motion.angular_velocity, marker(place, "place"))
     return omega[..., 0] if omega.shape[-1] == 1 else omega
@@ -46,7 +45,7 @@ def angular_velocity(system: System, motion: Solution | State, place: Any) -> Fl
 def acceleration(
     system: System,
     motion: Solution | State,
-    place: Any,
+    place: object,
     *,
     formulation: AbstractFormulation | None = None,
     u: NoNaN | None = None,
@@ -57,13 +56,15 @@ def acceleration(
     Where none is determined it is NaN, if that is not raised.
     """
     linkage_of(system)
-    found = reactions(system, motion, formulation=formulation, u=u, throw=throw)
-    vdot = jnp.where((found.result == RESULTS.successful)[..., None], found.vdot, jnp.nan)
-    return over_states(_Acceleration(marker(place, "place")), strong(system), strong(motion), vdot)
+    reaction = reactions(system, motion, formulation=formulation, u=u, throw=throw)
+    vdot = jnp.where((reaction.result == RESULTS.successful)[..., None], reaction.vdot, jnp.nan)
+    return over_states(_PointAcceleration(marker(place, "place")), strong(system), strong(motion), vdot)
 
 
 @contract
-def angle_between(system: System, motion: Solution | State, one: Any, at: Any, other: Any) -> Float[Array, "..."]:
+def angle_between(
+    system: System, motion: Solution | State, one: object, at: object, other: object
+) -> Float[Array, "..."]:
     """The angle in rad, between 0 and π, that the lines from one place to two others make.
 
     Of a four-bar the transmission angle is the one at the joint of coupler and rocker, between the lines to their other joints.
@@ -75,16 +76,17 @@ def angle_between(system: System, motion: Solution | State, one: Any, at: Any, o
         at: the place where the lines meet.
         other: a place on the second line.
     """
-    places = {"one": one, "at": at, "other": other}
-    a, corner, b = (_at(system, motion, Motion.position, marker(place, name)) for name, place in places.items())
+    points = {"one": one, "at": at, "other": other}
+    a, corner, b = (_at(system, motion, Motion.position, marker(point, name)) for name, point in points.items())
     a, b = a - corner, b - corner
     size = lambda x: jnp.linalg.norm(x, axis=-1, keepdims=True)
     a, b = a / size(a), b / size(b)
+    # Kahan's formula: arccos of a product of unit vectors loses half of the digits near 0 and π, and its derivative there is infinite.
     return 2 * jnp.arctan2(size(a - b), size(a + b))[..., 0]
 
 
 @contract
-def pose(system: System, motion: Solution | State, place: Any) -> Float[Array, "... D D"]:
+def pose(system: System, motion: Solution | State, place: object) -> Float[Array, "... D D"]:
     """The pose [[R, p], [0, 1]] of a body or a point in the world; arguments as of `position`."""
     return _at(system, motion, Motion.pose, marker(place, "place"))
 
@@ -102,10 +104,10 @@ def coordinate(system: System, motion: Solution | State, name: str) -> Float[Arr
         name: "joint", or "joint.coordinate" where it has several.
     """
     linkage = linkage_of(system)
-    found = _at(system, motion, Motion.coordinate, name)
+    values = _at(system, motion, Motion.coordinate, name)
     if isinstance(motion, Solution) and linkage.wraps(name):
-        found = jnp.unwrap(found, axis=-1)
-    return found
+        values = jnp.unwrap(values, axis=-1)
+    return values
 
 
 @contract
@@ -139,10 +141,10 @@ def force(system: System, motion: Solution | State, name: str, *, u: NoNaN | Non
 def _at(system: System, motion: Solution | State, read: Callable[..., Array], argument: Marker | str) -> Array:
     """`read(motion of the mechanism, argument)` at each state."""
     linkage_of(system)
-    return over_states(_Read(read, argument), strong(system), strong(motion))
+    return over_states(_PointReader(read, argument), strong(system), strong(motion))
 
 
-class _Read(eqx.Module):
+class _PointReader(eqx.Module):
     read: Callable[..., Array] = eqx.field(static=True)
     argument: Marker | str
 
@@ -150,11 +152,11 @@ class _Read(eqx.Module):
         return self.read(linkage_of(system).motion(state.t, state.q, state.v, system.params), self.argument)
 
 
-class _Acceleration(eqx.Module):
-    place: Marker
+class _PointAcceleration(eqx.Module):
+    marker: Marker
 
     def __call__(self, system: System, state: State, vdot: Array) -> Array:
-        speed = lambda q, v: linkage_of(system).motion(state.t, q, v, system.params).velocity(self.place)
+        speed = lambda q, v: linkage_of(system).motion(state.t, q, v, system.params).velocity(self.marker)
         return jax.jvp(speed, (state.q, state.v), (system.qdot(state.q, state.v), vdot))[1]
 
 

@@ -3,23 +3,23 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
 from ..linalg import independent_rows, metric_root
 from ..system import Mode, State, System, Terms, rows_at, scaled_residuals
-from .loads import Loads
+from .reactions import ConstraintReactions
 
 Scalar = Float[Array, ""]
 
 
-def rounding(dtype: Any) -> float:
+def rounding(dtype: DTypeLike) -> float:
     """eps^(3/4): by how much of itself a load or a speed that is found from equations may be off by rounding.
 
     A brake that holds as much as it exerts while it slides comes loose, and comes to rest, beyond that only: at equality neither.
@@ -27,13 +27,13 @@ def rounding(dtype: Any) -> float:
     return float(jnp.finfo(dtype).eps) ** 0.75
 
 
-def fitting(dtype: Any) -> float:
+def fitting(dtype: DTypeLike) -> float:
     """√eps: the largest |φ/Φ| at which a constraint that begins to act fits the position."""
     return float(jnp.finfo(dtype).eps) ** 0.5
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Situation:
+class EventContext:
     """What events see of a run at one time; what costs something is found where it is first asked for.
 
     Attributes:
@@ -54,7 +54,7 @@ class Situation:
     state: State
     instant: Scalar
     acceleration: Callable[[], Array]
-    reaction: Loads
+    reaction: ConstraintReactions
     creep: Float[Array, " k"]
     yielding: tuple[str, ...]
 
@@ -92,10 +92,10 @@ class Situation:
 
     def arbitrary(self, names: Sequence[str]) -> Bool[Array, ""]:
         """Whether a multiplier of these constraints is not unique: its row follows from the others."""
-        found, m = jnp.array(False), self.system.m
+        dependent, m = jnp.array(False), self.system.m
         for row in (row for name in names for row in range(m)[self.system.rows[name]]):
-            found |= self.mode.active[row] & self._follows(jnp.arange(m) == row, self.mode.active)
-        return found
+            dependent |= self.mode.active[row] & self._follows(jnp.arange(m) == row, self.mode.active)
+        return dependent
 
     def determined(self, names: Sequence[str], active: Bool[Array, " m"]) -> Bool[Array, ""]:
         """Whether rows of these constraints follow from the others of a mask that act, save those that give way."""
