@@ -111,7 +111,7 @@ def drive(plant: Plant, limits: AllNonNegative | None = None) -> Drive:
     basis, weighted = free_directions(plant), plant.actuation * weights
     # s = D B u holds while rows of D are orthonormal in M on null(C). At a pose of lower rank reactions of lost rows
     # act on the motion too, and v̇ itself tells what comes of B u.
-    if plant.restored is None or plant.restored.lost is None:
+    if plant.restored is None or plant.restored.condition is None:
         by_input = basis @ weighted
     else:
         by_input = basis @ (plant.terms.mass @ plant.respond_to_forces(weighted).vdot)
@@ -149,10 +149,10 @@ def free_directions(plant: Plant) -> Float[Array, "nv nv"]:
     It may be turned within that span from one instant to the next; what does not depend on the choice has the right derivatives.
     """
     factor, restored = plant.factor, plant.restored
-    if restored is not None and restored.lost is not None:
-        dropped = restored.lost.mask
+    if restored is not None and restored.condition is not None:
+        dropped = restored.condition.mask
         # A row that is lost at this pose only says nothing of v̇; what its derivative along the motion demands does.
-        rows = jnp.where(dropped[:, None], restored.lost.matrix, plant.terms.jacobian)
+        rows = jnp.where(dropped[:, None], restored.condition.matrix, plant.terms.jacobian)
         sizes = row_norms(lax.stop_gradient(factor.metric), lax.stop_gradient(rows))
         # The reference sizes of C do not apply to rows of another unit.
         scale = jnp.where(dropped & (sizes > 0), sizes, factor.scale)

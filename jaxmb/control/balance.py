@@ -64,7 +64,7 @@ class Balance(eqx.Module):
         metric = regular_metric(terms.mass, terms.jacobian)
         if self.weights is None:
             return metric, terms.jacobian, terms.scale
-        pushes = (self.system.actuation_fn(self.t, q, self.system.params) * self.weights).T
+        pushes = (self.system.actuation(self.t, q) * self.weights).T
         # Sizes are units: they decide what rows are compared with, and have no derivative.
         sizes = lax.stop_gradient(row_norms(metric, pushes))
         sizes = jnp.where(sizes > 0, sizes, 1)

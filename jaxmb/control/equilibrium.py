@@ -171,7 +171,7 @@ def _fixed_indices(system: System, hold: Sequence[str | int]) -> tuple[int, ...]
 def _equilibrium(
     full: System, start: State, u: Array, weights: Array | None, fixed: tuple[int, ...]
 ) -> tuple[Equilibrium, tuple[Check, ...]]:
-    system, state = settled(full, start)
+    system, state = apply_mode(full, start)
     u_given = u if weights is None else jnp.where(weights == 0, u, 0)
     scale, initial = lax.stop_gradient(state.scale), state.q if fixed else lax.stop_gradient(state.q)
     problem = Balance(system=system, t=state.t, u=u_given, weights=weights, scale=scale, start=initial, fixed=fixed)

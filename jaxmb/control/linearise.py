@@ -99,7 +99,7 @@ def linearise(
         (('x', "x'"), [[0.0, 1.0], [-9.0, 0.0]])
     """
     full, state = strong(system), strong(state)
-    system, bare = settled(full, state)
+    system, bare = apply_mode(full, state)
     formulation = formulation_at(formulation, system, bare)
     readings = _readings(system, bare, independent, formulation.rank_tol)
     outputs = as_function(outputs, "outputs")
@@ -193,10 +193,10 @@ def _linearise(
     formulation: AbstractFormulation,
 ) -> tuple[Linearisation, tuple[Check, ...]]:
     start = state
-    system, state = settled(full, state)
+    system, state = apply_mode(full, state)
     t, q, v = state.t, state.q, state.v
     rows = choose_rows(system, formulation, state)
-    formulation = formulation.holding(rows.choice)
+    formulation = formulation.with_choice(rows.choice)
     # Lost rows change rank beside the pose; they are refused by `_checks`, and would make v̇ no smooth function here.
     in_use = rows.in_use & ~rows.lost
 

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..formulation import AbstractFormulation, RestoredRows, formulation_at
 from ..foundations import contract, program, strong
 from ..linalg import ConstrainedFactor
-from ..system import Nearby, State, System, Terms, evaluate, evaluate_at, settled
+from ..system import Nearby, State, System, Terms, apply_mode, evaluate, evaluate_at
 from .instant import Instant, motion_of
 
 Scalar = Float[Array, ""]
@@ -149,9 +149,9 @@ class Plant(eqx.Module):
         """
         force = self.terms.force if u is None else self.terms.force + self.input_force(u)
         drift = jnp.zeros_like(self.terms.gamma)
-        if self.restored is not None and self.restored.lost is not None:
+        if self.restored is not None and self.restored.condition is not None:
             # Zᵀk: what the second derivative of lost rows demands along the motion, independent of forces.
-            drift = self.restored.lost.drift
+            drift = self.restored.condition.drift
         vdot, independent = self._solve(force, self.terms.gamma, drift)
         return Response(vdot, self.terms.mass @ vdot - force, independent, self, u)
 

@@ -113,7 +113,7 @@ def _state_at(
                 if signal.of in system.velocities:
                     v[system.velocities.index(signal.of)] = value_and_rate[1]
     guess = Guess(experiment.ts[sample], jnp.asarray(q), jnp.asarray(v), *independents, previous.mode)
-    near = assembled(system, guess)
+    near = solve_guess(system, guess)
     try:
         enforce(near.state, near.checks)
     except ValueError as error:

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from ..foundations import is_concrete, listing
 from ..reaction import analyse_reactions
-from ..system import BodyRows, BrakeForce, JointDirections, LockResidual, LockRow, Mode, State, System
+from ..system import BodyRows, JointDirections, LockResidual, LockRow, Mode, State, System
 from .friction import complete_system
 from .joint_rows import joint_rows, joint_terms, wrench_map
 from .linkage import AbstractLinkage, linkage_of
@@ -130,9 +130,9 @@ def _same_mode(system: System, free: System) -> Mode:
         )
         for name, part in free.rows.items()
     ]
-    rows = tuple(LockRow(c.name, _InOtherCoordinates(c.fn.fn, linkage_of(system), linkage_of(free))) for c in locks)
-    drag = system.resistance_fn.drag if isinstance(system.resistance_fn, Dragged) else jnp.zeros(len(locks))
-    values = jnp.stack([c.fn.value for c in locks]) if locks else jnp.zeros(0)
-    own = [system.active[system.rows[c.name].start][None] for c in locks]
+    rows = tuple(LockRow(name, _InOtherCoordinates(lock.fn, linkage_of(system), linkage_of(free))) for name, lock in locks)
+    drag = system.resistance_fn.drag if isinstance(system.resistance_fn, BrakeForce) else jnp.zeros(len(locks))
+    values = jnp.stack([lock.value for _, lock in locks]) if locks else jnp.zeros(0)
+    own = [system.active[system.rows[name].start][None] for name, _ in locks]
     # Order of a mode: rows of constraints, then those of locks, as `System.in_mode` counts them.
     return Mode(rows, jnp.concatenate([jnp.zeros(0, bool), *active, *own]), values, drag, jnp.zeros(0, bool))

@@ -126,9 +126,10 @@ def wrenches_at_rest(
 ) -> dict[str, Wrench]:
     """`joint_reactions` at rest and without acceleration, whatever the constraints are about to do."""
     joints = tuple((name, 1) for group in linkage_of(system).connectivity.groups for name in group.names)
-    still = strong(dataclasses.replace(state, v=jnp.zeros_like(state.v)))
-    found = over_states(_Read(joints, _axes(frame), formulation), strong(system), still, still.v, result, u)
-    return {name: found[name] for name, _ in joints}
+    resting = strong(dataclasses.replace(state, v=jnp.zeros_like(state.v)))
+    read = _WrenchReader(joints, _axes(frame), formulation)
+    wrenches = over_states(read, strong(system), resting, resting.v, result, u)
+    return {name: wrenches[name] for name, _ in joints}
 
 
 def _axes(frame: str) -> str:
