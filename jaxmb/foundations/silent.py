@@ -37,7 +37,9 @@ def _silenced(closed: ClosedJaxpr) -> ClosedJaxpr:
         if equation.primitive.name == "cond":
             idle, inputs = _idle(equation.params["branches"]), inputs[1:]
         if equation.primitive.name in _WRAPPERS:
-            inner = _silenced(body(equation))
+            own = body(equation)
+            assert isinstance(own, ClosedJaxpr)
+            inner = _silenced(own)
             equation = with_body(equation, inner)
             idle = None if inner.jaxpr.eqns or inner.consts else inner
         if idle is None:
