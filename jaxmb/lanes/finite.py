@@ -13,7 +13,7 @@ import numpy as np
 from .operations import OPERATIONS, Finiteness
 
 if TYPE_CHECKING:
-    pass
+    from .graph import OperationGraph
 
 
 def covering(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    pass
+    from .graph import OperationGraph
 
 # Of each precision: π/2 in parts of so few bits that k times each but the last is exact; polynomials of sin r and cos r in z = r², the
 # highest power first, of least error for |r| ≤ π/4 (Moshier, Methods and Programs for Mathematical Functions, 1989); and the

@@ -29,7 +29,7 @@ def scalar(fn: F) -> F:
         if WRITING or system.layout is not None or unavailable() is not None:
             return fn(system, *arguments)
         blank, arrays = Blank.of((system, *arguments))
-        made = _made(fn, blank, shapes_of(arrays)) if blank.known else None
+        made = _made(fn, blank, shapes_of(arrays)) if blank.hashable else None
         if made is None:
             return fn(system, *arguments)
         program, structure, known = made

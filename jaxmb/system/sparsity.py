@@ -34,7 +34,7 @@ def layout_of(system: System, anyway: bool, compiled: bool = False) -> Layout | 
     if not system.m or (dense < least and not anyway):
         return f"{system.nv} velocities and {system.m} rows are too few"
     blank, parameters = Blank.of(system)
-    if not blank.known:
+    if not blank.hashable:
         return "part of the system is neither an array nor hashable"
     found = _layout(blank, shapes_of(parameters), system.nq, system.nv)
     if isinstance(found, str) or anyway or (0 if compiled else least) + faster * found.work < dense:
