@@ -31,7 +31,7 @@ class Written(LoopProgram):
     operands = property(lambda self: self.given)
     results = property(lambda self: self.returned)
 
-    def written(self, call, *operands):
+    def definition(self, call, *operands):
         return self.text(*(call(part) for part in self.parts), *operands)
 
 

@@ -85,7 +85,7 @@ def with_fallback(needed: Bool[Array, ""], fn: Callable[..., Any], arguments: An
         otherwise: a result of the same structure.
     """
     blank, arrays = Blank.of(arguments)
-    if not defers() or not blank.known:
+    if not defers() or not blank.hashable:
         return where_needed(needed, fn, arguments, otherwise)
     others, rest = eqx.partition(otherwise, eqx.is_array)
     leaves, structure = jax.tree.flatten(others)

@@ -74,7 +74,7 @@ def handler(
     out.do("br label %look")
     out.label("look")
     k = out.let("phi i64 [ 0, %called ], [ %next, %none ]")
-    flag = out.let(f"load i8, ptr {out.entry('i8', out.given[0], k)}")
+    flag = out.let(f"load i8, ptr {out.entry('i8', out.inputs[0], k)}")
     out.do(f"br i1 {out.let(f'icmp ne i8 {flag}, 0')}, label %some, label %none")
     out.label("none")
     out.do(f"%next = add nuw nsw i64 {k}, 1")

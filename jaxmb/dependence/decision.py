@@ -11,6 +11,8 @@ from ..system import Nearby, Terms
 
 # Smallest growth of a dependent row's remainder, relative to the fastest change of any row, that counts as growth.
 GROWTH = 1e-3
+# Below this length the probe has no part in the null space: there is no direction to go in, and its rounding must not become one.
+NO_DIRECTION = 1e-6
 
 
 class Decision(eqx.Module):
@@ -46,7 +48,7 @@ class _Level(eqx.Module):
     """What is carried from ZᵀĊ, number 1, to Zᵀ∂C, number 2."""
 
     number: Int[Array, ""]
-    found: Eliminated
+    eliminated: Eliminated
     lost: Bool[Array, " m"]
     rate: Float[Array, "m nv"]
 
@@ -56,8 +58,8 @@ def decide(
     metric: Float[Array, "nv nv"],
     nearby: Nearby,
     rank_tol: float,
-    sound: Bool[Array, ""] | bool = True,
-    left_out: Bool[Array, " m"] | None = None,
+    consistent: Bool[Array, ""] | bool = True,
+    excluded: Bool[Array, " m"] | None = None,
     in_use: Bool[Array, " m"] | None = None,
 ) -> Decision:
     """Sorts the rows by one elimination, which is continued where rows are dependent. Nothing of it has a derivative.
@@ -74,56 +76,67 @@ def decide(
         metric: W (nv, nv), in which they are compared.
         nearby: the rows around the state.
         rank_tol: cut-off, as in `jaxmb.linalg.independent_rows`.
-        sound: whether to look at all; a state that is not sound uses no rows.
-        left_out: rows that are not to be used.
+        consistent: whether the state is on the constraints; one that is not uses no rows.
+        excluded: rows that are not to be used.
         in_use: the independent rows, where that was decided before.
     """
     terms, metric, nearby = lax.stop_gradient((terms, metric, nearby))
-    tol, quickly = cutoff(rank_tol, metric.dtype), None
-    if terms.layout is not None and in_use is None and left_out is None:
-        quickly = _by_layout(terms, metric, nearby.system.acting, rank_tol)
-    root = inverse_root(metric) if quickly is None else quickly[0].root
+    tol, by_layout = cutoff(rank_tol, metric.dtype), None
+    if terms.layout is not None and in_use is None and excluded is None:
+        by_layout = _by_layout(terms, metric, nearby.system.acting, rank_tol)
+    root = inverse_root(metric) if by_layout is None else by_layout[0].root
     scaled = lambda rows: (rows / terms.scale[:, None]) @ root.T
 
     def by_elimination() -> Eliminated:
         every = Eliminated.of(scaled(terms.jacobian))
         return every.eliminate(tol, terms.holonomic) if in_use is None else every.eliminate(0.0, among=in_use)
 
-    if quickly is None:
+    if by_layout is None:
         independent = by_elimination()
     else:
-        factor, sure = quickly
-        found = Eliminated(factor.basis, factor.weights, factor.in_use)
-        independent = lax.cond(sure, lambda: found, by_elimination)
-    kept = independent.chosen & sound
-    chosen = kept[:, None]
+        factor, conclusive = by_layout
+        eliminated = Eliminated(rows=factor.basis, combined=factor.weights, chosen=factor.in_use)
+        independent = lax.cond(conclusive, lambda: eliminated, by_elimination)
+    used = independent.chosen & consistent
+    chosen = used[:, None]
     combined = jnp.where(independent.chosen[:, None], 0, independent.combined)
-    if left_out is not None:
-        combined = jnp.where(left_out[:, None], 0, combined)
+    if excluded is not None:
+        combined = jnp.where(excluded[:, None], 0, combined)
+    # Numbers without a symmetry, so that no mechanism's symmetry makes the probe's part in the null space vanish or special.
     probe = jnp.asarray(np.cos(1.0 + 2.0 * np.arange(root.shape[0])), root.dtype)
 
     def next_level(level: _Level) -> _Level:
-        along_motion, basis = level.number == 1, level.found.basis
+        is_first, basis = level.number == 1, level.eliminated.basis
         free = probe - (basis @ probe) @ basis
         length = jnp.linalg.norm(free)
-        free = root.T @ jnp.where(length > 1e-6, free / jnp.where(length > 0, length, 1), 0)
-        direction = jnp.where(along_motion, nearby.state.v, free)
-        rate = nearby.jacobian_derivative(direction, jnp.where(along_motion, 1.0, 0.0))
+        free = root.T @ jnp.where(length > NO_DIRECTION, free / jnp.where(length > 0, length, 1), 0)
+        # The first level follows the motion, where time goes on too; the second one stands still in time.
+        direction = jnp.where(is_first, nearby.state.v, free)
+        rate = nearby.jacobian_derivative(direction, jnp.where(is_first, 1.0, 0.0))
         turning = scaled(rate)
         fastest = jnp.max(jnp.linalg.norm(turning, axis=1), initial=0)
         least = GROWTH * jnp.maximum(fastest, nearby.state.scale.rounding_rate(direction))
-        found = level.found.off_basis(combined @ turning).eliminate(least * tol / rank_tol)
-        lost = jnp.where(along_motion, found.chosen & ~kept, level.lost)
-        return _Level(level.number + 1, found, lost, jnp.where(along_motion, rate, level.rate))
+        # `tol` is above `rank_tol` where the precision is too low for it; what counts as growth rises with it.
+        eliminated = level.eliminated.off_basis(combined @ turning).eliminate(least * tol / rank_tol)
+        lost = jnp.where(is_first, eliminated.chosen & ~used, level.lost)
+        return _Level(
+            number=level.number + 1,
+            eliminated=eliminated,
+            lost=lost,
+            rate=jnp.where(is_first, rate, level.rate),
+        )
 
     active = nearby.system.active
-    deficient = sound & (jnp.sum(kept) < (kept.shape[0] if active is None else jnp.sum(active)))
-    start = _Level(jnp.array(1), independent, jnp.zeros_like(kept), jnp.zeros_like(terms.jacobian))
+    # Rows of full rank, the rule, skip both levels.
+    deficient = consistent & (jnp.sum(used) < (used.shape[0] if active is None else jnp.sum(active)))
+    start = _Level(
+        number=jnp.array(1), eliminated=independent, lost=jnp.zeros_like(used), rate=jnp.zeros_like(terms.jacobian)
+    )
     last = lax.while_loop(lambda level: deficient & (level.number < 3), next_level, start)
     return Decision(
-        in_use=kept,
+        in_use=used,
         lost=last.lost,
-        open=deficient & last.found.chosen & ~kept & ~last.lost,
+        open=deficient & last.eliminated.chosen & ~used & ~last.lost,
         root=root,
         basis=jnp.where(chosen, independent.rows, 0),
         weights=jnp.where(chosen, independent.combined, 0),
@@ -137,6 +150,6 @@ def _by_layout(
 ) -> tuple[ConstrainedFactor, Bool[Array, ""]]:
     """The factors of the rows that act, and whether the independent ones among them are certain without elimination."""
     assert terms.layout is not None
-    factor, sure = independent_factor(metric, terms.jacobian, terms.scale, acting, rank_tol, terms.layout)
+    factor, conclusive = independent_factor(metric, terms.jacobian, terms.scale, acting, rank_tol, terms.layout)
     # Dependent rows with a position come before those without, which the layout does not know.
-    return factor, sure if terms.holonomic is None else sure & jnp.all(factor.in_use == acting)
+    return factor, conclusive if terms.holonomic is None else conclusive & jnp.all(factor.in_use == acting)

@@ -1,35 +1,38 @@
 """Numbers at the edge of the interface become arrays, so that a new value does not compile a new program."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import dtypes
+from jax.typing import ArrayLike
+from jaxtyping import PyTree
 
 from .check import arrays_of, is_concrete
 
 
-def default_float() -> Any:
+def default_float() -> np.dtype:
     """The floating-point type of the current JAX configuration."""
     return jnp.result_type(float)
 
 
-def as_jax(value: Any) -> jax.Array:
+def as_jax(value: PyTree[ArrayLike]) -> jax.Array:
     """`jnp.asarray`, which compiles a program for each new shape of a NumPy array unless its type is given."""
     if isinstance(value, np.ndarray | np.generic):
         return jnp.asarray(value, dtypes.canonicalize_dtype(value.dtype))
     return jnp.asarray(value)
 
 
-def as_floats(value: Any) -> jax.Array:
-    """An array of `default_float`; what is known is converted by NumPy, which compiles nothing."""
-    known = not isinstance(value, jax.Array) and is_concrete(value)
-    return jnp.asarray(np.asarray(value, default_float()) if known else value, default_float())
+def as_floats(value: PyTree[ArrayLike]) -> jax.Array:
+    """An array of `default_float`; a value that is no array of JAX's yet is converted by NumPy, which compiles nothing."""
+    by_numpy = not isinstance(value, jax.Array) and is_concrete(value)
+    return jnp.asarray(np.asarray(value, default_float()) if by_numpy else value, default_float())
 
 
-def _as_array(leaf: Any) -> Any:
+def _as_array(leaf: object) -> object:
+    # A flag is no quantity: it stays a Python value, so that it may choose what is compiled. It is an `int` too.
     if isinstance(leaf, bool):
         return leaf
     if isinstance(leaf, jax.Array):
@@ -41,7 +44,7 @@ def _as_array(leaf: Any) -> Any:
     return leaf
 
 
-def as_parameters(params: Any) -> Any:
+def as_parameters(params: PyTree) -> PyTree:
     """Converts Python numbers of a pytree to floating-point arrays and NumPy arrays to JAX arrays, with explicit types.
 
     A Python integer becomes floating point too: a parameter written as ``m=1`` is a quantity, not an index.
@@ -49,26 +52,27 @@ def as_parameters(params: Any) -> Any:
     return jax.tree_util.tree_map(_as_array, params)
 
 
-def strong(tree: Any) -> Any:
+def strong(tree: PyTree) -> PyTree:
     """The tree with the type of each array made explicit, so that `jnp.array(2.0)` and `1.0` share a program.
 
     Where JAX is configured for float32, float64 numbers become such.
     """
 
     def typed(x: jax.Array) -> jax.Array:
-        kind: Any = dtypes.canonicalize_dtype(x.dtype, allow_extended_dtype=True)
+        # Keys of `jax.random` have extended types, which `asarray` takes though its annotation does not say so.
+        kind = cast(np.dtype, dtypes.canonicalize_dtype(x.dtype, allow_extended_dtype=True))
         return jnp.asarray(x, kind) if x.weak_type or x.dtype != kind else x
 
     return jax.tree_util.tree_map(lambda x: typed(x) if isinstance(x, jax.Array) else x, tree)
 
 
-def in_numpy(*arrays: Any) -> Any:
-    """The arrays, as NumPy's where all are known: operations on them compile nothing then."""
+def in_numpy(*arrays: PyTree[ArrayLike]) -> Any:
+    """The arrays, as NumPy's where all have values: operations on them compile nothing then."""
     xp = arrays_of(arrays)
     first, *others = (xp.asarray(x) for x in arrays)
     return (first, *others) if others else first
 
 
-def stacked(arrays: Sequence[Any]) -> jax.Array:
-    """`jnp.stack`, which is compiled anew for each number of arrays only where one is not known."""
+def stacked(arrays: Sequence[PyTree[ArrayLike]]) -> jax.Array:
+    """`jnp.stack`, which is compiled anew for each number of arrays only where one is traced."""
     return as_jax(arrays_of(arrays).stack(arrays))

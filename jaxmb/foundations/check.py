@@ -2,18 +2,19 @@
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from types import ModuleType
+from typing import TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 T = TypeVar("T")
 
-# How many names a message lists.
+# How many names a message lists: two lines of it.
 MOST = 12
 
 
@@ -67,10 +68,11 @@ def enforce(value: T, checks: Sequence[Check], notes: Mapping[str, str] | None =
         ValueError: at once, where the amounts are known; otherwise the compiled program raises Equinox's run-time error.
     """
     checks = [c for c in checks if c.amount.size]
-    known = [c for c in checks if is_concrete(c.amount)]
-    within = [np.ravel(np.asarray(c.amount)) <= c.limit for c in known]
+    concrete = [c for c in checks if is_concrete(c.amount)]
+    # "not above" would let NaN pass.
+    within = [np.ravel(np.asarray(c.amount)) <= c.limit for c in concrete]
     if not all(map(np.all, within)):
-        sentences = [c.sentences(notes or {}) for c in known]
+        sentences = [c.sentences(notes or {}) for c in concrete]
         failed = [
             text
             for texts, ok in zip(sentences, within, strict=True)
@@ -80,23 +82,23 @@ def enforce(value: T, checks: Sequence[Check], notes: Mapping[str, str] | None =
         raise ValueError("\n".join(failed))
     traced = [c for c in checks if not is_concrete(c.amount)]
     if traced:  # one error for all, as each takes a call of the host into the program
-        wrong = ~jnp.concatenate([jnp.ravel(c.amount) <= c.limit for c in traced])
+        failures = ~jnp.concatenate([jnp.ravel(c.amount) <= c.limit for c in traced])
         sentences = [text for c in traced for text in c.sentences(notes or {})]
-        value = eqx.branched_error_if(value, jnp.any(wrong), jnp.argmax(wrong), sentences)
+        value = eqx.branched_error_if(value, jnp.any(failures), jnp.argmax(failures), sentences)
     return value
 
 
-def is_concrete(*trees: Any) -> bool:
+def is_concrete(*trees: PyTree) -> bool:
     """Whether no leaf is a tracer."""
     return not any(isinstance(x, Tracer) for x in jax.tree_util.tree_leaves(trees))
 
 
-def arrays_of(*trees: Any) -> Any:
-    """NumPy where all values are known, which compiles nothing, else `jax.numpy`."""
+def arrays_of(*trees: PyTree) -> ModuleType:
+    """NumPy where all leaves have values, which compiles nothing, else `jax.numpy`."""
     return np if is_concrete(trees) else jnp
 
 
-def listing(items: Iterable[Any]) -> str:
+def listing(items: Iterable[object]) -> str:
     """'a', 'b' and 'c'; of many the first and how many more there are."""
     words = [repr(str(x)) for x in items]
     if len(words) > MOST:
@@ -125,7 +127,7 @@ def table(title: str, rows: Mapping[str, Iterable[str]]) -> str:
 
 
 def shape_of(
-    argument: str, fn: Callable[..., Any], args: Sequence[Any], *expected: tuple[int | str, ...]
+    argument: str, fn: Callable[..., PyTree], args: Sequence[PyTree], *expected: tuple[int | str, ...]
 ) -> tuple[int, ...]:
     """The shape of the array that ``fn(*args)`` returns, found without values.
 
@@ -139,7 +141,7 @@ def shape_of(
         ValueError: if it cannot be called, or returns anything but an array of floating-point numbers of such a shape.
     """
     try:
-        found = jax.eval_shape(fn, *args)
+        result = jax.eval_shape(fn, *args)
     except Exception as error:
         kind = lambda x: type(x).__name__ if isinstance(x, eqx.Module) else "params"
         shapes = ", ".join(str(getattr(x, "shape", kind(x))) for x in args)
@@ -147,17 +149,17 @@ def shape_of(
             f"Argument `{argument}` must be callable with arguments of shapes {shapes}, but raised "
             f"{type(error).__name__}: {error}"
         ) from error
-    written = " or ".join(str(shape).replace("'", "") for shape in expected)
-    wanted = f"Argument `{argument}` must return an array of shape {written}"
-    if not hasattr(found, "shape"):
-        kind = type(found).__name__
-        raise ValueError(f"{wanted}, but returns {f'a {kind}' if found is not None else kind}.")
+    shapes = " or ".join(str(shape).replace("'", "") for shape in expected)
+    requirement = f"Argument `{argument}` must return an array of shape {shapes}"
+    if not hasattr(result, "shape"):
+        kind = type(result).__name__
+        raise ValueError(f"{requirement}, but returns {f'a {kind}' if result is not None else kind}.")
     fits = lambda shape: (
-        len(shape) == len(found.shape)
-        and all(isinstance(a, str) or a == b for a, b in zip(shape, found.shape, strict=True))
+        len(shape) == len(result.shape)
+        and all(isinstance(a, str) or a == b for a, b in zip(shape, result.shape, strict=True))
     )
     if not any(fits(shape) for shape in expected):
-        raise ValueError(f"{wanted}, but returns shape {found.shape}.")
-    if not jnp.issubdtype(found.dtype, jnp.floating):
-        raise ValueError(f"{wanted} of floating-point numbers, but returns {found.dtype} numbers.")
-    return found.shape
+        raise ValueError(f"{requirement}, but returns shape {result.shape}.")
+    if not jnp.issubdtype(result.dtype, jnp.floating):
+        raise ValueError(f"{requirement} of floating-point numbers, but returns {result.dtype} numbers.")
+    return result.shape

@@ -12,6 +12,7 @@ import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union
 
+import equinox as eqx
 import jax
 import numpy as np
 from jax.core import Tracer
@@ -20,7 +21,7 @@ from jaxtyping import AbstractArray
 F = TypeVar("F", bound=Callable[..., Any])
 Test = Callable[[Any], bool]
 
-# So much of a wrong value is shown.
+# So many characters of a refused value are shown: with the rest of the sentence two lines of a terminal.
 SHOWN = 60
 
 
@@ -37,7 +38,7 @@ class Rule(NamedTuple):
     kind: Test
     value: Test = lambda value: True
 
-    def admits(self, value: Any) -> bool:
+    def admits(self, value: object) -> bool:
         """Whether all holds."""
         return self.kind(value) and self.value(value)
 
@@ -45,7 +46,7 @@ class Rule(NamedTuple):
 # Rules of values
 
 
-def _is_real(value: Any) -> bool:
+def _is_real(value: object) -> bool:
     """A number, or an array of numbers, no truth values among them."""
     if isinstance(value, bool | np.bool_ | complex):
         return False
@@ -55,27 +56,26 @@ def _is_real(value: Any) -> bool:
     return isinstance(dtype, np.dtype) and hasattr(value, "shape") and _numeric(dtype)
 
 
-def _numeric(dtype: Any) -> bool:
+def _numeric(dtype: np.dtype) -> bool:
     return bool(jax.numpy.issubdtype(dtype, np.floating) or jax.numpy.issubdtype(dtype, np.integer))
 
 
-def _are_real(value: Any) -> bool:
+def _are_real(value: object) -> bool:
     """An array of numbers, also as nested sequences."""
     if isinstance(value, list | tuple | range):
         return all(_are_real(x) for x in value)
     return _is_real(value)
 
 
-def _is_scalar(value: Any) -> bool:
+def _is_scalar(value: object) -> bool:
     return _is_real(value) and not getattr(value, "shape", ())
 
 
-def _known(test: Test) -> Test:
-    """A test of values that admits what is not known."""
+def _unless_traced(test: Test) -> Test:
+    """A test of values that admits what has none yet: tracers, and shapes."""
 
-    def admits(value: Any) -> bool:
-        unknown = lambda x: isinstance(x, Tracer | jax.ShapeDtypeStruct)
-        if any(unknown(x) for x in jax.tree_util.tree_leaves(value)):
+    def admits(value: object) -> bool:
+        if any(isinstance(x, Tracer | jax.ShapeDtypeStruct) for x in jax.tree_util.tree_leaves(value)):
             return True
         return bool(np.all(test(np.asarray(value))))
 
@@ -83,21 +83,21 @@ def _known(test: Test) -> Test:
 
 
 def _range(noun: str, test: Test, kind: Test = _is_scalar) -> Rule:
-    return Rule(noun, kind, _known(test))
+    return Rule(noun, kind, _unless_traced(test))
 
 
-def _is_index(value: Any) -> bool:
+def _is_index(value: object) -> bool:
     if isinstance(value, bool | np.bool_):
         return False
     return isinstance(value, int) or (_is_scalar(value) and np.issubdtype(getattr(value, "dtype", float), np.integer))
 
 
-def _are_indices(value: Any) -> bool:
+def _are_indices(value: object) -> bool:
     return _is_index(value) or (_is_real(value) and np.issubdtype(getattr(value, "dtype", float), np.integer))
 
 
-def _is_function(value: Any) -> bool:
-    """A callable, no class: that is most often a module that has not been made."""
+def _is_function(value: object) -> bool:
+    """A callable, no class: that is most often a module without the call that makes one."""
     return callable(value) and not inspect.isclass(value)
 
 
@@ -105,12 +105,12 @@ def function_of(arguments: str) -> Rule:
     """The rule of a function that is called with arguments of these names."""
     count = len(arguments.split(", "))
 
-    def callable_so(value: Any) -> bool:
+    def callable_so(value: Callable[..., object]) -> bool:
         try:
             inspect.signature(value).bind(*range(count))
         except TypeError:
             return False
-        except ValueError:  # of what is built in nothing is known
+        except ValueError:  # what is built in has no signature
             return True
         return True
 
@@ -119,16 +119,17 @@ def function_of(arguments: str) -> Rule:
 
 def _all(noun: str, test: Test, axes: Sequence[int] | None = None) -> Rule:
     """A number, or an array of numbers, that pass a test, with one of these numbers of axes."""
-    known = _known(test)
-    return Rule(noun, _are_real, lambda x: (axes is None or np.ndim(x) in axes) and known(x))
+    passes = _unless_traced(test)
+    return Rule(noun, _are_real, lambda x: (axes is None or np.ndim(x) in axes) and passes(x))
 
 
-def _is_key(value: Any) -> bool:
+def _is_key(value: object) -> bool:
     if not isinstance(value, jax.Array | np.ndarray):
         return False
     return bool(jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key)) or value.dtype == np.uint32
 
 
+# NaN fails every comparison, and so each of these but the ones that say so.
 Number = Annotated[Any, _range("a number", lambda x: ~np.isnan(x))]
 Positive = Annotated[Any, _range("a positive number", lambda x: x > 0)]
 NonNegative = Annotated[Any, _range("a number that is not negative", lambda x: x >= 0)]
@@ -157,27 +158,33 @@ Guard = Annotated[Any, function_of("t, q, v, reaction, params")]
 # Rules of annotations
 
 
-def _rule(annotation: Any) -> Rule | None:
+def _rule(annotation: object) -> Rule | None:
     """What an annotation says; None where it says nothing."""
-    found, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if found is Annotated:
-        return next((x for x in annotation.__metadata__ if isinstance(x, Rule)), None)
-    if found is Union or found is types.UnionType:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        return next((x for x in arguments[1:] if isinstance(x, Rule)), None)
+    if origin is Union or origin is types.UnionType:
         return _either(arguments)
-    if found is Literal:
+    if origin is Literal:
         return Rule(_or([repr(x) for x in arguments]), lambda x: isinstance(x, str), lambda x: x in arguments)
-    if found is tuple and arguments and (len(arguments) != 2 or arguments[1] is not Ellipsis):
-        return _several(f"a tuple of {len(arguments)} entries", arguments, tuple | list)
-    if found in (Sequence, Collection, tuple, list):
-        return _sequence(_rule(arguments[0]) if arguments else None)
-    if found in (Mapping, dict):
+    if origin in (Sequence, Collection, tuple, list):
+        return _of_entries(origin, arguments)
+    if origin in (Mapping, dict):
         return _mapping(_rule(arguments[0]), _rule(arguments[1]))
-    if found is Callable or annotation is Callable or found is Callable.__class__:
+    # `Callable[[A], B]` has the origin `collections.abc.Callable`.
+    if annotation is Callable or origin is Callable or origin is Callable.__class__:
         return Rule("a function", _is_function)
     return _simple(annotation)
 
 
-def _simple(annotation: Any) -> Rule | None:
+def _of_entries(origin: object, arguments: Sequence[object]) -> Rule:
+    """Of a tuple of fixed length, or of a sequence of any."""
+    if origin is tuple and arguments and (len(arguments) != 2 or arguments[1] is not Ellipsis):
+        return _several(f"a tuple of {len(arguments)} entries", arguments, (tuple, list))
+    return _sequence(_rule(arguments[0]) if arguments else None)
+
+
+def _simple(annotation: object) -> Rule | None:
     if annotation is None or annotation is type(None):
         return Rule("None", lambda x: x is None)
     if annotation is bool:
@@ -188,33 +195,33 @@ def _simple(annotation: Any) -> Rule | None:
         return _rule(Number)
     if annotation is str:
         return Rule("text that is not empty", lambda x: isinstance(x, str), bool)
-    found = typing.get_origin(annotation) or annotation
-    if found is os.PathLike:
+    kind = typing.get_origin(annotation) or annotation
+    if kind is os.PathLike:
         return Rule("a path", lambda x: isinstance(x, os.PathLike))
-    if not inspect.isclass(found) or found in (object, Any):
+    if not inspect.isclass(kind) or kind in (object, Any):
         return None
-    if issubclass(found, AbstractArray):
-        return _array(found)
-    return Rule(_article(found.__name__), lambda x: isinstance(x, found))
+    if issubclass(kind, AbstractArray):
+        return _array(kind)
+    return Rule(_article(kind.__name__), lambda x: isinstance(x, kind))
 
 
-def _array(annotation: Any) -> Rule:
+def _array(annotation: type[AbstractArray]) -> Rule:
     """An array with as many axes as are annotated."""
     axes = None if "*" in annotation.dim_str or "..." in annotation.dim_str else annotation.dim_str.split()
     fits = lambda x: axes is None or np.ndim(x) == len(axes)
     return Rule("an array of numbers" if axes is None else f"an array of shape ({', '.join(axes)})", _are_real, fits)
 
 
-def _either(annotations: Sequence[Any]) -> Rule | None:
-    rules = [_rule(x) for x in annotations]
-    if any(rule is None for rule in rules):
+def _either(annotations: Sequence[object]) -> Rule | None:
+    rules = [rule for x in annotations if (rule := _rule(x)) is not None]
+    # One that says nothing admits everything.
+    if len(rules) < len(annotations):
         return None
-    known = [rule for rule in rules if rule is not None]
-    kind = lambda x: any(rule.kind(x) for rule in known)
-    return Rule(_or([rule.noun for rule in known]), kind, lambda x: any(rule.admits(x) for rule in known))
+    kind = lambda x: any(rule.kind(x) for rule in rules)
+    return Rule(_or([rule.noun for rule in rules]), kind, lambda x: any(rule.admits(x) for rule in rules))
 
 
-def _is_collection(value: Any) -> bool:
+def _is_collection(value: object) -> bool:
     return isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
 
 
@@ -225,7 +232,7 @@ def _sequence(entry: Rule | None) -> Rule:
     return Rule(f"a sequence, each entry {entry.noun}", kind, lambda xs: all(entry.value(x) for x in xs))
 
 
-def _several(noun: str, annotations: Sequence[Any], kind: Any) -> Rule:
+def _several(noun: str, annotations: Sequence[object], kind: tuple[type, ...]) -> Rule:
     rules = [_rule(x) for x in annotations]
     fits = lambda xs: (
         len(xs) == len(rules) and all(rule is None or rule.admits(x) for rule, x in zip(rules, xs, strict=True))
@@ -253,7 +260,7 @@ def _article(word: str) -> str:
     return ("an " if word[0] in "AEIOUaeio" else "a ") + word
 
 
-def _description(value: Any) -> str:
+def _description(value: object) -> str:
     if inspect.isclass(value):
         return f"the class {value.__name__}"
     if isinstance(value, str | int | float | complex | np.generic | None):
@@ -269,7 +276,7 @@ def _description(value: Any) -> str:
     return _article(type(value).__name__) + hint
 
 
-def refusal(rule: Rule, argument: str, value: Any) -> Exception:
+def refusal(rule: Rule, argument: str, value: object) -> Exception:
     """The error for a value that a rule does not admit."""
     kind = ValueError if rule.kind(value) else TypeError
     return kind(f"Argument {argument} must be {rule.noun}, but is {_description(value)}.")
@@ -278,7 +285,7 @@ def refusal(rule: Rule, argument: str, value: Any) -> Exception:
 # Doors
 
 
-def _element(owner: Any, values: Mapping[str, Any]) -> str:
+def _element(owner: object, values: Mapping[str, object]) -> str:
     """Of which object the argument is, in words."""
     name = values.get("name")
     kind = (owner if inspect.isclass(owner) else type(owner)).__name__
@@ -286,7 +293,7 @@ def _element(owner: Any, values: Mapping[str, Any]) -> str:
 
 
 class _Door:
-    """The rules of a function's arguments, found at its first call."""
+    """The rules of a function's arguments, read at its first call: annotations may name classes that are defined later."""
 
     def __init__(self, fn: Callable[..., Any]):
         self.fn = inspect.unwrap(fn)
@@ -297,18 +304,18 @@ class _Door:
         self.rest = next((n for n, k in every if k is kinds.VAR_POSITIONAL), None)
 
     @functools.cached_property
-    def rules(self) -> dict[str, tuple[Rule, Any]]:
-        found = {}
+    def rules(self) -> dict[str, tuple[Rule, object]]:
+        rules = {}
         for name, parameter in self.parameters.items():
             annotation = parameter.annotation
             if isinstance(annotation, str):
                 annotation = self.fn.__globals__.get(annotation, parameter.empty)
             rule = None if annotation is parameter.empty else _rule(annotation)
             if rule is not None and parameter.kind is not parameter.VAR_KEYWORD:
-                found[name] = rule, parameter.default
-        return found
+                rules[name] = rule, parameter.default
+        return rules
 
-    def check(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    def check(self, args: tuple[object, ...], keywords: dict[str, object]) -> None:
         named = list(zip(self.positional, args, strict=False))
         if self.rest is not None:
             named += [(self.rest, value) for value in args[len(self.positional) :]]
@@ -332,7 +339,7 @@ def contract(fn: F) -> F:
     door = _Door(fn)
 
     @functools.wraps(fn)
-    def checked(*args: Any, **keywords: Any) -> Any:
+    def checked(*args: object, **keywords: object) -> object:
         door.check(args, keywords)
         return fn(*args, **keywords)
 
@@ -340,13 +347,13 @@ def contract(fn: F) -> F:
 
 
 @functools.cache
-def _field_rules(kind: type) -> dict[str, tuple[Rule, Any]]:
+def _field_rules(kind: type[eqx.Module]) -> dict[str, tuple[Rule, object]]:
     hints = typing.get_type_hints(kind, include_extras=True)
     rules = {x.name: (_rule(hints[x.name]), x.default) for x in kind.__dataclass_fields__.values() if x.init}
     return {name: (rule, default) for name, (rule, default) in rules.items() if rule is not None}
 
 
-def check_fields(module: Any) -> None:
+def check_fields(module: eqx.Module) -> None:
     """Refuses fields of a module, whose `__init__` is the dataclass's, that their annotations do not admit."""
     for name, (rule, default) in _field_rules(type(module)).items():
         value = getattr(module, name)

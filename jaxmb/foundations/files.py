@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and texts that others have written."""
+"""Files that are written completely or not at all, and texts that others have written."""
 
 import contextlib
 import os
@@ -24,11 +24,13 @@ def replacing(path: str | os.PathLike[str], argument: str = "path") -> Iterator[
     """
     path = folder_there(path, argument)
     fresh = path.with_name(f".{uuid.uuid4().hex}{path.suffix}")  # some writers go by the suffix
+    # O_EXCL fails on a link that is there, which a plain open would follow.
     os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
         yield fresh
         with fresh.open("rb") as file:
             os.fsync(file.fileno())
+        # In one step for other processes, and after the data: a crash leaves the old file or the new one.
         os.replace(fresh, path)
     finally:
         fresh.unlink(missing_ok=True)

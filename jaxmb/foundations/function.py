@@ -8,6 +8,7 @@ from typing import Any
 import equinox as eqx
 import jax
 from jax.core import Tracer
+from jaxtyping import Array, PyTree
 
 
 class Function(eqx.Module):
@@ -17,14 +18,14 @@ class Function(eqx.Module):
     new numbers.
     """
 
-    fn: Callable[..., Any] = eqx.field(static=True)
+    fn: Callable[..., PyTree] = eqx.field(static=True)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: PyTree) -> PyTree:
         """Calls the function."""
         return self.fn(*args)
 
 
-class Closure(eqx.Module):
+class TracedClosure(eqx.Module):
     """A plain Python function that closes over traced values, with these as leaves.
 
     Attributes:
@@ -32,12 +33,12 @@ class Closure(eqx.Module):
         values: the traced values.
     """
 
-    fn: Callable[..., Any] = eqx.field(static=True)
-    values: list[Any]
+    fn: Callable[..., PyTree] = eqx.field(static=True)
+    values: list[Array | Tracer]
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: PyTree) -> PyTree:
         """Calls the function with the values that the leaves have here."""
-        values: Iterator[Any] = iter(self.values)
+        values: Iterator[object] = iter(self.values)
         return _replaced(self.fn, lambda x: next(values) if isinstance(x, _Gap) else x, {})(*args)
 
 
@@ -45,18 +46,18 @@ class _Gap:
     """Where a traced value was."""
 
 
-class Parted(eqx.Module):
+class PartitionedFunction(eqx.Module):
     """A callable pytree, such as a network, whose leaves are not all numbers: activations are part of the structure."""
 
-    numbers: Any
-    rest: Any = eqx.field(static=True)
+    numbers: PyTree
+    rest: PyTree = eqx.field(static=True)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: PyTree) -> PyTree:
         """What it returns."""
         return eqx.combine(self.numbers, self.rest)(*args)
 
 
-def as_function(fn: Any, argument: str) -> Any:
+def as_function(fn: object, argument: str) -> Any:
     """Returns `fn` as a field of a module: a plain function becomes static, a callable pytree keeps its leaves.
 
     Traced values that a plain function closes over, also in containers, in other functions and as defaults, become leaves, so
@@ -68,42 +69,49 @@ def as_function(fn: Any, argument: str) -> Any:
         raise TypeError(f"Argument `{argument}` must be a function, but is {fn!r}.")
     leaves = jax.tree_util.tree_leaves(fn)
     if not (len(leaves) == 1 and leaves[0] is fn):
-        return fn if all(eqx.is_array_like(leaf) for leaf in leaves) else Parted(*eqx.partition(fn, eqx.is_array_like))
-    values: list[Any] = []
+        return (
+            fn
+            if all(eqx.is_array_like(leaf) for leaf in leaves)
+            else PartitionedFunction(*eqx.partition(fn, eqx.is_array_like))
+        )
+    values: list[Array | Tracer] = []
 
-    def taken(x: Any) -> Any:
+    def gap(x: object) -> object:
         if not isinstance(x, Tracer):
             return x
         values.append(x)
         return _Gap()
 
-    emptied = _replaced(fn, taken, {})
-    return Closure(emptied, values) if values else Function(fn)
+    emptied = _replaced(fn, gap, {})
+    return TracedClosure(emptied, values) if values else Function(fn)
 
 
-def _replaced(x: Any, leaf: Callable[[Any], Any], seen: dict[int, Any]) -> Any:
+def _replaced(x: PyTree, leaf: Callable[[object], object], copies: dict[int, types.FunctionType]) -> Any:
     """A copy of x with `leaf` applied to the leaves of all that it consists of or closes over, always in one order."""
     if isinstance(x, functools.partial):
-        fn, args, keywords = _replaced((x.func, x.args, x.keywords), leaf, seen)
+        fn, args, keywords = _replaced((x.func, x.args, x.keywords), leaf, copies)
         return functools.partial(fn, *args, **keywords)
     if isinstance(x, types.FunctionType):
-        return seen[id(x)] if id(x) in seen else _copied(x, leaf, seen)
+        return copies[id(x)] if id(x) in copies else _copied(x, leaf, copies)
     try:
         leaves, structure = jax.tree_util.tree_flatten(x)
     except (TypeError, ValueError):  # a container whose keys have no order
         return leaf(x)
     if len(leaves) == 1 and leaves[0] is x:
         return leaf(x)
-    return jax.tree_util.tree_unflatten(structure, [_replaced(part, leaf, seen) for part in leaves])
+    return jax.tree_util.tree_unflatten(structure, [_replaced(part, leaf, copies) for part in leaves])
 
 
-def _copied(fn: types.FunctionType, leaf: Callable[[Any], Any], seen: dict[int, Any]) -> types.FunctionType:
+def _copied(
+    fn: types.FunctionType, leaf: Callable[[object], object], copies: dict[int, types.FunctionType]
+) -> types.FunctionType:
     cells = tuple(types.CellType() for _ in fn.__closure__ or ())
-    copy = seen[id(fn)] = types.FunctionType(fn.__code__, fn.__globals__, fn.__name__, None, cells)
+    # Before its cells are: a function may close over itself.
+    copy = copies[id(fn)] = types.FunctionType(fn.__code__, fn.__globals__, fn.__name__, None, cells)
     copy.__dict__.update(fn.__dict__)
     copy.__qualname__ = fn.__qualname__
-    copy.__defaults__, copy.__kwdefaults__ = (_replaced(x, leaf, seen) for x in (fn.__defaults__, fn.__kwdefaults__))
+    copy.__defaults__, copy.__kwdefaults__ = (_replaced(x, leaf, copies) for x in (fn.__defaults__, fn.__kwdefaults__))
     for old, new in zip(fn.__closure__ or (), cells, strict=True):
         if old != types.CellType():  # of a variable that has a value
-            new.cell_contents = _replaced(old.cell_contents, leaf, seen)
+            new.cell_contents = _replaced(old.cell_contents, leaf, copies)
     return copy

@@ -1,7 +1,6 @@
 """Functions over batches, and work that only some rows of a batch need."""
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import equinox.internal as eqxi
@@ -9,20 +8,23 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.custom_batching import custom_vmap
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, PyTree
 
-# Size of a group: at least as many rows as fill vector registers, and this part of the batch.
+# Size of a group: at least as many rows as fill vector registers (eight numbers of double precision in 512 bits), and this part of the
+# batch, so that a batch that needs it in all rows has no more than 32 turns.
 FEWEST, PART = 8, 32
 
 
-def over_leading_axes(fn: Callable[..., Any], count: int) -> Callable[..., Any]:
+def over_leading_axes(fn: Callable[..., PyTree], count: int) -> Callable[..., PyTree]:
     """`fn` over that many leading axes of all its arguments."""
     for _ in range(count):
         fn = jax.vmap(fn)
     return fn
 
 
-def where_needed(needed: Bool[Array, ""], fn: Callable[..., Any], arguments: Any, otherwise: Any) -> Any:
+def where_needed(
+    needed: Bool[Array, ""], fn: Callable[..., PyTree], arguments: tuple[PyTree, ...], otherwise: PyTree
+) -> PyTree:
     """`fn(*arguments)` where `needed`, else `otherwise`.
 
     Under `vmap` the rows that need it are gathered and worked on by groups, so that the others cost nothing. Derivatives
@@ -34,42 +36,46 @@ def where_needed(needed: Bool[Array, ""], fn: Callable[..., Any], arguments: Any
         arguments: a tuple of its arguments; all arrays that it uses.
         otherwise: a result of the same structure.
     """
-    return _chosen((needed, arguments, otherwise), fn)
+    return _compacted((needed, arguments, otherwise), fn)
 
 
-def where_any(needed: Bool[Array, ""], fn: Callable[[], Any], otherwise: Any) -> Any:
+def where_any(needed: Bool[Array, ""], fn: Callable[[], PyTree], otherwise: PyTree) -> PyTree:
     """`fn()` where `needed`, else `otherwise`; of a batch all rows are worked on if one needs it.
 
     `fn` may close over arrays. Where rows that do not need it must cost nothing, see `where_needed`.
     """
-    found = lax.cond(eqxi.unvmap_any(needed), fn, lambda: otherwise)
-    return jax.tree.map(lambda a, b: jnp.where(needed, a, b), found, otherwise)
+    result = lax.cond(eqxi.unvmap_any(needed), fn, lambda: otherwise)
+    return jax.tree.map(lambda a, b: jnp.where(needed, a, b), result, otherwise)
 
 
 @eqx.filter_custom_jvp
-def _chosen(operands: Any, fn: Callable[..., Any]) -> Any:
+def _compacted(operands: tuple[PyTree, ...], fn: Callable[..., PyTree]) -> PyTree:
+    """`where_needed`, whose batching gathers the rows that need it."""
     needed, arguments, otherwise = operands
     arrays, rest = eqx.partition(arguments, eqx.is_array)
 
     @custom_vmap
-    def one(needed: Array, arrays: Any, otherwise: Any) -> Any:
+    def one(needed: Array, arrays: PyTree, otherwise: PyTree) -> PyTree:
         return lax.cond(needed, lambda: fn(*eqx.combine(arrays, rest)), lambda: otherwise)
 
     @one.def_vmap
-    def _many(size: int, batched: Any, *operands: Any) -> Any:
+    def _many(size: int, batched: PyTree[bool], *operands: PyTree) -> tuple[PyTree, PyTree[bool]]:
         spread = lambda x, is_batched: x if is_batched else jnp.broadcast_to(x, (size, *jnp.shape(x)))
         needed, arrays, otherwise = jax.tree.map(spread, operands, tuple(batched))
         group, count = min(max(FEWEST, size // PART), size), jnp.sum(needed)
 
-        def work() -> Any:
+        def work() -> PyTree:
+            # Rows that need it first. The last group is filled up with others, whose results are dropped.
             order = jnp.argsort(~needed)
 
-            def add(i: Array, out: Any) -> Any:
-                places = i * group + jnp.arange(group)
-                rows = order[jnp.minimum(places, size - 1)]
-                found = jax.vmap(lambda arrays: fn(*eqx.combine(arrays, rest)))(jax.tree.map(lambda x: x[rows], arrays))
-                target = jnp.where(places < count, rows, size)
-                return jax.tree.map(lambda o, x: o.at[target].set(x, mode="drop"), out, found)
+            def add(i: Array, out: PyTree) -> PyTree:
+                positions = i * group + jnp.arange(group)
+                rows = order[jnp.minimum(positions, size - 1)]
+                results = jax.vmap(lambda arrays: fn(*eqx.combine(arrays, rest)))(
+                    jax.tree.map(lambda x: x[rows], arrays)
+                )
+                target = jnp.where(positions < count, rows, size)
+                return jax.tree.map(lambda o, x: o.at[target].set(x, mode="drop"), out, results)
 
             return lax.fori_loop(0, (count + group - 1) // group, add, otherwise)
 
@@ -79,15 +85,15 @@ def _chosen(operands: Any, fn: Callable[..., Any]) -> Any:
     return one(needed, arrays, otherwise)
 
 
-@_chosen.def_jvp
-def _by_all(primals: Any, tangents: Any) -> Any:
+@_compacted.def_jvp
+def _jvp_of_all(primals: PyTree, tangents: PyTree) -> tuple[PyTree, PyTree]:
     (needed, arguments, otherwise), fn = primals
-    _, moved, other = tangents[0]
+    _, argument_tangents, other = tangents[0]
 
-    def both(arguments: Any, otherwise: Any) -> Any:
+    def both(arguments: tuple[PyTree, ...], otherwise: PyTree) -> PyTree:
         work = lambda: jax.tree.map(
             lambda a, b: jnp.where(needed, a, b), eqx.filter_checkpoint(fn)(*arguments), otherwise
         )
         return lax.cond(eqxi.unvmap_any(needed), work, lambda: otherwise)
 
-    return eqx.filter_jvp(both, (arguments, otherwise), (moved, other))
+    return eqx.filter_jvp(both, (arguments, otherwise), (argument_tangents, other))

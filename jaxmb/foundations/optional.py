@@ -3,10 +3,10 @@
 import importlib
 import importlib.metadata
 import importlib.util
-from typing import Any
+from types import ModuleType
 
 
-def optional(package: str, extra: str) -> Any:
+def optional(package: str, extra: str) -> ModuleType:
     """Imports a package that an extra of jaxmb brings along.
 
     Args:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import equinox as eqx
 import jax
 from jax.core import Tracer
+from jaxtyping import PyTree
 
 from .check import is_concrete
 
@@ -29,27 +30,29 @@ def compiler_options() -> dict[str, Any]:
         >>> float(jax.jit(lambda x: 2 * x, compiler_options=jm.compiler_options())(1.0))
         2.0
     """
-    return dict(_known(jax.default_backend()))
+    return dict(_accepted(jax.default_backend()))
 
 
 @functools.cache
-def _known(backend: str) -> dict[str, Any]:
+def _accepted(backend: str) -> dict[str, bool | int]:
     if backend != "cpu":
         return {}
-    known = {}
+    accepted = {}
     for name, value in _FAVOURED.items():
         if name in os.environ.get("XLA_FLAGS", ""):
             continue
+        # XLA has no list of its options to ask for: it refuses what it does not know.
         try:
             jax.jit(lambda: 0).lower().compile(compiler_options={name: value})
         except jax.errors.JaxRuntimeError:
             continue
-        known[name] = value
-    return known
+        accepted[name] = value
+    return accepted
 
 
-def is_outermost(*trees: Any) -> bool:
+def is_outermost(*trees: PyTree) -> bool:
     """Whether no leaf is a tracer, and no transformation is around the call."""
+    # Within `jit` a new array is a tracer even if no argument is one.
     return is_concrete(*trees) and not isinstance(jax.device_put(0), Tracer)
 
 
@@ -60,15 +63,19 @@ def program(fn: F, brief: bool = True) -> F:
         fn: the function.
         brief: whether it takes longer to compile it than to run it; then it is compiled in half the time, and runs half as fast.
     """
-    plain = eqx.filter_jit(fn)
-    options: Any = lambda: {
-        "compiler_options": compiler_options() | ({_LEVEL: 0} if brief and _LEVEL in compiler_options() else {})
-    }
-    quick = functools.cache(lambda: eqx.filter_jit(fn, **options()))
+    inner = eqx.filter_jit(fn)
+
+    # At the first call, not when it is defined: which options there are depends on the backend, whose start is the user's choice.
+    @functools.cache
+    def outermost() -> Callable[..., PyTree]:
+        options = compiler_options()
+        if brief and _LEVEL in options:
+            options[_LEVEL] = 0
+        return eqx.filter_jit(fn, compiler_options=options)  # pyright: ignore[reportCallIssue]
 
     @functools.wraps(fn)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return (quick() if is_outermost(args, kwargs) else plain)(*args, **kwargs)
+    def call(*args: PyTree, **kwargs: PyTree) -> PyTree:
+        return (outermost() if is_outermost(args, kwargs) else inner)(*args, **kwargs)
 
     return call  # pyright: ignore[reportReturnType]
 

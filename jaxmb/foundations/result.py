@@ -1,7 +1,5 @@
 """What a computation can report."""
 
-from typing import Any
-
 import diffrax as dfx
 import jax
 import numpy as np
@@ -62,19 +60,18 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
 
 
 def announce(result: RESULTS) -> None:
-    """Raises if a result is not a success, where results are known; of several it tells the first.
+    """Raises if a result is not a success, where results are not traced; of several it names the first.
 
     Raises:
         RuntimeError: with the message of the result.
     """
     if not is_concrete(result):
         return
-    good: Any = RESULTS.successful
-    failed = codes(result) != codes(good)
+    failed = codes(result) != codes(RESULTS.successful)  # pyright: ignore[reportArgumentType]
     if not failed.any():
         return
     index = tuple(int(i) for i in np.argwhere(failed)[0])
-    first: Any = jax.tree.map(lambda x: x[index], result)
+    first = jax.tree.map(lambda x: x[index], result)
     text = RESULTS[first]
     if bool(first == RESULTS.nonfinite):
         text += (
@@ -86,7 +83,7 @@ def announce(result: RESULTS) -> None:
 
 def verdicts() -> dict[int, tuple[str, str]]:
     """Of each result the code, under which it is stored, its name and its text."""
-    items: Any = RESULTS._name_to_item  # pyright: ignore[reportAttributeAccessIssue]
+    items = RESULTS._name_to_item  # pyright: ignore[reportAttributeAccessIssue]
     return {int(item._value): (name, RESULTS[item]) for name, item in items.items()}
 
 

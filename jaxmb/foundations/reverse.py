@@ -1,15 +1,16 @@
-"""A word for those who ask for a derivative in forward mode where there is none."""
+"""A message to those who ask for a derivative in forward mode where there is none."""
 
-from typing import Any
+from typing import NoReturn
 
 import equinox as eqx
 import jax
 from jax.core import Tracer
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
+from jaxtyping import PyTree
 
 
-def reverse_only(tree: Any, message: str) -> Any:
+def reverse_only(tree: PyTree, message: str) -> PyTree:
     """The tree; a derivative in forward mode through its floating-point numbers raises a TypeError with the message.
 
     In reverse mode tangents are never computed, only transposed, and the refusal is never reached.
@@ -19,10 +20,11 @@ def reverse_only(tree: Any, message: str) -> Any:
     )
 
 
-def _raise(*_: Any, message: str) -> Any:
+def _raise(*_: object, message: str) -> NoReturn:
     raise TypeError(message)
 
 
+# Two primitives: the tangent's is evaluated in forward mode only, in reverse mode it is transposed before.
 _value, _tangent = Primitive("reverse_only"), Primitive("tangent_of_reverse_only")
 for _primitive in (_value, _tangent):
     _primitive.def_abstract_eval(lambda x, message: x)

@@ -5,7 +5,7 @@ It knows nothing of mechanics, and imports nothing else of this package.
 
 from .available import unavailable as unavailable
 from .code import entries as entries
-from .code import Piece as Piece
+from .code import Subprogram as Subprogram
 from .code import Shaped as Shaped
 from .interface import interface as interface
 from .jit import missing as missing
@@ -17,7 +17,7 @@ from .loops import LoopProgram as LoopProgram
 from .module import Handler as Handler
 from .program import Program as Program
 from .program import WRITING as WRITING
-from .scalarise import NotScalarError as NotScalarError
+from .errors import NotScalarError as NotScalarError
 from .sparsity import sparsity as sparsity
 from .vjp import VJPProgram as VJPProgram
 from .within import Within as Within

@@ -10,6 +10,8 @@ from .code import Shaped
 from .jit import missing
 from .program import Program
 
+# Of a small program's results in single precision; a wrong layout or a wrong instruction errs by far more.
+RTOL = 1e-5
 
 def unavailable(by_xla: bool = False) -> str | None:
     """Why no code is compiled here, None if it is; the first call compiles a small program and looks at what it gives.
@@ -20,20 +22,20 @@ def unavailable(by_xla: bool = False) -> str | None:
     kind = jax.default_backend()
     if kind != "cpu" and not by_xla:
         return f"the device is of kind '{kind}'"
-    return (missing() if kind == "cpu" else None) or _wrong(kind)
+    return (missing() if kind == "cpu" else None) or _failure(kind)
 
 
 @functools.cache
-def _wrong(kind: str) -> str | None:
+def _failure(kind: str) -> str | None:
     """What is wrong with a small program on this kind of device."""
     try:
         with jax.ensure_compile_time_eval():
             x = jnp.asarray(np.linspace([-3.0, 0.5], [2.0, 4.0], 5))
             fn = lambda x: [jnp.sin(x[0]) / x[1] + jnp.sqrt(x[1]) * jnp.exp(x[0]), x[0] > x[1]]
-            found, expected = (
+            results, expected = (
                 jax.jit(jax.vmap(f))(x) for f in (Program.of(fn, Shaped((2,), x.dtype), thorough=True), fn)
             )
-            same = [np.allclose(a, b, rtol=1e-5) for a, b in zip(found, expected, strict=True)]
+            same = [np.allclose(a, b, rtol=RTOL) for a, b in zip(results, expected, strict=True)]
     except Exception as error:  # whatever a compiler, or a version of XLA that it does not fit, may say
         return f"compiled code does not run here: {(str(error) or type(error).__name__).splitlines()[0]}"
     return None if all(same) else "compiled code gives wrong numbers here"

@@ -3,45 +3,45 @@
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .graph import Graph
+from .graph import OperationGraph
 
 Shaped = jax.ShapeDtypeStruct
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Code:
-    """Some nodes of a graph, from others whose numbers are given.
+    """Some nodes of a graph, from others whose numbers are operands.
 
     Attributes:
         graph: all operations.
-        leaves: nodes whose numbers are given, and where they stand: (which operand, which of its entries).
-        outputs: the nodes that are wanted, one after the other.
+        leaves: nodes whose numbers are operands: (which operand, which of its entries).
+        outputs: the nodes of the results, one after the other.
     """
 
-    graph: Graph
+    graph: OperationGraph
     leaves: dict[int, tuple[int, int]]
     outputs: tuple[int, ...]
 
     @functools.cached_property
     def order(self) -> list[int]:
         """All nodes that are needed, arguments first."""
-        stack, seen = list(self.outputs), set()
+        stack, visited = list(self.outputs), set()
         while stack:
             i = stack.pop()
-            if i not in seen:
-                seen.add(i)
+            if i not in visited:
+                visited.add(i)
                 stack.extend(() if i in self.leaves else self.graph.arguments[i])
-        return sorted(seen)
+        return sorted(visited)
 
     @functools.cached_property
     def inputs(self) -> list[tuple[int, int]]:
-        """Where the numbers stand that are used, in the order of their nodes."""
+        """Which entries of operands are used, in the order of their nodes."""
         return [self.leaves[i] for i in self.order if i in self.leaves]
 
     @property
@@ -49,25 +49,25 @@ class Code:
         """How many operations there are."""
         return sum(i not in self.leaves and not self.graph.is_constant(i) for i in self.order)
 
-    def apart(self, fixed: Sequence[bool]) -> tuple["Code", "Code"]:
-        """What depends on the `fixed` operands alone, and the rest, which takes its results as one more operand."""
-        graph, still = self.graph, {}
+    def split(self, fixed: Sequence[bool]) -> tuple["Code", "Code"]:
+        """What depends on the `fixed` operands alone, and the rest, which takes the results of the former as one more operand."""
+        graph, shared = self.graph, {}
         for i in self.order:
             if i in self.leaves:
-                still[i] = fixed[self.leaves[i][0]]
+                shared[i] = fixed[self.leaves[i][0]]
             else:
-                still[i] = all(still[a] for a in graph.arguments[i])
-        used = {a for i in self.order if not still[i] and i not in self.leaves for a in graph.arguments[i]}
+                shared[i] = all(shared[a] for a in graph.arguments[i])
+        used = {a for i in self.order if not shared[i] and i not in self.leaves for a in graph.arguments[i]}
         used |= set(self.outputs)
-        border = [i for i in sorted(used) if still[i] and not graph.is_constant(i)]
-        moving = {i: place for i, place in self.leaves.items() if not fixed[place[0]]}
-        moving |= {i: (len(fixed), k) for k, i in enumerate(border)}
-        return Code(graph, self.leaves, tuple(border)), Code(graph, moving, self.outputs)
+        border = [i for i in sorted(used) if shared[i] and not graph.is_constant(i)]
+        varying = {i: leaf for i, leaf in self.leaves.items() if not fixed[leaf[0]]}
+        varying |= {i: (len(fixed), k) for k, i in enumerate(border)}
+        return Code(graph, self.leaves, tuple(border)), Code(graph, varying, self.outputs)
 
 
 @runtime_checkable
 class Compilable(Protocol):
-    """What calls are compiled of: a `Program`, or a `Piece` of one."""
+    """What calls are compiled of: a `Program`, or a `Subprogram` of one."""
 
     @property
     def code(self) -> Code:
@@ -96,7 +96,7 @@ class Compilable(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Piece:
+class Subprogram:
     """Part of a program, see `Compilable`.
 
     Attributes:
@@ -118,7 +118,7 @@ def entries(shape: Sequence[int]) -> int:
     return int(np.prod(shape, dtype=int))
 
 
-def precision(shapes: Sequence[Shaped]) -> Any:
+def precision(shapes: Sequence[Shaped]) -> np.dtype | None:
     """The one type of all that are floating point, None if there are several."""
     kinds = {np.dtype(s.dtype) for s in shapes if np.dtype(s.dtype).kind == "f"}
     if len(kinds) > 1:

@@ -1,4 +1,8 @@
-"""Which few numbers of a scalar program tell whether all of them are finite."""
+"""Which few numbers of a scalar program tell whether all of them are finite.
+
+A set cover: the elements are the suspects, the sets are for each node those suspects that would make it NaN or infinite. The greedy
+choice, each time the set that adds most, is within ln n of the fewest (Chvátal 1979).
+"""
 
 import heapq
 from collections.abc import Iterable, Sequence
@@ -6,16 +10,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .operations import OPERATIONS, Finiteness
+
 if TYPE_CHECKING:
-    from .graph import Graph
-
-# Results are not finite where one argument is not: ∞ + x, ∞·x, √∞ …
-_KEEPING = ("add", "sub", "mul", "neg", "abs", "held", "sqrt", "floor", "ceil", "round", "nothing")
-# Of NaN these may make a number.
-_LOSING = ("pow", "lookup", "number")
+    from .graph import OperationGraph
 
 
-def covering(graph: "Graph", order: Sequence[int], choices: Sequence[int], suspects: Sequence[int]) -> list[int]:
+def covering(
+    graph: "OperationGraph", order: Sequence[int], choices: Sequence[int], suspects: Sequence[int]
+) -> list[int]:
     """Nodes of which at least one is not finite wherever a suspect is not: as few as are easily found.
 
     Args:
@@ -26,6 +29,7 @@ def covering(graph: "Graph", order: Sequence[int], choices: Sequence[int], suspe
     """
     implied, own = _Implied(graph, suspects), {*suspects}
     chosen, covered = {i for i in choices if not graph.is_constant(i)}, set()
+    # A node whose set is also that of a node made of it is not looked at: sums and products hand on what their factors are.
     candidates = []
     for i in order:
         implied.add(i)
@@ -39,19 +43,19 @@ def covering(graph: "Graph", order: Sequence[int], choices: Sequence[int], suspe
 
 def _chosen(sets: dict[int, int], every: int) -> list[int]:
     """Of sets, those that together hold every element, each time the one that adds most."""
-    found, left = [], every
-    # What a set adds only becomes less: where it still adds as much as it did, the others are not looked at.
+    cover, rest = [], every
+    # What a set adds only becomes less: where it still adds as much as it did, the others are not looked at (lazy greedy, Minoux 1978).
     heap = [(-s.bit_count(), i) for i, s in sets.items()]
     heapq.heapify(heap)
-    while left:
+    while rest:
         before, i = heapq.heappop(heap)
-        adds = (sets[i] & left).bit_count()
+        adds = (sets[i] & rest).bit_count()
         if adds == -before:
-            found.append(i)
-            left &= ~sets[i]
+            cover.append(i)
+            rest &= ~sets[i]
         elif adds:
             heapq.heappush(heap, (-adds, i))
-    return found
+    return cover
 
 
 class _Implied:
@@ -60,10 +64,10 @@ class _Implied:
     Attributes:
         undefined, infinite: the suspects without a finite number of which a node is NaN, or is not finite.
         false: likewise of which a truth value is false.
-        guarded: nodes made of a known infinity, which a choice further on may leave out.
+        guarded: nodes made of a constant infinity, which a choice further on may leave out.
     """
 
-    def __init__(self, graph: "Graph", suspects: Sequence[int]) -> None:
+    def __init__(self, graph: "OperationGraph", suspects: Sequence[int]) -> None:
         self.graph, self.every = graph, (1 << len(suspects)) - 1
         self.bits = {i: 1 << k for k, i in enumerate(suspects)}
         self.undefined: dict[int, int] = {}
@@ -86,23 +90,26 @@ class _Implied:
             self.guarded |= {i} if np.isinf(value) else set()
         else:
             self.undefined[i], self.infinite[i] = (
-                self._choice(i) if self.graph.operations[i] == "select" else self._made(i)
+                self._of_choice(i) if self.graph.operations[i] == "select" else self._of_operation(i)
             )
             self.infinite[i] |= self.bits.get(i, 0)
             self.guarded |= {i} if self.guarded.intersection(self.graph.arguments[i]) else set()
 
-    def _choice(self, i: int) -> tuple[int, int]:
+    def _of_choice(self, i: int) -> tuple[int, int]:
         p, x, y = self.graph.arguments[i]
         undefined, infinite = (sets[y] & (sets[x] | self.false[p]) for sets in (self.undefined, self.infinite))
         return undefined, infinite
 
-    def _made(self, i: int) -> tuple[int, int]:
+    def _of_operation(self, i: int) -> tuple[int, int]:
         operation, arguments = self.graph.operations[i], self.numbers(i)
-        undefined = 0 if operation in _LOSING else _union(self.undefined[a] for a in arguments)
-        infinite = _union(self.infinite[a] for a in arguments) if operation in _KEEPING else undefined
+        # Inputs and opaque nodes are none: their own bits are added by `add`.
+        kind = OPERATIONS[operation].finiteness if operation in OPERATIONS else Finiteness.UNDEFINED
+        undefined = 0 if kind is Finiteness.ABSORBED else _union(self.undefined[a] for a in arguments)
+        infinite = _union(self.infinite[a] for a in arguments) if kind is Finiteness.INFINITE else undefined
         if operation == "div":  # ∞/x, but not x/∞
             infinite |= self.infinite[arguments[0]]
-        return infinite if operation == "nothing" else undefined, infinite
+        # 0·∞ is NaN.
+        return infinite if operation == "zero_or_nan" else undefined, infinite
 
     def _false(self, i: int) -> int:
         operation, arguments = self.graph.operations[i], self.graph.arguments[i]
@@ -113,9 +120,11 @@ class _Implied:
         if operation not in ("lt", "le", "gt", "ge", "eq"):
             return 0
         x, y = arguments
+        # Ordered comparisons with NaN are false.
         out = self.undefined.get(x, 0) | self.undefined.get(y, 0)
         bounded = self.graph.is_constant(y) and np.isfinite(self.graph.values[y])
-        if operation in ("lt", "le") and self.graph.operations[x] == "abs" and bounded:  # |x| ≤ c
+        # |x| ≤ c, as the sine asks, is false of infinity too.
+        if operation in ("lt", "le") and self.graph.operations[x] == "abs" and bounded:
             out |= self.infinite[x]
         return out
 

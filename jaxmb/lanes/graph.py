@@ -1,6 +1,6 @@
 """A scalar program as a graph of operations, each there once."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,14 +9,18 @@ from .finite import covering
 from .operations import OPERATIONS
 from .sincos import sincos
 
-CONSTANT, INPUT, STILL = "constant", "input", "still"
+# Kinds of nodes that are no operations. An opaque one is the same number as its argument, behind which nobody looks.
+CONSTANT, INPUT, OPAQUE = "constant", "input", "opaque"
+# Constant factors are drawn out of products if they are between the reciprocals of these powers of two: a fourth of the exponents
+# of each precision, so that no product of what is left comes near the ends of the range of numbers.
+_MODERATE_SINGLE, _MODERATE_DOUBLE = 2.0**32, 2.0**256
 
 
-class Graph:
+class OperationGraph:
     """Nodes are numbers: node i is `operations[i]` of the nodes `arguments[i]`; constants and inputs have a value instead.
 
-    Arguments stand before what is made of them. Zeros and ones are folded, signs and constant factors are drawn out, and what has been
-    made before is not made again. Where a factor is dropped that may not be finite, 0·x, it is remembered: see `watched`.
+    Arguments stand before what is made of them. Zeros and ones are folded, signs and constant factors are drawn out, and equal
+    operations are one node (value numbering). A dropped factor, the x of 0·x, may not be finite: see `guard`.
 
     Args:
         single: whether numbers are of single precision.
@@ -29,11 +33,11 @@ class Graph:
         self.arguments: list[tuple[int, ...]] = []
         self.values: list[Any] = []
         self.dropped: set[int] = set()
-        self._known: dict[Any, int] = {}
-        self._asked: dict[Any, int] = {}
+        self._nodes: dict[Hashable, int] = {}
+        self._applied: dict[tuple[str, tuple[int, ...]], int] = {}
         self.angles: dict[int, tuple[int, int]] = {}
 
-    def constant(self, value: Any) -> int:
+    def constant(self, value: float | bool | np.bool_) -> int:
         """A number or a truth value."""
         if isinstance(value, (bool, np.bool_)):
             return self._node(CONSTANT, (), bool(value))
@@ -42,16 +46,17 @@ class Graph:
         return self._node(CONSTANT, (), 0.0 if value == 0 else value if value == value else np.nan)
 
     def input(self, source: Hashable) -> int:
-        """A number that is given, of which it is known where it comes from."""
+        """A number that is not known, by where it comes from."""
         return self._node(INPUT, (), source)
 
-    def still(self, i: int) -> int:
-        """A node of its own that is the same number, behind which no simplification looks; a known number or a truth value as it is."""
-        known = self.is_constant(i) or self.is_truth(i)
-        return i if known else self._node(STILL, (i,), len(self.operations))
+    def opaque(self, i: int) -> int:
+        """A node of its own that is the same number, behind which no simplification looks; a constant or a truth value as it is."""
+        transparent = self.is_constant(i) or self.is_truth(i)
+        # The value only makes the node another one than all before.
+        return i if transparent else self._node(OPAQUE, (i,), len(self.operations))
 
     def is_constant(self, i: int) -> bool:
-        """Whether a node is a number that is known."""
+        """Whether a node is a known number."""
         return self.operations[i] == CONSTANT
 
     def is_truth(self, i: int) -> bool:
@@ -60,15 +65,16 @@ class Graph:
             return isinstance(self.values[i], bool)
         return self.operations[i] in OPERATIONS and OPERATIONS[self.operations[i]].truth
 
-    def _node(self, operation: str, arguments: tuple[int, ...], value: Any = None) -> int:
+    def _node(self, operation: str, arguments: tuple[int, ...], value: Hashable = None) -> int:
+        # By type too: True == 1.0.
         key = (operation, arguments, value, type(value))
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = len(self.operations)
+        node = self._nodes.get(key)
+        if node is None:
+            node = self._nodes[key] = len(self.operations)
             self.operations.append(operation)
             self.arguments.append(arguments)
             self.values.append(value)
-        return found
+        return node
 
     def _is(self, i: int, operation: str) -> bool:
         return self.operations[i] == operation
@@ -77,7 +83,7 @@ class Graph:
         """Zero in place of 0·x."""
         if not self.is_constant(i):
             if self.exact:
-                return self._node("nothing", (i,))
+                return self._node("zero_or_nan", (i,))
             self.dropped.add(i)
         elif not np.isfinite(self.values[i]):
             return self.constant(np.nan)
@@ -85,11 +91,11 @@ class Graph:
 
     def apply(self, operation: str, *arguments: int) -> int:
         """The node of an operation, simplified."""
-        asked = (operation, arguments)
-        found = self._asked.get(asked)
-        if found is None:
-            found = self._asked[asked] = self._simplified(operation, *arguments)
-        return found
+        key = (operation, arguments)
+        node = self._applied.get(key)
+        if node is None:
+            node = self._applied[key] = self._simplified(operation, *arguments)
+        return node
 
     def _simplified(self, operation: str, *arguments: int) -> int:
         if operation in ("eq", "ne") and self.is_truth(arguments[0]):
@@ -99,11 +105,11 @@ class Graph:
         if operation in OPERATIONS and all(kinds[i] == CONSTANT for i in arguments):
             with np.errstate(all="ignore"):
                 return self.constant(OPERATIONS[operation].fold(*(np.asarray(self.values[i])[()] for i in arguments)))
-        simplify = getattr(self, f"_{operation}", None)
-        found = None if simplify is None else simplify(*arguments)
-        return self._node(operation, arguments) if found is None else found
+        simplify = _SIMPLIFICATIONS.get(operation)
+        node = None if simplify is None else simplify(self, *arguments)
+        return self._node(operation, arguments) if node is None else node
 
-    # Simplification: a node that does the same, or None
+    # Simplifications, see `_SIMPLIFICATIONS`
 
     def _number_is(self, i: int, value: float) -> bool:
         return self.is_constant(i) and self.values[i] == value
@@ -120,7 +126,8 @@ class Graph:
         return self._node("add", (min(x, y), max(x, y)))
 
     def _sub(self, x: int, y: int) -> int | None:
-        if x == y and not self.exact:  # there x − x stays, whose zero has no sign
+        # An exact program keeps x − x, which is NaN where x is not finite.
+        if x == y and not self.exact:
             return self._drop(x)
         if self._number_is(y, 0.0):
             return x
@@ -138,8 +145,8 @@ class Graph:
         signs = [self._is(i, "neg") for i in (x, y)]
         if any(signs):
             x, y = (self.arguments[i][0] if negative else i for i, negative in zip((x, y), signs, strict=True))
-            found = self.apply("mul", x, y)
-            return found if all(signs) else self.apply("neg", found)
+            product = self.apply("mul", x, y)
+            return product if all(signs) else self.apply("neg", product)
         for i, other in ((x, y), (y, x)):
             factor = self._factor(i)
             if factor is not None:
@@ -155,7 +162,7 @@ class Graph:
 
     def _moderate(self, value: float) -> bool:
         """Whether the rest of a product keeps far from the ends of the range of numbers without this factor, if it does with it."""
-        largest = 2.0 ** (32 if self.single else 256)
+        largest = _MODERATE_SINGLE if self.single else _MODERATE_DOUBLE
         return 1 / largest < abs(value) < largest
 
     def _times(self, value: float, y: int) -> int:
@@ -181,7 +188,7 @@ class Graph:
         return None if factor is None else self._times(-factor[0], factor[1])
 
     def _div(self, x: int, y: int) -> int | None:
-        """By a known number as a product, if its reciprocal is not so small that it is rounded to zero; there the product would be lost."""
+        """By a constant as a product, unless its reciprocal is below the smallest normal number, which processors may round to zero."""
         share = 1 / self.values[y] if self.is_constant(y) and self.values[y] else 0.0
         if abs(share) >= np.finfo(np.float32 if self.single else np.float64).tiny:
             return self._times(share, x)
@@ -190,8 +197,8 @@ class Graph:
         signs = [self._is(i, "neg") for i in (x, y)]
         if any(signs):
             x, y = (self.arguments[i][0] if negative else i for i, negative in zip((x, y), signs, strict=True))
-            found = self.apply("div", x, y)
-            return found if all(signs) else self.apply("neg", found)
+            quotient = self.apply("div", x, y)
+            return quotient if all(signs) else self.apply("neg", quotient)
         return None
 
     def _reciprocal(self, x: int) -> int | None:
@@ -218,10 +225,10 @@ class Graph:
             return x
         if self._is(p, "not"):
             return self.apply("select", self.arguments[p][0], y, x)
-        for i, held in ((x, True), (y, False)):
+        for i, is_first in ((x, True), (y, False)):
             if self.is_constant(i) and isinstance(self.values[i], bool):
                 # where(p, True, y), where(p, False, y), where(p, x, True), where(p, x, False)
-                where, other = (p, y) if held else (self.apply("not", p), x)
+                where, other = (p, y) if is_first else (self.apply("not", p), x)
                 if self.values[i]:
                     return self.apply("or", where, other)
                 return self.apply("and", self.apply("not", where), other)
@@ -234,8 +241,9 @@ class Graph:
             return table[OPERATIONS["lookup"].fold(self.values[i], *range(len(table)))]
         if len(set(table)) == 1:
             return table[0]
-        if any(self.is_constant(x) for x in table):  # all of it must stand in memory, one number behind the other
-            return self._node("lookup", (i, *(self._node("held", (x,), k) for k, x in enumerate(table))))
+        # All entries must stand in memory, one behind the other; constants stand nowhere until they are stored.
+        if any(self.is_constant(x) for x in table):
+            return self._node("lookup", (i, *(self._node("stored", (x,), k) for k, x in enumerate(table))))
         return None
 
     def _and(self, x: int, y: int) -> int | None:
@@ -256,10 +264,10 @@ class Graph:
         return self.arguments[x][0] if self._is(x, "not") else None
 
     def _ge(self, x: int, y: int) -> int | None:
-        return self.arguments[x][0] if self._is(x, "number") and self._number_is(y, 1.0) else None
+        return self.arguments[x][0] if self._is(x, "to_number") and self._number_is(y, 1.0) else None
 
     def _ne(self, x: int, y: int) -> int | None:
-        return self.arguments[x][0] if self._is(x, "number") and self._number_is(y, 0.0) else None
+        return self.arguments[x][0] if self._is(x, "to_number") and self._number_is(y, 0.0) else None
 
     def _max(self, x: int, y: int) -> int | None:
         return self._of_order(x, y, -np.inf)
@@ -277,32 +285,32 @@ class Graph:
 
     # What a program needs
 
-    def cone(self, ids: Any, numbers: bool = False) -> list[int]:
-        """All nodes of which those given are made, arguments first; if only `numbers` count, without what makes a choice or stands in a table."""
-        stack, seen = [int(i) for i in ids], set()
+    def cone(self, ids: Iterable[int], numbers: bool = False) -> list[int]:
+        """All nodes on which these depend, arguments first; if only `numbers` count, without predicates of choices and entries of tables."""
+        stack, visited = [int(i) for i in ids], set()
         while stack:
             i = stack.pop()
-            if i in seen or (numbers and self.is_truth(i)):
+            if i in visited or (numbers and self.is_truth(i)):
                 continue
-            seen.add(i)
+            visited.add(i)
             stack.extend(self.arguments[i][:1] if numbers and self._is(i, "lookup") else self.arguments[i])
-        return sorted(seen)
+        return sorted(visited)
 
-    def free(self, ids: Sequence[int]) -> tuple["Graph", dict[int, int]]:
-        """A graph of what these nodes need, without any that is `still`, and which nodes are which there."""
-        out, known = Graph(self.single, self.exact), {}
+    def transparent(self, ids: Sequence[int]) -> tuple["OperationGraph", dict[int, int]]:
+        """A graph of what these nodes need, in which none is opaque, and which nodes are which there."""
+        out, copies = OperationGraph(self.single, self.exact), {}
         for i in self.cone([*ids, *self.dropped]):
-            operation, arguments = self.operations[i], [known[a] for a in self.arguments[i]]
+            operation, arguments = self.operations[i], [copies[a] for a in self.arguments[i]]
             if operation in (CONSTANT, INPUT):
-                known[i] = out._node(operation, (), self.values[i])
-            elif operation in (STILL, "held"):  # a table is held again where it is looked up
-                known[i] = arguments[0]
+                copies[i] = out._node(operation, (), self.values[i])
+            elif operation in (OPAQUE, "stored"):  # a table is stored again where it is looked up
+                copies[i] = arguments[0]
             else:
-                known[i] = out.apply(operation, *arguments)
-        out.dropped |= {known[i] for i in self.dropped if not out.is_constant(known[i])}
-        return out, known
+                copies[i] = out.apply(operation, *arguments)
+        out.dropped |= {copies[i] for i in self.dropped if not out.is_constant(copies[i])}
+        return out, copies
 
-    def watched(self, dropped: Iterable[int] | None = None) -> int | None:
+    def guard(self, dropped: Iterable[int] | None = None) -> int | None:
         """0, or NaN where dropped factors, all or these, are not finite; None if none was dropped.
 
         A factor is finite if the inputs of which it is made are, and the results of all partial operations on the way. An overflow of
@@ -312,16 +320,41 @@ class Graph:
         suspects = [i for i in numbers if self._is(i, INPUT) or self._partial(i)]
         total = None
         for i in covering(self, self.cone(numbers), numbers, suspects):
-            zero = self._node("nothing", (i,))
+            # Not simplified: this very operation must find the NaN.
+            zero = self._node("zero_or_nan", (i,))
             total = zero if total is None else self._node("add", (total, zero))
         return total
 
     def _partial(self, i: int) -> bool:
-        """Whether a node may be infinite or undefined for finite arguments that are not known."""
+        """Whether a node may be infinite or undefined for finite arguments."""
         operation = OPERATIONS.get(self.operations[i])
         if operation is None or operation.truth:
             return False
-        known = [self.values[a] for a in self.arguments[i] if self.is_constant(a) and not self.is_truth(a)]
-        if self._is(i, "select") and i not in self.dropped:  # an infinity that is chosen may well be guarded
-            return bool(np.any(np.isnan(known)))
-        return operation.partial or not np.all(np.isfinite(known))
+        constants = [float(self.values[a]) for a in self.arguments[i] if self.is_constant(a) and not self.is_truth(a)]
+        # An infinity that is chosen may well be guarded by another choice: where(x > 0, log(where(x > 0, x, ∞)), 0).
+        if self._is(i, "select") and i not in self.dropped:
+            return bool(np.any(np.isnan(constants)))
+        return operation.partial or not np.all(np.isfinite(constants))
+
+
+# Of each operation the simplification, if it has one: the arguments' nodes ↦ a node that does the same, or None.
+_SIMPLIFICATIONS: dict[str, Callable[..., int | None]] = {
+    "add": OperationGraph._add,
+    "sub": OperationGraph._sub,
+    "mul": OperationGraph._mul,
+    "neg": OperationGraph._neg,
+    "div": OperationGraph._div,
+    "reciprocal": OperationGraph._reciprocal,
+    "sin": OperationGraph._sin,
+    "cos": OperationGraph._cos,
+    "abs": OperationGraph._abs,
+    "select": OperationGraph._select,
+    "lookup": OperationGraph._lookup,
+    "and": OperationGraph._and,
+    "or": OperationGraph._or,
+    "not": OperationGraph._not,
+    "ge": OperationGraph._ge,
+    "ne": OperationGraph._ne,
+    "max": OperationGraph._max,
+    "min": OperationGraph._min,
+}

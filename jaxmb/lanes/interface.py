@@ -21,7 +21,7 @@ class Interface:
         extension, arguments, results: in a call frame, in bytes: of the first extension, and of the arrays of pointers to buffers.
         data: in a buffer, of its numbers.
         metadata: in an extension, of the metadata that XLA asks for.
-        asked: in the metadata, of the version for which a function was made: two whole numbers of four bytes.
+        built_for: in the metadata, of the version for which a function was made: two whole numbers of four bytes.
         functions: in a call frame, of XLA's functions for those whom it calls.
         create: among these, of the one that makes an error.
         message, code: in what that is given, whose size is
@@ -34,7 +34,7 @@ class Interface:
     results: int
     data: int
     metadata: int
-    asked: int
+    built_for: int
     functions: int
     create: int
     message: int
@@ -54,33 +54,39 @@ def interface() -> Interface:
 
 def read(header: str) -> Interface:
     """The interface that the text of a header declares."""
+    # Comments first: one may hold a semicolon, at which fields are split.
     text = re.sub(r"//[^\n]*|/\*.*?\*/", "", header, flags=re.DOTALL)
     layout = _Layout(re.sub(r"_XLA_FFI_API_STRUCT_FIELD\((\w+)\)", r"void* \1", text))
     at = layout.offset
-    major, minor = (layout.found(rf"#define XLA_FFI_API_{word} (\d+)") for word in ("MAJOR", "MINOR"))
+    major, minor = (layout.match(rf"#define XLA_FFI_API_{word} (\d+)") for word in ("MAJOR", "MINOR"))
     return Interface(
-        (int(major), int(minor)),
-        at("XLA_FFI_CallFrame", "extension_start"),
-        at("XLA_FFI_CallFrame", "args") + at("XLA_FFI_Args", "args"),
-        at("XLA_FFI_CallFrame", "rets") + at("XLA_FFI_Rets", "rets"),
-        at("XLA_FFI_Buffer", "data"),
-        at("XLA_FFI_Metadata_Extension", "metadata"),
-        at("XLA_FFI_Metadata", "api_version") + at("XLA_FFI_Api_Version", "major_version"),
-        at("XLA_FFI_CallFrame", "api"),
-        at("XLA_FFI_Api", "XLA_FFI_Error_Create"),
-        at("XLA_FFI_Error_Create_Args", "message"),
-        at("XLA_FFI_Error_Create_Args", "errc"),
-        layout.size("XLA_FFI_Error_Create_Args")[0],
+        version=(int(major), int(minor)),
+        extension=at("XLA_FFI_CallFrame", "extension_start"),
+        arguments=at("XLA_FFI_CallFrame", "args") + at("XLA_FFI_Args", "args"),
+        results=at("XLA_FFI_CallFrame", "rets") + at("XLA_FFI_Rets", "rets"),
+        data=at("XLA_FFI_Buffer", "data"),
+        metadata=at("XLA_FFI_Metadata_Extension", "metadata"),
+        built_for=at("XLA_FFI_Metadata", "api_version") + at("XLA_FFI_Api_Version", "major_version"),
+        functions=at("XLA_FFI_CallFrame", "api"),
+        create=at("XLA_FFI_Api", "XLA_FFI_Error_Create"),
+        message=at("XLA_FFI_Error_Create_Args", "message"),
+        code=at("XLA_FFI_Error_Create_Args", "errc"),
+        error=layout.size("XLA_FFI_Error_Create_Args")[0],
     )
 
 
 class _Layout:
-    """Structs of C, as compilers of 64-bit processors lay them out: each field at the next multiple of its alignment."""
+    """Structs of C, as compilers of 64-bit processors lay them out: each field at the next multiple of its alignment.
+
+    Read from the header and not written here as numbers: fields have moved between versions of JAX, and a wrong offset does not fail
+    but reads other memory.
+    """
 
     def __init__(self, text: str) -> None:
         self.text = text
 
-    def found(self, pattern: str) -> str:
+    def match(self, pattern: str) -> str:
+        """The first group of a pattern in the header."""
         match = re.search(pattern, self.text)
         if match is None:
             raise ValueError(f"XLA's header {_HEADER} has no `{pattern}`")
@@ -89,7 +95,7 @@ class _Layout:
     def fields(self, struct: str) -> list[tuple[str, str]]:
         """(name, type) of each field; a pointer, to a function too, has the type `*`."""
         out = []
-        for line in self.found(rf"struct {struct} {{([^}}]*)}}").split(";"):
+        for line in self.match(rf"struct {struct} {{([^}}]*)}}").split(";"):
             function = re.search(r"\(\s*\*\s*(\w+)\s*\)\s*\(", line)
             words = re.findall(r"\w+|\*", line)
             if function:
@@ -110,8 +116,8 @@ class _Layout:
         if alias:
             return self.size(alias[1])
         end, alignment = 0, 1
-        for _, of in self.fields(kind):
-            size, own = self.size(of)
+        for _, field in self.fields(kind):
+            size, own = self.size(field)
             end, alignment = -(-end // own) * own + size, max(alignment, own)
         return -(-end // alignment) * alignment, alignment
 

@@ -1,12 +1,17 @@
 """JAX's programs as they are read here; what their equations say has other words from version to version, of which each has its case here alone."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeGuard, cast
 
 import jax
-from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal
+from jax.core import ShapedArray
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from jax.extend.core import jaxpr_as_fun as jaxpr_as_fun
 from jax.interpreters import partial_eval
+from jax.typing import ArrayLike
+
+# What an equation says beside its operands: other things for each primitive.
+Params = Mapping[str, Any]
 
 # Equations whose program stands in their place, and the parameter that holds it.
 _CALLS = {
@@ -38,12 +43,12 @@ def arguments_used(program: ClosedJaxpr) -> list[bool]:
     return partial_eval.dce_jaxpr(program.jaxpr, [True] * len(program.out_avals))[1]
 
 
-def opened(program: Any) -> tuple[Any, Sequence[Any]]:
+def opened(program: ClosedJaxpr | Jaxpr) -> tuple[Jaxpr, Sequence[ArrayLike]]:
     """The equations of a program, closed or without constants, and the numbers of its constants."""
     return (program.jaxpr, program.consts) if isinstance(program, ClosedJaxpr) else (program, ())
 
 
-def body(equation: JaxprEqn) -> Any:
+def body(equation: JaxprEqn) -> ClosedJaxpr | Jaxpr | None:
     """The program that stands in an equation's place; None if there is none."""
     name, params = equation.primitive.name, equation.params
     if name == "call_hi_primitive":  # from 0.11.2 on: an operation that is written in JAX, as a search in a table
@@ -63,7 +68,7 @@ def has_own_derivative(equation: JaxprEqn) -> bool:
     return equation.primitive.name in _CUSTOM
 
 
-def scan_counts(params: Any) -> tuple[int, int]:
+def scan_counts(params: Params) -> tuple[int, int]:
     """Of a `scan`: how many of its operands are the same in every turn, and how many are handed on from turn to turn."""
     if "ft_in" in params:  # from 0.11 on
         constants, carry, _ = params["ft_in"].unpack()
@@ -71,6 +76,12 @@ def scan_counts(params: Any) -> tuple[int, int]:
     return params["num_consts"], params["num_carry"]
 
 
-def is_literal(x: Any) -> bool:
+def is_literal(x: Var | Literal) -> TypeGuard[Literal]:
     """Whether what an equation is given is a number that stands in it."""
     return isinstance(x, Literal)
+
+
+def shaped(x: Var | Literal) -> jax.ShapeDtypeStruct:
+    """Shape and type of an operand or a result of an equation."""
+    aval = cast(ShapedArray, x.aval)
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)

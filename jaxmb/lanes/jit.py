@@ -6,15 +6,20 @@ import functools
 import hashlib
 import importlib.util
 import threading
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
+from jax.typing import DTypeLike
 
 from .module import Handler, Unit
 
+if TYPE_CHECKING:
+    from llvmlite import binding
+
 _LOCK = threading.Lock()
-_COMPILED: list[Any] = []  # engines must live as long as what they have compiled
+# Engines must live as long as what they have compiled, which XLA may call at any time: they are never freed.
+_COMPILED: "list[binding.ExecutionEngine]" = []
 
 
 @functools.cache
@@ -23,7 +28,7 @@ def missing() -> str | None:
     return None if importlib.util.find_spec("llvmlite") else "llvmlite is not installed (`pip install llvmlite`)"
 
 
-def _machine(quick: bool) -> Any:
+def _machine(quick: bool) -> "binding.TargetMachine":
     """The processor at hand."""
     from llvmlite import binding
 
@@ -43,16 +48,17 @@ def vector_bytes() -> int:
     return 64 if features.get("avx512f") else 32 if features.get("avx2") else 16
 
 
-def width_of(dtype: Any, lanes: int) -> int:
+def width_of(dtype: DTypeLike, lanes: int) -> int:
     """How many lanes are worked on side by side."""
     width = vector_bytes() // np.dtype(dtype).itemsize
+    # No vector of which half or more stays empty.
     while width > 1 and width >= 2 * lanes:
         width //= 2
     return width
 
 
 @functools.cache
-def _library() -> Any:
+def _library() -> ctypes.CDLL:
     return ctypes.CDLL(ctypes.util.find_library("m"))
 
 

@@ -5,16 +5,18 @@ import functools
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
+from jax.typing import DTypeLike
 
 from .code import Code, Shaped, entries
 from .interface import interface
-from .text import Function, Types, body
+from .text import FunctionText, Types, body
 
-# From so many operations on code of one lane is compiled soon rather than well: in a tenth of the time, to run twice as long.
+# From so many operations on, code of one lane is compiled soon rather than well: in a tenth of the time, to run twice as long.
 LARGE = 20_000
+# An operand is gathered as a whole, by one loop, if it has at most so many entries for each that is read; else those entries alone.
+SPARSELY_READ = 4
 # (d, p) where lane i has the numbers (i // d) mod p of an operand; None where all lanes share them.
 Period = tuple[int, int] | None
 # Of a single lane, what is treated as its own.
@@ -30,45 +32,45 @@ class Part:
     """Code that a module calls, from numbers of all lanes, one vector after the other.
 
     Attributes:
-        moving: the code.
-        still: what of it does not depend on the lane, found once; the code's last operand.
-        of: which operand of the module stands for each of the code's; None where its numbers are made on the way.
-        places: where each number stands that the code is given, by operand and entry: all of an operand of the module, but of one of which it
-            reads little.
-        referred: which operands of the code are read where they stand, whose places are passed to it.
+        varying: the code.
+        shared: what of it does not depend on the lane, computed once; the code's last operand.
+        sources: which operand of the module is each of the code's; None where its numbers are computed by the module.
+        slots: where each number stands that is passed to the code, by operand and entry: all of an operand of the module, but of one of which
+            it reads little.
+        references: which operands of the code are read where they stand, and are passed by address.
     """
 
-    moving: Code
-    still: Code
-    of: tuple[int | None, ...]
-    places: dict[tuple[int, int], int]
-    referred: tuple[int, ...] = ()
+    varying: Code
+    shared: Code
+    sources: tuple[int | None, ...]
+    slots: dict[tuple[int, int], int]
+    references: tuple[int, ...] = ()
 
     @classmethod
     def make(
         cls,
         code: Code,
         operands: Sequence[Shaped],
-        of: Sequence[int | None],
+        sources: Sequence[int | None],
         periods: Sequence[Period],
-        referred: Sequence[int] = (),
+        references: Sequence[int] = (),
     ) -> "Part":
-        """The code, in a module whose operands are the same in all lanes where they have no period; `referred` ones are read where they stand."""
-        own = [k is None or periods[k] is not None for k in of]
-        still, moving = code.apart([not x for x in own])
-        read = [place for place in moving.inputs if place[0] < len(of)]
-        count, places = Counter(operand for operand, _ in read), set(read)
-        for k, source in enumerate(of):
+        """The code, in a module whose operands are the same in all lanes where they have no period; `references` are read where they stand."""
+        own = [k is None or periods[k] is not None for k in sources]
+        shared, varying = code.split([not x for x in own])
+        read = [leaf for leaf in varying.inputs if leaf[0] < len(sources)]
+        count, leaves = Counter(operand for operand, _ in read), set(read)
+        for k, source in enumerate(sources):
             size = entries(operands[k].shape)
-            if source is not None and own[k] and size <= 4 * (count[k] + 1):
-                places |= {(k, e) for e in range(size)}
-        places = numbered(place for place in places if place[0] not in referred)
-        return cls(moving, still, tuple(of), places, tuple(referred))
+            if source is not None and own[k] and size <= SPARSELY_READ * (count[k] + 1):
+                leaves |= {(k, e) for e in range(size)}
+        slots = numbered(leaf for leaf in leaves if leaf[0] not in references)
+        return cls(varying=varying, shared=shared, sources=tuple(sources), slots=slots, references=tuple(references))
 
     @property
     def used(self) -> set[int]:
         """The operands of the module that are read."""
-        sources = {self.of[operand] for operand, _ in (*self.places, *self.still.inputs)}
+        sources = {self.sources[operand] for operand, _ in (*self.slots, *self.shared.inputs)}
         return {source for source in sources if source is not None}
 
 
@@ -89,23 +91,23 @@ class Unit:
     quick: bool = False
 
     @classmethod
-    def of(cls, function: Function, head: str, quick: bool) -> "Unit":
+    def of(cls, function: FunctionText, head: str, quick: bool) -> "Unit":
         """A function that is named by its text."""
         text = function.text("(" + head + ")")
         name = "jaxmb_" + hashlib.sha256(f"{text}{quick}".encode()).hexdigest()[:32]
-        whole = "\n".join([*sorted(function.declared), f"define void @{name}{text}"])
-        return cls(name, whole, frozenset(function.library), quick)
+        full = "\n".join([*sorted(function.declared), f"define void @{name}{text}"])
+        return cls(name, full, frozenset(function.library), quick)
 
 
-def numbered(places: Iterable[tuple[int, int]]) -> dict[tuple[int, int], int]:
-    """In order."""
-    return {place: k for k, place in enumerate(sorted(places))}
+def numbered(leaves: Iterable[tuple[int, int]]) -> dict[tuple[int, int], int]:
+    """A slot for each entry of an operand, in their order."""
+    return {leaf: k for k, leaf in enumerate(sorted(leaves))}
 
 
-def runs(places: dict[tuple[int, int], int]) -> list[tuple[int, int, int, int]]:
-    """Entries of one operand that follow each other: (operand, its first entry, where that stands, how many)."""
+def runs(slots: dict[tuple[int, int], int]) -> list[tuple[int, int, int, int]]:
+    """Entries of one operand that follow each other: (operand, its first entry, the slot of that, how many)."""
     out: list[tuple[int, int, int, int]] = []
-    for (operand, entry), k in places.items():
+    for (operand, entry), k in slots.items():
         if out and out[-1][0] == operand and out[-1][1] + out[-1][3] == entry:
             out[-1] = (*out[-1][:3], out[-1][3] + 1)
         else:
@@ -114,29 +116,28 @@ def runs(places: dict[tuple[int, int], int]) -> list[tuple[int, int, int, int]]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Called:
+class CallSite:
     """A part in a module.
 
     Attributes:
         part: the part.
         name: of its function.
-        given: where the numbers stand that it is given, and
-        fixed: those that are the same in all lanes.
+        varying: memory of the numbers of each lane that are passed to it, and
+        shared: of those that are the same in all lanes.
     """
 
     part: Part
     name: str
-    given: str
-    fixed: str
+    varying: str
+    shared: str
 
     def text(self, results: str, *references: str) -> str:
-        """The call, of which the results are written to a place."""
-        return (
-            f"call void @{self.name}({', '.join(f'ptr {x}' for x in (self.given, self.fixed, results, *references))})"
-        )
+        """The call, whose results are written to that memory."""
+        operands = (self.varying, self.shared, results, *references)
+        return f"call void @{self.name}({', '.join(f'ptr {x}' for x in operands)})"
 
 
-class Handler(Function):
+class Handler(FunctionText):
     """A function that XLA calls.
 
     Args:
@@ -147,22 +148,22 @@ class Handler(Function):
     def __init__(self, operands: int, results: int):
         super().__init__()
         self.units: list[Unit] = []
-        self.given, self.outs = self.open(operands, results)
+        self.inputs, self.outs = self.open(operands, results)
 
     def open(self, operands: int, results: int) -> tuple[list[str], list[str]]:
-        """Where the numbers of operands and results stand."""
-        self._asked()
+        """Memory of the numbers of operands and results."""
+        self._answer_query()
         return self._buffers(interface().arguments, operands), self._buffers(interface().results, results)
 
-    def _asked(self) -> None:
-        """What XLA asks when the function is registered: for which version it was made."""
+    def _answer_query(self) -> None:
+        """What XLA asks when the function is registered: for which version of the interface it was made."""
         at = interface()
         extension = self.let(f"load ptr, ptr {self.entry('i8', '%frame', at.extension)}")
-        self.do(f"br i1 {self.let(f'icmp eq ptr {extension}, null')}, label %called, label %asked")
-        self.label("asked")
+        self.do(f"br i1 {self.let(f'icmp eq ptr {extension}, null')}, label %called, label %queried")
+        self.label("queried")
         metadata = self.let(f"load ptr, ptr {self.entry('i8', extension, at.metadata)}")
         for k, number in enumerate(at.version):
-            self.do(f"store i32 {number}, ptr {self.entry('i8', metadata, at.asked + 4 * k)}")
+            self.do(f"store i32 {number}, ptr {self.entry('i8', metadata, at.built_for + 4 * k)}")
         self.do("ret ptr null")
         self.label("called")
 
@@ -178,7 +179,7 @@ class Handler(Function):
         return Unit("handler", text, frozenset(self.library))
 
 
-class Lane(Handler):
+class LaneLoop(Handler):
     """A loop over the lanes, `width` of them at a time.
 
     Args:
@@ -193,7 +194,7 @@ class Lane(Handler):
 
     def __init__(
         self,
-        dtype: Any,
+        dtype: DTypeLike,
         width: int,
         lanes: int,
         operands: Sequence[Shaped],
@@ -204,9 +205,9 @@ class Lane(Handler):
         super().__init__(len(used), len(results))
         self.types, self.one, self.lanes = Types(dtype, width), Types(dtype, 1), lanes
         self.operands, self.results, self.periods, self.used = operands, results, periods, tuple(used)
-        self.ins = dict(zip(self.used, self.given, strict=True))
+        self.ins = dict(zip(self.used, self.inputs, strict=True))
 
-    def room(self, types: Types, count: int) -> str:
+    def allocate(self, types: Types, count: int) -> str:
         """Memory for so many numbers."""
         return self.let(f"alloca {types.number}, i64 {max(count, 1)}, align 64")
 
@@ -230,45 +231,45 @@ class Lane(Handler):
 
     # Parts
 
-    def prepared(self, part: Part, thorough: bool, brief: bool = False) -> "Called":
-        """A part, ready to be called; what does not depend on the lane is found here. A large one is compiled well if that is asked for."""
-        places = numbered(part.still.inputs)
-        still = self._unit(part.still, self.one, places, thorough, brief)
-        given, fixed = self.room(self.one, len(places)), self.room(self.one, len(part.still.outputs))
+    def prepared(self, part: Part, thorough: bool, brief: bool = False) -> CallSite:
+        """A part, ready to be called; what does not depend on the lane is computed here. A large one is compiled well if it is `thorough`."""
+        slots = numbered(part.shared.inputs)
+        function = self._unit(part.shared, self.one, slots, thorough, brief)
+        inputs, shared = self.allocate(self.one, len(slots)), self.allocate(self.one, len(part.shared.outputs))
 
         def read(source: int, entry: int, first: int, k: str) -> None:
-            x = self.number(self.operands[source], self.ins[source], self.behind(entry, k))
-            self.store(self.one, x, given, self.behind(first, k))
+            x = self.number(self.operands[source], self.ins[source], self.offset(entry, k))
+            self.store(self.one, x, inputs, self.offset(first, k))
 
-        for operand, entry, first, count in runs(places):
-            source = part.of[operand]
+        for operand, entry, first, count in runs(slots):
+            source = part.sources[operand]
             assert source is not None
             self.each(count, functools.partial(read, source, entry, first))
-        if part.still.outputs:
-            self.do(f"call void @{still}(ptr {given}, ptr null, ptr {fixed})")
-        own = self.room(self.types, len(part.places))
-        name = self._unit(part.moving, self.types, part.places, thorough, brief, part.referred)
-        return Called(part, name, own, fixed)
+        if part.shared.outputs:
+            self.do(f"call void @{function}(ptr {inputs}, ptr null, ptr {shared})")
+        varying = self.allocate(self.types, len(part.slots))
+        name = self._unit(part.varying, self.types, part.slots, thorough, brief, part.references)
+        return CallSite(part=part, name=name, varying=varying, shared=shared)
 
     def _unit(
         self,
         code: Code,
         types: Types,
-        places: dict[tuple[int, int], int],
+        slots: dict[tuple[int, int], int],
         thorough: bool,
         brief: bool,
-        referred: Sequence[int] = (),
+        references: Sequence[int] = (),
     ) -> str:
         """The name of a function of code."""
         quick = brief or (not thorough and types.width == 1 and code.count > LARGE)
-        names = ("given", "fixed", "found", *(f"operand{k}" for k in referred))
-        unit = Unit.of(body(code, types, places, referred), ", ".join(f"ptr noalias %{name}" for name in names), quick)
+        names = ("varying", "shared", "results", *(f"operand{k}" for k in references))
+        unit = Unit.of(body(code, types, slots, references), ", ".join(f"ptr noalias %{name}" for name in names), quick)
         self.units.append(unit)
         self.declared.add(f"declare void @{unit.name}({', '.join('ptr' for _ in names)})")
         return unit.name
 
     def repeated(self, operand: int, lane: str) -> str:
-        """Whose numbers of an operand a lane has."""
+        """The number of those entries of an operand that a lane has."""
         period = self.periods[operand]
         assert period is not None
         each, count = period
@@ -293,15 +294,15 @@ class Lane(Handler):
             )
         return out
 
-    def fill(self, called: "Called", numbers: list[str]) -> None:
-        """What a part is given of the operands of the module."""
-        part, given = called.part, called.given
+    def fill(self, site: CallSite, numbers: list[str]) -> None:
+        """Passes to a part what it reads of the operands of the module."""
+        part = site.part
 
         def read(source: int, entry: int, first: int, k: str) -> None:
-            x = self.gathered(numbers, source, self.behind(entry, k))
-            self.store(self.types, x, given, self.behind(first, k))
+            x = self.gathered(numbers, source, self.offset(entry, k))
+            self.store(self.types, x, site.varying, self.offset(first, k))
 
-        for operand, entry, first, count in runs(part.places):
-            source = part.of[operand]
+        for operand, entry, first, count in runs(part.slots):
+            source = part.sources[operand]
             if source is not None:
                 self.each(count, functools.partial(read, source, entry, first))

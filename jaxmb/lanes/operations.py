@@ -1,10 +1,34 @@
-"""The operations of scalar programs."""
+"""The operations of scalar programs: all that is known of each, in one row of one table."""
 
 import dataclasses
+import enum
 from collections.abc import Callable
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
+from jaxtyping import Array
+
+from .derivatives import (
+    CotangentRule,
+    by_slope,
+    of_absolute,
+    of_arctangent,
+    of_choice,
+    of_extreme,
+    of_power,
+    of_product,
+    of_quotient,
+)
+
+
+class Finiteness(enum.Enum):
+    """What becomes of an argument that is not finite."""
+
+    INFINITE = "the result is not finite either: ∞ + x, ∞·x, √∞"
+    UNDEFINED = "the result is NaN where the argument is, but 1/∞ and atan ∞ are finite"
+    ABSORBED = "even of NaN the result may be a number"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -12,86 +36,151 @@ class Operation:
     """One operation on scalars.
 
     Attributes:
-        fold: what it does to numbers.
+        fold: what it does to known numbers, in NumPy.
+        array: what it does to arrays, in JAX.
         text: its instruction of LLVM, with `{T}` for the type of numbers, `{B}` for that of truth values, `{0}`, `{1}`, … for the arguments; empty where it is a function.
         intrinsic: the name of LLVM's function; empty where it is one of the C library, of the operation's name.
         partial: whether it may be infinite or undefined for finite arguments.
         truth: whether its result is a truth value.
+        finiteness: what becomes of arguments that are not finite.
+        flat: whether its derivative is zero, or not looked for.
+        rule: its reverse derivative; None where that is refused.
     """
 
     fold: Callable[..., Any]
+    array: Callable[..., Array]
     text: str = ""
     intrinsic: str = ""
     partial: bool = False
     truth: bool = False
+    finiteness: Finiteness = Finiteness.UNDEFINED
+    flat: bool = False
+    rule: CotangentRule | None = None
 
 
-def _compared(fold: Callable[..., Any], condition: str) -> Operation:
-    return Operation(fold, f"fcmp {condition} {{T}} {{0}}, {{1}}", truth=True)
+def _comparison(fold: Callable[..., Any], array: Callable[..., Array], condition: str) -> Operation:
+    return Operation(fold, array, f"fcmp {condition} {{T}} {{0}}, {{1}}", truth=True)
 
 
-def _intrinsic(fold: Callable[..., Any], name: str, partial: bool = False) -> Operation:
-    return Operation(fold, intrinsic=name, partial=partial)
+def _looked_up(which: Array, *table: Array) -> Array:
+    """An entry of a table, the nearest one if there is none of that number; the first one for NaN."""
+    index = jnp.where(which > 0, jnp.minimum(which, len(table) - 1), 0)
+    return jnp.stack(table)[index.astype(jnp.int32)]
 
 
-def _library(fold: Callable[..., Any], partial: bool = True) -> Operation:
-    return Operation(fold, partial=partial)
+_INFINITE, _ABSORBED = Finiteness.INFINITE, Finiteness.ABSORBED
+_LN2 = float(np.log(2.0))
 
-
-# Products may be fused with sums, which rounds once less.
+# `contract`: products may be fused with sums, which rounds once less.
 OPERATIONS: dict[str, Operation] = {
-    "add": Operation(np.add, "fadd contract {T} {0}, {1}"),
-    "sub": Operation(np.subtract, "fsub contract {T} {0}, {1}"),
-    "mul": Operation(np.multiply, "fmul contract {T} {0}, {1}"),
-    "neg": Operation(np.negative, "fneg {T} {0}"),
-    "div": Operation(np.divide, "fdiv {T} {0}, {1}", partial=True),
-    "reciprocal": Operation(np.reciprocal, "fdiv {T} {one}, {0}", partial=True),
-    "sqrt": _intrinsic(np.sqrt, "sqrt", partial=True),
-    "abs": _intrinsic(np.abs, "fabs"),
-    "floor": _intrinsic(np.floor, "floor"),
-    "ceil": _intrinsic(np.ceil, "ceil"),
-    "round": _intrinsic(np.rint, "roundeven"),
-    "max": _intrinsic(np.maximum, "maximum"),
-    "min": _intrinsic(np.minimum, "minimum"),
-    "rem": Operation(np.fmod, "frem {T} {0}, {1}", partial=True),
-    "exp": _library(np.exp),
-    "exp2": _library(np.exp2),
-    "expm1": _library(np.expm1),
-    "log": _library(np.log),
-    "log1p": _library(np.log1p),
-    "pow": _library(np.power),
-    "cbrt": _library(np.cbrt, partial=False),
-    "sin": _library(np.sin),
-    "cos": _library(np.cos),
-    "tan": _library(np.tan, partial=False),
-    "asin": _library(np.arcsin),
-    "acos": _library(np.arccos),
-    "atan": _library(np.arctan, partial=False),
-    "atan2": _library(np.arctan2, partial=False),
-    "sinh": _library(np.sinh),
-    "cosh": _library(np.cosh),
-    "tanh": _library(np.tanh, partial=False),
-    "asinh": _library(np.arcsinh, partial=False),
-    "acosh": _library(np.arccosh),
-    "atanh": _library(np.arctanh),
-    "gt": _compared(np.greater, "ogt"),
-    "lt": _compared(np.less, "olt"),
-    "ge": _compared(np.greater_equal, "oge"),
-    "le": _compared(np.less_equal, "ole"),
-    "eq": _compared(np.equal, "oeq"),
-    "ne": _compared(np.not_equal, "une"),
-    "and": Operation(np.logical_and, "and {B} {0}, {1}", truth=True),
-    "or": Operation(np.logical_or, "or {B} {0}, {1}", truth=True),
-    "xor": Operation(np.logical_xor, "xor {B} {0}, {1}", truth=True),
-    "not": Operation(np.logical_not, "xor {B} {0}, {true}", truth=True),
+    "add": Operation(
+        np.add,
+        jnp.add,
+        "fadd contract {T} {0}, {1}",
+        finiteness=_INFINITE,
+        rule=lambda graph, bar, i, xs: (bar, bar),
+    ),
+    "sub": Operation(
+        np.subtract,
+        jnp.subtract,
+        "fsub contract {T} {0}, {1}",
+        finiteness=_INFINITE,
+        rule=lambda graph, bar, i, xs: (bar, graph.apply("neg", bar)),
+    ),
+    "mul": Operation(np.multiply, jnp.multiply, "fmul contract {T} {0}, {1}", finiteness=_INFINITE, rule=of_product),
+    "neg": Operation(
+        np.negative,
+        jnp.negative,
+        "fneg {T} {0}",
+        finiteness=_INFINITE,
+        rule=lambda graph, bar, i, xs: (graph.apply("neg", bar),),
+    ),
+    # ∞/x is not finite, x/∞ is: see `finite.py`.
+    "div": Operation(np.divide, jnp.divide, "fdiv {T} {0}, {1}", partial=True, rule=of_quotient),
+    "reciprocal": Operation(
+        np.reciprocal, lambda x: 1 / x, "fdiv {T} {one}, {0}", partial=True, rule=by_slope(lambda x, y: -(y * y))
+    ),
+    "sqrt": Operation(
+        np.sqrt,
+        jnp.sqrt,
+        intrinsic="sqrt",
+        partial=True,
+        finiteness=_INFINITE,
+        rule=by_slope(lambda x, y: y.inverse * 0.5),
+    ),
+    "abs": Operation(np.abs, jnp.abs, intrinsic="fabs", finiteness=_INFINITE, rule=of_absolute),
+    "floor": Operation(np.floor, jnp.floor, intrinsic="floor", finiteness=_INFINITE, flat=True),
+    "ceil": Operation(np.ceil, jnp.ceil, intrinsic="ceil", finiteness=_INFINITE, flat=True),
+    "round": Operation(
+        np.rint,
+        lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
+        intrinsic="roundeven",
+        finiteness=_INFINITE,
+        flat=True,
+    ),
+    "max": Operation(np.maximum, jnp.maximum, intrinsic="maximum", rule=of_extreme("gt")),
+    "min": Operation(np.minimum, jnp.minimum, intrinsic="minimum", rule=of_extreme("lt")),
+    "rem": Operation(np.fmod, jnp.fmod, "frem {T} {0}, {1}", partial=True, rule=lambda graph, bar, i, xs: (bar, None)),
+    # Functions of the C library
+    "exp": Operation(np.exp, jnp.exp, partial=True, rule=by_slope(lambda x, y: y)),
+    "exp2": Operation(np.exp2, jnp.exp2, partial=True, rule=by_slope(lambda x, y: y * _LN2)),
+    "expm1": Operation(np.expm1, jnp.expm1, partial=True, rule=by_slope(lambda x, y: y + 1.0)),
+    "log": Operation(np.log, jnp.log, partial=True, rule=by_slope(lambda x, y: x.inverse)),
+    "log1p": Operation(np.log1p, jnp.log1p, partial=True, rule=by_slope(lambda x, y: (x + 1.0).inverse)),
+    "pow": Operation(np.power, jnp.power, partial=True, finiteness=_ABSORBED, rule=of_power),  # NaN⁰ = 1
+    "cbrt": Operation(np.cbrt, jnp.cbrt, rule=by_slope(lambda x, y: (y * y * 3.0).inverse)),
+    # Sine and cosine become sums and products, see `sincos.py`, and are differentiated as a pair, see `reverse.py`;
+    # as operations they stand in exact programs only.
+    "sin": Operation(np.sin, jnp.sin, partial=True),
+    "cos": Operation(np.cos, jnp.cos, partial=True),
+    "tan": Operation(np.tan, jnp.tan, rule=by_slope(lambda x, y: y * y + 1.0)),
+    "asin": Operation(
+        np.arcsin, jnp.arcsin, partial=True, rule=by_slope(lambda x, y: (-(x * x) + 1.0).of("sqrt").inverse)
+    ),
+    "acos": Operation(
+        np.arccos, jnp.arccos, partial=True, rule=by_slope(lambda x, y: -(-(x * x) + 1.0).of("sqrt").inverse)
+    ),
+    "atan": Operation(np.arctan, jnp.arctan, rule=by_slope(lambda x, y: (x * x + 1.0).inverse)),
+    "atan2": Operation(np.arctan2, jnp.arctan2, rule=of_arctangent),
+    "sinh": Operation(np.sinh, jnp.sinh, partial=True, rule=by_slope(lambda x, y: x.of("cosh"))),
+    "cosh": Operation(np.cosh, jnp.cosh, partial=True, rule=by_slope(lambda x, y: x.of("sinh"))),
+    "tanh": Operation(np.tanh, jnp.tanh, rule=by_slope(lambda x, y: -(y * y) + 1.0)),
+    "asinh": Operation(np.arcsinh, jnp.arcsinh, rule=by_slope(lambda x, y: (x * x + 1.0).of("sqrt").inverse)),
+    # (x − 1)(x + 1) and not x² − 1, which cancels near x = 1.
+    "acosh": Operation(
+        np.arccosh,
+        jnp.arccosh,
+        partial=True,
+        rule=by_slope(lambda x, y: ((x - 1.0) * (x + 1.0)).of("sqrt").inverse),
+    ),
+    "atanh": Operation(np.arctanh, jnp.arctanh, partial=True, rule=by_slope(lambda x, y: (-(x * x) + 1.0).inverse)),
+    # Truth values. Ordered comparisons are false of NaN; `une` is true of it, as in Python.
+    "gt": _comparison(np.greater, jnp.greater, "ogt"),
+    "lt": _comparison(np.less, jnp.less, "olt"),
+    "ge": _comparison(np.greater_equal, jnp.greater_equal, "oge"),
+    "le": _comparison(np.less_equal, jnp.less_equal, "ole"),
+    "eq": _comparison(np.equal, jnp.equal, "oeq"),
+    "ne": _comparison(np.not_equal, jnp.not_equal, "une"),
+    "and": Operation(np.logical_and, jnp.logical_and, "and {B} {0}, {1}", truth=True),
+    "or": Operation(np.logical_or, jnp.logical_or, "or {B} {0}, {1}", truth=True),
+    "xor": Operation(np.logical_xor, jnp.logical_xor, "xor {B} {0}, {1}", truth=True),
+    "not": Operation(np.logical_not, jnp.logical_not, "xor {B} {0}, {true}", truth=True),
     # The others have no primitive of JAX of that name, or more than one.
-    "select": Operation(
-        lambda p, x, y: x if p else y, "select {B} {0}, {T} {1}, {T} {2}"
-    ),  # (predicate, where it holds, where not)
+    # (predicate, where it holds, where not)
+    "select": Operation(lambda p, x, y: x if p else y, jnp.where, "select {B} {0}, {T} {1}, {T} {2}", rule=of_choice),
+    # (which, numbers); its instructions see `FunctionText.lookup`
     "lookup": Operation(
-        lambda i, *table: table[int(np.clip(i, 0, len(table) - 1)) if i == i else 0], partial=True
-    ),  # (which, numbers); its instructions see `Function.lookup`
-    "held": Operation(lambda x: x, "fadd {T} {0}, {zero}"),  # a number of a table that stands in memory
-    "number": Operation(float, "select {B} {0}, {T} {one}, {T} {zero}"),  # 1 or 0 of a predicate
-    "nothing": Operation(lambda x: x * 0, "fmul {T} {0}, {zero}"),  # 0, or NaN of what is not finite
+        lambda i, *table: table[int(np.clip(i, 0, len(table) - 1)) if i == i else 0],
+        _looked_up,
+        partial=True,
+        finiteness=_ABSORBED,
+    ),
+    # A number of a table that stands in memory. The sum makes it an instruction of its own, whose result can be stored.
+    "stored": Operation(lambda x: x, lambda x: x, "fadd {T} {0}, {zero}", finiteness=_INFINITE),
+    # 1 or 0 of a predicate, of the type of the program's numbers
+    "to_number": Operation(
+        float, jnp.asarray, "select {B} {0}, {T} {one}, {T} {zero}", finiteness=_ABSORBED, flat=True
+    ),
+    # 0, or NaN of what is not finite
+    "zero_or_nan": Operation(lambda x: x * 0, lambda x: x * 0, "fmul {T} {0}, {zero}", finiteness=_INFINITE, flat=True),
 }

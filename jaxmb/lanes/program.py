@@ -3,28 +3,31 @@
 import copy
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol, cast, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
 from jax.extend import core
+from jax.extend.core import ClosedJaxpr
 from jax.interpreters import ad, batching, mlir
+from jax.typing import ArrayLike
 from jaxtyping import Array
 
 from .code import Code, Shaped, entries, precision
 from .elementwise import by_numbers
-from .graph import STILL, Graph
+from .errors import NotScalarError
+from .graph import OPAQUE, OperationGraph
 from .jaxpr import jaxpr_as_fun, pruned
 from .jit import missing, registered
-from .module import Lane, Period
+from .module import LaneLoop, Period
 from .queue import Operand, Queue
-from .scalarise import LARGEST, NotScalarError, scalarise
-from .uncompiled import leads, plainly, varying
+from .scalarise import LARGEST, scalarise
+from .uncompiled import Callee, leads, uncompiled, varying
 from .within import Within
 
-Write = Callable[[Graph, list[np.ndarray]], list[np.ndarray]]
+Write = Callable[[OperationGraph, list[np.ndarray]], list[np.ndarray]]
 
 
 # Where a program is being traced its parts need not be programs themselves.
@@ -38,11 +41,11 @@ class Program:
         jaxpr: the function, closed.
         linear: the arguments in which it is linear, of a derivative.
         largest: how many operations it may have.
-        thorough: whether compiled code was asked for: it is compiled well even if it is large, and on other devices than CPUs made of operations on
+        thorough: whether compiled code was requested: it is compiled well even if it is large, and on other devices than CPUs made of operations on
             single numbers.
-        exact: whether what is not finite spoils those results only that are made of it, where else it may spoil all; of derivatives too.
+        exact: whether a number that is not finite spoils those results only that depend on it, where else it may spoil all; of derivatives too.
         brief: whether it is called so seldom that it is rather compiled soon than well.
-        write: (graph, nodes of the arguments) ↦ nodes of the results, where this is known better than by the function; see `coded`.
+        write: (graph, nodes of the arguments) ↦ nodes of the results, if not by the jaxpr; see `coded`.
 
     Raises:
         NotScalarError: if the function cannot be one, with the reason.
@@ -50,7 +53,7 @@ class Program:
 
     def __init__(
         self,
-        jaxpr: Any,
+        jaxpr: ClosedJaxpr,
         linear: tuple[int, ...] = (),
         largest: int = LARGEST,
         thorough: bool = False,
@@ -62,11 +65,12 @@ class Program:
         self.numbered = False
         shaped = lambda avals: tuple(Shaped(a.shape, a.dtype) for a in avals)
         self.operands, self.results = shaped(jaxpr.in_avals), shaped(jaxpr.out_avals)
-        self.dtype = precision((*self.operands, *self.results))
-        if self.dtype is None:
+        dtype = precision((*self.operands, *self.results))
+        if dtype is None:
             raise NotScalarError("it has numbers of several precisions")
+        self.dtype = dtype
         write = write or (lambda graph, nodes: scalarise(graph, pruned(jaxpr), nodes, largest))
-        self.code = self.coded(*_written(write, self.operands, self.dtype, exact))
+        self.code = self.coded(*_graph_of(write, self.operands, self.dtype, exact))
 
     @classmethod
     def of(
@@ -84,23 +88,23 @@ class Program:
             jaxpr = jax.make_jaxpr(fn)(*arguments)
         return cls(jaxpr, linear, largest, thorough, exact, brief)
 
-    def coded(self, graph: Graph, leaves: dict[int, tuple[int, int]], nodes: list[int]) -> Code:
+    def coded(self, graph: OperationGraph, leaves: dict[int, tuple[int, int]], nodes: list[int]) -> Code:
         """The code of its results."""
-        return Code(graph, leaves, watching(graph, nodes, graph.watched()))
+        return Code(graph, leaves, guarded(graph, nodes, graph.guard()))
 
-    def __call__(self, *operands: Any) -> list[Array]:
+    def __call__(self, *operands: ArrayLike) -> list[Array]:
         """The results."""
         return lanes_p.bind(*operands, program=self, lanes=())
 
-    def in_lane(self, own: int, *operands: Any) -> list[Array]:
+    def in_lane(self, own: int, *operands: ArrayLike) -> list[Array]:
         """The results by the function that is compiled for several lanes, of which the first operands, so many, are those of one."""
         lane = [jnp.asarray(x)[None] for x in operands[:own]]
-        found = lanes_p.bind(*lane, *operands[own:], program=self, lanes=(1,))
-        return [x[0] for x in found]
+        results = lanes_p.bind(*lane, *operands[own:], program=self, lanes=(1,))
+        return [x[0] for x in results]
 
     @property
     def fn(self) -> Callable[..., list[Array]]:
-        """The function by itself, as it was given or as the operations of its code."""
+        """The function by itself: of its jaxpr, or as the operations of its code."""
         return by_numbers(self.code, self.dtype, self.results) if self.numbered else jaxpr_as_fun(self.jaxpr)
 
     @property
@@ -109,8 +113,9 @@ class Program:
         out, nodes, graph = [], list(self.code.outputs), self.code.graph
         for shaped in self.results:
             own, nodes = nodes[: entries(shaped.shape)], nodes[entries(shaped.shape) :]
-            known = all(graph.is_constant(i) for i in own)
-            out.append(np.reshape([graph.values[i] for i in own], shaped.shape).astype(shaped.dtype) if known else None)
+            constant = all(graph.is_constant(i) for i in own)
+            values = [graph.values[i] for i in own] if constant else []
+            out.append(np.reshape(values, shaped.shape).astype(shaped.dtype) if constant else None)
         return out
 
     @functools.cached_property
@@ -120,7 +125,7 @@ class Program:
         out.numbered = True
         return out
 
-    def module(self, periods: Sequence[Period], lanes: int) -> Lane:
+    def module(self, periods: Sequence[Period], lanes: int) -> LaneLoop:
         """What is compiled for so many lanes."""
         out = Queue(self.dtype, 0, self.operands, self.results, periods, lanes)
         out.write(lambda: out.call(self, [Operand(k) for k in range(len(self.operands))]))
@@ -130,16 +135,15 @@ class Program:
     def tangent(self, moving: tuple[bool, ...]) -> "Program | None":
         """(arguments, tangents of those that move) ↦ tangents of the results that are numbers; None if that is no scalar program."""
         shapes, numbers = self.operands, [k for k, s in enumerate(self.results) if _is_number(s)]
-        places = [k for k, moves in enumerate(moving) if moves]
+        indices = [k for k, moves in enumerate(moving) if moves]
 
-        def fn(*given: Array) -> Sequence[Array]:
-            primals, tangents = given[: len(shapes)], given[len(shapes) :]
-            along = dict(zip(places, tangents, strict=True))
-            move = lambda *xs: self.fn(*(dict(zip(places, xs, strict=True)).get(k, x) for k, x in enumerate(primals)))
-            moved = jax.jvp(move, tuple(primals[k] for k in places), tuple(along[k] for k in places))[1]
-            return [moved[k] for k in numbers]
+        def fn(*operands: Array) -> Sequence[Array]:
+            primals, tangents = operands[: len(shapes)], operands[len(shapes) :]
+            move = lambda *xs: self.fn(*(dict(zip(indices, xs, strict=True)).get(k, x) for k, x in enumerate(primals)))
+            changes = jax.jvp(move, tuple(primals[k] for k in indices), tuple(tangents))[1]
+            return [changes[k] for k in numbers]
 
-        arguments = (*shapes, *(shapes[k] for k in places))
+        arguments = (*shapes, *(shapes[k] for k in indices))
         return self._derived(fn, *arguments, linear=tuple(range(len(shapes), len(arguments))))
 
     @functools.cache  # noqa: B019
@@ -148,12 +152,12 @@ class Program:
         shapes, linear = self.operands, self.linear
         others = [k for k in range(len(shapes)) if k not in linear]
 
-        def fn(*given: Array) -> Sequence[Array]:
-            fixed = dict(zip(others, given[: len(others)], strict=True))
-            whole = lambda *xs: self.fn(
+        def fn(*operands: Array) -> Sequence[Array]:
+            fixed, cotangents = dict(zip(others, operands[: len(others)], strict=True)), operands[len(others) :]
+            of_linear = lambda *xs: self.fn(
                 *(({**fixed, **dict(zip(linear, xs, strict=True))})[k] for k in range(len(shapes)))
             )
-            return jax.linear_transpose(whole, *(shapes[k] for k in linear))(list(given[len(others) :]))
+            return jax.linear_transpose(of_linear, *(shapes[k] for k in linear))(list(cotangents))
 
         arguments = (*(shapes[k] for k in others), *self.results)
         return self._derived(fn, *arguments, linear=tuple(range(len(others), len(arguments))))
@@ -167,16 +171,16 @@ class Program:
             return None
 
 
-def watching(graph: Graph, nodes: Sequence[int], watch: int | None) -> tuple[int, ...]:
-    """Nodes whose numbers are NaN where a watch is."""
-    return tuple(i if watch is None or graph.is_truth(i) else graph.apply("add", i, watch) for i in nodes)
+def guarded(graph: OperationGraph, nodes: Sequence[int], guard: int | None) -> tuple[int, ...]:
+    """Nodes whose numbers are NaN where a guard is."""
+    return tuple(i if guard is None or graph.is_truth(i) else graph.apply("add", i, guard) for i in nodes)
 
 
-def _written(
-    write: Write, operands: Sequence[Shaped], dtype: Any, exact: bool
-) -> tuple[Graph, dict[int, tuple[int, int]], list[int]]:
-    """The graph of a function, where the numbers stand that it is given, and what it has written."""
-    graph, leaves, arguments = Graph(dtype == np.float32, exact), {}, []
+def _graph_of(
+    write: Write, operands: Sequence[Shaped], dtype: np.dtype, exact: bool
+) -> tuple[OperationGraph, dict[int, tuple[int, int]], list[int]]:
+    """The graph of a function, the nodes of its operands' entries, and those of its results."""
+    graph, leaves, arguments = OperationGraph(dtype == np.float32, exact), {}, []
     for k, s in enumerate(operands):
         nodes = []
         for entry in range(entries(s.shape)):
@@ -185,10 +189,34 @@ def _written(
             nodes.append(graph.apply("ne", node, graph.constant(0.0)) if np.dtype(s.dtype) == bool else node)
         arguments.append(np.array(nodes, np.int64).reshape(s.shape))
     nodes = [int(i) for x in write(graph, arguments) for i in np.ravel(x)]
-    if STILL in graph.operations:
-        graph, free = graph.free(nodes)
-        nodes, leaves = [free[i] for i in nodes], {free[i]: at for i, at in leaves.items() if i in free}
+    # Opaque nodes serve derivatives only; without them more is simplified.
+    if OPAQUE in graph.operations:
+        graph, copies = graph.transparent(nodes)
+        nodes, leaves = [copies[i] for i in nodes], {copies[i]: leaf for i, leaf in leaves.items() if i in copies}
     return graph, leaves, nodes
+
+
+@runtime_checkable
+class Compiled(Callee, Protocol):
+    """What the primitive calls: a `Program` or a `LoopProgram`."""
+
+    @property
+    def thorough(self) -> bool:
+        """See `Program`."""
+        ...
+
+    @property
+    def by_numbers(self) -> Callee:
+        """The same by operations on single numbers."""
+        ...
+
+    def module(self, periods: Sequence[Period], lanes: int) -> LaneLoop:
+        """What is compiled for so many lanes."""
+        ...
+
+    def tangent(self, moving: tuple[bool, ...]) -> Program | None:
+        """The program of its tangents; None if there is none."""
+        ...
 
 
 # The primitive. Operands may have leading axes: all of `lanes` or the last of them, of which some have length one. Along those, and along
@@ -199,54 +227,58 @@ lanes_p.multiple_results = True
 
 
 @lanes_p.def_impl
-def _run(*operands: Any, **params: Any) -> list[Array]:
-    return _jitted(*operands, **params)
+def _run(*operands: ArrayLike, program: Compiled, lanes: tuple[int, ...]) -> list[Array]:
+    return _jitted(*operands, program=program, lanes=lanes)
 
 
 @functools.partial(jax.jit, static_argnames=("program", "lanes"))
-def _jitted(*operands: Any, program: Any, lanes: tuple[int, ...]) -> list[Array]:
+def _jitted(*operands: ArrayLike, program: Compiled, lanes: tuple[int, ...]) -> list[Array]:
     return lanes_p.bind(*operands, program=program, lanes=lanes)
 
 
 @lanes_p.def_abstract_eval
-def _shapes(*operands: Any, program: Any, lanes: tuple[int, ...]) -> list[Any]:
+def _shapes(*operands: ShapedArray, program: Compiled, lanes: tuple[int, ...]) -> list[ShapedArray]:
     return [ShapedArray((*lanes, *s.shape), s.dtype) for s in program.results]
 
 
-def _by_numbers(*operands: Any, program: Any, lanes: tuple[int, ...]) -> list[Array]:
-    """By operations on single numbers where compiled code was asked for, which compilers of other devices fuse; else by the function itself."""
-    return plainly(*operands, program=program.by_numbers if program.thorough else program, lanes=lanes)
+def _uncompiled(*operands: Array, program: Compiled, lanes: tuple[int, ...]) -> list[Array]:
+    """By operations on single numbers where compiled code was requested, which compilers of other devices fuse; else by the function itself."""
+    return uncompiled(*operands, program=program.by_numbers if program.thorough else program, lanes=lanes)
 
 
 def _repeated(lead: tuple[int, ...], lanes: tuple[int, ...]) -> tuple[int, int] | None:
     """(d, p) where lane i has the numbers (i // d) mod p of an operand; None where all lanes share them."""
-    places = varying(lead, lanes)
-    if not places:
+    axes = varying(lead, lanes)
+    if not axes:
         return None
-    return entries(lanes[places[-1] + 1 :]), entries([lanes[d] for d in places])
+    return entries(lanes[axes[-1] + 1 :]), entries([lanes[d] for d in axes])
 
 
-def _natively(context: Any, *operands: Any, program: Any, lanes: tuple[int, ...]) -> Any:
-    """By compiled code; what is exported must run elsewhere and is plain."""
+def _compiled_lowering(
+    context: mlir.LoweringRuleContext, *operands: object, program: Compiled, lanes: tuple[int, ...]
+) -> Sequence[Any]:
+    """By compiled code; what is exported must run elsewhere and is left to XLA."""
     if (
         not entries(lanes)
         or missing() is not None
         or context.module_context.lowering_parameters.for_export
         or len(context.module_context.platforms) > 1
     ):
-        return _plain_lowering(context, *operands, program=program, lanes=lanes)
-    periods = [_repeated(lead, lanes) for lead in leads(context.avals_in, program)]
+        return _uncompiled_lowering(context, *operands, program=program, lanes=lanes)
+    periods = [_repeated(lead, lanes) for lead in leads(cast(Sequence[ShapedArray], context.avals_in), program)]
     module = program.module(periods, entries(lanes))
     context = context.replace(avals_in=[context.avals_in[k] for k in module.used])
     return jax.ffi.ffi_lowering(registered(module))(context, *(operands[k] for k in module.used))
 
 
-_plain_lowering = mlir.lower_fun(plainly, multiple_results=True)
-mlir.register_lowering(lanes_p, mlir.lower_fun(_by_numbers, multiple_results=True))
-mlir.register_lowering(lanes_p, _natively, platform="cpu")
+_uncompiled_lowering = mlir.lower_fun(uncompiled, multiple_results=True)
+mlir.register_lowering(lanes_p, mlir.lower_fun(_uncompiled, multiple_results=True))
+mlir.register_lowering(lanes_p, _compiled_lowering, platform="cpu")
 
 
-def _batch(operands: Sequence[Any], axes: Sequence[Any], *, program: Any, lanes: tuple[int, ...]) -> Any:
+def _batch(
+    operands: Sequence[Array], axes: Sequence[int | None], *, program: Compiled, lanes: tuple[int, ...]
+) -> tuple[list[Array], list[int]]:
     size = next(x.shape[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
     out = []
     for x, axis, shaped in zip(operands, axes, program.operands, strict=True):
@@ -257,85 +289,95 @@ def _batch(operands: Sequence[Any], axes: Sequence[Any], *, program: Any, lanes:
                 inner, rest = x.shape[1 : x.ndim - own], x.shape[x.ndim - own :]
                 lead = (size, *(1 for _ in range(len(lanes) - len(inner))), *inner)
                 x = x.reshape(*lead, *rest)
-                along = varying(lead, (size, *lanes))
-                if along != list(range(along[0], along[-1] + 1)):
+                # A period can be told only of axes that follow each other.
+                differing = varying(lead, (size, *lanes))
+                if differing != list(range(differing[0], differing[-1] + 1)):
                     x = jnp.broadcast_to(x, (size, *lanes, *rest))
         out.append(x)
-    found = lanes_p.bind(*out, program=program, lanes=(size, *lanes))
-    return found, [0] * len(found)
+    results = lanes_p.bind(*out, program=program, lanes=(size, *lanes))
+    return results, [0] * len(results)
 
 
 batching.primitive_batchers[lanes_p] = _batch
 
 
-def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, program: Any, lanes: tuple[int, ...]) -> Any:
-    found = lanes_p.bind(*primals, program=program, lanes=lanes)
+def _jvp(
+    primals: Sequence[Array], tangents: Sequence[Array | ad.Zero], *, program: Compiled, lanes: tuple[int, ...]
+) -> tuple[list[Array], list[Array | ad.Zero]]:
+    results = lanes_p.bind(*primals, program=program, lanes=lanes)
     moving = tuple(
         _is_number(s) and not isinstance(t, ad.Zero) for t, s in zip(tangents, program.operands, strict=True)
     )
-    if not any(moving) or not any(map(_is_number, found)):
-        return found, [_no_tangent(x) for x in found]
-    along = [t for t, moves in zip(tangents, moving, strict=True) if moves]
+    if not any(moving) or not any(map(_is_number, results)):
+        return results, [_no_tangent(x) for x in results]
+    directions = [t for t, moves in zip(tangents, moving, strict=True) if moves]
     tangent = program.tangent(moving)
     if tangent is None:
-        every = jax.jvp(_in_places(primals, moving, program, lanes), _chosen(primals, moving), tuple(along))[1]
-        return found, [t if _is_number(x) else _no_tangent(x) for x, t in zip(found, every, strict=True)]
-    moved = iter(lanes_p.bind(*primals, *along, program=tangent, lanes=lanes))
-    return found, [next(moved) if _is_number(x) else _no_tangent(x) for x in found]
+        fn = _of_some_operands(primals, moving, program, lanes)
+        every = jax.jvp(fn, _selected(primals, moving), tuple(directions))[1]
+        return results, [t if _is_number(x) else _no_tangent(x) for x, t in zip(results, every, strict=True)]
+    changes = iter(lanes_p.bind(*primals, *directions, program=tangent, lanes=lanes))
+    return results, [next(changes) if _is_number(x) else _no_tangent(x) for x in results]
 
 
-def _chosen(operands: Sequence[Any], of: Sequence[bool]) -> tuple[Any, ...]:
-    return tuple(x for x, own in zip(operands, of, strict=True) if own)
+def _selected(operands: Sequence[Array], mask: Sequence[bool]) -> tuple[Array, ...]:
+    return tuple(x for x, selected in zip(operands, mask, strict=True) if selected)
 
 
-def _in_places(
-    operands: Sequence[Any], of: Sequence[bool], program: Any, lanes: tuple[int, ...]
+def _of_some_operands(
+    operands: Sequence[Array | ad.UndefinedPrimal], mask: Sequence[bool], program: Callee, lanes: tuple[int, ...]
 ) -> Callable[..., list[Array]]:
     """The function itself over lanes, of some operands, to be differentiated by JAX where its derivative is no scalar program."""
 
-    def fn(*given: Any) -> list[Array]:
-        own = iter(given)
-        return plainly(
-            *(next(own) if chosen else x for x, chosen in zip(operands, of, strict=True)), program=program, lanes=lanes
-        )
+    def fn(*some: Array) -> list[Array]:
+        own = iter(some)
+        all_operands = (next(own) if selected else cast(Array, x) for x, selected in zip(operands, mask, strict=True))
+        return uncompiled(*all_operands, program=program, lanes=lanes)
 
     return fn
 
 
-def _is_number(x: Any) -> bool:
+def _is_number(x: Array | Shaped) -> bool:
     return np.dtype(x.dtype).kind == "f"
 
 
-def _no_tangent(x: Any) -> Any:
+def _no_tangent(x: Array) -> ad.Zero:
     return ad.Zero(jax.typeof(x).to_tangent_aval())
 
 
 ad.primitive_jvps[lanes_p] = _jvp
 
 
-def _transpose(cotangents: Sequence[Any], *operands: Any, program: Program, lanes: tuple[int, ...]) -> Any:
+def _transpose(
+    cotangents: Sequence[Array | ad.Zero],
+    *operands: Array | ad.UndefinedPrimal,
+    program: Program,
+    lanes: tuple[int, ...],
+) -> list[Array | None]:
     linear = [k for k, x in enumerate(operands) if ad.is_undefined_primal(x)]
     assert tuple(linear) == program.linear
     others = [k for k in range(len(operands)) if k not in linear]
-    given = [
+    bars = [
         jnp.zeros((*lanes, *s.shape), s.dtype) if isinstance(ct, ad.Zero) else ct
         for ct, s in zip(cotangents, program.results, strict=True)
     ]
-    out: list[Any] = [None] * len(operands)
+    out: list[Array | None] = [None] * len(operands)
     transposed = program.transposed()
     if transposed is None:
-        of = [k in linear for k in range(len(operands))]
+        mask = [k in linear for k in range(len(operands))]
         shapes = (Shaped(operands[k].aval.shape, operands[k].aval.dtype) for k in linear)
-        bars = jax.linear_transpose(_in_places(operands, of, program, lanes), *shapes)(given)
-        for k, bar in zip(linear, bars, strict=True):
-            out[k] = bar
+        shares = jax.linear_transpose(_of_some_operands(operands, mask, program, lanes), *shapes)(bars)
+        for k, share in zip(linear, shares, strict=True):
+            out[k] = share
         return out
-    found = lanes_p.bind(*(operands[k] for k in others), *given, program=transposed, lanes=lanes)
-    for k, bar in zip(linear, found, strict=True):
+    shares = lanes_p.bind(*(operands[k] for k in others), *bars, program=transposed, lanes=lanes)
+    for k, share in zip(linear, shares, strict=True):
         lead = operands[k].aval.shape[: operands[k].aval.ndim - len(program.operands[k].shape)]
-        ahead = len(lanes) - len(lead)
-        summed = jnp.sum(bar, axis=tuple(range(ahead)))
-        out[k] = jnp.sum(summed, axis=tuple(d for d, n in enumerate(lead) if n != lanes[ahead + d]), keepdims=True)
+        missing_axes = len(lanes) - len(lead)
+        # What lanes share gets the cotangents of all of them.
+        summed = jnp.sum(share, axis=tuple(range(missing_axes)))
+        shared = tuple(d for d, n in enumerate(lead) if n != lanes[missing_axes + d])
+        out[k] = jnp.sum(summed, axis=shared, keepdims=True)
     return out
 
 

@@ -15,37 +15,36 @@ A program without a loop goes from work to finish. Memory of a lane is a vector 
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
+from jax.typing import DTypeLike
 
 from .code import Compilable, Shaped, entries
-from .graph import CONSTANT, INPUT, Graph
+from .graph import CONSTANT, INPUT, OperationGraph
 from .jit import width_of
-from .module import EACH, Called, Handler, Lane, Part, Period
+from .module import EACH, CallSite, Handler, LaneLoop, Part, Period
+from .scalarise import ArrayReference, Value
+from .text import Types
 
 # Arrays of so many numbers that stand in memory one behind the other are passed to functions where they stand, and copied by loops.
 LONG = 16
 
 
 @dataclasses.dataclass(frozen=True)
-class Operand:
+class Operand(ArrayReference):
     """An operand of the module, which stays where it is."""
 
     number: int
 
 
 @dataclasses.dataclass(frozen=True)
-class Output:
+class ResultRows(ArrayReference):
     """A result of the module that is written row by row."""
 
     number: int
 
 
-Value = np.ndarray | Operand | Output
-
-
-class Queue(Lane):
+class Queue(LaneLoop):
     """The module.
 
     Args:
@@ -58,42 +57,44 @@ class Queue(Lane):
 
     def __init__(
         self,
-        dtype: Any,
+        dtype: DTypeLike,
         own: int,
         operands: Sequence[Shaped],
         results: Sequence[Shaped],
         periods: Sequence[Period],
         lanes: int,
     ):
-        if lanes == 1:  # its functions are those of several lanes
+        # A single lane has its own numbers of all operands of a run, so that its functions are those of several lanes.
+        if lanes == 1:
             periods = tuple(EACH if k < own else period for k, period in enumerate(periods))
         super().__init__(dtype, width_of(dtype, lanes), lanes, operands, results, periods, ())
         self.ins = {k: f"%in{k}" for k in range(len(operands))}
-        self.graph = Graph(np.dtype(dtype) == np.float32)
+        self.graph = OperationGraph(np.dtype(dtype) == np.float32)
         self.names: list[dict[int, str]] = [{}]
         self.masks: list[str] = []
         self._read: set[int] = set()
-        self._called: dict[Any, tuple[Compilable, Called]] = {}
+        # By identity, with the program beside so that the identity stays its own.
+        self._sites: dict[tuple[int, tuple[int | None, ...], tuple[int, ...]], tuple[Compilable, CallSite]] = {}
         self._entry_lines: list[str] = []
         self._fill_lines: list[str] = []
         width = self.types.width
-        self.busy, self.free, self.fresh, self.chosen = (self.room(self.types, 1) for _ in range(4))
-        self.jobs, self.following = self.counters(width), self.counters(1)
+        self.busy, self.free, self.fresh, self.selected = (self.allocate(self.types, 1) for _ in range(4))
+        self.jobs, self.next_job = self.allocate_integers(width), self.allocate_integers(1)
         with self.section(self._entry_lines):
-            self.put("0", self.following)
+            self.store_integer("0", self.next_job)
             self.store(self.types, self.types.constant(1.0), self.free, 0)
-            self.each(width, lambda k: self.put("0", self.jobs, k))
+            self.each(width, lambda k: self.store_integer("0", self.jobs, k))
         with self.section(self._fill_lines):
-            self.lane_jobs = [self.whole(self.jobs, k) for k in range(width)]
+            self.lane_jobs = [self.load_integer(self.jobs, k) for k in range(width)]
 
-    # The whole text
+    # The text
 
     def open(self, operands: int, results: int) -> tuple[list[str], list[str]]:
-        """The operands are opened last, when it is known which are read."""
+        """The operands are opened last: only then is it clear which are read."""
         return [], [f"%out{k}" for k in range(results)]
 
     def write(self, work: Callable[[], Sequence[Value]]) -> None:
-        """The whole function; `work` writes what becomes of a run, and returns its results."""
+        """All of the function; `work` writes what becomes of a run, and returns its results."""
         self.do("br label %fill")
         self.label("fill")
         self.each(self.types.width, self._take)
@@ -108,8 +109,9 @@ class Queue(Lane):
         self.lines[mark:mark] = self._fill_lines
         lines, self.lines = self.lines, []
         self.used = tuple(sorted(self._read))
-        given, outs = Handler.open(self, len(self.used), len(self.results))
-        for name, x in zip((*(self.ins[k] for k in self.used), *self.outs), (*given, *outs), strict=True):
+        inputs, outs = Handler.open(self, len(self.used), len(self.results))
+        # The text above has names for them already: the addresses get these by an offset of nothing.
+        for name, x in zip((*(self.ins[k] for k in self.used), *self.outs), (*inputs, *outs), strict=True):
             self.do(f"{name} = getelementptr i8, ptr {x}, i64 0")
         self.lines += self._entry_lines + lines
 
@@ -120,32 +122,32 @@ class Queue(Lane):
         self.store(one, self.load(one, self.free, k), self.fresh, k)
 
         def begin() -> None:
-            job = self.whole(self.following)
-            self.put(self.let(f"add nuw nsw i64 {job}, 1"), self.following)
-            self.put(job, self.jobs, k)
+            job = self.load_integer(self.next_job)
+            self.store_integer(self.let(f"add nuw nsw i64 {job}, 1"), self.next_job)
+            self.store_integer(job, self.jobs, k)
             self.store(one, yes, self.busy, k)
 
-        more = lambda: self.let(f"icmp ult i64 {self.whole(self.following)}, {self.lanes}")
+        more = lambda: self.let(f"icmp ult i64 {self.load_integer(self.next_job)}, {self.lanes}")
         none = lambda: self.store(one, no, self.busy, k)
         self.either(free, lambda: self.either(more(), begin, none), lambda: None)
 
     def _finish(self, values: Sequence[Value]) -> None:
         """The results of runs that are over, whose lanes are free then."""
-        over, places = self.masks[-1], []
-        self.store(self.types, self.operate(self.types, "number", [over]), self.free, 0)
+        over, buffers = self.masks[-1], []
+        self.store(self.types, self.operate(self.types, "to_number", [over]), self.free, 0)
         for k, value in enumerate(values):
-            if isinstance(value, Output):
+            if isinstance(value, ResultRows):
                 assert value.number == k
             else:
-                places.append((k, *self.placed(self.nodes(value))))
+                buffers.append((k, *self.in_memory(self.nodes(value))))
 
         def one(k: str) -> None:
-            job = self.whole(self.jobs, k)
-            for result, place, first in places:
+            job = self.load_integer(self.jobs, k)
+            for result, buffer, first in buffers:
                 self.each(
                     entries(self.results[result].shape),
-                    lambda e, r=result, p=place, f=first: self.give_job(
-                        r, job, e, self.of_lane(p, self.behind(f, e), k)
+                    lambda e, r=result, b=buffer, f=first: self.store_result(
+                        r, job, e, self.load_of_lane(b, self.offset(f, e), k)
                     ),
                 )
 
@@ -170,8 +172,8 @@ class Queue(Lane):
 
     # Numbers of all lanes
 
-    def named(self, i: int) -> str:
-        """The name of a node's numbers; what they are made of is written where they are first needed."""
+    def value(self, i: int) -> str:
+        """The name of a node's numbers; the operations behind it are written where they are first needed."""
         stack, missing = [i], set()
         while stack:
             k = stack.pop()
@@ -184,9 +186,9 @@ class Queue(Lane):
         assert name is not None
         return name
 
-    def number_of(self, i: int) -> str:
+    def number_value(self, i: int) -> str:
         """Likewise, 1 or 0 of a truth value."""
-        return self.operate(self.types, "number", [self.named(i)]) if self.graph.is_truth(i) else self.named(i)
+        return self.operate(self.types, "to_number", [self.value(i)]) if self.graph.is_truth(i) else self.value(i)
 
     def _name(self, i: int) -> str | None:
         return next((names[i] for names in reversed(self.names) if i in names), None)
@@ -202,11 +204,11 @@ class Queue(Lane):
             self.names[-1][i] = self.load(types, *graph.values[i])
         elif operation == "lookup":
             which, *table = graph.arguments[i]
-            place, first = self.placed(np.array(table))
-            base = self.entry(types.number, place, first)
-            self.names[-1][i] = self.lookup(types, self.named(which), base, types.width, len(table))
+            buffer, first = self.in_memory(np.array(table))
+            base = self.entry(types.number, buffer, first)
+            self.names[-1][i] = self.lookup(types, self.value(which), base, types.width, len(table))
         else:
-            self.names[-1][i] = self.operate(types, operation, [self.named(a) for a in graph.arguments[i]])
+            self.names[-1][i] = self.operate(types, operation, [self.value(a) for a in graph.arguments[i]])
 
     def gathered(self, numbers: list[str], operand: int, entry: int | str) -> str:
         """An entry of an operand in some lanes, side by side."""
@@ -219,13 +221,12 @@ class Queue(Lane):
         """An array as nodes."""
         if isinstance(value, Operand):
             return self.stored(value.number, 0, self.operands[value.number])
-        assert isinstance(value, np.ndarray), "what is only written is read"
+        assert isinstance(value, np.ndarray), "rows of a result are read"
         return value
 
-    def stored(self, place: str | int, first: int, shaped: Shaped) -> np.ndarray:
+    def stored(self, buffer: str | int, first: int, shaped: Shaped) -> np.ndarray:
         """The nodes of an array that stands in memory, or of an operand."""
-        numbers: list[Any] = [(place, first + e) for e in range(entries(shaped.shape))]
-        nodes = [self.graph.input(number) for number in numbers]
+        nodes = [self.graph.input((buffer, first + e)) for e in range(entries(shaped.shape))]
         if np.dtype(shaped.dtype) == bool:
             nodes = [self.graph.apply("ne", i, self.graph.constant(0.0)) for i in nodes]
         return np.array(nodes, np.int64).reshape(shaped.shape)
@@ -244,107 +245,107 @@ class Queue(Lane):
                 return None
         return out
 
-    def placed(self, nodes: np.ndarray) -> tuple[str, int]:
+    def in_memory(self, nodes: np.ndarray) -> tuple[str, int]:
         """Memory where an array stands, brought there if it does not yet."""
         region = self.region(nodes)
         if region is None:
-            region = self.room(self.types, nodes.size), 0
+            region = self.allocate(self.types, nodes.size), 0
             self.put_nodes(nodes, region[0])
         return region
 
-    def put_nodes(self, nodes: np.ndarray, place: str, first: int = 0, where: str | None = None) -> None:
+    def put_nodes(self, nodes: np.ndarray, buffer: str, first: int = 0, where: str | None = None) -> None:
         """An array into memory, in all lanes or where a truth value holds."""
         for k, i in enumerate(nodes.ravel().tolist()):
-            x = self.number_of(i)
+            x = self.number_value(i)
             if where is not None:
-                x = self.operate(self.types, "select", [where, x, self.load(self.types, place, first + k)])
-            self.store(self.types, x, place, first + k)
+                x = self.operate(self.types, "select", [where, x, self.load(self.types, buffer, first + k)])
+            self.store(self.types, x, buffer, first + k)
 
     # Functions
 
     def call(self, program: Compilable, values: Sequence[Value]) -> list[np.ndarray]:
         """A scalar program in all lanes; operands of the module are its parameters, which lanes without one of their own share."""
-        of = tuple(value.number if isinstance(value, Operand) else None for value in values)
+        sources = tuple(value.number if isinstance(value, Operand) else None for value in values)
         regions = {
             k: region
             for k, value in enumerate(values)
             if isinstance(value, np.ndarray) and value.size >= LONG and (region := self.region(value)) is not None
         }
-        called = self._prepared(program, of, tuple(regions))
-        for (operand, entry), place in called.part.places.items():
+        site = self._call_site(program, sources, tuple(regions))
+        for (operand, entry), slot in site.part.slots.items():
             value = values[operand]
             if isinstance(value, np.ndarray):
-                self.store(self.types, self.number_of(int(value.ravel()[entry])), called.given, place)
-        place = self.room(self.types, len(called.part.moving.outputs))
+                self.store(self.types, self.number_value(int(value.ravel()[entry])), site.varying, slot)
+        buffer = self.allocate(self.types, len(site.part.varying.outputs))
         references = [self.entry(self.types.number, *region) for region in regions.values()]
-        self.do(called.text(place, *references))
+        self.do(site.text(buffer, *references))
         out, first = [], 0
         for shaped in program.results:
-            out.append(self.stored(place, first, shaped))
+            out.append(self.stored(buffer, first, shaped))
             first += entries(shaped.shape)
         return out
 
-    def _prepared(self, program: Compilable, of: tuple[int | None, ...], referred: tuple[int, ...]) -> Called:
-        key = id(program), of, referred
-        if key not in self._called:
-            part = Part.make(program.code, program.operands, of, self.periods, referred)
+    def _call_site(self, program: Compilable, sources: tuple[int | None, ...], references: tuple[int, ...]) -> CallSite:
+        key = id(program), sources, references
+        if key not in self._sites:
+            part = Part.make(program.code, program.operands, sources, self.periods, references)
             self._read |= part.used
             with self.section(self._entry_lines):
-                called = self.prepared(part, program.thorough, program.brief)
+                site = self.prepared(part, program.thorough, program.brief)
             with self.section(self._fill_lines):
-                self.fill(called, self.lane_jobs)
-            self._called[key] = program, called
-        return self._called[key][1]
+                self.fill(site, self.lane_jobs)
+            self._sites[key] = program, site
+        return self._sites[key][1]
 
     # Memory, also of single lanes
 
-    def room(self, types: Any, count: int) -> str:
-        """Memory for so many numbers."""
+    def allocate(self, types: Types, count: int) -> str:
+        """Memory for so many numbers, at the entry: within a loop it would be taken anew at each turn, and never given back."""
         with self.section(self._entry_lines):
-            return super().room(types, count)
+            return super().allocate(types, count)
 
-    def counters(self, count: int) -> str:
+    def allocate_integers(self, count: int) -> str:
         """Memory for so many whole numbers."""
         with self.section(self._entry_lines):
             return self.let(f"alloca i64, i64 {count}, align 64")
 
-    def whole(self, place: str, k: str | int = 0) -> str:
+    def load_integer(self, buffer: str, k: str | int = 0) -> str:
         """A whole number from memory."""
-        return self.let(f"load i64, ptr {self.entry('i64', place, k)}")
+        return self.let(f"load i64, ptr {self.entry('i64', buffer, k)}")
 
-    def put(self, x: str, place: str, k: str | int = 0) -> None:
+    def store_integer(self, x: str, buffer: str, k: str | int = 0) -> None:
         """A whole number to memory."""
-        self.do(f"store i64 {x}, ptr {self.entry('i64', place, k)}")
+        self.do(f"store i64 {x}, ptr {self.entry('i64', buffer, k)}")
 
-    def at(self, row: str, size: int, entry: str) -> str:
-        """Where an entry of a row of so many stands."""
+    def index_in_row(self, row: str, size: int, entry: str) -> str:
+        """The number of an entry of a row of so many."""
         return self.let(f"add nuw nsw i64 {self.let(f'mul nuw nsw i64 {row}, {size}')}, {entry}")
 
-    def own(self, entry: str, k: str) -> str:
-        """Where an entry of a place stands in one of the lanes side by side."""
-        return self.at(entry, self.types.width, k)
+    def index_in_lane(self, entry: str, k: str) -> str:
+        """The number of an entry in one of the lanes side by side."""
+        return self.index_in_row(entry, self.types.width, k)
 
-    def of_lane(self, place: str, entry: str, k: str) -> str:
-        """An entry of a place in one lane."""
-        return self.load(self.one, place, self.own(entry, k))
+    def load_of_lane(self, buffer: str, entry: str, k: str) -> str:
+        """An entry in one lane."""
+        return self.load(self.one, buffer, self.index_in_lane(entry, k))
 
-    def of_job(self, operand: int, job: str, entry: str) -> str:
+    def load_operand(self, operand: int, job: str, entry: str) -> str:
         """An entry of an operand of a run."""
         self._read.add(operand)
         shaped = self.operands[operand]
-        own = entries(shaped.shape)
-        place = self.at(self.repeated(operand, job), own, entry) if self.periods[operand] is not None else entry
-        return self.number(shaped, self.ins[operand], place)
+        if self.periods[operand] is not None:
+            entry = self.index_in_row(self.repeated(operand, job), entries(shaped.shape), entry)
+        return self.number(shaped, self.ins[operand], entry)
 
-    def give_job(self, result: int, job: str, entry: str, x: str) -> None:
+    def store_result(self, result: int, job: str, entry: str, x: str) -> None:
         """An entry of a result of a run."""
         shaped = self.results[result]
-        self.write_number(shaped, x, self.outs[result], self.at(job, entries(shaped.shape), entry))
+        self.write_number(shaped, x, self.outs[result], self.index_in_row(job, entries(shaped.shape), entry))
 
     def copy(self, source: str, first: int, target: str, size: int) -> None:
-        """So many numbers of all lanes from one place to another."""
+        """So many numbers of all lanes to other memory."""
         self.each(
-            size, lambda e: self.store(self.types, self.load(self.types, source, self.behind(first, e)), target, e)
+            size, lambda e: self.store(self.types, self.load(self.types, source, self.offset(first, e)), target, e)
         )
 
     def truth(self, x: str) -> str:
@@ -357,24 +358,24 @@ class Queue(Lane):
 
     def each_where(self, truth: str, work: Callable[[str], None]) -> None:
         """For each lane of which something is true."""
-        self.store(self.types, self.operate(self.types, "number", [truth]), self.chosen, 0)
+        self.store(self.types, self.operate(self.types, "to_number", [truth]), self.selected, 0)
 
         def one(k: str) -> None:
-            x = self.load(self.one, self.chosen, k)
+            x = self.load(self.one, self.selected, k)
             self.where(self.let(f"fcmp une {self.one.number} {x}, 0.0"), lambda: work(k))
 
         self.each(self.types.width, one)
 
-    def place_of(self, i: int, count: int) -> str:
-        """Memory of a whole number of each lane, made of a node, as a place in so many; the first one where it is no number."""
-        types, place = self.types, self.room(self.types, 1)
+    def row_numbers(self, i: int, count: int) -> str:
+        """Memory of a whole number of each lane, a node's, clamped to the number of one of so many rows; the first one of NaN."""
+        types, buffer = self.types, self.allocate(self.types, 1)
         low, high = types.constant(0.0), types.constant(float(count - 1))
-        x = self.number_of(i)
+        x = self.number_value(i)
         x = self.operate(types, "select", [self.operate(types, "gt", [x, low]), x, low])
         x = self.operate(types, "select", [self.operate(types, "lt", [x, high]), x, high])
-        self.store(types, x, place, 0)
-        return place
+        self.store(types, x, buffer, 0)
+        return buffer
 
-    def index(self, place: str, k: str) -> str:
+    def row_number(self, buffer: str, k: str) -> str:
         """Such a number of one lane."""
-        return self.let(f"fptosi {self.one.scalar} {self.load(self.one, place, k)} to i64")
+        return self.let(f"fptosi {self.one.scalar} {self.load(self.one, buffer, k)} to i64")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from .graph import Graph
+    from .graph import OperationGraph
 
 # Of each precision: π/2 in parts of so few bits that k times each but the last is exact; polynomials of sin r and cos r in z = r², the
 # highest power first, of least error for |r| ≤ π/4 (Moshier, Methods and Programs for Mathematical Functions, 1989); and the
@@ -39,39 +39,41 @@ _SINGLE = (
 )
 
 
-def sincos(graph: "Graph", x: int) -> tuple[int, int]:
+def sincos(graph: "OperationGraph", x: int) -> tuple[int, int]:
     """The nodes of sine and cosine of an angle in rad, with an error of two units in the last place at most; NaN for huge angles."""
     apply, number = graph.apply, graph.constant
-    parts, of_sine, of_cosine, furthest = _SINGLE if graph.single else _DOUBLE
-    x = apply("select", apply("le", apply("abs", x), number(furthest)), x, number(np.nan))
+    parts, sine_terms, cosine_terms, largest = _SINGLE if graph.single else _DOUBLE
+    # Beyond it k has too many bits for exact products with the parts of π/2.
+    x = apply("select", apply("le", apply("abs", x), number(largest)), x, number(np.nan))
     graph.dropped.add(x)
+    # Cody and Waite, Software Manual for the Elementary Functions, 1980: x − k·π/2 part by part.
     k = apply("round", apply("mul", x, number(2 / np.pi)))
     r = x
     for part in parts:
         r = apply("sub", r, apply("mul", k, number(part)))
     z = apply("mul", r, r)
     half = apply("mul", z, number(0.5))
-    sine = apply("add", r, apply("mul", apply("mul", r, z), _polynomial(graph, of_sine, z)))
-    cosine = apply("mul", apply("mul", z, z), _polynomial(graph, of_cosine, z))
+    sine = apply("add", r, apply("mul", apply("mul", r, z), _polynomial(graph, sine_terms, z)))
+    cosine = apply("mul", apply("mul", z, z), _polynomial(graph, cosine_terms, z))
     cosine = apply("add", apply("sub", number(1), half), cosine)
     # The quadrant k mod 4, without whole numbers: sine and cosine change places in odd ones; the sine is negative where k mod 4 is
     # 2 or 3, the cosine where it is 1 or 2.
     quarters = apply("mul", k, number(0.25))
     quadrant = apply("sub", quarters, apply("floor", quarters))  # in quarters: 0, 0.25, 0.5 or 0.75
-    far = lambda place: apply("abs", apply("sub", quadrant, number(place)))
-    odd, below, left = (
-        apply("eq", far(0.5), number(0.25)),
+    distance = lambda value: apply("abs", apply("sub", quadrant, number(value)))
+    odd, sine_negative, cosine_negative = (
+        apply("eq", distance(0.5), number(0.25)),
         apply("ge", quadrant, number(0.5)),
-        apply("lt", far(0.375), number(0.25)),
+        apply("lt", distance(0.375), number(0.25)),
     )
     out = []
-    for even_case, odd_case, negative in ((sine, cosine, below), (cosine, sine, left)):
+    for even_case, odd_case, negative in ((sine, cosine, sine_negative), (cosine, sine, cosine_negative)):
         size = apply("select", odd, odd_case, even_case)
         out.append(apply("select", negative, apply("neg", size), size))
     return out[0], out[1]
 
 
-def _polynomial(graph: "Graph", coefficients: Sequence[float], z: int) -> int:
+def _polynomial(graph: "OperationGraph", coefficients: Sequence[float], z: int) -> int:
     out = graph.constant(coefficients[0])
     for c in coefficients[1:]:
         out = graph.apply("add", graph.apply("mul", out, z), graph.constant(c))

@@ -1,20 +1,19 @@
 """Which results of a function depend on which entries of its first argument."""
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Bool
 
 from .code import Shaped, entries
-from .graph import INPUT, Graph
+from .graph import INPUT, OperationGraph
 from .jaxpr import pruned
 from .program import WRITING
 from .scalarise import scalarise
 
 
-def sparsity(fn: Callable[..., Any], first: Shaped, *others: Shaped) -> list[Bool[np.ndarray, "k n"]]:
+def sparsity(fn: Callable[..., object], first: Shaped, *others: Shaped) -> list[Bool[np.ndarray, "k n"]]:
     """For each result of a function, by entries of the result and of the first argument, whether one may depend on the other.
 
     What the other arguments are is not known. Structural zeros count: 0·x does not depend on x.
@@ -24,15 +23,15 @@ def sparsity(fn: Callable[..., Any], first: Shaped, *others: Shaped) -> list[Boo
     """
     graph = _Influence()
     count = entries(first.shape)
-    given = [np.array([graph.influenced(1 << k) for k in range(count)]).reshape(first.shape)]
-    given += [np.full(s.shape, graph.influenced(0)) for s in others]
+    nodes = [np.array([graph.influenced(1 << k) for k in range(count)]).reshape(first.shape)]
+    nodes += [np.full(s.shape, graph.influenced(0)) for s in others]
     with WRITING:
         jaxpr = jax.make_jaxpr(fn)(first, *others)
-    found = scalarise(graph, pruned(jaxpr), given)
-    return [graph.matrix(np.ravel(nodes), count) for nodes in found]
+    results = scalarise(graph, pruned(jaxpr), nodes)
+    return [graph.matrix(np.ravel(result), count) for result in results]
 
 
-class _Influence(Graph):
+class _Influence(OperationGraph):
     """A graph whose nodes are known numbers, or sets of entries on which a number depends: the bits of a whole number."""
 
     def influenced(self, entries: int) -> int:
@@ -47,21 +46,22 @@ class _Influence(Graph):
             return self.constant(0.0)
         if operation == "select" and self.is_constant(arguments[0]):
             return arguments[1] if self.values[arguments[0]] else arguments[2]
-        of = {i for i in arguments if not self.is_constant(i)}
-        if len(of) == 1:
-            return of.pop()
-        key = ("both", tuple(sorted(of)), None, None)
-        if key not in self._known:
+        sources = {i for i in arguments if not self.is_constant(i)}
+        if len(sources) == 1:
+            return sources.pop()
+        # Whole numbers of thousands of bits are united once for equal arguments.
+        key = ("union", tuple(sorted(sources)))
+        if key not in self._nodes:
             union = 0
-            for i in of:
+            for i in sources:
                 union |= self.values[i]
-            self._known[key] = self.influenced(union)
-        return self._known[key]
+            self._nodes[key] = self.influenced(union)
+        return self._nodes[key]
 
     def matrix(self, nodes: np.ndarray, count: int) -> Bool[np.ndarray, "k n"]:
-        """Rows of bits."""
+        """Of each node the entries that it depends on, as a row."""
         size = -(-count // 8)
-        of = lambda i: 0 if self.is_constant(i) else self.values[i]
-        packed = b"".join(of(int(i)).to_bytes(size, "little") for i in nodes)
+        influence = lambda i: 0 if self.is_constant(i) else self.values[i]
+        packed = b"".join(influence(int(i)).to_bytes(size, "little") for i in nodes)
         bits = np.unpackbits(np.frombuffer(packed, np.uint8).reshape(len(nodes), size), axis=1, bitorder="little")
         return bits[:, :count].astype(bool)

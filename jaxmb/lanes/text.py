@@ -2,9 +2,9 @@
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
+from jax.typing import DTypeLike
 
 from .code import Code
 from .graph import CONSTANT
@@ -19,24 +19,25 @@ class Types:
         width: how many lanes.
     """
 
-    def __init__(self, dtype: Any, width: int):
+    def __init__(self, dtype: DTypeLike, width: int):
         self.dtype, self.width = np.dtype(dtype), width
         self.scalar, short = ("double", "f64") if self.dtype == np.float64 else ("float", "f32")
         self.number = self.scalar if width == 1 else f"<{width} x {self.scalar}>"
         self.truth = "i1" if width == 1 else f"<{width} x i1>"
         self.suffix = short if width == 1 else f"v{width}{short}"
 
-    def constant(self, value: Any) -> str:
+    def constant(self, value: float | bool) -> str:
         """A number or a truth value in all lanes."""
         if isinstance(value, bool):
             each, scalar = "true" if value else "false", "i1"
         else:
+            # LLVM reads a float's bits as those of the double of the same value.
             rounded = float(self.dtype.type(value))
             each, scalar = "0x" + struct.pack(">d", rounded).hex().upper(), self.scalar
         return each if self.width == 1 else "<" + ", ".join([f"{scalar} {each}"] * self.width) + ">"
 
 
-class Function:
+class FunctionText:
     """The text of a function, line by line."""
 
     def __init__(self) -> None:
@@ -100,21 +101,21 @@ class Function:
             self.do(f"br label %joined{n}")
         self.label(f"joined{n}")
 
-    def behind(self, first: int, k: str) -> str:
-        """The number of what stands k places behind the first."""
+    def offset(self, first: int, k: str) -> str:
+        """The number of the entry that is k entries behind the first."""
         return self.let(f"add nuw nsw i64 {k}, {first}") if first else k
 
-    def entry(self, kind: str, base: str, index: Any) -> str:
+    def entry(self, kind: str, base: str, index: int | str) -> str:
         """The address of an entry of an array."""
         return self.let(f"getelementptr {kind}, ptr {base}, i64 {index}")
 
-    def load(self, types: Types, base: str, index: Any) -> str:
+    def load(self, types: Types, base: str, index: int | str) -> str:
         """Numbers from memory where each stands at a multiple of its size."""
         return self.let(
             f"load {types.number}, ptr {self.entry(types.number, base, index)}, align {types.dtype.itemsize}"
         )
 
-    def store(self, types: Types, value: str, base: str, index: Any) -> None:
+    def store(self, types: Types, value: str, base: str, index: int | str) -> None:
         """Numbers to memory."""
         self.do(
             f"store {types.number} {value}, ptr {self.entry(types.number, base, index)}, align {types.dtype.itemsize}"
@@ -156,7 +157,8 @@ class Function:
         if types.width == 1:
             return self._call(types.scalar, symbol, arguments)
         out = "poison"
-        for k in range(types.width):  # lane after lane
+        # The C library has no functions of vectors.
+        for k in range(types.width):
             parts = [self.let(f"extractelement {types.number} {x}, i64 {k}") for x in arguments]
             out = self.let(
                 f"insertelement {types.number} {out}, {types.scalar} {self._call(types.scalar, symbol, parts)}, i64 {k}"
@@ -164,21 +166,22 @@ class Function:
         return out
 
     def lookup(self, types: Types, which: str, base: str, lanes: int, count: int) -> str:
-        """A number of a table of so many, of which each entry stands for `lanes` lanes side by side: the first for what is no number."""
+        """A number of a table of so many, of which each entry stands for `lanes` lanes side by side; the nearest one beyond its ends, the first for NaN."""
+        # Comparisons with NaN are false, so that the first choice takes zero; clamped after it is converted, NaN would be any integer.
         zero, last = types.constant(0.0), types.constant(float(count - 1))
         low = self.let(f"fcmp ogt {types.number} {which}, {zero}")
         which = self.operate(types, "select", [low, which, zero])
         high = self.let(f"fcmp olt {types.number} {which}, {last}")
         which = self.operate(types, "select", [high, which, last])
-        whole = "i64" if types.width == 1 else f"<{types.width} x i64>"
-        places = self.let(f"fptosi {types.number} {which} to {whole}")
+        integers = "i64" if types.width == 1 else f"<{types.width} x i64>"
+        indices = self.let(f"fptosi {types.number} {which} to {integers}")
         out = "poison"
         for k in range(types.width):
-            place = places if types.width == 1 else self.let(f"extractelement {whole} {places}, i64 {k}")
+            index = indices if types.width == 1 else self.let(f"extractelement {integers} {indices}, i64 {k}")
             if lanes > 1:
-                place = self.let(f"add nuw nsw i64 {self.let(f'mul nuw nsw i64 {place}, {lanes}')}, {k}")
+                index = self.let(f"add nuw nsw i64 {self.let(f'mul nuw nsw i64 {index}, {lanes}')}, {k}")
             x = self.let(
-                f"load {types.scalar}, ptr {self.entry(types.scalar, base, place)}, align {types.dtype.itemsize}"
+                f"load {types.scalar}, ptr {self.entry(types.scalar, base, index)}, align {types.dtype.itemsize}"
             )
             if types.width == 1:
                 return x
@@ -190,59 +193,92 @@ class Function:
         return self.let(f"call {kind} @{symbol}({', '.join(f'{kind} {x}' for x in arguments)})")
 
     def text(self, head: str) -> str:
-        """The whole function."""
+        """The text with the head of the function."""
         return "\n".join([head + " {", *self.lines, "}"])
 
 
-def body(code: Code, types: Types, places: Mapping[tuple[int, int], int], referred: Sequence[int] = ()) -> Function:
-    """A function of code: (numbers of each lane, numbers that are the same in all lanes, results, operands that are referred to).
+def body(
+    code: Code, types: Types, slots: Mapping[tuple[int, int], int], references: Sequence[int] = ()
+) -> FunctionText:
+    """A function of code: (numbers of each lane, numbers that are the same in all lanes, results, operands that are read where they stand).
 
     Args:
         code: its operations.
         types: of the lanes.
-        places: where the numbers of each lane stand, by operand and entry; those of other operands are the same in all.
-        referred: operands that are read where they stand.
+        slots: where the numbers of each lane stand, by operand and entry; those of other operands are the same in all.
+        references: operands that are read where they stand.
     """
-    out, graph, found = Function(), code.graph, {}
+    return _BodyText(code, types, slots, references).write()
 
-    def value(i: int) -> str:
-        """What a node has been called; what is given is read when it is first needed."""
-        if i not in found and i in code.leaves:
-            operand, entry = code.leaves[i]
-            if operand in referred:
-                x = out.load(types, f"%operand{operand}", entry)
-            elif code.leaves[i] not in places:
-                address = out.entry(types.scalar, "%fixed", entry)
-                x = out.splat(types, out.let(f"load {types.scalar}, ptr {address}, align {types.dtype.itemsize}"))
+
+class _BodyText(FunctionText):
+    """The text of `body`."""
+
+    def __init__(
+        self, code: Code, types: Types, slots: Mapping[tuple[int, int], int], references: Sequence[int]
+    ) -> None:
+        super().__init__()
+        self.code, self.graph, self.types, self.slots, self.references = code, code.graph, types, slots, references
+        self.names: dict[int, str] = {}
+
+    def write(self) -> FunctionText:
+        """All operations, then the results."""
+        types = self.types
+        for i in self.code.order:
+            operation = self.graph.operations[i]
+            if operation == CONSTANT:
+                self.names[i] = types.constant(self.graph.values[i])
+            elif i in self.code.leaves:
+                continue
+            elif operation == "lookup":
+                self.names[i] = self._looked_up(i)
             else:
-                x = out.load(types, "%given", places[code.leaves[i]])
-            found[i] = out.let(f"fcmp une {types.number} {x}, {types.constant(0.0)}") if graph.is_truth(i) else x
-        return found[i]
+                self.names[i] = self.operate(types, operation, [self._value(a) for a in self.graph.arguments[i]])
+        for k, i in enumerate(self.code.outputs):
+            is_truth = self.graph.is_truth(i)
+            x = self.operate(types, "to_number", [self._value(i)]) if is_truth else self._value(i)
+            self.store(types, x, "%results", k)
+        self.do("ret void")
+        return self
 
-    def looked_up(i: int) -> str:
+    def _value(self, i: int) -> str:
+        """The name of a node's numbers; an operand is read when it is first needed, which keeps registers free until then."""
+        if i not in self.names and i in self.code.leaves:
+            x, types = self._operand(*self.code.leaves[i]), self.types
+            if self.graph.is_truth(i):
+                x = self.let(f"fcmp une {types.number} {x}, {types.constant(0.0)}")
+            self.names[i] = x
+        return self.names[i]
+
+    def _operand(self, operand: int, entry: int) -> str:
+        """An entry of an operand, from where it stands."""
+        types = self.types
+        if operand in self.references:
+            return self.load(types, f"%operand{operand}", entry)
+        if (operand, entry) in self.slots:
+            return self.load(types, "%varying", self.slots[operand, entry])
+        address = self.entry(types.scalar, "%shared", entry)
+        return self.splat(types, self.let(f"load {types.scalar}, ptr {address}, align {types.dtype.itemsize}"))
+
+    def _looked_up(self, i: int) -> str:
         """A number of a table, which stands in memory as it is, or is brought there."""
-        which, *table = graph.arguments[i]
-        leaves = [code.leaves.get(x) for x in table]
-        own = [None if leaf is None else places.get(leaf) for leaf in leaves]
-        fixed = [None if leaf is None or leaf in places or leaf[0] in referred else leaf[1] for leaf in leaves]
-        for name, at, lanes in (("%given", own, types.width), ("%fixed", fixed, 1)):
-            if at[0] is not None and at == [at[0] + k for k in range(len(table))]:
-                base = out.entry(types.scalar, name, at[0] * lanes)
-                return out.lookup(types, value(which), base, lanes, len(table))
-        base = out.let(f"alloca {types.number}, i64 {len(table)}, align 64")
+        types, leaves = self.types, self.code.leaves
+        which, *table = self.graph.arguments[i]
+        for name, lanes, slots in (
+            ("%varying", types.width, [self._slot(leaves.get(x)) for x in table]),
+            ("%shared", 1, [self._shared_slot(leaves.get(x)) for x in table]),
+        ):
+            first = slots[0]
+            if first is not None and slots == [first + k for k in range(len(table))]:
+                base = self.entry(types.scalar, name, first * lanes)
+                return self.lookup(types, self._value(which), base, lanes, len(table))
+        base = self.let(f"alloca {types.number}, i64 {len(table)}, align 64")
         for k, x in enumerate(table):
-            out.store(types, value(x), base, k)
-        return out.lookup(types, value(which), base, types.width, len(table))
+            self.store(types, self._value(x), base, k)
+        return self.lookup(types, self._value(which), base, types.width, len(table))
 
-    for i in code.order:
-        if graph.operations[i] == CONSTANT:
-            found[i] = types.constant(graph.values[i])
-        elif graph.operations[i] == "lookup":
-            found[i] = looked_up(i)
-        elif i not in code.leaves:
-            found[i] = out.operate(types, graph.operations[i], [value(a) for a in graph.arguments[i]])
-    for k, i in enumerate(code.outputs):
-        x = out.operate(types, "number", [value(i)]) if graph.is_truth(i) else value(i)
-        out.store(types, x, "%found", k)
-    out.do("ret void")
-    return out
+    def _slot(self, leaf: tuple[int, int] | None) -> int | None:
+        return None if leaf is None else self.slots.get(leaf)
+
+    def _shared_slot(self, leaf: tuple[int, int] | None) -> int | None:
+        return None if leaf is None or leaf in self.slots or leaf[0] in self.references else leaf[1]

@@ -4,34 +4,57 @@ Operands may have leading axes: all of `lanes` or the last of them, of which som
 the same; the axes along which they are not follow each other.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import ShapedArray
 from jaxtyping import Array
 
 
-def plainly(*operands: Any, program: Any, lanes: tuple[int, ...]) -> list[Array]:
-    """By the function itself."""
-    places = [varying(lead, lanes) for lead in leads(operands, program)]
-    kept = [
+@runtime_checkable
+class Callee(Protocol):
+    """What is called over lanes: a `Program` or a `LoopProgram`."""
+
+    @property
+    def fn(self) -> Callable[..., Sequence[Array]]:
+        """The function by itself."""
+        ...
+
+    @property
+    def operands(self) -> tuple[jax.ShapeDtypeStruct, ...]:
+        """Shapes and types of what it is given."""
+        ...
+
+    @property
+    def results(self) -> tuple[jax.ShapeDtypeStruct, ...]:
+        """Shapes and types of what it returns."""
+        ...
+
+
+def uncompiled(*operands: Array | np.ndarray, program: Callee, lanes: tuple[int, ...]) -> list[Array]:
+    """The results by the function itself."""
+    axes = [varying(lead, lanes) for lead in leads(operands, program)]
+    without_ones = [
         x.reshape(*(lanes[d] for d in own), *s.shape)
-        for x, own, s in zip(operands, places, program.operands, strict=True)
+        for x, own, s in zip(operands, axes, program.operands, strict=True)
     ]
     fn = program.fn
     for d in reversed(range(len(lanes))):  # the last axis is the innermost
-        fn = jax.vmap(fn, in_axes=[0 if d in own else None for own in places], axis_size=lanes[d])
-    found = fn(*kept)
-    return [jnp.broadcast_to(x, (*lanes, *s.shape)) for x, s in zip(found, program.results, strict=True)]
+        fn = jax.vmap(fn, in_axes=[0 if d in own else None for own in axes], axis_size=lanes[d])
+    results = fn(*without_ones)
+    return [jnp.broadcast_to(x, (*lanes, *s.shape)) for x, s in zip(results, program.results, strict=True)]
 
 
-def leads(operands: Sequence[Any], program: Any) -> list[tuple[int, ...]]:
+def leads(operands: Sequence[Array | np.ndarray | ShapedArray], program: Callee) -> list[tuple[int, ...]]:
     """The leading axes of each operand."""
     return [x.shape[: x.ndim - len(s.shape)] for x, s in zip(operands, program.operands, strict=True)]
 
 
 def varying(lead: tuple[int, ...], lanes: tuple[int, ...]) -> list[int]:
     """The axes of lanes along which an operand may differ."""
-    ahead = len(lanes) - len(lead)
-    return [ahead + d for d, size in enumerate(lead) if size != 1 or lanes[ahead + d] == 1]
+    missing = len(lanes) - len(lead)
+    # An axis of length one differs from nothing; where the lanes have that length too, it counts as one that does.
+    return [missing + d for d, size in enumerate(lead) if size != 1 or lanes[missing + d] == 1]

@@ -1,7 +1,6 @@
 """Whether a thread is within some part of the code."""
 
 import threading
-from typing import Any
 
 
 class Within(threading.local):
@@ -12,7 +11,7 @@ class Within(threading.local):
     def __enter__(self) -> None:
         self.depth += 1
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.depth -= 1
 
     def __bool__(self) -> bool:

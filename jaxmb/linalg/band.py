@@ -1,7 +1,5 @@
 """Positive definite matrices in blocks next to their diagonal."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -28,8 +26,8 @@ class BandFactor(eqx.Module):
     def __init__(self, diagonal: Float[Array, "k b b"], below: Float[Array, "k b b"]):
         def eliminate(rest: Array, blocks: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
             root = inverse_root(blocks[0] - rest, quick=True)
-            beside = blocks[1] @ root.T
-            return beside @ beside.T, (root, beside)
+            below = blocks[1] @ root.T
+            return below @ below.T, (root, below)
 
         blocks = lax.stop_gradient((diagonal, below))
         self.roots, self.below = lax.scan(eliminate, jnp.zeros_like(diagonal[0]), blocks)[1]
@@ -54,7 +52,7 @@ class BandFactor(eqx.Module):
     def inverse_diagonal(self) -> Float[Array, "k b"]:
         """The diagonal of S⁻¹, from the last block to the first: Z_k = R_kᵀ (I + F_kᵀ Z_{k+1} F_k) R_k."""
 
-        def back(under: Array, row: tuple[Array, ...]) -> tuple[Array, Any]:
+        def back(under: Array, row: tuple[Array, ...]) -> tuple[Array, Array]:
             root, below = row
             own = root.T @ root + root.T @ (below.T @ under @ below) @ root
             return own, jnp.diagonal(own)

@@ -6,15 +6,16 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from .elimination import PASSES
 from .factor import AbstractFactor
 from .layout import Layout
 from .rank import RANK_TOL, cutoff
 from .root import inverse_root, is_unrolled, solve_spd
 from .sparse import BlockMatrix, SparseRows, lowered
 
-# Beyond so many rows, `BLOCK` are made orthonormal at a time.
+# Beyond so many rows, `BLOCK` are made orthonormal at a time: products of matrices in place of as many turns of a loop.
 MANY, BLOCK = 64, 16
-# Of a row that follows from others less than this part of the cut-off remains.
+# A row that follows from others has a remainder of rounding, one that is nearly lost has one near the cut-off: this part of it lies between.
 ROUNDING = 1e-3
 
 
@@ -71,12 +72,12 @@ class ConstrainedFactor(AbstractFactor):
         tol = jnp.where(in_use, cutoff(rank_tol, mass.dtype), jnp.inf)
         if layout is None:
             self.root = inverse_root(self.metric, quick) if root is None else root
-            found = orthonormal_rows(lax.stop_gradient(rows) @ self.root.T, tol, quick)
+            factors = orthonormal_rows(lax.stop_gradient(rows) @ self.root.T, tol, quick)
         else:
-            parts = lowered(BlockMatrix.taken(layout, mass), SparseRows.taken(layout, rows).values)
+            parts = lowered(BlockMatrix.from_dense(layout, mass), SparseRows.from_dense(layout, rows).values)
             self.root = BlockMatrix(parts[0], layout).dense()
-            found = _along_band(layout, SparseRows(parts[1], layout).dense(), tol)
-        self.weights, self.basis, remainders = found
+            factors = _by_neighbourhoods(layout, SparseRows(parts[1], layout).dense(), tol)
+        self.weights, self.basis, remainders = factors
         self.remainders = jnp.where(in_use, remainders, jnp.inf)
         self.in_use = remainders > tol
         self.rows = jnp.where(self.in_use[:, None], rows, 0)
@@ -112,16 +113,17 @@ class ConstrainedFactor(AbstractFactor):
         """Returns x (nv,) and λ (m,), which is zero in rows that are not kept; γ of those rows is not read."""
         in_use, n = self.in_use, self.metric.shape[0]
         if not in_use.shape[0]:
-            # XLA loses the attributes of LAPACK calls of implicit solvers where arrays without entries are joined and cut.
+            # Without rows: XLA loses the attributes of LAPACK calls of implicit solvers where arrays without entries are joined and cut.
             by_root = lambda _, b: self.root.T @ (self.root @ b)
             x = lax.custom_linear_solve(lambda x: self.metric @ x, force, by_root, by_root, symmetric=True)
             return x, jnp.zeros_like(gamma)
 
-        def equations(unknown):
+        # In rows that are not in use the equation is μ = −g, which keeps the matrix symmetric and regular.
+        def equations(unknown: Array) -> Array:
             x, mu = unknown[:n], unknown[n:]
             return jnp.concatenate([self.metric @ x + self.rows.T @ mu, self.rows @ x - jnp.where(in_use, 0, mu)])
 
-        def solve(_, rhs):
+        def solve(_: object, rhs: Array) -> Array:
             f, g = rhs[:n], rhs[n:]
             y = self.root @ f
             z = jnp.where(in_use, self.weights @ jnp.where(in_use, g, 0) - self.basis @ y, 0)
@@ -150,8 +152,9 @@ def independent_factor(
     factor = ConstrainedFactor(mass, jacobian, scale, in_use, rank_tol, layout=layout)
     cut = cutoff(rank_tol, mass.dtype)
     weight = jnp.sum(jnp.where(factor.in_use[:, None], factor.weights, 0) ** 2)
-    left = in_use & ~factor.in_use
-    follow = ~left if in_use.shape[0] <= MANY else jnp.where(left, factor.remainders, 0) < ROUNDING * cut
+    rest = in_use & ~factor.in_use
+    follow = ~rest if in_use.shape[0] <= MANY else jnp.where(rest, factor.remainders, 0) < ROUNDING * cut
+    # ‖W‖² by the Frobenius norm, which is not smaller; the factor 2 is a margin against rounding.
     return factor, jnp.all(follow) & (jnp.sum(factor.in_use) * weight < (0.5 / cut) ** 2)
 
 
@@ -176,9 +179,7 @@ def orthonormal_rows(rows: Array, tol: Array, quick: bool = False) -> tuple[Arra
     remainders = []
     for i in range(m):
         row = rest[i]
-        for _ in range(
-            2
-        ):  # twice is enough (Kahan, Parlett): beside a light body rows are nearly parallel in the metric of M
+        for _ in range(PASSES):
             for other in out:
                 row = row - jnp.sum(row[:n] * other[:n]) * other
         row, remainder = _unit(row, n, tol[i])
@@ -193,24 +194,26 @@ def _by_blocks(rows: Array, tol: Array) -> tuple[Array, Array, Array]:
     m, n = rows.shape
     size = -(-m // BLOCK) * BLOCK
     rest = jnp.concatenate([jnp.pad(rows, ((0, size - m), (0, 0))), np.eye(size, dtype=rows.dtype)], axis=1)
-    tol = jnp.pad(tol, (0, size - m), constant_values=np.inf)  # rows that fill up are never found
+    tol = jnp.pad(tol, (0, size - m), constant_values=np.inf)  # rows that fill up are never independent
 
     def add(j: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         rest, remainders = carry
         start = j * BLOCK
         done = (np.arange(size) < start)[:, None]
         block, own = (lax.dynamic_slice_in_dim(x, start, BLOCK) for x in (rest, tol))
-        for _ in range(2):
+        for _ in range(PASSES):
             block = block - jnp.where(done, rest[:, :n] @ block[:, :n].T, 0).T @ rest
-        block, found = lax.fori_loop(0, BLOCK, lambda i, c: _orthonormalise(i, c, n, own), (block, jnp.zeros_like(own)))
+        block, lengths = lax.fori_loop(
+            0, BLOCK, lambda i, c: _orthonormalise(i, c, n, own), (block, jnp.zeros_like(own))
+        )
         put = lambda x, part: lax.dynamic_update_slice_in_dim(x, part, start, axis=0)
-        return put(rest, block), put(remainders, found)
+        return put(rest, block), put(remainders, lengths)
 
     rest, remainders = lax.fori_loop(0, size // BLOCK, add, (rest, jnp.zeros_like(tol)))
     return rest[:m, n : n + m], rest[:m, :n], remainders[:m]
 
 
-def _along_band(layout: Layout, rows: Array, tol: Array) -> tuple[Array, Array, Array]:
+def _by_neighbourhoods(layout: Layout, rows: Array, tol: Array) -> tuple[Array, Array, Array]:
     """The same in the order of a layout: the rows of a neighbourhood are orthogonal to all that are done but those of the one before."""
     m, n = rows.shape
     padded = jnp.pad(jnp.concatenate([rows, np.eye(m, dtype=rows.dtype)], axis=1), ((0, 1), (0, 0)))
@@ -218,26 +221,26 @@ def _along_band(layout: Layout, rows: Array, tol: Array) -> tuple[Array, Array, 
 
     def add(before: Array, part: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
         block, own = part
-        for _ in range(2):
+        for _ in range(PASSES):
             block = block - (block[:, :n] @ before[:, :n].T) @ before
-        block, found = lax.fori_loop(
+        block, lengths = lax.fori_loop(
             0, own.shape[0], lambda i, c: _orthonormalise(i, c, n, own), (block, jnp.zeros_like(own))
         )
-        return block, (block, found)
+        return block, (block, lengths)
 
     start = jnp.zeros((layout.order.shape[1], n + m), rows.dtype)
     done, remainders = lax.scan(add, start, (padded[layout.order], tols))[1]
-    at = np.argsort(layout.order.ravel())[:m]
-    done = done.reshape(-1, n + m)[at]
-    return done[:, n:], done[:, :n], remainders.ravel()[at]
+    position = np.argsort(layout.order.ravel())[:m]
+    done = done.reshape(-1, n + m)[position]
+    return done[:, n:], done[:, :n], remainders.ravel()[position]
 
 
 def _unit(row: Array, n: int, tol: Array) -> tuple[Array, Array]:
     """The row divided by the length of its first n entries, which vanish where that length does not exceed `tol`."""
     length = jnp.sqrt(jnp.sum(row[:n] ** 2))
-    found = length > tol
-    factor = 1 / jnp.where(found, length, 1)
-    return jnp.concatenate([row[:n] * jnp.where(found, factor, 0), row[n:] * factor]), length
+    independent = length > tol
+    factor = 1 / jnp.where(independent, length, 1)
+    return jnp.concatenate([row[:n] * jnp.where(independent, factor, 0), row[n:] * factor]), length
 
 
 def _orthonormalise(i: Array, carry: tuple[Array, Array], n: int, tol: Array) -> tuple[Array, Array]:
@@ -245,7 +248,7 @@ def _orthonormalise(i: Array, carry: tuple[Array, Array], n: int, tol: Array) ->
     rest, remainders = carry
     above = np.arange(rest.shape[0]) < i
     row = rest[i]
-    row = row - jnp.where(above, rest[:, :n] @ row[:n], 0) @ rest  # again: twice is enough (Kahan, Parlett)
+    row = row - jnp.where(above, rest[:, :n] @ row[:n], 0) @ rest  # the second one of the `PASSES`
     row, remainder = _unit(row, n, tol[i])
     rest = rest.at[i].set(row)
     below = jnp.where(np.arange(rest.shape[0]) > i, rest[:, :n] @ row[:n], 0)
@@ -293,5 +296,5 @@ def null_space(factor: ConstrainedFactor) -> Float[Array, "nv nv"]:
     # The squared remainders of all unit vectors sum to the dimensions still missing: one is above this until none is.
     tol = jnp.concatenate([jnp.where(factor.in_use, 0, jnp.inf), jnp.full(n, 0.5 / n**0.5)])
     rows = jnp.concatenate([factor.basis, jnp.eye(n, dtype=factor.rows.dtype)])
-    _, found, _ = orthonormal_rows(lax.stop_gradient(rows), tol)
-    return projector(factor) @ lax.stop_gradient((found[m:] @ factor.root).T)
+    _, basis, _ = orthonormal_rows(lax.stop_gradient(rows), tol)
+    return projector(factor) @ lax.stop_gradient((basis[m:] @ factor.root).T)

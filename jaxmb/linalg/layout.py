@@ -18,7 +18,7 @@ class Layout:
     Attributes:
         nv, m: numbers of velocities and rows.
         blocks: the velocities (B, s) of each block.
-        place: where each velocity (nv,) stands in them.
+        position: where each velocity (nv,) stands in them.
         touched: the blocks (m, w) that each row touches.
         touching: for each block (B, r) the places in `touched` that name it.
         colours: of each block; no row touches two of one colour.
@@ -30,7 +30,7 @@ class Layout:
     nv: int
     m: int
     blocks: np.ndarray
-    place: np.ndarray
+    position: np.ndarray
     touched: np.ndarray
     touching: np.ndarray
     colours: np.ndarray
@@ -47,15 +47,23 @@ class Layout:
         count, block = connected_components(csr_array(mass | mass.T), directed=False)
         _, block = np.unique(block, return_inverse=True)
         blocks = _lists([np.flatnonzero(block == k) for k in range(count)], nv)
-        place = np.empty(nv, int)
-        place[blocks[blocks < nv]] = np.flatnonzero(blocks.ravel() < nv)
+        position = np.empty(nv, int)
+        position[blocks[blocks < nv]] = np.flatnonzero(blocks.ravel() < nv)
         lists = [np.unique(block[row]) for row in jacobian]
         touched = _lists(lists, count)
         flat = touched.ravel()
         touching = _lists([np.flatnonzero(flat == k) for k in range(count)], flat.size)
         order = _ordered(lists, count)
         return cls(
-            nv, m, blocks, place, touched, touching, _coloured(lists, count), order, _window(order, touched, count)
+            nv=nv,
+            m=m,
+            blocks=blocks,
+            position=position,
+            touched=touched,
+            touching=touching,
+            colours=_coloured(lists, count),
+            order=order,
+            window=_window(order, touched, count),
         )
 
     def __str__(self) -> str:
@@ -92,20 +100,23 @@ def _lists(lists: list[np.ndarray], none: int) -> np.ndarray:
 
 
 def _coloured(lists: list[np.ndarray], count: int) -> np.ndarray:
-    """Colours of the blocks, one after the other the first that no neighbour has."""
+    """Colours of the blocks, one after the other the first that no neighbour has (greedy; Curtis, Powell and Reid 1974 of Jacobians)."""
     neighbours: list[set[int]] = [set() for _ in range(count)]
     for touched in lists:
         for b in touched.tolist():
             neighbours[b].update(touched.tolist())
     colours = np.full(count, -1)
     for b in range(count):
-        taken = {colours[k] for k in neighbours[b]}
-        colours[b] = next(c for c in range(count + 1) if c not in taken)
+        used = {colours[k] for k in neighbours[b]}
+        colours[b] = next(c for c in range(count + 1) if c not in used)
     return colours
 
 
 def _ordered(lists: list[np.ndarray], count: int) -> np.ndarray:
-    """The rows in the order of Cuthill and McKee, cut into pieces of its bandwidth."""
+    """The rows in the order of Cuthill and McKee (1969, reversed), cut into pieces of its bandwidth.
+
+    Two rows that share a block are no further apart than the bandwidth: they are in one piece or in adjacent ones.
+    """
     from scipy.sparse import coo_array, csr_array
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
@@ -115,15 +126,16 @@ def _ordered(lists: list[np.ndarray], count: int) -> np.ndarray:
     touches = csr_array(coo_array((np.ones(row.size), (row, column)), shape=(m, count)))
     shared = csr_array(touches @ touches.T)
     order = reverse_cuthill_mckee(shared, symmetric_mode=True) if m else np.zeros(0, int)
-    at = np.argsort(order)
+    position = np.argsort(order)
     pairs = shared.tocoo()
-    wide = max(int(np.abs(at[pairs.row] - at[pairs.col]).max(initial=1)), 1)
+    wide = max(int(np.abs(position[pairs.row] - position[pairs.col]).max(initial=1)), 1)
     out = np.full(-(-m // wide) * wide, m)
     out[:m] = order
     return out.reshape(-1, wide)
 
 
 def _window(order: np.ndarray, touched: np.ndarray, count: int) -> np.ndarray:
+    """See `Layout.window`; beyond the end of all entries where a row does not touch a block."""
     m, width = touched.shape
     after = np.concatenate([order[1:], np.full_like(order[:1], m)])
     rows = np.concatenate([order, after], axis=1)

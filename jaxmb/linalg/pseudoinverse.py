@@ -11,6 +11,8 @@ from .root import solve_spd
 
 # Rotations converge within ten sweeps over all pairs; a matrix that is not finite must end too.
 SWEEPS = 30
+# Squarings of AᵀA for the largest singular value, which the Frobenius norm of the last one exceeds by a factor of n^(1/2¹¹) at most.
+DOUBLINGS = 9
 
 
 class PseudoInverse(eqx.Module):
@@ -125,20 +127,19 @@ def spectral_norm(matrix: Float[Array, "k n"]) -> Float[Array, ""]:
         return jnp.zeros((), matrix.dtype)
     matrix = lax.stop_gradient(matrix)
     power = matrix @ matrix.T if matrix.shape[0] <= matrix.shape[1] else matrix.T @ matrix
-    largest, doublings = jnp.ones((), matrix.dtype), 9
-    for i in range(doublings):
+    largest = jnp.ones((), matrix.dtype)
+    for i in range(DOUBLINGS):
         length = jnp.linalg.norm(power)
         power = power / jnp.where(length > 0, length, 1)
         power, largest = power @ power, largest * length ** (0.5**i)
-    return jnp.sqrt(largest * jnp.linalg.norm(power) ** (0.5**doublings))
+    return jnp.sqrt(largest * jnp.linalg.norm(power) ** (0.5**DOUBLINGS))
 
 
 @jax.custom_jvp
 def _inverse(matrix: Array, cut: Array) -> tuple[Array, Array]:
     """A⁺ and the singular values, which have no derivatives here."""
     values, left, right = decomposed(matrix)
-    kept = values > cut
-    inverse = (right / jnp.where(kept, values, jnp.inf)[:, None]).T @ left
+    inverse = (right / jnp.where(values > cut, values, jnp.inf)[:, None]).T @ left
     return inverse, values
 
 
@@ -149,9 +150,9 @@ def _inverse_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) ->
     inverse, values = _inverse(matrix, cut)
     off_rows = lambda x: x - inverse @ (matrix @ x)
     off_columns = lambda x: x - (x @ matrix) @ inverse
-    moved = -inverse @ change @ inverse
-    moved = moved + inverse @ (inverse.T @ off_columns(change.T)) + (off_rows(change.T) @ inverse.T) @ inverse
-    return (inverse, values), (moved, jnp.zeros_like(values))
+    derivative = -inverse @ change @ inverse
+    derivative = derivative + inverse @ (inverse.T @ off_columns(change.T)) + (off_rows(change.T) @ inverse.T) @ inverse
+    return (inverse, values), (derivative, jnp.zeros_like(values))
 
 
 def decomposed(
@@ -159,15 +160,16 @@ def decomposed(
 ) -> tuple[Float[Array, " p"], Float[Array, "p k"], Float[Array, "p n"]]:
     """Singular values in falling order, left and right singular vectors as rows, without derivatives."""
     k, n = matrix.shape
+    # By its largest entry, so that no square overflows.
     size = jnp.max(jnp.abs(matrix))
     size = jnp.where(size > 0, size, 1)
     rows = matrix / size if k <= n else matrix.T / size
-    turned, how = _orthogonalised(rows)
+    turned, rotation = _orthogonalised(rows)
     lengths = jnp.linalg.norm(turned, axis=1)
     order = jnp.argsort(-lengths)
-    lengths, turned, how = lengths[order], turned[order], how[order]
+    lengths, turned, rotation = lengths[order], turned[order], rotation[order]
     unit = turned / jnp.where(lengths > 0, lengths, 1)[:, None]
-    return lengths * size, *((how, unit) if k <= n else (unit, how))
+    return lengths * size, *((rotation, unit) if k <= n else (unit, rotation))
 
 
 def _orthogonalised(rows: Array) -> tuple[Array, Array]:
@@ -179,11 +181,13 @@ def _orthogonalised(rows: Array) -> tuple[Array, Array]:
     p, r = rows.shape
     if p == 1:
         return rows, jnp.ones((1, 1), rows.dtype)
-    count = p + p % 2  # an odd one plays against a row of zeros
+    # The tournament needs an even number: an odd one plays against a row of zeros.
+    count = p + p % 2
     rest = jnp.concatenate([rows, np.eye(p, dtype=rows.dtype)], axis=1)
     rest = jnp.concatenate([rest, jnp.zeros((count - p, r + p), rows.dtype)])
     eps = float(jnp.finfo(rows.dtype).eps)
-    least = (eps * jnp.linalg.norm(rows)) ** 2 / count  # below it a row is rounding
+    # Below it a row is rounding, whose direction would be turned for ever.
+    least = (eps * jnp.linalg.norm(rows)) ** 2 / count
     half = count // 2
 
     def turn(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -195,7 +199,8 @@ def _orthogonalised(rows: Array) -> tuple[Array, Array]:
         cosine, sine = _rotation(aa, bb, jnp.where(needed, ab, 1), needed)
         a, b = cosine * a - sine * b, sine * a + cosine * b
         rest = jnp.concatenate([a, b[::-1]])
-        rest = jnp.concatenate([rest[:1], rest[-1:], rest[1:-1]])  # the first stays, the others move on by one
+        # The circle method: the first stays, the others move on by one, so that each meets each in count − 1 rounds.
+        rest = jnp.concatenate([rest[:1], rest[-1:], rest[1:-1]])
         return rest, rounds + 1, jnp.where(jnp.any(needed), 0, quiet + 1)
 
     start = (rest, jnp.array(0), jnp.array(0))
@@ -208,6 +213,7 @@ def _orthogonalised(rows: Array) -> tuple[Array, Array]:
 
 def _rotation(aa: Array, bb: Array, ab: Array, needed: Bool[Array, " h"]) -> tuple[Array, Array]:
     """Cosine and sine of the turns by which pairs become orthogonal."""
+    # The smaller one of the two angles (Rutishauser 1966), whose tangent has no cancellation.
     slope = (bb - aa) / (2 * ab)
     tangent = jnp.where(slope >= 0, 1, -1) / (jnp.abs(slope) + jnp.sqrt(1 + slope**2))
     tangent = jnp.where(needed, tangent, 0)

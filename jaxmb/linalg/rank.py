@@ -12,6 +12,7 @@ bodies without connection change nothing. The singular values of A, not of A Aáµ
 
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
 from .elimination import Eliminated
@@ -22,11 +23,15 @@ from .root import inverse_root
 RANK_TOL = 2.5e-7
 # A mass matrix is singular where a pivot, relative to its diagonal, is rounding: by so many units of the precision.
 SINGULAR = 100
+# No cut-off is below so many units of the precision: rounding makes remainders of rows that follow from others of some of these.
+UNITS = 1e3
+# How often sizes are handed on between rows and coordinates without mass: across so many of these in a chain.
+TURNS = 3
 
 
-def cutoff(rank_tol: float, dtype) -> float:
+def cutoff(rank_tol: float, dtype: DTypeLike) -> float:
     """`rank_tol`, but never below what the precision of `dtype` can tell from zero."""
-    return max(rank_tol, 1e3 * float(jnp.finfo(dtype).eps))
+    return max(rank_tol, UNITS * float(jnp.finfo(dtype).eps))
 
 
 def stiffened(
@@ -49,7 +54,7 @@ def regular_metric(mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"]) 
     """
     inertia, squared = jnp.diagonal(mass), jacobian**2
     sizes = jnp.zeros(jacobian.shape[0], mass.dtype)
-    for _ in range(3):
+    for _ in range(TURNS):
         heavy = inertia > 0
         new = jnp.sum(jnp.where(heavy, squared / jnp.where(heavy, inertia, 1), 0), axis=1)
         sizes = jnp.where(sizes > 0, sizes, new)

@@ -98,7 +98,7 @@ def solve_spd(matrix: Float[Array, "n n"], rhs: Float[Array, "n *k"]) -> Float[A
     """Solves A x = `rhs` for a symmetric positive definite A, with the derivatives of the equation."""
     root = inverse_root(matrix)
 
-    def solve(_, b: Array) -> Array:
+    def solve(_: object, b: Array) -> Array:
         return root.T @ (root @ b)
 
     return lax.custom_linear_solve(lambda x: matrix @ x, rhs, solve, solve, symmetric=True)

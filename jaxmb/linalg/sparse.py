@@ -29,21 +29,21 @@ class BlockMatrix(eqx.Module):
         return cls(blocks + jnp.asarray(fill, products.dtype), layout)
 
     @classmethod
-    def taken(cls, layout: Layout, matrix: Float[Array, "nv nv"]) -> "BlockMatrix":
-        """From the whole matrix."""
+    def from_dense(cls, layout: Layout, matrix: Float[Array, "nv nv"]) -> "BlockMatrix":
+        """From a dense matrix."""
         size, exist = layout.blocks.shape[1], layout.blocks < layout.nv
-        places = np.minimum(layout.blocks, layout.nv - 1)
+        indices = np.minimum(layout.blocks, layout.nv - 1)
         both = exist[:, :, None] & exist[:, None]
-        return cls(jnp.where(both, matrix[places[:, :, None], places[:, None]], np.eye(size)), layout)
+        return cls(jnp.where(both, matrix[indices[:, :, None], indices[:, None]], np.eye(size)), layout)
 
     def dense(self) -> Float[Array, "nv nv"]:
-        """The whole matrix."""
-        n, places = self.layout.nv, self.layout.blocks
-        whole = jnp.zeros((n + 1, n + 1), self.blocks.dtype)
-        return whole.at[places[:, :, None], places[:, None]].set(self.blocks)[:n, :n]
+        """As a dense matrix."""
+        n, indices = self.layout.nv, self.layout.blocks
+        matrix = jnp.zeros((n + 1, n + 1), self.blocks.dtype)
+        return matrix.at[indices[:, :, None], indices[:, None]].set(self.blocks)[:n, :n]
 
     def __matmul__(self, x: Float[Array, " nv"]) -> Float[Array, " nv"]:
-        return joined(self.layout, times(self.blocks, split(self.layout, x)))
+        return from_blocks(self.layout, batched_product(self.blocks, to_blocks(self.layout, x)))
 
 
 class SparseRows(eqx.Module):
@@ -62,21 +62,21 @@ class SparseRows(eqx.Module):
         return cls(jnp.where(layout.columns < layout.nv, values, 0), layout)
 
     @classmethod
-    def taken(cls, layout: Layout, matrix: Float[Array, "m nv"]) -> "SparseRows":
-        """From the whole matrix."""
-        places = layout.columns
+    def from_dense(cls, layout: Layout, matrix: Float[Array, "m nv"]) -> "SparseRows":
+        """From a dense matrix."""
+        indices = layout.columns
         rows = np.arange(layout.m)[:, None, None]
-        exist = places < layout.nv
-        return cls(jnp.where(exist, matrix[rows, np.minimum(places, layout.nv - 1)], 0), layout)
+        exist = indices < layout.nv
+        return cls(jnp.where(exist, matrix[rows, np.minimum(indices, layout.nv - 1)], 0), layout)
 
     def dense(self) -> Float[Array, "m nv"]:
-        """The whole matrix."""
+        """As a dense matrix."""
         m, n = self.layout.m, self.layout.nv
         rows = np.arange(m)[:, None, None]
         return jnp.zeros((m, n + 1), self.values.dtype).at[rows, self.layout.columns].set(self.values)[:, :n]
 
     def __matmul__(self, x: Float[Array, " nv"]) -> Float[Array, " m"]:
-        return across(self.layout, self.values, split(self.layout, x))
+        return rows_times(self.layout, self.values, to_blocks(self.layout, x))
 
     def __abs__(self) -> "SparseRows":
         return SparseRows(jnp.abs(self.values), self.layout)
@@ -114,7 +114,7 @@ class SparseFactor(AbstractFactor):
     def __init__(self, mass: BlockMatrix, jacobian: SparseRows, scale: Float[Array, " m"], in_use: Bool[Array, " m"]):
         layout = mass.layout
         self.mass, self.scale, self.in_use = mass, scale, in_use
-        self.basis = jnp.zeros((layout.m, 0), scale.dtype)  # not made
+        self.basis = jnp.zeros((layout.m, 0), scale.dtype)  # it has none, see `AbstractFactor.basis`
         scaled = jacobian.values / scale[:, None, None]
         self.rows = jnp.where(in_use[:, None, None], scaled, 0)
         self.root, self.lowered = lowered(mass, scaled)
@@ -149,31 +149,31 @@ class SparseFactor(AbstractFactor):
         """‖W‖² = tr S⁻¹, W A_k being orthonormal: no singular value of A_k is below 1/‖W‖."""
         return jnp.sum(jnp.where(self._used, self.band.inverse_diagonal(), 0))
 
-    def turned(self, before: Float[Array, "m w s"]) -> Bool[Array, ""]:
+    def orientation_changed(self, before: Float[Array, "m w s"]) -> Bool[Array, ""]:
         """Whether a remainder has changed its sign since A was `before`: det(Q Q₀ᵀ) < 0, Q and Q₀ being the orthonormal rows."""
         return negative_determinant(*self._products(self.lowered, before))
 
-    def inverted(self, rhs: Float[Array, " m"]) -> Float[Array, " m"]:
+    def solve_normal(self, rhs: Float[Array, " m"]) -> Float[Array, " m"]:
         """S⁻¹ times a vector, zero in rows that are not in use."""
         layout = self.mass.layout
-        found = self.band.solve(jnp.append(jnp.where(self.in_use, rhs, 0), 0)[layout.order])
-        return jnp.zeros(layout.m + 1, rhs.dtype).at[layout.order].set(found)[: layout.m]
+        solution = self.band.solve(jnp.append(jnp.where(self.in_use, rhs, 0), 0)[layout.order])
+        return jnp.zeros(layout.m + 1, rhs.dtype).at[layout.order].set(solution)[: layout.m]
 
-    def pulled(self, z: Float[Array, " m"]) -> Float[Array, "k s"]:
+    def transposed_product(self, z: Float[Array, " m"]) -> Float[Array, "k s"]:
         """A_kᵀ z by blocks."""
-        return along(self.mass.layout, jnp.where(self.in_use, z, 0)[:, None, None] * self.lowered)
+        return sum_by_block(self.mass.layout, jnp.where(self.in_use, z, 0)[:, None, None] * self.lowered)
 
-    def raised(self, y: Float[Array, "k s"]) -> Float[Array, " nv"]:
+    def from_metric(self, y: Float[Array, "k s"]) -> Float[Array, " nv"]:
         """Rᵀ y."""
-        return joined(self.mass.layout, times(jnp.swapaxes(self.root, 1, 2), y))
+        return from_blocks(self.mass.layout, batched_product(jnp.swapaxes(self.root, 1, 2), y))
 
     def free(self, force: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """M⁻¹ f."""
-        return self.raised(times(self.root, split(self.mass.layout, force)))
+        return self.from_metric(batched_product(self.root, to_blocks(self.mass.layout, force)))
 
     def particular(self, gamma: Float[Array, " m"]) -> Float[Array, " nv"]:
         """The smallest x in the metric with C_k x = γ_k, without derivatives; γ of other rows is not read."""
-        return self.raised(self.pulled(self.inverted(gamma / self.scale)))
+        return self.from_metric(self.transposed_product(self.solve_normal(gamma / self.scale)))
 
     def solve(
         self, force: Float[Array, " nv"], gamma: Float[Array, " m"]
@@ -183,18 +183,18 @@ class SparseFactor(AbstractFactor):
 
         def equations(unknown: Array) -> Array:
             x, mu = unknown[:n], unknown[n:]
-            parts = split(layout, x)
-            pull = along(layout, mu[:, None, None] * self.rows)
-            balance = joined(layout, times(self.mass.blocks, parts) + pull)
-            return jnp.concatenate([balance, across(layout, self.rows, parts) - jnp.where(in_use, 0, mu)])
+            parts = to_blocks(layout, x)
+            pull = sum_by_block(layout, mu[:, None, None] * self.rows)
+            balance = from_blocks(layout, batched_product(self.mass.blocks, parts) + pull)
+            return jnp.concatenate([balance, rows_times(layout, self.rows, parts) - jnp.where(in_use, 0, mu)])
 
         def solve(_: object, rhs: Array) -> Array:
             f, g = rhs[:n], rhs[n:]
-            y = times(self.root, split(layout, f))
-            z = self.inverted(g - across(layout, self.lowered, y))
-            x = self.raised(y + self.pulled(z))
-            more = self.inverted(g - across(layout, self.rows, split(layout, x)))
-            x = x + self.raised(self.pulled(more))
+            y = batched_product(self.root, to_blocks(layout, f))
+            z = self.solve_normal(g - rows_times(layout, self.lowered, y))
+            x = self.from_metric(y + self.transposed_product(z))
+            more = self.solve_normal(g - rows_times(layout, self.rows, to_blocks(layout, x)))
+            x = x + self.from_metric(self.transposed_product(more))
             return jnp.concatenate([x, jnp.where(in_use, -(z + more), -g)])
 
         rhs = jnp.concatenate([force, jnp.where(in_use, gamma / self.scale, 0)])
@@ -206,30 +206,30 @@ def lowered(mass: BlockMatrix, rows: Float[Array, "m w s"]) -> tuple[Float[Array
     """R with R M Rᵀ = I by blocks, and rows times Rᵀ; without derivatives."""
     root = jax.vmap(lambda block: inverse_root(block, quick=True))(mass.blocks)
     roots = jnp.pad(root, ((0, 1), (0, 0), (0, 0)))[mass.layout.touched]
-    return root, times(roots, lax.stop_gradient(rows))
+    return root, batched_product(roots, lax.stop_gradient(rows))
 
 
-def split(layout: Layout, x: Float[Array, " nv"]) -> Float[Array, "k s"]:
+def to_blocks(layout: Layout, x: Float[Array, " nv"]) -> Float[Array, "k s"]:
     """A vector by blocks."""
     return jnp.append(x, 0)[layout.blocks]
 
 
-def joined(layout: Layout, parts: Float[Array, "k s"]) -> Float[Array, " nv"]:
+def from_blocks(layout: Layout, parts: Float[Array, "k s"]) -> Float[Array, " nv"]:
     """A vector from its blocks."""
-    return parts.ravel()[layout.place]
+    return parts.ravel()[layout.position]
 
 
-def times(matrices: Float[Array, "... s s"], vectors: Float[Array, "... s"]) -> Float[Array, "... s"]:
+def batched_product(matrices: Float[Array, "... s s"], vectors: Float[Array, "... s"]) -> Float[Array, "... s"]:
     """Many small products."""
     return jnp.sum(matrices * vectors[..., None, :], axis=-1)
 
 
-def across(layout: Layout, rows: Float[Array, "m w s"], parts: Float[Array, "k s"]) -> Float[Array, " m"]:
+def rows_times(layout: Layout, rows: Float[Array, "m w s"], parts: Float[Array, "k s"]) -> Float[Array, " m"]:
     """Rows times a vector."""
     return jnp.sum(rows * jnp.pad(parts, ((0, 1), (0, 0)))[layout.touched], axis=(1, 2))
 
 
-def along(layout: Layout, values: Float[Array, "m w s"]) -> Float[Array, "k s"]:
+def sum_by_block(layout: Layout, values: Float[Array, "m w s"]) -> Float[Array, "k s"]:
     """For each block the sum of what rows have there."""
     flat = jnp.pad(values.reshape(-1, values.shape[-1]), ((0, 1), (0, 0)))
     return jnp.sum(flat[layout.touching], axis=1)
@@ -237,11 +237,11 @@ def along(layout: Layout, values: Float[Array, "m w s"]) -> Float[Array, "k s"]:
 
 def gram(layout: Layout, a: Float[Array, "m w s"], b: Float[Array, "m w s"]) -> Float[Array, "k r r"]:
     """Products of the rows of each neighbourhood and the next one."""
-    seen = []
+    windows = []
     for rows in (a, b):
         flat = jnp.pad(rows.reshape(-1, rows.shape[-1]), ((0, 1), (0, 0)))
-        seen.append(flat[layout.window].reshape(*layout.window.shape[:2], -1))
-    return seen[0] @ jnp.swapaxes(seen[1], 1, 2)
+        windows.append(flat[layout.window].reshape(*layout.window.shape[:2], -1))
+    return windows[0] @ jnp.swapaxes(windows[1], 1, 2)
 
 
 def negative_determinant(
@@ -253,7 +253,7 @@ def negative_determinant(
     def eliminate(carry: tuple[Array, Array], blocks: tuple[Array, ...]) -> tuple[tuple[Array, Array], None]:
         rest, negative = carry
         own, lower, upper = blocks
-        # [D, U; E, 0] becomes [·, ·; 0, −E D⁻¹ U].
+        # [D, U; E, 0] becomes [·, ·; 0, −E D⁻¹ U]; the sign of each pivot counts, and a pivot of zero is passed over as if positive.
         work = jnp.block([[own - rest, upper], [lower, jnp.zeros_like(own)]])
         for _ in range(wide):
             pivot = work[0, 0]

@@ -1,44 +1,44 @@
 """Square systems of equations."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
 from jax import lax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from .constrained import orthonormal_rows
 
 
 class Square(eqx.Module):
-    """A square matrix A and two factors of its inverse, A⁻¹ = L R; NaN where A is singular."""
+    """A square matrix A and two factors of its inverse, A⁻¹ = `outer` `inner`; NaN where A is singular."""
 
     matrix: Float[Array, "n n"]
-    left: Float[Array, "n n"]
-    right: Float[Array, "n n"]
+    outer: Float[Array, "n n"]
+    inner: Float[Array, "n n"]
 
     @classmethod
     def of(cls, matrix: Float[Array, "n n"]) -> "Square":
         """By orthonormal rows Q = W A, so that A⁻¹ = Qᵀ W."""
-        still, n = lax.stop_gradient(matrix), matrix.shape[0]
-        size = jnp.max(jnp.abs(still), axis=1, keepdims=True)
+        constant, n = lax.stop_gradient(matrix), matrix.shape[0]
+        # Rows of unit size: A is singular by how they lie, whatever units they have.
+        size = jnp.max(jnp.abs(constant), axis=1, keepdims=True)
         size = jnp.where(size > 0, size, 1)
-        weights, basis, remainders = orthonormal_rows(still / size, jnp.zeros(n))
+        weights, basis, remainders = orthonormal_rows(constant / size, jnp.zeros(n))
         singular = jnp.any(remainders <= n * jnp.finfo(matrix.dtype).eps)
-        return cls(still, basis.T, jnp.where(singular, jnp.nan, weights / size.T))
+        return cls(constant, basis.T, jnp.where(singular, jnp.nan, weights / size.T))
 
     @property
     def T(self) -> "Square":
         """The transpose."""
-        return Square(self.matrix.T, self.right.T, self.left.T)
+        return Square(self.matrix.T, self.inner.T, self.outer.T)
 
     def solve(self, rhs: Float[Array, " n"]) -> Float[Array, " n"]:
         """The solution x of A x = `rhs`, without derivatives by A."""
-        x = self.left @ (self.right @ rhs)
-        return x + self.left @ (self.right @ (rhs - self.matrix @ x))  # once more, against the rounding of the factors
+        x = self.outer @ (self.inner @ rhs)
+        # One step of refinement, against the rounding of the factors.
+        return x + self.outer @ (self.inner @ (rhs - self.matrix @ x))
 
 
 def solve_square(matrix: Float[Array, "n n"], rhs: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -52,7 +52,7 @@ def solve_square(matrix: Float[Array, "n n"], rhs: Float[Array, " n"]) -> Float[
 class SquareSolver(lx.AbstractLinearSolver[Square]):
     """`solve_square` for the root finders of implicit integrators, in place of LAPACK's LU."""
 
-    def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> Square:
+    def init(self, operator: lx.AbstractLinearOperator, options: dict[str, object]) -> Square:
         """The factors of an operator from vectors of one structure to such vectors."""
         if operator.in_structure() != operator.out_structure():
             raise ValueError(
@@ -61,16 +61,18 @@ class SquareSolver(lx.AbstractLinearSolver[Square]):
             )
         return Square.of(operator.as_matrix())
 
-    def compute(self, state: Square, vector: Any, options: dict[str, Any]) -> tuple[Any, lx.RESULTS, dict[str, Any]]:
+    def compute(
+        self, state: Square, vector: PyTree[Array], options: dict[str, object]
+    ) -> tuple[PyTree[Array], lx.RESULTS, dict[str, object]]:
         """The solution; not finite where the operator is singular, which integrators take for a step that failed."""
         flat, unravel = ravel_pytree(vector)
         return unravel(state.solve(flat)), lx.RESULTS.successful, {}
 
-    def transpose(self, state: Square, options: dict[str, Any]) -> tuple[Square, dict[str, Any]]:
+    def transpose(self, state: Square, options: dict[str, object]) -> tuple[Square, dict[str, object]]:
         """The factors of the transpose."""
         return state.T, options
 
-    def conj(self, state: Square, options: dict[str, Any]) -> tuple[Square, dict[str, Any]]:
+    def conj(self, state: Square, options: dict[str, object]) -> tuple[Square, dict[str, object]]:
         """The same: numbers are real."""
         return state, options
 
@@ -79,7 +81,7 @@ class SquareSolver(lx.AbstractLinearSolver[Square]):
         return True
 
 
-def without_lapack(tree: Any) -> Any:
+def without_lapack(tree: PyTree) -> PyTree:
     """The tree with `SquareSolver` wherever lineax would choose a solver by itself."""
     automatic = lambda x: isinstance(x, lx.AutoLinearSolver)
     return jax.tree.map(lambda x: SquareSolver() if automatic(x) else x, tree, is_leaf=automatic)

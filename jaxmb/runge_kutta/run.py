@@ -79,7 +79,7 @@ class RunProgram(Stepping):
         """What it does, by programs of each step in a loop of XLA: with derivatives by the times, too."""
         return functools.partial(self._run, self.step, self.attempt, self.between)
 
-    def written(self, call: Call, *operands: Array) -> list[Array]:
+    def definition(self, call: Call, *operands: Array) -> list[Array]:
         """What it does, by the functions that `call` makes of scalar programs."""
         step = functools.partial(self.step.advance, call)
         return self._run(step, call(self.attempt), call(self.between), *operands)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array
 
-from ..lanes import Call, Piece, Program, Shaped, VJPProgram, compiled, vector_bytes
+from ..lanes import Call, Program, Shaped, Subprogram, VJPProgram, compiled, vector_bytes
 from .method import Stepping, explicit_step, row, with_row
 from .step_adjoint import sweep
 
@@ -68,7 +68,7 @@ class RunAdjoint(Stepping):
             Shaped((), jnp.bool_),
         )
 
-    def written(self, call: Call, *operands: Array) -> list[Array]:
+    def definition(self, call: Call, *operands: Array) -> list[Array]:
         """What it does, by the functions that `call` makes of scalar programs."""
         (ts, ys, count, last, end, times, bars, place, reached), fixed = operands[:9], operands[9:]
         stage, final, back = self._rates(call, fixed)
@@ -138,9 +138,9 @@ class RunAdjoint(Stepping):
         if halves is not None:
             n = self.state.shape[0]
 
-            def first(piece: Piece) -> Callable[..., Any]:
+            def first(piece: Subprogram) -> Callable[..., Any]:
                 def rate(t: Array, y: Array) -> tuple[Array, tuple[Array, Array]]:
-                    (kept,) = call(piece)(t, y, *fixed)
+                    (kept,) = compiled(piece)(t, y, *fixed)
                     return kept[:n], (kept[n] != 0, kept)
 
                 return rate

@@ -62,7 +62,7 @@ class RunTangent(Stepping):
         """Shapes and types of what it returns."""
         return Shaped((self.times, self.size), self.dtype), Shaped((self.size,), self.dtype)
 
-    def written(self, call: Call, *operands: Array) -> list[Array]:
+    def definition(self, call: Call, *operands: Array) -> list[Array]:
         """What it does, by the functions that `call` makes of scalar programs."""
         (ts, ys, count, last, times, dot), fixed = operands[:6], operands[6:]
         n, stage, between = self.size, call(self.stage), call(self.between)

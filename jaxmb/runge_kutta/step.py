@@ -54,7 +54,7 @@ class StepProgram(Stepping):
         """Shapes and types of what it returns."""
         return (self.state, self.slopes, self.stage.results[1], *self.end.results[1:])
 
-    def written(self, call: Call, *operands: Array) -> list[Array]:
+    def definition(self, call: Call, *operands: Array) -> list[Array]:
         """What it does, by the functions that `call` makes of scalar programs."""
         none = lambda: [jnp.zeros(s.shape, s.dtype) for s in self.results]
         return lax.cond(operands[0] == operands[1], none, lambda: self.advance(call, *operands))

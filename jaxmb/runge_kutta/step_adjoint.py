@@ -44,7 +44,7 @@ class StepAdjoint(Stepping):
         """Shapes and types of what it returns."""
         return (self.state, self.state, *self.stage.results[1:])
 
-    def written(self, call: Call, *operands: Array) -> list[Array]:
+    def definition(self, call: Call, *operands: Array) -> list[Array]:
         """What it does, by the functions that `call` makes of scalar programs."""
         none = [jnp.zeros(s.shape, s.dtype) for s in self.stage.results[1:]]
         stage, end, parameters = call(self.stage), call(self.end), operands[10:]

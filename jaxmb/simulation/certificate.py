@@ -74,7 +74,9 @@ def corrected_end(
     good = sure(problem, factor, terms)
     if isinstance(factor, SparseFactor):
         assert isinstance(terms, SparseTerms)
-        good &= followed(problem, factor, terms, raw, flow) & ~factor.turned(before.reshape(factor.lowered.shape))
+        good &= followed(problem, factor, terms, raw, flow) & ~factor.orientation_changed(
+            before.reshape(factor.lowered.shape)
+        )
         end = Correction(end.q, end.v, end.in_use, factor.lowered.reshape(before.shape), end.position, end.velocity)
     else:
         good &= ~jnp.any(jnp.sum(before * end.basis, axis=1) < 0)

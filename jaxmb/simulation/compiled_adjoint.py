@@ -43,7 +43,7 @@ def compiled_run_adjoint(
         place: in which step each lies but the last one, beyond the tape if it was not reached.
     """
     kind, numbers = Blank.of(solver)
-    if numbers or not kind.known:
+    if numbers or not kind.hashable:
         return None
     like = tape.end
     program = run_adjoint(compiled, kind, (like.nq, like.nv), times.shape[0], tape.ts.shape[0])

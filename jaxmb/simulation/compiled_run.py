@@ -146,7 +146,7 @@ def compiled_run(
     around, more = Blank.of(_Around(controller, t1, nearly, start.certain))
     blank, own = Blank.of(dataclasses.replace(problem, regular_only=None, step=None, until=None))
     kind, numbers = Blank.of(solver)
-    if numbers or not (around.known and blank.known and kind.known):
+    if numbers or not (around.hashable and blank.hashable and kind.hashable):
         return None
     leaves, structure = jax.tree.flatten(carry)
     form = _Form(y0.nq, y0.nv, structure, shapes_of(leaves), max_steps)

@@ -89,7 +89,7 @@ class CompiledStep(eqx.Module):
 def compiled_step(problem: Problem, solver: Any, y0: StateVector, anyway: bool = False) -> CompiledStep | str:
     """The step of a problem by a solver of Diffrax, or why there is none; `anyway` also of one that takes long to compile."""
     blank, parameters = Blank.of(problem)
-    if not blank.known:
+    if not blank.hashable:
         return "part of the problem is neither an array nor hashable"
     largest = ANYWAY if anyway else LARGEST
     own = _Method.of(solver), _Shape.of(y0), basis_shape(problem.system)

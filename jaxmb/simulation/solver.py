@@ -477,8 +477,8 @@ def _carried(problem: Problem, terms: Any, like: Float[Array, "m n"]) -> Float[A
     if layout is None or not like.shape[1]:
         return like
     terms = lax.stop_gradient(terms)
-    rows = SparseRows.taken(layout, terms.jacobian).values / terms.scale[:, None, None]
-    return lowered(BlockMatrix.taken(layout, terms.mass), rows)[1].reshape(like.shape)
+    rows = SparseRows.from_dense(layout, terms.jacobian).values / terms.scale[:, None, None]
+    return lowered(BlockMatrix.from_dense(layout, terms.mass), rows)[1].reshape(like.shape)
 
 
 def _shortest(t0: Array, t1: Array) -> Array:

@@ -43,7 +43,7 @@ def sparse_step(
     regular = (
         good
         & (certain | independent(problem, before))
-        & ~factor.turned(before.lowered)
+        & ~factor.orientation_changed(before.lowered)
         & followed(problem, factor, terms, raw, last.flow)
     )
     return Found(raw, stages.slopes, problem.ended(t1, raw, end), end, ~regular), rows

@@ -214,7 +214,7 @@ def _along_lines(system: System, t: Array, q: Array, jacobian: Array, root: Arra
         rows_at = lambda q: sparse_jacobian(system, layout, t, q).values.reshape(m, -1)
         whole = lambda rows: SparseRows(rows.reshape(m, -1, layout.blocks.shape[1]), layout).dense()
         squares = lambda rows: jnp.maximum(jnp.einsum("lmi,mij,lmj->lm", rows, metric, rows), 0)
-        jacobian = SparseRows.taken(layout, jacobian).values.reshape(m, -1)
+        jacobian = SparseRows.from_dense(layout, jacobian).values.reshape(m, -1)
     sizes = lambda rows: jnp.sqrt(jnp.mean(squares(rows), axis=0))
     at = lambda s: jax.vmap(lambda line: rows_at(q + system.qdot(q, s * line)))(lines)
     size = sizes(jacobian[None])

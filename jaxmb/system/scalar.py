@@ -30,7 +30,7 @@ def scalar(fn: F) -> F:
         if WRITING or system.layout is not None or unavailable() is not None:
             return fn(system, *arguments)
         blank, arrays = Blank.of((system, *arguments))
-        compiled = _compiled(fn, blank, shapes_of(arrays)) if blank.known else None
+        compiled = _compiled(fn, blank, shapes_of(arrays)) if blank.hashable else None
         if compiled is None:
             return fn(system, *arguments)
         program, structure, constants = compiled

@@ -34,7 +34,7 @@ def layout_of(system: System, force: bool, compiled: bool = False) -> Layout | s
     if not system.m or (dense < least and not force):
         return f"{system.nv} velocities and {system.m} rows are too few"
     blank, parameters = Blank.of(system)
-    if not blank.known:
+    if not blank.hashable:
         return "part of the system is neither an array nor hashable"
     layout = _layout(blank, shapes_of(parameters), system.nq, system.nv)
     if isinstance(layout, str) or force or (0 if compiled else least) + faster * layout.work < dense:
