@@ -13,6 +13,7 @@ from .program import Program
 # Of a small program's results in single precision; a wrong layout or a wrong instruction errs by far more.
 RTOL = 1e-5
 
+
 def unavailable(by_xla: bool = False) -> str | None:
     """Why no code is compiled here, None if it is; the first call compiles a small program and looks at what it gives.
 

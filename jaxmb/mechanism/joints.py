@@ -130,7 +130,9 @@ def _same_mode(system: System, free: System) -> Mode:
         )
         for name, part in free.rows.items()
     ]
-    rows = tuple(LockRow(name, _InOtherCoordinates(lock.fn, linkage_of(system), linkage_of(free))) for name, lock in locks)
+    rows = tuple(
+        LockRow(name, _InOtherCoordinates(lock.fn, linkage_of(system), linkage_of(free))) for name, lock in locks
+    )
     drag = system.resistance_fn.drag if isinstance(system.resistance_fn, BrakeForce) else jnp.zeros(len(locks))
     values = jnp.stack([lock.value for _, lock in locks]) if locks else jnp.zeros(0)
     own = [system.active[system.rows[name].start][None] for name, _ in locks]
