@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from ..foundations import is_concrete, listing
 from ..reaction import analyse_reactions
-from ..system import BodyRows, JointDirections, LockResidual, LockRow, Mode, State, System
+from ..system import BodyRows, BrakeForce, JointDirections, LockResidual, LockRow, Mode, State, System
 from .friction import complete_system
 from .joint_rows import joint_rows, joint_terms, wrench_map
 from .linkage import AbstractLinkage, linkage_of
