@@ -1191,6 +1191,15 @@ def test_what_is_no_number_stands_at_the_end_of_a_table(side):
     assert_equal(jax.vmap(known)(t), expected)
 
 
+def test_a_table_and_an_index_that_lanes_share():
+    """What is looked up is the same in all lanes, and is computed once."""
+    x, table, index = shaped(3), shaped(9), Shaped((), jnp.int32)
+    own = Program.of(lambda x, table, i: [x * lax.dynamic_index_in_dim(table, i, 0, keepdims=False)], x, table, index)
+    x, table = np.arange(12.0).reshape(4, 3), np.arange(9.0) + 1
+    over = jax.jit(jax.vmap(lambda x, table, i: own(x, table, i)[0], (0, None, None)))
+    np.testing.assert_array_equal(over(x, table, jnp.int32(4)), 5 * x)
+
+
 def test_derivatives_of_what_is_looked_up():
     """By the place, and along a change of the table; backwards by the table, for which there is no scalar program, as JAX finds it."""
     ts, values = jnp.linspace(0.0, 1.0, 40), jnp.sin(jnp.arange(80.0)).reshape(40, 2)

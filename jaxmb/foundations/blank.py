@@ -12,9 +12,9 @@ from jaxtyping import Array, PyTree, PyTreeDef
 class Blank:
     """A tree without its arrays: one or more trees that are combined, of which the last one holds what is no array."""
 
-    structures: tuple[PyTreeDef, ...]
+    structures: tuple[PyTreeDef, ...]  # pyright: ignore[reportInvalidTypeForm]
     statics: tuple[object, ...]
-    static_structure: PyTreeDef
+    static_structure: PyTreeDef  # pyright: ignore[reportInvalidTypeForm]
 
     @classmethod
     def of(cls, *trees: PyTree) -> tuple["Blank", list[Array]]:

@@ -241,7 +241,7 @@ def _shapes(*operands: ShapedArray, program: Compiled, lanes: tuple[int, ...]) -
     return [ShapedArray((*lanes, *s.shape), s.dtype) for s in program.results]
 
 
-def _uncompiled(*operands: Array, program: Compiled, lanes: tuple[int, ...]) -> list[Array]:
+def _uncompiled(*operands: Array | np.ndarray, program: Compiled, lanes: tuple[int, ...]) -> list[Array]:
     """By operations on single numbers where compiled code was requested, which compilers of other devices fuse; else by the function itself."""
     return uncompiled(*operands, program=program.by_numbers if program.thorough else program, lanes=lanes)
 
@@ -277,9 +277,9 @@ mlir.register_lowering(lanes_p, _compiled_lowering, platform="cpu")
 
 
 def _batch(
-    operands: Sequence[Array], axes: Sequence[int | None], *, program: Compiled, lanes: tuple[int, ...]
+    operands: Sequence[ArrayLike], axes: Sequence[int | None], *, program: Compiled, lanes: tuple[int, ...]
 ) -> tuple[list[Array], list[int]]:
-    size = next(x.shape[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
+    size = next(jnp.shape(x)[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
     out = []
     for x, axis, shaped in zip(operands, axes, program.operands, strict=True):
         if axis is not None:
@@ -302,8 +302,8 @@ batching.primitive_batchers[lanes_p] = _batch
 
 
 def _jvp(
-    primals: Sequence[Array], tangents: Sequence[Array | ad.Zero], *, program: Compiled, lanes: tuple[int, ...]
-) -> tuple[list[Array], list[Array | ad.Zero]]:
+    primals: Sequence[ArrayLike], tangents: Sequence[ArrayLike | ad.Zero], *, program: Compiled, lanes: tuple[int, ...]
+) -> tuple[list[Array], list[ArrayLike | ad.Zero]]:
     results = lanes_p.bind(*primals, program=program, lanes=lanes)
     moving = tuple(
         _is_number(s) and not isinstance(t, ad.Zero) for t, s in zip(tangents, program.operands, strict=True)
@@ -320,18 +320,18 @@ def _jvp(
     return results, [next(changes) if _is_number(x) else _no_tangent(x) for x in results]
 
 
-def _selected(operands: Sequence[Array], mask: Sequence[bool]) -> tuple[Array, ...]:
+def _selected(operands: Sequence[ArrayLike], mask: Sequence[bool]) -> tuple[ArrayLike, ...]:
     return tuple(x for x, selected in zip(operands, mask, strict=True) if selected)
 
 
 def _of_some_operands(
-    operands: Sequence[Array | ad.UndefinedPrimal], mask: Sequence[bool], program: Callee, lanes: tuple[int, ...]
+    operands: Sequence[ArrayLike | ad.UndefinedPrimal], mask: Sequence[bool], program: Callee, lanes: tuple[int, ...]
 ) -> Callable[..., list[Array]]:
     """The function itself over lanes, of some operands, to be differentiated by JAX where its derivative is no scalar program."""
 
-    def fn(*some: Array) -> list[Array]:
+    def fn(*some: ArrayLike) -> list[Array]:
         own = iter(some)
-        all_operands = (next(own) if selected else cast(Array, x) for x, selected in zip(operands, mask, strict=True))
+        all_operands = (cast(Array, next(own) if selected else x) for x, selected in zip(operands, mask, strict=True))
         return uncompiled(*all_operands, program=program, lanes=lanes)
 
     return fn
@@ -349,30 +349,31 @@ ad.primitive_jvps[lanes_p] = _jvp
 
 
 def _transpose(
-    cotangents: Sequence[Array | ad.Zero],
-    *operands: Array | ad.UndefinedPrimal,
+    cotangents: Sequence[ArrayLike | ad.Zero],
+    *operands: ArrayLike | ad.UndefinedPrimal,
     program: Program,
     lanes: tuple[int, ...],
-) -> list[Array | None]:
-    linear = [k for k, x in enumerate(operands) if ad.is_undefined_primal(x)]
+) -> list[ArrayLike | None]:
+    avals = {k: cast(ShapedArray, x.aval) for k, x in enumerate(operands) if isinstance(x, ad.UndefinedPrimal)}
+    linear = list(avals)
     assert tuple(linear) == program.linear
     others = [k for k in range(len(operands)) if k not in linear]
     bars = [
         jnp.zeros((*lanes, *s.shape), s.dtype) if isinstance(ct, ad.Zero) else ct
         for ct, s in zip(cotangents, program.results, strict=True)
     ]
-    out: list[Array | None] = [None] * len(operands)
+    out: list[ArrayLike | None] = [None] * len(operands)
     transposed = program.transposed()
     if transposed is None:
         mask = [k in linear for k in range(len(operands))]
-        shapes = (Shaped(operands[k].aval.shape, operands[k].aval.dtype) for k in linear)
+        shapes = (Shaped(avals[k].shape, avals[k].dtype) for k in linear)
         shares = jax.linear_transpose(_of_some_operands(operands, mask, program, lanes), *shapes)(bars)
         for k, share in zip(linear, shares, strict=True):
             out[k] = share
         return out
     shares = lanes_p.bind(*(operands[k] for k in others), *bars, program=transposed, lanes=lanes)
     for k, share in zip(linear, shares, strict=True):
-        lead = operands[k].aval.shape[: operands[k].aval.ndim - len(program.operands[k].shape)]
+        lead = avals[k].shape[: avals[k].ndim - len(program.operands[k].shape)]
         missing_axes = len(lanes) - len(lead)
         # What lanes share gets the cotangents of all of them.
         summed = jnp.sum(share, axis=tuple(range(missing_axes)))
