@@ -70,8 +70,8 @@ def batched(
         raise ValueError(
             f"Argument `mesh` must have one axis, but has {counted(len(mesh.axis_names), 'axis', 'axes')}."
         )
-    found = _Batched(fn, size, memory, mesh)
-    return found if cost is None else _sorted_by(_Batched(cost, size, memory, mesh), found)
+    many = _Batched(fn, size, memory, mesh)
+    return many if cost is None else _sorted_by(_Batched(cost, size, memory, mesh), many)
 
 
 def _sorted_by(cost: Annotated[Any, function_of("row")], fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -79,9 +79,9 @@ def _sorted_by(cost: Annotated[Any, function_of("row")], fn: Callable[[Any], Any
 
     def call(rows: Any) -> Any:
         order = np.argsort(np.ravel(cost(rows)), kind="stable")
-        back = np.argsort(order)
-        found = fn(jax.tree.map(lambda x: np.asarray(x)[order], rows))
-        return jax.tree.map(lambda x: x[back] if isinstance(x, np.ndarray) else x, found)
+        inverse = np.argsort(order)
+        results = fn(jax.tree.map(lambda x: np.asarray(x)[order], rows))
+        return jax.tree.map(lambda x: x[inverse] if isinstance(x, np.ndarray) else x, results)
 
     return call
 
@@ -111,9 +111,9 @@ class _Program:
     @property
     def memory(self) -> int:
         """Bytes on each device."""
-        found = self.call.memory_analysis()
-        parts = ("argument_size_in_bytes", "output_size_in_bytes", "temp_size_in_bytes")
-        return 0 if found is None else sum(getattr(found, part) for part in parts)
+        usage = self.call.memory_analysis()
+        sizes = ("argument_size_in_bytes", "output_size_in_bytes", "temp_size_in_bytes")
+        return 0 if usage is None else sum(getattr(usage, size) for size in sizes)
 
     def __call__(self, rows: Any, start: int, stop: int) -> Any:
         """Results of some rows."""
@@ -138,9 +138,9 @@ class _Batched:
         rows = jax.tree.map(_on_host, rows)
         key = jax.tree.structure(rows), *((x.shape[1:], x.dtype) for x in jax.tree.leaves(rows))
         program = self.programs.get(key)
-        wanted = self.size or min(count, self.first)
-        if program is None or (program.size < wanted and not program.is_largest):
-            program = self.programs[key] = self._compiled(rows, wanted)
+        target = self.size or min(count, self.first)
+        if program is None or (program.size < target and not program.is_largest):
+            program = self.programs[key] = self._compiled(rows, target)
         parts = [program(rows, start, min(start + program.size, count)) for start in range(0, count, program.size)]
         joined = lambda *parts: np.concatenate(parts) if isinstance(parts[0], np.ndarray) else parts[0]
         return jax.tree.map(joined, *parts)
@@ -175,15 +175,15 @@ def _common_length(rows: Any) -> int:
             )
         lengths[_named(path)] = np.shape(x)[0]
     if len(set(lengths.values())) != 1 or not min(lengths.values()):
-        told = ", ".join(f"{name} has {length}" for name, length in lengths.items()) or "it holds none"
-        raise ValueError(f"Argument `rows` must hold arrays with one number of rows, one at least, but {told}.")
+        report = ", ".join(f"{name} has {length}" for name, length in lengths.items()) or "it holds none"
+        raise ValueError(f"Argument `rows` must hold arrays with one number of rows, one at least, but {report}.")
     return next(iter(lengths.values()))
 
 
 def _on_host(x: Any) -> np.ndarray:
     """As NumPy's array, of the precision that JAX is set to."""
-    found = np.asarray(x)
-    return found.astype(dtypes.canonicalize_dtype(found.dtype), copy=False)
+    array = np.asarray(x)
+    return array.astype(dtypes.canonicalize_dtype(array.dtype), copy=False)
 
 
 def _named(path: Any) -> str:
@@ -192,9 +192,9 @@ def _named(path: Any) -> str:
 
 def _memory(device: Any) -> float:
     """The bytes that a program may take."""
-    told = device.memory_stats()
-    if told and "bytes_limit" in told:
-        return SHARE * told["bytes_limit"]
+    stats = device.memory_stats()
+    if stats and "bytes_limit" in stats:
+        return SHARE * stats["bytes_limit"]
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         return SHARE * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return 4e9

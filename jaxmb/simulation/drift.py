@@ -50,11 +50,11 @@ class AbstractDrift(eqx.Module):
         system: System,
         formulation: AbstractFormulation,
         state: State,
-        found: State,
+        corrected: State,
         in_use: Bool[Array, " m"],
         sparse: bool = False,
     ) -> Callable[[System, State], State]:
-        """A function of system and state that has the derivative of `correct`, which has made `found` of `state`; it may be `sparse`."""
+        """A function of system and state that has the derivative of `correct`, which has made `corrected` of `state`; it may be `sparse`."""
         return lambda system, state: dataclasses.replace(state, q=system.normalise(state.q))
 
     @abc.abstractmethod
@@ -105,12 +105,12 @@ class Projection(AbstractDrift):
         system: System,
         formulation: AbstractFormulation,
         state: State,
-        found: State,
+        corrected: State,
         in_use: Bool[Array, " m"],
         sparse: bool = False,
     ) -> Callable[[System, State], State]:
         """See `jaxmb.kinematics.linearised`."""
-        return linearised(system, formulation, state, found, in_use, sparse)
+        return linearised(system, formulation, state, corrected, in_use, sparse)
 
     def tolerance(self, dtype: Any) -> float:
         """`tol` or its default."""

@@ -15,19 +15,19 @@ from ..topology import Plan
 from .state_vector import StateVector
 
 # The value of `Guard` where an event that waits has left zero.
-LEFT = float("inf")
+LEAVING = float("inf")
 # Into so many steps a run with guards is divided at least, and at so many times of a step they are looked at: what a guard does at rest, or
 # by a load that swings, no error estimate knows. One that is above zero for longer than their product's part of the run is seen.
-STEPS, LOOKS = 50, 4
+STEPS_PER_RUN, SAMPLES_PER_STEP = 50, 4
 
 
-PARTS = np.arange(1, LOOKS + 1) / LOOKS
+FRACTIONS = np.arange(1, SAMPLES_PER_STEP + 1) / SAMPLES_PER_STEP
 
 
 class Guard(eqx.Module):
     """The largest guard of all, which rises to zero where the first of them does.
 
-    Where a guard has left zero whose event waits for that, and no other is above zero, it is `LEFT`, so that the motion ends
+    Where a guard has left zero whose event waits for that, and no other is above zero, it is `LEAVING`, so that the motion ends
     with the step. Until `since` none is above zero: what is there when the motion begins, and does not act, leaves zero.
     """
 
@@ -38,20 +38,20 @@ class Guard(eqx.Module):
 
     def __call__(self, t: Any, y: Any, args: Any, **_: Any) -> Any:
         """The function, as Diffrax calls it."""
-        problem, _ = args
-        values, left = self.plan.watched(self.mode, t, y.q, y.v, self.scale, problem.inputs(t, y))
+        field, _ = args
+        values, leaving = self.plan.watched(self.mode, t, y.q, y.v, self.scale, field.inputs(t, y))
         largest = jnp.max(values)
         largest = jnp.where(t > self.since, largest, jnp.minimum(largest, 0))
         if not any(self.plan.waits):
             return largest
-        left = left & (t > self.since) & ~(largest > 0)
-        return jnp.where(left, LEFT + (t - lax.stop_gradient(t)), largest)
+        leaving = leaving & (t > self.since) & ~(largest > 0)
+        return jnp.where(leaving, LEAVING + (t - lax.stop_gradient(t)), largest)
 
 
 def passed_over(guard: Guard, t0: Array, t1: Array, at: Callable[[Array], StateVector], args: Any) -> Bool[Array, ""]:
     """Whether a guard rises above zero and falls again within a step, of which the state `at` a time is known."""
     above = lax.map(
-        lambda part: guard(t0 + part * (t1 - t0), at(t0 + part * (t1 - t0)), args) > 0, PARTS.astype(t0.dtype)
+        lambda part: guard(t0 + part * (t1 - t0), at(t0 + part * (t1 - t0)), args) > 0, FRACTIONS.astype(t0.dtype)
     )
     return jnp.any(above[:-1] & ~above[1:])
 
@@ -63,10 +63,10 @@ class _Bracket(eqx.Module):
     upper: Array
 
 
-class Halving(optx.AbstractRootFinder):
+class Bisection(optx.AbstractRootFinder):
     """Bisection, to the resolution of the argument, of a function that is positive at the end; from above.
 
-    Where it is `LEFT` at the end, or not positive since no event has happened in this row of a batch, the end is returned.
+    Where it is `LEAVING` at the end, or not positive since no event has happened in this row of a batch, the end is returned.
     """
 
     rtol: Any
@@ -97,4 +97,4 @@ class Halving(optx.AbstractRootFinder):
         return y, aux, {}
 
     def _positive(self, value: Any) -> Any:
-        return (value > 0) & (value < LEFT)
+        return (value > 0) & (value < LEAVING)
