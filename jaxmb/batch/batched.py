@@ -9,6 +9,8 @@ import jax
 import numpy as np
 from jax import dtypes
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.typing import ArrayLike
+from jaxtyping import PyTree
 
 from ..foundations import Count, Positive, compiler_options, contract, counted, function_of
 
@@ -77,7 +79,7 @@ def batched(
 def _sorted_by(cost: Annotated[Any, function_of("row")], fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The function of rows that are sorted by their cost, with results in the order of the rows."""
 
-    def call(rows: Any) -> Any:
+    def call(rows: PyTree) -> Any:
         order = np.argsort(np.ravel(cost(rows)), kind="stable")
         inverse = np.argsort(order)
         results = fn(jax.tree.map(lambda x: np.asarray(x)[order], rows))
@@ -89,11 +91,11 @@ def _sorted_by(cost: Annotated[Any, function_of("row")], fn: Callable[[Any], Any
 class _Program:
     """The compiled function of `size` rows."""
 
-    def __init__(self, fn: Callable[[Any], Any], rows: Any, size: int, mesh: Mesh | None):
+    def __init__(self, fn: Callable[[Any], Any], rows: PyTree, size: int, mesh: Mesh | None):
         self.size, self.is_largest = size, False
         structure: list[Any] = []
 
-        def arrays_of_results(rows: Any) -> Any:
+        def arrays_of_results(rows: PyTree) -> Any:
             arrays, rest = eqx.partition(fn(rows), eqx.is_array)
             structure.append(rest)
             return arrays
@@ -115,7 +117,7 @@ class _Program:
         sizes = ("argument_size_in_bytes", "output_size_in_bytes", "temp_size_in_bytes")
         return 0 if usage is None else sum(getattr(usage, size) for size in sizes)
 
-    def __call__(self, rows: Any, start: int, stop: int) -> Any:
+    def __call__(self, rows: PyTree, start: int, stop: int) -> Any:
         """Results of some rows."""
         index = np.minimum(np.arange(start, start + self.size), stop - 1)
         part = jax.device_put(jax.tree.map(lambda x: x[index], rows), self.sharding)
@@ -133,7 +135,7 @@ class _Batched:
         self.programs: dict[Any, _Program] = {}
         self.first = FIRST.get(self.devices[0].platform, OTHERS) * len(self.devices)
 
-    def __call__(self, rows: Any) -> Any:
+    def __call__(self, rows: PyTree) -> Any:
         count = _common_length(rows)
         rows = jax.tree.map(_on_host, rows)
         key = jax.tree.structure(rows), *((x.shape[1:], x.dtype) for x in jax.tree.leaves(rows))
@@ -145,7 +147,7 @@ class _Batched:
         joined = lambda *parts: np.concatenate(parts) if isinstance(parts[0], np.ndarray) else parts[0]
         return jax.tree.map(joined, *parts)
 
-    def _compiled(self, rows: Any, size: int) -> _Program:
+    def _compiled(self, rows: PyTree, size: int) -> _Program:
         """The program for at most so many rows within the budget."""
         least = len(self.devices)
         size = -(-size // least) * least
@@ -164,7 +166,7 @@ class _Batched:
         return program
 
 
-def _common_length(rows: Any) -> int:
+def _common_length(rows: PyTree) -> int:
     """The length of the leading axis of all arrays."""
     leaves = jax.tree_util.tree_leaves_with_path(rows)
     lengths = {}
@@ -180,17 +182,17 @@ def _common_length(rows: Any) -> int:
     return next(iter(lengths.values()))
 
 
-def _on_host(x: Any) -> np.ndarray:
+def _on_host(x: ArrayLike) -> np.ndarray:
     """As NumPy's array, of the precision that JAX is set to."""
     array = np.asarray(x)
     return array.astype(dtypes.canonicalize_dtype(array.dtype), copy=False)
 
 
-def _named(path: Any) -> str:
+def _named(path: tuple[object, ...]) -> str:
     return f"`rows{jax.tree_util.keystr(path)}`"
 
 
-def _memory(device: Any) -> float:
+def _memory(device: PyTree) -> float:
     """The bytes that a program may take."""
     stats = device.memory_stats()
     if stats and "bytes_limit" in stats:

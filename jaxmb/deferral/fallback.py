@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
 from jax.interpreters import ad, batching, mlir
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, PyTree
 
 from ..foundations import FEWEST, PART, Blank, default_float, program, shapes_of, where_needed
 from ..lanes import Shaped, Within, entries, missing, registered
@@ -73,7 +73,9 @@ def defers() -> bool:
     return not _WITHIN and jax.default_backend() == "cpu" and missing() is None and has_own_cpu()
 
 
-def with_fallback(needed: Bool[Array, ""], fn: Callable[..., Any], arguments: Any, otherwise: Any) -> Any:
+def with_fallback(
+    needed: Bool[Array, ""], fn: Callable[..., Any], arguments: tuple[object, ...], otherwise: PyTree
+) -> Any:
     """`fn(*arguments)` where `needed`, else `otherwise`, as `where_needed`; on a CPU the function is not traced before it is needed.
 
     There it runs by itself: `needed` must be rare. What it raises is an error of the program.
@@ -116,7 +118,7 @@ def _filled(x: Array, tangent: Array | None) -> Array | None:
 
 
 @_select.def_jvp
-def _tangents(primals: Any, tangents: Any) -> tuple[list[Array], list[Array | None]]:
+def _tangents(primals: PyTree, tangents: PyTree) -> tuple[list[Array], list[Array | None]]:
     operands, work = primals
     needed, arrays, others = operands
     _, dots, other_dots = tangents[0]
@@ -131,17 +133,17 @@ fallback_p.multiple_results = True
 
 
 @fallback_p.def_impl
-def _run(*operands: Any, **params: Any) -> list[Array]:
+def _run(*operands: Array, **params: object) -> list[Array]:
     return _jitted(*operands, **params)
 
 
 @functools.partial(jax.jit, static_argnames=("work", "lanes"))
-def _jitted(*operands: Any, work: Fallback, lanes: tuple[int, ...]) -> list[Array]:
+def _jitted(*operands: Array, work: Fallback, lanes: tuple[int, ...]) -> list[Array]:
     return fallback_p.bind(*operands, work=work, lanes=lanes)
 
 
 @fallback_p.def_abstract_eval
-def _shapes(*operands: Any, work: Fallback, lanes: tuple[int, ...]) -> list[Any]:
+def _shapes(*operands: ShapedArray, work: Fallback, lanes: tuple[int, ...]) -> list[Any]:
     return [ShapedArray((*lanes, *s.shape), s.dtype) for s in work.results]
 
 
@@ -165,7 +167,7 @@ def _row_shapes(work: Fallback) -> tuple[Shaped, ...]:
     return (Shaped((), jnp.bool_), *work.operands, *work.results)
 
 
-def _inline(*operands: Any, work: Fallback, lanes: tuple[int, ...]) -> list[Array]:
+def _inline(*operands: Array, work: Fallback, lanes: tuple[int, ...]) -> list[Array]:
     """Within the program."""
     count = len(work.operands)
 
@@ -202,7 +204,7 @@ class _Transpose:
         return list(jax.linear_transpose(fn, *shapes)(list(bars)))
 
 
-def _transpose(bars: Sequence[Any], *operands: Any, work: Fallback, lanes: tuple[int, ...]) -> list[Any]:
+def _transpose(bars: Sequence[Any], *operands: PyTree, work: Fallback, lanes: tuple[int, ...]) -> list[Any]:
     """Of tangents: `with_fallback` of the cotangents, and the other results' where it was not needed."""
     first, needed = 1 + len(work.operands), operands[0]
     linear = [ad.is_undefined_primal(x) for x in operands]
@@ -238,7 +240,7 @@ batching.primitive_batchers[fallback_p] = _batch
 
 
 @functools.partial(mlir.register_lowering, fallback_p, platform="cpu")
-def _on_host(context: Any, *operands: Any, work: Fallback, lanes: tuple[int, ...]) -> Any:
+def _on_host(context: PyTree, *operands: object, work: Fallback, lanes: tuple[int, ...]) -> Any:
     """By a call of the host; what is exported must run elsewhere."""
     module = context.module_context
     if not entries(lanes) or module.lowering_parameters.for_export or len(module.platforms) > 1:

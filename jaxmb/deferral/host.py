@@ -121,8 +121,10 @@ def _arrays(address: int, shapes: Sequence[Shaped]) -> list[np.ndarray]:
             out.append(np.empty(shaped.shape, shaped.dtype))
             continue
         data = _pointer(_pointer(first + ctypes.sizeof(_Address) * k) + interface().data)
-        memory: Any = (ctypes.c_uint8 * (entries(shaped.shape) * np.dtype(shaped.dtype).itemsize)).from_address(data)
-        out.append(np.frombuffer(memory, shaped.dtype).reshape(shaped.shape))
+        memory: ctypes.Array[ctypes.c_uint8] = (
+            ctypes.c_uint8 * (entries(shaped.shape) * np.dtype(shaped.dtype).itemsize)
+        ).from_address(data)
+        out.append(np.frombuffer(memoryview(memory), shaped.dtype).reshape(shaped.shape))
     return out
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from ..lanes import Call, Program, Shaped
 from .method import RungeKuttaProgram, time_at, with_row
@@ -84,16 +84,22 @@ class RunProgram(RungeKuttaProgram):
         step = functools.partial(self.step.advance, call)
         return self._run(step, call(self.attempt), call(self.between), *operands)
 
-    def _run(self, step: Any, judge: Any, between: Any, *operands: Array) -> list[Array]:
+    def _run(
+        self,
+        step: Callable[..., list[Array]],
+        judge: Callable[..., list[Array]],
+        between: Callable[..., list[Array]],
+        *operands: Array,
+    ) -> list[Array]:
         count = len(self.carry)
         start, times, fixed = operands[:count], operands[count], operands[count + 1 :]
         own, n = len(self.step.operands) - 5, self.state.shape[0]
 
-        def record(tape: Any, k: Array, carry: Any, where: Array) -> Any:
+        def record(tape: tuple[Array, ...], k: Array, carry: PyTree, where: Array) -> Any:
             """A state on the tape."""
             return with_row(tape[0], k, carry[0], where), with_row(tape[1], k, carry[2], where)
 
-        def attempt(state: Any) -> Any:
+        def attempt(state: PyTree) -> Any:
             _, carry, index, due, ys, rows, tape = state
             if self.taped:
                 tape = record(tape, rows, carry, rows == 0)  # the start
@@ -107,7 +113,7 @@ class RunProgram(RungeKuttaProgram):
                 verdict[count + 2 :],
             )
 
-            def save(saved: Any) -> Any:
+            def save(saved: PyTree) -> Any:
                 index, due, ys = saved
                 y = between(due, *carry[:3], raw, slopes, *extra)[0]
                 return index + 1, time_at(times, index + 1), ys.at[index].set(y)

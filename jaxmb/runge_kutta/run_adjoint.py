@@ -2,12 +2,12 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from ..lanes import Call, Piece, Program, Shaped, VJPProgram, compiled, vector_bytes
 from .method import RungeKuttaProgram, explicit_step, row, with_row
@@ -80,7 +80,7 @@ class RunAdjoint(RungeKuttaProgram):
             here = jnp.where(index == self.times - 1, count - 1, row(steps_of_saved, jnp.maximum(index, 0)))
             return jnp.where(index < 0, -2, here)
 
-        def step(carry: Any) -> Any:
+        def step(carry: PyTree) -> Any:
             k, index, due, end_bar, slope_bar, active_bars, times_bar, _, irregular = carry
             ends = k == count - 1
             t0, t1, y0 = row(ts, k), jnp.where(ends, last, row(ts, k + 1)), row(ys, k)
@@ -92,7 +92,7 @@ class RunAdjoint(RungeKuttaProgram):
                 residuals = jnp.concatenate([residuals, end_residuals[None]])
             finite = jnp.all(jnp.isfinite(raw)) & jnp.all(jnp.isfinite(ks))
 
-            def add(state: Any) -> Any:
+            def add(state: PyTree) -> Any:
                 index, _, dense_bar, times_bar = state
                 own, *bars_of_step = read(row(times, index), t0, t1, y0, raw, ks, y1 - raw, row(bars, index))
                 dense_bar = [a + x for a, x in zip(dense_bar, bars_of_step, strict=True)]
@@ -136,7 +136,9 @@ class RunAdjoint(RungeKuttaProgram):
         room = len(self.a[0]) * len(stage.code.outputs) * vector_bytes()
         return (stage, end, back) if room <= LARGEST_RESIDUALS else None
 
-    def _rates(self, call: Call, fixed: Any) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+    def _rates(
+        self, call: Call, fixed: Sequence[Array]
+    ) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
         """(t, y) ↦ (rate, (doubtful, what is kept for the reverse sweep)) of stages, and of the end; that sweep, see `sweep`, with all that was kept."""
         halves = self._halves if call is compiled else None
         if halves is not None:

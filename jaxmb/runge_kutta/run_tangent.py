@@ -5,7 +5,7 @@ from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from ..lanes import Call, Program, Shaped
 from .method import RungeKuttaProgram, row, time_at
@@ -68,7 +68,7 @@ class RunTangent(RungeKuttaProgram):
         n, stage, between = self.size, call(self.stage), call(self.between)
         unused = jnp.zeros(self.end.operands[2].shape, self.dtype)
 
-        def step(carry: Any) -> Any:
+        def step(carry: PyTree) -> Any:
             k, index, due, dot, slope, dots = carry
             t0, t1 = row(ts, k), jnp.where(k == count - 1, last, row(ts, k + 1))
             y0 = jnp.concatenate([row(ys, k), dot])
@@ -78,7 +78,7 @@ class RunTangent(RungeKuttaProgram):
             replacement = jnp.concatenate([jnp.ravel(x) for x in more] + [jnp.zeros(n)])[: self.replaced]
             following = raw[n:].at[: self.replaced].set(replacement)
 
-            def save(saved: Any) -> Any:
+            def save(saved: PyTree) -> Any:
                 index, due, dots = saved
                 y = between(due, t0, t1, dot, raw[n:], ks[:, n:], following - raw[n:])[0]
                 return index + 1, time_at(times, index + 1), dots.at[index].set(y)

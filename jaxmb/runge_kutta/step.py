@@ -6,7 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from ..lanes import Call, Shaped
 from .method import RungeKuttaProgram, explicit_step
@@ -34,7 +34,7 @@ class StepProgram(RungeKuttaProgram):
         """Whether its derivative in forward mode will be a program too, of some three times as many operations."""
         return all(3 * len(part.code.graph.operations) <= LARGEST for part in (self.stage, self.end))
 
-    def __call__(self, *operands: Any) -> list[Array]:
+    def __call__(self, *operands: Array) -> list[Array]:
         """The results; derivatives in forward mode are found by programs too."""
         return _call(operands, self)
 
@@ -81,7 +81,7 @@ def _call(operands: tuple[Array, ...], program: StepProgram) -> list[Array]:
 
 
 @_call.def_jvp
-def _step_tangent(primals: Any, tangents: Any) -> tuple[list[Array], list[Any]]:
+def _step_tangent(primals: PyTree, tangents: PyTree) -> tuple[list[Array], list[Any]]:
     """By a step of twice as many numbers; of truth values there are no derivatives."""
     (operands, program), dots = primals, tangents[0]
     results = _call(operands, program)

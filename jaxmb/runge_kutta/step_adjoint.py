@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from ..lanes import Call, Shaped, VJPProgram
 from .method import RungeKuttaProgram
@@ -95,7 +95,7 @@ def sweep(
     bar = bar + raw_bar
     carry = y0_bar + bar, ks_bar + a[-1][:, None] * bar, [x + m for x, m in zip(active_bars, more, strict=True)]
 
-    def stage(carry: Any, i: Array) -> tuple[Any, None]:
+    def stage(carry: PyTree, i: Array) -> tuple[Any, None]:
         start, bars, active_bars = carry
         pull = lambda: list(rate(i, t0 + c[i] * h, y0 + a[i] @ ks, h * bars[i]))
         none = lambda: [jnp.zeros_like(x) for x in (start, *active_bars)]

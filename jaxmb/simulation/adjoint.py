@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..deferral import with_fallback
 from .compiled_adjoint import compiled_run_adjoint
@@ -46,7 +46,7 @@ def _taped(moving: PhaseInputs, method: Method, event: dfx.Event | None) -> Phas
 
 
 @_taped.def_fwd
-def _forward(_: Any, moving: PhaseInputs, method: Method, event: dfx.Event | None) -> tuple[Phase, Any]:
+def _forward(_: PyTree, moving: PhaseInputs, method: Method, event: dfx.Event | None) -> tuple[Phase, Any]:
     phase, tape = solve(moving, method, event, dfx.ForwardMode(), tape=True)
     accepted = phase.accepted
     return phase, (tape, phase.t, accepted.rows.in_use, accepted.steady)
@@ -108,12 +108,12 @@ def _backward(
 
 
 def _step_by_step(
-    reverse: ReverseStep, moves: Any, times: Array, bars: StateVector, indices: Array
+    reverse: ReverseStep, moves: PyTree, times: Array, bars: StateVector, indices: Array
 ) -> tuple[StateVector, Any, Array, Array]:
     """Cotangents of the start, of the problem and of the saved times, and minus the product of the first with the slope at the start."""
     tape = reverse.tape
 
-    def step(carry: Any) -> Any:
+    def step(carry: PyTree) -> Any:
         k, end_bar, slope_bar, moves_bar, times_bar, _ = carry
         replay = reverse.replay(moves, k)
         dense_bar, times_bar = reverse.read(k, replay.dense, times, bars, times_bar, indices)
@@ -126,7 +126,7 @@ def _step_by_step(
     return state_bar, moves_bar, times_bar, start_bar
 
 
-def _has_jumps(controller: Any) -> bool:
+def _has_jumps(controller: PyTree) -> bool:
     """Whether steps end at times beyond which the vector field is another one."""
     while hasattr(controller, "controller"):
         if getattr(controller, "jump_ts", None) is not None:
@@ -139,7 +139,7 @@ def _copies(y: StateVector, like: Array) -> Any:
     return jax.tree.map(lambda x: jnp.zeros((like.shape[0], *x.shape), x.dtype), y)
 
 
-def _cotangents(bar: Any, like: Any) -> Any:
+def _cotangents(bar: PyTree, like: PyTree) -> Any:
     """The cotangent with zeros where there is none."""
     bar = jax.tree.map(lambda _: None, like) if bar is None else bar
     return jax.tree.map(lambda x, b: jnp.zeros_like(x) if b is None else b, like, bar)

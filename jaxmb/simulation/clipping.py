@@ -1,14 +1,16 @@
 """Steps that end at the samples of a controller, and steps of a limited length."""
 
 import abc
+from collections.abc import Callable
 from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..control import Clock
+from .real_scalar import Integer, RealScalar
 
 # Part of a step that is not worth one of its own.
 SLIVER = 1e-6
@@ -28,30 +30,38 @@ class AbstractClipping(dfx.AbstractAdaptiveStepSizeController):
     atol = property(lambda self: self.controller.atol)  # pyright: ignore[reportAssignmentType]
     norm = property(lambda self: self.controller.norm)  # pyright: ignore[reportAssignmentType]
 
-    def wrap(self, direction: Any) -> "AbstractClipping":
+    def wrap(self, direction: Integer) -> "AbstractClipping":
         """As the controller's."""
         return eqx.tree_at(lambda c: c.controller, self, self.controller.wrap(direction))
 
     def init(
-        self, terms: Any, t0: Any, t1: Any, y0: Any, dt0: Any, args: Any, func: Any, error_order: Any
+        self,
+        terms: PyTree,
+        t0: RealScalar,
+        t1: RealScalar,
+        y0: PyTree,
+        dt0: RealScalar | None,
+        args: PyTree,
+        func: Callable[..., PyTree],
+        error_order: RealScalar | None,
     ) -> tuple[Any, Any]:
         """The first step."""
         t1, state = self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
-        return self.clipped(t0, t1), state
+        return self.clipped(jnp.asarray(t0), jnp.asarray(t1)), state
 
     def adapt_step_size(
         self,
-        t0: Any,
-        t1: Any,
-        y0: Any,
-        y1_candidate: Any,
-        args: Any,
-        y_error: Any,
-        error_order: Any,
-        controller_state: Any,
+        t0: RealScalar,
+        t1: RealScalar,
+        y0: PyTree,
+        y1_candidate: PyTree,
+        args: PyTree,
+        y_error: PyTree,
+        error_order: RealScalar,
+        controller_state: PyTree,
     ) -> Any:
         """The controller's choice, ended sooner."""
-        decision: Any = self.controller.adapt_step_size(
+        decision: tuple[PyTree, ...] = self.controller.adapt_step_size(
             t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state
         )
         accepted, start, end, jumped, state, result = decision
@@ -94,31 +104,46 @@ class ConstantLanding(dfx.AbstractStepSizeController):
 
     clock: Clock
 
-    def wrap(self, direction: Any) -> "ConstantLanding":
+    def wrap(self, direction: Integer) -> "ConstantLanding":
         """The same."""
         return self
 
     def init(
-        self, terms: Any, t0: Any, t1: Any, y0: Any, dt0: Any, args: Any, func: Any, error_order: Any
+        self,
+        terms: PyTree,
+        t0: RealScalar,
+        t1: RealScalar,
+        y0: PyTree,
+        dt0: RealScalar | None,
+        args: PyTree,
+        func: Callable[..., PyTree],
+        error_order: RealScalar | None,
     ) -> tuple[Any, Any]:
         """The first step."""
         if dt0 is None:
             raise ValueError("Argument `dt0` must be given with `ConstantStepSize`.")
-        return self._clipped(t0, dt0), dt0
+        return self._clipped(jnp.asarray(t0), jnp.asarray(dt0)), dt0
 
     def adapt_step_size(
         self,
-        t0: Any,
-        t1: Any,
-        y0: Any,
-        y1_candidate: Any,
-        args: Any,
-        y_error: Any,
-        error_order: Any,
-        controller_state: Any,
+        t0: RealScalar,
+        t1: RealScalar,
+        y0: PyTree,
+        y1_candidate: PyTree,
+        args: PyTree,
+        y_error: PyTree,
+        error_order: RealScalar,
+        controller_state: PyTree,
     ) -> Any:
         """The next step."""
-        return True, t1, self._clipped(t1, controller_state), False, controller_state, dfx.RESULTS.successful
+        return (
+            True,
+            t1,
+            self._clipped(jnp.asarray(t1), controller_state),
+            False,
+            controller_state,
+            dfx.RESULTS.successful,
+        )
 
     def _clipped(self, start: Array, step: Array) -> Array:
         sample = self.clock.next_time(start)

@@ -5,7 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..foundations import Blank
 from ..lanes import NotScalarError, Program, Shaped
@@ -20,7 +20,7 @@ from .vector_field import VectorField
 
 def compiled_run_adjoint(
     compiled: CompiledStepAdjoint,
-    moves: Any,
+    moves: PyTree,
     rest: VectorField,
     solver: ConstrainedSolver,
     tape: Tape,

@@ -6,6 +6,7 @@ controller, here as scalar programs too; what is around them, of `diffrax.diffeq
 
 import dataclasses
 import functools
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import diffrax as dfx
@@ -13,7 +14,7 @@ import equinox as eqx
 import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..foundations import Blank, shapes_of
 from ..kinematics import Rows
@@ -53,10 +54,10 @@ class Carry(eqx.Module):
     jumped: Bool[Array, ""]
     residual: Float[Array, " m"]
     failed: Bool[Array, ""]
-    controller: Any
+    controller: PyTree
     steps: Int[Array, ""]
     accepted: Int[Array, ""]
-    result: Any
+    result: PyTree
 
 
 class _RunSettings(eqx.Module):
@@ -74,7 +75,7 @@ class _RunShape:
 
     nq: int
     nv: int
-    structure: Any  # of the carry
+    structure: Hashable  # of the carry
     leaves: tuple[Shaped, ...]
     max_steps: int
 
@@ -89,7 +90,7 @@ class CompiledRun(eqx.Module):
     tape: tuple[Array, StateVector] | None
     t: Scalar
     y: StateVector
-    result: Any
+    result: PyTree
     stats: dict[str, Array]
     accepted: Accepted
 
@@ -124,9 +125,9 @@ def compiled_run(
     assert only is not None
     in_use = only.in_use
     start = solver.init(None, t0, t1, y0, (dataclasses.replace(field, step=step), in_use))
-    term: Any = dfx.ODETerm(regular_derivative)
+    term: dfx.ODETerm = dfx.ODETerm(regular_derivative)
     first_end, state = controller.init(term, t0, t1, y0, dt0, (field, in_use), solver.func, solver.error_order(term))
-    successful: Any = dfx.RESULTS.successful
+    successful: PyTree = dfx.RESULTS.successful
     carry = Carry(
         t0,
         jnp.minimum(first_end, t1),
@@ -177,7 +178,7 @@ def compiled_run(
     ys, *rest = results[len(leaves) :]
     ys = jnp.where(moves, ys, y0.packed)
     unfinished = (carry.t0 < t1) & (carry.result == dfx.RESULTS.successful)
-    too_many: Any = dfx.RESULTS.max_steps_reached
+    too_many: PyTree = dfx.RESULTS.max_steps_reached
     stats = dict(
         num_steps=carry.steps, num_accepted_steps=carry.accepted, num_rejected_steps=carry.steps - carry.accepted
     )
@@ -201,7 +202,7 @@ def _run(
 
 
 @_run.def_jvp
-def _run_tangent(primals: Any, tangents: Any) -> tuple[list[Array], list[Any]]:
+def _run_tangent(primals: PyTree, tangents: PyTree) -> tuple[list[Array], list[Any]]:
     """Along the accepted steps; where their times change, step by step in a loop of XLA. Of the tape, which nobody reads then, there are none."""
     (operands, program, shape, field_arrays, reuses), dots = primals, tangents[0]
     count = len(program.carry)
@@ -296,7 +297,7 @@ def _program(
 
 def _judge_attempt(
     carry: Carry,
-    results: Any,
+    results: Sequence[Array],
     in_use: Array,
     solver: ConstrainedSolver,
     field: VectorField,
@@ -319,7 +320,7 @@ def _judge_attempt(
     accept = jnp.asarray(accept)
     begin = jnp.minimum(begin, until)
     last = jnp.where(accept, until, begin + 0.5 * (until - begin))
-    successful: Any = dfx.RESULTS.successful
+    successful: PyTree = dfx.RESULTS.successful
     result = dfx.RESULTS.where(accept, result, successful)
     result = dfx.RESULTS.where(dfx.is_okay(carry.result), result, carry.result)
     result = dfx.RESULTS.where(dfx.is_okay(result), controller_result, result)

@@ -5,12 +5,13 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, PyTree
 
 from ..foundations import Blank, shapes_of
 from ..kinematics import Correction
@@ -86,7 +87,9 @@ class CompiledStep(eqx.Module):
         return near | self.at(t, y, in_use)[2]
 
 
-def compiled_step(field: VectorField, solver: Any, y0: StateVector, on_demand: bool = False) -> CompiledStep | str:
+def compiled_step(
+    field: VectorField, solver: dfx.AbstractSolver, y0: StateVector, on_demand: bool = False
+) -> CompiledStep | str:
     """The step of a problem by a solver of Diffrax, or why there is none; `on_demand` also of one that takes long to compile."""
     blank, parameters = Blank.of(field)
     if not blank.known:
@@ -115,7 +118,7 @@ class CompiledStepAdjoint(eqx.Module):
     program: StepAdjoint = eqx.field(static=True)
 
     def replay(
-        self, moves: Any, rest: VectorField, in_use: Array, t0: Array, t1: Array, y0: StateVector
+        self, moves: PyTree, rest: VectorField, in_use: Array, t0: Array, t1: Array, y0: StateVector
     ) -> tuple[StateVector, StateVector, Array]:
         """The end of a step before its correction, its slopes, and whether it must be gone back over otherwise."""
         operands = (t0, t1, y0.packed, jnp.zeros_like(y0.packed), jnp.zeros(0, y0.packed.dtype), in_use)
@@ -124,14 +127,14 @@ class CompiledStepAdjoint(eqx.Module):
         flow = lambda packed: StateVector(packed, y0.nq, y0.nv)
         return flow(raw), flow(slopes), near | uncertified | ~finite
 
-    def pull(self, moves: Any, rest: VectorField, in_use: Array, *operands: Array) -> tuple[Array, Array, Any]:
+    def pull(self, moves: PyTree, rest: VectorField, in_use: Array, *operands: Array) -> tuple[Array, Array, Any]:
         """Cotangents of where it began, of the slope that was taken from the step before, and of the problem."""
         state_bar, slope_bar, *bars = self.program(*operands, in_use, *arrays_of_field(moves, rest))
         return state_bar, slope_bar, jax.tree.unflatten(jax.tree.structure(moves), bars)
 
 
 def compiled_step_adjoint(
-    moves: Any, rest: VectorField, solver: Any, y0: StateVector, on_demand: bool = False
+    moves: PyTree, rest: VectorField, solver: dfx.AbstractSolver, y0: StateVector, on_demand: bool = False
 ) -> CompiledStepAdjoint | str:
     """The reverse sweep over a step of a problem, of which parts move, by a solver of Diffrax, or why there is none; `on_demand` as of the step."""
     field = eqx.combine(moves, rest)
@@ -146,7 +149,7 @@ def compiled_step_adjoint(
     return programs if isinstance(programs, str) else CompiledStepAdjoint(*programs)
 
 
-def arrays_of_field(moves: Any, rest: VectorField) -> list[Array]:
+def arrays_of_field(moves: PyTree, rest: VectorField) -> list[Array]:
     """All arrays of a problem, those that move first."""
     return jax.tree.leaves(moves) + jax.tree.leaves(eqx.filter(rest, eqx.is_array))
 
@@ -160,7 +163,7 @@ class _Coefficients:
     fsal: bool
 
     @classmethod
-    def of(cls, solver: Any) -> "_Coefficients":
+    def of(cls, solver: dfx.AbstractSolver) -> "_Coefficients":
         a, c, _, fsal = coefficients(solver)
         return cls(tuple(map(tuple, a.tolist())), tuple(c.tolist()), fsal)
 
@@ -172,7 +175,7 @@ class _Layout:
     n: int
     nq: int
     nv: int
-    dtype: Any
+    dtype: np.dtype
 
     @classmethod
     def of(cls, y: StateVector) -> "_Layout":

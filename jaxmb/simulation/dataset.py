@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import PyTree
 
 from ..foundations import RESULTS, codes, optional, verdicts
 from ..system import Names
@@ -39,7 +40,7 @@ def dataset(solution: "Solution", runs: Sequence[str] | None, shared_times: bool
     return xarray.Dataset(variables, coordinates)
 
 
-def _shared(ts: Any, demanded: bool | None) -> bool:
+def _shared(ts: PyTree, demanded: bool | None) -> bool:
     """Whether all runs have the same times."""
     equal = bool((ts == ts.reshape(-1, ts.shape[-1])[:1]).all())
     if demanded and not equal:

@@ -3,10 +3,10 @@
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
@@ -58,7 +58,7 @@ class AbstractDrift(eqx.Module):
         return lambda system, state: dataclasses.replace(state, q=system.normalise(state.q))
 
     @abc.abstractmethod
-    def tolerance(self, dtype: Any) -> float:
+    def tolerance(self, dtype: DTypeLike) -> float:
         """The largest scaled residual with which a step is accepted."""
 
 
@@ -112,7 +112,7 @@ class Projection(AbstractDrift):
         """See `jaxmb.kinematics.linearised`."""
         return linearised(system, formulation, state, corrected, in_use, sparse)
 
-    def tolerance(self, dtype: Any) -> float:
+    def tolerance(self, dtype: DTypeLike) -> float:
         """`tol` or its default."""
         return float(jnp.finfo(dtype).eps) ** (2 / 3) if self.tol is None else self.tol
 
@@ -133,7 +133,7 @@ class Baumgarte(AbstractDrift):
         velocity = velocity_residual(system, state.t, state.q, state.v)
         return -2 * self.alpha * velocity - self.beta**2 * position_residual(system, state.t, state.q)
 
-    def tolerance(self, dtype: Any) -> float:
+    def tolerance(self, dtype: DTypeLike) -> float:
         """No limit."""
         return float("inf")
 
@@ -145,6 +145,6 @@ class NoDrift(AbstractDrift):
         """None."""
         return None
 
-    def tolerance(self, dtype: Any) -> float:
+    def tolerance(self, dtype: DTypeLike) -> float:
         """No limit."""
         return float("inf")

@@ -1,12 +1,12 @@
 """Which engine makes the steps of a run, and why not another: all that decides about it."""
 
 import dataclasses
-from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..formulation import AbstractFormulation, GaussProjection, formulation_at
 from ..foundations import as_parameters, contract, strong
@@ -112,7 +112,7 @@ def compiled_step_of(method: Method, field: VectorField, y0: StateVector) -> Com
     return None
 
 
-def adjoint_of(method: Method, moves: Any, rest: VectorField, y0: StateVector) -> CompiledStepAdjoint | None:
+def adjoint_of(method: Method, moves: PyTree, rest: VectorField, y0: StateVector) -> CompiledStepAdjoint | None:
     """The reverse sweep over a step as compiled code, if there is one."""
     if _not_compiled(method, eqx.combine(moves, rest)) is not None:
         return None
@@ -179,7 +179,7 @@ def choose_engine(
     *,
     formulation: AbstractFormulation | None = None,
     drift: AbstractDrift | None = None,
-    control: Any = None,
+    control: object = None,
     solver: dfx.AbstractSolver | None = None,
     adjoint: dfx.AbstractAdjoint | None = None,
     engine: AbstractEngine | None = None,

@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float
+from jax.typing import ArrayLike, DTypeLike
+from jaxtyping import Array, Bool, Float, PyTree
 
-from ..control import AbstractController, Clock, Law
+from ..control import AbstractController, Clock, Instant, Law, Plant, Response
 from ..foundations import shape_of
 from ..system import State, System
 from .state_vector import StateVector
@@ -27,7 +28,7 @@ class FeedbackLoop(eqx.Module):
 
     controller: AbstractController
     clock: Clock | None
-    start: Any
+    start: PyTree
     nu: int = eqx.field(static=True)
     reading: bool = eqx.field(static=True, default=False)
 
@@ -42,7 +43,7 @@ class FeedbackLoop(eqx.Module):
                 "controller anew use `dataclasses.replace(state, control=None)`."
             )
 
-    def checked_inputs(self, u: Any) -> Float[Array, " nu"]:
+    def checked_inputs(self, u: ArrayLike) -> Float[Array, " nu"]:
         """The outputs, of the right shape."""
         u = jnp.asarray(u)
         if u.shape != (self.nu,):
@@ -68,7 +69,7 @@ class FeedbackLoop(eqx.Module):
     def _packed(self, n: Array, *parts: Array) -> Float[Array, " n"]:
         return jnp.concatenate([jnp.reshape(n, (1,)), *parts])
 
-    def sizes(self, dtype: Any) -> Float[Array, " n"]:
+    def sizes(self, dtype: DTypeLike) -> Float[Array, " n"]:
         """Of `StateVector.control`; what is held has no error."""
         size = ravel_pytree(self.controller.sizes(self.start))[0].astype(dtype)
         if self.clock is None:
@@ -104,13 +105,15 @@ class FeedbackLoop(eqx.Module):
             y = y.with_control(jnp.concatenate([y.control, jnp.zeros(self.nu, y.packed.dtype)]))
         return dataclasses.replace(self, reading=True), y
 
-    def inputs(self, t: Scalar, y: StateVector, plant: Any) -> Float[Array, " nu"]:
+    def inputs(self, t: Scalar, y: StateVector, plant: Instant | Plant | None) -> Float[Array, " nu"]:
         """What acts on the mechanism."""
         if self.clock is not None:
             return self.held_inputs(y.control)
         return self.checked_inputs(self.controller.output(t, y.q, y.v, self.state(y.control), plant))
 
-    def rate(self, t: Scalar, y: StateVector, u: Array, plant: Any, response: Any) -> Float[Array, " n"]:
+    def rate(
+        self, t: Scalar, y: StateVector, u: Array, plant: Instant | Plant | None, response: Response | None
+    ) -> Float[Array, " n"]:
         """The rate of `StateVector.control`, or what is read."""
         if self.reading:
             return self.read(t, y, u, plant, response)
@@ -119,7 +122,9 @@ class FeedbackLoop(eqx.Module):
         rate = self.controller.rate(t, y.q, y.v, self.state(y.control), plant, response)
         return ravel_pytree(rate)[0].astype(y.packed.dtype)
 
-    def read(self, t: Scalar, y: StateVector, u: Array, plant: Any, response: Any) -> Float[Array, " n"]:
+    def read(
+        self, t: Scalar, y: StateVector, u: Array, plant: Instant | Plant | None, response: Response | None
+    ) -> Float[Array, " n"]:
         """What is read where the loop is a reader."""
         if self.clock is None:
             return jnp.concatenate([y.control[: y.control.shape[0] - self.nu], u])

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
 from jax import lax
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, PyTree
 
 from ..system import Mode, Scale
 from ..topology import Plan
@@ -36,7 +36,7 @@ class Guard(eqx.Module):
     scale: Scale
     since: Array
 
-    def __call__(self, t: Any, y: Any, args: Any, **_: Any) -> Any:
+    def __call__(self, t: Array, y: StateVector, args: PyTree, **_: object) -> Any:
         """The function, as Diffrax calls it."""
         field, _ = args
         values, leaving = self.plan.watched(self.mode, t, y.q, y.v, self.scale, field.inputs(t, y))
@@ -48,7 +48,9 @@ class Guard(eqx.Module):
         return jnp.where(leaving, LEAVING + (t - lax.stop_gradient(t)), largest)
 
 
-def passed_over(guard: Guard, t0: Array, t1: Array, at: Callable[[Array], StateVector], args: Any) -> Bool[Array, ""]:
+def passed_over(
+    guard: Guard, t0: Array, t1: Array, at: Callable[[Array], StateVector], args: PyTree
+) -> Bool[Array, ""]:
     """Whether a guard rises above zero and falls again within a step, of which the state `at` a time is known."""
     above = lax.map(
         lambda part: guard(t0 + part * (t1 - t0), at(t0 + part * (t1 - t0)), args) > 0, FRACTIONS.astype(t0.dtype)
@@ -69,16 +71,33 @@ class Bisection(optx.AbstractRootFinder):
     Where it is `LEAVING` at the end, or not positive since no event has happened in this row of a batch, the end is returned.
     """
 
-    rtol: Any
-    atol: Any
-    norm: Any = jnp.abs
+    rtol: PyTree
+    atol: PyTree
+    norm: Callable[[PyTree], Array] = jnp.abs
 
-    def init(self, fn: Any, y: Any, args: Any, options: Any, f_struct: Any, aux_struct: Any, tags: Any) -> _Bracket:
+    def init(
+        self,
+        fn: Callable[[Array, PyTree], tuple[Array, PyTree]],
+        y: Array,
+        args: PyTree,
+        options: dict[str, PyTree],
+        f_struct: PyTree,
+        aux_struct: PyTree,
+        tags: frozenset[object],
+    ) -> _Bracket:
         """The whole interval, or its end."""
         upper = jnp.asarray(options["upper"], f_struct.dtype)
         return _Bracket(jnp.where(self._positive(fn(upper, args)[0]), options["lower"], upper), upper)
 
-    def step(self, fn: Any, y: Any, args: Any, options: Any, state: _Bracket, tags: Any) -> Any:
+    def step(
+        self,
+        fn: Callable[[Array, PyTree], tuple[Array, PyTree]],
+        y: Array,
+        args: PyTree,
+        options: dict[str, PyTree],
+        state: _Bracket,
+        tags: frozenset[object],
+    ) -> Any:
         """Half the interval."""
         middle = state.lower + 0.5 * (state.upper - state.lower)
         value, aux = fn(middle, args)
@@ -86,15 +105,31 @@ class Bisection(optx.AbstractRootFinder):
         upper = jnp.where(above, middle, state.upper)
         return upper, _Bracket(jnp.where(above, state.lower, middle), upper), aux
 
-    def terminate(self, fn: Any, y: Any, args: Any, options: Any, state: _Bracket, tags: Any) -> Any:
+    def terminate(
+        self,
+        fn: Callable[[Array, PyTree], tuple[Array, PyTree]],
+        y: Array,
+        args: PyTree,
+        options: dict[str, PyTree],
+        state: _Bracket,
+        tags: frozenset[object],
+    ) -> Any:
         """When the interval is short."""
         return state.upper - state.lower <= self.atol + self.rtol * jnp.abs(y), optx.RESULTS.successful
 
     def postprocess(
-        self, fn: Any, y: Any, aux: Any, args: Any, options: Any, state: _Bracket, tags: Any, result: Any
+        self,
+        fn: Callable[[Array, PyTree], tuple[Array, PyTree]],
+        y: Array,
+        aux: PyTree,
+        args: PyTree,
+        options: dict[str, PyTree],
+        state: _Bracket,
+        tags: frozenset[object],
+        result: optx.RESULTS,
     ) -> Any:
         """Nothing more."""
         return y, aux, {}
 
-    def _positive(self, value: Any) -> Any:
+    def _positive(self, value: Array) -> Any:
         return (value > 0) & (value < LEAVING)

@@ -1,13 +1,12 @@
 """One phase of a run, in one mode."""
 
 import dataclasses
-from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from ..deferral import with_fallback
 from ..foundations import silent
@@ -37,14 +36,14 @@ class Phase(eqx.Module):
         interpolation: over the whole phase, where that was asked for.
     """
 
-    ys: Any
+    ys: PyTree
     t: Scalar
     y: StateVector
-    result: Any
+    result: PyTree
     stats: dict[str, Array]
     accepted: Accepted
     irregular: Bool[Array, ""]
-    interpolation: Any = None
+    interpolation: PyTree = None
 
     @property
     def record(self) -> "Phases":
@@ -117,7 +116,7 @@ class Tape(eqx.Module):
     """
 
     ts: Float[Array, " k"]
-    ys: Any
+    ys: PyTree
     count: Array
     last: Scalar
     end: StateVector
@@ -204,9 +203,9 @@ def _by_diffrax(
         throw=False,
     )
     solution = silent(run)
-    times: Any = solution.ts
-    states: Any = solution.ys
-    accepted: Any = solution.solver_state
+    times: PyTree = solution.ts
+    states: PyTree = solution.ys
+    accepted: PyTree = solution.solver_state
     counts = ("num_steps", "num_accepted_steps", "num_rejected_steps")
     stats = {name: jnp.asarray(solution.stats[name]) for name in counts}
     last = jax.tree.map(lambda x: x[0], states[1])

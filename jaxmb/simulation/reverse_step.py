@@ -8,7 +8,8 @@ import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float
+from jax.typing import DTypeLike
+from jaxtyping import Array, Bool, Float, PyTree
 
 from ..foundations import where_any
 from .certificate import certify
@@ -32,7 +33,7 @@ class ReverseStep(eqx.Module):
     steady: Bool[Array, ""]
     smooth: bool = eqx.field(static=True, default=False)
 
-    def field(self, active: Any) -> VectorField:
+    def field(self, active: PyTree) -> VectorField:
         """The problem."""
         return dataclasses.replace(eqx.combine(active, self.rest), smooth=self.smooth)
 
@@ -59,7 +60,7 @@ class ReverseStep(eqx.Module):
             fresh |= self.rest.loop.due(self.tape.ts[k], entry_of(self.tape.ys, k).control)
         return ~fresh & self.tableau(self.tape.ts.dtype)[0].fsal
 
-    def tableau(self, dtype: Any) -> tuple[Tableau, Array, Array]:
+    def tableau(self, dtype: DTypeLike) -> tuple[Tableau, Array, Array]:
         """That of the solver, and its a and c with the end below."""
         tableau = Tableau.of(self.method.solver.solver, dtype)
         if not tableau.fsal:
@@ -71,7 +72,7 @@ class ReverseStep(eqx.Module):
         y1 = self.tape.end.where(k == self.tape.count - 1, entry_of(self.tape.ys, k + 1))
         return *self.span(k), entry_of(self.tape.ys, k), y1
 
-    def replay(self, active: Any, k: Array) -> "Replay":
+    def replay(self, active: PyTree, k: Array) -> "Replay":
         """A step as it was taken: by compiled code or sparse linear algebra, and otherwise where that is at a loss."""
         if self.is_general:
             return self._replay_general(active, k)
@@ -91,7 +92,7 @@ class ReverseStep(eqx.Module):
         return self.rest.where_irregular(irregular, ReverseStep._replay_general, (self, active, k), replay)
 
     def replay_smooth(
-        self, active: Any, t0: Array, t1: Array, y0: StateVector
+        self, active: PyTree, t0: Array, t1: Array, y0: StateVector
     ) -> tuple[StateVector, StateVector, Array]:
         """The end of a step before its correction, its slopes, and whether it must be gone back over otherwise."""
         field = self.field(active)
@@ -103,7 +104,7 @@ class ReverseStep(eqx.Module):
             good = ~jnp.any(stages.near) & certify(field, stages.last.factor, stages.last.terms)
         return stages.raw, stages.slopes, ~good | ~stages.raw.finite
 
-    def _replay_general(self, active: Any, k: Array) -> "Replay":
+    def _replay_general(self, active: PyTree, k: Array) -> "Replay":
         t0, t1, y0, y1 = self.ends(k)
         field = self.field(active)
         rows = field.prepare(t0, y0, None)
@@ -114,13 +115,13 @@ class ReverseStep(eqx.Module):
         return Replay(dense, rows.in_use, rows.choice, stages.near, stages.tau, jnp.array(False))
 
     def read(
-        self, k: Array, dense: Any, times: Array, bars: Any, times_bar: Array, indices: Array
+        self, k: Array, dense: PyTree, times: Array, bars: PyTree, times_bar: Array, indices: Array
     ) -> tuple[Any, Array]:
         """Cotangents of the interpolation and of the times, from those of the states that are read off it."""
         t0, t1 = self.span(k)
         at = lambda dense, t: self.method.solver.interpolation_cls(t0=t0, t1=t1, **dense).evaluate(t)
 
-        def read_one(n: Array, carry: Any) -> Any:
+        def read_one(n: Array, carry: PyTree) -> Any:
             i = jnp.where(first + n < beyond, first + n, indices.shape[0])  # the last one of the last step is the end
             interpolation_bar, time_bar = jax.vjp(at, dense, times[i])[1](entry_of(bars, i))
             return added(carry[0], interpolation_bar), carry[1].at[i].set(time_bar)
@@ -130,7 +131,13 @@ class ReverseStep(eqx.Module):
         return lax.fori_loop(0, count, read_one, (zeros_like(dense), times_bar))
 
     def step(
-        self, active: Any, k: Array, replay: "Replay", end_bar: StateVector, slope_bar: StateVector, dense_bar: Any
+        self,
+        active: PyTree,
+        k: Array,
+        replay: "Replay",
+        end_bar: StateVector,
+        slope_bar: StateVector,
+        dense_bar: PyTree,
     ) -> tuple[StateVector, StateVector, Any, StateVector]:
         """Cotangents of the step's start, of the slope that it takes from the step before, and of the problem; the slope at the start.
 
@@ -158,7 +165,7 @@ class ReverseStep(eqx.Module):
 
     def _regular_step(
         self,
-        active: Any,
+        active: PyTree,
         k: Array,
         replay: "Replay",
         end_bar: StateVector,
@@ -178,7 +185,7 @@ class ReverseStep(eqx.Module):
 
     def _general_step(
         self,
-        active: Any,
+        active: PyTree,
         k: Array,
         replay: "Replay",
         end_bar: StateVector,
@@ -194,7 +201,7 @@ class ReverseStep(eqx.Module):
         # Tasks: the correction of the end, then the stages from the last to the first.
         near, tau = jnp.append(replay.near[:s], True), jnp.append(replay.tau[:s], 0)
 
-        def task(n: Array, carry: Any) -> Any:
+        def task(n: Array, carry: PyTree) -> Any:
             y0_bar, ks_bar, active_bar = carry
             i = s - n
             flow_bar = jax.tree.map(lambda b: (t1 - t0) * jnp.where(i < s, b[jnp.minimum(i, s - 1)], 0), ks_bar)
@@ -222,7 +229,7 @@ class ReverseStep(eqx.Module):
         return y0_bar, slope_bar, active_bar
 
     def pull_sample(
-        self, active: Any, k: Array, replay: "Replay", y0_bar: StateVector, active_bar: Any
+        self, active: PyTree, k: Array, replay: "Replay", y0_bar: StateVector, active_bar: PyTree
     ) -> tuple[StateVector, Any]:
         """Cotangents of the state before the sample of a controller with which the step began, if it did."""
         loop, t, y = self.rest.loop, self.tape.ts[k], entry_of(self.tape.ys, k)
@@ -238,7 +245,7 @@ class ReverseStep(eqx.Module):
 
     def pull(
         self,
-        active: Any,
+        active: PyTree,
         replay: "Replay",
         t: Array,
         y: StateVector,
@@ -258,7 +265,7 @@ class ReverseStep(eqx.Module):
         if self.smooth:
             return self._smooth_pull(active, in_use, t, y, flow_bar, ends, y1, end_bar)
 
-        def sample(carry: Any) -> Any:
+        def sample(carry: PyTree) -> Any:
             j, y_bar, active_bar = carry
             offset, weight = tau * jnp.asarray(OFFSETS)[j], jnp.where(interpolated, jnp.asarray(WEIGHTS)[j], 1)
             shifted, shift_vjp = jax.vjp(lambda y: y.with_qv(y.q + offset * field.system.qdot(y.q, y.v), y.v), y)
@@ -286,7 +293,7 @@ class ReverseStep(eqx.Module):
 
     def _smooth_pull(
         self,
-        active: Any,
+        active: PyTree,
         in_use: Array,
         t: Array,
         y: StateVector,
@@ -321,7 +328,7 @@ class Replay(eqx.Module):
         regular: whether nothing was irregular about it.
     """
 
-    dense: Any
+    dense: PyTree
     in_use: Bool[Array, " m"]
     choice: Bool[Array, " n"] | None
     near: Bool[Array, " r"]
@@ -334,7 +341,7 @@ def _dense(y0: StateVector, raw: StateVector, slopes: StateVector, y1: StateVect
     return {"inner": {"y0": y0, "y1": raw, "k": slopes}, "shift": jax.tree.map(jnp.subtract, y1, raw)}
 
 
-def _after_jump(controller: Any, t: Array) -> tuple[Bool[Array, ""], Array]:
+def _after_jump(controller: PyTree, t: Array) -> tuple[Bool[Array, ""], Array]:
     """Whether the vector field jumps just before a time, and when the step before has ended then."""
     jumped, before = jnp.array(False), t
     while hasattr(controller, "controller"):
@@ -347,21 +354,21 @@ def _after_jump(controller: Any, t: Array) -> tuple[Bool[Array, ""], Array]:
     return jumped, before
 
 
-def entry_of(tree: Any, i: Array) -> Any:
+def entry_of(tree: PyTree, i: Array) -> Any:
     """One row of all arrays."""
     return jax.tree.map(lambda x: x[i], tree)
 
 
-def zeros_like(tree: Any) -> Any:
+def zeros_like(tree: PyTree) -> Any:
     """Zeros in place of all numbers."""
     return jax.tree.map(jnp.zeros_like, tree)
 
 
-def added(a: Any, b: Any) -> Any:
+def added(a: PyTree, b: PyTree) -> Any:
     """The sum, entry by entry."""
     return jax.tree.map(jnp.add, a, b)
 
 
-def dot(a: Any, b: Any) -> Array:
+def dot(a: PyTree, b: PyTree) -> Array:
     """The sum of all products."""
     return jnp.sum(jnp.stack([jnp.vdot(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)]))

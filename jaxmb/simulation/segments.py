@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..foundations import RESULTS
 from ..system import Mode, Scale, State, rows_at
@@ -90,7 +90,7 @@ class Run(eqx.Module):
     method: Method
     max_events: int = eqx.field(static=True)
 
-    def field(self, mode: Mode, consistent: Any, t: Array, y: StateVector) -> VectorField:
+    def field(self, mode: Mode, consistent: Bool[Array, ""], t: Array, y: StateVector) -> VectorField:
         """The problem in a mode."""
         system = self.plan.system.in_mode(mode)
         terms = lax.stop_gradient(rows_at(system, t, y.q, self.scale.row))
@@ -140,7 +140,7 @@ class Run(eqx.Module):
             by_guard &= jnp.any(which)
             reached, guard_due = jnp.where(by_guard, located_time, reached), by_guard & which
             last = jax.tree.map(lambda a, b: jnp.where(by_guard, a, b), located_state, last)
-        result: Any = RESULTS.where(~completed & consistent, verdict(motion, consistent), segment.result)
+        result: PyTree = RESULTS.where(~completed & consistent, verdict(motion, consistent), segment.result)
         # Times from here on; later segments overwrite what they reach.
         remaining = (ts >= t) & ~segment.done
         fill = lambda new, old: jnp.where(remaining.reshape((-1,) + (1,) * (old.ndim - 1)), new, old)
@@ -180,7 +180,7 @@ class Run(eqx.Module):
         new = after.correct(t, new, after.independent(t, new))
         before, y = State(t, y.q, y.v, self.scale, old, control), chosen(new, y)
         fits = jump.mismatch <= fitting(t.dtype)
-        result: Any = segment.result
+        result: PyTree = segment.result
         for happened, what in (
             (exhausted, RESULTS.events_exhausted),
             (acts & (jump.result != RESULTS.successful), jump.result),
@@ -236,7 +236,7 @@ def finished(field: VectorField, t: Array, y: StateVector, start: StateVector) -
     return jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), (y, field.inputs(t, y)))
 
 
-def at_each(loop: FeedbackLoop | None, fn: Callable[..., Any], *saved: Any) -> Any:
+def at_each(loop: FeedbackLoop | None, fn: Callable[..., Any], *saved: PyTree) -> Any:
     """`fn` at each saved time: one after the other where a controller needs the plant, whose program is smaller then."""
     if loop is not None and loop.controller.uses_plant:
         return lax.map(lambda each: fn(*each), saved)
@@ -250,12 +250,12 @@ def run_through(
 
     The saved states of the last segment are corrected, and NaN where the run did not get.
     """
-    mode: Any = state.mode
-    start: Any = jax.tree.map(lambda x: jnp.where(consistent, x, 0), initial_state(run.loop, state))
+    mode: PyTree = state.mode
+    start: PyTree = jax.tree.map(lambda x: jnp.where(consistent, x, 0), initial_state(run.loop, state))
     everywhere = lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape))
     nowhere = jax.tree.map(lambda x: jnp.full((ts.shape[0], *x.shape), jnp.nan, x.dtype), start)
-    successful: Any = RESULTS.successful
-    result: Any = RESULTS.where(consistent, successful, RESULTS.inconsistent_state)
+    successful: PyTree = RESULTS.successful
+    result: PyTree = RESULTS.where(consistent, successful, RESULTS.inconsistent_state)
     no_event, max_events = jnp.zeros(len(run.plan.names), bool), run.max_events
     first = Segment(
         state.t, start, mode, no_event, result, jnp.array(0), ~consistent, nowhere, jax.tree.map(everywhere, mode)

@@ -68,7 +68,7 @@ def simulate(
     drift: AbstractDrift | None = None,
     events: Sequence[AbstractEvent] = (),
     max_events: Count = 16,
-    control: Any = None,
+    control: object = None,
     solver: dfx.AbstractSolver | None = None,
     stepsize_controller: dfx.AbstractStepSizeController | None = None,
     dt0: Positive | None = None,
@@ -212,7 +212,7 @@ def _with_stored_stages(solver: dfx.AbstractSolver) -> dfx.AbstractSolver:
     return solver
 
 
-def _with_tolerances_as_arrays(controller: Any) -> Any:
+def _with_tolerances_as_arrays(controller: dfx.AbstractStepSizeController) -> Any:
     """The controller with rtol and atol as arrays, also inside another controller: other tolerances do not compile anew."""
     adaptive = lambda x: isinstance(x, dfx.PIDController)
     as_arrays = lambda c: (

@@ -8,7 +8,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, PyTree
 
 from ..foundations import (
     RESULTS,
@@ -63,10 +64,10 @@ class Solution(eqx.Module):
     switches: Switches | None
     result: RESULTS
     field: VectorField | None
-    dense: Any
+    dense: PyTree
     modes: Mode | None = None
     events: Events | None = None
-    z: Any = None
+    z: PyTree = None
     control: Float[Array, "... T n"] | None = None
     joints: tuple[str, ...] | None = eqx.field(static=True, default=None)
     names: Names | None = eqx.field(static=True, default=None)
@@ -93,7 +94,7 @@ class Solution(eqx.Module):
         rows = (slice(None),) * (self.ts.ndim - 1)
         return jax.tree.map(lambda x: x[(*rows, i)], self.states)
 
-    def evaluate(self, t: Any) -> State:
+    def evaluate(self, t: ArrayLike) -> State:
         """The state at any time between the first and the last, on the constraints.
 
         The integrator's own interpolation, corrected like a step.
@@ -144,11 +145,11 @@ class Solution(eqx.Module):
 
 
 @program
-def _over_times(field: VectorField, dense: Any, t: Array) -> State:
+def _over_times(field: VectorField, dense: PyTree, t: Array) -> State:
     return over_leading_axes(lambda t: _interpolate(field, dense, t), t.ndim)(t)
 
 
-def _interpolate(field: VectorField, dense: Any, t: Array) -> State:
+def _interpolate(field: VectorField, dense: PyTree, t: Array) -> State:
     y = dense.evaluate(t)
     state = field.state(t, field.correct(t, y, field.independent(t, y)))
     return state if field.loop is None else dataclasses.replace(state, control=y.control)

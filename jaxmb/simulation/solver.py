@@ -9,7 +9,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..foundations import RESULTS, where_needed
 from ..kinematics import CLOSE, Correction, Rows
@@ -19,6 +20,7 @@ from .certificate import certify_dense
 from .compiled_step import CompiledStep, StepResult, basis_shape
 from .guard import Guard, passed_over
 from .passage import Path, distance_missed
+from .real_scalar import RealScalar
 from .sparse import sparse_step
 from .stages import Stages, Tableau, all_stages, combine
 from .state_vector import StateVector
@@ -34,12 +36,12 @@ class Blended(dfx.AbstractLocalInterpolation):
     y(s) + s²(3 − 2s) (y_corrected − y): continuous from step to step, and of the inner order.
     """
 
-    t0: Any
-    t1: Any
+    t0: PyTree
+    t1: PyTree
     inner: dfx.AbstractLocalInterpolation
-    shift: Any
+    shift: PyTree
 
-    def evaluate(self, t0: Any, t1: Any = None, left: bool = True) -> Any:
+    def evaluate(self, t0: RealScalar, t1: RealScalar | None = None, left: bool = True) -> Any:
         """The state at `t0`, or the increment from `t0` to `t1`."""
         if t1 is not None:
             return jax.tree.map(lambda a, b: b - a, self.evaluate(t0), self.evaluate(t1))
@@ -55,7 +57,7 @@ class _BlendedClass:
 
     inner: Callable[..., dfx.AbstractLocalInterpolation]
 
-    def __call__(self, *, t0: Any, t1: Any, inner: Any, shift: Any) -> Blended:
+    def __call__(self, *, t0: RealScalar, t1: RealScalar, inner: PyTree, shift: PyTree) -> Blended:
         return Blended(t0, t1, self.inner(t0=t0, t1=t1, **inner), shift)
 
 
@@ -99,7 +101,7 @@ class Accepted(eqx.Module):
         failed: whether the latest step has failed.
     """
 
-    inner: Any
+    inner: PyTree
     end: tuple[Scalar, StateVector]
     rows: Rows
     certified: Bool[Array, ""]
@@ -133,9 +135,9 @@ class _Attempt(eqx.Module):
 
     raw: StateVector
     error: StateVector | None
-    dense: Any
-    inner: Any
-    result: Any
+    dense: PyTree
+    inner: PyTree
+    result: PyTree
     y1: StateVector
     correction: Correction
     certified: Bool[Array, ""]
@@ -166,23 +168,23 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         lambda self: _BlendedClass(self.solver.interpolation_cls)
     )
 
-    def order(self, terms: Any) -> Any:
+    def order(self, terms: PyTree) -> Any:
         """The inner solver's order."""
         return self.solver.order(terms)
 
-    def strong_order(self, terms: Any) -> Any:
+    def strong_order(self, terms: PyTree) -> Any:
         """The inner solver's order."""
         return self.solver.strong_order(terms)
 
-    def error_order(self, terms: Any) -> Any:
+    def error_order(self, terms: PyTree) -> Any:
         """The inner solver's order."""
         return self.solver.error_order(terms)
 
-    def init(self, terms: Any, t0: Any, t1: Any, y0: StateVector, args: Arguments) -> Accepted:
+    def init(self, terms: PyTree, t0: RealScalar, t1: RealScalar, y0: StateVector, args: Arguments) -> Accepted:
         """The inner solver's start; no rank has been seen."""
-        field, _ = args
+        (field, _), t0, t1 = args, jnp.asarray(t0), jnp.asarray(t1)
         if isinstance(self.solver, dfx.AbstractERK):
-            inner: Any = (jax.tree.map(jnp.zeros_like, y0), jnp.array(False))
+            inner: PyTree = (jax.tree.map(jnp.zeros_like, y0), jnp.array(False))
         else:
             inner = self.solver.init(terms, t0, t1, y0, args)
         m, choice, switches = field.system.m, field.choice, None
@@ -238,20 +240,27 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             highest_rank=rows.rank,
         )
 
-    def func(self, terms: Any, t0: Any, y0: StateVector, args: Arguments) -> Any:
+    def func(self, terms: PyTree, t0: RealScalar, y0: StateVector, args: Arguments) -> Any:
         """The vector field at an accepted state."""
-        field, _ = args
+        (field, _), t0 = args, jnp.asarray(t0)
         return field.with_choice(field.choice).evaluate_regular(t0, y0, field.independent(t0, y0))[0]
 
     @eqx.filter_jit  # Diffrax traces its loop three times
     def step(
-        self, terms: Any, t0: Any, t1: Any, y0: StateVector, args: Arguments, solver_state: Accepted, made_jump: Any
+        self,
+        terms: PyTree,
+        t0: RealScalar,
+        t1: RealScalar,
+        y0: StateVector,
+        args: Arguments,
+        solver_state: Accepted,
+        made_jump: ArrayLike,
     ) -> Any:
         """One step of the inner solver, its correction and its verdict; where that is a failure no state within the step is reached.
 
         A step within which a guard rises above zero and falls again is rejected, as one whose error is too large.
         """
-        field, in_use = args
+        (field, in_use), t0, t1, made_jump = args, jnp.asarray(t0), jnp.asarray(t1), jnp.asarray(made_jump)
         guard, field = field.guard, dataclasses.replace(field, guard=None)
         attempt = _with_verdict(*self._step(terms, t0, t1, y0, (field, in_use), solver_state, made_jump))
         if guard is None:
@@ -262,7 +271,14 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         return y1, jax.tree.map(lambda e: jnp.where(passed, jnp.inf, e), error), dense, accepted, result
 
     def _step(
-        self, terms: Any, t0: Any, t1: Any, y0: StateVector, args: Arguments, solver_state: Accepted, jumped: Any
+        self,
+        terms: PyTree,
+        t0: Array,
+        t1: Array,
+        y0: StateVector,
+        args: Arguments,
+        solver_state: Accepted,
+        jumped: Bool[Array, ""],
     ) -> Any:
         field, _ = args
         step, until, field = field.step, field.until, dataclasses.replace(field, step=None, until=None)
@@ -276,6 +292,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         if field.regular_only is not None:
             return _or_stop(irregular, y0, attempt)
         # In a batch a run that is over waits for the others, by steps that do not count.
+        assert until is not None  # `_by_diffrax` sets it
         irregular &= ~solver_state.failed & (t0 < until)
         # Where that is at a loss rows are decided anew.
         before = dataclasses.replace(solver_state, certified=jnp.array(False))
@@ -286,12 +303,12 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
     def _regular_step(
         self,
         step: CompiledStep,
-        t0: Any,
-        t1: Any,
+        t0: Array,
+        t1: Array,
         y0: StateVector,
         field: VectorField,
         before: Accepted,
-        jumped: Any,
+        jumped: Bool[Array, ""],
     ) -> tuple[Bool[Array, ""], Any]:
         """One step by compiled code, and whether it must be made otherwise."""
         step_result = step(t0, t1, y0, before.inner[0], before.rows.in_use, before.basis)
@@ -299,7 +316,14 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         return self._judged_step(step_result, t0, t1, y0, field, before, jumped)
 
     def _judged_step(
-        self, step: StepResult, t0: Any, t1: Any, y0: StateVector, field: VectorField, before: Accepted, jumped: Any
+        self,
+        step: StepResult,
+        t0: Array,
+        t1: Array,
+        y0: StateVector,
+        field: VectorField,
+        before: Accepted,
+        jumped: Bool[Array, ""],
     ) -> tuple[Bool[Array, ""], Any]:
         regular = before.certified
         if Tableau.of(self.solver, t0.dtype).fsal:
@@ -308,14 +332,21 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         return self._judged(step, regular, t0, t1, y0, field, dataclasses.replace(before, sparse=sparse))
 
     def judged(
-        self, step: StepResult, t0: Any, t1: Any, y0: StateVector, field: VectorField, before: Accepted, jumped: Any
+        self,
+        step: StepResult,
+        t0: Array,
+        t1: Array,
+        y0: StateVector,
+        field: VectorField,
+        before: Accepted,
+        jumped: Bool[Array, ""],
     ) -> Any:
         """What `attempt` returns, of a step by regular steps only that has been made already."""
         irregular, attempt = self._judged_step(step, t0, t1, y0, field, before, jumped)
         return _with_verdict(*_or_stop(irregular, y0, attempt))
 
     def _sparse_step(
-        self, t0: Any, t1: Any, y0: StateVector, field: VectorField, before: Accepted, jumped: Any
+        self, t0: Array, t1: Array, y0: StateVector, field: VectorField, before: Accepted, jumped: Bool[Array, ""]
     ) -> tuple[Bool[Array, ""], Any]:
         """One step by sparse linear algebra, and whether it must be made otherwise."""
         tableau = Tableau.of(self.solver, t0.dtype)
@@ -339,8 +370,8 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         self,
         step: StepResult,
         regular: Bool[Array, ""],
-        t0: Any,
-        t1: Any,
+        t0: Array,
+        t1: Array,
         y0: StateVector,
         field: VectorField,
         before: Accepted,
@@ -365,12 +396,19 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         dense = {"inner": {"y0": y0, "y1": step.raw, "k": step.slopes}, "shift": shift}
         # One that is not closed is rejected, or fails, as it is.
         error = jax.tree.map(lambda e: jnp.where(closed, e, jnp.inf), error)
-        successful: Any = dfx.RESULTS.successful
+        successful: PyTree = dfx.RESULTS.successful
         result = dfx.RESULTS.where(closed, successful, dfx.RESULTS.breakdown)  # pyright: ignore[reportArgumentType]
         return ~regular, (step.y1.where(closed, y0), error, dense, accepted, result)
 
     def _general_step(
-        self, terms: Any, t0: Any, t1: Any, y0: StateVector, field: VectorField, before: Accepted, jumped: Any
+        self,
+        terms: PyTree,
+        t0: Array,
+        t1: Array,
+        y0: StateVector,
+        field: VectorField,
+        before: Accepted,
+        jumped: Bool[Array, ""],
     ) -> Any:
         """One step, whatever happens."""
         # What is certain need not be decided again.
@@ -404,7 +442,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         unresolvable = admissible & branch_jump & ~inconclusive & (2 * miss < CLOSE**2)
         accept = admissible & ~branch_jump
         hopeless = ~possible | unresolvable | ~(t1 - t0 > _shortest(t0, t1))
-        failure: Any = dfx.RESULTS.breakdown
+        failure: PyTree = dfx.RESULTS.breakdown
         failure = dfx.RESULTS.where(y1.finite, failure, dfx.RESULTS.nonfinite)  # pyright: ignore[reportArgumentType]
         if attempt.result is None:
             result = dfx.RESULTS.where(accept, dfx.RESULTS.successful, failure)
@@ -433,7 +471,14 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         return y1, error, {"inner": attempt.dense, "shift": shift}, accepted, result
 
     def _explicit_step(
-        self, field: VectorField, t0: Array, t1: Array, y0: StateVector, rows: Rows, before: Accepted, jumped: Any
+        self,
+        field: VectorField,
+        t0: Array,
+        t1: Array,
+        y0: StateVector,
+        rows: Rows,
+        before: Accepted,
+        jumped: Bool[Array, ""],
     ) -> _Attempt:
         """By stages of our own, whose last factors serve the correction of the end too."""
         tableau = Tableau.of(self.solver, t0.dtype)
@@ -459,14 +504,14 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
 
     def _inner_step(
         self,
-        terms: Any,
+        terms: PyTree,
         field: VectorField,
         t0: Array,
         t1: Array,
         y0: StateVector,
         rows: Rows,
         before: Accepted,
-        jumped: Any,
+        jumped: Bool[Array, ""],
     ) -> _Attempt:
         """By a solver that is not explicit, or that wraps another; the end is corrected by factors of its own."""
         attempt = self.solver.step(terms, t0, t1, y0, (field, rows.in_use), before.inner, jumped)
@@ -474,7 +519,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         return _Attempt(*attempt, y1, end, jnp.array(False), end.basis)
 
 
-def _carried_basis(field: VectorField, terms: Any, like: Float[Array, "m n"]) -> Float[Array, "m n"]:
+def _carried_basis(field: VectorField, terms: PyTree, like: Float[Array, "m n"]) -> Float[Array, "m n"]:
     """A (`SparseFactor.lowered`) of a system with a layout, if that is carried."""
     layout = field.system.layout
     if layout is None or not like.shape[1]:
@@ -489,20 +534,22 @@ def _shortest(t0: Array, t1: Array) -> Array:
     return 16 * jnp.finfo(t1.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
 
 
-def _or_stop(irregular: Bool[Array, ""], y0: StateVector, attempt: Any) -> Any:
+def _or_stop(irregular: Bool[Array, ""], y0: StateVector, attempt: PyTree) -> Any:
     """A regular step; else none is made, and the run ends."""
     y1, error, dense, accepted, result = attempt
-    failure: Any = dfx.RESULTS.breakdown
+    failure: PyTree = dfx.RESULTS.breakdown
     accepted = dataclasses.replace(accepted, failed=irregular)
     error = jax.tree.map(lambda e: jnp.where(irregular, 0, e), error)
     return y1.where(~irregular, y0), error, dense, accepted, dfx.RESULTS.where(irregular, failure, result)
 
 
-def _passed_over(solver: ConstrainedSolver, guard: Guard, t0: Array, t1: Array, dense: Any, args: Arguments) -> Array:
+def _passed_over(
+    solver: ConstrainedSolver, guard: Guard, t0: Array, t1: Array, dense: PyTree, args: Arguments
+) -> Array:
     return passed_over(guard, t0, t1, solver.interpolation_cls(t0=t0, t1=t1, **dense).evaluate, args)
 
 
-def _with_verdict(y1: StateVector, error: Any, dense: Any, accepted: Accepted, result: Any) -> Any:
+def _with_verdict(y1: StateVector, error: PyTree, dense: PyTree, accepted: Accepted, result: PyTree) -> Any:
     """A step, within which no state is reached where it is a failure."""
     shift = jax.tree.map(lambda x: jnp.where(dfx.is_okay(result), x, jnp.nan), dense["shift"])
     return y1, error, {**dense, "shift": shift}, accepted, result
@@ -520,21 +567,21 @@ def _certify_end(field: VectorField, rows: Rows, stages: Stages) -> Bool[Array, 
     return regular & certify_dense(field.scale, factor, terms, field.formulation.rank_tol)
 
 
-def derivative(t: Any, y: Any, args: Any) -> StateVector:
+def derivative(t: RealScalar, y: StateVector, args: "Arguments") -> StateVector:
     """The vector field, for solvers that are not explicit."""
     field, in_use = args
-    return field.derivative(t, y, in_use)
+    return field.derivative(jnp.asarray(t), y, in_use)
 
 
-def regular_derivative(t: Any, y: Any, args: Any) -> StateVector:
+def regular_derivative(t: RealScalar, y: StateVector, args: "Arguments") -> StateVector:
     """The same without what is done near singular poses: `ConstrainedSolver` evaluates stages itself, Diffrax asks for shapes."""
     field, in_use = args
-    return field.evaluate_regular(t, y, in_use, quick=True)[0]
+    return field.evaluate_regular(jnp.asarray(t), y, in_use, quick=True)[0]
 
 
-def verdict(motion: Any, consistent: Bool[Array, ""]) -> RESULTS:
+def verdict(motion: PyTree, consistent: Bool[Array, ""]) -> RESULTS:
     """What a run by a `ConstrainedSolver` reports, in terms of constrained dynamics where it failed."""
-    accepted: Any = motion.accepted
+    accepted: PyTree = motion.accepted
     rows: Rows = jax.tree.map(lax.stop_gradient, accepted.rows)
     result = RESULTS.promote(motion.result)
     failed = result != RESULTS.successful

@@ -3,12 +3,14 @@
 import functools
 from typing import Any
 
+import diffrax as dfx
 import equinox as eqx
 import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
 from .state_vector import StateVector
@@ -34,15 +36,17 @@ class Tableau(eqx.Module):
     fsal: bool = eqx.field(static=True)
 
     @classmethod
-    def of(cls, solver: Any, dtype: Any) -> "Tableau":
+    def of(cls, solver: dfx.AbstractSolver, dtype: DTypeLike) -> "Tableau":
         """That of an explicit Runge–Kutta solver of Diffrax."""
         a, c, error, fsal = coefficients(solver)
         return cls(jnp.asarray(a, dtype), jnp.asarray(c, dtype), jnp.asarray(error, dtype), fsal)
 
 
-def coefficients(solver: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
+def coefficients(solver: dfx.AbstractSolver) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
     """A, c, the weights of the error and whether the last stage is the first one of the next step, see `Tableau`."""
-    tableau: Any = solver.tableau
+    assert isinstance(solver, dfx.AbstractERK)
+    tableau = solver.tableau
+    assert isinstance(tableau, dfx.ButcherTableau)
     s = tableau.num_stages
     a, c = np.zeros((s + 1, s)), np.ones(s + 1)
     for i, row in enumerate(tableau.a_lower):

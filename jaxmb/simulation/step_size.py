@@ -1,15 +1,18 @@
 """Tolerances and a first step that follow from a system's own sizes."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float, PyTree
 
 from ..system import Scale, State, System, Values, free_acceleration, rate_matrix
+from .real_scalar import Integer, RealScalar
 from .state_vector import StateVector
 
 Scalar = Float[Array, ""]
@@ -32,26 +35,34 @@ class RelativeTolerances(dfx.AbstractAdaptiveStepSizeController):
     atol = property(lambda self: self.controller.atol)  # pyright: ignore[reportAssignmentType]
     norm = property(lambda self: self.controller.norm)  # pyright: ignore[reportAssignmentType]
 
-    def wrap(self, direction: Any) -> "RelativeTolerances":
+    def wrap(self, direction: Integer) -> "RelativeTolerances":
         """As the controller's."""
         return RelativeTolerances(self.controller.wrap(direction), self.sizes)
 
     def init(
-        self, terms: Any, t0: Any, t1: Any, y0: StateVector, dt0: Any, args: Any, func: Any, error_order: Any
+        self,
+        terms: PyTree,
+        t0: RealScalar,
+        t1: RealScalar,
+        y0: StateVector,
+        dt0: RealScalar | None,
+        args: PyTree,
+        func: Callable[..., PyTree],
+        error_order: RealScalar | None,
     ) -> tuple[Any, Any]:
         """As the controller's."""
         return self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
 
     def adapt_step_size(
         self,
-        t0: Any,
-        t1: Any,
+        t0: RealScalar,
+        t1: RealScalar,
         y0: StateVector,
         y1_candidate: StateVector,
-        args: Any,
-        y_error: Any,
-        error_order: Any,
-        controller_state: Any,
+        args: PyTree,
+        y_error: StateVector | None,
+        error_order: RealScalar,
+        controller_state: PyTree,
     ) -> Any:
         """The controller's, with all variables in units of their sizes."""
         relative = lambda y: jax.tree.map(lambda x, size: x / size, y, self.sizes)
@@ -59,7 +70,7 @@ class RelativeTolerances(dfx.AbstractAdaptiveStepSizeController):
         return self.controller.adapt_step_size(t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state)
 
 
-def default_controller(dtype: Any) -> dfx.PIDController:
+def default_controller(dtype: DTypeLike) -> dfx.PIDController:
     """PID control at tolerances that suit the precision."""
     precise = jnp.finfo(dtype).eps < 1e-10
     return dfx.PIDController(rtol=1e-8, atol=1e-10) if precise else dfx.PIDController(rtol=1e-4, atol=1e-6)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from ..control import Instant, Plant, Response
 from ..deferral import with_fallback
@@ -91,11 +91,11 @@ class VectorField(eqx.Module):
     scale: Scale
     consistent: Bool[Array, ""]
     choice: Bool[Array, " n"] | None
-    step: Any = None
+    step: PyTree = None
     smooth: bool = eqx.field(static=True, default=False)
     regular_only: RegularOnly | None = None
     until: Float[Array, ""] | None = None
-    guard: Any = None
+    guard: PyTree = None
     initial_remainders: Float[Array, "k b"] | None = None
 
     @property
@@ -194,14 +194,14 @@ class VectorField(eqx.Module):
         applied = system.applied_force(t, q, v, u)
         if self.sparse:
             assert system.layout is not None
-            terms: Any = sparse_evaluate_at(system, system.layout, t, q, v, self.scale.row, applied)
+            terms: PyTree = sparse_evaluate_at(system, system.layout, t, q, v, self.scale.row, applied)
         else:
             terms = evaluate_at(system, t, q, v, self.scale.row, applied)
         feedback = self.drift.feedback(system, self.state(t, y))
         if feedback is not None:
             terms = eqx.tree_at(lambda x: x.gamma, terms, terms.gamma + feedback)
         if isinstance(terms, SparseTerms):
-            factor: Any = SparseFactor(terms.mass, terms.jacobian, terms.scale, in_use)
+            factor: PyTree = SparseFactor(terms.mass, terms.jacobian, terms.scale, in_use)
         else:
             factor = self.formulation.factorise(terms, in_use, quick=quick)
         if loop is not None and loop.needs_plant:
@@ -249,7 +249,7 @@ class VectorField(eqx.Module):
         def accumulate(
             carry: tuple[StateVector, Correction], part: tuple[Array, ...]
         ) -> tuple[tuple[StateVector, Correction], None]:
-            wanted_samples, number, offset, weight = part
+            active_samples, number, offset, weight = part
 
             def corrected_sample() -> tuple[StateVector, Correction]:
                 total, end = carry
@@ -259,12 +259,12 @@ class VectorField(eqx.Module):
                 sum_with_sample = lambda: total.plus(self.evaluate_regular(t + offset, sample_state, in_use)[0], weight)
                 return lax.cond(number > 0, sum_with_sample, lambda: total), end
 
-            return lax.cond(wanted_samples, corrected_sample, lambda: carry), None
+            return lax.cond(active_samples, corrected_sample, lambda: carry), None
 
         number = jnp.asarray(np.arange(7))
-        wanted_samples = (number == 1) | jnp.where(number == 0, eqxi.unvmap_any(ends), eqxi.unvmap_any(interpolate))
+        active_samples = (number == 1) | jnp.where(number == 0, eqxi.unvmap_any(ends), eqxi.unvmap_any(interpolate))
         start = (jax.tree.map(jnp.zeros_like, y), end)
-        (flow, end), _ = lax.scan(accumulate, start, (wanted_samples, number, offsets, weights))
+        (flow, end), _ = lax.scan(accumulate, start, (active_samples, number, offsets, weights))
         return flow, tau, lax.stop_gradient(end)
 
     def _spacing(self, t: Array, y: StateVector, factor: ConstrainedFactor) -> Array:
