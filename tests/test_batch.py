@@ -108,7 +108,7 @@ SPEEDS = jnp.array([0.0, 1.0, 5.0, 30.0])
 @pytest.mark.slow
 def test_rows_that_are_over_cost_no_general_steps(monkeypatch):
     """A row that has come to its end, or failed, waits for the others: what is special about its last step is not done again and again."""
-    groups = groups_of(monkeypatch, ConstrainedSolver, "_any_step")
+    groups = groups_of(monkeypatch, ConstrainedSolver, "_general_step")
     found = jax.jit(jax.vmap(swing()))(SPEEDS, jnp.array([0.0, 1.0, 0.0, 0.0]))
     jax.effects_barrier()
     assert (found.result == jm.RESULTS.successful).tolist() == [True, False, True, True]
@@ -120,7 +120,7 @@ def test_rows_that_are_over_cost_no_general_steps(monkeypatch):
 
 @pytest.mark.slow
 def test_rows_that_are_back_at_their_start_cost_no_general_steps(monkeypatch):
-    groups = [groups_of(monkeypatch, ReverseStep, name) for name in ("_any_again", "_any_step")]
+    groups = [groups_of(monkeypatch, ReverseStep, name) for name in ("_replay_general", "_general_step")]
     run = swing()
     slope = jax.jit(jax.vmap(jax.grad(lambda speed: run(speed, jnp.zeros(())).q[-1, 0])))
     assert jnp.all(jnp.isfinite(slope(SPEEDS)))

@@ -25,9 +25,9 @@ from jaxmb.runge_kutta import RunProgram, StepProgram
 from jaxmb.simulation.compiled_adjoint import run_adjoint
 from jaxmb.simulation.compiled_step import arrays_of_field, compiled_step, compiled_step_adjoint
 from jaxmb.simulation.drift import Projection
-from jaxmb.simulation.problem import Problem
 from jaxmb.simulation.solver import ConstrainedSolver
 from jaxmb.simulation.state_vector import StateVector
+from jaxmb.simulation.vector_field import VectorField
 from jaxmb.system import Scale
 
 pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="code is compiled for CPUs")
@@ -813,7 +813,7 @@ def problem_of(name, count):
     system, many = systems.states(name, count)
     one = jax.tree.map(lambda x: x[0], many)
     scale = dataclasses.replace(one.scale, rate=jnp.asarray(5.0))
-    problem = Problem(system, jm.GaussProjection(), Projection(), None, scale, jnp.array(True), None)
+    problem = VectorField(system, jm.GaussProjection(), Projection(), None, scale, jnp.array(True), None)
     packed = jax.vmap(lambda q, v: StateVector.of(q, v, jnp.zeros(())).packed)(many.q, many.v)
     return problem, StateVector.of(one.q, one.v, jnp.zeros(())), many.t, packed
 
@@ -1093,7 +1093,7 @@ def test_a_large_function_is_compiled_quickly_and_does_the_same(monkeypatch):
 
 
 def test_a_large_step_has_no_derivative_in_forward_mode(monkeypatch):
-    monkeypatch.setattr("jaxmb.runge_kutta.step.MOST", 1000)
+    monkeypatch.setattr("jaxmb.runge_kutta.step.LARGEST", 1000)
     system, state = make("pendulum")
     assert jm.choose_engine(system, state).engine == jm.Compiled(sparse=False)
     told = jm.choose_engine(system, state, adjoint=dfx.ForwardMode()).not_compiled
@@ -1127,7 +1127,7 @@ def test_known_zeros_and_ones_shorten_programs():
     sizes, one = [], jnp.ones(())
     for own in (system, system.with_constants()):
         scale = Scale(jnp.ones(0), jnp.ones(0), jnp.ones(2), jnp.ones(0), one)
-        problem = Problem(own, jm.GaussProjection(), Projection(), None, scale, one > 0, None)
+        problem = VectorField(own, jm.GaussProjection(), Projection(), None, scale, one > 0, None)
         step = compiled_step(problem, dfx.Tsit5(), StateVector.of(state.q, state.v, jnp.zeros(())))
         sizes.append(step.program.stage.code.count)
     assert sizes[1] < 0.6 * sizes[0]

@@ -89,7 +89,7 @@ def test_what_is_certain_would_be_decided_alike(name, monkeypatch):
         asked.append(True)
         return jnp.array(False)
 
-    monkeypatch.setattr(jaxmb.simulation.solver, "_certain", never)
+    monkeypatch.setattr(jaxmb.simulation.solver, "_certify_end", never)
     decided = run(2.4e-7)  # another cut-off, so that no part of a program is used again
     assert asked
     np.testing.assert_allclose(usual.q, decided.q, rtol=0, atol=1e-13)

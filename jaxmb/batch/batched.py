@@ -9,6 +9,8 @@ import jax
 import numpy as np
 from jax import dtypes
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.typing import ArrayLike
+from jaxtyping import PyTree
 
 from ..foundations import Count, Positive, compiler_options, contract, counted, function_of
 
@@ -70,18 +72,18 @@ def batched(
         raise ValueError(
             f"Argument `mesh` must have one axis, but has {counted(len(mesh.axis_names), 'axis', 'axes')}."
         )
-    found = _Batched(fn, size, memory, mesh)
-    return found if cost is None else _sorted_by(_Batched(cost, size, memory, mesh), found)
+    many = _Batched(fn, size, memory, mesh)
+    return many if cost is None else _sorted_by(_Batched(cost, size, memory, mesh), many)
 
 
 def _sorted_by(cost: Annotated[Any, function_of("row")], fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """The function of rows that are sorted by their cost, with results in the order of the rows."""
 
-    def call(rows: Any) -> Any:
+    def call(rows: PyTree) -> Any:
         order = np.argsort(np.ravel(cost(rows)), kind="stable")
-        back = np.argsort(order)
-        found = fn(jax.tree.map(lambda x: np.asarray(x)[order], rows))
-        return jax.tree.map(lambda x: x[back] if isinstance(x, np.ndarray) else x, found)
+        inverse = np.argsort(order)
+        results = fn(jax.tree.map(lambda x: np.asarray(x)[order], rows))
+        return jax.tree.map(lambda x: x[inverse] if isinstance(x, np.ndarray) else x, results)
 
     return call
 
@@ -89,11 +91,11 @@ def _sorted_by(cost: Annotated[Any, function_of("row")], fn: Callable[[Any], Any
 class _Program:
     """The compiled function of `size` rows."""
 
-    def __init__(self, fn: Callable[[Any], Any], rows: Any, size: int, mesh: Mesh | None):
+    def __init__(self, fn: Callable[[Any], Any], rows: PyTree, size: int, mesh: Mesh | None):
         self.size, self.is_largest = size, False
         structure: list[Any] = []
 
-        def arrays_of_results(rows: Any) -> Any:
+        def arrays_of_results(rows: PyTree) -> Any:
             arrays, rest = eqx.partition(fn(rows), eqx.is_array)
             structure.append(rest)
             return arrays
@@ -111,11 +113,11 @@ class _Program:
     @property
     def memory(self) -> int:
         """Bytes on each device."""
-        found = self.call.memory_analysis()
-        parts = ("argument_size_in_bytes", "output_size_in_bytes", "temp_size_in_bytes")
-        return 0 if found is None else sum(getattr(found, part) for part in parts)
+        usage = self.call.memory_analysis()
+        sizes = ("argument_size_in_bytes", "output_size_in_bytes", "temp_size_in_bytes")
+        return 0 if usage is None else sum(getattr(usage, size) for size in sizes)
 
-    def __call__(self, rows: Any, start: int, stop: int) -> Any:
+    def __call__(self, rows: PyTree, start: int, stop: int) -> Any:
         """Results of some rows."""
         index = np.minimum(np.arange(start, start + self.size), stop - 1)
         part = jax.device_put(jax.tree.map(lambda x: x[index], rows), self.sharding)
@@ -133,19 +135,19 @@ class _Batched:
         self.programs: dict[Any, _Program] = {}
         self.first = FIRST.get(self.devices[0].platform, OTHERS) * len(self.devices)
 
-    def __call__(self, rows: Any) -> Any:
+    def __call__(self, rows: PyTree) -> Any:
         count = _common_length(rows)
         rows = jax.tree.map(_on_host, rows)
         key = jax.tree.structure(rows), *((x.shape[1:], x.dtype) for x in jax.tree.leaves(rows))
         program = self.programs.get(key)
-        wanted = self.size or min(count, self.first)
-        if program is None or (program.size < wanted and not program.is_largest):
-            program = self.programs[key] = self._compiled(rows, wanted)
+        target = self.size or min(count, self.first)
+        if program is None or (program.size < target and not program.is_largest):
+            program = self.programs[key] = self._compiled(rows, target)
         parts = [program(rows, start, min(start + program.size, count)) for start in range(0, count, program.size)]
         joined = lambda *parts: np.concatenate(parts) if isinstance(parts[0], np.ndarray) else parts[0]
         return jax.tree.map(joined, *parts)
 
-    def _compiled(self, rows: Any, size: int) -> _Program:
+    def _compiled(self, rows: PyTree, size: int) -> _Program:
         """The program for at most so many rows within the budget."""
         least = len(self.devices)
         size = -(-size // least) * least
@@ -164,7 +166,7 @@ class _Batched:
         return program
 
 
-def _common_length(rows: Any) -> int:
+def _common_length(rows: PyTree) -> int:
     """The length of the leading axis of all arrays."""
     leaves = jax.tree_util.tree_leaves_with_path(rows)
     lengths = {}
@@ -175,26 +177,26 @@ def _common_length(rows: Any) -> int:
             )
         lengths[_named(path)] = np.shape(x)[0]
     if len(set(lengths.values())) != 1 or not min(lengths.values()):
-        told = ", ".join(f"{name} has {length}" for name, length in lengths.items()) or "it holds none"
-        raise ValueError(f"Argument `rows` must hold arrays with one number of rows, one at least, but {told}.")
+        report = ", ".join(f"{name} has {length}" for name, length in lengths.items()) or "it holds none"
+        raise ValueError(f"Argument `rows` must hold arrays with one number of rows, one at least, but {report}.")
     return next(iter(lengths.values()))
 
 
-def _on_host(x: Any) -> np.ndarray:
+def _on_host(x: ArrayLike) -> np.ndarray:
     """As NumPy's array, of the precision that JAX is set to."""
-    found = np.asarray(x)
-    return found.astype(dtypes.canonicalize_dtype(found.dtype), copy=False)
+    array = np.asarray(x)
+    return array.astype(dtypes.canonicalize_dtype(array.dtype), copy=False)
 
 
-def _named(path: Any) -> str:
+def _named(path: tuple[object, ...]) -> str:
     return f"`rows{jax.tree_util.keystr(path)}`"
 
 
-def _memory(device: Any) -> float:
+def _memory(device: PyTree) -> float:
     """The bytes that a program may take."""
-    told = device.memory_stats()
-    if told and "bytes_limit" in told:
-        return SHARE * told["bytes_limit"]
+    stats = device.memory_stats()
+    if stats and "bytes_limit" in stats:
+        return SHARE * stats["bytes_limit"]
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         return SHARE * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return 4e9

@@ -18,16 +18,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import ShapedArray
 from jax.interpreters import ad, batching, mlir
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, PyTree
 
 from ..foundations import FEWEST, PART, Blank, default_float, program, shapes_of, where_needed
 from ..lanes import Shaped, Within, entries, missing, registered
 from .host import handler, has_own_cpu, own_cpu
 
 # What names stand for, so that no two have one.
-_NAMES: dict[str, Any] = {}
+_REGISTERED: dict[str, Any] = {}
 # So many rows are worked on one by one.
-FEW = 2
+ONE_BY_ONE = 2
 
 
 # Fallbacks within a fallback are part of it.
@@ -55,11 +55,11 @@ class Fallback:
     def run(self, *arrays: Array) -> list[Array]:
         """The arrays that the function returns."""
         arguments = arrays if self.blank is None else self.blank.filled(arrays)
-        found = [x for x in jax.tree.leaves(self.fn(*arguments)) if eqx.is_array(x)]
-        given, expected = shapes_of(found), self.results
-        if [(s.shape, s.dtype) for s in given] != [(s.shape, s.dtype) for s in expected]:
-            raise TypeError(f"A fallback must return arrays {expected}, but returns {given}.")
-        return found
+        results = [x for x in jax.tree.leaves(self.fn(*arguments)) if eqx.is_array(x)]
+        shapes, expected = shapes_of(results), self.results
+        if [(s.shape, s.dtype) for s in shapes] != [(s.shape, s.dtype) for s in expected]:
+            raise TypeError(f"A fallback must return arrays {expected}, but returns {shapes}.")
+        return results
 
     @property
     def name(self) -> str:
@@ -73,7 +73,9 @@ def defers() -> bool:
     return not _WITHIN and jax.default_backend() == "cpu" and missing() is None and has_own_cpu()
 
 
-def with_fallback(needed: Bool[Array, ""], fn: Callable[..., Any], arguments: Any, otherwise: Any) -> Any:
+def with_fallback(
+    needed: Bool[Array, ""], fn: Callable[..., Any], arguments: tuple[object, ...], otherwise: PyTree
+) -> Any:
     """`fn(*arguments)` where `needed`, else `otherwise`, as `where_needed`; on a CPU the function is not traced before it is needed.
 
     There it runs by itself: `needed` must be rare. What it raises is an error of the program.
@@ -90,24 +92,24 @@ def with_fallback(needed: Bool[Array, ""], fn: Callable[..., Any], arguments: An
     others, rest = eqx.partition(otherwise, eqx.is_array)
     leaves, structure = jax.tree.flatten(others)
     work = Fallback(fn, blank, shapes_of(arrays), shapes_of(leaves), default_float() == np.float64)
-    return eqx.combine(jax.tree.unflatten(structure, _chosen((needed, arrays, leaves), work)), rest)
+    return eqx.combine(jax.tree.unflatten(structure, _select((needed, arrays, leaves), work)), rest)
 
 
 @eqx.filter_custom_jvp
-def _chosen(operands: tuple[Array, list[Array], list[Array]], work: Fallback) -> list[Array]:
+def _select(operands: tuple[Array, list[Array], list[Array]], work: Fallback) -> list[Array]:
     needed, arrays, others = operands
     return fallback_p.bind(needed, *arrays, *others, work=work, lanes=())
 
 
 @dataclasses.dataclass(frozen=True)
-class _Along:
+class _Tangent:
     """The tangents of a fallback's results along those of its arguments."""
 
     work: Fallback
 
     def __call__(self, arrays: Sequence[Array], tangents: Sequence[Array | None]) -> list[Array | None]:
-        found, along = eqx.filter_jvp(self.work.run, arrays, tangents)
-        return [_filled(x, dot) for x, dot in zip(found, along, strict=True)]
+        results, dots = eqx.filter_jvp(self.work.run, arrays, tangents)
+        return [_filled(x, dot) for x, dot in zip(results, dots, strict=True)]
 
 
 def _filled(x: Array, tangent: Array | None) -> Array | None:
@@ -115,13 +117,13 @@ def _filled(x: Array, tangent: Array | None) -> Array | None:
     return (jnp.zeros_like(x) if tangent is None else tangent) if eqx.is_inexact_array(x) else None
 
 
-@_chosen.def_jvp
-def _moved(primals: Any, tangents: Any) -> tuple[list[Array], list[Array | None]]:
+@_select.def_jvp
+def _tangents(primals: PyTree, tangents: PyTree) -> tuple[list[Array], list[Array | None]]:
     operands, work = primals
     needed, arrays, others = operands
-    _, along, other = tangents[0]
-    idle = [_filled(x, dot) for x, dot in zip(others, other, strict=True)]
-    return _chosen(operands, work), with_fallback(needed, _Along(work), (arrays, along), idle)
+    _, dots, other_dots = tangents[0]
+    idle = [_filled(x, dot) for x, dot in zip(others, other_dots, strict=True)]
+    return _select(operands, work), with_fallback(needed, _Tangent(work), (arrays, dots), idle)
 
 
 # The primitive: whether, the arguments' arrays, those of the other result. An operand has all axes of `lanes`, or none of them.
@@ -131,23 +133,23 @@ fallback_p.multiple_results = True
 
 
 @fallback_p.def_impl
-def _run(*operands: Any, **params: Any) -> list[Array]:
+def _run(*operands: Array, **params: object) -> list[Array]:
     return _jitted(*operands, **params)
 
 
 @functools.partial(jax.jit, static_argnames=("work", "lanes"))
-def _jitted(*operands: Any, work: Fallback, lanes: tuple[int, ...]) -> list[Array]:
+def _jitted(*operands: Array, work: Fallback, lanes: tuple[int, ...]) -> list[Array]:
     return fallback_p.bind(*operands, work=work, lanes=lanes)
 
 
 @fallback_p.def_abstract_eval
-def _shapes(*operands: Any, work: Fallback, lanes: tuple[int, ...]) -> list[Any]:
+def _shapes(*operands: ShapedArray, work: Fallback, lanes: tuple[int, ...]) -> list[Any]:
     return [ShapedArray((*lanes, *s.shape), s.dtype) for s in work.results]
 
 
 def _batch(operands: Sequence[Any], axes: Sequence[Any], *, work: Fallback, lanes: tuple[int, ...]) -> Any:
     size = next(x.shape[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
-    out, own = [], _of_one(work)
+    out, own = [], _row_shapes(work)
     for k, (x, axis, shaped) in enumerate(zip(operands, axes, own, strict=True)):
         if axis is not None:
             x = jnp.moveaxis(x, axis, 0)
@@ -156,30 +158,30 @@ def _batch(operands: Sequence[Any], axes: Sequence[Any], *, work: Fallback, lane
         if axis is not None or x.ndim > len(shaped.shape) or not 0 < k <= len(work.operands):
             x = jnp.broadcast_to(x, (size, *lanes, *shaped.shape))
         out.append(x)
-    found = fallback_p.bind(*out, work=work, lanes=(size, *lanes))
-    return found, [0] * len(found)
+    results = fallback_p.bind(*out, work=work, lanes=(size, *lanes))
+    return results, [0] * len(results)
 
 
-def _of_one(work: Fallback) -> tuple[Shaped, ...]:
+def _row_shapes(work: Fallback) -> tuple[Shaped, ...]:
     """What one row is given."""
     return (Shaped((), jnp.bool_), *work.operands, *work.results)
 
 
-def _plainly(*operands: Any, work: Fallback, lanes: tuple[int, ...]) -> list[Array]:
+def _inline(*operands: Array, work: Fallback, lanes: tuple[int, ...]) -> list[Array]:
     """Within the program."""
     count = len(work.operands)
 
-    def one(needed: Array, *given: Array) -> list[Array]:
-        return where_needed(needed, work.run, given[:count], list(given[count:]))
+    def one(needed: Array, *arrays: Array) -> list[Array]:
+        return where_needed(needed, work.run, arrays[:count], list(arrays[count:]))
 
-    axes = [0 if x.ndim > len(s.shape) else None for x, s in zip(operands, _of_one(work), strict=True)]
+    axes = [0 if x.ndim > len(s.shape) else None for x, s in zip(operands, _row_shapes(work), strict=True)]
     for _ in lanes:
         one = jax.vmap(one, in_axes=axes)
     return one(*operands)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Back:
+class _Transpose:
     """Cotangents of the arguments in which a fallback is linear, from those of its results.
 
     Attributes:
@@ -190,60 +192,60 @@ class _Back:
     work: Fallback
     linear: tuple[bool, ...]
 
-    def __call__(self, *given: Array) -> list[Array]:
+    def __call__(self, *operands: Array) -> list[Array]:
         count = self.linear.count(False)
-        others, bars = given[:count], given[count:]
+        others, bars = operands[:count], operands[count:]
 
-        def fn(*given: Array) -> list[Array]:
-            linear, rest = iter(given), iter(others)
+        def fn(*primals: Array) -> list[Array]:
+            linear, rest = iter(primals), iter(others)
             return self.work.run(*(next(linear if own else rest) for own in self.linear))
 
         shapes = (s for s, own in zip(self.work.operands, self.linear, strict=True) if own)
         return list(jax.linear_transpose(fn, *shapes)(list(bars)))
 
 
-def _transpose(bars: Sequence[Any], *operands: Any, work: Fallback, lanes: tuple[int, ...]) -> list[Any]:
+def _transpose(bars: Sequence[Any], *operands: PyTree, work: Fallback, lanes: tuple[int, ...]) -> list[Any]:
     """Of tangents: `with_fallback` of the cotangents, and the other results' where it was not needed."""
     first, needed = 1 + len(work.operands), operands[0]
     linear = [ad.is_undefined_primal(x) for x in operands]
-    own = tuple(linear[1:first])
-    others = [x for x, moves in zip(operands[1:first], own, strict=True) if not moves]
-    unlike = [s for s, moves in zip(work.operands, own, strict=True) if not moves]
+    linear_arguments = tuple(linear[1:first])
+    others = [x for x, moves in zip(operands[1:first], linear_arguments, strict=True) if not moves]
+    unlike = [s for s, moves in zip(work.operands, linear_arguments, strict=True) if not moves]
     zeros = lambda shapes: [jnp.zeros((*lanes, *s.shape), s.dtype) for s in shapes]
-    given = [z if isinstance(b, ad.Zero) else b for b, z in zip(bars, zeros(work.results), strict=True)]
-    back = Fallback(
-        _Back(work, own),
+    filled = [z if isinstance(b, ad.Zero) else b for b, z in zip(bars, zeros(work.results), strict=True)]
+    transpose = Fallback(
+        _Transpose(work, linear_arguments),
         None,
         (*unlike, *work.results),
-        tuple(s for s, m in zip(work.operands, own, strict=True) if m),
+        tuple(s for s, m in zip(work.operands, linear_arguments, strict=True) if m),
         work.wide,
     )
-    found = iter(fallback_p.bind(needed, *others, *given, *zeros(back.results), work=back, lanes=lanes))
+    cotangents = iter(fallback_p.bind(needed, *others, *filled, *zeros(transpose.results), work=transpose, lanes=lanes))
     out: list[Any] = [None] * len(operands)
     for k, x in enumerate(operands[1:first], 1):
         if linear[k]:
-            bar = next(found)
+            bar = next(cotangents)
             out[k] = bar if x.aval.ndim == bar.ndim else jnp.sum(bar, axis=tuple(range(len(lanes))))
-    for k, bar in enumerate(given, first):
+    for k, bar in enumerate(filled, first):
         if linear[k]:
-            whole = needed.reshape(*lanes, *(1 for _ in bar.shape[len(lanes) :]))
-            out[k] = jnp.where(whole, 0, bar)
+            mask = needed.reshape(*lanes, *(1 for _ in bar.shape[len(lanes) :]))
+            out[k] = jnp.where(mask, 0, bar)
     return out
 
 
 ad.primitive_transposes[fallback_p] = _transpose
-_plain_lowering = mlir.lower_fun(_plainly, multiple_results=True)
-mlir.register_lowering(fallback_p, _plain_lowering)
+_inline_lowering = mlir.lower_fun(_inline, multiple_results=True)
+mlir.register_lowering(fallback_p, _inline_lowering)
 batching.primitive_batchers[fallback_p] = _batch
 
 
 @functools.partial(mlir.register_lowering, fallback_p, platform="cpu")
-def _on_host(context: Any, *operands: Any, work: Fallback, lanes: tuple[int, ...]) -> Any:
+def _on_host(context: PyTree, *operands: object, work: Fallback, lanes: tuple[int, ...]) -> Any:
     """By a call of the host; what is exported must run elsewhere."""
     module = context.module_context
     if not entries(lanes) or module.lowering_parameters.for_export or len(module.platforms) > 1:
-        return _plain_lowering(context, *operands, work=work, lanes=lanes)
-    own = tuple(len(aval.shape) > len(s.shape) for aval, s in zip(context.avals_in, _of_one(work), strict=True))
+        return _inline_lowering(context, *operands, work=work, lanes=lanes)
+    own = tuple(len(aval.shape) > len(s.shape) for aval, s in zip(context.avals_in, _row_shapes(work), strict=True))
     first = len(operands) - len(work.results)
     aliases = {first + k: k for k in range(len(work.results))}
     return jax.ffi.ffi_lowering(_name(work, lanes, own), operand_output_aliases=aliases)(context, *operands)
@@ -252,33 +254,33 @@ def _on_host(context: Any, *operands: Any, work: Fallback, lanes: tuple[int, ...
 @functools.cache
 def _name(work: Fallback, lanes: tuple[int, ...], own: tuple[bool, ...]) -> str:
     """Under which XLA finds the call of the host: equal ones are made once."""
-    each, size, count = _of_one(work), entries(lanes), len(work.operands)
-    whole = [Shaped((*lanes, *s.shape) if of_lane else s.shape, s.dtype) for s, of_lane in zip(each, own, strict=True)]
+    each, size, count = _row_shapes(work), entries(lanes), len(work.operands)
+    shapes = [Shaped((*lanes, *s.shape) if of_lane else s.shape, s.dtype) for s, of_lane in zip(each, own, strict=True)]
     arguments, results, own = each[1 : count + 1], each[count + 1 :], own[1 : count + 1]
 
-    def run(given: Sequence[np.ndarray], out: Sequence[np.ndarray]) -> None:
-        rows = np.flatnonzero(given[0])
+    def run(inputs: Sequence[np.ndarray], out: Sequence[np.ndarray]) -> None:
+        rows = np.flatnonzero(inputs[0])
         flat = lambda x, shaped: x.reshape(size, *shaped.shape)
-        group = 1 if len(rows) <= FEW else min(max(FEWEST, size // PART), size)
+        group = 1 if len(rows) <= ONE_BY_ONE else min(max(FEWEST, size // PART), size)
         for first in range(0, len(rows), group):
             some = rows[first : first + group]
             chosen = some[0] if group == 1 else np.pad(some, (0, group - len(some)), mode="edge")
             take = lambda x, shaped, of_lane: np.asarray(flat(x, shaped)[chosen]) if of_lane else x  # noqa: B023
-            found = _found(work, own, group > 1, list(map(take, given[1:], arguments, own)))
-            for result, x, shaped in zip(out, found, results, strict=True):
+            values = _evaluated(work, own, group > 1, list(map(take, inputs[1:], arguments, own)))
+            for result, x, shaped in zip(out, values, results, strict=True):
                 flat(result, shaped)[some] = x[: len(some)] if group > 1 else x
 
     name = work.name + "_".join(map(str, lanes))
-    while _NAMES.setdefault(name, (work, own)) != (work, own):
+    while _REGISTERED.setdefault(name, (work, own)) != (work, own):
         name += "_"
-    return registered(handler(run, whole, whole[count + 1 :]), name)
+    return registered(handler(run, shapes, shapes[count + 1 :]), name)
 
 
-def _found(work: Fallback, own: tuple[bool, ...], many: bool, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+def _evaluated(work: Fallback, own: tuple[bool, ...], many: bool, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The function's results, of one row or of a group."""
     with own_cpu() as device, jax.default_device(device), jax.enable_x64(work.wide), _WITHIN:
-        found = _compiled(work, own if many else None)(*(jax.device_put(x, device) for x in arrays))
-        return [np.asarray(x) for x in found]
+        results = _compiled(work, own if many else None)(*(jax.device_put(x, device) for x in arrays))
+        return [np.asarray(x) for x in results]
 
 
 @functools.lru_cache(maxsize=64)

@@ -14,7 +14,7 @@ from ..lanes import Handler, Shaped, entries, interface
 
 _Address = ctypes.c_void_p
 _IDLE: list[Any] = []
-_KEPT: list[Any] = []  # what compiled programs call must live as long as they do
+_LIVE: list[Any] = []  # what compiled programs call must live as long as they do
 
 
 @contextlib.contextmanager
@@ -61,14 +61,14 @@ def handler(
     def called(frame: int) -> int | None:
         try:
             at = interface()
-            given = _arrays(frame + at.arguments, operands)
-            _apart(lambda: work(given, _arrays(frame + at.results, results)))
+            inputs = _arrays(frame + at.arguments, operands)
+            _in_thread(lambda: work(inputs, _arrays(frame + at.results, results)))
         except BaseException as error:  # it must not pass through XLA
             return _error(frame, f"{type(error).__name__}: {error}")
         return None
 
     call = ctypes.CFUNCTYPE(_Address, _Address)(called)
-    _KEPT.append(call)
+    _LIVE.append(call)
     address = ctypes.cast(call, _Address).value
     out, flags = Handler(len(operands), len(results)), entries(operands[0].shape)
     out.do("br label %look")
@@ -86,7 +86,7 @@ def handler(
     return out
 
 
-def _apart(work: Callable[[], None]) -> None:
+def _in_thread(work: Callable[[], None]) -> None:
     """In a thread of its own, in which no transformation and no setting of the caller's is about."""
     raised: list[BaseException] = []
 
@@ -121,17 +121,19 @@ def _arrays(address: int, shapes: Sequence[Shaped]) -> list[np.ndarray]:
             out.append(np.empty(shaped.shape, shaped.dtype))
             continue
         data = _pointer(_pointer(first + ctypes.sizeof(_Address) * k) + interface().data)
-        memory: Any = (ctypes.c_uint8 * (entries(shaped.shape) * np.dtype(shaped.dtype).itemsize)).from_address(data)
-        out.append(np.frombuffer(memory, shaped.dtype).reshape(shaped.shape))
+        memory: ctypes.Array[ctypes.c_uint8] = (
+            ctypes.c_uint8 * (entries(shaped.shape) * np.dtype(shaped.dtype).itemsize)
+        ).from_address(data)
+        out.append(np.frombuffer(memoryview(memory), shaped.dtype).reshape(shaped.shape))
     return out
 
 
 def _error(frame: int, message: str) -> int:
     """An error of XLA's."""
     at, text = interface(), ctypes.create_string_buffer(message.encode())
-    given = ctypes.create_string_buffer(at.error)
-    ctypes.c_size_t.from_buffer(given).value = at.error
-    _Address.from_buffer(given, at.message).value = ctypes.addressof(text)
-    ctypes.c_int.from_buffer(given, at.code).value = 13  # internal
+    arguments = ctypes.create_string_buffer(at.error)
+    ctypes.c_size_t.from_buffer(arguments).value = at.error
+    _Address.from_buffer(arguments, at.message).value = ctypes.addressof(text)
+    ctypes.c_int.from_buffer(arguments, at.code).value = 13  # internal
     create = _pointer(_pointer(frame + at.functions) + at.create)
-    return ctypes.CFUNCTYPE(_Address, _Address)(create)(ctypes.addressof(given))
+    return ctypes.CFUNCTYPE(_Address, _Address)(create)(ctypes.addressof(arguments))

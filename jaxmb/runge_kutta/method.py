@@ -13,7 +13,7 @@ from ..lanes import LoopProgram, Program, Shaped
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Stepping(LoopProgram, abc.ABC):
+class RungeKuttaProgram(LoopProgram, abc.ABC):
     """A program that calls those of a stage and of an end, with the coefficients of a method.
 
     Attributes:
@@ -70,7 +70,7 @@ def explicit_step(
     """A step of an explicit Runge–Kutta method: y_i = y₀ + Σ_j a_ij k_j, k_i = h f(t₀ + c_i h, y_i), the last one being y₁.
 
     Args:
-        coefficients: a, c, see `Stepping`.
+        coefficients: a, c, see `RungeKuttaProgram`.
         stage: (t, y) ↦ (rate, something besides).
         end: likewise, of (t₁, y₁); its rate counts if there is a k for it.
         t0: when the step begins,
@@ -101,7 +101,7 @@ def row(x: Array, k: Array) -> Array:
     return lax.dynamic_index_in_dim(x, k, 0, keepdims=False)
 
 
-def moment(times: Array, index: Array) -> Array:
+def time_at(times: Array, index: Array) -> Array:
     """A time, by its number; ∞ beyond the last one."""
     if not times.shape[0]:
         return jnp.array(jnp.inf, times.dtype)

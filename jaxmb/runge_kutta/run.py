@@ -7,15 +7,15 @@ from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from ..lanes import Call, Program, Shaped
-from .method import Stepping, moment, with_row
+from .method import RungeKuttaProgram, time_at, with_row
 from .step import StepProgram
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class RunProgram(Stepping):
+class RunProgram(RungeKuttaProgram):
     """The run (carry, times, parameters) ↦ (carry at its end, states at the times, tape), of functions that are scalar programs.
 
     The carry begins with t₀, t₁, y₀, f₀, x of the step that is tried next, as of `StepProgram`. States at times that were not reached, and
@@ -84,38 +84,49 @@ class RunProgram(Stepping):
         step = functools.partial(self.step.advance, call)
         return self._run(step, call(self.attempt), call(self.between), *operands)
 
-    def _run(self, step: Any, judge: Any, between: Any, *operands: Array) -> list[Array]:
+    def _run(
+        self,
+        step: Callable[..., list[Array]],
+        judge: Callable[..., list[Array]],
+        between: Callable[..., list[Array]],
+        *operands: Array,
+    ) -> list[Array]:
         count = len(self.carry)
         start, times, fixed = operands[:count], operands[count], operands[count + 1 :]
         own, n = len(self.step.operands) - 5, self.state.shape[0]
 
-        def record(tape: Any, k: Array, carry: Any, where: Array) -> Any:
+        def record(tape: tuple[Array, ...], k: Array, carry: PyTree, where: Array) -> Any:
             """A state on the tape."""
             return with_row(tape[0], k, carry[0], where), with_row(tape[1], k, carry[2], where)
 
-        def attempt(carried: Any) -> Any:
-            _, carry, index, due, ys, rows, tape = carried
+        def attempt(state: PyTree) -> Any:
+            _, carry, index, due, ys, rows, tape = state
             if self.taped:
                 tape = record(tape, rows, carry, rows == 0)  # the start
                 rows = jnp.maximum(rows, 1)
             raw, slopes, doubtful, *more = step(*carry[:5], *fixed[:own])
-            out = judge(*carry, raw, slopes, doubtful, *more, *fixed)
-            new, accepted, going, rest = tuple(out[:count]), out[count], out[count + 1], out[count + 2 :]
+            verdict = judge(*carry, raw, slopes, doubtful, *more, *fixed)
+            new, accepted, proceed, extra = (
+                tuple(verdict[:count]),
+                verdict[count],
+                verdict[count + 1],
+                verdict[count + 2 :],
+            )
 
-            def save(saved: Any) -> Any:
+            def save(saved: PyTree) -> Any:
                 index, due, ys = saved
-                y = between(due, *carry[:3], raw, slopes, *rest)[0]
-                return index + 1, moment(times, index + 1), ys.at[index].set(y)
+                y = between(due, *carry[:3], raw, slopes, *extra)[0]
+                return index + 1, time_at(times, index + 1), ys.at[index].set(y)
 
             late = lambda saved: accepted & (saved[1] <= carry[1])
             index, due, ys = lax.while_loop(late, save, (index, due, ys))
             if self.taped:
                 tape = record(tape, rows, new, accepted)
-            return going, new, index, due, ys, rows + accepted, tape
+            return proceed, new, index, due, ys, rows + accepted, tape
 
         first = jnp.array(0)
         ys = jnp.full((self.times, n), jnp.inf, self.dtype)
         tape = (jnp.full(self.taped, jnp.inf, self.dtype), lax.empty((self.taped, n), self.dtype)) if self.taped else ()
-        begin = (jnp.array(True), tuple(start), first, moment(times, first), ys, first, tape)
+        begin = (jnp.array(True), tuple(start), first, time_at(times, first), ys, first, tape)
         _, carry, _, _, ys, _, tape = lax.while_loop(lambda c: c[0], attempt, begin)
         return [*carry, ys, *tape]

@@ -5,15 +5,15 @@ from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from ..lanes import Call, Program, Shaped
-from .method import Stepping, moment, row
+from .method import RungeKuttaProgram, row, time_at
 from .step import StepProgram
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class RunTangent(Stepping):
+class RunTangent(RungeKuttaProgram):
     """The derivative ẏ along the accepted steps of a run, whose times are given, at the saved times and at its end.
 
     Operands are the tape's times and states, how many steps there are, when the last one ended, the saved times, ẏ at the start, and the
@@ -64,30 +64,30 @@ class RunTangent(Stepping):
 
     def definition(self, call: Call, *operands: Array) -> list[Array]:
         """What it does, by the functions that `call` makes of scalar programs."""
-        (ts, ys, count, last, times, dot), fixed = operands[:6], operands[6:]
+        (ts, ys, count, last, times, dot), parameters = operands[:6], operands[6:]
         n, stage, between = self.size, call(self.stage), call(self.between)
-        nothing = jnp.zeros(self.end.operands[2].shape, self.dtype)
+        unused = jnp.zeros(self.end.operands[2].shape, self.dtype)
 
-        def step(carry: Any) -> Any:
+        def step(carry: PyTree) -> Any:
             k, index, due, dot, slope, dots = carry
             t0, t1 = row(ts, k), jnp.where(k == count - 1, last, row(ts, k + 1))
             y0 = jnp.concatenate([row(ys, k), dot])
             fresh = (k == 0) | (not self.reuses)
-            slope = lax.cond(fresh, lambda: stage(t0, y0, *fixed)[0], lambda: slope)
-            raw, ks, _, *more = self.step.advance(call, t0, t1, y0, slope, nothing, *fixed)
-            moved = jnp.concatenate([jnp.ravel(x) for x in more] + [jnp.zeros(n)])[: self.replaced]
-            following = raw[n:].at[: self.replaced].set(moved)
+            slope = lax.cond(fresh, lambda: stage(t0, y0, *parameters)[0], lambda: slope)
+            raw, ks, _, *more = self.step.advance(call, t0, t1, y0, slope, unused, *parameters)
+            replacement = jnp.concatenate([jnp.ravel(x) for x in more] + [jnp.zeros(n)])[: self.replaced]
+            following = raw[n:].at[: self.replaced].set(replacement)
 
-            def save(saved: Any) -> Any:
+            def save(saved: PyTree) -> Any:
                 index, due, dots = saved
                 y = between(due, t0, t1, dot, raw[n:], ks[:, n:], following - raw[n:])[0]
-                return index + 1, moment(times, index + 1), dots.at[index].set(y)
+                return index + 1, time_at(times, index + 1), dots.at[index].set(y)
 
             index, due, dots = lax.while_loop(lambda saved: saved[1] <= t1, save, (index, due, dots))
             return k + 1, index, due, following, ks[-1] / (t1 - t0), dots
 
         first = jnp.array(0, jnp.int32)
         dots = jnp.zeros((self.times, n), self.dtype)
-        start = first, first, moment(times, first), dot, jnp.zeros(2 * n, self.dtype), dots
+        start = first, first, time_at(times, first), dot, jnp.zeros(2 * n, self.dtype), dots
         carry = lax.while_loop(lambda c: c[0] < count, step, start)
         return [carry[5], carry[3]]

@@ -6,15 +6,16 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array
+from jax.typing import ArrayLike
+from jaxtyping import Array, PyTree
 
 from ..lanes import Call, Shaped
-from .method import Stepping, explicit_step
-from .tangent import MOST, augmented
+from .method import RungeKuttaProgram, explicit_step
+from .tangent import LARGEST, augmented
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class StepProgram(Stepping):
+class StepProgram(RungeKuttaProgram):
     """The step (t₀, t₁, y₀, f₀, x, parameters) ↦ (y₁, k, doubtful, …), of functions that are scalar programs.
 
     y_i = y₀ + Σ a_ij k_j, k_i = h f(t₀ + c_i h, y_i), the last one being y₁. f₀ is the rate at the start, if it is known. A step of no
@@ -23,7 +24,7 @@ class StepProgram(Stepping):
     Attributes:
         stage: (t, y, parameters) ↦ (rate, doubtful), doubtful being one truth value.
         end: (t, y₁, x, parameters) ↦ (rate, …); the rate counts if there is a k for it.
-        a, c: see `Stepping`.
+        a, c: see `RungeKuttaProgram`.
         knows_start: whether f₀ is known.
     """
 
@@ -32,11 +33,11 @@ class StepProgram(Stepping):
     @property
     def doubles(self) -> bool:
         """Whether its derivative in forward mode will be a program too, of some three times as many operations."""
-        return all(3 * len(part.code.graph.operations) <= MOST for part in (self.stage, self.end))
+        return all(3 * len(part.code.graph.operations) <= LARGEST for part in (self.stage, self.end))
 
-    def __call__(self, *operands: Any) -> list[Array]:
+    def __call__(self, *operands: ArrayLike) -> list[Array]:
         """The results; derivatives in forward mode are found by programs too."""
-        return _stepped(operands, self)
+        return _call(operands, self)
 
     @property
     def own(self) -> int:
@@ -69,26 +70,26 @@ class StepProgram(Stepping):
             rate, *rest = last(t, y, x, *parameters)
             return rate, rest
 
-        known = f0 if self.knows_start else None
+        start_rate = f0 if self.knows_start else None
         rate = lambda t, y: stage(t, y, *parameters)
-        y1, slopes, doubtful, rest = explicit_step(self.coefficients, rate, end, t0, t1, y0, known)
+        y1, slopes, doubtful, rest = explicit_step(self.coefficients, rate, end, t0, t1, y0, start_rate)
         return [y1, slopes, jnp.any(doubtful), *rest]
 
 
 @eqx.filter_custom_jvp
-def _stepped(operands: tuple[Array, ...], program: StepProgram) -> list[Array]:
-    return Stepping.__call__(program, *operands)
+def _call(operands: tuple[Array, ...], program: StepProgram) -> list[Array]:
+    return RungeKuttaProgram.__call__(program, *operands)
 
 
-@_stepped.def_jvp
-def _along(primals: Any, tangents: Any) -> tuple[list[Array], list[Any]]:
+@_call.def_jvp
+def _step_tangent(primals: PyTree, tangents: PyTree) -> tuple[list[Array], list[Any]]:
     """By a step of twice as many numbers; of truth values there are no derivatives."""
     (operands, program), dots = primals, tangents[0]
-    found = _stepped(operands, program)
+    results = _call(operands, program)
     timed, moving = dots[:2] != (None, None), tuple(k for k, dot in enumerate(dots[5:]) if dot is not None)
     parts = augmented(program.stage, program.end, timed, moving)
     if isinstance(parts, str):
-        return found, list(eqx.filter_jvp(program.fn, operands, dots)[1])
+        return results, list(eqx.filter_jvp(program.fn, operands, dots)[1])
     t0, t1, y0, f0, x, *parameters = operands
     ends = zip(operands[:4], dots, strict=False)
     t0_dot, t1_dot, y0_dot, f0_dot = (jnp.zeros_like(x) if dot is None else dot for x, dot in ends)
@@ -97,6 +98,6 @@ def _along(primals: Any, tangents: Any) -> tuple[list[Array], list[Any]]:
     more = (*((t0, t0_dot, eta) if timed else ()), *(dots[5 + k] for k in moving))
     step = dataclasses.replace(program, stage=parts[0], end=parts[1])
     y1, slopes, _, *rest = step(t0, t1, *both, x, *parameters, *more)
-    n, left = program.state.shape[0], iter(rest)
-    others = (next(left) if jnp.issubdtype(x.dtype, jnp.floating) else None for x in found[3:])
-    return found, [y1[n:], slopes[:, n:], None, *others]
+    n, remaining = program.state.shape[0], iter(rest)
+    others = (next(remaining) if jnp.issubdtype(x.dtype, jnp.floating) else None for x in results[3:])
+    return results, [y1[n:], slopes[:, n:], None, *others]

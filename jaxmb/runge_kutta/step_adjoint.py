@@ -6,14 +6,14 @@ from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from ..lanes import Call, Shaped, VJPProgram
-from .method import Stepping
+from .method import RungeKuttaProgram
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class StepAdjoint(Stepping):
+class StepAdjoint(RungeKuttaProgram):
     """The reverse sweep over a step: cotangents of its start and of what its functions depend on.
 
     Operands are t₀, t₁, y₀, k, where the end was moved to, the cotangents of that, of the end before, of y₀ and of k, whether k₁ was
@@ -23,7 +23,7 @@ class StepAdjoint(Stepping):
     Attributes:
         stage: (t, y, cotangent of the rate, parameters) ↦ cotangents of (y, parameters that move).
         end: (t, y₁, where it was moved to, cotangent of that, parameters) ↦ cotangents of (y₁, parameters that move).
-        a, c: see `Stepping`.
+        a, c: see `RungeKuttaProgram`.
     """
 
     stage: VJPProgram
@@ -49,15 +49,15 @@ class StepAdjoint(Stepping):
         none = [jnp.zeros(s.shape, s.dtype) for s in self.stage.results[1:]]
         stage, end, parameters = call(self.stage), call(self.end), operands[10:]
         rate = lambda i, t, y, bar: stage(t, y, bar, *parameters)
-        moved = lambda t, y, *more: end(t, y, *more, *parameters)
-        return sweep(self.coefficients, rate, moved, none, *operands[:10])
+        end_pull = lambda t, y, *more: end(t, y, *more, *parameters)
+        return sweep(self.coefficients, rate, end_pull, none, *operands[:10])
 
 
 def sweep(
     coefficients: tuple[Array, Array],
     rate: Callable[..., Sequence[Array]],
     end: Callable[..., Sequence[Array]],
-    moves: list[Array],
+    active_bars: list[Array],
     t0: Array,
     t1: Array,
     y0: Array,
@@ -67,7 +67,7 @@ def sweep(
     raw_bar: Array,
     y0_bar: Array,
     ks_bar: Array,
-    taken: Array,
+    reused: Array,
 ) -> list[Array]:
     """The cotangents of y₀, of f₀ where it was taken, and of what moves.
 
@@ -78,7 +78,7 @@ def sweep(
         coefficients: a, c.
         rate: (i, t, y, cotangent) ↦ cotangents of y and of what moves, of stage i.
         end: (t, y₁, where it was moved to, cotangent of that) ↦ likewise.
-        moves: cotangents of what moves, to which all are added.
+        active_bars: cotangents of what moves, to which all are added.
         t0: when the step begins,
         t1: when it ends,
         y0: where it begins.
@@ -88,19 +88,19 @@ def sweep(
         raw_bar: of the end before,
         y0_bar: of y₀ and
         ks_bar: of k, as they are read elsewhere.
-        taken: whether k₁ was taken from the step before.
+        reused: whether k₁ was taken from the step before.
     """
     h, (a, c) = t1 - t0, coefficients
     bar, *more = end(t1, y0 + a[-1] @ ks, y1, y1_bar)
     bar = bar + raw_bar
-    carry = y0_bar + bar, ks_bar + a[-1][:, None] * bar, [x + m for x, m in zip(moves, more, strict=True)]
+    carry = y0_bar + bar, ks_bar + a[-1][:, None] * bar, [x + m for x, m in zip(active_bars, more, strict=True)]
 
-    def stage(carry: Any, i: Array) -> tuple[Any, None]:
-        start, bars, moves = carry
+    def stage(carry: PyTree, i: Array) -> tuple[Any, None]:
+        start, bars, active_bars = carry
         pull = lambda: list(rate(i, t0 + c[i] * h, y0 + a[i] @ ks, h * bars[i]))
-        none = lambda: [jnp.zeros_like(x) for x in (start, *moves)]
-        bar, *more = lax.cond(taken & (i == 0), none, pull)
-        return (start + bar, bars + a[i][:, None] * bar, [x + m for x, m in zip(moves, more, strict=True)]), None
+        none = lambda: [jnp.zeros_like(x) for x in (start, *active_bars)]
+        bar, *more = lax.cond(reused & (i == 0), none, pull)
+        return (start + bar, bars + a[i][:, None] * bar, [x + m for x, m in zip(active_bars, more, strict=True)]), None
 
-    (start, bars, moves), _ = lax.scan(stage, carry, jnp.arange(a.shape[1]), reverse=True)
-    return [start, jnp.where(taken, h * bars[0], 0), *moves]
+    (start, bars, active_bars), _ = lax.scan(stage, carry, jnp.arange(a.shape[1]), reverse=True)
+    return [start, jnp.where(reused, h * bars[0], 0), *active_bars]

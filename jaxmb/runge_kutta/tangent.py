@@ -9,7 +9,7 @@ from jaxtyping import Array
 from ..lanes import NotScalarError, Program, Shaped, entries
 
 # Larger ones take too long to compile.
-MOST = 50_000
+LARGEST = 50_000
 
 
 @functools.lru_cache(maxsize=128)
@@ -28,30 +28,30 @@ def augmented(stage: Program, end: Program, timed: bool, moving: tuple[int, ...]
     t, y, *parameters = stage.operands
     size, clock = entries(y.shape), (t,) * (3 if timed else 0)
 
-    def made(of: Program) -> Program:
+    def with_tangent(of: Program) -> Program:
         ahead = len(of.operands) - len(parameters)  # operands before the parameters
         first, last = len(of.operands), len(of.operands) + len(clock)
-        places = (0, 1, *(ahead + k for k in moving))
+        varying = (0, 1, *(ahead + k for k in moving))
 
-        def fn(*given: Array) -> list[Array]:
-            (t, y), dots = given[:2], given[last:]
-            t0, t0_dot, eta = given[first:last] if timed else (t, jnp.zeros_like(t), jnp.zeros_like(t))
+        def fn(*operands: Array) -> list[Array]:
+            (t, y), dots = operands[:2], operands[last:]
+            t0, t0_dot, eta = operands[first:last] if timed else (t, jnp.zeros_like(t), jnp.zeros_like(t))
 
             def field(*xs: Array) -> list[Array]:
-                own = dict(zip(places, xs, strict=True))
-                return of.fn(*(own.get(k, x) for k, x in enumerate(given[:first])))
+                own = dict(zip(varying, xs, strict=True))
+                return of.fn(*(own.get(k, x) for k, x in enumerate(operands[:first])))
 
-            at = (t, y[:size], *(given[k] for k in places[2:]))
-            found, moved = jax.jvp(field, at, (t0_dot + (t - t0) * eta, y[size:], *dots))
-            rate = jnp.concatenate([found[0], moved[0] + eta * found[0]])
+            at = (t, y[:size], *(operands[k] for k in varying[2:]))
+            values, dots_of_values = jax.jvp(field, at, (t0_dot + (t - t0) * eta, y[size:], *dots))
+            rate = jnp.concatenate([values[0], dots_of_values[0] + eta * values[0]])
             if of is stage:
-                return [rate, *found[1:]]
-            return [rate, *(dot for dot in moved[1:] if jnp.issubdtype(dot.dtype, jnp.floating))]
+                return [rate, *values[1:]]
+            return [rate, *(dot for dot in dots_of_values[1:] if jnp.issubdtype(dot.dtype, jnp.floating))]
 
         wide = Shaped((2 * size,), y.dtype)
-        return Program.of(fn, t, wide, *of.operands[2:], *clock, *(parameters[k] for k in moving), largest=MOST)
+        return Program.of(fn, t, wide, *of.operands[2:], *clock, *(parameters[k] for k in moving), largest=LARGEST)
 
     try:
-        return made(stage), made(end)
+        return with_tangent(stage), with_tangent(end)
     except NotScalarError as error:
         return str(error)

@@ -1,7 +1,5 @@
 """Arguments of `simulate` that are refused before anything is integrated."""
 
-from typing import Any
-
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
@@ -17,7 +15,7 @@ FORWARD = (
 )
 
 
-def checked_control(system: System, state: State, control: Any) -> tuple[System, FeedbackLoop | None]:
+def checked_control(system: System, state: State, control: object) -> tuple[System, FeedbackLoop | None]:
     """The system with the inputs of a controller, and the controller in a run."""
     if control is None:
         return system, None
@@ -41,7 +39,7 @@ def checked_control(system: System, state: State, control: Any) -> tuple[System,
     return system, loop
 
 
-def checked_solver(solver: Any) -> dfx.AbstractSolver:
+def checked_solver(solver: object) -> dfx.AbstractSolver:
     """The solver, if it can be used; an implicit one without LAPACK, whose calls in a batch may never return."""
     if not isinstance(solver, dfx.AbstractSolver):
         raise TypeError(f"Argument `solver` must be a solver of Diffrax, such as `diffrax.Tsit5()`, but is {solver!r}.")

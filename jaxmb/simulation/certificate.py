@@ -8,15 +8,15 @@ from ..formulation import contradiction, contradiction_tol
 from ..kinematics import CLOSE, NEAR, Correction
 from ..linalg import AbstractFactor, ConstrainedFactor, SparseFactor, cutoff
 from ..system import Scale, SparseTerms, Terms
-from .problem import Problem
 from .state_vector import StateVector
+from .vector_field import VectorField
 
 # Rows in use are surely independent where the norm of W, by which they become orthonormal, is below this: no singular value
-# of them is smaller than its inverse. Of many bodies more is usual, see `independent`.
-CERTAIN, OF_MANY = 1e3, 1e4
+# of them is smaller than its inverse. Of many bodies more is usual, see `certify_sparse`.
+LARGEST_NORM, LARGEST_NORM_OF_MANY = 1e3, 1e4
 
 
-def certain(scale: Scale, factor: AbstractFactor, terms: Terms | SparseTerms, rank_tol: float) -> Bool[Array, ""]:
+def certify_dense(scale: Scale, factor: AbstractFactor, terms: Terms | SparseTerms, rank_tol: float) -> Bool[Array, ""]:
     """Whether the rows in use are far from being dependent, in whatever order they are looked at, and the others follow from them.
 
     Far in the metric of M or by the lengths ℓ, see `distance_to_dependence`.
@@ -26,55 +26,57 @@ def certain(scale: Scale, factor: AbstractFactor, terms: Terms | SparseTerms, ra
     rest = rows - (rows @ factor.basis.T) @ factor.basis
     follow = factor.in_use | (jnp.sum(rest**2, axis=1) <= cutoff(rank_tol, rows.dtype) ** 2)
     far = [
-        (jnp.sum(x.weights**2) < CERTAIN**2) & (x.gap >= NEAR)
+        (jnp.sum(x.weights**2) < LARGEST_NORM**2) & (x.gap >= NEAR)
         for x in (factor, factor.by_lengths(scale.reach, scale.row_by_length, quick=True))
     ]
     return (far[0] | far[1]) & jnp.all(follow)
 
 
-def independent(problem: Problem, factor: SparseFactor, least: float = CLOSE, most: float = OF_MANY) -> Bool[Array, ""]:
+def certify_sparse(
+    field: VectorField, factor: SparseFactor, least: float = CLOSE, most: float = LARGEST_NORM_OF_MANY
+) -> Bool[Array, ""]:
     """Whether rows in use are far from being dependent: no remainder is less than `least`, and ‖W‖ is less than `most`.
 
     In long structures small remainders and large norms are usual, but the precision must allow for S, which squares the latter.
     """
     dtype = factor.scale.dtype
-    most = min(most, 0.3 * float(jnp.finfo(dtype).eps) ** -0.5, 0.5 / cutoff(problem.formulation.rank_tol, dtype))
+    most = min(most, 0.3 * float(jnp.finfo(dtype).eps) ** -0.5, 0.5 / cutoff(field.formulation.rank_tol, dtype))
     return (factor.gap >= least) & (factor.uncertainty < most**2)
 
 
-def sure(problem: Problem, factor: AbstractFactor, terms: Terms | SparseTerms) -> Bool[Array, ""]:
+def certify(field: VectorField, factor: AbstractFactor, terms: Terms | SparseTerms) -> Bool[Array, ""]:
     """Whether rows in use are far from being dependent, by whichever linear algebra."""
     if isinstance(factor, SparseFactor):
-        return independent(problem, factor, NEAR, CERTAIN)
-    return certain(problem.scale, factor, terms, problem.formulation.rank_tol)
+        return certify_sparse(field, factor, NEAR, LARGEST_NORM)
+    return certify_dense(field.scale, factor, terms, field.formulation.rank_tol)
 
 
 def followed(
-    problem: Problem, factor: SparseFactor, terms: SparseTerms, raw: StateVector, flow: StateVector
+    field: VectorField, factor: SparseFactor, terms: SparseTerms, raw: StateVector, flow: StateVector
 ) -> Bool[Array, ""]:
     """Whether rows that are left out hold on the levels of position, velocity and acceleration where a step ends.
 
     They ask for no force then: the motion is that of all rows.
     """
-    expected = problem.scale.rate * jnp.abs(raw.v)
+    expected = field.scale.rate * jnp.abs(raw.v)
     off = contradiction(terms.jacobian, terms.gamma, terms.scale, flow.v, expected)
-    return ~jnp.any(problem.system.acting & ~factor.in_use & (off > contradiction_tol(off.dtype)))
+    return ~jnp.any(field.system.acting & ~factor.in_use & (off > contradiction_tol(off.dtype)))
 
 
 def corrected_end(
-    problem: Problem, t: Array, raw: StateVector, in_use: Bool[Array, " m"], before: Float[Array, "m n"]
+    field: VectorField, t: Array, raw: StateVector, in_use: Bool[Array, " m"], before: Float[Array, "m n"]
 ) -> tuple[StateVector, Correction, Bool[Array, ""]]:
     """The vector field where a step ends, its correction, and whether rows in use are not certain there.
 
     `before` as `Correction.basis`: without a layout that holds Q, with one A (`SparseFactor.lowered`).
     """
-    flow, terms, factor = problem.regular(t, raw, in_use, quick=True)
-    state = lax.stop_gradient(problem.state(t, raw))
-    end = lax.stop_gradient(problem.drift.correct_by(factor, problem.system, problem.formulation, state, terms))
-    good = sure(problem, factor, terms)
+    flow, terms, factor = field.evaluate_regular(t, raw, in_use, quick=True)
+    state = lax.stop_gradient(field.state(t, raw))
+    end = lax.stop_gradient(field.drift.correct_by(factor, field.system, field.formulation, state, terms))
+    good = certify(field, factor, terms)
     if isinstance(factor, SparseFactor):
         assert isinstance(terms, SparseTerms)
-        good &= followed(problem, factor, terms, raw, flow) & ~factor.orientation_changed(
+        good &= followed(field, factor, terms, raw, flow) & ~factor.orientation_changed(
             before.reshape(factor.lowered.shape)
         )
         end = Correction(end.q, end.v, end.in_use, factor.lowered.reshape(before.shape), end.position, end.velocity)

@@ -1,26 +1,28 @@
 """Steps that end at the samples of a controller, and steps of a limited length."""
 
 import abc
+from collections.abc import Callable
 from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..control import Clock
+from .real_scalar import Integer, RealScalar
 
 # Part of a step that is not worth one of its own.
 SLIVER = 1e-6
 
 
-class _Shortened(dfx.AbstractAdaptiveStepSizeController):
+class AbstractClipping(dfx.AbstractAdaptiveStepSizeController):
     """An adaptive controller some of whose steps end sooner."""
 
     controller: eqx.AbstractVar[dfx.AbstractAdaptiveStepSizeController]
 
     @abc.abstractmethod
-    def shortened(self, start: Array, end: Array) -> Array:
+    def clipped(self, start: Array, end: Array) -> Array:
         """When a step ends that the controller would end at `end`."""
 
     # Diffrax's solvers look for these on the controller that they are given.
@@ -28,37 +30,45 @@ class _Shortened(dfx.AbstractAdaptiveStepSizeController):
     atol = property(lambda self: self.controller.atol)  # pyright: ignore[reportAssignmentType]
     norm = property(lambda self: self.controller.norm)  # pyright: ignore[reportAssignmentType]
 
-    def wrap(self, direction: Any) -> "_Shortened":
+    def wrap(self, direction: Integer) -> "AbstractClipping":
         """As the controller's."""
         return eqx.tree_at(lambda c: c.controller, self, self.controller.wrap(direction))
 
     def init(
-        self, terms: Any, t0: Any, t1: Any, y0: Any, dt0: Any, args: Any, func: Any, error_order: Any
+        self,
+        terms: PyTree,
+        t0: RealScalar,
+        t1: RealScalar,
+        y0: PyTree,
+        dt0: RealScalar | None,
+        args: PyTree,
+        func: Callable[..., PyTree],
+        error_order: RealScalar | None,
     ) -> tuple[Any, Any]:
         """The first step."""
         t1, state = self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
-        return self.shortened(t0, t1), state
+        return self.clipped(jnp.asarray(t0), jnp.asarray(t1)), state
 
     def adapt_step_size(
         self,
-        t0: Any,
-        t1: Any,
-        y0: Any,
-        y1_candidate: Any,
-        args: Any,
-        y_error: Any,
-        error_order: Any,
-        controller_state: Any,
+        t0: RealScalar,
+        t1: RealScalar,
+        y0: PyTree,
+        y1_candidate: PyTree,
+        args: PyTree,
+        y_error: PyTree,
+        error_order: RealScalar,
+        controller_state: PyTree,
     ) -> Any:
         """The controller's choice, ended sooner."""
-        found: Any = self.controller.adapt_step_size(
+        decision: tuple[PyTree, ...] = self.controller.adapt_step_size(
             t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state
         )
-        keep, start, end, jumped, state, result = found
-        return keep, start, self.shortened(start, end), jumped, state, result
+        accepted, start, end, jumped, state, result = decision
+        return accepted, start, self.clipped(start, end), jumped, state, result
 
 
-class Landing(_Shortened):
+class Landing(AbstractClipping):
     """An adaptive controller whose steps do not go beyond a sample; before one, two equal steps rather than a short one."""
 
     controller: dfx.AbstractAdaptiveStepSizeController
@@ -67,15 +77,15 @@ class Landing(_Shortened):
     def __init__(self, controller: dfx.AbstractAdaptiveStepSizeController, clock: Clock):
         self.controller, self.clock = controller, clock
 
-    def shortened(self, start: Array, end: Array) -> Array:
+    def clipped(self, start: Array, end: Array) -> Array:
         """At a sample at the latest."""
-        there = self.clock.next_time(start)
-        step, left = end - start, there - start
-        half = jnp.where(2 * step > left, start + left / 2, end)
-        return jnp.where(step >= left * (1 - SLIVER), there, half)
+        sample = self.clock.next_time(start)
+        step, remaining = end - start, sample - start
+        half = jnp.where(2 * step > remaining, start + remaining / 2, end)
+        return jnp.where(step >= remaining * (1 - SLIVER), sample, half)
 
 
-class Limited(_Shortened):
+class Limited(AbstractClipping):
     """An adaptive controller whose steps do not take longer than a given time in s."""
 
     controller: dfx.AbstractAdaptiveStepSizeController
@@ -84,7 +94,7 @@ class Limited(_Shortened):
     def __init__(self, controller: dfx.AbstractAdaptiveStepSizeController, longest: Array):
         self.controller, self.longest = controller, longest
 
-    def shortened(self, start: Array, end: Array) -> Array:
+    def clipped(self, start: Array, end: Array) -> Array:
         """After the longest time at the latest."""
         return jnp.minimum(end, start + self.longest)
 
@@ -94,35 +104,50 @@ class ConstantLanding(dfx.AbstractStepSizeController):
 
     clock: Clock
 
-    def wrap(self, direction: Any) -> "ConstantLanding":
+    def wrap(self, direction: Integer) -> "ConstantLanding":
         """The same."""
         return self
 
     def init(
-        self, terms: Any, t0: Any, t1: Any, y0: Any, dt0: Any, args: Any, func: Any, error_order: Any
+        self,
+        terms: PyTree,
+        t0: RealScalar,
+        t1: RealScalar,
+        y0: PyTree,
+        dt0: RealScalar | None,
+        args: PyTree,
+        func: Callable[..., PyTree],
+        error_order: RealScalar | None,
     ) -> tuple[Any, Any]:
         """The first step."""
         if dt0 is None:
             raise ValueError("Argument `dt0` must be given with `ConstantStepSize`.")
-        return self._landed(t0, dt0), dt0
+        return self._clipped(jnp.asarray(t0), jnp.asarray(dt0)), dt0
 
     def adapt_step_size(
         self,
-        t0: Any,
-        t1: Any,
-        y0: Any,
-        y1_candidate: Any,
-        args: Any,
-        y_error: Any,
-        error_order: Any,
-        controller_state: Any,
+        t0: RealScalar,
+        t1: RealScalar,
+        y0: PyTree,
+        y1_candidate: PyTree,
+        args: PyTree,
+        y_error: PyTree,
+        error_order: RealScalar,
+        controller_state: PyTree,
     ) -> Any:
         """The next step."""
-        return True, t1, self._landed(t1, controller_state), False, controller_state, dfx.RESULTS.successful
+        return (
+            True,
+            t1,
+            self._clipped(jnp.asarray(t1), controller_state),
+            False,
+            controller_state,
+            dfx.RESULTS.successful,
+        )
 
-    def _landed(self, start: Array, step: Array) -> Array:
-        there = self.clock.next_time(start)
-        return jnp.where(step >= (there - start) * (1 - SLIVER), there, start + step)
+    def _clipped(self, start: Array, step: Array) -> Array:
+        sample = self.clock.next_time(start)
+        return jnp.where(step >= (sample - start) * (1 - SLIVER), sample, start + step)
 
 
 def landing(controller: dfx.AbstractStepSizeController, clock: Clock) -> dfx.AbstractStepSizeController:

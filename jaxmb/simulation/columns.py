@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def frame(solution: "Solution", runs: Sequence[str] | None) -> Any:
     """See `Solution.to_pandas`."""
     pandas = optional("pandas", "data")
-    solution, names, batch = known(solution, runs)
+    solution, names, batch = concrete_data(solution, runs)
     columns, units = columns_of(solution, names), units_of(names)
     flat = {name: values.reshape(-1) for name, values in columns.items()}
     where = np.indices(solution.ts.shape).reshape(solution.ts.ndim, -1)[: len(batch)]
@@ -50,7 +50,7 @@ def units_of(names: Names) -> dict[str, str]:
     return {name: unit for name, unit in zip(columns, units, strict=True) if unit is not None}
 
 
-def known(solution: "Solution", runs: Sequence[str] | None) -> tuple["Solution", Names, tuple[str, ...]]:
+def concrete_data(solution: "Solution", runs: Sequence[str] | None) -> tuple["Solution", Names, tuple[str, ...]]:
     """The solution with arrays of NumPy, its names, and those of its leading axes."""
     if not is_concrete(solution):
         raise TypeError(
@@ -63,7 +63,7 @@ def known(solution: "Solution", runs: Sequence[str] | None) -> tuple["Solution",
     chosen = default if runs is None else tuple(runs)
     if len(chosen) != axes or len(set(chosen)) != axes:
         raise ValueError(f"Argument `runs` must be {axes} different names, one for each leading axis, but is {runs!r}.")
-    no_data = lambda s: (s.problem, s.dense)
+    no_data = lambda s: (s.field, s.dense)
     data = eqx.tree_at(no_data, solution, (None, None), is_leaf=lambda x: x is None)
     as_numpy = lambda x: np.asarray(x) if isinstance(x, jax.Array) else x
     return jax.tree.map(as_numpy, data), solution.names, chosen

@@ -5,29 +5,29 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..foundations import Blank
 from ..lanes import NotScalarError, Program, Shaped
 from ..runge_kutta import RunAdjoint
 from .compiled_step import CompiledStepAdjoint, arrays_of_field
 from .phase import Tape
-from .problem import Problem
 from .solver import ConstrainedSolver
 from .stages import coefficients
 from .state_vector import StateVector
+from .vector_field import VectorField
 
 
 def compiled_run_adjoint(
     compiled: CompiledStepAdjoint,
-    moves: Any,
-    rest: Problem,
+    moves: PyTree,
+    rest: VectorField,
     solver: ConstrainedSolver,
     tape: Tape,
     in_use: Bool[Array, " m"],
     times: Float[Array, " T"],
     bars: StateVector,
-    place: Int[Array, " k"],
+    indices: Int[Array, " k"],
 ) -> tuple[tuple[StateVector, Any, Array, Array], Array] | None:
     """Over all steps of a tape: what `_one_by_one` of `adjoint.py` returns, and whether anything was irregular; None if it cannot be done so.
 
@@ -40,7 +40,7 @@ def compiled_run_adjoint(
         in_use: the rows in use.
         times: of the saved states, the end being the last one.
         bars: their cotangents.
-        place: in which step each lies but the last one, beyond the tape if it was not reached.
+        indices: in which step each lies but the last one, beyond the tape if it was not reached.
     """
     kind, numbers = Blank.of(solver)
     if numbers or not kind.hashable:
@@ -49,14 +49,16 @@ def compiled_run_adjoint(
     program = run_adjoint(compiled, kind, (like.nq, like.nv), times.shape[0], tape.ts.shape[0])
     if program is None:
         return None
-    whole = lambda x: jnp.asarray(x, jnp.int32)
-    count, places = jnp.maximum(tape.count, 1), jnp.append(place, 0)
-    reached = jnp.sum(place < tape.ts.shape[0])
-    given = tape.ts, tape.ys.packed, whole(count), tape.last, tape.end.packed
-    saved = times, bars.packed, whole(places), whole(reached)
-    state, begin, *own, times_bar, irregular = program(*given, *saved, in_use, *arrays_of_field(moves, rest))
-    moves_bar = jax.tree.unflatten(jax.tree.structure(moves), own)
-    return (StateVector(state, like.nq, like.nv), moves_bar, times_bar, begin), irregular
+    integer = lambda x: jnp.asarray(x, jnp.int32)
+    count, padded = jnp.maximum(tape.count, 1), jnp.append(indices, 0)
+    reached = jnp.sum(indices < tape.ts.shape[0])
+    taped = tape.ts, tape.ys.packed, integer(count), tape.last, tape.end.packed
+    saved = times, bars.packed, integer(padded), integer(reached)
+    state, start_bar, *active_bars, times_bar, irregular = program(
+        *taped, *saved, in_use, *arrays_of_field(moves, rest)
+    )
+    moves_bar = jax.tree.unflatten(jax.tree.structure(moves), active_bars)
+    return (StateVector(state, like.nq, like.nv), moves_bar, times_bar, start_bar), irregular
 
 
 @functools.lru_cache(maxsize=64)
@@ -64,21 +66,21 @@ def run_adjoint(
     compiled: CompiledStepAdjoint, kind: Blank, sizes: tuple[int, int], times: int, taped: int
 ) -> RunAdjoint | None:
     """The program, None if the interpolation is no scalar program."""
-    again, back = compiled.again, compiled.program
+    step, reverse = compiled.step, compiled.program
     solver: ConstrainedSolver = kind.filled(())
-    t, y, slopes = Shaped((), again.dtype), again.state, again.slopes
+    t, y, slopes = Shaped((), step.dtype), step.state, step.slopes
 
-    def read(t: Array, t0: Array, t1: Array, *given: Array) -> list[Array]:
+    def read(t: Array, t0: Array, t1: Array, *operands: Array) -> list[Array]:
         def at(t: Array, y0: Array, y1: Array, k: Array, shift: Array) -> Array:
             flow = lambda packed: StateVector(packed, *sizes)
             inner = {"y0": flow(y0), "y1": flow(y1), "k": flow(k)}
             return solver.interpolation_cls(t0=t0, t1=t1, inner=inner, shift=flow(shift)).evaluate(t).packed
 
-        return list(jax.vjp(at, t, *given[:-1])[1](given[-1]))
+        return list(jax.vjp(at, t, *operands[:-1])[1](operands[-1]))
 
     try:
         program = Program.of(read, t, t, t, y, y, slopes, y, y)
     except NotScalarError:
         return None
     fsal = coefficients(solver.solver)[3]
-    return RunAdjoint(again.stage, again.end, again.a, again.c, back.stage, back.end, program, times, taped, fsal)
+    return RunAdjoint(step.stage, step.end, step.a, step.c, reverse.stage, reverse.end, program, times, taped, fsal)

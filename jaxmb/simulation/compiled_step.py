@@ -5,28 +5,29 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, PyTree
 
 from ..foundations import Blank, shapes_of
 from ..kinematics import Correction
 from ..lanes import NotScalarError, Program, Shaped, VJPProgram
 from ..runge_kutta import StepAdjoint, StepProgram
 from ..system import System
-from .certificate import corrected_end, sure
-from .problem import Problem
+from .certificate import certify, corrected_end
 from .stages import coefficients
 from .state_vector import StateVector
+from .vector_field import VectorField
 
 # So many operations a function of a step, or of the way back, may have, and where compiled code is asked for.
-LARGEST, ANYWAY = 150_000, 500_000
+LARGEST_PROGRAM, LARGEST_ON_DEMAND = 150_000, 500_000
 
 
-class Found(eqx.Module):
+class StepResult(eqx.Module):
     """What a step has found.
 
     Attributes:
@@ -44,12 +45,12 @@ class Found(eqx.Module):
     irregular: Bool[Array, ""]
 
     @classmethod
-    def of(cls, results: Sequence[Array], y0: StateVector, in_use: Bool[Array, " m"]) -> "Found":
+    def of(cls, results: Sequence[Array], y0: StateVector, in_use: Bool[Array, " m"]) -> "StepResult":
         """What a step's program returns."""
-        raw, slopes, near, q, v, position, velocity, after, doubtful = results
+        raw, slopes, near, q, v, position, velocity, basis, uncertified = results
         flow = lambda packed: StateVector(packed, y0.nq, y0.nv)
-        found = lax.stop_gradient(Correction(q, v, in_use, after, position, velocity))
-        return cls(flow(raw), flow(slopes), flow(raw).moved(q, v), found, near | doubtful)
+        correction = lax.stop_gradient(Correction(q, v, in_use, basis, position, velocity))
+        return cls(flow(raw), flow(slopes), flow(raw).with_qv(q, v), correction, near | uncertified)
 
 
 class CompiledStep(eqx.Module):
@@ -65,36 +66,38 @@ class CompiledStep(eqx.Module):
 
     def __call__(
         self, t0: Array, t1: Array, y0: StateVector, slope: StateVector, in_use: Bool[Array, " m"], basis: Array
-    ) -> Found:
+    ) -> StepResult:
         """One step from a state at which the rows in use are certain, and the slope known if the method has use for it."""
         results = self.program(t0, t1, y0.packed, slope.packed, basis, in_use, *self.parameters)
-        return Found.of(results, y0, in_use)
+        return StepResult.of(results, y0, in_use)
 
     def at(
         self, t: Array, y: StateVector, in_use: Bool[Array, " m"]
     ) -> tuple[StateVector, Correction, Bool[Array, ""]]:
         """The vector field at a state, its correction, and whether rows in use are not certain there."""
         nothing = jnp.zeros(self.program.end.operands[2].shape, y.packed.dtype)
-        slope, q, v, position, velocity, basis, doubtful = self.program.end.in_lane(
+        slope, q, v, position, velocity, basis, uncertified = self.program.end.in_lane(
             3, t, y.packed, nothing, in_use, *self.parameters
         )
-        return StateVector(slope, y.nq, y.nv), Correction(q, v, in_use, basis, position, velocity), doubtful
+        return StateVector(slope, y.nq, y.nv), Correction(q, v, in_use, basis, position, velocity), uncertified
 
-    def doubtful(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> Bool[Array, ""]:
+    def uncertified(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> Bool[Array, ""]:
         """Whether a step from a state may lose rows in use, or they are not certain there."""
         near = self.program.stage.in_lane(3, t, y.packed, in_use, *self.parameters)[1]
         return near | self.at(t, y, in_use)[2]
 
 
-def compiled_step(problem: Problem, solver: Any, y0: StateVector, anyway: bool = False) -> CompiledStep | str:
-    """The step of a problem by a solver of Diffrax, or why there is none; `anyway` also of one that takes long to compile."""
-    blank, parameters = Blank.of(problem)
+def compiled_step(
+    field: VectorField, solver: dfx.AbstractSolver, y0: StateVector, on_demand: bool = False
+) -> CompiledStep | str:
+    """The step of a problem by a solver of Diffrax, or why there is none; `on_demand` also of one that takes long to compile."""
+    blank, parameters = Blank.of(field)
     if not blank.hashable:
         return "part of the problem is neither an array nor hashable"
-    largest = ANYWAY if anyway else LARGEST
-    own = _Method.of(solver), _Shape.of(y0), basis_shape(problem.system)
-    made = _step(blank, shapes_of(parameters), *own, largest, anyway)
-    return made if isinstance(made, str) else CompiledStep(made, parameters)
+    limit = LARGEST_ON_DEMAND if on_demand else LARGEST_PROGRAM
+    own = _Coefficients.of(solver), _Layout.of(y0), basis_shape(field.system)
+    program = _step_program(blank, shapes_of(parameters), *own, limit, on_demand)
+    return program if isinstance(program, str) else CompiledStep(program, parameters)
 
 
 def basis_shape(system: System) -> tuple[int, int]:
@@ -107,50 +110,52 @@ class CompiledStepAdjoint(eqx.Module):
     """The reverse sweep over a step, whose functions are scalar programs.
 
     Attributes:
-        again: the step, with its first slope.
+        step: the step, with its first slope.
         program: the reverse sweep over it.
     """
 
-    again: StepProgram = eqx.field(static=True)
+    step: StepProgram = eqx.field(static=True)
     program: StepAdjoint = eqx.field(static=True)
 
-    def forth(
-        self, moves: Any, rest: Problem, in_use: Array, t0: Array, t1: Array, y0: StateVector
+    def replay(
+        self, moves: PyTree, rest: VectorField, in_use: Array, t0: Array, t1: Array, y0: StateVector
     ) -> tuple[StateVector, StateVector, Array]:
         """The end of a step before its correction, its slopes, and whether it must be gone back over otherwise."""
-        given = (t0, t1, y0.packed, jnp.zeros_like(y0.packed), jnp.zeros(0, y0.packed.dtype), in_use)
-        raw, slopes, near, doubtful = self.again(*given, *arrays_of_field(moves, rest))
+        operands = (t0, t1, y0.packed, jnp.zeros_like(y0.packed), jnp.zeros(0, y0.packed.dtype), in_use)
+        raw, slopes, near, uncertified = self.step(*operands, *arrays_of_field(moves, rest))
         finite = jnp.all(jnp.isfinite(raw)) & jnp.all(jnp.isfinite(slopes))
         flow = lambda packed: StateVector(packed, y0.nq, y0.nv)
-        return flow(raw), flow(slopes), near | doubtful | ~finite
+        return flow(raw), flow(slopes), near | uncertified | ~finite
 
-    def back(self, moves: Any, rest: Problem, in_use: Array, *given: Array) -> tuple[Array, Array, Any]:
+    def pull(self, moves: PyTree, rest: VectorField, in_use: Array, *operands: Array) -> tuple[Array, Array, Any]:
         """Cotangents of where it began, of the slope that was taken from the step before, and of the problem."""
-        state_bar, before, *bars = self.program(*given, in_use, *arrays_of_field(moves, rest))
-        return state_bar, before, jax.tree.unflatten(jax.tree.structure(moves), bars)
+        state_bar, slope_bar, *bars = self.program(*operands, in_use, *arrays_of_field(moves, rest))
+        return state_bar, slope_bar, jax.tree.unflatten(jax.tree.structure(moves), bars)
 
 
 def compiled_step_adjoint(
-    moves: Any, rest: Problem, solver: Any, y0: StateVector, anyway: bool = False
+    moves: PyTree, rest: VectorField, solver: dfx.AbstractSolver, y0: StateVector, on_demand: bool = False
 ) -> CompiledStepAdjoint | str:
-    """The reverse sweep over a step of a problem, of which parts move, by a solver of Diffrax, or why there is none; `anyway` as of the step."""
-    problem = eqx.combine(moves, rest)
-    forth = compiled_step(problem, solver, y0, anyway)
-    if isinstance(forth, str):
-        return forth
+    """The reverse sweep over a step of a problem, of which parts move, by a solver of Diffrax, or why there is none; `on_demand` as of the step."""
+    field = eqx.combine(moves, rest)
+    replay = compiled_step(field, solver, y0, on_demand)
+    if isinstance(replay, str):
+        return replay
     blank, parameters = Blank.of(moves, rest)
-    moving = len(jax.tree.leaves(moves))
-    made = _back(blank, shapes_of(parameters), _Method.of(solver), _Shape.of(y0), problem.system.m, moving, anyway)
-    return made if isinstance(made, str) else CompiledStepAdjoint(*made)
+    active_count = len(jax.tree.leaves(moves))
+    programs = _adjoint_programs(
+        blank, shapes_of(parameters), _Coefficients.of(solver), _Layout.of(y0), field.system.m, active_count, on_demand
+    )
+    return programs if isinstance(programs, str) else CompiledStepAdjoint(*programs)
 
 
-def arrays_of_field(moves: Any, rest: Problem) -> list[Array]:
+def arrays_of_field(moves: PyTree, rest: VectorField) -> list[Array]:
     """All arrays of a problem, those that move first."""
     return jax.tree.leaves(moves) + jax.tree.leaves(eqx.filter(rest, eqx.is_array))
 
 
 @dataclasses.dataclass(frozen=True)
-class _Method:
+class _Coefficients:
     """Coefficients of a method, see `Tableau`."""
 
     a: tuple[tuple[float, ...], ...]
@@ -158,22 +163,22 @@ class _Method:
     fsal: bool
 
     @classmethod
-    def of(cls, solver: Any) -> "_Method":
+    def of(cls, solver: dfx.AbstractSolver) -> "_Coefficients":
         a, c, _, fsal = coefficients(solver)
         return cls(tuple(map(tuple, a.tolist())), tuple(c.tolist()), fsal)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Shape:
+class _Layout:
     """Of what is integrated."""
 
     n: int
     nq: int
     nv: int
-    dtype: Any
+    dtype: np.dtype
 
     @classmethod
-    def of(cls, y: StateVector) -> "_Shape":
+    def of(cls, y: StateVector) -> "_Layout":
         return cls(y.packed.shape[-1], y.nq, y.nv, np.dtype(y.packed.dtype))
 
     def flow(self, packed: Array) -> StateVector:
@@ -183,19 +188,19 @@ class _Shape:
         return Shaped(shape, self.dtype)
 
 
-def known_problem(blank: Blank, arrays: Sequence[Array]) -> Problem:
+def specialised_field(blank: Blank, arrays: Sequence[Array]) -> VectorField:
     """The problem with these numbers, of which those are constants that are known to be zero or one, by the fewest operations."""
-    problem = blank.filled(arrays)
-    system = problem.system.specialised
-    return dataclasses.replace(problem, system=system.unrolled if system.layout is None else system, smooth=True)
+    field = blank.filled(arrays)
+    system = field.system.specialised
+    return dataclasses.replace(field, system=system.unrolled if system.layout is None else system, smooth=True)
 
 
 @functools.lru_cache(maxsize=64)
-def _step(
+def _step_program(
     blank: Blank,
     parameters: tuple[Shaped, ...],
-    method: _Method,
-    shape: _Shape,
+    method: _Coefficients,
+    shape: _Layout,
     basis: tuple[int, int],
     largest: int,
     thorough: bool,
@@ -203,14 +208,14 @@ def _step(
     """The programs of a step, traced once for all runs of such a problem, or the reason why there are none."""
 
     def end(t: Array, y: Array, before: Array, in_use: Array, *arrays: Array) -> list[Array]:
-        problem, raw = known_problem(blank, arrays), shape.flow(y)
-        flow, found, doubtful = corrected_end(problem, t, raw, in_use, before)
-        y1 = problem.ended(t, raw, found)
-        return [flow.packed, y1.q, y1.v, found.position, found.velocity, found.basis, doubtful]
+        field, raw = specialised_field(blank, arrays), shape.flow(y)
+        flow, correction, uncertified = corrected_end(field, t, raw, in_use, before)
+        y1 = field.with_correction(t, raw, correction)
+        return [flow.packed, y1.q, y1.v, correction.position, correction.velocity, correction.basis, uncertified]
 
     in_use = Shaped(basis[:1], jnp.bool_)
     try:
-        stage = _stage(blank, parameters, shape, basis[0], largest, thorough)
+        stage = _stage_program(blank, parameters, shape, basis[0], largest, thorough)
         last = Program.of(
             end, shape(), shape(shape.n), shape(*basis), in_use, *parameters, largest=largest, thorough=thorough
         )
@@ -220,54 +225,62 @@ def _step(
 
 
 @functools.lru_cache(maxsize=64)
-def _stage(
-    blank: Blank, parameters: tuple[Shaped, ...], shape: _Shape, m: int, largest: int, thorough: bool
+def _stage_program(
+    blank: Blank, parameters: tuple[Shaped, ...], shape: _Layout, m: int, largest: int, thorough: bool
 ) -> Program:
     def stage(t: Array, y: Array, in_use: Array, *arrays: Array) -> list[Array]:
-        problem = known_problem(blank, arrays)
-        flow, _, factor = problem.regular(t, shape.flow(y), in_use, quick=True)
-        return [flow.packed, problem.loses_rows(factor)]
+        field = specialised_field(blank, arrays)
+        flow, _, factor = field.evaluate_regular(t, shape.flow(y), in_use, quick=True)
+        return [flow.packed, field.loses_rows(factor)]
 
     operands = shape(), shape(shape.n), Shaped((m,), jnp.bool_), *parameters
     return Program.of(stage, *operands, largest=largest, thorough=thorough)
 
 
 @functools.lru_cache(maxsize=64)
-def _back(
-    blank: Blank, parameters: tuple[Shaped, ...], method: _Method, shape: _Shape, m: int, moving: int, thorough: bool
+def _adjoint_programs(
+    blank: Blank,
+    parameters: tuple[Shaped, ...],
+    method: _Coefficients,
+    shape: _Layout,
+    m: int,
+    moving: int,
+    thorough: bool,
 ) -> tuple[StepProgram, StepAdjoint] | str:
     """Those of a step and of the reverse sweep over it."""
 
     def end(t: Array, y: Array, nothing: Array, in_use: Array, *arrays: Array) -> list[Array]:
-        problem = known_problem(blank, arrays)
-        flow, terms, factor = problem.regular(t, shape.flow(y), in_use, quick=True)
-        return [flow.packed, ~sure(problem, factor, terms)]
+        field = specialised_field(blank, arrays)
+        flow, terms, factor = field.evaluate_regular(t, shape.flow(y), in_use, quick=True)
+        return [flow.packed, ~certify(field, factor, terms)]
 
     def rate(t: Array, y: Array, in_use: Array, *arrays: Array) -> list[Array]:
-        problem = known_problem(blank, arrays)
-        flow, terms, factor = problem.regular(t, shape.flow(y), in_use, quick=True)
-        return [flow.packed, problem.loses_rows(factor), ~sure(problem, factor, terms)]
+        field = specialised_field(blank, arrays)
+        flow, terms, factor = field.evaluate_regular(t, shape.flow(y), in_use, quick=True)
+        return [flow.packed, field.loses_rows(factor), ~certify(field, factor, terms)]
 
-    def moved(t: Array, y: Array, found: Array, in_use: Array, *arrays: Array) -> list[Array]:
-        problem = known_problem(blank, arrays)
-        correct = lax.stop_gradient(problem).correction(t, shape.flow(lax.stop_gradient(y)), shape.flow(found), in_use)
-        return [correct(problem, shape.flow(y)).packed]
+    def correction(t: Array, y: Array, corrected: Array, in_use: Array, *arrays: Array) -> list[Array]:
+        field = specialised_field(blank, arrays)
+        correct = lax.stop_gradient(field).correction_map(
+            t, shape.flow(lax.stop_gradient(y)), shape.flow(corrected), in_use
+        )
+        return [correct(field, shape.flow(y)).packed]
 
     t, y, in_use = shape(), shape(shape.n), Shaped((m,), jnp.bool_)
     try:
-        again = StepProgram(
-            _stage(blank, parameters, shape, m, LARGEST, thorough),
-            Program.of(end, t, y, shape(0), in_use, *parameters, largest=LARGEST, thorough=thorough),
+        step = StepProgram(
+            _stage_program(blank, parameters, shape, m, LARGEST_PROGRAM, thorough),
+            Program.of(end, t, y, shape(0), in_use, *parameters, largest=LARGEST_PROGRAM, thorough=thorough),
             method.a,
             method.c,
             False,
         )
-        own = lambda first: (1, *range(first, first + moving))
-        limits: dict[str, Any] = dict(largest=LARGEST, thorough=thorough)
+        active_operands = lambda first: (1, *range(first, first + moving))
+        limits: dict[str, Any] = dict(largest=LARGEST_PROGRAM, thorough=thorough)
         pulls = (
-            VJPProgram(rate, t, y, in_use, *parameters, moving=own(3), at=2, **limits),
-            VJPProgram(moved, t, y, y, in_use, *parameters, moving=own(4), at=3, **limits),
+            VJPProgram(rate, t, y, in_use, *parameters, moving=active_operands(3), at=2, **limits),
+            VJPProgram(correction, t, y, y, in_use, *parameters, moving=active_operands(4), at=3, **limits),
         )
-        return again, StepAdjoint(*pulls, method.a, method.c)
+        return step, StepAdjoint(*pulls, method.a, method.c)
     except NotScalarError as error:
         return str(error)

@@ -46,19 +46,19 @@ def show_config() -> None:
     rows["numbers"] = f"{default_float().name} (jax_enable_x64 is {jax.config.read('jax_enable_x64')})"
     reason = unavailable(by_xla=jax.default_backend() == "gpu")
     rows["steps"] = "compiled code" if reason is None else f"not compiled, some {COST} slower on a CPU: {reason}"
-    for name, told in rows.items():
-        print(f"{name:<11} {told}")
+    for name, value in rows.items():
+        print(f"{name:<11} {value}")
 
 
-def available(asked: bool | None) -> bool:
+def available(demanded: bool | None) -> bool:
     """Whether code is compiled for a run. Where it cannot be on a CPU, and nobody has said that it must not, that is told: once in a process."""
-    if asked is None and jax.default_backend() == "cpu":
-        _tell()
-    return asked is not False and unavailable() is None
+    if demanded is None and jax.default_backend() == "cpu":
+        _warn_once()
+    return demanded is not False and unavailable() is None
 
 
 @functools.cache
-def _tell() -> None:
+def _warn_once() -> None:
     reason = unavailable()
     if reason is not None:
         message = f"Steps take some {COST} as long as they could, for no code is compiled: {reason}. `show_config()` tells more."

@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import PyTree
 
 from ..foundations import RESULTS, codes, optional, verdicts
 from ..system import Names
-from .columns import known, names_of_results
+from .columns import concrete_data, names_of_results
 
 if TYPE_CHECKING:
     from .solution import Solution
@@ -18,7 +19,7 @@ Variables = dict[str, Any]
 def dataset(solution: "Solution", runs: Sequence[str] | None, shared_times: bool | None) -> Any:
     """See `Solution.to_xarray`."""
     xarray = optional("xarray", "data")
-    solution, names, batch = known(solution, runs)
+    solution, names, batch = concrete_data(solution, runs)
     shared = _shared(solution.ts, shared_times)
     time = "time" if shared else "sample"
     times = solution.ts.reshape(-1, solution.ts.shape[-1])[0] if shared else solution.ts
@@ -39,30 +40,30 @@ def dataset(solution: "Solution", runs: Sequence[str] | None, shared_times: bool
     return xarray.Dataset(variables, coordinates)
 
 
-def _shared(ts: Any, said: bool | None) -> bool:
+def _shared(ts: PyTree, demanded: bool | None) -> bool:
     """Whether all runs have the same times."""
     equal = bool((ts == ts.reshape(-1, ts.shape[-1])[:1]).all())
-    if said and not equal:
+    if demanded and not equal:
         raise ValueError("Argument `shared_times` must not be True, as the runs have different times.")
-    return equal if said is None else said or ts.ndim == 1
+    return equal if demanded is None else demanded or ts.ndim == 1
 
 
 def _labels(solution: "Solution", names: Names) -> dict[str, Sequence[str]]:
     """The names along each axis that has some."""
-    found: dict[str, Sequence[str]] = {"coordinate": names.coordinates, "velocity": names.velocities}
-    found["constraint"] = names.rows_in(solution.modes)
+    labels: dict[str, Sequence[str]] = {"coordinate": names.coordinates, "velocity": names.velocities}
+    labels["constraint"] = names.rows_in(solution.modes)
     if solution.u is not None:
-        found["input"] = names.inputs
+        labels["input"] = names.inputs
     if solution.modes is not None and solution.modes.locks:
-        found["lock"] = [lock.name for lock in solution.modes.locks]
+        labels["lock"] = [lock.name for lock in solution.modes.locks]
     if solution.events is not None:
-        found["happening"] = solution.events.names
-    return found
+        labels["happening"] = solution.events.names
+    return labels
 
 
 def _units(solution: "Solution", names: Names) -> Mapping[str, Sequence[str | None]]:
-    found = {"coordinate": names.coordinate_units, "velocity": names.velocity_units}
-    return found if solution.u is None else found | {"input": names.input_units}
+    units = {"coordinate": names.coordinate_units, "velocity": names.velocity_units}
+    return units if solution.u is None else units | {"input": names.input_units}
 
 
 def _words(words: Sequence[str | None]) -> np.ndarray:
@@ -77,37 +78,37 @@ def _common(units: Sequence[str | None]) -> dict[str, str]:
 
 def _motion(solution: "Solution", names: Names, batch: tuple[str, ...], time: str) -> Variables:
     each = (*batch, time)
-    found = {
+    variables = {
         "q": ((*each, "coordinate"), solution.q, _common(names.coordinate_units)),
         "v": ((*each, "velocity"), solution.v, _common(names.velocity_units)),
         "work": (each, solution.work, {"units": "J"}),
     }
     if solution.u is not None:
-        found["u"] = ((*each, "input"), solution.u, _common(names.input_units))
-    return found
+        variables["u"] = ((*each, "input"), solution.u, _common(names.input_units))
+    return variables
 
 
 def verdict_variables(result: RESULTS, dims: Sequence[str]) -> Variables:
     """Codes of results, with what they mean, and their names, along given dimensions."""
-    known_results = verdicts()
+    results = verdicts()
     flags = {
-        "flag_values": np.array(list(known_results), np.int32),
-        "flag_meanings": " ".join(name for name, _ in known_results.values()),
-        "flag_texts": "\n".join(" ".join(text.split()) for _, text in known_results.values()),
+        "flag_values": np.array(list(results), np.int32),
+        "flag_meanings": " ".join(name for name, _ in results.values()),
+        "flag_texts": "\n".join(" ".join(text.split()) for _, text in results.values()),
     }
     return {"result": (dims, codes(result).astype(np.int32), flags), "verdict": (dims, names_of_results(result))}
 
 
 def _numbers_of_the_run(solution: "Solution", batch: tuple[str, ...]) -> Variables:
     """Counts and sizes."""
-    found = {
+    variables = {
         f"stats_{name}": ((*batch, "constraint") if name == "row_residuals" else batch, values)
         for name, values in solution.stats.items()
     }
     scale = solution.scale
     rows = (*batch, "constraint")
-    found |= {f"scale_{name}": (rows, getattr(scale, name)) for name in ("row", "span", "row_by_length")}
-    return found | {
+    variables |= {f"scale_{name}": (rows, getattr(scale, name)) for name in ("row", "span", "row_by_length")}
+    return variables | {
         "scale_reach": ((*batch, "velocity"), scale.reach),
         "scale_rate": (batch, scale.rate, {"units": "1/s"}),
     }
@@ -118,21 +119,21 @@ def _modes(solution: "Solution", batch: tuple[str, ...], time: str) -> Variables
     modes, each = solution.modes, (*batch, time)
     if modes is None:
         return {}
-    found = {"active": ((*each, "constraint"), modes.active)}
+    variables = {"active": ((*each, "constraint"), modes.active)}
     if modes.locks:
-        found |= {"held": ((*each, "lock"), modes.held), "drag": ((*each, "lock"), modes.drag)}
-    return found
+        variables |= {"held": ((*each, "lock"), modes.held), "drag": ((*each, "lock"), modes.drag)}
+    return variables
 
 
 def _controller(solution: "Solution", batch: tuple[str, ...], time: str) -> Variables:
     """What a controller remembers, as one vector, and its own state where that is an array."""
-    found, each = {}, (*batch, time)
+    variables, each = {}, (*batch, time)
     if solution.control is not None and solution.control.shape[-1]:
-        found["control"] = ((*each, "memory"), solution.control)
+        variables["control"] = ((*each, "memory"), solution.control)
     z = solution.z
     if isinstance(z, np.ndarray) and z.size:
-        found["z"] = ((*each, *(f"z_{i}" for i in range(z.ndim - len(each)))), z)
-    return found
+        variables["z"] = ((*each, *(f"z_{i}" for i in range(z.ndim - len(each)))), z)
+    return variables
 
 
 def _events(solution: "Solution", batch: tuple[str, ...]) -> Variables:

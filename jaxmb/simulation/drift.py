@@ -3,10 +3,10 @@
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
@@ -45,20 +45,20 @@ class AbstractDrift(eqx.Module):
         """`correct` with the terms and factors of the state at hand, which is far from any singular pose."""
         return self.correct(system, formulation, state, factor.in_use)
 
-    def linearised(
+    def linearise_correction(
         self,
         system: System,
         formulation: AbstractFormulation,
         state: State,
-        found: State,
+        corrected: State,
         in_use: Bool[Array, " m"],
         sparse: bool = False,
     ) -> Callable[[System, State], State]:
-        """A function of system and state that has the derivative of `correct`, which has made `found` of `state`; it may be `sparse`."""
+        """A function of system and state that has the derivative of `correct`, which has made `corrected` of `state`; it may be `sparse`."""
         return lambda system, state: dataclasses.replace(state, q=system.normalise(state.q))
 
     @abc.abstractmethod
-    def tolerance(self, dtype: Any) -> float:
+    def tolerance(self, dtype: DTypeLike) -> float:
         """The largest scaled residual with which a step is accepted."""
 
 
@@ -100,19 +100,19 @@ class Projection(AbstractDrift):
             return self.correct(system, formulation, state, factor.in_use)
         return correct_by(factor, system, formulation, state, terms, self.iterations)[0]
 
-    def linearised(
+    def linearise_correction(
         self,
         system: System,
         formulation: AbstractFormulation,
         state: State,
-        found: State,
+        corrected: State,
         in_use: Bool[Array, " m"],
         sparse: bool = False,
     ) -> Callable[[System, State], State]:
         """See `jaxmb.kinematics.linearise_correction`."""
-        return linearise_correction(system, formulation, state, found, in_use, sparse)
+        return linearise_correction(system, formulation, state, corrected, in_use, sparse)
 
-    def tolerance(self, dtype: Any) -> float:
+    def tolerance(self, dtype: DTypeLike) -> float:
         """`tol` or its default."""
         return float(jnp.finfo(dtype).eps) ** (2 / 3) if self.tol is None else self.tol
 
@@ -133,7 +133,7 @@ class Baumgarte(AbstractDrift):
         velocity = velocity_residual(system, state.t, state.q, state.v)
         return -2 * self.alpha * velocity - self.beta**2 * position_residual(system, state.t, state.q)
 
-    def tolerance(self, dtype: Any) -> float:
+    def tolerance(self, dtype: DTypeLike) -> float:
         """No limit."""
         return float("inf")
 
@@ -145,6 +145,6 @@ class NoDrift(AbstractDrift):
         """None."""
         return None
 
-    def tolerance(self, dtype: Any) -> float:
+    def tolerance(self, dtype: DTypeLike) -> float:
         """No limit."""
         return float("inf")

@@ -1,12 +1,12 @@
 """Which engine makes the steps of a run, and why not another: all that decides about it."""
 
 import dataclasses
-from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..formulation import AbstractFormulation, GaussProjection, formulation_at
 from ..foundations import as_parameters, contract, strong
@@ -17,17 +17,17 @@ from .arguments import checked_control, checked_solver
 from .compiled_step import CompiledStep, CompiledStepAdjoint, compiled_step, compiled_step_adjoint
 from .config import available
 from .drift import AbstractDrift, Projection
-from .feedback import FeedbackLoop, beginning
+from .feedback import FeedbackLoop, initial_state
 from .method import XLA, AbstractEngine, Compiled, Method
-from .problem import Problem
 from .solver import ConstrainedSolver
 from .state_vector import StateVector
-from .step_size import own_sizes
+from .step_size import sizes_of_run
+from .vector_field import VectorField
 
 # Code for linear algebra of more operations than this, along the band or if nothing were zero, takes longer to compile than it saves.
-MOST = 35_000
+LARGEST_WORK = 35_000
 # On GPUs XLA compiles code of single numbers in twice the time of small arrays: this is the order of the largest that was measured, Andrews' squeezer (660).
-MOST_ON_GPU = 1_000
+LARGEST_WORK_ON_GPU = 1_000
 
 # Each rule says why not, or None.
 
@@ -41,20 +41,20 @@ def _not_explicit(method: Method) -> str | None:
     )
 
 
-def _choosing(problem: Problem) -> str | None:
+def _not_fixed_choice(field: VectorField) -> str | None:
     """Rows or coordinates are chosen by the formulation, and must fit each accepted state."""
-    formulation = problem.formulation
+    formulation = field.formulation
     if type(formulation).choose is not AbstractFormulation.choose:
         return f"`{type(formulation).__name__}` may choose anew at each accepted state"
-    if formulation.excluded(problem.system.m) is not None:
+    if formulation.excluded(field.system.m) is not None:
         return f"`{type(formulation).__name__}` leaves rows out, which must fit each accepted state"
     return None
 
 
-def _large(system: System) -> str | None:
+def _too_large(system: System) -> str | None:
     work = dense_work(system) if system.layout is None else system.layout.work
-    most = MOST_ON_GPU if _on_gpu() else MOST
-    return None if work <= most else f"{system.nv} velocities and {system.m} rows are too many"
+    largest = LARGEST_WORK_ON_GPU if _on_gpu() else LARGEST_WORK
+    return None if work <= largest else f"{system.nv} velocities and {system.m} rows are too many"
 
 
 def _on_gpu() -> bool:
@@ -67,57 +67,57 @@ def _by_numbers(method: Method) -> bool:
     return _on_gpu() or isinstance(method.engine, Compiled)
 
 
-def _not_compiled(method: Method, problem: Problem) -> str | None:
+def _not_compiled(method: Method, field: VectorField) -> str | None:
     demanded = isinstance(method.engine, Compiled)
     if isinstance(method.engine, XLA):
         return "`engine` is `XLA`"
     if not isinstance(method.adjoint, dfx.ForwardMode | None) and _not_explicit(method) is None:
         return "derivatives are neither over a tape nor in forward mode"
-    reason = unavailable(by_xla=_by_numbers(method)) or _not_explicit(method) or _choosing(problem)
-    return reason or (None if demanded else _large(problem.system))
+    reason = unavailable(by_xla=_by_numbers(method)) or _not_explicit(method) or _not_fixed_choice(field)
+    return reason or (None if demanded else _too_large(field.system))
 
 
-def _not_sparse(method: Method, problem: Problem) -> str | None:
+def _not_sparse(method: Method, field: VectorField) -> str | None:
     if method.engine is not None and method.engine.sparse is False:
         return "`sparse` is False"
     if reason := _not_explicit(method):
         return reason
-    if not isinstance(problem.formulation, GaussProjection):
-        return f"`{type(problem.formulation).__name__}` is not `GaussProjection`"
-    if problem.loop is not None and problem.loop.needs_plant:
+    if not isinstance(field.formulation, GaussProjection):
+        return f"`{type(field.formulation).__name__}` is not `GaussProjection`"
+    if field.loop is not None and field.loop.needs_plant:
         return "a controller asks for matrices of the plant"
     return None
 
 
-def may_be_regular(method: Method, problem: Problem) -> bool:
+def may_be_regular(method: Method, field: VectorField) -> bool:
     """Whether all steps of a run may turn out to be regular: none is planned that is not."""
-    sampled = problem.loop is not None and (problem.loop.clock is not None or problem.loop.needs_plant)
+    sampled = field.loop is not None and (field.loop.clock is not None or field.loop.needs_plant)
     by_tape = isinstance(method.adjoint, dfx.ForwardMode | None)
-    return _not_explicit(method) is None and by_tape and _choosing(problem) is None and not sampled
+    return _not_explicit(method) is None and by_tape and _not_fixed_choice(field) is None and not sampled
 
 
 # The choice
 
 
-def starts_quickly(engine: AbstractEngine | None, system: System) -> bool:
+def compiles_quickly(engine: AbstractEngine | None, system: System) -> bool:
     """Whether compiled code will do most of the work, so that what is around it need not be optimised for long."""
-    asked = None if engine is None else isinstance(engine, Compiled)
-    return available(asked) and not (engine is not None and engine.sparse) and _large(system) is None
+    demanded = None if engine is None else isinstance(engine, Compiled)
+    return available(demanded) and not (engine is not None and engine.sparse) and _too_large(system) is None
 
 
-def laid_out(method: Method, problem: Problem, y0: StateVector) -> Problem:
+def with_layout(method: Method, field: VectorField, y0: StateVector) -> VectorField:
     """The problem, whose system knows which entries of M and C may not be zero if steps use that."""
-    layout = _layout(method, problem, y0)
+    layout = _layout(method, field, y0)
     if not isinstance(layout, str):
-        return _by(layout, problem)
+        return _with_layout(layout, field)
     if method.engine is not None and method.engine.sparse:
         raise ValueError(f"Argument `engine` must not be sparse here: {layout}.")
-    return problem
+    return field
 
 
-def step_of(method: Method, problem: Problem, y0: StateVector) -> CompiledStep | None:
+def compiled_step_of(method: Method, field: VectorField, y0: StateVector) -> CompiledStep | None:
     """The step of a problem that is laid out; None for that of `ConstrainedSolver` itself, or by the layout."""
-    step = _compiled(method, problem, y0)
+    step = _compiled(method, field, y0)
     if not isinstance(step, str):
         return step
     if isinstance(method.engine, Compiled):
@@ -125,41 +125,41 @@ def step_of(method: Method, problem: Problem, y0: StateVector) -> CompiledStep |
     return None
 
 
-def back_of(method: Method, moves: Any, rest: Problem, y0: StateVector) -> CompiledStepAdjoint | None:
+def adjoint_of(method: Method, moves: PyTree, rest: VectorField, y0: StateVector) -> CompiledStepAdjoint | None:
     """The reverse sweep over a step as compiled code, if there is one."""
     if _not_compiled(method, eqx.combine(moves, rest)) is not None:
         return None
-    back = compiled_step_adjoint(moves, rest, method.solver.solver, y0, _by_numbers(method))
-    return None if isinstance(back, str) else back
+    adjoint = compiled_step_adjoint(moves, rest, method.solver.solver, y0, _by_numbers(method))
+    return None if isinstance(adjoint, str) else adjoint
 
 
-def _layout(method: Method, problem: Problem, y0: StateVector) -> Layout | str:
+def _layout(method: Method, field: VectorField, y0: StateVector) -> Layout | str:
     """Compiled steps gain by it sooner."""
-    reason = _not_sparse(method, problem)
+    reason = _not_sparse(method, field)
     if reason is not None:
         return reason
     demanded = method.engine is not None and method.engine.sparse is True
-    layout = layout_of(problem.system, demanded)
+    layout = layout_of(field.system, demanded)
     if isinstance(layout, str) and not isinstance(method.engine, XLA):
-        other = layout_of(problem.system, demanded, compiled=True)
-        if not isinstance(other, str) and not isinstance(_compiled(method, _by(other, problem), y0), str):
+        other = layout_of(field.system, demanded, compiled=True)
+        if not isinstance(other, str) and not isinstance(_compiled(method, _with_layout(other, field), y0), str):
             return other
     return layout
 
 
-def _compiled(method: Method, problem: Problem, y0: StateVector) -> CompiledStep | str:
-    reason = _not_compiled(method, problem)
+def _compiled(method: Method, field: VectorField, y0: StateVector) -> CompiledStep | str:
+    reason = _not_compiled(method, field)
     if reason is not None:
         return reason
-    regular = dataclasses.replace(problem, regular_only=None, smooth=False)
+    regular = dataclasses.replace(field, regular_only=None, smooth=False)
     step = compiled_step(regular, method.solver.solver, y0, _by_numbers(method))
     if isinstance(method.adjoint, dfx.ForwardMode) and isinstance(step, CompiledStep) and not step.program.doubles:
         return "its derivative in forward mode has too many operations"
     return step
 
 
-def _by(layout: Layout, problem: Problem) -> Problem:
-    return dataclasses.replace(problem, system=problem.system.with_layout(layout))
+def _with_layout(layout: Layout, field: VectorField) -> VectorField:
+    return dataclasses.replace(field, system=field.system.with_layout(layout))
 
 
 # To be asked
@@ -192,7 +192,7 @@ def choose_engine(
     *,
     formulation: AbstractFormulation | None = None,
     drift: AbstractDrift | None = None,
-    control: Any = None,
+    control: object = None,
     solver: dfx.AbstractSolver | None = None,
     adjoint: dfx.AbstractAdjoint | None = None,
     engine: AbstractEngine | None = None,
@@ -229,18 +229,18 @@ def choose_engine(
 
     def look(system: System, state: State, loop: FeedbackLoop | None) -> None:
         system, bare = apply_mode(system, state)
-        scale, _ = own_sizes(system, bare, bare.t, Values.of(system, bare))
+        scale, _ = sizes_of_run(system, bare, bare.t, Values.of(system, bare))
         choice = formulation.choose(rows_at(system, bare.t, bare.q, scale.row))
-        problem = Problem(system, formulation, keeping, loop, scale, jnp.array(True), choice)
-        choices.append(_choice(method, problem, beginning(loop, bare)))
+        field = VectorField(system, formulation, keeping, loop, scale, jnp.array(True), choice)
+        choices.append(_choice(method, field, initial_state(loop, bare)))
 
     jax.eval_shape(look, canonical(system), strong(state), loop)
     return choices[0]
 
 
-def _choice(method: Method, problem: Problem, y0: StateVector) -> EngineChoice:
-    layout = _layout(method, problem, y0)
-    step = _compiled(method, problem if isinstance(layout, str) else _by(layout, problem), y0)
+def _choice(method: Method, field: VectorField, y0: StateVector) -> EngineChoice:
+    layout = _layout(method, field, y0)
+    step = _compiled(method, field if isinstance(layout, str) else _with_layout(layout, field), y0)
     not_compiled, not_sparse = (x if isinstance(x, str) else None for x in (step, layout))
     kind = Compiled if not_compiled is None else XLA
     return EngineChoice(kind(sparse=not_sparse is None), not_compiled, not_sparse)

@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float
+from jax.typing import ArrayLike, DTypeLike
+from jaxtyping import Array, Bool, Float, PyTree
 
-from ..control import AbstractController, Clock, Law
+from ..control import AbstractController, Clock, Instant, Law, Plant, Response
 from ..foundations import shape_of
 from ..system import State, System
 from .state_vector import StateVector
@@ -27,7 +28,7 @@ class FeedbackLoop(eqx.Module):
 
     controller: AbstractController
     clock: Clock | None
-    start: Any
+    start: PyTree
     nu: int = eqx.field(static=True)
     reading: bool = eqx.field(static=True, default=False)
 
@@ -35,14 +36,14 @@ class FeedbackLoop(eqx.Module):
         """Raises a ValueError if outputs have the wrong shape, or a state holds what another controller remembers."""
         if isinstance(self.controller, Law):
             shape_of("control", self.controller.fn, (state.t, state.q, state.v, system.params), (self.nu,))
-        own = jax.eval_shape(self.begin, state.t).shape
+        own = jax.eval_shape(self.initial_control, state.t).shape
         if state.control is not None and state.control.shape != own:
             raise ValueError(
                 f"Argument `state` must hold what the controller remembers, of shape {own}, but holds {state.control.shape}; to start a "
                 "controller anew use `dataclasses.replace(state, control=None)`."
             )
 
-    def found(self, u: Any) -> Float[Array, " nu"]:
+    def checked_inputs(self, u: ArrayLike) -> Float[Array, " nu"]:
         """The outputs, of the right shape."""
         u = jnp.asarray(u)
         if u.shape != (self.nu,):
@@ -56,23 +57,25 @@ class FeedbackLoop(eqx.Module):
         """Whether the vector field must know the plant before the inputs are known."""
         return self.controller.uses_plant and (self.clock is None or self.reading)
 
-    def begin(self, t: Scalar) -> Float[Array, " n"]:
+    def initial_control(self, t: Scalar) -> Float[Array, " n"]:
         """`StateVector.control` at the start of a run; a sample is due."""
         z = ravel_pytree(self.start)[0].astype(t.dtype)
         if self.clock is None:
             return z
-        return self._held(self.clock.number(t), z, *(jnp.zeros(self.nu, t.dtype) for _ in range(1 + self.clock.delay)))
+        return self._packed(
+            self.clock.number(t), z, *(jnp.zeros(self.nu, t.dtype) for _ in range(1 + self.clock.delay))
+        )
 
-    def _held(self, n: Array, *parts: Array) -> Float[Array, " n"]:
+    def _packed(self, n: Array, *parts: Array) -> Float[Array, " n"]:
         return jnp.concatenate([jnp.reshape(n, (1,)), *parts])
 
-    def sizes(self, dtype: Any) -> Float[Array, " n"]:
+    def sizes(self, dtype: DTypeLike) -> Float[Array, " n"]:
         """Of `StateVector.control`; what is held has no error."""
         size = ravel_pytree(self.controller.sizes(self.start))[0].astype(dtype)
         if self.clock is None:
             return size
-        held = jnp.ones(self.nu * (1 + self.clock.delay), dtype)
-        return self._held(jnp.ones((), dtype), size, held)
+        input_sizes = jnp.ones(self.nu * (1 + self.clock.delay), dtype)
+        return self._packed(jnp.ones((), dtype), size, input_sizes)
 
     def state(self, packed: Float[Array, " n"]) -> Any:
         """The controller's state z."""
@@ -80,7 +83,7 @@ class FeedbackLoop(eqx.Module):
         first = 0 if self.clock is None else 1
         return unravel(packed[first : first + flat.shape[0]])
 
-    def held(self, packed: Float[Array, " n"]) -> Float[Array, " nu"]:
+    def held_inputs(self, packed: Float[Array, " n"]) -> Float[Array, " nu"]:
         """The inputs that are held."""
         late = self.nu if self.clock is not None and self.clock.delay else 0
         return packed[packed.shape[0] - self.nu - late : packed.shape[0] - late]
@@ -91,7 +94,7 @@ class FeedbackLoop(eqx.Module):
             return jnp.array(False)
         return lax.stop_gradient(packed[0]) <= self.clock.number(t)
 
-    def counted(self, t: Scalar, packed: Float[Array, " n"]) -> Float[Array, " n"]:
+    def with_next_sample(self, t: Scalar, packed: Float[Array, " n"]) -> Float[Array, " n"]:
         """The state after a sample, with the number of the next one."""
         assert self.clock is not None
         return packed.at[0].set(self.clock.number(t) + 1)
@@ -99,38 +102,44 @@ class FeedbackLoop(eqx.Module):
     def reader(self, y: StateVector) -> tuple["FeedbackLoop", StateVector]:
         """The loop that reads what the controller puts out, and the state with room for it."""
         if self.clock is None:
-            y = y.controlled(jnp.concatenate([y.control, jnp.zeros(self.nu, y.packed.dtype)]))
+            y = y.with_control(jnp.concatenate([y.control, jnp.zeros(self.nu, y.packed.dtype)]))
         return dataclasses.replace(self, reading=True), y
 
-    def inputs(self, t: Scalar, y: StateVector, plant: Any) -> Float[Array, " nu"]:
+    def inputs(self, t: Scalar, y: StateVector, plant: Instant | Plant) -> Float[Array, " nu"]:
         """What acts on the mechanism."""
         if self.clock is not None:
-            return self.held(y.control)
-        return self.found(self.controller.output(t, y.q, y.v, self.state(y.control), plant))
+            return self.held_inputs(y.control)
+        return self.checked_inputs(self.controller.output(t, y.q, y.v, self.state(y.control), plant))
 
-    def rate(self, t: Scalar, y: StateVector, u: Array, plant: Any, response: Any) -> Float[Array, " n"]:
+    def rate(
+        self, t: Scalar, y: StateVector, u: Array, plant: Instant | Plant, response: Response | None
+    ) -> Float[Array, " n"]:
         """The rate of `StateVector.control`, or what is read."""
         if self.reading:
             return self.read(t, y, u, plant, response)
         if self.clock is not None:
             return jnp.zeros_like(y.control)
-        found = self.controller.rate(t, y.q, y.v, self.state(y.control), plant, response)
-        return ravel_pytree(found)[0].astype(y.packed.dtype)
+        rate = self.controller.rate(t, y.q, y.v, self.state(y.control), plant, response)
+        return ravel_pytree(rate)[0].astype(y.packed.dtype)
 
-    def read(self, t: Scalar, y: StateVector, u: Array, plant: Any, response: Any) -> Float[Array, " n"]:
+    def read(
+        self, t: Scalar, y: StateVector, u: Array, plant: Instant | Plant, response: Response | None
+    ) -> Float[Array, " n"]:
         """What is read where the loop is a reader."""
         if self.clock is None:
             return jnp.concatenate([y.control[: y.control.shape[0] - self.nu], u])
         z = self.state(y.control)
         out, z = self.controller.sample(t, y.q, y.v, z, plant, response, self.clock.period)
-        out = self.found(out)
+        out = self.checked_inputs(out)
         late = [y.control[y.control.shape[0] - self.nu :]] if self.clock.delay else []
-        return self._held(y.control[0], ravel_pytree(z)[0].astype(y.packed.dtype), *late, out)
+        return self._packed(y.control[0], ravel_pytree(z)[0].astype(y.packed.dtype), *late, out)
 
 
-def beginning(loop: FeedbackLoop | None, state: State) -> StateVector:
+def initial_state(loop: FeedbackLoop | None, state: State) -> StateVector:
     """What is integrated, at the start of a run."""
     work = jnp.zeros_like(state.t)
     if loop is None:
         return StateVector.of(state.q, state.v, work)
-    return StateVector.of(state.q, state.v, work, loop.begin(state.t) if state.control is None else state.control)
+    return StateVector.of(
+        state.q, state.v, work, loop.initial_control(state.t) if state.control is None else state.control
+    )

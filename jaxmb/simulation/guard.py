@@ -8,26 +8,26 @@ import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
 from jax import lax
-from jaxtyping import Array, Bool
+from jaxtyping import Array, Bool, PyTree
 
 from ..system import Mode, Scale
 from ..topology import Plan
 from .state_vector import StateVector
 
 # The value of `Guard` where an event that waits has left zero.
-LEFT = float("inf")
+LEAVING = float("inf")
 # Into so many steps a run with guards is divided at least, and at so many times of a step they are looked at: what a guard does at rest, or
 # by a load that swings, no error estimate knows. One that is above zero for longer than their product's part of the run is seen.
-STEPS, LOOKS = 50, 4
+STEPS_PER_RUN, SAMPLES_PER_STEP = 50, 4
 
 
-PARTS = np.arange(1, LOOKS + 1) / LOOKS
+FRACTIONS = np.arange(1, SAMPLES_PER_STEP + 1) / SAMPLES_PER_STEP
 
 
 class Guard(eqx.Module):
     """The largest guard of all, which rises to zero where the first of them does.
 
-    Where a guard has left zero whose event waits for that, and no other is above zero, it is `LEFT`, so that the motion ends
+    Where a guard has left zero whose event waits for that, and no other is above zero, it is `LEAVING`, so that the motion ends
     with the step. Until `since` none is above zero: what is there when the motion begins, and does not act, leaves zero.
     """
 
@@ -36,22 +36,24 @@ class Guard(eqx.Module):
     scale: Scale
     since: Array
 
-    def __call__(self, t: Any, y: Any, args: Any, **_: Any) -> Any:
+    def __call__(self, t: Array, y: StateVector, args: PyTree, **_: object) -> Any:
         """The function, as Diffrax calls it."""
-        problem, _ = args
-        values, left = self.plan.guards_in_run(self.mode, t, y.q, y.v, self.scale, problem.inputs(t, y))
+        field, _ = args
+        values, leaving = self.plan.guards_in_run(self.mode, t, y.q, y.v, self.scale, field.inputs(t, y))
         largest = jnp.max(values)
         largest = jnp.where(t > self.since, largest, jnp.minimum(largest, 0))
         if not any(self.plan.waits):
             return largest
-        left = left & (t > self.since) & ~(largest > 0)
-        return jnp.where(left, LEFT + (t - lax.stop_gradient(t)), largest)
+        leaving = leaving & (t > self.since) & ~(largest > 0)
+        return jnp.where(leaving, LEAVING + (t - lax.stop_gradient(t)), largest)
 
 
-def passed_over(guard: Guard, t0: Array, t1: Array, at: Callable[[Array], StateVector], args: Any) -> Bool[Array, ""]:
+def passed_over(
+    guard: Guard, t0: Array, t1: Array, at: Callable[[Array], StateVector], args: PyTree
+) -> Bool[Array, ""]:
     """Whether a guard rises above zero and falls again within a step, of which the state `at` a time is known."""
     above = lax.map(
-        lambda part: guard(t0 + part * (t1 - t0), at(t0 + part * (t1 - t0)), args) > 0, PARTS.astype(t0.dtype)
+        lambda part: guard(t0 + part * (t1 - t0), at(t0 + part * (t1 - t0)), args) > 0, FRACTIONS.astype(t0.dtype)
     )
     return jnp.any(above[:-1] & ~above[1:])
 
@@ -63,22 +65,39 @@ class _Bracket(eqx.Module):
     upper: Array
 
 
-class Halving(optx.AbstractRootFinder):
+class Bisection(optx.AbstractRootFinder):
     """Bisection, to the resolution of the argument, of a function that is positive at the end; from above.
 
-    Where it is `LEFT` at the end, or not positive since no event has happened in this row of a batch, the end is returned.
+    Where it is `LEAVING` at the end, or not positive since no event has happened in this row of a batch, the end is returned.
     """
 
-    rtol: Any
-    atol: Any
-    norm: Any = jnp.abs
+    rtol: PyTree
+    atol: PyTree
+    norm: Callable[[PyTree], Array] = jnp.abs
 
-    def init(self, fn: Any, y: Any, args: Any, options: Any, f_struct: Any, aux_struct: Any, tags: Any) -> _Bracket:
+    def init(
+        self,
+        fn: Callable[[Array, PyTree], tuple[Array, PyTree]],
+        y: Array,
+        args: PyTree,
+        options: dict[str, PyTree],
+        f_struct: PyTree,
+        aux_struct: PyTree,
+        tags: frozenset[object],
+    ) -> _Bracket:
         """The whole interval, or its end."""
         upper = jnp.asarray(options["upper"], f_struct.dtype)
         return _Bracket(jnp.where(self._positive(fn(upper, args)[0]), options["lower"], upper), upper)
 
-    def step(self, fn: Any, y: Any, args: Any, options: Any, state: _Bracket, tags: Any) -> Any:
+    def step(
+        self,
+        fn: Callable[[Array, PyTree], tuple[Array, PyTree]],
+        y: Array,
+        args: PyTree,
+        options: dict[str, PyTree],
+        state: _Bracket,
+        tags: frozenset[object],
+    ) -> Any:
         """Half the interval."""
         middle = state.lower + 0.5 * (state.upper - state.lower)
         value, aux = fn(middle, args)
@@ -86,15 +105,31 @@ class Halving(optx.AbstractRootFinder):
         upper = jnp.where(above, middle, state.upper)
         return upper, _Bracket(jnp.where(above, state.lower, middle), upper), aux
 
-    def terminate(self, fn: Any, y: Any, args: Any, options: Any, state: _Bracket, tags: Any) -> Any:
+    def terminate(
+        self,
+        fn: Callable[[Array, PyTree], tuple[Array, PyTree]],
+        y: Array,
+        args: PyTree,
+        options: dict[str, PyTree],
+        state: _Bracket,
+        tags: frozenset[object],
+    ) -> Any:
         """When the interval is short."""
         return state.upper - state.lower <= self.atol + self.rtol * jnp.abs(y), optx.RESULTS.successful
 
     def postprocess(
-        self, fn: Any, y: Any, aux: Any, args: Any, options: Any, state: _Bracket, tags: Any, result: Any
+        self,
+        fn: Callable[[Array, PyTree], tuple[Array, PyTree]],
+        y: Array,
+        aux: PyTree,
+        args: PyTree,
+        options: dict[str, PyTree],
+        state: _Bracket,
+        tags: frozenset[object],
+        result: optx.RESULTS,
     ) -> Any:
         """Nothing more."""
         return y, aux, {}
 
-    def _positive(self, value: Any) -> Any:
-        return (value > 0) & (value < LEFT)
+    def _positive(self, value: Array) -> Any:
+        return (value > 0) & (value < LEAVING)

@@ -12,8 +12,8 @@ from jaxtyping import Array, Bool, Float
 from ..foundations import where_needed
 from ..kinematics import CLOSE, EXACT
 from ..system import System, residuals, rows_at
-from .problem import Problem
 from .state_vector import StateVector
+from .vector_field import VectorField
 
 Scalar = Float[Array, ""]
 
@@ -54,13 +54,13 @@ class Path(eqx.Module):
         slopes: tuple[StateVector, StateVector] | None,
     ) -> "Path":
         """From the states at both ends, and the vector field there where that is known."""
-        h, found = t1 - t0, []
+        h, ends_data = t1 - t0, []
         for k, y in enumerate(ends):
-            qdot, more = system.qdot(y.q, y.v), []
+            qdot, acceleration = system.qdot(y.q, y.v), []
             if slopes is not None:
-                more = [h**2 * jax.jvp(system.qdot, (y.q, y.v), (qdot, slopes[k].v))[1]]
-            found.append(jnp.stack([y.q, h * qdot, *more]))
-        return cls(t0, t1, found[0], found[1], jnp.stack([y.v for y in ends]))
+                acceleration = [h**2 * jax.jvp(system.qdot, (y.q, y.v), (qdot, slopes[k].v))[1]]
+            ends_data.append(jnp.stack([y.q, h * qdot, *acceleration]))
+        return cls(t0, t1, ends_data[0], ends_data[1], jnp.stack([y.v for y in ends]))
 
     def at(self, x: Scalar) -> Float[Array, " nq"]:
         """The coordinates at t₀ + x h."""
@@ -92,7 +92,7 @@ class _Trial(eqx.Module):
         ahead: the remainder along its direction where the step began.
         rate: h (C v + b) of the row for a velocity that all others allow, relative to its size.
         length: of the remainder.
-        astray: the largest |φ|/Φ before the pose was corrected.
+        off_manifold: the largest |φ|/Φ before the pose was corrected.
         miss: φ/Φ of the row.
         across: M^(−1/2) of that direction (nv,).
     """
@@ -102,7 +102,7 @@ class _Trial(eqx.Module):
     ahead: Scalar
     rate: Scalar
     length: Scalar
-    astray: Scalar
+    off_manifold: Scalar
     miss: Scalar
     across: Float[Array, " nv"]
 
@@ -136,7 +136,7 @@ class _Bracket(eqx.Module):
 
 
 def distance_missed(
-    problem: Problem,
+    field: VectorField,
     in_use: Bool[Array, " m"],
     path: Path,
     before: Float[Array, "m nv"],
@@ -151,17 +151,17 @@ def distance_missed(
     other there, each turns off, and the step has gone from one to the other.
     """
     zero, no = jnp.zeros_like(path.t0), jnp.array(False)
-    if not problem.system.m:
+    if not field.system.m:
         return no, zero, no
-    problem, path, before, after = lax.stop_gradient((problem, path, before, after))
+    field, path, before, after = lax.stop_gradient((field, path, before, after))
     turned = in_use & (jnp.sum(before * after, axis=1) < 0)
     row = jnp.argmax(turned)
-    arguments = (problem, in_use, row, path, before[row])
+    arguments = (field, in_use, row, path, before[row])
     return where_needed(jnp.any(turned), _at_sign_change, arguments, (no, zero, no))
 
 
 def _at_sign_change(
-    problem: Problem,
+    field: VectorField,
     in_use: Bool[Array, " m"],
     row: Array,
     path: Path,
@@ -177,29 +177,29 @@ def _at_sign_change(
     zero, no, none = jnp.zeros_like(path.t0), jnp.array(False), jnp.zeros_like(direction)
 
     def trial(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        n, bracket, before, slope, largest, moving, _ = carry
-        along = jnp.where(n < 2, n.astype(zero.dtype), bracket.middle)
-        along = jnp.where(moving, jnp.clip(before.x - before.ahead / slope, 0, 1), along)
-        shift = before.shift - jnp.where(moving, before.rate / slope, 0) * before.across
-        here = _tried(problem, in_use, row, path, direction, along, shift)
-        largest = jnp.maximum(largest, here.length)
-        settled = moving & (jnp.abs(here.miss - before.miss) <= SETTLED * jnp.abs(here.miss))
-        found = (n > 1) & (moving | (jnp.abs(here.ahead) < ZERO * largest))
-        steep = (here.ahead - before.ahead) / jnp.where(here.x == before.x, 1, here.x - before.x)
-        slope = jnp.where(moving, slope, jnp.where(steep < 0, steep, -1))
-        over = found & (~here.missed | settled)
-        return n + 1, bracket.narrowed(n, here), here, slope, largest, found, over
+        n, bracket, before, slope, largest, tracking, _ = carry
+        x = jnp.where(n < 2, n.astype(zero.dtype), bracket.middle)
+        x = jnp.where(tracking, jnp.clip(before.x - before.ahead / slope, 0, 1), x)
+        shift = before.shift - jnp.where(tracking, before.rate / slope, 0) * before.across
+        now = _trial_at(field, in_use, row, path, direction, x, shift)
+        largest = jnp.maximum(largest, now.length)
+        settled = tracking & (jnp.abs(now.miss - before.miss) <= SETTLED * jnp.abs(now.miss))
+        converging = (n > 1) & (tracking | (jnp.abs(now.ahead) < ZERO * largest))
+        steep = (now.ahead - before.ahead) / jnp.where(now.x == before.x, 1, now.x - before.x)
+        slope = jnp.where(tracking, slope, jnp.where(steep < 0, steep, -1))
+        converged = converging & (~now.missed | settled)
+        return n + 1, bracket.narrowed(n, now), now, slope, largest, converging, converged
 
     start = _Trial(zero, none, zero, zero, zero, zero, zero, none)
     carry = (jnp.array(0), _Bracket(zero, zero + 1, zero, zero, no), start, zero - 1, zero, no, no)
-    found = lax.while_loop(lambda carry: (carry[0] < TRIALS) & ~carry[-1], trial, carry)
-    last, largest, known = found[2], found[4], found[-1]
+    search = lax.while_loop(lambda carry: (carry[0] < TRIALS) & ~carry[-1], trial, carry)
+    last, largest, converged = search[2], search[4], search[-1]
     missed = last.missed & (last.length < VANISHING * largest)
-    return missed, jnp.abs(last.miss), ~known | (last.astray > CLOSE)
+    return missed, jnp.abs(last.miss), ~converged | (last.off_manifold > CLOSE)
 
 
-def _tried(
-    problem: Problem,
+def _trial_at(
+    field: VectorField,
     in_use: Bool[Array, " m"],
     row: Array,
     path: Path,
@@ -208,32 +208,32 @@ def _tried(
     shift: Float[Array, " nv"],
 ) -> _Trial:
     """A pose at x along the step and `shift` beside it, corrected by all rows but one."""
-    system, scale, others = problem.system, problem.scale, in_use & (np.arange(problem.system.m) != row)
+    system, scale, others = field.system, field.scale, in_use & (np.arange(field.system.m) != row)
     h = path.t1 - path.t0
     t = path.t0 + x * h
 
     def closer(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         count, q, before, _ = carry
         terms = rows_at(system, t, q, scale.row)
-        factor = problem.formulation.factorise(terms, others)
+        factor = field.formulation.factorise(terms, others)
         v = (1 - x) * path.rates[0] + x * path.rates[1]
         residual, rate = residuals(system, t, q, v)
         own = factor.root @ (terms.jacobian[row] / scale.row[row])
         rest = own - (factor.basis @ own) @ factor.basis
-        moved = h * (rate[row] - terms.jacobian[row] @ factor.particular(rate)) / scale.row[row]
+        row_rate = h * (rate[row] - terms.jacobian[row] @ factor.particular(rate)) / scale.row[row]
         off = jnp.abs(residual) / scale.span
         on = jnp.all(jnp.where(others, off, 0) <= jnp.finfo(off.dtype).eps ** EXACT)
-        found = _Trial(
+        trial = _Trial(
             x,
             shift,
             rest @ direction,
-            moved,
+            row_rate,
             jnp.sqrt(rest @ rest),
-            jnp.where(count == 0, jnp.max(off), before.astray),
+            jnp.where(count == 0, jnp.max(off), before.off_manifold),
             residual[row] / scale.span[row],
             factor.root.T @ direction,
         )
-        return count + 1, system.normalise(q - system.qdot(q, factor.particular(residual))), found, on
+        return count + 1, system.normalise(q - system.qdot(q, factor.particular(residual))), trial, on
 
     q = path.at(x)
     q = system.normalise(q + system.qdot(q, shift))

@@ -1,24 +1,23 @@
-"""One leg of a run, in one mode."""
+"""One phase of a run, in one mode."""
 
 import dataclasses
-from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from ..deferral import with_fallback
 from ..foundations import silent
 from ..kinematics import Rows
 from .compiled_run import compiled_run
 from .compiled_step import CompiledStep
-from .engine import step_of
+from .engine import compiled_step_of
 from .method import Method
-from .problem import Problem
 from .solver import Accepted, Switches, derivative, regular_derivative
 from .state_vector import StateVector
+from .vector_field import VectorField
 
 Scalar = Float[Array, ""]
 
@@ -34,27 +33,27 @@ class Phase(eqx.Module):
         stats: Diffrax's counts of steps.
         accepted: what was carried to the end.
         irregular: whether steps were made that can do everything.
-        interpolation: over the whole leg, where that was asked for.
+        interpolation: over the whole phase, where that was asked for.
     """
 
-    ys: Any
+    ys: PyTree
     t: Scalar
     y: StateVector
-    result: Any
+    result: PyTree
     stats: dict[str, Array]
     accepted: Accepted
     irregular: Bool[Array, ""]
-    interpolation: Any = None
+    interpolation: PyTree = None
 
     @property
     def record(self) -> "Phases":
-        """What is kept of it, without derivatives and without the axis of legs."""
+        """What is kept of it, without derivatives and without the axis of phases."""
         failed = (self.result != dfx.RESULTS.successful) & (self.result != dfx.RESULTS.event_occurred)
         return jax.lax.stop_gradient(Phases(failed, self.stats, self.accepted))
 
 
 class Phases(eqx.Module):
-    """What is known of each leg of a run; all arrays have a leading axis of legs.
+    """What is known of each phase of a run; all arrays have a leading axis of phases.
 
     Attributes:
         failed: whether it failed.
@@ -67,7 +66,7 @@ class Phases(eqx.Module):
     accepted: Accepted
 
     def of_start(self) -> tuple[Bool[Array, ""], Rows]:
-        """Of the first leg that took a step: whether that one failed at once, and its rows."""
+        """Of the first phase that took a step: whether that one failed at once, and its rows."""
         steps = self.stats["num_steps"]
         first = jnp.argmax(steps > 0)
         return self.failed[first] & (steps[first] <= 1), jax.tree.map(lambda x: x[first], self.accepted.rows)
@@ -88,17 +87,17 @@ class Phases(eqx.Module):
 
     def switches(self) -> Switches | None:
         """All changes of the formulation's choice; None if it chooses nothing."""
-        found = self.accepted.switches
-        if found is None:
+        switches = self.accepted.switches
+        if switches is None:
             return None
-        flat = [x.reshape(-1, *x.shape[2:]) for x in (found.t, found.before, found.after)]
-        return Switches(jnp.sum(found.count), *flat)
+        flat = [x.reshape(-1, *x.shape[2:]) for x in (switches.t, switches.before, switches.after)]
+        return Switches(jnp.sum(switches.count), *flat)
 
 
-class Moving(eqx.Module):
-    """What a leg may be differentiated by."""
+class PhaseInputs(eqx.Module):
+    """What a phase may be differentiated by."""
 
-    problem: Problem
+    field: VectorField
     t0: Scalar
     t1: Scalar
     y0: StateVector
@@ -117,14 +116,14 @@ class Tape(eqx.Module):
     """
 
     ts: Float[Array, " k"]
-    ys: Any
+    ys: PyTree
     count: Array
     last: Scalar
     end: StateVector
 
 
 def solve(
-    moving: Moving,
+    inputs: PhaseInputs,
     method: Method,
     event: dfx.Event | None,
     adjoint: dfx.AbstractAdjoint,
@@ -136,41 +135,43 @@ def solve(
     Where all steps are regular ones it may be made as a whole by compiled code. If some turn out to be others, and all motions that are not
     made so, are made by Diffrax's loop.
     """
-    problem, further = moving.problem, (event, adjoint, dense, tape)
-    step = step_of(method, problem, moving.y0)
-    found = None
-    if problem.regular_only is not None and step is not None:
-        found = _as_a_whole(moving, method, step, tape)
-    if found is None:
-        found = _by_diffrax(moving, method, step, *further)
-    if problem.regular_only is None:
-        return found
-    again = dataclasses.replace(moving, problem=problem.general)
-    return with_fallback(found[0].accepted.over, _by_diffrax, (again, method, step, *further), found)
+    field, options = inputs.field, (event, adjoint, dense, tape)
+    step = compiled_step_of(method, field, inputs.y0)
+    motion = None
+    if field.regular_only is not None and step is not None:
+        motion = _by_compiled_run(inputs, method, step, tape)
+    if motion is None:
+        motion = _by_diffrax(inputs, method, step, *options)
+    if field.regular_only is None:
+        return motion
+    general = dataclasses.replace(inputs, field=field.general)
+    return with_fallback(motion[0].accepted.failed, _by_diffrax, (general, method, step, *options), motion)
 
 
-def _as_a_whole(moving: Moving, method: Method, step: CompiledStep, tape: bool) -> tuple[Phase, Tape | None] | None:
+def _by_compiled_run(
+    inputs: PhaseInputs, method: Method, step: CompiledStep, tape: bool
+) -> tuple[Phase, Tape | None] | None:
     """The motion by regular steps only, as far as they go; None if it is not made so."""
-    problem, controller = moving.problem, method.controller
-    sampled = problem.loop is not None and problem.loop.clock is not None
+    field, controller = inputs.field, method.controller
+    sampled = field.loop is not None and field.loop.clock is not None
     silent_run = isinstance(method.progress_meter, dfx.NoProgressMeter)
     forward = isinstance(method.adjoint, dfx.ForwardMode)
     other = method.adjoint is not None and not forward
     if other or method.max_steps is None or controller is None or sampled or not silent_run:
         return None
-    span = moving.t0, moving.t1
-    given = problem, step, method.solver, controller, method.dt0, span, moving.y0, moving.ts, method.max_steps
-    run = compiled_run(*given, tape or forward)
+    span = inputs.t0, inputs.t1
+    run_data = field, step, method.solver, controller, method.dt0, span, inputs.y0, inputs.ts, method.max_steps
+    run = compiled_run(*run_data, tape or forward)
     if run is None:
         return None
-    leg = Phase(run.ys, run.t, run.y, run.result, run.stats, run.accepted, jnp.array(False))
+    phase = Phase(run.ys, run.t, run.y, run.result, run.stats, run.accepted, jnp.array(False))
     if run.tape is None or not tape:
-        return leg, None
-    return leg, Tape(*run.tape, run.stats["num_accepted_steps"] - run.accepted.over, *run.accepted.end)
+        return phase, None
+    return phase, Tape(*run.tape, run.stats["num_accepted_steps"] - run.accepted.failed, *run.accepted.end)
 
 
 def _by_diffrax(
-    moving: Moving,
+    inputs: PhaseInputs,
     method: Method,
     step: CompiledStep | None,
     event: dfx.Event | None,
@@ -178,21 +179,21 @@ def _by_diffrax(
     dense: bool,
     tape: bool,
 ) -> tuple[Phase, Tape | None]:
-    problem, steps = moving.problem, dfx.SubSaveAt(t0=True, steps=True) if tape else None
+    field, steps = inputs.field, dfx.SubSaveAt(t0=True, steps=True) if tape else None
     controller = method.controller
     assert controller is not None
     guard = None if event is None else event.cond_fn
-    problem = dataclasses.replace(problem, step=step, until=jax.lax.stop_gradient(moving.t1), guard=guard)
-    subs = [dfx.SubSaveAt(ts=moving.ts), dfx.SubSaveAt(t1=True), steps]
+    field = dataclasses.replace(field, step=step, until=jax.lax.stop_gradient(inputs.t1), guard=guard)
+    subs = [dfx.SubSaveAt(ts=inputs.ts), dfx.SubSaveAt(t1=True), steps]
     # Diffrax's errors of times and of the first step are checks of ours, see `simulate`.
     run = lambda: dfx.diffeqsolve(
         dfx.ODETerm(regular_derivative if isinstance(method.solver.solver, dfx.AbstractERK) else derivative),
         method.solver,
-        moving.t0,
-        moving.t1,
+        inputs.t0,
+        inputs.t1,
         method.dt0,
-        moving.y0,
-        (problem, jnp.ones(problem.system.m, bool)),
+        inputs.y0,
+        (field, jnp.ones(field.system.m, bool)),
         saveat=dfx.SaveAt(subs=subs[: 3 if tape else 2], dense=dense, solver_state=True),
         event=event,
         stepsize_controller=controller,
@@ -201,18 +202,18 @@ def _by_diffrax(
         max_steps=method.max_steps,
         throw=False,
     )
-    found = silent(run)
-    times: Any = found.ts
-    states: Any = found.ys
-    accepted: Any = found.solver_state
+    solution = silent(run)
+    times: PyTree = solution.ts
+    states: PyTree = solution.ys
+    accepted: PyTree = solution.solver_state
     counts = ("num_steps", "num_accepted_steps", "num_rejected_steps")
-    stats = {name: jnp.asarray(found.stats[name]) for name in counts}
+    stats = {name: jnp.asarray(solution.stats[name]) for name in counts}
     last = jax.tree.map(lambda x: x[0], states[1])
-    irregular = jnp.array(problem.regular_only is None)
-    interpolation = found.interpolation if dense else None
-    leg = Phase(states[0], times[1][0], last, found.result, stats, accepted, irregular, interpolation)
+    irregular = jnp.array(field.regular_only is None)
+    interpolation = solution.interpolation if dense else None
+    phase = Phase(states[0], times[1][0], last, solution.result, stats, accepted, irregular, interpolation)
     if not tape:
-        return leg, None
-    failed = (found.result == dfx.RESULTS.breakdown) | (found.result == dfx.RESULTS.nonfinite)
+        return phase, None
+    failed = (solution.result == dfx.RESULTS.breakdown) | (solution.result == dfx.RESULTS.nonfinite)
     count = stats["num_accepted_steps"] - failed
-    return leg, Tape(times[2], states[2], count, *accepted.end)
+    return phase, Tape(times[2], states[2], count, *accepted.end)

@@ -13,41 +13,41 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from ..deferral import defers, with_fallback
-from .engine import laid_out, may_be_regular, step_of
+from .engine import compiled_step_of, may_be_regular, with_layout
 from .method import Method
-from .problem import Problem, RegularOnly
 from .sparse import sparse_at
 from .state_vector import StateVector
+from .vector_field import RegularOnly, VectorField
 
 
-def regular_if_possible(method: Method, problem: Problem, t: Array, y: StateVector) -> Problem:
+def regular_if_possible(method: Method, field: VectorField, t: Array, y: StateVector) -> VectorField:
     """The problem, to be tried from here on by regular steps, if there are quick ones, before all others.
 
     At first with all rows in use that act; where those are dependent here already, with those that the rank rule keeps.
     """
     silent = isinstance(method.progress_meter, dfx.NoProgressMeter)  # a run that is made again would be shown twice
-    if not defers() or not silent or not may_be_regular(method, problem):
-        return problem
-    by_layout = laid_out(method, problem, y)
-    still, step, at = lax.stop_gradient((by_layout, step_of(method, by_layout, y), (t, y)))
-    if step is None and by_layout.system.layout is None:
-        return problem
-    acting = problem.system.acting
-    doubtful = sparse_at(still, *at, acting)[1] if step is None else step.doubtful(*at, acting)
-    in_use = with_fallback(doubtful & problem.sound, rows_at_start, (still, *at), acting)
-    return dataclasses.replace(problem, regular_only=RegularOnly(in_use))
+    if not defers() or not silent or not may_be_regular(method, field):
+        return field
+    laid_out_field = with_layout(method, field, y)
+    detached, step, at = lax.stop_gradient((laid_out_field, compiled_step_of(method, laid_out_field, y), (t, y)))
+    if step is None and laid_out_field.system.layout is None:
+        return field
+    acting = field.system.acting
+    uncertified = sparse_at(detached, *at, acting)[1] if step is None else step.uncertified(*at, acting)
+    in_use = with_fallback(uncertified & field.consistent, rows_at_start, (detached, *at), acting)
+    return dataclasses.replace(field, regular_only=RegularOnly(in_use))
 
 
-def rows_at_start(problem: Problem, t: Array, y: StateVector) -> Bool[Array, " m"]:
+def rows_at_start(field: VectorField, t: Array, y: StateVector) -> Bool[Array, " m"]:
     """The rows that the rank rule keeps; all that act where regular steps cannot do with those."""
-    rows = problem.prepare(t, y, None)
+    rows = field.prepare(t, y, None)
     irregular = jnp.any(rows.lost | rows.open) | rows.unfit | rows.contradictory
-    return jnp.where(irregular, problem.system.acting, rows.in_use)
+    return jnp.where(irregular, field.system.acting, rows.in_use)
 
 
 def regular_states(
     method: Method,
-    problem: Problem,
+    field: VectorField,
     in_use: Bool[Array, " m"],
     ts: Float[Array, " T"],
     ys: StateVector,
@@ -57,19 +57,19 @@ def regular_states(
 
     NaN if they were not reached.
     """
-    by_layout = dataclasses.replace(laid_out(method, problem, ys), smooth=True)
-    still, step = lax.stop_gradient((by_layout, step_of(method, by_layout, ys)))
+    laid_out_field = dataclasses.replace(with_layout(method, field, ys), smooth=True)
+    detached, step = lax.stop_gradient((laid_out_field, compiled_step_of(method, laid_out_field, ys)))
 
     def each(state: tuple[Array, StateVector]) -> tuple[StateVector, Array | None, Array]:
         t, y = state
-        reached = problem.sound & y.finite
+        reached = field.consistent & y.finite
         y = y.where(reached, start)
         at = lax.stop_gradient((t, y))
-        found, doubtful = sparse_at(still, *at, in_use) if step is None else step.at(*at, in_use)[1:]
-        closed = jnp.all(still.relative(found) <= still.drift.tolerance(t.dtype))
-        y = by_layout.ended(t, y, found)
-        out = jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), (y, problem.inputs(t, y)))
-        return *out, closed & ~doubtful & y.finite | ~reached
+        correction, uncertified = sparse_at(detached, *at, in_use) if step is None else step.at(*at, in_use)[1:]
+        within_tolerance = jnp.all(detached.relative_residuals(correction) <= detached.drift.tolerance(t.dtype))
+        y = laid_out_field.with_correction(t, y, correction)
+        out = jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), (y, field.inputs(t, y)))
+        return *out, within_tolerance & ~uncertified & y.finite | ~reached
 
     saved, u, good = lax.map(each, (ts, ys))  # by the function of which the steps are made
     return saved, u, jnp.all(good)

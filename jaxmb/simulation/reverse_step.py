@@ -8,23 +8,24 @@ import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float
+from jax.typing import DTypeLike
+from jaxtyping import Array, Bool, Float, PyTree
 
 from ..foundations import where_any
-from .certificate import sure
+from .certificate import certify
 from .compiled_step import CompiledStepAdjoint
 from .method import Method
 from .phase import Tape
-from .problem import OFFSETS, WEIGHTS, Problem
 from .sparse import sparse_stages
 from .stages import Tableau, all_stages, combine
 from .state_vector import StateVector
+from .vector_field import OFFSETS, WEIGHTS, VectorField
 
 
 class ReverseStep(eqx.Module):
     """The reverse sweep over one step of an explicit Runge–Kutta method, y_i = y₀ + Σ a_ij k_j, k_i = h f(t₀ + c_i h, y_i)."""
 
-    rest: Problem
+    rest: VectorField
     method: Method
     tape: Tape
     compiled: CompiledStepAdjoint | None
@@ -32,12 +33,12 @@ class ReverseStep(eqx.Module):
     steady: Bool[Array, ""]
     smooth: bool = eqx.field(static=True, default=False)
 
-    def problem(self, moves: Any) -> Problem:
+    def field(self, active: PyTree) -> VectorField:
         """The problem."""
-        return dataclasses.replace(eqx.combine(moves, self.rest), smooth=self.smooth)
+        return dataclasses.replace(eqx.combine(active, self.rest), smooth=self.smooth)
 
     @property
-    def smoothly(self) -> "ReverseStep":
+    def smooth_sweep(self) -> "ReverseStep":
         """The reverse sweep far from singular poses, by the system's layout if it has one."""
         return dataclasses.replace(self, smooth=True)
 
@@ -59,79 +60,91 @@ class ReverseStep(eqx.Module):
             fresh |= self.rest.loop.due(self.tape.ts[k], entry_of(self.tape.ys, k).control)
         return ~fresh & self.tableau(self.tape.ts.dtype)[0].fsal
 
-    def tableau(self, dtype: Any) -> tuple[Tableau, Array, Array]:
+    def tableau(self, dtype: DTypeLike) -> tuple[Tableau, Array, Array]:
         """That of the solver, and its a and c with the end below."""
-        found = Tableau.of(self.method.solver.solver, dtype)
-        if not found.fsal:
-            return found, found.a, found.c
-        return found, jnp.concatenate([found.a, found.a[-1:]]), jnp.append(found.c, 1)
+        tableau = Tableau.of(self.method.solver.solver, dtype)
+        if not tableau.fsal:
+            return tableau, tableau.a, tableau.c
+        return tableau, jnp.concatenate([tableau.a, tableau.a[-1:]]), jnp.append(tableau.c, 1)
 
     def ends(self, k: Array) -> tuple[Array, Array, StateVector, StateVector]:
         """When and where a step starts and ends."""
         y1 = self.tape.end.where(k == self.tape.count - 1, entry_of(self.tape.ys, k + 1))
         return *self.span(k), entry_of(self.tape.ys, k), y1
 
-    def again(self, moves: Any, k: Array) -> "Made":
+    def replay(self, active: PyTree, k: Array) -> "Replay":
         """A step as it was taken: by compiled code or sparse linear algebra, and otherwise where that is at a loss."""
         if self.is_general:
-            return self._any_again(moves, k)
+            return self._replay_general(active, k)
         t0, t1, y0, y1 = self.ends(k)
         if self.compiled is None:
-            raw, slopes, irregular = self.smoothly.forth(moves, t0, t1, y0)
+            raw, slopes, irregular = self.smooth_sweep.replay_smooth(active, t0, t1, y0)
         else:
-            raw, slopes, irregular = self.compiled.forth(moves, self.rest, self.in_use, t0, t1, y0)
+            raw, slopes, irregular = self.compiled.replay(active, self.rest, self.in_use, t0, t1, y0)
         irregular |= ~self.steady
         if self.rest.loop is not None:
             irregular |= self.rest.loop.due(t0, y0.control)
         irregular &= k >= 0  # in a batch a row that is back at its start waits for the others
         none = jnp.zeros(self.tableau(t0.dtype)[0].c.shape, bool)
-        made = Made(_dense(y0, raw, slopes, y1), self.in_use, self.rest.choice, none, none.astype(t0.dtype), ~irregular)
-        return self.rest.where_irregular(irregular, ReverseStep._any_again, (self, moves, k), made)
+        replay = Replay(
+            _dense(y0, raw, slopes, y1), self.in_use, self.rest.choice, none, none.astype(t0.dtype), ~irregular
+        )
+        return self.rest.where_irregular(irregular, ReverseStep._replay_general, (self, active, k), replay)
 
-    def forth(self, moves: Any, t0: Array, t1: Array, y0: StateVector) -> tuple[StateVector, StateVector, Array]:
+    def replay_smooth(
+        self, active: PyTree, t0: Array, t1: Array, y0: StateVector
+    ) -> tuple[StateVector, StateVector, Array]:
         """The end of a step before its correction, its slopes, and whether it must be gone back over otherwise."""
-        problem = self.problem(moves)
-        given = (problem, self.tableau(t0.dtype)[0], t0, t1, y0, self.in_use, y0, False)
-        if problem.sparse:
-            stages, _, good = sparse_stages(*given)
+        field = self.field(active)
+        arguments = (field, self.tableau(t0.dtype)[0], t0, t1, y0, self.in_use, y0, False)
+        if field.sparse:
+            stages, _, good = sparse_stages(*arguments)
         else:
-            stages = all_stages(*given)
-            good = ~jnp.any(stages.near) & sure(problem, stages.last.factor, stages.last.terms)
+            stages = all_stages(*arguments)
+            good = ~jnp.any(stages.near) & certify(field, stages.last.factor, stages.last.terms)
         return stages.raw, stages.slopes, ~good | ~stages.raw.finite
 
-    def _any_again(self, moves: Any, k: Array) -> "Made":
+    def _replay_general(self, active: PyTree, k: Array) -> "Replay":
         t0, t1, y0, y1 = self.ends(k)
-        problem = self.problem(moves)
-        rows = problem.prepare(t0, y0, None)
-        problem = problem.holding(rows.choice)
-        y0 = problem.refreshed(t0, y0, rows.in_use)
-        stages = all_stages(problem, self.tableau(t0.dtype)[0], t0, t1, y0, rows.in_use, y0, False)
+        field = self.field(active)
+        rows = field.prepare(t0, y0, None)
+        field = field.with_choice(rows.choice)
+        y0 = field.after_sample(t0, y0, rows.in_use)
+        stages = all_stages(field, self.tableau(t0.dtype)[0], t0, t1, y0, rows.in_use, y0, False)
         dense = _dense(y0, stages.raw, stages.slopes, y1)
-        return Made(dense, rows.in_use, rows.choice, stages.near, stages.tau, jnp.array(False))
+        return Replay(dense, rows.in_use, rows.choice, stages.near, stages.tau, jnp.array(False))
 
-    def read(self, k: Array, dense: Any, times: Array, bars: Any, times_bar: Array, place: Array) -> tuple[Any, Array]:
+    def read(
+        self, k: Array, dense: PyTree, times: Array, bars: PyTree, times_bar: Array, indices: Array
+    ) -> tuple[Any, Array]:
         """Cotangents of the interpolation and of the times, from those of the states that are read off it."""
         t0, t1 = self.span(k)
         at = lambda dense, t: self.method.solver.interpolation_cls(t0=t0, t1=t1, **dense).evaluate(t)
 
-        def one(n: Array, carry: Any) -> Any:
-            i = jnp.where(first + n < beyond, first + n, place.shape[0])  # the last one of the last step is the end
-            more, time_bar = jax.vjp(at, dense, times[i])[1](entry_of(bars, i))
-            return added(carry[0], more), carry[1].at[i].set(time_bar)
+        def read_one(n: Array, carry: PyTree) -> Any:
+            i = jnp.where(first + n < beyond, first + n, indices.shape[0])  # the last one of the last step is the end
+            interpolation_bar, time_bar = jax.vjp(at, dense, times[i])[1](entry_of(bars, i))
+            return added(carry[0], interpolation_bar), carry[1].at[i].set(time_bar)
 
-        first, beyond = jnp.searchsorted(place, k), jnp.searchsorted(place, k, side="right")
+        first, beyond = jnp.searchsorted(indices, k), jnp.searchsorted(indices, k, side="right")
         count = beyond - first + (k == self.tape.count - 1)
-        return lax.fori_loop(0, count, one, (zeros_like(dense), times_bar))
+        return lax.fori_loop(0, count, read_one, (zeros_like(dense), times_bar))
 
     def step(
-        self, moves: Any, k: Array, made: "Made", end_bar: StateVector, slope_bar: StateVector, dense_bar: Any
+        self,
+        active: PyTree,
+        k: Array,
+        replay: "Replay",
+        end_bar: StateVector,
+        slope_bar: StateVector,
+        dense_bar: PyTree,
     ) -> tuple[StateVector, StateVector, Any, StateVector]:
         """Cotangents of the step's start, of the slope that it takes from the step before, and of the problem; the slope at the start.
 
         Args:
-            moves: what of the problem moves.
+            active: what of the problem moves.
             k: which step.
-            made: what `again` has found.
+            replay: what `replay` has found.
             end_bar: cotangent of where the step ends.
             slope_bar: of its last slope, which the next step takes; that is at the end before the correction.
             dense_bar: of the interpolation.
@@ -141,20 +154,20 @@ class ReverseStep(eqx.Module):
         raw_bar = jax.tree.map(jnp.subtract, inner["y1"], dense_bar["shift"])
         h = t1 - t0
         ks_bar = jax.tree.map(lambda b, slope: b.at[-1].add(slope / h), inner["k"], slope_bar)
-        arguments = (self, moves, k, made, end_bar, raw_bar, inner["y0"], ks_bar)
+        arguments = (self, active, k, replay, end_bar, raw_bar, inner["y0"], ks_bar)
         if self.is_general:
-            found = ReverseStep._any_step(*arguments)
+            cotangents = ReverseStep._general_step(*arguments)
         else:
-            found = self._regular_step(*arguments[1:])
-            found = self.rest.where_irregular(~made.regular, ReverseStep._any_step, arguments, found)
-        state_bar, before, more = found
-        return state_bar, before, more, jax.tree.map(lambda k: k[0] / h, made.dense["inner"]["k"])
+            cotangents = self._regular_step(*arguments[1:])
+            cotangents = self.rest.where_irregular(~replay.regular, ReverseStep._general_step, arguments, cotangents)
+        state_bar, slope_bar, active_bar = cotangents
+        return state_bar, slope_bar, active_bar, jax.tree.map(lambda k: k[0] / h, replay.dense["inner"]["k"])
 
     def _regular_step(
         self,
-        moves: Any,
+        active: PyTree,
         k: Array,
-        made: "Made",
+        replay: "Replay",
         end_bar: StateVector,
         raw_bar: StateVector,
         start_bar: StateVector,
@@ -162,39 +175,39 @@ class ReverseStep(eqx.Module):
     ) -> tuple[StateVector, StateVector, Any]:
         """By compiled code, or far from singular poses."""
         if self.compiled is None:
-            return ReverseStep._any_step(self.smoothly, moves, k, made, end_bar, raw_bar, start_bar, ks_bar)
-        ks, y1 = made.dense["inner"]["k"].packed, added(made.dense["inner"]["y1"], made.dense["shift"])
-        given = (*self.span(k), made.dense["inner"]["y0"].packed, ks, y1.packed)
+            return ReverseStep._general_step(self.smooth_sweep, active, k, replay, end_bar, raw_bar, start_bar, ks_bar)
+        ks, y1 = replay.dense["inner"]["k"].packed, added(replay.dense["inner"]["y1"], replay.dense["shift"])
+        operands = (*self.span(k), replay.dense["inner"]["y0"].packed, ks, y1.packed)
         bars = (end_bar.packed, raw_bar.packed, start_bar.packed, ks_bar.packed, self.reuses(k))
-        state_bar, before, more = self.compiled.back(moves, self.rest, self.in_use, *given, *bars)
+        state_bar, slope_bar, active_bar = self.compiled.pull(active, self.rest, self.in_use, *operands, *bars)
         flow = lambda packed: StateVector(packed, end_bar.nq, end_bar.nv)
-        return flow(state_bar), flow(before), more
+        return flow(state_bar), flow(slope_bar), active_bar
 
-    def _any_step(
+    def _general_step(
         self,
-        moves: Any,
+        active: PyTree,
         k: Array,
-        made: "Made",
+        replay: "Replay",
         end_bar: StateVector,
         raw_bar: StateVector,
         start_bar: StateVector,
         ks_bar: StateVector,
     ) -> tuple[StateVector, StateVector, Any]:
-        (t0, t1), inner = self.span(k), made.dense["inner"]
+        (t0, t1), inner = self.span(k), replay.dense["inner"]
         y0, raw, ks = inner["y0"], inner["y1"], inner["k"]
-        y1 = added(raw, made.dense["shift"])
+        y1 = added(raw, replay.dense["shift"])
         _, a, c = self.tableau(t0.dtype)
         s = c.shape[0] - 1
         # Tasks: the correction of the end, then the stages from the last to the first.
-        near, tau = jnp.append(made.near[:s], True), jnp.append(made.tau[:s], 0)
+        near, tau = jnp.append(replay.near[:s], True), jnp.append(replay.tau[:s], 0)
 
-        def task(n: Array, carry: Any) -> Any:
-            y0_bar, ks_bar, moves_bar = carry
+        def task(n: Array, carry: PyTree) -> Any:
+            y0_bar, ks_bar, active_bar = carry
             i = s - n
             flow_bar = jax.tree.map(lambda b: (t1 - t0) * jnp.where(i < s, b[jnp.minimum(i, s - 1)], 0), ks_bar)
-            y_bar, more = self.pull(
-                moves,
-                made,
+            y_bar, active_bars = self.pull(
+                active,
+                replay,
                 t0 + c[i] * (t1 - t0),
                 combine(y0, a[i], ks),
                 near[i],
@@ -206,34 +219,34 @@ class ReverseStep(eqx.Module):
             )
             y_bar = jax.tree.map(lambda b, raw: b + jnp.where(i == s, raw, 0), y_bar, raw_bar)
             spread = lambda b: a[i].reshape((-1,) + (1,) * b.ndim) * b
-            return added(y0_bar, y_bar), added(ks_bar, jax.tree.map(spread, y_bar)), added(moves_bar, more)
+            return added(y0_bar, y_bar), added(ks_bar, jax.tree.map(spread, y_bar)), added(active_bar, active_bars)
 
-        h, taken = t1 - t0, self.reuses(k)
-        start = (start_bar, ks_bar, zeros_like(moves))
-        y0_bar, ks_bar, moves_bar = lax.fori_loop(0, jnp.where(taken, s, s + 1), task, start)
-        before = jax.tree.map(lambda b: jnp.where(taken, h * b[0], 0), ks_bar)
-        y0_bar, moves_bar = self.before_sample(moves, k, made, y0_bar, moves_bar)
-        return y0_bar, before, moves_bar
+        h, reused = t1 - t0, self.reuses(k)
+        start = (start_bar, ks_bar, zeros_like(active))
+        y0_bar, ks_bar, active_bar = lax.fori_loop(0, jnp.where(reused, s, s + 1), task, start)
+        slope_bar = jax.tree.map(lambda b: jnp.where(reused, h * b[0], 0), ks_bar)
+        y0_bar, active_bar = self.pull_sample(active, k, replay, y0_bar, active_bar)
+        return y0_bar, slope_bar, active_bar
 
-    def before_sample(
-        self, moves: Any, k: Array, made: "Made", y0_bar: StateVector, moves_bar: Any
+    def pull_sample(
+        self, active: PyTree, k: Array, replay: "Replay", y0_bar: StateVector, active_bar: PyTree
     ) -> tuple[StateVector, Any]:
         """Cotangents of the state before the sample of a controller with which the step began, if it did."""
         loop, t, y = self.rest.loop, self.tape.ts[k], entry_of(self.tape.ys, k)
         if loop is None or loop.clock is None:
-            return y0_bar, moves_bar
+            return y0_bar, active_bar
 
-        def through() -> tuple[StateVector, Any]:
-            sample = lambda moves, y: self.problem(moves).holding(made.choice)._sample(t, y, made.in_use)
-            more, bar = jax.vjp(sample, moves, y)[1](y0_bar)
-            return bar, added(moves_bar, more)
+        def pull() -> tuple[StateVector, Any]:
+            sample = lambda active, y: self.field(active).with_choice(replay.choice)._sample(t, y, replay.in_use)
+            field_bar, bar = jax.vjp(sample, active, y)[1](y0_bar)
+            return bar, added(active_bar, field_bar)
 
-        return where_any(loop.due(t, y.control), through, (y0_bar, moves_bar))
+        return where_any(loop.due(t, y.control), pull, (y0_bar, active_bar))
 
     def pull(
         self,
-        moves: Any,
-        made: "Made",
+        active: PyTree,
+        replay: "Replay",
         t: Array,
         y: StateVector,
         near: Array,
@@ -245,40 +258,42 @@ class ReverseStep(eqx.Module):
     ) -> tuple[StateVector, Any]:
         """Cotangents of a state and the problem, from those of the vector field there, or of where the state is corrected to.
 
-        Where the vector field is interpolated between samples (`Problem.near_singular`), one after the other.
+        Where the vector field is interpolated between samples (`VectorField.evaluate_near_singular`), one after the other.
         """
-        in_use, lost = made.in_use, tau > 0
-        problem = self.problem(moves).holding(made.choice)
+        in_use, interpolated = replay.in_use, tau > 0
+        field = self.field(active).with_choice(replay.choice)
         if self.smooth:
-            return self._smooth_pull(moves, in_use, t, y, flow_bar, ends, y1, end_bar)
+            return self._smooth_pull(active, in_use, t, y, flow_bar, ends, y1, end_bar)
 
-        def sample(carry: Any) -> Any:
-            j, y_bar, moves_bar = carry
-            offset, weight = tau * jnp.asarray(OFFSETS)[j], jnp.where(lost, jnp.asarray(WEIGHTS)[j], 1)
-            at, along = jax.vjp(lambda y: y.moved(y.q + offset * problem.system.qdot(y.q, y.v), y.v), y)
-            found = where_any(near & ~ends, lambda: problem.correct(t + offset, at, in_use), at)
-            found = jax.tree.map(lambda a, b: jnp.where(ends, a, b), y1, found)
+        def sample(carry: PyTree) -> Any:
+            j, y_bar, active_bar = carry
+            offset, weight = tau * jnp.asarray(OFFSETS)[j], jnp.where(interpolated, jnp.asarray(WEIGHTS)[j], 1)
+            shifted, shift_vjp = jax.vjp(lambda y: y.with_qv(y.q + offset * field.system.qdot(y.q, y.v), y.v), y)
+            corrected = where_any(near & ~ends, lambda: field.correct(t + offset, shifted, in_use), shifted)
+            corrected = jax.tree.map(lambda a, b: jnp.where(ends, a, b), y1, corrected)
 
             def by_flow() -> Any:
-                field = lambda moves, y: self.problem(moves).holding(made.choice).regular(t + offset, y, in_use)[0]
-                return jax.vjp(field, moves, found)[1](jax.tree.map(lambda b: weight * b, flow_bar))
+                rate = lambda active, y: (
+                    self.field(active).with_choice(replay.choice).evaluate_regular(t + offset, y, in_use)[0]
+                )
+                return jax.vjp(rate, active, corrected)[1](jax.tree.map(lambda b: weight * b, flow_bar))
 
-            more, found_bar = where_any(~ends, by_flow, (zeros_like(moves), zeros_like(y)))
-            found_bar = jax.tree.map(lambda a, b: jnp.where(ends, a, b), end_bar, found_bar)
+            field_bar, corrected_bar = where_any(~ends, by_flow, (zeros_like(active), zeros_like(y)))
+            corrected_bar = jax.tree.map(lambda a, b: jnp.where(ends, a, b), end_bar, corrected_bar)
 
             def by_correction() -> Any:
-                correct = problem.correction(t + offset, at, found, in_use)
-                return jax.vjp(lambda moves, y: correct(self.problem(moves), y), moves, at)[1](found_bar)
+                correct = field.correction_map(t + offset, shifted, corrected, in_use)
+                return jax.vjp(lambda active, y: correct(self.field(active), y), active, shifted)[1](corrected_bar)
 
-            also, at_bar = where_any(near, by_correction, (zeros_like(moves), found_bar))
-            return j + 1, added(y_bar, along(at_bar)[0]), added(moves_bar, added(more, also))
+            correction_bar, shifted_bar = where_any(near, by_correction, (zeros_like(active), corrected_bar))
+            return j + 1, added(y_bar, shift_vjp(shifted_bar)[0]), added(active_bar, added(field_bar, correction_bar))
 
-        count = jnp.where(lost, len(OFFSETS), 1)
-        return lax.while_loop(lambda c: c[0] < count, sample, (0, zeros_like(y), zeros_like(moves)))[1:]
+        count = jnp.where(interpolated, len(OFFSETS), 1)
+        return lax.while_loop(lambda c: c[0] < count, sample, (0, zeros_like(y), zeros_like(active)))[1:]
 
     def _smooth_pull(
         self,
-        moves: Any,
+        active: PyTree,
         in_use: Array,
         t: Array,
         y: StateVector,
@@ -290,19 +305,19 @@ class ReverseStep(eqx.Module):
         """`pull` far from singular poses."""
 
         def by_flow() -> Any:
-            field = lambda moves, y: self.problem(moves).regular(t, y, in_use)[0]
-            return jax.vjp(field, moves, y)[1](flow_bar)
+            rate = lambda active, y: self.field(active).evaluate_regular(t, y, in_use)[0]
+            return jax.vjp(rate, active, y)[1](flow_bar)
 
         def by_correction() -> Any:
-            correct = self.problem(moves).correction(t, y, y1, in_use)
-            return jax.vjp(lambda moves, y: correct(self.problem(moves), y), moves, y)[1](end_bar)
+            correct = self.field(active).correction_map(t, y, y1, in_use)
+            return jax.vjp(lambda active, y: correct(self.field(active), y), active, y)[1](end_bar)
 
-        by_flow_bar = where_any(~ends, by_flow, (zeros_like(moves), zeros_like(y)))
-        moves_bar, y_bar = added(by_flow_bar, where_any(ends, by_correction, (zeros_like(moves), zeros_like(y))))
-        return y_bar, moves_bar
+        by_flow_bar = where_any(~ends, by_flow, (zeros_like(active), zeros_like(y)))
+        active_bar, y_bar = added(by_flow_bar, where_any(ends, by_correction, (zeros_like(active), zeros_like(y))))
+        return y_bar, active_bar
 
 
-class Made(eqx.Module):
+class Replay(eqx.Module):
     """A step that was made again.
 
     Attributes:
@@ -313,7 +328,7 @@ class Made(eqx.Module):
         regular: whether nothing was irregular about it.
     """
 
-    dense: Any
+    dense: PyTree
     in_use: Bool[Array, " m"]
     choice: Bool[Array, " n"] | None
     near: Bool[Array, " r"]
@@ -326,7 +341,7 @@ def _dense(y0: StateVector, raw: StateVector, slopes: StateVector, y1: StateVect
     return {"inner": {"y0": y0, "y1": raw, "k": slopes}, "shift": jax.tree.map(jnp.subtract, y1, raw)}
 
 
-def _after_jump(controller: Any, t: Array) -> tuple[Bool[Array, ""], Array]:
+def _after_jump(controller: PyTree, t: Array) -> tuple[Bool[Array, ""], Array]:
     """Whether the vector field jumps just before a time, and when the step before has ended then."""
     jumped, before = jnp.array(False), t
     while hasattr(controller, "controller"):
@@ -339,21 +354,21 @@ def _after_jump(controller: Any, t: Array) -> tuple[Bool[Array, ""], Array]:
     return jumped, before
 
 
-def entry_of(tree: Any, i: Array) -> Any:
+def entry_of(tree: PyTree, i: Array) -> Any:
     """One row of all arrays."""
     return jax.tree.map(lambda x: x[i], tree)
 
 
-def zeros_like(tree: Any) -> Any:
+def zeros_like(tree: PyTree) -> Any:
     """Zeros in place of all numbers."""
     return jax.tree.map(jnp.zeros_like, tree)
 
 
-def added(a: Any, b: Any) -> Any:
+def added(a: PyTree, b: PyTree) -> Any:
     """The sum, entry by entry."""
     return jax.tree.map(jnp.add, a, b)
 
 
-def dot(a: Any, b: Any) -> Array:
+def dot(a: PyTree, b: PyTree) -> Array:
     """The sum of all products."""
     return jnp.sum(jnp.stack([jnp.vdot(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)]))

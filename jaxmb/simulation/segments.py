@@ -9,21 +9,21 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..foundations import RESULTS
 from ..system import Mode, Scale, State, rows_at
 from ..topology import Plan, fitting
 from .adjoint import integrate
 from .drift import AbstractDrift
-from .feedback import FeedbackLoop, beginning
-from .guard import Guard, Halving
+from .feedback import FeedbackLoop, initial_state
+from .guard import Bisection, Guard
 from .method import Method
 from .phase import Phase, Phases
-from .problem import Problem
 from .regular import regular_if_possible
 from .solver import verdict
 from .state_vector import StateVector
+from .vector_field import VectorField
 
 
 class Events(eqx.Module):
@@ -90,60 +90,66 @@ class Run(eqx.Module):
     method: Method
     max_events: int = eqx.field(static=True)
 
-    def problem(self, mode: Mode, sound: Any, t: Array, y: StateVector) -> Problem:
+    def field(self, mode: Mode, consistent: Bool[Array, ""], t: Array, y: StateVector) -> VectorField:
         """The problem in a mode."""
         system = self.plan.system.in_mode(mode)
         terms = lax.stop_gradient(rows_at(system, t, y.q, self.scale.row))
         formulation = self.plan.formulation
         choice = formulation.choose(terms)
-        return Problem(system, formulation, self.drift, self.loop, self.scale, sound, choice)
+        return VectorField(system, formulation, self.drift, self.loop, self.scale, consistent, choice)
 
-    def flow(self, problem: Problem, t: Array, y: StateVector) -> StateVector:
+    def flow(self, field: VectorField, t: Array, y: StateVector) -> StateVector:
         """The vector field, without derivative: for decisions."""
-        problem, t, y = lax.stop_gradient((problem, t, y))
-        return problem.holding(problem.choice).regular(t, y, problem.independent(t, y))[0]
+        field, t, y = lax.stop_gradient((field, t, y))
+        return field.with_choice(field.choice).evaluate_regular(t, y, field.independent(t, y))[0]
 
     def due(
-        self, problem: Problem, mode: Mode, t: Array, y: StateVector, fresh: Bool[Array, " m"], moved: Bool[Array, ""]
+        self,
+        field: VectorField,
+        mode: Mode,
+        t: Array,
+        y: StateVector,
+        fresh: Bool[Array, " m"],
+        advanced: Bool[Array, ""],
     ) -> tuple[Bool[Array, " g"], Mode]:
         """What happens now, and the mode with the events that are armed again."""
-        flow = self.flow(problem, t, y) if self.plan.guarded else y
+        flow = self.flow(field, t, y) if self.plan.guarded else y
         plan, mode, t, y, scale = lax.stop_gradient((self.plan, mode, t, y, self.scale))
-        due, again = plan.due(mode, State(t, y.q, y.v, scale), problem.inputs(t, y), (flow.q, flow.v), fresh, moved)
+        due, again = plan.due(mode, State(t, y.q, y.v, scale), field.inputs(t, y), (flow.q, flow.v), fresh, advanced)
         return due, dataclasses.replace(mode, armed=again.armed)
 
     def body(self, segment: Segment, ts: Array, end: Array) -> tuple[Segment, Any]:
         """The transition that is due, and the motion to the next one."""
         before = segment.mode.active
-        segment, record = self._through(segment)
+        segment, record = self._transition(segment)
         t, y, mode = segment.t, segment.y, segment.mode
-        sound = segment.result == RESULTS.successful
-        problem = self.problem(mode, sound, t, y)
-        y = problem.refreshed(t, y, problem.independent(t, y))
-        due, armed = self.due(problem, mode, t, y, mode.active & ~before, jnp.array(False))
+        consistent = segment.result == RESULTS.successful
+        field = self.field(mode, consistent, t, y)
+        y = field.after_sample(t, y, field.independent(t, y))
+        due, armed = self.due(field, mode, t, y, mode.active & ~before, jnp.array(False))
         mode = dataclasses.replace(mode, armed=armed.armed)
-        until = jnp.where(segment.done | jnp.any(due) | ~sound, t, self.plan.next_time(t, mode, end))
-        found = self._motion(problem, mode, t, until, y, ts)
-        struck = found.result == dfx.RESULTS.event_occurred
-        went = struck | (found.result == dfx.RESULTS.successful)
-        reached = jnp.where(struck, found.t, until)
-        last = jax.tree.map(lambda a, b: jnp.where(went, a, b), found.y, y)
-        hit = jnp.zeros_like(due)
+        until = jnp.where(segment.done | jnp.any(due) | ~consistent, t, self.plan.next_time(t, mode, end))
+        motion = self._motion(field, mode, t, until, y, ts)
+        by_guard = motion.result == dfx.RESULTS.event_occurred
+        completed = by_guard | (motion.result == dfx.RESULTS.successful)
+        reached = jnp.where(by_guard, motion.t, until)
+        last = jax.tree.map(lambda a, b: jnp.where(completed, a, b), motion.y, y)
+        guard_due = jnp.zeros_like(due)
         if self.plan.guarded:
-            there, exact, which = self._located(problem, mode, reached, last)
-            struck &= jnp.any(which)
-            reached, hit = jnp.where(struck, there, reached), struck & which
-            last = jax.tree.map(lambda a, b: jnp.where(struck, a, b), exact, last)
-        result: Any = RESULTS.where(~went & sound, verdict(found, sound), segment.result)
+            located_time, located_state, which = self._locate(field, mode, reached, last)
+            by_guard &= jnp.any(which)
+            reached, guard_due = jnp.where(by_guard, located_time, reached), by_guard & which
+            last = jax.tree.map(lambda a, b: jnp.where(by_guard, a, b), located_state, last)
+        result: PyTree = RESULTS.where(~completed & consistent, verdict(motion, consistent), segment.result)
         # Times from here on; later segments overwrite what they reach.
-        kept = (ts >= t) & ~segment.done
-        fill = lambda new, old: jnp.where(kept.reshape((-1,) + (1,) * (old.ndim - 1)), new, old)
-        valid = lambda x: jnp.isfinite(x) & sound & ((ts <= reached).reshape((-1,) + (1,) * (x.ndim - 1)))
-        found_there = jax.tree.map(lambda x: jnp.where(valid(x), x, jnp.nan), found.ys)
-        due, armed = self.due(problem, mode, reached, last, jnp.zeros_like(before), reached - t > 2 * self.plan.instant)
-        due |= hit
+        remaining = (ts >= t) & ~segment.done
+        fill = lambda new, old: jnp.where(remaining.reshape((-1,) + (1,) * (old.ndim - 1)), new, old)
+        valid = lambda x: jnp.isfinite(x) & consistent & ((ts <= reached).reshape((-1,) + (1,) * (x.ndim - 1)))
+        reached_states = jax.tree.map(lambda x: jnp.where(valid(x), x, jnp.nan), motion.ys)
+        due, armed = self.due(field, mode, reached, last, jnp.zeros_like(before), reached - t > 2 * self.plan.instant)
+        due |= guard_due
         # What is due at the very end is seen to by one more segment.
-        over = (reached >= end) & ~jnp.any(due)
+        at_end = (reached >= end) & ~jnp.any(due)
         segment = dataclasses.replace(
             segment,
             t=reached,
@@ -151,86 +157,86 @@ class Run(eqx.Module):
             mode=dataclasses.replace(mode, armed=armed.armed),
             due=due,
             result=result,
-            done=segment.done | over | (result != RESULTS.successful),
-            saved=jax.tree.map(fill, found_there, segment.saved),
+            done=segment.done | at_end | (result != RESULTS.successful),
+            saved=jax.tree.map(fill, reached_states, segment.saved),
             modes=jax.tree.map(fill, mode, segment.modes),
         )
-        return segment, (record, found.record)
+        return segment, (record, motion.record)
 
-    def _through(self, segment: Segment) -> tuple[Segment, Any]:
+    def _transition(self, segment: Segment) -> tuple[Segment, Any]:
         """The transition that is due, if any, and its record."""
         t, y, old = segment.t, segment.y, segment.mode
-        sound = segment.result == RESULTS.successful
-        problem = self.problem(old, sound, t, y)
+        consistent = segment.result == RESULTS.successful
+        field = self.field(old, consistent, t, y)
         due = segment.due & ~segment.done
         exhausted = jnp.any(due) & (segment.count >= self.max_events)
         due &= ~exhausted
         acts = jnp.any(due)
-        jump = self.plan.jump(old, t, y.q, y.v, self.scale, due, problem.inputs(t, y))
+        jump = self.plan.jump(old, t, y.q, y.v, self.scale, due, field.inputs(t, y))
         chosen = lambda a, b: jax.tree.map(lambda x, z: jnp.where(acts, x, z), a, b)
         mode = chosen(jump.mode, old)
-        kept = None if self.loop is None else y.control
-        new, after = StateVector.of(jump.q, jump.v, y.work - jump.loss, kept), self.problem(mode, sound, t, y)
+        control = None if self.loop is None else y.control
+        new, after = StateVector.of(jump.q, jump.v, y.work - jump.loss, control), self.field(mode, consistent, t, y)
         new = after.correct(t, new, after.independent(t, new))
-        before, y = State(t, y.q, y.v, self.scale, old, kept), chosen(new, y)
+        before, y = State(t, y.q, y.v, self.scale, old, control), chosen(new, y)
         fits = jump.mismatch <= fitting(t.dtype)
-        result: Any = segment.result
+        result: PyTree = segment.result
         for happened, what in (
             (exhausted, RESULTS.events_exhausted),
             (acts & (jump.result != RESULTS.successful), jump.result),
             (acts & ~fits, RESULTS.position_mismatch),
         ):
             result = RESULTS.where(happened, what, result)
-        after = State(t, y.q, y.v, self.scale, mode, kept)
+        after = State(t, y.q, y.v, self.scale, mode, control)
         record = (acts, t, due, before, after, jump.impulses, jump.loss, jump.doubtful)
         return dataclasses.replace(segment, y=y, mode=mode, result=result, count=segment.count + acts), record
 
-    def _motion(self, problem: Problem, mode: Mode, t: Array, until: Array, y: StateVector, ts: Array) -> Phase:
+    def _motion(self, field: VectorField, mode: Mode, t: Array, until: Array, y: StateVector, ts: Array) -> Phase:
         """The motion in one mode, ended by a guard that reaches zero; all times within it are saved."""
         event = None
         if self.plan.guarded:
             instant = self.plan.instant
             guard = Guard(self.plan, mode, self.scale, t + 2 * instant)
-            event = dfx.Event(guard, Halving(1e-15, 1e-6 * instant), direction=True)
+            event = dfx.Event(guard, Bisection(1e-15, 1e-6 * instant), direction=True)
         else:
-            problem = regular_if_possible(self.method, problem, t, y)
+            field = regular_if_possible(self.method, field, t, y)
         within = jnp.where(ts < t, t, jnp.where(ts > until, until, ts))  # derivatives are those of `ts` at both ends
-        return integrate(self.method, problem, t, until, y, within, event)
+        return integrate(self.method, field, t, until, y, within, event)
 
-    def _located(
-        self, problem: Problem, mode: Mode, t: Array, y: StateVector
+    def _locate(
+        self, field: VectorField, mode: Mode, t: Array, y: StateVector
     ) -> tuple[Array, StateVector, Bool[Array, " g"]]:
         """Time and state of an event, without the interpolation's error, by a Newton step along the motion; which guard.
 
         None if the motion has ended only because a guard has left zero.
         """
-        guards = lambda t, y: self.plan.guards_in_run(mode, t, y.q, y.v, self.scale, problem.inputs(t, y))[0]
-        raw, y = y, problem.correct(t, y, problem.independent(t, y))
-        flow = self.flow(problem, t, y)
+        guards = lambda t, y: self.plan.guards_in_run(mode, t, y.q, y.v, self.scale, field.inputs(t, y))[0]
+        raw, y = y, field.correct(t, y, field.independent(t, y))
+        flow = self.flow(field, t, y)
         step = 100 * self.plan.instant
-        moved = lambda h: (t + h, y.plus(flow, h))
-        here, ahead, behind = guards(t, y), guards(*moved(step)), guards(*moved(-step))
+        perturbed = lambda h: (t + h, y.plus(flow, h))
+        here, ahead, behind = guards(t, y), guards(*perturbed(step)), guards(*perturbed(-step))
         first = jnp.argmax(here)
         speed = (ahead - behind)[first] / (2 * step)
         pace = lax.stop_gradient(jnp.where(speed > 0, speed, jnp.inf))
         wait, short = -here[first] / pace, lax.stop_gradient(jnp.clip(-here[first] / pace, -step, step))
-        t, y = moved(short + wait - lax.stop_gradient(wait))  # the event's time has its derivative from here
+        t, y = perturbed(short + wait - lax.stop_gradient(wait))  # the event's time has its derivative from here
         which = jnp.arange(here.shape[0]) == first
         if any(self.plan.waits):
             which &= guards(t, raw)[first] >= -jnp.abs(speed) * self.plan.instant
-        return t, problem.correct(t, y, problem.independent(t, y)), which
+        return t, field.correct(t, y, field.independent(t, y)), which
 
 
-def finished(problem: Problem, t: Array, y: StateVector, start: StateVector) -> tuple[StateVector, Array | None]:
+def finished(field: VectorField, t: Array, y: StateVector, start: StateVector) -> tuple[StateVector, Array | None]:
     """A saved state, which is interpolated, corrected, and the inputs there; NaN if it was not reached."""
-    reached = problem.sound & y.finite
+    reached = field.consistent & y.finite
     y = y.where(reached, start)
-    in_use = problem.independent(t, y)
-    y = problem.refreshed(t, problem.correct(t, y, in_use), in_use)
-    return jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), (y, problem.inputs(t, y)))
+    in_use = field.independent(t, y)
+    y = field.after_sample(t, field.correct(t, y, in_use), in_use)
+    return jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), (y, field.inputs(t, y)))
 
 
-def at_each(loop: FeedbackLoop | None, fn: Callable[..., Any], *saved: Any) -> Any:
+def at_each(loop: FeedbackLoop | None, fn: Callable[..., Any], *saved: PyTree) -> Any:
     """`fn` at each saved time: one after the other where a controller needs the plant, whose program is smaller then."""
     if loop is not None and loop.controller.uses_plant:
         return lax.map(lambda each: fn(*each), saved)
@@ -238,33 +244,33 @@ def at_each(loop: FeedbackLoop | None, fn: Callable[..., Any], *saved: Any) -> A
 
 
 def run_through(
-    run: Run, state: State, ts: Float[Array, " T"], end: Float[Array, ""], sound: Bool[Array, ""]
+    run: Run, state: State, ts: Float[Array, " T"], end: Float[Array, ""], consistent: Bool[Array, ""]
 ) -> tuple[Segment, Events, Phases, Array | None]:
     """All segments: the last one, what happened, what is known of each, and the inputs at saved times.
 
     The saved states of the last segment are corrected, and NaN where the run did not get.
     """
-    mode: Any = state.mode
-    start: Any = jax.tree.map(lambda x: jnp.where(sound, x, 0), beginning(run.loop, state))
+    mode: PyTree = state.mode
+    start: PyTree = jax.tree.map(lambda x: jnp.where(consistent, x, 0), initial_state(run.loop, state))
     everywhere = lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape))
     nowhere = jax.tree.map(lambda x: jnp.full((ts.shape[0], *x.shape), jnp.nan, x.dtype), start)
-    good: Any = RESULTS.successful
-    result: Any = RESULTS.where(sound, good, RESULTS.inconsistent_state)
-    nothing, max_events = jnp.zeros(len(run.plan.names), bool), run.max_events
+    successful: PyTree = RESULTS.successful
+    result: PyTree = RESULTS.where(consistent, successful, RESULTS.inconsistent_state)
+    no_event, max_events = jnp.zeros(len(run.plan.names), bool), run.max_events
     first = Segment(
-        state.t, start, mode, nothing, result, jnp.array(0), ~sound, nowhere, jax.tree.map(everywhere, mode)
+        state.t, start, mode, no_event, result, jnp.array(0), ~consistent, nowhere, jax.tree.map(everywhere, mode)
     )
     # Beside one for each instant at which anything happens: the first, the last, and those in which a guard leaves zero.
     count = (2 if any(run.plan.waits) else 1) * max_events + 2
-    last, (record, legs) = lax.scan(lambda s, _: run.body(s, ts, end), first, None, length=count)
+    last, (record, phases) = lax.scan(lambda s, _: run.body(s, ts, end), first, None, length=count)
     unfinished = ~last.done & (last.result == RESULTS.successful)
     last = dataclasses.replace(last, result=RESULTS.where(unfinished, RESULTS.events_exhausted, last.result))
 
-    corrected = lambda t, y, mode: finished(run.problem(mode, sound, t, y.where(y.finite, start)), t, y, start)
+    corrected = lambda t, y, mode: finished(run.field(mode, consistent, t, y.where(y.finite, start)), t, y, start)
     saved, u = at_each(run.loop, corrected, ts, last.saved, last.modes)
-    happened, *record = record
-    place = jnp.where(happened, jnp.cumsum(happened) - 1, max_events)  # in order, the others dropped
-    entry = lambda x, none: jnp.full((max_events, *x.shape[1:]), none, x.dtype).at[place].set(x, mode="drop")
+    occurred, *record = record
+    slots = jnp.where(occurred, jnp.cumsum(occurred) - 1, max_events)  # in order, the others dropped
+    entry = lambda x, none: jnp.full((max_events, *x.shape[1:]), none, x.dtype).at[slots].set(x, mode="drop")
     blank = lambda x: entry(x, jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else False)
     t, due, before, after, impulses, loss, doubtful = jax.tree.map(blank, tuple(record))
     rows = run.plan.system.in_mode(mode).rows
@@ -279,4 +285,4 @@ def run_through(
         loss,
         doubtful,
     )
-    return dataclasses.replace(last, saved=saved), events, legs, u
+    return dataclasses.replace(last, saved=saved), events, phases, u

@@ -44,18 +44,18 @@ from .adjoint import integrate
 from .arguments import FORWARD, checked_control, checked_solver
 from .clipping import Limited, landing
 from .drift import AbstractDrift, Projection
-from .engine import starts_quickly
-from .feedback import FeedbackLoop, beginning
-from .guard import STEPS
+from .engine import compiles_quickly
+from .feedback import FeedbackLoop, initial_state
+from .guard import STEPS_PER_RUN
 from .method import AbstractEngine, Method
 from .phase import Phase, Phases
-from .problem import Problem
 from .regular import regular_if_possible, regular_states
 from .segments import Run, at_each, finished, run_through
 from .solution import Solution
 from .solver import ConstrainedSolver, verdict
 from .state_vector import StateVector
-from .step_size import FIRST, RelativeTolerances, default_controller, own_sizes
+from .step_size import FIRST_STEP, RelativeTolerances, default_controller, sizes_of_run
+from .vector_field import VectorField
 
 
 @contract
@@ -68,7 +68,7 @@ def simulate(
     drift: AbstractDrift | None = None,
     events: Sequence[AbstractEvent] = (),
     max_events: Count = 16,
-    control: Any = None,
+    control: object = None,
     solver: dfx.AbstractSolver | None = None,
     stepsize_controller: dfx.AbstractStepSizeController | None = None,
     dt0: Positive | None = None,
@@ -173,9 +173,13 @@ def simulate(
         max_steps,
         engine,
     )
-    keeps = as_parameters(drift or Projection())
-    given = _Given(system, plan, state, timing, planning, ts, formulation, keeps, loop, method, max_events, dense)
-    solution, failed, checks = (_simulate_briefly if starts_quickly(engine, system) else _simulate_long)(given)
+    drift_parameters = as_parameters(drift or Projection())
+    inputs = _RunInputs(
+        system, plan, state, timing, planning, ts, formulation, drift_parameters, loop, method, max_events, dense
+    )
+    solution, failed, checks = (_simulate_quick_compile if compiles_quickly(engine, system) else _simulate_optimised)(
+        inputs
+    )
     if not throw:
         return solution
     solution = enforce(solution, checks)
@@ -208,7 +212,7 @@ def _with_stored_stages(solver: dfx.AbstractSolver) -> dfx.AbstractSolver:
     return solver
 
 
-def _with_tolerances_as_arrays(controller: Any) -> Any:
+def _with_tolerances_as_arrays(controller: dfx.AbstractStepSizeController) -> Any:
     """The controller with rtol and atol as arrays, also inside another controller: other tolerances do not compile anew."""
     adaptive = lambda x: isinstance(x, dfx.PIDController)
     as_arrays = lambda c: (
@@ -241,7 +245,7 @@ def _time_checks(state: State, ts: Array) -> tuple[Check, ...]:
     return tuple(Check(numbers.asarray(x, float), 0.0, text) for x, text in zip(amounts, texts, strict=True))
 
 
-class _Given(eqx.Module):
+class _RunInputs(eqx.Module):
     """What is simulated, after the first checks."""
 
     system: System
@@ -258,50 +262,52 @@ class _Given(eqx.Module):
     dense: bool = eqx.field(static=True)
 
 
-def _simulate(given: _Given) -> tuple[Solution, Array, tuple[Check, ...]]:
+def _simulate(inputs: _RunInputs) -> tuple[Solution, Array, tuple[Check, ...]]:
     """The motion, whether it failed, and what was checked."""
-    state, plan, formulation, loop, method = given.state, given.plan, given.formulation, given.loop, given.method
-    timely = all_hold(given.timing)
-    ts = jnp.where(timely, given.ts, 0)
+    state, plan, formulation, loop, method = inputs.state, inputs.plan, inputs.formulation, inputs.loop, inputs.method
+    timely = all_hold(inputs.timing)
+    ts = jnp.where(timely, inputs.ts, 0)
     state = dataclasses.replace(state, t=jnp.where(timely, state.t, 0))
     # A run without duration takes a step too, so that the derivative with respect to its time is the velocity.
     end = jnp.where(ts[-1] > state.t, ts[-1], state.t + resolution(state.t, ts[-1]))
-    system, bare = apply_mode(given.system, state)
+    system, bare = apply_mode(inputs.system, state)
     values = Values.of(system, bare)
-    scale, sizes = own_sizes(system, bare, ts[-1], values)
+    scale, sizes = sizes_of_run(system, bare, ts[-1], values)
     if loop is not None:
-        sizes = sizes.controlled(loop.sizes(ts.dtype))
+        sizes = sizes.with_control(loop.sizes(ts.dtype))
     checks, choice = _check_start(system, formulation, dataclasses.replace(bare, scale=scale), values)
-    checks = (*given.planning, *checks)
-    sound = timely & all_hold(checks)
-    controller, dt0 = _steps(system, scale, sizes, method, loop, end - state.t if plan and plan.guarded else None)
+    checks = (*inputs.planning, *checks)
+    consistent = timely & all_hold(checks)
+    controller, dt0 = _step_sizes(system, scale, sizes, method, loop, end - state.t if plan and plan.guarded else None)
     method = dataclasses.replace(method, controller=controller, dt0=dt0)
-    problem = Problem(system, formulation, given.drift, loop, scale, sound, choice)
+    field = VectorField(system, formulation, inputs.drift, loop, scale, consistent, choice)
     events, interpolation = None, None
     if plan is None:
-        start = jax.tree.map(lambda x: jnp.where(sound, x, 0), beginning(loop, bare))
-        found, saved, u = _without_events(given, method, problem, (bare.t, end), ts, start)
-        legs: Phases = jax.tree.map(lambda x: x[None], found.record)
-        result, interpolation = verdict(found, sound), found.interpolation
+        start = jax.tree.map(lambda x: jnp.where(consistent, x, 0), initial_state(loop, bare))
+        motion, saved, u = _without_events(inputs, method, field, (bare.t, end), ts, start)
+        phases: Phases = jax.tree.map(lambda x: x[None], motion.record)
+        result, interpolation = verdict(motion, consistent), motion.interpolation
         modes = jax.tree.map(lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape)), state.mode)
     else:
         plan = plan.sized(dataclasses.replace(state, scale=scale), sizes.v)
-        run = Run(plan, given.drift, loop, scale, method, given.max_events)
-        last, events, legs, u = run_through(run, state, ts, end, sound)
+        run = Run(plan, inputs.drift, loop, scale, method, inputs.max_events)
+        last, events, phases, u = run_through(run, state, ts, end, consistent)
         saved, result, modes = last.saved, last.result, last.modes
-    saved, u, events = with_nan_derivatives((saved, u, events), system, plan, state, ts, formulation, given.drift, loop)
+    saved, u, events = with_nan_derivatives(
+        (saved, u, events), system, plan, state, ts, formulation, inputs.drift, loop
+    )
     result = RESULTS.where(timely, result, RESULTS.unfit_times)
     solution = Solution(
-        ts=given.ts,
+        ts=inputs.ts,
         q=saved.q,
         v=saved.v,
         work=saved.work,
         u=u,
         scale=state.scale,
-        stats=legs.statistics(),
-        switches=legs.switches(),
+        stats=phases.statistics(),
+        switches=phases.switches(),
         result=result,
-        problem=None if interpolation is None else problem,
+        field=None if interpolation is None else field,
         dense=interpolation,
         modes=modes,
         events=events,
@@ -310,33 +316,35 @@ def _simulate(given: _Given) -> tuple[Solution, Array, tuple[Check, ...]]:
         joints=None if loop is None else loop.controller.acts_at,
         names=Names.of(system),
     )
-    checks = (*checks, *_check_motion(problem, legs))
+    checks = (*checks, *_check_motion(field, phases))
     return solution, result != RESULTS.successful, checks
 
 
 def _without_events(
-    given: _Given, method: Method, problem: Problem, span: tuple[Array, Array], ts: Array, start: StateVector
+    inputs: _RunInputs, method: Method, field: VectorField, span: tuple[Array, Array], ts: Array, start: StateVector
 ) -> tuple[Phase, StateVector, Array | None]:
     """The motion, the saved states and the inputs there."""
-    if not given.dense:
-        problem = regular_if_possible(method, problem, span[0], start)
-    found = integrate(method, problem, *span, start, ts, dense=given.dense)
-    saving = problem.general, ts, found.ys, start
-    if problem.regular_only is None:
-        return found, *_finished(*saving)
-    saved, u, good = regular_states(method, problem, found.accepted.rows.in_use, *saving[1:])
-    return found, *with_fallback(found.irregular | ~good, _finished, saving, (saved, u))
+    if not inputs.dense:
+        field = regular_if_possible(method, field, span[0], start)
+    motion = integrate(method, field, *span, start, ts, dense=inputs.dense)
+    saving = field.general, ts, motion.ys, start
+    if field.regular_only is None:
+        return motion, *_corrected_states(*saving)
+    saved, u, regular = regular_states(method, field, motion.accepted.rows.in_use, *saving[1:])
+    return motion, *with_fallback(motion.irregular | ~regular, _corrected_states, saving, (saved, u))
 
 
-def _finished(problem: Problem, ts: Array, ys: StateVector, start: StateVector) -> tuple[StateVector, Array | None]:
+def _corrected_states(
+    field: VectorField, ts: Array, ys: StateVector, start: StateVector
+) -> tuple[StateVector, Array | None]:
     """Saved states and inputs, see `finished`."""
-    return at_each(problem.loop, lambda t, y: finished(problem, t, y, start), ts, ys)
+    return at_each(field.loop, lambda t, y: finished(field, t, y, start), ts, ys)
 
 
-_simulate_briefly, _simulate_long = program(_simulate), lasting(_simulate)
+_simulate_quick_compile, _simulate_optimised = program(_simulate), lasting(_simulate)
 
 
-def _steps(
+def _step_sizes(
     system: System,
     scale: Scale,
     sizes: StateVector,
@@ -350,8 +358,10 @@ def _steps(
         default = _with_tolerances_as_arrays(default_controller(scale.rate.dtype))
         controller = RelativeTolerances(controller=default, sizes=sizes)
     if isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
-        dt0 = FIRST / scale.rate if dt0 is None else dt0
-        controller = controller if guarded is None else Limited(controller, jax.lax.stop_gradient(guarded) / STEPS)
+        dt0 = FIRST_STEP / scale.rate if dt0 is None else dt0
+        controller = (
+            controller if guarded is None else Limited(controller, jax.lax.stop_gradient(guarded) / STEPS_PER_RUN)
+        )
     controller = _stopping(system, controller)
     return controller if loop is None or loop.clock is None else landing(controller, loop.clock), dt0
 
@@ -370,10 +380,10 @@ def _check_start(
     return (*checks, Check(1.0 - regular, 0.0, text)), formulation.choose(terms)
 
 
-def _check_motion(problem: Problem, legs: Phases) -> tuple[Check, ...]:
+def _check_motion(field: VectorField, phases: Phases) -> tuple[Check, ...]:
     """Accelerations exist and are determined at the start."""
-    system, formulation = problem.system, type(problem.formulation).__name__
-    failed, rows = legs.of_start()
+    system, formulation = field.system, type(field.formulation).__name__
+    failed, rows = phases.of_start()
     text = (
         f"The choice of `{formulation}` does not fit the start: the rows that are left after elimination, or the independent "
         "coordinates, do not determine the motion."

@@ -8,7 +8,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, PyTree
 
 from ..foundations import (
     RESULTS,
@@ -24,9 +25,9 @@ from ..foundations import (
 from ..system import Mode, Names, Scale, State
 from .columns import frame
 from .dataset import dataset
-from .problem import Problem
 from .segments import Events
 from .solver import Switches
+from .vector_field import VectorField
 
 
 class Solution(eqx.Module):
@@ -62,11 +63,11 @@ class Solution(eqx.Module):
     stats: dict[str, Array]
     switches: Switches | None
     result: RESULTS
-    problem: Problem | None
-    dense: Any
+    field: VectorField | None
+    dense: PyTree
     modes: Mode | None = None
     events: Events | None = None
-    z: Any = None
+    z: PyTree = None
     control: Float[Array, "... T n"] | None = None
     joints: tuple[str, ...] | None = eqx.field(static=True, default=None)
     names: Names | None = eqx.field(static=True, default=None)
@@ -93,7 +94,7 @@ class Solution(eqx.Module):
         rows = (slice(None),) * (self.ts.ndim - 1)
         return jax.tree.map(lambda x: x[(*rows, i)], self.states)
 
-    def evaluate(self, t: Any) -> State:
+    def evaluate(self, t: ArrayLike) -> State:
         """The state at any time between the first and the last, on the constraints.
 
         The integrator's own interpolation, corrected like a step.
@@ -104,9 +105,9 @@ class Solution(eqx.Module):
         Raises:
             ValueError: if the run was made without `dense=True`.
         """
-        if self.dense is None or self.problem is None:
+        if self.dense is None or self.field is None:
             raise ValueError("`Solution.evaluate` needs a run made with `dense=True`.")
-        return _over_times(self.problem, self.dense, jnp.asarray(t, self.ts.dtype))
+        return _over_times(self.field, self.dense, jnp.asarray(t, self.ts.dtype))
 
     @contract
     def to_xarray(self, runs: Sequence[str] | None = None, *, shared_times: bool | None = None) -> Any:
@@ -144,11 +145,11 @@ class Solution(eqx.Module):
 
 
 @program
-def _over_times(problem: Problem, dense: Any, t: Array) -> State:
-    return over_leading_axes(lambda t: _interpolate(problem, dense, t), t.ndim)(t)
+def _over_times(field: VectorField, dense: PyTree, t: Array) -> State:
+    return over_leading_axes(lambda t: _interpolate(field, dense, t), t.ndim)(t)
 
 
-def _interpolate(problem: Problem, dense: Any, t: Array) -> State:
+def _interpolate(field: VectorField, dense: PyTree, t: Array) -> State:
     y = dense.evaluate(t)
-    state = problem.state(t, problem.correct(t, y, problem.independent(t, y)))
-    return state if problem.loop is None else dataclasses.replace(state, control=y.control)
+    state = field.state(t, field.correct(t, y, field.independent(t, y)))
+    return state if field.loop is None else dataclasses.replace(state, control=y.control)

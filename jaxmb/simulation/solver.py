@@ -9,23 +9,25 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..foundations import RESULTS, where_needed
 from ..kinematics import CLOSE, Correction, Rows
 from ..linalg import BlockMatrix, SparseRows, lowered
 from ..system import rows_at
-from .certificate import certain
-from .compiled_step import CompiledStep, Found, basis_shape
+from .certificate import certify_dense
+from .compiled_step import CompiledStep, StepResult, basis_shape
 from .guard import Guard, passed_over
 from .passage import Path, distance_missed
-from .problem import Problem
+from .real_scalar import RealScalar
 from .sparse import sparse_step
 from .stages import Stages, Tableau, all_stages, combine
 from .state_vector import StateVector
+from .vector_field import VectorField
 
 Scalar = Float[Array, ""]
-Arguments = tuple[Problem, Bool[Array, " m"]]  # the rows of the latest accepted state take the second place
+Arguments = tuple[VectorField, Bool[Array, " m"]]  # the rows of the latest accepted state take the second place
 
 
 class Blended(dfx.AbstractLocalInterpolation):
@@ -34,12 +36,12 @@ class Blended(dfx.AbstractLocalInterpolation):
     y(s) + s²(3 − 2s) (y_corrected − y): continuous from step to step, and of the inner order.
     """
 
-    t0: Any
-    t1: Any
+    t0: PyTree
+    t1: PyTree
     inner: dfx.AbstractLocalInterpolation
-    shift: Any
+    shift: PyTree
 
-    def evaluate(self, t0: Any, t1: Any = None, left: bool = True) -> Any:
+    def evaluate(self, t0: RealScalar, t1: RealScalar | None = None, left: bool = True) -> Any:
         """The state at `t0`, or the increment from `t0` to `t1`."""
         if t1 is not None:
             return jax.tree.map(lambda a, b: b - a, self.evaluate(t0), self.evaluate(t1))
@@ -55,7 +57,7 @@ class _BlendedClass:
 
     inner: Callable[..., dfx.AbstractLocalInterpolation]
 
-    def __call__(self, *, t0: Any, t1: Any, inner: Any, shift: Any) -> Blended:
+    def __call__(self, *, t0: RealScalar, t1: RealScalar, inner: PyTree, shift: PyTree) -> Blended:
         return Blended(t0, t1, self.inner(t0=t0, t1=t1, **inner), shift)
 
 
@@ -86,9 +88,9 @@ class Accepted(eqx.Module):
         inner: the inner solver's state; of an explicit one the slope at the end before its correction, and whether there is one.
         end: when and where the latest step ended.
         rows: what was found at the latest state from which a step has started.
-        certain: whether they are certainly the same where the latest step ended.
+        certified: whether they are certainly the same where the latest step ended.
         basis: of the rows in use where the latest step ended, see `corrected_end`; without columns where nobody needs it.
-        straight: whether the latest step went from one branch of the motion to another, which is none.
+        branch_jump: whether the latest step went from one branch of the motion to another, which is none.
         switches: the changes of the formulation's choice so far; None if it chooses nothing.
         lowest_rank: over the accepted states from which a step has started.
         highest_rank: likewise.
@@ -96,15 +98,15 @@ class Accepted(eqx.Module):
         compiled: how many steps compiled code has made.
         sparse: how many were made by sparse linear algebra.
         steady: whether the same rows were in use all the time.
-        over: whether the latest step has failed.
+        failed: whether the latest step has failed.
     """
 
-    inner: Any
+    inner: PyTree
     end: tuple[Scalar, StateVector]
     rows: Rows
-    certain: Bool[Array, ""]
+    certified: Bool[Array, ""]
     basis: Float[Array, "m n"]
-    straight: Bool[Array, ""]
+    branch_jump: Bool[Array, ""]
     switches: Switches | None
     lowest_rank: Int[Array, ""]
     highest_rank: Int[Array, ""]
@@ -112,7 +114,7 @@ class Accepted(eqx.Module):
     compiled: Int[Array, ""]
     sparse: Int[Array, ""]
     steady: Bool[Array, ""]
-    over: Bool[Array, ""]
+    failed: Bool[Array, ""]
 
 
 class _Attempt(eqx.Module):
@@ -125,20 +127,20 @@ class _Attempt(eqx.Module):
         inner: the inner solver's state.
         result: the inner solver's; None where it cannot fail.
         y1: the corrected end, and
-        found: what was found by its correction.
-        certain: whether the rows are certainly the same there.
+        correction_map: what was found by its correction.
+        certified: whether the rows are certainly the same there.
         basis: what is carried of them, see `Accepted`.
         slopes: the vector field where it begins and ends; None where that is not at hand.
     """
 
     raw: StateVector
     error: StateVector | None
-    dense: Any
-    inner: Any
-    result: Any
+    dense: PyTree
+    inner: PyTree
+    result: PyTree
     y1: StateVector
-    found: Correction
-    certain: Bool[Array, ""]
+    correction: Correction
+    certified: Bool[Array, ""]
     basis: Float[Array, "m n"]
     slopes: tuple[StateVector, StateVector] | None = None
 
@@ -166,34 +168,34 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         lambda self: _BlendedClass(self.solver.interpolation_cls)
     )
 
-    def order(self, terms: Any) -> Any:
+    def order(self, terms: PyTree) -> Any:
         """The inner solver's order."""
         return self.solver.order(terms)
 
-    def strong_order(self, terms: Any) -> Any:
+    def strong_order(self, terms: PyTree) -> Any:
         """The inner solver's order."""
         return self.solver.strong_order(terms)
 
-    def error_order(self, terms: Any) -> Any:
+    def error_order(self, terms: PyTree) -> Any:
         """The inner solver's order."""
         return self.solver.error_order(terms)
 
-    def init(self, terms: Any, t0: Any, t1: Any, y0: StateVector, args: Arguments) -> Accepted:
+    def init(self, terms: PyTree, t0: RealScalar, t1: RealScalar, y0: StateVector, args: Arguments) -> Accepted:
         """The inner solver's start; no rank has been seen."""
-        problem, _ = args
+        (field, _), t0, t1 = args, jnp.asarray(t0), jnp.asarray(t1)
         if isinstance(self.solver, dfx.AbstractERK):
-            inner: Any = (jax.tree.map(jnp.zeros_like, y0), jnp.array(False))
+            inner: PyTree = (jax.tree.map(jnp.zeros_like, y0), jnp.array(False))
         else:
             inner = self.solver.init(terms, t0, t1, y0, args)
-        m, choice, switches = problem.system.m, problem.choice, None
+        m, choice, switches = field.system.m, field.choice, None
         if choice is not None:
             masks = jnp.zeros((RECORDED, *choice.shape), bool)
             switches = Switches(jnp.array(0), jnp.full(RECORDED, jnp.nan, t0.dtype), masks, masks)
         none, zero, no = jnp.zeros(m, bool), jnp.zeros(m, t0.dtype), jnp.array(False)
         rows = Rows(none, none, none, jnp.array(0), choice, no, zero)
         # No row has a direction yet.
-        carried = problem.system.layout is None or problem.step is not None
-        basis = jnp.zeros(basis_shape(problem.system) if carried else (m, 0), t0.dtype)
+        carried = field.system.layout is None or field.step is not None
+        basis = jnp.zeros(basis_shape(field.system) if carried else (m, 0), t0.dtype)
         start = Accepted(
             inner,
             (t0, y0),
@@ -210,270 +212,316 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             jnp.array(True),
             no,
         )
-        if problem.regular_only is not None:
-            return self._regular_start(problem, problem.regular_only.in_use, t0, y0, start)
-        if problem.step is None:
+        if field.regular_only is not None:
+            return self._start_regular(field, field.regular_only.in_use, t0, y0, start)
+        if field.step is None:
             return start
         # Where all rows that act are surely independent nothing is left to be decided.
-        acting = problem.system.acting
-        doubtful = lax.stop_gradient(problem).step.doubtful(*lax.stop_gradient((t0, y0)), acting)
-        certain = self._regular_start(problem, acting, t0, y0, start)
-        return jax.tree.map(lambda a, b: jnp.where(doubtful | ~problem.sound, a, b), start, certain)
+        acting = field.system.acting
+        uncertified = lax.stop_gradient(field).step.uncertified(*lax.stop_gradient((t0, y0)), acting)
+        certified = self._start_regular(field, acting, t0, y0, start)
+        return jax.tree.map(lambda a, b: jnp.where(uncertified | ~field.consistent, a, b), start, certified)
 
-    def _regular_start(
-        self, problem: Problem, in_use: Bool[Array, " m"], t0: Array, y0: StateVector, start: Accepted
+    def _start_regular(
+        self, field: VectorField, in_use: Bool[Array, " m"], t0: Array, y0: StateVector, start: Accepted
     ) -> Accepted:
         """The start of a run by regular steps only, with these rows in use."""
         rows = Rows.independent(in_use, t0.dtype)
-        if problem.step is None:  # a sparse step looks itself whether all rows that act are independent
-            return dataclasses.replace(start, rows=rows, certain=jnp.any(in_use != problem.system.acting))
-        slope, found, doubtful = problem.step.at(t0, y0, in_use)
+        if field.step is None:  # a sparse step looks itself whether all rows that act are independent
+            return dataclasses.replace(start, rows=rows, certified=jnp.any(in_use != field.system.acting))
+        slope, correction, uncertified = field.step.at(t0, y0, in_use)
         return dataclasses.replace(
             start,
             inner=(slope, jnp.array(True)),
             rows=rows,
-            certain=~doubtful,
-            basis=found.basis,
+            certified=~uncertified,
+            basis=correction.basis,
             lowest_rank=rows.rank,
             highest_rank=rows.rank,
         )
 
-    def func(self, terms: Any, t0: Any, y0: StateVector, args: Arguments) -> Any:
+    def func(self, terms: PyTree, t0: RealScalar, y0: StateVector, args: Arguments) -> Any:
         """The vector field at an accepted state."""
-        problem, _ = args
-        return problem.holding(problem.choice).regular(t0, y0, problem.independent(t0, y0))[0]
+        (field, _), t0 = args, jnp.asarray(t0)
+        return field.with_choice(field.choice).evaluate_regular(t0, y0, field.independent(t0, y0))[0]
 
     @eqx.filter_jit  # Diffrax traces its loop three times
     def step(
-        self, terms: Any, t0: Any, t1: Any, y0: StateVector, args: Arguments, solver_state: Accepted, made_jump: Any
+        self,
+        terms: PyTree,
+        t0: RealScalar,
+        t1: RealScalar,
+        y0: StateVector,
+        args: Arguments,
+        solver_state: Accepted,
+        made_jump: ArrayLike,
     ) -> Any:
         """One step of the inner solver, its correction and its verdict; where that is a failure no state within the step is reached.
 
         A step within which a guard rises above zero and falls again is rejected, as one whose error is too large.
         """
-        problem, in_use = args
-        guard, problem = problem.guard, dataclasses.replace(problem, guard=None)
-        found = _told(*self._step(terms, t0, t1, y0, (problem, in_use), solver_state, made_jump))
+        (field, in_use), t0, t1, made_jump = args, jnp.asarray(t0), jnp.asarray(t1), jnp.asarray(made_jump)
+        guard, field = field.guard, dataclasses.replace(field, guard=None)
+        attempt = _with_verdict(*self._step(terms, t0, t1, y0, (field, in_use), solver_state, made_jump))
         if guard is None:
-            return found
-        y1, error, dense, accepted, result = found
-        inner = lax.stop_gradient((guard, t0, t1, dense, (dataclasses.replace(problem, step=None), in_use)))
+            return attempt
+        y1, error, dense, accepted, result = attempt
+        inner = lax.stop_gradient((guard, t0, t1, dense, (dataclasses.replace(field, step=None), in_use)))
         passed = _passed_over(self, *inner) & (result == dfx.RESULTS.successful) & (t1 - t0 > _shortest(t0, t1))
         return y1, jax.tree.map(lambda e: jnp.where(passed, jnp.inf, e), error), dense, accepted, result
 
     def _step(
-        self, terms: Any, t0: Any, t1: Any, y0: StateVector, args: Arguments, solver_state: Accepted, made_jump: Any
+        self,
+        terms: PyTree,
+        t0: Array,
+        t1: Array,
+        y0: StateVector,
+        args: Arguments,
+        solver_state: Accepted,
+        jumped: Bool[Array, ""],
     ) -> Any:
-        problem, _ = args
-        step, until, problem = problem.step, problem.until, dataclasses.replace(problem, step=None, until=None)
-        arguments = (self, terms, t0, t1, y0, problem, solver_state, jnp.asarray(made_jump))
+        field, _ = args
+        step, until, field = field.step, field.until, dataclasses.replace(field, step=None, until=None)
+        arguments = (self, terms, t0, t1, y0, field, solver_state, jnp.asarray(jumped))
         if step is not None:
-            irregular, found = self._regular_step(step, *arguments[2:])
-        elif problem.system.layout is not None:
-            irregular, found = self._sparse_step(*arguments[2:])
+            irregular, attempt = self._regular_step(step, *arguments[2:])
+        elif field.system.layout is not None:
+            irregular, attempt = self._sparse_step(*arguments[2:])
         else:
-            return ConstrainedSolver._any_step(*arguments)
-        if problem.regular_only is not None:
-            return _or_none(irregular, y0, found)
+            return ConstrainedSolver._general_step(*arguments)
+        if field.regular_only is not None:
+            return _or_stop(irregular, y0, attempt)
         # In a batch a run that is over waits for the others, by steps that do not count.
-        irregular &= ~solver_state.over & (t0 < until)
+        assert until is not None  # `_by_diffrax` sets it
+        irregular &= ~solver_state.failed & (t0 < until)
         # Where that is at a loss rows are decided anew.
-        before = dataclasses.replace(solver_state, certain=jnp.array(False))
-        return problem.where_irregular(
-            irregular, ConstrainedSolver._any_step, (*arguments[:-2], before, arguments[-1]), found
+        before = dataclasses.replace(solver_state, certified=jnp.array(False))
+        return field.where_irregular(
+            irregular, ConstrainedSolver._general_step, (*arguments[:-2], before, arguments[-1]), attempt
         )
 
     def _regular_step(
         self,
         step: CompiledStep,
-        t0: Any,
-        t1: Any,
+        t0: Array,
+        t1: Array,
         y0: StateVector,
-        problem: Problem,
+        field: VectorField,
         before: Accepted,
-        made_jump: Any,
+        jumped: Bool[Array, ""],
     ) -> tuple[Bool[Array, ""], Any]:
         """One step by compiled code, and whether it must be made otherwise."""
-        found = step(t0, t1, y0, before.inner[0], before.rows.in_use, before.basis)
+        step_result = step(t0, t1, y0, before.inner[0], before.rows.in_use, before.basis)
         before = dataclasses.replace(before, compiled=before.compiled + 1)
-        return self._judged_step(found, t0, t1, y0, problem, before, made_jump)
+        return self._judged_step(step_result, t0, t1, y0, field, before, jumped)
 
     def _judged_step(
-        self, found: Found, t0: Any, t1: Any, y0: StateVector, problem: Problem, before: Accepted, made_jump: Any
+        self,
+        step: StepResult,
+        t0: Array,
+        t1: Array,
+        y0: StateVector,
+        field: VectorField,
+        before: Accepted,
+        jumped: Bool[Array, ""],
     ) -> tuple[Bool[Array, ""], Any]:
-        regular = before.certain
+        regular = before.certified
         if Tableau.of(self.solver, t0.dtype).fsal:
-            regular &= before.inner[1] & ~made_jump
-        sparse = before.sparse + (problem.system.layout is not None)
-        return self._judged(found, regular, t0, t1, y0, problem, dataclasses.replace(before, sparse=sparse))
+            regular &= before.inner[1] & ~jumped
+        sparse = before.sparse + (field.system.layout is not None)
+        return self._judged(step, regular, t0, t1, y0, field, dataclasses.replace(before, sparse=sparse))
 
     def judged(
-        self, found: Found, t0: Any, t1: Any, y0: StateVector, problem: Problem, before: Accepted, made_jump: Any
+        self,
+        step: StepResult,
+        t0: Array,
+        t1: Array,
+        y0: StateVector,
+        field: VectorField,
+        before: Accepted,
+        jumped: Bool[Array, ""],
     ) -> Any:
-        """What `step` returns, of a step by regular steps only that has been made already."""
-        irregular, step = self._judged_step(found, t0, t1, y0, problem, before, made_jump)
-        return _told(*_or_none(irregular, y0, step))
+        """What `attempt` returns, of a step by regular steps only that has been made already."""
+        irregular, attempt = self._judged_step(step, t0, t1, y0, field, before, jumped)
+        return _with_verdict(*_or_stop(irregular, y0, attempt))
 
     def _sparse_step(
-        self, t0: Any, t1: Any, y0: StateVector, problem: Problem, before: Accepted, made_jump: Any
+        self, t0: Array, t1: Array, y0: StateVector, field: VectorField, before: Accepted, jumped: Bool[Array, ""]
     ) -> tuple[Bool[Array, ""], Any]:
         """One step by sparse linear algebra, and whether it must be made otherwise."""
         tableau = Tableau.of(self.solver, t0.dtype)
-        slope, known = before.inner
-        reuse = known & jnp.logical_not(made_jump) if tableau.fsal else False
-        sparse = dataclasses.replace(problem, smooth=True)
-        found, rows = sparse_step(sparse, tableau, t0, t1, y0, slope, reuse, before.rows, before.certain)
+        slope, has_slope = before.inner
+        reuse = has_slope & jnp.logical_not(jumped) if tableau.fsal else False
+        sparse = dataclasses.replace(field, smooth=True)
+        step, rows = sparse_step(sparse, tableau, t0, t1, y0, slope, reuse, before.rows, before.certified)
         first = before.lowest_rank > before.highest_rank
         before = dataclasses.replace(
             before,
             rows=rows,
-            certain=jnp.array(True),
+            certified=jnp.array(True),
             lowest_rank=jnp.minimum(before.lowest_rank, rows.rank),
             highest_rank=jnp.maximum(before.highest_rank, rows.rank),
             sparse=before.sparse + 1,
             steady=before.steady & (first | jnp.all(rows.in_use == before.rows.in_use)),
         )
-        return self._judged(found, jnp.array(True), t0, t1, y0, problem, before)
+        return self._judged(step, jnp.array(True), t0, t1, y0, field, before)
 
     def _judged(
         self,
-        found: Found,
+        step: StepResult,
         regular: Bool[Array, ""],
-        t0: Any,
-        t1: Any,
+        t0: Array,
+        t1: Array,
         y0: StateVector,
-        problem: Problem,
+        field: VectorField,
         before: Accepted,
     ) -> tuple[Bool[Array, ""], Any]:
         """Whether a step is irregular, and the step as an accepted one."""
         tableau = Tableau.of(self.solver, t0.dtype)
-        error = combine(jax.tree.map(jnp.zeros_like, y0), tableau.error, found.slopes)
-        residual = problem.relative(found.end)
-        regular &= problem.sound & ~found.irregular & found.y1.finite & error.finite
-        closed = jnp.all(residual <= problem.drift.tolerance(residual.dtype))
-        if problem.loop is not None:
-            regular &= ~problem.loop.due(t0, y0.control)
+        error = combine(jax.tree.map(jnp.zeros_like, y0), tableau.error, step.slopes)
+        residual = field.relative_residuals(step.end)
+        regular &= field.consistent & ~step.irregular & step.y1.finite & error.finite
+        closed = jnp.all(residual <= field.drift.tolerance(residual.dtype))
+        if field.loop is not None:
+            regular &= ~field.loop.due(t0, y0.control)
         regular &= closed | (t1 - t0 > _shortest(t0, t1))  # else it cannot be made shorter
         accepted = dataclasses.replace(
             before,
-            inner=(jax.tree.map(lambda k: k[-1] / (t1 - t0), found.slopes), jnp.array(True)),
-            end=(t1, found.y1),
-            basis=found.end.basis,
+            inner=(jax.tree.map(lambda k: k[-1] / (t1 - t0), step.slopes), jnp.array(True)),
+            end=(t1, step.y1),
+            basis=step.end.basis,
             residual=jnp.maximum(before.residual, residual),
         )
-        shift = jax.tree.map(lambda a, b: jnp.where(closed, a - b, 0), found.y1, found.raw)
-        dense = {"inner": {"y0": y0, "y1": found.raw, "k": found.slopes}, "shift": shift}
+        shift = jax.tree.map(lambda a, b: jnp.where(closed, a - b, 0), step.y1, step.raw)
+        dense = {"inner": {"y0": y0, "y1": step.raw, "k": step.slopes}, "shift": shift}
         # One that is not closed is rejected, or fails, as it is.
         error = jax.tree.map(lambda e: jnp.where(closed, e, jnp.inf), error)
-        good: Any = dfx.RESULTS.successful
-        result = dfx.RESULTS.where(closed, good, dfx.RESULTS.breakdown)  # pyright: ignore[reportArgumentType]
-        return ~regular, (found.y1.where(closed, y0), error, dense, accepted, result)
+        successful: PyTree = dfx.RESULTS.successful
+        result = dfx.RESULTS.where(closed, successful, dfx.RESULTS.breakdown)  # pyright: ignore[reportArgumentType]
+        return ~regular, (step.y1.where(closed, y0), error, dense, accepted, result)
 
-    def _any_step(
-        self, terms: Any, t0: Any, t1: Any, y0: StateVector, problem: Problem, before: Accepted, made_jump: Any
+    def _general_step(
+        self,
+        terms: PyTree,
+        t0: Array,
+        t1: Array,
+        y0: StateVector,
+        field: VectorField,
+        before: Accepted,
+        jumped: Bool[Array, ""],
     ) -> Any:
         """One step, whatever happens."""
         # What is certain need not be decided again.
         rows = where_needed(
-            ~before.certain, Problem.prepare, (*lax.stop_gradient((problem, t0, y0)), before.rows.choice), before.rows
+            ~before.certified,
+            VectorField.prepare,
+            (*lax.stop_gradient((field, t0, y0)), before.rows.choice),
+            before.rows,
         )
-        problem = problem.holding(rows.choice)
-        if problem.loop is not None:
-            made_jump = made_jump | problem.loop.due(t0, y0.control)
-            y0 = problem.refreshed(t0, y0, rows.in_use)
+        field = field.with_choice(rows.choice)
+        if field.loop is not None:
+            jumped = jumped | field.loop.due(t0, y0.control)
+            y0 = field.after_sample(t0, y0, rows.in_use)
         if isinstance(self.solver, dfx.AbstractERK):
-            attempt = self._explicit_step(problem, t0, t1, y0, rows, before, made_jump)
+            attempt = self._explicit_step(field, t0, t1, y0, rows, before, jumped)
         else:
-            attempt = self._inner_step(terms, problem, t0, t1, y0, rows, before, made_jump)
-        raw, y1, found, error = attempt.raw, attempt.y1, attempt.found, attempt.error
+            attempt = self._inner_step(terms, field, t0, t1, y0, rows, before, jumped)
+        raw, y1, correction, error = attempt.raw, attempt.y1, attempt.correction, attempt.error
         start = before.basis
-        if problem.system.layout is not None:
-            there = lax.stop_gradient(rows_at(problem.system, t0, y0.q, problem.scale.row))
-            start = problem.formulation.factorise(there, rows.in_use).basis
-        path = Path.of(problem.system, t0, t1, (y0, y1), attempt.slopes)
-        straight, beside, vague = distance_missed(problem, rows.in_use, path, start, found.basis)
-        residual = lax.stop_gradient(problem.relative(found))
+        if field.system.layout is not None:
+            start_terms = lax.stop_gradient(rows_at(field.system, t0, y0.q, field.scale.row))
+            start = field.formulation.factorise(start_terms, rows.in_use).basis
+        path = Path.of(field.system, t0, t1, (y0, y1), attempt.slopes)
+        branch_jump, miss, inconclusive = distance_missed(field, rows.in_use, path, start, correction.basis)
+        residual = lax.stop_gradient(field.relative_residuals(correction))
         first = before.lowest_rank > before.highest_rank
-        possible = problem.sound & ~jnp.any(rows.open) & ~rows.unfit & ~(first & rows.contradictory)
-        closed = jnp.all(residual <= problem.drift.tolerance(residual.dtype))
+        possible = field.consistent & ~jnp.any(rows.open) & ~rows.unfit & ~(first & rows.contradictory)
+        closed = jnp.all(residual <= field.drift.tolerance(residual.dtype))
         # Branches that miss each other by δ do so over √(2δ); below CLOSE stages cannot follow either, be the step ever so short.
-        sane = possible & y1.finite & closed
-        blind = sane & straight & ~vague & (2 * beside < CLOSE**2)
-        ok = sane & ~straight
-        hopeless = ~possible | blind | ~(t1 - t0 > _shortest(t0, t1))
-        failure: Any = dfx.RESULTS.breakdown
+        admissible = possible & y1.finite & closed
+        unresolvable = admissible & branch_jump & ~inconclusive & (2 * miss < CLOSE**2)
+        accept = admissible & ~branch_jump
+        hopeless = ~possible | unresolvable | ~(t1 - t0 > _shortest(t0, t1))
+        failure: PyTree = dfx.RESULTS.breakdown
         failure = dfx.RESULTS.where(y1.finite, failure, dfx.RESULTS.nonfinite)  # pyright: ignore[reportArgumentType]
         if attempt.result is None:
-            result = dfx.RESULTS.where(ok, dfx.RESULTS.successful, failure)
+            result = dfx.RESULTS.where(accept, dfx.RESULTS.successful, failure)
         else:
-            result = dfx.RESULTS.where(~ok & dfx.is_okay(attempt.result), failure, attempt.result)
-        y1 = y1.where(ok, y0)
+            result = dfx.RESULTS.where(~accept & dfx.is_okay(attempt.result), failure, attempt.result)
+        y1 = y1.where(accept, y0)
         if error is not None:
-            error = jax.tree.map(lambda e: jnp.where(ok, e, jnp.where(hopeless, 0, jnp.inf)), error)
+            error = jax.tree.map(lambda e: jnp.where(accept, e, jnp.where(hopeless, 0, jnp.inf)), error)
         accepted = Accepted(
             attempt.inner,
             (t1, y1),
             rows,
-            ok & attempt.certain,
+            accept & attempt.certified,
             attempt.basis,
-            straight,
-            _recorded(before.switches, t0, before.rows.choice, rows.choice),
+            branch_jump,
+            _with_switch(before.switches, t0, before.rows.choice, rows.choice),
             jnp.minimum(before.lowest_rank, rows.rank),
             jnp.maximum(before.highest_rank, rows.rank),
             jnp.maximum(before.residual, residual),
             before.compiled,
             before.sparse,
             before.steady & (first | jnp.all(rows.in_use == before.rows.in_use)),
-            ~ok,
+            ~accept,
         )
-        shift = jax.tree.map(lambda a, b: jnp.where(ok, a - b, 0), y1, raw)
+        shift = jax.tree.map(lambda a, b: jnp.where(accept, a - b, 0), y1, raw)
         return y1, error, {"inner": attempt.dense, "shift": shift}, accepted, result
 
     def _explicit_step(
-        self, problem: Problem, t0: Array, t1: Array, y0: StateVector, rows: Rows, before: Accepted, made_jump: Any
+        self,
+        field: VectorField,
+        t0: Array,
+        t1: Array,
+        y0: StateVector,
+        rows: Rows,
+        before: Accepted,
+        jumped: Bool[Array, ""],
     ) -> _Attempt:
         """By stages of our own, whose last factors serve the correction of the end too."""
         tableau = Tableau.of(self.solver, t0.dtype)
-        slope, known = before.inner
-        reuse = known & jnp.logical_not(made_jump) if tableau.fsal else False
-        stages = all_stages(problem, tableau, t0, t1, y0, rows.in_use, slope, reuse)
+        slope, has_slope = before.inner
+        reuse = has_slope & jnp.logical_not(jumped) if tableau.fsal else False
+        stages = all_stages(field, tableau, t0, t1, y0, rows.in_use, slope, reuse)
         last, raw = stages.last, stages.raw
-        state = lax.stop_gradient(problem.state(t1, raw))
-        corrected = problem.drift.correct_by(last.factor, problem.system, problem.formulation, state, last.terms)
-        found = jax.tree.map(lambda a, b: jnp.where(last.near, a, b), last.end, lax.stop_gradient(corrected))
+        state = lax.stop_gradient(field.state(t1, raw))
+        corrected = field.drift.correct_by(last.factor, field.system, field.formulation, state, last.terms)
+        correction = jax.tree.map(lambda a, b: jnp.where(last.near, a, b), last.end, lax.stop_gradient(corrected))
         return _Attempt(
             raw=raw,
             error=combine(jax.tree.map(jnp.zeros_like, y0), tableau.error, stages.slopes),
             dense={"y0": y0, "y1": raw, "k": stages.slopes},
             inner=(jax.tree.map(lambda k: k[-1] / (t1 - t0), stages.slopes), jnp.array(True)),
             result=None,
-            y1=problem.ended(t1, raw, found),
-            found=found,
-            certain=_certain(problem, rows, stages),
-            basis=found.basis if problem.system.layout is None else _carried(problem, last.terms, before.basis),
+            y1=field.with_correction(t1, raw, correction),
+            correction=correction,
+            certified=_certify_end(field, rows, stages),
+            basis=correction.basis if field.system.layout is None else _carried_basis(field, last.terms, before.basis),
             slopes=(jax.tree.map(lambda k: k[0] / (t1 - t0), stages.slopes), last.flow),
         )
 
     def _inner_step(
         self,
-        terms: Any,
-        problem: Problem,
+        terms: PyTree,
+        field: VectorField,
         t0: Array,
         t1: Array,
         y0: StateVector,
         rows: Rows,
         before: Accepted,
-        made_jump: Any,
+        jumped: Bool[Array, ""],
     ) -> _Attempt:
         """By a solver that is not explicit, or that wraps another; the end is corrected by factors of its own."""
-        found = self.solver.step(terms, t0, t1, y0, (problem, rows.in_use), before.inner, made_jump)
-        y1, end = problem.corrected(t1, found[0], rows.in_use)
-        return _Attempt(*found, y1, end, jnp.array(False), end.basis)
+        attempt = self.solver.step(terms, t0, t1, y0, (field, rows.in_use), before.inner, jumped)
+        y1, end = field.corrected(t1, attempt[0], rows.in_use)
+        return _Attempt(*attempt, y1, end, jnp.array(False), end.basis)
 
 
-def _carried(problem: Problem, terms: Any, like: Float[Array, "m n"]) -> Float[Array, "m n"]:
+def _carried_basis(field: VectorField, terms: PyTree, like: Float[Array, "m n"]) -> Float[Array, "m n"]:
     """A (`SparseFactor.lowered`) of a system with a layout, if that is carried."""
-    layout = problem.system.layout
+    layout = field.system.layout
     if layout is None or not like.shape[1]:
         return like
     terms = lax.stop_gradient(terms)
@@ -486,68 +534,70 @@ def _shortest(t0: Array, t1: Array) -> Array:
     return 16 * jnp.finfo(t1.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
 
 
-def _or_none(irregular: Bool[Array, ""], y0: StateVector, found: Any) -> Any:
+def _or_stop(irregular: Bool[Array, ""], y0: StateVector, attempt: PyTree) -> Any:
     """A regular step; else none is made, and the run ends."""
-    y1, error, dense, accepted, result = found
-    over: Any = dfx.RESULTS.breakdown
-    accepted = dataclasses.replace(accepted, over=irregular)
+    y1, error, dense, accepted, result = attempt
+    failure: PyTree = dfx.RESULTS.breakdown
+    accepted = dataclasses.replace(accepted, failed=irregular)
     error = jax.tree.map(lambda e: jnp.where(irregular, 0, e), error)
-    return y1.where(~irregular, y0), error, dense, accepted, dfx.RESULTS.where(irregular, over, result)
+    return y1.where(~irregular, y0), error, dense, accepted, dfx.RESULTS.where(irregular, failure, result)
 
 
-def _passed_over(solver: ConstrainedSolver, guard: Guard, t0: Array, t1: Array, dense: Any, args: Arguments) -> Array:
+def _passed_over(
+    solver: ConstrainedSolver, guard: Guard, t0: Array, t1: Array, dense: PyTree, args: Arguments
+) -> Array:
     return passed_over(guard, t0, t1, solver.interpolation_cls(t0=t0, t1=t1, **dense).evaluate, args)
 
 
-def _told(y1: StateVector, error: Any, dense: Any, accepted: Accepted, result: Any) -> Any:
+def _with_verdict(y1: StateVector, error: PyTree, dense: PyTree, accepted: Accepted, result: PyTree) -> Any:
     """A step, within which no state is reached where it is a failure."""
     shift = jax.tree.map(lambda x: jnp.where(dfx.is_okay(result), x, jnp.nan), dense["shift"])
     return y1, error, {**dense, "shift": shift}, accepted, result
 
 
-def _certain(problem: Problem, rows: Rows, stages: Stages) -> Bool[Array, ""]:
+def _certify_end(field: VectorField, rows: Rows, stages: Stages) -> Bool[Array, ""]:
     """Whether the decision about rows would be as good where a step ends, as seen by the factors there.
 
     The rows in use are far from being dependent, and those left out follow from them.
     """
-    if problem.choice is not None or problem.formulation.excluded(problem.system.m) is not None:
+    if field.choice is not None or field.formulation.excluded(field.system.m) is not None:
         return jnp.array(False)  # choices are looked at anew
     factor, terms = lax.stop_gradient((stages.last.factor, stages.last.terms))
-    regular = problem.sound & ~rows.unfit & ~jnp.any(rows.lost)
-    return regular & certain(problem.scale, factor, terms, problem.formulation.rank_tol)
+    regular = field.consistent & ~rows.unfit & ~jnp.any(rows.lost)
+    return regular & certify_dense(field.scale, factor, terms, field.formulation.rank_tol)
 
 
-def derivative(t: Any, y: Any, args: Any) -> StateVector:
+def derivative(t: RealScalar, y: StateVector, args: "Arguments") -> StateVector:
     """The vector field, for solvers that are not explicit."""
-    problem, in_use = args
-    return problem.derivative(t, y, in_use)
+    field, in_use = args
+    return field.derivative(jnp.asarray(t), y, in_use)
 
 
-def regular_derivative(t: Any, y: Any, args: Any) -> StateVector:
+def regular_derivative(t: RealScalar, y: StateVector, args: "Arguments") -> StateVector:
     """The same without what is done near singular poses: `ConstrainedSolver` evaluates stages itself, Diffrax asks for shapes."""
-    problem, in_use = args
-    return problem.regular(t, y, in_use, quick=True)[0]
+    field, in_use = args
+    return field.evaluate_regular(jnp.asarray(t), y, in_use, quick=True)[0]
 
 
-def verdict(found: Any, sound: Bool[Array, ""]) -> RESULTS:
+def verdict(motion: PyTree, consistent: Bool[Array, ""]) -> RESULTS:
     """What a run by a `ConstrainedSolver` reports, in terms of constrained dynamics where it failed."""
-    accepted: Any = found.accepted
+    accepted: PyTree = motion.accepted
     rows: Rows = jax.tree.map(lax.stop_gradient, accepted.rows)
-    result = RESULTS.promote(found.result)
+    result = RESULTS.promote(motion.result)
     failed = result != RESULTS.successful
-    for happened, what in (
-        (found.result == dfx.RESULTS.breakdown, RESULTS.projection_failed),  # what `ConstrainedSolver` says
-        ((found.stats["num_steps"] <= 1) & rows.contradictory, RESULTS.contradictory_constraints),
+    for condition, text in (
+        (motion.result == dfx.RESULTS.breakdown, RESULTS.projection_failed),  # what `ConstrainedSolver` says
+        ((motion.stats["num_steps"] <= 1) & rows.contradictory, RESULTS.contradictory_constraints),
         (jnp.any(rows.open), RESULTS.undetermined_motion),
         (rows.unfit, RESULTS.unfit_choice),
-        (accepted.straight, RESULTS.unresolved_passage),
-        (~sound, RESULTS.inconsistent_state),
+        (accepted.branch_jump, RESULTS.unresolved_passage),
+        (~consistent, RESULTS.inconsistent_state),
     ):
-        result = RESULTS.where(failed & happened, what, result)
+        result = RESULTS.where(failed & condition, text, result)
     return result
 
 
-def _recorded(switches: Switches | None, t: Array, before: Array | None, after: Array | None) -> Switches | None:
+def _with_switch(switches: Switches | None, t: Array, before: Array | None, after: Array | None) -> Switches | None:
     if switches is None or before is None or after is None:
         return None
     here = (jnp.arange(RECORDED) == switches.count) & jnp.any(before != after)

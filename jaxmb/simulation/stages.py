@@ -3,16 +3,18 @@
 import functools
 from typing import Any
 
+import diffrax as dfx
 import equinox as eqx
 import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
-from .problem import Problem, Sample
 from .state_vector import StateVector
+from .vector_field import Sample, VectorField
 
 
 class Tableau(eqx.Module):
@@ -34,15 +36,17 @@ class Tableau(eqx.Module):
     fsal: bool = eqx.field(static=True)
 
     @classmethod
-    def of(cls, solver: Any, dtype: Any) -> "Tableau":
+    def of(cls, solver: dfx.AbstractSolver, dtype: DTypeLike) -> "Tableau":
         """That of an explicit Runge–Kutta solver of Diffrax."""
         a, c, error, fsal = coefficients(solver)
         return cls(jnp.asarray(a, dtype), jnp.asarray(c, dtype), jnp.asarray(error, dtype), fsal)
 
 
-def coefficients(solver: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
+def coefficients(solver: dfx.AbstractSolver) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
     """A, c, the weights of the error and whether the last stage is the first one of the next step, see `Tableau`."""
-    tableau: Any = solver.tableau
+    assert isinstance(solver, dfx.AbstractERK)
+    tableau = solver.tableau
+    assert isinstance(tableau, dfx.ButcherTableau)
     s = tableau.num_stages
     a, c = np.zeros((s + 1, s)), np.ones(s + 1)
     for i, row in enumerate(tableau.a_lower):
@@ -76,7 +80,7 @@ def combine(y0: StateVector, weights: Float[Array, " s"], slopes: StateVector) -
 
 
 def all_stages(
-    problem: Problem,
+    field: VectorField,
     tableau: Tableau,
     t0: Array,
     t1: Array,
@@ -92,18 +96,18 @@ def all_stages(
     def stage(
         carry: tuple[StateVector, Sample, StateVector], part: tuple[Array, Array, Array]
     ) -> tuple[Any, tuple[Array, Array]]:
-        slopes, before, _ = carry
+        slopes, latest, _ = carry
         i, a, c = part
         y = combine(y0, a, slopes)
-        known = (i == 0) & reuse
-        sample = lambda: problem.sampled(t0 + c * h, y, in_use, i == rows - 1)
-        found = lax.cond(eqxi.unvmap_any(~known), sample, lambda: before)
-        flow = slope.where(known, found.flow)
-        here = (np.arange(s) == i)[:, None]
-        slopes = StateVector(jnp.where(here, h * flow.packed, slopes.packed), y0.nq, y0.nv)
-        return (slopes, found, y), (found.near & ~known, jnp.where(known, 0, found.tau))
+        reused = (i == 0) & reuse
+        evaluate = lambda: field.evaluate(t0 + c * h, y, in_use, i == rows - 1)
+        sample = lax.cond(eqxi.unvmap_any(~reused), evaluate, lambda: latest)
+        flow = slope.where(reused, sample.flow)
+        position = (np.arange(s) == i)[:, None]
+        slopes = StateVector(jnp.where(position, h * flow.packed, slopes.packed), y0.nq, y0.nv)
+        return (slopes, sample, y), (sample.near & ~reused, jnp.where(reused, 0, sample.tau))
 
-    none = jax.eval_shape(lambda: problem.sampled(t0, y0, in_use, jnp.array(False)))
+    none = jax.eval_shape(lambda: field.evaluate(t0, y0, in_use, jnp.array(False)))
     none = jax.tree.map(lambda x: jnp.asarray(np.zeros(x.shape, x.dtype)), none)
     slopes = StateVector(jnp.asarray(np.zeros((s, y0.packed.shape[0]), y0.packed.dtype)), y0.nq, y0.nv)
     parts = (jnp.asarray(np.arange(rows)), tableau.a, tableau.c)

@@ -50,15 +50,15 @@ class StateVector(eqx.Module):
         """State of the controller."""
         return self.packed[..., self.nq + self.nv + 1 :]
 
-    def moved(self, q: Float[Array, "... nq"], v: Float[Array, "... nv"]) -> "StateVector":
+    def with_qv(self, q: Float[Array, "... nq"], v: Float[Array, "... nv"]) -> "StateVector":
         """The same at another place."""
         rest = self.packed[..., self.nq + self.nv :]
         return StateVector(jnp.concatenate([q, v, rest], axis=-1), self.nq, self.nv)
 
-    def controlled(self, control: Float[Array, "... nz"]) -> "StateVector":
+    def with_control(self, control: Float[Array, "... nz"]) -> "StateVector":
         """The same with another state of the controller."""
-        kept = self.packed[..., : self.nq + self.nv + 1]
-        return StateVector(jnp.concatenate([kept, control], axis=-1), self.nq, self.nv)
+        rest = self.packed[..., : self.nq + self.nv + 1]
+        return StateVector(jnp.concatenate([rest, control], axis=-1), self.nq, self.nv)
 
     def where(self, condition: Array, other: "StateVector") -> "StateVector":
         """The state where the condition, one for each of the leading axes, holds, else another."""

@@ -1,21 +1,24 @@
 """Tolerances and a first step that follow from a system's own sizes."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float, PyTree
 
 from ..system import Scale, State, System, Values, free_acceleration, rate_matrix
+from .real_scalar import Integer, RealScalar
 from .state_vector import StateVector
 
 Scalar = Float[Array, ""]
 
 # The first step, in units of 1/Ω: a step of a fifth-order method at the default tolerances.
-FIRST = 0.03
+FIRST_STEP = 0.03
 
 
 class RelativeTolerances(dfx.AbstractAdaptiveStepSizeController):
@@ -32,26 +35,34 @@ class RelativeTolerances(dfx.AbstractAdaptiveStepSizeController):
     atol = property(lambda self: self.controller.atol)  # pyright: ignore[reportAssignmentType]
     norm = property(lambda self: self.controller.norm)  # pyright: ignore[reportAssignmentType]
 
-    def wrap(self, direction: Any) -> "RelativeTolerances":
+    def wrap(self, direction: Integer) -> "RelativeTolerances":
         """As the controller's."""
         return RelativeTolerances(self.controller.wrap(direction), self.sizes)
 
     def init(
-        self, terms: Any, t0: Any, t1: Any, y0: StateVector, dt0: Any, args: Any, func: Any, error_order: Any
+        self,
+        terms: PyTree,
+        t0: RealScalar,
+        t1: RealScalar,
+        y0: StateVector,
+        dt0: RealScalar | None,
+        args: PyTree,
+        func: Callable[..., PyTree],
+        error_order: RealScalar | None,
     ) -> tuple[Any, Any]:
         """As the controller's."""
         return self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
 
     def adapt_step_size(
         self,
-        t0: Any,
-        t1: Any,
+        t0: RealScalar,
+        t1: RealScalar,
         y0: StateVector,
         y1_candidate: StateVector,
-        args: Any,
-        y_error: Any,
-        error_order: Any,
-        controller_state: Any,
+        args: PyTree,
+        y_error: StateVector | None,
+        error_order: RealScalar,
+        controller_state: PyTree,
     ) -> Any:
         """The controller's, with all variables in units of their sizes."""
         relative = lambda y: jax.tree.map(lambda x, size: x / size, y, self.sizes)
@@ -59,13 +70,13 @@ class RelativeTolerances(dfx.AbstractAdaptiveStepSizeController):
         return self.controller.adapt_step_size(t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state)
 
 
-def default_controller(dtype: Any) -> dfx.PIDController:
+def default_controller(dtype: DTypeLike) -> dfx.PIDController:
     """PID control at tolerances that suit the precision."""
     precise = jnp.finfo(dtype).eps < 1e-10
     return dfx.PIDController(rtol=1e-8, atol=1e-10) if precise else dfx.PIDController(rtol=1e-4, atol=1e-6)
 
 
-def own_sizes(system: System, state: State, until: Scalar, values: Values) -> tuple[Scale, StateVector]:
+def sizes_of_run(system: System, state: State, until: Scalar, values: Values) -> tuple[Scale, StateVector]:
     """The sizes of a run: the state's with the rate of this run, and those of q, v and work.
 
     Where rows do not tell how far a coordinate moves it is how far it gets, |v_k| τ + |v̇_k| τ²/2, in the time of the run or until
@@ -75,22 +86,22 @@ def own_sizes(system: System, state: State, until: Scalar, values: Values) -> tu
     system, state, until = lax.stop_gradient((system, state, until))
     q, v, time, mass, root = state.q, state.v, until - state.t, values.mass, values.root
 
-    def along(direction: Array, _: None) -> tuple[Array, tuple[Array, Array]]:
+    def probe(direction: Array, _: None) -> tuple[Array, tuple[Array, Array]]:
         accelerations = lambda q: free_acceleration(system, dataclasses.replace(state, q=q), root)
-        vdot, change = jax.jvp(accelerations, (q,), (system.qdot(q, direction),))
-        moves = direction != 0
-        return vdot, (vdot, jnp.where(moves, jnp.abs(change) / jnp.where(moves, jnp.abs(direction), 1), 0))
+        vdot, variation = jax.jvp(accelerations, (q,), (system.qdot(q, direction),))
+        is_moving = direction != 0
+        return vdot, (vdot, jnp.where(is_moving, jnp.abs(variation) / jnp.where(is_moving, jnp.abs(direction), 1), 0))
 
-    _, (vdots, changes) = lax.scan(along, v, None, length=2)
+    _, (vdots, changes) = lax.scan(probe, v, None, length=2)
     vdot, fastest = vdots[0], jnp.sqrt(jnp.max(changes, axis=0))
-    while_like_that = jnp.where(fastest * time > 1, 1 / jnp.where(fastest > 0, fastest, 1), time)
-    way = jnp.abs(v) * while_like_that + 0.5 * jnp.abs(vdot) * while_like_that**2
+    duration = jnp.where(fastest * time > 1, 1 / jnp.where(fastest > 0, fastest, 1), time)
+    distance = jnp.abs(v) * duration + 0.5 * jnp.abs(vdot) * duration**2
     # One that does not move, or by rounding only, is as far reaching as the others, in the metric of M.
     length = jnp.sqrt(jnp.abs(jnp.diagonal(mass)))
-    others = jnp.max(length * way) / jnp.where(length > 0, length, 1)
-    moves = (way > jnp.finfo(way.dtype).eps ** 0.75 * others) | ((length == 0) & (way > 0))
-    way = jnp.where(moves, way, jnp.where((others > 0) & (length > 0), others, 1))
-    reach = jnp.where(state.scale.reach > 0, state.scale.reach, way)
+    largest = jnp.max(length * distance) / jnp.where(length > 0, length, 1)
+    is_moving = (distance > jnp.finfo(distance.dtype).eps ** 0.75 * largest) | ((length == 0) & (distance > 0))
+    distance = jnp.where(is_moving, distance, jnp.where((largest > 0) & (length > 0), largest, 1))
+    reach = jnp.where(state.scale.reach > 0, state.scale.reach, distance)
     own = jnp.maximum(jnp.abs(v) / reach, jnp.sqrt(jnp.abs(vdot) / reach))
     rate = jnp.maximum(state.scale.rate, jnp.max(jnp.where(jnp.isfinite(own), own, 0)))
     rate = jnp.maximum(rate, jnp.where(time > 0, 1 / jnp.where(time > 0, time, 1), 0))

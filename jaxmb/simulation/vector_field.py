@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from ..control import Instant, Plant, Response
 from ..deferral import with_fallback
@@ -35,13 +35,13 @@ from .drift import AbstractDrift
 from .feedback import FeedbackLoop
 from .state_vector import StateVector
 
-# The states of `Problem.near_singular`, in units of τ, and their weights.
+# The states of `VectorField.evaluate_near_singular`, in units of τ, and their weights.
 OFFSETS = (1.0, -1.0, 2.0, -2.0, 3.0, -3.0)
 WEIGHTS = (0.75, 0.75, -0.3, -0.3, 0.05, 0.05)
 
 
 # A row is about to be dropped where its remainder is below so many times the cut-off.
-DROPPING = 4
+DROP_MARGIN = 4
 
 
 class Sample(eqx.Module):
@@ -52,7 +52,7 @@ class Sample(eqx.Module):
         terms: the system there, without derivatives.
         factor: of the rows in use, likewise.
         near: whether rows in use are close to being dependent.
-        tau: of `Problem.near_singular`, in s.
+        tau: of `VectorField.evaluate_near_singular`, in s.
         end: the state after its correction, where it is near and that was asked for.
     """
 
@@ -74,13 +74,13 @@ class RegularOnly(eqx.Module):
     in_use: Bool[Array, " m"]
 
 
-class Problem(eqx.Module):
+class VectorField(eqx.Module):
     """Everything that a step needs besides time and state: (q, v, work, z)' = (N v, v̇, power, ż).
 
-    `sound` is false for a start that must not be integrated: its first step then ends the run. `choice` is the first choice
+    `consistent` is false for a start that must not be integrated: its first step then ends the run. `choice` is the first choice
     of the formulation, which may hold a later one. `step` makes steps far from singular configurations, if it can be had. `smooth`
     tells that all at hand is far from any singular pose; it is found by the system's layout then, if there is one. At `until` it is
-    over, and by a `guard` sooner. `before` holds the remainders of rows in use where a step by the system's layout has begun, for its
+    over, and by a `guard` sooner. `initial_remainders` holds the remainders of rows in use where a step by the system's layout has begun, for its
     stages.
     """
 
@@ -89,14 +89,14 @@ class Problem(eqx.Module):
     drift: AbstractDrift
     loop: FeedbackLoop | None
     scale: Scale
-    sound: Bool[Array, ""]
+    consistent: Bool[Array, ""]
     choice: Bool[Array, " n"] | None
-    step: Any = None
+    step: PyTree = None
     smooth: bool = eqx.field(static=True, default=False)
     regular_only: RegularOnly | None = None
     until: Float[Array, ""] | None = None
-    guard: Any = None
-    before: Float[Array, "k b"] | None = None
+    guard: PyTree = None
+    initial_remainders: Float[Array, "k b"] | None = None
 
     @property
     def sparse(self) -> bool:
@@ -104,7 +104,7 @@ class Problem(eqx.Module):
         return self.smooth and self.system.layout is not None
 
     @property
-    def general(self) -> "Problem":
+    def general(self) -> "VectorField":
         """The same by steps that can do everything."""
         return dataclasses.replace(self, regular_only=None)
 
@@ -117,7 +117,7 @@ class Problem(eqx.Module):
         """The state with the sizes of the run."""
         return State(t, y.q, y.v, self.scale)
 
-    def holding(self, choice: Bool[Array, " n"] | None) -> "Problem":
+    def with_choice(self, choice: Bool[Array, " n"] | None) -> "VectorField":
         """The problem with a choice of its formulation."""
         return eqx.tree_at(lambda p: p.formulation, self, self.formulation.with_choice(choice))
 
@@ -126,32 +126,34 @@ class Problem(eqx.Module):
     @eqx.filter_jit
     def prepare(self, t: Array, y: StateVector, present: Bool[Array, " n"] | None) -> Rows:
         """Decides at an accepted state which rows are in use, and what the formulation chooses."""
-        return choose_rows(self.system, self.formulation, self.state(t, y), self.sound, present)
+        return choose_rows(self.system, self.formulation, self.state(t, y), self.consistent, present)
 
     @eqx.filter_jit
     def independent(self, t: Array, y: StateVector) -> Bool[Array, " m"]:
         """The rows that are independent at a state near the constraints."""
-        problem, t, y = lax.stop_gradient((self, t, y))
-        return problem.formulation.prepare(rows_at(problem.system, t, y.q, problem.scale.row))
+        field, t, y = lax.stop_gradient((self, t, y))
+        return field.formulation.prepare(rows_at(field.system, t, y.q, field.scale.row))
 
     # The vector field
 
     @eqx.filter_jit
     def derivative(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> StateVector:
         """The vector field, with the rows that were in use at the last accepted state."""
-        return self.sampled(t, y, in_use, jnp.array(False)).flow
+        return self.evaluate(t, y, in_use, jnp.array(False)).flow
 
-    def sampled(self, t: Array, y: StateVector, in_use: Bool[Array, " m"], ends: Bool[Array, ""]) -> Sample:
+    def evaluate(self, t: Array, y: StateVector, in_use: Bool[Array, " m"], ends: Bool[Array, ""]) -> Sample:
         """The vector field, right close to singular poses too; there also the corrected state, if a step ends here."""
-        flow, terms, factor = self.regular(t, y, in_use, quick=True)
-        none, rest = jnp.zeros((), t.dtype), jnp.zeros_like(terms.gamma)
-        as_it_is = Correction(y.q, y.v, in_use, factor.basis, rest, rest)
-        sample = Sample(flow, terms, factor, self.is_near(factor), none, lax.stop_gradient(as_it_is))
+        flow, terms, factor = self.evaluate_regular(t, y, in_use, quick=True)
+        zero, rest = jnp.zeros((), t.dtype), jnp.zeros_like(terms.gamma)
+        uncorrected = Correction(y.q, y.v, in_use, factor.basis, rest, rest)
+        sample = Sample(flow, terms, factor, self.is_near(factor), zero, lax.stop_gradient(uncorrected))
         if self.smooth or not self.system.m or not isinstance(factor, ConstrainedFactor):
             return sample
         arguments = (self, t, y, in_use, factor, ends, sample.end)
-        found = where_needed(sample.near, Problem.near_singular, arguments, (flow, none, sample.end))
-        return dataclasses.replace(sample, flow=found[0], tau=found[1], end=found[2])
+        interpolated = where_needed(
+            sample.near, VectorField.evaluate_near_singular, arguments, (flow, zero, sample.end)
+        )
+        return dataclasses.replace(sample, flow=interpolated[0], tau=interpolated[1], end=interpolated[2])
 
     def is_near(self, factor: AbstractFactor) -> Bool[Array, ""]:
         """Whether rows in use are close to being dependent.
@@ -159,10 +161,10 @@ class Problem(eqx.Module):
         Of many bodies small remainders may be usual, such as that of the last stage of a high lift. There rows are close to it where one is
         less than half of what it was when the step began.
         """
-        if self.before is None:
+        if self.initial_remainders is None:
             return distance_to_dependence(self.scale, factor, quick=True) < NEAR
         assert isinstance(factor, SparseFactor)
-        falling = (factor.remainders < NEAR) & (factor.remainders < 0.5 * self.before)
+        falling = (factor.remainders < NEAR) & (factor.remainders < 0.5 * self.initial_remainders)
         return jnp.any(falling) | (factor.gap < CLOSE)
 
     def loses_rows(self, factor: AbstractFactor) -> Bool[Array, ""]:
@@ -173,10 +175,10 @@ class Problem(eqx.Module):
         """
         if not isinstance(factor, ConstrainedFactor):
             return factor.gap < NEAR
-        return factor.gap < DROPPING * cutoff(self.formulation.rank_tol, factor.scale.dtype)
+        return factor.gap < DROP_MARGIN * cutoff(self.formulation.rank_tol, factor.scale.dtype)
 
     @eqx.filter_jit
-    def regular(
+    def evaluate_regular(
         self, t: Array, y: StateVector, in_use: Bool[Array, " m"], quick: bool = False
     ) -> tuple[StateVector, Terms | SparseTerms, AbstractFactor]:
         """The vector field by the rows that are not lost at this very state; without derivatives the terms and factors.
@@ -192,14 +194,14 @@ class Problem(eqx.Module):
         applied = system.applied_force(t, q, v, u)
         if self.sparse:
             assert system.layout is not None
-            terms: Any = sparse_evaluate_at(system, system.layout, t, q, v, self.scale.row, applied)
+            terms: PyTree = sparse_evaluate_at(system, system.layout, t, q, v, self.scale.row, applied)
         else:
             terms = evaluate_at(system, t, q, v, self.scale.row, applied)
         feedback = self.drift.feedback(system, self.state(t, y))
         if feedback is not None:
             terms = eqx.tree_at(lambda x: x.gamma, terms, terms.gamma + feedback)
         if isinstance(terms, SparseTerms):
-            factor: Any = SparseFactor(terms.mass, terms.jacobian, terms.scale, in_use)
+            factor: PyTree = SparseFactor(terms.mass, terms.jacobian, terms.scale, in_use)
         else:
             factor = self.formulation.factorise(terms, in_use, quick=quick)
         if loop is not None and loop.needs_plant:
@@ -221,7 +223,7 @@ class Problem(eqx.Module):
         power = jnp.dot(v, applied) - jnp.dot(terms.offset, multipliers) + system.explicit_power(t, q, v)
         return StateVector.of(system.qdot(q, v), vdot, power, control), *lax.stop_gradient((terms, factor))
 
-    def near_singular(
+    def evaluate_near_singular(
         self,
         t: Array,
         y: StateVector,
@@ -239,30 +241,30 @@ class Problem(eqx.Module):
         """
         qdot = self.system.qdot(y.q, y.v)
         tau = lax.stop_gradient(self._spacing(t, y, factor))
-        lost = tau > 0
+        interpolate = tau > 0
         # Before the samples one at the state itself, for where a step ends.
         offsets = tau * np.array((0.0, *OFFSETS))
-        weights = jnp.where(lost, np.array((0.0, *WEIGHTS)), np.eye(7)[1])
+        weights = jnp.where(interpolate, np.array((0.0, *WEIGHTS)), np.eye(7)[1])
 
-        def add(
+        def accumulate(
             carry: tuple[StateVector, Correction], part: tuple[Array, ...]
         ) -> tuple[tuple[StateVector, Correction], None]:
-            needed, number, offset, weight = part
+            active_samples, number, offset, weight = part
 
-            def sample() -> tuple[StateVector, Correction]:
+            def corrected_sample() -> tuple[StateVector, Correction]:
                 total, end = carry
-                moved, found = self.corrected(t + offset, y.moved(y.q + offset * qdot, y.v), in_use)
-                end = jax.tree.map(lambda a, b: jnp.where(number == 0, a, b), found, end)
+                sample_state, correction_map = self.corrected(t + offset, y.with_qv(y.q + offset * qdot, y.v), in_use)
+                end = jax.tree.map(lambda a, b: jnp.where(number == 0, a, b), correction_map, end)
                 # At the end itself the vector field may not exist: it takes no part, not even with weight zero.
-                more = lambda: total.plus(self.regular(t + offset, moved, in_use)[0], weight)
-                return lax.cond(number > 0, more, lambda: total), end
+                sum_with_sample = lambda: total.plus(self.evaluate_regular(t + offset, sample_state, in_use)[0], weight)
+                return lax.cond(number > 0, sum_with_sample, lambda: total), end
 
-            return lax.cond(needed, sample, lambda: carry), None
+            return lax.cond(active_samples, corrected_sample, lambda: carry), None
 
         number = jnp.asarray(np.arange(7))
-        needed = (number == 1) | jnp.where(number == 0, eqxi.unvmap_any(ends), eqxi.unvmap_any(lost))
+        active_samples = (number == 1) | jnp.where(number == 0, eqxi.unvmap_any(ends), eqxi.unvmap_any(interpolate))
         start = (jax.tree.map(jnp.zeros_like, y), end)
-        (flow, end), _ = lax.scan(add, start, (needed, number, offsets, weights))
+        (flow, end), _ = lax.scan(accumulate, start, (active_samples, number, offsets, weights))
         return flow, tau, lax.stop_gradient(end)
 
     def _spacing(self, t: Array, y: StateVector, factor: ConstrainedFactor) -> Array:
@@ -271,15 +273,15 @@ class Problem(eqx.Module):
         Far enough is a remainder that is not small beside the state's distance from the constraints. It must grow at a
         twentieth of the speed of the fastest row at least, else a τ that makes it large would leave the neighbourhood.
         """
-        off = jnp.max(jnp.abs(position_residual(self.system, t, y.q)) / self.scale.span, initial=0)
-        least = jnp.clip(30 * off, CLOSE, NEAR / 3)
+        off_manifold = jnp.max(jnp.abs(position_residual(self.system, t, y.q)) / self.scale.span, initial=0)
+        least = jnp.clip(30 * off_manifold, CLOSE, NEAR / 3)
         near = factor.remainders < least
         rates = jacobian_rate(self.system, t, y.q, y.v)
         growth = factor.vanishing @ (rates / factor.scale[:, None]) @ factor.root.T
         others = jnp.where(near[:, None], 0, factor.basis)
         growth = jnp.linalg.norm(growth - (growth @ others.T) @ others, axis=1)
-        lost = near & (growth > 0.05 * jnp.max(factor.speeds(rates), initial=0))
-        return jnp.where(jnp.any(lost), 2 * least / jnp.min(jnp.where(lost, growth, jnp.inf)), 0)
+        growing = near & (growth > 0.05 * jnp.max(factor.speeds(rates), initial=0))
+        return jnp.where(jnp.any(growing), 2 * least / jnp.min(jnp.where(growing, growth, jnp.inf)), 0)
 
     # The controller
 
@@ -292,16 +294,16 @@ class Problem(eqx.Module):
             return loop.inputs(t, y, Instant(self.system, t, y.q, y.v))
         return self._read(t, y, self.independent(t, y))[-loop.nu :]
 
-    def refreshed(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> StateVector:
+    def after_sample(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> StateVector:
         """The state after the sample of its controller that is due, if one is."""
         if self.loop is None or self.loop.clock is None:
             return y
-        return where_needed(self.loop.due(t, y.control), Problem._sample, (self, t, y, in_use), y)
+        return where_needed(self.loop.due(t, y.control), VectorField._sample, (self, t, y, in_use), y)
 
     @eqx.filter_jit
     def _sample(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> StateVector:
         assert self.loop is not None
-        return y.controlled(self.loop.counted(t, self._read(t, y, in_use)))
+        return y.with_control(self.loop.with_next_sample(t, self._read(t, y, in_use)))
 
     @eqx.filter_jit
     def _read(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> Array:
@@ -311,14 +313,14 @@ class Problem(eqx.Module):
         if not reader.needs_plant:
             plant = Instant(self.system, t, y.q, y.v)
             return reader.read(t, wide, reader.inputs(t, wide, plant), plant, None)
-        problem = eqx.tree_at(lambda p: p.loop, self, reader)
+        field = eqx.tree_at(lambda p: p.loop, self, reader)
         if not self.system.m:
-            return problem.regular(t, wide, in_use, quick=True)[0].control
+            return field.evaluate_regular(t, wide, in_use, quick=True)[0].control
         factor = self.formulation.factorise(rows_at(self.system, t, y.q, self.scale.row), in_use, quick=True)
         nothing = jnp.zeros((self.system.m, self.system.nv), y.packed.dtype)
         end = Correction(y.q, y.v, in_use, nothing, nothing[:, 0], nothing[:, 0])
         # Of the samples there is one where none of the rows is close to being lost: the program has one copy of the vector field.
-        return problem.near_singular(t, wide, in_use, factor, jnp.array(False), end)[0].control
+        return field.evaluate_near_singular(t, wide, in_use, factor, jnp.array(False), end)[0].control
 
     # The drift
 
@@ -329,32 +331,35 @@ class Problem(eqx.Module):
     @eqx.filter_jit
     def corrected(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> tuple[StateVector, Correction]:
         """The state with its drift corrected, and without derivatives what has been found."""
-        problem, state = lax.stop_gradient((self, self.state(t, y)))
-        found = lax.stop_gradient(problem.drift.correct(problem.system, problem.formulation, state, in_use))
-        return self.ended(t, y, found), found
+        field, state = lax.stop_gradient((self, self.state(t, y)))
+        correction_map = lax.stop_gradient(field.drift.correct(field.system, field.formulation, state, in_use))
+        return self.with_correction(t, y, correction_map), correction_map
 
-    def ended(self, t: Array, y: StateVector, found: Correction) -> StateVector:
+    def with_correction(self, t: Array, y: StateVector, correction_map: Correction) -> StateVector:
         """The state that a correction has found of `y`, with its derivatives."""
         state = self.state(t, y)
-        there = dataclasses.replace(lax.stop_gradient(state), q=found.q, v=found.v)
-        moved = with_derivative(
-            self.drift.linearised, self.system, self.formulation, state, there, found.in_use, self.sparse
+        corrected = dataclasses.replace(lax.stop_gradient(state), q=correction_map.q, v=correction_map.v)
+        differentiable = with_derivative(
+            self.drift.linearise_correction, self.system, self.formulation, state, corrected, correction_map.in_use, self.sparse
         )
-        return y.moved(moved.q, moved.v)
+        return y.with_qv(differentiable.q, differentiable.v)
 
-    def relative(self, found: Correction) -> Float[Array, " m"]:
+    def relative_residuals(self, correction_map: Correction) -> Float[Array, " m"]:
         """The residuals that a correction has left, relative to the size of the mechanism, and of velocities to that times the rate."""
-        return jnp.maximum(jnp.abs(found.position), jnp.abs(found.velocity) / self.scale.rate) / self.scale.span
+        return (
+            jnp.maximum(jnp.abs(correction_map.position), jnp.abs(correction_map.velocity) / self.scale.rate)
+            / self.scale.span
+        )
 
-    def correction(
-        self, t: Array, y: StateVector, found: StateVector, in_use: Bool[Array, " m"]
-    ) -> Callable[["Problem", StateVector], StateVector]:
-        """A function of problem and state that has the derivative of `correct`, which has made `found` of `y`."""
-        state, there = self.state(t, y), self.state(t, found)
-        fn = self.drift.linearised(self.system, self.formulation, state, there, in_use, self.sparse)
+    def correction_map(
+        self, t: Array, y: StateVector, corrected: StateVector, in_use: Bool[Array, " m"]
+    ) -> Callable[["VectorField", StateVector], StateVector]:
+        """A function of problem and state that has the derivative of `correct`, which has made `corrected` of `y`."""
+        state, corrected_state = self.state(t, y), self.state(t, corrected)
+        fn = self.drift.linearise_correction(self.system, self.formulation, state, corrected_state, in_use, self.sparse)
 
-        def correct(problem: Problem, y: StateVector) -> StateVector:
-            found = fn(problem.system, problem.state(t, y))
-            return y.moved(found.q, found.v)
+        def correct(field: VectorField, y: StateVector) -> StateVector:
+            state = fn(field.system, field.state(t, y))
+            return y.with_qv(state.q, state.v)
 
         return correct
