@@ -216,6 +216,7 @@ class VectorField(eqx.Module):
             free = None if system.m else system.inertia.solve(t, q, terms.force, system.params)
             vdot, multipliers = self.formulation.motion(terms, factor) if free is None else (free, terms.gamma)
         if loop is not None and u is not None:
+            assert plant is not None
             response = None
             if isinstance(plant, Plant):
                 response = Response(vdot, terms.mass @ vdot - terms.force, multipliers, plant, u)
@@ -340,7 +341,13 @@ class VectorField(eqx.Module):
         state = self.state(t, y)
         corrected = dataclasses.replace(lax.stop_gradient(state), q=correction_map.q, v=correction_map.v)
         differentiable = with_derivative(
-            self.drift.linearise_correction, self.system, self.formulation, state, corrected, correction_map.in_use, self.sparse
+            self.drift.linearise_correction,
+            self.system,
+            self.formulation,
+            state,
+            corrected,
+            correction_map.in_use,
+            self.sparse,
         )
         return y.with_qv(differentiable.q, differentiable.v)
 
