@@ -21,6 +21,11 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "(zero at a bifurcation) chooses none of them. `diagnose` names the rows. Start beside the pose, or with a velocity "
         "along the motion that is meant; where `diagnose` finds all poses around as singular, change a length."
     )
+    ill_conditioned_state = (
+        "The state does not determine an acceleration: beside a pose where constraints become dependent it satisfies them to rounding, and "
+        "its velocity is still off that of a motion through the pose by more than a millionth, or no motion leads through. Start further away, or "
+        "give exact coordinates and velocities, which `assemble` leaves as they are."
+    )
     unfit_choice = (
         "A choice of the formulation does not fit this pose: the rows that are left after elimination, or the independent "
         "coordinates, no longer determine the motion. Choose others, or let the formulation choose."

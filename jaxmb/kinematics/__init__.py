@@ -12,7 +12,6 @@ from .closure import Kinematics as Kinematics
 from .closure import reduce as reduce
 from .closure import restrict as restrict
 from .correction import CLOSE as CLOSE
-from .correction import EXACT as EXACT
 from .correction import correct as correct
 from .correction import correct_by as correct_by
 from .correction import corrected as corrected

@@ -31,16 +31,7 @@ from ..foundations import (
     program,
     strong,
 )
-from ..linalg import (
-    RANK_TOL,
-    ConstrainedFactor,
-    Eliminated,
-    cutoff,
-    independent_factor,
-    inverse_root,
-    regular_metric,
-    row_norms,
-)
+from ..linalg import RANK_TOL
 from ..system import (
     Mode,
     Scale,
@@ -55,13 +46,14 @@ from ..system import (
     massless_at,
     measure,
     position_residual,
-    rate_matrix,
     residuals,
     velocity_offset,
     velocity_residual,
     with_rate,
 )
+from .refinement import REFINED, held_rows, refined
 from .search import searched
+from .shortest_move import shortest_move
 
 # Rounds, with sizes measured at the start of each, and iterations in each: enough for a rough guess; near the solution the
 # error is squared in each iteration.
@@ -145,7 +137,7 @@ def assemble(
     mode = _mode(system, inactive)
     system, known = laid_out(strong(system)), is_outermost(system, t, q, v, length)
     guess = Guess(t, q, v, held, held_velocities, mode, length, rank_tol, known)
-    found = _searched(system, guess, assembled(system, guess))
+    found = _refined(system, guess, _searched(system, guess, assembled(system, guess)))
     state, checks = found.state, found.checks
     if throw:
         if is_concrete(checks, q) and not bool(all_hold(checks)):
@@ -218,12 +210,14 @@ class Assembly(eqx.Module):
         state: the state, with its mode.
         checks: that tell whether it is on the constraints.
         missed: whether it is not on those of positions, or a joint is the wrong way round, though the guess is finite.
+        beside: whether it was moved, to a pose beside a singular one, where rounding is of consequence.
         scale: sizes at the guess.
     """
 
     state: State
     checks: tuple[Check, ...]
     missed: Array
+    beside: Array
     scale: Scale
 
 
@@ -235,6 +229,17 @@ def _searched(system: System, guess: Guess, near: Assembly) -> Assembly:
     if not guess.known:
         return with_fallback(near.missed, _after_search, (system, guess, near.scale), near)
     return _after_search(system, guess, near.scale) if bool(near.missed) else near
+
+
+def _refined(system: System, guess: Guess, near: Assembly) -> Assembly:
+    """The same with a state that is determined better, if it was moved to beside a singular pose; by another program, as the search."""
+    acting, state = system.in_mode(guess.mode), near.state
+    if not guess.known:
+        better = with_fallback(near.beside, refined, (acting, guess, state), (state.q, state.v))
+    else:
+        better = refined(acting, guess, state) if bool(near.beside) else (state.q, state.v)
+    q, v = (x + lax.stop_gradient(y - x) for x, y in zip((state.q, state.v), better, strict=True))
+    return dataclasses.replace(near, state=dataclasses.replace(state, q=q, v=v))
 
 
 def _after_search(system: System, guess: Guess, scale: Scale) -> Assembly:
@@ -254,12 +259,12 @@ def assembled(whole: System, guess: Guess) -> Assembly:
     fixed, fixed_velocities = np.array(guess.held, int), np.array(guess.held_velocities, int)
 
     def improve(q: Array, scale: Scale) -> Array:
-        rate = system.rate
-        rows = jnp.eye(system.nq)[fixed]
-        extra = rows if rate is None else rows @ rate_matrix(rate, q, system.nv)
+        extra = held_rows(system, q, guess.held)
         residual = jnp.concatenate([position_residual(system, t, q), (q - start)[fixed]])
         mass, jacobian, own = system.mass(t, q), constraint_jacobian(system, t, q), extent(system, q)
-        step = _least_move(system, mass, jacobian, scale, extra, residual, own, scale.span, system.holonomic, rank_tol)
+        step, _ = shortest_move(
+            system, mass, jacobian, scale, extra, residual, own, scale.span, system.holonomic, rank_tol
+        )
         move = system.qdot(q, -step)
         trials = jax.vmap(lambda length: system.normalise(q + length * move))(jnp.array(STEPS, q.dtype))
         amounts = jax.vmap(lambda q: jnp.sum((position_residual(system, t, q) / scale.span) ** 2))(trials)
@@ -284,17 +289,18 @@ def assembled(whole: System, guess: Guess) -> Assembly:
     if not system.m:
         state = with_rate(whole, State(t, start, v, measure(whole, t, start, length)[0]))
         checks = check_values(system, state, Values.of(system, state))
-        return Assembly(dataclasses.replace(state, mode=mode), checks, jnp.array(False), state.scale)
+        return Assembly(dataclasses.replace(state, mode=mode), checks, jnp.array(False), jnp.array(False), state.scale)
     q, measured = lax.scan(round, start, None, length=ROUNDS)
     first, (scale, never, unknown) = (jax.tree.map(lambda x, i=i: x[i], measured) for i in (0, -1))
     extra = jnp.eye(system.nv)[fixed_velocities]
     jacobian, mass, beside = constraint_jacobian(system, t, q), system.mass(t, q), velocity_offset(system, t, q)
 
-    def closer(v: Array, _: None) -> tuple[Array, None]:
+    def closer(v: Array, _: None) -> tuple[Array, Array]:
         residual = jnp.concatenate([velocity_residual(system, t, q, v), jnp.zeros(fixed_velocities.shape)])
-        return v - _least_move(system, mass, jacobian, scale, extra, residual, v, beside, None, rank_tol), None
+        move, gap = shortest_move(system, mass, jacobian, scale, extra, residual, v, beside, None, rank_tol)
+        return v - move, gap
 
-    v = lax.scan(closer, v, None, length=2)[0]  # the second removes the rounding of the first
+    v, gaps = lax.scan(closer, v, None, length=2)  # the second removes the rounding of the first
     values = Values.of(system, State(t, q, v, scale), mass, jacobian)
     state = with_rate(whole, State(t, q, v, scale), values if mode is None else None)
     sized = Check(system.largest(unknown.astype(float)), 0.0, VANISHES, tuple(system.rows))
@@ -302,7 +308,8 @@ def assembled(whole: System, guess: Guess) -> Assembly:
     turned = _turned_round(system, state)
     missed = ~all_hold((consistent[0], *turned)) & jnp.all(jnp.isfinite(start))
     checks = (*check_rows(whole, never), sized, *check_values(system, state, values), *consistent, *turned)
-    return Assembly(dataclasses.replace(state, mode=mode), checks, lax.stop_gradient(missed), first[0])
+    near = (jnp.any(q != start) | jnp.any(v != guess.v)) & (gaps[-1] < REFINED)
+    return Assembly(dataclasses.replace(state, mode=mode), checks, *lax.stop_gradient((missed, near)), first[0])
 
 
 def _in_turn(system: System, t: Array, q: Array, held: tuple[int, ...]) -> Array:
@@ -324,54 +331,6 @@ def _turned_round(system: System, state: State) -> tuple[Check, ...]:
     if system.active is not None:
         off = {name: jnp.where(system.active[system.rows[name].start], value, -1) for name, value in off.items()}
     return (Check(jnp.stack(list(off.values())), 0.0, text, tuple(off)),)
-
-
-def _least_move(
-    system: System,
-    mass: Array,
-    jacobian: Array,
-    scale: Scale,
-    extra: Array,
-    residual: Array,
-    along: Array,
-    beside: Array,
-    holonomic: Array | None,
-    rank_tol: float,
-) -> Array:
-    """The shortest x with C x = residual in the rows of the constraints and in the extra rows.
-
-    Where all residuals are rounding, of C times `along` and of `beside`, and the extra ones zero, only the derivative of x is
-    left: close to a singular pose rounding makes a large move.
-    """
-    rounding = 8 * jnp.finfo(mass.dtype).eps * (jnp.abs(jacobian) @ jnp.abs(along) + jnp.abs(beside))
-    rounding = lax.stop_gradient(jnp.concatenate([rounding, jnp.zeros(extra.shape[0])]))
-    if holonomic is not None:
-        jacobian = jnp.where(holonomic[:, None], jacobian, 0)
-    none = jnp.zeros(system.nv)
-
-    def generally() -> Array:
-        return _by_elimination(mass, jacobian, scale.row, extra, rank_tol).solve(none, residual)[0]
-
-    if system.layout is None or extra.shape[0]:
-        move = generally()
-    else:
-        acting = system.acting if holonomic is None else system.acting & holonomic
-        factor, sure = independent_factor(mass, jacobian, scale.row, acting, rank_tol, system.layout)
-        move = lax.cond(sure, lambda: factor.solve(none, residual)[0], generally)
-    return move - jnp.where(jnp.all(jnp.abs(residual) <= rounding), lax.stop_gradient(move), 0)
-
-
-def _by_elimination(mass: Array, jacobian: Array, sizes: Array, extra: Array, rank_tol: float) -> ConstrainedFactor:
-    """The factor of the rows that the rank rule chooses, of the extra rows first."""
-    metric, first, m = regular_metric(mass, jacobian), None, jacobian.shape[0]
-    if extra.shape[0]:
-        jacobian = jnp.concatenate([jacobian, extra])
-        sizes = lax.stop_gradient(jnp.concatenate([sizes, row_norms(metric, extra)]))
-        first = jnp.arange(jacobian.shape[0]) >= m  # what is held is held
-    root = inverse_root(metric)
-    rows = lax.stop_gradient(jacobian / sizes[:, None]) @ root.T
-    in_use = Eliminated.of(rows).eliminate(cutoff(rank_tol, rows.dtype), first).chosen
-    return ConstrainedFactor(metric, jacobian, sizes, in_use, rank_tol, root=root)
 
 
 def consistency(system: System, state: State, verb: str, values: Values | None = None) -> tuple[Check, ...]:

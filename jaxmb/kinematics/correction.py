@@ -12,7 +12,7 @@ from jax import lax
 from jax.scipy.sparse.linalg import cg
 from jaxtyping import Array, Bool, Float
 
-from ..formulation import AbstractFormulation
+from ..formulation import EXACT, AbstractFormulation
 from ..linalg import AbstractFactor, ConstrainedFactor, SparseFactor, independent_rows, solve_spd
 from ..system import (
     Scale,
@@ -290,5 +290,3 @@ def _by_lengths(scale: Scale, factor: ConstrainedFactor, quick: bool = False) ->
 # corrected before they are evaluated. Below CLOSE rounding would do more harm than an error along the row.
 NEAR = 0.02
 CLOSE = 1e-3
-# A state is on the constraints where φ/Φ is no more than this power of eps, 3e-13 in float64.
-EXACT = 0.8

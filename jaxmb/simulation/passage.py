@@ -9,8 +9,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from ..formulation import EXACT
 from ..foundations import where_needed
-from ..kinematics import CLOSE, EXACT
+from ..kinematics import CLOSE
 from ..system import System, residuals, rows_at
 from .problem import Problem
 from .state_vector import StateVector

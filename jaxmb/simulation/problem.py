@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..control import Instant, Plant, Response
 from ..deferral import with_fallback
-from ..formulation import AbstractFormulation
+from ..formulation import OFFSETS, WEIGHTS, AbstractFormulation
 from ..foundations import where_needed
 from ..kinematics import CLOSE, NEAR, Correction, Rows, choose_rows, distance_to_dependence, with_derivative
 from ..linalg import AbstractFactor, ConstrainedFactor, SparseFactor, cutoff
@@ -34,11 +34,6 @@ from ..system import (
 from .drift import AbstractDrift
 from .feedback import FeedbackLoop
 from .state_vector import StateVector
-
-# The states of `Problem.near_singular`, in units of τ, and their weights.
-OFFSETS = (1.0, -1.0, 2.0, -2.0, 3.0, -3.0)
-WEIGHTS = (0.75, 0.75, -0.3, -0.3, 0.05, 0.05)
-
 
 # A row is about to be dropped where its remainder is below so many times the cut-off.
 DROPPING = 4

@@ -10,12 +10,13 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from ..formulation import OFFSETS, WEIGHTS
 from ..foundations import where_any
 from .certificate import sure
 from .compiled_step import CompiledStepAdjoint
 from .method import Method
 from .phase import Tape
-from .problem import OFFSETS, WEIGHTS, Problem
+from .problem import Problem
 from .sparse import sparse_stages
 from .stages import Tableau, all_stages, combine
 from .state_vector import StateVector
