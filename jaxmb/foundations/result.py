@@ -39,6 +39,10 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "or have positions assembled by `assemble=True`."
     )
     inconsistent_state = "The initial state violates its constraints or holds numbers that are not finite. Make it with `jaxmb.assemble`."
+    no_assembly = (
+        "No state on the constraints was found from this guess, or a joint is the wrong way round there. Start closer, hold fewer "
+        "coordinates, or look at the residuals by constraint; `jaxmb.assemble` raises an error that names the constraint."
+    )
     unfit_times = (
         "The times do not fit: `ts` and `state.t` must be finite, `ts` must increase and must not start before `state.t`, and no "
         "event may have been due before."

@@ -3,6 +3,8 @@
 from .assemble import assemble as assemble
 from .assemble import assembled as assembled
 from .assemble import Guess as Guess
+from .attempt import Attempt as Attempt
+from .attempt import try_assemble as try_assemble
 from .assemble import consistency as consistency
 from .branches import branches as branches
 from .closure import Closure as Closure

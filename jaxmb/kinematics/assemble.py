@@ -103,6 +103,7 @@ def assemble(
         rank_tol: cut-off of the rank rule, see `jaxmb.linalg.independent_rows`.
         throw: whether to raise where there is no such state. If False its coordinates and velocities are NaN, which `simulate`
             reports as `inconsistent_state`: a batch is not spoilt by one row, and nothing in the program calls the host.
+            `jaxmb.try_assemble` tells what was missed, and by how much.
 
     Returns:
         A `State`, with residuals at the level of rounding.
@@ -121,6 +122,30 @@ def assemble(
         0.800000
     """
     notes = _notes(system, q)
+    system, guess = as_guess(system, q, v, t, hold, hold_velocity, inactive, length, rank_tol, throw)
+    found = nearest(system, guess)
+    state, checks = found.state, found.checks
+    if throw:
+        if is_concrete(checks, guess.q) and not bool(all_hold(checks)):
+            _expect_inertia(system.in_mode(guess.mode), guess.t, guess.q)
+        return enforce(state, checks, notes)
+    found = all_hold(checks)
+    return dataclasses.replace(state, q=jnp.where(found, state.q, jnp.nan), v=jnp.where(found, state.v, jnp.nan))
+
+
+def as_guess(
+    system: System,
+    q: Any,
+    v: Any,
+    t: Number,
+    hold: Sequence[str | int],
+    hold_velocity: Sequence[str | int],
+    inactive: Sequence[str],
+    length: Any,
+    rank_tol: float,
+    throw: bool,
+) -> tuple[System, "Guess"]:
+    """The system and the guess as iterations take them; refuses what does not fit."""
     cuts = {} if system.joints is None else system.joints.loops
     q = _filled(q, system.guess, system.coordinates, "q", cuts)
     v = _filled(v, as_floats(np.zeros(system.nv)), system.velocities, "v", cuts)
@@ -136,15 +161,12 @@ def assemble(
     length = None if length is None else jnp.asarray(length, default_float())
     mode = _mode(system, inactive)
     system, known = laid_out(strong(system)), is_outermost(system, t, q, v, length)
-    guess = Guess(t, q, v, held, held_velocities, mode, length, rank_tol, known)
-    found = _refined(system, guess, _searched(system, guess, assembled(system, guess)))
-    state, checks = found.state, found.checks
-    if throw:
-        if is_concrete(checks, q) and not bool(all_hold(checks)):
-            _expect_inertia(system.in_mode(mode), t, q)
-        return enforce(state, checks, notes)
-    found = all_hold(checks)
-    return dataclasses.replace(state, q=jnp.where(found, state.q, jnp.nan), v=jnp.where(found, state.v, jnp.nan))
+    return system, Guess(t, q, v, held, held_velocities, mode, length, rank_tol, known)
+
+
+def nearest(system: System, guess: "Guess") -> "Assembly":
+    """What iterations from a guess, and where they miss the search around it, lead to."""
+    return _refined(system, guess, _searched(system, guess, assembled(system, guess)))
 
 
 def _notes(system: System, given: Any) -> dict[str, str]:
