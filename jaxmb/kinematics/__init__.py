@@ -13,11 +13,13 @@ from .closure import embed as embed
 from .closure import Kinematics as Kinematics
 from .closure import reduce as reduce
 from .closure import restrict as restrict
+from .correction import by_lengths as by_lengths
 from .correction import CLOSE as CLOSE
 from .correction import correct as correct
 from .correction import correct_by as correct_by
 from .correction import corrected as corrected
 from .correction import Correction as Correction
+from .correction import directions as directions
 from .correction import distance_to_dependence as distance_to_dependence
 from .correction import linearised as linearised
 from .correction import NEAR as NEAR

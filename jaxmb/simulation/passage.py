@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..formulation import EXACT
 from ..foundations import where_needed
-from ..kinematics import CLOSE
+from ..kinematics import CLOSE, by_lengths
 from ..system import System, residuals, rows_at
 from .problem import Problem
 from .state_vector import StateVector
@@ -95,7 +95,7 @@ class _Trial(eqx.Module):
         length: of the remainder.
         astray: the largest |φ|/Φ before the pose was corrected.
         miss: φ/Φ of the row.
-        across: M^(−1/2) of that direction (nv,).
+        across: that direction, each coordinate in units of its length ℓ (nv,).
     """
 
     x: Scalar
@@ -216,12 +216,12 @@ def _tried(
     def closer(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         count, q, before, _ = carry
         terms = rows_at(system, t, q, scale.row)
-        factor = problem.formulation.factorise(terms, others)
+        factor = by_lengths(scale, problem.formulation.factorise(terms, others))
         v = (1 - x) * path.rates[0] + x * path.rates[1]
         residual, rate = residuals(system, t, q, v)
-        own = factor.root @ (terms.jacobian[row] / scale.row[row])
+        own = factor.root @ (terms.jacobian[row] / factor.scale[row])
         rest = own - (factor.basis @ own) @ factor.basis
-        moved = h * (rate[row] - terms.jacobian[row] @ factor.particular(rate)) / scale.row[row]
+        moved = h * (rate[row] - terms.jacobian[row] @ factor.particular(rate)) / factor.scale[row]
         off = jnp.abs(residual) / scale.span
         on = jnp.all(jnp.where(others, off, 0) <= jnp.finfo(off.dtype).eps ** EXACT)
         found = _Trial(

@@ -16,7 +16,7 @@ from ..control import Instant, Plant, Response
 from ..deferral import with_fallback
 from ..formulation import OFFSETS, WEIGHTS, AbstractFormulation
 from ..foundations import where_needed
-from ..kinematics import CLOSE, NEAR, Correction, Rows, choose_rows, distance_to_dependence, with_derivative
+from ..kinematics import CLOSE, NEAR, Correction, Rows, choose_rows, directions, distance_to_dependence, with_derivative
 from ..linalg import AbstractFactor, ConstrainedFactor, SparseFactor, cutoff
 from ..system import (
     Scale,
@@ -140,7 +140,7 @@ class Problem(eqx.Module):
         """The vector field, right close to singular poses too; there also the corrected state, if a step ends here."""
         flow, terms, factor = self.regular(t, y, in_use, quick=True)
         none, rest = jnp.zeros((), t.dtype), jnp.zeros_like(terms.gamma)
-        as_it_is = Correction(y.q, y.v, in_use, factor.basis, rest, rest)
+        as_it_is = Correction(y.q, y.v, in_use, directions(self.scale, factor), rest, rest)
         sample = Sample(flow, terms, factor, self.is_near(factor), none, lax.stop_gradient(as_it_is))
         if self.smooth or not self.system.m or not isinstance(factor, ConstrainedFactor):
             return sample

@@ -12,7 +12,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from ..foundations import RESULTS, where_needed
-from ..kinematics import CLOSE, Correction, Rows
+from ..kinematics import CLOSE, Correction, Rows, directions
 from ..linalg import BlockMatrix, SparseRows, lowered
 from ..system import rows_at
 from .certificate import certain
@@ -389,7 +389,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         start = before.basis
         if problem.system.layout is not None:
             there = lax.stop_gradient(rows_at(problem.system, t0, y0.q, problem.scale.row))
-            start = problem.formulation.factorise(there, rows.in_use).basis
+            start = directions(problem.scale, problem.formulation.factorise(there, rows.in_use))
         path = Path.of(problem.system, t0, t1, (y0, y1), attempt.slopes)
         straight, beside, vague = distance_missed(problem, rows.in_use, path, start, found.basis)
         residual = lax.stop_gradient(problem.relative(found))
