@@ -63,8 +63,9 @@ def try_assemble(
     """
     system, guess = as_guess(system, q, v, t, hold, hold_velocity, inactive, length, rank_tol, False)
     found = nearest(system, guess)
+    good: Any = RESULTS.successful
     failed: Any = RESULTS.no_assembly
-    result = RESULTS.where(all_hold(found.checks), RESULTS.successful, failed)
+    result = RESULTS.where(all_hold(found.checks), good, failed)
     return Attempt(found.state, result, *_relative_residuals(system.in_mode(guess.mode), found.state))
 
 

@@ -1,6 +1,6 @@
 """States beside singular poses, better determined than by their residuals."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -47,6 +47,7 @@ def refined(system: System, guess: "Guess", state: State) -> tuple[Float[Array, 
     """
     system, state = lax.stop_gradient((system, state))
     t, q, v, scale = state.t, state.q, state.v, state.scale
+    held, held_velocities = np.array(guess.held, int), np.array(guess.held_velocities, int)
     mass, jacobian = system.mass(t, q), constraint_jacobian(system, t, q)
     factor = held_factor(mass, jacobian, scale.row, jnp.eye(system.nv)[:0], guess.rank_tol)
     direction, (tdot, spacing) = away_from_pose(Nearby(system, state), factor, REFINED)
@@ -59,16 +60,16 @@ def refined(system: System, guess: "Guess", state: State) -> tuple[Float[Array, 
     def between() -> tuple[Array, Array]:
         weights = jnp.asarray(WEIGHTS, q.dtype)
         qs, vs, offs = lax.map(sample, jnp.asarray(OFFSETS, q.dtype))
-        better = _on_regular_rows(system, guess, state, factor, system.normalise(weights @ qs), weights @ vs)
-        held = (
-            np.array(guess.held, int),
-            np.array(guess.held_velocities, int),
-        )  # but for rounding they have their values
-        better = tuple(x.at[i].set(y[i]) for x, y, i in zip(better, (q, v), held, strict=True))
+        better_q, better_v = _on_regular_rows(
+            system, guess, state, factor, system.normalise(weights @ qs), weights @ vs
+        )
+        # What is held has its value but for rounding.
+        better_q, better_v = better_q.at[held].set(q[held]), better_v.at[held_velocities].set(v[held_velocities])
         eps = jnp.finfo(q.dtype).eps
-        off = jnp.abs(position_residual(system, t, better[0])) / scale.span
+        off = jnp.abs(position_residual(system, t, better_q)) / scale.span
         closed = (jnp.max(offs) <= eps**EXACT) & (jnp.max(off) <= eps**EXACT)
-        return tuple(jnp.where(closed & jnp.all(jnp.isfinite(a)), a, b) for a, b in zip(better, (q, v), strict=True))
+        closed &= jnp.all(jnp.isfinite(better_q)) & jnp.all(jnp.isfinite(better_v))
+        return jnp.where(closed, better_q, q), jnp.where(closed, better_v, v)
 
     return lax.cond(near & (spacing > 0), between, lambda: (q, v))
 
@@ -77,7 +78,7 @@ def _onto(system: System, guess: "Guess", state: State, t: Array, target: Array)
     """Coordinates and velocities on the constraints near others, held ones with their values there, and the largest φ/Φ that is left."""
     fixed, fixed_velocities, scale = np.array(guess.held, int), np.array(guess.held_velocities, int), state.scale
 
-    def closer(q: Array, _: None) -> tuple[Array, None]:
+    def closer(q: Array, _: Any) -> tuple[Array, None]:
         extra = held_rows(system, q, guess.held)
         residual = jnp.concatenate([position_residual(system, t, q), (q - target)[fixed]])
         rows, own = (system.mass(t, q), constraint_jacobian(system, t, q)), extent(system, q)
