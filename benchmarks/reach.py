@@ -86,15 +86,17 @@ def by_least_squares(system: jm.System, count: int) -> Callable[[np.ndarray], bo
         return jnp.append(rest, jnp.zeros(max(0, system.nq - system.m)))
 
     slopes = jax.jit(jax.jacfwd(rows))
-    aligned = jax.jit(
-        lambda q: jnp.stack([*system.joints.alignment(system.normalise(q), system.params).values(), jnp.ones(())])
-    )
+    joints = system.joints
+    assert joints is not None
+    turned = lambda q: joints.alignment(system.normalise(q), system.params).values()
+    aligned = jax.jit(lambda q: jnp.stack([*turned(q), jnp.ones(())]))
+    exact: Any = lambda x: np.asarray(slopes(x))
 
     def closes(x: np.ndarray) -> bool:
         q = least_squares(
             lambda x: np.asarray(rows(x)),
             x,
-            jac=lambda x: np.asarray(slopes(x)),
+            jac=exact,
             method="lm",
             xtol=1e-12,
             ftol=1e-12,
