@@ -33,6 +33,7 @@ from .foundations import compiler_options as compiler_options
 from .foundations import RESULTS as RESULTS
 from .foundations import version as _version
 from .kinematics import assemble as assemble
+from .kinematics import Attempt as Attempt
 from .kinematics import branches as branches
 from .kinematics import Closure as Closure
 from .kinematics import closure_kinematics as closure_kinematics
@@ -46,6 +47,7 @@ from .kinematics import MotionCurve as MotionCurve
 from .kinematics import reduce as reduce
 from .kinematics import restrict as restrict
 from .kinematics import trace_motion as trace_motion
+from .kinematics import try_assemble as try_assemble
 from .mechanism import convert as convert
 from .mechanism import loop_cuts as loop_cuts
 from .mechanism import Motion as Motion

@@ -225,6 +225,10 @@ def doors():
         system=built(), q=np.array([0.1]), v=np.array([0.0]), t=0.0, hold=known(["pivot"]), hold_velocity=known(["pivot"]),
         inactive=known([]), length=more(1.0), rank_tol=more(1e-7), throw=True,
     )  # fmt: skip
+    yield jm.try_assemble, dict(
+        system=built(), q=np.array([0.1]), v=np.array([0.0]), t=0.0, hold=known(["pivot"]), hold_velocity=known(["pivot"]),
+        inactive=known([]), length=more(1.0), rank_tol=more(1e-7),
+    )  # fmt: skip
     yield (
         jm.as_state,
         dict(system=built(), q=np.array([0.1]), v=np.array([0.0]), t=0.0, mode=start().mode, length=more(1.0)),

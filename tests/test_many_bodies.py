@@ -91,3 +91,22 @@ def test_a_chain_moves_as_in_mujoco(count):
     system = many_bodies.chain(count, length).build("absolute")
     found = jm.simulate(system, jm.assemble(system), ts)
     np.testing.assert_allclose(found.q[:, 2::3], angles, rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_closed_chain_falls_from_the_pose_that_assembly_finds_for_it_drawn_in_line():
+    """Twenty links, the ground one of them: energy to what steps with rtol 1e-8 leave, 1e-8 of what is exchanged, and to 1e-10 with tighter ones."""
+    P, count = jm.planar, 19
+    bodies = [P.Body.rod(f"link{i}", 1.0, 1.0) for i in range(count)]
+    joints = [P.Revolute("joint0", "ground", "link0.a")]
+    joints += [P.Revolute(f"joint{i}", f"link{i - 1}.b", f"link{i}.a") for i in range(1, count)]
+    joints += [P.Revolute(f"joint{count}", f"link{count - 1}.b", ("ground", (1.0, 0.0)))]
+    system = P.Mechanism(bodies, joints, gravity=(0.0, -9.81)).build()
+    state = jm.assemble(system)
+    tighter = dfx.PIDController(rtol=1e-11, atol=1e-12)
+    for settings, tolerance in (({}, 2e-8), ({"stepsize_controller": tighter}, 1e-10)):
+        solution = jm.simulate(system, state, np.linspace(0.0, 1.0, 11), **settings)
+        energy = jm.energy(system, solution)
+        balance = np.abs(energy.balance - energy.balance[0])
+        assert float(np.max(energy.kinetic)) > 500
+        assert float(np.max(balance)) < tolerance * float(np.max(energy.kinetic))

@@ -22,3 +22,8 @@ from .partition import Partition as Partition
 from .partition import projective_criterion as projective_criterion
 from .proximal import Proximal as Proximal
 from .restored import RestoredRows as RestoredRows
+from .interpolation import away_from_pose as away_from_pose
+from .interpolation import BESIDE as BESIDE
+from .interpolation import EXACT as EXACT
+from .interpolation import OFFSETS as OFFSETS
+from .interpolation import WEIGHTS as WEIGHTS

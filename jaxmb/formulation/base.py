@@ -13,6 +13,7 @@ from ..dependence import Decision, decide
 from ..foundations import RESULTS, Positive, check_fields, program
 from ..linalg import ConstrainedFactor, SparseRows, cutoff, independent_rows, minimum_norm_multipliers
 from ..system import Nearby, Terms
+from .interpolation import beside_singular_poses
 from .restored import RestoredRows, restore
 
 
@@ -26,9 +27,10 @@ class Acceleration(eqx.Module):
             undefined, in rows that are lost at a singular pose or take part in what is lost there.
         rank: the numerical rank of C.
         result: `RESULTS.contradictory_constraints` if no v̇ satisfies all rows, `RESULTS.undetermined_motion` if at a
-            singular pose several do, `RESULTS.unfit_choice` if a choice of the formulation does not fit the pose,
+            singular pose several do, `RESULTS.ill_conditioned_state` if `uncertainty` is above 1e-6, `RESULTS.unfit_choice` if a choice of the formulation does not fit the pose,
             `RESULTS.nonfinite` if M is not positive definite where the formulation needs it or an input is not finite.
         eliminated: mask (m,) of the rows whose multipliers are zero because the formulation left them out.
+        uncertainty: beside a singular pose the part of v by which that is off a motion through the pose, whose acceleration v̇ is; zero elsewhere.
     """
 
     vdot: Float[Array, " nv"]
@@ -37,6 +39,7 @@ class Acceleration(eqx.Module):
     rank: Int[Array, ""]
     result: RESULTS
     eliminated: Bool[Array, " m"]
+    uncertainty: Float[Array, ""]
 
 
 class AbstractFormulation(eqx.Module):
@@ -150,6 +153,11 @@ class AbstractFormulation(eqx.Module):
         # Rows decided at these very terms stay whatever the cut-off says of them in another order; a mask from elsewhere is tried again here.
         factor = self.factorise(restored.terms, restored.in_use, 0.0 if carry is None else None)
         vdot, multipliers = self.motion(restored.terms, factor)
+        uncertainty = jnp.zeros_like(vdot, shape=())
+        if original.nearby is not None:
+            lost = jnp.any(restored.in_use & ~in_use)
+            beside = beside_singular_poses(self, terms, restored, factor, lost, vdot)
+            vdot, uncertainty = beside.vdot, beside.uncertainty
         multipliers, eliminated = self.shares(factor, restored.terms.jacobian, multipliers)
         # At equilibrium, and in uniform motion, v̇ and Γ are rounding beside what they are made of. Independent rows contradict none:
         # where one nearly vanishes, what it is off by is rounding too.
@@ -161,6 +169,7 @@ class AbstractFormulation(eqx.Module):
         result: Any = RESULTS.successful
         verdicts: tuple[Any, ...] = (
             (restored.open, RESULTS.undetermined_motion),
+            (uncertainty > contradiction_tol(vdot.dtype), RESULTS.ill_conditioned_state),
             (~consistent, RESULTS.contradictory_constraints),
             (
                 jnp.asarray(carry is None) & self.unfit(original, in_use, jnp.sum(restored.in_use & ~in_use)),
@@ -177,6 +186,7 @@ class AbstractFormulation(eqx.Module):
             rank=jnp.sum(in_use),
             result=result,
             eliminated=eliminated,
+            uncertainty=uncertainty,
         )
 
     def restore(self, terms: Terms, decision: Decision, nearby: Nearby) -> RestoredRows:

@@ -19,6 +19,11 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "(zero at a bifurcation) chooses none of them. `diagnose` names the rows. Start beside the pose, or with a velocity "
         "along the motion that is meant; where `diagnose` finds all poses around as singular, change a length."
     )
+    ill_conditioned_state = (
+        "The state does not determine an acceleration: beside a pose where constraints become dependent it satisfies them to rounding, and "
+        "its velocity is still off that of a motion through the pose by more than a millionth, or no motion leads through. Start further away, or "
+        "give exact coordinates and velocities, which `assemble` leaves as they are."
+    )
     unfit_choice = (
         "A choice of the formulation does not fit this pose: the rows that are left after elimination, or the independent "
         "coordinates, no longer determine the motion. Choose others, or let the formulation choose."
@@ -32,6 +37,10 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "or have positions assembled by `assemble=True`."
     )
     inconsistent_state = "The initial state violates its constraints or holds numbers that are not finite. Make it with `jaxmb.assemble`."
+    no_assembly = (
+        "No state on the constraints was found from this guess, or a joint is the wrong way round there. Start closer, hold fewer "
+        "coordinates, or look at the residuals by constraint; `jaxmb.assemble` raises an error that names the constraint."
+    )
     unfit_times = (
         "The times do not fit: `ts` and `state.t` must be finite, `ts` must increase and must not start before `state.t`, and no "
         "event may have been due before."

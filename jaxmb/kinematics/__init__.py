@@ -3,6 +3,8 @@
 from .assemble import assemble as assemble
 from .assemble import solve_guess as solve_guess
 from .assemble import Guess as Guess
+from .attempt import Attempt as Attempt
+from .attempt import try_assemble as try_assemble
 from .assemble import consistency as consistency
 from .branches import branches as branches
 from .closure import Closure as Closure
@@ -11,12 +13,13 @@ from .closure import embed as embed
 from .closure import Kinematics as Kinematics
 from .closure import reduce as reduce
 from .closure import restrict as restrict
+from .correction import by_lengths as by_lengths
 from .correction import CLOSE as CLOSE
-from .correction import EXACT as EXACT
 from .correction import correct as correct
 from .correction import correct_by as correct_by
 from .correction import corrected as corrected
 from .correction import Correction as Correction
+from .correction import directions as directions
 from .correction import distance_to_dependence as distance_to_dependence
 from .correction import linearise_correction as linearise_correction
 from .correction import NEAR as NEAR

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -31,16 +30,7 @@ from ..foundations import (
     program,
     strong,
 )
-from ..linalg import (
-    RANK_TOL,
-    ConstrainedFactor,
-    Eliminated,
-    cutoff,
-    independent_factor,
-    inverse_root,
-    regular_metric,
-    row_norms,
-)
+from ..linalg import RANK_TOL
 from ..system import (
     Mode,
     Scale,
@@ -54,22 +44,21 @@ from ..system import (
     massless_at,
     measure,
     position_residual,
-    rate_matrix,
     residuals,
     velocity_offset,
     velocity_residual,
     with_layout,
     with_rate,
 )
+from .refinement import REFINED, held_rows, refined
 from .search import search_pose
+from .shortest_move import LinearEquations, shortest_move
 
 # Rounds, with sizes measured at the start of each, and iterations in each: enough for a rough guess; near the solution the
 # error is squared in each iteration.
 ROUNDS, ITERATIONS = 2, 20
 # Lengths of the step that are tried in each iteration, relative to Gauss and Newton's.
 STEPS = tuple(2.0**-k for k in range(8))
-# Residuals below so many units of rounding of the terms they are sums of are rounding: a product and a sum of a few entries each.
-ROUNDING = 8
 VANISHES = (
     "Constraint '{name}' vanishes at this pose, and nothing tells how it grows nearby; give `length`, how far "
     "coordinates move until the mechanism looks different."
@@ -113,6 +102,7 @@ def assemble(
         rank_tol: cut-off of the rank rule, see `jaxmb.linalg.independent_rows`.
         throw: whether to raise where there is no such state. If False its coordinates and velocities are NaN, which `simulate`
             reports as `inconsistent_state`: a batch is not spoilt by one row, and nothing in the program calls the host.
+            `jaxmb.try_assemble` tells what was missed, and by how much.
 
     Returns:
         A `State`, with residuals at the level of rounding.
@@ -131,6 +121,30 @@ def assemble(
         0.800000
     """
     notes = _notes(system, q)
+    system, guess = as_guess(system, q, v, t, hold, hold_velocity, inactive, length, rank_tol, throw)
+    assembly = nearest(system, guess)
+    state, checks = assembly.state, assembly.checks
+    if throw:
+        if is_concrete(checks, guess.q) and not bool(all_hold(checks)):
+            _expect_inertia(system.in_mode(guess.mode), guess.t, guess.q)
+        return enforce(state, checks, notes)
+    closed = all_hold(checks)
+    return dataclasses.replace(state, q=jnp.where(closed, state.q, jnp.nan), v=jnp.where(closed, state.v, jnp.nan))
+
+
+def as_guess(
+    system: System,
+    q: Numbers | Mapping[str | int, Numbers] | None,
+    v: Numbers | Mapping[str | int, Numbers] | None,
+    t: Number,
+    hold: Sequence[str | int],
+    hold_velocity: Sequence[str | int],
+    inactive: Sequence[str],
+    length: float | None,
+    rank_tol: float,
+    throw: bool,
+) -> tuple[System, "Guess"]:
+    """The system and the guess as iterations take them; refuses what does not fit."""
     cuts = {} if system.joints is None else system.joints.loops
     q = _full_vector(q, system.guess, system.coordinates, "q", cuts)
     v = _full_vector(v, as_floats(np.zeros(system.nv)), system.velocities, "v", cuts)
@@ -143,18 +157,15 @@ def assemble(
         _expect_finite("v", v, system.velocities)
     fixed = _indices(hold, system.coordinates, "hold", cuts)
     fixed_velocities = _indices(hold_velocity, system.velocities, "hold_velocity", cuts)
-    length = None if length is None else jnp.asarray(length, default_float())
+    size = None if length is None else jnp.asarray(length, default_float())
     mode = _mode(system, inactive)
-    system, concrete = with_layout(strong(system)), is_outermost(system, t, q, v, length)
-    guess = Guess(t, q, v, fixed, fixed_velocities, mode, length, rank_tol, concrete)
-    assembly = _with_search(system, guess, solve_guess(system, guess))
-    state, checks = assembly.state, assembly.checks
-    if throw:
-        if is_concrete(checks, q) and not bool(all_hold(checks)):
-            _expect_inertia(system.in_mode(mode), t, q)
-        return enforce(state, checks, notes)
-    assembly = all_hold(checks)
-    return dataclasses.replace(state, q=jnp.where(assembly, state.q, jnp.nan), v=jnp.where(assembly, state.v, jnp.nan))
+    system, concrete = with_layout(strong(system)), is_outermost(system, t, q, v, size)
+    return system, Guess(t, q, v, fixed, fixed_velocities, mode, size, rank_tol, concrete)
+
+
+def nearest(system: System, guess: "Guess") -> "Assembly":
+    """What iterations from a guess, and where they miss the search around it, lead to."""
+    return _refined(system, guess, _with_search(system, guess, solve_guess(system, guess)))
 
 
 def _notes(system: System, values: object) -> dict[str, str]:
@@ -220,12 +231,14 @@ class Assembly(eqx.Module):
         state: the state, with its mode.
         checks: that tell whether it is on the constraints.
         missed: whether it is not on those of positions, or a joint is the wrong way round, though the guess is finite.
+        beside: whether it was moved, to a pose beside a singular one, where rounding is of consequence.
         scale: sizes at the guess.
     """
 
     state: State
     checks: tuple[Check, ...]
     missed: Array
+    beside: Array
     scale: Scale
 
 
@@ -237,6 +250,17 @@ def _with_search(system: System, guess: Guess, assembly: Assembly) -> Assembly:
     if not guess.concrete:
         return with_fallback(assembly.missed, _after_search, (system, guess, assembly.scale), assembly)
     return _after_search(system, guess, assembly.scale) if bool(assembly.missed) else assembly
+
+
+def _refined(system: System, guess: Guess, near: Assembly) -> Assembly:
+    """The same with a state that is determined better, if it was moved to beside a singular pose; by another program, as the search."""
+    acting, state = system.in_mode(guess.mode), near.state
+    if not guess.concrete:
+        better = with_fallback(near.beside, refined, (acting, guess, state), (state.q, state.v))
+    else:
+        better = refined(acting, guess, state) if bool(near.beside) else (state.q, state.v)
+    q, v = (x + lax.stop_gradient(y - x) for x, y in zip((state.q, state.v), better, strict=True))
+    return dataclasses.replace(near, state=dataclasses.replace(state, q=q, v=v))
 
 
 def _after_search(system: System, guess: Guess, scale: Scale) -> Assembly:
@@ -256,14 +280,12 @@ def solve_guess(full: System, guess: Guess) -> Assembly:
     fixed, fixed_velocities = np.array(guess.fixed, int), np.array(guess.fixed_velocities, int)
 
     def improve(q: Array, scale: Scale) -> Array:
-        rate = system.rate
-        rows = jnp.eye(system.nq)[fixed]
-        extra = rows if rate is None else rows @ rate_matrix(rate, q, system.nv)
+        extra = held_rows(system, q, guess.fixed)
         residual = jnp.concatenate([position_residual(system, t, q), (q - start)[fixed]])
         mass, jacobian, own = system.mass(t, q), constraint_jacobian(system, t, q), extent(system, q)
-        step = _least_move(
+        step, _ = shortest_move(
             system,
-            _LinearEquations(
+            LinearEquations(
                 mass=mass,
                 jacobian=jacobian,
                 sizes=scale.row,
@@ -300,17 +322,17 @@ def solve_guess(full: System, guess: Guess) -> Assembly:
     if not system.m:
         state = with_rate(full, State(t, start, v, measure(full, t, start, length)[0]))
         checks = check_values(system, state, Values.of(system, state))
-        return Assembly(dataclasses.replace(state, mode=mode), checks, jnp.array(False), state.scale)
+        return Assembly(dataclasses.replace(state, mode=mode), checks, jnp.array(False), jnp.array(False), state.scale)
     q, measured = lax.scan(measured_round, start, None, length=ROUNDS)
     first, (scale, never, unknown) = (jax.tree.map(lambda x, i=i: x[i], measured) for i in (0, -1))
     extra = jnp.eye(system.nv)[fixed_velocities]
     jacobian, mass, offset = constraint_jacobian(system, t, q), system.mass(t, q), velocity_offset(system, t, q)
 
-    def closer(v: Array, _: None) -> tuple[Array, None]:
+    def closer(v: Array, _: None) -> tuple[Array, Array]:
         residual = jnp.concatenate([velocity_residual(system, t, q, v), jnp.zeros(fixed_velocities.shape)])
-        return v - _least_move(
+        move, gap = shortest_move(
             system,
-            _LinearEquations(
+            LinearEquations(
                 mass=mass,
                 jacobian=jacobian,
                 sizes=scale.row,
@@ -321,9 +343,10 @@ def solve_guess(full: System, guess: Guess) -> Assembly:
                 holonomic=None,
             ),
             rank_tol,
-        ), None
+        )
+        return v - move, gap
 
-    v = lax.scan(closer, v, None, length=2)[0]  # the second removes the rounding of the first
+    v, gaps = lax.scan(closer, v, None, length=2)  # the second removes the rounding of the first
     values = Values.of(system, State(t, q, v, scale), mass, jacobian)
     state = with_rate(full, State(t, q, v, scale), values if mode is None else None)
     sized = Check(system.largest(unknown.astype(float)), 0.0, VANISHES, tuple(system.rows))
@@ -331,7 +354,8 @@ def solve_guess(full: System, guess: Guess) -> Assembly:
     turned = _orientation_checks(system, state)
     missed = ~all_hold((consistent[0], *turned)) & jnp.all(jnp.isfinite(start))
     checks = (*check_rows(full, never), sized, *check_values(system, state, values), *consistent, *turned)
-    return Assembly(dataclasses.replace(state, mode=mode), checks, lax.stop_gradient(missed), first[0])
+    moved = (jnp.any(q != start) | jnp.any(v != guess.v)) & (gaps[-1] < REFINED)
+    return Assembly(dataclasses.replace(state, mode=mode), checks, *lax.stop_gradient((missed, moved)), first[0])
 
 
 def _with_driven_turns(system: System, t: Array, q: Array, fixed: tuple[int, ...]) -> Array:
@@ -353,71 +377,6 @@ def _orientation_checks(system: System, state: State) -> tuple[Check, ...]:
     if system.active is not None:
         off = {name: jnp.where(system.active[system.rows[name].start], value, -1) for name, value in off.items()}
     return (Check(jnp.stack(list(off.values())), 0.0, text, tuple(off)),)
-
-
-class _LinearEquations(NamedTuple):
-    """C x = r in the rows of the constraints, and x = r in those of coordinates that are fixed.
-
-    Attributes:
-        mass: M (nv, nv), the metric of the shortest x.
-        jacobian: C (m, nv).
-        sizes: σ (m,) of the rows.
-        extra: rows (k, nv) of what is fixed.
-        residual: r (m + k,).
-        magnitude: the sizes (nv,) of what C is multiplied by in the residual, from which its rounding follows.
-        offset: the other part (m,) of the residual.
-        holonomic: mask (m,) of the rows that count; None for all.
-    """
-
-    mass: Array
-    jacobian: Array
-    sizes: Array
-    extra: Array
-    residual: Array
-    magnitude: Array
-    offset: Array
-    holonomic: Array | None
-
-
-def _least_move(system: System, equations: _LinearEquations, rank_tol: float) -> Array:
-    """The shortest x that solves the equations.
-
-    Where all residuals are rounding and the extra ones zero, only the derivative of x is left: close to a singular pose rounding
-    makes a large move.
-    """
-    mass, jacobian, sizes, extra, residual = equations[:5]
-    bound = jnp.abs(jacobian) @ jnp.abs(equations.magnitude) + jnp.abs(equations.offset)
-    rounding = ROUNDING * jnp.finfo(mass.dtype).eps * bound
-    rounding = lax.stop_gradient(jnp.concatenate([rounding, jnp.zeros(extra.shape[0])]))
-    if equations.holonomic is not None:
-        jacobian = jnp.where(equations.holonomic[:, None], jacobian, 0)
-    none = jnp.zeros(system.nv)
-
-    def generally() -> Array:
-        return _by_elimination(mass, jacobian, sizes, extra, rank_tol).solve(none, residual)[0]
-
-    if system.layout is None or extra.shape[0]:
-        move = generally()
-    else:
-        # The sparse factor decides nothing about rank; where its certificate fails the dense elimination does.
-        acting = system.acting if equations.holonomic is None else system.acting & equations.holonomic
-        factor, full_rank = independent_factor(mass, jacobian, sizes, acting, rank_tol, system.layout)
-        move = lax.cond(full_rank, lambda: factor.solve(none, residual)[0], generally)
-    # Value zero, derivative kept: the implicit function theorem holds at the solution as well.
-    return move - jnp.where(jnp.all(jnp.abs(residual) <= rounding), lax.stop_gradient(move), 0)
-
-
-def _by_elimination(mass: Array, jacobian: Array, sizes: Array, extra: Array, rank_tol: float) -> ConstrainedFactor:
-    """The factor of the rows that the rank rule chooses, of the extra rows first."""
-    metric, first, m = regular_metric(mass, jacobian), None, jacobian.shape[0]
-    if extra.shape[0]:
-        jacobian = jnp.concatenate([jacobian, extra])
-        sizes = lax.stop_gradient(jnp.concatenate([sizes, row_norms(metric, extra)]))
-        first = jnp.arange(jacobian.shape[0]) >= m  # what is held is held
-    root = inverse_root(metric)
-    rows = lax.stop_gradient(jacobian / sizes[:, None]) @ root.T
-    in_use = Eliminated.of(rows).eliminate(cutoff(rank_tol, rows.dtype), first).chosen
-    return ConstrainedFactor(metric, jacobian, sizes, in_use, rank_tol, root=root)
 
 
 def consistency(system: System, state: State, verb: str, values: Values | None = None) -> tuple[Check, ...]:

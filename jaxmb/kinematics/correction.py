@@ -12,7 +12,7 @@ from jax import lax
 from jax.scipy.sparse.linalg import cg
 from jaxtyping import Array, Bool, Float, PyTree
 
-from ..formulation import AbstractFormulation
+from ..formulation import EXACT, AbstractFormulation
 from ..linalg import AbstractFactor, ConstrainedFactor, SparseFactor, independent_rows, solve_spd
 from ..system import (
     Scale,
@@ -36,8 +36,7 @@ class Correction(eqx.Module):
     Attributes:
         q, v: where it is.
         in_use: mask (m,) of the rows that it was brought onto: those in use less rows that were better left alone.
-        basis: Q (m, nv), the rows in use as they were found, orthonormal in the metric of M, one after the other; without
-            columns where they were not made.
+        basis: as of `directions`.
         position, velocity: residuals φ and C v + b (m,) that are left.
     """
 
@@ -121,7 +120,7 @@ def correct_by(
     stay = jnp.any(rest)
     q_new, v_new = jnp.where(stay, q, q_new), jnp.where(stay, v, v_new)
     position, velocity = (jnp.where(stay, x[0], x[-1]) for x in left)
-    return Correction(q_new, v_new, factor.in_use & ~rest, factor.basis, position, velocity), rest
+    return Correction(q_new, v_new, factor.in_use & ~rest, directions(state.scale, factor), position, velocity), rest
 
 
 def corrected(
@@ -281,7 +280,7 @@ def at_rest(
     total = jnp.sum(jnp.abs(weights), axis=1)
     relative = lambda r: jnp.abs(weights @ (r / scale.span)) / jnp.where(total > 0, total, 1)
     off = jnp.maximum(relative(position), relative(velocity) / jnp.where(rate > 0, rate, 1))
-    close = (factor.remainders < CLOSE) & (_by_lengths(scale, factor, quick=True).gap < CLOSE)
+    close = (factor.remainders < CLOSE) & (by_lengths(scale, factor, quick=True).gap < CLOSE)
     return close & (off * factor.remainders <= 4 * eps) & (off <= eps**0.75)
 
 
@@ -293,16 +292,23 @@ def distance_to_dependence(scale: Scale, factor: AbstractFactor, quick: bool = F
     """
     if not isinstance(factor, ConstrainedFactor):
         return factor.gap
-    return jnp.maximum(factor.gap, _by_lengths(scale, factor, quick).gap)
+    return jnp.maximum(factor.gap, by_lengths(scale, factor, quick).gap)
 
 
-def _by_lengths(scale: Scale, factor: ConstrainedFactor, quick: bool = False) -> ConstrainedFactor:
+def by_lengths(scale: Scale, factor: ConstrainedFactor, quick: bool = False) -> ConstrainedFactor:
+    """The factors of the same rows relative to the lengths ℓ, without derivatives: no mass has a part in them."""
     return lax.stop_gradient(factor).by_lengths(scale.reach, scale.row_by_length, quick)
+
+
+def directions(scale: Scale, factor: AbstractFactor) -> Float[Array, "m n"]:
+    """Q (m, nv), the rows in use as they were found, orthonormal relative to the lengths ℓ, one after the other; without columns where they were not made.
+
+    A row turns there only if the mechanism does. In the metric of M those by which a light body moves turn wherever that body does.
+    """
+    return by_lengths(scale, factor, quick=True).basis if isinstance(factor, ConstrainedFactor) else factor.basis
 
 
 # Distances from being dependent, relative to the reference sizes. Below NEAR corrections are repeated and stages are
 # corrected before they are evaluated. Below CLOSE rounding would do more harm than an error along the row.
 NEAR = 0.02
 CLOSE = 1e-3
-# A state is on the constraints where φ/Φ is no more than this power of eps, 3e-13 in float64.
-EXACT = 0.8

@@ -9,8 +9,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
+from ..formulation import EXACT
 from ..foundations import where_needed
-from ..kinematics import CLOSE, EXACT
+from ..kinematics import CLOSE, by_lengths
 from ..system import System, residuals, rows_at
 from .state_vector import StateVector
 from .vector_field import VectorField
@@ -94,7 +95,7 @@ class _Trial(eqx.Module):
         length: of the remainder.
         off_manifold: the largest |φ|/Φ before the pose was corrected.
         miss: φ/Φ of the row.
-        across: M^(−1/2) of that direction (nv,).
+        across: that direction, each coordinate in units of its length ℓ (nv,).
     """
 
     x: Scalar
@@ -215,12 +216,12 @@ def _trial_at(
     def closer(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         count, q, before, _ = carry
         terms = rows_at(system, t, q, scale.row)
-        factor = field.formulation.factorise(terms, others)
+        factor = by_lengths(scale, field.formulation.factorise(terms, others))
         v = (1 - x) * path.rates[0] + x * path.rates[1]
         residual, rate = residuals(system, t, q, v)
-        own = factor.root @ (terms.jacobian[row] / scale.row[row])
+        own = factor.root @ (terms.jacobian[row] / factor.scale[row])
         rest = own - (factor.basis @ own) @ factor.basis
-        row_rate = h * (rate[row] - terms.jacobian[row] @ factor.particular(rate)) / scale.row[row]
+        row_rate = h * (rate[row] - terms.jacobian[row] @ factor.particular(rate)) / factor.scale[row]
         off = jnp.abs(residual) / scale.span
         on = jnp.all(jnp.where(others, off, 0) <= jnp.finfo(off.dtype).eps ** EXACT)
         trial = _Trial(

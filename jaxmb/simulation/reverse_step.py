@@ -11,6 +11,7 @@ from jax import lax
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, PyTree
 
+from ..formulation import OFFSETS, WEIGHTS
 from ..foundations import where_any
 from .certificate import certify
 from .compiled_step import CompiledStepAdjoint
@@ -19,7 +20,7 @@ from .phase import Tape
 from .sparse import sparse_stages
 from .stages import Tableau, all_stages, combine
 from .state_vector import StateVector
-from .vector_field import OFFSETS, WEIGHTS, VectorField
+from .vector_field import VectorField
 
 
 class ReverseStep(eqx.Module):

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..foundations import RESULTS, where_needed
-from ..kinematics import CLOSE, Correction, Rows
+from ..kinematics import CLOSE, Correction, Rows, directions
 from ..linalg import BlockMatrix, SparseRows, lowered
 from ..system import rows_at
 from .certificate import certify_dense
@@ -430,7 +430,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         start = before.basis
         if field.system.layout is not None:
             start_terms = lax.stop_gradient(rows_at(field.system, t0, y0.q, field.scale.row))
-            start = field.formulation.factorise(start_terms, rows.in_use).basis
+            start = directions(field.scale, field.formulation.factorise(start_terms, rows.in_use))
         path = Path.of(field.system, t0, t1, (y0, y1), attempt.slopes)
         branch_jump, miss, inconclusive = distance_missed(field, rows.in_use, path, start, correction.basis)
         residual = lax.stop_gradient(field.relative_residuals(correction))

@@ -14,9 +14,9 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from ..control import Instant, Plant, Response
 from ..deferral import with_fallback
-from ..formulation import AbstractFormulation
+from ..formulation import OFFSETS, WEIGHTS, AbstractFormulation
 from ..foundations import where_needed
-from ..kinematics import CLOSE, NEAR, Correction, Rows, choose_rows, distance_to_dependence, with_derivative
+from ..kinematics import CLOSE, NEAR, Correction, Rows, choose_rows, directions, distance_to_dependence, with_derivative
 from ..linalg import AbstractFactor, ConstrainedFactor, SparseFactor, cutoff
 from ..system import (
     Scale,
@@ -34,11 +34,6 @@ from ..system import (
 from .drift import AbstractDrift
 from .feedback import FeedbackLoop
 from .state_vector import StateVector
-
-# The states of `VectorField.evaluate_near_singular`, in units of τ, and their weights.
-OFFSETS = (1.0, -1.0, 2.0, -2.0, 3.0, -3.0)
-WEIGHTS = (0.75, 0.75, -0.3, -0.3, 0.05, 0.05)
-
 
 # A row is about to be dropped where its remainder is below so many times the cut-off.
 DROP_MARGIN = 4
@@ -145,7 +140,7 @@ class VectorField(eqx.Module):
         """The vector field, right close to singular poses too; there also the corrected state, if a step ends here."""
         flow, terms, factor = self.evaluate_regular(t, y, in_use, quick=True)
         zero, rest = jnp.zeros((), t.dtype), jnp.zeros_like(terms.gamma)
-        uncorrected = Correction(y.q, y.v, in_use, factor.basis, rest, rest)
+        uncorrected = Correction(y.q, y.v, in_use, directions(self.scale, factor), rest, rest)
         sample = Sample(flow, terms, factor, self.is_near(factor), zero, lax.stop_gradient(uncorrected))
         if self.smooth or not self.system.m or not isinstance(factor, ConstrainedFactor):
             return sample

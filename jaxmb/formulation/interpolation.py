@@ -1,0 +1,160 @@
+"""The acceleration beside a singular pose, interpolated along the motion.
+
+There a state is on the constraints to rounding and still off the motion: with a smallest remainder g of the rows, rounding ε of φ leaves ε/g of
+q, ε/g² of v and ε/g³ of the acceleration open. Further along the motion nothing is.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from ..deferral import with_fallback
+from ..linalg import ConstrainedFactor
+from ..system import Nearby, Terms, evaluate_at, position_residual, rows_at, velocity_residual
+
+if TYPE_CHECKING:
+    from .base import AbstractFormulation
+    from .restored import RestoredRows
+
+# Below this remainder rounding of φ would be more than 1e-10 of the acceleration (ε/g³); samples are at twice that and more.
+BESIDE = 0.01
+# Samples at ±τ, ±2τ and ±3τ, and the weights by which they give the value between to O(τ⁶), as in a run.
+OFFSETS = (1.0, -1.0, 2.0, -2.0, 3.0, -3.0)
+WEIGHTS = (0.75, 0.75, -0.3, -0.3, 0.05, 0.05)
+# Remainders must grow along the samples at this part of the speed of the fastest row, else τ would lead out of the neighbourhood.
+GROWTH = 0.05
+# Newton's steps from the tangent onto the constraints: from 3τ, off by 9 τ²/2 there, they square an error of a fifth of the distance to the pose.
+ITERATIONS = 7
+# Samples are on the constraints where φ/Φ is no more than this power of eps, 3e-13 in float64.
+EXACT = 0.8
+# What is interpolated is exact to 1e-9 or so: an acceleration that agrees to the first power of eps, 2.5e-9 in float64, is left as it is, as is one that
+# differs by the second, 7e-11, of what it is made of, which is rounding at equilibrium.
+AGREES, VANISHES = 0.55, 0.65
+
+
+class Beside(eqx.Module):
+    """An acceleration beside a singular pose.
+
+    Attributes:
+        vdot: v̇ (nv,).
+        uncertainty: by which part of it v is off the motion; where none could be sampled, which part of v̇ rounding leaves open.
+    """
+
+    vdot: Float[Array, " nv"]
+    uncertainty: Float[Array, ""]
+
+
+def beside_singular_poses(
+    formulation: "AbstractFormulation",
+    terms: Terms,
+    restored: "RestoredRows",
+    factor: ConstrainedFactor,
+    lost: Bool[Array, ""],
+    vdot: Float[Array, " nv"],
+) -> Beside:
+    """The acceleration v̇ that the terms give, or where they are beside a singular pose the interpolated one; nothing is evaluated elsewhere."""
+    near = (lost | (lax.stop_gradient(factor.gap) < BESIDE)) & ~restored.open
+    direct = Beside(vdot, jnp.zeros_like(vdot, shape=()))
+    return with_fallback(near, _interpolated, (formulation, terms, restored.in_use, vdot), direct)
+
+
+def _interpolated(
+    formulation: "AbstractFormulation", terms: Terms, in_use: Bool[Array, " m"], direct: Float[Array, " nv"]
+) -> Beside:
+    """Σ (15 f(±τ) − 6 f(±2τ) + f(±3τ))/20 = f(0) + O(τ⁶) over accelerations f of states on the constraints, τ such that no row is close to being dependent.
+
+    They lie along the velocity, or where this leads along singular poses, as at rest, along another direction that the constraints allow. The
+    velocities, interpolated likewise, tell how far that of the state is off.
+    """
+    assert terms.nearby is not None
+    system, state = terms.nearby.system, terms.nearby.state
+    here = lax.stop_gradient(formulation.factorise(terms, in_use, 0.0))
+    remainder = here.by_lengths(state.scale.reach, state.scale.row_by_length).gap
+    direction, step = away_from_pose(terms.nearby, here, BESIDE)
+    samples = (remainder < BESIDE) & (step[1] > 0)
+    eps = jnp.finfo(direct.dtype).eps
+    extra = (
+        terms.force
+        - system.intrinsic_force(state.t, state.q, state.v)
+        - system.applied_force(state.t, state.q, state.v)
+    )
+
+    def sample(offset: Array) -> tuple[Array, Array, Array]:
+        t = state.t + offset * step[0]
+        q, v = _onto(formulation, terms, in_use, t, state.q + system.qdot(state.q, offset * step[1] * direction))
+        there = formulation.without_excluded(
+            evaluate_at(system, t, q, v, terms.scale, system.applied_force(t, q, v) + extra)
+        )
+        off = jnp.max(jnp.abs(jnp.where(in_use, position_residual(system, t, q) / state.scale.span, 0)))
+        return formulation.motion(there, formulation.factorise(there, in_use, 0.0))[0], v, off
+
+    def interpolated() -> tuple[Array, Array, Array]:
+        vdots, vs, offs = lax.map(sample, jnp.asarray(OFFSETS, direct.dtype))
+        weights = jnp.asarray(WEIGHTS, direct.dtype)
+        return weights @ vdots, weights @ vs, jnp.max(offs)
+
+    vdot, v, off = lax.cond(samples, interpolated, lambda: (direct, state.v, jnp.zeros_like(remainder) + jnp.inf))
+    metric = formulation.metric(terms)
+    size = lambda x: jnp.sqrt(jnp.maximum(x @ metric @ x, 0))
+    speed = size(lax.stop_gradient(state.v))
+    closed = samples & (off <= eps**EXACT) & jnp.all(jnp.isfinite(vdot))
+    usual = lax.stop_gradient(jnp.maximum(size(direct), jnp.linalg.norm(here.root @ terms.force)))
+    agrees = lax.stop_gradient(size(vdot - direct) <= eps**AGREES * size(vdot) + eps**VANISHES * usual)
+    apart = size(lax.stop_gradient(v - state.v)) / jnp.where(speed > 0, speed, 1)
+    turning = jnp.max(here.speeds(terms.nearby.jacobian_derivative(state.v, 1.0)), initial=0)
+    left = eps / remainder**2 * jnp.maximum(1, speed * turning / (remainder * jnp.where(usual > 0, usual, 1)))
+    uncertainty = jnp.where(closed, apart, jnp.where(remainder < BESIDE, left, 0))
+    return Beside(jnp.where(closed & ~agrees, vdot, direct), lax.stop_gradient(uncertainty))
+
+
+def away_from_pose(
+    nearby: Nearby, factor: ConstrainedFactor, near: float
+) -> tuple[Float[Array, " nv"], tuple[Array, Array]]:
+    """A direction that leads from rows with remainders below `near` to where they have twice that, and how much time, and how much of it, that takes.
+
+    The direction is that of the velocity, or where this leads along singular poses, as at rest, another one that the constraints allow, which takes no time.
+    None is of use where it takes nothing.
+    """
+    v = nearby.state.v
+    probe = jnp.asarray(np.cos(1.0 + 2.0 * np.arange(v.shape[0])), v.dtype)
+    free = factor.root.T @ (probe - (factor.basis @ probe) @ factor.basis)
+    close = factor.remainders < near
+    others = jnp.where(close[:, None], 0, factor.basis)
+    spacings = []
+    for direction, tdot in ((v, 1.0), (free, 0.0)):
+        rates = nearby.jacobian_derivative(direction, tdot)
+        growth = factor.vanishing @ (rates / factor.scale[:, None]) @ factor.root.T
+        growth = jnp.linalg.norm(growth - (growth @ others.T) @ others, axis=1)
+        away = close & (growth > GROWTH * jnp.max(factor.speeds(rates), initial=0))
+        least = jnp.min(jnp.where(away, growth, jnp.inf))
+        spacings.append(jnp.where(jnp.all(away == close) & jnp.any(close), 2 * near / least, 0))
+    moving = spacings[0] > 0
+    spacing = jnp.where(moving, *spacings)
+    return lax.stop_gradient((jnp.where(moving, v, free), (jnp.where(moving, spacing, 0), spacing)))
+
+
+def _onto(
+    formulation: "AbstractFormulation", terms: Terms, in_use: Bool[Array, " m"], t: Array, q: Float[Array, " nq"]
+) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
+    """Coordinates on the constraints near others, and the velocities of the state on those there, along the shortest way in the metric."""
+    assert terms.nearby is not None
+    system, state = terms.nearby.system, terms.nearby.state
+    holonomic = in_use if terms.holonomic is None else in_use & terms.holonomic
+    still = jnp.zeros_like(state.v)
+
+    def rows(q: Array) -> Any:
+        return formulation.without_excluded(rows_at(system, t, q, terms.scale))
+
+    def closer(q: Array, _: None) -> tuple[Array, None]:
+        move = formulation.factorise(rows(q), holonomic, 0.0).solve(still, position_residual(system, t, q))[0]
+        return system.normalise(q - system.qdot(q, move)), None
+
+    q = lax.scan(closer, system.normalise(q), None, length=ITERATIONS)[0]
+    factor, v = formulation.factorise(rows(q), in_use, 0.0), state.v
+    for _ in range(2):  # the second removes the rounding of the first
+        v = v - factor.solve(still, velocity_residual(system, t, q, v))[0]
+    return q, v

@@ -1,0 +1,74 @@
+"""Assembly that says how it ended instead of raising."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from ..foundations import RESULTS, Number, Numbers, Positive, all_hold, contract, program
+from ..linalg import RANK_TOL
+from ..system import State, System, scaled_residuals
+from .assemble import as_guess, nearest
+
+
+class Attempt(eqx.Module):
+    """What `try_assemble` has come to.
+
+    Attributes:
+        state: the state that was found, or where the search for one has ended; its coordinates and velocities are no NaN if the guess is finite.
+        result: `RESULTS.successful`, or `RESULTS.no_assembly` where the state is not on the constraints.
+        position, velocity: residuals (m,) relative to the size of the mechanism, φ/Φ and (C v + b)/Φ, as of `jaxmb.residuals`.
+    """
+
+    state: State
+    result: RESULTS
+    position: Float[Array, " m"]
+    velocity: Float[Array, " m"]
+
+
+@contract
+def try_assemble(
+    system: System,
+    q: Numbers | Mapping[Any, Numbers] | None = None,
+    v: Numbers | Mapping[Any, Numbers] | None = None,
+    *,
+    t: Number = 0.0,
+    hold: Sequence[str | int] = (),
+    hold_velocity: Sequence[str | int] = (),
+    inactive: Sequence[str] = (),
+    length: Positive | None = None,
+    rank_tol: Positive = RANK_TOL,
+) -> Attempt:
+    """`assemble` that raises nothing where there is no state near the guess, and tells how far off it has ended.
+
+    Args:
+        system: the system.
+        q: guess of the coordinates; this and all others as of `jaxmb.assemble`.
+        v: guess of the velocities.
+        t: time.
+        hold: coordinates that keep their values.
+        hold_velocity: velocities that keep their values.
+        inactive: names of constraints that do not act.
+        length: how far coordinates move until the mechanism looks different.
+        rank_tol: cut-off of the rank rule.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxmb as jm
+        >>> system = jm.System(("x", "y"), mass=lambda t, q, p: jnp.eye(2),
+        ...                    constraints=[jm.Holonomic("rod", lambda t, q, p: q @ q - 1)])
+        >>> attempt = jm.try_assemble(system, [1.5, 0.2], hold=["x"])
+        >>> bool(attempt.result == jm.RESULTS.no_assembly), bool(abs(attempt.position[0]) > 0.1)
+        (True, True)
+    """
+    system, guess = as_guess(system, q, v, t, hold, hold_velocity, inactive, length, rank_tol, False)
+    found = nearest(system, guess)
+    good: Any = RESULTS.successful
+    failed: Any = RESULTS.no_assembly
+    result = RESULTS.where(all_hold(found.checks), good, failed)
+    return Attempt(found.state, result, *_relative_residuals(system.in_mode(guess.mode), found.state))
+
+
+@program
+def _relative_residuals(system: System, state: State) -> tuple[Array, Array]:
+    return scaled_residuals(system, state)

@@ -1,0 +1,140 @@
+"""States beside singular poses, better determined than by their residuals."""
+
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from ..formulation import BESIDE, EXACT, OFFSETS, WEIGHTS, away_from_pose
+from ..foundations import program
+from ..linalg import ConstrainedFactor, row_norms
+from ..system import (
+    Nearby,
+    State,
+    System,
+    constraint_jacobian,
+    extent,
+    position_residual,
+    rate_matrix,
+    velocity_offset,
+    velocity_residual,
+)
+from .shortest_move import LinearEquations, held_factor, shortest_move
+
+if TYPE_CHECKING:
+    from .assemble import Guess
+
+# With a smallest remainder g of the rows rounding ε of φ leaves ε/g² of v open: below this more than 1e-11.
+REFINED = BESIDE / 2
+# Newton's steps from the tangent onto the constraints, and those of velocities, of which the second removes the rounding of the first.
+ITERATIONS, VELOCITY_ITERATIONS = 7, 2
+
+
+@program
+def refined(system: System, guess: "Guess", state: State) -> tuple[Float[Array, " nq"], Float[Array, " nv"]]:
+    """Coordinates and velocities of the motion through a singular pose, near a state beside it that is on the constraints to rounding.
+
+    There rounding ε of φ leaves ε/g of q open and ε/g² of v, g being the smallest remainder of the rows. Six states further along the motion
+    are determined better, and so is what they give between them, to O(τ⁶). What is held keeps its value. Where rows are not close to
+    being dependent, or no such states are found, the state stays as it is. Without derivatives.
+
+    Args:
+        system: the system, in its mode.
+        guess: what is held.
+        state: a state on the constraints.
+    """
+    system, state = lax.stop_gradient((system, state))
+    t, q, v, scale = state.t, state.q, state.v, state.scale
+    held, held_velocities = np.array(guess.fixed, int), np.array(guess.fixed_velocities, int)
+    mass, jacobian = system.mass(t, q), constraint_jacobian(system, t, q)
+    factor = held_factor(mass, jacobian, scale.row, jnp.eye(system.nv)[:0], guess.rank_tol)
+    direction, (tdot, spacing) = away_from_pose(Nearby(system, state), factor, REFINED)
+    near = factor.by_lengths(scale.reach, scale.row_by_length).gap < REFINED
+
+    def sample(offset: Array) -> tuple[Array, Array, Array]:
+        at = t + offset * tdot
+        return _onto(system, guess, state, at, q + system.qdot(q, offset * spacing * direction))
+
+    def between() -> tuple[Array, Array]:
+        weights = jnp.asarray(WEIGHTS, q.dtype)
+        qs, vs, offs = lax.map(sample, jnp.asarray(OFFSETS, q.dtype))
+        better_q, better_v = _on_regular_rows(
+            system, guess, state, factor, system.normalise(weights @ qs), weights @ vs
+        )
+        # What is held has its value but for rounding.
+        better_q, better_v = better_q.at[held].set(q[held]), better_v.at[held_velocities].set(v[held_velocities])
+        eps = jnp.finfo(q.dtype).eps
+        off = jnp.abs(position_residual(system, t, better_q)) / scale.span
+        closed = (jnp.max(offs) <= eps**EXACT) & (jnp.max(off) <= eps**EXACT)
+        closed &= jnp.all(jnp.isfinite(better_q)) & jnp.all(jnp.isfinite(better_v))
+        return jnp.where(closed, better_q, q), jnp.where(closed, better_v, v)
+
+    return lax.cond(near & (spacing > 0), between, lambda: (q, v))
+
+
+def _onto(system: System, guess: "Guess", state: State, t: Array, target: Array) -> tuple[Array, Array, Array]:
+    """Coordinates and velocities on the constraints near others, held ones with their values there, and the largest φ/Φ that is left."""
+    fixed, fixed_velocities, scale = np.array(guess.fixed, int), np.array(guess.fixed_velocities, int), state.scale
+
+    def closer(q: Array, _: Any) -> tuple[Array, None]:
+        extra = held_rows(system, q, guess.fixed)
+        residual = jnp.concatenate([position_residual(system, t, q), (q - target)[fixed]])
+        mass, jacobian, own = system.mass(t, q), constraint_jacobian(system, t, q), extent(system, q)
+        equations = LinearEquations(
+            mass=mass,
+            jacobian=jacobian,
+            sizes=scale.row,
+            extra=extra,
+            residual=residual,
+            magnitude=own,
+            offset=scale.span,
+            holonomic=system.holonomic,
+        )
+        step, _ = shortest_move(system, equations, guess.rank_tol)
+        return system.normalise(q - system.qdot(q, step)), None
+
+    q = lax.scan(closer, system.normalise(target), None, length=ITERATIONS)[0]
+    extra, v = jnp.eye(system.nv)[fixed_velocities], state.v
+    mass, jacobian, offset = system.mass(t, q), constraint_jacobian(system, t, q), velocity_offset(system, t, q)
+    for _ in range(VELOCITY_ITERATIONS):
+        residual = jnp.concatenate([velocity_residual(system, t, q, v), jnp.zeros(fixed_velocities.shape)])
+        equations = LinearEquations(
+            mass=mass,
+            jacobian=jacobian,
+            sizes=scale.row,
+            extra=extra,
+            residual=residual,
+            magnitude=v,
+            offset=offset,
+            holonomic=None,
+        )
+        v = v - shortest_move(system, equations, guess.rank_tol)[0]
+    return q, v, jnp.max(jnp.abs(position_residual(system, t, q)) / scale.span, initial=0)
+
+
+def _on_regular_rows(
+    system: System, guess: "Guess", state: State, factor: ConstrainedFactor, q: Array, v: Array
+) -> tuple[Array, Array]:
+    """Interpolated coordinates and velocities, moved onto the rows that are not close to being dependent, as exactly as rounding allows."""
+    t, regular = state.t, factor.in_use & (factor.remainders >= REFINED)
+    holonomic = regular if system.holonomic is None else regular & system.holonomic
+
+    def shift(q: Array, rows: Array, held: tuple[int, ...], extra: Array, residual: Array) -> Array:
+        jacobian = jnp.concatenate([constraint_jacobian(system, t, q), extra])
+        sizes = jnp.concatenate([state.scale.row, row_norms(factor.metric, extra)])
+        mask = jnp.concatenate([rows, jnp.ones(len(held), bool)])
+        values = jnp.concatenate([residual, jnp.zeros(len(held))])
+        return ConstrainedFactor(factor.metric, jacobian, sizes, mask, guess.rank_tol).particular(values)
+
+    extra = held_rows(system, q, guess.fixed)
+    q = system.normalise(q - system.qdot(q, shift(q, holonomic, guess.fixed, extra, position_residual(system, t, q))))
+    extra, velocities = jnp.eye(system.nv)[np.array(guess.fixed_velocities, int)], guess.fixed_velocities
+    return q, v - shift(q, regular, velocities, extra, velocity_residual(system, t, q, v))
+
+
+def held_rows(system: System, q: Array, held: tuple[int, ...]) -> Array:
+    """How coordinates that are held change with the velocities."""
+    rows = jnp.eye(system.nq)[np.array(held, int)]
+    return rows if system.rate is None else rows @ rate_matrix(system.rate, q, system.nv)

@@ -1,0 +1,81 @@
+"""The shortest moves that constraints, and coordinates that are fixed, ask for."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array
+
+from ..linalg import ConstrainedFactor, Eliminated, cutoff, independent_factor, inverse_root, regular_metric, row_norms
+from ..system import System
+
+# Residuals below so many units of rounding of the terms they are sums of are rounding: a product and a sum of a few entries each.
+ROUNDING = 8
+
+
+class LinearEquations(NamedTuple):
+    """C x = r in the rows of the constraints, and x = r in those of coordinates that are fixed.
+
+    Attributes:
+        mass: M (nv, nv), the metric of the shortest x.
+        jacobian: C (m, nv).
+        sizes: σ (m,) of the rows.
+        extra: rows (k, nv) of what is fixed.
+        residual: r (m + k,).
+        magnitude: the sizes (nv,) of what C is multiplied by in the residual, from which its rounding follows.
+        offset: the other part (m,) of the residual.
+        holonomic: mask (m,) of the rows that count; None for all.
+    """
+
+    mass: Array
+    jacobian: Array
+    sizes: Array
+    extra: Array
+    residual: Array
+    magnitude: Array
+    offset: Array
+    holonomic: Array | None
+
+
+def shortest_move(system: System, equations: LinearEquations, rank_tol: float) -> tuple[Array, Array]:
+    """The shortest x that solves the equations, and how far their rows are from being dependent.
+
+    Where all residuals are rounding and the extra ones zero, only the derivative of x is left: close to a singular pose rounding
+    makes a large move.
+    """
+    mass, jacobian, sizes, extra, residual = equations[:5]
+    bound = jnp.abs(jacobian) @ jnp.abs(equations.magnitude) + jnp.abs(equations.offset)
+    rounding = ROUNDING * jnp.finfo(mass.dtype).eps * bound
+    rounding = lax.stop_gradient(jnp.concatenate([rounding, jnp.zeros(extra.shape[0])]))
+    if equations.holonomic is not None:
+        jacobian = jnp.where(equations.holonomic[:, None], jacobian, 0)
+    none = jnp.zeros(system.nv)
+
+    def by(factor: ConstrainedFactor) -> tuple[Array, Array]:
+        return factor.solve(none, residual)[0], lax.stop_gradient(factor.gap)
+
+    def generally() -> tuple[Array, Array]:
+        return by(held_factor(mass, jacobian, sizes, extra, rank_tol))
+
+    if system.layout is None or extra.shape[0]:
+        move, gap = generally()
+    else:
+        # The sparse factor decides nothing about rank; where its certificate fails the dense elimination does.
+        acting = system.acting if equations.holonomic is None else system.acting & equations.holonomic
+        factor, full_rank = independent_factor(mass, jacobian, sizes, acting, rank_tol, system.layout)
+        move, gap = lax.cond(full_rank, lambda: by(factor), generally)
+    # Value zero, derivative kept: the implicit function theorem holds at the solution as well.
+    return move - jnp.where(jnp.all(jnp.abs(residual) <= rounding), lax.stop_gradient(move), 0), gap
+
+
+def held_factor(mass: Array, jacobian: Array, sizes: Array, extra: Array, rank_tol: float) -> ConstrainedFactor:
+    """The factor of the rows that the rank rule chooses, of the extra rows first."""
+    metric, first, m = regular_metric(mass, jacobian), None, jacobian.shape[0]
+    if extra.shape[0]:
+        jacobian = jnp.concatenate([jacobian, extra])
+        sizes = lax.stop_gradient(jnp.concatenate([sizes, row_norms(metric, extra)]))
+        first = jnp.arange(jacobian.shape[0]) >= m  # what is held is held
+    root = inverse_root(metric)
+    rows = lax.stop_gradient(jacobian / sizes[:, None]) @ root.T
+    in_use = Eliminated.of(rows).eliminate(cutoff(rank_tol, rows.dtype), first).chosen
+    return ConstrainedFactor(metric, jacobian, sizes, in_use, rank_tol, root=root)

@@ -1,0 +1,147 @@
+"""Accelerations beside singular poses: of states that assembly has moved there, and of velocities that are given."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmb as jm
+
+RATE, ACCELERATION = 1.3, 0.7
+
+
+@functools.cache
+def elbow(smooth):
+    """Two links of 1 m, the outer end driven along a line through the base, so that the first turns by θ + 1.3 t + 0.35 t², or at a constant speed."""
+
+    def mass(t, q, p):
+        c = jnp.cos(q[1])
+        return jnp.array([[3 + 2 * c, 1 + c], [1 + c, 1.0]])
+
+    def path(t, p):
+        start = p["angle"]
+        turned = start + RATE * t + ACCELERATION * t**2 / 2
+        return 2 * jnp.cos(turned) if smooth else 2 * jnp.cos(start) - 2 * jnp.sin(start) * RATE * t
+
+    def end(t, q, p):
+        outer = q[0] + q[1]
+        return jnp.stack([jnp.cos(q[0]) + jnp.cos(outer) - path(t, p), jnp.sin(q[0]) + jnp.sin(outer)])
+
+    potential = lambda t, q, p: 9.81 * (2 * jnp.sin(q[0]) + jnp.sin(q[0] + q[1]))
+    return jm.System(
+        ("inner", "outer"), mass, potential=potential, constraints=[jm.Holonomic("end", end)], params={"angle": 1.0}
+    )
+
+
+@functools.cache
+def four_bars(coordinates):
+    """Four bars of 1 m; the crank of the parallelogram alone gives their acceleration."""
+    P = jm.planar
+    bars = [P.Body.rod(name, mass, 1.0) for name, mass in (("crank", 1.0), ("coupler", 0.7), ("rocker", 0.5))]
+    pairs = ["ground crank.a", "crank.b coupler.a", "coupler.b rocker.b", "ground.d rocker.a"]
+    joints = [P.Revolute(name, *pair.split()) for name, pair in zip("ABCD", pairs, strict=True)]
+    mechanism = P.Mechanism(bars, joints, gravity=(0.0, -9.81), points={"d": (1.0, 0.0)})
+    return mechanism.build("absolute") if coordinates == "absolute" else mechanism.build(cut=["C"])
+
+
+@eqx.filter_jit
+def accelerations(system, angles, q, v, hold):
+    """Of states that assembly makes of guesses."""
+
+    @jax.vmap
+    def of(angle, q, v):
+        here = system.with_params({"angle": angle}) if isinstance(system.params, dict) else system
+        state = jm.assemble(here, q, v, hold=hold, hold_velocity=hold, throw=False)
+        out = jm.GaussProjection().acceleration(jm.evaluate(here, state))
+        return state, out
+
+    return of(angles, q, v)
+
+
+def four_bar_accelerates(d):
+    return -9.81 * np.cos(d) * (0.5 + 0.7 + 0.25) / (1.5 / 3 + 0.7)
+
+
+def parallelogram_state(coordinates, d, rate):
+    """Exact coordinates and velocities, and which of them is the crank's."""
+    none = np.zeros_like(d)
+    if coordinates == "relative":
+        return np.stack([d, -d, d], 1), rate * np.stack([none + 1, none - 1, none + 1], 1), 0
+    q = np.stack([none, none, d, np.cos(d), np.sin(d), none, none + 1, none, d], 1)
+    v = rate * np.stack([none, none, none + 1, -np.sin(d), np.cos(d), none, none, none, none + 1], 1)
+    return q, v, 2
+
+
+@pytest.mark.slow
+def test_a_driven_elbow_near_its_stretched_pose():
+    """Moved there by assembly, it accelerates as its end is driven, whatever its masses."""
+    angles = np.array([1e-6, 1e-5, 1e-4, 1e-3, 1e-2])
+    q, v = np.outer(angles, [1, -2]), np.tile([RATE, -2 * RATE], (5, 1))
+    state, out = accelerations(elbow(True), angles, q * 1.0001, v * 1.0001, ())
+    assert bool(jnp.all(out.result == jm.RESULTS.successful))
+    np.testing.assert_allclose(state.v, v, rtol=1e-10)
+    np.testing.assert_allclose(out.vdot, np.tile([ACCELERATION, -2 * ACCELERATION], (5, 1)), rtol=1e-8)
+    assert float(jnp.max(out.uncertainty)) < 1e-10
+
+
+@pytest.mark.slow
+def test_an_elbow_near_a_dead_centre_tells_how_well_it_is_determined():
+    """Driven at constant speed it has no motion through the pose; v̇ = −ω² cot θ is lost to rounding of θ."""
+    angles = np.array([1e-6, 1e-5, 1e-4, 1e-3, 1e-2])
+    q, v = np.outer(angles, [1, -2]), np.tile([RATE, -2 * RATE], (5, 1))
+    _, out = accelerations(elbow(False), angles, q * 1.0001, v * 1.0001, ())
+    exact = -(np.longdouble(RATE) ** 2) / np.tan(angles.astype(np.longdouble))
+    error = np.abs(np.asarray(out.vdot[:, 0]) / exact - 1)
+    assert (error <= 10 * np.asarray(out.uncertainty) + 1e-9).all()
+    assert [bool(x) for x in out.result == jm.RESULTS.ill_conditioned_state] == [True, True, False, False, False]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("coordinates", ["relative", "absolute"])
+@pytest.mark.parametrize("rate", [-3.0, 0.0])
+def test_four_bars_moved_by_assembly_beside_their_flat_pose(coordinates, rate):
+    """The crank's angle and rate are held, the others come from rough guesses."""
+    angles = np.array([1e-6, 1e-5, 1e-4, 1e-3, 1e-2])
+    q, v, crank = parallelogram_state(coordinates, angles, rate)
+    rough = np.random.default_rng(2).uniform(-1e-4, 1e-4, (2, *q.shape))
+    rough[:, :, crank] = 0
+    state, out = accelerations(four_bars(coordinates), angles, q + rough[0], v + rate * rough[1], (crank,))
+    assert bool(jnp.all(out.result == jm.RESULTS.successful))
+    np.testing.assert_allclose(state.q[:, crank], angles, rtol=1e-12)
+    np.testing.assert_allclose(state.v, v, atol=1e-10)
+    np.testing.assert_allclose(out.vdot[:, crank], four_bar_accelerates(angles), rtol=1e-8)
+
+
+@pytest.mark.parametrize("off", [1e-9, pytest.param(1e-4, marks=pytest.mark.slow)])
+def test_velocities_that_are_off_the_motion(off):
+    """Within 1e-6 v̇ is that of the motion, with what v is off by; beyond, the state is told not to determine it."""
+    system, angles = four_bars("relative"), np.array([1e-6, 1e-5, 1e-4, 1e-3])
+    q, v, _ = parallelogram_state("relative", angles, -3.0)
+    scale = jm.as_state(system, q[0], v[0]).scale
+    of = lambda q, v: jm.GaussProjection().acceleration(jm.evaluate(system, jm.State(jnp.zeros(()), q, v, scale)))
+    out = jax.jit(jax.vmap(of))(jnp.asarray(q), jnp.asarray(v * np.array([1.0, 1 + off, 1 - off])))
+    np.testing.assert_allclose(out.vdot[:, 0], four_bar_accelerates(angles), rtol=1e-8 if off < 1e-6 else off)
+    good = jm.RESULTS.successful if off < 1e-6 else jm.RESULTS.ill_conditioned_state
+    assert bool(jnp.all(out.result == good))
+    assert ((out.uncertainty > off / 10) & (out.uncertainty < 10 * off)).all()
+
+
+@pytest.mark.slow
+def test_derivatives_beside_the_flat_pose():
+    """By gravity, to which the acceleration is proportional, and by the crank's angle."""
+    system = four_bars("relative")
+
+    def crank(scale, angle):
+        here = system.with_params(jax.tree.map(lambda x: x, system.params))
+        here = eqx.tree_at(lambda s: s.params.gravity, here, scale * system.params.gravity)
+        q, v = angle * jnp.array([1.0, -1.0, 1.0]), jnp.array([-3.0, 3.0, -3.0])
+        state = jm.assemble(here, q, v, hold=["A"], hold_velocity=["A"])
+        return jm.GaussProjection().acceleration(jm.evaluate(here, state)).vdot[0]
+
+    for angle in (1e-5, 1e-3):
+        slopes = jax.grad(crank, argnums=(0, 1))(jnp.array(1.0), jnp.array(angle))
+        np.testing.assert_allclose(slopes[0], four_bar_accelerates(angle), rtol=1e-8)
+        np.testing.assert_allclose(slopes[1], -four_bar_accelerates(np.pi / 2 - angle) * 1.0, atol=1e-6)
