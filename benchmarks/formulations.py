@@ -44,7 +44,7 @@ def cases() -> dict[str, Problem]:
     angle = dict(end=10.0, unit="rad", answer=lambda system, found: found.q[-1, 0])
     known = reference("slidercrank_singular")["q1_spin"][-1]
     thrice = Problem("slider-crank, its loop closed three times", exact=0.0, build=three_loops, **angle)
-    exact = float(run(thrice, jm.KKT(), 1e-13).q[-1, 0])
+    exact = float(run(thrice, jm.formulation.KKT(), 1e-13).q[-1, 0])
     return {name: PROBLEMS[name] for name in ("A01", "A02", "A03", "A04")} | {
         "slider-crank": Problem(
             "slider-crank with equal links, eight singular passages", exact=known, build=crank, **angle
@@ -53,7 +53,7 @@ def cases() -> dict[str, Problem]:
     }
 
 
-def run(problem: Problem, formulation: jm.AbstractFormulation, tolerance: float = TOLERANCE) -> jm.Solution:
+def run(problem: Problem, formulation: jm.formulation.AbstractFormulation, tolerance: float = TOLERANCE) -> jm.Solution:
     """The motion, saved at its end."""
     system, state = problem.built()
     return jm.simulate(

@@ -79,7 +79,7 @@ def operations(case: Case) -> float:
 
     def right_side(q, v):
         terms = jm.evaluate(system, eqx.tree_at(lambda s: (s.q, s.v), state, (q, v)))
-        return jm.GaussProjection().acceleration(dataclasses.replace(terms, nearby=None), in_use).vdot
+        return jm.formulation.GaussProjection().acceleration(dataclasses.replace(terms, nearby=None), in_use).vdot
 
     cost = jax.jit(right_side).lower(state.q, state.v).compile().cost_analysis()
     return float(cost["flops"] + cost.get("transcendentals", 0.0))

@@ -26,15 +26,15 @@ import puma as puma
 import slider_crank as slider_crank
 
 FORMULATIONS = {
-    "GaussProjection": jm.GaussProjection(),
-    "KKT": jm.KKT(),
-    "OrthogonalProjection, skew": jm.OrthogonalProjection(inertia="skew"),
-    "OrthogonalProjection, symmetric": jm.OrthogonalProjection(inertia="symmetric"),
-    "OrthogonalProjection, parameterised": jm.OrthogonalProjection(),
-    "NullSpace": jm.NullSpace(),
-    "CoordinatePartition": jm.CoordinatePartition(),
-    "Elimination": jm.Elimination(),
-    "Proximal": jm.Proximal(),
+    "GaussProjection": jm.formulation.GaussProjection(),
+    "KKT": jm.formulation.KKT(),
+    "OrthogonalProjection, skew": jm.formulation.OrthogonalProjection(inertia="skew"),
+    "OrthogonalProjection, symmetric": jm.formulation.OrthogonalProjection(inertia="symmetric"),
+    "OrthogonalProjection, parameterised": jm.formulation.OrthogonalProjection(),
+    "NullSpace": jm.formulation.NullSpace(),
+    "CoordinatePartition": jm.formulation.CoordinatePartition(),
+    "Elimination": jm.formulation.Elimination(),
+    "Proximal": jm.formulation.Proximal(),
 }
 
 

@@ -35,7 +35,7 @@ STEPS_OF_STIFF = {"small": (40_000,), "default": (40_000, 50_000), "full": (40_0
 RATIOS = {"small": (1.0,), "default": (0.1, 0.3, 1.0, 2.0), "full": (0.1, 0.3, 1.0, 2.0)}
 NAMES = {"small": ("A01", "A03"), "default": tuple(PROBLEMS), "full": tuple(PROBLEMS)}
 ROUNDS = {"small": 1, "default": 3, "full": 5}
-GAUSS = {"GaussProjection": jm.GaussProjection()}
+GAUSS = {"GaussProjection": jm.formulation.GaussProjection()}
 FORMULATIONS = {"small": GAUSS, "default": GAUSS, "full": problems.FORMULATIONS}
 
 

@@ -13,7 +13,7 @@ import typing
 import jaxmb as jm
 
 FOLDER = pathlib.Path(__file__).parent / "api"
-# Pages: what they show, and the package whose public names these are; of `jaxmb` itself by the package that defines them.
+# Pages: what they show, and the packages whose public names these are.
 PAGES = {
     "systems": ("Systems and states", ("system", "foundations")),
     "kinematics": ("Assembly, diagnosis, reduction", ("kinematics",)),
@@ -30,7 +30,7 @@ PAGES = {
     "records": ("Records", ("records",)),
     "plot": ("Pictures", ("plot",)),
 }
-# Packages that users reach by their own name, `jm.planar.Revolute`.
+# Packages all of whose names are public; of others those in `__all__`.
 NAMED = ("planar", "spatial", "control", "fit", "models", "records", "plot", "sweep")
 # Classes whose inherited members are for users; those of others are for who adds a class.
 WITH_BASES = ("Mechanism", "Body")
@@ -38,18 +38,25 @@ SECTION = re.compile(r"^(Args|Returns|Raises|Attributes|Example|Examples):$")
 
 
 def entries(packages: tuple[str, ...]) -> dict[str, typing.Any]:
-    """What a page shows, by the name that users write."""
-    found: dict[str, typing.Any] = {}
+    """What a page shows, by the name that users write: at the top of `jaxmb`, or by its package."""
+    things: dict[str, typing.Any] = {}
     for package in packages:
-        own = vars(getattr(jm, package)) if package in NAMED else {}
-        found |= {f"{package}.{name}": thing for name, thing in own.items() if _documented(thing) and name[0] != "_"}
-        known = list(found.values())
-        found |= {
+        room = getattr(jm, package)
+        at_top = {
             name: thing
             for name, thing in vars(jm).items()
-            if _documented(thing) and thing.__module__.startswith(f"jaxmb.{package}.") and thing not in known
+            if _documented(thing) and thing.__module__.startswith(f"jaxmb.{package}.")
         }
-    return found
+        public = {
+            name: getattr(room, name) for name in getattr(room, "__all__", vars(room) if package in NAMED else ())
+        }
+        others = {
+            f"{package}.{name}": thing
+            for name, thing in public.items()
+            if _documented(thing) and name[0] != "_" and not any(thing is top for top in at_top.values())
+        }
+        things |= at_top | others
+    return things
 
 
 def _documented(thing: typing.Any) -> bool:

@@ -74,7 +74,7 @@ def main():
     print(f"growth of the fall {growth:.6f} 1/s, off by {off:.1e}")
     assert off <= 1e-9 and found.controllable
 
-    regulator = jm.lqr(found, {"track": 10.0, "foot1": 50.0, "track'": 1.0, "foot1'": 1.0}, {"motor": 0.02})
+    regulator = jm.control.lqr(found, {"track": 10.0, "foot1": 50.0, "track'": 1.0, "foot1'": 1.0}, {"motor": 0.02})
     print(regulator)
     pushed = jm.assemble(system, pose(np.deg2rad(12.0)), hold=["track", "foot1"])
     ts = jnp.linspace(0.0, 6.0, 121)

@@ -27,7 +27,9 @@ def criterion(angles, masses, weight=None):
 
     def one(angle):
         q = jnp.concatenate([jnp.stack([angle]), CLOSURES["crank"].fn(0.0, jnp.stack([angle]), system.params)])
-        return jm.projective_criterion(jm.evaluate(system, jm.assemble(system, q, hold=["a1"])), weight).tangent
+        return jm.formulation.projective_criterion(
+            jm.evaluate(system, jm.assemble(system, q, hold=["a1"])), weight
+        ).tangent
 
     return np.asarray(jax.jit(jax.vmap(one))(angles))
 
@@ -102,7 +104,7 @@ def main():
     ts, exact = jnp.asarray(reference["t"][:end]), reference["alpha_spin"][:end]
     system = fourbar()
     state = jm.assemble(system, exact[0], reference["alphad_spin"][0], hold=["a1"])
-    worst_first = jm.CoordinatePartition(independent=(2,), switching=0.95)
+    worst_first = jm.formulation.CoordinatePartition(independent=(2,), switching=0.95)
     solution = jm.simulate(system, state, ts, formulation=worst_first, **accurate(ts))
     count = int(solution.switches.count)
     for t, before, after in zip(
@@ -116,17 +118,20 @@ def main():
     assert count >= 3 and error < 1e-9
 
     # One coordinate by explicit closures: the rocker's until its angle turns, the crank's from then on.
-    criterion_now = lambda state: float(jm.projective_criterion(jm.evaluate(system, state)).tangent[2])
+    criterion_now = lambda state: float(jm.formulation.projective_criterion(jm.evaluate(system, state)).tangent[2])
     first, second = CLOSURES["rocker"], CLOSURES["crank"]
-    begin = jm.restrict(system, first, state)
+    begin = jm.kinematics.restrict(system, first, state)
     turn = int(np.argmax(exact[:, 0] > 1.3))  # before α₁ = π/2, where α₃ turns
-    early = jm.simulate(jm.reduce(system, first), begin, ts[: turn + 1], **accurate(ts[: turn + 1]))
-    between = jm.embed(system, first, early)
+    early = jm.simulate(jm.kinematics.reduce(system, first), begin, ts[: turn + 1], **accurate(ts[: turn + 1]))
+    between = jm.kinematics.embed(system, first, early)
     handover = jax.tree.map(lambda x: x[-1], between)
     late = jm.simulate(
-        jm.reduce(system, second), jm.restrict(system, second, handover), ts[turn:], **accurate(ts[turn:])
+        jm.kinematics.reduce(system, second),
+        jm.kinematics.restrict(system, second, handover),
+        ts[turn:],
+        **accurate(ts[turn:]),
     )
-    whole = jm.embed(system, second, late)
+    whole = jm.kinematics.embed(system, second, late)
     errors = difference(between.q, exact[: turn + 1]), difference(whole.q, exact[turn:])
     off = float(jnp.abs(jm.residuals(system, whole).position).max())
     print(f"closures: cos²α₃ falls from {criterion_now(state):.2f} to {criterion_now(handover):.2f} at the change;")

@@ -82,7 +82,7 @@ def torques(system, count=64):
 
     def needed(t):
         state = jm.assemble(moved, GUESS, t=t)
-        found = jm.GaussProjection().acceleration(jm.evaluate(moved, state))
+        found = jm.formulation.GaussProjection().acceleration(jm.evaluate(moved, state))
         plant = jm.control.Plant.at(system, jm.as_state(system, state.q, state.v, t=t))
         u = jm.control.inverse_dynamics(plant, found.vdot).u
         along = jm.control.operational(plant, jm.control.output_rows(plant, output)).by_input @ u

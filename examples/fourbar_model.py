@@ -80,6 +80,6 @@ def by_rocker(t, q, p):
 
 
 CLOSURES = {
-    "crank": jm.Closure("crank", ["a1"], by_crank),
-    "rocker": jm.Closure("rocker", ["a3"], by_rocker),
+    "crank": jm.kinematics.Closure("crank", ["a1"], by_crank),
+    "rocker": jm.kinematics.Closure("rocker", ["a3"], by_rocker),
 }

@@ -88,7 +88,7 @@ def main(n):
     found = jm.diagnose(system, flat)
     terms = jm.evaluate(system, flat)
     bare = dataclasses.replace(terms, nearby=None)  # without what rows say beside the pose
-    at_flat, least_norm = (jm.GaussProjection().acceleration(known).vdot[2] for known in (terms, bare))
+    at_flat, least_norm = (jm.formulation.GaussProjection().acceleration(known).vdot[2] for known in (terms, bare))
     exact = -9.81 * 3 * (3 * n + 1) / (2 * (4 * n + 1))
 
     print(

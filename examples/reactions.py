@@ -18,7 +18,7 @@ def runs(system, state, ts):
     """The motion with each choice of eliminated rows, and the reactions."""
     controller = dfx.ClipStepSizeController(dfx.PIDController(rtol=1e-12, atol=1e-12), step_ts=ts)
     for rows in ELIMINATED:
-        formulation = jm.Elimination(rows)
+        formulation = jm.formulation.Elimination(rows)
         solution = jm.simulate(
             system,
             state,

@@ -62,7 +62,7 @@ def main():
 
     upright = jm.assemble(system, [np.pi / 2, np.pi], [5.0, -10.0], hold=["q1", "q2"])
     print(jm.diagnose(system, upright))
-    found = float(jm.GaussProjection().acceleration(jm.evaluate(system, upright)).vdot[0])
+    found = float(jm.formulation.GaussProjection().acceleration(jm.evaluate(system, upright)).vdot[0])
     assert abs(found - acceleration(np.pi / 2, 5.0)) <= 1e-9
     at_rest = jm.assemble(system, [np.pi / 2, np.pi], [0.0, 0.0], hold=["q1", "q2"])
     try:

@@ -22,9 +22,9 @@ import optax
 import jaxmb as jm
 
 planar, spatial, control = jm.planar, jm.spatial, jm.control
-ROOMS = {"": jm} | {
-    room: getattr(jm, room) for room in ["planar", "spatial", "control", "fit", "models", "plot", "records", "sweep"]
-}
+PACKAGES = ["planar", "spatial", "control", "fit", "models", "plot", "records", "sweep"]
+PACKAGES += ["formulation", "kinematics", "mechanism", "output", "reaction", "simulation", "system", "topology"]
+ROOMS = {"": jm} | {room: getattr(jm, room) for room in PACKAGES}
 
 
 class Among:
@@ -115,7 +115,7 @@ def sprung():
 
 @functools.cache
 def closure():
-    return jm.Closure("C", ["y"], lambda t, y, p: jnp.sqrt(1 - y**2))
+    return jm.kinematics.Closure("C", ["y"], lambda t, y, p: jnp.sqrt(1 - y**2))
 
 
 @functools.cache
@@ -201,7 +201,7 @@ def doors():
         state
         | dict(
             ts=TIMES,
-            formulation=jm.GaussProjection(),
+            formulation=jm.formulation.GaussProjection(),
             drift=jm.Projection(),
             events=Among([jm.Lock("pivot", at=0.05)], "[]"),
             max_events=more(2),
@@ -218,7 +218,7 @@ def doors():
         ),
     )
     yield jm.choose_engine, state | dict(
-        formulation=jm.GaussProjection(), drift=jm.Projection(), control=control.PD("pivot", 1.0, 1.0), solver=dfx.Tsit5(),
+        formulation=jm.formulation.GaussProjection(), drift=jm.Projection(), control=control.PD("pivot", 1.0, 1.0), solver=dfx.Tsit5(),
         adjoint=dfx.RecursiveCheckpointAdjoint(), engine=either(jm.XLA(), "jm.XLA"),
     )  # fmt: skip
     yield jm.assemble, dict(
@@ -248,21 +248,24 @@ def doors():
     yield jm.Baumgarte, dict(alpha=least(1.0), beta=least(1.0))
     yield jm.Projection, dict(iterations=more(3), tol=more(1e-8))
     for kind in (
-        jm.KKT,
-        jm.GaussProjection,
-        jm.Elimination,
-        jm.CoordinatePartition,
-        jm.NullSpace,
-        jm.OrthogonalProjection,
-        jm.Proximal,
+        jm.formulation.KKT,
+        jm.formulation.GaussProjection,
+        jm.formulation.Elimination,
+        jm.formulation.CoordinatePartition,
+        jm.formulation.NullSpace,
+        jm.formulation.OrthogonalProjection,
+        jm.formulation.Proximal,
     ):
         own = {
-            jm.Elimination: dict(eliminated=Among((0,), "()")), jm.Proximal: dict(mu=more(1e-8), refinements=least(2)),
-            jm.CoordinatePartition: dict(independent=(0,), switching=share(0.3)), jm.NullSpace: dict(weight=np.eye(2)),
-            jm.OrthogonalProjection: dict(inertia=known("parameterised"), gamma=more(1.0), weight=np.eye(2)),
+            jm.formulation.Elimination: dict(eliminated=Among((0,), "()")), jm.formulation.Proximal: dict(mu=more(1e-8), refinements=least(2)),
+            jm.formulation.CoordinatePartition: dict(independent=(0,), switching=share(0.3)), jm.formulation.NullSpace: dict(weight=np.eye(2)),
+            jm.formulation.OrthogonalProjection: dict(inertia=known("parameterised"), gamma=more(1.0), weight=np.eye(2)),
         }  # fmt: skip
         yield kind, own.get(kind, {}) | dict(rank_tol=more(1e-7))
-    yield jm.Elimination.of, dict(system=particle(), rows=either({"C": [0]}, "list of unknown"), rank_tol=more(1e-7))
+    yield (
+        jm.formulation.Elimination.of,
+        dict(system=particle(), rows=either({"C": [0]}, "list of unknown"), rank_tol=more(1e-7)),
+    )
     when = dict(when=RESULT, direction=1, name="event")
     again = dict(repeat=False)
     yield jm.Lock, dict(what="pivot", consistent=True) | when | again
@@ -277,30 +280,33 @@ def doors():
     yield jm.Brake, dict(what="pivot", sliding=least(1.0), holding=least(2.0)) | when
     yield jm.transition, dict(
         system=particle(), state=jm.assemble(particle(), q=(0.8, 0.6), inactive=["C"]), lock=known(["x"]), activate=known(["C"]), release=known([]), impulse=np.zeros(2), restitution=share(0.5), method=known("full"),
-        formulation=jm.GaussProjection(), consistent=True, assemble=False, throw=True,
+        formulation=jm.formulation.GaussProjection(), consistent=True, assemble=False, throw=True,
     )  # fmt: skip
-    yield jm.Closure, dict(name="C", independent=["y"], fn=lambda t, y, p: y)
-    reduced = jm.restrict(particle(), closure(), particle_start())
-    yield jm.restrict, dict(system=particle(), closure=closure(), state=particle_start())
-    yield jm.closure_kinematics, dict(system=particle(), closure=closure(), state=reduced)
-    yield jm.reduce, dict(system=particle(), closure=closure())
+    yield jm.kinematics.Closure, dict(name="C", independent=["y"], fn=lambda t, y, p: y)
+    reduced = jm.kinematics.restrict(particle(), closure(), particle_start())
+    yield jm.kinematics.restrict, dict(system=particle(), closure=closure(), state=particle_start())
+    yield jm.kinematics.closure_kinematics, dict(system=particle(), closure=closure(), state=reduced)
+    yield jm.kinematics.reduce, dict(system=particle(), closure=closure())
     yield (
-        jm.embed,
+        jm.kinematics.embed,
         dict(system=particle(), closure=closure(), motion=reduced),
     )
-    yield jm.diagnose, state | dict(formulation=jm.GaussProjection())
-    yield jm.branches, state
+    yield jm.diagnose, state | dict(formulation=jm.formulation.GaussProjection())
+    yield jm.kinematics.branches, state
     yield jm.trace_motion, dict(
         system=particle(), state=particle_start(), input=known("y"), watch=known(["x"]), between=(0.5, 0.7), step=more(0.25),
-        max_points=more(4), formulation=jm.GaussProjection(),
+        max_points=more(4), formulation=jm.formulation.GaussProjection(),
     )  # fmt: skip
     yield jm.batched, dict(fn=lambda x: x, size=more(4), memory=more(1e9), cost=lambda x: x)
     yield jm.equilibrium, dict(system=built(), start=rest(), u=np.zeros(1), hold=known([]), t=0.0, throw=True)
     yield jm.linearise, dict(
         system=built(), state=rest(), u=np.zeros(1), independent=known(["pivot"]), outputs=lambda t, q, v, p: q,
-        formulation=jm.GaussProjection(), throw=True,
+        formulation=jm.formulation.GaussProjection(), throw=True,
     )  # fmt: skip
-    yield jm.lqr, dict(linearisation=linearisation(), Q=np.eye(2), R=np.eye(1), N=np.zeros((2, 1)), period=more(0.01))
+    yield (
+        jm.control.lqr,
+        dict(linearisation=linearisation(), Q=np.eye(2), R=np.eye(1), N=np.zeros((2, 1)), period=more(0.01)),
+    )
 
 
 def reports():
@@ -308,7 +314,7 @@ def reports():
     moving = dict(system=built(), motion=motion())
     for function in (jm.energy, jm.residuals):
         yield function, moving
-    options = dict(formulation=jm.GaussProjection(), u=np.zeros((3, 1)), throw=True)
+    options = dict(formulation=jm.formulation.GaussProjection(), u=np.zeros((3, 1)), throw=True)
     yield jm.reactions, moving | options
     for function in (jm.position, jm.velocity, jm.pose, jm.angular_velocity):
         yield function, moving | dict(place=known("rod.b"))
@@ -327,23 +333,28 @@ def reports():
         dict(system=built(), state=rest(), hold=known(["pivot"]), u=np.zeros(1), frame=known("world"), throw=True),
     )
     yield (
-        jm.tabulate,
-        dict(system=built(), solution=motion(), quantities=known(["energy"]), formulation=jm.GaussProjection()),
+        jm.output.tabulate,
+        dict(
+            system=built(),
+            solution=motion(),
+            quantities=known(["energy"]),
+            formulation=jm.formulation.GaussProjection(),
+        ),
     )
-    yield jm.commands, moving | dict(law=track())
+    yield jm.output.commands, moving | dict(law=track())
     yield jm.analyse_reactions, state | dict(method=known("qr"), rank_tol=more(1e-7))
     yield jm.evaluate, state | dict(u=np.zeros(1))
     yield jm.physical_reactions, dict(
         system=particle(), state=particle_start(), directions={"x": lambda t, q, p: q[0]}, scheme=known("direct"),
     )  # fmt: skip
-    yield jm.length_metric, dict(system=particle(), rotations=known(["x"]), length=more(1.0))
+    yield jm.formulation.length_metric, dict(system=particle(), rotations=known(["x"]), length=more(1.0))
     metric = dict(terms=terms(), weight=np.eye(2), rank_tol=more(1e-7))
-    yield jm.decoupling, metric
-    yield jm.projective_criterion, metric
-    yield jm.gauss_residual, dict(terms=terms(), vdot=np.zeros(2), rank_tol=more(1e-7))
-    yield jm.inertia_conditioning, metric | dict(gammas=np.ones(2))
+    yield jm.formulation.decoupling, metric
+    yield jm.formulation.projective_criterion, metric
+    yield jm.formulation.gauss_residual, dict(terms=terms(), vdot=np.zeros(2), rank_tol=more(1e-7))
+    yield jm.formulation.inertia_conditioning, metric | dict(gammas=np.ones(2))
     yield jm.convert, dict(state=start(), source=built(), target=absolute())
-    yield jm.loop_cuts, dict(mechanism=pendulum(), state=start(), system=built())
+    yield jm.mechanism.loop_cuts, dict(mechanism=pendulum(), state=start(), system=built())
     yield motion().state, dict(i=Among(1, "list", wrong=(("out of range", 99), ("out of range", -99))))
     yield motion().to_xarray, dict(shared_times=True)
     yield motion().to_pandas, dict()
@@ -481,7 +492,7 @@ def laws():
         yield kind, {next(iter(inspect.signature(kind).parameters)): lambda *args: jnp.zeros(1)}
     for function in (control.affine,):
         yield function, dict(plant=plant())
-    yield control.Plant.at, state | dict(formulation=jm.GaussProjection())
+    yield control.Plant.at, state | dict(formulation=jm.formulation.GaussProjection())
     yield control.drive, dict(plant=plant(), limits=np.ones(1))
     yield control.operational, dict(plant=plant(), rows=rows())
     yield control.output_rows, dict(plant=plant(), output="pivot")
@@ -492,11 +503,15 @@ def laws():
     options = dict(limits=np.ones(1), preferred=either(np.zeros(1), "nan"), damping=least(0.1))
     yield control.motion_law, dict(plant=plant(), rows=rows(), w=either(np.zeros(1), "nan")) | options
     yield control.with_drivers, dict(system=built(), output="pivot", reference=lambda t: 0.1, name="driver")
-    yield control.controllability, state | dict(limits=np.ones(1), output="pivot", formulation=jm.GaussProjection())
+    yield (
+        control.controllability,
+        state | dict(limits=np.ones(1), output="pivot", formulation=jm.formulation.GaussProjection()),
+    )
     held = dict(system=absolute_with_motor(), state=jm.assemble(absolute_with_motor()))
     yield (
         control.analyse_forces,
-        held | dict(forces=control.Multipliers("pivot"), limits=np.ones(1), formulation=jm.GaussProjection()),
+        held
+        | dict(forces=control.Multipliers("pivot"), limits=np.ones(1), formulation=jm.formulation.GaussProjection()),
     )
 
 
@@ -671,7 +686,7 @@ WRONG = {
     "system": COMMON | {"text": "no", "number": 1.5, "True": True, "list": [], "mechanism": pendulum()},
     "array": COMMON | {"text": "no", "list of text": ["no"], "nan": None, "True": True, "function": abs},
     "dict": COMMON | {"text": "no", "number": 1.5, "True": True, "list of number": [1.5], "class": dict},
-    "several": COMMON | {"text": "no", "number": 1.5, "True": True, "list of object": [_Other()], "list of class": [jm.KKT]},
+    "several": COMMON | {"text": "no", "number": 1.5, "True": True, "list of object": [_Other()], "list of class": [jm.formulation.KKT]},
 }  # fmt: skip
 
 

@@ -17,15 +17,15 @@ import jaxmb as jm
 GRAVITY = 9.81
 
 FORMULATIONS = {
-    "GaussProjection": jm.GaussProjection(),
-    "KKT": jm.KKT(),
-    "skew": jm.OrthogonalProjection(inertia="skew"),
-    "symmetric": jm.OrthogonalProjection(inertia="symmetric"),
-    "parameterised": jm.OrthogonalProjection(),
-    "NullSpace": jm.NullSpace(),
-    "CoordinatePartition": jm.CoordinatePartition(),
-    "Elimination": jm.Elimination(),
-    "Proximal": jm.Proximal(),
+    "GaussProjection": jm.formulation.GaussProjection(),
+    "KKT": jm.formulation.KKT(),
+    "skew": jm.formulation.OrthogonalProjection(inertia="skew"),
+    "symmetric": jm.formulation.OrthogonalProjection(inertia="symmetric"),
+    "parameterised": jm.formulation.OrthogonalProjection(),
+    "NullSpace": jm.formulation.NullSpace(),
+    "CoordinatePartition": jm.formulation.CoordinatePartition(),
+    "Elimination": jm.formulation.Elimination(),
+    "Proximal": jm.formulation.Proximal(),
 }
 
 

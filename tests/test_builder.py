@@ -33,7 +33,7 @@ PRECISE = {"solver": dfx.Dopri8(), "stepsize_controller": dfx.PIDController(rtol
 
 @eqx.filter_jit
 def acceleration(system, q, v):
-    return jm.GaussProjection().acceleration(jm.evaluate(system, jm.as_state(system, q, v))).vdot
+    return jm.formulation.GaussProjection().acceleration(jm.evaluate(system, jm.as_state(system, q, v))).vdot
 
 
 # Shapes. The same regions as images of unit cubes, integrated by Gauss' and the trapezoidal rule.

@@ -151,7 +151,7 @@ def test_switches_as_data():
     """Changes of the independent coordinate of a pendulum that goes round."""
     system, _ = pendulum(1)
     state = jm.assemble(system, [0.0, -1.0], [8.0, 0.0])
-    sol = jm.simulate(system, state, jnp.array([0.0, 1.0]), formulation=jm.CoordinatePartition())
+    sol = jm.simulate(system, state, jnp.array([0.0, 1.0]), formulation=jm.formulation.CoordinatePartition())
     data = sol.to_xarray()
     assert int(data.switch_count) == int(sol.switches.count) >= 2
     the_same(data.switch_time, sol.switches.t)
@@ -344,7 +344,7 @@ def test_names_that_text_cannot_hold(tmp_path):
 def test_table_of_a_run():
     """Each column is what the functions of its name give; the share of a redundant row is not determined."""
     system, sol = free()
-    table = jm.tabulate(system, sol)
+    table = jm.output.tabulate(system, sol)
     energy, found = jm.energy(system, sol), jm.reactions(system, sol)
     the_same(table.t, sol.ts)
     the_same(jnp.stack([table[name] for name in ("x", "y", "x'", "y'")], 1), jnp.concatenate([sol.q, sol.v], 1))
@@ -368,7 +368,7 @@ def test_multipliers_that_are_determined():
 
 
 def test_table_without_constraints():
-    table = jm.tabulate(*bare())
+    table = jm.output.tabulate(*bare())
     expected = [
         "q0",
         "q0'",
@@ -384,7 +384,7 @@ def test_table_without_constraints():
 def test_table_of_a_mechanism_with_a_lock(tmp_path):
     """λ of the lock is its torque once it acts, and zero before; the file gives all of it back."""
     system, sol = cart()[0], single()
-    table = jm.tabulate(system, sol, ["motion", "multipliers", "reactions"])
+    table = jm.output.tabulate(system, sol, ["motion", "multipliers", "reactions"])
     assert dict(table.units)["reaction.hinge"] == "N m" and dict(table.units)["u.slide"] == "N"
     torque = table["multiplier.lock hinge"]
     the_same(torque[:3], [0.0, 0.0, 0.0])
@@ -399,15 +399,15 @@ def test_table_of_a_mechanism_with_a_lock(tmp_path):
 
 def test_table_of_an_unreached_end():
     spoilt = jax.tree.map(lambda x: x[2], batch())
-    table = jm.tabulate(cart()[0], spoilt, ["motion", "multipliers", "reactions"])
+    table = jm.output.tabulate(cart()[0], spoilt, ["motion", "multipliers", "reactions"])
     assert all(np.isnan(column).all() for name, column in table.columns.items() if name != "multiplier.lock hinge")
 
 
 def test_tables_that_are_refused():
     system, sol = free()
     with pytest.raises(ValueError, match=r"`quantities` must be out of 'motion', .* but is \['power'\]"):
-        jm.tabulate(system, sol, ["power"])
+        jm.output.tabulate(system, sol, ["power"])
     with pytest.raises(TypeError, match=r"`quantities` must be a sequence, .* but is 'motion'"):
-        jm.tabulate(system, sol, "motion")
+        jm.output.tabulate(system, sol, "motion")
     with pytest.raises(ValueError, match=r"`solution` must be a single run, but has leading axes \(3,\)"):
-        jm.tabulate(cart()[0], batch())
+        jm.output.tabulate(cart()[0], batch())

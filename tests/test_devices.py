@@ -85,7 +85,7 @@ ENTRIES = {
     "simulate, stiff": lambda: of_fourbar(functools.partial(run, solver=dfx.Kvaerno3())),
     "simulate, dense": lambda: of_fourbar(lambda system, state: run(system, state, dense=True).evaluate(0.15)),
     **{
-        name: lambda name=name: of_fourbar(functools.partial(run, formulation=getattr(jm, name)()))
+        name: lambda name=name: of_fourbar(functools.partial(run, formulation=getattr(jm.formulation, name)()))
         for name in ("KKT", "OrthogonalProjection", "NullSpace", "CoordinatePartition", "Elimination", "Proximal")
     },
     "reactions": lambda: of_fourbar(lambda system, state: jm.reactions(system, state, throw=False)),

@@ -39,7 +39,7 @@ def on_plane(height=0.0, v=0.0):
     with jax.ensure_compile_time_eval():
         state = jm.assemble(PLANE) if height == v == 0 else jm.assemble(PLANE, [height], [v], inactive=["plane"])
     if state.mode is None:  # both starts share a program
-        mode = jm.Mode((), jnp.ones(1, bool), jnp.zeros(0), jnp.zeros(0), jnp.zeros(0, bool))
+        mode = jm.system.Mode((), jnp.ones(1, bool), jnp.zeros(0), jnp.zeros(0), jnp.zeros(0, bool))
         state = eqx.tree_at(lambda s: s.mode, state, mode, is_leaf=lambda x: x is None)
     return state
 
@@ -268,7 +268,7 @@ def test_massless_coordinates_pass_through_events():
     ]
     start = jm.assemble(ROPE, [0.0, 1.0, 2.0])
     ts = jnp.array([1.5, 2.5, 4.0])
-    solution = jm.simulate(ROPE, start, ts, events=events, max_events=3, formulation=jm.KKT(), **TIGHT)
+    solution = jm.simulate(ROPE, start, ts, events=events, max_events=3, formulation=jm.formulation.KKT(), **TIGHT)
     found = solution.events
     np.testing.assert_allclose(found.t, [1.0, 2.0, 3.0], atol=1e-9)
     np.testing.assert_allclose(found.impulses["lock b"][1], -0.25, atol=1e-9)
@@ -280,7 +280,7 @@ def test_massless_coordinates_pass_through_events():
     loads = jm.reactions(ROPE, solution)
     np.testing.assert_allclose(loads.vdot[:, 0], ts, atol=1e-9)
     with pytest.raises(ValueError, match="must be positive definite for `GaussProjection`, but is singular along 'b'"):
-        jm.reactions(ROPE, solution, formulation=jm.GaussProjection())
+        jm.reactions(ROPE, solution, formulation=jm.formulation.GaussProjection())
 
 
 @pytest.mark.slow

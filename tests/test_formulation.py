@@ -65,7 +65,7 @@ def together(names):
         parts[name] = jax.tree.map(lambda x: x[None], terms)
     ends = np.cumsum([0, *(len(part.mass) for part in parts.values())])
     places = dict(zip(parts, itertools.starmap(slice, itertools.pairwise(ends)), strict=True))
-    return places, jax.vmap(jm.Terms)(*map(np.concatenate, zip(*map(padded, parts.values()), strict=True)))
+    return places, jax.vmap(jm.system.Terms)(*map(np.concatenate, zip(*map(padded, parts.values()), strict=True)))
 
 
 @functools.cache
@@ -290,7 +290,7 @@ def test_duplicating_scaling_and_permuting_rows_changes_nothing(variant, method)
 
 def test_the_rank_of_the_last_accepted_state_is_used():
     """At a state slightly off the constraints, rows that were found dependent stay out."""
-    formulation = jm.GaussProjection()
+    formulation = jm.formulation.GaussProjection()
     system, state = make("four-bar, 3 loops")
 
     @jax.jit
@@ -323,6 +323,6 @@ def test_motion_with_a_mass_that_is_regular_on_the_null_space_only():
     system, q = SPECIAL["massless"]
     state = jm.assemble(system, q)
     with pytest.raises(ValueError, match=r"`mass` must be positive definite for `GaussProjection`.*KKT"):
-        jm.simulate(system, state, [1.0], formulation=jm.GaussProjection())
+        jm.simulate(system, state, [1.0], formulation=jm.formulation.GaussProjection())
     sol = jm.simulate(system, state, [1.0])
     np.testing.assert_allclose(sol.q[0], [0.1 + 1.75, 2 * (0.1 + 1.75)], rtol=1e-9)

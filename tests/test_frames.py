@@ -83,7 +83,9 @@ def test_a_loop_closes_in_any_frame(cut):
     def start(turn, shift, frames):
         system = built(turn, shift, frames, cut, "relative")
         state = jm.assemble(system, throw=False)
-        return jm.GaussProjection().acceleration(jm.evaluate(system, state)), jm.position(system, state, "coupler.b")
+        return jm.formulation.GaussProjection().acceleration(jm.evaluate(system, state)), jm.position(
+            system, state, "coupler.b"
+        )
 
     turn, shift, bodies = frames(10)
     found, place = start(turn, shift, bodies)

@@ -36,7 +36,7 @@ def test_relative_and_absolute_builds_agree(key):
         applied = tree.applied_force(t, q, v)
         vdot = jnp.linalg.solve(tree.mass(t, q), tree.intrinsic_force(t, q, v) + applied)
         terms = jm.evaluate(free, jm.as_state(free, q_free, v_free))
-        found = jm.GaussProjection().acceleration(terms)
+        found = jm.formulation.GaussProjection().acceleration(terms)
 
         def bodies(system, q, v, vdot):
             moving = lambda q, v: system.joints.motion(t, q, v, system.params).rates

@@ -813,7 +813,7 @@ def problem_of(name, count):
     system, many = systems.states(name, count)
     one = jax.tree.map(lambda x: x[0], many)
     scale = dataclasses.replace(one.scale, rate=jnp.asarray(5.0))
-    problem = VectorField(system, jm.GaussProjection(), Projection(), None, scale, jnp.array(True), None)
+    problem = VectorField(system, jm.formulation.GaussProjection(), Projection(), None, scale, jnp.array(True), None)
     packed = jax.vmap(lambda q, v: StateVector.of(q, v, jnp.zeros(())).packed)(many.q, many.v)
     return problem, StateVector.of(one.q, one.v, jnp.zeros(())), many.t, packed
 
@@ -1034,7 +1034,7 @@ def test_all_forward_derivatives_by_compiled_code_are_the_same(name):
 @pytest.mark.parametrize(
     ("method", "reason"),
     [
-        (dict(formulation=jm.CoordinatePartition()), "`CoordinatePartition` may choose anew"),
+        (dict(formulation=jm.formulation.CoordinatePartition()), "`CoordinatePartition` may choose anew"),
         (dict(solver=dfx.Kvaerno3()), "`Kvaerno3` is not an explicit|neither over a tape"),
         (dict(adjoint=dfx.DirectAdjoint()), "derivatives are neither over a tape nor in forward mode"),
     ],
@@ -1060,7 +1060,7 @@ PARTITION = "`CoordinatePartition` may choose anew at each accepted state"
             f"XLA(sparse=False); not compiled: derivatives are neither over a tape nor in forward mode; {FEW}",
         ),
         (
-            dict(formulation=jm.CoordinatePartition()),
+            dict(formulation=jm.formulation.CoordinatePartition()),
             f"XLA(sparse=False); not compiled: {PARTITION}; not sparse: `CoordinatePartition` is not `GaussProjection`",
         ),
         (
@@ -1127,7 +1127,7 @@ def test_known_zeros_and_ones_shorten_programs():
     sizes, one = [], jnp.ones(())
     for own in (system, system.with_constants()):
         scale = Scale(jnp.ones(0), jnp.ones(0), jnp.ones(2), jnp.ones(0), one)
-        problem = VectorField(own, jm.GaussProjection(), Projection(), None, scale, one > 0, None)
+        problem = VectorField(own, jm.formulation.GaussProjection(), Projection(), None, scale, one > 0, None)
         step = compiled_step(problem, dfx.Tsit5(), StateVector.of(state.q, state.v, jnp.zeros(())))
         sizes.append(step.program.stage.code.count)
     assert sizes[1] < 0.6 * sizes[0]

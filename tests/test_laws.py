@@ -16,7 +16,7 @@ from jaxmb import control
 from jaxmb.linalg import invert, pseudoinverse, singular_values, spectral_norm
 
 NV, M, NU, OUTPUTS, FORCES, COUNT = 6, 5, 5, 2, 2, 1000
-GAUSS = jm.GaussProjection()
+GAUSS = jm.formulation.GaussProjection()
 
 
 # The pseudo-inverse
@@ -183,7 +183,7 @@ def plant_of(case, formulation=GAUSS):
     """The plant built of arrays only."""
     none, zero = jnp.zeros(()), jnp.zeros(NV)
     lengths = jnp.linalg.norm(case["rows"], axis=1)
-    terms = jm.Terms(case["mass"], case["force"], case["rows"], jnp.zeros(M), case["gamma"], lengths)
+    terms = jm.system.Terms(case["mass"], case["force"], case["rows"], jnp.zeros(M), case["gamma"], lengths)
     factor = formulation.factorise(terms, formulation.prepare(terms), 0.0)
     system = MATRICES.with_params({name: case[name] for name in MATRICES.params})
     return control.Plant(system, none, zero, zero, terms, case["actuation"], formulation, factor)

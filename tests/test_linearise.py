@@ -110,12 +110,12 @@ def test_frequencies_of_a_chain_in_any_units():
 
 
 @pytest.mark.slow_except("CoordinatePartition()")
-@pytest.mark.parametrize("formulation", [None, jm.KKT(), jm.CoordinatePartition()], ids=str)
+@pytest.mark.parametrize("formulation", [None, jm.formulation.KKT(), jm.formulation.CoordinatePartition()], ids=str)
 def test_fourbar_against_minimal_coordinates(formulation):
     system, state = make("four-bar")
     closure = fourbar_model.CLOSURES["crank"]
-    small = jm.reduce(system, closure)
-    expected = jm.linearise(small, jm.restrict(system, closure, state))
+    small = jm.kinematics.reduce(system, closure)
+    expected = jm.linearise(small, jm.kinematics.restrict(system, closure, state))
     found = jm.linearise(system, state, independent=["a1"], formulation=formulation)
     agree(found.A, expected.A, 1e-11)
     agree(found.residual, expected.residual, 1e-11)
@@ -296,7 +296,9 @@ def test_inverted_pendulum_and_its_input():
     agree(found.B[:, 0], [0, 0, 1 / big, 0], 1e-12)
     assert found.controllable and found.inputs == ("u0",)
     # against differences, with an input
-    vdot = lambda u: jm.GaussProjection().acceleration(jm.evaluate(system, state, u=jnp.array([u]))).vdot[:2]
+    vdot = lambda u: (
+        jm.formulation.GaussProjection().acceleration(jm.evaluate(system, state, u=jnp.array([u]))).vdot[:2]
+    )
     agree(found.B[2:, 0], (vdot(1.0) - vdot(-1.0)) / 2, 1e-12)
 
 
@@ -338,7 +340,7 @@ def test_modes_say_what_inputs_reach():
     agree([first.damping, second.damping], [0.1, 0.2 / 3], 1e-13)
     agree(second.frequency, np.sqrt(9 - 0.04) / (2 * np.pi), 1e-13)
     # decaying modes need no input, others do
-    assert jm.lqr(found, np.eye(4), 1.0).eigenvalues.real.max() < 0
+    assert jm.control.lqr(found, np.eye(4), 1.0).eigenvalues.real.max() < 0
 
 
 # Equilibrium
@@ -481,12 +483,12 @@ def test_equilibrium_of_a_top():
 def test_double_integrator():
     cart = jm.System(("s",), mass=lambda t, q, p: jnp.eye(1), actuation=lambda t, q, p: jnp.eye(1))
     found = jm.linearise(cart, jm.assemble(cart))
-    regulator = jm.lqr(found, np.eye(2), 1.0)
+    regulator = jm.control.lqr(found, np.eye(2), 1.0)
     agree(regulator.gain, [[1, np.sqrt(3)]], 1e-12)
     agree(regulator.cost, [[np.sqrt(3), 1], [1, np.sqrt(3)]], 1e-12)
     agree(np.sort_complex(regulator.eigenvalues), (-np.sqrt(3) + np.array([-1j, 1j])) / 2, 1e-12)
     h = 0.3
-    sampled = jm.lqr(found, {"s": 1.0}, {"u0": 0.5}, period=h)
+    sampled = jm.control.lqr(found, {"s": 1.0}, {"u0": 0.5}, period=h)
     agree(sampled.A, [[1, h], [0, 1]], 1e-15)
     agree(sampled.B, [[h**2 / 2], [h]], 1e-15)
     a, b, p, k = (np.asarray(x) for x in (sampled.A, sampled.B, sampled.cost, sampled.gain))
@@ -500,7 +502,7 @@ def test_regulator_of_an_inverted_pendulum():
     system, state = upright()
     found = jm.linearise(system, state, independent=["cart", "x"])
     cross = 0.1 * np.ones((4, 1))
-    regulator = jm.lqr(found, [10.0, 1.0, 1.0, 1.0], 0.1, N=cross)
+    regulator = jm.control.lqr(found, [10.0, 1.0, 1.0, 1.0], 0.1, N=cross)
     a, b, p, k = (np.asarray(x) for x in (found.A, found.B, regulator.cost, regulator.gain))
     agree(a.T @ p + p @ a - k.T @ (0.1 * k) + np.diag([10.0, 1, 1, 1]), np.zeros((4, 4)), 1e-9)
     agree(0.1 * k, b.T @ p + cross.T, 1e-9)
@@ -607,7 +609,7 @@ def test_what_lqr_refuses():
     ]
     for arguments, more, message in cases:
         with pytest.raises(ValueError, match=message):
-            jm.lqr(found, *arguments, **more)
+            jm.control.lqr(found, *arguments, **more)
     loose = jm.System(
         ("held", "loose"), mass=lambda t, q, p: jnp.eye(2), potential=lambda t, q, p: 2 * q[0] ** 2 - 3 * q[1] ** 2,
         actuation=lambda t, q, p: jnp.array([[1.0], [0.0]]),
@@ -615,8 +617,8 @@ def test_what_lqr_refuses():
     message = r"must be stabilisable, but no input reaches modes that do not decay: 2\.449 of 'loose'\."
     for period in (None, 0.1):
         with pytest.raises(ValueError, match=message if period is None else "1.278 of 'loose'"):
-            jm.lqr(jm.linearise(loose, jm.assemble(loose)), np.eye(4), 1.0, period=period)
+            jm.control.lqr(jm.linearise(loose, jm.assemble(loose)), np.eye(4), 1.0, period=period)
     with pytest.raises(ValueError, match="must be that of a system with inputs, but it has none"):
-        jm.lqr(jm.linearise(chain(), jm.assemble(chain())), np.eye(10), 1.0)
+        jm.control.lqr(jm.linearise(chain(), jm.assemble(chain())), np.eye(10), 1.0)
     with pytest.raises(ValueError, match="must be known numbers, but are traced"):
-        jax.jit(lambda q: jm.lqr(found, q, 1.0).gain)(jnp.eye(4))
+        jax.jit(lambda q: jm.control.lqr(found, q, 1.0).gain)(jnp.eye(4))

@@ -87,10 +87,10 @@ def test_what_has_no_inertia_is_named():
     asked = r"`mass` must be positive definite for `GaussProjection`.*along 'A' \(without inertia: 'coupler'\).*`formulation=KKT\(\)`"
     for fn in (jm.reactions, jm.diagnose, jm.linearise, lambda *s, **k: jm.simulate(*s, TS, **k)):
         with pytest.raises(ValueError, match=asked):
-            fn(system, state, formulation=jm.GaussProjection())
+            fn(system, state, formulation=jm.formulation.GaussProjection())
     # Inside of `jit` the numbers of the system are known, the state is not.
     inside = jax.jit(lambda state: jm.reactions(system, state).vdot)(state)
-    np.testing.assert_allclose(inside, jm.reactions(system, state, formulation=jm.KKT()).vdot, rtol=1e-12)
+    np.testing.assert_allclose(inside, jm.reactions(system, state, formulation=jm.formulation.KKT()).vdot, rtol=1e-12)
     assert jm.diagnose(fourbar(1.0, mass=1e-3), state).massless == ()
 
 

@@ -38,7 +38,7 @@ def _rows(system, q, v):
 
 
 def acceleration(system, state, u=None):
-    return jm.GaussProjection().acceleration(jm.evaluate(system, state, u=u)).vdot
+    return jm.formulation.GaussProjection().acceleration(jm.evaluate(system, state, u=u)).vdot
 
 
 # Drivers
@@ -374,13 +374,13 @@ def test_cuts_are_judged_by_the_projective_criterion():
     mechanism = P.Mechanism([*bodies, weight], joints)
     system = mechanism.build()
     state = jm.assemble(system, {"O": 0.7, "A": -1.0, "guide": 1.0}, hold=["O"])
-    cuts = jm.loop_cuts(mechanism, state, system)
+    cuts = jm.mechanism.loop_cuts(mechanism, state, system)
     assert set(cuts) == {"O", "A", "B", "guide"}  # without the weld the weight would be loose
     assert list(cuts.values()) == sorted(cuts.values(), reverse=True)
     for name, value in cuts.items():
         cut = mechanism.build(cut=[name])
         terms = jm.evaluate(cut, jm.convert(state, system, cut))
-        np.testing.assert_allclose(value, jm.projective_criterion(terms).tangent.max(), rtol=1e-9)
+        np.testing.assert_allclose(value, jm.formulation.projective_criterion(terms).tangent.max(), rtol=1e-9)
 
 
 @pytest.mark.slow

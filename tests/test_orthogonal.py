@@ -28,7 +28,7 @@ def first(name):
     return jax.tree.map(lambda x: x[0], evaluated(name))
 
 
-conditioning, decoupling = jax.jit(jm.inertia_conditioning), jax.jit(jm.decoupling)
+conditioning, decoupling = jax.jit(jm.formulation.inertia_conditioning), jax.jit(jm.formulation.decoupling)
 accelerations = eqx.filter_jit(lambda formulation, terms: formulation.acceleration(terms))
 minimal_equations = eqx.filter_jit(lambda formulation, terms: formulation.minimal(terms))
 
@@ -47,7 +47,7 @@ def test_particle_on_a_circle():
     terms = jm.evaluate(system, jm.assemble(system, 2 * normal, 2 * rate * tangent))
     force = np.array([0.7, -1.9])
     for kind in ("skew", "symmetric", "parameterised"):
-        parts, found, reaction = projection(jm.OrthogonalProjection(inertia=kind), terms)
+        parts, found, reaction = projection(jm.formulation.OrthogonalProjection(inertia=kind), terms)
         np.testing.assert_allclose(parts.projector, np.outer(tangent, tangent), atol=1e-12)
         np.testing.assert_allclose(parts.particular, -2 * rate**2 * normal, atol=1e-12)
         vdot = (force @ tangent) / mass * tangent - 2 * rate**2 * normal
@@ -63,7 +63,7 @@ def test_slider_crank():
     angle = 0.4
     state = jm.assemble(system, [angle, 2 * np.pi - 2 * angle], [1.0, -2.0])
     terms = jm.evaluate(system, state)
-    parts, _, _ = projection(jm.OrthogonalProjection(gamma=jnp.array(1.0)), terms)
+    parts, _, _ = projection(jm.formulation.OrthogonalProjection(gamma=jnp.array(1.0)), terms)
     c2 = np.cos(2 * angle)
     np.testing.assert_allclose(parts.projector, np.array([[1, -2], [-2, 4]]) / 5, atol=1e-12)
     np.testing.assert_allclose(parts.inertia, [[1, (1 + c2) / 5], [0, (3 - 2 * c2) / 5]], atol=1e-12)
@@ -87,11 +87,11 @@ def test_laws_of_the_projector(name, weighted):
     half = rng.normal(size=(system.nv, system.nv)) + 3 * np.eye(system.nv)
     weight = jnp.asarray(half @ half.T) if weighted else None
     w = np.eye(system.nv) if weight is None else np.asarray(weight)
-    exact = accelerations(jm.GaussProjection(), terms)
+    exact = accelerations(jm.formulation.GaussProjection(), terms)
     numbers = conditioning(terms, jnp.array([0.3, 2.0]), weight)
     for kind, gamma in (("skew", None), ("symmetric", None), ("parameterised", 0.3), ("parameterised", 2.0)):
         value = None if gamma is None else jnp.array(gamma)
-        formulation = jm.OrthogonalProjection(inertia=kind, gamma=value, weight=weight)
+        formulation = jm.formulation.OrthogonalProjection(inertia=kind, gamma=value, weight=weight)
         parts, vdot, reaction = projection(formulation, terms)
         p, m_c = np.asarray(parts.projector), np.asarray(parts.inertia)
         np.testing.assert_allclose(p @ p, p, atol=1e-12)
@@ -118,7 +118,7 @@ def test_decoupling():
     ):
         system = PARTICLE.with_params(jnp.asarray(mass))
         terms = jm.evaluate(system, jm.assemble(system, 2 * direction))
-        parts, _, _ = projection(jm.OrthogonalProjection(inertia="skew"), terms)
+        parts, _, _ = projection(jm.formulation.OrthogonalProjection(inertia="skew"), terms)
         coupling = (jnp.eye(2) - parts.projector) @ mass @ np.linalg.inv(parts.inertia) @ parts.projector
         assert (float(decoupling(terms)) < 1e-14) == invariant == bool(jnp.abs(coupling).max() < 1e-14)
 
@@ -126,16 +126,16 @@ def test_decoupling():
 def test_length_metric():
     """Angles count as lengths; the choice changes P, not the motion."""
     system, terms = make("driven cart")[0], first("driven cart")
-    weight = jm.length_metric(system, ["q2"], 0.5)
+    weight = jm.formulation.length_metric(system, ["q2"], 0.5)
     np.testing.assert_allclose(weight, np.diag([1, 1, 0.25, 1]))
-    vdot = accelerations(jm.OrthogonalProjection(weight=weight), terms).vdot
-    np.testing.assert_allclose(vdot, accelerations(jm.GaussProjection(), terms).vdot, atol=1e-13)
+    vdot = accelerations(jm.formulation.OrthogonalProjection(weight=weight), terms).vdot
+    np.testing.assert_allclose(vdot, accelerations(jm.formulation.GaussProjection(), terms).vdot, atol=1e-13)
     with pytest.raises(ValueError, match=r"`rotations` must name velocities out of q0, q1, q2, q3, but names 'phi'"):
-        jm.length_metric(system, ["phi"], 0.5)
+        jm.formulation.length_metric(system, ["phi"], 0.5)
     with pytest.raises(ValueError, match=r"`weight` must have shape \(4, 4\), but has shape \(2, 2\)"):
-        jm.OrthogonalProjection(weight=jnp.eye(2)).acceleration(terms)
+        jm.formulation.OrthogonalProjection(weight=jnp.eye(2)).acceleration(terms)
     with pytest.raises((TypeError, ValueError), match=r"'skew', 'symmetric'.*'parameterised'"):
-        jm.OrthogonalProjection(inertia="round")
+        jm.formulation.OrthogonalProjection(inertia="round")
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ def test_length_metric():
 def test_null_space(name):
     """C N = 0, NᵀN = I, the minimal equations; Nᵀ(M v̇ − F) vanishes for the motion only."""
     system, terms = make(name)[0], first(name)
-    parts = minimal_equations(jm.NullSpace(), terms)
-    exact = accelerations(jm.GaussProjection(), terms)
+    parts = minimal_equations(jm.formulation.NullSpace(), terms)
+    exact = accelerations(jm.formulation.GaussProjection(), terms)
     free = system.nv - int(exact.rank)
     columns = np.flatnonzero(np.abs(parts.basis).max(axis=0))
     basis = np.asarray(parts.basis)[:, columns]
@@ -155,14 +155,14 @@ def test_null_space(name):
     minimal = np.linalg.solve(parts.mass, parts.force)
     np.testing.assert_allclose(parts.particular + parts.basis @ minimal, exact.vdot, atol=1e-11)
     size = float(jnp.abs(terms.mass @ exact.vdot).max()) + 1
-    np.testing.assert_allclose(jm.gauss_residual(terms, exact.vdot), 0, atol=1e-12 * size)
+    np.testing.assert_allclose(jm.formulation.gauss_residual(terms, exact.vdot), 0, atol=1e-12 * size)
     moved = exact.vdot + basis @ np.ones(free)
-    assert float(jnp.abs(jm.gauss_residual(terms, moved)).max()) > 0.1
+    assert float(jnp.abs(jm.formulation.gauss_residual(terms, moved)).max()) > 0.1
 
 
 def test_proximal_converges_with_its_refinements():
     """By μ/(μ + s²) each; s = 1 and 0.05 here."""
-    terms = jm.Terms(
+    terms = jm.system.Terms(
         mass=jnp.eye(2),
         force=jnp.array([1.0, 2.0]),
         jacobian=jnp.array([[1.0, 0.0], [1.0, 0.05]]),
@@ -170,9 +170,9 @@ def test_proximal_converges_with_its_refinements():
         gamma=jnp.array([0.3, -0.2]),
         scale=jnp.ones(2),
     )
-    exact = jm.GaussProjection().acceleration(terms).vdot
+    exact = jm.formulation.GaussProjection().acceleration(terms).vdot
     errors = [
-        float(jnp.abs(jm.Proximal(mu=1e-4, refinements=n).acceleration(terms).vdot - exact).max())
+        float(jnp.abs(jm.formulation.Proximal(mu=1e-4, refinements=n).acceleration(terms).vdot - exact).max())
         for n in (1, 2, 3, 12)
     ]
     assert errors[0] > 10 * errors[1] > 100 * errors[2] > 1e-9 and errors[3] < 1e-11
@@ -181,12 +181,12 @@ def test_proximal_converges_with_its_refinements():
 def test_elimination_by_name_and_by_pivoting():
     """Zero and marked multipliers; the same motion; what is left carries the rest."""
     system, terms = make("four-bar, 3 loops")[0], first("four-bar, 3 loops")
-    exact = accelerations(jm.GaussProjection(), terms)
+    exact = accelerations(jm.formulation.GaussProjection(), terms)
     for formulation, rows in (
-        (jm.Elimination.of(system, ["loop 0", "loop 1"]), [2, 3, 4, 5]),
-        (jm.Elimination.of(system, {"loop": [0], "loop 0": [0], "loop 1": [0, 1]}), [0, 2, 4, 5]),
-        (jm.Elimination(eliminated=(0, 1, 2, 3)), [0, 1, 2, 3]),
-        (jm.Elimination(), None),
+        (jm.formulation.Elimination.of(system, ["loop 0", "loop 1"]), [2, 3, 4, 5]),
+        (jm.formulation.Elimination.of(system, {"loop": [0], "loop 0": [0], "loop 1": [0, 1]}), [0, 2, 4, 5]),
+        (jm.formulation.Elimination(eliminated=(0, 1, 2, 3)), [0, 1, 2, 3]),
+        (jm.formulation.Elimination(), None),
     ):
         found = formulation.acceleration(terms)
         assert found.result == jm.RESULTS.successful and int(found.rank) == 2
@@ -200,16 +200,18 @@ def test_elimination_by_name_and_by_pivoting():
 @pytest.mark.slow
 def test_elimination_that_loses_rank_is_refused():
     system, state = make("four-bar, 3 loops")
-    wrong = jm.Elimination.of(system, {"loop": [0], "loop 0": [1], "loop 1": [1]})  # all rows of one direction
+    wrong = jm.formulation.Elimination.of(
+        system, {"loop": [0], "loop 0": [1], "loop 1": [1]}
+    )  # all rows of one direction
     assert wrong.acceleration(jm.evaluate(system, state)).result == jm.RESULTS.unfit_choice
     with pytest.raises(ValueError, match=r"`Elimination` does not fit the start: the rows that are left"):
         jm.simulate(system, state, [0.3], formulation=wrong)
     with pytest.raises(ValueError, match=r"`rows` must name constraints out of .*'loop 1'.*, but names 'lop'"):
-        jm.Elimination.of(system, ["lop"])
+        jm.formulation.Elimination.of(system, ["lop"])
     with pytest.raises(ValueError, match=r"row numbers below 2 for constraint 'loop', but holds 2"):
-        jm.Elimination.of(system, {"loop": [2]})
+        jm.formulation.Elimination.of(system, {"loop": [2]})
     with pytest.raises(ValueError, match=r"`eliminated` must hold row indices below 6, but holds \(7,\)"):
-        jm.Elimination(eliminated=(7,)).acceleration(jm.evaluate(system, state))
+        jm.formulation.Elimination(eliminated=(7,)).acceleration(jm.evaluate(system, state))
 
 
 def late():
@@ -231,11 +233,11 @@ def test_elimination_that_loses_rank_during_a_run():
     run = lambda formulation: jm.simulate(
         system, state, [0.4, 1.0], formulation=formulation, stepsize_controller=short, throw=False
     )
-    fixed = run(jm.Elimination.of(system, ["second"]))
+    fixed = run(jm.formulation.Elimination.of(system, ["second"]))
     assert fixed.result == jm.RESULTS.unfit_choice
     np.testing.assert_allclose(fixed.q[0], [0, 0, 0.4], atol=1e-12)
     assert bool(jnp.all(jnp.isnan(fixed.q[1])))
-    sol = run(jm.Elimination())
+    sol = run(jm.formulation.Elimination())
     assert sol.result == jm.RESULTS.successful
     assert int(sol.stats["lowest_rank"]) == 1 and int(sol.stats["highest_rank"]) == 2
 
@@ -249,6 +251,6 @@ def slope_by_weight(make_one, weight, terms):
 def test_derivatives_of_the_weight_vanish(weight):
     """v̇ does not depend on W, and its derivative with respect to W is zero."""
     start = jnp.eye(3) if weight == "identity" else jnp.diag(jnp.array([1.0, 2.0, 0.3]))
-    for make_one in (jm.NullSpace, jm.OrthogonalProjection):
+    for make_one in (jm.formulation.NullSpace, jm.formulation.OrthogonalProjection):
         slope = slope_by_weight(make_one, start, first("four-bar, 3 loops"))
         np.testing.assert_allclose(slope, 0, atol=1e-9)

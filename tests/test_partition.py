@@ -14,7 +14,7 @@ from systems import evaluated, fourbar, moving_line, sleigh, slow_but, states, t
 import jaxmb as jm
 
 partition = eqx.filter_jit(lambda formulation, terms: formulation.partition(terms))
-criterion = jax.jit(jm.projective_criterion)
+criterion = jax.jit(jm.formulation.projective_criterion)
 REFERENCE = np.load(pathlib.Path(__file__).parent / "data" / "fourbar_blajer.npz")
 
 
@@ -39,7 +39,7 @@ def test_criterion_of_a_physical_pendulum():
 def test_criterion_is_that_of_any_choice(name):
     """d_iᵀ M_d⁻¹ d_i/(M⁻¹)_ii and c_iᵀ M_c⁻¹ c_i/(M⁻¹)_ii as printed in eq. (23), and their sum."""
     terms = jax.tree.map(lambda x: x[0], evaluated(name))
-    parts = partition(jm.CoordinatePartition(), terms)
+    parts = partition(jm.formulation.CoordinatePartition(), terms)
     inverse = np.linalg.inv(terms.mass)
     chosen = np.flatnonzero(parts.independent)
     d, m_d = np.asarray(parts.tangent)[chosen], np.asarray(parts.mass)[np.ix_(chosen, chosen)]
@@ -68,7 +68,7 @@ def test_criterion_of_the_four_bar():
     def along(masses, weight=None):
         def one(angle):
             system, state = fourbar_at(angle, masses)
-            return jm.projective_criterion(jm.evaluate(system, state), weight).tangent
+            return jm.formulation.projective_criterion(jm.evaluate(system, state), weight).tangent
 
         return np.asarray(jax.jit(jax.vmap(one))(jnp.linspace(0, 2 * np.pi, 41)))
 
@@ -91,13 +91,16 @@ def test_greedy_choice_is_regular():
     terms = jm.evaluate(system, jm.assemble(system, jnp.zeros(5)))
     best = np.argsort(-np.asarray(criterion(terms).tangent))[:2]
     assert set(best) == {0, 1}
-    chosen = np.flatnonzero(partition(jm.CoordinatePartition(), terms).independent)
+    chosen = np.flatnonzero(partition(jm.formulation.CoordinatePartition(), terms).independent)
     assert len(chosen) == 2 and chosen[0] in (0, 1) and chosen[1] in (2, 3, 4)
-    bad = jm.CoordinatePartition(independent=(0, 1))
+    bad = jm.formulation.CoordinatePartition(independent=(0, 1))
     assert bad.acceleration(terms).result == jm.RESULTS.unfit_choice
     with pytest.raises(ValueError, match=r"`CoordinatePartition` does not fit the start.*independent coordinates"):
         jm.simulate(
-            system, jm.assemble(system, jnp.zeros(5)), [1.0], formulation=jm.CoordinatePartition((0, 1), switching=0.0)
+            system,
+            jm.assemble(system, jnp.zeros(5)),
+            [1.0],
+            formulation=jm.formulation.CoordinatePartition((0, 1), switching=0.0),
         )
 
 
@@ -107,7 +110,7 @@ def test_equations_of_a_partition(name):
     velocities = np.asarray(states(name)[1].v)
     for i in range(5):
         terms = jax.tree.map(lambda x: x[i], evaluated(name))
-        parts = partition(jm.CoordinatePartition(), terms)
+        parts = partition(jm.formulation.CoordinatePartition(), terms)
         assert bool(parts.regular)
         free, dep = np.flatnonzero(parts.independent), np.flatnonzero(~np.asarray(parts.independent))
         jac, mass, force = (np.asarray(x) for x in (terms.jacobian, terms.mass, terms.force))
@@ -150,17 +153,17 @@ def test_four_bar_by_closure_by_partition_and_as_printed():
     terms = jm.evaluate(system, state)
     d_a, d_b, xi_a, xi_b = paper_d_and_xi(np.asarray(state.q), np.asarray(state.v), np.asarray(system.params["l"]))
     for index, name, d, xi in ((0, "crank", d_a, xi_a), (2, "rocker", d_b, xi_b)):
-        parts = partition(jm.CoordinatePartition((index,)), terms)
+        parts = partition(jm.formulation.CoordinatePartition((index,)), terms)
         np.testing.assert_allclose(parts.tangent[index], d, rtol=1e-12)
         np.testing.assert_allclose(parts.xi, xi, atol=1e-12 * np.abs(xi).max())
         closure = CLOSURES[name]
-        reduced = jm.restrict(system, closure, state)
-        explicit = jm.closure_kinematics(system, closure, reduced)
+        reduced = jm.kinematics.restrict(system, closure, state)
+        explicit = jm.kinematics.closure_kinematics(system, closure, reduced)
         others = [i for i in range(3) if i != index]
         np.testing.assert_allclose(explicit.matrix[:, 0], d[others], rtol=1e-12)
         np.testing.assert_allclose(explicit.xi, xi[others], atol=1e-12 * np.abs(xi).max())
         np.testing.assert_allclose(explicit.eta, 0)
-        equations = jm.evaluate(jm.reduce(system, closure), reduced)
+        equations = jm.evaluate(jm.kinematics.reduce(system, closure), reduced)
         np.testing.assert_allclose(equations.mass[0, 0], parts.mass[index, index], rtol=1e-12)
         np.testing.assert_allclose(equations.force[0], parts.force[index], rtol=1e-11)
 
@@ -188,7 +191,10 @@ def test_switching_changes_no_state():
     system, state = spinning()
     wrapped = lambda q: (np.asarray(q) + np.pi) % (2 * np.pi) - np.pi
     exact = REFERENCE["alpha_spin"]
-    for formulation, least in ((jm.CoordinatePartition((2,), switching=0.99), 3), (jm.CoordinatePartition((2,)), 1)):
+    for formulation, least in (
+        (jm.formulation.CoordinatePartition((2,), switching=0.99), 3),
+        (jm.formulation.CoordinatePartition((2,)), 1),
+    ):
         sol = jm.simulate(system, state, TURNS, formulation=formulation, **precise(TURNS))
         assert np.abs(wrapped(sol.q - exact)).max() < 1e-9
         assert float(jnp.abs(jm.energy(system, sol).balance).max()) < 1e-9
@@ -211,7 +217,12 @@ def test_switching_in_a_batch():
         state = jm.assemble(system, q, [rate, 0.0, 0.0], hold=["a1"], hold_velocity=["a1"])
         settings = dict(stepsize_controller=dfx.ConstantStepSize(), dt0=1e-3, max_steps=1024)
         return jm.simulate(
-            system, state, [0.5], formulation=jm.CoordinatePartition((2,), switching=0.99), throw=False, **settings
+            system,
+            state,
+            [0.5],
+            formulation=jm.formulation.CoordinatePartition((2,), switching=0.99),
+            throw=False,
+            **settings,
         )
 
     rates = jnp.array([3.0, 8.0, 12.0])
@@ -228,8 +239,10 @@ def test_closures_are_free_of_drift():
     """In one coordinate, back in all of them: residuals at rounding, the reference's motion; from one closure to the other."""
     system, state = spinning()
     crank = CLOSURES["crank"]
-    sol = jm.simulate(jm.reduce(system, crank), jm.restrict(system, crank, state), TURNS, **precise(TURNS))
-    whole = jm.embed(system, crank, sol)
+    sol = jm.simulate(
+        jm.kinematics.reduce(system, crank), jm.kinematics.restrict(system, crank, state), TURNS, **precise(TURNS)
+    )
+    whole = jm.kinematics.embed(system, crank, sol)
     wrapped = (np.asarray(whole.q) - REFERENCE["alpha_spin"] + np.pi) % (2 * np.pi) - np.pi
     assert np.abs(wrapped).max() < 1e-9
     off = jm.residuals(system, whole)
@@ -239,8 +252,10 @@ def test_closures_are_free_of_drift():
     middle = jax.tree.map(lambda x: x[2], whole)
     rocker = CLOSURES["rocker"]
     part = TURNS[2:5]
-    other = jm.simulate(jm.reduce(system, rocker), jm.restrict(system, rocker, middle), part, **precise(part))
-    np.testing.assert_allclose(jm.embed(system, rocker, other).q[:, ::2], whole.q[2:5, ::2], atol=1e-9)
+    other = jm.simulate(
+        jm.kinematics.reduce(system, rocker), jm.kinematics.restrict(system, rocker, middle), part, **precise(part)
+    )
+    np.testing.assert_allclose(jm.kinematics.embed(system, rocker, other).q[:, ::2], whole.q[2:5, ::2], atol=1e-9)
 
 
 @pytest.mark.slow
@@ -249,13 +264,13 @@ def test_closure_of_a_moving_constraint():
     system, _ = moving_line()
     state = jm.assemble(system, [0.5, 0.2], [0.1, 0.0], t=0.2, hold=["q0"], hold_velocity=["q0"])
     along = lambda t, q, p: (0.1 + q * jnp.sin(p["w"] * t)) / jnp.cos(p["w"] * t)
-    closure = jm.Closure("line", ["q0"], along)
+    closure = jm.kinematics.Closure("line", ["q0"], along)
     ts = jnp.linspace(0.2, 1.5, 6)
     whole = jm.simulate(system, state, ts, **precise(ts))
-    reduced = jm.reduce(system, closure)
-    sol = jm.simulate(reduced, jm.restrict(system, closure, state), ts, **precise(ts))
-    np.testing.assert_allclose(jm.embed(system, closure, sol).q, whole.q, atol=1e-10)
-    np.testing.assert_allclose(jm.embed(system, closure, sol).v, whole.v, atol=1e-9)
+    reduced = jm.kinematics.reduce(system, closure)
+    sol = jm.simulate(reduced, jm.kinematics.restrict(system, closure, state), ts, **precise(ts))
+    np.testing.assert_allclose(jm.kinematics.embed(system, closure, sol).q, whole.q, atol=1e-10)
+    np.testing.assert_allclose(jm.kinematics.embed(system, closure, sol).v, whole.v, atol=1e-9)
     assert float(jnp.abs(jm.energy(reduced, sol).balance).max()) < 1e-10
 
 
@@ -273,37 +288,37 @@ def test_velocity_constraints_stay():
         ],
         params=base.params,
     )
-    closure = jm.Closure("gear", ["x", "y", "theta"], lambda t, q, p: 2 * q[2:])
+    closure = jm.kinematics.Closure("gear", ["x", "y", "theta"], lambda t, q, p: 2 * q[2:])
     state = jm.assemble(system, [*q, 0.0], [*v, 2 * v[2]])
-    reduced = jm.reduce(system, closure)
+    reduced = jm.kinematics.reduce(system, closure)
     assert reduced.m == 1 and reduced.nq == 3
     ts = jnp.array([1.0, 2.0])
-    sol = jm.simulate(reduced, jm.restrict(system, closure, state), ts, **precise(ts))
+    sol = jm.simulate(reduced, jm.kinematics.restrict(system, closure, state), ts, **precise(ts))
     whole = jm.simulate(system, state, ts, **precise(ts))
-    np.testing.assert_allclose(jm.embed(system, closure, sol).q, whole.q, atol=1e-9)
+    np.testing.assert_allclose(jm.kinematics.embed(system, closure, sol).q, whole.q, atol=1e-9)
 
 
 def test_closures_that_do_not_fit_are_refused():
     system, state = spinning()
     crank = CLOSURES["crank"]
-    mirrored = jm.Closure("mirrored", ["a1"], lambda t, q, p: -crank.fn(t, q, p))
+    mirrored = jm.kinematics.Closure("mirrored", ["a1"], lambda t, q, p: -crank.fn(t, q, p))
     with pytest.raises(ValueError, match=r"Closure 'mirrored' must give coordinate 'a2' of the state, but is off by"):
-        jm.restrict(system, mirrored, state)
+        jm.kinematics.restrict(system, mirrored, state)
     with pytest.raises(ValueError, match=r"Constraint 'loop' is not satisfied by closure 'mirrored'"):
-        jm.embed(system, mirrored, jm.restrict(system, crank, state))
+        jm.kinematics.embed(system, mirrored, jm.kinematics.restrict(system, crank, state))
     with pytest.raises(
         ValueError, match=r"Closure 'c' must name independent coordinates out of a1, a2, a3, but names b"
     ):
-        jm.reduce(system, jm.Closure("c", ["b"], crank.fn))
+        jm.kinematics.reduce(system, jm.kinematics.Closure("c", ["b"], crank.fn))
     with pytest.raises(
         ValueError, match=r"`fn of closure 'c'` must return an array of shape \(1,\), but returns shape \(2,\)"
     ):
-        jm.reduce(system, jm.Closure("c", ["a1", "a2"], lambda t, q, p: q))
+        jm.kinematics.reduce(system, jm.kinematics.Closure("c", ["a1", "a2"], lambda t, q, p: q))
     with pytest.raises(ValueError, match=r"`system` must have velocities that are derivatives"):
-        jm.reduce(top()[0], jm.Closure("c", ["x"], lambda t, q, p: q))
+        jm.kinematics.reduce(top()[0], jm.kinematics.Closure("c", ["x"], lambda t, q, p: q))
     with pytest.raises(ValueError, match=r"`independent` must hold indices of velocities below 3, but holds \(3,\)"):
-        jm.simulate(system, state, [0.1], formulation=jm.CoordinatePartition((3,)))
+        jm.simulate(system, state, [0.1], formulation=jm.formulation.CoordinatePartition((3,)))
     with pytest.raises(
         ValueError, match=r"`switching` of CoordinatePartition must be a number from 0 to less than 1, but is 1.5"
     ):
-        jm.CoordinatePartition(switching=1.5)
+        jm.formulation.CoordinatePartition(switching=1.5)

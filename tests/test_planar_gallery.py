@@ -41,7 +41,7 @@ def solved(system, states):
 
     def one(state):
         terms = jm.evaluate(system, state)
-        found = jm.GaussProjection().acceleration(terms)
+        found = jm.formulation.GaussProjection().acceleration(terms)
         return terms.jacobian, found.vdot, {name: found.multipliers[part] for name, part in system.rows.items()}
 
     return jax.vmap(one)(states)

@@ -74,7 +74,7 @@ def test_eliminations_agree_in_what_is_unique(robot):
     system, states = robot
     found = []
     for rows in ((5, 20), (17, 20), (18, 20)):
-        formulation = jm.Elimination(rows)
+        formulation = jm.formulation.Elimination(rows)
         solved = jm.reactions(system, states, formulation=formulation)
         found.append((solved, {name: solved.forces[name] for name in system.rows}))
     unique = jm.analyse_reactions(system, jax.tree.map(lambda x: x[30], states)).unique

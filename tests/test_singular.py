@@ -30,7 +30,7 @@ bricard, nfourbar, slider_crank = map(
 USUAL = {name: FORMULATIONS[name] for name in ("GaussProjection", "KKT")}
 
 
-def at(system, scale, t=0.0, formulation=jm.GaussProjection()):
+def at(system, scale, t=0.0, formulation=jm.formulation.GaussProjection()):
     """A compiled function from exact coordinates and velocities to the acceleration."""
 
     @jax.jit
@@ -64,7 +64,7 @@ def test_least_norm_is_another_acceleration_at_a_singular_pose():
     """What terms know of the rows nearby is for; there is no way to an acceleration of the motion without it."""
     state = jm.assemble(nfourbar(2), *pose(2, jnp.array(0.0), jnp.array(-4.0)))
     bare = dataclasses.replace(jm.evaluate(nfourbar(2), state), nearby=None)
-    assert abs(float(jm.GaussProjection().acceleration(bare).vdot[2]) + 9.81 * 7 / 6) > 0.5
+    assert abs(float(jm.formulation.GaussProjection().acceleration(bare).vdot[2]) + 9.81 * 7 / 6) > 0.5
 
 
 def test_a_row_that_vanishes_without_telling_a_length_is_refused():
@@ -85,7 +85,11 @@ def test_acceleration_of_assembled_states_at_and_near_the_flat_nfourbar(n):
     def found(distance):
         q, v = pose(n, distance, jnp.array(-4.0))
         state = jm.assemble(system, q, v)
-        return jm.GaussProjection().acceleration(jm.evaluate(system, state)).vdot[2], state.q - q, state.v - v
+        return (
+            jm.formulation.GaussProjection().acceleration(jm.evaluate(system, state)).vdot[2],
+            state.q - q,
+            state.v - v,
+        )
 
     vdot, moved, faster = found(distance)
     factor = 9.81 * 3 * (3 * n + 1) / (2 * (4 * n + 1))
@@ -142,7 +146,7 @@ def test_rows_that_depend_on_time_are_lost_and_restored():
     @jax.vmap
     def found(t):
         state = jm.State(t, curve(t), velocity(t), scale)
-        return jm.GaussProjection().acceleration(jm.evaluate(system, state))
+        return jm.formulation.GaussProjection().acceleration(jm.evaluate(system, state))
 
     distance = np.concatenate([[0.0], np.logspace(-13, -3, 41)])
     times = jnp.asarray(np.concatenate([distance, -distance]))
@@ -284,7 +288,7 @@ def test_every_formulation_at_the_flat_pose(formulation):
     np.testing.assert_allclose(formulation.acceleration(terms).vdot[2], -9.81 * 7 / 6, atol=1e-9)
     bare = dataclasses.replace(terms, nearby=None)
     np.testing.assert_allclose(
-        formulation.acceleration(bare).vdot, jm.GaussProjection().acceleration(bare).vdot, atol=1e-9
+        formulation.acceleration(bare).vdot, jm.formulation.GaussProjection().acceleration(bare).vdot, atol=1e-9
     )
 
 
@@ -295,7 +299,7 @@ def test_a_run_from_a_singular_pose_with_chosen_coordinates():
     flat = jm.assemble(system, *pose(2, jnp.array(0.0), jnp.array(-4.0)))
     ends = [
         jm.simulate(system, flat, [0.1], formulation=formulation).q
-        for formulation in (jm.CoordinatePartition((2,)), jm.GaussProjection())
+        for formulation in (jm.formulation.CoordinatePartition((2,)), jm.formulation.GaussProjection())
     ]
     np.testing.assert_allclose(ends[0], ends[1], atol=1e-9)
 
@@ -423,7 +427,7 @@ def test_gradients_with_a_step_that_lands_near_a_singular_pose(distance):
 def test_at_rest_on_a_bifurcation_the_motion_is_not_determined():
     system = nfourbar(1)
     state = jm.assemble(system, *pose(1, jnp.array(0.0), jnp.array(0.0)))
-    out = jm.GaussProjection().acceleration(jm.evaluate(system, state))
+    out = jm.formulation.GaussProjection().acceleration(jm.evaluate(system, state))
     assert out.result == jm.RESULTS.undetermined_motion
     with pytest.raises(ValueError, match="not determined at the start: rows of constraint 'joints'"):
         jm.simulate(system, state, [1.0])
@@ -435,7 +439,7 @@ def test_at_rest_on_a_bifurcation_the_motion_is_not_determined():
 @pytest.mark.slow
 def test_redundant_rows_at_rest_are_not_taken_for_a_bifurcation():
     system, state = bricard()
-    out = jm.GaussProjection().acceleration(jm.evaluate(system, state))
+    out = jm.formulation.GaussProjection().acceleration(jm.evaluate(system, state))
     assert out.result == jm.RESULTS.successful and int(out.rank) == 29
     assert not bool(jnp.any(jnp.isnan(out.multipliers)))
 
@@ -461,7 +465,7 @@ def test_a_redundant_row_beside_a_lost_one():
     assert (found.rank, found.rank_nearby, found.freedom_nearby) == (10, 11, 1)
     (group,) = found.dependent
     assert (group.redundant, group.lost, group.open) == (1, 1, 0)
-    out = jm.GaussProjection().acceleration(jm.evaluate(system, moving))
+    out = jm.formulation.GaussProjection().acceleration(jm.evaluate(system, moving))
     assert out.result == jm.RESULTS.successful
     np.testing.assert_allclose(out.vdot[2], -9.81 * (1.5 + 4) / (1 + 4), rtol=1e-12)
     at_rest = jm.assemble(system, *parallelogram.pose(jnp.array(0.0), jnp.array(0.0)))
@@ -483,7 +487,9 @@ def test_accelerations_beside_the_flat_pose_of_four_equal_bars():
     for d in (0.0, 1e-9, 1e-8, 1e-7, 3e-7, 5e-7, 1e-6, 3e-6, 1e-5, 1e-4, 1e-3):
         q = [0, 0, d, np.cos(d), np.sin(d), 0, 1, 0, d]
         v = [0, 0, w, -w * np.sin(d), w * np.cos(d), 0, 0, 0, w]
-        out = jm.GaussProjection().acceleration(jm.evaluate(system, jm.assemble(system, np.array(q), np.array(v))))
+        out = jm.formulation.GaussProjection().acceleration(
+            jm.evaluate(system, jm.assemble(system, np.array(q), np.array(v)))
+        )
         assert out.result == jm.RESULTS.successful
         np.testing.assert_allclose(out.vdot[2], -9.81 * np.cos(d) * (0.5 + 0.7 + 0.25) / (1.5 / 3 + 0.7), rtol=1e-8)
 

@@ -82,7 +82,9 @@ def test_solvers_named_in_the_docstring_are_those():
 def test_what_is_certain_would_be_decided_alike(name, monkeypatch):
     """A run that decides about its rows at each step has the same steps, ranks and, to rounding, states."""
     system, state = make(name)
-    run = lambda tol: jm.simulate(system, state, [0.4, 0.7], formulation=jm.GaussProjection(tol), engine=jm.XLA())
+    run = lambda tol: jm.simulate(
+        system, state, [0.4, 0.7], formulation=jm.formulation.GaussProjection(tol), engine=jm.XLA()
+    )
     usual, asked = run(2.5e-7), []
 
     def never(*_):

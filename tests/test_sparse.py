@@ -223,11 +223,11 @@ def test_decisions_by_the_layout_are_those_of_elimination(model, redundant, lost
     """Which rows go and which stay may differ, what they allow and ask for does not."""
     system, state = model()
     spread = system.with_layout(layout_of(system, True))
-    one, other = (choose_rows(s, jm.GaussProjection(), state) for s in (system, spread))
+    one, other = (choose_rows(s, jm.formulation.GaussProjection(), state) for s in (system, spread))
     for rows in (one, other):
         assert int(rows.rank) == int(rows.in_use.sum()) - lost == system.m - redundant - lost
         assert int(rows.lost.sum()) == lost and not bool(rows.open.any() | rows.contradictory)
-    one, other = (jm.GaussProjection().acceleration(jm.evaluate(s, state)) for s in (system, spread))
+    one, other = (jm.formulation.GaussProjection().acceleration(jm.evaluate(s, state)) for s in (system, spread))
     np.testing.assert_allclose(other.vdot, one.vdot, atol=1e-9 * float(jnp.abs(one.vdot).max()))
     np.testing.assert_allclose(other.reaction, one.reaction, atol=1e-9 * float(jnp.abs(one.reaction).max()))
     assert bool(one.result == jm.RESULTS.successful) and bool(other.result == one.result)
@@ -331,7 +331,7 @@ def test_the_rule():
     assert layout_of(many, False) is found  # read off once
     assert found.blocks.shape == (75, 1) and found.order.size >= many.m
     state = jm.assemble(few, *nfourbar.pose(2, jnp.array(1.2), jnp.array(-1.0)))
-    assert jm.choose_engine(few, state, formulation=jm.KKT()).not_sparse == "`KKT` is not `GaussProjection`"
+    assert jm.choose_engine(few, state, formulation=jm.formulation.KKT()).not_sparse == "`KKT` is not `GaussProjection`"
     assert "explicit" in str(jm.choose_engine(few, state, solver=dfx.Kvaerno5()).not_sparse)
 
 
@@ -349,7 +349,7 @@ def test_what_cannot_be_had_says_why():
     system = nfourbar.nfourbar(2)
     state = jm.assemble(system, *nfourbar.pose(2, jnp.array(1.2), jnp.array(-1.0)))
     with pytest.raises(ValueError, match="Argument `engine` must not be sparse here: `KKT` is not"):
-        jm.simulate(system, state, jnp.array([0.1]), formulation=jm.KKT(), engine=jm.XLA(sparse=True))
+        jm.simulate(system, state, jnp.array([0.1]), formulation=jm.formulation.KKT(), engine=jm.XLA(sparse=True))
 
 
 @compiled

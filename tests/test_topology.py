@@ -146,7 +146,7 @@ def test_methods_agree_and_momentum_of_free_directions_is_kept(counts, ranks):
         here = system.with_params(params)
         rows = params["C"][: counts[0]]
         v = v - jnp.linalg.pinv(rows) @ (rows @ v)  # before, the first constraints hold
-        mode = jm.Mode((), active, jnp.zeros(0), jnp.zeros(0), jnp.zeros(0, bool))
+        mode = jm.system.Mode((), active, jnp.zeros(0), jnp.zeros(0), jnp.zeros(0, bool))
         state = jm.as_state(here, jnp.zeros(6), v, mode=mode)
         return jm.transition(here, state, activate=["second", "third"], impulse=impulse, method=method)
 
@@ -212,14 +212,14 @@ def test_masked_rows_are_like_removed_ones():
         force=lambda t, q, v, p: jnp.ones(6),
         params=params,
     )
-    mode = jm.Mode((), jnp.array([True, True, False, False]), jnp.zeros(0), jnp.zeros(0), jnp.zeros(0, bool))
+    mode = jm.system.Mode((), jnp.array([True, True, False, False]), jnp.zeros(0), jnp.zeros(0), jnp.zeros(0, bool))
     zero = jnp.zeros(6)
     for formulation in (
-        jm.GaussProjection(),
-        jm.KKT(),
-        jm.NullSpace(),
-        jm.OrthogonalProjection(),
-        jm.CoordinatePartition(),
+        jm.formulation.GaussProjection(),
+        jm.formulation.KKT(),
+        jm.formulation.NullSpace(),
+        jm.formulation.OrthogonalProjection(),
+        jm.formulation.CoordinatePartition(),
     ):
         masked = jm.reactions(whole, jm.as_state(whole, zero, mode=mode), formulation=formulation)
         removed = jm.reactions(fewer, jm.as_state(fewer, zero), formulation=formulation)
@@ -515,7 +515,7 @@ def test_a_brake_slides_sticks_and_comes_loose():
 @pytest.mark.slow
 def test_a_run_goes_on_with_the_brakes_of_its_state_only_if_it_knows_them():
     row, none = jm.Brake("a", sliding=6.0, at=0.0).row(TWO), jnp.zeros(3, bool)
-    mode = jm.Mode((row,), none, jnp.zeros(1), jnp.array([-6.0]), jnp.zeros(0, bool))
+    mode = jm.system.Mode((row,), none, jnp.zeros(1), jnp.array([-6.0]), jnp.zeros(0, bool))
     state = jm.as_state(TWO, two_free(1.0).q, two_free(1.0).v, mode=mode)
     for events in ([], [jm.Lock("b", at=0.5)]):
         with pytest.raises(ValueError, match="Brake 'brake a' slides in the state, so that `events` must hold it"):

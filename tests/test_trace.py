@@ -141,7 +141,7 @@ def test_four_branches_of_a_six_bar_meet_where_it_is_flat():
     """Each loop goes on as a parallelogram, or with the slope −(d − a)/(d + a) of an antiparallelogram."""
     system = six_bar()
     angles = dict.fromkeys("ADG", np.pi) | dict.fromkeys("BE", -np.pi)
-    met = jm.branches(system, jm.as_state(system, [angles[name] for name in system.coordinates]))
+    met = jm.kinematics.branches(system, jm.as_state(system, [angles[name] for name in system.coordinates]))
     a, d, g = (np.asarray(jm.rate(system, met, name)) for name in "ADG")
     exact = [(x, y) for x in (-1 / 3, 1.0) for y in (-1 / 2, 1.0)]
     np.testing.assert_allclose(sorted(zip(np.round(d / a, 9), g / d, strict=True)), exact, atol=1e-9)
@@ -228,7 +228,7 @@ def test_open_curves_of_functions_and_isolated_poses():
         mass=lambda t, q, p: jnp.eye(2),
         constraints=[jm.Holonomic("dot", lambda t, q, p: q[0] ** 2 + q[1] ** 2)],
     )
-    assert jm.branches(dot, jm.as_state(dot, [0.0, 0.0], length=1.0)).t.shape == (0,)
+    assert jm.kinematics.branches(dot, jm.as_state(dot, [0.0, 0.0], length=1.0)).t.shape == (0,)
 
 
 def refused(match, *args, **more):

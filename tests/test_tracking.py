@@ -56,11 +56,11 @@ def test_the_error_of_an_output_is_that_of_its_law():
 def test_what_a_law_could_not_do_is_told_along_a_motion():
     """Nothing is missed; with one motor alone, what the other would have had to do."""
     system, *_ = circle()
-    found = jm.commands(system, tracked(), tip_law())
+    found = jm.output.commands(system, tracked(), tip_law())
     np.testing.assert_allclose(found.u, tracked().u, rtol=0, atol=1e-9)
     assert np.all(found.missed < 1e-10) and np.all(found.actuation > 1e-2) and np.all(found.chart > 1e-2)
     lame = C.Track(tip_law().target, tip_law().reference, 100.0, 20.0, joints=MOTORS, limits=(1.0, 0.0))
-    found = jm.commands(system, tracked(), lame)
+    found = jm.output.commands(system, tracked(), lame)
     assert np.all(found.missed > 1e-2) and np.all(found.u[:, 1] == 0) and np.all(found.actuation < 1e-9)
 
 
@@ -292,7 +292,9 @@ def test_what_cannot_be_commanded_is_refused_by_name():
     with pytest.warns(UserWarning, match=r"At the start: 1 freedom without output"):
         jm.simulate(system, state, TS[:2], control=one, **FINE)
     lame = C.Track(tip, path, 1.0, 2.0, joints=["base1"])
-    told = C.Sum(lame, C.GravityCompensation("base1")).check(system.acting_at(lame.acts_at), state, jm.KKT())
+    told = C.Sum(lame, C.GravityCompensation("base1")).check(
+        system.acting_at(lame.acts_at), state, jm.formulation.KKT()
+    )
     assert told[0].startswith("At the start: No actuator works in the motion of")
     assert tuple(C.controllability(system.acting_at(MOTORS), state).potencies) == tuple(MOTORS)
     state, law = wall_law(False)

@@ -61,7 +61,7 @@ def test_uniform_motion_is_no_contradiction():
     system, state = build("absolute")
     off = np.random.default_rng(0).standard_normal(system.nv) * 1e-15
     state = dataclasses.replace(state, v=state.v + off)
-    result = jm.Elimination((5, 20)).acceleration(jm.evaluate(system, state)).result
+    result = jm.formulation.Elimination((5, 20)).acceleration(jm.evaluate(system, state)).result
     assert result == jm.RESULTS.successful
 
 

@@ -112,7 +112,7 @@ def lqr(
     Example:
         >>> import jax.numpy as jnp, jaxmb as jm
         >>> cart = jm.System(("s",), mass=lambda t, q, p: jnp.eye(1), actuation=lambda t, q, p: jnp.eye(1))
-        >>> regulator = jm.lqr(jm.linearise(cart, jm.assemble(cart)), {"s": 1.0, "s'": 1.0}, 1.0)
+        >>> regulator = jm.control.lqr(jm.linearise(cart, jm.assemble(cart)), {"s": 1.0, "s'": 1.0}, 1.0)
         >>> [round(float(x), 6) for x in regulator.gain[0]]
         [1.0, 1.732051]
     """

@@ -27,3 +27,25 @@ from .interpolation import BESIDE as BESIDE
 from .interpolation import EXACT as EXACT
 from .interpolation import OFFSETS as OFFSETS
 from .interpolation import WEIGHTS as WEIGHTS
+
+# What users and classes of theirs meet; other names are for the packages above.
+__all__ = [
+    "KKT",
+    "AbstractFormulation",
+    "Acceleration",
+    "CoordinatePartition",
+    "Criterion",
+    "Elimination",
+    "GaussProjection",
+    "Minimal",
+    "NullSpace",
+    "OrthogonalProjection",
+    "Partition",
+    "Projected",
+    "Proximal",
+    "decoupling",
+    "gauss_residual",
+    "inertia_conditioning",
+    "length_metric",
+    "projective_criterion",
+]

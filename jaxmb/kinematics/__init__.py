@@ -33,3 +33,23 @@ from .diagnosis import Diagnosis as Diagnosis
 from .rows import choose_rows as choose_rows
 from .rows import Rows as Rows
 from .trace import trace_motion as trace_motion
+
+# What users and classes of theirs meet; other names are for the packages above.
+__all__ = [
+    "Attempt",
+    "Closure",
+    "CurveEvent",
+    "DependentRows",
+    "Diagnosis",
+    "Kinematics",
+    "MotionCurve",
+    "assemble",
+    "branches",
+    "closure_kinematics",
+    "diagnose",
+    "embed",
+    "reduce",
+    "restrict",
+    "trace_motion",
+    "try_assemble",
+]

@@ -36,7 +36,7 @@ def branches(system: System, state: State) -> State:
         >>> import jax.numpy as jnp, jaxmb as jm
         >>> cross = jm.System(2, mass=lambda t, q, p: jnp.eye(2),
         ...                   constraints=[jm.Holonomic("x y = 0", lambda t, q, p: q[0] * q[1])])
-        >>> met = jm.branches(cross, jm.assemble(cross, [0.0, 0.0], length=1.0))
+        >>> met = jm.kinematics.branches(cross, jm.assemble(cross, [0.0, 0.0], length=1.0))
         >>> sorted(abs(met.v).round(6).tolist())
         [[0.0, 1.0], [1.0, 0.0]]
     """

@@ -85,3 +85,6 @@ from .shape import Stroke as Stroke
 from .structure import Numbers as Numbers
 from .text import ELEMENTS as ELEMENTS
 from .text import Language as Language
+
+# What users and classes of theirs meet; other names are for the packages above.
+__all__ = ["Motion", "convert", "loop_cuts"]

@@ -23,3 +23,30 @@ from .tabulate import tabulate as tabulate
 from .wrench import joint_reaction as joint_reaction
 from .wrench import joint_reactions as joint_reactions
 from .wrench import Wrench as Wrench
+
+# What users and classes of theirs meet; other names are for the packages above.
+__all__ = [
+    "Energy",
+    "Reactions",
+    "Residuals",
+    "Statics",
+    "Wrench",
+    "acceleration",
+    "angle_between",
+    "angular_velocity",
+    "commands",
+    "coordinate",
+    "energy",
+    "force",
+    "joint_reaction",
+    "joint_reactions",
+    "physical_reactions",
+    "pose",
+    "position",
+    "rate",
+    "reactions",
+    "residuals",
+    "statics",
+    "tabulate",
+    "velocity",
+]

@@ -55,7 +55,7 @@ def tabulate(
         >>> system = jm.System(("x", "y"), mass=lambda t, q, p: jnp.eye(2), potential=lambda t, q, p: 9.81 * q[1],
         ...                    constraints=[jm.Holonomic("rod", lambda t, q, p: q @ q - 1)])
         >>> sol = jm.simulate(system, jm.assemble(system, [-1.0, 0.0]), jnp.linspace(0, 1, 5))
-        >>> list(jm.tabulate(system, sol, ["motion", "multipliers"]).columns)
+        >>> list(jm.output.tabulate(system, sol, ["motion", "multipliers"]).columns)
         ['x', 'y', "x'", "y'", 'work', 'multiplier.rod']
     """
     chosen = tuple(QUANTITIES) if quantities is None else tuple(quantities)

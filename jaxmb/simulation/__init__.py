@@ -17,3 +17,21 @@ from .segments import Events as Events
 from .simulate import simulate as simulate
 from .solution import Solution as Solution
 from .solver import Switches as Switches
+
+# What users and classes of theirs meet; other names are for the packages above.
+__all__ = [
+    "XLA",
+    "AbstractDrift",
+    "AbstractEngine",
+    "Baumgarte",
+    "Compiled",
+    "EngineChoice",
+    "Events",
+    "NoDrift",
+    "Projection",
+    "Solution",
+    "Switches",
+    "choose_engine",
+    "show_config",
+    "simulate",
+]

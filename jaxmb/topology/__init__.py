@@ -15,3 +15,17 @@ from .context import EventContext as EventContext
 from .context import fitting as fitting
 from .transition import Transition as Transition
 from .transition import transition as transition
+
+# What users and classes of theirs meet; other names are for the packages above.
+__all__ = [
+    "AbstractEvent",
+    "Activate",
+    "Brake",
+    "Change",
+    "EventContext",
+    "Lock",
+    "Occurrence",
+    "Release",
+    "Transition",
+    "transition",
+]
