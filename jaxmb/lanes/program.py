@@ -15,7 +15,7 @@ from jax.interpreters import ad, batching, mlir
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
-from .code import Code, Shaped, entries, precision
+from .code import Code, Shaped, Subprogram, entries, precision
 from .elementwise import by_numbers
 from .errors import NotScalarError
 from .graph import OPAQUE, OperationGraph
@@ -237,7 +237,7 @@ def _jitted(*operands: ArrayLike, program: Compiled, lanes: tuple[int, ...]) -> 
 
 
 @lanes_p.def_abstract_eval
-def _shapes(*operands: ShapedArray, program: Compiled, lanes: tuple[int, ...]) -> list[ShapedArray]:
+def _shapes(*operands: ShapedArray, program: Callee | Subprogram, lanes: tuple[int, ...]) -> list[ShapedArray]:
     return [ShapedArray((*lanes, *s.shape), s.dtype) for s in program.results]
 
 

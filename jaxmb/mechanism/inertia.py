@@ -29,7 +29,7 @@ class LinkageInertia(AbstractInertia):
         """Inertia forces and those of gravity and springs."""
         return self.linkage.intrinsic_force(t, q, v, params)
 
-    def solved(self, t: Scalar, q: Array, force: Float[Array, " nv"], params: Numbers) -> Float[Array, " nv"] | None:
+    def solve(self, t: Scalar, q: Array, force: Float[Array, " nv"], params: Numbers) -> Float[Array, " nv"] | None:
         """M⁻¹ f by articulated inertias, where bodies are evaluated recursively and are many; else None."""
         return self.linkage.solved(q, force, params)
 

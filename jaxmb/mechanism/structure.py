@@ -95,7 +95,7 @@ class AbstractStructure(AbstractJoints):
         """The structure whose bodies are evaluated one after the other."""
         return dataclasses.replace(self, recursive=True)
 
-    def reaching(self: S) -> S:
+    def for_search(self: S) -> S:
         """The structure with rows of angles in place of their sines."""
         return dataclasses.replace(self, by_angles=True)
 

@@ -173,7 +173,7 @@ class System(eqx.Module):
             ValueError: for parameters with other names than those of the system.
         """
         _check_params(self.params, params)
-        return self._with({"params": as_parameters(params), "layout": self.layout, "known": None})
+        return self._with({"params": as_parameters(params), "layout": self.layout, "constants": None})
 
     def in_mode(self, mode: Mode | None) -> "System":
         """The system with the rows of locks added, of which, and of its own, only those act that are active in a mode."""
@@ -244,7 +244,7 @@ class System(eqx.Module):
 
     def with_constants(self) -> "System":
         """The system with what is known of its parameters to be zero or one."""
-        return self._with({"known": Constants.of(self.params), "layout": self.layout})
+        return self._with({"constants": Constants.of(self.params), "layout": self.layout})
 
     @property
     def specialised(self) -> "System":
