@@ -2,6 +2,7 @@
 # make test    style, layers, types and tests
 # make versions    a quarter of the tests with the lowest and with the newest versions of all dependencies that pyproject.toml allows
 # make dist    wheel and source distribution in dist/, tried out without the checkout
+# make site    the documentation as pages that need no network, in build/site
 # make examples, make slow, make benchmarks, make clean
 #
 # Everything is set up in $(VENV) at the first call. Needed: make and Python 3.11 or later.
@@ -17,7 +18,7 @@ LOWEST ?= python3.11
 NEWEST ?= $(shell for minor in 14 13 12 11; do python3.$$minor -c 'import sys; print(sys.executable)' 2>/dev/null && break; done)
 QUARTER := $(patsubst %,tests/test_%.py,assemble batch data devices events float32 functions gradients kernels linalg loops program simulate system)
 
-.PHONY: demo test versions examples slow dist benchmarks clean
+.PHONY: demo test versions examples slow dist site benchmarks clean
 
 demo: $(VENV)/.plots
 	$(BIN)/python examples/andrews.py
@@ -48,6 +49,10 @@ dist: $(VENV)/.test
 	ls -l dist
 	$(BIN)/pytest -n 0 -m 'slow or not slow' tests/test_distribution.py
 
+# Warnings, such as of a link that leads nowhere, are errors. The variable silences an advertisement.
+site: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 examples: $(VENV)/.plots
 	set -e; for name in $(EXAMPLES); do $(BIN)/python examples/$$name.py; done
 
@@ -68,6 +73,10 @@ $(VENV)/.plots: pyproject.toml | $(BIN)/python
 $(VENV)/.test: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[plots,test]'
 	touch $@ $(VENV)/.plots
+
+$(VENV)/.docs: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	touch $@
 
 $(VENV)/.benchmarks: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[benchmarks]'

@@ -1,11 +1,14 @@
 """Every example in docstrings, README and docs runs as printed; every example script passes its own checks."""
 
+import contextlib
 import doctest
 import importlib
+import io
 import pathlib
 import pkgutil
 import re
 import runpy
+import subprocess
 import sys
 
 import pytest
@@ -34,15 +37,23 @@ PAGES = ["README.md", *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs")
 
 
 # What the others show is tested by itself too.
-SHORT = ["README.md", "docs/formulations/kkt.md", "docs/lanes.md", "docs/records.md", "docs/sweeps.md"]
+SHORT = ["README.md", "docs/index.md", "docs/formulations/kkt.md", "docs/lanes.md", "docs/records.md", "docs/sweeps.md"]
+# In these a block of text behind a block of code is what that prints.
+WITH_OUTPUT = ["README.md", "docs/index.md"]
 WITH_CODE = [page for page in PAGES if "```python" in (ROOT / page).read_text()]
 
 
 @pytest.mark.parametrize("page", [p if p in SHORT else pytest.param(p, marks=pytest.mark.slow) for p in WITH_CODE])
 def test_pages(page):
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
+    blocks = re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", (ROOT / page).read_text(), re.S)
     assert blocks
-    exec(compile("\n".join(blocks), page, "exec"), {})
+    names = {}
+    for code, printed in blocks:
+        shown = io.StringIO()
+        with contextlib.redirect_stdout(shown):
+            exec(compile(code, page, "exec"), names)
+        if page in WITH_OUTPUT:
+            assert shown.getvalue() == printed
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -59,6 +70,35 @@ def test_the_pages_of_the_interface_are_those_of_the_docstrings(monkeypatch):
             f"Run `python docs/make_api.py`: {name} is out of date."
         )
     assert {path.name for path in (ROOT / "docs" / "api").iterdir()} == {*made}
+
+
+def test_every_page_is_in_the_contents_of_the_site():
+    yaml = pytest.importorskip("yaml")
+    nav = (ROOT / "mkdocs.yml").read_text().split("\nnav:\n")[1]
+
+    def pages(entry):
+        inside = entry.values() if isinstance(entry, dict) else entry
+        return [entry] if isinstance(entry, str) else [page for x in inside for page in pages(x)]
+
+    shown = pages(yaml.safe_load(nav))
+    assert len(shown) == len(set(shown))
+    assert {f"docs/{page}" for page in shown} == {*PAGES} - {"README.md"}
+
+
+@pytest.mark.slow
+def test_the_site_loads_nothing_from_elsewhere_and_plays_a_mechanism(tmp_path):
+    pytest.importorskip("material")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert found.returncode == 0, found.stderr
+    loads = re.compile(r"<(?:script|img|iframe)[^>]*\ssrc=\"?https?:|<link[^>]*stylesheet[^>]*https?:|unpkg\.com")
+    made = list(tmp_path.rglob("*.html"))
+    assert len(made) >= len(PAGES) - 1
+    for page in made:
+        assert not loads.search(page.read_text()), page
+    assert 'src="player.html"' in (tmp_path / "index.html").read_text()
+    assert "__DATA__" not in (tmp_path / "player.html").read_text()
+    assert (tmp_path / "assets" / "iframe-worker.js").exists()
 
 
 SCRIPTS = re.search(r"EXAMPLES := (.*)", (ROOT / "Makefile").read_text())[1].split()
