@@ -1,11 +1,10 @@
-"""What the site has beyond its pages: the mechanism on the front page, search without a network, links as GitHub counts them.
+"""What the site has beyond its pages: the mechanism on the front page, links as GitHub counts them.
 
 mkdocs calls these functions by their names (`hooks` in mkdocs.yml).
 """
 
 import pathlib
 import re
-from typing import Protocol
 
 ROOT = pathlib.Path(__file__).parent.parent
 PLAYER = "player.html"
@@ -15,15 +14,8 @@ CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+(?:benchmarks|jaxmb|examples|tests)/[^)]*\)")
 # GitHub counts equal headings by "-1", Python-Markdown by "_1"; of "… model a cable" GitHub keeps the space as "-".
 COUNTED = re.compile(r"\]\(((?:[\w/]+\.md)?#jm\w+)-(\d+)\)")
-# What Material's plugin `offline` loads from a server, and where it is here.
-SHIM = "https://unpkg.com/iframe-worker/shim"
-SHIM_HERE = "assets/iframe-worker.js"
-
-
-class Page(Protocol):
-    """What is used of a page of mkdocs."""
-
-    url: str
+# What Material's plugin `offline` would load from a server, for a search in pages that are opened from the disk.
+SHIM = re.compile(r"<script src=\"?https://unpkg\.com/iframe-worker/shim\"?></script>")
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
@@ -31,14 +23,14 @@ def on_page_markdown(markdown: str, **_: object) -> str:
     return COUNTED.sub(r"](\1_\2)", OUTSIDE.sub(r"\1", markdown)).replace("](#-", "](#")
 
 
-def on_post_page(output: str, page: Page, **_: object) -> str:
-    """The script for searching from the disk is the site's own."""
-    return output.replace(SHIM, "../" * page.url.count("/") + SHIM_HERE)
+def on_post_page(output: str, **_: object) -> str:
+    """Nothing is loaded from elsewhere."""
+    return SHIM.sub("", output)
 
 
 def on_post_template(output_content: str, **_: object) -> str:
     """The same in pages that are no Markdown, such as 404.html."""
-    return output_content.replace(SHIM, SHIM_HERE)
+    return SHIM.sub("", output_content)
 
 
 def on_post_build(config: dict[str, str], **_: object) -> None:

@@ -98,7 +98,6 @@ def test_the_site_loads_nothing_from_elsewhere_and_plays_a_mechanism(tmp_path):
         assert not loads.search(page.read_text()), page
     assert 'src="player.html"' in (tmp_path / "index.html").read_text()
     assert "__DATA__" not in (tmp_path / "player.html").read_text()
-    assert (tmp_path / "assets" / "iframe-worker.js").exists()
 
 
 SCRIPTS = re.search(r"EXAMPLES := (.*)", (ROOT / "Makefile").read_text())[1].split()
