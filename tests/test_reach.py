@@ -62,7 +62,8 @@ def guesses(system, count):
 def gaps(system):
     """Position gaps and rotation vectors of the joints that close loops, by poses of bodies alone."""
     joints = system.joints
-    frames = [(ties.kind.__name__, ties, system.params.frames[ties.group].of(ties.entries)) for ties in joints.ties]
+    groups = joints.constraint_groups
+    frames = [(ties.kind.__name__, ties, system.params.frames[ties.group].of(ties.entries)) for ties in groups]
     poses = jax.jit(lambda q: joints.poses(system.normalise(q), system.params))
 
     def residual(q):

@@ -68,9 +68,9 @@ def test_a_layout_holds_all_entries(seed):
     rng = np.random.default_rng(seed)
     m, c = mass * rng.standard_normal(mass.shape), rows * rng.standard_normal(rows.shape)
     m = m + m.T
-    for matrix in (BlockMatrix.taken(layout, jnp.array(m)), BlockMatrix.of(layout, jnp.array(layout.seeds @ m))):
+    for matrix in (BlockMatrix.from_dense(layout, jnp.array(m)), BlockMatrix.of(layout, jnp.array(layout.seeds @ m))):
         np.testing.assert_array_equal(matrix.dense(), m)
-    for matrix in (SparseRows.taken(layout, jnp.array(c)), SparseRows.of(layout, jnp.array(layout.seeds @ c.T))):
+    for matrix in (SparseRows.from_dense(layout, jnp.array(c)), SparseRows.of(layout, jnp.array(layout.seeds @ c.T))):
         np.testing.assert_array_equal(matrix.dense(), c)
     at = {row: k for k, group in enumerate(layout.order) for row in group.tolist() if row < layout.m}
     assert sorted(at) == list(range(layout.m))
@@ -99,13 +99,15 @@ def factors(seed):
     @jax.jit
     @jax.vmap
     def found(mass, jacobian, f, g):
-        sparse = SparseFactor(BlockMatrix.taken(layout, mass), SparseRows.taken(layout, jacobian), scale, in_use)
+        sparse = SparseFactor(
+            BlockMatrix.from_dense(layout, mass), SparseRows.from_dense(layout, jacobian), scale, in_use
+        )
         banded = ConstrainedFactor(mass, jacobian, scale, in_use, layout=layout)
         dense = ConstrainedFactor(mass, jacobian, scale, in_use)
         weight = jnp.sum(jnp.where(in_use[:, None], dense.weights, 0) ** 2)
         out = [(x.solve(f, g), x.particular(g)) for x in (dense, sparse, banded)]
-        flipped = SparseFactor(sparse.mass, SparseRows.taken(layout, jacobian.at[1].multiply(-1.0)), scale, in_use)
-        signs = sparse.turned(sparse.lowered), sparse.turned(flipped.lowered)
+        flipped = SparseFactor(sparse.mass, SparseRows.from_dense(layout, jacobian.at[1].multiply(-1.0)), scale, in_use)
+        signs = sparse.orientation_changed(sparse.lowered), sparse.orientation_changed(flipped.lowered)
         exact = jnp.linalg.det((dense.basis + jnp.diag(1.0 - in_use) @ jnp.eye(m, n)) @ dense.basis.T)
         products = banded.basis.T @ banded.basis - dense.basis.T @ dense.basis
         widest = jnp.max(jnp.abs(dense.root.T @ products @ dense.root))
@@ -145,7 +147,7 @@ def test_derivatives_are_those_of_the_equations():
 
     def solved(sparse, mass, jacobian, f, g):
         if sparse:
-            parts = BlockMatrix.taken(layout, mass), SparseRows.taken(layout, jacobian)
+            parts = BlockMatrix.from_dense(layout, mass), SparseRows.from_dense(layout, jacobian)
             x, z = SparseFactor(*parts, jnp.ones(m), in_use).solve(f, g)
         else:
             x, z = ConstrainedFactor(mass, jacobian, jnp.ones(m), in_use).solve(f, g)

@@ -46,10 +46,7 @@ class AbstractLinkage(AbstractStructure):
 
     def _constraint_frames(self, numbers: Numbers) -> list[tuple[ConstraintGroup, Frames]]:
         """The connections that are constraints with their frames."""
-        return [
-            (constraint_groups, numbers.frames[constraint_groups.group].of(constraint_groups.entries))
-            for constraint_groups in self.constraint_groups
-        ]
+        return [(group, numbers.frames[group.group].of(group.entries)) for group in self.constraint_groups]
 
     # Kinematics
 
