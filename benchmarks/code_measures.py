@@ -1,6 +1,6 @@
 """Measures of the code itself: lines, arguments, types, comments, branches and words, package by package.
 
-    python benchmarks/code.py [--words | --functions | --any] [FOLDER …]
+    python benchmarks/code_measures.py [--words | --functions | --any] [FOLDER …]
 
 `comments` in % of lines; `Any` in % of arguments and fields; `words` are names that say how a thing came about and not what it is (`LISTED`), per 1,000 lines of code;
 `complex` counts functions above a cyclomatic number of 15, by if, for, while, and, or, conditional expressions, comprehensions, handlers and cases; `long` private functions with more than 8 arguments.
