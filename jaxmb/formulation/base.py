@@ -16,6 +16,12 @@ from ..system import Nearby, Terms
 from .interpolation import beside_singular_poses
 from .restored import RestoredRows, restore
 
+# A row contradicts the others where it is off by more than this part of its terms. States are on the constraints to eps^(2/3), 4e-11, and
+# beside a singular pose that is amplified: what is below is no more than the tolerance of the state.
+CONTRADICTION = 1e-6
+# A row's terms are compared with no less than this part of the largest row's: at equilibrium both of its terms are rounding.
+SMALL_ROW = 1e-6
+
 
 class Acceleration(eqx.Module):
     """What a formulation returns.
@@ -204,10 +210,10 @@ def contradiction(
     """|C v̇ − Γ| of each row relative to the sizes of its terms, or to a millionth of the largest row's, by v̇ or `typical` ones like Ω|v|."""
     size = (abs(jacobian) @ jnp.abs(vdot) + jnp.abs(gamma)) / scale
     typical_size = abs(jacobian) @ typical / scale
-    size = jnp.maximum(size, 1e-6 * jnp.max(jnp.maximum(size, typical_size), initial=0))
+    size = jnp.maximum(size, SMALL_ROW * jnp.max(jnp.maximum(size, typical_size), initial=0))
     return jnp.abs(jacobian @ vdot - gamma) / scale / jnp.where(size > 0, size, 1)
 
 
 def contradiction_tol(dtype: DTypeLike) -> float:
     """Above this a row contradicts the others; below, it may come from a state that is exact to its tolerance only."""
-    return cutoff(1e-6, dtype)
+    return cutoff(CONTRADICTION, dtype)

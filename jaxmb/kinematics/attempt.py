@@ -16,7 +16,7 @@ class Attempt(eqx.Module):
     """What `try_assemble` has come to.
 
     Attributes:
-        state: the state that was found, or where the search for one has ended; its coordinates and velocities are no NaN if the guess is finite.
+        state: the assembled state, or where the search for one has ended; its coordinates and velocities are no NaN if the guess is finite.
         result: `RESULTS.successful`, or `RESULTS.no_assembly` where the state is not on the constraints.
         position, velocity: residuals (m,) relative to the size of the mechanism, φ/Φ and (C v + b)/Φ, as of `jaxmb.residuals`.
     """
@@ -53,6 +53,12 @@ def try_assemble(
         length: how far coordinates move until the mechanism looks different.
         rank_tol: cut-off of the rank rule.
 
+    Returns:
+        An `Attempt`. Where values are traced, rows of a batch included, nothing in the program calls the host.
+
+    Raises:
+        ValueError: if an argument does not fit the system, which is known before anything is computed.
+
     Example:
         >>> import jax.numpy as jnp, jaxmb as jm
         >>> system = jm.System(("x", "y"), mass=lambda t, q, p: jnp.eye(2),
@@ -62,11 +68,16 @@ def try_assemble(
         (True, True)
     """
     system, guess = as_guess(system, q, v, t, hold, hold_velocity, inactive, length, rank_tol, False)
-    found = nearest(system, guess)
-    good: Any = RESULTS.successful
+    assembly = nearest(system, guess)
+    successful: Any = RESULTS.successful
     failed: Any = RESULTS.no_assembly
-    result = RESULTS.where(all_hold(found.checks), good, failed)
-    return Attempt(found.state, result, *_relative_residuals(system.in_mode(guess.mode), found.state))
+    position, velocity = _relative_residuals(system.in_mode(guess.mode), assembly.state)
+    return Attempt(
+        state=assembly.state,
+        result=RESULTS.where(all_hold(assembly.checks), successful, failed),
+        position=position,
+        velocity=velocity,
+    )
 
 
 @program
