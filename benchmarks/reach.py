@@ -112,26 +112,26 @@ def main() -> None:
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--count", type=int, default=200)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     makers = own()
     for name, (file, options) in MODELS.items():
-        if (given.folder / name).is_dir():
+        if (arguments.folder / name).is_dir():
             makers[name] = lambda name=name, file=file, options=options: jm.load(
-                given.folder / name / file, **options
+                arguments.folder / name / file, **options
             ).build()
     print(f"{'':20s} nv  rows  assemble  least squares  by these only   s and s a guess", flush=True)
-    for name in given.names or makers:
+    for name in arguments.names or makers:
         system = makers[name]()
-        starts = guesses(system, given.count)
+        starts = guesses(system, arguments.count)
         clock = time.process_time()
         ours = np.array([bool(jnp.isfinite(jm.assemble(system, x, throw=False).q).all()) for x in starts])
         mine, clock = time.process_time() - clock, time.process_time()
-        closes = by_least_squares(system, given.count)
+        closes = by_least_squares(system, arguments.count)
         others = np.array([closes(x) for x in starts])
         theirs = time.process_time() - clock
         print(
             f"{name:20s} {system.nv:2d}  {system.m:3d}  {ours.sum():8d}  {others.sum():13d}  {(others & ~ours).sum():13d}"
-            f"   {mine / given.count:.3f} {theirs / given.count:.3f}",
+            f"   {mine / arguments.count:.3f} {theirs / arguments.count:.3f}",
             flush=True,
         )
 

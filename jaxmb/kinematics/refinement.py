@@ -7,7 +7,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..formulation import BESIDE, EXACT, OFFSETS, WEIGHTS, away_from_pose
+from ..formulation import BESIDE, EXACT, ITERATIONS, OFFSETS, WEIGHTS, away_from_pose
 from ..foundations import program
 from ..linalg import ConstrainedFactor, row_norms
 from ..system import (
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 # With a smallest remainder g of the rows rounding ε of φ leaves ε/g² of v open: below this more than 1e-11.
 REFINED = BESIDE / 2
-# Newton's steps from the tangent onto the constraints, and those of velocities, of which the second removes the rounding of the first.
-ITERATIONS, VELOCITY_ITERATIONS = 7, 2
+# Of velocities the second correction removes the rounding of the first.
+VELOCITY_ITERATIONS = 2
 
 
 @program

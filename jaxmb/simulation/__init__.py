@@ -16,7 +16,7 @@ from .method import XLA as XLA
 from .segments import Events as Events
 from .simulate import simulate as simulate
 from .solution import Solution as Solution
-from .solver import Switches as Switches
+from .step_records import Switches as Switches
 
 # What users and classes of theirs meet; other names are for the packages above.
 __all__ = [

@@ -21,9 +21,10 @@ from ..kinematics import Rows
 from ..lanes import NotScalarError, Program, Shaped
 from ..runge_kutta import RunProgram, RunTangent, StepProgram, augmented
 from .compiled_step import CompiledStep, StepResult, specialised_field
-from .solver import Accepted, ConstrainedSolver, regular_derivative
+from .solver import ConstrainedSolver, regular_derivative
 from .stages import coefficients
 from .state_vector import StateVector
+from .step_records import Accepted
 from .vector_field import RegularOnly, VectorField
 
 Scalar = Float[Array, ""]

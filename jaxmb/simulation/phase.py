@@ -15,8 +15,9 @@ from .compiled_run import compiled_run
 from .compiled_step import CompiledStep
 from .engine import compiled_step_of
 from .method import Method
-from .solver import Accepted, Switches, derivative, regular_derivative
+from .solver import derivative, regular_derivative
 from .state_vector import StateVector
+from .step_records import Accepted, Switches
 from .vector_field import VectorField
 
 Scalar = Float[Array, ""]

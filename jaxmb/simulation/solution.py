@@ -26,7 +26,7 @@ from ..system import Mode, Names, Scale, State
 from .columns import frame
 from .dataset import dataset
 from .segments import Events
-from .solver import Switches
+from .step_records import Switches
 from .vector_field import VectorField
 
 

@@ -1,7 +1,6 @@
 """A Diffrax solver that accepts states on the constraints only."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import diffrax as dfx
@@ -10,10 +9,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from ..foundations import RESULTS, where_needed
-from ..kinematics import CLOSE, Correction, Rows, directions
+from ..kinematics import CLOSE, Rows, directions
 from ..linalg import BlockMatrix, SparseRows, lowered
 from ..system import rows_at
 from .certificate import certify_dense
@@ -24,125 +23,11 @@ from .real_scalar import RealScalar
 from .sparse import sparse_step
 from .stages import Stages, Tableau, all_stages, combine
 from .state_vector import StateVector
+from .step_records import RECORDED, Accepted, BlendedClass, StepAttempt, Switches, with_switch
 from .vector_field import VectorField
 
 Scalar = Float[Array, ""]
 Arguments = tuple[VectorField, Bool[Array, " m"]]  # the rows of the latest accepted state take the second place
-
-
-class Blended(dfx.AbstractLocalInterpolation):
-    """The inner solver's interpolation, moved smoothly towards the corrected end of the step.
-
-    y(s) + s²(3 − 2s) (y_corrected − y): continuous from step to step, and of the inner order.
-    """
-
-    t0: PyTree
-    t1: PyTree
-    inner: dfx.AbstractLocalInterpolation
-    shift: PyTree
-
-    def evaluate(self, t0: RealScalar, t1: RealScalar | None = None, left: bool = True) -> Any:
-        """The state at `t0`, or the increment from `t0` to `t1`."""
-        if t1 is not None:
-            return jax.tree.map(lambda a, b: b - a, self.evaluate(t0), self.evaluate(t1))
-        span = self.t1 - self.t0
-        s = (t0 - self.t0) / jnp.where(span == 0, 1, span)
-        weight = s * s * (3 - 2 * s)
-        return jax.tree.map(lambda y, d: y + weight * d, self.inner.evaluate(t0), self.shift)
-
-
-@dataclasses.dataclass(frozen=True)
-class _BlendedClass:
-    """Makes `Blended` from a step's dense information; compared by value, so that equal solvers share programs."""
-
-    inner: Callable[..., dfx.AbstractLocalInterpolation]
-
-    def __call__(self, *, t0: RealScalar, t1: RealScalar, inner: PyTree, shift: PyTree) -> Blended:
-        return Blended(t0, t1, self.inner(t0=t0, t1=t1, **inner), shift)
-
-
-class Switches(eqx.Module):
-    """Changes of the formulation's choice during a run, in order; unused entries have t = NaN.
-
-    Attributes:
-        count: how many there were; the last ones are not recorded if there were more than K.
-        t: times (K,) in s.
-        before: the choice (K, n) until then: the mask of independent velocities.
-        after: the choice (K, n) from then on.
-    """
-
-    count: Int[Array, "..."]
-    t: Float[Array, "... K"]
-    before: Bool[Array, "... K n"]
-    after: Bool[Array, "... K n"]
-
-
-# How many changes of the formulation's choice are recorded.
-RECORDED = 64
-
-
-class Accepted(eqx.Module):
-    """What is carried from one accepted state to the next.
-
-    Attributes:
-        inner: the inner solver's state; of an explicit one the slope at the end before its correction, and whether there is one.
-        end: when and where the latest step ended.
-        rows: what was found at the latest state from which a step has started.
-        certified: whether they are certainly the same where the latest step ended.
-        basis: of the rows in use where the latest step ended, see `corrected_end`; without columns where nobody needs it.
-        branch_jump: whether the latest step went from one branch of the motion to another, which is none.
-        switches: the changes of the formulation's choice so far; None if it chooses nothing.
-        lowest_rank: over the accepted states from which a step has started.
-        highest_rank: likewise.
-        residual: largest residual (m,) left by a correction so far, of each row, relative to its span, and to that times the rate.
-        compiled: how many steps compiled code has made.
-        sparse: how many were made by sparse linear algebra.
-        steady: whether the same rows were in use all the time.
-        failed: whether the latest step has failed.
-    """
-
-    inner: PyTree
-    end: tuple[Scalar, StateVector]
-    rows: Rows
-    certified: Bool[Array, ""]
-    basis: Float[Array, "m n"]
-    branch_jump: Bool[Array, ""]
-    switches: Switches | None
-    lowest_rank: Int[Array, ""]
-    highest_rank: Int[Array, ""]
-    residual: Float[Array, " m"]
-    compiled: Int[Array, ""]
-    sparse: Int[Array, ""]
-    steady: Bool[Array, ""]
-    failed: Bool[Array, ""]
-
-
-class _Attempt(eqx.Module):
-    """A step before it is judged.
-
-    Attributes:
-        raw: its end before the correction.
-        error: the estimate of the error there.
-        dense: what the interpolation needs.
-        inner: the inner solver's state.
-        result: the inner solver's; None where it cannot fail.
-        y1: the corrected end, and
-        correction_map: what was found by its correction.
-        certified: whether the rows are certainly the same there.
-        basis: what is carried of them, see `Accepted`.
-        slopes: the vector field where it begins and ends; None where that is not at hand.
-    """
-
-    raw: StateVector
-    error: StateVector | None
-    dense: PyTree
-    inner: PyTree
-    result: PyTree
-    y1: StateVector
-    correction: Correction
-    certified: Bool[Array, ""]
-    basis: Float[Array, "m n"]
-    slopes: tuple[StateVector, StateVector] | None = None
 
 
 class ConstrainedSolver(dfx.AbstractWrappedSolver):
@@ -165,7 +50,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
     term_structure = property(lambda self: self.solver.term_structure)
     term_compatible_contr_kwargs = property(lambda self: self.solver.term_compatible_contr_kwargs)
     interpolation_cls = property(  # pyright: ignore[reportAssignmentType]
-        lambda self: _BlendedClass(self.solver.interpolation_cls)
+        lambda self: BlendedClass(self.solver.interpolation_cls)
     )
 
     def order(self, terms: PyTree) -> Any:
@@ -458,7 +343,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             accept & attempt.certified,
             attempt.basis,
             branch_jump,
-            _with_switch(before.switches, t0, before.rows.choice, rows.choice),
+            with_switch(before.switches, t0, before.rows.choice, rows.choice),
             jnp.minimum(before.lowest_rank, rows.rank),
             jnp.maximum(before.highest_rank, rows.rank),
             jnp.maximum(before.residual, residual),
@@ -479,7 +364,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         rows: Rows,
         before: Accepted,
         jumped: Bool[Array, ""],
-    ) -> _Attempt:
+    ) -> StepAttempt:
         """By stages of our own, whose last factors serve the correction of the end too."""
         tableau = Tableau.of(self.solver, t0.dtype)
         slope, has_slope = before.inner
@@ -489,7 +374,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         state = lax.stop_gradient(field.state(t1, raw))
         corrected = field.drift.correct_by(last.factor, field.system, field.formulation, state, last.terms)
         correction = jax.tree.map(lambda a, b: jnp.where(last.near, a, b), last.end, lax.stop_gradient(corrected))
-        return _Attempt(
+        return StepAttempt(
             raw=raw,
             error=combine(jax.tree.map(jnp.zeros_like, y0), tableau.error, stages.slopes),
             dense={"y0": y0, "y1": raw, "k": stages.slopes},
@@ -512,11 +397,11 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         rows: Rows,
         before: Accepted,
         jumped: Bool[Array, ""],
-    ) -> _Attempt:
+    ) -> StepAttempt:
         """By a solver that is not explicit, or that wraps another; the end is corrected by factors of its own."""
         attempt = self.solver.step(terms, t0, t1, y0, (field, rows.in_use), before.inner, jumped)
         y1, end = field.corrected(t1, attempt[0], rows.in_use)
-        return _Attempt(*attempt, y1, end, jnp.array(False), end.basis)
+        return StepAttempt(*attempt, y1, end, jnp.array(False), end.basis)
 
 
 def _carried_basis(field: VectorField, terms: PyTree, like: Float[Array, "m n"]) -> Float[Array, "m n"]:
@@ -595,15 +480,3 @@ def verdict(motion: PyTree, consistent: Bool[Array, ""]) -> RESULTS:
     ):
         result = RESULTS.where(failed & condition, text, result)
     return result
-
-
-def _with_switch(switches: Switches | None, t: Array, before: Array | None, after: Array | None) -> Switches | None:
-    if switches is None or before is None or after is None:
-        return None
-    here = (jnp.arange(RECORDED) == switches.count) & jnp.any(before != after)
-    return Switches(
-        switches.count + jnp.any(before != after),
-        jnp.where(here, t, switches.t),
-        jnp.where(here[:, None], before, switches.before),
-        jnp.where(here[:, None], after, switches.after),
-    )

@@ -1,0 +1,145 @@
+"""What a step leaves, and what is carried from one accepted state to the next: data only."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from ..kinematics import Correction, Rows
+from .real_scalar import RealScalar
+from .state_vector import StateVector
+
+Scalar = Float[Array, ""]
+
+
+class Blended(dfx.AbstractLocalInterpolation):
+    """The inner solver's interpolation, moved smoothly towards the corrected end of the step.
+
+    y(s) + s²(3 − 2s) (y_corrected − y): continuous from step to step, and of the inner order.
+    """
+
+    t0: PyTree
+    t1: PyTree
+    inner: dfx.AbstractLocalInterpolation
+    shift: PyTree
+
+    def evaluate(self, t0: RealScalar, t1: RealScalar | None = None, left: bool = True) -> Any:
+        """The state at `t0`, or the increment from `t0` to `t1`."""
+        if t1 is not None:
+            return jax.tree.map(lambda a, b: b - a, self.evaluate(t0), self.evaluate(t1))
+        span = self.t1 - self.t0
+        s = (t0 - self.t0) / jnp.where(span == 0, 1, span)
+        weight = s * s * (3 - 2 * s)
+        return jax.tree.map(lambda y, d: y + weight * d, self.inner.evaluate(t0), self.shift)
+
+
+@dataclasses.dataclass(frozen=True)
+class BlendedClass:
+    """Makes `Blended` from a step's dense information; compared by value, so that equal solvers share programs."""
+
+    inner: Callable[..., dfx.AbstractLocalInterpolation]
+
+    def __call__(self, *, t0: RealScalar, t1: RealScalar, inner: PyTree, shift: PyTree) -> Blended:
+        """As Diffrax calls it."""
+        return Blended(t0, t1, self.inner(t0=t0, t1=t1, **inner), shift)
+
+
+class Switches(eqx.Module):
+    """Changes of the formulation's choice during a run, in order; unused entries have t = NaN.
+
+    Attributes:
+        count: how many there were; the last ones are not recorded if there were more than K.
+        t: times (K,) in s.
+        before: the choice (K, n) until then: the mask of independent velocities.
+        after: the choice (K, n) from then on.
+    """
+
+    count: Int[Array, "..."]
+    t: Float[Array, "... K"]
+    before: Bool[Array, "... K n"]
+    after: Bool[Array, "... K n"]
+
+
+# How many changes of the formulation's choice are recorded.
+RECORDED = 64
+
+
+class Accepted(eqx.Module):
+    """What is carried from one accepted state to the next.
+
+    Attributes:
+        inner: the inner solver's state; of an explicit one the slope at the end before its correction, and whether there is one.
+        end: when and where the latest step ended.
+        rows: what was found at the latest state from which a step has started.
+        certified: whether they are certainly the same where the latest step ended.
+        basis: of the rows in use where the latest step ended, see `corrected_end`; without columns where nobody needs it.
+        branch_jump: whether the latest step went from one branch of the motion to another, which is none.
+        switches: the changes of the formulation's choice so far; None if it chooses nothing.
+        lowest_rank: over the accepted states from which a step has started.
+        highest_rank: likewise.
+        residual: largest residual (m,) left by a correction so far, of each row, relative to its span, and to that times the rate.
+        compiled: how many steps compiled code has made.
+        sparse: how many were made by sparse linear algebra.
+        steady: whether the same rows were in use all the time.
+        failed: whether the latest step has failed.
+    """
+
+    inner: PyTree
+    end: tuple[Scalar, StateVector]
+    rows: Rows
+    certified: Bool[Array, ""]
+    basis: Float[Array, "m n"]
+    branch_jump: Bool[Array, ""]
+    switches: Switches | None
+    lowest_rank: Int[Array, ""]
+    highest_rank: Int[Array, ""]
+    residual: Float[Array, " m"]
+    compiled: Int[Array, ""]
+    sparse: Int[Array, ""]
+    steady: Bool[Array, ""]
+    failed: Bool[Array, ""]
+
+
+class StepAttempt(eqx.Module):
+    """A step before it is judged.
+
+    Attributes:
+        raw: its end before the correction.
+        error: the estimate of the error there.
+        dense: what the interpolation needs.
+        inner: the inner solver's state.
+        result: the inner solver's; None where it cannot fail.
+        y1, correction: the corrected end, and how its correction went.
+        certified: whether the rows are certainly the same there.
+        basis: what is carried of them, see `Accepted`.
+        slopes: the vector field where it begins and ends; None where that is not at hand.
+    """
+
+    raw: StateVector
+    error: StateVector | None
+    dense: PyTree
+    inner: PyTree
+    result: PyTree
+    y1: StateVector
+    correction: Correction
+    certified: Bool[Array, ""]
+    basis: Float[Array, "m n"]
+    slopes: tuple[StateVector, StateVector] | None = None
+
+
+def with_switch(switches: Switches | None, t: Array, before: Array | None, after: Array | None) -> Switches | None:
+    """The switches with that from one choice to another at `t`, if they differ; None where nothing is chosen."""
+    if switches is None or before is None or after is None:
+        return None
+    here = (jnp.arange(RECORDED) == switches.count) & jnp.any(before != after)
+    return Switches(
+        switches.count + jnp.any(before != after),
+        jnp.where(here, t, switches.t),
+        jnp.where(here[:, None], before, switches.before),
+        jnp.where(here[:, None], after, switches.after),
+    )
