@@ -37,7 +37,7 @@ class OperationGraph:
         self._applied: dict[tuple[str, tuple[int, ...]], int] = {}
         self.angles: dict[int, tuple[int, int]] = {}
 
-    def constant(self, value: float | bool | np.bool_) -> int:
+    def constant(self, value: float | int | bool | np.generic) -> int:
         """A number or a truth value."""
         if isinstance(value, (bool, np.bool_)):
             return self._node(CONSTANT, (), bool(value))
