@@ -155,7 +155,7 @@ class Reader:
         if inner is not None:
             return self.closed(inner, ins)
         if name in _REDUCTIONS:
-            return [reduced(self, *_REDUCTIONS[name], self.nodes(ins[0]), p["axes"])]
+            return [reduced(self, *_REDUCTIONS[name], self.nodes(ins[0]), [int(axis) for axis in p["axes"]])]
         rule = _EQUATIONS.get(name)
         if rule is None:
             raise NotScalarError(f"it uses `{name}`")
