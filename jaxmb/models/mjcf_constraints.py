@@ -1,7 +1,7 @@
 """Equalities, tendons and actuators of MJCF."""
 
 from types import ModuleType
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -15,6 +15,7 @@ LinkFrame = tuple[str, np.ndarray]
 REMEDY = "`left_out=[{!r}]` reads the model without it."
 
 
+@runtime_checkable
 class NamedModel(Protocol):
     """The names of a compiled model, and where its elements stand in the file.
 
