@@ -52,6 +52,8 @@ from .simulation import Projection as Projection
 from .simulation import show_config as show_config
 from .simulation import simulate as simulate
 from .simulation import Solution as Solution
+from .simulation import Stepper as Stepper
+from .simulation import stepper as stepper
 from .simulation import XLA as XLA
 from .topology import Activate as Activate
 from .topology import Brake as Brake

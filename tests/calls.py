@@ -221,13 +221,28 @@ def doors():
         formulation=jm.formulation.GaussProjection(), drift=jm.Projection(), control=control.PD("pivot", 1.0, 1.0), solver=dfx.Tsit5(),
         adjoint=dfx.RecursiveCheckpointAdjoint(), engine=either(jm.XLA(), "jm.XLA"),
     )  # fmt: skip
+    yield (
+        jm.stepper,
+        state
+        | dict(
+            dt=0.01,
+            substeps=2,
+            solver=dfx.Tsit5(),
+            formulation=jm.formulation.GaussProjection(),
+            drift=jm.Projection(),
+            control=control.PD("pivot", 1.0, 1.0),
+            engine=either(jm.XLA(), "jm.XLA"),
+        ),
+    )
+    yield jm.Compiled, dict(sparse=Among(True, "none"))
+    yield jm.XLA, dict(sparse=Among(True, "none"))
     yield jm.assemble, dict(
         system=built(), q=np.array([0.1]), v=np.array([0.0]), t=0.0, hold=known(["pivot"]), hold_velocity=known(["pivot"]),
         inactive=known([]), length=more(1.0), rank_tol=more(1e-7), throw=True,
     )  # fmt: skip
     yield jm.try_assemble, dict(
-        system=built(), q=np.array([0.1]), v=np.array([0.0]), t=0.0, hold=known(["pivot"]), hold_velocity=known(["pivot"]),
-        inactive=known([]), length=more(1.0), rank_tol=more(1e-7),
+        system=built(), q=Among(np.array([0.1]), "nan"), v=Among(np.array([0.0]), "nan"), t=0.0, hold=known(["pivot"]),
+        hold_velocity=known(["pivot"]), inactive=known([]), length=more(1.0), rank_tol=more(1e-7),
     )  # fmt: skip
     yield (
         jm.as_state,

@@ -5,11 +5,12 @@ from .arrays import as_jax as as_jax
 from .arrays import as_parameters as as_parameters
 from .arrays import default_float as default_float
 from .arrays import in_numpy as in_numpy
+from .arrays import merged_times as merged_times
 from .arrays import stacked as stacked
 from .arrays import strong as strong
 from .blank import Blank as Blank
 from .blank import shapes_of as shapes_of
-from .contract import contract as contract
+from .both_ways import both_ways as both_ways
 from .check import all_hold as all_hold
 from .check import arrays_of as arrays_of
 from .check import Check as Check
@@ -22,6 +23,7 @@ from .check import table as table
 from .contract import AllNonNegative as AllNonNegative
 from .contract import AllPositive as AllPositive
 from .contract import check_fields as check_fields
+from .contract import contract as contract
 from .contract import Count as Count
 from .contract import Finite as Finite
 from .contract import Fraction as Fraction

@@ -17,6 +17,8 @@ from .segments import Events as Events
 from .simulate import simulate as simulate
 from .solution import Solution as Solution
 from .step_records import Switches as Switches
+from .stepper import Stepper as Stepper
+from .stepper import stepper as stepper
 
 # What users and classes of theirs meet; other names are for the packages above.
 __all__ = [
@@ -30,8 +32,10 @@ __all__ = [
     "NoDrift",
     "Projection",
     "Solution",
+    "Stepper",
     "Switches",
     "choose_engine",
     "show_config",
     "simulate",
+    "stepper",
 ]

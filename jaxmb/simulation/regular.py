@@ -20,10 +20,13 @@ from .state_vector import StateVector
 from .vector_field import RegularOnly, VectorField
 
 
-def regular_if_possible(method: Method, field: VectorField, t: Array, y: StateVector) -> VectorField:
+def regular_if_possible(
+    method: Method, field: VectorField, t: Array, y: StateVector, expected: Bool[Array, " m"] | None = None
+) -> VectorField:
     """The problem, to be tried from here on by regular steps, if there are quick ones, before all others.
 
-    At first with all rows in use that act; where those are dependent here already, with those that the rank rule keeps.
+    At first with all rows in use that act, or with those of them that are likely independent; where others are to be used here, with
+    those that the rank rule keeps.
     """
     silent = isinstance(method.progress_meter, dfx.NoProgressMeter)  # a run that is made again would be shown twice
     if not defers() or not silent or not may_be_regular(method, field):
@@ -32,7 +35,7 @@ def regular_if_possible(method: Method, field: VectorField, t: Array, y: StateVe
     detached, step, at = lax.stop_gradient((laid_out_field, compiled_step_of(method, laid_out_field, y), (t, y)))
     if step is None and laid_out_field.system.layout is None:
         return field
-    acting = field.system.acting
+    acting = field.system.acting if expected is None else field.system.acting & expected
     uncertified = sparse_at(detached, *at, acting)[1] if step is None else step.uncertified(*at, acting)
     in_use = with_fallback(uncertified & field.consistent, rows_at_start, (detached, *at), acting)
     return dataclasses.replace(field, regular_only=RegularOnly(in_use))

@@ -31,6 +31,7 @@ from ..foundations import (
     is_concrete,
     lasting,
     listing,
+    merged_times,
     program,
     reverse_only,
     strong,
@@ -221,11 +222,16 @@ def _with_tolerances_as_arrays(controller: dfx.AbstractStepSizeController) -> An
     return jax.tree.map(as_arrays, controller, is_leaf=adaptive)
 
 
-def _stopping(system: System, controller: dfx.AbstractStepSizeController) -> dfx.AbstractStepSizeController:
-    """The controller, if it is adaptive, with steps that end where a function of the system is not smooth."""
-    if system.breaks is None or not isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
+def _stopping(
+    system: System, loop: FeedbackLoop | None, controller: dfx.AbstractStepSizeController
+) -> dfx.AbstractStepSizeController:
+    """The controller, if it is adaptive, with steps that end where a function of the system or of its controller is not smooth."""
+    # What is sampled is held from sample to sample, where steps end anyway.
+    by_control = None if loop is None or loop.clock is not None else loop.controller.breaks
+    breaks = merged_times([system.breaks, by_control])
+    if breaks is None or not isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
         return controller
-    return dfx.ClipStepSizeController(controller, jump_ts=system.breaks)
+    return dfx.ClipStepSizeController(controller, jump_ts=breaks)
 
 
 def _time_checks(state: State, ts: Array) -> tuple[Check, ...]:
@@ -362,7 +368,7 @@ def _step_sizes(
         controller = (
             controller if guarded is None else Limited(controller, jax.lax.stop_gradient(guarded) / STEPS_PER_RUN)
         )
-    controller = _stopping(system, controller)
+    controller = _stopping(system, loop, controller)
     return controller if loop is None or loop.clock is None else landing(controller, loop.clock), dt0
 
 

@@ -1,0 +1,398 @@
+"""Steps of one length, one call each: for loops that are written elsewhere."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, PyTree
+
+from ..control import AbstractController, Instant, Plant, Sampled, as_controller
+from ..formulation import AbstractFormulation, formulation_at
+from ..foundations import (
+    RESULTS,
+    Blank,
+    Count,
+    Key,
+    Numbers,
+    Positive,
+    as_parameters,
+    both_ways,
+    contract,
+    default_float,
+    enforce,
+    listing,
+    remembered,
+    shapes_of,
+    strong,
+    with_nan_derivatives,
+)
+from ..kinematics import consistency, try_assemble
+from ..system import State, System, apply_mode, canonical, check_state, rows_at
+from .adjoint import integrate
+from .arguments import checked_control, checked_solver
+from .drift import AbstractDrift, Projection
+from .feedback import initial_state
+from .method import AbstractEngine, Method
+from .phase import Phase
+from .regular import regular_if_possible
+from .solver import ConstrainedSolver, verdict
+from .state_vector import StateVector
+from .vector_field import VectorField
+
+# Steps beside the substeps: one that rounding may leave at the end.
+SPARE_STEPS = 1
+
+
+class HeldInputs(AbstractController):
+    """Inputs that do not change during a step."""
+
+    u: Float[Array, " nu"]
+
+    @property
+    def uses_plant(self) -> bool:
+        """False."""
+        return False
+
+    def output(self, t: Array, q: Array, v: Array, z: PyTree, plant: Instant | Plant) -> Float[Array, " nu"]:
+        """The inputs."""
+        return self.u
+
+
+class Stepper(eqx.Module):
+    """`state = step(state, u)`, made by `jaxmb.stepper`; a pytree, whose floating-point numbers can be differentiated and batched.
+
+    Attributes:
+        system: the system.
+        state: the one that it was made with; None within programs.
+        dt: length of a step in s; it has no derivative.
+        control: the controller; None where inputs are arguments of the step.
+        formulation: how accelerations are found.
+        drift: how the constraints are kept.
+        solver: of Diffrax.
+        independent: the rows that the rank rule keeps at `state`, which each step tries first.
+        substeps: steps of the integrator in one step.
+        engine: what makes them.
+    """
+
+    system: System
+    state: State | None
+    dt: Float[Array, ""]
+    control: AbstractController | None
+    formulation: AbstractFormulation
+    drift: AbstractDrift
+    solver: dfx.AbstractSolver
+    independent: Bool[Array, " m"]
+    substeps: int = eqx.field(static=True)
+    engine: AbstractEngine | None = eqx.field(static=True)
+
+    def __call__(self, state: State, u: Numbers | None = None) -> State:
+        """The state after a step; its coordinates and velocities are NaN, and so are derivatives, where there is none.
+
+        Args:
+            state: where the step begins: a single state, see `start`; batches by `jax.vmap`.
+            u: inputs (nu,) in the order of the system's actuators, held over the step; none by default. Without a `control` only.
+
+        Raises:
+            ValueError: for shapes that do not fit. Numbers are not looked at: see `with_result`.
+        """
+        return _step(self, state, u)[0]
+
+    def with_result(self, state: State, u: Numbers | None = None) -> tuple[State, RESULTS]:
+        """The state after a step, as by a call, and what `Solution.result` would say of it."""
+        return _step(self, state, u)
+
+    def start(self, state: State | None = None) -> State:
+        """What steps begin with: a state, checked, with room for what the controller remembers.
+
+        Args:
+            state: made by `assemble`, or taken from a `Solution`; that of `stepper` by default.
+
+        Raises:
+            ValueError: for a state of another system, and one that violates its constraints.
+        """
+        state = self._reference(state)
+        check_state(self.system, state)
+        return enforce(
+            self._with_memory(state), consistency(*apply_mode(self.system, state), "is violated at the start")
+        )
+
+    def reset(self, key: Key, spread: Numbers | Mapping[str, Numbers] = 0.1, around: State | None = None) -> State:
+        """A state to begin with, drawn around another one: q of that and noise, assembled with its velocities.
+
+        Args:
+            key: of `jax.random`; equal keys give equal states.
+            spread: standard deviation of the noise, in the units of the coordinates: a number, one for each (nq,), or by name,
+                zero for those not named.
+            around: a state; that of `stepper` by default.
+
+        Returns:
+            The state; NaN where what was drawn cannot be assembled.
+
+        Raises:
+            ValueError: for a `spread` that does not fit.
+        """
+        around = self._reference(around)
+        check_state(self.system, around)
+        system, bare = apply_mode(self.system, around)
+        noise = _deviations(system, spread) * jax.random.normal(key, bare.q.shape, bare.q.dtype)
+        attempt = try_assemble(system, bare.q + noise, bare.v, t=bare.t)
+        drawn, good = attempt.state, attempt.result == RESULTS.successful
+        q, v = (jnp.where(good, x, jnp.nan) for x in (drawn.q, drawn.v))
+        return self._with_memory(dataclasses.replace(drawn, q=q, v=v, mode=around.mode))
+
+    def _reference(self, state: State | None) -> State:
+        """A state, or that of the stepper."""
+        state = self.state if state is None else state
+        assert state is not None
+        return state
+
+    def _with_memory(self, state: State) -> State:
+        """The state as a step returns it."""
+        state = strong(jax.tree.map(jnp.asarray, state))
+        _, loop = checked_control(self.system, state, self.control)
+        memory = None if loop is None else loop.initial_control(state.t)
+        if memory is None or not memory.size or state.control is not None:
+            return state
+        return dataclasses.replace(state, control=memory)
+
+
+@contract
+def stepper(
+    system: System,
+    state: State,
+    dt: Positive,
+    *,
+    substeps: Count = 1,
+    solver: dfx.AbstractSolver | None = None,
+    formulation: AbstractFormulation | None = None,
+    drift: AbstractDrift | None = None,
+    control: object = None,
+    engine: AbstractEngine | None = None,
+) -> Stepper:
+    """Steps of one length, one call each, for loops of one's own: `state = step(state, u)`.
+
+    What `simulate` makes by constant steps of dt/substeps, from a state to the next, under `jit`, `vmap`, `lax.scan` and derivatives in
+    both modes. There are no events, and nothing is raised where a step fails: its state is NaN, and `step.with_result` tells why.
+
+    Args:
+        system: the system.
+        state: a state of the motions that are meant, made by `assemble` or taken from a `Solution`. Rows that are independent there
+            are tried first at each step, and it tells which bodies have no inertia; steps may begin anywhere.
+        dt: length of a step in s.
+        substeps: so many steps of the integrator are one step.
+        solver: of Diffrax, as in `simulate`; `Tsit5()` by default. A method of lower order is cheaper by step.
+        formulation: how accelerations are found; that of `simulate` by default.
+        drift: how the constraints are kept; `Projection()` by default.
+        control: a controller in continuous time, in place of inputs as arguments of the step; what it remembers is part of the state.
+        engine: what makes the steps, as in `simulate`.
+
+    Returns:
+        A `Stepper`.
+
+    Raises:
+        ValueError: for arguments that do not fit.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, jaxmb as jm
+        >>> system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), potential=lambda t, q, p: 9.81 * q[1],
+        ...                    constraints=[jm.Holonomic("rod", lambda t, q, p: q @ q - 1)])
+        >>> step = jm.stepper(system, jm.assemble(system, [-1.0, 0.0]), 0.01)
+        >>> end, qs = jax.lax.scan(lambda state, _: (step(state), state.q), step.start(), length=100)
+        >>> print(qs.shape, bool(jnp.abs(end.q @ end.q - 1) < 1e-12))
+        (100, 2) True
+    """
+    if isinstance(control, Sampled):
+        raise ValueError(
+            "Argument `control` must act in continuous time, but is `Sampled`: give the law itself, or what it puts out as `u` of each step."
+        )
+    check_state(system, state)
+    law = None if control is None else as_controller(control, "control")
+    checked_control(system, state, law)
+    formulation = formulation_at(formulation, system, state)
+    in_mode, bare = apply_mode(system, lax.stop_gradient(state))
+    return Stepper(
+        system=system,
+        state=state,
+        dt=jnp.asarray(dt, default_float()),
+        control=law,
+        formulation=formulation,
+        drift=as_parameters(drift or Projection()),
+        solver=checked_solver(dfx.Tsit5() if solver is None else solver),
+        independent=formulation.prepare(rows_at(in_mode, bare.t, bare.q, bare.scale.row)),
+        substeps=int(substeps),
+        engine=engine,
+    )
+
+
+def _deviations(system: System, spread: Numbers | Mapping[str, Numbers]) -> Array:
+    """The standard deviation of each coordinate."""
+    if isinstance(spread, Mapping):
+        unknown = [name for name in spread if name not in system.coordinates]
+        if unknown:
+            raise ValueError(f"Argument `spread` must name coordinates of the system, but names {listing(unknown)}.")
+        return jnp.stack([jnp.asarray(spread.get(name, 0.0), default_float()) for name in system.coordinates])
+    deviations = jnp.asarray(spread, default_float())
+    if deviations.shape not in ((), (system.nq,)):
+        raise ValueError(
+            f"Argument `spread` must be a number or have shape ({system.nq},), but has shape {deviations.shape}."
+        )
+    return deviations
+
+
+# Programs: one for all steppers that differ in their numbers only
+
+Moved = tuple[Array, Array, Array, Array | None]  # time, coordinates, velocities, what the controller remembers
+Advance = Callable[[list[Array], State, Numbers | None], tuple[Moved, RESULTS]]
+
+
+def _step(step: Stepper, state: State, u: Numbers | None) -> tuple[State, RESULTS]:
+    """The state after a step, and what became of it.
+
+    A call of a loop in Python waits for all that is done here: shapes are looked at where the program is traced, which returns what
+    has changed only, and the state is made without `dataclasses.replace`, which takes as long as a step.
+    """
+    advance, arrays = _program_of(step)
+    (t, q, v, control), result = advance(arrays, state, u)
+    fields, structure = jax.tree.flatten(state, is_leaf=lambda x: x is not state)
+    names = [field.name for field in dataclasses.fields(state)]
+    changed = {"t": t, "q": q, "v": v, "control": control}
+    return jax.tree.unflatten(structure, [changed.get(name, x) for name, x in zip(names, fields, strict=True)]), result
+
+
+@remembered
+def _program_of(step: Stepper) -> tuple[Advance, list[Array]]:
+    """What a call runs, and the numbers of the stepper."""
+    step = eqx.tree_at(lambda s: s.state, step, None)
+    blank, arrays = Blank.of(strong(dataclasses.replace(step, system=canonical(step.system))))
+    return (_program if blank.hashable else _compile)(blank), arrays
+
+
+def _compile(blank: Blank) -> Advance:
+    def advance(arrays: list[Array], state: State, u: Numbers | None) -> tuple[Moved, RESULTS]:
+        return _advance(blank.filled(arrays), state, u)
+
+    return jax.jit(advance)
+
+
+_program = functools.lru_cache(maxsize=64)(_compile)
+
+
+class StepInputs(eqx.Module):
+    """All that the end of a step depends on."""
+
+    field: VectorField
+    method: Method
+    t0: Float[Array, ""]
+    t1: Float[Array, ""]
+    y0: StateVector
+
+    def run(self, forward: bool = False) -> Phase:
+        """The motion, to be differentiated in one of both modes."""
+        adjoint = dfx.ForwardMode() if forward else self.method.adjoint
+        method, ts = dataclasses.replace(self.method, adjoint=adjoint), lax.stop_gradient(self.t1)[None]
+        return integrate(method, self.field, self.t0, self.t1, self.y0, ts)
+
+
+def _checked_inputs(step: Stepper, u: Numbers | None) -> Array | None:
+    """The inputs of a step, of the right shape."""
+    if u is None:
+        return None
+    if step.control is not None:
+        raise ValueError("Argument `u` must be None where `control` makes the inputs, but is not.")
+    if not step.system.nu:
+        raise ValueError("Argument `u` must be None for a system without actuators, but is not.")
+    u, nu = jnp.asarray(u, default_float()), step.system.nu
+    if u.shape != (nu,):
+        raise ValueError(f"Argument `u` must have shape ({nu},), one input for each actuator, but has shape {u.shape}.")
+    return u
+
+
+def _advance(step: Stepper, state: State, u: Numbers | None) -> tuple[Moved, RESULTS]:
+    check_state(step.system, state)
+    u = _checked_inputs(step, u)
+    state = strong(jax.tree.map(jnp.asarray, state))
+    law = step.control if u is None else HeldInputs(u)
+    actuated, loop = checked_control(step.system, state, law)
+    system, bare = apply_mode(actuated, state)
+    if loop is not None and state.control is None and loop.initial_control(state.t).size:
+        raise ValueError(
+            "Argument `state` must hold what the controller remembers, but does not: begin with `step.start(state)`."
+        )
+    y0 = initial_state(loop, bare)
+    inputs = jnp.zeros(0) if u is None else u
+    finite = y0.finite & jnp.isfinite(state.t) & jnp.all(jnp.isfinite(inputs))
+    # What is not finite takes no step, else the general step would be compiled for it.
+    y0 = jax.tree.map(lambda x: jnp.where(finite, x, 0), y0)
+    t0 = jnp.where(finite, state.t, 0)
+    dt = lax.stop_gradient(step.dt)
+    scale = lax.stop_gradient(bare.scale)
+    scale = dataclasses.replace(scale, rate=jnp.maximum(scale.rate, 1 / dt))
+    max_steps = step.substeps + SPARE_STEPS
+    method = Method(
+        solver=ConstrainedSolver(step.solver),
+        controller=dfx.ConstantStepSize(),
+        dt0=dt / step.substeps,
+        adjoint=None
+        if isinstance(step.solver, dfx.AbstractERK)
+        else dfx.RecursiveCheckpointAdjoint(checkpoints=max_steps),
+        progress_meter=dfx.NoProgressMeter(),
+        max_steps=max_steps,
+        engine=step.engine,
+    )
+    choice = step.formulation.choose(rows_at(system, t0, y0.q, scale.row))
+    field = VectorField(system, step.formulation, step.drift, loop, scale, jnp.array(True), choice)
+    field = regular_if_possible(method, field, t0, y0, step.independent)
+    blank, arrays = Blank.of(StepInputs(field, method, t0, t0 + jnp.where(finite, dt, 0), y0))
+    packed, result = _end(arrays, blank)
+    result = RESULTS.where(finite, result, RESULTS.inconsistent_state)
+    y1 = StateVector(jnp.where(result == RESULTS.successful, packed, jnp.nan), y0.nq, y0.nv)
+    y1 = with_nan_derivatives(y1, system, state, loop)
+    return (state.t + dt, y1.q, y1.v, None if state.control is None else y1.control), result
+
+
+@eqx.filter_custom_jvp
+def _end(arrays: list[Array], blank: Blank) -> tuple[Array, RESULTS]:
+    """The vector at the end of a step, and what becomes of it."""
+    phase = blank.filled(arrays).run()
+    return phase.y.packed, verdict(phase, jnp.array(True))
+
+
+@_end.def_jvp
+def _end_jvp(primals: PyTree, tangents: PyTree) -> tuple[PyTree, PyTree]:
+    (arrays, blank), (dots, _) = primals, tangents
+    packed, result = _end(arrays, blank)
+    moving = tuple(k for k, dot in enumerate(dots) if dot is not None)
+    derivative = _EndDerivative(blank, moving)
+    (packed_dot,) = both_ways(
+        derivative.forward, derivative.reverse, arrays, [dots[k] for k in moving], shapes_of([packed])
+    )
+    return (packed, result), (packed_dot, jax.tree.map(lambda _: None, result))
+
+
+@dataclasses.dataclass(frozen=True)
+class _EndDerivative:
+    """The derivative of a step's end by those of its arrays that move, in both modes."""
+
+    blank: Blank
+    moving: tuple[int, ...]
+
+    def _end_of(self, arrays: Sequence[Array], forward: bool) -> Callable[[list[Array]], Array]:
+        def end(moved: list[Array]) -> Array:
+            own = dict(zip(self.moving, moved, strict=True))
+            inputs = self.blank.filled([own.get(k, x) for k, x in enumerate(arrays)])
+            return inputs.run(forward).y.packed
+
+        return end
+
+    def forward(self, arrays: list[Array], dots: list[Array]) -> list[Array]:
+        """The tangent of the end along those of the arrays."""
+        return [jax.jvp(self._end_of(arrays, forward=True), ([arrays[k] for k in self.moving],), (dots,))[1]]
+
+    def reverse(self, arrays: list[Array], bars: list[Array]) -> list[Array]:
+        """The cotangents of the arrays from that of the end."""
+        return list(jax.vjp(self._end_of(arrays, forward=False), [arrays[k] for k in self.moving])[1](bars[0])[0])

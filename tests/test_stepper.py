@@ -1,0 +1,243 @@
+"""Steps of one length: those of `simulate`, in loops, batches and derivatives."""
+
+import dataclasses
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix as optx
+import parallelogram
+import pytest
+from systems import make
+
+import jaxmb as jm
+
+DT, COUNT = 0.01, 20
+IMPLICIT = dfx.ImplicitEuler(root_finder=dfx.VeryChord(rtol=1e-13, atol=1e-13, norm=optx.max_norm))
+
+
+def motor(copies):
+    """A point on a rod that is stated several times, pushed by two inputs."""
+    return jm.System(
+        ("x", "y"),
+        mass=lambda t, q, p: p["m"] * jnp.eye(2),
+        potential=lambda t, q, p: p["m"] * 9.81 * q[1],
+        constraints=[
+            jm.Holonomic(f"rod {k}", lambda t, q, p, k=k: 10.0**k * (q @ q - p["l"] ** 2)) for k in range(copies)
+        ],
+        actuation=lambda t, q, p: jnp.eye(2),
+        params={"m": 2.0, "l": 1.0},
+    )
+
+
+def rollout(step, state, us=None, length=COUNT):
+    """All states of a loop."""
+
+    def one(state, u):
+        after = step(state, u)
+        return after, after
+
+    return jax.lax.scan(one, state, us, length=length)[1]
+
+
+def simulated(system, state, control=None, substeps=1, **options):
+    ts = state.t + DT * jnp.arange(1, COUNT + 1)
+    steps = {"stepsize_controller": dfx.ConstantStepSize(), "dt0": DT / substeps, **options}
+    return jm.simulate(system, state, ts, control=control, **steps)
+
+
+@pytest.mark.parametrize(("copies", "substeps"), [(1, 2), (3, 1)])
+def test_steps_are_those_of_simulate(copies, substeps):
+    system = motor(copies)
+    start = jm.assemble(system, [-0.8, -0.6])
+    step = jm.stepper(system, start, DT, substeps=substeps)
+    u = jnp.array([3.0, -1.0])
+    states = rollout(step, step.start(), jnp.broadcast_to(u, (COUNT, 2)))
+    run = simulated(system, start, lambda t, q, v, p: u, substeps)
+    assert np.allclose(states.q, run.q, rtol=0, atol=1e-12)
+    assert np.allclose(states.v, run.v, rtol=0, atol=1e-12)
+    assert np.abs(jm.residuals(system, states).position).max() < 1e-12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options", [{}, {"formulation": jm.formulation.KKT()}, {"solver": IMPLICIT}], ids=["explicit", "KKT", "implicit"]
+)
+def test_steps_of_a_fourbar_are_those_of_simulate(options):
+    """Tsit5's last stage, which simulate hands to the next step, belongs to the state before its correction: a step has none."""
+    options = {"solver": dfx.Ralston(), **options}
+    system, start = make("four-bar")
+    step = jm.stepper(system, start, DT, **options)
+    states = rollout(step, step.start())
+    run = simulated(system, start, **options)
+    assert np.allclose(states.q, run.q, rtol=0, atol=1e-12) and np.allclose(states.v, run.v, rtol=0, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_inputs_that_are_held_are_those_of_a_record_that_is_held():
+    system = motor(1)
+    start, us = jm.assemble(system, [-0.8, -0.6]), 5 * jnp.sin(jnp.arange(2.0 * COUNT).reshape(COUNT, 2))
+    step = jm.stepper(system, start, DT, substeps=4)
+    states = rollout(step, step.start(), us)
+    record = jm.control.Recorded(DT * jnp.arange(COUNT), us, hold=True)
+    precise = dfx.PIDController(rtol=1e-11, atol=1e-12)  # whose steps end where the record jumps
+    run = jm.simulate(system, start, DT * jnp.arange(1, COUNT + 1), control=record, stepsize_controller=precise)
+    assert np.allclose(states.q, run.q, rtol=0, atol=1e-11) and np.allclose(states.v, run.v, rtol=0, atol=1e-11)
+    assert run.stats["num_rejected_steps"] < COUNT
+
+
+@pytest.mark.slow
+def test_steps_lead_through_a_singular_pose():
+    """A parallelogram of equal bars, folded flat on its way: at that pose its rows are dependent."""
+    system = parallelogram.parallelogram()
+    start = jm.assemble(system, *parallelogram.pose(jnp.array(0.1), jnp.array(-3.0)))
+    step = jm.stepper(system, start, DT)
+    states = rollout(step, step.start())
+    run = simulated(system, start)
+    assert states.q[-1, 2] < -0.1 and run.stats["compiled_steps"] < COUNT
+    assert np.allclose(states.q, run.q, rtol=0, atol=1e-10) and np.allclose(states.v, run.v, rtol=0, atol=1e-9)
+    assert np.abs(jm.residuals(system, states).position).max() < 1e-12
+
+
+class Lag(jm.control.AbstractController):
+    """A push that follows the speed late."""
+
+    gain: jax.Array
+    uses_plant = False
+
+    def init(self, system):
+        return jnp.zeros(2)
+
+    def output(self, t, q, v, z, plant):
+        return -self.gain * z
+
+    def rate(self, t, q, v, z, plant, response):
+        return (v - z) / 0.1
+
+
+def test_what_a_controller_remembers_is_part_of_the_state():
+    system, law = motor(1), Lag(jnp.array(4.0))
+    start = jm.assemble(system, [-0.8, -0.6])
+    step = jm.stepper(system, start, DT, control=law)
+    with pytest.raises(ValueError, match=r"begin with `step.start\(state\)`"):
+        step(start)
+    states, run = rollout(step, step.start()), simulated(system, start, law)
+    assert np.allclose(states.q, run.q, rtol=0, atol=1e-12)
+    assert np.allclose(states.control, run.control, rtol=0, atol=1e-12)
+    with pytest.raises(ValueError, match="`u` must be None where `control`"):
+        step(step.start(), jnp.zeros(2))
+
+
+@pytest.fixture(scope="module")
+def swing():
+    system = motor(2)
+    start = jm.assemble(system, [-0.8, -0.6])
+    step = jm.stepper(system, start, DT, solver=dfx.Midpoint())
+    return step, step.start(), 5 * jnp.sin(jnp.arange(2.0 * COUNT).reshape(COUNT, 2))
+
+
+@pytest.mark.slow
+def test_derivatives_in_both_modes(swing):
+    step, start, us = swing
+    along = jnp.array([0.6, -0.8])  # a speed on the constraint
+
+    def cost(us, speed, mass):
+        own = eqx.tree_at(lambda s: s.system.params["m"], step, mass)
+        state = dataclasses.replace(start, v=start.v + speed * along)
+        end = jax.tree.map(lambda x: x[-1], rollout(own, state, us))
+        return end.q @ jnp.array([1.0, 2.0]) + end.v @ end.v
+
+    at = us, jnp.array(0.3), jnp.array(2.0)
+    back = jax.jit(jax.grad(cost, (0, 1, 2)))(*at)
+    forth = jax.jit(jax.jacfwd(cost, (0, 1, 2)))(*at)
+    for a, b in zip(back, forth, strict=True):
+        assert np.allclose(a, b, rtol=1e-10, atol=1e-10)
+    value, h = jax.jit(cost), 1e-5
+    for k, slope in ((1, back[1]), (2, back[2])):
+        moved = lambda x, k=k: value(*(a + x if i == k else a for i, a in enumerate(at)))
+        assert abs((moved(h) - moved(-h)) / (2 * h) - slope) < 1e-6 * max(1.0, abs(slope))
+    moved = lambda x: value(us.at[3, 1].add(x), *at[1:])
+    assert abs((moved(h) - moved(-h)) / (2 * h) - back[0][3, 1]) < 1e-6
+
+
+def test_lanes_are_single_runs_and_do_not_spoil_each_other(swing):
+    step, _, us = swing
+    draw = lambda key: step.reset(key, {"x": 0.3})
+    states = jax.vmap(draw)(jax.random.split(jax.random.key(0), 3))
+    assert np.ptp(states.q[:, 0]) > 0.01 and np.abs(jm.residuals(step.system, states).position).max() < 1e-12
+    many = jax.jit(jax.vmap(lambda state: rollout(step, state, us)))
+    runs = many(states)
+    one = jax.jit(lambda state: rollout(step, state, us))(jax.tree.map(lambda x: x[1], states))
+    assert np.allclose(runs.q[1], one.q, rtol=0, atol=1e-13)
+    spoilt = many(eqx.tree_at(lambda s: s.q, states, states.q.at[1].set(jnp.nan)))
+    assert np.isnan(spoilt.q[1]).all() and np.isnan(spoilt.v[1]).all()
+    assert (spoilt.q[::2] == runs.q[::2]).all() and (spoilt.v[::2] == runs.v[::2]).all()
+
+
+def test_what_becomes_of_a_step(swing):
+    step, start, us = swing
+    after, result = step.with_result(start, us[0])
+    assert result == jm.RESULTS.successful and np.isfinite(after.q).all()
+    after, result = step.with_result(start, jnp.array([jnp.nan, 0.0]))
+    assert result == jm.RESULTS.inconsistent_state and np.isnan(after.q).all()
+
+
+def test_a_loop_traces_a_step_once():
+    traced = []
+
+    def push(t, q, v, p):
+        traced.append(t)
+        return -p["c"] * v
+
+    system = jm.System(1, mass=lambda t, q, p: jnp.eye(1), force=push, params={"c": 0.1})
+    start = jm.assemble(system, [0.0], [1.0])
+    step = jm.stepper(system, start, DT)
+    loop = jax.jit(lambda state, length: rollout(step, state, length=length).q[-1, 0], static_argnums=1)
+    loop(step.start(), 2)
+    before = len(traced)
+    end = loop(step.start(), 200)  # another length is another loop of the same step
+    assert len(traced) == before
+    assert abs(end - (1 - np.exp(-0.2)) / 0.1) < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("make_it", "error", "text"),
+    [
+        (lambda s, x: jm.stepper(s, x, jnp.nan), ValueError, "`dt` must be a positive number"),
+        (lambda s, x: jm.stepper(s, x, -0.1), ValueError, "`dt` must be a positive number"),
+        (lambda s, x: jm.stepper(s, x, 0.1, substeps=0), ValueError, "`substeps` must be a positive integer"),
+        (lambda s, x: jm.stepper(s, x, 0.1)(x, jnp.zeros(3)), ValueError, r"`u` must have shape \(2,\)"),
+        (lambda s, x: jm.stepper(s, x, 0.1).reset(jax.random.key(0), {"z": 1.0}), ValueError, "names 'z'"),
+        (
+            lambda s, x: jm.stepper(s, x, 0.1).start(dataclasses.replace(x, q=2 * x.q)),
+            ValueError,
+            "violated at the start",
+        ),
+        (
+            lambda s, x: jm.stepper(s, x, 0.1, control=jm.control.Sampled(Lag(jnp.ones(())), 0.1)),
+            ValueError,
+            "continuous time",
+        ),
+    ],
+)
+def test_wrong_arguments(make_it, error, text):
+    system = motor(1)
+    with pytest.raises(error, match=text):
+        make_it(system, jm.assemble(system, [-0.8, -0.6]))
+
+
+def test_inputs_need_actuators():
+    system = jm.System(1, mass=lambda t, q, p: jnp.eye(1))
+    with pytest.raises(ValueError, match="without actuators"):
+        start = jm.assemble(system, [0.0])
+        jm.stepper(system, start, DT)(start, jnp.zeros(1))
+
+
+def test_float32():
+    with jax.enable_x64(False):
+        system = motor(1)
+        step = jm.stepper(system, jm.assemble(system, [-0.8, -0.6]), DT)
+        after = step(step.start(), jnp.ones(2))
+        assert after.q.dtype == jnp.float32 and abs(float(after.q @ after.q) - 1) < 1e-5
