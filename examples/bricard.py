@@ -100,7 +100,8 @@ def main():
         steps, residual = stats["num_accepted_steps"], stats["largest_residual"]
         print(f"  {tolerance:.0e} {steps:>6.0f}  {ranks}  {residual:>8.1e} m {drift:>14.1e} J {away:>14.1e} m")
         assert ranks == "29–29", f"The rank must be 29 at every accepted step, but was {ranks}."
-        assert residual <= 1e-12 and away <= limit and drift <= 10 * limit
+        kept = np.finfo(float).eps ** (2 / 3)  # what `Projection` promises, of a mechanism of 1 m
+        assert residual <= kept and away <= limit and drift <= 10 * limit
     assert found.redundancy == 1 and found.freedom == 1
 
 

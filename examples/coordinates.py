@@ -123,7 +123,7 @@ def main():
     begin = jm.kinematics.restrict(system, first, state)
     turn = int(np.argmax(exact[:, 0] > 1.3))  # before α₁ = π/2, where α₃ turns
     early = jm.simulate(jm.kinematics.reduce(system, first), begin, ts[: turn + 1], **accurate(ts[: turn + 1]))
-    between = jm.kinematics.embed(system, first, early)
+    between = jm.kinematics.embed(system, first, early.states)
     handover = jax.tree.map(lambda x: x[-1], between)
     late = jm.simulate(
         jm.kinematics.reduce(system, second),
@@ -131,7 +131,7 @@ def main():
         ts[turn:],
         **accurate(ts[turn:]),
     )
-    whole = jm.kinematics.embed(system, second, late)
+    whole = jm.kinematics.embed(system, second, late.states)
     errors = difference(between.q, exact[: turn + 1]), difference(whole.q, exact[turn:])
     off = float(jnp.abs(jm.residuals(system, whole).position).max())
     print(f"closures: cos²α₃ falls from {criterion_now(state):.2f} to {criterion_now(handover):.2f} at the change;")

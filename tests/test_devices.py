@@ -349,3 +349,10 @@ def test_two_processes_give_what_one_does_bit_for_bit(tmp_path):
     whole, first, second = (np.load(tmp_path / f"{name}.npz") for name in ("1-0", "2-0", "2-1"))
     for key in ("q", "slope"):
         np.testing.assert_array_equal(whole[key], np.concatenate([first[key], second[key]]))
+
+
+def test_assembly_without_constraints_is_exported():
+    _, system, *_ = arm()
+    assembled = lambda speed: jm.assemble(system, {"shoulder": 0.3}, {"elbow": speed}, throw=False).v
+    program = export.export(jax.jit(assembled), platforms=["cpu", "cuda"])(jax.ShapeDtypeStruct((), jnp.float64))
+    assert np.allclose(program.call(2.0), [0.0, 2.0])

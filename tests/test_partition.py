@@ -242,7 +242,7 @@ def test_closures_are_free_of_drift():
     sol = jm.simulate(
         jm.kinematics.reduce(system, crank), jm.kinematics.restrict(system, crank, state), TURNS, **precise(TURNS)
     )
-    whole = jm.kinematics.embed(system, crank, sol)
+    whole = jm.kinematics.embed(system, crank, sol.states)
     wrapped = (np.asarray(whole.q) - REFERENCE["alpha_spin"] + np.pi) % (2 * np.pi) - np.pi
     assert np.abs(wrapped).max() < 1e-9
     off = jm.residuals(system, whole)
@@ -255,7 +255,9 @@ def test_closures_are_free_of_drift():
     other = jm.simulate(
         jm.kinematics.reduce(system, rocker), jm.kinematics.restrict(system, rocker, middle), part, **precise(part)
     )
-    np.testing.assert_allclose(jm.kinematics.embed(system, rocker, other).q[:, ::2], whole.q[2:5, ::2], atol=1e-9)
+    np.testing.assert_allclose(
+        jm.kinematics.embed(system, rocker, other.states).q[:, ::2], whole.q[2:5, ::2], atol=1e-9
+    )
 
 
 @pytest.mark.slow
@@ -269,8 +271,8 @@ def test_closure_of_a_moving_constraint():
     whole = jm.simulate(system, state, ts, **precise(ts))
     reduced = jm.kinematics.reduce(system, closure)
     sol = jm.simulate(reduced, jm.kinematics.restrict(system, closure, state), ts, **precise(ts))
-    np.testing.assert_allclose(jm.kinematics.embed(system, closure, sol).q, whole.q, atol=1e-10)
-    np.testing.assert_allclose(jm.kinematics.embed(system, closure, sol).v, whole.v, atol=1e-9)
+    np.testing.assert_allclose(jm.kinematics.embed(system, closure, sol.states).q, whole.q, atol=1e-10)
+    np.testing.assert_allclose(jm.kinematics.embed(system, closure, sol.states).v, whole.v, atol=1e-9)
     assert float(jnp.abs(jm.energy(reduced, sol).balance).max()) < 1e-10
 
 
@@ -295,7 +297,7 @@ def test_velocity_constraints_stay():
     ts = jnp.array([1.0, 2.0])
     sol = jm.simulate(reduced, jm.kinematics.restrict(system, closure, state), ts, **precise(ts))
     whole = jm.simulate(system, state, ts, **precise(ts))
-    np.testing.assert_allclose(jm.kinematics.embed(system, closure, sol).q, whole.q, atol=1e-9)
+    np.testing.assert_allclose(jm.kinematics.embed(system, closure, sol.states).q, whole.q, atol=1e-9)
 
 
 def test_closures_that_do_not_fit_are_refused():

@@ -57,8 +57,10 @@ def beside_singular_poses(
     vdot: Float[Array, " nv"],
 ) -> Beside:
     """The acceleration v̇ that the terms give, or where they are beside a singular pose the interpolated one; nothing is evaluated elsewhere."""
-    near = (lost | (lax.stop_gradient(factor.gap) < BESIDE)) & ~restored.open
     direct = Beside(vdot, jnp.zeros_like(vdot, shape=()))
+    if not restored.in_use.shape[0]:
+        return direct
+    near = (lost | (lax.stop_gradient(factor.gap) < BESIDE)) & ~restored.open
     return with_fallback(near, _interpolated, (formulation, terms, restored.in_use, vdot), direct)
 
 

@@ -126,7 +126,12 @@ def inertia_conditioning(
         gammas: values (k,) of γ.
         weight: W as in `OrthogonalProjection`.
         rank_tol: likewise.
+
+    Raises:
+        ValueError: for γ that are no vector of positive numbers.
     """
+    if jnp.ndim(gammas) != 1:
+        raise ValueError(f"Argument `gammas` must have shape (k,), but has shape {jnp.shape(gammas)}.")
 
     def make(kind: Inertia, gamma: Array | None) -> Array:
         own = OrthogonalProjection(inertia=kind, gamma=gamma, weight=weight, rank_tol=rank_tol)

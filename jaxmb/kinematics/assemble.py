@@ -254,6 +254,8 @@ def _with_search(system: System, guess: Guess, assembly: Assembly) -> Assembly:
 
 def _refined(system: System, guess: Guess, near: Assembly) -> Assembly:
     """The same with a state that is determined better, if it was moved to beside a singular pose; by another program, as the search."""
+    if not system.m:
+        return near
     acting, state = system.in_mode(guess.mode), near.state
     if not guess.concrete:
         better = with_fallback(near.beside, refined, (acting, guess, state), (state.q, state.v))

@@ -221,23 +221,22 @@ def restrict(system: System, closure: Closure, state: State) -> State:
 
 
 @contract
-def embed(system: System, closure: Closure, motion: State) -> State:
+def embed(system: System, closure: Closure, state: State) -> State:
     """The states of the system that belong to states of the reduced system.
 
     Args:
         system: the system.
         closure: as of `reduce`.
-        motion: a `Solution` or `State` of the reduced system; leading axes are kept.
+        state: of the reduced system, such as `Solution.states`; leading axes are kept.
 
     Raises:
         ValueError: if the closure does not satisfy the system's constraints; the message names the constraint.
     """
-    states = getattr(motion, "states", motion)
     embedding = _embedding_of(system, closure)
-    q, v = over_leading_axes(lambda t, q, v: embedding.motion(t, q, v, system.params), states.t.ndim)(
-        states.t, states.q, states.v
+    q, v = over_leading_axes(lambda t, q, v: embedding.motion(t, q, v, system.params), state.t.ndim)(
+        state.t, state.q, state.v
     )
-    state = _sized(system, states.t, q, v)
+    state = _sized(system, state.t, q, v)
     verb = f"is not satisfied by closure '{closure.name}'"
     checks = over_leading_axes(lambda state: consistency(system, state, verb), state.t.ndim)(state)
     return enforce(state, jax.tree.map(jnp.max, checks))

@@ -70,7 +70,7 @@ def load(
         ...   <joint name="pivot" type="continuous"><parent link="base"/><child link="rod"/><axis xyz="0 1 0"/></joint></robot>''')
         >>> model = jm.load(path)
         >>> system = model.build()
-        >>> system.coordinates, round(float(system.mass(0.0, model.assemble(system).q)[0, 0]), 3)
+        >>> system.coordinates, round(float(jm.evaluate(system, model.assemble(system)).mass[0, 0]), 3)
         (('pivot',), 0.7)
     """
     path = pathlib.Path(path)
