@@ -25,10 +25,12 @@ class BandFactor(eqx.Module):
 
     def __init__(self, diagonal: Float[Array, "k b b"], below: Float[Array, "k b b"]):
         def eliminate(rest: Array, blocks: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+            # R_k = L_k⁻¹ in place of L_k: all that follows are products, no triangular solves by LAPACK.
             root = inverse_root(blocks[0] - rest, quick=True)
             below = blocks[1] @ root.T
             return below @ below.T, (root, below)
 
+        # Derivatives are those of the equations that are solved by it (`SparseFactor.solve`), not of the elimination.
         blocks = lax.stop_gradient((diagonal, below))
         self.roots, self.below = lax.scan(eliminate, jnp.zeros_like(diagonal[0]), blocks)[1]
 

@@ -68,10 +68,12 @@ class ConstrainedFactor(AbstractFactor):
     ):
         self.metric = mass
         self.scale = scale
+        # Rows that are not in use become zero and are never independent: shapes are static, whatever the rank.
         rows = jnp.where(in_use[:, None], jacobian / scale[:, None], 0)
         tol = jnp.where(in_use, cutoff(rank_tol, mass.dtype), jnp.inf)
         if layout is None:
             self.root = inverse_root(self.metric, quick) if root is None else root
+            # Orthonormal rows of C Rᵀ, not a factor of C M⁻¹Cᵀ, which would square the condition number and with it the cut-off.
             factors = orthonormal_rows(lax.stop_gradient(rows) @ self.root.T, tol, quick)
         else:
             parts = lowered(BlockMatrix.from_dense(layout, mass), SparseRows.from_dense(layout, rows).values)
@@ -79,6 +81,7 @@ class ConstrainedFactor(AbstractFactor):
             factors = _by_neighbourhoods(layout, SparseRows(parts[1], layout).dense(), tol)
         self.weights, self.basis, remainders = factors
         self.remainders = jnp.where(in_use, remainders, jnp.inf)
+        # A remainder within the cut-off: the row is lost here, its row of W holds the combination of rows that vanishes (`vanishing`).
         self.in_use = remainders > tol
         self.rows = jnp.where(self.in_use[:, None], rows, 0)
 
@@ -171,6 +174,7 @@ def orthonormal_rows(rows: Array, tol: Array, quick: bool = False) -> tuple[Arra
         return _by_blocks(rows, tol)
     rest = jnp.concatenate([rows, np.eye(m, dtype=rows.dtype)], axis=1)
     if not is_unrolled(m, quick):
+        # A loop from a certain number of rows on: unrolled, the code grows with the square of it.
         rest, remainders = lax.fori_loop(
             0, m, lambda i, carry: _orthonormalise(i, carry, n, tol), (rest, np.zeros(m, rows.dtype))
         )
@@ -181,6 +185,7 @@ def orthonormal_rows(rows: Array, tol: Array, quick: bool = False) -> tuple[Arra
         row = rest[i]
         for _ in range(PASSES):
             for other in out:
+                # The second n entries, which began as I, go through the same operations and become W.
                 row = row - jnp.sum(row[:n] * other[:n]) * other
         row, remainder = _unit(row, n, tol[i])
         out.append(row)
@@ -230,6 +235,7 @@ def _by_neighbourhoods(layout: Layout, rows: Array, tol: Array) -> tuple[Array, 
 
     start = jnp.zeros((layout.order.shape[1], n + m), rows.dtype)
     done, remainders = lax.scan(add, start, (padded[layout.order], tols))[1]
+    # Row m fills up the neighbourhoods: it sorts behind all that exist.
     position = np.argsort(layout.order.ravel())[:m]
     done = done.reshape(-1, n + m)[position]
     return done[:, n:], done[:, :n], remainders.ravel()[position]
@@ -272,6 +278,7 @@ def minimum_norm_multipliers(
     expressed = combinations(factor, jacobian)
     length = jnp.sqrt(jnp.where(factor.in_use, jnp.sum(expressed**2, axis=0), 1))
     expressed = expressed / length
+    # One on the diagonal of rows that are not in use keeps the matrix regular without a change of shape.
     gram = expressed.T @ expressed + jnp.diag(jnp.where(factor.in_use, 0, 1).astype(jacobian.dtype))
     return expressed @ solve_spd(gram, multipliers / length)
 
@@ -297,4 +304,5 @@ def null_space(factor: ConstrainedFactor) -> Float[Array, "nv nv"]:
     tol = jnp.concatenate([jnp.where(factor.in_use, 0, jnp.inf), jnp.full(n, 0.5 / n**0.5)])
     rows = jnp.concatenate([factor.basis, jnp.eye(n, dtype=factor.rows.dtype)])
     _, basis, _ = orthonormal_rows(lax.stop_gradient(rows), tol)
+    # Projected once more, the frozen basis has the derivative of the null space, of which `svd(full_matrices=True)` has none.
     return projector(factor) @ lax.stop_gradient((basis[m:] @ factor.root).T)

@@ -64,6 +64,7 @@ class Eliminated(eqx.Module):
 
         def more(carry: tuple[Eliminated, Array]) -> tuple[Eliminated, Array]:
             now, _ = carry
+            # Chosen rows have unit length by now, and would be chosen for ever.
             barred = now.chosen if among is None else now.chosen | ~among
             size = jnp.where(barred, 0, jnp.sum(now.rows**2, axis=1))
             if first is not None:

@@ -46,6 +46,7 @@ class Layout:
         m, nv = jacobian.shape
         count, block = connected_components(csr_array(mass | mass.T), directed=False)
         _, block = np.unique(block, return_inverse=True)
+        # All blocks have one size, that of the largest: their operations are batched, and shapes are static.
         blocks = _lists([np.flatnonzero(block == k) for k in range(count)], nv)
         position = np.empty(nv, int)
         position[blocks[blocks < nv]] = np.flatnonzero(blocks.ravel() < nv)
@@ -128,6 +129,7 @@ def _ordered(lists: list[np.ndarray], count: int) -> np.ndarray:
     order = reverse_cuthill_mckee(shared, symmetric_mode=True) if m else np.zeros(0, int)
     position = np.argsort(order)
     pairs = shared.tocoo()
+    # At least one, so that a system whose rows share no block still has neighbourhoods.
     wide = max(int(np.abs(position[pairs.row] - position[pairs.col]).max(initial=1)), 1)
     out = np.full(-(-m // wide) * wide, m)
     out[:m] = order

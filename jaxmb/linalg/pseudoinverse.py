@@ -91,6 +91,7 @@ def invert(
     if not min(k, n):
         return PseudoInverse(jnp.zeros((n, k), matrix.dtype), jnp.zeros(0, matrix.dtype), jnp.array(0))
     if damping is None:
+        # Differentiated through A⁺ itself: singular vectors have no derivative where values repeat, as they do at any ball joint.
         inverse, values = _inverse(matrix, cut)
         return PseudoInverse(inverse, values, jnp.sum(values > cut))
     threshold = jnp.asarray(damping * size, matrix.dtype)
@@ -105,6 +106,7 @@ def _damped(matrix: Array, threshold: Array, left: Array, right: Array, outside:
     if k > n and outside is None:
         return _damped(matrix.T, threshold, right, left, None).T
     count = min(k, n) if outside is None else jnp.round(k - jnp.trace(lax.stop_gradient(outside))).astype(int)
+    # Directions in `outside` have values of zero, which do not count; their number is traced, the shape is not.
     at = jnp.clip(count - 1, 0, len(left) - 1)
     smallest = jnp.where(count <= len(left), left[at] @ matrix @ right[at], 0)  # with its first derivative
     missing = jnp.maximum(1 - (smallest / threshold) ** 2, 0)
@@ -130,6 +132,7 @@ def spectral_norm(matrix: Float[Array, "k n"]) -> Float[Array, ""]:
     largest = jnp.ones((), matrix.dtype)
     for i in range(DOUBLINGS):
         length = jnp.linalg.norm(power)
+        # Brought to unit length before each squaring, else the 2⁹th power would overflow.
         power = power / jnp.where(length > 0, length, 1)
         power, largest = power @ power, largest * length ** (0.5**i)
     return jnp.sqrt(largest * jnp.linalg.norm(power) ** (0.5**DOUBLINGS))
@@ -207,6 +210,7 @@ def _orthogonalised(rows: Array) -> tuple[Array, Array]:
     going = lambda carry: (carry[2] < count - 1) & (carry[1] < SWEEPS * (count - 1))
     rest = lax.while_loop(going, turn, start)[0]
     if count > p:  # the row of zeros, which nothing was turned into, has an empty combination
+        # Rows have moved round the circle by now; the empty combination tells which one was added.
         rest = rest[jnp.argsort(jnp.sum(rest[:, r:] ** 2, axis=1) < 0.5, stable=True)[:p]]
     return rest[:, :r], rest[:, r:]
 

@@ -57,12 +57,14 @@ def regular_metric(mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"]) 
     for _ in range(TURNS):
         heavy = inertia > 0
         new = jnp.sum(jnp.where(heavy, squared / jnp.where(heavy, inertia, 1), 0), axis=1)
+        # A row keeps the first size it gets: that by the masses nearest to it.
         sizes = jnp.where(sizes > 0, sizes, new)
         pull = jnp.sum(jnp.where(sizes[:, None] > 0, squared / jnp.where(sizes > 0, sizes, 1)[:, None], 0), axis=0)
         inertia = jnp.where(heavy, inertia, pull)
     alone = jnp.sum(squared, axis=1) / jnp.max(inertia, initial=0)  # rows without any mass
     sizes = jnp.where(sizes > 0, sizes, alone)
     stiff, _ = stiffened(mass, jacobian, jnp.sqrt(jnp.where(sizes > 0, sizes, 1)))
+    # Cholesky's pivots relative to the diagonal of M: NaN where M is indefinite, which compares as false, so that the stiffened matrix is taken.
     pivots = 1 / (jnp.diagonal(inverse_root(mass)) ** 2 * jnp.diagonal(mass))
     return jnp.where(jnp.all(pivots > SINGULAR * jnp.finfo(mass.dtype).eps), mass, stiff)
 

@@ -56,6 +56,7 @@ def _by_rows(matrix: Array) -> Array:
 
     def eliminate(j: Array, rest: Array) -> Array:
         row, column = rest[j], rest[:, j][:, None]
+        # Without pivots: a positive definite matrix needs none, and one that is not shows by a NaN from the root.
         below = rest - jnp.where(number > j, column / row[j], 0) * row
         return jnp.where(number == j, row / jnp.sqrt(row[j]), below)
 
@@ -89,6 +90,7 @@ def orthonormaliser(matrix: Float[Array, "n n"]) -> Float[Array, "n n"]:
 @orthonormaliser.defjvp
 def _orthonormaliser_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     root = orthonormaliser(primals[0])
+    # From R A Rᵀ = I: dR R⁻¹ + (dR R⁻¹)ᵀ = −R dA Rᵀ, and dR R⁻¹ is lower triangular.
     change = root @ tangents[0] @ root.T
     n = change.shape[0]
     return root, -(change * (np.tril(np.ones((n, n)), -1) + 0.5 * np.eye(n))) @ root
@@ -101,4 +103,5 @@ def solve_spd(matrix: Float[Array, "n n"], rhs: Float[Array, "n *k"]) -> Float[A
     def solve(_: object, b: Array) -> Array:
         return root.T @ (root @ b)
 
+    # Derivatives by A come from A x = b, not from the root, which has none.
     return lax.custom_linear_solve(lambda x: matrix @ x, rhs, solve, solve, symmetric=True)

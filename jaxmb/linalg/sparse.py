@@ -25,6 +25,7 @@ class BlockMatrix(eqx.Module):
         size = layout.blocks.shape[1]
         padded = jnp.pad(products, ((0, 0), (0, 1))).reshape(-1, size, layout.nv + 1)
         blocks = padded[layout.colours[:, None, None], np.arange(size)[:, None], layout.blocks[:, None]]
+        # Velocities that do not exist have unit mass and no coupling: blocks of one size stay positive definite.
         fill = (layout.blocks == layout.nv)[:, None] * np.eye(size)
         return cls(blocks + jnp.asarray(fill, products.dtype), layout)
 
@@ -130,12 +131,14 @@ class SparseFactor(AbstractFactor):
         layout, wide = self.mass.layout, self.mass.layout.order.shape[1]
         a, b = (jnp.where(self.in_use[:, None, None], x, 0) for x in (a, b))
         products = gram(layout, a, b)
+        # One on the diagonal of rows that are not in use, whose products are zero: S stays positive definite.
         diagonal = products[:, :wide, :wide] + jax.vmap(jnp.diag)((~self._used).astype(a.dtype))
         return diagonal, products[:, wide:, :wide], products[:, :wide, wide:]
 
     @property
     def remainders(self) -> Float[Array, "k b"]:
         """Of each row in use off those before it, by neighbourhoods; zero where that is lost in rounding, infinite of other rows."""
+        # Cholesky's factor is NaN from the row on that is lost in rounding: such a row is dependent, not unknown.
         remainders = jnp.where(self._used, self.band.remainders, jnp.inf)
         return jnp.where(jnp.isnan(remainders), 0, remainders)
 
@@ -193,10 +196,12 @@ class SparseFactor(AbstractFactor):
             y = batched_product(self.root, to_blocks(layout, f))
             z = self.solve_normal(g - rows_times(layout, self.lowered, y))
             x = self.from_metric(y + self.transposed_product(z))
+            # One step of refinement of C x = γ against S, which squares the condition number (Björck 1987).
             more = self.solve_normal(g - rows_times(layout, self.rows, to_blocks(layout, x)))
             x = x + self.from_metric(self.transposed_product(more))
             return jnp.concatenate([x, jnp.where(in_use, -(z + more), -g)])
 
+        # One vector, see `ConstrainedFactor.solve`; the equations are symmetric, so that their transpose needs no other factor.
         rhs = jnp.concatenate([force, jnp.where(in_use, gamma / self.scale, 0)])
         x = lax.custom_linear_solve(equations, rhs, solve, solve, symmetric=True)
         return x[:n], -x[n:] / self.scale
@@ -204,6 +209,7 @@ class SparseFactor(AbstractFactor):
 
 def lowered(mass: BlockMatrix, rows: Float[Array, "m w s"]) -> tuple[Float[Array, "k s s"], Float[Array, "m w s"]]:
     """R with R M Rᵀ = I by blocks, and rows times Rᵀ; without derivatives."""
+    # M does not couple its blocks: each has a root of its own, all of one size and made at once.
     root = jax.vmap(lambda block: inverse_root(block, quick=True))(mass.blocks)
     roots = jnp.pad(root, ((0, 1), (0, 0), (0, 0)))[mass.layout.touched]
     return root, batched_product(roots, lax.stop_gradient(rows))

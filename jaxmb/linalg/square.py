@@ -25,6 +25,7 @@ class Square(eqx.Module):
         # Rows of unit size: A is singular by how they lie, whatever units they have.
         size = jnp.max(jnp.abs(constant), axis=1, keepdims=True)
         size = jnp.where(size > 0, size, 1)
+        # Plain array operations in place of LAPACK's LU, which batched in a time loop may never return.
         weights, basis, remainders = orthonormal_rows(constant / size, jnp.zeros(n))
         singular = jnp.any(remainders <= n * jnp.finfo(matrix.dtype).eps)
         return cls(constant, basis.T, jnp.where(singular, jnp.nan, weights / size.T))

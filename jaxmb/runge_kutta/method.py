@@ -84,20 +84,24 @@ def explicit_step(
     h, (a, c) = t1 - t0, coefficients
 
     def slope(slopes: Array, i: Array) -> tuple[Array, Any]:
+        # An explicit method has a_ij = 0 for j ≥ i: slopes that are not made yet, zero here, do not count.
         rate, more = stage(t0 + c[i] * h, y0 + a[i] @ slopes)
         return slopes.at[i].set(h * rate), more
 
     slopes, first, last = jnp.zeros((a.shape[1], *y0.shape), y0.dtype), 0, len(a) - 1
     if f0 is not None:
         slopes, first = slopes.at[0].set(h * f0), 1
+    # A loop, so that there is one copy of the stage's program whatever the number of stages.
     slopes, more = lax.scan(slope, slopes, jnp.arange(first, last))
     y1 = y0 + a[-1] @ slopes
     rate, rest = end(t1, y1)
+    # Where the row for the end counts for nothing (r = s + 1) the slice is empty: what is wanted of the end is the rest.
     return y1, slopes.at[last:].set(h * rate), more, rest
 
 
 def row(x: Array, k: Array) -> Array:
     """A row of an array, the nearest one if there is none."""
+    # A dynamic index is clamped to the array: a loop that looks one row beyond the last need not ask.
     return lax.dynamic_index_in_dim(x, k, 0, keepdims=False)
 
 
@@ -105,9 +109,11 @@ def time_at(times: Array, index: Array) -> Array:
     """A time, by its number; ∞ beyond the last one."""
     if not times.shape[0]:
         return jnp.array(jnp.inf, times.dtype)
+    # Infinity is never due: loops over saved times end by one comparison, without a count.
     return jnp.where(index < times.shape[0], row(times, index), jnp.inf)
 
 
 def with_row(x: Array, k: Array, new: Array, where: Array | bool = True) -> Array:
     """An array with another row, where that is to be."""
+    # An index beyond the end is dropped, so that no branch with a copy of the array is needed.
     return x.at[jnp.where(where, k, x.shape[0])].set(new, mode="drop")

@@ -102,6 +102,7 @@ class RunProgram(RungeKuttaProgram):
         def attempt(state: PyTree) -> Any:
             _, carry, index, due, ys, rows, tape = state
             if self.taped:
+                # Recorded at the first attempt, accepted or not: the tape begins with where the run does.
                 tape = record(tape, rows, carry, rows == 0)  # the start
                 rows = jnp.maximum(rows, 1)
             raw, slopes, doubtful, *more = step(*carry[:5], *fixed[:own])
@@ -118,7 +119,9 @@ class RunProgram(RungeKuttaProgram):
                 y = between(due, *carry[:3], raw, slopes, *extra)[0]
                 return index + 1, time_at(times, index + 1), ys.at[index].set(y)
 
+            # `carry` is that before the verdict: its t₁ is the end of the step just made, and only an accepted one has saved states.
             late = lambda saved: accepted & (saved[1] <= carry[1])
+            # How many saved times lie within a step depends on its length, hence a loop and no static shape.
             index, due, ys = lax.while_loop(late, save, (index, due, ys))
             if self.taped:
                 tape = record(tape, rows, new, accepted)
@@ -126,7 +129,10 @@ class RunProgram(RungeKuttaProgram):
 
         first = jnp.array(0)
         ys = jnp.full((self.times, n), jnp.inf, self.dtype)
+        # The states are not filled: the tape has room for the largest number of steps, and writing all of it could cost more than the run.
+        # Its times are, so that unused ones sort behind all others.
         tape = (jnp.full(self.taped, jnp.inf, self.dtype), lax.empty((self.taped, n), self.dtype)) if self.taped else ()
         begin = (jnp.array(True), tuple(start), first, time_at(times, first), ys, first, tape)
+        # At least one attempt is made: the caller takes the start for the end where a run has no duration.
         _, carry, _, _, ys, _, tape = lax.while_loop(lambda c: c[0], attempt, begin)
         return [*carry, ys, *tape]

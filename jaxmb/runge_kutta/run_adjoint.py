@@ -75,6 +75,7 @@ class RunAdjoint(RungeKuttaProgram):
         read, pull_end = call(self.read), call(self.end_vjp)
         end_pull = lambda t, y, *bars_of_step: pull_end(t, y, *bars_of_step, *parameters)
 
+        # Saved times increase, as the tape does: one pointer that moves backwards finds those of a step without a search.
         def step_of(index: Array) -> Array:
             """In which step a saved state lies, the end in the last one; −2 of none, where runs that are over never get to."""
             here = jnp.where(index == self.times - 1, count - 1, row(steps_of_saved, jnp.maximum(index, 0)))
@@ -85,6 +86,7 @@ class RunAdjoint(RungeKuttaProgram):
             ends = k == count - 1
             t0, t1, y0 = row(ts, k), jnp.where(ends, last, row(ts, k + 1)), row(ys, k)
             y1, h = jnp.where(ends, end, row(ys, k + 1)), t1 - t0
+            # Made again from its start, with the length that it had: only states are on the tape, and no step is chosen anew (Hager 2000).
             raw, ks, (irregular_stages, residuals), (irregular_end, end_residuals) = explicit_step(
                 self.coefficients, stage, final, t0, t1, y0
             )
@@ -101,14 +103,19 @@ class RunAdjoint(RungeKuttaProgram):
 
             zero = jnp.zeros_like(end)
             begin = index, due, [zero, zero, jnp.zeros_like(ks), zero], times_bar
+            # How many states were saved within a step is known at run time only.
             index, due, dense_bar, times_bar = lax.while_loop(lambda c: c[1] == k, add, begin)
             y0_bar, raw_bar, ks_bar, shift_bar = dense_bar
+            # Neither samples nor jumps lie between these steps, so that only the first one has a first slope of its own.
             reused = (k > 0) & self.reuses
+            # The slope that the next step has taken over is k_s/h.
             ks_bar = ks_bar.at[-1].add(slope_bar / h)
+            # shift = y₁ − raw end: its cotangent belongs to the former, and with the opposite sign to the latter.
             step_data = t0, t1, y0, ks, y1, end_bar + shift_bar, raw_bar - shift_bar, y0_bar, ks_bar, reused
             state, before, *active_bars = sweep(
                 self.coefficients, functools.partial(pull, residuals), end_pull, active_bars, *step_data
             )
+            # ∂y/∂t₀ = −∂y/∂y₀ f(t₀, y₀); the value that stays is that of the first step, which is visited last.
             begin_bar = -jnp.dot(state, ks[0] / h)
             return (
                 k - 1,
@@ -134,6 +141,7 @@ class RunAdjoint(RungeKuttaProgram):
         """A stage and an end, and the reverse sweep over a rate, in halves; None where what these exchange takes too much memory."""
         (stage, end), back = self.stage_vjp.halves((0, 1), (0, 2))
         room = len(self.a[0]) * len(stage.code.outputs) * vector_bytes()
+        # Beyond that a stage is evaluated twice instead, forwards and within its reverse sweep, and nothing is kept of it.
         return (stage, end, back) if room <= LARGEST_RESIDUALS else None
 
     def _rates(

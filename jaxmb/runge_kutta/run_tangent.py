@@ -71,15 +71,20 @@ class RunTangent(RungeKuttaProgram):
         def step(carry: PyTree) -> Any:
             k, index, due, dot, slope, dots = carry
             t0, t1 = row(ts, k), jnp.where(k == count - 1, last, row(ts, k + 1))
+            # The state is read off the tape at each step: rounding of the repeated steps does not add up.
             y0 = jnp.concatenate([row(ys, k), dot])
+            # A method whose last stage is the next one's first has the slope at hand, with its tangent; the first step has none yet.
             fresh = (k == 0) | (not self.reuses)
             slope = lax.cond(fresh, lambda: stage(t0, y0, *parameters)[0], lambda: slope)
             raw, ks, _, *more = self.step.advance(call, t0, t1, y0, slope, unused, *parameters)
+            # The derivative of the end goes through the correction where that moves it (q, v); the rest (work, a controller's state) is as
+            # integrated.
             replacement = jnp.concatenate([jnp.ravel(x) for x in more] + [jnp.zeros(n)])[: self.replaced]
             following = raw[n:].at[: self.replaced].set(replacement)
 
             def save(saved: PyTree) -> Any:
                 index, due, dots = saved
+                # The interpolation is linear in states and slopes: applied to their tangents it is its own derivative.
                 y = between(due, t0, t1, dot, raw[n:], ks[:, n:], following - raw[n:])[0]
                 return index + 1, time_at(times, index + 1), dots.at[index].set(y)
 

@@ -58,6 +58,7 @@ class StepProgram(RungeKuttaProgram):
     def definition(self, call: Call, *operands: Array) -> list[Array]:
         """What it does, by the functions that `call` makes of scalar programs."""
         none = lambda: [jnp.zeros(s.shape, s.dtype) for s in self.results]
+        # In a batch a lane that is over waits by steps of no length, which must neither cost anything nor divide by zero.
         return lax.cond(operands[0] == operands[1], none, lambda: self.advance(call, *operands))
 
     def advance(
@@ -87,13 +88,17 @@ def _step_tangent(primals: PyTree, tangents: PyTree) -> tuple[list[Array], list[
     (operands, program), dots = primals, tangents[0]
     results = _call(operands, program)
     timed, moving = dots[:2] != (None, None), tuple(k for k, dot in enumerate(dots[5:]) if dot is not None)
+    # Times that do not change cost no operations: most derivatives are by states and parameters only.
     parts = augmented(program.stage, program.end, timed, moving)
     if isinstance(parts, str):
+        # Too large for one program, or not scalar: each of its functions is differentiated by XLA instead.
         return results, list(eqx.filter_jvp(program.fn, operands, dots)[1])
     t0, t1, y0, f0, x, *parameters = operands
     ends = zip(operands[:4], dots, strict=False)
     t0_dot, t1_dot, y0_dot, f0_dot = (jnp.zeros_like(x) if dot is None else dot for x, dot in ends)
+    # k = h f changes with h too: k̇ = h (ḟ + η f), and so does the slope at the start, if it is known.
     eta = (t1_dot - t0_dot) / (t1 - t0)
+    # State and tangent as one vector of twice the size: stages of both share all intermediate results.
     both = jnp.concatenate([y0, y0_dot]), jnp.concatenate([f0, f0_dot + eta * f0 if timed else f0_dot])
     more = (*((t0, t0_dot, eta) if timed else ()), *(dots[5 + k] for k in moving))
     step = dataclasses.replace(program, stage=parts[0], end=parts[1])

@@ -91,16 +91,20 @@ def sweep(
         reused: whether k₁ was taken from the step before.
     """
     h, (a, c) = t1 - t0, coefficients
+    # The correction comes last in a step and so first on the way back; a cotangent of the end before it is added behind it.
     bar, *more = end(t1, y0 + a[-1] @ ks, y1, y1_bar)
     bar = bar + raw_bar
+    # y₁ = y₀ + Σ b_j k_j, b being the last row of a.
     carry = y0_bar + bar, ks_bar + a[-1][:, None] * bar, [x + m for x, m in zip(active_bars, more, strict=True)]
 
     def stage(carry: PyTree, i: Array) -> tuple[Any, None]:
         start, bars, active_bars = carry
         pull = lambda: list(rate(i, t0 + c[i] * h, y0 + a[i] @ ks, h * bars[i]))
         none = lambda: [jnp.zeros_like(x) for x in (start, *active_bars)]
+        # A first slope that was taken from the step before was not evaluated here: its cotangent h k̄₁ goes back to that step instead.
         bar, *more = lax.cond(reused & (i == 0), none, pull)
         return (start + bar, bars + a[i][:, None] * bar, [x + m for x, m in zip(active_bars, more, strict=True)]), None
 
+    # From the last stage to the first: k̄_i is complete once all later stages have added to it.
     (start, bars, active_bars), _ = lax.scan(stage, carry, jnp.arange(a.shape[1]), reverse=True)
     return [start, jnp.where(reused, h * bars[0], 0), *active_bars]

@@ -42,10 +42,12 @@ def augmented(stage: Program, end: Program, timed: bool, moving: tuple[int, ...]
                 return of.fn(*(own.get(k, x) for k, x in enumerate(operands[:first])))
 
             at = (t, y[:size], *(operands[k] for k in varying[2:]))
+            # One evaluation of the function for value and tangent: scalar programs share what both need.
             values, dots_of_values = jax.jvp(field, at, (t0_dot + (t - t0) * eta, y[size:], *dots))
             rate = jnp.concatenate([values[0], dots_of_values[0] + eta * values[0]])
             if of is stage:
                 return [rate, *values[1:]]
+            # Of the end's truth values there are no derivatives, and its other values are known from the step itself.
             return [rate, *(dot for dot in dots_of_values[1:] if jnp.issubdtype(dot.dtype, jnp.floating))]
 
         wide = Shaped((2 * size,), y.dtype)
@@ -53,5 +55,6 @@ def augmented(stage: Program, end: Program, timed: bool, moving: tuple[int, ...]
 
     try:
         return with_tangent(stage), with_tangent(end)
+    # The reason is returned, not raised: results are remembered, and the caller has another way.
     except NotScalarError as error:
         return str(error)

@@ -36,12 +36,14 @@ def integrate(
     moving = PhaseInputs(with_layout(method, field, y0), t0, t1, y0, ts)
     if method.adjoint is not None:
         return solve(moving, method, event, method.adjoint, dense)[0]
+    # The rule below differentiates by its first argument only: nothing that a solver or a guard holds may be perturbed.
     detached = lambda x: lax.stop_gradient(x) if eqx.is_inexact_array(x) else x
     return _taped(moving, *jax.tree.map(detached, (method, event)))
 
 
 @eqx.filter_custom_vjp
 def _taped(moving: PhaseInputs, method: Method, event: dfx.Event | None) -> Phase:
+    # Diffrax's loop without checkpoints: nothing is differentiated through it, the rule below has the tape.
     return solve(moving, method, event, dfx.ForwardMode())[0]
 
 
@@ -69,7 +71,7 @@ def _backward(
     tape, reached, *others = residuals
     in_use, steady = map(jnp.asarray, others)  # JAX hands on as numbers what it knows
     field = moving.field
-    # No function depends on the rows in use.
+    # The rows in use are a mask and have no cotangent: they stay out of what is differentiated.
     without = lambda p, regular_only=None: eqx.tree_at(
         lambda p: p.regular_only, p, regular_only, is_leaf=lambda x: x is None
     )
@@ -85,7 +87,9 @@ def _backward(
     # The step in which each lies, the first that ends at or after it; none beyond what was reached.
     ends = jnp.where(jnp.arange(tape.ts.shape[0] - 1) < tape.count, tape.ts[1:], jnp.inf)
     indices = jnp.minimum(jnp.searchsorted(ends, moving.ts), jnp.maximum(tape.count - 1, 0))
+    # Entries that were not reached lie beyond the tape, so that no step reads them.
     indices = jnp.where(within[:-1], indices, tape.ts.shape[0])
+    # The compiled sweep knows neither samples, at which the state jumps, nor jumps of the vector field: then it goes step by step.
     if compiled is not None and (rest.loop is None or rest.loop.clock is None) and not _has_jumps(method.controller):
         compiled_sweep = compiled_run_adjoint(compiled, moves, rest, method.solver, tape, in_use, times, bars, indices)
     else:
@@ -93,15 +97,18 @@ def _backward(
     if compiled_sweep is None:
         sweep = _step_by_step(reverse, moves, times, bars, indices)
     else:
+        # A fallback is a program of its own: without the compiled step, which has turned out not to fit.
         alone = dataclasses.replace(reverse, compiled=None)
         sweep = with_fallback(
             compiled_sweep[1] | ~steady, _step_by_step, (alone, moves, times, bars, indices), compiled_sweep[0]
         )
     state_bar, moves_bar, times_bar, start_bar = sweep
+    # Without an accepted step all saved states are the start itself; the sweep over no steps does not see their cotangents.
     total = jax.tree.map(lambda b: jnp.sum(b, axis=0), bars)
     empty = tape.count == 0  # all is the start
     state_bar = jax.tree.map(lambda a, b: jnp.where(empty, b, a), state_bar, total)
     moves_bar, times_bar, start_bar = jax.tree.map(lambda x: jnp.where(empty, 0, x), (moves_bar, times_bar, start_bar))
+    # Where an event has ended the run its end does not depend on t₁.
     end_bar = jnp.where(reached < moving.t1, 0, times_bar[-1])
     moves_bar = without(moves_bar, eqx.filter(field.regular_only, False))
     return PhaseInputs(moves_bar, start_bar, end_bar, state_bar, times_bar[:-1])
@@ -118,6 +125,7 @@ def _step_by_step(
         replay = reverse.replay(moves, k)
         dense_bar, times_bar = reverse.read(k, replay.dense, times, bars, times_bar, indices)
         state_bar, slope_bar, bars_of_step, slope = reverse.step(moves, k, replay, end_bar, slope_bar, dense_bar)
+        # The last entry that stays is that of the first step: ∂y/∂t₀ = −∂y/∂y₀ f(t₀, y₀).
         return k - 1, state_bar, slope_bar, added(moves_bar, bars_of_step), times_bar, -dot(state_bar, slope)
 
     none = jax.tree.map(jnp.zeros_like, tape.end)

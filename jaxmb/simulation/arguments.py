@@ -31,6 +31,7 @@ def checked_control(system: System, state: State, control: object) -> tuple[Syst
         raise ValueError(
             "Argument `control` needs a system with `actuation`, but it has none; a controller with `joints` needs no more than a mechanism."
         )
+    # What a controller remembers becomes part of the vector that is integrated, in which an integer would be lost.
     start = controller.init(system)
     if not all(jnp.issubdtype(jnp.result_type(x), jnp.floating) for x in jax.tree.leaves(start)):
         raise TypeError(f"`init` of `{type(controller).__name__}` must return floating-point numbers, but does not.")
@@ -45,6 +46,7 @@ def checked_solver(solver: object) -> dfx.AbstractSolver:
         raise TypeError(f"Argument `solver` must be a solver of Diffrax, such as `diffrax.Tsit5()`, but is {solver!r}.")
     inner = solver.solver if isinstance(solver, dfx.AbstractWrappedSolver) else solver
     why = ""
+    # Every accepted state is moved onto the constraints: a method that takes more than the last one from before would mix both.
     if isinstance(inner, dfx.ReversibleHeun | dfx.LeapfrogMidpoint):
         why = "carries an earlier state on, which the correction of the drift does not reach"
     elif solver.term_structure is not dfx.AbstractTerm:

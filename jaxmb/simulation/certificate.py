@@ -23,8 +23,10 @@ def certify_dense(scale: Scale, factor: AbstractFactor, terms: Terms | SparseTer
     """
     assert isinstance(factor, ConstrainedFactor) and isinstance(terms, Terms)
     rows = (terms.jacobian / terms.scale[:, None]) @ factor.root.T
+    # What remains of the rows left out beside the span of Q: above the cut-off the rank rule would choose anew.
     rest = rows - (rows @ factor.basis.T) @ factor.basis
     follow = factor.in_use | (jnp.sum(rest**2, axis=1) <= cutoff(rank_tol, rows.dtype) ** 2)
+    # 1/‖W‖ bounds all singular values from below, whatever the order of rows; the gap keeps stages from where they would be corrected first.
     far = [
         (jnp.sum(x.weights**2) < LARGEST_NORM**2) & (x.gap >= NEAR)
         for x in (factor, factor.by_lengths(scale.reach, scale.row_by_length, quick=True))
@@ -40,6 +42,8 @@ def certify_sparse(
     In long structures small remainders and large norms are usual, but the precision must allow for S, which squares the latter.
     """
     dtype = factor.scale.dtype
+    # S is known to eps ‖S‖ only, so that ‖W‖ beyond eps^(−1/2) would be rounding; by the last bound no singular value is below twice the
+    # cut-off.
     most = min(most, 0.3 * float(jnp.finfo(dtype).eps) ** -0.5, 0.5 / cutoff(field.formulation.rank_tol, dtype))
     return (factor.gap >= least) & (factor.uncertainty < most**2)
 
@@ -71,8 +75,10 @@ def corrected_end(
     `before` as `Correction.basis`: without a layout that holds Q, with one A (`SparseFactor.lowered`).
     """
     flow, terms, factor = field.evaluate_regular(t, raw, in_use, quick=True)
+    # The derivative of a correction is that of the equations it solves (`VectorField.correction_map`), not that of its iterations.
     state = lax.stop_gradient(field.state(t, raw))
     end = lax.stop_gradient(field.drift.correct_by(factor, field.system, field.formulation, state, terms))
+    # Both ends of a step may be far from a singular pose that lies between them: a remainder that has changed its sign tells of it.
     good = certify(field, factor, terms)
     if isinstance(factor, SparseFactor):
         assert isinstance(terms, SparseTerms)

@@ -81,7 +81,9 @@ class Landing(AbstractClipping):
         """At a sample at the latest."""
         sample = self.clock.next_time(start)
         step, remaining = end - start, sample - start
+        # What is left before a sample would be a short step, after which the controller had to grow again: two halves cost no more.
         half = jnp.where(2 * step > remaining, start + remaining / 2, end)
+        # The sample's own time and no sum, which rounding may place beside it.
         return jnp.where(step >= remaining * (1 - SLIVER), sample, half)
 
 
@@ -96,6 +98,7 @@ class Limited(AbstractClipping):
 
     def clipped(self, start: Array, end: Array) -> Array:
         """After the longest time at the latest."""
+        # The controller's state is left alone: it goes on to propose the step that the error allows.
         return jnp.minimum(end, start + self.longest)
 
 
@@ -147,6 +150,7 @@ class ConstantLanding(dfx.AbstractStepSizeController):
 
     def _clipped(self, start: Array, step: Array) -> Array:
         sample = self.clock.next_time(start)
+        # A step that would end a sliver before a sample ends there: rounding of start + step must not cost a step.
         return jnp.where(step >= (sample - start) * (1 - SLIVER), sample, start + step)
 
 

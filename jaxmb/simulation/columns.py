@@ -34,6 +34,7 @@ def columns_of(solution: "Solution", names: Names) -> dict[str, Any]:
     """Coordinates, velocities, inputs and work by name, each (…, T)."""
     inputs = () if solution.u is None else names.inputs
     columns = [*names.coordinates, *names.rates, *(f"u.{name}" for name in inputs), "work"]
+    # A coordinate may have the name of a velocity; in a table one column would replace the other without a word.
     repeated = sorted({name for name in columns if columns.count(name) > 1})
     if repeated:
         raise ValueError(f"Columns must have different names, but several are called {listing(repeated)}.")
@@ -63,6 +64,7 @@ def concrete_data(solution: "Solution", runs: Sequence[str] | None) -> tuple["So
     chosen = default if runs is None else tuple(runs)
     if len(chosen) != axes or len(set(chosen)) != axes:
         raise ValueError(f"Argument `runs` must be {axes} different names, one for each leading axis, but is {runs!r}.")
+    # Vector field and interpolation are there to be evaluated: they are no data, and hold functions.
     no_data = lambda s: (s.field, s.dense)
     data = eqx.tree_at(no_data, solution, (None, None), is_leaf=lambda x: x is None)
     as_numpy = lambda x: np.asarray(x) if isinstance(x, jax.Array) else x

@@ -29,7 +29,7 @@ def compiled_run_adjoint(
     bars: StateVector,
     indices: Int[Array, " k"],
 ) -> tuple[tuple[StateVector, Any, Array, Array], Array] | None:
-    """Over all steps of a tape: what `_one_by_one` of `adjoint.py` returns, and whether anything was irregular; None if it cannot be done so.
+    """Over all steps of a tape: what `_step_by_step` of `adjoint.py` returns, and whether anything was irregular; None if it cannot be done so.
 
     Args:
         compiled: the reverse sweep over one step.
@@ -43,6 +43,7 @@ def compiled_run_adjoint(
         indices: in which step each lies but the last one, beyond the tape if it was not reached.
     """
     kind, numbers = Blank.of(solver)
+    # Programs are remembered by the solver: one that holds arrays, or cannot be hashed, is no key.
     if numbers or not kind.hashable:
         return None
     like = tape.end
@@ -50,6 +51,7 @@ def compiled_run_adjoint(
     if program is None:
         return None
     integer = lambda x: jnp.asarray(x, jnp.int32)
+    # The sweep makes one step at least; where the tape has none its result is not used.
     count, padded = jnp.maximum(tape.count, 1), jnp.append(indices, 0)
     reached = jnp.sum(indices < tape.ts.shape[0])
     taped = tape.ts, tape.ys.packed, integer(count), tape.last, tape.end.packed
@@ -70,6 +72,7 @@ def run_adjoint(
     solver: ConstrainedSolver = kind.filled(())
     t, y, slopes = Shaped((), step.dtype), step.state, step.slopes
 
+    # The times of steps have no derivative: cotangents are those of the time that is read, and of what the interpolation holds.
     def read(t: Array, t0: Array, t1: Array, *operands: Array) -> list[Array]:
         def at(t: Array, y0: Array, y1: Array, k: Array, shift: Array) -> Array:
             flow = lambda packed: StateVector(packed, *sizes)

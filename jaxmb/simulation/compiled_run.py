@@ -144,7 +144,9 @@ def compiled_run(
         successful,
     )
     carry = jax.tree.map(jnp.asarray, carry)
+    # As in Diffrax's loop: else the last step could be one of rounding's length.
     snap_time = t1 - SLIVER * (t1 - eqxi.prevbefore(t1))
+    # Numbers are operands and the rest is part of the program's key: other tolerances or times compile nothing anew.
     settings, settings_arrays = Blank.of(_RunSettings(controller, t1, snap_time, start.certified))
     blank, field_arrays = Blank.of(dataclasses.replace(field, regular_only=None, step=None, until=None))
     solver_blank, numbers = Blank.of(solver)
@@ -178,6 +180,7 @@ def compiled_run(
     )
     ys, *rest = results[len(leaves) :]
     ys = jnp.where(moves, ys, y0.packed)
+    # The program ends at the largest number of steps without a word: a result of its own is made here.
     unfinished = (carry.t0 < t1) & (carry.result == dfx.RESULTS.successful)
     too_many: PyTree = dfx.RESULTS.max_steps_reached
     stats = dict(
@@ -208,6 +211,8 @@ def _run_tangent(primals: PyTree, tangents: PyTree) -> tuple[list[Array], list[A
     (operands, program, shape, field_arrays, reuses), dots = primals, tangents[0]
     count = len(program.carry)
     first = count + 2  # of the parameters, behind the times and the rows in use
+    # Left out: y₀, which may change; the first slope, which is found again from it; the basis, which has no derivative. A change of anything
+    # else changes the times of steps, or times at which states are saved.
     others = (*dots[:2], *dots[5:first], *dots[first + field_arrays :])
     moving = tuple(k for k, dot in enumerate(dots[first : first + field_arrays], 1) if dot is not None)
     parts = augmented(program.stage, program.end, False, moving)
@@ -218,6 +223,7 @@ def _run_tangent(primals: PyTree, tangents: PyTree) -> tuple[list[Array], list[A
     results = _run(*primals)
     carry: Carry = jax.tree.unflatten(shape.structure, results[:count])
     tangent = _tangent_program(program, *parts, shape.nq + shape.nv, reuses)
+    # A last step that has failed counts as accepted, since its error estimate is zero, and is none.
     steps = jnp.maximum(carry.accepted - carry.failed, 1).astype(jnp.int32)
     y0_dot = jnp.zeros_like(operands[2]) if dots[2] is None else dots[2]
     operands_of_tangent = (
@@ -229,6 +235,7 @@ def _run_tangent(primals: PyTree, tangents: PyTree) -> tuple[list[Array], list[A
         *operands[count + 1 : first + field_arrays],
     )
     ys_dot, end_dot = (
+        # A run that has failed has no derivative; that of its accepted steps would pass for one.
         jnp.where(carry.failed, jnp.nan, x)
         for x in tangent(*operands_of_tangent, *(dots[first - 1 + k] for k in moving))
     )
@@ -288,6 +295,7 @@ def _program(
     in_use = step.end.operands[3]
     t, y = Shaped((), dtype), Shaped(n, dtype)
     try:
+        # Exact: what is not finite must stay so through products with zero, else a broken step would pass.
         judge = Program.of(attempt, *shape.leaves, *step.results, in_use, *field_arrays, *settings_arrays, exact=True)
         read = Program.of(between, t, t, t, y, y, step.slopes, y)
     except NotScalarError:
@@ -313,15 +321,19 @@ def _judge_attempt(
     field = dataclasses.replace(field, regular_only=RegularOnly(in_use))
     step = StepResult.of(results, y0, in_use)
     y1, error, dense, after, result = solver.judged(step, carry.t0, carry.t1, y0, field, before, carry.jumped)
+    # As in Diffrax's loop: NaN compares as false with any tolerance, and must reject the step.
     error = jax.tree.map(lambda x: jnp.where(jnp.isnan(x), jnp.inf, x), error)
     order = solver.error_order(dfx.ODETerm(regular_derivative))
     accept, begin, end, jumped, state, controller_result = settings.controller.adapt_step_size(
         carry.t0, carry.t1, y0, y1, None, error, order, carry.controller
     )
     accept = jnp.asarray(accept)
+    # As in Diffrax's loop: rounding in a controller must not lead beyond the end; after a rejection near it half of the rest is tried, since
+    # all of it has just failed.
     begin = jnp.minimum(begin, until)
     last = jnp.where(accept, until, begin + 0.5 * (until - begin))
     successful: PyTree = dfx.RESULTS.successful
+    # The failure of a rejected step is forgotten, as a shorter one may succeed; of all others the first is reported.
     result = dfx.RESULTS.where(accept, result, successful)
     result = dfx.RESULTS.where(dfx.is_okay(carry.result), result, carry.result)
     result = dfx.RESULTS.where(dfx.is_okay(result), controller_result, result)
@@ -341,6 +353,7 @@ def _judge_attempt(
         carry.accepted + accept,
         result,
     )
+    # A loop's carry keeps its types; weak ones of Python's numbers would change them.
     following = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), following, carry)
     proceed = (begin < until) & dfx.is_successful(result) & (following.steps < shape.max_steps)
     return following, accept, proceed, dense["shift"].packed

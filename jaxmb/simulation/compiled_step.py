@@ -49,6 +49,7 @@ class StepResult(eqx.Module):
         """What a step's program returns."""
         raw, slopes, near, q, v, position, velocity, basis, uncertified = results
         flow = lambda packed: StateVector(packed, y0.nq, y0.nv)
+        # Residuals and bases serve decisions, which have no derivative; that of the state goes by y₁.
         correction = lax.stop_gradient(Correction(q, v, in_use, basis, position, velocity))
         return cls(flow(raw), flow(slopes), flow(raw).with_qv(q, v), correction, near | uncertified)
 
@@ -94,6 +95,7 @@ def compiled_step(
     blank, parameters = Blank.of(field)
     if not blank.hashable:
         return "part of the problem is neither an array nor hashable"
+    # Who asks for compiled code is ready to wait for it; by default a first call must not take long.
     limit = LARGEST_ON_DEMAND if on_demand else LARGEST_PROGRAM
     own = _Coefficients.of(solver), _Layout.of(y0), basis_shape(field.system)
     program = _step_program(blank, shapes_of(parameters), *own, limit, on_demand)
@@ -123,6 +125,7 @@ class CompiledStepAdjoint(eqx.Module):
         """The end of a step before its correction, its slopes, and whether it must be gone back over otherwise."""
         operands = (t0, t1, y0.packed, jnp.zeros_like(y0.packed), jnp.zeros(0, y0.packed.dtype), in_use)
         raw, slopes, near, uncertified = self.step(*operands, *arrays_of_field(moves, rest))
+        # Steps on a tape were finite when they were made: where one is not now it was made otherwise, and is made so again.
         finite = jnp.all(jnp.isfinite(raw)) & jnp.all(jnp.isfinite(slopes))
         flow = lambda packed: StateVector(packed, y0.nq, y0.nv)
         return flow(raw), flow(slopes), near | uncertified | ~finite
@@ -215,6 +218,7 @@ def _step_program(
 
     in_use = Shaped(basis[:1], jnp.bool_)
     try:
+        # A program apart: steps, and reverse sweeps over them, share that of their stages.
         stage = _stage_program(blank, parameters, shape, basis[0], largest, thorough)
         last = Program.of(
             end, shape(), shape(shape.n), shape(*basis), in_use, *parameters, largest=largest, thorough=thorough
@@ -261,6 +265,7 @@ def _adjoint_programs(
 
     def correction(t: Array, y: Array, corrected: Array, in_use: Array, *arrays: Array) -> list[Array]:
         field = specialised_field(blank, arrays)
+        # Linear about constants: only its arguments, the problem and y, are differentiated.
         correct = lax.stop_gradient(field).correction_map(
             t, shape.flow(lax.stop_gradient(y)), shape.flow(corrected), in_use
         )
@@ -278,6 +283,7 @@ def _adjoint_programs(
         active_operands = lambda first: (1, *range(first, first + moving))
         limits: dict[str, Any] = dict(largest=LARGEST_PROGRAM, thorough=thorough)
         pulls = (
+            # Operands behind the time: y, then those parameters that move; at these places cotangents are asked for.
             VJPProgram(rate, t, y, in_use, *parameters, moving=active_operands(3), at=2, **limits),
             VJPProgram(correction, t, y, y, in_use, *parameters, moving=active_operands(4), at=3, **limits),
         )

@@ -96,6 +96,7 @@ class Projection(AbstractDrift):
         terms: Terms | SparseTerms,
     ) -> Correction:
         """See `jaxmb.kinematics.correct_by`."""
+        # Without rows nothing is to be solved; quaternions still need their norm.
         if not system.m:
             return self.correct(system, formulation, state, factor.in_use)
         return correct_by(factor, system, formulation, state, terms, self.iterations)[0]
@@ -114,6 +115,8 @@ class Projection(AbstractDrift):
 
     def tolerance(self, dtype: DTypeLike) -> float:
         """`tol` or its default."""
+        # Far above rounding and far below the default tolerances of the integrator: a residual between the two is that of iterations which do
+        # not converge.
         return float(jnp.finfo(dtype).eps) ** (2 / 3) if self.tol is None else self.tol
 
 
@@ -130,7 +133,9 @@ class Baumgarte(AbstractDrift):
 
     def feedback(self, system: System, state: State) -> Float[Array, " m"]:
         """−2α (C v + b) − β² φ."""
+        # On velocity level a row of ψ has no position: its φ counts as zero (`position_residual`), so that it decays by 2α alone.
         velocity = velocity_residual(system, state.t, state.q, state.v)
+        # Added to Γ, where all formulations take it (Baumgarte 1972).
         return -2 * self.alpha * velocity - self.beta**2 * position_residual(system, state.t, state.q)
 
     def tolerance(self, dtype: DTypeLike) -> float:

@@ -74,6 +74,7 @@ class FeedbackLoop(eqx.Module):
         size = ravel_pytree(self.controller.sizes(self.start))[0].astype(dtype)
         if self.clock is None:
             return size
+        # Held inputs have no rate and so no error: any size but zero will do.
         input_sizes = jnp.ones(self.nu * (1 + self.clock.delay), dtype)
         return self._packed(jnp.ones((), dtype), size, input_sizes)
 
@@ -92,16 +93,19 @@ class FeedbackLoop(eqx.Module):
         """Whether a sample is due that has not been taken."""
         if self.clock is None:
             return jnp.array(False)
+        # A number among floats, as all of it is one vector: it is a count and has no derivative.
         return lax.stop_gradient(packed[0]) <= self.clock.number(t)
 
     def with_next_sample(self, t: Scalar, packed: Float[Array, " n"]) -> Float[Array, " n"]:
         """The state after a sample, with the number of the next one."""
         assert self.clock is not None
+        # Counted from the time and not from the number held, so that a sample left out does not delay all later ones.
         return packed.at[0].set(self.clock.number(t) + 1)
 
     def reader(self, y: StateVector) -> tuple["FeedbackLoop", StateVector]:
         """The loop that reads what the controller puts out, and the state with room for it."""
         if self.clock is None:
+            # The rate has the shape of the state: room for u is made in both.
             y = y.with_control(jnp.concatenate([y.control, jnp.zeros(self.nu, y.packed.dtype)]))
         return dataclasses.replace(self, reading=True), y
 
@@ -131,6 +135,7 @@ class FeedbackLoop(eqx.Module):
         z = self.state(y.control)
         out, z = self.controller.sample(t, y.q, y.v, z, plant, response, self.clock.period)
         out = self.checked_inputs(out)
+        # With a delay of one period the output of the last sample begins to act at this one.
         late = [y.control[y.control.shape[0] - self.nu :]] if self.clock.delay else []
         return self._packed(y.control[0], ravel_pytree(z)[0].astype(y.packed.dtype), *late, out)
 

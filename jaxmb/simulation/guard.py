@@ -45,6 +45,7 @@ class Guard(eqx.Module):
         if not any(self.plan.waits):
             return largest
         leaving = leaving & (t > self.since) & ~(largest > 0)
+        # Infinite, with a derivative of one by time: that of an event's time divides by it, and must not divide by zero.
         return jnp.where(leaving, LEAVING + (t - lax.stop_gradient(t)), largest)
 
 
@@ -55,6 +56,7 @@ def passed_over(
     above = lax.map(
         lambda part: guard(t0 + part * (t1 - t0), at(t0 + part * (t1 - t0)), args) > 0, FRACTIONS.astype(t0.dtype)
     )
+    # One that is still above zero at the end is an event, which Diffrax finds itself; only one that has fallen again would be missed.
     return jnp.any(above[:-1] & ~above[1:])
 
 
@@ -66,11 +68,12 @@ class _Bracket(eqx.Module):
 
 
 class Bisection(optx.AbstractRootFinder):
-    """Bisection, to the resolution of the argument, of a function that is positive at the end; from above.
+    """Bisection, to the resolution of the argument, of a function that is positive at the end; the bound returned is the upper one.
 
     Where it is `LEAVING` at the end, or not positive since no event has happened in this row of a batch, the end is returned.
     """
 
+    # No faster method: guards may have kinks and jumps, and the time returned must be one at which the guard is positive.
     rtol: PyTree
     atol: PyTree
     norm: Callable[[PyTree], Array] = jnp.abs

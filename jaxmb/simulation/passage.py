@@ -131,6 +131,8 @@ class _Bracket(eqx.Module):
         """By the trial of number n, of which the first two are at the ends."""
         s, x = trial.ahead, trial.x
         ahead = jnp.where(n < 2, n == 0, s > 0)  # the sign change lies beyond
+        # The method of Illinois (Dowell and Jarratt 1971): the value at an end that stays twice in turn is halved, else that end might never
+        # move.
         half = jnp.where((n > 2) & (ahead == self.was_ahead), 0.5, 1)
         a, b = jnp.where(ahead, x, self.a), jnp.where(ahead, self.b, x)
         return _Bracket(a, b, jnp.where(ahead, s, half * self.sa), jnp.where(ahead, half * self.sb, s), ahead)
@@ -155,6 +157,7 @@ def distance_missed(
     if not field.system.m:
         return no, zero, no
     field, path, before, after = lax.stop_gradient((field, path, before, after))
+    # Bases relative to the lengths ℓ: in the metric of M rows turn by the motion of a light body alone, at no singular pose.
     turned = in_use & (jnp.sum(before * after, axis=1) < 0)
     row = jnp.argmax(turned)
     arguments = (field, in_use, row, path, before[row])
@@ -187,12 +190,15 @@ def _at_sign_change(
         settled = tracking & (jnp.abs(now.miss - before.miss) <= SETTLED * jnp.abs(now.miss))
         converging = (n > 1) & (tracking | (jnp.abs(now.ahead) < ZERO * largest))
         steep = (now.ahead - before.ahead) / jnp.where(now.x == before.x, 1, now.x - before.x)
+        # From the sign at the start to the other one the remainder falls; a slope that does not is rounding, and −1 keeps the quotient
+        # finite.
         slope = jnp.where(tracking, slope, jnp.where(steep < 0, steep, -1))
         converged = converging & (~now.missed | settled)
         return n + 1, bracket.narrowed(n, now), now, slope, largest, converging, converged
 
     start = _Trial(zero, none, zero, zero, zero, zero, zero, none)
     carry = (jnp.array(0), _Bracket(zero, zero + 1, zero, zero, no), start, zero - 1, zero, no, no)
+    # Bounded: in a batch the slowest row would hold up all others.
     search = lax.while_loop(lambda carry: (carry[0] < TRIALS) & ~carry[-1], trial, carry)
     last, largest, converged = search[2], search[4], search[-1]
     missed = last.missed & (last.length < VANISHING * largest)
@@ -220,9 +226,11 @@ def _trial_at(
         v = (1 - x) * path.rates[0] + x * path.rates[1]
         residual, rate = residuals(system, t, q, v)
         own = factor.root @ (terms.jacobian[row] / factor.scale[row])
+        # The remainder of the row beside all others, as a vector: its component along the direction at the start has a sign.
         rest = own - (factor.basis @ own) @ factor.basis
         row_rate = h * (rate[row] - terms.jacobian[row] @ factor.particular(rate)) / factor.scale[row]
         off = jnp.abs(residual) / scale.span
+        # The row in question is not closed: what is left of it at this pose is what is asked for.
         on = jnp.all(jnp.where(others, off, 0) <= jnp.finfo(off.dtype).eps ** EXACT)
         trial = _Trial(
             x,

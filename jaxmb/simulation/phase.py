@@ -75,6 +75,7 @@ class Phases(eqx.Module):
     def statistics(self) -> dict[str, Array]:
         """Counts, ranks and residuals of the whole run."""
         accepted, m = self.accepted, self.accepted.residual.shape[-1]
+        # Phases that took no step have the ranks that they began with, the lowest one above the highest.
         ran = accepted.lowest_rank <= accepted.highest_rank
         return {
             **{name: jnp.sum(count) for name, count in self.stats.items()},
@@ -145,6 +146,7 @@ def solve(
         motion = _by_diffrax(inputs, method, step, *options)
     if field.regular_only is None:
         return motion
+    # Again from the start and not from the step that failed: tape and saved states are then those of one run.
     general = dataclasses.replace(inputs, field=field.general)
     return with_fallback(motion[0].accepted.failed, _by_diffrax, (general, method, step, *options), motion)
 
@@ -158,16 +160,20 @@ def _by_compiled_run(
     silent_run = isinstance(method.progress_meter, dfx.NoProgressMeter)
     forward = isinstance(method.adjoint, dfx.ForwardMode)
     other = method.adjoint is not None and not forward
+    # No progress is shown from within, no samples are taken, and without a bound on the steps the tape has no size; derivatives are over that
+    # tape or forwards.
     if other or method.max_steps is None or controller is None or sampled or not silent_run:
         return None
     span = inputs.t0, inputs.t1
     run_data = field, step, method.solver, controller, method.dt0, span, inputs.y0, inputs.ts, method.max_steps
+    # The tangent in forward mode goes along the accepted steps, which are on the tape.
     run = compiled_run(*run_data, tape or forward)
     if run is None:
         return None
     phase = Phase(run.ys, run.t, run.y, run.result, run.stats, run.accepted, jnp.array(False))
     if run.tape is None or not tape:
         return phase, None
+    # A failed last step counts as accepted, since its error estimate is zero; as a step it is none.
     return phase, Tape(*run.tape, run.stats["num_accepted_steps"] - run.accepted.failed, *run.accepted.end)
 
 
@@ -185,6 +191,7 @@ def _by_diffrax(
     assert controller is not None
     guard = None if event is None else event.cond_fn
     field = dataclasses.replace(field, step=step, until=jax.lax.stop_gradient(inputs.t1), guard=guard)
+    # The end is saved apart: where an event ends the motion it is none of the given times.
     subs = [dfx.SubSaveAt(ts=inputs.ts), dfx.SubSaveAt(t1=True), steps]
     # Diffrax's errors of times and of the first step are checks of ours, see `simulate`.
     run = lambda: dfx.diffeqsolve(
@@ -207,9 +214,11 @@ def _by_diffrax(
     times: PyTree = solution.ts
     states: PyTree = solution.ys
     accepted: PyTree = solution.solver_state
+    # The counts that compiled runs have too: both must return the same structure.
     counts = ("num_steps", "num_accepted_steps", "num_rejected_steps")
     stats = {name: jnp.asarray(solution.stats[name]) for name in counts}
     last = jax.tree.map(lambda x: x[0], states[1])
+    # Known when the program is traced: steps of the loop are all regular, or may be any.
     irregular = jnp.array(field.regular_only is None)
     interpolation = solution.interpolation if dense else None
     phase = Phase(states[0], times[1][0], last, solution.result, stats, accepted, irregular, interpolation)

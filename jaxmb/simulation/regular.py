@@ -37,6 +37,7 @@ def regular_if_possible(
         return field
     acting = field.system.acting if expected is None else field.system.acting & expected
     uncertified = sparse_at(detached, *at, acting)[1] if step is None else step.uncertified(*at, acting)
+    # The rank rule is a program of its own, which is compiled only where rows at the start are not certainly independent.
     in_use = with_fallback(uncertified & field.consistent, rows_at_start, (detached, *at), acting)
     return dataclasses.replace(field, regular_only=RegularOnly(in_use))
 
@@ -66,6 +67,7 @@ def regular_states(
     def each(state: tuple[Array, StateVector]) -> tuple[StateVector, Array | None, Array]:
         t, y = state
         reached = field.consistent & y.finite
+        # States that were not reached are infinite: evaluated there, even a branch that is not taken would make derivatives NaN.
         y = y.where(reached, start)
         at = lax.stop_gradient((t, y))
         correction, uncertified = sparse_at(detached, *at, in_use) if step is None else step.at(*at, in_use)[1:]
