@@ -64,6 +64,7 @@ class Fallback:
     @property
     def name(self) -> str:
         """A name that programs of other processes have too, if these do the same, so that JAX may keep what it compiles."""
+        # Addresses differ from process to process.
         words = re.sub("0x[0-9a-f]+", "", repr(self))
         return "jaxmb_" + hashlib.sha256(words.encode()).hexdigest()[:32]
 
@@ -87,6 +88,7 @@ def with_fallback(
         otherwise: a result of the same structure.
     """
     blank, arrays = Blank.of(arguments)
+    # What cannot be hashed has no name by which XLA could find it again.
     if not defers() or not blank.hashable:
         return where_needed(needed, fn, arguments, otherwise)
     others, rest = eqx.partition(otherwise, eqx.is_array)
@@ -155,6 +157,7 @@ def _batch(operands: Sequence[Any], axes: Sequence[Any], *, work: Fallback, lane
             x = jnp.moveaxis(x, axis, 0)
             if x.ndim - len(shaped.shape) < len(lanes) + 1:
                 x = x.reshape(size, *(1 for _ in lanes), *shaped.shape)
+        # Flags and results are there for each row, as the call writes rows in place; arguments that all rows share are not copied.
         if axis is not None or x.ndim > len(shaped.shape) or not 0 < k <= len(work.operands):
             x = jnp.broadcast_to(x, (size, *lanes, *shaped.shape))
         out.append(x)
@@ -163,7 +166,7 @@ def _batch(operands: Sequence[Any], axes: Sequence[Any], *, work: Fallback, lane
 
 
 def _row_shapes(work: Fallback) -> tuple[Shaped, ...]:
-    """What one row is given."""
+    """Shapes and types of the operands of one row: the flag, the arguments, the other results."""
     return (Shaped((), jnp.bool_), *work.operands, *work.results)
 
 
@@ -174,6 +177,7 @@ def _inline(*operands: Array, work: Fallback, lanes: tuple[int, ...]) -> list[Ar
     def one(needed: Array, *arrays: Array) -> list[Array]:
         return where_needed(needed, work.run, arrays[:count], list(arrays[count:]))
 
+    # An operand that all rows share has no axes of lanes: it is mapped along none of them.
     axes = [0 if x.ndim > len(s.shape) else None for x, s in zip(operands, _row_shapes(work), strict=True)]
     for _ in lanes:
         one = jax.vmap(one, in_axes=axes)
@@ -225,10 +229,12 @@ def _transpose(bars: Sequence[Any], *operands: PyTree, work: Fallback, lanes: tu
     for k, x in enumerate(operands[1:first], 1):
         if linear[k]:
             bar = next(cotangents)
+            # An argument that all rows share gets the sum of their cotangents.
             out[k] = bar if x.aval.ndim == bar.ndim else jnp.sum(bar, axis=tuple(range(len(lanes))))
     for k, bar in enumerate(filled, first):
         if linear[k]:
             mask = needed.reshape(*lanes, *(1 for _ in bar.shape[len(lanes) :]))
+            # Where the fallback was needed the other result took no part.
             out[k] = jnp.where(mask, 0, bar)
     return out
 
@@ -247,6 +253,7 @@ def _on_host(context: PyTree, *operands: object, work: Fallback, lanes: tuple[in
         return _inline_lowering(context, *operands, work=work, lanes=lanes)
     own = tuple(len(aval.shape) > len(s.shape) for aval, s in zip(context.avals_in, _row_shapes(work), strict=True))
     first = len(operands) - len(work.results)
+    # The other results become the output in place: the call overwrites those rows only that need it.
     aliases = {first + k: k for k in range(len(work.results))}
     return jax.ffi.ffi_lowering(_name(work, lanes, own), operand_output_aliases=aliases)(context, *operands)
 
@@ -264,6 +271,7 @@ def _name(work: Fallback, lanes: tuple[int, ...], own: tuple[bool, ...]) -> str:
         group = 1 if len(rows) <= ONE_BY_ONE else min(max(FEWEST, size // PART), size)
         for first in range(0, len(rows), group):
             some = rows[first : first + group]
+            # Groups of one size: another one would be compiled for each number of rows. The last is filled up with a row of its own.
             chosen = some[0] if group == 1 else np.pad(some, (0, group - len(some)), mode="edge")
             take = lambda x, shaped, of_lane: np.asarray(flat(x, shaped)[chosen]) if of_lane else x  # noqa: B023
             values = _evaluated(work, own, group > 1, list(map(take, inputs[1:], arguments, own)))
@@ -271,6 +279,7 @@ def _name(work: Fallback, lanes: tuple[int, ...], own: tuple[bool, ...]) -> str:
                 flat(result, shaped)[some] = x[: len(some)] if group > 1 else x
 
     name = work.name + "_".join(map(str, lanes))
+    # XLA knows handlers by name only, and what `repr` leaves out may differ: a name in use for something else is lengthened.
     while _REGISTERED.setdefault(name, (work, own)) != (work, own):
         name += "_"
     return registered(handler(run, shapes, shapes[count + 1 :]), name)
@@ -278,6 +287,7 @@ def _name(work: Fallback, lanes: tuple[int, ...], own: tuple[bool, ...]) -> str:
 
 def _evaluated(work: Fallback, own: tuple[bool, ...], many: bool, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The function's results, of one row or of a group."""
+    # Fallbacks within this one are part of it: a call of the host from within a call could wait for itself.
     with own_cpu() as device, jax.default_device(device), jax.enable_x64(work.wide), _WITHIN:
         results = _compiled(work, own if many else None)(*(jax.device_put(x, device) for x in arrays))
         return [np.asarray(x) for x in results]

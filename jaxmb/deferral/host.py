@@ -31,6 +31,7 @@ def own_cpu() -> Iterator[Any]:
     try:
         yield device
     finally:
+        # For the next call: two calls at once never share one, and threads are not made anew each time.
         _IDLE.append(device)
 
 
@@ -71,6 +72,7 @@ def handler(
     _LIVE.append(call)
     address = ctypes.cast(call, _Address).value
     out, flags = Handler(len(operands), len(results)), entries(operands[0].shape)
+    # The flags are read by machine code: Python, with its lock, is entered only where one is set.
     out.do("br label %look")
     out.label("look")
     k = out.let("phi i64 [ 0, %called ], [ %next, %none ]")

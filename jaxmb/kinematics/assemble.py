@@ -128,6 +128,7 @@ def assemble(
         if is_concrete(checks, guess.q) and not bool(all_hold(checks)):
             _expect_inertia(system.in_mode(guess.mode), guess.t, guess.q)
         return enforce(state, checks, notes)
+    # NaN and no error: in a batch one row without a state must not stop the others.
     closed = all_hold(checks)
     return dataclasses.replace(state, q=jnp.where(closed, state.q, jnp.nan), v=jnp.where(closed, state.v, jnp.nan))
 
@@ -261,6 +262,7 @@ def _refined(system: System, guess: Guess, near: Assembly) -> Assembly:
         better = with_fallback(near.beside, refined, (acting, guess, state), (state.q, state.v))
     else:
         better = refined(acting, guess, state) if bool(near.beside) else (state.q, state.v)
+    # The better value with the derivatives of the iterations: the refinement has none.
     q, v = (x + lax.stop_gradient(y - x) for x, y in zip((state.q, state.v), better, strict=True))
     return dataclasses.replace(near, state=dataclasses.replace(state, q=q, v=v))
 
@@ -270,6 +272,7 @@ def _after_search(system: System, guess: Guess, scale: Scale) -> Assembly:
     acting = system.in_mode(guess.mode)
     start = _with_driven_turns(acting, guess.t, acting.normalise(guess.q), guess.fixed)
     q = search_pose(acting, guess.t, start, guess.fixed, scale)
+    # A constant shift: derivatives by the guess are those of the iterations from where the search has led.
     return solve_guess(system, dataclasses.replace(guess, q=guess.q + lax.stop_gradient(q - guess.q)))
 
 
@@ -282,6 +285,7 @@ def solve_guess(full: System, guess: Guess) -> Assembly:
     fixed, fixed_velocities = np.array(guess.fixed, int), np.array(guess.fixed_velocities, int)
 
     def improve(q: Array, scale: Scale) -> Array:
+        # What is held is an equation like the others, so that redundant and contradicting holds come under the rank rule as well.
         extra = held_rows(system, q, guess.fixed)
         residual = jnp.concatenate([position_residual(system, t, q), (q - start)[fixed]])
         mass, jacobian, own = system.mass(t, q), constraint_jacobian(system, t, q), extent(system, q)
@@ -303,10 +307,12 @@ def solve_guess(full: System, guess: Guess) -> Assembly:
         # All lengths at once: a search one after the other would be a loop within the loop.
         trials = jax.vmap(lambda length: system.normalise(q + length * move))(jnp.array(STEPS, q.dtype))
         amounts = jax.vmap(lambda q: jnp.sum((position_residual(system, t, q) / scale.span) ** 2))(trials)
+        # The shortest trial is no worse than the others where the full step leads beyond where functions are defined: NaN counts as infinite.
         return trials[jnp.argmin(jnp.where(jnp.isnan(amounts), jnp.inf, amounts))]
 
     def closed(q: Array, scale: Scale) -> Array:
         if not guess.concrete:
+            # `while_loop` has no reverse derivative: iterations that may be differentiated have a fixed number.
             return lax.scan(lambda q, _: (improve(q, scale), None), q, None, length=ITERATIONS)[0]
 
         def once(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -326,6 +332,7 @@ def solve_guess(full: System, guess: Guess) -> Assembly:
         checks = check_values(system, state, Values.of(system, state))
         return Assembly(dataclasses.replace(state, mode=mode), checks, jnp.array(False), jnp.array(False), state.scale)
     q, measured = lax.scan(measured_round, start, None, length=ROUNDS)
+    # The first sizes, those at the guess, are for a search: where iterations have missed, their last pose may lie anywhere.
     first, (scale, never, unknown) = (jax.tree.map(lambda x, i=i: x[i], measured) for i in (0, -1))
     extra = jnp.eye(system.nv)[fixed_velocities]
     jacobian, mass, offset = constraint_jacobian(system, t, q), system.mass(t, q), velocity_offset(system, t, q)
@@ -354,10 +361,11 @@ def solve_guess(full: System, guess: Guess) -> Assembly:
     sized = Check(system.largest(unknown.astype(float)), 0.0, VANISHES, tuple(system.rows))
     consistent = consistency(system, state, "cannot be satisfied from this guess", values)
     turned = _orientation_checks(system, state)
+    # On position level and the way round only: a velocity that cannot be had there is no reason to look for another pose.
     missed = ~all_hold((consistent[0], *turned)) & jnp.all(jnp.isfinite(start))
     checks = (*check_rows(full, never), sized, *check_values(system, state, values), *consistent, *turned)
-    moved = (jnp.any(q != start) | jnp.any(v != guess.v)) & (gaps[-1] < REFINED)
-    return Assembly(dataclasses.replace(state, mode=mode), checks, *lax.stop_gradient((missed, moved)), first[0])
+    displaced = (jnp.any(q != start) | jnp.any(v != guess.v)) & (gaps[-1] < REFINED)
+    return Assembly(dataclasses.replace(state, mode=mode), checks, *lax.stop_gradient((missed, displaced)), first[0])
 
 
 def _with_driven_turns(system: System, t: Array, q: Array, fixed: tuple[int, ...]) -> Array:
@@ -384,6 +392,7 @@ def _orientation_checks(system: System, state: State) -> tuple[Check, ...]:
 def consistency(system: System, state: State, verb: str, values: Values | None = None) -> tuple[Check, ...]:
     """A check per constraint of its residuals on position and velocity level; the values there may be known."""
     system, state = lax.stop_gradient((system, state))
+    # At a singular pose an error δ of φ moves the pose by √δ: residuals of rounding pass, a gap that anybody would see does not.
     tol = float(jnp.finfo(state.q.dtype).eps) ** 0.5
     residual_pair = (
         residuals(system, state.t, state.q, state.v) if values is None else (values.position, values.velocity)

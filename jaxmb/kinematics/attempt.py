@@ -69,6 +69,7 @@ def try_assemble(
     """
     system, guess = as_guess(system, q, v, t, hold, hold_velocity, inactive, length, rank_tol, False)
     assembly = nearest(system, guess)
+    # No `enforce`: it would call the host from within a batch, and raise for all rows where one has no state.
     successful: Any = RESULTS.successful
     failed: Any = RESULTS.no_assembly
     position, velocity = _relative_residuals(system.in_mode(guess.mode), assembly.state)

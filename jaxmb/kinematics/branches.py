@@ -42,8 +42,10 @@ def branches(system: System, state: State) -> State:
     """
     full, pose = apply_mode(system, state)
     rows, root, second = (np.asarray(x) for x in _expanded(strong(full), strong(pose)))
+    # One pose on the host, without derivatives: here LAPACK's decomposition is safe, and gives both null spaces at once.
     left, values, right = np.linalg.svd(rows)
     rank = int((values > VANISHING).sum())
+    # Rows of A act on R⁻ᵀv, R M Rᵀ = I: a direction y of its null space is the velocity v = Rᵀ y.
     null = right[rank:] @ root
     # zᵀ Ċ(n_a) n_b of every z and of every two directions of the null space
     forms = np.einsum("mz,kml,ak,bl->zab", left[:, rank:], second, null, null)
@@ -72,14 +74,17 @@ def _common_zeros(forms: np.ndarray) -> np.ndarray:
     if count == 1:
         return np.ones((1, 1))
     size = np.abs(forms).max(initial=0)
+    # Every direction is a zero then: a continuum, no branches to be told apart.
     if size == 0:
         return np.zeros((0, count))
     forms = forms / size
     zeros: list[np.ndarray] = []
+    # A fixed seed: one pose has the same branches in each call.
     for a in np.random.default_rng(0).normal(size=(TRIALS, count)):
         for _ in range(STEPS):
             a = a / np.linalg.norm(a)
             slope = np.concatenate([2 * forms @ a, a[None]])
+            # There may be more forms than unknowns, or fewer; the last row keeps the length of the direction.
             a = a - np.linalg.pinv(slope, rcond=1e-9) @ np.append(a @ forms @ a, 0.0)
         a = a / np.linalg.norm(a)
         # A direction counts when all forms vanish at it, and only once with its opposite, as the sign of a tangent is any.

@@ -80,10 +80,12 @@ class _Embedding(eqx.Module):
 
     def drift(self, t: Scalar, q: Array, v: Array, params: PyTree) -> Array:
         """[0; ξ]: q̈ at q̈_I = 0."""
+        # The rate of q̇ along the motion with q̇_I held fixed: Ȧ q̇_I + η̇ in the dependent coordinates, zero in the others.
         return jax.jvp(lambda t, q: self.motion(t, q, v, params)[1], (t, q), (jnp.ones_like(t), v))[1]
 
     def reduced_force(self, t: Scalar, q: Array, params: PyTree, force: Array) -> Array:
         """D times a force."""
+        # Transposed by reverse mode: D, of as many columns as there are coordinates, is never made.
         return jax.vjp(lambda q: self.position(t, q, params), q)[1](force)[0]
 
     def tangent(self, t: Scalar, q: Array, params: PyTree) -> Array:
@@ -179,6 +181,7 @@ def reduce(system: System, closure: Closure) -> System:
             "Argument `system` must have velocities that are derivatives of its coordinates, but has a `rate`."
         )
     embedding = _embedding_of(system, closure)
+    # Parameters are those that the new system hands over: a second copy within would get no derivatives.
     bare = eqx.tree_at(lambda system: system.params, system, None, is_leaf=lambda x: x is None)
     return System(
         closure.independent,
@@ -214,6 +217,7 @@ def restrict(system: System, closure: Closure, state: State) -> State:
     for i in embedding.dependent:
         text = f"Closure '{closure.name}' must give WHAT '{system.coordinates[i]}' of the state, but is off by {{}}: another branch?"
         checks.append(Check(jnp.max(off[..., i]), tol, text.replace("WHAT", "coordinate")))
+        # Relative to the fastest coordinate; the one keeps a state at rest from a division by zero.
         size = 1 + jnp.max(jnp.abs(state.v))
         gap = jnp.max(jnp.abs(speed - state.v)[..., i]) / size
         checks.append(Check(gap, tol, text.replace("WHAT", "the rate of coordinate")))

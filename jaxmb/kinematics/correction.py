@@ -34,8 +34,8 @@ class Correction(eqx.Module):
     """A state that was brought back onto the constraints.
 
     Attributes:
-        q, v: where it is.
-        in_use: mask (m,) of the rows that it was brought onto: those in use less rows that were better left alone.
+        q, v: coordinates (nq,) and velocities (nv,) after the correction.
+        in_use: mask (m,) of the rows onto which it was corrected: those in use less rows close to being dependent that already hold to rounding.
         basis: as of `directions`.
         position, velocity: residuals φ and C v + b (m,) that are left.
     """
@@ -67,6 +67,7 @@ def correct(
         in_use: mask (m,) of independent rows.
         iterations: number of corrections of q and of v.
     """
+    # Its derivative is that of the equations (`linearise_correction`), exact where that of a few iterations is not.
     system, formulation, state = lax.stop_gradient((system, formulation, state))
 
     def once(carry: tuple[Array, Correction, Array, Array]) -> tuple[Array, Correction, Array, Array]:
@@ -111,15 +112,17 @@ def correct_by(
         rest = jnp.where(i == 0, at_rest(state.scale, factor, position, velocity), rest)
         first, last = i < iterations, i == 2 * iterations
         used = jax.tree.map(lambda a, b: jnp.where(first, a, b), position_factor, factor)
+        # The last turn moves nothing: it is there for the residuals that are left.
         step = jnp.where(last, 0, used.particular(jnp.where(first, position, velocity)))
         corrected = system.normalise(q - system.qdot(q, step))
         return (jnp.where(first, corrected, q), jnp.where(first, v, v - step), rest), (position, velocity)
 
     start = (q, v, jnp.zeros_like(factor.in_use))
-    (q_new, v_new, rest), left = lax.scan(improve, start, jnp.asarray(np.arange(2 * iterations + 1)))
+    (q_new, v_new, rest), history = lax.scan(improve, start, jnp.asarray(np.arange(2 * iterations + 1)))
+    # Rows that should have been left alone are known only now, after a move along them: all of it is undone, and made without them.
     stay = jnp.any(rest)
     q_new, v_new = jnp.where(stay, q, q_new), jnp.where(stay, v, v_new)
-    position, velocity = (jnp.where(stay, x[0], x[-1]) for x in left)
+    position, velocity = (jnp.where(stay, x[0], x[-1]) for x in history)
     return Correction(q_new, v_new, factor.in_use & ~rest, directions(state.scale, factor), position, velocity), rest
 
 
@@ -148,7 +151,7 @@ def with_derivative(
     in_use: Bool[Array, " m"],
     sparse: bool = False,
 ) -> State:
-    """`corrected`, which a correction has made of `state`, with the derivatives of `linearise(system, formulation, state, found, keep, sparse)`."""
+    """`corrected`, which a correction has made of `state`, with the derivatives of `linearise(system, formulation, state, corrected, in_use, sparse)`."""
     return corrected
 
 
@@ -157,7 +160,7 @@ def _by_linearisation(primals: tuple[PyTree, ...], tangents: tuple[PyTree, ...])
     linearise, system, formulation, state, corrected, in_use, sparse = primals
     linear_map = linearise(system, formulation, state, corrected, in_use, sparse)
     _, derivative = eqx.filter_jvp(linear_map, (system, state), (tangents[1], tangents[3]))
-    # Not `found` itself, which has no derivative: this value is differentiated again.
+    # Not `corrected` itself, which has no derivative: this value is differentiated again.
     return with_derivative(*primals), derivative
 
 
@@ -173,7 +176,7 @@ def linearise_correction(
 
     It is not that of the iterations but of what they solve, q_new = q − N M⁻¹C_kᵀ λ with φ_k(q_new) = 0, M and C at the given
     state, exact to second order in the drift. The state is moved by M⁻¹C_kᵀλ with the multipliers that its correction took, M and C at the state; what that opens is closed by one
-    more step. With the multipliers from C_k M⁻¹C_kᵀ λ = C_k Δ at what was found, Δ being the move, its error is of second order in Δ.
+    more step. With the multipliers from C_k M⁻¹C_kᵀ λ = C_k Δ at the corrected state, Δ being the move, its error is of second order in Δ.
     Far from singular poses that can be `sparse`, by the system's layout.
     """
     if not system.m:
@@ -188,14 +191,17 @@ def linearise_correction(
         factor = formulation.factorise(terms, in_use & ~(rest & unmoved))
     factors = (_of_positions(formulation, terms, factor), factor)
     move = (_displacement(system, q, start.q - q, sparse), start.v - v)
+    # The multipliers that the correction has taken, read off the move that it has made: an error of second order in the move.
     pulls = [f.solve(zero, terms.jacobian @ d)[1] for f, d in zip(factors, move, strict=True)]
     pulls = lax.stop_gradient(pulls)
 
     def linear_map(system: System, perturbed: State) -> State:
         q1, v1 = q + (perturbed.q - start.q), v + (perturbed.v - start.v)
         steps = _steps(system, formulation, perturbed, corrected, pulls, factor)
+        # Zero, with a derivative: the step to the corrected state has been made, only its change counts.
         steps = [step - lax.stop_gradient(step) for step in steps]
         q1, v1 = q1 - system.qdot(q, steps[0]), v1 - steps[1]
+        # By the equations of the constraints, of value zero here: with M and C frozen the derivative is that of φ alone.
         q1 = q1 - system.qdot(q1, factors[0].solve(zero, position_residual(system, perturbed.t, q1))[0])
         v1 = v1 - factors[1].solve(zero, velocity_residual(system, perturbed.t, q1, v1))[0]
         return dataclasses.replace(perturbed, q=system.normalise(q1), v=v1)
@@ -239,7 +245,7 @@ def _steps(
 
 def _displacement(system: System, q: Array, change: Array, sparse: bool) -> Array:
     """D (nv,) with N d = `change` (nq,), by least squares: normalising q is no part of it."""
-    if system.rate is None:
+    if system.rate is None:  # N = I
         return change
     if sparse:  # of quaternions NᵀN is a quarter of I
         to_rates = lambda d: system.qdot(q, d)
@@ -280,6 +286,7 @@ def at_rest(
     total = jnp.sum(jnp.abs(weights), axis=1)
     relative = lambda r: jnp.abs(weights @ (r / scale.span)) / jnp.where(total > 0, total, 1)
     off = jnp.maximum(relative(position), relative(velocity) / jnp.where(rate > 0, rate, 1))
+    # Both metrics: a light body alone must not make rows count as dependent.
     close = (factor.remainders < CLOSE) & (by_lengths(scale, factor, quick=True).gap < CLOSE)
     return close & (off * factor.remainders <= 4 * eps) & (off <= eps**0.75)
 
@@ -301,7 +308,7 @@ def by_lengths(scale: Scale, factor: ConstrainedFactor, quick: bool = False) -> 
 
 
 def directions(scale: Scale, factor: AbstractFactor) -> Float[Array, "m n"]:
-    """Q (m, nv), the rows in use as they were found, orthonormal relative to the lengths ℓ, one after the other; without columns where they were not made.
+    """Q (m, nv): the rows in use, orthonormalised in their order relative to the lengths ℓ; without columns where the factor has no orthonormal rows.
 
     A row turns there only if the mechanism does. In the metric of M those by which a light body moves turn wherever that body does.
     """

@@ -183,6 +183,7 @@ def diagnose(system: System, state: State, *, formulation: AbstractFormulation |
     here: _Analysis = jax.tree.map(np.asarray, _analysis(strong(system), strong(state), formulation))
     rows, scaled = here.rows, here.scaled
     rank_tol = cutoff(formulation.rank_tol, scaled.dtype)
+    # For display only, on the host: the rank is that of the rank rule, by which a run would go.
     values = np.linalg.svd(scaled, compute_uv=False) if scaled.size else np.zeros(0)
     rank, m = int(rows.rank), system.m if system.active is None else int(system.active.sum())
     nearby = rank + int(rows.lost.sum() + rows.open.sum())
@@ -218,7 +219,7 @@ def diagnose(system: System, state: State, *, formulation: AbstractFormulation |
 
 
 class _Analysis(NamedTuple):
-    """What a program finds of the rows at one state.
+    """The rows of the constraints at one state, as arrays.
 
     Attributes:
         rows: which act, and how.
@@ -249,6 +250,7 @@ def _analysis(system: System, state: State, formulation: AbstractFormulation) ->
     combined = jnp.where(elimination.chosen[:, None], 0, elimination.combined)
     driven, undriven = _driven(system), None
     if driven.any():
+        # Zero rows are never independent: the rank without drivers needs no other shapes.
         loose = dataclasses.replace(terms, jacobian=jnp.where(driven[:, None], 0, terms.jacobian))
         undriven = jnp.sum(formulation.prepare(loose))
     position, velocity = scaled_residuals(system, state)
@@ -292,6 +294,7 @@ def _singular_around(
     """Whether poses around, moved onto the constraints from along the free directions, have no more independent rows than this one."""
     reach = np.asarray(state.scale.reach)
     _, _, right = np.linalg.svd(jacobian * reach / np.asarray(state.scale.span)[:, None])
+    # Directions in units of the lengths ℓ, of a fixed seed: neither units nor calls change the verdict.
     steps = np.random.default_rng(0).normal(size=(AROUND, system.nv - rank)) @ right[rank:]
     reached = []
     for step in AWAY * reach * steps / np.abs(steps).max(axis=1, keepdims=True):
@@ -303,6 +306,7 @@ def _singular_around(
         if bool(all_hold(near.checks)):
             here, there = apply_mode(system, near.state)
             reached.append(int(_analysis(strong(here), strong(there), formulation).rows.rank))
+    # Where no pose around can be reached at all nothing is known, and nothing is said.
     return bool(reached) and max(reached) <= rank
 
 
@@ -346,6 +350,7 @@ def _driven(system: System) -> np.ndarray:
 def _connected(linked: np.ndarray) -> list[np.ndarray]:
     """The groups of indices that the rows of `linked` tie together, in order; rows without any entry tie nothing."""
     label = np.arange(linked.shape[0])
+    # Groups that a row ties together take the smallest label: one pass, as a row merges all labels that it meets.
     for row in linked:
         if row.any():
             label[np.isin(label, label[row])] = label[row].min()

@@ -89,6 +89,7 @@ class TracedMechanism(eqx.Module):
         system = self.system
         terms = rows_at(system, self.t, q, self.scale.row)
         metric = self.formulation.metric(terms)
+        # Of unit length in the metric of M: the curve's length has no other meaning, and units do not matter.
         root, v = inverse_root(metric), v / jnp.sqrt(v @ metric @ v)
         slopes, values = self.slopes(q), self.read(q)
         turns = jnp.where(np.array(self.wraps), jnp.round((last - values) / (2 * jnp.pi)), 0)
@@ -115,6 +116,8 @@ class TracedMechanism(eqx.Module):
 
     def _gap(self, jacobian: Array, root: Array, q: Array, v: Array) -> tuple[Scalar, Scalar]:
         """The smallest singular value of nv − 1 independent scaled rows, and its derivative along v: uᵀ Ȧ w."""
+        # One degree of freedom: nv − 1 rows are independent. The last of so many singular values vanishes at branch points, those beyond it
+        # always do.
         last = self.system.nv - 2
         if last < 0 or not self.system.m:
             return jnp.ones((), q.dtype), jnp.ones((), q.dtype)
@@ -126,6 +129,8 @@ class TracedMechanism(eqx.Module):
     def advance(self, at: CurvePoint, length: Scalar) -> tuple[CurvePoint, Bool[Array, ""], Scalar]:
         """A step along the tangent and the shortest way back onto the constraints; whether that is one, and how far it turns."""
         system, formulation, scale = self.system, self.formulation, self.scale
+        # Predictor and corrector (Allgower and Georg 1990, ch. 2 and 6); the rank rule is asked at the guess, off the constraints, as rows
+        # never act there together but by rounding.
         guess = system.normalise(at.q + length * system.qdot(at.q, at.v))
         in_use = formulation.prepare(rows_at(system, self.t, guess, scale.row))
         correction = correct(system, formulation, State(self.t, guess, at.v, scale), in_use, ITERATIONS)
@@ -133,8 +138,10 @@ class TracedMechanism(eqx.Module):
         inner, square = trial.v @ trial.metric @ at.v, at.v @ trial.metric @ at.v
         turned = jnp.arccos(jnp.clip(inner / jnp.sqrt(square), -1, 1))
         change, planned = trial.image - at.image, length * at.image_rate
+        # The correction may end on another branch nearby: a step that it has changed by much is no step along this one.
         aside = jnp.linalg.norm(change - planned) <= ASIDE * jnp.linalg.norm(planned)
         off = jnp.max(jnp.abs(correction.position) / scale.span, initial=0)
+        # NaN compares as false: a step to where functions are not defined is refused.
         exact = off <= jnp.finfo(off.dtype).eps ** EXACT
         return trial, exact & aside & (turned <= MOST), turned
 
@@ -148,11 +155,14 @@ class TracedMechanism(eqx.Module):
 
     def events(self, start: CurvePoint, at: CurvePoint, trial: CurvePoint) -> Bool[Array, " e"]:
         """Which happen between two points: coordinates that turn back, a branch point, a limit, the return to the start."""
+        # Standing still but for rounding counts as neither: a coordinate that never moves has no limit position.
         turning = (at.sense != 0) & (trial.sense != at.sense)
+        # The value touches zero and grows again, without a change of sign: its slope has one.
         branch = (at.closing < 0) & (trial.closing >= 0)
         inside = lambda x: jnp.all((x >= self.limits[0]) & (x <= self.limits[1]))
         limit = inside(at.values[0]) & ~inside(trial.values[0])
         ahead = lambda x: jnp.dot(x.image - start.image, start.image_rate)
+        # A curve may cross itself: it is closed where it comes by the start near to it and with its direction.
         near = jnp.linalg.norm(trial.image - start.image) <= 1.5 * jnp.linalg.norm(trial.image - at.image)
         size = jnp.linalg.norm(trial.image_rate) * jnp.linalg.norm(start.image_rate)
         alike = jnp.dot(trial.image_rate, start.image_rate) >= 0.7 * size

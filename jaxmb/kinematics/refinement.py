@@ -45,9 +45,10 @@ def refined(system: System, guess: "Guess", state: State) -> tuple[Float[Array, 
         guess: what is held.
         state: a state on the constraints.
     """
+    # The caller keeps the derivatives of the iterations and takes only the value from here.
     system, state = lax.stop_gradient((system, state))
     t, q, v, scale = state.t, state.q, state.v, state.scale
-    held, held_velocities = np.array(guess.fixed, int), np.array(guess.fixed_velocities, int)
+    fixed, fixed_velocities = np.array(guess.fixed, int), np.array(guess.fixed_velocities, int)
     mass, jacobian = system.mass(t, q), constraint_jacobian(system, t, q)
     factor = held_factor(mass, jacobian, scale.row, jnp.eye(system.nv)[:0], guess.rank_tol)
     direction, (tdot, spacing) = away_from_pose(Nearby(system, state), factor, REFINED)
@@ -59,18 +60,20 @@ def refined(system: System, guess: "Guess", state: State) -> tuple[Float[Array, 
 
     def between() -> tuple[Array, Array]:
         weights = jnp.asarray(WEIGHTS, q.dtype)
+        # One after the other: one copy of the iterations in the program, which a run seldom needs.
         qs, vs, offs = lax.map(sample, jnp.asarray(OFFSETS, q.dtype))
         better_q, better_v = _on_regular_rows(
             system, guess, state, factor, system.normalise(weights @ qs), weights @ vs
         )
-        # What is held has its value but for rounding.
-        better_q, better_v = better_q.at[held].set(q[held]), better_v.at[held_velocities].set(v[held_velocities])
+        # Fixed coordinates have their values but for the rounding of the weighted sum.
+        better_q, better_v = better_q.at[fixed].set(q[fixed]), better_v.at[fixed_velocities].set(v[fixed_velocities])
         eps = jnp.finfo(q.dtype).eps
         off = jnp.abs(position_residual(system, t, better_q)) / scale.span
         closed = (jnp.max(offs) <= eps**EXACT) & (jnp.max(off) <= eps**EXACT)
         closed &= jnp.all(jnp.isfinite(better_q)) & jnp.all(jnp.isfinite(better_v))
         return jnp.where(closed, better_q, q), jnp.where(closed, better_v, v)
 
+    # Elsewhere the state is determined to rounding already, and samples beside it would add their errors.
     return lax.cond(near & (spacing > 0), between, lambda: (q, v))
 
 

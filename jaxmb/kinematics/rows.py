@@ -68,6 +68,7 @@ def choose_rows(
     terms = rows_at(system, t, q, state.scale.row)
     choice = formulation.choose(terms, present)
     formulation = formulation.with_choice(choice)
+    # Static: a system without rows has no rank rule in its program.
     if not system.m:
         none = jnp.zeros(0, bool)
         return Rows(
@@ -80,6 +81,7 @@ def choose_rows(
             terms.gamma,
         )
     decision = formulation.decide(terms, Nearby(system, state), consistent)
+    # Without the lost rows, which are in use all the same: their derivative acts here, and they themselves nearby.
     rank = jnp.sum(decision.in_use)
 
     def contradicted() -> Array:
@@ -88,6 +90,7 @@ def choose_rows(
         return contradiction(terms.jacobian, moving, terms.scale, vdot, state.scale.rate * jnp.abs(v))
 
     acting = system.m if system.active is None else jnp.sum(system.active)
+    # Independent rows cannot contradict each other, whatever Γ: most states need no solution for it.
     deficient = (rank < acting) & consistent
     amount = where_any(deficient, contradicted, jnp.zeros_like(terms.gamma))
     unfit = consistent & formulation.unfit(terms, decision.in_use, jnp.sum(decision.lost))

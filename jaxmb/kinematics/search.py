@@ -66,6 +66,7 @@ def search_pose(
 
     def unfinished(carry: tuple[Array, Array, Array]) -> Array:
         attempts, _, success = carry
+        # Guesses in turn and not all at once: the nearest one mostly leads there.
         return ~success & (attempts < count)
 
     def attempt(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -76,6 +77,7 @@ def search_pose(
     q = lax.while_loop(unfinished, attempt, (jnp.array(0), start, jnp.array(False)))[1]
     units = (None,) * system.nq if system.joints is None else system.joints.units[0]
     turns = jnp.where(np.array([unit == "rad" for unit in units]), jnp.round((q - start) / (2 * jnp.pi)), 0)
+    # Steps may have gone round; joints that count turns, such as gears, are asked by their rows whether they may go back.
     unwound = q - 2 * jnp.pi * turns
     return jnp.where(_size(rows(unwound)) < 2 * SOLVED, unwound, q)
 
@@ -117,11 +119,13 @@ def _descend(
         normal, slope = jacobian.T @ jacobian, jacobian.T @ residual
         widths = jnp.diag(normal)
         widths = jnp.maximum(widths, WIDTH * jnp.max(widths))
+        # JᵀJ squares the condition number, but only a pose to 1e-8 is wanted: Gauss and Newton's iterations by C itself go on from there.
         move = -solve_spd(normal + at.damping * jnp.diag(widths), slope)
         q = displaced(at.q, move)
         there = rows(q)
         before, after = jnp.sum(residual**2), jnp.sum(there**2)
         ratio = (before - after) / (before - jnp.sum((residual + jacobian @ move) ** 2))
+        # A pose where functions are not defined gives NaN, which is never good: damping grows until steps stay within.
         good = ratio > GOOD
         falling = at.damping * jnp.maximum(FALL, 1 - (2 * ratio - 1) ** 3)
         return _Descent(

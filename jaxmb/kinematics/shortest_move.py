@@ -48,6 +48,7 @@ def shortest_move(system: System, equations: LinearEquations, rank_tol: float) -
     rounding = ROUNDING * jnp.finfo(mass.dtype).eps * bound
     rounding = lax.stop_gradient(jnp.concatenate([rounding, jnp.zeros(extra.shape[0])]))
     if equations.holonomic is not None:
+        # Velocity rows have no position residual: zero rows, never independent, stand for them.
         jacobian = jnp.where(equations.holonomic[:, None], jacobian, 0)
     none = jnp.zeros(system.nv)
 
@@ -73,6 +74,7 @@ def held_factor(mass: Array, jacobian: Array, sizes: Array, extra: Array, rank_t
     metric, first, m = regular_metric(mass, jacobian), None, jacobian.shape[0]
     if extra.shape[0]:
         jacobian = jnp.concatenate([jacobian, extra])
+        # Compared in the metric of M like all rows, else holds in metres and in millimetres would be of different rank.
         sizes = lax.stop_gradient(jnp.concatenate([sizes, row_norms(metric, extra)]))
         first = jnp.arange(jacobian.shape[0]) >= m  # what is held is held
     root = inverse_root(metric)

@@ -66,10 +66,13 @@ def _follow(path: TracedMechanism, start: CurvePoint, count: int) -> _Walk:
         longest = path.longest_step(walk.at)
         searching = jnp.isfinite(walk.high)
         length = jnp.where(searching, (walk.low + walk.high) / 2, jnp.minimum(walk.length, longest))
+        # One copy of a step for walking and for bisection: lengths between `low` and `high` are tried from the same point.
         trial, good, turned = path.advance(walk.at, length)
+        # Events are changes of sign between two points, so that bisection by length needs no other function.
         happened = path.events(start, walk.at, trial)
         hit = jnp.any(happened)
         before = searching & good & ~hit
+        # A step that fails while an event is sought bounds it from above, as one beyond it.
         high = jnp.where(before, walk.high, jnp.where(good & hit, length, jnp.where(searching, length, jnp.inf)))
         candidate = _select(good & ~before, (trial, happened), walk.candidate)
         low = jnp.where(before, length, walk.low)
@@ -78,8 +81,10 @@ def _follow(path: TracedMechanism, start: CurvePoint, count: int) -> _Walk:
         after = jnp.where(searching, walk.length, jnp.where(good, grown, length / 2))
         after = jnp.where(accepted & searching, longest, after)
         number = walk.count + accepted
+        # An index beyond the end is dropped: trials that are not accepted are no points.
         put = lambda all, one: all.at[jnp.where(accepted, number, len(all))].set(one, mode="drop")
         what = candidate[1] & accepted
+        # Steps shrink for ever where no pose lies further on.
         status = jnp.where(after < LEAST * longest, STUCK, GOING)
         status = jnp.where(what[-2], LIMIT, jnp.where(what[-1], CLOSED, status))
         return _Walk(
@@ -199,6 +204,7 @@ def trace_motion(
     _check_input(path, pose, input)
     path, pose = strong(path), strong(pose)
     follow = lambda way: _trace(path, pose, jnp.asarray(way, default_float()), max_points)
+    # A curve that returns to its start has been followed as a whole; an open one is followed the other way, too.
     ahead, freedom, fits = follow(1.0)
     _check_start(freedom, bool(fits), bool(np.any(np.asarray(pose.v))), input)
     walks = [ahead] if int(ahead.status) == CLOSED else [follow(-1.0)[0], ahead]
@@ -222,6 +228,7 @@ def _join_walks(
     kinds = [("dead centre" if name == names[0] else "limit position", name) for name in names] + [("branch point", "")]
     stationary = np.abs(points.rates[start]) <= STATIONARY * points.steepest[start]
     happened = happened[:, : len(kinds)].copy()
+    # Events lie between two points: whether one lies at the start itself no step has told.
     happened[start] = [*stationary, points.gap[start] <= VANISHING]
     happened[:, -1] &= points.gap <= VANISHING  # elsewhere the gap is least, but not zero
     if ends == ["closed"]:

@@ -218,7 +218,7 @@ def _step_program(
 
     in_use = Shaped(basis[:1], jnp.bool_)
     try:
-        # A program apart: steps, and reverse sweeps over them, share that of their stages.
+        # A function of its own: the steps that a reverse sweep makes again are made of the same stages.
         stage = _stage_program(blank, parameters, shape, basis[0], largest, thorough)
         last = Program.of(
             end, shape(), shape(shape.n), shape(*basis), in_use, *parameters, largest=largest, thorough=thorough

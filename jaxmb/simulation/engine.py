@@ -151,6 +151,7 @@ def _compiled(method: Method, field: VectorField, y0: StateVector) -> CompiledSt
     reason = _not_compiled(method, field)
     if reason is not None:
         return reason
+    # Programs are remembered by the problem: runs that are tried by regular steps share them with all others.
     regular = dataclasses.replace(field, regular_only=None, smooth=False)
     step = compiled_step(regular, method.solver.solver, y0, _by_numbers(method))
     if isinstance(method.adjoint, dfx.ForwardMode) and isinstance(step, CompiledStep) and not step.program.doubles:

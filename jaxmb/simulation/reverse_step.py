@@ -58,6 +58,7 @@ class ReverseStep(eqx.Module):
         """Whether the first slope of a step is the last one of the step before."""
         fresh = (k == 0) | _after_jump(self.method.controller, self.tape.ts[k])[0]
         if self.rest.loop is not None:
+            # A sample changes what the vector field depends on: the slope from before it is that of another field.
             fresh |= self.rest.loop.due(self.tape.ts[k], entry_of(self.tape.ys, k).control)
         return ~fresh & self.tableau(self.tape.ts.dtype)[0].fsal
 
@@ -70,6 +71,7 @@ class ReverseStep(eqx.Module):
 
     def ends(self, k: Array) -> tuple[Array, Array, StateVector, StateVector]:
         """When and where a step starts and ends."""
+        # Where an event ended the last step the tape holds the state at the event, and `end` that at the end of the step as it was made.
         y1 = self.tape.end.where(k == self.tape.count - 1, entry_of(self.tape.ys, k + 1))
         return *self.span(k), entry_of(self.tape.ys, k), y1
 
@@ -82,6 +84,7 @@ class ReverseStep(eqx.Module):
             raw, slopes, irregular = self.smooth_sweep.replay_smooth(active, t0, t1, y0)
         else:
             raw, slopes, irregular = self.compiled.replay(active, self.rest, self.in_use, t0, t1, y0)
+        # The rows in use at the end of the run were those of all steps only if they never changed.
         irregular |= ~self.steady
         if self.rest.loop is not None:
             irregular |= self.rest.loop.due(t0, y0.control)
@@ -108,6 +111,7 @@ class ReverseStep(eqx.Module):
     def _replay_general(self, active: PyTree, k: Array) -> "Replay":
         t0, t1, y0, y1 = self.ends(k)
         field = self.field(active)
+        # The decision is made again and not stored: it follows from the state alone, and few steps come here.
         rows = field.prepare(t0, y0, None)
         field = field.with_choice(rows.choice)
         y0 = field.after_sample(t0, y0, rows.in_use)
@@ -123,6 +127,7 @@ class ReverseStep(eqx.Module):
         at = lambda dense, t: self.method.solver.interpolation_cls(t0=t0, t1=t1, **dense).evaluate(t)
 
         def read_one(n: Array, carry: PyTree) -> Any:
+            # The end is one of the states that are read, without an entry in `indices`.
             i = jnp.where(first + n < beyond, first + n, indices.shape[0])  # the last one of the last step is the end
             interpolation_bar, time_bar = jax.vjp(at, dense, times[i])[1](entry_of(bars, i))
             return added(carry[0], interpolation_bar), carry[1].at[i].set(time_bar)
@@ -151,9 +156,11 @@ class ReverseStep(eqx.Module):
             dense_bar: of the interpolation.
         """
         (t0, t1), inner = self.span(k), dense_bar["inner"]
+        # shift = corrected end − raw end: its cotangent belongs to the former, and with the opposite sign to the latter.
         end_bar = added(end_bar, dense_bar["shift"])
         raw_bar = jax.tree.map(jnp.subtract, inner["y1"], dense_bar["shift"])
         h = t1 - t0
+        # The slope that the next step takes over is k_s/h.
         ks_bar = jax.tree.map(lambda b, slope: b.at[-1].add(slope / h), inner["k"], slope_bar)
         arguments = (self, active, k, replay, end_bar, raw_bar, inner["y0"], ks_bar)
         if self.is_general:
@@ -219,11 +226,13 @@ class ReverseStep(eqx.Module):
                 end_bar,
             )
             y_bar = jax.tree.map(lambda b, raw: b + jnp.where(i == s, raw, 0), y_bar, raw_bar)
+            # y_i = y₀ + Σ a_ij k_j: its cotangent goes to y₀ as it is and to k_j by a_ij.
             spread = lambda b: a[i].reshape((-1,) + (1,) * b.ndim) * b
             return added(y0_bar, y_bar), added(ks_bar, jax.tree.map(spread, y_bar)), added(active_bar, active_bars)
 
         h, reused = t1 - t0, self.reuses(k)
         start = (start_bar, ks_bar, zeros_like(active))
+        # The correction and s stages, without the first one if the step before has evaluated it: that step gets its cotangent (Hager 2000).
         y0_bar, ks_bar, active_bar = lax.fori_loop(0, jnp.where(reused, s, s + 1), task, start)
         slope_bar = jax.tree.map(lambda b: jnp.where(reused, h * b[0], 0), ks_bar)
         y0_bar, active_bar = self.pull_sample(active, k, replay, y0_bar, active_bar)
@@ -270,6 +279,7 @@ class ReverseStep(eqx.Module):
             j, y_bar, active_bar = carry
             offset, weight = tau * jnp.asarray(OFFSETS)[j], jnp.where(interpolated, jnp.asarray(WEIGHTS)[j], 1)
             shifted, shift_vjp = jax.vjp(lambda y: y.with_qv(y.q + offset * field.system.qdot(y.q, y.v), y.v), y)
+            # The state is corrected anew, as it is not on the tape; that of the end is.
             corrected = where_any(near & ~ends, lambda: field.correct(t + offset, shifted, in_use), shifted)
             corrected = jax.tree.map(lambda a, b: jnp.where(ends, a, b), y1, corrected)
 
@@ -289,6 +299,7 @@ class ReverseStep(eqx.Module):
             correction_bar, shifted_bar = where_any(near, by_correction, (zeros_like(active), corrected_bar))
             return j + 1, added(y_bar, shift_vjp(shifted_bar)[0]), added(active_bar, added(field_bar, correction_bar))
 
+        # One copy of both transposed pieces for any number of samples: the loop is never differentiated, so it may end early.
         count = jnp.where(interpolated, len(OFFSETS), 1)
         return lax.while_loop(lambda c: c[0] < count, sample, (0, zeros_like(y), zeros_like(active)))[1:]
 
@@ -348,6 +359,7 @@ def _after_jump(controller: PyTree, t: Array) -> tuple[Bool[Array, ""], Array]:
     while hasattr(controller, "controller"):
         times = getattr(controller, "jump_ts", None)
         if times is not None and times.shape[0]:
+            # Diffrax ends a step just before a jump and begins the next one just after it (`ClipStepSizeController`).
             here = t == eqxi.nextafter(times)
             jumped |= jnp.any(here)
             before = jnp.where(jnp.any(here), eqxi.prevbefore(times[jnp.argmax(here)]), before)

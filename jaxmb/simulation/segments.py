@@ -113,6 +113,7 @@ class Run(eqx.Module):
         advanced: Bool[Array, ""],
     ) -> tuple[Bool[Array, " g"], Mode]:
         """What happens now, and the mode with the events that are armed again."""
+        # Without guards nobody reads the rates: the vector field is not part of the program then.
         flow = self.flow(field, t, y) if self.plan.guarded else y
         plan, mode, t, y, scale = lax.stop_gradient((self.plan, mode, t, y, self.scale))
         due, again = plan.due(mode, State(t, y.q, y.v, scale), field.inputs(t, y), (flow.q, flow.v), fresh, advanced)
@@ -128,6 +129,7 @@ class Run(eqx.Module):
         y = field.after_sample(t, y, field.independent(t, y))
         due, armed = self.due(field, mode, t, y, mode.active & ~before, jnp.array(False))
         mode = dataclasses.replace(mode, armed=armed.armed)
+        # A scan has a fixed number of turns: one with nothing to do, or with a transition due at once, is a motion of no length.
         until = jnp.where(segment.done | jnp.any(due) | ~consistent, t, self.plan.next_time(t, mode, end))
         motion = self._motion(field, mode, t, until, y, ts)
         by_guard = motion.result == dfx.RESULTS.event_occurred
@@ -136,6 +138,7 @@ class Run(eqx.Module):
         last = jax.tree.map(lambda a, b: jnp.where(completed, a, b), motion.y, y)
         guard_due = jnp.zeros_like(due)
         if self.plan.guarded:
+            # Diffrax finds the time on the interpolation, which errs by more than the steps do.
             located_time, located_state, which = self._locate(field, mode, reached, last)
             by_guard &= jnp.any(which)
             reached, guard_due = jnp.where(by_guard, located_time, reached), by_guard & which
@@ -145,6 +148,7 @@ class Run(eqx.Module):
         remaining = (ts >= t) & ~segment.done
         fill = lambda new, old: jnp.where(remaining.reshape((-1,) + (1,) * (old.ndim - 1)), new, old)
         valid = lambda x: jnp.isfinite(x) & consistent & ((ts <= reached).reshape((-1,) + (1,) * (x.ndim - 1)))
+        # Diffrax leaves infinity at times that were not reached: it is masked before anything is differentiated.
         reached_states = jax.tree.map(lambda x: jnp.where(valid(x), x, jnp.nan), motion.ys)
         due, armed = self.due(field, mode, reached, last, jnp.zeros_like(before), reached - t > 2 * self.plan.instant)
         due |= guard_due
@@ -169,6 +173,7 @@ class Run(eqx.Module):
         consistent = segment.result == RESULTS.successful
         field = self.field(old, consistent, t, y)
         due = segment.due & ~segment.done
+        # The record has room for so many; a transition that could not be recorded is not made.
         exhausted = jnp.any(due) & (segment.count >= self.max_events)
         due &= ~exhausted
         acts = jnp.any(due)
@@ -176,7 +181,9 @@ class Run(eqx.Module):
         chosen = lambda a, b: jax.tree.map(lambda x, z: jnp.where(acts, x, z), a, b)
         mode = chosen(jump.mode, old)
         control = None if self.loop is None else y.control
+        # What an impact takes is work done by the system: T + V minus the work stays constant.
         new, after = StateVector.of(jump.q, jump.v, y.work - jump.loss, control), self.field(mode, consistent, t, y)
+        # By the rows of the mode after: those that begin to act hold to the tolerance of `fitting` only.
         new = after.correct(t, new, after.independent(t, new))
         before, y = State(t, y.q, y.v, self.scale, old, control), chosen(new, y)
         fits = jump.mismatch <= fitting(t.dtype)
@@ -197,6 +204,7 @@ class Run(eqx.Module):
         if self.plan.guarded:
             instant = self.plan.instant
             guard = Guard(self.plan, mode, self.scale, t + 2 * instant)
+            # Rising zeros only: with either direction a guard would act again as it leaves zero after its transition.
             event = dfx.Event(guard, Bisection(1e-15, 1e-6 * instant), direction=True)
         else:
             field = regular_if_possible(self.method, field, t, y)
@@ -215,9 +223,11 @@ class Run(eqx.Module):
         flow = self.flow(field, t, y)
         step = 100 * self.plan.instant
         perturbed = lambda h: (t + h, y.plus(flow, h))
+        # A central difference for the speed, a plain number: guards are differentiated through `here` alone.
         here, ahead, behind = guards(t, y), guards(*perturbed(step)), guards(*perturbed(-step))
         first = jnp.argmax(here)
         speed = (ahead - behind)[first] / (2 * step)
+        # A guard that does not rise leads nowhere: infinity makes the move zero, where a quotient by zero would be NaN in derivatives.
         pace = lax.stop_gradient(jnp.where(speed > 0, speed, jnp.inf))
         wait, short = -here[first] / pace, lax.stop_gradient(jnp.clip(-here[first] / pace, -step, step))
         t, y = perturbed(short + wait - lax.stop_gradient(wait))  # the event's time has its derivative from here
@@ -230,6 +240,7 @@ class Run(eqx.Module):
 def finished(field: VectorField, t: Array, y: StateVector, start: StateVector) -> tuple[StateVector, Array | None]:
     """A saved state, which is interpolated, corrected, and the inputs there; NaN if it was not reached."""
     reached = field.consistent & y.finite
+    # States that were not reached are NaN: evaluated there, even a branch that is not taken would make derivatives NaN.
     y = y.where(reached, start)
     in_use = field.independent(t, y)
     y = field.after_sample(t, field.correct(t, y, in_use), in_use)
@@ -251,6 +262,7 @@ def run_through(
     The saved states of the last segment are corrected, and NaN where the run did not get.
     """
     mode: PyTree = state.mode
+    # A start that is refused takes no step, but is evaluated: made finite, it cannot spoil the derivatives of other rows of a batch.
     start: PyTree = jax.tree.map(lambda x: jnp.where(consistent, x, 0), initial_state(run.loop, state))
     everywhere = lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape))
     nowhere = jax.tree.map(lambda x: jnp.full((ts.shape[0], *x.shape), jnp.nan, x.dtype), start)
@@ -269,6 +281,7 @@ def run_through(
     corrected = lambda t, y, mode: finished(run.field(mode, consistent, t, y.where(y.finite, start)), t, y, start)
     saved, u = at_each(run.loop, corrected, ts, last.saved, last.modes)
     occurred, *record = record
+    # Turns without an event have records too: they are sent beyond the end.
     slots = jnp.where(occurred, jnp.cumsum(occurred) - 1, max_events)  # in order, the others dropped
     entry = lambda x, none: jnp.full((max_events, *x.shape[1:]), none, x.dtype).at[slots].set(x, mode="drop")
     blank = lambda x: entry(x, jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else False)

@@ -201,6 +201,7 @@ def _message(system: System, solution: Solution) -> str:
     if bool(solution.result == RESULTS.projection_failed):
         rows = system.in_mode(solution.modes).rows
         off = {name: float(jnp.max(solution.stats["row_residuals"][part])) for name, part in rows.items()}
+        # Residuals are relative to the span of each row, so that constraints of different units compare.
         worst = max(off, key=lambda name: off[name])
         text += f" Furthest off is constraint '{worst}', by {off[worst]:.3g} relative to the size of the mechanism."
     return text
@@ -216,6 +217,7 @@ def _with_stored_stages(solver: dfx.AbstractSolver) -> dfx.AbstractSolver:
 def _with_tolerances_as_arrays(controller: dfx.AbstractStepSizeController) -> Any:
     """The controller with rtol and atol as arrays, also inside another controller: other tolerances do not compile anew."""
     adaptive = lambda x: isinstance(x, dfx.PIDController)
+    # `jit` takes Python's numbers for constants of the program.
     as_arrays = lambda c: (
         eqx.tree_at(lambda c: (c.rtol, c.atol), c, as_parameters((c.rtol, c.atol))) if adaptive(c) else c
     )
@@ -273,6 +275,7 @@ def _simulate(inputs: _RunInputs) -> tuple[Solution, Array, tuple[Check, ...]]:
     state, plan, formulation, loop, method = inputs.state, inputs.plan, inputs.formulation, inputs.loop, inputs.method
     timely = all_hold(inputs.timing)
     ts = jnp.where(timely, inputs.ts, 0)
+    # Times that are refused are not used at all: NaN would spread to rows of a batch that are good.
     state = dataclasses.replace(state, t=jnp.where(timely, state.t, 0))
     # A run without duration takes a step too, so that the derivative with respect to its time is the velocity.
     end = jnp.where(ts[-1] > state.t, ts[-1], state.t + resolution(state.t, ts[-1]))
@@ -289,6 +292,7 @@ def _simulate(inputs: _RunInputs) -> tuple[Solution, Array, tuple[Check, ...]]:
     field = VectorField(system, formulation, inputs.drift, loop, scale, consistent, choice)
     events, interpolation = None, None
     if plan is None:
+        # A start that is refused takes no step, but is evaluated all the same: made finite, it leaves no NaN in derivatives.
         start = jax.tree.map(lambda x: jnp.where(consistent, x, 0), initial_state(loop, bare))
         motion, saved, u = _without_events(inputs, method, field, (bare.t, end), ts, start)
         phases: Phases = jax.tree.map(lambda x: x[None], motion.record)
@@ -330,12 +334,14 @@ def _without_events(
     inputs: _RunInputs, method: Method, field: VectorField, span: tuple[Array, Array], ts: Array, start: StateVector
 ) -> tuple[Phase, StateVector, Array | None]:
     """The motion, the saved states and the inputs there."""
+    # An interpolation of the whole run is Diffrax's: compiled runs keep no such thing.
     if not inputs.dense:
         field = regular_if_possible(method, field, span[0], start)
     motion = integrate(method, field, *span, start, ts, dense=inputs.dense)
     saving = field.general, ts, motion.ys, start
     if field.regular_only is None:
         return motion, *_corrected_states(*saving)
+    # Saved states are corrected by the rows of the run: no decision about rank is part of the program.
     saved, u, regular = regular_states(method, field, motion.accepted.rows.in_use, *saving[1:])
     return motion, *with_fallback(motion.irregular | ~regular, _corrected_states, saving, (saved, u))
 
@@ -361,6 +367,7 @@ def _step_sizes(
     """The controller and the first step, by default those that follow from the sizes of the run; its duration where there are guards."""
     controller, dt0 = method.controller, method.dt0
     if controller is None:
+        # Relative to the sizes of the run, so that units do not matter.
         default = _with_tolerances_as_arrays(default_controller(scale.rate.dtype))
         controller = RelativeTolerances(controller=default, sizes=sizes)
     if isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
@@ -368,6 +375,7 @@ def _step_sizes(
         controller = (
             controller if guarded is None else Limited(controller, jax.lax.stop_gradient(guarded) / STEPS_PER_RUN)
         )
+    # Samples last: its steps must end at them, whatever limits and jumps the controllers within have chosen.
     controller = _stopping(system, loop, controller)
     return controller if loop is None or loop.clock is None else landing(controller, loop.clock), dt0
 
@@ -381,6 +389,7 @@ def _check_start(
     name = type(formulation).__name__
     consistent = consistency(system, state, "is violated at the start", values)
     checks = (*check_values(system, state, values), *consistent)
+    # Cholesky's elimination is NaN for an M that is not positive definite: no eigenvalues, and so no LAPACK, are needed.
     regular = jnp.all(jnp.isfinite(inverse_root(formulation.metric(terms))))
     text = f"Argument `mass` must be positive definite for `{name}`, but is not at the start; `KKT` needs it so on null(C) only."
     return (*checks, Check(1.0 - regular, 0.0, text)), formulation.choose(terms)
@@ -397,6 +406,7 @@ def _check_motion(field: VectorField, phases: Phases) -> tuple[Check, ...]:
     names = tuple(system.rows)
     checks = [Check((failed & rows.unfit).astype(float), 0.0, text)]
     text = "Constraint '{name}' must not contradict others, but no acceleration satisfies it; it is off, relatively, by {}."
+    # Only where the first step has failed: otherwise the amounts, which are never quite zero, mean nothing.
     amounts = jnp.where(failed, system.largest(rows.contradiction), 0)
     checks.append(Check(amounts, contradiction_tol(amounts.dtype), text, names))
     text = (

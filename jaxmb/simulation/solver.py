@@ -74,6 +74,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             inner = self.solver.init(terms, t0, t1, y0, args)
         m, choice, switches = field.system.m, field.choice, None
         if choice is not None:
+            # Room for a fixed number: shapes cannot follow how often the choice changes.
             masks = jnp.zeros((RECORDED, *choice.shape), bool)
             switches = Switches(jnp.array(0), jnp.full(RECORDED, jnp.nan, t0.dtype), masks, masks)
         none, zero, no = jnp.zeros(m, bool), jnp.zeros(m, t0.dtype), jnp.array(False)
@@ -102,6 +103,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         if field.step is None:
             return start
         # Where all rows that act are surely independent nothing is left to be decided.
+        # A certificate and no rank rule: it tells that all rows are independent where that is clear, and nothing else.
         acting = field.system.acting
         uncertified = lax.stop_gradient(field).step.uncertified(*lax.stop_gradient((t0, y0)), acting)
         certified = self._start_regular(field, acting, t0, y0, start)
@@ -152,6 +154,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             return attempt
         y1, error, dense, accepted, result = attempt
         inner = lax.stop_gradient((guard, t0, t1, dense, (dataclasses.replace(field, step=None), in_use)))
+        # A step at the resolution of time is accepted all the same: it cannot be made shorter, and the run must go on.
         passed = _passed_over(self, *inner) & (result == dfx.RESULTS.successful) & (t1 - t0 > _shortest(t0, t1))
         return y1, jax.tree.map(lambda e: jnp.where(passed, jnp.inf, e), error), dense, accepted, result
 
@@ -166,6 +169,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         jumped: Bool[Array, ""],
     ) -> Any:
         field, _ = args
+        # The general step may be a program of its own (`with_fallback`): what it has no use for is no argument of it.
         step, until, field = field.step, field.until, dataclasses.replace(field, step=None, until=None)
         arguments = (self, terms, t0, t1, y0, field, solver_state, jnp.asarray(jumped))
         if step is not None:
@@ -212,6 +216,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
     ) -> tuple[Bool[Array, ""], Any]:
         regular = before.certified
         if Tableau.of(self.solver, t0.dtype).fsal:
+            # Its first slope is taken from the step before, which after a jump is that of another vector field.
             regular &= before.inner[1] & ~jumped
         sparse = before.sparse + (field.system.layout is not None)
         return self._judged(step, regular, t0, t1, y0, field, dataclasses.replace(before, sparse=sparse))
@@ -237,6 +242,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         tableau = Tableau.of(self.solver, t0.dtype)
         slope, has_slope = before.inner
         reuse = has_slope & jnp.logical_not(jumped) if tableau.fsal else False
+        # Far from singular poses, or it is not taken: stages need not ask whether to correct first.
         sparse = dataclasses.replace(field, smooth=True)
         step, rows = sparse_step(sparse, tableau, t0, t1, y0, slope, reuse, before.rows, before.certified)
         first = before.lowest_rank > before.highest_rank
@@ -264,6 +270,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         """Whether a step is irregular, and the step as an accepted one."""
         tableau = Tableau.of(self.solver, t0.dtype)
         error = combine(jax.tree.map(jnp.zeros_like, y0), tableau.error, step.slopes)
+        # An end that is not finite is irregular and not merely open: the general step tells the reason, which a comparison with NaN would hide.
         residual = field.relative_residuals(step.end)
         regular &= field.consistent & ~step.irregular & step.y1.finite & error.finite
         closed = jnp.all(residual <= field.drift.tolerance(residual.dtype))
@@ -312,6 +319,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         else:
             attempt = self._inner_step(terms, field, t0, t1, y0, rows, before, jumped)
         raw, y1, correction, error = attempt.raw, attempt.y1, attempt.correction, attempt.error
+        # With a layout A is carried and not Q (`corrected_end`): directions at the start are made anew.
         start = before.basis
         if field.system.layout is not None:
             start_terms = lax.stop_gradient(rows_at(field.system, t0, y0.q, field.scale.row))
@@ -332,9 +340,12 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         if attempt.result is None:
             result = dfx.RESULTS.where(accept, dfx.RESULTS.successful, failure)
         else:
+            # The inner solver's own failure (Newton's iterations) comes first.
             result = dfx.RESULTS.where(~accept & dfx.is_okay(attempt.result), failure, attempt.result)
         y1 = y1.where(accept, y0)
         if error is not None:
+            # Infinite: the controller tries a shorter step. Zero: it accepts, and the result ends the run, where shorter steps would fail
+            # likewise.
             error = jax.tree.map(lambda e: jnp.where(accept, e, jnp.where(hopeless, 0, jnp.inf)), error)
         accepted = Accepted(
             attempt.inner,
@@ -373,6 +384,8 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         last, raw = stages.last, stages.raw
         state = lax.stop_gradient(field.state(t1, raw))
         corrected = field.drift.correct_by(last.factor, field.system, field.formulation, state, last.terms)
+        # Near a singular pose the end has been corrected by factors of its own: those of the last stage belong to a state off the
+        # constraints.
         correction = jax.tree.map(lambda a, b: jnp.where(last.near, a, b), last.end, lax.stop_gradient(corrected))
         return StepAttempt(
             raw=raw,
@@ -382,6 +395,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             result=None,
             y1=field.with_correction(t1, raw, correction),
             correction=correction,
+            # Read off the factor that is there: most steps begin without a decision about rows.
             certified=_certify_end(field, rows, stages),
             basis=correction.basis if field.system.layout is None else _carried_basis(field, last.terms, before.basis),
             slopes=(jax.tree.map(lambda k: k[0] / (t1 - t0), stages.slopes), last.flow),
@@ -400,6 +414,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
     ) -> StepAttempt:
         """By a solver that is not explicit, or that wraps another; the end is corrected by factors of its own."""
         attempt = self.solver.step(terms, t0, t1, y0, (field, rows.in_use), before.inner, jumped)
+        # The stages of other solvers are not at hand, nor is a factor at the end: the next step decides about rows anew.
         y1, end = field.corrected(t1, attempt[0], rows.in_use)
         return StepAttempt(*attempt, y1, end, jnp.array(False), end.basis)
 
@@ -436,6 +451,7 @@ def _passed_over(
 
 def _with_verdict(y1: StateVector, error: PyTree, dense: PyTree, accepted: Accepted, result: PyTree) -> Any:
     """A step, within which no state is reached where it is a failure."""
+    # Times within a failed step would pass for reached ones: NaN tells them apart.
     shift = jax.tree.map(lambda x: jnp.where(dfx.is_okay(result), x, jnp.nan), dense["shift"])
     return y1, error, {**dense, "shift": shift}, accepted, result
 
@@ -468,6 +484,7 @@ def verdict(motion: PyTree, consistent: Bool[Array, ""]) -> RESULTS:
     """What a run by a `ConstrainedSolver` reports, in terms of constrained dynamics where it failed."""
     accepted: PyTree = motion.accepted
     rows: Rows = jax.tree.map(lax.stop_gradient, accepted.rows)
+    # Later conditions overwrite earlier ones: the most particular reason comes last.
     result = RESULTS.promote(motion.result)
     failed = result != RESULTS.successful
     for condition, text in (

@@ -34,10 +34,12 @@ def sparse_step(
     system, layout = field.system, field.system.layout
     assert layout is not None
     acting = system.acting
+    # No rank rule here: rows are taken to be independent, and where their certificate fails the step is an irregular one.
     rows = lax.cond(certified, lambda: rows, lambda: Rows.independent(acting, t0.dtype))
     stages, start_factor, good = sparse_stages(field, tableau, t0, t1, y0, rows.in_use, slope, reuse)
     last, raw, factor, terms = stages.last, stages.raw, stages.last.factor, stages.last.terms
     assert isinstance(factor, SparseFactor) and isinstance(terms, SparseTerms)
+    # The factor of the last stage lies at the end of the step: the correction needs none of its own.
     state = lax.stop_gradient(field.state(t1, raw))
     end = field.drift.correct_by(factor, system, field.formulation, state, terms)
     regular = (
@@ -64,6 +66,7 @@ def sparse_stages(
     assert layout is not None
     start = sparse_rows_at(system, layout, t0, y0.q, field.scale.row)
     start_factor = SparseFactor(start.mass, start.jacobian, start.scale, in_use)
+    # In long structures small remainders are usual: stages compare theirs with these (`VectorField.is_near`).
     started = dataclasses.replace(field, initial_remainders=start_factor.remainders)
     stages = all_stages(started, tableau, t0, t1, y0, in_use, slope, reuse)
     assert isinstance(stages.last.factor, SparseFactor)

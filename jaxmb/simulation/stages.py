@@ -52,6 +52,7 @@ def coefficients(solver: dfx.AbstractSolver) -> tuple[np.ndarray, np.ndarray, np
     for i, row in enumerate(tableau.a_lower):
         a[i + 1, : i + 1] = row
     a[s], c[0], c[1:s] = tableau.b_sol, 0, tableau.c
+    # With "first same as last" the last stage is at the end; of other methods the end is added, for its factors.
     rows = s if tableau.fsal else s + 1
     return a[:rows], c[:rows], np.asarray(tableau.b_error), bool(tableau.fsal)
 
@@ -100,13 +101,16 @@ def all_stages(
         i, a, c = part
         y = combine(y0, a, slopes)
         reused = (i == 0) & reuse
+        # Only the last row is an end, where the corrected state is asked for too.
         evaluate = lambda: field.evaluate(t0 + c * h, y, in_use, i == rows - 1)
+        # One predicate for the batch: with one for each row `cond` becomes a selection, which evaluates both sides.
         sample = lax.cond(eqxi.unvmap_any(~reused), evaluate, lambda: latest)
         flow = slope.where(reused, sample.flow)
         position = (np.arange(s) == i)[:, None]
         slopes = StateVector(jnp.where(position, h * flow.packed, slopes.packed), y0.nq, y0.nv)
         return (slopes, sample, y), (sample.near & ~reused, jnp.where(reused, 0, sample.tau))
 
+    # The carry of a loop has its structure from the start, before any sample is at hand.
     none = jax.eval_shape(lambda: field.evaluate(t0, y0, in_use, jnp.array(False)))
     none = jax.tree.map(lambda x: jnp.asarray(np.zeros(x.shape, x.dtype)), none)
     slopes = StateVector(jnp.asarray(np.zeros((s, y0.packed.shape[0]), y0.packed.dtype)), y0.nq, y0.nv)

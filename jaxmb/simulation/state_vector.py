@@ -27,6 +27,7 @@ class StateVector(eqx.Module):
         control: Float[Array, "... nz"] | None = None,
     ) -> "StateVector":
         """The parts as one vector; without a controller that remembers anything it ends with the work."""
+        # One array: arithmetic of stages is one operation each, and a tape has one array of states.
         parts = [q, v, work[..., None]] + ([] if control is None else [control])
         return cls(jnp.concatenate(parts, axis=-1), q.shape[-1], v.shape[-1])
 

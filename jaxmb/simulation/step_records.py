@@ -32,8 +32,10 @@ class Blended(dfx.AbstractLocalInterpolation):
         """The state at `t0`, or the increment from `t0` to `t1`."""
         if t1 is not None:
             return jax.tree.map(lambda a, b: b - a, self.evaluate(t0), self.evaluate(t1))
+        # A step of no length, by which a row of a batch waits, must not divide by zero: NaN would enter derivatives by the branch not taken.
         span = self.t1 - self.t0
         s = (t0 - self.t0) / jnp.where(span == 0, 1, span)
+        # Flat at both ends: there the rate of the interpolation stays that of the inner one.
         weight = s * s * (3 - 2 * s)
         return jax.tree.map(lambda y, d: y + weight * d, self.inner.evaluate(t0), self.shift)
 
@@ -136,6 +138,7 @@ def with_switch(switches: Switches | None, t: Array, before: Array | None, after
     """The switches with that from one choice to another at `t`, if they differ; None where nothing is chosen."""
     if switches is None or before is None or after is None:
         return None
+    # Beyond the room that there is no entry is this one, while the count goes on.
     here = (jnp.arange(RECORDED) == switches.count) & jnp.any(before != after)
     return Switches(
         switches.count + jnp.any(before != after),

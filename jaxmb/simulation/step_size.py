@@ -65,6 +65,7 @@ class RelativeTolerances(dfx.AbstractAdaptiveStepSizeController):
         controller_state: PyTree,
     ) -> Any:
         """The controller's, with all variables in units of their sizes."""
+        # Dividing by sizes makes one absolute tolerance do for metres, radians and joules alike.
         relative = lambda y: jax.tree.map(lambda x, size: x / size, y, self.sizes)
         y0, y1_candidate, y_error = relative(y0), relative(y1_candidate), relative(y_error)
         return self.controller.adapt_step_size(t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state)
@@ -72,6 +73,7 @@ class RelativeTolerances(dfx.AbstractAdaptiveStepSizeController):
 
 def default_controller(dtype: DTypeLike) -> dfx.PIDController:
     """PID control at tolerances that suit the precision."""
+    # In float32 rounding, 1e-7, is above the tolerances that suit float64: steps would be rejected for it.
     precise = jnp.finfo(dtype).eps < 1e-10
     return dfx.PIDController(rtol=1e-8, atol=1e-10) if precise else dfx.PIDController(rtol=1e-4, atol=1e-6)
 
@@ -83,6 +85,7 @@ def sizes_of_run(system: System, state: State, until: Scalar, values: Values) ->
     forces have changed: 1/τ² = |∂v̇_k/∂q d|/|d_k| in the directions d = v and v̇. Ω is at least one motion in the time of the
     run; v has the size ℓ Ω, work that of the kinetic energy then.
     """
+    # Step sizes have no derivative, and neither have the sizes that they follow from.
     system, state, until = lax.stop_gradient((system, state, until))
     q, v, time, mass, root = state.q, state.v, until - state.t, values.mass, values.root
 
@@ -102,8 +105,10 @@ def sizes_of_run(system: System, state: State, until: Scalar, values: Values) ->
     is_moving = (distance > jnp.finfo(distance.dtype).eps ** 0.75 * largest) | ((length == 0) & (distance > 0))
     distance = jnp.where(is_moving, distance, jnp.where((largest > 0) & (length > 0), largest, 1))
     reach = jnp.where(state.scale.reach > 0, state.scale.reach, distance)
+    # How fast a coordinate passes its reach at its speed, and how fast from rest under its acceleration.
     own = jnp.maximum(jnp.abs(v) / reach, jnp.sqrt(jnp.abs(vdot) / reach))
     rate = jnp.maximum(state.scale.rate, jnp.max(jnp.where(jnp.isfinite(own), own, 0)))
+    # A system at rest without forces has no rate of its own.
     rate = jnp.maximum(rate, jnp.where(time > 0, 1 / jnp.where(time > 0, time, 1), 0))
     rate = jnp.where(rate > 0, rate, 1)  # at rest, and for no time: any step will do
     across = reach if system.rate is None else jnp.abs(rate_matrix(system.rate, q, system.nv)) @ reach

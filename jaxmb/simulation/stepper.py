@@ -331,8 +331,10 @@ def _advance(step: Stepper, state: State, u: Numbers | None) -> tuple[Moved, RES
     t0 = jnp.where(finite, state.t, 0)
     dt = lax.stop_gradient(step.dt)
     scale = lax.stop_gradient(bare.scale)
+    # At least one motion in the time of a step, as `simulate` takes it in that of the run: at rest Ω would be zero.
     scale = dataclasses.replace(scale, rate=jnp.maximum(scale.rate, 1 / dt))
     max_steps = step.substeps + SPARE_STEPS
+    # For solvers that are not explicit as many checkpoints as steps: of so few none need be made twice on the way back.
     method = Method(
         solver=ConstrainedSolver(step.solver),
         controller=dfx.ConstantStepSize(),
@@ -346,7 +348,9 @@ def _advance(step: Stepper, state: State, u: Numbers | None) -> tuple[Moved, RES
     )
     choice = step.formulation.choose(rows_at(system, t0, y0.q, scale.row))
     field = VectorField(system, step.formulation, step.drift, loop, scale, jnp.array(True), choice)
+    # Rows that were independent at the stepper's state are tried first: the rank rule is a fallback then, which may never be compiled.
     field = regular_if_possible(method, field, t0, y0, step.independent)
+    # Arrays are operands of the rule below, so that it knows which of them move.
     blank, arrays = Blank.of(StepInputs(field, method, t0, t0 + jnp.where(finite, dt, 0), y0))
     packed, result = _end(arrays, blank)
     result = RESULTS.where(finite, result, RESULTS.inconsistent_state)
@@ -367,6 +371,7 @@ def _end_jvp(primals: PyTree, tangents: PyTree) -> tuple[PyTree, PyTree]:
     (arrays, blank), (dots, _) = primals, tangents
     packed, result = _end(arrays, blank)
     moving = tuple(k for k, dot in enumerate(dots) if dot is not None)
+    # A run has one derivative, over its tape or forwards, while a loop outside may ask for either: the choice is left to when it is known.
     derivative = _EndDerivative(blank, moving)
     (packed_dot,) = both_ways(
         derivative.forward, derivative.reverse, arrays, [dots[k] for k in moving], shapes_of([packed])

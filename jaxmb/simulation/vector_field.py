@@ -142,6 +142,7 @@ class VectorField(eqx.Module):
         zero, rest = jnp.zeros((), t.dtype), jnp.zeros_like(terms.gamma)
         uncorrected = Correction(y.q, y.v, in_use, directions(self.scale, factor), rest, rest)
         sample = Sample(flow, terms, factor, self.is_near(factor), zero, lax.stop_gradient(uncorrected))
+        # Known when the program is traced: what follows is no part of it then.
         if self.smooth or not self.system.m or not isinstance(factor, ConstrainedFactor):
             return sample
         arguments = (self, t, y, in_use, factor, ends, sample.end)
@@ -156,6 +157,7 @@ class VectorField(eqx.Module):
         Of many bodies small remainders may be usual, such as that of the last stage of a high lift. There rows are close to it where one is
         less than half of what it was when the step began.
         """
+        # In the metric of M or by lengths, whichever is larger: a light body brings rows together at any pose.
         if self.initial_remainders is None:
             return distance_to_dependence(self.scale, factor, quick=True) < NEAR
         assert isinstance(factor, SparseFactor)
@@ -194,6 +196,7 @@ class VectorField(eqx.Module):
             terms = evaluate_at(system, t, q, v, self.scale.row, applied)
         feedback = self.drift.feedback(system, self.state(t, y))
         if feedback is not None:
+            # Into Γ, which all formulations read: none of them knows of drift.
             terms = eqx.tree_at(lambda x: x.gamma, terms, terms.gamma + feedback)
         if isinstance(terms, SparseTerms):
             factor: PyTree = SparseFactor(terms.mass, terms.jacobian, terms.scale, in_use)
@@ -201,6 +204,7 @@ class VectorField(eqx.Module):
             factor = self.formulation.factorise(terms, in_use, quick=quick)
         if loop is not None and loop.needs_plant:
             assert isinstance(terms, Terms)
+            # Inputs change F only: M, C, Γ and the factor are the plant's, whatever the law puts out.
             plant = Plant(system, t, q, v, terms, system.actuation(t, q), self.formulation, factor, None)
             u = loop.inputs(t, y, plant)
             pushed = plant.input_force(u)
@@ -208,6 +212,7 @@ class VectorField(eqx.Module):
         if isinstance(terms, SparseTerms):
             vdot, multipliers = solve_by_factor(system, t, q, terms.force, terms.gamma, factor)
         else:
+            # Without rows an inertia may know a shorter way to M⁻¹F than by a factor of M; None where it knows none.
             free = None if system.m else system.inertia.solve(t, q, terms.force, system.params)
             vdot, multipliers = self.formulation.motion(terms, factor) if free is None else (free, terms.gamma)
         if loop is not None and u is not None:
@@ -236,10 +241,12 @@ class VectorField(eqx.Module):
         Σ (15 f(±τ) − 6 f(±2τ) + f(±3τ))/20 = f(0) + O(τ⁶). It has the right derivatives too.
         """
         qdot = self.system.qdot(y.q, y.v)
+        # To O(τ⁶) the result does not depend on τ, and neither does its derivative.
         tau = lax.stop_gradient(self._spacing(t, y, factor))
         interpolate = tau > 0
         # Before the samples one at the state itself, for where a step ends.
         offsets = tau * np.array((0.0, *OFFSETS))
+        # Where nothing is interpolated τ is zero, and the first of the six is the corrected state itself, of weight one.
         weights = jnp.where(interpolate, np.array((0.0, *WEIGHTS)), np.eye(7)[1])
 
         def accumulate(
@@ -258,6 +265,7 @@ class VectorField(eqx.Module):
             return lax.cond(active_samples, corrected_sample, lambda: carry), None
 
         number = jnp.asarray(np.arange(7))
+        # Predicates of the whole batch, so that a sample which no row needs is not evaluated.
         active_samples = (number == 1) | jnp.where(number == 0, eqxi.unvmap_any(ends), eqxi.unvmap_any(interpolate))
         start = (jax.tree.map(jnp.zeros_like, y), end)
         (flow, end), _ = lax.scan(accumulate, start, (active_samples, number, offsets, weights))
@@ -270,10 +278,12 @@ class VectorField(eqx.Module):
         twentieth of the speed of the fastest row at least, else a τ that makes it large would leave the neighbourhood.
         """
         off_manifold = jnp.max(jnp.abs(position_residual(self.system, t, y.q)) / self.scale.span, initial=0)
+        # An error e of the state enters the acceleration by e/gap: a gap of 30 e leaves a thirtieth of it.
         least = jnp.clip(30 * off_manifold, CLOSE, NEAR / 3)
         near = factor.remainders < least
         rates = jacobian_rate(self.system, t, y.q, y.v)
         growth = factor.vanishing @ (rates / factor.scale[:, None]) @ factor.root.T
+        # Growth within the span of the other rows is none: what counts is the component off them.
         others = jnp.where(near[:, None], 0, factor.basis)
         growth = jnp.linalg.norm(growth - (growth @ others.T) @ others, axis=1)
         growing = near & (growth > 0.05 * jnp.max(factor.speeds(rates), initial=0))
@@ -288,6 +298,7 @@ class VectorField(eqx.Module):
             return None
         if not loop.needs_plant:
             return loop.inputs(t, y, Instant(self.system, t, y.q, y.v))
+        # A law that needs the plant has one copy of the vector field besides, as reader: its last numbers are the inputs.
         return self._read(t, y, self.independent(t, y))[-loop.nu :]
 
     def after_sample(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> StateVector:
