@@ -1,7 +1,7 @@
 """Fallbacks that are compiled when they are first needed.
 
-What a program rarely needs may be most of what is compiled for it. On a CPU it is a call of the host here, which does nothing unless some
-row of a batch needs it; then the fallback is traced, compiled and run there.
+Code that a program rarely needs may be most of what is compiled for it. On a CPU such code becomes a call of the host, which does nothing
+unless some row of a batch needs it; then the fallback is traced, compiled and run there.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ class Fallback:
         fn: the function.
         blank: its arguments without their arrays; None where they are nothing else.
         operands: shapes and types of these.
-        results: likewise of the arrays that it returns.
+        results: shapes and types of the arrays that it returns.
         wide: whether JAX has numbers of double precision.
     """
 
@@ -82,7 +82,7 @@ def with_fallback(
     There it runs by itself: `needed` must be rare. What it raises is an error of the program.
 
     Args:
-        needed: whether.
+        needed: whether `fn` is to be evaluated.
         fn: a hashable function without arrays of its own.
         arguments: a tuple of its arguments; all arrays that it uses.
         otherwise: a result of the same structure.
@@ -171,7 +171,7 @@ def _row_shapes(work: Fallback) -> tuple[Shaped, ...]:
 
 
 def _inline(*operands: Array, work: Fallback, lanes: tuple[int, ...]) -> list[Array]:
-    """Within the program."""
+    """The fallback as a part of the program, without a call of the host."""
     count = len(work.operands)
 
     def one(needed: Array, *arrays: Array) -> list[Array]:
@@ -260,7 +260,7 @@ def _on_host(context: PyTree, *operands: object, work: Fallback, lanes: tuple[in
 
 @functools.cache
 def _name(work: Fallback, lanes: tuple[int, ...], own: tuple[bool, ...]) -> str:
-    """Under which XLA finds the call of the host: equal ones are made once."""
+    """The name by which XLA finds the call of the host; equal calls are made once."""
     each, size, count = _row_shapes(work), entries(lanes), len(work.operands)
     shapes = [Shaped((*lanes, *s.shape) if of_lane else s.shape, s.dtype) for s, of_lane in zip(each, own, strict=True)]
     arguments, results, own = each[1 : count + 1], each[count + 1 :], own[1 : count + 1]
@@ -287,7 +287,7 @@ def _name(work: Fallback, lanes: tuple[int, ...], own: tuple[bool, ...]) -> str:
 
 def _evaluated(work: Fallback, own: tuple[bool, ...], many: bool, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The function's results, of one row or of a group."""
-    # Fallbacks within this one are part of it: a call of the host from within a call could wait for itself.
+    # Fallbacks within this one are part of its program, without calls of their own.
     with own_cpu() as device, jax.default_device(device), jax.enable_x64(work.wide), _WITHIN:
         results = _compiled(work, own if many else None)(*(jax.device_put(x, device) for x in arrays))
         return [np.asarray(x) for x in results]

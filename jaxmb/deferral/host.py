@@ -41,7 +41,7 @@ def _new_cpu() -> Any:
 
 @functools.cache
 def has_own_cpu() -> bool:
-    """Whether this version of JAX makes them."""
+    """Whether this version of JAX can make another CPU client."""
     try:
         _IDLE.append(_new_cpu())
     except Exception:  # whatever it may say

@@ -165,7 +165,7 @@ def as_guess(
 
 
 def nearest(system: System, guess: "Guess") -> "Assembly":
-    """What iterations from a guess, and where they miss the search around it, lead to."""
+    """The result of the iterations from a guess; where they miss the constraints, of those from a pose found by a search around it."""
     return _refined(system, guess, _with_search(system, guess, solve_guess(system, guess)))
 
 
@@ -209,7 +209,7 @@ def _mode(system: System, inactive: Sequence[str]) -> Mode | None:
 
 
 class Guess(eqx.Module):
-    """What `assemble` starts from and what it must not move, by index, in a mode; `length` and `rank_tol` as of `assemble`.
+    """The guess of `assemble`, and the indices of fixed coordinates and velocities, in a mode; `length` and `rank_tol` as of `assemble`.
 
     Of numbers that are `concrete`, so that nobody differentiates them, iterations end where nothing moves any more.
     """
@@ -226,13 +226,13 @@ class Guess(eqx.Module):
 
 
 class Assembly(eqx.Module):
-    """What iterations from a guess have led to.
+    """The result of iterations from a guess.
 
     Attributes:
         state: the state, with its mode.
         checks: that tell whether it is on the constraints.
         missed: whether it is not on those of positions, or a joint is the wrong way round, though the guess is finite.
-        beside: whether it was moved, to a pose beside a singular one, where rounding is of consequence.
+        beside: whether the guess was moved to a pose beside a singular one, where rounding has large effects.
         scale: sizes at the guess.
     """
 
@@ -244,9 +244,9 @@ class Assembly(eqx.Module):
 
 
 def _with_search(system: System, guess: Guess, assembly: Assembly) -> Assembly:
-    """What the iterations have led to; where they have missed, what they lead to from where a search has led.
+    """The result of the iterations; where they missed the constraints, that of iterations from the pose to which a search has led.
 
-    The search is another program, which is made only where it is needed. Known numbers tell so here, others where the program runs.
+    The search is another program, which is made only where it is needed. With concrete numbers this is decided here, otherwise when the program runs.
     """
     if not guess.concrete:
         return with_fallback(assembly.missed, _after_search, (system, guess, assembly.scale), assembly)
@@ -254,7 +254,7 @@ def _with_search(system: System, guess: Guess, assembly: Assembly) -> Assembly:
 
 
 def _refined(system: System, guess: Guess, near: Assembly) -> Assembly:
-    """The same with a state that is determined better, if it was moved to beside a singular pose; by another program, as the search."""
+    """The assembly with its state refined (`refined`), if it was moved to beside a singular pose; a program of its own, like the search."""
     if not system.m:
         return near
     acting, state = system.in_mode(guess.mode), near.state
@@ -268,7 +268,7 @@ def _refined(system: System, guess: Guess, near: Assembly) -> Assembly:
 
 
 def _after_search(system: System, guess: Guess, scale: Scale) -> Assembly:
-    """The iterations from where the search has led; what they do has derivatives, how far it led has none."""
+    """The iterations from the pose of the search; they have derivatives, the search has none."""
     acting = system.in_mode(guess.mode)
     start = _with_driven_turns(acting, guess.t, acting.normalise(guess.q), guess.fixed)
     q = search_pose(acting, guess.t, start, guess.fixed, scale)
@@ -278,7 +278,7 @@ def _after_search(system: System, guess: Guess, scale: Scale) -> Assembly:
 
 @program
 def solve_guess(full: System, guess: Guess) -> Assembly:
-    """What the iterations from a guess lead to: what is near it, or nothing. `assemble` searches beyond."""
+    """The result of the iterations from a guess, without a search: see `assemble`."""
     t, q, v, mode, length, rank_tol = guess.t, guess.q, guess.v, guess.mode, guess.length, guess.rank_tol
     system = full.in_mode(mode)
     start = _with_driven_turns(system, t, system.normalise(q), guess.fixed)
@@ -307,7 +307,7 @@ def solve_guess(full: System, guess: Guess) -> Assembly:
         # All lengths at once: a search one after the other would be a loop within the loop.
         trials = jax.vmap(lambda length: system.normalise(q + length * move))(jnp.array(STEPS, q.dtype))
         amounts = jax.vmap(lambda q: jnp.sum((position_residual(system, t, q) / scale.span) ** 2))(trials)
-        # The shortest trial is no worse than the others where the full step leads beyond where functions are defined: NaN counts as infinite.
+        # Where functions are not defined a trial counts as infinite: `argmin` would choose a NaN.
         return trials[jnp.argmin(jnp.where(jnp.isnan(amounts), jnp.inf, amounts))]
 
     def closed(q: Array, scale: Scale) -> Array:
@@ -392,7 +392,7 @@ def _orientation_checks(system: System, state: State) -> tuple[Check, ...]:
 def consistency(system: System, state: State, verb: str, values: Values | None = None) -> tuple[Check, ...]:
     """A check per constraint of its residuals on position and velocity level; the values there may be known."""
     system, state = lax.stop_gradient((system, state))
-    # At a singular pose an error δ of φ moves the pose by √δ: residuals of rounding pass, a gap that anybody would see does not.
+    # Far above rounding, and far below any gap of consequence.
     tol = float(jnp.finfo(state.q.dtype).eps) ** 0.5
     residual_pair = (
         residuals(system, state.t, state.q, state.v) if values is None else (values.position, values.velocity)

@@ -13,7 +13,7 @@ from .assemble import as_guess, nearest
 
 
 class Attempt(eqx.Module):
-    """What `try_assemble` has come to.
+    """The result of `try_assemble`.
 
     Attributes:
         state: the assembled state, or where the search for one has ended; its coordinates and velocities are no NaN if the guess is finite.

@@ -79,12 +79,12 @@ class _Embedding(eqx.Module):
         return jax.jvp(lambda t, q: self.position(t, q, params), (t, q), (jnp.ones_like(t), v))
 
     def drift(self, t: Scalar, q: Array, v: Array, params: PyTree) -> Array:
-        """[0; ξ]: q̈ at q̈_I = 0."""
+        """The acceleration [0; ξ] (n,): q̈ at q̈_I = 0."""
         # The rate of q̇ along the motion with q̇_I held fixed: Ȧ q̇_I + η̇ in the dependent coordinates, zero in the others.
         return jax.jvp(lambda t, q: self.motion(t, q, v, params)[1], (t, q), (jnp.ones_like(t), v))[1]
 
     def reduced_force(self, t: Scalar, q: Array, params: PyTree, force: Array) -> Array:
-        """D times a force."""
+        """D (nI, n) times a force (n,)."""
         # Transposed by reverse mode: D, of as many columns as there are coordinates, is never made.
         return jax.vjp(lambda q: self.position(t, q, params), q)[1](force)[0]
 

@@ -201,7 +201,7 @@ def linearise_correction(
         # Zero, with a derivative: the step to the corrected state has been made, only its change counts.
         steps = [step - lax.stop_gradient(step) for step in steps]
         q1, v1 = q1 - system.qdot(q, steps[0]), v1 - steps[1]
-        # By the equations of the constraints, of value zero here: with M and C frozen the derivative is that of φ alone.
+        # φ is closed but for rounding: this step has no value of its own, only the derivative that the implicit function theorem asks for.
         q1 = q1 - system.qdot(q1, factors[0].solve(zero, position_residual(system, perturbed.t, q1))[0])
         v1 = v1 - factors[1].solve(zero, velocity_residual(system, perturbed.t, q1, v1))[0]
         return dataclasses.replace(perturbed, q=system.normalise(q1), v=v1)

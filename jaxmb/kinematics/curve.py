@@ -1,4 +1,4 @@
-"""What is found along the curve of all poses that a mechanism of one degree of freedom can take."""
+"""The curve of all poses that a mechanism of one degree of freedom can take, and the events on it."""
 
 import equinox as eqx
 import numpy as np

@@ -1,4 +1,4 @@
-"""What can be said of the constraints of a system at one pose."""
+"""Rank, redundancy and conditioning of the constraints of a system at one pose."""
 
 import dataclasses
 from typing import Any, NamedTuple

@@ -31,12 +31,12 @@ class AtTime(eqx.Module):
     t: Scalar
 
     def __call__(self, t: Scalar, q: Float[Array, " nq"], params: PyTree) -> Array:
-        """Of the same pose at its own time."""
+        """The residual of the constraint at a pose, at its own time instead of `t`."""
         return self.fn(self.t, q, params)
 
 
 class CurvePoint(eqx.Module):
-    """A pose of the curve, and what tells events.
+    """A pose of the curve, with the quantities whose changes of sign are events.
 
     Attributes:
         q, v: the pose and the unit tangent.
@@ -85,7 +85,7 @@ class TracedMechanism(eqx.Module):
     step: Scalar
 
     def point(self, q: Float[Array, " nq"], v: Float[Array, " nv"], last: Float[Array, " k"]) -> CurvePoint:
-        """What there is to know of a pose, with a tangent of any length; angles are those closest to the last ones."""
+        """The point of the curve at a pose, with a tangent (nv,) of any length; angles are taken in the turn closest to the last values."""
         system = self.system
         terms = rows_at(system, self.t, q, self.scale.row)
         metric = self.formulation.metric(terms)
@@ -102,11 +102,11 @@ class TracedMechanism(eqx.Module):
         )
 
     def read(self, q: Float[Array, " nq"]) -> Float[Array, " k"]:
-        """The coordinates that are watched."""
+        """The values (k,) of the watched coordinates."""
         return jnp.stack([fn(self.t, q, self.system.params) for fn in self.watched])
 
     def slopes(self, q: Float[Array, " nq"]) -> Float[Array, "k nv"]:
-        """Their derivatives along each velocity."""
+        """The derivatives (k, nv) of the watched coordinates along each velocity."""
         slope = lambda d: jax.jvp(self.read, (q,), (self.system.qdot(q, d),))[1]
         return jax.vmap(slope, out_axes=1)(jnp.eye(self.system.nv, dtype=q.dtype))
 
@@ -127,10 +127,9 @@ class TracedMechanism(eqx.Module):
         return values[last], left[last] @ scaled(rate) @ right[last]
 
     def advance(self, at: CurvePoint, length: Scalar) -> tuple[CurvePoint, Bool[Array, ""], Scalar]:
-        """A step along the tangent and the shortest way back onto the constraints; whether that is one, and how far it turns."""
+        """A step along the tangent and the shortest move back onto the constraints; whether the step is acceptable, and the angle by which it turns."""
         system, formulation, scale = self.system, self.formulation, self.scale
-        # Predictor and corrector (Allgower and Georg 1990, ch. 2 and 6); the rank rule is asked at the guess, off the constraints, as rows
-        # never act there together but by rounding.
+        # Predictor and corrector (Allgower and Georg 1990, ch. 2 and 6).
         guess = system.normalise(at.q + length * system.qdot(at.q, at.v))
         in_use = formulation.prepare(rows_at(system, self.t, guess, scale.row))
         correction = correct(system, formulation, State(self.t, guess, at.v, scale), in_use, ITERATIONS)
@@ -154,7 +153,7 @@ class TracedMechanism(eqx.Module):
         return jnp.minimum(self.step / jnp.max(parts), jnp.where(rate > 0, by_range, jnp.inf))
 
     def events(self, start: CurvePoint, at: CurvePoint, trial: CurvePoint) -> Bool[Array, " e"]:
-        """Which happen between two points: coordinates that turn back, a branch point, a limit, the return to the start."""
+        """Mask (k + 3,) of the events between two points: coordinates that turn back, a branch point, a limit, the return to the start."""
         # Standing still but for rounding counts as neither: a coordinate that never moves has no limit position.
         turning = (at.sense != 0) & (trial.sense != at.sense)
         # The value touches zero and grows again, without a change of sign: its slope has one.

@@ -37,12 +37,12 @@ def refined(system: System, guess: "Guess", state: State) -> tuple[Float[Array, 
     """Coordinates and velocities of the motion through a singular pose, near a state beside it that is on the constraints to rounding.
 
     There rounding ε of φ leaves ε/g of q open and ε/g² of v, g being the smallest remainder of the rows. Six states further along the motion
-    are determined better, and so is what they give between them, to O(τ⁶). What is held keeps its value. Where rows are not close to
+    are determined better, and so is the state interpolated between them, to O(τ⁶). Fixed coordinates keep their values. Where rows are not close to
     being dependent, or no such states are found, the state stays as it is. Without derivatives.
 
     Args:
         system: the system, in its mode.
-        guess: what is held.
+        guess: tells which coordinates and velocities are fixed.
         state: a state on the constraints.
     """
     # The caller keeps the derivatives of the iterations and takes only the value from here.
@@ -138,6 +138,6 @@ def _on_regular_rows(
 
 
 def held_rows(system: System, q: Array, held: tuple[int, ...]) -> Array:
-    """How coordinates that are held change with the velocities."""
+    """The rows (k, nv) of the derivatives of fixed coordinates with respect to the velocities."""
     rows = jnp.eye(system.nq)[np.array(held, int)]
     return rows if system.rate is None else rows @ rate_matrix(system.rate, q, system.nv)

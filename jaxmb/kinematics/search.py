@@ -36,7 +36,7 @@ def search_pose(
     Levenberg and Marquardt's steps in coordinates, −(JᵀJ + μ D)⁻¹ Jᵀ r, D the diagonal of JᵀJ, from the guess, then from guesses around it, the
     nearest first, until one leads to the constraints. Residuals r are relative to their mean square over poses all around, so that no
     unit and no mass counts, and tell which way round a joint is meant. Angles are brought into the turn of the guess where the rows
-    allow it. If none leads there it is where the last one has led to.
+    allow it. If no guess leads there, the coordinates at which the last descent ended are returned.
 
     Args:
         system: the system, in its mode.
@@ -88,7 +88,7 @@ def _size(rows: Array) -> Array:
 
 
 class _Descent(eqx.Module):
-    """Where Levenberg and Marquardt's steps have led.
+    """The state of a descent by Levenberg and Marquardt's steps.
 
     Attributes:
         q: coordinates.

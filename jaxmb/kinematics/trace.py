@@ -32,7 +32,7 @@ ENDS = ("unfinished", "closed", "limit", "stuck")
 
 
 class _Walk(eqx.Module):
-    """How far it has come.
+    """The state of the walk along the curve.
 
     Attributes:
         at: the last point.
@@ -60,7 +60,7 @@ def _select(which: Array, one: T, other: T) -> T:
 
 
 def _follow(path: TracedMechanism, start: CurvePoint, count: int) -> _Walk:
-    """All points from the start on, events among them."""
+    """The walk from a start, with all its points, events among them."""
 
     def step(walk: _Walk) -> _Walk:
         longest = path.longest_step(walk.at)

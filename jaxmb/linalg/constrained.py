@@ -35,7 +35,7 @@ class ConstrainedFactor(AbstractFactor):
         scale: reference sizes σ (m,) of the rows.
         in_use: mask (m,) of rows in use.
         rank_tol: smallest remainder, relative to σ, of a row that is not lost.
-        quick: whether it counts how fast it runs, not how fast it compiles.
+        quick: whether code is made to run fast, at the cost of compilation.
         root: R, where it is known.
         layout: which entries of M and C may not be zero, where that is known: rows are then looked at in its order.
 
@@ -113,7 +113,7 @@ class ConstrainedFactor(AbstractFactor):
     def solve(
         self, force: Float[Array, " nv"], gamma: Float[Array, " m"]
     ) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
-        """Returns x (nv,) and λ (m,), which is zero in rows that are not kept; γ of those rows is not read."""
+        """Returns x (nv,) and λ (m,), which is zero in rows that are not in use; γ of those rows is not read."""
         in_use, n = self.in_use, self.metric.shape[0]
         if not in_use.shape[0]:
             # Without rows: XLA loses the attributes of LAPACK calls of implicit solvers where arrays without entries are joined and cut.
@@ -148,7 +148,7 @@ def independent_factor(
 ) -> tuple[ConstrainedFactor, Bool[Array, ""]]:
     """The factor of rows, and whether the rank rule certainly keeps so many of them.
 
-    With k rows kept in the order of the layout, all others in their span but for rounding, no singular value of them is below 1/‖W‖. In
+    With k rows chosen in the order of the layout, all others in their span but for rounding, no singular value of them is below 1/‖W‖. In
     whatever order rows are chosen, a remainder is at least 1/(√k ‖W‖) until there are k. If some of few rows must go, which ones is
     left to elimination, as without a layout: derivatives by parameters that end a redundancy are those of the rows in use.
     """

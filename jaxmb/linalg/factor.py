@@ -1,4 +1,4 @@
-"""What every factor of the constrained equations answers to."""
+"""The interface of every factor of the constrained equations."""
 
 import abc
 

@@ -1,4 +1,4 @@
-"""Which bodies and rows touch which, found once."""
+"""The sparsity of M and C: blocks of velocities, and the rows that touch them, determined once for a system."""
 
 import dataclasses
 
@@ -20,7 +20,7 @@ class Layout:
         blocks: the velocities (B, s) of each block.
         position: where each velocity (nv,) stands in them.
         touched: the blocks (m, w) that each row touches.
-        touching: for each block (B, r) the places in `touched` that name it.
+        touching: for each block (B, r) the flat indices in `touched` of its entries.
         colours: of each block; no row touches two of one colour.
         order: the rows (K, b) in neighbourhoods: only rows of one of them or of two adjacent ones share a block.
         window: for each neighbourhood and the next one, by row and by block that one of their rows touches, where in `touched`
@@ -93,7 +93,7 @@ class Layout:
 
 
 def _lists(lists: list[np.ndarray], none: int) -> np.ndarray:
-    """As rows of one array, filled up."""
+    """Lists of indices as the rows of one array, filled up with `none`."""
     out = np.full((len(lists), max((len(x) for x in lists), default=0)), none)
     for row, x in zip(out, lists, strict=True):
         row[: len(x)] = x

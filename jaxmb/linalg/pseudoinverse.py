@@ -53,7 +53,7 @@ def pseudoinverse(
     Args:
         matrix: A (k, n), of up to some thirty rows or columns.
         tol: the cut-off, relative to `scale`.
-        scale: a size that does not depend on what is to be found out; 1 if None.
+        scale: a size of A that does not depend on the values under question; 1 if None.
         damping: σ₀ in units of `scale`. Where the smallest singular value is below it, each is inverted by σ/(σ² + d²) instead,
             d² = σ₀² (1 − (σ_min/σ₀)²)², without any cut-off; nothing is changed where it is not. Second derivatives then take the
             singular vectors of σ_min as fixed.
@@ -75,7 +75,7 @@ def invert(
     damping: Float[Array, ""] | float | None = None,
     outside: Float[Array, "k k"] | None = None,
 ) -> PseudoInverse:
-    """`pseudoinverse` with what is found on the way.
+    """`pseudoinverse` with the singular values and the rank.
 
     Args:
         matrix: as of `pseudoinverse`.

@@ -226,17 +226,17 @@ def from_blocks(layout: Layout, parts: Float[Array, "k s"]) -> Float[Array, " nv
 
 
 def batched_product(matrices: Float[Array, "... s s"], vectors: Float[Array, "... s"]) -> Float[Array, "... s"]:
-    """Many small products."""
+    """The product of each matrix with its vector."""
     return jnp.sum(matrices * vectors[..., None, :], axis=-1)
 
 
 def rows_times(layout: Layout, rows: Float[Array, "m w s"], parts: Float[Array, "k s"]) -> Float[Array, " m"]:
-    """Rows times a vector."""
+    """The rows times a vector given by blocks (m,)."""
     return jnp.sum(rows * jnp.pad(parts, ((0, 1), (0, 0)))[layout.touched], axis=(1, 2))
 
 
 def sum_by_block(layout: Layout, values: Float[Array, "m w s"]) -> Float[Array, "k s"]:
-    """For each block the sum of what rows have there."""
+    """For each block (k, s) the sum of the rows' entries in it."""
     flat = jnp.pad(values.reshape(-1, values.shape[-1]), ((0, 1), (0, 0)))
     return jnp.sum(flat[layout.touching], axis=1)
 

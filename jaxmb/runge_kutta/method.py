@@ -106,7 +106,7 @@ def row(x: Array, k: Array) -> Array:
 
 
 def time_at(times: Array, index: Array) -> Array:
-    """A time, by its number; ∞ beyond the last one."""
+    """The time of a given index; ∞ beyond the last one."""
     if not times.shape[0]:
         return jnp.array(jnp.inf, times.dtype)
     # Infinity is never due: loops over saved times end by one comparison, without a count.
@@ -114,6 +114,6 @@ def time_at(times: Array, index: Array) -> Array:
 
 
 def with_row(x: Array, k: Array, new: Array, where: Array | bool = True) -> Array:
-    """An array with another row, where that is to be."""
+    """The array with row k replaced by a new one, where `where` holds."""
     # An index beyond the end is dropped, so that no branch with a copy of the array is needed.
     return x.at[jnp.where(where, k, x.shape[0])].set(new, mode="drop")

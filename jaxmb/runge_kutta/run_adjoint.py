@@ -27,7 +27,7 @@ class RunAdjoint(RungeKuttaProgram):
     the saved times, and whether anything about a step was irregular.
 
     Attributes:
-        stage, end, a, c: of the step, see `RungeKuttaProgram`; the first slope is found anew.
+        stage, end, a, c: of the step, see `RungeKuttaProgram`; the first slope is evaluated anew.
         stage_vjp, end_vjp: those of `StepAdjoint`; the values of the former are the rate, and what a stage and an end are doubtful by.
         read: (t, t₀, t₁, y₀, y₁, k, what the interpolation needs besides, cotangent of the state at t) ↦ cotangents of all of them but
             t₀ and t₁.

@@ -36,7 +36,7 @@ class StepProgram(RungeKuttaProgram):
         return all(3 * len(part.code.graph.operations) <= LARGEST for part in (self.stage, self.end))
 
     def __call__(self, *operands: ArrayLike) -> list[Array]:
-        """The results; derivatives in forward mode are found by programs too."""
+        """The results; derivatives in forward mode are those of a program too, where it is not too large."""
         return _call(operands, self)
 
     @property
@@ -64,7 +64,7 @@ class StepProgram(RungeKuttaProgram):
     def advance(
         self, call: Call, t0: Array, t1: Array, y0: Array, f0: Array, x: Array, *parameters: Array
     ) -> list[Array]:
-        """Likewise, of a step that has a length."""
+        """The results (y₁, k, doubtful, …) of a step whose length is not zero."""
         stage, last = call(self.stage), call(self.end)
 
         def end(t: Array, y: Array) -> tuple[Array, list[Array]]:

@@ -69,7 +69,7 @@ def sweep(
     ks_bar: Array,
     reused: Array,
 ) -> list[Array]:
-    """The cotangents of y₀, of f₀ where it was taken, and of what moves.
+    """The cotangents of y₀, of f₀ where it was taken over from the step before, and of the parameters that move (Hager 2000).
 
     With y_i = y₀ + Σ_j a_ij k_j and k_i = h f(y_i), from the last stage to the first:
     ȳ_i = (∂f/∂y)ᵀ h k̄_i, ȳ₀ += ȳ_i, k̄_j += a_ij ȳ_i.

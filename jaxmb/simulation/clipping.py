@@ -17,7 +17,7 @@ SLIVER = 1e-6
 
 
 class AbstractClipping(dfx.AbstractAdaptiveStepSizeController):
-    """An adaptive controller some of whose steps end sooner."""
+    """An adaptive step size controller, some of whose steps are ended sooner."""
 
     controller: eqx.AbstractVar[dfx.AbstractAdaptiveStepSizeController]
 
@@ -31,7 +31,7 @@ class AbstractClipping(dfx.AbstractAdaptiveStepSizeController):
     norm = property(lambda self: self.controller.norm)  # pyright: ignore[reportAssignmentType]
 
     def wrap(self, direction: Integer) -> "AbstractClipping":
-        """As the controller's."""
+        """The same clipping of the wrapped controller."""
         return eqx.tree_at(lambda c: c.controller, self, self.controller.wrap(direction))
 
     def init(
@@ -78,7 +78,7 @@ class Landing(AbstractClipping):
         self.controller, self.clock = controller, clock
 
     def clipped(self, start: Array, end: Array) -> Array:
-        """At a sample at the latest."""
+        """The end of the step, at the next sample at the latest."""
         sample = self.clock.next_time(start)
         step, remaining = end - start, sample - start
         # What is left before a sample would be a short step, after which the controller had to grow again: two halves cost no more.
@@ -97,7 +97,7 @@ class Limited(AbstractClipping):
         self.controller, self.longest = controller, longest
 
     def clipped(self, start: Array, end: Array) -> Array:
-        """After the longest time at the latest."""
+        """The end of the step, after the longest time at the latest."""
         # The controller's state is left alone: it goes on to propose the step that the error allows.
         return jnp.minimum(end, start + self.longest)
 

@@ -1,7 +1,7 @@
 """Whole runs by compiled code: where all steps are regular ones, no loop of XLA is needed around them.
 
-What becomes of a step is judged by the functions that judge it in Diffrax's loop, `ConstrainedSolver.judged` and the step size
-controller, here as scalar programs too; what is around them, of `diffrax.diffeqsolve`, is written here once more.
+Steps are judged by the functions that judge them in Diffrax's loop, `ConstrainedSolver.judged` and the step size
+controller, here as scalar programs too; the logic around them in `diffrax.diffeqsolve` is written here once more.
 """
 
 import dataclasses
@@ -62,7 +62,7 @@ class Carry(eqx.Module):
 
 
 class _RunSettings(eqx.Module):
-    """What an attempt depends on besides the problem: the run's controller and end, and whether its rows are certain."""
+    """The settings of a run: its step size controller, its end, and whether its rows are certainly independent."""
 
     controller: dfx.AbstractStepSizeController
     until: Scalar
@@ -72,7 +72,7 @@ class _RunSettings(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class _RunShape:
-    """What a program of runs is made for, besides the blank problem and what is around it."""
+    """Sizes and structures for which a program of runs is made, besides the blank problem."""
 
     nq: int
     nv: int
@@ -249,7 +249,7 @@ def _tangent_program(run: RunProgram, stage: Program, end: Program, replaced: in
 
 
 def _as_accepted(start: Accepted, carry: Carry, shape: _RunShape, field: VectorField) -> Accepted:
-    """What is carried in Diffrax's loop."""
+    """The record that Diffrax's loop would carry at this point of the run."""
     return dataclasses.replace(
         start,
         inner=(shape.flow(carry.slope), jnp.array(True)),
@@ -313,7 +313,7 @@ def _judge_attempt(
     settings: _RunSettings,
     shape: _RunShape,
 ) -> tuple[Carry, Array, Array, Array]:
-    """What is tried next, whether the step is accepted, whether there is another one, and the interpolation's shift."""
+    """The carry of the next attempt, whether the step is accepted, whether another one follows, and the shift of the interpolation."""
     y0, until = shape.flow(carry.y0), settings.until
     start = solver.init(None, carry.t0, carry.t1, y0, (field, in_use))
     start = dataclasses.replace(start, rows=Rows.independent(in_use, y0.packed.dtype), certified=settings.certified)

@@ -28,14 +28,14 @@ LARGEST_PROGRAM, LARGEST_ON_DEMAND = 150_000, 500_000
 
 
 class StepResult(eqx.Module):
-    """What a step has found.
+    """The result of a step.
 
     Attributes:
         raw: its end before the correction.
         slopes: k (s, …).
         y1: the corrected end.
-        end: what its correction has found.
-        irregular: whether it must be made otherwise.
+        end: its correction, with the residuals that are left.
+        irregular: whether the general program must make the step instead.
     """
 
     raw: StateVector
@@ -46,7 +46,7 @@ class StepResult(eqx.Module):
 
     @classmethod
     def of(cls, results: Sequence[Array], y0: StateVector, in_use: Bool[Array, " m"]) -> "StepResult":
-        """What a step's program returns."""
+        """From the arrays that a step's program returns."""
         raw, slopes, near, q, v, position, velocity, basis, uncertified = results
         flow = lambda packed: StateVector(packed, y0.nq, y0.nv)
         # Residuals and bases serve decisions, which have no derivative; that of the state goes by y₁.
@@ -103,7 +103,7 @@ def compiled_step(
 
 
 def basis_shape(system: System) -> tuple[int, int]:
-    """Of what is carried from one end of a step to the next, see `corrected_end`."""
+    """The shape of what is carried from the end of one step to that of the next, see `corrected_end`."""
     layout = system.layout
     return system.m, system.nv if layout is None else layout.touched.shape[1] * layout.blocks.shape[1]
 
@@ -122,7 +122,7 @@ class CompiledStepAdjoint(eqx.Module):
     def replay(
         self, moves: PyTree, rest: VectorField, in_use: Array, t0: Array, t1: Array, y0: StateVector
     ) -> tuple[StateVector, StateVector, Array]:
-        """The end of a step before its correction, its slopes, and whether it must be gone back over otherwise."""
+        """The end of a step before its correction, its slopes, and whether the step is irregular."""
         operands = (t0, t1, y0.packed, jnp.zeros_like(y0.packed), jnp.zeros(0, y0.packed.dtype), in_use)
         raw, slopes, near, uncertified = self.step(*operands, *arrays_of_field(moves, rest))
         # Steps on a tape were finite when they were made: where one is not now it was made otherwise, and is made so again.
@@ -131,7 +131,7 @@ class CompiledStepAdjoint(eqx.Module):
         return flow(raw), flow(slopes), near | uncertified | ~finite
 
     def pull(self, moves: PyTree, rest: VectorField, in_use: Array, *operands: Array) -> tuple[Array, Array, Any]:
-        """Cotangents of where it began, of the slope that was taken from the step before, and of the problem."""
+        """Cotangents of the state at the start, of the slope taken over from the step before, and of the problem."""
         state_bar, slope_bar, *bars = self.program(*operands, in_use, *arrays_of_field(moves, rest))
         return state_bar, slope_bar, jax.tree.unflatten(jax.tree.structure(moves), bars)
 
@@ -173,7 +173,7 @@ class _Coefficients:
 
 @dataclasses.dataclass(frozen=True)
 class _Layout:
-    """Of what is integrated."""
+    """Sizes and type of the integrated vector."""
 
     n: int
     nq: int
@@ -251,7 +251,7 @@ def _adjoint_programs(
     moving: int,
     thorough: bool,
 ) -> tuple[StepProgram, StepAdjoint] | str:
-    """Those of a step and of the reverse sweep over it."""
+    """The programs of a step and of the reverse sweep over it, or the reason why there are none."""
 
     def end(t: Array, y: Array, nothing: Array, in_use: Array, *arrays: Array) -> list[Array]:
         field = specialised_field(blank, arrays)

@@ -134,7 +134,7 @@ def adjoint_of(method: Method, moves: PyTree, rest: VectorField, y0: StateVector
 
 
 def _layout(method: Method, field: VectorField, y0: StateVector) -> Layout | str:
-    """Compiled steps gain by it sooner."""
+    """The layout by which steps are made, or why there is none; compiled steps gain by one from fewer bodies on."""
     reason = _not_sparse(method, field)
     if reason is not None:
         return reason

@@ -70,7 +70,7 @@ class FeedbackLoop(eqx.Module):
         return jnp.concatenate([jnp.reshape(n, (1,)), *parts])
 
     def sizes(self, dtype: DTypeLike) -> Float[Array, " n"]:
-        """Of `StateVector.control`; what is held has no error."""
+        """The sizes of `StateVector.control`, relative to which its error is measured; held numbers have no error."""
         size = ravel_pytree(self.controller.sizes(self.start))[0].astype(dtype)
         if self.clock is None:
             return size
@@ -110,7 +110,7 @@ class FeedbackLoop(eqx.Module):
         return dataclasses.replace(self, reading=True), y
 
     def inputs(self, t: Scalar, y: StateVector, plant: Instant | Plant) -> Float[Array, " nu"]:
-        """What acts on the mechanism."""
+        """The inputs u (nu,) that act on the mechanism."""
         if self.clock is not None:
             return self.held_inputs(y.control)
         return self.checked_inputs(self.controller.output(t, y.q, y.v, self.state(y.control), plant))
@@ -118,7 +118,7 @@ class FeedbackLoop(eqx.Module):
     def rate(
         self, t: Scalar, y: StateVector, u: Array, plant: Instant | Plant, response: Response | None
     ) -> Float[Array, " n"]:
-        """The rate of `StateVector.control`, or what is read."""
+        """The rate of `StateVector.control`; of a reader the controller's outputs."""
         if self.reading:
             return self.read(t, y, u, plant, response)
         if self.clock is not None:
@@ -129,7 +129,7 @@ class FeedbackLoop(eqx.Module):
     def read(
         self, t: Scalar, y: StateVector, u: Array, plant: Instant | Plant, response: Response | None
     ) -> Float[Array, " n"]:
-        """What is read where the loop is a reader."""
+        """The controller's outputs in place of its rate, where the loop is a reader: see the class."""
         if self.clock is None:
             return jnp.concatenate([y.control[: y.control.shape[0] - self.nu], u])
         z = self.state(y.control)
@@ -141,7 +141,7 @@ class FeedbackLoop(eqx.Module):
 
 
 def initial_state(loop: FeedbackLoop | None, state: State) -> StateVector:
-    """What is integrated, at the start of a run."""
+    """The integrated vector at the start of a run."""
     work = jnp.zeros_like(state.t)
     if loop is None:
         return StateVector.of(state.q, state.v, work)

@@ -37,7 +37,7 @@ class Guard(eqx.Module):
     since: Array
 
     def __call__(self, t: Array, y: StateVector, args: PyTree, **_: object) -> Any:
-        """The function, as Diffrax calls it."""
+        """The value of the guard at a time and state, as Diffrax asks for it."""
         field, _ = args
         values, leaving = self.plan.guards_in_run(self.mode, t, y.q, y.v, self.scale, field.inputs(t, y))
         largest = jnp.max(values)
@@ -88,7 +88,7 @@ class Bisection(optx.AbstractRootFinder):
         aux_struct: PyTree,
         tags: frozenset[object],
     ) -> _Bracket:
-        """The whole interval, or its end."""
+        """The whole interval, or its end alone if the function is not positive there."""
         upper = jnp.asarray(options["upper"], f_struct.dtype)
         return _Bracket(jnp.where(self._positive(fn(upper, args)[0]), options["lower"], upper), upper)
 

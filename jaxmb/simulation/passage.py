@@ -124,11 +124,11 @@ class _Bracket(eqx.Module):
 
     @property
     def middle(self) -> Scalar:
-        """Where a line through both ends is zero."""
+        """The zero of the line through the values at both ends."""
         return self.a + (self.b - self.a) * self.sa / jnp.where(self.sa - self.sb > 0, self.sa - self.sb, 1)
 
     def narrowed(self, n: Array, trial: _Trial) -> "_Bracket":
-        """By the trial of number n, of which the first two are at the ends."""
+        """The bracket after trial number n; the first two trials are at its ends."""
         s, x = trial.ahead, trial.x
         ahead = jnp.where(n < 2, n == 0, s > 0)  # the sign change lies beyond
         # The method of Illinois (Dowell and Jarratt 1971): the value at an end that stays twice in turn is halved, else that end might never
@@ -171,7 +171,7 @@ def _at_sign_change(
     path: Path,
     direction: Float[Array, " nv"],
 ) -> tuple[Bool[Array, ""], Float[Array, ""], Bool[Array, ""]]:
-    """What `distance_missed` returns, of one row.
+    """The result of `distance_missed` for one row.
 
     First the remainder s along its direction is brought to zero along the step, by the method of Illinois. Where φ is zero then, that
     is all. The step lies beside the motion by some w, though: where all rows but one hold, φ is a function δ + a u w + b w²/2 of u along the

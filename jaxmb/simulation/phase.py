@@ -24,16 +24,16 @@ Scalar = Float[Array, ""]
 
 
 class Phase(eqx.Module):
-    """What was found.
+    """The motion in one mode.
 
     Attributes:
-        ys: the states (T, …) at the given times, inf where it was not reached.
+        ys: the states (T, …) at the given times, infinite at times that were not reached.
         t: the time that was reached.
         y: the state there.
         result: Diffrax's.
         stats: Diffrax's counts of steps.
-        accepted: what was carried to the end.
-        irregular: whether steps were made that can do everything.
+        accepted: the record carried from step to step, at the end.
+        irregular: whether the steps were those of the general program.
         interpolation: over the whole phase, where that was asked for.
     """
 
@@ -48,18 +48,18 @@ class Phase(eqx.Module):
 
     @property
     def record(self) -> "Phases":
-        """What is kept of it, without derivatives and without the axis of phases."""
+        """Failure, counts and the record at the end, without derivatives and without the axis of phases."""
         failed = (self.result != dfx.RESULTS.successful) & (self.result != dfx.RESULTS.event_occurred)
         return jax.lax.stop_gradient(Phases(failed, self.stats, self.accepted))
 
 
 class Phases(eqx.Module):
-    """What is known of each phase of a run; all arrays have a leading axis of phases.
+    """The records of all phases of a run; all arrays have a leading axis of phases.
 
     Attributes:
         failed: whether it failed.
         stats: Diffrax's counts of steps.
-        accepted: what was carried to the end.
+        accepted: the record carried from step to step, at the end.
     """
 
     failed: Bool[Array, "*n"]
@@ -67,7 +67,7 @@ class Phases(eqx.Module):
     accepted: Accepted
 
     def of_start(self) -> tuple[Bool[Array, ""], Rows]:
-        """Of the first phase that took a step: whether that one failed at once, and its rows."""
+        """Whether the first phase that took a step failed in that step, and the rows of that phase."""
         steps = self.stats["num_steps"]
         first = jnp.argmax(steps > 0)
         return self.failed[first] & (steps[first] <= 1), jax.tree.map(lambda x: x[first], self.accepted.rows)
@@ -97,7 +97,7 @@ class Phases(eqx.Module):
 
 
 class PhaseInputs(eqx.Module):
-    """What a phase may be differentiated by."""
+    """The inputs with respect to which a phase is differentiated: vector field, times and initial state."""
 
     field: VectorField
     t0: Scalar
@@ -134,8 +134,8 @@ def solve(
 ) -> tuple[Phase, Tape | None]:
     """The motion; with `tape` also the accepted steps.
 
-    Where all steps are regular ones it may be made as a whole by compiled code. If some turn out to be others, and all motions that are not
-    made so, are made by Diffrax's loop.
+    Where all steps are regular compiled code may make the motion as a whole. If a step turns out to be irregular, or if there is no such
+    code, Diffrax's loop makes it.
     """
     field, options = inputs.field, (event, adjoint, dense, tape)
     step = compiled_step_of(method, field, inputs.y0)

@@ -45,7 +45,7 @@ class ReverseStep(eqx.Module):
 
     @property
     def is_general(self) -> bool:
-        """Whether there is but one way."""
+        """Whether the general step is the only one: neither compiled code nor a layout is at hand."""
         return self.compiled is None and self.rest.system.layout is None
 
     def span(self, k: Array) -> tuple[Array, Array]:
@@ -63,20 +63,20 @@ class ReverseStep(eqx.Module):
         return ~fresh & self.tableau(self.tape.ts.dtype)[0].fsal
 
     def tableau(self, dtype: DTypeLike) -> tuple[Tableau, Array, Array]:
-        """That of the solver, and its a and c with the end below."""
+        """The tableau of the solver, and its a (s + 1, s) and c (s + 1,), whose last row is that of the end."""
         tableau = Tableau.of(self.method.solver.solver, dtype)
         if not tableau.fsal:
             return tableau, tableau.a, tableau.c
         return tableau, jnp.concatenate([tableau.a, tableau.a[-1:]]), jnp.append(tableau.c, 1)
 
     def ends(self, k: Array) -> tuple[Array, Array, StateVector, StateVector]:
-        """When and where a step starts and ends."""
+        """The times at which a step starts and ends, and the states there."""
         # Where an event ended the last step the tape holds the state at the event, and `end` that at the end of the step as it was made.
         y1 = self.tape.end.where(k == self.tape.count - 1, entry_of(self.tape.ys, k + 1))
         return *self.span(k), entry_of(self.tape.ys, k), y1
 
     def replay(self, active: PyTree, k: Array) -> "Replay":
-        """A step as it was taken: by compiled code or sparse linear algebra, and otherwise where that is at a loss."""
+        """A step made again: by compiled code or sparse linear algebra, and by the general program where that is irregular."""
         if self.is_general:
             return self._replay_general(active, k)
         t0, t1, y0, y1 = self.ends(k)
@@ -98,7 +98,7 @@ class ReverseStep(eqx.Module):
     def replay_smooth(
         self, active: PyTree, t0: Array, t1: Array, y0: StateVector
     ) -> tuple[StateVector, StateVector, Array]:
-        """The end of a step before its correction, its slopes, and whether it must be gone back over otherwise."""
+        """The end of a step before its correction, its slopes, and whether the step is irregular."""
         field = self.field(active)
         arguments = (field, self.tableau(t0.dtype)[0], t0, t1, y0, self.in_use, y0, False)
         if field.sparse:
@@ -111,7 +111,7 @@ class ReverseStep(eqx.Module):
     def _replay_general(self, active: PyTree, k: Array) -> "Replay":
         t0, t1, y0, y1 = self.ends(k)
         field = self.field(active)
-        # The decision is made again and not stored: it follows from the state alone, and few steps come here.
+        # The decision about rows is made again and not stored: few steps come here.
         rows = field.prepare(t0, y0, None)
         field = field.with_choice(rows.choice)
         y0 = field.after_sample(t0, y0, rows.in_use)
@@ -150,7 +150,7 @@ class ReverseStep(eqx.Module):
         Args:
             active: what of the problem moves.
             k: which step.
-            replay: what `replay` has found.
+            replay: the step made again by `replay`.
             end_bar: cotangent of where the step ends.
             slope_bar: of its last slope, which the next step takes; that is at the end before the correction.
             dense_bar: of the interpolation.
@@ -181,7 +181,7 @@ class ReverseStep(eqx.Module):
         start_bar: StateVector,
         ks_bar: StateVector,
     ) -> tuple[StateVector, StateVector, Any]:
-        """By compiled code, or far from singular poses."""
+        """The cotangents of a regular step, by compiled code or by the equations far from singular poses."""
         if self.compiled is None:
             return ReverseStep._general_step(self.smooth_sweep, active, k, replay, end_bar, raw_bar, start_bar, ks_bar)
         ks, y1 = replay.dense["inner"]["k"].packed, added(replay.dense["inner"]["y1"], replay.dense["shift"])
@@ -333,11 +333,11 @@ class Replay(eqx.Module):
     """A step that was made again.
 
     Attributes:
-        dense: what its interpolation needs.
+        dense: the data of its interpolation.
         in_use: the rows in use.
         choice: that of the formulation.
         near, tau: of the stages (r,), see `Stages`.
-        regular: whether nothing was irregular about it.
+        regular: whether the step is regular, so that the reverse sweep over it may be.
     """
 
     dense: PyTree
@@ -349,7 +349,7 @@ class Replay(eqx.Module):
 
 
 def _dense(y0: StateVector, raw: StateVector, slopes: StateVector, y1: StateVector) -> Any:
-    """What the interpolation of a step needs."""
+    """The data of a step's interpolation."""
     return {"inner": {"y0": y0, "y1": raw, "k": slopes}, "shift": jax.tree.map(jnp.subtract, y1, raw)}
 
 

@@ -64,9 +64,9 @@ class Events(eqx.Module):
 
 
 class Segment(eqx.Module):
-    """What is carried from one segment to the next.
+    """The record carried from one segment to the next.
 
-    `due` is what happens next. The saved states of all times that have been reached have the mode of their segment.
+    `due` is the mask (g,) of the events that act next. The saved states of all times that have been reached have the mode of their segment.
     """
 
     t: Array
@@ -112,7 +112,7 @@ class Run(eqx.Module):
         fresh: Bool[Array, " m"],
         advanced: Bool[Array, ""],
     ) -> tuple[Bool[Array, " g"], Mode]:
-        """What happens now, and the mode with the events that are armed again."""
+        """Mask (g,) of the events that act now, and the mode with the events that are armed again."""
         # Without guards nobody reads the rates: the vector field is not part of the program then.
         flow = self.flow(field, t, y) if self.plan.guarded else y
         plan, mode, t, y, scale = lax.stop_gradient((self.plan, mode, t, y, self.scale))
@@ -257,9 +257,9 @@ def at_each(loop: FeedbackLoop | None, fn: Callable[..., Any], *saved: PyTree) -
 def run_through(
     run: Run, state: State, ts: Float[Array, " T"], end: Float[Array, ""], consistent: Bool[Array, ""]
 ) -> tuple[Segment, Events, Phases, Array | None]:
-    """All segments: the last one, what happened, what is known of each, and the inputs at saved times.
+    """All segments: the last one, the events, the records of the phases, and the inputs (T, nu) at saved times.
 
-    The saved states of the last segment are corrected, and NaN where the run did not get.
+    The saved states of the last segment are corrected, and NaN at times that were not reached.
     """
     mode: PyTree = state.mode
     # A start that is refused takes no step, but is evaluated: made finite, it cannot spoil the derivatives of other rows of a batch.

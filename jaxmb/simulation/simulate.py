@@ -254,7 +254,7 @@ def _time_checks(state: State, ts: Array) -> tuple[Check, ...]:
 
 
 class _RunInputs(eqx.Module):
-    """What is simulated, after the first checks."""
+    """The arguments of a run, after the first checks."""
 
     system: System
     plan: Plan | None
@@ -271,7 +271,7 @@ class _RunInputs(eqx.Module):
 
 
 def _simulate(inputs: _RunInputs) -> tuple[Solution, Array, tuple[Check, ...]]:
-    """The motion, whether it failed, and what was checked."""
+    """The motion, whether it failed, and the checks of its arguments and its start."""
     state, plan, formulation, loop, method = inputs.state, inputs.plan, inputs.formulation, inputs.loop, inputs.method
     timely = all_hold(inputs.timing)
     ts = jnp.where(timely, inputs.ts, 0)

@@ -66,7 +66,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         return self.solver.error_order(terms)
 
     def init(self, terms: PyTree, t0: RealScalar, t1: RealScalar, y0: StateVector, args: Arguments) -> Accepted:
-        """The inner solver's start; no rank has been seen."""
+        """The inner solver's initial state, before any decision about rank."""
         (field, _), t0, t1 = args, jnp.asarray(t0), jnp.asarray(t1)
         if isinstance(self.solver, dfx.AbstractERK):
             inner: PyTree = (jax.tree.map(jnp.zeros_like, y0), jnp.array(False))
@@ -183,7 +183,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         # In a batch a run that is over waits for the others, by steps that do not count.
         assert until is not None  # `_by_diffrax` sets it
         irregular &= ~solver_state.failed & (t0 < until)
-        # Where that is at a loss rows are decided anew.
+        # Where the regular step is irregular rows are decided anew.
         before = dataclasses.replace(solver_state, certified=jnp.array(False))
         return field.where_irregular(
             irregular, ConstrainedSolver._general_step, (*arguments[:-2], before, arguments[-1]), attempt
@@ -199,7 +199,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         before: Accepted,
         jumped: Bool[Array, ""],
     ) -> tuple[Bool[Array, ""], Any]:
-        """One step by compiled code, and whether it must be made otherwise."""
+        """One step by compiled code, and whether it is irregular: then the general program must make it."""
         step_result = step(t0, t1, y0, before.inner[0], before.rows.in_use, before.basis)
         before = dataclasses.replace(before, compiled=before.compiled + 1)
         return self._judged_step(step_result, t0, t1, y0, field, before, jumped)
@@ -231,14 +231,14 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         before: Accepted,
         jumped: Bool[Array, ""],
     ) -> Any:
-        """What `attempt` returns, of a step by regular steps only that has been made already."""
+        """The result of `step` for a regular step that compiled code has made already."""
         irregular, attempt = self._judged_step(step, t0, t1, y0, field, before, jumped)
         return _with_verdict(*_or_stop(irregular, y0, attempt))
 
     def _sparse_step(
         self, t0: Array, t1: Array, y0: StateVector, field: VectorField, before: Accepted, jumped: Bool[Array, ""]
     ) -> tuple[Bool[Array, ""], Any]:
-        """One step by sparse linear algebra, and whether it must be made otherwise."""
+        """One step by sparse linear algebra, and whether it is irregular: then the general program must make it."""
         tableau = Tableau.of(self.solver, t0.dtype)
         slope, has_slope = before.inner
         reuse = has_slope & jnp.logical_not(jumped) if tableau.fsal else False
@@ -267,7 +267,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         field: VectorField,
         before: Accepted,
     ) -> tuple[Bool[Array, ""], Any]:
-        """Whether a step is irregular, and the step as an accepted one."""
+        """Whether a step is irregular, and the step with what is carried on from it."""
         tableau = Tableau.of(self.solver, t0.dtype)
         error = combine(jax.tree.map(jnp.zeros_like, y0), tableau.error, step.slopes)
         # An end that is not finite is irregular and not merely open: the general step tells the reason, which a comparison with NaN would hide.
@@ -302,7 +302,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         before: Accepted,
         jumped: Bool[Array, ""],
     ) -> Any:
-        """One step, whatever happens."""
+        """One step by the general program: rows are decided, singular poses passed, and failures judged."""
         # What is certain need not be decided again.
         rows = where_needed(
             ~before.certified,
@@ -376,7 +376,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         before: Accepted,
         jumped: Bool[Array, ""],
     ) -> StepAttempt:
-        """By stages of our own, whose last factors serve the correction of the end too."""
+        """A step by the stages of `all_stages`; the factor of the last one, at the end of the step, serves its correction too."""
         tableau = Tableau.of(self.solver, t0.dtype)
         slope, has_slope = before.inner
         reuse = has_slope & jnp.logical_not(jumped) if tableau.fsal else False
@@ -430,12 +430,12 @@ def _carried_basis(field: VectorField, terms: PyTree, like: Float[Array, "m n"])
 
 
 def _shortest(t0: Array, t1: Array) -> Array:
-    """The resolution of time: no step may be as short as that."""
+    """The resolution of time, 16 units of rounding: steps of this length are not shortened any more."""
     return 16 * jnp.finfo(t1.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
 
 
 def _or_stop(irregular: Bool[Array, ""], y0: StateVector, attempt: PyTree) -> Any:
-    """A regular step; else none is made, and the run ends."""
+    """The step if it is regular; otherwise the state stays as it is and the run ends."""
     y1, error, dense, accepted, result = attempt
     failure: PyTree = dfx.RESULTS.breakdown
     accepted = dataclasses.replace(accepted, failed=irregular)
@@ -450,7 +450,7 @@ def _passed_over(
 
 
 def _with_verdict(y1: StateVector, error: PyTree, dense: PyTree, accepted: Accepted, result: PyTree) -> Any:
-    """A step, within which no state is reached where it is a failure."""
+    """The step, whose interpolation is NaN where the step has failed."""
     # Times within a failed step would pass for reached ones: NaN tells them apart.
     shift = jax.tree.map(lambda x: jnp.where(dfx.is_okay(result), x, jnp.nan), dense["shift"])
     return y1, error, {**dense, "shift": shift}, accepted, result
@@ -481,7 +481,7 @@ def regular_derivative(t: RealScalar, y: StateVector, args: "Arguments") -> Stat
 
 
 def verdict(motion: PyTree, consistent: Bool[Array, ""]) -> RESULTS:
-    """What a run by a `ConstrainedSolver` reports, in terms of constrained dynamics where it failed."""
+    """The result of a run by a `ConstrainedSolver`; failures are expressed in terms of constrained dynamics."""
     accepted: PyTree = motion.accepted
     rows: Rows = jax.tree.map(lax.stop_gradient, accepted.rows)
     # Later conditions overwrite earlier ones: the most particular reason comes last.

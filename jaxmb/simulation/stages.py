@@ -37,7 +37,7 @@ class Tableau(eqx.Module):
 
     @classmethod
     def of(cls, solver: dfx.AbstractSolver, dtype: DTypeLike) -> "Tableau":
-        """That of an explicit Runge–Kutta solver of Diffrax."""
+        """The tableau of an explicit Runge–Kutta solver of Diffrax."""
         a, c, error, fsal = coefficients(solver)
         return cls(jnp.asarray(a, dtype), jnp.asarray(c, dtype), jnp.asarray(error, dtype), fsal)
 
@@ -58,13 +58,13 @@ def coefficients(solver: dfx.AbstractSolver) -> tuple[np.ndarray, np.ndarray, np
 
 
 class Stages(eqx.Module):
-    """What the stages of a step have found.
+    """The results of the stages of a step.
 
     Attributes:
         raw: the end of the step before its correction.
         slopes: k (s, …).
         last: the sample at the end.
-        near, tau: those of the samples (r,).
+        near, tau: `Sample.near` and `Sample.tau` of each stage (r,).
     """
 
     raw: StateVector

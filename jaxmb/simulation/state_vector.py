@@ -1,4 +1,4 @@
-"""What is integrated."""
+"""The vector that is integrated."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -52,12 +52,12 @@ class StateVector(eqx.Module):
         return self.packed[..., self.nq + self.nv + 1 :]
 
     def with_qv(self, q: Float[Array, "... nq"], v: Float[Array, "... nv"]) -> "StateVector":
-        """The same at another place."""
+        """The vector with other coordinates and velocities."""
         rest = self.packed[..., self.nq + self.nv :]
         return StateVector(jnp.concatenate([q, v, rest], axis=-1), self.nq, self.nv)
 
     def with_control(self, control: Float[Array, "... nz"]) -> "StateVector":
-        """The same with another state of the controller."""
+        """The vector with another state of the controller."""
         rest = self.packed[..., : self.nq + self.nv + 1]
         return StateVector(jnp.concatenate([rest, control], axis=-1), self.nq, self.nv)
 
@@ -66,10 +66,10 @@ class StateVector(eqx.Module):
         return StateVector(jnp.where(condition[..., None], self.packed, other.packed), self.nq, self.nv)
 
     def plus(self, change: "StateVector", factor: Array | float = 1.0) -> "StateVector":
-        """The sum with a multiple of another."""
+        """The sum with a multiple of another vector."""
         return StateVector(self.packed + factor * change.packed, self.nq, self.nv)
 
     @property
     def finite(self) -> Array:
-        """Whether all numbers are."""
+        """Whether all numbers are finite (…,)."""
         return jnp.all(jnp.isfinite(self.packed), axis=-1)

@@ -1,4 +1,4 @@
-"""What a step leaves, and what is carried from one accepted state to the next: data only."""
+"""The record of a step, and the record carried from one accepted state to the next: data only."""
 
 import dataclasses
 from collections.abc import Callable
@@ -72,18 +72,18 @@ RECORDED = 64
 
 
 class Accepted(eqx.Module):
-    """What is carried from one accepted state to the next.
+    """The record carried from one accepted state to the next.
 
     Attributes:
         inner: the inner solver's state; of an explicit one the slope at the end before its correction, and whether there is one.
         end: when and where the latest step ended.
-        rows: what was found at the latest state from which a step has started.
-        certified: whether they are certainly the same where the latest step ended.
+        rows: the decision about rows at the latest state from which a step has started.
+        certified: whether the same rows are certainly right where the latest step ended.
         basis: of the rows in use where the latest step ended, see `corrected_end`; without columns where nobody needs it.
-        branch_jump: whether the latest step went from one branch of the motion to another, which is none.
+        branch_jump: whether the latest step went from one branch of the motion to another; such a step is no motion and is not accepted.
         switches: the changes of the formulation's choice so far; None if it chooses nothing.
-        lowest_rank: over the accepted states from which a step has started.
-        highest_rank: likewise.
+        lowest_rank: the lowest rank over the accepted states from which a step has started.
+        highest_rank: the highest rank over the same states.
         residual: largest residual (m,) left by a correction so far, of each row, relative to its span, and to that times the rate.
         compiled: how many steps compiled code has made.
         sparse: how many were made by sparse linear algebra.
@@ -113,12 +113,12 @@ class StepAttempt(eqx.Module):
     Attributes:
         raw: its end before the correction.
         error: the estimate of the error there.
-        dense: what the interpolation needs.
+        dense: the data of the interpolation.
         inner: the inner solver's state.
         result: the inner solver's; None where it cannot fail.
         y1, correction: the corrected end, and how its correction went.
         certified: whether the rows are certainly the same there.
-        basis: what is carried of them, see `Accepted`.
+        basis: the basis of the rows at the end, see `Accepted`.
         slopes: the vector field where it begins and ends; None where that is not at hand.
     """
 

@@ -141,9 +141,9 @@ class Stepper(eqx.Module):
         system, bare = apply_mode(self.system, around)
         noise = _deviations(system, spread) * jax.random.normal(key, bare.q.shape, bare.q.dtype)
         attempt = try_assemble(system, bare.q + noise, bare.v, t=bare.t)
-        drawn, good = attempt.state, attempt.result == RESULTS.successful
-        q, v = (jnp.where(good, x, jnp.nan) for x in (drawn.q, drawn.v))
-        return self._with_memory(dataclasses.replace(drawn, q=q, v=v, mode=around.mode))
+        assembled, good = attempt.state, attempt.result == RESULTS.successful
+        q, v = (jnp.where(good, x, jnp.nan) for x in (assembled.q, assembled.v))
+        return self._with_memory(dataclasses.replace(assembled, q=q, v=v, mode=around.mode))
 
     def _reference(self, state: State | None) -> State:
         """A state, or that of the stepper."""
@@ -251,7 +251,7 @@ Advance = Callable[[list[Array], State, Numbers | None], tuple[Moved, RESULTS]]
 
 
 def _step(step: Stepper, state: State, u: Numbers | None) -> tuple[State, RESULTS]:
-    """The state after a step, and what became of it.
+    """The state after a step, and the result of the step.
 
     A call of a loop in Python waits for all that is done here: shapes are looked at where the program is traced, which returns what
     has changed only, and the state is made without `dataclasses.replace`, which takes as long as a step.
@@ -266,7 +266,7 @@ def _step(step: Stepper, state: State, u: Numbers | None) -> tuple[State, RESULT
 
 @remembered
 def _program_of(step: Stepper) -> tuple[Advance, list[Array]]:
-    """What a call runs, and the numbers of the stepper."""
+    """The compiled program of a call, and the arrays of the stepper."""
     step = eqx.tree_at(lambda s: s.state, step, None)
     blank, arrays = Blank.of(strong(dataclasses.replace(step, system=canonical(step.system))))
     return (_program if blank.hashable else _compile)(blank), arrays
@@ -361,7 +361,7 @@ def _advance(step: Stepper, state: State, u: Numbers | None) -> tuple[Moved, RES
 
 @eqx.filter_custom_jvp
 def _end(arrays: list[Array], blank: Blank) -> tuple[Array, RESULTS]:
-    """The vector at the end of a step, and what becomes of it."""
+    """The integrated vector (n,) at the end of a step, and the result of the step."""
     phase = blank.filled(arrays).run()
     return phase.y.packed, verdict(phase, jnp.array(True))
 
@@ -387,8 +387,8 @@ class _EndDerivative:
     moving: tuple[int, ...]
 
     def _end_of(self, arrays: Sequence[Array], forward: bool) -> Callable[[list[Array]], Array]:
-        def end(moved: list[Array]) -> Array:
-            own = dict(zip(self.moving, moved, strict=True))
+        def end(varied: list[Array]) -> Array:
+            own = dict(zip(self.moving, varied, strict=True))
             inputs = self.blank.filled([own.get(k, x) for k, x in enumerate(arrays)])
             return inputs.run(forward).y.packed
 

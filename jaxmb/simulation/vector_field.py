@@ -40,15 +40,15 @@ DROP_MARGIN = 4
 
 
 class Sample(eqx.Module):
-    """The vector field at a state, and what was found on the way.
+    """The vector field at a state, with the terms and factors by which it was evaluated.
 
     Attributes:
         flow: the vector field.
         terms: the system there, without derivatives.
-        factor: of the rows in use, likewise.
+        factor: the factor of the rows in use, likewise without derivatives.
         near: whether rows in use are close to being dependent.
         tau: of `VectorField.evaluate_near_singular`, in s.
-        end: the state after its correction, where it is near and that was asked for.
+        end: the state after its correction, where rows are near to being dependent and a step ends; else the state itself.
     """
 
     flow: StateVector
@@ -74,8 +74,8 @@ class VectorField(eqx.Module):
 
     `consistent` is false for a start that must not be integrated: its first step then ends the run. `choice` is the first choice
     of the formulation, which may hold a later one. `step` makes steps far from singular configurations, if it can be had. `smooth`
-    tells that all at hand is far from any singular pose; it is found by the system's layout then, if there is one. At `until` it is
-    over, and by a `guard` sooner. `initial_remainders` holds the remainders of rows in use where a step by the system's layout has begun, for its
+    tells that all states are far from any singular pose; terms and factors are sparse then, if the system has a layout. The motion ends
+    at `until`, and by a `guard` sooner. `initial_remainders` holds the remainders of rows in use where a step by the system's layout has begun, for its
     stages.
     """
 
@@ -95,12 +95,12 @@ class VectorField(eqx.Module):
 
     @property
     def sparse(self) -> bool:
-        """Whether all at hand is found by the system's layout."""
+        """Whether terms and factors are sparse: far from singular poses, of a system with a layout."""
         return self.smooth and self.system.layout is not None
 
     @property
     def general(self) -> "VectorField":
-        """The same by steps that can do everything."""
+        """The problem for the general program, whose steps decide about rows and pass singular poses."""
         return dataclasses.replace(self, regular_only=None)
 
     @property
@@ -292,7 +292,7 @@ class VectorField(eqx.Module):
     # The controller
 
     def inputs(self, t: Array, y: StateVector) -> Array | None:
-        """U at a state on the constraints, None without a controller."""
+        """The inputs u (nu,) at a state on the constraints; None without a controller."""
         loop = self.loop
         if loop is None:
             return None
@@ -314,7 +314,7 @@ class VectorField(eqx.Module):
 
     @eqx.filter_jit
     def _read(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> Array:
-        """What the controller puts out, right close to singular poses too."""
+        """The outputs of the controller, which are right close to singular poses too."""
         assert self.loop is not None
         reader, wide = self.loop.reader(y)
         if not reader.needs_plant:
@@ -337,13 +337,13 @@ class VectorField(eqx.Module):
 
     @eqx.filter_jit
     def corrected(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> tuple[StateVector, Correction]:
-        """The state with its drift corrected, and without derivatives what has been found."""
+        """The state with its drift corrected, and the correction without derivatives."""
         field, state = lax.stop_gradient((self, self.state(t, y)))
         correction_map = lax.stop_gradient(field.drift.correct(field.system, field.formulation, state, in_use))
         return self.with_correction(t, y, correction_map), correction_map
 
     def with_correction(self, t: Array, y: StateVector, correction_map: Correction) -> StateVector:
-        """The state that a correction has found of `y`, with its derivatives."""
+        """The state to which a correction has moved `y`, with its derivatives."""
         state = self.state(t, y)
         corrected = dataclasses.replace(lax.stop_gradient(state), q=correction_map.q, v=correction_map.v)
         differentiable = with_derivative(
