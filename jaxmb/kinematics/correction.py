@@ -67,7 +67,7 @@ def correct(
         in_use: mask (m,) of independent rows.
         iterations: number of corrections of q and of v.
     """
-    # Its derivative is that of the equations (`linearise_correction`), exact where that of a few iterations is not.
+    # Its derivative is that of the equations which it solves (`linearise_correction`), not that of its iterations.
     system, formulation, state = lax.stop_gradient((system, formulation, state))
 
     def once(carry: tuple[Array, Correction, Array, Array]) -> tuple[Array, Correction, Array, Array]:

@@ -66,7 +66,7 @@ def search_pose(
 
     def unfinished(carry: tuple[Array, Array, Array]) -> Array:
         attempts, _, success = carry
-        # Guesses in turn and not all at once: the nearest one mostly leads there.
+        # Guesses in turn and not all at once, the nearest first: none beyond the first success costs anything.
         return ~success & (attempts < count)
 
     def attempt(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:

@@ -56,6 +56,8 @@ class BandFactor(eqx.Module):
 
         def back(under: Array, row: tuple[Array, ...]) -> tuple[Array, Array]:
             root, below = row
+            # Entries of the inverse within the band follow from those of the factor alone (Takahashi, Fagan and Chin 1973): S⁻¹, which is
+            # full, is never made.
             own = root.T @ root + root.T @ (below.T @ under @ below) @ root
             return own, jnp.diagonal(own)
 

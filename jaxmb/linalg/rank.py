@@ -20,6 +20,8 @@ from .root import inverse_root
 
 # Just above it an acceleration near a singular pose errs by rounding/tol, or by 3e-13/tol if the velocity is that inexact;
 # just below it, where rows are restored by their derivative, by the order of tol.
+# It is a matter of correctness, not of taste: with 1e-12 a parallelogram 1e-5 beside its singular pose has a gradient of 2e5 in place of
+# −1.68.
 RANK_TOL = 2.5e-7
 # A mass matrix is singular where a pivot, relative to its diagonal, is rounding: by so many units of the precision.
 SINGULAR = 100

@@ -42,7 +42,7 @@ def show_config() -> None:
     kinds = collections.Counter(device.device_kind for device in jax.devices())
     rows = {"python": f"{platform.python_version()} on {platform.system()}, {platform.machine()}"}
     rows |= {package: version(package) for package in _PACKAGES}
-    # By kind: a host may have hundreds of equal devices.
+    # By kind: a host may have many equal devices.
     rows["devices"] = ", ".join(f"{count} of kind '{kind}'" for kind, count in kinds.items())
     rows["numbers"] = f"{default_float().name} (jax_enable_x64 is {jax.config.read('jax_enable_x64')})"
     reason = unavailable(by_xla=jax.default_backend() == "gpu")

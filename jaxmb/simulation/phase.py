@@ -33,7 +33,7 @@ class Phase(eqx.Module):
         result: Diffrax's.
         stats: Diffrax's counts of steps.
         accepted: the record carried from step to step, at the end.
-        irregular: whether the steps were those of the general program.
+        irregular: whether the motion was made by the program that can make any step, regular or not.
         interpolation: over the whole phase, where that was asked for.
     """
 

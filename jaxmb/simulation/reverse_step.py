@@ -299,7 +299,7 @@ class ReverseStep(eqx.Module):
             correction_bar, shifted_bar = where_any(near, by_correction, (zeros_like(active), corrected_bar))
             return j + 1, added(y_bar, shift_vjp(shifted_bar)[0]), added(active_bar, added(field_bar, correction_bar))
 
-        # One copy of both transposed pieces for any number of samples: the loop is never differentiated, so it may end early.
+        # One copy of both transposed pieces for any number of samples: the loop is not differentiated in reverse, so it may end early.
         count = jnp.where(interpolated, len(OFFSETS), 1)
         return lax.while_loop(lambda c: c[0] < count, sample, (0, zeros_like(y), zeros_like(active)))[1:]
 

@@ -121,6 +121,8 @@ class VectorField(eqx.Module):
     @eqx.filter_jit
     def prepare(self, t: Array, y: StateVector, present: Bool[Array, " n"] | None) -> Rows:
         """Decides at an accepted state which rows are in use, and what the formulation chooses."""
+        # Never at a stage: off the constraints a paradoxical mechanism (Bricard's, IFToMM A04) has full rank with a tiny last singular value.
+        # Decided at each stage, 345 of 906 steps were rejected at rtol 1e-4.
         return choose_rows(self.system, self.formulation, self.state(t, y), self.consistent, present)
 
     @eqx.filter_jit
