@@ -53,6 +53,7 @@ class Change(eqx.Module):
 
     def release(self, rows: Bool[Array, " m"]) -> "Change":
         """Rows cease to act, or to slide, and have not come to rest."""
+        # A released lock neither holds nor drags.
         released = self._in_mode(active=self.mode.active & ~rows, drag=jnp.where(self._locks(rows), 0, self.mode.drag))
         return dataclasses.replace(released, stuck=self.stuck & ~rows)
 
@@ -94,6 +95,8 @@ class Change(eqx.Module):
 
     def differs(self, other: "Change") -> Bool[Array, ""]:
         """Whether other rows act, are hit or slide, or another impulse acts."""
+        # `held` is not compared: holding what is held already sets it to the present value, which differs by rounding, and a lock would
+        # seem to change something for ever.
         parts = lambda c: (c.mode.active, c.mode.drag, c.hit, c.impulse)
         pairs = [(a, b) for a, b in zip(parts(self), parts(other), strict=True) if a is not b]
         return jnp.any(jnp.array([jnp.any(a != b) for a, b in pairs], bool))
@@ -102,4 +105,5 @@ class Change(eqx.Module):
         return dataclasses.replace(self, mode=dataclasses.replace(self.mode, **fields))
 
     def _locks(self, rows: Bool[Array, " m"]) -> Bool[Array, " k"]:
+        # Locks have the last rows, see `Mode.active`.
         return rows[rows.shape[0] - self.mode.held.shape[0] :]

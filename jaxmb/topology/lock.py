@@ -67,9 +67,11 @@ def lock_target(what: Target, name: str | None, kind: str) -> tuple[str, Target]
         if name is None:
             raise TypeError(f"Argument `name` must be given to a `{kind}` of a function.")
         fn = as_function(what, f"what of '{name}'")
+        # `what` is static: a number within it would be a constant of the program, without derivative and without batch.
         if jax.tree.leaves(fn):
             raise TypeError(f"Argument `what` of '{name}' must be a function without numbers of its own; use `params`.")
         return name, fn
+    # The name is made of the coordinate, so that two locks of one coordinate share a row; two equal rows would be redundant.
     return name or f"{kind.lower()} {what}", what
 
 
