@@ -46,5 +46,6 @@ def gauss_residual(terms: Terms, vdot: Vector, rank_tol: Positive = RANK_TOL) ->
         rank_tol: cut-off of the rank rule, see `jaxmb.linalg.independent_rows`.
     """
     formulation = GaussProjection(rank_tol)
+    # The rank rule of all formulations, so that the test has as many free directions as the motion.
     basis = null_space(formulation.factorise(terms, formulation.prepare(terms)))
     return basis.T @ (terms.mass @ vdot - terms.force)
