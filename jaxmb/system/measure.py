@@ -91,7 +91,7 @@ def measure(
         system: the system.
         t: time in s.
         q: coordinates (nq,).
-        length: ℓ of coordinates of which no row tells, where that is needed.
+        length: ℓ of coordinates whose length no row determines, where one is needed.
     """
     if not system.m:
         none = jnp.zeros(0, q.dtype)
@@ -105,22 +105,28 @@ def measure(
     line, zero = _without_rounding(line, system.row_counts, width)
 
     linear = line.slope > 0
+    # A linear row has no bend to tell a length: it has turned where it has changed by its own size, ‖C(0)‖/slope.
     own = jnp.where(line.bent, line.length, jnp.where(linear, size / jnp.where(linear, line.slope, 1), 0))
     change = jnp.where(line.bent, line.change, jnp.where(linear, size, 0))
     entries = line.entries + line.slopes * own[:, None]
+    # The lengths that the other rows give to the coordinates, itself left out: a row must not confirm its own guess.
     others = _least_of_others(_reaches(own * change, entries), jnp.inf if length is None else length)
     others = jnp.min(jnp.where(line.slopes > 0, others / width, jnp.inf), axis=1, initial=jnp.inf)
     others = jnp.where(jnp.isfinite(others), others, 0)
     unknown = linear & (others == 0) & (own * jnp.exp(jnp.mean(jnp.log(width))) < 1e-12)
 
+    # The larger one: where a linear row nearly vanishes its own length is a distance to that pose and no length of the mechanism.
     far = jnp.where(linear, jnp.maximum(own, others), own)
     far = jnp.where(unknown, 1, far)
     change = jnp.where(linear, line.slope * far, change)
     span = far * change
+    # In turn: lengths by neighbours, twice, as a row with a length from the first round is a neighbour in the second; then the length of
+    # the user, the size of the coordinates, and 1.
     for fallback in (0, 0, 0 if length is None else length, extent(system, q), 1):  # rows that never change
         reach = _known(jnp.min(_reaches(span, entries), axis=0, initial=jnp.inf))
         span = jnp.where(span > 0, span, entries @ jnp.where(reach > 0, reach, fallback))
     reach = _known(jnp.min(_reaches(span, entries), axis=0, initial=jnp.inf))
+    # Either part alone may vanish: the row itself at a singular pose, its change if the row is constant.
     row = jnp.sqrt(size**2 + change**2)
     by_length = jnp.linalg.norm(entries * reach, axis=1)
     row, span, by_length = (_of_neighbours(x, zero, system.row_counts) for x in (row, span, by_length))
@@ -141,11 +147,14 @@ def with_rate(system: System, state: State, values: Values | None = None) -> Sta
     jacobian, root = here.jacobian, here.root
     vdot = root.T @ (root @ (here.intrinsic + here.applied))
     along = lambda direction, tdot: jacobian_rate(system, t, q, direction, tdot)
+    # Of a mechanism at rest the forces tell how fast it will go: a row that turns with acceleration a over its length takes a time of
+    # a^(−1/2).
     turns = jax.vmap(along)(jnp.stack([v, vdot]), jnp.array([1.0, 0.0], q.dtype))
     turning = jnp.linalg.norm((turns / fixed.scale.row[:, None]) @ root.T, axis=-1)
     moving = jnp.abs(jnp.stack([v, vdot])) @ jnp.abs(jacobian).T / fixed.scale.span
     speed, acceleration = jnp.maximum(turning, moving)
     rates = jnp.maximum(speed, jnp.sqrt(acceleration))
+    # Where M is singular the free acceleration is not finite, and says nothing of the motion.
     rate = jnp.max(jnp.where(jnp.isfinite(rates), rates, 0), initial=0)
     return dataclasses.replace(state, scale=dataclasses.replace(state.scale, rate=rate))
 
@@ -166,7 +175,7 @@ def as_state(
     mode: Mode | None = None,
     length: Positive | None = None,
 ) -> State:
-    """A state as it is given: nothing is moved onto the constraints, nothing is checked.
+    """A state of these numbers as they are: nothing is moved onto the constraints, nothing is checked.
 
     Args:
         system: the system.
@@ -200,6 +209,7 @@ def as_state(
 
 def _along_lines(system: System, t: Array, q: Array, jacobian: Array, root: Array) -> _Line:
     n, layout = jacobian.shape[1], system.layout
+    # A fixed seed: sizes, and so decisions and steps, must be the same in every process.
     random = np.random.default_rng(0)
     # By coordinate, so that further ones change nothing; none is small, and no two are equal.
     draws = np.stack([random.choice([-1, 1], DIRECTIONS) * random.uniform(0.7, 1.3, DIRECTIONS) for _ in range(n)])
@@ -222,11 +232,15 @@ def _along_lines(system: System, t: Array, q: Array, jacobian: Array, root: Arra
     def double(carry: Any, s: Array) -> tuple[Any, tuple[Array, Array, Array]]:
         here, straight, turned, entries = carry
         there = at(2 * s)
+        # Powers of two need one new evaluation each: C(2s) of this distance is C(s) of the next.
         second, moved = sizes(there - 2 * here + jacobian), sizes(there - jacobian)
         bend = second / jnp.where(moved + size > 0, moved + size, 1)
         bend = jnp.where(jnp.isfinite(bend), bend, jnp.inf)  # beyond where the functions are defined
+        # A bend at tiny distances is rounding, whose second difference is as large as its first. A true one comes after six doublings
+        # without.
         turned = turned | ((bend >= BENT) & (straight >= STRAIGHT))
         straight = jnp.where(bend < BENT, straight + 1, 0)
+        # `fmax` passes over NaN from beyond where the functions are defined.
         grown = jnp.fmax(entries, jnp.max(jnp.abs(there), axis=0))
         return (there, straight, turned, jnp.where(turned[:, None], entries, grown)), (bend, moved, turned)
 
@@ -236,11 +250,13 @@ def _along_lines(system: System, t: Array, q: Array, jacobian: Array, root: Arra
     s = jnp.where(unit > 0, unit, 1) * 2.0 ** jnp.arange(-powers, powers, dtype=q.dtype)
     start = (at(s[0]), jnp.zeros(size.shape, int), jnp.zeros(size.shape, bool), jnp.abs(jacobian))
     (last, _, bent, entries), (bend, moved, turned) = lax.scan(double, start, s)
+    # Three distances are interpolated, the last one being the first with a bend.
     i = jnp.maximum(jnp.argmax(turned, axis=0), 2)
     where, change = _crossing(
         *(jnp.stack([jnp.take_along_axis(x, i[None] - k, axis=0)[0] for k in (2, 1, 0)]) for x in (bend, moved))
     )
     growing = moved[-1] > GROWING * moved[-1 - DOUBLINGS]  # else it turns to and fro beside a larger part that stays
+    # Less than 1e-3 of the row at the largest distance is no slope: such a row never changes but for rounding.
     linear = ~bent & (moved[-1] > 1e-3 * size) & growing
     rising = lambda x: jnp.where(linear.reshape((-1,) + (1,) * (x.ndim - 1)), x / (2 * s[-1]), 0)
     slopes = rising(jnp.max(jnp.abs(last - jacobian), axis=0))
@@ -249,7 +265,7 @@ def _along_lines(system: System, t: Array, q: Array, jacobian: Array, root: Arra
 
 
 def _without_rounding(line: _Line, counts: tuple[int, ...], width: Array) -> tuple[_Line, Bool[Array, " m"]]:
-    """The same without what is rounding beside other rows of the constraint, and the rows (m,) of which nothing is left.
+    """The same without entries that are rounding beside other rows of the constraint, and the mask (m,) of rows without any other entry.
 
     In one column all entries have the same coordinate, and a loop that moves in a plane has rows that would be zero by exact
     arithmetic, whatever the axes. A loop far out in a tree has columns that are rounding throughout, of what moves it as a whole: these are
@@ -259,8 +275,10 @@ def _without_rounding(line: _Line, counts: tuple[int, ...], width: Array) -> tup
     rounding = ROUNDING * float(jnp.finfo(largest.dtype).eps)
     most = _largest_of_constraint(largest, counts)
     most = jnp.maximum(most, jnp.max(most * width, axis=1, keepdims=True) / width)
+    # In single precision a hundred units of rounding, 1e-5, may be an entry in another unit: then none is dropped.
     least = (rounding if rounding < 1 / UNLIKE else 0) * most
     entries, slopes = (jnp.where(x > least, x, 0) for x in (line.entries, line.slopes))
+    # A row of rounding only has no size: one read off it would make rounding count as an independent row.
     zero = ~jnp.any((entries > 0) | (slopes > 0), axis=1)
     none = lambda x: jnp.where(zero, 0, x)
     return _Line(line.bent & ~zero, line.length, none(line.change), none(line.slope), entries, slopes), zero
@@ -287,8 +305,10 @@ def _crossing(bend: Array, moved: Array) -> tuple[Array, Array]:
     """
     tiny = jnp.finfo(bend.dtype).tiny
     a, b, c = (jnp.log(jnp.maximum(x, tiny)) - jnp.log(BENT) for x in bend)
+    # A parabola through three rising values only; otherwise a straight line, or the middle distance.
     usual = jnp.isfinite(c) & (a < b) & (b < c)
     a, b, c = (jnp.where(usual, x, k) for x, k in ((a, -2.0), (b, -1.0), (c, 0.0)))
+    # Inverse quadratic interpolation by Lagrange, at nodes −2, −1 and 0.
     x = -2 * b * c / ((a - b) * (a - c)) - a * c / ((b - a) * (b - c))
     x = jnp.where(usual & (x > -1) & (x < 0), x, jnp.where(usual, -c / (c - b), -1.0))
     e, f, g = (jnp.log(jnp.maximum(y, tiny)) for y in moved)
@@ -299,6 +319,7 @@ def _crossing(bend: Array, moved: Array) -> tuple[Array, Array]:
 def _reaches(span: Array, entries: Array) -> Array:
     """Φ_i/|C_ik|; infinite where it is not known."""
     spans = span[:, None]
+    # The inner `where` keeps the untaken branch free of 0/0.
     known = (entries > 0) & (spans > 0)
     return jnp.where(known, spans / jnp.where(known, entries, 1), jnp.inf)
 
