@@ -17,7 +17,7 @@ class Scale(eqx.Module):
         row: σ (m,), the size of each row of C in the metric of M, at the pose and nearby.
         span: Φ (m,), by how much φ, or the integral of ψ over time, changes while its row turns: residuals are relative to it.
         reach: ℓ (nv,), how far each coordinate alone moves then; zero where no row determines it.
-        row_by_length: (m,), the size of each row of C diag(ℓ), at the pose and nearby, which does not depend on masses.
+        row_by_length: (m,), the size of each row of C diag(ℓ), at the pose and nearby: a metric without masses.
         rate: Ω in 1/s, how fast the motion goes, by the velocities and forces at the state; zero at rest without forces.
     """
 
