@@ -109,14 +109,14 @@ def _interpolated(
     size = lambda x: jnp.sqrt(jnp.maximum(x @ metric @ x, 0))
     speed = size(lax.stop_gradient(state.v))
     closed = samples & (off <= eps**EXACT) & jnp.all(jnp.isfinite(vdot))
-    usual = lax.stop_gradient(jnp.maximum(size(direct), jnp.linalg.norm(here.root @ terms.force)))
+    typical = lax.stop_gradient(jnp.maximum(size(direct), jnp.linalg.norm(here.root @ terms.force)))
     # Where both agree the direct one is exact enough, and its derivatives are those of the terms alone.
-    agrees = lax.stop_gradient(size(vdot - direct) <= eps**AGREES * size(vdot) + eps**VANISHES * usual)
+    agrees = lax.stop_gradient(size(vdot - direct) <= eps**AGREES * size(vdot) + eps**VANISHES * typical)
     apart = size(lax.stop_gradient(v - state.v)) / jnp.where(speed > 0, speed, 1)
     turning = jnp.max(here.speeds(terms.nearby.jacobian_derivative(state.v, 1.0)), initial=0)
     # Nothing to compare with: rounding ε of φ leaves ε/g² of v open, and ε/g³ of v̇ where the rows turn fast.
-    left = eps / remainder**2 * jnp.maximum(1, speed * turning / (remainder * jnp.where(usual > 0, usual, 1)))
-    uncertainty = jnp.where(closed, apart, jnp.where(remainder < BESIDE, left, 0))
+    ambiguity = eps / remainder**2 * jnp.maximum(1, speed * turning / (remainder * jnp.where(typical > 0, typical, 1)))
+    uncertainty = jnp.where(closed, apart, jnp.where(remainder < BESIDE, ambiguity, 0))
     return Beside(jnp.where(closed & ~agrees, vdot, direct), lax.stop_gradient(uncertainty))
 
 
@@ -156,7 +156,7 @@ def _onto(
     assert terms.nearby is not None
     system, state = terms.nearby.system, terms.nearby.state
     holonomic = in_use if terms.holonomic is None else in_use & terms.holonomic
-    still = jnp.zeros_like(state.v)
+    zero = jnp.zeros_like(state.v)
 
     def rows(q: Array) -> Any:
         return formulation.without_excluded(rows_at(system, t, q, terms.scale))
@@ -164,11 +164,11 @@ def _onto(
     def closer(q: Array, _: None) -> tuple[Array, None]:
         # Velocity constraints have no position to return to. A cut-off of zero, as the rows were chosen at the state and must be the same
         # at all samples.
-        move = formulation.factorise(rows(q), holonomic, 0.0).solve(still, position_residual(system, t, q))[0]
+        move = formulation.factorise(rows(q), holonomic, 0.0).solve(zero, position_residual(system, t, q))[0]
         return system.normalise(q - system.qdot(q, move)), None
 
     q = lax.scan(closer, system.normalise(q), None, length=ITERATIONS)[0]
     factor, v = formulation.factorise(rows(q), in_use, 0.0), state.v
     for _ in range(2):  # the second removes the rounding of the first
-        v = v - factor.solve(still, velocity_residual(system, t, q, v))[0]
+        v = v - factor.solve(zero, velocity_residual(system, t, q, v))[0]
     return q, v

@@ -71,8 +71,8 @@ def joint_reaction(
         RuntimeError: as of `reactions`.
     """
     linkage = linkage_of(system)
-    place, bodies = connection_slot(linkage, joint), ("ground", *linkage.bodies)
-    ends = [bodies[place.a], bodies[place.b]]
+    slot, bodies = connection_slot(linkage, joint), ("ground", *linkage.bodies)
+    ends = [bodies[slot.a], bodies[slot.b]]
     on = ends[1] if on is None else on
     if on not in ends:
         raise ValueError(f"Argument `on` must be one of the bodies of joint '{joint}', {listing(ends)}, but is {on!r}.")

@@ -141,9 +141,9 @@ def analyse_reactions(
     system, state = apply_mode(system, state)
     rows, parts, maps = _evaluate(system, state)
     # On the host with NumPy: the analysis is of one pose and has no derivative.
-    left, values, _ = np.linalg.svd(rows)
+    vectors, values, _ = np.linalg.svd(rows)
     rank = int((values > rank_tol).sum())
-    bases = {"svd": left[:, rank:]}
+    bases = {"svd": vectors[:, rank:]}
     # Columns of Q beyond the rank span what Cᵀ maps to zero (Frączek and Wojtyra 2013).
     orthogonal = np.asarray(qr(rows, mode="full", pivoting=True)[0])
     bases["qr"] = orthogonal[:, rank:]
@@ -237,11 +237,11 @@ def determined_multipliers(rows: np.ndarray, rank_tol: float = RANK_TOL) -> np.n
         rows: scaled rows (…, m, nv).
         rank_tol: cut-off of singular values.
     """
-    left, values, _ = np.linalg.svd(rows)
+    vectors, values, _ = np.linalg.svd(rows)
     # Rows beyond the number of velocities have no singular value: their left vectors are null vectors as well.
     vanishing = np.ones(rows.shape[:-1], bool)
     vanishing[..., : values.shape[-1]] = values <= rank_tol
-    return np.linalg.norm(left * vanishing[..., None, :], axis=-1) <= _limit(rank_tol)
+    return np.linalg.norm(vectors * vanishing[..., None, :], axis=-1) <= _limit(rank_tol)
 
 
 def _clusters(

@@ -101,7 +101,7 @@ def measure(
     root = metric_root(system.mass(t, q), jacobian)
     width = jnp.linalg.norm(root, axis=0)  # of each coordinate per unit of length in the metric
     size = jnp.linalg.norm(jacobian @ root.T, axis=1)
-    line = _along_lines(system, t, q, jacobian, root)
+    line = _sample_lines(system, t, q, jacobian, root)
     line, zero = _without_rounding(line, system.row_counts, width)
 
     linear = line.slope > 0
@@ -123,9 +123,9 @@ def measure(
     # In turn: lengths by neighbours, twice, as a row with a length from the first round is a neighbour in the second; then the length of
     # the user, the size of the coordinates, and 1.
     for fallback in (0, 0, 0 if length is None else length, extent(system, q), 1):  # rows that never change
-        reach = _known(jnp.min(_reaches(span, entries), axis=0, initial=jnp.inf))
+        reach = _zero_if_infinite(jnp.min(_reaches(span, entries), axis=0, initial=jnp.inf))
         span = jnp.where(span > 0, span, entries @ jnp.where(reach > 0, reach, fallback))
-    reach = _known(jnp.min(_reaches(span, entries), axis=0, initial=jnp.inf))
+    reach = _zero_if_infinite(jnp.min(_reaches(span, entries), axis=0, initial=jnp.inf))
     # Either part alone may vanish: the row itself at a singular pose, its change if the row is constant.
     row = jnp.sqrt(size**2 + change**2)
     by_length = jnp.linalg.norm(entries * reach, axis=1)
@@ -146,10 +146,10 @@ def with_rate(system: System, state: State, values: Values | None = None) -> Sta
     here = Values.of(system, fixed) if values is None else values
     jacobian, root = here.jacobian, here.root
     vdot = root.T @ (root @ (here.intrinsic + here.applied))
-    along = lambda direction, tdot: jacobian_rate(system, t, q, direction, tdot)
+    derivative = lambda direction, tdot: jacobian_rate(system, t, q, direction, tdot)
     # Of a mechanism at rest the forces tell how fast it will go: a row that turns with acceleration a over its length takes a time of
     # a^(−1/2).
-    turns = jax.vmap(along)(jnp.stack([v, vdot]), jnp.array([1.0, 0.0], q.dtype))
+    turns = jax.vmap(derivative)(jnp.stack([v, vdot]), jnp.array([1.0, 0.0], q.dtype))
     turning = jnp.linalg.norm((turns / fixed.scale.row[:, None]) @ root.T, axis=-1)
     moving = jnp.abs(jnp.stack([v, vdot])) @ jnp.abs(jacobian).T / fixed.scale.span
     speed, acceleration = jnp.maximum(turning, moving)
@@ -207,7 +207,7 @@ def as_state(
     return dataclasses.replace(state, mode=mode)
 
 
-def _along_lines(system: System, t: Array, q: Array, jacobian: Array, root: Array) -> _Line:
+def _sample_lines(system: System, t: Array, q: Array, jacobian: Array, root: Array) -> _Line:
     n, layout = jacobian.shape[1], system.layout
     # A fixed seed: sizes, and so decisions and steps, must be the same in every process.
     random = np.random.default_rng(0)
@@ -215,14 +215,14 @@ def _along_lines(system: System, t: Array, q: Array, jacobian: Array, root: Arra
     draws = np.stack([random.choice([-1, 1], DIRECTIONS) * random.uniform(0.7, 1.3, DIRECTIONS) for _ in range(n)])
     lines = jnp.asarray(draws.T, q.dtype) @ root
     if layout is None:
-        rows_at, whole = lambda q: constraint_jacobian(system, t, q), lambda rows: rows
+        rows_at, dense = lambda q: constraint_jacobian(system, t, q), lambda rows: rows
         squares = lambda rows: jnp.sum((rows @ root.T) ** 2, axis=-1)
     else:  # only the entries that may not be zero
         m = layout.m
-        places = layout.columns.reshape(m, -1)
-        metric = jnp.pad(root.T @ root, (0, 1))[places[:, :, None], places[:, None]]
+        column_numbers = layout.columns.reshape(m, -1)
+        metric = jnp.pad(root.T @ root, (0, 1))[column_numbers[:, :, None], column_numbers[:, None]]
         rows_at = lambda q: sparse_jacobian(system, layout, t, q).values.reshape(m, -1)
-        whole = lambda rows: SparseRows(rows.reshape(m, -1, layout.blocks.shape[1]), layout).dense()
+        dense = lambda rows: SparseRows(rows.reshape(m, -1, layout.blocks.shape[1]), layout).dense()
         squares = lambda rows: jnp.maximum(jnp.einsum("lmi,mij,lmj->lm", rows, metric, rows), 0)
         jacobian = SparseRows.from_dense(layout, jacobian).values.reshape(m, -1)
     sizes = lambda rows: jnp.sqrt(jnp.mean(squares(rows), axis=0))
@@ -230,38 +230,38 @@ def _along_lines(system: System, t: Array, q: Array, jacobian: Array, root: Arra
     size = sizes(jacobian[None])
 
     def double(carry: Any, s: Array) -> tuple[Any, tuple[Array, Array, Array]]:
-        here, straight, turned, entries = carry
+        here, unbent, turned, entries = carry
         there = at(2 * s)
         # Powers of two need one new evaluation each: C(2s) of this distance is C(s) of the next.
-        second, moved = sizes(there - 2 * here + jacobian), sizes(there - jacobian)
-        bend = second / jnp.where(moved + size > 0, moved + size, 1)
+        second, shift = sizes(there - 2 * here + jacobian), sizes(there - jacobian)
+        bend = second / jnp.where(shift + size > 0, shift + size, 1)
         bend = jnp.where(jnp.isfinite(bend), bend, jnp.inf)  # beyond where the functions are defined
         # A bend at tiny distances is rounding, whose second difference is as large as its first. A true one comes after six doublings
         # without.
-        turned = turned | ((bend >= BENT) & (straight >= STRAIGHT))
-        straight = jnp.where(bend < BENT, straight + 1, 0)
+        turned = turned | ((bend >= BENT) & (unbent >= STRAIGHT))
+        unbent = jnp.where(bend < BENT, unbent + 1, 0)
         # `fmax` passes over NaN from beyond where the functions are defined.
         grown = jnp.fmax(entries, jnp.max(jnp.abs(there), axis=0))
-        return (there, straight, turned, jnp.where(turned[:, None], entries, grown)), (bend, moved, turned)
+        return (there, unbent, turned, jnp.where(turned[:, None], entries, grown)), (bend, shift, turned)
 
     # Distances follow the units; where they start is of no importance.
     unit = jnp.linalg.norm(extent(system, q) / jnp.linalg.norm(root, axis=0))
     powers = POWERS if jnp.finfo(q.dtype).eps < 1e-10 else FEWER_POWERS
     s = jnp.where(unit > 0, unit, 1) * 2.0 ** jnp.arange(-powers, powers, dtype=q.dtype)
     start = (at(s[0]), jnp.zeros(size.shape, int), jnp.zeros(size.shape, bool), jnp.abs(jacobian))
-    (last, _, bent, entries), (bend, moved, turned) = lax.scan(double, start, s)
+    (last, _, bent, entries), (bend, shift, turned) = lax.scan(double, start, s)
     # Three distances are interpolated, the last one being the first with a bend.
     i = jnp.maximum(jnp.argmax(turned, axis=0), 2)
     where, change = _crossing(
-        *(jnp.stack([jnp.take_along_axis(x, i[None] - k, axis=0)[0] for k in (2, 1, 0)]) for x in (bend, moved))
+        *(jnp.stack([jnp.take_along_axis(x, i[None] - k, axis=0)[0] for k in (2, 1, 0)]) for x in (bend, shift))
     )
-    growing = moved[-1] > GROWING * moved[-1 - DOUBLINGS]  # else it turns to and fro beside a larger part that stays
+    growing = shift[-1] > GROWING * shift[-1 - DOUBLINGS]  # else it turns to and fro beside a larger part that stays
     # Less than 1e-3 of the row at the largest distance is no slope: such a row never changes but for rounding.
-    linear = ~bent & (moved[-1] > 1e-3 * size) & growing
+    linear = ~bent & (shift[-1] > 1e-3 * size) & growing
     rising = lambda x: jnp.where(linear.reshape((-1,) + (1,) * (x.ndim - 1)), x / (2 * s[-1]), 0)
     slopes = rising(jnp.max(jnp.abs(last - jacobian), axis=0))
     entries = jnp.where(bent[:, None], entries, jnp.abs(jacobian))
-    return _Line(bent, 2 * s[i] * 2.0**where, change, rising(moved[-1]), whole(entries), whole(slopes))
+    return _Line(bent, 2 * s[i] * 2.0**where, change, rising(shift[-1]), dense(entries), dense(slopes))
 
 
 def _without_rounding(line: _Line, counts: tuple[int, ...], width: Array) -> tuple[_Line, Bool[Array, " m"]]:
@@ -298,7 +298,7 @@ def _largest_of_constraint(values: Array, counts: tuple[int, ...]) -> Array:
     return jax.ops.segment_max(values, constraint, len(counts), indices_are_sorted=True)[constraint]
 
 
-def _crossing(bend: Array, moved: Array) -> tuple[Array, Array]:
+def _crossing(bend: Array, shift: Array) -> tuple[Array, Array]:
     """Where the bend reaches `BENT`, in powers of two from the last of three distances, and the change there.
 
     Both are nearly powers of the distance, so that parabolas in logarithms find them.
@@ -306,35 +306,35 @@ def _crossing(bend: Array, moved: Array) -> tuple[Array, Array]:
     tiny = jnp.finfo(bend.dtype).tiny
     a, b, c = (jnp.log(jnp.maximum(x, tiny)) - jnp.log(BENT) for x in bend)
     # A parabola through three rising values only; otherwise a straight line, or the middle distance.
-    usual = jnp.isfinite(c) & (a < b) & (b < c)
-    a, b, c = (jnp.where(usual, x, k) for x, k in ((a, -2.0), (b, -1.0), (c, 0.0)))
+    monotone = jnp.isfinite(c) & (a < b) & (b < c)
+    a, b, c = (jnp.where(monotone, x, k) for x, k in ((a, -2.0), (b, -1.0), (c, 0.0)))
     # Inverse quadratic interpolation by Lagrange, at nodes −2, −1 and 0.
     x = -2 * b * c / ((a - b) * (a - c)) - a * c / ((b - a) * (b - c))
-    x = jnp.where(usual & (x > -1) & (x < 0), x, jnp.where(usual, -c / (c - b), -1.0))
-    e, f, g = (jnp.log(jnp.maximum(y, tiny)) for y in moved)
+    x = jnp.where(monotone & (x > -1) & (x < 0), x, jnp.where(monotone, -c / (c - b), -1.0))
+    e, f, g = (jnp.log(jnp.maximum(y, tiny)) for y in shift)
     change = e * x * (x + 1) / 2 - f * x * (x + 2) + g * (x + 1) * (x + 2) / 2
-    return x, jnp.exp(jnp.where(usual & jnp.isfinite(g), change, f))
+    return x, jnp.exp(jnp.where(monotone & jnp.isfinite(g), change, f))
 
 
 def _reaches(span: Array, entries: Array) -> Array:
     """Φ_i/|C_ik|; infinite where it is not known."""
     spans = span[:, None]
     # The inner `where` keeps the untaken branch free of 0/0.
-    known = (entries > 0) & (spans > 0)
-    return jnp.where(known, spans / jnp.where(known, entries, 1), jnp.inf)
+    defined = (entries > 0) & (spans > 0)
+    return jnp.where(defined, spans / jnp.where(defined, entries, 1), jnp.inf)
 
 
 def _least_of_others(values: Array, otherwise: Array | float) -> Array:
     """The least of each column, that of the row itself left out; infinite ones replaced."""
     first = jnp.min(values, axis=0, initial=jnp.inf)
-    place = jnp.argmin(values, axis=0)
-    itself = jnp.arange(values.shape[0])[:, None] == place
+    winner = jnp.argmin(values, axis=0)
+    itself = jnp.arange(values.shape[0])[:, None] == winner
     second = jnp.min(jnp.where(itself, jnp.inf, values), axis=0, initial=jnp.inf)
     least = jnp.where(itself, second, first)
     return jnp.where(jnp.isfinite(least), least, otherwise)
 
 
-def _known(values: Array) -> Array:
+def _zero_if_infinite(values: Array) -> Array:
     return jnp.where(jnp.isfinite(values), values, 0)
 
 
