@@ -34,7 +34,7 @@ def batched(
     """`fn` over the leading axis of all arrays of its argument, by groups of rows that fit into memory.
 
     Each group is one call of one compiled program; the last one is filled up with its last row. With a mesh the rows of a
-    group are spread over its devices, which work each for itself, without a word to the others. Results are gathered in the memory
+    group are spread over its devices, which work independently, without communication. Results are gathered in the memory
     of the host. A row's result depends on the size of the groups by rounding only, and not on other rows. `fn` should report
     failures, as `simulate` does with `throw=False`: an error that it raises ends the whole call.
 

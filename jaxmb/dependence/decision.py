@@ -69,7 +69,7 @@ def decide(
     3. Zᵀ ∂A along a direction that all these rows allow, which has no symmetry and so stands for all: what adds to the rank now
        belongs to rows that are independent nearby, though not along the velocity. Rows that add nothing are redundant.
 
-    Growth counts above `GROWTH` of that of the fastest row, and above what is rounding (`Scale.still`).
+    Growth counts above `GROWTH` of that of the fastest row, and above rounding (`Scale.rounding_rate`).
 
     Args:
         terms: the rows; zeros in those that are not to be used.

@@ -168,7 +168,7 @@ class AbstractFormulation(eqx.Module):
             beside = beside_singular_poses(self, terms, restored, factor, lost, vdot)
             vdot, uncertainty = beside.vdot, beside.uncertainty
         multipliers, eliminated = self.shares(factor, restored.terms.jacobian, multipliers)
-        # At equilibrium, and in uniform motion, v̇ and Γ are rounding beside what they are made of. Independent rows contradict none:
+        # At equilibrium, and in uniform motion, v̇ and Γ are rounding of the forces and velocities that they result from. Independent rows contradict none:
         # where one nearly vanishes, what it is off by is rounding too.
         free = factor.root.T @ (factor.root @ original.force)
         off = contradiction(original.jacobian, original.gamma, original.scale, vdot, jnp.abs(free) + moving)

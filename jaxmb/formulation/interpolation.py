@@ -31,8 +31,8 @@ GROWTH = 0.05
 ITERATIONS = 7
 # Samples are on the constraints where φ/Φ is no more than this power of eps, 3e-13 in float64.
 EXACT = 0.8
-# What is interpolated is exact to 1e-9 or so: an acceleration that agrees to the first power of eps, 2.5e-9 in float64, is left as it is, as is one that
-# differs by the second, 7e-11, of what it is made of, which is rounding at equilibrium.
+# Interpolated accelerations are exact to 1e-9 or so: an acceleration that agrees to the first power of eps, 2.5e-9 in float64, is left as it is, as is one that
+# differs by the second, 7e-11, of the larger one of the direct and the free acceleration, which is rounding at equilibrium.
 AGREES, VANISHES = 0.55, 0.65
 
 

@@ -187,7 +187,7 @@ def projective_criterion(terms: Terms, weight: Matrix | None = None, rank_tol: P
     Args:
         terms: the evaluated system.
         weight: the metric (nv, nv); M if None. With the identity this is the geometric criterion of a singular value
-            decomposition, which knows no masses: cos²α_i is the squared length of row i of an orthonormal null-space basis.
+            decomposition, which does not depend on masses: cos²α_i is the squared length of row i of an orthonormal null-space basis.
         rank_tol: cut-off of the rank rule, see `jaxmb.linalg.independent_rows`.
     """
     in_use = independent_rows(regular_metric(terms.mass, terms.jacobian), terms.jacobian, terms.scale, rank_tol)

@@ -27,7 +27,7 @@ class Proximal(AbstractFormulation):
         refinements: number of solutions.
         rank_tol: cut-off of the rank rule, see `jaxmb.linalg.independent_rows`.
 
-    Limits: rows closer to dependence than about √μ are satisfied in part only; what is left shows as
+    Limits: rows closer to dependence than about √μ are satisfied in part only; the residual is reported as
     `RESULTS.contradictory_constraints`.
     """
 

@@ -80,8 +80,8 @@ class Reactions(eqx.Module):
         reaction: M v̇ − F (..., nv), the generalised reaction acting on the system, unique wherever v̇ is.
         multipliers: λ by constraint name (..., k), of least norm; not unique where rows are redundant, NaN where undefined,
             at singular poses. That of a driver is its effort, (...).
-        forces: C_Xᵀλ_X by constraint name (..., nv), which add up to `reaction`. `jaxmb.analyse_reactions` tells which of them
-            a rigid model determines.
+        forces: C_Xᵀλ_X by constraint name (..., nv), which add up to `reaction`. `jaxmb.analyse_reactions` reports which of
+            them a rigid model determines.
         result: what the formulation reports (...), see `jaxmb.Acceleration`.
     """
 

@@ -249,8 +249,8 @@ def _clusters(
 ) -> tuple[tuple[str, ...], ...]:
     """The constraints whose multipliers can change together without effect on the motion, from changes with few rows each.
 
-    The reduced echelon form of the null space holds, for each dependent row, the independent rows that it takes part with; rows
-    tied together by these cannot be told apart any further.
+    The reduced echelon form of the null space holds, for each dependent row, the independent rows of which it is a combination; rows
+    tied together by these cannot be separated any further.
     """
     names = [name for name, verdict in groups.items() if not verdict.unique]
     label = {name: name for name in names}

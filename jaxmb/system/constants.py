@@ -49,7 +49,7 @@ def _entries_of(x: jax.Array) -> bytes | None:
     # since it is a constant of the present one.
     entries = np.where(values == 0, 0, 2)
     if values.ndim > 1 and values.shape[-1] == values.shape[-2]:
-        # A pose is told from another square matrix by its orthogonal block; that may be off by more than rounding.
+        # A pose differs from other square matrices by its orthogonal block, which may be off by more than rounding.
         turn, size = values[..., :-1, :-1], values.shape[-1]
         turns = np.abs(turn @ np.swapaxes(turn, -1, -2) - np.eye(size - 1)) < 1e-6
         pose = np.all(turns, axis=(-1, -2)) & np.all(values[..., -1, :] == np.eye(size)[-1], axis=-1)

@@ -1,4 +1,4 @@
-"""Where inertia comes from: a mass matrix with a potential, or a Lagrangian."""
+"""Inertia by a mass matrix with a potential, or by a Lagrangian."""
 
 import abc
 from collections.abc import Callable

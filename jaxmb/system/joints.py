@@ -35,7 +35,7 @@ class BodyRows(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """What a mechanism consists of.
+    """Bodies, joints and loops of a mechanism.
 
     Attributes:
         bodies: how many, ground apart.
@@ -119,7 +119,7 @@ class AbstractJoints(eqx.Module):
         """The function s(t, q, params), without numbers, of the joint coordinate called "joint" or "joint.coordinate".
 
         Raises:
-            ValueError: for a name that is not known.
+            ValueError: for an unknown name.
         """
 
     @abc.abstractmethod
@@ -127,7 +127,7 @@ class AbstractJoints(eqx.Module):
         """Whether this joint coordinate is an angle without its full turns, between −π and π.
 
         Raises:
-            ValueError: for a name that is not known.
+            ValueError: for an unknown name.
         """
 
     @abc.abstractmethod

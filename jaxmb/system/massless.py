@@ -23,7 +23,7 @@ class Massless:
     """Where a mass matrix is singular.
 
     Attributes:
-        velocities: names of those that take part in motions without inertia.
+        velocities: names of those with a component in motions without inertia.
         bodies: names of the bodies that have no inertia, of a mechanism.
         unconstrained: of the velocities those that no constraint holds either.
     """

@@ -1,4 +1,4 @@
-"""What is large and what is small in a system, in its own units."""
+"""Sizes of rows, residuals and coordinates of a system, in its own units."""
 
 import dataclasses
 from typing import Any
@@ -60,8 +60,8 @@ DOUBLINGS, GROWING = 6, 16
 STRAIGHT = 6
 # An entry of C below this many units of rounding of the largest one in its column and constraint is zero: sums of rotations and levers
 # leave ten, seldom more, and rows of one constraint differ by less than the digits that are left, also where some are lengths and
-# some are angles. Rows of other constraints may be in any units, those of one by less than `UNLIKE` apart: in single precision nothing can be
-# told.
+# some are angles. Rows of other constraints may be in any units, those of one by less than `UNLIKE` apart: in single precision the
+# two cannot be distinguished.
 ROUNDING, UNLIKE = 100, 1e9
 
 
@@ -71,8 +71,8 @@ def measure(
 ) -> tuple[Scale, Bool[Array, " m"], Bool[Array, " m"]]:
     """The sizes at a pose, without Ω, and two masks (m,) of rows that have none, whose sizes are then 1.
 
-    The first rows are zero everywhere, but for rounding beside other rows; the others vanish at the pose, and nothing tells over
-    which length they grow.
+    Rows of the first mask are zero everywhere, but for rounding beside other rows; those of the second vanish at the pose, and
+    nothing determines over which length they grow.
 
     Rows are evaluated along generic lines, of unit length per coordinate in the metric of M, at distances s from tiny to huge.
     The length L of a row is where it has ceased to be a linear function of s: half of it is the first s with
@@ -85,7 +85,7 @@ def measure(
 
         σ² = ‖C(0)‖² + ‖C(L) − C(0)‖²,   Φ = L ‖C(L) − C(0)‖,   ℓ_k = min Φ_i/max |C_ik|,
 
-    the maximum up to L; a row that never changes has Φ = Σ |C_ik| ℓ_k. Nothing of it has a derivative.
+    the maximum up to L; a row that never changes has Φ = Σ |C_ik| ℓ_k. Sizes have no derivatives.
 
     Args:
         system: the system.
@@ -269,7 +269,7 @@ def _without_rounding(line: _Line, counts: tuple[int, ...], width: Array) -> tup
 
     In one column all entries have the same coordinate, and a loop that moves in a plane has rows that would be zero by exact
     arithmetic, whatever the axes. A loop far out in a tree has columns that are rounding throughout, of what moves it as a whole: these are
-    told by the other columns, in the metric of M (`width`).
+    recognised by the other columns, in the metric of M (`width`).
     """
     largest = jnp.maximum(line.entries, line.slopes)
     rounding = ROUNDING * float(jnp.finfo(largest.dtype).eps)

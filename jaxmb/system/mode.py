@@ -1,4 +1,4 @@
-"""Which constraints of a system act, and what locks hold."""
+"""The mode of a system: which constraints act, and the values that locks hold."""
 
 from collections.abc import Callable
 

@@ -222,7 +222,7 @@ class System(eqx.Module):
 
         Raises:
             ValueError: for a system that was not built from a mechanism, one in which friction grows with the load of a joint
-                (that is found for its own actuators), and names that are not known.
+                (which is computed for its own actuators), and unknown names.
         """
         if joints is None:
             return self

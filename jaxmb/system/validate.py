@@ -107,8 +107,8 @@ def _excess(
 ) -> Float[Array, " rows"]:
     """How far the rows of a function of v are from that degree, at the worst probe; exactly zero where no operation bends it.
 
-    With g(x) = fn(x v) that is |g⁽ᵈ⁺¹⁾(1) / g⁽ᵈ⁾(1)|, or, if it must be homogeneous, with |g(0)| added above. What overflows is left
-    out.
+    With g(x) = fn(x v) that is |g⁽ᵈ⁺¹⁾(1) / g⁽ᵈ⁾(1)|, or, if it must be homogeneous, with |g(0)| added above. Probes that overflow do
+    not count.
     """
 
     def at(probe: Array) -> Array:

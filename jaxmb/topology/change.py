@@ -1,4 +1,4 @@
-"""What events do to a system at one instant, before velocities are known."""
+"""The change of a system by the events of one instant, before velocities are computed."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from ..system import Mode, State
 
 
 class Change(eqx.Module):
-    """What events do before velocities are known; each method returns the change with something more.
+    """The change made by events before velocities are computed; each method returns a change with one effect more.
 
     Rows are given as masks (m + k,), those of the system's constraints first, then those of locks.
 
@@ -20,10 +20,10 @@ class Change(eqx.Module):
         hit: rows that act at that instant only.
         restitution: e of each row.
         assembled: rows to which positions are to be moved.
-        stuck: rows of locks that have come to rest and hold from then on, unless `resolve` of an event lets go of them.
+        stuck: rows of locks that have come to rest and hold from then on, unless `resolve` of an event releases them.
         impulse: U (nv,) from outside, in N s or N m s.
         consistent: whether momentum is conserved.
-        doubtful: whether anything was decided by a reaction that a rigid model does not determine.
+        doubtful: whether an event was decided by a reaction that a rigid model does not determine.
     """
 
     mode: Mode
@@ -89,7 +89,7 @@ class Change(eqx.Module):
         return dataclasses.replace(self, doubtful=self.doubtful | doubtful)
 
     def where(self, happens: Bool[Array, ""], other: "Change") -> "Change":
-        """The change if something happens, else another one."""
+        """Itself where `happens`, else `other`."""
         # What neither changes is passed on as it is: events that touch few fields leave small programs.
         return jax.tree.map(lambda a, b: a if a is b else jnp.where(happens, a, b), self, other)
 

@@ -1,4 +1,4 @@
-"""What events see of a run."""
+"""The state of a run, as events see it."""
 
 import dataclasses
 import functools
@@ -47,7 +47,7 @@ class EventContext:
         acceleration: finds v̇ (nv,).
         reaction: the multipliers (k,) of constraints and locks by name, zero where one does not act.
         creep: speeds (k,) below which the motion of a lock is rounding.
-        yielding: names of the rows that give way to others, those of brakes.
+        yielding: names of the rows of brakes, which slide where other rows determine their motion.
     """
 
     system: System
@@ -105,13 +105,13 @@ class EventContext:
         return dependent
 
     def determined(self, names: Sequence[str], active: Bool[Array, " m"]) -> Bool[Array, ""]:
-        """Whether rows of these constraints follow from the others of a mask that act, save those that give way."""
+        """Whether rows of these constraints follow from the other rows of the mask `active` (m,), without those of brakes."""
         rows = self.rows(names)
         # Brakes give way: of two on one coordinate each would be determined by the other, and none would hold.
         return self._follows(rows, (active & ~self.rows(self.yielding)) | rows)
 
     def _follows(self, rows: Bool[Array, " m"], active: Bool[Array, " m"]) -> Bool[Array, ""]:
-        """Whether one of some rows follows from the others of a mask."""
+        """Whether one of `rows` (m,) follows from the other rows of the mask `active` (m,)."""
         scale = self.state.scale.row
         every = self._every_row
         terms = dataclasses.replace(every, jacobian=jnp.where(active[:, None], every.jacobian, 0))

@@ -1,4 +1,4 @@
-"""What may happen during a run."""
+"""The interface of events."""
 
 import abc
 from collections.abc import Callable

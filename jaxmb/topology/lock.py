@@ -1,4 +1,4 @@
-"""Something is frozen."""
+"""A coordinate or a function of the pose is held at its value."""
 
 from collections.abc import Callable
 from typing import cast
@@ -62,7 +62,7 @@ class Lock(AbstractEvent):
 
 
 def lock_target(what: Target, name: str | None, kind: str) -> tuple[str, Target]:
-    """The name of a row, and what it acts on as a static part of an event."""
+    """The name of a row, and the coordinate or function that it acts on, as a static part of an event."""
     if callable(what):
         if name is None:
             raise TypeError(f"Argument `name` must be given to a `{kind}` of a function.")

@@ -27,7 +27,7 @@ class Plan(eqx.Module):
 
     Attributes:
         system: without modes.
-        formulation: of the run; impulses and the reactions that guards read are found by it.
+        formulation: of the run, which also solves for impulses and for the reactions that guards read.
         events: the events.
         instant: time in s within which events count as simultaneous; guards are evaluated so much before and after.
         creep: speeds (k,) below which the motion of a lock is rounding.
@@ -61,7 +61,7 @@ class Plan(eqx.Module):
         return tuple(e.waits for e in self.events)
 
     def context(self, mode: Mode, state: State, u: Array | None) -> EventContext:
-        """What events see, of a state without mode."""
+        """The context of events at a state without mode, with inputs u (nu,)."""
         system = self.system.in_mode(mode)
         # One solution of the equations of motion serves v̇ and all multipliers, and none is made where no guard reads them: it costs as
         # much as a stage.
@@ -83,7 +83,7 @@ class Plan(eqx.Module):
         )
         return dataclasses.replace(self, creep=rounding(speeds.dtype) * jnp.abs(rows) @ speeds)
 
-    # When
+    # Times and guards
 
     def next_time(self, t: Scalar, mode: Mode, end: Scalar) -> Scalar:
         """The next known time, or the end."""
@@ -119,7 +119,7 @@ class Plan(eqx.Module):
         fresh: Bool[Array, " m"],
         in_motion: Bool[Array, ""],
     ) -> tuple[Bool[Array, " g"], Mode]:
-        """What happens now, and the mode with the events that are armed again.
+        """Mask (g,) of the occurrences that are due now, and the mode with the events that are armed again.
 
         Known times that have come, and guards that are at zero and do not fall, or are beyond it; see `at_zero` of an event.
 
@@ -138,7 +138,7 @@ class Plan(eqx.Module):
         due = jnp.stack(timed + [jnp.array(False)] * (len(occurrences) - count))
         if not self.guarded:
             return due, mode
-        # Guards are looked at on both sides of the instant: at it they are zero but for rounding of either sign.
+        # Guards are evaluated on both sides of the instant: at it they are zero but for rounding of either sign.
         near = lambda h: State(state.t + h, state.q + h * flow[0], state.v + h * flow[1], state.scale)
         before, after = (self.guards(self.context(mode, near(h), u)) for h in (-self.instant, self.instant))
         # After a jump the point before the instant is an extrapolation backwards, of a motion that did not take place: a guard has left
@@ -163,12 +163,12 @@ class Plan(eqx.Module):
         """Which guards read the reactions of constraints that have just begun to act."""
         return jnp.stack([jnp.any(fresh & context.rows(names)) for names in self.reads[: len(self.events)]])
 
-    # What
+    # Transitions
 
     def jump(
         self, mode: Mode, t: Scalar, q: Array, v: Array, scale: Scale, due: Bool[Array, " g"], u: Array | None
     ) -> Jump:
-        """The mode and the state after what is due, all of which is one transition."""
+        """The mode and the state after all occurrences that are due, in one transition."""
         context = self.context(mode, State(t, q, v, scale), u)
         change = self.change(context, due)
         q, off = self.assembled_positions(change, context)

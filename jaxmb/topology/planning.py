@@ -96,7 +96,7 @@ def _reads(structure: Any, leaves: tuple[object, ...]) -> tuple[tuple[str, ...],
 def _check_row(
     system: System, event: AbstractEvent, row: LockRow, before: Sequence[AbstractEvent], locks: dict[str, LockRow]
 ) -> None:
-    """Refuses a row whose name another row has, and a lock of what another lock holds by a row of its own."""
+    """Refuses a row with the name of another one, and two locks of one coordinate by different rows."""
     if row.name in system.rows or not eqx.tree_equal(locks.get(row.name, row), row):
         raise ValueError(f"Argument `events` must hold different names, but '{row.name}' is used twice.")
     others = [x.name for x in before if isinstance(x, Lock) and x.name != row.name]
