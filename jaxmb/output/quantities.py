@@ -103,6 +103,7 @@ def energy(system: System, motion: Solution | State) -> Energy:
     kinetic, potential, total = over_states(_energies, strong(system), strong(motion))
     if not isinstance(motion, Solution):
         return Energy(kinetic, potential, total, jnp.zeros_like(total), jnp.zeros_like(total))
+    # In NumPy where all numbers are concrete: two differences are not worth compiled programs.
     total_in_numpy, work = in_numpy(total, motion.work)
     difference = total_in_numpy - work
     # Less the first saved value of each run, as energy has no zero of its own.
@@ -310,6 +311,7 @@ def check_inputs(system: System, motion: Solution | State, u: ArrayLike | None) 
     """Refuses inputs that do not fit a system and its motion."""
     if u is None:
         return
+    # A run by a controller with `joints` has torques at these as its inputs, in place of the system's own.
     joints = motion.joints if isinstance(motion, Solution) else None
     count, axes = system.nu if joints is None else len(joints), motion.q.shape[:-1]
     if np.shape(u) != (*axes, count):
@@ -330,4 +332,5 @@ def over_states(fn: Callable[..., T], system: System, motion: Solution | State, 
 def _over_states(fn: Callable[..., T], system: System, motion: Solution | State, *more: PyTree) -> T:
     states = states_of(motion)
     system = system.acting_at(motion.joints if isinstance(motion, Solution) else None)
+    # The mode is that of each state: along a run with events it changes.
     return over_leading_axes(lambda state, *more: fn(*apply_mode(system, state), *more), states.t.ndim)(states, *more)

@@ -108,6 +108,7 @@ def _multipliers(run: _Run) -> Columns:
     determined = determined_multipliers(np.where(reached, rows, 0))
     if run.solution.modes is not None:  # a row that does not act has no force
         determined |= ~np.asarray(run.solution.modes.active)
+    # A share of least norm is one of many: NaN keeps it from being read as the load of the row.
     values = np.where(determined & jnp.asarray(results.result == RESULTS.successful)[:, None], values, np.nan)
     return {f"multiplier.{name}": values[:, i] for i, name in enumerate(run.rows)}, {}
 

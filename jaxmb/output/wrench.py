@@ -171,6 +171,7 @@ def _warn(system: System, motion: Solution | State, joints: tuple[str, ...], res
     if not len(good):
         return
     first = jax.tree.map(lambda x: x[tuple(good[0])], states)
+    # With the cut-off of the run, so that the warning is of the rows that shared the load.
     report = analyse_reactions(system, first, rank_tol=rank_tol)
     for joint in joints:
         if report.groups[joint].unique:
