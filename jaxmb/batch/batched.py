@@ -14,11 +14,11 @@ from jaxtyping import PyTree
 
 from ..foundations import Count, Positive, compiler_options, contract, counted, function_of
 
-# Rows that are tried first where none are asked for: more lanes gain nothing on a CPU, whose caches they leave and where they wait
+# Rows of the first attempt where no size is demanded: more lanes gain nothing on a CPU, whose caches they leave and where they wait
 # for each other; a GPU is filled by so many.
 FIRST = {"cpu": 256}
 OTHERS = 2**17
-# The part of a device's memory that a program may take where nothing is said.
+# The part of a device's memory that a program may take by default.
 SHARE = 0.5
 
 
@@ -34,7 +34,7 @@ def batched(
     """`fn` over the leading axis of all arrays of its argument, by groups of rows that fit into memory.
 
     Each group is one call of one compiled program; the last one is filled up with its last row. With a mesh the rows of a
-    group are spread over its devices, which work each for itself, without a word to the others. Results are gathered in the memory
+    group are spread over its devices, which work independently, without communication. Results are gathered in the memory
     of the host. A row's result depends on the size of the groups by rounding only, and not on other rows. `fn` should report
     failures, as `simulate` does with `throw=False`: an error that it raises ends the whole call.
 
@@ -80,6 +80,7 @@ def _sorted_by(cost: Annotated[Any, function_of("row")], fn: Callable[[Any], Any
     """The function of rows that are sorted by their cost, with results in the order of the rows."""
 
     def call(rows: PyTree) -> Any:
+        # Stable, so that rows of equal cost stay in order and groups are the same in every call.
         order = np.argsort(np.ravel(cost(rows)), kind="stable")
         inverse = np.argsort(order)
         results = fn(jax.tree.map(lambda x: np.asarray(x)[order], rows))
@@ -103,8 +104,11 @@ class _Program:
         many, self.sharding = jax.vmap(arrays_of_results), None
         if mesh is not None:
             spread = PartitionSpec(mesh.axis_names[0])
+            # `jit` over a sharded axis would reduce the loop condition of all devices in each step; under `shard_map` each device stops
+            # by itself.
             many = jax.shard_map(many, mesh=mesh, in_specs=spread, out_specs=spread, check_vma=False)
             self.sharding = NamedSharding(mesh, spread)
+        # Compiled from shapes before any data is moved: the memory that it takes is known first.
         shape = lambda x: jax.ShapeDtypeStruct((size, *x.shape[1:]), x.dtype, sharding=self.sharding)
         shapes = jax.tree.map(shape, rows)
         self.call = jax.jit(many).lower(shapes).compile(compiler_options=compiler_options())
@@ -119,6 +123,7 @@ class _Program:
 
     def __call__(self, rows: PyTree, start: int, stop: int) -> Any:
         """Results of some rows."""
+        # Filled up with the last row: a real row takes no longer than the one that it repeats, whereas zeros might be no state at all.
         index = np.minimum(np.arange(start, start + self.size), stop - 1)
         part = jax.device_put(jax.tree.map(lambda x: x[index], rows), self.sharding)
         arrays = jax.tree.map(lambda x: np.asarray(x)[: stop - start], self.call(part))
@@ -138,6 +143,7 @@ class _Batched:
     def __call__(self, rows: PyTree) -> Any:
         count = _common_length(rows)
         rows = jax.tree.map(_on_host, rows)
+        # Not the number of rows: calls with more or fewer of them share one program.
         key = jax.tree.structure(rows), *((x.shape[1:], x.dtype) for x in jax.tree.leaves(rows))
         program = self.programs.get(key)
         target = self.size or min(count, self.first)
@@ -150,6 +156,7 @@ class _Batched:
     def _compiled(self, rows: PyTree, size: int) -> _Program:
         """The program for at most so many rows within the budget."""
         least = len(self.devices)
+        # Equal parts for all devices of a mesh.
         size = -(-size // least) * least
         program = _Program(self.fn, rows, size, self.mesh)
         while self.size is None and program.memory > self.memory:

@@ -1,4 +1,4 @@
-"""The one decision about rows: which are independent, and what becomes of the others."""
+"""The decision about the rows at a state: which are independent, lost, open or redundant."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -45,7 +45,7 @@ class Decision(eqx.Module):
 
 
 class _Level(eqx.Module):
-    """What is carried from ZᵀĊ, number 1, to Zᵀ∂C, number 2."""
+    """The carry of the loop over the levels: number 1 is ZᵀĊ, number 2 is Zᵀ∂C."""
 
     number: Int[Array, ""]
     eliminated: Eliminated
@@ -62,14 +62,14 @@ def decide(
     excluded: Bool[Array, " m"] | None = None,
     in_use: Bool[Array, " m"] | None = None,
 ) -> Decision:
-    """Sorts the rows by one elimination, which is continued where rows are dependent. Nothing of it has a derivative.
+    """Sorts the rows by one elimination, which is continued where rows are dependent. The decision has no derivative.
 
     1. A = diag(1/σ) C Rᵀ: which rows are independent (`jaxmb.linalg.independent_rows`), and Zᵀ A = 0 of the others.
     2. Zᵀ Ȧ: what of it adds to the rank belongs to rows that are lost at this pose only; the motion leads on to where they act.
     3. Zᵀ ∂A along a direction that all these rows allow, which has no symmetry and so stands for all: what adds to the rank now
        belongs to rows that are independent nearby, though not along the velocity. Rows that add nothing are redundant.
 
-    Growth counts above `GROWTH` of that of the fastest row, and above what is rounding (`Scale.still`).
+    Growth counts above `GROWTH` of that of the fastest row, and above rounding (`Scale.rounding_rate`).
 
     Args:
         terms: the rows; zeros in those that are not to be used.
@@ -77,8 +77,8 @@ def decide(
         nearby: the rows around the state.
         rank_tol: cut-off, as in `jaxmb.linalg.independent_rows`.
         consistent: whether the state is on the constraints; one that is not uses no rows.
-        excluded: rows that are not to be used.
-        in_use: the independent rows, where that was decided before.
+        excluded: mask (m,) of rows that are not to be used.
+        in_use: mask (m,) of the independent rows, if they were decided before.
     """
     terms, metric, nearby = lax.stop_gradient((terms, metric, nearby))
     tol, by_layout = cutoff(rank_tol, metric.dtype), None

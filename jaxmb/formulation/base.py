@@ -24,19 +24,20 @@ SMALL_ROW = 1e-6
 
 
 class Acceleration(eqx.Module):
-    """What a formulation returns.
+    """The solution of the equations of motion at one state, as a formulation returns it.
 
     Attributes:
         vdot: v̇ (nv,).
         reaction: M v̇ − F (nv,), the force of the constraints on the system, conjugate to v.
         multipliers: λ (m,) with Cᵀλ = reaction, of least Euclidean norm; not unique where rows are redundant, and NaN, for
-            undefined, in rows that are lost at a singular pose or take part in what is lost there.
+            undefined, in rows that are lost at a singular pose or combined with lost ones.
         rank: the numerical rank of C.
         result: `RESULTS.contradictory_constraints` if no v̇ satisfies all rows, `RESULTS.undetermined_motion` if at a
             singular pose several do, `RESULTS.ill_conditioned_state` if `uncertainty` is above 1e-6, `RESULTS.unfit_choice` if a choice of the formulation does not fit the pose,
             `RESULTS.nonfinite` if M is not positive definite where the formulation needs it or an input is not finite.
         eliminated: mask (m,) of the rows whose multipliers are zero because the formulation left them out.
-        uncertainty: beside a singular pose the part of v by which that is off a motion through the pose, whose acceleration v̇ is; zero elsewhere.
+        uncertainty: beside a singular pose the relative difference of v from the velocity of a motion through the pose, whose acceleration v̇ is; zero
+            elsewhere.
     """
 
     vdot: Float[Array, " nv"]
@@ -92,14 +93,15 @@ class AbstractFormulation(eqx.Module):
     def shares(
         self, factor: ConstrainedFactor, jacobian: Float[Array, "m nv"], multipliers: Float[Array, " m"]
     ) -> tuple[Float[Array, " m"], Bool[Array, " m"]]:
-        """The multipliers of all rows from those of the independent ones, and which rows go without.
+        """The multipliers (m,) of all rows from those of the independent ones, and the mask (m,) of rows whose multipliers are set to zero.
 
-        By default those of least norm, and none.
+        By default the multipliers have least norm, and no row is in the mask.
         """
         return minimum_norm_multipliers(factor, jacobian, multipliers), jnp.zeros_like(factor.in_use)
 
     def prepare(self, terms: Terms) -> Bool[Array, " m"]:
         """Decides which rows are independent; the sum of the mask is the rank."""
+        # Zeros in place of rows that are left out keep shapes static, and a zero row is never independent.
         terms = self.without_excluded(terms)
         return independent_rows(self.metric(terms), terms.jacobian, terms.scale, self.rank_tol, terms.holonomic)
 
@@ -118,7 +120,7 @@ class AbstractFormulation(eqx.Module):
     ) -> ConstrainedFactor:
         """The factors of the constrained equations of the rows in `in_use`, without those that are lost at these terms.
 
-        With `rank_tol=0` all rows in `in_use` stay: what is independent was decided at these very terms, row by row in another
+        With `rank_tol=0` all rows in `in_use` stay, for a rank that was decided at these very terms with the rows in another
         order. `quick` is as of `ConstrainedFactor`.
         """
         tol = self.rank_tol if rank_tol is None else rank_tol
@@ -155,6 +157,7 @@ class AbstractFormulation(eqx.Module):
             decision = self.decide(original, terms.nearby, in_use=carry)
             in_use, restored = decision.in_use, self.restore(terms, decision, terms.nearby)
             state = terms.nearby.state
+            # Ω|v| has the size of an acceleration of this motion: a measure for rows whose own v̇ and Γ vanish.
             moving = state.scale.rate * jnp.abs(state.v)
         # Rows decided at these very terms stay whatever the cut-off says of them in another order; a mask from elsewhere is tried again here.
         factor = self.factorise(restored.terms, restored.in_use, 0.0 if carry is None else None)
@@ -165,7 +168,7 @@ class AbstractFormulation(eqx.Module):
             beside = beside_singular_poses(self, terms, restored, factor, lost, vdot)
             vdot, uncertainty = beside.vdot, beside.uncertainty
         multipliers, eliminated = self.shares(factor, restored.terms.jacobian, multipliers)
-        # At equilibrium, and in uniform motion, v̇ and Γ are rounding beside what they are made of. Independent rows contradict none:
+        # At equilibrium, and in uniform motion, v̇ and Γ are rounding of the forces and velocities that they result from. Independent rows contradict none:
         # where one nearly vanishes, what it is off by is rounding too.
         free = factor.root.T @ (factor.root @ original.force)
         off = contradiction(original.jacobian, original.gamma, original.scale, vdot, jnp.abs(free) + moving)
@@ -183,10 +186,12 @@ class AbstractFormulation(eqx.Module):
             ),
             (~finite, RESULTS.nonfinite),
         )
+        # Later verdicts replace earlier ones: numbers that are not finite make all others meaningless.
         for condition, code in verdicts:
             result = RESULTS.where(condition, code, result)
         return Acceleration(
             vdot=vdot,
+            # Not Cᵀλ: M v̇ − F is unique wherever v̇ is, also where λ is undefined.
             reaction=terms.mass @ vdot - terms.force,
             multipliers=jnp.where(restored.undefined, jnp.nan, multipliers),
             rank=jnp.sum(in_use),
@@ -210,6 +215,7 @@ def contradiction(
     """|C v̇ − Γ| of each row relative to the sizes of its terms, or to a millionth of the largest row's, by v̇ or `typical` ones like Ω|v|."""
     size = (abs(jacobian) @ jnp.abs(vdot) + jnp.abs(gamma)) / scale
     typical_size = abs(jacobian) @ typical / scale
+    # Per row in units of σ, so that neither scaled rows nor a change of units decide.
     size = jnp.maximum(size, SMALL_ROW * jnp.max(jnp.maximum(size, typical_size), initial=0))
     return jnp.abs(jacobian @ vdot - gamma) / scale / jnp.where(size > 0, size, 1)
 

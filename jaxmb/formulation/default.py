@@ -1,4 +1,4 @@
-"""The formulation where none is given, and what a given one needs."""
+"""The default formulation, and the inertia that a chosen one needs."""
 
 import jax.numpy as jnp
 
@@ -13,12 +13,12 @@ from .kkt import KKT
 def formulation_at(formulation: AbstractFormulation | None, system: System, state: State) -> AbstractFormulation:
     """The formulation itself; where it is None, `GaussProjection()`, or `KKT()` for bodies without inertia that constraints hold.
 
-    With traced numbers nothing is known of the inertia: then it is `GaussProjection()`, and a result is not finite where M is singular.
+    With traced numbers the inertia is unknown: then it is `GaussProjection()`, and a result is not finite where M is singular.
 
     Args:
-        formulation: what the user gives.
+        formulation: that of the user, or None.
         system: the system.
-        state: one state, or several of which the first is looked at.
+        state: one state, or several, of which the first one decides.
 
     Raises:
         ValueError: naming the velocities, and of a mechanism the bodies, without inertia: where no constraint holds them, and where a given
@@ -26,6 +26,7 @@ def formulation_at(formulation: AbstractFormulation | None, system: System, stat
     """
     lacking = massless(system, state)
     if lacking is None:
+        # Gauss's principle is the default, as accurate as the others and at the least cost but for `Elimination`.
         return formulation or GaussProjection()
     if lacking.unconstrained and is_concrete(state):
         raise ValueError(lacking.refusal)
@@ -33,6 +34,7 @@ def formulation_at(formulation: AbstractFormulation | None, system: System, stat
         return KKT()
     if is_concrete(state):
         first = first_state(state)
+        # The formulation's own metric decides: one that adds the constraint rows to M is positive definite here, M alone is not.
         terms = rows_at(system.in_mode(first.mode), first.t, first.q, first.scale.row)
         if not bool(jnp.all(jnp.isfinite(inverse_root(formulation.metric(terms))))):
             raise ValueError(

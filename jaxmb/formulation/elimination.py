@@ -17,14 +17,14 @@ class Elimination(AbstractFormulation):
     """Dependent rows are left out, and their multipliers are zero; the others are solved by Gauss's principle.
 
     Frączek and Wojtyra, section 3.1. The motion does not depend on the rows that are left out, but the multipliers of those
-    that stay do, except where they are uniquely determined: what is left out is carried by the others.
+    that stay do, except where they are uniquely determined: the others carry the load of rows that are left out.
 
     Args:
-        eliminated: indices of the rows to leave out, see also `of`. If None they are found by pivoting at every state: in turn
+        eliminated: indices of the rows to leave out, see also `of`. If None they are chosen by pivoting at every state: in turn
             the row with the largest remainder stays.
         rank_tol: cut-off of the rank rule, see `jaxmb.linalg.independent_rows`.
 
-    Limits: rows given by the user whose loss leaves fewer independent rows are refused (`RESULTS.unfit_choice`), at the start
+    Limits: a choice of the user that leaves fewer independent rows is refused (`RESULTS.unfit_choice`), at the start
     and at every accepted state of a run. Pivoting may leave out other rows at other states, so that multipliers jump; the
     motion does not. M must be positive definite.
     """
@@ -73,9 +73,10 @@ class Elimination(AbstractFormulation):
         return jnp.asarray(np.isin(np.arange(m), self.eliminated))
 
     def unfit(self, terms: Terms, in_use: Bool[Array, " m"], lost: Int[Array, ""]) -> Bool[Array, ""]:
-        """Whether fewer rows are left than are independent."""
+        """Whether the remaining rows have a lower rank than all rows."""
         if self.eliminated is None:
             return jnp.array(False)
+        # Only the number of rows counts: any largest independent set gives the same motion.
         every = independent_rows(terms.mass, terms.jacobian, terms.scale, self.rank_tol)
         return jnp.sum(in_use) < jnp.sum(every)
 
@@ -83,6 +84,7 @@ class Elimination(AbstractFormulation):
         self, factor: ConstrainedFactor, jacobian: Float[Array, "m nv"], multipliers: Float[Array, " m"]
     ) -> tuple[Float[Array, " m"], Bool[Array, " m"]]:
         """The multipliers as they are: zero in the rows that are not in use."""
+        # No sharing by least norm: that these rows bear nothing is the assumption of the method.
         return multipliers, ~factor.in_use
 
     def metric(self, terms: Terms) -> Float[Array, "nv nv"]:
@@ -90,5 +92,5 @@ class Elimination(AbstractFormulation):
         return terms.mass
 
     def motion(self, terms: Terms, factor: ConstrainedFactor) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
-        """v̇ and λ of the rows that are left."""
+        """v̇ and λ of the remaining rows."""
         return factor.solve(terms.force, terms.gamma)

@@ -18,8 +18,8 @@ class GaussProjection(AbstractFormulation):
     Args:
         rank_tol: cut-off of the rank rule, see `jaxmb.linalg.independent_rows`.
 
-    Limits: M must be positive definite; where it is so on null(C) only, use `KKT`, as happens by itself where no formulation is given and the
-    numbers are known.
+    Limits: M must be positive definite; where it is so on null(C) only, use `KKT`, which is the default there if the
+    numbers are concrete.
     """
 
     rank_tol: Positive = eqx.field(static=True, default=RANK_TOL)
@@ -46,5 +46,6 @@ def gauss_residual(terms: Terms, vdot: Vector, rank_tol: Positive = RANK_TOL) ->
         rank_tol: cut-off of the rank rule, see `jaxmb.linalg.independent_rows`.
     """
     formulation = GaussProjection(rank_tol)
+    # The rank rule of all formulations, so that the test has as many free directions as the motion.
     basis = null_space(formulation.factorise(terms, formulation.prepare(terms)))
     return basis.T @ (terms.mass @ vdot - terms.force)

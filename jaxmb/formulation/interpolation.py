@@ -1,6 +1,6 @@
 """The acceleration beside a singular pose, interpolated along the motion.
 
-There a state is on the constraints to rounding and still off the motion: with a smallest remainder g of the rows, rounding ε of φ leaves ε/g of
+There a state satisfies the constraints to rounding and may still be off the motion: with a smallest remainder g of the rows, rounding ε of φ leaves ε/g of
 q, ε/g² of v and ε/g³ of the acceleration open. Further along the motion nothing is.
 """
 
@@ -31,8 +31,8 @@ GROWTH = 0.05
 ITERATIONS = 7
 # Samples are on the constraints where φ/Φ is no more than this power of eps, 3e-13 in float64.
 EXACT = 0.8
-# What is interpolated is exact to 1e-9 or so: an acceleration that agrees to the first power of eps, 2.5e-9 in float64, is left as it is, as is one that
-# differs by the second, 7e-11, of what it is made of, which is rounding at equilibrium.
+# Interpolated accelerations are exact to 1e-9 or so: an acceleration that agrees to the first power of eps, 2.5e-9 in float64, is left as it is, as is one that
+# differs by the second, 7e-11, of the larger one of the direct and the free acceleration, which is rounding at equilibrium.
 AGREES, VANISHES = 0.55, 0.65
 
 
@@ -41,7 +41,7 @@ class Beside(eqx.Module):
 
     Attributes:
         vdot: v̇ (nv,).
-        uncertainty: by which part of it v is off the motion; where none could be sampled, which part of v̇ rounding leaves open.
+        uncertainty: the relative difference of v from the motion; where no motion could be sampled, the part of v̇ that rounding leaves open.
     """
 
     vdot: Float[Array, " nv"]
@@ -56,10 +56,11 @@ def beside_singular_poses(
     lost: Bool[Array, ""],
     vdot: Float[Array, " nv"],
 ) -> Beside:
-    """The acceleration v̇ that the terms give, or where they are beside a singular pose the interpolated one; nothing is evaluated elsewhere."""
+    """The direct acceleration v̇, or beside a singular pose the interpolated one; elsewhere nothing more is evaluated."""
     direct = Beside(vdot, jnp.zeros_like(vdot, shape=()))
     if not restored.in_use.shape[0]:
         return direct
+    # An open motion has no continuation that could be sampled. The fallback is compiled only where a state is beside a pose, as few are.
     near = (lost | (lax.stop_gradient(factor.gap) < BESIDE)) & ~restored.open
     return with_fallback(near, _interpolated, (formulation, terms, restored.in_use, vdot), direct)
 
@@ -70,15 +71,17 @@ def _interpolated(
     """Σ (15 f(±τ) − 6 f(±2τ) + f(±3τ))/20 = f(0) + O(τ⁶) over accelerations f of states on the constraints, τ such that no row is close to being dependent.
 
     They lie along the velocity, or where this leads along singular poses, as at rest, along another direction that the constraints allow. The
-    velocities, interpolated likewise, tell how far that of the state is off.
+    velocities, interpolated likewise, show how far that of the state is off.
     """
     assert terms.nearby is not None
     system, state = terms.nearby.system, terms.nearby.state
     here = lax.stop_gradient(formulation.factorise(terms, in_use, 0.0))
+    # In the metric of lengths: a light body brings rows together in that of M at any pose, which is no singular pose.
     remainder = here.by_lengths(state.scale.reach, state.scale.row_by_length).gap
     direction, step = away_from_pose(terms.nearby, here, BESIDE)
     samples = (remainder < BESIDE) & (step[1] > 0)
     eps = jnp.finfo(direct.dtype).eps
+    # Inputs, as of a controller, are part of the force here but not of the system: their force is held over the samples.
     extra = (
         terms.force
         - system.intrinsic_force(state.t, state.q, state.v)
@@ -99,17 +102,21 @@ def _interpolated(
         weights = jnp.asarray(WEIGHTS, direct.dtype)
         return weights @ vdots, weights @ vs, jnp.max(offs)
 
+    # Infinite residuals where nothing was sampled: the direct acceleration stays.
     vdot, v, off = lax.cond(samples, interpolated, lambda: (direct, state.v, jnp.zeros_like(remainder) + jnp.inf))
     metric = formulation.metric(terms)
+    # Rounding may make a square negative, whose root would be NaN.
     size = lambda x: jnp.sqrt(jnp.maximum(x @ metric @ x, 0))
     speed = size(lax.stop_gradient(state.v))
     closed = samples & (off <= eps**EXACT) & jnp.all(jnp.isfinite(vdot))
-    usual = lax.stop_gradient(jnp.maximum(size(direct), jnp.linalg.norm(here.root @ terms.force)))
-    agrees = lax.stop_gradient(size(vdot - direct) <= eps**AGREES * size(vdot) + eps**VANISHES * usual)
+    typical = lax.stop_gradient(jnp.maximum(size(direct), jnp.linalg.norm(here.root @ terms.force)))
+    # Where both agree the direct one is exact enough, and its derivatives are those of the terms alone.
+    agrees = lax.stop_gradient(size(vdot - direct) <= eps**AGREES * size(vdot) + eps**VANISHES * typical)
     apart = size(lax.stop_gradient(v - state.v)) / jnp.where(speed > 0, speed, 1)
     turning = jnp.max(here.speeds(terms.nearby.jacobian_derivative(state.v, 1.0)), initial=0)
-    left = eps / remainder**2 * jnp.maximum(1, speed * turning / (remainder * jnp.where(usual > 0, usual, 1)))
-    uncertainty = jnp.where(closed, apart, jnp.where(remainder < BESIDE, left, 0))
+    # Nothing to compare with: rounding ε of φ leaves ε/g² of v open, and ε/g³ of v̇ where the rows turn fast.
+    ambiguity = eps / remainder**2 * jnp.maximum(1, speed * turning / (remainder * jnp.where(typical > 0, typical, 1)))
+    uncertainty = jnp.where(closed, apart, jnp.where(remainder < BESIDE, ambiguity, 0))
     return Beside(jnp.where(closed & ~agrees, vdot, direct), lax.stop_gradient(uncertainty))
 
 
@@ -119,9 +126,10 @@ def away_from_pose(
     """A direction that leads from rows with remainders below `near` to where they have twice that, and how much time, and how much of it, that takes.
 
     The direction is that of the velocity, or where this leads along singular poses, as at rest, another one that the constraints allow, which takes no time.
-    None is of use where it takes nothing.
+    Where the second number is zero neither direction leads away.
     """
     v = nearby.state.v
+    # Numbers without a symmetry, lest that of a mechanism make the direction lead along singular poses.
     probe = jnp.asarray(np.cos(1.0 + 2.0 * np.arange(v.shape[0])), v.dtype)
     free = factor.root.T @ (probe - (factor.basis @ probe) @ factor.basis)
     close = factor.remainders < near
@@ -130,8 +138,10 @@ def away_from_pose(
     for direction, tdot in ((v, 1.0), (free, 0.0)):
         rates = nearby.jacobian_derivative(direction, tdot)
         growth = factor.vanishing @ (rates / factor.scale[:, None]) @ factor.root.T
+        # What grows along rows that are not close to being dependent makes no row more independent.
         growth = jnp.linalg.norm(growth - (growth @ others.T) @ others, axis=1)
         away = close & (growth > GROWTH * jnp.max(factor.speeds(rates), initial=0))
+        # The slowest remainder decides: all of them must be at twice the limit.
         least = jnp.min(jnp.where(away, growth, jnp.inf))
         spacings.append(jnp.where(jnp.all(away == close) & jnp.any(close), 2 * near / least, 0))
     moving = spacings[0] > 0
@@ -146,17 +156,19 @@ def _onto(
     assert terms.nearby is not None
     system, state = terms.nearby.system, terms.nearby.state
     holonomic = in_use if terms.holonomic is None else in_use & terms.holonomic
-    still = jnp.zeros_like(state.v)
+    zero = jnp.zeros_like(state.v)
 
     def rows(q: Array) -> Any:
         return formulation.without_excluded(rows_at(system, t, q, terms.scale))
 
     def closer(q: Array, _: None) -> tuple[Array, None]:
-        move = formulation.factorise(rows(q), holonomic, 0.0).solve(still, position_residual(system, t, q))[0]
+        # Velocity constraints have no position to return to. A cut-off of zero, as the rows were chosen at the state and must be the same
+        # at all samples.
+        move = formulation.factorise(rows(q), holonomic, 0.0).solve(zero, position_residual(system, t, q))[0]
         return system.normalise(q - system.qdot(q, move)), None
 
     q = lax.scan(closer, system.normalise(q), None, length=ITERATIONS)[0]
     factor, v = formulation.factorise(rows(q), in_use, 0.0), state.v
     for _ in range(2):  # the second removes the rounding of the first
-        v = v - factor.solve(still, velocity_residual(system, t, q, v))[0]
+        v = v - factor.solve(zero, velocity_residual(system, t, q, v))[0]
     return q, v

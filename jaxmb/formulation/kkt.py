@@ -28,5 +28,7 @@ class KKT(AbstractFormulation):
 
     def motion(self, terms: Terms, factor: ConstrainedFactor) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
         """v̇ and λ of the independent rows."""
+        # Since C v̇ = Γ, the term CᵀΣ⁻²C v̇ added on the left is CᵀΣ⁻²Γ, and λ is untouched. The saddle-point matrix itself is never
+        # factorised: with redundant rows it is singular, and `solve` gives NaN.
         _, weighted = stiffened(terms.mass, terms.jacobian, terms.scale)
         return factor.solve(terms.force + weighted @ terms.gamma, terms.gamma)

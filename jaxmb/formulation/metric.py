@@ -1,4 +1,4 @@
-"""Rows orthonormal in a metric of the user's choice, and what belongs to it."""
+"""Rows orthonormal in a metric of the user's choice, and the multipliers in it."""
 
 from collections.abc import Sequence
 
@@ -20,12 +20,15 @@ def metric_factor(
         weight = jnp.eye(terms.force.shape[0], dtype=terms.force.dtype)
     if weight.shape != terms.mass.shape:
         raise ValueError(f"Argument `weight` must have shape {terms.mass.shape}, but has shape {weight.shape}.")
+    # σ belongs to the metric of M. Rows are in use or not already, so that sizes only scale here and need no derivative, which at a zero
+    # row would be NaN.
     sizes = lax.stop_gradient(row_norms(weight, terms.jacobian))
     return ConstrainedFactor(weight, terms.jacobian, jnp.where(sizes > 0, sizes, 1), in_use, 0.0)
 
 
 def multipliers_of(factor: ConstrainedFactor, reaction: Float[Array, " nv"]) -> Float[Array, " m"]:
     """λ of the independent rows with C_kᵀλ = reaction, by the pseudo-inverse of C_kᵀ in the factor's metric."""
+    # With γ = 0 and the force −r: W x − C_kᵀλ = −r with C_k x = 0, so that x = 0 if r = C_kᵀλ, and else its part outside range(C_kᵀ).
     return factor.solve(-reaction, jnp.zeros_like(factor.scale))[1]
 
 

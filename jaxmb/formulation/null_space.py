@@ -50,6 +50,7 @@ class NullSpace(AbstractFormulation):
 
     def motion(self, terms: Terms, factor: ConstrainedFactor) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
         """v̇ and λ of the independent rows."""
+        # The rows in use come from the rank rule in the metric of M; N and C⁺ may be in any other, since v̇ does not depend on it.
         own = metric_factor(terms, factor.in_use, self.weight)
         parts = _minimal(terms, own)
         vdot = parts.particular + parts.basis @ solve_spd(parts.mass, parts.force)

@@ -82,12 +82,15 @@ class OrthogonalProjection(AbstractFormulation):
         M_c is the "skew" one, whatever `inertia` says, since (32) is written with it.
         """
         parts = OrthogonalProjection(inertia="skew", weight=self.weight, rank_tol=self.rank_tol).projected(terms)
+        # (32) collected: μ (PᵀF + M C⁺Γ) = (I − Pᵀ) M v̇, so that both terms are one projection of M v̇ − F.
         passive = jnp.eye(parts.projector.shape[0]) - parts.projector.T
         return passive @ (terms.mass @ solve_square(parts.inertia, parts.force) - terms.force)
 
     def _projected(self, terms: Terms, own: ConstrainedFactor) -> Projected:
         particular = own.solve(jnp.zeros_like(terms.force), terms.gamma)[0]
         p, mass, weight = projector(own), terms.mass, own.metric
+        # Each form is PᵀM v̇ = PᵀF with (I − P) v̇ = C⁺Γ added, multiplied by M, (I − 2Pᵀ) M or γ W. In a metric W forces are projected
+        # by Pᵀ, velocities by P.
         normal = jnp.eye(p.shape[0]) - p
         if self.inertia == "skew":
             inertia, drive = mass + p.T @ mass - mass @ p, mass @ particular
@@ -95,6 +98,7 @@ class OrthogonalProjection(AbstractFormulation):
             inertia = p.T @ mass @ p + normal.T @ mass @ normal
             drive = mass @ particular - 2 * p.T @ (mass @ particular)
         else:
+            # Any γ gives the same v̇. The mean inertia keeps both parts of M_c alike in size, and follows the units.
             gamma = jnp.trace(mass) / jnp.trace(weight) if self.gamma is None else self.gamma
             inertia, drive = p.T @ mass + gamma * weight @ normal, gamma * weight @ particular
         return Projected(p, particular, inertia, p.T @ terms.force + drive)
@@ -108,6 +112,7 @@ def decoupling(terms: Terms, weight: Matrix | None = None, rank_tol: Positive = 
     μP vanishes and the constraint force depends on passive forces and velocities only.
     """
     p = OrthogonalProjection(inertia="skew", weight=weight, rank_tol=rank_tol).projected(terms).projector
+    # "Decoupled" makes μP vanish, not μ as printed: (I − Pᵀ) M P, whose P is on the right.
     coupling = terms.mass @ p - p.T @ terms.mass @ p
     return jnp.sqrt(jnp.sum(coupling**2) / jnp.sum(terms.mass**2))
 

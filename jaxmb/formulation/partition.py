@@ -89,6 +89,7 @@ class CoordinatePartition(AbstractFormulation):
     def unfit(self, terms: Terms, in_use: Bool[Array, " m"], lost: Int[Array, ""]) -> Bool[Array, ""]:
         """Whether some velocity follows neither from the constraints nor from the choice."""
         factor, _ = self._factor(terms, in_use, self._mask_of(terms))
+        # Lost rows are not in use but act again beside the pose: each of them fixes one more velocity.
         return jnp.sum(factor.in_use) + lost < terms.force.shape[0]
 
     def metric(self, terms: Terms) -> Float[Array, "nv nv"]:
@@ -97,9 +98,12 @@ class CoordinatePartition(AbstractFormulation):
 
     def motion(self, terms: Terms, factor: ConstrainedFactor) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
         """v̇ and λ of the independent rows, C_Dᵀ λ = (M v̇ − F)_D."""
+        # The square matrix of the independent rows of C and the unit rows of v_I: solving with it gives A, η and ξ without sorting
+        # columns into dependent and independent ones, whose numbers are not static.
         own, _ = self._factor(terms, factor.in_use, self._mask_of(terms))
         parts = _partition(terms, own)
         vdot = parts.tangent.T @ solve_spd(parts.mass, parts.force) + parts.xi
+        # The multipliers of the unit rows are the balance along the free directions, D (M v̇ − F) = 0; those of the rows of C are λ.
         reaction = terms.mass @ vdot - terms.force
         m = terms.scale.shape[0]
         return vdot, own.solve(-reaction, jnp.zeros_like(own.scale))[1][:m]
@@ -116,6 +120,8 @@ class CoordinatePartition(AbstractFormulation):
     def _greedy(self, terms: Terms, in_use: Bool[Array, " m"]) -> Bool[Array, " nv"]:
         metric, rows, scale = _with_units(self.metric(terms), terms, in_use)
         m = in_use.shape[0]
+        # Constraint rows first: unit rows, of length one in the metric, are then compared by their remainders outside of C, the cos α of
+        # the criterion in this metric.
         first = jnp.arange(rows.shape[0]) < m
         return independent_rows(metric, rows, scale, self.rank_tol, first)[m:]
 
@@ -146,6 +152,7 @@ def _partition(terms: Terms, factor: ConstrainedFactor) -> Partition:
     none = jnp.zeros(m, zero.dtype)
     tangent = jax.vmap(lambda unit: follow(none, unit))(jnp.diag(mask.astype(zero.dtype)))
     xi = follow(terms.gamma, zero)
+    # Ones for dependent velocities keep the matrix regular at a static size; their right-hand sides are zero.
     mass = tangent @ terms.mass @ tangent.T + jnp.diag((~mask).astype(zero.dtype))
     return Partition(
         independent=mask,
@@ -180,14 +187,16 @@ def projective_criterion(terms: Terms, weight: Matrix | None = None, rank_tol: P
     Args:
         terms: the evaluated system.
         weight: the metric (nv, nv); M if None. With the identity this is the geometric criterion of a singular value
-            decomposition, which knows no masses: cos²α_i is the squared length of row i of an orthonormal null-space basis.
+            decomposition, which does not depend on masses: cos²α_i is the squared length of row i of an orthonormal null-space basis.
         rank_tol: cut-off of the rank rule, see `jaxmb.linalg.independent_rows`.
     """
     in_use = independent_rows(regular_metric(terms.mass, terms.jacobian), terms.jacobian, terms.scale, rank_tol)
+    # The rank is decided in the metric of M whatever the weight, as everywhere else; the weight only measures angles.
     metric = regular_metric(terms.mass, terms.jacobian) if weight is None else weight
     factor = ConstrainedFactor(metric, terms.jacobian, terms.scale, in_use, 0.0)
     units = factor.root.T
     size = jnp.sum(units**2, axis=1)
+    # Both are lengths of two orthogonal parts of one vector, so that cos²α and cos²β sum to 1 to rounding.
     normal = (units @ factor.basis.T) @ factor.basis
     tangent = units - normal
     return Criterion(jnp.sum(tangent**2, axis=1) / size, jnp.sum(normal**2, axis=1) / size)

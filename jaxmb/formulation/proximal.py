@@ -27,7 +27,7 @@ class Proximal(AbstractFormulation):
         refinements: number of solutions.
         rank_tol: cut-off of the rank rule, see `jaxmb.linalg.independent_rows`.
 
-    Limits: rows closer to dependence than about √μ are satisfied in part only; what is left shows as
+    Limits: rows closer to dependence than about √μ are satisfied in part only; the residual is reported as
     `RESULTS.contradictory_constraints`.
     """
 
@@ -45,6 +45,7 @@ class Proximal(AbstractFormulation):
         rows = jnp.where(factor.in_use[:, None], terms.jacobian / terms.scale[:, None], 0)
         target = jnp.where(factor.in_use, terms.gamma / terms.scale, 0)
         free = solve_spd(metric, terms.force + weighted @ terms.gamma)
+        # The iteration is for the scaled multiplier μ_i = σ_i λ_i, in which all rows are alike in size.
         response = solve_spd(metric, rows.T)
         # μ is relative to squares of scaled singular values, which are about one: it needs no units.
         regular = rows @ response + self.mu * jnp.eye(rows.shape[0], dtype=rows.dtype)
@@ -53,5 +54,6 @@ class Proximal(AbstractFormulation):
         def refine(mu: Array, _: None) -> tuple[Array, None]:
             return mu + root.T @ (root @ (target - rows @ (free + response @ mu))), None
 
+        # A fixed number of solutions, as a test of convergence would make a batch wait for its slowest row.
         mu, _ = lax.scan(refine, jnp.zeros_like(target), None, length=self.refinements)
         return free + response @ mu, mu / terms.scale

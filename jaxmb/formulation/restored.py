@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class SecondOrderCondition(eqx.Module):
-    """What the rows lost at a pose demand: Zᵀ(K v̇ − k) = 0.
+    """The condition of the rows lost at a pose, which is of second order: Zᵀ(K v̇ − k) = 0.
 
     Attributes:
         mask: mask (m,) of the lost rows; the others are zero in what follows.
         matrix: ZᵀK (m, nv).
         drift: Zᵀk (m,).
-        square: how ZᵀK v̇ answers to values of the lost rows, these in units of their sizes; that of I in the other rows.
+        square: the change (m, m) of ZᵀK v̇ by values of the lost rows in units of their sizes; the identity in the other rows.
     """
 
     mask: Bool[Array, " m"]
@@ -40,8 +40,8 @@ class RestoredRows(eqx.Module):
         terms: with the rows ZᵀĊ in place of the lost ones.
         in_use: mask (m,) of the rows in use.
         undefined: mask (m,) of the rows whose multipliers are undefined.
-        open: whether the motion is open.
-        condition: what the lost rows demand; None where none can be lost.
+        open: whether several motions are possible.
+        condition: the condition of the lost rows; None where none can be lost.
     """
 
     terms: Terms
@@ -79,10 +79,13 @@ def restore(formulation: "AbstractFormulation", terms: Terms, decision: Decision
     Derivatives are those of the other rows: where a row is lost that of the formula is not that of the motion anyway.
     """
     original = dataclasses.replace(terms, layout=None)  # ZᵀĊ may read any velocity
+    # k holds third derivatives of φ: its own derivatives would cost fourth ones, for a formula whose derivative is not that of the
+    # motion.
     terms, nearby = lax.stop_gradient((original, nearby))
     in_use, replaced = decision.in_use, decision.lost
     combined = decision.combined / terms.scale
     rows = combined @ decision.rate
+    # A row of ZᵀĊ has other units than the row that it replaces: σ of that would say nothing of its size.
     length = jnp.where(replaced, jnp.linalg.norm(rows @ decision.root.T, axis=1), terms.scale)
     fields = lambda t: (t.jacobian, t.scale)
     restored = eqx.tree_at(fields, terms, (jnp.where(replaced[:, None], rows, terms.jacobian), length))
@@ -101,6 +104,7 @@ def restore(formulation: "AbstractFormulation", terms: Terms, decision: Decision
     square = jnp.where(both, matrix @ responses.T, jnp.eye(in_use.shape[0]))
     drift = jnp.where(replaced, combined @ nearby.right_hand_side(), 0)
     lost = SecondOrderCondition(replaced, jnp.where(replaced[:, None], matrix, 0), drift, square)
+    # Multipliers grow like 1/distance in all rows of a lost combination, and so in redundant rows that depend on these.
     involved = jnp.abs(decision.combined) > formulation.rank_tol
     undefined = jnp.any(replaced[:, None] & involved, axis=0)
     undefined |= ~(in_use | replaced) & jnp.any(involved & undefined, axis=1)
@@ -108,5 +112,6 @@ def restore(formulation: "AbstractFormulation", terms: Terms, decision: Decision
     gamma = restoration.terms_for(formulation, factor, terms.force, terms.gamma, drift).gamma
     rows, length = jnp.where(replaced[:, None], rows, original.jacobian), jnp.where(replaced, length, original.scale)
     gamma = jnp.where(replaced, gamma, original.gamma)
+    # Back to the original terms in all other rows, so that their derivatives are exact.
     final = eqx.tree_at(lambda t: (*fields(t), t.gamma), original, (rows, length, gamma))
     return eqx.tree_at(lambda r: r.terms, restoration, final)

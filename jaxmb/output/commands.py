@@ -1,4 +1,4 @@
-"""What a control law could and could not do along a motion."""
+"""The commands of a control law along a motion, and the demands that they miss."""
 
 import equinox as eqx
 from jaxtyping import PyTree
@@ -35,6 +35,7 @@ class _Command(eqx.Module):
 
     def __call__(self, system: System, state: State, z: PyTree) -> Command | HybridCommand:
         plant = Plant.at(system, state)
+        # A single state has no history: the controller is taken at its start.
         z = self.law.init(plant.system) if z is None else z
         if isinstance(self.law, TrackForce):
             return self.law.hybrid(plant, z, self.law.desired(plant))

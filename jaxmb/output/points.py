@@ -1,4 +1,4 @@
-"""Named outputs: where the points of a mechanism are and how they move, what its joints and force elements do."""
+"""Named outputs: motions of the points of a mechanism, joint coordinates, and forces of its elements."""
 
 import dataclasses
 from collections.abc import Callable
@@ -53,10 +53,11 @@ def acceleration(
 ) -> Float[Array, "... d"]:
     """The acceleration of a place in m/s²; arguments and errors as of `position` and `reactions`.
 
-    Where none is determined it is NaN, if that is not raised.
+    It is NaN where no acceleration is determined and `throw` is False.
     """
     linkage_of(system)
     reaction = reactions(system, motion, formulation=formulation, u=u, throw=throw)
+    # A failed solution may still hold finite numbers, as where the motion is open: NaN keeps them from being read.
     vdot = jnp.where((reaction.result == RESULTS.successful)[..., None], reaction.vdot, jnp.nan)
     return over_states(_PointAcceleration(marker(place, "place")), strong(system), strong(motion), vdot)
 
@@ -105,6 +106,7 @@ def coordinate(system: System, motion: Solution | State, name: str) -> Float[Arr
     """
     linkage = linkage_of(system)
     values = _at(system, motion, Motion.coordinate, name)
+    # Only along a solution: states by themselves have no order in which turns could be counted. Times are its last axis.
     if isinstance(motion, Solution) and linkage.wraps(name):
         values = jnp.unwrap(values, axis=-1)
     return values
@@ -118,7 +120,7 @@ def rate(system: System, motion: Solution | State, name: str) -> Float[Array, ".
 
 @contract
 def force(system: System, motion: Solution | State, name: str, *, u: NoNaN | None = None) -> Float[Array, "..."]:
-    """What a force element exerts, in N and N m; its class says which components.
+    """The force of an element, in N and N m; the components are those that its class documents.
 
     Args:
         system: built from a mechanism.
@@ -145,6 +147,7 @@ def _at(system: System, motion: Solution | State, read: Callable[..., Array], ar
 
 
 class _PointReader(eqx.Module):
+    # Static, as a function; what is read, a marker, may hold positions that are differentiated.
     read: Callable[..., Array] = eqx.field(static=True)
     argument: Marker | str
 
@@ -156,6 +159,7 @@ class _PointAcceleration(eqx.Module):
     marker: Marker
 
     def __call__(self, system: System, state: State, vdot: Array) -> Array:
+        # The derivative of the point's velocity along (N v, v̇), in place of formulas for centripetal and Coriolis terms.
         speed = lambda q, v: linkage_of(system).motion(state.t, q, v, system.params).velocity(self.marker)
         return jax.jvp(speed, (state.q, state.v), (system.qdot(state.q, state.v), vdot))[1]
 
@@ -167,6 +171,7 @@ class _Value(eqx.Module):
         t, q, v = state.t, state.q, state.v
         linkage = linkage_of(system)
         motion = linkage.motion(t, q, v, system.params)
+        # Loads of joints cost a solution of the equations of motion, and only friction by reactions reads them.
         if linkage.connectivity.load_joints:
             motion = dataclasses.replace(motion, loads=joint_loads(linkage, t, q, v, system.params, u))
         return motion.numbers.forces[self.index].value(motion)

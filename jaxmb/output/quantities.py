@@ -73,15 +73,15 @@ class Residuals(eqx.Module):
 
 
 class Reactions(eqx.Module):
-    """What the constraints do.
+    """Accelerations and constraint forces.
 
     Attributes:
         vdot: v̇ (..., nv).
         reaction: M v̇ − F (..., nv), the generalised reaction acting on the system, unique wherever v̇ is.
         multipliers: λ by constraint name (..., k), of least norm; not unique where rows are redundant, NaN where undefined,
             at singular poses. That of a driver is its effort, (...).
-        forces: C_Xᵀλ_X by constraint name (..., nv), which add up to `reaction`. `jaxmb.analyse_reactions` tells which of them
-            a rigid model determines.
+        forces: C_Xᵀλ_X by constraint name (..., nv), which add up to `reaction`. `jaxmb.analyse_reactions` reports which of
+            them a rigid model determines.
         result: what the formulation reports (...), see `jaxmb.Acceleration`.
     """
 
@@ -103,14 +103,16 @@ def energy(system: System, motion: Solution | State) -> Energy:
     kinetic, potential, total = over_states(_energies, strong(system), strong(motion))
     if not isinstance(motion, Solution):
         return Energy(kinetic, potential, total, jnp.zeros_like(total), jnp.zeros_like(total))
+    # In NumPy where all numbers are concrete: two differences are not worth compiled programs.
     total_in_numpy, work = in_numpy(total, motion.work)
     difference = total_in_numpy - work
+    # Less the first saved value of each run, as energy has no zero of its own.
     return Energy(kinetic, potential, total, motion.work, as_jax(difference - difference[..., :1]))
 
 
 @contract
 def residuals(system: System, motion: Solution | State) -> Residuals:
-    """How well the constraints hold on position and velocity level."""
+    """The residuals of the constraints on position and velocity level."""
     return Residuals(*over_states(scaled_residuals, strong(system), strong(motion)))
 
 
@@ -128,9 +130,9 @@ def reactions(
     Args:
         system: the system.
         motion: a solution, or a state; leading axes are kept.
-        formulation: how they are found; `GaussProjection()` by default.
+        formulation: the formulation that solves for them; `GaussProjection()` by default.
         u: inputs (..., nu); those of the solution by default, none for a state.
-        throw: whether to raise where no acceleration is determined, if values are known; `result` says it in any case.
+        throw: whether to raise where no acceleration is determined, if values are concrete; `result` reports it in any case.
 
     Raises:
         RuntimeError: for constraints that contradict each other, a motion that is not determined, a choice of the formulation
@@ -175,13 +177,13 @@ def physical_reactions(
         directions: by name, `fn(t, q, params)` → displacement in m or turn in rad.
         scheme: one of the three.
         u: inputs (nu,).
-        throw: whether to raise, with known numbers, where f is not determined or leaves a part of the reaction; f is NaN there in any case.
+        throw: whether to raise, with concrete numbers, where f is not determined or leaves a part of the reaction; f is NaN there in any case.
 
     Returns:
         f by name, in N or N m.
 
     Raises:
-        ValueError: for a scheme that is not known, for directions that depend on each other, and for those that leave a part of the
+        ValueError: for an unknown scheme, for directions that depend on each other, and for those that leave a part of the
             reaction, with the size of that part.
         RuntimeError: where no acceleration is determined, as of `reactions`.
     """
@@ -196,6 +198,7 @@ def physical_reactions(
     system, state = strong(system), strong(state)
     displacement = lambda t, q: jnp.stack([jnp.reshape(fn(t, q, system.params), ()) for fn in directions.values()])
     rate = lambda v: jax.jvp(lambda q: displacement(state.t, q), (state.q,), (system.qdot(state.q, v),))[1]
+    # Linear in v: the Jacobian is the same at any velocity.
     matrix = jax.jacfwd(rate)(jnp.zeros(system.nv))
     terms = evaluate(system, state, u=u)
     formulation = formulation_at(None, system, state)
@@ -204,6 +207,7 @@ def physical_reactions(
     # W in place of M, with (W − M) v̇ added to F, changes neither v̇ nor f.
     regular = dataclasses.replace(terms, mass=metric, force=terms.force + (metric - terms.mass) @ solution.vdot)
     values = _components(regular if scheme == "metric" else terms, matrix, solution.reaction, scheme)
+    # Each scheme gives numbers for any directions; whether they are the reaction is a question of its own.
     independent, remainder = _spanned(terms, matrix, solution.reaction)
     few = jnp.asarray(scheme == "square") & (solution.rank != len(directions))
     if throw:
@@ -221,11 +225,15 @@ def _components(
 ) -> Float[Array, " k"]:
     """The components f of a reaction by a scheme, with the rows B of the directions."""
     if scheme == "direct":
+        # Directions may be fewer than velocities: least squares solves Bᵀf = M v̇ − F exactly where it can be solved.
         return pseudoinverse(matrix.T, RANK_TOL, spectral_norm(matrix)) @ reaction
     parts = CoordinatePartition().partition(terms)
     if scheme == "metric":
+        # Their (35), from v̇ = M⁻¹(F + Bᵀf) and B v̇ = B [0; ξ]: v̇_I has no part in it, as D Bᵀ = 0.
         inverse = solve_spd(terms.mass, matrix.T).T
         return solve_square(inverse @ matrix.T, matrix @ parts.xi - inverse @ terms.force)
+    # (37) needs a square matrix, whose size is static: as many rows of D as are left by the directions. Where the rank is another one the
+    # caller returns NaN.
     freedom = matrix.shape[1] - matrix.shape[0]
     tangent = parts.tangent[jnp.flatnonzero(parts.independent, size=freedom, fill_value=0)]
     return solve_square(jnp.concatenate([matrix, tangent @ terms.mass]).T, reaction)[: matrix.shape[0]]
@@ -235,10 +243,11 @@ def _spanned(terms: Terms, matrix: Float[Array, "k nv"], reaction: Float[Array, 
     """Whether the rows B are independent, and the part of the reaction outside of their span, in the metric of M⁻¹."""
     metric = regular_metric(terms.mass, terms.jacobian)
     size = row_norms(metric, matrix)
+    # Rows of unit size in the metric: displacements in m and turns in rad compare.
     factor = ConstrainedFactor(metric, matrix, jnp.where(size > 0, size, 1), jnp.ones(matrix.shape[0], bool))
     full, force = factor.root @ reaction, factor.root @ terms.force
     rest = jnp.linalg.norm(full - (factor.basis @ full) @ factor.basis)
-    # A reaction that vanishes is rounding beside the forces it is made of.
+    # A reaction that vanishes is rounding beside the forces that it balances.
     # Below the tolerance of contradictions a reaction is a difference of forces that cancel.
     against = jnp.maximum(jnp.linalg.norm(full), contradiction_tol(rest.dtype) * jnp.linalg.norm(force))
     return jnp.all(factor.in_use), rest / jnp.where(against > 0, against, 1)
@@ -272,6 +281,7 @@ class _Solve(eqx.Module):
         solution = self.formulation.acceleration(terms)
         by_name = {name: solution.multipliers[part] for name, part in system.rows.items()}
         forces = {name: by_name[name] @ terms.jacobian[part] for name, part in system.rows.items()}
+        # A driver is one row, whose multiplier is its effort: a scalar rather than an array of one entry.
         for name in () if system.joints is None else system.joints.drivers(system.params):
             by_name[name] = by_name[name][0]
         return Reactions(solution.vdot, solution.reaction, by_name, forces, solution.result)
@@ -284,6 +294,7 @@ def states_of(motion: Solution | State) -> State:
 
 def check_motion(system: System, motion: Solution | State) -> None:
     """Refuses a motion whose coordinates are not those of a system."""
+    # Names where both sides have them: equal shapes alone would let another mechanism of as many coordinates pass.
     names = motion.names if isinstance(motion, Solution) else None
     coordinates = names is not None and names.coordinates
     if (coordinates and coordinates != system.coordinates) or (motion.q.shape[-1:], motion.v.shape[-1:]) != (
@@ -300,6 +311,7 @@ def check_inputs(system: System, motion: Solution | State, u: ArrayLike | None) 
     """Refuses inputs that do not fit a system and its motion."""
     if u is None:
         return
+    # A run by a controller with `joints` has torques at these as its inputs, in place of the system's own.
     joints = motion.joints if isinstance(motion, Solution) else None
     count, axes = system.nu if joints is None else len(joints), motion.q.shape[:-1]
     if np.shape(u) != (*axes, count):
@@ -320,4 +332,5 @@ def over_states(fn: Callable[..., T], system: System, motion: Solution | State, 
 def _over_states(fn: Callable[..., T], system: System, motion: Solution | State, *more: PyTree) -> T:
     states = states_of(motion)
     system = system.acting_at(motion.joints if isinstance(motion, Solution) else None)
+    # The mode is that of each state: along a run with events it changes.
     return over_leading_axes(lambda state, *more: fn(*apply_mode(system, state), *more), states.t.ndim)(states, *more)

@@ -1,4 +1,4 @@
-"""Equilibrium at a given pose: what holds it, and what acts in its joints."""
+"""Equilibrium at a given pose: the efforts that hold it, and the reactions in its joints."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class Statics(eqx.Module):
         state: the pose, v = 0, with the rows that hold it.
         efforts: by name of a coordinate that is held, or of a driver, the force in N or torque in N m along it that balances all
             loads, of least norm where it is not unique.
-        joints: what each joint exerts on the body of its B, by name; none without a mechanism.
+        joints: the wrench of each joint on the body of its B, by name; empty without a mechanism.
         multipliers: λ by constraint name (k,), of least norm.
         residual: v̇ (nv,) from rest, zero where the pose is held.
         result: `RESULTS.no_equilibrium` where it is not.
@@ -74,28 +74,28 @@ def statics(
     """The forces that hold a mechanism at rest at a pose, under gravity and all its loads: F(t, q, 0, u) + Cᵀλ + Σ f_i ∂s_i/∂q = 0.
 
     f_i is the effort at a coordinate s_i that is held, as by a motor or a clamp there; a driver holds its own, whatever its
-    velocity. In each joint acts what the equilibrium of the bodies asks for. `jaxmb.equilibrium` looks for a pose instead.
+    velocity. Reactions in joints follow from the equilibrium of the bodies. `jaxmb.equilibrium` looks for a pose instead.
 
     Args:
         system: the system.
-        state: one assembled pose; its velocity counts for nothing.
+        state: one assembled pose; its velocity is ignored.
         hold: names of coordinates, or of joint coordinates, that are held.
         u: inputs (nu,); none by default.
-        frame: axes of what acts in joints, as of `joint_reaction`.
+        frame: axes of the wrenches in joints, as of `joint_reaction`.
         formulation: gives metric and cut-off; `GaussProjection()` by default.
-        throw: whether to raise where the pose cannot be held; `result` says it in any case.
+        throw: whether to raise where the pose cannot be held; `result` reports it in any case.
 
     Raises:
-        ValueError: for a pose that what is held cannot hold, naming the velocity along which forces are most out of balance, and for names
-            that are not known.
+        ValueError: for a pose that these coordinates cannot hold, naming the velocity along which forces are most out of balance, and for
+            unknown names.
 
     Example:
         >>> import jaxmb as jm
         >>> P = jm.planar
         >>> arm = P.Mechanism([P.Body.rod("arm", mass=2.0, length=1.0)], [P.Revolute("pivot", "ground", "arm.a")],
         ...                   gravity=(0.0, -10.0)).build()
-        >>> found = jm.statics(arm, jm.assemble(arm, {"pivot": 0.0}), hold=["pivot"])
-        >>> round(float(found.efforts["pivot"]), 9), found.joints["pivot"].force.round(9).tolist()
+        >>> rest = jm.statics(arm, jm.assemble(arm, {"pivot": 0.0}), hold=["pivot"])
+        >>> round(float(rest.efforts["pivot"]), 9), rest.joints["pivot"].force.round(9).tolist()
         (10.0, [0.0, 20.0])
     """
     check_state(system, state)
@@ -103,11 +103,13 @@ def statics(
     formulation = formulation_at(formulation, system, locked)
     u = None if u is None else jnp.asarray(u, default_float())
     residual, multipliers, off = over_states(_Balance(formulation), strong(system), strong(locked), u)
+    # 4e-11 in float64: forces at a state that is on the constraints to eps^(2/3) are exact to as much.
     tol = float(jnp.finfo(off.dtype).eps) ** (2 / 3)
     text = (
         "Argument `hold` must hold the pose, but does not: along '{name}' forces are out of balance by {}, relative to what acts "
         "there. Hold a coordinate for each degree of freedom, or look for a pose by `equilibrium`."
     )
+    # The worst velocity alone: one cause puts most of them out of balance, and one name tells more than all.
     worst = Check(jnp.where(jnp.arange(off.shape[0]) == jnp.argmax(off), off, 0), tol, text, system.velocities)
     if throw:
         residual = enforce(residual, [worst])
@@ -135,6 +137,7 @@ def _row(name: str) -> str:
 
 def _locked(system: System, state: State, hold: tuple[str, ...]) -> State:
     """The state at rest, with a row that acts for each coordinate that is held."""
+    # Rows are added like those of locks, so that efforts are multipliers and share by least norm like all others.
     old, none = state.mode, jnp.zeros(len(hold), state.q.dtype)
     active = jnp.ones(system.m, bool) if old is None else old.active
     join = lambda a, b: b if a is None else jnp.append(a, b)
@@ -143,6 +146,7 @@ def _locked(system: System, state: State, hold: tuple[str, ...]) -> State:
             *(() if old is None else old.locks),
             *(Lock(name, at=0.0, name=_row(name)).row(system) for name in hold),
         ),
+        # A held value has no part in statics, as v = 0 and only ∂s/∂q counts; a sliding brake exerts nothing at rest.
         active=jnp.append(active, jnp.ones(len(hold), bool)),
         held=join(None if old is None else old.held, none),
         drag=join(None if old is None else 0 * old.drag, none),
@@ -158,8 +162,11 @@ class _Balance(eqx.Module):
         """v̇ from rest with rows that stay, λ of least norm, and how far forces are from balance (nv,)."""
         t, q, v = state.t, state.q, jnp.zeros_like(state.v)
         acting = system.intrinsic_force(t, q, v) + system.applied_force(t, q, v, u)
+        # b and Γ are zero: moving constraints count as if they stood still.
         terms = dataclasses.replace(rows_at(system, t, q, state.scale.row), force=acting)
         factor = self.formulation.factorise(terms, self.formulation.prepare(terms))
+        # v̇ from rest by Gauss's principle is the residual: zero where rows balance all forces, else it tells along which velocity the
+        # pose gives way.
         vdot, own = factor.solve(acting, jnp.zeros(system.m, q.dtype))
         multipliers = minimum_norm_multipliers(factor, terms.jacobian, own) if system.m else own
         unit = jnp.sqrt(jnp.diagonal(factor.metric))  # forces divided by it may be compared

@@ -39,7 +39,7 @@ def tabulate(
     * "energy": "energy.kinetic", "energy.potential", "energy.total", "energy.balance", and `work`;
     * "residuals": "residual.name" and "residual_rate.name" of each row, see `jaxmb.Residuals`.
 
-    What the run did not reach is NaN. Units are there where they are known.
+    Values at times that the run did not reach are NaN. Units are those that are known.
 
     Args:
         system: the system of the run.
@@ -48,7 +48,7 @@ def tabulate(
         formulation: of multipliers and reactions, as of `jaxmb.reactions`.
 
     Raises:
-        ValueError: for a batch, and for quantities that are not known.
+        ValueError: for a batch, and for unknown quantities.
 
     Example:
         >>> import jax.numpy as jnp, jaxmb as jm
@@ -96,16 +96,19 @@ def _motion(run: _Run) -> Columns:
 
 
 def _multipliers(run: _Run) -> Columns:
+    # Not raised: times that the run did not reach have no result, and become NaN.
     results = reactions(run.system, run.solution, formulation=run.formulation, throw=False)
     values = np.concatenate(
         [np.zeros((len(run.solution.ts), 0)), *(np.reshape(x, (len(x), -1)) for x in results.multipliers.values())],
         axis=1,
     )
     rows = np.asarray(over_states(_rows, strong(run.system), strong(run.solution)))
+    # NumPy's singular value decomposition may raise where an entry is NaN.
     reached = np.all(np.isfinite(rows), axis=(1, 2), keepdims=True)
     determined = determined_multipliers(np.where(reached, rows, 0))
     if run.solution.modes is not None:  # a row that does not act has no force
         determined |= ~np.asarray(run.solution.modes.active)
+    # A share of least norm is one of many: NaN keeps it from being read as the load of the row.
     values = np.where(determined & jnp.asarray(results.result == RESULTS.successful)[:, None], values, np.nan)
     return {f"multiplier.{name}": values[:, i] for i, name in enumerate(run.rows)}, {}
 

@@ -20,7 +20,7 @@ from .quantities import over_states, reactions, states_of
 
 
 class Wrench(eqx.Module):
-    """What a joint exerts on a body.
+    """The force and torque of a joint on a body.
 
     Attributes:
         force: (..., d) in N.
@@ -60,19 +60,19 @@ def joint_reaction(
         joint: name of the joint.
         on: the body; that of the joint's B by default. May be "ground".
         frame: axes of the result: "world", "body" for those of the body, "joint" for those of the joint's frame on it.
-        formulation: how the accelerations are found and how λ is shared among dependent rows; by default
+        formulation: solves for the accelerations and shares λ among dependent rows; by default
             `GaussProjection()`, that is with least norm.
         u: inputs (..., nu); those of the solution by default.
-        warn: whether to warn, with known numbers, if a rigid model does not determine this reaction.
+        warn: whether to warn, with concrete numbers, if a rigid model does not determine this reaction.
         throw: whether to raise where no acceleration is determined, as of `reactions`.
 
     Raises:
-        ValueError: for a name that is not known.
+        ValueError: for an unknown name.
         RuntimeError: as of `reactions`.
     """
     linkage = linkage_of(system)
-    place, bodies = connection_slot(linkage, joint), ("ground", *linkage.bodies)
-    ends = [bodies[place.a], bodies[place.b]]
+    slot, bodies = connection_slot(linkage, joint), ("ground", *linkage.bodies)
+    ends = [bodies[slot.a], bodies[slot.b]]
     on = ends[1] if on is None else on
     if on not in ends:
         raise ValueError(f"Argument `on` must be one of the bodies of joint '{joint}', {listing(ends)}, but is {on!r}.")
@@ -114,6 +114,7 @@ def _wrenches(
     formulation = formulation_at(formulation, system, states_of(motion))
     if u is None and isinstance(motion, Solution):
         u = motion.u
+    # One solution for the accelerations; wrenches of all joints follow from it by Newton and Euler.
     results = reactions(system, motion, formulation=formulation, u=u, throw=throw)
     if warn and is_concrete(system, motion):
         _warn(system, motion, tuple(joints), results.result, formulation.rank_tol)
@@ -126,6 +127,7 @@ def wrenches_at_rest(
 ) -> dict[str, Wrench]:
     """`joint_reactions` at rest and without acceleration, whatever the constraints are about to do."""
     joints = tuple((name, 1) for group in linkage_of(system).connectivity.groups for name in group.names)
+    # v = 0 and v̇ = 0: one array of zeros serves as both.
     resting = strong(dataclasses.replace(state, v=jnp.zeros_like(state.v)))
     read = _WrenchReader(joints, _axes(frame), formulation)
     wrenches = over_states(read, strong(system), resting, resting.v, result, u)
@@ -146,9 +148,11 @@ class _WrenchReader(eqx.Module):
     def __call__(
         self, system: System, state: State, vdot: Array, result: RESULTS, u: Array | None
     ) -> dict[str, Wrench]:
+        # In absolute coordinates every joint has rows, so that its wrench is C_Xᵀλ_X; in relative ones joints of the tree have none.
         free, dim = absolute(system), linkage_of(system).dim
         there, terms = joint_terms(system, free, state.t, state.q, state.v)
         change = acceleration_of_bodies(system, state, vdot, free)
+        # Forces of elements are subtracted, so that springs, friction and motors in the joint are no part of its reaction.
         applied = free.applied_force(there.t, there.q, there.v, u)
         reaction = terms.mass @ change - free.intrinsic_force(there.t, there.q, there.v) - applied
         multipliers = terms.multipliers(reaction, self.formulation)
@@ -162,10 +166,12 @@ class _WrenchReader(eqx.Module):
 
 def _warn(system: System, motion: Solution | State, joints: tuple[str, ...], result: RESULTS, rank_tol: float) -> None:
     states = states_of(motion)
+    # One state stands for the run, as the analysis is of a single pose; states that failed have no reactions to doubt.
     good = np.argwhere(np.asarray(result == RESULTS.successful))
     if not len(good):
         return
     first = jax.tree.map(lambda x: x[tuple(good[0])], states)
+    # With the cut-off of the run, so that the warning is of the rows that shared the load.
     report = analyse_reactions(system, first, rank_tol=rank_tol)
     for joint in joints:
         if report.groups[joint].unique:

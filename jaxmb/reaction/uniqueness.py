@@ -24,7 +24,7 @@ PLANE, SPACE = ("fx", "fy", "tz"), ("fx", "fy", "fz", "tx", "ty", "tz")
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What can be known of the reaction of one constraint.
+    """Whether the reaction of one constraint is determined, and by which margin.
 
     Attributes:
         unique: whether C_Xᵀλ_X is determined.
@@ -127,12 +127,12 @@ def analyse_reactions(
 
     Args:
         system: the system.
-        state: one assembled state, with known numbers.
-        method: whose verdict `unique` is.
+        state: one assembled state, with concrete numbers.
+        method: the one that decides `unique`.
         rank_tol: cut-off of scaled rows, for ranks and for changes.
 
     Raises:
-        ValueError: for a batch of states, or a method that is not known.
+        ValueError: for a batch of states, or an unknown method.
     """
     from scipy.linalg import qr
 
@@ -140,9 +140,10 @@ def analyse_reactions(
         raise ValueError(f"Argument `method` must be 'qr', 'svd' or 'rank', but is {method!r}.")
     system, state = apply_mode(system, state)
     rows, parts, maps = _evaluate(system, state)
-    left, values, _ = np.linalg.svd(rows)
+    # On the host with NumPy: the analysis is of one pose and has no derivative.
+    vectors, values, _ = np.linalg.svd(rows)
     rank = int((values > rank_tol).sum())
-    bases = {"svd": left[:, rank:]}
+    bases = {"svd": vectors[:, rank:]}
     # Columns of Q beyond the rank span what Cᵀ maps to zero (Frączek and Wojtyra 2013).
     orthogonal = np.asarray(qr(rows, mode="full", pivoting=True)[0])
     bases["qr"] = orthogonal[:, rank:]
@@ -151,7 +152,10 @@ def analyse_reactions(
         others = np.setdiff1d(np.arange(rows.shape[0]), part)
         changes = {kind: _size(rows[part].T @ basis[part]) for kind, basis in bases.items()}
         methods = {kind: bool(change <= _limit(rank_tol)) for kind, change in changes.items()}
+        # The criterion itself, a direct sum of ranges; it gives no size, so that margins come from the null vectors.
         methods["rank"] = _rank(rows[part], rank_tol) + _rank(rows[others], rank_tol) == rank
+        # Relative to the largest change that the component can take. A component that the joint cannot transmit has ℓ = 0 and counts as
+        # determined; 1e-300 keeps its quotient from 0/0.
         margins = {c: _size(ell @ bases["qr"]) / max(_size(ell), 1e-300) for c, ell in maps.get(name, {}).items()}
         groups[name] = Verdict(
             unique=methods[method],
@@ -197,6 +201,7 @@ def _evaluate(
     maps = {}
     for name, wrench in wrenches.items():
         size = np.abs(wrench).max(initial=0)
+        # Entries that are rounding of a turn of axes would make a component that the joint cannot transmit look undetermined.
         significant = np.where(np.abs(wrench) > 1e-12 * size, wrench, 0) / scale
         maps[name] = dict(zip(labels, significant, strict=True))
     return rows, dict(zip(names, parts, strict=True)), maps
@@ -226,29 +231,32 @@ def scaled_rows(mass: Array, jacobian: Array) -> tuple[Array, Array]:
 
 
 def determined_multipliers(rows: np.ndarray, rank_tol: float = RANK_TOL) -> np.ndarray:
-    """Whether each λ is determined (…, m): whether its row takes no part in what is dependent.
+    """Whether each λ is determined (…, m), that is whether its row is in no vanishing combination of rows.
 
     Args:
         rows: scaled rows (…, m, nv).
         rank_tol: cut-off of singular values.
     """
-    left, values, _ = np.linalg.svd(rows)
+    vectors, values, _ = np.linalg.svd(rows)
+    # Rows beyond the number of velocities have no singular value: their left vectors are null vectors as well.
     vanishing = np.ones(rows.shape[:-1], bool)
     vanishing[..., : values.shape[-1]] = values <= rank_tol
-    return np.linalg.norm(left * vanishing[..., None, :], axis=-1) <= _limit(rank_tol)
+    return np.linalg.norm(vectors * vanishing[..., None, :], axis=-1) <= _limit(rank_tol)
 
 
 def _clusters(
     rows: np.ndarray, parts: dict[str, np.ndarray], basis: np.ndarray, groups: dict[str, Verdict]
 ) -> tuple[tuple[str, ...], ...]:
-    """The constraints that share a change without effect; found from changes with few rows each.
+    """The constraints whose multipliers can change together without effect on the motion, from changes with few rows each.
 
-    The reduced echelon form of the null space holds, for each dependent row, the independent rows that it takes part with; rows
-    tied together by these cannot be told apart any further.
+    The reduced echelon form of the null space holds, for each dependent row, the independent rows of which it is a combination; rows
+    tied together by these cannot be separated any further.
     """
     names = [name for name, verdict in groups.items() if not verdict.unique]
     label = {name: name for name in names}
+    # Rows of the reduced form change as few constraints as possible; a null vector as it comes would tie all of them together.
     for vector in _echelon(basis.T):
+        # 1e-6 is far above the rounding of an echelon form with pivots of the largest entries, far below an entry of order one.
         affected = [name for name in names if np.linalg.norm(rows[parts[name]].T @ vector[parts[name]]) > 1e-6]
         for name in affected[1:]:
             old, new = label[name], label[affected[0]]
@@ -266,4 +274,5 @@ def _echelon(matrix: np.ndarray) -> np.ndarray:
         matrix[i] /= matrix[i, column]
         others = np.arange(matrix.shape[0]) != i
         matrix[others] -= np.outer(matrix[others, column], matrix[i])
+    # Rounding of the elimination is no tie between constraints.
     return np.where(np.abs(matrix) > 1e-9, matrix, 0)

@@ -30,6 +30,8 @@ class JointDirections(eqx.Module):
     def __call__(self, t: Scalar, q: Float[Array, " nq"], params: PyTree) -> Float[Array, "nv k"]:
         """B."""
         values = lambda q: jnp.stack([jnp.reshape(fn(t, q, params), ()) for fn in self.fns])
+        # Reverse mode, as inputs are seldom more than coordinates. By virtual power B is (∂s/∂q N)ᵀ; the explicit time of s has no part
+        # in it.
         rows = jax.jacrev(values)(q)
         rate = self.rate
         return (rows if rate is None else rows @ rate_matrix(lambda q, v: rate(q, v, params), q, self.nv)).T

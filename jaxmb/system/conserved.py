@@ -11,7 +11,7 @@ from ..linalg import independent_rows
 from .inertia import rate_matrix
 from .system import System
 
-# Columns of N and their repeated brackets span less than all directions where something is conserved; how often is repeated.
+# How often brackets are taken: columns of N and their repeated brackets span fewer than all directions where a function is conserved.
 DEPTH = 3
 
 
@@ -31,12 +31,15 @@ def check_conserved(system: System, q: Float[Array, " nq"]) -> tuple[Check, ...]
     # In units in which N has entries of about one.
     fields = lambda x: (rate_matrix(rate, x * size, system.nv) / size[:, None] / length).T
     x = q / size
+    # A constant N has no brackets. Its conserved functions are linear, and Runge–Kutta methods keep those by themselves.
     bend = jnp.max(jnp.abs(jax.jacfwd(fields)(x)))
     spanning, level = [fields(x)], fields
     for k in range(1, min(system.nq - system.nv, DEPTH) + 1):
         level = _brackets(fields, level)
+        # Each bracket multiplies by another derivative of N: divided by its size, brackets of any depth compare with N.
         spanning.append(level(x) / jnp.where(bend > 0, bend, 1) ** k)
     rows = jnp.concatenate(spanning)
+    # N and its brackets are exact derivatives in units of about one, so that a cut-off of 1e-6 is far above rounding.
     rank = jnp.sum(independent_rows(jnp.eye(system.nq, dtype=q.dtype), rows, jnp.ones(rows.shape[0], q.dtype), 1e-6))
     text = (
         "Argument `normalise` must be given where `rate` conserves a function of the coordinates, such as the length of a "

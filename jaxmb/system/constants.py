@@ -15,7 +15,7 @@ LARGEST = 10_000
 
 @dataclasses.dataclass(frozen=True)
 class Constants:
-    """For each leaf of a tree the entries that are known, as the bytes of integers: 0, 1, −1, or 2 where it may be anything; else None.
+    """For each leaf of a tree the entries whose values are known, as the bytes of integers: 0, 1, −1, or 2 for any value; None for a leaf without known entries.
 
     Of arrays these are the zeros, of poses [[R, p], [0, 1]] the ones too, but not those of p. A number by itself is never known: it
     is there to be changed.
@@ -25,7 +25,7 @@ class Constants:
 
     @classmethod
     def of(cls, tree: PyTree) -> "Constants":
-        """Those of a tree; nothing is known of what is traced."""
+        """The known entries of a tree; traced leaves have none."""
         return cls(tuple(_entries(x) for x in jax.tree.leaves(tree)))
 
     def substituted(self, tree: PyTree) -> PyTree:
@@ -45,9 +45,11 @@ def _entries(x: object) -> bytes | None:
 @remembered
 def _entries_of(x: jax.Array) -> bytes | None:
     values = np.asarray(x)
+    # Zeros are structure: a plane mechanism in space, an axis along a coordinate. One that is to be changed later costs a new program,
+    # since it is a constant of the present one.
     entries = np.where(values == 0, 0, 2)
     if values.ndim > 1 and values.shape[-1] == values.shape[-2]:
-        # A pose is told from another square matrix by its orthogonal block; that may be off by more than rounding.
+        # A pose differs from other square matrices by its orthogonal block, which may be off by more than rounding.
         turn, size = values[..., :-1, :-1], values.shape[-1]
         turns = np.abs(turn @ np.swapaxes(turn, -1, -2) - np.eye(size - 1)) < 1e-6
         pose = np.all(turns, axis=(-1, -2)) & np.all(values[..., -1, :] == np.eye(size)[-1], axis=-1)

@@ -15,7 +15,7 @@ from ..foundations import (
 
 
 class AbstractConstraint(eqx.Module):
-    """A named group of rows, or several of them found by one function."""
+    """A named group of rows, or several such groups that one function evaluates."""
 
     name: eqx.AbstractVar[str]
     fn: eqx.AbstractVar[Callable[..., Array]]

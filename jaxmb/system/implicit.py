@@ -16,6 +16,7 @@ def imbalance(
     system: System, t: Scalar, q: Float[Array, " nq"], x: Float[Array, " nv"], multipliers: Float[Array, " m"]
 ) -> tuple[Float[Array, " nv"], Float[Array, " m"]]:
     """Cᵀ λ − M x and −C x."""
+    # Products by one vjp and one jvp of the velocity residual: C itself is not formed, and b drops out of both.
     residual, rest = lambda v: velocity_residual(system, t, q, v), jnp.zeros_like(x)
     reaction = jax.vjp(residual, rest)[1](multipliers)[0]
     return reaction - system.mass_products(t, q, x[None])[0], -jax.jvp(residual, (rest,), (x,))[1]
@@ -45,6 +46,7 @@ def _by_products(
     system, t, q, _, _, factor = primals
     # The primal solution by the rule itself, so that it may be differentiated again.
     solution = solve_by_factor(*primals)
+    # Derivatives of the equations at the solution and not of the factors, whose own may be NaN where rows are dependent.
     _, change = eqx.filter_jvp(lambda *at: imbalance(*at, *solution), (system, t, q), tangents[:3])
     rates = [_sum(a, b, x) for a, b, x in zip(change, tangents[3:5], primals[3:5], strict=True)]
     return solution, factor.solve(*rates)

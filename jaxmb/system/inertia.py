@@ -1,4 +1,4 @@
-"""Where inertia comes from: a mass matrix with a potential, or a Lagrangian."""
+"""Inertia by a mass matrix with a potential, or by a Lagrangian."""
 
 import abc
 from collections.abc import Callable
@@ -95,10 +95,12 @@ class MassInertia(AbstractInertia):
         qdot = v if rate is None else rate(q, v)
         p, pdot, slope = self._changes(t, q, v, params, qdot)
         if rate is None:
+            # N = I: the terms of Boltzmann and Hamel vanish, and Lagrange's equations are left.
             return slope - pdot
         matrix = rate_matrix(rate, q, v.shape[0])
         # The z of range(N) with Nᵀz = p; NᵀN is regular, as N has full column rank.
         z = matrix @ solve_spd(matrix.T @ matrix, p)
+        # −(∂(N v)/∂q)ᵀ z as one product: the derivative of N, of shape (nq, nv, nq), is never formed.
         slope = slope - jax.vjp(lambda q: rate(q, v), q)[1](z)[0]
         # Ṅᵀ z: with z fixed the derivative of Nᵀ z along q̇.
         turning = jax.jvp(lambda q: rate_transposed(rate, q, v, z), (q,), (qdot,))[1]
@@ -107,10 +109,12 @@ class MassInertia(AbstractInertia):
     def _changes(self, t: Scalar, q: Array, v: Array, params: PyTree, qdot: Array) -> tuple[Array, Array, Array]:
         """p, Ṁ v and ∂(½ vᵀMv − V)/∂q."""
 
+        # M v with v held: its derivative along (1, q̇) is Ṁ v, without the matrix Ṁ.
         def momentum(t: Array, q: Array) -> Array:
             return self.mass_fn(t, q, params) @ v
 
         def action(q: Array) -> Array:
+            # ½ vᵀMv and V by one reverse pass, since only their difference is differentiated by q.
             energy = 0.5 * jnp.dot(v, momentum(t, q))
             return energy if self.potential_fn is None else energy - self.potential_fn(t, q, params)
 
@@ -139,6 +143,8 @@ class EntrywiseInertia(MassInertia):
     def _changes(self, t: Scalar, q: Array, v: Array, params: PyTree, qdot: Array) -> tuple[Array, Array, Array]:
         own = lambda t, q: self.mass(t, q, params, None, v.shape[0])
         mass, mass_t = jax.jvp(lambda t: own(t, q), (t,), (jnp.ones_like(t),))
+        # (∂M_ab/∂q_k) v_b serves twice: times q̇ it is Ṁ v, and ½ v of it is the slope of the kinetic energy. Compiled code shares the
+        # entries.
         turned = jnp.einsum("abk,b->ak", jax.jacfwd(own, 1)(t, q), v)
         slope = 0.5 * (v @ turned)
         if self.potential_fn is not None:
@@ -153,6 +159,7 @@ class LagrangianInertia(AbstractInertia):
 
     def mass(self, t: Scalar, q: Array, params: PyTree, rate: Rate | None, nv: int) -> Float[Array, "nv nv"]:
         """Nᵀ L_q̇q̇ N at zero velocity; L must be quadratic in q̇."""
+        # L is quadratic in q̇, so that the Hessian is the same at any velocity; terms linear in q̇ (gyroscopic ones) drop out of it.
         hessian = jax.hessian(lambda qdot: self.lagrangian_fn(t, q, qdot, params))(jnp.zeros_like(q))
         if rate is None:
             return hessian
@@ -164,6 +171,7 @@ class LagrangianInertia(AbstractInertia):
         qdot = v if rate is None else rate(q, v)
 
         def momentum(t: Array, q: Array) -> Array:
+            # Within the differentiated function: with v held q̇ = N(q) v changes with q, which gives the term L_q̇q̇ Ṅ v.
             qdot = v if rate is None else rate(q, v)
             return jax.grad(lambda x: self.lagrangian_fn(t, q, x, params))(qdot)
 
@@ -182,6 +190,7 @@ class LagrangianInertia(AbstractInertia):
 
 def jacobi_energy(lagrangian: Callable[[Array], Array], qdot: Array) -> tuple[Scalar, Scalar]:
     """q̇·∂L/∂q̇ − L + L(0) and −L(0): kinetic and potential energy of a Lagrangian that is quadratic in q̇."""
+    # Jacobi's energy, whose balance is −∂L/∂t: with a moving frame T + V would not be conserved. A term linear in q̇ has no part in it.
     value, momentum = jax.value_and_grad(lagrangian)(qdot)
     potential = -lagrangian(jnp.zeros_like(qdot))
     return jnp.dot(qdot, momentum) - value - potential, potential

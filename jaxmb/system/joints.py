@@ -1,4 +1,4 @@
-"""What the engine asks of the joints that a system was built from."""
+"""The interface of the joints that a system was built from, as the engine uses it."""
 
 import abc
 import dataclasses
@@ -35,7 +35,7 @@ class BodyRows(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-    """What a mechanism consists of.
+    """Bodies, joints and loops of a mechanism.
 
     Attributes:
         bodies: how many, ground apart.
@@ -56,7 +56,7 @@ class Topology:
 
 
 class AbstractJoints(eqx.Module):
-    """All that the engine knows of the mechanism that a system was built from: `System.joints` is one, or None.
+    """The engine's only interface to the mechanism that a system was built from: `System.joints` is one, or None.
 
     It holds no numbers: these are the `params` of the system, so that equal mechanisms share compiled programs. To build systems
     from other things than `jaxmb.planar` and `jaxmb.spatial` do, inherit from it.
@@ -82,7 +82,7 @@ class AbstractJoints(eqx.Module):
         return self
 
     def for_search(self) -> "AbstractJoints":
-        """The same, whose rows also tell from far away where they vanish: they do so only where joints are the right way round."""
+        """The same with rows that vanish only where joints are the right way round, so that a search may start far from a solution."""
         return self
 
     @abc.abstractmethod
@@ -119,7 +119,7 @@ class AbstractJoints(eqx.Module):
         """The function s(t, q, params), without numbers, of the joint coordinate called "joint" or "joint.coordinate".
 
         Raises:
-            ValueError: for a name that is not known.
+            ValueError: for an unknown name.
         """
 
     @abc.abstractmethod
@@ -127,16 +127,16 @@ class AbstractJoints(eqx.Module):
         """Whether this joint coordinate is an angle without its full turns, between −π and π.
 
         Raises:
-            ValueError: for a name that is not known.
+            ValueError: for an unknown name.
         """
 
     @abc.abstractmethod
     def poses(self, q: Float[Array, " nq"], params: PyTree) -> Array:
-        """An array that is the same for poses that look the same: full turns are not seen in it."""
+        """An array that is equal for poses that look the same, such as those that differ by full turns."""
 
     @abc.abstractmethod
     def motion(self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], params: PyTree) -> PyTree:
-        """The mechanism at an instant, by which named places and joints are read."""
+        """The motion of the mechanism at one time, from which named points and joints are evaluated."""
 
     @abc.abstractmethod
     def body_rows(self, system: "System", state: State) -> BodyRows:
@@ -144,7 +144,7 @@ class AbstractJoints(eqx.Module):
 
     @abc.abstractmethod
     def check_run(self, system: "System", state: State, events: bool, rank_tol: float) -> list[str]:
-        """What to warn of before a run: motions that a rigid model does not determine.
+        """Warnings before a run: motions that a rigid model does not determine.
 
         Raises:
             ValueError: for events, or a state with a mode, that the mechanism does not allow.

@@ -14,7 +14,7 @@ from .state import State
 from .system import System, check_state
 from .terms import constraint_jacobian
 
-# Velocities that have a smaller part in a motion without inertia, of one in their own units, take no part in it.
+# A velocity whose component in the motions without inertia, which have unit length in scaled velocities, is smaller than this takes no part in them.
 PART = 1e-6
 
 
@@ -23,7 +23,7 @@ class Massless:
     """Where a mass matrix is singular.
 
     Attributes:
-        velocities: names of those that take part in motions without inertia.
+        velocities: names of those with a component in motions without inertia.
         bodies: names of the bodies that have no inertia, of a mechanism.
         unconstrained: of the velocities those that no constraint holds either.
     """
@@ -38,7 +38,7 @@ class Massless:
 
     @property
     def refusal(self) -> str:
-        """What to say where constraints do not hold all of it."""
+        """The message for motions that neither inertia nor constraints determine."""
         bodies = f" of {listing(self.bodies)}" if self.bodies else ""
         return (
             f"Argument `mass` must be positive definite on the null space of the constraints, but is not: along {listing(self.unconstrained)} "
@@ -47,13 +47,14 @@ class Massless:
 
 
 def massless(system: System, state: State) -> Massless | None:
-    """Where M is singular at a state, of several at the first one; None where it is not, or where numbers are not known.
+    """Where M is singular at a state, of several at the first one; None where it is regular, or where numbers are traced.
 
-    A mechanism all of whose bodies have inertia is not looked at any further. One of which the numbers are known, but not
-    the state, as inside of `jax.jit`, is looked at where it is drawn.
+    A mechanism all of whose bodies have inertia is not examined any further. If its numbers are concrete but the state is not,
+    as inside of `jax.jit`, it is examined at `System.guess`.
     """
     if not isinstance(state, State) or not is_concrete(system):
         return None
+    # Known from the bodies, without an eigenvalue problem: the rule of mechanisms costs nothing.
     bodies = () if system.joints is None else system.joints.without_inertia(system.params)
     if system.joints is not None and bodies == ():
         return None
@@ -74,6 +75,7 @@ def massless_at(system: System, t: ArrayLike, q: Array, bodies: tuple[str, ...] 
     # Inside `jax.jit` the numbers of the system are concrete although operations would be traced.
     with jax.ensure_compile_time_eval():
         system, instant, q = strong(system), strong(jnp.asarray(t, q.dtype)), strong(q)
+        # M alone first: C is differentiated only for the rare system whose M is singular.
         mass = np.asarray(_mass(system, instant, q))
         if not np.isfinite(mass).all() or not _named(system, _scaled(mass, mass)):
             return None
@@ -100,6 +102,7 @@ def _scaled(matrix: np.ndarray, metric: np.ndarray) -> np.ndarray:
 
 def _named(system: System, matrix: np.ndarray) -> tuple[str, ...]:
     """The velocities that take part in the null space of a symmetric matrix."""
+    # In NumPy and outside of programs: no derivative is wanted, and LAPACK must not be called in batches.
     values, vectors = np.linalg.eigh(matrix)
     parts = np.linalg.norm(vectors[:, np.abs(values) <= SINGULAR * np.finfo(matrix.dtype).eps], axis=1)
     return tuple(name for name, part in zip(system.velocities, parts, strict=True) if part > PART)

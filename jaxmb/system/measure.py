@@ -1,4 +1,4 @@
-"""What is large and what is small in a system, in its own units."""
+"""Sizes of rows, residuals and coordinates of a system, in its own units."""
 
 import dataclasses
 from typing import Any
@@ -60,8 +60,8 @@ DOUBLINGS, GROWING = 6, 16
 STRAIGHT = 6
 # An entry of C below this many units of rounding of the largest one in its column and constraint is zero: sums of rotations and levers
 # leave ten, seldom more, and rows of one constraint differ by less than the digits that are left, also where some are lengths and
-# some are angles. Rows of other constraints may be in any units, those of one by less than `UNLIKE` apart: in single precision nothing can be
-# told.
+# some are angles. Rows of other constraints may be in any units, those of one by less than `UNLIKE` apart: in single precision the
+# two cannot be distinguished.
 ROUNDING, UNLIKE = 100, 1e9
 
 
@@ -71,8 +71,8 @@ def measure(
 ) -> tuple[Scale, Bool[Array, " m"], Bool[Array, " m"]]:
     """The sizes at a pose, without Ω, and two masks (m,) of rows that have none, whose sizes are then 1.
 
-    The first rows are zero everywhere, but for rounding beside other rows; the others vanish at the pose, and nothing tells over
-    which length they grow.
+    Rows of the first mask are zero everywhere, but for rounding beside other rows; those of the second vanish at the pose, and
+    nothing determines over which length they grow.
 
     Rows are evaluated along generic lines, of unit length per coordinate in the metric of M, at distances s from tiny to huge.
     The length L of a row is where it has ceased to be a linear function of s: half of it is the first s with
@@ -85,13 +85,13 @@ def measure(
 
         σ² = ‖C(0)‖² + ‖C(L) − C(0)‖²,   Φ = L ‖C(L) − C(0)‖,   ℓ_k = min Φ_i/max |C_ik|,
 
-    the maximum up to L; a row that never changes has Φ = Σ |C_ik| ℓ_k. Nothing of it has a derivative.
+    the maximum up to L; a row that never changes has Φ = Σ |C_ik| ℓ_k. Sizes have no derivatives.
 
     Args:
         system: the system.
         t: time in s.
         q: coordinates (nq,).
-        length: ℓ of coordinates of which no row tells, where that is needed.
+        length: ℓ of coordinates whose length no row determines, where one is needed.
     """
     if not system.m:
         none = jnp.zeros(0, q.dtype)
@@ -101,26 +101,32 @@ def measure(
     root = metric_root(system.mass(t, q), jacobian)
     width = jnp.linalg.norm(root, axis=0)  # of each coordinate per unit of length in the metric
     size = jnp.linalg.norm(jacobian @ root.T, axis=1)
-    line = _along_lines(system, t, q, jacobian, root)
+    line = _sample_lines(system, t, q, jacobian, root)
     line, zero = _without_rounding(line, system.row_counts, width)
 
     linear = line.slope > 0
+    # A linear row has no bend to tell a length: it has turned where it has changed by its own size, ‖C(0)‖/slope.
     own = jnp.where(line.bent, line.length, jnp.where(linear, size / jnp.where(linear, line.slope, 1), 0))
     change = jnp.where(line.bent, line.change, jnp.where(linear, size, 0))
     entries = line.entries + line.slopes * own[:, None]
+    # The lengths that the other rows give to the coordinates, itself left out: a row must not confirm its own guess.
     others = _least_of_others(_reaches(own * change, entries), jnp.inf if length is None else length)
     others = jnp.min(jnp.where(line.slopes > 0, others / width, jnp.inf), axis=1, initial=jnp.inf)
     others = jnp.where(jnp.isfinite(others), others, 0)
     unknown = linear & (others == 0) & (own * jnp.exp(jnp.mean(jnp.log(width))) < 1e-12)
 
+    # The larger one: where a linear row nearly vanishes its own length is a distance to that pose and no length of the mechanism.
     far = jnp.where(linear, jnp.maximum(own, others), own)
     far = jnp.where(unknown, 1, far)
     change = jnp.where(linear, line.slope * far, change)
     span = far * change
+    # In turn: lengths by neighbours, twice, as a row with a length from the first round is a neighbour in the second; then the length of
+    # the user, the size of the coordinates, and 1.
     for fallback in (0, 0, 0 if length is None else length, extent(system, q), 1):  # rows that never change
-        reach = _known(jnp.min(_reaches(span, entries), axis=0, initial=jnp.inf))
+        reach = _zero_if_infinite(jnp.min(_reaches(span, entries), axis=0, initial=jnp.inf))
         span = jnp.where(span > 0, span, entries @ jnp.where(reach > 0, reach, fallback))
-    reach = _known(jnp.min(_reaches(span, entries), axis=0, initial=jnp.inf))
+    reach = _zero_if_infinite(jnp.min(_reaches(span, entries), axis=0, initial=jnp.inf))
+    # Either part alone may vanish: the row itself at a singular pose, its change if the row is constant.
     row = jnp.sqrt(size**2 + change**2)
     by_length = jnp.linalg.norm(entries * reach, axis=1)
     row, span, by_length = (_of_neighbours(x, zero, system.row_counts) for x in (row, span, by_length))
@@ -140,12 +146,15 @@ def with_rate(system: System, state: State, values: Values | None = None) -> Sta
     here = Values.of(system, fixed) if values is None else values
     jacobian, root = here.jacobian, here.root
     vdot = root.T @ (root @ (here.intrinsic + here.applied))
-    along = lambda direction, tdot: jacobian_rate(system, t, q, direction, tdot)
-    turns = jax.vmap(along)(jnp.stack([v, vdot]), jnp.array([1.0, 0.0], q.dtype))
+    derivative = lambda direction, tdot: jacobian_rate(system, t, q, direction, tdot)
+    # Of a mechanism at rest the forces tell how fast it will go: a row that turns with acceleration a over its length takes a time of
+    # a^(−1/2).
+    turns = jax.vmap(derivative)(jnp.stack([v, vdot]), jnp.array([1.0, 0.0], q.dtype))
     turning = jnp.linalg.norm((turns / fixed.scale.row[:, None]) @ root.T, axis=-1)
     moving = jnp.abs(jnp.stack([v, vdot])) @ jnp.abs(jacobian).T / fixed.scale.span
     speed, acceleration = jnp.maximum(turning, moving)
     rates = jnp.maximum(speed, jnp.sqrt(acceleration))
+    # Where M is singular the free acceleration is not finite, and says nothing of the motion.
     rate = jnp.max(jnp.where(jnp.isfinite(rates), rates, 0), initial=0)
     return dataclasses.replace(state, scale=dataclasses.replace(state.scale, rate=rate))
 
@@ -166,7 +175,7 @@ def as_state(
     mode: Mode | None = None,
     length: Positive | None = None,
 ) -> State:
-    """A state as it is given: nothing is moved onto the constraints, nothing is checked.
+    """A state of these numbers as they are: nothing is moved onto the constraints, nothing is checked.
 
     Args:
         system: the system.
@@ -198,21 +207,22 @@ def as_state(
     return dataclasses.replace(state, mode=mode)
 
 
-def _along_lines(system: System, t: Array, q: Array, jacobian: Array, root: Array) -> _Line:
+def _sample_lines(system: System, t: Array, q: Array, jacobian: Array, root: Array) -> _Line:
     n, layout = jacobian.shape[1], system.layout
+    # A fixed seed: sizes, and so decisions and steps, must be the same in every process.
     random = np.random.default_rng(0)
     # By coordinate, so that further ones change nothing; none is small, and no two are equal.
     draws = np.stack([random.choice([-1, 1], DIRECTIONS) * random.uniform(0.7, 1.3, DIRECTIONS) for _ in range(n)])
     lines = jnp.asarray(draws.T, q.dtype) @ root
     if layout is None:
-        rows_at, whole = lambda q: constraint_jacobian(system, t, q), lambda rows: rows
+        rows_at, dense = lambda q: constraint_jacobian(system, t, q), lambda rows: rows
         squares = lambda rows: jnp.sum((rows @ root.T) ** 2, axis=-1)
     else:  # only the entries that may not be zero
         m = layout.m
-        places = layout.columns.reshape(m, -1)
-        metric = jnp.pad(root.T @ root, (0, 1))[places[:, :, None], places[:, None]]
+        column_numbers = layout.columns.reshape(m, -1)
+        metric = jnp.pad(root.T @ root, (0, 1))[column_numbers[:, :, None], column_numbers[:, None]]
         rows_at = lambda q: sparse_jacobian(system, layout, t, q).values.reshape(m, -1)
-        whole = lambda rows: SparseRows(rows.reshape(m, -1, layout.blocks.shape[1]), layout).dense()
+        dense = lambda rows: SparseRows(rows.reshape(m, -1, layout.blocks.shape[1]), layout).dense()
         squares = lambda rows: jnp.maximum(jnp.einsum("lmi,mij,lmj->lm", rows, metric, rows), 0)
         jacobian = SparseRows.from_dense(layout, jacobian).values.reshape(m, -1)
     sizes = lambda rows: jnp.sqrt(jnp.mean(squares(rows), axis=0))
@@ -220,47 +230,55 @@ def _along_lines(system: System, t: Array, q: Array, jacobian: Array, root: Arra
     size = sizes(jacobian[None])
 
     def double(carry: Any, s: Array) -> tuple[Any, tuple[Array, Array, Array]]:
-        here, straight, turned, entries = carry
+        here, unbent, turned, entries = carry
         there = at(2 * s)
-        second, moved = sizes(there - 2 * here + jacobian), sizes(there - jacobian)
-        bend = second / jnp.where(moved + size > 0, moved + size, 1)
+        # Powers of two need one new evaluation each: C(2s) of this distance is C(s) of the next.
+        second, shift = sizes(there - 2 * here + jacobian), sizes(there - jacobian)
+        bend = second / jnp.where(shift + size > 0, shift + size, 1)
         bend = jnp.where(jnp.isfinite(bend), bend, jnp.inf)  # beyond where the functions are defined
-        turned = turned | ((bend >= BENT) & (straight >= STRAIGHT))
-        straight = jnp.where(bend < BENT, straight + 1, 0)
+        # A bend at tiny distances is rounding, whose second difference is as large as its first. A true one comes after six doublings
+        # without.
+        turned = turned | ((bend >= BENT) & (unbent >= STRAIGHT))
+        unbent = jnp.where(bend < BENT, unbent + 1, 0)
+        # `fmax` passes over NaN from beyond where the functions are defined.
         grown = jnp.fmax(entries, jnp.max(jnp.abs(there), axis=0))
-        return (there, straight, turned, jnp.where(turned[:, None], entries, grown)), (bend, moved, turned)
+        return (there, unbent, turned, jnp.where(turned[:, None], entries, grown)), (bend, shift, turned)
 
     # Distances follow the units; where they start is of no importance.
     unit = jnp.linalg.norm(extent(system, q) / jnp.linalg.norm(root, axis=0))
     powers = POWERS if jnp.finfo(q.dtype).eps < 1e-10 else FEWER_POWERS
     s = jnp.where(unit > 0, unit, 1) * 2.0 ** jnp.arange(-powers, powers, dtype=q.dtype)
     start = (at(s[0]), jnp.zeros(size.shape, int), jnp.zeros(size.shape, bool), jnp.abs(jacobian))
-    (last, _, bent, entries), (bend, moved, turned) = lax.scan(double, start, s)
+    (last, _, bent, entries), (bend, shift, turned) = lax.scan(double, start, s)
+    # Three distances are interpolated, the last one being the first with a bend.
     i = jnp.maximum(jnp.argmax(turned, axis=0), 2)
     where, change = _crossing(
-        *(jnp.stack([jnp.take_along_axis(x, i[None] - k, axis=0)[0] for k in (2, 1, 0)]) for x in (bend, moved))
+        *(jnp.stack([jnp.take_along_axis(x, i[None] - k, axis=0)[0] for k in (2, 1, 0)]) for x in (bend, shift))
     )
-    growing = moved[-1] > GROWING * moved[-1 - DOUBLINGS]  # else it turns to and fro beside a larger part that stays
-    linear = ~bent & (moved[-1] > 1e-3 * size) & growing
+    growing = shift[-1] > GROWING * shift[-1 - DOUBLINGS]  # else it turns to and fro beside a larger part that stays
+    # Less than 1e-3 of the row at the largest distance is no slope: such a row never changes but for rounding.
+    linear = ~bent & (shift[-1] > 1e-3 * size) & growing
     rising = lambda x: jnp.where(linear.reshape((-1,) + (1,) * (x.ndim - 1)), x / (2 * s[-1]), 0)
     slopes = rising(jnp.max(jnp.abs(last - jacobian), axis=0))
     entries = jnp.where(bent[:, None], entries, jnp.abs(jacobian))
-    return _Line(bent, 2 * s[i] * 2.0**where, change, rising(moved[-1]), whole(entries), whole(slopes))
+    return _Line(bent, 2 * s[i] * 2.0**where, change, rising(shift[-1]), dense(entries), dense(slopes))
 
 
 def _without_rounding(line: _Line, counts: tuple[int, ...], width: Array) -> tuple[_Line, Bool[Array, " m"]]:
-    """The same without what is rounding beside other rows of the constraint, and the rows (m,) of which nothing is left.
+    """The same without entries that are rounding beside other rows of the constraint, and the mask (m,) of rows without any other entry.
 
     In one column all entries have the same coordinate, and a loop that moves in a plane has rows that would be zero by exact
     arithmetic, whatever the axes. A loop far out in a tree has columns that are rounding throughout, of what moves it as a whole: these are
-    told by the other columns, in the metric of M (`width`).
+    recognised by the other columns, in the metric of M (`width`).
     """
     largest = jnp.maximum(line.entries, line.slopes)
     rounding = ROUNDING * float(jnp.finfo(largest.dtype).eps)
     most = _largest_of_constraint(largest, counts)
     most = jnp.maximum(most, jnp.max(most * width, axis=1, keepdims=True) / width)
+    # In single precision a hundred units of rounding, 1e-5, may be an entry in another unit: then none is dropped.
     least = (rounding if rounding < 1 / UNLIKE else 0) * most
     entries, slopes = (jnp.where(x > least, x, 0) for x in (line.entries, line.slopes))
+    # A row of rounding only has no size: one read off it would make rounding count as an independent row.
     zero = ~jnp.any((entries > 0) | (slopes > 0), axis=1)
     none = lambda x: jnp.where(zero, 0, x)
     return _Line(line.bent & ~zero, line.length, none(line.change), none(line.slope), entries, slopes), zero
@@ -280,40 +298,43 @@ def _largest_of_constraint(values: Array, counts: tuple[int, ...]) -> Array:
     return jax.ops.segment_max(values, constraint, len(counts), indices_are_sorted=True)[constraint]
 
 
-def _crossing(bend: Array, moved: Array) -> tuple[Array, Array]:
+def _crossing(bend: Array, shift: Array) -> tuple[Array, Array]:
     """Where the bend reaches `BENT`, in powers of two from the last of three distances, and the change there.
 
     Both are nearly powers of the distance, so that parabolas in logarithms find them.
     """
     tiny = jnp.finfo(bend.dtype).tiny
     a, b, c = (jnp.log(jnp.maximum(x, tiny)) - jnp.log(BENT) for x in bend)
-    usual = jnp.isfinite(c) & (a < b) & (b < c)
-    a, b, c = (jnp.where(usual, x, k) for x, k in ((a, -2.0), (b, -1.0), (c, 0.0)))
+    # A parabola through three rising values only; otherwise a straight line, or the middle distance.
+    monotone = jnp.isfinite(c) & (a < b) & (b < c)
+    a, b, c = (jnp.where(monotone, x, k) for x, k in ((a, -2.0), (b, -1.0), (c, 0.0)))
+    # Inverse quadratic interpolation by Lagrange, at nodes −2, −1 and 0.
     x = -2 * b * c / ((a - b) * (a - c)) - a * c / ((b - a) * (b - c))
-    x = jnp.where(usual & (x > -1) & (x < 0), x, jnp.where(usual, -c / (c - b), -1.0))
-    e, f, g = (jnp.log(jnp.maximum(y, tiny)) for y in moved)
+    x = jnp.where(monotone & (x > -1) & (x < 0), x, jnp.where(monotone, -c / (c - b), -1.0))
+    e, f, g = (jnp.log(jnp.maximum(y, tiny)) for y in shift)
     change = e * x * (x + 1) / 2 - f * x * (x + 2) + g * (x + 1) * (x + 2) / 2
-    return x, jnp.exp(jnp.where(usual & jnp.isfinite(g), change, f))
+    return x, jnp.exp(jnp.where(monotone & jnp.isfinite(g), change, f))
 
 
 def _reaches(span: Array, entries: Array) -> Array:
     """Φ_i/|C_ik|; infinite where it is not known."""
     spans = span[:, None]
-    known = (entries > 0) & (spans > 0)
-    return jnp.where(known, spans / jnp.where(known, entries, 1), jnp.inf)
+    # The inner `where` keeps the untaken branch free of 0/0.
+    defined = (entries > 0) & (spans > 0)
+    return jnp.where(defined, spans / jnp.where(defined, entries, 1), jnp.inf)
 
 
 def _least_of_others(values: Array, otherwise: Array | float) -> Array:
     """The least of each column, that of the row itself left out; infinite ones replaced."""
     first = jnp.min(values, axis=0, initial=jnp.inf)
-    place = jnp.argmin(values, axis=0)
-    itself = jnp.arange(values.shape[0])[:, None] == place
+    winner = jnp.argmin(values, axis=0)
+    itself = jnp.arange(values.shape[0])[:, None] == winner
     second = jnp.min(jnp.where(itself, jnp.inf, values), axis=0, initial=jnp.inf)
     least = jnp.where(itself, second, first)
     return jnp.where(jnp.isfinite(least), least, otherwise)
 
 
-def _known(values: Array) -> Array:
+def _zero_if_infinite(values: Array) -> Array:
     return jnp.where(jnp.isfinite(values), values, 0)
 
 

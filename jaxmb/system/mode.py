@@ -1,4 +1,4 @@
-"""Which constraints of a system act, and what locks hold."""
+"""The mode of a system: which constraints act, and the values that locks hold."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ class Coordinate(eqx.Module):
 
 
 class LockRow(eqx.Module):
-    """A function s(t, q, params) that may be held at a value, or dragged.
+    """A function s(t, q, params) that may be held at a value, or braked by a force along it.
 
     Attributes:
         name: of its row.
@@ -74,6 +74,7 @@ class BrakeForce(eqx.Module):
     def __call__(self, t: Scalar, q: Array, v: Array, params: PyTree, u: Array | None) -> Float[Array, " nv"]:
         """Σ f_i ∂ṡ_i/∂v."""
 
+        # By virtual power, the gradient by v of Σ f_i ṡ_i: right for any N, without forming ∂s/∂q.
         def power(v: Array) -> Scalar:
             qdot = v if self.rate is None else self.rate(q, v, params)
             values = lambda q: jnp.stack([jnp.reshape(fn(t, q, params), ()) for fn in self.fns])

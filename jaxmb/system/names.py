@@ -1,4 +1,4 @@
-"""What the numbers of a motion are called, and in which units they are."""
+"""Names and units of the numbers of a motion."""
 
 import dataclasses
 
@@ -63,6 +63,7 @@ class Names:
 
     def rows_in(self, modes: Mode | None) -> tuple[str, ...]:
         """The rows along with those of locks."""
+        # By name, each once: rows of locks may be among those of the system already, if that is in a mode.
         locks = () if modes is None else tuple(lock.name for lock in modes.locks)
         return tuple(dict.fromkeys((*self.rows, *locks)))
 

@@ -34,6 +34,7 @@ def scalar(fn: F) -> F:
         if compiled is None:
             return fn(system, *arguments)
         program, structure, constants = compiled
+        # Results that depend on no input are constants of the caller too, so that XLA folds them.
         results = program(*arrays) if any(x is None for x in constants) else constants
         of_each = [x if k is None else jnp.asarray(k) for x, k in zip(results, constants, strict=True)]
         return jax.tree.unflatten(structure, of_each)

@@ -53,6 +53,8 @@ def linear_algebra(system: System) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _layout(blank: Blank, parameters: tuple[Shaped, ...], nq: int, nv: int) -> Layout | str:
+    # The velocity residual and M v are traced as functions of v: which entries of C and M may not be zero is which numbers depend on
+    # which velocities, at any pose.
     def rows(v: Array, t: Array, q: Array, *arrays: Array) -> Array:
         return velocity_residual(blank.filled(arrays), t, q, v)
 

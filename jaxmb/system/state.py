@@ -8,16 +8,16 @@ from .mode import Mode
 
 
 class Scale(eqx.Module):
-    """Sizes that belong to a system near a state; found where the state is made, and kept along its motion.
+    """Sizes of rows, residuals and coordinates near a state; measured when the state is made, and constant along its motion.
 
-    They change with the units like what they belong to. So decisions do not depend on units, on the size of single bodies, or
-    on bodies without connection.
+    They change with the units like the quantities that they measure. So decisions do not depend on units, on the size of single
+    bodies, or on bodies without connection.
 
     Attributes:
         row: σ (m,), the size of each row of C in the metric of M, at the pose and nearby.
         span: Φ (m,), by how much φ, or the integral of ψ over time, changes while its row turns: residuals are relative to it.
-        reach: ℓ (nv,), how far each coordinate alone moves then; zero where no row tells.
-        row_by_length: (m,), the size of each row of C diag(ℓ), at the pose and nearby, in which no mass has a part.
+        reach: ℓ (nv,), how far each coordinate alone moves then; zero where no row determines it.
+        row_by_length: (m,), the size of each row of C diag(ℓ), at the pose and nearby: a metric without masses.
         rate: Ω in 1/s, how fast the motion goes, by the velocities and forces at the state; zero at rest without forces.
     """
 
@@ -29,6 +29,7 @@ class Scale(eqx.Module):
 
     def rounding_rate(self, velocity: Float[Array, " nv"]) -> Float[Array, ""]:
         """√eps max |v_k|/ℓ_k: rows that turn more slowly than that in a motion do so by rounding."""
+        # A coordinate that no row reads has no length; the inner `where` keeps the untaken quotient finite, in derivatives too.
         sized = self.reach > 0
         rate = jnp.max(jnp.where(sized, jnp.abs(velocity) / jnp.where(sized, self.reach, 1), 0), initial=0)
         return jnp.finfo(velocity.dtype).eps ** 0.5 * rate
@@ -43,7 +44,7 @@ class State(eqx.Module):
         v: velocities (nv,).
         scale: sizes of rows, residuals and coordinates, fixed when the state was assembled.
         mode: which constraints act; None where all do.
-        control: what a controller remembers, as a run has left it and another takes it on; None for nothing.
+        control: state (nz,) of a controller at the end of a run, with which another run continues; None without one.
     """
 
     t: Float[Array, "..."]

@@ -60,7 +60,7 @@ class System(eqx.Module):
             as friction that grows with reactions; u is None or (nu,).
         guess: coordinates (nq,) that `assemble` starts from where none are given; zeros if None.
         breaks: times (k,) at which a function of the system is not smooth; integrators step to them and start anew.
-        joints: what may be asked of the mechanism that the system was built from, if it was.
+        joints: the interface to the mechanism that the system was built from, if it was.
 
     Raises:
         TypeError, ValueError: for an argument of the wrong kind, shape or name.
@@ -179,6 +179,7 @@ class System(eqx.Module):
         """The system with the rows of locks added, of which, and of its own, only those act that are active in a mode."""
         if mode is None:
             return self
+        # Rows that do not act are masked and not removed: shapes stay static, and one compiled program serves all modes.
         fields: dict[str, Any] = {"active": mode.active}
         if mode.locks:
             rows = [Holonomic(lock.name, LockResidual(lock.fn, mode.held[..., i])) for i, lock in enumerate(mode.locks)]
@@ -221,7 +222,7 @@ class System(eqx.Module):
 
         Raises:
             ValueError: for a system that was not built from a mechanism, one in which friction grows with the load of a joint
-                (that is found for its own actuators), and names that are not known.
+                (which is computed for its own actuators), and unknown names.
         """
         if joints is None:
             return self
@@ -243,12 +244,12 @@ class System(eqx.Module):
         return jnp.asarray(np.ones(self.m, bool)) if self.active is None else self.active
 
     def with_constants(self) -> "System":
-        """The system with what is known of its parameters to be zero or one."""
+        """The system with the entries of its parameters that are zero or one as known values."""
         return self._with({"constants": Constants.of(self.params), "layout": self.layout})
 
     @property
     def specialised(self) -> "System":
-        """The system with what is known of its parameters as constants."""
+        """The system with known entries of its parameters as constants."""
         if self.constants is None:
             return self
         return self._with({"params": self.constants.substituted(self.params), "layout": self.layout})
@@ -261,7 +262,7 @@ class System(eqx.Module):
 
     @property
     def for_search(self) -> "System":
-        """The system whose joints' rows also tell from far away where they vanish."""
+        """The system with rows of joints that vanish only where these are the right way round."""
         return self._with_joints(lambda joints: joints.for_search())
 
     def _with_joints(self, fn: Callable[[AbstractJoints], AbstractJoints]) -> "System":
@@ -269,12 +270,14 @@ class System(eqx.Module):
         return jax.tree.map(lambda x: fn(x) if of_joints(x) else x, self, is_leaf=of_joints)
 
     def with_layout(self, layout: Layout | None) -> "System":
-        """The system with what is known of the entries of M and C that may not be zero."""
+        """The system with the layout of the entries of M and C that may not be zero."""
         return self._with({"layout": layout})
 
     def _with(self, fields: dict[str, Any]) -> "System":
-        """A copy with other fields; where entries of M and C may not be zero must be found anew."""
+        """A copy with other fields; without the layout of M and C, unless that is among the fields."""
+        # Entries of M and C that may not be zero depend on the functions: only a copy that says so keeps them.
         fields = {"layout": None} | fields
+        # Past `__init__`, whose checks trace every function: copies are made within programs, and often.
         system = object.__new__(type(self))
         for field in dataclasses.fields(self):
             object.__setattr__(system, field.name, fields.get(field.name, getattr(self, field.name)))
@@ -328,12 +331,15 @@ class System(eqx.Module):
         parts = list(self.rows.values())
         width = max((part.stop - part.start for part in parts), default=0)
         index = [[*range(part.start, part.stop), *[self.m] * (width - part.stop + part.start)] for part in parts]
+        # One gather for all constraints, filled up by a zero at the end: a maximum for each would be as many operations as there are
+        # constraints.
         padded = jnp.concatenate([values, jnp.zeros(1, values.dtype)])
         return jnp.max(padded[jnp.array(index, int)], axis=1) if parts else jnp.zeros(0, values.dtype)
 
     @property
     def holonomic(self) -> Bool[Array, " m"] | None:
         """Mask of the holonomic rows; None where all rows are."""
+        # None rather than a mask of ones: programs of holonomic systems contain nothing of the distinction.
         if all(isinstance(c, Holonomic) for c in self.constraints):
             return None
         pairs = zip(self.constraints, self.row_counts, strict=True)
@@ -428,6 +434,7 @@ def check_state(system: System, state: object) -> None:
                 f"Argument `state` must have {name} of shape ({count},), but has shape {values.shape}; does it belong to another "
                 "system?"
             )
+    # Mixed precisions would be promoted without a word, and rank decisions depend on the precision.
     if state.q.dtype != default_float() or state.v.dtype != default_float():
         raise ValueError(
             f"Argument `state` must hold {default_float()} numbers, as JAX is configured here, but holds "
@@ -438,7 +445,7 @@ def check_state(system: System, state: object) -> None:
 
 @remembered
 def canonical(system: System) -> System:
-    """The system with explicit types, and with what is known of its parameters."""
+    """The system with explicit types, and with the known entries of its parameters."""
     return strong(system).with_constants()
 
 
@@ -461,6 +468,7 @@ def _names(names: int | Sequence[str], argument: str, letter: str) -> tuple[str,
 
 def _check_shapes(system: System) -> tuple[tuple[int, ...], int]:
     """Checks every function's shape and returns the row counts of the constraints and the number of inputs."""
+    # Shapes only: nothing is computed, so that a system may be built from traced parameters, and in any precision.
     t, q, v = (jax.ShapeDtypeStruct(s, default_float()) for s in ((), (system.nq,), (system.nv,)))
     params, nq, nv = system.params, system.nq, system.nv
     if system.rate_fn is not None:

@@ -20,9 +20,9 @@ Scalar = Float[Array, ""]
 
 
 class Nearby(eqx.Module):
-    """The rows of a system around a state, from which formulations learn what becomes of rows that are dependent there.
+    """The rows of a system around a state, by which formulations decide whether dependent rows are redundant or lost.
 
-    The time derivative of C v̇ = Γ is K v̇ + C v̈ = k: with zᵀC = 0, zᵀK v̇ = zᵀk. Nothing is evaluated before it is asked for.
+    The time derivative of C v̇ = Γ is K v̇ + C v̈ = k: with zᵀC = 0, zᵀK v̇ = zᵀk. Nothing is evaluated before a method is called.
     """
 
     system: System
@@ -52,9 +52,9 @@ class Terms(eqx.Module):
         offset: b (m,).
         gamma: Γ (m,), minus the total time derivative of the velocity residual with v held fixed.
         scale: σ (m,), the reference size of each row.
-        holonomic: mask (m,) of the holonomic rows; where rows are dependent these are kept.
+        holonomic: mask (m,) of the holonomic rows, which are chosen before others where rows are dependent.
         nearby: the rows around the state, by which an acceleration is right at singular poses too; None inside a run, which
-            sees to that otherwise.
+            treats such poses by steps of its own.
         layout: which entries of M and C may not be zero, where that is known.
     """
 
@@ -90,7 +90,7 @@ class SparseTerms(eqx.Module):
 
 
 class Values(eqx.Module):
-    """What the functions of a system give at a state, found once for all that check or measure there; without derivatives.
+    """The values of a system's functions at a state, evaluated once for all checks and sizes there; without derivatives.
 
     Attributes:
         mass: M (nv, nv).
@@ -118,7 +118,8 @@ class Values(eqx.Module):
         mass: Float[Array, "nv nv"] | None = None,
         jacobian: Float[Array, "m nv"] | None = None,
     ) -> "Values":
-        """Those at a state; M and C may be known."""
+        """The values at a state; M (nv, nv) and C (m, nv) may be passed if they are known."""
+        # Checks and sizes have no derivatives.
         system, state, mass, jacobian = lax.stop_gradient((system, state, mass, jacobian))
         t, q, v = state.t, state.q, state.v
         mass = system.mass(t, q) if mass is None else mass
@@ -154,6 +155,8 @@ def residuals(
         if isinstance(constraint, Holonomic):
             fn = constraint.fn
             tangent = (jnp.ones_like(t), system.qdot(q, v))
+            # φ and φ̇ by one pass: the velocity residual is the derivative along (1, N v), from which C, b and Γ follow without a formula
+            # of their own.
             position, velocity = jax.jvp(lambda t, q, fn=fn: fn(t, q, system.params), (t, q), tangent)
         else:
             velocity = constraint.fn(t, q, v, system.params)
@@ -211,6 +214,7 @@ def jacobian_rate(
 def gamma(system: System, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " m"]:
     """Γ, minus the time derivative of the velocity residual with v held."""
     direction = (jnp.ones_like(t), system.qdot(q, v))
+    # One second derivative along the motion instead of Ċ v, whose Ċ would cost nv of them.
     return -jax.jvp(lambda t, q: velocity_residual(system, t, q, v), (t, q), direction)[1]
 
 
@@ -288,6 +292,8 @@ def evaluate(system: System, state: State, *, u: Vector | None = None) -> Terms:
     system, state = apply_mode(system, state)
     t, q, v = state.t, state.q, state.v
     terms = evaluate_at(system, t, q, v, state.scale.row, system.applied_force(t, q, v, u))
+    # With the rows around the state an acceleration is right at singular poses too, without a flag to remember; without rows there is
+    # none.
     return dataclasses.replace(terms, nearby=Nearby(system, state) if system.m else None)
 
 

@@ -1,4 +1,4 @@
-"""What shapes cannot tell: the checks of values at a state."""
+"""Checks of values at a state, which shapes alone do not allow."""
 
 from collections.abc import Callable
 
@@ -41,6 +41,7 @@ def check_values(system: System, state: State, values: Values) -> tuple[Check, .
     checks.append(
         Check(
             jnp.max(jnp.abs(mass - mass.T)) / jnp.where(largest > 0, largest, 1),
+            # Sums of products in another order on both sides of the diagonal differ by some eps, mistakes by much more.
             1e3 * eps,
             "Argument `mass` must return a symmetric matrix, but its asymmetry relative to its largest entry is {}.",
         )
@@ -106,8 +107,8 @@ def _excess(
 ) -> Float[Array, " rows"]:
     """How far the rows of a function of v are from that degree, at the worst probe; exactly zero where no operation bends it.
 
-    With g(x) = fn(x v) that is |g⁽ᵈ⁺¹⁾(1) / g⁽ᵈ⁾(1)|, or, if it must be homogeneous, with |g(0)| added above. What overflows is left
-    out.
+    With g(x) = fn(x v) that is |g⁽ᵈ⁺¹⁾(1) / g⁽ᵈ⁾(1)|, or, if it must be homogeneous, with |g(0)| added above. Probes that overflow do
+    not count.
     """
 
     def at(probe: Array) -> Array:
@@ -115,9 +116,11 @@ def _excess(
         for _ in range(degree + 1):
             derivatives.append(lambda x, g=derivatives[-1]: jax.jvp(g, (x,), (jnp.ones_like(x),))[1])
         one = jnp.ones((), probe.dtype)
+        # Derivatives along the ray of the probe: exact zeros where no operation bends the function, which differences would not give.
         leading, excess = (jnp.abs(g(one)) for g in derivatives[-2:])
         if homogeneous:
             excess = excess + jnp.abs(derivatives[0](0 * one))
+        # 0/0 where the function vanishes altogether: it has no degree to violate.
         return jnp.where(excess == 0, 0, excess / leading)
 
     return jnp.nanmax(jax.vmap(at)(probes), axis=0)

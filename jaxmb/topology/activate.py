@@ -81,9 +81,12 @@ class Activate(AbstractEvent):
         if self.restitution is None:
             return change.activate(rows)
         hit = change.bounce(rows, self.restitution)
+        # At a known time the hit is wanted whatever the motion; without a guard nothing could tell whether the contact closes either.
         if self.when is None:
             return hit
         closes, approaches = self._contact(context, rows)
+        # Where the guard is at zero without an approach, as just after a rebound, nothing is hit: reversing a velocity that leads away
+        # would drive the bodies into each other.
         return change.activate(rows).where(closes, hit.where(approaches, change))
 
     def able(self, context: EventContext) -> Bool[Array, ""]:
@@ -91,7 +94,8 @@ class Activate(AbstractEvent):
         return jnp.any(context.rows(self.names) & ~context.mode.active)
 
     def _contact(self, context: EventContext, rows: Bool[Array, " m"]) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
-        """Whether the contact that is hit closes, and whether it approaches: where its guard rises."""
+        """Whether the contact closes for good instead of rebounding, and whether the bodies approach, so that its guard rises."""
+        # Verdicts are booleans: derivatives of the guard's second derivative would be traced in vain.
         assert self.restitution is not None and self.when is not None
         when = self.when
         system, state = lax.stop_gradient((context.system, context.state))
@@ -103,8 +107,12 @@ class Activate(AbstractEvent):
             return jax.jvp(guard, (t, q, v), (one, system.qdot(q, v), vdot))[1]
 
         at = state.t, state.q, state.v
+        # φ̇ and φ̈ along the motion, of the guard and not of the rows, since only the guard tells on which side the bodies are: a row may
+        # have either sign. v̇ is held, which is exact for guards of the position, whose φ̈ has no part of v̈.
         speed, pressing = jax.jvp(rate, at, (one, system.qdot(state.q, state.v), vdot))
         hit = jnp.max(jnp.where(rows, jnp.abs(context.residual_rates), 0), initial=0)
-        # The way of a throw with the speed e hit, back to where it began, beside √eps.
+        # (e ψ⁻)²/(2 |φ̈|) ≤ √eps Φ, the height of a throw with the speed of the rebound. `hit` is ψ⁻/Φ; the unit of the guard cancels in
+        # speed/pressing. Multiplied out, since `pressing` may be zero and a quotient would be NaN.
         low = self.restitution**2 * hit * jnp.maximum(speed, 0) <= 2 * fitting(state.q.dtype) * pressing
+        # A guard that does not change cannot tell an approach; any velocity of the rows counts as one there.
         return (pressing >= 0) & low, (speed > 0) | ((speed == 0) & (hit > 0))

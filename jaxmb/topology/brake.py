@@ -18,8 +18,8 @@ class Brake(AbstractEvent):
     """A brake that is applied: it slides with a force against the motion, and holds where the motion ends.
 
     Sliding it exerts −`sliding` sign(ṡ) along s. Where ṡ reaches zero it holds s as long as the force that this takes does
-    not exceed `holding`, which is seen to at that instant too; when it does, the brake slides again, the way it is drawn. Where
-    constraints or locks determine s, as a driver does, there is nothing to hold: the force turns round with ṡ.
+    not exceed `holding`, which is checked at that instant too; when it does, the brake slides again, in the direction of the load. Where
+    constraints or locks determine s, as a driver does, there is nothing to hold: the force changes its sign with ṡ.
 
     Args:
         what: what it acts on, as of `Lock`.
@@ -77,6 +77,8 @@ class Brake(AbstractEvent):
     def apply(self, change: Change, context: EventContext) -> Change:
         """Slides against the motion, or rests where the force would end the motion within an instant."""
         rows, r = context.rows(self.acts_on), context.number(self.name)
+        # Slower than that, sliding friction ends the motion within the resolution of event times: sliding and coming to rest would be two
+        # events at one time.
         moving = jnp.abs(context.rates[r]) > self.sliding * (context.instant * context.mobility[r])
         return change.slide(rows & moving, -jnp.sign(context.rates[r]) * self.sliding).rest(rows & ~moving)
 
@@ -84,12 +86,16 @@ class Brake(AbstractEvent):
         """Slides, against the motion, where other rows determine what it would hold; if it has turned round, the other way."""
         rows, r = context.rows(self.acts_on), context.number(self.name)
         holds = jnp.any(rows & (change.mode.active | change.stuck))
+        # The drag is against the motion so far. Where the motion turns round, ṡ is zero but for rounding, whereas the sign of the drag is
+        # certain and is the direction from here on.
         forward = jnp.where(context.mode.drag[r] == 0, context.rates[r], context.mode.drag[r]) > 0
         slides = change.release(rows).slide(rows, jnp.where(forward, -self.sliding, self.sliding))
         return slides.where(holds & context.determined(self.acts_on, change.mode.active), change)
 
     def resolve(self, change: Change, after: EventContext) -> Change:
-        """Slides, the way it is drawn, if it has come to rest and cannot hold."""
+        """Slides in the direction of its load if it has come to rest and cannot hold that load."""
+        # Decided after the jump and not in `apply`: what holding takes is the reaction for the velocities and rows that all events of the
+        # instant leave. A load shared among dependent rows is that of least norm, one of many, hence the doubt.
         slips = jnp.any(change.stuck & after.rows(self.acts_on)) & (self._excess(after) > 0)
         loose = self._loosen(change, after).doubt(after.arbitrary(self.acts_on))
         return loose.where(slips, change)
@@ -97,6 +103,7 @@ class Brake(AbstractEvent):
     def checks(self) -> tuple[Check, ...]:
         """That it brakes, and holds what it brakes."""
         text = "Brake '{name}' must slide with a positive force, and hold at least that."
+        # A force that is not positive violates it by 1, so that one check covers both conditions.
         amount = jnp.where(self.sliding > 0, self.sliding - self.limit, 1)
         return (Check(amount[None], 0.0, text, (self.name,)),)
 
@@ -104,6 +111,8 @@ class Brake(AbstractEvent):
         """The velocity, positive when it has turned round; −1 unless it slides."""
         r = context.number(self.name)
         drag = context.mode.drag[r]
+        # Beyond `creep` only: at zero itself rounding has either sign, and the brake would stop and slide by turns. −1 stands for no
+        # event, as events happen where a guard rises to zero.
         return jnp.where(drag != 0, jnp.sign(drag) * context.rates[r] - context.creep[r], -1)
 
     def _rest(self, change: Change, context: EventContext) -> Change:
@@ -116,10 +125,14 @@ class Brake(AbstractEvent):
 
     def _loosen(self, change: Change, context: EventContext) -> Change:
         rows = context.rows(self.acts_on)
+        # ṡ is zero here and has no sign. The holding force opposes the motion that is about to begin, as sliding friction will, so that
+        # it gives the direction.
         return change.release(rows).slide(rows, jnp.sign(self._load(context)) * self.sliding)
 
     def _excess(self, context: EventContext) -> Scalar:
-        """By how much of what it holds the load is above that, beyond rounding."""
+        """The load above the largest holding force, relative to that force and less rounding; positive where the brake comes loose."""
+        # Relative, and more than rounding: a brake that holds as much as it exerts while sliding would come loose and rest again without
+        # end.
         load = jnp.abs(self._load(context))
         return load / self.limit - (1 + rounding(load.dtype))
 

@@ -1,4 +1,4 @@
-"""What events do to a system at one instant, before velocities are known."""
+"""The change of a system by the events of one instant, before velocities are computed."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from ..system import Mode, State
 
 
 class Change(eqx.Module):
-    """What events do before velocities are known; each method returns the change with something more.
+    """The change made by events before velocities are computed; each method returns a change with one effect more.
 
     Rows are given as masks (m + k,), those of the system's constraints first, then those of locks.
 
@@ -20,10 +20,10 @@ class Change(eqx.Module):
         hit: rows that act at that instant only.
         restitution: e of each row.
         assembled: rows to which positions are to be moved.
-        stuck: rows of locks that have come to rest and hold from then on, unless `resolve` of an event lets go of them.
+        stuck: rows of locks that have come to rest and hold from then on, unless `resolve` of an event releases them.
         impulse: U (nv,) from outside, in N s or N m s.
         consistent: whether momentum is conserved.
-        doubtful: whether anything was decided by a reaction that a rigid model does not determine.
+        doubtful: whether an event was decided by a reaction that a rigid model does not determine.
     """
 
     mode: Mode
@@ -53,6 +53,7 @@ class Change(eqx.Module):
 
     def release(self, rows: Bool[Array, " m"]) -> "Change":
         """Rows cease to act, or to slide, and have not come to rest."""
+        # A released lock neither holds nor drags.
         released = self._in_mode(active=self.mode.active & ~rows, drag=jnp.where(self._locks(rows), 0, self.mode.drag))
         return dataclasses.replace(released, stuck=self.stuck & ~rows)
 
@@ -88,12 +89,14 @@ class Change(eqx.Module):
         return dataclasses.replace(self, doubtful=self.doubtful | doubtful)
 
     def where(self, happens: Bool[Array, ""], other: "Change") -> "Change":
-        """The change if something happens, else another one."""
+        """Itself where `happens`, else `other`."""
         # What neither changes is passed on as it is: events that touch few fields leave small programs.
         return jax.tree.map(lambda a, b: a if a is b else jnp.where(happens, a, b), self, other)
 
     def differs(self, other: "Change") -> Bool[Array, ""]:
         """Whether other rows act, are hit or slide, or another impulse acts."""
+        # `held` is not compared: holding what is held already sets it to the present value, which differs by rounding, and a lock would
+        # seem to change something for ever.
         parts = lambda c: (c.mode.active, c.mode.drag, c.hit, c.impulse)
         pairs = [(a, b) for a, b in zip(parts(self), parts(other), strict=True) if a is not b]
         return jnp.any(jnp.array([jnp.any(a != b) for a, b in pairs], bool))
@@ -102,4 +105,5 @@ class Change(eqx.Module):
         return dataclasses.replace(self, mode=dataclasses.replace(self.mode, **fields))
 
     def _locks(self, rows: Bool[Array, " m"]) -> Bool[Array, " k"]:
+        # Locks have the last rows, see `Mode.active`.
         return rows[rows.shape[0] - self.mode.held.shape[0] :]

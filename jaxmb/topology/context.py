@@ -1,4 +1,4 @@
-"""What events see of a run."""
+"""The state of a run, as events see it."""
 
 import dataclasses
 import functools
@@ -20,7 +20,7 @@ Scalar = Float[Array, ""]
 
 
 def rounding(dtype: DTypeLike) -> float:
-    """eps^(3/4): by how much of itself a load or a speed that is found from equations may be off by rounding.
+    """eps^(3/4): relative rounding of a load or a speed that is the solution of equations.
 
     A brake that holds as much as it exerts while it slides comes loose, and comes to rest, beyond that only: at equality neither.
     """
@@ -32,9 +32,11 @@ def fitting(dtype: DTypeLike) -> float:
     return float(jnp.finfo(dtype).eps) ** 0.5
 
 
+# No pytree: closures and cached values belong to one trace and must not cross the border of a `jit`. Cached, since several guards read
+# the same locks.
 @dataclasses.dataclass(frozen=True, eq=False)
 class EventContext:
-    """What events see of a run at one time; what costs something is found where it is first asked for.
+    """The state of a run at one time, as events see it; costly quantities are computed when they are first read.
 
     Attributes:
         system: in the mode.
@@ -44,8 +46,8 @@ class EventContext:
         instant: time in s within which events happen at one instant.
         acceleration: finds v̇ (nv,).
         reaction: the multipliers (k,) of constraints and locks by name, zero where one does not act.
-        creep: speeds (k,) of locks that are none, but rounding.
-        yielding: names of the rows that give way to others, those of brakes.
+        creep: speeds (k,) below which the motion of a lock is rounding.
+        yielding: names of the rows of brakes, which slide where other rows determine their motion.
     """
 
     system: System
@@ -81,33 +83,40 @@ class EventContext:
     def mobility(self) -> Float[Array, " k"]:
         """s̈ of each lock by a unit of force along it, constraints aside."""
         system, t, q = self.system, self.state.t, self.state.q
+        # The rates are affine in v, so that their derivative is the same at v = 0.
         rows = jax.jacfwd(self._rates)(jnp.zeros(system.nv, q.dtype))
+        # Sizes of rows have no part in the root. `metric_root` in place of M^(−1/2), as M may be singular where constraints hold what has
+        # no inertia.
         terms = rows_at(system, t, q, jnp.ones(system.m, q.dtype))
         return jnp.sum((rows @ metric_root(terms.mass, terms.jacobian).T) ** 2, axis=1)
 
     @functools.cached_property
     def residual_rates(self) -> Float[Array, " m"]:
         """(C v + b)/Φ of all rows, in 1/s, as if all of them acted."""
+        # A row that does not act is zero in the system of the mode, and it is such a row that is about to be hit.
         return scaled_residuals(self._every_row_acting, self.state)[1]
 
     def arbitrary(self, names: Sequence[str]) -> Bool[Array, ""]:
         """Whether a multiplier of these constraints is not unique: its row follows from the others."""
         dependent, m = jnp.array(False), self.system.m
+        # Each row against all others, those of its own constraint included: what one of them bears may be borne by another one.
         for row in (row for name in names for row in range(m)[self.system.rows[name]]):
             dependent |= self.mode.active[row] & self._follows(jnp.arange(m) == row, self.mode.active)
         return dependent
 
     def determined(self, names: Sequence[str], active: Bool[Array, " m"]) -> Bool[Array, ""]:
-        """Whether rows of these constraints follow from the others of a mask that act, save those that give way."""
+        """Whether rows of these constraints follow from the other rows of the mask `active` (m,), without those of brakes."""
         rows = self.rows(names)
+        # Brakes give way: of two on one coordinate each would be determined by the other, and none would hold.
         return self._follows(rows, (active & ~self.rows(self.yielding)) | rows)
 
     def _follows(self, rows: Bool[Array, " m"], active: Bool[Array, " m"]) -> Bool[Array, ""]:
-        """Whether one of some rows follows from the others of a mask."""
+        """Whether one of `rows` (m,) follows from the other rows of the mask `active` (m,)."""
         scale = self.state.scale.row
         every = self._every_row
         terms = dataclasses.replace(every, jacobian=jnp.where(active[:, None], every.jacobian, 0))
         metric, tol = self.formulation.metric(terms), self.formulation.rank_tol
+        # The rows in question come last, so that exactly those are left out that the others span.
         return jnp.any(rows & ~independent_rows(metric, terms.jacobian, scale, tol, ~rows))
 
     @functools.cached_property

@@ -1,4 +1,4 @@
-"""What may happen during a run."""
+"""The interface of events."""
 
 import abc
 from collections.abc import Callable
@@ -17,10 +17,10 @@ Scalar = Float[Array, ""]
 
 
 class Occurrence(NamedTuple):
-    """One of the things that an event brings about.
+    """An effect of an event, with the guard by which it happens.
 
     Attributes:
-        what: words that follow the event's name.
+        what: words that follow the name of the event in results.
         guard: it happens where this function rises to zero.
         apply: what it does.
     """
@@ -73,12 +73,13 @@ class AbstractEvent(eqx.Module):
         if direction not in (1, -1):
             raise ValueError(f"Argument `direction` of event '{name}' must be 1 or -1, but is {direction!r}.")
         self.name, self.direction, self.repeat, self.consistent = name, direction, repeat, consistent
+        # Arrays, also within a callable guard: times and thresholds may be batched and differentiated, and new ones compile nothing anew.
         self.at = None if at is None else as_floats(at)
         self.when = as_parameters(as_function(when, f"when of event '{name}'"))
 
     @abc.abstractmethod
     def apply(self, change: Change, context: EventContext) -> Change:
-        """What it does, added to what events before it do at the same instant.
+        """Adds its effect to the change made by the events before it at the same instant.
 
         Called whether or not it happens; the result is used if it does.
         """
@@ -109,15 +110,15 @@ class AbstractEvent(eqx.Module):
 
     @property
     def secondary(self) -> tuple[Occurrence, ...]:
-        """What it brings about besides, after it has happened."""
+        """Further effects that it may have once it has happened."""
         return ()
 
     def reconcile(self, change: Change, context: EventContext) -> Change:
-        """The change when all that happens is known, before velocities are: whether rows can act beside others."""
+        """The change after all events of the instant have been applied, before velocities are computed: whether rows can act beside others."""
         return change
 
     def resolve(self, change: Change, after: EventContext) -> Change:
-        """The change when velocities are known: whether rows that have come to rest can hold."""
+        """The change after velocities have been computed: whether rows that have come to rest can hold."""
         return change
 
     def checks(self) -> tuple[Check, ...]:
@@ -127,11 +128,13 @@ class AbstractEvent(eqx.Module):
     def guard(self, context: EventContext) -> Scalar:
         """What rises to zero where it happens; −1 for a known time."""
         if self.when is None:
+            # A run follows the largest of all guards, which happens at zero: −1 never does, and NaN would spoil the others.
             return -jnp.ones((), context.state.q.dtype)
         state = context.state
         return self.direction * self.when(state.t, state.q, state.v, context.reaction, context.system.params)
 
     def able(self, context: EventContext) -> Bool[Array, ""]:
         """Whether it would change anything."""
+        # Tried rather than asked: an event states its effect in `apply` alone, and no condition can contradict it.
         none = Change.none(context.mode, context.state)
         return self.apply(none, context).differs(none)

@@ -19,7 +19,7 @@ METHODS = ("full", "projected", "minimal")
 
 
 class Jump(eqx.Module):
-    """What happened at one instant.
+    """The mode and the state after one instant, with impulses and verdicts.
 
     Attributes:
         mode: the mode from then on.
@@ -50,24 +50,30 @@ def impulse_terms(
 ) -> Terms:
     """The equations M Δv = U + CᵀΛ, C Δv = −(1 + e)(C v⁻ + b) of the rows that act (Müller, eqs. 22 and 24), as `Terms`.
 
-    Δv and Λ are the acceleration and the multipliers that a formulation finds from them.
+    They have the form of the equations of motion, so that any formulation solves them: Δv is its acceleration, Λ its multipliers.
     The system is in the mode in which the impulses act. If not `consistent`, M is replaced by the identity.
     """
     t, q, v = state.t, state.q, state.v
+    # Finite forces have no impulse within an instant: the force evaluated here is replaced by U.
     terms = evaluate_at(system, t, q, v, state.scale.row, jnp.zeros_like(v))
     mass = jnp.where(consistent, terms.mass, jnp.eye(system.nv, dtype=terms.mass.dtype))
     # C v⁻ + b, which an impact with restitution e reverses: C v⁺ + b = −e (C v⁻ + b).
     rest = terms.jacobian @ state.v + terms.offset
+    # σ was measured in the metric of M. In that of the identity it would be in other units, so that rows are compared by their own
+    # lengths there. The norm of a zero row has a NaN derivative, and sizes need none.
     sizes = jnp.linalg.norm(lax.stop_gradient(terms.jacobian), axis=1)
     scale = jnp.where(consistent | (sizes == 0), terms.scale, sizes)
     return dataclasses.replace(terms, mass=mass, force=impulse, gamma=-(1 + restitution) * rest, scale=scale)
 
 
 def jump_result(terms: Terms, v: Float[Array, " nv"], step: Float[Array, " nv"], outcome: RESULTS) -> RESULTS:
-    """Whether v⁺ = v + Δv satisfies all rows, compared with the sizes of C v⁻, C v⁺ and b; and what else was found."""
+    """Whether v⁺ = v + Δv satisfies all rows, relative to the sizes of C v⁻, C v⁺ and b; with failures of the solution itself."""
     jacobian, scale = jnp.abs(terms.jacobian), terms.scale
+    # Of the formulation's own verdict only the unfit choice counts: it compares with Γ = −(1 + e)(C v⁻ + b), which is rounding where v⁻
+    # satisfies the rows already. The velocities themselves are the measure here.
     size = (jacobian @ (jnp.abs(v) + jnp.abs(v + step)) + jnp.abs(terms.offset)) / scale
     off = jnp.abs(terms.jacobian @ step - terms.gamma) / scale
+    # A row along which nothing moves is compared with a millionth of the largest one, as its own size is rounding.
     satisfied = jnp.all(off <= contradiction_tol(v.dtype) * jnp.maximum(size, 1e-6 * jnp.max(size, initial=0)))
     result: Any = RESULTS.successful
     for condition, code in (
@@ -99,6 +105,8 @@ def projected(
     factor = ConstrainedFactor(terms.mass, first, terms.scale, in_use, rank_tol)
     onto = projector(factor)
     particular = factor.solve(jnp.zeros_like(terms.force), jnp.where(persistent, terms.gamma, 0))[0]
+    # σ stays that of C₂ although the projection shortens rows: one that vanishes follows from the persistent constraints and must count
+    # as dependent.
     rows = jnp.where(persistent[:, None], 0, terms.jacobian) @ onto
     gamma = jnp.where(persistent, 0, terms.gamma - terms.jacobian @ particular)
     reduced = dataclasses.replace(terms, jacobian=rows, gamma=gamma, force=onto.T @ terms.force)
@@ -120,10 +128,13 @@ def minimal(
         jacobian=jnp.where(persistent[:, None], terms.jacobian, 0),
         gamma=jnp.where(persistent, terms.gamma, 0),
     )
+    # γ₁ takes the part of Γ: the accelerations of a partition are the jumps here, ξ included.
     parts = CoordinatePartition(rank_tol=rank_tol).partition(first)
     onto, particular = parts.tangent, parts.xi
     rows = jnp.where(persistent[:, None], 0, terms.jacobian)
     gamma = jnp.where(persistent, 0, terms.gamma - terms.jacobian @ particular)
     reduced = dataclasses.replace(terms, mass=parts.mass, force=parts.force, jacobian=rows @ onto.T, gamma=gamma)
+    # Dependent velocities have a mass of one and neither force nor rows, so that their entries of Δs are zero: shapes are static, however
+    # many are independent.
     solution = KKT(rank_tol).acceleration(reduced)
     return onto.T @ solution.vdot + particular, solution.multipliers

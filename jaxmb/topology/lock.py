@@ -1,4 +1,4 @@
-"""Something is frozen."""
+"""A coordinate or a function of the pose is held at its value."""
 
 from collections.abc import Callable
 from typing import cast
@@ -62,14 +62,16 @@ class Lock(AbstractEvent):
 
 
 def lock_target(what: Target, name: str | None, kind: str) -> tuple[str, Target]:
-    """The name of a row, and what it acts on as a static part of an event."""
+    """The name of a row, and the coordinate or function that it acts on, as a static part of an event."""
     if callable(what):
         if name is None:
             raise TypeError(f"Argument `name` must be given to a `{kind}` of a function.")
         fn = as_function(what, f"what of '{name}'")
+        # `what` is static: a number within it would be a constant of the program, without derivative and without batch.
         if jax.tree.leaves(fn):
             raise TypeError(f"Argument `what` of '{name}' must be a function without numbers of its own; use `params`.")
         return name, fn
+    # The name is made of the coordinate, so that two locks of one coordinate share a row; two equal rows would be redundant.
     return name or f"{kind.lower()} {what}", what
 
 

@@ -27,12 +27,12 @@ class Plan(eqx.Module):
 
     Attributes:
         system: without modes.
-        formulation: of the run; impulses and the reactions that guards read are found by it.
+        formulation: of the run, which also solves for impulses and for the reactions that guards read.
         events: the events.
-        instant: time within which events happen at one instant; guards are looked at so much before and after.
-        creep: speeds (k,) of locks that are none, but rounding.
-        names: of the happenings.
-        reads: for each happening the constraints whose reactions its guard reads.
+        instant: time in s within which events count as simultaneous; guards are evaluated so much before and after.
+        creep: speeds (k,) below which the motion of a lock is rounding.
+        names: of all occurrences, those of `occurrences` in order.
+        reads: for each occurrence the constraints whose reactions its guard reads.
     """
 
     system: System
@@ -45,7 +45,8 @@ class Plan(eqx.Module):
 
     @property
     def occurrences(self) -> list[tuple[AbstractEvent, Occurrence]]:
-        """All that may happen, with its event: first the events themselves, then what they bring about besides."""
+        """All that may happen, with its event: first the events themselves, then their further effects."""
+        # Events come first, so that masks by event are the first entries of those by occurrence.
         each = [[(e, h) for h in (Occurrence("", e.guard, e.apply), *e.secondary)] for e in self.events]
         return [pair for nth in itertools.zip_longest(*each) for pair in nth if pair is not None]
 
@@ -60,8 +61,10 @@ class Plan(eqx.Module):
         return tuple(e.waits for e in self.events)
 
     def context(self, mode: Mode, state: State, u: Array | None) -> EventContext:
-        """What events see, of a state without mode."""
+        """The context of events at a state without mode, with inputs u (nu,)."""
         system = self.system.in_mode(mode)
+        # One solution of the equations of motion serves v̇ and all multipliers, and none is made where no guard reads them: it costs as
+        # much as a stage.
         motion = functools.cache(lambda: acceleration_and_multipliers(self.formulation, system, state, u))
         reaction = ConstraintReactions(system.rows, lambda: motion()[1])
         yielding = tuple(name for e in self.events if e.secondary for name in e.acts_on)
@@ -69,26 +72,29 @@ class Plan(eqx.Module):
         return EventContext(system, self.formulation, mode, state, self.instant, *more)
 
     def sized(self, state: State, speeds: Float[Array, " nv"]) -> "Plan":
-        """The plan of a run from a state, whose velocities have such sizes."""
+        """The plan with `creep` for a run from a state, whose velocities have the sizes `speeds`."""
         plan, state, speeds = lax.stop_gradient((self, state, speeds))
         assert state.mode is not None
         context = plan.context(state.mode, dataclasses.replace(state, mode=None), None)
+        # A new context for each v, as one keeps the rates that it has computed. Sizes are by speeds of the run: ṡ itself is zero where
+        # rounding is asked about.
         rows = jax.jacfwd(lambda v: dataclasses.replace(context, state=dataclasses.replace(context.state, v=v)).rates)(
             state.v
         )
         return dataclasses.replace(self, creep=rounding(speeds.dtype) * jnp.abs(rows) @ speeds)
 
-    # When
+    # Times and guards
 
     def next_time(self, t: Scalar, mode: Mode, end: Scalar) -> Scalar:
         """The next known time, or the end."""
+        # A time that is not later than t is due already, and its transition comes first.
         for i, event in enumerate(self.events):
             if event.at is not None:
                 end = jnp.where(mode.armed[i] & (event.at > t) & (event.at <= end), event.at, end)
         return end
 
     def guards(self, context: EventContext) -> Float[Array, " g"]:
-        """The guards of all happenings, which happen where these rise to zero; −1 for those that cannot."""
+        """The guards (g,) of all occurrences, which happen where these rise to zero; −1 for those that cannot happen."""
         dtype = context.state.q.dtype
         values = jnp.stack([jnp.asarray(occurrence.guard(context), dtype) for _, occurrence in self.occurrences])
         count = len(self.events)
@@ -100,6 +106,7 @@ class Plan(eqx.Module):
         """The guards, with −1 for events that wait, and whether one of these has left zero."""
         context, count = self.context(mode, State(t, q, v, scale), u), len(self.events)
         values, waiting = self.guards(context), jnp.array(self.waits) & self._able(context) & ~mode.armed
+        # An event is armed between two stretches only, as the mode is constant within one: the run is told to end the stretch.
         departed = jnp.any(waiting & (values[:count] < 0))
         return values.at[:count].set(jnp.where(waiting, -1, values[:count])), departed
 
@@ -112,7 +119,7 @@ class Plan(eqx.Module):
         fresh: Bool[Array, " m"],
         in_motion: Bool[Array, ""],
     ) -> tuple[Bool[Array, " g"], Mode]:
-        """What happens now, and the mode with the events that are armed again.
+        """Mask (g,) of the occurrences that are due now, and the mode with the events that are armed again.
 
         Known times that have come, and guards that are at zero and do not fall, or are beyond it; see `at_zero` of an event.
 
@@ -131,15 +138,18 @@ class Plan(eqx.Module):
         due = jnp.stack(timed + [jnp.array(False)] * (len(occurrences) - count))
         if not self.guarded:
             return due, mode
-        # Guards are looked at on both sides of the instant: at it they are zero but for rounding of either sign.
+        # Guards are evaluated on both sides of the instant: at it they are zero but for rounding of either sign.
         near = lambda h: State(state.t + h, state.q + h * flow[0], state.v + h * flow[1], state.scale)
         before, after = (self.guards(self.context(mode, near(h), u)) for h in (-self.instant, self.instant))
+        # After a jump the point before the instant is an extrapolation backwards, of a motion that did not take place: a guard has left
+        # zero there only if a motion led up to it.
         ready = jnp.ones_like(due)
         if any(self.waits):
             context = self.context(mode, state, u)
             departed = ((after < 0) | (in_motion & (before < 0)))[:count] | self._read_anew(context, fresh)
             armed = jnp.where(jnp.array(self.waits), self._able(context) & (mode.armed | departed), mode.armed)
             mode, ready = dataclasses.replace(mode, armed=armed), ready.at[:count].set(armed)
+        # A guard that falls through zero does not happen; one that is beyond zero on both sides does, whichever way it goes.
         zero = jnp.array([i >= count or e.at_zero for i, (e, _) in enumerate(occurrences)])
         there = (after > 0) | (zero & (after >= 0))
         return due | (ready & there & ((after >= before) | (before > 0))), mode
@@ -153,12 +163,12 @@ class Plan(eqx.Module):
         """Which guards read the reactions of constraints that have just begun to act."""
         return jnp.stack([jnp.any(fresh & context.rows(names)) for names in self.reads[: len(self.events)]])
 
-    # What
+    # Transitions
 
     def jump(
         self, mode: Mode, t: Scalar, q: Array, v: Array, scale: Scale, due: Bool[Array, " g"], u: Array | None
     ) -> Jump:
-        """The mode and the state after what is due, all of which is one transition."""
+        """The mode and the state after all occurrences that are due, in one transition."""
         context = self.context(mode, State(t, q, v, scale), u)
         change = self.change(context, due)
         q, off = self.assembled_positions(change, context)
@@ -167,6 +177,7 @@ class Plan(eqx.Module):
         solution = self.formulation.acceleration(terms)
         after = v + solution.vdot
         there = self.context(change.mode, State(t, q, after, scale), u)
+        # What slips has acted at the instant: the mode differs from here on, velocities do not.
         for event in self.events:
             change = event.resolve(change, there)
         return Jump(
@@ -188,17 +199,21 @@ class Plan(eqx.Module):
         system, q = self.system.in_mode(acting), state.q
 
         def once(q: Array, _: None) -> tuple[Array, None]:
+            # Positions may be far off, and rows that are dependent at the start need not be so on the way: the rank is decided anew after
+            # every third Newton step.
             in_use = formulation.prepare(rows_at(system, state.t, q, state.scale.row))
             return corrected(system, formulation, dataclasses.replace(state, q=q), in_use, 3).q, None
 
+        # Known when the program is traced: without such events it contains no correction.
         if any(event.assembles for event in self.events):
             assembled = lax.scan(once, q, None, length=8)[0]
             q = jnp.where(jnp.any(change.assembled), assembled, q)
+        # Rows that acted before are kept closed by the run; only new ones can fail to fit.
         new = acting.active & ~context.mode.active
         return q, jnp.where(new, jnp.abs(position_residual(system, state.t, q)) / state.scale.span, 0)
 
     def change(self, context: EventContext, due: Bool[Array, " g"]) -> Change:
-        """What all that is due does to the mode, in its order."""
+        """The change by all occurrences that are due, in their order."""
         change = Change.none(context.mode, context.state)
         for i, (event, occurrence) in enumerate(self.occurrences):
             new = occurrence.apply(change, context).doubt(context.arbitrary(self.reads[i]))
@@ -206,7 +221,10 @@ class Plan(eqx.Module):
             change = new.where(due[i], change)
         for event in self.events:
             change = event.reconcile(change, context)
+        # Held at once, so that their rows take part in the jump and have a reaction when `resolve` asks for it.
         change = change.hold(change.stuck, context.values)
+        # An event that has happened is disarmed, one that repeats until its guard has left zero. A rebound turns its guard round at once:
+        # disarming it would miss the next contact.
         rebounds = change.hit & (change.restitution > 0)
         again = [e.repeat & (~jnp.array(e.waits) | jnp.any(rebounds & context.rows(e.acts_on))) for e in self.events]
         mode = dataclasses.replace(

@@ -28,10 +28,10 @@ def plan_events(
 ) -> tuple[Plan, State, tuple[Check, ...], tuple[Check, ...]]:
     """The plan of a run until `end`, the state with its mode, the check that no event was due before, and those of the events' numbers.
 
-    Locks that the state brings along stay, and events that it has seen do not happen again.
+    Locks of the state stay, and events that have happened before it do not happen again.
 
     Raises:
-        TypeError, ValueError: for what is no event, names that are not known or used twice, and two rows for one coordinate.
+        TypeError, ValueError: for arguments that are no events, unknown or repeated names, and two rows for one coordinate.
     """
     locks: dict[str, LockRow] = {} if state.mode is None else {lock.name: lock for lock in state.mode.locks}
     names: list[str] = []
@@ -44,12 +44,14 @@ def plan_events(
         if row is not None:
             _check_row(system, event, row, events[:i], locks)
             locks[row.name] = row
+        # Results tell events apart by name, so that further ones of a name are numbered.
         count = sum(name.partition(" #")[0] == event.name for name in names)
         names.append(f"{event.name} #{count + 1}" if count else event.name)
     _check_names(events, [*system.rows, *locks])
     start = _start(system, formulation, tuple(events), state, end, tuple(locks.values()), tuple(names))
     plan, state, late, own = start
     secondary = [f"{event.name} {occurrence.what}" for event, occurrence in plan.occurrences[len(names) :]]
+    # By shapes: which reactions a guard reads is seen when it is traced, and other numbers need not trace it again.
     leaves, structure = jax.tree.flatten((plan, state))
     reads = _reads(structure, tuple(map(_shape, leaves)))
     return dataclasses.replace(plan, names=(*names, *secondary), reads=reads), state, late, own
@@ -76,7 +78,7 @@ def _shape(x: PyTree) -> PyTree:
 
 @functools.lru_cache(maxsize=256)
 def _reads(structure: Any, leaves: tuple[object, ...]) -> tuple[tuple[str, ...], ...]:
-    """For each happening the constraints whose reactions its guard reads, by the shapes of a plan and a state."""
+    """For each occurrence the constraints whose reactions its guard reads, by the shapes of a plan and a state."""
 
     def names(plan: Plan, state: State) -> tuple[tuple[str, ...], ...]:
         reads = []
@@ -87,13 +89,14 @@ def _reads(structure: Any, leaves: tuple[object, ...]) -> tuple[tuple[str, ...],
             reads.append(tuple(sorted(reaction.names)))
         return tuple(reads)
 
+    # Traced without being run: the names come out as static results.
     return eqx.filter_eval_shape(names, *jax.tree.unflatten(structure, leaves))
 
 
 def _check_row(
     system: System, event: AbstractEvent, row: LockRow, before: Sequence[AbstractEvent], locks: dict[str, LockRow]
 ) -> None:
-    """Refuses a row whose name another row has, and a lock of what another lock holds by a row of its own."""
+    """Refuses a row with the name of another one, and two locks of one coordinate by different rows."""
     if row.name in system.rows or not eqx.tree_equal(locks.get(row.name, row), row):
         raise ValueError(f"Argument `events` must hold different names, but '{row.name}' is used twice.")
     others = [x.name for x in before if isinstance(x, Lock) and x.name != row.name]
@@ -122,6 +125,7 @@ def _check_names(events: Sequence[AbstractEvent], available: Sequence[str]) -> N
 def resolution(start: Scalar, end: Scalar) -> Scalar:
     """The time within which events of a run happen at one instant: 1e-9 of its duration, or what times can resolve."""
     start, end = lax.stop_gradient((start, end))
+    # A run of no duration must have an instant too.
     span = jnp.where(end > start, end - start, 1)
     # 64 units of rounding of the times themselves: t ± instant must differ from t.
     return jnp.maximum(1e-9 * span, 64 * jnp.finfo(span.dtype).eps * jnp.maximum(jnp.abs(start), jnp.abs(end)))
@@ -152,17 +156,20 @@ def check_unattended(events: Sequence[Any], state: State) -> tuple[Check, ...]:
 def _with_mode(system: System, state: State, locks: tuple[LockRow, ...], names: tuple[str, ...]) -> State:
     """The state with rows for all locks."""
     old, k, m = state.mode, len(locks), system.m
+    # Rows of new locks are appended: those that the state brings keep their numbers, and their held values and drags with them.
     count = 0 if old is None else len(old.locks)
     active = jnp.ones(m, bool) if old is None else old.active
     none = jnp.zeros(k - count, state.q.dtype)
     held, drag = (none, none) if old is None else (jnp.append(old.held, none), jnp.append(old.drag, none))
     armed = jnp.ones(len(names), bool)
     if old is not None:
+        # By name: a run that goes on from a saved state may have its events in another order, or further ones.
         index = dict(zip(old.events, range(len(old.events)), strict=True))
         armed = jnp.stack([old.armed[index[n]] if n in index else jnp.array(True) for n in names]) if names else armed
     mode = Mode(locks, jnp.append(active, jnp.zeros(k - count, bool)), held, drag, armed, names)
     scale = state.scale
     if k > count:
+        # Sizes of rows that the state has are kept, as rank decisions along a motion must not depend on when a lock was added.
         new = as_state(system, state.q, state.v, t=state.t, mode=mode).scale
         joined = lambda a, b: jnp.append(a, b[m + count :])
         rows = ("row", "span", "row_by_length")

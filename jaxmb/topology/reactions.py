@@ -12,14 +12,15 @@ from ..system import State, System, evaluate_at
 
 
 class ConstraintReactions(Mapping):  # without types of its items: a program that checked these would read one
-    """The multipliers of constraints by name, found where the first is read.
+    """The multipliers of constraints by name, computed when the first of them is read.
 
     Args:
         rows: the rows of each constraint.
-        solve: finds the multipliers (m,) of all rows.
+        solve: computes the multipliers (m,) of all rows.
     """
 
     def __init__(self, rows: Mapping[str, slice], solve: Callable[[], Array]):
+        # Guards are called often and most of them read no reaction, so that nothing is solved before one does, and then once.
         self._rows, self._solve = rows, functools.cache(solve)
 
     def __getitem__(self, name: str) -> Array:

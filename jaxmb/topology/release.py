@@ -46,9 +46,9 @@ class Release(AbstractEvent):
 
     @property
     def at_zero(self) -> bool:
-        """Beyond zero only: what bears no load yet is not let go."""
+        """False: a constraint that does not bear a load yet is not released."""
         return False
 
     def apply(self, change: Change, context: EventContext) -> Change:
-        """Lets go of the rows."""
+        """Releases the rows."""
         return change.release(context.rows(self.names))

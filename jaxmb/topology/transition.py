@@ -1,4 +1,4 @@
-"""One transition by itself, with all that can be said of it."""
+"""One transition by itself, with its impulses, momenta and loss of energy."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -41,13 +41,13 @@ Scalar = Float[Array, ""]
 
 
 class Transition(eqx.Module):
-    """What a change of constraints does.
+    """The effect of a change of constraints on velocities, momenta and energy.
 
     Attributes:
         before: the state before, with its mode.
         after: the state after, with its mode.
-        impulses: Λ by constraint name (k,), zero where a constraint does not act; of least norm where rows are redundant. By
-            the methods "projected" and "minimal" those of persistent constraints are not found, and NaN.
+        impulses: Λ by constraint name (k,), zero where a constraint does not act; of least norm where rows are redundant. The
+            methods "projected" and "minimal" do not give those of persistent constraints, which are NaN.
         momentum: M v (nv,) before and after.
         free_momentum: Nᵀ M v (nv,) before and after, N a basis of the directions that are free afterwards, zero beyond
             their number: equal, unless an impulse acts from outside.
@@ -116,8 +116,8 @@ def transition(
         throw: whether to raise where positions do not fit or no velocity does; `result` says it in any case.
 
     Raises:
-        ValueError: for names that are not known, or of rows that already act or rest as asked, a method that is not, and positions that do not fit.
-        RuntimeError: with known numbers, if no velocity satisfies all constraints, or it is not found.
+        ValueError: for unknown names, rows that already act or rest as demanded, an unknown method, and positions that do not fit.
+        RuntimeError: with concrete numbers, if no velocity satisfies all constraints or the solution fails.
 
     Example:
         >>> import jax.numpy as jnp, jaxmb as jm
@@ -150,6 +150,7 @@ def transition(
     if throw:
         change = enforce(change, (check,))
         announce(change.result)
+    # `regular` is static, and ranks nearby are judged by concrete numbers only.
     if not is_concrete(change) or bool(change.result != RESULTS.successful):
         return change
     counts = [diagnose(system, s, formulation=formulation) for s in (before, change.after)]
@@ -157,7 +158,7 @@ def transition(
 
 
 def _check_effect(system: System, state: State, events: Sequence[AbstractEvent]) -> None:
-    """Refuses what changes nothing, where it is known which rows act: most often it is a mistake in a name."""
+    """Refuses a change without effect, where the mode is concrete: most often it is a mistake in a name."""
     mode = state.mode
     if not is_concrete(mode):
         return
@@ -183,6 +184,7 @@ def _transition(plan: Plan, state: State, impulse: Array, method: str) -> tuple[
     q, off = plan.assembled_positions(change, here)
     acting, active, bare = plan.system.in_mode(change.acting), change.acting.active, State(t, q, v, scale)
     text = "Constraint '{name}' must fit the position where it is activated, but its residual, relative to the size of the mechanism, is {}; see `assemble`."
+    # √eps, the same limit as of a run (`fitting`).
     check = Check(acting.largest(off), float(jnp.finfo(q.dtype).eps) ** 0.5, text, tuple(acting.rows))
 
     terms = impulse_terms(acting, bare, impulse + change.impulse, change.restitution, change.consistent)
@@ -191,12 +193,14 @@ def _transition(plan: Plan, state: State, impulse: Array, method: str) -> tuple[
         solution = formulation.acceleration(terms)
         step, pulses, outcome = solution.vdot, solution.multipliers, solution.result
     else:
+        # These methods take the persistent constraints out of the equations: their impulses are unknown, and zero would read as a value.
         step, pulses = {"projected": projected, "minimal": minimal}[method](terms, persistent, formulation.rank_tol)
         pulses, outcome = jnp.where(persistent, jnp.nan, pulses), good
     result: Any = jump_result(terms, v, step, outcome)  # pyright: ignore[reportArgumentType]
     after = v + step
     pulses = jnp.where(active, pulses, 0)
     mass = acting.mass(t, q)
+    # The directions that are free afterwards: rows that are only hit are not among those of `change.mode`.
     rows = rows_at(plan.system.in_mode(change.mode), t, q, scale.row)
     basis = null_space(formulation.factorise(rows, formulation.prepare(rows)))
     kinetic = lambda v: 0.5 * v @ mass @ v
