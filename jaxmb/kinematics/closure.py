@@ -213,14 +213,15 @@ def restrict(system: System, closure: Closure, state: State) -> State:
     off = jnp.abs(full - state.q)
     off = jnp.minimum(off, jnp.abs(off - 2 * jnp.pi * jnp.round(off / (2 * jnp.pi))))
     tol = float(jnp.finfo(q.dtype).eps) ** 0.5
+    # Relative to how far each coordinate reaches, and how fast it is: units do not matter.
+    positive = lambda x: jnp.where(x > 0, x, 1)
+    reach, rate = positive(state.scale.reach), positive(state.scale.rate)[..., None]
+    off, gaps = off / reach, jnp.abs(speed - state.v) / (reach * rate)
     checks = []
     for i in embedding.dependent:
-        text = f"Closure '{closure.name}' must give WHAT '{system.coordinates[i]}' of the state, but is off by {{}}: another branch?"
+        text = f"Closure '{closure.name}' must give WHAT '{system.coordinates[i]}' of the state, but is off by {{}} of its size: another branch?"
         checks.append(Check(jnp.max(off[..., i]), tol, text.replace("WHAT", "coordinate")))
-        # Relative to the fastest coordinate; the one keeps a state at rest from a division by zero.
-        size = 1 + jnp.max(jnp.abs(state.v))
-        gap = jnp.max(jnp.abs(speed - state.v)[..., i]) / size
-        checks.append(Check(gap, tol, text.replace("WHAT", "the rate of coordinate")))
+        checks.append(Check(jnp.max(gaps[..., i]), tol, text.replace("WHAT", "the rate of coordinate")))
     return enforce(_sized(reduced, state.t, q, v), checks)
 
 

@@ -50,7 +50,7 @@ class Transition(eqx.Module):
             methods "projected" and "minimal" do not give those of persistent constraints, which are NaN.
         momentum: M v (nv,) before and after.
         free_momentum: Nᵀ M v (nv,) before and after, N a basis of the directions that are free afterwards, zero beyond
-            their number: equal, unless an impulse acts from outside.
+            their number: equal, unless an impulse acts from outside or along such a direction, by restitution.
         loss: T⁻ − T⁺ in J.
         result: whether there is a velocity that satisfies all constraints, at a position that does.
         regular: whether ranks are the same at poses nearby, before and after, so that the change is a regular one; None where
