@@ -16,6 +16,7 @@ from . import records as records
 from . import simulation as simulation
 from . import system as system
 from . import topology as topology
+from . import verification as verification
 from .batch import batched as batched
 from .control import equilibrium as equilibrium
 from .control import linearise as linearise
@@ -66,6 +67,7 @@ from .system import Holonomic as Holonomic
 from .system import Pfaffian as Pfaffian
 from .system import State as State
 from .system import System as System
+from .verification import check_gradient as check_gradient
 
 __version__ = _version("jaxmb")
 

@@ -25,7 +25,17 @@ jax.config.update("jax_enable_x64", True)  # before anything is built
 
 planar, spatial, control = jm.planar, jm.spatial, jm.control
 PACKAGES = ["planar", "spatial", "control", "fit", "models", "plot", "records", "sweep"]
-PACKAGES += ["formulation", "kinematics", "mechanism", "output", "reaction", "simulation", "system", "topology"]
+PACKAGES += [
+    "formulation",
+    "kinematics",
+    "mechanism",
+    "output",
+    "reaction",
+    "simulation",
+    "system",
+    "topology",
+    "verification",
+]
 ROOMS = {"": jm} | {room: getattr(jm, room) for room in PACKAGES}
 
 
@@ -595,6 +605,9 @@ def files():
     yield fit.tune, found | dict(
         objective=lambda system, solution: jnp.sum(solution.q**2), steps=more(1), optimiser=optax.adam(1e-2), over=jnp.mean,
         gradient=known("reverse"), checkpoint=Among(fresh(".npz"), "text"), progress=False, throw=False,
+    )  # fmt: skip
+    yield jm.check_gradient, dict(
+        fn=lambda x: x**2, at=2.0, forward=Among(lambda x: x**2, "none"), rtol=more(1e-6), directions=more(1), key=Among(jax.random.key(0), "none"),
     )  # fmt: skip
     yield fit.identifiability, found | dict(jacobian=known("forward"))
     yield fit.information, found | dict(jacobian=known("forward"))

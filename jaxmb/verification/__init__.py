@@ -1,0 +1,7 @@
+"""Evidence for results: whether a gradient is one."""
+
+from .gradient import AlongDirection as AlongDirection
+from .gradient import check_gradient as check_gradient
+from .gradient import GradientCheck as GradientCheck
+
+__all__ = ["AlongDirection", "GradientCheck", "check_gradient"]

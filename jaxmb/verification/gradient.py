@@ -1,0 +1,248 @@
+"""Whether a gradient is one: reverse mode, forward mode and differences of values along random directions."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from ..foundations import Count, Key, Positive, contract
+
+# The first step of differences, relative to the largest number of each array, and by which factor each next one is smaller: so many of them
+# reach from 1e-1 down to 1e-5 of it. Far below, rounding of the function takes over; far above, terms of high order.
+FIRST_STEP, FACTOR, STEPS = 1e-1, 2.0, 14
+# One-sided slopes at the smallest steps that differ by more than this part of the slope tell a kink; smooth functions differ by O(h).
+KINK = 1e-2
+
+
+@dataclasses.dataclass(frozen=True)
+class AlongDirection:
+    """Derivatives of a function along one direction.
+
+    Attributes:
+        name: which arrays move: "all", or the path of one of them.
+        reverse: by reverse mode, the gradient times the direction.
+        forward: by forward mode; None where the function has none.
+        difference: by central differences, extrapolated.
+        uncertainty: how far off the latter may be, from the same table.
+        agrees: whether all of them agree.
+        reason: what a disagreement looks like, in words; empty where there is none.
+    """
+
+    name: str
+    reverse: float
+    forward: float | None
+    difference: float
+    uncertainty: float
+    agrees: bool
+    reason: str
+
+    @property
+    def digits(self) -> float:
+        """To how many digits reverse mode and differences agree; differences themselves have no more than −log₁₀(uncertainty/|slope|)."""
+        size = max(abs(self.reverse), abs(self.difference))
+        off = abs(self.reverse - self.difference)
+        if not np.isfinite(off):
+            return 0.0
+        return 16.0 if off == 0 or size == 0 else max(0.0, -float(np.log10(off / size)))
+
+
+@dataclasses.dataclass(frozen=True)
+class GradientCheck:
+    """What `check_gradient` has compared; prints as a table.
+
+    Attributes:
+        value: of the function.
+        directions: what was compared along each direction.
+        without_forward: why there is no forward mode; empty where there is.
+    """
+
+    value: float
+    directions: tuple[AlongDirection, ...]
+    without_forward: str
+
+    @property
+    def agrees(self) -> bool:
+        """Whether all derivatives agree along all directions."""
+        return all(x.agrees for x in self.directions)
+
+    def __str__(self) -> str:
+        number = lambda x: "         –" if x is None else f"{x: .9e}"
+        width = max(len(x.name) for x in self.directions)
+        lines = [f"Gradient of a function of value {self.value:.9g}: {'agrees' if self.agrees else 'DISAGREES'}"]
+        lines.append(
+            f"  {'direction':{max(width, 9)}s}  {'reverse':>16s}  {'forward':>16s}  {'differences':>16s}  ±        digits"
+        )
+        for x in self.directions:
+            row = f"  {x.name:{max(width, 9)}s}  {number(x.reverse):>16s}  {number(x.forward):>16s}  {number(x.difference):>16s}"
+            lines.append(f"{row}  {x.uncertainty:.1e}  {x.digits:4.1f}" + (f"  {x.reason}" if x.reason else ""))
+        if self.without_forward:
+            lines.append(f"  no forward mode: {self.without_forward}")
+        return "\n".join(lines)
+
+
+@contract
+def check_gradient(
+    fn: Callable[[PyTree], Array],
+    at: PyTree,
+    *,
+    forward: Callable[[PyTree], Array] | None = None,
+    rtol: Positive = 1e-6,
+    directions: Count = 2,
+    key: Key | None = None,
+) -> GradientCheck:
+    """Compares the gradient of a function by reverse mode with forward mode and with differences of its values.
+
+    Along `directions` random directions of all arrays, and along one of each array by itself, so that a disagreement names the array. Differences are
+    central ones with steps from 1e-1 to 1e-5 of the largest number of each array, extrapolated to no step; the entry of least error of that
+    table is taken (Ridders, Accurate computation of F′(x) and F′(x) F″(x), Advances in Engineering Software 4, 1982), and its error is told.
+
+    Args:
+        fn: a function of `at` that returns one real number, such as a cost of a run of `simulate`.
+        at: the point, a pytree of floating-point arrays or numbers.
+        forward: the same function for forward mode, such as with `adjoint=diffrax.ForwardMode()`; `fn` by default.
+        rtol: derivatives agree where they differ by less than this part of their size, or within the error of the differences and
+            the rounding of values.
+        directions: how many directions move all arrays.
+        key: of `jax.random`, for the directions.
+
+    Returns:
+        A `GradientCheck`, with a verdict and a reason for each direction.
+
+    Raises:
+        ValueError: where `at` holds no floating-point number, and for a function of another shape.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxmb as jm
+        >>> found = jm.check_gradient(lambda p: jnp.sin(p["a"]) * jnp.sum(p["b"] ** 2), {"a": 0.3, "b": jnp.array([1.0, -2.0])})
+        >>> found.agrees, [x.name for x in found.directions]
+        (True, ['all 1', 'all 2', "['a']", "['b']"])
+    """
+    flat, structure = jax.tree_util.tree_flatten_with_path(at)
+    names = [jax.tree_util.keystr(path) or "argument" for path, _ in flat]
+    arrays = [jnp.asarray(x) for _, x in flat]
+    moving = [k for k, x in enumerate(arrays) if jnp.issubdtype(x.dtype, jnp.floating) and x.size]
+    if not moving:
+        raise ValueError("Argument `at` must hold floating-point numbers, but holds none.")
+    rebuilt = lambda xs: jax.tree.unflatten(
+        structure, [dict(zip(moving, xs, strict=True)).get(k, x) for k, x in enumerate(arrays)]
+    )
+    of_moving = jax.jit(lambda xs: fn(rebuilt(xs)))
+    start = [arrays[k] for k in moving]
+    shape = jax.eval_shape(of_moving, start)
+    if getattr(shape, "shape", None) != () or not jnp.issubdtype(shape.dtype, jnp.floating):
+        raise ValueError(f"Argument `fn` must return one real number, but returns {shape}.")
+    value, gradient = jax.jit(jax.value_and_grad(of_moving))(start)
+    along, without_forward = _forward_mode(fn if forward is None else forward, rebuilt, start)
+    rng = (
+        np.random.default_rng(0) if key is None else np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
+    )
+    results = []
+    for name, which in (
+        *((f"all {i + 1}", None) for i in range(int(directions))),
+        *((names[k], i) for i, k in enumerate(moving)),
+    ):
+        direction = [_direction(rng, x) if which in (None, i) else jnp.zeros_like(x) for i, x in enumerate(start)]
+        results.append(_compare(name, of_moving, start, direction, float(value), gradient, along, float(rtol)))
+    return GradientCheck(float(value), tuple(results), without_forward)
+
+
+def _direction(rng: np.random.Generator, x: Array) -> Array:
+    """A random direction, as large as the array: a step of the same part moves all quantities alike, whatever their units."""
+    size = float(jnp.max(jnp.abs(x)))
+    return jnp.asarray(rng.normal(size=x.shape) * (size if size > 0 else 1.0), x.dtype)
+
+
+Along = Callable[[Sequence[Array], Sequence[Array]], Array]
+
+
+def _forward_mode(
+    fn: Callable[[PyTree], Array], rebuilt: Callable[[Sequence[Array]], PyTree], start: Sequence[Array]
+) -> tuple[Along | None, str]:
+    """The derivative along a direction, or None and why there is none."""
+    along = jax.jit(lambda xs, dots: jax.jvp(lambda xs: fn(rebuilt(xs)), (xs,), (dots,))[1])
+    try:
+        along.lower(list(start), list(start))  # not by shapes alone: JAX refuses some functions as late as here
+    except Exception as error:  # JAX and its users refuse in many ways what has reverse mode only
+        return None, str(error).splitlines()[0][:160]
+    return along, ""
+
+
+def _compare(
+    name: str,
+    fn: Callable[[Sequence[Array]], Array],
+    start: Sequence[Array],
+    direction: Sequence[Array],
+    value: float,
+    gradient: Sequence[Array],
+    along: Along | None,
+    rtol: float,
+) -> AlongDirection:
+    reverse = float(sum(jnp.sum(g * d) for g, d in zip(gradient, direction, strict=True)))
+    forward = None if along is None else float(along(list(start), list(direction)))
+    steps = FIRST_STEP / FACTOR ** np.arange(STEPS)
+    moved = lambda h: float(fn([x + h * d for x, d in zip(start, direction, strict=True)]))
+    above, below = (np.array([moved(sign * h) for h in steps]) for sign in (1.0, -1.0))
+    difference, uncertainty = _extrapolated((above - below) / (2 * steps))
+    size = max(abs(reverse), abs(difference), 0.0 if forward is None else abs(forward))
+    # A slope that is zero is rounding by all three ways: of values, over the smallest step.
+    rounding = (
+        float(jnp.finfo(start[0].dtype).eps) * float(np.nanmax(np.abs([value, *above, *below]), initial=0)) / steps[-1]
+    )
+    within = lambda a, b, error=0.0: bool(abs(a - b) <= rtol * size + error + rounding)
+    by_differences = np.isfinite(difference) and within(reverse, difference, uncertainty)
+    modes_agree = forward is None or within(reverse, forward)
+    reason = ""
+    if not (by_differences and modes_agree):
+        reason = _reason(value, reverse, forward, above, below, steps, modes_agree)
+    return AlongDirection(name, reverse, forward, difference, uncertainty, not reason, reason)
+
+
+def _extrapolated(slopes: Float[np.ndarray, " k"]) -> tuple[float, float]:
+    """The entry of least error of Ridders' table of central differences, whose steps fall by `FACTOR`, and that error."""
+    best, error = float("nan"), float("inf")
+    before: list[float] = []
+    for slope in slopes:
+        if not np.isfinite(slope):
+            before = []  # a step that leads to where the function has no value: the table begins with smaller ones
+            continue
+        row = [float(slope)]
+        for j, left in enumerate(before):
+            # Central differences have errors of even powers of h only: each column removes the next one.
+            power = FACTOR ** (2 * (j + 1))
+            row.append((power * row[j] - left) / (power - 1))
+            off = max(abs(row[j + 1] - row[j]), abs(row[j + 1] - left))
+            if off < error:
+                best, error = row[j + 1], off
+        before = row
+    return best, error
+
+
+def _reason(
+    value: float,
+    reverse: float,
+    forward: float | None,
+    above: Float[np.ndarray, " k"],
+    below: Float[np.ndarray, " k"],
+    steps: Float[np.ndarray, " k"],
+    modes_agree: bool,
+) -> str:
+    """What a disagreement looks like."""
+    if not np.isfinite(value):
+        return "the function has no finite value here: a failed run"
+    if not np.isfinite(reverse) or (forward is not None and not np.isfinite(forward)):
+        return "the derivative is not finite: a failed run, or a function without a derivative here"
+    if not modes_agree:
+        return "reverse and forward mode differ"
+    if not (np.isfinite(above).all() and np.isfinite(below).all()):
+        return "the function has no finite value nearby: a run fails there"
+    rising, falling = (above - value) / steps, (value - below) / steps
+    size = max(abs(reverse), *np.abs([rising[-1], falling[-1]]))
+    # A jump makes one-sided slopes grow without bound as steps shrink; noise, as of a tolerance that is loose, makes them irregular.
+    if max(abs(rising[-1]), abs(falling[-1])) > 10 * max(abs(rising[0]), abs(falling[0]), abs(reverse)):
+        return "values jump or are noisy at small steps: an event changes its order, or the tolerance of a run is loose"
+    if abs(rising[-1] - falling[-1]) > KINK * size:
+        return "the slopes on both sides differ: a kink"
+    return "the derivative is not that of the values"

@@ -1,0 +1,84 @@
+"""A check of a gradient tells right ones from wrong ones, and why."""
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmb as jm
+
+
+@jax.custom_vjp
+def wrong(x):
+    return jnp.sum(x**2)
+
+
+wrong.defvjp(lambda x: (wrong(x), x), lambda x, bar: (3 * bar * x,))
+
+
+@pytest.mark.parametrize(
+    ("fn", "at", "reason"),
+    [
+        (lambda p: jnp.sin(p["a"]) * jnp.sum(p["b"] ** 2), {"a": 0.3, "b": np.array([1.0, -2.0])}, ""),
+        (
+            lambda p: jnp.sum(p[0]) + 0 * jnp.sum(p[1]),
+            (1e9 * np.ones(3), 1e-9 * np.ones(2)),
+            "",
+        ),  # units, and a slope of zero
+        (lambda x: jnp.abs(x - 1e-4), np.array(1e-4), "a kink"),
+        (wrong, np.array([2.0, 1.0]), "is not that of the values"),
+        (lambda x: jnp.where(x > 1.0, x, 0.0), np.array(1.0), "values jump or are noisy"),
+        (lambda x: jnp.sqrt(x - 1), np.array(1.0), "the derivative is not finite"),
+        (jnp.log, np.array(-1.0), "no finite value here"),
+        (lambda x: jnp.where(x < 1.05, x, jnp.nan), np.array(1.0), ""),  # smaller steps do
+        (lambda x: jnp.where(x <= 1.0, x, jnp.nan), np.array(1.0), "no finite value nearby"),
+    ],
+)
+def test_verdicts(fn, at, reason):
+    found = jm.check_gradient(fn, at)
+    assert found.agrees == (reason == "") and all(reason in x.reason for x in found.directions)
+    assert ("agrees" if found.agrees else "DISAGREES") in str(found)
+
+
+def test_the_array_of_a_wrong_derivative_is_named():
+    found = jm.check_gradient(lambda p: jnp.sin(p["a"]) + wrong(p["b"]), {"a": 0.3, "b": np.array([1.0, 2.0])})
+    assert {x.name: x.agrees for x in found.directions} == {
+        "all 1": False,
+        "all 2": False,
+        "['a']": True,
+        "['b']": False,
+    }
+    assert "custom_vjp" in found.without_forward and all(x.forward is None for x in found.directions)
+
+
+def test_modes_that_differ():
+    found = jm.check_gradient(lambda x: x**2, 2.0, forward=lambda x: 1.5 * x**2)
+    assert all(x.reason == "reverse and forward mode differ" for x in found.directions)
+
+
+def test_arguments():
+    with pytest.raises(ValueError, match="`at` must hold floating-point numbers"):
+        jm.check_gradient(jnp.sum, np.arange(3))
+    with pytest.raises(ValueError, match="`fn` must return one real number"):
+        jm.check_gradient(lambda x: 2 * x, np.ones(3))
+
+
+@pytest.mark.slow
+def test_a_run_has_the_gradient_of_its_values():
+    """Reverse mode over the tape, forward mode, and differences; the mass of a pendulum changes nothing."""
+    system = jm.System(
+        2,
+        mass=lambda t, q, p: p["m"] * jnp.eye(2),
+        potential=lambda t, q, p: p["m"] * p["g"] * q[1],
+        constraints=[jm.Holonomic("rod", lambda t, q, p: q @ q - p["l"] ** 2)],
+        params={"m": 2.0, "g": 9.81, "l": 1.0},
+    )
+
+    def end(params, **options):
+        varied = system.with_params(params)
+        return jm.simulate(varied, jm.assemble(varied, [-0.8, -0.6]), jnp.array([1.0]), **options).q[-1, 0]
+
+    found = jm.check_gradient(end, dict(system.params), forward=lambda p: end(p, adjoint=dfx.ForwardMode()))
+    assert found.agrees, str(found)
+    assert all(abs(x.reverse - x.forward) <= 1e-11 * abs(x.reverse) + 1e-14 for x in found.directions)
