@@ -1,4 +1,4 @@
-"""Evidence for results: whether a gradient is one."""
+"""Evidence for results: whether a gradient is that of the values."""
 
 from .gradient import AlongDirection as AlongDirection
 from .gradient import check_gradient as check_gradient

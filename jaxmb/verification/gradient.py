@@ -1,18 +1,21 @@
-"""Whether a gradient is one: reverse mode, forward mode and differences of values along random directions."""
+"""Whether a gradient is that of the values: reverse mode, forward mode and differences along random directions."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ..foundations import Count, Key, Positive, contract
+from ..foundations import Count, Key, Positive, contract, function_of
 
 # The first step of differences, relative to the largest number of each array, and by which factor each next one is smaller: so many of them
 # reach from 1e-1 down to 1e-5 of it. Far below, rounding of the function takes over; far above, terms of high order.
 FIRST_STEP, FACTOR, STEPS = 1e-1, 2.0, 14
+Value = Callable[[Sequence[Array]], Array]
+Along = Callable[[Sequence[Array], Sequence[Array]], Array]
 # One-sided slopes at the smallest steps that differ by more than this part of the slope tell a kink; smooth functions differ by O(h).
 KINK = 1e-2
 
@@ -85,10 +88,10 @@ class GradientCheck:
 
 @contract
 def check_gradient(
-    fn: Callable[[PyTree], Array],
+    fn: Annotated[Any, function_of("at")],
     at: PyTree,
     *,
-    forward: Callable[[PyTree], Array] | None = None,
+    forward: Annotated[Any, function_of("at")] | None = None,
     rtol: Positive = 1e-6,
     directions: Count = 2,
     key: Key | None = None,
@@ -120,33 +123,60 @@ def check_gradient(
         >>> found.agrees, [x.name for x in found.directions]
         (True, ['all 1', 'all 2', "['a']", "['b']"])
     """
-    flat, structure = jax.tree_util.tree_flatten_with_path(at)
-    names = [jax.tree_util.keystr(path) or "argument" for path, _ in flat]
-    arrays = [jnp.asarray(x) for _, x in flat]
-    moving = [k for k, x in enumerate(arrays) if jnp.issubdtype(x.dtype, jnp.floating) and x.size]
-    if not moving:
-        raise ValueError("Argument `at` must hold floating-point numbers, but holds none.")
-    rebuilt = lambda xs: jax.tree.unflatten(
-        structure, [dict(zip(moving, xs, strict=True)).get(k, x) for k, x in enumerate(arrays)]
-    )
-    of_moving = jax.jit(lambda xs: fn(rebuilt(xs)))
-    start = [arrays[k] for k in moving]
-    shape = jax.eval_shape(of_moving, start)
-    if getattr(shape, "shape", None) != () or not jnp.issubdtype(shape.dtype, jnp.floating):
-        raise ValueError(f"Argument `fn` must return one real number, but returns {shape}.")
-    value, gradient = jax.jit(jax.value_and_grad(of_moving))(start)
-    along, without_forward = _forward_mode(fn if forward is None else forward, rebuilt, start)
-    rng = (
-        np.random.default_rng(0) if key is None else np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
-    )
-    results = []
-    for name, which in (
-        *((f"all {i + 1}", None) for i in range(int(directions))),
-        *((names[k], i) for i, k in enumerate(moving)),
-    ):
-        direction = [_direction(rng, x) if which in (None, i) else jnp.zeros_like(x) for i, x in enumerate(start)]
-        results.append(_compare(name, of_moving, start, direction, float(value), gradient, along, float(rtol)))
+    point = _Point.of(at)
+    value_of = point.function(fn, "fn")
+    value, gradient = jax.jit(jax.value_and_grad(value_of))(point.start)
+    along, without_forward = _forward_mode(point.function(fn if forward is None else forward, "forward"), point.start)
+    seed = 0 if key is None else np.asarray(jax.random.key_data(key)).ravel()
+    rng, results = np.random.default_rng(seed), []
+    of_all = [(f"all {i + 1}", None) for i in range(int(directions))]
+    for name, which in (*of_all, *((name, i) for i, name in enumerate(point.names))):
+        direction = [_direction(rng, x) if which in (None, i) else jnp.zeros_like(x) for i, x in enumerate(point.start)]
+        results.append(_compare(name, value_of, point.start, direction, float(value), gradient, along, float(rtol)))
     return GradientCheck(float(value), tuple(results), without_forward)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Point:
+    """Where a gradient is taken: all leaves, and which of them have a derivative."""
+
+    leaves: list[PyTree]
+    structure: PyTree
+    moving: list[int]
+    names: list[str]
+
+    @classmethod
+    def of(cls, at: PyTree) -> "_Point":
+        flat, structure = jax.tree_util.tree_flatten_with_path(at)
+        leaves = [np.asarray(x) if isinstance(x, float) else x for _, x in flat]
+        floating = lambda x: hasattr(x, "dtype") and jnp.issubdtype(x.dtype, jnp.floating) and x.size
+        moving = [k for k, x in enumerate(leaves) if floating(x)]
+        if not moving:
+            raise ValueError("Argument `at` must hold floating-point numbers, but holds none.")
+        names = [jax.tree_util.keystr(flat[k][0]) or "argument" for k in moving]
+        return cls(leaves, structure, moving, names)
+
+    @property
+    def start(self) -> list[Array]:
+        """The arrays with a derivative."""
+        return [jnp.asarray(self.leaves[k]) for k in self.moving]
+
+    def function(self, fn: Callable[[PyTree], Array], argument: str) -> Value:
+        """The function of those arrays alone, which must return a number."""
+
+        def value_of(xs: Sequence[Array]) -> Array:
+            own = dict(zip(self.moving, xs, strict=True))
+            value = fn(jax.tree.unflatten(self.structure, [own.get(k, x) for k, x in enumerate(self.leaves)]))
+            if (
+                isinstance(value, str)
+                or np.shape(value) != ()
+                or not jnp.issubdtype(jnp.result_type(value), jnp.floating)
+            ):
+                raise ValueError(f"Argument `{argument}` must return one real number, but returns {value!r}.")
+            return jnp.asarray(value)
+
+        jax.eval_shape(value_of, self.start)
+        return jax.jit(value_of)
 
 
 def _direction(rng: np.random.Generator, x: Array) -> Array:
@@ -155,14 +185,9 @@ def _direction(rng: np.random.Generator, x: Array) -> Array:
     return jnp.asarray(rng.normal(size=x.shape) * (size if size > 0 else 1.0), x.dtype)
 
 
-Along = Callable[[Sequence[Array], Sequence[Array]], Array]
-
-
-def _forward_mode(
-    fn: Callable[[PyTree], Array], rebuilt: Callable[[Sequence[Array]], PyTree], start: Sequence[Array]
-) -> tuple[Along | None, str]:
+def _forward_mode(value_of: Value, start: Sequence[Array]) -> tuple[Along | None, str]:
     """The derivative along a direction, or None and why there is none."""
-    along = jax.jit(lambda xs, dots: jax.jvp(lambda xs: fn(rebuilt(xs)), (xs,), (dots,))[1])
+    along = jax.jit(lambda xs, dots: jax.jvp(value_of, (xs,), (dots,))[1])
     try:
         along.lower(list(start), list(start))  # not by shapes alone: JAX refuses some functions as late as here
     except Exception as error:  # JAX and its users refuse in many ways what has reverse mode only
@@ -172,7 +197,7 @@ def _forward_mode(
 
 def _compare(
     name: str,
-    fn: Callable[[Sequence[Array]], Array],
+    value_of: Value,
     start: Sequence[Array],
     direction: Sequence[Array],
     value: float,
@@ -183,8 +208,8 @@ def _compare(
     reverse = float(sum(jnp.sum(g * d) for g, d in zip(gradient, direction, strict=True)))
     forward = None if along is None else float(along(list(start), list(direction)))
     steps = FIRST_STEP / FACTOR ** np.arange(STEPS)
-    moved = lambda h: float(fn([x + h * d for x, d in zip(start, direction, strict=True)]))
-    above, below = (np.array([moved(sign * h) for h in steps]) for sign in (1.0, -1.0))
+    value_at = lambda h: float(value_of([x + h * d for x, d in zip(start, direction, strict=True)]))
+    above, below = (np.array([value_at(sign * h) for h in steps]) for sign in (1.0, -1.0))
     difference, uncertainty = _extrapolated((above - below) / (2 * steps))
     size = max(abs(reverse), abs(difference), 0.0 if forward is None else abs(forward))
     # A slope that is zero is rounding by all three ways: of values, over the smallest step.
@@ -209,11 +234,11 @@ def _extrapolated(slopes: Float[np.ndarray, " k"]) -> tuple[float, float]:
             before = []  # a step that leads to where the function has no value: the table begins with smaller ones
             continue
         row = [float(slope)]
-        for j, left in enumerate(before):
+        for j, coarser in enumerate(before):
             # Central differences have errors of even powers of h only: each column removes the next one.
             power = FACTOR ** (2 * (j + 1))
-            row.append((power * row[j] - left) / (power - 1))
-            off = max(abs(row[j + 1] - row[j]), abs(row[j + 1] - left))
+            row.append((power * row[j] - coarser) / (power - 1))
+            off = max(abs(row[j + 1] - row[j]), abs(row[j + 1] - coarser))
             if off < error:
                 best, error = row[j + 1], off
         before = row
