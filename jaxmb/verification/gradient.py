@@ -1,6 +1,7 @@
 """Whether a gradient is that of the values: reverse mode, forward mode and differences along random directions."""
 
 import dataclasses
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
@@ -191,7 +192,7 @@ def _forward_mode(value_of: Value, start: Sequence[Array]) -> tuple[Along | None
     try:
         along.lower(list(start), list(start))  # not by shapes alone: JAX refuses some functions as late as here
     except Exception as error:  # JAX and its users refuse in many ways what has reverse mode only
-        return None, str(error).splitlines()[0][:160]
+        return None, textwrap.shorten(str(error).splitlines()[0], 200, placeholder=" …")
     return along, ""
 
 
