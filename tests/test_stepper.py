@@ -96,6 +96,13 @@ def test_inputs_that_are_held_are_those_of_a_record_that_is_held():
     assert np.allclose(states.q, run.q, rtol=0, atol=1e-11) and np.allclose(states.v, run.v, rtol=0, atol=1e-11)
     assert run.stats["num_rejected_steps"] < COUNT
 
+    def end(us, **options):
+        record = jm.control.Recorded(DT * jnp.arange(COUNT), us, hold=True)
+        return jm.simulate(system, start, [DT * COUNT], control=record, throw=False, **options).q[-1, 0]
+
+    check = jm.check_gradient(end, us, forward=lambda us: end(us, adjoint=dfx.ForwardMode()), directions=1)
+    assert check.agrees, str(check)
+
 
 @pytest.mark.slow
 def test_steps_lead_through_a_singular_pose():
@@ -189,8 +196,10 @@ def test_what_becomes_of_a_step(swing):
     step, start, us = swing
     after, result = step.with_result(start, us[0])
     assert result == jm.RESULTS.successful and np.isfinite(after.q).all()
-    after, result = step.with_result(start, jnp.array([jnp.nan, 0.0]))
+    bad = jnp.array([jnp.nan, 0.0])
+    after, result = step.with_result(start, bad)
     assert result == jm.RESULTS.inconsistent_state and np.isnan(after.q).all()
+    assert np.isnan(jax.grad(lambda u: step(start, u).q[0])(bad)).all()
 
 
 def test_a_loop_traces_a_step_once():

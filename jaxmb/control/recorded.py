@@ -22,8 +22,8 @@ class Recorded(AbstractController):
         ts: times (T,) in s, increasing.
         values: u (T,) of one input, or (T, nu).
         joints: names of joint coordinates at which the inputs act; None for the system's own inputs.
-        hold: whether each value holds until the next time, to which adaptive integrators step; by default u goes straight from one
-            to the next.
+        hold: whether each value holds until the next time, to which adaptive integrators step: a run takes a step for each at least;
+            by default u goes straight from one to the next.
 
     Raises:
         ValueError: for shapes that do not fit, times that do not increase, and numbers that are not finite.

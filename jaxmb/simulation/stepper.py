@@ -246,8 +246,8 @@ def _deviations(system: System, spread: Numbers | Mapping[str, Numbers]) -> Arra
 
 # Programs: one for all steppers that differ in their numbers only
 
-Moved = tuple[Array, Array, Array, Array | None]  # time, coordinates, velocities, what the controller remembers
-Advance = Callable[[list[Array], State, Numbers | None], tuple[Moved, RESULTS]]
+StepEnd = tuple[Array, Array, Array, Array | None]  # time, coordinates, velocities, what the controller remembers
+Advance = Callable[[list[Array], State, Numbers | None], tuple[StepEnd, RESULTS]]
 
 
 def _step(step: Stepper, state: State, u: Numbers | None) -> tuple[State, RESULTS]:
@@ -273,7 +273,7 @@ def _program_of(step: Stepper) -> tuple[Advance, list[Array]]:
 
 
 def _compile(blank: Blank) -> Advance:
-    def advance(arrays: list[Array], state: State, u: Numbers | None) -> tuple[Moved, RESULTS]:
+    def advance(arrays: list[Array], state: State, u: Numbers | None) -> tuple[StepEnd, RESULTS]:
         return _advance(blank.filled(arrays), state, u)
 
     return jax.jit(advance)
@@ -312,11 +312,12 @@ def _checked_inputs(step: Stepper, u: Numbers | None) -> Array | None:
     return u
 
 
-def _advance(step: Stepper, state: State, u: Numbers | None) -> tuple[Moved, RESULTS]:
+def _advance(step: Stepper, state: State, u: Numbers | None) -> tuple[StepEnd, RESULTS]:
     check_state(step.system, state)
     u = _checked_inputs(step, u)
     state = strong(jax.tree.map(jnp.asarray, state))
-    law = step.control if u is None else HeldInputs(u)
+    finite_inputs = jnp.array(True) if u is None else jnp.all(jnp.isfinite(u))
+    law = step.control if u is None else HeldInputs(jnp.where(finite_inputs, u, 0))
     actuated, loop = checked_control(step.system, state, law)
     system, bare = apply_mode(actuated, state)
     if loop is not None and state.control is None and loop.initial_control(state.t).size:
@@ -324,9 +325,8 @@ def _advance(step: Stepper, state: State, u: Numbers | None) -> tuple[Moved, RES
             "Argument `state` must hold what the controller remembers, but does not: begin with `step.start(state)`."
         )
     y0 = initial_state(loop, bare)
-    inputs = jnp.zeros(0) if u is None else u
-    finite = y0.finite & jnp.isfinite(state.t) & jnp.all(jnp.isfinite(inputs))
-    # What is not finite takes no step, else the general step would be compiled for it.
+    finite = y0.finite & jnp.isfinite(state.t) & finite_inputs
+    # From numbers that are not finite a step has no length and no rows are decided: no fallback is compiled for it.
     y0 = jax.tree.map(lambda x: jnp.where(finite, x, 0), y0)
     t0 = jnp.where(finite, state.t, 0)
     dt = lax.stop_gradient(step.dt)
@@ -347,7 +347,7 @@ def _advance(step: Stepper, state: State, u: Numbers | None) -> tuple[Moved, RES
         engine=step.engine,
     )
     choice = step.formulation.choose(rows_at(system, t0, y0.q, scale.row))
-    field = VectorField(system, step.formulation, step.drift, loop, scale, jnp.array(True), choice)
+    field = VectorField(system, step.formulation, step.drift, loop, scale, finite, choice)
     # Rows that were independent at the stepper's state are tried first: the rank rule is a fallback then, which may never be compiled.
     field = regular_if_possible(method, field, t0, y0, step.independent)
     # Arrays are operands of the rule below, so that it knows which of them move.
@@ -355,15 +355,16 @@ def _advance(step: Stepper, state: State, u: Numbers | None) -> tuple[Moved, RES
     packed, result = _end(arrays, blank)
     result = RESULTS.where(finite, result, RESULTS.inconsistent_state)
     y1 = StateVector(jnp.where(result == RESULTS.successful, packed, jnp.nan), y0.nq, y0.nv)
-    y1 = with_nan_derivatives(y1, system, state, loop)
+    y1 = with_nan_derivatives(y1, system, state, loop, u)
     return (state.t + dt, y1.q, y1.v, None if state.control is None else y1.control), result
 
 
 @eqx.filter_custom_jvp
 def _end(arrays: list[Array], blank: Blank) -> tuple[Array, RESULTS]:
     """The integrated vector (n,) at the end of a step, and the result of the step."""
-    phase = blank.filled(arrays).run()
-    return phase.y.packed, verdict(phase, jnp.array(True))
+    inputs = blank.filled(arrays)
+    phase = inputs.run()
+    return phase.y.packed, verdict(phase, inputs.field.consistent)
 
 
 @_end.def_jvp

@@ -19,6 +19,8 @@ Value = Callable[[Sequence[Array]], Array]
 Along = Callable[[Sequence[Array], Sequence[Array]], Array]
 # One-sided slopes at the smallest steps that differ by more than this part of the slope tell a kink; smooth functions differ by O(h).
 KINK = 1e-2
+# One-sided slopes that grow by this factor from the largest step to the smallest, by 8,192 for a jump, tell one, or noise.
+JUMP = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +28,7 @@ class AlongDirection:
     """Derivatives of a function along one direction.
 
     Attributes:
-        name: which arrays move: "all", or the path of one of them.
+        name: which arrays move: all of them, "all 1" and so on, or the one at a path.
         reverse: by reverse mode, the gradient times the direction.
         forward: by forward mode; None where the function has none.
         difference: by central differences, extrapolated.
@@ -127,7 +129,8 @@ def check_gradient(
     point = _Point.of(at)
     value_of = point.function(fn, "fn")
     value, gradient = jax.jit(jax.value_and_grad(value_of))(point.start)
-    along, without_forward = _forward_mode(point.function(fn if forward is None else forward, "forward"), point.start)
+    other = value_of if forward is None else point.function(forward, "forward")
+    along, without_forward = _forward_mode(other, point.start)
     seed = 0 if key is None else np.asarray(jax.random.key_data(key)).ravel()
     rng, results = np.random.default_rng(seed), []
     of_all = [(f"all {i + 1}", None) for i in range(int(directions))]
@@ -267,7 +270,7 @@ def _reason(
     rising, falling = (above - value) / steps, (value - below) / steps
     size = max(abs(reverse), *np.abs([rising[-1], falling[-1]]))
     # A jump makes one-sided slopes grow without bound as steps shrink; noise, as of a tolerance that is loose, makes them irregular.
-    if max(abs(rising[-1]), abs(falling[-1])) > 10 * max(abs(rising[0]), abs(falling[0]), abs(reverse)):
+    if max(abs(rising[-1]), abs(falling[-1])) > JUMP * max(abs(rising[0]), abs(falling[0]), abs(reverse)):
         return "values jump or are noisy at small steps: an event changes its order, or the tolerance of a run is loose"
     if abs(rising[-1] - falling[-1]) > KINK * size:
         return "the slopes on both sides differ: a kink"
