@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..formulation import AbstractFormulation
-from ..foundations import NoNaN, as_function, check_fields, contract, default_float, function_of, listing, merged_times
+from ..foundations import NoNaN, as_function, check_fields, contract, default_float, function_of, listing
 from ..system import State, System
 from .instant import Instant
 from .plant import Plant, Response
@@ -30,7 +30,6 @@ class AbstractController(eqx.Module):
             system's own inputs.
         uses_plant: whether it reads more of its argument `plant` than `plant.params` and `plant.motion`: terms and responses.
         only_sampled: whether it has no meaning in continuous time.
-        breaks: times (k,) at which its outputs jump, in order; adaptive integrators step to them and start anew.
     """
 
     @property
@@ -47,11 +46,6 @@ class AbstractController(eqx.Module):
     def only_sampled(self) -> bool:
         """See above; False unless a class says otherwise."""
         return False
-
-    @property
-    def breaks(self) -> Float[Array, " k"] | None:
-        """See above; None unless a class says otherwise."""
-        return None
 
     def init(self, system: System) -> PyTree:
         """The state z at the start, a pytree of floating-point arrays; empty by default."""
@@ -204,11 +198,6 @@ class Sum(AbstractController):
     def only_sampled(self) -> bool:
         """Whether one of them is only sampled."""
         return any(c.only_sampled for c in self.controllers)
-
-    @property
-    def breaks(self) -> Float[Array, " k"] | None:
-        """Those of all controllers."""
-        return merged_times(c.breaks for c in self.controllers)
 
     def init(self, system: System) -> PyTree:
         """Those of all controllers."""

@@ -22,8 +22,7 @@ class Recorded(AbstractController):
         ts: times (T,) in s, increasing.
         values: u (T,) of one input, or (T, nu).
         joints: names of joint coordinates at which the inputs act; None for the system's own inputs.
-        hold: whether each value holds until the next time, to which adaptive integrators step: a run takes a step for each at least;
-            by default u goes straight from one to the next.
+        hold: whether each value holds until the next time; by default u goes straight from one to the next.
 
     Raises:
         ValueError: for shapes that do not fit, times that do not increase, and numbers that are not finite.
@@ -67,11 +66,6 @@ class Recorded(AbstractController):
     def uses_plant(self) -> bool:
         """False."""
         return False
-
-    @property
-    def breaks(self) -> Float[Array, " k"] | None:
-        """The times of a table that is held, but for the first, before which its value holds too."""
-        return self.ts[1:] if self.hold and self.ts.shape[0] > 1 else None
 
     def output(
         self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant

@@ -46,11 +46,6 @@ class AbstractWrapper(AbstractController):
         """As the other."""
         return self.controller.only_sampled
 
-    @property
-    def breaks(self) -> Float[Array, " k"] | None:
-        """Those of the other."""
-        return self.controller.breaks
-
     def init(self, system: System) -> PyTree:
         """The other's state."""
         return self.controller.init(system)

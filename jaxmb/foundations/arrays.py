@@ -1,6 +1,6 @@
 """Numbers at the edge of the interface become arrays, so that a new value does not compile a new program."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import jax
@@ -16,12 +16,6 @@ from .check import arrays_of, is_concrete
 def default_float() -> np.dtype:
     """The floating-point type of the current JAX configuration."""
     return jnp.result_type(float)
-
-
-def merged_times(parts: Iterable[jax.Array | None]) -> jax.Array | None:
-    """All times (k,) of several arrays, of which some may be None, in order; None if there are none."""
-    times = [x for x in parts if x is not None and x.size]
-    return jnp.sort(jnp.concatenate(times)) if times else None
 
 
 def as_jax(value: PyTree[ArrayLike]) -> jax.Array:

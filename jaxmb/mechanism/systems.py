@@ -1,9 +1,9 @@
 """The system of a linkage."""
 
+import jax.numpy as jnp
 from jax.tree_util import Partial
 from jaxtyping import Array
 
-from ..foundations import merged_times
 from ..system import Holonomic, Pfaffian, System
 from .inertia import LinkageInertia
 from .linkage import AbstractLinkage
@@ -24,6 +24,7 @@ def system_of(
     rates_are_velocities = not linkage.turns and all(
         h.pair.coordinates == h.pair.velocities for h in linkage.tree_joints
     )
+    breaks = [driver.breaks for driver in numbers.drivers if driver.breaks.size]
     return System(
         linkage.coordinates,
         inertia=LinkageInertia(linkage),
@@ -38,6 +39,6 @@ def system_of(
         guess=guess,
         # The integrator steps to each of them: across a jump of a derivative a method loses its order and the error
         # its meaning.
-        breaks=merged_times(driver.breaks for driver in numbers.drivers),
+        breaks=jnp.sort(jnp.concatenate(breaks)) if breaks else None,
         joints=linkage,
     )

@@ -31,7 +31,6 @@ from ..foundations import (
     is_concrete,
     lasting,
     listing,
-    merged_times,
     program,
     reverse_only,
     strong,
@@ -224,16 +223,11 @@ def _with_tolerances_as_arrays(controller: dfx.AbstractStepSizeController) -> An
     return jax.tree.map(as_arrays, controller, is_leaf=adaptive)
 
 
-def _stopping(
-    system: System, loop: FeedbackLoop | None, controller: dfx.AbstractStepSizeController
-) -> dfx.AbstractStepSizeController:
-    """The controller, if it is adaptive, with steps that end where a function of the system or of its controller is not smooth."""
-    # What is sampled is held from sample to sample, where steps end anyway.
-    by_control = None if loop is None or loop.clock is not None else loop.controller.breaks
-    breaks = merged_times([system.breaks, by_control])
-    if breaks is None or not isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
+def _stopping(system: System, controller: dfx.AbstractStepSizeController) -> dfx.AbstractStepSizeController:
+    """The controller, if it is adaptive, with steps that end where a function of the system is not smooth."""
+    if system.breaks is None or not isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
         return controller
-    return dfx.ClipStepSizeController(controller, jump_ts=breaks)
+    return dfx.ClipStepSizeController(controller, jump_ts=system.breaks)
 
 
 def _time_checks(state: State, ts: Array) -> tuple[Check, ...]:
@@ -376,7 +370,7 @@ def _step_sizes(
             controller if guarded is None else Limited(controller, jax.lax.stop_gradient(guarded) / STEPS_PER_RUN)
         )
     # Samples last: its steps must end at them, whatever limits and jumps the controllers within have chosen.
-    controller = _stopping(system, loop, controller)
+    controller = _stopping(system, controller)
     return controller if loop is None or loop.clock is None else landing(controller, loop.clock), dt0
 
 
