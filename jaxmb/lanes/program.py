@@ -268,7 +268,8 @@ def _compiled_lowering(
     periods = [_repeated(lead, lanes) for lead in leads(cast(Sequence[ShapedArray], context.avals_in), program)]
     module = program.module(periods, entries(lanes))
     context = context.replace(avals_in=[context.avals_in[k] for k in module.used])
-    return jax.ffi.ffi_lowering(registered(module))(context, *(operands[k] for k in module.used))
+    # Older versions of JAX return what is a sequence by its methods only.
+    return list(jax.ffi.ffi_lowering(registered(module))(context, *(operands[k] for k in module.used)))
 
 
 _uncompiled_lowering = mlir.lower_fun(uncompiled, multiple_results=True)
