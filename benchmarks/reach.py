@@ -25,7 +25,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 # Files, and how they are read.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "agility_cassie": ("cassie.xml", {}),
-    "robotiq_2f85": ("2f85.xml", {"left_out": ["left_pad", "right_pad"]}),
+    "robotiq_2f85": ("2f85.xml", {"exclude": ["left_pad", "right_pad"]}),
     "toddlerbot_2xc": ("toddlerbot_2xc.xml", {}),
     "dojo_fourbar": ("fourbar.urdf", {}),
     "gepetto_5bar_iso6d": ("robot.urdf", {}),

@@ -60,7 +60,7 @@ def errors(system, solution, name):
 
     def one(t, q, v):
         plant = jm.control.Instant(system, t, q, v)
-        *_, found = LAWS[name].seen(plant)
+        *_, found = LAWS[name].evaluate(plant)
         return found.error, found.rate
 
     return jax.jit(jax.vmap(one))(solution.ts, solution.q, solution.v)

@@ -1,7 +1,7 @@
-"""Slider-crank with links of equal length, driven by its crank motor through poses at which its constraint is lost.
+"""Slider-crank with links of equal length, driven by its crank motor through poses at which its constraint is degenerate.
 
 The crank follows a reference by projected inverse dynamics (Aghili 2005, eqs. 45, 46). At q1 = ±π/2 the only row of C vanishes:
-the projector of C alone would jump there, that of the rows which stand for the lost one does not, and neither does the torque.
+the projector of C alone would jump there, that of the rows which stand for the degenerate one does not, and neither does the torque.
 The error obeys ë + G_D ė + G_P e = 0, of which the solution is known, from turn to turn; so is the torque, since the mechanism
 has one freedom and its branch is q2 = 2π − 2 q1.
 """
@@ -94,7 +94,7 @@ def draw(system, solution, path):
     axes[1].set_ylabel("torque of the crank in N m")
     axes[2].plot(ts, jm.reactions(system, solution).multipliers["slider"][:, 0])
     axes[2].set_ylabel("force on the slider in N")
-    axes[2].set_xlabel("t in s; dotted: poses at which the row is lost")
+    axes[2].set_xlabel("t in s; dotted: poses at which the row is degenerate")
     passages = [i for i in range(1, len(ts) - 1) if lost[i] < lost[i - 1] and lost[i] < lost[i + 1] and lost[i] < 0.1]
     for ax in axes:
         ax.grid(alpha=0.3)
@@ -111,7 +111,7 @@ def main():
     solution = run(system, ts, controller)
     print(f"first call {time.perf_counter() - begin:.0f} s, {int(solution.stats['num_steps'])} steps")
     passages = int(jnp.sum(jnp.diff(jnp.sign(jnp.cos(solution.q[:, 0]))) != 0))
-    print(f"the crank passes {passages} poses at which the row is lost")
+    print(f"the crank passes {passages} poses at which the row is degenerate")
     limits = (1e-9, 1e-9, 1e-6, 1e-11, 1e-12)
     for (label, value), limit in zip(measured(system, solution).items(), limits, strict=True):
         print(f"  {label:<42}{value:>9.1e}   at most {limit:.0e}")

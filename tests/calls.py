@@ -344,8 +344,8 @@ def reports():
     options = dict(formulation=jm.formulation.GaussProjection(), u=np.zeros((3, 1)), throw=True)
     yield jm.reactions, moving | options
     for function in (jm.position, jm.velocity, jm.pose, jm.angular_velocity):
-        yield function, moving | dict(place=known("rod.b"))
-    yield jm.acceleration, moving | dict(place=known("rod.b")) | options
+        yield function, moving | dict(point=known("rod.b"))
+    yield jm.acceleration, moving | dict(point=known("rod.b")) | options
     yield jm.angle_between, moving | dict(one=known("rod.b"), at=known("rod.a"), other=known("rod.centre"))
     for function in (jm.coordinate, jm.rate):
         yield function, moving | dict(name=known("pivot"))
@@ -558,7 +558,7 @@ def files():
             '</inertial></link><joint name="j" type="continuous"><parent link="base"/><child link="rod"/></joint></robot>'
         )
     yield jm.models.load, dict(
-        path=robot, base=known("fixed"), gravity=None, left_out=[], repair=False, rotors=False, loops=None, allow=[],
+        path=robot, base=known("fixed"), gravity=None, exclude=[], repair=False, rotors=False, loops=None, allow=[],
         packages=either({}, "dict of text")
     )  # fmt: skip
     yield jm.models.inspect, dict(model=found, pose=known(None), q={"pivot": 0.1}, input=known("pivot"))

@@ -25,7 +25,7 @@ MADE = {
     "planar": "",
     "spatial": "",
     "control": """AbstractController AbstractForces AbstractOutput AbstractWrapper Affine Clock Command Controllability Deviation Drive Effort
-        ForceReport HybridCommand Instant LQR Mode Operational OutputRows Plant Response StateFeedback Tangent Tracking as_controller as_output
+        ForceReport HybridCommand Instant LQR Eigenmode Operational OutputRows Plant Response StateFeedback Tangent Tracking as_controller as_output
         clipped exceeds_every_input motion_of reference_at scaled_to_limits""",
     "fit": "Fit Identifiability Progress SignalFit Tuned",
     "models": "BodyReport Inspection Model Note",

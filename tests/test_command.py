@@ -71,7 +71,9 @@ def test_a_loop_is_inspected(written, capsys):
         assert line in text
     assert main([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["diagnosis"]["freedom"] == 1 and found["closed"] and found["given"] == {"A": 1.0, "B": -0.6, "D": 1.3}
+    assert (
+        found["diagnosis"]["freedom"] == 1 and found["closed"] and found["changes"] == {"A": 1.0, "B": -0.6, "D": 1.3}
+    )
     assert found["joints"]["C"] == "Revolute" and found["reactions"]["redundancy"] == 3
     assert 6.28 < found["ranges"]["A"][1] - found["ranges"]["A"][0] < 6.29
 

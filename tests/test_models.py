@@ -39,7 +39,9 @@ def test_the_record_tells_what_a_mechanism_does_not_hold(written):
     model = jm.load(written(text))
     assert model.limits == {"elbow": (-1.0, 2.0)} and model.loops == ()
     assert (
-        model.places["tool"] == "slide.tool" and model.places["base"] == "ground.base" and model.places["arm"] == "arm"
+        model.markers["tool"] == "slide.tool"
+        and model.markers["base"] == "ground.base"
+        and model.markers["arm"] == "arm"
     )
     told = str(model)
     for line in (
@@ -174,11 +176,11 @@ def test_names_are_made_to_differ(written):
     text = robot('<link name="base"/>', link("arm.1"), joint("arm.1", "continuous", "base", "arm.1"))
     model = jm.load(written(text))
     assert list(model.mechanism.elements) == ["arm_1_body", "arm_1"]
-    assert model.places["arm.1"] == "arm_1_body" and "body 'arm.1' to 'arm_1_body'" in str(model)
+    assert model.markers["arm.1"] == "arm_1_body" and "body 'arm.1' to 'arm_1_body'" in str(model)
 
 
 def test_elements_are_left_out_where_asked_for(written):
-    model = jm.load(written(TREE), left_out=["tip"])
+    model = jm.load(written(TREE), exclude=["tip"])
     assert "wrist" not in model.mechanism.elements and "as was asked for" in str(model)
 
 
@@ -189,7 +191,7 @@ def test_texts_of_ours_keep_all_numbers(written, text):
     again = jm.load(written(model.mechanism.to_text(), "model.toml"))
     assert bool(eqx.tree_equal(model.mechanism, again.mechanism))
     assert again.build(cut=model.loops).coordinates == model.build().coordinates
-    other = jm.load(again.path, gravity=(1.0, 2.0, 3.0), left_out=model.loops)
+    other = jm.load(again.path, gravity=(1.0, 2.0, 3.0), exclude=model.loops)
     assert other.mechanism.gravity.tolist() == [1.0, 2.0, 3.0] and not {*model.loops} & {*other.mechanism.elements}
 
 
@@ -234,7 +236,7 @@ def test_joints_are_written_the_other_way_round_too(written):
     mechanism = jm.spatial.Mechanism(bodies, [hinge])
     found = jm.load(written(jm.models.to_urdf(mechanism)), gravity=(0.0, 0.0, 0.0))
     one, other = mechanism.build(), found.build()
-    assert one.coordinates == other.coordinates and found.places["two_p"] == "two.two_p"
+    assert one.coordinates == other.coordinates and found.markers["two_p"] == "two.two_p"
     q = np.array([0.1, 0.2, 0.3, 1.0, 0.0, 0.0, 0.0, 0.7])
     place_of = lambda system, at: np.asarray(
         system.joints.motion(jnp.zeros(()), jnp.array(q), jnp.zeros(7), system.params).pose(at)

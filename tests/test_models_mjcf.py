@@ -180,7 +180,7 @@ def test_files_that_are_included_stand_in_their_places(written):
 
 
 def test_bodies_are_left_out_with_what_refers_to_them(written):
-    record = jm.load(written(MODEL.format(ties=TIES), "model.xml"), left_out=["leg", "train"])
+    record = jm.load(written(MODEL.format(ties=TIES), "model.xml"), exclude=["leg", "train"])
     assert record.loops == ("glue", "flat") and "hip" not in record.mechanism.elements
     assert "train" not in record.mechanism.elements and "as was asked for" in str(record)
 
@@ -236,7 +236,7 @@ HOSTILE = {
         RIGHT.replace('size=".1"', 'type="mesh" mesh="m"').replace(
             "</worldbody>", '</worldbody><asset><mesh name="m" file="m.stl"/></asset>'
         ),
-        r"line 3, <body name='a'> must have an <inertial>, or the meshes .* but 'm\.stl' is not there; `left_out=\['a'\]`",
+        r"line 3, <body name='a'> must have an <inertial>, or the meshes .* but 'm\.stl' is not there; `exclude=\['a'\]`",
     ),
     "an infinite mass": (RIGHT.replace('size=".1"', 'size=".1" mass="inf"'), r"MuJoCo reads|must have a mass|finite"),
     "no mass": (RIGHT.replace('size=".1"', 'size=".1" mass="0"'), r"MuJoCo reads, but it says: .*mass"),
@@ -247,7 +247,7 @@ HOSTILE = {
     "the name of the ground": (RIGHT.replace('"a"', '"ground"'), r"no body must be called 'ground'"),
     "a curve between joints": (
         tied('<joint name="e" joint1="j" joint2="k" polycoef="0 1 2 0 0"/>'),
-        r"must be linear, but has the coefficients \[0\.0, 1\.0, 2\.0.*`left_out=\['e'\]`",
+        r"must be linear, but has the coefficients \[0\.0, 1\.0, 2\.0.*`exclude=\['e'\]`",
     ),
     "a joint at a value": (tied('<joint name="e" joint1="j"/>'), r"must relate two joints, but holds 'j' at a value"),
     "nothing that moves": (

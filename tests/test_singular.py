@@ -281,7 +281,7 @@ METHODS = [
 @pytest.mark.slow_except("CoordinatePartition")
 @pytest.mark.parametrize("formulation", METHODS)
 def test_every_formulation_at_the_flat_pose(formulation):
-    """That of the motion with what lost rows say, that of Gauss's principle without."""
+    """That of the motion with what degenerate rows say, that of Gauss's principle without."""
     system = nfourbar(2)
     flat = jm.assemble(system, *pose(2, jnp.array(0.0), jnp.array(-4.0)))
     terms = jm.evaluate(system, flat)
@@ -449,27 +449,27 @@ def test_diagnosis_of_a_singular_pose():
     found = jm.diagnose(system, jm.assemble(system, *pose(2, jnp.array(0.0), jnp.array(-4.0))))
     assert (found.rank, found.rank_nearby, found.freedom, found.freedom_nearby) == (12, 14, 3, 1)
     (group,) = found.dependent
-    assert (group.redundant, group.lost, group.open) == (0, 2, 0)
+    assert (group.redundant, group.degenerate, group.indeterminate) == (0, 2, 0)
     assert group.rows == {"joints": (0, 2, 4, 6, 8, 10, 12)}
     assert found.gap[0] > 0.01 and found.gap[1] < 1e-14
     assert "singular pose" in str(found) and "this pose and velocity only" in str(found)
-    assert found.to_dict()["dependent"][0]["lost"] == 2
+    assert found.to_dict()["dependent"][0]["degenerate"] == 2
 
 
 @pytest.mark.slow
 def test_a_redundant_row_beside_a_lost_one():
-    """Three parallel cranks in line: of two dependent rows one is lost, the other superfluous everywhere."""
+    """Three parallel cranks in line: of two dependent rows one is degenerate, the other superfluous everywhere."""
     system = parallelogram.parallelogram()
     moving = jm.assemble(system, *parallelogram.pose(jnp.array(0.0), jnp.array(-3.0)))
     found = jm.diagnose(system, moving)
     assert (found.rank, found.rank_nearby, found.freedom_nearby) == (10, 11, 1)
     (group,) = found.dependent
-    assert (group.redundant, group.lost, group.open) == (1, 1, 0)
+    assert (group.redundant, group.degenerate, group.indeterminate) == (1, 1, 0)
     out = jm.formulation.GaussProjection().acceleration(jm.evaluate(system, moving))
     assert out.result == jm.RESULTS.successful
     np.testing.assert_allclose(out.vdot[2], -9.81 * (1.5 + 4) / (1 + 4), rtol=1e-12)
     at_rest = jm.assemble(system, *parallelogram.pose(jnp.array(0.0), jnp.array(0.0)))
-    assert jm.diagnose(system, at_rest).dependent[0].open > 0
+    assert jm.diagnose(system, at_rest).dependent[0].indeterminate > 0
 
 
 def test_accelerations_beside_the_flat_pose_of_four_equal_bars():

@@ -217,18 +217,18 @@ def flat(loops):
 
 
 @pytest.mark.parametrize(
-    "model, redundant, lost",
+    "model, redundant, degenerate",
     [pytest.param(lambda: lift(6), 11, 0, marks=pytest.mark.slow), (lambda: flat(12), 0, 12)],
     ids=["lift", "flat"],
 )
-def test_decisions_by_the_layout_are_those_of_elimination(model, redundant, lost):
+def test_decisions_by_the_layout_are_those_of_elimination(model, redundant, degenerate):
     """Which rows go and which stay may differ, what they allow and ask for does not."""
     system, state = model()
     spread = system.with_layout(layout_of(system, True))
     one, other = (choose_rows(s, jm.formulation.GaussProjection(), state) for s in (system, spread))
     for rows in (one, other):
-        assert int(rows.rank) == int(rows.in_use.sum()) - lost == system.m - redundant - lost
-        assert int(rows.lost.sum()) == lost and not bool(rows.open.any() | rows.contradictory)
+        assert int(rows.rank) == int(rows.in_use.sum()) - degenerate == system.m - redundant - degenerate
+        assert int(rows.degenerate.sum()) == degenerate and not bool(rows.indeterminate.any() | rows.contradictory)
     one, other = (jm.formulation.GaussProjection().acceleration(jm.evaluate(s, state)) for s in (system, spread))
     np.testing.assert_allclose(other.vdot, one.vdot, atol=1e-9 * float(jnp.abs(one.vdot).max()))
     np.testing.assert_allclose(other.reaction, one.reaction, atol=1e-9 * float(jnp.abs(one.reaction).max()))

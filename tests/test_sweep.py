@@ -59,8 +59,8 @@ def refused(match, fn, *args, error=ValueError, **kwargs):
 def test_rows_are_those_of_direct_runs(tmp_path):
     report = run(swing, TABLE, tmp_path, rows_per_shard=6)
     data = jm.sweep.open(tmp_path)
-    assert (report.rows, report.computed, report.kept, report.failed) == (20, 4, 0, {})
-    assert report.verdicts == {"successful": 20} and "20 rows, 4 shards computed, 0 kept, 0 failed" in str(report)
+    assert (report.rows, report.computed, report.reused, report.failed) == (20, 4, 0, {})
+    assert report.verdicts == {"successful": 20} and "20 rows, 4 shards computed, 0 reused, 0 failed" in str(report)
     direct = jax.jit(jax.vmap(swing))({name: jnp.array(x) for name, x in TABLE.items()})
     np.testing.assert_allclose(data.q, direct.q, rtol=1e-13)
     np.testing.assert_array_equal(data.time, direct.ts[0])
@@ -77,7 +77,7 @@ def test_rows_that_fail_keep_their_verdict(tmp_path):
     report = run(swing, table, tmp_path, rows_per_shard=2)
     assert report.verdicts == {"successful": 2, "max_steps_reached": 1} and not report.failed
     again = run(swing, table, tmp_path, rows_per_shard=2)
-    assert again.verdicts == report.verdicts and (again.computed, again.kept) == (0, 2)
+    assert again.verdicts == report.verdicts and (again.computed, again.reused) == (0, 2)
     data = jm.sweep.open(tmp_path)
     assert data.verdict.values.tolist() == ["successful", "max_steps_reached", "successful"]
     assert np.isnan(data.q[1, -1]).all() and np.isfinite(data.q[::2]).all()
@@ -107,7 +107,7 @@ def test_a_shard_that_raises_loses_no_other(tmp_path):
     assert list(report.failed) == [1, 2, 3] and "a is too large" in report.failed[1]
     assert report.rows == 2 and report.verdicts == {"finite": 2}
     refused(
-        r"1 shard computed|0 shards computed, 1 kept, 3 failed",
+        r"1 shard computed|0 shards computed, 1 reused, 3 failed",
         run,
         picky,
         table,
@@ -230,7 +230,7 @@ def test_a_killed_sweep_goes_on(tmp_path):
     for i in (0, 49):  # as if it was killed between taking the place and leaving, and while it wrote
         (results / f".shard-{i:06d}.nc.0123.part").write_text("half")
     report = described(path).run()
-    assert report.kept >= there and report.kept + report.computed == 50
+    assert report.reused >= there and report.reused + report.computed == 50
     assert jm.sweep.open(results).load().identical(whole_of(path))
     assert not list(results.glob("*.part")) and not list(results.glob(".*.part"))
 

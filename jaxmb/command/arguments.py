@@ -13,7 +13,7 @@ EXAMPLES = {
     "inspect": """examples:
   jaxmb inspect fourbar.urdf --set A=1.0 --set B=-0.6 --input A
   jaxmb inspect cassie.xml --pose home --json > cassie.json
-  jaxmb inspect gripper.xml --left-out left_pad --left-out right_pad""",
+  jaxmb inspect gripper.xml --exclude left_pad --exclude right_pad""",
     "simulate": """examples:
   jaxmb simulate robot.urdf --time 2 --out run.nc
   jaxmb simulate robot.urdf --set crank=1.2 --speed crank=3 --samples 501 --out run.csv""",
@@ -87,7 +87,7 @@ def command_parser() -> argparse.ArgumentParser:
 def _of_models(command: argparse.ArgumentParser) -> None:
     command.add_argument("model", type=pathlib.Path, help="URDF, MJCF, or a text of ours (.toml)")
     command.add_argument("--base", choices=("fixed", "free"), default="fixed", help="how the root of a URDF is held")
-    command.add_argument("--left-out", action="append", default=[], metavar="NAME", help="an element that is not read")
+    command.add_argument("--exclude", action="append", default=[], metavar="NAME", help="an element that is not read")
     command.add_argument("--repair", action="store_true", help="change inertias that no body can have")
     command.add_argument("--rotors", action="store_true", help="add the armature of joints, as rotors geared to them")
     command.add_argument("--loops", type=pathlib.Path, help="YAML file of loops for a URDF")

@@ -74,7 +74,7 @@ def _model(options: argparse.Namespace) -> Any:
     return load(
         options.model,
         base=options.base,
-        left_out=options.left_out,
+        exclude=options.exclude,
         repair=options.repair,
         rotors=options.rotors,
         loops=options.loops,

@@ -21,7 +21,7 @@ from .gravity import GravityCompensation as GravityCompensation
 from .instant import Instant as Instant
 from .instant import motion_of as motion_of
 from .linearisation import Linearisation as Linearisation
-from .linearisation import Mode as Mode
+from .linearisation import Eigenmode as Eigenmode
 from .linearise import linearise as linearise
 from .lqr import StateFeedback as StateFeedback
 from .lqr import lqr as lqr

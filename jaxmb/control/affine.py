@@ -101,7 +101,7 @@ class Drive(eqx.Module):
 def drive(plant: Plant, limits: AllNonNegative | None = None) -> Drive:
     """How the inputs move the mechanism.
 
-    At a pose where rows are lost D spans null([C; ZᵀK]), as motions do.
+    At a pose where rows are degenerate D spans null([C; ZᵀK]), as motions do.
 
     Args:
         plant: the mechanism at an instant.
@@ -109,7 +109,7 @@ def drive(plant: Plant, limits: AllNonNegative | None = None) -> Drive:
     """
     weights = input_limits(plant, limits)
     basis, weighted = free_directions(plant), plant.actuation * weights
-    # s = D B u holds while rows of D are orthonormal in M on null(C). At a pose of lower rank reactions of lost rows
+    # s = D B u holds while rows of D are orthonormal in M on null(C). At a pose of lower rank reactions of degenerate rows
     # act on the motion too, and v̇ itself tells what comes of B u.
     if plant.restored is None or plant.restored.condition is None:
         by_input = basis @ weighted
@@ -151,7 +151,7 @@ def free_directions(plant: Plant) -> Float[Array, "nv nv"]:
     factor, restored = plant.factor, plant.restored
     if restored is not None and restored.condition is not None:
         dropped = restored.condition.mask
-        # A row that is lost at this pose only says nothing of v̇; what its derivative along the motion demands does.
+        # A row that is degenerate at this pose only says nothing of v̇; what its derivative along the motion demands does.
         rows = jnp.where(dropped[:, None], restored.condition.matrix, plant.terms.jacobian)
         sizes = row_norms(lax.stop_gradient(factor.metric), lax.stop_gradient(rows))
         # The reference sizes of C do not apply to rows of another unit.

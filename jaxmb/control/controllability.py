@@ -37,7 +37,7 @@ class Controllability:
         remedy: a smallest set of places for more actuators that lets all motions be chosen.
         potencies: by input, which part of the acceleration that it would make without constraints moves the mechanism; the rest
             loads constraints.
-        open: whether the motion itself is not determined at this pose.
+        indeterminate: whether the motion itself is not determined at this pose.
         outputs: number of outputs; None without any.
         chart: smallest singular value of J Dᵀ, rows in units of ‖J_i M^(−1/2)‖.
         untold: as `shares`, of the motion that the outputs do not tell.
@@ -51,7 +51,7 @@ class Controllability:
     shares: dict[str, float]
     remedy: tuple[str, ...]
     potencies: dict[str, float]
-    open: bool
+    indeterminate: bool
     outputs: int | None
     chart: float | None
     untold: dict[str, float]
@@ -65,7 +65,7 @@ class Controllability:
     def verdicts(self) -> tuple[str, ...]:
         """What is wrong, in sentences; nothing if a motion law can do all that it may be asked for."""
         sentences = []
-        if self.open:
+        if self.indeterminate:
             sentences.append(
                 "The motion is not determined at this pose: inputs cannot tell which of several motions leads on."
             )
@@ -178,7 +178,7 @@ def controllability(
         shares=dict(zip(names, shares.tolist(), strict=True)),
         remedy=remedy,
         potencies=dict(zip(input_names(system), potency.tolist(), strict=True)),
-        open=bool(values["open"]),
+        indeterminate=bool(values["indeterminate"]),
         outputs=outputs,
         chart=chart,
         untold=dict(zip(names, untold.tolist(), strict=True)),
@@ -221,7 +221,7 @@ def _arrays(plant: Plant, limits: Array | None, output: object) -> tuple[tuple[s
         "axes": jnp.stack([jnp.zeros(system.nv, mass.dtype), *axes.values()])[1:],
         "freedoms": plant.freedoms,
         "tol": jnp.asarray(actuators.rank_tol),
-        "open": jnp.array(False) if plant.restored is None else plant.restored.open,
+        "indeterminate": jnp.array(False) if plant.restored is None else plant.restored.indeterminate,
     }
     if output is not None:
         arrays["jacobian"] = output_rows(plant, as_output(output)).jacobian

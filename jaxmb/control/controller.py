@@ -135,7 +135,7 @@ class Law(AbstractController):
 
 
 class MotionLaw(AbstractController):
-    """A function u(motion) of the mechanism's `Motion`: angles and rates of any joint, places, their velocities, time and parameters.
+    """A function u(motion) of the mechanism's `Motion`: angles and rates of any joint, points, their velocities, time and parameters.
 
     Args:
         fn: `fn(motion)` returns u (nu,), for example `lambda motion: -5.0 * motion.joint_rates("elbow")`.

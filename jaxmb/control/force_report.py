@@ -32,7 +32,7 @@ class ForceReport:
         authority: smallest singular value of their answer to inputs that move nothing, as of `HybridCommand`.
         ambiguous: by force, which part of it a rigid model does not determine, ‖S_i (I − C C⁺)‖/‖S_i‖ with rows in units of their own.
         beyond: by force, how much of it is beyond the actuators: 1 if they do not change it at all.
-        undefined: forces of multipliers that are undefined here, of rows that are lost at this pose.
+        undefined: forces of multipliers that are undefined here, of rows that are degenerate at this pose.
         partners: constraints that trade ambiguous forces against each other.
     """
 
@@ -72,7 +72,7 @@ class ForceReport:
             )
         if self.undefined:
             sentences.append(
-                f"The multipliers {listing(self.undefined)} are undefined at this pose, where their rows are lost; components of the "
+                f"The multipliers {listing(self.undefined)} are undefined at this pose, where their rows are degenerate; components of the "
                 "reaction (`ReactionAlong`) are not."
             )
         return tuple(sentences)

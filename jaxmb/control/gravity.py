@@ -55,5 +55,5 @@ class GravityCompensation(AbstractController):
         plant = with_dynamics(plant)
         plant = plant if self.model is None else plant.of(self.model)
         # Friction and Coriolis forces are those of no motion: what is left is what a brake would hold.
-        rest = plant.moved(plant.q, jnp.zeros_like(plant.v))
+        rest = plant.with_motion(plant.q, jnp.zeros_like(plant.v))
         return inverse_dynamics(rest, jnp.zeros_like(plant.v), self.limits).u

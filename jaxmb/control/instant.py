@@ -23,7 +23,7 @@ class Instant(eqx.Module):
     q: Float[Array, " nq"]
     v: Float[Array, " nv"]
 
-    def moved(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> "Instant":
+    def with_motion(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> "Instant":
         """The same at another state."""
         return Instant(self.system, self.t, q, v)
 
@@ -34,7 +34,7 @@ class Instant(eqx.Module):
 
     @property
     def motion(self) -> Any:
-        """The mechanism's `Motion`: angles and rates of any joint, places and their velocities."""
+        """The mechanism's `Motion`: angles and rates of any joint, points and their velocities."""
         return motion_of(self.system, self.t, self.q, self.v)
 
 

@@ -22,7 +22,7 @@ MASSLESS = 1e-14
 
 
 @dataclasses.dataclass(frozen=True)
-class Mode:
+class Eigenmode:
     """A motion x = Re(c e^{λt}) of the linearisation, or a pair of conjugate ones.
 
     Attributes:
@@ -113,7 +113,7 @@ class Linearisation(eqx.Module):
         """Whether inputs reach every mode (Popov, Belevitch and Hautus): rank [λ − A, B] = n at each eigenvalue λ."""
         return all(mode.controllable for mode in self.modes())
 
-    def modes(self) -> tuple[Mode, ...]:
+    def modes(self) -> tuple[Eigenmode, ...]:
         """All modes by size of λ, one of each conjugate pair.
 
         Raises:
@@ -129,7 +129,7 @@ class Linearisation(eqx.Module):
             self._mode(complex(values[i] * scaled.rate), scaled.back @ vectors[:, i], margins[i]) for i in order
         )
 
-    def _mode(self, value: complex, vector: np.ndarray, margin: float) -> Mode:
+    def _mode(self, value: complex, vector: np.ndarray, margin: float) -> Eigenmode:
         weights, tangent = np.asarray(self.weights), self.tangent
         energy = np.abs(np.asarray(tangent.r) @ vector) ** 2 * weights
         total = energy.sum()
@@ -141,7 +141,7 @@ class Linearisation(eqx.Module):
         # An eigenvector is determined up to a factor: its largest share is made real and positive.
         phase = abs(largest) / largest if largest != 0 else 1.0
         size = abs(value)
-        return Mode(
+        return Eigenmode(
             eigenvalue=complex(value),
             frequency=float(abs(value.imag) / (2 * np.pi)),
             damping=float(-value.real / size) if size > 0 else 0.0,

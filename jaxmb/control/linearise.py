@@ -198,7 +198,7 @@ def _linearise(
     rows = choose_rows(system, formulation, state)
     formulation = formulation.with_choice(rows.choice)
     # Lost rows change rank beside the pose; they are refused by `_checks`, and would make v̇ no smooth function here.
-    in_use = rows.in_use & ~rows.lost
+    in_use = rows.in_use & ~rows.degenerate
 
     def motion(q: Array, v: Array, u: Array) -> tuple[Array, Array, Array]:
         applied = system.applied_force(t, q, v, u if system.nu else None)
@@ -256,7 +256,7 @@ def _checks(
         "Constraint '{name}' must have the same rank nearby, but rows of it are dependent at this pose only: there the motions "
         "are no smooth family, and there is no linearisation. Linearise beside the pose."
     )
-    checks.append(Check(system.largest((rows.lost | rows.open).astype(float)), 0.0, text, names))
+    checks.append(Check(system.largest((rows.degenerate | rows.indeterminate).astype(float)), 0.0, text, names))
     text = "Constraint '{name}' must not contradict others, but no acceleration satisfies it."
     contradicted = jnp.where(rows.contradictory, rows.contradiction, 0) > 0
     checks.append(Check(system.largest(contradicted.astype(float)), 0.0, text, names))
@@ -281,7 +281,7 @@ def _result(linearisation: Linearisation, rows: Rows, fits: tuple[Bool[Array, ".
     verdicts: tuple[Any, ...] = (
         (~finite, RESULTS.nonfinite),
         (~(jnp.all(fits[0]) & jnp.all(fits[1])) | rows.unfit, RESULTS.unfit_choice),
-        (jnp.any(rows.lost | rows.open), RESULTS.undetermined_motion),
+        (jnp.any(rows.degenerate | rows.indeterminate), RESULTS.undetermined_motion),
         (rows.contradictory, RESULTS.contradictory_constraints),
     )
     result = cast(RESULTS, RESULTS.successful)

@@ -30,7 +30,7 @@ class Plant(eqx.Module):
         actuation: B (nv, nu).
         formulation: how accelerations are found.
         factor: the factors of the rows in use.
-        restored: the rows that stand for those lost at a singular pose; None in a run, whose stages do not lie at such poses.
+        restored: the rows that stand for those degenerate at a singular pose; None in a run, whose stages do not lie at such poses.
 
     Example:
         >>> import jax.numpy as jnp, jaxmb as jm
@@ -75,14 +75,14 @@ class Plant(eqx.Module):
             ValueError: if it has others.
         """
         model = model.in_mode_of(self.system)
-        # At a singular pose the model has lost rows of its own, which depend on its masses; elsewhere the plant's
+        # At a singular pose the model has degenerate rows of its own, which depend on its masses; elsewhere the plant's
         # rows in use serve it.
         nearby = self.terms.nearby
         if nearby is not None:
             return _plant(model, nearby.state, self.formulation, self.in_use)
         return self._another(model, self.q, self.v)
 
-    def moved(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> "Plant":
+    def with_motion(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> "Plant":
         """The same mechanism and rows in use at another state, such as one that is measured."""
         return self._another(self.system, q, v)
 
@@ -119,7 +119,7 @@ class Plant(eqx.Module):
 
     @property
     def motion(self) -> Any:
-        """The `Motion` of the mechanism, for named places and joints.
+        """The `Motion` of the mechanism, for named points and joints.
 
         Raises:
             ValueError: if the system was not built from a mechanism.
@@ -128,7 +128,7 @@ class Plant(eqx.Module):
 
     @property
     def rows(self) -> Terms:
-        """The terms with the rows in use, of those lost at a singular pose the ones along which their reaction acts."""
+        """The terms with the rows in use, of those degenerate at a singular pose the ones along which their reaction acts."""
         return self.terms if self.restored is None else self.restored.terms
 
     def input_force(self, u: Float[Array, " nu"]) -> Float[Array, " nv"]:
@@ -150,7 +150,7 @@ class Plant(eqx.Module):
         force = self.terms.force if u is None else self.terms.force + self.input_force(u)
         drift = jnp.zeros_like(self.terms.gamma)
         if self.restored is not None and self.restored.condition is not None:
-            # Zᵀk: what the second derivative of lost rows demands along the motion, independent of forces.
+            # Zᵀk: what the second derivative of degenerate rows demands along the motion, independent of forces.
             drift = self.restored.condition.drift
         vdot, independent = self._solve(force, self.terms.gamma, drift)
         return Response(vdot, self.terms.mass @ vdot - force, independent, self, u)
@@ -176,7 +176,7 @@ class Plant(eqx.Module):
         return jnp.where(self.restored.undefined.reshape((-1,) + (1,) * (multipliers.ndim - 1)), jnp.nan, multipliers)
 
     def _solve(self, force: Array, gamma: Array, drift: Array) -> tuple[Array, Array]:
-        """v̇ and the multipliers of the independent rows for F, Γ, and Zᵀk of the lost rows."""
+        """v̇ and the multipliers of the independent rows for F, Γ, and Zᵀk of the degenerate rows."""
         if self.restored is None:
             terms = eqx.tree_at(lambda t: (t.force, t.gamma), self.terms, (force, gamma))
         else:

@@ -38,7 +38,7 @@ class Track(AbstractController):
 
     The inputs give the output the acceleration w = θ̈_d + G_D ė + G_P e + G_I ∫e dt, e = θ_d − θ, by `motion_law` (Aghili 2005,
     eqs. 45, 46), of the least weighted norm, so that ë + G_D ė + G_P e + G_I ∫e dt = 0 where the model is right and w can be reached. Of
-    a velocity w = ω̇_d + G_D (ω_d − ω). With places as the output it is operational-space control, with joint coordinates that of
+    a velocity w = ω̇_d + G_D (ω_d − ω). With points as the output it is operational-space control, with joint coordinates that of
     computed torque.
 
     Args:
@@ -118,7 +118,7 @@ class Track(AbstractController):
             return ()
         return jnp.zeros(sum(row_counts(system, self.target.rows(system))))
 
-    def seen(self, plant: Plant) -> tuple[Plant, OutputRows, Tracking]:
+    def evaluate(self, plant: Plant) -> tuple[Plant, OutputRows, Tracking]:
         """The plant by the model, the output, and how far it is from what it should be."""
         plant = plant if self.model is None else plant.of(self.model)
         rows = output_rows(plant, self.target)
@@ -189,7 +189,7 @@ class Track(AbstractController):
             plant: the mechanism at an instant, for example `jaxmb.control.Plant.at(system, state)`.
             z: ∫e dt (k,), if there is one.
         """
-        plant, rows, errors = self.seen(plant)
+        plant, rows, errors = self.evaluate(plant)
         return motion_law(plant, rows, self.demand(errors, z), **self.options)
 
     @property
@@ -213,7 +213,7 @@ class Track(AbstractController):
         response: Response | None,
     ) -> PyTree:
         """The rate of the integral, the error e."""
-        return () if self.integral is None else self.seen(with_dynamics(plant))[2].error
+        return () if self.integral is None else self.evaluate(with_dynamics(plant))[2].error
 
 
 @program

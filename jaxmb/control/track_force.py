@@ -113,7 +113,7 @@ class TrackForce(AbstractController):
 
     def hybrid(self, plant: Plant, z: PyTree, y: Float[Array, " k"]) -> HybridCommand:
         """The inputs for a command y_c, and what can be said of them."""
-        plant, rows, errors = self.motion.seen(plant)
+        plant, rows, errors = self.motion.evaluate(plant)
         return hybrid_law(plant, rows, self.motion.demand(errors, z[0]), self.forces, y, **self.motion.options)
 
     def output(
@@ -161,7 +161,7 @@ class TrackForce(AbstractController):
         if self.filter is not None:
             return super().sample(t, q, v, z, plant, response, period)
         plant, response = with_dynamics(plant), _answer(response)
-        desired, model = self.desired(plant), self.motion.seen(plant)[0]
+        desired, model = self.desired(plant), self.motion.evaluate(plant)[0]
         off = self.forces.read(response) - self.forces.read(model.respond(response.u))
         y = desired + (self.integral * z[1] - self.gain * off) / (1 + self.gain)
         moving = self.motion.rate(t, q, v, z[0], plant, response)

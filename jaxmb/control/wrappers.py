@@ -252,7 +252,7 @@ class Noisy(AbstractWrapper):
     ) -> Float[Array, " nu"]:
         """The other's, of what is seen."""
         measured = self._measured(q, v, z[1])
-        return self.controller.output(t, *measured, z[0], plant.moved(*measured))
+        return self.controller.output(t, *measured, z[0], plant.with_motion(*measured))
 
     def sample(
         self,
@@ -266,7 +266,7 @@ class Noisy(AbstractWrapper):
     ) -> tuple[Float[Array, " nu"], PyTree]:
         """The other's, of what is seen."""
         measured = self._measured(q, v, z[1])
-        u, inner = self.controller.sample(t, *measured, z[0], plant.moved(*measured), response, period)
+        u, inner = self.controller.sample(t, *measured, z[0], plant.with_motion(*measured), response, period)
         return u, (inner, z[1] + 1)
 
     def _measured(self, q: Array, v: Array, number: Array) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""Dependent rows: the decision which are independent, redundant, or lost at a pose only."""
+"""Dependent rows: the decision which are independent, redundant, or degenerate at a pose only."""
 
 from .decision import decide as decide
 from .decision import Decision as Decision

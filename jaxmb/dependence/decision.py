@@ -1,4 +1,4 @@
-"""The decision about the rows at a state: which are independent, lost, open or redundant."""
+"""The decision about the rows at a state: which are independent, degenerate, indeterminate or redundant."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -20,8 +20,8 @@ class Decision(eqx.Module):
 
     Attributes:
         in_use: mask (m,) of a largest set of rows that are independent here; its sum is the rank.
-        lost: mask (m,) of rows that are dependent here, and independent where the motion leads.
-        open: mask (m,) of rows that are dependent here and independent nearby, though not along the velocity, so that the
+        degenerate: mask (m,) of rows that are dependent here, and independent where the motion leads.
+        indeterminate: mask (m,) of rows that are dependent here and independent nearby, though not along the velocity, so that the
             motion is not determined.
         root: R with R W Rᵀ = I, W the metric.
         basis: orthonormal rows Q (m, nv) of diag(1/σ) C_k Rᵀ; zero in rows outside of `in_use`.
@@ -31,8 +31,8 @@ class Decision(eqx.Module):
     """
 
     in_use: Bool[Array, " m"]
-    lost: Bool[Array, " m"]
-    open: Bool[Array, " m"]
+    degenerate: Bool[Array, " m"]
+    indeterminate: Bool[Array, " m"]
     root: Float[Array, "nv nv"]
     basis: Float[Array, "m nv"]
     weights: Float[Array, "m m"]
@@ -49,7 +49,7 @@ class _Level(eqx.Module):
 
     number: Int[Array, ""]
     eliminated: Eliminated
-    lost: Bool[Array, " m"]
+    degenerate: Bool[Array, " m"]
     rate: Float[Array, "m nv"]
 
 
@@ -65,7 +65,7 @@ def decide(
     """Sorts the rows by one elimination, which is continued where rows are dependent. The decision has no derivative.
 
     1. A = diag(1/σ) C Rᵀ: which rows are independent (`jaxmb.linalg.independent_rows`), and Zᵀ A = 0 of the others.
-    2. Zᵀ Ȧ: what of it adds to the rank belongs to rows that are lost at this pose only; the motion leads on to where they act.
+    2. Zᵀ Ȧ: what of it adds to the rank belongs to rows that are degenerate at this pose only; the motion leads on to where they act.
     3. Zᵀ ∂A along a direction that all these rows allow, which has no symmetry and so stands for all: what adds to the rank now
        belongs to rows that are independent nearby, though not along the velocity. Rows that add nothing are redundant.
 
@@ -118,11 +118,11 @@ def decide(
         least = GROWTH * jnp.maximum(fastest, nearby.state.scale.rounding_rate(direction))
         # `tol` is above `rank_tol` where the precision is too low for it; what counts as growth rises with it.
         eliminated = level.eliminated.off_basis(combined @ turning).eliminate(least * tol / rank_tol)
-        lost = jnp.where(is_first, eliminated.chosen & ~used, level.lost)
+        degenerate = jnp.where(is_first, eliminated.chosen & ~used, level.degenerate)
         return _Level(
             number=level.number + 1,
             eliminated=eliminated,
-            lost=lost,
+            degenerate=degenerate,
             rate=jnp.where(is_first, rate, level.rate),
         )
 
@@ -130,13 +130,16 @@ def decide(
     # Rows of full rank, the rule, skip both levels.
     deficient = consistent & (jnp.sum(used) < (used.shape[0] if active is None else jnp.sum(active)))
     start = _Level(
-        number=jnp.array(1), eliminated=independent, lost=jnp.zeros_like(used), rate=jnp.zeros_like(terms.jacobian)
+        number=jnp.array(1),
+        eliminated=independent,
+        degenerate=jnp.zeros_like(used),
+        rate=jnp.zeros_like(terms.jacobian),
     )
     last = lax.while_loop(lambda level: deficient & (level.number < 3), next_level, start)
     return Decision(
         in_use=used,
-        lost=last.lost,
-        open=deficient & last.eliminated.chosen & ~used & ~last.lost,
+        degenerate=last.degenerate,
+        indeterminate=deficient & last.eliminated.chosen & ~used & ~last.degenerate,
         root=root,
         basis=jnp.where(chosen, independent.rows, 0),
         weights=jnp.where(chosen, independent.combined, 0),

@@ -32,7 +32,7 @@ class Signal(eqx.Module):
 
     Args:
         of: what was measured: the name of a coordinate or joint coordinate; with "'" behind it its rate; "body" or "body.point" for
-            the position of a place (d,); or a function `of(system, solution)` → (T,) or (T, k), for what else a motion has:
+            the position of a point (d,); or a function `of(system, solution)` → (T,) or (T, k), for what else a motion has:
             reactions, energies, inputs.
         values: (T,) or (T, k), at the times of the experiment; NaN where a sample is missing. None before anything was measured.
         sigma: standard deviation of its noise: one, one for each component (k,), or one for each value. Residuals are divided by it.

@@ -38,7 +38,7 @@ class JointSignal(eqx.Module):
 
 
 class PositionSignal(eqx.Module):
-    """The position of a place of a mechanism."""
+    """The position of a point of a mechanism."""
 
     point: str = eqx.field(static=True)
 

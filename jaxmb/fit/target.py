@@ -185,7 +185,7 @@ def _holds_numbers(node: PyTree) -> bool:
 
 
 def _components(node: PyTree, is_point: bool) -> dict[str, tuple[int, ...]]:
-    """The components of a vector, or of the place of a point, by name."""
+    """The components of a vector, or of the position of a point, by name."""
     if not _is_number(node):
         return {}
     shape = jnp.shape(node)

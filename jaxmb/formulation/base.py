@@ -30,7 +30,7 @@ class Acceleration(eqx.Module):
         vdot: v̇ (nv,).
         reaction: M v̇ − F (nv,), the force of the constraints on the system, conjugate to v.
         multipliers: λ (m,) with Cᵀλ = reaction, of least Euclidean norm; not unique where rows are redundant, and NaN, for
-            undefined, in rows that are lost at a singular pose or combined with lost ones.
+            undefined, in rows that are degenerate at a singular pose or combined with degenerate ones.
         rank: the numerical rank of C.
         result: `RESULTS.contradictory_constraints` if no v̇ satisfies all rows, `RESULTS.undetermined_motion` if at a
             singular pose several do, `RESULTS.ill_conditioned_state` if `uncertainty` is above 1e-6, `RESULTS.unfit_choice` if a choice of the formulation does not fit the pose,
@@ -86,8 +86,8 @@ class AbstractFormulation(eqx.Module):
         """Mask of the rows that must not be used; None where all may be."""
         return None
 
-    def unfit(self, terms: Terms, in_use: Bool[Array, " m"], lost: Int[Array, ""]) -> Bool[Array, ""]:
-        """Whether the choice does not fit a pose with independent rows `in_use`, where so many more are lost."""
+    def unfit(self, terms: Terms, in_use: Bool[Array, " m"], degenerate: Int[Array, ""]) -> Bool[Array, ""]:
+        """Whether the choice does not fit a pose with independent rows `in_use`, where so many more are degenerate."""
         return jnp.array(False)
 
     def shares(
@@ -118,7 +118,7 @@ class AbstractFormulation(eqx.Module):
     def factorise(
         self, terms: Terms, in_use: Bool[Array, " m"], rank_tol: float | None = None, quick: bool = False
     ) -> ConstrainedFactor:
-        """The factors of the constrained equations of the rows in `in_use`, without those that are lost at these terms.
+        """The factors of the constrained equations of the rows in `in_use`, without those that are degenerate at these terms.
 
         With `rank_tol=0` all rows in `in_use` stay, for a rank that was decided at these very terms with the rows in another
         order. `quick` is as of `ConstrainedFactor`.
@@ -135,7 +135,7 @@ class AbstractFormulation(eqx.Module):
         consistent: Bool[Array, ""] | bool = True,
         in_use: Bool[Array, " m"] | None = None,
     ) -> Decision:
-        """Which rows are independent, lost, open or redundant, see `jaxmb.dependence.decide`."""
+        """Which rows are independent, degenerate, indeterminate or redundant, see `jaxmb.dependence.decide`."""
         used = self.without_excluded(terms)
         excluded = self.excluded(terms.scale.shape[0])
         return decide(used, self.metric(used), nearby, self.rank_tol, consistent, excluded, in_use)
@@ -164,8 +164,8 @@ class AbstractFormulation(eqx.Module):
         vdot, multipliers = self.motion(restored.terms, factor)
         uncertainty = jnp.zeros_like(vdot, shape=())
         if original.nearby is not None:
-            lost = jnp.any(restored.in_use & ~in_use)
-            beside = beside_singular_poses(self, terms, restored, factor, lost, vdot)
+            degenerate = jnp.any(restored.in_use & ~in_use)
+            beside = beside_singular_poses(self, terms, restored, factor, degenerate, vdot)
             vdot, uncertainty = beside.vdot, beside.uncertainty
         multipliers, eliminated = self.shares(factor, restored.terms.jacobian, multipliers)
         # At equilibrium, and in uniform motion, v̇ and Γ are rounding of the forces and velocities that they result from. Independent rows contradict none:
@@ -177,7 +177,7 @@ class AbstractFormulation(eqx.Module):
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in numbers]))
         result: Any = RESULTS.successful
         verdicts: tuple[Any, ...] = (
-            (restored.open, RESULTS.undetermined_motion),
+            (restored.indeterminate, RESULTS.undetermined_motion),
             (uncertainty > contradiction_tol(vdot.dtype), RESULTS.ill_conditioned_state),
             (~consistent, RESULTS.contradictory_constraints),
             (
@@ -201,7 +201,7 @@ class AbstractFormulation(eqx.Module):
         )
 
     def restore(self, terms: Terms, decision: Decision, nearby: Nearby) -> RestoredRows:
-        """The rows in use, those lost here replaced by ZᵀĊ, along which their reaction acts."""
+        """The rows in use, those degenerate here replaced by ZᵀĊ, along which their reaction acts."""
         return restore(self, terms, decision, nearby)
 
 

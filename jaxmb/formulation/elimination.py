@@ -72,7 +72,7 @@ class Elimination(AbstractFormulation):
             raise ValueError(f"Argument `eliminated` must hold row indices below {m}, but holds {self.eliminated}.")
         return jnp.asarray(np.isin(np.arange(m), self.eliminated))
 
-    def unfit(self, terms: Terms, in_use: Bool[Array, " m"], lost: Int[Array, ""]) -> Bool[Array, ""]:
+    def unfit(self, terms: Terms, in_use: Bool[Array, " m"], degenerate: Int[Array, ""]) -> Bool[Array, ""]:
         """Whether the remaining rows have a lower rank than all rows."""
         if self.eliminated is None:
             return jnp.array(False)

@@ -53,15 +53,15 @@ def beside_singular_poses(
     terms: Terms,
     restored: "RestoredRows",
     factor: ConstrainedFactor,
-    lost: Bool[Array, ""],
+    degenerate: Bool[Array, ""],
     vdot: Float[Array, " nv"],
 ) -> Beside:
     """The direct acceleration v̇, or beside a singular pose the interpolated one; elsewhere nothing more is evaluated."""
     direct = Beside(vdot, jnp.zeros_like(vdot, shape=()))
     if not restored.in_use.shape[0]:
         return direct
-    # An open motion has no continuation that could be sampled. The fallback is compiled only where a state is beside a pose, as few are.
-    near = (lost | (lax.stop_gradient(factor.gap) < BESIDE)) & ~restored.open
+    # An indeterminate motion has no continuation that could be sampled. The fallback is compiled only where a state is beside a pose, as few are.
+    near = (degenerate | (lax.stop_gradient(factor.gap) < BESIDE)) & ~restored.indeterminate
     return with_fallback(near, _interpolated, (formulation, terms, restored.in_use, vdot), direct)
 
 

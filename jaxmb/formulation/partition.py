@@ -86,11 +86,11 @@ class CoordinatePartition(AbstractFormulation):
         """The formulation with the mask of the independent velocities."""
         return eqx.tree_at(lambda f: f.choice, self, choice, is_leaf=lambda x: x is None)
 
-    def unfit(self, terms: Terms, in_use: Bool[Array, " m"], lost: Int[Array, ""]) -> Bool[Array, ""]:
+    def unfit(self, terms: Terms, in_use: Bool[Array, " m"], degenerate: Int[Array, ""]) -> Bool[Array, ""]:
         """Whether some velocity follows neither from the constraints nor from the choice."""
         factor, _ = self._factor(terms, in_use, self._mask_of(terms))
         # Lost rows are not in use but act again beside the pose: each of them fixes one more velocity.
-        return jnp.sum(factor.in_use) + lost < terms.force.shape[0]
+        return jnp.sum(factor.in_use) + degenerate < terms.force.shape[0]
 
     def metric(self, terms: Terms) -> Float[Array, "nv nv"]:
         """M + Cᵀ diag(1/σ²) C."""

@@ -1,4 +1,4 @@
-"""Rows that are lost at a singular pose, restored by their derivatives."""
+"""Rows that are degenerate at a singular pose, restored by their derivatives."""
 
 import dataclasses
 from typing import TYPE_CHECKING
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class SecondOrderCondition(eqx.Module):
-    """The condition of the rows lost at a pose, which is of second order: Zᵀ(K v̇ − k) = 0.
+    """The condition of the rows degenerate at a pose, which is of second order: Zᵀ(K v̇ − k) = 0.
 
     Attributes:
-        mask: mask (m,) of the lost rows; the others are zero in what follows.
+        mask: mask (m,) of the degenerate rows; the others are zero in what follows.
         matrix: ZᵀK (m, nv).
         drift: Zᵀk (m,).
-        square: the change (m, m) of ZᵀK v̇ by values of the lost rows in units of their sizes; the identity in the other rows.
+        square: the change (m, m) of ZᵀK v̇ by values of the degenerate rows in units of their sizes; the identity in the other rows.
     """
 
     mask: Bool[Array, " m"]
@@ -34,20 +34,20 @@ class SecondOrderCondition(eqx.Module):
 
 
 class RestoredRows(eqx.Module):
-    """The rows in use at a pose, whether some are lost there or not.
+    """The rows in use at a pose, whether some are degenerate there or not.
 
     Attributes:
-        terms: with the rows ZᵀĊ in place of the lost ones.
+        terms: with the rows ZᵀĊ in place of the degenerate ones.
         in_use: mask (m,) of the rows in use.
         undefined: mask (m,) of the rows whose multipliers are undefined.
-        open: whether several motions are possible.
-        condition: the condition of the lost rows; None where none can be lost.
+        indeterminate: whether several motions are possible.
+        condition: the condition of the degenerate rows; None where none can be degenerate.
     """
 
     terms: Terms
     in_use: Bool[Array, " m"]
     undefined: Bool[Array, " m"]
-    open: Bool[Array, ""]
+    indeterminate: Bool[Array, ""]
     condition: SecondOrderCondition | None
 
     @classmethod
@@ -63,7 +63,7 @@ class RestoredRows(eqx.Module):
         gamma: Float[Array, " m"],
         drift: Float[Array, " m"],
     ) -> Terms:
-        """The terms for a force and values of the rows, those of the lost rows such that ZᵀK v̇ is `drift` there."""
+        """The terms for a force and values of the rows, those of the degenerate rows such that ZᵀK v̇ is `drift` there."""
         if self.condition is None:
             return eqx.tree_at(lambda t: (t.force, t.gamma), self.terms, (force, gamma))
         replaced = self.condition.mask
@@ -74,15 +74,15 @@ class RestoredRows(eqx.Module):
 
 
 def restore(formulation: "AbstractFormulation", terms: Terms, decision: Decision, nearby: Nearby) -> RestoredRows:
-    """The rows lost here replaced by ZᵀĊ, along which their reaction acts, with values by which Zᵀ(K v̇ − k) = 0.
+    """The rows degenerate here replaced by ZᵀĊ, along which their reaction acts, with values by which Zᵀ(K v̇ − k) = 0.
 
-    Derivatives are those of the other rows: where a row is lost that of the formula is not that of the motion anyway.
+    Derivatives are those of the other rows: where a row is degenerate that of the formula is not that of the motion anyway.
     """
     original = dataclasses.replace(terms, layout=None)  # ZᵀĊ may read any velocity
     # k holds third derivatives of φ: its own derivatives would cost fourth ones, for a formula whose derivative is not that of the
     # motion.
     terms, nearby = lax.stop_gradient((original, nearby))
-    in_use, replaced = decision.in_use, decision.lost
+    in_use, replaced = decision.in_use, decision.degenerate
     combined = decision.combined / terms.scale
     rows = combined @ decision.rate
     # A row of ZᵀĊ has other units than the row that it replaces: σ of that would say nothing of its size.
@@ -103,12 +103,12 @@ def restore(formulation: "AbstractFormulation", terms: Terms, decision: Decision
     # Rows and columns in units of their own, of which those of the responses are σ.
     square = jnp.where(both, matrix @ responses.T, jnp.eye(in_use.shape[0]))
     drift = jnp.where(replaced, combined @ nearby.right_hand_side(), 0)
-    lost = SecondOrderCondition(replaced, jnp.where(replaced[:, None], matrix, 0), drift, square)
-    # Multipliers grow like 1/distance in all rows of a lost combination, and so in redundant rows that depend on these.
+    degenerate = SecondOrderCondition(replaced, jnp.where(replaced[:, None], matrix, 0), drift, square)
+    # Multipliers grow like 1/distance in all rows of a degenerate combination, and so in redundant rows that depend on these.
     involved = jnp.abs(decision.combined) > formulation.rank_tol
     undefined = jnp.any(replaced[:, None] & involved, axis=0)
     undefined |= ~(in_use | replaced) & jnp.any(involved & undefined, axis=1)
-    restoration = RestoredRows(restored, in_use | replaced, undefined, jnp.any(decision.open), lost)
+    restoration = RestoredRows(restored, in_use | replaced, undefined, jnp.any(decision.indeterminate), degenerate)
     gamma = restoration.terms_for(formulation, factor, terms.force, terms.gamma, drift).gamma
     rows, length = jnp.where(replaced[:, None], rows, original.jacobian), jnp.where(replaced, length, original.scale)
     gamma = jnp.where(replaced, gamma, original.gamma)

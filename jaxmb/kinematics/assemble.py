@@ -50,7 +50,7 @@ from ..system import (
     with_layout,
     with_rate,
 )
-from .refinement import REFINED, held_rows, refined
+from .refinement import REFINED, fixed_rows, refined
 from .search import search_pose
 from .shortest_move import LinearEquations, shortest_move
 
@@ -286,7 +286,7 @@ def solve_guess(full: System, guess: Guess) -> Assembly:
 
     def improve(q: Array, scale: Scale) -> Array:
         # What is held is an equation like the others, so that redundant and contradicting holds come under the rank rule as well.
-        extra = held_rows(system, q, guess.fixed)
+        extra = fixed_rows(system, q, guess.fixed)
         residual = jnp.concatenate([position_residual(system, t, q), (q - start)[fixed]])
         mass, jacobian, own = system.mass(t, q), constraint_jacobian(system, t, q), extent(system, q)
         step, _ = shortest_move(

@@ -26,14 +26,14 @@ class DependentRows:
     Attributes:
         rows: row numbers by constraint name.
         redundant: how many of these rows are superfluous here and nearby.
-        lost: how many are dependent at this pose only, the motion leading on to where they act.
-        open: how many are dependent at this pose only, the velocity choosing none of several motions.
+        degenerate: how many are dependent at this pose only, the motion leading on to where they act.
+        indeterminate: how many are dependent at this pose only, the velocity choosing none of several motions.
     """
 
     rows: dict[str, tuple[int, ...]]
     redundant: int
-    lost: int
-    open: int
+    degenerate: int
+    indeterminate: int
 
     def __str__(self) -> str:
         return ", ".join(f"{name}[{_ranges(rows)}]" for name, rows in self.rows.items())
@@ -130,7 +130,9 @@ class Diagnosis:
         lines += [f"  {label:<24}{value}" for label, value in table]
         for group in self.dependent:
             lines.append(f"  dependent on each other {group}")
-            lines.append(f"  {'':<24}{group.redundant} redundant, {group.lost} lost here, {group.open} open")
+            lines.append(
+                f"  {'':<24}{group.redundant} redundant, {group.degenerate} degenerate here, {group.indeterminate} indeterminate"
+            )
         lines += [f"  {line}" for line in self._verdicts()]
         return "\n".join(lines)
 
@@ -143,9 +145,9 @@ class Diagnosis:
             )
         elif self.rank_nearby > self.rank:
             verdicts.append("This is a singular pose.")
-        if any(group.open for group in self.dependent):
+        if any(group.indeterminate for group in self.dependent):
             verdicts.append("The motion is not determined: the velocity chooses none of several motions.")
-        if any(group.lost for group in self.dependent):
+        if any(group.degenerate for group in self.dependent):
             verdicts.append(
                 "The motion through it is determined; the multipliers of the rows above are not defined here."
             )
@@ -186,7 +188,7 @@ def diagnose(system: System, state: State, *, formulation: AbstractFormulation |
     # For display only, on the host: the rank is that of the rank rule, by which a run would go.
     values = np.linalg.svd(scaled, compute_uv=False) if scaled.size else np.zeros(0)
     rank, m = int(rows.rank), system.m if system.active is None else int(system.active.sum())
-    nearby = rank + int(rows.lost.sum() + rows.open.sum())
+    nearby = rank + int(rows.degenerate.sum() + rows.indeterminate.sum())
     tol = contradiction_tol(scaled.dtype)
     amounts = {name: float(rows.contradiction[part].max()) for name, part in system.rows.items()}
     return Diagnosis(
@@ -246,7 +248,9 @@ def _analysis(system: System, state: State, formulation: AbstractFormulation) ->
     rows = choose_rows(system, formulation, state)
     scaled = metric_rows(formulation.metric(terms), terms.jacobian, terms.scale)
     # The rows in use have been decided with the motion in view; here they come first, so that the others are combinations of these.
-    elimination = Eliminated.of(scaled).eliminate(cutoff(formulation.rank_tol, scaled.dtype), rows.in_use & ~rows.lost)
+    elimination = Eliminated.of(scaled).eliminate(
+        cutoff(formulation.rank_tol, scaled.dtype), rows.in_use & ~rows.degenerate
+    )
     combined = jnp.where(elimination.chosen[:, None], 0, elimination.combined)
     driven, undriven = _driven(system), None
     if driven.any():
@@ -273,11 +277,14 @@ def _dependent(system: System, analysis: _Analysis, rank_tol: float) -> tuple[De
     index = [i for part in system.rows.values() for i in range(part.stop - part.start)]
     groups = []
     for group in _connected(np.abs(combined) > rank_tol):
-        counts = {kind: int(sum(mask[group])) for kind, mask in (("lost", rows.lost), ("open", rows.open))}
+        counts = {
+            kind: int(sum(mask[group]))
+            for kind, mask in (("degenerate", rows.degenerate), ("indeterminate", rows.indeterminate))
+        }
         members = {
             name: tuple(index[i] for i in group if names[i] == name) for name in dict.fromkeys(names[i] for i in group)
         }
-        # Each dependent row is one combination: those neither lost nor open here follow from the others nearby as well.
+        # Each dependent row is one combination: those neither degenerate nor indeterminate here follow from the others nearby as well.
         combinations = sum(1 for i in group if combined[i].any())
         groups.append(DependentRows(members, combinations - sum(counts.values()), **counts))
     return tuple(groups)

@@ -21,7 +21,7 @@ from ..system import (
     velocity_offset,
     velocity_residual,
 )
-from .shortest_move import LinearEquations, held_factor, shortest_move
+from .shortest_move import LinearEquations, factor_with_fixed, shortest_move
 
 if TYPE_CHECKING:
     from .assemble import Guess
@@ -50,7 +50,7 @@ def refined(system: System, guess: "Guess", state: State) -> tuple[Float[Array, 
     t, q, v, scale = state.t, state.q, state.v, state.scale
     fixed, fixed_velocities = np.array(guess.fixed, int), np.array(guess.fixed_velocities, int)
     mass, jacobian = system.mass(t, q), constraint_jacobian(system, t, q)
-    factor = held_factor(mass, jacobian, scale.row, jnp.eye(system.nv)[:0], guess.rank_tol)
+    factor = factor_with_fixed(mass, jacobian, scale.row, jnp.eye(system.nv)[:0], guess.rank_tol)
     direction, (tdot, spacing) = away_from_pose(Nearby(system, state), factor, REFINED)
     near = factor.by_lengths(scale.reach, scale.row_by_length).gap < REFINED
 
@@ -82,7 +82,7 @@ def _onto(system: System, guess: "Guess", state: State, t: Array, target: Array)
     fixed, fixed_velocities, scale = np.array(guess.fixed, int), np.array(guess.fixed_velocities, int), state.scale
 
     def closer(q: Array, _: Any) -> tuple[Array, None]:
-        extra = held_rows(system, q, guess.fixed)
+        extra = fixed_rows(system, q, guess.fixed)
         residual = jnp.concatenate([position_residual(system, t, q), (q - target)[fixed]])
         mass, jacobian, own = system.mass(t, q), constraint_jacobian(system, t, q), extent(system, q)
         equations = LinearEquations(
@@ -124,20 +124,20 @@ def _on_regular_rows(
     t, regular = state.t, factor.in_use & (factor.remainders >= REFINED)
     holonomic = regular if system.holonomic is None else regular & system.holonomic
 
-    def shift(q: Array, rows: Array, held: tuple[int, ...], extra: Array, residual: Array) -> Array:
+    def shift(q: Array, rows: Array, fixed: tuple[int, ...], extra: Array, residual: Array) -> Array:
         jacobian = jnp.concatenate([constraint_jacobian(system, t, q), extra])
         sizes = jnp.concatenate([state.scale.row, row_norms(factor.metric, extra)])
-        mask = jnp.concatenate([rows, jnp.ones(len(held), bool)])
-        values = jnp.concatenate([residual, jnp.zeros(len(held))])
+        mask = jnp.concatenate([rows, jnp.ones(len(fixed), bool)])
+        values = jnp.concatenate([residual, jnp.zeros(len(fixed))])
         return ConstrainedFactor(factor.metric, jacobian, sizes, mask, guess.rank_tol).particular(values)
 
-    extra = held_rows(system, q, guess.fixed)
+    extra = fixed_rows(system, q, guess.fixed)
     q = system.normalise(q - system.qdot(q, shift(q, holonomic, guess.fixed, extra, position_residual(system, t, q))))
     extra, velocities = jnp.eye(system.nv)[np.array(guess.fixed_velocities, int)], guess.fixed_velocities
     return q, v - shift(q, regular, velocities, extra, velocity_residual(system, t, q, v))
 
 
-def held_rows(system: System, q: Array, held: tuple[int, ...]) -> Array:
+def fixed_rows(system: System, q: Array, fixed: tuple[int, ...]) -> Array:
     """The rows (k, nv) of the derivatives of fixed coordinates with respect to the velocities."""
-    rows = jnp.eye(system.nq)[np.array(held, int)]
+    rows = jnp.eye(system.nq)[np.array(fixed, int)]
     return rows if system.rate is None else rows @ rate_matrix(system.rate, q, system.nv)

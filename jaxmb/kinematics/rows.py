@@ -1,4 +1,4 @@
-"""Which rows act at a state, and how: independent, redundant, or lost here and nowhere near."""
+"""Which rows act at a state, and how: independent, redundant, or degenerate here and nowhere near."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -15,9 +15,9 @@ class Rows(eqx.Module):
     """The rows of a system at a state on the constraints.
 
     Attributes:
-        in_use: mask (m,) of the rows in use: those that are independent here, and those that are lost here only.
-        lost: mask (m,) of the latter: the motion leads to poses where they are independent again.
-        open: mask (m,) of rows that are dependent here and independent nearby, though not along the velocity, so that the
+        in_use: mask (m,) of the rows in use: those that are independent here, and those that are degenerate here only.
+        degenerate: mask (m,) of the latter: the motion leads to poses where they are independent again.
+        indeterminate: mask (m,) of rows that are dependent here and independent nearby, though not along the velocity, so that the
             motion is not determined.
         rank: the numerical rank of C here.
         choice: the formulation's choice; None if it chooses nothing.
@@ -26,8 +26,8 @@ class Rows(eqx.Module):
     """
 
     in_use: Bool[Array, " m"]
-    lost: Bool[Array, " m"]
-    open: Bool[Array, " m"]
+    degenerate: Bool[Array, " m"]
+    indeterminate: Bool[Array, " m"]
     rank: Int[Array, ""]
     choice: Bool[Array, " n"] | None
     unfit: Bool[Array, ""]
@@ -81,7 +81,7 @@ def choose_rows(
             terms.gamma,
         )
     decision = formulation.decide(terms, Nearby(system, state), consistent)
-    # Without the lost rows, which are in use all the same: their derivative acts here, and they themselves nearby.
+    # Without the degenerate rows, which are in use all the same: their derivative acts here, and they themselves nearby.
     rank = jnp.sum(decision.in_use)
 
     def contradicted() -> Array:
@@ -93,5 +93,7 @@ def choose_rows(
     # Independent rows cannot contradict each other, whatever Γ: most states need no solution for it.
     deficient = (rank < acting) & consistent
     amount = where_any(deficient, contradicted, jnp.zeros_like(terms.gamma))
-    unfit = consistent & formulation.unfit(terms, decision.in_use, jnp.sum(decision.lost))
-    return Rows(decision.in_use | decision.lost, decision.lost, decision.open, rank, choice, unfit, amount)
+    unfit = consistent & formulation.unfit(terms, decision.in_use, jnp.sum(decision.degenerate))
+    return Rows(
+        decision.in_use | decision.degenerate, decision.degenerate, decision.indeterminate, rank, choice, unfit, amount
+    )

@@ -56,7 +56,7 @@ def shortest_move(system: System, equations: LinearEquations, rank_tol: float) -
         return factor.solve(none, residual)[0], lax.stop_gradient(factor.gap)
 
     def generally() -> tuple[Array, Array]:
-        return by(held_factor(mass, jacobian, sizes, extra, rank_tol))
+        return by(factor_with_fixed(mass, jacobian, sizes, extra, rank_tol))
 
     if system.layout is None or extra.shape[0]:
         move, gap = generally()
@@ -69,7 +69,7 @@ def shortest_move(system: System, equations: LinearEquations, rank_tol: float) -
     return move - jnp.where(jnp.all(jnp.abs(residual) <= rounding), lax.stop_gradient(move), 0), gap
 
 
-def held_factor(mass: Array, jacobian: Array, sizes: Array, extra: Array, rank_tol: float) -> ConstrainedFactor:
+def factor_with_fixed(mass: Array, jacobian: Array, sizes: Array, extra: Array, rank_tol: float) -> ConstrainedFactor:
     """The factor of the rows that the rank rule chooses, of the extra rows first."""
     metric, first, m = regular_metric(mass, jacobian), None, jacobian.shape[0]
     if extra.shape[0]:

@@ -115,7 +115,9 @@ def _trace(
     """The walk one way, degrees of freedom at its start and nearby, and whether it is known which way that is."""
     system, formulation, q = path.system, path.formulation, state.q
     rows = choose_rows(system, formulation, dataclasses.replace(state, v=jnp.zeros_like(state.v)))
-    freedom = system.nv - rows.rank - jnp.stack([jnp.zeros_like(rows.rank), jnp.sum(rows.lost | rows.open)])
+    freedom = (
+        system.nv - rows.rank - jnp.stack([jnp.zeros_like(rows.rank), jnp.sum(rows.degenerate | rows.indeterminate)])
+    )
     terms = rows_at(system, path.t, q, path.scale.row)
     factor = formulation.factorise(terms, formulation.prepare(terms))
     free = lambda force: factor.solve(force, jnp.zeros(system.m, q.dtype))[0]

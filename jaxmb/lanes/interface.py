@@ -56,7 +56,7 @@ def read(header: str) -> Interface:
     """The interface that the text of a header declares."""
     # Comments first: one may hold a semicolon, at which fields are split.
     text = re.sub(r"//[^\n]*|/\*.*?\*/", "", header, flags=re.DOTALL)
-    layout = _Layout(re.sub(r"_XLA_FFI_API_STRUCT_FIELD\((\w+)\)", r"void* \1", text))
+    layout = _StructLayout(re.sub(r"_XLA_FFI_API_STRUCT_FIELD\((\w+)\)", r"void* \1", text))
     at = layout.offset
     major, minor = (layout.match(rf"#define XLA_FFI_API_{word} (\d+)") for word in ("MAJOR", "MINOR"))
     return Interface(
@@ -75,7 +75,7 @@ def read(header: str) -> Interface:
     )
 
 
-class _Layout:
+class _StructLayout:
     """Structs of C, as compilers of 64-bit processors lay them out: each field at the next multiple of its alignment.
 
     Read from the header and not written here as numbers: fields have moved between versions of JAX, and a wrong offset does not fail

@@ -197,7 +197,7 @@ def _graph_of(
 
 
 @runtime_checkable
-class Compiled(Callee, Protocol):
+class CompiledProgram(Callee, Protocol):
     """What the primitive calls: a `Program` or a `LoopProgram`."""
 
     @property
@@ -227,12 +227,12 @@ lanes_p.multiple_results = True
 
 
 @lanes_p.def_impl
-def _run(*operands: ArrayLike, program: Compiled, lanes: tuple[int, ...]) -> list[Array]:
+def _run(*operands: ArrayLike, program: CompiledProgram, lanes: tuple[int, ...]) -> list[Array]:
     return _jitted(*operands, program=program, lanes=lanes)
 
 
 @functools.partial(jax.jit, static_argnames=("program", "lanes"))
-def _jitted(*operands: ArrayLike, program: Compiled, lanes: tuple[int, ...]) -> list[Array]:
+def _jitted(*operands: ArrayLike, program: CompiledProgram, lanes: tuple[int, ...]) -> list[Array]:
     return lanes_p.bind(*operands, program=program, lanes=lanes)
 
 
@@ -241,7 +241,7 @@ def _shapes(*operands: ShapedArray, program: Callee | Subprogram, lanes: tuple[i
     return [ShapedArray((*lanes, *s.shape), s.dtype) for s in program.results]
 
 
-def _uncompiled(*operands: Array | np.ndarray, program: Compiled, lanes: tuple[int, ...]) -> list[Array]:
+def _uncompiled(*operands: Array | np.ndarray, program: CompiledProgram, lanes: tuple[int, ...]) -> list[Array]:
     """By operations on single numbers where compiled code was requested, which compilers of other devices fuse; else by the function itself."""
     return uncompiled(*operands, program=program.by_numbers if program.thorough else program, lanes=lanes)
 
@@ -255,7 +255,7 @@ def _repeated(lead: tuple[int, ...], lanes: tuple[int, ...]) -> tuple[int, int] 
 
 
 def _compiled_lowering(
-    context: mlir.LoweringRuleContext, *operands: object, program: Compiled, lanes: tuple[int, ...]
+    context: mlir.LoweringRuleContext, *operands: object, program: CompiledProgram, lanes: tuple[int, ...]
 ) -> Sequence[Any]:
     """By compiled code; what is exported must run elsewhere and is left to XLA."""
     if (
@@ -278,7 +278,7 @@ mlir.register_lowering(lanes_p, _compiled_lowering, platform="cpu")
 
 
 def _batch(
-    operands: Sequence[ArrayLike], axes: Sequence[int | None], *, program: Compiled, lanes: tuple[int, ...]
+    operands: Sequence[ArrayLike], axes: Sequence[int | None], *, program: CompiledProgram, lanes: tuple[int, ...]
 ) -> tuple[list[Array], list[int]]:
     size = next(jnp.shape(x)[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
     out = []
@@ -303,7 +303,11 @@ batching.primitive_batchers[lanes_p] = _batch
 
 
 def _jvp(
-    primals: Sequence[ArrayLike], tangents: Sequence[ArrayLike | ad.Zero], *, program: Compiled, lanes: tuple[int, ...]
+    primals: Sequence[ArrayLike],
+    tangents: Sequence[ArrayLike | ad.Zero],
+    *,
+    program: CompiledProgram,
+    lanes: tuple[int, ...],
 ) -> tuple[list[Array], list[ArrayLike | ad.Zero]]:
     results = lanes_p.bind(*primals, program=program, lanes=lanes)
     moving = tuple(

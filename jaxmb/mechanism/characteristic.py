@@ -159,8 +159,8 @@ class LineCharacteristic(AbstractLineForce):
 
     Args:
         name: its name.
-        a: a place.
-        b: another place; the points must not meet where the force is not zero.
+        a: a marker.
+        b: another marker; the points must not meet where the force is not zero.
         of: what the table is read at: "length" in m, "speed" in m/s, positive where the points part, or "time" in s.
         x: points (n,) of it, increasing.
         y: the force (n,) there in N.

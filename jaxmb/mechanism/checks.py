@@ -56,7 +56,7 @@ def check(mechanism: AbstractElements) -> None:
                 local_pose(mechanism, marker, f"Element '{element.name}'")
         if isinstance(element, AbstractConnection) and element.a.body == element.b.body:
             raise ValueError(
-                f"Joint '{element.name}' must tie two bodies, but has both its places on '{element.a.body}'."
+                f"Joint '{element.name}' must tie two bodies, but has both its markers on '{element.a.body}'."
             )
     _check_joint_names(mechanism)
     for driver in mechanism.drivers:

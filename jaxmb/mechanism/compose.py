@@ -31,7 +31,7 @@ def mapped(mechanism: AbstractElements, fn: Callable[[MechanismElement], Mechani
 
 def replace_fields(element: E, **fields: object) -> E:
     """A copy of an element with other fields, static ones included."""
-    # Elements are frozen, and their `__init__` takes other things than they hold (places as text, a shape for mass
+    # Elements are frozen, and their `__init__` takes other things than they hold (markers as text, a shape for mass
     # and inertia), so that a copy is filled past both. Numbers may be traced here: nothing is checked again.
     copy = object.__new__(type(element))
     for field in dataclasses.fields(element):

@@ -21,7 +21,7 @@ class Compound(AbstractShape):
 
     Args:
         parts: bodies, with names that differ.
-        poses: their places (d,) or poses (D, D) in the common frame.
+        poses: their positions (d,) or poses (D, D) in the common frame.
     """
 
     parts: tuple[AbstractBody, ...]
@@ -30,12 +30,14 @@ class Compound(AbstractShape):
 
     def __init__(self, parts: Sequence[AbstractBody], poses: Sequence[Any]):
         self.parts = tuple(parts)
-        self.poses = tuple(as_pose(x, f"place of part '{p.name}'") for p, x in zip(self.parts, poses, strict=True))
+        self.poses = tuple(as_pose(x, f"position of part '{p.name}'") for p, x in zip(self.parts, poses, strict=True))
         names = [part.name for part in self.parts]
         if not names or len(set(names)) < len(names):
             raise ValueError(f"Argument `parts` must hold bodies with names that differ, but holds {names}.")
         if len({x.shape for x in (*self.poses, *(part.pose for part in self.parts))}) > 1:
-            raise ValueError("Argument `parts` must hold bodies and places that are all in the plane, or all in space.")
+            raise ValueError(
+                "Argument `parts` must hold bodies and positions that are all in the plane, or all in space."
+            )
 
     def size(self) -> Scalar:
         """The mass of all parts in kg."""
@@ -75,9 +77,11 @@ class Compound(AbstractShape):
 
 
 def compound(parts: Sequence[Any], dim: int) -> Compound:
-    """The compound of bodies, or of pairs of a body and its place."""
+    """The compound of bodies, or of pairs of a body and its position."""
     pairs = [part if isinstance(part, tuple) else (part, jnp.zeros(dim)) for part in parts]
     for part, _ in pairs:
         if not isinstance(part, AbstractBody):
-            raise TypeError(f"Argument `parts` must hold bodies, or pairs of a body and its place, but holds {part!r}.")
+            raise TypeError(
+                f"Argument `parts` must hold bodies, or pairs of a body and its position, but holds {part!r}."
+            )
     return Compound(*zip(*pairs, strict=True)) if pairs else Compound((), ())

@@ -70,7 +70,7 @@ class AbstractConnection(AbstractExplicit):
 
 
 def ends(name: str, a: MarkerLike, b: MarkerLike) -> tuple[Marker, Marker]:
-    """The markers of the two places of a connection."""
+    """The two markers of a connection."""
     return marker(a, f"a of joint '{name}'"), marker(b, f"b of joint '{name}'")
 
 
@@ -111,8 +111,8 @@ class Distance(AbstractConnection):
 
     Args:
         name: its name.
-        a: a place on one body.
-        b: a place on the other.
+        a: a marker on one body.
+        b: a marker on the other.
         length: l in m, positive.
     """
 

@@ -59,7 +59,7 @@ class AbstractJointDriver(AbstractDriver):
 
 
 class AbstractPointDriver(AbstractDriver):
-    """A driver between two places."""
+    """A driver between two markers."""
 
     name: str = eqx.field(static=True)
     a: Marker
@@ -102,8 +102,8 @@ class DrivenDistance(AbstractPointDriver, init=False):
 
     Args:
         name: its name.
-        a: a place.
-        b: another place.
+        a: a marker.
+        b: another marker.
         fn: `fn(t, params)` returns the distance in m, positive.
         breaks: times at which a derivative of `fn` jumps.
     """
@@ -122,8 +122,8 @@ class DrivenAngle(AbstractPointDriver, init=False):
 
     Args:
         name: its name.
-        a: a place on the body that counts as fixed.
-        b: a place on the other.
+        a: a marker on the body that counts as fixed.
+        b: a marker on the other.
         fn: `fn(t, params)` returns the angle in rad.
         breaks: times at which a derivative of `fn` jumps.
     """

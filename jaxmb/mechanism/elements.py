@@ -68,7 +68,7 @@ class AbstractElements(AbstractExplicit):
         return table(f"Mechanism in {where}: {counts}", {kind: map(typed, getattr(self, kind)) for kind in KINDS})
 
     def position(self, at: MarkerLike) -> Float[Array, " d"]:
-        """The position of a place, in m, with the bodies at the poses they were made with: the guess of an assembly.
+        """The position of a marker, in m, with the bodies at the poses they were made with: the guess of an assembly.
 
         Args:
             at: "body", "body.point", "ground.point", or a pair of a body's name and a position in its frame.
@@ -142,5 +142,5 @@ def local_pose(mechanism: AbstractElements, at: Marker, subject: str) -> Float[A
     if at.local is None:
         return as_jax(np.eye(size))
     if at.local.shape[0] != size:
-        raise ValueError(f"{subject} must refer to places with {size - 1} components.")
+        raise ValueError(f"{subject} must refer to points with {size - 1} components.")
     return at.local

@@ -62,13 +62,13 @@ class AbstractForce(eqx.Module):
 
 
 class AbstractLineForce(AbstractForce):
-    """A force along the line between two places."""
+    """A force along the line between two markers."""
 
     a: eqx.AbstractVar[Marker]
     b: eqx.AbstractVar[Marker]
 
     def length_of(self, motion: Motion) -> Scalar:
-        """The distance l of the places; its derivative is set to zero where they meet."""
+        """The distance l of the markers; its derivative is set to zero where they meet."""
         squared = jnp.sum((motion.position(self.b) - motion.position(self.a)) ** 2)
         # The inner `where` keeps the root away from zero: the branch that is not chosen is differentiated too, and 0
         # · inf is NaN.
@@ -85,8 +85,8 @@ class SpringDamper(AbstractLineForce):
 
     Args:
         name: its name.
-        a: a place.
-        b: another place; the points must not meet where f ≠ 0.
+        a: a marker.
+        b: another marker; the points must not meet where f ≠ 0.
         stiffness: k in N/m.
         damping: c in N s/m.
         length: l₀ in m.
@@ -262,7 +262,7 @@ class Load(AbstractForce):
 
     Args:
         name: its name.
-        at: the place.
+        at: its marker.
         force: (d,) in N; none by default.
         torque: a number in the plane, (3,) in space, in N m; none by default.
         follows: whether both turn with the body, or keep their directions in the world.
@@ -310,7 +310,7 @@ class Force(AbstractForce):
 
     Args:
         name: its name.
-        at: the place.
+        at: its marker.
         fn: `fn(motion)` returns force and torque, in one array in the world: (fx, fy, τ) in the plane, (fx, fy, fz, τx, τy, τz)
             in space. It may read all positions and velocities of the `Motion`, its time `motion.t` and `motion.params`.
     """
@@ -364,7 +364,7 @@ class JointForce(AbstractForce):
 
 
 def wrench_power(wrench: Float[Array, " w"], at: Marker, test: Motion) -> Scalar:
-    """The virtual power f · v + τ · ω of a wrench (force, torque) at a place, in a test motion."""
+    """The virtual power f · v + τ · ω of a wrench (force, torque) at a marker, in a test motion."""
     dim = test.linkage.dim
     return jnp.dot(wrench[:dim], test.velocity(at)) + jnp.dot(wrench[dim:], test.angular_velocity(at))
 
@@ -410,8 +410,8 @@ class Thruster(AbstractActuator):
 
     Args:
         name: its name.
-        at: the place.
-        direction: d in the place's frame, with the gain as its length.
+        at: its marker.
+        direction: d in the frame of that marker, with the gain as its length.
     """
 
     name: str = eqx.field(static=True)

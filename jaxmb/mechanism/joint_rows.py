@@ -38,8 +38,8 @@ class JointTerms(eqx.Module):
     def multipliers(self, reaction: Float[Array, " n"], formulation: AbstractFormulation) -> Float[Array, " m"]:
         """λ with Cᵀλ = reaction, shared among dependent rows as the formulation does, by default with least norm."""
         metric = regular_metric(self.mass, self.jacobian)
-        left_out = formulation.excluded(self.jacobian.shape[0])
-        jacobian = self.jacobian if left_out is None else jnp.where(left_out[:, None], 0, self.jacobian)
+        excluded = formulation.excluded(self.jacobian.shape[0])
+        jacobian = self.jacobian if excluded is None else jnp.where(excluded[:, None], 0, self.jacobian)
         in_use = independent_rows(metric, jacobian, self.scale, formulation.rank_tol)
         factor = ConstrainedFactor(metric, jacobian, self.scale, in_use, formulation.rank_tol)
         # With F = −reaction and Γ = 0 nothing accelerates: the multipliers of that problem are those of Cᵀλ =

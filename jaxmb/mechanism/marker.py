@@ -11,7 +11,7 @@ from ..foundations import as_floats, is_concrete
 from .pose import pose
 
 GROUND = "ground"
-# What users write for a place on a body. Static checkers take it for anything, and so does `contract`: `marker` refuses all else
+# What users write for a marker on a body. Static checkers take it for anything, and so does `contract`: `marker` refuses all else
 # by the name of the argument and with the forms that there are, which no union of types would say as well.
 MarkerLike = Annotated[Any, "'body', 'body.point', (body, position (d,)), (body, pose matrix (D, D)) or a `Marker`"]
 

@@ -1,6 +1,6 @@
 """Mirror images of mechanisms.
 
-A frame W becomes F W S, F being the reflection in the world and S that of y in the frame. Bodies' frames and all places on them follow. Seen from
+A frame W becomes F W S, F being the reflection in the world and S that of y in the frame. Bodies' frames and all markers on them follow. Seen from
 one frame, what is directed along y changes its sign, and so do angles: in the plane all of them, in space those about x and z.
 """
 
@@ -57,7 +57,7 @@ class Image:
     Args:
         mechanism: the mechanism.
         across: F.
-        rules: for each class of element, beyond those of `RULES`, the fields that change besides places.
+        rules: for each class of element, beyond those of `RULES`, the fields that change besides markers.
         shapes: for each class of shape, beyond `Compound`, its image where y changes its sign, and the names that points have in
             it whose images go by others.
     """
@@ -157,7 +157,7 @@ class Image:
 
 Rule = Callable[[Any, Image], dict[str, Any]]
 
-# Rules: the fields that change besides places.
+# Rules: the fields that change besides markers.
 
 
 def unchanged(element: MechanismElement, image: Image) -> dict[str, Any]:

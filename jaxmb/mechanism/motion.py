@@ -40,35 +40,35 @@ class Motion(eqx.Module):
         """The parameters of the mechanism."""
         return self.numbers.params
 
-    def _find(self, place: MarkerLike) -> tuple[int, Float[Array, "D D"]]:
+    def _find(self, point: MarkerLike) -> tuple[int, Float[Array, "D D"]]:
         """The number of the body and the local pose."""
-        return self.linkage.locate(marker(place, "place"), self.numbers)
+        return self.linkage.locate(marker(point, "point"), self.numbers)
 
-    def pose(self, place: MarkerLike) -> Float[Array, "D D"]:
+    def pose(self, point: MarkerLike) -> Float[Array, "D D"]:
         """The pose [[R, p], [0, 1]] of a body or a point in the world."""
-        body, local = self._find(place)
+        body, local = self._find(point)
         return self.poses[body] @ local
 
-    def pose_rate(self, place: MarkerLike) -> Float[Array, "D D"]:
+    def pose_rate(self, point: MarkerLike) -> Float[Array, "D D"]:
         """The derivative of the pose."""
-        body, local = self._find(place)
+        body, local = self._find(point)
         return self.rates[body] @ local
 
-    def position(self, place: MarkerLike) -> Float[Array, " d"]:
+    def position(self, point: MarkerLike) -> Float[Array, " d"]:
         """The position in m."""
-        return position_of(self.pose(place))
+        return position_of(self.pose(point))
 
-    def velocity(self, place: MarkerLike) -> Float[Array, " d"]:
+    def velocity(self, point: MarkerLike) -> Float[Array, " d"]:
         """The velocity in m/s."""
-        return position_of(self.pose_rate(place))
+        return position_of(self.pose_rate(point))
 
-    def rotation(self, place: MarkerLike) -> Float[Array, "d d"]:
+    def rotation(self, point: MarkerLike) -> Float[Array, "d d"]:
         """The rotation matrix."""
-        return rotation_of(self.pose(place))
+        return rotation_of(self.pose(point))
 
-    def angular_velocity(self, place: MarkerLike) -> Float[Array, " k"]:
+    def angular_velocity(self, point: MarkerLike) -> Float[Array, " k"]:
         """ω in rad/s in the axes of the world: one component in the plane, three in space."""
-        return spin(rotation_of(self.pose_rate(place)) @ self.rotation(place).T)
+        return spin(rotation_of(self.pose_rate(point)) @ self.rotation(point).T)
 
     def _pair(self, joint: str) -> tuple[JointSlot, Float[Array, "D D"], Float[Array, "D D"], Float[Array, " k"]]:
         """A joint outside the tree: its slot, the pose of B in A with its derivative, and its numbers."""

@@ -72,7 +72,7 @@ class MechanismBuilder:
         }
         return spatial.Mechanism(tuple(bodies), **parts)
 
-    # Bodies and places
+    # Bodies and markers
 
     def _points(self) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, str]]:
         """The poses of the points of each body, and the marker of each link."""
@@ -113,7 +113,7 @@ class MechanismBuilder:
         )
 
     def _marker(self, link: str, local: np.ndarray) -> Any:
-        """A place on a body."""
+        """A marker on a body."""
         body, at = self.bodies.at(link, local)
         name = WORLD if body == WORLD else self.names.of("body", body)
         return name if np.abs(at - np.eye(4)).max() < IDENTITY_TOLERANCE else (name, at)

@@ -147,7 +147,7 @@ class Coupling:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Cord:
-    """A spring and damper, or where its length is fixed a rod, between two places (link, pose)."""
+    """A spring and damper, or where its length is fixed a rod, between two markers (link, pose)."""
 
     name: str
     a: tuple[str, np.ndarray]
@@ -161,7 +161,7 @@ class Cord:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ModelActuator:
-    """An input: along a joint, or along a direction (3,) with the gain as its length at a place (link, pose)."""
+    """An input: along a joint, or along a direction (3,) with the gain as its length at a marker (link, pose)."""
 
     name: str
     gain: float

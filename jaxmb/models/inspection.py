@@ -43,7 +43,7 @@ class Inspection:
     Attributes:
         model: the model.
         pose: the name of the pose; None for the one in which the file is drawn.
-        given: coordinates that were given beside it.
+        changes: coordinates that take its place, by name.
         coordinates: the coordinates of the tree at the assembled pose, or as given where loops do not close.
         gaps: by name of each joint or relation that is a constraint, how far its rows are from zero at the pose as given, in m and rad.
         closed: whether loops close near that pose.
@@ -56,7 +56,7 @@ class Inspection:
 
     model: Model
     pose: str | None
-    given: dict[str, float]
+    changes: dict[str, float]
     coordinates: dict[str, float]
     gaps: dict[str, float]
     closed: bool
@@ -78,7 +78,7 @@ class Inspection:
         return {
             "model": self.model.to_dict(),
             "pose": self.pose,
-            "given": self.given,
+            "changes": self.changes,
             "joints": joints,
             "coordinates": self.coordinates,
             "gaps": self.gaps,
@@ -98,8 +98,8 @@ class Inspection:
             lines.append(f"  {body.name:<28}{body.mass:>12.5g}   {moments}")
         lines += [f"  looks wrong: {doubt}" for doubt in self.doubts]
         where = f"At pose '{self.pose}'" if self.pose else "At the pose in which the file is drawn"
-        given = ", ".join(f"{name} = {value:g}" for name, value in self.given.items())
-        lines += ["", f"{where}, with {given}" if given else where]
+        changes = ", ".join(f"{name} = {value:g}" for name, value in self.changes.items())
+        lines += ["", f"{where}, with {changes}" if changes else where]
         lines += [f"  gap of {name:<24}{gap:.3g}" for name, gap in self.gaps.items()]
         if not self.closed:
             return "\n".join([*lines, f"  loops do not close near it: {self.failure}"])
@@ -139,7 +139,7 @@ def inspect(
     inspection = Inspection(
         model=model,
         pose=pose,
-        given=values,
+        changes=values,
         coordinates=dict(zip(system.coordinates, map(float, guess), strict=True)),
         gaps=_gaps(system, guess),
         closed=False,

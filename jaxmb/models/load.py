@@ -30,7 +30,7 @@ def load(
     *,
     base: Literal["fixed", "free"] = "fixed",
     gravity: Finite | None = None,
-    left_out: Sequence[str] = (),
+    exclude: Sequence[str] = (),
     repair: bool = False,
     rotors: bool = False,
     loops: str | os.PathLike[str] | None = None,
@@ -46,7 +46,7 @@ def load(
         path: the file; its root element, or its suffix, tells the format.
         base: how the root link of a URDF is held: "fixed" to the ground, or "free".
         gravity: its acceleration (3,) in m/s², or (2,) for a text in the plane, instead of the file's; for URDF, which has none, (0, 0, −9.81) by default.
-        left_out: names of elements that are not read: links, or bodies, with what ties them to others, joints, loops and the like.
+        exclude: names of elements that are not read: links, or bodies, with what ties them to others, joints, loops and the like.
         repair: whether inertias that no body can have are changed to the nearest that one can have, with a note, or refused.
         rotors: whether the armature of joints is added, as rotors geared to them, each with one coordinate and one row; else it is
             told in `armatures`.
@@ -84,10 +84,10 @@ def load(
     if path.stat().st_size > MAX_BYTES:
         raise ValueError(f"{path} must not be longer than {MAX_BYTES} bytes, but is.")
     if path.suffix.lower() == ".toml":
-        return _model_of_text(path, gravity, tuple(left_out))
+        return _model_of_text(path, gravity, tuple(exclude))
     folder = Folder.of(path, tuple(allow), packages)
     root = document(path.read_bytes(), path)
-    format_name, graph = _graph(root, folder, base, tuple(left_out), loops)
+    format_name, graph = _graph(root, folder, base, tuple(exclude), loops)
     if gravity is not None:
         # The argument wins over the file, which may have been written for another planet, or for none as URDF is.
         graph.gravity = np.asarray(as_vector(gravity, "gravity", (3,)), float)
@@ -98,17 +98,17 @@ def load(
 
 
 def _graph(
-    root: XmlElement, folder: Folder, base: str, left_out: tuple[str, ...], loops: str | os.PathLike[str] | None
+    root: XmlElement, folder: Folder, base: str, exclude: tuple[str, ...], loops: str | os.PathLike[str] | None
 ) -> tuple[str, ModelGraph]:
     """The name of the format, and the graph."""
     if root.tag == "robot":
-        graph = urdf_graph(root, folder, base, left_out)
+        graph = urdf_graph(root, folder, base, exclude)
         beside = _sidecar(root.file, folder, loops)
         if beside is not None:
             add_loops(graph, sidecar_table(beside.read_bytes(), beside), beside)
         return "URDF", graph
     if root.tag == "mujoco":
-        return "MJCF", mjcf_graph(root, folder, left_out)
+        return "MJCF", mjcf_graph(root, folder, exclude)
     raise root.refusal("must be a <robot> of URDF or a <mujoco> of MJCF, but is neither.")
 
 
@@ -128,7 +128,7 @@ def _sidecar(path: pathlib.Path, folder: Folder, loops: str | os.PathLike[str] |
     return None
 
 
-def _model_of_text(path: pathlib.Path, gravity: Finite | None, left_out: tuple[str, ...]) -> Model:
+def _model_of_text(path: pathlib.Path, gravity: Finite | None, exclude: tuple[str, ...]) -> Model:
     """The model of a mechanism as text, in the plane or in space."""
     # Here, since which of both is needed is known from the text only.
     from .. import planar, spatial
@@ -143,9 +143,9 @@ def _model_of_text(path: pathlib.Path, gravity: Finite | None, left_out: tuple[s
     if gravity is not None:
         acceleration = as_vector(gravity, "gravity", mechanism.gravity.shape)
         mechanism = eqx.tree_at(lambda m: m.gravity, mechanism, acceleration)
-    mechanism = mechanism.without(*left_out) if left_out else mechanism
-    places = {body.name: body.name for body in mechanism.bodies}
-    return Model(name=path.stem, path=path, format="text", mechanism=mechanism, places=places)
+    mechanism = mechanism.without(*exclude) if exclude else mechanism
+    markers = {body.name: body.name for body in mechanism.bodies}
+    return Model(name=path.stem, path=path, format="text", mechanism=mechanism, markers=markers)
 
 
 def _model_of_graph(path: pathlib.Path, format_name: str, graph: ModelGraph, repair: bool) -> Model:
@@ -159,7 +159,7 @@ def _model_of_graph(path: pathlib.Path, format_name: str, graph: ModelGraph, rep
         format=format_name,
         mechanism=mechanism,
         loops=tuple(build.names.of("joint", joint.name) for joint in build.shown if joint.closes),
-        places=build.link_markers,
+        markers=build.link_markers,
         poses={name: build.coordinates(values) for name, values in graph.poses.items()},
         limits=build.of_joints("limits"),
         armatures=build.of_joints("armature"),

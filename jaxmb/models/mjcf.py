@@ -103,7 +103,7 @@ def _mass_meshes(mujoco: ModuleType, spec: MujocoSpec, meshes: Meshes, root: Xml
             )
             raise ValueError(
                 f"{where} must have an <inertial>, or the meshes from which its mass follows, but {meshes.references(absent)} is not there; "
-                f"`left_out=[{body.name!r}]` reads the model without it."
+                f"`exclude=[{body.name!r}]` reads the model without it."
             )
         mesh_files |= files
     return mesh_files

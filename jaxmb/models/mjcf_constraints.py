@@ -12,7 +12,7 @@ MujocoModel = Annotated[Any, "mujoco.MjModel"]
 MujocoSpec = Annotated[Any, "mujoco.MjSpec, or an element of it"]
 LinkFrame = tuple[str, np.ndarray]
 # What every refusal of an equality ends with, since most models are of use without it.
-REMEDY = "`left_out=[{!r}]` reads the model without it."
+REMEDY = "`exclude=[{!r}]` reads the model without it."
 
 
 @runtime_checkable

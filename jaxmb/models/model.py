@@ -27,7 +27,7 @@ class Model:
         format: "URDF", "MJCF" or "text".
         mechanism: the bodies and what acts between them.
         loops: names of the joints that close loops in the file.
-        places: where each link, or body of the file, is in the mechanism, "body" or "body.point", by its name in the file.
+        markers: where each link, or body of the file, is in the mechanism, "body" or "body.point", by its name in the file.
         poses: by name of each keyframe, its coordinates by name.
         limits: the least and the largest value of each joint's coordinate that has limits; a mechanism has none.
         armatures: inertia in kg or kg m² that moves with a joint's coordinate alone, by its name, which a mechanism has as rotors or
@@ -40,7 +40,7 @@ class Model:
     format: str
     mechanism: AbstractMechanism
     loops: tuple[str, ...] = ()
-    places: dict[str, str] = dataclasses.field(default_factory=dict)
+    markers: dict[str, str] = dataclasses.field(default_factory=dict)
     poses: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
     limits: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     armatures: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -86,7 +86,7 @@ class Model:
             "path": str(self.path),
             "format": self.format,
             "loops": list(self.loops),
-            "places": dict(self.places),
+            "markers": dict(self.markers),
             "poses": {name: dict(values) for name, values in self.poses.items()},
             "limits": {name: list(values) for name, values in self.limits.items()},
             "armatures": dict(self.armatures),
@@ -107,10 +107,10 @@ class Model:
                 },
             )
         ]
-        lines += [f"  {line}" for line in self.told()]
+        lines += [f"  {line}" for line in self.summary()]
         return "\n".join(lines)
 
-    def told(self) -> list[str]:
+    def summary(self) -> list[str]:
         """The notes by kind, those that say the same of many elements in one line."""
         lines = []
         for kind in KINDS:

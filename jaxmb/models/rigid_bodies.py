@@ -7,7 +7,7 @@ import numpy as np
 from ..foundations import listing
 from .graph import WORLD, ModelGraph, ModelJoint, ModelLink, inverse
 
-# Sums of products of places and masses cancel to this part of what they are made of where nothing is left: 450 units of rounding.
+# Sums of products of positions and masses cancel to this part of what they are made of where nothing is left: 450 units of rounding.
 ROUNDING = 1e-13
 
 
@@ -30,7 +30,7 @@ class RigidBodies:
     moving: tuple[ModelJoint, ...]
 
     def at(self, link: str, local: np.ndarray) -> tuple[str, np.ndarray]:
-        """The body that a place on a link belongs to, and its pose there."""
+        """The body that a marker on a link belongs to, and its pose there."""
         body, carried = self.carrier[link]
         return body, carried @ local
 

@@ -17,27 +17,27 @@ from .quantities import check_inputs, over_states, reactions
 
 
 @contract
-def position(system: System, motion: Solution | State, place: object) -> Float[Array, "... d"]:
-    """The position of a place in m, in the world.
+def position(system: System, motion: Solution | State, point: object) -> Float[Array, "... d"]:
+    """The position of a point in m, in the world.
 
     Args:
         system: built from a mechanism.
         motion: a solution, or a state; leading axes are kept.
-        place: "body", "body.point" or (body, position).
+        point: "body", "body.point" or (body, position).
     """
-    return _at(system, motion, Motion.position, marker(place, "place"))
+    return _at(system, motion, Motion.position, marker(point, "point"))
 
 
 @contract
-def velocity(system: System, motion: Solution | State, place: object) -> Float[Array, "... d"]:
-    """The velocity of a place in m/s; arguments as of `position`."""
-    return _at(system, motion, Motion.velocity, marker(place, "place"))
+def velocity(system: System, motion: Solution | State, point: object) -> Float[Array, "... d"]:
+    """The velocity of a point in m/s; arguments as of `position`."""
+    return _at(system, motion, Motion.velocity, marker(point, "point"))
 
 
 @contract
-def angular_velocity(system: System, motion: Solution | State, place: object) -> Float[Array, "..."]:
+def angular_velocity(system: System, motion: Solution | State, point: object) -> Float[Array, "..."]:
     """ω of a body in rad/s in the axes of the world, (..., 3), and (...) in the plane; arguments as of `position`."""
-    omega = _at(system, motion, Motion.angular_velocity, marker(place, "place"))
+    omega = _at(system, motion, Motion.angular_velocity, marker(point, "point"))
     return omega[..., 0] if omega.shape[-1] == 1 else omega
 
 
@@ -45,37 +45,37 @@ def angular_velocity(system: System, motion: Solution | State, place: object) ->
 def acceleration(
     system: System,
     motion: Solution | State,
-    place: object,
+    point: object,
     *,
     formulation: AbstractFormulation | None = None,
     u: NoNaN | None = None,
     throw: bool = True,
 ) -> Float[Array, "... d"]:
-    """The acceleration of a place in m/s²; arguments and errors as of `position` and `reactions`.
+    """The acceleration of a point in m/s²; arguments and errors as of `position` and `reactions`.
 
     It is NaN where no acceleration is determined and `throw` is False.
     """
     linkage_of(system)
     reaction = reactions(system, motion, formulation=formulation, u=u, throw=throw)
-    # A failed solution may still hold finite numbers, as where the motion is open: NaN keeps them from being read.
+    # A failed solution may still hold finite numbers, as where the motion is indeterminate: NaN keeps them from being read.
     vdot = jnp.where((reaction.result == RESULTS.successful)[..., None], reaction.vdot, jnp.nan)
-    return over_states(_PointAcceleration(marker(place, "place")), strong(system), strong(motion), vdot)
+    return over_states(_PointAcceleration(marker(point, "point")), strong(system), strong(motion), vdot)
 
 
 @contract
 def angle_between(
     system: System, motion: Solution | State, one: object, at: object, other: object
 ) -> Float[Array, "..."]:
-    """The angle in rad, between 0 and π, that the lines from one place to two others make.
+    """The angle in rad, between 0 and π, that the lines from one point to two others make.
 
     Of a four-bar the transmission angle is the one at the joint of coupler and rocker, between the lines to their other joints.
 
     Args:
         system: built from a mechanism.
         motion: a solution, or states such as those of a `MotionCurve`; leading axes are kept.
-        one: a place on the first line.
-        at: the place where the lines meet.
-        other: a place on the second line.
+        one: a point on the first line.
+        at: the point where the lines meet.
+        other: a point on the second line.
     """
     points = {"one": one, "at": at, "other": other}
     a, corner, b = (_at(system, motion, Motion.position, marker(point, name)) for name, point in points.items())
@@ -87,9 +87,9 @@ def angle_between(
 
 
 @contract
-def pose(system: System, motion: Solution | State, place: object) -> Float[Array, "... D D"]:
+def pose(system: System, motion: Solution | State, point: object) -> Float[Array, "... D D"]:
     """The pose [[R, p], [0, 1]] of a body or a point in the world; arguments as of `position`."""
-    return _at(system, motion, Motion.pose, marker(place, "place"))
+    return _at(system, motion, Motion.pose, marker(point, "point"))
 
 
 @contract

@@ -148,7 +148,7 @@ def _locked(system: System, state: State, hold: tuple[str, ...]) -> State:
         ),
         # A held value has no part in statics, as v = 0 and only ∂s/∂q counts; a sliding brake exerts nothing at rest.
         active=jnp.append(active, jnp.ones(len(hold), bool)),
-        held=join(None if old is None else old.held, none),
+        lock_values=join(None if old is None else old.lock_values, none),
         drag=join(None if old is None else 0 * old.drag, none),
         armed=jnp.zeros(0, bool),
     )

@@ -59,8 +59,8 @@ class Body(AbstractBody):
         mass: in kg.
         inertia: moment of inertia about the centre of mass, in kg m²; that of the shape by default.
         com: centre of mass (2,) in the body's frame, in m; that of the shape, or the origin, by default.
-        points: places (2,), or poses made by `frame`, in the body's frame, by name; referred to as "body.point".
-        point_masses: pairs of mass and place (2,) that come on top.
+        points: positions (2,), or poses made by `frame`, in the body's frame, by name; referred to as "body.point".
+        point_masses: pairs of mass and position (2,) that come on top.
         position, angle: a first guess of the pose, for `assemble`, as of `frame`.
         shape: what the body fills evenly, for example `Rod(0.3)`; its points are the body's too.
         density: instead of the mass, where there is a shape: in kg/m for a rod, in kg/m² for the others.
@@ -127,7 +127,7 @@ class Body(AbstractBody):
 
         Args:
             name: a name.
-            parts: bodies, or pairs of a body and its place (2,) or pose in the frame of the whole, made by `frame`. The frame
+            parts: bodies, or pairs of a body and its position (2,) or pose in the frame of the whole, made by `frame`. The frame
                 of a part becomes a point with the part's name, its points are called "part_point".
             **arguments: further arguments of `Body`, except `shape`.
         """

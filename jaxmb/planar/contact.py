@@ -28,9 +28,9 @@ class KnifeEdge(AbstractConnection):
 
     Args:
         name: its name.
-        at: the place of the blade.
-        axis: its direction (2,) in the frame of that place.
-        on: a place on the body that carries the plane; ground by default.
+        at: the marker of the blade.
+        axis: its direction (2,) in the frame of that marker.
+        on: a marker on the body that carries the plane; ground by default.
     """
 
     name: str = eqx.field(static=True)
@@ -73,7 +73,7 @@ class RollingWheel(AbstractConnection):
 
     Args:
         name: its name; the row that forbids slipping is called "name rolling".
-        a: a place on the line.
+        a: a marker on the line.
         b: the centre of the wheel.
         radius: in m; the wheel is to the left of the line's direction.
         axis: direction (2,) of the line in a's frame.
@@ -110,7 +110,7 @@ class RollingWheel(AbstractConnection):
     @classmethod
     def slip(cls, a: Pose, b: Pose, da: Pose, db: Pose, data: Float[Array, " k"]) -> Array:
         """The velocity of the contact point along the line."""
-        # The contact point as one of the wheel's body: its velocity against the line vanishes, while the place of
+        # The contact point as one of the wheel's body: its velocity against the line vanishes, while the position of
         # contact moves on.
         contact = position_of(b) - data * rotation_of(a)[:, 1]
         # Linear in the rates of poses, as `Pfaffian` rows must be; the normal component is the derivative of

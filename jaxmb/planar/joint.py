@@ -63,8 +63,8 @@ class Revolute(AbstractFrameJoint, init=False):
 
     Args:
         name: its name.
-        a: a place on one body.
-        b: a place on the other.
+        a: a marker on one body.
+        b: a marker on the other.
     """
 
     pair: ClassVar[AbstractPair] = Pair((), Turning(dim=2))
@@ -76,8 +76,8 @@ class Fixed(AbstractFrameJoint, init=False):
 
     Args:
         name: its name.
-        a: a place on one body.
-        b: a place on the other.
+        a: a marker on one body.
+        b: a marker on the other.
     """
 
     pair: ClassVar[AbstractPair] = Pair((), Locked(dim=2))
@@ -89,8 +89,8 @@ class Prismatic(AbstractPlanarAxisJoint, init=False):
 
     Args:
         name: its name.
-        a: a place on the body with the guide.
-        b: a place on the slider.
+        a: a marker on the body with the guide.
+        b: a marker on the slider.
         axis: direction (2,) of the guide in a's frame.
         axis_b: the same direction in b's frame; equal components by default.
     """
@@ -104,7 +104,7 @@ class PointOnLine(AbstractPlanarAxisJoint, init=False):
 
     Args:
         name: its name.
-        a: a place on the line.
+        a: a marker on the line.
         b: the point.
         axis: direction (2,) of the line in a's frame.
         axis_b: direction (2,) in b's frame that lies along the line where the angle is zero; equal components by default.

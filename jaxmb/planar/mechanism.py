@@ -42,7 +42,7 @@ class Mechanism(AbstractMechanism, init=False):
         forces: force elements.
         actuators: forces by inputs u, in this order.
         gravity: its acceleration (2,) in m/s²; none by default.
-        points: places on the ground, by name.
+        points: positions on the ground, by name.
         params: any pytree that the functions of elements get.
 
     Raises:
@@ -69,7 +69,7 @@ class Mechanism(AbstractMechanism, init=False):
     def mirrored(self, point: Finite = (0.0, 0.0), along: Finite = (0.0, 1.0)) -> "Mechanism":
         """The mirror image across a line in the world, by default x = 0.
 
-        x' = p + (2 e eᵀ − 1)(x − p) for all places, e along the line through p. In bodies' own frames y changes its sign. So do angles of
+        x' = p + (2 e eᵀ − 1)(x − p) for all markers, e along the line through p. In bodies' own frames y changes its sign. So do angles of
         joints, and with them the torques, gains of motors, springs' angles at rest and prescribed angles that go with them: equal inputs
         drive both images alike. Shifts keep their sign. Loads are mirrored; gravity and `params` stay. Corners of a `Box` are called as those of any box.
 

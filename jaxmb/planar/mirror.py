@@ -1,4 +1,4 @@
-"""Mirror images in the plane: what joints and shapes change besides places."""
+"""Mirror images in the plane: what joints and shapes change besides markers."""
 
 import jax.numpy as jnp
 

@@ -216,7 +216,7 @@ class _Sketch:
 
     def name(self, poses: np.ndarray, report: ReactionReport) -> None:
         """Names the joints, in the colour of their verdict."""
-        # Joints at one place, such as three rods on one pin, share a label.
+        # Joints at one point, such as three rods on one pin, share a label.
         groups: dict[tuple[float, ...], list[str]] = {}
         for link in self.scene.links:
             position = (poses[link.bodies[1]] @ link.frames[1])[:-1, -1]

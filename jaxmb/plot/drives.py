@@ -81,7 +81,7 @@ def _arrow_beside(now: Snapshot, pose: np.ndarray) -> np.ndarray:
 
 
 def _wrench(now: Snapshot, at: np.ndarray, force: np.ndarray, torque: np.ndarray) -> list[np.ndarray]:
-    """An arrow towards the place and one about it, as long as these are of their largest size; none where that is not a number."""
+    """An arrow towards the point and one about it, as long as these are of their largest size; none where that is not a number."""
     lines = []
     if len(force) and np.isfinite(force).all():
         lines.append(_arrow_to(now, at, force))
@@ -100,7 +100,7 @@ def _wrench(now: Snapshot, at: np.ndarray, force: np.ndarray, torque: np.ndarray
 
 
 def _arrow_to(now: Snapshot, at: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """An arrow that ends at a place; a vector of length 1 has the length that it has of known size."""
+    """An arrow that ends at a point; a vector of length 1 has the length that it has of known size."""
     return at[:-1, -1] + 6 * now.size * np.array([[-1.0], [0.0]]) * vector
 
 

@@ -14,7 +14,7 @@ from .symbols import anchor, block, floor, hatched, hinge, thread
 
 
 def anchors(now: Snapshot) -> Iterable[Primitive]:
-    """The ground where something is pinned to it, once at each place."""
+    """The ground where something is pinned to it, once at each position."""
     poses: dict[str, np.ndarray] = {}
     for link in now.links:
         rail = now.dim == 3 and link.slides and len(link.pair.axes) == 1  # others have ground of their own
@@ -125,7 +125,7 @@ def _slider(now: Snapshot, link: Connection, pose: np.ndarray, b: np.ndarray, en
 
 
 def _plane(now: Snapshot, link: Connection, a: np.ndarray, b: np.ndarray) -> Iterable[Primitive]:
-    """The plane of A under the place of B."""
+    """The plane of A under the position of B."""
     u, reach = now.size, now.reach(link)[:, :2]
     low, high = np.minimum(reach[0], 0.0) - 4 * u, np.maximum(reach[1], 0.0) + 4 * u
     colour = now.colours.get(link.name, GUIDE)
@@ -145,7 +145,7 @@ def _sleeve(now: Snapshot, link: Connection, pose: np.ndarray, axis: int) -> tup
 
 
 def rod(now: Snapshot, a: np.ndarray, b: np.ndarray, name: str) -> Primitive:
-    """From one place to another."""
+    """From one point to another."""
     return Primitive(name, (np.stack([a[:-1, -1], b[:-1, -1]]),), now.colours.get(name, GUIDE), width=3.0)
 
 

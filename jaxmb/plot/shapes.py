@@ -1,4 +1,4 @@
-"""What is drawn of a mechanism, in the frames of its bodies: solids, connections and places."""
+"""What is drawn of a mechanism, in the frames of its bodies: solids, connections and markers."""
 
 from typing import Any, NamedTuple
 
@@ -65,8 +65,8 @@ def connections(linkage: AbstractLinkage, numbers: Numbers) -> list[Connection]:
 
 
 def locate(linkage: AbstractLinkage, numbers: Numbers, at: Marker | str) -> tuple[int, np.ndarray]:
-    """The body of a place, and its pose there."""
-    body, local = linkage.locate(marker(at, "place"), numbers)
+    """The body of a marker, and its pose there."""
+    body, local = linkage.locate(marker(at, "at"), numbers)
     return body, np.asarray(local)
 
 

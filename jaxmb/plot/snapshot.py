@@ -28,7 +28,7 @@ class Snapshot:
         solids: of ground and bodies, in their frames.
         colours: of joints, by name; others have their own.
         size: of symbols, in m.
-        reaches: least and largest place (2, d) of B in A over the motion, by name of the connection.
+        reaches: least and largest position (2, d) of B in A over the motion, by name of the connection.
         wrenches: of each `Force`, both parts relative to their largest size over the motion, by name.
         poses: of ground and bodies (n + 1, D, D) in the world.
     """
@@ -54,7 +54,7 @@ class Snapshot:
         return a, b
 
     def at(self, marker: Marker | str) -> np.ndarray:
-        """The frame of a place."""
+        """The frame of a marker."""
         body, local = locate(self.linkage, self.numbers, marker)
         return self.poses[body] @ local
 
@@ -91,7 +91,7 @@ class Snapshot:
         return forth, across
 
     def reach(self, link: Connection) -> np.ndarray:
-        """Least and largest place (2, d) of B in A over the motion."""
+        """Least and largest position (2, d) of B in A over the motion."""
         a, b = self.ends(link)
         here = (np.linalg.inv(a) @ b)[:-1, -1]
         return self.reaches.get(link.name, np.stack([here, here]))
@@ -106,7 +106,7 @@ def turning(link: Connection) -> tuple[int, ...]:
 
 
 def at_position(pose: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """A pose at another place."""
+    """A pose at another position."""
     pose = pose.copy()
     pose[:-1, -1] = at
     return pose

@@ -106,7 +106,7 @@ def with_axis_as_z(pose: np.ndarray, axis: int) -> np.ndarray:
 
 
 def pose_along(start: np.ndarray, direction: np.ndarray) -> np.ndarray:
-    """A pose at a place whose x, in space z, has a direction."""
+    """A pose at a point whose x, in space z, has a direction."""
     if len(start) == 2:
         columns = np.stack([direction, [-direction[1], direction[0]]], axis=1)
     else:

@@ -75,7 +75,7 @@ def _friction(now: Snapshot, force: JointFriction | BearingFriction) -> Iterable
 
 
 def _table(now: Snapshot, force: JointCharacteristic | LineCharacteristic) -> Iterable[Primitive]:
-    """A box with the curve of the table: on the line between the places, or beside the arrow along the joint."""
+    """A box with the curve of the table: on the line between the markers, or beside the arrow along the joint."""
     u = now.size
     if isinstance(force, LineCharacteristic):
         a, b = now.at(force.a)[:-1, -1], now.at(force.b)[:-1, -1]

@@ -80,7 +80,7 @@ def toothed(pose: np.ndarray, radius: float, count: int) -> np.ndarray:
 
 
 def toothed_line(low: float, high: float, pitch: float) -> np.ndarray:
-    """Teeth (n, 2) along x between two places, about y = 0, that stand still when these move."""
+    """Teeth (n, 2) along x between two positions, about y = 0, that stand still when these move."""
     first, last = round(low / pitch), round(high / pitch)
     phase = np.arange(4 * first, 4 * max(last, first + 1) + 1) + 0.5
     height = np.where(phase % 4 < 2, 1, -1)

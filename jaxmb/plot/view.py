@@ -58,7 +58,7 @@ class View:
             flat, loop_depths = zip(*(self.projected(loop) for loop in piece.loops), strict=True)
             lift = 0.0 if piece.fills or self.axes is None else LIFT * self.radius  # an edge is before its faces
             projections.append((self._shaded(piece), flat))
-            # Layers are infinitely near or far, whatever their places.
+            # Layers are infinitely near or far, whatever their positions.
             depths.append(np.mean(loop_depths[0]) + lift if not piece.layer else piece.layer * np.inf)
         return [projections[i] for i in np.argsort(depths, kind="stable")]
 

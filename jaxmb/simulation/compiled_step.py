@@ -97,7 +97,7 @@ def compiled_step(
         return "part of the problem is neither an array nor hashable"
     # Who asks for compiled code is ready to wait for it; by default a first call must not take long.
     limit = LARGEST_ON_DEMAND if on_demand else LARGEST_PROGRAM
-    own = _Coefficients.of(solver), _Layout.of(y0), basis_shape(field.system)
+    own = _Coefficients.of(solver), _StepLayout.of(y0), basis_shape(field.system)
     program = _step_program(blank, shapes_of(parameters), *own, limit, on_demand)
     return program if isinstance(program, str) else CompiledStep(program, parameters)
 
@@ -147,7 +147,13 @@ def compiled_step_adjoint(
     blank, parameters = Blank.of(moves, rest)
     active_count = len(jax.tree.leaves(moves))
     programs = _adjoint_programs(
-        blank, shapes_of(parameters), _Coefficients.of(solver), _Layout.of(y0), field.system.m, active_count, on_demand
+        blank,
+        shapes_of(parameters),
+        _Coefficients.of(solver),
+        _StepLayout.of(y0),
+        field.system.m,
+        active_count,
+        on_demand,
     )
     return programs if isinstance(programs, str) else CompiledStepAdjoint(*programs)
 
@@ -172,7 +178,7 @@ class _Coefficients:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Layout:
+class _StepLayout:
     """Sizes and type of the integrated vector."""
 
     n: int
@@ -181,7 +187,7 @@ class _Layout:
     dtype: np.dtype
 
     @classmethod
-    def of(cls, y: StateVector) -> "_Layout":
+    def of(cls, y: StateVector) -> "_StepLayout":
         return cls(y.packed.shape[-1], y.nq, y.nv, np.dtype(y.packed.dtype))
 
     def flow(self, packed: Array) -> StateVector:
@@ -203,7 +209,7 @@ def _step_program(
     blank: Blank,
     parameters: tuple[Shaped, ...],
     method: _Coefficients,
-    shape: _Layout,
+    shape: _StepLayout,
     basis: tuple[int, int],
     largest: int,
     thorough: bool,
@@ -230,7 +236,7 @@ def _step_program(
 
 @functools.lru_cache(maxsize=64)
 def _stage_program(
-    blank: Blank, parameters: tuple[Shaped, ...], shape: _Layout, m: int, largest: int, thorough: bool
+    blank: Blank, parameters: tuple[Shaped, ...], shape: _StepLayout, m: int, largest: int, thorough: bool
 ) -> Program:
     def stage(t: Array, y: Array, in_use: Array, *arrays: Array) -> list[Array]:
         field = specialised_field(blank, arrays)
@@ -246,7 +252,7 @@ def _adjoint_programs(
     blank: Blank,
     parameters: tuple[Shaped, ...],
     method: _Coefficients,
-    shape: _Layout,
+    shape: _StepLayout,
     m: int,
     moving: int,
     thorough: bool,

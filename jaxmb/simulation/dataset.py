@@ -121,7 +121,7 @@ def _modes(solution: "Solution", batch: tuple[str, ...], time: str) -> Variables
         return {}
     variables = {"active": ((*each, "constraint"), modes.active)}
     if modes.locks:
-        variables |= {"held": ((*each, "lock"), modes.held), "drag": ((*each, "lock"), modes.drag)}
+        variables |= {"lock_values": ((*each, "lock"), modes.lock_values), "drag": ((*each, "lock"), modes.drag)}
     return variables
 
 

@@ -84,8 +84,8 @@ class FeedbackLoop(eqx.Module):
         first = 0 if self.clock is None else 1
         return unravel(packed[first : first + flat.shape[0]])
 
-    def held_inputs(self, packed: Float[Array, " n"]) -> Float[Array, " nu"]:
-        """The inputs that are held."""
+    def sampled_inputs(self, packed: Float[Array, " n"]) -> Float[Array, " nu"]:
+        """The inputs of the last sample."""
         late = self.nu if self.clock is not None and self.clock.delay else 0
         return packed[packed.shape[0] - self.nu - late : packed.shape[0] - late]
 
@@ -112,7 +112,7 @@ class FeedbackLoop(eqx.Module):
     def inputs(self, t: Scalar, y: StateVector, plant: Instant | Plant) -> Float[Array, " nu"]:
         """The inputs u (nu,) that act on the mechanism."""
         if self.clock is not None:
-            return self.held_inputs(y.control)
+            return self.sampled_inputs(y.control)
         return self.checked_inputs(self.controller.output(t, y.q, y.v, self.state(y.control), plant))
 
     def rate(

@@ -113,7 +113,7 @@ class _Trial(eqx.Module):
         return jnp.abs(self.miss) > float(jnp.finfo(self.miss.dtype).eps) ** MISSED
 
 
-class _Bracket(eqx.Module):
+class _SignBracket(eqx.Module):
     """The method of Illinois: between `a` and `b` the remainder, s there, changes its sign."""
 
     a: Scalar
@@ -127,7 +127,7 @@ class _Bracket(eqx.Module):
         """The zero of the line through the values at both ends."""
         return self.a + (self.b - self.a) * self.sa / jnp.where(self.sa - self.sb > 0, self.sa - self.sb, 1)
 
-    def narrowed(self, n: Array, trial: _Trial) -> "_Bracket":
+    def narrowed(self, n: Array, trial: _Trial) -> "_SignBracket":
         """The bracket after trial number n; the first two trials are at its ends."""
         s, x = trial.ahead, trial.x
         ahead = jnp.where(n < 2, n == 0, s > 0)  # the sign change lies beyond
@@ -135,7 +135,7 @@ class _Bracket(eqx.Module):
         # move.
         half = jnp.where((n > 2) & (ahead == self.was_ahead), 0.5, 1)
         a, b = jnp.where(ahead, x, self.a), jnp.where(ahead, self.b, x)
-        return _Bracket(a, b, jnp.where(ahead, s, half * self.sa), jnp.where(ahead, half * self.sb, s), ahead)
+        return _SignBracket(a, b, jnp.where(ahead, s, half * self.sa), jnp.where(ahead, half * self.sb, s), ahead)
 
 
 def distance_missed(
@@ -197,7 +197,7 @@ def _at_sign_change(
         return n + 1, bracket.narrowed(n, now), now, slope, largest, converging, converged
 
     start = _Trial(zero, none, zero, zero, zero, zero, zero, none)
-    carry = (jnp.array(0), _Bracket(zero, zero + 1, zero, zero, no), start, zero - 1, zero, no, no)
+    carry = (jnp.array(0), _SignBracket(zero, zero + 1, zero, zero, no), start, zero - 1, zero, no, no)
     # Bounded: in a batch the slowest row would hold up all others.
     search = lax.while_loop(lambda carry: (carry[0] < TRIALS) & ~carry[-1], trial, carry)
     last, largest, converged = search[2], search[4], search[-1]

@@ -45,7 +45,7 @@ def regular_if_possible(
 def rows_at_start(field: VectorField, t: Array, y: StateVector) -> Bool[Array, " m"]:
     """The rows that the rank rule keeps; all that act where regular steps cannot do with those."""
     rows = field.prepare(t, y, None)
-    irregular = jnp.any(rows.lost | rows.open) | rows.unfit | rows.contradictory
+    irregular = jnp.any(rows.degenerate | rows.indeterminate) | rows.unfit | rows.contradictory
     return jnp.where(irregular, field.system.acting, rows.in_use)
 
 

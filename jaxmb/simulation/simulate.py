@@ -408,5 +408,5 @@ def _check_motion(field: VectorField, phases: Phases) -> tuple[Check, ...]:
         "velocity chooses none of the motions that lead on. Start beside the pose or with another velocity; where "
         "`diagnose` finds all poses around as singular, change a length."
     )
-    checks.append(Check(jnp.where(failed, system.largest(rows.open.astype(float)), 0), 0.0, text, names))
+    checks.append(Check(jnp.where(failed, system.largest(rows.indeterminate.astype(float)), 0), 0.0, text, names))
     return tuple(checks)

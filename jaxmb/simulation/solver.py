@@ -270,7 +270,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         """Whether a step is irregular, and the step with what is carried on from it."""
         tableau = Tableau.of(self.solver, t0.dtype)
         error = combine(jax.tree.map(jnp.zeros_like, y0), tableau.error, step.slopes)
-        # An end that is not finite is irregular and not merely open: the general step tells the reason, which a comparison with NaN would hide.
+        # An end that is not finite is irregular and not merely indeterminate: the general step tells the reason, which a comparison with NaN would hide.
         residual = field.relative_residuals(step.end)
         regular &= field.consistent & ~step.irregular & step.y1.finite & error.finite
         closed = jnp.all(residual <= field.drift.tolerance(residual.dtype))
@@ -328,7 +328,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         branch_jump, miss, inconclusive = distance_missed(field, rows.in_use, path, start, correction.basis)
         residual = lax.stop_gradient(field.relative_residuals(correction))
         first = before.lowest_rank > before.highest_rank
-        possible = field.consistent & ~jnp.any(rows.open) & ~rows.unfit & ~(first & rows.contradictory)
+        possible = field.consistent & ~jnp.any(rows.indeterminate) & ~rows.unfit & ~(first & rows.contradictory)
         closed = jnp.all(residual <= field.drift.tolerance(residual.dtype))
         # Branches that miss each other by δ do so over √(2δ); below CLOSE stages cannot follow either, be the step ever so short.
         admissible = possible & y1.finite & closed
@@ -468,7 +468,7 @@ def _certify_end(field: VectorField, rows: Rows, stages: Stages) -> Bool[Array, 
     if field.choice is not None or field.formulation.excluded(field.system.m) is not None:
         return jnp.array(False)  # choices are looked at anew
     factor, terms = lax.stop_gradient((stages.last.factor, stages.last.terms))
-    regular = field.consistent & ~rows.unfit & ~jnp.any(rows.lost)
+    regular = field.consistent & ~rows.unfit & ~jnp.any(rows.degenerate)
     return regular & certify_dense(field.scale, factor, terms, field.formulation.rank_tol)
 
 
@@ -494,7 +494,7 @@ def verdict(motion: PyTree, consistent: Bool[Array, ""]) -> RESULTS:
     for condition, text in (
         (motion.result == dfx.RESULTS.breakdown, RESULTS.projection_failed),  # what `ConstrainedSolver` says
         ((motion.stats["num_steps"] <= 1) & rows.contradictory, RESULTS.contradictory_constraints),
-        (jnp.any(rows.open), RESULTS.undetermined_motion),
+        (jnp.any(rows.indeterminate), RESULTS.undetermined_motion),
         (rows.unfit, RESULTS.unfit_choice),
         (accepted.branch_jump, RESULTS.unresolved_passage),
         (~consistent, RESULTS.inconsistent_state),

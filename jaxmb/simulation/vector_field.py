@@ -180,7 +180,7 @@ class VectorField(eqx.Module):
     def evaluate_regular(
         self, t: Array, y: StateVector, in_use: Bool[Array, " m"], quick: bool = False
     ) -> tuple[StateVector, Terms | SparseTerms, AbstractFactor]:
-        """The vector field by the rows that are not lost at this very state; without derivatives the terms and factors.
+        """The vector field by the rows that are not degenerate at this very state; without derivatives the terms and factors.
 
         Power is that of applied forces and inputs, of moving constraints, −bᵀλ, and of explicit time dependence: the
         total energy minus the work stays constant.
@@ -328,7 +328,7 @@ class VectorField(eqx.Module):
         factor = self.formulation.factorise(rows_at(self.system, t, y.q, self.scale.row), in_use, quick=True)
         nothing = jnp.zeros((self.system.m, self.system.nv), y.packed.dtype)
         end = Correction(y.q, y.v, in_use, nothing, nothing[:, 0], nothing[:, 0])
-        # Of the samples there is one where none of the rows is close to being lost: the program has one copy of the vector field.
+        # Of the samples there is one where none of the rows is close to being degenerate: the program has one copy of the vector field.
         return field.evaluate_near_singular(t, wide, in_use, factor, jnp.array(False), end)[0].control
 
     # The drift

@@ -56,8 +56,8 @@ class Body(AbstractBody):
         inertia: about the centre of mass in the axes of the body, in kg m²: the matrix (3, 3), or its diagonal (3,); that of the
             shape by default.
         com: centre of mass (3,) in the body's frame, in m; that of the shape, or the origin, by default.
-        points: places (3,), or poses made by `frame`, in the body's frame, by name; referred to as "body.point".
-        point_masses: pairs of mass and place (3,) that come on top.
+        points: positions (3,), or poses made by `frame`, in the body's frame, by name; referred to as "body.point".
+        point_masses: pairs of mass and position (3,) that come on top.
         position, orientation: a first guess of the pose, for `assemble`, as of `frame`.
         shape: what the body fills evenly, for example `Box((0.3, 0.2, 0.1))`; its points are the body's too.
         density: instead of the mass, where there is a shape: in kg/m for a rod, in kg/m² for a disk, in kg/m³ for the others.
@@ -128,7 +128,7 @@ class Body(AbstractBody):
 
         Args:
             name: a name.
-            parts: bodies, or pairs of a body and its place (3,) or pose in the frame of the whole, made by `frame`. The frame
+            parts: bodies, or pairs of a body and its position (3,) or pose in the frame of the whole, made by `frame`. The frame
                 of a part becomes a point with the part's name, its points are called "part_point".
             **arguments: further arguments of `Body`, except `shape`.
         """

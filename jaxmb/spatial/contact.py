@@ -28,7 +28,7 @@ class RollingSphere(AbstractConnection):
 
     Args:
         name: its name; the rows that forbid slipping are called "name rolling".
-        a: a place on the plane.
+        a: a marker on the plane.
         b: the centre of the sphere.
         radius: in m.
         normal: direction (3,) from the plane to the sphere, in a's frame; z by default.
@@ -65,7 +65,7 @@ class RollingSphere(AbstractConnection):
     @classmethod
     def slip(cls, a: Pose, b: Pose, da: Pose, db: Pose, data: Float[Array, " k"]) -> Array:
         """The velocity of the contact point along the plane."""
-        # The contact point as one of the sphere's body: its velocity against the plane vanishes, while the place of
+        # The contact point as one of the sphere's body: its velocity against the plane vanishes, while the position of
         # contact moves on.
         contact = position_of(b) - data * rotation_of(a)[:, 2]
         # Two rows, along x and y of the plane; the third is the derivative of `residual`, and would be redundant.
@@ -79,7 +79,7 @@ class RollingDisk(AbstractConnection):
 
     Args:
         name: its name; the rows that forbid slipping are called "name rolling".
-        a: a place on the plane.
+        a: a marker on the plane.
         b: the centre of the disk.
         radius: in m.
         axis: direction (3,) of the disk's axis in b's frame; z by default.
@@ -130,7 +130,7 @@ class RollingDisk(AbstractConnection):
     def residual(cls, a: Pose, b: Pose, data: Float[Array, " k"]) -> Array:
         """The height of the lowest point of the rim over the plane."""
         # The height of the lowest point has a derivative by all motions of the disk, although that point runs around
-        # the rim: its place is stationary (envelope theorem).
+        # the rim: its position is stationary (envelope theorem).
         return jnp.dot(rotation_of(a)[:, 2], cls.lowest(a, b, data) - position_of(a))[None]
 
     @classmethod

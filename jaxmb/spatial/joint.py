@@ -62,8 +62,8 @@ class Revolute(AbstractSpatialAxisJoint, init=False):
 
     Args:
         name: its name.
-        a: a place on one body.
-        b: a place on the other.
+        a: a marker on one body.
+        b: a marker on the other.
         axis: direction (3,) of the hinge in a's frame; z by default.
         axis_b: the same direction in b's frame; equal components by default.
     """
@@ -78,8 +78,8 @@ class Prismatic(AbstractSpatialAxisJoint, init=False):
 
     Args:
         name: its name.
-        a: a place on one body.
-        b: a place on the other.
+        a: a marker on one body.
+        b: a marker on the other.
         axis: direction (3,) of the guide in a's frame; z by default.
         axis_b: the same direction in b's frame; equal components by default.
     """
@@ -93,8 +93,8 @@ class Cylindrical(AbstractSpatialAxisJoint, init=False):
 
     Args:
         name: its name.
-        a: a place on one body.
-        b: a place on the other.
+        a: a marker on one body.
+        b: a marker on the other.
         axis: direction (3,) in a's frame; z by default.
         axis_b: the same direction in b's frame; equal components by default.
     """
@@ -109,8 +109,8 @@ class Screw(AbstractJoint):
 
     Args:
         name: its name.
-        a: a place on one body.
-        b: a place on the other.
+        a: a marker on one body.
+        b: a marker on the other.
         pitch: shift for each turn, in m; not zero.
         axis: direction (3,) in a's frame; z by default.
         axis_b: the same direction in b's frame; equal components by default.
@@ -155,8 +155,8 @@ class Planar(AbstractSpatialAxisJoint, init=False):
 
     Args:
         name: its name.
-        a: a place on one body.
-        b: a place on the other.
+        a: a marker on one body.
+        b: a marker on the other.
         axis: normal (3,) of the plane in a's frame; z by default.
         axis_b: the same direction in b's frame; equal components by default.
     """
@@ -171,8 +171,8 @@ class Spherical(AbstractFrameJoint, init=False):
 
     Args:
         name: its name.
-        a: a place on one body.
-        b: a place on the other.
+        a: a marker on one body.
+        b: a marker on the other.
     """
 
     # Quaternions have no singular orientation; three angles would have one, in the middle of a robot's range.
@@ -185,8 +185,8 @@ class Universal(AbstractJoint):
 
     Args:
         name: its name.
-        a: a place on one body.
-        b: a place on the other.
+        a: a marker on one body.
+        b: a marker on the other.
         axis: direction (3,) of the first axis in a's frame; z by default.
         axis_b: direction (3,) of the second axis in b's frame; x by default.
     """
@@ -218,8 +218,8 @@ class Fixed(AbstractFrameJoint, init=False):
 
     Args:
         name: its name.
-        a: a place on one body.
-        b: a place on the other.
+        a: a marker on one body.
+        b: a marker on the other.
     """
 
     pair: ClassVar[AbstractPair] = Pair((), Locked())
@@ -231,8 +231,8 @@ class PointOnLine(AbstractSpatialAxisJoint, init=False):
 
     Args:
         name: its name.
-        a: a place on one body.
-        b: a place on the other.
+        a: a marker on one body.
+        b: a marker on the other.
         axis: direction (3,) of the line in a's frame; z by default.
         axis_b: the same direction in b's frame; equal components by default.
     """
@@ -246,8 +246,8 @@ class PointOnPlane(AbstractSpatialAxisJoint, init=False):
 
     Args:
         name: its name.
-        a: a place on one body.
-        b: a place on the other.
+        a: a marker on one body.
+        b: a marker on the other.
         axis: normal (3,) of the plane in a's frame; z by default.
         axis_b: the same direction in b's frame; equal components by default.
     """

@@ -51,7 +51,7 @@ class Mechanism(AbstractMechanism, init=False):
         forces: force elements.
         actuators: forces by inputs u, in this order.
         gravity: its acceleration (3,) in m/s²; none by default.
-        points: places on the ground, by name.
+        points: positions on the ground, by name.
         params: any pytree that the functions of elements get.
 
     Raises:
@@ -83,7 +83,7 @@ class Mechanism(AbstractMechanism, init=False):
     def mirrored(self, point: Finite = (0.0, 0.0, 0.0), normal: Finite = (0.0, 1.0, 0.0)) -> "Mechanism":
         """The mirror image across a plane in the world, by default y = 0: left for right where x points ahead and z up.
 
-        x' = x − 2 n nᵀ (x − p) for all places. In bodies' own frames y changes its sign. So do the shift of joints along y and angles about x and
+        x' = x − 2 n nᵀ (x − p) for all markers. In bodies' own frames y changes its sign. So do the shift of joints along y and angles about x and
         z, those of all joints with one angle or two; with them change the torques, gains of motors, springs' angles at rest and prescribed
         angles that go with them: equal inputs drive both images alike. Other shifts keep their sign, screws become left-handed. Loads are mirrored; gravity
         and `params` stay. Corners of a `Box` are called as those of any box.

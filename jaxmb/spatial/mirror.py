@@ -1,4 +1,4 @@
-"""Mirror images in space: what joints and shapes change besides places.
+"""Mirror images in space: what joints and shapes change besides markers.
 
 A joint's frames are turned by the smallest rotations that carry z, or x, to its axes; these turn into each other's images with the axes.
 """

@@ -263,5 +263,5 @@ class Sphere(AbstractShape):
 
 
 def _up(length: Scalar) -> Float[Array, "3"]:
-    """A place on the z axis."""
+    """A point on the z axis."""
     return length * jnp.array([0.0, 0.0, 1.0])

@@ -31,7 +31,7 @@ class Report:
         folder: where the shards are.
         rows: number of rows of the task's shards that are there.
         computed: number of shards that were computed now.
-        kept: number of those that were there.
+        reused: number of those that were there already.
         verdicts: number of rows by verdict, those of earlier shards included; of results without one, how many are finite.
         failed: by number of a shard that is not there, the error that its computation raised.
     """
@@ -39,12 +39,12 @@ class Report:
     folder: pathlib.Path
     rows: int
     computed: int
-    kept: int
+    reused: int
     verdicts: dict[str, int]
     failed: dict[int, str]
 
     def __str__(self) -> str:
-        shards = f"{counted(self.computed, 'shard')} computed, {self.kept} kept, {len(self.failed)} failed"
+        shards = f"{counted(self.computed, 'shard')} computed, {self.reused} reused, {len(self.failed)} failed"
         verdicts = [f"{count} {name}" for name, count in self.verdicts.items()]
         lines = [
             f"Sweep in {self.folder}: {counted(self.rows, 'row')}, {shards}",
@@ -146,7 +146,7 @@ def _compute(many: Callable[[Any], Any], table: Table, shards: Shards, own: rang
         folder=shards.folder,
         rows=rows,
         computed=len(missing) - len(failed),
-        kept=len(present),
+        reused=len(present),
         verdicts=dict(verdicts),
         failed=failed,
     )

@@ -38,7 +38,7 @@ class Mode(eqx.Module):
     Attributes:
         locks: the rows that are added to the system's own.
         active: mask (m + k,) of the rows that act, those of the system first.
-        held: values (k,) that locks hold.
+        lock_values: values (k,) that locks hold.
         drag: forces (k,) along the functions of locks, of brakes that slide.
         armed: mask (e,) of the events of a run that may still happen.
         events: their names.
@@ -46,7 +46,7 @@ class Mode(eqx.Module):
 
     locks: tuple[LockRow, ...]
     active: Bool[Array, "... m"]
-    held: Float[Array, "... k"]
+    lock_values: Float[Array, "... k"]
     drag: Float[Array, "... k"]
     armed: Bool[Array, "... e"]
     events: tuple[str, ...] = eqx.field(static=True, default=())

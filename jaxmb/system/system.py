@@ -182,7 +182,10 @@ class System(eqx.Module):
         # Rows that do not act are masked and not removed: shapes stay static, and one compiled program serves all modes.
         fields: dict[str, Any] = {"active": mode.active}
         if mode.locks:
-            rows = [Holonomic(lock.name, LockResidual(lock.fn, mode.held[..., i])) for i, lock in enumerate(mode.locks)]
+            rows = [
+                Holonomic(lock.name, LockResidual(lock.fn, mode.lock_values[..., i]))
+                for i, lock in enumerate(mode.locks)
+            ]
             fields["constraints"] = (*self.constraints, *rows)
             fields["row_counts"] = (*self.row_counts, *(1 for _ in rows))
             fns = tuple(lock.fn for lock in mode.locks)

@@ -59,8 +59,10 @@ class Change(eqx.Module):
 
     def hold(self, rows: Bool[Array, " m"], values: Float[Array, " k"]) -> "Change":
         """Locks hold their functions at given values."""
-        held, drag = (jnp.where(self._locks(rows), a, b) for a, b in ((values, self.mode.held), (0, self.mode.drag)))
-        return self._in_mode(active=self.mode.active | rows, held=held, drag=drag)
+        lock_values, drag = (
+            jnp.where(self._locks(rows), a, b) for a, b in ((values, self.mode.lock_values), (0, self.mode.drag))
+        )
+        return self._in_mode(active=self.mode.active | rows, lock_values=lock_values, drag=drag)
 
     def slide(self, rows: Bool[Array, " m"], force: Float[Array, ""]) -> "Change":
         """Locks exert a force, in N or N m, along their functions."""
@@ -95,7 +97,7 @@ class Change(eqx.Module):
 
     def differs(self, other: "Change") -> Bool[Array, ""]:
         """Whether other rows act, are hit or slide, or another impulse acts."""
-        # `held` is not compared: holding what is held already sets it to the present value, which differs by rounding, and a lock would
+        # `lock_values` are not compared: holding what is held already sets it to the present value, which differs by rounding, and a lock would
         # seem to change something for ever.
         parts = lambda c: (c.mode.active, c.mode.drag, c.hit, c.impulse)
         pairs = [(a, b) for a, b in zip(parts(self), parts(other), strict=True) if a is not b]
@@ -106,4 +108,4 @@ class Change(eqx.Module):
 
     def _locks(self, rows: Bool[Array, " m"]) -> Bool[Array, " k"]:
         # Locks have the last rows, see `Mode.active`.
-        return rows[rows.shape[0] - self.mode.held.shape[0] :]
+        return rows[rows.shape[0] - self.mode.lock_values.shape[0] :]

@@ -160,13 +160,13 @@ def _with_mode(system: System, state: State, locks: tuple[LockRow, ...], names: 
     count = 0 if old is None else len(old.locks)
     active = jnp.ones(m, bool) if old is None else old.active
     none = jnp.zeros(k - count, state.q.dtype)
-    held, drag = (none, none) if old is None else (jnp.append(old.held, none), jnp.append(old.drag, none))
+    lock_values, drag = (none, none) if old is None else (jnp.append(old.lock_values, none), jnp.append(old.drag, none))
     armed = jnp.ones(len(names), bool)
     if old is not None:
         # By name: a run that goes on from a saved state may have its events in another order, or further ones.
         index = dict(zip(old.events, range(len(old.events)), strict=True))
         armed = jnp.stack([old.armed[index[n]] if n in index else jnp.array(True) for n in names]) if names else armed
-    mode = Mode(locks, jnp.append(active, jnp.zeros(k - count, bool)), held, drag, armed, names)
+    mode = Mode(locks, jnp.append(active, jnp.zeros(k - count, bool)), lock_values, drag, armed, names)
     scale = state.scale
     if k > count:
         # Sizes of rows that the state has are kept, as rank decisions along a motion must not depend on when a lock was added.
