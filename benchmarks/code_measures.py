@@ -1,10 +1,11 @@
 """Measures of the code itself: lines, arguments, types, comments, branches and words, package by package.
 
-    python benchmarks/code_measures.py [--words | --functions | --any] [FOLDER …]
+    python benchmarks/code_measures.py [--words | --functions | --any | --positions] [FOLDER …]
 
 `comments` in % of lines; `Any` in % of arguments and fields; `words` are names that say how a thing came about and not what it is (`LISTED`), per 1,000 lines of code;
 `complex` counts functions above a cyclomatic number of 15, by if, for, while, and, or, conditional expressions, comprehensions, handlers and cases; `long` private functions with more than 8 arguments.
-`--words`, `--functions` and `--any` list where they stand.
+`positions` are records made of six arguments and more that are not named.
+The options list where they stand.
 """
 
 import ast
@@ -61,6 +62,7 @@ LISTED = [
     "thing",
     "things",
 ]
+RECORD = re.compile(r"_?[A-Z]\w*[a-z]|cls$")  # a class by its name
 WORD = re.compile(r"[a-z]+")
 BRANCHES = (ast.If, ast.For, ast.While, ast.IfExp, ast.comprehension, ast.ExceptHandler, ast.match_case)
 
@@ -85,7 +87,7 @@ class Measures:
             100 * self.untyped / max(self.arguments, 1),
             1000 * sum(self.words.values()) / max(self.code, 1),
         ]
-        return f"{self.lines:7d} {per[0]:9.1f} {per[1]:6.1f} {per[2]:6.1f} {len(self.locations['complex']):8d} {len(self.locations['long']):5d}"
+        return f"{self.lines:7d} {per[0]:9.1f} {per[1]:6.1f} {per[2]:6.1f} {len(self.locations['complex']):8d} {len(self.locations['long']):5d} {len(self.locations['positions']):9d}"
 
 
 def cyclomatic(node: ast.AST) -> int:
@@ -122,6 +124,10 @@ def measure(path: pathlib.Path, into: Measures) -> None:
             into.untyped += is_any(node.annotation)
             if is_any(node.annotation):
                 into.locations["any"].append(f"{path}:{node.lineno}: {ast.unparse(node.target)}")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and RECORD.match(node.func.id):
+            # How many a starred argument stands for is not known.
+            if len(node.args) >= 6 and not any(isinstance(x, ast.Starred) for x in node.args):
+                into.locations["positions"].append(f"{path}:{node.lineno}: {node.func.id}, {len(node.args)} arguments")
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
         named = arguments(node)
@@ -140,7 +146,7 @@ def main(options: list[str]) -> None:
         str(p) for p in pathlib.Path("jaxmb").iterdir() if p.is_dir() and not p.name.startswith("_")
     )
     everything = Measures()
-    print(f"{'':24}{'lines':>7} {'comments':>9} {'Any':>6} {'words':>6} {'complex':>8} {'long':>5}")
+    print(f"{'':24}{'lines':>7} {'comments':>9} {'Any':>6} {'words':>6} {'complex':>8} {'long':>5} {'positions':>9}")
     for folder in folders:
         own = Measures()
         for path in sorted(pathlib.Path(folder).rglob("*.py")):
@@ -150,7 +156,7 @@ def main(options: list[str]) -> None:
     print(f"{'all':24}{everything.row}")
     if "--words" in options:
         print(*(f"{word} {count}" for word, count in everything.words.most_common()), sep="\n")
-    listed = {"--words": ["words"], "--functions": ["complex", "long"], "--any": ["any"]}
+    listed = {"--words": ["words"], "--functions": ["complex", "long"], "--any": ["any"], "--positions": ["positions"]}
     for option in options:
         for kind in listed.get(option, []):
             print(*everything.locations[kind], sep="\n")

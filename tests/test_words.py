@@ -40,11 +40,11 @@ def test_words_of_the_glossary_are_those_of_the_code():
 
 
 def test_the_code_keeps_its_measures():
-    """By `benchmarks/code_measures.py`: types in place of `Any`, few names that say how a thing came about, no function of too many branches."""
+    """By `benchmarks/code_measures.py`: types in place of `Any`, few names that say how a thing came about, no function of too many branches, records by name."""
     measures = code.Measures()
     for path in sorted((ROOT / "jaxmb").rglob("*.py")):
         code.measure(path, measures)
     assert measures.untyped <= 0.02 * measures.arguments
-    assert sum(measures.words.values()) <= 9e-3 * measures.code
+    assert sum(measures.words.values()) <= 4e-3 * measures.code
     assert measures.comments >= 0.035 * measures.lines
-    assert [place.split(": ")[1] for place in measures.locations["complex"]] == ["simulate, 26"]
+    assert not measures.locations["complex"] + measures.locations["positions"]

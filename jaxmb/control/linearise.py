@@ -180,7 +180,9 @@ def _choose(
     jacobian = jnp.concatenate([jnp.where(system.holonomic[:, None], terms.jacobian, 0), rows])
     none = jnp.zeros(jacobian.shape[0], state.q.dtype)
     scale = jnp.concatenate([terms.scale, jnp.where(sizes > 0, sizes, 1)])
-    return chosen, partition.choose(Terms(terms.mass, terms.force, jacobian, none, none, scale))
+    return chosen, partition.choose(
+        Terms(mass=terms.mass, force=terms.force, jacobian=jacobian, offset=none, gamma=none, scale=scale)
+    )
 
 
 @program

@@ -100,6 +100,8 @@ def state_with(
     """The state with these values of the independent coordinates and velocities, and whether there is one."""
     q = state.q.at[np.array(positions, int)].set(values)
     v = state.v.at[np.array(velocities, int)].set(speeds)
-    near = solve_guess(system, Guess(state.t, q, v, positions, velocities, state.mode))
+    near = solve_guess(
+        system, Guess(t=state.t, q=q, v=v, fixed=positions, fixed_velocities=velocities, mode=state.mode)
+    )
     # Not raised: a trial of a search may ask for a start that there is not.
     return near.state, jax.lax.stop_gradient(all_hold(near.checks))

@@ -125,7 +125,13 @@ class AbstractFormulation(eqx.Module):
         """
         tol = self.rank_tol if rank_tol is None else rank_tol
         return ConstrainedFactor(
-            self.metric(terms), terms.jacobian, terms.scale, in_use, tol, quick, layout=terms.layout
+            mass=self.metric(terms),
+            jacobian=terms.jacobian,
+            scale=terms.scale,
+            in_use=in_use,
+            rank_tol=tol,
+            quick=quick,
+            layout=terms.layout,
         )
 
     def decide(

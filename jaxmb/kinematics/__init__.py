@@ -1,12 +1,12 @@
 """Positions and velocities on the constraints."""
 
 from .assemble import assemble as assemble
-from .assemble import solve_guess as solve_guess
-from .assemble import Guess as Guess
 from .attempt import Attempt as Attempt
 from .attempt import try_assemble as try_assemble
-from .assemble import consistency as consistency
 from .branches import branches as branches
+from .closing import consistency as consistency
+from .closing import Guess as Guess
+from .closing import solve_guess as solve_guess
 from .closure import Closure as Closure
 from .closure import closure_kinematics as closure_kinematics
 from .closure import embed as embed

@@ -19,7 +19,7 @@ from ..system import (
     as_state,
     jacobi_energy,
 )
-from .assemble import consistency
+from .closing import consistency
 
 Scalar = Float[Array, ""]
 

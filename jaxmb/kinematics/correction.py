@@ -84,7 +84,7 @@ def correct(
         return count + 1, better, better.in_use, again
 
     none, basis = (jnp.asarray(np.zeros((system.m, *n)), state.q.dtype) for n in ((), (system.nv,)))
-    start = Correction(system.normalise(state.q), state.v, in_use, basis, none, none)
+    start = Correction(q=system.normalise(state.q), v=state.v, in_use=in_use, basis=basis, position=none, velocity=none)
     if not system.m:
         return start
     return lax.while_loop(lambda c: c[3] & (c[0] < 4), once, (jnp.array(0), start, in_use, jnp.array(True)))[1]
@@ -123,7 +123,14 @@ def correct_by(
     stay = jnp.any(rest)
     q_new, v_new = jnp.where(stay, q, q_new), jnp.where(stay, v, v_new)
     position, velocity = (jnp.where(stay, x[0], x[-1]) for x in history)
-    return Correction(q_new, v_new, factor.in_use & ~rest, directions(state.scale, factor), position, velocity), rest
+    return Correction(
+        q=q_new,
+        v=v_new,
+        in_use=factor.in_use & ~rest,
+        basis=directions(state.scale, factor),
+        position=position,
+        velocity=velocity,
+    ), rest
 
 
 def corrected(

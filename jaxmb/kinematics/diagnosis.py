@@ -12,7 +12,7 @@ from ..formulation import AbstractFormulation, contradiction_tol, formulation_at
 from ..foundations import all_hold, contract, program, strong
 from ..linalg import Eliminated, cutoff, metric_rows, regular_metric, row_norms
 from ..system import State, System, Topology, apply_mode, evaluate, linear_algebra, massless, scaled_residuals
-from .assemble import Guess, solve_guess
+from .closing import Guess, solve_guess
 from .rows import Rows, choose_rows
 
 # Around a singular pose so many poses are looked at, so far away as a part of the lengths of the mechanism.

@@ -98,7 +98,16 @@ class TracedMechanism(eqx.Module):
         image, image_rate = jax.jvp(self._image, (q,), (system.qdot(q, v),))
         steepest = jnp.linalg.norm(slopes @ root.T, axis=1)
         return CurvePoint(
-            q, v, metric, values + 2 * jnp.pi * turns, slopes @ v, steepest, gap, closing, image, image_rate
+            q=q,
+            v=v,
+            metric=metric,
+            values=values + 2 * jnp.pi * turns,
+            rates=slopes @ v,
+            steepest=steepest,
+            gap=gap,
+            closing=closing,
+            image=image,
+            image_rate=image_rate,
         )
 
     def read(self, q: Float[Array, " nq"]) -> Float[Array, " k"]:

@@ -24,7 +24,7 @@ from ..system import (
 from .shortest_move import LinearEquations, factor_with_fixed, shortest_move
 
 if TYPE_CHECKING:
-    from .assemble import Guess
+    from .closing import Guess
 
 # With a smallest remainder g of the rows rounding ε of φ leaves ε/g² of v open: below this more than 1e-11.
 REFINED = BESIDE / 2

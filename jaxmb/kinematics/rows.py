@@ -37,7 +37,15 @@ class Rows(eqx.Module):
     def independent(cls, in_use: Bool[Array, " m"], dtype: DTypeLike) -> "Rows":
         """Rows in use that are independent, where the others are redundant."""
         none = jnp.zeros_like(in_use)
-        return cls(in_use, none, none, jnp.sum(in_use), None, jnp.array(False), none.astype(dtype))
+        return cls(
+            in_use=in_use,
+            degenerate=none,
+            indeterminate=none,
+            rank=jnp.sum(in_use),
+            choice=None,
+            unfit=jnp.array(False),
+            contradiction=none.astype(dtype),
+        )
 
     @property
     def contradictory(self) -> Bool[Array, ""]:
@@ -72,13 +80,13 @@ def choose_rows(
     if not system.m:
         none = jnp.zeros(0, bool)
         return Rows(
-            none,
-            none,
-            none,
-            jnp.array(0),
-            choice,
-            consistent & formulation.unfit(terms, none, jnp.array(0)),
-            terms.gamma,
+            in_use=none,
+            degenerate=none,
+            indeterminate=none,
+            rank=jnp.array(0),
+            choice=choice,
+            unfit=consistent & formulation.unfit(terms, none, jnp.array(0)),
+            contradiction=terms.gamma,
         )
     decision = formulation.decide(terms, Nearby(system, state), consistent)
     # Without the degenerate rows, which are in use all the same: their derivative acts here, and they themselves nearby.
@@ -95,5 +103,11 @@ def choose_rows(
     amount = where_any(deficient, contradicted, jnp.zeros_like(terms.gamma))
     unfit = consistent & formulation.unfit(terms, decision.in_use, jnp.sum(decision.degenerate))
     return Rows(
-        decision.in_use | decision.degenerate, decision.degenerate, decision.indeterminate, rank, choice, unfit, amount
+        in_use=decision.in_use | decision.degenerate,
+        degenerate=decision.degenerate,
+        indeterminate=decision.indeterminate,
+        rank=rank,
+        choice=choice,
+        unfit=unfit,
+        contradiction=amount,
     )

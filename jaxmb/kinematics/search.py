@@ -129,14 +129,16 @@ def _descend(
         good = ratio > GOOD
         falling = at.damping * jnp.maximum(FALL, 1 - (2 * ratio - 1) ** 3)
         return _Descent(
-            jnp.where(good, q, at.q),
-            _size(jnp.where(good, there, residual)),
-            jnp.maximum(jnp.where(good, falling, at.damping * at.growth), LEAST),
-            jnp.where(good, 2.0, 2 * at.growth),
-            at.steps + 1,
-            jnp.where(good, jnp.where(after > (1 - GAIN) * before, at.slow + 1, 0), at.slow),
+            q=jnp.where(good, q, at.q),
+            size=_size(jnp.where(good, there, residual)),
+            damping=jnp.maximum(jnp.where(good, falling, at.damping * at.growth), LEAST),
+            growth=jnp.where(good, 2.0, 2 * at.growth),
+            steps=at.steps + 1,
+            slow=jnp.where(good, jnp.where(after > (1 - GAIN) * before, at.slow + 1, 0), at.slow),
         )
 
     zero = jnp.zeros_like(none[0])
-    first = _Descent(start, zero + jnp.inf, zero + DAMPING, zero + 2, jnp.array(0), jnp.array(0))
+    first = _Descent(
+        q=start, size=zero + jnp.inf, damping=zero + DAMPING, growth=zero + 2, steps=jnp.array(0), slow=jnp.array(0)
+    )
     return lax.while_loop(unfinished, step, first).q

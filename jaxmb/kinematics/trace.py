@@ -261,7 +261,7 @@ def _event(system: System, curve: MotionCurve, kind: str, name: str, index: int,
         inner = branches(path.system, dataclasses.replace(state, mode=None))
         repeated: State = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(inner.v), *jnp.shape(x))), state)
         met = dataclasses.replace(repeated, v=inner.v)
-    return CurveEvent(kind, name, index, state, values, met)
+    return CurveEvent(kind=kind, name=name, index=index, state=state, values=values, branches=met)
 
 
 def _names(watch: Sequence[str]) -> tuple[str, ...]:

@@ -100,7 +100,9 @@ class LoopProgram(abc.ABC):
 
     def module(self, periods: Sequence[Period], lanes: int) -> LaneLoop:
         """What is compiled for so many lanes."""
-        out = Queue(self.dtype, self.own, self.operands, self.results, periods, lanes)
+        out = Queue(
+            dtype=self.dtype, own=self.own, operands=self.operands, results=self.results, periods=periods, lanes=lanes
+        )
         writer = _Writer(out, self.jaxpr)
         out.write(lambda: writer.closed(self.jaxpr, [Operand(k) for k in range(len(self.operands))]))
         return out

@@ -86,7 +86,7 @@ class Program:
         """Of a function of arrays of these shapes, which returns a sequence of arrays."""
         with WRITING:
             jaxpr = jax.make_jaxpr(fn)(*arguments)
-        return cls(jaxpr, linear, largest, thorough, exact, brief)
+        return cls(jaxpr=jaxpr, linear=linear, largest=largest, thorough=thorough, exact=exact, brief=brief)
 
     def coded(self, graph: OperationGraph, leaves: dict[int, tuple[int, int]], nodes: list[int]) -> Code:
         """The code of its results."""
@@ -127,7 +127,7 @@ class Program:
 
     def module(self, periods: Sequence[Period], lanes: int) -> LaneLoop:
         """What is compiled for so many lanes."""
-        out = Queue(self.dtype, 0, self.operands, self.results, periods, lanes)
+        out = Queue(dtype=self.dtype, own=0, operands=self.operands, results=self.results, periods=periods, lanes=lanes)
         out.write(lambda: out.call(self, [Operand(k) for k in range(len(self.operands))]))
         return out
 

@@ -100,7 +100,9 @@ class ConstrainedFactor(AbstractFactor):
     ) -> "ConstrainedFactor":
         """The factors of the same rows in the metric diag(1/ℓ²), in which no mass has a part, and relative to sizes in it."""
         root, rows = jnp.diag(reach), self.rows * self.scale[:, None]
-        return ConstrainedFactor(root, rows, scale, self.in_use, 0.0, quick, root)
+        return ConstrainedFactor(
+            mass=root, jacobian=rows, scale=scale, in_use=self.in_use, rank_tol=0.0, quick=quick, root=root
+        )
 
     def speeds(self, rates: Float[Array, "m nv"]) -> Float[Array, " m"]:
         """How fast rows turn, ‖Ċ_i M^(−1/2)‖/σ_i, from the derivatives of all rows."""

@@ -77,7 +77,7 @@ def _backward(
     )
     moves, rest = map(without, eqx.partition(field, perturbed.field))
     compiled = adjoint_of(method, moves, rest, moving.y0)
-    reverse = ReverseStep(rest, method, tape, compiled, in_use, steady)
+    reverse = ReverseStep(rest=rest, method=method, tape=tape, compiled=compiled, in_use=in_use, steady=steady)
     # The last state, too, is one that is saved.
     times = jnp.append(moving.ts, reached)
     saved_bar, end_bar = _cotangents(cotangents.ys, _copies(moving.y0, moving.ts)), _cotangents(cotangents.y, moving.y0)

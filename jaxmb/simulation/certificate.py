@@ -85,7 +85,14 @@ def corrected_end(
         good &= followed(field, factor, terms, raw, flow) & ~factor.orientation_changed(
             before.reshape(factor.lowered.shape)
         )
-        end = Correction(end.q, end.v, end.in_use, factor.lowered.reshape(before.shape), end.position, end.velocity)
+        end = Correction(
+            q=end.q,
+            v=end.v,
+            in_use=end.in_use,
+            basis=factor.lowered.reshape(before.shape),
+            position=end.position,
+            velocity=end.velocity,
+        )
     else:
         good &= ~jnp.any(jnp.sum(before * end.basis, axis=1) < 0)
     return flow, end, ~good

@@ -86,4 +86,15 @@ def run_adjoint(
     except NotScalarError:
         return None
     fsal = coefficients(solver.solver)[3]
-    return RunAdjoint(step.stage, step.end, step.a, step.c, reverse.stage, reverse.end, program, times, taped, fsal)
+    return RunAdjoint(
+        stage=step.stage,
+        end=step.end,
+        a=step.a,
+        c=step.c,
+        stage_vjp=reverse.stage,
+        end_vjp=reverse.end,
+        read=program,
+        times=times,
+        taped=taped,
+        reuses=fsal,
+    )

@@ -84,6 +84,30 @@ class _RunShape:
         return StateVector(packed, self.nq, self.nv)
 
 
+@dataclasses.dataclass(frozen=True)
+class _RunParts:
+    """What a program of runs is made of, without its numbers, and the shapes of these."""
+
+    solver: Blank
+    field: Blank
+    settings: Blank
+    field_arrays: tuple[Shaped, ...]
+    settings_arrays: tuple[Shaped, ...]
+
+    @classmethod
+    def of(
+        cls, solver: ConstrainedSolver, field: VectorField, settings: _RunSettings
+    ) -> tuple["_RunParts | None", list[Array], list[Array]]:
+        """They, None if something of them cannot be a key, and the numbers of field and settings."""
+        parts, settings_arrays = Blank.of(settings)
+        blank, field_arrays = Blank.of(dataclasses.replace(field, regular_only=None, step=None, until=None))
+        solver_blank, numbers = Blank.of(solver)
+        if numbers or not (parts.hashable and blank.hashable and solver_blank.hashable):
+            return None, field_arrays, settings_arrays
+        shapes = shapes_of(field_arrays), shapes_of(settings_arrays)
+        return cls(solver_blank, blank, parts, *shapes), field_arrays, settings_arrays
+
+
 class CompiledRun(eqx.Module):
     """A run that went through: the states at the given times, the tape if there is one, and what was carried to its end."""
 
@@ -126,45 +150,14 @@ def compiled_run(
     assert only is not None
     in_use = only.in_use
     start = solver.init(None, t0, t1, y0, (dataclasses.replace(field, step=step), in_use))
-    term: dfx.ODETerm = dfx.ODETerm(regular_derivative)
-    first_end, state = controller.init(term, t0, t1, y0, dt0, (field, in_use), solver.func, solver.error_order(term))
-    successful: PyTree = dfx.RESULTS.successful
-    carry = Carry(
-        t0,
-        jnp.minimum(first_end, t1),
-        y0.packed,
-        start.inner[0].packed,
-        start.basis,
-        jnp.array(False),
-        start.residual,
-        start.failed,
-        state,
-        jnp.array(0),
-        jnp.array(0),
-        successful,
-    )
-    carry = jax.tree.map(jnp.asarray, carry)
-    # As in Diffrax's loop: else the last step could be one of rounding's length.
-    snap_time = t1 - SLIVER * (t1 - eqxi.prevbefore(t1))
+    carry, settings = _at_start(field, solver, controller, dt0, span, y0, start)
     # Numbers are operands and the rest is part of the program's key: other tolerances or times compile nothing anew.
-    settings, settings_arrays = Blank.of(_RunSettings(controller, t1, snap_time, start.certified))
-    blank, field_arrays = Blank.of(dataclasses.replace(field, regular_only=None, step=None, until=None))
-    solver_blank, numbers = Blank.of(solver)
-    if numbers or not (settings.hashable and blank.hashable and solver_blank.hashable):
+    parts, field_arrays, settings_arrays = _RunParts.of(solver, field, settings)
+    if parts is None:
         return None
     leaves, structure = jax.tree.flatten(carry)
     shape = _RunShape(y0.nq, y0.nv, structure, shapes_of(leaves), max_steps)
-    program = _program(
-        step.program,
-        solver_blank,
-        blank,
-        shapes_of(field_arrays),
-        settings,
-        shapes_of(settings_arrays),
-        shape,
-        ts.shape[0],
-        tape,
-    )
+    program = _program(step.program, parts, shape, ts.shape[0], tape)
     if program is None:
         return None
     results = _run(
@@ -179,23 +172,55 @@ def compiled_run(
         lambda a, b: jnp.where(moves, a, b), jax.tree.unflatten(structure, results[: len(leaves)]), carry
     )
     ys, *rest = results[len(leaves) :]
-    ys = jnp.where(moves, ys, y0.packed)
     # The program ends at the largest number of steps without a word: a result of its own is made here.
     unfinished = (carry.t0 < t1) & (carry.result == dfx.RESULTS.successful)
     too_many: PyTree = dfx.RESULTS.max_steps_reached
-    stats = dict(
-        num_steps=carry.steps, num_accepted_steps=carry.accepted, num_rejected_steps=carry.steps - carry.accepted
-    )
-    end = shape.flow(carry.y0)
     return CompiledRun(
-        shape.flow(ys),
-        (rest[0], shape.flow(rest[1])) if tape else None,
-        carry.t0,
-        end,
-        dfx.RESULTS.where(unfinished, too_many, carry.result),
-        stats,
-        dataclasses.replace(_as_accepted(start, carry, shape, field), rows=start.rows),
+        ys=shape.flow(jnp.where(moves, ys, y0.packed)),
+        tape=(rest[0], shape.flow(rest[1])) if tape else None,
+        t=carry.t0,
+        y=shape.flow(carry.y0),
+        result=dfx.RESULTS.where(unfinished, too_many, carry.result),
+        stats=dict(
+            num_steps=carry.steps, num_accepted_steps=carry.accepted, num_rejected_steps=carry.steps - carry.accepted
+        ),
+        accepted=dataclasses.replace(_as_accepted(start, carry, shape, field), rows=start.rows),
     )
+
+
+def _at_start(
+    field: VectorField,
+    solver: ConstrainedSolver,
+    controller: dfx.AbstractStepSizeController,
+    dt0: Scalar | None,
+    span: tuple[Scalar, Scalar],
+    y0: StateVector,
+    start: Accepted,
+) -> tuple[Carry, _RunSettings]:
+    """What a run carries from attempt to attempt before the first, and its settings."""
+    t0, t1 = span
+    term: dfx.ODETerm = dfx.ODETerm(regular_derivative)
+    assert field.regular_only is not None
+    arguments = field, field.regular_only.in_use
+    first_end, state = controller.init(term, t0, t1, y0, dt0, arguments, solver.func, solver.error_order(term))
+    successful: PyTree = dfx.RESULTS.successful
+    carry = Carry(
+        t0=t0,
+        t1=jnp.minimum(first_end, t1),
+        y0=y0.packed,
+        slope=start.inner[0].packed,
+        basis=start.basis,
+        jumped=jnp.array(False),
+        residual=start.residual,
+        failed=start.failed,
+        controller=state,
+        steps=jnp.array(0),
+        accepted=jnp.array(0),
+        result=successful,
+    )
+    # As in Diffrax's loop: else the last step could be one of rounding's length.
+    snap_time = t1 - SLIVER * (t1 - eqxi.prevbefore(t1))
+    return jax.tree.map(jnp.asarray, carry), _RunSettings(controller, t1, snap_time, start.certified)
 
 
 @eqx.filter_custom_jvp
@@ -245,7 +270,17 @@ def _run_tangent(primals: PyTree, tangents: PyTree) -> tuple[list[Array], list[A
 
 @functools.lru_cache(maxsize=64)
 def _tangent_program(run: RunProgram, stage: Program, end: Program, replaced: int, reuses: bool) -> RunTangent:
-    return RunTangent(stage, end, run.a, run.c, run.between, replaced, run.times, run.taped, reuses)
+    return RunTangent(
+        stage=stage,
+        end=end,
+        a=run.a,
+        c=run.c,
+        between=run.between,
+        replaced=replaced,
+        times=run.times,
+        taped=run.taped,
+        reuses=reuses,
+    )
 
 
 def _as_accepted(start: Accepted, carry: Carry, shape: _RunShape, field: VectorField) -> Accepted:
@@ -263,28 +298,18 @@ def _as_accepted(start: Accepted, carry: Carry, shape: _RunShape, field: VectorF
 
 
 @functools.lru_cache(maxsize=64)
-def _program(
-    step: StepProgram,
-    solver_blank: Blank,
-    blank: Blank,
-    field_arrays: tuple[Shaped, ...],
-    settings: Blank,
-    settings_arrays: tuple[Shaped, ...],
-    shape: _RunShape,
-    times: int,
-    tape: bool,
-) -> RunProgram | None:
+def _program(step: StepProgram, parts: _RunParts, shape: _RunShape, times: int, tape: bool) -> RunProgram | None:
     """The program of a run, None if something about it is no scalar program."""
     count, n, dtype = len(shape.leaves), step.state.shape, step.dtype
-    solver: ConstrainedSolver = solver_blank.filled(())
+    solver: ConstrainedSolver = parts.solver.filled(())
+    first = count + len(step.results)  # of the parameters, behind what is carried and the results of the step
 
     def attempt(*operands: Array) -> list[Array]:
         carry: Carry = jax.tree.unflatten(shape.structure, operands[:count])
-        results, in_use = operands[count : count + len(step.results)], operands[count + len(step.results)]
-        arrays = operands[count + len(step.results) + 1 :]
-        field = specialised_field(blank, arrays[: len(field_arrays)])
-        run_settings: _RunSettings = settings.filled(arrays[len(field_arrays) :])
-        following, accepted, proceed, shift = _judge_attempt(carry, results, in_use, solver, field, run_settings, shape)
+        results, in_use, arrays = operands[count:first], operands[first], operands[first + 1 :]
+        field = specialised_field(parts.field, arrays[: len(parts.field_arrays)])
+        settings: _RunSettings = parts.settings.filled(arrays[len(parts.field_arrays) :])
+        following, accepted, proceed, shift = _judge_attempt(carry, results, in_use, solver, field, settings, shape)
         return [*jax.tree.leaves(following), accepted, proceed, shift]
 
     def between(t: Array, t0: Array, t1: Array, y0: Array, y1: Array, k: Array, shift: Array) -> list[Array]:
@@ -296,12 +321,24 @@ def _program(
     t, y = Shaped((), dtype), Shaped(n, dtype)
     try:
         # Exact: what is not finite must stay so through products with zero, else a broken step would pass.
-        judge = Program.of(attempt, *shape.leaves, *step.results, in_use, *field_arrays, *settings_arrays, exact=True)
+        judge = Program.of(
+            attempt, *shape.leaves, *step.results, in_use, *parts.field_arrays, *parts.settings_arrays, exact=True
+        )
         read = Program.of(between, t, t, t, y, y, step.slopes, y)
     except NotScalarError:
         return None
     taped = shape.max_steps + 1 if tape else 0
-    return RunProgram(step.stage, step.end, step.a, step.c, step.knows_start, judge, read, times, taped)
+    return RunProgram(
+        stage=step.stage,
+        end=step.end,
+        a=step.a,
+        c=step.c,
+        knows_start=step.knows_start,
+        attempt=judge,
+        between=read,
+        times=times,
+        taped=taped,
+    )
 
 
 def _judge_attempt(
@@ -340,18 +377,18 @@ def _judge_attempt(
     y = y1.where(accept, y0)
     chosen = lambda a, b: jnp.where(accept, a, b)
     following = Carry(
-        begin,
-        jnp.where(end > settings.snap_time, last, end),
-        y.packed,
-        chosen(after.inner[0].packed, carry.slope),
-        chosen(after.basis, carry.basis),
-        chosen(jumped, carry.jumped),
-        chosen(after.residual, carry.residual),
-        chosen(after.failed, carry.failed),
-        state,
-        carry.steps + 1,
-        carry.accepted + accept,
-        result,
+        t0=begin,
+        t1=jnp.where(end > settings.snap_time, last, end),
+        y0=y.packed,
+        slope=chosen(after.inner[0].packed, carry.slope),
+        basis=chosen(after.basis, carry.basis),
+        jumped=chosen(jumped, carry.jumped),
+        residual=chosen(after.residual, carry.residual),
+        failed=chosen(after.failed, carry.failed),
+        controller=state,
+        steps=carry.steps + 1,
+        accepted=carry.accepted + accept,
+        result=result,
     )
     # A loop's carry keeps its types; weak ones of Python's numbers would change them.
     following = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), following, carry)

@@ -50,7 +50,9 @@ class StepResult(eqx.Module):
         raw, slopes, near, q, v, position, velocity, basis, uncertified = results
         flow = lambda packed: StateVector(packed, y0.nq, y0.nv)
         # Residuals and bases serve decisions, which have no derivative; that of the state goes by y₁.
-        correction = lax.stop_gradient(Correction(q, v, in_use, basis, position, velocity))
+        correction = lax.stop_gradient(
+            Correction(q=q, v=v, in_use=in_use, basis=basis, position=position, velocity=velocity)
+        )
         return cls(flow(raw), flow(slopes), flow(raw).with_qv(q, v), correction, near | uncertified)
 
 
@@ -80,7 +82,11 @@ class CompiledStep(eqx.Module):
         slope, q, v, position, velocity, basis, uncertified = self.program.end.in_lane(
             3, t, y.packed, nothing, in_use, *self.parameters
         )
-        return StateVector(slope, y.nq, y.nv), Correction(q, v, in_use, basis, position, velocity), uncertified
+        return (
+            StateVector(slope, y.nq, y.nv),
+            Correction(q=q, v=v, in_use=in_use, basis=basis, position=position, velocity=velocity),
+            uncertified,
+        )
 
     def uncertified(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> Bool[Array, ""]:
         """Whether a step from a state may lose rows in use, or they are not certain there."""

@@ -232,7 +232,15 @@ def choose_engine(
         system, bare = apply_mode(system, state)
         scale, _ = sizes_of_run(system, bare, bare.t, Values.of(system, bare))
         choice = formulation.choose(rows_at(system, bare.t, bare.q, scale.row))
-        field = VectorField(system, formulation, keeping, loop, scale, jnp.array(True), choice)
+        field = VectorField(
+            system=system,
+            formulation=formulation,
+            drift=keeping,
+            loop=loop,
+            scale=scale,
+            consistent=jnp.array(True),
+            choice=choice,
+        )
         choices.append(_choice(method, field, initial_state(loop, bare)))
 
     jax.eval_shape(look, canonical(system), strong(state), loop)

@@ -196,7 +196,7 @@ def _at_sign_change(
         converged = converging & (~now.missed | settled)
         return n + 1, bracket.narrowed(n, now), now, slope, largest, converging, converged
 
-    start = _Trial(zero, none, zero, zero, zero, zero, zero, none)
+    start = _Trial(x=zero, shift=none, ahead=zero, rate=zero, length=zero, off_manifold=zero, miss=zero, across=none)
     carry = (jnp.array(0), _SignBracket(zero, zero + 1, zero, zero, no), start, zero - 1, zero, no, no)
     # Bounded: in a batch the slowest row would hold up all others.
     search = lax.while_loop(lambda carry: (carry[0] < TRIALS) & ~carry[-1], trial, carry)
@@ -233,19 +233,24 @@ def _trial_at(
         # The row in question is not closed: what is left of it at this pose is what is asked for.
         on = jnp.all(jnp.where(others, off, 0) <= jnp.finfo(off.dtype).eps ** EXACT)
         trial = _Trial(
-            x,
-            shift,
-            rest @ direction,
-            row_rate,
-            jnp.sqrt(rest @ rest),
-            jnp.where(count == 0, jnp.max(off), before.off_manifold),
-            residual[row] / scale.span[row],
-            factor.root.T @ direction,
+            x=x,
+            shift=shift,
+            ahead=rest @ direction,
+            rate=row_rate,
+            length=jnp.sqrt(rest @ rest),
+            off_manifold=jnp.where(count == 0, jnp.max(off), before.off_manifold),
+            miss=residual[row] / scale.span[row],
+            across=factor.root.T @ direction,
         )
         return count + 1, system.normalise(q - system.qdot(q, factor.particular(residual))), trial, on
 
     q = path.at(x)
     q = system.normalise(q + system.qdot(q, shift))
     zero, none = jnp.zeros_like(x), jnp.zeros_like(shift)
-    start = (jnp.array(0), q, _Trial(x, shift, zero, zero, zero, zero, zero, none), jnp.array(False))
+    start = (
+        jnp.array(0),
+        q,
+        _Trial(x=x, shift=shift, ahead=zero, rate=zero, length=zero, off_manifold=zero, miss=zero, across=none),
+        jnp.array(False),
+    )
     return lax.while_loop(lambda carry: (carry[0] < CORRECTIONS) & ~carry[-1], closer, start)[2]

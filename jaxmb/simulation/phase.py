@@ -170,7 +170,15 @@ def _by_compiled_run(
     run = compiled_run(*run_data, tape or forward)
     if run is None:
         return None
-    phase = Phase(run.ys, run.t, run.y, run.result, run.stats, run.accepted, jnp.array(False))
+    phase = Phase(
+        ys=run.ys,
+        t=run.t,
+        y=run.y,
+        result=run.result,
+        stats=run.stats,
+        accepted=run.accepted,
+        irregular=jnp.array(False),
+    )
     if run.tape is None or not tape:
         return phase, None
     # A failed last step counts as accepted, since its error estimate is zero; as a step it is none.
@@ -221,7 +229,16 @@ def _by_diffrax(
     # Known when the program is traced: steps of the loop are all regular, or may be any.
     irregular = jnp.array(field.regular_only is None)
     interpolation = solution.interpolation if dense else None
-    phase = Phase(states[0], times[1][0], last, solution.result, stats, accepted, irregular, interpolation)
+    phase = Phase(
+        ys=states[0],
+        t=times[1][0],
+        y=last,
+        result=solution.result,
+        stats=stats,
+        accepted=accepted,
+        irregular=irregular,
+        interpolation=interpolation,
+    )
     if not tape:
         return phase, None
     failed = (solution.result == dfx.RESULTS.breakdown) | (solution.result == dfx.RESULTS.nonfinite)

@@ -91,7 +91,12 @@ class ReverseStep(eqx.Module):
         irregular &= k >= 0  # in a batch a row that is back at its start waits for the others
         none = jnp.zeros(self.tableau(t0.dtype)[0].c.shape, bool)
         replay = Replay(
-            _dense(y0, raw, slopes, y1), self.in_use, self.rest.choice, none, none.astype(t0.dtype), ~irregular
+            dense=_dense(y0, raw, slopes, y1),
+            in_use=self.in_use,
+            choice=self.rest.choice,
+            near=none,
+            tau=none.astype(t0.dtype),
+            regular=~irregular,
         )
         return self.rest.where_irregular(irregular, ReverseStep._replay_general, (self, active, k), replay)
 
@@ -117,7 +122,14 @@ class ReverseStep(eqx.Module):
         y0 = field.after_sample(t0, y0, rows.in_use)
         stages = all_stages(field, self.tableau(t0.dtype)[0], t0, t1, y0, rows.in_use, y0, False)
         dense = _dense(y0, stages.raw, stages.slopes, y1)
-        return Replay(dense, rows.in_use, rows.choice, stages.near, stages.tau, jnp.array(False))
+        return Replay(
+            dense=dense,
+            in_use=rows.in_use,
+            choice=rows.choice,
+            near=stages.near,
+            tau=stages.tau,
+            regular=jnp.array(False),
+        )
 
     def read(
         self, k: Array, dense: PyTree, times: Array, bars: PyTree, times_bar: Array, indices: Array

@@ -18,10 +18,10 @@ from .adjoint import integrate
 from .drift import AbstractDrift
 from .feedback import FeedbackLoop, initial_state
 from .guard import Bisection, Guard
+from .judgement import verdict
 from .method import Method
 from .phase import Phase, Phases
 from .regular import regular_if_possible
-from .solver import verdict
 from .state_vector import StateVector
 from .vector_field import VectorField
 
@@ -96,7 +96,15 @@ class Run(eqx.Module):
         terms = lax.stop_gradient(rows_at(system, t, y.q, self.scale.row))
         formulation = self.plan.formulation
         choice = formulation.choose(terms)
-        return VectorField(system, formulation, self.drift, self.loop, self.scale, consistent, choice)
+        return VectorField(
+            system=system,
+            formulation=formulation,
+            drift=self.drift,
+            loop=self.loop,
+            scale=self.scale,
+            consistent=consistent,
+            choice=choice,
+        )
 
     def flow(self, field: VectorField, t: Array, y: StateVector) -> StateVector:
         """The vector field, without derivative: for decisions."""
@@ -185,7 +193,7 @@ class Run(eqx.Module):
         new, after = StateVector.of(jump.q, jump.v, y.work - jump.loss, control), self.field(mode, consistent, t, y)
         # By the rows of the mode after: those that begin to act hold to the tolerance of `fitting` only.
         new = after.correct(t, new, after.independent(t, new))
-        before, y = State(t, y.q, y.v, self.scale, old, control), chosen(new, y)
+        before, y = State(t=t, q=y.q, v=y.v, scale=self.scale, mode=old, control=control), chosen(new, y)
         fits = jump.mismatch <= fitting(t.dtype)
         result: PyTree = segment.result
         for happened, what in (
@@ -194,7 +202,7 @@ class Run(eqx.Module):
             (acts & ~fits, RESULTS.position_mismatch),
         ):
             result = RESULTS.where(happened, what, result)
-        after = State(t, y.q, y.v, self.scale, mode, control)
+        after = State(t=t, q=y.q, v=y.v, scale=self.scale, mode=mode, control=control)
         record = (acts, t, due, before, after, jump.impulses, jump.loss, jump.doubtful)
         return dataclasses.replace(segment, y=y, mode=mode, result=result, count=segment.count + acts), record
 
@@ -270,7 +278,15 @@ def run_through(
     result: PyTree = RESULTS.where(consistent, successful, RESULTS.inconsistent_state)
     no_event, max_events = jnp.zeros(len(run.plan.names), bool), run.max_events
     first = Segment(
-        state.t, start, mode, no_event, result, jnp.array(0), ~consistent, nowhere, jax.tree.map(everywhere, mode)
+        t=state.t,
+        y=start,
+        mode=mode,
+        due=no_event,
+        result=result,
+        count=jnp.array(0),
+        done=~consistent,
+        saved=nowhere,
+        modes=jax.tree.map(everywhere, mode),
     )
     # Beside one for each instant at which anything happens: the first, the last, and those in which a guard leaves zero.
     count = (2 if any(run.plan.waits) else 1) * max_events + 2
@@ -288,14 +304,14 @@ def run_through(
     t, due, before, after, impulses, loss, doubtful = jax.tree.map(blank, tuple(record))
     rows = run.plan.system.in_mode(mode).rows
     events = Events(
-        run.plan.names,
-        last.count,
-        t,
-        due,
-        before,
-        after,
-        {name: impulses[:, part] for name, part in rows.items()},
-        loss,
-        doubtful,
+        names=run.plan.names,
+        count=last.count,
+        t=t,
+        happened=due,
+        before=before,
+        after=after,
+        impulses={name: impulses[:, part] for name, part in rows.items()},
+        loss=loss,
+        doubtful=doubtful,
     )
     return dataclasses.replace(last, saved=saved), events, phases, u

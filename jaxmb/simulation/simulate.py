@@ -47,12 +47,13 @@ from .drift import AbstractDrift, Projection
 from .engine import compiles_quickly
 from .feedback import FeedbackLoop, initial_state
 from .guard import STEPS_PER_RUN
+from .judgement import verdict
 from .method import AbstractEngine, Method
 from .phase import Phase, Phases
 from .regular import regular_if_possible, regular_states
 from .segments import Run, at_each, finished, run_through
 from .solution import Solution
-from .solver import ConstrainedSolver, verdict
+from .solver import ConstrainedSolver
 from .state_vector import StateVector
 from .step_size import FIRST_STEP, RelativeTolerances, default_controller, sizes_of_run
 from .vector_field import VectorField
@@ -131,23 +132,14 @@ def simulate(
         >>> sol.q.shape
         (5, 2)
     """
-    if isinstance(adjoint, dfx.BacksolveAdjoint):
-        raise ValueError(
-            "Argument `adjoint` must not be `BacksolveAdjoint`, which leaves the constraints on its way back; leave it out, or use "
-            "`RecursiveCheckpointAdjoint`."
-        )
+    _check_options(adjoint, dense, events)
     check_state(system, state)
     system, loop = checked_control(system, state, control)
     system = canonical(system)
-    solver = checked_solver(dfx.Tsit5() if solver is None else solver)
+    solver, adjoint = _solver_and_adjoint(solver, adjoint, dense, max_steps)
     formulation = formulation_at(formulation, system, state)
-    if adjoint is None and not (isinstance(solver, dfx.AbstractERK) and max_steps is not None and not dense):
-        solver, adjoint = _with_stored_stages(solver), dfx.RecursiveCheckpointAdjoint(checkpoints=max_steps)
-    if dense and events:
-        raise ValueError("Argument `dense` must be False for a run with events; save at more times instead.")
-    joints = system.joints
-    for doubt in () if joints is None else joints.check_run(system, state, bool(events), formulation.rank_tol):
-        warnings.warn(doubt, stacklevel=2)
+    if system.joints is not None:
+        _warn(system.joints.check_run(system, state, bool(events), formulation.rank_tol))
     ts = jnp.asarray(ts, default_float())
     if adjoint is None or isinstance(adjoint, dfx.RecursiveCheckpointAdjoint):
         system, state, ts, loop = reverse_only((system, state, ts, loop), FORWARD)
@@ -158,36 +150,69 @@ def simulate(
     planning = (*planning, *check_unattended(events, state))
     if throw:
         ts = enforce(ts, timing)
-        for doubt in (
-            loop.controller.check(system, state, formulation)
-            if loop is not None and is_concrete(system, state, loop)
-            else ()
-        ):
-            warnings.warn(doubt, stacklevel=2)
+        if loop is not None and is_concrete(system, state, loop):
+            _warn(loop.controller.check(system, state, formulation))
     method = Method(
-        ConstrainedSolver(solver),
-        None if stepsize_controller is None else _with_tolerances_as_arrays(stepsize_controller),
-        None if dt0 is None else jnp.asarray(dt0, ts.dtype),
-        adjoint,
-        progress_meter or dfx.NoProgressMeter(),
-        max_steps,
-        engine,
+        solver=ConstrainedSolver(solver),
+        controller=None if stepsize_controller is None else _with_tolerances_as_arrays(stepsize_controller),
+        dt0=None if dt0 is None else jnp.asarray(dt0, ts.dtype),
+        adjoint=adjoint,
+        progress_meter=progress_meter or dfx.NoProgressMeter(),
+        max_steps=max_steps,
+        engine=engine,
     )
-    drift_parameters = as_parameters(drift or Projection())
     inputs = _RunInputs(
-        system, plan, state, timing, planning, ts, formulation, drift_parameters, loop, method, max_events, dense
+        system=system,
+        plan=plan,
+        state=state,
+        timing=timing,
+        planning=planning,
+        ts=ts,
+        formulation=formulation,
+        drift=as_parameters(drift or Projection()),
+        loop=loop,
+        method=method,
+        max_events=max_events,
+        dense=dense,
     )
-    solution, failed, checks = (_simulate_quick_compile if compiles_quickly(engine, system) else _simulate_optimised)(
-        inputs
-    )
-    if not throw:
-        return solution
-    solution = enforce(solution, checks)
-    if is_concrete(failed):
-        if bool(failed):
-            raise RuntimeError(_message(system, solution))
-        return solution
-    return solution.result.error_if(solution, failed)
+    run = _simulate_quick_compile if compiles_quickly(engine, system) else _simulate_optimised
+    solution, failed, checks = run(inputs)
+    return _without_failure(system, enforce(solution, checks), failed) if throw else solution
+
+
+def _check_options(adjoint: dfx.AbstractAdjoint | None, dense: bool, events: Sequence[AbstractEvent]) -> None:
+    if isinstance(adjoint, dfx.BacksolveAdjoint):
+        raise ValueError(
+            "Argument `adjoint` must not be `BacksolveAdjoint`, which leaves the constraints on its way back; leave it out, or use "
+            "`RecursiveCheckpointAdjoint`."
+        )
+    if dense and events:
+        raise ValueError("Argument `dense` must be False for a run with events; save at more times instead.")
+
+
+def _warn(doubts: Sequence[str]) -> None:
+    """Warns where `simulate` was called."""
+    for doubt in doubts:
+        warnings.warn(doubt, stacklevel=3)
+
+
+def _solver_and_adjoint(
+    solver: dfx.AbstractSolver | None, adjoint: dfx.AbstractAdjoint | None, dense: bool, max_steps: int | None
+) -> tuple[dfx.AbstractSolver, dfx.AbstractAdjoint | None]:
+    """The solver and, where no tape can be written for a reverse derivative, checkpoints in its place."""
+    solver = checked_solver(dfx.Tsit5() if solver is None else solver)
+    if adjoint is None and not (isinstance(solver, dfx.AbstractERK) and max_steps is not None and not dense):
+        return _with_stored_stages(solver), dfx.RecursiveCheckpointAdjoint(checkpoints=max_steps)
+    return solver, adjoint
+
+
+def _without_failure(system: System, solution: Solution, failed: Array) -> Solution:
+    """The solution; raises if it failed, now or, where numbers are not known, when they are."""
+    if not is_concrete(failed):
+        return solution.result.error_if(solution, failed)
+    if bool(failed):
+        raise RuntimeError(_message(system, solution))
+    return solution
 
 
 def _message(system: System, solution: Solution) -> str:
@@ -283,7 +308,15 @@ def _simulate(inputs: _RunInputs) -> tuple[Solution, Array, tuple[Check, ...]]:
     consistent = timely & all_hold(checks)
     controller, dt0 = _step_sizes(system, scale, sizes, method, loop, end - state.t if plan and plan.guarded else None)
     method = dataclasses.replace(method, controller=controller, dt0=dt0)
-    field = VectorField(system, formulation, inputs.drift, loop, scale, consistent, choice)
+    field = VectorField(
+        system=system,
+        formulation=formulation,
+        drift=inputs.drift,
+        loop=loop,
+        scale=scale,
+        consistent=consistent,
+        choice=choice,
+    )
     events, interpolation = None, None
     if plan is None:
         # A start that is refused takes no step, but is evaluated all the same: made finite, it leaves no NaN in derivatives.
@@ -294,7 +327,7 @@ def _simulate(inputs: _RunInputs) -> tuple[Solution, Array, tuple[Check, ...]]:
         modes = jax.tree.map(lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape)), state.mode)
     else:
         plan = plan.sized(dataclasses.replace(state, scale=scale), sizes.v)
-        run = Run(plan, inputs.drift, loop, scale, method, inputs.max_events)
+        run = Run(plan=plan, drift=inputs.drift, loop=loop, scale=scale, method=method, max_events=inputs.max_events)
         last, events, phases, u = run_through(run, state, ts, end, consistent)
         saved, result, modes = last.saved, last.result, last.modes
     saved, u, events = with_nan_derivatives(

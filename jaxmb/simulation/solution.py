@@ -79,7 +79,7 @@ class Solution(eqx.Module):
         xp = arrays_of(self.ts, self.scale)
         spread = lambda x: as_jax(xp.broadcast_to(xp.expand_dims(x, batch), (*self.ts.shape, *x.shape[batch:])))
         scale = jax.tree.map(spread, self.scale)
-        return State(self.ts, self.q, self.v, scale, self.modes, self.control)
+        return State(t=self.ts, q=self.q, v=self.v, scale=scale, mode=self.modes, control=self.control)
 
     @contract
     def state(self, i: Indices) -> State:

@@ -11,14 +11,13 @@ from jax import lax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, PyTree
 
-from ..foundations import RESULTS, where_needed
-from ..kinematics import CLOSE, Rows, directions
+from ..foundations import where_needed
+from ..kinematics import Rows
 from ..linalg import BlockMatrix, SparseRows, lowered
-from ..system import rows_at
 from .certificate import certify_dense
 from .compiled_step import CompiledStep, StepResult, basis_shape
 from .guard import Guard, passed_over
-from .passage import Path, distance_missed
+from .judgement import judge, or_stop, shortest_step, with_verdict
 from .real_scalar import RealScalar
 from .sparse import sparse_step
 from .stages import Stages, Tableau, all_stages, combine
@@ -78,25 +77,33 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             masks = jnp.zeros((RECORDED, *choice.shape), bool)
             switches = Switches(jnp.array(0), jnp.full(RECORDED, jnp.nan, t0.dtype), masks, masks)
         none, zero, no = jnp.zeros(m, bool), jnp.zeros(m, t0.dtype), jnp.array(False)
-        rows = Rows(none, none, none, jnp.array(0), choice, no, zero)
+        rows = Rows(
+            in_use=none,
+            degenerate=none,
+            indeterminate=none,
+            rank=jnp.array(0),
+            choice=choice,
+            unfit=no,
+            contradiction=zero,
+        )
         # No row has a direction yet.
         carried = field.system.layout is None or field.step is not None
         basis = jnp.zeros(basis_shape(field.system) if carried else (m, 0), t0.dtype)
         start = Accepted(
-            inner,
-            (t0, y0),
-            rows,
-            no,
-            basis,
-            no,
-            switches,
-            jnp.array(m),
-            jnp.array(0),
-            zero,
-            jnp.array(0),
-            jnp.array(0),
-            jnp.array(True),
-            no,
+            inner=inner,
+            end=(t0, y0),
+            rows=rows,
+            certified=no,
+            basis=basis,
+            branch_jump=no,
+            switches=switches,
+            lowest_rank=jnp.array(m),
+            highest_rank=jnp.array(0),
+            residual=zero,
+            compiled=jnp.array(0),
+            sparse=jnp.array(0),
+            steady=jnp.array(True),
+            failed=no,
         )
         if field.regular_only is not None:
             return self._start_regular(field, field.regular_only.in_use, t0, y0, start)
@@ -149,13 +156,13 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         """
         (field, in_use), t0, t1, made_jump = args, jnp.asarray(t0), jnp.asarray(t1), jnp.asarray(made_jump)
         guard, field = field.guard, dataclasses.replace(field, guard=None)
-        attempt = _with_verdict(*self._step(terms, t0, t1, y0, (field, in_use), solver_state, made_jump))
+        attempt = with_verdict(*self._step(terms, t0, t1, y0, (field, in_use), solver_state, made_jump))
         if guard is None:
             return attempt
         y1, error, dense, accepted, result = attempt
         inner = lax.stop_gradient((guard, t0, t1, dense, (dataclasses.replace(field, step=None), in_use)))
         # A step at the resolution of time is accepted all the same: it cannot be made shorter, and the run must go on.
-        passed = _passed_over(self, *inner) & (result == dfx.RESULTS.successful) & (t1 - t0 > _shortest(t0, t1))
+        passed = _passed_over(self, *inner) & (result == dfx.RESULTS.successful) & (t1 - t0 > shortest_step(t0, t1))
         return y1, jax.tree.map(lambda e: jnp.where(passed, jnp.inf, e), error), dense, accepted, result
 
     def _step(
@@ -179,7 +186,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         else:
             return ConstrainedSolver._general_step(*arguments)
         if field.regular_only is not None:
-            return _or_stop(irregular, y0, attempt)
+            return or_stop(irregular, y0, attempt)
         # In a batch a run that is over waits for the others, by steps that do not count.
         assert until is not None  # `_by_diffrax` sets it
         irregular &= ~solver_state.failed & (t0 < until)
@@ -233,7 +240,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
     ) -> Any:
         """The result of `step` for a regular step that compiled code has made already."""
         irregular, attempt = self._judged_step(step, t0, t1, y0, field, before, jumped)
-        return _with_verdict(*_or_stop(irregular, y0, attempt))
+        return with_verdict(*or_stop(irregular, y0, attempt))
 
     def _sparse_step(
         self, t0: Array, t1: Array, y0: StateVector, field: VectorField, before: Accepted, jumped: Bool[Array, ""]
@@ -276,7 +283,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         closed = jnp.all(residual <= field.drift.tolerance(residual.dtype))
         if field.loop is not None:
             regular &= ~field.loop.due(t0, y0.control)
-        regular &= closed | (t1 - t0 > _shortest(t0, t1))  # else it cannot be made shorter
+        regular &= closed | (t1 - t0 > shortest_step(t0, t1))  # else it cannot be made shorter
         accepted = dataclasses.replace(
             before,
             inner=(jax.tree.map(lambda k: k[-1] / (t1 - t0), step.slopes), jnp.array(True)),
@@ -318,54 +325,27 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
             attempt = self._explicit_step(field, t0, t1, y0, rows, before, jumped)
         else:
             attempt = self._inner_step(terms, field, t0, t1, y0, rows, before, jumped)
-        raw, y1, correction, error = attempt.raw, attempt.y1, attempt.correction, attempt.error
-        # With a layout A is carried and not Q (`corrected_end`): directions at the start are made anew.
-        start = before.basis
-        if field.system.layout is not None:
-            start_terms = lax.stop_gradient(rows_at(field.system, t0, y0.q, field.scale.row))
-            start = directions(field.scale, field.formulation.factorise(start_terms, rows.in_use))
-        path = Path.of(field.system, t0, t1, (y0, y1), attempt.slopes)
-        branch_jump, miss, inconclusive = distance_missed(field, rows.in_use, path, start, correction.basis)
-        residual = lax.stop_gradient(field.relative_residuals(correction))
+        verdict = judge(field, rows, before, attempt, (t0, t1), y0)
+        y1 = attempt.y1.where(verdict.accept, y0)
         first = before.lowest_rank > before.highest_rank
-        possible = field.consistent & ~jnp.any(rows.indeterminate) & ~rows.unfit & ~(first & rows.contradictory)
-        closed = jnp.all(residual <= field.drift.tolerance(residual.dtype))
-        # Branches that miss each other by δ do so over √(2δ); below CLOSE stages cannot follow either, be the step ever so short.
-        admissible = possible & y1.finite & closed
-        unresolvable = admissible & branch_jump & ~inconclusive & (2 * miss < CLOSE**2)
-        accept = admissible & ~branch_jump
-        hopeless = ~possible | unresolvable | ~(t1 - t0 > _shortest(t0, t1))
-        failure: PyTree = dfx.RESULTS.breakdown
-        # Diffrax reports success for constant steps of a vector field that is NaN: the step itself must tell.
-        failure = dfx.RESULTS.where(y1.finite, failure, dfx.RESULTS.nonfinite)  # pyright: ignore[reportArgumentType]
-        if attempt.result is None:
-            result = dfx.RESULTS.where(accept, dfx.RESULTS.successful, failure)
-        else:
-            # The inner solver's own failure (Newton's iterations) comes first.
-            result = dfx.RESULTS.where(~accept & dfx.is_okay(attempt.result), failure, attempt.result)
-        y1 = y1.where(accept, y0)
-        if error is not None:
-            # Infinite: the controller tries a shorter step. Zero: it accepts, and the result ends the run, where shorter steps would fail
-            # likewise.
-            error = jax.tree.map(lambda e: jnp.where(accept, e, jnp.where(hopeless, 0, jnp.inf)), error)
         accepted = Accepted(
-            attempt.inner,
-            (t1, y1),
-            rows,
-            accept & attempt.certified,
-            attempt.basis,
-            branch_jump,
-            with_switch(before.switches, t0, before.rows.choice, rows.choice),
-            jnp.minimum(before.lowest_rank, rows.rank),
-            jnp.maximum(before.highest_rank, rows.rank),
-            jnp.maximum(before.residual, residual),
-            before.compiled,
-            before.sparse,
-            before.steady & (first | jnp.all(rows.in_use == before.rows.in_use)),
-            ~accept,
+            inner=attempt.inner,
+            end=(t1, y1),
+            rows=rows,
+            certified=verdict.accept & attempt.certified,
+            basis=attempt.basis,
+            branch_jump=verdict.branch_jump,
+            switches=with_switch(before.switches, t0, before.rows.choice, rows.choice),
+            lowest_rank=jnp.minimum(before.lowest_rank, rows.rank),
+            highest_rank=jnp.maximum(before.highest_rank, rows.rank),
+            residual=jnp.maximum(before.residual, verdict.residual),
+            compiled=before.compiled,
+            sparse=before.sparse,
+            steady=before.steady & (first | jnp.all(rows.in_use == before.rows.in_use)),
+            failed=~verdict.accept,
         )
-        shift = jax.tree.map(lambda a, b: jnp.where(accept, a - b, 0), y1, raw)
-        return y1, error, {"inner": attempt.dense, "shift": shift}, accepted, result
+        shift = jax.tree.map(lambda a, b: jnp.where(verdict.accept, a - b, 0), y1, attempt.raw)
+        return y1, verdict.error, {"inner": attempt.dense, "shift": shift}, accepted, verdict.result
 
     def _explicit_step(
         self,
@@ -433,31 +413,10 @@ def _carried_basis(field: VectorField, terms: PyTree, like: Float[Array, "m n"])
     return lowered(BlockMatrix.from_dense(layout, terms.mass), rows)[1].reshape(like.shape)
 
 
-def _shortest(t0: Array, t1: Array) -> Array:
-    """The resolution of time, 16 units of rounding: steps of this length are not shortened any more."""
-    return 16 * jnp.finfo(t1.dtype).eps * jnp.maximum(jnp.abs(t0), jnp.abs(t1))
-
-
-def _or_stop(irregular: Bool[Array, ""], y0: StateVector, attempt: PyTree) -> Any:
-    """The step if it is regular; otherwise the state stays as it is and the run ends."""
-    y1, error, dense, accepted, result = attempt
-    failure: PyTree = dfx.RESULTS.breakdown
-    accepted = dataclasses.replace(accepted, failed=irregular)
-    error = jax.tree.map(lambda e: jnp.where(irregular, 0, e), error)
-    return y1.where(~irregular, y0), error, dense, accepted, dfx.RESULTS.where(irregular, failure, result)
-
-
 def _passed_over(
     solver: ConstrainedSolver, guard: Guard, t0: Array, t1: Array, dense: PyTree, args: Arguments
 ) -> Array:
     return passed_over(guard, t0, t1, solver.interpolation_cls(t0=t0, t1=t1, **dense).evaluate, args)
-
-
-def _with_verdict(y1: StateVector, error: PyTree, dense: PyTree, accepted: Accepted, result: PyTree) -> Any:
-    """The step, whose interpolation is NaN where the step has failed."""
-    # Times within a failed step would pass for reached ones: NaN tells them apart.
-    shift = jax.tree.map(lambda x: jnp.where(dfx.is_okay(result), x, jnp.nan), dense["shift"])
-    return y1, error, {**dense, "shift": shift}, accepted, result
 
 
 def _certify_end(field: VectorField, rows: Rows, stages: Stages) -> Bool[Array, ""]:
@@ -482,22 +441,3 @@ def regular_derivative(t: RealScalar, y: StateVector, args: "Arguments") -> Stat
     """The same without what is done near singular poses: `ConstrainedSolver` evaluates stages itself, Diffrax asks for shapes."""
     field, in_use = args
     return field.evaluate_regular(jnp.asarray(t), y, in_use, quick=True)[0]
-
-
-def verdict(motion: PyTree, consistent: Bool[Array, ""]) -> RESULTS:
-    """The result of a run by a `ConstrainedSolver`; failures are expressed in terms of constrained dynamics."""
-    accepted: PyTree = motion.accepted
-    rows: Rows = jax.tree.map(lax.stop_gradient, accepted.rows)
-    # Later conditions overwrite earlier ones: the most particular reason comes last.
-    result = RESULTS.promote(motion.result)
-    failed = result != RESULTS.successful
-    for condition, text in (
-        (motion.result == dfx.RESULTS.breakdown, RESULTS.projection_failed),  # what `ConstrainedSolver` says
-        ((motion.stats["num_steps"] <= 1) & rows.contradictory, RESULTS.contradictory_constraints),
-        (jnp.any(rows.indeterminate), RESULTS.undetermined_motion),
-        (rows.unfit, RESULTS.unfit_choice),
-        (accepted.branch_jump, RESULTS.unresolved_passage),
-        (~consistent, RESULTS.inconsistent_state),
-    ):
-        result = RESULTS.where(failed & condition, text, result)
-    return result

@@ -37,10 +37,11 @@ from .adjoint import integrate
 from .arguments import checked_control, checked_solver
 from .drift import AbstractDrift, Projection
 from .feedback import initial_state
+from .judgement import verdict
 from .method import AbstractEngine, Method
 from .phase import Phase
 from .regular import regular_if_possible
-from .solver import ConstrainedSolver, verdict
+from .solver import ConstrainedSolver
 from .state_vector import StateVector
 from .vector_field import VectorField
 
@@ -347,7 +348,15 @@ def _advance(step: Stepper, state: State, u: Numbers | None) -> tuple[StepEnd, R
         engine=step.engine,
     )
     choice = step.formulation.choose(rows_at(system, t0, y0.q, scale.row))
-    field = VectorField(system, step.formulation, step.drift, loop, scale, finite, choice)
+    field = VectorField(
+        system=system,
+        formulation=step.formulation,
+        drift=step.drift,
+        loop=loop,
+        scale=scale,
+        consistent=finite,
+        choice=choice,
+    )
     # Rows that were independent at the stepper's state are tried first: the rank rule is a fallback then, which may never be compiled.
     field = regular_if_possible(method, field, t0, y0, step.independent)
     # Arrays are operands of the rule below, so that it knows which of them move.

@@ -142,8 +142,17 @@ class VectorField(eqx.Module):
         """The vector field, right close to singular poses too; there also the corrected state, if a step ends here."""
         flow, terms, factor = self.evaluate_regular(t, y, in_use, quick=True)
         zero, rest = jnp.zeros((), t.dtype), jnp.zeros_like(terms.gamma)
-        uncorrected = Correction(y.q, y.v, in_use, directions(self.scale, factor), rest, rest)
-        sample = Sample(flow, terms, factor, self.is_near(factor), zero, lax.stop_gradient(uncorrected))
+        uncorrected = Correction(
+            q=y.q, v=y.v, in_use=in_use, basis=directions(self.scale, factor), position=rest, velocity=rest
+        )
+        sample = Sample(
+            flow=flow,
+            terms=terms,
+            factor=factor,
+            near=self.is_near(factor),
+            tau=zero,
+            end=lax.stop_gradient(uncorrected),
+        )
         # Known when the program is traced: what follows is no part of it then.
         if self.smooth or not self.system.m or not isinstance(factor, ConstrainedFactor):
             return sample
@@ -207,7 +216,17 @@ class VectorField(eqx.Module):
         if loop is not None and loop.needs_plant:
             assert isinstance(terms, Terms)
             # Inputs change F only: M, C, Γ and the factor are the plant's, whatever the law puts out.
-            plant = Plant(system, t, q, v, terms, system.actuation(t, q), self.formulation, factor, None)
+            plant = Plant(
+                system=system,
+                t=t,
+                q=q,
+                v=v,
+                terms=terms,
+                actuation=system.actuation(t, q),
+                formulation=self.formulation,
+                factor=factor,
+                restored=None,
+            )
             u = loop.inputs(t, y, plant)
             pushed = plant.input_force(u)
             applied, terms = applied + pushed, eqx.tree_at(lambda x: x.force, terms, terms.force + pushed)
@@ -327,7 +346,7 @@ class VectorField(eqx.Module):
             return field.evaluate_regular(t, wide, in_use, quick=True)[0].control
         factor = self.formulation.factorise(rows_at(self.system, t, y.q, self.scale.row), in_use, quick=True)
         nothing = jnp.zeros((self.system.m, self.system.nv), y.packed.dtype)
-        end = Correction(y.q, y.v, in_use, nothing, nothing[:, 0], nothing[:, 0])
+        end = Correction(q=y.q, v=y.v, in_use=in_use, basis=nothing, position=nothing[:, 0], velocity=nothing[:, 0])
         # Of the samples there is one where none of the rows is close to being degenerate: the program has one copy of the vector field.
         return field.evaluate_near_singular(t, wide, in_use, factor, jnp.array(False), end)[0].control
 

@@ -261,7 +261,14 @@ def _sample_lines(system: System, t: Array, q: Array, jacobian: Array, root: Arr
     rising = lambda x: jnp.where(linear.reshape((-1,) + (1,) * (x.ndim - 1)), x / (2 * s[-1]), 0)
     slopes = rising(jnp.max(jnp.abs(last - jacobian), axis=0))
     entries = jnp.where(bent[:, None], entries, jnp.abs(jacobian))
-    return _Line(bent, 2 * s[i] * 2.0**where, change, rising(shift[-1]), dense(entries), dense(slopes))
+    return _Line(
+        bent=bent,
+        length=2 * s[i] * 2.0**where,
+        change=change,
+        slope=rising(shift[-1]),
+        entries=dense(entries),
+        slopes=dense(slopes),
+    )
 
 
 def _without_rounding(line: _Line, counts: tuple[int, ...], width: Array) -> tuple[_Line, Bool[Array, " m"]]:
@@ -281,7 +288,14 @@ def _without_rounding(line: _Line, counts: tuple[int, ...], width: Array) -> tup
     # A row of rounding only has no size: one read off it would make rounding count as an independent row.
     zero = ~jnp.any((entries > 0) | (slopes > 0), axis=1)
     none = lambda x: jnp.where(zero, 0, x)
-    return _Line(line.bent & ~zero, line.length, none(line.change), none(line.slope), entries, slopes), zero
+    return _Line(
+        bent=line.bent & ~zero,
+        length=line.length,
+        change=none(line.change),
+        slope=none(line.slope),
+        entries=entries,
+        slopes=slopes,
+    ), zero
 
 
 def _of_neighbours(sizes: Array, zero: Array, counts: tuple[int, ...]) -> Array:

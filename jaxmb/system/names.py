@@ -42,13 +42,13 @@ class Names:
         # An actuator has a gain, and so inputs of any unit.
         acts_on_joints = isinstance(system.actuation_fn, JointDirections)
         return cls(
-            system.coordinates,
-            system.velocities,
-            inputs,
-            rows_of({name: part.stop - part.start for name, part in system.rows.items()}),
-            units,
-            rates,
-            tuple(efforts.get(name) if acts_on_joints else None for name in inputs),
+            coordinates=system.coordinates,
+            velocities=system.velocities,
+            inputs=inputs,
+            rows=rows_of({name: part.stop - part.start for name, part in system.rows.items()}),
+            coordinate_units=units,
+            velocity_units=rates,
+            input_units=tuple(efforts.get(name) if acts_on_joints else None for name in inputs),
         )
 
     @property

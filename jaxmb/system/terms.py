@@ -74,7 +74,16 @@ class Terms(eqx.Module):
     ) -> "Terms":
         """As far as rank, metric and corrections depend on them; forces, b and Γ are zero."""
         none, force = jnp.asarray(np.zeros(system.m), mass.dtype), jnp.zeros(system.nv, mass.dtype)
-        return cls(mass, force, jacobian, none, none, scale, system.holonomic, layout=system.layout)
+        return cls(
+            mass=mass,
+            force=force,
+            jacobian=jacobian,
+            offset=none,
+            gamma=none,
+            scale=scale,
+            holonomic=system.holonomic,
+            layout=system.layout,
+        )
 
 
 class SparseTerms(eqx.Module):
@@ -262,7 +271,9 @@ def sparse_rows_at(
     """`rows_at` for a system with few entries in M and C: by products with few vectors."""
     mass, jacobian = system.sparse_mass(layout, t, q), sparse_jacobian(system, layout, t, q)
     force, none = jnp.zeros(system.nv, q.dtype), jnp.asarray(np.zeros(system.m), q.dtype)
-    return SparseTerms(mass, force, jacobian, none, none, scale, system.holonomic)
+    return SparseTerms(
+        mass=mass, force=force, jacobian=jacobian, offset=none, gamma=none, scale=scale, holonomic=system.holonomic
+    )
 
 
 @scalar

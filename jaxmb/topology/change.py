@@ -40,7 +40,16 @@ class Change(eqx.Module):
         """No change."""
         no = jnp.zeros_like(mode.active)
         true, false = jnp.array(True), jnp.array(False)
-        return cls(mode, no, jnp.zeros_like(state.scale.row), no, no, jnp.zeros_like(state.v), true, false)
+        return cls(
+            mode=mode,
+            hit=no,
+            restitution=jnp.zeros_like(state.scale.row),
+            assembled=no,
+            stuck=no,
+            impulse=jnp.zeros_like(state.v),
+            consistent=true,
+            doubtful=false,
+        )
 
     @property
     def acting(self) -> Mode:

@@ -68,7 +68,14 @@ def _start(
     names: tuple[str, ...],
 ) -> tuple[Plan, State, tuple[Check, ...], tuple[Check, ...]]:
     state = _with_mode(system, state, locks, names)
-    plan = Plan(system, formulation, events, resolution(state.t, end), jnp.zeros(len(locks), state.q.dtype), names)
+    plan = Plan(
+        system=system,
+        formulation=formulation,
+        events=events,
+        instant=resolution(state.t, end),
+        creep=jnp.zeros(len(locks), state.q.dtype),
+        names=names,
+    )
     return plan, state, _check_due(plan, state), tuple(check for event in events for check in event.checks())
 
 
@@ -166,7 +173,14 @@ def _with_mode(system: System, state: State, locks: tuple[LockRow, ...], names: 
         # By name: a run that goes on from a saved state may have its events in another order, or further ones.
         index = dict(zip(old.events, range(len(old.events)), strict=True))
         armed = jnp.stack([old.armed[index[n]] if n in index else jnp.array(True) for n in names]) if names else armed
-    mode = Mode(locks, jnp.append(active, jnp.zeros(k - count, bool)), lock_values, drag, armed, names)
+    mode = Mode(
+        locks=locks,
+        active=jnp.append(active, jnp.zeros(k - count, bool)),
+        lock_values=lock_values,
+        drag=drag,
+        armed=armed,
+        events=names,
+    )
     scale = state.scale
     if k > count:
         # Sizes of rows that the state has are kept, as rank decisions along a motion must not depend on when a lock was added.

@@ -226,7 +226,15 @@ def _compare(
     reason = ""
     if not (by_differences and modes_agree):
         reason = _reason(value, reverse, forward, above, below, steps, modes_agree)
-    return AlongDirection(name, reverse, forward, difference, uncertainty, not reason, reason)
+    return AlongDirection(
+        name=name,
+        reverse=reverse,
+        forward=forward,
+        difference=difference,
+        uncertainty=uncertainty,
+        agrees=not reason,
+        reason=reason,
+    )
 
 
 def _extrapolated(slopes: Float[np.ndarray, " k"]) -> tuple[float, float]:
