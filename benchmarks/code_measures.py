@@ -16,6 +16,7 @@ import pathlib
 import re
 import sys
 import tokenize
+from typing import TypeGuard
 
 LISTED = [
     "found",
@@ -99,6 +100,12 @@ def is_any(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Name) and node.id == "Any"
 
 
+def is_record(node: ast.AST) -> TypeGuard[ast.Call]:
+    """Whether a class is called, with arguments whose number can be seen."""
+    named = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and RECORD.match(node.func.id)
+    return bool(named) and not any(isinstance(x, ast.Starred) for x in node.args)
+
+
 def arguments(function: ast.FunctionDef) -> list[ast.arg]:
     a = function.args
     named = [*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))]
@@ -124,10 +131,10 @@ def measure(path: pathlib.Path, into: Measures) -> None:
             into.untyped += is_any(node.annotation)
             if is_any(node.annotation):
                 into.locations["any"].append(f"{path}:{node.lineno}: {ast.unparse(node.target)}")
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and RECORD.match(node.func.id):
-            # How many a starred argument stands for is not known.
-            if len(node.args) >= 6 and not any(isinstance(x, ast.Starred) for x in node.args):
-                into.locations["positions"].append(f"{path}:{node.lineno}: {node.func.id}, {len(node.args)} arguments")
+        if is_record(node) and len(node.args) >= 6:
+            into.locations["positions"].append(
+                f"{path}:{node.lineno}: {ast.unparse(node.func)}, {len(node.args)} arguments"
+            )
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
         named = arguments(node)
