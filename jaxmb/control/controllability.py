@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..formulation import AbstractFormulation
-from ..foundations import AllNonNegative, FunctionOfState, contract, counted, program
+from ..foundations import AllNonNegative, FunctionOfState, TextInNotebooks, contract, counted, program
 from ..linalg import metric_root
 from ..system import State, System
 from .affine import drive
@@ -22,7 +22,7 @@ TAKES_PART = 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
-class Controllability:
+class Controllability(TextInNotebooks):
     """What actuators can move at one pose; `print` shows it as a table.
 
     Attributes:

@@ -16,6 +16,7 @@ from ..foundations import (
     Check,
     NoNaN,
     Number,
+    TextInNotebooks,
     Vector,
     all_hold,
     contract,
@@ -37,7 +38,7 @@ from .names import input_names
 STEPS, PARTS = 60, tuple(2.0**-k for k in range(12))
 
 
-class Equilibrium(eqx.Module):
+class Equilibrium(TextInNotebooks, eqx.Module):
     """A pose of rest.
 
     Attributes:

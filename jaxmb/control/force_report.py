@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..formulation import AbstractFormulation
-from ..foundations import AllNonNegative, FunctionOfState, contract, counted, listing, program
+from ..foundations import AllNonNegative, FunctionOfState, TextInNotebooks, contract, counted, listing, program
 from ..linalg import metric_root
 from ..reaction import analyse_reactions
 from ..system import State, System
@@ -21,7 +21,7 @@ Arrays = dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
-class ForceReport:
+class ForceReport(TextInNotebooks):
     """What can be commanded of some forces of constraints at one pose; `print` shows it as a table.
 
     Attributes:

@@ -7,7 +7,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import RESULTS, counted, is_concrete, table
+from ..foundations import RESULTS, TextInNotebooks, counted, is_concrete, table
 from ..system import State
 from .readings import Deviation
 from .tangent import Tangent
@@ -22,7 +22,7 @@ MASSLESS = 1e-14
 
 
 @dataclasses.dataclass(frozen=True)
-class Eigenmode:
+class Eigenmode(TextInNotebooks):
     """A motion x = Re(c e^{λt}) of the linearisation, or a pair of conjugate ones.
 
     Attributes:
@@ -59,7 +59,7 @@ class Eigenmode:
         return f"{value} 1/s of {', '.join(self.main)}"
 
 
-class Linearisation(eqx.Module):
+class Linearisation(TextInNotebooks, eqx.Module):
     """δẋ = A δx + B δu, δy = C δx, about a state.
 
     Attributes:

@@ -8,7 +8,18 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PyTree
 
-from ..foundations import Finite, Matrix, Number, Positive, contract, counted, is_concrete, listing, table
+from ..foundations import (
+    Finite,
+    Matrix,
+    Number,
+    Positive,
+    TextInNotebooks,
+    contract,
+    counted,
+    is_concrete,
+    listing,
+    table,
+)
 from .linearisation import MAIN_SHARE, REACH, Linearisation, reach
 from .readings import Deviation
 
@@ -33,7 +44,7 @@ class StateFeedback(eqx.Module):
         return self.u - self.gain @ self.deviation(t, q, v, params)
 
 
-class LQR(eqx.Module):
+class LQR(TextInNotebooks, eqx.Module):
     """A linear-quadratic regulator.
 
     Attributes:

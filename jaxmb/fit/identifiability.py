@@ -6,6 +6,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from ..foundations import TextInNotebooks
 from .start import pivots
 
 # Directions in which residuals change by less than this part of the strongest are unknown: errors of runs with tolerances to 1e-6 look so.
@@ -33,7 +34,7 @@ def eliminated(jacobian: Float[Array, "R N"], parameters: int) -> Float[Array, "
     return columns - basis @ (basis.T @ columns)
 
 
-class Identifiability(eqx.Module):
+class Identifiability(TextInNotebooks, eqx.Module):
     """Which parameters, or combinations of them, an experiment tells; print it for sentences.
 
     The singular values s and directions w of the residuals' Jacobian by the parameters, each over its scale (that is relative changes,

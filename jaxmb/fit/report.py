@@ -10,7 +10,7 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..foundations import RESULTS, listing, over_leading_axes, program
+from ..foundations import RESULTS, TextInNotebooks, listing, over_leading_axes, program
 from ..system import State
 from .identifiability import RANK_TOL, ZERO, Identifiability, eliminated
 from .prepare import Prepared
@@ -39,7 +39,7 @@ class SignalFit(eqx.Module):
     residual: Float[Array, "... T k"]
 
 
-class Fit(eqx.Module):
+class Fit(TextInNotebooks, eqx.Module):
     """What `identify` found. Arrays gain leading axes under `jax.vmap`; print one for a table.
 
     Attributes:

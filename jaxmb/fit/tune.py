@@ -12,7 +12,17 @@ import optax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PyTree
 
-from ..foundations import RESULTS, Count, as_function, as_parameters, contract, function_of, lasting, listing
+from ..foundations import (
+    RESULTS,
+    Count,
+    TextInNotebooks,
+    as_function,
+    as_parameters,
+    contract,
+    function_of,
+    lasting,
+    listing,
+)
 from .checkpoint import Checkpoint
 from .descent import Descent, descend
 from .experiment import Experiment, listed
@@ -26,7 +36,7 @@ from .shot import Shot, over_shots
 from .target import Setup
 
 
-class Tuned(eqx.Module):
+class Tuned(TextInNotebooks, eqx.Module):
     """What `tune` found; print it for a table.
 
     Attributes:

@@ -4,7 +4,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..foundations import table
+from ..foundations import TextInNotebooks, table
 from ..system import State
 
 
@@ -35,7 +35,7 @@ class CurveEvent(eqx.Module):
         return f"{self.kind}{f' of {self.name}' * bool(self.name)}{count} at pose {self.index}: {where}"
 
 
-class MotionCurve(eqx.Module):
+class MotionCurve(TextInNotebooks, eqx.Module):
     """Poses along a curve, in order; `print` shows ranges and events.
 
     Attributes:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..formulation import AbstractFormulation, contradiction_tol, formulation_at
-from ..foundations import all_hold, contract, program, strong
+from ..foundations import TextInNotebooks, all_hold, contract, program, strong
 from ..linalg import Eliminated, cutoff, metric_rows, regular_metric, row_norms
 from ..system import State, System, Topology, apply_mode, evaluate, linear_algebra, massless, scaled_residuals
 from .closing import Guess, solve_guess
@@ -40,7 +40,7 @@ class DependentRows:
 
 
 @dataclasses.dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(TextInNotebooks):
     """The constraints at one pose and velocity; nothing here holds elsewhere unless it says so.
 
     Attributes:

@@ -8,6 +8,7 @@ from jaxtyping import PyTree
 
 from ..foundations import (
     Finite,
+    TextInNotebooks,
     as_parameters,
     contract,
     counted,
@@ -27,7 +28,7 @@ from .text import Language, read, write
 from .tree import spanning_tree
 
 
-class AbstractMechanism(AbstractElements):
+class AbstractMechanism(TextInNotebooks, AbstractElements):
     """Bodies and what acts between them, as a pytree of numbers, from which systems are built.
 
     Attributes:

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ..foundations import contract, listing
+from ..foundations import TextInNotebooks, contract, listing
 from ..kinematics import Diagnosis, MotionCurve, diagnose, trace_motion
 from ..mechanism import AbstractBody, AbstractMechanism
 from ..reaction import ReactionReport, analyse_reactions
@@ -37,7 +37,7 @@ class BodyReport:
 
 
 @dataclasses.dataclass(frozen=True)
-class Inspection:
+class Inspection(TextInNotebooks):
     """A model at one pose; `print` shows it, `to_dict` gives it as a dictionary.
 
     Attributes:

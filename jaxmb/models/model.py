@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from jaxtyping import Array
 
-from ..foundations import contract, counted, listing, table
+from ..foundations import TextInNotebooks, contract, counted, listing, table
 from ..kinematics import assemble
 from ..mechanism import AbstractMechanism
 from ..system import State, System
@@ -18,7 +18,7 @@ KINDS = ("merged", "renamed", "approximated", "listed", "left out")
 
 
 @dataclasses.dataclass(frozen=True)
-class Model:
+class Model(TextInNotebooks):
     """A mechanism read of a file, and what the file says beside it; `print` shows it as a table.
 
     Attributes:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation, formulation_at
-from ..foundations import RESULTS, Check, Vector, contract, default_float, enforce, is_concrete, strong
+from ..foundations import RESULTS, Check, TextInNotebooks, Vector, contract, default_float, enforce, is_concrete, strong
 from ..linalg import minimum_norm_multipliers
 from ..mechanism import AbstractLinkage
 from ..reaction import ReactionReport, analyse_reactions
@@ -21,7 +21,7 @@ from .quantities import over_states
 from .wrench import Wrench, wrenches_at_rest
 
 
-class Statics(eqx.Module):
+class Statics(TextInNotebooks, eqx.Module):
     """Forces at rest; `print` shows them as a table.
 
     Attributes:

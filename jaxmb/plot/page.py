@@ -1,5 +1,6 @@
 """A motion as a page for a browser."""
 
+import dataclasses
 import html
 import importlib.resources
 import json
@@ -30,6 +31,21 @@ from .scene import SIZE, Scene
 from .solid import Solid
 
 SPEEDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10)
+
+
+@dataclasses.dataclass(frozen=True)
+class Player:
+    """A motion that plays in a browser, or in a notebook where it is the value of a cell.
+
+    Attributes:
+        html: the page, which needs no network.
+    """
+
+    html: str
+
+    def _repr_html_(self) -> str:
+        # A frame of its own: scripts and styles of the page and of the notebook do not meet.
+        return f'<iframe srcdoc="{html.escape(self.html)}" style="width: 100%; height: 36em; border: 0"></iframe>'
 
 
 @contract
@@ -69,6 +85,41 @@ def page(
         TypeError: for a system that was not built from a mechanism.
         ValueError: for a batch, for a run that did not get beyond its start, for other times of `curves`, and for a speed that is not positive.
     """
+    shown = player(
+        system, solution, curves=curves, points=points, speed=speed, title=title, forces=forces, symbols=symbols
+    )
+    with replacing(path) as fresh:
+        fresh.write_text(shown.html, encoding="utf-8")
+    return pathlib.Path(path)
+
+
+@contract
+def player(
+    system: System,
+    solution: Solution,
+    *,
+    curves: Record | None = None,
+    points: bool = True,
+    speed: Positive = 1.0,
+    title: Text = "Motion",
+    forces: bool | dict[str, Wrench] = False,
+    symbols: Positive = SIZE,
+) -> Player:
+    """The page of `page`, for a notebook: the value of a cell plays.
+
+    Args:
+        system: built from a mechanism.
+        solution: a single motion.
+        curves: as of `page`, and so are all others.
+        points: whether named points are shown.
+        speed: at first.
+        title: of the page.
+        forces: whether reactions are drawn.
+        symbols: their size.
+
+    Raises:
+        As `page`.
+    """
     if solution.ts.ndim != 1:
         raise ValueError(
             f"Argument `solution` must be a single motion, but has leading axes {solution.ts.shape[:-1]}; index it."
@@ -91,9 +142,7 @@ def page(
     text = text.replace("__TITLE__", html.escape(title)).replace(
         "__DATA__", json.dumps(data, allow_nan=False).replace("<", "\\u003c")
     )
-    with replacing(path) as fresh:
-        fresh.write_text(text, encoding="utf-8")
-    return pathlib.Path(path)
+    return Player(text)
 
 
 def _data(

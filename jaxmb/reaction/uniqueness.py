@@ -10,6 +10,7 @@ from jaxtyping import Array
 
 from ..foundations import (
     Positive,
+    TextInNotebooks,
     contract,
     program,
     strong,
@@ -46,7 +47,7 @@ class Verdict:
 
 
 @dataclasses.dataclass(frozen=True)
-class ReactionReport:
+class ReactionReport(TextInNotebooks):
     """Uniqueness of reactions at one pose; `print` shows it as a table.
 
     Attributes:

@@ -14,6 +14,7 @@ from ..foundations import (
     Number,
     Numbers,
     Text,
+    TextInNotebooks,
     arrays_of,
     contract,
     counted,
@@ -25,7 +26,7 @@ from ..foundations import (
 from .write import as_dataset, as_frame, write_csv
 
 
-class Record(eqx.Module):
+class Record(TextInNotebooks, eqx.Module):
     """Columns of samples at increasing times.
 
     A pytree whose leaves are the numbers. Records of one length, with the same names, units and source, may be stacked

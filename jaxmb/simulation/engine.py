@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ..formulation import AbstractFormulation, GaussProjection, formulation_at
-from ..foundations import as_parameters, contract, strong
+from ..foundations import TextInNotebooks, as_parameters, contract, strong
 from ..lanes import unavailable
 from ..linalg import Layout
 from ..system import State, System, Values, apply_mode, canonical, check_state, dense_work, layout_of, rows_at
@@ -167,7 +167,7 @@ def _with_layout(layout: Layout, field: VectorField) -> VectorField:
 
 
 @dataclasses.dataclass(frozen=True)
-class EngineChoice:
+class EngineChoice(TextInNotebooks):
     """The engine of a run, and why it is no other one.
 
     Attributes:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..foundations import RESULTS
+from ..foundations import RESULTS, TextInNotebooks
 from ..system import Mode, Scale, State, rows_at
 from ..topology import Plan, fitting
 from .adjoint import integrate
@@ -26,7 +26,7 @@ from .state_vector import StateVector
 from .vector_field import VectorField
 
 
-class Events(eqx.Module):
+class Events(TextInNotebooks, eqx.Module):
     """What happened during a run, in order; entries beyond `count` have t = NaN.
 
     Attributes:

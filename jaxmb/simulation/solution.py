@@ -1,6 +1,7 @@
 """What a simulation returns."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from jaxtyping import Array, Float, PyTree
 from ..foundations import (
     RESULTS,
     Indices,
+    TextInNotebooks,
     arrays_of,
     as_jax,
     contract,
@@ -21,16 +23,17 @@ from ..foundations import (
     is_concrete,
     over_leading_axes,
     program,
+    table,
 )
 from ..system import Mode, Names, Scale, State
-from .columns import frame
+from .columns import frame, names_of_results
 from .dataset import dataset
 from .segments import Events
 from .step_records import Switches
 from .vector_field import VectorField
 
 
-class Solution(eqx.Module):
+class Solution(TextInNotebooks, eqx.Module):
     """A motion, sampled at `ts`. All arrays gain leading axes under `jax.vmap`.
 
     Attributes:
@@ -71,6 +74,27 @@ class Solution(eqx.Module):
     control: Float[Array, "... T n"] | None = None
     joints: tuple[str, ...] | None = eqx.field(static=True, default=None)
     names: Names | None = eqx.field(static=True, default=None)
+
+    def __str__(self) -> str:
+        """What was run and how it ended; the representation of all fields where numbers are not known."""
+        if not is_concrete(self):
+            return repr(self)
+        batch, ts = self.ts.shape[:-1], np.asarray(self.ts)
+        runs = f" of {counted(int(np.prod(batch)), 'run')}" if batch else ""
+        counts = lambda name: np.asarray(self.stats[name]).astype(int).ravel()
+        over = lambda x: f"{x.min()}" if x.min() == x.max() else f"{x.min()} to {x.max()}"
+        results = Counter(np.ravel(names_of_results(self.result)).tolist())
+        steps = f"{over(counts('num_accepted_steps'))} accepted, {over(counts('num_rejected_steps'))} rejected"
+        return table(
+            f"Solution{runs}: {counted(ts.shape[-1], 'time')} from {ts.min():.6g} to {ts.max():.6g} s",
+            {
+                "coordinates": () if self.names is None else self.names.coordinates,
+                "inputs": () if self.names is None or self.u is None else self.names.inputs,
+                "steps": [steps],
+                "events": () if self.events is None else [over(np.asarray(self.events.count).ravel())],
+                "result": [f"{count} {name}" if batch else name for name, count in results.items()],
+            },
+        )
 
     @property
     def states(self) -> State:

@@ -7,7 +7,7 @@ import pathlib
 import warnings
 from typing import TYPE_CHECKING
 
-from ..foundations import contract, counted, optional
+from ..foundations import TextInNotebooks, contract, counted, optional
 from .manifest import load
 from .shards import Shards
 from .table import NUMBER
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Status:
+class Status(TextInNotebooks):
     """How far a sweep is.
 
     Attributes:

@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from ..batch import batched
-from ..foundations import Count, Positive, Whole, contract, counted, function_of, listing, optional
+from ..foundations import Count, Positive, TextInNotebooks, Whole, contract, counted, function_of, listing, optional
 from .manifest import claim, manifest
 from .meter import Meter
 from .results import check_function, dataset_of, verdict_counts
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
+class Report(TextInNotebooks):
     """What one task of a sweep did.
 
     Attributes:

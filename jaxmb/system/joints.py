@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import equinox as eqx
 from jaxtyping import Array, Float, Int, PyTree
 
-from ..foundations import counted
+from ..foundations import TextInNotebooks, counted
 from .state import State
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class BodyRows(eqx.Module):
 
 
 @dataclasses.dataclass(frozen=True)
-class Topology:
+class Topology(TextInNotebooks):
     """Bodies, joints and loops of a mechanism.
 
     Attributes:

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from ..foundations import (
     Count,
+    TextInNotebooks,
     Vector,
     as_function,
     as_parameters,
@@ -37,7 +38,7 @@ from .state import State
 Scalar = Float[Array, ""]
 
 
-class System(eqx.Module):
+class System(TextInNotebooks, eqx.Module):
     """M(t,q) v̇ = F(t,q,v) + Cᵀλ with φ(t,q) = 0, ψ(t,q,v) = 0 and q̇ = N(q) v.
 
     All functions are pure and written in JAX; everything else (inertia forces, Jacobians, Γ) comes from autodiff.

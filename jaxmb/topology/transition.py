@@ -15,6 +15,7 @@ from ..foundations import (
     Check,
     Fraction,
     FunctionOfState,
+    TextInNotebooks,
     Vector,
     Whole,
     announce,
@@ -40,7 +41,7 @@ from .release import Release
 Scalar = Float[Array, ""]
 
 
-class Transition(eqx.Module):
+class Transition(TextInNotebooks, eqx.Module):
     """The effect of a change of constraints on velocities, momenta and energy.
 
     Attributes:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ..foundations import Count, Key, Positive, contract, function_of
+from ..foundations import Count, Key, Positive, TextInNotebooks, contract, function_of
 
 # The first step of differences, relative to the largest number of each array, and by which factor each next one is smaller: so many of them
 # reach from 1e-1 down to 1e-5 of it. Far below, rounding of the function takes over; far above, terms of high order.
@@ -56,7 +56,7 @@ class AlongDirection:
 
 
 @dataclasses.dataclass(frozen=True)
-class GradientCheck:
+class GradientCheck(TextInNotebooks):
     """What `check_gradient` has compared; prints as a table.
 
     Attributes:

@@ -1,0 +1,67 @@
+"""Objects print as short tables, and show the same in notebooks."""
+
+import dataclasses
+import html
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import jaxmb as jm
+
+P = jm.planar
+MECHANISM = P.Mechanism(
+    [P.Body.rod("rod", mass=1.0, length=1.0)], [P.Revolute("<pin>", "ground", "rod.a")], gravity=(0.0, -9.81)
+)
+
+
+@pytest.fixture(scope="module")
+def run():
+    system = MECHANISM.build()
+    start = jm.assemble(system, [0.3])
+    return system, start, jm.simulate(system, start, jnp.linspace(0.0, 1.0, 5))
+
+
+def test_a_solution_prints_what_was_run_and_how_it_ended(run):
+    lines = str(run[2]).splitlines()
+    assert lines[0] == "Solution: 5 times from 0 to 1 s"
+    accepted, rejected = (int(run[2].stats[f"num_{kind}_steps"]) for kind in ("accepted", "rejected"))
+    assert [line.split(maxsplit=1) for line in lines[1:]] == [
+        ["coordinates", "<pin>"],
+        ["steps", f"{accepted} accepted, {rejected} rejected"],
+        ["result", "successful"],
+    ]
+
+
+def test_a_batch_prints_how_many_runs_ended_how(run):
+    system, start, _ = run
+    starts = jax.vmap(lambda v: dataclasses.replace(start, v=v))(jnp.array([[0.0], [1.0], [jnp.nan]]))
+    text = str(jax.vmap(lambda s: jm.simulate(system, s, [0.5], throw=False))(starts))
+    assert (
+        text.startswith("Solution of 3 runs: 1 time from 0.5 to 0.5 s") and "2 successful, 1 inconsistent_state" in text
+    )
+
+
+def test_a_traced_solution_prints_without_numbers(run):
+    system, start, _ = run
+    texts = []
+    jax.eval_shape(
+        lambda v: texts.append(str(jm.simulate(system, dataclasses.replace(start, v=v), [0.5], throw=False))), start.v
+    )
+    assert "Solution(" in texts[0]
+
+
+def test_notebooks_show_what_is_printed_with_names_escaped(run):
+    system, start, solution = run
+    for shown in (MECHANISM, system, solution, jm.diagnose(system, start), jm.analyse_reactions(system, start)):
+        text = shown._repr_html_()
+        assert text.startswith("<pre") and html.unescape(text).endswith(f">{shown}</pre>") and "<pin>" not in text
+    assert "&lt;pin&gt;" in system._repr_html_()
+
+
+def test_a_player_is_the_page_in_a_frame(run, tmp_path):
+    system, _, solution = run
+    player = jm.plot.player(system, solution, title='"Swing"')
+    assert jm.plot.page(system, solution, tmp_path / "a.html", title='"Swing"').read_text() == player.html
+    frame = player._repr_html_()
+    assert frame.startswith("<iframe srcdoc=") and frame.count('"') == 4
