@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -67,7 +68,8 @@ def assemble(
 
     Args:
         system: the system.
-        q: guess of the coordinates, (nq,) or by name; those not named, or all, are those of `system.guess`.
+        q: guess of the coordinates, (nq,) or by name; those not named, or all, are those of `system.guess`. By name other joint
+            coordinates of a mechanism, too, such as those of joints that close loops: they say which of several poses is meant.
         v: guess of the velocities, (nv,) or by name; zero by default.
         t: time.
         hold: names or indices of coordinates that keep the value given in `q`.
@@ -123,6 +125,7 @@ def as_guess(
 ) -> tuple[System, "Guess"]:
     """The system and the guess as iterations take them; refuses what does not fit."""
     cuts = {} if system.joints is None else system.joints.loops
+    q, aims = _split(system, q)
     q = _full_vector(q, system.guess, system.coordinates, "q", cuts)
     v = _full_vector(v, as_floats(np.zeros(system.nv)), system.velocities, "v", cuts)
     t = as_floats(t)
@@ -147,11 +150,18 @@ def as_guess(
         length=size,
         rank_tol=rank_tol,
         concrete=concrete,
+        aims=tuple(aims),
+        targets=jnp.asarray(as_parameters(list(aims.values())), default_float()) if aims else None,
     )
 
 
 def nearest(system: System, guess: "Guess") -> "Assembly":
     """The result of the iterations from a guess; where they miss the constraints, of those from a pose found by a search around it."""
+    if guess.aims:
+        # Constraints are met afterwards, and without the aims: these say which of several poses is meant, and need not be possible.
+        q, free = solve_guess(system, guess).state.q, dataclasses.replace(guess, aims=(), targets=None)
+        shift = jnp.where(jnp.all(jnp.isfinite(q)), q - guess.q, 0)
+        guess = dataclasses.replace(free, q=guess.q + lax.stop_gradient(shift))
     return _refined(system, guess, _with_search(system, guess, solve_guess(system, guess)))
 
 
@@ -225,6 +235,18 @@ def _after_search(system: System, guess: Guess, scale: Scale) -> Assembly:
     q = search_pose(acting, guess.t, start, guess.fixed, scale)
     # A constant shift: derivatives by the guess are those of the iterations from where the search has led.
     return solve_guess(system, dataclasses.replace(guess, q=guess.q + lax.stop_gradient(q - guess.q)))
+
+
+def _split(system: System, q: object) -> tuple[Any, dict[str, Number]]:
+    """The guess of the system's coordinates, and by name that of other joint coordinates, such as of joints that close loops."""
+    if system.joints is None or not isinstance(q, Mapping):
+        return q, {}
+    others = [x for x in q if isinstance(x, str) and x not in system.coordinates]
+    aims = {name: q[name] for name in others if name.partition(".")[0] in system.joints.names}
+    for name, value in aims.items():
+        system.joints.coordinate(name)  # refuses what is no coordinate of the joint
+        _expect_shape(f"q['{name}']", np.shape(value), ())
+    return {name: value for name, value in q.items() if name not in aims}, aims
 
 
 def _full_vector(

@@ -23,6 +23,7 @@ from ..system import (
     extent,
     measure,
     position_residual,
+    rate_matrix,
     residuals,
     velocity_offset,
     velocity_residual,
@@ -45,6 +46,8 @@ VANISHES = (
 class Guess(eqx.Module):
     """The guess of `assemble`, and the indices of fixed coordinates and velocities, in a mode; `length` and `rank_tol` as of `assemble`.
 
+    `aims` are joint coordinates beyond the system's own, which are brought to `targets` (k,) as nearly as constraints allow.
+
     Of numbers that are `concrete`, so that nobody differentiates them, iterations end where nothing moves any more.
     """
 
@@ -57,6 +60,8 @@ class Guess(eqx.Module):
     length: Array | None = None
     rank_tol: float = eqx.field(static=True, default=RANK_TOL)
     concrete: bool = eqx.field(static=True, default=False)
+    aims: tuple[str, ...] = eqx.field(static=True, default=())
+    targets: Array | None = None
 
 
 class Assembly(eqx.Module):
@@ -133,8 +138,8 @@ def _closing_step(system: System, guess: Guess, start: Array, q: Array, scale: S
         mass=system.mass(t, q),
         jacobian=constraint_jacobian(system, t, q),
         sizes=scale.row,
-        extra=fixed_rows(system, q, guess.fixed),
-        residual=jnp.concatenate([position_residual(system, t, q), (q - start)[fixed]]),
+        extra=jnp.concatenate([fixed_rows(system, q, guess.fixed), _aim_rows(system, guess, q)]),
+        residual=jnp.concatenate([position_residual(system, t, q), (q - start)[fixed], _missing(system, guess, q)]),
         magnitude=extent(system, q),
         offset=scale.span,
         holonomic=system.holonomic,
@@ -142,9 +147,30 @@ def _closing_step(system: System, guess: Guess, start: Array, q: Array, scale: S
     move = system.qdot(q, -shortest_move(system, equations, guess.rank_tol)[0])
     # All lengths at once: a search one after the other would be a loop within the loop.
     trials = jax.vmap(lambda length: system.normalise(q + length * move))(jnp.array(STEPS, q.dtype))
-    amounts = jax.vmap(lambda q: jnp.sum((position_residual(system, t, q) / scale.span) ** 2))(trials)
+    first = _missing(system, guess, start)
+    # Aims differ in units: of each the part counts that is left of how far it was off at first.
+    sizes = jnp.concatenate([scale.span, jnp.where(first != 0, first, 1)])
+    off = lambda q: jnp.concatenate([position_residual(system, t, q), _missing(system, guess, q)]) / sizes
+    amounts = jax.vmap(lambda q: jnp.sum(off(q) ** 2))(trials)
     # Where functions are not defined a trial counts as infinite: `argmin` would choose a NaN.
     return trials[jnp.argmin(jnp.where(jnp.isnan(amounts), jnp.inf, amounts))]
+
+
+def _missing(system: System, guess: Guess, q: Array) -> Array:
+    """By how much (k,) the joint coordinates that are aimed at are off; of angles without their turns, the shorter way round."""
+    if system.joints is None or guess.targets is None:
+        return jnp.zeros(0, q.dtype)
+    off = jnp.stack([system.joints.coordinate(name)(guess.t, q, system.params) for name in guess.aims]) - guess.targets
+    wraps = np.array([system.joints.wraps(name) for name in guess.aims])
+    return jnp.where(wraps, off - 2 * jnp.pi * jnp.round(off / (2 * jnp.pi)), off)
+
+
+def _aim_rows(system: System, guess: Guess, q: Array) -> Array:
+    """The rows (k, nv) of their derivatives with respect to the velocities."""
+    if not guess.aims:
+        return jnp.zeros((0, system.nv), q.dtype)
+    rows = jax.jacfwd(lambda q: _missing(system, guess, q))(q)
+    return rows if system.rate is None else rows @ rate_matrix(system.rate, q, system.nv)
 
 
 def _consistent_velocities(
