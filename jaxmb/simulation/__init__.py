@@ -16,7 +16,6 @@ from .method import XLA as XLA
 from .segments import Events as Events
 from .simulate import simulate as simulate
 from .solution import Solution as Solution
-from .step_size import default_controller as default_controller
 from .step_records import Switches as Switches
 from .stepper import Stepper as Stepper
 from .stepper import stepper as stepper

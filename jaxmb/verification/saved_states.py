@@ -10,15 +10,16 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..formulation import AbstractFormulation, formulation_at
 from ..foundations import as_jax, program, strong
-from ..kinematics import choose_rows, consistency, directions, distance_to_dependence
+from ..kinematics import by_lengths, choose_rows, consistency
 from ..simulation import Solution
 from ..system import State, System, apply_mode, rate_matrix, rows_at
 
 # So many states are looked at by one call, and so many intervals between neighbours: memory is bounded, and runs of any length share a
 # program.
 BLOCK = 128
-# A coordinate that moves by no more than this part of its length from one saved time to the next: rows turn by less than half a radian.
-RESOLVED = 0.5
+# From one saved time to the next a coordinate may move by this part of its length ℓ, over which a row turns by some 50 degrees: beyond a
+# right angle a sign would say nothing.
+RESOLVED = 1.0
 
 
 class _Block(eqx.Module):
@@ -87,7 +88,9 @@ class SavedStates:
         axes = solution.ts.shape[:-1]
         shape = (int(np.prod(axes)), solution.ts.shape[-1])
         states = dataclasses.replace(solution.states, control=None)
-        flat: State = jax.tree.map(lambda x: np.asarray(x).reshape(-1, *x.shape[len(axes) + 1 :]), states)
+        flat: State = jax.tree.map(
+            lambda x: np.asarray(x).reshape(shape[0] * shape[1], *x.shape[len(axes) + 1 :]), states
+        )
         reached = np.isfinite(flat.q).all(axis=1) & np.isfinite(flat.v).all(axis=1)
         flat = dataclasses.replace(flat, scale=dataclasses.replace(flat.scale, rate=_rates(flat, reached, shape)))
         # Of what was not reached nothing is read: a state that was stands for it, so that no NaN enters decisions about rows.
@@ -110,7 +113,7 @@ class SavedStates:
 
     @property
     def resolved(self) -> Bool[np.ndarray, "B N"]:
-        """Whether the time to the next state is so short that rows turn by less than half a radian until then."""
+        """Whether the time to the next state is so short that coordinates move by less than their lengths until then."""
         moves = np.abs(self.qdot) / np.where(self.length > 0, self.length, np.inf)
         fastest = np.maximum(moves[:, 1:], moves[:, :-1]).max(axis=-1, initial=0)
         return self.following & (fastest * np.diff(self.ts) <= RESOLVED)
@@ -186,8 +189,9 @@ def _one(
     factor = formulation.factorise(terms, rows.in_use, rank_tol=0.0)
     position, velocity = consistency(system, state, "")
     singular = jnp.any(rows.lost | rows.open)
-    # At the pose itself the factors have lost those rows, so that the others would tell the distance.
-    distance = jnp.where(singular, 0, distance_to_dependence(scale, factor))
+    # As of `distance_to_dependence`: rows that become dependent do so in either metric. At the pose itself the factors have lost them.
+    lengths = by_lengths(scale, factor)
+    distance = jnp.where(singular, 0, jnp.maximum(factor.gap, lengths.gap))
     block = _Block(
         qdot=system.qdot(q, v),
         length=length,
@@ -199,4 +203,4 @@ def _one(
         distance=distance,
         turned=jnp.array(False),
     )
-    return block, rows.in_use, directions(scale, factor)
+    return block, rows.in_use, lengths.basis
