@@ -14,9 +14,9 @@ from ..kinematics import by_lengths, choose_rows, consistency
 from ..simulation import Solution
 from ..system import State, System, apply_mode, rate_matrix, rows_at
 
-# So many states are looked at by one call, and so many intervals between neighbours: memory is bounded, and runs of any length share a
-# program.
-BLOCK = 128
+# States are looked at by blocks whose C have so many entries, of no fewer and no more states than these: memory is bounded, and all runs of a
+# system share a program. A call takes some 3 ms, so that small blocks of small systems would be slow.
+ENTRIES, FEWEST, MOST = 2**16, 16, 512
 # From one saved time to the next a coordinate may move by this part of its length ℓ, over which a row turns by some 50 degrees: beyond a
 # right angle a sign would say nothing.
 RESOLVED = 1.0
@@ -157,9 +157,10 @@ def _with_ranges(
 def _blocks(system: System, formulation: AbstractFormulation, flat: State) -> PyTree:
     """What constraints say of each state, block by block."""
     count, parts = len(flat.t), []
-    for start in range(0, count, BLOCK):
+    size = int(np.clip(ENTRIES // max(1, system.m * system.nv), FEWEST, MOST))
+    for start in range(0, count, size):
         # One state more than is read: a row is compared with that of the next state.
-        indices = np.minimum(np.arange(start, start + BLOCK + 1), count - 1)
+        indices = np.minimum(np.arange(start, start + size + 1), count - 1)
         states = jax.tree.map(lambda x, indices=indices: as_jax(x[indices]), flat)
         parts.append(jax.tree.map(np.asarray, _block(system, formulation, states)))
     return jax.tree.map(lambda *x: np.concatenate(x)[:count], *parts)
