@@ -35,6 +35,17 @@ VISIBLE = 0.05
 # Reactions are analysed at no more poses than that: one of each kind, by the rows that act and those that are redundant.
 MOST_POSES = 8
 NAN = math.nan
+CONSTRAINTS = (
+    "position residual",
+    "velocity residual",
+    "acceleration",
+    "corrections",
+    "redundant rows",
+    "singular poses",
+    "passages",
+    "reactions",
+)
+MOTION = ("energy balance", "continuity")
 
 
 @contract
@@ -72,6 +83,8 @@ def check(system: System, solution: Solution, *, reference: Solution | None = No
     if saved.reached.any():
         evidence += _of_constraints(system, solution, saved)
         evidence += [_energy(system, solution, saved), _continuity(solution, saved)]
+    else:
+        evidence += [_not_asked(name, "no state was reached") for name in (*CONSTRAINTS, *MOTION)]
     evidence += [_steps(solution, saved), _difference(solution, saved, reference)]
     times = (saved.ts.shape[1], float(saved.ts.min()), float(saved.ts.max()))
     return RunCheck(saved.axes, times, tuple(evidence))
@@ -123,21 +136,10 @@ def _result(solution: Solution, saved: SavedStates) -> Evidence:
 
 
 def _of_constraints(system: System, solution: Solution, saved: SavedStates) -> Iterable[Evidence]:
-    names = (
-        "position residual",
-        "velocity residual",
-        "acceleration",
-        "corrections",
-        "redundant rows",
-        "singular poses",
-        "passages",
-    )
     reports = _reports(system, saved)
+    reactions = _reactions(solution, saved, reports)
     if not saved.names:
-        return [
-            *(_not_asked(name, "the system has no constraints") for name in names),
-            _reactions(solution, saved, reports),
-        ]
+        return [*(_not_asked(name, "the system has no constraints") for name in CONSTRAINTS[:-1]), reactions]
     # Accepted after each step, and at the start of a run; the latter is far above rounding and far below any gap of consequence.
     precision = np.finfo(saved.q.dtype)
     limits = Projection().tolerance(precision.dtype), float(precision.eps) ** 0.5
@@ -147,19 +149,19 @@ def _of_constraints(system: System, solution: Solution, saved: SavedStates) -> I
     )
     of = lambda peak: f"'{saved.names[peak.entry]}'"
     return [
-        _evidence(names[0], position, limits, f"largest |φ|/Φ, of {of(position)}"),
-        _evidence(names[1], velocity, limits, f"largest |C v + b|/(Φ Ω), of {of(velocity)}"),
+        _evidence(CONSTRAINTS[0], position, limits, f"largest |φ|/Φ, of {of(position)}"),
+        _evidence(CONSTRAINTS[1], velocity, limits, f"largest |C v + b|/(Φ Ω), of {of(velocity)}"),
         _evidence(
-            names[2],
+            CONSTRAINTS[2],
             acceleration,
             (tolerance, tolerance),
             f"least |C v̇ − Γ| of any v̇, relative to its terms, of {of(acceleration)}",
         ),
         _corrections(system, solution, saved, limits),
         _redundancy(solution, saved, reports),
-        _reactions(solution, saved, reports),
         _distance(saved),
         _passages(saved),
+        reactions,
     ]
 
 
@@ -175,7 +177,7 @@ def _corrections(system: System, solution: Solution, saved: SavedStates, limits:
     peak = saved.peak(largest, np.ones(largest.shape[:2], bool))
     steps = Peak(peak.value, peak.run, NAN, peak.entry)
     return _evidence(
-        "corrections", steps, limits, f"largest residual that a step has left, of '{saved.names[peak.entry]}'"
+        CONSTRAINTS[3], steps, limits, f"largest residual that a step has left, of '{saved.names[peak.entry]}'"
     )
 
 
@@ -197,7 +199,7 @@ def _reports(system: System, saved: SavedStates) -> dict[int, ReactionReport]:
 
 def _redundancy(solution: Solution, saved: SavedStates, reports: dict[int, ReactionReport]) -> Evidence:
     """How many rows follow from others, and which constraints these belong to."""
-    peak = saved.peak(saved.redundancy, saved.reached)
+    peak = saved.peak(saved.redundancy.astype(float), saved.reached)
     shared = dict.fromkeys(
         name
         for i, report in reports.items()
@@ -215,13 +217,13 @@ def _redundancy(solution: Solution, saved: SavedStates, reports: dict[int, React
         else f"{ranks}; rows depend on each other in {listing(shared)}"
     )
     # Redundant rows are no fault: what they leave open are reactions.
-    return Evidence("redundant rows", peak.value, NAN, "ok", words, peak.run if peak.value else (), NAN)
+    return Evidence(CONSTRAINTS[4], peak.value, NAN, "ok", words, peak.run if peak.value else (), NAN)
 
 
 def _reactions(solution: Solution, saved: SavedStates, reports: dict[int, ReactionReport]) -> Evidence:
     """Reactions that a rigid model does not determine."""
     if not reports:
-        return _not_asked("reactions", "the system has no constraints")
+        return _not_asked(CONSTRAINTS[7], "the system has no constraints")
     regular, singular = (
         dict.fromkeys(
             name
@@ -239,7 +241,7 @@ def _reactions(solution: Solution, saved: SavedStates, reports: dict[int, Reacti
     if events is not None and bool(np.any(np.asarray(events.doubtful))):
         clauses.append("an event was decided by one that is not determined")
     words = "; ".join(clauses) or "all are determined"
-    return Evidence("reactions", float(len(regular) + len(only)), 0.0, "attention" if clauses else "ok", words)
+    return Evidence(CONSTRAINTS[7], float(len(regular) + len(only)), 0.0, "attention" if clauses else "ok", words)
 
 
 def _distance(saved: SavedStates) -> Evidence:
@@ -247,7 +249,7 @@ def _distance(saved: SavedStates) -> Evidence:
     peak = saved.peak(-saved.distance, saved.reached)
     least = -peak.value
     words = "least remainder of a row beside the others, of 1 at most"
-    return Evidence("singular poses", least, NEAR, "ok" if least >= NEAR else "attention", words, peak.run, peak.t)
+    return Evidence(CONSTRAINTS[5], least, NEAR, "ok" if least >= NEAR else "attention", words, peak.run, peak.t)
 
 
 def _passages(saved: SavedStates) -> Evidence:
@@ -259,10 +261,10 @@ def _passages(saved: SavedStates) -> Evidence:
     counts = between.sum(axis=1) + at_states.sum(axis=1)
     run, count = int(np.argmax(counts)), int(counts.max())
     if not count:
-        return Evidence("passages", 0.0, 0.0, "ok", f"no row has changed its sign{_unresolved(saved)}")
+        return Evidence(CONSTRAINTS[6], 0.0, 0.0, "ok", f"no row has changed its sign{_unresolved(saved)}")
     words = f"through or close by singular poses, up to here for the first time{_unresolved(saved)}"
     first = float(saved.ts[run, int(np.argmax(met[run]))])
-    return Evidence("passages", float(count), 0.0, "attention", words, saved.index(run), first)
+    return Evidence(CONSTRAINTS[6], float(count), 0.0, "attention", words, saved.index(run), first)
 
 
 def _unresolved(saved: SavedStates) -> str:
@@ -286,7 +288,7 @@ def _energy(system: System, solution: Solution, saved: SavedStates) -> Evidence:
     size = np.maximum(largest(kinetic), np.maximum(*(largest(x - x[:, :1]) for x in (potential, work))))
     off = np.where(balance == 0, 0, np.abs(balance) / np.where(size > 0, size, 1))
     words = "|T + V − W| less that of the start, relative to the largest of T, ΔV and ΔW"
-    return _evidence("energy balance", saved.peak(off, saved.reached), _accuracy(), words)
+    return _evidence(MOTION[0], saved.peak(off, saved.reached), _accuracy(), words)
 
 
 def _accuracy() -> tuple[float, float]:
@@ -296,7 +298,7 @@ def _accuracy() -> tuple[float, float]:
 
 def _continuity(solution: Solution, saved: SavedStates) -> Evidence:
     """Whether coordinates follow from their rates: a state of another branch does not."""
-    name, resolved = "continuity", saved.resolved
+    name, resolved = MOTION[1], saved.resolved
     if not resolved.any():
         return _not_asked(
             name,
@@ -308,8 +310,10 @@ def _continuity(solution: Solution, saved: SavedStates) -> Evidence:
     changes = np.abs(np.diff(saved.qdot, axis=1))
     # A move is h q̇ at some time between, and q̇ there within what it changes by here and in the intervals beside.
     beside = np.pad(np.where(saved.following[..., None], changes, 0), ((0, 0), (1, 1), (0, 0)))
-    length = np.minimum(saved.length[:, 1:], saved.length[:, :-1])
-    admissible = step * (beside[:, :-2] + changes + beside[:, 2:]) + NEAR * length
+    # Branches come closer than `NEAR` lengths only near singular poses, where steps look for jumps themselves. Coordinates that no row
+    # determines have none: of these nothing is asked that their range would not explain.
+    least = np.where(saved.reach > 0, NEAR * saved.reach, saved.extent)[:, 1:]
+    admissible = step * (beside[:, :-2] + changes + beside[:, 2:]) + least
     off = np.abs(np.diff(saved.q, axis=1) - step * (saved.qdot[:, 1:] + saved.qdot[:, :-1]) / 2)
     jumps = np.where(off > 0, off / np.where(admissible > 0, admissible, 1), 0)
     peak = saved.peak(jumps, resolved)
@@ -338,14 +342,14 @@ def _difference(solution: Solution, saved: SavedStates, reference: Solution | No
     name = "reference"
     if reference is None:
         return _not_asked(name, "give `reference`, a run with tolerances ten times tighter")
-    if not saved.reached.any():
-        return _not_asked(name, "no state was reached")
     q = np.asarray(reference.q).reshape(saved.q.shape)
     both = saved.reached & np.isfinite(q).all(axis=-1)
+    if not both.any():
+        return _not_asked(name, "no time was reached by both")
     off = np.abs(saved.q - q)
-    off = np.where(off > 0, off / np.where(saved.length > 0, saved.length, 1), 0)
+    off = np.where(off > 0, off / np.where(saved.extent > 0, saved.extent, 1), 0)
     peak = saved.peak(off, both)
-    words = f"difference, of '{_coordinate(solution, peak)}', relative to its length ℓ"
+    words = f"difference, of '{_coordinate(solution, peak)}', relative to how far it moves"
     evidence = _evidence(name, peak, _accuracy(), words)
     if _accepted(reference) <= _accepted(solution) and evidence.verdict == "ok":
         return Evidence(

@@ -12,28 +12,28 @@ from ..formulation import AbstractFormulation, formulation_at
 from ..foundations import as_jax, program, strong
 from ..kinematics import by_lengths, choose_rows, consistency
 from ..simulation import Solution
-from ..system import State, System, apply_mode, rate_matrix, rows_at
+from ..system import State, System, apply_mode, jacobian_rate, rate_matrix, rows_at
 
 # States are looked at by blocks whose C have so many entries, of no fewer and no more states than these: memory is bounded, and all runs of a
 # system share a program. A call takes some 3 ms, so that small blocks of small systems would be slow.
 ENTRIES, FEWEST, MOST = 2**16, 16, 512
-# From one saved time to the next a coordinate may move by this part of its length ℓ, over which a row turns by some 50 degrees: beyond a
-# right angle a sign would say nothing.
+# From one saved time to the next rows may turn by so many radians, at the rates of both ends: beyond a right angle a sign would say nothing.
 RESOLVED = 1.0
 
 
 class _Block(eqx.Module):
-    """What constraints say of each state of a block, see `SavedStates`."""
+    """What constraints say of a state, or of each of several, see `SavedStates`."""
 
-    qdot: Float[Array, "b nq"]
-    length: Float[Array, "b nq"]
-    position: Float[Array, "b k"]
-    velocity: Float[Array, "b k"]
-    contradiction: Float[Array, "b k"]
-    redundancy: Int[Array, " b"]
-    singular: Bool[Array, " b"]
-    distance: Float[Array, " b"]
-    turned: Bool[Array, " b"]
+    qdot: Float[Array, "*b nq"]
+    reach: Float[Array, "*b nq"]
+    position: Float[Array, "*b k"]
+    velocity: Float[Array, "*b k"]
+    contradiction: Float[Array, "*b k"]
+    redundancy: Int[Array, "*b"]
+    singular: Bool[Array, "*b"]
+    distance: Float[Array, "*b"]
+    turning: Float[Array, "*b"]
+    turned: Bool[Array, "*b"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,12 +56,14 @@ class SavedStates:
         ts: times (B, T) in s.
         reached: mask (B, T).
         q, qdot: coordinates and their rates (B, T, nq).
-        length: how far each coordinate moves while rows turn (B, T, nq); where no row tells, how far it gets in the run.
+        reach: ℓ (B, T, nq), how far each coordinate moves while rows turn; zero where no row determines it.
+        extent: the larger of that and of how far each coordinate gets in the run (B, T, nq).
         position, velocity: largest residuals of each constraint (B, T, k), relative to Φ and to Φ Ω.
         contradiction: by how much no acceleration satisfies a constraint (B, T, k), relative to its terms.
         redundancy: number (B, T) of redundant rows.
         singular: whether (B, T) rows are dependent at the pose that are independent nearby.
         distance: of the rows in use from being dependent (B, T), see `jaxmb.kinematics.distance_to_dependence`.
+        turning: how fast (B, T) rows turn, in rad/s.
         turned: whether (B, T − 1) a row has changed its sign until the next state.
         flat: all states, of B T times.
     """
@@ -72,13 +74,15 @@ class SavedStates:
     reached: Bool[np.ndarray, "B T"]
     q: Float[np.ndarray, "B T nq"]
     qdot: Float[np.ndarray, "B T nq"]
-    length: Float[np.ndarray, "B T nq"]
+    reach: Float[np.ndarray, "B T nq"]
+    extent: Float[np.ndarray, "B T nq"]
     position: Float[np.ndarray, "B T k"]
     velocity: Float[np.ndarray, "B T k"]
     contradiction: Float[np.ndarray, "B T k"]
     redundancy: Int[np.ndarray, "B T"]
     singular: Bool[np.ndarray, "B T"]
     distance: Float[np.ndarray, "B T"]
+    turning: Float[np.ndarray, "B T"]
     turned: Bool[np.ndarray, "B T-1"]
     flat: State
 
@@ -92,7 +96,7 @@ class SavedStates:
             lambda x: np.asarray(x).reshape(shape[0] * shape[1], *x.shape[len(axes) + 1 :]), states
         )
         reached = np.isfinite(flat.q).all(axis=1) & np.isfinite(flat.v).all(axis=1)
-        flat = dataclasses.replace(flat, scale=dataclasses.replace(flat.scale, rate=_rates(flat, reached, shape)))
+        flat = eqx.tree_at(lambda state: state.scale.rate, flat, _rates(flat, reached, shape))
         # Of what was not reached nothing is read: a state that was stands for it, so that no NaN enters decisions about rows.
         present = np.where(reached, np.arange(reached.size), np.argmax(reached))
         flat = jax.tree.map(lambda x: x[present], flat)
@@ -100,7 +104,7 @@ class SavedStates:
         reshaped = lambda x: x.reshape(*shape, *x.shape[1:])
         values = {x.name: reshaped(getattr(blocks, x.name)) for x in dataclasses.fields(blocks)}
         reached, q = reshaped(reached), reshaped(np.asarray(flat.q))
-        values["length"] = _with_ranges(values["length"], q, reached)
+        values["extent"] = np.maximum(values["reach"], _ranges(q, reached))
         values["turned"] = values["turned"][:, :-1]
         ts = np.asarray(solution.ts).reshape(shape)
         names = tuple(system.in_mode(solution.modes).rows)
@@ -113,10 +117,10 @@ class SavedStates:
 
     @property
     def resolved(self) -> Bool[np.ndarray, "B N"]:
-        """Whether the time to the next state is so short that coordinates move by less than their lengths until then."""
-        moves = np.abs(self.qdot) / np.where(self.length > 0, self.length, np.inf)
-        fastest = np.maximum(moves[:, 1:], moves[:, :-1]).max(axis=-1, initial=0)
-        return self.following & (fastest * np.diff(self.ts) <= RESOLVED)
+        """Whether the time to the next state is so short that rows turn by less than a right angle, and coordinates move by less than they do in all."""
+        moves = np.abs(self.qdot) / np.where(self.extent > 0, self.extent, np.inf)
+        fastest = np.maximum(self.turning / RESOLVED, moves.max(axis=-1, initial=0))
+        return self.following & (np.maximum(fastest[:, 1:], fastest[:, :-1]) * np.diff(self.ts) <= 1)
 
     def index(self, run: int) -> tuple[int, ...]:
         """The index of a run in the batch; empty for a single run."""
@@ -143,15 +147,12 @@ def _rates(flat: State, reached: Bool[np.ndarray, " n"], shape: tuple[int, int])
     return np.repeat(rates, shape[1]).astype(flat.v.dtype)
 
 
-def _with_ranges(
-    length: Float[np.ndarray, "B T nq"], q: Float[np.ndarray, "B T nq"], reached: Bool[np.ndarray, "B T"]
-) -> Float[np.ndarray, "B T nq"]:
-    """The lengths, and in place of those that no row tells how far the coordinate gets."""
+def _ranges(q: Float[np.ndarray, "B T nq"], reached: Bool[np.ndarray, "B T"]) -> Float[np.ndarray, "B 1 nq"]:
+    """How far each coordinate gets in each run; zero in a run that has reached nothing."""
     among = reached[..., None]
     low = np.min(q, axis=1, keepdims=True, where=among, initial=np.inf)
     high = np.max(q, axis=1, keepdims=True, where=among, initial=-np.inf)
-    # A run that has reached nothing has no range.
-    return np.where(length > 0, length, np.maximum(high - low, 0))
+    return np.maximum(high - low, 0)
 
 
 def _blocks(system: System, formulation: AbstractFormulation, flat: State) -> PyTree:
@@ -183,11 +184,12 @@ def _one(
     """What constraints say of a state, its rows in use, and their directions."""
     system, state = apply_mode(system, state)
     q, v, scale = state.q, state.v, state.scale
-    length = scale.reach if system.rate is None else jnp.abs(rate_matrix(system.rate, q, system.nv)) @ scale.reach
+    reach = scale.reach if system.rate is None else jnp.abs(rate_matrix(system.rate, q, system.nv)) @ scale.reach
     rows = choose_rows(system, formulation, state)
     terms = rows_at(system, state.t, q, scale.row)
     # The rows are decided; none is to be left out again, however close to dependence.
     factor = formulation.factorise(terms, rows.in_use, rank_tol=0.0)
+    rates = jacobian_rate(system, state.t, q, v)
     position, velocity = consistency(system, state, "")
     singular = jnp.any(rows.lost | rows.open)
     # As of `distance_to_dependence`: rows that become dependent do so in either metric. At the pose itself the factors have lost them.
@@ -195,13 +197,14 @@ def _one(
     distance = jnp.where(singular, 0, jnp.maximum(factor.gap, lengths.gap))
     block = _Block(
         qdot=system.qdot(q, v),
-        length=length,
+        reach=reach,
         position=position.amount,
         velocity=velocity.amount,
         contradiction=system.largest(rows.contradiction),
         redundancy=jnp.sum(system.acting) - jnp.sum(rows.in_use | rows.open),
         singular=singular,
         distance=distance,
+        turning=jnp.max(jnp.where(system.acting, factor.speeds(rates), 0), initial=0),
         turned=jnp.array(False),
     )
     return block, rows.in_use, lengths.basis
