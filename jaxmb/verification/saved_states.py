@@ -120,7 +120,10 @@ class SavedStates:
         """Whether the time to the next state is so short that rows turn by less than a right angle, and coordinates move by less than they do in all."""
         moves = np.abs(self.qdot) / np.where(self.extent > 0, self.extent, np.inf)
         fastest = np.maximum(self.turning / RESOLVED, moves.max(axis=-1, initial=0))
-        return self.following & (np.maximum(fastest[:, 1:], fastest[:, :-1]) * np.diff(self.ts) <= 1)
+        # With the states beside: rates of a row that turns to and fro may be small at both ends of an interval.
+        beside = np.pad(fastest, ((0, 0), (1, 1)))
+        around = np.max([beside[:, i : i + fastest.shape[1] - 1] for i in range(4)], axis=0)
+        return self.following & (around * np.diff(self.ts) <= 1)
 
     def index(self, run: int) -> tuple[int, ...]:
         """The index of a run in the batch; empty for a single run."""
