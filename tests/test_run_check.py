@@ -275,6 +275,7 @@ def test_rows_of_locks_are_constraints():
     check = jm.check(system, jm.simulate(system, jm.assemble(system, {"shoulder": 0.3}), TS, events=events))
     assert check.verdict == "ok" and "lock elbow" in check["position residual"].words
     assert check["redundant rows"].words.startswith("rank 0 to 1")
+    assert check["continuity"].value < 0.1  # the rate jumps at the event
 
 
 @pytest.mark.slow

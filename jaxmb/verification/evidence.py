@@ -81,7 +81,7 @@ class RunCheck:
     @property
     def verdict(self) -> Verdict:
         """The worst verdict of all."""
-        return max((x.verdict for x in self.evidence), key=SEVERITY.index)
+        return SEVERITY[max(SEVERITY.index(x.verdict) for x in self.evidence)]
 
     @property
     def ok(self) -> bool:

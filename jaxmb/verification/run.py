@@ -107,7 +107,9 @@ def _graded(value: float, attention: float, failed: float) -> tuple[float, Verdi
     """The threshold that a value was held against, and the verdict."""
     if not value <= failed:  # not a number: failed
         return failed, "failed"
-    return attention, "ok" if value <= attention else "attention"
+    if value <= attention:
+        return attention, "ok"
+    return attention, "attention"
 
 
 def _evidence(name: str, peak: Peak, limits: tuple[float, float], words: str) -> Evidence:
@@ -200,10 +202,10 @@ def _reports(system: System, saved: SavedStates) -> dict[int, ReactionReport]:
 def _redundancy(solution: Solution, saved: SavedStates, reports: dict[int, ReactionReport]) -> Evidence:
     """How many rows follow from others, and which constraints these belong to."""
     peak = saved.peak(saved.redundancy.astype(float), saved.reached)
+    regular = [report for i, report in reports.items() if not saved.singular.flat[i]]
     shared = dict.fromkeys(
         name
-        for i, report in reports.items()
-        if not saved.singular.flat[i]
+        for report in regular or reports.values()
         for name, verdict in report.groups.items()
         if not verdict.multipliers_unique
     )

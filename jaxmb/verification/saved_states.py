@@ -55,6 +55,7 @@ class SavedStates:
         names: of the constraints, and locks.
         ts: times (B, T) in s.
         reached: mask (B, T).
+        following: whether (B, T − 1) a state and the next one were both reached, and no event has happened between.
         q, qdot: coordinates and their rates (B, T, nq).
         reach: ℓ (B, T, nq), how far each coordinate moves while rows turn; zero where no row determines it.
         extent: the larger of that and of how far each coordinate gets in the run (B, T, nq).
@@ -72,6 +73,7 @@ class SavedStates:
     names: tuple[str, ...]
     ts: Float[np.ndarray, "B T"]
     reached: Bool[np.ndarray, "B T"]
+    following: Bool[np.ndarray, "B T-1"]
     q: Float[np.ndarray, "B T nq"]
     qdot: Float[np.ndarray, "B T nq"]
     reach: Float[np.ndarray, "B T nq"]
@@ -95,7 +97,7 @@ class SavedStates:
         flat: State = jax.tree.map(
             lambda x: np.asarray(x).reshape(shape[0] * shape[1], *x.shape[len(axes) + 1 :]), states
         )
-        reached = np.isfinite(flat.q).all(axis=1) & np.isfinite(flat.v).all(axis=1)
+        reached = np.asarray(np.isfinite(flat.q).all(axis=1) & np.isfinite(flat.v).all(axis=1))
         flat = eqx.tree_at(lambda state: state.scale.rate, flat, _rates(flat, reached, shape))
         # Of what was not reached nothing is read: a state that was stands for it, so that no NaN enters decisions about rows.
         present = np.where(reached, np.arange(reached.size), np.argmax(reached))
@@ -108,12 +110,8 @@ class SavedStates:
         values["turned"] = values["turned"][:, :-1]
         ts = np.asarray(solution.ts).reshape(shape)
         names = tuple(system.in_mode(solution.modes).rows)
-        return cls(axes=axes, names=names, ts=ts, reached=reached, q=q, flat=flat, **values)
-
-    @property
-    def following(self) -> Bool[np.ndarray, "B N"]:
-        """Whether a state and the next one were both reached."""
-        return self.reached[:, 1:] & self.reached[:, :-1]
+        following = reached[:, 1:] & reached[:, :-1] & ~_eventful(solution, ts)
+        return cls(axes=axes, names=names, ts=ts, reached=reached, following=following, q=q, flat=flat, **values)
 
     @property
     def resolved(self) -> Bool[np.ndarray, "B N"]:
@@ -148,6 +146,15 @@ def _rates(flat: State, reached: Bool[np.ndarray, " n"], shape: tuple[int, int])
     least = 1 / np.where(duration > 0, duration, 1)
     rates = np.maximum(np.maximum(flat.scale.rate, passing).reshape(shape).max(axis=1), least)
     return np.repeat(rates, shape[1]).astype(flat.v.dtype)
+
+
+def _eventful(solution: Solution, ts: Float[np.ndarray, "B T"]) -> Bool[np.ndarray, "B N"]:
+    """Whether an event has happened between a time and the next one: it may change rates, rows and, by assembly, coordinates."""
+    if solution.events is None:
+        return np.zeros((len(ts), ts.shape[1] - 1), bool)
+    # A state saved at an event's time is that after it; entries that are not used are NaN, between no times.
+    at = np.asarray(solution.events.t).reshape(len(ts), 1, -1)
+    return np.any((ts[:, :-1, None] < at) & (at <= ts[:, 1:, None]), axis=2)
 
 
 def _ranges(q: Float[np.ndarray, "B T nq"], reached: Bool[np.ndarray, "B T"]) -> Float[np.ndarray, "B 1 nq"]:
@@ -201,8 +208,8 @@ def _one(
     block = _Block(
         qdot=system.qdot(q, v),
         reach=reach,
-        position=position.amount,
-        velocity=velocity.amount,
+        position=jnp.asarray(position.amount),
+        velocity=jnp.asarray(velocity.amount),
         contradiction=system.largest(rows.contradiction),
         redundancy=jnp.sum(system.acting) - jnp.sum(rows.in_use | rows.open),
         singular=singular,
