@@ -25,7 +25,7 @@ PAGES = {
     "spatial": ("Spatial mechanisms", ("spatial",)),
     "control": ("Control", ("control",)),
     "fit": ("Fits", ("fit",)),
-    "verification": ("Checks of gradients", ("verification",)),
+    "verification": ("Checks of runs and gradients", ("verification",)),
     "sweep": ("Sweeps", ("sweep",)),
     "models": ("Models from files", ("models",)),
     "records": ("Records", ("records",)),

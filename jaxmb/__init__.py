@@ -67,7 +67,9 @@ from .system import Holonomic as Holonomic
 from .system import Pfaffian as Pfaffian
 from .system import State as State
 from .system import System as System
+from .verification import check as check
 from .verification import check_gradient as check_gradient
+from .verification import RunCheck as RunCheck
 
 __version__ = _version("jaxmb")
 

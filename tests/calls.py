@@ -606,6 +606,7 @@ def files():
         objective=lambda system, solution: jnp.sum(solution.q**2), steps=more(1), optimiser=optax.adam(1e-2), over=jnp.mean,
         gradient=known("reverse"), checkpoint=Among(fresh(".npz"), "text"), progress=False, throw=False,
     )  # fmt: skip
+    yield jm.check, dict(system=built(), solution=motion(), reference=motion())
     yield jm.check_gradient, dict(
         fn=lambda x: x**2, at=Among(2.0, "nan"), forward=Among(lambda x: x**2, "none"), rtol=more(1e-6), directions=more(1), key=Among(jax.random.key(0), "none"),
     )  # fmt: skip

@@ -10,6 +10,7 @@ from .points import pose as pose
 from .points import position as position
 from .points import rate as rate
 from .points import velocity as velocity
+from .quantities import check_motion as check_motion
 from .quantities import Energy as Energy
 from .quantities import energy as energy
 from .quantities import physical_reactions as physical_reactions

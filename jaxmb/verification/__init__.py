@@ -1,7 +1,10 @@
-"""Evidence for results: whether a gradient is that of the values."""
+"""Evidence for results: whether a gradient is that of the values, and whether a run can be trusted."""
 
+from .evidence import Evidence as Evidence
+from .evidence import RunCheck as RunCheck
 from .gradient import AlongDirection as AlongDirection
 from .gradient import check_gradient as check_gradient
 from .gradient import GradientCheck as GradientCheck
+from .run import check as check
 
-__all__ = ["AlongDirection", "GradientCheck", "check_gradient"]
+__all__ = ["AlongDirection", "Evidence", "GradientCheck", "RunCheck", "check", "check_gradient"]
