@@ -20,7 +20,7 @@ from jaxmb.foundations import Positive, contract, function_of
 MADE = {
     "": """Acceleration Criterion CurveEvent DependentRows Diagnosis Energy Equilibrium Events Kinematics Linearisation Minimal Mode
         Motion MotionCurve Partition Projected ReactionReport Reactions Residuals RESULTS Scale Solution State Statics EngineChoice Switches
-        Terms Transition Verdict Wrench AbstractDrift AbstractEvent Attempt Change EventContext Occurrence AbstractEngine AbstractFormulation NoDrift Stepper AlongDirection GradientCheck Evidence RunCheck
+        Terms Transition Verdict Wrench AbstractDrift AbstractEvent Attempt Change EventContext Occurrence AbstractEngine AbstractFormulation NoDrift Stepper DirectionalDerivative GradientCheck Evidence RunCheck
         compiler_options show_config""",
     "planar": "",
     "spatial": "",

@@ -2,9 +2,9 @@
 
 from .evidence import Evidence as Evidence
 from .evidence import RunCheck as RunCheck
-from .gradient import AlongDirection as AlongDirection
+from .gradient import DirectionalDerivative as DirectionalDerivative
 from .gradient import check_gradient as check_gradient
 from .gradient import GradientCheck as GradientCheck
 from .run import check as check
 
-__all__ = ["AlongDirection", "Evidence", "GradientCheck", "RunCheck", "check", "check_gradient"]
+__all__ = ["DirectionalDerivative", "Evidence", "GradientCheck", "RunCheck", "check", "check_gradient"]

@@ -24,7 +24,7 @@ JUMP = 10
 
 
 @dataclasses.dataclass(frozen=True)
-class AlongDirection:
+class DirectionalDerivative:
     """Derivatives of a function along one direction.
 
     Attributes:
@@ -66,7 +66,7 @@ class GradientCheck(TextInNotebooks):
     """
 
     value: float
-    directions: tuple[AlongDirection, ...]
+    directions: tuple[DirectionalDerivative, ...]
     without_forward: str
 
     @property
@@ -208,7 +208,7 @@ def _compare(
     gradient: Sequence[Array],
     along: Along | None,
     rtol: float,
-) -> AlongDirection:
+) -> DirectionalDerivative:
     reverse = float(sum(jnp.sum(g * d) for g, d in zip(gradient, direction, strict=True)))
     forward = None if along is None else float(along(list(start), list(direction)))
     steps = FIRST_STEP / FACTOR ** np.arange(STEPS)
@@ -226,7 +226,7 @@ def _compare(
     reason = ""
     if not (by_differences and modes_agree):
         reason = _reason(value, reverse, forward, above, below, steps, modes_agree)
-    return AlongDirection(
+    return DirectionalDerivative(
         name=name,
         reverse=reverse,
         forward=forward,

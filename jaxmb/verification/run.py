@@ -131,7 +131,15 @@ def _result(solution: Solution, saved: SavedStates) -> Evidence:
     text = " ".join(verdicts()[int(results[first])][1].split())
     runs = f"{len(failed)} of {len(results)} runs failed: " if saved.axes else ""
     last = float(reached[-1]) if len(reached) else NAN
-    return Evidence("result", count, threshold, "failed", runs + text, saved.index(first), last)
+    return Evidence(
+        name="result",
+        value=count,
+        threshold=threshold,
+        verdict="failed",
+        words=runs + text,
+        run=saved.index(first),
+        t=last,
+    )
 
 
 # Constraints
@@ -219,7 +227,15 @@ def _redundancy(solution: Solution, saved: SavedStates, reports: dict[int, React
         else f"{ranks}; rows depend on each other in {listing(shared)}"
     )
     # Redundant rows are no fault: what they leave open are reactions.
-    return Evidence(CONSTRAINTS[4], peak.value, NAN, "ok", words, peak.run if peak.value else (), NAN)
+    return Evidence(
+        name=CONSTRAINTS[4],
+        value=peak.value,
+        threshold=NAN,
+        verdict="ok",
+        words=words,
+        run=peak.run if peak.value else (),
+        t=NAN,
+    )
 
 
 def _reactions(solution: Solution, saved: SavedStates, reports: dict[int, ReactionReport]) -> Evidence:
@@ -251,7 +267,15 @@ def _distance(saved: SavedStates) -> Evidence:
     peak = saved.peak(-saved.distance, saved.reached)
     least = -peak.value
     words = "least remainder of a row beside the others, of 1 at most"
-    return Evidence(CONSTRAINTS[5], least, NEAR, "ok" if least >= NEAR else "attention", words, peak.run, peak.t)
+    return Evidence(
+        name=CONSTRAINTS[5],
+        value=least,
+        threshold=NEAR,
+        verdict="ok" if least >= NEAR else "attention",
+        words=words,
+        run=peak.run,
+        t=peak.t,
+    )
 
 
 def _passages(saved: SavedStates) -> Evidence:
@@ -266,7 +290,15 @@ def _passages(saved: SavedStates) -> Evidence:
         return Evidence(CONSTRAINTS[6], 0.0, 0.0, "ok", f"no row has changed its sign{_unresolved(saved)}")
     words = f"through or close by singular poses, up to here for the first time{_unresolved(saved)}"
     first = float(saved.ts[run, int(np.argmax(met[run]))])
-    return Evidence(CONSTRAINTS[6], float(count), 0.0, "attention", words, saved.index(run), first)
+    return Evidence(
+        name=CONSTRAINTS[6],
+        value=float(count),
+        threshold=0.0,
+        verdict="attention",
+        words=words,
+        run=saved.index(run),
+        t=first,
+    )
 
 
 def _unresolved(saved: SavedStates) -> str:
@@ -336,7 +368,14 @@ def _steps(solution: Solution, saved: SavedStates) -> Evidence:
     run = int(np.argmax(rejected - accepted))
     words = f"{int(rejected[run])} rejected, {int(accepted[run])} accepted; {int(compiled[run])} by compiled code"
     verdict: Verdict = "ok" if rejected[run] <= accepted[run] else "attention"
-    return Evidence("steps", float(rejected[run]), float(accepted[run]), verdict, words, saved.index(run))
+    return Evidence(
+        name="steps",
+        value=float(rejected[run]),
+        threshold=float(accepted[run]),
+        verdict=verdict,
+        words=words,
+        run=saved.index(run),
+    )
 
 
 def _difference(solution: Solution, saved: SavedStates, reference: Solution | None) -> Evidence:

@@ -201,7 +201,7 @@ def _one(
     factor = formulation.factorise(terms, rows.in_use, rank_tol=0.0)
     rates = jacobian_rate(system, state.t, q, v)
     position, velocity = consistency(system, state, "")
-    singular = jnp.any(rows.lost | rows.open)
+    singular = jnp.any(rows.degenerate | rows.indeterminate)
     # As of `distance_to_dependence`: rows that become dependent do so in either metric. At the pose itself the factors have lost them.
     lengths = by_lengths(scale, factor)
     distance = jnp.where(singular, 0, jnp.maximum(factor.gap, lengths.gap))
@@ -211,7 +211,7 @@ def _one(
         position=jnp.asarray(position.amount),
         velocity=jnp.asarray(velocity.amount),
         contradiction=system.largest(rows.contradiction),
-        redundancy=jnp.sum(system.acting) - jnp.sum(rows.in_use | rows.open),
+        redundancy=jnp.sum(system.acting) - jnp.sum(rows.in_use | rows.indeterminate),
         singular=singular,
         distance=distance,
         turning=jnp.max(jnp.where(system.acting, factor.speeds(rates), 0), initial=0),
