@@ -528,6 +528,14 @@ def laws():
     yield control.split_input, dict(plant=plant(), u=either(np.zeros(1), "nan"), limits=np.ones(1))
     yield control.inverse_dynamics, dict(plant=plant(), vdot=either(np.zeros(1), "nan"), limits=np.ones(1))
     options = dict(limits=np.ones(1), preferred=either(np.zeros(1), "nan"), damping=least(0.1))
+    yield control.Sum, dict(controllers=either(control.PD("pivot", 1.0, 1.0), "function"))
+    yield control.Outputs, dict(outputs=either("pivot", "function"))
+    yield control.JointOutput, dict(names="pivot")
+    yield control.Multipliers, dict(names="pivot")
+    apart = control.Plant.at(absolute(), joint_state())
+    yield control.hybrid_law, options | dict(
+        plant=apart, rows=control.output_rows(apart, "pivot"), w=either(np.zeros(1), "nan"), forces=control.Multipliers("pivot"), y=either(np.zeros(2), "nan"),
+    )  # fmt: skip
     yield control.motion_law, dict(plant=plant(), rows=rows(), w=either(np.zeros(1), "nan")) | options
     yield control.with_drivers, dict(system=built(), output="pivot", reference=lambda t: 0.1, name="driver")
     yield (
@@ -621,6 +629,12 @@ def files():
         system=system, solution=run, path=fresh(".html"), curves=jm.records.Record(TIMES, {"a": np.zeros(3)}), points=True, speed=more(1.0), title=either("Motion", "empty"), forces=False,
         symbols=more(0.02),
     )  # fmt: skip
+    yield jm.plot.player, dict(
+        system=system, solution=run, curves=jm.records.Record(TIMES, {"a": np.zeros(3)}), points=True, speed=more(1.0), title=either("Motion", "empty"), forces=False,
+        symbols=more(0.02),
+    )  # fmt: skip
+    few = fit.identify(pendulum(), [parameter()], [experiment()], max_iterations=1, throw=False, progress=False)
+    yield jm.plot.fit, dict(found=few, experiment=known(None), figure=None)
     yield (
         jm.plot.animate,
         dict(system=system, solution=run, points=True, speed=more(1.0), forces=False, symbols=more(0.02)),
@@ -641,6 +655,15 @@ def files():
     )  # fmt: skip
     yield jm.sweep.status, dict(folder=known(swept()))
     yield jm.sweep.open, dict(folder=known(swept()))
+    yield jm.sweep.described, dict(path=known(swept_by_text()))
+
+
+@functools.cache
+def swept_by_text():
+    path = os.path.join(folder(), "sweep.toml")
+    with open(path, "w") as file:
+        file.write('function = "math:sqrt"\nfolder = "results"\nrows_per_shard = 2\n[table]\na = [1.0, 2.0]\n')
+    return path
 
 
 @functools.cache
@@ -751,12 +774,21 @@ def names(error, name, wrong):
     return shown or re.search(rf"(?<![a-z]){re.escape(name)}(?![a-z])", said) or re.match(r"[A-Z]\w+ '[^']+' ", said)
 
 
+def call(function, arguments):
+    """With one argument for those of any number."""
+    kinds = {name: p.kind for name, p in inspect.signature(function).parameters.items()}
+    several = [x for name, x in arguments.items() if kinds.get(name) is inspect.Parameter.VAR_POSITIONAL]
+    return function(
+        *several, **{k: x for k, x in arguments.items() if kinds.get(k) is not inspect.Parameter.VAR_POSITIONAL}
+    )
+
+
 def outcome(function, arguments, name, wrong):
     """ "refused" by name, "accepted", or what else is raised."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            function(**arguments | {name: wrong})
+            call(function, arguments | {name: wrong})
     except Exception as error:
         return (
             "refused"
@@ -782,7 +814,7 @@ def walk(*groups):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                function(**arguments)
+                call(function, arguments)
         except Exception as error:
             failures.append((label, "", "right", f"{type(error).__name__}: {str(error)[:300]}"))
             continue

@@ -288,7 +288,7 @@ WRONG_SHAPES = {
     "crossing": (lambda: P.Plate([(0.0, 0.0), (1.0, 1.0), (1.0, 0.0), (0.0, 2.0)]), "whose sides do not cross, but those from corners 0 and 2 do"),
     "corner in space": (lambda: P.Plate([(0.0, 0.0, 0.0)] * 3), r"must have shape \(3, 2\), but has shape \(3, 3\)"),
     "point": (lambda: P.Body.rod("rod", 1.0, 1.0, points={"a": (0.0, 0.0)}), "`points` of body 'rod' must not hold 'a', which its shape has"),
-    "part": (lambda: P.Body.joined("all", [P.Rod(1.0)]), "`parts` must hold bodies, or pairs of a body and its place, but holds Rod"),
+    "part": (lambda: P.Body.joined("all", [P.Rod(1.0)]), "`parts` must hold bodies, or pairs of a body and its position, but holds Rod"),
     "parts": (lambda: P.Body.joined("all", 2 * [P.Body("rod", 1.0, 1.0)]), r"`parts` must hold bodies with names that differ, but holds \['rod', 'rod'\]"),
     "no parts": (lambda: P.Body.joined("all", []), r"`parts` must hold bodies with names that differ, but holds \[\]"),
     "mixed parts": (lambda: P.Body.joined("all", [S.Body.box("box", 1.0, (1.0, 1.0, 1.0))]), "all in the plane, or all in space"),

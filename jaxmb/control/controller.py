@@ -275,9 +275,9 @@ def as_controller(control: object, argument: str) -> AbstractController:
     """A controller as it is, and a function as a `Law`."""
     if isinstance(control, AbstractController):
         return control
-    if not callable(control):
+    if isinstance(control, type) or not callable(control):
+        kind = f"the class {control.__name__}" if isinstance(control, type) else f"a {type(control).__name__}"
         raise TypeError(
-            f"Argument `{argument}` must be a controller or a function (t, q, v, params) -> (nu,), but is a "
-            f"{type(control).__name__}."
+            f"Argument `{argument}` must be a controller or a function (t, q, v, params) -> (nu,), but is {kind}."
         )
     return Law(as_function(control, argument))

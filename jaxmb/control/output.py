@@ -108,7 +108,7 @@ class JointOutput(AbstractOutput):
     names: tuple[str, ...] = eqx.field(static=True)
 
     def __init__(self, *names: object):
-        if not names or not all(isinstance(name, str) for name in names):
+        if not names or not all(isinstance(name, str) and name for name in names):
             raise TypeError(f"Argument `names` must hold names of joint coordinates, but is {names!r}.")
         self.names = tuple(str(name) for name in names)
 

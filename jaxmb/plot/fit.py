@@ -26,8 +26,13 @@ def fit(
 
     Returns:
         The figure.
+
+    Raises:
+        TypeError: for a `figure` that is none.
+        ValueError: for several fits, and for an experiment that is not among those of the fit.
     """
     import matplotlib.pyplot as plt
+    from matplotlib.figure import FigureBase
 
     if found.cost.ndim:
         raise ValueError(f"Argument `found` must be a single fit, but holds {found.cost.size}; index one of them.")
@@ -36,6 +41,8 @@ def fit(
     if name not in names:
         raise ValueError(f"Argument `experiment` must be one of {', '.join(names)}, but is '{name}'.")
     signals = found.signals[name]
+    if figure is not None and not isinstance(figure, FigureBase):
+        raise TypeError(f"Argument `figure` must be a figure of matplotlib, but is a {type(figure).__name__}.")
     if figure is None:
         figure = plt.figure(figsize=(4.5 * len(signals), 5.0), layout="constrained")
     axes = figure.subplots(2, len(signals), sharex="col", squeeze=False, height_ratios=(2, 1))
