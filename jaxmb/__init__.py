@@ -72,6 +72,7 @@ from .verification import check_gradient as check_gradient
 __version__ = _version("jaxmb")
 
 if TYPE_CHECKING:
+    from . import env as env
     from . import fit as fit
     from . import models as models
     from .models import load as load
@@ -81,7 +82,7 @@ if TYPE_CHECKING:
     from . import sweep as sweep
 
 # Packages that not every program needs are imported where they are first used: optax alone takes 0.4 s.
-_LATER = ("fit", "models", "planar", "plot", "spatial", "sweep")
+_LATER = ("env", "fit", "models", "planar", "plot", "spatial", "sweep")
 
 
 def __getattr__(name: str) -> object:
