@@ -26,6 +26,7 @@ jax.config.update("jax_enable_x64", True)  # before anything is built
 planar, spatial, control = jm.planar, jm.spatial, jm.control
 PACKAGES = ["planar", "spatial", "control", "fit", "models", "plot", "records", "sweep"]
 PACKAGES += [
+    "env",
     "formulation",
     "kinematics",
     "mechanism",

@@ -276,12 +276,14 @@ def _check(env: Environment) -> None:
         why = "has a `control`" if stepper.control is not None else "is one of a system without actuators"
         raise ValueError(f"Argument `stepper` must take inputs, but {why}.")
     at = stepper.system, _reference(stepper)
-    if len((shape := jax.eval_shape(env.observe, *at).shape)) != 1:
+    if len(shape := jax.eval_shape(env.observe, *at).shape) != 1:
         raise ValueError(f"Argument `observe` must return an array (n,), but returns one of shape {shape}.")
     reward = jax.eval_shape(env.reward, *at, jnp.zeros(stepper.system.nu))
-    for name, x in (reward.items() if isinstance(reward, Mapping) else [("", reward)]):
+    for name, x in reward.items() if isinstance(reward, Mapping) else [("", reward)]:
         if jnp.shape(x) != ():
             term = f" as '{name}'" if name else ""
-            raise ValueError(f"Argument `reward` must return numbers, but returns an array of shape {jnp.shape(x)}{term}.")
+            raise ValueError(
+                f"Argument `reward` must return numbers, but returns an array of shape {jnp.shape(x)}{term}."
+            )
     if env.done is not None and (shape := jax.eval_shape(env.done, *at).shape) != ():
         raise ValueError(f"Argument `done` must return one truth value, but returns an array of shape {shape}.")

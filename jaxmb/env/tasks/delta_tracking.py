@@ -18,9 +18,9 @@ from .draw import between, with_heavier_bodies, with_params
 BASE, PLATE, ARM, ROD, WIDTH = 0.2, 0.06, 0.25, 0.5, 0.05  # m; WIDTH is half of that of a parallelogram
 ANGLES = np.array([0.0, 2 * np.pi / 3, -2 * np.pi / 3])
 DEPTH = 0.45  # m, of the middle of the targets below the base
-TORQUE = 6.0  # N m, about three times what the weight asks for
+TORQUE, WEIGHT = 3.0, -1.0  # N m, of a motor around what carries the weight in the middle, and that
 ARMS = ("shoulder0", "shoulder1", "shoulder2")
-NEAR, LIMIT = 0.05, 0.25  # m: errors that halve the reward, and that end the episode
+NEAR, LIMIT = 0.05, 0.15  # m: errors that halve the reward, and that end the episode
 
 
 def arm_angle(place: np.ndarray, out: np.ndarray, across: np.ndarray) -> float:
@@ -80,7 +80,7 @@ def reward(system: System, state: State, action: Array) -> dict[str, Array]:
     return {"nearness": 1 / (1 + squared / NEAR**2), "effort": -0.02 * jnp.sum(action**2)}
 
 
-def lost(system: System, state: State) -> Array:
+def astray(system: System, state: State) -> Array:
     """Whether the plate is too far from the target."""
     return jnp.sum(error(system, state) ** 2) > LIMIT**2
 
@@ -97,12 +97,12 @@ def draw(rng: Key, system: System) -> System:
     )
 
 
-def delta_tracking(episode_length: int | None = 200, randomise: bool = True) -> Environment:
+def delta_tracking(episode_length: int | None, randomise: bool) -> Environment:
     """The task, 20 ms a step."""
     robot, guess = mechanism()
     system = robot.build()
     step = stepper(system, assemble(system, guess), 0.02, substeps=4, solver=dfx.Midpoint())
-    lower_by = dict.fromkeys(ARMS, 0.05)
     return Environment(
-        step, observe, reward, TORQUE, done=lost, randomise=draw if randomise else None, spread=lower_by, episode_length=episode_length
+        step, observe, reward, WEIGHT + TORQUE, WEIGHT - TORQUE, done=astray, randomise=draw if randomise else None,
+        spread=dict.fromkeys(ARMS, 0.05), episode_length=episode_length,
     )  # fmt: skip

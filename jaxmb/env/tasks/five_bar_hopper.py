@@ -80,7 +80,7 @@ def draw(rng: Key, system: System) -> System:
     return with_params(with_heavier_bodies(first, system), friction=between(second, 0.4, 1.0))
 
 
-def five_bar_hopper(episode_length: int | None = 250, randomise: bool = True) -> Environment:
+def five_bar_hopper(episode_length: int | None, randomise: bool) -> Environment:
     """The task, 20 ms a step."""
     system = mechanism().build()
     step = stepper(system, assemble(system, START), 0.02, substeps=20, solver=dfx.Midpoint())
