@@ -1,5 +1,6 @@
 """Environments of learning control: pure, lane by lane, through failures, ends and new starts; gymnasium; ready-made tasks."""
 
+import functools
 import sys
 import types
 
@@ -15,6 +16,7 @@ import jaxmb as jm
 LANES, LENGTH = 3, 5
 
 
+@functools.cache
 def pushed():
     """A point on a rod that is stated twice, pushed by two inputs."""
     return jm.System(
@@ -39,10 +41,18 @@ def draw(rng, system):
     return system.with_params({"m": jax.random.uniform(rng, minval=1.0, maxval=3.0), "goal": jax.random.uniform(rng)})
 
 
+@functools.cache
+def start():
+    return jm.assemble(pushed(), [-0.8, -0.6])
+
+
+def fast(system, state):
+    return state.v[0] > 0.6  # more than gravity alone makes of it in an episode
+
+
 def environment(**options):
-    system = pushed()
-    step = jm.stepper(system, jm.assemble(system, [-0.8, -0.6]), 0.02, solver=dfx.Midpoint())
-    options = {"randomise": draw, "spread": 0.1, "episode_length": LENGTH} | options
+    step = jm.stepper(pushed(), start(), 0.02, solver=dfx.Midpoint())
+    options = {"randomise": draw, "spread": 0.1, "episode_length": LENGTH, "done": fast} | options
     return jm.env.Environment(step, observe, reward, (20.0, 5.0), **options)
 
 
@@ -140,17 +150,15 @@ def test_a_lane_that_is_over_does_not_spoil_the_gradient(env, starts):
     assert short != value(0.4, LENGTH + 1) and abs(found - slope) < 1e-8 < abs(slope)
 
 
-def test_an_episode_ends_by_time_or_by_its_own_end():
-    env = environment(done=lambda system, state: state.q[0] > -0.775, spread=0.0, randomise=None)
-    step = jax.jit(env.step)
+def test_an_episode_ends_by_time_or_by_its_own_end(starts, step):
     for action, last in ((jnp.zeros(2), LENGTH), (jnp.array([1.0, 0.0]), None)):
-        states = [jax.jit(env.reset)(jax.random.key(0))]
-        while states[-1].done == 0:
-            states.append(step(states[-1], action))
-        end = states[-1]
-        assert end.info["steps"] == len(states) - 1
-        assert end.info["truncation"] == (len(states) - 1 == last)
-        assert (end.data.q[0] > -0.775) == (last is None)
+        states = [starts]
+        while states[-1].done[0] == 0:
+            states.append(step(states[-1], jnp.broadcast_to(action, (LANES, 2))))
+        end, count = lane(states[-1], 0), len(states) - 1
+        assert end.info["steps"] == count and (count == LENGTH) >= (last == LENGTH)
+        assert (end.data.v[0] > 0.6) == (last is None)
+        assert end.info["truncation"] == (last == LENGTH)
 
 
 def test_without_a_length_nothing_counts():
@@ -167,7 +175,7 @@ def test_the_next_episode_starts_anew(env):
     )
     bare = jax.jit(jax.vmap(env.step))
     before = state
-    for k in range(1, LENGTH + 3):
+    for k in range(1, LENGTH + 2):
         actions = jnp.zeros((LANES, 2)).at[1, 0].set(jnp.nan if k == 2 else 0.0)
         plain = bare(before, actions)
         state = step(before, actions)
@@ -184,12 +192,13 @@ def test_the_next_episode_starts_anew(env):
     assert np.unique(np.array(state.info["system"].params["m"])).size == LANES
 
 
-def test_wrappers_of_brax_find_what_they_expect():
+def test_wrappers_of_brax_find_what_they_expect(starts):
     """Brax's `EpisodeWrapper` in short: raw keys, entries that are added to `info`, and `replace` in a scan."""
     env = environment(episode_length=None)
-    keys = jax.vmap(jax.random.PRNGKey)(jnp.arange(LANES))
-    state = jax.jit(jax.vmap(env.reset))(keys)
-    state.info["steps"] = jnp.zeros(keys.shape[:-1])
+    rng = jax.random.PRNGKey(0)
+    assert jax.eval_shape(env.reset, rng).info["rng"].shape == rng.shape and env.unwrapped is env
+    state = starts.replace(info={name: starts.info[name] for name in ("rng", "result", "system")})
+    state.info["steps"] = jnp.zeros(LANES)
     state.info.update(first_state=state.data)
 
     @jax.jit
@@ -202,7 +211,6 @@ def test_wrappers_of_brax_find_what_they_expect():
     for done in (0, 1):
         state = step(state, jnp.zeros((LANES, 2)))
         assert state.done.tolist() == [done] * LANES
-    assert env.unwrapped is env and jax.jit(env.reset)(keys[0]).done == 0
 
 
 def small():
@@ -212,11 +220,11 @@ def small():
 @pytest.mark.parametrize(
     ("make_it", "error", "text"),
     [
-        (lambda: small().step(small().reset(jax.random.key(0)), jnp.zeros(3)), ValueError, r"`action` must have shape \(2,\)"),
+        (lambda: jax.eval_shape(small().step, jax.eval_shape(small().reset, jax.random.key(0)), jnp.zeros(3)), ValueError, r"`action` must have shape \(2,\)"),
         (lambda: environment(lower=(-1.0, 9.0)), ValueError, "`upper` must be above `lower`"),
         (lambda: environment(lower=-jnp.inf), ValueError, "`lower` must be finite"),
         (lambda: environment(lower=jnp.zeros(3)), ValueError, r"`lower` must be a number or have shape \(2,\)"),
-        (lambda: environment(episode_length=0), ValueError, "`episode_length` must be a positive integer"),
+        (lambda: environment(episode_length=0), ValueError, "`episode_length` of Environment must be a positive integer"),
         (lambda: environment(done=lambda system, state: state.q > 0), ValueError, "`done` must return one truth value"),
         (lambda: environment(randomise=lambda rng, system: 1).reset(jax.random.key(0)), TypeError, "return a System"),
         (

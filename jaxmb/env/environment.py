@@ -257,7 +257,7 @@ def _limits(stepper: Stepper, upper: NoNaN, lower: NoNaN | None) -> tuple[Array,
     return jnp.broadcast_to(values["upper"], (nu,)), jnp.broadcast_to(values["lower"], (nu,))
 
 
-def _checked_draw(system: System, original: System) -> System:
+def _checked_draw(system: object, original: System) -> System:
     """A system that was drawn, if it has the structure of the original one."""
     if not isinstance(system, System):
         raise TypeError(f"Argument `randomise` must return a System, but returns {type(system).__name__}.")

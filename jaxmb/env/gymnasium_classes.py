@@ -31,11 +31,9 @@ def _info(state: State) -> dict[str, np.ndarray]:
 
 def _ends(state: State) -> tuple[np.ndarray, np.ndarray]:
     """Whether an episode was terminated, and whether it was truncated."""
-    done, truncated = (
-        np.asarray(state.done) > 0,
-        np.asarray(state.info.get("truncation", jnp.zeros(state.done.shape))) > 0,
-    )
-    return done & ~truncated, truncated
+    done = np.asarray(state.done) > 0
+    truncated = np.asarray(state.info.get("truncation", np.zeros(done.shape))) > 0
+    return np.asarray(done & ~truncated), np.asarray(truncated)
 
 
 class _Keys:

@@ -18,7 +18,7 @@ from .draw import between, with_heavier_bodies, with_params
 BASE, PLATE, ARM, ROD, WIDTH = 0.2, 0.06, 0.25, 0.5, 0.05  # m; WIDTH is half of that of a parallelogram
 ANGLES = np.array([0.0, 2 * np.pi / 3, -2 * np.pi / 3])
 DEPTH = 0.45  # m, of the middle of the targets below the base
-TORQUE, WEIGHT = 3.0, -1.0  # N m, of a motor around what carries the weight in the middle, and that
+TORQUE, WEIGHT = 1.5, -1.0  # N m, of a motor around what carries the weight in the middle, and that
 ARMS = ("shoulder0", "shoulder1", "shoulder2")
 NEAR, LIMIT = 0.05, 0.15  # m: errors that halve the reward, and that end the episode
 
@@ -47,7 +47,7 @@ def mechanism() -> tuple[S.Mechanism, dict[str, float]]:
             ends = (f"arm{i}", (0.0, shift, ARM)), ("plate", PLATE * out + shift * across)
             joints.append(S.Distance(f"{side}{i}", *ends, ROD))
         guess[f"shoulder{i}"] = arm_angle(middle, out, across)
-    forces = [S.JointFriction(f"gear{i}", f"shoulder{i}", viscous=0.05, coulomb=0.05, speed=0.1) for i in range(3)]
+    forces = [S.JointFriction(f"gear{i}", f"shoulder{i}", viscous=0.1, coulomb=0.05, speed=0.1) for i in range(3)]
     motors = [S.Motor(f"motor{i}", f"shoulder{i}") for i in range(3)]
     params = {"radii": np.array([0.08, 0.08, 0.04]), "speed": 2.0, "phases": np.array([0.0, 0.5 * np.pi, 0.0])}
     return S.Mechanism(bodies, joints, [], forces, motors, (0.0, 0.0, -9.81), params=params), guess
