@@ -303,7 +303,7 @@ def test_without_gymnasium_the_extra_is_named(env, monkeypatch):
 
 # Tasks
 
-EACH = types.MappingProxyType({"delta_tracking": (18, 3), "excavator_digging": (14, 3), "five_bar_hopper": (14, 2), "stewart_balancing": (24, 6)})  # fmt: skip
+EACH = types.MappingProxyType({"delta_tracking": (18, 3), "excavator_digging": (14, 3), "five_bar_hopper": (14, 2)})  # fmt: skip
 
 
 @pytest.mark.slow_except("five_bar_hopper")

@@ -11,19 +11,20 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from ..foundations import (
     RESULTS,
+    AllNonNegative,
     Count,
     Key,
     NoNaN,
+    NonNegative,
     Numbers,
     as_function,
-    as_parameters,
     contract,
     default_float,
     function_of,
     is_concrete,
     strong,
 )
-from ..simulation import Stepper
+from ..simulation import Stepper, deviations
 from ..system import State as MechanismState
 from ..system import System
 
@@ -99,7 +100,7 @@ class Environment(eqx.Module):
     randomise: Callable[..., System] | None
     upper: Float[Array, " nu"]
     lower: Float[Array, " nu"]
-    spread: Float[Array, "..."] | dict[str, Float[Array, ""]]
+    spread: Float[Array, "*nq"]
     episode_length: int | None = eqx.field(static=True)
 
     @contract
@@ -113,14 +114,14 @@ class Environment(eqx.Module):
         *,
         done: Annotated[Any, OfState] | None = None,
         randomise: Annotated[Any, OfDraw] | None = None,
-        spread: Numbers | Mapping[str, Numbers] = 0.1,
+        spread: AllNonNegative | Mapping[str, NonNegative] = 0.1,
         episode_length: Count | None = 1000,
     ):
         self.stepper = stepper
         self.observe, self.reward = as_function(observe, "observe"), as_function(reward, "reward")
         self.done, self.randomise = as_function(done, "done"), as_function(randomise, "randomise")
         self.upper, self.lower = _limits(stepper, upper, lower)
-        self.spread = as_parameters(dict(spread) if isinstance(spread, Mapping) else spread)
+        self.spread = deviations(stepper.system, spread)
         self.episode_length = None if episode_length is None else int(episode_length)
         _check(self)
 
@@ -192,7 +193,7 @@ class Environment(eqx.Module):
         data, result = _with_system(self.stepper, system).with_result(state.data, u)
         success = jnp.asarray(result == RESULTS.successful)
         # Functions of the user see numbers only: a derivative by NaN is NaN, though nobody uses its value, and spoils the gradient of a batch.
-        usable, action = _either(success, data, state.data), jnp.where(success, action, 0)
+        usable, action = _either(success, data, _reference(self.stepper)), jnp.where(success, action, 0)
         only = lambda x: jnp.where(success, x, 0)
         reward, metrics = jax.tree.map(only, self._rewarded(system, usable, action))
         over = ~success if self.done is None else ~success | (jnp.asarray(self.done(system, usable)) != 0)
