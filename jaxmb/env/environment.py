@@ -166,7 +166,7 @@ class Environment(eqx.Module):
         data = _with_system(self.stepper, system).reset(of_start, self.spread)
         success = jnp.all(jnp.isfinite(data.q)) & jnp.all(jnp.isfinite(data.v))
         usable = _either(success, data, _reference(self.stepper))
-        info["result"] = RESULTS.where(success, RESULTS.successful, RESULTS.no_assembly)
+        info["result"] = RESULTS.where(success, RESULTS.successful, RESULTS.no_assembly)  # pyright: ignore[reportArgumentType]
         if self.episode_length is not None:
             info |= {"steps": jnp.zeros((), jnp.int32), "truncation": _number(False)}
         _, metrics = jax.tree.map(jnp.zeros_like, self._rewarded(system, usable, jnp.zeros(self.action_size)))

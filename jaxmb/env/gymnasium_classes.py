@@ -1,7 +1,5 @@
 """What `to_gymnasium` makes; imported where it is called, since these classes inherit from gymnasium's."""
 
-from typing import ClassVar
-
 import gymnasium
 import jax
 import jax.numpy as jnp
@@ -51,10 +49,8 @@ class _Keys:
 class GymnasiumEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     """One lane of an environment."""
 
-    metadata: ClassVar = {"render_modes": []}
-
     def __init__(self, env: Environment, seed: int):
-        self.env, self.state = env, None
+        self.env, self.state, self.metadata = env, None, {"render_modes": []}
         self.observation_space, self.action_space = _spaces(env)
         self._keys = _Keys(seed)
         self._reset, self._step = jax.jit(env.reset), jax.jit(env.step)
@@ -79,10 +75,9 @@ class GymnasiumEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 class GymnasiumVectorEnv(VectorEnv):
     """Many lanes of an environment."""
 
-    metadata: ClassVar = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}
-
     def __init__(self, env: Environment, num_envs: int, seed: int):
         self.env, self.num_envs, self.state = env, num_envs, None
+        self.metadata = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}
         self.single_observation_space, self.single_action_space = _spaces(env)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)

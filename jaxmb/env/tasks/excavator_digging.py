@@ -9,7 +9,7 @@ from jaxtyping import Array
 from ... import planar as P
 from ...foundations import Key
 from ...kinematics import assemble
-from ...mechanism import Motion
+from ...mechanism import AbstractMechanism, Motion
 from ...output import position, velocity
 from ...simulation import stepper
 from ...system import State, System
@@ -36,7 +36,7 @@ def soil_force(motion: Motion) -> Array:
     return jnp.append(-motion.params["soil"] * jax.nn.sigmoid(depth / DEEP) * motion.velocity(EDGE), 0.0)
 
 
-def with_cylinder(arm: P.Mechanism, name: str, low: str, high: str, leakage: float) -> P.Mechanism:
+def with_cylinder(arm: AbstractMechanism, name: str, low: str, high: str, leakage: float) -> AbstractMechanism:
     """Barrel and piston, each 60 % of their distance, on pins at both ends, and a valve that pushes."""
     foot, way = arm.position(low), arm.position(high) - arm.position(low)
     length = float(np.linalg.norm(way))
@@ -53,7 +53,7 @@ def with_cylinder(arm: P.Mechanism, name: str, low: str, high: str, leakage: flo
     return arm.joined(part.placed(P.frame(foot, np.arctan2(way[1], way[0]))), joints=pins)
 
 
-def mechanism() -> P.Mechanism:
+def mechanism() -> AbstractMechanism:
     """Boom, stick and bucket, with a cylinder to lift the boom, one to reach out and one to curl the bucket."""
     plate = lambda name, corners, **where: P.Body(name, shape=P.Plate(corners), density=STEEL, **where)
     bodies = [
@@ -62,7 +62,7 @@ def mechanism() -> P.Mechanism:
         plate("bucket", BUCKET, position=(2.8, -1.1), angle=-0.3),
     ]
     pins = (("foot", "ground", "boom"), ("elbow", "boom.c2", "stick"), ("wrist", "stick.c2", "bucket"))
-    arm = P.Mechanism(
+    arm: AbstractMechanism = P.Mechanism(
         bodies,
         [P.Revolute(*pin) for pin in pins],
         forces=[P.Force("soil", EDGE, soil_force)],
@@ -81,7 +81,7 @@ def target(system: System, t: Array) -> tuple[Array, Array]:
     p = system.params.params
     angle = p["phase"] - p["speed"] * t
     turn = jnp.stack([jnp.cos(angle), jnp.sin(angle)])
-    return MIDDLE + RADII * turn, -p["speed"] * RADII * jnp.stack([-turn[1], turn[0]])
+    return jnp.asarray(MIDDLE) + RADII * turn, -p["speed"] * RADII * jnp.stack([-turn[1], turn[0]])
 
 
 def error(system: System, state: State) -> Array:

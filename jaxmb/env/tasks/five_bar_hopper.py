@@ -37,7 +37,8 @@ def mechanism() -> P.Mechanism:
     """Trunk, two thighs and two shanks that share the foot."""
     rod, hinge = P.Body.rod, P.Revolute
     trunk = P.Body("trunk", mass=3.0, shape=P.Box((0.16, 0.08)), points={"left": (-0.06, 0.0), "right": (0.06, 0.0)})
-    bodies, joints = [trunk], [P.Prismatic("rail", "ground", "trunk", axis=(0.0, 1.0))]
+    bodies = [trunk]
+    joints: list[P.Prismatic | P.Revolute] = [P.Prismatic("rail", "ground", "trunk", axis=(0.0, 1.0))]
     for side in ("left", "right"):
         bodies += [rod(f"{side}_thigh", 0.3, 0.18), rod(f"{side}_shank", 0.2, 0.22)]
         joints.append(hinge(f"{side}_hip", f"trunk.{side}", f"{side}_thigh.a"))
