@@ -24,6 +24,7 @@ PAGES = {
     "planar": ("Planar mechanisms", ("planar", "mechanism")),
     "spatial": ("Spatial mechanisms", ("spatial",)),
     "control": ("Control", ("control",)),
+    "env": ("Environments", ("env",)),
     "fit": ("Fits", ("fit",)),
     "verification": ("Checks of runs and gradients", ("verification",)),
     "sweep": ("Sweeps", ("sweep",)),

@@ -26,6 +26,7 @@ jax.config.update("jax_enable_x64", True)  # before anything is built
 planar, spatial, control = jm.planar, jm.spatial, jm.control
 PACKAGES = ["planar", "spatial", "control", "fit", "models", "plot", "records", "sweep"]
 PACKAGES += [
+    "env",
     "formulation",
     "kinematics",
     "mechanism",
@@ -489,6 +490,7 @@ def shapes():
 
 
 def laws():
+    yield from environments()
     state = dict(system=built(), state=start())
     gains = dict(stiffness=least(1.0), damping=least(1.0))
     yield control.PD, dict(joints="pivot", target=0.1) | gains
@@ -680,6 +682,27 @@ def swept():
     path = fresh()
     jm.sweep.run(lambda row: {"y": row["a"]}, {"a": np.arange(3.0)}, path, progress=False)
     return path
+
+
+@functools.cache
+def episodes():
+    step = jm.stepper(built(), start(), 0.01)
+    return jm.env.Environment(step, lambda system, state: state.q, lambda system, state, action: state.q[0], 1.0)
+
+
+def environments():
+    yield jm.env.Environment, dict(
+        stepper=episodes().stepper, observe=lambda system, state: state.q, reward=lambda system, state, action: state.q[0], upper=np.ones(1),
+        lower=np.full(1, -1.0), done=lambda system, state: False, randomise=lambda rng, system: system, spread=np.full(1, 0.1),
+        episode_length=Among(10, "none", wrong=(ZERO, NEGATIVE)),
+    )  # fmt: skip
+    yield jm.env.AutoReset, dict(env=episodes())
+    yield (
+        jm.env.make,
+        dict(name=known("five_bar_hopper"), episode_length=Among(10, "none", wrong=(ZERO, NEGATIVE)), randomise=False),
+    )
+    yield jm.env.to_gymnasium, dict(env=episodes(), seed=least(0))
+    yield jm.env.to_gymnasium_vector, dict(env=episodes(), num_envs=more(2), seed=least(0))
 
 
 GROUPS = {

@@ -194,6 +194,24 @@ def test_what_becomes_of_a_step(swing):
     assert np.isnan(jax.grad(lambda u: step(start, u).q[0])(bad)).all()
 
 
+@pytest.mark.slow
+def test_a_failed_step_whose_end_nobody_uses_spoils_no_gradient():
+    """A force that is not a number beyond 1: the step of one lane fails within, from a start that is finite."""
+    system = jm.System(
+        1, mass=lambda t, q, p: jnp.eye(1), force=lambda t, q, v, p: -p["c"] * jnp.sqrt(1 - q), params={"c": 0.1}
+    )
+    step = jm.stepper(system, jm.assemble(system, [0.0]), DT)
+    starts = jax.vmap(lambda q: dataclasses.replace(step.start(), q=q))(jnp.array([[0.5], [2.0]]))
+
+    def ends(c):
+        return jax.vmap(eqx.tree_at(lambda s: s.system.params["c"], step, c))(starts).v[:, 0]
+
+    used = lambda c: jnp.sum(jnp.where(jnp.isfinite(ends(c)), ends(c), 0))
+    assert np.isfinite(ends(0.1)).tolist() == [True, False]
+    assert np.allclose(jax.grad(used)(0.1), -np.sqrt(0.5) * DT, rtol=1e-3, atol=0)
+    assert np.isnan(jax.grad(lambda c: ends(c).sum())(0.1))
+
+
 def test_a_loop_traces_a_step_once():
     traced = []
 

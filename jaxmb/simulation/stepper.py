@@ -140,7 +140,7 @@ class Stepper(eqx.Module):
         around = self._reference(around)
         check_state(self.system, around)
         system, bare = apply_mode(self.system, around)
-        noise = _deviations(system, spread) * jax.random.normal(key, bare.q.shape, bare.q.dtype)
+        noise = deviations(system, spread) * jax.random.normal(key, bare.q.shape, bare.q.dtype)
         attempt = try_assemble(system, bare.q + noise, bare.v, t=bare.t)
         assembled, good = attempt.state, attempt.result == RESULTS.successful
         q, v = (jnp.where(good, x, jnp.nan) for x in (assembled.q, assembled.v))
@@ -230,19 +230,23 @@ def stepper(
     )
 
 
-def _deviations(system: System, spread: Numbers | Mapping[str, Numbers]) -> Array:
-    """The standard deviation of each coordinate."""
+def deviations(system: System, spread: Numbers | Mapping[str, Numbers]) -> Float[Array, "*nq"]:
+    """The standard deviation of each coordinate, or one number for all.
+
+    Raises:
+        ValueError: for a `spread` that does not fit.
+    """
     if isinstance(spread, Mapping):
         unknown = [name for name in spread if name not in system.coordinates]
         if unknown:
             raise ValueError(f"Argument `spread` must name coordinates of the system, but names {listing(unknown)}.")
         return jnp.stack([jnp.asarray(spread.get(name, 0.0), default_float()) for name in system.coordinates])
-    deviations = jnp.asarray(spread, default_float())
-    if deviations.shape not in ((), (system.nq,)):
+    values = jnp.asarray(spread, default_float())
+    if values.shape not in ((), (system.nq,)):
         raise ValueError(
-            f"Argument `spread` must be a number or have shape ({system.nq},), but has shape {deviations.shape}."
+            f"Argument `spread` must be a number or have shape ({system.nq},), but has shape {values.shape}."
         )
-    return deviations
+    return values
 
 
 # Programs: one for all steppers that differ in their numbers only

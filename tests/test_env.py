@@ -1,0 +1,328 @@
+"""Environments of learning control: pure, lane by lane, through failures, ends and new starts; gymnasium; ready-made tasks."""
+
+import functools
+import sys
+import types
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmb as jm
+
+LANES, LENGTH = 3, 5
+
+
+@functools.cache
+def pushed():
+    """A point on a rod that is stated twice, pushed by two inputs."""
+    return jm.System(
+        ("x", "y"),
+        mass=lambda t, q, p: p["m"] * jnp.eye(2),
+        potential=lambda t, q, p: p["m"] * 9.81 * q[1],
+        constraints=[jm.Holonomic(f"rod {k}", lambda t, q, p, k=k: 10.0**k * (q @ q - 1)) for k in range(2)],
+        actuation=lambda t, q, p: jnp.eye(2),
+        params={"m": 2.0, "goal": 0.5},
+    )
+
+
+def observe(system, state):
+    return jnp.concatenate([state.q, state.v, system.params["goal"][None]])
+
+
+def reward(system, state, action):
+    return {"near": -((state.q[0] - system.params["goal"]) ** 2), "effort": -0.01 * action @ action}
+
+
+def draw(rng, system):
+    return system.with_params({"m": jax.random.uniform(rng, minval=1.0, maxval=3.0), "goal": jax.random.uniform(rng)})
+
+
+@functools.cache
+def start():
+    return jm.assemble(pushed(), [-0.8, -0.6])
+
+
+def fast(system, state):
+    return state.v[0] > 0.6  # more than gravity alone makes of it in an episode
+
+
+def environment(**options):
+    step = jm.stepper(pushed(), start(), 0.02, solver=dfx.Midpoint())
+    options = {"randomise": draw, "spread": 0.1, "episode_length": LENGTH, "done": fast} | options
+    return jm.env.Environment(step, observe, reward, (20.0, 5.0), **options)
+
+
+@pytest.fixture(scope="module")
+def env():
+    return environment()
+
+
+@pytest.fixture(scope="module")
+def starts(env):
+    return jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), LANES))
+
+
+@pytest.fixture(scope="module")
+def step(env):
+    return jax.jit(jax.vmap(env.step))
+
+
+def lane(tree, k):
+    return jax.tree.map(lambda x: x[k], tree)
+
+
+def same(a, b, tol=0.0):
+    """Whether all numbers of two states are the same, NaN where the other is."""
+    plain = lambda x: jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return all(np.allclose(plain(x), plain(y), rtol=0, atol=tol, equal_nan=True) for x, y in pairs)
+
+
+def test_starts_follow_from_keys_and_satisfy_the_constraints(env, starts):
+    assert same(starts, jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), LANES)))
+    assert np.ptp(starts.data.q[:, 0]) > 1e-2 and np.ptp(starts.info["system"].params["m"]) > 0.1
+    assert np.abs(jm.residuals(env.stepper.system, starts.data).position).max() < 1e-12
+    assert (starts.reward == 0).all() and (starts.done == 0).all() and (starts.info["steps"] == 0).all()
+    assert (starts.info["result"] == jm.RESULTS.successful).all()
+    assert (starts.obs[:, 4] == starts.info["system"].params["goal"]).all()
+
+
+def test_steps_are_those_of_the_stepper(env, starts, step):
+    actions = jnp.array([[0.5, -0.2], [3.0, -9.0], [0.0, 0.0]])
+    after = step(starts, actions)
+    assert same(after, step(starts, actions))
+    for k, u in enumerate(([10.0, -1.0], [20.0, -5.0], [0.0, 0.0])):  # cut off and scaled
+        alone = lane(starts, k)
+        own = eqx.tree_at(lambda s: s.system, env.stepper, alone.info["system"])(alone.data, jnp.array(u))
+        assert np.allclose(own.q, after.data.q[k], rtol=0, atol=1e-13) and np.allclose(
+            own.v, after.data.v[k], rtol=0, atol=1e-12
+        )
+    assert np.allclose(after.reward, sum(after.metrics.values()), rtol=0, atol=1e-15)
+    assert np.allclose(after.metrics["effort"], [-0.01 * 0.29, -0.02, 0.0], rtol=0, atol=1e-15)
+
+
+def test_a_lane_is_a_run_by_itself(env, starts, step):
+    actions = jnp.full((LANES, 2), 0.3)
+    assert same(lane(step(starts, actions), 1), jax.jit(env.step)(lane(starts, 1), actions[1]), 1e-12)
+
+
+def test_an_action_that_is_not_finite_ends_its_lane_alone(starts, step):
+    actions = jnp.full((LANES, 2), 0.3)
+    good, bad = step(starts, actions), step(starts, actions.at[1, 0].set(jnp.nan))
+    for k in (0, 2):
+        assert same(lane(good, k), lane(bad, k))
+    over = lane(bad, 1)
+    assert over.done == 1 and over.reward == 0 and over.info["truncation"] == 0
+    assert over.info["result"] == jm.RESULTS.inconsistent_state and np.isnan(over.data.q).all()
+    assert (over.obs == starts.obs[1]).all() and over.metrics["near"] == 0
+    later = lane(step(bad, actions), 1)  # nothing but a reset brings it back
+    assert later.done == 1 and (later.obs == starts.obs[1]).all() and later.info["result"] != jm.RESULTS.successful
+
+
+def returned(env, starts, gain, spoilt=None):
+    """The mean return of all lanes under a linear policy; in lane 1 the action of one step may be spoilt."""
+
+    def one(state, k):
+        action = jnp.tanh(gain * state.obs[:2])
+        after = env.step(state, jnp.where(k == spoilt, jnp.nan, action) if spoilt is not None else action)
+        return after, after.reward
+
+    alone = lambda state: jax.lax.scan(one, state, jnp.arange(LENGTH))[1].sum()
+    return jax.vmap(alone)(starts).mean()
+
+
+def test_the_gradient_of_the_return_is_that_of_its_values(env, starts):
+    value = jax.jit(lambda gain: returned(env, starts, gain))
+    slope, h = jax.jit(jax.grad(value))(0.4), 1e-5
+    assert abs((value(0.4 + h) - value(0.4 - h)) / (2 * h) - slope) < 1e-8 < abs(slope)
+
+
+@pytest.mark.slow
+def test_a_lane_that_is_over_does_not_spoil_the_gradient(env, starts):
+    value = lambda gain, spoilt: returned(env, starts, gain, spoilt)
+    short, slope = jax.jit(jax.value_and_grad(value))(0.4, 3)
+    h = 1e-5
+    found = (jax.jit(value)(0.4 + h, 3) - jax.jit(value)(0.4 - h, 3)) / (2 * h)
+    assert short != value(0.4, LENGTH + 1) and abs(found - slope) < 1e-8 < abs(slope)
+
+
+def test_an_episode_ends_by_time_or_by_its_own_end(starts, step):
+    for action, last in ((jnp.zeros(2), LENGTH), (jnp.array([1.0, 0.0]), None)):
+        states = [starts]
+        while states[-1].done[0] == 0:
+            states.append(step(states[-1], jnp.broadcast_to(action, (LANES, 2))))
+        end, count = lane(states[-1], 0), len(states) - 1
+        assert end.info["steps"] == count and (count == LENGTH) >= (last == LENGTH)
+        assert (end.data.v[0] > 0.6) == (last is None)
+        assert end.info["truncation"] == (last == LENGTH)
+
+
+def test_without_a_length_nothing_counts():
+    env = environment(episode_length=None, randomise=None)
+    assert set(jax.eval_shape(env.reset, jax.random.key(0)).info) == {"rng", "result"}
+
+
+def test_the_next_episode_starts_anew(env):
+    auto = jm.env.AutoReset(env)
+    assert (auto.action_size, auto.observation_size) == (2, 5)
+    state, step = (
+        jax.jit(jax.vmap(auto.reset))(jax.random.split(jax.random.key(0), LANES)),
+        jax.jit(jax.vmap(auto.step)),
+    )
+    bare = jax.jit(jax.vmap(env.step))
+    before = state
+    for k in range(1, LENGTH + 2):
+        actions = jnp.zeros((LANES, 2)).at[1, 0].set(jnp.nan if k == 2 else 0.0)
+        plain = bare(before, actions)
+        state = step(before, actions)
+        over = np.array(state.done) > 0
+        assert over.tolist() == [k == LENGTH, k == 2, k == LENGTH]
+        assert np.isfinite(state.obs).all() and np.isfinite(state.data.q).all()
+        assert (state.info["final_obs"][~over] == state.obs[~over]).all()
+        assert (state.info["final_obs"] == plain.obs).all() and (state.reward == plain.reward).all()
+        fresh = state.info["system"].params["m"] != before.info["system"].params["m"]
+        assert fresh.tolist() == over.tolist()
+        steps = [k if k <= LENGTH else k - LENGTH, k if k <= 2 else k - 2, k if k <= LENGTH else k - LENGTH]
+        assert state.info["steps"].tolist() == steps
+        before = state
+    assert np.unique(np.array(state.info["system"].params["m"])).size == LANES
+
+
+def test_wrappers_of_brax_find_what_they_expect(starts):
+    """Brax's `EpisodeWrapper` in short: raw keys, entries that are added to `info`, and `replace` in a scan."""
+    env = environment(episode_length=None)
+    rng = jax.random.PRNGKey(0)
+    assert jax.eval_shape(env.reset, rng).info["rng"].shape == rng.shape and env.unwrapped is env
+    state = starts.replace(info={name: starts.info[name] for name in ("rng", "result", "system")})
+    state.info["steps"] = jnp.zeros(LANES)
+    state.info.update(first_state=state.data)
+
+    @jax.jit
+    def step(state, action):
+        one = lambda state, _: ((after := jax.vmap(env.step)(state, action)), after.reward)
+        state, rewards = jax.lax.scan(one, state, (), 2)
+        state.info["steps"] += 2
+        return state.replace(reward=rewards.sum(0), done=jnp.where(state.info["steps"] >= 4, 1.0, state.done))
+
+    for done in (0, 1):
+        state = step(state, jnp.zeros((LANES, 2)))
+        assert state.done.tolist() == [done] * LANES
+
+
+def small():
+    return environment(randomise=None)
+
+
+@pytest.mark.parametrize(
+    ("make_it", "error", "text"),
+    [
+        (lambda: jax.eval_shape(small().step, jax.eval_shape(small().reset, jax.random.key(0)), jnp.zeros(3)), ValueError, r"`action` must have shape \(2,\)"),
+        (lambda: environment(lower=(-1.0, 9.0)), ValueError, "`upper` must be above `lower`"),
+        (lambda: environment(lower=-jnp.inf), ValueError, "`lower` must be finite"),
+        (lambda: environment(lower=jnp.zeros(3)), ValueError, r"`lower` must be a number or have shape \(2,\)"),
+        (lambda: environment(episode_length=0), ValueError, "`episode_length` of Environment must be a positive integer"),
+        (lambda: environment(done=lambda system, state: state.q > 0), ValueError, "`done` must return one truth value"),
+        (lambda: environment(randomise=lambda rng, system: 1).reset(jax.random.key(0)), TypeError, "return a System"),
+        (
+            lambda: environment(randomise=lambda rng, s: jm.System(2, mass=lambda t, q, p: jnp.eye(2))).reset(jax.random.key(0)),
+            ValueError,
+            "other coordinates, rows or inputs",
+        ),
+        (lambda: jm.env.make("nothing"), ValueError, "`name` must be one of 'delta_tracking'"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments(make_it, error, text):
+    with pytest.raises(error, match=text):
+        make_it()
+
+
+@pytest.mark.parametrize(
+    ("observe", "reward", "text"),
+    [
+        (lambda system, state: state.q[0], reward, r"`observe` must return an array \(n,\)"),
+        (observe, lambda system, state, action: {"a": action}, r"of shape \(2,\) as 'a'"),
+    ],
+)
+def test_what_functions_return_is_looked_at(env, observe, reward, text):
+    with pytest.raises(ValueError, match=text):
+        jm.env.Environment(env.stepper, observe, reward, 1.0)
+
+
+def test_steps_without_inputs_are_refused():
+    system = jm.System(1, mass=lambda t, q, p: jnp.eye(1))
+    step = jm.stepper(system, jm.assemble(system, [0.0]), 0.1)
+    with pytest.raises(ValueError, match="system without actuators"):
+        jm.env.Environment(step, lambda system, state: state.q, lambda system, state, action: 0.0, 1.0)
+
+
+# gymnasium
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.*Box observation space:UserWarning", "ignore:.*alternative render modes:UserWarning"
+)
+def test_gymnasium_finds_nothing_wrong(env):
+    checker = pytest.importorskip("gymnasium.utils.env_checker")
+    wrapped = jm.env.to_gymnasium(env, seed=3)
+    checker.check_env(wrapped)
+    obs, _ = wrapped.reset(seed=5)
+    state = jax.jit(env.reset)(jax.random.split(jax.random.key(5))[1])
+    assert np.allclose(obs, state.obs, rtol=0, atol=1e-13)
+    ends = [wrapped.step(np.zeros(2, np.float32))[2:4] for _ in range(LENGTH)]
+    assert ends == [(False, k == LENGTH - 1) for k in range(LENGTH)]
+
+
+def test_gymnasium_steps_many_lanes(env):
+    pytest.importorskip("gymnasium")
+    many = jm.env.to_gymnasium_vector(env, LANES, seed=1)
+    first, _ = many.reset(seed=2)
+    assert many.observation_space.contains(first) and np.unique(first[:, 0]).size == LANES
+    again, infos = many.reset(seed=2)
+    assert (again == first).all() and infos["result"].tolist() == [0] * LANES == (~infos["_result"]).tolist()
+    actions = np.zeros((LANES, 2), np.float32)
+    for k in range(1, LENGTH + 2):
+        actions[1, 0] = np.nan if k == 2 else 0
+        obs, rewards, terminated, truncated, infos = many.step(actions)
+        assert terminated.tolist() == [False, k == 2, False]
+        assert truncated.tolist() == [k == LENGTH, False, k == LENGTH]
+        assert (rewards == 0).tolist() == [k == LENGTH + 1, k in (2, 3), k == LENGTH + 1]  # the step of a new start
+        assert (infos["result"] != 0).tolist() == [False, k == 2, False] and np.isfinite(obs).all()
+    assert (obs[[0, 2], 4] != first[[0, 2], 4]).all()
+
+
+def test_without_gymnasium_the_extra_is_named(env, monkeypatch):
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    for make in (jm.env.to_gymnasium, lambda env: jm.env.to_gymnasium_vector(env, 2)):
+        with pytest.raises(ImportError, match=r"jaxmb\[env\]"):
+            make(env)
+
+
+# Tasks
+
+EACH = types.MappingProxyType({"delta_tracking": (18, 3), "excavator_digging": (14, 3), "five_bar_hopper": (14, 2)})  # fmt: skip
+
+
+@pytest.mark.slow_except("five_bar_hopper")
+@pytest.mark.parametrize("name", jm.env.TASKS)
+def test_a_task_runs_under_random_actions(name):
+    env = jm.env.make(name, episode_length=20)
+    assert (env.observation_size, env.action_size) == EACH[name]
+    state = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), 4))
+    assert (state.done == 0).all() and np.ptp(state.obs, axis=0).min() >= 0 and np.ptp(state.obs, axis=0).max() > 1e-3
+
+    def one(state, rng):
+        after = env.step(state, 0.3 * jax.random.uniform(rng, (env.action_size,), minval=-1))
+        return after, (after.reward, after.done, after.obs)
+
+    alone = lambda state, rng: jax.lax.scan(one, state, jax.random.split(rng, 20))
+    end, (rewards, done, obs) = jax.jit(jax.vmap(alone))(state, jax.random.split(jax.random.key(1), 4))
+    assert np.isfinite(rewards).all() and np.isfinite(obs).all()
+    assert (end.info["result"] == jm.RESULTS.successful).all()
+    assert (end.info["truncation"] == 1).any() and (done[:, :10] == 0).all()
+    assert (rewards[:, :10] > 0).all() and np.ptp(rewards[:, 9]) > 1e-4
+    residual = jm.residuals(env.stepper.system, end.data).position
+    assert np.abs(residual).max() < 1e-8
