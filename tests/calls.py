@@ -636,7 +636,7 @@ def files():
         symbols=more(0.02),
     )  # fmt: skip
     few = fit.identify(pendulum(), [parameter()], [experiment()], max_iterations=1, throw=False, progress=False)
-    yield jm.plot.fit, dict(found=few, experiment=known(None), figure=None)
+    yield jm.plot.fit, dict(result=few, experiment=known(None), figure=None)
     yield (
         jm.plot.animate,
         dict(system=system, solution=run, points=True, speed=more(1.0), forces=False, symbols=more(0.02)),

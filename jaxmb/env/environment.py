@@ -170,7 +170,14 @@ class Environment(eqx.Module):
         if self.episode_length is not None:
             info |= {"steps": jnp.zeros((), jnp.int32), "truncation": _number(False)}
         _, metrics = jax.tree.map(jnp.zeros_like, self._rewarded(system, usable, jnp.zeros(self.action_size)))
-        return State(data, self._observed(system, usable), _number(False), _number(~success), metrics, info)
+        return State(
+            data=data,
+            obs=self._observed(system, usable),
+            reward=_number(False),
+            done=_number(~success),
+            metrics=metrics,
+            info=info,
+        )
 
     def step(self, state: State, action: Numbers) -> State:
         """The state after a step.
@@ -204,7 +211,7 @@ class Environment(eqx.Module):
             info["truncation"] = _number(late & ~over)
             over = over | late
         obs = jnp.where(success, self._observed(system, usable), state.obs)
-        return State(data, obs, reward, _number(over), metrics, info)
+        return State(data=data, obs=obs, reward=reward, done=_number(over), metrics=metrics, info=info)
 
     def _observed(self, system: System, data: MechanismState) -> Float[Array, " n"]:
         return jnp.asarray(self.observe(system, data), default_float())

@@ -41,8 +41,8 @@ class AutoReset(eqx.Module):
             info = info | {"steps": info["steps"] * (state.done == 0)}
         after = self.env.step(state.replace(info=info), action)
         next_start = where_needed(after.done > 0, _start, (self.env, after.info["rng"]), _parts(after))
-        data, obs, drawn = next_start
-        return after.replace(data=data, obs=obs, info=after.info | drawn | {"final_obs": after.obs})
+        data, obs, fresh = next_start
+        return after.replace(data=data, obs=obs, info=after.info | fresh | {"final_obs": after.obs})
 
 
 def _start(env: Environment, rng: Array) -> tuple[PyTree, Array, dict[str, PyTree]]:

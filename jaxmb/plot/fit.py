@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 @contract
 def fit(
-    found: Fit, experiment: str | None = None, figure: "matplotlib.figure.Figure | None" = None
+    result: Fit, experiment: str | None = None, figure: "matplotlib.figure.Figure | None" = None
 ) -> "matplotlib.figure.Figure":
     """Draws a fit: for each signal measured samples and the model above, residuals in σ below.
 
     Residuals that are noise scatter evenly about zero, nearly all between −2 and 2; what has a shape is not in the model.
 
     Args:
-        found: of `jaxmb.fit.identify`, a single one.
+        result: of `jaxmb.fit.identify`, a single one.
         experiment: name of the experiment; the first by default.
         figure: of matplotlib; made if None.
 
@@ -34,13 +34,13 @@ def fit(
     import matplotlib.pyplot as plt
     from matplotlib.figure import FigureBase
 
-    if found.cost.ndim:
-        raise ValueError(f"Argument `found` must be a single fit, but holds {found.cost.size}; index one of them.")
-    names = list(found.signals)
+    if result.cost.ndim:
+        raise ValueError(f"Argument `result` must be a single fit, but holds {result.cost.size}; index one of them.")
+    names = list(result.signals)
     name = names[0] if experiment is None else experiment
     if name not in names:
         raise ValueError(f"Argument `experiment` must be one of {', '.join(names)}, but is '{name}'.")
-    signals = found.signals[name]
+    signals = result.signals[name]
     if figure is not None and not isinstance(figure, FigureBase):
         raise TypeError(f"Argument `figure` must be a figure of matplotlib, but is a {type(figure).__name__}.")
     if figure is None:

@@ -16,7 +16,7 @@ from ..foundations import Count, Key, Positive, TextInNotebooks, contract, funct
 # reach from 1e-1 down to 1e-5 of it. Far below, rounding of the function takes over; far above, terms of high order.
 FIRST_STEP, FACTOR, STEPS = 1e-1, 2.0, 14
 Value = Callable[[Sequence[Array]], Array]
-Along = Callable[[Sequence[Array], Sequence[Array]], Array]
+Derivative = Callable[[Sequence[Array], Sequence[Array]], Array]
 # One-sided slopes at the smallest steps that differ by more than this part of the slope tell a kink; smooth functions differ by O(h).
 KINK = 1e-2
 # One-sided slopes that grow by this factor from the largest step to the smallest, by 8,192 for a jump, tell one, or noise.
@@ -101,7 +101,7 @@ def check_gradient(
 ) -> GradientCheck:
     """Compares the gradient of a function by reverse mode with forward mode and with differences of its values.
 
-    Along `directions` random directions of all arrays, and along one of each array by itself, so that a disagreement names the array. Differences are
+    Derivative `directions` random directions of all arrays, and along one of each array by itself, so that a disagreement names the array. Differences are
     central ones with steps from 1e-1 to 1e-5 of the largest number of each array, extrapolated to no step; the entry of least error of that
     table is taken (Ridders, Accurate computation of F′(x) and F′(x) F″(x), Advances in Engineering Software 4, 1982), and its error is told.
 
@@ -130,13 +130,15 @@ def check_gradient(
     value_of = point.function(fn, "fn")
     value, gradient = jax.jit(jax.value_and_grad(value_of))(point.start)
     other = value_of if forward is None else point.function(forward, "forward")
-    along, without_forward = _forward_mode(other, point.start)
+    derivative, without_forward = _forward_mode(other, point.start)
     seed = 0 if key is None else np.asarray(jax.random.key_data(key)).ravel()
     rng, results = np.random.default_rng(seed), []
     of_all = [(f"all {i + 1}", None) for i in range(int(directions))]
     for name, which in (*of_all, *((name, i) for i, name in enumerate(point.names))):
         direction = [_direction(rng, x) if which in (None, i) else jnp.zeros_like(x) for i, x in enumerate(point.start)]
-        results.append(_compare(name, value_of, point.start, direction, float(value), gradient, along, float(rtol)))
+        results.append(
+            _compare(name, value_of, point.start, direction, float(value), gradient, derivative, float(rtol))
+        )
     return GradientCheck(float(value), tuple(results), without_forward)
 
 
@@ -189,14 +191,14 @@ def _direction(rng: np.random.Generator, x: Array) -> Array:
     return jnp.asarray(rng.normal(size=x.shape) * (size if size > 0 else 1.0), x.dtype)
 
 
-def _forward_mode(value_of: Value, start: Sequence[Array]) -> tuple[Along | None, str]:
+def _forward_mode(value_of: Value, start: Sequence[Array]) -> tuple[Derivative | None, str]:
     """The derivative along a direction, or None and why there is none."""
-    along = jax.jit(lambda xs, dots: jax.jvp(value_of, (xs,), (dots,))[1])
+    derivative = jax.jit(lambda xs, dots: jax.jvp(value_of, (xs,), (dots,))[1])
     try:
-        along.lower(list(start), list(start))  # not by shapes alone: JAX refuses some functions as late as here
+        derivative.lower(list(start), list(start))  # not by shapes alone: JAX refuses some functions as late as here
     except Exception as error:  # JAX and its users refuse in many ways what has reverse mode only
         return None, textwrap.shorten(str(error).splitlines()[0], 200, placeholder=" …")
-    return along, ""
+    return derivative, ""
 
 
 def _compare(
@@ -206,11 +208,11 @@ def _compare(
     direction: Sequence[Array],
     value: float,
     gradient: Sequence[Array],
-    along: Along | None,
+    derivative: Derivative | None,
     rtol: float,
 ) -> DirectionalDerivative:
     reverse = float(sum(jnp.sum(g * d) for g, d in zip(gradient, direction, strict=True)))
-    forward = None if along is None else float(along(list(start), list(direction)))
+    forward = None if derivative is None else float(derivative(list(start), list(direction)))
     steps = FIRST_STEP / FACTOR ** np.arange(STEPS)
     value_at = lambda h: float(value_of([x + h * d for x, d in zip(start, direction, strict=True)]))
     above, below = (np.array([value_at(sign * h) for h in steps]) for sign in (1.0, -1.0))

@@ -23,9 +23,9 @@ ARMS = ("shoulder0", "shoulder1", "shoulder2")
 NEAR, LIMIT = 0.05, 0.15  # m: errors that halve the reward, and that end the episode
 
 
-def arm_angle(place: np.ndarray, out: np.ndarray, across: np.ndarray) -> float:
+def arm_angle(corner: np.ndarray, out: np.ndarray, across: np.ndarray) -> float:
     """Of an arm below the horizontal by inverse kinematics: its elbow is as far from the plate's corner as the rods are long."""
-    x, y, z = place @ out + PLATE - BASE, place @ across, place[2]
+    x, y, z = corner @ out + PLATE - BASE, corner @ across, corner[2]
     reach = (x**2 + y**2 + z**2 + ARM**2 - ROD**2) / (2 * ARM)
     return float(np.arctan2(-z, x) - np.arccos(reach / np.hypot(x, z)))
 
@@ -70,8 +70,8 @@ def observe(system: System, state: State) -> Array:
     arms = np.array([system.coordinates.index(name) for name in ARMS])
     rates = np.array([system.velocities.index(name) for name in ARMS])
     speed = velocity(system, state, "plate")
-    seen = error(system, state), target(system, state.t)[1] - speed
-    return jnp.concatenate([state.q[arms], state.v[rates], position(system, state, "plate"), speed, *seen])
+    observed = error(system, state), target(system, state.t)[1] - speed
+    return jnp.concatenate([state.q[arms], state.v[rates], position(system, state, "plate"), speed, *observed])
 
 
 def reward(system: System, state: State, action: Array) -> dict[str, Array]:
@@ -80,7 +80,7 @@ def reward(system: System, state: State, action: Array) -> dict[str, Array]:
     return {"nearness": 1 / (1 + squared / NEAR**2), "effort": -0.02 * jnp.sum(action**2)}
 
 
-def astray(system: System, state: State) -> Array:
+def off_target(system: System, state: State) -> Array:
     """Whether the plate is too far from the target."""
     return jnp.sum(error(system, state) ** 2) > LIMIT**2
 
@@ -103,6 +103,6 @@ def delta_tracking(episode_length: int | None, randomise: bool) -> Environment:
     system = robot.build()
     step = stepper(system, assemble(system, guess), 0.02, substeps=4, solver=dfx.Midpoint())
     return Environment(
-        step, observe, reward, WEIGHT + TORQUE, WEIGHT - TORQUE, done=astray, randomise=draw if randomise else None,
+        step, observe, reward, WEIGHT + TORQUE, WEIGHT - TORQUE, done=off_target, randomise=draw if randomise else None,
         spread=dict.fromkeys(ARMS, 0.05), episode_length=episode_length,
     )  # fmt: skip

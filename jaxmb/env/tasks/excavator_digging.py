@@ -93,8 +93,8 @@ def observe(system: System, state: State) -> Array:
     """Strokes and their rates, position and velocity of the edge, and of the target as the edge sees it."""
     strokes = np.array([system.coordinates.index(f"{name}_stroke") for name in CYLINDERS])
     speed = velocity(system, state, EDGE)
-    seen = error(system, state), target(system, state.t)[1] - speed
-    return jnp.concatenate([state.q[strokes], state.v[strokes], position(system, state, EDGE), speed, *seen])
+    observed = error(system, state), target(system, state.t)[1] - speed
+    return jnp.concatenate([state.q[strokes], state.v[strokes], position(system, state, EDGE), speed, *observed])
 
 
 def reward(system: System, state: State, action: Array) -> dict[str, Array]:
@@ -103,7 +103,7 @@ def reward(system: System, state: State, action: Array) -> dict[str, Array]:
     return {"nearness": 1 / (1 + squared / NEAR**2), "effort": -0.02 * jnp.sum(action**2)}
 
 
-def astray(system: System, state: State) -> Array:
+def off_target(system: System, state: State) -> Array:
     """Whether the edge is too far from the target."""
     return jnp.sum(error(system, state) ** 2) > LIMIT**2
 
@@ -126,5 +126,5 @@ def excavator_digging(episode_length: int | None, randomise: bool) -> Environmen
     step = stepper(system, assemble(system), 0.05, substeps=20, solver=dfx.Midpoint())
     strokes = {f"{name}_stroke": 0.02 for name in CYLINDERS}
     return Environment(
-        step, observe, reward, FORCE, done=astray, randomise=draw if randomise else None, spread=strokes, episode_length=episode_length
+        step, observe, reward, FORCE, done=off_target, randomise=draw if randomise else None, spread=strokes, episode_length=episode_length
     )  # fmt: skip
