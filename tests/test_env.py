@@ -306,7 +306,7 @@ def test_without_gymnasium_the_extra_is_named(env, monkeypatch):
 EACH = types.MappingProxyType({"delta_tracking": (18, 3), "excavator_digging": (14, 3), "five_bar_hopper": (14, 2)})  # fmt: skip
 
 
-@pytest.mark.slow_except("five_bar_hopper")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", jm.env.TASKS)
 def test_a_task_runs_under_random_actions(name):
     env = jm.env.make(name, episode_length=20)
