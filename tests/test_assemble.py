@@ -11,6 +11,7 @@ import jaxmb as jm
 
 
 @pytest.mark.parametrize("name", slow_but(TELLING))
+@pytest.mark.slow_except("driven cart")
 def test_states_are_consistent(name):
     system, batch = states(name)
     out = jm.residuals(system, batch)
@@ -19,6 +20,7 @@ def test_states_are_consistent(name):
     assert float(jnp.max(jnp.abs(out.velocity), initial=0)) <= 2e-14
 
 
+@pytest.mark.slow
 def test_the_shortest_way_in_the_metric():
     """M (q − guess) is a combination of the rows, to first order in the distance; the same for v exactly."""
     system, state = make("four-bar")
@@ -94,6 +96,7 @@ def test_messages(message):
         BAD[message](pendulum()[0])
 
 
+@pytest.mark.slow
 def test_traced_values_are_refused_when_the_program_runs():
     system, _ = pendulum()
     run = jax.jit(lambda y: jm.assemble(system, jnp.stack([0.0 * y, y]), hold=["x", "y"]).q)
@@ -107,6 +110,7 @@ def encoder(t, p):
 
 
 @pytest.mark.parametrize("turns", [0, 1, -2])
+@pytest.mark.slow_cases("0")
 def test_a_driver_beyond_half_a_turn_drives_the_mechanism_as_it_is_drawn(turns):
     """Bodies are drawn between −π and π; an encoder may count from 0 to 2π, or several turns."""
     P, angle = jm.planar, 4.2

@@ -67,6 +67,7 @@ def test_page_has_a_mark_for_each_table():
     assert all(text.count(f"<!-- {mark} -->") == 1 for mark in tables.TABLES)
 
 
+@pytest.mark.slow
 def test_figures_are_small(tmp_path):
     draw.main(common.RESULTS, tmp_path)
     known = {name for name in draw.PICTURES if (common.RESULTS / f"{name}.json").exists()}

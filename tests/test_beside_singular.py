@@ -116,6 +116,7 @@ def test_four_bars_moved_by_assembly_beside_their_flat_pose(coordinates, rate):
 
 
 @pytest.mark.parametrize("off", [1e-9, pytest.param(1e-4, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_velocities_that_are_off_the_motion(off):
     """Within 1e-6 v̇ is that of the motion, with what v is off by; beyond, the state is told not to determine it."""
     system, angles = four_bars("relative"), np.array([1e-6, 1e-5, 1e-4, 1e-3])

@@ -507,6 +507,7 @@ DATA = {
     "plane", "space", "four-bar", "two of them", "rolling disk", "sleigh", "planar Revolute", "spatial Universal"
 )
 @pytest.mark.parametrize("name", DATA)
+@pytest.mark.slow_cases("four-bar", "plane", "space", "two of them")
 def test_text_gives_the_mechanism_back_bit_for_bit(name):
     mechanism = DATA[name]()
     text = mechanism.to_text()

@@ -115,6 +115,7 @@ def test_angles_count_full_turns_and_time_and_functions_are_read():
         mechanism.to_text()
 
 
+@pytest.mark.slow
 def test_tables_are_written_and_read_replaced_renamed_and_differentiated(run_up):
     line = P.LineCharacteristic("line", "ground", "wheel.rim", "length", STRETCH, PULL, "cubic", "refuse")
     wheel = P.Body("wheel", 1.0, 0.05, points={"rim": (0.1, 0.0)})

@@ -51,6 +51,7 @@ def test_words_that_make_no_sense_are_refused(written, capsys, words):
     assert done.value.code == 2 and "error: " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_models_are_converted_to_text(written, tmp_path, capsys):
     """Bit for bit what the file says."""
     target = tmp_path / "tree.toml"

@@ -55,6 +55,7 @@ def test_a_condition_that_is_conserved_asks_for_its_function(case):
 
 @pytest.mark.slow_cases("not wanted")
 @pytest.mark.parametrize("case", FREE)
+@pytest.mark.slow_except("normalised")
 def test_nothing_is_asked_for_where_nothing_is_to_be_restored(case):
     count, arguments, q = FREE[case]
     jm.assemble(jm.System(count, **arguments), q)

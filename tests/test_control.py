@@ -110,6 +110,7 @@ def test_samples_are_those_of_a_loop_by_hand():
     assert np.ptp(inputs) > 1
 
 
+@pytest.mark.slow
 def test_what_is_put_out_may_come_one_sample_late():
     _, state = pendulum()
     late = [jnp.zeros(1)]
@@ -191,6 +192,7 @@ def test_a_state_of_its_own_is_integrated():
     np.testing.assert_allclose(run.u[:, 0], exact @ [-3, -2, 1.5], rtol=0, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_saturation_stops_integrators():
     """Between limits nothing changes; beyond, u is the limit and ∫e stands still while it drives u further out."""
     _, state = pendulum()

@@ -91,6 +91,7 @@ RUNS = {"single": single, "batch": batch, "free": lambda: free()[1], "bare": lam
 @pytest.mark.parametrize("kind", ["nc", "zarr"])
 @pytest.mark.parametrize("which", RUNS)
 @pytest.mark.filterwarnings("ignore:Consolidated metadata")
+@pytest.mark.slow_cases("single-nc")
 def test_files_give_back_all_that_is_written(tmp_path, which, kind):
     data, path = RUNS[which]().to_xarray(), tmp_path / f"run.{kind}"
     if kind == "nc":

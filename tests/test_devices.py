@@ -137,6 +137,7 @@ def lowered(fn, *arguments):
 @pytest.mark.slow_except("simulate", "reverse derivative")
 @pytest.mark.parametrize("name", ENTRIES)
 @pytest.mark.slow_cases("reverse derivative")
+@pytest.mark.slow
 def test_a_batch_is_exported_without_calls_of_the_host_or_of_lapack(name):
     """So a program of many runs neither waits for the host nor hangs in LAPACK's batched calls."""
     fn, argument = ENTRIES[name]()

@@ -44,6 +44,7 @@ WITH_CODE = [page for page in PAGES if "```python" in (ROOT / page).read_text()]
 
 
 @pytest.mark.parametrize("page", [p if p in SHORT else pytest.param(p, marks=pytest.mark.slow) for p in WITH_CODE])
+@pytest.mark.slow_cases("docs/index.md")
 def test_pages(page):
     blocks = re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", (ROOT / page).read_text(), re.S)
     assert blocks
@@ -105,6 +106,7 @@ QUICK = ["chaplygin_sleigh", "pendulum"]
 
 
 @pytest.mark.parametrize("script", [s if s in QUICK else pytest.param(s, marks=pytest.mark.slow) for s in SCRIPTS])
+@pytest.mark.slow_cases("pendulum")
 def test_examples(script, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     monkeypatch.syspath_prepend(str(ROOT / "examples"))

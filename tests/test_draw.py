@@ -337,6 +337,7 @@ def beam():
     return system, jm.assemble(system)
 
 
+@pytest.mark.slow
 def test_joints_have_the_colour_of_their_verdict():
     system, state = beam()
     ax = jm.plot.draw(system, state, report=jm.analyse_reactions(system, state))

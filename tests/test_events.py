@@ -89,6 +89,7 @@ def exact(height, v, p, end):
     [(0.0, 2.0, 0.0), (0.5, 2.0, 0.0), (0.3, 3.0, 2.0)],
     ids=["from rest", "from above", "lands where it is lifted"],
 )
+@pytest.mark.slow
 def test_a_mass_lifts_off_and_lands_again(height, A, a):
     p = {"A": jnp.array(A), "w": jnp.array(3.0), "a": jnp.array(a), "g": jnp.array(1.0)}
     ts = jnp.linspace(0.0, 6.0, 7)
@@ -107,6 +108,7 @@ def test_a_mass_lifts_off_and_lands_again(height, A, a):
     assert (np.asarray(multipliers)[~np.asarray(solution.modes.active[:, 0])] == 0).all()
 
 
+@pytest.mark.slow
 def test_a_contact_with_rebounds_opens_again():
     """From rest: it lifts, hits, closes before the force pulls again, and lifts a period later; e = 0 too."""
     ts, p, start = jnp.linspace(0.0, 4.0, 5), {"A": 2.0, "w": 3.0, "a": 0.0, "g": 1.0}, on_plane()

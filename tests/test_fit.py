@@ -490,6 +490,7 @@ def test_gradient_of_the_cost():
     assert "did not converge" in str(found)
 
 
+@pytest.mark.slow
 def test_a_start_that_fails_names_the_experiment():
     with pytest.raises(RuntimeError, match="Experiment 'swing'"):
         fit.identify(OSCILLATOR, [Parameter("m", -1.0)], measured(name="swing"))

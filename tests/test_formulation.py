@@ -82,6 +82,12 @@ def solution(name, method):
 
 @pytest.mark.parametrize("name", slow_but(TELLING))
 @pytest.mark.parametrize("method", FORMULATIONS)
+@pytest.mark.slow_cases(
+    "CoordinatePartition-four-bar, 3 loops",
+    "GaussProjection-four-bar, 3 loops",
+    "NullSpace-four-bar, 3 loops",
+    "skew-four-bar, 3 loops",
+)
 def test_laws(name, method):
     """C v̇ = Γ, reaction = Cᵀλ, rank and least norm, against the oracle to 100·cond·eps; what was added is left alone."""
     found = solution(name, method)
@@ -97,6 +103,7 @@ def test_laws(name, method):
 
 
 @pytest.mark.parametrize(("name", "method"), DIRECT)
+@pytest.mark.slow_cases("four-bar, 3 loops-GaussProjection")
 def test_laws_in_the_shapes_of_a_system(name, method):
     check_states(name, method, COUNT)
 
@@ -178,6 +185,7 @@ def derivatives(name, method):
 
 
 @pytest.mark.parametrize(("name", "method"), on(("driven cart",), ("KKT", "parameterised", "CoordinatePartition")))
+@pytest.mark.slow_except("driven cart-KKT")
 def test_first_derivatives(name, method):
     """Of v̇ and the reaction with respect to q and v, forward and reverse, are those of Gauss's principle to 1e-8.
 
@@ -277,6 +285,7 @@ def pendulum_motions(method):
 
 @pytest.mark.parametrize("method", slow_but(("GaussProjection",), FORMULATIONS))
 @pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.slow_cases("two copies-GaussProjection")
 def test_duplicating_scaling_and_permuting_rows_changes_nothing(variant, method):
     """Values to 1e-10, forward and reverse derivatives to 1e-9."""
     (value, forward, reverse), others = pendulum_motions(method)
@@ -319,6 +328,7 @@ def test_mass_that_is_regular_on_the_null_space_only(method):
     np.testing.assert_allclose(found.reaction[0, :2], [6.0, -3.0], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_motion_with_a_mass_that_is_regular_on_the_null_space_only():
     system, q = SPECIAL["massless"]
     state = jm.assemble(system, q)

@@ -125,6 +125,7 @@ def test_parameters_from_anywhere_share_a_program():
 
 
 @pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.slow_cases("False")
 def test_forward_mode_asks_for_its_adjoint(inside):
     wrap = jax.jit if inside else lambda f: f
     with pytest.raises(TypeError, match=r"forward mode .* `simulate` needs `adjoint=diffrax.ForwardMode\(\)`"):

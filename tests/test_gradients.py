@@ -143,6 +143,7 @@ def test_gradient_with_adaptive_steps_is_that_of_the_motion():
     np.testing.assert_allclose(jax.jit(jax.grad(end))(0.1), (run(0.1 + h) - run(0.1 - h)) / (2 * h), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_gradient_of_a_parameter_of_the_forces_only():
     """No row, no mass and no start depends on it: half of the linear equations has no derivative."""
     system = jm.System(
@@ -191,6 +192,7 @@ def falling():
 
 
 @pytest.mark.parametrize("mode", ["reverse", "forward", pytest.param("events", marks=pytest.mark.slow)])
+@pytest.mark.slow_cases("reverse")
 def test_what_a_failed_run_did_not_reach_has_no_derivative(mode):
     """NaN by all that the run depends on, in the rows of a batch that failed, and only where anybody asks for it."""
     system, start = falling()

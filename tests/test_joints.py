@@ -15,6 +15,7 @@ KEYS = [key if key in FIRST else pytest.param(key, marks=pytest.mark.slow) for k
 
 @pytest.mark.slow_except("planar-Prismatic")
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: "-".join(key))
+@pytest.mark.slow
 def test_relative_and_absolute_builds_agree(key):
     mechanism = pair(key)
     tree, free = mechanism.build(), mechanism.build("absolute")

@@ -170,6 +170,7 @@ def test_operations(fn, lanes):
 
 
 @pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.slow_except("7")
 def test_what_moves_entries_and_loops(lanes):
     x, y = np.random.default_rng(lanes).normal(size=(2, lanes, 3))
     assert_equal(*both(lambda x, y: list(moving(x, y)), x, y))
@@ -244,6 +245,7 @@ def test_where_things_stand_in_xlas_structs_is_read_from_its_header():
         read(header.replace("void* data", "void* numbers"))
 
 
+@pytest.mark.slow
 def test_the_same_number_by_number():
     """By operations of JAX on single numbers, for other devices than CPUs; tables in memory too."""
     rng = np.random.default_rng(8)
@@ -270,6 +272,7 @@ def test_the_same_number_by_number():
 
 @pytest.mark.parametrize("inner", [(0, None, 0), (None, 0, 0), (None, 0, None)])
 @pytest.mark.parametrize("outer", [(0, 0, None), (0, None, 0), (None, None, 0)])
+@pytest.mark.slow_except("outer1-inner2", "outer2-inner0")
 def test_operands_may_lack_some_of_the_lanes(inner, outer):
     """Two axes of lanes, along each of which some operands are the same; derivatives back to them are sums."""
     rng, fn = np.random.default_rng(0), lambda x, y, z: [jnp.sin(x) * y + z * z[::-1]]
@@ -567,6 +570,15 @@ CALCULUS = {
 
 
 @pytest.mark.parametrize("name", CALCULUS)
+@pytest.mark.slow_except(
+    "a derivative of its own",
+    "choices",
+    "held",
+    "logarithms",
+    "logistic",
+    "powers of moving bases and exponents",
+    "roots",
+)
 def test_cotangents_operation_by_operation(name):
     """Ties, zeros and what is not finite included."""
     fn = CALCULUS[name]
@@ -581,6 +593,7 @@ def test_cotangents_operation_by_operation(name):
     np.testing.assert_allclose(found[known], expected[known], rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_cotangents_of_random_programs():
     """What does not change has none, also where JAX finds 0·∞: √|x − x|."""
     rng = np.random.default_rng(6)
@@ -766,6 +779,7 @@ def test_random_programs_of_all_operations_are_jaxs_to_rounding(seeds):
 
 
 @pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 60), marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_random_programs_of_all_operations_lose_no_nan(seeds):
     """At kinks, ties, beyond the domains of functions and where numbers are infinite or none: exact programs are as JAX has it, of others all may be NaN."""
     pool = np.array([0.0, 1.0, -1.0, 0.5, 2.0, np.inf, -np.inf, np.nan, 1e9, -1e-9])
@@ -892,6 +906,7 @@ def test_a_run_of_known_numbers_needs_no_general_step_where_nothing_is_special()
 
 
 @pytest.mark.parametrize("derivative", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
 def test_programs_hold_calls_of_the_systems_functions_not_these(derivative):
     """Neither the general step nor, far from singular poses, any sine of the system's stands in what XLA compiles."""
     system, state = make("four-bar")
@@ -1039,6 +1054,7 @@ def test_all_forward_derivatives_by_compiled_code_are_the_same(name):
         (dict(adjoint=dfx.DirectAdjoint()), "derivatives are neither over a tape nor in forward mode"),
     ],
 )
+@pytest.mark.slow_cases("method0-`CoordinatePartition` may choose anew")
 def test_reasons_why_a_run_is_not_compiled(method, reason):
     system, state = make("pendulum")
     with pytest.raises(ValueError, match="Argument `engine` must not be `Compiled` here: .*(" + reason + ")"):
@@ -1100,6 +1116,7 @@ def test_a_large_step_has_no_derivative_in_forward_mode(monkeypatch):
     assert told == "its derivative in forward mode has too many operations"
 
 
+@pytest.mark.slow
 def test_without_the_compiler_runs_are_plain(monkeypatch):
     monkeypatch.setattr("jaxmb.simulation.engine.unavailable", lambda by_xla: "llvmlite is not installed")
     mass = lambda t, q, p: jnp.eye(2)

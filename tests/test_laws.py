@@ -37,6 +37,7 @@ def matrices():
         yield "graded rows", full * np.logspace(-12, 0, k)[:, None]
 
 
+@pytest.mark.slow
 def test_pseudo_inverse_is_that_of_numpy():
     found_for = jax.jit(jax.vmap(lambda a: invert(a, 1e-9)))
     for name, batch in matrices():
@@ -93,6 +94,7 @@ def test_derivative_of_the_pseudo_inverse_of_constant_rank():
 @pytest.mark.slow_except("0.0-shape0", "0.03-shape1", "0.07-shape2")
 @pytest.mark.parametrize("shape", [(3, 3), (2, 5), (5, 2)])
 @pytest.mark.parametrize("least", [0.0, 0.03, 0.07])
+@pytest.mark.slow_except("0.07-shape2")
 def test_damping_bounds_the_inverse(shape, least):
     rng = np.random.default_rng(4)
     left, _, right = np.linalg.svd(rng.normal(size=shape), full_matrices=False)
@@ -277,6 +279,7 @@ def relative(a, b):
     return np.linalg.norm(a - b) / (1 + np.linalg.norm(b))
 
 
+@pytest.mark.slow
 def test_inputs_of_random_systems_are_those_of_least_squares():
     cases, (moving, hybrid, _, answers, freedoms, _, again) = solved()
     worst, seen, mismatches = (
@@ -527,6 +530,7 @@ def crank():
     return actuated(base, np.array([[1.0], [0.0]]))
 
 
+@pytest.mark.slow
 def test_crank_motor_at_the_singular_pose():
     """The pose at which the only row vanishes, against minimal coordinates: (3 − 2 cos 2a) ä = … + u."""
     system = crank()
@@ -546,6 +550,7 @@ def test_crank_motor_at_the_singular_pose():
         np.testing.assert_allclose(found.u[0], expected, atol=tol * abs(expected), err_msg=str(distance))
 
 
+@pytest.mark.slow
 def test_nonholonomic_row_that_is_lost():
     """u = the value at the pose along the motion, to first order; the reaction acts along ZᵀĊ."""
     system = actuated(
@@ -697,6 +702,7 @@ def test_tip_of_the_fivebar():
     np.testing.assert_allclose(batch[0].u[2], alone[0].u, atol=1e-12 * (1 + np.abs(alone[0].u).max()))
 
 
+@pytest.mark.slow
 def test_derivatives_of_the_law():
     """By state and parameters, forward and reverse, through redundant rows and limits."""
     system, state = make("four-bar, 3 loops")
@@ -714,6 +720,7 @@ def test_derivatives_of_the_law():
     check_derivatives(law, jnp.concatenate([state.v, system.params["m"]]), 1e-6, second=False)
 
 
+@pytest.mark.slow
 def test_angles_outside_the_tree():
     """An error modulo 2π where the angle jumps; with its turns counted it is that of the coordinate."""
     system, state = driven_fivebar()
@@ -755,6 +762,7 @@ def test_inverse_dynamics_is_a_driven_system():
 # What cannot be commanded
 
 
+@pytest.mark.slow
 def test_forces_that_can_be_commanded():
     """Verdicts of many random systems, against ranks of the equations."""
     rng = np.random.default_rng(13)
@@ -817,6 +825,7 @@ def test_refusals_name_what_is_wrong():
     assert "The motion is not determined at this pose" in str(control.controllability(system, rest))
 
 
+@pytest.mark.slow
 def test_motion_is_kept_where_a_force_cannot_be_commanded():
     system = arm(jnp.array([[1.0], [0.3]]))
     plant = control.Plant.at(system, jm.assemble(system, [0.0, 0.0]))

@@ -181,6 +181,7 @@ def test_projector_laws(n, m, copies, metric):
 
 
 @pytest.mark.parametrize("n, m, copies", [(5, 3, 0), (5, 3, 3), (12, 11, 2)])
+@pytest.mark.slow_except("5-3-0")
 def test_derivatives_through_redundant_rows(n, m, copies):
     """Forward and reverse, in a direction that keeps the copies what they are."""
     mass, jacobian, force, gamma = problem(7, n, m, copies)

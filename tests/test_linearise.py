@@ -70,6 +70,7 @@ def test_joint_coordinate_of_redundant_hinges():
     agree(found.A, [[0, 1], [2.0 * GRAVITY * 0.5 * np.sin(0.4) / inertia, 0]], 1e-12)
 
 
+@pytest.mark.slow
 def test_double_pendulum():
     def rods(t, q, p):
         return jnp.stack([q[:2] @ q[:2] - 1, (q[2:] - q[:2]) @ (q[2:] - q[:2]) - 1])
@@ -121,6 +122,7 @@ def test_fourbar_against_minimal_coordinates(formulation):
     agree(found.residual, expected.residual, 1e-11)
 
 
+@pytest.mark.slow
 def test_rows_change_nothing():
     system, state = make("four-bar")
     copies, _ = fourbar(3)
@@ -524,6 +526,7 @@ def test_regulator_of_an_inverted_pendulum():
 # Refusals
 
 
+@pytest.mark.slow
 def test_what_linearise_refuses():
     system, state = make("pendulum")
     cases = [

@@ -76,6 +76,7 @@ def walk(dtype):
 
 
 @pytest.mark.parametrize("lanes", [1, 5, 37])
+@pytest.mark.slow_except("37")
 def test_a_loop_with_all_that_may_stand_in_it(lanes):
     """Runs of none to seven turns, in the order that they are given; also with operands that all lanes share."""
     rng = np.random.default_rng(lanes)

@@ -62,6 +62,7 @@ def outcome(system, state):
 
 
 @pytest.mark.parametrize("make", [fourbar, pytest.param(crank, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_link_without_mass_in_a_loop_accelerates_like_a_distance_that_stays(make):
     found = []
     for unit, link in ((1.0, "body"), (1000.0, "body"), (1.0, "distance")):
@@ -79,6 +80,7 @@ def test_a_link_without_mass_in_a_loop_is_a_distance_that_stays(make, unit):
         np.testing.assert_allclose(found[name], value, rtol=1e-8, atol=1e-12, err_msg=name)
 
 
+@pytest.mark.slow
 def test_what_has_no_inertia_is_named():
     system = fourbar(1.0)
     state = moving(system)

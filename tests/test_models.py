@@ -74,6 +74,7 @@ def test_a_base_may_be_free(written):
         np.testing.assert_allclose(force, bias, rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_all_dialects_of_loops_say_the_same(written):
     """The same text of ours, whichever way the loop is written; the sidecar has frames instead."""
     models = {name: jm.load(written(text, f"{name}.urdf")) for name, text in FOURBARS.items()}
@@ -185,6 +186,7 @@ def test_elements_are_left_out_where_asked_for(written):
 
 
 @pytest.mark.parametrize("text", [TREE, FOURBARS["loop"]], ids=["tree", "loop"])
+@pytest.mark.slow_cases("tree")
 def test_texts_of_ours_keep_all_numbers(written, text):
     """Read, written and read again: bit for bit the same mechanism, so that M, forces and rows are the same too."""
     model = jm.load(written(text))

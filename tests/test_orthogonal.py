@@ -39,6 +39,7 @@ def projection(formulation, terms):
     return formulation.projected(terms), formulation.acceleration(terms).vdot, formulation.constraint_force(terms)
 
 
+@pytest.mark.slow
 def test_particle_on_a_circle():
     """P, the centripetal acceleration and the constraint force of Aghili, eqs. (33)–(37) and the two after."""
     theta, rate, mass = 0.8, 1.7, 1.3

@@ -147,6 +147,7 @@ def paper_d_and_xi(q, v, l):
     return np.array(d_a), np.array(d_b), xi_a, xi_b
 
 
+@pytest.mark.slow
 def test_four_bar_by_closure_by_partition_and_as_printed():
     """D and ξ three ways, to 1e-12."""
     system, state = fourbar_at(jnp.array(0.7), rate=1.3)
@@ -301,6 +302,7 @@ def test_velocity_constraints_stay():
     np.testing.assert_allclose(jm.kinematics.embed(system, closure, sol.states).q, whole.q, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_closures_that_do_not_fit_are_refused():
     system, state = spinning()
     crank = CLOSURES["crank"]
@@ -328,6 +330,7 @@ def test_closures_that_do_not_fit_are_refused():
 
 
 @pytest.mark.parametrize("length", [1e-9, 1.0, 1e6])
+@pytest.mark.slow_except("1.0")
 def test_another_branch_is_refused_in_all_units(length):
     """A point on a circle: its upper half is not that of the closure, whatever the radius."""
     system = jm.System(

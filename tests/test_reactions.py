@@ -54,6 +54,7 @@ def robot():
     return system, along(system, t, q, v)
 
 
+@pytest.mark.slow
 def test_mobile_robot_is_unique_where_its_source_says(robot):
     system, states = robot
     expected = json.loads((DATA / "mobile_robot.json").read_text())["unique_reaction"]
@@ -241,6 +242,7 @@ def built(kind, numbers):
 
 @pytest.mark.slow_except("rods")
 @pytest.mark.parametrize("kind", ["table", "rods", "edges"])
+@pytest.mark.slow
 def test_verdicts_of_random_redundant_cases(kind):
     """QR, SVD and ranks agree, and unique is what random elements of null(Cᵀ) leave unchanged."""
     rng = np.random.default_rng(5)
@@ -266,6 +268,7 @@ def test_verdicts_of_random_redundant_cases(kind):
 # Values
 
 
+@pytest.mark.slow
 def test_directions_that_leave_a_part_of_the_reaction_are_refused_with_its_size():
     """Of a weight on a table, pulled along it against a stop, the table carries 4 and the stop 3."""
     rows = [jm.Holonomic("table", lambda t, q, p: q[1:]), jm.Holonomic("stop", lambda t, q, p: q[:1])]

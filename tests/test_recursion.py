@@ -65,6 +65,7 @@ def terms(system, params, q, v):
     ],
     ids=lambda case: " ".join((*case[0], case[1])),
 )
+@pytest.mark.slow_cases("spatial Universal relative")
 def test_terms_and_their_derivatives_are_the_same(case):
     """Derivatives along random changes of coordinates, velocities, inertias, gravity and the joints' frames on their bodies."""
     key, coordinates = case
@@ -162,6 +163,15 @@ def test_compiled_steps_of_a_long_chain_are_those_of_the_plain_ones():
 
 
 @pytest.mark.parametrize("key", mechanisms.PAIRS, ids=" ".join)
+@pytest.mark.slow_cases(
+    "spatial Cylindrical",
+    "spatial Fixed",
+    "spatial Planar",
+    "spatial PointOnLine",
+    "spatial PointOnPlane",
+    "spatial Revolute",
+    "spatial Spherical",
+)
 def test_twists_of_steady_joints_do_not_change(key):
     system = mechanisms.pair(key).build()
     q, v = mechanisms.random_states(system, 1)

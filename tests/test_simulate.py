@@ -67,6 +67,7 @@ SOLVERS = {
 @pytest.mark.slow_except("Tsit5-2", "Dopri8-1")
 @pytest.mark.parametrize("copies", [1, 2])
 @pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.slow_cases("Tsit5-2")
 def test_order_with_projection(name, copies):
     """Within 0.3 of nominal for Bosh3, Tsit5 and Dopri8, redundant rows or not."""
     solver, nominal, step, v = SOLVERS[name]
@@ -113,6 +114,7 @@ def test_moving_constraints_do_work():
         check_on_constraints(system, sol)
 
 
+@pytest.mark.slow
 def test_moving_line_against_a_reduced_equation():
     """On a line through 0 turning at w: s̈ = F·e/m + w² s …, here against SciPy in the line's coordinate."""
     from scipy.integrate import solve_ivp

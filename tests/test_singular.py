@@ -44,6 +44,7 @@ def at(system, scale, t=0.0, formulation=jm.formulation.GaussProjection()):
 @pytest.mark.slow_except("2-GaussProjection", "1-KKT")
 @pytest.mark.parametrize("method", USUAL)
 @pytest.mark.parametrize("n", [1, 2, 10])
+@pytest.mark.slow_cases("1-KKT")
 def test_acceleration_at_and_near_the_flat_nfourbar(n, method):
     """That of the smooth motion; the one of least norm is off by 0.6 rad/s² for N = 2."""
     system = nfourbar(n)
@@ -178,6 +179,7 @@ def vanishing(force=(0.0, 1.0, 1.0, 0.0)):
 
 
 @pytest.mark.parametrize("method", USUAL)
+@pytest.mark.slow
 def test_nonholonomic_row_that_vanishes(method):
     """v̇ from the derivative of the row; the reaction along ZᵀĊ, which is not that derivative's direction."""
     state = jm.assemble(vanishing(), np.zeros(4), [1.0, 0.0, 0.0, 1.0], length=1.0)
@@ -217,6 +219,7 @@ class RK4(dfx.AbstractERK):
         return 4
 
 
+@pytest.mark.slow
 def test_order_through_a_crossing_without_symmetry():
     """(y − x²)(y + x) = 0, crossed at the origin along the parabola."""
     system = jm.System(
@@ -280,6 +283,7 @@ METHODS = [
 
 @pytest.mark.slow_except("CoordinatePartition")
 @pytest.mark.parametrize("formulation", METHODS)
+@pytest.mark.slow
 def test_every_formulation_at_the_flat_pose(formulation):
     """That of the motion with what degenerate rows say, that of Gauss's principle without."""
     system = nfourbar(2)
@@ -406,6 +410,7 @@ def flat_landing():
 
 @pytest.mark.slow_except("1e-05")
 @pytest.mark.parametrize("distance", [0.0, 1e-9, 1e-7, 1e-5, 1e-3])
+@pytest.mark.slow
 def test_gradients_with_a_step_that_lands_near_a_singular_pose(distance):
     """The fifth step lands there; derivatives of the later position against those of the reduced equation."""
 
@@ -424,6 +429,7 @@ def test_gradients_with_a_step_that_lands_near_a_singular_pose(distance):
             np.testing.assert_allclose(gradient[i], (ends[0] - ends[1]) / 2e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_at_rest_on_a_bifurcation_the_motion_is_not_determined():
     system = nfourbar(1)
     state = jm.assemble(system, *pose(1, jnp.array(0.0), jnp.array(0.0)))
@@ -472,6 +478,7 @@ def test_a_redundant_row_beside_a_lost_one():
     assert jm.diagnose(system, at_rest).dependent[0].indeterminate > 0
 
 
+@pytest.mark.slow
 def test_accelerations_beside_the_flat_pose_of_four_equal_bars():
     """Those of the crank alone, in absolute coordinates; a row that nearly vanishes contradicts none."""
     P, points = jm.planar, {"d": (1.0, 0.0)}
@@ -621,6 +628,7 @@ def past_the_flat_pose(excess, rtol, constant=False):
 
 @pytest.mark.slow_except("1e-08")
 @pytest.mark.parametrize("rtol", [1e-4, 1e-6, 1e-8])
+@pytest.mark.slow
 def test_a_pose_that_is_missed_is_turned_away_from_or_told(rtol):
     """Branches that miss each other by δ turn off within √δ rad: straight on is a motion for δ = 0 only."""
     excess = jnp.array([0.0, 1e-12, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4])
@@ -715,6 +723,7 @@ def test_a_platform_is_driven_through_poses_where_its_drives_lose_their_hold():
 
 @pytest.mark.slow_except("1.0")
 @pytest.mark.parametrize("unit", [1.0, 1e3])
+@pytest.mark.slow
 def test_a_mechanism_that_only_exact_lengths_let_move_is_diagnosed(unit):
     """A bar as long as its two parallel rails are apart: wherever it is its pose is singular; longer by 1 % it is regular."""
 

@@ -189,6 +189,7 @@ def assert_alike(system, state, end, engine, tol=1e-11):
 
 @pytest.mark.slow_except("Compiled")
 @pytest.mark.parametrize("engine", KINDS)
+@pytest.mark.slow
 def test_independent_rows_are_used_from_the_first_step(engine):
     system = nfourbar.nfourbar(3)
     state = jm.assemble(system, *nfourbar.pose(3, jnp.array(1.2), jnp.array(-1.0)))
@@ -198,6 +199,7 @@ def test_independent_rows_are_used_from_the_first_step(engine):
 
 @pytest.mark.slow_except("Compiled")
 @pytest.mark.parametrize("engine", KINDS)
+@pytest.mark.slow
 def test_redundant_rows_are_left_out(engine):
     system = parallelogram.parallelogram()
     state = jm.assemble(system, *parallelogram.pose(jnp.array(1.2), jnp.array(-1.0)))
@@ -221,6 +223,7 @@ def flat(loops):
     [pytest.param(lambda: lift(6), 11, 0, marks=pytest.mark.slow), (lambda: flat(12), 0, 12)],
     ids=["lift", "flat"],
 )
+@pytest.mark.slow
 def test_decisions_by_the_layout_are_those_of_elimination(model, redundant, degenerate):
     """Which rows go and which stay may differ, what they allow and ask for does not."""
     system, state = model()

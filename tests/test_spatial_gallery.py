@@ -449,6 +449,7 @@ def test_gyroscope_keeps_its_angular_momentum():
     ],
     ids=lambda x: type(x).__name__ if isinstance(x, dfx.AbstractSolver) else "",
 )
+@pytest.mark.slow
 def test_order_of_integration_of_rotations(solver, order, steps):
     errors = np.array([np.linalg.norm(turn(solver, step)[0] - finest()[0]) for step in steps])
     np.testing.assert_allclose(np.log2(errors[:-1] / errors[1:]), order, rtol=0, atol=0.3)

@@ -48,6 +48,7 @@ def simulated(system, state, control=None, substeps=1, **options):
 
 
 @pytest.mark.parametrize(("copies", "substeps"), [(1, 2), (3, 1)])
+@pytest.mark.slow_cases("3-1")
 def test_steps_are_those_of_simulate(copies, substeps):
     system = motor(copies)
     start = jm.assemble(system, [-0.8, -0.6])

@@ -363,6 +363,7 @@ def test_the_engine_knows_joints_by_what_they_answer():
 
 
 @pytest.mark.parametrize("turning", [False, True])
+@pytest.mark.slow_cases("True")
 def test_a_small_mass_matrix_is_differentiated_entry_by_entry_to_the_same_forces(turning):
     """Of compiled code; with velocities that are derivatives of coordinates and with others, and with M(t)."""
 

@@ -547,6 +547,7 @@ def block():
 
 @pytest.mark.slow_except("2")
 @pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.slow
 def test_a_brake_comes_loose_slowly_where_it_holds_as_much_as_it_slides(count):
     """x = (t − 6)³/6 from 6 s on, in metres, millimetres and kilometres; two brakes share the load anyhow."""
     system, state = block()
@@ -568,6 +569,7 @@ def test_a_brake_comes_loose_slowly_where_it_holds_as_much_as_it_slides(count):
     assert bool(found.events.doubtful.any()) == (count == 2)
 
 
+@pytest.mark.slow
 def test_a_load_that_exceeds_the_hold_for_a_moment_is_not_passed_over():
     """25 sin² N m on a rotor at rest, above the 20 that hold it for 0.1 s of 10 s: when it comes loose, and stops again."""
     width = 0.1 / (1 - 2 * np.arcsin(np.sqrt(0.8)) / np.pi)
@@ -603,6 +605,7 @@ def driven_slider():
 
 @pytest.mark.slow_except("0.5")
 @pytest.mark.parametrize("at", [0.0, 0.5])
+@pytest.mark.slow
 def test_a_brake_on_what_a_driver_determines_slides_through_reversals(at):
     """λ = m ẍ + F sign ẋ; there is nothing to hold, neither at rest at the start nor where the slider turns round."""
     system, state = driven_slider()
@@ -637,6 +640,7 @@ def test_a_brake_on_a_slider_at_a_dead_centre_slides_through():
 
 @pytest.mark.slow_except("True")
 @pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.slow
 def test_a_release_by_a_load_and_its_doubt(twice):
     """A stop that gives way at 3 N under a pull that grows; stated twice, no model tells its load."""
     rows = [jm.Holonomic(name, lambda t, q, p: q[0]) for name in ("stop", "again")[: 1 + twice]]

@@ -305,6 +305,7 @@ def test_what_cannot_be_commanded_is_refused_by_name():
         jm.simulate(arm()[0], state, TS, control=C.TrackForce(law.motion, C.Multipliers("floor"), 10.0))
 
 
+@pytest.mark.slow
 def test_samples_too_far_apart_are_warned_of():
     """2/G_D and 2 G_D/G_P, one by one and inside of wrappers; coth(h/2τ) of a filtered force; h G_I/(1 + G_F) = 2."""
     law = tip_law()

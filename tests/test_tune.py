@@ -114,6 +114,7 @@ def test_gains_for_several_starts_at_once(tmp_path):
 
 @pytest.mark.slow_except("gains0")
 @pytest.mark.parametrize("gains", [(2.0, 0.5), (0.1, 0.01)])
+@pytest.mark.slow
 def test_gains_are_those_of_scipy_from_the_same_start_and_other_steps_say_that_they_ended_before(gains):
     law = Feedback(*map(jnp.asarray, gains))
     found = fit.tune(CART, GAINS, scenarios(law), miss)

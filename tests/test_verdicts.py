@@ -27,6 +27,7 @@ def are(result, *members):
 CROSS = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[jm.Holonomic("cross", lambda t, q, p: q[0] * q[1])])
 
 
+@pytest.mark.slow
 def test_reactions_tell_what_they_cannot_find():
     """A particle on one of two lines, at rest on their crossing, and nowhere."""
     q, v = jnp.array([[1.0, 0.0], [0.0, 0.0], [jnp.nan, 0.0]]), jnp.array([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
@@ -65,6 +66,7 @@ def test_uniform_motion_is_no_contradiction():
     assert result == jm.RESULTS.successful
 
 
+@pytest.mark.slow
 def test_wrenches_and_accelerations_carry_the_verdict():
     """A door whose two motors on one hinge agree at t = 0 only."""
     door = P.Mechanism(
@@ -121,6 +123,7 @@ PULLED = jm.System(
 
 @pytest.mark.slow_except("full")
 @pytest.mark.parametrize("method", ["full", "projected", "minimal"])
+@pytest.mark.slow
 def test_a_transition_onto_two_speeds_is_refused(method):
     state = jm.assemble(PULLED, v=[1.0, 0.3], inactive=["one", "two"])
     state = jm.transition(PULLED, state, activate=["one"]).after
@@ -174,6 +177,7 @@ FREE = jm.System(1, mass=lambda t, q, p: jnp.eye(1), force=lambda t, q, v, p: t 
 
 @pytest.mark.slow_except("False")
 @pytest.mark.parametrize("with_events", [False, True])
+@pytest.mark.slow
 def test_a_row_with_wrong_times_is_flagged_and_disturbs_no_other(with_events):
     """Rows: right; starts after its first time; a time that is no number; a start that is none; times that fall."""
     nan, start = jnp.nan, jm.assemble(FREE, [1.0], [0.5])
