@@ -361,6 +361,7 @@ def test_a_lock_on_the_way():
         assert abs(run.z[-1, 1] - free.z[-1, 1]) > 1e-4
 
 
+@pytest.mark.slow
 def test_bad_controllers_are_refused():
     system, state = pendulum()
     run = functools.partial(jm.simulate, system, state, TS)
@@ -388,6 +389,7 @@ def test_bad_controllers_are_refused():
         run(control=C.Sampled(AnglePI(GAINS), 0.1), stepsize_controller=dfx.StepTo(TS))
 
 
+@pytest.mark.slow
 def test_networks_are_laws():
     """Activations among the leaves of a callable pytree are no numbers."""
     system, state = pendulum()

@@ -148,6 +148,7 @@ def test_events_as_data():
     the_same(data.event_v_after.isel(event=0), events.after.v[0])
 
 
+@pytest.mark.slow
 def test_switches_as_data():
     """Changes of the independent coordinate of a pendulum that goes round."""
     system, _ = pendulum(1)
@@ -382,6 +383,7 @@ def test_table_without_constraints():
     assert "energy.potential J" in str(table)
 
 
+@pytest.mark.slow
 def test_table_of_a_mechanism_with_a_lock(tmp_path):
     """λ of the lock is its torque once it acts, and zero before; the file gives all of it back."""
     system, sol = cart()[0], single()

@@ -37,14 +37,13 @@ PAGES = ["README.md", *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs")
 
 
 # What the others show is tested by itself too.
-SHORT = ["README.md", "docs/index.md", "docs/formulations/kkt.md", "docs/lanes.md", "docs/records.md", "docs/sweeps.md"]
+SHORT = ["README.md", "docs/formulations/kkt.md", "docs/lanes.md", "docs/records.md", "docs/sweeps.md"]
 # In these a block of text behind a block of code is what that prints.
 WITH_OUTPUT = ["README.md", "docs/index.md"]
 WITH_CODE = [page for page in PAGES if "```python" in (ROOT / page).read_text()]
 
 
 @pytest.mark.parametrize("page", [p if p in SHORT else pytest.param(p, marks=pytest.mark.slow) for p in WITH_CODE])
-@pytest.mark.slow_cases("docs/index.md")
 def test_pages(page):
     blocks = re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", (ROOT / page).read_text(), re.S)
     assert blocks
@@ -102,11 +101,10 @@ def test_the_site_loads_nothing_from_elsewhere_and_plays_a_mechanism(tmp_path):
 
 
 SCRIPTS = re.search(r"EXAMPLES := (.*)", (ROOT / "Makefile").read_text())[1].split()
-QUICK = ["chaplygin_sleigh", "pendulum"]
+QUICK = ["chaplygin_sleigh"]
 
 
 @pytest.mark.parametrize("script", [s if s in QUICK else pytest.param(s, marks=pytest.mark.slow) for s in SCRIPTS])
-@pytest.mark.slow_cases("pendulum")
 def test_examples(script, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     monkeypatch.syspath_prepend(str(ROOT / "examples"))

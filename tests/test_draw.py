@@ -181,6 +181,7 @@ def test_in_the_plane_every_element_is_drawn_where_it_is():
     np.testing.assert_allclose(loops(ax, "push")[0][-1], at("slide"), atol=1e-12)  # it points to where it acts
 
 
+@pytest.mark.slow
 def test_gears_tables_friction_and_functions_have_symbols():
     places = {"small": (0.0, 0.0), "large": (0.3, 0.0), "far": (0.0, 0.6)}
     bodies = [P.Body(name, 1.0, 0.1, position=place) for name, place in places.items()]
@@ -255,6 +256,7 @@ def test_a_spring_keeps_its_coils_and_ends_where_it_is_fixed():
                 assert np.isclose(line[1:-1, 1:], line[1, 1:]).all(axis=1).sum() == 6 + 1
 
 
+@pytest.mark.slow
 def test_in_space_solids_have_their_sizes_in_each_view():
     system, state = spatial()
     top, perspective, front, side = jm.plot.draw(system, state, view="three")
@@ -355,6 +357,7 @@ def test_joints_have_the_colour_of_their_verdict():
 
 
 @pytest.mark.parametrize("made", [pushed, pytest.param(hung, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_arrows_are_reactions_to_scale(made):
     system, state = made()
     wrenches = jm.joint_reactions(system, state, warn=False)

@@ -351,6 +351,7 @@ def identified(values):
     return found
 
 
+@pytest.mark.slow
 def test_intervals_of_200_fits_at_once_cover_the_truth():
     fits = jax.jit(jax.vmap(identified))(jnp.asarray(exact(TS, 31.0, 0.8) + 0.02 * NOISE))
     assert bool(jnp.all(fits.result == jm.RESULTS.successful))
@@ -387,6 +388,7 @@ def test_a_search_goes_on_bit_by_bit_as_it_would_have(tmp_path):
     assert [*tmp_path.iterdir()] == [path]
 
 
+@pytest.mark.slow
 def test_experiments_that_are_alike_share_a_program():
     short = Experiment(TS[:30], released(), Signal("x", NOISY[:30], 0.02), name="short")
     long = measured(name="long")
@@ -452,6 +454,7 @@ def test_starts_stay_on_constraints_that_parameters_move():
     assert not prepared.problem.groups[0].reassembled  # masses move no constraint
 
 
+@pytest.mark.slow
 def test_a_trial_that_fails_is_a_shorter_step():
     """Of a mass under a constant force x = f t²/2m: the Gauss–Newton step from 3 kg for 1 kg leads to −3 kg, where nothing runs."""
     thrown = jm.System(("x",), mass=osc_mass, force=constant_force, params={"m": 1.0})

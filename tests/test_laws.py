@@ -323,6 +323,7 @@ def test_inputs_of_random_systems_are_those_of_least_squares():
     assert all(any(key[:2] == kind for key in seen) for kind in ((True, True), (True, False), (False, False)))
 
 
+@pytest.mark.slow
 def test_affine_maps_of_random_systems():
     """v̇, reaction and λ, against least squares of the equations; Y = (PMP)⁺ = DᵀD."""
     cases, (moving, _, maps, answers, freedoms, bases, _) = solved()

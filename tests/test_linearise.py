@@ -130,6 +130,7 @@ def test_rows_change_nothing():
     agree(jm.linearise(copies, again).A, jm.linearise(system, state).A, 1e-12)
 
 
+@pytest.mark.slow
 def test_turning_line():
     """A particle on a line that turns, in Cartesian coordinates, against the distance along the line."""
     system = jm.System(
@@ -210,6 +211,7 @@ def rolling_disk():
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_stability_of_the_rolling_disk():
     """λ² = (m g r − C (C + m r²) Ω²/A)/(A + m r²): stable above Ω² = g/(3 r) (Neimark and Fufaev 1972)."""
     system, r = rolling_disk(), 0.5

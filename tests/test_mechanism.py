@@ -337,6 +337,7 @@ def test_assembly_takes_the_branch_of_the_guess_and_holds_coordinates():
         jm.assemble(system, {"guide": 5.0}, hold=["guide"])
 
 
+@pytest.mark.slow
 def test_joint_that_would_close_the_wrong_way_round_is_turned():
     """From a guess that is nearly half a turn off, where sines alone lead to the half turn."""
     bodies = [P.Body("one", 1.0, 1.0), P.Body("two", 1.0, 1.0, angle=np.pi - 0.1)]

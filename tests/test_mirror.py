@@ -146,14 +146,14 @@ def test_places_velocities_and_accelerations_are_mirrored(case):
 
 
 @pytest.mark.parametrize("made", [in_the_plane, in_space])
-@pytest.mark.slow_cases("in_space")
+@pytest.mark.slow
 def test_mirrored_twice_more_is_the_same(made):
     once = made().mirrored()
     assert once.mirrored().mirrored().to_text() == once.to_text()
 
 
 @pytest.mark.parametrize("made, mirror", [(in_the_plane, LINE), (in_space, PLANE)])
-@pytest.mark.slow_cases("in_space-mirror1")
+@pytest.mark.slow
 def test_the_image_goes_through_text(made, mirror):
     image = made().mirrored(**mirror)
     assert type(image).from_text(image.to_text()).to_text() == image.to_text()

@@ -110,6 +110,7 @@ def test_laws_of_the_projector(name, weighted):
         np.testing.assert_allclose(reaction, exact.reaction, atol=1e-10 * max(np.abs(exact.reaction).max(), 1))
 
 
+@pytest.mark.slow
 def test_decoupling():
     """Proposition 3: zero exactly where the null space is invariant under M, and then μP = 0."""
     direction, across = np.array([3.0, 4.0]) / 5, np.array([-4.0, 3.0]) / 5

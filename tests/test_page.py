@@ -251,6 +251,7 @@ def test_the_page_of_the_stewart_platform_is_small_exact_and_plays_at_30_frames_
     np.testing.assert_allclose(*turns, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_page_stands_alone(tmp_path):
     system, solution = planar()
     curves = jm.records.Record(solution.ts, {"own": solution.q[:, :2]}, {"own": "m"})

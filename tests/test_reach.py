@@ -133,6 +133,7 @@ def test_a_search_within_a_program_finds_the_same_pose_with_the_projection_as_de
     np.testing.assert_allclose(slope, np.eye(system.nv) - across @ np.linalg.solve(rows @ across, rows), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_held_coordinates_stay_held_in_a_search():
     system = made("six-bar")
     for guess in guesses(system, 6):
@@ -140,6 +141,7 @@ def test_held_coordinates_stay_held_in_a_search():
         assert not bool(jnp.isfinite(state.q).all()) or float(state.q[0]) == guess[0]
 
 
+@pytest.mark.slow
 def test_a_joint_the_wrong_way_round_is_turned():
     """A hinge drawn with its axis reversed: half a turn of the chain about its length brings it right."""
     bodies = [S.Body(n, 1.0, (0.1, 0.1, 0.1), points={"e": (1.0, 0.0, 0.0)}) for n in "ab"]
@@ -180,6 +182,7 @@ def test_the_angle_of_the_joint_that_closes_a_loop_chooses_the_branch():
         same(close(angle - 0.2), q)
 
 
+@pytest.mark.slow
 def test_in_absolute_coordinates_joints_may_be_named():
     """Where no joint has coordinates of the system, all of them may be named."""
     rods = [P.Body.rod(name, mass=1.0, length=length) for name, length in zip("abc", (0.4, 0.9, 0.8), strict=True)]

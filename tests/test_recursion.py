@@ -133,6 +133,7 @@ def chain(count):
     return S.Mechanism(links, joints, gravity=(0.0, 0.0, -9.81)).build()
 
 
+@pytest.mark.slow
 def test_a_long_chain_takes_half_the_operations_without_its_mass_matrix():
     system, shaped = chain(20).with_constants(), Shaped((20,), jnp.float64)
 
@@ -172,6 +173,7 @@ def test_compiled_steps_of_a_long_chain_are_those_of_the_plain_ones():
     "spatial Revolute",
     "spatial Spherical",
 )
+@pytest.mark.slow
 def test_twists_of_steady_joints_do_not_change(key):
     system = mechanisms.pair(key).build()
     q, v = mechanisms.random_states(system, 1)

@@ -41,10 +41,10 @@ def at(system, scale, t=0.0, formulation=jm.formulation.GaussProjection()):
     return found
 
 
-@pytest.mark.slow_except("2-GaussProjection", "1-KKT")
 @pytest.mark.parametrize("method", USUAL)
 @pytest.mark.parametrize("n", [1, 2, 10])
 @pytest.mark.slow_cases("1-KKT")
+@pytest.mark.slow
 def test_acceleration_at_and_near_the_flat_nfourbar(n, method):
     """That of the smooth motion; the one of least norm is off by 0.6 rad/s² for N = 2."""
     system = nfourbar(n)
@@ -105,6 +105,7 @@ def beside_the_pose():
 
 
 @pytest.mark.parametrize("disturbance", [0.0, 3e-13, -3e-13])
+@pytest.mark.slow
 def test_slider_crank_near_its_singular_pose(disturbance):
     """At every distance from the pose, with a velocity that is not exact."""
     distance = np.concatenate([[0.0], np.logspace(-13, -3, 101)])
@@ -139,6 +140,7 @@ def rheonomic():
     return slider_crank(lambda t: height(curve(t)), force)
 
 
+@pytest.mark.slow
 def test_rows_that_depend_on_time_are_lost_and_restored():
     system = rheonomic()
     scale = jm.assemble(system, [0.0, 0.0], [0.0, 0.0]).scale
@@ -521,6 +523,7 @@ def test_diagnosis_groups_rows_by_what_depends_on_what():
         jm.diagnose(system, batch)
 
 
+@pytest.mark.slow
 def test_contradictory_rows_are_named():
     system = contradictory()
     state = jm.assemble(system, [0.0, 0.0])
@@ -746,6 +749,7 @@ def test_a_mechanism_that_only_exact_lengths_let_move_is_diagnosed(unit):
         jm.simulate(exact, start, [0.1])
 
 
+@pytest.mark.slow
 def test_a_pose_where_branches_meet_is_singular_by_itself():
     system = parallelogram.parallelogram()
     found = jm.diagnose(system, jm.assemble(system, *parallelogram.pose(jnp.array(0.0), jnp.array(0.0))))

@@ -358,6 +358,7 @@ def test_what_cannot_be_had_says_why():
 
 
 @compiled
+@pytest.mark.slow
 def test_compiled_steps_use_it_sooner():
     """Between what dense code is good for and what plain sparse steps are, compiled sparse ones are."""
     system = nfourbar.nfourbar(3)

@@ -33,6 +33,7 @@ def tree_dynamics(system, q, v):
 # Bricard's mechanism
 
 
+@pytest.mark.slow
 def test_bricard_has_the_mass_and_the_free_direction_of_the_plain_functions():
     systems = bricard_joints.builds()
     absolute, relative = systems["absolute"], systems["relative"]

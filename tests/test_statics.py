@@ -134,6 +134,7 @@ def test_what_cannot_be_held_is_told(pressed):
         jm.statics(system, state, hold=["O"], frame="x")
 
 
+@pytest.mark.slow
 def test_systems_of_functions_have_efforts_only():
     pendulum = jm.System(
         ("x", "y"),

@@ -235,6 +235,7 @@ def test_a_killed_sweep_goes_on(tmp_path):
     assert not list(results.glob("*.part")) and not list(results.glob(".*.part"))
 
 
+@pytest.mark.slow
 def test_processes_beside_each_other(tmp_path):
     """Two at the same shards, one of them by half: nothing is torn, and all is there once."""
     path = described_in(tmp_path)

@@ -217,6 +217,7 @@ def test_bricards_linkage_of_a_cube_folds_by_two_thirds_of_a_half_turn_either_wa
     np.testing.assert_allclose(curve.ranges["hinge2"], (-np.pi / 6, 7 * np.pi / 6), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_open_curves_of_functions_and_isolated_poses():
     line = jm.System(1, mass=lambda t, q, p: jnp.eye(1))
     curve = jm.trace_motion(line, jm.assemble(line, [2.0]), "q0", between=(0.0, 10.0))

@@ -268,6 +268,7 @@ def test_unknown_starts_cost_information():
 # Recorded inputs
 
 
+@pytest.mark.slow
 def test_recorded_inputs_are_those_of_the_table():
     start, times = jm.assemble(CART, [0.0]), np.linspace(0.0, 2.0, 9)
     table = jm.control.Recorded(times, np.sin(times))

@@ -46,6 +46,7 @@ def test_reactions_tell_what_they_cannot_find():
         jm.reactions(disagreeing, jm.assemble(disagreeing))
 
 
+@pytest.mark.slow
 def test_balance_is_no_contradiction():
     """A stop that holds against a force: v̇ of its row is rounding, as is what the row is off by."""
     mass = jnp.array([[2.0, 1.0], [1.0, 1.0]])
@@ -206,6 +207,7 @@ def test_a_row_with_wrong_times_is_flagged_and_disturbs_no_other(with_events):
             jm.simulate(FREE, eqx.tree_at(lambda s: s.t, start, jnp.array(t)), times, events=events)
 
 
+@pytest.mark.slow
 def test_an_event_before_the_start_is_flagged():
     state = eqx.tree_at(lambda s: s.t, jm.assemble(FREE), jnp.array(0.3))
     run = jax.jit(
