@@ -162,6 +162,9 @@ def test_lengths_in_millimetres_lead_to_the_same_pose():
     guess = missing_guess(one)
     found = jm.assemble(one, guess).q
     np.testing.assert_allclose(jm.assemble(other, shift * guess).q / shift, found, atol=1e-6)
+    # So do angles of joints that close loops, beside residuals in either unit.
+    aimed = lambda system: jm.assemble(system, {"A": 1.0, "C": 0.8, "F": -0.5}, hold=["A"]).q
+    np.testing.assert_allclose(aimed(other) / shift, aimed(one), atol=1e-6)
 
 
 def branches_of_a_hinge():

@@ -1,6 +1,5 @@
 """A run's evidence: sound runs have it, and what is wrong with others is told by name and time."""
 
-import html
 import json
 import xml.etree.ElementTree
 
@@ -237,9 +236,8 @@ def test_json_and_html_are_well_formed(system, batch):
     assert record["evidence"][-1]["value"] is None and record["evidence"][0]["run"] == [0, 1]
     odd = jm.verification.Evidence("<b> & 'c'", np.inf, 1.0, "failed", '"words"')
     page = jm.RunCheck((), (1, 0.0, 0.0), (odd,))
-    table = xml.etree.ElementTree.fromstring(page._repr_html_())
-    assert [x.text for x in table.iter("td")] == ["<b> & 'c'", "failed", "inf", "1", '"words"']
-    assert html.escape("<b>") in page._repr_html_() and "http" not in check._repr_html_()
+    assert xml.etree.ElementTree.fromstring(page._repr_html_()).text == str(page)
+    assert "<b> & 'c'" in str(page) and "http" not in check._repr_html_()
     assert json.loads(page.to_json())["evidence"][0]["value"] is None
 
 

@@ -132,13 +132,13 @@ def _closed(system: System, guess: Guess, start: Array, q: Array, scale: Scale) 
 
 def _closing_step(system: System, guess: Guess, start: Array, q: Array, scale: Scale) -> Array:
     """One iteration on position level: the least move in the metric of M, or a part of it where that closes better."""
-    t, fixed = guess.t, np.array(guess.fixed, int)
+    t, fixed, aimed = guess.t, np.array(guess.fixed, int), _aim_rows(system, guess, q)
     # What is held is an equation like the others, so that redundant and contradicting holds come under the rank rule as well.
     equations = LinearEquations(
         mass=system.mass(t, q),
         jacobian=constraint_jacobian(system, t, q),
         sizes=scale.row,
-        extra=jnp.concatenate([fixed_rows(system, q, guess.fixed), _aim_rows(system, guess, q)]),
+        extra=jnp.concatenate([fixed_rows(system, q, guess.fixed), aimed]),
         residual=jnp.concatenate([position_residual(system, t, q), (q - start)[fixed], _missing(system, guess, q)]),
         magnitude=extent(system, q),
         offset=scale.span,
@@ -147,9 +147,9 @@ def _closing_step(system: System, guess: Guess, start: Array, q: Array, scale: S
     move = system.qdot(q, -shortest_move(system, equations, guess.rank_tol)[0])
     # All lengths at once: a search one after the other would be a loop within the loop.
     trials = jax.vmap(lambda length: system.normalise(q + length * move))(jnp.array(STEPS, q.dtype))
-    first = _missing(system, guess, start)
-    # Aims differ in units: of each the part counts that is left of how far it was off at first.
-    sizes = jnp.concatenate([scale.span, jnp.where(first != 0, first, 1)])
+    # As Φ is of a row, so of an aim how far it goes while all coordinates move by ℓ: metres and radians compare.
+    far = jnp.abs(aimed) @ scale.reach
+    sizes = jnp.concatenate([scale.span, jnp.where(far > 0, far, 1)])
     off = lambda q: jnp.concatenate([position_residual(system, t, q), _missing(system, guess, q)]) / sizes
     amounts = jax.vmap(lambda q: jnp.sum(off(q) ** 2))(trials)
     # Where functions are not defined a trial counts as infinite: `argmin` would choose a NaN.

@@ -1,12 +1,11 @@
 """What a check of a run holds: a table of evidence, for people and programs."""
 
 import dataclasses
-import html
 import json
 import math
 from typing import Literal
 
-from ..foundations import counted, listing
+from ..foundations import TextInNotebooks, counted, listing
 
 Verdict = Literal["ok", "attention", "failed", "not asked"]
 # From the best to the worst; what was not asked says nothing.
@@ -52,7 +51,7 @@ class Evidence:
 
 
 @dataclasses.dataclass(frozen=True)
-class RunCheck:
+class RunCheck(TextInNotebooks):
     """The evidence for a run, or for all runs of a batch; prints as a table, in notebooks too.
 
     `check["energy balance"]` is one row of it.
@@ -104,12 +103,6 @@ class RunCheck:
         widths = [max(len(row[i]) for row in rows) for i in range(4)]
         pad = lambda row: "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False))
         return "\n".join([self.title, *(f"  {pad(row)}  {row[4]}".rstrip() for row in rows)])
-
-    def _repr_html_(self) -> str:
-        row = lambda kind, cells: f"<tr>{''.join(f'<{kind}>{html.escape(x)}</{kind}>' for x in cells)}</tr>"
-        body = "".join(row("td", x.cells) for x in self.evidence)
-        head = f"<caption>{html.escape(self.title)}</caption><thead>{row('th', HEADINGS)}</thead>"
-        return f"<table>{head}<tbody>{body}</tbody></table>"
 
     def to_json(self) -> str:
         """The same as JSON, with null for what is not finite."""

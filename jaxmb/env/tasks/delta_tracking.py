@@ -14,6 +14,7 @@ from ...simulation import stepper
 from ...system import State, System
 from ..environment import Environment
 from .draw import between, with_heavier_bodies, with_params
+from .tracking import tracking_reward
 
 BASE, PLATE, ARM, ROD, WIDTH = 0.2, 0.06, 0.25, 0.5, 0.05  # m; WIDTH is half of that of a parallelogram
 ANGLES = np.array([0.0, 2 * np.pi / 3, -2 * np.pi / 3])
@@ -76,8 +77,7 @@ def observe(system: System, state: State) -> Array:
 
 def reward(system: System, state: State, action: Array) -> dict[str, Array]:
     """Nearness to the target, from 0 to 1, and effort."""
-    squared = jnp.sum(error(system, state) ** 2)
-    return {"nearness": 1 / (1 + squared / NEAR**2), "effort": -0.02 * jnp.sum(action**2)}
+    return tracking_reward(error(system, state), NEAR, action)
 
 
 def off_target(system: System, state: State) -> Array:

@@ -15,6 +15,7 @@ from ...simulation import stepper
 from ...system import State, System
 from ..environment import Environment
 from .draw import between, with_heavier_bodies, with_params
+from .tracking import tracking_reward
 
 STEEL = 7850.0 * 0.05  # kg/m², plates of 50 mm
 BOOM = [(0.0, 0.0), (1.2, 0.6), (2.8, 0.5), (1.3, 1.1)]
@@ -99,8 +100,7 @@ def observe(system: System, state: State) -> Array:
 
 def reward(system: System, state: State, action: Array) -> dict[str, Array]:
     """Nearness to the target, from 0 to 1, and effort."""
-    squared = jnp.sum(error(system, state) ** 2)
-    return {"nearness": 1 / (1 + squared / NEAR**2), "effort": -0.02 * jnp.sum(action**2)}
+    return tracking_reward(error(system, state), NEAR, action)
 
 
 def off_target(system: System, state: State) -> Array:
