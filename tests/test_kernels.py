@@ -1288,7 +1288,7 @@ def toy_run(taped):
     read = Program.of(
         lambda t, t0, t1, y0, y1, k, shift: [y0 + (t - t0) / (t1 - t0) * shift], t, t, t, y, y, step.slopes, y
     )
-    return RunProgram(step.stage, step.end, step.a, step.c, step.knows_start, judge, read, 5, 40 if taped else 0)
+    return RunProgram(step.stage, step.end, step.a, step.c, step.knows_start, None, judge, read, 5, 40 if taped else 0)
 
 
 @pytest.mark.parametrize("lanes", [1, 5, 37])

@@ -6,6 +6,9 @@ from .affine import drive as drive
 from .affine import Drive as Drive
 from .affine import split_force as split_force
 from .affine import split_input as split_input
+from .clock import AbstractClock as AbstractClock
+from .clock import Clock as Clock
+from .clock import Timetable as Timetable
 from .controllability import Controllability as Controllability
 from .controllability import controllability as controllability
 from .controller import AbstractController as AbstractController
@@ -57,7 +60,6 @@ from .reaction import HybridCommand as HybridCommand
 from .reaction import Multipliers as Multipliers
 from .reaction import ReactionAlong as ReactionAlong
 from .readings import Deviation as Deviation
-from .sampled import Clock as Clock
 from .sampled import Sampled as Sampled
 from .saturation import clipped as clipped
 from .saturation import exceeds_every_input as exceeds_every_input

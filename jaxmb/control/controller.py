@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PyTree
 from ..formulation import AbstractFormulation
 from ..foundations import NoNaN, as_function, check_fields, contract, default_float, function_of, listing
 from ..system import State, System
+from .clock import AbstractClock
 from .instant import Instant
 from .plant import Plant, Response
 
@@ -30,6 +31,7 @@ class AbstractController(eqx.Module):
             system's own inputs.
         uses_plant: whether it reads more of its argument `plant` than `plant.params` and `plant.motion`: terms and responses.
         only_sampled: whether it has no meaning in continuous time.
+        clock: the instants at which its outputs change, if they are held in between; steps end there.
     """
 
     @property
@@ -46,6 +48,11 @@ class AbstractController(eqx.Module):
     def only_sampled(self) -> bool:
         """See above; False unless a class says otherwise."""
         return False
+
+    @property
+    def clock(self) -> AbstractClock | None:
+        """See above; None unless a class says otherwise."""
+        return None
 
     def init(self, system: System) -> PyTree:
         """The state z at the start, a pytree of floating-point arrays; empty by default."""

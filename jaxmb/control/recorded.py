@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ..foundations import Finite, Vector, as_parameters, contract, default_float, is_concrete
+from .clock import Timetable
 from .controller import AbstractController, joint_names
 from .instant import Instant
 from .plant import Plant
@@ -22,7 +23,7 @@ class Recorded(AbstractController):
         ts: times (T,) in s, increasing.
         values: u (T,) of one input, or (T, nu).
         joints: names of joint coordinates at which the inputs act; None for the system's own inputs.
-        hold: whether each value holds until the next time; by default u goes straight from one to the next.
+        hold: whether each value holds until the next time, at which steps of the integrator end; by default u goes straight from one to the next.
 
     Raises:
         ValueError: for shapes that do not fit, times that do not increase, and numbers that are not finite.
@@ -66,6 +67,11 @@ class Recorded(AbstractController):
     def uses_plant(self) -> bool:
         """False."""
         return False
+
+    @property
+    def clock(self) -> Timetable | None:
+        """The times of the table where its values are held."""
+        return Timetable(self.ts) if self.hold else None
 
     def output(
         self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant

@@ -4,37 +4,10 @@ import warnings
 
 import equinox as eqx
 import jax.numpy as jnp
-from jax import lax
-from jaxtyping import Array, Float
 
 from ..foundations import FunctionOfMotion, Number, Positive, contract, default_float, is_concrete
+from .clock import Clock
 from .controller import AbstractController, as_controller
-
-Scalar = Float[Array, ""]
-
-
-# Part of a period, above rounding, within which a time is that of a sample: steps end at samples only up to the rounding of sums of steps.
-SAME = 1e-9
-
-
-class Clock(eqx.Module):
-    """When a controller acts: at phase + n·period."""
-
-    period: Scalar
-    phase: Scalar
-    delay: bool = eqx.field(static=True)
-
-    def number(self, t: Scalar) -> Scalar:
-        """The number n of the latest sample."""
-        # `floor` has no useful derivative, and when a sample is taken is no quantity of the motion.
-        t, period, phase = lax.stop_gradient((t, self.period, self.phase))
-        periods = (t - phase) / period
-        # Four units of rounding of the quotient besides: far from the phase these exceed the fixed part.
-        return jnp.floor(periods + SAME + 4 * jnp.finfo(periods.dtype).eps * jnp.abs(periods))
-
-    def next_time(self, t: Scalar) -> Scalar:
-        """When the next one is, later than t."""
-        return lax.stop_gradient(self.phase + (self.number(t) + 1) * self.period)
 
 
 class Sampled(eqx.Module):

@@ -38,6 +38,10 @@ class Rule(NamedTuple):
     kind: Test
     value: Test = lambda value: True
 
+    def __repr__(self) -> str:
+        """In words only, as signatures show it in `help`."""
+        return repr(self.noun)
+
     def admits(self, value: object) -> bool:
         """Whether all holds."""
         return self.kind(value) and self.value(value)

@@ -24,6 +24,7 @@ class RunProgram(RungeKuttaProgram):
     Attributes:
         stage, end, a, c: see `StepProgram`.
         knows_start: likewise.
+        start: (t, y, parameters) ↦ y: where a step starts that comes after one that has ended there; None if it is the same.
         attempt: (carry, results of the step, parameters, more of them) ↦ (carry, whether the step is accepted, whether there is
             another one, what the interpolation needs besides): what becomes of a step.
         between: (t, t₀, t₁, y₀, y₁, k, what it needs besides) ↦ y: the interpolation of a step.
@@ -32,6 +33,7 @@ class RunProgram(RungeKuttaProgram):
     """
 
     knows_start: bool
+    start: Program | None
     attempt: Program
     between: Program
     times: int
@@ -77,22 +79,24 @@ class RunProgram(RungeKuttaProgram):
     @property
     def by_steps(self) -> Callable[..., list[Array]]:
         """What it does, by programs of each step in a loop of XLA: with derivatives by the times, too."""
-        return functools.partial(self._run, self.step, self.attempt, self.between)
+        return functools.partial(self._run, self.step, self.start, self.attempt, self.between)
 
     def definition(self, call: Call, *operands: Array) -> list[Array]:
         """What it does, by the functions that `call` makes of scalar programs."""
         step = functools.partial(self.step.advance, call)
-        return self._run(step, call(self.attempt), call(self.between), *operands)
+        start = None if self.start is None else call(self.start)
+        return self._run(step, start, call(self.attempt), call(self.between), *operands)
 
     def _run(
         self,
         step: Callable[..., list[Array]],
+        start: Callable[..., list[Array]] | None,
         judge: Callable[..., list[Array]],
         between: Callable[..., list[Array]],
         *operands: Array,
     ) -> list[Array]:
         count = len(self.carry)
-        start, times, fixed = operands[:count], operands[count], operands[count + 1 :]
+        first_carry, times, fixed = operands[:count], operands[count], operands[count + 1 :]
         own, n = len(self.step.operands) - 5, self.state.shape[0]
 
         def record(tape: tuple[Array, ...], k: Array, carry: PyTree, where: Array) -> Any:
@@ -105,6 +109,9 @@ class RunProgram(RungeKuttaProgram):
                 # Recorded at the first attempt, accepted or not: the tape begins with where the run does.
                 tape = record(tape, rows, carry, rows == 0)  # the start
                 rows = jnp.maximum(rows, 1)
+            if start is not None:
+                # A rejected attempt leaves the state as it is after this.
+                carry = (*carry[:2], *start(carry[0], carry[2], *fixed[:own]), *carry[3:])
             raw, slopes, doubtful, *more = step(*carry[:5], *fixed[:own])
             verdict = judge(*carry, raw, slopes, doubtful, *more, *fixed)
             new, accepted, proceed, extra = (
@@ -132,7 +139,7 @@ class RunProgram(RungeKuttaProgram):
         # The states are not filled: the tape has room for the largest number of steps, and writing all of it could cost more than the run.
         # Its times are, so that unused ones sort behind all others.
         tape = (jnp.full(self.taped, jnp.inf, self.dtype), lax.empty((self.taped, n), self.dtype)) if self.taped else ()
-        begin = (jnp.array(True), tuple(start), first, time_at(times, first), ys, first, tape)
+        begin = (jnp.array(True), tuple(first_carry), first, time_at(times, first), ys, first, tape)
         # At least one attempt is made: the caller takes the start for the end where a run has no duration.
         _, carry, _, _, ys, _, tape = lax.while_loop(lambda c: c[0], attempt, begin)
         return [*carry, ys, *tape]

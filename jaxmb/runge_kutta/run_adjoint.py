@@ -23,12 +23,14 @@ class RunAdjoint(RungeKuttaProgram):
 
     Operands are the tape's times and states, how many steps there are, when the last one ended and where, the times at which states
     were saved, with the end, their cotangents, in which step each lies, how many of them were reached (the end apart), and the
-    parameters; results the cotangent of the start, minus its product with the first slope, the cotangents of the parameters that move and of
+    parameters; results the cotangents of the start and of its time, the parameters that move and of
     the saved times, and whether anything about a step was irregular.
 
     Attributes:
         stage, end, a, c: of the step, see `RungeKuttaProgram`; the first slope is evaluated anew.
         stage_vjp, end_vjp: those of `StepAdjoint`; the values of the former are the rate, and what a stage and an end are doubtful by.
+        start: see `RunProgram`.
+        start_vjp: (t, y, cotangent of what it returns, parameters) ↦ cotangents of (t, y, parameters that move).
         read: (t, t₀, t₁, y₀, y₁, k, what the interpolation needs besides, cotangent of the state at t) ↦ cotangents of all of them but
             t₀ and t₁.
         times: how many states were saved, with the end.
@@ -38,6 +40,8 @@ class RunAdjoint(RungeKuttaProgram):
 
     stage_vjp: VJPProgram
     end_vjp: Program
+    start: Program | None
+    start_vjp: VJPProgram | None
     read: Program
     times: int
     taped: int
@@ -84,7 +88,8 @@ class RunAdjoint(RungeKuttaProgram):
         def step(carry: PyTree) -> Any:
             k, index, due, end_bar, slope_bar, active_bars, times_bar, _, irregular = carry
             ends = k == count - 1
-            t0, t1, y0 = row(ts, k), jnp.where(ends, last, row(ts, k + 1)), row(ys, k)
+            t0, t1, before = row(ts, k), jnp.where(ends, last, row(ts, k + 1)), row(ys, k)
+            y0 = before if self.start is None else call(self.start)(t0, before, *parameters)[0]
             y1, h = jnp.where(ends, end, row(ys, k + 1)), t1 - t0
             # Made again from its start, with the length that it had: only states are on the tape, and no step is chosen anew (Hager 2000).
             raw, ks, (irregular_stages, residuals), (irregular_end, end_residuals) = explicit_step(
@@ -106,23 +111,27 @@ class RunAdjoint(RungeKuttaProgram):
             # How many states were saved within a step is known at run time only.
             index, due, dense_bar, times_bar = lax.while_loop(lambda c: c[1] == k, add, begin)
             y0_bar, raw_bar, ks_bar, shift_bar = dense_bar
-            # Neither samples nor jumps lie between these steps, so that only the first one has a first slope of its own.
+            # No jumps lie between these steps, so that only the first one has a first slope of its own.
             reused = (k > 0) & self.reuses
             # The slope that the next step has taken over is k_s/h.
             ks_bar = ks_bar.at[-1].add(slope_bar / h)
             # shift = y₁ − raw end: its cotangent belongs to the former, and with the opposite sign to the latter.
             step_data = t0, t1, y0, ks, y1, end_bar + shift_bar, raw_bar - shift_bar, y0_bar, ks_bar, reused
-            state, before, *active_bars = sweep(
+            state, slope_bar, *active_bars = sweep(
                 self.coefficients, functools.partial(pull, residuals), end_pull, active_bars, *step_data
             )
             # ∂y/∂t₀ = −∂y/∂y₀ f(t₀, y₀); the value that stays is that of the first step, which is visited last.
             begin_bar = -jnp.dot(state, ks[0] / h)
+            if self.start_vjp is not None:
+                time_bar, state, *more = call(self.start_vjp)(t0, before, state, *parameters)
+                begin_bar = begin_bar + time_bar
+                active_bars = [a + x for a, x in zip(active_bars, more, strict=True)]
             return (
                 k - 1,
                 index,
                 due,
                 state,
-                before,
+                slope_bar,
                 active_bars,
                 times_bar,
                 begin_bar,

@@ -22,6 +22,7 @@ class RunTangent(RungeKuttaProgram):
     Attributes:
         stage, end, a, c: of (y, ẏ), see `augmented`; the end's first results behind the rates are the derivatives of what replaces
             the first numbers of y₁.
+        start: likewise of what `RunProgram` does where a step starts, None if nothing.
         between: see `RunProgram`; it is linear in all but the times.
         replaced: how many numbers of y₁ are replaced.
         times: how many saved times there are.
@@ -29,6 +30,7 @@ class RunTangent(RungeKuttaProgram):
         reuses: whether the first slope of a step is the last one of the step before.
     """
 
+    start: Program | None
     between: Program
     replaced: int
     times: int
@@ -73,6 +75,8 @@ class RunTangent(RungeKuttaProgram):
             t0, t1 = row(ts, k), jnp.where(k == count - 1, last, row(ts, k + 1))
             # The state is read off the tape at each step: rounding of the repeated steps does not add up.
             y0 = jnp.concatenate([row(ys, k), dot])
+            if self.start is not None:
+                y0 = call(self.start)(t0, y0, *parameters)[0]
             # A method whose last stage is the next one's first has the slope at hand, with its tangent; the first step has none yet.
             fresh = (k == 0) | (not self.reuses)
             slope = lax.cond(fresh, lambda: stage(t0, y0, *parameters)[0], lambda: slope)
@@ -85,7 +89,7 @@ class RunTangent(RungeKuttaProgram):
             def save(saved: PyTree) -> Any:
                 index, due, dots = saved
                 # The interpolation is linear in states and slopes: applied to their tangents it is its own derivative.
-                y = between(due, t0, t1, dot, raw[n:], ks[:, n:], following - raw[n:])[0]
+                y = between(due, t0, t1, y0[n:], raw[n:], ks[:, n:], following - raw[n:])[0]
                 return index + 1, time_at(times, index + 1), dots.at[index].set(y)
 
             index, due, dots = lax.while_loop(lambda saved: saved[1] <= t1, save, (index, due, dots))

@@ -89,7 +89,7 @@ def _step_tangent(primals: PyTree, tangents: PyTree) -> tuple[list[Array], list[
     results = _call(operands, program)
     timed, moving = dots[:2] != (None, None), tuple(k for k, dot in enumerate(dots[5:]) if dot is not None)
     # Times that do not change cost no operations: most derivatives are by states and parameters only.
-    parts = augmented(program.stage, program.end, timed, moving)
+    parts = augmented((program.stage, program.end), timed, moving)
     if isinstance(parts, str):
         # Too large for one program, or not scalar: each of its functions is differentiated by XLA instead.
         return results, list(eqx.filter_jvp(program.fn, operands, dots)[1])

@@ -13,19 +13,18 @@ LARGEST = 50_000
 
 
 @functools.lru_cache(maxsize=128)
-def augmented(stage: Program, end: Program, timed: bool, moving: tuple[int, ...]) -> tuple[Program, Program] | str:
-    """Stage and end of (y, ẏ), a dot being the derivative along a direction, or why they are no programs.
+def augmented(parts: tuple[Program, ...], timed: bool, moving: tuple[int, ...]) -> tuple[Program, ...] | str:
+    """Stage, end, and what else is done to states, of (y, ẏ), a dot being the derivative along a direction, or why they are no programs.
 
     k_i = h f(t_i, y_i) changes by k̇_i = h (ḟ_i + η f_i), η = ḣ/h, at times that change by ṫ_i = ṫ₀ + (t_i − t₀) η. Beside its rates the
     end returns the derivatives of its other results, as far as these are numbers.
 
     Args:
-        stage: see `StepProgram`.
-        end: likewise.
+        parts: stage and end, see `StepProgram`, and the start of `RunProgram`, if there is one.
         timed: whether t₀ or t₁ changes; t₀, ṫ₀ and η are then operands behind the parameters.
         moving: which parameters change; their derivatives are the last operands.
     """
-    t, y, *parameters = stage.operands
+    t, y, *parameters = parts[0].operands
     size, clock = entries(y.shape), (t,) * (3 if timed else 0)
 
     def with_tangent(of: Program) -> Program:
@@ -45,7 +44,7 @@ def augmented(stage: Program, end: Program, timed: bool, moving: tuple[int, ...]
             # One evaluation of the function for value and tangent: scalar programs share what both need.
             values, dots_of_values = jax.jvp(field, at, (t0_dot + (t - t0) * eta, y[size:], *dots))
             rate = jnp.concatenate([values[0], dots_of_values[0] + eta * values[0]])
-            if of is stage:
+            if of is parts[0]:
                 return [rate, *values[1:]]
             # Of the end's truth values there are no derivatives, and its other values are known from the step itself.
             return [rate, *(dot for dot in dots_of_values[1:] if jnp.issubdtype(dot.dtype, jnp.floating))]
@@ -54,7 +53,7 @@ def augmented(stage: Program, end: Program, timed: bool, moving: tuple[int, ...]
         return Program.of(fn, t, wide, *of.operands[2:], *clock, *(parameters[k] for k in moving), largest=LARGEST)
 
     try:
-        return with_tangent(stage), with_tangent(end)
+        return tuple(map(with_tangent, parts))
     # The reason is returned, not raised: results are remembered, and the caller has another way.
     except NotScalarError as error:
         return str(error)

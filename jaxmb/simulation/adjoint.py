@@ -15,7 +15,7 @@ from .compiled_adjoint import compiled_run_adjoint
 from .engine import adjoint_of, with_layout
 from .method import Method
 from .phase import Phase, PhaseInputs, Tape, solve
-from .reverse_step import ReverseStep, added, dot, zeros_like
+from .reverse_step import ReverseStep, added, zeros_like
 from .state_vector import StateVector
 from .vector_field import VectorField
 
@@ -89,8 +89,9 @@ def _backward(
     indices = jnp.minimum(jnp.searchsorted(ends, moving.ts), jnp.maximum(tape.count - 1, 0))
     # Entries that were not reached lie beyond the tape, so that no step reads them.
     indices = jnp.where(within[:-1], indices, tape.ts.shape[0])
-    # The compiled sweep knows neither samples, at which the state jumps, nor jumps of the vector field: then it goes step by step.
-    if compiled is not None and (rest.loop is None or rest.loop.clock is None) and not _has_jumps(method.controller):
+    # The compiled sweep knows neither jumps of the vector field nor samples of what the plant does: then it goes step by step.
+    sampled = rest.loop is not None and rest.loop.clock is not None and not rest.takes_samples
+    if compiled is not None and not sampled and not _has_jumps(method.controller):
         compiled_sweep = compiled_run_adjoint(compiled, moves, rest, method.solver, tape, in_use, times, bars, indices)
     else:
         compiled_sweep = None
@@ -117,16 +118,16 @@ def _backward(
 def _step_by_step(
     reverse: ReverseStep, moves: PyTree, times: Array, bars: StateVector, indices: Array
 ) -> tuple[StateVector, Any, Array, Array]:
-    """Cotangents of the start, of the problem and of the saved times, and minus the product of the first with the slope at the start."""
+    """Cotangents of the start, of the problem, of the saved times and of the time at the start."""
     tape = reverse.tape
 
     def step(carry: PyTree) -> Any:
         k, end_bar, slope_bar, moves_bar, times_bar, _ = carry
         replay = reverse.replay(moves, k)
         dense_bar, times_bar = reverse.read(k, replay.dense, times, bars, times_bar, indices)
-        state_bar, slope_bar, bars_of_step, slope = reverse.step(moves, k, replay, end_bar, slope_bar, dense_bar)
-        # The last entry that stays is that of the first step: ∂y/∂t₀ = −∂y/∂y₀ f(t₀, y₀).
-        return k - 1, state_bar, slope_bar, added(moves_bar, bars_of_step), times_bar, -dot(state_bar, slope)
+        state_bar, slope_bar, bars_of_step, start_bar = reverse.step(moves, k, replay, end_bar, slope_bar, dense_bar)
+        # The last entry that stays is that of the first step.
+        return k - 1, state_bar, slope_bar, added(moves_bar, bars_of_step), times_bar, start_bar
 
     none = jax.tree.map(jnp.zeros_like, tape.end)
     start = (tape.count - 1, none, none, zeros_like(moves), jnp.zeros_like(times), jnp.zeros_like(times[0]))

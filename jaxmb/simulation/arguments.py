@@ -19,8 +19,8 @@ def checked_control(system: System, state: State, control: object) -> tuple[Syst
     """The system with the inputs of a controller, and the controller in a run."""
     if control is None:
         return system, None
-    clock = control.clock if isinstance(control, Sampled) else None
     controller = control.controller if isinstance(control, Sampled) else as_controller(control, "control")
+    clock = control.clock if isinstance(control, Sampled) else controller.clock
     if controller.only_sampled and clock is None:
         raise ValueError(
             f"Argument `control` must be sampled, `jaxmb.control.Sampled(…, period)`: `{type(controller).__name__}` has no meaning in "

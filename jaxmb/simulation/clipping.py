@@ -9,7 +9,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ..control import Clock
+from ..control import AbstractClock
 from .real_scalar import Integer, RealScalar
 
 # Part of a step that is not worth one of its own.
@@ -72,9 +72,9 @@ class Landing(AbstractClipping):
     """An adaptive controller whose steps do not go beyond a sample; before one, two equal steps rather than a short one."""
 
     controller: dfx.AbstractAdaptiveStepSizeController
-    clock: Clock
+    clock: AbstractClock
 
-    def __init__(self, controller: dfx.AbstractAdaptiveStepSizeController, clock: Clock):
+    def __init__(self, controller: dfx.AbstractAdaptiveStepSizeController, clock: AbstractClock):
         self.controller, self.clock = controller, clock
 
     def clipped(self, start: Array, end: Array) -> Array:
@@ -105,7 +105,7 @@ class Limited(AbstractClipping):
 class ConstantLanding(dfx.AbstractStepSizeController):
     """Constant steps, of which only those before a sample, and before the end, are shorter."""
 
-    clock: Clock
+    clock: AbstractClock
 
     def wrap(self, direction: Integer) -> "ConstantLanding":
         """The same."""
@@ -154,7 +154,7 @@ class ConstantLanding(dfx.AbstractStepSizeController):
         return jnp.where(step >= (sample - start) * (1 - SLIVER), sample, start + step)
 
 
-def landing(controller: dfx.AbstractStepSizeController, clock: Clock) -> dfx.AbstractStepSizeController:
+def landing(controller: dfx.AbstractStepSizeController, clock: AbstractClock) -> dfx.AbstractStepSizeController:
     """The controller with steps that end at the samples of a clock."""
     if isinstance(controller, dfx.ConstantStepSize):
         return ConstantLanding(clock)

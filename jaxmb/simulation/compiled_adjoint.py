@@ -93,8 +93,10 @@ def run_adjoint(
         c=step.c,
         stage_vjp=reverse.stage,
         end_vjp=reverse.end,
+        start=compiled.sample,
+        start_vjp=compiled.sample_vjp,
         read=program,
         times=times,
         taped=taped,
-        reuses=fsal,
+        reuses=fsal and compiled.sample is None,
     )

@@ -157,7 +157,7 @@ def compiled_run(
         return None
     leaves, structure = jax.tree.flatten(carry)
     shape = _RunShape(y0.nq, y0.nv, structure, shapes_of(leaves), max_steps)
-    program = _program(step.program, parts, shape, ts.shape[0], tape)
+    program = _program(step.program, step.sample, parts, shape, ts.shape[0], tape)
     if program is None:
         return None
     results = _run(
@@ -240,14 +240,14 @@ def _run_tangent(primals: PyTree, tangents: PyTree) -> tuple[list[Array], list[A
     # else changes the times of steps, or times at which states are saved.
     others = (*dots[:2], *dots[5:first], *dots[first + field_arrays :])
     moving = tuple(k for k, dot in enumerate(dots[first : first + field_arrays], 1) if dot is not None)
-    parts = augmented(program.stage, program.end, False, moving)
+    parts = augmented((program.stage, program.end, *filter(None, [program.start])), False, moving)
     if isinstance(parts, str) or any(dot is not None for dot in others):
         results, dots_of_results = eqx.filter_jvp(dataclasses.replace(program, taped=0).by_steps, operands, dots)
         tape = [jnp.zeros(s.shape, s.dtype) for s in program.results[len(results) :]]
         return [*results, *tape], [*dots_of_results, *(None for _ in tape)]
     results = _run(*primals)
     carry: Carry = jax.tree.unflatten(shape.structure, results[:count])
-    tangent = _tangent_program(program, *parts, shape.nq + shape.nv, reuses)
+    tangent = _tangent_program(program, parts, shape.nq + shape.nv, reuses and program.start is None)
     # A last step that has failed counts as accepted, since its error estimate is zero, and is none.
     steps = jnp.maximum(carry.accepted - carry.failed, 1).astype(jnp.int32)
     y0_dot = jnp.zeros_like(operands[2]) if dots[2] is None else dots[2]
@@ -269,10 +269,12 @@ def _run_tangent(primals: PyTree, tangents: PyTree) -> tuple[list[Array], list[A
 
 
 @functools.lru_cache(maxsize=64)
-def _tangent_program(run: RunProgram, stage: Program, end: Program, replaced: int, reuses: bool) -> RunTangent:
+def _tangent_program(run: RunProgram, parts: tuple[Program, ...], replaced: int, reuses: bool) -> RunTangent:
+    stage, end, *start = parts
     return RunTangent(
         stage=stage,
         end=end,
+        start=start[0] if start else None,
         a=run.a,
         c=run.c,
         between=run.between,
@@ -298,7 +300,9 @@ def _as_accepted(start: Accepted, carry: Carry, shape: _RunShape, field: VectorF
 
 
 @functools.lru_cache(maxsize=64)
-def _program(step: StepProgram, parts: _RunParts, shape: _RunShape, times: int, tape: bool) -> RunProgram | None:
+def _program(
+    step: StepProgram, sample: Program | None, parts: _RunParts, shape: _RunShape, times: int, tape: bool
+) -> RunProgram | None:
     """The program of a run, None if something about it is no scalar program."""
     count, n, dtype = len(shape.leaves), step.state.shape, step.dtype
     solver: ConstrainedSolver = parts.solver.filled(())
@@ -334,6 +338,7 @@ def _program(step: StepProgram, parts: _RunParts, shape: _RunShape, times: int, 
         a=step.a,
         c=step.c,
         knows_start=step.knows_start,
+        start=sample,
         attempt=judge,
         between=read,
         times=times,

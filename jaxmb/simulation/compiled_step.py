@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import diffrax as dfx
@@ -61,11 +61,20 @@ class CompiledStep(eqx.Module):
 
     Attributes:
         program: the step.
+        sample: (t, y, rows in use, parameters) ↦ y after the sample of a controller that is due, if one is; None without samples. A first slope
+            from before a sample is of no use: then it is not asked for.
         parameters: all arrays of the problem.
     """
 
     program: StepProgram = eqx.field(static=True)
+    sample: Program | None = eqx.field(static=True)
     parameters: list[Array]
+
+    def after_sample(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> StateVector:
+        """The state from which a step starts."""
+        if self.sample is None:
+            return y
+        return StateVector(self.sample(t, y.packed, in_use, *self.parameters)[0], y.nq, y.nv)
 
     def __call__(
         self, t0: Array, t1: Array, y0: StateVector, slope: StateVector, in_use: Bool[Array, " m"], basis: Array
@@ -103,9 +112,13 @@ def compiled_step(
         return "part of the problem is neither an array nor hashable"
     # Who asks for compiled code is ready to wait for it; by default a first call must not take long.
     limit = LARGEST_ON_DEMAND if on_demand else LARGEST_PROGRAM
-    own = _Coefficients.of(solver), _StepLayout.of(y0), basis_shape(field.system)
-    program = _step_program(blank, shapes_of(parameters), *own, limit, on_demand)
-    return program if isinstance(program, str) else CompiledStep(program, parameters)
+    shapes, layout = shapes_of(parameters), _StepLayout.of(y0)
+    method = _Coefficients.of(solver, field)
+    program = _step_program(blank, shapes, method, layout, basis_shape(field.system), limit, on_demand)
+    sample = _sample_program(blank, shapes, layout, field.system.m) if field.takes_samples else None
+    if isinstance(program, str) or isinstance(sample, str):
+        return program if isinstance(program, str) else str(sample)
+    return CompiledStep(program, sample, parameters)
 
 
 def basis_shape(system: System) -> tuple[int, int]:
@@ -120,10 +133,18 @@ class CompiledStepAdjoint(eqx.Module):
     Attributes:
         step: the step, with its first slope.
         program: the reverse sweep over it.
+        sample: see `CompiledStep`.
+        sample_vjp: (t, y, cotangent of y after the sample, rows in use, parameters) ↦ cotangents of (t, y, parameters that move).
     """
 
     step: StepProgram = eqx.field(static=True)
     program: StepAdjoint = eqx.field(static=True)
+    sample: Program | None = eqx.field(static=True)
+    sample_vjp: VJPProgram | None = eqx.field(static=True)
+
+    def after_sample(self, moves: PyTree, rest: VectorField, in_use: Array, t: Array, y: StateVector) -> StateVector:
+        """The state from which a step starts."""
+        return CompiledStep(self.step, self.sample, arrays_of_field(moves, rest)).after_sample(t, y, in_use)
 
     def replay(
         self, moves: PyTree, rest: VectorField, in_use: Array, t0: Array, t1: Array, y0: StateVector
@@ -151,17 +172,12 @@ def compiled_step_adjoint(
     if isinstance(replay, str):
         return replay
     blank, parameters = Blank.of(moves, rest)
-    active_count = len(jax.tree.leaves(moves))
-    programs = _adjoint_programs(
-        blank,
-        shapes_of(parameters),
-        _Coefficients.of(solver),
-        _StepLayout.of(y0),
-        field.system.m,
-        active_count,
-        on_demand,
-    )
-    return programs if isinstance(programs, str) else CompiledStepAdjoint(*programs)
+    own = shapes_of(parameters), _StepLayout.of(y0), field.system.m, len(jax.tree.leaves(moves))
+    programs = _adjoint_programs(blank, *own, _Coefficients.of(solver, field), on_demand)
+    samples = _sample_adjoint(blank, *own) if field.takes_samples else (None, None)
+    if isinstance(programs, str) or isinstance(samples, str):
+        return programs if isinstance(programs, str) else str(samples)
+    return CompiledStepAdjoint(*programs, *samples)
 
 
 def arrays_of_field(moves: PyTree, rest: VectorField) -> list[Array]:
@@ -171,16 +187,17 @@ def arrays_of_field(moves: PyTree, rest: VectorField) -> list[Array]:
 
 @dataclasses.dataclass(frozen=True)
 class _Coefficients:
-    """Coefficients of a method, see `Tableau`."""
+    """Coefficients of a method, see `Tableau`, and whether the first slope of a step is known from the step before."""
 
     a: tuple[tuple[float, ...], ...]
     c: tuple[float, ...]
-    fsal: bool
+    knows_start: bool
 
     @classmethod
-    def of(cls, solver: dfx.AbstractSolver) -> "_Coefficients":
+    def of(cls, solver: dfx.AbstractSolver, field: VectorField) -> "_Coefficients":
         a, c, _, fsal = coefficients(solver)
-        return cls(tuple(map(tuple, a.tolist())), tuple(c.tolist()), fsal)
+        # With samples no step asks whether one has come between: that would take a branch, a slope takes one stage in seven.
+        return cls(tuple(map(tuple, a.tolist())), tuple(c.tolist()), fsal and not field.takes_samples)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,7 +252,7 @@ def _step_program(
         last = Program.of(
             end, shape(), shape(shape.n), shape(*basis), in_use, *parameters, largest=largest, thorough=thorough
         )
-        return StepProgram(stage, last, method.a, method.c, method.fsal)
+        return StepProgram(stage, last, method.a, method.c, method.knows_start)
     except NotScalarError as error:
         return str(error)
 
@@ -253,14 +270,51 @@ def _stage_program(
     return Program.of(stage, *operands, largest=largest, thorough=thorough)
 
 
+def _sample_operands(
+    blank: Blank, parameters: tuple[Shaped, ...], shape: _StepLayout, m: int
+) -> tuple[Callable[..., list[Array]], tuple[Shaped, ...]]:
+    """The state after a sample, if one is due, as a function, and its operands."""
+
+    def sample(t: Array, y: Array, in_use: Array, *arrays: Array) -> list[Array]:
+        field, before = specialised_field(blank, arrays), shape.flow(y)
+        assert field.loop is not None
+        after = field.sample(t, before, in_use)
+        return [after.where(field.loop.due(t, before.control), before).packed]
+
+    return sample, (shape(), shape(shape.n), Shaped((m,), jnp.bool_), *parameters)
+
+
+@functools.lru_cache(maxsize=64)
+def _sample_program(blank: Blank, parameters: tuple[Shaped, ...], shape: _StepLayout, m: int) -> Program | str:
+    sample, operands = _sample_operands(blank, parameters, shape, m)
+    try:
+        return Program.of(sample, *operands, largest=LARGEST_PROGRAM)
+    except NotScalarError as error:
+        return str(error)
+
+
+@functools.lru_cache(maxsize=64)
+def _sample_adjoint(
+    blank: Blank, parameters: tuple[Shaped, ...], shape: _StepLayout, m: int, moving: int
+) -> tuple[Program, VJPProgram] | str:
+    sample, operands = _sample_operands(blank, parameters, shape, m)
+    moves, program = (0, 1, *range(3, 3 + moving)), _sample_program(blank, parameters, shape, m)
+    if isinstance(program, str):
+        return program
+    try:
+        return program, VJPProgram(sample, *operands, moving=moves, at=2, largest=LARGEST_PROGRAM)
+    except NotScalarError as error:
+        return str(error)
+
+
 @functools.lru_cache(maxsize=64)
 def _adjoint_programs(
     blank: Blank,
     parameters: tuple[Shaped, ...],
-    method: _Coefficients,
     shape: _StepLayout,
     m: int,
     moving: int,
+    method: _Coefficients,
     thorough: bool,
 ) -> tuple[StepProgram, StepAdjoint] | str:
     """The programs of a step and of the reverse sweep over it, or the reason why there are none."""

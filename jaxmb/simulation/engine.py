@@ -91,9 +91,9 @@ def _not_sparse(method: Method, field: VectorField) -> str | None:
 
 def may_be_regular(method: Method, field: VectorField) -> bool:
     """Whether all steps of a run may turn out to be regular: none is planned that is not."""
-    sampled = field.loop is not None and (field.loop.clock is not None or field.loop.needs_plant)
+    by_plant = field.loop is not None and field.loop.controller.uses_plant
     by_tape = isinstance(method.adjoint, dfx.ForwardMode | None)
-    return _not_explicit(method) is None and by_tape and _not_fixed_choice(field) is None and not sampled
+    return _not_explicit(method) is None and by_tape and _not_fixed_choice(field) is None and not by_plant
 
 
 # The choice

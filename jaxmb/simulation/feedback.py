@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike, DTypeLike
 from jaxtyping import Array, Bool, Float, PyTree
 
-from ..control import AbstractController, Clock, Instant, Law, Plant, Response
+from ..control import AbstractClock, AbstractController, Instant, Law, Plant, Response
 from ..foundations import shape_of
 from ..system import State, System
 from .state_vector import StateVector
@@ -27,7 +27,7 @@ class FeedbackLoop(eqx.Module):
     """
 
     controller: AbstractController
-    clock: Clock | None
+    clock: AbstractClock | None
     start: PyTree
     nu: int = eqx.field(static=True)
     reading: bool = eqx.field(static=True, default=False)
@@ -133,7 +133,7 @@ class FeedbackLoop(eqx.Module):
         if self.clock is None:
             return jnp.concatenate([y.control[: y.control.shape[0] - self.nu], u])
         z = self.state(y.control)
-        out, z = self.controller.sample(t, y.q, y.v, z, plant, response, self.clock.period)
+        out, z = self.controller.sample(t, y.q, y.v, z, plant, response, self.clock.interval(t))
         out = self.checked_inputs(out)
         # With a delay of one period the output of the last sample begins to act at this one.
         late = [y.control[y.control.shape[0] - self.nu :]] if self.clock.delay else []

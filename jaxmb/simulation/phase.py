@@ -156,13 +156,12 @@ def _by_compiled_run(
 ) -> tuple[Phase, Tape | None] | None:
     """The motion by regular steps only, as far as they go; None if it is not made so."""
     field, controller = inputs.field, method.controller
-    sampled = field.loop is not None and field.loop.clock is not None
     silent_run = isinstance(method.progress_meter, dfx.NoProgressMeter)
     forward = isinstance(method.adjoint, dfx.ForwardMode)
     other = method.adjoint is not None and not forward
-    # No progress is shown from within, no samples are taken, and without a bound on the steps the tape has no size; derivatives are over that
+    # No progress is shown from within, and without a bound on the steps the tape has no size; derivatives are over that
     # tape or forwards.
-    if other or method.max_steps is None or controller is None or sampled or not silent_run:
+    if other or method.max_steps is None or controller is None or not silent_run:
         return None
     span = inputs.t0, inputs.t1
     run_data = field, step, method.solver, controller, method.dt0, span, inputs.y0, inputs.ts, method.max_steps

@@ -33,7 +33,8 @@ def regular_if_possible(
         return field
     laid_out_field = with_layout(method, field, y)
     detached, step, at = lax.stop_gradient((laid_out_field, compiled_step_of(method, laid_out_field, y), (t, y)))
-    if step is None and laid_out_field.system.layout is None:
+    # Sparse steps take no samples.
+    if step is None and (laid_out_field.system.layout is None or field.takes_samples):
         return field
     acting = field.system.acting if expected is None else field.system.acting & expected
     uncertified = sparse_at(detached, *at, acting)[1] if step is None else step.uncertified(*at, acting)
@@ -72,7 +73,7 @@ def regular_states(
         at = lax.stop_gradient((t, y))
         correction, uncertified = sparse_at(detached, *at, in_use) if step is None else step.at(*at, in_use)[1:]
         within_tolerance = jnp.all(detached.relative_residuals(correction) <= detached.drift.tolerance(t.dtype))
-        y = laid_out_field.with_correction(t, y, correction)
+        y = laid_out_field.after_sample(t, laid_out_field.with_correction(t, y, correction), in_use)
         out = jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), (y, field.inputs(t, y)))
         return *out, within_tolerance & ~uncertified & y.finite | ~reached
 

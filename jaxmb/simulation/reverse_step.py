@@ -57,6 +57,8 @@ class ReverseStep(eqx.Module):
     def reuses(self, k: Array) -> Bool[Array, ""]:
         """Whether the first slope of a step is the last one of the step before."""
         fresh = (k == 0) | _after_jump(self.method.controller, self.tape.ts[k])[0]
+        if self.rest.takes_samples and self.compiled is not None:
+            return jnp.array(False)
         if self.rest.loop is not None:
             # A sample changes what the vector field depends on: the slope from before it is that of another field.
             fresh |= self.rest.loop.due(self.tape.ts[k], entry_of(self.tape.ys, k).control)
@@ -83,6 +85,7 @@ class ReverseStep(eqx.Module):
         if self.compiled is None:
             raw, slopes, irregular = self.smooth_sweep.replay_smooth(active, t0, t1, y0)
         else:
+            y0 = self.compiled.after_sample(active, self.rest, self.in_use, t0, y0)
             raw, slopes, irregular = self.compiled.replay(active, self.rest, self.in_use, t0, t1, y0)
         # The rows in use at the end of the run were those of all steps only if they never changed.
         irregular |= ~self.steady
@@ -156,8 +159,8 @@ class ReverseStep(eqx.Module):
         end_bar: StateVector,
         slope_bar: StateVector,
         dense_bar: PyTree,
-    ) -> tuple[StateVector, StateVector, Any, StateVector]:
-        """Cotangents of the step's start, of the slope that it takes from the step before, and of the problem; the slope at the start.
+    ) -> tuple[StateVector, StateVector, Any, Array]:
+        """Cotangents of the step's start, of the slope that it takes from the step before, of the problem, and of the time at the start.
 
         Args:
             active: what of the problem moves.
@@ -181,7 +184,12 @@ class ReverseStep(eqx.Module):
             cotangents = self._regular_step(*arguments[1:])
             cotangents = self.rest.where_irregular(~replay.regular, ReverseStep._general_step, arguments, cotangents)
         state_bar, slope_bar, active_bar = cotangents
-        return state_bar, slope_bar, active_bar, jax.tree.map(lambda k: k[0] / h, replay.dense["inner"]["k"])
+        # ∂y/∂t₀ = −∂y/∂y₀ f(t₀, y₀), y₀ being the state after a sample, and what is put out then may depend on t₀ itself.
+        slope = jax.tree.map(lambda k: k[0] / h, replay.dense["inner"]["k"])
+        sample_bar, state_bar, active_bar = self.pull_sample(
+            active, k, replay, (-dot(state_bar, slope), state_bar, active_bar)
+        )
+        return state_bar, slope_bar, active_bar, sample_bar
 
     def _regular_step(
         self,
@@ -247,23 +255,22 @@ class ReverseStep(eqx.Module):
         # The correction and s stages, without the first one if the step before has evaluated it: that step gets its cotangent (Hager 2000).
         y0_bar, ks_bar, active_bar = lax.fori_loop(0, jnp.where(reused, s, s + 1), task, start)
         slope_bar = jax.tree.map(lambda b: jnp.where(reused, h * b[0], 0), ks_bar)
-        y0_bar, active_bar = self.pull_sample(active, k, replay, y0_bar, active_bar)
         return y0_bar, slope_bar, active_bar
 
     def pull_sample(
-        self, active: PyTree, k: Array, replay: "Replay", y0_bar: StateVector, active_bar: PyTree
-    ) -> tuple[StateVector, Any]:
-        """Cotangents of the state before the sample of a controller with which the step began, if it did."""
+        self, active: PyTree, k: Array, replay: "Replay", bars: tuple[Array, StateVector, Any]
+    ) -> tuple[Array, StateVector, Any]:
+        """Cotangents of the time, of the state before the sample of a controller with which the step began, if it did, and of the problem."""
         loop, t, y = self.rest.loop, self.tape.ts[k], entry_of(self.tape.ys, k)
         if loop is None or loop.clock is None:
-            return y0_bar, active_bar
+            return bars
 
-        def pull() -> tuple[StateVector, Any]:
-            sample = lambda active, y: self.field(active).with_choice(replay.choice)._sample(t, y, replay.in_use)
-            field_bar, bar = jax.vjp(sample, active, y)[1](y0_bar)
-            return bar, added(active_bar, field_bar)
+        def pull() -> tuple[Array, StateVector, Any]:
+            sample = lambda t, active, y: self.field(active).with_choice(replay.choice).sample(t, y, replay.in_use)
+            time_bar, field_bar, state_bar = jax.vjp(sample, t, active, y)[1](bars[1])
+            return bars[0] + time_bar, state_bar, added(bars[2], field_bar)
 
-        return where_any(loop.due(t, y.control), pull, (y0_bar, active_bar))
+        return where_any(loop.due(t, y.control), pull, bars)
 
     def pull(
         self,

@@ -207,6 +207,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         jumped: Bool[Array, ""],
     ) -> tuple[Bool[Array, ""], Any]:
         """One step by compiled code, and whether it is irregular: then the general program must make it."""
+        y0 = step.after_sample(t0, y0, before.rows.in_use)
         step_result = step(t0, t1, y0, before.inner[0], before.rows.in_use, before.basis)
         before = dataclasses.replace(before, compiled=before.compiled + 1)
         return self._judged_step(step_result, t0, t1, y0, field, before, jumped)
@@ -222,7 +223,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         jumped: Bool[Array, ""],
     ) -> tuple[Bool[Array, ""], Any]:
         regular = before.certified
-        if Tableau.of(self.solver, t0.dtype).fsal:
+        if Tableau.of(self.solver, t0.dtype).fsal and not field.takes_samples:
             # Its first slope is taken from the step before, which after a jump is that of another vector field.
             regular &= before.inner[1] & ~jumped
         sparse = before.sparse + (field.system.layout is not None)

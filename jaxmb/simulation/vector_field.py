@@ -106,7 +106,8 @@ class VectorField(eqx.Module):
     @property
     def where_irregular(self) -> Callable[..., Any]:
         """`with_fallback` for steps that can do everything, or `where_needed` where each sample of a controller asks for one."""
-        return where_needed if self.loop is not None and self.loop.clock is not None else with_fallback
+        sampled = self.loop is not None and self.loop.clock is not None
+        return where_needed if sampled and not self.takes_samples else with_fallback
 
     def state(self, t: Array, y: StateVector) -> State:
         """The state with the sizes of the run."""
@@ -322,14 +323,21 @@ class VectorField(eqx.Module):
         # A law that needs the plant has one copy of the vector field besides, as reader: its last numbers are the inputs.
         return self._read(t, y, self.independent(t, y))[-loop.nu :]
 
+    @property
+    def takes_samples(self) -> bool:
+        """Whether a sampled controller acts by what any step knows, without the plant."""
+        loop = self.loop
+        return loop is not None and loop.clock is not None and not loop.controller.uses_plant
+
     def after_sample(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> StateVector:
         """The state after the sample of its controller that is due, if one is."""
         if self.loop is None or self.loop.clock is None:
             return y
-        return where_needed(self.loop.due(t, y.control), VectorField._sample, (self, t, y, in_use), y)
+        return where_needed(self.loop.due(t, y.control), VectorField.sample, (self, t, y, in_use), y)
 
     @eqx.filter_jit
-    def _sample(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> StateVector:
+    def sample(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> StateVector:
+        """The state after a sample of its controller."""
         assert self.loop is not None
         return y.with_control(self.loop.with_next_sample(t, self._read(t, y, in_use)))
 

@@ -1,0 +1,84 @@
+"""When a controller acts that holds its outputs in between."""
+
+import abc
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float
+
+Scalar = Float[Array, ""]
+
+
+# Part of a period, above rounding, within which a time is that of a sample: steps end at samples only up to the rounding of sums of steps.
+SAME = 1e-9
+
+
+class AbstractClock(eqx.Module):
+    """Instants, numbered as they follow each other; they have no derivative.
+
+    Attributes:
+        delay: whether the outputs of one act from the next one on.
+    """
+
+    delay: eqx.AbstractVar[bool]
+
+    @abc.abstractmethod
+    def number(self, t: Scalar) -> Scalar:
+        """The number of the latest one."""
+
+    @abc.abstractmethod
+    def next_time(self, t: Scalar) -> Scalar:
+        """When the next one is, later than t."""
+
+    @abc.abstractmethod
+    def interval(self, t: Scalar) -> Scalar:
+        """The time from the latest one to the next one."""
+
+
+class Clock(AbstractClock):
+    """Instants phase + n·period."""
+
+    period: Scalar
+    phase: Scalar
+    delay: bool = eqx.field(static=True)
+
+    def number(self, t: Scalar) -> Scalar:
+        """The number n of the latest sample."""
+        # `floor` has no useful derivative, and when a sample is taken is no quantity of the motion.
+        t, period, phase = lax.stop_gradient((t, self.period, self.phase))
+        periods = (t - phase) / period
+        # Four units of rounding of the quotient besides: far from the phase these exceed the fixed part.
+        return jnp.floor(periods + SAME + 4 * jnp.finfo(periods.dtype).eps * jnp.abs(periods))
+
+    def next_time(self, t: Scalar) -> Scalar:
+        """When the next one is, later than t."""
+        return lax.stop_gradient(self.phase + (self.number(t) + 1) * self.period)
+
+    def interval(self, t: Scalar) -> Scalar:
+        """The period."""
+        return self.period
+
+
+class Timetable(AbstractClock):
+    """The instants of a table."""
+
+    ts: Float[Array, " T"]
+    delay: bool = eqx.field(static=True, default=False)
+
+    def number(self, t: Scalar) -> Scalar:
+        """The index of the latest one, −1 before the first."""
+        # side="right": at the time of an entry it is that entry. Steps end at these very numbers, so that nothing is allowed for rounding.
+        ts, t = lax.stop_gradient((self.ts, t))
+        return (jnp.searchsorted(ts, t, side="right") - 1).astype(t.dtype)
+
+    def next_time(self, t: Scalar) -> Scalar:
+        """When the next one is, later than t; ∞ after the last."""
+        ts, t = lax.stop_gradient((self.ts, t))
+        following, count = jnp.searchsorted(ts, t, side="right"), ts.shape[0]
+        return jnp.where(following < count, ts[jnp.minimum(following, count - 1)], jnp.inf)
+
+    def interval(self, t: Scalar) -> Scalar:
+        """The time from the latest one to the next one; ∞ before the first and after the last."""
+        i = jnp.asarray(self.number(t), int)
+        return jnp.where(i < 0, jnp.inf, self.next_time(t) - self.ts[jnp.maximum(i, 0)])
