@@ -108,6 +108,7 @@ def test_samples_are_those_of_a_loop_by_hand():
     np.testing.assert_allclose(run.u[:-1], inputs, rtol=0, atol=1e-11)
     np.testing.assert_allclose(run.z[:-2], memory[1:], rtol=0, atol=1e-11)
     assert np.ptp(inputs) > 1
+    assert run.stats["compiled_steps"] == run.stats["num_accepted_steps"]
 
 
 @pytest.mark.slow
@@ -164,6 +165,57 @@ def test_steps_end_at_samples():
     np.testing.assert_allclose(constant.u, exact.u, rtol=0, atol=1e-8)
     assert constant.stats["num_steps"] == 1 + 4 * 3 + 2  # 0 to 0.03; four periods; 0.43 to 0.5
     np.testing.assert_allclose(exact.u[0], exact.u[1], rtol=1e-14)  # held
+
+
+def cart():
+    """m v̇ = u − c v."""
+    return jm.System(
+        ("s",),
+        mass=lambda t, q, p: 2.0 * jnp.eye(1),
+        force=lambda t, q, v, p: -0.3 * v,
+        actuation=lambda t, q, p: jnp.eye(1),
+    )
+
+
+def test_inputs_that_hold_are_exact():
+    """Steps end at the times of the table: v is an exponential between them, and so are its derivatives by each value."""
+    system, times = cart(), jnp.array([0.1, 0.25, 0.3, 0.7, 0.95])
+    start, values = jm.assemble(system, [0.0], [1.0]), jnp.array([3.0, -8.0, 20.0, 1.0, 5.0])
+
+    def end(values, adjoint=None):
+        held = C.Recorded(times, values, hold=True)
+        return jm.simulate(system, start, [0.1, 0.28, 1.0], control=held, adjoint=adjoint)
+
+    run = end(values)
+    # The first value holds before its time, too.
+    edges = np.array([0.0, 0.25, 0.3, 0.7, 0.95, 1.0])
+    decay = lambda t: np.exp(-0.3 * t / 2.0)
+    share = (1 - decay(np.diff(edges))) / 0.3 * decay(1.0 - edges[1:])
+    np.testing.assert_allclose(run.v[-1, 0], decay(1.0) + share @ values, rtol=1e-8)
+    np.testing.assert_array_equal(run.u[:, 0], [3.0, -8.0, 5.0])
+    assert run.stats["num_steps"] < 40 and run.stats["compiled_steps"] == run.stats["num_accepted_steps"]
+    np.testing.assert_allclose(jax.grad(lambda x: end(x).v[-1, 0])(values), share, rtol=1e-8)
+    forward = jax.jacfwd(lambda x: end(x, dfx.ForwardMode()).v[-1, 0])(values)
+    np.testing.assert_allclose(forward, share, rtol=1e-8)
+
+
+@pytest.mark.slow
+def test_derivatives_by_the_time_of_a_first_sample():
+    """What is put out at the start depends on when that is: u = 5 t₀ for half a second, then 5 · 0.5."""
+    system = cart()
+    law, start = C.Sampled(lambda t, q, v, p: 5.0 * t[None], 0.5), jm.assemble(system, [0.0], [1.0])
+
+    def end(t0, adjoint=None):
+        return jm.simulate(system, dataclasses.replace(start, t=t0), [0.7], control=law, adjoint=adjoint).v[0, 0]
+
+    def exact(t0):
+        middle = jnp.exp(-0.15 * (0.5 - t0)) * (1.0 - 5.0 * t0 / 0.3) + 5.0 * t0 / 0.3
+        return jnp.exp(-0.15 * 0.2) * (middle - 2.5 / 0.3) + 2.5 / 0.3
+
+    t0 = jnp.array(0.2)
+    np.testing.assert_allclose(end(t0), exact(t0), rtol=1e-9)
+    for adjoint, derivative in ((None, jax.grad), (dfx.ForwardMode(), jax.jacfwd), (dfx.DirectAdjoint(), jax.grad)):
+        np.testing.assert_allclose(derivative(end)(t0, adjoint), jax.grad(exact)(t0), rtol=1e-8)
 
 
 def test_a_state_of_its_own_is_integrated():

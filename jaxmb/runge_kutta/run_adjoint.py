@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import lax
@@ -74,23 +74,63 @@ class RunAdjoint(RungeKuttaProgram):
 
     def definition(self, call: Call, *operands: Array) -> list[Array]:
         """What it does, by the functions that `call` makes of scalar programs."""
-        (ts, ys, count, last, end, times, bars, steps_of_saved, reached), parameters = operands[:9], operands[9:]
-        stage, final, pull = self._rates(call, parameters)
-        read, pull_end = call(self.read), call(self.end_vjp)
-        end_pull = lambda t, y, *bars_of_step: pull_end(t, y, *bars_of_step, *parameters)
+        (ts, ys, count, last, end, *more), parameters = operands[:9], operands[9:]
+        saved = _SavedStates(call(self.read), count, *more)
+        replay, pull = self._replay(call, parameters), self._pull(call, parameters)
 
-        # Saved times increase, as the tape does: one pointer that moves backwards finds those of a step without a search.
-        def step_of(index: Array) -> Array:
-            """In which step a saved state lies, the end in the last one; −2 of none, where runs that are over never get to."""
-            here = jnp.where(index == self.times - 1, count - 1, row(steps_of_saved, jnp.maximum(index, 0)))
-            return jnp.where(index < 0, -2, here)
-
-        def step(carry: PyTree) -> Any:
-            k, index, due, end_bar, slope_bar, active_bars, times_bar, _, irregular = carry
-            ends = k == count - 1
+        def step(after: _Sweep) -> _Sweep:
+            k, ends = after.k, after.k == count - 1
             t0, t1, before = row(ts, k), jnp.where(ends, last, row(ts, k + 1)), row(ys, k)
-            y0 = before if self.start is None else call(self.start)(t0, before, *parameters)[0]
             y1, h = jnp.where(ends, end, row(ys, k + 1)), t1 - t0
+            again = replay(t0, t1, before)
+            y0, raw, ks = again.y0, again.raw, again.slopes
+            (y0_bar, raw_bar, ks_bar, shift_bar), after = saved.read(after, t0, t1, y0, raw, ks, y1 - raw)
+            # No jumps lie between these steps, so that only the first one has a first slope of its own.
+            reused = (k > 0) & self.reuses
+            # The slope that the next step has taken over is k_s/h.
+            ks_bar = ks_bar.at[-1].add(after.slope_bar / h)
+            # shift = y₁ − raw end: its cotangent belongs to the former, and with the opposite sign to the latter.
+            step_data = t0, t1, y0, ks, y1, after.bar + shift_bar, raw_bar - shift_bar, y0_bar, ks_bar, reused
+            bar, slope_bar, *active_bars = pull(again.residuals, after.active_bars, step_data)
+            # ∂y/∂t₀ = −∂y/∂y₀ f(t₀, y₀); the value that stays is that of the first step, which is visited last.
+            start_bar = -jnp.dot(bar, ks[0] / h)
+            if self.start_vjp is not None:
+                time_bar, bar, *more = call(self.start_vjp)(t0, before, bar, *parameters)
+                start_bar = start_bar + time_bar
+                active_bars = [a + x for a, x in zip(active_bars, more, strict=True)]
+            return _Sweep(
+                k=k - 1,
+                index=after.index,
+                due=after.due,
+                bar=bar,
+                slope_bar=slope_bar,
+                active_bars=active_bars,
+                times_bar=after.times_bar,
+                start_bar=start_bar,
+                irregular=after.irregular | again.irregular,
+            )
+
+        zero = jnp.zeros(self.state.shape, self.dtype)
+        start = _Sweep(
+            k=count - 1,
+            index=jnp.array(self.times - 1, jnp.int32),
+            due=count - 1,
+            bar=zero,
+            slope_bar=zero,
+            active_bars=[jnp.zeros(s.shape, s.dtype) for s in self.stage_vjp.results[1:]],
+            times_bar=jnp.zeros(self.times, self.dtype),
+            start_bar=jnp.zeros((), self.dtype),
+            irregular=jnp.array(False),
+        )
+        total = lax.while_loop(lambda at: at.k >= 0, step, start)
+        return [total.bar, total.start_bar, *total.active_bars, total.times_bar, total.irregular]
+
+    def _replay(self, call: Call, parameters: Sequence[Array]) -> Callable[[Array, Array, Array], "_Replay"]:
+        """(t₀, t₁, y where the step before has ended) ↦ the step made again."""
+        stage, final = self._rates(call, parameters)
+
+        def replay(t0: Array, t1: Array, before: Array) -> _Replay:
+            y0 = before if self.start is None else call(self.start)(t0, before, *parameters)[0]
             # Made again from its start, with the length that it had: only states are on the tape, and no step is chosen anew (Hager 2000).
             raw, ks, (irregular_stages, residuals), (irregular_end, end_residuals) = explicit_step(
                 self.coefficients, stage, final, t0, t1, y0
@@ -98,52 +138,23 @@ class RunAdjoint(RungeKuttaProgram):
             if len(self.a) == len(self.a[0]):  # the end is the last stage
                 residuals = jnp.concatenate([residuals, end_residuals[None]])
             finite = jnp.all(jnp.isfinite(raw)) & jnp.all(jnp.isfinite(ks))
+            return _Replay(y0, raw, ks, residuals, jnp.any(irregular_stages) | irregular_end | ~finite)
 
-            def add(state: PyTree) -> Any:
-                index, _, dense_bar, times_bar = state
-                own, *bars_of_step = read(row(times, index), t0, t1, y0, raw, ks, y1 - raw, row(bars, index))
-                dense_bar = [a + x for a, x in zip(dense_bar, bars_of_step, strict=True)]
-                before = jnp.where(index == self.times - 1, reached, index) - 1
-                return before, step_of(before), dense_bar, with_row(times_bar, index, own)
+        return replay
 
-            zero = jnp.zeros_like(end)
-            begin = index, due, [zero, zero, jnp.zeros_like(ks), zero], times_bar
-            # How many states were saved within a step is known at run time only.
-            index, due, dense_bar, times_bar = lax.while_loop(lambda c: c[1] == k, add, begin)
-            y0_bar, raw_bar, ks_bar, shift_bar = dense_bar
-            # No jumps lie between these steps, so that only the first one has a first slope of its own.
-            reused = (k > 0) & self.reuses
-            # The slope that the next step has taken over is k_s/h.
-            ks_bar = ks_bar.at[-1].add(slope_bar / h)
-            # shift = y₁ − raw end: its cotangent belongs to the former, and with the opposite sign to the latter.
-            step_data = t0, t1, y0, ks, y1, end_bar + shift_bar, raw_bar - shift_bar, y0_bar, ks_bar, reused
-            state, slope_bar, *active_bars = sweep(
-                self.coefficients, functools.partial(pull, residuals), end_pull, active_bars, *step_data
-            )
-            # ∂y/∂t₀ = −∂y/∂y₀ f(t₀, y₀); the value that stays is that of the first step, which is visited last.
-            begin_bar = -jnp.dot(state, ks[0] / h)
-            if self.start_vjp is not None:
-                time_bar, state, *more = call(self.start_vjp)(t0, before, state, *parameters)
-                begin_bar = begin_bar + time_bar
-                active_bars = [a + x for a, x in zip(active_bars, more, strict=True)]
-            return (
-                k - 1,
-                index,
-                due,
-                state,
-                slope_bar,
-                active_bars,
-                times_bar,
-                begin_bar,
-                irregular | jnp.any(irregular_stages) | irregular_end | ~finite,
-            )
+    def _pull(self, call: Call, parameters: Sequence[Array]) -> Callable[..., list[Array]]:
+        """(what was kept of the stages, cotangents of the parameters, arguments of `sweep`) ↦ the results of `sweep`."""
+        halves, pull_end = self._halves_for(call), call(self.end_vjp)
+        end = lambda t, y, *bars_of_step: pull_end(t, y, *bars_of_step, *parameters)
 
-        none = [jnp.zeros(s.shape, s.dtype) for s in self.stage_vjp.results[1:]]
-        index, zero = jnp.array(self.times - 1, jnp.int32), jnp.zeros(self.state.shape, self.dtype)
-        times_bar, nothing = jnp.zeros(self.times, self.dtype), jnp.zeros((), self.dtype)
-        start = count - 1, index, count - 1, zero, zero, none, times_bar, nothing, jnp.array(False)
-        carry = lax.while_loop(lambda c: c[0] >= 0, step, start)
-        return [carry[3], carry[7], *carry[5], carry[6], carry[8]]
+        def pull(residuals: Array, active_bars: list[Array], step_data: tuple[Array, ...]) -> list[Array]:
+            if halves is None:
+                rate = lambda i, t, y, bar: call(self.stage_vjp)(t, y, bar, *parameters)
+            else:
+                rate = lambda i, t, y, bar: call(halves[2])(t, y, bar, *parameters, row(residuals, i))
+            return sweep(self.coefficients, rate, end, active_bars, *step_data)
+
+        return pull
 
     @functools.cached_property
     def _halves(self) -> Any:
@@ -153,11 +164,13 @@ class RunAdjoint(RungeKuttaProgram):
         # Beyond that a stage is evaluated twice instead, forwards and within its reverse sweep, and nothing is kept of it.
         return (stage, end, back) if room <= LARGEST_RESIDUALS else None
 
-    def _rates(
-        self, call: Call, fixed: Sequence[Array]
-    ) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
-        """(t, y) ↦ (rate, (doubtful, what is kept for the reverse sweep)) of stages, and of the end; that sweep, see `sweep`, with all that was kept."""
-        halves = self._halves if call is compiled else None
+    def _halves_for(self, call: Call) -> Any:
+        """`_halves` for compiled code; None for all else, where nothing is gained by them."""
+        return self._halves if call is compiled else None
+
+    def _rates(self, call: Call, fixed: Sequence[Array]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """(t, y) ↦ (rate, (doubtful, what is kept for the reverse sweep)) of stages, and of the end."""
+        halves = self._halves_for(call)
         if halves is not None:
             n = self.state.shape[0]
 
@@ -168,9 +181,8 @@ class RunAdjoint(RungeKuttaProgram):
 
                 return rate
 
-            back = lambda residuals, i, t, y, bar: call(halves[2])(t, y, bar, *fixed, row(residuals, i))
-            return first(halves[0]), first(halves[1]), back
-        nothing, stage_vjp = jnp.zeros(0, self.dtype), call(self.stage_vjp)
+            return first(halves[0]), first(halves[1])
+        nothing = jnp.zeros(0, self.dtype)
 
         def unsplit(program: Program, *more: Array) -> Callable[..., Any]:
             def rate(t: Array, y: Array) -> tuple[Array, tuple[Array, Array]]:
@@ -179,8 +191,83 @@ class RunAdjoint(RungeKuttaProgram):
 
             return rate
 
-        return (
-            unsplit(self.stage),
-            unsplit(self.end, nothing),
-            lambda residuals, i, t, y, bar: stage_vjp(t, y, bar, *fixed),
-        )
+        return unsplit(self.stage), unsplit(self.end, nothing)
+
+
+class _Sweep(NamedTuple):
+    """What goes from one step to the step before it.
+
+    Attributes:
+        k: which step is next.
+        index: the last saved state that was not read yet, and
+        due: in which step it lies.
+        bar: the cotangent of where step k ends,
+        slope_bar: of its last slope as the step after it has taken that over,
+        active_bars: of the parameters that move,
+        times_bar: of the saved times, and
+        start_bar: of the time at which the step after it begins.
+        irregular: whether anything about a step was irregular.
+    """
+
+    k: Array
+    index: Array
+    due: Array
+    bar: Array
+    slope_bar: Array
+    active_bars: list[Array]
+    times_bar: Array
+    start_bar: Array
+    irregular: Array
+
+
+class _Replay(NamedTuple):
+    """A step made again: where it begins, its end before the correction, its slopes, what is kept of stages, and whether it is irregular."""
+
+    y0: Array
+    raw: Array
+    slopes: Array
+    residuals: Array
+    irregular: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class _SavedStates:
+    """The saved states, which are read off the interpolations of their steps; the last one is the end.
+
+    Attributes:
+        pull: see `RunAdjoint.read`.
+        count: how many steps there are.
+        times: at which states were saved.
+        bars: their cotangents.
+        steps: in which step each lies.
+        reached: how many of them were reached, the end apart.
+    """
+
+    pull: Callable[..., Sequence[Array]]
+    count: Array
+    times: Array
+    bars: Array
+    steps: Array
+    reached: Array
+
+    def step_of(self, index: Array) -> Array:
+        """In which step a saved state lies, the end in the last one; −2 of none, where runs that are over never get to."""
+        # Saved times increase, as the tape does: one pointer that moves backwards finds those of a step without a search.
+        last = self.times.shape[0] - 1
+        here = jnp.where(index == last, self.count - 1, row(self.steps, jnp.maximum(index, 0)))
+        return jnp.where(index < 0, -2, here)
+
+    def read(self, after: _Sweep, t0: Array, t1: Array, *dense: Array) -> tuple[list[Array], _Sweep]:
+        """Cotangents of the interpolation of a step, (y₀, y₁, k, shift), and what goes on."""
+
+        def add(state: PyTree) -> Any:
+            index, _, dense_bar, times_bar = state
+            own, *bars_of_step = self.pull(row(self.times, index), t0, t1, *dense, row(self.bars, index))
+            dense_bar = [a + x for a, x in zip(dense_bar, bars_of_step, strict=True)]
+            before = jnp.where(index == self.times.shape[0] - 1, self.reached, index) - 1
+            return before, self.step_of(before), dense_bar, with_row(times_bar, index, own)
+
+        begin = after.index, after.due, [jnp.zeros_like(x) for x in dense], after.times_bar
+        # How many states were saved within a step is known at run time only.
+        index, due, dense_bar, times_bar = lax.while_loop(lambda c: c[1] == after.k, add, begin)
+        return dense_bar, after._replace(index=index, due=due, times_bar=times_bar)

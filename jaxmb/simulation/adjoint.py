@@ -89,8 +89,8 @@ def _backward(
     indices = jnp.minimum(jnp.searchsorted(ends, moving.ts), jnp.maximum(tape.count - 1, 0))
     # Entries that were not reached lie beyond the tape, so that no step reads them.
     indices = jnp.where(within[:-1], indices, tape.ts.shape[0])
-    # The compiled sweep knows neither jumps of the vector field nor samples of what the plant does: then it goes step by step.
-    sampled = rest.loop is not None and rest.loop.clock is not None and not rest.takes_samples
+    # The compiled sweep knows neither jumps of the vector field nor samples that are no program: then it goes step by step.
+    sampled = rest.loop is not None and rest.loop.clock is not None and (compiled is None or compiled.sample is None)
     if compiled is not None and not sampled and not _has_jumps(method.controller):
         compiled_sweep = compiled_run_adjoint(compiled, moves, rest, method.solver, tape, in_use, times, bars, indices)
     else:

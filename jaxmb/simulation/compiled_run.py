@@ -148,6 +148,8 @@ def compiled_run(
     """
     (t0, t1), only = span, field.regular_only
     assert only is not None
+    if field.takes_samples and step.sample is None:
+        return None
     in_use = only.in_use
     start = solver.init(None, t0, t1, y0, (dataclasses.replace(field, step=step), in_use))
     carry, settings = _at_start(field, solver, controller, dt0, span, y0, start)

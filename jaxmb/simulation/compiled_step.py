@@ -61,20 +61,13 @@ class CompiledStep(eqx.Module):
 
     Attributes:
         program: the step.
-        sample: (t, y, rows in use, parameters) ↦ y after the sample of a controller that is due, if one is; None without samples. A first slope
-            from before a sample is of no use: then it is not asked for.
+        sample: (t, y, rows in use, parameters) ↦ y after the sample of a controller that is due, if one is; None if there is no such program.
         parameters: all arrays of the problem.
     """
 
     program: StepProgram = eqx.field(static=True)
     sample: Program | None = eqx.field(static=True)
     parameters: list[Array]
-
-    def after_sample(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> StateVector:
-        """The state from which a step starts."""
-        if self.sample is None:
-            return y
-        return StateVector(self.sample(t, y.packed, in_use, *self.parameters)[0], y.nq, y.nv)
 
     def __call__(
         self, t0: Array, t1: Array, y0: StateVector, slope: StateVector, in_use: Bool[Array, " m"], basis: Array
@@ -116,9 +109,7 @@ def compiled_step(
     method = _Coefficients.of(solver, field)
     program = _step_program(blank, shapes, method, layout, basis_shape(field.system), limit, on_demand)
     sample = _sample_program(blank, shapes, layout, field.system.m) if field.takes_samples else None
-    if isinstance(program, str) or isinstance(sample, str):
-        return program if isinstance(program, str) else str(sample)
-    return CompiledStep(program, sample, parameters)
+    return program if isinstance(program, str) else CompiledStep(program, sample, parameters)
 
 
 def basis_shape(system: System) -> tuple[int, int]:
@@ -141,10 +132,6 @@ class CompiledStepAdjoint(eqx.Module):
     program: StepAdjoint = eqx.field(static=True)
     sample: Program | None = eqx.field(static=True)
     sample_vjp: VJPProgram | None = eqx.field(static=True)
-
-    def after_sample(self, moves: PyTree, rest: VectorField, in_use: Array, t: Array, y: StateVector) -> StateVector:
-        """The state from which a step starts."""
-        return CompiledStep(self.step, self.sample, arrays_of_field(moves, rest)).after_sample(t, y, in_use)
 
     def replay(
         self, moves: PyTree, rest: VectorField, in_use: Array, t0: Array, t1: Array, y0: StateVector
@@ -175,9 +162,7 @@ def compiled_step_adjoint(
     own = shapes_of(parameters), _StepLayout.of(y0), field.system.m, len(jax.tree.leaves(moves))
     programs = _adjoint_programs(blank, *own, _Coefficients.of(solver, field), on_demand)
     samples = _sample_adjoint(blank, *own) if field.takes_samples else (None, None)
-    if isinstance(programs, str) or isinstance(samples, str):
-        return programs if isinstance(programs, str) else str(samples)
-    return CompiledStepAdjoint(*programs, *samples)
+    return programs if isinstance(programs, str) else CompiledStepAdjoint(*programs, *samples)
 
 
 def arrays_of_field(moves: PyTree, rest: VectorField) -> list[Array]:
@@ -285,26 +270,27 @@ def _sample_operands(
 
 
 @functools.lru_cache(maxsize=64)
-def _sample_program(blank: Blank, parameters: tuple[Shaped, ...], shape: _StepLayout, m: int) -> Program | str:
+def _sample_program(blank: Blank, parameters: tuple[Shaped, ...], shape: _StepLayout, m: int) -> Program | None:
     sample, operands = _sample_operands(blank, parameters, shape, m)
     try:
         return Program.of(sample, *operands, largest=LARGEST_PROGRAM)
-    except NotScalarError as error:
-        return str(error)
+    # Such as one that draws noise: the state after a sample is XLA's then.
+    except NotScalarError:
+        return None
 
 
 @functools.lru_cache(maxsize=64)
 def _sample_adjoint(
     blank: Blank, parameters: tuple[Shaped, ...], shape: _StepLayout, m: int, moving: int
-) -> tuple[Program, VJPProgram] | str:
+) -> tuple[Program, VJPProgram] | tuple[None, None]:
     sample, operands = _sample_operands(blank, parameters, shape, m)
     moves, program = (0, 1, *range(3, 3 + moving)), _sample_program(blank, parameters, shape, m)
-    if isinstance(program, str):
-        return program
+    if program is None:
+        return None, None
     try:
         return program, VJPProgram(sample, *operands, moving=moves, at=2, largest=LARGEST_PROGRAM)
-    except NotScalarError as error:
-        return str(error)
+    except NotScalarError:
+        return None, None
 
 
 @functools.lru_cache(maxsize=64)

@@ -85,7 +85,8 @@ class ReverseStep(eqx.Module):
         if self.compiled is None:
             raw, slopes, irregular = self.smooth_sweep.replay_smooth(active, t0, t1, y0)
         else:
-            y0 = self.compiled.after_sample(active, self.rest, self.in_use, t0, y0)
+            if self.rest.takes_samples:
+                y0 = self.field(active).after_sample(t0, y0, self.in_use)
             raw, slopes, irregular = self.compiled.replay(active, self.rest, self.in_use, t0, t1, y0)
         # The rows in use at the end of the run were those of all steps only if they never changed.
         irregular |= ~self.steady

@@ -207,7 +207,8 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         jumped: Bool[Array, ""],
     ) -> tuple[Bool[Array, ""], Any]:
         """One step by compiled code, and whether it is irregular: then the general program must make it."""
-        y0 = step.after_sample(t0, y0, before.rows.in_use)
+        if field.takes_samples:
+            y0 = field.after_sample(t0, y0, before.rows.in_use)
         step_result = step(t0, t1, y0, before.inner[0], before.rows.in_use, before.basis)
         before = dataclasses.replace(before, compiled=before.compiled + 1)
         return self._judged_step(step_result, t0, t1, y0, field, before, jumped)
