@@ -75,8 +75,7 @@ class Phases(eqx.Module):
     def statistics(self) -> dict[str, Array]:
         """Counts, ranks and residuals of the whole run."""
         accepted, m = self.accepted, self.accepted.residual.shape[-1]
-        # Phases that took no step have the ranks that they began with, the lowest one above the highest.
-        ran = accepted.lowest_rank <= accepted.highest_rank
+        ran = self.stats["num_steps"] > 0  # others have no ranks
         return {
             **{name: jnp.sum(count) for name, count in self.stats.items()},
             "compiled_steps": jnp.sum(accepted.compiled),
@@ -92,7 +91,8 @@ class Phases(eqx.Module):
         switches = self.accepted.switches
         if switches is None:
             return None
-        flat = [x.reshape(-1, *x.shape[2:]) for x in (switches.t, switches.before, switches.after)]
+        t = jnp.where(self.stats["num_steps"][:, None] > 0, switches.t, jnp.nan)
+        flat = [x.reshape(-1, *x.shape[2:]) for x in (t, switches.before, switches.after)]
         return Switches(jnp.sum(switches.count), *flat)
 
 

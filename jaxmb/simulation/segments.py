@@ -6,6 +6,7 @@ from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
+import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -262,6 +263,14 @@ def at_each(loop: FeedbackLoop | None, fn: Callable[..., Any], *saved: PyTree) -
     return jax.vmap(fn)(*saved)
 
 
+def _unless_done(body: Callable[[Segment], tuple[Segment, Any]], like: Segment) -> Callable[..., tuple[Segment, Any]]:
+    """The body of a scan over segments that costs nothing once all runs of a batch are over; records are zero then."""
+    # Traced once, for the structure of its results too.
+    traced: Any = eqx.filter_closure_convert(body, like)
+    records = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), traced.out_struct[1])
+    return lambda segment, _: lax.cond(eqxi.unvmap_all(segment.done), lambda s: (s, records), lambda s: traced(s), segment)
+
+
 def run_through(
     run: Run, state: State, ts: Float[Array, " T"], end: Float[Array, ""], consistent: Bool[Array, ""]
 ) -> tuple[Segment, Events, Phases, Array | None]:
@@ -290,7 +299,7 @@ def run_through(
     )
     # Beside one for each instant at which anything happens: the first, the last, and those in which a guard leaves zero.
     count = (2 if any(run.plan.waits) else 1) * max_events + 2
-    last, (record, phases) = lax.scan(lambda s, _: run.body(s, ts, end), first, None, length=count)
+    last, (record, phases) = lax.scan(_unless_done(lambda s: run.body(s, ts, end), first), first, None, length=count)
     unfinished = ~last.done & (last.result == RESULTS.successful)
     last = dataclasses.replace(last, result=RESULTS.where(unfinished, RESULTS.events_exhausted, last.result))
 
