@@ -441,6 +441,7 @@ WRONG = {
     "body": (lambda: P.Mechanism([ROD_BODY], [P.Revolute("O", "ground", "bar.a")]), "Element 'O' must refer to a body out of 'ground' and 'rod', but refers to 'bar'"),
     "point": (lambda: P.Mechanism([ROD_BODY], [P.Revolute("O", "ground", "rod.c")]), "Element 'O' must refer to a point of 'rod' out of 'a', 'b' and 'centre', but refers to 'c'"),
     "name": (lambda: P.Mechanism([ROD_BODY, ROD_BODY]), "names that differ from all others .* holds 'rod'"),
+    "ground": (lambda: P.Mechanism([P.Body("ground", 1.0, 0.1)]), "`bodies` must hold elements with names other than 'ground'"),
     "mass": (lambda: P.Mechanism([P.Body("rod", -1.0, 1.0)]), "`mass` of Body 'rod' must be a number that is not negative or None, but is -1.0"),
     "inertia": (lambda: S.Mechanism([S.Body("box", 1.0, (1.0, 1.0, 3.0))]), "Body 'box' must have an inertia whose moments obey"),
     "joint of spring": (lambda: P.Mechanism([ROD_BODY], [PIVOT], forces=[P.JointSpring("k", "Q", 1.0)]), "Element 'k' must name a joint out of 'O', but names 'Q'"),

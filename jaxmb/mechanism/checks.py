@@ -41,6 +41,10 @@ def check(mechanism: AbstractElements) -> None:
         for element in getattr(mechanism, argument):
             if not isinstance(element, kind):
                 raise TypeError(f"Argument `{argument}` must not hold {type(element).__name__} objects, but does.")
+            if element.name == GROUND:
+                raise ValueError(
+                    f"Argument `{argument}` must hold elements with names other than 'ground', which is the ground's own."
+                )
             if element.name in names or "." in element.name:
                 raise ValueError(
                     f"Argument `{argument}` must hold elements with names that differ from all others and have no dot, but "

@@ -268,7 +268,9 @@ def _unless_done(body: Callable[[Segment], tuple[Segment, Any]], like: Segment) 
     # Traced once, for the structure of its results too.
     traced: Any = eqx.filter_closure_convert(body, like)
     records = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), traced.out_struct[1])
-    return lambda segment, _: lax.cond(eqxi.unvmap_all(segment.done), lambda s: (s, records), lambda s: traced(s), segment)
+    return lambda segment, _: lax.cond(
+        eqxi.unvmap_all(segment.done), lambda s: (s, records), lambda s: traced(s), segment
+    )
 
 
 def run_through(
