@@ -1,0 +1,267 @@
+"""What designers ask of a mechanism, as functions of its states over a cycle."""
+
+import abc
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from ..foundations import Numbers, check_fields, contract, default_float, function_of
+from ..mechanism import Marker, linkage_of, marker
+from ..output import angle_between, coordinate, joint_reaction, position, reactions, velocity
+from ..system import State, System
+from .cycle import INPUT, state_beside
+
+# Steps to the point of a path that is nearest to a wanted one; on a path that is bent by half the distance to it each halves the error,
+# from a quarter of the distance of neighbours.
+NEAREST = 10
+# Rounds in which the vertex of a parabola through three values is sought, each with a `FINER` part of their distance.
+VERTICES, FINER = 3, 16.0
+
+
+class AbstractOutput(eqx.Module):
+    """A function of a system and its states over a cycle, (n,) of them."""
+
+    def __check_init__(self) -> None:
+        check_fields(self)
+
+    @abc.abstractmethod
+    def __call__(self, system: System, states: State) -> Float[Array, "..."]:
+        """The values."""
+
+
+class Path(AbstractOutput):
+    """The positions (n, d) of a point, in m: with a target a path with given timing.
+
+    Args:
+        point: "body", "body.point" or (body, position).
+    """
+
+    point: Marker
+
+    @contract
+    def __init__(self, point: object):
+        self.point = marker(point, "point")
+
+    def __call__(self, system: System, states: State) -> Float[Array, "n d"]:
+        """The positions."""
+        return position(system, states, self.point)
+
+
+class PathGap(AbstractOutput):
+    """The ways (k, d) from wanted points to the path of a point, in m, each to where the path is nearest: a path without timing.
+
+    The nearest pose lies between those of the cycle. Its derivative is that of the distance across the path, since along it the pose
+    is free to move.
+
+    Args:
+        point: the point that moves, as of `Path`.
+        through: the wanted points (k, d), in m.
+    """
+
+    point: Marker
+    through: Float[Array, "k d"]
+
+    @contract
+    def __init__(self, point: object, through: Numbers):
+        self.point = marker(point, "point")
+        self.through = jnp.asarray(through, default_float())
+        if self.through.ndim != 2 or self.through.shape[1] not in (2, 3):
+            raise ValueError(
+                f"Argument `through` must have shape (k, 2) or (k, 3), but has shape {self.through.shape}."
+            )
+
+    def __call__(self, system: System, states: State) -> Float[Array, "k d"]:
+        """The ways."""
+        places = lax.stop_gradient(position(system, states, self.point))
+        return jax.vmap(lambda wanted: self._gap(system, states, places, wanted))(self.through)
+
+    def _gap(self, system: System, states: State, places: Array, wanted: Array) -> Float[Array, " d"]:
+        index = jnp.argmin(jnp.sum((places - wanted) ** 2, axis=1))
+        fixed, fixed_states = lax.stop_gradient((system, states))
+        lowest, highest = _room(fixed_states.t, index)
+
+        def closer(_: Array, t: Array) -> Array:
+            state = state_beside(fixed, fixed_states, index, t)
+            speed = velocity(fixed, state, self.point)
+            way = (wanted - position(fixed, state, self.point)) @ speed / jnp.sum(speed**2)
+            return jnp.clip(t + way, lowest, highest)
+
+        t = lax.fori_loop(0, NEAREST, closer, fixed_states.t[index])
+        state = state_beside(system, states, index, t)
+        gap, along = (
+            position(system, state, self.point) - wanted,
+            lax.stop_gradient(velocity(system, state, self.point)),
+        )
+        # At the ends of the cycle the pose cannot follow.
+        follows = (t > lowest) & (t < highest)
+        slip = along * ((gap - lax.stop_gradient(gap)) @ along) / jnp.sum(along**2)
+        return gap - jnp.where(follows, slip, 0)
+
+
+class Coordinate(AbstractOutput):
+    """A joint coordinate (n,), in m or rad, angles without jumps from pose to pose.
+
+    Args:
+        name: "joint", or "joint.coordinate" where it has several.
+    """
+
+    name: str = eqx.field(static=True)
+
+    def __call__(self, system: System, states: State) -> Float[Array, " n"]:
+        """The values."""
+        values = coordinate(system, states, self.name)
+        return jnp.unwrap(values) if linkage_of(system).wraps(self.name) else values
+
+
+class Stroke(AbstractOutput):
+    """How far a joint coordinate goes over the cycle, in m or rad, from its least to its largest value, between poses too.
+
+    Args:
+        name: as of `Coordinate`.
+    """
+
+    name: str = eqx.field(static=True)
+
+    def __call__(self, system: System, states: State) -> Float[Array, ""]:
+        """The way."""
+        read = Coordinate(self.name)
+        return _extreme(read, system, states, 1.0) - _extreme(read, system, states, -1.0)
+
+
+class Dwell(AbstractOutput):
+    """How far (n,) a joint coordinate is from its mean while it should stand still, in m or rad; zero at other times.
+
+    Args:
+        name: as of `Coordinate`.
+        between: values of the input, or times, between which it should stand still.
+    """
+
+    name: str = eqx.field(static=True)
+    between: tuple[float, float] = eqx.field(static=True)
+
+    def __call__(self, system: System, states: State) -> Float[Array, " n"]:
+        """The differences."""
+        values, at = Coordinate(self.name)(system, states), input_values(system, states)
+        still = (at >= self.between[0]) & (at <= self.between[1])
+        mean = jnp.sum(jnp.where(still, values, 0)) / jnp.maximum(jnp.sum(still), 1)
+        return jnp.where(still, values - mean, 0.0)
+
+
+class TransmissionAngle(AbstractOutput):
+    """The acute angle (n,) in rad that the lines from one point to two others make: π/2 is best, and at zero no force passes on.
+
+    Args:
+        one: a point on the first line; of a four-bar the joint of crank and coupler.
+        at: where the lines meet; the joint of coupler and rocker.
+        other: a point on the second line; the joint of rocker and ground.
+    """
+
+    one: Marker
+    at: Marker
+    other: Marker
+
+    @contract
+    def __init__(self, one: object, at: object, other: object):
+        self.one, self.at, self.other = marker(one, "one"), marker(at, "at"), marker(other, "other")
+
+    def __call__(self, system: System, states: State) -> Float[Array, " n"]:
+        """The angles."""
+        angle = angle_between(system, states, self.one, self.at, self.other)
+        return jnp.pi / 2 - jnp.abs(angle - jnp.pi / 2)
+
+
+class BearingLoad(AbstractOutput):
+    """The size (n,) of the force in a joint, in N, at the speed of the input.
+
+    Args:
+        joint: name of the joint.
+    """
+
+    joint: str = eqx.field(static=True)
+
+    def __call__(self, system: System, states: State) -> Float[Array, " n"]:
+        """The forces."""
+        force = joint_reaction(system, states, self.joint, warn=False, throw=False).force
+        square = jnp.sum(force**2, axis=-1)
+        # The derivative of a root is infinite at zero, where the size itself has none.
+        return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
+
+
+class Effort(AbstractOutput):
+    """The torque or force (n,) of a driver, in N m or N, along its coordinate: what the motor must do at the speed of the input.
+
+    Args:
+        driver: name of the driver; that of the input by default.
+    """
+
+    driver: str = eqx.field(static=True, default=INPUT)
+
+    def __call__(self, system: System, states: State) -> Float[Array, " n"]:
+        """The efforts."""
+        return reactions(system, states, throw=False).multipliers[self.driver]
+
+
+class Peak(AbstractOutput):
+    """The largest absolute value of another output over the cycle, between poses too.
+
+    Args:
+        of: the other output, `of(system, states)` → (n,), of each state by itself.
+    """
+
+    of: Annotated[Any, function_of("system, states")]
+
+    def __call__(self, system: System, states: State) -> Float[Array, ""]:
+        """The value."""
+        return _extreme(lambda system, states: jnp.abs(self.of(system, states)), system, states, 1.0)
+
+
+def input_values(system: System, states: State) -> Float[Array, " n"]:
+    """The values of the input at some states; their times where drivers of the mechanism prescribe the motion."""
+    speeds = [driver.fn.speed for driver in system.params.drivers if driver.name == INPUT]
+    return states.t * speeds[0] if speeds else states.t
+
+
+def _room(ts: Float[Array, " n"], index: Int[Array, ""]) -> tuple[Array, Array]:
+    """The times between which the pose nearest to one of several lies: up to its neighbours."""
+    last = ts.shape[0] - 1
+    ends = jnp.stack([ts[jnp.maximum(index - 1, 0)], ts[jnp.minimum(index + 1, last)]])
+    return jnp.min(ends), jnp.max(ends)
+
+
+def _extreme(read: Callable[[System, State], Array], system: System, states: State, sign: float) -> Float[Array, ""]:
+    """The largest value over the cycle, or the least for a negative sign.
+
+    At the pose where a parabola through three values about the largest of all has its vertex, and again with smaller distances. There the
+    derivative by time vanishes, and that by all else is that of the value at this pose.
+    """
+    fixed, fixed_states = lax.stop_gradient((system, states))
+    values = read(fixed, fixed_states)
+    index = jnp.argmax(sign * values)
+    lowest, highest = _room(fixed_states.t, index)
+
+    def closer(i: Array, t: Array) -> Array:
+        step = 0.5 * (highest - lowest) / 2 / FINER**i
+        # Three times within the room: at the ends of the cycle on one side only.
+        middle = jnp.clip(t, lowest + step, highest - step)
+        ts = middle + step * jnp.arange(-1.0, 2.0)
+        around = jax.vmap(lambda t: state_beside(fixed, fixed_states, index, t))(ts)
+        a, b, c = sign * read(fixed, around)
+        bend = 2 * b - a - c
+        vertex = middle + 0.5 * step * (c - a) / jnp.where(bend > 0, bend, 1.0)
+        ends = jnp.where(c > a, ts[2], ts[0])
+        return jnp.clip(jnp.where(bend > 0, vertex, ends), lowest, highest)
+
+    t = lax.fori_loop(0, VERTICES, closer, fixed_states.t[index])
+    state = jax.tree.map(lambda x: x[None], state_beside(system, states, index, t))
+    return _in_turn(read(system, state)[0], values[index], read, system)
+
+
+def _in_turn(value: Array, other: Array, read: object, system: System) -> Array:
+    """An angle in the turn of another value of it, other values as they are."""
+    wraps = isinstance(read, Coordinate) and linkage_of(system).wraps(read.name)
+    return value + 2 * jnp.pi * lax.stop_gradient(jnp.round((other - value) / (2 * jnp.pi))) if wraps else value

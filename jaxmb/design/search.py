@@ -1,0 +1,208 @@
+"""The search for dimensions: least squares within bounds, and limits by multipliers."""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from ..fit import Progress
+from ..fit.checkpoint import Checkpoint
+from ..fit.least_squares import Search, advance_all, begin
+from ..fit.points import starting_points
+from ..fit.progress import reporter
+from ..foundations import RESULTS
+from .problem import DesignProblem, Start, evaluated
+
+# A limit is kept where it is passed by no more than this part of its size; penalties grow by `GROWTH` while that falls by less than to
+# `FALL` of it, in so many rounds at most (Nocedal and Wright 2006, framework 17.3).
+KEPT, GROWTH, FALL, ROUNDS = 1e-8, 10.0, 0.25, 30
+# The first penalty weighs an excess by the size of a limit as much as so many times all goals at the start.
+FIRST = 10.0
+# So many searches are one call of a program; of more starts each first makes `TRIALS` evaluations, and the best of them go on.
+TOGETHER, TRIALS = 128, 4
+SUCCESS = cast(RESULTS, RESULTS.successful)
+
+
+class DesignSearch(eqx.Module):
+    """The state of a search.
+
+    Attributes:
+        searches: by least squares, one.
+        multipliers, penalty: of the limits.
+        excess: the largest excess over a limit at the end of the last round.
+        rounds: how many rounds there were.
+        iterations: evaluations in them.
+        open, changed: at each pose on the way (k,), in how many trials loops did not close first there, or the branch changed.
+        drawn, turning: how many starts there were, and how many go through the cycle.
+        costs: what the searches from the best starts have reached.
+        done: whether the search has ended.
+    """
+
+    searches: Search
+    multipliers: Float[Array, " L"]
+    penalty: Float[Array, ""]
+    excess: Float[Array, ""]
+    rounds: Int[Array, ""]
+    iterations: Int[Array, ""]
+    open: Int[Array, " k"]
+    changed: Int[Array, " k"]
+    drawn: Int[Array, ""]
+    turning: Int[Array, ""]
+    costs: Float[Array, " s"]
+    done: Array
+
+    def problem(self, problem: DesignProblem) -> DesignProblem:
+        """The problem with these multipliers."""
+        return eqx.tree_at(lambda p: (p.multipliers, p.penalty), problem, (self.multipliers, self.penalty))
+
+
+def search(
+    start: Start,
+    limits: tuple[float, int],
+    starts: int,
+    key: PRNGKeyArray | None,
+    checkpoint: str | os.PathLike[str] | None,
+    progress: bool | Callable[[Progress], None],
+) -> DesignSearch:
+    """The search from the nominal dimensions, or from the best of several starts.
+
+    Args:
+        start: the problem.
+        limits: the least change that counts, and the largest number of evaluations.
+        starts: number of starts.
+        key: for them.
+        checkpoint: a file for the search.
+        progress: how it is reported.
+    """
+    problem = start.problem
+    points = starting_points(start.y, (problem.low, problem.high), problem.unknowns.labels, starts, key)
+    rtol, most = jnp.asarray(limits[0], points.dtype), jnp.asarray(limits[1])
+    problem = eqx.tree_at(lambda p: p.penalty, problem, _first_penalty(start))
+    file, report = Checkpoint(checkpoint, (problem, points, limits[0])), reporter(progress)
+    state = _initial(problem, start.y, min(starts, TOGETHER))
+    resumed = file.load(state)
+    state = _with_starts(problem, points, rtol, most, state) if resumed is state else resumed
+    while not bool(state.done):
+        state = _step(state, problem, rtol, most, limits[1])
+        file.save(state)
+        cost = state.searches.cost[0]
+        report(int(state.iterations), limits[1], cost, state.searches.trial_cost[0], bool(state.done))
+    return state
+
+
+def _first_penalty(start: Start) -> Float[Array, ""]:
+    pairs = zip(start.problem.goals, start.outputs, strict=True)
+    total = sum((jnp.sum(goal.differences(x) ** 2) for goal, x in pairs), start=jnp.zeros(()))
+    return jnp.where(total > 0, FIRST * total, 1.0)
+
+
+def _fresh(problem: DesignProblem, points: Float[Array, "S N"]) -> Search:
+    return jax.vmap(lambda y: begin(problem, y))(points)
+
+
+def _initial(problem: DesignProblem, y: Float[Array, " N"], kept: int) -> DesignSearch:
+    zero, none = jnp.zeros((), int), jnp.zeros(problem.cycle.ts.shape, int)
+    return DesignSearch(
+        searches=_fresh(problem, y[None]),
+        multipliers=problem.multipliers,
+        penalty=problem.penalty,
+        excess=jnp.asarray(jnp.inf, y.dtype),
+        rounds=zero,
+        iterations=zero,
+        open=none,
+        changed=none,
+        drawn=zero + 1,
+        turning=zero + 1,
+        costs=jnp.full(kept, jnp.nan, y.dtype),
+        done=jnp.zeros((), bool),
+    )
+
+
+def _with_starts(
+    problem: DesignProblem, points: Float[Array, "S N"], rtol: Array, most: Array, state: DesignSearch
+) -> DesignSearch:
+    """The search from the best that searches from several points have reached."""
+    if len(points) == 1:
+        return state
+    size = min(len(points), TOGETHER)
+    # All groups are alike, so that one program serves them; the last one is filled up.
+    count = -(-len(points) // size)
+    filled = jnp.concatenate([points, jnp.broadcast_to(points[:1], (count * size - len(points), points.shape[1]))])
+    groups = [_fresh(problem, filled[i * size : (i + 1) * size]) for i in range(count)]
+
+    def tried(group: Search) -> Search:
+        for _ in range(TRIALS):
+            group = advance_all(problem, group, rtol, most)
+        return group
+
+    first = tried(groups[0])
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        others = list(pool.map(tried, groups[1:]))
+    every: Search = jax.tree.map(lambda *x: jnp.concatenate(x)[: len(points)], first, *others)
+    costs = jnp.where(jnp.isfinite(every.cost), every.cost, jnp.inf)
+    best = jnp.argsort(costs)[:size]
+    group: Search = jax.tree.map(lambda x: x[best], every)
+    while not bool(jnp.all(group.done)):
+        group = advance_all(problem, group, rtol, most)
+    reached = jnp.where(jnp.isfinite(group.cost), group.cost, jnp.inf)
+    winner = group.y[jnp.argmin(reached)]
+    return eqx.tree_at(
+        lambda s: (s.searches, s.drawn, s.turning, s.costs),
+        state,
+        (
+            _fresh(problem, winner[None]),
+            jnp.asarray(len(points)),
+            jnp.sum(jnp.isfinite(costs)),
+            jnp.where(jnp.isfinite(reached), reached, jnp.nan),
+        ),
+    )
+
+
+def _step(state: DesignSearch, problem: DesignProblem, rtol: Array, most: Array, count: int) -> DesignSearch:
+    """After one evaluation; where the search has converged, with other multipliers if limits are passed."""
+    problem, trial = state.problem(problem), state.searches.trial[0]
+    searches = advance_all(problem, state.searches, rtol, most)
+    opened, changed = state.open, state.changed
+    if not bool(jnp.isfinite(searches.trial_cost[0])):
+        opened, changed = _tallied(problem, trial, opened, changed)
+    iterations = state.iterations + 1
+    ended = searches.done[0] | (iterations >= count)
+    state = eqx.tree_at(
+        lambda s: (s.searches, s.open, s.changed, s.iterations, s.done),
+        state,
+        (searches, opened, changed, iterations, ended),
+    )
+    return _after_round(state, problem, count) if bool(ended) and problem.sizes.size else state
+
+
+def _tallied(problem: DesignProblem, trial: Array, opened: Array, changed: Array) -> tuple[Array, Array]:
+    """The counts of what held steps back, with that of one more trial."""
+    poses = evaluated(problem, trial)[1]
+    index = poses.first_failure
+    if bool(poses.sound):
+        return opened, changed
+    if bool(poses.closed[index]):
+        return opened, changed.at[index].add(1)
+    return opened.at[index].add(1), changed
+
+
+def _after_round(state: DesignSearch, problem: DesignProblem, count: int) -> DesignSearch:
+    """The next round, unless all limits are kept: λ ← max(0, λ + μ g)."""
+    y = state.searches.y[0]
+    excess = problem.excess(evaluated(problem, y)[0])
+    multipliers = jnp.maximum(0.0, state.multipliers + state.penalty * excess)
+    # A limit that is not passed and has a multiplier is not yet where it should be, either.
+    off = jnp.max(jnp.abs(jnp.maximum(excess, -state.multipliers / state.penalty)), initial=0)
+    kept = (off <= KEPT) | (state.iterations >= count) | (state.rounds + 1 >= ROUNDS)
+    penalty = jnp.where(off > FALL * state.excess, GROWTH * state.penalty, state.penalty)
+    state = eqx.tree_at(lambda s: (s.excess, s.rounds, s.done), state, (off, state.rounds + 1, np.asarray(kept) & True))
+    if bool(kept):
+        return eqx.tree_at(lambda s: s.done, state, jnp.asarray(True))
+    state = eqx.tree_at(lambda s: (s.multipliers, s.penalty, s.done), state, (multipliers, penalty, jnp.asarray(False)))
+    return eqx.tree_at(lambda s: s.searches, state, _fresh(problem, y[None]))
