@@ -14,6 +14,8 @@ from .output import Stroke as Stroke
 from .output import TransmissionAngle as TransmissionAngle
 from .problem import Outcome as Outcome
 from .report import Design as Design
+from .tolerances import tolerances as tolerances
+from .tolerances import Tolerances as Tolerances
 
 __all__ = [
     "AbstractOutput",
@@ -28,6 +30,8 @@ __all__ = [
     "PathGap",
     "Peak",
     "Stroke",
+    "Tolerances",
     "TransmissionAngle",
     "optimise",
+    "tolerances",
 ]

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..fit import Parameter, Progress
+from ..fit.least_squares import MILD
 from ..fit.parameter import Unknowns
 from ..fit.target import Setup
 from ..foundations import RESULTS, Count, Key, NonZero, Numbers, Positive, contract, counted
@@ -118,11 +119,13 @@ def _cost(problem: DesignProblem, outputs: Outputs) -> Float[Array, ""]:
 
 
 def _result(state: DesignSearch, problem: DesignProblem) -> RESULTS:
-    """That of the last round; limits that are not kept yet leave the search unfinished."""
+    """That of the last round; limits that are not kept yet leave the search unfinished, and steps that were shortened to nothing leave it stuck."""
     one: RESULTS = jax.tree.map(lambda x: x[0], state.searches.result)
     late = jnp.asarray(bool(problem.sizes.size) and not float(state.excess) <= KEPT)
+    shortened = (jnp.sum(state.open + state.changed) > 0) & (state.searches.damping[0] > MILD)
     success = one == RESULTS.successful
-    return RESULTS.where(late & success, cast(RESULTS, RESULTS.search_unfinished), one)
+    stuck = RESULTS.where(shortened & success, cast(RESULTS, RESULTS.search_stuck), one)
+    return RESULTS.where(late & success, cast(RESULTS, RESULTS.search_unfinished), stuck)
 
 
 def _at_bound(problem: DesignProblem, state: DesignSearch) -> tuple[str, ...]:

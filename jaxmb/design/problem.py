@@ -14,7 +14,7 @@ from ..fit import Parameter
 from ..fit.parameter import Unknowns
 from ..fit.residuals import AbstractResiduals
 from ..fit.target import Setup
-from ..foundations import RESULTS, Numbers, as_parameters, lasting, listing, strong
+from ..foundations import RESULTS, Numbers, as_parameters, counted, lasting, listing, strong
 from ..kinematics import assemble
 from ..mechanism import AbstractMechanism
 from ..system import State, System, constraint_jacobian
@@ -232,7 +232,7 @@ def _check_mobility(system: System, rows: np.ndarray, cycle: Cycle) -> None:
         ]
         what = f"'{cycle.input}'" if cycle.input else "the drivers of the mechanism"
         raise ValueError(
-            f"Argument `over` must drive all that moves, but with {what} driven {free} degrees of freedom are left, of {listing(moving)}: "
+            f"Argument `over` must drive all that moves, but with {what} driven {counted(free, 'degree')} of freedom left, of {listing(moving)}: "
             "name an input, or give the mechanism drivers of the others."
         )
 

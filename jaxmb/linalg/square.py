@@ -51,7 +51,7 @@ def solve_square(matrix: Float[Array, "n n"], rhs: Float[Array, " n"]) -> Float[
 
 
 def determinant(matrix: Float[Array, "n n"]) -> Float[Array, ""]:
-    """det A, by elimination with pivots; without derivatives."""
+    """The determinant of A, by elimination with pivots; without derivatives."""
     n = matrix.shape[0]
 
     def eliminate(j: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
