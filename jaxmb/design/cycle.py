@@ -16,10 +16,12 @@ from ..mechanism import AbstractMechanism, Driver
 from ..system import State, System, constraint_jacobian, position_residual, velocity_offset
 
 # Newton's steps at each pose. The guess, on the line through the two poses before, is off by some h², h the part of a turn from pose to
-# pose; with h = 2π/`POSES` four steps leave 1e-16, since each squares the error, and one more is for what bends more.
-STEPS, POSES = 5, 60
-# Parts of the way from the start's rows to those of another design, each of which one of Newton's steps follows (Allgower and Georg 1990, ch. 2).
-WAY = 16
+# pose; with h = 2π/`POSES` four steps leave 1e-16, since each squares the error. The gap is that before the last step, and one step more is
+# for what bends more.
+STEPS, POSES = 6, 60
+# Parts of the way from the pose of the start to that of another design: rows are closed by and by, so that the branch stays (Newton's homotopy,
+# Allgower and Georg 1990, ch. 2).
+WAY = 8
 # A pose is closed where its rows are off by less than this power of the rounding, relative to the mechanism, as along a curve of motion.
 CLOSED = 0.7
 # The driver of the input.
@@ -132,18 +134,28 @@ def poses_over(
         reference: the rows of that state.
         open_loops: whether loops may stay open, as far as redundant rows keep them from closing.
     """
-    fixed, weights = lax.stop_gradient(system), 1 / start.scale.span
-    first = _first_pose(fixed, start, weights)
+    fixed, weights, count = lax.stop_gradient(system), 1 / start.scale.span, cycle.ts.shape[0]
+    opening = position_residual(fixed, start.t, start.q)
 
-    def advance(carry: tuple[Array, Array], t: Array) -> tuple[tuple[Array, Array], Array]:
-        before, q = carry
-        guess = fixed.normalise(2 * q - before)
-        new = lax.fori_loop(0, STEPS, lambda _, x: newton(fixed, t, x, weights), guess)
-        return (q, new), new
+    def advance(carry: tuple[Array, Array], to: tuple[Array, Array, Array]) -> tuple[tuple[Array, Array], Array]:
+        (before, q), (t, left, straight) = carry, to
 
-    _, rest = lax.scan(advance, (first, first), cycle.ts[1:])
-    qs = lax.stop_gradient(jnp.concatenate([first[None], rest]))
-    rows, gaps = jax.vmap(lambda t, q: _judged(fixed, t, q, weights))(cycle.ts, qs)
+        def closer(_: Array, at: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            residual = (position_residual(fixed, t, at[0]) - left * opening) * weights
+            rows = constraint_jacobian(fixed, t, at[0]) * weights[:, None]
+            return _moved(fixed, at[0], rows, residual), rows, jnp.max(jnp.abs(residual))
+
+        guess = fixed.normalise(q + straight * (q - before))
+        new = lax.fori_loop(0, STEPS, closer, (guess, jnp.zeros_like(reference), jnp.zeros_like(t)))
+        return (q, new[0]), new
+
+    # One loop for the way to the first pose and for the cycle, since code in two places is compiled twice.
+    ts = jnp.concatenate([jnp.broadcast_to(cycle.ts[0], WAY), cycle.ts[1:]])
+    left = np.append(1 - np.arange(1, WAY + 1) / WAY, np.zeros(count - 1))
+    straight = np.where(np.arange(len(left)) == WAY, 0.0, 1.0)
+    on_the_way = lax.scan(advance, (start.q, start.q), (ts, jnp.asarray(left), jnp.asarray(straight)))[1]
+    qs, rows, gaps = (lax.stop_gradient(x[WAY - 1 :]) for x in on_the_way)
+    gaps = jnp.where(jnp.isfinite(gaps), gaps, jnp.inf)
     before = jnp.concatenate([(reference * weights[:, None])[None], rows[:-1]])
     turned = jax.vmap(lambda a, b: determinant(a.T @ b) > 0)(before, rows)
     limit = jnp.inf if open_loops else jnp.finfo(gaps.dtype).eps ** CLOSED
@@ -176,28 +188,10 @@ def state_beside(system: System, states: State, index: Int[Array, ""], t: Float[
 def newton(
     system: System, t: Float[Array, ""], q: Float[Array, " nq"], weights: Float[Array, " m"]
 ) -> Float[Array, " nq"]:
-    """One of Newton's steps onto the rows, by least squares where there are more than velocities; only rows are differentiated."""
-    return _toward(system, t, q, weights, position_residual(system, t, q))
-
-
-def _toward(system: System, t: Array, q: Array, weights: Array, residual: Array) -> Array:
+    """One of Newton's steps onto the rows, by least squares where there are more than velocities; only residuals are differentiated."""
     rows = lax.stop_gradient(constraint_jacobian(system, t, q) * weights[:, None])
-    step = solve_spd(rows.T @ rows, rows.T @ (residual * weights))
-    return system.normalise(q - system.qdot(q, step))
+    return _moved(system, q, rows, position_residual(system, t, q) * weights)
 
 
-def _first_pose(system: System, start: State, weights: Float[Array, " m"]) -> Float[Array, " nq"]:
-    """The pose to which that of the start's design leads: its rows are closed by and by, so that the branch stays."""
-    t, opening = start.t, position_residual(system, start.t, start.q)
-
-    def closer(i: Array, q: Array) -> Array:
-        left = jnp.maximum(0.0, 1 - (i + 1) / WAY) * opening
-        return _toward(system, t, q, weights, position_residual(system, t, q) - left)
-
-    return lax.fori_loop(0, WAY + STEPS, closer, start.q)
-
-
-def _judged(system: System, t: Array, q: Array, weights: Array) -> tuple[Array, Array]:
-    """The weighed rows at a pose, and how far they are from being closed."""
-    gap = jnp.max(jnp.abs(position_residual(system, t, q)) * weights, initial=0)
-    return constraint_jacobian(system, t, q) * weights[:, None], jnp.where(jnp.isfinite(gap), gap, jnp.inf)
+def _moved(system: System, q: Array, rows: Array, residual: Array) -> Float[Array, " nq"]:
+    return system.normalise(q - system.qdot(q, solve_spd(rows.T @ rows, rows.T @ residual)))

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from ..foundations import Numbers, check_fields, contract, default_float, function_of
 from ..mechanism import Marker, linkage_of, marker

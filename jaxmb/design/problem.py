@@ -14,7 +14,7 @@ from ..fit import Parameter
 from ..fit.parameter import Unknowns
 from ..fit.residuals import AbstractResiduals
 from ..fit.target import Setup
-from ..foundations import RESULTS, Numbers, as_parameters, counted, lasting, listing, strong
+from ..foundations import RESULTS, Numbers, as_parameters, counted, listing, program, strong
 from ..kinematics import assemble
 from ..mechanism import AbstractMechanism
 from ..system import State, System, constraint_jacobian
@@ -118,7 +118,7 @@ class DesignProblem(AbstractResiduals):
         return residuals, jacobian, jax.tree.map(lambda x: x[None], result)
 
 
-@lasting
+@program
 def evaluated(problem: DesignProblem, y: Float[Array, " N"]) -> tuple[Outputs, Poses]:
     """The values of all goals and the poses."""
     return problem.outputs(y)

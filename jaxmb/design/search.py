@@ -83,11 +83,14 @@ def search(
     problem = start.problem
     points = starting_points(start.y, (problem.low, problem.high), problem.unknowns.labels, starts, key)
     rtol, most = jnp.asarray(limits[0], points.dtype), jnp.asarray(limits[1])
-    problem = eqx.tree_at(lambda p: p.penalty, problem, _first_penalty(start))
+    first = _first_cost(start)
+    penalty = jnp.where(first > 0, 2 * FIRST * first, 1.0)
+    problem = eqx.tree_at(lambda p: p.penalty, problem, penalty)
     file, report = Checkpoint(checkpoint, (problem, points, limits[0])), reporter(progress)
+    exact = jnp.finfo(points.dtype).eps * first  # a sum of squares that is rounding beside the first one
     state = _initial(problem, start.y, min(starts, TOGETHER))
     resumed = file.load(state)
-    state = _with_starts(problem, points, rtol, most, state) if resumed is state else resumed
+    state = _with_starts(problem, points, (rtol, most), exact, state) if resumed is state else resumed
     while not bool(state.done):
         state = _step(state, problem, rtol, most, limits[1])
         file.save(state)
@@ -96,10 +99,9 @@ def search(
     return state
 
 
-def _first_penalty(start: Start) -> Float[Array, ""]:
+def _first_cost(start: Start) -> Float[Array, ""]:
     pairs = zip(start.problem.goals, start.outputs, strict=True)
-    total = sum((jnp.sum(goal.differences(x) ** 2) for goal, x in pairs), start=jnp.zeros(()))
-    return jnp.where(total > 0, FIRST * total, 1.0)
+    return 0.5 * sum((jnp.sum(goal.differences(x) ** 2) for goal, x in pairs), start=jnp.zeros(()))
 
 
 def _fresh(problem: DesignProblem, points: Float[Array, "S N"]) -> Search:
@@ -125,11 +127,41 @@ def _initial(problem: DesignProblem, y: Float[Array, " N"], kept: int) -> Design
 
 
 def _with_starts(
-    problem: DesignProblem, points: Float[Array, "S N"], rtol: Array, most: Array, state: DesignSearch
+    problem: DesignProblem,
+    points: Float[Array, "S N"],
+    limits: tuple[Array, Array],
+    exact: Float[Array, ""],
+    state: DesignSearch,
 ) -> DesignSearch:
-    """The search from the best that searches from several points have reached."""
+    """The search that has come furthest of those from several points; one that has come to a cost that is `exact` ends the others."""
     if len(points) == 1:
         return state
+    costs, group = _best(problem, points, limits)
+    while not bool(jnp.all(group.done) | jnp.any(group.done & (group.cost <= exact))):
+        group = advance_all(problem, group, *limits)
+    winner: Search = jax.tree.map(
+        lambda x: x[jnp.argmin(jnp.where(group.done & jnp.isfinite(group.cost), group.cost, jnp.inf))][None], group
+    )
+    # Limits have no multipliers yet: with these the search begins anew from there.
+    goes_on = bool(problem.sizes.size)
+    return eqx.tree_at(
+        lambda s: (s.searches, s.iterations, s.drawn, s.turning, s.costs, s.done),
+        state,
+        (
+            _fresh(problem, winner.y) if goes_on else winner,
+            winner.iterations[0],
+            jnp.asarray(len(points)),
+            jnp.sum(jnp.isfinite(costs)),
+            jnp.where(jnp.isfinite(group.cost), group.cost, jnp.nan),
+            winner.done[0] & (not goes_on),
+        ),
+    )
+
+
+def _best(
+    problem: DesignProblem, points: Float[Array, "S N"], limits: tuple[Array, Array]
+) -> tuple[Float[Array, " S"], Search]:
+    """The costs after some evaluations from each point, infinite where the mechanism does not go through its cycle, and the best searches."""
     size = min(len(points), TOGETHER)
     # All groups are alike, so that one program serves them; the last one is filled up.
     count = -(-len(points) // size)
@@ -138,30 +170,16 @@ def _with_starts(
 
     def tried(group: Search) -> Search:
         for _ in range(TRIALS):
-            group = advance_all(problem, group, rtol, most)
+            group = advance_all(problem, group, *limits)
         return group
 
-    first = tried(groups[0])
+    first = tried(groups[0])  # which compiles it
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         others = list(pool.map(tried, groups[1:]))
     every: Search = jax.tree.map(lambda *x: jnp.concatenate(x)[: len(points)], first, *others)
     costs = jnp.where(jnp.isfinite(every.cost), every.cost, jnp.inf)
     best = jnp.argsort(costs)[:size]
-    group: Search = jax.tree.map(lambda x: x[best], every)
-    while not bool(jnp.all(group.done)):
-        group = advance_all(problem, group, rtol, most)
-    reached = jnp.where(jnp.isfinite(group.cost), group.cost, jnp.inf)
-    winner = group.y[jnp.argmin(reached)]
-    return eqx.tree_at(
-        lambda s: (s.searches, s.drawn, s.turning, s.costs),
-        state,
-        (
-            _fresh(problem, winner[None]),
-            jnp.asarray(len(points)),
-            jnp.sum(jnp.isfinite(costs)),
-            jnp.where(jnp.isfinite(reached), reached, jnp.nan),
-        ),
-    )
+    return costs, jax.tree.map(lambda x: x[best], every)
 
 
 def _step(state: DesignSearch, problem: DesignProblem, rtol: Array, most: Array, count: int) -> DesignSearch:

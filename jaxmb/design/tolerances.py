@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..batch import batched
 from ..fit import Parameter
-from ..foundations import Count, Key, NonZero, Numbers, TextInNotebooks, contract, counted, lasting
+from ..foundations import Count, Key, NonZero, Numbers, TextInNotebooks, contract, lasting
 from ..linalg import solve_spd
 from ..mechanism import AbstractMechanism
 from ..system import State, constraint_jacobian, position_residual
@@ -91,7 +91,9 @@ class Tolerances(TextInNotebooks, eqx.Module):
         far = {g: x - self.nominal[g] for g, x in self.samples.items()}
         rows.append(("Monte Carlo, largest", "", *(worst(jnp.nan_to_num(far[g])) for g in goals)))
         if self.within:
-            rows.append(("within limits", "", *(f"{100 * self.within[g]:.4g} %" if g in self.within else "" for g in goals)))
+            rows.append(
+                ("within limits", "", *(f"{100 * self.within[g]:.4g} %" if g in self.within else "" for g in goals))
+            )
         lines = ["Largest changes of goals over the cycle, by the tolerance of each variable", *aligned(rows)]
         if self.failing:
             lines.append(f"  {self.failing} of {len(self.gaps)} samples do not go through the cycle")
