@@ -10,17 +10,20 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from ..foundations import Numbers, check_fields, contract, default_float, function_of
+from ..foundations import Numbers, check_fields, contract, default_float, function_of, listing
 from ..mechanism import Marker, linkage_of, marker
-from ..output import angle_between, coordinate, joint_reaction, position, reactions, velocity
+from ..output import angle_between, coordinate, position, velocity
 from ..system import State, System
 from .cycle import INPUT, state_beside
+from .dynamics import joint_forces, multipliers
 
 # Steps to the point of a path that is nearest to a wanted one; on a path that is bent by half the distance to it each halves the error,
 # from a quarter of the distance of neighbours.
 NEAREST = 10
 # Rounds in which the vertex of a parabola through three values is sought, each with a `FINER` part of their distance.
 VERTICES, FINER = 3, 16.0
+# So many maxima are looked at in full.
+CANDIDATES = 3
 
 
 class AbstractOutput(eqx.Module):
@@ -186,7 +189,7 @@ class BearingLoad(AbstractOutput):
 
     def __call__(self, system: System, states: State) -> Float[Array, " n"]:
         """The forces."""
-        force = joint_reaction(system, states, self.joint, warn=False, throw=False).force
+        force = joint_forces(system, states, self.joint)
         square = jnp.sum(force**2, axis=-1)
         # The derivative of a root is infinite at zero, where the size itself has none.
         return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0)
@@ -203,7 +206,10 @@ class Effort(AbstractOutput):
 
     def __call__(self, system: System, states: State) -> Float[Array, " n"]:
         """The efforts."""
-        return reactions(system, states, throw=False).multipliers[self.driver]
+        drivers = linkage_of(system).drivers(system.params)
+        if self.driver not in drivers:
+            raise ValueError(f"Argument `driver` must be one of {listing(drivers)}, but is '{self.driver}'.")
+        return multipliers(system, states)[:, system.rows[self.driver].start]
 
 
 class Peak(AbstractOutput):
@@ -236,29 +242,44 @@ def _room(ts: Float[Array, " n"], index: Int[Array, ""]) -> tuple[Array, Array]:
 def _extreme(read: Callable[[System, State], Array], system: System, states: State, sign: float) -> Float[Array, ""]:
     """The largest value over the cycle, or the least for a negative sign.
 
-    At the pose where a parabola through three values about the largest of all has its vertex, and again with smaller distances. There the
+    At the pose where a parabola through three values about one of all has its vertex, and again with smaller distances. There the
     derivative by time vanishes, and that by all else is that of the value at this pose.
     """
     fixed, fixed_states = lax.stop_gradient((system, states))
     values = read(fixed, fixed_states)
-    index = jnp.argmax(sign * values)
-    lowest, highest = _room(fixed_states.t, index)
 
-    def closer(i: Array, t: Array) -> Array:
-        step = 0.5 * (highest - lowest) / 2 / FINER**i
-        # Three times within the room: at the ends of the cycle on one side only.
-        middle = jnp.clip(t, lowest + step, highest - step)
-        ts = middle + step * jnp.arange(-1.0, 2.0)
-        around = jax.vmap(lambda t: state_beside(fixed, fixed_states, index, t))(ts)
-        a, b, c = sign * read(fixed, around)
-        bend = 2 * b - a - c
-        vertex = middle + 0.5 * step * (c - a) / jnp.where(bend > 0, bend, 1.0)
-        ends = jnp.where(c > a, ts[2], ts[0])
-        return jnp.clip(jnp.where(bend > 0, vertex, ends), lowest, highest)
+    def refined(index: Array) -> tuple[Array, Array]:
+        lowest, highest = _room(fixed_states.t, index)
 
-    t = lax.fori_loop(0, VERTICES, closer, fixed_states.t[index])
-    state = jax.tree.map(lambda x: x[None], state_beside(system, states, index, t))
-    return _in_turn(read(system, state)[0], values[index], read, system)
+        def closer(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+            step = 0.25 * (highest - lowest) / FINER**i
+            # Three times within the room: at the ends of the cycle on one side only.
+            middle = jnp.clip(carry[0], lowest + step, highest - step)
+            ts = middle + step * jnp.arange(-1.0, 2.0)
+            around = jax.vmap(lambda t: state_beside(fixed, fixed_states, index, t))(ts)
+            a, b, c = sign * read(fixed, around)
+            # The vertex, or the higher end of three values that have none, in steps from the middle; within the room.
+            bend, ends = 2 * b - a - c, jnp.where(c > a, 1.0, -1.0)
+            way = jnp.where(bend > 0, 0.5 * (c - a) / jnp.where(bend > 0, bend, 1.0), ends)
+            way = jnp.clip(way, (lowest - middle) / step, (highest - middle) / step)
+            return middle + way * step, b + 0.5 * (c - a) * way - 0.5 * bend * way**2
+
+        return lax.fori_loop(0, VERTICES, closer, (fixed_states.t[index], values[index]))
+
+    # Between poses the largest of several maxima may be another one than at the poses.
+    indices = lax.top_k(_heights(sign * values), min(CANDIDATES, values.shape[0]))[1]
+    ts, heights = jax.vmap(refined)(indices)
+    best = jnp.argmax(heights)
+    state = jax.tree.map(lambda x: x[None], state_beside(system, states, indices[best], ts[best]))
+    return _in_turn(read(system, state)[0], values[indices[best]], read, system)
+
+
+def _heights(values: Float[Array, " n"]) -> Float[Array, " n"]:
+    """About how high a maximum near each of several values is; less than all of them where there is none."""
+    before, after = (jnp.append(values[:1], values[:-1]), jnp.append(values[1:], values[-1:]))
+    bend = 2 * values - before - after
+    vertex = values + 0.125 * (after - before) ** 2 / jnp.where(bend > 0, bend, 1.0)
+    return jnp.where((values >= before) & (values >= after), vertex, jnp.min(values) - 1)
 
 
 def _in_turn(value: Array, other: Array, read: object, system: System) -> Array:
