@@ -26,6 +26,7 @@ WAY = 8
 CLOSED = 0.7
 # The driver of the input.
 INPUT = "input"
+Three = tuple[Array, Array, Array]
 
 
 class SteadyInput(eqx.Module):
@@ -137,10 +138,10 @@ def poses_over(
     fixed, weights, count = lax.stop_gradient(system), 1 / start.scale.span, cycle.ts.shape[0]
     opening = position_residual(fixed, start.t, start.q)
 
-    def advance(carry: tuple[Array, Array], to: tuple[Array, Array, Array]) -> tuple[tuple[Array, Array], Array]:
+    def advance(carry: tuple[Array, Array], to: Three) -> tuple[tuple[Array, Array], Three]:
         (before, q), (t, left, straight) = carry, to
 
-        def closer(_: Array, at: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        def closer(_: Array, at: Three) -> Three:
             residual = (position_residual(fixed, t, at[0]) - left * opening) * weights
             rows = constraint_jacobian(fixed, t, at[0]) * weights[:, None]
             return _moved(fixed, at[0], rows, residual), rows, jnp.max(jnp.abs(residual))

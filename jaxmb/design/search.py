@@ -8,12 +8,11 @@ from typing import cast
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..fit import Progress
 from ..fit.checkpoint import Checkpoint
-from ..fit.least_squares import Search, advance_all, begin
+from ..fit.least_squares import Search, advance_all, begin, reopened
 from ..fit.points import starting_points
 from ..fit.progress import reporter
 from ..foundations import RESULTS
@@ -90,13 +89,30 @@ def search(
     exact = jnp.finfo(points.dtype).eps * first  # a sum of squares that is rounding beside the first one
     state = _initial(problem, start.y, min(starts, TOGETHER))
     resumed = file.load(state)
-    state = _with_starts(problem, points, (rtol, most), exact, state) if resumed is state else resumed
+    if resumed is state:
+        state = _with_starts(problem, points, (rtol, most), exact, state)
+    else:
+        state = _reopened(resumed, limits[1])
     while not bool(state.done):
         state = _step(state, problem, rtol, most, limits[1])
         file.save(state)
         cost = state.searches.cost[0]
         report(int(state.iterations), limits[1], cost, state.searches.trial_cost[0], bool(state.done))
     return state
+
+
+def _reopened(state: DesignSearch, most: int) -> DesignSearch:
+    """A search that may go on where only the number of evaluations had ended it."""
+    unfinished = bool(state.searches.result == RESULTS.search_unfinished) or (
+        bool(state.multipliers.size) and not float(state.excess) <= KEPT
+    )
+    if int(state.iterations) >= most or not unfinished:
+        return state
+    return eqx.tree_at(
+        lambda s: (s.searches, s.done),
+        state,
+        (jax.vmap(lambda s: reopened(s, most))(state.searches), jnp.zeros((), bool)),
+    )
 
 
 def _first_cost(start: Start) -> Float[Array, ""]:
@@ -217,10 +233,11 @@ def _after_round(state: DesignSearch, problem: DesignProblem, count: int) -> Des
     multipliers = jnp.maximum(0.0, state.multipliers + state.penalty * excess)
     # A limit that is not passed and has a multiplier is not yet where it should be, either.
     off = jnp.max(jnp.abs(jnp.maximum(excess, -state.multipliers / state.penalty)), initial=0)
-    kept = (off <= KEPT) | (state.iterations >= count) | (state.rounds + 1 >= ROUNDS)
+    last = bool((off <= KEPT) | (state.iterations >= count) | (state.rounds + 1 >= ROUNDS))
     penalty = jnp.where(off > FALL * state.excess, GROWTH * state.penalty, state.penalty)
-    state = eqx.tree_at(lambda s: (s.excess, s.rounds, s.done), state, (off, state.rounds + 1, np.asarray(kept) & True))
-    if bool(kept):
-        return eqx.tree_at(lambda s: s.done, state, jnp.asarray(True))
-    state = eqx.tree_at(lambda s: (s.multipliers, s.penalty, s.done), state, (multipliers, penalty, jnp.asarray(False)))
-    return eqx.tree_at(lambda s: s.searches, state, _fresh(problem, y[None]))
+    state = eqx.tree_at(lambda s: (s.excess, s.rounds, s.done), state, (off, state.rounds + 1, jnp.asarray(last)))
+    if last:
+        return state
+    return eqx.tree_at(
+        lambda s: (s.multipliers, s.penalty, s.searches), state, (multipliers, penalty, _fresh(problem, y[None]))
+    )
