@@ -83,12 +83,12 @@ def optimise(
     cycle = Cycle.of(over, speed)
     prepared = prepare(mechanism, variables, goals, cycle, start)
     state = search(prepared, (rtol, max_iterations), starts, key, checkpoint, progress)
-    problem, y = prepared.problem, state.searches.y[0]
+    problem, y = state.problem(prepared.problem), state.searches.y[0]
     outputs, poses = evaluated(problem, y)
     unknowns, values = problem.unknowns, problem.unknowns.values(y)
     own = Setup(mechanism)
     return Design(
-        values=values,
+        values={name: values[name] for name in unknowns.names},  # the order of the arguments, which pytrees do not keep
         nominal=unknowns.nominal,
         mechanism=Unknowns.of(variables, own).applied(own, values).model,
         input=cycle.values,
@@ -122,7 +122,7 @@ def _result(state: DesignSearch, problem: DesignProblem) -> RESULTS:
     """That of the last round; limits that are not kept yet leave the search unfinished, and steps that were shortened to nothing leave it stuck."""
     one: RESULTS = jax.tree.map(lambda x: x[0], state.searches.result)
     late = jnp.asarray(bool(problem.sizes.size) and not float(state.excess) <= KEPT)
-    shortened = (jnp.sum(state.open + state.changed) > 0) & (state.searches.damping[0] > MILD)
+    shortened = (state.shortened > 0) & (state.searches.damping[0] > MILD)
     success = one == RESULTS.successful
     stuck = RESULTS.where(shortened & success, cast(RESULTS, RESULTS.search_stuck), one)
     return RESULTS.where(late & success, cast(RESULTS, RESULTS.search_unfinished), stuck)

@@ -16,6 +16,7 @@ from ..fit.least_squares import Search, advance_all, begin, reopened
 from ..fit.points import starting_points
 from ..fit.progress import reporter
 from ..foundations import RESULTS
+from ..system import State, constraint_jacobian
 from .problem import DesignProblem, Start, evaluated
 
 # A limit is kept where it is passed by no more than this part of its size; penalties grow by `GROWTH` while that falls by less than to
@@ -23,6 +24,8 @@ from .problem import DesignProblem, Start, evaluated
 KEPT, GROWTH, FALL, ROUNDS = 1e-8, 10.0, 0.25, 30
 # The first penalty weighs an excess by the size of a limit as much as so many times all goals at the start.
 FIRST = 10.0
+# A search whose steps were shortened begins anew from where it is, as long as that makes the cost less than this part.
+NEARER = 0.999
 # So many searches are one call of a program; of more starts each first makes `TRIALS` evaluations, and the best of them go on.
 TOGETHER, TRIALS = 128, 4
 SUCCESS = cast(RESULTS, RESULTS.successful)
@@ -37,6 +40,9 @@ class DesignSearch(eqx.Module):
         excess: the largest excess over a limit at the end of the last round.
         rounds: how many rounds there were.
         iterations: evaluations in them.
+        start, reference: the state from which first poses are sought, and the rows there.
+        base: the cost where the search began from these.
+        shortened: how many trials have failed since.
         open, changed: at each pose on the way (k,), in how many trials loops did not close first there, or the branch changed.
         drawn, turning: how many starts there were, and how many go through the cycle.
         costs: what the searches from the best starts have reached.
@@ -49,6 +55,10 @@ class DesignSearch(eqx.Module):
     excess: Float[Array, ""]
     rounds: Int[Array, ""]
     iterations: Int[Array, ""]
+    start: State
+    reference: Float[Array, "m nv"]
+    base: Float[Array, ""]
+    shortened: Int[Array, ""]
     open: Int[Array, " k"]
     changed: Int[Array, " k"]
     drawn: Int[Array, ""]
@@ -57,8 +67,9 @@ class DesignSearch(eqx.Module):
     done: Array
 
     def problem(self, problem: DesignProblem) -> DesignProblem:
-        """The problem with these multipliers."""
-        return eqx.tree_at(lambda p: (p.multipliers, p.penalty), problem, (self.multipliers, self.penalty))
+        """The problem with these multipliers, and this start."""
+        new = (self.multipliers, self.penalty, self.start, self.reference)
+        return eqx.tree_at(lambda p: (p.multipliers, p.penalty, p.start, p.reference), problem, new)
 
 
 def search(
@@ -133,6 +144,10 @@ def _initial(problem: DesignProblem, y: Float[Array, " N"], kept: int) -> Design
         excess=jnp.asarray(jnp.inf, y.dtype),
         rounds=zero,
         iterations=zero,
+        start=problem.start,
+        reference=problem.reference,
+        base=jnp.asarray(jnp.inf, y.dtype),
+        shortened=zero,
         open=none,
         changed=none,
         drawn=zero + 1,
@@ -199,20 +214,44 @@ def _best(
 
 
 def _step(state: DesignSearch, problem: DesignProblem, rtol: Array, most: Array, count: int) -> DesignSearch:
-    """After one evaluation; where the search has converged, with other multipliers if limits are passed."""
+    """After one evaluation; where the search has converged, from a nearer start if steps were shortened, or with other multipliers."""
     problem, trial = state.problem(problem), state.searches.trial[0]
     searches = advance_all(problem, state.searches, rtol, most)
-    opened, changed = state.open, state.changed
-    if not bool(jnp.isfinite(searches.trial_cost[0])):
+    opened, changed, failed = state.open, state.changed, not bool(jnp.isfinite(searches.trial_cost[0]))
+    if failed:
         opened, changed = _tallied(problem, trial, opened, changed)
     iterations = state.iterations + 1
-    ended = searches.done[0] | (iterations >= count)
+    ended = bool(searches.done[0]) or int(iterations) >= count
     state = eqx.tree_at(
-        lambda s: (s.searches, s.open, s.changed, s.iterations, s.done),
+        lambda s: (s.searches, s.open, s.changed, s.iterations, s.shortened, s.done),
         state,
-        (searches, opened, changed, iterations, ended),
+        (searches, opened, changed, iterations, state.shortened + failed, jnp.asarray(ended)),
     )
-    return _after_round(state, problem, count) if bool(ended) and problem.sizes.size else state
+    if not ended or int(iterations) >= count:
+        return state
+    # A first pose is sought from that of another design: the nearer it is, the less keeps it from being found.
+    if int(state.shortened) and float(searches.cost[0]) < NEARER * float(state.base):
+        return _nearer(state, problem)
+    return _after_round(state, problem) if problem.sizes.size else state
+
+
+def _nearer(state: DesignSearch, problem: DesignProblem) -> DesignSearch:
+    """The search anew, with first poses that are sought from that of the present design; it is on the branch of the start."""
+    y = state.searches.y[0]
+    first: State = jax.tree.map(lambda x: x[0], evaluated(problem, y)[1].states)
+    system = problem.system(y)
+    return eqx.tree_at(
+        lambda s: (s.start, s.reference, s.base, s.shortened, s.searches, s.done),
+        state,
+        (
+            first,
+            constraint_jacobian(system, first.t, first.q),
+            state.searches.cost[0],
+            jnp.zeros((), int),
+            _fresh(problem, y[None]),
+            jnp.zeros((), bool),
+        ),
+    )
 
 
 def _tallied(problem: DesignProblem, trial: Array, opened: Array, changed: Array) -> tuple[Array, Array]:
@@ -226,18 +265,20 @@ def _tallied(problem: DesignProblem, trial: Array, opened: Array, changed: Array
     return opened.at[index].add(1), changed
 
 
-def _after_round(state: DesignSearch, problem: DesignProblem, count: int) -> DesignSearch:
+def _after_round(state: DesignSearch, problem: DesignProblem) -> DesignSearch:
     """The next round, unless all limits are kept: λ ← max(0, λ + μ g)."""
     y = state.searches.y[0]
     excess = problem.excess(evaluated(problem, y)[0])
     multipliers = jnp.maximum(0.0, state.multipliers + state.penalty * excess)
     # A limit that is not passed and has a multiplier is not yet where it should be, either.
     off = jnp.max(jnp.abs(jnp.maximum(excess, -state.multipliers / state.penalty)), initial=0)
-    last = bool((off <= KEPT) | (state.iterations >= count) | (state.rounds + 1 >= ROUNDS))
+    last = bool((off <= KEPT) | (state.rounds + 1 >= ROUNDS))
     penalty = jnp.where(off > FALL * state.excess, GROWTH * state.penalty, state.penalty)
     state = eqx.tree_at(lambda s: (s.excess, s.rounds, s.done), state, (off, state.rounds + 1, jnp.asarray(last)))
     if last:
         return state
     return eqx.tree_at(
-        lambda s: (s.multipliers, s.penalty, s.searches), state, (multipliers, penalty, _fresh(problem, y[None]))
+        lambda s: (s.multipliers, s.penalty, s.base, s.searches),
+        state,
+        (multipliers, penalty, jnp.full_like(state.base, jnp.inf), _fresh(problem, y[None])),
     )
