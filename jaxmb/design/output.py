@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from ..foundations import Numbers, check_fields, contract, default_float, function_of, listing
+from ..foundations import Finite, check_fields, contract, default_float, function_of, listing
 from ..mechanism import Marker, linkage_of, marker
 from ..output import angle_between, coordinate, position, velocity
 from ..system import State, System
@@ -70,7 +70,7 @@ class PathGap(AbstractOutput):
     through: Float[Array, "k d"]
 
     @contract
-    def __init__(self, point: object, through: Numbers):
+    def __init__(self, point: object, through: Finite):
         self.point = marker(point, "point")
         self.through = jnp.asarray(through, default_float())
         if self.through.ndim != 2 or self.through.shape[1] not in (2, 3):
