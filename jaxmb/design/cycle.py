@@ -101,17 +101,17 @@ class Poses(eqx.Module):
     """
 
     states: State
-    gaps: Float[Array, " k"]
-    closed: Bool[Array, " k"]
-    turned: Bool[Array, " k"]
+    gaps: Float[Array, "... k"]
+    closed: Bool[Array, "... k"]
+    turned: Bool[Array, "... k"]
 
     @property
-    def sound(self) -> Bool[Array, ""]:
+    def sound(self) -> Bool[Array, "..."]:
         """Whether the mechanism goes through all of it on its branch."""
         return jnp.all(self.closed & self.turned, axis=-1)
 
     @property
-    def first_failure(self) -> Int[Array, ""]:
+    def first_failure(self) -> Int[Array, "..."]:
         """The number of the first pose on the way that is open or on another branch."""
         return jnp.argmin(self.closed & self.turned, axis=-1)
 
