@@ -47,14 +47,14 @@ class Cycle(eqx.Module):
         speed: of that input, in rad/s or m/s.
         values: of the input, or times (n,).
         ts: times of all poses on the way (k,).
-        wanted: which of them are those of `values`.
+        indices: which of them are those of `values`.
     """
 
     input: str | None = eqx.field(static=True)
     speed: Float[Array, ""]
     values: Float[Array, " n"]
     ts: Float[Array, " k"]
-    wanted: tuple[int, ...] = eqx.field(static=True)
+    indices: tuple[int, ...] = eqx.field(static=True)
 
     @classmethod
     def of(cls, over: object, speed: float) -> "Cycle":
@@ -97,23 +97,23 @@ class Poses(eqx.Module):
         states: at the wanted values (n,); NaN where there are none.
         gaps: how far (k,) loops are open at each pose on the way, relative to the mechanism.
         closed: whether (k,) they are closed.
-        turned: whether (k,) the pose is on the branch of the one before it; the first on that of the start.
+        oriented: whether (k,) the pose is on the branch of the one before it; the first on that of the start.
     """
 
     states: State
     gaps: Float[Array, "... k"]
     closed: Bool[Array, "... k"]
-    turned: Bool[Array, "... k"]
+    oriented: Bool[Array, "... k"]
 
     @property
-    def sound(self) -> Bool[Array, "..."]:
+    def complete(self) -> Bool[Array, "..."]:
         """Whether the mechanism goes through all of it on its branch."""
-        return jnp.all(self.closed & self.turned, axis=-1)
+        return jnp.all(self.closed & self.oriented, axis=-1)
 
     @property
     def first_failure(self) -> Int[Array, "..."]:
         """The number of the first pose on the way that is open or on another branch."""
-        return jnp.argmin(self.closed & self.turned, axis=-1)
+        return jnp.argmin(self.closed & self.oriented, axis=-1)
 
 
 def poses_over(
@@ -139,10 +139,10 @@ def poses_over(
     opening = position_residual(fixed, start.t, start.q)
 
     def advance(carry: tuple[Array, Array], to: Three) -> tuple[tuple[Array, Array], Three]:
-        (before, q), (t, left, straight) = carry, to
+        (before, q), (t, share, straight) = carry, to
 
         def closer(_: Array, at: Three) -> Three:
-            residual = (position_residual(fixed, t, at[0]) - left * opening) * weights
+            residual = (position_residual(fixed, t, at[0]) - share * opening) * weights
             rows = constraint_jacobian(fixed, t, at[0]) * weights[:, None]
             return _moved(fixed, at[0], rows, residual), rows, jnp.max(jnp.abs(residual))
 
@@ -152,18 +152,18 @@ def poses_over(
 
     # One loop for the way to the first pose and for the cycle, since code in two places is compiled twice.
     ts = jnp.concatenate([jnp.broadcast_to(cycle.ts[0], WAY), cycle.ts[1:]])
-    left = np.append(1 - np.arange(1, WAY + 1) / WAY, np.zeros(count - 1))
-    straight = np.where(np.arange(len(left)) == WAY, 0.0, 1.0)
-    on_the_way = lax.scan(advance, (start.q, start.q), (ts, jnp.asarray(left), jnp.asarray(straight)))[1]
+    shares = np.append(1 - np.arange(1, WAY + 1) / WAY, np.zeros(count - 1))
+    straight = np.where(np.arange(len(shares)) == WAY, 0.0, 1.0)
+    on_the_way = lax.scan(advance, (start.q, start.q), (ts, jnp.asarray(shares), jnp.asarray(straight)))[1]
     qs, rows, gaps = (lax.stop_gradient(x[WAY - 1 :]) for x in on_the_way)
     gaps = jnp.where(jnp.isfinite(gaps), gaps, jnp.inf)
     before = jnp.concatenate([(reference * weights[:, None])[None], rows[:-1]])
-    turned = jax.vmap(lambda a, b: determinant(a.T @ b) > 0)(before, rows)
+    oriented = jax.vmap(lambda a, b: determinant(a.T @ b) > 0)(before, rows)
     limit = jnp.inf if open_loops else jnp.finfo(gaps.dtype).eps ** CLOSED
-    at = np.array(cycle.wanted)
+    at = np.array(cycle.indices)
     states = jax.vmap(lambda t, q: state_at(system, t, q, start))(cycle.ts[at], qs[at])
-    poses = Poses(states=states, gaps=gaps, closed=gaps <= limit, turned=turned)
-    spoilt = lambda x: jnp.where(poses.sound, x, jnp.nan)
+    poses = Poses(states=states, gaps=gaps, closed=gaps <= limit, oriented=oriented)
+    spoilt = lambda x: jnp.where(poses.complete, x, jnp.nan)
     return dataclasses.replace(poses, states=dataclasses.replace(states, q=spoilt(states.q), v=spoilt(states.v)))
 
 

@@ -42,8 +42,8 @@ def _acceleration(system: System, state: State) -> tuple[Float[Array, "m nv"], F
     """The rows over their sizes, and v̇."""
     weights = 1 / state.scale.span
     rows = constraint_jacobian(system, state.t, state.q) * weights[:, None]
-    right = gamma(system, state.t, state.q, state.v) * weights
-    return rows, solve_spd(rows.T @ rows, rows.T @ right)
+    rates = gamma(system, state.t, state.q, state.v) * weights
+    return rows, solve_spd(rows.T @ rows, rows.T @ rates)
 
 
 def _shared(rows: Float[Array, "m n"], reaction: Float[Array, " n"]) -> Float[Array, " m"]:

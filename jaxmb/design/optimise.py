@@ -98,9 +98,9 @@ def optimise(
         after=_outcome(problem, y, poses.states, outputs),
         cost=_cost(problem, outputs),
         first_cost=_cost(problem, prepared.outputs),
-        held=_held(cycle, state),
+        obstacles=_obstacles(cycle, state),
         at_bound=_at_bound(problem, state),
-        starts=(int(state.drawn), int(state.turning)),
+        starts=(int(state.starts), int(state.turning)),
         reached=state.costs,
         iterations=int(state.iterations),
         excess=float(jnp.max(problem.excess(outputs), initial=0)),
@@ -136,7 +136,7 @@ def _at_bound(problem: DesignProblem, state: DesignSearch) -> tuple[str, ...]:
     return tuple(dict.fromkeys(label.partition("[")[0] for label in labels.tolist()))
 
 
-def _held(cycle: Cycle, state: DesignSearch) -> tuple[str, ...]:
+def _obstacles(cycle: Cycle, state: DesignSearch) -> tuple[str, ...]:
     """What held steps back, by the values of the input at which it did most often."""
     sentences = []
     for counts, what in ((state.open, "loops would not close"), (state.changed, "the branch would change")):

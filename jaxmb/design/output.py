@@ -80,29 +80,29 @@ class PathGap(AbstractOutput):
 
     def __call__(self, system: System, states: State) -> Float[Array, "k d"]:
         """The ways."""
-        places = lax.stop_gradient(position(system, states, self.point))
-        return jax.vmap(lambda wanted: self._gap(system, states, places, wanted))(self.through)
+        points = lax.stop_gradient(position(system, states, self.point))
+        return jax.vmap(lambda target: self._gap(system, states, points, target))(self.through)
 
-    def _gap(self, system: System, states: State, places: Array, wanted: Array) -> Float[Array, " d"]:
-        index = jnp.argmin(jnp.sum((places - wanted) ** 2, axis=1))
+    def _gap(self, system: System, states: State, points: Array, target: Array) -> Float[Array, " d"]:
+        index = jnp.argmin(jnp.sum((points - target) ** 2, axis=1))
         fixed, fixed_states = lax.stop_gradient((system, states))
         lowest, highest = _room(fixed_states.t, index)
 
         def closer(_: Array, t: Array) -> Array:
             state = state_beside(fixed, fixed_states, index, t)
             speed = velocity(fixed, state, self.point)
-            way = (wanted - position(fixed, state, self.point)) @ speed / jnp.sum(speed**2)
+            way = (target - position(fixed, state, self.point)) @ speed / jnp.sum(speed**2)
             return jnp.clip(t + way, lowest, highest)
 
         t = lax.fori_loop(0, NEAREST, closer, fixed_states.t[index])
         state = state_beside(system, states, index, t)
-        gap, along = (
-            position(system, state, self.point) - wanted,
+        gap, direction = (
+            position(system, state, self.point) - target,
             lax.stop_gradient(velocity(system, state, self.point)),
         )
         # At the ends of the cycle the pose cannot follow.
         follows = (t > lowest) & (t < highest)
-        slip = along * ((gap - lax.stop_gradient(gap)) @ along) / jnp.sum(along**2)
+        slip = direction * ((gap - lax.stop_gradient(gap)) @ direction) / jnp.sum(direction**2)
         return gap - jnp.where(follows, slip, 0)
 
 
@@ -150,9 +150,9 @@ class Dwell(AbstractOutput):
     def __call__(self, system: System, states: State) -> Float[Array, " n"]:
         """The differences."""
         values, at = Coordinate(self.name)(system, states), input_values(system, states)
-        still = (at >= self.between[0]) & (at <= self.between[1])
-        mean = jnp.sum(jnp.where(still, values, 0)) / jnp.maximum(jnp.sum(still), 1)
-        return jnp.where(still, values - mean, 0.0)
+        mask = (at >= self.between[0]) & (at <= self.between[1])
+        mean = jnp.sum(jnp.where(mask, values, 0)) / jnp.maximum(jnp.sum(mask), 1)
+        return jnp.where(mask, values - mean, 0.0)
 
 
 class TransmissionAngle(AbstractOutput):

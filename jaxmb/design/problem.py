@@ -92,7 +92,7 @@ class DesignProblem(AbstractResiduals):
     def outputs(self, y: Float[Array, " N"]) -> tuple[Outputs, Poses]:
         """The values of all goals, NaN where the mechanism does not go through its cycle."""
         system, poses = self.poses(y)
-        spoilt = lambda x: jnp.where(poses.sound, x, jnp.nan)
+        spoilt = lambda x: jnp.where(poses.complete, x, jnp.nan)
         return tuple(spoilt(jnp.asarray(goal.of(system, poses.states))) for goal in self.goals), poses
 
     def excess(self, outputs: Outputs) -> Float[Array, " L"]:
@@ -110,11 +110,11 @@ class DesignProblem(AbstractResiduals):
             shifted = self.excess(outputs) + self.multipliers / self.penalty
             limits = jnp.sqrt(self.penalty) * jnp.where(shifted < 0, 0.0, shifted)
             residuals = jnp.concatenate([*differences, limits])
-            return residuals, (residuals, poses.sound)
+            return residuals, (residuals, poses.complete)
 
-        jacobian, (residuals, sound) = jax.jacfwd(both, has_aux=True)(y)
+        jacobian, (residuals, complete) = jax.jacfwd(both, has_aux=True)(y)
         success = cast(RESULTS, RESULTS.successful)
-        result = RESULTS.where(sound, success, cast(RESULTS, RESULTS.no_assembly))
+        result = RESULTS.where(complete, success, cast(RESULTS, RESULTS.no_assembly))
         return residuals, jacobian, jax.tree.map(lambda x: x[None], result)
 
 
@@ -187,7 +187,7 @@ def prepare(
     rows = count + sum(int(np.prod(s)) for goal, s in zip(goals, shapes, strict=True) if goal.target is not None)
     problem = dataclasses.replace(problem, sizes=jnp.ones(count), multipliers=jnp.zeros(count), rows=rows)
     outputs, poses = evaluated(problem, unknowns.start)
-    if not bool(poses.sound):
+    if not bool(poses.complete):
         raise ValueError(
             f"Argument `over` must be a way that the mechanism can go from its start, but {failure(cycle, poses)}."
         )
@@ -224,11 +224,13 @@ def _check_mobility(system: System, rows: np.ndarray, cycle: Cycle) -> None:
     """Refuses what moves without being driven, and rows that do not determine a pose."""
     lengths = np.linalg.norm(rows, axis=0)
     scaled = rows / np.where(lengths > 0, lengths, 1)
-    _, values, right = np.linalg.svd(np.concatenate([scaled, np.zeros((max(0, system.nv - len(rows)), system.nv))]))
+    _, values, vectors = np.linalg.svd(np.concatenate([scaled, np.zeros((max(0, system.nv - len(rows)), system.nv))]))
     free = int((values < DEPENDENT).sum())
     if free:
         moving = [
-            name for name, part in zip(system.velocities, np.abs(right[-free:]).max(axis=0), strict=True) if part > 1e-6
+            name
+            for name, part in zip(system.velocities, np.abs(vectors[-free:]).max(axis=0), strict=True)
+            if part > 1e-6
         ]
         what = f"'{cycle.input}'" if cycle.input else "the drivers of the mechanism"
         raise ValueError(
@@ -240,11 +242,11 @@ def _check_mobility(system: System, rows: np.ndarray, cycle: Cycle) -> None:
 def _limits(goal: Goal, values: Array) -> Float[Array, " l"]:
     """The sizes of a goal's limits; refuses arguments whose shapes do not fit the values."""
     for argument in ("target", "low", "high", "weight"):
-        given = getattr(goal, argument)
-        if given is not None and given.shape not in ((), values.shape):
+        value = getattr(goal, argument)
+        if value is not None and value.shape not in ((), values.shape):
             raise ValueError(
                 f"Argument `{argument}` of goal '{goal.name}' must be a number, or have shape {values.shape} as its values, but has shape "
-                f"{given.shape}."
+                f"{value.shape}."
             )
     # A limit of zero tells no size: then that of the values at the start does.
     own = jnp.max(jnp.abs(values))

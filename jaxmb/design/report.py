@@ -27,7 +27,7 @@ class Design(TextInNotebooks, eqx.Module):
         before, after: the mechanism over the cycle, with the nominal values and with these.
         cost: ½ Σ (weight (value − target))².
         first_cost: that of the nominal values.
-        held: by a sentence for each, what held steps back.
+        obstacles: by a sentence for each, what held steps back.
         at_bound: names of the dimensions that a bound holds.
         starts: how many starts there were, and how many of them go through the cycle.
         reached: the costs that searches from the best starts have reached.
@@ -46,7 +46,7 @@ class Design(TextInNotebooks, eqx.Module):
     after: Outcome
     cost: Float[Array, ""]
     first_cost: Float[Array, ""]
-    held: tuple[str, ...] = eqx.field(static=True)
+    obstacles: tuple[str, ...] = eqx.field(static=True)
     at_bound: tuple[str, ...] = eqx.field(static=True)
     starts: tuple[int, int] = eqx.field(static=True)
     reached: Float[Array, " s"]
@@ -60,12 +60,12 @@ class Design(TextInNotebooks, eqx.Module):
             f"Design of {counted(len(self.values), 'variable')}: cost {float(self.cost):.3g}, {float(self.first_cost):.3g} at the start, "
             f"{counted(self.iterations, 'evaluation')}, {how}"
         ]
-        drawn, turning = self.starts
-        if drawn > 1:
-            lines.append(f"Of {drawn} starts {turning} go through the cycle; the others were dropped.")
+        count, turning = self.starts
+        if count > 1:
+            lines.append(f"Of {count} starts {turning} go through the cycle; the others were dropped.")
         lines += aligned([("variable", "value", "start", ""), *self._variables()])
         lines += aligned([("goal", "after", "before", ""), *self._goals()])
-        return "\n".join([*lines, *self.held])
+        return "\n".join([*lines, *self.obstacles])
 
     def _variables(self) -> list[tuple[str, ...]]:
         rows = []

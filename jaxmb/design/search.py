@@ -44,7 +44,7 @@ class DesignSearch(eqx.Module):
         base: the cost where the search began from these.
         shortened: how many trials have failed since.
         open, changed: at each pose on the way (k,), in how many trials loops did not close first there, or the branch changed.
-        drawn, turning: how many starts there were, and how many go through the cycle.
+        starts, turning: how many starts there were, and how many go through the cycle.
         costs: what the searches from the best starts have reached.
         done: whether the search has ended.
     """
@@ -61,7 +61,7 @@ class DesignSearch(eqx.Module):
     shortened: Int[Array, ""]
     open: Int[Array, " k"]
     changed: Int[Array, " k"]
-    drawn: Int[Array, ""]
+    starts: Int[Array, ""]
     turning: Int[Array, ""]
     costs: Float[Array, " s"]
     done: Array
@@ -135,7 +135,7 @@ def _fresh(problem: DesignProblem, points: Float[Array, "S N"]) -> Search:
     return jax.vmap(lambda y: begin(problem, y))(points)
 
 
-def _initial(problem: DesignProblem, y: Float[Array, " N"], kept: int) -> DesignSearch:
+def _initial(problem: DesignProblem, y: Float[Array, " N"], count: int) -> DesignSearch:
     zero, none = jnp.zeros((), int), jnp.zeros(problem.cycle.ts.shape, int)
     return DesignSearch(
         searches=_fresh(problem, y[None]),
@@ -150,9 +150,9 @@ def _initial(problem: DesignProblem, y: Float[Array, " N"], kept: int) -> Design
         shortened=zero,
         open=none,
         changed=none,
-        drawn=zero + 1,
+        starts=zero + 1,
         turning=zero + 1,
-        costs=jnp.full(kept, jnp.nan, y.dtype),
+        costs=jnp.full(count, jnp.nan, y.dtype),
         done=jnp.zeros((), bool),
     )
 
@@ -176,7 +176,7 @@ def _with_starts(
     # Limits have no multipliers yet: with these the search begins anew from there.
     goes_on = bool(problem.sizes.size)
     return eqx.tree_at(
-        lambda s: (s.searches, s.iterations, s.drawn, s.turning, s.costs, s.done),
+        lambda s: (s.searches, s.iterations, s.starts, s.turning, s.costs, s.done),
         state,
         (
             _fresh(problem, winner.y) if goes_on else winner,
@@ -199,14 +199,14 @@ def _best(
     filled = jnp.concatenate([points, jnp.broadcast_to(points[:1], (count * size - len(points), points.shape[1]))])
     groups = [_fresh(problem, filled[i * size : (i + 1) * size]) for i in range(count)]
 
-    def tried(group: Search) -> Search:
+    def advanced(group: Search) -> Search:
         for _ in range(TRIALS):
             group = advance_all(problem, group, *limits)
         return group
 
-    first = tried(groups[0])  # which compiles it
+    first = advanced(groups[0])  # which compiles it
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        others = list(pool.map(tried, groups[1:]))
+        others = list(pool.map(advanced, groups[1:]))
     every: Search = jax.tree.map(lambda *x: jnp.concatenate(x)[: len(points)], first, *others)
     costs = jnp.where(jnp.isfinite(every.cost), every.cost, jnp.inf)
     best = jnp.argsort(costs)[:size]
@@ -258,7 +258,7 @@ def _tallied(problem: DesignProblem, trial: Array, opened: Array, changed: Array
     """The counts of what held steps back, with that of one more trial."""
     poses = evaluated(problem, trial)[1]
     index = poses.first_failure
-    if bool(poses.sound):
+    if bool(poses.complete):
         return opened, changed
     if bool(poses.closed[index]):
         return opened, changed.at[index].add(1)

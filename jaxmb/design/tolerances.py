@@ -152,14 +152,14 @@ def tolerances(
     problem = prepared.problem
     changes, gaps = _linear(problem, prepared.y)
     names = [goal.name for goal in problem.goals]
-    drawn = _drawn(problem, prepared.y, samples, jax.random.key(0) if key is None else key)
-    outputs, open_by = batched(lambda y: _sampled(problem, y))(drawn)
-    sound = np.isfinite(np.asarray(open_by))
+    draws = _draws(problem, prepared.y, samples, jax.random.key(0) if key is None else key)
+    outputs, open_by = batched(lambda y: _sampled(problem, y))(draws)
+    complete = np.isfinite(np.asarray(open_by))
     within = {}
     for goal, values in zip(problem.goals, outputs, strict=True):
         if goal.low is not None or goal.high is not None:
-            kept = np.asarray(jax.vmap(lambda x, goal=goal: jnp.all(goal.excess(x) <= 0))(jnp.asarray(values)))
-            within[goal.name] = float((kept & sound).mean())
+            admissible = np.asarray(jax.vmap(lambda x, goal=goal: jnp.all(goal.excess(x) <= 0))(jnp.asarray(values)))
+            within[goal.name] = float((admissible & complete).mean())
     return Tolerances(
         labels=problem.unknowns.labels,
         widths=problem.unknowns.scale,
@@ -172,14 +172,14 @@ def tolerances(
     )
 
 
-def _drawn(problem: DesignProblem, y: Float[Array, " N"], samples: int, key: PRNGKeyArray) -> Float[Array, "S N"]:
+def _draws(problem: DesignProblem, y: Float[Array, " N"], samples: int, key: PRNGKeyArray) -> Float[Array, "S N"]:
     """Normal dimensions over their tolerances."""
     return y + jax.random.normal(key, (samples, y.shape[0]), y.dtype) / SIGMAS
 
 
 def _sampled(problem: DesignProblem, y: Float[Array, " N"]) -> tuple[Outputs, Float[Array, ""]]:
     outputs, poses = problem.outputs(y)
-    return outputs, jnp.where(poses.sound, jnp.max(poses.gaps), jnp.inf)
+    return outputs, jnp.where(poses.complete, jnp.max(poses.gaps), jnp.inf)
 
 
 @lasting
@@ -193,8 +193,8 @@ def _linear(problem: DesignProblem, y: Float[Array, " N"]) -> tuple[Outputs, dic
 
     def left_open(state: State) -> Float[Array, "m N"]:
         rows = constraint_jacobian(system, state.t, state.q) * weights[:, None]
-        moved = jax.jacfwd(lambda y: position_residual(problem.system(y), state.t, state.q))(y) * weights[:, None]
-        return moved - rows @ solve_spd(rows.T @ rows, rows.T @ moved)
+        changes = jax.jacfwd(lambda y: position_residual(problem.system(y), state.t, state.q))(y) * weights[:, None]
+        return changes - rows @ solve_spd(rows.T @ rows, rows.T @ changes)
 
     relative = jnp.max(jnp.abs(jax.vmap(left_open)(states)), axis=0)
     gaps = jnp.where(relative > ROUNDING, relative, 0.0) / weights[:, None]

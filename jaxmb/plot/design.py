@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # Lines of the nominal mechanism, and marks of what is wanted.
 BEFORE = "0.6"
-WANTED = "black"
+TARGET = "black"
 
 
 @contract
@@ -56,7 +56,7 @@ def _path(ax: Any, goal: Goal, before: np.ndarray, after: np.ndarray) -> None:
     ax.plot(*before.T, "--", color=BEFORE, label="before")
     ax.plot(*after.T, ".-", color=BLUE, label="after")
     if goal.target is not None:
-        ax.plot(*np.broadcast_to(goal.target, after.shape).T, "o", color=WANTED, fillstyle="none", label="wanted")
+        ax.plot(*np.broadcast_to(goal.target, after.shape).T, "o", color=TARGET, fillstyle="none", label="wanted")
     ax.set_aspect("equal")
     ax.set_xlabel("x / m")
     ax.set_ylabel("y / m")
@@ -70,10 +70,10 @@ def _values(ax: Any, goal: Goal, result: Design, before: np.ndarray, after: np.n
     lines = lambda y: np.broadcast_to(y, shape).reshape(len(x), -1)
     style = "-" if over_input else "o"
     for values, color, label in ((before, BEFORE, "before"), (after, BLUE, "after")):
-        drawn = ax.plot(x, lines(values), style, color=color)
-        drawn[0].set_label(label)
-    for wanted, style, label in ((goal.target, "--", "wanted"), (goal.low, ":", "least"), (goal.high, ":", "largest")):
-        if wanted is not None:
-            drawn = ax.plot(x, lines(np.asarray(wanted)), style if over_input else "_", color=WANTED, lw=1.0)
-            drawn[0].set_label(label)
+        curves = ax.plot(x, lines(values), style, color=color)
+        curves[0].set_label(label)
+    for level, style, label in ((goal.target, "--", "wanted"), (goal.low, ":", "least"), (goal.high, ":", "largest")):
+        if level is not None:
+            curves = ax.plot(x, lines(np.asarray(level)), style if over_input else "_", color=TARGET, lw=1.0)
+            curves[0].set_label(label)
     ax.set_xlabel(result.label if over_input else "number")
