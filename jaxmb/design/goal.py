@@ -47,7 +47,7 @@ class Goal(eqx.Module):
         self.weight = jnp.asarray(weight, default_float())
         if target is None and low is None and high is None:
             raise ValueError(f"Goal '{name}' must have a `target`, or a limit `low` or `high`, but has none.")
-        if low is not None and high is not None and is_concrete(self.low, self.high) and np.any(self.low > self.high):
+        if self.low is not None and self.high is not None and _any_above(self.low, self.high):
             raise ValueError(f"Argument `low` of goal '{name}' must not be above `high`, but is.")
 
     def differences(self, values: Float[Array, "..."]) -> Float[Array, " r"]:
@@ -59,3 +59,8 @@ class Goal(eqx.Module):
         below = [] if self.low is None else [self.low - values]
         above = [] if self.high is None else [values - self.high]
         return jnp.concatenate([jnp.zeros(0, values.dtype), *(jnp.ravel(x) for x in (*below, *above))])
+
+
+def _any_above(low: Array, high: Array) -> bool:
+    """Whether a lower limit is above an upper one, as far as both are known."""
+    return is_concrete(low, high) and bool(np.any(np.asarray(low) > np.asarray(high)))

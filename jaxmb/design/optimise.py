@@ -15,6 +15,7 @@ from ..fit.parameter import Unknowns
 from ..fit.target import Setup
 from ..foundations import RESULTS, Count, Key, NonZero, Numbers, Positive, contract, counted
 from ..mechanism import AbstractMechanism
+from ..system import State
 from .cycle import Cycle
 from .goal import Goal
 from .problem import DesignProblem, Outcome, Outputs, evaluated, prepare
@@ -108,7 +109,7 @@ def optimise(
     )
 
 
-def _outcome(problem: DesignProblem, y: Array, states: object, outputs: Outputs) -> Outcome:
+def _outcome(problem: DesignProblem, y: Array, states: State, outputs: Outputs) -> Outcome:
     values = {goal.name: x for goal, x in zip(problem.goals, outputs, strict=True)}
     return Outcome(system=problem.system(y), states=states, values=values)
 

@@ -56,7 +56,7 @@ class DesignProblem(AbstractResiduals):
         sizes: of the limits (L,).
         multipliers, penalty: λ (L,) and μ.
         low, high: bounds of the unknowns.
-        rows: number of residuals.
+        compared: number of differences from targets.
         open_loops: as of `poses_over`.
     """
 
@@ -72,8 +72,13 @@ class DesignProblem(AbstractResiduals):
     low: Float[Array, " N"]
     high: Float[Array, " N"]
     bounded: bool = eqx.field(static=True)
-    rows: int = eqx.field(static=True)
+    compared: int = eqx.field(static=True)
     open_loops: bool = eqx.field(static=True, default=False)
+
+    @property
+    def rows(self) -> int:
+        """Number of residuals."""
+        return self.compared + self.sizes.shape[0]
 
     @property
     def shots(self) -> int:
@@ -178,14 +183,14 @@ def prepare(
         low=unknowns.low,
         high=unknowns.high,
         bounded=bool(np.isfinite([unknowns.low, unknowns.high]).any()),
-        rows=0,
+        compared=0,
         open_loops=open_loops,
     )
     shapes = [x.shape for x in eqx.filter_eval_shape(problem.outputs, unknowns.start)[0]]
     blanks = [_limits(goal, jnp.zeros(shape)) for goal, shape in zip(goals, shapes, strict=True)]
     count = sum(x.size for x in blanks)
-    rows = count + sum(int(np.prod(s)) for goal, s in zip(goals, shapes, strict=True) if goal.target is not None)
-    problem = dataclasses.replace(problem, sizes=jnp.ones(count), multipliers=jnp.zeros(count), rows=rows)
+    compared = sum(int(np.prod(s)) for goal, s in zip(goals, shapes, strict=True) if goal.target is not None)
+    problem = dataclasses.replace(problem, sizes=jnp.ones(count), multipliers=jnp.zeros(count), compared=compared)
     outputs, poses = evaluated(problem, unknowns.start)
     if not bool(poses.complete):
         raise ValueError(

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import cast
 
 import equinox as eqx
 import jax
@@ -12,10 +11,10 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from ..fit import Progress
 from ..fit.checkpoint import Checkpoint
-from ..fit.least_squares import Search, advance_all, begin, reopened
+from ..fit.least_squares import Search, advance_all, all_advanced, begin, reopened
 from ..fit.points import starting_points
 from ..fit.progress import reporter
-from ..foundations import RESULTS
+from ..foundations import RESULTS, program
 from ..system import State, constraint_jacobian
 from .problem import DesignProblem, Start, evaluated
 
@@ -28,7 +27,8 @@ FIRST = 10.0
 NEARER = 0.999
 # So many searches are one call of a program; of more starts each first makes `TRIALS` evaluations, and the best of them go on.
 TOGETHER, TRIALS = 128, 4
-SUCCESS = cast(RESULTS, RESULTS.successful)
+# One search makes some dozens of evaluations, of milliseconds each: to compile it takes longer than to run it.
+_advance_one = program(all_advanced)
 
 
 class DesignSearch(eqx.Module):
@@ -216,7 +216,7 @@ def _best(
 def _step(state: DesignSearch, problem: DesignProblem, rtol: Array, most: Array, count: int) -> DesignSearch:
     """After one evaluation; where the search has converged, from a nearer start if steps were shortened, or with other multipliers."""
     problem, trial = state.problem(problem), state.searches.trial[0]
-    searches = advance_all(problem, state.searches, rtol, most)
+    searches = _advance_one(problem, state.searches, rtol, most)
     opened, changed, failed = state.open, state.changed, not bool(jnp.isfinite(searches.trial_cost[0]))
     if failed:
         opened, changed = _tallied(problem, trial, opened, changed)

@@ -14,15 +14,21 @@ class AbstractResiduals(eqx.Module):
     Attributes:
         low, high: bounds (N,).
         bounded: whether any unknown has a bound.
-        rows: number of residuals R.
-        shots: number of results that come along with them.
     """
 
     low: eqx.AbstractVar[Float[Array, " N"]]
     high: eqx.AbstractVar[Float[Array, " N"]]
     bounded: eqx.AbstractVar[bool]
-    rows: eqx.AbstractVar[int]
-    shots: eqx.AbstractVar[int]
+
+    @property
+    @abc.abstractmethod
+    def rows(self) -> int:
+        """Number of residuals R."""
+
+    @property
+    @abc.abstractmethod
+    def shots(self) -> int:
+        """Number of results that come along with them."""
 
     @abc.abstractmethod
     def linear(self, y: Float[Array, " N"]) -> tuple[Float[Array, " R"], Float[Array, "R N"], RESULTS]:
