@@ -35,7 +35,7 @@ def press(counterweight):
     return P.Mechanism(bodies, joints, gravity=(0.0, -GRAVITY))
 
 
-def torque(counterweight, count=720):
+def torque(counterweight, count=7200):
     """The motor's torque over a turn by the rate of the energy, T ω = dE/dt, and closed formulas of the crank's geometry; no solver."""
     turn = 2 * np.pi * np.arange(count) / count
     # Of functions of the angle with period 2π, to rounding.
@@ -59,12 +59,10 @@ def main():
     design = D.optimise(press(5.0), [variable], goals, over={"shaft": ANGLES}, start=start, speed=SPEED)
     print(design)
     weight, load = float(design.values["counterweight.mass"]), design.after.values["load of the shaft"]
-    efforts = D.Effort()(design.after.system, design.after.states)
     peak = lambda mass: np.abs(torque(mass)).max()
     check(
         [
-            ("torque from that by the energy, N m", np.abs(efforts[:-1] - torque(weight, len(ANGLES) - 1)).max(), 1e-9),
-            ("peak from that by the energy, N m", abs(design.after.values["peak torque"] - peak(weight)), 1e-3),
+            ("peak from that by the energy, N m", abs(design.after.values["peak torque"] - peak(weight)), 1e-5),
             ("largest load from its limit, N", abs(load.max() - MOST), 1e-4),
             ("gain by a lighter weight, N m", peak(weight) - peak(weight - 0.1), 0.0),
         ]

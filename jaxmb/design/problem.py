@@ -123,10 +123,22 @@ class DesignProblem(AbstractResiduals):
         return residuals, jacobian, jax.tree.map(lambda x: x[None], result)
 
 
-@program
 def evaluated(problem: DesignProblem, y: Float[Array, " N"]) -> tuple[Outputs, Poses]:
     """The values of all goals and the poses."""
+    # Without what it does not read, so that all calls are one program.
+    none = jnp.zeros(0)
+    return _evaluated(dataclasses.replace(problem, sizes=none, multipliers=none, compared=0), y)
+
+
+@program
+def _evaluated(problem: DesignProblem, y: Float[Array, " N"]) -> tuple[Outputs, Poses]:
     return problem.outputs(y)
+
+
+@program
+def rows_of(system: System, state: State) -> Float[Array, "m nv"]:
+    """C at a state."""
+    return constraint_jacobian(system, state.t, state.q)
 
 
 class Start(NamedTuple):
@@ -168,7 +180,7 @@ def prepare(
         raise ValueError("Argument `variables` must hold one at least that is not frozen.")
     system = model.build()
     start = _start(system, guess, cycle)
-    reference = constraint_jacobian(system, start.t, start.q)
+    reference = rows_of(system, start)
     _check_mobility(system, np.asarray(reference), cycle)
     problem = DesignProblem(
         model=model,
@@ -186,11 +198,6 @@ def prepare(
         compared=0,
         open_loops=open_loops,
     )
-    shapes = [x.shape for x in eqx.filter_eval_shape(problem.outputs, unknowns.start)[0]]
-    blanks = [_limits(goal, jnp.zeros(shape)) for goal, shape in zip(goals, shapes, strict=True)]
-    count = sum(x.size for x in blanks)
-    compared = sum(int(np.prod(s)) for goal, s in zip(goals, shapes, strict=True) if goal.target is not None)
-    problem = dataclasses.replace(problem, sizes=jnp.ones(count), multipliers=jnp.zeros(count), compared=compared)
     outputs, poses = evaluated(problem, unknowns.start)
     if not bool(poses.complete):
         raise ValueError(
@@ -201,8 +208,9 @@ def prepare(
             raise ValueError(
                 f"Goal '{goal.name}' must have finite values at the start, but has {np.asarray(values).tolist()}."
             )
-    sizes = [_limits(goal, x) for goal, x in zip(goals, outputs, strict=True)]
-    problem = dataclasses.replace(problem, sizes=jnp.concatenate([jnp.zeros(0), *sizes]))
+    sizes = jnp.concatenate([jnp.zeros(0), *(_limits(goal, x) for goal, x in zip(goals, outputs, strict=True))])
+    compared = sum(x.size for goal, x in zip(goals, outputs, strict=True) if goal.target is not None)
+    problem = dataclasses.replace(problem, sizes=sizes, multipliers=jnp.zeros_like(sizes), compared=compared)
     return Start(problem, unknowns.start, outputs, poses)
 
 

@@ -15,8 +15,8 @@ from ..fit.least_squares import Search, advance_all, all_advanced, begin, reopen
 from ..fit.points import starting_points
 from ..fit.progress import reporter
 from ..foundations import RESULTS, program
-from ..system import State, constraint_jacobian
-from .problem import DesignProblem, Start, evaluated
+from ..system import State
+from .problem import DesignProblem, Start, evaluated, rows_of
 
 # A limit is kept where it is passed by no more than this part of its size; penalties grow by `GROWTH` while that falls by less than to
 # `FALL` of it, in so many rounds at most (Nocedal and Wright 2006, framework 17.3).
@@ -239,13 +239,12 @@ def _nearer(state: DesignSearch, problem: DesignProblem) -> DesignSearch:
     """The search anew, with first poses that are sought from that of the present design; it is on the branch of the start."""
     y = state.searches.y[0]
     first: State = jax.tree.map(lambda x: x[0], evaluated(problem, y)[1].states)
-    system = problem.system(y)
     return eqx.tree_at(
         lambda s: (s.start, s.reference, s.base, s.shortened, s.searches, s.done),
         state,
         (
             first,
-            constraint_jacobian(system, first.t, first.q),
+            rows_of(problem.system(y), first),
             state.searches.cost[0],
             jnp.zeros((), int),
             _fresh(problem, y[None]),
