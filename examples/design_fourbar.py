@@ -1,4 +1,4 @@
-"""Synthesis of a four-bar whose coupler point goes through ten given points: with their timing out of hundreds of random starts, and without it from a guess.
+"""Synthesis of a four-bar whose coupler point goes through ten given points: with their timing out of random starts, and without it from a guess.
 
 The points are those of a known four-bar, so that the search has an exact answer to find again.
 """
@@ -63,7 +63,7 @@ def errors(design):
     return max(abs(float(design.values[name]) - KNOWN[name]) for name in KNOWN)
 
 
-def main(starts=500):
+def main(starts=200):
     points = coupler_points(KNOWN, ANGLES)
     timed = D.Goal("path", D.Path("coupler.p"), points)
     free = D.Goal("path without timing", D.PathGap("coupler.p", points), 0.0)
