@@ -7,7 +7,7 @@ from typing import cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from ..fit import Parameter, Progress
 from ..fit.least_squares import MILD
@@ -97,8 +97,8 @@ def optimise(
         goals=problem.goals,
         before=_outcome(problem, prepared.y, prepared.poses.states, prepared.outputs),
         after=_outcome(problem, y, poses.states, outputs),
-        cost=_cost(problem, outputs),
-        first_cost=_cost(problem, prepared.outputs),
+        cost=problem.cost(outputs),
+        first_cost=problem.cost(prepared.outputs),
         obstacles=_obstacles(cycle, state),
         at_bound=_at_bound(problem, state),
         starts=(int(state.starts), int(state.turning)),
@@ -112,11 +112,6 @@ def optimise(
 def _outcome(problem: DesignProblem, y: Array, states: State, outputs: Outputs) -> Outcome:
     values = {goal.name: x for goal, x in zip(problem.goals, outputs, strict=True)}
     return Outcome(system=problem.system(y), states=states, values=values)
-
-
-def _cost(problem: DesignProblem, outputs: Outputs) -> Float[Array, ""]:
-    pairs = zip(problem.goals, outputs, strict=True)
-    return 0.5 * sum((jnp.sum(goal.differences(x) ** 2) for goal, x in pairs), start=jnp.zeros(()))
 
 
 def _result(state: DesignSearch, problem: DesignProblem) -> RESULTS:

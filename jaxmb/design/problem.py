@@ -100,6 +100,11 @@ class DesignProblem(AbstractResiduals):
         spoilt = lambda x: jnp.where(poses.complete, x, jnp.nan)
         return tuple(spoilt(jnp.asarray(goal.of(system, poses.states))) for goal in self.goals), poses
 
+    def cost(self, outputs: Outputs) -> Float[Array, ""]:
+        """½ Σ (weight (value − target))² of all goals."""
+        pairs = zip(self.goals, outputs, strict=True)
+        return 0.5 * sum((jnp.sum(goal.differences(x) ** 2) for goal, x in pairs), start=jnp.zeros(()))
+
     def excess(self, outputs: Outputs) -> Float[Array, " L"]:
         """By how much all limits are passed, over their sizes."""
         parts = [goal.excess(x) for goal, x in zip(self.goals, outputs, strict=True)]

@@ -93,7 +93,7 @@ def search(
     problem = start.problem
     points = starting_points(start.y, (problem.low, problem.high), problem.unknowns.labels, starts, key)
     rtol, most = jnp.asarray(limits[0], points.dtype), jnp.asarray(limits[1])
-    first = _first_cost(start)
+    first = problem.cost(start.outputs)
     penalty = jnp.where(first > 0, 2 * FIRST * first, 1.0)
     problem = eqx.tree_at(lambda p: p.penalty, problem, penalty)
     file, report = Checkpoint(checkpoint, (problem, points, limits[0])), reporter(progress)
@@ -124,11 +124,6 @@ def _reopened(state: DesignSearch, most: int) -> DesignSearch:
         state,
         (jax.vmap(lambda s: reopened(s, most))(state.searches), jnp.zeros((), bool)),
     )
-
-
-def _first_cost(start: Start) -> Float[Array, ""]:
-    pairs = zip(start.problem.goals, start.outputs, strict=True)
-    return 0.5 * sum((jnp.sum(goal.differences(x) ** 2) for goal, x in pairs), start=jnp.zeros(()))
 
 
 def _fresh(problem: DesignProblem, points: Float[Array, "S N"]) -> Search:
