@@ -374,6 +374,7 @@ def test_misalignments_of_a_mechanism_with_more_constraints_than_it_needs_are_na
     assert float(jnp.median(report.gaps)) > 0
 
 
+@pytest.mark.slow
 def test_poses_do_not_depend_on_the_design_that_they_are_sought_from(at_four_bar):
     """From the nominal start, and from one nearby, another design takes the same poses."""
     problem = at_four_bar.problem
