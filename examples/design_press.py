@@ -35,7 +35,7 @@ def press(counterweight):
     return P.Mechanism(bodies, joints, gravity=(0.0, -GRAVITY))
 
 
-def torque(counterweight, count=7200):
+def torque(counterweight, count=20_000):
     """The motor's torque over a turn by the rate of the energy, T ω = dE/dt, and closed formulas of the crank's geometry; no solver."""
     turn = 2 * np.pi * np.arange(count) / count
     # Of functions of the angle with period 2π, to rounding.
