@@ -26,6 +26,7 @@ PAGES = {
     "control": ("Control", ("control",)),
     "env": ("Environments", ("env",)),
     "fit": ("Fits", ("fit",)),
+    "design": ("Design of mechanisms", ("design",)),
     "verification": ("Checks of runs and gradients", ("verification",)),
     "sweep": ("Sweeps", ("sweep",)),
     "models": ("Models from files", ("models",)),

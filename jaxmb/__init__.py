@@ -74,6 +74,7 @@ from .verification import RunCheck as RunCheck
 __version__ = _version("jaxmb")
 
 if TYPE_CHECKING:
+    from . import design as design
     from . import env as env
     from . import fit as fit
     from . import models as models
@@ -84,7 +85,7 @@ if TYPE_CHECKING:
     from . import sweep as sweep
 
 # Packages that not every program needs are imported where they are first used: optax alone takes 0.4 s.
-_LATER = ("env", "fit", "models", "planar", "plot", "spatial", "sweep")
+_LATER = ("design", "env", "fit", "models", "planar", "plot", "spatial", "sweep")
 
 
 def __getattr__(name: str) -> object:

@@ -26,6 +26,7 @@ jax.config.update("jax_enable_x64", True)  # before anything is built
 planar, spatial, control = jm.planar, jm.spatial, jm.control
 PACKAGES = ["planar", "spatial", "control", "fit", "models", "plot", "records", "sweep"]
 PACKAGES += [
+    "design",
     "env",
     "formulation",
     "kinematics",
@@ -557,6 +558,39 @@ def absolute_with_motor():
     return absolute()
 
 
+def designs():
+    design = jm.design
+    for kind in (design.Coordinate, design.Stroke):
+        yield kind, dict(name="pivot")
+    yield design.Path, dict(point="rod.b")
+    yield design.PathGap, dict(point="rod.b", through=np.ones((2, 2)))
+    yield design.Dwell, dict(name="pivot", between=Among((0.0, 1.0), "shape"))
+    yield design.TransmissionAngle, dict(one="rod.b", at="rod.a", other="rod.centre")
+    yield design.BearingLoad, dict(joint="pivot")
+    yield design.Effort, dict(driver="input")
+    yield design.Peak, dict(of=Among(design.Effort(), "class"))
+    tip = design.Goal("tip", design.Path("rod.b"), 0.0)
+    yield design.Goal, dict(
+        name="tip", of=lambda system, states: states.q, target=Among(0.0, "none"), low=Among(-1.0, "none"), high=Among(1.0, "none"),
+        weight=more(1.0),
+    )  # fmt: skip
+    given = dict(
+        mechanism=pendulum(),
+        variables=[jm.fit.Parameter("rod.length", 1.0, 0.5, 2.0, scale=0.01)],
+        goals=[tip],
+        over={"pivot": [0.0, 0.5]},
+        start={"pivot": 0.0},
+        speed=Among(1.0, wrong=(ZERO,)),
+        key=jax.random.key(0),
+    )
+    yield design.optimise, given | dict(
+        starts=more(1), rtol=more(1e-6), max_iterations=more(2), checkpoint=Among(fresh(".npz"), "text"), progress=False
+    )  # fmt: skip
+    yield design.tolerances, given | dict(samples=more(4))
+    small = {name: value for name, value in given.items() if name not in ("speed", "key")}
+    yield jm.plot.design, dict(result=design.optimise(**small, max_iterations=1), figure=None)
+
+
 def files():
     found = model()
     robot = os.path.join(folder(), "pendulum.urdf")
@@ -623,6 +657,7 @@ def files():
     yield fit.identifiability, found | dict(jacobian=known("forward"))
     yield fit.information, found | dict(jacobian=known("forward"))
     yield fit.inertia_parameter, dict(model=solid(), body=known("rod"), bound=more(10.0))
+    yield from designs()
     system, run = built(), motion()
     yield jm.plot.draw, dict(
         system=system, state=start(), ax=None, points=True, view=None, forces=False, symbols=more(0.02),

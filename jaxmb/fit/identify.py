@@ -11,23 +11,21 @@ import numpy as np
 import optax
 import optimistix as optx
 from jax import lax
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from ..foundations import RESULTS, Count, Key, NonNegative, contract, function_of, is_concrete, lasting, listing
 from .checkpoint import Checkpoint
 from .descent import descend
 from .experiment import Experiment, listed
 from .information import linear
-from .least_squares import Search, advance, begin, reopened
+from .least_squares import Search, advance_all, all_advanced, begin, reopened
 from .parameter import Parameter
+from .points import starting_points
 from .prepare import Prepared, prepare
 from .problem import Problem
 from .progress import Progress, reporter
 from .report import Fit, failures, summarise
 
-# Random starts lie evenly in the logarithm between bounds that are more than two decades apart: evenly between 1e-3 and 1e3, nine in ten
-# would begin above 100.
-LOGARITHMIC = 100.0
 # With so few unknowns a gradient is found in forward mode: a pass of reverse mode costs about four runs.
 FORWARD_LIMIT = 4
 SUCCESS = cast(RESULTS, RESULTS.successful)
@@ -98,7 +96,10 @@ def identify(
     prepared = prepare(model, parameters, experiments, build, jacobian, options)
     file = Checkpoint(checkpoint, (prepared, rtol, starts))
     if optimiser is None:
-        y, outcome = _search(prepared, _starting_points(prepared, starts, key), rtol, max_iterations, file, progress)
+        count = prepared.problem.count
+        bounds = prepared.problem.low[:count], prepared.problem.high[:count]
+        points = starting_points(prepared.start, bounds, prepared.labels, starts, key)
+        y, outcome = _search(prepared, points, rtol, max_iterations, file, progress)
     elif starts != 1:
         raise ValueError(f"Argument `starts` must be 1 with an `optimiser`, but is {starts}.")
     elif isinstance(optimiser, optax.GradientTransformation):
@@ -131,52 +132,18 @@ def _search(
     if is_concrete(prepared, points):
         searches = reopened(file.load(searches), most)
         while not np.all(np.asarray(searches.done)):
-            searches = _advanced(problem, searches, *limits)
+            searches = advance_all(problem, searches, *limits)
             file.save(searches)
             ended = bool(np.all(np.asarray(searches.done)))
             report(int(searches.iterations.max()), most, searches.cost.min(), searches.trial_cost.min(), ended)
     else:
         # Inside of a transformation nothing can be written or reported, and all iterations are one program.
-        searches = lax.while_loop(lambda s: ~jnp.all(s.done), lambda s: _all_advanced(problem, s, *limits), searches)
+        searches = lax.while_loop(lambda s: ~jnp.all(s.done), lambda s: all_advanced(problem, s, *limits), searches)
     # NaN would be the least for `argmin`.
     costs = jnp.where(jnp.isnan(searches.cost), jnp.inf, searches.cost)
     best: Search = jax.tree.map(lambda x: x[jnp.argmin(costs)], searches)
     outcome = dict(r=best.r, jacobian=best.jacobian, cost=best.cost, iterations=best.iterations)
     return best.y, outcome | dict(result=best.result, runs=best.results, starts=searches.cost)
-
-
-def _all_advanced(problem: Problem, searches: Search, rtol: Array, most: Array) -> Search:
-    """One iteration of each; one alone is no batch."""
-    if searches.cost.shape[0] > 1:
-        return jax.vmap(lambda search: advance(problem, search, rtol, most))(searches)
-    # Under `vmap` both branches of every condition run; a batch of one would pay for that.
-    alone = advance(problem, jax.tree.map(lambda x: x[0], searches), rtol, most)
-    return jax.tree.map(lambda x: x[None], alone)
-
-
-_advanced = lasting(_all_advanced)
-
-
-def _starting_points(prepared: Prepared, starts: int, key: PRNGKeyArray | None) -> Float[Array, "S N"]:
-    """Where searches start: at the nominal values, and at random within the bounds, in the logarithm where these are far apart."""
-    if starts < 1 or (starts > 1 and key is None):
-        raise ValueError(f"Argument `starts` must be positive, and come with a `key` beyond 1, but is {starts}.")
-    if starts == 1:
-        return prepared.start[None]
-    assert key is not None
-    n = prepared.problem.count
-    low, high = prepared.problem.low[:n], prepared.problem.high[:n]
-    if is_concrete(low, high):
-        unbounded = [x for x, fine in zip(prepared.labels, np.isfinite(high - low), strict=False) if not fine]
-        if unbounded:
-            raise ValueError(f"Argument `starts` needs parameters with both bounds, but {listing(unbounded)} has not.")
-    share = jax.random.uniform(key, (starts - 1, n), low.dtype)
-    far = (low > 0) & (high > LOGARITHMIC * low)
-    # Where the bounds are near, low may be zero or negative: the power would be NaN, and its gradient too.
-    safe = jnp.where(far, low, 1.0)
-    samples = jnp.where(far, safe * (jnp.where(far, high, 1.0) / safe) ** share, low + share * (high - low))
-    rest = jnp.broadcast_to(prepared.start[n:], (starts - 1, prepared.problem.size - n))
-    return jnp.concatenate([prepared.start[None], jnp.concatenate([samples, rest], axis=1)])
 
 
 def _descent(

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from ..foundations import RESULTS
+from ..foundations import RESULTS, lasting
 from ..linalg import solve_spd
-from .problem import Problem
+from .residuals import AbstractResiduals
 
 # The first damping, relative to the diagonal of JᵀJ (1e-6 for good starts, 1e-3 or 1 for others: Madsen, Nielsen and Tingleff 2004), and its
 # least, which changes a step by less than the default `rtol`.
@@ -78,7 +78,7 @@ class Search(eqx.Module):
     result: RESULTS
 
 
-def begin(problem: Problem, y: Float[Array, " N"]) -> Search:
+def begin(problem: AbstractResiduals, y: Float[Array, " N"]) -> Search:
     """A search that starts at y; nothing is evaluated yet."""
     count = problem.rows
     one, success = jnp.ones((), y.dtype), SUCCESS
@@ -109,7 +109,7 @@ def reopened(search: Search, most: int) -> Search:
     return eqx.tree_at(lambda s: s.done, search, search.done & ~unfinished)
 
 
-def advance(problem: Problem, search: Search, rtol: Float[Array, ""], most: Int[Array, ""]) -> Search:
+def advance(problem: AbstractResiduals, search: Search, rtol: Float[Array, ""], most: Int[Array, ""]) -> Search:
     """One evaluation, at the trial, and the next trial; a search that is done stays as it is.
 
     Moré's scaling (1978), Nielsen's damping (1999). It ends where the step, relative to the unknowns, or the predicted fall of
@@ -165,6 +165,18 @@ def advance(problem: Problem, search: Search, rtol: Float[Array, ""], most: Int[
     )
     # In a batch others may still go on: what is done is put back as it was.
     return jax.tree.map(lambda old, new: jnp.where(search.done, old, new), search, following)
+
+
+def all_advanced(problem: AbstractResiduals, searches: Search, rtol: Float[Array, ""], most: Int[Array, ""]) -> Search:
+    """One iteration of each; one alone is no batch."""
+    if searches.cost.shape[0] > 1:
+        return jax.vmap(lambda search: advance(problem, search, rtol, most))(searches)
+    # Under `vmap` both branches of every condition run; a batch of one would pay for that.
+    alone = advance(problem, jax.tree.map(lambda x: x[0], searches), rtol, most)
+    return jax.tree.map(lambda x: x[None], alone)
+
+
+advance_all = lasting(all_advanced)
 
 
 def bounded_step(

@@ -15,6 +15,7 @@ from ..mechanism import AbstractMechanism
 from ..simulation import Solution, simulate
 from ..system import State, System
 from .parameter import Unknowns
+from .residuals import AbstractResiduals
 from .shot import Shot, over_shots
 from .start import state_with
 from .target import Setup
@@ -90,7 +91,7 @@ def independent_values(shot: Shot, motion: State) -> Float[Array, " s"]:
     return jnp.concatenate([motion.q[np.array(shot.positions, int)], motion.v[np.array(shot.velocities, int)]])
 
 
-class Problem(eqx.Module):
+class Problem(AbstractResiduals):
     """Residuals of all experiments as a function of all unknowns y: parameters, then starts and biases, over their scales.
 
     Attributes:

@@ -35,6 +35,7 @@ from .sparse import BlockMatrix as BlockMatrix
 from .sparse import lowered as lowered
 from .sparse import SparseFactor as SparseFactor
 from .sparse import SparseRows as SparseRows
+from .square import determinant as determinant
 from .square import solve_square as solve_square
 from .square import SquareSolver as SquareSolver
 from .square import without_lapack as without_lapack

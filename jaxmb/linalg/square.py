@@ -50,6 +50,23 @@ def solve_square(matrix: Float[Array, "n n"], rhs: Float[Array, " n"]) -> Float[
     )
 
 
+def determinant(matrix: Float[Array, "n n"]) -> Float[Array, ""]:
+    """The determinant of A, by elimination with pivots; without derivatives."""
+    n = matrix.shape[0]
+
+    def eliminate(j: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        rest, product = carry
+        pivot = jnp.argmax(jnp.where(jnp.arange(n) >= j, jnp.abs(rest[:, j]), -1))
+        row = rest[pivot]
+        # The row takes the place of row j, which goes to where it was: one exchange, one change of sign.
+        rest = rest.at[pivot].set(rest[j]).at[j].set(row)
+        size = jnp.where(row[j] == 0, 1, row[j])
+        factors = jnp.where(jnp.arange(n) > j, rest[:, j] / size, 0)
+        return rest - factors[:, None] * row, product * jnp.where(pivot == j, row[j], -row[j])
+
+    return lax.fori_loop(0, n, eliminate, (lax.stop_gradient(matrix), jnp.ones((), matrix.dtype)))[1]
+
+
 class SquareSolver(lx.AbstractLinearSolver[Square]):
     """`solve_square` for the root finders of implicit integrators, in place of LAPACK's LU."""
 

@@ -1,5 +1,6 @@
-"""Pictures of mechanisms and fits; needs matplotlib (`pip install jaxmb[plots]`)."""
+"""Pictures of mechanisms, fits and designs; needs matplotlib (`pip install jaxmb[plots]`)."""
 
+from .design import design as design
 from .draw import animate as animate
 from .draw import draw as draw
 from .fit import fit as fit
