@@ -58,8 +58,8 @@ class RESULTS(dfx.RESULTS):  # pyright: ignore[reportGeneralTypeIssues]
         "`simulate` of that run tells more."
     )
     search_stuck = (
-        "No step reduces the cost though residuals say that one should: runs fail beside, or the motion depends on the parameters "
-        "so strongly that its derivatives hold nowhere. Start closer, use shorter records, or `windows`."
+        "No step reduces the cost though residuals say that one should: runs fail beside, or loops do not close there, or the motion depends on "
+        "the parameters so strongly that its derivatives hold nowhere. Start closer; in a fit use shorter records, or `windows`."
     )
     search_unfinished = "The search did not converge within `max_iterations`, or `steps`; more of them, or another start, may lead further."
     unresolved_passage = (
