@@ -92,29 +92,26 @@ def poses_of(case, model, y, u, units=Units()):
     return poses, rates
 
 
-def start_of(system, poses, rates):
-    """The state with given poses of the bodies."""
+@jax.jit
+def measured(system, poses, rates):
+    """Coordinates and velocities of the system at given poses of the bodies."""
     linkage = linkage_of(system)
-    q = linkage.measure(poses, system.params)
-    return jm.assemble(system, q, linkage.measure_rates(poses, rates, system.params), throw=False)
+    return linkage.measure(poses, system.params), linkage.measure_rates(poses, rates, system.params)
 
 
-def run(mechanism, poses, rates, ts, build, formulation):
-    """Poses (T, n, D, D), the energy's balance (T,), kinetic energies, and the result."""
-    system = mechanism.build(build)
-    solution = jm.simulate(system, start_of(system, poses, rates), ts, formulation=formulation, throw=False)
-    seen = jnp.stack([jm.pose(system, solution, body.name) for body in mechanism.bodies], axis=-3)
-    balance = jm.energy(system, solution)
-    return seen, balance.balance, balance.kinetic, solution.result, solution.stats["num_steps"]
+def start_of(system, poses, rates):
+    """The state with given poses of the bodies, which satisfy the constraints."""
+    return jm.as_state(system, *measured(system, poses, rates))
 
 
-@functools.cache
-def many(build, formulation):
-    """`run` of a batch in one program."""
-    one = functools.partial(run, build=build, formulation=formulation)
-    return jax.jit(jax.vmap(one), compiler_options=jm.compiler_options())
+@jax.jit
+def seen(system, states):
+    """Poses (T, n, D, D) of the bodies at saved states."""
+    linkage = linkage_of(system)
+    at = lambda q: linkage.poses(q, system.params)[1:]
+    return jax.vmap(at)(states.q)
 
 
-def stacked(items):
-    """One pytree of arrays with a leading axis from many of equal structure."""
-    return jax.tree.map(lambda *x: np.stack([np.asarray(y) for y in x]), *items)
+def formulation_of(case):
+    """What the package is asked for: bodies without mass need the KKT matrix."""
+    return jm.formulation.KKT() if min(link.mass for link in case.links) == 0 else None

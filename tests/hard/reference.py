@@ -258,3 +258,23 @@ def motion(model, y, u, ts, rtol=RTOL):
             t = edge
         saved.append((y, u))
     return saved
+
+
+def apart_after(model, y, u, ts, rng, size=1e-6):
+    """By how much more states differ at the end that differed by `size` at the start, and the least singular value of rows on the way.
+
+    The value is that of rows of length 1, redundant ones left out: how near the motion comes to a pose where rows become dependent.
+    """
+    path = motion(model, y, u, np.linspace(ts[0], ts[-1], 41), 1e-9)
+    other = moved(model, y, size * rng.normal(size=len(u)))
+    other, speed = corrected(model, ts[0], other, u + size * rng.normal(size=len(u)))
+    end = motion(model, other, speed, ts[[0, -1]], 1e-9)
+    if path is None or end is None:
+        return np.inf, 0.0
+    least = np.inf
+    for t, (y, u) in zip(np.linspace(ts[0], ts[-1], 41), path, strict=True):
+        jacobian = rows_at(model, t, y, u)[0]
+        if len(jacobian):
+            values = np.linalg.svd(jacobian / np.linalg.norm(jacobian, axis=1)[:, None], compute_uv=False)
+            least = min(least, values[values > RANK].min())
+    return max(np.abs(path[-1][k] - end[-1][k]).max() for k in (0, 1)) / size, least

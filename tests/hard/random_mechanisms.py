@@ -1,0 +1,160 @@
+"""R7: random mechanisms by the builders, in both kinds of coordinates, against the dense integrator."""
+
+import dataclasses
+import time
+from collections import Counter
+
+import numpy as np
+from hard.built import Units, formulation_of, measured, mechanism_of, poses_of, seen
+from hard.reference import apart_after, corrected_velocity, motion
+from hard.row import Figure, cpu_time
+from hard.topologies import TOPOLOGIES, model_of
+
+import jaxmb as jm
+
+DRAWS = 24  # of each topology; times two builds
+DURATION = 2.0  # in units of √(length/gravity): a few swings
+TIMES = np.linspace(0.0, DURATION, 5)
+ACCURACY = 1e-6  # of poses in units of the links' lengths, a hundred times the default tolerance
+ENERGY = 1e-6
+NEAR = 1e-3  # of rows of length 1, where `simulate` begins to treat a pose as singular
+CHAOS = 1e3  # growth of a difference after which the default tolerance does not leave five digits
+HANG = 300.0  # s for one run, compilation included
+BUILDS = ("relative", "absolute")
+
+
+@dataclasses.dataclass
+class Start:
+    """A drawn mechanism with a state on its constraints, and its motion by the reference."""
+
+    topology: str
+    draw: int
+    case: object
+    model: object
+    y: np.ndarray
+    u: np.ndarray
+    path: list | None
+    units: Units
+
+    def hard(self):
+        """Whether the reference itself says that the motion is near a singular pose, or that nothing can be foretold."""
+        growth, least = apart_after(self.model, self.y, self.u, TIMES, np.random.default_rng(0))
+        return growth, least < NEAR or growth > CHAOS
+
+
+@dataclasses.dataclass
+class Verdict:
+    """What became of a run."""
+
+    start: Start
+    build: str
+    verdict: str
+    words: str = ""
+    error: float = 0.0
+    energy: float = 0.0
+
+
+def drawn(topology, draw, seed):
+    """One mechanism, the same for a number and a seed whatever else is drawn."""
+    rng = np.random.default_rng([seed, list(TOPOLOGIES).index(topology), draw])
+    case = TOPOLOGIES[topology](rng).case
+    model, y = model_of(case)
+    u = corrected_velocity(model, 0.0, y, rng.normal(size=model.n * len(model.columns)))
+    units = Units(*10.0 ** rng.choice([-6, 0, 6], 3)) if draw % 2 else Units()
+    return Start(topology, draw, case, model, y, u, motion(model, y, u, TIMES), units)
+
+
+def attempt(start, build):
+    """The verdict on one run by the package."""
+    clock = time.perf_counter()
+    try:
+        system = mechanism_of(start.case, start.units).build(build)
+        poses, rates = poses_of(start.case, start.model, start.y, start.u, start.units)
+        state = jm.as_state(system, *measured(system, poses, rates))
+        times = start.units.time * TIMES
+        solution = jm.simulate(system, state, times, formulation=formulation_of(start.case), throw=False)
+        told = solution.result != jm.RESULTS.successful
+        balance = np.asarray(jm.energy(system, solution).balance)
+        poses = np.asarray(seen(system, solution.states))
+    except Exception as error:  # whatever it is, it is counted
+        named = isinstance(error, ValueError) and "Argument" in str(error)
+        return judged(start, build, "told" if named else "crash", f"{type(error).__name__}: {error}"[:300])
+    if time.perf_counter() - clock > HANG:
+        return Verdict(start, build, "hang", f"{time.perf_counter() - clock:.0f} s")
+    if bool(told):
+        return judged(start, build, "told", jm.RESULTS[solution.result])
+    return compared(start, build, poses, balance)
+
+
+def judged(start, build, verdict, words):
+    """A run that was refused or has failed: hard, if the reference finds it hard too."""
+    if verdict == "told":
+        verdict = "told" if start.hard()[1] else "told, not hard"
+    return Verdict(start, build, verdict, words)
+
+
+def compared(start, build, poses, balance):
+    """A run that calls itself successful, beside the reference."""
+    if not np.isfinite(poses).all():
+        return Verdict(start, build, "silent NaN")
+    d, unit = start.case.dim, start.units
+    expected = np.stack([poses_of(start.case, start.model, *state)[0][1:] for state in start.path])
+    poses = poses.copy()
+    poses[..., :d, d] /= unit.length
+    error = float(np.abs(poses - expected).max())
+    energy = float(np.abs(balance).max() / (unit.mass * (unit.length / unit.time) ** 2))
+    verdict, words = "right", ""
+    if error > ACCURACY:
+        growth, _ = start.hard()
+        rough = motion(start.model, start.y, start.u, TIMES, 1e-9)
+        doubt = np.inf if rough is None else max(np.abs(a - b).max() for a, b in zip(rough[-1], start.path[-1], strict=True))
+        words = f"error {error:.1e}, growth {growth:.1e}, reference in doubt by {doubt:.1e}"
+        bound = ACCURACY * max(1.0, growth)
+        verdict = "right" if error <= bound else ("in doubt" if doubt > 0.1 * error else "wrong and successful")
+    return Verdict(start, build, verdict, words, error, energy)
+
+
+def verdicts(topologies, count, seed, builds=BUILDS, report=None):
+    """All runs; `report` sees each verdict that is not "right"."""
+    for topology in topologies:
+        for draw in range(count):
+            start = drawn(topology, draw, seed)
+            for build in builds:
+                found = attempt(start, build) if start.path is not None else Verdict(start, build, "no reference")
+                if report and found.verdict != "right":
+                    report(found)
+                yield found
+
+
+def line(verdict):
+    """One verdict in words."""
+    start = verdict.start
+    return f"{start.topology} {start.draw} {verdict.build} {start.units}: {verdict.verdict}. {verdict.words}"
+
+
+def figures(share, seed):
+    """The row's figures. A share has fewer draws, and below a quarter fewer topologies."""
+    names = list(TOPOLOGIES)[: len(TOPOLOGIES) if share >= 0.25 else 3]
+    count = max(2, round(DRAWS * share))
+    result = []
+    with cpu_time(result):
+        found = list(verdicts(names, count, seed, report=lambda v: print("R7", line(v), flush=True)))
+        number = Counter(v.verdict for v in found)
+        compared_ones = [v for v in found if v.verdict == "right"]
+        unbalanced = sum(v.energy > ENERGY for v in compared_ones)
+        total = len(found) - number["no reference"]
+        known = lambda what, goal, key: Figure("R7", what, goal, f"{number[key]}", total, number[key] == 0)
+        result += [
+            Figure("R7", f"runs of random mechanisms, {len(names)} kinds, in both builds, that are right", "≥ 99 %", f"{number['right']}", total, number["right"] >= 0.99 * total),
+            known("wrong and successful", "0", "wrong and successful"),
+            known("crash: an error that names no argument", "0", "crash"),
+            known(f"hang: more than {HANG:.0f} s", "0", "hang"),
+            known("not finite and successful", "0", "silent NaN"),
+            known("told to have failed, though the reference finds nothing hard", "0", "told, not hard"),
+            Figure("R7", "told to have failed, and hard by the reference", "any", f"{number['told']}", total, True),
+            Figure("R7", "right, and the energy off by more than 1e-6", "0", f"{unbalanced}", len(compared_ones), unbalanced == 0),
+        ]
+        if number["in doubt"] or number["no reference"]:
+            left = number["in doubt"] + number["no reference"]
+            result.append(Figure("R7", "the reference does not know", "any", f"{left}", len(found), True))
+    return result
