@@ -6,9 +6,9 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
-from hard.row import Figure, cpu_time
 
 import jaxmb as jm
+from hard.row import Figure, cpu_time
 
 ROWS = 64
 TIMES = jnp.linspace(0.0, 1.0, 3)
@@ -96,12 +96,29 @@ def figures(share, seed):
                 same = all(np.array_equal(expected[k][others], found[k][others], equal_nan=True) for k in found)
                 told = found["result"][place] != 0
                 if not (same and told and taken <= SLOWER * usual):
-                    print(f"R8 {what}, row {place}: same {same}, told {told}, {1e3 * taken:.1f} ms in place of {1e3 * usual:.1f}", flush=True)
+                    print(
+                        f"R8 {what}, row {place}: same {same}, told {told}, {1e3 * taken:.1f} ms in place of {1e3 * usual:.1f}",
+                        flush=True,
+                    )
                 spoilt, untold, cases = spoilt + (not same), untold + (not told), cases + 1
                 slowest = max(slowest, taken / usual)
         result += [
-            Figure("R8", f"batches of {ROWS} in which a row that fails changes a bit of another", "0", f"{spoilt}", cases, spoilt == 0),
+            Figure(
+                "R8",
+                f"batches of {ROWS} in which a row that fails changes a bit of another",
+                "0",
+                f"{spoilt}",
+                cases,
+                spoilt == 0,
+            ),
             Figure("R8", "rows that fail and are not told", "0", f"{untold}", cases, untold == 0),
-            Figure("R8", "CPU time over that of the batch without the row, largest", f"≤ {SLOWER}", f"{slowest:.2f}", cases, slowest <= SLOWER),
+            Figure(
+                "R8",
+                "CPU time over that of the batch without the row, largest",
+                f"≤ {SLOWER}",
+                f"{slowest:.2f}",
+                cases,
+                slowest <= SLOWER,
+            ),
         ]
     return result

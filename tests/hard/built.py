@@ -1,7 +1,6 @@
 """The same mechanisms by the package's builders, in any units, and runs of many at once."""
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -70,7 +69,10 @@ def mechanism_of(case, units=Units()):
         for i, (a, b, at_a, at_b, stiffness, damping, length) in enumerate(case.springs)
     ]
     drivers = [space.Driver("drive", f"j{joint}", angle) for joint, _ in case.drives]
-    laws = [np.array([f, rate / units.time, amplitude, frequency / units.time]) for _, (f, rate, amplitude, frequency) in case.drives]
+    laws = [
+        np.array([f, rate / units.time, amplitude, frequency / units.time])
+        for _, (f, rate, amplitude, frequency) in case.drives
+    ]
     gravity = units.length / units.time**2 * case.gravity[:d]
     return space.Mechanism(
         bodies, joints, drivers, forces, gravity=gravity, points=points[0], params=laws[0] if laws else None
@@ -86,7 +88,11 @@ def poses_of(case, model, y, u, units=Units()):
     for i in range(model.n + 1):
         com = case.links[i - 1].com if i else np.zeros(3)
         spin = skew(w[i])
-        poses[i, :d, :d], poses[i, :d, d], poses[i, d, d] = turn[i][:d, :d], (units.length * (x[i] - turn[i] @ com))[:d], 1
+        poses[i, :d, :d], poses[i, :d, d], poses[i, d, d] = (
+            turn[i][:d, :d],
+            (units.length * (x[i] - turn[i] @ com))[:d],
+            1,
+        )
         rates[i, :d, :d] = (spin @ turn[i] / units.time)[:d, :d]
         rates[i, :d, d] = (units.length / units.time * (v[i] - spin @ turn[i] @ com))[:d]
     return poses, rates

@@ -5,10 +5,10 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
-from hard.row import Figure, cpu_time
 from test_events import CONTACT, PLANE, exact, on_plane
 
 import jaxmb as jm
+from hard.row import Figure, cpu_time
 
 TIMES = 13
 EVENTS = 40  # granted to a run
@@ -37,7 +37,7 @@ class Ball:
         """Heights, and how many hits there are until a rebound is lower than the contact closes at, or the run ends."""
         (start, hit), count = self.fall(), 0
         heights = np.array([self.height + self.speed * t - self.gravity * t * t / 2 if t < start else 0.0 for t in ts])
-        size = max(self.height, hit**2 / (2 * self.gravity))
+        size = max(self.height, hit**2 / (2 * self.gravity)) or 1.0
         while start <= self.duration:
             count, hit = count + 1, self.restitution * hit
             rises = hit**2 / (2 * self.gravity) > CLOSES * size
@@ -112,7 +112,9 @@ def of_balls(rng, count):
     some = list(balls(rng, count))
     ts = np.array([np.linspace(0.0, b.duration, TIMES) for b in some])
     column = lambda name: np.array([getattr(b, name) for b in some])
-    found, result, _ = map(np.asarray, bounce(starts(column("height"), column("speed")), column("restitution"), column("gravity"), ts))
+    found, result, _ = map(
+        np.asarray, bounce(starts(column("height"), column("speed")), column("restitution"), column("gravity"), ts)
+    )
     for i, ball in enumerate(some):
         heights, hits, size = ball.at(ts[i])
         yield ball, verdict(found[i], result[i], heights, size, hits > EVENTS), np.abs(found[i] - heights).max() / size

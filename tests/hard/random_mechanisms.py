@@ -5,12 +5,12 @@ import time
 from collections import Counter
 
 import numpy as np
+
+import jaxmb as jm
 from hard.built import Units, formulation_of, measured, mechanism_of, poses_of, seen
 from hard.reference import apart_after, corrected_velocity, motion
 from hard.row import Figure, cpu_time
 from hard.topologies import TOPOLOGIES, model_of
-
-import jaxmb as jm
 
 DRAWS = 24  # of each topology; times two builds
 DURATION = 2.0  # in units of √(length/gravity): a few swings
@@ -107,7 +107,11 @@ def compared(start, build, poses, balance):
     if error > ACCURACY:
         growth, _ = start.hard()
         rough = motion(start.model, start.y, start.u, TIMES, 1e-9)
-        doubt = np.inf if rough is None else max(np.abs(a - b).max() for a, b in zip(rough[-1], start.path[-1], strict=True))
+        doubt = (
+            np.inf
+            if rough is None
+            else max(np.abs(a - b).max() for a, b in zip(rough[-1], start.path[-1], strict=True))
+        )
         words = f"error {error:.1e}, growth {growth:.1e}, reference in doubt by {doubt:.1e}"
         bound = ACCURACY * max(1.0, growth)
         verdict = "right" if error <= bound else ("in doubt" if doubt > 0.1 * error else "wrong and successful")
@@ -145,14 +149,28 @@ def figures(share, seed):
         total = len(found) - number["no reference"]
         known = lambda what, goal, key: Figure("R7", what, goal, f"{number[key]}", total, number[key] == 0)
         result += [
-            Figure("R7", f"runs of random mechanisms, {len(names)} kinds, in both builds, that are right", "≥ 99 %", f"{number['right']}", total, number["right"] >= 0.99 * total),
+            Figure(
+                "R7",
+                f"runs of random mechanisms, {len(names)} kinds, in both builds, that are right",
+                "≥ 99 %",
+                f"{number['right']}",
+                total,
+                number["right"] >= 0.99 * total,
+            ),
             known("wrong and successful", "0", "wrong and successful"),
             known("crash: an error that names no argument", "0", "crash"),
             known(f"hang: more than {HANG:.0f} s", "0", "hang"),
             known("not finite and successful", "0", "silent NaN"),
             known("told to have failed, though the reference finds nothing hard", "0", "told, not hard"),
             Figure("R7", "told to have failed, and hard by the reference", "any", f"{number['told']}", total, True),
-            Figure("R7", "right, and the energy off by more than 1e-6", "0", f"{unbalanced}", len(compared_ones), unbalanced == 0),
+            Figure(
+                "R7",
+                "right, and the energy off by more than 1e-6",
+                "0",
+                f"{unbalanced}",
+                len(compared_ones),
+                unbalanced == 0,
+            ),
         ]
         if number["in doubt"] or number["no reference"]:
             left = number["in doubt"] + number["no reference"]

@@ -103,7 +103,11 @@ class Evaluation:
             self.jacobian = blocks.reshape(-1, width)
         else:
             self.jacobian = np.zeros((0, width))
-        self.phi, self.drift, self.positional = np.array(self.phi), np.array(self.drift), np.array(self.positional, bool)
+        self.phi, self.drift, self.positional = (
+            np.array(self.phi),
+            np.array(self.drift),
+            np.array(self.positional, bool),
+        )
 
     def add(self, phi, parts, drift=0.0, positional=True):
         """One row from parts (body, by velocity, by angular velocity)."""
@@ -229,7 +233,9 @@ def rates_of(model, y, u):
     q = y[3 * model.n :].reshape(-1, 4)
     spin = np.concatenate([np.zeros((model.n, 1)), w[1:]], axis=1)
     (a, b, c, d), (_, x, y_, z) = q.T, spin.T
-    qdot = 0.5 * np.array([-x * b - y_ * c - z * d, x * a + y_ * d - z * c, y_ * a + z * b - x * d, z * a + x * c - y_ * b])
+    qdot = 0.5 * np.array(
+        [-x * b - y_ * c - z * d, x * a + y_ * d - z * c, y_ * a + z * b - x * d, z * a + x * c - y_ * b]
+    )
     return np.concatenate([v[1:].ravel(), qdot.T.ravel()])
 
 

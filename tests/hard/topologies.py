@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+
 from hard.reference import Model, Rows
 
 LIGHT = 1e-6  # mass of a light link in units of the others
@@ -158,7 +159,10 @@ def planar_tree(rng):
     draw = Draw(rng, 2)
     one, two, three, four, five = (draw.body() for _ in range(5))
     for kind, a, b in zip(
-        ("Revolute", "Revolute", "Prismatic", "Revolute", "PointOnLine"), (0, one, one, two, three), (one, two, three, four, five), strict=True
+        ("Revolute", "Revolute", "Prismatic", "Revolute", "PointOnLine"),
+        (0, one, one, two, three),
+        (one, two, three, four, five),
+        strict=True,
     ):
         draw.joint(kind, a, b)
     draw.spring(0, three)
@@ -202,7 +206,7 @@ def fivebar(rng):
 def driven_fivebar(rng):
     draw = fivebar(rng)
     draw.drive(0)
-    return case
+    return draw
 
 
 def watt(rng):
@@ -286,7 +290,9 @@ def wheel(rng):
 def spatial_tree(rng):
     draw = Draw(rng, 3)
     bodies = [draw.body() for _ in range(5)]
-    for kind, a, b in zip(("Revolute", "Universal", "Spherical", "Cylindrical", "Prismatic"), (0, 1, 2, 1, 4), bodies, strict=True):
+    for kind, a, b in zip(
+        ("Revolute", "Universal", "Spherical", "Cylindrical", "Prismatic"), (0, 1, 2, 1, 4), bodies, strict=True
+    ):
         draw.joint(kind, a, b)
     draw.spring(0, bodies[4])
     draw.spring(0, bodies[2])
@@ -361,13 +367,23 @@ def guides(rng):
 def driven_rssr(rng):
     draw = rssr(rng)
     draw.drive(0)
-    return case
+    return draw
 
 
 TOPOLOGIES = {
     fn.__name__: fn
     for fn in (
-        *(fourbar, slider_crank, parallelogram, parallel_hinges, spatial_fourbar, rssr, fivebar, driven_fivebar, planar_tree),
+        *(
+            fourbar,
+            slider_crank,
+            parallelogram,
+            parallel_hinges,
+            spatial_fourbar,
+            rssr,
+            fivebar,
+            driven_fivebar,
+            planar_tree,
+        ),
         *(light_fourbar, massless_fourbar, watt, stephenson, massless_cranks, closed_chain, slots, sleigh, wheel),
         *(spatial_tree, platform, stewart, guides, driven_rssr),
     )
@@ -437,7 +453,15 @@ def add_rows(case, connection, rows):
         if c.kind == "Prismatic":
             across((ax, by))
     else:
-        along(*{"Prismatic": (ax, ay), "Cylindrical": (ax, ay), "PointOnLine": (ax, ay), "Planar": (az,), "PointOnPlane": (az,)}.get(c.kind, ()))
+        along(
+            *{
+                "Prismatic": (ax, ay),
+                "Cylindrical": (ax, ay),
+                "PointOnLine": (ax, ay),
+                "Planar": (az,),
+                "PointOnPlane": (az,),
+            }.get(c.kind, ())
+        )
         across(*{"Universal": ((az, bx),)}.get(c.kind, ()))
         if c.kind in ("Revolute", "Prismatic", "Cylindrical", "Planar"):
             across((ax, bz), (ay, bz))
