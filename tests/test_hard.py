@@ -5,10 +5,13 @@ import datetime
 import numpy as np
 import pytest
 from hard import batches, events, formulations, gradients, programs, reference
+from hard.built import Units, measured, mechanism_of, poses_of
 from hard.page import page
 from hard.random_mechanisms import TIMES, attempt, drawn, figures
 from hard.row import Figure
 from hard.topologies import TOPOLOGIES, model_of
+
+import jaxmb as jm
 
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
@@ -55,6 +58,22 @@ def test_a_random_mechanism_is_right_and_a_wrong_one_is_seen():
     assert found.verdict == "right" and 0 < found.error < 1e-7
     start.case.links[1].mass *= 1 + 1e-4
     assert attempt(start, "relative").verdict == "wrong and successful"
+
+
+def test_rows_in_rad_have_sizes_of_their_own_however_small_the_lengths_beside_them():
+    """Hinges that are parallel in space: two rows of the joint that closes the loop are zero but for the rounding of cosines."""
+    rng = np.random.default_rng(3)
+    case = TOPOLOGIES["parallel_hinges"](rng).case
+    model, y = model_of(case)
+    u = reference.corrected_velocity(model, 0.0, y, rng.normal(size=18))
+    for length in (1e-9, 1e-6, 1.0, 1e6):
+        units = Units(length)
+        system = mechanism_of(case, units).build()
+        state = jm.as_state(system, *measured(system, *poses_of(case, model, y, u, units)))
+        np.testing.assert_array_equal(state.scale.span[-2:], 1.0)
+        off = jm.residuals(system, state)
+        assert max(np.abs(x).max() for x in (off.position, off.velocity)) < 1e-13
+        assert np.linalg.norm(state.scale.span[:2]) < 10 * length
 
 
 def test_the_page_says_what_is_missed():

@@ -4,15 +4,22 @@ Bodies have their centre of mass and orientation as coordinates, in space as in 
 Residuals and Jacobians of joints are written out by hand; M u̇ = f + CᵀΛ, C u̇ = Γ is solved by singular values.
 """
 
+import contextlib
 import dataclasses
+import itertools
 
 import numpy as np
 from scipy.integrate import solve_ivp
 
 RTOL, ATOL = 1e-11, 1e-12  # of the reference: four digits beyond what results are compared to
 RANK = 1e-8  # singular values of scaled rows below this belong to redundant ones; at regular poses they are at 1e-15
+EVALUATIONS = 20_000  # of one motion, after which the reference gives up: it is stiff, or has come to a kink
 STEP = 1e-30  # of the complex step, whose error is its square
 PIECES = 8  # states are brought back onto the constraints at the end of each piece of a run
+
+
+class Unsolved(Exception):
+    """The reference has given up."""
 
 
 @dataclasses.dataclass
@@ -248,22 +255,26 @@ def moved(model, y, step):
 
 def motion(model, y, u, ts, rtol=RTOL):
     """States (y, u) at all times, the first that of the start; None where SciPy gives up."""
-    size = len(y)
+    size, left = len(y), itertools.count(EVALUATIONS, -1)
 
     def slope(t, state):
+        if next(left) < 0:
+            raise Unsolved
         y, u = state[:size], state[size:]
         return np.concatenate([rates_of(model, y, u), acceleration(model, t, y, u)[0]])
 
     saved, t = [(y, u)], ts[0]
-    for end in ts[1:]:
-        for edge in np.linspace(t, end, PIECES // (len(ts) - 1) + 2)[1:]:
-            run = solve_ivp(slope, (t, edge), np.concatenate([y, u]), method="DOP853", rtol=rtol, atol=ATOL)
-            if not run.success or run.nfev > 20_000:
-                return None
-            y, u = corrected(model, edge, run.y[:size, -1], run.y[size:, -1])
-            t = edge
-        saved.append((y, u))
-    return saved
+    with contextlib.suppress(Unsolved):
+        for end in ts[1:]:
+            for edge in np.linspace(t, end, PIECES // (len(ts) - 1) + 2)[1:]:
+                run = solve_ivp(slope, (t, edge), np.concatenate([y, u]), method="DOP853", rtol=rtol, atol=ATOL)
+                if not run.success:
+                    return None
+                y, u = corrected(model, edge, run.y[:size, -1], run.y[size:, -1])
+                t = edge
+            saved.append((y, u))
+        return saved
+    return None
 
 
 def apart_after(model, y, u, ts, rng, size=1e-6):
