@@ -60,6 +60,16 @@ def test_a_random_mechanism_is_right_and_a_wrong_one_is_seen():
     assert attempt(start, "relative").verdict == "wrong and successful"
 
 
+@pytest.mark.slow
+def test_the_reference_sees_a_pose_where_rows_become_dependent():
+    """A parallelogram that folds flat within the run, and a four-bar that stays away from that."""
+    seen = {}
+    for name, draw in (("near_parallelogram", 0), ("fourbar", 0)):
+        start = drawn(name, draw, 0)
+        seen[name] = start.hard()[1]
+    assert seen == {"near_parallelogram": True, "fourbar": False}
+
+
 def test_rows_in_rad_have_sizes_of_their_own_however_small_the_lengths_beside_them():
     """Hinges that are parallel in space: two rows of the joint that closes the loop are zero but for the rounding of cosines."""
     rng = np.random.default_rng(3)

@@ -14,6 +14,7 @@ from scipy.integrate import solve_ivp
 RTOL, ATOL = 1e-11, 1e-12  # of the reference: four digits beyond what results are compared to
 RANK = 1e-8  # singular values of scaled rows below this belong to redundant ones; at regular poses they are at 1e-15
 EVALUATIONS = 20_000  # of one motion, after which the reference gives up: it is stiff, or has come to a kink
+FINER = 2  # times that a path is looked at more closely, each time by twenty
 STEP = 1e-30  # of the complex step, whose error is its square
 PIECES = 8  # states are brought back onto the constraints at the end of each piece of a run
 
@@ -282,16 +283,29 @@ def apart_after(model, y, u, ts, rng, size=1e-6):
 
     The value is that of rows of length 1, redundant ones left out: how near the motion comes to a pose where rows become dependent.
     """
-    path = motion(model, y, u, np.linspace(ts[0], ts[-1], 41), 1e-9)
+    times = np.linspace(ts[0], ts[-1], 41)
+    path = motion(model, y, u, times, 1e-9)
     other = moved(model, y, size * rng.normal(size=len(u)))
     other, speed = corrected(model, ts[0], other, u + size * rng.normal(size=len(u)))
     end = motion(model, other, speed, ts[[0, -1]], 1e-9)
     if path is None or end is None:
         return np.inf, 0.0
-    least = np.inf
-    for t, (y, u) in zip(np.linspace(ts[0], ts[-1], 41), path, strict=True):
-        jacobian = rows_at(model, t, y, u)[0]
-        if len(jacobian):
-            values = np.linalg.svd(jacobian / np.linalg.norm(jacobian, axis=1)[:, None], compute_uv=False)
-            least = min(least, values[values > RANK].min())
-    return max(np.abs(path[-1][k] - end[-1][k]).max() for k in (0, 1)) / size, least
+    growth = max(np.abs(path[-1][k] - end[-1][k]).max() for k in (0, 1)) / size
+    return growth, least_value(model, times, path, FINER)
+
+
+def least_value(model, times, path, finer):
+    """The least singular value along a path, which is looked at more closely around where it is least."""
+    values = np.array([lowest(rows_at(model, t, *state)[0]) for t, state in zip(times, path, strict=True)])
+    k = int(np.argmin(values))
+    near = slice(max(k - 1, 0), min(k + 2, len(times)))
+    inside = np.linspace(times[near][0], times[near][-1], len(times))
+    closer = motion(model, *path[near][0], inside, 1e-9) if finer else None
+    return values[k] if closer is None else min(values[k], least_value(model, inside, closer, finer - 1))
+
+
+def lowest(jacobian):
+    """The least singular value of rows of length 1 that is not that of redundant ones; 1 without rows."""
+    sizes = np.linalg.norm(jacobian, axis=1)[:, None]
+    values = np.linalg.svd(jacobian / sizes, compute_uv=False) if len(jacobian) else np.ones(1)
+    return values[values > RANK].min()

@@ -34,7 +34,7 @@ class Connection:
 
 @dataclasses.dataclass
 class Case:
-    """A mechanism without units. `drives` are (joint, (f₀, rate, amplitude, frequency)), springs (a, b, at a, at b, stiffness, damping, length)."""
+    """A mechanism without units. `drives` are (joint, (f₀, rate, amplitude, frequency)), springs (a, b, at a, at b, stiffness, damping, length), `speed` that of the start."""
 
     dim: int
     links: list
@@ -42,6 +42,7 @@ class Case:
     connections: list = dataclasses.field(default_factory=list)
     springs: list = dataclasses.field(default_factory=list)
     drives: list = dataclasses.field(default_factory=list)
+    speed: float = 1.0
 
 
 def about(axis, angle):
@@ -184,6 +185,21 @@ def light_fourbar(rng):
 
 def massless_fourbar(rng):
     return fourbar(rng, 0.0)
+
+
+def near_parallelogram(rng):
+    """A fast four-bar whose cranks agree but for a millionth of a millionth to a hundredth: it folds flat, or turns off just before."""
+    draw = Draw(rng, 2)
+    one, coupler, two = (draw.body() for _ in range(3))
+    foot, base, arm = draw.place(), draw.place(), draw.place()
+    other = foot + base + (1 + 10.0 ** rng.uniform(-12, -2)) * arm
+    draw.joint("Revolute", 0, one, foot)
+    draw.joint("Revolute", one, coupler, foot + arm)
+    draw.joint("Revolute", coupler, two, other)
+    draw.joint("Revolute", two, 0, foot + base)
+    draw.spring(0, two)
+    draw.case.speed = 5.0
+    return draw
 
 
 def slider_crank(rng):
@@ -375,6 +391,7 @@ TOPOLOGIES = {
     for fn in (
         *(
             fourbar,
+            near_parallelogram,
             slider_crank,
             parallelogram,
             parallel_hinges,
