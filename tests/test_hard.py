@@ -9,7 +9,8 @@ from hard.built import Units, measured, mechanism_of, poses_of
 from hard.page import page
 from hard.random_mechanisms import TIMES, attempt, drawn, figures
 from hard.row import Figure
-from hard.topologies import TOPOLOGIES, model_of
+from hard.rows import model_of
+from hard.topologies import TOPOLOGIES
 
 import jaxmb as jm
 

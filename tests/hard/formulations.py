@@ -12,7 +12,8 @@ from hard.built import measured, mechanism_of, poses_of
 from hard.random_mechanisms import builds_of
 from hard.reference import corrected_velocity
 from hard.row import Figure, cpu_time
-from hard.topologies import TOPOLOGIES, model_of
+from hard.rows import model_of
+from hard.topologies import TOPOLOGIES
 
 DRAWS = 100  # of each mechanism; times its builds and all formulations
 BOUND = 100 * np.finfo(float).eps  # times the condition of the rows and of M

@@ -10,7 +10,8 @@ import jaxmb as jm
 from hard.built import Units, formulation_of, measured, mechanism_of, poses_of, seen
 from hard.reference import apart_after, corrected_velocity, motion
 from hard.row import Figure, cpu_time
-from hard.topologies import TOPOLOGIES, model_of
+from hard.rows import model_of
+from hard.topologies import TOPOLOGIES
 
 DRAWS = 24  # of each topology; times its builds
 DURATION = 2.0  # in units of √(length/gravity): a few swings
