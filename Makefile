@@ -3,6 +3,7 @@
 # make versions    a quarter of the tests with the lowest and with the newest versions of all dependencies that pyproject.toml allows
 # make dist    wheel and source distribution in dist/, tried out without the checkout
 # make site    the documentation as pages that need no network, in build/site
+# make hard    random mechanisms, batches and events against independent solutions: docs/scoreboard.md
 # make examples, make slow, make benchmarks, make clean
 #
 # Everything is set up in $(VENV) at the first call. Needed: make and Python 3.11 or later.
@@ -18,7 +19,7 @@ LOWEST ?= python3.11
 NEWEST ?= $(shell for minor in 14 13 12 11; do python3.$$minor -c 'import sys; print(sys.executable)' 2>/dev/null && break; done)
 QUARTER := $(patsubst %,tests/test_%.py,assemble batch data devices events float32 functions gradients kernels linalg loops program simulate system)
 
-.PHONY: demo test versions examples slow dist site benchmarks clean
+.PHONY: demo test versions examples slow hard dist site benchmarks clean
 
 demo: $(VENV)/.plots
 	$(BIN)/python examples/andrews.py
@@ -41,6 +42,10 @@ versions: $(BIN)/uv
 
 slow: $(VENV)/.test
 	XLA_FLAGS= $(BIN)/pytest -m slow
+
+# HARD="--share 0.1 --rows R7,R4 --seed 1"
+hard: $(VENV)/.test
+	PYTHONPATH=tests $(BIN)/python -m hard $(HARD)
 
 dist: $(VENV)/.test
 	rm -rf dist

@@ -13,6 +13,7 @@ from ..linalg import SINGULAR
 from ..system import AbstractJoints, Topology
 from .connection import AbstractJoint
 from .marker import GROUND, Marker
+from .pair import Pair
 from .pose import take
 from .tree import Connectivity, ConstraintGroup, JointSlot, TreeEdge, TreeJoints
 
@@ -230,6 +231,17 @@ class AbstractStructure(AbstractJoints):
         q = {i: unit for h in self.tree_joints for at in h.q for i, unit in zip(at, h.pair.units, strict=True)}
         v = {i: unit for h in self.tree_joints for at in h.v for i, unit in zip(at, h.pair.rate_units, strict=True)}
         return tuple(q.get(i, "rad") for i in range(self.nq)), tuple(v[i] for i in range(self.nv))
+
+    @property
+    def angular_rows(self) -> dict[str, tuple[bool, ...]]:
+        """By name of each joint outside the tree, which of its rows are in rad: those behind the rows of its shift."""
+        angular = {}
+        for group in self.constraint_groups:
+            pair = getattr(group.kind, "pair", None)
+            if isinstance(pair, Pair):
+                shifts = self.dim - len(pair.axes)
+                angular |= dict.fromkeys(group.names, tuple(i >= shifts for i in range(group.kind.holonomic)))
+        return angular
 
     @property
     def moves(self) -> np.ndarray:

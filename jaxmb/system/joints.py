@@ -85,6 +85,11 @@ class AbstractJoints(eqx.Module):
         """The same with rows that vanish only where joints are the right way round, so that a search may start far from a solution."""
         return self
 
+    @property
+    def angular_rows(self) -> dict[str, tuple[bool, ...]]:
+        """By name of a constraint, which of its rows are in rad; of others it is not known."""
+        return {}
+
     @abc.abstractmethod
     def drivers(self, params: PyTree) -> dict[str, str | None]:
         """By name of each constraint that prescribes a motion, the joint coordinate that it drives; None if it is none."""

@@ -102,7 +102,8 @@ def measure(
     width = jnp.linalg.norm(root, axis=0)  # of each coordinate per unit of length in the metric
     size = jnp.linalg.norm(jacobian @ root.T, axis=1)
     line = _sample_lines(system, t, q, jacobian, root)
-    line, zero = _without_rounding(line, system.row_counts, width)
+    angular = _angular(system)
+    line, zero = _without_rounding(line, system.row_counts, width, angular)
 
     linear = line.slope > 0
     # A linear row has no bend to tell a length: it has turned where it has changed by its own size, ‖C(0)‖/slope.
@@ -130,6 +131,9 @@ def measure(
     row = jnp.sqrt(size**2 + change**2)
     by_length = jnp.linalg.norm(entries * reach, axis=1)
     row, span, by_length = (_of_neighbours(x, zero, system.row_counts) for x in (row, span, by_length))
+    # Neighbours may be lengths, which say nothing of rows in rad: these turn with a coordinate of some width, by a radian.
+    own_size = zero & angular
+    row, span, by_length = (jnp.where(own_size, x, y) for x, y in ((jnp.max(width), row), (1, span), (1, by_length)))
     return Scale(row, span, reach, by_length, jnp.zeros_like(t)), zero, unknown
 
 
@@ -271,16 +275,29 @@ def _sample_lines(system: System, t: Array, q: Array, jacobian: Array, root: Arr
     )
 
 
-def _without_rounding(line: _Line, counts: tuple[int, ...], width: Array) -> tuple[_Line, Bool[Array, " m"]]:
+def _angular(system: System) -> Bool[np.ndarray, " m"]:
+    """The mask of the rows in rad, as far as they are known: those of a mechanism's joints."""
+    angular = np.zeros(system.m, bool)
+    joints = {} if system.joints is None else system.joints.angular_rows
+    for name, part in system.rows.items():
+        angular[part] = joints.get(name, False)
+    return angular
+
+
+def _without_rounding(
+    line: _Line, counts: tuple[int, ...], width: Array, angular: Bool[np.ndarray, " m"]
+) -> tuple[_Line, Bool[Array, " m"]]:
     """The same without entries that are rounding beside other rows of the constraint, and the mask (m,) of rows without any other entry.
 
     In one column all entries have the same coordinate, and a loop that moves in a plane has rows that would be zero by exact
     arithmetic, whatever the axes. A loop far out in a tree has columns that are rounding throughout, of what moves it as a whole: these are
-    recognised by the other columns, in the metric of M (`width`).
+    recognised by the other columns, in the metric of M (`width`). Rows in rad are sums of cosines, whose rounding is that of 1 however small
+    the lengths beside them are.
     """
     largest = jnp.maximum(line.entries, line.slopes)
     rounding = ROUNDING * float(jnp.finfo(largest.dtype).eps)
     most = _largest_of_constraint(largest, counts)
+    most = jnp.where(angular[:, None], jnp.maximum(most, 1), most)
     most = jnp.maximum(most, jnp.max(most * width, axis=1, keepdims=True) / width)
     # In single precision a hundred units of rounding, 1e-5, may be an entry in another unit: then none is dropped.
     least = (rounding if rounding < 1 / UNLIKE else 0) * most

@@ -1,0 +1,107 @@
+"""The table of hard use (`make hard`): a small share of it by default, all of its rows when slow."""
+
+import datetime
+
+import numpy as np
+import pytest
+from hard import batches, events, formulations, gradients, programs, reference
+from hard.built import Units, measured, mechanism_of, poses_of
+from hard.page import page
+from hard.random_mechanisms import TIMES, attempt, drawn, figures
+from hard.row import Figure
+from hard.rows import model_of
+from hard.topologies import TOPOLOGIES
+
+import jaxmb as jm
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_loops_are_closed_as_they_are_drawn_and_jacobians_are_derivatives(name):
+    """Of the reference: φ = 0, C u is the slope of φ, and Γ that of C u."""
+    rng = np.random.default_rng(1)
+    model, y = model_of(TOPOLOGIES[name](rng).case)
+    u = rng.normal(size=model.n * len(model.columns))
+    jacobian, drift, gamma, phi, positional = reference.rows_at(model, 0.0, y, u)
+    assert np.abs(phi).max(initial=0) < 1e-14
+    h = 1e-5
+    sides = [reference.rows_at(model, k * h, y + k * h * reference.rates_of(model, y, u), u) for k in (1, -1)]
+    slope = (sides[0][3] - sides[1][3]) / (2 * h)
+    np.testing.assert_allclose((jacobian @ u + drift)[positional], slope[positional], atol=1e-7)
+    bend = [side[0] @ u + side[1] for side in sides]
+    np.testing.assert_allclose(-gamma, (bend[0] - bend[1]) / (2 * h), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["fourbar", pytest.param("spatial_tree", marks=pytest.mark.slow)])
+def test_the_reference_keeps_its_energy(name):
+    """Without dampers."""
+    rng = np.random.default_rng(2)
+    case = TOPOLOGIES[name](rng).case
+    case.springs = [(*spring[:5], 0.0, spring[6]) for spring in case.springs]
+    model, y = model_of(case)
+    u = reference.corrected_velocity(model, 0.0, y, rng.normal(size=model.n * len(model.columns)))
+
+    def energy(y, u):
+        mass, _ = reference.forces(model, y, u)
+        x, turn = model.poses(y)
+        stretch = [
+            (np.linalg.norm(x[b] + turn[b] @ s_b - x[a] - turn[a] @ s_a) - length, k)
+            for a, b, s_a, s_b, k, _, length in model.springs
+        ]
+        return u @ mass @ u / 2 - model.mass @ (x[1:] @ model.gravity) + sum(k * d**2 / 2 for d, k in stretch)
+
+    values = [energy(*state) for state in reference.motion(model, y, u, TIMES)]
+    assert np.ptp(values) < 1e-9 and len(values) == len(TIMES)
+
+
+def test_a_random_mechanism_is_right_and_a_wrong_one_is_seen():
+    start = drawn("fourbar", 0, 0)
+    found = attempt(start, "relative")
+    assert found.verdict == "right" and 0 < found.error < 1e-7
+    start.case.links[1].mass *= 1 + 1e-4
+    assert attempt(start, "relative").verdict == "wrong and successful"
+
+
+@pytest.mark.slow
+def test_the_reference_sees_a_pose_where_rows_become_dependent():
+    """A parallelogram that folds flat within the run, and a four-bar that stays away from that."""
+    seen = {}
+    for name, draw in (("near_parallelogram", 0), ("fourbar", 0)):
+        start = drawn(name, draw, 0)
+        seen[name] = start.hard()[1]
+    assert seen == {"near_parallelogram": True, "fourbar": False}
+
+
+def test_rows_in_rad_have_sizes_of_their_own_however_small_the_lengths_beside_them():
+    """Hinges that are parallel in space: two rows of the joint that closes the loop are zero but for the rounding of cosines."""
+    rng = np.random.default_rng(3)
+    case = TOPOLOGIES["parallel_hinges"](rng).case
+    model, y = model_of(case)
+    u = reference.corrected_velocity(model, 0.0, y, rng.normal(size=18))
+    for length in (1e-9, 1e-6, 1.0, 1e6):
+        units = Units(length)
+        system = mechanism_of(case, units).build()
+        state = jm.as_state(system, *measured(system, *poses_of(case, model, y, u, units)))
+        np.testing.assert_array_equal(state.scale.span[-2:], 1.0)
+        off = jm.residuals(system, state)
+        assert max(np.abs(x).max() for x in (off.position, off.velocity)) < 1e-13
+        assert np.linalg.norm(state.scale.span[:2]) < 10 * length
+
+
+def test_the_page_says_what_is_missed():
+    figure = Figure("R0", "what", "0", "1", 5, met=False)
+    text = page([figure], 0.1, 3, "abc", datetime.date(2026, 1, 2))
+    assert "share 0.1, seed 3. 1 of 1 figures miss their goals." in text
+    assert "R0 | what | 0 | 1 | 5 | 0 | **no**" in text and "## How it is counted" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", [formulations, gradients, batches, events, programs], ids=lambda row: row.__name__)
+def test_rows(row):
+    timing = "CPU time"
+    assert not [figure for figure in row.figures(1.0, 0) if not figure.met and timing not in figure.what]
+
+
+@pytest.mark.slow
+def test_no_random_mechanism_is_wrong_and_successful():
+    found = {figure.what: figure for figure in figures(0.25, 0)}
+    assert found["wrong and successful"].met
