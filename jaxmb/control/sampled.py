@@ -41,7 +41,7 @@ class Sampled(eqx.Module):
     ):
         self.controller = as_controller(controller, "controller")
         as_array = lambda x: jnp.asarray(x, default_float())
-        self.clock = Clock(as_array(period), as_array(phase), delay)
+        self.clock = Clock(period=as_array(period), phase=as_array(phase), delay=delay)
         if is_concrete(self.clock, self.controller):
             for doubt in self.controller.check_period(float(self.clock.period)):
                 warnings.warn(doubt, stacklevel=4)  # Equinox makes modules by two functions of its own

@@ -100,7 +100,7 @@ class RunAdjoint(RungeKuttaProgram):
                 active_bars = [a + x for a, x in zip(active_bars, more, strict=True)]
             return _Sweep(
                 k=k - 1,
-                index=after.index,
+                unread=after.unread,
                 due=after.due,
                 bar=bar,
                 slope_bar=slope_bar,
@@ -113,7 +113,7 @@ class RunAdjoint(RungeKuttaProgram):
         zero = jnp.zeros(self.state.shape, self.dtype)
         start = _Sweep(
             k=count - 1,
-            index=jnp.array(self.times - 1, jnp.int32),
+            unread=jnp.array(self.times - 1, jnp.int32),
             due=count - 1,
             bar=zero,
             slope_bar=zero,
@@ -199,7 +199,7 @@ class _Sweep(NamedTuple):
 
     Attributes:
         k: which step is next.
-        index: the last saved state that was not read yet, and
+        unread: the last saved state that was not read yet, and
         due: in which step it lies.
         bar: the cotangent of where step k ends,
         slope_bar: of its last slope as the step after it has taken that over,
@@ -210,7 +210,7 @@ class _Sweep(NamedTuple):
     """
 
     k: Array
-    index: Array
+    unread: Array
     due: Array
     bar: Array
     slope_bar: Array
@@ -267,7 +267,7 @@ class _SavedStates:
             before = jnp.where(index == self.times.shape[0] - 1, self.reached, index) - 1
             return before, self.step_of(before), dense_bar, with_row(times_bar, index, own)
 
-        begin = after.index, after.due, [jnp.zeros_like(x) for x in dense], after.times_bar
+        begin = after.unread, after.due, [jnp.zeros_like(x) for x in dense], after.times_bar
         # How many states were saved within a step is known at run time only.
         index, due, dense_bar, times_bar = lax.while_loop(lambda c: c[1] == after.k, add, begin)
-        return dense_bar, after._replace(index=index, due=due, times_bar=times_bar)
+        return dense_bar, after._replace(unread=index, due=due, times_bar=times_bar)
