@@ -197,6 +197,11 @@ def test_inputs_that_hold_are_exact():
     np.testing.assert_allclose(jax.grad(lambda x: end(x).v[-1, 0])(values), share, rtol=1e-8)
     forward = jax.jacfwd(lambda x: end(x, dfx.ForwardMode()).v[-1, 0])(values)
     np.testing.assert_allclose(forward, share, rtol=1e-8)
+    step = jm.stepper(system, start, 0.05, control=C.Recorded(times, values, hold=True))
+    state = step.start()
+    for _ in range(20):  # sums of 0.05 are not exactly the times of the table
+        state = step(state)
+    np.testing.assert_allclose(state.v, run.v[-1], rtol=1e-8)
 
 
 @pytest.mark.slow

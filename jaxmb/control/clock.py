@@ -5,7 +5,7 @@ import abc
 import equinox as eqx
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 Scalar = Float[Array, ""]
 
@@ -61,22 +61,30 @@ class Clock(AbstractClock):
 
 
 class Timetable(AbstractClock):
-    """The instants of a table."""
+    """The instants of a table (T,)."""
 
     ts: Float[Array, " T"]
+    slack: Scalar
     delay: bool = eqx.field(static=True, default=False)
+
+    def __init__(self, ts: Float[Array, " T"]):
+        self.ts = ts
+        # Steps of a fixed length come to a time by a sum, which rounding may leave just before it.
+        self.slack = SAME * jnp.min(jnp.diff(ts)) if ts.shape[0] > 1 else jnp.zeros((), ts.dtype)
 
     def number(self, t: Scalar) -> Scalar:
         """The index of the latest one, −1 before the first."""
-        # side="right": at the time of an entry it is that entry. Steps end at these very numbers, so that nothing is allowed for rounding.
-        ts, t = lax.stop_gradient((self.ts, t))
-        return (jnp.searchsorted(ts, t, side="right") - 1).astype(t.dtype)
+        return (self._following(t) - 1).astype(t.dtype)
 
     def next_time(self, t: Scalar) -> Scalar:
         """When the next one is, later than t; ∞ after the last."""
-        ts, t = lax.stop_gradient((self.ts, t))
-        following, count = jnp.searchsorted(ts, t, side="right"), ts.shape[0]
-        return jnp.where(following < count, ts[jnp.minimum(following, count - 1)], jnp.inf)
+        following, count = self._following(t), self.ts.shape[0]
+        return jnp.where(following < count, lax.stop_gradient(self.ts)[jnp.minimum(following, count - 1)], jnp.inf)
+
+    def _following(self, t: Scalar) -> Int[Array, ""]:
+        ts, t, slack = lax.stop_gradient((self.ts, t, self.slack))
+        # side="right": at the time of an entry it is that entry.
+        return jnp.searchsorted(ts, t + slack, side="right")
 
     def interval(self, t: Scalar) -> Scalar:
         """The time from the latest one to the next one; ∞ before the first and after the last."""

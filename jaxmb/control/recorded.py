@@ -71,17 +71,16 @@ class Recorded(AbstractController):
     @property
     def clock(self) -> Timetable | None:
         """The times of the table where its values are held."""
-        return Timetable(ts=self.ts) if self.hold else None
+        return Timetable(self.ts) if self.hold else None
 
     def output(
         self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant
     ) -> Float[Array, " nu"]:
         """The inputs u(t) of the table."""
         last = self.ts.shape[0] - 1
-        # side="right": at the time of an entry its own value holds, not that of the one before.
+        if (clock := self.clock) is not None:
+            return self.values[jnp.clip(clock.number(t), 0, last).astype(int)]
         i = jnp.clip(jnp.searchsorted(self.ts, t, side="right") - 1, 0, last)
-        if self.hold:
-            return self.values[i]
         k = jnp.minimum(i + 1, last)
         width = self.ts[k] - self.ts[i]
         # The inner `where` keeps the quotient finite at the last entry, whose width is zero, and so its gradient.

@@ -189,7 +189,8 @@ def stepper(
         solver: of Diffrax, as in `simulate`; `Tsit5()` by default. A method of lower order is cheaper by step.
         formulation: how accelerations are found; that of `simulate` by default.
         drift: how the constraints are kept; `Projection()` by default.
-        control: a controller in continuous time, in place of inputs as arguments of the step; what it remembers is part of the state.
+        control: a controller in continuous time, in place of inputs as arguments of the step; what it remembers is part of the state. Inputs of a
+            table that hold change where a substep begins.
         engine: what makes the steps, as in `simulate`.
 
     Returns:
