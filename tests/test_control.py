@@ -167,6 +167,7 @@ def test_steps_end_at_samples():
     np.testing.assert_allclose(exact.u[0], exact.u[1], rtol=1e-14)  # held
 
 
+@functools.cache
 def cart():
     """m v̇ = u − c v."""
     return jm.System(
@@ -177,31 +178,42 @@ def cart():
     )
 
 
+TIMES, VALUES = np.array([0.1, 0.25, 0.3, 0.7, 0.95]), np.array([3.0, -8.0, 20.0, 1.0, 5.0])
+
+
+def held(values, adjoint=None):
+    """A cart that is pushed by inputs of a table, each of which holds until the next."""
+    start = jm.assemble(cart(), [0.0], [1.0])
+    inputs = C.Recorded(TIMES, values, hold=True)
+    return jm.simulate(cart(), start, [0.1, 0.28, 1.0], control=inputs, adjoint=adjoint)
+
+
+def shares():
+    """By each value, that of the speed at t = 1, an exponential between the times; the first value holds before its time, too."""
+    edges = np.array([0.0, *TIMES[1:], 1.0])
+    return (1 - np.exp(-0.15 * np.diff(edges))) / 0.3 * np.exp(-0.15 * (1.0 - edges[1:]))
+
+
 def test_inputs_that_hold_are_exact():
-    """Steps end at the times of the table: v is an exponential between them, and so are its derivatives by each value."""
-    system, times = cart(), jnp.array([0.1, 0.25, 0.3, 0.7, 0.95])
-    start, values = jm.assemble(system, [0.0], [1.0]), jnp.array([3.0, -8.0, 20.0, 1.0, 5.0])
-
-    def end(values, adjoint=None):
-        held = C.Recorded(times, values, hold=True)
-        return jm.simulate(system, start, [0.1, 0.28, 1.0], control=held, adjoint=adjoint)
-
-    run = end(values)
-    # The first value holds before its time, too.
-    edges = np.array([0.0, 0.25, 0.3, 0.7, 0.95, 1.0])
-    decay = lambda t: np.exp(-0.3 * t / 2.0)
-    share = (1 - decay(np.diff(edges))) / 0.3 * decay(1.0 - edges[1:])
-    np.testing.assert_allclose(run.v[-1, 0], decay(1.0) + share @ values, rtol=1e-8)
+    """Steps end at the times of the table, and are compiled code."""
+    run = held(VALUES)
+    np.testing.assert_allclose(run.v[-1, 0], np.exp(-0.15) + shares() @ VALUES, rtol=1e-8)
     np.testing.assert_array_equal(run.u[:, 0], [3.0, -8.0, 5.0])
     assert run.stats["num_steps"] < 40 and run.stats["compiled_steps"] == run.stats["num_accepted_steps"]
-    np.testing.assert_allclose(jax.grad(lambda x: end(x).v[-1, 0])(values), share, rtol=1e-8)
-    forward = jax.jacfwd(lambda x: end(x, dfx.ForwardMode()).v[-1, 0])(values)
-    np.testing.assert_allclose(forward, share, rtol=1e-8)
-    step = jm.stepper(system, start, 0.05, control=C.Recorded(times, values, hold=True))
+
+
+@pytest.mark.slow
+def test_derivatives_by_inputs_that_hold():
+    """In both modes; and the same inputs in steps of one's own, whose sums of 0.05 are not exactly the times of the table."""
+    np.testing.assert_allclose(jax.grad(lambda x: held(x).v[-1, 0])(jnp.asarray(VALUES)), shares(), rtol=1e-8)
+    forward = jax.jacfwd(lambda x: held(x, dfx.ForwardMode()).v[-1, 0])(jnp.asarray(VALUES))
+    np.testing.assert_allclose(forward, shares(), rtol=1e-8)
+    start = jm.assemble(cart(), [0.0], [1.0])
+    step = jm.stepper(cart(), start, 0.05, control=C.Recorded(TIMES, VALUES, hold=True))
     state = step.start()
-    for _ in range(20):  # sums of 0.05 are not exactly the times of the table
+    for _ in range(20):
         state = step(state)
-    np.testing.assert_allclose(state.v, run.v[-1], rtol=1e-8)
+    np.testing.assert_allclose(state.v[0], np.exp(-0.15) + shares() @ VALUES, rtol=1e-8)
 
 
 @pytest.mark.slow
