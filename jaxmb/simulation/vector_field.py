@@ -16,7 +16,17 @@ from ..control import Instant, Plant, Response
 from ..deferral import with_fallback
 from ..formulation import OFFSETS, WEIGHTS, AbstractFormulation
 from ..foundations import where_needed
-from ..kinematics import CLOSE, NEAR, Correction, Rows, choose_rows, directions, distance_to_dependence, with_derivative
+from ..kinematics import (
+    CLOSE,
+    NEAR,
+    Correction,
+    Rows,
+    by_lengths,
+    choose_rows,
+    directions,
+    distance_to_dependence,
+    with_derivative,
+)
 from ..linalg import AbstractFactor, ConstrainedFactor, SparseFactor, cutoff
 from ..system import (
     Scale,
@@ -302,7 +312,8 @@ class VectorField(eqx.Module):
         off_manifold = jnp.max(jnp.abs(position_residual(self.system, t, y.q)) / self.scale.span, initial=0)
         # An error e of the state enters the acceleration by e/gap: a gap of 30 e leaves a thirtieth of it.
         least = jnp.clip(30 * off_manifold, CLOSE, NEAR / 3)
-        near = factor.remainders < least
+        # By both metrics, as of rows that are near at all: a light body brings rows together at any pose, and no state further on would part them.
+        near = (factor.remainders < least) & (by_lengths(self.scale, factor, quick=True).remainders < least)
         rates = jacobian_rate(self.system, t, y.q, y.v)
         growth = factor.vanishing @ (rates / factor.scale[:, None]) @ factor.root.T
         # Growth within the span of the other rows is none: what counts is the component off them.
