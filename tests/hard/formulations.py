@@ -18,6 +18,7 @@ from hard.topologies import TOPOLOGIES
 DRAWS = 100  # of each mechanism; times its builds and all formulations
 BOUND = 100 * np.finfo(float).eps  # times the condition of the rows and of M
 ROWS, VELOCITIES = 24, 24
+ROUNDING = 1e-12  # of entries of C, where lengths are of the order of 1
 
 
 def terms_of(name, draw, seed, build):
@@ -47,6 +48,9 @@ def error(terms, vdot, reaction):
     """The largest of both errors in units of what is allowed."""
     mass, force, jacobian, gamma = (np.asarray(x) for x in (terms.mass, terms.force, terms.jacobian, terms.gamma))
     nv = len(force)
+    # Of parallel hinges some rows are nothing but rounding: scaled by their own lengths they would say anything.
+    says = np.abs(jacobian).max(axis=1, initial=0) > ROUNDING
+    jacobian, gamma = jacobian[says], gamma[says]
     if not len(gamma):
         expected, forces, condition = np.linalg.solve(mass, force), 0 * force, np.linalg.cond(mass)
     else:
