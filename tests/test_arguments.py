@@ -24,8 +24,8 @@ MADE = {
         compiler_options show_config""",
     "planar": "",
     "spatial": "",
-    "control": """AbstractController AbstractForces AbstractOutput AbstractWrapper Affine Clock Command Controllability Deviation Drive Effort Equilibrium Linearisation
-        ForceReport HybridCommand Instant LQR Eigenmode Operational OutputRows Plant Response StateFeedback Tangent Tracking as_controller as_output
+    "control": """AbstractClock AbstractController AbstractForces AbstractOutput AbstractWrapper Affine Clock Command Controllability Deviation Drive Effort Equilibrium Linearisation
+        ForceReport HybridCommand Instant LQR Eigenmode Operational OutputRows Plant Response StateFeedback Tangent Timetable Tracking as_controller as_output
         clipped exceeds_every_input motion_of reference_at scaled_to_limits""",
     "fit": "Fit Identifiability Progress SignalFit Tuned",
     "models": "BodyReport Inspection Model Note",

@@ -15,7 +15,7 @@ SAME = 1e-9
 
 
 class AbstractClock(eqx.Module):
-    """Instants, numbered as they follow each other; they have no derivative.
+    """Instants t in s, numbered as they follow each other; they have no derivative.
 
     Attributes:
         delay: whether the outputs of one act from the next one on.
@@ -61,16 +61,10 @@ class Clock(AbstractClock):
 
 
 class Timetable(AbstractClock):
-    """The instants of a table (T,)."""
+    """The instants of a table (T,), in s, increasing."""
 
     ts: Float[Array, " T"]
-    slack: Scalar
     delay: bool = eqx.field(static=True, default=False)
-
-    def __init__(self, ts: Float[Array, " T"]):
-        self.ts = ts
-        # Steps of a fixed length come to a time by a sum, which rounding may leave just before it.
-        self.slack = SAME * jnp.min(jnp.diff(ts)) if ts.shape[0] > 1 else jnp.zeros((), ts.dtype)
 
     def number(self, t: Scalar) -> Scalar:
         """The index of the latest one, −1 before the first."""
@@ -82,9 +76,12 @@ class Timetable(AbstractClock):
         return jnp.where(following < count, lax.stop_gradient(self.ts)[jnp.minimum(following, count - 1)], jnp.inf)
 
     def _following(self, t: Scalar) -> Int[Array, ""]:
-        ts, t, slack = lax.stop_gradient((self.ts, t, self.slack))
+        ts, t = lax.stop_gradient((self.ts, t))
         # side="right": at the time of an entry it is that entry.
-        return jnp.searchsorted(ts, t + slack, side="right")
+        following = jnp.searchsorted(ts, t, side="right")
+        end, begin = ts[jnp.minimum(following, ts.shape[0] - 1)], ts[jnp.maximum(following - 1, 0)]
+        # Steps of a fixed length come to a time by a sum, which rounding may leave just before it.
+        return following + ((t < end) & (end - t <= SAME * (end - begin)))
 
     def interval(self, t: Scalar) -> Scalar:
         """The time from the latest one to the next one; ∞ before the first and after the last."""

@@ -71,7 +71,7 @@ class Recorded(AbstractController):
     @property
     def clock(self) -> Timetable | None:
         """The times of the table where its values are held."""
-        return Timetable(self.ts) if self.hold else None
+        return Timetable(ts=self.ts) if self.hold else None
 
     def output(
         self, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"], z: PyTree, plant: Plant | Instant

@@ -23,6 +23,8 @@ from .goal import Goal
 
 # Columns of the rows at the start, each of unit length, are dependent where their smallest singular value is below this.
 DEPENDENT = 1e-9
+# A velocity takes part in a freedom that is left where its share of the unit vector is above this: below is rounding.
+SHARE = 1e-6
 Outputs = tuple[Float[Array, "..."], ...]
 
 
@@ -248,7 +250,7 @@ def _check_mobility(system: System, rows: np.ndarray, cycle: Cycle) -> None:
         moving = [
             name
             for name, part in zip(system.velocities, np.abs(vectors[-free:]).max(axis=0), strict=True)
-            if part > 1e-6
+            if part > SHARE
         ]
         what = f"'{cycle.input}'" if cycle.input else "the drivers of the mechanism"
         raise ValueError(

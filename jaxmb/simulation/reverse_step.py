@@ -56,9 +56,9 @@ class ReverseStep(eqx.Module):
 
     def reuses(self, k: Array) -> Bool[Array, ""]:
         """Whether the first slope of a step is the last one of the step before."""
-        fresh = (k == 0) | _after_jump(self.method.controller, self.tape.ts[k])[0]
         if self.rest.takes_samples and self.compiled is not None:
             return jnp.array(False)
+        fresh = (k == 0) | _after_jump(self.method.controller, self.tape.ts[k])[0]
         if self.rest.loop is not None:
             # A sample changes what the vector field depends on: the slope from before it is that of another field.
             fresh |= self.rest.loop.due(self.tape.ts[k], entry_of(self.tape.ys, k).control)
