@@ -43,7 +43,7 @@ versions: $(BIN)/uv
 slow: $(VENV)/.test
 	XLA_FLAGS= $(BIN)/pytest -m slow
 
-# HARD="--share 0.1 --rows R7,R4 --seed 1"
+# HARD="--share 0.1 --rows mechanisms,formulations --seed 1"
 hard: $(VENV)/.test
 	PYTHONPATH=tests $(BIN)/python -m hard $(HARD)
 

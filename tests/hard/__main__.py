@@ -11,12 +11,12 @@ import jax
 from hard.page import page, table
 
 ROWS = {
-    "R7": "random_mechanisms",
-    "R4": "formulations",
-    "R5": "gradients",
-    "R8": "batches",
-    "R9": "events",
-    "R16": "programs",
+    "mechanisms": "random_mechanisms",
+    "formulations": "formulations",
+    "gradients": "gradients",
+    "batches": "batches",
+    "events": "events",
+    "programs": "programs",
 }
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "scoreboard.md"
 

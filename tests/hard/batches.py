@@ -1,4 +1,4 @@
-"""R8: a row that fails, in a batch of 64: the others are what they are without it, to the last bit, and take no longer."""
+"""batches: a row that fails, in a batch of 64: the others are what they are without it, to the last bit, and take no longer."""
 
 import dataclasses
 import time
@@ -97,23 +97,23 @@ def figures(share, seed):
                 told = found["result"][place] != 0
                 if not (same and told and taken <= SLOWER * usual):
                     print(
-                        f"R8 {what}, row {place}: same {same}, told {told}, {1e3 * taken:.1f} ms in place of {1e3 * usual:.1f}",
+                        f"batches {what}, row {place}: same {same}, told {told}, {1e3 * taken:.1f} ms in place of {1e3 * usual:.1f}",
                         flush=True,
                     )
                 spoilt, untold, cases = spoilt + (not same), untold + (not told), cases + 1
                 slowest = max(slowest, taken / usual)
         result += [
             Figure(
-                "R8",
+                "batches",
                 f"batches of {ROWS} in which a row that fails changes a bit of another",
                 "0",
                 f"{spoilt}",
                 cases,
                 spoilt == 0,
             ),
-            Figure("R8", "rows that fail and are not told", "0", f"{untold}", cases, untold == 0),
+            Figure("batches", "rows that fail and are not told", "0", f"{untold}", cases, untold == 0),
             Figure(
-                "R8",
+                "batches",
                 "CPU time over that of the batch without the row, largest",
                 f"≤ {SLOWER}",
                 f"{slowest:.2f}",

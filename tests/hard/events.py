@@ -1,4 +1,4 @@
-"""R9: a ball above a plane, in all the ways that are awkward for events, against closed formulas."""
+"""events: a ball above a plane, in all the ways that are awkward for events, against closed formulas."""
 
 import dataclasses
 
@@ -148,12 +148,12 @@ def figures(share, seed):
         every = [*of_balls(rng, count), *of_masses(rng, 5 * count)]
         for what, one, error in every:
             if one != "right":
-                print(f"R9 {what}: {one}, error {error:.1e}", flush=True)
+                print(f"events {what}: {one}, error {error:.1e}", flush=True)
         number = lambda *names: sum(one in names for _, one, _ in every)
         for what, goal, value in (
             ("runs with events that fall through a plane", "0", number("fallen through")),
             ("wrong, or not finite, and successful", "0", number("wrong", "not finite")),
             ("told to have failed where a formula goes on", "0", number("told")),
         ):
-            result.append(Figure("R9", what, goal, f"{value}", len(every), value == 0))
+            result.append(Figure("events", what, goal, f"{value}", len(every), value == 0))
     return result

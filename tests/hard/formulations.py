@@ -1,4 +1,4 @@
-"""R4: all formulations at random states of these mechanisms, light links and redundant rows included, against singular values in NumPy."""
+"""formulations: all formulations at random states of these mechanisms, light links and redundant rows included, against singular values in NumPy."""
 
 import dataclasses
 
@@ -75,23 +75,23 @@ def figures(share, seed):
             for i, terms in enumerate(every):
                 if found.result._value[i] != 0:
                     told += 1
-                    print(f"R4 {method} {labels[i]}: told", flush=True)
+                    print(f"formulations {method} {labels[i]}: told", flush=True)
                     continue
                 one = error(terms, found.vdot[i], found.reaction[i])
                 worst, wrong = max(worst, one), wrong + (not one <= 1)
                 if not one <= 1:
-                    print(f"R4 {method} {labels[i]}: {one:.1f} times the bound", flush=True)
+                    print(f"formulations {method} {labels[i]}: {one:.1f} times the bound", flush=True)
         cases = len(every) * len(FORMULATIONS)
         result += [
             Figure(
-                "R4",
+                "formulations",
                 f"accelerations and reactions of {len(FORMULATIONS)} formulations, off by more than 100·cond·eps",
                 "0",
                 f"{wrong}",
                 cases,
                 wrong == 0,
             ),
-            Figure("R4", "largest error in units of that", "≤ 1", f"{worst:.2g}", cases, bool(worst <= 1)),
-            Figure("R4", "told to have failed", "0", f"{told}", cases, told == 0),
+            Figure("formulations", "largest error in units of that", "≤ 1", f"{worst:.2g}", cases, bool(worst <= 1)),
+            Figure("formulations", "told to have failed", "0", f"{told}", cases, told == 0),
         ]
     return result

@@ -1,4 +1,4 @@
-"""R5: gradients of end states by lengths, masses and starts: both modes, and differences."""
+"""gradients: gradients of end states by lengths, masses and starts: both modes, and differences."""
 
 import diffrax as dfx
 import jax
@@ -87,14 +87,16 @@ def figures(share, seed):
             modes, steps = (np.abs(back - y).max(axis=1) / size for y in (forward, differences))
             for i in range(count):
                 if done[i] and not (modes[i] <= MODES and steps[i] <= DIFFERENCES):
-                    print(f"R5 {name} {i}: modes {modes[i]:.1e}, differences {steps[i]:.1e} at {x[i]}", flush=True)
+                    print(
+                        f"gradients {name} {i}: modes {modes[i]:.1e}, differences {steps[i]:.1e} at {x[i]}", flush=True
+                    )
             cases, told = cases + count, told + int((~done).sum())
             worst, apart = max(worst, modes[done].max()), max(apart, steps[done].max())
             wrong[MODES] += int((~(modes[done] <= MODES)).sum())
             wrong[DIFFERENCES] += int((~(steps[done] <= DIFFERENCES)).sum())
         result += [
             Figure(
-                "R5",
+                "gradients",
                 f"reverse and forward mode apart by more than {MODES:g}",
                 "0",
                 f"{wrong[MODES]} (largest {worst:.1e})",
@@ -102,13 +104,13 @@ def figures(share, seed):
                 wrong[MODES] == 0,
             ),
             Figure(
-                "R5",
+                "gradients",
                 f"gradient and differences apart by more than {DIFFERENCES:g}",
                 "0",
                 f"{wrong[DIFFERENCES]} (largest {apart:.1e})",
                 cases - told,
                 wrong[DIFFERENCES] == 0,
             ),
-            Figure("R5", "runs told to have failed", "0", f"{told}", cases, told == 0),
+            Figure("gradients", "runs told to have failed", "0", f"{told}", cases, told == 0),
         ]
     return result

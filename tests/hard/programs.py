@@ -1,4 +1,4 @@
-"""R16: random programs by `jaxmb.lanes` against JAX: values, derivatives of both modes, and what is not finite."""
+"""programs: random programs by `jaxmb.lanes` against JAX: values, derivatives of both modes, and what is not finite."""
 
 import numpy as np
 from test_kernels import assert_to_rounding, compared_with_jax
@@ -35,19 +35,19 @@ def figures(share, seed):
                     cases += 1
                     if not within(found, expected, rounding):
                         off += 1
-                        print(f"R16 program {k}, special {special}, exact {exact}, {kind}: off", flush=True)
+                        print(f"programs program {k}, special {special}, exact {exact}, {kind}: off", flush=True)
                     if kind == "value" and not np.isnan(found[np.isnan(expected)]).all():
                         lost += 1
-                        print(f"R16 program {k}, special {special}, exact {exact}: a NaN is lost", flush=True)
+                        print(f"programs program {k}, special {special}, exact {exact}: a NaN is lost", flush=True)
         result += [
             Figure(
-                "R16",
+                "programs",
                 "values and derivatives of random programs that differ from JAX's by more than rounding",
                 "0",
                 f"{off}",
                 cases,
                 off == 0,
             ),
-            Figure("R16", "of these, values in which a NaN is lost", "0", f"{lost}", cases, lost == 0),
+            Figure("programs", "of these, values in which a NaN is lost", "0", f"{lost}", cases, lost == 0),
         ]
     return result

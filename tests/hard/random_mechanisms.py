@@ -1,4 +1,4 @@
-"""R7: random mechanisms by the builders, in both kinds of coordinates, against the dense integrator."""
+"""mechanisms: random mechanisms by the builders, in both kinds of coordinates, against the dense integrator."""
 
 import dataclasses
 import time
@@ -153,7 +153,7 @@ def figures(share, seed):
     names = list(TOPOLOGIES)[: len(TOPOLOGIES) if share >= 0.25 else 3]
     result = []
     with cpu_time(result):
-        report = lambda verdict: print("R7", line(verdict), flush=True)
+        report = lambda verdict: print("mechanisms", line(verdict), flush=True)
         result += counted(list(verdicts(names, max(2, round(DRAWS * share)), seed, report)))
     return result
 
@@ -165,16 +165,18 @@ def counted(found):
     unbalanced = sum(v.energy > ENERGY for v in right)
     unknown = number["in doubt"] + number["no reference"]
     total = len(found) - number["no reference"]
-    none = lambda what, key: Figure("R7", what, "0", f"{number[key]}", total, number[key] == 0)
+    none = lambda what, key: Figure("mechanisms", what, "0", f"{number[key]}", total, number[key] == 0)
     what, enough = f"runs of random mechanisms, {kinds} kinds, that are right", len(right) >= RIGHT * total
     return [
-        Figure("R7", what, f"≥ {RIGHT:.0%}", f"{len(right)}", total, enough),
+        Figure("mechanisms", what, f"≥ {RIGHT:.0%}", f"{len(right)}", total, enough),
         none("wrong and successful", "wrong and successful"),
         none("crash: an error that names no argument", "crash"),
         none(f"hang: more than {HANG:.0f} s of CPU time", "hang"),
         none("not finite and successful", "silent NaN"),
         none("told to have failed, though the reference finds nothing hard", "told, not hard"),
-        Figure("R7", "told to have failed, and hard by the reference", "any", f"{number['told']}", total, True),
-        Figure("R7", "right, and the energy off by a millionth", "0", f"{unbalanced}", len(right), not unbalanced),
-        Figure("R7", "the reference does not know", "any", f"{unknown}", len(found), True),
+        Figure("mechanisms", "told to have failed, and hard by the reference", "any", f"{number['told']}", total, True),
+        Figure(
+            "mechanisms", "right, and the energy off by a millionth", "0", f"{unbalanced}", len(right), not unbalanced
+        ),
+        Figure("mechanisms", "the reference does not know", "any", f"{unknown}", len(found), True),
     ]
