@@ -43,6 +43,7 @@ def test_held_coordinates_and_velocities():
     assert float(jm.assemble(system, q, v, hold=["x"]).q[0]) == pytest.approx(q[0], abs=1e-15)
 
 
+@pytest.mark.slow
 def test_rough_guesses_and_redundant_rows():
     system, _ = fourbar(3)
     for guess in ([0.0, 0.0, 0.0], [3.0, 1.0, -2.0], [-1.0, 2.5, 0.5]):

@@ -87,11 +87,10 @@ RUNS = {"single": single, "batch": batch, "free": lambda: free()[1], "bare": lam
 # Data sets
 
 
-@pytest.mark.slow_except("single-nc", "single-zarr", "bare-nc", "bare-zarr")
+@pytest.mark.slow_except("bare-nc", "bare-zarr")
 @pytest.mark.parametrize("kind", ["nc", "zarr"])
 @pytest.mark.parametrize("which", RUNS)
 @pytest.mark.filterwarnings("ignore:Consolidated metadata")
-@pytest.mark.slow_cases("single-nc")
 def test_files_give_back_all_that_is_written(tmp_path, which, kind):
     data, path = RUNS[which]().to_xarray(), tmp_path / f"run.{kind}"
     if kind == "nc":

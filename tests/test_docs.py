@@ -37,7 +37,7 @@ PAGES = ["README.md", *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs")
 
 
 # What the others show is tested by itself too.
-SHORT = ["README.md", "docs/formulations/kkt.md", "docs/lanes.md", "docs/records.md", "docs/sweeps.md"]
+SHORT = ["README.md", "docs/formulations/kkt.md", "docs/lanes.md", "docs/records.md"]
 # In these a block of text behind a block of code is what that prints.
 WITH_OUTPUT = ["README.md", "docs/index.md"]
 WITH_CODE = [page for page in PAGES if "```python" in (ROOT / page).read_text()]

@@ -166,6 +166,7 @@ def test_without_a_length_nothing_counts():
     assert set(jax.eval_shape(env.reset, jax.random.key(0)).info) == {"rng", "result"}
 
 
+@pytest.mark.slow
 def test_the_next_episode_starts_anew(env):
     auto = jm.env.AutoReset(env)
     assert (auto.action_size, auto.observation_size) == (2, 5)

@@ -465,6 +465,7 @@ def test_a_trial_that_fails_is_a_shorter_step():
     assert any(not np.isfinite(p.trial) for p in seen) and all(np.isfinite(p.cost) for p in seen)
 
 
+@pytest.mark.slow
 def test_steps_are_wary_of_a_bound_where_a_run_failed():
     """The same with a bound at zero, where there is no motion either: the search comes back from beside the bound."""
     thrown = jm.System(("x",), mass=osc_mass, force=constant_force, params={"m": 1.0})

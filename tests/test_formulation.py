@@ -185,7 +185,7 @@ def derivatives(name, method):
 
 
 @pytest.mark.parametrize(("name", "method"), on(("driven cart",), ("KKT", "parameterised", "CoordinatePartition")))
-@pytest.mark.slow_except("driven cart-KKT")
+@pytest.mark.slow
 def test_first_derivatives(name, method):
     """Of v̇ and the reaction with respect to q and v, forward and reverse, are those of Gauss's principle to 1e-8.
 
@@ -285,7 +285,7 @@ def pendulum_motions(method):
 
 @pytest.mark.parametrize("method", slow_but(("GaussProjection",), FORMULATIONS))
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.slow_cases("two copies-GaussProjection")
+@pytest.mark.slow
 def test_duplicating_scaling_and_permuting_rows_changes_nothing(variant, method):
     """Values to 1e-10, forward and reverse derivatives to 1e-9."""
     (value, forward, reverse), others = pendulum_motions(method)

@@ -74,7 +74,8 @@ def built(turn, shift, frames, cut, coordinates):
     return mechanism.build(coordinates, **({"cut": ["D"]} if coordinates == "relative" else {}))
 
 
-@pytest.mark.parametrize("cut", ["hinge", pytest.param("cylinder", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("cut", ["hinge", "cylinder"])
+@pytest.mark.slow
 def test_a_loop_closes_in_any_frame(cut):
     """Rows that vanish in the plane of a loop are rounding in other directions: they are no rows there either."""
 

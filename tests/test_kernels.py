@@ -887,7 +887,7 @@ def compared(name, **method):
     np.testing.assert_allclose(native.v, plain.v, rtol=0, atol=1e-10)
 
 
-@pytest.mark.slow_except("four-bar, 3 loops")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["four-bar, 3 loops", "unconstrained"])
 def test_a_run_by_compiled_code_is_the_same(name):
     compared(name)
@@ -1017,7 +1017,8 @@ def test_forward_derivatives_by_compiled_code_are_the_same():
     compared_jacobians("unconstrained")
 
 
-@pytest.mark.parametrize("name", ["unconstrained", *(pytest.param(n, marks=pytest.mark.slow) for n in FEW)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["unconstrained", *FEW])
 def test_forward_derivatives_along_whole_runs(name):
     """At times that do not change, of several rows of a batch: those of plain steps."""
     system, state = make(name)

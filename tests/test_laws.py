@@ -358,6 +358,7 @@ def test_affine_maps_of_random_systems():
         np.testing.assert_allclose(projector @ maps.reaction_by_input[i], 0, atol=1e-8 * size)
 
 
+@pytest.mark.slow
 def test_impotent_inputs_change_reactions_only():
     cases, (moving, _, maps, answers, *_) = solved()
     for i, case in enumerate(cases):

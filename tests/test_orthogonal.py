@@ -58,6 +58,7 @@ def test_particle_on_a_circle():
     assert float(decoupling(terms)) < 1e-15
 
 
+@pytest.mark.slow
 def test_slider_crank():
     """P and M_c'' of Aghili, eqs. (70)–(71), whose cases are swapped in print, and the determinant below them."""
     system = slider_crank()
@@ -75,7 +76,7 @@ def test_slider_crank():
 @pytest.mark.parametrize(
     ("name", "weighted"),
     [
-        ("driven cart", True),
+        pytest.param("driven cart", True, marks=pytest.mark.slow),
         pytest.param("four-bar, 3 loops", False, marks=pytest.mark.slow),
         pytest.param("driven cart", False, marks=pytest.mark.slow),
         pytest.param("top, 2 pivots", True, marks=pytest.mark.slow),
@@ -250,6 +251,7 @@ def slope_by_weight(make_one, weight, terms):
 
 
 @pytest.mark.parametrize("weight", ["identity", "given"])
+@pytest.mark.slow
 def test_derivatives_of_the_weight_vanish(weight):
     """v̇ does not depend on W, and its derivative with respect to W is zero."""
     start = jnp.eye(3) if weight == "identity" else jnp.diag(jnp.array([1.0, 2.0, 0.3]))

@@ -206,6 +206,7 @@ def test_squeezer_is_the_published_one():
         np.testing.assert_allclose(found / scale, wanted / scale, atol=1e-12, err_msg=label)
 
 
+@pytest.mark.slow
 def test_squeezer_at_states_of_the_reference():
     """Accelerations, and forces in the common pin."""
     _, arrays = reference("A03_andrews_ivp")

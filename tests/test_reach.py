@@ -155,6 +155,7 @@ def test_a_joint_the_wrong_way_round_is_turned():
     assert float(system.joints.alignment(state.q, system.params)["C"]) > 0.999
 
 
+@pytest.mark.slow
 def test_lengths_in_millimetres_lead_to_the_same_pose():
     """Residuals are relative to their size all around, shifts to how far rows bend."""
     one, other = made("six-bar"), sixbar(1e3)

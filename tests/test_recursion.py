@@ -46,7 +46,7 @@ MECHANISMS = {key: functools.partial(mechanisms.pair, key) for key in mechanisms
     ("planar", "branched"): functools.partial(branched, P, 2),
     ("spatial", "branched"): functools.partial(branched, S, 3),
 }
-QUICK = [("planar", "branched"), ("spatial", "Screw"), ("spatial", "Universal"), ("spatial", "Spherical")]
+QUICK = [("planar", "branched"), ("spatial", "Screw")]
 CASES = [(key, how) for key in MECHANISMS for how in ("relative", "absolute")]
 
 
@@ -56,16 +56,8 @@ def terms(system, params, q, v):
     return found.mass, found.force, found.jacobian, found.offset, found.gamma, system.intrinsic_force(t, q, v)
 
 
-@pytest.mark.slow_except("spatial Universal relative", "planar branched relative")
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, marks=() if case[0] in QUICK and case[1] == "relative" else pytest.mark.slow)
-        for case in CASES
-    ],
-    ids=lambda case: " ".join((*case[0], case[1])),
-)
-@pytest.mark.slow_cases("spatial Universal relative")
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join((*case[0], case[1])))
 def test_terms_and_their_derivatives_are_the_same(case):
     """Derivatives along random changes of coordinates, velocities, inertias, gravity and the joints' frames on their bodies."""
     key, coordinates = case
@@ -98,7 +90,7 @@ def test_terms_and_their_derivatives_are_the_same(case):
 
 @pytest.mark.slow_except("planar branched")
 @pytest.mark.parametrize(
-    "key", [key if key in QUICK[:2] else pytest.param(key, marks=pytest.mark.slow) for key in MECHANISMS], ids=" ".join
+    "key", [key if key in QUICK else pytest.param(key, marks=pytest.mark.slow) for key in MECHANISMS], ids=" ".join
 )
 def test_articulated_inertias_give_what_the_mass_matrix_does(key):
     """Along random changes of coordinates, forces and inertias too; joints with several velocities and free bodies included."""

@@ -207,6 +207,7 @@ def folding(ts):
     return system, jm.Solution(ts, q, v, jnp.zeros(len(ts)), None, scale, stats, None, done, None, None)
 
 
+@pytest.mark.slow
 def test_singular_poses_are_told_at_saved_states_and_between():
     """The only row of a slider-crank of equal links vanishes where they lie on each other."""
     system, solution = folding(jnp.linspace(0.0, 0.4, 31))

@@ -44,6 +44,7 @@ def test_fourbar_against_its_reference(case, copies):
     assert int(sol.stats["lowest_rank"]) == int(sol.stats["highest_rank"]) == 2
 
 
+@pytest.mark.slow
 def test_pendulum_with_four_rods():
     ref, (system, _) = load("A01_pendulum"), pendulum(4)
     sol = jm.simulate(
@@ -211,7 +212,8 @@ def test_implicit_solver_without_constraints():
     np.testing.assert_allclose(found.q[0], decay * state.q, atol=1e-7)
 
 
-def test_implicit_solver_and_adjoints_pass_through_the_wrapper():
+@pytest.mark.slow
+def test_an_implicit_solver_passes_through_the_wrapper():
     system, (q, v) = pendulum()
     state = jm.assemble(system, q, v)
     explicit = jm.simulate(system, state, [1.0], stepsize_controller=TIGHT).q
@@ -219,6 +221,11 @@ def test_implicit_solver_and_adjoints_pass_through_the_wrapper():
         system, state, [1.0], solver=dfx.Kvaerno5(), stepsize_controller=dfx.PIDController(rtol=1e-8, atol=1e-10)
     )
     np.testing.assert_allclose(implicit.q, explicit, atol=1e-6)
+
+
+def test_a_backward_solution_is_refused():
+    system, (q, v) = pendulum()
+    state = jm.as_state(system, q, v)
     with pytest.raises(ValueError, match="`adjoint` must not be `BacksolveAdjoint`"):
         jm.simulate(system, state, [1.0], adjoint=dfx.BacksolveAdjoint())
 

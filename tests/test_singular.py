@@ -61,6 +61,7 @@ def test_acceleration_at_and_near_the_flat_nfourbar(n, method):
     np.testing.assert_allclose(exact.vdot[2], -factor, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_least_norm_is_another_acceleration_at_a_singular_pose():
     """What terms know of the rows nearby is for; there is no way to an acceleration of the motion without it."""
     state = jm.assemble(nfourbar(2), *pose(2, jnp.array(0.0), jnp.array(-4.0)))
@@ -248,17 +249,16 @@ def test_order_through_a_crossing_without_symmetry():
     assert all(abs(float(s.q[0, 1] - s.q[0, 0] ** 2)) < 1e-12 for s in sols)
 
 
-@pytest.mark.parametrize("start, rate", [pytest.param("rest", 0.0, marks=pytest.mark.slow), ("spin", 5.0)])
+@pytest.mark.parametrize("start, rate", [("rest", 0.0), ("spin", 5.0)])
 def test_slider_crank_of_the_reference(start, rate):
     reference = np.load("tests/data/slidercrank_singular.npz")
     system, ts = slider_crank(), jnp.asarray(reference["t"])
     state = jm.assemble(system, [0.0, 0.0], [rate, -2 * rate])
-    controller = dfx.ClipStepSizeController(dfx.PIDController(rtol=1e-10, atol=1e-10), step_ts=ts)
-    sol = jm.simulate(system, state, ts, solver=dfx.Dopri8(), stepsize_controller=controller)
-    np.testing.assert_allclose(sol.q[:, 0], reference[f"q1_{start}"], atol=1e-7)
+    sol = jm.simulate(system, state, ts, solver=dfx.Dopri8(), stepsize_controller=dfx.ConstantStepSize(), dt0=0.01)
+    np.testing.assert_allclose(sol.q[:, 0], reference[f"q1_{start}"], atol=1e-9)
     found = jm.reactions(system, sol)
-    np.testing.assert_allclose(found.vdot[:, 0], crank_acceleration(sol.q[:, 0], sol.v[:, 0]), atol=1e-6)
-    np.testing.assert_allclose(found.multipliers["slider"][:, 0], reference[f"lam_{start}"], atol=1e-5)
+    np.testing.assert_allclose(found.vdot[:, 0], crank_acceleration(sol.q[:, 0], sol.v[:, 0]), atol=1e-8)
+    np.testing.assert_allclose(found.multipliers["slider"][:, 0], reference[f"lam_{start}"], atol=1e-7)
 
 
 @pytest.mark.slow

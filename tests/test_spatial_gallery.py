@@ -169,6 +169,7 @@ def relative_error(found, expected):
     return (np.abs(found - expected).max(axis=1) / np.abs(expected).max(axis=1)).max()
 
 
+@pytest.mark.slow
 def test_puma_has_mass_and_bias_of_newton_and_euler():
     _, q, v, mass, bias = arm()
     expected = [arm_dynamics(*state) for state in zip(q, v, strict=True)]

@@ -126,6 +126,7 @@ class Lag(jm.control.AbstractController):
         return (v - z) / 0.1
 
 
+@pytest.mark.slow
 def test_what_a_controller_remembers_is_part_of_the_state():
     system, law = motor(1), Lag(jnp.array(4.0))
     start = jm.assemble(system, [-0.8, -0.6])
@@ -264,6 +265,7 @@ def test_inputs_need_actuators():
         jm.stepper(system, start, DT)(start, jnp.zeros(1))
 
 
+@pytest.mark.slow
 def test_float32():
     with jax.enable_x64(False):
         system = motor(1)

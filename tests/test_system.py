@@ -89,6 +89,7 @@ def test_mass_is_the_second_derivative_of_kinetic_energy():
 
 
 @pytest.mark.parametrize("name", slow_but(("top",), ["four-bar", "top"]))
+@pytest.mark.slow
 def test_lagrangian_and_mass_matrix_agree(name):
     _, batch = states(name)
     other = SYSTEMS[name + ", Lagrangian"]()[0]

@@ -124,7 +124,7 @@ def cases(rng, counts, ranks, rheonomic):
     return {"M": root @ root.T + np.eye(6), "C": np.concatenate(rows), "b": b}
 
 
-@pytest.mark.slow_except("redundant")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("counts", "ranks"),
     [((2, 1, 1), (2, 1, 1)), ((3, 2, 1), (2, 1, 1)), ((2, 2, 2), (1, 2, 1))],
@@ -286,6 +286,7 @@ def test_ball_bounces_at_the_right_times():
     assert np.isnan(few.q[3]).all()
 
 
+@pytest.mark.slow
 def test_a_contact_closes_where_rebounds_pile_up():
     """Of 1.2 m, 10 µm and 1 pm, and of none; a rebound lower than h = 1.5e-8 m is left out, and those after it: 4 √(2 h/g)."""
     ts = jnp.array([0.0, 0.5, 1.5, 3.0])
@@ -489,6 +490,7 @@ def test_a_joint_that_does_not_act_lets_go():
 # Brakes
 
 
+@pytest.mark.slow
 def test_a_brake_slides_sticks_and_comes_loose():
     """A block of 1 kg at 3 m/s, braked by 6 N from 0.5 s; pulled by t newtons it comes loose at 8 N."""
     system = TWO.with_params({"f": 0.0, "pull": 1.0})

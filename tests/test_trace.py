@@ -97,6 +97,7 @@ def test_dead_centres_of_a_triple_rocker_are_those_of_the_law_of_cosines(unit):
 
 @pytest.mark.slow_except("0.001")
 @UNITS
+@pytest.mark.slow
 def test_a_parallelogram_may_become_an_antiparallelogram_where_it_is_flat(unit):
     system, curve = traced(PARALLELOGRAM, 0.8, unit)
     np.testing.assert_allclose(curve.values["A"], curve.values["D"], atol=1e-7)  # it stays one

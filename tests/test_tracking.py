@@ -43,6 +43,7 @@ def tracked():
     return jm.simulate(system, state, TS, control=tip_law(), **FINE)
 
 
+@pytest.mark.slow
 def test_the_error_of_an_output_is_that_of_its_law():
     """ë + 20 ė + 100 e = 0 from e = 0, ė = v: e = v t exp(−10 t), with motors at two of five joints."""
     system, _, path, _ = circle()
