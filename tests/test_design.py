@@ -96,6 +96,7 @@ def test_a_design_is_drawn(found):
         jm.plot.design(found, "page")
 
 
+@pytest.mark.slow
 def test_a_limit_is_kept_exactly_and_a_bound_holds():
     low = D.Goal("reach", D.Coordinate("A"), high=7.0)
     high = D.Goal("right", lambda system, states: jm.position(system, states, "crank.b")[:, 0], high=1.5)

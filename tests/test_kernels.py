@@ -1317,8 +1317,9 @@ def test_whole_runs_equal_their_definition(lanes, taped):
         np.testing.assert_allclose(jnp.where(rows, x, 0), jnp.where(rows, y, 0), rtol=1e-13, atol=1e-13)
 
 
-@pytest.mark.parametrize("name", ["pendulum", pytest.param("four-bar, 3 loops", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("solver", [dfx.Tsit5(), pytest.param(dfx.Heun(), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["pendulum", "four-bar, 3 loops"])
+@pytest.mark.parametrize("solver", [dfx.Tsit5(), dfx.Heun()])
 def test_the_way_back_over_whole_runs_equals_its_definition(name, solver):
     """Of runs of 1 to 7 steps, with saved states at their ends, several in one step, and some that were not reached."""
     lanes, room, rng = 11, 8, np.random.default_rng(4)

@@ -110,7 +110,7 @@ def test_frequencies_of_a_chain_in_any_units():
     assert "q2, q3, q1" in str(found) or "q2, q1, q3" in str(found)  # which move alike
 
 
-@pytest.mark.slow_except("CoordinatePartition()")
+@pytest.mark.slow
 @pytest.mark.parametrize("formulation", [None, jm.formulation.KKT(), jm.formulation.CoordinatePartition()], ids=str)
 def test_fourbar_against_minimal_coordinates(formulation):
     system, state = make("four-bar")

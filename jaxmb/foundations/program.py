@@ -14,9 +14,9 @@ from .check import is_concrete
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# Many small kernels: LLVM's costly passes gain little in them.
+# Many small kernels: LLVM's costly passes gain little in them, and to divide them among threads costs more than it saves.
 _LEVEL = "xla_backend_optimization_level"
-_FAVOURED = {"xla_cpu_use_fusion_emitters": False, _LEVEL: 1}
+_FAVOURED = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1, _LEVEL: 1}
 
 
 def compiler_options() -> dict[str, Any]:
