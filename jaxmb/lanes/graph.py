@@ -49,6 +49,11 @@ class OperationGraph:
         """A number that is not known, by where it comes from."""
         return self._node(INPUT, (), source)
 
+    def close(self) -> None:
+        """Forgets what finds equal operations, which takes most of its memory: operations that still come may be there twice."""
+        self._nodes.clear()
+        self._applied.clear()
+
     def opaque(self, i: int) -> int:
         """A node of its own that is the same number, behind which no simplification looks; a constant or a truth value as it is."""
         transparent = self.is_constant(i) or self.is_truth(i)

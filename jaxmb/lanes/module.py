@@ -175,8 +175,10 @@ class Handler(FunctionText):
     @property
     def handler(self) -> Unit:
         """The function that XLA calls."""
-        text = "\n".join([*sorted(self.declared), self.text("define ptr @handler(ptr %frame)")])
-        return Unit("handler", text, frozenset(self.library))
+        text = self.text("(ptr %frame)")
+        name = "jaxmb_" + hashlib.sha256(text.encode()).hexdigest()[:32]
+        full = "\n".join([*sorted(self.declared), f"define ptr @{name}{text}"])
+        return Unit(name, full, frozenset(self.library))
 
 
 class LaneLoop(Handler):

@@ -71,6 +71,7 @@ class Program:
         self.dtype = dtype
         write = write or (lambda graph, nodes: scalarise(graph, pruned(jaxpr), nodes, largest))
         self.code = self.coded(*_graph_of(write, self.operands, self.dtype, exact))
+        self.code.graph.close()
 
     @classmethod
     def of(
