@@ -37,6 +37,8 @@ def branched(module, dim):
             module.SpringDamper("spring", "far.b", "hand.b", 30.0, 2.0, 0.3),
             module.JointSpring("coil", "wrist", 3.0, 0.2),
             module.JointFriction("friction", "l", 0.4, 0.3, 0.1),
+            module.JointInertia("rotor", "wrist", 0.2),
+            module.JointInertia("drive", "root", 0.4),
         ],
         gravity=np.linspace(-9.81, 2.0, dim),
     )

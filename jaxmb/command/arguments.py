@@ -45,6 +45,16 @@ def pair(text: str) -> tuple[str, float]:
         raise argparse.ArgumentTypeError(f"must be NAME=VALUE with a number, but is {text!r}") from None
 
 
+def constants(text: str) -> tuple[str, tuple[float, float]]:
+    """The name and both numbers of NAME=STIFFNESS,DAMPING."""
+    name, _, values = text.partition("=")
+    try:
+        stiffness, damping = (float(word) for word in values.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be NAME=STIFFNESS,DAMPING with numbers, but is {text!r}") from None
+    return name, (stiffness, damping)
+
+
 def positive(text: str) -> float:
     """A positive number."""
     try:
@@ -80,7 +90,9 @@ def command_parser() -> argparse.ArgumentParser:
     each["simulate"].add_argument("--out", type=pathlib.Path, required=True, help="file to write: .nc, or .csv")
     each["view"].add_argument("--out", type=pathlib.Path, help="page to write; MODEL.html by default")
     each["view"].add_argument("--open", action=argparse.BooleanOptionalAction, default=True, help="open the page")
-    each["convert"].add_argument("target", type=pathlib.Path, help="file to write: .toml, or .urdf with loops")
+    each["convert"].add_argument(
+        "target", type=pathlib.Path, help="file to write: .toml, .urdf with loops, or .xml for MJCF"
+    )
     return parser
 
 
@@ -89,7 +101,10 @@ def _of_models(command: argparse.ArgumentParser) -> None:
     command.add_argument("--base", choices=("fixed", "free"), default="fixed", help="how the root of a URDF is held")
     command.add_argument("--exclude", action="append", default=[], metavar="NAME", help="an element that is not read")
     command.add_argument("--repair", action="store_true", help="change inertias that no body can have")
-    command.add_argument("--rotors", action="store_true", help="add the armature of joints, as rotors geared to them")
+    text = "a stop at the limits of a joint, or of all revolute or prismatic ones: N/m, s/m or N m/rad, s/rad"
+    command.add_argument(
+        "--stop", type=constants, action="append", default=[], metavar="NAME=STIFFNESS,DAMPING", help=text
+    )
     command.add_argument("--loops", type=pathlib.Path, help="YAML file of loops for a URDF")
     command.add_argument("--allow", action="append", default=[], metavar="FOLDER", help="a further folder for files")
     command.add_argument("--package", action="append", default=[], metavar="NAME=FOLDER", help="where a package is")

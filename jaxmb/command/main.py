@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from ..foundations import replacing, version
+from ..foundations import listing, replacing, version
 from .arguments import command_parser
 
 # Exit codes; 2 for wrong arguments is argparse's, and 130 is 128 + SIGINT, as shells have it.
@@ -76,7 +76,7 @@ def _model(options: argparse.Namespace) -> Any:
         base=options.base,
         exclude=options.exclude,
         repair=options.repair,
-        rotors=options.rotors,
+        stops=dict(options.stop) or None,
         loops=options.loops,
         allow=options.allow,
         packages=packages,
@@ -154,15 +154,16 @@ def _view(options: argparse.Namespace) -> int:
 
 
 def _convert(options: argparse.Namespace) -> int:
-    from ..models import to_urdf
+    from ..models import to_mjcf, to_urdf
 
     target: pathlib.Path = options.target
-    if target.suffix not in (".toml", ".urdf"):
-        raise ValueError(f"Argument `target` must end with .toml or .urdf, but is {target}.")
+    writers = {".urdf": to_urdf, ".xml": to_mjcf}
+    kinds = (".toml", *writers)
+    if target.suffix not in kinds:
+        raise ValueError(f"Argument `target` must end with {listing(kinds)}, but is {target}.")
     model = _model(options)
-    mechanism = model.mechanism
-    as_urdf = target.suffix == ".urdf"
-    text = to_urdf(mechanism, name=model.name, cut=model.loops) if as_urdf else mechanism.to_text()
+    mechanism, write = model.mechanism, writers.get(target.suffix)
+    text = mechanism.to_text() if write is None else write(mechanism, name=model.name, cut=model.loops)
     # Written beside and renamed, so that an interrupted run leaves no half of a file.
     with replacing(target, "target") as fresh:
         fresh.write_text(text, encoding="utf-8")

@@ -38,12 +38,24 @@ def mjcf_graph(root: XmlElement, folder: Folder, excluded: Sequence[str]) -> Mod
     """
     mujoco = optional("mujoco", "models")
     graph = ModelGraph(root.attributes.get("model", folder.root.name), np.zeros(3))
+    model, root = compiled_model(mujoco, root, folder, excluded, graph)
+    return GraphReader(mujoco, model, graph, root).graph
+
+
+def compiled_model(
+    mujoco: ModuleType, root: XmlElement, folder: Folder, excluded: Sequence[str], graph: ModelGraph
+) -> tuple[MujocoModel, XmlElement]:
+    """MuJoCo's model of a <mujoco>, and the document that it was made of; what is left out is noted in the graph.
+
+    Raises:
+        ValueError: as `mjcf_graph`.
+    """
     root = expanded(root, folder)
     expect_readable(root)
     root = stripped(without(root, tuple(excluded), graph), graph)
     model = _compiled(mujoco, root, Meshes(root, folder), graph)
     _expect_finite(model, root)
-    return GraphReader(mujoco, model, graph, root).graph
+    return model, root
 
 
 def _compiled(mujoco: ModuleType, root: XmlElement, meshes: Meshes, graph: ModelGraph) -> MujocoModel:
@@ -232,6 +244,10 @@ class GraphReader:
             "coulomb": float(model.dof_frictionloss[v]),
             "armature": float(model.dof_armature[v]),
         }
+        if negative := [key for key, value in numbers.items() if value < 0]:
+            raise ValueError(
+                f"{self.where('joint', name)} must not have negative numbers, but has such as {listing(negative)}."
+            )
         self._note_unsupported(index, v, name)
         if free and any(numbers.values()):
             self.graph.note("left out", f"joint '{name}'", "friction and armature of a free joint have no element")
