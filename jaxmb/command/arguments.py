@@ -97,7 +97,7 @@ def command_parser() -> argparse.ArgumentParser:
 
 
 def _of_models(command: argparse.ArgumentParser) -> None:
-    command.add_argument("model", type=pathlib.Path, help="URDF, MJCF, or a text of ours (.toml)")
+    command.add_argument("model", type=pathlib.Path, help="URDF, MJCF, SDF, or a text of ours (.toml)")
     command.add_argument("--base", choices=("fixed", "free"), default="fixed", help="how the root of a URDF is held")
     command.add_argument("--exclude", action="append", default=[], metavar="NAME", help="an element that is not read")
     command.add_argument("--repair", action="store_true", help="change inertias that no body can have")

@@ -1,4 +1,4 @@
-"""Mechanisms of model files: URDF with loops, MJCF, and texts of ours."""
+"""Mechanisms of model files: URDF with loops, MJCF, SDF, and texts of ours."""
 
 from .graph import Note as Note
 from .inspection import BodyReport as BodyReport

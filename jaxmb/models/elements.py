@@ -128,6 +128,9 @@ class MechanismBuilder:
         for joint in self.shown:
             if joint.kind == "free":
                 continue
+            carriers = {self.bodies.carrier[end][0] for end in (joint.parent, joint.child)}
+            if len(carriers) == 1:
+                raise ValueError(f"{joint.where} must tie two bodies, but both its links belong to '{carriers.pop()}'.")
             ends = self._marker(joint.parent, joint.zero), self._marker(joint.child, joint.inner)
             name = self.names.of("joint", joint.name)
             if joint.kind in FRAMES:

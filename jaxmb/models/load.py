@@ -37,7 +37,7 @@ def load(
     allow: Sequence[str | os.PathLike[str]] = (),
     packages: Mapping[str, str | os.PathLike[str]] | None = None,
 ) -> Model:
-    """A mechanism of a URDF, of an MJCF, or of a text of ours, with all that the file says beside it.
+    """A mechanism of a URDF, of an MJCF, of an SDF, or of a text of ours, with all that the file says beside it.
 
     The file is data: nothing in it is run, and nothing outside its folder is opened. What it says and a mechanism does not hold
     is listed in its notes, which `print(model)` shows.
@@ -76,7 +76,7 @@ def load(
     path = pathlib.Path(path)
     if path.suffix.lower() in USD:
         raise ValueError(
-            f"{path} must be URDF, MJCF or a text of ours, but is USD, which is not read; write it as URDF or MJCF first."
+            f"{path} must be URDF, MJCF, SDF or a text of ours, but is USD, which is not read; write it as URDF or MJCF first."
         )
     if not path.is_file():
         raise ValueError(f"Argument `path` must be a file, but '{path}' is none.")
