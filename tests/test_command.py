@@ -29,7 +29,7 @@ def test_help_has_examples(capsys):
     "words, told",
     [
         (["inspect", "none.urdf"], "error: Argument `path` must be a file, but 'none.urdf' is none."),
-        (["convert", "MODEL", "a.step"], "must end with .toml or .urdf"),
+        (["convert", "MODEL", "a.step"], "must end with .toml, .urdf or .xml"),
         (["simulate", "MODEL", "--out", "a.txt"], "must end with .nc or .csv"),
         (["simulate", "MODEL", "--out", "a.csv", "--samples", "1"], "--samples must be 2 or more"),
         (["inspect", "MODEL", "--package", "a"], "must be NAME=FOLDER"),
@@ -98,6 +98,20 @@ def test_models_move_and_are_shown(written, tmp_path, capsys):
     assert len(lines) == 12 and "pivot" in lines[0] and "energy balance" in capsys.readouterr().out
     assert main(["view", str(path), "--time", "0.1", "--samples", "3", "--out", str(page), "--no-open"]) == 0
     assert capsys.readouterr().out.strip() == str(page) and "<html" in page.read_text()
+
+
+@pytest.mark.slow
+def test_a_run_is_kept_and_looked_at_later(written, tmp_path, capsys):
+    """The page of the file shows the same poses as that of the run itself."""
+    pytest.importorskip("netCDF4")
+    path, run = written(ROD), tmp_path / "run.nc"
+    words = ["--time", "0.2", "--set", "pivot=0.3", "--samples", "5"]
+    assert main(["simulate", str(path), *words, "--out", str(run)]) == 0
+    assert main(["view", str(run), "--no-open"]) == 0
+    assert main(["view", str(path), *words, "--out", str(tmp_path / "same.html"), "--no-open"]) == 0
+    assert (tmp_path / "run.html").read_text() == (tmp_path / "same.html").read_text()
+    assert main(["view", str(run), "--set", "pivot=1", "--no-open"]) == 1
+    assert "--set must not stand with a run" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -107,7 +107,7 @@ def returns(written, mechanism, cut):
 
 def test_mujoco_moves_an_arm_alike():
     text, model = agree(arm(), (), 3)
-    assert model.nsite == 12 and model.nu == 2 and '<motor name="jet" site="jet_at" gear="0.4 0.9 -0.2 0 0 0"/>' in text
+    assert model.nsite == 11 and model.nu == 2 and '<motor name="jet" site="jet_at" gear="0.4 0.9 -0.2 0 0 0"/>' in text
 
 
 @pytest.mark.slow

@@ -114,8 +114,10 @@ def test_articulated_inertias_give_what_the_mass_matrix_does(key):
     def by_mass(q, force, inertia):
         return jnp.linalg.solve(system.with_params(numbers(inertia)).mass(jnp.zeros(()), q), force)
 
-    by_bodies = lambda q, force, inertia: Tree(system.unrolled.joints, q, numbers(inertia)).solved(force)
-    momenta = Tree(system.unrolled.joints, q, system.params).momenta(v)
+    own = system.inertia.joint_inertias(system.params)[0]
+    own = jnp.zeros(system.nv) if own is None else own
+    by_bodies = lambda q, force, inertia: Tree(system.unrolled.joints, q, numbers(inertia)).solved(force, own)
+    momenta = Tree(system.unrolled.joints, q, system.params).momenta(v) + own * v
     np.testing.assert_allclose(
         momenta, system.mass(jnp.zeros(()), q) @ v, rtol=0, atol=1e-12 * (1 + np.abs(momenta).max())
     )

@@ -19,7 +19,8 @@ EXAMPLES = {
   jaxmb simulate robot.urdf --set crank=1.2 --speed crank=3 --samples 501 --out run.csv""",
     "view": """examples:
   jaxmb view robot.urdf --time 2
-  jaxmb view robot.xml --pose home --out motion.html --no-open""",
+  jaxmb view robot.xml --pose home --out motion.html --no-open
+  jaxmb view run.nc""",
     "convert": """examples:
   jaxmb convert robot.urdf robot.toml
   jaxmb convert robot.xml robot.urdf""",
@@ -29,7 +30,7 @@ EXAMPLES = {
 HELP = {
     "inspect": "tell what is wrong with a model, and what it can do",
     "simulate": "let a model move from a pose, and write the motion",
-    "view": "let a model move, and open the motion in a browser",
+    "view": "let a model move, or take a run from a file, and open the motion in a browser",
     "convert": "write a model in another format",
     "sweep": "evaluate a function over the rows of a table; see `python -m jaxmb.sweep --help`",
 }
@@ -97,7 +98,9 @@ def command_parser() -> argparse.ArgumentParser:
 
 
 def _of_models(command: argparse.ArgumentParser) -> None:
-    command.add_argument("model", type=pathlib.Path, help="URDF, MJCF, SDF, or a text of ours (.toml)")
+    command.add_argument(
+        "model", type=pathlib.Path, help="URDF, MJCF, SDF, a text of ours (.toml); for `view` a run too (.nc)"
+    )
     command.add_argument("--base", choices=("fixed", "free"), default="fixed", help="how the root of a URDF is held")
     command.add_argument("--exclude", action="append", default=[], metavar="NAME", help="an element that is not read")
     command.add_argument("--repair", action="store_true", help="change inertias that no body can have")

@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from ..foundations import listing, replacing, version
+from ..foundations import replacing, version
 from .arguments import command_parser
 
 # Exit codes; 2 for wrong arguments is argparse's, and 130 is 128 + SIGINT, as shells have it.
@@ -134,7 +134,9 @@ def _simulate(options: argparse.Namespace) -> int:
     if options.out.suffix == ".csv":
         tabulate(system, solution).to_csv(options.out)
     else:
-        solution.to_xarray().to_netcdf(options.out)
+        from .stored import store
+
+        store(options.out, model, solution)
     drift = float(abs(energy(system, solution).balance).max())
     print(f"{model.name}: {options.time:g} s, energy balance {drift:.2g} J, written to {options.out}")
     return DONE
@@ -145,8 +147,17 @@ def _view(options: argparse.Namespace) -> int:
 
     from ..plot import page
 
-    model, system, solution = _run(options)
-    path = page(system, solution, options.out or options.model.with_suffix(".html"), title=model.name)
+    if options.model.suffix == ".nc":
+        from .stored import stored_run
+
+        for word in ("set", "speed", "pose"):
+            if getattr(options, word):
+                raise ValueError(f"Argument --{word} must not stand with a run, which is over, but does.")
+        name, system, solution = stored_run(options.model)
+    else:
+        model, system, solution = _run(options)
+        name = model.name
+    path = page(system, solution, options.out or options.model.with_suffix(".html"), title=name)
     print(path)
     if options.open:
         webbrowser.open(path.resolve().as_uri())
@@ -160,7 +171,7 @@ def _convert(options: argparse.Namespace) -> int:
     writers = {".urdf": to_urdf, ".xml": to_mjcf}
     kinds = (".toml", *writers)
     if target.suffix not in kinds:
-        raise ValueError(f"Argument `target` must end with {listing(kinds)}, but is {target}.")
+        raise ValueError(f"Argument `target` must end with {', '.join(kinds[:-1])} or {kinds[-1]}, but is {target}.")
     model = _model(options)
     mechanism, write = model.mechanism, writers.get(target.suffix)
     text = mechanism.to_text() if write is None else write(mechanism, name=model.name, cut=model.loops)

@@ -22,7 +22,7 @@ class LinkageInertia(AbstractInertia):
 
     def mass(self, t: Scalar, q: Array, params: Numbers, rate: Rate | None, nv: int) -> Float[Array, "nv nv"]:
         """M(q)."""
-        mass, (own, others) = self.linkage.mass(t, q, params), self._joint_inertias(params)
+        mass, (own, others) = self.linkage.mass(t, q, params), self.joint_inertias(params)
         if own is not None:
             mass = mass + jnp.diag(own)
         if others:
@@ -35,7 +35,7 @@ class LinkageInertia(AbstractInertia):
         self, t: Scalar, q: Array, directions: Float[Array, "k nv"], params: Numbers, rate: Rate | None
     ) -> Float[Array, "k nv"]:
         """The momenta of several velocities."""
-        momenta, (own, others) = self.linkage.momenta(q, directions, params), self._joint_inertias(params)
+        momenta, (own, others) = self.linkage.momenta(q, directions, params), self.joint_inertias(params)
         if own is not None:
             momenta = momenta + own * directions
         if others:
@@ -45,7 +45,7 @@ class LinkageInertia(AbstractInertia):
 
     def force(self, t: Scalar, q: Array, v: Array, params: Numbers, rate: Rate | None) -> Float[Array, " nv"]:
         """Inertia forces and those of gravity and springs."""
-        force, (_, others) = self.linkage.intrinsic_force(t, q, v, params), self._joint_inertias(params)
+        force, (_, others) = self.linkage.intrinsic_force(t, q, v, params), self.joint_inertias(params)
         if others:
             # −a Jᵀ J̇ v. Velocities that are the system's own have none: their J is constant.
             drift = jax.jvp(lambda q: self._speeds(q, params, others)[0](v), (q,), (self.linkage.tree_rate(q, v),))[1]
@@ -55,7 +55,7 @@ class LinkageInertia(AbstractInertia):
 
     def solve(self, t: Scalar, q: Array, force: Float[Array, " nv"], params: Numbers) -> Float[Array, " nv"] | None:
         """M⁻¹ f by articulated inertias, where bodies are evaluated recursively and are many; else None."""
-        own, others = self._joint_inertias(params)
+        own, others = self.joint_inertias(params)
         return None if others else self.linkage.solved(q, force, params, own)
 
     def energy(self, t: Scalar, q: Array, v: Array, params: Numbers, rate: Rate | None) -> tuple[Scalar, Scalar]:
@@ -78,7 +78,7 @@ class LinkageInertia(AbstractInertia):
         """Zero: no potential reads the time."""
         return jnp.zeros_like(t)
 
-    def _joint_inertias(self, params: Numbers) -> tuple[Float[Array, " nv"] | None, list[JointInertia]]:
+    def joint_inertias(self, params: Numbers) -> tuple[Float[Array, " nv"] | None, list[JointInertia]]:
         """The inertia that moves with each velocity of the system, None for none, and the elements that move with others."""
         own, others = [], []
         for element in _elements(params):

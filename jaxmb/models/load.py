@@ -131,18 +131,26 @@ def _sidecar(path: pathlib.Path, folder: Folder, loops: str | os.PathLike[str] |
     return None
 
 
-def _model_of_text(path: pathlib.Path, gravity: Finite | None, exclude: tuple[str, ...]) -> Model:
-    """The model of a mechanism as text, in the plane or in space."""
+def mechanism_of_text(text: str, where: str) -> AbstractMechanism:
+    """The mechanism of a text, in the plane or in space.
+
+    Raises:
+        ValueError: beginning with `where`, for a text that is none.
+    """
     # Here, since which of both is needed is known from the text only.
     from .. import planar, spatial
 
-    text = path.read_text(encoding="utf-8")
     try:
         space = toml_table(text).get("space")
         kind: type[AbstractMechanism] = planar.Mechanism if space == "plane" else spatial.Mechanism
-        mechanism = kind.from_text(text)
+        return kind.from_text(text)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise ValueError(f"{where}: {error}") from error
+
+
+def _model_of_text(path: pathlib.Path, gravity: Finite | None, exclude: tuple[str, ...]) -> Model:
+    """The model of a mechanism as text, in the plane or in space."""
+    mechanism = mechanism_of_text(path.read_text(encoding="utf-8"), str(path))
     if gravity is not None:
         acceleration = as_vector(gravity, "gravity", mechanism.gravity.shape)
         mechanism = eqx.tree_at(lambda m: m.gravity, mechanism, acceleration)
