@@ -53,8 +53,8 @@ def difference(model, theirs):
     gravity = model.mechanism.gravity
     theirs.opt.gravity[:] = gravity
     for _ in range(STATES):
-        q = rng.normal(size=system.nq)
-        q = np.asarray(system.normalise(q)) if system.rate is not None else q
+        q = jnp.asarray(rng.normal(size=system.nq))
+        q = np.asarray(q if system.rate is None else system.normalise(q))
         v = rng.normal(size=system.nv)
         data.qpos[:], data.qvel[:] = q[order], v[order]
         mujoco.mj_forward(theirs, data)
@@ -100,7 +100,9 @@ def main():
     jax.config.update("jax_enable_x64", True)
     excluded = [word.partition("=")[::2] for word in options.exclude]
     rows = []
-    for folder in sorted(p for p in options.folder.iterdir() if p.is_dir()):
+    for folder in sorted(
+        p for p in options.folder.iterdir() if p.is_dir() and any(p.glob("*.urdf")) or any(p.glob("*.xml"))
+    ):
         rows.append(row(folder, [name for model, name in excluded if model == folder.name]))
         print(rows[-1], flush=True)
     print(common.table(rows))

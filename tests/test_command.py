@@ -1,6 +1,7 @@
 """The command line: what it prints, what it writes, and what it returns."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -16,7 +17,7 @@ ROD = robot('<link name="base"/>', link("rod"), joint("pivot", "continuous", "ba
 
 
 def test_help_has_examples(capsys):
-    for words in ([], ["inspect"], ["simulate"], ["view"], ["convert"]):
+    for words in ([], ["inspect"], ["simulate"], ["view"], ["convert"], ["fit"]):
         with pytest.raises(SystemExit) as done:
             main([*words, "--help"])
         assert done.value.code == 0
@@ -112,6 +113,51 @@ def test_a_run_is_kept_and_looked_at_later(written, tmp_path, capsys):
     assert (tmp_path / "run.html").read_text() == (tmp_path / "same.html").read_text()
     assert main(["view", str(run), "--set", "pivot=1", "--no-open"]) == 1
     assert "--set must not stand with a run" in capsys.readouterr().err
+
+
+FIT = """
+model = "model.urdf"
+output = "fitted.toml"
+[parameters."rod.mass"]
+nominal = 0.7
+min = 0.1
+[parameters."pivot_friction.viscous"]
+frozen = true
+[[experiments]]
+record = "swing.toml"
+start = {pivot = 0.3}
+[experiments.signals.angle]
+of = "pivot"
+sigma = 1e-3
+"""
+
+
+@pytest.mark.slow
+def test_a_fit_is_described_by_a_file(written, tmp_path, capsys):
+    """The mass of which the record was made is found, and goes into the text."""
+    path = written(ROD.replace("</joint>", '<dynamics damping="0.2"/></joint>'))
+    record = 'file = "run.csv"\n[time]\ncolumn = "time"\n[columns]\nangle = "pivot"\n'
+    words = ["--time", "1", "--set", "pivot=0.3", "--samples", "21"]
+    assert main(["simulate", str(path), *words, "--out", str(tmp_path / "run.csv")]) == 0
+    written(record, "swing.toml")
+    assert main(["fit", str(written(FIT, "fit.toml"))]) == 0
+    assert "rod.mass" in capsys.readouterr().out
+    assert abs(float(jm.load(tmp_path / "fitted.toml").mechanism.elements["rod"].mass) - 1.0) < 1e-5
+
+
+@pytest.mark.parametrize(
+    "old, new, told",
+    [
+        ("[parameters", "[parameter", "has unknown keys 'parameter'"),
+        ("min = ", "least = ", "Parameter 'rod.mass' in .* has unknown keys 'least'"),
+        ("model.urdf", "../model.urdf", "'model' in .* must be in the same folder or below"),
+        ('record = "swing.toml"', "", "An experiment in .* lacks 'record'"),
+    ],
+)
+def test_a_fit_that_cannot_be_is_told(written, capsys, old, new, told):
+    written(ROD)
+    assert main(["fit", str(written(FIT.replace(old, new), "fit.toml"))]) == 1
+    assert re.search(told, capsys.readouterr().err)
 
 
 @pytest.mark.slow

@@ -24,6 +24,8 @@ EXAMPLES = {
     "convert": """examples:
   jaxmb convert robot.urdf robot.toml
   jaxmb convert robot.xml robot.urdf""",
+    "fit": """examples:
+  jaxmb fit description.toml""",
     "sweep": """examples:
   jaxmb sweep description.toml --status""",
 }
@@ -32,6 +34,7 @@ HELP = {
     "simulate": "let a model move from a pose, and write the motion",
     "view": "let a model move, or take a run from a file, and open the motion in a browser",
     "convert": "write a model in another format",
+    "fit": "find numbers of a model from records of its motion",
     "sweep": "evaluate a function over the rows of a table; see `python -m jaxmb.sweep --help`",
 }
 
@@ -80,8 +83,10 @@ def command_parser() -> argparse.ArgumentParser:
     }
     # Only listed here: its arguments are read by its own parser.
     commands.add_parser("sweep", help=HELP["sweep"], add_help=False)
-    for command in each.values():
-        _of_models(command)
+    for name, command in each.items():
+        if name != "fit":
+            _of_models(command)
+    each["fit"].add_argument("description", type=pathlib.Path, help="TOML file, see jaxmb.command.fitting")
     for name in ("inspect", "simulate", "view"):
         _of_poses(each[name])
     for name in ("simulate", "view"):

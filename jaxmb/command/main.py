@@ -182,9 +182,20 @@ def _convert(options: argparse.Namespace) -> int:
     return DONE
 
 
+def _fit(options: argparse.Namespace) -> int:
+    from ..foundations import RESULTS
+    from .fitting import described_fit
+
+    _announce(f"fitting {options.description}")
+    fit = described_fit(options.description)
+    print(fit)
+    return DONE if bool(fit.result == RESULTS.successful) else FAILED
+
+
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "inspect": _inspect,
     "simulate": _simulate,
     "view": _view,
     "convert": _convert,
+    "fit": _fit,
 }

@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 
 from .. import spatial
 from ..foundations import Text, as_jax, contract
-from ..mechanism import AbstractForce, AbstractJoint, Marker, matrix_quaternion
+from ..mechanism import AbstractActuator, AbstractForce, AbstractJoint, Marker, matrix_quaternion
 from .graph import WORLD
 from .tree_writer import ROOT, TreeWriter
 
@@ -212,10 +212,12 @@ class MjcfWriter(TreeWriter):
     def _at(self, marker: Marker) -> tuple[str, np.ndarray]:
         return marker.body, self.local(marker)
 
-    def _motor(self, actuator: spatial.Motor | spatial.Thruster) -> str:
+    def _motor(self, actuator: AbstractActuator) -> str:
         name = quoteattr(actuator.name)
         if isinstance(actuator, spatial.Motor):
             return f'<motor name={name} joint={quoteattr(actuator.joint)} gear="{float(actuator.gain)!r}"/>'
+        # All others are refused before.
+        assert isinstance(actuator, spatial.Thruster)
         site = quoteattr(self._site(f"{actuator.name}_at", *self._at(actuator.at)))
         return f'<motor name={name} site={site} gear="{_words(actuator.direction)} 0 0 0"/>'
 
