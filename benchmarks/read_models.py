@@ -25,6 +25,7 @@ from jaxmb.models.mjcf_text import xml_text
 # What MuJoCo's reader of URDF does not take, or takes from files that may not be there.
 BESIDE = ("visual", "collision", "transmission", "loop_joint", "loop", "coupling", "gazebo")
 STATES = 5
+KINDS = (".urdf", ".xml")
 
 
 def of_mujoco(path, excluded):
@@ -69,7 +70,7 @@ def difference(model, theirs):
 
 def row(folder, excluded):
     """The figures of one model."""
-    path = next(p for p in sorted(folder.iterdir()) if p.suffix in (".urdf", ".xml"))
+    path = next(p for p in sorted(folder.iterdir()) if p.suffix in KINDS)
     model = jm.load(path, exclude=excluded)
     pose = next(iter(model.poses), None)
     report = jm.models.inspect(model, pose)
@@ -100,9 +101,7 @@ def main():
     jax.config.update("jax_enable_x64", True)
     excluded = [word.partition("=")[::2] for word in options.exclude]
     rows = []
-    for folder in sorted(
-        p for p in options.folder.iterdir() if p.is_dir() and any(p.glob("*.urdf")) or any(p.glob("*.xml"))
-    ):
+    for folder in sorted({p.parent for p in options.folder.glob("*/*") if p.suffix in KINDS}):
         rows.append(row(folder, [name for model, name in excluded if model == folder.name]))
         print(rows[-1], flush=True)
     print(common.table(rows))

@@ -83,7 +83,6 @@ def agree(mechanism, cut, count):
         wanted, bias = of_mujoco(model, q[q_places], v[v_places])
         np.testing.assert_allclose(mass[np.ix_(v_places, v_places)], wanted, rtol=0, atol=1e-11)
         np.testing.assert_allclose(force[v_places], bias, rtol=0, atol=1e-10)
-    return text, model
 
 
 def returns(written, mechanism, cut):
@@ -105,9 +104,23 @@ def returns(written, mechanism, cut):
         np.testing.assert_allclose(theirs[other.rows[name]], mine[rows], rtol=0, atol=1e-12)
 
 
-def test_mujoco_moves_an_arm_alike():
-    text, model = agree(arm(), (), 3)
+def test_mujoco_reads_the_numbers_of_an_arm():
+    """Masses, constants of the joints, sites and motors; a flat disk is not refused."""
+    text = jm.models.to_mjcf(arm(), name="arm")
+    model = mujoco.MjModel.from_xml_string(text)
+    joint = [mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_JOINT, name) for name in ("hinge", "slide")]
+    v = model.jnt_dofadr[joint]
+    np.testing.assert_allclose(model.dof_armature[v], (0.3, 2.0))
+    np.testing.assert_allclose(model.dof_damping[v], (0.2, 0.3))
+    np.testing.assert_allclose(np.ravel(model.jnt_stiffness[joint[0]])[0], 5.0)
+    np.testing.assert_allclose(model.qpos_spring[model.jnt_qposadr[joint[0]]], 0.7)
+    np.testing.assert_allclose(sorted(model.body_mass[1:]), (0.5, 0.7, 1.0))
     assert model.nsite == 11 and model.nu == 2 and '<motor name="jet" site="jet_at" gear="0.4 0.9 -0.2 0 0 0"/>' in text
+
+
+@pytest.mark.slow
+def test_an_arm_moves_alike():
+    agree(arm(), (), 3)
 
 
 @pytest.mark.slow
