@@ -60,7 +60,8 @@ def difference(model, theirs):
         data.qpos[:], data.qvel[:] = q[order], v[order]
         mujoco.mj_forward(theirs, data)
         mass = np.zeros((theirs.nv, theirs.nv))
-        mujoco.mj_fullM(theirs, mass, data.qM)
+        for i, unit in enumerate(np.eye(theirs.nv)):
+            mujoco.mj_mulM(theirs, data, mass[i], unit)
         ours, force = (np.asarray(x) for x in terms(q, v))
         ours, force = ours[order][:, order], force[order]
         pairs = ((ours, mass), (force, -data.qfrc_bias))
@@ -71,11 +72,13 @@ def difference(model, theirs):
 def row(folder, excluded):
     """The figures of one model."""
     path = next(p for p in sorted(folder.iterdir()) if p.suffix in KINDS)
-    model = jm.load(path, exclude=excluded)
+    model = jm.load(path, exclude=excluded, repair=True)
     pose = next(iter(model.poses), None)
     report = jm.models.inspect(model, pose)
-    theirs = of_mujoco(path, excluded)
-    mass, bias = (None, None) if theirs is None else difference(model, theirs)
+    repaired = sum("inertia changed" in note.text for note in model.notes)
+    # With other inertias there is nothing to compare.
+    theirs = None if repaired else of_mujoco(path, excluded)
+    mass, bias = (None, None) if theirs is None else map(float, difference(model, theirs))
     found = report.diagnosis
     return {
         "model": folder.name,
@@ -86,6 +89,7 @@ def row(folder, excluded):
         "freedom": found.freedom if found else None,
         "rank_nearby": found.rank_nearby if found else None,
         "pose": pose or "as drawn",
+        "repaired": repaired,
         "gap": max(report.gaps.values(), default=0.0),
         "closes": report.closed,
         "mass_error": mass,

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 
@@ -239,15 +238,7 @@ class GraphReader:
         # A number, or in some versions an array whose first entry it is; further ones belong to polynomials, see
         # below.
         stiffness = float(np.ravel(model.jnt_stiffness[index])[0])
-        numbers: dict[str, Any] = {
-            "viscous": float(model.dof_damping[v]),
-            "coulomb": float(model.dof_frictionloss[v]),
-            "armature": float(model.dof_armature[v]),
-        }
-        if negative := [key for key, value in numbers.items() if value < 0]:
-            raise ValueError(
-                f"{self.where('joint', name)} must not have negative numbers, but has such as {listing(negative)}."
-            )
+        numbers = self._constants(v, name)
         self._note_unsupported(index, v, name)
         if free and any(numbers.values()):
             self.graph.note("left out", f"joint '{name}'", "friction and armature of a free joint have no element")
@@ -275,6 +266,18 @@ class GraphReader:
             limits=limits,
             **({} if free else numbers),
         )
+
+    def _constants(self, dof: int, name: str) -> dict[str, float]:
+        """Damping, dry friction and armature along a velocity.
+
+        Raises:
+            ValueError: if one of them is negative.
+        """
+        fields = {"viscous": "damping", "coulomb": "frictionloss", "armature": "armature"}
+        numbers = {key: float(getattr(self.model, f"dof_{field}")[dof]) for key, field in fields.items()}
+        if negative := [fields[key] for key, value in numbers.items() if value < 0]:
+            raise ValueError(f"{self.where('joint', name)} must not have a negative {listing(negative)}, but has.")
+        return numbers
 
     def _note_unsupported(self, joint: int, dof: int, name: str) -> None:
         """Notes numbers of newer versions of MuJoCo for which there is no element."""

@@ -83,27 +83,29 @@ class MjcfWriter(TreeWriter):
     def _expect_words(self) -> None:
         """Refuses elements that the format cannot hold."""
         m = self.mechanism
-        unsupported = [j.name for j in m.joints if not isinstance(j, (AbstractJoint, spatial.Gear))]
+        springs = [f.joint for f in m.forces if isinstance(f, spatial.JointSpring)]
+        twice = lambda f: isinstance(f, spatial.JointSpring) and springs.count(f.joint) > 1
+        unsupported = self._unsupported_joints()
+        unsupported += [driver.name for driver in m.drivers]
+        unsupported += [force.name for force in m.forces if not self._has_words(force) or twice(force)]
+        unsupported += [actuator.name for actuator in m.actuators if not self._has_motor(actuator)]
+        self.refuse([*unsupported, *self._without_inertia()])
+
+    def _unsupported_joints(self) -> list[str]:
+        joints = self.mechanism.joints
+        unsupported = [j.name for j in joints if not isinstance(j, (AbstractJoint, spatial.Gear))]
         unsupported += [j.name for n, j in self.joints.items() if type(j) not in (TREE if n in self.in_tree else LOOPS)]
         # A ball seen from the other side has the inverse quaternion as its coordinates.
         flipped = [e.joint for e in self.edges.values() if e.flipped and e.joint is not None]
         unsupported += [name for name in flipped if isinstance(self.joints[name], spatial.Spherical)]
-        unsupported += [g.name for g in self.gears if not all(map(self._is_single, g.joints))]
-        unsupported += [driver.name for driver in m.drivers]
-        springs = [f.joint for f in m.forces if isinstance(f, spatial.JointSpring)]
-        for force in m.forces:
-            if not self._has_words(force) or (
-                isinstance(force, spatial.JointSpring) and springs.count(force.joint) > 1
-            ):
-                unsupported.append(force.name)
-        for actuator in m.actuators:
-            if isinstance(actuator, spatial.Motor):
-                known = self._is_single(actuator.joint)
-            else:
-                # The reader, as MuJoCo's users, takes a site of the world for a reference, not for a body that is pushed.
-                known = isinstance(actuator, spatial.Thruster) and actuator.at.body != WORLD
-            unsupported += [] if known else [actuator.name]
-        self.refuse([*unsupported, *self._without_inertia()])
+        return unsupported + [g.name for g in self.gears if not all(map(self._is_single, g.joints))]
+
+    def _has_motor(self, actuator: AbstractActuator) -> bool:
+        """Whether the format has the input."""
+        if isinstance(actuator, spatial.Motor):
+            return self._is_single(actuator.joint)
+        # The reader, as MuJoCo's users, takes a site of the world for a reference, not for a body that is pushed.
+        return isinstance(actuator, spatial.Thruster) and actuator.at.body != WORLD
 
     def _without_inertia(self) -> list[str]:
         """The bodies that move, and have too little inertia by themselves and with none that is fixed to them."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from .. import spatial
 from ..foundations import Text, contract
-from ..mechanism import AbstractBody, AbstractJoint
+from ..mechanism import AbstractBody, AbstractForce, AbstractJoint
 from ..mechanism.tree import TreeEdge
 from .graph import WORLD, pose, turn
 from .tree_writer import ROOT, TreeWriter
@@ -73,9 +73,7 @@ class UrdfWriter(TreeWriter):
         m = self.mechanism
         unsupported = [j.name for j in m.joints if not isinstance(j, (AbstractJoint, spatial.Gear))]
         unsupported += [e.name for e in (*m.drivers, *m.actuators)]
-        for f in m.forces:
-            if not isinstance(f, spatial.JointFriction) or not self.is_single(f.joint) or not self.is_expressible(f):
-                unsupported.append(f.name)
+        unsupported += [f.name for f in m.forces if not self._has_words(f)]
         unsupported += [j.name for n, j in self.joints.items() if type(j) not in (TREE if n in self.in_tree else LOOPS)]
         # Seen from the other side, x and y of a planar joint no longer are axes of the parent: the format cannot say
         # so.
@@ -87,6 +85,11 @@ class UrdfWriter(TreeWriter):
             g.name for g, f in zip(gears, followers, strict=True) if followers.count(f) > 1 or f not in self.in_tree
         ]
         self.refuse(unsupported)
+
+    def _has_words(self, force: AbstractForce) -> bool:
+        """Whether the format has the force: friction along one coordinate."""
+        is_friction = isinstance(force, spatial.JointFriction) and self.is_single(force.joint)
+        return is_friction and self.is_expressible(force)
 
     # Elements
 
