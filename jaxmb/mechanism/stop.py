@@ -65,27 +65,28 @@ class JointStop(AbstractForce):
         """The joint coordinate: full turns count."""
         return (self.joint,)
 
-    def _beyond(self, motion: Motion) -> list[tuple[float, Scalar]]:
-        """The outward direction, and δ, of each stop."""
+    def _stops(self, motion: Motion) -> list[tuple[float, Scalar]]:
+        """Of each stop the direction outwards, and δ."""
         s = motion.coordinate(self.joint)
         ends = [(-1.0, self.lower), (1.0, self.upper)]
         return [(side, jnp.maximum(side * (s - bound), 0)) for side, bound in ends if bound is not None]
 
+    def _force(self, motion: Motion, spring: float) -> Scalar:
+        """The force f with a part of the spring: all of it, or none for damping alone."""
+        rate, force = motion.rate(self.joint), jnp.zeros((), motion.q.dtype)
+        for side, depth in self._stops(motion):
+            # max(1 + d δ̇, 0) is the 1 of the spring, and damping that never outweighs it.
+            force = force - side * self.stiffness * depth * (spring + jnp.maximum(self.damping * side * rate, -1))
+        return force
+
     def power(self, motion: Motion, test: Motion) -> Scalar:
-        """The power of the damping, which never outweighs the spring; the spring has a potential."""
-        rate, total = motion.rate(self.joint), jnp.zeros((), motion.q.dtype)
-        for side, depth in self._beyond(motion):
-            # max(1 + d δ̇, 0) less the 1 of the spring.
-            total = total - side * self.stiffness * depth * jnp.maximum(self.damping * side * rate, -1)
-        return total * test.rate(self.joint)
+        """The power of the damping; the spring has a potential."""
+        return self._force(motion, 0.0) * test.rate(self.joint)
 
     def potential(self, motion: Motion) -> Scalar:
         """½ k δ²."""
-        return sum((0.5 * self.stiffness * x**2 for _, x in self._beyond(motion)), jnp.zeros((), motion.q.dtype))
+        return sum((0.5 * self.stiffness * x**2 for _, x in self._stops(motion)), jnp.zeros((), motion.q.dtype))
 
     def value(self, motion: Motion) -> Scalar:
         """f, along the coordinate."""
-        rate, total = motion.rate(self.joint), jnp.zeros((), motion.q.dtype)
-        for side, depth in self._beyond(motion):
-            total = total - side * self.stiffness * depth * jnp.maximum(1 + self.damping * side * rate, 0)
-        return total
+        return self._force(motion, 1.0)
