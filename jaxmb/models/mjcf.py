@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -238,7 +239,7 @@ class GraphReader:
         # A number, or in some versions an array whose first entry it is; further ones belong to polynomials, see
         # below.
         stiffness = float(np.ravel(model.jnt_stiffness[index])[0])
-        numbers = self._constants(v, name)
+        numbers: dict[str, Any] = dict(self._constants(v, name))
         self._note_unsupported(index, v, name)
         if free and any(numbers.values()):
             self.graph.note("left out", f"joint '{name}'", "friction and armature of a free joint have no element")

@@ -88,8 +88,9 @@ class UrdfWriter(TreeWriter):
 
     def _has_words(self, force: AbstractForce) -> bool:
         """Whether the format has the force: friction along one coordinate."""
-        is_friction = isinstance(force, spatial.JointFriction) and self.is_single(force.joint)
-        return is_friction and self.is_expressible(force)
+        if not isinstance(force, spatial.JointFriction):
+            return False
+        return self.is_single(force.joint) and self.is_expressible(force)
 
     # Elements
 
