@@ -464,6 +464,11 @@ def elements(room, dim):
         dict(name="F", a="ground", b="rod", stiffness=1.0, damping=1.0, length=least(1.0)),
     )
     yield room.JointSpring, dict(name="F", joint="pivot", stiffness=1.0, damping=1.0, rest=1.0)
+    yield room.JointInertia, dict(name="F", joint="pivot", inertia=least(1.0))
+    yield (
+        room.JointStop,
+        dict(name="F", joint="pivot", lower=-1.0, upper=1.0, stiffness=least(1.0), damping=least(1.0)),
+    )
     yield room.JointFriction, dict(name="F", joint="pivot", viscous=least(1.0), coulomb=least(1.0), speed=more(1.0))
     yield (
         room.BearingFriction,
@@ -602,11 +607,12 @@ def files():
             '</inertial></link><joint name="j" type="continuous"><parent link="base"/><child link="rod"/></joint></robot>'
         )
     yield jm.models.load, dict(
-        path=robot, base=known("fixed"), gravity=None, exclude=[], repair=False, rotors=False, loops=None, allow=[],
+        path=robot, base=known("fixed"), gravity=None, exclude=[], repair=False, stops=None, loops=None, allow=[],
         packages=either({}, "dict of text")
     )  # fmt: skip
     yield jm.models.inspect, dict(model=found, pose=known(None), q={"pivot": 0.1}, input=known("pivot"))
     yield jm.models.to_urdf, dict(mechanism=solid(), name="robot", cut=known([]))
+    yield jm.models.to_mjcf, dict(mechanism=solid(), name="robot", cut=known([]))
     yield found.build, dict(coordinates=known("relative"), cut=known([]))
     yield found.assemble, dict(system=found.build(), pose=known(None), q={"pivot": 0.1})
     fit = jm.fit

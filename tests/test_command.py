@@ -1,6 +1,7 @@
 """The command line: what it prints, what it writes, and what it returns."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -16,7 +17,7 @@ ROD = robot('<link name="base"/>', link("rod"), joint("pivot", "continuous", "ba
 
 
 def test_help_has_examples(capsys):
-    for words in ([], ["inspect"], ["simulate"], ["view"], ["convert"]):
+    for words in ([], ["inspect"], ["simulate"], ["view"], ["convert"], ["fit"]):
         with pytest.raises(SystemExit) as done:
             main([*words, "--help"])
         assert done.value.code == 0
@@ -29,7 +30,7 @@ def test_help_has_examples(capsys):
     "words, told",
     [
         (["inspect", "none.urdf"], "error: Argument `path` must be a file, but 'none.urdf' is none."),
-        (["convert", "MODEL", "a.step"], "must end with .toml or .urdf"),
+        (["convert", "MODEL", "a.step"], "must end with .toml, .urdf or .xml"),
         (["simulate", "MODEL", "--out", "a.txt"], "must end with .nc or .csv"),
         (["simulate", "MODEL", "--out", "a.csv", "--samples", "1"], "--samples must be 2 or more"),
         (["inspect", "MODEL", "--package", "a"], "must be NAME=FOLDER"),
@@ -98,6 +99,65 @@ def test_models_move_and_are_shown(written, tmp_path, capsys):
     assert len(lines) == 12 and "pivot" in lines[0] and "energy balance" in capsys.readouterr().out
     assert main(["view", str(path), "--time", "0.1", "--samples", "3", "--out", str(page), "--no-open"]) == 0
     assert capsys.readouterr().out.strip() == str(page) and "<html" in page.read_text()
+
+
+@pytest.mark.slow
+def test_a_run_is_kept_and_looked_at_later(written, tmp_path, capsys):
+    """The page of the file shows the same poses as that of the run itself."""
+    pytest.importorskip("netCDF4")
+    path, run = written(ROD), tmp_path / "run.nc"
+    words = ["--time", "0.2", "--set", "pivot=0.3", "--samples", "5"]
+    assert main(["simulate", str(path), *words, "--out", str(run)]) == 0
+    assert main(["view", str(run), "--no-open"]) == 0
+    assert main(["view", str(path), *words, "--out", str(tmp_path / "same.html"), "--no-open"]) == 0
+    assert (tmp_path / "run.html").read_text() == (tmp_path / "same.html").read_text()
+    assert main(["view", str(run), "--set", "pivot=1", "--no-open"]) == 1
+    assert "--set must not stand with a run" in capsys.readouterr().err
+
+
+FIT = """
+model = "model.urdf"
+output = "fitted.toml"
+[parameters."rod.mass"]
+nominal = 0.7
+min = 0.1
+[parameters."pivot_friction.viscous"]
+frozen = true
+[[experiments]]
+record = "swing.toml"
+start = {pivot = 0.3}
+[experiments.signals.angle]
+of = "pivot"
+sigma = 1e-3
+"""
+
+
+@pytest.mark.slow
+def test_a_fit_is_described_by_a_file(written, tmp_path, capsys):
+    """The mass of which the record was made is found, and goes into the text."""
+    path = written(ROD.replace("</joint>", '<dynamics damping="0.2"/></joint>'))
+    record = 'file = "run.csv"\n[time]\ncolumn = "time"\n[columns]\nangle = "pivot"\n'
+    words = ["--time", "1", "--set", "pivot=0.3", "--samples", "21"]
+    assert main(["simulate", str(path), *words, "--out", str(tmp_path / "run.csv")]) == 0
+    written(record, "swing.toml")
+    assert main(["fit", str(written(FIT, "fit.toml"))]) == 0
+    assert "rod.mass" in capsys.readouterr().out
+    assert abs(float(jm.load(tmp_path / "fitted.toml").mechanism.elements["rod"].mass) - 1.0) < 1e-5
+
+
+@pytest.mark.parametrize(
+    "old, new, told",
+    [
+        ("[parameters", "[parameter", "has unknown keys 'parameter'"),
+        ("min = ", "least = ", "Parameter 'rod.mass' in .* has unknown keys 'least'"),
+        ("model.urdf", "../model.urdf", "'model' in .* must be in the same folder or below"),
+        ('record = "swing.toml"', "", "An experiment in .* lacks 'record'"),
+    ],
+)
+def test_a_fit_that_cannot_be_is_told(written, capsys, old, new, told):
+    written(ROD)
+    assert main(["fit", str(written(FIT.replace(old, new), "fit.toml"))]) == 1
+    assert re.search(told, capsys.readouterr().err)
 
 
 @pytest.mark.slow

@@ -1,5 +1,8 @@
 """Models from files: what they say, to rounding; what they must not say, refused where it stands."""
 
+import dataclasses
+import pathlib
+import re
 import sys
 
 import equinox as eqx
@@ -9,6 +12,7 @@ import pytest
 from models import BARS, FOURBARS, TREE, inertial, joint, link, of_mujoco, residual, robot, states, written
 
 import jaxmb as jm
+from jaxmb.models.model import KINDS
 
 assert written
 
@@ -54,6 +58,21 @@ def test_the_record_tells_what_a_mechanism_does_not_hold(written):
         assert line in told
     assert "<brand name='x'> on line" in told
     assert jm.load(written(text)).to_dict()["limits"] == {"elbow": [-1.0, 2.0]}
+
+
+def test_the_page_names_what_the_record_has(written):
+    """Attributes of `Model`, and the kinds of notes, in the order of the page's tables."""
+    page = (pathlib.Path(__file__).parent.parent / "docs" / "models.md").read_text()
+    record = page.split("| kind of note")[0].split("## The record")[1]
+    named = [
+        name
+        for line in record.splitlines()
+        if line.startswith("| `")
+        for name in re.findall("`([a-z_]+)`", line.split("|")[1])
+    ]
+    assert named == [field.name for field in dataclasses.fields(jm.models.Model) if field.name in named]
+    assert {*named} == {field.name for field in dataclasses.fields(jm.models.Model)}
+    assert re.findall(r"\| \*([a-z ]+)\* \|", page) == list(KINDS)
 
 
 @pytest.mark.slow
@@ -275,7 +294,10 @@ HOSTILE = {
     "binary": ("\x00\x01\x02", r"must be XML"),
     "unbound entity": (changed("rod", "&rod;"), r"must be XML|entities"),
     "an attribute twice": (changed('type="continuous"', 'type="continuous" type="fixed"'), r"line 5, must be XML"),
-    "another root": (RIGHT.replace("robot", "human"), r"<human name='small'> must be a <robot> of URDF or a <mujoco>"),
+    "another root": (
+        RIGHT.replace("robot", "human"),
+        r"<human name='small'> must be a <robot> of URDF, a <mujoco> of MJCF or an",
+    ),
     "a bomb": (
         RIGHT.replace("<robot", HUGE + "<robot").replace('"base"', '"&a8;"'),
         r"must not declare document types",

@@ -3,7 +3,6 @@
 import re
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from models import inertial, of_mujoco, residual, states, written
@@ -57,8 +56,8 @@ MODEL = f"""<mujoco model="small">
 
 
 ARM = """<mujoco><option gravity="0.1 0.2 -9.7"/><worldbody><body name="arm" pos="0 0 1" euler="10 20 30">
-<joint name="bend" axis="0 1 0" ref="20" springref="-10" stiffness="2" damping=".1"/>
-<joint name="reach" type="slide" axis="1 0 1" ref=".1" stiffness="40" springref=".3"/><geom type="capsule" fromto="0 0 0 .2 0 0" size=".03"/>
+<joint name="bend" axis="0 1 0" ref="20" springref="-10" stiffness="2" damping=".1" armature=".3"/>
+<joint name="reach" type="slide" axis="1 0 1" ref=".1" armature=".7" stiffness="40" springref=".3"/><geom type="capsule" fromto="0 0 0 .2 0 0" size=".03"/>
 <body pos=".2 0 0"><joint name="twist" axis="1 0 1" pos="0 .1 0" damping=".2"/><geom type="box" size=".1 .05 .02"/></body></body></worldbody></mujoco>"""
 
 
@@ -66,13 +65,13 @@ ARM = """<mujoco><option gravity="0.1 0.2 -9.7"/><worldbody><body name="arm" pos
     "text", [ARM, pytest.param(MODEL.format(ties=""), marks=pytest.mark.slow)], ids=["arm", "whole"]
 )
 def test_mass_and_forces_are_those_of_mujoco(written, text):
-    """Gravity, springs, dampers. Armature is told, and no part of a mechanism."""
+    """Gravity, springs, dampers, armature."""
     system, model = jm.load(written(text, "model.xml")).build(), mujoco.MjModel.from_xml_string(text)
     evaluate = inertial(system)
     for q, v in states(system, 5):
         mass, force = evaluate(q, v)
         wanted, bias = of_mujoco(model, q, v)
-        np.testing.assert_allclose(mass + np.diag(model.dof_armature), wanted, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(mass, wanted, rtol=0, atol=1e-9)
         np.testing.assert_allclose(force, bias, rtol=0, atol=1e-9)
 
 
@@ -83,7 +82,8 @@ def test_coordinates_are_those_of_mujoco(written):
     system, model = record.build(), mujoco.MjModel.from_xml_string(text)
     names = ("trunk.x", "shoulder.qw", "bend", "twist", "reach", "hip", "wag")
     assert [system.coordinates.index(name) for name in names] == [0, 7, 11, 12, 13, 14, 15]
-    assert record.armatures == dict.fromkeys(("shoulder", "bend", "twist", "reach"), 0.01)
+    armatures = {x.joint: float(x.inertia) for x in record.mechanism.forces if isinstance(x, jm.spatial.JointInertia)}
+    assert armatures == dict.fromkeys(("shoulder", "bend", "twist", "reach"), 0.01)
     known = record.poses["home"]
     assert (known["trunk.z"], known["trunk.qw"], known["reach"], known["wag"]) == (2.0, 1.0, 0.5, 0.7)
     assert record.limits == {"bend": (np.deg2rad(-40), np.deg2rad(90))}
@@ -100,20 +100,27 @@ def test_coordinates_are_those_of_mujoco(written):
         assert line in told
 
 
-def test_armature_may_be_added_as_rotors(written):
-    """M in the coordinates of the file, with rotors that turn as these do, is MuJoCo's."""
-    text = ARM.replace('axis="0 1 0"', 'armature=".3" axis="0 1 0"').replace(
-        'type="slide"', 'type="slide" armature=".7"'
+def test_limits_become_stops_where_asked_for(written):
+    """By the name of a joint, else by its kind; the record keeps them."""
+    path = written(
+        ARM.replace('axis="0 1 0"', 'range="-40 90" axis="0 1 0"').replace('type="slide"', 'type="slide" range="0 .2"'),
+        "model.xml",
     )
-    record = jm.load(written(text, "model.xml"), rotors=True)
-    system, model = record.build(), mujoco.MjModel.from_xml_string(text)
-    assert system.coordinates == ("bend", "reach", "twist", "bend_rotor_bearing", "reach_rotor_bearing")
-    free = np.vstack([np.eye(3), np.eye(3)[:2]])
-    q = np.array([0.3, -0.2, 0.5])
-    np.testing.assert_allclose(residual(system)(free @ q), 0.0, atol=1e-15)
-    mass = jax.jit(lambda q: system.mass(jnp.zeros(()), q))(free @ q)
-    np.testing.assert_allclose(free.T @ mass @ free, of_mujoco(model, q, np.zeros(3))[0], rtol=0, atol=1e-12)
-    assert "is not part of the mechanism; `rotors=True`" in str(jm.load(written(text, "model.xml")))
+    plain, record = jm.load(path), jm.load(path, stops={"revolute": (50.0, 0.1), "reach": (3e3, 0.2)})
+    assert plain.limits == record.limits and not [
+        f for f in plain.mechanism.forces if isinstance(f, jm.spatial.JointStop)
+    ]
+    stops = {
+        f.joint: (f.lower, f.upper, f.stiffness, f.damping)
+        for f in record.mechanism.forces
+        if isinstance(f, jm.spatial.JointStop)
+    }
+    np.testing.assert_allclose(stops["bend"], (*np.deg2rad([-40, 90]), 50.0, 0.1))
+    np.testing.assert_allclose(stops["reach"], (0.0, 0.2, 3e3, 0.2))
+    with pytest.raises(
+        ValueError, match=r"Argument `stops` must name joints with limits, or their kinds, out of .*names 'twist'"
+    ):
+        jm.load(path, stops={"twist": (1.0, 0.0)})
 
 
 TIES = """<equality>

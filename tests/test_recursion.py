@@ -37,6 +37,8 @@ def branched(module, dim):
             module.SpringDamper("spring", "far.b", "hand.b", 30.0, 2.0, 0.3),
             module.JointSpring("coil", "wrist", 3.0, 0.2),
             module.JointFriction("friction", "l", 0.4, 0.3, 0.1),
+            module.JointInertia("rotor", "wrist", 0.2),
+            module.JointInertia("drive", "root", 0.4),
         ],
         gravity=np.linspace(-9.81, 2.0, dim),
     )
@@ -104,8 +106,10 @@ def test_articulated_inertias_give_what_the_mass_matrix_does(key):
     def by_mass(q, force, inertia):
         return jnp.linalg.solve(system.with_params(numbers(inertia)).mass(jnp.zeros(()), q), force)
 
-    by_bodies = lambda q, force, inertia: Tree(system.unrolled.joints, q, numbers(inertia)).solved(force)
-    momenta = Tree(system.unrolled.joints, q, system.params).momenta(v)
+    own = system.inertia.joint_inertias(system.params)[0]
+    own = jnp.zeros(system.nv) if own is None else own
+    by_bodies = lambda q, force, inertia: Tree(system.unrolled.joints, q, numbers(inertia)).solved(force, own)
+    momenta = Tree(system.unrolled.joints, q, system.params).momenta(v) + own * v
     np.testing.assert_allclose(
         momenta, system.mass(jnp.zeros(()), q) @ v, rtol=0, atol=1e-12 * (1 + np.abs(momenta).max())
     )

@@ -1,3 +1,3 @@
-"""The command line: `jaxmb inspect`, `simulate`, `view`, `convert` and `sweep`."""
+"""The command line: `jaxmb inspect`, `simulate`, `view`, `convert`, `fit` and `sweep`."""
 
 from .main import main as main

@@ -19,18 +19,22 @@ EXAMPLES = {
   jaxmb simulate robot.urdf --set crank=1.2 --speed crank=3 --samples 501 --out run.csv""",
     "view": """examples:
   jaxmb view robot.urdf --time 2
-  jaxmb view robot.xml --pose home --out motion.html --no-open""",
+  jaxmb view robot.xml --pose home --out motion.html --no-open
+  jaxmb view run.nc""",
     "convert": """examples:
   jaxmb convert robot.urdf robot.toml
   jaxmb convert robot.xml robot.urdf""",
+    "fit": """examples:
+  jaxmb fit description.toml""",
     "sweep": """examples:
   jaxmb sweep description.toml --status""",
 }
 HELP = {
     "inspect": "tell what is wrong with a model, and what it can do",
     "simulate": "let a model move from a pose, and write the motion",
-    "view": "let a model move, and open the motion in a browser",
+    "view": "let a model move, or take a run from a file, and open the motion in a browser",
     "convert": "write a model in another format",
+    "fit": "find numbers of a model from records of its motion",
     "sweep": "evaluate a function over the rows of a table; see `python -m jaxmb.sweep --help`",
 }
 
@@ -43,6 +47,16 @@ def pair(text: str) -> tuple[str, float]:
         return name, float(value) if equals and name else float("no")
     except ValueError:
         raise argparse.ArgumentTypeError(f"must be NAME=VALUE with a number, but is {text!r}") from None
+
+
+def constants(text: str) -> tuple[str, tuple[float, float]]:
+    """The name and both numbers of NAME=STIFFNESS,DAMPING."""
+    name, _, values = text.partition("=")
+    try:
+        stiffness, damping = (float(word) for word in values.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be NAME=STIFFNESS,DAMPING with numbers, but is {text!r}") from None
+    return name, (stiffness, damping)
 
 
 def positive(text: str) -> float:
@@ -69,8 +83,10 @@ def command_parser() -> argparse.ArgumentParser:
     }
     # Only listed here: its arguments are read by its own parser.
     commands.add_parser("sweep", help=HELP["sweep"], add_help=False)
-    for command in each.values():
-        _of_models(command)
+    for name, command in each.items():
+        if name != "fit":
+            _of_models(command)
+    each["fit"].add_argument("description", type=pathlib.Path, help="TOML file, see jaxmb.command.fitting")
     for name in ("inspect", "simulate", "view"):
         _of_poses(each[name])
     for name in ("simulate", "view"):
@@ -80,16 +96,23 @@ def command_parser() -> argparse.ArgumentParser:
     each["simulate"].add_argument("--out", type=pathlib.Path, required=True, help="file to write: .nc, or .csv")
     each["view"].add_argument("--out", type=pathlib.Path, help="page to write; MODEL.html by default")
     each["view"].add_argument("--open", action=argparse.BooleanOptionalAction, default=True, help="open the page")
-    each["convert"].add_argument("target", type=pathlib.Path, help="file to write: .toml, or .urdf with loops")
+    each["convert"].add_argument(
+        "target", type=pathlib.Path, help="file to write: .toml, .urdf with loops, or .xml for MJCF"
+    )
     return parser
 
 
 def _of_models(command: argparse.ArgumentParser) -> None:
-    command.add_argument("model", type=pathlib.Path, help="URDF, MJCF, or a text of ours (.toml)")
+    command.add_argument(
+        "model", type=pathlib.Path, help="URDF, MJCF, SDF, a text of ours (.toml); for `view` a run too (.nc)"
+    )
     command.add_argument("--base", choices=("fixed", "free"), default="fixed", help="how the root of a URDF is held")
     command.add_argument("--exclude", action="append", default=[], metavar="NAME", help="an element that is not read")
     command.add_argument("--repair", action="store_true", help="change inertias that no body can have")
-    command.add_argument("--rotors", action="store_true", help="add the armature of joints, as rotors geared to them")
+    text = "a stop at the limits of a joint, or of all revolute or prismatic ones: N/m, s/m or N m/rad, s/rad"
+    command.add_argument(
+        "--stop", type=constants, action="append", default=[], metavar="NAME=STIFFNESS,DAMPING", help=text
+    )
     command.add_argument("--loops", type=pathlib.Path, help="YAML file of loops for a URDF")
     command.add_argument("--allow", action="append", default=[], metavar="FOLDER", help="a further folder for files")
     command.add_argument("--package", action="append", default=[], metavar="NAME=FOLDER", help="where a package is")

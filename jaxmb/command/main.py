@@ -76,7 +76,7 @@ def _model(options: argparse.Namespace) -> Any:
         base=options.base,
         exclude=options.exclude,
         repair=options.repair,
-        rotors=options.rotors,
+        stops=dict(options.stop) or None,
         loops=options.loops,
         allow=options.allow,
         packages=packages,
@@ -134,7 +134,9 @@ def _simulate(options: argparse.Namespace) -> int:
     if options.out.suffix == ".csv":
         tabulate(system, solution).to_csv(options.out)
     else:
-        solution.to_xarray().to_netcdf(options.out)
+        from .stored import store
+
+        store(options.out, model, solution)
     drift = float(abs(energy(system, solution).balance).max())
     print(f"{model.name}: {options.time:g} s, energy balance {drift:.2g} J, written to {options.out}")
     return DONE
@@ -145,8 +147,17 @@ def _view(options: argparse.Namespace) -> int:
 
     from ..plot import page
 
-    model, system, solution = _run(options)
-    path = page(system, solution, options.out or options.model.with_suffix(".html"), title=model.name)
+    if options.model.suffix == ".nc":
+        from .stored import stored_run
+
+        for word in ("set", "speed", "pose"):
+            if getattr(options, word):
+                raise ValueError(f"Argument --{word} must not stand with a run, which is over, but does.")
+        name, system, solution = stored_run(options.model)
+    else:
+        model, system, solution = _run(options)
+        name = model.name
+    path = page(system, solution, options.out or options.model.with_suffix(".html"), title=name)
     print(path)
     if options.open:
         webbrowser.open(path.resolve().as_uri())
@@ -154,15 +165,16 @@ def _view(options: argparse.Namespace) -> int:
 
 
 def _convert(options: argparse.Namespace) -> int:
-    from ..models import to_urdf
+    from ..models import to_mjcf, to_urdf
 
     target: pathlib.Path = options.target
-    if target.suffix not in (".toml", ".urdf"):
-        raise ValueError(f"Argument `target` must end with .toml or .urdf, but is {target}.")
+    writers = {".urdf": to_urdf, ".xml": to_mjcf}
+    kinds = (".toml", *writers)
+    if target.suffix not in kinds:
+        raise ValueError(f"Argument `target` must end with {', '.join(kinds[:-1])} or {kinds[-1]}, but is {target}.")
     model = _model(options)
-    mechanism = model.mechanism
-    as_urdf = target.suffix == ".urdf"
-    text = to_urdf(mechanism, name=model.name, cut=model.loops) if as_urdf else mechanism.to_text()
+    mechanism, write = model.mechanism, writers.get(target.suffix)
+    text = mechanism.to_text() if write is None else write(mechanism, name=model.name, cut=model.loops)
     # Written beside and renamed, so that an interrupted run leaves no half of a file.
     with replacing(target, "target") as fresh:
         fresh.write_text(text, encoding="utf-8")
@@ -170,9 +182,20 @@ def _convert(options: argparse.Namespace) -> int:
     return DONE
 
 
+def _fit(options: argparse.Namespace) -> int:
+    from ..foundations import RESULTS
+    from .fitting import described_fit
+
+    _announce(f"fitting {options.description}")
+    fit = described_fit(options.description)
+    print(fit)
+    return DONE if bool(fit.result == RESULTS.successful) else FAILED
+
+
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "inspect": _inspect,
     "simulate": _simulate,
     "view": _view,
     "convert": _convert,
+    "fit": _fit,
 }

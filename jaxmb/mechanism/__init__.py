@@ -39,6 +39,7 @@ from .force import number as number
 from .force import SpringDamper as SpringDamper
 from .force import Thruster as Thruster
 from .friction import joint_loads as joint_loads
+from .joint_inertia import JointInertia as JointInertia
 from .joint_rows import acceleration_of_bodies as acceleration_of_bodies
 from .joint_rows import connection_slot as connection_slot
 from .joint_rows import joint_terms as joint_terms
@@ -82,6 +83,7 @@ from .shape import AbstractShape as AbstractShape
 from .shape import bore as bore
 from .shape import dimension as dimension
 from .shape import Stroke as Stroke
+from .stop import JointStop as JointStop
 from .structure import Numbers as Numbers
 from .text import ELEMENTS as ELEMENTS
 from .text import Language as Language

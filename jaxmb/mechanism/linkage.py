@@ -219,11 +219,18 @@ class AbstractLinkage(AbstractStructure):
         return jnp.where(further, products, jnp.where(further.T, products.T, 0))
 
     def solved(
-        self, q: Float[Array, " nq"], force: Float[Array, " nv"], numbers: Numbers
+        self, q: Float[Array, " nq"], force: Float[Array, " nv"], numbers: Numbers, own: Float[Array, " nv"] | None
     ) -> Float[Array, " nv"] | None:
-        """M⁻¹ f by articulated inertias, where bodies are evaluated recursively and are many; else None."""
+        """M⁻¹ f by articulated inertias, where bodies are evaluated recursively and are many; else None.
+
+        `own` is the inertia that moves with each velocity alone, None for none.
+        """
         is_long = self.recursive and self.nv >= ARTICULATED_FROM[self.dim]
-        return Tree(self, q, numbers).solved(force) if is_long else None
+        return (
+            Tree(self, q, numbers).solved(force, jnp.zeros(self.nv, q.dtype) if own is None else own)
+            if is_long
+            else None
+        )
 
     def momenta(
         self, q: Float[Array, " nq"], directions: Float[Array, "k nv"], numbers: Numbers

@@ -22,9 +22,11 @@ from .connection import AbstractJoint, Distance
 from .driver import DrivenAngle, DrivenDistance, DrivenSpeed, Driver
 from .elements import AbstractElements, MechanismElement
 from .force import BearingFriction, JointFriction, JointSpring, Load, Motor, SpringDamper, Thruster
+from .joint_inertia import JointInertia
 from .marker import GROUND, Marker
 from .relation import Gear, Rack
 from .shape import AbstractShape
+from .stop import JointStop
 
 
 class Negated(eqx.Module):
@@ -189,6 +191,14 @@ def _characteristic(force: JointCharacteristic, image: Image) -> dict[str, Any]:
     return {"y": -force.y} if force.of == "time" else {"x": -force.x[::-1], "y": -force.y[::-1]}
 
 
+def _stop(stop: JointStop, image: Image) -> dict[str, Any]:
+    if image.sign(stop.joint) > 0:
+        return {}
+    # The least coordinate becomes the largest where it changes its sign.
+    lower, upper = (None if x is None else -x for x in (stop.upper, stop.lower))
+    return {"lower": lower, "upper": upper}
+
+
 def _load(load: Load, image: Image) -> dict[str, Any]:
     # A load that follows its body is given in the body's axes, another one in those of the world.
     turned = jnp.diag(jnp.asarray(image.sides)) if load.follows else image.across[:-1, :-1]
@@ -201,12 +211,13 @@ def _load(load: Load, image: Image) -> dict[str, Any]:
 
 RULES: dict[type, Rule] = {
     **dict.fromkeys((Distance, DrivenDistance, SpringDamper, LineCharacteristic), unchanged),
-    **dict.fromkeys((JointFriction, BearingFriction), unchanged),
+    **dict.fromkeys((JointFriction, BearingFriction, JointInertia), unchanged),
     **dict.fromkeys((Gear, Rack), _relation),
     **dict.fromkeys((Driver, DrivenSpeed), _driver),
     DrivenAngle: lambda one, image: {"fn": _negated(one.fn)},
     JointSpring: lambda one, image: {"rest": image.sign(one.joint) * one.rest},
     JointCharacteristic: _characteristic,
+    JointStop: _stop,
     Load: _load,
     Motor: lambda one, image: {"gain": image.sign(one.joint) * one.gain},
     Thruster: directions("direction"),

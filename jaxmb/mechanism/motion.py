@@ -24,6 +24,7 @@ class Motion(eqx.Module):
         poses: of ground and bodies (n + 1, D, D).
         rates: their derivatives (n + 1, D, D).
         loads: sizes (k,) of the reaction forces that force elements are proportional to, in N; None for zero.
+        accelerations: v̇ (nv,), and the second derivatives (n + 1, D, D) of the poses; None where they are not known.
     """
 
     linkage: AbstractStructure
@@ -34,6 +35,7 @@ class Motion(eqx.Module):
     poses: Float[Array, "m D D"]
     rates: Float[Array, "m D D"]
     loads: Float[Array, " k"] | None = None
+    accelerations: tuple[Float[Array, " nv"], Float[Array, "m D D"]] | None = None
 
     @property
     def params(self) -> PyTree:

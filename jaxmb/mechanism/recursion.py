@@ -209,17 +209,17 @@ class Tree:
             momenta[joint.body] = self._inertia(joint.body).momentum(twists[joint.body])
         return self._generalised(momenta)
 
-    def solved(self, force: Float[Array, " nv"]) -> Float[Array, " nv"]:
-        """M⁻¹ f without M; its derivatives are those of M x = f."""
-        solve = lambda _, force: self._by_articulated_inertias(force)
+    def solved(self, force: Float[Array, " nv"], own: Float[Array, " nv"]) -> Float[Array, " nv"]:
+        """(M + diag(own))⁻¹ f without M; its derivatives are those of the linear equation."""
+        solve = lambda _, force: self._by_articulated_inertias(force, own)
         # The solve is differentiated as M⁻¹, not through its recursion: derivatives are again solves, and M v is a
         # cheap recursion of its own.
-        return lax.custom_linear_solve(self.momenta, force, solve, solve, symmetric=True)
+        return lax.custom_linear_solve(lambda v: self.momenta(v) + own * v, force, solve, solve, symmetric=True)
 
-    def _by_articulated_inertias(self, force: Float[Array, " nv"]) -> Float[Array, " nv"]:
-        """M⁻¹ f (chapter 7), velocity by velocity from the last one to the first.
+    def _by_articulated_inertias(self, force: Float[Array, " nv"], own: Float[Array, " nv"]) -> Float[Array, " nv"]:
+        """(M + diag(own))⁻¹ f (chapter 7), velocity by velocity from the last one to the first.
 
-        With U = I S, D = S · U and u = (f − S · p)/D a body hands I − U Uᵀ/D and p + U u on to its parent; where that accelerates
+        With U = I S, D = S · U + own and u = (f − S · p)/D a body hands I − U Uᵀ/D and p + U u on to its parent; where that accelerates
         by a, x = u − U · a/D.
         """
         bodies = range(len(self.tree_joints))
@@ -233,8 +233,9 @@ class Tree:
             articulated, bias = inertia[joint.body], wrench[joint.body]
             for k in reversed(joint.v):
                 momentum = articulated @ screws[k]
-                share = momentum / jnp.dot(screws[k], momentum)
-                free_rate = (force[k] - jnp.dot(screws[k], bias)) / jnp.dot(screws[k], momentum)
+                along = jnp.dot(screws[k], momentum) + own[k]
+                share = momentum / along
+                free_rate = (force[k] - jnp.dot(screws[k], bias)) / along
                 articulated = articulated - _symmetric(jnp.outer(momentum, share))
                 bias = bias + momentum * free_rate
                 shares[k] = share, free_rate

@@ -29,6 +29,7 @@ class XmlElement:
         children: the elements inside, in their order.
         file: the file it stands in.
         line: the line on which it begins.
+        pieces: the text directly inside, in the pieces in which the parser hands it over.
     """
 
     tag: str
@@ -36,6 +37,12 @@ class XmlElement:
     children: list["XmlElement"]
     file: pathlib.Path
     line: int
+    pieces: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def content(self) -> str:
+        """The text directly inside, without blanks around it."""
+        return "".join(self.pieces).strip()
 
     @property
     def where(self) -> str:
@@ -101,11 +108,22 @@ class XmlElement:
         """
         if attribute not in self.attributes and default is not None:
             return np.array(default, float)
-        words = self.text(attribute).split()
+        return self._finite(self.text(attribute), count, f" as `{attribute}`")
+
+    def content_numbers(self, count: int) -> np.ndarray:
+        """The text inside as so many finite numbers, (count,).
+
+        Raises:
+            ValueError: for anything else.
+        """
+        return self._finite(self.content, count, " inside")
+
+    def _finite(self, text: str, count: int, what: str) -> np.ndarray:
+        words = text.split()
         malformed = [word for word in words if NUMBER.fullmatch(word) is None or not math.isfinite(float(word))]
         if malformed or len(words) != count:
             kind = "a finite number" if count == 1 else f"{count} finite numbers"
-            raise self.refusal(f"must have {kind} as `{attribute}`, but has {self.attributes[attribute]!r}.")
+            raise self.refusal(f"must have {kind}{what}, but has {text!r}.")
         return np.array([float(word) for word in words])
 
     def number(self, attribute: str, default: float | None = None) -> float:
@@ -143,6 +161,10 @@ class _Handler(xml.sax.ContentHandler):
         else:
             self.root = element
         self.open.append(element)
+
+    def characters(self, content: str) -> None:
+        if self.open:
+            self.open[-1].pieces.append(content)
 
     def endElement(self, name: str) -> None:
         self.open.pop()

@@ -1,11 +1,12 @@
 """The elements of a mechanism, from the graph of a model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from .. import spatial
+from ..foundations import Number, listing
 from ..mechanism import AbstractMechanism
 from .graph import WORLD, ModelGraph
 from .inertia import admissible
@@ -30,14 +31,15 @@ class MechanismBuilder:
     Args:
         graph: the model.
         repair: whether inertias that no body can have are changed.
+        stops: stiffness and damping of stops at the limits of joints, as of `load`.
 
     Attributes:
         bodies: of fixed links.
         names: what elements are called.
     """
 
-    def __init__(self, graph: ModelGraph, repair: bool):
-        self.graph, self.repair = graph, repair
+    def __init__(self, graph: ModelGraph, repair: bool, stops: Mapping[str, tuple[Number, Number]]):
+        self.graph, self.repair, self.stops = graph, repair, stops
         self.bodies: RigidBodies = rigid_bodies(graph)
         self.names = NameTable()
         self.shown = [joint for joint in graph.joints if joint in self.bodies.moving or joint.closes]
@@ -62,6 +64,7 @@ class MechanismBuilder:
         """
         if len(self.bodies.spread) == 1:
             raise ValueError(f"Model '{self.graph.name}' must have a joint that moves, but has none.")
+        self._expect_stops()
         bodies = [self._body(name) for name in self.bodies.spread if name != WORLD]
         parts: dict[str, Any] = {
             "joints": [*self._joints(), *self._couplings(), *self._rods()],
@@ -125,6 +128,9 @@ class MechanismBuilder:
         for joint in self.shown:
             if joint.kind == "free":
                 continue
+            carriers = {self.bodies.carrier[end][0] for end in (joint.parent, joint.child)}
+            if len(carriers) == 1:
+                raise ValueError(f"{joint.where} must tie two bodies, but both its links belong to '{carriers.pop()}'.")
             ends = self._marker(joint.parent, joint.zero), self._marker(joint.child, joint.inner)
             name = self.names.of("joint", joint.name)
             if joint.kind in FRAMES:
@@ -167,7 +173,25 @@ class MechanismBuilder:
             if joint.stiffness:
                 spring = self.names.new("spring", f"{joint.name}_spring")
                 forces.append(spatial.JointSpring(spring, name, joint.stiffness, rest=joint.rest))
+            if joint.armature:
+                armature = self.names.new("inertia", f"{joint.name}_armature")
+                forces.append(spatial.JointInertia(armature, name, joint.armature))
+            # By its name before by its kind: one stiffer stop among many alike.
+            constants = self.stops.get(joint.name, self.stops.get(joint.kind))
+            if joint.limits is not None and constants is not None:
+                stiffness, damping = constants
+                stop = self.names.new("stop", f"{joint.name}_stop")
+                forces.append(spatial.JointStop(stop, name, *joint.limits, stiffness=stiffness, damping=damping))
         return forces
+
+    def _expect_stops(self) -> None:
+        """Refuses stops of joints without limits."""
+        limited = [joint for joint in self.shown if joint.limits is not None]
+        known = {joint.name for joint in limited} | {joint.kind for joint in limited}
+        if unknown := [name for name in self.stops if name not in known]:
+            raise ValueError(
+                f"Argument `stops` must name joints with limits, or their kinds, out of {listing(known)}, but names {listing(unknown)}."
+            )
 
     def _springs(self) -> list[Any]:
         return [

@@ -8,7 +8,7 @@ from typing import Literal
 import equinox as eqx
 import numpy as np
 
-from ..foundations import Finite, contract, toml_table
+from ..foundations import Finite, Number, contract, toml_table
 from ..mechanism import AbstractMechanism, as_vector
 from .document import MAX_BYTES, XmlElement, document
 from .elements import MechanismBuilder
@@ -16,7 +16,7 @@ from .folder import Folder
 from .graph import ModelGraph
 from .mjcf import mjcf_graph
 from .model import Model
-from .rotors import add_rotors, note_armature
+from .sdf import sdf_graph
 from .sidecar import add_loops, sidecar_table
 from .urdf import urdf_graph
 
@@ -32,12 +32,12 @@ def load(
     gravity: Finite | None = None,
     exclude: Sequence[str] = (),
     repair: bool = False,
-    rotors: bool = False,
+    stops: Mapping[str, tuple[Number, Number]] | None = None,
     loops: str | os.PathLike[str] | None = None,
     allow: Sequence[str | os.PathLike[str]] = (),
     packages: Mapping[str, str | os.PathLike[str]] | None = None,
 ) -> Model:
-    """A mechanism of a URDF, of an MJCF, or of a text of ours, with all that the file says beside it.
+    """A mechanism of a URDF, of an MJCF, of an SDF, or of a text of ours, with all that the file says beside it.
 
     The file is data: nothing in it is run, and nothing outside its folder is opened. What it says and a mechanism does not hold
     is listed in its notes, which `print(model)` shows.
@@ -48,8 +48,8 @@ def load(
         gravity: its acceleration (3,) in m/s², or (2,) for a text in the plane, instead of the file's; for URDF, which has none, (0, 0, −9.81) by default.
         exclude: names of elements that are not read: links, or bodies, with what ties them to others, joints, loops and the like.
         repair: whether inertias that no body can have are changed to the nearest that one can have, with a note, or refused.
-        rotors: whether the armature of joints is added, as rotors geared to them, each with one coordinate and one row; else it is
-            told in `armatures`.
+        stops: stiffness in N/m or N m/rad and damping in s/m or s/rad of a `JointStop` at the limits of each joint, by its name, or by
+            "revolute" and "prismatic" for all of a kind; of a model that is no text of ours. Joints pass their limits by default.
         loops: for URDF, a YAML file of loops, `closed_loop` and `type`; by default the one beside it that has its name, if it is
             there.
         allow: further folders in which files may lie.
@@ -76,7 +76,7 @@ def load(
     path = pathlib.Path(path)
     if path.suffix.lower() in USD:
         raise ValueError(
-            f"{path} must be URDF, MJCF or a text of ours, but is USD, which is not read; write it as URDF or MJCF first."
+            f"{path} must be URDF, MJCF, SDF or a text of ours, but is USD, which is not read; write it as URDF or MJCF first."
         )
     if not path.is_file():
         raise ValueError(f"Argument `path` must be a file, but '{path}' is none.")
@@ -84,6 +84,10 @@ def load(
     if path.stat().st_size > MAX_BYTES:
         raise ValueError(f"{path} must not be longer than {MAX_BYTES} bytes, but is.")
     if path.suffix.lower() == ".toml":
+        if stops:
+            raise ValueError(
+                "Argument `stops` must be None for a text of ours, which has a `JointStop` of its own, but is not."
+            )
         return _model_of_text(path, gravity, tuple(exclude))
     folder = Folder.of(path, tuple(allow), packages)
     root = document(path.read_bytes(), path)
@@ -91,10 +95,7 @@ def load(
     if gravity is not None:
         # The argument wins over the file, which may have been written for another planet, or for none as URDF is.
         graph.gravity = np.asarray(as_vector(gravity, "gravity", (3,)), float)
-    # A rotor adds a body, a coordinate and a row for each joint, which costs more than it tells in most studies: only
-    # on request.
-    (add_rotors if rotors else note_armature)(graph)
-    return _model_of_graph(path, format_name, graph, repair)
+    return _model_of_graph(path, format_name, graph, repair, stops or {})
 
 
 def _graph(
@@ -109,7 +110,9 @@ def _graph(
         return "URDF", graph
     if root.tag == "mujoco":
         return "MJCF", mjcf_graph(root, folder, exclude)
-    raise root.refusal("must be a <robot> of URDF or a <mujoco> of MJCF, but is neither.")
+    if root.tag == "sdf":
+        return "SDF", sdf_graph(root, folder, exclude)
+    raise root.refusal("must be a <robot> of URDF, a <mujoco> of MJCF or an <sdf>, but is none of them.")
 
 
 def _sidecar(path: pathlib.Path, folder: Folder, loops: str | os.PathLike[str] | None) -> pathlib.Path | None:
@@ -128,18 +131,26 @@ def _sidecar(path: pathlib.Path, folder: Folder, loops: str | os.PathLike[str] |
     return None
 
 
-def _model_of_text(path: pathlib.Path, gravity: Finite | None, exclude: tuple[str, ...]) -> Model:
-    """The model of a mechanism as text, in the plane or in space."""
+def mechanism_of_text(text: str, where: str) -> AbstractMechanism:
+    """The mechanism of a text, in the plane or in space.
+
+    Raises:
+        ValueError: beginning with `where`, for a text that is none.
+    """
     # Here, since which of both is needed is known from the text only.
     from .. import planar, spatial
 
-    text = path.read_text(encoding="utf-8")
     try:
         space = toml_table(text).get("space")
         kind: type[AbstractMechanism] = planar.Mechanism if space == "plane" else spatial.Mechanism
-        mechanism = kind.from_text(text)
+        return kind.from_text(text)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise ValueError(f"{where}: {error}") from error
+
+
+def _model_of_text(path: pathlib.Path, gravity: Finite | None, exclude: tuple[str, ...]) -> Model:
+    """The model of a mechanism as text, in the plane or in space."""
+    mechanism = mechanism_of_text(path.read_text(encoding="utf-8"), str(path))
     if gravity is not None:
         acceleration = as_vector(gravity, "gravity", mechanism.gravity.shape)
         mechanism = eqx.tree_at(lambda m: m.gravity, mechanism, acceleration)
@@ -148,8 +159,10 @@ def _model_of_text(path: pathlib.Path, gravity: Finite | None, exclude: tuple[st
     return Model(name=path.stem, path=path, format="text", mechanism=mechanism, markers=markers)
 
 
-def _model_of_graph(path: pathlib.Path, format_name: str, graph: ModelGraph, repair: bool) -> Model:
-    build = MechanismBuilder(graph, repair)
+def _model_of_graph(
+    path: pathlib.Path, format_name: str, graph: ModelGraph, repair: bool, stops: Mapping[str, tuple[Number, Number]]
+) -> Model:
+    build = MechanismBuilder(graph, repair, stops)
     mechanism = build.mechanism()
     for what, name in build.names.changes:
         graph.note("renamed", f"{what} to '{name}'", "names must differ from all others, and have no dots")
@@ -162,6 +175,5 @@ def _model_of_graph(path: pathlib.Path, format_name: str, graph: ModelGraph, rep
         markers=build.link_markers,
         poses={name: build.coordinates(values) for name, values in graph.poses.items()},
         limits=build.of_joints("limits"),
-        armatures=build.of_joints("armature"),
         notes=tuple(graph.notes),
     )

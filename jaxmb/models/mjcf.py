@@ -38,12 +38,24 @@ def mjcf_graph(root: XmlElement, folder: Folder, excluded: Sequence[str]) -> Mod
     """
     mujoco = optional("mujoco", "models")
     graph = ModelGraph(root.attributes.get("model", folder.root.name), np.zeros(3))
+    model, root = compiled_model(mujoco, root, folder, excluded, graph)
+    return GraphReader(mujoco, model, graph, root).graph
+
+
+def compiled_model(
+    mujoco: ModuleType, root: XmlElement, folder: Folder, excluded: Sequence[str], graph: ModelGraph
+) -> tuple[MujocoModel, XmlElement]:
+    """MuJoCo's model of a <mujoco>, and the document that it was made of; what is left out is noted in the graph.
+
+    Raises:
+        ValueError: as `mjcf_graph`.
+    """
     root = expanded(root, folder)
     expect_readable(root)
     root = stripped(without(root, tuple(excluded), graph), graph)
     model = _compiled(mujoco, root, Meshes(root, folder), graph)
     _expect_finite(model, root)
-    return GraphReader(mujoco, model, graph, root).graph
+    return model, root
 
 
 def _compiled(mujoco: ModuleType, root: XmlElement, meshes: Meshes, graph: ModelGraph) -> MujocoModel:
@@ -227,11 +239,7 @@ class GraphReader:
         # A number, or in some versions an array whose first entry it is; further ones belong to polynomials, see
         # below.
         stiffness = float(np.ravel(model.jnt_stiffness[index])[0])
-        numbers: dict[str, Any] = {
-            "viscous": float(model.dof_damping[v]),
-            "coulomb": float(model.dof_frictionloss[v]),
-            "armature": float(model.dof_armature[v]),
-        }
+        numbers: dict[str, Any] = dict(self._constants(v, name))
         self._note_unsupported(index, v, name)
         if free and any(numbers.values()):
             self.graph.note("left out", f"joint '{name}'", "friction and armature of a free joint have no element")
@@ -259,6 +267,18 @@ class GraphReader:
             limits=limits,
             **({} if free else numbers),
         )
+
+    def _constants(self, dof: int, name: str) -> dict[str, float]:
+        """Damping, dry friction and armature along a velocity.
+
+        Raises:
+            ValueError: if one of them is negative.
+        """
+        fields = {"viscous": "damping", "coulomb": "frictionloss", "armature": "armature"}
+        numbers = {key: float(getattr(self.model, f"dof_{field}")[dof]) for key, field in fields.items()}
+        if negative := [fields[key] for key, value in numbers.items() if value < 0]:
+            raise ValueError(f"{self.where('joint', name)} must not have a negative {listing(negative)}, but has.")
+        return numbers
 
     def _note_unsupported(self, joint: int, dof: int, name: str) -> None:
         """Notes numbers of newer versions of MuJoCo for which there is no element."""

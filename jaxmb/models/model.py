@@ -24,14 +24,12 @@ class Model(TextInNotebooks):
     Attributes:
         name: the model's name.
         path: the file.
-        format: "URDF", "MJCF" or "text".
+        format: "URDF", "MJCF", "SDF" or "text".
         mechanism: the bodies and what acts between them.
         loops: names of the joints that close loops in the file.
         markers: where each link, or body of the file, is in the mechanism, "body" or "body.point", by its name in the file.
         poses: by name of each keyframe, its coordinates by name.
-        limits: the least and the largest value of each joint's coordinate that has limits; a mechanism has none.
-        armatures: inertia in kg or kg m² that moves with a joint's coordinate alone, by its name, which a mechanism has as rotors or
-            not at all.
+        limits: the least and the largest value of each joint's coordinate that has limits, which a mechanism has by `stops` only.
         notes: what the mechanism holds otherwise than the file says it, or not at all.
     """
 
@@ -43,7 +41,6 @@ class Model(TextInNotebooks):
     markers: dict[str, str] = dataclasses.field(default_factory=dict)
     poses: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
     limits: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
-    armatures: dict[str, float] = dataclasses.field(default_factory=dict)
     notes: tuple[Note, ...] = ()
 
     @contract
@@ -89,7 +86,6 @@ class Model(TextInNotebooks):
             "markers": dict(self.markers),
             "poses": {name: dict(values) for name, values in self.poses.items()},
             "limits": {name: list(values) for name, values in self.limits.items()},
-            "armatures": dict(self.armatures),
             "notes": [dataclasses.asdict(note) for note in self.notes],
         }
 
@@ -103,7 +99,6 @@ class Model(TextInNotebooks):
                     "loops": self.loops,
                     "keyframes": self.poses,
                     "limits": [f"{name} {low:g} … {high:g}" for name, (low, high) in self.limits.items()],
-                    "armatures": [f"{name} {value:g}" for name, value in self.armatures.items()],
                 },
             )
         ]

@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from xml.sax.saxutils import quoteattr
 
 import numpy as np
-from jaxtyping import Array
 
 from .. import spatial
-from ..foundations import Text, contract, listing
-from ..mechanism import AbstractBody, AbstractJoint, Marker
-from ..mechanism.elements import local_pose
-from ..mechanism.tree import TreeEdge, spanning_tree
-from .graph import WORLD, inverse, pose, turn
+from ..foundations import Text, contract
+from ..mechanism import AbstractBody, AbstractForce, AbstractJoint
+from ..mechanism.tree import TreeEdge
+from .graph import WORLD, pose, turn
+from .tree_writer import ROOT, TreeWriter
 
 TREE = {
     spatial.Revolute: "continuous",
@@ -27,9 +26,6 @@ LOOPS = {
     spatial.Cylindrical: "cylindrical",
     spatial.Spherical: "spherical",
 }
-ROOT = "world"
-# The default speed of `JointFriction`, which a file has no field for: friction of another speed would not be read back.
-FRICTION_SPEED = 1e-2
 
 
 @contract
@@ -54,36 +50,14 @@ def to_urdf(mechanism: spatial.Mechanism, *, name: Text = "mechanism", cut: Sequ
         >>> print(jm.models.to_urdf(pendulum).splitlines()[-2][:56])
           <joint name="pivot" type="continuous"><parent link="wo
     """
-    if not name.strip():
-        raise ValueError(f"Argument `name` must not be empty, but is {name!r}.")
-    names = [joint.name for joint in mechanism.joints]
-    if unknown := [joint for joint in cut if joint not in names]:
-        raise ValueError(
-            f"Argument `cut` must hold names of joints out of {listing(names)}, but holds {listing(unknown)}."
-        )
-    return UrdfWriter(mechanism, name, tuple(cut)).text()
+    return UrdfWriter(mechanism, name, cut).text()
 
 
-class UrdfWriter:
+class UrdfWriter(TreeWriter):
     """The text of a mechanism."""
 
-    def __init__(self, mechanism: spatial.Mechanism, name: str, cut: tuple[str, ...]):
-        self.mechanism, self.name = mechanism, name
-        joints = [joint for joint in mechanism.joints if isinstance(joint, AbstractJoint)]
-        self.joints = {joint.name: joint for joint in joints}
-        self.bodies = [body.name for body in mechanism.bodies]
-        edges = spanning_tree(self.bodies, joints, cut, WORLD)
-        self.edges = dict(zip(self.bodies, edges, strict=True))
-        self.in_tree = {edge.joint for edge in edges}
-        if ROOT in self.bodies:
-            raise ValueError(
-                f"Body '{ROOT}' must have another name to be written as URDF, in which the ground is called so."
-            )
-        # A link of URDF has its frame at the joint that carries it, whatever the frame of the body: all poses on it
-        # are written from there.
-        self.frames: dict[str, np.ndarray] = {WORLD: np.eye(4)}
-        for body, edge in self.edges.items():
-            self.frames[body] = np.eye(4) if edge.joint is None else self._ends(edge)[1]
+    def __init__(self, mechanism: spatial.Mechanism, name: str, cut: Sequence[str]):
+        super().__init__(mechanism, name, cut, "URDF")
         self._expect_words()
 
     def text(self) -> str:
@@ -99,103 +73,66 @@ class UrdfWriter:
         m = self.mechanism
         unsupported = [j.name for j in m.joints if not isinstance(j, (AbstractJoint, spatial.Gear))]
         unsupported += [e.name for e in (*m.drivers, *m.actuators)]
-        unsupported += [
-            f.name for f in m.forces if not isinstance(f, spatial.JointFriction) or not self._is_expressible(f)
-        ]
+        unsupported += [f.name for f in m.forces if not self._has_words(f)]
         unsupported += [j.name for n, j in self.joints.items() if type(j) not in (TREE if n in self.in_tree else LOOPS)]
         # Seen from the other side, x and y of a planar joint no longer are axes of the parent: the format cannot say
         # so.
         flipped = [edge.joint for edge in self.edges.values() if edge.flipped]
         unsupported += [name for name in flipped if name is not None and isinstance(self.joints[name], spatial.Planar)]
-        followers = [g.joints[1] for g in m.joints if isinstance(g, spatial.Gear)]
-        gears = [g.name for g in m.joints if isinstance(g, spatial.Gear)]
+        gears = [g for g in m.joints if isinstance(g, spatial.Gear)]
+        followers = [g.joints[1] for g in gears]
         unsupported += [
-            n for n, f in zip(gears, followers, strict=True) if followers.count(f) > 1 or f not in self.in_tree
+            g.name for g, f in zip(gears, followers, strict=True) if followers.count(f) > 1 or f not in self.in_tree
         ]
-        if unsupported:
-            raise ValueError(
-                f"URDF has no words for {listing(unsupported)}; write the mechanism `without` them, or, for joints, with others in the tree, by `cut`."
-            )
+        self.refuse(unsupported)
 
-    def _is_expressible(self, friction: spatial.JointFriction) -> bool:
-        """Whether friction is one of those that a reader of ours makes."""
-        single = len(self.joints[friction.joint].pair.velocities) == 1
-        return single and (float(friction.coulomb) == 0 or float(friction.speed) == FRICTION_SPEED)
-
-    # Frames
-
-    def _local(self, marker: Marker, rotation: Array | None) -> np.ndarray:
-        """The pose of a joint's frame on a body."""
-        local = np.asarray(local_pose(self.mechanism, marker, "The mechanism"), float)
-        return local if rotation is None else local @ pose(np.zeros(3), np.asarray(rotation, float))
-
-    def _sides(self, joint: AbstractJoint) -> tuple[tuple[str, np.ndarray], tuple[str, np.ndarray]]:
-        """The bodies, and the joint's frames on them."""
-        a, b = joint.frame_rotations() or (None, None)
-        return (joint.a.body, self._local(joint.a, a)), (joint.b.body, self._local(joint.b, b))
-
-    def _ends(self, edge: TreeEdge) -> tuple[np.ndarray, np.ndarray]:
-        """The joint's frames on the parent and on the child."""
-        assert edge.joint is not None
-        (_, a), (_, b) = self._sides(self.joints[edge.joint])
-        return (b, a) if edge.flipped else (a, b)
-
-    def _origin(self, body: str, local: np.ndarray) -> str:
-        """An <origin> of a pose on a body, seen from its link's frame."""
-        return origin(inverse(self.frames[body]) @ local)
+    def _has_words(self, force: AbstractForce) -> bool:
+        """Whether the format has the force: friction along one coordinate."""
+        if not isinstance(force, spatial.JointFriction):
+            return False
+        return self.is_single(force.joint) and self.is_expressible(force)
 
     # Elements
 
+    def _origin(self, body: str, local: np.ndarray) -> str:
+        """An <origin> of a pose on a body, seen from its link's frame."""
+        return origin(self.seen(body, local))
+
     def _link(self, body: AbstractBody) -> str:
-        spread = np.asarray(body.spread(), float)
         # The whole body, mass points included, as one inertial: the format has no others.
-        mass = spread[3, 3]
+        mass, com, i = self.inertial(body)
         name = f"<link name={quoteattr(body.name)}"
-        if mass == 0 and not spread.any():
+        if mass == 0 and not i.any():
             return name + "/>"
-        com = spread[:3, 3] / mass
-        about = spread[:3, :3] - mass * np.outer(com, com)
-        i = np.trace(about) * np.eye(3) - about
         moments = [f'{key}="{float(i[at])!r}"' for key, at in MOMENTS.items()]
-        inertial = f'{self._origin(body.name, pose(com))}<mass value="{float(mass)!r}"/><inertia {" ".join(moments)}/>'
+        inertial = f'{self._origin(body.name, pose(com))}<mass value="{mass!r}"/><inertia {" ".join(moments)}/>'
         return f"{name}><inertial>{inertial}</inertial></link>"
 
     def _points(self) -> list[str]:
         """Named points as links that are fixed to those of their bodies."""
-        elements, names = [], {ROOT, *self.bodies}
-        points = {WORLD: self.mechanism.points} | {body.name: body.points for body in self.mechanism.bodies}
-        for body, frames in points.items():
-            for point, local in frames.items():
-                name = next(
-                    n for n in (point, *(f"{body}_{point}{i or ''}" for i in range(len(names) + 1))) if n not in names
-                )
-                # The point's own name where it is free, since users of the URDF look for it; else with its body in
-                # front.
-                names.add(name)
-                at = self._origin(body, np.asarray(local, float))
-                ends = f"<parent link={quoteattr(self._link_name(body))}/><child link={quoteattr(name)}/>"
-                elements.append(f"<link name={quoteattr(name)}/>")
-                elements.append(f'<joint name={quoteattr(f"{name}_point")} type="fixed">{ends}{at}</joint>')
+        elements = []
+        for body, name, at in self.points((ROOT, *self.bodies)):
+            ends = f"<parent link={quoteattr(self._link_name(body))}/><child link={quoteattr(name)}/>"
+            elements.append(f"<link name={quoteattr(name)}/>")
+            elements.append(f'<joint name={quoteattr(f"{name}_point")} type="fixed">{ends}{origin(at)}</joint>')
         return elements
 
     def _link_name(self, body: str) -> str:
         return ROOT if body == WORLD else body
 
     def _joint(self, body: str, edge: TreeEdge) -> str:
-        parent = WORLD if edge.parent < 0 else self.bodies[edge.parent]
-        ends = f"<parent link={quoteattr(self._link_name(parent))}/><child link={quoteattr(body)}/>"
+        ends = f"<parent link={quoteattr(self._link_name(self.parent(body)))}/><child link={quoteattr(body)}/>"
+        at = origin(self.start(body))
         if edge.joint is None:
-            pose_in_world = np.asarray(self.mechanism.elements[body].pose, float)
-            return f'<joint name={quoteattr(f"{body}_free")} type="floating">{ends}{origin(pose_in_world)}</joint>'
+            return f'<joint name={quoteattr(f"{body}_free")} type="floating">{ends}{at}</joint>'
         joint = self.joints[edge.joint]
-        at = self._origin(parent, self._ends(edge)[0])
         # A joint that the tree passes from B to A moves the other way about the same axis.
         axis = "" if isinstance(joint, spatial.Fixed) else f'<axis xyz="0 0 {-1 if edge.flipped else 1}"/>'
         inside = self._friction(joint.name) + self._mimic(joint.name)
         return f'<joint name={quoteattr(joint.name)} type="{TREE[type(joint)]}">{ends}{at}{axis}{inside}</joint>'
 
     def _loop(self, joint: AbstractJoint) -> str:
-        ends = zip(("predecessor", "successor"), self._sides(joint), strict=True)
+        ends = zip(("predecessor", "successor"), self.sides(joint), strict=True)
         sides = [
             f"<{tag} link={quoteattr(self._link_name(body))}>{self._origin(body, local)}</{tag}>"
             for tag, (body, local) in ends
@@ -204,9 +141,7 @@ class UrdfWriter:
         return f'<loop name={quoteattr(joint.name)} type="{LOOPS[type(joint)]}">{inside}</loop>'
 
     def _friction(self, joint: str) -> str:
-        own = [f for f in self.mechanism.forces if getattr(f, "joint", None) == joint]
-        # Several friction elements at a joint add up, as in the equations.
-        viscous, coulomb = (sum(float(getattr(f, name)) for f in own) for name in ("viscous", "coulomb"))
+        viscous, coulomb = self.friction(joint)
         return f'<dynamics damping="{viscous!r}" friction="{coulomb!r}"/>' if viscous or coulomb else ""
 
     def _mimic(self, joint: str) -> str:

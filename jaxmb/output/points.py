@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from ..formulation import AbstractFormulation
 from ..foundations import RESULTS, NoNaN, contract, strong
-from ..mechanism import Marker, Motion, joint_loads, linkage_of, marker
+from ..mechanism import JointInertia, Marker, Motion, joint_loads, linkage_of, marker
 from ..simulation import Solution
 from ..system import State, System
 from .quantities import check_inputs, over_states, reactions
@@ -126,7 +126,7 @@ def force(system: System, motion: Solution | State, name: str, *, u: NoNaN | Non
         system: built from a mechanism.
         motion: a solution, or a state; leading axes are kept.
         name: name of the element.
-        u: inputs (..., nu), where the element depends on reactions; those of the solution by default.
+        u: inputs (..., nu), where the element depends on reactions or accelerations; those of the solution by default.
     """
     linkage_of(system)
     names = [element.name for element in system.params.forces]
@@ -137,7 +137,11 @@ def force(system: System, motion: Solution | State, name: str, *, u: NoNaN | Non
     if u is None and isinstance(motion, Solution):
         u = motion.u
     check_inputs(system, motion, u)
-    return over_states(_Value(names.index(name)), strong(system), strong(motion), u)
+    index = names.index(name)
+    # Accelerations cost a solution of the equations of motion, and only inertia forces read them.
+    needs_accelerations = isinstance(system.params.forces[index], JointInertia)
+    vdot = reactions(system, motion, u=u).vdot if needs_accelerations else None
+    return over_states(_Value(index), strong(system), strong(motion), u, vdot)
 
 
 def _at(system: System, motion: Solution | State, read: Callable[..., Array], argument: Marker | str) -> Array:
@@ -167,10 +171,14 @@ class _PointAcceleration(eqx.Module):
 class _Value(eqx.Module):
     index: int = eqx.field(static=True)
 
-    def __call__(self, system: System, state: State, u: Array | None) -> Array:
+    def __call__(self, system: System, state: State, u: Array | None, vdot: Array | None) -> Array:
         t, q, v = state.t, state.q, state.v
         linkage = linkage_of(system)
         motion = linkage.motion(t, q, v, system.params)
+        if vdot is not None:
+            rates = lambda q, v: linkage.motion(t, q, v, system.params).rates
+            change = jax.jvp(rates, (q, v), (system.qdot(q, v), vdot))[1]
+            motion = dataclasses.replace(motion, accelerations=(vdot, change))
         # Loads of joints cost a solution of the equations of motion, and only friction by reactions reads them.
         if linkage.connectivity.load_joints:
             motion = dataclasses.replace(motion, loads=joint_loads(linkage, t, q, v, system.params, u))

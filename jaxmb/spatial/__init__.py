@@ -10,7 +10,9 @@ from ..mechanism import Gear as Gear
 from ..mechanism import JointCharacteristic as JointCharacteristic
 from ..mechanism import JointForce as JointForce
 from ..mechanism import JointFriction as JointFriction
+from ..mechanism import JointInertia as JointInertia
 from ..mechanism import JointSpring as JointSpring
+from ..mechanism import JointStop as JointStop
 from ..mechanism import LineCharacteristic as LineCharacteristic
 from ..mechanism import Load as Load
 from ..mechanism import Motor as Motor

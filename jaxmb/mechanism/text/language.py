@@ -23,7 +23,9 @@ from ..force import (
     SpringDamper,
     Thruster,
 )
+from ..joint_inertia import JointInertia
 from ..relation import Gear, Rack
+from ..stop import JointStop
 
 # What the standard library reads of TOML: strings, numbers, truth values, lists and tables of these. Python has no recursive
 # unions that beartype would check, so that it stays open here, and each reader refuses what it cannot use.
@@ -35,7 +37,7 @@ TABLES = {"bodies": "body", "joints": "joint", "drivers": "driver", "forces": "f
 ELEMENTS = (
     *(Distance, Gear, Rack, Driver, DrivenDistance, DrivenSpeed, Motor, Thruster),
     *(SpringDamper, JointSpring, JointFriction, BearingFriction, Load, Force, JointForce),
-    *(JointCharacteristic, LineCharacteristic),
+    *(JointCharacteristic, LineCharacteristic, JointInertia, JointStop),
 )
 
 

@@ -1,0 +1,94 @@
+"""Fits described by a file."""
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from ..fit import Experiment, Fit, Parameter, Signal, identify
+from ..foundations import replacing
+from ..models import Model, load
+from ..records import read_described
+from ..records.toml_file import check_keys, read_toml, sibling_path
+from ..system import System
+
+KEYS = ("model", "parameters", "experiments", "output", "max_iterations")
+PARAMETER_KEYS = ("nominal", "min", "max", "frozen")
+EXPERIMENT_KEYS = ("record", "signals", "start", "speed", "hold", "fit_start", "windows", "name")
+SIGNAL_KEYS = ("of", "sigma", "bias")
+# A search that takes more evaluations than `identify` allows by default is one whose description should be looked at.
+MAX_ITERATIONS = 50
+
+
+def described_fit(path: pathlib.Path) -> Fit:
+    """The fit that a TOML file describes; the mechanism with the estimates goes to its `output`, if it names one.
+
+        model = "arm.urdf"              # in the same folder or below, as all files
+        output = "fitted.toml"          # may be left out
+        max_iterations = 50
+
+        [parameters."rod.mass"]         # names as of `jaxmb.fit.Parameter`
+        min = 0.1                       # nominal, min, max and frozen may be left out
+
+        [[experiments]]
+        record = "swing.toml"           # as of `jaxmb.records.read_described`
+        start = {pivot = 0.3}           # coordinates, and with speed velocities; hold names those that must not be changed
+        fit_start = true                # with windows and name as of `jaxmb.fit.Experiment`
+
+        [experiments.signals.angle]     # a column of the record
+        of = "pivot"                    # with sigma and bias as of `jaxmb.fit.Signal`
+        sigma = 0.01
+
+    Raises:
+        TypeError, ValueError: naming the key, for what is not known, lacks or does not fit.
+    """
+    path, values = read_toml(path)
+    check_keys(values, KEYS, ("model", "parameters", "experiments"), str(path))
+    model = load(sibling_path(path, values["model"], "model"))
+    system, tables = model.build(), values["experiments"]
+    if not isinstance(tables, list) or not tables:
+        raise TypeError(f"'experiments' in {path} must be a list of tables, but is {tables!r}.")
+    parameters = [
+        _parameter(name, table, path) for name, table in _table(values["parameters"], "'parameters'", path).items()
+    ]
+    experiments = [_experiment(model, system, table, path) for table in tables]
+    limit = values.get("max_iterations", MAX_ITERATIONS)
+    build = lambda mechanism: mechanism.build(cut=model.loops)
+    fit = identify(model.mechanism, parameters, experiments, build=build, max_iterations=limit)
+    if "output" in values:
+        with replacing(sibling_path(path, values["output"], "output"), "output") as fresh:
+            fresh.write_text(fit.model.to_text(), encoding="utf-8")
+    return fit
+
+
+def _table(value: object, what: str, path: pathlib.Path) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{what} in {path} must be a table, but is {value!r}.")
+    return value
+
+
+def _parameter(name: str, value: object, path: pathlib.Path) -> Parameter:
+    what = f"Parameter '{name}'"
+    table = dict(_table(value, what, path))
+    check_keys(table, PARAMETER_KEYS, (), f"{what} in {path}")
+    renamed = {"min": "min_value", "max": "max_value"}
+    return Parameter(name, **{renamed.get(key, key): number for key, number in table.items()})
+
+
+def _experiment(model: Model, system: System, value: object, path: pathlib.Path) -> Experiment:
+    what = f"An experiment in {path}"
+    table = _table(value, "An experiment", path)
+    check_keys(table, EXPERIMENT_KEYS, ("record", "signals"), what)
+    record = read_described(sibling_path(path, table["record"], "record"))
+    start, speed = (dict(_table(table.get(key, {}), f"'{key}'", path)) for key in ("start", "speed"))
+    state = model.assemble(system, q=start, v=speed or None, hold=table.get("hold", ()))
+    signals = []
+    for column, entry in _table(table["signals"], "'signals'", path).items():
+        own = dict(_table(entry, f"Signal '{column}'", path))
+        check_keys(own, SIGNAL_KEYS, ("of",), f"Signal '{column}' in {path}")
+        if column not in record.columns:
+            raise ValueError(
+                f"Signal '{column}' in {path} must be a column of its record, but that has {', '.join(record.columns)}."
+            )
+        signals.append(Signal(own.pop("of"), record[column], name=column, **own))
+    options = {key: table[key] for key in ("fit_start", "windows", "name") if key in table}
+    return Experiment(record.t, state, signals, **options)
