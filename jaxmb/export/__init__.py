@@ -1,0 +1,6 @@
+"""Mechanisms taken elsewhere: as C."""
+
+from .c import c as c
+from .c import CFiles as CFiles
+
+__all__ = ["CFiles", "c"]
