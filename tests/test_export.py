@@ -88,7 +88,11 @@ def slider_crank():
             P.Revolute("elbow", "block", "arm.a"),
         ],
         [P.Driver("motor", "turn", lambda t, p: 0.4 + p["speed"] * t)],
-        [P.TableForce("spring", "rail", "coordinate", [0.5, 0.8, 0.9, 1.2], [30.0, 5.0, -5.0, -40.0], "cubic")],
+        [
+            P.JointCharacteristic(
+                "spring", "rail", "coordinate", [0.5, 0.8, 0.9, 1.2], [30.0, 5.0, -5.0, -40.0], "cubic"
+            )
+        ],
         [P.Motor("drive", "elbow")],
         gravity=(0.0, -9.81),
         params={"speed": 3.0},

@@ -8,9 +8,11 @@ from typing import Annotated, Any
 
 from ..foundations import TextInNotebooks, contract, folder_there, function_of, replacing, version
 from ..simulation import Stepper
+from .header import header
+from .interface import CODES
 from .model import Model
 from .naming import checked_name, comment
-from .source import CODES, Source
+from .source import Source
 from .trial import trial
 
 OfState = Annotated[Any, function_of("system, state")]
@@ -109,7 +111,7 @@ def texts_of(source: Source) -> dict[str, str]:
     """All files."""
     name = source.name
     return {
-        f"{name}.h": source.header(),
+        f"{name}.h": header(source),
         f"{name}.c": source.code(),
         f"test_{name}.c": trial(source),
         "Makefile": _MAKEFILE.format(name=name),

@@ -45,14 +45,13 @@ class Function:
 
 # Of each function its results; of those behind which there is a derivative along a direction the tangent has twice as many numbers.
 RESULTS = {
-    "begin": ("rate", "basis", "doubtful"),
+    "begin": ("rate", "lambda", "basis", "doubtful"),
     "rate": ("rate", "doubtful"),
     "end": ("rate", "corrected", "basis", "doubtful", "open"),
-    "acceleration": ("a", "lambda", "doubtful"),
     "outputs": ("y",),
     "inputs": ("input",),
 }
-DIFFERENTIABLE = ("rate", "corrected", "a", "lambda", "y", "input")
+DIFFERENTIABLE = ("rate", "corrected", "lambda", "y", "input")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,7 +210,9 @@ class Model:
         before = (number(*self._basis_shape),) if name == "end" else ()
         fn = functools.partial(self._tangent if tangent else self._value, name)
         try:
-            program = Program.of(fn, number(), number(n), *before, number(nu), number(np_), largest=LARGEST)
+            program = Program.of(
+                fn, number(), number(n), *before, number(nu), number(np_), largest=LARGEST, library=True
+            )
         except NotScalarError as error:
             raise ValueError(
                 f"Argument `step` must be made of functions of numbers whose length is known, but its {name} is not: {error}. Export fewer bodies, a simpler "
@@ -223,7 +224,7 @@ class Model:
     def _basis_shape(self) -> tuple[int, ...]:
         u, p = jnp.zeros(self.nu, self.dtype), jnp.asarray(self.nominal)
         begin = lambda: self.regular(u, p).begin(self.state.t, self.x)
-        return jax.eval_shape(begin)[1].shape
+        return jax.eval_shape(begin)[2].shape
 
     def _value(self, name: str, t: Array, x: Array, *others: Array) -> list[Array]:
         *before, u, p = others

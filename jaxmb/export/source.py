@@ -1,243 +1,13 @@
-"""The text of a stepper in C: a header, and a file with all functions."""
+"""The text of a stepper in C."""
 
-import dataclasses
-import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-import numpy as np
-
-from ..lanes import CTypes, c_function
-from .model import Function, Model
-from .naming import comment, macros
-
-# What a function returns, and what it means.
-CODES = (
-    ("OK", "well: all results are written"),
-    (
-        "DEPENDENT",
-        "rows of constraints come near to being dependent, as beside a singular pose, where jaxmb would make a general step",
-    ),
-    ("NOT_FINITE", "a number is not finite"),
-    (
-        "OPEN",
-        "the correction has left residuals of constraints: the step is too long, or the state is far from the constraints",
-    ),
-)
+from ..lanes import c_function
+from .interface import READERS, Interface
 
 
-@dataclasses.dataclass(frozen=True)
-class Vector:
-    """An argument of functions.
-
-    Attributes:
-        name: in C.
-        size: how many numbers it has.
-        title: what it is.
-        labels: what its numbers are called,
-        units: and their units, None where they are not known.
-    """
-
-    name: str
-    size: int
-    title: str
-    labels: tuple[str, ...]
-    units: tuple[str | None, ...]
-
-    def __bool__(self) -> bool:
-        return self.size > 0
-
-
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """A model and its functions, as text of C.
-
-    Attributes:
-        name: the beginning of all public names.
-        model: the model.
-        functions: its functions by name.
-        version: of the library, for the heads of files.
-    """
-
-    name: str
-    model: Model
-    functions: dict[str, Function]
-    version: str
-
-    @functools.cached_property
-    def types(self) -> CTypes:
-        """The type of numbers."""
-        return CTypes(self.model.dtype)
-
-    @property
-    def real(self) -> str:
-        """Its name."""
-        return self.types.real
-
-    @property
-    def capitals(self) -> str:
-        """The beginning of macros."""
-        return self.name.upper()
-
-    # Arguments
-
-    @property
-    def state(self) -> tuple[Vector, ...]:
-        """Coordinates, velocities, and what the controller remembers, as far as there are any."""
-        model, names = self.model, self.model.names
-        memory = tuple(f"z{i}" for i in range(model.nz))
-        vectors = (
-            Vector("q", model.nq, "coordinates", names.coordinates, names.coordinate_units),
-            Vector("v", model.nv, "velocities", names.rates, names.velocity_units),
-            Vector("z", model.nz, "what the controller remembers", memory, (None,) * model.nz),
-        )
-        return tuple(filter(None, vectors))
-
-    @property
-    def given(self) -> tuple[Vector, ...]:
-        """Inputs and parameters, as far as there are any."""
-        model, names = self.model, self.model.names
-        labels = model.unknowns.labels
-        vectors = (
-            Vector("u", model.nu, "inputs", names.inputs, names.input_units),
-            Vector("p", len(labels), "parameters", labels, (None,) * len(labels)),
-        )
-        return tuple(filter(None, vectors))
-
-    def results(self, function: str) -> tuple[Vector, ...]:
-        """What a public function writes."""
-        model, names = self.model, self.model.names
-        rates = tuple(f"rate of {x}" for x in names.rates)
-        vectors = {
-            "acceleration": (
-                Vector("a", model.nv, "accelerations", rates, (None,) * model.nv),
-                Vector("lambda", model.m, "multipliers of constraint rows", names.rows, (None,) * model.m),
-            ),
-            "rates": tuple(dataclasses.replace(x, name=f"d{x.name}", title=f"rates of {x.title}") for x in self.state),
-            "outputs": (Vector("y", len(model.output_names), "outputs", model.output_names, ()),),
-            "inputs": (Vector("u", len(names.inputs), "inputs of the controller", names.inputs, names.input_units),),
-        }
-        return tuple(filter(None, vectors[function]))
-
-    def arguments(self, vectors: Iterable[Vector], constant: bool = True, prefix: str = "") -> list[str]:
-        """They, as arguments."""
-        return [f"{'const ' if constant else ''}{self.real} *{prefix}{x.name}" for x in vectors]
-
-    # Texts
-
-    def head(self, what: str) -> str:
-        """The first lines of a file."""
-        return f"/* {what}\n * Written by jaxmb {comment(self.version)}. C99; needs math.h only. Not to be compiled with -ffast-math. */\n"
-
-    def header(self) -> str:
-        """The text of the header."""
-        model, capitals = self.model, self.capitals
-        guard = f"{capitals}_H"
-        lines = [
-            self.head(f"{self.name}: a mechanism, one step after the other."),
-            f"#ifndef {guard}",
-            f"#define {guard}",
-            "",
-        ]
-        vectors = [*self.state, *self.given, *self._outputs()]
-        for vector in vectors:
-            lines += self._listed(vector)
-        lines += self._rows()
-        lines += [
-            f"/* Length of the stepper's step in s; one of {model.method.substeps} substeps. */",
-            f"#define {capitals}_DT {self.types.literal(float(model.step.dt))}",
-            "",
-            "/* What functions return. Where that is not OK they have written nothing. */",
-            f"enum {self.name}_result {{",
-            *(f"    {capitals}_{code} = {k}, /* {text} */" for k, (code, text) in enumerate(CODES)),
-            "};",
-            "",
-            "#ifdef __cplusplus",
-            'extern "C" {',
-            "#endif",
-            "",
-        ]
-        for text, declaration in self.declarations():
-            lines += [f"/* {text} */", f"{declaration};", ""]
-        lines += ["#ifdef __cplusplus", "}", "#endif", "", f"#endif /* {guard} */", ""]
-        return "\n".join(lines)
-
-    def _outputs(self) -> tuple[Vector, ...]:
-        return self.results("outputs") if "outputs" in self.functions else ()
-
-    def _listed(self, vector: Vector) -> list[str]:
-        """The size of a vector, and the index of each of its numbers."""
-        prefix = f"{self.capitals}_{vector.name.upper()}"
-        size = f"{self.capitals}_N{vector.name.upper()}"
-        units = vector.units or (None,) * vector.size
-        lines = [f"/* {vector.name}: {vector.title} */", f"#define {size} {vector.size}"]
-        for k, (word, label, unit) in enumerate(zip(macros(vector.labels), vector.labels, units, strict=True)):
-            unit_text = "" if unit is None else f", in {comment(unit)}"
-            lines.append(f"#define {prefix}_{word} {k} /* {comment(label)}{unit_text} */")
-        return [*lines, ""]
-
-    def _rows(self) -> list[str]:
-        model = self.model
-        if not model.m:
-            return []
-        in_use = np.asarray(model.step.independent)
-        lines = [
-            "/* lambda: multipliers of constraint rows, zero of rows that are left out since they follow from others */"
-        ]
-        lines.append(f"#define {self.capitals}_NLAMBDA {model.m}")
-        for k, (word, label) in enumerate(zip(macros(model.names.rows), model.names.rows, strict=True)):
-            note = "" if in_use[k] else ", left out"
-            lines.append(f"#define {self.capitals}_LAMBDA_{word} {k} /* {comment(label)}{note} */")
-        return [*lines, ""]
-
-    def declarations(self) -> list[tuple[str, str]]:
-        """Public functions: what they do, and how they are called."""
-        out = [
-            ("Accelerations and multipliers at a state.", self._reader("acceleration", "acceleration")),
-            ("Rates of the state.", self._reader("rates", "rates")),
-        ]
-        if "outputs" in self.functions:
-            out.append(("Outputs at a state.", self._reader("outputs", "outputs")))
-        if "inputs" in self.functions:
-            out.append(("Inputs that the controller puts out at a state.", self._reader("inputs", "inputs")))
-        out += [
-            (
-                "One step of dt seconds, with its correction: the state is that after the step.",
-                self._mover("step", True),
-            ),
-            ("Moves a state onto the constraints.", self._mover("project", False)),
-        ]
-        if any(name.endswith("_tangent") for name in self.functions):
-            along = "and their derivatives along (d_q, d_v, ...), which come last."
-            for name, text in (
-                ("acceleration", "Accelerations and multipliers"),
-                ("outputs", "Outputs"),
-                ("inputs", "Inputs"),
-            ):
-                if name in self.functions:
-                    out.append((f"{text} {along}", self._reader(name, name, True)))
-            out.append((f"One step, {along}", self._mover("step", True, True)))
-        return out
-
-    def _reader(self, name: str, results: str, tangent: bool = False) -> str:
-        ins = self.arguments((*self.state, *self.given))
-        outs = self.arguments(self.results(results), False, "out_" if results == "inputs" else "")
-        if tangent:
-            ins += self.arguments((*self.state, *self.given), True, "d_")
-            outs += self.arguments(self.results(results), False, "d_out_" if results == "inputs" else "d_")
-        return self._declared(name, [f"{self.real} t", *ins, *outs], tangent)
-
-    def _mover(self, name: str, timed: bool, tangent: bool = False) -> str:
-        moved = self.arguments(self.state, False)
-        given = self.arguments(self.given)
-        if tangent:
-            moved += self.arguments(self.state, False, "d_")
-            given += self.arguments(self.given, True, "d_")
-        return self._declared(
-            name, [f"{self.real} t", *([f"{self.real} dt"] if timed else []), *moved, *given], tangent
-        )
-
-    def _declared(self, name: str, arguments: Sequence[str], tangent: bool) -> str:
-        return f"int {self.name}_{name}{'_tangent' if tangent else ''}({', '.join(arguments)})"
+class Source(Interface):
+    """The functions of a stepper, as text of C."""
 
     def code(self) -> str:
         """The text of the functions."""
@@ -266,7 +36,9 @@ class Source:
         rows = ",\n".join("    {" + ", ".join(self.types.literal(float(x)) for x in row) + "}" for row in method.a)
         times = ", ".join(self.types.literal(float(x)) for x in method.c)
         basis = max(1, self.functions["begin"].sizes["basis"])
-        counts = f"enum {{ BASIS = {basis}, ROWS = {len(method.a)}, STAGES = {method.a.shape[1]}, SUBSTEPS = {method.substeps} }};"
+        # Twice as many with their derivatives.
+        multipliers = 2 * max(1, self.model.m)
+        counts = f"enum {{ BASIS = {basis}, LAMBDA = {multipliers}, ROWS = {len(method.a)}, STAGES = {method.a.shape[1]}, SUBSTEPS = {method.substeps} }};"
         return (
             f"{counts}\n\n/* Runge and Kutta: states of stages, the last one that of the end, and their times */\n"
             f"static const {self.real} A[ROWS][STAGES] = {{\n{rows}\n}};\nstatic const {self.real} C[ROWS] = {{{times}}};\n"
@@ -289,25 +61,19 @@ class Source:
             reuses=int(model.method.reuses),
         )
         parts = [_STEP.format(**names), self._move("step", tangent)]
-        for name in ("acceleration", "outputs", "inputs"):
-            if name in self.functions:
-                parts.append(self._read(name, name, tangent))
+        parts += [self._read(name, tangent) for name in self.readers if name != "rates" or not tangent]
         if not tangent:
-            parts += [self._read("rates", "begin", False), self._project()]
+            parts.append(self._project())
         return "\n".join(parts)
 
     # Bodies of public functions
 
     def _packed(self, tangent: bool) -> list[str]:
         """Lines that bring the arguments of a function together."""
-        lines, model = [], self.model
-        factor = 2 if tangent else 1
-        lines.append(f"{self.real} x[{factor * model.n}];")
-        for name, size in (("u", model.nu), ("p", model.nominal.size)):
-            if tangent:
-                lines.append(f"{self.real} both_{name}[{max(1, 2 * size)}];")
-            elif not size:
-                lines.append(f"const {self.real} *{name} = 0;")
+        model, factor = self.model, 2 if tangent else 1
+        lines = [f"{self.real} x[{factor * model.n}];"]
+        if tangent:
+            lines += [f"{self.real} both_{x.name}[{2 * x.size}];" for x in self.given]
         return lines
 
     def _loaded(self, tangent: bool) -> list[str]:
@@ -326,7 +92,9 @@ class Source:
         return f"memcpy({to}, {of}, {size} * sizeof({self.real}));"
 
     def _arguments_of(self, tangent: bool) -> str:
-        return "both_u, both_p" if tangent else "u, p"
+        """Inputs and parameters as arguments of a function of the model; no address where there are none."""
+        names = [x.name for x in self.given]
+        return ", ".join(("both_" if tangent else "") + name if name in names else "0" for name in ("u", "p"))
 
     def _body(self, declaration: str, lines: Sequence[str]) -> str:
         return f"{declaration}\n{{\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
@@ -347,35 +115,23 @@ class Source:
                 at += vector.size
         return lines
 
-    def _read(self, name: str, function: str, tangent: bool) -> str:
+    def _read(self, name: str, tangent: bool) -> str:
         """A function that reads a state."""
-        suffix = "_tangent" if tangent else ""
-        sizes = self.functions[function + suffix].sizes
+        function = READERS[name] + ("_tangent" if tangent else "")
+        sizes, results = self.functions[function].sizes, self.results(name)
         lines = self._packed(tangent)
         lines += [f"{self.real} r_{k}[{max(1, size)}];" for k, size in sizes.items()]
         lines += self._loaded(tangent)
-        lines.append(
-            f"f_{function}{suffix}(t, x, {self._arguments_of(tangent)}, {', '.join(f'r_{k}' for k in sizes)});"
-        )
-        wanted = [k for k, size in sizes.items() if k not in ("doubtful", "basis") and size]
-        lines += [
-            f"if (!({' && '.join(f'all_finite(r_{k}, {sizes[k]})' for k in wanted)}))",
-            f"    return {self.capitals}_NOT_FINITE;",
-        ]
+        lines.append(f"f_{function}(t, x, {self._arguments_of(tangent)}, {', '.join(f'r_{k}' for k in sizes)});")
+        for k in dict.fromkeys(x.result for x in results):
+            lines += [f"if (!all_finite(r_{k}, {sizes[k]}))", f"    return {self.capitals}_NOT_FINITE;"]
         if "doubtful" in sizes:
             lines += [f"if (r_doubtful[0] != {self.types.literal(0.0)})", f"    return {self.capitals}_DEPENDENT;"]
-        vectors = self.results(name)
-        prefixes = [("out_" if name == "inputs" else "", 0)] + (
-            [("d_out_" if name == "inputs" else "d_", 1)] if tangent else []
-        )
-        for prefix, half in prefixes:
-            at = 0
-            for k, vector in enumerate(vectors):
-                # Rates of the whole state are one result.
-                result, first = (wanted[0], at) if name == "rates" else (wanted[k], half * vector.size)
-                lines.append(self._copy(f"{prefix}{vector.name}", f"r_{result} + {first}", vector.size))
-                at += vector.size
-        return self._body(self._reader(name, name, tangent), [*lines, f"return {self.capitals}_OK;"])
+        for prefix, half in (("", 0), ("d_", 1)) if tangent else (("", 0),):
+            for x in results:
+                first = x.start + half * sizes[x.result] // 2
+                lines.append(self._copy(f"{prefix}{x.name}", f"r_{x.result} + {first}", x.size))
+        return self._body(self._reader(name, tangent), [*lines, f"return {self.capitals}_OK;"])
 
     def _project(self) -> str:
         sizes = self.functions["end"].sizes
@@ -383,7 +139,7 @@ class Source:
         lines = [*self._packed(False), f"const {self.real} before[BASIS] = {{{zero}}};"]
         lines += [f"{self.real} r_{k}[{max(1, size)}];" for k, size in sizes.items()]
         lines += self._loaded(False)
-        lines.append(f"f_end(t, x, before, u, p, {', '.join(f'r_{k}' for k in sizes)});")
+        lines.append(f"f_end(t, x, before, {self._arguments_of(False)}, {', '.join(f'r_{k}' for k in sizes)});")
         lines += [f"if (!all_finite(r_corrected, {sizes['corrected']}))", f"    return {self.capitals}_NOT_FINITE;"]
         lines += [f"if (r_doubtful[0] != {zero})", f"    return {self.capitals}_DEPENDENT;"]
         lines += [f"if (r_open[0] != {zero})", f"    return {self.capitals}_OPEN;"]
@@ -414,11 +170,11 @@ _STEP = """static void stage{suffix}(const {real} *x, {real} (*k)[{n}], int row,
 static int advance{suffix}({real} t, {real} dt, {real} *x, const {real} *u, const {real} *p)
 {{
     const {real} h = dt / SUBSTEPS;
-    {real} rate[{n}], basis[BASIS] = {{0}}, after[BASIS] = {{0}}, k[STAGES][{n}], y[{n}], corrected[{n}], doubtful[1], open[1];
+    {real} rate[{n}], lambda[LAMBDA], basis[BASIS] = {{0}}, after[BASIS] = {{0}}, k[STAGES][{n}], y[{n}], corrected[{n}], doubtful[1], open[1];
     int step, row, i;
     if (!({finite_u}{finite_p}isfinite(t) && isfinite(dt)))
         return {capitals}_NOT_FINITE;
-    f_begin{suffix}(t, x, u, p, rate, basis, doubtful);
+    f_begin{suffix}(t, x, u, p, rate, lambda, basis, doubtful);
     if (!all_finite(rate, {n}))
         return {capitals}_NOT_FINITE;
     if (doubtful[0] != 0)

@@ -1,7 +1,6 @@
 """A test in C: states, inputs and numbers from jaxmb, which the functions in C must return."""
 
 import dataclasses
-from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +9,8 @@ import numpy as np
 from ..foundations import RESULTS
 from ..output import reactions
 from ..system import State
-from .source import Source, Vector
+from .interface import Vector
+from .source import Source
 
 # So many steps are made, and this part of the largest number of a result is allowed for rounding.
 STEPS, TOLERANCES = 4, {"double": 1e-9, "float": 1e-3}
@@ -87,16 +87,16 @@ def _sample(source: Source, k: int, sample: Sample) -> str:
     array = lambda what, x: f"    static const {real} {what}[] = {{{', '.join(lit(float(a)) for a in x)}}};\n"
     vectors = [*source.state, *source.given]
     text = "".join(array(x.name, sample.inputs[x.name]) for x in vectors)
-    text += array("a", sample.acceleration) + "".join(array(f"{x.name}1", sample.after[x.name]) for x in source.state)
+    text += "".join(array(f"{x.name}1", sample.after[x.name]) for x in source.state)
     checks: list[tuple[str, str, Vector]] = []
     ins = [lit(sample.t), *(x.name for x in vectors)]
-    readers: list[tuple[str, Sequence[Vector], str]] = [("acceleration", source.results("acceleration"), "a")]
-    if "outputs" in source.functions:
-        readers.append(("outputs", source.results("outputs"), "y1"))
-        text += array("y1", sample.outputs)
-    if "inputs" in source.functions:
-        readers.append(("inputs", source.results("inputs"), "u1"))
-        text += array("u1", sample.controls)
+    expected_of = {
+        "acceleration": ("a", sample.acceleration),
+        "outputs": ("y1", sample.outputs),
+        "inputs": ("u1", sample.controls),
+    }
+    readers = [(name, source.results(name), expected_of[name][0]) for name in source.readers if name in expected_of]
+    text += "".join(array(*expected_of[name]) for name, _, _ in readers)
     calls = ""
     for function, results, expected in readers:
         for x in results:

@@ -169,7 +169,7 @@ OPERATIONS: dict[str, Operation] = {
     "pow": Operation(np.power, jnp.power, partial=True, finiteness=_ABSORBED, rule=of_power),  # NaN⁰ = 1
     "cbrt": Operation(np.cbrt, jnp.cbrt, rule=by_slope(lambda x, y: (y * y * 3.0).inverse)),
     # Sine and cosine become sums and products, see `sincos.py`, and are differentiated as a pair, see `reverse.py`;
-    # as operations they stand in exact programs only.
+    # as operations they stand in exact programs and in those that are written in C.
     "sin": Operation(np.sin, jnp.sin, partial=True),
     "cos": Operation(np.cos, jnp.cos, partial=True),
     "tan": Operation(np.tan, jnp.tan, rule=by_slope(lambda x, y: y * y + 1.0)),

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..control import Instant
 from ..system import State
-from .certificate import certify, corrected_end
+from .certificate import corrected_end
 from .compiled_step import basis_shape, specialised
 from .engine import not_regular, with_layout
 from .stages import coefficients
@@ -60,12 +60,12 @@ class RegularStep(eqx.Module):
         flow, _, factor = self.field.evaluate_regular(t, self._vector(x), self.in_use, quick=True)
         return _packed(flow), self.field.loses_rows(factor)
 
-    def begin(self, t: Scalar, x: Float[Array, " n"]) -> tuple[Array, Array, Array]:
-        """At the start of a step ẋ, the basis that its end is compared with, and whether rows in use are not certain there."""
-        none = jnp.zeros(basis_shape(self.field.system), x.dtype)
-        rate, loses = self.rate(t, x)
-        _, correction, uncertified = corrected_end(self.field, t, self._vector(x), self.in_use, none)
-        return rate, correction.basis, uncertified | loses
+    def begin(self, t: Scalar, x: Float[Array, " n"]) -> tuple[Array, Array, Array, Array]:
+        """At the start of a step ẋ, λ (m,), zero of rows that are not in use, the basis that its end is compared with, and whether rows are not certain there."""
+        y, none = self._vector(x), jnp.zeros(basis_shape(self.field.system), x.dtype)
+        flow, multipliers, _, factor = self.field.with_multipliers(t, y, self.in_use, quick=True)
+        _, correction, uncertified = corrected_end(self.field, t, y, self.in_use, none)
+        return _packed(flow), multipliers, correction.basis, uncertified | self.field.loses_rows(factor)
 
     def end(
         self, t: Scalar, x: Float[Array, " n"], before: Float[Array, "m k"]
@@ -77,12 +77,6 @@ class RegularStep(eqx.Module):
         residual = self.field.relative_residuals(correction)
         closed = jnp.all(residual <= self.field.drift.tolerance(x.dtype))
         return _packed(flow), _packed(y1), correction.basis, uncertified, ~closed
-
-    def acceleration(self, t: Scalar, x: Float[Array, " n"]) -> tuple[Array, Array, Array]:
-        """v̇ (nv,), λ (m,), zero of rows that are not in use, and whether rows in use are not certain there."""
-        y = self._vector(x)
-        flow, multipliers, terms, factor = self.field.with_multipliers(t, y, self.in_use, quick=True)
-        return flow.v, multipliers, ~certify(self.field, factor, terms)
 
     def inputs(self, t: Scalar, x: Float[Array, " n"]) -> Float[Array, " nu"]:
         """What the controller puts out."""

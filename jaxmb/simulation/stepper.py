@@ -350,8 +350,9 @@ def problem_of(step: Stepper, state: State, u: Float[Array, " nu"] | None) -> St
     finite = y0.finite & jnp.isfinite(state.t) & finite_inputs
     # From numbers that are not finite a step has no length and no rows are decided: no fallback is compiled for it.
     y0 = jax.tree.map(lambda x: jnp.where(finite, x, 0), y0)
-    t0 = jnp.where(finite, state.t, 0)
     dt = lax.stop_gradient(step.dt)
+    t0 = jnp.where(finite, state.t, 0)
+    t1 = t0 + jnp.where(finite, dt, 0)
     scale = lax.stop_gradient(bare.scale)
     # At least one motion in the time of a step, as `simulate` takes it in that of the run: at rest Ω would be zero.
     scale = dataclasses.replace(scale, rate=jnp.maximum(scale.rate, 1 / dt))
@@ -360,7 +361,8 @@ def problem_of(step: Stepper, state: State, u: Float[Array, " nu"] | None) -> St
     method = Method(
         solver=ConstrainedSolver(step.solver),
         controller=dfx.ConstantStepSize(),
-        dt0=dt / step.substeps,
+        # By the times as they are rounded: of a length that is longer by rounding Diffrax makes one substep more, all of them shorter.
+        dt0=lax.stop_gradient(jnp.where(finite, t1 - t0, dt)) / step.substeps,
         adjoint=None
         if isinstance(step.solver, dfx.AbstractERK)
         else dfx.RecursiveCheckpointAdjoint(checkpoints=max_steps),
@@ -378,7 +380,7 @@ def problem_of(step: Stepper, state: State, u: Float[Array, " nu"] | None) -> St
         consistent=finite,
         choice=choice,
     )
-    return StepInputs(field, method, t0, t0 + jnp.where(finite, dt, 0), y0)
+    return StepInputs(field, method, t0, t1, y0)
 
 
 @eqx.filter_custom_jvp

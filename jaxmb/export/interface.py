@@ -1,0 +1,195 @@
+"""The functions of a stepper in C: their names, arguments and results."""
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Sequence
+
+from ..lanes import CTypes
+from .model import Function, Model
+from .naming import comment
+
+# What a function returns, and what it means.
+CODES = (
+    ("OK", "well: all results are written"),
+    (
+        "DEPENDENT",
+        "rows of constraints come near to being dependent, as beside a singular pose, where jaxmb would make a general step",
+    ),
+    ("NOT_FINITE", "a number is not finite"),
+    (
+        "OPEN",
+        "the correction has left residuals of constraints: the step is too long, or the state is far from the constraints",
+    ),
+)
+
+# Public functions that read a state, and which function of a model they call.
+READERS = {"acceleration": "begin", "rates": "begin", "outputs": "outputs", "inputs": "inputs"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Vector:
+    """An argument of functions.
+
+    Attributes:
+        name: in C.
+        size: how many numbers it has.
+        title: what it is.
+        labels: what its numbers are called,
+        units: and their units, None where they are not known.
+    """
+
+    name: str
+    size: int
+    title: str
+    labels: tuple[str, ...]
+    units: tuple[str | None, ...]
+
+    def __bool__(self) -> bool:
+        return self.size > 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Result(Vector):
+    """An argument that a function writes.
+
+    Attributes:
+        result: of which result of a program it is,
+        start: and from which number on.
+    """
+
+    result: str
+    start: int = 0
+
+    def __bool__(self) -> bool:
+        return self.size > 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Interface:
+    """A model and its functions, in C.
+
+    Attributes:
+        name: the beginning of all public names.
+        model: the model.
+        functions: its functions by name.
+        version: of the library, for the heads of files.
+    """
+
+    name: str
+    model: Model
+    functions: dict[str, Function]
+    version: str
+
+    @functools.cached_property
+    def types(self) -> CTypes:
+        """The type of numbers."""
+        return CTypes(self.model.dtype)
+
+    @property
+    def real(self) -> str:
+        """Its name."""
+        return self.types.real
+
+    @property
+    def capitals(self) -> str:
+        """The beginning of macros."""
+        return self.name.upper()
+
+    @property
+    def readers(self) -> tuple[str, ...]:
+        """The public functions that read a state."""
+        return tuple(name for name, function in READERS.items() if function in self.functions)
+
+    # Arguments
+
+    @property
+    def state(self) -> tuple[Vector, ...]:
+        """Coordinates, velocities, and what the controller remembers, as far as there are any."""
+        model, names = self.model, self.model.names
+        memory = tuple(f"z{i}" for i in range(model.nz))
+        vectors = (
+            Vector("q", model.nq, "coordinates", names.coordinates, names.coordinate_units),
+            Vector("v", model.nv, "velocities", names.rates, names.velocity_units),
+            Vector("z", model.nz, "what the controller remembers", memory, (None,) * model.nz),
+        )
+        return tuple(filter(None, vectors))
+
+    @property
+    def given(self) -> tuple[Vector, ...]:
+        """Inputs and parameters, as far as there are any."""
+        model, names = self.model, self.model.names
+        labels = model.unknowns.labels
+        vectors = (
+            Vector("u", model.nu, "inputs", names.inputs, names.input_units),
+            Vector("p", len(labels), "parameters", labels, (None,) * len(labels)),
+        )
+        return tuple(filter(None, vectors))
+
+    def results(self, function: str) -> tuple["Result", ...]:
+        """What a public function that reads a state writes."""
+        model, names = self.model, self.model.names
+        accelerations = tuple(f"rate of {x}" for x in names.rates)
+        if function == "acceleration":
+            vectors = (
+                Result("a", model.nv, "accelerations", accelerations, (None,) * model.nv, "rate", model.nq),
+                Result("lambda", model.m, "multipliers", names.rows, (None,) * model.m, "lambda"),
+            )
+        elif function == "rates":
+            starts = {"q": 0, "v": model.nq, "z": model.nq + model.nv}
+            vectors = tuple(
+                Result(f"d{x.name}", x.size, x.title, x.labels, x.units, "rate", starts[x.name]) for x in self.state
+            )
+        elif function == "outputs":
+            count = len(model.output_names)
+            vectors = (Result("y", count, "outputs", model.output_names, (None,) * count, "y"),)
+        else:
+            vectors = (Result("u", len(names.inputs), "inputs", names.inputs, names.input_units, "input"),)
+        return tuple(filter(None, vectors))
+
+    def arguments(self, vectors: Iterable[Vector], constant: bool = True, prefix: str = "") -> list[str]:
+        """They, as arguments."""
+        return [f"{'const ' if constant else ''}{self.real} *{prefix}{x.name}" for x in vectors]
+
+    def head(self, what: str) -> str:
+        """The first lines of a file."""
+        return f"/* {what}\n * Written by jaxmb {comment(self.version)}. C99; needs math.h only. Not to be compiled with -ffast-math. */\n"
+
+    def declarations(self) -> list[tuple[str, str]]:
+        """Public functions: what they do, and how they are called."""
+        texts = {
+            "acceleration": "Accelerations and multipliers at a state",
+            "rates": "Rates of the state",
+            "outputs": "Outputs at a state",
+            "inputs": "Inputs that the controller puts out at a state",
+        }
+        out = [(f"{texts[name]}.", self._reader(name)) for name in self.readers]
+        out += [
+            ("One step of dt seconds, with its correction: the state is that after it.", self._mover("step", True)),
+            ("Moves a state onto the constraints.", self._mover("project", False)),
+        ]
+        if "rate_tangent" in self.functions:
+            along = "with derivatives along (d_q, d_v, ...), which come last."
+            out += [(f"{texts[name]}, {along}", self._reader(name, True)) for name in self.readers if name != "rates"]
+            out.append((f"One step, {along}", self._mover("step", True, True)))
+        return out
+
+    def _reader(self, name: str, tangent: bool = False) -> str:
+        ins = self.arguments((*self.state, *self.given))
+        outs = self.arguments(self.results(name), False)
+        if tangent:
+            ins += self.arguments((*self.state, *self.given), True, "d_")
+            outs += self.arguments(self.results(name), False, "d_")
+        return self._declared(name, [f"{self.real} t", *ins, *outs], tangent)
+
+    def _mover(self, name: str, timed: bool, tangent: bool = False) -> str:
+        moved = self.arguments(self.state, False)
+        given = self.arguments(self.given)
+        if tangent:
+            moved += self.arguments(self.state, False, "d_")
+            given += self.arguments(self.given, True, "d_")
+        return self._declared(
+            name, [f"{self.real} t", *([f"{self.real} dt"] if timed else []), *moved, *given], tangent
+        )
+
+    def _declared(self, name: str, arguments: Sequence[str], tangent: bool) -> str:
+        return f"int {self.name}_{name}{'_tangent' if tangent else ''}({', '.join(arguments)})"
