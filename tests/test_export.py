@@ -319,7 +319,7 @@ def test_every_operation_is_that_of_numpy(tmp_path):
 
 @needs_compiler
 @pytest.mark.parametrize("case", ["pendulum", "four-bar", "controlled"])
-@pytest.mark.slow_cases("four-bar", "controlled")
+@pytest.mark.slow
 def test_tangents_are_those_of_jax(case, exported):
     step, options, folder = exported(case, derivatives=True)
     code, p, rng = Code(folder), nominal(step, options), np.random.default_rng(2)
@@ -347,6 +347,7 @@ def test_tangents_are_those_of_jax(case, exported):
 
 
 @needs_compiler
+@pytest.mark.slow
 def test_tangents_by_parameters_and_of_outputs_are_those_of_differences(exported):
     step, options, folder = exported("pendulum", derivatives=True)
     code, p, rng, h = Code(folder), nominal(step, options), np.random.default_rng(3), 1e-6
@@ -365,39 +366,30 @@ def test_tangents_by_parameters_and_of_outputs_are_those_of_differences(exported
 
 
 @needs_compiler
-def test_a_singular_pose_and_numbers_that_are_not_finite_are_told(tmp_path):
-    """A parallelogram of equal bars: folded flat its rows are dependent, where nothing is written."""
+@pytest.mark.slow
+def test_what_is_not_regular_is_told_and_nothing_is_written(tmp_path):
+    """A parallelogram of equal bars, folded flat: its rows are dependent there; and numbers that are not finite, or off the constraints."""
     system = parallelogram.parallelogram()
-    start = jm.assemble(system, *parallelogram.pose(jnp.array(0.6), jnp.array(-3.0)))
-    jm.export.c(jm.stepper(system, start, 0.01, solver=dfx.Midpoint()), tmp_path, "mech")
+    at = lambda angle, speed: jm.assemble(system, *parallelogram.pose(jnp.array(angle), jnp.array(speed)))
+    jm.export.c(jm.stepper(system, at(0.6, -3.0), 0.01, solver=dfx.Midpoint()), tmp_path, "mech")
     code = Code(tmp_path)
-    q, v = np.array(start.q), np.array(start.v)
-    assert code("step", t=0.0, dt=0.01, q=q, v=v) == 0 and not np.array_equal(q, start.q)
-    flat = jm.assemble(system, *parallelogram.pose(jnp.array(1e-4), jnp.array(-3.0)))
-    q, v = np.array(flat.q), np.array(flat.v)
-    a = np.full(system.nv, 7.0)
-    assert code("step", t=0.0, dt=0.01, q=q, v=v) == 1 and np.array_equal(q, flat.q) and np.array_equal(v, flat.v)
-    assert code("acceleration", t=0.0, q=q, v=v, a=a, **{"lambda": np.empty(system.m)}) == 1 and np.all(a == 7.0)
-    q, v = np.array(start.q), np.array(start.v)
-    q[0] = np.nan
-    assert (
-        code("step", t=0.0, dt=0.01, q=q, v=v) == 2
-        and code("acceleration", t=0.0, q=q, v=v, a=a, **{"lambda": np.empty(system.m)}) == 2
-    )
-    # Far off the constraints three corrections do not lead back.
-    q, v = np.array(start.q) + 0.2, np.array(start.v)
-    assert code("step", t=0.0, dt=0.01, q=q, v=v) in (1, 3)
 
+    def tried(state, dt=0.01, off=0.0):
+        q, v = np.array(state.q) + off, np.array(state.v)
+        before, a = (q.copy(), v.copy()), np.full(system.nv, 7.0)
+        result = code("step", t=0.0, dt=dt, q=q, v=v)
+        written = not (np.array_equal(q, before[0], equal_nan=True) and np.array_equal(v, before[1]))
+        other = code("acceleration", t=0.0, q=before[0], v=before[1], a=a, **{"lambda": np.empty(system.m)})
+        return result, written, other, bool(np.any(a != 7.0))
 
-@needs_compiler
-def test_a_step_that_passes_a_singular_pose_is_left_to_jaxmb(tmp_path):
-    """Steps of half a turn have regular poses at both ends: the basis that has turned tells."""
-    system = parallelogram.parallelogram()
-    start = jm.assemble(system, *parallelogram.pose(jnp.array(0.4), jnp.array(-8.0)))
-    step = jm.stepper(system, start, 0.1, solver=dfx.Midpoint())
-    jm.export.c(step, tmp_path, "mech")
-    q, v = np.array(start.q), np.array(start.v)
-    assert Code(tmp_path)("step", t=0.0, dt=0.1, q=q, v=v) == 1
+    assert tried(at(0.6, -3.0)) == (0, True, 0, True)
+    assert tried(at(1e-4, -3.0)) == (1, False, 1, False)
+    # Both ends of such a step are regular: rows that have turned tell of the pose between them.
+    assert tried(at(0.2, -4.0), dt=0.1)[:2] == (1, False)
+    assert tried(at(0.6, -3.0), off=np.nan) == (2, False, 2, False)
+    assert tried(at(0.6, -3.0), dt=np.inf)[:2] == (2, False)
+    result, written, *_ = tried(at(0.6, -3.0), off=0.3 * np.arange(system.nq))
+    assert result in (1, 3) and not written
 
 
 HOSTILE = ['a*/b"', "c\\\nd", "??/", "e'; exit(1); //", "ö²", "int"]
@@ -422,6 +414,7 @@ def test_names_cannot_break_out(tmp_path):
         assert "exit" not in code and "error" not in code and text.count("/*") == text.count("*/")
 
 
+@pytest.mark.slow
 def test_refusals(tmp_path):
     step, _ = pendulum()
     for name in ("2d", "a b", "../a", "int", "a" * 32, "ä"):

@@ -169,7 +169,7 @@ class Interface:
         ]
         if "rate_tangent" in self.functions:
             along = "with derivatives along (d_q, d_v, ...), which come last."
-            out += [(f"{texts[name]}, {along}", self._reader(name, True)) for name in self.readers if name != "rates"]
+            out += [(f"{texts[name]}, {along}", self._reader(name, True)) for name in self.readers]
             out.append((f"One step, {along}", self._mover("step", True, True)))
         return out
 

@@ -171,10 +171,14 @@ class Model:
         memory = () if self.state.control is None else (self.state.control,)
         return jnp.concatenate([self.state.q, self.state.v, *memory])
 
+    def moved(self, state: State, t: Array, x: Float[Array, " n"]) -> State:
+        """A state at another place."""
+        q, v, z = jnp.split(x, [self.nq, self.nq + self.nv])
+        return dataclasses.replace(state, t=t, q=q, v=v, control=z if self.nz else None)
+
     def bare(self, t: Array, x: Float[Array, " n"]) -> State:
         """A state, without its mode, of the system in that mode."""
-        q, v = x[: self.nq], x[self.nq : self.nq + self.nv]
-        return dataclasses.replace(self.state, t=t, q=q, v=v, mode=None)
+        return dataclasses.replace(self.moved(self.state, t, x), mode=None)
 
     def stepper_at(self, p: Float[Array, " np"]) -> Stepper:
         """The stepper with other parameters."""

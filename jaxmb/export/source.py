@@ -61,7 +61,7 @@ class Source(Interface):
             reuses=int(model.method.reuses),
         )
         parts = [_STEP.format(**names), self._move("step", tangent)]
-        parts += [self._read(name, tangent) for name in self.readers if name != "rates" or not tangent]
+        parts += [self._read(name, tangent) for name in self.readers]
         if not tangent:
             parts.append(self._project())
         return "\n".join(parts)

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..foundations import RESULTS
 from ..output import reactions
+from ..simulation import regular_end
 from ..system import State
 from .interface import Vector
 from .source import Source
@@ -31,15 +31,17 @@ class Sample:
 def samples(source: Source) -> list[Sample]:
     """Along a few steps with random inputs, of the size of one."""
     model, rng, out = source.model, np.random.default_rng(0), []
-    state = model.step.start()
+    state = model.state
     read = jax.jit(lambda t, x: [jnp.ravel(fn(model.system, model.bare(t, x))) for fn in model.readings.values()])
     p = jnp.asarray(model.nominal)
     control = jax.jit(lambda t, x: model.regular(jnp.zeros(0, x.dtype), p).inputs(t, x))
+    advance = jax.jit(lambda state, u: regular_end(model.stepper_at(p), state, u if model.nu else None))
     for _ in range(STEPS):
         u = jnp.asarray(rng.normal(size=model.nu), model.dtype)
-        after, result = model.step.with_result(state, u if model.nu else None)
-        if result != RESULTS.successful:
+        end, regular = advance(state, u)
+        if not regular:
             break
+        after = model.moved(state, state.t + model.step.dt, end)
         x = _vector(state)
         acting = u if model.step.control is None else control(state.t, x)
         vdot = reactions(model.step.system, _without_memory(state), u=acting if acting.size else None, throw=False).vdot
@@ -68,7 +70,9 @@ def trial(source: Source) -> str:
     """The text of the test."""
     tests = samples(source)
     if not tests:
-        raise ValueError("Argument `step` must make a step from its own state, but fails: see `step.with_result`.")
+        raise ValueError(
+            "Argument `step` must make a regular step from its own state, but that is beside a singular pose, or fails: see `step.with_result`."
+        )
     real, name, tolerance = source.real, source.name, source.types.literal(TOLERANCES[source.real])
     lines = [source.head(f"A test of {name}: 0 if it returns the numbers of jaxmb, else 1.")]
     lines += [f'#include "{name}.h"', "#include <math.h>\n#include <stdio.h>\n#include <string.h>\n"]

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from ..system import State
 from .certificate import corrected_end
 from .compiled_step import basis_shape, specialised
 from .engine import not_regular, with_layout
+from .regular import regular_if_possible
 from .stages import coefficients
 from .state_vector import StateVector
 from .stepper import Stepper, problem_of
@@ -110,6 +112,17 @@ def regular_step(step: Stepper, state: State, u: Float[Array, " nu"] | None) -> 
         raise ValueError(f"Argument `step` must make regular steps, but {reason}.")
     field = with_layout(inputs.method, inputs.field, inputs.y0)
     return RegularStep(specialised(field), field.system.acting & jax.lax.stop_gradient(step.independent))
+
+
+def regular_end(
+    step: Stepper, state: State, u: Float[Array, " nu"] | None
+) -> tuple[Float[Array, " n"], Bool[Array, ""]]:
+    """X at the end of a step, and whether it was made by regular steps only."""
+    inputs = problem_of(step, state, u)
+    field = regular_if_possible(inputs.method, inputs.field, inputs.t0, inputs.y0, step.independent)
+    motion = dataclasses.replace(inputs, field=field).run()
+    good = ~motion.irregular & inputs.field.consistent & (motion.result == dfx.RESULTS.successful)
+    return _packed(motion.y), good & motion.y.finite
 
 
 def _packed(y: StateVector) -> Float[Array, " n"]:
