@@ -659,6 +659,10 @@ def files():
         step=episodes().stepper, path=fresh(".fmu"), name=Among("arm", wrong=(UNKNOWN,)), outputs={"turn": "pivot"}, parameters=["rod.mass"], model=Among(pendulum(), "number"),
         build=Among(lambda model: model.build(), "none"),
     )  # fmt: skip
+    yield jm.export.stablehlo, dict(
+        step=episodes().stepper, path=fresh(".bin"), lanes=Among(2, "none", wrong=(ZERO, NEGATIVE)), platforms=["cpu"], outputs={"turn": "pivot"}, parameters=["rod.mass"],
+        model=Among(pendulum(), "number"), build=Among(lambda model: model.build(), "none"),
+    )  # fmt: skip
     yield jm.check, dict(system=built(), solution=motion(), reference=motion())
     yield jm.check_gradient, dict(
         fn=lambda x: x**2, at=Among(2.0, "nan"), forward=Among(lambda x: x**2, "none"), rtol=more(1e-6), directions=more(1), key=Among(jax.random.key(0), "none"),

@@ -3,9 +3,11 @@
 import ctypes
 import dataclasses
 import functools
+import os
 import re
 import shutil
 import subprocess
+import sys
 
 import diffrax as dfx
 import equinox as eqx
@@ -436,3 +438,43 @@ def test_refusals(tmp_path):
     with pytest.raises(ValueError, match="`model` must build the system of `step`"):
         jm.export.c(step, tmp_path, model=mechanism, parameters=["crank.mass"])
     assert not any(tmp_path.iterdir())
+
+
+CHILD = """
+import sys
+sys.modules["jaxmb"] = None  # an import of it fails
+import jax, numpy as np
+jax.config.update("jax_enable_x64", True)
+from jax import export
+program = export.deserialize(bytearray(open("step.bin", "rb").read()))
+data = dict(np.load("in.npz"))
+for _ in range(3):
+    out = program.call(data)
+    data |= {k: out[k] for k in ("t", "q", "v")}
+np.savez("out.npz", **out)
+"""
+
+
+@pytest.mark.slow
+def test_a_program_of_stablehlo_runs_without_the_library(tmp_path):
+    pytest.importorskip("flatbuffers", reason="the package flatbuffers is not installed: extra `export`")
+    step, options = pendulum()
+    step = jm.stepper(step.system, step.state, 0.01, solver=dfx.Midpoint())
+    found = jm.export.stablehlo(step, tmp_path / "step.bin", lanes=2, **options)
+    assert found.platforms == ("cpu", "cuda") and found.operands["u"] == (2, 2) and found.results["y"] == (2, 3)
+    start, u = step.start(), np.array([[3.0, -1.0], [0.0, 2.0]])
+    both = lambda x: np.stack([np.asarray(x)] * 2)
+    np.savez(tmp_path / "in.npz", t=both(start.t), q=both(start.q), v=both(start.v), u=u, p=[2.5, 1.0])
+    environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+    subprocess.run([sys.executable, "-c", CHILD], cwd=tmp_path, check=True, env=environment)
+    out = np.load(tmp_path / "out.npz")
+    heavy = step.system.with_params({"m": 2.5, "l": 1.0})
+    step = jm.stepper(heavy, step.state, 0.01, solver=dfx.Midpoint())
+    for lane in range(2):
+        state = start
+        for _ in range(3):
+            state = step(state, jnp.asarray(u[lane]))
+        assert_near(out["q"][lane], state.q)
+        assert_near(out["v"][lane], state.v)
+        assert_near(out["y"][lane], [state.q[1], state.q[0], state.v[0]])
+    assert np.all(out["successful"])

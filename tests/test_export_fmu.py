@@ -1,5 +1,6 @@
 """Functional mock-up units: valid, the motions of jaxmb in both kinds, exact derivatives, failures that are told."""
 
+import functools
 import pathlib
 import subprocess
 import zipfile
@@ -16,7 +17,6 @@ import jaxmb as jm
 fmpy = pytest.importorskip("fmpy", reason="FMPy is not installed: extra `export`")
 validation = pytest.importorskip("fmpy.validation")
 fmi3 = pytest.importorskip("fmpy.fmi3")
-from test_export import needs_compiler  # noqa: E402
 
 COUNT = 100
 
@@ -25,13 +25,13 @@ COUNT = 100
 def unit(tmp_path_factory):
     """A pendulum with inputs, and one with a controller that remembers."""
 
+    @functools.cache
     def written(case):
         step, options = CASES[case]()
         path = tmp_path_factory.mktemp("fmu") / "mech.fmu"
-        return step, options, path, jm.export.fmu(step, path, "mech", **options)
+        return step, path, jm.export.fmu(step, path, "mech", **options)
 
-    made = {}
-    return lambda case: made.setdefault(case, None) or made.update({case: written(case)}) or made[case]
+    return written
 
 
 def motion(step, us=None):
@@ -44,9 +44,9 @@ def motion(step, us=None):
 
 @needs_compiler
 @pytest.mark.parametrize("case", ["pendulum", "controlled", "slider-crank"])
-@pytest.mark.slow_except("pendulum")
+@pytest.mark.slow
 def test_units_move_as_jaxmb_does(case, unit, tmp_path):
-    step, options, path, written = unit(case)
+    step, path, written = unit(case)
     assert validation.validate_fmu(str(path)) == [] and written.platform is not None
     with zipfile.ZipFile(path) as archive:
         archive.extractall(tmp_path)
@@ -77,7 +77,7 @@ def test_units_move_as_jaxmb_does(case, unit, tmp_path):
 
 @needs_compiler
 def test_directional_derivatives_and_parameters(unit):
-    step, options, path, written = unit("pendulum")
+    path = unit("pendulum")[1]
     description = fmpy.read_model_description(str(path))
     at = {v.name: v.valueReference for v in description.modelVariables}
     folder = fmpy.extract(str(path))
@@ -99,7 +99,7 @@ def test_directional_derivatives_and_parameters(unit):
     instance.setFloat64([at["x"]], [9.0])
     instance.setFMUState(state)
     assert instance.getFloat64([at["x"]])[0] != 9.0
-    with pytest.raises(Exception, match="fmi3Error|3"):
+    with pytest.raises(Exception, match="fmi3GetFloat64"):
         instance.getFloat64([999])
     instance.freeFMUState(state)
     instance.freeInstance()
@@ -114,7 +114,7 @@ def test_a_step_that_cannot_be_made_is_told(tmp_path):
     path = tmp_path / "mech.fmu"
     jm.export.fmu(jm.stepper(system, start, 0.01, solver=dfx.Midpoint()), path, "mech")
     messages = []
-    with pytest.raises(Exception, match="doStep|DoStep|status"):
+    with pytest.raises(Exception, match="fmi3DoStep"):
         fmpy.simulate_fmu(
             str(path),
             fmi_type="CoSimulation",
