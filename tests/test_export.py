@@ -394,6 +394,31 @@ def test_what_is_not_regular_is_told_and_nothing_is_written(tmp_path):
     assert result in (1, 3) and not written
 
 
+@needs_compiler
+@pytest.mark.slow
+def test_single_precision(tmp_path):
+    with jax.enable_x64(False):
+        step, options = pendulum()
+        jm.export.c(step, tmp_path, "mech", derivatives=True, **options)
+    assert "double" not in re.sub(r"/\*.*?\*/|\(double\)largest", "", (tmp_path / "mech.c").read_text(), flags=re.S)
+    subprocess.run(
+        [
+            COMPILERS[0],
+            *STRICT,
+            "-Wdouble-promotion",
+            "-Wno-error=double-promotion",
+            "test_mech.c",
+            "mech.c",
+            "-lm",
+            "-o",
+            "tried",
+        ],
+        cwd=tmp_path,
+        check=True,
+    )
+    subprocess.run(["./tried"], cwd=tmp_path, check=True)
+
+
 HOSTILE = ['a*/b"', "c\\\nd", "??/", "e'; exit(1); //", "ö²", "int"]
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import parallelogram
 import pytest
-from test_export import CASES, HOSTILE, STRICT
+from test_export import CASES, HOSTILE, STRICT, needs_compiler
 
 import jaxmb as jm
 

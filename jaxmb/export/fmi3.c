@@ -40,11 +40,6 @@ static Status refused(void *s)
     return ERROR;
 }
 
-static int worse(int a, int b)
-{
-    return a > b ? a : b;
-}
-
 static int rates(Instance *s, double *d)
 {
     return @rates@;
@@ -145,7 +140,7 @@ Status fmi3Reset(void *s)
 Status fmi3GetFloat64(void *instance, const Reference r[], size_t n, double values[], size_t count)
 {
     Instance *s = instance;
-    double d[N], y[@size_y@];
+    double d[N] = {0}, y[@size_y@] = {0};
     int has_rates = 0, has_outputs = 0;
     size_t k;
     if (n != count)
@@ -222,7 +217,7 @@ Status fmi3GetDirectionalDerivative(void *instance, const Reference unknowns[], 
                                     const double seed[], size_t ns, double sensitivity[], size_t no)
 {
     Instance *s = instance;
-    double d[N], dd[N], y[@size_y@], d_y[@size_y@];
+    double d[N], dd[N], y[@size_y@], d_y[@size_y@] = {0};
     int result;
     Status status;
     size_t k;
@@ -232,7 +227,6 @@ Status fmi3GetDirectionalDerivative(void *instance, const Reference unknowns[], 
     memset(s->d_x, 0, sizeof s->d_x);
     memset(s->d_u, 0, sizeof s->d_u);
     memset(s->d_p, 0, sizeof s->d_p);
-    memset(d_y, 0, sizeof d_y);
     for (k = 0; k < nk; ++k) {
         if (knowns[k] >= X && knowns[k] < D)
             s->d_x[knowns[k] - X] = seed[k];

@@ -67,11 +67,12 @@ def fmi_layer(source: Source, token: str) -> str:
     rates = lambda of: ", ".join(f"{of} + {starts[x.name]}" for x in source.state)
     both = [*state, *given]
     size = lambda n: max(1, n)
+    worst = "{{ const int own = {call}; result = own > result ? own : result; }}"
     readers, tangents, at = [], [], 0
     for reader, count in outputs:
-        readers.append(f"result = worse(result, {name}_{reader}(s->t, {arguments(both)}, y + {at}));")
+        readers.append(worst.format(call=f"{name}_{reader}(s->t, {arguments(both)}, y + {at})"))
         call = f"{name}_{reader}_tangent(s->t, {arguments(both)}, {arguments(both, 'd_')}, y + {at}, d_y + {at})"
-        tangents.append(f"result = worse(result, {call});")
+        tangents.append(worst.format(call=call))
         at += count
     words = dict(
         name=name,

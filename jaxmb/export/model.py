@@ -22,7 +22,7 @@ from ..system import Names, State, System, canonical
 # So many operations a function may have: some megabytes of text.
 LARGEST = 150_000
 # What is read of a state, (system, state) ↦ a number or (k,).
-Output = Callable[[System, State], Array]
+Output = Callable[[System, Any], Array]
 
 
 @dataclasses.dataclass(frozen=True)

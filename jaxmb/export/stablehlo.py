@@ -103,7 +103,7 @@ class _Step:
         x = jnp.concatenate([arrays[k] for k in ("q", "v", "z") if k in arrays])
         after, result = step.with_result(model.moved(model.state, arrays["t"], x), arrays.get("u"))
         out = {"t": after.t, "q": after.q, "v": after.v, "successful": result == RESULTS.successful}
-        if model.nz:
+        if after.control is not None:
             out["z"] = after.control
         if model.readings:
             system = step.system.in_mode(model.state.mode)
