@@ -62,10 +62,10 @@ def fmi_layer(source: Source, token: str) -> str:
     ]
     starts = {"q": 0, "v": model.nq, "z": model.nq + model.nv}
     state = [f"{{of}}->{{prefix}}x + {starts[x.name]}" for x in source.state]
-    given = [f"{{of}}->{{prefix}}{x.name}" for x in source.given]
+    others = [f"{{of}}->{{prefix}}{x.name}" for x in source.exogenous]
     arguments = lambda parts, prefix="": ", ".join(part.format(of="s", prefix=prefix) for part in parts)
     rates = lambda of: ", ".join(f"{of} + {starts[x.name]}" for x in source.state)
-    both = [*state, *given]
+    both = [*state, *others]
     size = lambda n: max(1, n)
     worst = "{{ const int own = {call}; result = own > result ? own : result; }}"
     readers, tangents, at = [], [], 0
@@ -89,8 +89,8 @@ def fmi_layer(source: Source, token: str) -> str:
         rates_tangent=f"{name}_rates_tangent(s->t, {arguments(both)}, {arguments(both, 'd_')}, {rates('d')}, {rates('dd')})",
         readers="\n    ".join(readers),
         tangents="\n    ".join(tangents),
-        step=f"{name}_step(t, h, {arguments([*state, *given])})",
-        project=f"{name}_project(s->t, {', '.join(f'x + {starts[v.name]}' for v in source.state)}{''.join(', ' + g.format(of='s', prefix='') for g in given)})",
+        step=f"{name}_step(t, h, {arguments([*state, *others])})",
+        project=f"{name}_project(s->t, {', '.join(f'x + {starts[v.name]}' for v in source.state)}{''.join(', ' + g.format(of='s', prefix='') for g in others)})",
         start_x=_numbers(model.x),
         start_u=_numbers([0.0] * size(model.nu)),
         start_p=_numbers(model.nominal if model.nominal.size else [0.0]),

@@ -157,7 +157,7 @@ def _variables(source: Source) -> list[_Variable]:
                 f'causality="local" variability="continuous" initial="calculated" derivative="{k + 1}"',
             )
         )
-    for vector in source.given:
+    for vector in source.exogenous:
         values = model.nominal if vector.name == "p" else np.zeros(vector.size)
         kind = (
             'causality="parameter" variability="tunable" initial="exact"'
@@ -182,11 +182,11 @@ def _unique(variables: Sequence[_Variable]) -> list[_Variable]:
     """The variables, whose names hold no control characters, and no two of which have one name."""
     out, names = [], set()
     for variable in variables:
-        name = plain = re.sub(r"[\x00-\x1f\x7f]", " ", variable.name)
+        name = stem = re.sub(r"[\x00-\x1f\x7f]", " ", variable.name)
         count = 1
         while name in names:
             count += 1
-            name = f"{plain} ({count})"
+            name = f"{stem} ({count})"
         names.add(name)
         out.append(dataclasses.replace(variable, name=name))
     return out

@@ -16,7 +16,7 @@ def header(own: Interface) -> str:
         f"#define {guard}",
         "",
     ]
-    vectors = [*own.state, *own.given, *_outputs(own)]
+    vectors = [*own.state, *own.exogenous, *_outputs(own)]
     for vector in vectors:
         lines += _listed(own, vector)
     lines += _rows(own)

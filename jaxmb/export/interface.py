@@ -115,7 +115,7 @@ class Interface:
         return tuple(filter(None, vectors))
 
     @property
-    def given(self) -> tuple[Vector, ...]:
+    def exogenous(self) -> tuple[Vector, ...]:
         """Inputs and parameters, as far as there are any."""
         model, names = self.model, self.model.names
         labels = model.unknowns.labels
@@ -168,28 +168,26 @@ class Interface:
             ("Moves a state onto the constraints.", self._mover("project", False)),
         ]
         if "rate_tangent" in self.functions:
-            along = "with derivatives along (d_q, d_v, ...), which come last."
-            out += [(f"{texts[name]}, {along}", self._reader(name, True)) for name in self.readers]
-            out.append((f"One step, {along}", self._mover("step", True, True)))
+            tangents = "with derivatives along (d_q, d_v, ...), which come last."
+            out += [(f"{texts[name]}, {tangents}", self._reader(name, True)) for name in self.readers]
+            out.append((f"One step, {tangents}", self._mover("step", True, True)))
         return out
 
     def _reader(self, name: str, tangent: bool = False) -> str:
-        ins = self.arguments((*self.state, *self.given))
+        ins = self.arguments((*self.state, *self.exogenous))
         outs = self.arguments(self.results(name), False)
         if tangent:
-            ins += self.arguments((*self.state, *self.given), True, "d_")
+            ins += self.arguments((*self.state, *self.exogenous), True, "d_")
             outs += self.arguments(self.results(name), False, "d_")
         return self._declared(name, [f"{self.real} t", *ins, *outs], tangent)
 
     def _mover(self, name: str, timed: bool, tangent: bool = False) -> str:
-        moved = self.arguments(self.state, False)
-        given = self.arguments(self.given)
+        own = self.arguments(self.state, False)
+        others = self.arguments(self.exogenous)
         if tangent:
-            moved += self.arguments(self.state, False, "d_")
-            given += self.arguments(self.given, True, "d_")
-        return self._declared(
-            name, [f"{self.real} t", *([f"{self.real} dt"] if timed else []), *moved, *given], tangent
-        )
+            own += self.arguments(self.state, False, "d_")
+            others += self.arguments(self.exogenous, True, "d_")
+        return self._declared(name, [f"{self.real} t", *([f"{self.real} dt"] if timed else []), *own, *others], tangent)
 
     def _declared(self, name: str, arguments: Sequence[str], tangent: bool) -> str:
         return f"int {self.name}_{name}{'_tangent' if tangent else ''}({', '.join(arguments)})"

@@ -99,7 +99,15 @@ class Model:
         system = step.system.in_mode(state.mode)
         named = outputs if isinstance(outputs, Mapping) else {name: name for name in outputs}
         readings = {name: reading(of, system, f"`outputs`, '{name}'") for name, of in named.items()}
-        return cls(step, strong(state), Names.of(system), readings, unknowns, setup, build)
+        return cls(
+            step=step,
+            state=strong(state),
+            names=Names.of(system),
+            readings=readings,
+            unknowns=unknowns,
+            setup=setup,
+            build=build,
+        )
 
     # Sizes
 
@@ -171,14 +179,14 @@ class Model:
         memory = () if self.state.control is None else (self.state.control,)
         return jnp.concatenate([self.state.q, self.state.v, *memory])
 
-    def moved(self, state: State, t: Array, x: Float[Array, " n"]) -> State:
+    def state_at(self, state: State, t: Array, x: Float[Array, " n"]) -> State:
         """A state at another place."""
         q, v, z = jnp.split(x, [self.nq, self.nq + self.nv])
         return dataclasses.replace(state, t=t, q=q, v=v, control=z if self.nz else None)
 
     def bare(self, t: Array, x: Float[Array, " n"]) -> State:
         """A state, without its mode, of the system in that mode."""
-        return dataclasses.replace(self.moved(self.state, t, x), mode=None)
+        return dataclasses.replace(self.state_at(self.state, t, x), mode=None)
 
     def stepper_at(self, p: Float[Array, " np"]) -> Stepper:
         """The stepper with other parameters."""

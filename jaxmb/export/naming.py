@@ -62,18 +62,18 @@ def checked_name(name: str) -> str:
 
 def comment(text: str) -> str:
     """What may stand in a comment or a string: no star, quote, backslash or question mark, whatever a name holds."""
-    plain = text.translate({ord("²"): "2", ord("³"): "3", ord("·"): " "})
-    return re.sub(r"[^A-Za-z0-9 _.,:;()'\[\]/=+-]", "_", plain)
+    ascii_text = text.translate({ord("²"): "2", ord("³"): "3", ord("·"): " "})
+    return re.sub(r"[^A-Za-z0-9 _.,:;()'\[\]/=+-]", "_", ascii_text)
 
 
 def macros(names: Sequence[str]) -> list[str]:
     """Names as the ends of identifiers, in capitals, no two of them alike."""
     out: list[str] = []
     for name in names:
-        word = plain = re.sub(r"[^A-Za-z0-9]+", "_", name.replace("'", "_RATE")).strip("_").upper() or "UNNAMED"
+        word = stem = re.sub(r"[^A-Za-z0-9]+", "_", name.replace("'", "_RATE")).strip("_").upper() or "UNNAMED"
         count = 1
         while word in out:
             count += 1
-            word = f"{plain}_{count}"
+            word = f"{stem}_{count}"
         out.append(word)
     return out

@@ -73,7 +73,7 @@ class Source(Interface):
         model, factor = self.model, 2 if tangent else 1
         lines = [f"{self.real} x[{factor * model.n}];"]
         if tangent:
-            lines += [f"{self.real} both_{x.name}[{2 * x.size}];" for x in self.given]
+            lines += [f"{self.real} both_{x.name}[{2 * x.size}];" for x in self.exogenous]
         return lines
 
     def _loaded(self, tangent: bool) -> list[str]:
@@ -83,7 +83,7 @@ class Source(Interface):
                 lines.append(self._copy(f"x + {at}", f"{prefix}{vector.name}", vector.size))
                 at += vector.size
         if tangent:
-            for vector in self.given:
+            for vector in self.exogenous:
                 lines.append(self._copy(f"both_{vector.name}", vector.name, vector.size))
                 lines.append(self._copy(f"both_{vector.name} + {vector.size}", f"d_{vector.name}", vector.size))
         return lines
@@ -93,7 +93,7 @@ class Source(Interface):
 
     def _arguments_of(self, tangent: bool) -> str:
         """Inputs and parameters as arguments of a function of the model; no address where there are none."""
-        names = [x.name for x in self.given]
+        names = [x.name for x in self.exogenous]
         return ", ".join(("both_" if tangent else "") + name if name in names else "0" for name in ("u", "p"))
 
     def _body(self, declaration: str, lines: Sequence[str]) -> str:

@@ -101,7 +101,7 @@ class _Step:
         p = arrays.get("p", jnp.zeros(0, model.dtype))
         step = model.stepper_at(p)
         x = jnp.concatenate([arrays[k] for k in ("q", "v", "z") if k in arrays])
-        after, result = step.with_result(model.moved(model.state, arrays["t"], x), arrays.get("u"))
+        after, result = step.with_result(model.state_at(model.state, arrays["t"], x), arrays.get("u"))
         out = {"t": after.t, "q": after.q, "v": after.v, "successful": result == RESULTS.successful}
         if after.control is not None:
             out["z"] = after.control

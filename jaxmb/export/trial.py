@@ -41,14 +41,22 @@ def samples(source: Source) -> list[Sample]:
         end, regular = advance(state, u)
         if not regular:
             break
-        after = model.moved(state, state.t + model.step.dt, end)
+        after = model.state_at(state, state.t + model.step.dt, end)
         x = _vector(state)
         acting = u if model.step.control is None else control(state.t, x)
         vdot = reactions(model.step.system, _without_memory(state), u=acting if acting.size else None, throw=False).vdot
         outputs = np.concatenate([np.zeros(0), *map(np.asarray, read(state.t, x))])
         inputs = {**_parts(source, state), "u": np.asarray(u), "p": model.nominal}
         controls = np.zeros(0) if model.step.control is None else np.asarray(acting)
-        out.append(Sample(float(state.t), inputs, np.asarray(vdot), _parts(source, after), outputs, controls))
+        sample = Sample(
+            t=float(state.t),
+            inputs=inputs,
+            acceleration=np.asarray(vdot),
+            after=_parts(source, after),
+            outputs=outputs,
+            controls=controls,
+        )
+        out.append(sample)
         state = after
     return out
 
@@ -89,7 +97,7 @@ def trial(source: Source) -> str:
 def _sample(source: Source, k: int, sample: Sample) -> str:
     name, real, lit = source.name, source.real, source.types.literal
     array = lambda what, x: f"    static const {real} {what}[] = {{{', '.join(lit(float(a)) for a in x)}}};\n"
-    vectors = [*source.state, *source.given]
+    vectors = [*source.state, *source.exogenous]
     text = "".join(array(x.name, sample.inputs[x.name]) for x in vectors)
     text += "".join(array(f"{x.name}1", sample.after[x.name]) for x in source.state)
     checks: list[tuple[str, str, Vector]] = []
@@ -112,8 +120,8 @@ def _sample(source: Source, k: int, sample: Sample) -> str:
         text += f"    {real} moved_{x.name}[{x.size}];\n"
         calls += f"    memcpy(moved_{x.name}, {x.name}, sizeof moved_{x.name});\n"
         checks.append((f"moved_{x.name}", f"{x.name}1", x))
-    moved = [f"moved_{x.name}" for x in source.state] + [x.name for x in source.given]
-    calls += f"    wrong |= {name}_step({lit(sample.t)}, {source.capitals}_DT, {', '.join(moved)}) != {source.capitals}_OK;\n"
+    arguments = [f"moved_{x.name}" for x in source.state] + [x.name for x in source.exogenous]
+    calls += f"    wrong |= {name}_step({lit(sample.t)}, {source.capitals}_DT, {', '.join(arguments)}) != {source.capitals}_OK;\n"
     for what, expected, x in checks:
         calls += f'    wrong |= differs("{what}", {what}, {expected}, {x.size});\n'
     return f"static int sample{k}(void)\n{{\n{text}    int wrong = 0;\n{calls}    return wrong;\n}}\n"

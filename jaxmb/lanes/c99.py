@@ -131,8 +131,8 @@ class _Text:
             return names[0]
         if operation == "lookup":
             which, *table = names
-            known = all(self.graph.is_constant(self._origin(a)) for a in arguments[1:])
-            kind = f"{'static ' if known else ''}const {self.types.real}"
+            constant = all(self.graph.is_constant(self._origin(a)) for a in arguments[1:])
+            kind = f"{'static ' if constant else ''}const {self.types.real}"
             self.lines.append(f"{kind} t{i}[{len(table)}] = {{{', '.join(table)}}};")
             expression = f"lookup({which}, t{i}, {len(table)})"
         else:

@@ -117,7 +117,7 @@ def regular_step(step: Stepper, state: State, u: Float[Array, " nu"] | None) -> 
 def regular_end(
     step: Stepper, state: State, u: Float[Array, " nu"] | None
 ) -> tuple[Float[Array, " n"], Bool[Array, ""]]:
-    """X at the end of a step, and whether it was made by regular steps only."""
+    """The vector x at the end of a step, and whether it was made by regular steps only."""
     inputs = problem_of(step, state, u)
     field = regular_if_possible(inputs.method, inputs.field, inputs.t0, inputs.y0, step.independent)
     motion = dataclasses.replace(inputs, field=field).run()
