@@ -1,8 +1,6 @@
 """The functions of FMI 3.0 in C, around those of a stepper (Functional Mock-up Interface Specification 3.0.2, sections 2 to 4)."""
 
 import importlib.resources
-from collections.abc import Iterable
-from typing import SupportsFloat
 
 from .source import Source
 
@@ -67,6 +65,7 @@ def fmi_layer(source: Source, token: str) -> str:
     rates = lambda of: ", ".join(f"{of} + {starts[x.name]}" for x in source.state)
     both = [*state, *others]
     size = lambda n: max(1, n)
+    numbers = lambda xs: ", ".join(source.types.literal(float(x)) for x in xs)
     worst = "{{ const int own = {call}; result = own > result ? own : result; }}"
     readers, tangents, at = [], [], 0
     for reader, count in outputs:
@@ -91,29 +90,30 @@ def fmi_layer(source: Source, token: str) -> str:
         tangents="\n    ".join(tangents),
         step=f"{name}_step(t, h, {arguments([*state, *others])})",
         project=f"{name}_project(s->t, {', '.join(f'x + {starts[v.name]}' for v in source.state)}{''.join(', ' + g.format(of='s', prefix='') for g in others)})",
-        start_x=_numbers(model.x),
-        start_u=_numbers([0.0] * size(model.nu)),
-        start_p=_numbers(model.nominal if model.nominal.size else [0.0]),
-        start_t=repr(float(model.state.t)),
+        start_x=numbers(model.x),
+        start_u=numbers([0.0] * size(model.nu)),
+        start_p=numbers(model.nominal if model.nominal.size else [0.0]),
+        start_t=source.types.literal(float(model.state.t)),
     )
-    refused = [
+    text = importlib.resources.files("jaxmb.export").joinpath("fmi3.c").read_text(encoding="ascii")
+    for key, value in words.items():
+        text = text.replace(f"@{key}@", str(value))
+    return source.head(f"{name}: the functions of FMI 3.0.") + text + "\n" + "\n".join(_refused())
+
+
+def _refused() -> list[str]:
+    """Functions for what is not offered."""
+    out = [
         f"Status fmi3{what}(void *s{', ' if rest else ''}{rest})\n{{\n{_ignored(rest)}    return refused(s);\n}}\n"
         for what, rest in _REFUSED.items()
     ]
     for kind, c in _OTHERS.items():
         for verb, const in (("Get", ""), ("Set", "const ")):
             rest = f"const Reference r[], size_t n, {const}{c} values[], size_t count"
-            refused.append(
+            out.append(
                 f"Status fmi3{verb}{kind}(void *s, {rest})\n{{\n    (void)r; (void)values; (void)count;\n    return n ? refused(s) : OK;\n}}\n"
             )
-    text = importlib.resources.files("jaxmb.export").joinpath("fmi3.c").read_text(encoding="ascii")
-    for key, value in words.items():
-        text = text.replace(f"@{key}@", str(value))
-    return source.head(f"{name}: the functions of FMI 3.0.") + text + "\n" + "\n".join(refused)
-
-
-def _numbers(x: Iterable[SupportsFloat]) -> str:
-    return ", ".join(repr(float(a)) for a in x)
+    return out
 
 
 def _ignored(arguments: str) -> str:

@@ -32,17 +32,20 @@ class Vector:
 
     Attributes:
         name: in C.
-        size: how many numbers it has.
         title: what it is.
         labels: what its numbers are called,
         units: and their units, None where they are not known.
     """
 
     name: str
-    size: int
     title: str
     labels: tuple[str, ...]
     units: tuple[str | None, ...]
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return len(self.labels)
 
     def __bool__(self) -> bool:
         return self.size > 0
@@ -59,9 +62,6 @@ class Result(Vector):
 
     result: str
     start: int = 0
-
-    def __bool__(self) -> bool:
-        return self.size > 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,42 +108,41 @@ class Interface:
         model, names = self.model, self.model.names
         memory = tuple(f"z{i}" for i in range(model.nz))
         vectors = (
-            Vector("q", model.nq, "coordinates", names.coordinates, names.coordinate_units),
-            Vector("v", model.nv, "velocities", names.rates, names.velocity_units),
-            Vector("z", model.nz, "what the controller remembers", memory, (None,) * model.nz),
+            Vector("q", "coordinates", names.coordinates, names.coordinate_units),
+            Vector("v", "velocities", names.rates, names.velocity_units),
+            Vector("z", "what the controller remembers", memory, (None,) * model.nz),
         )
         return tuple(filter(None, vectors))
 
     @property
     def exogenous(self) -> tuple[Vector, ...]:
         """Inputs and parameters, as far as there are any."""
-        model, names = self.model, self.model.names
-        labels = model.unknowns.labels
-        vectors = (
-            Vector("u", model.nu, "inputs", names.inputs, names.input_units),
-            Vector("p", len(labels), "parameters", labels, (None,) * len(labels)),
-        )
+        names, labels = self.model.names, self.model.unknowns.labels
+        inputs = (names.inputs, names.input_units) if self.model.nu else ((), ())
+        vectors = (Vector("u", "inputs", *inputs), Vector("p", "parameters", labels, (None,) * len(labels)))
         return tuple(filter(None, vectors))
 
     def results(self, function: str) -> tuple["Result", ...]:
         """What a public function that reads a state writes."""
         model, names = self.model, self.model.names
-        accelerations = tuple(f"rate of {x}" for x in names.rates)
+        unknown = lambda labels: dict(labels=labels, units=(None,) * len(labels))
         if function == "acceleration":
-            vectors = (
-                Result("a", model.nv, "accelerations", accelerations, (None,) * model.nv, "rate", model.nq),
-                Result("lambda", model.m, "multipliers", names.rows, (None,) * model.m, "lambda"),
-            )
+            accelerations = tuple(f"rate of {x}" for x in names.rates)
+            vectors = [
+                Result(name="a", title="accelerations", result="rate", start=model.nq, **unknown(accelerations)),
+                Result(name="lambda", title="multipliers", result="lambda", **unknown(names.rows)),
+            ]
         elif function == "rates":
             starts = {"q": 0, "v": model.nq, "z": model.nq + model.nv}
-            vectors = tuple(
-                Result(f"d{x.name}", x.size, x.title, x.labels, x.units, "rate", starts[x.name]) for x in self.state
-            )
+            vectors = [
+                Result(name=f"d{x.name}", title=x.title, result="rate", start=starts[x.name], **unknown(x.labels))
+                for x in self.state
+            ]
         elif function == "outputs":
-            count = len(model.output_names)
-            vectors = (Result("y", count, "outputs", model.output_names, (None,) * count, "y"),)
+            vectors = [Result(name="y", title="outputs", result="y", **unknown(model.output_names))]
         else:
-            vectors = (Result("u", len(names.inputs), "inputs", names.inputs, names.input_units, "input"),)
+            labels = dict(labels=names.inputs, units=names.input_units)
+            vectors = [Result(name="u", title="inputs", result="input", **labels)]
         return tuple(filter(None, vectors))
 
     def arguments(self, vectors: Iterable[Vector], constant: bool = True, prefix: str = "") -> list[str]:
