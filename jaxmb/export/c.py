@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from ..foundations import TextInNotebooks, contract, folder_there, function_of, replacing, version
+from ..mechanism import AbstractMechanism
 from ..simulation import Stepper
+from ..system import System
 from .header import header
 from .interface import CODES
 from .model import Model
@@ -45,7 +47,7 @@ def c(
     *,
     outputs: Mapping[str, str | OfState] | Sequence[str] = (),
     parameters: Sequence[str] = (),
-    model: object = None,
+    model: AbstractMechanism | System | None = None,
     build: Annotated[Any, function_of("model")] | None = None,
     derivatives: bool = False,
 ) -> CFiles:
@@ -97,7 +99,7 @@ def source_of(
     name: str,
     outputs: Mapping[str, Any] | Sequence[str],
     parameters: Sequence[str],
-    model: object,
+    model: AbstractMechanism | System | None,
     build: Any,
     derivatives: bool,
 ) -> Source:

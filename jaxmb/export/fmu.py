@@ -17,7 +17,9 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 
 from ..foundations import TextInNotebooks, contract, folder_there, function_of, replacing
+from ..mechanism import AbstractMechanism
 from ..simulation import Stepper
+from ..system import System
 from .c import OfState, source_of
 from .fmi_layer import fmi_layer
 from .header import header
@@ -72,7 +74,7 @@ def fmu(
     *,
     outputs: Mapping[str, str | OfState] | Sequence[str] = (),
     parameters: Sequence[str] = (),
-    model: object = None,
+    model: AbstractMechanism | System | None = None,
     build: Annotated[Any, function_of("model")] | None = None,
 ) -> FMU:
     """Writes a stepper as a functional mock-up unit of FMI 3.0, for model exchange and co-simulation, with its source code.

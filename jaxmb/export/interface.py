@@ -125,24 +125,24 @@ class Interface:
     def results(self, function: str) -> tuple["Result", ...]:
         """What a public function that reads a state writes."""
         model, names = self.model, self.model.names
-        unknown = lambda labels: dict(labels=labels, units=(None,) * len(labels))
+
+        def result(name: str, title: str, labels: tuple[str, ...], of: str, start: int = 0) -> Result:
+            return Result(name=name, title=title, labels=labels, units=(None,) * len(labels), result=of, start=start)
+
         if function == "acceleration":
             accelerations = tuple(f"rate of {x}" for x in names.rates)
             vectors = [
-                Result(name="a", title="accelerations", result="rate", start=model.nq, **unknown(accelerations)),
-                Result(name="lambda", title="multipliers", result="lambda", **unknown(names.rows)),
+                result("a", "accelerations", accelerations, "rate", model.nq),
+                result("lambda", "multipliers", names.rows, "lambda"),
             ]
         elif function == "rates":
             starts = {"q": 0, "v": model.nq, "z": model.nq + model.nv}
-            vectors = [
-                Result(name=f"d{x.name}", title=x.title, result="rate", start=starts[x.name], **unknown(x.labels))
-                for x in self.state
-            ]
+            vectors = [result(f"d{x.name}", x.title, x.labels, "rate", starts[x.name]) for x in self.state]
         elif function == "outputs":
-            vectors = [Result(name="y", title="outputs", result="y", **unknown(model.output_names))]
+            vectors = [result("y", "outputs", model.output_names, "y")]
         else:
-            labels = dict(labels=names.inputs, units=names.input_units)
-            vectors = [Result(name="u", title="inputs", result="input", **labels)]
+            inputs = result("u", "inputs", names.inputs, "input")
+            vectors = [dataclasses.replace(inputs, units=names.input_units)]
         return tuple(filter(None, vectors))
 
     def arguments(self, vectors: Iterable[Vector], constant: bool = True, prefix: str = "") -> list[str]:

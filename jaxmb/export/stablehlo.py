@@ -12,7 +12,9 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..foundations import RESULTS, Count, TextInNotebooks, contract, function_of, optional, replacing
+from ..mechanism import AbstractMechanism
 from ..simulation import Stepper
+from ..system import System
 from .c import OfState
 from .model import Model
 
@@ -49,7 +51,7 @@ def stablehlo(
     platforms: Sequence[str] = ("cpu", "cuda"),
     outputs: Mapping[str, str | OfState] | Sequence[str] = (),
     parameters: Sequence[str] = (),
-    model: object = None,
+    model: AbstractMechanism | System | None = None,
     build: Annotated[Any, function_of("model")] | None = None,
 ) -> StableHLO:
     """Writes a stepper as a program of StableHLO, which JAX runs without this library: general steps included, beside singular poses and through them.
@@ -74,7 +76,6 @@ def stablehlo(
         ValueError: for arguments that do not fit.
         ImportError: without the package flatbuffers (extra `export`).
     """
-    optional("flatbuffers", "export")
     own = Model.of(step, outputs, parameters, model, build)
     lead = () if lanes is None else (int(lanes),)
     sizes = {"t": (), "q": (own.nq,), "v": (own.nv,), "z": (own.nz,), "u": (own.nu,), "p": (own.nominal.size,)}
@@ -82,6 +83,7 @@ def stablehlo(
     fn = _Step(own)
     run = fn if lanes is None else jax.vmap(fn, ({k: None if k == "p" else 0 for k in operands},))
     shapes = {k: jax.ShapeDtypeStruct(shape, own.dtype) for k, shape in operands.items()}
+    optional("flatbuffers", "export")
     program = jax.export.export(jax.jit(run), platforms=list(platforms))(shapes)
     with replacing(path) as fresh:
         fresh.write_bytes(program.serialize())
