@@ -27,6 +27,7 @@ PAGES = {
     "env": ("Environments", ("env",)),
     "fit": ("Fits", ("fit",)),
     "design": ("Design of mechanisms", ("design",)),
+    "export": ("C and other formats", ("export",)),
     "verification": ("Checks of runs and gradients", ("verification",)),
     "sweep": ("Sweeps", ("sweep",)),
     "models": ("Models from files", ("models",)),

@@ -76,6 +76,7 @@ __version__ = _version("jaxmb")
 if TYPE_CHECKING:
     from . import design as design
     from . import env as env
+    from . import export as export
     from . import fit as fit
     from . import models as models
     from .models import load as load
@@ -85,7 +86,7 @@ if TYPE_CHECKING:
     from . import sweep as sweep
 
 # Packages that not every program needs are imported where they are first used: optax alone takes 0.4 s.
-_LATER = ("design", "env", "fit", "models", "planar", "plot", "spatial", "sweep")
+_LATER = ("design", "env", "export", "fit", "models", "planar", "plot", "spatial", "sweep")
 
 
 def __getattr__(name: str) -> object:

@@ -28,6 +28,7 @@ PACKAGES = ["planar", "spatial", "control", "fit", "models", "plot", "records", 
 PACKAGES += [
     "design",
     "env",
+    "export",
     "formulation",
     "kinematics",
     "mechanism",
@@ -655,6 +656,18 @@ def files():
     yield fit.tune, found | dict(
         objective=lambda system, solution: jnp.sum(solution.q**2), steps=more(1), optimiser=optax.adam(1e-2), over=jnp.mean,
         gradient=known("reverse"), checkpoint=Among(fresh(".npz"), "text"), progress=False, throw=False,
+    )  # fmt: skip
+    yield jm.export.c, dict(
+        step=episodes().stepper, folder=fresh(), name=Among("arm", wrong=(UNKNOWN,)), outputs={"turn": "pivot"}, parameters=["rod.mass"], model=Among(pendulum(), "number"),
+        build=Among(lambda model: model.build(), "none"), derivatives=False,
+    )  # fmt: skip
+    yield jm.export.fmu, dict(
+        step=episodes().stepper, path=fresh(".fmu"), name=Among("arm", wrong=(UNKNOWN,)), outputs={"turn": "pivot"}, parameters=["rod.mass"], model=Among(pendulum(), "number"),
+        build=Among(lambda model: model.build(), "none"),
+    )  # fmt: skip
+    yield jm.export.stablehlo, dict(
+        step=episodes().stepper, path=fresh(".bin"), lanes=Among(2, "none", wrong=(ZERO, NEGATIVE)), platforms=["cpu"], outputs={"turn": "pivot"}, parameters=["rod.mass"],
+        model=Among(pendulum(), "number"), build=Among(lambda model: model.build(), "none"),
     )  # fmt: skip
     yield jm.check, dict(system=built(), solution=motion(), reference=motion())
     yield jm.check_gradient, dict(

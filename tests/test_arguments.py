@@ -29,6 +29,7 @@ MADE = {
         clipped exceeds_every_input motion_of reference_at scaled_to_limits""",
     "fit": "Fit Identifiability Progress SignalFit Tuned",
     "models": "BodyReport Inspection Model Note",
+    "export": "CFiles FMU StableHLO",
     "design": "AbstractOutput Design Outcome Tolerances",
     "plot": "Player",
     "records": "",

@@ -61,6 +61,15 @@ def test_steps_are_those_of_simulate(copies, substeps):
     assert np.abs(jm.residuals(system, states).position).max() < 1e-12
 
 
+def test_a_step_does_not_depend_on_how_its_times_are_rounded():
+    """From 0.032 s to 0.036 s it takes 4 ms and a few units of rounding, which is no reason for one substep more."""
+    system = jm.System(1, mass=lambda t, q, p: jnp.eye(1), potential=lambda t, q, p: 50 * q[0] ** 2)
+    start = jm.assemble(system, [0.1])
+    step = eqx.filter_jit(jm.stepper(system, start, 0.004, substeps=2, solver=dfx.Midpoint()))
+    ends = [step(dataclasses.replace(start, t=jnp.array(t))).q for t in (0.0, 0.028, 0.032, 0.036000000000000004, 1.1)]
+    assert np.ptp(ends) < 1e-13
+
+
 @pytest.mark.slow
 def test_implicit_steps_are_those_of_simulate():
     system = motor(1)

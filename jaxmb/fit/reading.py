@@ -9,9 +9,9 @@ from ..foundations import listing
 from ..mechanism import linkage_of
 from ..output import coordinate, position, rate
 from ..simulation import Solution
-from ..system import System
+from ..system import State, System
 
-# The samples of a quantity over a motion, (T,) or (T, k).
+# The samples of a quantity over a motion, (T,) or (T, k); the built-in ones also take a state.
 Reading = Callable[[System, Solution], Array]
 
 
@@ -21,8 +21,8 @@ class CoordinateSignal(eqx.Module):
     field: str = eqx.field(static=True)
     index: int = eqx.field(static=True)
 
-    def __call__(self, system: System, motion: Solution) -> Float[Array, " T"]:
-        """It over time."""
+    def __call__(self, system: System, motion: Solution | State) -> Float[Array, "..."]:
+        """It, over time along a solution."""
         return getattr(motion, self.field)[..., self.index]
 
 
@@ -32,8 +32,8 @@ class JointSignal(eqx.Module):
     name: str = eqx.field(static=True)
     rate: bool = eqx.field(static=True)
 
-    def __call__(self, system: System, motion: Solution) -> Float[Array, " T"]:
-        """It over time."""
+    def __call__(self, system: System, motion: Solution | State) -> Float[Array, "..."]:
+        """It, over time along a solution."""
         return (rate if self.rate else coordinate)(system, motion, self.name)
 
 
@@ -42,8 +42,8 @@ class PositionSignal(eqx.Module):
 
     point: str = eqx.field(static=True)
 
-    def __call__(self, system: System, motion: Solution) -> Float[Array, "T d"]:
-        """It over time."""
+    def __call__(self, system: System, motion: Solution | State) -> Float[Array, "... d"]:
+        """It, over time along a solution."""
         return position(system, motion, self.point)
 
 

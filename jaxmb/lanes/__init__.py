@@ -4,6 +4,8 @@ It knows nothing of mechanics, and imports nothing else of this package.
 """
 
 from .available import unavailable as unavailable
+from .c99 import c_function as c_function
+from .c99 import CTypes as CTypes
 from .code import entries as entries
 from .code import Subprogram as Subprogram
 from .code import Shaped as Shaped

@@ -25,10 +25,11 @@ class OperationGraph:
     Args:
         single: whether numbers are of single precision.
         exact: whether no factor is dropped: 0·x stays, NaN where x is not finite; and whether huge angles have sines.
+        library: whether sine and cosine stay functions of the C library; of exact graphs they do.
     """
 
-    def __init__(self, single: bool = False, exact: bool = False) -> None:
-        self.single, self.exact = single, exact
+    def __init__(self, single: bool = False, exact: bool = False, library: bool = False) -> None:
+        self.single, self.exact, self.library = single, exact, exact or library
         self.operations: list[str] = []
         self.arguments: list[tuple[int, ...]] = []
         self.values: list[Any] = []
@@ -210,10 +211,10 @@ class OperationGraph:
         return self.apply("neg", self.apply("reciprocal", self.arguments[x][0])) if self._is(x, "neg") else None
 
     def _sin(self, x: int) -> int | None:
-        return None if self.exact else self._sine_and_cosine(x)[0]
+        return None if self.library else self._sine_and_cosine(x)[0]
 
     def _cos(self, x: int) -> int | None:
-        return None if self.exact else self._sine_and_cosine(x)[1]
+        return None if self.library else self._sine_and_cosine(x)[1]
 
     def _sine_and_cosine(self, x: int) -> tuple[int, int]:
         if x not in self.angles:
@@ -303,7 +304,7 @@ class OperationGraph:
 
     def transparent(self, ids: Sequence[int]) -> tuple["OperationGraph", dict[int, int]]:
         """A graph of what these nodes need, in which none is opaque, and which nodes are which there."""
-        out, copies = OperationGraph(self.single, self.exact), {}
+        out, copies = OperationGraph(self.single, self.exact, self.library), {}
         for i in self.cone([*ids, *self.dropped]):
             operation, arguments = self.operations[i], [copies[a] for a in self.arguments[i]]
             if operation in (CONSTANT, INPUT):

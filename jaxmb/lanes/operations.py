@@ -40,6 +40,8 @@ class Operation:
         array: what it does to arrays, in JAX.
         text: its instruction of LLVM, with `{T}` for the type of numbers, `{B}` for that of truth values, `{0}`, `{1}`, … for the arguments; empty where it is a function.
         intrinsic: the name of LLVM's function; empty where it is one of the C library, of the operation's name.
+        c: its expression in C, with `{f}` for what ends the names of functions of the program's precision, `{one}` and `{zero}` for numbers; empty where
+            it is a function of the C library, of the operation's name.
         partial: whether it may be infinite or undefined for finite arguments.
         truth: whether its result is a truth value.
         finiteness: what becomes of arguments that are not finite.
@@ -51,6 +53,7 @@ class Operation:
     array: Callable[..., Array]
     text: str = ""
     intrinsic: str = ""
+    c: str = ""
     partial: bool = False
     truth: bool = False
     finiteness: Finiteness = Finiteness.UNDEFINED
@@ -58,8 +61,8 @@ class Operation:
     rule: CotangentRule | None = None
 
 
-def _comparison(fold: Callable[..., Any], array: Callable[..., Array], condition: str) -> Operation:
-    return Operation(fold, array, f"fcmp {condition} {{T}} {{0}}, {{1}}", truth=True)
+def _comparison(fold: Callable[..., Any], array: Callable[..., Array], condition: str, sign: str) -> Operation:
+    return Operation(fold, array, f"fcmp {condition} {{T}} {{0}}, {{1}}", c=f"{{0}} {sign} {{1}}", truth=True)
 
 
 def _looked_up(which: Array, *table: Array) -> Array:
@@ -77,6 +80,7 @@ OPERATIONS: dict[str, Operation] = {
         np.add,
         jnp.add,
         "fadd contract {T} {0}, {1}",
+        c="{0} + {1}",
         finiteness=_INFINITE,
         rule=lambda graph, bar, i, xs: (bar, bar),
     ),
@@ -84,21 +88,35 @@ OPERATIONS: dict[str, Operation] = {
         np.subtract,
         jnp.subtract,
         "fsub contract {T} {0}, {1}",
+        c="{0} - {1}",
         finiteness=_INFINITE,
         rule=lambda graph, bar, i, xs: (bar, graph.apply("neg", bar)),
     ),
-    "mul": Operation(np.multiply, jnp.multiply, "fmul contract {T} {0}, {1}", finiteness=_INFINITE, rule=of_product),
+    "mul": Operation(
+        np.multiply,
+        jnp.multiply,
+        "fmul contract {T} {0}, {1}",
+        c="{0} * {1}",
+        finiteness=_INFINITE,
+        rule=of_product,
+    ),
     "neg": Operation(
         np.negative,
         jnp.negative,
         "fneg {T} {0}",
+        c="-{0}",
         finiteness=_INFINITE,
         rule=lambda graph, bar, i, xs: (graph.apply("neg", bar),),
     ),
     # ∞/x is not finite, x/∞ is: see `finite.py`.
-    "div": Operation(np.divide, jnp.divide, "fdiv {T} {0}, {1}", partial=True, rule=of_quotient),
+    "div": Operation(np.divide, jnp.divide, "fdiv {T} {0}, {1}", c="{0} / {1}", partial=True, rule=of_quotient),
     "reciprocal": Operation(
-        np.reciprocal, lambda x: 1 / x, "fdiv {T} {one}, {0}", partial=True, rule=by_slope(lambda x, y: -(y * y))
+        np.reciprocal,
+        lambda x: 1 / x,
+        "fdiv {T} {one}, {0}",
+        c="{one} / {0}",
+        partial=True,
+        rule=by_slope(lambda x, y: -(y * y)),
     ),
     "sqrt": Operation(
         np.sqrt,
@@ -108,19 +126,40 @@ OPERATIONS: dict[str, Operation] = {
         finiteness=_INFINITE,
         rule=by_slope(lambda x, y: y.inverse * 0.5),
     ),
-    "abs": Operation(np.abs, jnp.abs, intrinsic="fabs", finiteness=_INFINITE, rule=of_absolute),
+    "abs": Operation(np.abs, jnp.abs, intrinsic="fabs", c="fabs{f}({0})", finiteness=_INFINITE, rule=of_absolute),
     "floor": Operation(np.floor, jnp.floor, intrinsic="floor", finiteness=_INFINITE, flat=True),
     "ceil": Operation(np.ceil, jnp.ceil, intrinsic="ceil", finiteness=_INFINITE, flat=True),
     "round": Operation(
         np.rint,
         lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
         intrinsic="roundeven",
+        c="rint{f}({0})",  # to the nearest even number, unless a program has changed the direction of rounding
         finiteness=_INFINITE,
         flat=True,
     ),
-    "max": Operation(np.maximum, jnp.maximum, intrinsic="maximum", rule=of_extreme("gt")),
-    "min": Operation(np.minimum, jnp.minimum, intrinsic="minimum", rule=of_extreme("lt")),
-    "rem": Operation(np.fmod, jnp.fmod, "frem {T} {0}, {1}", partial=True, rule=lambda graph, bar, i, xs: (bar, None)),
+    # Not fmax and fmin of C, which pass over NaN.
+    "max": Operation(
+        np.maximum,
+        jnp.maximum,
+        intrinsic="maximum",
+        c="({0} > {1} || {0} != {0}) ? {0} : {1}",
+        rule=of_extreme("gt"),
+    ),
+    "min": Operation(
+        np.minimum,
+        jnp.minimum,
+        intrinsic="minimum",
+        c="({0} < {1} || {0} != {0}) ? {0} : {1}",
+        rule=of_extreme("lt"),
+    ),
+    "rem": Operation(
+        np.fmod,
+        jnp.fmod,
+        "frem {T} {0}, {1}",
+        c="fmod{f}({0}, {1})",
+        partial=True,
+        rule=lambda graph, bar, i, xs: (bar, None),
+    ),
     # Functions of the C library
     "exp": Operation(np.exp, jnp.exp, partial=True, rule=by_slope(lambda x, y: y)),
     "exp2": Operation(np.exp2, jnp.exp2, partial=True, rule=by_slope(lambda x, y: y * _LN2)),
@@ -130,7 +169,7 @@ OPERATIONS: dict[str, Operation] = {
     "pow": Operation(np.power, jnp.power, partial=True, finiteness=_ABSORBED, rule=of_power),  # NaN⁰ = 1
     "cbrt": Operation(np.cbrt, jnp.cbrt, rule=by_slope(lambda x, y: (y * y * 3.0).inverse)),
     # Sine and cosine become sums and products, see `sincos.py`, and are differentiated as a pair, see `reverse.py`;
-    # as operations they stand in exact programs only.
+    # as operations they stand in exact programs and in those that are written in C.
     "sin": Operation(np.sin, jnp.sin, partial=True),
     "cos": Operation(np.cos, jnp.cos, partial=True),
     "tan": Operation(np.tan, jnp.tan, rule=by_slope(lambda x, y: y * y + 1.0)),
@@ -155,20 +194,26 @@ OPERATIONS: dict[str, Operation] = {
     ),
     "atanh": Operation(np.arctanh, jnp.arctanh, partial=True, rule=by_slope(lambda x, y: (-(x * x) + 1.0).inverse)),
     # Truth values. Ordered comparisons are false of NaN; `une` is true of it, as in Python.
-    "gt": _comparison(np.greater, jnp.greater, "ogt"),
-    "lt": _comparison(np.less, jnp.less, "olt"),
-    "ge": _comparison(np.greater_equal, jnp.greater_equal, "oge"),
-    "le": _comparison(np.less_equal, jnp.less_equal, "ole"),
-    "eq": _comparison(np.equal, jnp.equal, "oeq"),
-    "ne": _comparison(np.not_equal, jnp.not_equal, "une"),
-    "and": Operation(np.logical_and, jnp.logical_and, "and {B} {0}, {1}", truth=True),
-    "or": Operation(np.logical_or, jnp.logical_or, "or {B} {0}, {1}", truth=True),
-    "xor": Operation(np.logical_xor, jnp.logical_xor, "xor {B} {0}, {1}", truth=True),
-    "not": Operation(np.logical_not, jnp.logical_not, "xor {B} {0}, {true}", truth=True),
+    "gt": _comparison(np.greater, jnp.greater, "ogt", ">"),
+    "lt": _comparison(np.less, jnp.less, "olt", "<"),
+    "ge": _comparison(np.greater_equal, jnp.greater_equal, "oge", ">="),
+    "le": _comparison(np.less_equal, jnp.less_equal, "ole", "<="),
+    "eq": _comparison(np.equal, jnp.equal, "oeq", "=="),
+    "ne": _comparison(np.not_equal, jnp.not_equal, "une", "!="),
+    "and": Operation(np.logical_and, jnp.logical_and, "and {B} {0}, {1}", c="{0} & {1}", truth=True),
+    "or": Operation(np.logical_or, jnp.logical_or, "or {B} {0}, {1}", c="{0} | {1}", truth=True),
+    "xor": Operation(np.logical_xor, jnp.logical_xor, "xor {B} {0}, {1}", c="{0} ^ {1}", truth=True),
+    "not": Operation(np.logical_not, jnp.logical_not, "xor {B} {0}, {true}", c="!{0}", truth=True),
     # The others have no primitive of JAX of that name, or more than one.
     # (predicate, where it holds, where not)
-    "select": Operation(lambda p, x, y: x if p else y, jnp.where, "select {B} {0}, {T} {1}, {T} {2}", rule=of_choice),
-    # (which, numbers); its instructions see `FunctionText.lookup`
+    "select": Operation(
+        lambda p, x, y: x if p else y,
+        jnp.where,
+        "select {B} {0}, {T} {1}, {T} {2}",
+        c="{0} ? {1} : {2}",
+        rule=of_choice,
+    ),
+    # (which, numbers); its instructions see `FunctionText.lookup`, and in C `c99.LOOKUP`
     "lookup": Operation(
         lambda i, *table: table[int(np.clip(i, 0, len(table) - 1)) if i == i else 0],
         _looked_up,
@@ -176,11 +221,23 @@ OPERATIONS: dict[str, Operation] = {
         finiteness=_ABSORBED,
     ),
     # A number of a table that stands in memory. The sum makes it an instruction of its own, whose result can be stored.
-    "stored": Operation(lambda x: x, lambda x: x, "fadd {T} {0}, {zero}", finiteness=_INFINITE),
+    "stored": Operation(lambda x: x, lambda x: x, "fadd {T} {0}, {zero}", c="{0}", finiteness=_INFINITE),
     # 1 or 0 of a predicate, of the type of the program's numbers
     "to_number": Operation(
-        float, jnp.asarray, "select {B} {0}, {T} {one}, {T} {zero}", finiteness=_ABSORBED, flat=True
+        float,
+        jnp.asarray,
+        "select {B} {0}, {T} {one}, {T} {zero}",
+        c="{0} ? {one} : {zero}",
+        finiteness=_ABSORBED,
+        flat=True,
     ),
     # 0, or NaN of what is not finite
-    "zero_or_nan": Operation(lambda x: x * 0, lambda x: x * 0, "fmul {T} {0}, {zero}", finiteness=_INFINITE, flat=True),
+    "zero_or_nan": Operation(
+        lambda x: x * 0,
+        lambda x: x * 0,
+        "fmul {T} {0}, {zero}",
+        c="{0} * {zero}",
+        finiteness=_INFINITE,
+        flat=True,
+    ),
 }

@@ -45,6 +45,7 @@ class Program:
             single numbers.
         exact: whether a number that is not finite spoils those results only that depend on it, where else it may spoil all; of derivatives too.
         brief: whether it is called so seldom that it is rather compiled soon than well.
+        library: whether sine and cosine stay functions of the C library: less code, and not of vectors.
         write: (graph, nodes of the arguments) ↦ nodes of the results, if not by the jaxpr; see `coded`.
 
     Raises:
@@ -59,6 +60,7 @@ class Program:
         thorough: bool = False,
         exact: bool = False,
         brief: bool = False,
+        library: bool = False,
         write: Write | None = None,
     ):
         self.jaxpr, self.linear, self.thorough, self.exact, self.brief = jaxpr, linear, thorough, exact, brief
@@ -70,7 +72,7 @@ class Program:
             raise NotScalarError("it has numbers of several precisions")
         self.dtype = dtype
         write = write or (lambda graph, nodes: scalarise(graph, pruned(jaxpr), nodes, largest))
-        self.code = self.coded(*_graph_of(write, self.operands, self.dtype, exact))
+        self.code = self.coded(*_graph_of(write, self.operands, OperationGraph(dtype == np.float32, exact, library)))
         self.code.graph.close()
 
     @classmethod
@@ -83,11 +85,12 @@ class Program:
         thorough: bool = False,
         exact: bool = False,
         brief: bool = False,
+        library: bool = False,
     ) -> "Program":
         """Of a function of arrays of these shapes, which returns a sequence of arrays."""
         with WRITING:
             jaxpr = jax.make_jaxpr(fn)(*arguments)
-        return cls(jaxpr=jaxpr, linear=linear, largest=largest, thorough=thorough, exact=exact, brief=brief)
+        return cls(jaxpr, linear, largest=largest, thorough=thorough, exact=exact, brief=brief, library=library)
 
     def coded(self, graph: OperationGraph, leaves: dict[int, tuple[int, int]], nodes: list[int]) -> Code:
         """The code of its results."""
@@ -178,10 +181,10 @@ def guarded(graph: OperationGraph, nodes: Sequence[int], guard: int | None) -> t
 
 
 def _graph_of(
-    write: Write, operands: Sequence[Shaped], dtype: np.dtype, exact: bool
+    write: Write, operands: Sequence[Shaped], graph: OperationGraph
 ) -> tuple[OperationGraph, dict[int, tuple[int, int]], list[int]]:
     """The graph of a function, the nodes of its operands' entries, and those of its results."""
-    graph, leaves, arguments = OperationGraph(dtype == np.float32, exact), {}, []
+    leaves, arguments = {}, []
     for k, s in enumerate(operands):
         nodes = []
         for entry in range(entries(s.shape)):

@@ -13,6 +13,10 @@ from .engine import EngineChoice as EngineChoice
 from .method import AbstractEngine as AbstractEngine
 from .method import Compiled as Compiled
 from .method import XLA as XLA
+from .regular_step import regular_end as regular_end
+from .regular_step import regular_step as regular_step
+from .regular_step import RegularStep as RegularStep
+from .regular_step import StepMethod as StepMethod
 from .segments import Events as Events
 from .simulate import simulate as simulate
 from .solution import Solution as Solution

@@ -207,7 +207,11 @@ class _StepLayout:
 
 def specialised_field(blank: Blank, arrays: Sequence[Array]) -> VectorField:
     """The problem with these numbers, of which those are constants that are known to be zero or one, by the fewest operations."""
-    field = blank.filled(arrays)
+    return specialised(blank.filled(arrays))
+
+
+def specialised(field: VectorField) -> VectorField:
+    """The problem far from singular poses, with known entries of its parameters as constants, by the fewest operations."""
     system = field.system.specialised
     return dataclasses.replace(field, system=system.unrolled if system.layout is None else system, smooth=True)
 

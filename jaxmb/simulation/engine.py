@@ -73,7 +73,7 @@ def _not_compiled(method: Method, field: VectorField) -> str | None:
         return "`engine` is `XLA`"
     if not isinstance(method.adjoint, dfx.ForwardMode | None) and _not_explicit(method) is None:
         return "derivatives are neither over a tape nor in forward mode"
-    reason = unavailable(by_xla=_by_numbers(method)) or _not_explicit(method) or _not_fixed_choice(field)
+    reason = unavailable(by_xla=_by_numbers(method)) or not_regular(method, field)
     return reason or (None if demanded else _too_large(field.system))
 
 
@@ -93,7 +93,12 @@ def may_be_regular(method: Method, field: VectorField) -> bool:
     """Whether all steps of a run may turn out to be regular: none is planned that is not."""
     by_plant = field.loop is not None and field.loop.controller.uses_plant
     by_tape = isinstance(method.adjoint, dfx.ForwardMode | None)
-    return _not_explicit(method) is None and by_tape and _not_fixed_choice(field) is None and not by_plant
+    return not_regular(method, field) is None and by_tape and not by_plant
+
+
+def not_regular(method: Method, field: VectorField) -> str | None:
+    """Why a run may have no regular steps, whatever makes them."""
+    return _not_explicit(method) or _not_fixed_choice(field)
 
 
 # The choice

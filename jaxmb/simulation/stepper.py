@@ -322,6 +322,22 @@ def _advance(step: Stepper, state: State, u: Numbers | None) -> tuple[StepEnd, R
     check_state(step.system, state)
     u = _checked_inputs(step, u)
     state = strong(jax.tree.map(jnp.asarray, state))
+    inputs = problem_of(step, state, u)
+    field, finite = inputs.field, inputs.field.consistent
+    # Rows that were independent at the stepper's state are tried first: the rank rule is a fallback then, which may never be compiled.
+    regular = regular_if_possible(inputs.method, field, inputs.t0, inputs.y0, step.independent)
+    # Arrays are operands of the rule below, so that it knows which of them move.
+    blank, arrays = Blank.of(dataclasses.replace(inputs, field=regular))
+    packed, result = _end(arrays, blank)
+    result = RESULTS.where(finite, result, RESULTS.inconsistent_state)
+    y1 = StateVector(jnp.where(result == RESULTS.successful, packed, jnp.nan), inputs.y0.nq, inputs.y0.nv)
+    y1 = with_nan_derivatives(y1, field.system, state, field.loop, u)
+    dt = lax.stop_gradient(step.dt)
+    return (state.t + dt, y1.q, y1.v, None if state.control is None else y1.control), result
+
+
+def problem_of(step: Stepper, state: State, u: Float[Array, " nu"] | None) -> StepInputs:
+    """What a step from a state integrates; `consistent` is whether all numbers are finite."""
     finite_inputs = jnp.array(True) if u is None else jnp.all(jnp.isfinite(u))
     law = step.control if u is None else HeldInputs(jnp.where(finite_inputs, u, 0))
     actuated, loop = checked_control(step.system, state, law)
@@ -334,8 +350,9 @@ def _advance(step: Stepper, state: State, u: Numbers | None) -> tuple[StepEnd, R
     finite = y0.finite & jnp.isfinite(state.t) & finite_inputs
     # From numbers that are not finite a step has no length and no rows are decided: no fallback is compiled for it.
     y0 = jax.tree.map(lambda x: jnp.where(finite, x, 0), y0)
-    t0 = jnp.where(finite, state.t, 0)
     dt = lax.stop_gradient(step.dt)
+    t0 = jnp.where(finite, state.t, 0)
+    t1 = t0 + jnp.where(finite, dt, 0)
     scale = lax.stop_gradient(bare.scale)
     # At least one motion in the time of a step, as `simulate` takes it in that of the run: at rest Ω would be zero.
     scale = dataclasses.replace(scale, rate=jnp.maximum(scale.rate, 1 / dt))
@@ -344,7 +361,8 @@ def _advance(step: Stepper, state: State, u: Numbers | None) -> tuple[StepEnd, R
     method = Method(
         solver=ConstrainedSolver(step.solver),
         controller=dfx.ConstantStepSize(),
-        dt0=dt / step.substeps,
+        # By the times as they are rounded: of a length that is longer by rounding Diffrax makes one substep more, all of them shorter.
+        dt0=lax.stop_gradient(jnp.where(finite, t1 - t0, dt)) / step.substeps,
         adjoint=None
         if isinstance(step.solver, dfx.AbstractERK)
         else dfx.RecursiveCheckpointAdjoint(checkpoints=max_steps),
@@ -362,15 +380,7 @@ def _advance(step: Stepper, state: State, u: Numbers | None) -> tuple[StepEnd, R
         consistent=finite,
         choice=choice,
     )
-    # Rows that were independent at the stepper's state are tried first: the rank rule is a fallback then, which may never be compiled.
-    field = regular_if_possible(method, field, t0, y0, step.independent)
-    # Arrays are operands of the rule below, so that it knows which of them move.
-    blank, arrays = Blank.of(StepInputs(field, method, t0, t0 + jnp.where(finite, dt, 0), y0))
-    packed, result = _end(arrays, blank)
-    result = RESULTS.where(finite, result, RESULTS.inconsistent_state)
-    y1 = StateVector(jnp.where(result == RESULTS.successful, packed, jnp.nan), y0.nq, y0.nv)
-    y1 = with_nan_derivatives(y1, system, state, loop, u)
-    return (state.t + dt, y1.q, y1.v, None if state.control is None else y1.control), result
+    return StepInputs(field, method, t0, t1, y0)
 
 
 @eqx.filter_custom_jvp

@@ -205,6 +205,13 @@ class VectorField(eqx.Module):
         Power is that of applied forces and inputs, of moving constraints, −bᵀλ, and of explicit time dependence: the
         total energy minus the work stays constant.
         """
+        flow, _, terms, factor = self.with_multipliers(t, y, in_use, quick)
+        return flow, terms, factor
+
+    def with_multipliers(
+        self, t: Array, y: StateVector, in_use: Bool[Array, " m"], quick: bool = False
+    ) -> tuple[StateVector, Float[Array, " m"], Terms | SparseTerms, AbstractFactor]:
+        """`evaluate_regular`, with the multipliers λ (m,) of the rows in use; those of the others are zero."""
         system, q, v, loop = self.system, y.q, y.v, self.loop
         plant, control, u = None, None, None
         if loop is not None and not loop.needs_plant:
@@ -254,7 +261,8 @@ class VectorField(eqx.Module):
                 response = Response(vdot, terms.mass @ vdot - terms.force, multipliers, plant, u)
             control = loop.rate(t, y, u, plant, response)
         power = jnp.dot(v, applied) - jnp.dot(terms.offset, multipliers) + system.explicit_power(t, q, v)
-        return StateVector.of(system.qdot(q, v), vdot, power, control), *lax.stop_gradient((terms, factor))
+        flow = StateVector.of(system.qdot(q, v), vdot, power, control)
+        return flow, multipliers, *lax.stop_gradient((terms, factor))
 
     def evaluate_near_singular(
         self,
