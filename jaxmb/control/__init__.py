@@ -68,6 +68,7 @@ from .steps import AbstractStepper as AbstractStepper
 from .tangent import Tangent as Tangent
 from .track import Track as Track
 from .track_force import TrackForce as TrackForce
+from .horizon import Guess as Guess
 from .trajectory import trajectory as trajectory
 from .trajectory import Trajectory as Trajectory
 from .wrappers import AbstractWrapper as AbstractWrapper

@@ -95,6 +95,20 @@ class Law(eqx.Module):
     gain: Float[Array, "N nu n"]
 
 
+class Guess(eqx.Module):
+    """What a search begins with: inputs that answer deviations, u_k + gain_k (x − x_k), so that they keep an unstable motion from another start.
+
+    Attributes:
+        x: coordinates and velocities (N, nq + nv).
+        u: inputs (N, nu).
+        gain: (N, nu, nq + nv).
+    """
+
+    x: Float[Array, "... N n"]
+    u: Float[Array, "... N nu"]
+    gain: Float[Array, "... N nu n"]
+
+
 class Expansion(eqx.Module):
     """Derivatives along a path: of the steps F (n, n + nu), of the costs by (x, u), of the cost at the end by x."""
 
@@ -134,12 +148,14 @@ def rolled(problem: Horizon, path: Path, law: Law, part: Float[Array, ""]) -> Pa
         carry: tuple[Array, Array], old: tuple[Array, Array, Array, Array]
     ) -> tuple[tuple[Array, Array], tuple[Array, Array, Array, Array, RESULTS]]:
         (t, x), (x_old, u_old, change, gain) = carry, old
-        u = jnp.clip(u_old + part * change + gain @ (x - x_old), problem.low, problem.high)
+        # Behind a step that failed inputs stay as they were.
+        deviation = jnp.where(jnp.isfinite(x), x - x_old, 0)
+        u = jnp.clip(u_old + part * change + gain @ deviation, problem.low, problem.high)
         cost = problem.running(t, jnp.concatenate([x, u]))
         t, x, result = problem.after(t, x, u)
         return (t, x), (t, x, u, cost, result)
 
-    start = (path.t[0], path.x[0])
+    start = (problem.start.t, jnp.concatenate([problem.start.q, problem.start.v]))
     (t, x), (ts, xs, us, costs, results) = lax.scan(one, start, (path.x[:-1], path.u, law.change, law.gain))
     costs = jnp.append(costs, problem.ending(t, x))
     failed = jnp.asarray(results != RESULTS.successful)
@@ -200,9 +216,7 @@ def backward(
         damped = by_uu + added
         definite = definite & jnp.all(jnp.isfinite(inverse_root(damped))) & jnp.all(jnp.isfinite(by_ux))
         damped = jnp.where(definite, damped, np.eye(nu))
-        change, held = bounded_minimum(
-            damped, jnp.where(definite, by_u, 0.0), problem.low - u, problem.high - u
-        )
+        change, held = bounded_minimum(damped, jnp.where(definite, by_u, 0.0), problem.low - u, problem.high - u)
         free = ~held
         root = inverse_root(jnp.where(free[:, None] & free, damped, np.eye(nu)))
         gain = -(root.T @ (root @ jnp.where(free[:, None] & definite, by_ux, 0.0)))
@@ -244,16 +258,15 @@ def larger(damping: Float[Array, ""]) -> Float[Array, ""]:
     return jnp.maximum(GROWTH * damping, FIRST_DAMPING)
 
 
-def begin(problem: Horizon, u: Float[Array, "N nu"]) -> Search:
-    """A search from inputs; nothing is evaluated yet."""
-    x = jnp.concatenate([problem.start.q, problem.start.v])
-    count, nu = u.shape
-    inf, zero = jnp.full((), jnp.inf, x.dtype), jnp.zeros((), x.dtype)
+def begin(problem: Horizon, guess: Guess) -> Search:
+    """A search from a guess; nothing is evaluated yet."""
+    inf, zero = jnp.full((), jnp.inf, guess.x.dtype), jnp.zeros((), guess.x.dtype)
     success = jax.tree.map(jnp.asarray, SUCCESS)
-    xs, ts = jnp.broadcast_to(x, (count + 1, x.shape[0])), jnp.broadcast_to(problem.start.t, (count + 1,))
+    ts = jnp.broadcast_to(problem.start.t, (guess.u.shape[0] + 1,))
+    xs = jnp.concatenate([guess.x, guess.x[-1:]])
     return Search(
-        path=Path(t=ts, x=xs, u=u, cost=inf, size=inf, result=success),
-        law=Law(jnp.zeros_like(u), jnp.zeros((count, nu, x.shape[0]), x.dtype)),
+        path=Path(t=ts, x=xs, u=guess.u, cost=inf, size=inf, result=success),
+        law=Law(jnp.zeros_like(guess.u), guess.gain),
         predicted=zero,
         damping=zero,
         iterations=jnp.full((), -1),
@@ -265,7 +278,9 @@ def begin(problem: Horizon, u: Float[Array, "N nu"]) -> Search:
 def advance(problem: Horizon, search: Search, rtol: Float[Array, ""], most: Int[Array, ""]) -> Search:
     """One iteration: the best part of the change that is to be tried, and the next change. The first one evaluates the start."""
     first = search.iterations < 0
-    trials = jax.vmap(lambda part: rolled(problem, search.path, search.law, part))(jnp.array(PARTS, search.path.x.dtype))
+    trials = jax.vmap(lambda part: rolled(problem, search.path, search.law, part))(
+        jnp.array(PARTS, search.path.x.dtype)
+    )
     best = jnp.argmin(trials.cost)  # the first of equal ones
     trial = jax.tree.map(lambda x: x[best], trials)
     better = trial.cost < search.path.cost
@@ -299,8 +314,8 @@ def advance(problem: Horizon, search: Search, rtol: Float[Array, ""], most: Int[
 
 
 @lasting
-def solved(problem: Horizon, u: Float[Array, "N nu"], rtol: Float[Array, ""], most: Int[Array, ""]) -> Search:
+def solved(problem: Horizon, guess: Guess, rtol: Float[Array, ""], most: Int[Array, ""]) -> Search:
     """The search, to its end."""
     problem = lax.stop_gradient(problem)
     go = lambda search: ~search.done
-    return lax.while_loop(go, lambda search: advance(problem, search, rtol, most), begin(problem, u))
+    return lax.while_loop(go, lambda search: advance(problem, search, rtol, most), begin(problem, guess))

@@ -16,6 +16,7 @@ from ..foundations import (
     Numbers,
     Positive,
     TextInNotebooks,
+    Whole,
     as_function,
     contract,
     default_float,
@@ -26,7 +27,7 @@ from ..foundations import (
     table,
 )
 from ..system import State, check_state
-from .horizon import Horizon, solved
+from .horizon import Guess, Horizon, solved
 from .names import input_names
 from .steps import AbstractStepper
 
@@ -55,10 +56,12 @@ class Trajectory(TextInNotebooks, eqx.Module):
     names: tuple[str, ...] = eqx.field(static=True)
 
     @contract
-    def shifted(self, steps: Count = 1) -> Float[Array, "N nu"]:
-        """The inputs from a later step on, the last one repeated: a guess for the horizon that begins there."""
-        last = jnp.broadcast_to(self.u[-1:], self.u.shape)
-        return jnp.concatenate([self.u, last])[steps : steps + self.u.shape[0]]
+    def shifted(self, steps: Whole = 1) -> Guess:
+        """The inputs from a later step on, with their answers to deviations, the last ones repeated: a guess for the horizon that begins there."""
+        count = self.u.shape[-2]
+        later = jnp.minimum(jnp.arange(count) + steps, count - 1)
+        x = jnp.concatenate([self.states.q, self.states.v], axis=-1)
+        return Guess(*(jnp.take(y, later, axis) for y, axis in ((x, -2), (self.u, -2), (self.gain, -3))))
 
     def __str__(self) -> str:
         u = np.asarray(self.u)
@@ -84,7 +87,7 @@ def trajectory(
     steps: Count,
     *,
     final: Annotated[Any, function_of("state")] | None = None,
-    guess: Numbers | None = None,
+    guess: Numbers | Guess | None = None,
     upper: NoNaN | None = None,
     lower: NoNaN | None = None,
     rtol: Positive = 1e-6,
@@ -114,7 +117,8 @@ def trajectory(
         cost: `cost(state, u)` returns the cost of a step, a number with two derivatives, by the state where it begins; `state.t` tells the time.
         steps: N.
         final: `final(state)` returns the cost at the end; none by default.
-        guess: inputs (N, nu) to start from, such as `previous.shifted()`; zero by default. They are cut off at the limits.
+        guess: inputs (N, nu) to start from, or `previous.shifted()`, whose inputs answer deviations as well; zero by default. They are cut off
+            at the limits.
         upper: largest inputs, a number or (nu,); no limit by default.
         lower: least inputs; −upper by default.
         rtol: relative error of the inputs, about.
@@ -141,17 +145,13 @@ def trajectory(
         raise ValueError(f"Argument `step` must take inputs, but {what}.")
     start, nu = strong(jax.tree.map(jnp.asarray, dataclasses.replace(start, control=None))), step.system.nu
     low, high = _limits(upper, lower, nu)
-    u = jnp.zeros((int(steps), nu)) if guess is None else jnp.asarray(guess, default_float())
-    if u.shape != (steps, nu):
-        raise ValueError(
-            f"Argument `guess` must have shape ({steps}, {nu}), the inputs of each step, but has shape {u.shape}."
-        )
+    begin = _guess(guess, start, int(steps), nu)
     cost, final = as_function(cost, "cost"), as_function(final, "final")
-    shape_of("cost", cost, (start, u[0]), ())
+    shape_of("cost", cost, (start, low), ())
     if final is not None:
         shape_of("final", final, (start,), ())
     problem = Horizon(step=step, cost=cost, final=final, start=start, low=low, high=high)
-    found = solved(problem, jnp.clip(u, low, high), jnp.asarray(rtol, default_float()), jnp.asarray(int(max_iterations)))
+    found = solved(problem, begin, jnp.asarray(rtol, default_float()), jnp.asarray(int(max_iterations)))
     path, nq = found.path, step.system.nq
     states = jax.tree.map(lambda x: jnp.broadcast_to(x, (path.t.shape[0], *x.shape)), start)
     return Trajectory(
@@ -164,6 +164,23 @@ def trajectory(
         result=found.result,
         names=input_names(step.system),
     )
+
+
+def _guess(guess: Numbers | Guess | None, start: State, steps: int, nu: int) -> Guess:
+    """What the search begins with."""
+    x = jnp.concatenate([start.q, start.v])
+    zero = Guess(
+        jnp.broadcast_to(x, (steps, x.shape[0])), jnp.zeros((steps, nu)), jnp.zeros((steps, nu, x.shape[0]), x.dtype)
+    )
+    if guess is None:
+        return zero
+    if not isinstance(guess, Guess):
+        guess = dataclasses.replace(zero, u=jnp.asarray(guess, default_float()))
+    if guess.u.shape != (steps, nu) or guess.gain.shape != zero.gain.shape:
+        raise ValueError(
+            f"Argument `guess` must have shape ({steps}, {nu}), the inputs of each step, but has shape {guess.u.shape}."
+        )
+    return guess
 
 
 def _limits(upper: NoNaN | None, lower: NoNaN | None, nu: int) -> tuple[Float[Array, " nu"], Float[Array, " nu"]]:
