@@ -59,7 +59,7 @@ class Horizon(eqx.Module):
         state, result = self.step.with_result(self.state(t, x), u)
         return state.t, jnp.concatenate([state.q, state.v]), result
 
-    def running(self, t: Float[Array, ""], z: Float[Array, " n+nu"]) -> Float[Array, ""]:
+    def running(self, t: Float[Array, ""], z: Float[Array, " w"]) -> Float[Array, ""]:
         """The cost of a step from z = (x, u)."""
         n = z.shape[0] - self.low.shape[0]
         return self.cost(self.state(t, z[:n]), z[n:])
@@ -73,15 +73,15 @@ class Path(eqx.Module):
     """A motion over the horizon.
 
     Attributes:
-        t, x: times, and coordinates with velocities.
+        t, x: times, and coordinates with velocities, at the start and after each step (M = N + 1).
         u: inputs.
         cost: their sum of costs; infinite where a step fails or a cost is not a number.
         size: sum of the sizes of all costs.
         result: of the first step that fails.
     """
 
-    t: Float[Array, " N+1"]
-    x: Float[Array, "N+1 n"]
+    t: Float[Array, " M"]
+    x: Float[Array, "M n"]
     u: Float[Array, "N nu"]
     cost: Float[Array, ""]
     size: Float[Array, ""]
@@ -110,11 +110,11 @@ class Guess(eqx.Module):
 
 
 class Expansion(eqx.Module):
-    """Derivatives along a path: of the steps F (n, n + nu), of the costs by (x, u), of the cost at the end by x."""
+    """Derivatives along a path: of the steps F (n, w) with w = n + nu, of the costs by (x, u), of the cost at the end by x."""
 
-    steps: Float[Array, "N n n+nu"]
-    slopes: Float[Array, "N n+nu"]
-    curvatures: Float[Array, "N n+nu n+nu"]
+    steps: Float[Array, "N n w"]
+    slopes: Float[Array, "N w"]
+    curvatures: Float[Array, "N w w"]
     slope: Float[Array, " n"]
     curvature: Float[Array, "n n"]
 

@@ -151,7 +151,7 @@ def trajectory(
     if final is not None:
         shape_of("final", final, (start,), ())
     problem = Horizon(step=step, cost=cost, final=final, start=start, low=low, high=high)
-    found = solved(problem, begin, jnp.asarray(rtol, default_float()), jnp.asarray(int(max_iterations)))
+    found = solved(problem, begin, jnp.asarray(rtol, default_float()), jnp.asarray(max_iterations, int))
     path, nq = found.path, step.system.nq
     states = jax.tree.map(lambda x: jnp.broadcast_to(x, (path.t.shape[0], *x.shape)), start)
     return Trajectory(
