@@ -20,9 +20,8 @@ STEPS = {"solver": dfx.Dopri8(), "stepsize_controller": dfx.ConstantStepSize(), 
 def pendulum():
     """Two rods; a sensor sits off the second, turned by 0.4 rad against it, a motor at the first."""
     turn = jnp.array([[np.cos(0.4), -np.sin(0.4), 0.1], [np.sin(0.4), np.cos(0.4), 0.05], [0.0, 0.0, 1.0]])
-    lower = P.Body.rod("lower", 0.5, 0.8)
     system = P.Mechanism(
-        [P.Body.rod("upper", 1.0, 1.0), dataclasses.replace(lower, points={**lower.points, "chip": turn})],
+        [P.Body.rod("upper", 1.0, 1.0), P.Body.rod("lower", 0.5, 0.8, points={"chip": turn})],
         [P.Revolute("shoulder", "ground", "upper.a"), P.Revolute("elbow", "upper.b", "lower.a")],
         actuators=[P.Motor("motor", "shoulder")],
         gravity=(0.0, -G),
@@ -113,9 +112,7 @@ def test_wrong_arguments_are_refused_by_name(make, message):
 @pytest.mark.slow
 def test_a_fit_to_an_imu_finds_a_mass_and_where_the_sensor_sits():
     def build(mass, chip):
-        rod = P.Body.rod("rod", 1.0, 1.0)
-        load = P.Body("load", mass, 0.01)
-        rod = dataclasses.replace(rod, points={**rod.points, "chip": chip})
+        rod, load = P.Body.rod("rod", 1.0, 1.0, points={"chip": chip}), P.Body("load", mass, 0.01)
         return P.Mechanism(
             [rod, load],
             [P.Revolute("pivot", "ground", "rod.a"), P.Fixed("clamp", "rod.b", "load")],
