@@ -37,6 +37,7 @@ def test_an_imu_at_rest_shows_minus_g_in_its_axes():
     assert np.allclose(shown, [G * np.sin(angle), G * np.cos(angle), 0.0], rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_an_imu_on_a_turning_arm_shows_the_centripetal_acceleration():
     """In space, without gravity: f = −ω²r along the arm, ω in the sensor's axes."""
     arm = S.Mechanism(
@@ -50,6 +51,7 @@ def test_an_imu_on_a_turning_arm_shows_the_centripetal_acceleration():
     assert np.allclose(shown, [-9.0 * 0.75, 0, 0, 0, 3.0, 0], rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_an_imu_of_a_run_is_that_of_finite_differences():
     system, start = pendulum()
     torque = lambda t, q, v, p: 2.0 * jnp.sin(5 * t)[None]
@@ -83,12 +85,13 @@ def test_an_encoder_shows_steps_and_has_the_derivative_of_its_coordinate():
 def test_a_load_cell_shows_the_reaction_and_noise_follows_from_its_key():
     system, start = pendulum()
     cell = jm.output.LoadCell("elbow", frame="body", sigma=(1.0, 1.0, 0.1))
-    wrench = jm.joint_reaction(system, start, "elbow", frame="body", u=[2.0])
-    exact = cell(system, start, [2.0])
+    u = np.array([2.0])
+    wrench = jm.joint_reaction(system, start, "elbow", frame="body", u=u)
+    exact = cell(system, start, u)
     assert np.array_equal(exact, np.concatenate([wrench.force, wrench.torque]))
-    one, same, other = (cell(system, start, [2.0], key=jax.random.key(k)) for k in (0, 0, 1))
+    one, same, other = (cell(system, start, u, key=jax.random.key(k)) for k in (0, 0, 1))
     assert np.array_equal(one, same) and not np.any(one == other)
-    many = jax.vmap(lambda key: cell(system, start, [2.0], key=key))(jax.random.split(jax.random.key(2), 4000))
+    many = jax.vmap(lambda key: cell(system, start, u, key=key))(jax.random.split(jax.random.key(2), 4000))
     assert np.allclose(np.std(many - exact, axis=0), [1.0, 1.0, 0.1], rtol=0.05)
 
 

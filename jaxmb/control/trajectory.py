@@ -174,13 +174,16 @@ def _guess(guess: Numbers | Guess | None, start: State, steps: int, nu: int) -> 
     )
     if guess is None:
         return zero
-    if not isinstance(guess, Guess):
-        guess = dataclasses.replace(zero, u=jnp.asarray(guess, default_float()))
-    if guess.u.shape != (steps, nu) or guess.gain.shape != zero.gain.shape:
+    u = guess.u if isinstance(guess, Guess) else jnp.asarray(guess, default_float())
+    if u.shape != (steps, nu):
         raise ValueError(
-            f"Argument `guess` must have shape ({steps}, {nu}), the inputs of each step, but has shape {guess.u.shape}."
+            f"Argument `guess` must have shape ({steps}, {nu}), the inputs of each step, but has shape {u.shape}."
         )
-    return guess
+    if isinstance(guess, Guess) and guess.gain.shape != zero.gain.shape:
+        raise ValueError(
+            f"Argument `guess` must have gains of shape {zero.gain.shape}, but has {guess.gain.shape}: is it of another system?"
+        )
+    return guess if isinstance(guess, Guess) else dataclasses.replace(zero, u=u)
 
 
 def _limits(upper: NoNaN | None, lower: NoNaN | None, nu: int) -> tuple[Float[Array, " nu"], Float[Array, " nu"]]:
