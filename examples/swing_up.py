@@ -127,13 +127,13 @@ def main():
     plan, hinge = planner(system)
     rest = hanging(system)
     # At rest below nothing tells left from right: a swing as a guess. It answers nothing yet.
-    swing = 0.5 * jnp.sin(2 * jnp.pi * DT * jnp.arange(HORIZON) / 1.2)[:, None]
+    swing = -0.5 * jnp.sin(2 * jnp.pi * DT * jnp.arange(HORIZON) / 0.8)[:, None]
     x = jnp.tile(jnp.concatenate([rest.q, rest.v]), (HORIZON, 1))
     guess = jm.control.Guess(x, swing, jnp.zeros((HORIZON, 1, x.shape[1])))
     begin = time.perf_counter()
     first = plan(rest, guess, 300)
     print(f"first plan, with compiling {time.perf_counter() - begin:.0f} s\n{first}")
-    assert bool(first.result == jm.RESULTS.successful)
+    assert bool(first.result == jm.RESULTS.successful) and first.cost < 2
 
     plant = jm.stepper(slider_crank(pole=0.33), rest, DT, solver=dfx.Midpoint(), substeps=4)
     states, inputs, times = loop(plan, first, plant, hinge)
