@@ -173,7 +173,7 @@ def test_redundant_rows_change_nothing():
     assert np.abs(once.gain - thrice.gain).max() < 1e-6 * np.abs(once.gain).max()
 
 
-def fourbar(*more):
+def fourbar():
     """A four-bar with a motor at its crank."""
     rods = {"crank": 0.3, "coupler": 0.8, "rocker": 0.6}
     return P.Mechanism(
@@ -183,7 +183,6 @@ def fourbar(*more):
             P.Revolute("A", "crank.b", "coupler.a"),
             P.Revolute("B", "coupler.b", "rocker.b"),
             P.Revolute("C", ("ground", (0.7, 0.0)), "rocker.a"),
-            *more,
         ],
         actuators=[P.Motor("motor", "O")],
         gravity=(0.0, -9.81),
@@ -191,21 +190,15 @@ def fourbar(*more):
 
 
 @pytest.mark.slow
-def test_a_fourbar_reaches_a_pose_whatever_rows_are_redundant():
-    """Its coupler's length is stated twice."""
-    plans = []
-    for system in (fourbar(), fourbar(P.Distance("bar", "crank.b", "rocker.b", 0.8))):
-        start = jm.assemble(system, {"O": 0.5}, hold=["O"])
-        step = jm.stepper(system, start, 0.02, solver=dfx.Midpoint())
-        crank = system.coordinates.index("O")
-        cost = lambda s, u: 1e-4 * u @ u
-        final = lambda s, crank=crank: 100 * (s.q[crank] - 1.0) ** 2 + 5 * s.v[crank] ** 2
-        plan = jm.control.trajectory(step, start, cost, 20, final=final, upper=20.0, rtol=1e-8)
-        assert plan.result == jm.RESULTS.successful and abs(plan.states.q[-1, crank] - 1.0) < 0.02
-        assert np.abs(jm.residuals(system, plan.states).position).max() < 1e-10
-        plans.append(plan)
-    assert abs(plans[0].cost - plans[1].cost) < 1e-9 * plans[0].cost
-    assert np.abs(plans[0].u - plans[1].u).max() < 1e-5
+def test_a_fourbar_reaches_a_pose():
+    system = fourbar()
+    start = jm.assemble(system, {"O": 0.5}, hold=["O"])
+    step = jm.stepper(system, start, 0.02, solver=dfx.Midpoint())
+    crank = system.coordinates.index("O")
+    final = lambda s: 100 * (s.q[crank] - 1.0) ** 2 + 5 * s.v[crank] ** 2
+    plan = jm.control.trajectory(step, start, lambda s, u: 1e-4 * u @ u, 20, final=final, upper=20.0, rtol=1e-8)
+    assert plan.result == jm.RESULTS.successful and abs(plan.states.q[-1, crank] - 1.0) < 0.02
+    assert np.abs(jm.residuals(system, plan.states).position).max() < 1e-10
 
 
 @pytest.mark.slow
