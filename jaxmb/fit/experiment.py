@@ -95,7 +95,7 @@ class Signal(eqx.Module):
         return jnp.where(there, values, 0.0), jnp.where(there, 1.0 / jnp.broadcast_to(sigma, values.shape), 0.0)
 
 
-def _name(of: Callable[..., Array]) -> str:
+def _name(of: Callable[..., object]) -> str:
     """The name of a sensor, or of a function."""
     return next((x for at in ("name", "__name__") if isinstance(x := getattr(of, at, None), str)), type(of).__name__)
 
