@@ -372,6 +372,12 @@ def reports():
         ),
     )
     yield jm.output.commands, moving | dict(law=track())
+    yield jm.output.IMU, dict(point="rod.b", name="imu", sigma=least(0.1))
+    yield jm.output.Encoder, dict(joint="pivot", resolution=more(0.1), name=either("angle", "none"), sigma=least(0.1))
+    yield (
+        jm.output.LoadCell,
+        dict(joint="pivot", on=either("rod", "none"), frame="joint", name="cell", sigma=least(0.1)),
+    )
     yield jm.analyse_reactions, state | dict(method=known("qr"), rank_tol=more(1e-7))
     yield jm.evaluate, state | dict(u=np.zeros(1))
     yield jm.physical_reactions, dict(
@@ -551,6 +557,10 @@ def laws():
         control.controllability,
         state | dict(limits=np.ones(1), output="pivot", formulation=jm.formulation.GaussProjection()),
     )
+    yield control.trajectory, dict(
+        step=jm.stepper(built(), start(), 0.05), start=start(), cost=lambda state, u: u @ u, steps=more(2), final=lambda state: state.q @ state.q,
+        guess=np.zeros((2, 1)), upper=np.ones(1), lower=np.full(1, -1.0), rtol=more(1e-6), max_iterations=more(2),
+    )  # fmt: skip
     held = dict(system=absolute_with_motor(), state=jm.assemble(absolute_with_motor()))
     yield (
         control.analyse_forces,

@@ -20,11 +20,11 @@ from jaxmb.foundations import Positive, contract, function_of
 MADE = {
     "": """Acceleration Criterion CurveEvent DependentRows Diagnosis Energy Equilibrium Events Kinematics Linearisation Minimal Mode
         Motion MotionCurve Partition Projected ReactionReport Reactions Residuals RESULTS Scale Solution State Statics EngineChoice Switches
-        Terms Transition Verdict Wrench AbstractDrift AbstractEvent Attempt Change EventContext Occurrence AbstractEngine AbstractFormulation NoDrift Stepper DirectionalDerivative GradientCheck Evidence RunCheck
+        Terms Transition Verdict Wrench AbstractDrift AbstractEvent Attempt Change EventContext Occurrence AbstractEngine AbstractFormulation NoDrift Stepper AbstractSensor DirectionalDerivative GradientCheck Evidence RunCheck
         compiler_options show_config""",
     "planar": "",
     "spatial": "",
-    "control": """AbstractClock AbstractController AbstractForces AbstractOutput AbstractWrapper Affine Clock Command Controllability Deviation Drive Effort Equilibrium Linearisation
+    "control": """AbstractStepper Guess Trajectory AbstractClock AbstractController AbstractForces AbstractOutput AbstractWrapper Affine Clock Command Controllability Deviation Drive Effort Equilibrium Linearisation
         ForceReport HybridCommand Instant LQR Eigenmode Operational OutputRows Plant Response StateFeedback Tangent Timetable Tracking as_controller as_output
         clipped exceeds_every_input motion_of reference_at scaled_to_limits""",
     "fit": "Fit Identifiability Progress SignalFit Tuned",

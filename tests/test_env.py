@@ -327,3 +327,16 @@ def test_a_task_runs_under_random_actions(name):
     assert (rewards[:, :10] > 0).all() and np.ptp(rewards[:, 9]) > 1e-4
     residual = jm.residuals(env.stepper.system, end.data).position
     assert np.abs(residual).max() < 1e-8
+
+
+@pytest.mark.slow
+def test_observations_may_see_the_inputs_of_the_step():
+    """As an accelerometer does: a force of 2 N on 2 kg along the rail of a free system."""
+    free = jm.System(("x",), mass=lambda t, q, p: 2 * jnp.eye(1), actuation=lambda t, q, p: jnp.eye(1))
+    feel = lambda system, state, u: jm.reactions(system, state, u=u, throw=False).vdot
+    felt = jm.env.Environment(
+        jm.stepper(free, jm.assemble(free), 0.1), feel, lambda system, state, action: action[0], 4.0
+    )
+    assert felt.observation_size == 1
+    state = felt.reset(jax.random.key(0))
+    assert np.allclose(state.obs, 0.0) and np.allclose(felt.step(state, jnp.array([0.5])).obs, 1.0)

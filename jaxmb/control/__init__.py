@@ -64,9 +64,13 @@ from .sampled import Sampled as Sampled
 from .saturation import clipped as clipped
 from .saturation import exceeds_every_input as exceeds_every_input
 from .saturation import scaled_to_limits as scaled_to_limits
+from .steps import AbstractStepper as AbstractStepper
 from .tangent import Tangent as Tangent
 from .track import Track as Track
 from .track_force import TrackForce as TrackForce
+from .horizon import Guess as Guess
+from .trajectory import trajectory as trajectory
+from .trajectory import Trajectory as Trajectory
 from .wrappers import AbstractWrapper as AbstractWrapper
 from .wrappers import Noisy as Noisy
 from .wrappers import RateLimited as RateLimited

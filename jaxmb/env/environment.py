@@ -30,6 +30,7 @@ from ..system import System
 
 Reward = Float[Array, ""] | dict[str, Float[Array, ""]]
 OfState, OfStep, OfDraw = (function_of(x) for x in ("system, state", "system, state, action", "rng, system"))
+OfInputs = function_of("system, state, u")
 
 
 class State(eqx.Module):
@@ -67,7 +68,8 @@ class Environment(eqx.Module):
 
     Args:
         stepper: made by `jaxmb.stepper` without `control`; its dt is the time between two actions, its state the middle of the starts.
-        observe: `observe(system, state)` returns an array (n,).
+        observe: `observe(system, state)` returns an array (n,); or `observe(system, state, u)`, with the inputs (nu,) of the step to here, zero
+            at the start, for sensors that feel accelerations.
         reward: `reward(system, state, action)`, a number, or a dictionary of numbers whose sum it is, of the state after the step and the action
             (nu,) within [−1, 1].
         upper: inputs where an action is 1, a number or (nu,).
@@ -102,12 +104,13 @@ class Environment(eqx.Module):
     lower: Float[Array, " nu"]
     spread: Float[Array, "*nq"]
     episode_length: int | None = eqx.field(static=True)
+    _sees_inputs: bool = eqx.field(static=True)
 
     @contract
     def __init__(
         self,
         stepper: Stepper,
-        observe: Annotated[Any, OfState],
+        observe: Annotated[Any, OfState] | Annotated[Any, OfInputs],
         reward: Annotated[Any, OfStep],
         upper: NoNaN,
         lower: NoNaN | None = None,
@@ -120,6 +123,7 @@ class Environment(eqx.Module):
         self.stepper = stepper
         self.observe, self.reward = as_function(observe, "observe"), as_function(reward, "reward")
         self.done, self.randomise = as_function(done, "done"), as_function(randomise, "randomise")
+        self._sees_inputs = not OfState.value(observe)
         self.upper, self.lower = _limits(stepper, upper, lower)
         self.spread = deviations(stepper.system, spread)
         self.episode_length = None if episode_length is None else int(episode_length)
@@ -140,7 +144,8 @@ class Environment(eqx.Module):
     @property
     def observation_size(self) -> int:
         """How many numbers an observation has."""
-        return jax.eval_shape(self.observe, self.stepper.system, self.stepper.state).shape[0]
+        zero = jnp.zeros(self.action_size)
+        return jax.eval_shape(self._observed, self.stepper.system, _reference(self.stepper), zero).shape[0]
 
     @property
     def dt(self) -> Float[Array, ""]:
@@ -172,7 +177,7 @@ class Environment(eqx.Module):
         _, metrics = jax.tree.map(jnp.zeros_like, self._rewarded(system, usable, jnp.zeros(self.action_size)))
         return State(
             data=data,
-            obs=self._observed(system, usable),
+            obs=self._observed(system, usable, jnp.zeros(self.action_size)),
             reward=_number(False),
             done=_number(~success),
             metrics=metrics,
@@ -210,11 +215,12 @@ class Environment(eqx.Module):
             late = info["steps"] >= self.episode_length
             info["truncation"] = _number(late & ~over)
             over = over | late
-        obs = jnp.where(success, self._observed(system, usable), state.obs)
+        obs = jnp.where(success, self._observed(system, usable, jnp.where(success, u, 0)), state.obs)
         return State(data=data, obs=obs, reward=reward, done=_number(over), metrics=metrics, info=info)
 
-    def _observed(self, system: System, data: MechanismState) -> Float[Array, " n"]:
-        return jnp.asarray(self.observe(system, data), default_float())
+    def _observed(self, system: System, data: MechanismState, u: Float[Array, " nu"]) -> Float[Array, " n"]:
+        more = (u,) if self._sees_inputs else ()
+        return jnp.asarray(self.observe(system, data, *more), default_float())
 
     def _rewarded(self, system: System, data: MechanismState, action: Array) -> tuple[Array, dict[str, Array]]:
         """The reward and its terms by name."""
@@ -284,7 +290,7 @@ def _check(env: Environment) -> None:
         why = "has a `control`" if stepper.control is not None else "is one of a system without actuators"
         raise ValueError(f"Argument `stepper` must take inputs, but {why}.")
     at = stepper.system, _reference(stepper)
-    if len(shape := jax.eval_shape(env.observe, *at).shape) != 1:
+    if len(shape := jax.eval_shape(env._observed, *at, jnp.zeros(stepper.system.nu)).shape) != 1:
         raise ValueError(f"Argument `observe` must return an array (n,), but returns one of shape {shape}.")
     reward = jax.eval_shape(env.reward, *at, jnp.zeros(stepper.system.nu))
     for name, x in reward.items() if isinstance(reward, Mapping) else [("", reward)]:

@@ -32,8 +32,8 @@ class Signal(eqx.Module):
 
     Args:
         of: what was measured: the name of a coordinate or joint coordinate; with "'" behind it its rate; "body" or "body.point" for
-            the position of a point (d,); or a function `of(system, solution)` → (T,) or (T, k), for what else a motion has:
-            reactions, energies, inputs.
+            the position of a point (d,); a sensor such as `jaxmb.output.IMU`; or a function `of(system, solution)` → (T,) or (T, k), for
+            what else a motion has: reactions, energies, inputs.
         values: (T,) or (T, k), at the times of the experiment; NaN where a sample is missing. None before anything was measured.
         sigma: standard deviation of its noise: one, one for each component (k,), or one for each value. Residuals are divided by it.
         bias: whether an unknown constant, for each component, is added by the sensor.
@@ -61,7 +61,7 @@ class Signal(eqx.Module):
                 f"Argument `of` of a signal must be a name or a function (system, solution), but is {of!r}."
             )
         self.of = of if isinstance(of, str) else as_parameters(as_function(of, "of"))
-        self.name = name or (of if isinstance(of, str) else getattr(of, "__name__", type(of).__name__))
+        self.name = name or (of if isinstance(of, str) else _name(of))
         self.values = None if values is None else jnp.asarray(as_parameters(values), default_float())
         self.sigma, self.bias = jnp.asarray(as_parameters(sigma), default_float()), bias
         if self.values is not None and self.values.ndim not in (1, 2):
@@ -93,6 +93,11 @@ class Signal(eqx.Module):
         # Weight zero, value zero: a NaN times zero would be NaN, in derivatives too.
         there = jnp.isfinite(values)
         return jnp.where(there, values, 0.0), jnp.where(there, 1.0 / jnp.broadcast_to(sigma, values.shape), 0.0)
+
+
+def _name(of: Callable[..., object]) -> str:
+    """The name of a sensor, or of a function."""
+    return next((x for at in ("name", "__name__") if isinstance(x := getattr(of, at, None), str)), type(of).__name__)
 
 
 class Experiment(eqx.Module):

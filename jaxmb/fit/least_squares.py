@@ -13,7 +13,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from ..foundations import RESULTS, lasting
-from ..linalg import solve_spd
+from ..linalg import bounded_round
 from .residuals import AbstractResiduals
 
 # The first damping, relative to the diagonal of JᵀJ (1e-6 for good starts, 1e-3 or 1 for others: Madsen, Nielsen and Tingleff 2004), and its
@@ -30,9 +30,8 @@ LARGEST_DAMPING = 1e12
 ACCEPTANCE = 1e-4
 # Columns of J that are shorter, relative to the longest, are rounding: their unknowns stay.
 ZERO_COLUMN = 1e-11
-# Rounds in which a step within bounds is improved, a fixed number so that it can be differentiated and batched, and the parts of a way that
-# are tried in each; the last one stands still.
-ROUNDS, PARTS = 40, (*(2.0**-k for k in range(12)), 0.0)
+# Rounds in which a step within bounds is improved: a fixed number, so that it can be differentiated.
+ROUNDS = 40
 # Part of the cost that errors of the runs, which have tolerances, may make up: a smaller change may be theirs.
 HIDDEN = 1e-5
 # Once a run has failed bounds may be where none can be made, such as masses of zero: steps go this part of the way to them.
@@ -191,20 +190,8 @@ def bounded_step(
     damped = matrix + damping * unity
     low, high = (-jnp.inf, jnp.inf) if room is None else (x * unit for x in room)
 
-    def round(_: Array, d: Array) -> Array:
-        """Newton's step of what no bound holds, or one down the slope, as far along its projection as is best."""
-        rest = slope + damped @ d
-        fixed = ~live | ((d <= low) & (rest > 0)) | ((d >= high) & (rest < 0))
-        # Unit rows and columns for what a bound holds: the matrix keeps its shape, and stays positive definite.
-        both = ~fixed[:, None] & ~fixed
-        newton = solve_spd(jnp.where(both, damped, unity), jnp.where(fixed, 0.0, -rest))
-        # Newton's step may be cut off by a bound so that it leads up; the projected gradient never is (Bertsekas
-        # 1982).
-        ways = jnp.stack([newton, jnp.where(fixed, 0.0, -rest)])
-        trials = jnp.clip(d + (jnp.array(PARTS)[:, None, None] * ways).reshape(-1, d.shape[0]), low, high)
-        return trials[jnp.argmin(trials @ slope + 0.5 * jnp.sum(trials * (trials @ damped), axis=1))]
-
-    d = lax.fori_loop(0, 1 if room is None else ROUNDS, round, jnp.zeros_like(unit))
+    better = lambda _, d: bounded_round(damped, slope, low, high, d, live)
+    d = lax.fori_loop(0, 1 if room is None else ROUNDS, better, jnp.zeros_like(unit))
     predicted = -(slope @ d + 0.5 * d @ (matrix @ d))
     fine = jnp.isfinite(predicted)  # else more damping is needed
     return jnp.where(fine, d / unit, 0.0), jnp.where(fine, predicted, jnp.inf)

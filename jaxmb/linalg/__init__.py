@@ -5,6 +5,8 @@ and, on some CPU builds of JAX, do not return. Derivatives are those of the line
 factorisation, so that they are exact wherever the rank is locally constant.
 """
 
+from .bounded import bounded_minimum as bounded_minimum
+from .bounded import bounded_round as bounded_round
 from .constrained import ConstrainedFactor as ConstrainedFactor
 from .constrained import independent_factor as independent_factor
 from .constrained import minimum_norm_multipliers as minimum_norm_multipliers

@@ -18,6 +18,10 @@ from .quantities import Reactions as Reactions
 from .quantities import reactions as reactions
 from .quantities import Residuals as Residuals
 from .quantities import residuals as residuals
+from .sensors import AbstractSensor as AbstractSensor
+from .sensors import Encoder as Encoder
+from .sensors import IMU as IMU
+from .sensors import LoadCell as LoadCell
 from .statics import Statics as Statics
 from .statics import statics as statics
 from .tabulate import tabulate as tabulate
@@ -27,7 +31,11 @@ from .wrench import Wrench as Wrench
 
 # What users and classes of theirs meet; other names are for the packages above.
 __all__ = [
+    "IMU",
+    "AbstractSensor",
+    "Encoder",
     "Energy",
+    "LoadCell",
     "Reactions",
     "Residuals",
     "Statics",

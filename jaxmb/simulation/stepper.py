@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
-from ..control import AbstractController, Instant, Plant, Sampled, as_controller
+from ..control import AbstractController, AbstractStepper, Instant, Plant, Sampled, as_controller
 from ..formulation import AbstractFormulation, formulation_at
 from ..foundations import (
     RESULTS,
@@ -64,7 +64,7 @@ class HeldInputs(AbstractController):
         return self.u
 
 
-class Stepper(eqx.Module):
+class Stepper(AbstractStepper):
     """`state = step(state, u)`, made by `jaxmb.stepper`; a pytree, whose floating-point numbers can be differentiated and batched.
 
     Attributes:

@@ -1,0 +1,22 @@
+"""What a plan needs to know of steps of one length."""
+
+import abc
+
+import equinox as eqx
+from jaxtyping import Array, Float
+
+from ..foundations import RESULTS, Numbers
+from ..system import State, System
+from .controller import AbstractController
+
+
+class AbstractStepper(eqx.Module):
+    """Steps of one length, `state = step(state, u)`, such as `jaxmb.stepper` makes."""
+
+    system: eqx.AbstractVar[System]
+    dt: eqx.AbstractVar[Float[Array, ""]]
+    control: eqx.AbstractVar[AbstractController | None]
+
+    @abc.abstractmethod
+    def with_result(self, state: State, u: Numbers | None = None) -> tuple[State, RESULTS]:
+        """The state after a step, and what became of the step."""
