@@ -4,6 +4,7 @@
 # make dist    wheel and source distribution in dist/, tried out without the checkout
 # make site    the documentation as pages that need no network, in build/site
 # make hard    random mechanisms, batches and events against independent solutions: docs/scoreboard.md
+# make notebooks    the lessons of notebooks/ executed: build/notebooks, and their pages in docs/notebooks
 # make examples, make slow, make benchmarks, make clean
 #
 # Everything is set up in $(VENV) at the first call. Needed: make and Python 3.11 or later.
@@ -19,7 +20,7 @@ LOWEST ?= python3.11
 NEWEST ?= $(shell for minor in 14 13 12 11; do python3.$$minor -c 'import sys; print(sys.executable)' 2>/dev/null && break; done)
 QUARTER := $(patsubst %,tests/test_%.py,assemble batch data devices events float32 functions gradients kernels linalg loops program simulate system)
 
-.PHONY: demo test versions examples slow hard dist site benchmarks clean
+.PHONY: demo test versions examples notebooks slow hard dist site benchmarks clean
 
 demo: $(VENV)/.plots
 	$(BIN)/python examples/andrews.py
@@ -61,6 +62,10 @@ site: $(VENV)/.docs
 examples: $(VENV)/.plots
 	set -e; for name in $(EXAMPLES); do $(BIN)/python examples/$$name.py; done
 
+# An error in a cell is one of the command. LESSONS="four_bar locks"
+notebooks: $(VENV)/.notebooks
+	$(BIN)/python notebooks/make.py $(LESSONS)
+
 # SIZE=--small or SIZE=--full; a benchmark that fails does not keep the others from running.
 benchmarks: $(VENV)/.benchmarks
 	failed=; for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py $(SIZE) || failed="$$failed $$name"; done; \
@@ -81,6 +86,10 @@ $(VENV)/.test: pyproject.toml | $(BIN)/python
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	touch $@
+
+$(VENV)/.notebooks: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[notebooks]'
 	touch $@
 
 $(VENV)/.benchmarks: pyproject.toml | $(BIN)/python

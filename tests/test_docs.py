@@ -41,7 +41,7 @@ SHORT = ["README.md", "docs/formulations/kkt.md", "docs/lanes.md", "docs/records
 # In these a block of text behind a block of code is what that prints.
 WITH_OUTPUT = ["README.md", "docs/index.md"]
 # In these only where there is such a block, and but for numbers of the size of rounding, which differ between machines.
-WITH_SOME_OUTPUT = ["docs/models.md"]
+WITH_SOME_OUTPUT = ["docs/models.md", *(page for page in PAGES if page.startswith("docs/notebooks/"))]
 ROUNDING = re.compile(r"\b\d[\d.]*e-1[3-9]")
 WITH_CODE = [page for page in PAGES if "```python" in (ROOT / page).read_text()]
 
