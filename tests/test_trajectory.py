@@ -73,6 +73,7 @@ def planned(**options):
     return jm.control.trajectory(step, options.pop("start", start), cost, STEPS, final=final, **options)
 
 
+@pytest.mark.slow
 def test_limits_are_kept_as_a_bounded_minimiser_does():
     step, start, cost, final = pendulum()
 

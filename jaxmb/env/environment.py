@@ -218,7 +218,7 @@ class Environment(eqx.Module):
         obs = jnp.where(success, self._observed(system, usable, jnp.where(success, u, 0)), state.obs)
         return State(data=data, obs=obs, reward=reward, done=_number(over), metrics=metrics, info=info)
 
-    def _observed(self, system: System, data: MechanismState, u: Float[Array, " nu"]) -> Float[Array, " n"]:
+    def _observed(self, system: System, data: MechanismState, u: Float[Array, " nu"]) -> Array:
         more = (u,) if self._sees_inputs else ()
         return jnp.asarray(self.observe(system, data, *more), default_float())
 
