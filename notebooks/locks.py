@@ -55,7 +55,7 @@ legend = ax.legend()
 
 # %%
 before, after = sol.events.before, sol.events.after
-mass = system.mass(0.0, before.q[0])
+mass = system.mass(before.t[0], before.q[0])
 change = np.asarray(mass @ (after.v[0] - before.v[0]))
 print("rates before:", np.round(before.v[0], 3), "rad/s")
 print("rates after: ", np.round(after.v[0], 3) + 0.0, "rad/s")
