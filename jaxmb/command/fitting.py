@@ -15,8 +15,6 @@ KEYS = ("model", "parameters", "experiments", "output", "max_iterations")
 PARAMETER_KEYS = ("nominal", "min", "max", "frozen")
 EXPERIMENT_KEYS = ("record", "signals", "start", "speed", "hold", "fit_start", "windows", "name")
 SIGNAL_KEYS = ("of", "sigma", "bias")
-# A search that takes more evaluations than `identify` allows by default is one whose description should be looked at.
-MAX_ITERATIONS = 50
 
 
 def described_fit(path: pathlib.Path) -> Fit:
@@ -51,9 +49,9 @@ def described_fit(path: pathlib.Path) -> Fit:
         _parameter(name, table, path) for name, table in _table(values["parameters"], "'parameters'", path).items()
     ]
     experiments = [_experiment(model, system, table, path) for table in tables]
-    limit = values.get("max_iterations", MAX_ITERATIONS)
+    limit = {"max_iterations": values["max_iterations"]} if "max_iterations" in values else {}
     build = lambda mechanism: mechanism.build(cut=model.loops)
-    fit = identify(model.mechanism, parameters, experiments, build=build, max_iterations=limit)
+    fit = identify(model.mechanism, parameters, experiments, build=build, **limit)
     if "output" in values:
         with replacing(sibling_path(path, values["output"], "output"), "output") as fresh:
             fresh.write_text(fit.model.to_text(), encoding="utf-8")

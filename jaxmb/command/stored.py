@@ -1,5 +1,6 @@
 """Runs in files: a motion, and the mechanism that moves."""
 
+import dataclasses
 import json
 import pathlib
 from typing import Any
@@ -15,7 +16,6 @@ from ..system import Scale, System
 
 # Attributes of the file beside the data set of the solution: the mechanism's text, and the joints that close loops as a list in JSON.
 MECHANISM, LOOPS = "mechanism", "loops"
-SCALE = ("row", "span", "reach", "row_by_length", "rate")
 
 
 def store(path: pathlib.Path, model: Model, solution: Solution) -> None:
@@ -62,7 +62,7 @@ def _solution(data: Any) -> Solution:
         v=numbers("v"),
         work=numbers("work"),
         u=None,
-        scale=Scale(**{name: numbers(f"scale_{name}") for name in SCALE}),
+        scale=Scale(**{field.name: numbers(f"scale_{field.name}") for field in dataclasses.fields(Scale)}),
         stats={
             str(name).removeprefix("stats_"): jnp.asarray(data[name].values)
             for name in data

@@ -1,7 +1,6 @@
 """Differential dynamic programming without second derivatives of the steps (iLQR), one iteration after the other.
 
-Libraries that offer it were looked at: none that is kept in step with JAX has limits of inputs, batches and steps that may fail. Nothing here
-calls LAPACK, since many searches may go on side by side.
+Steps may fail, and searches go on side by side in a batch: nothing here calls LAPACK, which may never return there.
 """
 
 import dataclasses
@@ -216,8 +215,8 @@ def backward(
         damped = by_uu + added
         definite = definite & jnp.all(jnp.isfinite(inverse_root(damped))) & jnp.all(jnp.isfinite(by_ux))
         damped = jnp.where(definite, damped, np.eye(nu))
-        change, held = bounded_minimum(damped, jnp.where(definite, by_u, 0.0), problem.low - u, problem.high - u)
-        free = ~held
+        change, bound = bounded_minimum(damped, jnp.where(definite, by_u, 0.0), problem.low - u, problem.high - u)
+        free = ~bound
         root = inverse_root(jnp.where(free[:, None] & free, damped, np.eye(nu)))
         gain = -(root.T @ (root @ jnp.where(free[:, None] & definite, by_ux, 0.0)))
         # Exact also for a law that is not the best one: damped, or within limits (Tassa, Erez and Todorov 2012, eq. 11).

@@ -44,6 +44,7 @@ class Trajectory(TextInNotebooks, eqx.Module):
         iterations: changes that were tried.
         result: `RESULTS.successful`; `search_unfinished` after `max_iterations`; `search_stuck`; the result of the step that fails from
             the guess, or `search_failed` where a cost is not a number.
+        names: of the inputs.
     """
 
     states: State
@@ -151,17 +152,17 @@ def trajectory(
     if final is not None:
         shape_of("final", final, (start,), ())
     problem = Horizon(step=step, cost=cost, final=final, start=start, low=low, high=high)
-    found = solved(problem, begin, jnp.asarray(rtol, default_float()), jnp.asarray(max_iterations, int))
-    path, nq = found.path, step.system.nq
+    search = solved(problem, begin, jnp.asarray(rtol, default_float()), jnp.asarray(max_iterations, int))
+    path, nq = search.path, step.system.nq
     states = jax.tree.map(lambda x: jnp.broadcast_to(x, (path.t.shape[0], *x.shape)), start)
     return Trajectory(
         states=dataclasses.replace(states, t=path.t, q=path.x[:, :nq], v=path.x[:, nq:]),
         u=path.u,
         cost=path.cost,
-        gain=found.law.gain,
-        change=found.law.change,
-        iterations=found.iterations,
-        result=found.result,
+        gain=search.law.gain,
+        change=search.law.change,
+        iterations=search.iterations,
+        result=search.result,
         names=input_names(step.system),
     )
 

@@ -30,6 +30,7 @@ from .characteristic import Table as Table
 from .force import AbstractForce as AbstractForce
 from .force import BearingFriction as BearingFriction
 from .force import Force as Force
+from .force import FRICTION_SPEED as FRICTION_SPEED
 from .force import JointForce as JointForce
 from .force import JointFriction as JointFriction
 from .force import JointSpring as JointSpring

@@ -24,6 +24,8 @@ from .marker import Marker, MarkerLike, as_vector, marker
 from .motion import Motion
 
 Scalar = Float[Array, ""]
+# The default v₀ of dry friction in m/s or rad/s.
+FRICTION_SPEED = 1e-2
 
 
 def number(value: Number, argument: str) -> Scalar:
@@ -189,7 +191,12 @@ class JointFriction(AbstractForce):
 
     @contract
     def __init__(
-        self, name: str, joint: str, viscous: NonNegative = 0.0, coulomb: NonNegative = 0.0, speed: Positive = 1e-2
+        self,
+        name: str,
+        joint: str,
+        viscous: NonNegative = 0.0,
+        coulomb: NonNegative = 0.0,
+        speed: Positive = FRICTION_SPEED,
     ):
         self.name, self.joint = name, joint
         self.viscous = number(viscous, f"viscous of force '{name}'")
@@ -231,7 +238,12 @@ class BearingFriction(AbstractForce):
 
     @contract
     def __init__(
-        self, name: str, joint: str, coefficient: NonNegative, radius: NonNegative = 1.0, speed: Positive = 1e-2
+        self,
+        name: str,
+        joint: str,
+        coefficient: NonNegative,
+        radius: NonNegative = 1.0,
+        speed: Positive = FRICTION_SPEED,
     ):
         self.name, self.joint = name, joint
         self.coefficient = number(coefficient, f"coefficient of force '{name}'")

@@ -56,6 +56,6 @@ class JointInertia(AbstractForce):
                 f"The force of '{self.name}' must be read by `jaxmb.force`: it depends on accelerations, which a `Motion` does not know."
             )
         vdot, accelerations = motion.accelerations
-        moved = lambda poses, rates, v: self.speeds(dataclasses.replace(motion, poses=poses, rates=rates, v=v))
+        speeds = lambda poses, rates, v: self.speeds(dataclasses.replace(motion, poses=poses, rates=rates, v=v))
         at, change = (motion.poses, motion.rates, motion.v), (motion.rates, accelerations, vdot)
-        return -self.inertia * jax.jvp(moved, at, change)[1]
+        return -self.inertia * jax.jvp(speeds, at, change)[1]

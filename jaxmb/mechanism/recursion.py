@@ -233,9 +233,9 @@ class Tree:
             articulated, bias = inertia[joint.body], wrench[joint.body]
             for k in reversed(joint.v):
                 momentum = articulated @ screws[k]
-                along = jnp.dot(screws[k], momentum) + own[k]
-                share = momentum / along
-                free_rate = (force[k] - jnp.dot(screws[k], bias)) / along
+                inertia_of_joint = jnp.dot(screws[k], momentum) + own[k]
+                share = momentum / inertia_of_joint
+                free_rate = (force[k] - jnp.dot(screws[k], bias)) / inertia_of_joint
                 articulated = articulated - _symmetric(jnp.outer(momentum, share))
                 bias = bias + momentum * free_rate
                 shares[k] = share, free_rate

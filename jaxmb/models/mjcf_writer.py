@@ -130,8 +130,8 @@ class MjcfWriter(TreeWriter):
             return self._is_single(force.joint)
         if isinstance(force, spatial.JointFriction | spatial.JointInertia):
             moves = self._is_single(force.joint) or isinstance(self.joints.get(force.joint), spatial.Spherical)
-            known = self.is_expressible(force) if isinstance(force, spatial.JointFriction) else True
-            return moves and known and force.joint in self.in_tree
+            expressible = self.is_expressible(force) if isinstance(force, spatial.JointFriction) else True
+            return moves and expressible and force.joint in self.in_tree
         return isinstance(force, spatial.SpringDamper)
 
     # Bodies
@@ -190,7 +190,7 @@ class MjcfWriter(TreeWriter):
         candidates = (owner, *(f"{owner}_{i}" for i in range(len(self.site_names) + 1)))
         name = next(n for n in candidates if n not in self.site_names)
         self.site_names.add(name)
-        self.sites[body].append(f"<site name={quoteattr(name)}{_pose(self.seen(body, local))}/>")
+        self.sites[body].append(f"<site name={quoteattr(name)}{_pose(self.on_link(body, local))}/>")
         return name
 
     def _ends(self, name: str, a: tuple[str, np.ndarray], b: tuple[str, np.ndarray]) -> list[str]:

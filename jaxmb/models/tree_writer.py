@@ -7,15 +7,13 @@ from jaxtyping import Array
 
 from .. import spatial
 from ..foundations import listing
-from ..mechanism import AbstractBody, AbstractJoint, Marker
+from ..mechanism import FRICTION_SPEED, AbstractBody, AbstractJoint, Marker
 from ..mechanism.elements import local_pose
 from ..mechanism.tree import TreeEdge, spanning_tree
 from .graph import WORLD, inverse, pose
 
 # What the ground is called in files.
 ROOT = "world"
-# The default speed of `JointFriction`, which a file has no field for: friction of another speed would not be read back.
-FRICTION_SPEED = 1e-2
 
 
 class TreeWriter:
@@ -77,7 +75,7 @@ class TreeWriter:
         return joint in self.joints and len(self.joints[joint].pair.velocities) == 1
 
     def is_expressible(self, friction: spatial.JointFriction) -> bool:
-        """Whether friction is one of those that a reader of ours makes."""
+        """Whether friction is one of those that a reader of ours makes: files have no field for its speed."""
         return float(friction.coulomb) == 0 or float(friction.speed) == FRICTION_SPEED
 
     def friction(self, joint: str) -> tuple[float, float]:
@@ -112,9 +110,9 @@ class TreeWriter:
         edge = self.edges[body]
         if edge.joint is None:
             return np.asarray(self.mechanism.elements[body].pose, float)
-        return self.seen(self.parent(body), self.ends(edge)[0])
+        return self.on_link(self.parent(body), self.ends(edge)[0])
 
-    def seen(self, body: str, local: np.ndarray) -> np.ndarray:
+    def on_link(self, body: str, local: np.ndarray) -> np.ndarray:
         """A pose on a body, seen from its link's frame."""
         return inverse(self.frames[body]) @ local
 
@@ -139,4 +137,4 @@ class TreeWriter:
                 candidates = (point, *(f"{body}_{point}{i or ''}" for i in range(len(names) + 1)))
                 name = next(n for n in candidates if n not in names)
                 names.add(name)
-                yield body, name, self.seen(body, np.asarray(local, float))
+                yield body, name, self.on_link(body, np.asarray(local, float))

@@ -96,7 +96,7 @@ class UrdfWriter(TreeWriter):
 
     def _origin(self, body: str, local: np.ndarray) -> str:
         """An <origin> of a pose on a body, seen from its link's frame."""
-        return origin(self.seen(body, local))
+        return origin(self.on_link(body, local))
 
     def _link(self, body: AbstractBody) -> str:
         # The whole body, mass points included, as one inertial: the format has no others.
