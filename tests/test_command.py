@@ -1,6 +1,7 @@
 """The command line: what it prints, what it writes, and what it returns."""
 
 import json
+import pathlib
 import re
 import subprocess
 import sys
@@ -17,7 +18,7 @@ ROD = robot('<link name="base"/>', link("rod"), joint("pivot", "continuous", "ba
 
 
 def test_help_has_examples(capsys):
-    for words in ([], ["inspect"], ["simulate"], ["view"], ["convert"], ["fit"]):
+    for words in ([], ["inspect"], ["simulate"], ["view"], ["convert"], ["fit"], ["docs"]):
         with pytest.raises(SystemExit) as done:
             main([*words, "--help"])
         assert done.value.code == 0
@@ -35,6 +36,7 @@ def test_help_has_examples(capsys):
         (["simulate", "MODEL", "--out", "a.csv", "--samples", "1"], "--samples must be 2 or more"),
         (["inspect", "MODEL", "--package", "a"], "must be NAME=FOLDER"),
         (["inspect", "MODEL", "--pose", "home"], "`pose` must be one of none, but is 'home'"),
+        (["docs", "reaction"], "`page` must be one of api/README, "),
         (["inspect", "MODEL", "--set", "q=1"], "`q` must name coordinates out of 'pivot', but names 'q'"),
     ],
 )
@@ -43,6 +45,15 @@ def test_errors_are_told_in_a_sentence(written, capsys, words, told):
     assert main([path if word == "MODEL" else word for word in words]) == 1
     out, error = capsys.readouterr()
     assert out == "" and error.startswith("error: ") and told in error and "Traceback" not in error
+
+
+def test_the_documentation_is_printed(capsys):
+    assert main(["docs"]) == 0
+    overview = capsys.readouterr().out
+    assert overview.startswith("# jaxmb\n") and "\nformulations/kkt\n" in overview
+    assert main(["docs", "formulations/kkt"]) == 0
+    text = pathlib.Path(__file__).parents[1].joinpath("docs", "formulations", "kkt.md").read_text()
+    assert capsys.readouterr().out == text + "\n"
 
 
 @pytest.mark.parametrize("words", [["--set", "a"], ["--set", "a=b"], ["--time", "-1"], ["--time", "nan"], ["--oops"]])

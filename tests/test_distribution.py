@@ -80,7 +80,9 @@ def test_the_wheel_holds_the_package_alone(built):
     info = f"jaxmb-{PROJECT['version']}.dist-info/"
     assert all(name.startswith(("jaxmb/", info)) for name in names)
     package = {str(path.relative_to(ROOT)) for path in (ROOT / "jaxmb").rglob("*") if path.suffix in (".py", ".html")}
-    assert {name for name in names if name.startswith("jaxmb/")} == package | {"jaxmb/py.typed"}
+    pages = {f"jaxmb/{path.relative_to(ROOT)}" for path in (ROOT / "docs").rglob("*.md")}
+    others = {"jaxmb/py.typed", "jaxmb/llms.txt"}
+    assert {name for name in names if name.startswith("jaxmb/")} == package | pages | others
     assert built[0].stat().st_size < 2e6
     assert about["Author"] == "The jaxmb developers" and about["License-Expression"] == PROJECT["license"]
     assert "](docs/" not in about.get_payload() and "## Quickstart" in about.get_payload()
@@ -133,6 +135,8 @@ def test_the_wheel_runs_the_code_of_the_readme_without_the_checkout(installed):
     assert "hand at" in shown and "d x(1 s) / d v0 =" in shown
     place = done(python, "-c", "import jaxmb; print(jaxmb.__version__, jaxmb.__file__)", cwd=folder, env=clean())
     assert place.startswith(PROJECT["version"]) and str(ROOT) not in place
+    page = done(python, "-m", "jaxmb", "docs", "reactions", cwd=folder, env=clean())
+    assert page.rstrip("\n") == (ROOT / "docs" / "reactions.md").read_text().rstrip("\n")
 
 
 @pytest.mark.slow

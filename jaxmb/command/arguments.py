@@ -28,6 +28,10 @@ EXAMPLES = {
   jaxmb fit description.toml""",
     "sweep": """examples:
   jaxmb sweep description.toml --status""",
+    "docs": """examples:
+  jaxmb docs
+  jaxmb docs reactions
+  jaxmb docs api/control | less""",
 }
 HELP = {
     "inspect": "tell what is wrong with a model, and what it can do",
@@ -36,6 +40,7 @@ HELP = {
     "convert": "write a model in another format",
     "fit": "find numbers of a model from records of its motion",
     "sweep": "evaluate a function over the rows of a table; see `python -m jaxmb.sweep --help`",
+    "docs": "print a page of the documentation, or which pages there are",
 }
 
 
@@ -84,9 +89,10 @@ def command_parser() -> argparse.ArgumentParser:
     # Only listed here: its arguments are read by its own parser.
     commands.add_parser("sweep", help=HELP["sweep"], add_help=False)
     for name, command in each.items():
-        if name != "fit":
+        if name not in ("fit", "docs"):
             _of_models(command)
     each["fit"].add_argument("description", type=pathlib.Path, help="TOML file, see jaxmb.command.fitting")
+    each["docs"].add_argument("page", nargs="?", help="name of a page")
     for name in ("inspect", "simulate", "view"):
         _of_poses(each[name])
     for name in ("simulate", "view"):

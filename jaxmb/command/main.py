@@ -192,10 +192,26 @@ def _fit(options: argparse.Namespace) -> int:
     return DONE if bool(fit.result == RESULTS.successful) else FAILED
 
 
+def _docs(options: argparse.Namespace) -> int:
+    package = pathlib.Path(__file__).parents[1]
+    # In the wheel pages lie within the package, in a checkout beside it.
+    folder = next(x for x in (package / "docs", package.parent / "docs") if x.is_dir())
+    pages = {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.md"))}
+    if options.page is None:
+        overview = folder.parent / "llms.txt"
+        print(overview.read_text(encoding="utf-8"), f"Pages in {folder}:", *pages, sep="\n")
+        return DONE
+    if options.page not in pages:
+        raise ValueError(f"Argument `page` must be one of {', '.join(pages)}, but is {options.page}.")
+    print(pages[options.page].read_text(encoding="utf-8"))
+    return DONE
+
+
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "inspect": _inspect,
     "simulate": _simulate,
     "view": _view,
     "convert": _convert,
     "fit": _fit,
+    "docs": _docs,
 }
