@@ -57,6 +57,8 @@ def machine():
         S.Spherical("tie", "shank.q", "left.q"),
         S.Fixed("glue", "shank", "right.q"),
         S.Gear("train", ("knee", "swing"), -1.7, 0.2),
+        S.Distance("rod", "trunk.q", "shank.p", 0.9),
+        S.Distance("stay", ("ground", (0.5, 0.1, 0.3)), "right.p", 1.3),
     ]
     forces = [S.JointFriction("rub", "hip", viscous=0.3), S.JointInertia("rotor", "hip", 0.02)]
     return S.Mechanism(bodies, joints, forces=forces, gravity=(0.0, 0.0, -9.81)), ("tie", "glue")

@@ -28,7 +28,7 @@ def to_mjcf(mechanism: spatial.Mechanism, *, name: Text = "mechanism", cut: Sequ
     """A mechanism in space as MJCF; `jaxmb.load` and MuJoCo read the same masses, forces and rows of it.
 
     Joints of the tree are hinges, slides, balls and free bodies; balls that close loops are `connect`, fixed joints `weld`, gears
-    equalities of joints, springs and dampers between points tendons. Bodies have their frames where their joints have theirs; points are
+    equalities of joints, springs and dampers between points tendons, distances tendons whose lengths are held. Bodies have their frames where their joints have theirs; points are
     sites.
 
     Args:
@@ -55,6 +55,7 @@ class MjcfWriter(TreeWriter):
     def __init__(self, mechanism: spatial.Mechanism, name: str, cut: Sequence[str]):
         super().__init__(mechanism, name, cut, "MJCF")
         self.gears = [joint for joint in mechanism.joints if isinstance(joint, spatial.Gear)]
+        self.rods = [joint for joint in mechanism.joints if isinstance(joint, spatial.Distance)]
         self._expect_words()
         self.sites: dict[str, list[str]] = {WORLD: [], **{body: [] for body in self.bodies}}
         self.site_names = {ROOT}
@@ -64,7 +65,9 @@ class MjcfWriter(TreeWriter):
         # Ends of loops, tendons and thrusters are sites too: before the bodies, which hold them, are written.
         self.equalities = [self._loop(joint) for n, joint in self.joints.items() if n not in self.in_tree]
         self.equalities += [self._gear(gear) for gear in self.gears]
-        self.tendons = [self._tendon(f) for f in mechanism.forces if isinstance(f, spatial.SpringDamper)]
+        self.equalities += [self._held_length(rod) for rod in self.rods]
+        springs = [force for force in mechanism.forces if isinstance(force, spatial.SpringDamper)]
+        self.tendons = [self._tendon(line) for line in (*springs, *self.rods)]
         self.motors = [self._motor(actuator) for actuator in mechanism.actuators]
 
     def text(self) -> str:
@@ -93,7 +96,7 @@ class MjcfWriter(TreeWriter):
 
     def _unsupported_joints(self) -> list[str]:
         joints = self.mechanism.joints
-        unsupported = [j.name for j in joints if not isinstance(j, (AbstractJoint, spatial.Gear))]
+        unsupported = [j.name for j in joints if not isinstance(j, (AbstractJoint, spatial.Gear, spatial.Distance))]
         unsupported += [j.name for n, j in self.joints.items() if type(j) not in (TREE if n in self.in_tree else LOOPS)]
         # A ball seen from the other side has the inverse quaternion as its coordinates.
         flipped = [e.joint for e in self.edges.values() if e.flipped and e.joint is not None]
@@ -205,11 +208,24 @@ class MjcfWriter(TreeWriter):
         numbers = f"{float(gear.offset)!r} {float(gear.ratio)!r} 0 0 0"
         return f'<joint name={quoteattr(gear.name)} joint1={second} joint2={first} polycoef="{numbers}"/>'
 
-    def _tendon(self, force: spatial.SpringDamper) -> str:
-        a, b = self._ends(force.name, *(self._at(marker) for marker in (force.a, force.b)))
-        keys = {"stiffness": force.stiffness, "damping": force.damping, "springlength": force.length}
+    def _held_length(self, rod: spatial.Distance) -> str:
+        # What is held is how much longer the tendon is than it is drawn.
+        a, b = (self._drawn(body) @ self.on_link(body, local) for body, local in map(self._at, (rod.a, rod.b)))
+        more = float(rod.length) - float(np.linalg.norm((b - a)[:3, 3]))
+        name = quoteattr(rod.name)
+        return f'<tendon name={name} tendon1={name} polycoef="{more!r} 0 0 0 0"/>'
+
+    def _drawn(self, body: str) -> np.ndarray:
+        """The pose of a link in the world as the file draws it."""
+        return np.eye(4) if body == WORLD else self._drawn(self.parent(body)) @ self.start(body)
+
+    def _tendon(self, line: spatial.SpringDamper | spatial.Distance) -> str:
+        a, b = self._ends(line.name, *(self._at(marker) for marker in (line.a, line.b)))
+        keys = {}
+        if isinstance(line, spatial.SpringDamper):
+            keys = {"stiffness": line.stiffness, "damping": line.damping, "springlength": line.length}
         words = "".join(f' {key}="{float(value)!r}"' for key, value in keys.items())
-        return f"<spatial name={quoteattr(force.name)}{words}><site site={a}/><site site={b}/></spatial>"
+        return f"<spatial name={quoteattr(line.name)}{words}><site site={a}/><site site={b}/></spatial>"
 
     def _at(self, marker: Marker) -> tuple[str, np.ndarray]:
         return marker.body, self.local(marker)
