@@ -37,17 +37,19 @@ def compiler_options() -> dict[str, Any]:
 def _accepted(backend: str) -> dict[str, bool | int]:
     if backend != "cpu":
         return {}
-    accepted = {}
-    for name, value in _FAVOURED.items():
-        if name in os.environ.get("XLA_FLAGS", ""):
-            continue
-        # XLA has no list of its options to ask for: it refuses what it does not know.
-        try:
-            jax.jit(lambda: 0).lower().compile(compiler_options={name: value})
-        except jax.errors.JaxRuntimeError:
-            continue
-        accepted[name] = value
-    return accepted
+    chosen = {name: value for name, value in _FAVOURED.items() if name not in os.environ.get("XLA_FLAGS", "")}
+    if _known(chosen):
+        return chosen
+    return {name: value for name, value in chosen.items() if _known({name: value})}
+
+
+def _known(options: dict[str, bool | int]) -> bool:
+    """Whether this version of XLA knows all of these options; it has no list of them, but refuses what it does not know."""
+    try:
+        jax.jit(lambda: 0).lower().compile(compiler_options=options)
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True
 
 
 def is_outermost(*trees: PyTree) -> bool:

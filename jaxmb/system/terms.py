@@ -147,7 +147,6 @@ def position_residual(system: System, t: Scalar, q: Float[Array, " nq"]) -> Floa
     return _active(system, parts, q)
 
 
-@scalar
 def velocity_residual(system: System, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " m"]:
     """[dφ/dt; ψ] = C v + b, the one residual from which C, b and Γ follow."""
     return residuals(system, t, q, v)[1]
