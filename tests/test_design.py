@@ -160,8 +160,27 @@ def test_goals_are_refused_by_name():
         D.Goal("room", D.Path("crank.b"), low=2.0, high=1.0)
     with pytest.raises(ValueError, match=r"`through` must have shape \(k, 2\)"):
         D.PathGap("crank.b", np.zeros(3))
-    with pytest.raises(ValueError, match="`driver` must be one of 'input', but is 'motor'"):
-        D.optimise(crank(), LENGTH, D.Goal("effort", D.Effort("motor"), 0.0), over={"A": TURN})
+    with pytest.raises(ValueError, match=r"`between` must have shape \(2,\)"):
+        D.Dwell("A", (0.0, 1.0, 2.0))
+
+
+@pytest.mark.parametrize(
+    "of, match",
+    [
+        (D.BearingLoad("Z"), "`joint` must be one of 'A', but is 'Z'"),
+        (D.Peak(D.BearingLoad("Z")), "`joint` must be one of 'A', but is 'Z'"),
+        (D.Effort("motor"), "`driver` must be one of 'input', but is 'motor'"),
+        (D.Path("crank.c"), "There is no point 'crank.c'; 'crank' has crank.a, crank.b"),
+        (D.PathGap("crank.c", CIRCLE), "There is no point 'crank.c'"),
+        (D.TransmissionAngle("ground.a", "rod.a", "crank.b"), "There is no body 'rod'; there are ground, crank"),
+        (D.Coordinate("Z"), "There is no joint 'Z'; there are A"),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_names_in_goals_are_refused_before_anything_is_compiled(of, match, monkeypatch):
+    monkeypatch.setattr("jaxmb.design.problem.assemble", None)
+    with pytest.raises(ValueError, match=match):
+        D.optimise(crank(), LENGTH, D.Goal("goal", of, 0.0), over={"A": TURN})
 
 
 def test_a_start_that_does_not_lead_through_is_refused(at_four_bar):
@@ -370,7 +389,9 @@ def test_misalignments_of_a_mechanism_with_more_constraints_than_it_needs_are_na
     )
     gaps = np.stack([np.asarray(x) for x in report.closure.values()])
     assert np.all(gaps[:, 1] == 0) and 0.1 * width < gaps[:, 0].max() < 2 * width
-    assert "Loops that stay open" in str(report) and "closes" in str(report)
+    # Both rows of both pins that close the loops, by name; the table leaves out the input, which no dimension opens.
+    assert [name[2:] for name in report.closure] == ["[0]", "[1]", "[0]", "[1]", "put"]
+    assert "Rows of constraints that stay open" in str(report) and "closes" in str(report) and "input" not in str(report)
     # What stays open is found by linear algebra alone, from the rows of each pose.
     assert float(jnp.median(report.gaps)) > 0
 

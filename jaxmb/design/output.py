@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from ..foundations import Finite, check_fields, contract, default_float, function_of, listing
-from ..mechanism import Marker, connection_slot, linkage_of, marker
+from ..mechanism import Marker, as_vector, connection_slot, linkage_of, marker
 from ..output import angle_between, coordinate, position, velocity
 from ..system import State, System
 from .cycle import INPUT, state_beside
@@ -163,10 +163,14 @@ class Dwell(AbstractCoordinateOutput):
 
     Args:
         name: as of `Coordinate`.
-        between: values of the input, or times, between which it should stand still.
+        between: values (2,) of the input, or times, between which it should stand still.
     """
 
-    between: tuple[float, float] = eqx.field(static=True)
+    between: Float[Array, "2"]
+
+    @contract
+    def __init__(self, name: str, between: Finite):
+        self.name, self.between = name, as_vector(between, "between", (2,))
 
     def __call__(self, system: System, states: State) -> Float[Array, " n"]:
         """The differences."""
