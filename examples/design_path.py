@@ -88,6 +88,10 @@ def main(starts=2000):
     spent = time.perf_counter() - begin[0], time.process_time() - begin[1]
     sizes = {name: float(value) for name, value in design.values.items()}
     print(f"{design}\n{starts} starts in {spent[0]:.0f} s, {spent[1]:.0f} s of CPU time")
+    alike = int(np.sum(design.reached < 1.001 * design.cost))
+    print(
+        f"{alike} of the best searches end there, others at {2 * float(np.nanmin(design.reached[design.reached > 1.001 * design.cost])):.5f} and more"
+    )
     print(f"error {error(sizes):.5f}, published {error(published()):.5f}")
     check(
         [
