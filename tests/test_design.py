@@ -1,5 +1,6 @@
 """Design: dimensions from what a mechanism should do, and what their tolerances do to it."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -125,6 +126,30 @@ def test_the_input_may_be_a_driver_of_the_mechanism(found):
     driven = crank().joined(drivers=[P.Driver("motor", "A", lambda t, p: 3.0 * t)])
     by_time = D.optimise(driven, LENGTH, RADIUS, over=TURN / 3.0)
     assert by_time.label == "t" and abs(by_time.values["crank.length"] - 2.0) < 1e-9
+
+
+def test_a_front_is_that_of_two_radii():
+    """½ Σ (L − 2)² + μ ½ Σ (L − 1)² is least at L = (2 + μ)/(1 + μ)."""
+    pytest.importorskip("matplotlib").use("Agg")
+    near = D.Goal("near", D.Path("crank.b"), CIRCLE)
+    weights = np.array([0.1, 1.0, 3.0])
+    front = D.pareto(crank(), LENGTH, [RADIUS, near], weights=weights, over={"A": TURN}, rtol=1e-15)
+    lengths = np.array([float(design.values["crank.length"]) for design in front.designs])
+    np.testing.assert_allclose(lengths, (2 + weights) / (1 + weights), atol=1e-7)
+    np.testing.assert_allclose(front.costs, 6 * (lengths[:, None] - [2.0, 1.0]) ** 2, atol=1e-9)
+    assert not front.dominated.any() and "Costs of 'tip' and 'near' by the weight of the latter" in str(front)
+    worse = eqx.tree_at(lambda f: f.costs, front, front.costs.at[1].set(front.costs[0] + jnp.array([1.0, 0.0])))
+    assert worse.dominated.tolist() == [False, True, False] and "dominated" in str(worse)
+    line, mark = jm.plot.pareto(worse).axes[0].lines
+    assert line.get_xdata().tolist() == front.costs[::2, 0].tolist() and len(mark.get_xdata()) == 1
+
+
+def test_a_front_has_two_goals_and_a_row_of_weights():
+    given = dict(mechanism=crank(), variables=LENGTH, over={"A": TURN})
+    with pytest.raises(ValueError, match="`goals` must hold two goals with a `target`, but holds 'tip'"):
+        D.pareto(**given, goals=[RADIUS], weights=[1.0])
+    with pytest.raises(ValueError, match=r"`weights` must have shape \(k,\), but has shape \(\)"):
+        D.pareto(**given, goals=[RADIUS, D.Goal("near", D.Path("crank.b"), CIRCLE)], weights=1.0)
 
 
 # What is refused, before anything is tried
@@ -391,7 +416,9 @@ def test_misalignments_of_a_mechanism_with_more_constraints_than_it_needs_are_na
     assert np.all(gaps[:, 1] == 0) and 0.1 * width < gaps[:, 0].max() < 2 * width
     # Both rows of both pins that close the loops, by name; the table leaves out the input, which no dimension opens.
     assert [name[2:] for name in report.closure] == ["[0]", "[1]", "[0]", "[1]", "put"]
-    assert "Rows of constraints that stay open" in str(report) and "closes" in str(report) and "input" not in str(report)
+    assert (
+        "Rows of constraints that stay open" in str(report) and "closes" in str(report) and "input" not in str(report)
+    )
     # What stays open is found by linear algebra alone, from the rows of each pose.
     assert float(jnp.median(report.gaps)) > 0
 
