@@ -52,7 +52,7 @@ class ParetoFront(TextInNotebooks, eqx.Module):
 
     def __str__(self) -> str:
         names = [name for name, value in self.designs[0].values.items() if value.ndim == 0]
-        rows = [("weight", *self.names, *names, "")]
+        rows: list[tuple[str, ...]] = [("weight", *self.names, *names, "")]
         for weight, costs, design, dominated in zip(
             self.weights, self.costs, self.designs, self.dominated, strict=True
         ):
