@@ -1,6 +1,7 @@
 """A crank press whose counterweight makes the motor's largest torque least, while the crank's bearing carries no more than it may.
 
-The ram goes up and down. A counterweight takes its weight off the motor, but loads the crank's bearing by its own inertia.
+The ram goes up and down. A counterweight takes its weight off the motor, but loads the crank's bearing by its own inertia. What a
+smaller load costs in torque is the Pareto front of both.
 """
 
 import jax
@@ -49,6 +50,24 @@ def torque(counterweight, count=20_000):
     return derivative(kinetic + GRAVITY * heights)
 
 
+def front(variable, start):
+    """The least ½ T² + μ ½ F² of torque and load, for several weights μ in m²."""
+    goals = [D.Goal("torque", D.Peak(D.Effort()), 0.0), D.Goal("load", D.Peak(D.BearingLoad("shaft")), 0.0)]
+    weights = np.geomspace(2e-3, 1.0, 8)
+    found = D.pareto(press(5.0), [variable], goals, weights=weights, over={"shaft": ANGLES}, start=start, speed=SPEED)
+    print(found)
+    save(jm.plot.pareto(found).axes, "design_press_front")
+    # Each design is the best one for its own weight: F₁ + μ F₂ is no less for its neighbours.
+    costs = np.asarray(found.costs)
+    rates = -np.diff(costs[:, 0]) / np.diff(costs[:, 1])
+    peaks = [np.abs(torque(float(design.values["counterweight.mass"]))).max() for design in found.designs]
+    return [
+        ("peaks along the front by the energy, N m", np.abs(np.sqrt(2 * costs[:, 0]) - peaks).max(), 1e-5),
+        ("rate along it below the weight, relative", np.max(weights[:-1] / rates) - 1, 0.0),
+        ("rate along it above the next weight, relative", np.max(rates / weights[1:]) - 1, 0.0),
+    ]
+
+
 def main():
     goals = [
         D.Goal("peak torque", D.Peak(D.Effort()), 0.0, weight=0.01),
@@ -65,6 +84,7 @@ def main():
             ("peak from that by the energy, N m", abs(design.after.values["peak torque"] - peak(weight)), 1e-5),
             ("largest load from its limit, N", abs(load.max() - MOST), 1e-4),
             ("gain by a lighter weight, N m", peak(weight) - peak(weight - 0.1), 0.0),
+            *front(variable, start),
         ]
     )
     print(

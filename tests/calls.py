@@ -604,6 +604,11 @@ def designs():
     )  # fmt: skip
     yield design.tolerances, given | dict(samples=more(4))
     small = {name: value for name, value in given.items() if name not in ("speed", "key")}
+    pair = given | dict(goals=[tip, design.Goal("far", design.Path("rod.b"), 1.0)], weights=more([1.0]))
+    del pair["key"]
+    yield design.pareto, pair | dict(rtol=more(1e-6), max_iterations=more(2))
+    front = design.pareto(**small | dict(goals=pair["goals"], weights=[1.0]), max_iterations=1)
+    yield jm.plot.pareto, dict(front=front, figure=None)
     yield jm.plot.design, dict(result=design.optimise(**small, max_iterations=1), figure=None)
 
 

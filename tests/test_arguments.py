@@ -30,7 +30,7 @@ MADE = {
     "fit": "Fit Identifiability Progress SignalFit Tuned",
     "models": "BodyReport Inspection Model Note",
     "export": "CFiles FMU StableHLO",
-    "design": "AbstractOutput Design Outcome Tolerances",
+    "design": "AbstractOutput Design Outcome ParetoFront Tolerances",
     "plot": "Player",
     "records": "",
     "sweep": "Description Report Status",

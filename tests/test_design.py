@@ -1,5 +1,6 @@
 """Design: dimensions from what a mechanism should do, and what their tolerances do to it."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -127,6 +128,31 @@ def test_the_input_may_be_a_driver_of_the_mechanism(found):
     assert by_time.label == "t" and abs(by_time.values["crank.length"] - 2.0) < 1e-9
 
 
+def test_a_front_is_that_of_two_radii():
+    """½ Σ (L − 2)² + μ ½ Σ (L − 1)² is least at L = (2 + μ)/(1 + μ)."""
+    pytest.importorskip("matplotlib").use("Agg")
+    near = D.Goal("near", D.Path("crank.b"), CIRCLE)
+    weights = np.array([0.1, 1.0, 3.0])
+    front = D.pareto(crank(), LENGTH, [RADIUS, near], weights=weights, over={"A": TURN}, rtol=1e-15)
+    lengths = np.array([float(design.values["crank.length"]) for design in front.designs])
+    np.testing.assert_allclose(lengths, (2 + weights) / (1 + weights), atol=1e-7)
+    np.testing.assert_allclose(front.costs, 6 * (lengths[:, None] - [2.0, 1.0]) ** 2, atol=1e-9)
+    assert not front.dominated.any() and "Costs of 'tip' and 'near' by the weight of the latter" in str(front)
+    worse = eqx.tree_at(lambda f: f.costs, front, front.costs.at[1].set(front.costs[0] + jnp.array([1.0, 0.0])))
+    assert worse.dominated.tolist() == [False, True, False] and "dominated" in str(worse)
+    line, mark = jm.plot.pareto(worse).axes[0].lines
+    np.testing.assert_array_equal(line.get_xdata(), front.costs[::2, 0])
+    np.testing.assert_array_equal(mark.get_xdata(), worse.costs[1:2, 0])
+
+
+def test_a_front_has_two_goals_and_a_row_of_weights():
+    given = dict(mechanism=crank(), variables=LENGTH, over={"A": TURN})
+    with pytest.raises(ValueError, match="`goals` must hold two goals with a `target`, but holds 'tip'"):
+        D.pareto(**given, goals=[RADIUS], weights=[1.0])
+    with pytest.raises(ValueError, match=r"`weights` must have shape \(k,\), but has shape \(\)"):
+        D.pareto(**given, goals=[RADIUS, D.Goal("near", D.Path("crank.b"), CIRCLE)], weights=1.0)
+
+
 # What is refused, before anything is tried
 
 
@@ -160,8 +186,27 @@ def test_goals_are_refused_by_name():
         D.Goal("room", D.Path("crank.b"), low=2.0, high=1.0)
     with pytest.raises(ValueError, match=r"`through` must have shape \(k, 2\)"):
         D.PathGap("crank.b", np.zeros(3))
-    with pytest.raises(ValueError, match="`driver` must be one of 'input', but is 'motor'"):
-        D.optimise(crank(), LENGTH, D.Goal("effort", D.Effort("motor"), 0.0), over={"A": TURN})
+    with pytest.raises(ValueError, match=r"`between` must have shape \(2,\)"):
+        D.Dwell("A", (0.0, 1.0, 2.0))
+
+
+@pytest.mark.parametrize(
+    "of, match",
+    [
+        (D.BearingLoad("Z"), "`joint` must be one of 'A', but is 'Z'"),
+        (D.Peak(D.BearingLoad("Z")), "`joint` must be one of 'A', but is 'Z'"),
+        (D.Effort("motor"), "`driver` must be one of 'input', but is 'motor'"),
+        (D.Path("crank.c"), "There is no point 'crank.c'; 'crank' has crank.a, crank.b"),
+        (D.PathGap("crank.c", CIRCLE), "There is no point 'crank.c'"),
+        (D.TransmissionAngle("ground.a", "rod.a", "crank.b"), "There is no body 'rod'; there are ground, crank"),
+        (D.Coordinate("Z"), "There is no joint 'Z'; there are A"),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_names_in_goals_are_refused_before_anything_is_compiled(of, match, monkeypatch):
+    monkeypatch.setattr("jaxmb.design.problem.assemble", None)
+    with pytest.raises(ValueError, match=match):
+        D.optimise(crank(), LENGTH, D.Goal("goal", of, 0.0), over={"A": TURN})
 
 
 def test_a_start_that_does_not_lead_through_is_refused(at_four_bar):
@@ -334,10 +379,19 @@ def test_a_step_that_would_open_loops_is_shortened_and_the_report_says_so():
 
 
 def test_tolerances_of_a_crank_are_those_of_its_circle():
-    """x = L cos θ + a: changes are cos θ and 1 times the tolerances."""
+    """x = L cos θ + a: changes are cos θ and 1 times the tolerances; another call is no new program."""
+    traced = []
+
+    def right(system, states):
+        traced.append(states)
+        return jm.position(system, states, "crank.b")[:, 0]
+
     dimensions = [Parameter("crank.length", scale=1e-3), Parameter("points.a.x", scale=2e-3)]
-    goal = D.Goal("right", lambda system, states: jm.position(system, states, "crank.b")[:, 0], high=1.002)
+    goal = D.Goal("right", right, high=1.002)
+    D.tolerances(crank(), dimensions, goal, over={"A": TURN}, samples=300)
+    count = len(traced)
     report = D.tolerances(crank(), dimensions, goal, over={"A": TURN}, samples=4000)
+    assert len(traced) == count
     exact = np.stack([1e-3 * np.cos(TURN), np.full(12, 2e-3)], axis=1)
     np.testing.assert_allclose(report.changes["right"], exact, atol=1e-12)
     np.testing.assert_allclose(report.worst_case["right"], np.abs(exact).sum(axis=1), atol=1e-12)
@@ -370,7 +424,12 @@ def test_misalignments_of_a_mechanism_with_more_constraints_than_it_needs_are_na
     )
     gaps = np.stack([np.asarray(x) for x in report.closure.values()])
     assert np.all(gaps[:, 1] == 0) and 0.1 * width < gaps[:, 0].max() < 2 * width
-    assert "Loops that stay open" in str(report) and "closes" in str(report)
+    # Both rows of both pins that close the loops, by name; the table leaves out the input, which no dimension opens.
+    *rows, driver = report.closure
+    assert [name[-3:] for name in rows] == 2 * ["[0]", "[1]"] and driver == "input"
+    assert (
+        "Rows of constraints that stay open" in str(report) and "closes" in str(report) and "input" not in str(report)
+    )
     # What stays open is found by linear algebra alone, from the rows of each pose.
     assert float(jnp.median(report.gaps)) > 0
 

@@ -12,6 +12,8 @@ from .output import PathGap as PathGap
 from .output import Peak as Peak
 from .output import Stroke as Stroke
 from .output import TransmissionAngle as TransmissionAngle
+from .pareto import pareto as pareto
+from .pareto import ParetoFront as ParetoFront
 from .problem import Outcome as Outcome
 from .report import Design as Design
 from .tolerances import tolerances as tolerances
@@ -26,6 +28,7 @@ __all__ = [
     "Effort",
     "Goal",
     "Outcome",
+    "ParetoFront",
     "Path",
     "PathGap",
     "Peak",
@@ -33,5 +36,6 @@ __all__ = [
     "Tolerances",
     "TransmissionAngle",
     "optimise",
+    "pareto",
     "tolerances",
 ]

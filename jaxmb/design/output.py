@@ -11,7 +11,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from ..foundations import Finite, check_fields, contract, default_float, function_of, listing
-from ..mechanism import Marker, linkage_of, marker
+from ..mechanism import Marker, as_vector, connection_slot, linkage_of, marker
 from ..output import angle_between, coordinate, position, velocity
 from ..system import State, System
 from .cycle import INPUT, state_beside
@@ -32,9 +32,17 @@ class AbstractOutput(eqx.Module):
     def __check_init__(self) -> None:
         check_fields(self)
 
+    def check(self, system: System) -> None:
+        """Raises a ValueError for a name that the system does not have, before anything is compiled."""
+
     @abc.abstractmethod
     def __call__(self, system: System, states: State) -> Float[Array, "..."]:
         """The values."""
+
+
+def _check_points(system: System, *points: Marker) -> None:
+    for point in points:
+        linkage_of(system).locate(point, system.params)
 
 
 class Path(AbstractOutput):
@@ -49,6 +57,10 @@ class Path(AbstractOutput):
     @contract
     def __init__(self, point: object):
         self.point = marker(point, "point")
+
+    def check(self, system: System) -> None:
+        """Refuses a point that there is not."""
+        _check_points(system, self.point)
 
     def __call__(self, system: System, states: State) -> Float[Array, "n d"]:
         """The positions."""
@@ -78,6 +90,10 @@ class PathGap(AbstractOutput):
                 f"Argument `through` must have shape (k, 2) or (k, 3), but has shape {self.through.shape}."
             )
 
+    def check(self, system: System) -> None:
+        """Refuses a point that there is not."""
+        _check_points(system, self.point)
+
     def __call__(self, system: System, states: State) -> Float[Array, "k d"]:
         """The ways."""
         points = lax.stop_gradient(position(system, states, self.point))
@@ -106,14 +122,22 @@ class PathGap(AbstractOutput):
         return gap - jnp.where(follows, slip, 0)
 
 
-class Coordinate(AbstractOutput):
+class AbstractCoordinateOutput(AbstractOutput):
+    """A function of a joint coordinate."""
+
+    name: str = eqx.field(static=True)
+
+    def check(self, system: System) -> None:
+        """Refuses a joint coordinate that there is not."""
+        linkage_of(system).wraps(self.name)
+
+
+class Coordinate(AbstractCoordinateOutput):
     """A joint coordinate (n,), in m or rad, angles without jumps from pose to pose.
 
     Args:
         name: "joint", or "joint.coordinate" where it has several.
     """
-
-    name: str = eqx.field(static=True)
 
     def __call__(self, system: System, states: State) -> Float[Array, " n"]:
         """The values."""
@@ -121,14 +145,12 @@ class Coordinate(AbstractOutput):
         return jnp.unwrap(values) if linkage_of(system).wraps(self.name) else values
 
 
-class Stroke(AbstractOutput):
+class Stroke(AbstractCoordinateOutput):
     """How far a joint coordinate goes over the cycle, in m or rad, from its least to its largest value, between poses too.
 
     Args:
         name: as of `Coordinate`.
     """
-
-    name: str = eqx.field(static=True)
 
     def __call__(self, system: System, states: State) -> Float[Array, ""]:
         """The way."""
@@ -136,16 +158,19 @@ class Stroke(AbstractOutput):
         return _extreme(read, system, states, 1.0) - _extreme(read, system, states, -1.0)
 
 
-class Dwell(AbstractOutput):
+class Dwell(AbstractCoordinateOutput):
     """How far (n,) a joint coordinate is from its mean while it should stand still, in m or rad; zero at other times.
 
     Args:
         name: as of `Coordinate`.
-        between: values of the input, or times, between which it should stand still.
+        between: values (2,) of the input, or times, between which it should stand still.
     """
 
-    name: str = eqx.field(static=True)
-    between: tuple[float, float] = eqx.field(static=True)
+    between: Float[Array, "2"]
+
+    @contract
+    def __init__(self, name: str, between: Finite):
+        self.name, self.between = name, as_vector(between, "between", (2,))
 
     def __call__(self, system: System, states: State) -> Float[Array, " n"]:
         """The differences."""
@@ -172,6 +197,10 @@ class TransmissionAngle(AbstractOutput):
     def __init__(self, one: object, at: object, other: object):
         self.one, self.at, self.other = marker(one, "one"), marker(at, "at"), marker(other, "other")
 
+    def check(self, system: System) -> None:
+        """Refuses points that there are not."""
+        _check_points(system, self.one, self.at, self.other)
+
     def __call__(self, system: System, states: State) -> Float[Array, " n"]:
         """The angles."""
         angle = angle_between(system, states, self.one, self.at, self.other)
@@ -186,6 +215,10 @@ class BearingLoad(AbstractOutput):
     """
 
     joint: str = eqx.field(static=True)
+
+    def check(self, system: System) -> None:
+        """Refuses a joint that there is not."""
+        connection_slot(linkage_of(system), self.joint)
 
     def __call__(self, system: System, states: State) -> Float[Array, " n"]:
         """The forces."""
@@ -204,11 +237,15 @@ class Effort(AbstractOutput):
 
     driver: str = eqx.field(static=True, default=INPUT)
 
-    def __call__(self, system: System, states: State) -> Float[Array, " n"]:
-        """The efforts."""
+    def check(self, system: System) -> None:
+        """Refuses a driver that there is not."""
         drivers = linkage_of(system).drivers(system.params)
         if self.driver not in drivers:
             raise ValueError(f"Argument `driver` must be one of {listing(drivers)}, but is '{self.driver}'.")
+
+    def __call__(self, system: System, states: State) -> Float[Array, " n"]:
+        """The efforts."""
+        self.check(system)
         return multipliers(system, states)[:, system.rows[self.driver].start]
 
 
@@ -220,6 +257,11 @@ class Peak(AbstractOutput):
     """
 
     of: Annotated[Any, function_of("system, states")]
+
+    def check(self, system: System) -> None:
+        """Refuses what the other output does."""
+        if isinstance(self.of, AbstractOutput):
+            self.of.check(system)
 
     def __call__(self, system: System, states: State) -> Float[Array, ""]:
         """The value."""

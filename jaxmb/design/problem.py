@@ -20,6 +20,7 @@ from ..mechanism import AbstractMechanism
 from ..system import State, System, constraint_jacobian
 from .cycle import Cycle, Poses, poses_over
 from .goal import Goal
+from .output import AbstractOutput
 
 # Columns of the rows at the start, each of unit length, are dependent where their smallest singular value is below this.
 DEPENDENT = 1e-9
@@ -186,6 +187,9 @@ def prepare(
     if not unknowns.free:
         raise ValueError("Argument `variables` must hold one at least that is not frozen.")
     system = model.build()
+    for goal in goals:
+        if isinstance(goal.of, AbstractOutput):
+            goal.of.check(system)
     start = _start(system, guess, cycle)
     reference = rows_of(system, start)
     _check_mobility(system, np.asarray(reference), cycle)

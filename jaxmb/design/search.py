@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import equinox as eqx
 import jax
@@ -29,6 +30,7 @@ NEARER = 0.999
 TOGETHER, TRIALS = 128, 4
 # One search makes some dozens of evaluations, of milliseconds each: to compile it takes longer than to run it.
 _advance_one = program(all_advanced)
+T = TypeVar("T")
 
 
 class DesignSearch(eqx.Module):
@@ -188,24 +190,30 @@ def _best(
     problem: DesignProblem, points: Float[Array, "S N"], limits: tuple[Array, Array]
 ) -> tuple[Float[Array, " S"], Search]:
     """The costs after some evaluations from each point, infinite where the mechanism does not go through its cycle, and the best searches."""
+
+    def advanced(group: Float[Array, "s N"]) -> Search:
+        searches = _fresh(problem, group)
+        for _ in range(TRIALS):
+            searches = advance_all(problem, searches, *limits)
+        return searches
+
+    every: Search = by_groups(advanced, points)
+    costs = jnp.where(jnp.isfinite(every.cost), every.cost, jnp.inf)
+    best = jnp.argsort(costs)[:TOGETHER]
+    return costs, jax.tree.map(lambda x: x[best], every)
+
+
+def by_groups(fn: Callable[[Float[Array, "s N"]], T], points: Float[Array, "S N"]) -> T:
+    """A function of several points, of all points: by groups, at once on all cores."""
     size = min(len(points), TOGETHER)
     # All groups are alike, so that one program serves them; the last one is filled up.
     count = -(-len(points) // size)
     filled = jnp.concatenate([points, jnp.broadcast_to(points[:1], (count * size - len(points), points.shape[1]))])
-    groups = [_fresh(problem, filled[i * size : (i + 1) * size]) for i in range(count)]
-
-    def advanced(group: Search) -> Search:
-        for _ in range(TRIALS):
-            group = advance_all(problem, group, *limits)
-        return group
-
-    first = advanced(groups[0])  # which compiles it
+    first, *others = jnp.split(filled, count)
+    results = [fn(first)]  # which compiles it
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        others = list(pool.map(advanced, groups[1:]))
-    every: Search = jax.tree.map(lambda *x: jnp.concatenate(x)[: len(points)], first, *others)
-    costs = jnp.where(jnp.isfinite(every.cost), every.cost, jnp.inf)
-    best = jnp.argsort(costs)[:size]
-    return costs, jax.tree.map(lambda x: x[best], every)
+        results += pool.map(fn, others)
+    return jax.tree.map(lambda *x: jnp.concatenate(x)[: len(points)], *results)
 
 
 def _step(state: DesignSearch, problem: DesignProblem, rtol: Array, most: Array, count: int) -> DesignSearch:

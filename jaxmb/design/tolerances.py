@@ -1,5 +1,6 @@
 """What tolerances of dimensions do to the goals of a mechanism, and to the closing of its loops."""
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import equinox as eqx
@@ -9,16 +10,16 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..batch import batched
 from ..fit import Parameter
 from ..foundations import Count, Key, NonZero, Numbers, TextInNotebooks, contract, lasting
 from ..linalg import solve_spd
 from ..mechanism import AbstractMechanism
-from ..system import State, constraint_jacobian, position_residual
+from ..system import Names, State, constraint_jacobian, position_residual
 from .cycle import Cycle
 from .goal import Goal
 from .problem import DesignProblem, Outputs, prepare
 from .report import aligned
+from .search import by_groups
 
 # A tolerance is three standard deviations of a dimension, as manufacturers state process capability; so are the deviations of goals.
 SIGMAS = 3.0
@@ -34,8 +35,9 @@ class Tolerances(TextInNotebooks, eqx.Module):
         widths: their tolerances ± (N,).
         nominal: the values of each goal, by name.
         changes: by how much they change where a dimension changes by its tolerance (..., N), by goal, to first order.
-        closure: by how much loops stay open, at the worst pose, where a dimension changes by its tolerance (N,), by constraint, in m and rad, as
-            least squares share it; empty where constraints are no more than are needed.
+        closure: by how much each row of the constraints stays open, at the worst pose, where a dimension changes by its tolerance (N,), as
+            least squares share it; by its name, "joint[i]" with shifts in m first and then rotations in rad; empty where constraints are no
+            more than are needed.
         samples: the values of each goal with random dimensions (S, ...), normal ones of which the tolerances are three standard deviations;
             NaN where the mechanism does not go through its cycle.
         gaps: how far (S,) loops are open at the worst pose then, relative to the mechanism.
@@ -101,13 +103,13 @@ class Tolerances(TextInNotebooks, eqx.Module):
 
     def _closure_lines(self) -> list[str]:
         """Of what jams a mechanism with more constraints than it needs."""
-        if not self.closure:
-            return []
-        rows = [("variable", *self.closure)]
+        opening = {name: np.asarray(x) for name, x in self.closure.items() if np.any(x > 0)}
+        if not opening:
+            return ["Loops close with each of these dimensions."] if self.closure else []
+        rows = [("variable", *opening)]
         for i, label in enumerate(self.labels):
-            gaps = [float(x[i]) for x in self.closure.values()]
-            rows.append((label, *(f"{x:.3g}" if x > 0 else "closes" for x in gaps)))
-        return ["Loops that stay open, by constraint", *aligned(rows)]
+            rows.append((label, *(f"{x[i]:.3g}" if x[i] > 0 else "closes" for x in opening.values())))
+        return ["Rows of constraints that stay open, in m or rad", *aligned(rows)]
 
 
 @contract
@@ -153,12 +155,12 @@ def tolerances(
     changes, gaps = _linear(problem, prepared.y)
     names = [goal.name for goal in problem.goals]
     draws = _draws(problem, prepared.y, samples, jax.random.key(0) if key is None else key)
-    outputs, open_by = batched(lambda y: _sampled(problem, y))(draws)
+    outputs, open_by = by_groups(functools.partial(_sampled, problem), draws)
     complete = np.isfinite(np.asarray(open_by))
     within = {}
     for goal, values in zip(problem.goals, outputs, strict=True):
         if goal.low is not None or goal.high is not None:
-            admissible = np.asarray(jax.vmap(lambda x, goal=goal: jnp.all(goal.excess(x) <= 0))(jnp.asarray(values)))
+            admissible = np.asarray(jax.vmap(lambda x, goal=goal: jnp.all(goal.excess(x) <= 0))(values))
             within[goal.name] = float((admissible & complete).mean())
     return Tolerances(
         labels=problem.unknowns.labels,
@@ -166,8 +168,8 @@ def tolerances(
         nominal=dict(zip(names, prepared.outputs, strict=True)),
         changes=dict(zip(names, changes, strict=True)),
         closure=gaps,
-        samples={name: jnp.asarray(x) for name, x in zip(names, outputs, strict=True)},
-        gaps=jnp.asarray(open_by),
+        samples=dict(zip(names, outputs, strict=True)),
+        gaps=open_by,
         within=within,
     )
 
@@ -177,9 +179,15 @@ def _draws(problem: DesignProblem, y: Float[Array, " N"], samples: int, key: PRN
     return y + jax.random.normal(key, (samples, y.shape[0]), y.dtype) / SIGMAS
 
 
-def _sampled(problem: DesignProblem, y: Float[Array, " N"]) -> tuple[Outputs, Float[Array, ""]]:
-    outputs, poses = problem.outputs(y)
-    return outputs, jnp.where(poses.complete, jnp.max(poses.gaps), jnp.inf)
+@lasting
+def _sampled(problem: DesignProblem, draws: Float[Array, "s N"]) -> tuple[Outputs, Float[Array, " s"]]:
+    """The values of all goals with several dimensions, and how far loops are open then."""
+
+    def at(y: Float[Array, " N"]) -> tuple[Outputs, Float[Array, ""]]:
+        outputs, poses = problem.outputs(y)
+        return outputs, jnp.where(poses.complete, jnp.max(poses.gaps), jnp.inf)
+
+    return jax.vmap(at)(draws)
 
 
 @lasting
@@ -198,4 +206,4 @@ def _linear(problem: DesignProblem, y: Float[Array, " N"]) -> tuple[Outputs, dic
 
     relative = jnp.max(jnp.abs(jax.vmap(left_open)(states)), axis=0)
     gaps = jnp.where(relative > ROUNDING, relative, 0.0) / weights[:, None]
-    return changes, {name: jnp.max(gaps[part], axis=0) for name, part in system.rows.items()}
+    return changes, dict(zip(Names.of(system).rows, gaps, strict=True))

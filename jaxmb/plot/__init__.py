@@ -1,6 +1,7 @@
 """Pictures of mechanisms, fits and designs; needs matplotlib (`pip install jaxmb[plots]`)."""
 
 from .design import design as design
+from .design import pareto as pareto
 from .draw import animate as animate
 from .draw import draw as draw
 from .fit import fit as fit

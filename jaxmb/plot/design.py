@@ -1,12 +1,13 @@
-"""The goals of a design over its cycle, before and after."""
+"""The goals of a design over its cycle, before and after, and what one goal costs another."""
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..design import Design, Goal, Path
+from ..design import Design, Goal, ParetoFront, Path
 from ..foundations import contract
 from .colour import BLUE
+from .figure import figure_of
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -32,14 +33,8 @@ def design(result: Design, figure: "matplotlib.figure.Figure | None" = None) -> 
     Raises:
         TypeError: for a `figure` that is none.
     """
-    import matplotlib.pyplot as plt
-    from matplotlib.figure import FigureBase
-
-    if figure is not None and not isinstance(figure, FigureBase):
-        raise TypeError(f"Argument `figure` must be a figure of matplotlib, but is a {type(figure).__name__}.")
     count = len(result.goals)
-    if figure is None:
-        figure = plt.figure(figsize=(4.5 * count, 3.6), layout="constrained")
+    figure = figure_of(figure, 4.5 * count, 3.6)
     for ax, goal in zip(figure.subplots(1, count, squeeze=False)[0], result.goals, strict=True):
         before, after = (np.asarray(x.values[goal.name]) for x in (result.before, result.after))
         if isinstance(goal.of, Path) and after.shape[1] == 2:
@@ -48,6 +43,30 @@ def design(result: Design, figure: "matplotlib.figure.Figure | None" = None) -> 
             _values(ax, goal, result, before, after)
         ax.set_title(goal.name)
         ax.legend(fontsize="small")
+    return figure
+
+
+@contract
+def pareto(front: ParetoFront, figure: "matplotlib.figure.Figure | None" = None) -> "matplotlib.figure.Figure":
+    """Draws a Pareto front: the costs of both goals over each other, a mark for each design; those that are dominated are grey.
+
+    Args:
+        front: of `jaxmb.design.pareto`.
+        figure: of matplotlib; made if None.
+
+    Returns:
+        The figure.
+
+    Raises:
+        TypeError: for a `figure` that is none.
+    """
+    figure = figure_of(figure, 4.5, 3.6)
+    ax, costs, dominated = figure.subplots(), np.asarray(front.costs), front.dominated
+    best = costs[~dominated]
+    ax.plot(*best[np.argsort(best[:, 0])].T, "o-", color=BLUE)
+    ax.plot(*costs[dominated].T, "o", color=BEFORE)
+    ax.set_xlabel(f"cost of {front.names[0]}")
+    ax.set_ylabel(f"cost of {front.names[1]}")
     return figure
 
 

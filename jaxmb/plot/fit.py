@@ -6,6 +6,7 @@ import numpy as np
 
 from ..fit import Fit
 from ..foundations import contract
+from .figure import figure_of
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -31,9 +32,6 @@ def fit(
         TypeError: for a `figure` that is none.
         ValueError: for several fits, and for an experiment that is not among those of the fit.
     """
-    import matplotlib.pyplot as plt
-    from matplotlib.figure import FigureBase
-
     if result.cost.ndim:
         raise ValueError(f"Argument `result` must be a single fit, but holds {result.cost.size}; index one of them.")
     names = list(result.signals)
@@ -41,10 +39,7 @@ def fit(
     if name not in names:
         raise ValueError(f"Argument `experiment` must be one of {', '.join(names)}, but is '{name}'.")
     signals = result.signals[name]
-    if figure is not None and not isinstance(figure, FigureBase):
-        raise TypeError(f"Argument `figure` must be a figure of matplotlib, but is a {type(figure).__name__}.")
-    if figure is None:
-        figure = plt.figure(figsize=(4.5 * len(signals), 5.0), layout="constrained")
+    figure = figure_of(figure, 4.5 * len(signals), 5.0)
     axes = figure.subplots(2, len(signals), sharex="col", squeeze=False, height_ratios=(2, 1))
     for (upper, lower), (label, signal) in zip(axes.T, signals.items(), strict=True):
         ts = np.asarray(signal.ts)
