@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 from ..formulation import KKT, CoordinatePartition, contradiction_tol
 from ..foundations import RESULTS
 from ..linalg import ConstrainedFactor, independent_rows, projector, stiffened
-from ..system import Mode, State, System, Terms, evaluate_at
+from ..system import Mode, State, System, Terms, constraint_jacobian, velocity_offset
 
 Scalar = Float[Array, ""]
 
@@ -54,16 +54,18 @@ def impulse_terms(
     The system is in the mode in which the impulses act. If not `consistent`, M is replaced by the identity.
     """
     t, q, v = state.t, state.q, state.v
-    # Finite forces have no impulse within an instant: the force evaluated here is replaced by U.
-    terms = evaluate_at(system, t, q, v, state.scale.row, jnp.zeros_like(v))
+    # Forces and Γ are not evaluated: finite ones have no impulse within an instant.
+    terms = Terms.rows(system, system.mass(t, q), constraint_jacobian(system, t, q), state.scale.row)
     mass = jnp.where(consistent, terms.mass, jnp.eye(system.nv, dtype=terms.mass.dtype))
+    offset = velocity_offset(system, t, q)
     # C v⁻ + b, which an impact with restitution e reverses: C v⁺ + b = −e (C v⁻ + b).
-    rest = terms.jacobian @ state.v + terms.offset
+    rest = terms.jacobian @ v + offset
     # σ was measured in the metric of M. In that of the identity it would be in other units, so that rows are compared by their own
     # lengths there. The norm of a zero row has a NaN derivative, and sizes need none.
     sizes = jnp.linalg.norm(lax.stop_gradient(terms.jacobian), axis=1)
     scale = jnp.where(consistent | (sizes == 0), terms.scale, sizes)
-    return dataclasses.replace(terms, mass=mass, force=impulse, gamma=-(1 + restitution) * rest, scale=scale)
+    gamma = -(1 + restitution) * rest
+    return dataclasses.replace(terms, mass=mass, force=impulse, offset=offset, gamma=gamma, scale=scale)
 
 
 def jump_result(terms: Terms, v: Float[Array, " nv"], step: Float[Array, " nv"], outcome: RESULTS) -> RESULTS:
