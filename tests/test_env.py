@@ -304,7 +304,7 @@ def test_without_gymnasium_the_extra_is_named(env, monkeypatch):
 
 # Tasks
 
-EACH = types.MappingProxyType({"delta_tracking": (18, 3), "excavator_digging": (14, 3), "five_bar_hopper": (14, 2)})  # fmt: skip
+EACH = types.MappingProxyType({"delta_tracking": (18, 3), "excavator_digging": (14, 3), "five_bar_hopper": (14, 2), "stewart_balancing": (23, 6)})  # fmt: skip
 
 
 @pytest.mark.slow
@@ -327,6 +327,29 @@ def test_a_task_runs_under_random_actions(name):
     assert (rewards[:, :10] > 0).all() and np.ptp(rewards[:, 9]) > 1e-4
     residual = jm.residuals(env.stepper.system, end.data).position
     assert np.abs(residual).max() < 1e-8
+
+
+@pytest.mark.slow
+def test_a_regulator_balances_the_pole_of_the_platform():
+    """One of the linearised platform, by leg lengths and the pole's angles; the middle of the forces carries the weight to rounding."""
+    env = jm.env.make("stewart_balancing", randomise=False, episode_length=150)
+    system, rest = env.stepper.system, env.stepper.state
+    middle = (env.lower + env.upper) / 2
+    names = [*(f"leg{i}" for i in range(6)), "foot.first", "foot.second"]
+    linear = jm.linearise(system, rest, u=middle, independent=names)
+    assert np.abs(linear.residual).max() < 1e-12
+    gain = jm.control.lqr(linear, dict.fromkeys(names, 100.0), 1e-3, period=env.stepper.dt).gain
+    q, v = (np.array([own.index(name) for name in names]) for own in (system.coordinates, system.velocities))
+
+    def one(state, _):
+        off = jnp.concatenate([state.data.q[q] - rest.q[q], state.data.v[v]])
+        after = env.step(state, -2 * gain @ off / (env.upper - env.lower))
+        return after, (after.metrics["upright"], after.info["result"] == jm.RESULTS.successful)
+
+    starts = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 3))
+    _, (upright, well) = jax.jit(jax.vmap(lambda state: jax.lax.scan(one, state, length=150)))(starts)
+    # The tip of the pole comes within a millimetre of the middle.
+    assert well.all() and (upright[:, 0] < 0.99).any() and (upright[:, -1] > 1 - 1e-4).all()
 
 
 @pytest.mark.slow

@@ -1,9 +1,11 @@
 """Rigid poses as matrices [[R, p], [0, 1]], in the plane (3 × 3) and in space (4 × 4) alike."""
 
+import functools
 from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float
 
 from ..foundations import arrays_of, as_jax
@@ -59,7 +61,9 @@ def shifted(poses: Float[Array, "*b D D"], by: Float[Array, " d"]) -> Float[Arra
 
 def product(a: Float[Array, "... D D"], b: Float[Array, "... D D"]) -> Float[Array, "... D D"]:
     """The product a b as sums of products, which XLA fuses into larger kernels than a call for each small matrix product."""
-    return sum(a[..., :, k : k + 1] * b[..., k : k + 1, :] for k in range(a.shape[-1]))  # pyright: ignore
+    # Slices by `lax`: these are traced often, and indices of arrays take several times as long to read.
+    one = lambda x, k, axis: lax.slice_in_dim(x, k, k + 1, axis=axis)
+    return functools.reduce(jnp.add, [one(a, k, -1) * one(b, k, -2) for k in range(a.shape[-1])])
 
 
 def take(x: Float[Array, "n *k"], index: np.ndarray) -> Float[Array, "..."]:

@@ -5,7 +5,7 @@ import importlib
 from ...foundations import Count, contract, listing
 from ..environment import Environment
 
-TASKS = ("delta_tracking", "excavator_digging", "five_bar_hopper")
+TASKS = ("delta_tracking", "excavator_digging", "five_bar_hopper", "stewart_balancing")
 
 
 @contract
