@@ -291,7 +291,7 @@ class _RunInputs(eqx.Module):
 
 def _simulate(inputs: _RunInputs) -> tuple[Solution, Array, tuple[Check, ...]]:
     """The motion, whether it failed, and the checks of its arguments and its start."""
-    state, plan, formulation, loop, method = inputs.state, inputs.plan, inputs.formulation, inputs.loop, inputs.method
+    state, plan, loop = inputs.state, inputs.plan, inputs.loop
     timely = all_hold(inputs.timing)
     ts = jnp.where(timely, inputs.ts, 0)
     # Times that are refused are not used at all: NaN would spread to rows of a batch that are good.
@@ -299,24 +299,8 @@ def _simulate(inputs: _RunInputs) -> tuple[Solution, Array, tuple[Check, ...]]:
     # A run without duration takes a step too, so that the derivative with respect to its time is the velocity.
     end = jnp.where(ts[-1] > state.t, ts[-1], state.t + resolution(state.t, ts[-1]))
     system, bare = apply_mode(inputs.system, state)
-    values = Values.of(system, bare)
-    scale, sizes = sizes_of_run(system, bare, ts[-1], values)
-    if loop is not None:
-        sizes = sizes.with_control(loop.sizes(ts.dtype))
-    checks, choice = _check_start(system, formulation, dataclasses.replace(bare, scale=scale), values)
-    checks = (*inputs.planning, *checks)
-    consistent = timely & all_hold(checks)
-    controller, dt0 = _step_sizes(system, scale, sizes, method, loop, end - state.t if plan and plan.guarded else None)
-    method = dataclasses.replace(method, controller=controller, dt0=dt0)
-    field = VectorField(
-        system=system,
-        formulation=formulation,
-        drift=inputs.drift,
-        loop=loop,
-        scale=scale,
-        consistent=consistent,
-        choice=choice,
-    )
+    field, method, sizes, checks = _problem(inputs, system, bare, ts, end, timely)
+    consistent = field.consistent
     events, interpolation = None, None
     if plan is None:
         # A start that is refused takes no step, but is evaluated all the same: made finite, it leaves no NaN in derivatives.
@@ -326,12 +310,14 @@ def _simulate(inputs: _RunInputs) -> tuple[Solution, Array, tuple[Check, ...]]:
         result, interpolation = verdict(motion, consistent), motion.interpolation
         modes = jax.tree.map(lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape)), state.mode)
     else:
-        plan = plan.sized(dataclasses.replace(state, scale=scale), sizes.v)
-        run = Run(plan=plan, drift=inputs.drift, loop=loop, scale=scale, method=method, max_events=inputs.max_events)
+        plan = plan.sized(dataclasses.replace(state, scale=field.scale), sizes.v)
+        run = Run(
+            plan=plan, drift=inputs.drift, loop=loop, scale=field.scale, method=method, max_events=inputs.max_events
+        )
         last, events, phases, u = run_through(run, state, ts, end, consistent)
         saved, result, modes = last.saved, last.result, last.modes
     saved, u, events = with_nan_derivatives(
-        (saved, u, events), system, plan, state, ts, formulation, inputs.drift, loop
+        (saved, u, events), system, plan, state, ts, inputs.formulation, inputs.drift, loop
     )
     result = RESULTS.where(timely, result, RESULTS.unfit_times)
     solution = Solution(
@@ -355,6 +341,30 @@ def _simulate(inputs: _RunInputs) -> tuple[Solution, Array, tuple[Check, ...]]:
     )
     checks = (*checks, *_check_motion(field, phases))
     return solution, result != RESULTS.successful, checks
+
+
+def _problem(
+    inputs: _RunInputs, system: System, state: State, ts: Array, end: Array, timely: Array
+) -> tuple[VectorField, Method, StateVector, tuple[Check, ...]]:
+    """The problem, the method with its steps, the sizes of all variables, and the checks of events and of the start."""
+    plan, formulation, loop, method = inputs.plan, inputs.formulation, inputs.loop, inputs.method
+    values = Values.of(system, state)
+    scale, sizes = sizes_of_run(system, state, ts[-1], values)
+    if loop is not None:
+        sizes = sizes.with_control(loop.sizes(ts.dtype))
+    checks, choice = _check_start(system, formulation, dataclasses.replace(state, scale=scale), values)
+    checks = (*inputs.planning, *checks)
+    controller, dt0 = _step_sizes(system, scale, sizes, method, loop, end - state.t if plan and plan.guarded else None)
+    field = VectorField(
+        system=system,
+        formulation=formulation,
+        drift=inputs.drift,
+        loop=loop,
+        scale=scale,
+        consistent=timely & all_hold(checks),
+        choice=choice,
+    )
+    return field, dataclasses.replace(method, controller=controller, dt0=dt0), sizes, checks
 
 
 def _without_events(
