@@ -79,7 +79,7 @@ def figures(share, seed):
     result, worst, apart, told, cases = [], 0.0, 0.0, 0, 0
     wrong = {MODES: 0, DIFFERENCES: 0}
     with cpu_time(result):
-        for name, (build, middle, spread) in list(MECHANISMS.items())[: 2 if share >= 0.1 else 1]:
+        for name, (build, middle, spread) in list(MECHANISMS.items())[: 2 if share >= 0.25 else 1]:
             rng, count = np.random.default_rng(seed), max(2, round(DRAWS * share))
             x = np.array(middle) + np.array(spread) * rng.uniform(-1, 1, (count, len(middle)))
             back, forward, differences, done = derivatives(build, x)
