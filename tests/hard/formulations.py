@@ -85,7 +85,9 @@ def figures(share, seed):
         cases = len(every) * len(FORMULATIONS)
         none = lambda what, number: none_of("formulations", what, number, cases)
         result += [
-            none(f"accelerations and reactions of {len(FORMULATIONS)} formulations, off by more than 100·cond·eps", wrong),
+            none(
+                f"accelerations and reactions of {len(FORMULATIONS)} formulations, off by more than 100·cond·eps", wrong
+            ),
             Figure("formulations", "largest error in units of that", "≤ 1", f"{worst:.2g}", cases, bool(worst <= 1)),
             none("told to have failed", told),
         ]

@@ -46,7 +46,10 @@ def figures(share, seed):
             for what, (text, _) in hostile.items():
                 refused, seconds, elsewhere = attempt(folder, file, text, opened)
                 if not refused or seconds > SOON or elsewhere:
-                    print(f"hostile_files {file}, {what}: refused {refused}, {seconds:.2f} s, opened {elsewhere}", flush=True)
+                    print(
+                        f"hostile_files {file}, {what}: refused {refused}, {seconds:.2f} s, opened {elsewhere}",
+                        flush=True,
+                    )
                 accepted, slow = accepted + (not refused), slow + (seconds > SOON)
                 outside, cases = outside + bool(elsewhere), cases + 1
         result += [

@@ -15,7 +15,7 @@ import rolling_disk
 from nfourbar_joints import nfourbar, turning
 
 import jaxmb as jm
-from hard.row import Figure, cpu_time, none_of
+from hard.row import cpu_time, none_of
 
 STEPS = 1_000_000
 SECONDS = 100.0

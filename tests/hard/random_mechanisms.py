@@ -107,9 +107,9 @@ def same_in_millimetres(start, build):
     _, one, poses = run(start, build)
     _, other, same = run(dataclasses.replace(start, units=smaller), build)
     apart, (few, many) = np.abs(poses - same).max(), sorted(int(x.stats["num_steps"]) for x in (one, other))
-    if other.result == jm.RESULTS.successful and many - few <= STEPS * few:
-        if apart <= SAME or apart <= SAME * start.hard()[0]:
-            return ""
+    alike = other.result == jm.RESULTS.successful and many - few <= STEPS * few
+    if alike and (apart <= SAME or apart <= SAME * start.hard()[0]):
+        return ""
     return f"poses {apart:.1e}, {few} and {many} steps, {jm.RESULTS[other.result]}"
 
 

@@ -130,7 +130,9 @@ def figures(share, seed):
             good = isinstance(there, dict) and apart(there, expected) <= SAME
             print(f"surroundings {what}: {apart(there, expected) if isinstance(there, dict) else there}", flush=True)
             off, cases = off + (not good), cases + 1
-        result.append(none_of("surroundings", f"in which numbers differ by more than {SAME:g}, or none come", off, cases))
+        result.append(
+            none_of("surroundings", f"in which numbers differ by more than {SAME:g}, or none come", off, cases)
+        )
     return result
 
 
