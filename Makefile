@@ -46,7 +46,7 @@ slow: $(VENV)/.test
 
 # HARD="--share 0.1 --rows mechanisms,formulations --seed 1"
 hard: $(VENV)/.test
-	PYTHONPATH=tests $(BIN)/python -m hard $(HARD)
+	PYTHONPATH=tests:examples $(BIN)/python -m hard $(HARD)
 
 dist: $(VENV)/.test
 	rm -rf dist

@@ -317,10 +317,7 @@ def doors():
     yield jm.kinematics.restrict, dict(system=particle(), closure=closure(), state=particle_start())
     yield jm.kinematics.closure_kinematics, dict(system=particle(), closure=closure(), state=reduced)
     yield jm.kinematics.reduce, dict(system=particle(), closure=closure())
-    yield (
-        jm.kinematics.embed,
-        dict(system=particle(), closure=closure(), motion=reduced),
-    )
+    yield jm.kinematics.embed, dict(system=particle(), closure=closure(), state=reduced)
     yield jm.diagnose, state | dict(formulation=jm.formulation.GaussProjection())
     yield jm.kinematics.branches, state
     yield jm.trace_motion, dict(

@@ -13,7 +13,9 @@ import pytest
 from jax import export
 
 from jaxmb.deferral import with_fallback
+from jaxmb.deferral.host import handler
 from jaxmb.foundations import where_needed
+from jaxmb.lanes import registered
 
 TRACED = []
 
@@ -172,3 +174,10 @@ def test_it_does_not_wait_for_itself_on_one_core():
         [sys.executable, "-c", ONE_CORE], env=environment, capture_output=True, text=True, timeout=200
     )
     assert done.stdout.split() == ["True"], done.stderr[-2000:]
+
+
+def test_threads_that_come_with_equal_calls_at_once_register_one():
+    """Each has a handler of its own by then, and XLA takes a name once."""
+    shape = jax.ShapeDtypeStruct((), bool)
+    makes = [handler(lambda operands, results: None, [shape], [shape]) for _ in range(2)]
+    assert [registered(made, "jaxmb_twice") for made in makes] == ["jaxmb_twice"] * 2

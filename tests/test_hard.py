@@ -1,13 +1,22 @@
 """The table of hard use (`make hard`): a small share of it by default, all of its rows when slow."""
 
 import datetime
+import importlib.util
 
 import numpy as np
 import pytest
-from hard import batches, events, formulations, gradients, programs, reference
+from hard import (
+    batches,
+    events,
+    formulations,
+    gradients,
+    programs,
+    reference,
+)
+from hard.__main__ import ROWS
 from hard.built import Units, measured, mechanism_of, poses_of
 from hard.page import page
-from hard.random_mechanisms import TIMES, attempt, drawn, figures
+from hard.random_mechanisms import TIMES, attempt, drawn, figures, same_in_millimetres
 from hard.row import Figure
 from hard.rows import model_of
 from hard.topologies import TOPOLOGIES
@@ -57,6 +66,7 @@ def test_a_random_mechanism_is_right_and_a_wrong_one_is_seen():
     start = drawn("fourbar", 0, 0)
     found = attempt(start, "relative")
     assert found.verdict == "right" and 0 < found.error < 1e-7
+    assert same_in_millimetres(start, "relative") == ""
     start.case.links[1].mass *= 1 + 1e-4
     assert attempt(start, "relative").verdict == "wrong and successful"
 
@@ -101,11 +111,21 @@ def test_the_page_says_what_is_missed():
     assert "R0 | what | 0 | 1 | 5 | 0 | **no**" in text and "## How it is counted" in text
 
 
+def test_all_rows_are_there():
+    assert all(importlib.util.find_spec(f"hard.{module}") for module in ROWS.values())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("row", [formulations, gradients, batches, events, programs], ids=lambda row: row.__name__)
 def test_rows(row):
     timing = "CPU time"
     assert not [figure for figure in row.figures(1.0, 0) if not figure.met and timing not in figure.what]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ["long_runs", "hostile_files", "killed", "surroundings"])
+def test_a_tenth_of_dear_rows(row):
+    assert all(figure.met for figure in importlib.import_module(f"hard.{row}").figures(0.1, 0))
 
 
 @pytest.mark.slow

@@ -240,3 +240,15 @@ def test_a_cam_of_small_lift_is_no_straight_line(unit):
     assert float(jnp.max(state.scale.reach * jnp.array([1.0, 1 / unit]))) < 1e4
     solution = jm.simulate(cam, state, jnp.linspace(0.0, 0.2, 3))
     assert float(jnp.abs(jm.energy(cam, solution).balance).max()) < 1e-4
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-3])
+def test_rows_that_never_change_have_the_sizes_of_what_moves_by_them(unit):
+    """Those of a wheel and of a slope on which it rolls: far out rounding turns them, and sizes were those of that distance."""
+    P, radius = jm.planar, 0.3 * unit
+    turn = np.array([[0.8, -0.6], [0.6, 0.8]])
+    wheel = P.Body("wheel", 2.0, 0.1 * unit**2, position=0.7 * unit * turn[:, 0] + radius * turn[:, 1], angle=0.4)
+    slope = P.frame((0.0, 0.0), turn)
+    system = P.Mechanism([wheel], [P.RollingWheel("contact", ("ground", slope), "wheel", radius)]).build()
+    scale = jm.assemble(system).scale
+    assert np.all((scale.span > 0.1 * unit) & (scale.span < 10 * unit)), scale.span

@@ -268,6 +268,11 @@ def test_failures_are_raised_or_flagged():
         sol = jm.simulate(burst, jm.assemble(burst, [1.0]), [0.4, 1.0], throw=False, **more)
         assert sol.result == jm.RESULTS.nonfinite and int(sol.stats["num_steps"]) < 300
         assert bool(jnp.isfinite(sol.q[0, 0])) and bool(jnp.isnan(sol.q[1, 0]))
+    # Where an input is not finite from the start no shorter step is tried, at t = 0 neither.
+    driven = jm.System(1, mass=lambda t, q, p: jnp.eye(1), actuation=lambda t, q, p: jnp.eye(1))
+    none = {"control": lambda t, q, v, p: jnp.full(1, jnp.nan), "throw": False}
+    sol = jm.simulate(driven, jm.as_state(driven, [1.0]), [0.4, 1.0], **none)
+    assert sol.result == jm.RESULTS.nonfinite and int(sol.stats["num_steps"]) == 1
 
 
 BAD = {

@@ -12,8 +12,8 @@ from jaxtyping import Array, Float, Int
 from ..foundations import (
     RESULTS,
     Count,
+    Finite,
     NoNaN,
-    Numbers,
     Positive,
     TextInNotebooks,
     Whole,
@@ -88,7 +88,7 @@ def trajectory(
     steps: Count,
     *,
     final: Annotated[Any, function_of("state")] | None = None,
-    guess: Numbers | Guess | None = None,
+    guess: Finite | Guess | None = None,
     upper: NoNaN | None = None,
     lower: NoNaN | None = None,
     rtol: Positive = 1e-6,
@@ -167,7 +167,7 @@ def trajectory(
     )
 
 
-def _guess(guess: Numbers | Guess | None, start: State, steps: int, nu: int) -> Guess:
+def _guess(guess: Finite | Guess | None, start: State, steps: int, nu: int) -> Guess:
     """What the search begins with."""
     x = jnp.concatenate([start.q, start.v])
     zero = Guess(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from llvmlite import binding
 
 _LOCK = threading.Lock()
+_NAMES: set[str] = set()  # that XLA knows
 
 
 @functools.cache
@@ -75,12 +76,15 @@ def _library() -> ctypes.CDLL:
 
 def registered(module: Handler, name: str | None = None) -> str:
     """The name under which XLA finds the compiled function, its own or one that is given; equal ones are compiled once."""
-    handler = module.handler
-    name = name or handler.name
+    name = name or module.handler.name
     with _LOCK:
-        for unit in module.units:
-            _compiled(unit)
-        _register(name, handler)
+        # Threads may come with equal functions at once, each with a handler of its own.
+        if name not in _NAMES:
+            for unit in module.units:
+                _compiled(unit)
+            call = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(_compiled(module.handler))
+            jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(call), platform="cpu")
+            _NAMES.add(name)
     return name
 
 
@@ -101,9 +105,3 @@ def _compiled(unit: Unit) -> int:
     engine.add_object_file(binding.ObjectFileRef.from_data(machine.emit_object(module)))
     engine.finalize_object()
     return engine.get_function_address(unit.name)
-
-
-@functools.cache
-def _register(name: str, handler: Unit) -> None:
-    call = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(_compiled(handler))
-    jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(call), platform="cpu")

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from ..foundations import RESULTS, AllNonNegative, Key, NoNaN, Positive, Text, contract, default_float, strong
+from ..foundations import RESULTS, AllNonNegative, Key, NoNaN, Positive, contract, default_float, strong
 from ..mechanism import Marker, linkage_of, marker
 from ..simulation import Solution
 from ..system import State, System
@@ -77,7 +77,7 @@ class IMU(AbstractSensor):
     name: str = eqx.field(static=True)
 
     @contract
-    def __init__(self, point: object, *, name: Text = "imu", sigma: AllNonNegative = 0.0):
+    def __init__(self, point: object, *, name: str = "imu", sigma: AllNonNegative = 0.0):
         self.point, self.name = marker(point, "point"), name
         self.sigma = jnp.asarray(sigma, default_float())
 
@@ -117,7 +117,7 @@ class Encoder(AbstractSensor):
     name: str = eqx.field(static=True)
 
     @contract
-    def __init__(self, joint: Text, resolution: Positive, *, name: Text | None = None, sigma: AllNonNegative = 0.0):
+    def __init__(self, joint: str, resolution: Positive, *, name: str | None = None, sigma: AllNonNegative = 0.0):
         self.joint, self.name = joint, name or joint
         self.resolution, self.sigma = (jnp.asarray(x, default_float()) for x in (resolution, sigma))
 
@@ -153,11 +153,11 @@ class LoadCell(AbstractSensor):
     @contract
     def __init__(
         self,
-        joint: Text,
+        joint: str,
         *,
-        on: Text | None = None,
-        frame: Text = "joint",
-        name: Text | None = None,
+        on: str | None = None,
+        frame: str = "joint",
+        name: str | None = None,
         sigma: AllNonNegative = 0.0,
     ):
         self.joint, self.on, self.frame, self.name = joint, on, frame, name or joint

@@ -49,8 +49,9 @@ class _Line(eqx.Module):
     slopes: Float[Array, "m nv"]
 
 
-# Distances from 2^-POWERS to 2^POWERS are tried, in so many directions; in single precision less far.
-POWERS, FEWER_POWERS = 50, 25
+# Powers of two between which distances are tried, in so many directions, and those in single precision. Further out, differences of places
+# are rounding, and rows that never change seem to turn.
+POWERS, FEWER_POWERS = (-50, 40), (-25, 15)
 DIRECTIONS = 4
 # Relative second difference at half the distance over which a row turns, by some 50 degrees of an angle.
 BENT = 1 / 8
@@ -251,7 +252,7 @@ def _sample_lines(system: System, t: Array, q: Array, jacobian: Array, root: Arr
     # Distances follow the units; where they start is of no importance.
     unit = jnp.linalg.norm(extent(system, q) / jnp.linalg.norm(root, axis=0))
     powers = POWERS if jnp.finfo(q.dtype).eps < 1e-10 else FEWER_POWERS
-    s = jnp.where(unit > 0, unit, 1) * 2.0 ** jnp.arange(-powers, powers, dtype=q.dtype)
+    s = jnp.where(unit > 0, unit, 1) * 2.0 ** jnp.arange(*powers, dtype=q.dtype)
     start = (at(s[0]), jnp.zeros(size.shape, int), jnp.zeros(size.shape, bool), jnp.abs(jacobian))
     (last, _, bent, entries), (bend, shift, turned) = lax.scan(double, start, s)
     # Three distances are interpolated, the last one being the first with a bend.

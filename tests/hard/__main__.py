@@ -17,6 +17,12 @@ ROWS = {
     "batches": "batches",
     "events": "events",
     "programs": "programs",
+    "long runs": "long_runs",
+    "wrong calls": "wrong_calls",
+    "hostile files": "hostile_files",
+    "killed": "killed",
+    "surroundings": "surroundings",
+    "many systems": "many_systems",
 }
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "scoreboard.md"
 
@@ -32,12 +38,13 @@ def main():
     if unknown:
         parser.error(f"--rows must name rows out of {', '.join(ROWS)}, but names {', '.join(sorted(unknown))}")
     jax.config.update("jax_enable_x64", True)
-    figures = []
+    figures, state = [], commit()
     for row in options.rows.split(","):
         figures += importlib.import_module(f"hard.{ROWS[row]}").figures(options.share, options.seed)
         jax.clear_caches()
+        # After each row, so that a run that is stopped leaves what it has.
+        options.page.write_text(page(figures, options.share, options.seed, state, datetime.date.today()))
     print("\n".join(table(figures)))
-    options.page.write_text(page(figures, options.share, options.seed, commit(), datetime.date.today()))
 
 
 def commit():

@@ -9,7 +9,7 @@ import numpy as np
 import jaxmb as jm
 from hard.built import Units, formulation_of, measured, mechanism_of, poses_of, seen
 from hard.reference import apart_after, corrected_velocity, motion
-from hard.row import Figure, cpu_time
+from hard.row import Figure, cpu_time, none_of
 from hard.rows import model_of
 from hard.topologies import TOPOLOGIES
 
@@ -21,6 +21,7 @@ ENERGY = 1e-6  # of the balance, relative to the largest kinetic energy and the 
 RIGHT = 0.99
 NEAR = 1e-3  # of rows of length 1, where `simulate` begins to treat a pose as singular
 CHAOS = 1e3  # growth of a difference after which the default tolerance does not leave five digits
+SAME, STEPS = 1e-8, 0.1  # of poses in other units, and of the number of steps
 HANG = 300.0  # s of CPU time for one run, compilation included
 # Where all joints are constraints, kinds of joints tell, not large mechanisms: these are built in absolute coordinates too.
 ABSOLUTE = (
@@ -58,6 +59,7 @@ class Verdict:
     words: str = ""
     error: float = 0.0
     energy: float = 0.0
+    units: str = ""
 
 
 def drawn(topology, draw, seed):
@@ -70,18 +72,25 @@ def drawn(topology, draw, seed):
     return Start(topology, draw, case, model, y, u, motion(model, y, u, TIMES), units)
 
 
+def run(start, build):
+    """A motion by the package, and the poses of bodies in units of the drawn ones."""
+    system = mechanism_of(start.case, start.units).build(build)
+    poses, rates = poses_of(start.case, start.model, start.y, start.u, start.units)
+    state = jm.as_state(system, *measured(system, poses, rates))
+    times = start.units.time * TIMES
+    solution = jm.simulate(system, state, times, formulation=formulation_of(start.case), throw=False)
+    poses = np.array(seen(system, solution.states))
+    poses[..., : start.case.dim, start.case.dim] /= start.units.length
+    return system, solution, poses
+
+
 def attempt(start, build):
     """The verdict on one run by the package."""
     clock = time.process_time()
     try:
-        system = mechanism_of(start.case, start.units).build(build)
-        poses, rates = poses_of(start.case, start.model, start.y, start.u, start.units)
-        state = jm.as_state(system, *measured(system, poses, rates))
-        times = start.units.time * TIMES
-        solution = jm.simulate(system, state, times, formulation=formulation_of(start.case), throw=False)
+        system, solution, poses = run(start, build)
         told = solution.result != jm.RESULTS.successful
         energy = jm.energy(system, solution)
-        poses = np.asarray(seen(system, solution.states))
     except Exception as error:  # whatever it is, it is counted
         named = isinstance(error, ValueError) and "Argument" in str(error)
         return judged(start, build, "told" if named else "crash", f"{type(error).__name__}: {error}"[:300])
@@ -90,6 +99,18 @@ def attempt(start, build):
     if bool(told):
         return judged(start, build, "told", jm.RESULTS[solution.result])
     return compared(start, build, poses, energy)
+
+
+def same_in_millimetres(start, build):
+    """Whether lengths in units a thousand times as small change neither poses nor, much, the number of steps; else in words."""
+    smaller = dataclasses.replace(start.units, length=1e3 * start.units.length)
+    _, one, poses = run(start, build)
+    _, other, same = run(dataclasses.replace(start, units=smaller), build)
+    apart, (few, many) = np.abs(poses - same).max(), sorted(int(x.stats["num_steps"]) for x in (one, other))
+    alike = other.result == jm.RESULTS.successful and many - few <= STEPS * few
+    if alike and (apart <= SAME or apart <= SAME * start.hard()[0]):
+        return ""
+    return f"poses {apart:.1e}, {few} and {many} steps, {jm.RESULTS[other.result]}"
 
 
 def judged(start, build, verdict, words):
@@ -103,10 +124,8 @@ def compared(start, build, poses, balance):
     """A run that calls itself successful, beside the reference."""
     if not np.isfinite(poses).all():
         return Verdict(start, build, "silent NaN")
-    d, unit = start.case.dim, start.units
+    unit = start.units
     expected = np.stack([poses_of(start.case, start.model, *state)[0][1:] for state in start.path])
-    poses = poses.copy()
-    poses[..., :d, d] /= unit.length
     error = float(np.abs(poses - expected).max())
     least = unit.mass * (unit.length / unit.time) ** 2
     energy = float(np.abs(balance.balance).max() / max(np.asarray(balance.kinetic).max(), least))
@@ -137,7 +156,9 @@ def verdicts(topologies, count, seed, report=None):
             start = drawn(topology, draw, seed)
             for build in builds_of(topology):
                 found = attempt(start, build) if start.path is not None else Verdict(start, build, "no reference")
-                if report and found.verdict != "right":
+                if found.verdict == "right":
+                    found.units = same_in_millimetres(start, build)
+                if report and (found.verdict != "right" or found.units):
                     report(found)
                 yield found
 
@@ -145,12 +166,12 @@ def verdicts(topologies, count, seed, report=None):
 def line(verdict):
     """One verdict in words."""
     start = verdict.start
-    return f"{start.topology} {start.draw} {verdict.build} {start.units}: {verdict.verdict}. {verdict.words}"
+    return f"{start.topology} {start.draw} {verdict.build} {start.units}: {verdict.verdict}. {verdict.words}{verdict.units}"
 
 
 def figures(share, seed):
-    """The row's figures. A share has fewer draws, and below a quarter fewer topologies."""
-    names = list(TOPOLOGIES)[: len(TOPOLOGIES) if share >= 0.25 else 3]
+    """The row's figures. A share has fewer draws, and below a tenth fewer topologies."""
+    names = list(TOPOLOGIES)[: len(TOPOLOGIES) if share >= 0.1 else 3]
     result = []
     with cpu_time(result):
         report = lambda verdict: print("mechanisms", line(verdict), flush=True)
@@ -165,7 +186,7 @@ def counted(found):
     unbalanced = sum(v.energy > ENERGY for v in right)
     unknown = number["in doubt"] + number["no reference"]
     total = len(found) - number["no reference"]
-    none = lambda what, key: Figure("mechanisms", what, "0", f"{number[key]}", total, number[key] == 0)
+    none = lambda what, key: none_of("mechanisms", what, number[key], total)
     what, enough = f"runs of random mechanisms, {kinds} kinds, that are right", len(right) >= RIGHT * total
     return [
         Figure("mechanisms", what, f"≥ {RIGHT:.0%}", f"{len(right)}", total, enough),
@@ -175,8 +196,12 @@ def counted(found):
         none("not finite and successful", "silent NaN"),
         none("told to have failed, though the reference finds nothing hard", "told, not hard"),
         Figure("mechanisms", "told to have failed, and hard by the reference", "any", f"{number['told']}", total, True),
-        Figure(
-            "mechanisms", "right, and the energy off by a millionth", "0", f"{unbalanced}", len(right), not unbalanced
+        none_of("mechanisms", "right, and the energy off by a millionth", unbalanced, len(right)),
+        none_of(
+            "mechanisms",
+            f"right, and in millimetres poses off by {SAME:g}, or the steps by {STEPS:.0%}",
+            sum(v.units != "" for v in right),
+            len(right),
         ),
         Figure("mechanisms", "the reference does not know", "any", f"{unknown}", len(found), True),
     ]
