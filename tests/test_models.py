@@ -204,6 +204,33 @@ def test_elements_are_left_out_where_asked_for(written):
     assert "wrist" not in model.mechanism.elements and "as was asked for" in str(model)
 
 
+@pytest.mark.slow
+def test_loops_that_rounded_numbers_leave_open_are_closed(written):
+    """A loop in a plane whose hinge is 10 nm too high: refused with a hint, or its end is moved by that much, and the motion is that of the plane."""
+    high = FOURBARS["loop"].replace('<origin xyz="0.4 0 0"/>', '<origin xyz="0.4 0 1e-8"/>')
+    assert high != FOURBARS["loop"]
+    model, guess = jm.load(written(high)), {"A": 1.0, "B": -0.6, "D": 1.3}
+    with pytest.raises(
+        ValueError, match=r"'C' cannot be satisfied.*\n?.*`jaxmb.load\(…, repair=True\)` moves the ends"
+    ):
+        model.assemble(model.build(), q=guess)
+    repaired = jm.load(written(high), repair=True)
+    (note,) = [note for note in repaired.notes if note.what == "joint 'C'"]
+    assert note.kind == "approximated" and "moved by 1.0e-08 m" in note.text
+    ends = []
+    for each in (repaired, jm.load(written(FOURBARS["loop"]), repair=True)):
+        system = each.build()
+        state = each.assemble(system, q=guess)
+        assert np.abs(jm.residuals(system, state).position).max() < 1e-14
+        ends.append(jm.simulate(system, state, [0.3]).q)
+    np.testing.assert_allclose(ends[0], ends[1], rtol=0, atol=1e-7)
+    # A millimetre is no rounding.
+    wrong = jm.load(written(high.replace("1e-8", "1e-3")), repair=True)
+    assert not [note for note in wrong.notes if note.what == "joint 'C'"]
+    with pytest.raises(ValueError, match=r"cannot be satisfied(?!.*repair)"):
+        wrong.assemble(wrong.build(), q=guess)
+
+
 @pytest.mark.parametrize("text", [TREE, FOURBARS["loop"]], ids=["tree", "loop"])
 @pytest.mark.slow_cases("tree")
 def test_texts_of_ours_keep_all_numbers(written, text):

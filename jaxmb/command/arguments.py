@@ -114,7 +114,11 @@ def _of_models(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--base", choices=("fixed", "free"), default="fixed", help="how the root of a URDF is held")
     command.add_argument("--exclude", action="append", default=[], metavar="NAME", help="an element that is not read")
-    command.add_argument("--repair", action="store_true", help="change inertias that no body can have")
+    command.add_argument(
+        "--repair",
+        action="store_true",
+        help="change inertias that no body can have, and close loops that rounded numbers leave open",
+    )
     text = "a stop at the limits of a joint, or of all revolute or prismatic ones: N/m, s/m or N m/rad, s/rad"
     command.add_argument(
         "--stop", type=constants, action="append", default=[], metavar="NAME=STIFFNESS,DAMPING", help=text

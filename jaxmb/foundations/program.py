@@ -43,7 +43,7 @@ def _accepted(backend: str) -> dict[str, bool | int]:
     return {name: value for name, value in chosen.items() if _known({name: value})}
 
 
-def _known(options: dict[str, bool | int]) -> bool:
+def _known(options: dict[str, Any]) -> bool:
     """Whether this version of XLA knows all of these options; it has no list of them, but refuses what it does not know."""
     try:
         jax.jit(lambda: 0).lower().compile(compiler_options=options)

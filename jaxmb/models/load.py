@@ -10,6 +10,7 @@ import numpy as np
 
 from ..foundations import Finite, Number, contract, toml_table
 from ..mechanism import AbstractMechanism, as_vector
+from .closing import with_closed_loops
 from .document import MAX_BYTES, XmlElement, document
 from .elements import MechanismBuilder
 from .folder import Folder
@@ -47,7 +48,8 @@ def load(
         base: how the root link of a URDF is held: "fixed" to the ground, or "free".
         gravity: its acceleration (3,) in m/s², or (2,) for a text in the plane, instead of the file's; for URDF, which has none, (0, 0, −9.81) by default.
         exclude: names of elements that are not read: links, or bodies, with what ties them to others, joints, loops and the like.
-        repair: whether inertias that no body can have are changed to the nearest that one can have, with a note, or refused.
+        repair: whether inertias that no body can have are changed to the nearest that one can have, and ends of loops that stay open by the rounding of
+            the file's numbers moved to where they close, with a note; or refused, here and by `Model.assemble`.
         stops: stiffness in N/m or N m/rad and damping in s/m or s/rad of a `JointStop` at the limits of each joint, by its name, or by
             "revolute" and "prismatic" for all of a kind; of a model that is no text of ours. Joints pass their limits by default.
         loops: for URDF, a YAML file of loops, `closed_loop` and `type`; by default the one beside it that has its name, if it is
@@ -166,14 +168,22 @@ def _model_of_graph(
     mechanism = build.mechanism()
     for what, name in build.names.changes:
         graph.note("renamed", f"{what} to '{name}'", "names must differ from all others, and have no dots")
+    loops = tuple(build.names.of("joint", joint.name) for joint in build.shown if joint.closes)
+    poses = {name: build.coordinates(values) for name, values in graph.poses.items()}
+    if repair and loops:
+        mechanism, moved = with_closed_loops(mechanism, loops, next(iter(poses.values()), {}))
+        for name, far in moved.items():
+            graph.note(
+                "approximated", f"joint '{name}'", f"its end is moved by {far:.1e} m, by which the loop stayed open"
+            )
     return Model(
         name=graph.name,
         path=path,
         format=format_name,
         mechanism=mechanism,
-        loops=tuple(build.names.of("joint", joint.name) for joint in build.shown if joint.closes),
+        loops=loops,
         markers=build.link_markers,
-        poses={name: build.coordinates(values) for name, values in graph.poses.items()},
+        poses=poses,
         limits=build.of_joints("limits"),
         notes=tuple(graph.notes),
     )

@@ -9,9 +9,10 @@ from typing import Any, Literal
 from jaxtyping import Array
 
 from ..foundations import TextInNotebooks, contract, counted, listing, table
-from ..kinematics import assemble
+from ..kinematics import assemble, try_assemble
 from ..mechanism import AbstractMechanism
 from ..system import State, System
+from .closing import left_open
 from .graph import Note
 
 KINDS = ("merged", "renamed", "approximated", "listed", "left out")
@@ -74,7 +75,14 @@ class Model(TextInNotebooks):
             raise ValueError(f"Argument `pose` must be one of {listing(self.poses)}, but is '{pose}'.")
         keyframe = {} if pose is None else self.poses[pose]
         guess: dict[str, float | Array] = {k: v for k, v in keyframe.items() if k in system.coordinates}
-        return assemble(system, guess | dict(q or {}), **arguments)
+        guess |= dict(q or {})
+        try:
+            return assemble(system, guess, **arguments)
+        except ValueError as error:
+            if not (self.loops and "cannot be satisfied" in str(error) and left_open(try_assemble(system, guess))):
+                raise
+            text = "Rounded numbers of the file may leave as much open: `jaxmb.load(…, repair=True)` moves the ends of such loops."
+            raise ValueError(f"{error}\n{text}") from error
 
     def to_dict(self) -> dict[str, Any]:
         """Everything beside the mechanism as a dictionary of plain numbers, strings, lists and dictionaries."""
