@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "agility_cassie": ("cassie.xml", {}),
     "robotiq_2f85": ("2f85.xml", {"exclude": ["left_pad", "right_pad"]}),
-    "toddlerbot_2xc": ("toddlerbot_2xc.xml", {}),
+    "toddlerbot_2xc": ("toddlerbot_2xc.xml", {"repair": True}),
     "dojo_fourbar": ("fourbar.urdf", {}),
     "gepetto_5bar_iso6d": ("robot.urdf", {}),
     "gepetto_delta": ("robot.urdf", {}),
