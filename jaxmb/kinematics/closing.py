@@ -25,7 +25,6 @@ from ..system import (
     position_residual,
     rate_matrix,
     residuals,
-    velocity_offset,
     velocity_residual,
     with_rate,
 )
@@ -178,7 +177,8 @@ def _consistent_velocities(
 ) -> tuple[Array, Array]:
     """The velocities that satisfy the constraints, next to the guess in the metric of M, and the smallest remainder of the rows."""
     extra = jnp.eye(system.nv)[np.array(guess.fixed_velocities, int)]
-    offset = velocity_offset(system, guess.t, q)
+    # b, by a function that is evaluated here anyway.
+    offset = velocity_residual(system, guess.t, q, jnp.zeros_like(guess.v))
 
     def closer(v: Array, _: None) -> tuple[Array, Array]:
         equations = LinearEquations(

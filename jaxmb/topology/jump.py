@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 from ..formulation import KKT, CoordinatePartition, contradiction_tol
 from ..foundations import RESULTS
 from ..linalg import ConstrainedFactor, independent_rows, projector, stiffened
-from ..system import Mode, State, System, Terms, constraint_jacobian, velocity_offset
+from ..system import Mode, State, System, Terms, constraint_jacobian, velocity_residual
 
 Scalar = Float[Array, ""]
 
@@ -57,9 +57,8 @@ def impulse_terms(
     # Forces and Γ are not evaluated: finite ones have no impulse within an instant.
     terms = Terms.rows(system, system.mass(t, q), constraint_jacobian(system, t, q), state.scale.row)
     mass = jnp.where(consistent, terms.mass, jnp.eye(system.nv, dtype=terms.mass.dtype))
-    offset = velocity_offset(system, t, q)
     # C v⁻ + b, which an impact with restitution e reverses: C v⁺ + b = −e (C v⁻ + b).
-    rest = terms.jacobian @ v + offset
+    rest, offset = (velocity_residual(system, t, q, x) for x in (v, jnp.zeros_like(v)))
     # σ was measured in the metric of M. In that of the identity it would be in other units, so that rows are compared by their own
     # lengths there. The norm of a zero row has a NaN derivative, and sizes need none.
     sizes = jnp.linalg.norm(lax.stop_gradient(terms.jacobian), axis=1)
