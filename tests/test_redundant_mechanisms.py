@@ -166,3 +166,22 @@ def test_random_redundant_mechanisms(kind):
         at = {k: over(end)(jnp.array(1 + k * h), *start) for k in (-2, -1, 1, 2)}
         exact = (8 * (at[1] - at[-1]) - (at[2] - at[-2])) / (12 * h)
     np.testing.assert_allclose(gradient, exact, atol=1e-6 * max(1.0, float(jnp.abs(exact).max())))
+
+
+@pytest.mark.slow_cases("Revolute")
+@pytest.mark.parametrize("kind", ["Spherical", "Revolute"])
+def test_a_loop_in_a_plane_of_space_runs_by_compiled_steps(kind):
+    """Rows across the plane are exactly zero: they are left out, and spoil nothing."""
+    S = jm.spatial
+    rod = lambda name, length: S.Body(
+        name, 1.0, (1e-3, length**2 / 12, length**2 / 12), (length / 2, 0.0, 0.0), {"b": (length, 0.0, 0.0)}
+    )
+    bodies = [rod("crank", 0.4), rod("coupler", 0.9), rod("rocker", 0.8)]
+    ends = (("ground", "crank"), ("crank.b", "coupler"), ("coupler.b", "rocker"))
+    joints = [S.Revolute(name, *pair) for name, pair in zip("ABC", ends, strict=True)]
+    joints.append(getattr(S, kind)("D", "rocker.b", ("ground", (1.0, 0.0, 0.0))))
+    system = S.Mechanism(bodies, joints, gravity=(0.0, -9.81, 0.0)).build(cut=["D"])
+    state = jm.assemble(system, {"A": 1.2, "B": -1.3, "C": -1.4}, hold=["A"])
+    solution = jm.simulate(system, state, [0.1])
+    assert int(solution.stats["compiled_steps"]) == int(solution.stats["num_accepted_steps"])
+    assert int(solution.stats["lowest_rank"]) == int(solution.stats["highest_rank"]) == 2

@@ -19,7 +19,7 @@ from .graph import pose as rigid
 ROUNDED = 1e-5
 
 
-def left_open(attempt: Attempt) -> bool:
+def nearly_closed(attempt: Attempt) -> bool:
     """Whether an assembly has failed by no more than rounded numbers may leave open."""
     return bool(attempt.result == RESULTS.no_assembly) and float(np.max(np.abs(attempt.position))) < ROUNDED
 
@@ -40,17 +40,17 @@ def with_closed_loops(
     """
     system = mechanism.build(cut=loops)
     attempt = try_assemble(system, {name: x for name, x in guess.items() if name in system.coordinates})
-    if not left_open(attempt):
+    if not nearly_closed(attempt):
         return mechanism, {}
-    moved = {}
+    shifts = {}
     for i, joint in enumerate(mechanism.joints):
         if joint.name in loops and isinstance(joint, AbstractJoint):
-            own, place = _closed(mechanism, system, attempt, joint)
-            if place is not None:
-                end = marker((joint.b.body, place), f"joint '{joint.name}'")
+            shift, frame = _closed(mechanism, system, attempt, joint)
+            if frame is not None:
+                end = marker((joint.b.body, frame), f"joint '{joint.name}'")
                 mechanism = eqx.tree_at(lambda m, i=i: m.joints[i].b, mechanism, end)
-                moved[joint.name] = own
-    return mechanism, moved
+                shifts[joint.name] = shift
+    return mechanism, shifts
 
 
 def _closed(
@@ -59,11 +59,11 @@ def _closed(
     """How far the frame of a joint on b is moved, and its marker then; None where it stays."""
     turns = [rigid(np.zeros(3), np.asarray(x)) for x in joint.frame_rotations() or (np.eye(3), np.eye(3))]
     a, b = (np.asarray(pose(system, attempt.state, end)) for end in (joint.a, joint.b))
-    found = inverse(a @ turns[0]) @ b @ turns[1]
-    allowed = np.asarray(joint.pair.pose(joint.pair.measure(jnp.asarray(found), joint.data()), joint.data()))
-    if np.array_equal(found, allowed):
+    relative = inverse(a @ turns[0]) @ b @ turns[1]
+    allowed = np.asarray(joint.pair.pose(joint.pair.measure(jnp.asarray(relative), joint.data()), joint.data()))
+    if np.array_equal(relative, allowed):
         return 0.0, None
     # By what the marker on b moves, in its own axes, so that the pose of B in A is one that the joint allows.
-    shift = turns[1] @ inverse(found) @ allowed @ inverse(turns[1])
-    place = np.asarray(local_pose(mechanism, joint.b, "The mechanism")) @ shift
-    return float(np.linalg.norm(shift[:3, 3])), place
+    shift = turns[1] @ inverse(relative) @ allowed @ inverse(turns[1])
+    frame = np.asarray(local_pose(mechanism, joint.b, "The mechanism")) @ shift
+    return float(np.linalg.norm(shift[:3, 3])), frame

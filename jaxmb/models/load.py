@@ -171,10 +171,10 @@ def _model_of_graph(
     loops = tuple(build.names.of("joint", joint.name) for joint in build.shown if joint.closes)
     poses = {name: build.coordinates(values) for name, values in graph.poses.items()}
     if repair and loops:
-        mechanism, moved = with_closed_loops(mechanism, loops, next(iter(poses.values()), {}))
-        for name, far in moved.items():
+        mechanism, shifts = with_closed_loops(mechanism, loops, next(iter(poses.values()), {}))
+        for name, shift in shifts.items():
             graph.note(
-                "approximated", f"joint '{name}'", f"its end is moved by {far:.1e} m, by which the loop stayed open"
+                "approximated", f"joint '{name}'", f"its end is moved by {shift:.1e} m, by which the loop stayed open"
             )
     return Model(
         name=graph.name,

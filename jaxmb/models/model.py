@@ -12,7 +12,7 @@ from ..foundations import TextInNotebooks, contract, counted, listing, table
 from ..kinematics import assemble, try_assemble
 from ..mechanism import AbstractMechanism
 from ..system import State, System
-from .closing import left_open
+from .closing import nearly_closed
 from .graph import Note
 
 KINDS = ("merged", "renamed", "approximated", "listed", "left out")
@@ -79,7 +79,7 @@ class Model(TextInNotebooks):
         try:
             return assemble(system, guess, **arguments)
         except ValueError as error:
-            if not (self.loops and "cannot be satisfied" in str(error) and left_open(try_assemble(system, guess))):
+            if not (self.loops and "cannot be satisfied" in str(error) and nearly_closed(try_assemble(system, guess))):
                 raise
             text = "Rounded numbers of the file may leave as much open: `jaxmb.load(…, repair=True)` moves the ends of such loops."
             raise ValueError(f"{error}\n{text}") from error

@@ -68,8 +68,8 @@ def judge(
     unresolvable = admissible & branch_jump & ~inconclusive & (2 * miss < CLOSE**2)
     accept = admissible & ~branch_jump
     # Where the vector field is not finite at the start of a step, none is short enough.
-    lost = attempt.slopes is not None and ~attempt.slopes[0].finite
-    hopeless = ~possible | unresolvable | lost | ~(t1 - t0 > shortest_step(t0, t1))
+    undefined = attempt.slopes is not None and ~attempt.slopes[0].finite
+    hopeless = ~possible | unresolvable | undefined | ~(t1 - t0 > shortest_step(t0, t1))
     return Judgement(accept, branch_jump, residual, _error(attempt, accept, hopeless), _result(attempt, accept))
 
 
