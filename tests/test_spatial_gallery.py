@@ -341,7 +341,7 @@ def stewart_drives(t):
     """Forces of the drives by Lagrange's equations in the six coordinates of the platform."""
     cylinder, piston, platform = stewart_model.CYLINDER, stewart_model.PISTON, stewart_model.PLATFORM
 
-    def spread(mass, inertia, com):
+    def spread(mass, inertia, com, shape=None):  # which is for pictures
         place = jnp.append(jnp.array(com), 1.0)
         about = 0.5 * sum(inertia) * jnp.eye(3) - jnp.diag(jnp.array(inertia))
         return mass * jnp.outer(place, place) + jnp.zeros((4, 4)).at[:3, :3].set(about)
