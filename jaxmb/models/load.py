@@ -49,7 +49,8 @@ def load(
         gravity: its acceleration (3,) in m/s², or (2,) for a text in the plane, instead of the file's; for URDF, which has none, (0, 0, −9.81) by default.
         exclude: names of elements that are not read: links, or bodies, with what ties them to others, joints, loops and the like.
         repair: whether inertias that no body can have are changed to the nearest that one can have, and ends of loops that stay open by the rounding of
-            the file's numbers moved to where they close, with a note; or refused, here and by `Model.assemble`.
+            the file's numbers moved to where they close, with a note; or refused, here and by `Model.assemble`. A model with loops is assembled for that
+            once, which takes seconds.
         stops: stiffness in N/m or N m/rad and damping in s/m or s/rad of a `JointStop` at the limits of each joint, by its name, or by
             "revolute" and "prismatic" for all of a kind; of a model that is no text of ours. Joints pass their limits by default.
         loops: for URDF, a YAML file of loops, `closed_loop` and `type`; by default the one beside it that has its name, if it is
