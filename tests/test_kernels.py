@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import subprocess
+import sys
 
 import diffrax as dfx
 import equinox as eqx
@@ -21,6 +23,7 @@ from jaxmb.lanes import NotScalarError, Program, Shaped, VJPProgram, unavailable
 from jaxmb.lanes.interface import Interface, interface, read
 from jaxmb.lanes.jaxpr import body, is_literal, opened
 from jaxmb.lanes.module import EACH
+from jaxmb.lanes.stored import stored
 from jaxmb.runge_kutta import RunProgram, StepProgram
 from jaxmb.simulation.compiled_adjoint import run_adjoint
 from jaxmb.simulation.compiled_step import arrays_of_field, compiled_step, compiled_step_adjoint
@@ -246,6 +249,55 @@ def test_where_things_stand_in_xlas_structs_is_read_from_its_header():
 
 
 @pytest.mark.slow
+def test_code_is_kept_where_jax_keeps_its_programs(tmp_path):
+    made, whole = [], b"code of a function"
+
+    def compiled():
+        made.append(whole)
+        return whole
+
+    before = jax.config.jax_compilation_cache_dir
+    try:
+        jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+        assert [stored("f", compiled) for _ in range(3)] == [whole] * 3 and len(made) == 1
+        (file,) = tmp_path.glob("lanes/f_*")
+        for broken in (file.read_bytes()[:-1], file.read_bytes() + b"!", b""):
+            file.write_bytes(broken)
+            assert stored("f", compiled) == whole == stored("f", compiled)
+        assert len(made) == 4 and list(tmp_path.glob("lanes/*")) == [file]
+        # A folder that cannot be had, one of another kind, and none.
+        for folder in (str(file), "gs://bucket/folder", None):
+            jax.config.update("jax_compilation_cache_dir", folder)
+            assert stored("f", compiled) == whole
+        assert len(made) == 7
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+
+
+ANOTHER_PROCESS = """
+import sys
+import jax
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_compilation_cache_dir", sys.argv[1])
+import jax.numpy as jnp
+from jaxmb.lanes import Program, Shaped, jit
+compile_, made = jit._object_code, []
+jit._object_code = lambda unit: made.append(unit) or compile_(unit)
+program = Program.of(lambda x: [jnp.sin(x) * x], Shaped((3,), jnp.float64))
+numbers = program(jnp.arange(3.0))[0].tolist()
+print(len(made), numbers)
+"""
+
+
+@pytest.mark.slow
+def test_a_second_process_compiles_nothing(tmp_path):
+    run = lambda: subprocess.run(
+        [sys.executable, "-c", ANOTHER_PROCESS, str(tmp_path)], capture_output=True, text=True, check=True
+    ).stdout.split(maxsplit=1)
+    (first, numbers), (second, same) = run(), run()
+    assert int(first) > 0 == int(second) and numbers == same
+
+
 def test_the_same_number_by_number():
     """By operations of JAX on single numbers, for other devices than CPUs; tables in memory too."""
     rng = np.random.default_rng(8)

@@ -12,6 +12,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from .module import Handler, Unit
+from .stored import stored
 
 if TYPE_CHECKING:
     from llvmlite import binding
@@ -95,13 +96,19 @@ def _compiled(unit: Unit) -> int:
 
     for symbol in unit.library:
         binding.add_symbol(symbol, ctypes.cast(getattr(_library(), symbol), ctypes.c_void_p).value)
+    engine = _engine()
+    engine.add_object_file(binding.ObjectFileRef.from_data(stored(unit.name, lambda: _object_code(unit))))
+    engine.finalize_object()
+    return engine.get_function_address(unit.name)
+
+
+def _object_code(unit: Unit) -> bytes:
+    from llvmlite import binding
+
     machine = _assembler(unit.quick)
     module = binding.parse_assembly(unit.text)
     module.verify()
     if not unit.quick:
         builder = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options(speed_level=1))
         builder.getModulePassManager().run(module, builder)
-    engine = _engine()
-    engine.add_object_file(binding.ObjectFileRef.from_data(machine.emit_object(module)))
-    engine.finalize_object()
-    return engine.get_function_address(unit.name)
+    return machine.emit_object(module)

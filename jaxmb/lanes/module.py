@@ -62,7 +62,7 @@ class Part:
         count, leaves = Counter(operand for operand, _ in read), set(read)
         for k, source in enumerate(sources):
             size = entries(operands[k].shape)
-            if source is not None and own[k] and size <= SPARSELY_READ * (count[k] + 1):
+            if source is not None and own[k] and count[k] and size <= SPARSELY_READ * (count[k] + 1):
                 leaves |= {(k, e) for e in range(size)}
         slots = numbered(leaf for leaf in leaves if leaf[0] not in references)
         return cls(varying=varying, shared=shared, sources=tuple(sources), slots=slots, references=tuple(references))
@@ -178,7 +178,7 @@ class Handler(FunctionText):
         text = self.text("(ptr %frame)")
         name = "jaxmb_" + hashlib.sha256(text.encode()).hexdigest()[:32]
         full = "\n".join([*sorted(self.declared), f"define ptr @{name}{text}"])
-        return Unit(name, full, frozenset(self.library))
+        return Unit(name, full, frozenset(self.library), quick=all(unit.quick for unit in self.units))
 
 
 class LaneLoop(Handler):
