@@ -1,6 +1,7 @@
 """Trees apart from their numbers: what programs are made for."""
 
 import dataclasses
+import enum
 from collections.abc import Sequence
 
 import equinox as eqx
@@ -8,22 +9,26 @@ import jax
 from jaxtyping import Array, PyTree, PyTreeDef
 
 
+class _Hole(enum.Enum):
+    """Where a tree had an array."""
+
+    HOLE = enum.auto()
+
+
 @dataclasses.dataclass(frozen=True)
 class Blank:
-    """A tree without its arrays: one or more trees that are combined, of which the last one holds what is no array."""
+    """A tree without its arrays: one or more trees that are combined."""
 
     structures: tuple[PyTreeDef, ...]  # pyright: ignore[reportInvalidTypeForm]
-    statics: tuple[object, ...]
-    static_structure: PyTreeDef  # pyright: ignore[reportInvalidTypeForm]
+    leaves: tuple[object, ...]
 
     @classmethod
     def of(cls, *trees: PyTree) -> tuple["Blank", list[Array]]:
         """It and the arrays."""
-        arrays, rest = eqx.partition(trees[-1], eqx.is_array)
-        parts = [jax.tree.flatten(tree) for tree in (*trees[:-1], arrays)]
-        statics, structure = jax.tree.flatten(rest)
-        blank = cls(structures=tuple(s for _, s in parts), statics=tuple(statics), static_structure=structure)
-        return blank, [x for leaves, _ in parts for x in leaves]
+        flattened = [jax.tree.flatten(tree) for tree in trees]
+        leaves = [x for own, _ in flattened for x in own]
+        rest = tuple(_Hole.HOLE if eqx.is_array(x) else x for x in leaves)
+        return cls(tuple(structure for _, structure in flattened), rest), [x for x in leaves if eqx.is_array(x)]
 
     @property
     def hashable(self) -> bool:
@@ -36,8 +41,9 @@ class Blank:
     def filled(self, arrays: Sequence[object]) -> PyTree:
         """The tree with arrays."""
         values = iter(arrays)
-        parts = [jax.tree.unflatten(s, [next(values) for _ in range(s.num_leaves)]) for s in self.structures]
-        return eqx.combine(*parts, jax.tree.unflatten(self.static_structure, self.statics))
+        leaves = iter([next(values) if x is _Hole.HOLE else x for x in self.leaves])
+        trees = [jax.tree.unflatten(s, [next(leaves) for _ in range(s.num_leaves)]) for s in self.structures]
+        return trees[0] if len(trees) == 1 else eqx.combine(*trees)
 
 
 def shapes_of(arrays: Sequence[Array]) -> tuple[jax.ShapeDtypeStruct, ...]:

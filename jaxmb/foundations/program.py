@@ -2,14 +2,15 @@
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
 from jax.core import Tracer
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
+from .blank import Blank
 from .check import is_concrete
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -65,19 +66,28 @@ def program(fn: F, brief: bool = True) -> F:
         fn: the function.
         brief: whether it takes longer to compile it than to run it; then it is compiled in half the time, and runs half as fast.
     """
-    inner = eqx.filter_jit(fn)
+
+    # Trees are taken apart once, by compiled code; `filter_jit` would take them apart several times in Python.
+    def of_arrays(blank: Blank, arrays: Sequence[Array]) -> tuple[Blank, list[Array]]:
+        args, kwargs = blank.filled(arrays)
+        return Blank.of(fn(*args, **kwargs))
+
+    of_arrays.__name__ = of_arrays.__qualname__ = fn.__name__
+    inner = eqx.filter_jit(of_arrays)
 
     # At the first call, not when it is defined: which options there are depends on the backend, whose start is the user's choice.
     @functools.cache
-    def outermost() -> Callable[..., PyTree]:
+    def outermost() -> Callable[..., tuple[Blank, list[Array]]]:
         options = compiler_options()
         if brief and _LEVEL in options:
             options[_LEVEL] = 0
-        return eqx.filter_jit(fn, compiler_options=options)  # pyright: ignore[reportCallIssue]
+        return eqx.filter_jit(of_arrays, compiler_options=options)  # pyright: ignore[reportCallIssue]
 
     @functools.wraps(fn)
     def call(*args: PyTree, **kwargs: PyTree) -> PyTree:
-        return (outermost() if is_outermost(args, kwargs) else inner)(*args, **kwargs)
+        blank, arrays = Blank.of((args, kwargs))
+        result, values = (outermost() if is_outermost(arrays) else inner)(blank, arrays)
+        return result.filled(values)
 
     return call  # pyright: ignore[reportReturnType]
 

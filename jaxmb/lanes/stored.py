@@ -42,7 +42,7 @@ def stored(name: str, compiled: Callable[[], bytes]) -> bytes:
 
 def _folder() -> pathlib.Path | None:
     """Where code is kept; None if JAX has no cache, or none in the file system."""
-    folder = jax.config.jax_compilation_cache_dir if jax.config.jax_enable_compilation_cache else None
+    folder = jax.config.read("jax_compilation_cache_dir") if jax.config.read("jax_enable_compilation_cache") else None
     return None if not folder or "://" in folder else pathlib.Path(folder) / "lanes"
 
 

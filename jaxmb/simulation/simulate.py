@@ -3,7 +3,7 @@
 import dataclasses
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import diffrax as dfx
 import equinox as eqx
@@ -272,7 +272,7 @@ def _time_checks(state: State, ts: Array) -> tuple[Check, ...]:
     return tuple(Check(numbers.asarray(x, float), 0.0, text) for x, text in zip(amounts, texts, strict=True))
 
 
-class _RunInputs(eqx.Module):
+class _RunInputs(NamedTuple):
     """The arguments of a run, after the first checks."""
 
     system: System
@@ -285,8 +285,8 @@ class _RunInputs(eqx.Module):
     drift: AbstractDrift
     loop: FeedbackLoop | None
     method: Method
-    max_events: int = eqx.field(static=True)
-    dense: bool = eqx.field(static=True)
+    max_events: int
+    dense: bool
 
 
 def _simulate(inputs: _RunInputs) -> tuple[Solution, Array, tuple[Check, ...]]:

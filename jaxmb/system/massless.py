@@ -8,7 +8,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
-from ..foundations import is_concrete, listing, program, strong
+from ..foundations import is_concrete, listing, program, remembered, strong
 from ..linalg import SINGULAR, regular_metric
 from .state import State
 from .system import System, check_state
@@ -55,7 +55,7 @@ def massless(system: System, state: State) -> Massless | None:
     if not isinstance(state, State) or not is_concrete(system):
         return None
     # Known from the bodies, without an eigenvalue problem: the rule of mechanisms costs nothing.
-    bodies = () if system.joints is None else system.joints.without_inertia(system.params)
+    bodies = _bodies_without_inertia(system)
     if system.joints is not None and bodies == ():
         return None
     if is_concrete(state):
@@ -63,6 +63,12 @@ def massless(system: System, state: State) -> Massless | None:
         check_state(system, first)
         return massless_at(system.in_mode(first.mode), first.t, first.q, bodies or ())
     return None if system.joints is None else massless_at(system, 0.0, system.guess, bodies or ())
+
+
+@remembered
+def _bodies_without_inertia(system: System) -> tuple[str, ...] | None:
+    """Known from a mechanism's bodies; None where it is not known."""
+    return () if system.joints is None else system.joints.without_inertia(system.params)
 
 
 def first_state(states: State) -> State:
