@@ -217,7 +217,7 @@ def of_tasks(size: str) -> list[dict[str, Any]]:
         auto = jm.env.AutoReset(jm.env.make(task))
         made = time.perf_counter() - begin
         for lanes in TASK_LANES:
-            count = max(LEAST, WORK[size] // lanes)
+            count = max(4 * LEAST, WORK[size] // lanes)
             keys = jax.random.split(jax.random.key(0), lanes)
             reset_s, states = common.seconds(functools.partial(jax.jit(jax.vmap(auto.reset)), keys))
             loop = jax.jit(jax.vmap(functools.partial(rollout, auto, count)))
