@@ -147,7 +147,9 @@ def test_keyframes_are_read_again_as_they_were(written):
     drawn = dict.fromkeys(poses["drawn"], 0.0) | {"trunk.y": 0.1, "trunk.z": 1.0, "trunk.qw": 1.0, "hip.qw": 1.0}
     assert poses == {"drawn": drawn, "raised": drawn | raised}
     assert set(drawn) == set(mechanism.build(cut=cut).coordinates)
-    with pytest.raises(ValueError, match=r"Argument `poses` must name coordinates of the tree, .*'bent' names 'tie\.qw'"):
+    with pytest.raises(
+        ValueError, match=r"Argument `poses` must name coordinates of the tree, .*'bent' names 'tie\.qw'"
+    ):
         jm.models.to_mjcf(mechanism, cut=cut, poses={"bent": {"tie.qw": 1.0}})
 
 

@@ -268,7 +268,7 @@ class MjcfWriter(TreeWriter):
             raise ValueError(
                 f"Argument `poses` must name coordinates of the tree, {listing(drawn)}, but '{name}' names {listing(unknown)}."
             )
-        return f'<key name={quoteattr(name)} qpos="{_words([*(drawn | dict(pose)).values()])}"/>'
+        return f'<key name={quoteattr(name)} qpos="{_words(np.array([*(drawn | dict(pose)).values()], float))}"/>'
 
     def _written(self, parent: str) -> list[str]:
         """The bodies that a body carries, with all that those carry, in the order of the file."""
