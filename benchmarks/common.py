@@ -21,7 +21,7 @@ import jax
 ROOT = pathlib.Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 PACKAGES = ("jaxmb", "jax", "jaxlib", "diffrax", "equinox", "optimistix", "lineax", "numpy", "scipy")
-PEERS = ("mujoco", "mujoco-mjx", "exudyn", "mujoco-warp", "warp-lang")
+PEERS = ("mujoco", "mujoco-mjx", "brax", "exudyn", "mujoco-warp", "warp-lang")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -127,6 +127,24 @@ def fourbar(state: jm.State) -> Model:
     return Model(world, "0 -9.81 0", (np.asarray(state.q), np.asarray(state.v)), lambda data: data.qpos[0])
 
 
+def fivebar(state: jm.State, torque: float) -> Model:
+    """The five-bar of `examples/fivebar_control.py`; inputs from −1 to 1 are so many N m at its base."""
+    rod = lambda name, at, joint, length, inside: body(
+        name, at, hinge(joint), 2 * length, (length / 2, 0, 0), flat(2 * length**3 / 12), inside
+    )
+    # Brax reads no model without a shape.
+    arms, motors = '<geom type="sphere" size="0.01" contype="0" conaffinity="0"/>', ""
+    for k, x in (("1", -0.15), ("2", 0.15)):
+        lower = rod(f"lower{k}", (0.4, 0, 0), f"elbow{k}", 0.5, site(f"end{k}", (0.5, 0, 0)))
+        arms += rod(f"upper{k}", (x, 0, 0), f"base{k}", 0.4, lower)
+        motors += f'<motor name="motor{k}" joint="base{k}" gear="{torque!r}"/>'
+    loop = f"<equality>{closed('end1', 'end2')}</equality>"
+    world = f"<worldbody>{arms}</worldbody>{loop}<actuator>{motors}</actuator>"
+    return Model(
+        world, "0 -9.81 0", (np.asarray(state.q), np.asarray(state.v)), lambda data: data.site("end1").xpos[:2]
+    )
+
+
 def andrews(state: jm.State) -> Model:
     """A03: the tree of `examples/andrews_joints.py`, closed three times at the pin in which four bodies meet."""
     p = squeezer.PARAMS

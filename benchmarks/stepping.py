@@ -43,28 +43,15 @@ def simulated(system: jm.System, state: jm.State, count: int) -> Any:
     return jm.simulate(system, state, DT * count * jnp.ones(1), throw=False, **steps)
 
 
-def mujoco_rollout(lanes: int, count: int) -> Any:
+def mujoco_rollout(start: jm.State, lanes: int, count: int) -> Any:
     """MuJoCo's threads over the same linkage."""
     try:
-        engine, rollout = importlib.import_module("mujoco"), importlib.import_module("mujoco.rollout")
+        engine, rollout, models = map(importlib.import_module, ("mujoco", "mujoco.rollout", "mujoco_models"))
     except ImportError:
         return None
-    rod = lambda length, inside: (
-        f'<geom type="capsule" size="0.01" mass="{2 * length}" fromto="0 0 0 {length} 0 0"/>{inside}'
-    )
-    arm = lambda k, x, inner, outer, end: (
-        f'<body pos="{x} 0 0"><joint name="base{k}" axis="0 0 1" ref="0"/>'
-        + rod(0.4, f'<body pos="0.4 0 0"><joint name="elbow{k}" axis="0 0 1"/>' + rod(0.5, end) + "</body>")
-        + "</body>"
-    )
-    end = lambda k: f'<site name="end{k}" pos="0.5 0 0"/>'
-    world = arm(1, -0.15, 0.4, 0.5, end(1)) + arm(2, 0.15, 0.4, 0.5, end(2))
-    model = engine.MjModel.from_xml_string(
-        f'<mujoco><option timestep="{DT}" gravity="0 -9.81 0" integrator="RK4"><flag contact="disable"/></option>'
-        f'<worldbody>{world}</worldbody><equality><connect site1="end1" site2="end2"/></equality></mujoco>'
-    )
+    model = models.fivebar(start, 1.0).compile(DT, None)
     data, kind = engine.MjData(model), engine.mjtState.mjSTATE_FULLPHYSICS
-    data.qpos[:] = [GUESS[name] for name in ("base1", "elbow1", "base2", "elbow2")]
+    data.qpos[:] = start.q
     states = np.empty((lanes, engine.mj_stateSize(model, kind)))
     for state in states:
         engine.mj_getState(model, data, state, kind)
@@ -90,7 +77,7 @@ def main() -> None:
         if name == "Tsit5":
             candidates["Tsit5, one run of simulate"] = jax.jit(jax.vmap(lambda s: simulated(system, s, count)))
         calls = {label: functools.partial(fn, starts) for label, fn in candidates.items()}
-        if name == "Midpoint" and (other := mujoco_rollout(lanes, count)) is not None:
+        if name == "Midpoint" and (other := mujoco_rollout(start, lanes, count)) is not None:
             calls["MuJoCo RK4, threads"] = other
         for label, timing in common.in_alternation(calls, ROUNDS).items():
             each = timing.minimum / (lanes * count) * 1e6

@@ -76,6 +76,14 @@ def steps(found: Mapping[str, Any]) -> str:
     return table(pivoted(found["rows"], keys, "lanes", lambda row: row["us_per_step_and_lane"]))
 
 
+def environments(found: Mapping[str, Any]) -> str:
+    """Steps of environments per second by numbers of lanes, beside gap and error, which are those of lane 0."""
+    rate = lambda row: f"{float(format(row['steps_per_s'], '.3g')):,.0f}"
+    lines = pivoted(found["rows"], ("engine", "gap_m", "error_m"), "lanes", rate)
+    named = {"gap_m": "gap, m", "error_m": "error of the tip, m"}
+    return table([{named.get(k, k): f"{x:.0e}" if k in named else x for k, x in line.items()} for line in lines])
+
+
 def uneven(found: Mapping[str, Any]) -> str:
     return table([found["uneven"]])
 
@@ -101,6 +109,7 @@ TABLES = {
     "work_precision": ("work_precision", equal_error),
     "throughput": ("throughput", rates),
     "native": ("native", steps),
+    "environments": ("environments", environments),
     "uneven": ("throughput", uneven),
     "gradients": ("gradients", derivatives),
     "growth": (

@@ -70,7 +70,7 @@ def planner(system):
             step, state, cost, HORIZON, final=final, guess=guess, upper=LIMIT, max_iterations=changes
         )
 
-    return jax.jit(plan), hinge
+    return jax.jit(plan, compiler_options=jm.compiler_options()), hinge
 
 
 def loop(plan, first, plant, hinge):

@@ -625,7 +625,7 @@ def files():
     )  # fmt: skip
     yield jm.models.inspect, dict(model=found, pose=known(None), q={"pivot": 0.1}, input=known("pivot"))
     yield jm.models.to_urdf, dict(mechanism=solid(), name="robot", cut=known([]))
-    yield jm.models.to_mjcf, dict(mechanism=solid(), name="robot", cut=known([]))
+    yield jm.models.to_mjcf, dict(mechanism=solid(), name="robot", cut=known([]), poses={})
     yield found.build, dict(coordinates=known("relative"), cut=known([]))
     yield found.assemble, dict(system=found.build(), pose=known(None), q={"pivot": 0.1})
     fit = jm.fit

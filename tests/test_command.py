@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 from models import FOURBARS, TREE, joint, link, robot, written
 
@@ -154,6 +156,45 @@ def test_a_fit_is_described_by_a_file(written, tmp_path, capsys):
     assert main(["fit", str(written(FIT, "fit.toml"))]) == 0
     assert "rod.mass" in capsys.readouterr().out
     assert abs(float(jm.load(tmp_path / "fitted.toml").mechanism.elements["rod"].mass) - 1.0) < 1e-5
+
+
+@pytest.mark.slow
+def test_measured_inputs_drive_a_fit(written, capsys):
+    """A rod is swung by a torque that was recorded: without it the record says nothing of the mass. What does not fit is told."""
+    P = jm.planar
+    rod = P.Mechanism(
+        [P.Body.rod("rod", 1.0, 0.6)],
+        [P.Revolute("pivot", "ground", "rod.a")],
+        actuators=[P.Motor("brake", "pivot"), P.Motor("motor", "pivot", 2.0)],
+        gravity=(0.0, -9.81),
+    )
+    ts = jnp.linspace(0.0, 1.0, 41)
+    torque = jnp.sin(9 * ts) + 0.5
+    system = rod.build()
+    inputs = jm.control.Recorded(ts, jnp.stack([0 * ts, torque], axis=1))
+    run = jm.simulate(system, jm.assemble(system, {"pivot": 0.3}), ts, control=inputs)
+    columns = np.stack([ts, run.q[:, 0], torque, jnp.where(ts > 0.9, jnp.nan, torque)], axis=1)
+    np.savetxt(written("", "run.csv"), columns, "%.17g", delimiter=",", header="time,angle,torque,broken", comments="")
+    named = "".join(f'{name} = "{name}"\n' for name in ("angle", "torque", "broken"))
+    written('file = "run.csv"\n[time]\ncolumn = "time"\n[columns]\n' + named, "swing.toml")
+    written(rod.to_text(), "rod.toml")
+    text = FIT.replace("model.urdf", "rod.toml").replace("frozen", "max = 9.0\nfrozen")
+    text = text.replace('[parameters."pivot_friction.viscous"]', '[parameters."motor.gain"]')
+    text = text.replace("[experiments.signals.angle]", 'inputs = {motor = "torque"}\n[experiments.signals.angle]')
+    path = written(text, "fit.toml")
+    assert main(["fit", str(path)]) == 0
+    assert abs(float(jm.load(path.parent / "fitted.toml").mechanism.elements["rod"].mass) - 1.0) < 1e-5
+    for old, new, told in (
+        ("motor =", "engine =", "must name actuators of the model, 'brake' and 'motor', but names 'engine'"),
+        ('"torque"', '"force"', "Input 'motor' in .* must be a column of its record, but 'force' is none of 'angle', "),
+        (
+            '"torque"',
+            '"broken"',
+            "Input 'motor' in .* must be a finite number at each time, but column 'broken' is not",
+        ),
+    ):
+        assert main(["fit", str(written(text.replace(old, new), "fit.toml"))]) == 1
+        assert re.search(told, capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(

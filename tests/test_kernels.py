@@ -19,7 +19,7 @@ from systems import SYSTEMS, make
 
 import jaxmb as jm
 from jaxmb.foundations import Blank
-from jaxmb.lanes import NotScalarError, Program, Shaped, VJPProgram, unavailable
+from jaxmb.lanes import NotScalarError, Program, Shaped, VJPProgram, jvp, unavailable
 from jaxmb.lanes.interface import Interface, interface, read
 from jaxmb.lanes.jaxpr import body, is_literal, opened
 from jaxmb.lanes.module import EACH
@@ -643,6 +643,46 @@ def test_cotangents_operation_by_operation(name):
     known = np.isfinite(found)
     assert np.all(~known[~np.isfinite(expected)]) and np.all(known[1:] == np.isfinite(expected[1:]))
     np.testing.assert_allclose(found[known], expected[known], rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", CALCULUS)
+@pytest.mark.slow_except("a derivative of its own", "choices", "held", "what may be equal")
+def test_tangents_operation_by_operation(name):
+    """Within another program, with values beside them; ties and zeros included. Equations with a derivative of their own keep it."""
+    fn = CALCULUS[name]
+    rng = np.random.default_rng(2)
+    x = jnp.concatenate([rng.normal(size=(9, 3)).clip(-1.9, 1.9), jnp.array([[0.7, 0.7, 0.7], [0.1, 0.3, -0.4]])])
+    dot = jnp.asarray(rng.normal(size=x.shape))
+    inner = Program.of(lambda x: [fn(x)], shaped(3))
+    outer = Program.of(lambda x, dot: [y[0] for y in jvp(inner, [x], (0,), [dot])], shaped(3), shaped(3))
+    expected = jax.vmap(lambda x, dot: jax.jvp(fn, (x,), (dot,)))(x, dot)
+    for found in (jax.vmap(outer)(x, dot), jax.vmap(outer.fn)(x, dot)):
+        assert_equal(found, expected, atol=1e-11)
+    again = lambda program: jax.vmap(lambda x, dot: jax.jvp(lambda x: program(x, dot)[1], (x,), (dot,))[1])
+    found, expected = again(outer)(x, dot), again(lambda x, dot: jax.jvp(fn, (x,), (dot,)))(x, dot)
+    known = np.isfinite(found)  # exp(1000 x) is infinite in between
+    assert np.all(known) or name == "logistic"
+    assert_equal(found[known], expected[known], atol=1e-9)
+
+
+def test_what_a_derivative_of_its_own_depends_on_is_seen():
+    """Its value need not depend on the argument along which it is differentiated: no zero stands for what there is no rule for."""
+
+    @jax.custom_jvp
+    def like(x, value):
+        return value
+
+    @like.defjvp
+    def _(primals, tangents):
+        return like(*primals), 3 * primals[0] * tangents[0]
+
+    fn = lambda x: like(x, lax.stop_gradient(x))
+    inner = Program.of(lambda x: [fn(x)], shaped(3))
+    outer = Program.of(lambda x, dot: jvp(inner, [x], (0,), [dot])[1], shaped(3), shaped(3))
+    x, dot = jnp.array([1.0, 2.0, -1.0]), jnp.array([0.5, 1.0, 2.0])
+    assert_equal(outer(x, dot)[0], 3 * x * dot)
+    own, expected = pulled(fn, 3)
+    assert_equal(own(x, dot), expected(x, dot))
 
 
 @pytest.mark.slow

@@ -137,6 +137,22 @@ def test_a_machine_with_loops_is_written(written):
     returns(written, mechanism, cut)
 
 
+def test_keyframes_are_read_again_as_they_were(written):
+    """Coordinates of all kinds of joints, in the file's order; those that are not named are as the file draws them."""
+    mechanism, cut = machine()
+    turned = dict(zip(("hip.qw", "hip.qx", "hip.qy", "hip.qz"), (0.8, 0.0, 0.6, 0.0), strict=True))
+    raised = {"trunk.z": 1.5, "knee": 0.4, "swing": -0.3, "reach": 0.2, **turned}
+    text = jm.models.to_mjcf(mechanism, cut=cut, poses={"drawn": {}, "raised": raised})
+    poses = jm.load(written(text, "again.xml")).poses
+    drawn = dict.fromkeys(poses["drawn"], 0.0) | {"trunk.y": 0.1, "trunk.z": 1.0, "trunk.qw": 1.0, "hip.qw": 1.0}
+    assert poses == {"drawn": drawn, "raised": drawn | raised}
+    assert set(drawn) == set(mechanism.build(cut=cut).coordinates)
+    with pytest.raises(
+        ValueError, match=r"Argument `poses` must name coordinates of the tree, .*'bent' names 'tie\.qw'"
+    ):
+        jm.models.to_mjcf(mechanism, cut=cut, poses={"bent": {"tie.qw": 1.0}})
+
+
 @pytest.mark.parametrize(
     "change, names",
     [

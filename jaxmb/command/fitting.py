@@ -4,16 +4,21 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..control import Recorded
+from ..control.names import input_names
 from ..fit import Experiment, Fit, Parameter, Signal, identify
-from ..foundations import replacing
+from ..foundations import listing, replacing
 from ..models import Model, load
-from ..records import read_described
+from ..records import Record, read_described
 from ..records.toml_file import check_keys, read_toml, sibling_path
 from ..system import System
 
 KEYS = ("model", "parameters", "experiments", "output", "max_iterations")
 PARAMETER_KEYS = ("nominal", "min", "max", "frozen")
-EXPERIMENT_KEYS = ("record", "signals", "start", "speed", "hold", "fit_start", "windows", "name")
+EXPERIMENT_KEYS = ("record", "signals", "inputs", "start", "speed", "hold", "fit_start", "windows", "name")
 SIGNAL_KEYS = ("of", "sigma", "bias")
 
 
@@ -31,6 +36,7 @@ def described_fit(path: pathlib.Path) -> Fit:
         record = "swing.toml"           # as of `jaxmb.records.read_described`
         start = {pivot = 0.3}           # coordinates, and with speed velocities; hold names those that must not be changed
         fit_start = true                # with windows and name as of `jaxmb.fit.Experiment`
+        inputs = {motor = "torque"}     # by actuator a column of the record, as of `jaxmb.control.Recorded`; others do nothing
 
         [experiments.signals.angle]     # a column of the record
         of = "pivot"                    # with sigma and bias as of `jaxmb.fit.Signal`
@@ -83,10 +89,35 @@ def _experiment(model: Model, system: System, value: object, path: pathlib.Path)
     for column, entry in _table(table["signals"], "'signals'", path).items():
         own = dict(_table(entry, f"Signal '{column}'", path))
         check_keys(own, SIGNAL_KEYS, ("of",), f"Signal '{column}' in {path}")
-        if column not in record.columns:
-            raise ValueError(
-                f"Signal '{column}' in {path} must be a column of its record, but that has {', '.join(record.columns)}."
-            )
-        signals.append(Signal(own.pop("of"), record[column], name=column, **own))
+        values = _column(record, column, f"Signal '{column}'", path)
+        signals.append(Signal(own.pop("of"), values, name=column, **own))
     options = {key: table[key] for key in ("fit_start", "windows", "name") if key in table}
-    return Experiment(record.t, state, signals, **options)
+    inputs = _table(table.get("inputs", {}), "'inputs'", path)
+    return Experiment(record.t, state, signals, control=_recorded(system, record, inputs, path), **options)
+
+
+def _recorded(system: System, record: Record, inputs: Mapping[str, Any], path: pathlib.Path) -> Recorded | None:
+    """The measured inputs; None where there are none."""
+    names = input_names(system)
+    if unknown := [name for name in inputs if name not in names]:
+        raise ValueError(
+            f"'inputs' in {path} must name actuators of the model, {listing(names)}, but names {listing(unknown)}."
+        )
+    values = np.zeros((len(record), len(names)))
+    for name, column in inputs.items():
+        measured = np.asarray(_column(record, column, f"Input '{name}'", path), float)
+        if measured.ndim > 1 or not np.isfinite(measured).all():
+            raise ValueError(
+                f"Input '{name}' in {path} must be a finite number at each time, but column '{column}' is not."
+            )
+        values[:, names.index(name)] = measured
+    return Recorded(record.t, values) if inputs else None
+
+
+def _column(record: Record, column: str, what: str, path: pathlib.Path) -> Float[Array, "T *k"]:
+    """A column of a record."""
+    if column not in record.columns:
+        raise ValueError(
+            f"{what} in {path} must be a column of its record, but '{column}' is none of {listing(record.columns)}."
+        )
+    return record[column]

@@ -174,7 +174,9 @@ def _convert(options: argparse.Namespace) -> int:
         raise ValueError(f"Argument `target` must end with {', '.join(kinds[:-1])} or {kinds[-1]}, but is {target}.")
     model = _model(options)
     mechanism, write = model.mechanism, writers.get(target.suffix)
-    text = mechanism.to_text() if write is None else write(mechanism, name=model.name, cut=model.loops)
+    # Of all formats that are written MJCF alone has keyframes.
+    more = {"poses": model.poses} if write is to_mjcf else {}
+    text = mechanism.to_text() if write is None else write(mechanism, name=model.name, cut=model.loops, **more)
     # Written beside and renamed, so that an interrupted run leaves no half of a file.
     with replacing(target, "target") as fresh:
         fresh.write_text(text, encoding="utf-8")

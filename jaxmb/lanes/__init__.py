@@ -10,6 +10,7 @@ from .code import entries as entries
 from .code import Subprogram as Subprogram
 from .code import Shaped as Shaped
 from .interface import interface as interface
+from .jvp import jvp as jvp
 from .jit import missing as missing
 from .jit import registered as registered
 from .jit import vector_bytes as vector_bytes

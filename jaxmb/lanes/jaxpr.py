@@ -1,6 +1,6 @@
 """JAX's programs as they are read here; what their equations say has other words from version to version, of which each has its case here alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeGuard, cast
 
 import jax
@@ -9,6 +9,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from jax.extend.core import jaxpr_as_fun as jaxpr_as_fun
 from jax.interpreters import partial_eval
 from jax.typing import ArrayLike
+from jaxtyping import Array
 
 # What an equation says beside its operands: other things for each primitive.
 Params = Mapping[str, Any]
@@ -61,6 +62,20 @@ def body(equation: JaxprEqn) -> ClosedJaxpr | Jaxpr | None:
 def with_body(equation: JaxprEqn, program: ClosedJaxpr) -> JaxprEqn:
     """A call of another program."""
     return equation.replace(params=equation.params | {_CALLS[equation.primitive.name]: program})
+
+
+def equation_as_fun(equation: JaxprEqn) -> Callable[..., Sequence[Array]]:
+    """What an equation does to its operands."""
+    primitive = equation.primitive
+
+    def fn(*operands: Array) -> Sequence[Array]:
+        bound = primitive.get_bind_params(equation.params)
+        # Functions apart from the rest: so in older versions.
+        functions, params = bound if isinstance(bound, tuple) else ((), bound)
+        out = primitive.bind(*functions, *operands, **params)
+        return out if primitive.multiple_results else [out]
+
+    return fn
 
 
 def has_own_derivative(equation: JaxprEqn) -> bool:

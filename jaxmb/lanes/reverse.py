@@ -1,7 +1,7 @@
 """Reverse derivatives of scalar programs, operation by operation."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -42,9 +42,9 @@ def cotangents(
     Raises:
         NotScalarError: if there is no such program, with the reason.
     """
-    reader = _DifferentiatingReader(graph, largest)
+    reader = DifferentiatingReader(graph, largest)
     results = [reader.nodes(x) for x in reader.closed(jaxpr, arguments)]
-    shares = iter(_Sweep(reader, flat(arguments[k] for k in moving)).back(flat(results[:1]), bars))
+    shares = iter(_Backward(reader, flat(arguments[k] for k in moving)).back(flat(results[:1]), bars))
     shapes = [arguments[k].shape for k in moving]
     return results + [np.array([next(shares) for _ in range(entries(s))], np.int64).reshape(s) for s in shapes]
 
@@ -64,18 +64,24 @@ class LinearSolveJaxprs(Protocol):
         ...
 
     @property
+    def solve(self) -> ClosedJaxpr:
+        """The solution."""
+        ...
+
+    @property
     def transpose_solve(self) -> ClosedJaxpr:
         """The solution of the transposed equations."""
         ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _LinearSolve:
+class LinearSolve:
     """A solution x of matvec(x) = b.
 
     Attributes:
         equations: the jaxprs of `custom_linear_solve`.
         matrix: the constants of `matvec`.
+        solving: those of the solution.
         transposed: those of the solution of the transposed equations.
         rhs: b.
         x: the solution.
@@ -83,23 +89,39 @@ class _LinearSolve:
 
     equations: LinearSolveJaxprs
     matrix: Sequence[np.ndarray]
+    solving: Sequence[np.ndarray]
     transposed: Sequence[np.ndarray]
     rhs: Sequence[np.ndarray]
     x: Sequence[np.ndarray]
 
 
-class _DifferentiatingReader(Reader):
+@dataclasses.dataclass(frozen=True, eq=False)
+class OwnDerivative:
+    """An equation whose derivative is another one than that of what is written in its place.
+
+    Attributes:
+        equation: the equation.
+        operands: what it is given.
+        results: its results, opaque nodes.
+    """
+
+    equation: JaxprEqn
+    operands: Sequence[np.ndarray]
+    results: Sequence[np.ndarray]
+
+
+class DifferentiatingReader(Reader):
     """Remembers what is differentiated otherwise than operation by operation.
 
     Attributes:
         solutions: for each entry of a solution of linear equations that solution.
-        barred: nodes that have no derivative, and the equation that they are of.
+        own: for each entry of the results of an equation with another derivative that equation.
     """
 
     def __init__(self, graph: OperationGraph, largest: int):
         super().__init__(graph, largest)
-        self.solutions: dict[int, _LinearSolve] = {}
-        self.barred: dict[int, str] = {}
+        self.solutions: dict[int, LinearSolve] = {}
+        self.own: dict[int, OwnDerivative] = {}
 
     def opaque(self, x: Value) -> np.ndarray:
         """Nodes of the same numbers, behind which nobody looks."""
@@ -116,7 +138,8 @@ class _DifferentiatingReader(Reader):
         differs = name in _DIFFERENT_DERIVATIVE or has_own_derivative(equation)
         if differs and not (name == "cond" and self.constants(self.nodes(ins[0])) is not None):
             results = [self.opaque(x) for x in results]
-            self.barred |= dict.fromkeys(flat(results), name)
+            own = OwnDerivative(equation, [self.nodes(x) for x in ins], results)
+            self.own |= {i: own for i in flat(results) if not self.graph.is_constant(i)}
         return results
 
     def _linear_solve(
@@ -124,9 +147,10 @@ class _DifferentiatingReader(Reader):
     ) -> Sequence[np.ndarray]:
         ends = np.cumsum([0, *equation.params["const_lengths"]]).tolist()
         constants = lambda k: list(ins[ends[k] : ends[k + 1]])  # of matvec, vecmat, solve and transpose_solve
-        solution = _LinearSolve(
+        solution = LinearSolve(
             equations=equation.params["jaxprs"],
             matrix=constants(0),
+            solving=constants(2),
             transposed=constants(3),
             rhs=list(ins[ends[-1] :]),
             x=x,
@@ -135,29 +159,90 @@ class _DifferentiatingReader(Reader):
         return x
 
 
-class _Sweep:
-    """From results back to `sources`, over all nodes between that change with these.
+class Sweep:
+    """Over all nodes that change with `sources`, between these and results.
 
     Attributes:
         ends: the sources, as a set.
         angles: of a sine or cosine the angle, the other one of the two, and whether the derivative has the other sign.
-        bars: cotangents, as far as they have been summed up.
         moving: nodes that change with the sources.
     """
 
-    def __init__(self, reader: _DifferentiatingReader, sources: Nodes):
+    def __init__(self, reader: DifferentiatingReader, sources: Nodes):
         self.reader, self.graph, self.sources = reader, reader.graph, list(sources)
         self.ends = {*sources}
         self.angles: dict[int, tuple[int, int, bool]] = {}
         for x, (sine, cosine) in self.graph.angles.items():
             self.angles[sine], self.angles[cosine] = (x, cosine, False), (x, sine, True)
-        self.bars: dict[int, int] = {}
         self.moving: set[int] = set()
+
+    def find_moving(self, outputs: Nodes) -> None:
+        """Finds the nodes on the way to these results."""
+        stack, predecessors = list(outputs), {}
+        while stack:
+            i = stack.pop()
+            if i not in predecessors:
+                predecessors[i] = () if i in self.ends else tuple(self._predecessors(i))
+                stack.extend(predecessors[i])
+        for i in sorted(predecessors):
+            if i in self.ends or not self.moving.isdisjoint(predecessors[i]):
+                self.moving.add(i)
+
+    def arguments(self, i: int) -> Nodes:
+        """The nodes of which a node is a function."""
+        return self.angles[i][:1] if i in self.angles else self.graph.arguments[i]
+
+    def shares(self, i: int, bar: int) -> Sequence[int | None]:
+        """The derivative of a node by each of its arguments, times a number; None by what has none."""
+        graph = self.graph
+        if i in self.angles:
+            _, other, falls = self.angles[i]
+            share = graph.apply("mul", bar, other)
+            return (graph.apply("neg", share) if falls else share,)
+        own, arguments = self.reader.own.get(i), graph.arguments[i]
+        name = graph.operations[i] if own is None else own.equation.primitive.name
+        rule = OPERATIONS[name].rule if name in OPERATIONS else None
+        if rule is None:
+            raise NotScalarError(f"it differentiates `{name}`")
+        shares = rule(graph, bar, i, arguments)
+        if name != "select" and any(s is None and a in self.moving for a, s in zip(arguments, shares, strict=True)):
+            raise NotScalarError(f"it differentiates `{name}` by its second argument")
+        return shares
+
+    def _predecessors(self, i: int) -> Sequence[int]:
+        """The nodes with which one changes."""
+        if i in self.angles:
+            return self.angles[i][:1]
+        if i in self.reader.solutions:
+            solution = self.reader.solutions[i]
+            return flat([*solution.matrix, *solution.rhs])
+        # Of all that the equation is given: its value need not depend on what its derivative does.
+        if i in self.reader.own:
+            return flat(self.reader.own[i].operands)
+        name, arguments = self.graph.operations[i], self.graph.arguments[i]
+        if name in (CONSTANT, INPUT, OPAQUE):
+            return ()
+        operation = OPERATIONS[name]
+        if operation.flat or operation.truth:
+            return ()
+        return arguments[1:] if name == "select" else arguments
+
+
+class _Backward(Sweep):
+    """From results back to the sources.
+
+    Attributes:
+        bars: cotangents, as far as they have been summed up.
+    """
+
+    def __init__(self, reader: DifferentiatingReader, sources: Nodes):
+        super().__init__(reader, sources)
+        self.bars: dict[int, int] = {}
 
     def back(self, outputs: Nodes, bars: Nodes) -> list[int]:
         """The cotangents of the sources."""
         zero, done = self.graph.constant(0.0), set()
-        self._find_moving(outputs)
+        self.find_moving(outputs)
         for i, bar in zip(outputs, bars, strict=True):
             self._add(i, bar)
         # Nodes are numbered in order: when one is reached, all to which it has contributed have been.
@@ -171,61 +256,16 @@ class _Sweep:
                 done.update(flat(solution.x))
                 self._back_over(solution)
             elif i in self.bars:
-                for argument, bar in self._shares(i, self.bars[i]):
-                    self._add(argument, bar)
+                for argument, share in zip(self.arguments(i), self.shares(i, self.bars[i]), strict=True):
+                    if share is not None:
+                        self._add(argument, share)
         return [self.bars.get(i, zero) for i in self.sources]
 
     def _add(self, i: int, bar: int) -> None:
         if i in self.moving:
             self.bars[i] = self.graph.apply("add", self.bars[i], bar) if i in self.bars else bar
 
-    def _find_moving(self, outputs: Nodes) -> None:
-        stack, predecessors = list(outputs), {}
-        while stack:
-            i = stack.pop()
-            if i not in predecessors:
-                predecessors[i] = () if i in self.ends else tuple(self._predecessors(i))
-                stack.extend(predecessors[i])
-        for i in sorted(predecessors):
-            if i in self.ends or not self.moving.isdisjoint(predecessors[i]):
-                self.moving.add(i)
-
-    def _predecessors(self, i: int) -> Sequence[int]:
-        """The nodes with which one changes."""
-        if i in self.angles:
-            return self.angles[i][:1]
-        if i in self.reader.solutions:
-            solution = self.reader.solutions[i]
-            return flat([*solution.matrix, *solution.rhs])
-        name, arguments = self.graph.operations[i], self.graph.arguments[i]
-        if i in self.reader.barred:
-            return arguments
-        if name in (CONSTANT, INPUT, OPAQUE):
-            return ()
-        operation = OPERATIONS[name]
-        if operation.flat or operation.truth:
-            return ()
-        return arguments[1:] if name == "select" else arguments
-
-    def _shares(self, i: int, bar: int) -> Iterator[tuple[int, int]]:
-        """What the cotangent of a node contributes to those of its arguments."""
-        graph = self.graph
-        if i in self.angles:
-            x, other, falls = self.angles[i]
-            share = graph.apply("mul", bar, other)
-            yield x, graph.apply("neg", share) if falls else share
-            return
-        name, arguments = self.reader.barred.get(i, graph.operations[i]), graph.arguments[i]
-        rule = OPERATIONS[name].rule if name in OPERATIONS else None
-        if rule is None:
-            raise NotScalarError(f"it differentiates `{name}`")
-        for argument, share in zip(arguments, rule(graph, bar, i, arguments), strict=True):
-            if share is not None:
-                yield argument, share
-            elif argument in self.moving and name != "select":
-                raise NotScalarError(f"it differentiates `{name}` by its second argument")
-
-    def _back_over(self, solution: _LinearSolve) -> None:
+    def _back_over(self, solution: LinearSolve) -> None:
         """Over x = A⁻¹b, with Aᵀ w = x̄: b̄ = w and Ā = −w xᵀ."""
         reader, zero = self.reader, self.graph.constant(0.0)
         bars = [np.array([self.bars.get(i, zero) for i in flat([x])], np.int64).reshape(x.shape) for x in solution.x]
@@ -238,7 +278,7 @@ class _Sweep:
         pairs = [(k, i) for k, i in zip(flat(matrix), flat(solution.matrix), strict=True) if i in self.moving]
         if pairs:
             product = flat(map(reader.nodes, reader.closed(solution.equations.matvec, [*matrix, *solution.x])))
-            inner = _Sweep(reader, [k for k, _ in pairs])
+            inner = _Backward(reader, [k for k, _ in pairs])
             bars = inner.back(product, [self.graph.apply("neg", x) for x in w])
             for (_, i), bar in zip(pairs, bars, strict=True):
                 self._add(i, bar)

@@ -46,7 +46,7 @@ _REDUCTIONS: dict[str, tuple[str, float | bool]] = {
     "reduce_and": ("and", True),
 }
 # An equation of JAX, as operations on the nodes of its operands: (reader, equation, its parameters, operands) ↦ result, or results.
-_EQUATIONS: dict[str, Callable[..., "np.ndarray | Sequence[Value]"]] = ARITHMETIC | INDEXING | CONTROL_FLOW
+EQUATIONS: dict[str, Callable[..., "np.ndarray | Sequence[Value]"]] = ARITHMETIC | INDEXING | CONTROL_FLOW
 
 
 class ArrayReference:
@@ -127,7 +127,7 @@ class Reader:
             raise NotScalarError(f"`{primitive}` has places that depend on the state")
         return constants.astype(np.int64)
 
-    def each(self, operation: str, *operands: np.ndarray | int) -> np.ndarray:
+    def each(self, operation: str, *operands: np.ndarray | np.integer | int) -> np.ndarray:
         """An operation on each entry."""
         parts = np.broadcast_arrays(*operands)
         apply = self.graph.apply
@@ -156,7 +156,7 @@ class Reader:
             return self.closed(inner, ins)
         if name in _REDUCTIONS:
             return [reduced(self, *_REDUCTIONS[name], self.nodes(ins[0]), [int(axis) for axis in p["axes"]])]
-        rule = _EQUATIONS.get(name)
+        rule = EQUATIONS.get(name)
         if rule is None:
             raise NotScalarError(f"it uses `{name}`")
         try:

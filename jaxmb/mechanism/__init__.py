@@ -86,6 +86,7 @@ from .shape import dimension as dimension
 from .shape import Stroke as Stroke
 from .stop import JointStop as JointStop
 from .structure import Numbers as Numbers
+from .structure import names_of as names_of
 from .text import ELEMENTS as ELEMENTS
 from .text import Language as Language
 

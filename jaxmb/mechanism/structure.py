@@ -300,8 +300,8 @@ def _tree_joints(
         name = edge.joint or connectivity.bodies[body]
         q = tuple(range(len(coordinates), len(coordinates) + len(pair.coordinates)))
         v = tuple(range(len(velocities), len(velocities) + len(pair.velocities)))
-        coordinates += _names(name, pair.coordinates)
-        velocities += _names(name, pair.velocities)
+        coordinates += names_of(name, pair.coordinates)
+        velocities += names_of(name, pair.velocities)
         groups[group].append((pair, body, edge.flipped, q, v, entry))
         if group is not None:
             ends = connectivity.groups[group].a[entry], connectivity.groups[group].b[entry]
@@ -315,7 +315,8 @@ def _tree_joints(
     return tuple(tree_joints), coordinates, velocities, slots
 
 
-def _names(name: str, parts: tuple[str, ...]) -> list[str]:
+def names_of(name: str, parts: tuple[str, ...]) -> list[str]:
+    """The names of an element's coordinates, or velocities, in a build: its own, or "name.part" where there are several."""
     return [name] if len(parts) == 1 else [f"{name}.{part}" for part in parts]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from .. import spatial
 from ..foundations import Number, listing
-from ..mechanism import AbstractMechanism
+from ..mechanism import AbstractMechanism, names_of
 from .graph import WORLD, ModelGraph
 from .inertia import admissible
 from .names import NameTable
@@ -226,11 +226,9 @@ class MechanismBuilder:
             if joint.name in values and not joint.closes:
                 free = joint.kind == "free"
                 name = self.names.of("body", joint.child) if free else self.names.of("joint", joint.name)
-                # Values of a file are listed by joint; a build names coordinates "joint", or "joint.x" where there
-                # are several.
+                # Values of a file are listed by joint.
                 pair = spatial.Mechanism.free if free else (AXES | FRAMES)[joint.kind].pair  # pyright: ignore
-                parts = pair.coordinates
-                labels = [name] if len(parts) == 1 else [f"{name}.{part}" for part in parts]
+                labels = names_of(name, pair.coordinates)
                 values_by_name |= dict(zip(labels, map(float, values[joint.name]), strict=True))
         return values_by_name
 

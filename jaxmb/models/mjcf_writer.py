@@ -1,14 +1,14 @@
 """Mechanisms as MJCF."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from xml.sax.saxutils import quoteattr
 
 import numpy as np
 from jax.typing import ArrayLike
 
 from .. import spatial
-from ..foundations import Text, as_jax, contract
-from ..mechanism import AbstractActuator, AbstractForce, AbstractJoint, Marker, matrix_quaternion
+from ..foundations import Number, Text, as_jax, contract, listing
+from ..mechanism import AbstractActuator, AbstractForce, AbstractJoint, Marker, matrix_quaternion, names_of
 from .graph import WORLD
 from .tree_writer import ROOT, TreeWriter
 
@@ -24,7 +24,13 @@ FLAT = 1e-14
 
 
 @contract
-def to_mjcf(mechanism: spatial.Mechanism, *, name: Text = "mechanism", cut: Sequence[str] = ()) -> str:
+def to_mjcf(
+    mechanism: spatial.Mechanism,
+    *,
+    name: Text = "mechanism",
+    cut: Sequence[str] = (),
+    poses: Mapping[str, Mapping[str, Number]] | None = None,
+) -> str:
     """A mechanism in space as MJCF; `jaxmb.load` and MuJoCo read the same masses, forces and rows of it.
 
     Joints of the tree are hinges, slides, balls and free bodies; balls that close loops are `connect`, fixed joints `weld`, gears
@@ -35,9 +41,10 @@ def to_mjcf(mechanism: spatial.Mechanism, *, name: Text = "mechanism", cut: Sequ
         mechanism: with joints that the format has.
         name: of the model.
         cut: names of joints that must close loops, as of `Mechanism.build`.
+        poses: keyframes, by name the coordinates of a pose by name, as of `Model.poses`; those not named are as in the pose that the file draws.
 
     Raises:
-        ValueError: naming an element that the format has no words for: a hinge that closes a loop, a driver, a body without inertia.
+        ValueError: naming a coordinate that the tree has not, and an element that the format has no words for: a hinge that closes a loop, a driver, a body without inertia.
 
     Example:
         >>> import jaxmb as jm
@@ -46,13 +53,19 @@ def to_mjcf(mechanism: spatial.Mechanism, *, name: Text = "mechanism", cut: Sequ
         >>> print(jm.models.to_mjcf(pendulum).splitlines()[5].strip())
         <joint name="pivot" type="hinge" axis="0 0 1"/>
     """
-    return MjcfWriter(mechanism, name, cut).text()
+    return MjcfWriter(mechanism, name, cut, poses or {}).text()
 
 
 class MjcfWriter(TreeWriter):
     """The text of a mechanism."""
 
-    def __init__(self, mechanism: spatial.Mechanism, name: str, cut: Sequence[str]):
+    def __init__(
+        self,
+        mechanism: spatial.Mechanism,
+        name: str,
+        cut: Sequence[str],
+        poses: Mapping[str, Mapping[str, Number]],
+    ):
         super().__init__(mechanism, name, cut, "MJCF")
         self.gears = [joint for joint in mechanism.joints if isinstance(joint, spatial.Gear)]
         self.rods = [joint for joint in mechanism.joints if isinstance(joint, spatial.Distance)]
@@ -69,6 +82,7 @@ class MjcfWriter(TreeWriter):
         springs = [force for force in mechanism.forces if isinstance(force, spatial.SpringDamper)]
         self.tendons = [self._tendon(line) for line in (*springs, *self.rods)]
         self.motors = [self._motor(actuator) for actuator in mechanism.actuators]
+        self.keys = [self._key(key, pose) for key, pose in poses.items()]
 
     def text(self) -> str:
         """The document."""
@@ -77,7 +91,13 @@ class MjcfWriter(TreeWriter):
         lines += [f"  {line}" for line in self.sites[WORLD]]
         lines += [f"  {line}" for body in self._carried(WORLD) for line in self._body(body)]
         lines.append("</worldbody>")
-        for tag, parts in (("tendon", self.tendons), ("equality", self.equalities), ("actuator", self.motors)):
+        groups = {
+            "tendon": self.tendons,
+            "equality": self.equalities,
+            "actuator": self.motors,
+            "keyframe": self.keys,
+        }
+        for tag, parts in groups.items():
             lines += [f"<{tag}>", *(f"  {part}" for part in parts), f"</{tag}>"] if parts else []
         return f"<mujoco model={quoteattr(self.name)}>\n  " + "\n  ".join(lines) + "\n</mujoco>\n"
 
@@ -238,6 +258,29 @@ class MjcfWriter(TreeWriter):
         assert isinstance(actuator, spatial.Thruster)
         site = quoteattr(self._site(f"{actuator.name}_at", *self._at(actuator.at)))
         return f'<motor name={name} site={site} gear="{_words(actuator.direction)} 0 0 0"/>'
+
+    # Keyframes
+
+    def _key(self, name: str, pose: Mapping[str, Number]) -> str:
+        """A pose, its coordinates in the order in which bodies are written."""
+        drawn = {label: value for body in self._written(WORLD) for label, value in self._coordinates(body).items()}
+        if unknown := [label for label in pose if label not in drawn]:
+            raise ValueError(
+                f"Argument `poses` must name coordinates of the tree, {listing(drawn)}, but '{name}' names {listing(unknown)}."
+            )
+        return f'<key name={quoteattr(name)} qpos="{_words(np.array([*(drawn | dict(pose)).values()], float))}"/>'
+
+    def _written(self, parent: str) -> list[str]:
+        """The bodies that a body carries, with all that those carry, in the order of the file."""
+        return [body for child in self._carried(parent) for body in (child, *self._written(child))]
+
+    def _coordinates(self, body: str) -> dict[str, float]:
+        """The coordinates by which a body moves on the one that carries it, as the file draws it."""
+        joint = self.edges[body].joint
+        pair = self.mechanism.free if joint is None else self.joints[joint].pair
+        label = body if joint is None else joint
+        measured = pair.measure(as_jax(self.start(body) if joint is None else np.eye(4)), as_jax(np.zeros(0)))
+        return dict(zip(names_of(label, pair.coordinates), map(float, np.asarray(measured)), strict=True))
 
 
 def _words(values: ArrayLike) -> str:

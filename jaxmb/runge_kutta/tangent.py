@@ -2,11 +2,10 @@
 
 import functools
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..lanes import NotScalarError, Program, Shaped, entries
+from ..lanes import NotScalarError, Program, Shaped, entries, jvp
 
 # Larger ones take too long to compile.
 LARGEST = 50_000
@@ -36,18 +35,12 @@ def augmented(parts: tuple[Program, ...], timed: bool, moving: tuple[int, ...]) 
             (t, y), dots = operands[:2], operands[last:]
             t0, t0_dot, eta = operands[first:last] if timed else (t, jnp.zeros_like(t), jnp.zeros_like(t))
 
-            def field(*xs: Array) -> list[Array]:
-                own = dict(zip(varying, xs, strict=True))
-                return of.fn(*(own.get(k, x) for k, x in enumerate(operands[:first])))
-
-            at = (t, y[:size], *(operands[k] for k in varying[2:]))
+            at, ways = (t, y[:size], *operands[2:first]), (t0_dot + (t - t0) * eta, y[size:], *dots)
             # One evaluation of the function for value and tangent: scalar programs share what both need.
-            values, dots_of_values = jax.jvp(field, at, (t0_dot + (t - t0) * eta, y[size:], *dots))
+            values, dots_of_values = jvp(of, at, varying, ways)
             rate = jnp.concatenate([values[0], dots_of_values[0] + eta * values[0]])
-            if of is parts[0]:
-                return [rate, *values[1:]]
             # Of the end's truth values there are no derivatives, and its other values are known from the step itself.
-            return [rate, *(dot for dot in dots_of_values[1:] if jnp.issubdtype(dot.dtype, jnp.floating))]
+            return [rate, *(values[1:] if of is parts[0] else dots_of_values[1:])]
 
         wide = Shaped((2 * size,), y.dtype)
         return Program.of(fn, t, wide, *of.operands[2:], *clock, *(parameters[k] for k in moving), largest=LARGEST)

@@ -14,6 +14,7 @@ import equinox as eqx
 import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..foundations import Blank, shapes_of
@@ -151,7 +152,9 @@ def compiled_run(
     if field.takes_samples and step.sample is None:
         return None
     in_use = only.in_use
-    start = solver.init(None, t0, t1, y0, (dataclasses.replace(field, step=step), in_use))
+    # Without derivatives: those of the first slope are found where they are needed, see `_run_tangent`.
+    at_start = lax.stop_gradient((t0, t1, y0, (dataclasses.replace(field, step=step), in_use)))
+    start = solver.init(None, *at_start)
     carry, settings = _at_start(field, solver, controller, dt0, span, y0, start)
     # Numbers are operands and the rest is part of the program's key: other tolerances or times compile nothing anew.
     parts, field_arrays, settings_arrays = _RunParts.of(solver, field, settings)
@@ -244,6 +247,9 @@ def _run_tangent(primals: PyTree, tangents: PyTree) -> tuple[list[Array], list[A
     moving = tuple(k for k, dot in enumerate(dots[first : first + field_arrays], 1) if dot is not None)
     parts = augmented((program.stage, program.end, *filter(None, [program.start])), False, moving)
     if isinstance(parts, str) or any(dot is not None for dot in others):
+        slope = functools.partial(_first_slope, program.end, operands[4], operands[count + 1])
+        at, at_dots = ((x[0], x[2], *x[first : first + field_arrays]) for x in (operands, dots))
+        dots = (*dots[:3], eqx.filter_jvp(slope, at, at_dots)[1], *dots[4:])
         results, dots_of_results = eqx.filter_jvp(dataclasses.replace(program, taped=0).by_steps, operands, dots)
         tape = [jnp.zeros(s.shape, s.dtype) for s in program.results[len(results) :]]
         return [*results, *tape], [*dots_of_results, *(None for _ in tape)]
@@ -268,6 +274,11 @@ def _run_tangent(primals: PyTree, tangents: PyTree) -> tuple[list[Array], list[A
     )
     dots_of_results = {2: end_dot, count: ys_dot}
     return results, [dots_of_results.get(k) for k in range(len(results))]
+
+
+def _first_slope(end: Program, basis: Array, in_use: Array, t: Array, y: Array, *parameters: Array) -> Array:
+    """The slope with which a run begins."""
+    return end(t, y, basis, in_use, *parameters)[0]
 
 
 @functools.lru_cache(maxsize=64)

@@ -370,7 +370,7 @@ def problem_of(step: Stepper, state: State, u: Float[Array, " nu"] | None) -> St
         max_steps=max_steps,
         engine=step.engine,
     )
-    choice = step.formulation.choose(rows_at(system, t0, y0.q, scale.row))
+    choice = step.formulation.choose(rows_at(*lax.stop_gradient((system, t0, y0.q)), scale.row))
     field = VectorField(
         system=system,
         formulation=step.formulation,
