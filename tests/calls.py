@@ -663,11 +663,11 @@ def files():
     )
     yield fit.identify, found | dict(
         optimiser=None, jacobian=known("forward"), rtol=least(1e-3), max_iterations=more(1), starts=more(1), key=jax.random.key(0),
-        checkpoint=Among(fresh(".npz"), "text"), progress=False, throw=False,
+        checkpoint=Among(fresh(".npz"), "text"), progress=False, check=False, throw=False,
     )  # fmt: skip
     yield fit.tune, found | dict(
         objective=lambda system, solution: jnp.sum(solution.q**2), steps=more(1), optimiser=optax.adam(1e-2), over=jnp.mean,
-        gradient=known("reverse"), checkpoint=Among(fresh(".npz"), "text"), progress=False, throw=False,
+        gradient=known("reverse"), checkpoint=Among(fresh(".npz"), "text"), progress=False, check=False, throw=False,
     )  # fmt: skip
     yield jm.export.c, dict(
         step=episodes().stepper, folder=fresh(), name=Among("arm", wrong=(UNKNOWN,)), outputs={"turn": "pivot"}, parameters=["rod.mass"], model=Among(pendulum(), "number"),
@@ -719,7 +719,7 @@ def files():
     yield jm.sweep.grid, dict(columns={"a": [1.0, 2.0]})
     yield jm.sweep.run, dict(
         fn=lambda row: {"y": row["a"]}, table={"a": np.arange(3.0)}, folder=fresh(), rows_per_shard=more(2), memory=more(1e9),
-        task=least(0), tasks=more(1), kind=known("nc"), progress=False, throw=True, cost=None,
+        task=least(0), tasks=more(1), kind=known("nc"), progress=False, throw=True, cost=None, check=None,
     )  # fmt: skip
     yield jm.sweep.status, dict(folder=known(swept()))
     yield jm.sweep.open, dict(folder=known(swept()))

@@ -85,6 +85,23 @@ def test_finds_what_made_the_motion():
     assert abs(found.model.params["k"] - 31.0) < 1e-6
 
 
+@pytest.mark.slow
+def test_a_fit_carries_its_evidence():
+    """Both derivatives of the residuals are those of the values; what a bound holds is not moved."""
+    bounded = (Parameter("k"), Parameter("c", max_value=0.6))
+    found = fit.identify(OSCILLATOR, bounded, measured(exact(TS, 31.0, 0.8), name="swing"), check=True)
+    check = found.check
+    assert check.ok and check.experiments == (("swing",),) and bool(found.at_bound[1])
+    assert [x.name for x in check.gradient.directions] == ["all 1", "all 2", "['k']"]
+    assert all(
+        x.reverse == pytest.approx(x.forward, rel=1e-11) and abs(x.reverse) > 0.1 for x in check.gradient.directions
+    )
+    assert str(found).endswith("ok ('swing')\nGradient along 3 directions: agrees with values")
+    text = "`check` must be False inside of `jit` or `vmap`"
+    with pytest.raises(TypeError, match=text):
+        jax.jit(lambda x: fit.identify(OSCILLATOR, BOTH, measured(x), check=True).estimates)(jnp.asarray(NOISY))
+
+
 def test_estimates_and_covariance_are_those_of_scipy(noisy):
     found, (values, covariance) = noisy
     got = np.array([found.estimates["k"], found.estimates["c"]])

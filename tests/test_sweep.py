@@ -71,6 +71,19 @@ def test_rows_are_those_of_direct_runs(tmp_path):
     assert data.attrs == {"rows": 20, "missing_rows": 0, "missing_shards": 0}
 
 
+def test_of_each_shard_the_row_of_most_steps_is_held_against_its_equations(tmp_path):
+    """By the system of the row all are well, by another one none conserves its energy; a shard in which all fail has none."""
+    table = {"g": np.array([9.81, 5.0, 9.81, 9.81]), "x": np.array([0.1, 1.0, 1.0, 400.0])}
+    own = lambda row: PENDULUM.with_params({"g": row["g"]})
+    report = run(swing, table, tmp_path / "own", rows_per_shard=2, check=own)
+    steps = jm.sweep.open(tmp_path / "own").stats_num_steps.values
+    assert [*report.checks] == [int(np.argmax(steps[:2])), 2 + int(np.argmax(steps[2:]))]
+    assert all(x.verdict == "ok" for x in report.checks.values()) and "2 runs checked, 2 ok" in str(report)
+    other = lambda row: PENDULUM.with_params({"g": 3.0})
+    report = run(swing, table, tmp_path / "other", rows_per_shard=2, check=other)
+    assert "2 runs checked, 0 ok" in str(report) and str(report).count("failed, see 'energy balance'") == 2
+
+
 def test_rows_that_fail_keep_their_verdict(tmp_path):
     """Too few steps for the fast rows."""
     table = {"g": [1.0, 1e6, 1.0], "x": [0.5, 0.5, 0.7]}
@@ -454,6 +467,12 @@ def test_descriptions_say_the_precision(tmp_path):
         ({"task": -1}, "`task` must be an integer that is not negative, but is -1", ValueError),
         ({"task": 2, "tasks": 2}, "`task` must be below `tasks`, 2, but is 2", ValueError),
         ({"memory": -1.0}, "`memory` must be a positive number or None, but is -1", ValueError),
+        ({"check": lambda row: PENDULUM}, "`check` must be None unless `fn` returns a `Solution`", ValueError),
+        (
+            {"fn": swing, "table": TABLE, "check": lambda row: 1.0},
+            "`check` must return a System, but returns a float",
+            TypeError,
+        ),
         ({"kind": "hdf"}, "`kind` must be one of 'nc' and 'zarr', but is 'hdf'", ValueError),
     ],
 )

@@ -176,6 +176,31 @@ def test_bounds_hold():
     assert float(found.estimates["control.k"]) == pytest.approx(2.1)
 
 
+@jax.custom_vjp
+def careless(u):
+    return u
+
+
+careless.defvjp(lambda u: (u, None), lambda _, bar: (2.0 * bar,))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_derivative_that_is_not_that_of_the_values_is_told_at_the_result(wrong):
+    """Of a controller of two gains, one of which has a rule of its own."""
+
+    class Careless(Feedback):
+        def __call__(self, t, q, v, p):
+            return (careless(self.k) if wrong else self.k) * (1.0 - q) - self.d * v
+
+    law = Careless(jnp.array(2.0), jnp.array(0.5))
+    found = fit.tune(CART, GAINS, scenarios(law), miss, steps=2, gradient="reverse", check=True)
+    agrees = {x.name: x.agrees for x in found.check.gradient.directions}
+    assert agrees["['control.d']"] and agrees["['control.k']"] != wrong and found.check.ok != wrong
+    assert ("DISAGREES" if wrong else "agrees with values") in str(found)
+    assert found.check.runs[0].ok and found.check.experiments == (("from 0.0", "from 0.5", "from 2.0"),)
+
+
 @pytest.mark.slow
 def test_a_step_after_which_a_run_fails_is_halved_and_told():
     """The objective asks for a small mass; the long step leads to a negative one."""

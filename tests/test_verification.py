@@ -1,5 +1,7 @@
 """A check of a gradient tells right ones from wrong ones, and why."""
 
+import json
+
 import diffrax as dfx
 import jax
 import jax.numpy as jnp
@@ -7,6 +9,7 @@ import numpy as np
 import pytest
 
 import jaxmb as jm
+from jaxmb.verification import Evidence, RunCheck, SearchCheck
 
 
 @jax.custom_vjp
@@ -55,6 +58,43 @@ def test_the_array_of_a_wrong_derivative_is_named():
 def test_modes_that_differ():
     found = jm.check_gradient(lambda x: x**2, 2.0, forward=lambda x: 1.5 * x**2)
     assert all(x.reason == "reverse and forward mode differ" for x in found.directions)
+
+
+@pytest.mark.parametrize(("off", "agrees"), [(0.0, True), (1e-8, True), (1e-4, False)])
+def test_at_a_minimum_derivatives_are_held_against_how_fast_the_slope_changes(off, agrees):
+    """(x − 1)² of which the derivative is off, by what the tolerance of a run leaves, and by more."""
+
+    @jax.custom_jvp
+    def fn(x):
+        return (x - 1.0) ** 2
+
+    fn.defjvp(lambda x, dot: (fn(*x), (2 * (x[0] - 1.0) + off) * dot[0]))
+    found = jm.check_gradient(fn, 1.0)
+    assert found.agrees == agrees
+    assert {x.reason for x in found.directions} == ({""} if agrees else {"the derivative is not that of the values"})
+
+
+def row_of(name, verdict):
+    return Evidence(name, 0.5, 0.1, verdict, f"words of {name}", t=2.0)
+
+
+def test_the_evidence_for_a_search_in_few_lines():
+    """What is well is one line; what is not is named by experiment, row and parameter."""
+    good = RunCheck((2,), (3, 0.0, 1.0), (row_of("energy", "ok"),))
+    bad = RunCheck((1,), (3, 0.0, 1.0), (row_of("energy", "failed"), row_of("steps", "ok")))
+    right = jm.check_gradient(lambda p: jnp.sum(p["k"]), {"k": np.ones(2)}, directions=1)
+    sound = SearchCheck((("a", "b"),), (good,), right)
+    assert sound.ok and str(sound).splitlines() == [
+        "Check of 2 runs, 3 times from 0 to 1 s: ok ('a' and 'b')",
+        "Gradient along 2 directions: agrees with values",
+    ]
+    spoilt = SearchCheck((("a",), ("b",)), (good, bad), jm.check_gradient(wrong, np.ones(2), directions=1))
+    assert not spoilt.ok and "failed, see 'energy' ('b')\n  energy: words of energy (t = 2 s)\n" in str(spoilt)
+    assert "DISAGREES with values\n  all 1: the derivative is not that of the values" in str(spoilt)
+    fields = json.loads(spoilt.to_json())
+    assert fields["experiments"] == [["a"], ["b"]] and fields["runs"][1]["evidence"][0]["verdict"] == "failed"
+    held = SearchCheck((("a",),), (good,), None)
+    assert held.ok and "bounds hold all parameters" in str(held)
 
 
 def test_arguments():

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, PyTree
 from ..foundations import RESULTS, Count, Key, NonNegative, contract, function_of, is_concrete, lasting, listing
 from .checkpoint import Checkpoint
 from .descent import descend
+from .evidence import evidence
 from .experiment import Experiment, listed
 from .information import linear
 from .least_squares import Search, advance_all, all_advanced, begin, reopened
@@ -46,6 +47,7 @@ def identify(
     key: Key | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | Callable[[Progress], None] = False,
+    check: bool = False,
     throw: bool = True,
     **options: PyTree,
 ) -> Fit:
@@ -71,6 +73,8 @@ def identify(
         key: for these points.
         checkpoint: a file in which the search is kept after each iteration, and from which it goes on if there is one.
         progress: True for a line that is kept up to date, or a function that gets a `Progress` after each iteration.
+        check: whether to add the evidence of `jaxmb.check` for the runs with the estimates, and of `jaxmb.check_gradient` for one random
+            combination of the residuals, whose Jacobian the search and the covariance rest on: `Fit.check`, printed with the fit.
         throw: whether to raise where the search fails at its start, for values that are known. `Fit.result` tells it in any case.
         **options: of `simulate`: `formulation`, `drift`, `solver`, `stepsize_controller`, `dt0`, `max_steps`, `max_events`, `special`.
 
@@ -114,7 +118,14 @@ def identify(
     failed = outcome["result"] == RESULTS.search_failed
     if throw and is_concrete(failed) and bool(failed):
         raise RuntimeError(RESULTS[RESULTS.search_failed] + failures(prepared, outcome["runs"]))
-    return summarise(prepared, y, **outcome)
+    fit = summarise(prepared, y, **outcome)
+    return dataclasses.replace(fit, check=evidence(prepared, y, _combination)) if check else fit
+
+
+def _combination(problem: Problem, y: Float[Array, " N"]) -> Float[Array, ""]:
+    """One random combination of the residuals: unlike the cost it is not stationary where the search ends."""
+    r, _ = problem.residuals(y)
+    return jax.random.normal(jax.random.key(0), r.shape, r.dtype) @ r
 
 
 def _search(

@@ -142,6 +142,13 @@ class Problem(AbstractResiduals):
             self.runs.build(setup.model), one.start, one.positions, one.velocities, free[:count], free[count:]
         )[0]
 
+    def solutions(self, group: Shot, y: Float[Array, " N"]) -> tuple[System, Solution]:
+        """The system of a group of shots, and their runs along a leading axis."""
+        run = lambda shot, z: self.runs.run(shot, z[: self.count], z[self.count :], None)[1]
+        first = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, group)
+        system = self.runs.build(self.runs.setup(first, (y * self.scale)[: self.count]).model)
+        return system, over_shots(run, group, self._arguments(group, y))
+
     def residuals(self, y: Float[Array, " N"]) -> tuple[Float[Array, " R"], RESULTS]:
         """Residuals, NaN where a run fails, and the result of each shot."""
         adjoint = adjoint_of(self.forward)

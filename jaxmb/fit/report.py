@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..foundations import RESULTS, TextInNotebooks, listing, over_leading_axes, program
 from ..system import State
+from ..verification import SearchCheck
 from .identifiability import RANK_TOL, ZERO, Identifiability, eliminated
 from .prepare import Prepared
 from .problem import Problem
@@ -63,6 +64,7 @@ class Fit(TextInNotebooks, eqx.Module):
         result: how the search ended, see `jaxmb.RESULTS`.
         runs: what the run of each experiment, or window, reports.
         starts: the cost that each search reached, of several.
+        check: the evidence for the runs and the Jacobian, where it was asked for.
     """
 
     estimates: dict[str, Array]
@@ -85,6 +87,7 @@ class Fit(TextInNotebooks, eqx.Module):
     result: RESULTS
     runs: RESULTS
     starts: Float[Array, "... S"]
+    check: SearchCheck | None = eqx.field(static=True, default=None)
 
     @property
     def model(self) -> Any:
@@ -173,7 +176,8 @@ class Fit(TextInNotebooks, eqx.Module):
                 "Residuals are far above the noise that σ states: σ is too small, the model lacks something, or the search ended in a "
                 "valley that is not the deepest; try other starts (`starts`) or `windows`."
             )
-        return "\n".join([head, *lines, *identifiability.sentences()])
+        checked = [] if self.check is None else [str(self.check)]
+        return "\n".join([head, *lines, *identifiability.sentences(), *checked])
 
     def _rows(self) -> list[tuple[str, str, str, str, str]]:
         """Of the printed table: name, estimate, interval, start and a note."""

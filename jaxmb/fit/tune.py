@@ -1,6 +1,7 @@
 """Design by gradients: gains, springs, motions, policies."""
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
@@ -23,8 +24,10 @@ from ..foundations import (
     lasting,
     listing,
 )
+from ..verification import SearchCheck
 from .checkpoint import Checkpoint
 from .descent import Descent, descend
+from .evidence import evidence
 from .experiment import Experiment, listed
 from .identify import FORWARD_LIMIT
 from .parameter import Parameter
@@ -49,6 +52,7 @@ class Tuned(TextInNotebooks, eqx.Module):
         failures: by name, in how many trials an experiment failed, which made their steps shorter.
         halved: how often each step was halved for that reason (steps,).
         result: how the search ended, see `jaxmb.RESULTS`: `search_unfinished` if all steps are made and the slope is not small yet.
+        check: the evidence for the runs and the gradient, where it was asked for.
     """
 
     estimates: dict[str, Array]
@@ -60,6 +64,7 @@ class Tuned(TextInNotebooks, eqx.Module):
     failures: dict[str, Int[Array, ""]]
     halved: Int[Array, " steps"]
     result: RESULTS
+    check: SearchCheck | None = eqx.field(static=True, default=None)
 
     @property
     def model(self) -> Any:
@@ -82,6 +87,8 @@ class Tuned(TextInNotebooks, eqx.Module):
         failed = [f"{name} in {int(n)}" for name, n in self.failures.items() if int(n)]
         if failed:
             lines.append(f"Trials that failed and were shortened: {listing(failed)}.")
+        if self.check is not None:
+            lines.append(str(self.check))
         return "\n".join(lines)
 
 
@@ -99,6 +106,7 @@ def tune(
     gradient: str | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | Callable[[Progress], None] = False,
+    check: bool = False,
     throw: bool = True,
     **options: PyTree,
 ) -> Tuned:
@@ -122,6 +130,8 @@ def tune(
         gradient: "forward" or "reverse" mode; by default forward for up to four numbers that are looked for.
         checkpoint: a file in which the search is kept after each step, and from which it goes on if there is one.
         progress: True for a line that is kept up to date, or a function that gets a `Progress` after each step.
+        check: whether to add the evidence of `jaxmb.check` for the runs with the estimates, and of `jaxmb.check_gradient` for the objective
+            there: `Tuned.check`, printed with the result.
         throw: whether to raise where a run fails at the start of the search.
         **options: of `simulate`, as of `identify`.
 
@@ -157,7 +167,11 @@ def tune(
     )
     if throw and bool(descent.result == RESULTS.search_failed):
         raise RuntimeError(RESULTS[RESULTS.search_failed] + failures(prepared, descent.results))
-    return _result(prepared, descent)
+    tuned = _result(prepared, descent)
+    if not check:
+        return tuned
+    value = lambda problem, x: over(_each(problem, aim, x))
+    return dataclasses.replace(tuned, check=evidence(prepared, descent.best, value))
 
 
 def _result(prepared: Prepared, descent: Descent) -> Tuned:
@@ -185,24 +199,37 @@ def _objective(
     x: Float[Array, " n"],
 ) -> tuple[Array, Array, Array, RESULTS]:
     """The objective, its gradient, that of each run and what the runs report."""
-
-    def cost(shot: Shot, x: Array) -> tuple[Array, tuple[Array, RESULTS]]:
-        system, motion = problem.runs.run(shot, x, nominal_start(shot), adjoint_of(problem.forward))
-        about = () if shot.about is None else (shot.about,)
-        value = objective(system, motion, *about)
-        if not isinstance(value, float | int | Array) or jnp.shape(value):
-            raise TypeError(f"Argument `objective` must return a number, but returns {value!r}.")
-        value = jnp.asarray(value, x.dtype)
-        value = jnp.where(motion.result == RESULTS.successful, value, jnp.nan)
-        return value, (value, motion.result)
-
+    cost = functools.partial(_of_shot, problem, objective)
     slope = (jax.jacfwd if problem.forward else jax.jacrev)(cost, argnums=1, has_aux=True)
     each, slopes, results = [], [], []
     for group in problem.groups:
-        many = jnp.broadcast_to(x, (group.ts.shape[0], *x.shape))
-        rows, (values, result) = over_shots(slope, group, many)
+        rows, (values, result) = over_shots(slope, group, _repeated(group, x))
         each, slopes, results = [*each, values], [*slopes, rows], [*results, result]
     values = jnp.concatenate(each)
     # The chain rule by hand: `over` mixes runs of all groups, whose own slopes are found shot by shot.
     total, weights = jax.value_and_grad(over)(values)
     return total, weights @ jnp.concatenate(slopes), values, concatenated(results)
+
+
+def _each(problem: Problem, objective: Callable[..., ArrayLike], x: Float[Array, " n"]) -> Float[Array, " runs"]:
+    """The objective of each run."""
+    cost = functools.partial(_of_shot, problem, objective)
+    return jnp.concatenate([over_shots(cost, group, _repeated(group, x))[0] for group in problem.groups])
+
+
+def _of_shot(
+    problem: Problem, objective: Callable[..., ArrayLike], shot: Shot, x: Float[Array, " n"]
+) -> tuple[Array, tuple[Array, RESULTS]]:
+    """The objective of a run, NaN where that fails; once more, and what the run reports, for transformations that return them beside a derivative."""
+    system, motion = problem.runs.run(shot, x, nominal_start(shot), adjoint_of(problem.forward))
+    about = () if shot.about is None else (shot.about,)
+    value = objective(system, motion, *about)
+    if not isinstance(value, float | int | Array) or jnp.shape(value):
+        raise TypeError(f"Argument `objective` must return a number, but returns {value!r}.")
+    value = jnp.asarray(value, x.dtype)
+    value = jnp.where(motion.result == RESULTS.successful, value, jnp.nan)
+    return value, (value, motion.result)
+
+
+def _repeated(group: Shot, x: Float[Array, " n"]) -> Float[Array, "shots n"]:
+    return jnp.broadcast_to(x, (group.ts.shape[0], *x.shape))

@@ -10,9 +10,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 import jax
 import numpy as np
 from jax.sharding import Mesh
+from jaxtyping import Array
 
 from ..batch import batched
-from ..foundations import Count, Positive, TextInNotebooks, Whole, contract, counted, function_of, listing, optional
+from ..foundations import (
+    RESULTS,
+    Count,
+    Positive,
+    TextInNotebooks,
+    Whole,
+    as_jax,
+    codes,
+    contract,
+    counted,
+    function_of,
+    listing,
+    optional,
+)
+from ..simulation import Solution
+from ..system import System
+from ..verification import RunCheck
+from ..verification import check as run_check
 from .manifest import claim, manifest
 from .meter import Meter
 from .results import check_function, dataset_of, verdict_counts
@@ -34,6 +52,7 @@ class Report(TextInNotebooks):
         reused: number of those that were there already.
         verdicts: number of rows by verdict, those of earlier shards included; of results without one, how many are finite.
         failed: by number of a shard that is not there, the error that its computation raised.
+        checks: by number of a row, what `jaxmb.check` says of its run, where that was asked for: of each shard that was computed now the successful row of the most steps.
     """
 
     folder: pathlib.Path
@@ -42,6 +61,7 @@ class Report(TextInNotebooks):
     reused: int
     verdicts: dict[str, int]
     failed: dict[int, str]
+    checks: dict[int, RunCheck]
 
     def __str__(self) -> str:
         shards = f"{counted(self.computed, 'shard')} computed, {self.reused} reused, {len(self.failed)} failed"
@@ -50,7 +70,11 @@ class Report(TextInNotebooks):
             f"Sweep in {self.folder}: {counted(self.rows, 'row')}, {shards}",
             *([", ".join(verdicts)] if verdicts else []),
         ]
-        return "\n  ".join([*lines, *(f"shard {i}: {text}" for i, text in self.failed.items())])
+        lines += [f"shard {i}: {text}" for i, text in self.failed.items()]
+        doubtful = {i: check for i, check in self.checks.items() if check.verdict != "ok"}
+        if self.checks:
+            lines.append(f"{counted(len(self.checks), 'run')} checked, {len(self.checks) - len(doubtful)} ok")
+        return "\n  ".join([*lines, *(f"row {i}: {check.title}" for i, check in doubtful.items())])
 
 
 @contract
@@ -63,6 +87,7 @@ def run(
     memory: Positive | None = None,
     mesh: Mesh | None = None,
     cost: Annotated[Any, function_of("row")] | None = None,
+    check: Annotated[Any, function_of("row")] | None = None,
     task: Whole = 0,
     tasks: Count = 1,
     kind: str = "nc",
@@ -85,6 +110,8 @@ def run(
         memory: budget in bytes on each device, as of `jaxmb.batched`.
         mesh: devices, likewise; those of this process by default.
         cost: `cost(row)`, likewise, by which the rows of a shard are sorted for the computation.
+        check: `check(row)` → the `System` whose motion `fn` returns: of each shard the successful row of the most steps is held against its equations
+            by `jaxmb.check`, see `Report.checks`.
         task: this call computes the shards task, task + tasks, task + 2 tasks and so on.
         tasks: number of calls, in other processes or on other machines, that share the shards.
         kind: "nc" for shards of netCDF, "zarr" for groups of Zarr.
@@ -109,18 +136,39 @@ def run(
     rows = len(next(iter(table.values())))
     shards = Shards(pathlib.Path(folder), rows, min(rows_per_shard, rows), kind)
     # Before the folder is claimed: a function that cannot be traced must leave no manifest behind.
-    check_function(fn, table)
+    shapes = check_function(fn, table)
+    if check is not None:
+        _check_systems(check, shapes, table)
     many = batched(fn, memory=memory, mesh=mesh or _devices(), cost=cost)
     claim(shards.folder, manifest(fn, table, shards.size, shards.count, kind))
-    report = _compute(many, table, shards, range(task, shards.count, tasks), progress)
+    report = _compute(many, table, shards, range(task, shards.count, tasks), check, progress)
     if throw and report.failed:
         raise RuntimeError(str(report))
     return report
 
 
-def _compute(many: Callable[[Any], Any], table: Table, shards: Shards, own: range, progress: bool | None) -> Report:
+def _check_systems(system_of: Callable[[Any], Any], shapes: object, table: Table) -> None:
+    if not isinstance(shapes, Solution):
+        raise ValueError("Argument `check` must be None unless `fn` returns a `Solution`.")
+    system = system_of(_row(table, 0))
+    if not isinstance(system, System):
+        raise TypeError(f"Argument `check` must return a System, but returns a {type(system).__name__}.")
+
+
+def _row(table: Table, number: int) -> dict[str, Array]:
+    return jax.tree.map(lambda x: as_jax(x[0]), part(table, np.array([number])))
+
+
+def _compute(
+    many: Callable[[Any], Any],
+    table: Table,
+    shards: Shards,
+    own: range,
+    system_of: Callable[[Any], System] | None,
+    progress: bool | None,
+) -> Report:
     """Computes the shards that are not there."""
-    verdicts, failed = Counter(), {}
+    verdicts, failed, checks = Counter(), {}, {}
     present = [i for i in own if _count(verdicts, shards.read(i))]
     missing = sorted({*own} - {*present})
     meter = Meter(len(missing), sum(len(shards.numbers(i)) for i in missing), progress)
@@ -139,6 +187,8 @@ def _compute(many: Callable[[Any], Any], table: Table, shards: Shards, own: rang
         data = dataset_of(results, table, numbers)
         shards.write(i, data)
         _count(verdicts, data)
+        if system_of is not None:
+            checks |= _checked(system_of, results, table, numbers)
         meter.add(i, len(numbers))
     shards.tidy()
     rows = sum(len(shards.numbers(i)) for i in own if i not in failed)
@@ -149,7 +199,22 @@ def _compute(many: Callable[[Any], Any], table: Table, shards: Shards, own: rang
         reused=len(present),
         verdicts=dict(verdicts),
         failed=failed,
+        checks=checks,
     )
+
+
+def _checked(
+    system_of: Callable[[Any], System], solutions: Solution, table: Table, numbers: np.ndarray
+) -> dict[int, RunCheck]:
+    """The evidence for the successful row of the most steps, by its number; nothing where all have failed."""
+    succeeded = codes(solutions.result) == int(codes(RESULTS.successful))  # pyright: ignore[reportArgumentType]
+    steps = np.where(succeeded, np.asarray(solutions.stats["num_steps"]), -1)[: len(numbers)]
+    worst = int(np.argmax(steps))
+    if steps[worst] < 0:
+        return {}
+    number = int(numbers[worst])
+    solution: Solution = jax.tree.map(lambda x: as_jax(x[worst]), solutions)
+    return {number: run_check(system_of(_row(table, number)), solution)}
 
 
 def _count(verdicts: Counter[str], data: "xarray.Dataset | None") -> bool:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _IS_RESULT = lambda x: isinstance(x, type(RESULTS.successful))
 
 
-def check_function(fn: Callable[..., object], table: Table) -> None:
-    """Traces the function for one row and refuses what cannot be stored.
+def check_function(fn: Callable[..., object], table: Table) -> PyTree:
+    """What the function returns for one row, as shapes; refuses what cannot be stored.
 
     Raises:
         TypeError: if it is no function, or returns neither a `Solution` nor a dictionary of arrays.
@@ -37,7 +37,7 @@ def check_function(fn: Callable[..., object], table: Table) -> None:
             f"Argument `fn` must be written in JAX for one row of {listing(row)}, but raised {message}"
         ) from error
     if isinstance(shapes, Solution):
-        return
+        return shapes
     fits = lambda name, x: isinstance(name, str) and ((_IS_RESULT(x) and name == "result") or hasattr(x, "shape"))
     if not isinstance(shapes, dict) or not shapes or not all(fits(name, x) for name, x in shapes.items()):
         kinds = (
@@ -49,6 +49,7 @@ def check_function(fn: Callable[..., object], table: Table) -> None:
             f"Argument `fn` must return a `Solution` or a dictionary of arrays, in which a `result` may be, but returns {kinds}."
         )
     _check_names(shapes, table)
+    return shapes
 
 
 def _check_names(results: Collection[str], table: Table) -> None:

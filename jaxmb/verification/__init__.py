@@ -6,5 +6,6 @@ from .gradient import DirectionalDerivative as DirectionalDerivative
 from .gradient import check_gradient as check_gradient
 from .gradient import GradientCheck as GradientCheck
 from .run import check as check
+from .search import SearchCheck as SearchCheck
 
-__all__ = ["DirectionalDerivative", "Evidence", "GradientCheck", "RunCheck", "check", "check_gradient"]
+__all__ = ["DirectionalDerivative", "Evidence", "GradientCheck", "RunCheck", "SearchCheck", "check", "check_gradient"]

@@ -107,13 +107,13 @@ class RunCheck(TextInNotebooks):
     def to_json(self) -> str:
         """The same as JSON, with null for what is not finite."""
         fields = {"ok": self.ok, "verdict": self.verdict, **dataclasses.asdict(self)}
-        return json.dumps(_finite(fields), allow_nan=False, ensure_ascii=False)
+        return json.dumps(without_infinities(fields), allow_nan=False, ensure_ascii=False)
 
 
-def _finite(value: object) -> object:
+def without_infinities(value: object) -> object:
     """The same with None in place of numbers that JSON has no words for."""
     if isinstance(value, dict):
-        return {key: _finite(x) for key, x in value.items()}
+        return {key: without_infinities(x) for key, x in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(x) for x in value]
+        return [without_infinities(x) for x in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
