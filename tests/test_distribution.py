@@ -79,7 +79,9 @@ def test_the_wheel_holds_the_package_alone(built):
         about = email.message_from_bytes(archive.read(next(name for name in names if name.endswith("METADATA"))))
     info = f"jaxmb-{PROJECT['version']}.dist-info/"
     assert all(name.startswith(("jaxmb/", info)) for name in names)
-    package = {str(path.relative_to(ROOT)) for path in (ROOT / "jaxmb").rglob("*") if path.suffix in (".py", ".html")}
+    package = {
+        str(path.relative_to(ROOT)) for path in (ROOT / "jaxmb").rglob("*") if path.suffix in (".c", ".html", ".py")
+    }
     pages = {f"jaxmb/{path.relative_to(ROOT)}" for path in (ROOT / "docs").rglob("*.md")}
     others = {"jaxmb/py.typed", "jaxmb/llms.txt"}
     assert {name for name in names if name.startswith("jaxmb/")} == package | pages | others

@@ -6,6 +6,7 @@ import hashlib
 import os
 import pathlib
 from collections.abc import Callable
+from typing import Any
 
 import jax
 
@@ -42,7 +43,8 @@ def stored(name: str, compiled: Callable[[], bytes]) -> bytes:
 
 def _folder() -> pathlib.Path | None:
     """Where code is kept; None if JAX has no cache, or none in the file system."""
-    folder = jax.config.read("jax_compilation_cache_dir") if jax.config.read("jax_enable_compilation_cache") else None
+    settings: Any = jax.config  # which the type checker does not know
+    folder = settings.jax_compilation_cache_dir if settings.jax_enable_compilation_cache else None
     return None if not folder or "://" in folder else pathlib.Path(folder) / "lanes"
 
 
