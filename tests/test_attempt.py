@@ -30,3 +30,7 @@ def test_an_attempt_that_succeeds_is_an_assembly():
     attempt, state = jm.try_assemble(system, q, v), jm.assemble(system, q, v)
     assert attempt.result == jm.RESULTS.successful
     assert jax.tree.all(jax.tree.map(lambda a, b: bool(jnp.all(a == b)), attempt.state, state))
+    same = jm.assemble(system, q, v, throw=False)
+    assert jax.tree.all(jax.tree.map(lambda a, b: bool(jnp.all(a == b)), same, state))
+    none = jm.assemble(system, [5.0, *q[1:]], v, hold=[0], throw=False)
+    assert bool(jnp.isnan(none.q).all()) and bool(jnp.isnan(none.v).all())
