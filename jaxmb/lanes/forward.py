@@ -89,10 +89,8 @@ class _Forward(Sweep):
 
     def _by_jax(self, own: OwnDerivative) -> None:
         """Of an equation with a derivative of its own: that, as JAX has it."""
-        equation, moving = (
-            own.equation,
-            [k for k, x in enumerate(own.operands) if not self.moving.isdisjoint(flat([x]))],
-        )
+        equation = own.equation
+        moving = [k for k, x in enumerate(own.operands) if not self.moving.isdisjoint(flat([x]))]
         operands = [shaped(v) for v in equation.invars]
         numbers = [k for k, v in enumerate(equation.outvars) if np.dtype(shaped(v).dtype).kind == "f"]
 
