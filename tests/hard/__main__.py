@@ -23,6 +23,7 @@ ROWS = {
     "killed": "killed",
     "surroundings": "surroundings",
     "many systems": "many_systems",
+    "mutants": "mutants",
 }
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "scoreboard.md"
 

@@ -1,0 +1,197 @@
+"""mutants: small faults put into the engine, one at a time, which the default tests must notice.
+
+`python -m hard.mutants 40 1` prints the changes that are drawn by seed 1, without a test.
+"""
+
+import ast
+import dataclasses
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+from hard.row import Figure, cpu_time
+
+MUTANTS = 300
+KILLED = 0.9
+PATIENCE = 900.0  # s for the tests of one mutant; one that takes longer hangs, and is noticed
+ROOT = pathlib.Path(__file__).parents[2]
+# Where faults are put, and the default tests that run most of these files, the cheapest first: what these let pass counts as not noticed.
+TESTS = {
+    place: [f"tests/test_{name}.py" for name in names.split()]
+    for place, names in {
+        "jaxmb/linalg/*.py": "sparse linalg orthogonal formulation trace laws singular",
+        "jaxmb/dependence/*.py": "mobility system redundant_mechanisms topology singular",
+        "jaxmb/formulation/*.py": "massless partition orthogonal formulation linearise laws",
+        "jaxmb/kinematics/*.py": "mobility partition trace reach attempt assemble system topology redundant_mechanisms singular",
+        "jaxmb/simulation/*.py": "gradients control solvers sparse topology stepper run_check simulate",
+        "jaxmb/lanes/derivatives.py": "stepper kernels",
+        "jaxmb/lanes/reverse.py": "stepper kernels",
+        "jaxmb/lanes/vjp.py": "stepper kernels",
+    }.items()
+}
+SWAPS = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Pow: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+# Of these calls the second and the third argument are swapped.
+CHOICES = ("where", "select", "cond")
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+    """A change of a file: which characters, and what stands there instead."""
+
+    path: pathlib.Path
+    start: int
+    end: int
+    text: str
+
+    def applied(self, source):
+        return source[: self.start] + self.text + source[self.end :]
+
+    def __str__(self):
+        source = (ROOT / self.path).read_text()
+        line = source.count("\n", 0, self.start) + 1
+        return f"{self.path}:{line}: {self.text} in place of {source[self.start : self.end]}"
+
+
+def variants(node):
+    """What may stand in place of a node: the same with another operator, without its sign, with another number."""
+    if isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in SWAPS:
+        yield _with(node, op=SWAPS[type(node.op)]())
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
+        yield _with(node, ops=[SWAPS[type(node.ops[0])](), *node.ops[1:]])
+    if isinstance(node, ast.UnaryOp):
+        yield node.operand
+    if isinstance(node, ast.IfExp):
+        yield _with(node, body=node.orelse, orelse=node.body)
+    if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
+        yield ast.Constant(not node.value if isinstance(node.value, bool) else node.value + 1)
+    if isinstance(node, ast.Call) and len(node.args) == 3 and _name(node.func) in CHOICES:
+        yield _with(node, args=[node.args[0], node.args[2], node.args[1]])
+
+
+def _with(node, **changes):
+    return type(node)(**{**dict(ast.iter_fields(node)), **changes})
+
+
+def _name(func):
+    return func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", None)
+
+
+def nodes(tree):
+    """All that runs: neither annotations nor what errors say."""
+    for name, value in ast.iter_fields(tree):
+        if name in ("annotation", "returns") or isinstance(tree, ast.Raise | ast.JoinedStr):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield child
+                yield from nodes(child)
+
+
+def mutants(path):
+    """All changes of a file."""
+    source = (ROOT / path).read_text()
+    starts = np.cumsum([0, *(len(line.encode()) for line in source.splitlines(keepends=True))])
+    # Columns count bytes, and sources are not all ASCII.
+    place = lambda line, column: len(source.encode()[: starts[line - 1] + column].decode())
+    found = []
+    for node in nodes(ast.parse(source)):
+        for other in variants(node):
+            text = f"({ast.unparse(ast.fix_missing_locations(other))})"
+            found.append(
+                Mutant(path, place(node.lineno, node.col_offset), place(node.end_lineno, node.end_col_offset), text)
+            )
+    return found
+
+
+def drawn(count, seed):
+    """So many changes, each as likely as any other."""
+    files = [path.relative_to(ROOT) for place in TESTS for path in sorted(ROOT.glob(place))]
+    every = [mutant for path in files for mutant in mutants(path)]
+    return [every[i] for i in np.random.default_rng(seed).choice(len(every), count, replace=False)]
+
+
+def copied(folder):
+    """The files of the checkout, to be changed."""
+    names = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in names.splitlines():
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+
+
+def passes(folder, cache, files):
+    """Whether tests pass in a folder; they fail too where they take too long."""
+    paths = os.pathsep.join(str(folder / name) for name in (".", "tests", "examples", "benchmarks"))
+    # Compiled programs are kept: most of them are the same in all mutants.
+    environment = os.environ | {"PYTHONPATH": paths, "JAXMB_TEST_CACHE": str(cache), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", *files]
+    # A group of its own, which ends as a whole: tests start processes too.
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        said, _ = process.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return False, "takes too long"
+    failed = [line for line in said.splitlines() if line.startswith(("FAILED", "ERROR", "E  "))]
+    return process.returncode == 0, failed[-1] if failed else said[-200:]
+
+
+def figures(share, seed):
+    """The row's figures: how many of the changes some test notices."""
+    result, count = [], max(10, round(MUTANTS * share))
+    chosen = drawn(count, seed)
+    with cpu_time(result), tempfile.TemporaryDirectory() as name:
+        folder, cache = pathlib.Path(name) / "tree", pathlib.Path(name) / "cache"
+        copied(folder)
+        every = sorted({file for files in TESTS.values() for file in files})
+        as_it_is, words = passes(folder, cache, every)
+        if not as_it_is:
+            raise RuntimeError(f"The tests must pass without a mutant, but: {words}")
+        noticed = 0
+        for mutant in chosen:
+            source = (ROOT / mutant.path).read_text()
+            (folder / mutant.path).write_text(mutant.applied(source))
+            files = next(files for place, files in TESTS.items() if mutant.path.match(place))
+            passed, words = passes(folder, cache, files)
+            (folder / mutant.path).write_text(source)
+            noticed += not passed
+            print(f"mutants {mutant}: {'NOT NOTICED' if passed else words}", flush=True)
+        goal = f"≥ {KILLED:.0%}"
+        what = "small faults in the engine that the default tests notice"
+        result.append(Figure("mutants", what, goal, f"{noticed}", count, noticed >= KILLED * count))
+    return result
+
+
+if __name__ == "__main__":
+    print("\n".join(map(str, drawn(int(sys.argv[1]), int(sys.argv[2])))))
