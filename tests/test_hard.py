@@ -1,5 +1,6 @@
 """The table of hard use (`make hard`): a small share of it by default, all of its rows when slow."""
 
+import ast
 import datetime
 import importlib.util
 
@@ -10,6 +11,7 @@ from hard import (
     events,
     formulations,
     gradients,
+    mutants,
     programs,
     reference,
 )
@@ -132,3 +134,12 @@ def test_a_tenth_of_dear_rows(row):
 def test_no_random_mechanism_is_wrong_and_successful():
     found = {figure.what: figure for figure in figures(0.25, 0)}
     assert found["wrong and successful"].met
+
+
+def test_mutants_are_other_programs():
+    """Each is Python, and no other than the source at one place; the same seed draws the same ones."""
+    for mutant in mutants.drawn(20, 1):
+        source = (mutants.ROOT / mutant.path).read_text()
+        before, after = (ast.dump(ast.parse(text)) for text in (source, mutant.applied(source)))
+        assert before != after and str(mutant.path) in str(mutant)
+    assert mutants.drawn(3, 2) == mutants.drawn(3, 2) != mutants.drawn(3, 3)

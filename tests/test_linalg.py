@@ -228,3 +228,13 @@ def test_batched_in_a_loop_comes_to_an_end():
 
         out = run(np.tile(force, (512, 1)))
         assert np.all(np.isfinite(out)) and np.all(out == out[0])
+
+
+def test_a_damped_inverse_is_as_large_as_its_size_says():
+    """Damping and cut-off are relative to `scale`: a matrix in other units has the inverse in the reciprocal ones."""
+    matrix = (
+        np.array([[1.0, 0.2, 0.0], [0.3, 1e-3, 0.0]]) @ np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
+    )
+    inverse = lambda unit: la.pseudoinverse(jnp.asarray(unit * matrix), 1e-9, unit, damping=0.3)
+    np.testing.assert_allclose(1e3 * inverse(1e3), inverse(1.0), rtol=1e-12)
+    assert np.abs(inverse(1.0) - np.linalg.pinv(matrix)).max() > 1.0
