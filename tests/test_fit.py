@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable
 
 import equinox as eqx
@@ -13,6 +14,7 @@ import pytest
 import scipy.optimize
 
 import jaxmb as jm
+from jaxmb.fit.experiment import OPTIONS
 from jaxmb.fit.least_squares import advance, begin, bounded_step
 from jaxmb.fit.prepare import prepare
 from jaxmb.fit.problem import Problem
@@ -83,6 +85,17 @@ def test_finds_what_made_the_motion():
     assert abs(found.estimates["k"] - 31.0) < 1e-6 and abs(found.estimates["c"] - 0.8) < 1e-6
     assert bool(found.result == jm.RESULTS.successful)
     assert abs(found.model.params["k"] - 31.0) < 1e-6
+
+
+def test_options_are_those_of_simulate():
+    assert set(OPTIONS) <= set(inspect.signature(jm.simulate).parameters)
+
+
+@pytest.mark.slow
+def test_an_engine_may_be_chosen():
+    found = [fit.identify(OSCILLATOR, BOTH, measured(NOISY), engine=engine) for engine in (jm.XLA(), jm.Compiled())]
+    for name, value in found[0].estimates.items():
+        np.testing.assert_allclose(value, found[1].estimates[name], rtol=1e-12)
 
 
 @pytest.mark.slow

@@ -212,4 +212,4 @@ def _law(control: object) -> PyTree:
 
 
 # Arguments of `simulate` that say how a run is made.
-OPTIONS = ("formulation", "drift", "solver", "stepsize_controller", "dt0", "max_steps", "max_events", "special")
+OPTIONS = ("formulation", "drift", "solver", "stepsize_controller", "dt0", "max_steps", "max_events", "engine")

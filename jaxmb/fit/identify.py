@@ -76,7 +76,7 @@ def identify(
         check: whether to add the evidence of `jaxmb.check` for the runs with the estimates, and of `jaxmb.check_gradient` for one random
             combination of the residuals, whose Jacobian the search and the covariance rest on: `Fit.check`, printed with the fit.
         throw: whether to raise where the search fails at its start, for values that are known. `Fit.result` tells it in any case.
-        **options: of `simulate`: `formulation`, `drift`, `solver`, `stepsize_controller`, `dt0`, `max_steps`, `max_events`, `special`.
+        **options: of `simulate`: `formulation`, `drift`, `solver`, `stepsize_controller`, `dt0`, `max_steps`, `max_events`, `engine`.
 
     Returns:
         A `Fit`; print it for a table.

@@ -10,7 +10,7 @@ from jaxtyping import Array
 from .code import entries
 from .graph import OperationGraph
 from .jaxpr import equation_as_fun, pruned, shaped
-from .program import WRITING
+from .program import WRITING, is_number
 from .reverse import DifferentiatingReader, LinearSolve, Nodes, OwnDerivative, Sweep, flat
 from .scalarise import LARGEST
 
@@ -92,7 +92,7 @@ class _Forward(Sweep):
         equation = own.equation
         moving = [k for k, x in enumerate(own.operands) if not self.moving.isdisjoint(flat([x]))]
         operands = [shaped(v) for v in equation.invars]
-        numbers = [k for k, v in enumerate(equation.outvars) if np.dtype(shaped(v).dtype).kind == "f"]
+        numbers = [k for k, v in enumerate(equation.outvars) if is_number(shaped(v))]
 
         def fn(*xs: Array) -> list[Array]:
             fixed, dots = xs[: len(operands)], xs[len(operands) :]

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import jax
-import numpy as np
 from jax.core import ShapedArray
 from jax.extend import core
 from jax.extend.core import JaxprEqn
@@ -15,7 +14,7 @@ from jaxtyping import Array
 from .errors import NotScalarError
 from .forward import tangents
 from .jaxpr import Params, pruned, shaped
-from .program import Program
+from .program import Program, is_number
 from .reverse import DifferentiatingReader
 from .scalarise import EQUATIONS
 
@@ -49,7 +48,7 @@ def _by_jax(*operands: ArrayLike, program: Program, moving: tuple[int, ...]) -> 
 
 def _numbers(program: Program) -> list[int]:
     """Which results are numbers."""
-    return [k for k, s in enumerate(program.results) if np.dtype(s.dtype).kind == "f"]
+    return [k for k, s in enumerate(program.results) if is_number(s)]
 
 
 def _by_operations(reader: "Reader", equation: JaxprEqn, p: Params, *ins: "Value") -> "Sequence[Value]":

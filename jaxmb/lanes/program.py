@@ -138,7 +138,7 @@ class Program:
     @functools.cache  # noqa: B019
     def tangent(self, moving: tuple[bool, ...]) -> "Program | None":
         """(arguments, tangents of those that move) ↦ tangents of the results that are numbers; None if that is no scalar program."""
-        shapes, numbers = self.operands, [k for k, s in enumerate(self.results) if _is_number(s)]
+        shapes, numbers = self.operands, [k for k, s in enumerate(self.results) if is_number(s)]
         indices = [k for k, moves in enumerate(moving) if moves]
 
         def fn(*operands: Array) -> Sequence[Array]:
@@ -314,19 +314,17 @@ def _jvp(
     lanes: tuple[int, ...],
 ) -> tuple[list[Array], list[ArrayLike | ad.Zero]]:
     results = lanes_p.bind(*primals, program=program, lanes=lanes)
-    moving = tuple(
-        _is_number(s) and not isinstance(t, ad.Zero) for t, s in zip(tangents, program.operands, strict=True)
-    )
-    if not any(moving) or not any(map(_is_number, results)):
+    moving = tuple(is_number(s) and not isinstance(t, ad.Zero) for t, s in zip(tangents, program.operands, strict=True))
+    if not any(moving) or not any(map(is_number, results)):
         return results, [_no_tangent(x) for x in results]
     directions = [t for t, moves in zip(tangents, moving, strict=True) if moves]
     tangent = program.tangent(moving)
     if tangent is None:
         fn = _of_some_operands(primals, moving, program, lanes)
         every = jax.jvp(fn, _selected(primals, moving), tuple(directions))[1]
-        return results, [t if _is_number(x) else _no_tangent(x) for x, t in zip(results, every, strict=True)]
+        return results, [t if is_number(x) else _no_tangent(x) for x, t in zip(results, every, strict=True)]
     changes = iter(lanes_p.bind(*primals, *directions, program=tangent, lanes=lanes))
-    return results, [next(changes) if _is_number(x) else _no_tangent(x) for x in results]
+    return results, [next(changes) if is_number(x) else _no_tangent(x) for x in results]
 
 
 def _selected(operands: Sequence[ArrayLike], mask: Sequence[bool]) -> tuple[ArrayLike, ...]:
@@ -346,7 +344,8 @@ def _of_some_operands(
     return fn
 
 
-def _is_number(x: Array | Shaped) -> bool:
+def is_number(x: Array | Shaped) -> bool:
+    """Whether it is of floating-point numbers, which have derivatives."""
     return np.dtype(x.dtype).kind == "f"
 
 
