@@ -5,12 +5,10 @@ from collections.abc import Mapping, Sequence
 import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr
-from jaxtyping import Array
 
 from .code import entries
 from .graph import OperationGraph
-from .jaxpr import equation_as_fun, pruned, shaped
-from .program import WRITING, is_number
+from .jaxpr import shaped
 from .reverse import DifferentiatingReader, LinearSolve, Nodes, OwnDerivative, Sweep, flat
 from .scalarise import LARGEST
 
@@ -89,24 +87,12 @@ class _Forward(Sweep):
 
     def _by_jax(self, own: OwnDerivative) -> None:
         """Of an equation with a derivative of its own: that, as JAX has it."""
-        equation = own.equation
-        moving = [k for k, x in enumerate(own.operands) if not self.moving.isdisjoint(flat([x]))]
-        operands = [shaped(v) for v in equation.invars]
-        numbers = [k for k, v in enumerate(equation.outvars) if is_number(shaped(v))]
-
-        def fn(*xs: Array) -> list[Array]:
-            fixed, dots = xs[: len(operands)], xs[len(operands) :]
-            move = lambda *ys: equation_as_fun(equation)(
-                *(dict(zip(moving, ys, strict=True)).get(k, x) for k, x in enumerate(fixed))
-            )
-            changes = jax.jvp(move, tuple(fixed[k] for k in moving), dots)[1]
-            return [changes[k] for k in numbers]
-
-        with WRITING:
-            jaxpr = pruned(jax.make_jaxpr(fn)(*operands, *(operands[k] for k in moving)))
+        moving = own.moving(self.moving)
+        change = lambda fn, at, dots: jax.jvp(fn, tuple(at), tuple(dots))[1]
+        jaxpr = own.program(moving, change, [shaped(own.equation.invars[k]) for k in moving])
         directions = [self._dots(own.operands[k]) for k in moving]
         changes = flat(map(self.reader.nodes, self.reader.closed(jaxpr, [*own.operands, *directions])))
-        self.dots |= dict(zip(flat(own.results[k] for k in numbers), changes, strict=True))
+        self.dots |= dict(zip(flat(own.results[k] for k in own.numbers), changes, strict=True))
 
     def _dots(self, x: np.ndarray) -> np.ndarray:
         return np.array([self._dot(i) for i in flat([x])], np.int64).reshape(x.shape)

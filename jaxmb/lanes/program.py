@@ -46,7 +46,6 @@ class Program:
         exact: whether a number that is not finite spoils those results only that depend on it, where else it may spoil all; of derivatives too.
         brief: whether it is called so seldom that it is rather compiled soon than well.
         library: whether sine and cosine stay functions of the C library: less code, and not of vectors.
-        write: (graph, nodes of the arguments) ↦ nodes of the results, if not by the jaxpr; see `coded`.
 
     Raises:
         NotScalarError: if the function cannot be one, with the reason.
@@ -61,19 +60,11 @@ class Program:
         exact: bool = False,
         brief: bool = False,
         library: bool = False,
-        write: Write | None = None,
     ):
         self.jaxpr, self.linear, self.thorough, self.exact, self.brief = jaxpr, linear, thorough, exact, brief
         self.numbered = False
-        shaped = lambda avals: tuple(Shaped(a.shape, a.dtype) for a in avals)
-        self.operands, self.results = shaped(jaxpr.in_avals), shaped(jaxpr.out_avals)
-        dtype = precision((*self.operands, *self.results))
-        if dtype is None:
-            raise NotScalarError("it has numbers of several precisions")
-        self.dtype = dtype
-        write = write or (lambda graph, nodes: scalarise(graph, pruned(jaxpr), nodes, largest))
-        self.code = self.coded(*_graph_of(write, self.operands, OperationGraph(dtype == np.float32, exact, library)))
-        self.code.graph.close()
+        self.operands, self.results = shapes_of(jaxpr.in_avals), shapes_of(jaxpr.out_avals)
+        self.write(lambda graph, nodes: scalarise(graph, pruned(jaxpr), nodes, largest), library)
 
     @classmethod
     def of(
@@ -91,6 +82,20 @@ class Program:
         with WRITING:
             jaxpr = jax.make_jaxpr(fn)(*arguments)
         return cls(jaxpr, linear, largest=largest, thorough=thorough, exact=exact, brief=brief, library=library)
+
+    def write(self, write: Write, library: bool = False) -> None:
+        """Its code, of the nodes of the results that are written into a graph.
+
+        Args:
+            write: (graph, nodes of the arguments) ↦ nodes of the results; see `coded`.
+            library: see the class.
+        """
+        dtype = precision((*self.operands, *self.results))
+        if dtype is None:
+            raise NotScalarError("it has numbers of several precisions")
+        self.dtype, graph = dtype, OperationGraph(dtype == np.float32, self.exact, library)
+        self.code = self.coded(*_graph_of(write, self.operands, graph))
+        self.code.graph.close()
 
     def coded(self, graph: OperationGraph, leaves: dict[int, tuple[int, int]], nodes: list[int]) -> Code:
         """The code of its results."""
@@ -173,6 +178,11 @@ class Program:
             return Program.of(fn, *arguments, linear=linear, exact=self.exact, brief=self.brief)
         except NotScalarError:
             return None
+
+
+def shapes_of(avals: Sequence[ShapedArray]) -> tuple[Shaped, ...]:
+    """Shapes and types alone."""
+    return tuple(Shaped(a.shape, a.dtype) for a in avals)
 
 
 def guarded(graph: OperationGraph, nodes: Sequence[int], guard: int | None) -> tuple[int, ...]:

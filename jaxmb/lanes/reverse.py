@@ -1,20 +1,25 @@
 """Reverse derivatives of scalar programs, operation by operation."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
+import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, JaxprEqn
+from jaxtyping import Array
 
-from .code import entries
+from .code import Shaped, entries
 from .errors import NotScalarError
 from .graph import CONSTANT, INPUT, OPAQUE, OperationGraph
-from .jaxpr import has_own_derivative
+from .jaxpr import equation_as_fun, has_own_derivative, pruned, shaped
 from .operations import OPERATIONS
+from .program import WRITING, is_number
 from .scalarise import LARGEST, Reader, Value
 
 Nodes = Sequence[int]
+# (a function, its arguments, tangents or cotangents) ↦ the derivative.
+Change = Callable[[Callable[..., list[Array]], Sequence[Array], Sequence[Array]], Sequence[Array]]
 
 # Equations of which what is written in their place has other derivatives than they have themselves, where branches meet or beyond the range of
 # numbers.
@@ -109,6 +114,33 @@ class OwnDerivative:
     operands: Sequence[np.ndarray]
     results: Sequence[np.ndarray]
 
+    @property
+    def numbers(self) -> list[int]:
+        """Which of the results have derivatives."""
+        return [k for k, v in enumerate(self.equation.outvars) if is_number(shaped(v))]
+
+    def moving(self, nodes: set[int]) -> list[int]:
+        """Which of the operands have entries among these nodes."""
+        numbers = [is_number(shaped(v)) for v in self.equation.invars]
+        return [k for k, x in enumerate(self.operands) if numbers[k] and not nodes.isdisjoint(flat([x]))]
+
+    def program(self, moving: Sequence[int], change: Change, directions: Sequence[Shaped]) -> ClosedJaxpr:
+        """(operands, directions) ↦ `change` of the results that are numbers, as functions of the operands that move, as JAX has it."""
+        operands, equation = [shaped(v) for v in self.equation.invars], equation_as_fun(self.equation)
+
+        def fn(*xs: Array) -> Sequence[Array]:
+            fixed, given = xs[: len(operands)], xs[len(operands) :]
+
+            def of_moving(*ys: Array) -> list[Array]:
+                values = dict(enumerate(fixed)) | dict(zip(moving, ys, strict=True))
+                results = equation(*values.values())
+                return [results[k] for k in self.numbers]
+
+            return change(of_moving, [fixed[k] for k in moving], given)
+
+        with WRITING:
+            return pruned(jax.make_jaxpr(fn)(*operands, *directions))
+
 
 class DifferentiatingReader(Reader):
     """Remembers what is differentiated otherwise than operation by operation.
@@ -135,12 +167,19 @@ class DifferentiatingReader(Reader):
             return self._linear_solve(equation, [self.nodes(x) for x in ins], [self.opaque(x) for x in results])
         if name in ("stop_gradient", "sign"):
             return [self.opaque(x) for x in results]
-        differs = name in _DIFFERENT_DERIVATIVE or has_own_derivative(equation)
+        differs = name in _DIFFERENT_DERIVATIVE or has_own_derivative(equation) or self._without_rule(results)
         if differs and not (name == "cond" and self.constants(self.nodes(ins[0])) is not None):
             results = [self.opaque(x) for x in results]
             own = OwnDerivative(equation, [self.nodes(x) for x in ins], results)
             self.own |= {i: own for i in flat(results) if not self.graph.is_constant(i)}
         return results
+
+    def _without_rule(self, results: Sequence[Value]) -> bool:
+        """Whether there is no rule for the operations of which results are."""
+        operations, arguments = self.graph.operations, self.graph.arguments
+        by_second = lambda i: operations[i] in ("pow", "rem") and not self.graph.is_constant(arguments[i][1])
+        nodes = flat(x for x in results if isinstance(x, np.ndarray))
+        return any(operations[i] == "lookup" or by_second(i) for i in nodes)
 
     def _linear_solve(
         self, equation: JaxprEqn, ins: Sequence[np.ndarray], x: Sequence[np.ndarray]
@@ -199,8 +238,7 @@ class Sweep:
             _, other, falls = self.angles[i]
             share = graph.apply("mul", bar, other)
             return (graph.apply("neg", share) if falls else share,)
-        own, arguments = self.reader.own.get(i), graph.arguments[i]
-        name = graph.operations[i] if own is None else own.equation.primitive.name
+        name, arguments = graph.operations[i], graph.arguments[i]
         rule = OPERATIONS[name].rule if name in OPERATIONS else None
         if rule is None:
             raise NotScalarError(f"it differentiates `{name}`")
@@ -250,11 +288,14 @@ class _Backward(Sweep):
             if i in done:
                 continue
             self.reader.measure()
-            solution = self.reader.solutions.get(i)
+            solution, own = self.reader.solutions.get(i), self.reader.own.get(i)
+            # Entries of such results were made one after the other, and no node between them depends on one: all go back at once.
             if solution is not None:
-                # Its entries were made one after the other, and no node between them depends on one: all go back at once.
                 done.update(flat(solution.x))
                 self._back_over(solution)
+            elif own is not None:
+                done.update(flat(own.results))
+                self._by_jax(own)
             elif i in self.bars:
                 for argument, share in zip(self.arguments(i), self.shares(i, self.bars[i]), strict=True):
                     if share is not None:
@@ -265,10 +306,23 @@ class _Backward(Sweep):
         if i in self.moving:
             self.bars[i] = self.graph.apply("add", self.bars[i], bar) if i in self.bars else bar
 
+    def _bars(self, x: np.ndarray) -> np.ndarray:
+        zero = self.graph.constant(0.0)
+        return np.array([self.bars.get(i, zero) for i in flat([x])], np.int64).reshape(x.shape)
+
+    def _by_jax(self, own: OwnDerivative) -> None:
+        """Over an equation with a derivative of its own: by that, as JAX has it."""
+        numbers, moving = own.numbers, own.moving(self.moving)
+        change = lambda fn, at, bars: jax.vjp(fn, *at)[1](list(bars))
+        program = own.program(moving, change, [shaped(own.equation.outvars[k]) for k in numbers])
+        shares = self.reader.closed(program, [*own.operands, *(self._bars(own.results[k]) for k in numbers)])
+        for k, share in zip(moving, shares, strict=True):
+            for i, bar in zip(flat([own.operands[k]]), flat([self.reader.nodes(share)]), strict=True):
+                self._add(i, bar)
+
     def _back_over(self, solution: LinearSolve) -> None:
         """Over x = A⁻¹b, with Aᵀ w = x̄: b̄ = w and Ā = −w xᵀ."""
-        reader, zero = self.reader, self.graph.constant(0.0)
-        bars = [np.array([self.bars.get(i, zero) for i in flat([x])], np.int64).reshape(x.shape) for x in solution.x]
+        reader, bars = self.reader, [self._bars(x) for x in solution.x]
         w = flat(map(reader.nodes, reader.closed(solution.equations.transpose_solve, [*solution.transposed, *bars])))
         for i, bar in zip(flat(solution.rhs), w, strict=True):
             self._add(i, bar)

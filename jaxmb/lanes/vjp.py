@@ -1,24 +1,25 @@
 """Cotangents as programs, in one or in two halves."""
 
+import functools
 from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
+from jax.extend.core import ClosedJaxpr
 from jaxtyping import Array
 
 from .code import Code, Shaped, Subprogram, entries
-from .errors import NotScalarError
 from .graph import OperationGraph
 from .jaxpr import jaxpr_as_fun, pruned
-from .program import WRITING, Program, guarded
+from .program import WRITING, Program, guarded, shapes_of
 from .reverse import cotangents, flat
-from .scalarise import LARGEST, scalarise
+from .scalarise import LARGEST
 
 
 class VJPProgram(Program):
     """(arguments, with the cotangent of the first result before the one `at` this place) ↦ cotangents of the `moving` arguments of a function.
 
-    Operation by operation, which takes fewer than JAX's derivatives of arrays; by those where an operation has no rule.
+    Operation by operation, which takes fewer than JAX's derivatives of arrays.
 
     Args:
         fn: returns a sequence of arrays.
@@ -41,27 +42,29 @@ class VJPProgram(Program):
         with WRITING:
             full = jax.make_jaxpr(fn)(*arguments)
         direct = pruned(full)
-        self.at, self.values = at, [Shaped(a.shape, a.dtype) for a in direct.out_avals]
+        self.full, self.moving, self.at, self.values = full, tuple(moving), at, shapes_of(direct.out_avals)
+        self.linear, self.thorough, self.exact, self.brief, self.numbered = (), thorough, False, False, False
+        self.operands = (*arguments[:at], self.values[0], *arguments[at:])
+        self.results = tuple(arguments[k] for k in moving)
 
-        def back(*operands: Array) -> list[Array]:
-            values = dict(enumerate((*operands[:at], *operands[at + 1 :])))
-            of_moving = lambda *xs: jaxpr_as_fun(full)(*(values | dict(zip(moving, xs, strict=True))).values())[0]
-            return list(jax.vjp(of_moving, *(values[k] for k in moving))[1](operands[at]))
-
-        def by_operations(graph: OperationGraph, nodes: list[np.ndarray]) -> list[np.ndarray]:
+        def write(graph: OperationGraph, nodes: list[np.ndarray]) -> list[np.ndarray]:
             own, bar = nodes[:at] + nodes[at + 1 :], flat(nodes[at : at + 1])
             return cotangents(graph, direct, own, bar, moving, largest)
 
-        def by_arrays(graph: OperationGraph, nodes: list[np.ndarray]) -> list[np.ndarray]:
-            own = nodes[:at] + nodes[at + 1 :]
-            return scalarise(graph, direct, own, largest) + scalarise(graph, pruned(jaxpr), nodes, largest)
+        self.write(write)
+
+    @functools.cached_property
+    def jaxpr(self) -> ClosedJaxpr:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """By JAX's derivatives of arrays, which take longer to trace than all else: where it is not compiled."""
+        at, moving = self.at, self.moving
+
+        def back(*operands: Array) -> list[Array]:
+            values = dict(enumerate((*operands[:at], *operands[at + 1 :])))
+            of_moving = lambda *xs: jaxpr_as_fun(self.full)(*(values | dict(zip(moving, xs, strict=True))).values())[0]
+            return list(jax.vjp(of_moving, *(values[k] for k in moving))[1](operands[at]))
 
         with WRITING:
-            jaxpr = jax.make_jaxpr(back)(*arguments[:at], self.values[0], *arguments[at:])
-        try:
-            super().__init__(jaxpr, thorough=thorough, write=by_operations)
-        except NotScalarError:
-            super().__init__(jaxpr, thorough=thorough, write=by_arrays)
+            return jax.make_jaxpr(back)(*self.operands)
 
     def coded(self, graph: OperationGraph, leaves: dict[int, tuple[int, int]], nodes: list[int]) -> Code:
         """The code of the cotangents; nodes of the values of the function come before theirs."""

@@ -91,9 +91,8 @@ def _not_sparse(method: Method, field: VectorField) -> str | None:
 
 def may_be_regular(method: Method, field: VectorField) -> bool:
     """Whether all steps of a run may turn out to be regular: none is planned that is not."""
-    by_plant = field.loop is not None and field.loop.controller.uses_plant
     by_tape = isinstance(method.adjoint, dfx.ForwardMode | None)
-    return not_regular(method, field) is None and by_tape and not by_plant
+    return not_regular(method, field) is None and by_tape
 
 
 def not_regular(method: Method, field: VectorField) -> str | None:

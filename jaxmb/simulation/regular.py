@@ -74,7 +74,7 @@ def regular_states(
         correction, uncertified = sparse_at(detached, *at, in_use) if step is None else step.at(*at, in_use)[1:]
         within_tolerance = jnp.all(detached.relative_residuals(correction) <= detached.drift.tolerance(t.dtype))
         y = laid_out_field.after_sample(t, laid_out_field.with_correction(t, y, correction), in_use)
-        out = jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), (y, field.inputs(t, y)))
+        out = jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), (y, laid_out_field.inputs(t, y, in_use)))
         return *out, within_tolerance & ~uncertified & y.finite | ~reached
 
     saved, u, good = lax.map(each, (ts, ys))  # by the function of which the steps are made

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..control import Instant
 from ..system import State
 from .certificate import corrected_end
 from .compiled_step import basis_shape, specialised
@@ -82,13 +81,9 @@ class RegularStep(eqx.Module):
 
     def inputs(self, t: Scalar, x: Float[Array, " n"]) -> Float[Array, " nu"]:
         """What the controller puts out."""
-        loop = self.field.loop
-        assert loop is not None
-        reader, wide = loop.reader(self._vector(x))
-        if not reader.needs_plant:
-            return reader.inputs(t, wide, Instant(self.field.system, t, wide.q, wide.v))
-        field = eqx.tree_at(lambda f: f.loop, self.field, reader)
-        return field.evaluate_regular(t, wide, self.in_use, quick=True)[0].control[-loop.nu :]
+        u = self.field.inputs(t, self._vector(x), self.in_use)
+        assert u is not None
+        return u
 
     def _vector(self, x: Float[Array, " n"]) -> StateVector:
         nq, nv = self.field.system.nq, self.field.system.nv

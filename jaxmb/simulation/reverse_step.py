@@ -11,6 +11,7 @@ from jax import lax
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, PyTree
 
+from ..deferral import with_fallback
 from ..formulation import OFFSETS, WEIGHTS
 from ..foundations import where_any
 from .certificate import certify
@@ -102,7 +103,7 @@ class ReverseStep(eqx.Module):
             tau=none.astype(t0.dtype),
             regular=~irregular,
         )
-        return self.rest.where_irregular(irregular, ReverseStep._replay_general, (self, active, k), replay)
+        return with_fallback(irregular, ReverseStep._replay_general, (self, active, k), replay)
 
     def replay_smooth(
         self, active: PyTree, t0: Array, t1: Array, y0: StateVector
@@ -183,7 +184,7 @@ class ReverseStep(eqx.Module):
             cotangents = ReverseStep._general_step(*arguments)
         else:
             cotangents = self._regular_step(*arguments[1:])
-            cotangents = self.rest.where_irregular(~replay.regular, ReverseStep._general_step, arguments, cotangents)
+            cotangents = with_fallback(~replay.regular, ReverseStep._general_step, arguments, cotangents)
         state_bar, slope_bar, active_bar = cotangents
         # ∂y/∂t₀ = −∂y/∂y₀ f(t₀, y₀), y₀ being the state after a sample, and what is put out then may depend on t₀ itself.
         slope = jax.tree.map(lambda k: k[0] / h, replay.dense["inner"]["k"])

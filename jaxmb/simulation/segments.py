@@ -253,7 +253,7 @@ def finished(field: VectorField, t: Array, y: StateVector, start: StateVector) -
     y = y.where(reached, start)
     in_use = field.independent(t, y)
     y = field.after_sample(t, field.correct(t, y, in_use), in_use)
-    return jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), (y, field.inputs(t, y)))
+    return jax.tree.map(lambda x: jnp.where(reached, x, jnp.nan), (y, field.inputs(t, y, in_use)))
 
 
 def at_each(loop: FeedbackLoop | None, fn: Callable[..., Any], *saved: PyTree) -> Any:

@@ -11,6 +11,7 @@ from jax import lax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, PyTree
 
+from ..deferral import with_fallback
 from ..foundations import where_needed
 from ..kinematics import Rows
 from ..linalg import BlockMatrix, SparseRows, lowered
@@ -192,7 +193,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         irregular &= ~solver_state.failed & (t0 < until)
         # Where the regular step is irregular rows are decided anew.
         before = dataclasses.replace(solver_state, certified=jnp.array(False))
-        return field.where_irregular(
+        return with_fallback(
             irregular, ConstrainedSolver._general_step, (*arguments[:-2], before, arguments[-1]), attempt
         )
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import equinox.internal as eqxi
@@ -13,7 +12,6 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ..control import Instant, Plant, Response
-from ..deferral import with_fallback
 from ..formulation import OFFSETS, WEIGHTS, AbstractFormulation
 from ..foundations import where_needed
 from ..kinematics import (
@@ -112,12 +110,6 @@ class VectorField(eqx.Module):
     def general(self) -> "VectorField":
         """The problem for the general program, whose steps decide about rows and pass singular poses."""
         return dataclasses.replace(self, regular_only=None)
-
-    @property
-    def where_irregular(self) -> Callable[..., Any]:
-        """`with_fallback` for steps that can do everything, or `where_needed` where each sample of a controller asks for one."""
-        sampled = self.loop is not None and self.loop.clock is not None
-        return where_needed if sampled and not self.takes_samples else with_fallback
 
     def state(self, t: Array, y: StateVector) -> State:
         """The state with the sizes of the run."""
@@ -332,25 +324,27 @@ class VectorField(eqx.Module):
 
     # The controller
 
-    def inputs(self, t: Array, y: StateVector) -> Array | None:
-        """The inputs u (nu,) at a state on the constraints; None without a controller."""
+    def inputs(self, t: Array, y: StateVector, in_use: Bool[Array, " m"] | None = None) -> Array | None:
+        """The inputs u (nu,) at a state on the constraints; None without a controller.
+
+        A law that needs the plant takes the rows `in_use`; by default those that are independent there.
+        """
         loop = self.loop
         if loop is None:
             return None
         if not loop.needs_plant:
             return loop.inputs(t, y, Instant(self.system, t, y.q, y.v))
         # A law that needs the plant has one copy of the vector field besides, as reader: its last numbers are the inputs.
-        return self._read(t, y, self.independent(t, y))[-loop.nu :]
+        return self._read(t, y, self.independent(t, y) if in_use is None else in_use)[-loop.nu :]
 
     @property
     def takes_samples(self) -> bool:
-        """Whether a sampled controller acts by what any step knows, without the plant."""
-        loop = self.loop
-        return loop is not None and loop.clock is not None and not loop.controller.uses_plant
+        """Whether its controller acts at samples."""
+        return self.loop is not None and self.loop.clock is not None
 
     def after_sample(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> StateVector:
         """The state after the sample of its controller that is due, if one is."""
-        if self.loop is None or self.loop.clock is None:
+        if self.loop is None or not self.takes_samples:
             return y
         return where_needed(self.loop.due(t, y.control), VectorField.sample, (self, t, y, in_use), y)
 
@@ -368,8 +362,8 @@ class VectorField(eqx.Module):
         if not reader.needs_plant:
             plant = Instant(self.system, t, y.q, y.v)
             return reader.read(t, wide, reader.inputs(t, wide, plant), plant, None)
-        field = eqx.tree_at(lambda p: p.loop, self, reader)
-        if not self.system.m:
+        field = dataclasses.replace(self, loop=reader, smooth=False)  # terms of a plant are dense
+        if self.smooth or not self.system.m:
             return field.evaluate_regular(t, wide, in_use, quick=True)[0].control
         factor = self.formulation.factorise(rows_at(self.system, t, y.q, self.scale.row), in_use, quick=True)
         nothing = jnp.zeros((self.system.m, self.system.nv), y.packed.dtype)
