@@ -53,6 +53,41 @@ def test_the_error_of_an_output_is_that_of_its_law():
     np.testing.assert_allclose(jm.energy(system, tracked()).balance, 0, atol=1e-8)
 
 
+PLANT_LAWS = pytest.mark.parametrize("kind", ["continuous", "sampled", "force"])
+
+
+def off_track(kind, gain, engine=None, adjoint=None):
+    """A run by a law that needs the plant, from a start with another velocity than its reference."""
+    if kind == "force":
+        (system, _), (_, law) = arm(2.0, flat=True), wall_law(True, gain=1.0, integral=8.0)
+        state, law = jm.assemble(system, [-0.2, 1.7], [0.3, 0.0]), eqx.tree_at(lambda x: x.motion.stiffness, law, gain)
+    else:
+        (system, state, *_), law = circle(), eqx.tree_at(lambda x: x.stiffness, tip_law(), gain)
+    law = C.Sampled(law, 0.02) if kind == "sampled" else law
+    return jm.simulate(system, state, TS[:3], control=law, engine=engine, adjoint=adjoint, **FINE)
+
+
+@PLANT_LAWS
+@pytest.mark.slow_except("sampled")
+def test_laws_that_need_the_plant_run_compiled(kind):
+    """All steps, as XLA makes them."""
+    compiled, plain = (off_track(kind, jnp.array(100.0), engine) for engine in (None, jm.XLA()))
+    assert compiled.stats["compiled_steps"] == compiled.stats["num_accepted_steps"] and not plain.stats["compiled_steps"]
+    np.testing.assert_allclose(compiled.q, plain.q, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(compiled.u, plain.u, rtol=1e-9, atol=1e-9)
+
+
+@PLANT_LAWS
+@pytest.mark.slow
+def test_derivatives_of_compiled_laws_that_need_the_plant(kind):
+    """By a gain, in both modes, as of XLA's steps."""
+    last = lambda *options: lambda gain: off_track(kind, gain, *options).q[-1]
+    slope, gain = jax.jacrev(last())(jnp.array(100.0)), jnp.array(100.0)
+    assert np.abs(slope).max() > 1e-7
+    np.testing.assert_allclose(slope, jax.jacfwd(last(None, dfx.ForwardMode()))(gain), rtol=1e-9, atol=1e-13)
+    np.testing.assert_allclose(slope, jax.jacrev(last(jm.XLA()))(gain), rtol=1e-9, atol=1e-13)
+
+
 @pytest.mark.slow
 def test_what_a_law_could_not_do_is_told_along_a_motion():
     """Nothing is missed; with one motor alone, what the other would have had to do."""
