@@ -129,14 +129,14 @@ class OwnDerivative:
         operands, equation = [shaped(v) for v in self.equation.invars], equation_as_fun(self.equation)
 
         def fn(*xs: Array) -> Sequence[Array]:
-            fixed, given = xs[: len(operands)], xs[len(operands) :]
+            fixed, changes = xs[: len(operands)], xs[len(operands) :]
 
             def of_moving(*ys: Array) -> list[Array]:
                 values = dict(enumerate(fixed)) | dict(zip(moving, ys, strict=True))
                 results = equation(*values.values())
                 return [results[k] for k in self.numbers]
 
-            return change(of_moving, [fixed[k] for k in moving], given)
+            return change(of_moving, [fixed[k] for k in moving], changes)
 
         with WRITING:
             return pruned(jax.make_jaxpr(fn)(*operands, *directions))

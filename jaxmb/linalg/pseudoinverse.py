@@ -182,9 +182,9 @@ def _falling(sizes: Array, *rows: Array) -> list[Array]:
     i = np.arange(sizes.shape[0])
     # By counting, not by sorting: scalar programs have no places that depend on numbers.
     before = (sizes > sizes[:, None]) | ((sizes == sizes[:, None]) & (i < i[:, None]))
-    place = jnp.sum(before, axis=1) == i[:, None]
-    moved = lambda x: jnp.sum(jnp.where(place.reshape(place.shape + (1,) * (x.ndim - 1)), x, 0), axis=1)
-    return [moved(x) for x in (sizes, *rows)]
+    permutation = jnp.sum(before, axis=1) == i[:, None]
+    ordered = lambda x: jnp.sum(jnp.where(permutation.reshape(permutation.shape + (1,) * (x.ndim - 1)), x, 0), axis=1)
+    return [ordered(x) for x in (sizes, *rows)]
 
 
 def _orthogonalised(rows: Array) -> tuple[Array, Array]:
