@@ -9,12 +9,16 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import PyTree
 
+from .check import is_concrete
+
 
 def reverse_only(tree: PyTree, message: str) -> PyTree:
     """The tree; a derivative in forward mode through its floating-point numbers raises a TypeError with the message.
 
     In reverse mode tangents are never computed, only transposed, and the refusal is never reached.
     """
+    if is_concrete(tree):
+        return tree
     return jax.tree.map(
         lambda x: _value.bind(x, message=message) if isinstance(x, Tracer) and eqx.is_inexact_array(x) else x, tree
     )

@@ -176,8 +176,8 @@ def simulate(
         dense=dense,
     )
     run = _simulate_quick_compile if compiles_quickly(engine, system) else _simulate_optimised
-    solution, failed, checks = run(inputs)
-    return _without_failure(system, enforce(solution, checks), failed) if throw else solution
+    solution, good, checks = run(inputs)
+    return _without_failure(system, solution, good, checks) if throw else solution
 
 
 def _check_options(adjoint: dfx.AbstractAdjoint | None, dense: bool, events: Sequence[AbstractEvent]) -> None:
@@ -206,13 +206,14 @@ def _solver_and_adjoint(
     return solver, adjoint
 
 
-def _without_failure(system: System, solution: Solution, failed: Array) -> Solution:
-    """The solution; raises if it failed, now or, where numbers are not known, when they are."""
-    if not is_concrete(failed):
-        return solution.result.error_if(solution, failed)
-    if bool(failed):
+def _without_failure(system: System, solution: Solution, good: Array, checks: Sequence[Check]) -> Solution:
+    """The solution; raises if it is not good, now or, where numbers are not known, when they are."""
+    if is_concrete(good) and bool(good):
+        return solution  # one number is looked at, not all checks
+    solution = enforce(solution, checks)
+    if is_concrete(good):
         raise RuntimeError(_message(system, solution))
-    return solution
+    return solution.result.error_if(solution, solution.result != RESULTS.successful)
 
 
 def _message(system: System, solution: Solution) -> str:
@@ -263,6 +264,8 @@ def _time_checks(state: State, ts: Array) -> tuple[Check, ...]:
     finite = numbers.all(numbers.isfinite(ts)) & numbers.isfinite(t)
     with np.errstate(invalid="ignore"):
         late, falling = t - ts[0], -numbers.min(numbers.diff(ts), initial=0)
+    if numbers is np and finite and max(late, falling) <= 0:
+        return ()
     amounts = 1.0 - finite, numbers.where(finite, late, 0), numbers.where(finite, falling, 0)
     texts = (
         "Argument `ts`, and `state.t`, must be finite, but are not.",
@@ -290,7 +293,7 @@ class _RunInputs(NamedTuple):
 
 
 def _simulate(inputs: _RunInputs) -> tuple[Solution, Array, tuple[Check, ...]]:
-    """The motion, whether it failed, and the checks of its arguments and its start."""
+    """The motion, whether it is right, and the checks of its arguments and its start."""
     state, plan, loop = inputs.state, inputs.plan, inputs.loop
     timely = all_hold(inputs.timing)
     ts = jnp.where(timely, inputs.ts, 0)
@@ -340,7 +343,7 @@ def _simulate(inputs: _RunInputs) -> tuple[Solution, Array, tuple[Check, ...]]:
         names=Names.of(system),
     )
     checks = (*checks, *_check_motion(field, phases))
-    return solution, result != RESULTS.successful, checks
+    return solution, all_hold(checks) & (result == RESULTS.successful), checks
 
 
 def _problem(
