@@ -15,7 +15,6 @@ class _Hole(enum.Enum):
     HOLE = enum.auto()
 
 
-@jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class Blank:
     """A tree without its arrays: one or more trees that are combined."""

@@ -73,7 +73,7 @@ def program(fn: F, brief: bool = True) -> F:
         return Blank.of(fn(*args, **kwargs))
 
     of_arrays.__name__ = of_arrays.__qualname__ = fn.__name__
-    inner = jax.jit(of_arrays)
+    inner = eqx.filter_jit(of_arrays)
 
     # At the first call, not when it is defined: which options there are depends on the backend, whose start is the user's choice.
     @functools.cache
@@ -81,7 +81,7 @@ def program(fn: F, brief: bool = True) -> F:
         options = compiler_options()
         if brief and _LEVEL in options:
             options[_LEVEL] = 0
-        return jax.jit(of_arrays, compiler_options=options)
+        return eqx.filter_jit(of_arrays, compiler_options=options)  # pyright: ignore[reportCallIssue]
 
     @functools.wraps(fn)
     def call(*args: PyTree, **kwargs: PyTree) -> PyTree:
