@@ -8,7 +8,6 @@ into windows (multiple shooting).
 """
 
 import pathlib
-import sys
 import time
 
 import diffrax as dfx
@@ -90,7 +89,7 @@ def main():
 
     parameters = [F.Parameter(name, min_value=0.0, frozen=name in WEIGHED) for name in TRUTH]
     first = time.perf_counter()
-    fit = F.identify(guess, parameters, records, progress=sys.stderr.isatty(), **RUN)
+    fit = F.identify(guess, parameters, records, **RUN)
     print(fit)
     print(f"{time.perf_counter() - first:.0f} s for the fit, compilation included")
     assert bool(fit.result == jm.RESULTS.successful) and not len(fit.identifiability.null)

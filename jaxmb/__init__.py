@@ -22,6 +22,7 @@ from .control import equilibrium as equilibrium
 from .control import linearise as linearise
 from .foundations import compiler_options as compiler_options
 from .foundations import RESULTS as RESULTS
+from .foundations import show_progress as show_progress
 from .foundations import version as _version
 from .kinematics import assemble as assemble
 from .kinematics import diagnose as diagnose

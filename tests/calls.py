@@ -324,6 +324,7 @@ def doors():
         system=particle(), state=particle_start(), input=known("y"), watch=known(["x"]), between=(0.5, 0.7), step=more(0.25),
         max_points=more(4), formulation=jm.formulation.GaussProjection(),
     )  # fmt: skip
+    yield jm.show_progress, dict(on=True)
     yield jm.batched, dict(fn=lambda x: x, size=more(4), memory=more(1e9), cost=lambda x: x)
     yield jm.equilibrium, dict(system=built(), start=rest(), u=np.zeros(1), hold=known([]), t=0.0, throw=True)
     yield jm.linearise, dict(

@@ -72,7 +72,9 @@ def off_track(kind, gain, engine=None, adjoint=None):
 def test_laws_that_need_the_plant_run_compiled(kind):
     """All steps, as XLA makes them."""
     compiled, plain = (off_track(kind, jnp.array(100.0), engine) for engine in (None, jm.XLA()))
-    assert compiled.stats["compiled_steps"] == compiled.stats["num_accepted_steps"] and not plain.stats["compiled_steps"]
+    assert (
+        compiled.stats["compiled_steps"] == compiled.stats["num_accepted_steps"] and not plain.stats["compiled_steps"]
+    )
     np.testing.assert_allclose(compiled.q, plain.q, rtol=0, atol=1e-11)
     np.testing.assert_allclose(compiled.u, plain.u, rtol=1e-9, atol=1e-9)
 

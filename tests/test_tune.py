@@ -151,7 +151,8 @@ def test_quasi_newton_steps_within_bounds_are_as_good_as_those_of_scipy(seed):
         return value, slope, value[None], ok
 
     start = jnp.asarray(np.clip(np.zeros(6), low, high))
-    found = descend(objective, start, (jnp.asarray(low), jnp.asarray(high)), None, 200, Checkpoint(None, None), False)
+    bounds = jnp.asarray(low), jnp.asarray(high)
+    found = descend(objective, start, bounds, None, 200, Checkpoint(None, None), lambda *_: None)
     value = lambda y: tuple(np.asarray(x) for x in sloped(jnp.asarray(y)))
     best = scipy.optimize.minimize(
         value, start, jac=True, method="L-BFGS-B", bounds=list(zip(low, high, strict=True)), options={"ftol": 1e-14}

@@ -12,6 +12,7 @@ from jaxtyping import Array
 from ..fit import Parameter, Progress
 from ..fit.least_squares import MILD
 from ..fit.parameter import Unknowns
+from ..fit.progress import reporting
 from ..fit.target import Setup
 from ..foundations import RESULTS, Count, Key, NonZero, Numbers, Positive, contract, counted
 from ..mechanism import AbstractMechanism
@@ -37,7 +38,7 @@ def optimise(
     rtol: Positive = 1e-10,
     max_iterations: Count = 200,
     checkpoint: str | os.PathLike[str] | None = None,
-    progress: bool | Callable[[Progress], None] = False,
+    progress: Callable[[Progress], None] | None = None,
 ) -> Design:
     """The dimensions with which a mechanism comes closest to its goals.
 
@@ -61,7 +62,7 @@ def optimise(
         rtol: the search ends where a step, relative to each variable, or the predicted fall of the cost, relative to it, is below it.
         max_iterations: largest number of evaluations, each with a Jacobian.
         checkpoint: a file in which the search is kept after each evaluation, and from which it goes on if there is one.
-        progress: True for a line that is kept up to date, or a function that gets a `Progress`.
+        progress: a function that gets a `Progress`; a terminal shows a line by itself, see `show_progress`.
 
     Returns:
         A `Design`; print it for a table.
@@ -83,7 +84,8 @@ def optimise(
     """
     cycle = Cycle.of(over, speed)
     prepared = prepare(mechanism, variables, goals, cycle, start)
-    state = search(prepared, (rtol, max_iterations), starts, key, checkpoint, progress)
+    with reporting(progress) as report:
+        state = search(prepared, (rtol, max_iterations), starts, key, checkpoint, report)
     problem, y = state.problem(prepared.problem), state.searches.y[0]
     outputs, poses = evaluated(problem, y)
     unknowns, values = problem.unknowns, problem.unknowns.values(y)

@@ -10,11 +10,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from ..fit import Progress
 from ..fit.checkpoint import Checkpoint
 from ..fit.least_squares import Search, advance_all, all_advanced, begin, reopened
 from ..fit.points import starting_points
-from ..fit.progress import reporter
+from ..fit.progress import Report
 from ..foundations import RESULTS, program
 from ..system import State
 from .problem import DesignProblem, Start, evaluated, rows_of
@@ -80,7 +79,7 @@ def search(
     starts: int,
     key: PRNGKeyArray | None,
     checkpoint: str | os.PathLike[str] | None,
-    progress: bool | Callable[[Progress], None],
+    report: Report,
 ) -> DesignSearch:
     """The search from the nominal dimensions, or from the best of several starts.
 
@@ -90,7 +89,7 @@ def search(
         starts: number of starts.
         key: for them.
         checkpoint: a file for the search.
-        progress: how it is reported.
+        report: what is told how far it is.
     """
     problem = start.problem
     points = starting_points(start.y, (problem.low, problem.high), problem.unknowns.labels, starts, key)
@@ -98,7 +97,7 @@ def search(
     first = problem.cost(start.outputs)
     penalty = jnp.where(first > 0, 2 * FIRST * first, 1.0)
     problem = eqx.tree_at(lambda p: p.penalty, problem, penalty)
-    file, report = Checkpoint(checkpoint, (problem, points, limits[0])), reporter(progress)
+    file = Checkpoint(checkpoint, (problem, points, limits[0]))
     exact = jnp.finfo(points.dtype).eps * first  # a sum of squares that is rounding beside the first one
     state = _initial(problem, start.y, min(starts, TOGETHER))
     resumed = file.load(state)

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from ..foundations import RESULTS
 from .checkpoint import Checkpoint
-from .progress import Progress, reporter
+from .progress import Report
 from .quasi_newton import Iterate, Memory, at_bounds, line_search
 
 # How often a step after which a run fails is halved: to a thousandth, where another gradient would be better than a shorter step.
@@ -66,13 +66,12 @@ def descend(
     transformation: optax.GradientTransformation | None,
     most: int,
     checkpoint: Checkpoint,
-    progress: bool | Callable[[Progress], None],
+    report: Report,
 ) -> Descent:
     """Steps from y, each put back within the bounds; a step after which a run fails is halved until none does.
 
     Without a transformation they are quasi-Newton's, each of which lowers the cost.
     """
-    report = reporter(progress)
     cost, gradient, each, results = objective(y)
     history = jnp.full(most + 1, jnp.nan).at[0].set(cost)
     is_finite = bool(jnp.isfinite(cost))

@@ -24,7 +24,7 @@ from .parameter import Parameter
 from .points import starting_points
 from .prepare import Prepared, prepare
 from .problem import Problem
-from .progress import Progress, reporter
+from .progress import Progress, Report, reporting
 from .report import Fit, failures, summarise
 
 # With so few unknowns a gradient is found in forward mode: a pass of reverse mode costs about four runs.
@@ -46,7 +46,7 @@ def identify(
     starts: Count = 1,
     key: Key | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    progress: bool | Callable[[Progress], None] = False,
+    progress: Callable[[Progress], None] | None = None,
     check: bool = False,
     throw: bool = True,
     **options: PyTree,
@@ -72,7 +72,7 @@ def identify(
         starts: number of searches, side by side, from random points within the bounds; the first starts at the nominal values.
         key: for these points.
         checkpoint: a file in which the search is kept after each iteration, and from which it goes on if there is one.
-        progress: True for a line that is kept up to date, or a function that gets a `Progress` after each iteration.
+        progress: a function that gets a `Progress` after each iteration; a terminal shows a line by itself, see `show_progress`.
         check: whether to add the evidence of `jaxmb.check` for the runs with the estimates, and of `jaxmb.check_gradient` for one random
             combination of the residuals, whose Jacobian the search and the covariance rest on: `Fit.check`, printed with the fit.
         throw: whether to raise where the search fails at its start, for values that are known. `Fit.result` tells it in any case.
@@ -103,11 +103,13 @@ def identify(
         count = prepared.problem.count
         bounds = prepared.problem.low[:count], prepared.problem.high[:count]
         points = starting_points(prepared.start, bounds, prepared.labels, starts, key)
-        y, outcome = _search(prepared, points, rtol, max_iterations, file, progress)
+        with reporting(progress) as report:
+            y, outcome = _search(prepared, points, rtol, max_iterations, file, report)
     elif starts != 1:
         raise ValueError(f"Argument `starts` must be 1 with an `optimiser`, but is {starts}.")
     elif isinstance(optimiser, optax.GradientTransformation):
-        y, outcome = _descent(prepared, optimiser, jacobian, max_iterations, file, progress)
+        with reporting(progress) as report:
+            y, outcome = _descent(prepared, optimiser, jacobian, max_iterations, file, report)
     elif isinstance(optimiser, optx.AbstractLeastSquaresSolver):
         y, outcome = _optimistix(prepared, optimiser, max_iterations)
     else:
@@ -134,10 +136,10 @@ def _search(
     rtol: float,
     most: int,
     file: Checkpoint,
-    progress: bool | Callable[[Progress], None],
+    report: Report,
 ) -> tuple[Array, dict[str, Any]]:
     """Levenberg and Marquardt's method from some points, side by side."""
-    problem, report = prepared.problem, reporter(progress)
+    problem = prepared.problem
     searches = jax.vmap(lambda y: begin(problem, y))(points)
     limits = jnp.asarray(rtol, points.dtype), jnp.asarray(most)
     if is_concrete(prepared, points):
@@ -163,7 +165,7 @@ def _descent(
     jacobian: str | None,
     most: int,
     file: Checkpoint,
-    progress: bool | Callable[[Progress], None],
+    report: Report,
 ) -> tuple[Array, dict[str, Any]]:
     """Steps along the gradient of the cost."""
     if not is_concrete(prepared):
@@ -172,7 +174,7 @@ def _descent(
     forward = problem.size <= FORWARD_LIMIT if jacobian is None else jacobian == "forward"
     problem = dataclasses.replace(problem, forward=forward)
     bounds = (problem.low, problem.high)
-    descent = descend(lambda y: _slope(problem, y), prepared.start, bounds, transformation, most, file, progress)
+    descent = descend(lambda y: _slope(problem, y), prepared.start, bounds, transformation, most, file, report)
     r, rows, _ = linear(prepared.problem, descent.best)
     outcome = dict(r=r, jacobian=rows, cost=descent.cost, iterations=descent.steps, result=descent.result)
     return descent.best, outcome | dict(runs=descent.results, starts=descent.cost[None])

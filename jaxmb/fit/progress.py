@@ -1,9 +1,11 @@
 """How far a search is."""
 
-import sys
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, SupportsFloat
+
+from ..foundations import working
 
 
 class Progress(NamedTuple):
@@ -26,33 +28,28 @@ class Progress(NamedTuple):
     done: bool
 
 
-def reporter(
-    progress: bool | Callable[[Progress], None],
-) -> Callable[[int, int, SupportsFloat, SupportsFloat, bool], None]:
-    """A function that tells what `Progress` holds in the way that is wanted."""
-    report_to = progress if callable(progress) else _line if progress else None
+Report = Callable[[int, int, SupportsFloat, SupportsFloat, bool], None]
+
+
+@contextlib.contextmanager
+def reporting(progress: Callable[[Progress], None] | None) -> Iterator[Report]:
+    """While a search goes on: a function that tells a terminal, and whoever asks, what `Progress` holds."""
     began = time.perf_counter()
+    with working("search") as say:
 
-    def report(iteration: int, most: int, cost: SupportsFloat, trial: SupportsFloat, done: bool) -> None:
-        if report_to is not None:
-            report_to(
-                Progress(
-                    iteration=iteration,
-                    most=most,
-                    cost=float(cost),
-                    trial=float(trial),
-                    seconds=time.perf_counter() - began,
-                    done=done,
+        def report(iteration: int, most: int, cost: SupportsFloat, trial: SupportsFloat, done: bool) -> None:
+            say(f"iteration {iteration} of {most}, cost {float(cost):.6g}")
+            if progress is not None:
+                seconds = time.perf_counter() - began
+                progress(
+                    Progress(
+                        iteration=iteration,
+                        most=most,
+                        cost=float(cost),
+                        trial=float(trial),
+                        seconds=seconds,
+                        done=done,
+                    )
                 )
-            )
 
-    return report
-
-
-def _line(progress: Progress) -> None:
-    """One line on the screen, which is written anew."""
-    part = min(progress.iteration / max(progress.most, 1), 1.0)
-    bar = "#" * round(20 * part) + "." * (20 - round(20 * part))
-    text = f"[{bar}] {progress.iteration}/{progress.most}  cost {progress.cost:.6g}  {progress.seconds:.0f} s"
-    sys.stderr.write("\r" + text.ljust(78) + "\n" * progress.done)
-    sys.stderr.flush()
+        yield report

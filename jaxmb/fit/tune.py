@@ -33,7 +33,7 @@ from .identify import FORWARD_LIMIT
 from .parameter import Parameter
 from .prepare import Prepared, prepare
 from .problem import Problem, adjoint_of, concatenated, nominal_start
-from .progress import Progress
+from .progress import Progress, reporting
 from .report import failures
 from .shot import Shot, over_shots
 from .target import Setup
@@ -105,7 +105,7 @@ def tune(
     build: Annotated[Any, function_of("model")] | None = None,
     gradient: str | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    progress: bool | Callable[[Progress], None] = False,
+    progress: Callable[[Progress], None] | None = None,
     check: bool = False,
     throw: bool = True,
     **options: PyTree,
@@ -129,7 +129,7 @@ def tune(
         build: from a model to a system, as of `identify`.
         gradient: "forward" or "reverse" mode; by default forward for up to four numbers that are looked for.
         checkpoint: a file in which the search is kept after each step, and from which it goes on if there is one.
-        progress: True for a line that is kept up to date, or a function that gets a `Progress` after each step.
+        progress: a function that gets a `Progress` after each step; a terminal shows a line by itself, see `show_progress`.
         check: whether to add the evidence of `jaxmb.check` for the runs with the estimates, and of `jaxmb.check_gradient` for the objective
             there: `Tuned.check`, printed with the result.
         throw: whether to raise where a run fails at the start of the search.
@@ -156,15 +156,16 @@ def tune(
     forward = problem.count <= FORWARD_LIMIT if gradient is None else gradient == "forward"
     problem = dataclasses.replace(problem, forward=forward)
     aim = as_parameters(as_function(objective, "objective"))
-    descent = descend(
-        lambda x: _objective(problem, aim, over, x),
-        prepared.start,
-        (problem.low, problem.high),
-        optimiser,
-        steps,
-        Checkpoint(checkpoint, (prepared, aim, steps)),
-        progress,
-    )
+    with reporting(progress) as report:
+        descent = descend(
+            lambda x: _objective(problem, aim, over, x),
+            prepared.start,
+            (problem.low, problem.high),
+            optimiser,
+            steps,
+            Checkpoint(checkpoint, (prepared, aim, steps)),
+            report,
+        )
     if throw and bool(descent.result == RESULTS.search_failed):
         raise RuntimeError(RESULTS[RESULTS.search_failed] + failures(prepared, descent.results))
     tuned = _result(prepared, descent)

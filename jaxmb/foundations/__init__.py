@@ -72,3 +72,6 @@ from .result import verdicts as verdicts
 from .reverse import reverse_only as reverse_only
 from .silent import silent as silent
 from .unreached import with_nan_derivatives as with_nan_derivatives
+from .working import show_progress as show_progress
+from .working import shows_progress as shows_progress
+from .working import working as working

@@ -12,6 +12,7 @@ from jaxtyping import Array, PyTree
 
 from .blank import Blank
 from .check import is_concrete
+from .working import compiling, working
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -69,6 +70,7 @@ def program(fn: F, brief: bool = True) -> F:
 
     # Trees are taken apart once, by compiled code; `filter_jit` would take them apart several times in Python.
     def of_arrays(blank: Blank, arrays: Sequence[Array]) -> tuple[Blank, list[Array]]:
+        compiling()
         args, kwargs = blank.filled(arrays)
         return Blank.of(fn(*args, **kwargs))
 
@@ -86,7 +88,11 @@ def program(fn: F, brief: bool = True) -> F:
     @functools.wraps(fn)
     def call(*args: PyTree, **kwargs: PyTree) -> PyTree:
         blank, arrays = Blank.of((args, kwargs))
-        result, values = (outermost() if is_outermost(arrays) else inner)(blank, arrays)
+        if not is_outermost(arrays):
+            result, values = inner(blank, arrays)
+        else:
+            with working("running"):
+                result, values = outermost()(blank, arrays)
         return result.filled(values)
 
     return call  # pyright: ignore[reportReturnType]

@@ -7,7 +7,7 @@ import warnings
 
 import jax
 
-from ..foundations import default_float, version
+from ..foundations import default_float, shows_progress, version
 from ..lanes import unavailable
 
 # Of steps without compiled code to those with it: of four-bars alone and in batches, and of their gradients (`docs/engines.md`).
@@ -28,7 +28,7 @@ _PACKAGES = (
 
 
 def show_config() -> None:
-    """Prints versions, devices, the type of numbers, and whether steps are compiled code or why not.
+    """Prints versions, devices, the type of numbers, whether steps are compiled code or why not, and whether long work tells a terminal of it.
 
     Example:
         >>> import jaxmb as jm
@@ -38,6 +38,7 @@ def show_config() -> None:
         devices     ...
         numbers     float...
         steps       ...
+        progress    ...
     """
     kinds = collections.Counter(device.device_kind for device in jax.devices())
     rows = {"python": f"{platform.python_version()} on {platform.system()}, {platform.machine()}"}
@@ -47,6 +48,7 @@ def show_config() -> None:
     rows["numbers"] = f"{default_float().name} (jax_enable_x64 is {jax.config.read('jax_enable_x64')})"
     reason = unavailable(by_xla=jax.default_backend() == "gpu")
     rows["steps"] = "compiled code" if reason is None else f"not compiled, some {COST} slower on a CPU: {reason}"
+    rows["progress"] = "shown" if shows_progress() else "not shown"
     for name, value in rows.items():
         print(f"{name:<11} {value}")
 

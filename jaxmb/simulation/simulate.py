@@ -1,5 +1,6 @@
 """Forward dynamics in time."""
 
+import contextlib
 import dataclasses
 import warnings
 from collections.abc import Sequence
@@ -35,6 +36,7 @@ from ..foundations import (
     reverse_only,
     strong,
     with_nan_derivatives,
+    working,
 )
 from ..kinematics import consistency
 from ..linalg import inverse_root
@@ -176,7 +178,9 @@ def simulate(
         dense=dense,
     )
     run = _simulate_quick_compile if compiles_quickly(engine, system) else _simulate_optimised
-    solution, good, checks = run(inputs)
+    # A line of its own would be written into that of Diffrax's meter.
+    with contextlib.nullcontext() if progress_meter is None else working(""):
+        solution, good, checks = run(inputs)
     return _without_failure(system, solution, good, checks) if throw else solution
 
 

@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--task", type=int, help="number of this task, from 0; by default that of SLURM's array")
     parser.add_argument("--tasks", type=int, help="number of tasks that share the shards")
     parser.add_argument("--status", action="store_true", help="only tell which shards are there")
-    parser.add_argument("--progress", action=argparse.BooleanOptionalAction, help="a line for each shard")
+    parser.add_argument("--progress", action="store_true", help="a line for each shard, into a log")
     options = parser.parse_args(arguments)
     if (options.task is None) != (options.tasks is None):
         parser.error("--task and --tasks go together")

@@ -26,13 +26,14 @@ from ..foundations import (
     function_of,
     listing,
     optional,
+    working,
 )
 from ..simulation import Solution
 from ..system import System
 from ..verification import RunCheck
 from ..verification import check as run_check
 from .manifest import claim, manifest
-from .meter import Meter
+from .meter import Meter, on_a_line
 from .results import check_function, dataset_of, verdict_counts
 from .shards import KINDS, Shards
 from .table import Table, as_table, part
@@ -91,7 +92,7 @@ def run(
     task: Whole = 0,
     tasks: Count = 1,
     kind: str = "nc",
-    progress: bool | None = None,
+    progress: bool = False,
     throw: bool = True,
 ) -> Report:
     """Evaluates a function for each row of a table, and writes the results in shards to a folder.
@@ -115,7 +116,7 @@ def run(
         task: this call computes the shards task, task + tasks, task + 2 tasks and so on.
         tasks: number of calls, in other processes or on other machines, that share the shards.
         kind: "nc" for shards of netCDF, "zarr" for groups of Zarr.
-        progress: whether to print a line for each shard; by default where the error stream is a terminal.
+        progress: whether to print a line for each shard, into a log; a terminal shows one line by itself, see `show_progress`.
         throw: whether to raise at the end if shards failed; else `Report.failed` says so.
 
     Returns:
@@ -141,7 +142,9 @@ def run(
         _check_systems(check, shapes, table)
     many = batched(fn, memory=memory, mesh=mesh or _devices(), cost=cost)
     claim(shards.folder, manifest(fn, table, shards.size, shards.count, kind))
-    report = _compute(many, table, shards, range(task, shards.count, tasks), check, progress)
+    with working("" if progress else "sweep") as say:
+        say = on_a_line if progress else say
+        report = _compute(many, table, shards, range(task, shards.count, tasks), check, say)
     if throw and report.failed:
         raise RuntimeError(str(report))
     return report
@@ -165,13 +168,13 @@ def _compute(
     shards: Shards,
     own: range,
     system_of: Callable[[Any], System] | None,
-    progress: bool | None,
+    say: Callable[[str], None],
 ) -> Report:
     """Computes the shards that are not there."""
     verdicts, failed, checks = Counter(), {}, {}
     present = [i for i in own if _count(verdicts, shards.read(i))]
     missing = sorted({*own} - {*present})
-    meter = Meter(len(missing), sum(len(shards.numbers(i)) for i in missing), progress)
+    meter = Meter(len(missing), sum(len(shards.numbers(i)) for i in missing), say)
     for i in missing:
         numbers = shards.numbers(i)
         # The last shard is filled up with its last row, so that all come from one program.

@@ -2,35 +2,36 @@
 
 import sys
 import time
+from collections.abc import Callable
 
 
 class Meter:
-    """A line for each shard on the error stream.
+    """What a sweep says of each shard.
 
     Args:
         shards: number of shards to compute.
         rows: number of rows in them.
-        shown: whether to print; by default where the stream is a terminal.
+        say: takes the words.
     """
 
-    def __init__(self, shards: int, rows: int, shown: bool | None):
+    def __init__(self, shards: int, rows: int, say: Callable[[str], None]):
         # Rows, not shards, measure the time that is left: the last shard is shorter.
         self.shards, self.rows = shards, rows
-        self.shown = sys.stderr.isatty() if shown is None else shown
+        self.say = say
         self.done, self.rows_done, self.begun = 0, 0, time.monotonic()
 
     def add(self, shard: int, rows: int, note: str = "") -> None:
         """Another shard is done."""
         self.done, self.rows_done = self.done + 1, self.rows_done + rows
-        if not self.shown:
-            return
         seconds = time.monotonic() - self.begun
         remaining = seconds / self.rows_done * (self.rows - self.rows_done)
-        print(
-            f"shard {shard}: {self.done} of {self.shards} done, {self.rows_done / max(seconds, 1e-9):.3g} rows/s, {_clock(remaining)} left{note}",
-            file=sys.stderr,
-            flush=True,
-        )
+        rate = self.rows_done / max(seconds, 1e-9)
+        self.say(f"shard {shard}{note}: {self.done} of {self.shards} done, {rate:.3g} rows/s, {_clock(remaining)} left")
+
+
+def on_a_line(text: str) -> None:
+    """Prints to the error stream, which may be a log."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def _clock(seconds: float) -> str:
