@@ -421,8 +421,8 @@ def test_animations_are_written(tmp_path, monkeypatch):
         animation.FFMpegWriter, "grab_frame", lambda self, **_: saved.update(frames=saved.get("frames", 0) + 1)
     )
     monkeypatch.setattr(animation.FFMpegWriter, "finish", lambda self: None)
-    jm.plot.animate(system, solution, "motion.mp4", speed=2.0)
-    assert saved["path"] == "motion.mp4" and saved["frames"] == 4
+    jm.plot.animate(system, solution, tmp_path / "slow.mp4", speed=2.0)
+    assert saved["path"].endswith(".mp4") and (tmp_path / "slow.mp4").exists() and saved["frames"] == 4
     np.testing.assert_allclose(saved["fps"], 6.0)  # three steps in half a second
 
 

@@ -480,8 +480,16 @@ def test_starts_stay_on_constraints_that_parameters_move():
     found = fit.identify(guess, [Parameter("l"), Parameter("m")], Experiment(TS, start, signals))
     assert float(found.estimates["l"]) == pytest.approx(1.3, rel=1e-6)
     assert float(found.estimates["m"]) == pytest.approx(2.5, rel=1e-6)
-    prepared = prepare(guess, [Parameter("m")], [Experiment(TS, start, signals)], None, None, {})
-    assert not prepared.problem.groups[0].reassembled  # masses move no constraint
+
+
+@pytest.mark.parametrize("name, moves", [("m", False), ("l", True)])
+def test_starts_are_assembled_anew_where_parameters_move_constraints(name, moves):
+    """A length does, a mass does not."""
+    guess = pendulum()
+    start = jm.assemble(guess, [0.5, -0.8], hold=["x"])
+    experiment = Experiment(TS, start, [Signal("x", jnp.zeros(len(TS)), 0.01)])
+    prepared = prepare(guess, [Parameter(name)], [experiment], None, None, {})
+    assert prepared.problem.groups[0].reassembled == moves
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from ..control import AbstractController, Sampled
 from ..formulation import formulation_at
 from ..foundations import as_parameters, is_concrete, listing, strong
+from ..lanes import WRITING
 from ..lanes.jaxpr import arguments_used
 from ..system import State, System, check_state, position_residual, velocity_residual
 from .experiment import OPTIONS, Experiment, Signal
@@ -287,4 +288,5 @@ def _start_depends(setup: Setup, unknowns: Unknowns, runs: Runs, state: State) -
         return position_residual(system, state.t, state.q), velocity_residual(system, state.t, state.q, state.v)
 
     free = {name: unknowns.nominal[name] for name in unknowns.free}
-    return any(arguments_used(jax.make_jaxpr(residuals)(free)))
+    with WRITING:  # in full: of a call of compiled code nobody sees what it depends on
+        return any(arguments_used(jax.make_jaxpr(residuals)(free)))
