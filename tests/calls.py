@@ -598,7 +598,7 @@ def designs():
         key=jax.random.key(0),
     )
     yield design.optimise, given | dict(
-        starts=more(1), rtol=more(1e-6), max_iterations=more(2), checkpoint=Among(fresh(".npz"), "text"), progress=False
+        starts=more(1), rtol=more(1e-6), max_iterations=more(2), checkpoint=Among(fresh(".npz"), "text"), progress=None
     )  # fmt: skip
     yield design.tolerances, given | dict(samples=more(4))
     small = {name: value for name, value in given.items() if name not in ("speed", "key")}
@@ -664,11 +664,11 @@ def files():
     )
     yield fit.identify, found | dict(
         optimiser=None, jacobian=known("forward"), rtol=least(1e-3), max_iterations=more(1), starts=more(1), key=jax.random.key(0),
-        checkpoint=Among(fresh(".npz"), "text"), progress=False, check=False, throw=False,
+        checkpoint=Among(fresh(".npz"), "text"), progress=None, check=False, throw=False,
     )  # fmt: skip
     yield fit.tune, found | dict(
         objective=lambda system, solution: jnp.sum(solution.q**2), steps=more(1), optimiser=optax.adam(1e-2), over=jnp.mean,
-        gradient=known("reverse"), checkpoint=Among(fresh(".npz"), "text"), progress=False, check=False, throw=False,
+        gradient=known("reverse"), checkpoint=Among(fresh(".npz"), "text"), progress=None, check=False, throw=False,
     )  # fmt: skip
     yield jm.export.c, dict(
         step=episodes().stepper, folder=fresh(), name=Among("arm", wrong=(UNKNOWN,)), outputs={"turn": "pivot"}, parameters=["rod.mass"], model=Among(pendulum(), "number"),
@@ -694,6 +694,7 @@ def files():
     yield jm.plot.draw, dict(
         system=system, state=start(), ax=None, points=True, view=None, forces=False, symbols=more(0.02),
     )  # fmt: skip
+    yield jm.plot.live, dict(system=system, state=start(), port=least(8080), points=True, symbols=more(0.02))
     yield jm.plot.page, dict(
         system=system, solution=run, path=fresh(".html"), curves=jm.records.Record(TIMES, {"a": np.zeros(3)}), points=True, speed=more(1.0), title=either("Motion", "empty"), forces=False,
         symbols=more(0.02),
@@ -702,7 +703,7 @@ def files():
         system=system, solution=run, curves=jm.records.Record(TIMES, {"a": np.zeros(3)}), points=True, speed=more(1.0), title=either("Motion", "empty"), forces=False,
         symbols=more(0.02),
     )  # fmt: skip
-    few = fit.identify(pendulum(), [parameter()], [experiment()], max_iterations=1, throw=False, progress=False)
+    few = fit.identify(pendulum(), [parameter()], [experiment()], max_iterations=1, throw=False, progress=None)
     yield jm.plot.fit, dict(result=few, experiment=known(None), figure=None)
     yield (
         jm.plot.animate,
@@ -720,7 +721,7 @@ def files():
     yield jm.sweep.grid, dict(columns={"a": [1.0, 2.0]})
     yield jm.sweep.run, dict(
         fn=lambda row: {"y": row["a"]}, table={"a": np.arange(3.0)}, folder=fresh(), rows_per_shard=more(2), memory=more(1e9),
-        task=least(0), tasks=more(1), kind=known("nc"), progress=False, throw=True, cost=None, check=None,
+        task=least(0), tasks=more(1), kind=known("nc"), progress=None, throw=True, cost=None, check=None,
     )  # fmt: skip
     yield jm.sweep.status, dict(folder=known(swept()))
     yield jm.sweep.open, dict(folder=known(swept()))
@@ -747,7 +748,7 @@ def described():
 @functools.cache
 def swept():
     path = fresh()
-    jm.sweep.run(lambda row: {"y": row["a"]}, {"a": np.arange(3.0)}, path, progress=False)
+    jm.sweep.run(lambda row: {"y": row["a"]}, {"a": np.arange(3.0)}, path, progress=None)
     return path
 
 

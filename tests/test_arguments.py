@@ -20,7 +20,7 @@ from jaxmb.foundations import Positive, contract, function_of
 MADE = {
     "": """Acceleration Criterion CurveEvent DependentRows Diagnosis Energy Equilibrium Events Kinematics Linearisation Minimal Mode
         Motion MotionCurve Partition Projected ReactionReport Reactions Residuals RESULTS Scale Solution State Statics EngineChoice Switches
-        Terms Transition Verdict Wrench AbstractDrift AbstractEvent Attempt Change EventContext Occurrence AbstractEngine AbstractFormulation NoDrift Stepper AbstractSensor DirectionalDerivative GradientCheck Evidence RunCheck
+        Terms Transition Verdict Wrench AbstractDrift AbstractEvent Attempt Change EventContext Occurrence AbstractEngine AbstractFormulation NoDrift Stepper AbstractSensor DirectionalDerivative GradientCheck Evidence RunCheck SearchCheck
         compiler_options show_config""",
     "planar": "",
     "spatial": "",
@@ -31,7 +31,7 @@ MADE = {
     "models": "BodyReport Inspection Model Note",
     "export": "CFiles FMU StableHLO",
     "design": "AbstractOutput Design Outcome ParetoFront Tolerances",
-    "plot": "Player",
+    "plot": "LiveWindow Player",
     "records": "",
     "sweep": "Description Report Status",
 }
