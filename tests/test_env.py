@@ -189,6 +189,13 @@ def test_the_next_episode_starts_anew(env):
         assert fresh.tolist() == over.tolist()
         steps = [k if k <= LENGTH else k - LENGTH, k if k <= 2 else k - 2, k if k <= LENGTH else k - LENGTH]
         assert state.info["steps"].tolist() == steps
+        # Sums over the episode to here, of one that is over too: as Brax's training reads them.
+        begun = np.array(before.done) == 0
+        for name, of_step in {"sum_reward": plain.reward, "length": np.ones(LANES), **plain.metrics}.items():
+            sums = before.info["episode_metrics"][name] * begun + of_step
+            assert (state.info["episode_metrics"][name] == sums).all()
+        assert state.info["episode_metrics"]["length"].tolist() == steps
+        assert (state.info["episode_done"] == state.done).all()
         before = state
     assert np.unique(np.array(state.info["system"].params["m"])).size == LANES
 
