@@ -6,6 +6,7 @@ mechanics instead.
 """
 
 import functools
+import importlib
 import importlib.util
 import pathlib
 import time
@@ -22,16 +23,14 @@ BATCH, MINIBATCHES, ITERATIONS = 128, 8, 4
 
 def lanes(env, episode_length, action_repeat, randomization_fn=None):
     """What Brax trains and evaluates: the environment counts its steps and draws its systems itself."""
-    from brax.envs.wrappers.training import VmapWrapper
-
+    training = importlib.import_module("brax.envs.wrappers.training")
     assert (episode_length, action_repeat, randomization_fn) == (LENGTH, 1, None)
-    return VmapWrapper(jm.env.AutoReset(env))
+    return training.VmapWrapper(jm.env.AutoReset(env))
 
 
 def train(seed=0):
     """Rows of steps, seconds, mean reward of an episode and its deviation, and the parameters."""
-    from brax.training.agents.ppo import networks, train
-
+    networks, ppo = (importlib.import_module(f"brax.training.agents.ppo.{name}") for name in ("networks", "train"))
     # Brax 0.14.2 calls it, and JAX 0.10 has it no more.
     if not hasattr(jax, "device_put_replicated"):
         jax.device_put_replicated = lambda tree, devices: jax.tree.map(lambda x: jnp.stack([x] * len(devices)), tree)
@@ -47,7 +46,7 @@ def train(seed=0):
     small = functools.partial(
         networks.make_ppo_networks, policy_hidden_layer_sizes=(64, 64), value_hidden_layer_sizes=(64, 64)
     )
-    _, parameters, _ = train.train(
+    _, parameters, _ = ppo.train(
         jm.env.make(TASK, episode_length=LENGTH),
         num_timesteps=(EVALUATIONS - 1) * ITERATIONS * BATCH * MINIBATCHES * UNROLL,
         episode_length=LENGTH,

@@ -23,7 +23,7 @@ from ..foundations import (
     is_concrete,
     strong,
 )
-from ..simulation import Stepper, drawn_by
+from ..simulation import Stepper, start_spread
 from ..system import State as MechanismState
 from ..system import System
 
@@ -124,7 +124,7 @@ class Environment(eqx.Module):
         self.done, self.randomise = as_function(done, "done"), as_function(randomise, "randomise")
         self._sees_inputs = not OfState.value(observe)
         self.upper, self.lower = _limits(stepper, upper, lower)
-        drawn_by(stepper.system, spread)
+        start_spread(stepper.system, spread)
         self.spread = jax.tree.map(lambda x: jnp.asarray(x, default_float()), spread, is_leaf=lambda x: x is not spread)
         self.episode_length = None if episode_length is None else int(episode_length)
         _check(self)

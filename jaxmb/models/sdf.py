@@ -10,7 +10,7 @@ from .folder import Folder
 from .graph import WORLD, Z_AXIS, Coupling, ModelGraph, ModelJoint, ModelLink, inverse
 from .inertia import expect_mass
 from .sdf_files import SdfFiles, expect_version
-from .sdf_frames import STILL, SdfFrames, SdfPart, inside, is_true, parts_of, pose_of, truth
+from .sdf_frames import SDF_WORLD, SdfFrames, SdfPart, inside, is_true, parts_of, pose_of, truth
 
 # Gravity where no <world> says otherwise, as the format has it.
 GRAVITY = (0.0, 0.0, -9.8)
@@ -84,7 +84,7 @@ def sdf_graph(root: XmlElement, folder: Folder, excluded: Sequence[str]) -> Mode
     """
     expect_version(root)
     graph = ModelGraph("", np.array(GRAVITY))
-    root = SdfFiles(folder, excluded, graph).whole(root)
+    root = SdfFiles(folder, excluded, graph).expanded(root)
     for element in root.walk():
         if element.tag in REFUSED:
             raise element.refusal(f"cannot be read: {REFUSED[element.tag]}.")
@@ -127,7 +127,7 @@ class SdfReader:
         joints = [part for part in parts if part.element.tag == "joint"]
         self.gearboxes = [part for part in joints if part.element.text("type") == GEARBOX]
         self.joints = [part for part in joints if part.element.text("type") != GEARBOX]
-        self.still = {WORLD, *(part.name for part in self.links if part.is_static)}
+        self.fixed = {WORLD, *(part.name for part in self.links if part.is_static)}
 
     def read(self) -> None:
         """Adds all."""
@@ -177,11 +177,11 @@ class SdfReader:
         parent, child = self._ends(part)
         if child == WORLD:
             raise element.refusal("must not have what stands still as its <child>, but has.")
-        if {parent, child} <= self.still:
+        if {parent, child} <= self.fixed:
             self.graph.note("left out", element, "both its links stand still")
             return None
         here = self.frames.pose(part.name)
-        outer, inner = (inverse(self._drawn(end)) @ here for end in (parent, child))
+        outer, inner = (inverse(self._link_pose(end)) @ here for end in (parent, child))
         axis = axis_b = Z_AXIS
         numbers: dict[str, float] = {}
         if TYPES[kind] in ("revolute", "prismatic", "screw", "universal"):
@@ -220,9 +220,9 @@ class SdfReader:
         parent, child = (self.frames.link(part.element.required_child(tag), part.scope) for tag in ("parent", "child"))
         return parent, child
 
-    def _drawn(self, link: str) -> np.ndarray:
+    def _link_pose(self, link: str) -> np.ndarray:
         """The pose of a link in the world as the model is drawn."""
-        return self.frames.pose(STILL if link == WORLD else link)
+        return self.frames.pose(SDF_WORLD if link == WORLD else link)
 
     def _closes(self, parent: str, child: str) -> bool:
         """Whether the child hangs on a joint already, stands still, or carries the parent."""
@@ -230,7 +230,7 @@ class SdfReader:
         at = parent
         while at in above and at != child:
             at = above[at]
-        return child in above or child in self.still or at == child
+        return child in above or child in self.fixed or at == child
 
     def _axis(self, element: XmlElement, part: SdfPart) -> np.ndarray:
         """A direction of unit length in the frame of the joint."""
@@ -249,17 +249,17 @@ class SdfReader:
     def _pitch(self, element: XmlElement) -> float:
         """The shift of a screw along its axis for each turn, of a right-handed thread positive."""
         pitch, older = (element.optional_child(tag) for tag in ("screw_thread_pitch", "thread_pitch"))
-        told = older if pitch is None else pitch
-        if told is None:
+        source = older if pitch is None else pitch
+        if source is None:
             self.graph.note(
                 "approximated", element, f"has no <screw_thread_pitch>: {DEFAULT_PITCH:g} m, as the format has it"
             )
             return DEFAULT_PITCH
-        value = float(told.content_numbers(1)[0])
+        value = float(source.content_numbers(1)[0])
         if value == 0:
-            raise told.refusal(f"of {element} must not be zero, but is.")
+            raise source.refusal(f"of {element} must not be zero, but is.")
         # The older one is in rad/m, and of a left-handed thread positive.
-        return value if told is pitch else -2 * np.pi / value
+        return value if source is pitch else -2 * np.pi / value
 
     # Relations
 
@@ -284,12 +284,12 @@ class SdfReader:
         direction = self.frames.pose(part.name)[:3, :3] @ self._axis(axis, part)
         for joint in self.graph.joints:
             own = self.frames.pose(joint.name)[:3, :3] @ joint.axis
-            is_along = np.linalg.norm(np.cross(own, direction)) < DIRECTION_TOLERANCE
+            is_parallel = np.linalg.norm(np.cross(own, direction)) < DIRECTION_TOLERANCE
             if (
                 joint.kind == "revolute"
                 and not joint.closes
                 and {joint.parent, joint.child} == {body, link}
-                and is_along
+                and is_parallel
             ):
                 return joint.name, float(np.sign(own @ direction)) * (1.0 if joint.child == link else -1.0)
         raise axis.refusal(
@@ -356,10 +356,10 @@ class SdfReader:
         for link in reversed(roots):
             joint = ModelJoint(
                 name=f"{link.name}_base",
-                kind="fixed" if link.name in self.still else "free",
+                kind="fixed" if link.name in self.fixed else "free",
                 parent=WORLD,
                 child=link.name,
-                outer=self._drawn(link.name),
+                outer=self._link_pose(link.name),
                 inner=np.eye(4),
                 axis=Z_AXIS,
                 axis_b=Z_AXIS,

@@ -33,7 +33,7 @@ class SdfFiles:
         self.includes = self.elements = 0
         self._roots: dict[pathlib.Path, XmlElement] = {}
 
-    def whole(
+    def expanded(
         self, element: XmlElement, scope: str = MODEL, depth: int = 0, files: tuple[pathlib.Path, ...] = ()
     ) -> XmlElement:
         """An element with the models that it includes.
@@ -60,7 +60,7 @@ class SdfFiles:
             # The outermost model, in an <sdf> or a <world>, gives no names.
             is_inner = child.tag == element.tag == "model"
             inner = inside(scope, child.text("name")) if is_inner else scope
-            children.append(self.whole(child, inner, depth + 1, (*files, *path)))
+            children.append(self.expanded(child, inner, depth + 1, (*files, *path)))
         return dataclasses.replace(element, children=children)
 
     def _is_excluded(self, element: XmlElement, scope: str) -> bool:
@@ -95,7 +95,7 @@ class SdfFiles:
         models = root.children_of("model")
         if len(models) != 1:
             raise root.refusal(f"must hold one <model> to be included, but holds {len(models)}.")
-        return _with_words_of(include, models[0]), path
+        return _replaced_by(include, models[0]), path
 
     def _path(self, include: XmlElement) -> pathlib.Path:
         """The file that an <include> means; of a folder, the one that its `model.config` names."""
@@ -120,7 +120,7 @@ class SdfFiles:
         return self.folder.locate(newest.content, newest.where, str(path))
 
 
-def _with_words_of(include: XmlElement, model: XmlElement) -> XmlElement:
+def _replaced_by(include: XmlElement, model: XmlElement) -> XmlElement:
     """A model as an <include> has it: under another name, elsewhere, or standing still."""
     own = {tag: include.optional_child(tag) for tag in REPLACED}
     own = {tag: element for tag, element in own.items() if element is not None}
@@ -128,8 +128,8 @@ def _with_words_of(include: XmlElement, model: XmlElement) -> XmlElement:
         raise include.refusal("must hold a <pose> where it holds a <placement_frame>, but does not.")
     attributes = model.attributes | {tag: own.pop(tag).content for tag in ("name", "placement_frame") if tag in own}
     others = [child for child in include.children if child.tag not in (*REPLACED, "uri")]
-    kept = [child for child in model.children if child.tag not in own]
-    return dataclasses.replace(model, attributes=attributes, children=[*own.values(), *kept, *others])
+    rest = [child for child in model.children if child.tag not in own]
+    return dataclasses.replace(model, attributes=attributes, children=[*own.values(), *rest, *others])
 
 
 def expect_version(root: XmlElement) -> None:

@@ -12,7 +12,7 @@ from .graph import WORLD, from_quaternion, inverse, pose
 from .urdf import QUATERNION_TOLERANCE
 
 # Names of the format for what stands still, and for the model itself.
-STILL, MODEL = "world", "__model__"
+SDF_WORLD, MODEL = "world", "__model__"
 # What stands between the name of a model and that of what is in it.
 SCOPE = "::"
 
@@ -40,7 +40,7 @@ def parts_of(model: XmlElement, name: str = MODEL, scope: str = MODEL, is_static
     yield SdfPart(name, model, scope, is_static)
     for element in model.children_of("link", "joint", "frame", "model"):
         own = element.text("name")
-        if own in (STILL, MODEL):
+        if own in (SDF_WORLD, MODEL):
             raise element.refusal(f"must have another name than '{own}', which the format uses itself.")
         if element.tag == "model":
             yield from parts_of(element, inside(name, own), name, is_static)
@@ -80,13 +80,13 @@ class SdfFrames:
             ValueError: for a name that there is not.
         """
         full = scope if name == MODEL else inside(scope, name)
-        if name != STILL and full not in self.named:
+        if name != SDF_WORLD and full not in self.named:
             raise where.refusal(
                 f"must name a link, a joint, a frame or a model out of {listing(self.named)}, but names '{name}'."
             )
-        return STILL if name == STILL else full
+        return SDF_WORLD if name == SDF_WORLD else full
 
-    def pose(self, name: str, outer: str = STILL, chain: tuple[str, ...] = ()) -> np.ndarray:
+    def pose(self, name: str, outer: str = SDF_WORLD, chain: tuple[str, ...] = ()) -> np.ndarray:
         """The pose (4, 4) of a frame in an outer one, by default in the world.
 
         Raises:
@@ -94,7 +94,7 @@ class SdfFrames:
         """
         if name == outer:
             return np.eye(4)
-        if name == STILL or name in chain:
+        if name == SDF_WORLD or name in chain:
             raise self.named[chain[-1]].element.refusal(
                 f"must have a pose, but the frames {listing(chain)} refer to each other in a circle."
                 if name in chain
@@ -120,7 +120,7 @@ class SdfFrames:
     def _base(self, part: SdfPart) -> str:
         """The frame that a pose is relative to by default."""
         if part.name == MODEL:
-            return STILL
+            return SDF_WORLD
         if part.element.tag == "joint":
             child = part.element.required_child("child")
             return self.find(child.content, part.scope, child)
@@ -133,7 +133,7 @@ class SdfFrames:
             ValueError: for a name that there is not.
         """
         name, chain = self.find(end.content, scope, end), ()
-        while name != STILL:
+        while name != SDF_WORLD:
             if name in chain:
                 raise end.refusal(
                     f"must belong to a link, but {listing(chain)} are attached to each other in a circle."
@@ -147,7 +147,7 @@ class SdfFrames:
     def _canonical(self, part: SdfPart) -> str:
         """The link, or the model, that the frame of a model belongs to."""
         if part.is_static:
-            return STILL
+            return SDF_WORLD
         own = [
             x.name
             for tag in ("link", "model")

@@ -148,18 +148,18 @@ class Stepper(AbstractStepper):
         around = self._reference(around)
         check_state(self.system, around)
         system, bare = apply_mode(self.system, around)
-        drawn = (system, bare, *drawn_by(system, spread))
-        if drawn[-1]:
+        numbers = (system, bare, *start_spread(system, spread))
+        if numbers[-1]:
             # The draw is found without derivatives, which no loop of unknown length has in reverse mode; the start itself has them.
-            held = jax.tree.map(lambda x: lax.stop_gradient(x) if eqx.is_array(x) else x, drawn)
+            constant = jax.tree.map(lambda x: lax.stop_gradient(x) if eqx.is_array(x) else x, numbers)
 
-            def anew(found: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-                trial = jax.random.fold_in(key, found[0])
-                return found[0] + 1, trial, _start(trial, *held).result == RESULTS.successful
+            def anew(search: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+                trial = jax.random.fold_in(key, search[0])
+                return search[0] + 1, trial, _start(trial, *constant).result == RESULTS.successful
 
             begin = (jnp.zeros((), jnp.int32), key, jnp.zeros((), bool))
-            key = lax.while_loop(lambda found: ~found[2] & (found[0] < DRAWS), anew, begin)[1]
-        attempt = _start(key, *drawn)
+            key = lax.while_loop(lambda search: ~search[2] & (search[0] < DRAWS), anew, begin)[1]
+        attempt = _start(key, *numbers)
         assembled, good = attempt.state, attempt.result == RESULTS.successful
         q, v = (jnp.where(good, x, jnp.nan) for x in (assembled.q, assembled.v))
         return self._with_memory(dataclasses.replace(assembled, q=q, v=v, mode=around.mode))
@@ -249,7 +249,7 @@ def stepper(
     )
 
 
-def drawn_by(
+def start_spread(
     system: System, spread: Numbers | Mapping[str, Numbers]
 ) -> tuple[Float[Array, "*nq"], dict[str, Float[Array, "2"]]]:
     """The standard deviation of each coordinate, or one number for all, and the ranges of those that have one.
