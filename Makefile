@@ -13,7 +13,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 BENCHMARKS := first_call work_precision throughput native gradients growth formulations stepping environments gpu
-EXAMPLES := pendulum particle_on_circle chaplygin_sleigh slider_crank parallelogram coordinates nfourbar bricard andrews andrews_joints bricard_joints nfourbar_joints many_bodies mobile_robot reactions knife_edge rolling_disk puma stewart excavator jansen peaucellier delta wishbone design_fourbar design_press design_path design_dwell design_wishbone design_sarrus chain governor locking emergency_stop balance export_balance slider_crank_control fivebar_control wall_control lock_control policy stepper_policy swing_up hopper_policy identify_fourbar identify_andrews identify_brake best_input tune_force_control sweep_fourbar
+EXAMPLES := pendulum particle_on_circle chaplygin_sleigh slider_crank parallelogram coordinates nfourbar bricard andrews andrews_joints bricard_joints nfourbar_joints many_bodies mobile_robot reactions knife_edge rolling_disk puma stewart excavator jansen peaucellier delta wishbone design_fourbar design_press design_path design_dwell design_wishbone design_sarrus chain governor locking emergency_stop balance export_balance slider_crank_control fivebar_control wall_control lock_control policy stepper_policy swing_up hopper_policy ppo identify_fourbar identify_andrews identify_brake best_input tune_force_control sweep_fourbar
 
 # The lowest versions run on the oldest Python, the newest ones on the newest that is there.
 LOWEST ?= python3.11

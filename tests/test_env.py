@@ -167,6 +167,37 @@ def test_without_a_length_nothing_counts():
 
 
 @pytest.mark.slow
+def test_starts_from_a_range_are_drawn_and_told():
+    """As an argument of a program, which brings mappings back in another order, and as a constant of one."""
+    env = environment(spread={"y": 0.0, "x": (-0.9, -0.7)}, randomise=None)
+    starts = [jax.jit(lambda env, rng: env.reset(rng))(env, jax.random.key(1)), jax.jit(env.reset)(jax.random.key(1))]
+    assert starts[0].data.q.tolist() == starts[1].data.q.tolist() and -0.9 < starts[0].data.q[0] < -0.7
+    told = environment(spread={"x": (2.0, 3.0)}).reset(jax.random.key(0))
+    assert told.done == 1 and told.info["result"] == jm.RESULTS.no_assembly and np.isfinite(told.obs).all()
+    with pytest.raises(ValueError, match="`spread` must have for 'x' a number that is not negative"):
+        environment(spread={"x": -0.1})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["delta_tracking", "five_bar_hopper"])
+def test_tasks_in_float32(task):
+    """As Brax trains them, without x64: a fifth of an episode with small actions, and new starts."""
+    with jax.enable_x64(False):
+        auto = jm.env.AutoReset(jm.env.make(task, episode_length=30))
+        starts = jax.jit(jax.vmap(auto.reset))(jax.random.split(jax.random.PRNGKey(0), LANES))
+        actions = 0.1 * jax.random.normal(jax.random.PRNGKey(1), (50, LANES, auto.action_size))
+
+        def play(state, action):
+            after = jax.vmap(auto.step)(state, action)
+            return after, (after.info["result"] == jm.RESULTS.successful, after.done, after.reward)
+
+        end, (good, done, reward) = jax.jit(lambda state: jax.lax.scan(play, state, actions))(starts)
+    floats = [x for x in jax.tree.leaves(end) if jnp.issubdtype(x.dtype, jnp.floating)]
+    assert {x.dtype for x in floats} == {jnp.dtype("float32")}
+    assert good.all() and done.any(axis=0).all() and np.isfinite(reward).all() and np.isfinite(end.obs).all()
+
+
+@pytest.mark.slow
 def test_the_next_episode_starts_anew(env):
     auto = jm.env.AutoReset(env)
     assert (auto.action_size, auto.observation_size) == (2, 5)
@@ -189,6 +220,13 @@ def test_the_next_episode_starts_anew(env):
         assert fresh.tolist() == over.tolist()
         steps = [k if k <= LENGTH else k - LENGTH, k if k <= 2 else k - 2, k if k <= LENGTH else k - LENGTH]
         assert state.info["steps"].tolist() == steps
+        # Sums over the episode to here, of one that is over too: as Brax's training reads them.
+        begun = np.array(before.done) == 0
+        for name, of_step in {"sum_reward": plain.reward, "length": np.ones(LANES), **plain.metrics}.items():
+            sums = before.info["episode_metrics"][name] * begun + of_step
+            assert (state.info["episode_metrics"][name] == sums).all()
+        assert state.info["episode_metrics"]["length"].tolist() == steps
+        assert (state.info["episode_done"] == state.done).all()
         before = state
     assert np.unique(np.array(state.info["system"].params["m"])).size == LANES
 

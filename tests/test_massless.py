@@ -129,3 +129,91 @@ def test_physical_reactions_of_a_coordinate_without_mass():
     for scheme in ("metric", "square", "direct"):
         found = jm.physical_reactions(system, state, ways, scheme=scheme)
         np.testing.assert_allclose(list(found.values()), [2.0, 2.0], rtol=1e-12)
+
+
+def chain(hinges, cross=0.0):
+    """A body that hangs on hinges about z, x and y in turn that meet in one point, with links without mass between; and their names."""
+    axes = ((0, 0, 1), (1, 0, 0), (0, 1, 0))[:hinges]
+    rod = S.Body("rod", 2.0, (0.3, 0.2, 0.4), (0.1, 0.02, -0.2), points={"tip": (0.3, 0.2, 0.1)})
+    links = [S.Body(f"link{i}", cross, (cross,) * 3) for i in range(hinges - 1)]
+    ends = ["ground", *(link.name for link in links), "rod"]
+    joints = [S.Revolute(f"h{i}", *ends[i : i + 2], axis=axis) for i, axis in enumerate(axes)]
+    return S.Mechanism([*links, rod], joints, gravity=(1.0, -9.81, 2.0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hinges, ball", [(2, S.Universal), (3, S.Spherical)])
+@pytest.mark.parametrize("method", [None, jm.formulation.KKT()], ids=["default", "KKT"])
+def test_hinges_that_meet_in_a_point_through_links_without_mass_are_one_joint(hinges, ball, method):
+    """Accelerations and reactions of a universal joint, or of a ball with angles as coordinates."""
+    mechanism = chain(hinges)
+    system = mechanism.build()
+    state = jm.as_state(system, [0.3, -0.7, 0.4][:hinges], [0.5, -1.2, 0.8][:hinges])
+    alone = S.Mechanism(mechanism.bodies[-1:], [ball("joint", "ground", "rod")], gravity=mechanism.gravity).build()
+    there = jm.convert(state, system, alone)
+    for place in ("rod", "rod.tip"):
+        found, expected = (jm.acceleration(*at, place, formulation=method) for at in ((system, state), (alone, there)))
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
+    expected = jm.joint_reaction(alone, there, "joint")
+    for i in range(hinges):
+        found = jm.joint_reaction(system, state, f"h{i}", formulation=method)
+        np.testing.assert_allclose(found.force, expected.force, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(found.torque, expected.torque, rtol=0, atol=1e-10)
+
+
+def test_rounding_ties_no_body_without_mass_to_masses():
+    """The first velocity is held by a row of its own; an entry that is rounding does not make it nearly free."""
+    mass, rows = jnp.diag(jnp.array([0.0, 2.0])), jnp.array([[1.0, 0.0], [1e-17, 1.0]])
+    found, exact = (jm.linalg.regular_metric(mass, x) for x in (rows, jnp.round(rows)))
+    np.testing.assert_allclose(found, exact, rtol=0, atol=1e-15)
+
+
+def slider(*cardan, more=()):
+    """A crank that drives a slider by a rod, with a ball at one end and a cardan joint at the other."""
+    bodies = [
+        S.Body(name, mass, (0.1,) * 3, com, points={"end": (length, 0, 0)})
+        for name, mass, com, length in (
+            ("crank", 1.0, (0.1, 0, 0), 0.3),
+            ("rod", 0.5, (0.4, 0.1, 0), 1.0),
+            ("slider", 2.0, (0, 0, 0), 1.0),
+        )
+    ]
+    guide = S.Prismatic("guide", ("ground", (1.2, 0, 0.1)), "slider", axis=(1, 0, 0))
+    joints = [S.Revolute("O", "ground", "crank"), guide, S.Spherical("A", "crank.end", "rod"), *cardan]
+    return S.Mechanism([*bodies, *more], joints, gravity=(0, -9.81, 0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cut", ["B", "C"])
+def test_a_link_without_mass_that_a_loop_is_cut_at_is_half_a_cardan_joint(cut):
+    """On either side of the cut, with the masses of the tree singular: `KKT` is taken, and all reactions are those of `Universal`."""
+    cross = S.Body("cross", 0.0, (0.0, 0.0, 0.0))
+    hinges = S.Revolute("B", "rod.end", "cross", axis=(0, 1, 0)), S.Revolute("C", "cross", "slider", axis=(0, 0, 1))
+    whole = slider(S.Universal("B", "rod.end", "slider", axis=(0, 1, 0), axis_b=(0, 0, 1)))
+    system, whole = slider(*hinges, more=[cross]).build(cut=[cut]), whole.build(cut=["B"])
+    states = moving(system), jm.convert(moving(system), system, whole)
+    found, expected = (jm.joint_reactions(*at) for at in zip((system, whole), states, strict=True))
+    for name in expected:
+        np.testing.assert_allclose(found[name].force, expected[name].force, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(found[name].torque, expected[name].torque, rtol=0, atol=1e-10)
+    rates = [jm.reactions(*at).vdot[at[0].velocities.index("O")] for at in zip((system, whole), states, strict=True)]
+    np.testing.assert_allclose(*rates, rtol=1e-10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "axis, q, along", [((0, 0, 1), [0.1, 0.2], "'h0' and 'h1'"), ((0, 1, 0), [0.1, np.pi / 2, 0.2], "'h0' and 'h2'")]
+)
+def test_hinges_along_one_line_are_refused_by_name(axis, q, along):
+    """Two on one axis at all poses, three in the pose in which the first and the last have one."""
+    mechanism = chain(len(q))
+    if len(q) == 2:
+        mechanism = mechanism.replace("h1", axis=axis, axis_b=axis)
+    system = mechanism.build()
+    state = jm.as_state(system, q, [0.1] * len(q))
+    for method in (None, jm.formulation.KKT()):
+        with pytest.raises(
+            ValueError,
+            match=f"along {along} there is no inertia, and no constraint holds it. Give mass and inertia of 'link0'",
+        ):
+            jm.reactions(system, state, formulation=method)

@@ -195,6 +195,43 @@ def test_lanes_are_single_runs_and_do_not_spoil_each_other(swing):
     assert (spoilt.q[::2] == runs.q[::2]).all() and (spoilt.v[::2] == runs.v[::2]).all()
 
 
+def sliding():
+    """A point on a rod whose length is a parameter."""
+    system = jm.System(
+        ("x", "y"), mass=lambda t, q, p: jnp.eye(2), params=1.0,
+        constraints=[jm.Holonomic("rod", lambda t, q, p: (q @ q - p**2) / (2 * p))],
+    )  # fmt: skip
+    return jm.stepper(system, jm.assemble(system, [0.6, -0.8]), 0.01)
+
+
+@pytest.mark.slow
+def test_starts_are_uniform_in_ranges_as_far_as_the_mechanism_can_be_assembled():
+    """By the largest gap between both distributions, which Kolmogorov's law has above 1.95/√n once in a thousand; and they have derivatives in both modes."""
+    step, count = sliding(), 2000
+    starts = jax.jit(jax.vmap(lambda key: step.reset(key, {"x": (-1.5, 2.5)})))(
+        jax.random.split(jax.random.key(3), count)
+    )
+    x, y = np.array(starts.q).T
+    gap = np.abs(np.sort(x) - np.linspace(-1, 1, count)).max() / 2
+    assert gap < 1.95 / np.sqrt(count) and (y <= 0).all()
+    np.testing.assert_allclose(x**2 + y**2, 1.0, rtol=0, atol=1e-12)
+    y_of = lambda length: (
+        dataclasses.replace(step, system=step.system.with_params(length))
+        .reset(jax.random.key(0), {"x": (-1.5, 2.5)})
+        .q[1]
+    )
+    for slope in (jax.grad(y_of), jax.jacfwd(y_of)):
+        np.testing.assert_allclose(slope(1.0), 1 / y_of(1.0), rtol=1e-8)  # of −√(l² − x²)
+
+
+@pytest.mark.slow
+def test_starts_that_cannot_be_assembled_are_told():
+    """After so many draws."""
+    step = sliding()
+    far = step.reset(jax.random.key(0), {"x": (2.0, 3.0)})
+    assert np.isnan(far.q).all() and np.isnan(far.v).all()
+
+
 def test_what_becomes_of_a_step(swing):
     step, start, us = swing
     after, result = step.with_result(start, us[0])
@@ -249,6 +286,15 @@ def test_a_loop_traces_a_step_once():
         (lambda s, x: jm.stepper(s, x, 0.1, substeps=0), ValueError, "`substeps` must be a positive integer"),
         (lambda s, x: jm.stepper(s, x, 0.1)(x, jnp.zeros(3)), ValueError, r"`u` must have shape \(2,\)"),
         (lambda s, x: jm.stepper(s, x, 0.1).reset(jax.random.key(0), {"z": 1.0}), ValueError, "names 'z'"),
+        *(
+            (lambda s, x, of=of: jm.stepper(s, x, 0.1).reset(jax.random.key(0), {"x": of}), ValueError, text)
+            for of, text in (
+                (-1.0, "for 'x' a number that is not negative, or a finite range"),
+                ((1.0, 0.5), "for 'x' .* a finite range from its least to its largest value"),
+                ((0.0, np.inf), "for 'x' .* a finite range"),
+                ((0.0, 1.0, 2.0), r"for 'x', but has shape \(3,\)"),
+            )
+        ),
         (
             lambda s, x: jm.stepper(s, x, 0.1).start(dataclasses.replace(x, q=2 * x.q)),
             ValueError,

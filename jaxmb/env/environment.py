@@ -15,7 +15,6 @@ from ..foundations import (
     Count,
     Key,
     NoNaN,
-    NonNegative,
     Numbers,
     as_function,
     contract,
@@ -24,7 +23,7 @@ from ..foundations import (
     is_concrete,
     strong,
 )
-from ..simulation import Stepper, deviations
+from ..simulation import Stepper, start_spread
 from ..system import State as MechanismState
 from ..system import System
 
@@ -77,7 +76,7 @@ class Environment(eqx.Module):
         done: `done(system, state)`, whether the episode ends; never by default.
         randomise: `randomise(rng, system)` returns the system of an episode, the same with other numbers; what it draws, such as a target, is
             read by the other functions as `system.params`.
-        spread: standard deviation of the starts, as of `Stepper.reset`.
+        spread: standard deviations, or ranges, of the starts, as of `Stepper.reset`.
         episode_length: steps after which an episode is over; None for no limit, as wrappers of Brax want it, which count themselves.
 
     Raises:
@@ -102,7 +101,7 @@ class Environment(eqx.Module):
     randomise: Callable[..., System] | None
     upper: Float[Array, " nu"]
     lower: Float[Array, " nu"]
-    spread: Float[Array, "*nq"]
+    spread: Float[Array, "*nq"] | dict[str, Float[Array, "..."]]
     episode_length: int | None = eqx.field(static=True)
     _sees_inputs: bool = eqx.field(static=True)
 
@@ -117,7 +116,7 @@ class Environment(eqx.Module):
         *,
         done: Annotated[Any, OfState] | None = None,
         randomise: Annotated[Any, OfDraw] | None = None,
-        spread: AllNonNegative | Mapping[str, NonNegative] = 0.1,
+        spread: AllNonNegative | Mapping[str, Numbers] = 0.1,
         episode_length: Count | None = 1000,
     ):
         self.stepper = stepper
@@ -125,7 +124,8 @@ class Environment(eqx.Module):
         self.done, self.randomise = as_function(done, "done"), as_function(randomise, "randomise")
         self._sees_inputs = not OfState.value(observe)
         self.upper, self.lower = _limits(stepper, upper, lower)
-        self.spread = deviations(stepper.system, spread)
+        start_spread(stepper.system, spread)
+        self.spread = jax.tree.map(lambda x: jnp.asarray(x, default_float()), spread, is_leaf=lambda x: x is not spread)
         self.episode_length = None if episode_length is None else int(episode_length)
         _check(self)
 

@@ -1,6 +1,8 @@
 """Environments around an environment."""
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ..foundations import Key, Numbers, contract, where_needed
@@ -11,8 +13,9 @@ class AutoReset(eqx.Module):
     """An environment whose episodes follow each other: where one is over, the state is the start of the next.
 
     `reward`, `done`, `metrics` and `info["result"]`, `["steps"]`, `["truncation"]` are those of the step that ended the episode, `data` and `obs`
-    those of the next start, drawn anew with a system of its own; `info["final_obs"]` is what was observed at the end. Of a batch only the lanes
-    whose episode is over draw a start.
+    those of the next start, drawn anew with a system of its own; `info["final_obs"]` is what was observed at the end. `info["episode_metrics"]` has
+    the sums over the episode to here, of that which is over too: `sum_reward`, `length` in steps and the terms of the reward; `info["episode_done"]` is
+    `done`. That is all that Brax's training reads. Of a batch only the lanes whose episode is over draw a start.
 
     Args:
         env: an `Environment`.
@@ -32,7 +35,9 @@ class AutoReset(eqx.Module):
     def reset(self, rng: Key) -> State:
         """The start of the first episode."""
         state = self.env.reset(rng)
-        return state.replace(info=state.info | {"final_obs": state.obs})
+        sums = jax.tree.map(jnp.zeros_like, _summed(state))
+        more = {"final_obs": state.obs, "episode_metrics": sums, "episode_done": state.done}
+        return state.replace(info=state.info | more)
 
     def step(self, state: State, action: Numbers) -> State:
         """The state after a step, or the start of the next episode."""
@@ -42,11 +47,18 @@ class AutoReset(eqx.Module):
         after = self.env.step(state.replace(info=info), action)
         next_start = where_needed(after.done > 0, _start, (self.env, after.info["rng"]), _parts(after))
         data, obs, fresh = next_start
-        return after.replace(data=data, obs=obs, info=after.info | fresh | {"final_obs": after.obs})
+        sums = jax.tree.map(lambda x, y: x * (state.done == 0) + y, state.info["episode_metrics"], _summed(after))
+        more = {"final_obs": after.obs, "episode_metrics": sums, "episode_done": after.done}
+        return after.replace(data=data, obs=obs, info=after.info | fresh | more)
 
 
 def _start(env: Environment, rng: Array) -> tuple[PyTree, Array, dict[str, PyTree]]:
     return _parts(env.reset(rng))
+
+
+def _summed(state: State) -> dict[str, Array]:
+    """What is summed over an episode, of one step."""
+    return {"sum_reward": state.reward, "length": jnp.ones_like(state.reward), **state.metrics}
 
 
 def _parts(state: State) -> tuple[PyTree, Array, dict[str, PyTree]]:

@@ -55,6 +55,9 @@ def regular_metric(mass: Float[Array, "nv nv"], jacobian: Float[Array, "m nv"]) 
     there on, for a few rows in turn.
     """
     inertia, squared = jnp.diagonal(mass), jacobian**2
+    # Rounding of a zero ties nothing: a velocity without mass that it ties to masses would count as nearly free.
+    rounding = (SINGULAR * jnp.finfo(mass.dtype).eps) ** 2 * jnp.max(squared, axis=1, keepdims=True, initial=0)
+    squared = jnp.where(squared > rounding, squared, 0)
     sizes = jnp.zeros(jacobian.shape[0], mass.dtype)
     for _ in range(TURNS):
         heavy = inertia > 0

@@ -17,6 +17,7 @@ AXES: dict[str, Callable[..., Any]] = {
     "revolute": spatial.Revolute,
     "prismatic": spatial.Prismatic,
     "cylindrical": spatial.Cylindrical,
+    "screw": spatial.Screw,
     "planar": spatial.Planar,
     "universal": spatial.Universal,
 }
@@ -136,7 +137,8 @@ class MechanismBuilder:
             if joint.kind in FRAMES:
                 joints.append(FRAMES[joint.kind](name, *ends))
             else:
-                joints.append(AXES[joint.kind](name, *ends, axis=joint.axis, axis_b=joint.axis_b))
+                pitch = {"pitch": joint.pitch} if joint.kind == "screw" else {}
+                joints.append(AXES[joint.kind](name, *ends, axis=joint.axis, axis_b=joint.axis_b, **pitch))
         return joints
 
     def _couplings(self) -> list[Any]:

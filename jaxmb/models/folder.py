@@ -15,7 +15,7 @@ MAX_FILE_BYTES = 2**28
 
 @dataclasses.dataclass(frozen=True)
 class Folder:
-    """The folders that the files of a model may lie in; nothing else is opened.
+    """The folders that the files of a model may lie in, those of packages among them; nothing else is opened.
 
     Attributes:
         root: the folder of the model.
@@ -44,7 +44,7 @@ class Folder:
         Args:
             reference: a relative path, or "package://name/file".
             where: what refers to it, with which a refusal begins.
-            within: a folder of the model in which relative paths begin.
+            within: the folder in which relative paths begin, seen from that of the model.
 
         Raises:
             ValueError: if it lies outside of all folders that are allowed, links resolved.
@@ -55,13 +55,14 @@ class Folder:
             name, rest = match.groups()
             if name not in self.packages:
                 return None
-            base, homes = self.packages[name], (self.packages[name], *self.allowed)
+            base = self.packages[name]
         else:
             rest = reference.removeprefix("file://")
-            base, homes = self.root / within, (self.root, *self.allowed)
+            base = self.root / within
         # Functions of the operating system fail on it with an error that names no element.
         if "\0" in rest:
             raise ValueError(f"{where} must refer to a file, but refers to {reference!r}.")
+        homes = (self.root, *self.packages.values(), *self.allowed)
         # Resolved before it is compared: ".." and links inside of the folder may lead out of it.
         path = (base / rest.replace("\\", "/")).resolve()
         if not any(path.is_relative_to(home) for home in homes):

@@ -92,7 +92,8 @@ class ModelJoint:
 
     Attributes:
         name: its name.
-        kind: one of "fixed", "free", "revolute", "prismatic", "cylindrical", "planar", "universal" and "spherical".
+        kind: one of "fixed", "free", "revolute", "prismatic", "cylindrical", "screw", "planar", "universal" and
+            "spherical".
         parent, child: the links; `WORLD` for what stands still.
         outer, inner: the joint's frame (4, 4) on the parent and on the child.
         axis, axis_b: its direction (3,) in `outer` and in `inner`.
@@ -103,6 +104,7 @@ class ModelJoint:
         stiffness, rest: of a spring along the coordinate.
         armature: inertia in kg or kg m² that moves with the coordinate alone.
         limits: the least and the largest coordinate, or None.
+        pitch: of a screw, the shift along the axis for each turn in m.
     """
 
     name: str
@@ -122,6 +124,7 @@ class ModelJoint:
     rest: float = 0.0
     armature: float = 0.0
     limits: tuple[float, float] | None = None
+    pitch: float = 0.0
 
     @property
     def zero(self) -> np.ndarray:

@@ -9,12 +9,11 @@ from .document import XmlElement
 from .folder import Folder
 from .graph import WORLD, Z_AXIS, Coupling, ModelGraph, ModelJoint, ModelLink, inverse
 from .inertia import expect_mass
-from .sdf_frames import MODEL, STILL, SdfFrames, pose_of
+from .sdf_files import SdfFiles, expect_version
+from .sdf_frames import SDF_WORLD, SdfFrames, SdfPart, inside, is_true, parts_of, pose_of, truth
 
 # Gravity where no <world> says otherwise, as the format has it.
 GRAVITY = (0.0, 0.0, -9.8)
-# From version 1.5 on an axis is in the frame of its joint; before, in that of the model.
-FIRST_VERSION = (1, 5)
 TYPES = {
     "revolute": "revolute",
     "continuous": "revolute",
@@ -22,22 +21,31 @@ TYPES = {
     "fixed": "fixed",
     "ball": "spherical",
     "universal": "universal",
+    "revolute2": "universal",
+    "screw": "screw",
 }
+# No joint, but a relation between two of them.
+GEARBOX = "gearbox"
+# The shift of a screw for each turn in m where the file does not say it, as the format has it.
+DEFAULT_PITCH = 1.0
 # Beyond this size a limit is none, as the format has it.
 UNLIMITED = 1e16
 # What stands for an <inertial> that is not there.
 DEFAULT_MASS, DEFAULT_MOMENT = 1.0, 1.0
-# How far two axes of a universal joint may be from a right angle, as the cosine: numbers with four digits.
-ACROSS_TOLERANCE = 1e-3
+# How far two axes may be from a right angle, or from parallel, as the cosine, or the sine: numbers with four digits.
+DIRECTION_TOLERANCE = 1e-3
 # Elements that are read, by the one they stand in; those that are listed, and why they belong to no mechanism.
 READ = {
     "sdf": ("world", "model"),
     "world": ("model", "gravity"),
-    "model": ("pose", "link", "joint", "frame", "static"),
+    "model": ("pose", "link", "joint", "frame", "model", "static"),
     "link": ("pose", "inertial", "gravity"),
     "inertial": ("pose", "mass", "inertia"),
     "inertia": ("ixx", "ixy", "ixz", "iyy", "iyz", "izz"),
-    "joint": ("pose", "parent", "child", "axis", "axis2"),
+    "joint": (
+        *("pose", "parent", "child", "axis", "axis2", "thread_pitch", "screw_thread_pitch"),
+        *("gearbox_ratio", "gearbox_reference_body"),
+    ),
     "frame": ("pose",),
     "axis": ("xyz", "dynamics", "limit", "mimic", "use_parent_model_frame"),
     "axis2": ("xyz", "dynamics", "limit", "use_parent_model_frame"),
@@ -57,7 +65,6 @@ LISTED = {
     ),
 }
 REFUSED = {
-    "include": "models in models are not read; write the whole by `gz sdf -p` first",
     "population": "copies are not read",
     "actor": "scripted motion has no element",
     "road": "roads have no element",
@@ -75,24 +82,26 @@ def sdf_graph(root: XmlElement, folder: Folder, excluded: Sequence[str]) -> Mode
     Raises:
         ValueError: with file, line and element.
     """
-    _expect_version(root)
+    expect_version(root)
+    graph = ModelGraph("", np.array(GRAVITY))
+    root = SdfFiles(folder, excluded, graph).expanded(root)
     for element in root.walk():
         if element.tag in REFUSED:
             raise element.refusal(f"cannot be read: {REFUSED[element.tag]}.")
         if element.tag == "uri" and element.content:
             # Not opened, but checked: a model that points outside of its folder is refused whether its shapes are read or not.
-            folder.locate(element.content, element.where)
+            folder.locate(element.content, element.where, str(element.file.resolve().parent))
     worlds = root.children_of("world")
-    models = [m for e in (root, *worlds) for m in e.children_of("model") if m.attributes.get("name") not in excluded]
+    models = [m for e in (root, *worlds) for m in e.children_of("model")]
     if len(models) != 1:
         raise root.refusal(
             f"must hold one <model>, but holds {len(models)}; `exclude=[name]` reads it without one of them."
         )
-    graph = ModelGraph(models[0].text("name"), np.array(GRAVITY))
+    graph.name = models[0].text("name")
     for world in worlds[:1]:
         gravity = world.optional_child("gravity")
         graph.gravity = graph.gravity if gravity is None else gravity.content_numbers(3)
-    SdfReader(models[0], graph, excluded).read()
+    SdfReader(models[0], graph).read()
     for element in root.walk():
         for child in element.children if element.tag in READ else ():
             if child.tag in LISTED:
@@ -102,59 +111,43 @@ def sdf_graph(root: XmlElement, folder: Folder, excluded: Sequence[str]) -> Mode
     return graph
 
 
-def _expect_version(root: XmlElement) -> None:
-    version = root.text("version")
-    parts = version.split(".")
-    if not all(part.isdecimal() for part in parts) or tuple(map(int, parts)) < FIRST_VERSION:
-        first = ".".join(map(str, FIRST_VERSION))
-        raise root.refusal(
-            f"must have the `version` {first} or a later one, but has {version!r}; `gz sdf -p` writes it anew."
-        )
-
-
 class SdfReader:
-    """The links and joints of a model.
+    """The links and joints of a model and of the models in it.
 
     Args:
         model: the element.
         graph: what is added to.
-        excluded: names of elements that are not read.
     """
 
-    def __init__(self, model: XmlElement, graph: ModelGraph, excluded: Sequence[str]):
-        self.graph = graph
-        named = [e for e in model.children if e.tag in ("link", "joint", "frame")]
-        parts = []
-        for element in named:
-            ends = [end.content for end in element.children_of("parent", "child")]
-            if element.text("name") in excluded or any(end in excluded for end in ends):
-                graph.note("left out", element, "as was asked for")
-            else:
-                parts.append(element)
-        if nested := model.children_of("model"):
-            raise nested[0].refusal("cannot be read: models in models are not read.")
-        self.frames = SdfFrames(model, parts)
-        self.model, self.parts = model, parts
-        self.is_static = _truth(model.optional_child("static"), False)
+    def __init__(self, model: XmlElement, graph: ModelGraph):
+        self.model, self.graph = model, graph
+        parts = list(parts_of(model))
+        self.frames = SdfFrames(parts)
+        self.links = [part for part in parts if part.element.tag == "link"]
+        joints = [part for part in parts if part.element.tag == "joint"]
+        self.gearboxes = [part for part in joints if part.element.text("type") == GEARBOX]
+        self.joints = [part for part in joints if part.element.text("type") != GEARBOX]
+        self.fixed = {WORLD, *(part.name for part in self.links if part.is_static)}
 
     def read(self) -> None:
         """Adds all."""
-        for element in self.parts:
-            if element.tag == "link":
-                self.graph.links.append(self._link(element))
-        for element in self.parts:
-            if element.tag == "joint":
-                self.graph.joints.append(self._joint(element))
-        for element in self.parts:
-            if element.tag == "joint":
-                self._mimic(element)
+        for part in self.links:
+            self.graph.links.append(self._link(part))
+        for part in self.joints:
+            if joint := self._joint(part):
+                self.graph.joints.append(joint)
+        for part in self.joints:
+            self._mimic(part)
+        for part in self.gearboxes:
+            self.graph.couplings.append(self._gearbox(part))
         self._hold_roots()
 
-    def _link(self, element: XmlElement) -> ModelLink:
-        name, inertial = element.text("name"), element.optional_child("inertial")
+    def _link(self, part: SdfPart) -> ModelLink:
+        element, name = part.element, part.name
+        inertial = element.optional_child("inertial")
         if name == WORLD:
             raise element.refusal(f"must not be called '{WORLD}', which is what stands still, but is.")
-        if not _truth(element.optional_child("gravity"), True):
+        if not truth(element.optional_child("gravity"), True):
             self.graph.note("left out", f"<gravity> of {element}", "gravity acts on all bodies alike")
         if inertial is None:
             self.graph.note(
@@ -162,7 +155,7 @@ class SdfReader:
                 element,
                 f"has no <inertial>: {DEFAULT_MASS:g} kg and {DEFAULT_MOMENT:g} kg m², as the format has it",
             )
-        elif _truth_of(inertial, "auto"):
+        elif is_true(inertial, "auto"):
             raise inertial.refusal(f"of {element} must hold numbers, but is to follow from shapes.")
         at = pose_of(inertial)
         mass = _number(inertial, "mass", DEFAULT_MASS)
@@ -176,30 +169,39 @@ class SdfReader:
 
     # Joints
 
-    def _joint(self, element: XmlElement) -> ModelJoint:
-        kind = element.text("type")
+    def _joint(self, part: SdfPart) -> ModelJoint | None:
+        """A joint; None between links that stand still."""
+        element, kind = part.element, part.element.text("type")
         if kind not in TYPES:
-            raise element.refusal(f"must have a `type` out of {listing(TYPES)}, but has {kind!r}.")
-        ends = [self.frames.link(element.required_child(tag)) for tag in ("parent", "child")]
-        here, name = self.frames.pose(element.text("name"), element), element.text("name")
-        outer, inner = (inverse(self.frames.pose(STILL if end == WORLD else end, element)) @ here for end in ends)
+            raise element.refusal(f"must have a `type` out of {listing((*TYPES, GEARBOX))}, but has {kind!r}.")
+        parent, child = self._ends(part)
+        if child == WORLD:
+            raise element.refusal("must not have what stands still as its <child>, but has.")
+        if {parent, child} <= self.fixed:
+            self.graph.note("left out", element, "both its links stand still")
+            return None
+        here = self.frames.pose(part.name)
+        outer, inner = (inverse(self._link_pose(end)) @ here for end in (parent, child))
         axis = axis_b = Z_AXIS
         numbers: dict[str, float] = {}
-        if TYPES[kind] in ("revolute", "prismatic", "universal"):
+        if TYPES[kind] in ("revolute", "prismatic", "screw", "universal"):
             first = element.required_child("axis")
-            axis = axis_b = self._axis(first, here)
+            axis = axis_b = self._axis(first, part)
             numbers = self._dynamics(first)
-        if kind == "universal":
+        if TYPES[kind] == "universal":
             second = element.required_child("axis2")
-            axis_b = self._axis(second, here)
-            if abs(axis @ axis_b) > ACROSS_TOLERANCE:
-                raise second.refusal(f"of {element} must be at a right angle to <axis>, but is not.")
+            axis_b = self._axis(second, part)
+            if abs(axis @ axis_b) > DIRECTION_TOLERANCE:
+                raise second.refusal(
+                    f"of {element} must be at a right angle to <axis>, but is not; two joints of type 'revolute' with a link between turn about any axes."
+                )
             if any(numbers.values()) or any(self._dynamics(second).values()):
                 self.graph.note("left out", element, "friction and springs of universal joints have no element")
             numbers = {}
-        parent, child = ends
+        if kind == "screw":
+            numbers["pitch"] = self._pitch(element)
         return ModelJoint(
-            name=name,
+            name=part.name,
             kind=TYPES[kind],
             parent=parent,
             child=child,
@@ -213,26 +215,86 @@ class SdfReader:
             **numbers,
         )
 
+    def _ends(self, part: SdfPart) -> tuple[str, str]:
+        """The links that a joint names."""
+        parent, child = (self.frames.link(part.element.required_child(tag), part.scope) for tag in ("parent", "child"))
+        return parent, child
+
+    def _link_pose(self, link: str) -> np.ndarray:
+        """The pose of a link in the world as the model is drawn."""
+        return self.frames.pose(SDF_WORLD if link == WORLD else link)
+
     def _closes(self, parent: str, child: str) -> bool:
-        """Whether the child hangs on a joint already, or carries the parent."""
+        """Whether the child hangs on a joint already, stands still, or carries the parent."""
         above = {joint.child: joint.parent for joint in self.graph.joints if not joint.closes}
         at = parent
         while at in above and at != child:
             at = above[at]
-        return child in above or at == child
+        return child in above or child in self.fixed or at == child
 
-    def _axis(self, element: XmlElement, here: np.ndarray) -> np.ndarray:
+    def _axis(self, element: XmlElement, part: SdfPart) -> np.ndarray:
         """A direction of unit length in the frame of the joint."""
         xyz = element.optional_child("xyz")
         direction = Z_AXIS if xyz is None else xyz.content_numbers(3)
         if not direction.any():
             raise element.refusal("must have a direction as <xyz>, but has zeros.")
-        turn = here[:3, :3]
+        frame = part.name
         if xyz is not None and xyz.attributes.get("expressed_in"):
-            direction = turn.T @ self.frames.pose(xyz.text("expressed_in"), xyz)[:3, :3] @ direction
-        elif _truth(element.optional_child("use_parent_model_frame"), False):
-            direction = turn.T @ self.frames.pose(MODEL, element)[:3, :3] @ direction
-        return direction / np.linalg.norm(direction)
+            frame = self.frames.find(xyz.text("expressed_in"), part.scope, xyz)
+        elif truth(element.optional_child("use_parent_model_frame"), False):
+            frame = part.scope
+        turn = self.frames.pose(part.name)[:3, :3].T @ self.frames.pose(frame)[:3, :3]
+        return turn @ direction / np.linalg.norm(direction)
+
+    def _pitch(self, element: XmlElement) -> float:
+        """The shift of a screw along its axis for each turn, of a right-handed thread positive."""
+        pitch, older = (element.optional_child(tag) for tag in ("screw_thread_pitch", "thread_pitch"))
+        source = older if pitch is None else pitch
+        if source is None:
+            self.graph.note(
+                "approximated", element, f"has no <screw_thread_pitch>: {DEFAULT_PITCH:g} m, as the format has it"
+            )
+            return DEFAULT_PITCH
+        value = float(source.content_numbers(1)[0])
+        if value == 0:
+            raise source.refusal(f"of {element} must not be zero, but is.")
+        # The older one is in rad/m, and of a left-handed thread positive.
+        return value if source is pitch else -2 * np.pi / value
+
+    # Relations
+
+    def _gearbox(self, part: SdfPart) -> Coupling:
+        """θ₂ = −ratio θ₁ of the turns θ₁ of the parent about <axis> and θ₂ of the child about <axis2>, seen from the reference body."""
+        element = part.element
+        reference, ratio = element.required_child("gearbox_reference_body"), _number(element, "gearbox_ratio", 1.0)
+        if ratio == 0:
+            raise element.refusal("must have a <gearbox_ratio> other than zero, but has not.")
+        body = self.frames.link(reference, part.scope)
+        axes = (element.required_child(tag) for tag in ("axis", "axis2"))
+        (first, sign), (second, sign_b) = (
+            self._turn(part, body, link, axis) for link, axis in zip(self._ends(part), axes, strict=True)
+        )
+        if first == second:
+            raise element.refusal("must relate two links, but has one as <parent> and <child>.")
+        ratio *= -sign * sign_b
+        return Coupling(name=part.name, joints=(first, second), ratio=ratio, offset=0.0, where=element.where)
+
+    def _turn(self, part: SdfPart, body: str, link: str, axis: XmlElement) -> tuple[str, float]:
+        """The joint by which a link turns on a body about an axis, and the sign of its angle."""
+        direction = self.frames.pose(part.name)[:3, :3] @ self._axis(axis, part)
+        for joint in self.graph.joints:
+            own = self.frames.pose(joint.name)[:3, :3] @ joint.axis
+            is_parallel = np.linalg.norm(np.cross(own, direction)) < DIRECTION_TOLERANCE
+            if (
+                joint.kind == "revolute"
+                and not joint.closes
+                and {joint.parent, joint.child} == {body, link}
+                and is_parallel
+            ):
+                return joint.name, float(np.sign(own @ direction)) * (1.0 if joint.child == link else -1.0)
+        raise axis.refusal(
+            f"of {part.element} must be that of a joint by which '{link}' turns on '{body}', its <gearbox_reference_body>, but there is none."
+        )
 
     def _dynamics(self, axis: XmlElement) -> dict[str, float]:
         dynamics = axis.optional_child("dynamics")
@@ -253,6 +315,8 @@ class SdfReader:
         axis = element.optional_child("axis")
         limit = None if axis is None else axis.optional_child("limit")
         if limit is None or kind not in ("revolute", "prismatic"):
+            if limit is not None and kind != "continuous":
+                self.graph.note("listed", element, f"limits of the type '{kind}' are not part of a mechanism")
             return None
         low, high = (_bound(limit, key) for key in ("lower", "upper"))
         if low is None or high is None:
@@ -263,16 +327,17 @@ class SdfReader:
             raise limit.refusal(f"of {element} must have <lower> below <upper>, but has {low:g} and {high:g}.")
         return low, high
 
-    def _mimic(self, element: XmlElement) -> None:
+    def _mimic(self, part: SdfPart) -> None:
+        element, name = part.element, part.name
         axis = element.optional_child("axis")
         mimic = None if axis is None else axis.optional_child("mimic")
         if mimic is None:
             return
-        leader, name, ratio = mimic.text("joint"), element.text("name"), _number(mimic, "multiplier", 1.0)
+        leader, ratio = inside(part.scope, mimic.text("joint")), _number(mimic, "multiplier", 1.0)
         joints = [self.graph.joint(x) for x in (leader, name)]
         if joints[0] is None or leader == name:
             raise mimic.refusal(f"of {element} must name another joint, but names '{leader}'.")
-        if any(j is not None and j.kind not in ("revolute", "prismatic") for j in joints) or ratio == 0:
+        if any(j is not None and j.kind not in ("revolute", "prismatic", "screw") for j in joints) or ratio == 0:
             raise mimic.refusal(
                 f"of {element} must relate joints with one coordinate by a <multiplier> other than zero, but does not."
             )
@@ -291,10 +356,10 @@ class SdfReader:
         for link in reversed(roots):
             joint = ModelJoint(
                 name=f"{link.name}_base",
-                kind="fixed" if self.is_static else "free",
+                kind="fixed" if link.name in self.fixed else "free",
                 parent=WORLD,
                 child=link.name,
-                outer=self.frames.pose(link.name, self.model),
+                outer=self._link_pose(link.name),
                 inner=np.eye(4),
                 axis=Z_AXIS,
                 axis_b=Z_AXIS,
@@ -317,15 +382,3 @@ def _bound(limit: XmlElement, tag: str) -> float | None:
         return None
     value = float(child.content_numbers(1)[0])
     return None if abs(value) >= UNLIMITED else value
-
-
-def _truth(element: XmlElement | None, default: bool) -> bool:
-    if element is None:
-        return default
-    if element.content not in ("0", "1", "true", "false"):
-        raise element.refusal(f"must hold 'true' or 'false', but holds {element.content!r}.")
-    return element.content in ("1", "true")
-
-
-def _truth_of(element: XmlElement, attribute: str) -> bool:
-    return element.attributes.get(attribute, "false") in ("1", "true")

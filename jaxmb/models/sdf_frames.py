@@ -1,96 +1,163 @@
-"""The frames of a model in SDFormat, each seen from another one."""
+"""The frames of a model in SDFormat and of the models in it, each seen from another one."""
+
+import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 from scipy.spatial.transform import Rotation
 
 from ..foundations import listing
 from .document import XmlElement
-from .graph import WORLD, from_quaternion, pose
+from .graph import WORLD, from_quaternion, inverse, pose
 from .urdf import QUATERNION_TOLERANCE
 
 # Names of the format for what stands still, and for the model itself.
-STILL, MODEL = "world", "__model__"
+SDF_WORLD, MODEL = "world", "__model__"
+# What stands between the name of a model and that of what is in it.
+SCOPE = "::"
+
+
+@dataclasses.dataclass(frozen=True)
+class SdfPart:
+    """A link, joint, frame or model.
+
+    Attributes:
+        name: seen from the outermost model, "arm::wrist" for "wrist" in its model "arm"; `MODEL` for the outermost one.
+        element: the element.
+        scope: the name of the model that it stands in, in which its own words are understood.
+        is_static: whether it stands still, as all in a static model does.
+    """
+
+    name: str
+    element: XmlElement
+    scope: str
+    is_static: bool
+
+
+def parts_of(model: XmlElement, name: str = MODEL, scope: str = MODEL, is_static: bool = False) -> Iterator[SdfPart]:
+    """A model and all in it."""
+    is_static = is_static or truth(model.optional_child("static"), False)
+    yield SdfPart(name, model, scope, is_static)
+    for element in model.children_of("link", "joint", "frame", "model"):
+        own = element.text("name")
+        if own in (SDF_WORLD, MODEL):
+            raise element.refusal(f"must have another name than '{own}', which the format uses itself.")
+        if element.tag == "model":
+            yield from parts_of(element, inside(name, own), name, is_static)
+        else:
+            yield SdfPart(inside(name, own), element, name, is_static)
+
+
+def inside(scope: str, name: str) -> str:
+    """The name, seen from the outermost model, of what has a name in a model."""
+    full = name if scope == MODEL else f"{scope}{SCOPE}{name}"
+    return full.removesuffix(f"{SCOPE}{MODEL}")
 
 
 class SdfFrames:
-    """Poses of links, joints and frames in the world, as the model is drawn, and the link that each belongs to.
+    """Poses of links, joints, frames and models as they are drawn, and the link that each belongs to.
 
     Args:
-        model: the <model>.
-        parts: its links, joints and frames.
+        parts: the outermost model and all in it.
 
     Raises:
         ValueError: for two elements of one name.
     """
 
-    def __init__(self, model: XmlElement, parts: list[XmlElement]):
-        self.model = model
-        self.named: dict[str, XmlElement] = {}
-        for element in parts:
-            name = element.text("name")
-            if name in self.named:
-                raise element.refusal(
-                    f"must have a name of its own, but one on line {self.named[name].line} has it too."
-                )
-            if name in (STILL, MODEL):
-                raise element.refusal(f"must have another name than '{name}', which the format uses itself.")
-            self.named[name] = element
-        self._poses: dict[str, np.ndarray] = {STILL: np.eye(4)}
+    def __init__(self, parts: list[SdfPart]):
+        self.named: dict[str, SdfPart] = {}
+        for part in parts:
+            if part.name in self.named:
+                first = self.named[part.name].element
+                raise part.element.refusal(f"must have a name of its own, but one on line {first.line} has it too.")
+            self.named[part.name] = part
+        self._poses: dict[tuple[str, str], np.ndarray] = {}
 
-    def pose(self, name: str, where: XmlElement, chain: tuple[str, ...] = ()) -> np.ndarray:
-        """The pose (4, 4) of a frame in the world, asked for by an element.
-
-        Raises:
-            ValueError: for a name that there is not, and for frames that refer to each other in a circle.
-        """
-        if name in chain:
-            raise where.refusal(f"must have a pose, but the frames {listing(chain)} refer to each other in a circle.")
-        if name not in self._poses:
-            if name == MODEL:
-                element, base = self.model, STILL
-            else:
-                element = self._element(name, where)
-                base = self._base(element)
-            posed = element.optional_child("pose")
-            if posed is not None:
-                base = posed.attributes.get("relative_to") or base
-            self._poses[name] = self.pose(base, element, (*chain, name)) @ pose_of(element)
-        return self._poses[name]
-
-    def _base(self, element: XmlElement) -> str:
-        """The frame that a pose is relative to by default."""
-        if element.tag == "joint":
-            return element.required_child("child").content
-        return element.attributes.get("attached_to") or MODEL
-
-    def link(self, end: XmlElement) -> str:
-        """The link that a <parent> or <child> names, or the ground.
+    def find(self, name: str, scope: str, where: XmlElement) -> str:
+        """The name, seen from the outermost model, of what an element in a model names.
 
         Raises:
             ValueError: for a name that there is not.
         """
-        name, chain = end.content, ()
-        while name != STILL:
+        full = scope if name == MODEL else inside(scope, name)
+        if name != SDF_WORLD and full not in self.named:
+            raise where.refusal(
+                f"must name a link, a joint, a frame or a model out of {listing(self.named)}, but names '{name}'."
+            )
+        return SDF_WORLD if name == SDF_WORLD else full
+
+    def pose(self, name: str, outer: str = SDF_WORLD, chain: tuple[str, ...] = ()) -> np.ndarray:
+        """The pose (4, 4) of a frame in an outer one, by default in the world.
+
+        Raises:
+            ValueError: for frames that refer to each other in a circle, or not to the outer one.
+        """
+        if name == outer:
+            return np.eye(4)
+        if name == SDF_WORLD or name in chain:
+            raise self.named[chain[-1]].element.refusal(
+                f"must have a pose, but the frames {listing(chain)} refer to each other in a circle."
+                if name in chain
+                else f"must have a pose in {self.named[outer].element} as its `placement_frame`, but has none."
+            )
+        if (name, outer) not in self._poses:
+            base, step = self._step(self.named[name])
+            self._poses[name, outer] = self.pose(base, outer, (*chain, name)) @ step
+        return self._poses[name, outer]
+
+    def _step(self, part: SdfPart) -> tuple[str, np.ndarray]:
+        """The frame that the pose of a part is relative to, and the pose in it."""
+        element, at = part.element, pose_of(part.element)
+        posed = element.optional_child("pose")
+        relative = None if posed is None else posed.attributes.get("relative_to")
+        base = self._base(part) if posed is None or not relative else self.find(relative, part.scope, posed)
+        placed = element.attributes.get("placement_frame") if element.tag == "model" else None
+        if placed:
+            # The pose is that of a frame in the model.
+            at = at @ inverse(self.pose(self.find(placed, part.name, element), part.name))
+        return base, at
+
+    def _base(self, part: SdfPart) -> str:
+        """The frame that a pose is relative to by default."""
+        if part.name == MODEL:
+            return SDF_WORLD
+        if part.element.tag == "joint":
+            child = part.element.required_child("child")
+            return self.find(child.content, part.scope, child)
+        return self.find(part.element.attributes.get("attached_to") or MODEL, part.scope, part.element)
+
+    def link(self, end: XmlElement, scope: str) -> str:
+        """The link that a <parent> or <child> in a model names, or the ground.
+
+        Raises:
+            ValueError: for a name that there is not.
+        """
+        name, chain = self.find(end.content, scope, end), ()
+        while name != SDF_WORLD:
             if name in chain:
                 raise end.refusal(
                     f"must belong to a link, but {listing(chain)} are attached to each other in a circle."
                 )
-            chain = (*chain, name)
-            if name == MODEL:
-                first = next((e.text("name") for e in self.named.values() if e.tag == "link"), "")
-                name = self.model.attributes.get("canonical_link") or first
-            element = self._element(name, end)
-            if element.tag == "link":
+            chain, part = (*chain, name), self.named[name]
+            if part.element.tag == "link":
                 return name
-            name = self._base(element)
+            name = self._canonical(part) if part.element.tag == "model" else self._base(part)
         return WORLD
 
-    def _element(self, name: str, where: XmlElement) -> XmlElement:
-        if name not in self.named:
-            raise where.refusal(
-                f"must name a link, a joint or a frame out of {listing(self.named)}, but names '{name}'."
-            )
-        return self.named[name]
+    def _canonical(self, part: SdfPart) -> str:
+        """The link, or the model, that the frame of a model belongs to."""
+        if part.is_static:
+            return SDF_WORLD
+        own = [
+            x.name
+            for tag in ("link", "model")
+            for x in self.named.values()
+            if x.scope == part.name and x.element.tag == tag and x is not part
+        ]
+        named = part.element.attributes.get("canonical_link") or None
+        if named is None and not own:
+            raise part.element.refusal("must hold a <link>, but holds none.")
+        return own[0] if named is None else self.find(named, part.name, part.element)
 
 
 def pose_of(element: XmlElement | None) -> np.ndarray:
@@ -112,6 +179,24 @@ def pose_of(element: XmlElement | None) -> np.ndarray:
     if style != "euler_rpy":
         raise child.refusal(f"must have 'euler_rpy' or 'quat_xyzw' as `rotation_format`, but has {style!r}.")
     values = child.content_numbers(6)
-    in_degrees = child.attributes.get("degrees", "false") in ("1", "true")
+    in_degrees = is_true(child, "degrees")
     # Lower case: turns about fixed axes, R = Rz Ry Rx, as in URDF.
     return pose(values[:3], Rotation.from_euler("xyz", values[3:], degrees=in_degrees).as_matrix())
+
+
+def truth(element: XmlElement | None, default: bool) -> bool:
+    """Whether an element holds "true".
+
+    Raises:
+        ValueError: if it holds neither that nor "false".
+    """
+    if element is None:
+        return default
+    if element.content not in ("0", "1", "true", "false"):
+        raise element.refusal(f"must hold 'true' or 'false', but holds {element.content!r}.")
+    return element.content in ("1", "true")
+
+
+def is_true(element: XmlElement, attribute: str) -> bool:
+    """Whether an attribute is "true"; not, if there is none."""
+    return element.attributes.get(attribute, "false") in ("1", "true")

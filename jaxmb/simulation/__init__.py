@@ -22,7 +22,7 @@ from .simulate import simulate as simulate
 from .solution import Solution as Solution
 from .step_records import Switches as Switches
 from .stepper import Stepper as Stepper
-from .stepper import deviations as deviations
+from .stepper import start_spread as start_spread
 from .stepper import stepper as stepper
 
 # What users and classes of theirs meet; other names are for the packages above.

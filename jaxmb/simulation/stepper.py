@@ -8,6 +8,7 @@ import diffrax as dfx
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
@@ -25,13 +26,14 @@ from ..foundations import (
     contract,
     default_float,
     enforce,
+    is_concrete,
     listing,
     remembered,
     shapes_of,
     strong,
     with_nan_derivatives,
 )
-from ..kinematics import consistency, try_assemble
+from ..kinematics import Attempt, consistency, try_assemble
 from ..system import State, System, apply_mode, canonical, check_state, rows_at
 from .adjoint import integrate
 from .arguments import checked_control, checked_solver
@@ -45,6 +47,8 @@ from .solver import ConstrainedSolver
 from .state_vector import StateVector
 from .vector_field import VectorField
 
+# How often a start is drawn from ranges until one can be assembled.
+DRAWS = 32
 # Steps beside the substeps: one that rounding may leave at the end.
 SPARE_STEPS = 1
 
@@ -123,12 +127,16 @@ class Stepper(AbstractStepper):
         )
 
     def reset(self, key: Key, spread: Numbers | Mapping[str, Numbers] = 0.1, around: State | None = None) -> State:
-        """A state to begin with, drawn around another one: q of that and noise, assembled with its velocities.
+        """A state to begin with, drawn around another one: q of that and noise, or anywhere in ranges, assembled with its velocities.
+
+        Coordinates with a range are uniform in it, independently of each other, and keep what was drawn; the others follow by assembling from where they
+        are in `around`. Where that fails all are drawn anew, up to 32 times: starts are uniform in these coordinates on the part of their
+        ranges where the mechanism can be assembled, which is not uniform in a volume of its poses.
 
         Args:
             key: of `jax.random`; equal keys give equal states.
             spread: standard deviation of the noise, in the units of the coordinates: a number, one for each (nq,), or by name,
-                zero for those not named.
+                zero for those not named; by name also (least, largest), a range.
             around: a state; that of `stepper` by default.
 
         Returns:
@@ -140,8 +148,18 @@ class Stepper(AbstractStepper):
         around = self._reference(around)
         check_state(self.system, around)
         system, bare = apply_mode(self.system, around)
-        noise = deviations(system, spread) * jax.random.normal(key, bare.q.shape, bare.q.dtype)
-        attempt = try_assemble(system, bare.q + noise, bare.v, t=bare.t)
+        numbers = (system, bare, *start_spread(system, spread))
+        if numbers[-1]:
+            # The draw is found without derivatives, which no loop of unknown length has in reverse mode; the start itself has them.
+            constant = jax.tree.map(lambda x: lax.stop_gradient(x) if eqx.is_array(x) else x, numbers)
+
+            def anew(search: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+                trial = jax.random.fold_in(key, search[0])
+                return search[0] + 1, trial, _start(trial, *constant).result == RESULTS.successful
+
+            begin = (jnp.zeros((), jnp.int32), key, jnp.zeros((), bool))
+            key = lax.while_loop(lambda search: ~search[2] & (search[0] < DRAWS), anew, begin)[1]
+        attempt = _start(key, *numbers)
         assembled, good = attempt.state, attempt.result == RESULTS.successful
         q, v = (jnp.where(good, x, jnp.nan) for x in (assembled.q, assembled.v))
         return self._with_memory(dataclasses.replace(assembled, q=q, v=v, mode=around.mode))
@@ -231,23 +249,56 @@ def stepper(
     )
 
 
-def deviations(system: System, spread: Numbers | Mapping[str, Numbers]) -> Float[Array, "*nq"]:
-    """The standard deviation of each coordinate, or one number for all.
+def start_spread(
+    system: System, spread: Numbers | Mapping[str, Numbers]
+) -> tuple[Float[Array, "*nq"], dict[str, Float[Array, "2"]]]:
+    """The standard deviation of each coordinate, or one number for all, and the ranges of those that have one.
 
     Raises:
         ValueError: for a `spread` that does not fit.
     """
-    if isinstance(spread, Mapping):
-        unknown = [name for name in spread if name not in system.coordinates]
-        if unknown:
-            raise ValueError(f"Argument `spread` must name coordinates of the system, but names {listing(unknown)}.")
-        return jnp.stack([jnp.asarray(spread.get(name, 0.0), default_float()) for name in system.coordinates])
-    values = jnp.asarray(spread, default_float())
-    if values.shape not in ((), (system.nq,)):
-        raise ValueError(
-            f"Argument `spread` must be a number or have shape ({system.nq},), but has shape {values.shape}."
-        )
-    return values
+    if not isinstance(spread, Mapping):
+        values = jnp.asarray(spread, default_float())
+        if values.shape not in ((), (system.nq,)):
+            raise ValueError(
+                f"Argument `spread` must be a number or have shape ({system.nq},), but has shape {values.shape}."
+            )
+        return values, {}
+    unknown = [name for name in spread if name not in system.coordinates]
+    if unknown:
+        raise ValueError(f"Argument `spread` must name coordinates of the system, but names {listing(unknown)}.")
+    numbers = {name: jnp.asarray(x, default_float()) for name, x in spread.items()}
+    for name, x in numbers.items():
+        if x.shape not in ((), (2,)):
+            raise ValueError(
+                f"Argument `spread` must have a number or a range (least, largest) for '{name}', but has shape {x.shape}."
+            )
+        # With NumPy: within a program JAX would trace it.
+        if is_concrete(x) and not _is_spread(np.asarray(x)):
+            raise ValueError(
+                f"Argument `spread` must have for '{name}' a number that is not negative, or a finite range from its least to its largest value, but has {x}."
+            )
+    zero = jnp.zeros((), default_float())
+    deviation = [x if (x := numbers.get(name, zero)).ndim == 0 else zero for name in system.coordinates]
+    # In the order of the coordinates: a mapping that has been through a program comes back in another one.
+    return jnp.stack(deviation), {name: numbers[name] for name in system.coordinates if numbers.get(name, zero).ndim}
+
+
+def _is_spread(x: np.ndarray) -> bool:
+    """Whether numbers are a deviation or a range."""
+    return bool(np.isfinite(x).all() and (x >= 0 if x.ndim == 0 else x[0] <= x[1]))
+
+
+def _start(
+    key: Array, system: System, around: State, deviation: Float[Array, "*nq"], ranges: dict[str, Float[Array, "2"]]
+) -> Attempt:
+    """What is drawn, assembled; coordinates with ranges keep their values."""
+    q = around.q + deviation * jax.random.normal(key, around.q.shape, around.q.dtype)
+    if ranges:
+        at = np.array([system.coordinates.index(name) for name in ranges])
+        low, high = jnp.stack([*ranges.values()], axis=1)
+        q = q.at[at].set(jax.random.uniform(jax.random.fold_in(key, DRAWS), at.shape, q.dtype, low, high))
+    return try_assemble(system, q, around.v, t=around.t, hold=tuple(ranges))
 
 
 # Programs: one for all steppers that differ in their numbers only
