@@ -721,7 +721,7 @@ def files():
     yield jm.sweep.grid, dict(columns={"a": [1.0, 2.0]})
     yield jm.sweep.run, dict(
         fn=lambda row: {"y": row["a"]}, table={"a": np.arange(3.0)}, folder=fresh(), rows_per_shard=more(2), memory=more(1e9),
-        task=least(0), tasks=more(1), kind=known("nc"), progress=None, throw=True, cost=None, check=None,
+        task=least(0), tasks=more(1), kind=known("nc"), progress=False, throw=True, cost=None, check=None,
     )  # fmt: skip
     yield jm.sweep.status, dict(folder=known(swept()))
     yield jm.sweep.open, dict(folder=known(swept()))
@@ -748,7 +748,7 @@ def described():
 @functools.cache
 def swept():
     path = fresh()
-    jm.sweep.run(lambda row: {"y": row["a"]}, {"a": np.arange(3.0)}, path, progress=None)
+    jm.sweep.run(lambda row: {"y": row["a"]}, {"a": np.arange(3.0)}, path, progress=False)
     return path
 
 
