@@ -46,6 +46,7 @@ def pendulum(copies=1, factors=(1.0, 3.0, 1e-6, 1e6)):
 
 
 @functools.cache
+@jax.ensure_compile_time_eval()  # kept, and not of the program in which it is first asked for
 def fourbar(copies=1):
     """The four-bar; with copies > 1 its loop is closed several times, in other units and order."""
     extra = [

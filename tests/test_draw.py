@@ -439,3 +439,17 @@ def test_arguments_that_do_not_fit():
         jm.plot.draw(solids, resting, plt.figure().add_subplot(), view="three")
     with pytest.raises(ValueError, match="`ax` must be plain axes, but is three-dimensional"):
         jm.plot.draw(solids, resting, plt.figure().add_subplot(projection="3d"))
+
+
+def test_a_perspective_view_has_axes_and_a_bar_of_its_length():
+    """In metres and millimetres; axes point where the view turns them, and the bar is the longest of 1, 2, 5, … below half the size."""
+    for unit, label in ((1.0, "0.5 m"), (1e3, "500 m")):
+        body = jm.spatial.Body("box", 1.0, shape=jm.spatial.Box((1.0 * unit, 0.4 * unit, 1.8 * unit)))
+        system = jm.spatial.Mechanism([body], [jm.spatial.Revolute("held", "ground", "box")]).build()
+        ax = jm.plot.draw(system, jm.assemble(system))
+        texts = {text.get_text(): text for text in ax.texts}
+        assert {"x", "y", "z", label} <= set(texts)
+        x, y, z, bar = (line.get_xydata() for line in ax.lines[-4:])
+        np.testing.assert_allclose(x[0], z[0])
+        assert z[1, 1] > z[0, 1] and abs(z[1, 0] - z[0, 0]) < 1e-12 * unit and x[1, 0] > x[0, 0] and y[1, 0] > y[0, 0]
+        np.testing.assert_allclose(np.diff(bar, axis=0)[0], [0.5 * unit, 0.0], atol=1e-12 * unit)

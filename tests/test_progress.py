@@ -91,7 +91,7 @@ def test_a_run_says_that_it_is_compiled():
     with terminal() as written:
         jm.simulate(system, jm.as_state(system, [1.0]), [0.1])
         text = written()
-    assert "compiling, 0 s" in text and is_clean(text)
+    assert "compiling, " in text and is_clean(text)
 
 
 @pytest.mark.parametrize("stream", [None, io.StringIO()])

@@ -13,7 +13,7 @@ from ..output import Wrench, joint_reactions
 from ..reaction import ReactionReport, analyse_reactions
 from ..simulation import Solution
 from ..system import State, System
-from .paper import paint
+from .paper import STRIP, measures, paint
 from .reactions import TRUSTED, UNTRUSTED, ReactionArrows, reaction_arrows, verdict_legend, verdicts
 from .scene import SIZE, Scene
 from .snapshot import Trajectory
@@ -191,7 +191,10 @@ class _Sketch:
             ax.set(xlim=(ends[0][0], ends[1][0]), ylim=(ends[0][1], ends[1][1]), aspect="equal")
             ax.set(xlabel=view.labels[0], ylabel=view.labels[1])
             if not view.is_flat:
+                corner = ends[0] - np.array([0.0, STRIP * self.scene.radius])
+                ax.set_ylim(corner[1], ends[1][1])
                 ax.set_axis_off()
+                measures(ax, view, corner)
             if len(self.axes) > 1:
                 ax.set_title(str(view.kind), fontsize=9)
         self._explain()

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .colour import GUIDE
 from .primitive import Primitive
 from .solid import TINY, close
 from .view import View
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 # A piece and its loops on paper.
 PaperPiece = tuple[Primitive, tuple[np.ndarray, ...]]
 HEAD = 1.8  # length of an arrow head, in sizes of symbols
+STRIP = 0.3  # height of what is below a view in perspective, in radii of what is seen
 ROUND = np.linspace(0, 2 * np.pi, 13)[:-1]
 
 
@@ -48,6 +50,33 @@ def paint(
         )
         artists.append(ax.add_collection(artist, autolim=False))
     return artists
+
+
+def measures(ax: "matplotlib.axes.Axes", view: View, corner: np.ndarray) -> None:
+    """The axes of the world and a bar of known length, at the depth of the centre, in a strip below a view in perspective.
+
+    Args:
+        ax: axes of matplotlib.
+        view: how the mechanism is seen.
+        corner: of the strip, lower left (2,).
+    """
+    unit, style = STRIP * view.radius, {"color": GUIDE, "fontsize": 8, "ha": "center"}
+    origin = corner + unit * np.array([0.5, 0.4])
+    for name, direction in zip("xyz", view.axes.T[:, :2], strict=True):
+        tip = 0.5 * unit * direction
+        ax.plot(*np.stack([origin, origin + tip], axis=1), color=GUIDE, linewidth=1.2, solid_capstyle="round")
+        ax.text(*(origin + 1.4 * tip), name, va="center", **style)
+    ends = corner + unit * np.array([[1.5, 0.25], [1.5, 0.25]])
+    ends[1, 0] += (length := _round_length(0.5 * view.radius))
+    ax.plot(*ends.T, color=GUIDE, linewidth=2.0, solid_capstyle="butt")
+    x, y = ends.mean(axis=0)
+    ax.text(x, y + 0.06 * unit, f"{length:g} m", va="bottom", **style)
+
+
+def _round_length(longest: float) -> float:
+    """The longest of 1, 2, 5, 10, … that is not longer."""
+    power = 10.0 ** np.floor(np.log10(longest))
+    return max(x * power for x in (1.0, 2.0, 5.0) if x * power <= longest)
 
 
 def _runs(view: View, pieces: list[Primitive], size: float) -> list[list[PaperPiece]]:
