@@ -146,7 +146,7 @@ SCREWS = sdf(
     link("nut"), link("bolt", "<pose>0.1 0.2 0.3 0.4 -0.2 0.1</pose>", 0.4), link("wheel", "<pose>0.3 0 0.1 0.2 0.1 0</pose>", 0.6),
     joint("base", "screw", "world", "nut", "<screw_thread_pitch>0.02</screw_thread_pitch><axis><xyz>0 1 2</xyz><dynamics><damping>0.3</damping></dynamics></axis>"),
     joint("drive", "screw", "nut", "bolt", f"<thread_pitch>{-2 * np.pi / 0.02!r}</thread_pitch><axis><xyz>0 0 1</xyz><limit><lower>0</lower><upper>1</upper></limit></axis>"),
-    joint("steer", "revolute2", "bolt", "wheel", f"<pose>0 0.1 0 0 0 0</pose><axis>{TURN('0 0 1', 'bolt')}</axis><axis2>{TURN('0 1 0', 'bolt')}</axis2>"),
+    joint("steer", "revolute2", "bolt", "wheel", f"<pose>0 0.1 0 0 0 0</pose><axis>{TURN('0 0 1', 'bolt')}</axis><axis2>{TURN('0 1 0', 'bolt')}<limit><lower>-1</lower><upper>1</upper></limit></axis2>"),
 )  # fmt: skip
 
 
@@ -177,7 +177,8 @@ def test_screws_and_two_axes_are_read(written):
         np.testing.assert_allclose(float(elements[name].pitch), 0.02, rtol=1e-15)
     for end in ("axis", "axis_b"):
         np.testing.assert_allclose(getattr(elements["steer"], end), getattr(hand["steer"], end), rtol=0, atol=1e-15)
-    assert "limits of the type 'screw' are not part" in str(record) and record.limits == {}
+    for kind in ("screw", "revolute2"):  # the latter's on its second axis
+        assert f"limits of the type '{kind}' are not part" in str(record) and record.limits == {}
     bare = jm.load(written(SCREWS.replace("<screw_thread_pitch>0.02</screw_thread_pitch>", ""), "model.sdf"))
     assert float(bare.mechanism.elements["base"].pitch) == 1.0 and "has no <screw_thread_pitch>: 1 m" in str(bare)
 

@@ -312,8 +312,8 @@ class SdfReader:
 
     def _limits(self, element: XmlElement, kind: str) -> tuple[float, float] | None:
         """The limits of the position, where there are two."""
-        axis = element.optional_child("axis")
-        limit = None if axis is None else axis.optional_child("limit")
+        axes = [axis for axis in map(element.optional_child, ("axis", "axis2")) if axis is not None]
+        limit = next((x for axis in axes if (x := axis.optional_child("limit")) is not None), None)
         if limit is None or kind not in ("revolute", "prismatic"):
             if limit is not None and kind != "continuous":
                 self.graph.note("listed", element, f"limits of the type '{kind}' are not part of a mechanism")
