@@ -60,12 +60,14 @@ def measures(ax: "matplotlib.axes.Axes", view: View, corner: np.ndarray) -> None
         view: how the mechanism is seen.
         corner: of the strip, lower left (2,).
     """
+    assert view.axes is not None  # of space
     unit, style = STRIP * view.radius, {"color": GUIDE, "fontsize": 8, "ha": "center"}
     origin = corner + unit * np.array([0.5, 0.4])
     for name, direction in zip("xyz", view.axes.T[:, :2], strict=True):
         tip = 0.5 * unit * direction
         ax.plot(*np.stack([origin, origin + tip], axis=1), color=GUIDE, linewidth=1.2, solid_capstyle="round")
-        ax.text(*(origin + 1.4 * tip), name, va="center", **style)
+        x, y = origin + 1.4 * tip
+        ax.text(x, y, name, va="center", **style)
     ends = corner + unit * np.array([[1.5, 0.25], [1.5, 0.25]])
     ends[1, 0] += (length := _round_length(0.5 * view.radius))
     ax.plot(*ends.T, color=GUIDE, linewidth=2.0, solid_capstyle="butt")
