@@ -741,3 +741,11 @@ def test_wrong_arguments_are_named(case):
     make, message = WRONG[case]
     with pytest.raises((TypeError, ValueError), match=message):
         make()
+
+
+def test_an_impulse_alone_is_a_transition():
+    """Nothing begins to act: of a particle on a wall the part along it moves it, the other is the wall's."""
+    wall = jm.Holonomic("wall", lambda t, q, p: q[1])
+    system = jm.System(2, mass=lambda t, q, p: 2.0 * jnp.eye(2), constraints=[wall])
+    found = jm.transition(system, jm.assemble(system, [0.0, 0.0]), activate=[], impulse=jnp.array([3.0, 5.0]))
+    np.testing.assert_allclose(found.after.v, [1.5, 0.0], atol=1e-14)

@@ -228,6 +228,6 @@ class Plan(eqx.Module):
         rebounds = change.hit & (change.restitution > 0)
         again = [e.repeat & (~jnp.array(e.waits) | jnp.any(rebounds & context.rows(e.acts_on))) for e in self.events]
         mode = dataclasses.replace(
-            change.mode, armed=change.mode.armed & ~(due[: len(self.events)] & ~jnp.stack(again))
+            change.mode, armed=change.mode.armed & ~(due[: len(self.events)] & ~jnp.array(again, bool))
         )
         return dataclasses.replace(change, mode=mode)
