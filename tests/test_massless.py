@@ -44,7 +44,9 @@ def crank(unit, rod="body"):
 
 
 def moving(system):
-    return jm.assemble(system, {"O": 1.0}, {"O": 1.0}, hold=["O"], hold_velocity=["O"])
+    # Of the two places of a slider the one beside zero, whatever else the system has for a guess.
+    near = {name: 0.0 for name in system.coordinates if name == "guide"}
+    return jm.assemble(system, {"O": 1.0} | near, {"O": 1.0}, hold=["O"], hold_velocity=["O"])
 
 
 def outcome(system, state):
