@@ -7,6 +7,7 @@ import pytest
 from jax.test_util import check_grads
 
 from jaxmb import linalg as la
+from jaxmb.linalg.pseudoinverse import decomposed
 
 
 def problem(seed, n, m, copies):
@@ -238,3 +239,22 @@ def test_a_damped_inverse_is_as_large_as_its_size_says():
     inverse = lambda unit: la.pseudoinverse(jnp.asarray(unit * matrix), 1e-9, unit, damping=0.3)
     np.testing.assert_allclose(1e3 * inverse(1e3), inverse(1.0), rtol=1e-12)
     assert np.abs(inverse(1.0) - np.linalg.pinv(matrix)).max() > 1.0
+
+
+@pytest.mark.parametrize("p", [2, 3, 4])
+def test_few_rows_are_orthogonal_after_a_known_number_of_sweeps(p):
+    """Graded over 15 orders of magnitude by rows or columns, nearly orthogonal and nearly equal: singular vectors, and values as NumPy's."""
+    rng, count, n = np.random.default_rng(p), 100, 6
+    plain = rng.normal(size=(4, count, p, n))
+    plain[0] *= 10.0 ** rng.uniform(-15, 0, (count, p, 1))
+    plain[1] *= 10.0 ** rng.uniform(-15, 0, (count, 1, n))
+    plain[2] = np.eye(p, n) + 1e-8 * plain[2]
+    plain[3, :, -1] = plain[3, :, 0] * (1 + 1e-10)
+    matrices = plain.reshape(-1, p, n)
+    values, left, right = jax.vmap(decomposed)(jnp.asarray(matrices))
+    exact, size = np.linalg.svd(matrices, compute_uv=False), np.abs(matrices).max(axis=(1, 2), keepdims=True)
+    np.testing.assert_allclose(values / exact[:, :1], exact / exact[:, :1], rtol=0, atol=1e-14)
+    np.testing.assert_allclose(jnp.einsum("bpk,bp,bpn->bkn", left, values, right) / size, matrices / size, atol=3e-14)
+    sound = np.asarray(values > 1e-12 * values[:, :1])
+    gram = np.einsum("bpn,bqn->bpq", right, right) * (sound[:, :, None] & sound[:, None, :])
+    np.testing.assert_allclose(gram * (1 - np.eye(p)), 0, atol=1e-13)

@@ -63,7 +63,8 @@ class Eliminated(eqx.Module):
         few = self.chosen.shape[0] <= MANY
         pick = _pick_one if few else _pick_block
 
-        def more(now: Eliminated) -> tuple[Eliminated, Array]:
+        def more(carry: tuple[Eliminated, Array]) -> tuple[Eliminated, Array]:
+            now, _ = carry
             # Chosen rows have unit length by now, and would be chosen for ever.
             barred = now.chosen if among is None else now.chosen | ~among
             size = jnp.where(barred, 0, jnp.sum(now.rows**2, axis=1))
@@ -72,9 +73,13 @@ class Eliminated(eqx.Module):
                 size = jnp.where(jnp.any(ahead) & ~ahead, 0, size)
             return pick(now, size, tol)
 
-        if few:  # a loop of known length, which scalar programs take: rows are independent as a rule, and then it is no longer
-            return lax.fori_loop(0, min(self.rows.shape), lambda _, now: more(now)[0], self)
-        return lax.while_loop(lambda c: c[1], lambda c: more(c[0]), (self, jnp.array(True)))[0]
+        start = self, jnp.array(True)
+        if (
+            few
+        ):  # turns of known number, which scalar programs take; those beyond the last row that is chosen are left out
+            turn = lambda _, carry: lax.cond(carry[1], more, lambda carry: carry, carry)
+            return lax.fori_loop(0, min(self.rows.shape), turn, start)[0]
+        return lax.while_loop(lambda carry: carry[1], more, start)[0]
 
 
 def _pick_one(now: Eliminated, size: Array, tol: Array | float) -> tuple[Eliminated, Array]:

@@ -25,6 +25,8 @@ from .scene import SIZE, Scene
 TURN, SHIFT = np.pi, 1.0
 # Of bodies in the plane above each other, in sizes of the mechanism.
 LEVEL = 2e-3
+# Faces of less width than this part of their length have no triangles.
+SLIVER = 1e-9
 
 
 class LiveWindow:
@@ -219,7 +221,7 @@ def _triangles(loops: Sequence[np.ndarray]) -> np.ndarray:
     if len(points) < 5:
         return points[[0, 1, 2, 0, 2, 3]] if len(points) == 4 else points
     _, sizes, axes = np.linalg.svd(points - points.mean(axis=0))
-    if sizes[1] < 1e-9 * sizes[0]:  # a face without an area
+    if sizes[1] < SLIVER * sizes[0]:  # a face without an area
         return points[:0]
     flat = [loop @ axes[:2].T for loop in loops]
     corners = Delaunay(np.concatenate(flat)).simplices
