@@ -124,6 +124,30 @@ def test_its_derivatives_in_reverse_mode():
     assert_same(*both)
 
 
+@pytest.mark.parametrize("outer", [jax.jacfwd, jax.jacrev])
+def test_its_second_derivatives(outer):
+    """Forward over reverse and reverse over reverse, of single rows and of a batch that shares an argument."""
+
+    def smooth(x, scale):
+        return [jnp.sin(x) * scale**2, jnp.sum(x**3), jnp.sum(x > 1)]
+
+    def cost(chosen, needed, x, scale):
+        found = chosen(needed, smooth, (x, scale), [2 * x, x[0] * scale, jnp.array(7)])
+        return jnp.sum(found[0] ** 2) + jnp.cos(found[1])
+
+    needed, both = jnp.array([True, False, True]), []
+    for chosen in (with_fallback, where_needed):
+        one = functools.partial(cost, chosen)
+        many = lambda x, scale, one=one: jnp.sum(jax.vmap(one, (0, 0, None))(needed, x, scale))
+        single = lambda x, scale, one=one: one(needed[0], x, scale)
+        found = [
+            jax.jit(outer(jax.grad(fn, (0, 1)), (0, 1)))(x, jnp.array(1.3))
+            for fn, x in ((single, XS[0]), (many, XS[:3]))
+        ]
+        both.append(found)
+    assert_same(*both)
+
+
 def test_what_it_raises_is_an_error_of_the_program():
     def wrong(x):
         raise KeyError("no such thing")

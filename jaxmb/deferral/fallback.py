@@ -94,38 +94,8 @@ def with_fallback(
     others, rest = eqx.partition(otherwise, eqx.is_array)
     leaves, structure = jax.tree.flatten(others)
     work = Fallback(fn, blank, shapes_of(arrays), shapes_of(leaves), default_float() == np.float64)
-    return eqx.combine(jax.tree.unflatten(structure, _select((needed, arrays, leaves), work)), rest)
-
-
-@eqx.filter_custom_jvp
-def _select(operands: tuple[Array, list[Array], list[Array]], work: Fallback) -> list[Array]:
-    needed, arrays, others = operands
-    return fallback_p.bind(needed, *arrays, *others, work=work, lanes=())
-
-
-@dataclasses.dataclass(frozen=True)
-class _Tangent:
-    """The tangents of a fallback's results along those of its arguments."""
-
-    work: Fallback
-
-    def __call__(self, arrays: Sequence[Array], tangents: Sequence[Array | None]) -> list[Array | None]:
-        results, dots = eqx.filter_jvp(self.work.run, arrays, tangents)
-        return [_filled(x, dot) for x, dot in zip(results, dots, strict=True)]
-
-
-def _filled(x: Array, tangent: Array | None) -> Array | None:
-    """A tangent of what may have one."""
-    return (jnp.zeros_like(x) if tangent is None else tangent) if eqx.is_inexact_array(x) else None
-
-
-@_select.def_jvp
-def _tangents(primals: PyTree, tangents: PyTree) -> tuple[list[Array], list[Array | None]]:
-    operands, work = primals
-    needed, arrays, others = operands
-    _, dots, other_dots = tangents[0]
-    idle = [_filled(x, dot) for x, dot in zip(others, other_dots, strict=True)]
-    return _select(operands, work), with_fallback(needed, _Tangent(work), (arrays, dots), idle)
+    results = fallback_p.bind(needed, *arrays, *leaves, work=work, lanes=())
+    return eqx.combine(jax.tree.unflatten(structure, results), rest)
 
 
 # The primitive: whether, the arguments' arrays, those of the other result. An operand has all axes of `lanes`, or none of them.
@@ -153,6 +123,7 @@ def _batch(operands: Sequence[Any], axes: Sequence[Any], *, work: Fallback, lane
     size = next(x.shape[axis] for x, axis in zip(operands, axes, strict=True) if axis is not None)
     out, own = [], _row_shapes(work)
     for k, (x, axis, shaped) in enumerate(zip(operands, axes, own, strict=True)):
+        x = jnp.asarray(x, shaped.dtype)  # a constant of the program may be a plain number
         if axis is not None:
             x = jnp.moveaxis(x, axis, 0)
             if x.ndim - len(shaped.shape) < len(lanes) + 1:
@@ -208,9 +179,55 @@ class _Transpose:
         return list(jax.linear_transpose(fn, *shapes)(list(bars)))
 
 
+@dataclasses.dataclass(frozen=True)
+class _Tangent:
+    """The tangents of a fallback's results of real numbers, along those of some of its arguments.
+
+    Attributes:
+        work: the fallback.
+        moving: which of its arguments have a tangent.
+    """
+
+    work: Fallback
+    moving: tuple[bool, ...]
+
+    def __call__(self, *operands: Array) -> list[Array]:
+        count = len(self.moving)
+        arrays, dots = operands[:count], operands[count:]
+
+        def fn(*moving: Array) -> list[Array]:
+            changed = iter(moving)
+            results = self.work.run(*(next(changed) if own else x for x, own in zip(arrays, self.moving, strict=True)))
+            return [x for x in results if eqx.is_inexact_array(x)]
+
+        return jax.jvp(fn, [x for x, own in zip(arrays, self.moving, strict=True) if own], list(dots))[1]
+
+
+def _tangents(
+    primals: Sequence[Any], tangents: Sequence[Any], *, work: Fallback, lanes: tuple[int, ...]
+) -> tuple[list[Any], list[Any]]:
+    """A fallback for the tangents too, beside the other results' where it was not needed."""
+    results = fallback_p.bind(*primals, work=work, lanes=lanes)
+    first = 1 + len(work.operands)
+    moving = tuple(not isinstance(dot, ad.Zero) for dot in tangents[1:first])
+    real = [jnp.issubdtype(s.dtype, jnp.inexact) for s in work.results]
+    dots = [dot for dot, own in zip(tangents[1:first], moving, strict=True) if own]
+    idle = [ad.instantiate_zeros(dot) for dot, own in zip(tangents[first:], real, strict=True) if own]
+    tangent = Fallback(
+        _Tangent(work, moving),
+        None,
+        (*work.operands, *(s for s, own in zip(work.operands, moving, strict=True) if own)),
+        tuple(s for s, own in zip(work.results, real, strict=True) if own),
+        work.wide,
+    )
+    found = iter(fallback_p.bind(*primals[:first], *dots, *idle, work=tangent, lanes=lanes))
+    still = (ad.Zero(jax.typeof(x).to_tangent_aval()) for x in results)  # whole numbers have no tangent
+    return results, [next(found) if own else zero for zero, own in zip(still, real, strict=True)]
+
+
 def _transpose(bars: Sequence[Any], *operands: PyTree, work: Fallback, lanes: tuple[int, ...]) -> list[Any]:
     """Of tangents: `with_fallback` of the cotangents, and the other results' where it was not needed."""
-    first, needed = 1 + len(work.operands), operands[0]
+    first, needed = 1 + len(work.operands), jnp.asarray(operands[0])
     linear = [ad.is_undefined_primal(x) for x in operands]
     linear_arguments = tuple(linear[1:first])
     others = [x for x, moves in zip(operands[1:first], linear_arguments, strict=True) if not moves]
@@ -239,6 +256,7 @@ def _transpose(bars: Sequence[Any], *operands: PyTree, work: Fallback, lanes: tu
     return out
 
 
+ad.primitive_jvps[fallback_p] = _tangents
 ad.primitive_transposes[fallback_p] = _transpose
 _inline_lowering = mlir.lower_fun(_inline, multiple_results=True)
 mlir.register_lowering(fallback_p, _inline_lowering)
