@@ -219,6 +219,39 @@ def test_what_a_failed_run_did_not_reach_has_no_derivative(mode):
         assert np.isnan(slopes[1, 1]).all() and np.isfinite(slopes[0, 1]).all()
 
 
+def on_a_rod():
+    """A damped mass on a rod of 1 m, and a state of it."""
+    rod = jm.Holonomic("rod", lambda t, q, p: q @ q - 1.0)
+    force = lambda t, q, v, p: jnp.array([0.0, -9.81 * p]) - 0.3 * v
+    system = jm.System(("x", "y"), mass=lambda t, q, p: p * jnp.eye(2), force=force, params=1.3, constraints=[rod])
+    return system, jm.assemble(system, [0.6, -0.8], [0.8, 0.6])
+
+
+@pytest.mark.parametrize("made", [falling, pytest.param(on_a_rod, marks=pytest.mark.slow)])
+def test_second_derivatives_in_forward_mode(made):
+    """By what the inner derivative is along, by what it is not, and by both: the states between have tangents too."""
+    system, start = made()
+
+    def run(number, speed):
+        state, ts = eqx.tree_at(lambda s: s.v, start, speed * start.v), jnp.array([0.2, 0.5])
+        # Constant steps, so that central differences are smooth.
+        steps = {"stepsize_controller": dfx.ConstantStepSize(), "dt0": 0.01, "adjoint": dfx.ForwardMode()}
+        return jm.simulate(system.with_params(number), state, ts, **steps).q[:, 0]
+
+    start = eqx.tree_at(lambda s: s.v, start, jnp.where(start.v == 0, 0.1, start.v))
+    at, h = (jnp.array(1.1), jnp.array(1.0)), 1e-4
+    slopes = jax.jit(jax.jacfwd(run, (0, 1)))
+    second = jax.jit(jax.jacfwd(jax.jacfwd(run, (0, 1)), (0, 1)))(*at)
+    mixed = jax.jit(jax.jacfwd(jax.jacfwd(run, 1), 0))(*at)
+    for j in range(2):
+        ends = [slopes(*(x + sign * h * (k == j) for k, x in enumerate(at))) for sign in (1, -1)]
+        for i in range(2):
+            difference = (ends[0][i] - ends[1][i]) / (2 * h)
+            assert np.abs(difference).max() > 1e-5
+            np.testing.assert_allclose(second[i][j], difference, atol=1e-9)
+    np.testing.assert_allclose(mixed, second[1][0], rtol=1e-12)
+
+
 @pytest.mark.slow
 def test_second_derivatives():
     """Forward over reverse with `DirectAdjoint`."""

@@ -237,7 +237,7 @@ def _run(
 
 @_run.def_jvp
 def _run_tangent(primals: PyTree, tangents: PyTree) -> tuple[list[Array], list[Any]]:
-    """Along the accepted steps; where their times change, step by step in a loop of XLA. Of the tape, which nobody reads then, there are none."""
+    """Along the accepted steps; where their times change, step by step. Of the tape, which nobody reads then, there are none."""
     (operands, program, shape, field_arrays, reuses), dots = primals, tangents[0]
     count = len(program.carry)
     first = count + 2  # of the parameters, behind the times and the rows in use
@@ -247,13 +247,44 @@ def _run_tangent(primals: PyTree, tangents: PyTree) -> tuple[list[Array], list[A
     moving = tuple(k for k, dot in enumerate(dots[first : first + field_arrays], 1) if dot is not None)
     parts = augmented((program.stage, program.end, *filter(None, [program.start])), False, moving)
     if isinstance(parts, str) or any(dot is not None for dot in others):
-        slope = functools.partial(_first_slope, program.end, operands[4], operands[count + 1])
-        at, at_dots = ((x[0], x[2], *x[first : first + field_arrays]) for x in (operands, dots))
-        dots = (*dots[:3], eqx.filter_jvp(slope, at, at_dots)[1], *dots[4:])
-        results, dots_of_results = eqx.filter_jvp(dataclasses.replace(program, taped=0).by_steps, operands, dots)
-        tape = [jnp.zeros(s.shape, s.dtype) for s in program.results[len(results) :]]
-        return [*results, *tape], [*dots_of_results, *(None for _ in tape)]
-    results = _run(*primals)
+        results, dots_of_results = _step_by_step((operands, dots), program, field_arrays)
+    else:
+        results, dots_of_results = _along((operands, dots), program, parts, shape, field_arrays, reuses)
+    return results, [dots_of_results.get(k) for k in range(len(results))]
+
+
+def _step_by_step(
+    moves: tuple[tuple[Array, ...], tuple[Array | None, ...]], program: RunProgram, field_arrays: int
+) -> tuple[list[Array], dict[int, Array]]:
+    """Results and their tangents, by number, in a loop of XLA that has derivatives of any order; the tape is empty."""
+    first = len(program.carry) + 2
+    without_tape = dataclasses.replace(program, taped=0)
+
+    def run(*operands: Array) -> list[Array]:
+        # The first slope is handed over without derivatives: it is found again.
+        t, y, parameters = operands[0], operands[2], operands[first : first + field_arrays]
+        slope = program.end(t, y, operands[4], operands[first - 1], *parameters)[0]
+        return without_tape.by_steps(*operands[:3], slope, *operands[4:])
+
+    results, dots = eqx.filter_jvp(run, *moves)
+    tape = [jnp.zeros(s.shape, s.dtype) for s in program.results[len(results) :]]
+    return [*results, *tape], {k: dot for k, dot in enumerate(dots) if dot is not None}
+
+
+@eqx.filter_custom_jvp
+def _along(
+    moves: tuple[tuple[Array, ...], tuple[Array | None, ...]],
+    program: RunProgram,
+    parts: tuple[Program, ...],
+    shape: _RunShape,
+    field_arrays: int,
+    reuses: bool,
+) -> tuple[list[Array], dict[int, Array]]:
+    """Results, and the tangents of the last state and of those saved, along the accepted steps."""
+    operands, dots = moves
+    count = len(program.carry)
+    first = count + 2
+    results = program(*operands)
     carry: Carry = jax.tree.unflatten(shape.structure, results[:count])
     tangent = _tangent_program(program, parts, shape.nq + shape.nv, reuses and program.start is None)
     # A last step that has failed counts as accepted, since its error estimate is zero, and is none.
@@ -267,18 +298,26 @@ def _run_tangent(primals: PyTree, tangents: PyTree) -> tuple[list[Array], list[A
         y0_dot,
         *operands[count + 1 : first + field_arrays],
     )
+    moving = (dot for dot in dots[first : first + field_arrays] if dot is not None)
     ys_dot, end_dot = (
         # A run that has failed has no derivative; that of its accepted steps would pass for one.
         jnp.where(carry.failed, jnp.nan, x)
-        for x in tangent(*operands_of_tangent, *(dots[first - 1 + k] for k in moving))
+        for x in tangent(*operands_of_tangent, *moving)
     )
-    dots_of_results = {2: end_dot, count: ys_dot}
-    return results, [dots_of_results.get(k) for k in range(len(results))]
+    return results, {2: end_dot, count: ys_dot}
 
 
-def _first_slope(end: Program, basis: Array, in_use: Array, t: Array, y: Array, *parameters: Array) -> Array:
-    """The slope with which a run begins."""
-    return end(t, y, basis, in_use, *parameters)[0]
+@_along.def_jvp
+def _along_tangent(primals: PyTree, tangents: PyTree) -> tuple[Any, Any]:
+    """Of second order step by step: the states on the tape, along which the first one goes, have no tangents there."""
+    moves, program, _, _, field_arrays, _ = primals
+    kept = (2, len(program.carry))
+
+    def results(moves: PyTree) -> tuple[list[Array], dict[int, Array]]:
+        found, dots = _step_by_step(moves, program, field_arrays)
+        return found, {k: dots[k] for k in kept}
+
+    return eqx.filter_jvp(results, (moves,), (tangents[0],))
 
 
 @functools.lru_cache(maxsize=64)
