@@ -195,12 +195,16 @@ class _Tangent:
         count = len(self.moving)
         arrays, dots = operands[:count], operands[count:]
 
-        def fn(*moving: Array) -> list[Array]:
-            changed = iter(moving)
-            results = self.work.run(*(next(changed) if own else x for x, own in zip(arrays, self.moving, strict=True)))
-            return [x for x in results if eqx.is_inexact_array(x)]
+        def fn(*perturbed: Array) -> list[Array]:
+            values = iter(perturbed)
+            arguments = [next(values) if moves else x for x, moves in zip(arrays, self.moving, strict=True)]
+            return [x for x in self.work.run(*arguments) if eqx.is_inexact_array(x)]
 
-        return jax.jvp(fn, [x for x, own in zip(arrays, self.moving, strict=True) if own], list(dots))[1]
+        return jax.jvp(fn, _selected(arrays, self.moving), list(dots))[1]
+
+
+def _selected(items: Sequence[Any], mask: Sequence[bool]) -> list[Any]:
+    return [x for x, chosen in zip(items, mask, strict=True) if chosen]
 
 
 def _tangents(
@@ -211,18 +215,18 @@ def _tangents(
     first = 1 + len(work.operands)
     moving = tuple(not isinstance(dot, ad.Zero) for dot in tangents[1:first])
     real = [jnp.issubdtype(s.dtype, jnp.inexact) for s in work.results]
-    dots = [dot for dot, own in zip(tangents[1:first], moving, strict=True) if own]
-    idle = [ad.instantiate_zeros(dot) for dot, own in zip(tangents[first:], real, strict=True) if own]
+    dots = _selected(tangents[1:first], moving)
+    idle = [ad.instantiate_zeros(dot) for dot in _selected(tangents[first:], real)]
     tangent = Fallback(
         _Tangent(work, moving),
         None,
-        (*work.operands, *(s for s, own in zip(work.operands, moving, strict=True) if own)),
-        tuple(s for s, own in zip(work.results, real, strict=True) if own),
+        (*work.operands, *_selected(work.operands, moving)),
+        tuple(_selected(work.results, real)),
         work.wide,
     )
-    found = iter(fallback_p.bind(*primals[:first], *dots, *idle, work=tangent, lanes=lanes))
-    still = (ad.Zero(jax.typeof(x).to_tangent_aval()) for x in results)  # whole numbers have no tangent
-    return results, [next(found) if own else zero for zero, own in zip(still, real, strict=True)]
+    bound = iter(fallback_p.bind(*primals[:first], *dots, *idle, work=tangent, lanes=lanes))
+    zeros = (ad.Zero(jax.typeof(x).to_tangent_aval()) for x in results)  # whole numbers have no tangent
+    return results, [next(bound) if is_real else zero for zero, is_real in zip(zeros, real, strict=True)]
 
 
 def _transpose(bars: Sequence[Any], *operands: PyTree, work: Fallback, lanes: tuple[int, ...]) -> list[Any]:

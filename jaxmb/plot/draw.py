@@ -16,13 +16,14 @@ from ..system import State, System
 from .paper import STRIP, measures, paint
 from .reactions import TRUSTED, UNTRUSTED, ReactionArrows, reaction_arrows, verdict_legend, verdicts
 from .scene import SIZE, Scene
-from .snapshot import Trajectory
+from .snapshot import Snapshot, Trajectory
 from .solid import TINY
 from .view import View, view_kinds
 
 Tree = TypeVar("Tree", bound=PyTree)
 # Half a symbol and a label beside it must not be cut off.
 MARGIN = 5.0  # around what is seen, in sizes of symbols
+FONT = 8  # size of labels in points
 
 
 @contract
@@ -208,14 +209,30 @@ class _Sketch:
         self.artists = []
         for ax, view in zip(self.axes, self.views, strict=True):
             self.artists += paint(ax, view, pieces, self.scene.size)
-            is_labelled = len(self.views) == 1 or not view.is_flat  # once for all views
-            for name, arrow in self.scene.arrows(now).items() if is_labelled else ():
-                flat, _ = view.projected(arrow)
-                direction = flat[-1] - flat.mean(axis=0)
-                position = flat[-1] + self.scene.size * direction / max(float(np.linalg.norm(direction)), TINY)
-                style = {"ha": "left" if direction[0] >= 0 else "right", "va": "bottom" if direction[1] >= 0 else "top"}
-                self.artists.append(ax.text(*position, name, fontsize=8, zorder=4, **style))
+            if len(self.views) == 1 or not view.is_flat:  # once for all views
+                self.artists += self._labels(ax, view, now)
         return self.artists
+
+    def _labels(self, ax: Any, view: View, now: Snapshot) -> list[Any]:
+        """The names of what moves the mechanism or loads it, beside the tips of their arrows and clear of each other."""
+        artists, placed = [], np.zeros((0, 2, 2))
+        # Of the axes as they are before the layout of the figure, which makes them no larger: in m a point of the font.
+        point = ax.figure.dpi / 72 / np.abs(np.diff(ax.transData.transform([[0, 0], [1, 1]]), axis=0)).min()
+        for name, arrow in self.scene.arrows(now).items():
+            flat, _ = view.projected(arrow)
+            direction = flat[-1] - flat.mean(axis=0)
+            position = flat[-1] + self.scene.size * direction / max(float(np.linalg.norm(direction)), TINY)
+            is_right, is_up = direction >= 0
+            size = point * FONT * np.array([0.6 * len(name), 1.2])
+            corner = position - np.where([is_right, is_up], 0.0, size)
+            moves = size * np.array([[0, row] for row in (0, 1, -1, 2, -2, 3, -3)])
+            boxes = np.stack([corner + moves, corner + moves + size], axis=1)
+            meets = (boxes[:, None, 0] < placed[None, :, 1]) & (placed[None, :, 0] < boxes[:, None, 1])
+            free = int(np.argmin([bool(row.all(axis=-1).any()) for row in meets]))
+            placed = np.concatenate([placed, boxes[free : free + 1]])
+            style = {"ha": "left" if is_right else "right", "va": "bottom" if is_up else "top", "fontsize": FONT}
+            artists.append(ax.text(*(position + moves[free]), name, zorder=4, **style))
+        return artists
 
     def name(self, poses: np.ndarray, report: ReactionReport) -> None:
         """Names the joints, in the colour of their verdict."""

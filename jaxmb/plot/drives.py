@@ -34,7 +34,7 @@ Element = AbstractDriver | AbstractActuator | AbstractForce
 def drive(now: Snapshot, element: Element) -> Iterable[Primitive]:
     """The arrows of a driver, an input or a load; nothing for other elements."""
     if isinstance(element, DrivenDistance):
-        yield rod(now, now.at(element.a), now.at(element.b), element.name)
+        yield from rod(now, now.at(element.a), now.at(element.b), element.name)
     colour = LOAD if isinstance(element, Load | Force | JointForce | JointCharacteristic) else DRIVE
     for points in arrows(now, element):
         yield Primitive(element.name, (points,), colour, width=1.8, heads=1, layer=1)

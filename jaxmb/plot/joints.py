@@ -9,8 +9,10 @@ from .colour import GROUND, GUIDE, JOINT, LIGHT, PALE, WHITE
 from .primitive import Primitive, of_solid
 from .shapes import Connection
 from .snapshot import Snapshot, at_position, turning
-from .solid import COARSE, Solid, circle, polygon, sphere, transform, tube, with_axis_as_z
-from .symbols import anchor, block, floor, hatched, hinge, thread
+from .solid import COARSE, Solid, circle, polygon, transform, tube, with_axis_as_z
+from .symbols import anchor, ball, bar, block, floor, hatched, hinge, thread
+
+BAR = 0.35  # radius of bars in space, in sizes of symbols
 
 
 def anchors(now: Snapshot) -> Iterable[Primitive]:
@@ -68,7 +70,7 @@ def _joint_solids(link: Connection, ends: tuple[np.ndarray, np.ndarray], u: floa
         return [hinge(ends[1], axes[0], u)]
     pins = ends if link.is_rod else ends[1:]
     if in_space:
-        return [Solid(sphere(end, 0.8 * u, COARSE).faces, [], []) for end in pins]
+        return [ball(end, 0.8 * u) for end in pins]
     return [polygon(circle(end, 0.6 * u)) for end in pins]
 
 
@@ -89,7 +91,7 @@ def guide_symbol(now: Snapshot, link: Connection) -> Iterable[Primitive]:
     if link.is_grounded and now.dim == 2:
         ground = at_position(pose, pose[:-1, -1] - u * pose[:-1, 1])
         yield from of_solid(now.dim, f"{link.name} ground", Solid([], hatched(ground, low, high, u), []), GROUND)
-    yield Primitive(link.name, (transform(pose, ends),), colour, width=2.5)
+    yield from _bar(now, link.name, transform(pose, ends), colour, 2.5)
     if thickness <= 0.1 * u:  # else the body's shape is its sleeve
         fill = LIGHT if now.dim == 2 else None
         for solid in _slider(now, link, pose, b, (start, end)):
@@ -120,7 +122,7 @@ def _slider(now: Snapshot, link: Connection, pose: np.ndarray, b: np.ndarray, en
     if now.dim == 2:
         return [block(pose, *ends, u), polygon(circle(b, 0.6 * u))]
     if not turning(link):
-        return [Solid(sphere(b, u, COARSE).faces, [], [])]
+        return [ball(b, u)]
     return [tube(at_position(pose, pose[:-1, -1] + ends[0] * pose[:-1, 2]), ends[1] - ends[0], u, corners=COARSE)]
 
 
@@ -130,7 +132,7 @@ def _plane(now: Snapshot, link: Connection, a: np.ndarray, b: np.ndarray) -> Ite
     low, high = np.minimum(reach[0], 0.0) - 4 * u, np.maximum(reach[1], 0.0) + 4 * u
     colour = now.colours.get(link.name, GUIDE)
     yield from of_solid(3, link.name, floor(a, low, high, u), colour, 0.7, PALE)
-    yield from of_solid(3, link.name, Solid(sphere(b, 0.8 * u, COARSE).faces, [], []), colour)
+    yield from of_solid(3, link.name, ball(b, 0.8 * u), colour)
 
 
 def _sleeve(now: Snapshot, link: Connection, pose: np.ndarray, axis: int) -> tuple[float, float, float] | None:
@@ -144,9 +146,16 @@ def _sleeve(now: Snapshot, link: Connection, pose: np.ndarray, axis: int) -> tup
     return (float(low), float(high), float(beside)) if high - low > 4 * beside + now.size else None
 
 
-def rod(now: Snapshot, a: np.ndarray, b: np.ndarray, name: str) -> Primitive:
+def rod(now: Snapshot, a: np.ndarray, b: np.ndarray, name: str) -> Iterable[Primitive]:
     """From one point to another."""
-    return Primitive(name, (np.stack([a[:-1, -1], b[:-1, -1]]),), now.colours.get(name, GUIDE), width=3.0)
+    return _bar(now, name, np.stack([a[:-1, -1], b[:-1, -1]]), now.colours.get(name, GUIDE), 3.0)
+
+
+def _bar(now: Snapshot, name: str, ends: np.ndarray, colour: str, width: float) -> Iterable[Primitive]:
+    """A line of a width in the plane, a round bar in space."""
+    if now.dim == 2:
+        return [Primitive(name, (ends,), colour, width=width)]
+    return of_solid(3, name, bar(ends[0], ends[1], BAR * now.size), colour)
 
 
 def under(reach: np.ndarray, radius: float) -> np.ndarray:

@@ -10,23 +10,24 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.spatial import Delaunay
 from scipy.spatial.transform import Rotation
 
 from ..foundations import RESULTS, Number, Positive, Whole, contract, listing, optional
 from ..kinematics import try_assemble
 from ..mechanism import linkage_of
 from ..system import State, System, check_state
-from .colour import of_body, to_rgb
-from .primitive import Primitive, of_solid
+from .colour import to_rgb
+from .primitive import Primitive
 from .scene import SIZE, Scene
+from .solid import triangles
+from .view import View
 
 # Coordinates that are angles are dragged by half a turn to both sides, others by so many sizes of the mechanism.
 TURN, SHIFT = np.pi, 1.0
+# Of the eye from the centre of what is seen, in its radii.
+DISTANCE = 1.8
 # Of bodies in the plane above each other, in sizes of the mechanism.
 LEVEL = 2e-3
-# Faces of less width than this part of their length have no triangles.
-SLIVER = 1e-9
 
 
 class LiveWindow:
@@ -43,6 +44,10 @@ class LiveWindow:
         self._server = viser.ViserServer(host="127.0.0.1", port=port, verbose=False)
         self.url = f"http://127.0.0.1:{self._server.get_port()}"
         self._server.scene.set_up_direction("+y" if scene.dim == 2 else "+z")
+        axes = View("perspective", scene.centre, scene.radius).axes
+        towards = np.array([0.0, 0.0, 1.0]) if scene.dim == 2 or axes is None else axes[2]
+        centre, camera = _in_space(scene.centre[None])[0], self._server.initial_camera
+        camera.look_at, camera.position = centre, centre + DISTANCE * scene.radius * towards
         self._bodies = [self._body(i, name) for i, name in enumerate(("ground", *linkage_of(system).bodies))]
         self._message = self._server.gui.add_markdown("")
         self.state = state
@@ -114,8 +119,7 @@ class LiveWindow:
 
     def _body(self, number: int, name: str) -> Any:
         frame = self._server.scene.add_frame(f"/bodies/{name}", show_axes=False)
-        solid, colour = self._scene.solids[number], of_body(number)
-        self._pieces(f"/bodies/{name}", list(of_solid(self._scene.dim, name, solid, colour)), number)
+        self._pieces(f"/bodies/{name}", self._scene.bodies()[number], number)
         return frame
 
     def _pieces(self, path: str, pieces: Sequence[Primitive], level: int) -> None:
@@ -127,7 +131,7 @@ class LiveWindow:
             height = 0.0 if self._scene.dim == 3 else self._scene.radius * (LEVEL * level + LEVEL * k / len(pieces))
             loops = [_in_space(loop, height) for loop in piece.loops]
             if piece.fills:
-                faces[colour, alpha].append(_triangles(loops))
+                faces[colour, alpha].append(np.concatenate(loops)[triangles(loops)].reshape(-1, 3))
             else:
                 segments = np.stack([loops[0][:-1], loops[0][1:]], axis=1)
                 lines[piece.width].append((segments, np.broadcast_to(255 * to_rgb(colour), segments.shape)))
@@ -213,24 +217,3 @@ def _placed(pose: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     turn = np.eye(3)
     turn[: len(pose) - 1, : len(pose) - 1] = pose[:-1, :-1]
     return Rotation.from_matrix(turn).as_quat()[[3, 0, 1, 2]], _in_space(pose[None, :-1, -1])[0]
-
-
-def _triangles(loops: Sequence[np.ndarray]) -> np.ndarray:
-    """Triangles (3 n, 3) of a flat face: its outline and its holes."""
-    points = np.concatenate(loops)
-    if len(points) < 5:
-        return points[[0, 1, 2, 0, 2, 3]] if len(points) == 4 else points
-    _, sizes, axes = np.linalg.svd(points - points.mean(axis=0))
-    if sizes[1] < SLIVER * sizes[0]:  # a face without an area
-        return points[:0]
-    flat = [loop @ axes[:2].T for loop in loops]
-    corners = Delaunay(np.concatenate(flat)).simplices
-    middle = np.concatenate(flat)[corners].mean(axis=1)
-    # Of the triangles of all corners those that are inside: an odd number of edges lies beside them.
-    inside = np.zeros(len(corners), bool)
-    for loop in flat:
-        for (x0, y0), (x1, y1) in zip(loop, np.roll(loop, -1, axis=0), strict=True):
-            beside = (y0 > middle[:, 1]) != (y1 > middle[:, 1])
-            height = y1 - y0 or 1.0
-            inside ^= beside & (middle[:, 0] < x0 + (middle[:, 1] - y0) * (x1 - x0) / height)
-    return points[corners[inside]].reshape(-1, 3)

@@ -25,10 +25,10 @@ from ..records import Record
 from ..simulation import Solution
 from ..system import System
 from .colour import of_body
-from .parts import packed, page_parts, rounded
+from .parts import packed, page_parts
 from .reactions import ReactionArrows, reaction_arrows, verdict_legend, verdicts
 from .scene import SIZE, Scene
-from .solid import Solid
+from .view import DISTANCE, LIFT, LIGHT
 
 SPEEDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 
@@ -164,14 +164,13 @@ def _data(
         "bodies": [
             {
                 "name": name,
-                "ground": body == 0,
                 "colour": of_body(body),
-                "strokes": _strokes(scene.solids[body], scene.radius),
                 "poses": packed(rows[:, body]),
             }
             for body, name in enumerate(names)
         ],
-        "parts": page_parts(scene, trajectory, reactions),
+        **page_parts(scene, trajectory, reactions),
+        "view": {"lift": LIFT, "distance": DISTANCE, "light": LIGHT.tolist()},
         "legend": [] if reactions is None else [*reactions.legend, *verdict_legend(scene.colours)],
         "joints": [
             {"name": link.name, "body": link.bodies[1], "point": link.frames[1][:-1, -1].tolist()}
@@ -190,16 +189,6 @@ def _reaction_arrows(
     wrenches = joint_reactions(system, solution, warn=False, throw=False) if forces is True else forces
     scene.colours = verdicts(analyse_reactions(system, solution.state(0)))
     return reaction_arrows(jax.tree.map(lambda x: x[indices], wrenches), 2 * scene.radius)
-
-
-def _strokes(solid: Solid, radius: float) -> list[dict[str, Any]]:
-    """Faces, each an outline with its holes, edges and rods."""
-    loops_by_kind = {"face": solid.faces, "edge": [(x,) for x in solid.edges], "rod": [(x,) for x in solid.rods]}
-    return [
-        {"kind": kind, "loops": [rounded(points, radius) for points in loops]}
-        for kind, all_ in loops_by_kind.items()
-        for loops in all_
-    ]
 
 
 def _curves(record: Record, indices: np.ndarray) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 import base64
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,64 +11,119 @@ from .primitive import Primitive
 from .reactions import ReactionArrows
 from .scene import Scene
 from .snapshot import Trajectory
-from .solid import transform
+from .solid import transform, triangles
 
 EXACT = 1e-5  # what a picture may be off by, in sizes of the mechanism
 
 
-def page_parts(scene: Scene, trajectory: Trajectory, reactions: ReactionArrows | None) -> list[dict[str, Any]]:
-    """What is drawn besides the bodies, by element, in the order in which it is drawn in the plane; `frame` must be called before.
+def page_parts(scene: Scene, trajectory: Trajectory, reactions: ReactionArrows | None) -> dict[str, Any]:
+    """What is drawn, by element, in the order in which it is drawn in the plane, with its styles and maps; `frame` must be called before.
 
-    A piece moves with a body, by a linear map for each instant, as a spring does, or point by point.
+    A piece moves with a body, by a linear map for each instant, as a spring does, or point by point. It has the numbers of its style and map.
     """
     instants = [scene.at(trajectory, i) for i in range(len(trajectory.poses))]
     symbols = [scene.symbols(now) for now in instants]
     after = [pieces for _, pieces in symbols]
     if reactions is not None:
         after = [[*pieces, *reactions.pieces(i, small=True)] for i, pieces in enumerate(after)]
+    data = _Data(trajectory.poses, scene.radius, scene.dim)
     labelled = {element.name for element in scene.elements if arrows(instants[0], element)}
-    under = _groups([pieces for pieces, _ in symbols], trajectory.poses, scene.radius)
-    over = _groups(after, trajectory.poses, scene.radius)
-    for part in over:
-        part["label"] = part["name"] in labelled and any(piece["heads"] for piece in part["pieces"])
-        labelled -= {part["name"]} if part["label"] else set()
-    return [*(part | {"under": True} for part in under), *over]
-
-
-def _groups(instants: list[list[Primitive]], poses: np.ndarray, radius: float) -> list[dict[str, Any]]:
-    """Pieces of one element that follow each other, at all instants."""
-    pieces = [_moving(over_time, poses, radius) for over_time in zip(*instants, strict=True)]
-    named = zip(instants[0], pieces, strict=True)
-    return [
-        {"name": name, "layer": layer, "pieces": [piece for _, piece in group]}
-        for (name, layer), group in groupby(named, lambda pair: (pair[0].name, pair[0].layer))
+    parts = [
+        *data.moving([pieces for pieces, _ in symbols]),
+        *(
+            data.part(pieces, [data.on_body(body, x) for x in pieces])
+            for body, pieces in enumerate(scene.bodies())
+            if pieces
+        ),
+        *data.moving(after),
     ]
+    styles = [style._asdict() for style in data.styles]
+    for part in parts:
+        has_heads = any(styles[piece["style"]]["heads"] for piece in part["pieces"])
+        part["label"] = part["name"] in labelled and has_heads
+        labelled -= {part["name"]} if part["label"] else set()
+    return {"parts": parts, "styles": styles, "maps": data.maps}
 
 
-def _moving(pieces: tuple[Primitive, ...], poses: np.ndarray, radius: float) -> dict[str, Any]:
-    """One piece at all instants."""
-    first = pieces[0]
-    points = np.stack([np.concatenate(piece.loops) for piece in pieces])
-    colour, alpha = first.colour if isinstance(first.colour, tuple) else (first.colour, 1.0)
-    style = {"fills": first.fills, "colour": colour, "alpha": alpha, "width": first.width, "rim": first.rim}
-    lengths = [len(loop) for loop in first.loops]
-    return style | {"heads": first.heads} | _motion(points, poses, radius, lengths)
+class _Style(NamedTuple):
+    """See `Primitive`."""
+
+    fills: bool
+    colour: str
+    alpha: float
+    width: float
+    rim: str | None
+    heads: int
 
 
-def _motion(points: np.ndarray, poses: np.ndarray, radius: float, lengths: list[int]) -> dict[str, Any]:
-    """How points (k, n, d) move: "body" with "loops", "maps" (k, d, d + 1) with "loops", or "places" (k, n, d)."""
-    count, dim = points.shape[1:]
-    loops = lambda local: [rounded(loop, radius) for loop in np.split(local, np.cumsum(lengths)[:-1])]
-    body = _carrier(points, poses, radius)
-    if body is not None:
-        return {"body": body, "loops": loops(transform(np.linalg.inv(poses[0, body]), points[0]))}
-    # With no more points than an affine map has freedoms any motion would fit, and nothing be saved.
-    if count > dim + 1 and np.isfinite(points).all():
-        local = np.concatenate([points[0], np.ones((count, 1))], axis=1)
-        maps = np.swapaxes(np.linalg.pinv(local) @ points, 1, 2)
-        if np.abs(points - local @ np.swapaxes(maps, 1, 2)).max() <= EXACT * radius:
-            return {"maps": packed(maps), "loops": loops(points[0])}
-    return {"places": packed(points), "lengths": lengths}
+class _Data:
+    """What pieces share: styles, with their numbers, and maps."""
+
+    def __init__(self, poses: np.ndarray, radius: float, dim: int):
+        self._poses, self._radius, self._dim = poses, radius, dim
+        self.styles: dict[_Style, int] = {}
+        self.maps: list[str] = []
+
+    def moving(self, instants: list[list[Primitive]]) -> list[dict[str, Any]]:
+        """Pieces at all instants, those of one element that follow each other together."""
+        parts = []
+        for _, run in groupby(zip(*instants, strict=True), lambda over_time: (over_time[0].name, over_time[0].layer)):
+            pieces = [*run]
+            points = [np.stack([np.concatenate(piece.loops) for piece in over_time]) for over_time in pieces]
+            # One motion for the whole element, as of a bar, where there is one.
+            motion = self._motion(np.concatenate(points, axis=1))
+            motions = [self._motion(of_piece) if motion is None else motion for of_piece in points]
+            first = [over_time[0] for over_time in pieces]
+            parts.append(self.part(first, [self._placed(*x) for x in zip(first, points, motions, strict=True)]))
+        return parts
+
+    def part(self, pieces: list[Primitive], motions: list[dict[str, Any]]) -> dict[str, Any]:
+        """An element of pieces with their motions."""
+        styled = [
+            motion | {"style": self._style(piece)} | self._triangles(piece)
+            for piece, motion in zip(pieces, motions, strict=True)
+        ]
+        return {"name": pieces[0].name, "layer": pieces[0].layer, "pieces": styled}
+
+    def on_body(self, body: int, piece: Primitive) -> dict[str, Any]:
+        """A piece that stands still on a body."""
+        return {"body": body, "loops": [rounded(loop, self._radius) for loop in piece.loops]}
+
+    def _style(self, piece: Primitive) -> int:
+        colour, alpha = piece.colour if isinstance(piece.colour, tuple) else (piece.colour, 1.0)
+        style = _Style(
+            fills=piece.fills, colour=colour, alpha=alpha, width=piece.width, rim=piece.rim, heads=piece.heads
+        )
+        return self.styles.setdefault(style, len(self.styles))
+
+    def _triangles(self, piece: Primitive) -> dict[str, Any]:
+        """Those of a face in space, where they are not plain."""
+        if self._dim == 2 or not piece.fills or sum(map(len, piece.loops)) < 5:
+            return {}
+        return {"triangles": triangles(piece.loops).tolist()}
+
+    def _motion(self, points: np.ndarray) -> dict[str, int] | None:
+        """How points (k, n, d) move: with a "body", or by a "map" (k, d, d + 1) of their first positions; None if by neither."""
+        count, dim = points.shape[1:]
+        body = _carrier(points, self._poses, self._radius)
+        if body is not None:
+            return {"body": body}
+        # With no more points than an affine map has freedoms any motion would fit, and nothing be saved.
+        if count > dim + 1 and np.isfinite(points).all():
+            local = np.concatenate([points[0], np.ones((count, 1))], axis=1)
+            maps = np.swapaxes(np.linalg.pinv(local) @ points, 1, 2)
+            if np.abs(points - local @ np.swapaxes(maps, 1, 2)).max() <= EXACT * self._radius:
+                self.maps.append(packed(maps))
+                return {"map": len(self.maps) - 1}
+        return None
+
+    def _placed(self, piece: Primitive, points: np.ndarray, motion: dict[str, int] | None) -> dict[str, Any]:
+        if motion is None:
+            return {"places": packed(points), "lengths": [len(loop) for loop in piece.loops]}
+        if "body" not in motion:
+            return motion | {"loops": [rounded(loop, self._radius) for loop in piece.loops]}
+        local = np.linalg.inv(self._poses[0, motion["body"]])
+        return motion | {"loops": [rounded(transform(local, loop), self._radius) for loop in piece.loops]}
 
 
 def _carrier(points: np.ndarray, poses: np.ndarray, radius: float) -> int | None:

@@ -44,11 +44,12 @@ def of_solid(
         # Caps of cylinders are outlined; the four-cornered faces of their sides would show as a grid.
         rim = _dark(colour) if dim == 3 and len(loops[0]) > 4 else None
         yield Primitive(name, loops, fill or ((colour, FAINT) if dim == 2 else colour), fills=True, rim=rim)
+    edge = _dark(colour) if dim == 3 and solid.faces and not fill else colour
     for line in solid.edges:
-        yield Primitive(name, (line,), colour if dim == 2 or fill else _dark(colour), width=width)
-    for line in solid.rods:  # in the plane as bars
-        yield Primitive(name, (line,), colour, width=6.5 if dim == 2 else 4.0)
-        if dim == 2 and len(line) > 1:
+        yield Primitive(name, (line,), edge, width=width)
+    for line in solid.rods:  # of the plane: a bar with its outline
+        yield Primitive(name, (line,), colour, width=6.5)
+        if len(line) > 1:
             yield Primitive(name, (line,), _light(colour), width=4.5)
 
 

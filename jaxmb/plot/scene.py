@@ -11,12 +11,13 @@ from ..system import State, System
 from .colour import of_body
 from .drives import arrows, drive
 from .gears import relation
-from .joints import anchors, contact, guide_symbol, joint_symbol, rod, under
+from .joints import BAR, anchors, contact, guide_symbol, joint_symbol, rod, under
 from .primitive import Primitive, of_solid
 from .shapes import connections, solids
 from .snapshot import Snapshot, Trajectory
 from .solid import transform
 from .springs import passive
+from .symbols import solidified
 
 SIZE = 0.02  # of symbols, in sizes of the mechanism
 
@@ -36,7 +37,7 @@ class Scene:
     def __init__(self, system: System, points: bool, symbols: float = SIZE):
         self._linkage, self._numbers = linkage_of(system), system.params
         self.dim = self._linkage.dim
-        self.solids = solids(self._linkage, self._numbers, points)
+        self.solids = self._thin = solids(self._linkage, self._numbers, points)
         self.links = connections(self._linkage, self._numbers)
         self.colours: dict[str, Any] = {}
         self.centre, self.radius, self.size, self._symbols = np.zeros(self.dim), 0.5, symbols, symbols
@@ -74,7 +75,8 @@ class Scene:
         return np.where(sizes > 0, np.nan_to_num(wrench) / np.where(sizes > 0, sizes, 1.0), np.nan)
 
     def frame(self, trajectory: Trajectory) -> np.ndarray:
-        """Points (k, d) around all that is seen at several instants; sets the size of symbols and how far parts reach."""
+        """Points (k, d) around all that is seen at several instants; sets the size of symbols and bars and how far parts reach."""
+        self.solids = self._thin
         for link in self.links:
             a, b = (trajectory.poses[:, body] @ frame for body, frame in zip(link.bodies, link.frames, strict=True))
             positions = (np.linalg.inv(a) @ b)[:, :-1, -1]
@@ -92,6 +94,8 @@ class Scene:
         # A single point has no extent; half a metre is as good as any.
         self.centre, self.radius = (low + high) / 2, float(np.linalg.norm(high - low)) / 2 or 0.5
         self.size = self._symbols * 2 * self.radius
+        if self.dim == 3:
+            self.solids = [solidified(x, BAR * self.size) for x in self._thin]
         return extent
 
     def _extent(self, now: Snapshot) -> list[np.ndarray]:
@@ -118,12 +122,16 @@ class Scene:
     def pieces(self, now: Snapshot) -> list[Primitive]:
         """Everything at an instant, in the order in which it is drawn in the plane."""
         before, after = self.symbols(now)
-        names = ("ground", *self._linkage.bodies)
-        bodies = [
-            of_solid(self.dim, name, solid.transform(pose), of_body(i))
-            for i, (name, solid, pose) in enumerate(zip(names, self.solids, now.poses, strict=True))
+        return [*before, *(piece for body in self.bodies(now.poses) for piece in body), *after]
+
+    def bodies(self, poses: np.ndarray | None = None) -> list[list[Primitive]]:
+        """Ground and bodies at poses (n + 1, D, D), or each in its own frame."""
+        poses = np.stack([np.eye(self.dim + 1)] * len(self.solids)) if poses is None else poses
+        placed = zip(("ground", *self._linkage.bodies), self.solids, poses, strict=True)
+        return [
+            [*of_solid(self.dim, name, solid.transform(pose), of_body(i))]
+            for i, (name, solid, pose) in enumerate(placed)
         ]
-        return [*before, *(piece for body in bodies for piece in body), *after]
 
     def symbols(self, now: Snapshot) -> tuple[list[Primitive], list[Primitive]]:
         """All but the bodies: what is drawn before them, and what after."""
@@ -131,7 +139,7 @@ class Scene:
         before = (*(contact(now, link) for link in self.links if link.rolls), anchors(now))
         after = (
             *(guide_symbol(now, link) for link in self.links if link.slides),
-            [rod(now, *now.ends(link), link.name) for link in self.links if link.is_rod],
+            *(rod(now, *now.ends(link), link.name) for link in self.links if link.is_rod),
             self._relations(now),
             *(passive(now, force) for force in numbers.forces),
             *(joint_symbol(now, link) for link in self.links),

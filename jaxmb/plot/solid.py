@@ -1,18 +1,25 @@
 """Solids as faces and edges, placed by a pose [[R, p], [0, 1]] in the plane or in space."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from scipy.spatial import Delaunay
 
 # In place of a length of zero, so that a quotient is zero and not NaN.
 TINY = 1e-300
-# Corners of circles: of bodies, and of symbols; a multiple of three, for spokes.
-FINE, COARSE = 36, 12
+# Faces of less width than this part of their length have no triangles.
+SLIVER = 1e-9
+# Corners of circles: of bodies, of balls, and of symbols; a multiple of three, for spokes.
+FINE, BALL, COARSE = 72, 36, 12
 
 
 class Solid(NamedTuple):
-    """What is drawn of a body: faces (outline and holes), edges, and rods, thick lines; one point is a dot. All points are (n, d)."""
+    """What is drawn of a body: faces (outline and holes), edges, and rods, thick lines; one point is a dot. All points are (n, d).
+
+    In space rods and dots become bars and balls as soon as their thickness is known (`jaxmb.plot.symbols.solidified`).
+    """
 
     faces: list[tuple[np.ndarray, ...]]
     edges: list[np.ndarray]
@@ -91,7 +98,7 @@ def prism(low: np.ndarray, high: np.ndarray) -> Solid:
     return Solid([(low,), (high,), *_band(low, high)], [close(low), close(high), *sides], [])
 
 
-def sphere(pose: np.ndarray, radius: float, corners: int = FINE) -> Solid:
+def sphere(pose: np.ndarray, radius: float, corners: int = BALL) -> Solid:
     """A ball with three great circles."""
     levels = np.linspace(0, np.pi, corners // 3 + 1)
     rings = [circle(pose, radius * np.sin(x), radius * np.cos(x), corners) for x in levels]
@@ -117,6 +124,27 @@ def pose_along(start: np.ndarray, direction: np.ndarray) -> np.ndarray:
     pose = np.eye(len(start) + 1)
     pose[:-1, :-1], pose[:-1, -1] = columns / np.linalg.norm(columns, axis=0), start
     return pose
+
+
+def triangles(loops: Sequence[np.ndarray]) -> np.ndarray:
+    """Triangles (n, 3) of a flat face in space, numbers of the points of its outline and its holes."""
+    points = np.concatenate(loops)
+    if len(points) < 5:
+        return np.array([[0, 1, 2], [0, 2, 3]][: len(points) - 2])
+    _, sizes, axes = np.linalg.svd(points - points.mean(axis=0))
+    if sizes[1] < SLIVER * sizes[0]:  # a face without an area
+        return np.zeros((0, 3), int)
+    flat = [loop @ axes[:2].T for loop in loops]
+    corners = Delaunay(np.concatenate(flat)).simplices
+    middle = np.concatenate(flat)[corners].mean(axis=1)
+    # Of the triangles of all corners those that are inside: an odd number of edges lies beside them.
+    inside = np.zeros(len(corners), bool)
+    for loop in flat:
+        for (x0, y0), (x1, y1) in zip(loop, np.roll(loop, -1, axis=0), strict=True):
+            beside = (y0 > middle[:, 1]) != (y1 > middle[:, 1])
+            height = y1 - y0 or 1.0
+            inside ^= beside & (middle[:, 0] < x0 + (middle[:, 1] - y0) * (x1 - x0) / height)
+    return corners[inside]
 
 
 def _band(one: np.ndarray, other: np.ndarray) -> list[tuple[np.ndarray, ...]]:

@@ -1,8 +1,10 @@
 """Symbols of machine elements, as points in the plane or in space; `size` is the length that all symbols are multiples of."""
 
+from itertools import pairwise
+
 import numpy as np
 
-from .solid import COARSE, Solid, close, join, polygon, pose_along, prism, transform, tube, with_axis_as_z
+from .solid import COARSE, Solid, close, join, polygon, pose_along, prism, sphere, transform, tube, with_axis_as_z
 
 COILS = 6  # of a spring, however long it is
 PITCH = 0.7  # of hatching, in sizes
@@ -34,7 +36,30 @@ def damper(a: np.ndarray, b: np.ndarray, radius: float) -> Solid:
         return Solid([], [transform(pose, np.array(line) * [length, radius]) for line in lines], [])
     pot = pose.copy()
     pot[:-1, -1] += 0.35 * (b - a)
-    return join([tube(pot, 0.35 * length, radius, corners=COARSE), Solid([], [np.stack([a, b])], [])])
+    # The rod within the pot is hidden.
+    rods = [np.stack([a + start * (b - a), a + end * (b - a)]) for start, end in ((0.0, 0.35), (0.7, 1.0))]
+    return join([tube(pot, 0.35 * length, radius, corners=COARSE), Solid([], rods, [])])
+
+
+def bar(a: np.ndarray, b: np.ndarray, radius: float) -> Solid:
+    """A round bar in space between two points, without edges."""
+    pose, length = _between(a, b)
+    return Solid(tube(pose, length, radius, corners=COARSE).faces, [], [])
+
+
+def ball(pose: np.ndarray, radius: float) -> Solid:
+    """A ball in space at a pose, without edges."""
+    return Solid(sphere(pose, radius, COARSE).faces, [], [])
+
+
+def solidified(solid: Solid, radius: float) -> Solid:
+    """A solid in space with bars of a radius in place of its rods, and balls in place of its dots."""
+    parts = [Solid(solid.faces, solid.edges, [])]
+    for line in solid.rods:
+        if len(line) == 1:
+            parts.append(ball(pose_along(line[0], np.eye(3)[2]), 1.3 * radius))
+        parts += [bar(a, b, radius) for a, b in pairwise(line)]
+    return join(parts)
 
 
 def beside(a: np.ndarray, b: np.ndarray, gap: float) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:

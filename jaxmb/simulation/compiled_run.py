@@ -249,7 +249,7 @@ def _run_tangent(primals: PyTree, tangents: PyTree) -> tuple[list[Array], list[A
     if isinstance(parts, str) or any(dot is not None for dot in others):
         results, dots_of_results = _step_by_step((operands, dots), program, field_arrays)
     else:
-        results, dots_of_results = _along((operands, dots), program, parts, shape, field_arrays, reuses)
+        results, dots_of_results = _by_tape((operands, dots), program, parts, shape, field_arrays, reuses)
     return results, [dots_of_results.get(k) for k in range(len(results))]
 
 
@@ -272,7 +272,7 @@ def _step_by_step(
 
 
 @eqx.filter_custom_jvp
-def _along(
+def _by_tape(
     moves: tuple[tuple[Array, ...], tuple[Array | None, ...]],
     program: RunProgram,
     parts: tuple[Program, ...],
@@ -307,17 +307,17 @@ def _along(
     return results, {2: end_dot, count: ys_dot}
 
 
-@_along.def_jvp
-def _along_tangent(primals: PyTree, tangents: PyTree) -> tuple[Any, Any]:
+@_by_tape.def_jvp
+def _by_tape_tangent(primals: PyTree, tangents: PyTree) -> tuple[Any, Any]:
     """Of second order step by step: the states on the tape, along which the first one goes, have no tangents there."""
     moves, program, _, _, field_arrays, _ = primals
-    kept = (2, len(program.carry))
+    last_and_saved = 2, len(program.carry)
 
-    def results(moves: PyTree) -> tuple[list[Array], dict[int, Array]]:
-        found, dots = _step_by_step(moves, program, field_arrays)
-        return found, {k: dots[k] for k in kept}
+    def both(moves: PyTree) -> tuple[list[Array], dict[int, Array]]:
+        results, dots = _step_by_step(moves, program, field_arrays)
+        return results, {k: dots[k] for k in last_and_saved}
 
-    return eqx.filter_jvp(results, (moves,), (tangents[0],))
+    return eqx.filter_jvp(both, (moves,), (tangents[0],))
 
 
 @functools.lru_cache(maxsize=64)
