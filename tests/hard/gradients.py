@@ -1,4 +1,4 @@
-"""gradients: gradients of end states by lengths, masses and starts: both modes, and differences."""
+"""gradients: gradients of end states by lengths, masses and starts: both modes, and differences; and second derivatives."""
 
 import diffrax as dfx
 import jax
@@ -74,10 +74,20 @@ def derivatives(build, x):
     return np.asarray(back), np.asarray(forward), np.stack(columns, axis=1), np.asarray(done)
 
 
+def second_derivatives(build, x, along):
+    """Of a batch along a direction: forward over forward mode, and differences of reverse mode, (n,) each."""
+    over = lambda fn: jax.jit(jax.vmap(fn), compiler_options=jm.compiler_options())
+    slope = lambda x: jax.jvp(lambda x: end(build, x, dfx.ForwardMode())[0], (x,), (along,))[1]
+    forward = over(lambda x: jax.jvp(slope, (x,), (along,))[1])(x)
+    back = over(lambda x: jax.grad(lambda x: end(build, x, None)[0])(x) @ along)
+    near, far = (np.asarray(back(x + n * STEP * along) - back(x - n * STEP * along)) for n in (1, 2))
+    return np.asarray(forward), (8 * near - far) / (12 * STEP)
+
+
 def figures(share, seed):
     """The row's figures."""
-    result, worst, apart, told, cases = [], 0.0, 0.0, 0, 0
-    wrong = {MODES: 0, DIFFERENCES: 0}
+    result, worst, apart, curved, told, cases = [], 0.0, 0.0, 0.0, 0, 0
+    wrong = {MODES: 0, DIFFERENCES: 0, "second": 0}
     with cpu_time(result):
         for name, (build, middle, spread) in list(MECHANISMS.items())[: 2 if share >= 0.25 else 1]:
             rng, count = np.random.default_rng(seed), max(2, round(DRAWS * share))
@@ -94,6 +104,12 @@ def figures(share, seed):
             worst, apart = max(worst, modes[done].max()), max(apart, steps[done].max())
             wrong[MODES] += int((~(modes[done] <= MODES)).sum())
             wrong[DIFFERENCES] += int((~(steps[done] <= DIFFERENCES)).sum())
+            second, expected = second_derivatives(build, x, np.array(spread) * rng.uniform(-1, 1, len(spread)))
+            off = np.abs(second - expected)[done] / np.maximum(
+                np.abs(expected[done]), np.median(np.abs(expected[done]))
+            )
+            curved = max(curved, off.max())
+            wrong["second"] += int((~(off <= DIFFERENCES)).sum())
         result += [
             Figure(
                 "gradients",
@@ -110,6 +126,14 @@ def figures(share, seed):
                 f"{wrong[DIFFERENCES]} (largest {apart:.1e})",
                 cases - told,
                 wrong[DIFFERENCES] == 0,
+            ),
+            Figure(
+                "gradients",
+                f"second derivatives, forward over forward mode, and differences apart by more than {DIFFERENCES:g}",
+                "0",
+                f"{wrong['second']} (largest {curved:.1e})",
+                cases - told,
+                wrong["second"] == 0,
             ),
             Figure("gradients", "runs told to have failed", "0", f"{told}", cases, told == 0),
         ]
