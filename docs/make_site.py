@@ -1,13 +1,17 @@
-"""What the site has beyond its pages: the mechanism on the front page, links as GitHub counts them.
+"""What the site has beyond its pages: mechanisms that play on the front page and in the gallery, links as GitHub counts them.
 
 mkdocs calls these functions by their names (`hooks` in mkdocs.yml).
 """
 
+import importlib
 import pathlib
 import re
+import sys
 
 ROOT = pathlib.Path(__file__).parent.parent
 PLAYER = "player.html"
+# Examples that play in the gallery: title, and how long in s.
+GALLERY = {"wishbone": ("Double wishbone", 1.0), "excavator": ("Excavator", 0.5)}
 START = '<script>document.getElementById("play").click()</script>'
 CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 # Files beside docs/ are no part of the site: links to them become their names.
@@ -34,8 +38,23 @@ def on_post_template(output_content: str, **_: object) -> str:
 
 
 def on_post_build(config: dict[str, str], **_: object) -> None:
-    """Runs the code of the front page, and writes the page that plays its motion."""
-    write_player(pathlib.Path(config["site_dir"]) / PLAYER)
+    """Runs the code of the front page and examples of the gallery, and writes the pages that play their motions."""
+    site = pathlib.Path(config["site_dir"])
+    write_player(site / PLAYER)
+    sys.path.append(str(ROOT / "examples"))
+    for name, (title, duration) in GALLERY.items():
+        write_example(site / f"{name}.html", name, title, duration)
+
+
+def write_example(path: pathlib.Path, name: str, title: str, duration: float) -> None:
+    """The motion of an example from its first pose."""
+    import jax.numpy as jnp
+
+    import jaxmb as jm
+
+    system = getattr(importlib.import_module(name), name)().build()
+    solution = jm.simulate(system, jm.assemble(system), jnp.linspace(0.0, duration, 101))
+    jm.plot.page(system, solution, path, title=title, speed=0.3)
 
 
 def write_player(path: pathlib.Path) -> None:

@@ -102,7 +102,8 @@ def test_the_site_loads_nothing_from_elsewhere_and_plays_a_mechanism(tmp_path):
     for page in made:
         assert not loads.search(page.read_text()), page
     assert 'src="player.html"' in (tmp_path / "index.html").read_text()
-    assert "__DATA__" not in (tmp_path / "player.html").read_text()
+    for name in ("player", "wishbone", "excavator"):
+        assert "__DATA__" not in (tmp_path / f"{name}.html").read_text()
 
 
 SCRIPTS = re.search(r"EXAMPLES := (.*)", (ROOT / "Makefile").read_text())[1].split()
