@@ -64,8 +64,8 @@ def page(
     """Writes a page that plays a motion: one file that any browser shows, without a network.
 
     It plays, stops at any time, turns (in space), moves (with shift, and in the plane) and grows under the mouse; it draws the path of
-    a point, and one or two curves below with the time marked. What is drawn is what `draw` draws. Poses are those of the solution at its saved times, in single
-    precision.
+    a point, and one or two curves below with the time marked. What is drawn is what `draw` draws, light or dark as the browser is set, in space by WebGL 2. Poses are
+    those of the solution at its saved times, in single precision.
 
     Args:
         system: built from a mechanism.
