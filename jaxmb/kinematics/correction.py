@@ -311,8 +311,14 @@ def distance_to_dependence(scale: Scale, factor: AbstractFactor, quick: bool = F
 
 
 def by_lengths(scale: Scale, factor: ConstrainedFactor, quick: bool = False) -> ConstrainedFactor:
-    """The factors of the same rows relative to the lengths ℓ, without derivatives: no mass has a part in them."""
-    return lax.stop_gradient(factor).by_lengths(scale.reach, scale.row_by_length, quick)
+    """The factors of the same rows relative to the lengths ℓ, without derivatives: no mass has a part in them.
+
+    Lost rows keep their remainders: they are dependent whatever measures lengths.
+    """
+    factor = lax.stop_gradient(factor)
+    lengths = factor.by_lengths(scale.reach, scale.row_by_length, quick)
+    remainders = jnp.where(factor.in_use, lengths.remainders, factor.remainders)
+    return eqx.tree_at(lambda f: f.remainders, lengths, remainders)
 
 
 def directions(scale: Scale, factor: AbstractFactor) -> Float[Array, "m n"]:
