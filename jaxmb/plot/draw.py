@@ -24,6 +24,7 @@ Tree = TypeVar("Tree", bound=PyTree)
 # Half a symbol and a label beside it must not be cut off.
 MARGIN = 5.0  # around what is seen, in sizes of symbols
 FONT = 8  # size of labels in points
+LETTER = 0.6, 1.2  # width and height of a letter with its margins, in sizes of the font
 
 
 @contract
@@ -223,7 +224,7 @@ class _Sketch:
             direction = flat[-1] - flat.mean(axis=0)
             position = flat[-1] + self.scene.size * direction / max(float(np.linalg.norm(direction)), TINY)
             is_right, is_up = direction >= 0
-            size = point * FONT * np.array([0.6 * len(name), 1.2])
+            size = point * FONT * np.array([LETTER[0] * len(name), LETTER[1]])
             corner = position - np.where([is_right, is_up], 0.0, size)
             moves = size * np.array([[0, row] for row in (0, 1, -1, 2, -2, 3, -3)])
             boxes = np.stack([corner + moves, corner + moves + size], axis=1)

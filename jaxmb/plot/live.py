@@ -48,7 +48,8 @@ class LiveWindow:
         towards = np.array([0.0, 0.0, 1.0]) if scene.dim == 2 or axes is None else axes[2]
         centre, camera = _in_space(scene.centre[None])[0], self._server.initial_camera
         camera.look_at, camera.position = centre, centre + DISTANCE * scene.radius * towards
-        self._bodies = [self._body(i, name) for i, name in enumerate(("ground", *linkage_of(system).bodies))]
+        named = zip(("ground", *linkage_of(system).bodies), scene.bodies(), strict=True)
+        self._bodies = [self._body(i, name, pieces) for i, (name, pieces) in enumerate(named)]
         self._message = self._server.gui.add_markdown("")
         self.state = state
         units = linkage_of(system).units[0]
@@ -117,9 +118,9 @@ class LiveWindow:
                 value = float(state.q[self._system.coordinates.index(name)])
                 slider.value = min(max(value, slider.min), slider.max)
 
-    def _body(self, number: int, name: str) -> Any:
+    def _body(self, number: int, name: str, pieces: Sequence[Primitive]) -> Any:
         frame = self._server.scene.add_frame(f"/bodies/{name}", show_axes=False)
-        self._pieces(f"/bodies/{name}", self._scene.bodies()[number], number)
+        self._pieces(f"/bodies/{name}", pieces, number)
         return frame
 
     def _pieces(self, path: str, pieces: Sequence[Primitive], level: int) -> None:

@@ -28,8 +28,9 @@ from .colour import of_body
 from .parts import packed, page_parts
 from .reactions import ReactionArrows, reaction_arrows, verdict_legend, verdicts
 from .scene import SIZE, Scene
-from .view import DISTANCE, LIFT, LIGHT
+from .view import DIM, DISTANCE, LIGHT, PALE
 
+LIFT = 0.01  # how much nearer lines are than the faces on which they lie, in radii of what is seen
 SPEEDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 
 
@@ -170,7 +171,7 @@ def _data(
             for body, name in enumerate(names)
         ],
         **page_parts(scene, trajectory, reactions),
-        "view": {"lift": LIFT, "distance": DISTANCE, "light": LIGHT.tolist()},
+        "view": {"lift": LIFT, "distance": DISTANCE, "light": LIGHT.tolist(), "dim": DIM, "pale": PALE},
         "legend": [] if reactions is None else [*reactions.legend, *verdict_legend(scene.colours)],
         "joints": [
             {"name": link.name, "body": link.bodies[1], "point": link.frames[1][:-1, -1].tolist()}

@@ -53,7 +53,7 @@ def ball(pose: np.ndarray, radius: float) -> Solid:
 
 
 def solidified(solid: Solid, radius: float) -> Solid:
-    """A solid in space with bars of a radius in place of its rods, and balls in place of its dots."""
+    """A solid in space with bars of a radius in place of its rods, and somewhat thicker balls in place of its dots."""
     parts = [Solid(solid.faces, solid.edges, [])]
     for line in solid.rods:
         if len(line) == 1:

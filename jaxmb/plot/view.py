@@ -16,6 +16,7 @@ SIDES = {
     "top": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
 }
 LIGHT = np.array([-0.35, 0.6, 0.72])  # right, up, towards the viewer
+DIM, PALE = 0.55, 0.25  # brightness of a face that the light does not meet, and how much white is in its colour
 # Sizes of the parts that are sorted, and how much nearer lines are than faces, in radii of what is seen: an edge is farther than a part of
 # its face may be, by up to half a part.
 CELL, LIFT = 0.15, 0.05
@@ -71,8 +72,8 @@ class View:
         normal = self.axes @ np.cross(corners, np.roll(corners, -1, axis=0)).sum(axis=0)
         # A face has no inner side: its normal is taken towards the viewer.
         normal *= np.sign(normal[2] or 1.0) / max(np.linalg.norm(normal), TINY)
-        bright = 0.55 + 0.45 * max(float(normal @ LIGHT), 0.0)
-        return piece._replace(colour=to_hex(bright * (0.75 * to_rgb(piece.colour) + 0.25)))
+        bright = DIM + (1 - DIM) * max(float(normal @ LIGHT), 0.0)
+        return piece._replace(colour=to_hex(bright * ((1 - PALE) * to_rgb(piece.colour) + PALE)))
 
 
 def _direction(kind: str | tuple[float, float]) -> list[np.ndarray]:
