@@ -135,3 +135,15 @@ def test_a_driver_beyond_half_a_turn_drives_the_mechanism_as_it_is_drawn(turns):
     beyond = np.asarray(state.q - start) / (2 * np.pi)
     assert round(float(beyond[0])) == turns + 1  # the guess is −2.08
     assert (np.abs(beyond[1:]) < 0.25).all()
+
+
+def test_rounding_of_velocities_is_no_violation():
+    """A sled in its own direction: no row moves or turns, so that rates of rows are rounding like their residuals."""
+    points = {"left": (0.0, 0.3), "right": (0.0, -0.3)}
+    edges = [jm.planar.KnifeEdge("edge left", "sled.left"), jm.planar.KnifeEdge("edge right", "sled.right")]
+    system = jm.planar.Mechanism([jm.planar.Body("sled", 2.0, 0.5, points=points)], edges).build()
+    state = jm.as_state(system, [0.0, 0.0, np.pi / 2], [0.0, 1.0, 0.0])
+    assert 0 < float(jnp.abs(jm.residuals(system, state).velocity).max()) < 1e-15
+    jm.linearise(system, state)
+    with pytest.raises(ValueError, match="'edge left' is violated by the state: its velocity residual"):
+        jm.linearise(system, jm.as_state(system, state.q, [1e-6, 1.0, 0.0]))

@@ -347,6 +347,35 @@ def test_long_steps_of_several_loops_pass_as_well(loops):
 
 
 @pytest.mark.slow
+def test_wherever_a_stage_lies_beside_a_pose_at_which_two_rows_vanish():
+    """Steps of all lengths over one passage: samples of an interpolated stage fall where one row counts as near and the other hardly does."""
+    system = nfourbar(2)
+    state = jm.assemble(system, *pose(2, 1.61705321, -7.62081772))
+
+    @jax.jit
+    @jax.vmap
+    def ends(step):
+        constant = dict(stepsize_controller=dfx.ConstantStepSize(), dt0=step, max_steps=17)
+        sol = jm.simulate(system, state, 17 * step[None], solver=dfx.Dopri8(), **constant)
+        return sol.q[0], sol.v[0]
+
+    steps = 0.01293223 * np.concatenate([np.linspace(0.96, 1.03, 141), np.linspace(0.9991, 0.9993, 21)])
+    q, v = ends(jnp.asarray(steps))
+    exact = solve_ivp(
+        lambda t, y: [y[1], -9.81 * 7 / 6 * np.cos(y[0])],
+        (0, 17 * steps.max()),
+        [1.61705321, -7.62081772],
+        method="DOP853",
+        rtol=1e-13,
+        atol=1e-13,
+        dense_output=True,
+    ).sol(17 * steps)
+    expected = jax.vmap(pose, in_axes=(None, 0, 0))(2, *jnp.asarray(exact))
+    np.testing.assert_allclose(jnp.cos(q[:, 2::3]), jnp.cos(expected[0][:, 2::3]), atol=1e-11)
+    np.testing.assert_allclose(v, expected[1], atol=1e-9)
+
+
+@pytest.mark.slow
 def test_a_thousand_phases_and_step_sizes_of_the_nfourbar():
     """One batch of constant steps, ten seconds and many passages each, all within 1e-7 of the one equation left."""
     system = nfourbar(2)

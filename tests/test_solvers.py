@@ -41,7 +41,7 @@ def exact():
 RANKS = ("num_steps", "lowest_rank", "highest_rank")
 
 
-@pytest.mark.parametrize("name", [*some(EXPLICIT), pytest.param("HalfSolver", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", [*some(EXPLICIT), "HalfSolver"])
 def test_explicit_solvers_with_constant_steps(name, exact):
     """Half the step leaves 2⁻ᵖ of the error, or rounding."""
     solver = dfx.HalfSolver(dfx.Tsit5()) if name == "HalfSolver" else getattr(dfx, name)()

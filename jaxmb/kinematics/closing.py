@@ -29,7 +29,7 @@ from ..system import (
     with_rate,
 )
 from .refinement import REFINED, fixed_rows
-from .shortest_move import LinearEquations, shortest_move
+from .shortest_move import ROUNDING, LinearEquations, shortest_move
 
 # Rounds, with sizes measured at the start of each, and iterations in each: enough for a rough guess; near the solution the
 # error is squared in each iteration.
@@ -229,7 +229,12 @@ def consistency(system: System, state: State, verb: str, values: Values | None =
     )
     position, velocity = (jnp.abs(x) / state.scale.span for x in residual_pair)
     rate = state.scale.rate
-    velocity = jnp.where(velocity > 0, velocity / rate, 0)  # none is allowed at rest
+    # Rounding of C v is none, however slow the rows are: entries of C that vanish at this pose do so to rounding of the row's size. Nothing else is
+    # allowed at rest.
+    scale = state.scale
+    speed = jnp.linalg.norm(jnp.where(scale.reach > 0, state.v / jnp.where(scale.reach > 0, scale.reach, 1), 0))
+    rounding = ROUNDING * jnp.finfo(state.q.dtype).eps * scale.row_by_length * speed / scale.span
+    velocity = jnp.where(velocity > rounding, velocity / rate, 0)
     text = f"Constraint '{{name}}' {verb}: its LEVEL residual, relative to the size of the mechanism, is {{}}.{{note}}"
     return tuple(
         Check(system.largest(values), tol, text.replace("LEVEL", level), tuple(system.rows))

@@ -16,10 +16,12 @@ from .vector_field import VectorField
 LARGEST_NORM, LARGEST_NORM_OF_MANY = 1e3, 1e4
 
 
-def certify_dense(scale: Scale, factor: AbstractFactor, terms: Terms | SparseTerms, rank_tol: float) -> Bool[Array, ""]:
+def certify_dense(
+    scale: Scale, factor: AbstractFactor, terms: Terms | SparseTerms, rank_tol: float, least: float = NEAR
+) -> Bool[Array, ""]:
     """Whether the rows in use are far from being dependent, in whatever order they are looked at, and the others follow from them.
 
-    Far in the metric of M or by the lengths ℓ, see `distance_to_dependence`.
+    Far in the metric of M or by the lengths ℓ, see `distance_to_dependence`: no remainder is less than `least`.
     """
     assert isinstance(factor, ConstrainedFactor) and isinstance(terms, Terms)
     rows = (terms.jacobian / terms.scale[:, None]) @ factor.root.T
@@ -28,7 +30,7 @@ def certify_dense(scale: Scale, factor: AbstractFactor, terms: Terms | SparseTer
     follow = factor.in_use | (jnp.sum(rest**2, axis=1) <= cutoff(rank_tol, rows.dtype) ** 2)
     # 1/‖W‖ bounds all singular values from below, whatever the order of rows; the gap keeps stages from where they would be corrected first.
     far = [
-        (jnp.sum(x.weights**2) < LARGEST_NORM**2) & (x.gap >= NEAR)
+        (jnp.sum(x.weights**2) < LARGEST_NORM**2) & (x.gap >= least)
         for x in (factor, factor.by_lengths(scale.reach, scale.row_by_length, quick=True))
     ]
     return (far[0] | far[1]) & jnp.all(follow)

@@ -20,6 +20,7 @@ from .drift import AbstractDrift, Projection
 from .feedback import FeedbackLoop, initial_state
 from .method import XLA, AbstractEngine, Compiled, Method
 from .solver import ConstrainedSolver
+from .stages import is_explicit
 from .state_vector import StateVector
 from .step_size import sizes_of_run
 from .vector_field import VectorField
@@ -34,11 +35,7 @@ LARGEST_WORK_ON_GPU = 1_000
 
 def _not_explicit(method: Method) -> str | None:
     solver = method.solver.solver
-    return (
-        None
-        if isinstance(solver, dfx.AbstractERK)
-        else f"`{type(solver).__name__}` is not an explicit Runge–Kutta method"
-    )
+    return None if is_explicit(solver) else f"`{type(solver).__name__}` is not an explicit Runge–Kutta method"
 
 
 def _not_fixed_choice(field: VectorField) -> str | None:
@@ -227,7 +224,7 @@ def choose_engine(
     check_state(system, state)
     system, loop = checked_control(system, state, control)
     solver, formulation = checked_solver(solver or dfx.Tsit5()), formulation_at(formulation, system, state)
-    if adjoint is None and not isinstance(solver, dfx.AbstractERK):
+    if adjoint is None and not is_explicit(solver):
         adjoint = dfx.RecursiveCheckpointAdjoint()
     steps = ConstrainedSolver(solver), dfx.ConstantStepSize(), None, adjoint, dfx.NoProgressMeter(), None
     method, keeping, choices = Method(*steps, engine), as_parameters(drift or Projection()), []

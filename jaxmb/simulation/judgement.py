@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
-from ..foundations import RESULTS
+from ..foundations import RESULTS, where_needed
 from ..kinematics import CLOSE, Rows, directions
 from ..system import rows_at
 from .passage import Path, distance_missed
@@ -52,11 +52,13 @@ def judge(
         y0: where it starts.
     """
     (t0, t1), y1 = span, attempt.y1
-    # With a layout A is carried and not Q (`corrected_end`): directions at the start are made anew.
-    start = before.basis
-    if field.system.layout is not None:
-        start_terms = lax.stop_gradient(rows_at(field.system, t0, y0.q, field.scale.row))
-        start = directions(field.scale, field.formulation.factorise(start_terms, rows.in_use))
+    # With a layout A is carried and not Q (`corrected_end`). Directions belong to a set of rows: among others a row has another remainder.
+    changed = jnp.any(rows.in_use != before.rows.in_use)
+    arguments = (field, t0, y0, rows.in_use)
+    known = field.system.layout is None
+    start = (
+        where_needed(changed, _start_directions, arguments, before.basis) if known else _start_directions(*arguments)
+    )
     path = Path.of(field.system, t0, t1, (y0, y1), attempt.slopes)
     branch_jump, miss, inconclusive = distance_missed(field, rows.in_use, path, start, attempt.correction.basis)
     residual = lax.stop_gradient(field.relative_residuals(attempt.correction))
@@ -71,6 +73,12 @@ def judge(
     undefined = attempt.slopes is not None and ~attempt.slopes[0].finite
     hopeless = ~possible | unresolvable | undefined | ~(t1 - t0 > shortest_step(t0, t1))
     return Judgement(accept, branch_jump, residual, _error(attempt, accept, hopeless), _result(attempt, accept))
+
+
+def _start_directions(field: VectorField, t0: Array, y0: StateVector, in_use: Bool[Array, " m"]) -> Float[Array, "m n"]:
+    """The directions of rows at the start of a step, see `directions`."""
+    terms = lax.stop_gradient(rows_at(field.system, t0, y0.q, field.scale.row))
+    return directions(field.scale, field.formulation.factorise(terms, in_use))
 
 
 def _error(attempt: StepAttempt, accept: Bool[Array, ""], hopeless: Bool[Array, ""]) -> PyTree:

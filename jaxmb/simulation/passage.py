@@ -123,6 +123,11 @@ class _SignBracket(eqx.Module):
     was_ahead: Bool[Array, ""]
 
     @property
+    def holds(self) -> Bool[Array, ""]:
+        """Whether the remainder has different signs at the ends."""
+        return (self.sa > 0) & (self.sb <= 0)
+
+    @property
     def middle(self) -> Scalar:
         """The zero of the line through the values at both ends."""
         return self.a + (self.b - self.a) * self.sa / jnp.where(self.sa - self.sb > 0, self.sa - self.sb, 1)
@@ -193,16 +198,18 @@ def _at_sign_change(
         # From the sign at the start to the other one the remainder falls; a slope that does not is rounding, and −1 keeps the quotient
         # finite.
         slope = jnp.where(tracking, slope, jnp.where(steep < 0, steep, -1))
-        converged = converging & (~now.missed | settled)
-        return n + 1, bracket.narrowed(n, now), now, slope, largest, converging, converged
+        narrower = bracket.narrowed(n, now)
+        # Without two signs at the ends there is nothing to be looked for: a row may turn by more than a right angle without vanishing.
+        converged = converging & (~now.missed | settled) | (n == 1) & ~narrower.holds
+        return n + 1, narrower, now, slope, largest, converging, converged
 
     start = _Trial(x=zero, shift=none, ahead=zero, rate=zero, length=zero, off_manifold=zero, miss=zero, across=none)
     carry = (jnp.array(0), _SignBracket(zero, zero + 1, zero, zero, no), start, zero - 1, zero, no, no)
     # Bounded: in a batch the slowest row would hold up all others.
     search = lax.while_loop(lambda carry: (carry[0] < TRIALS) & ~carry[-1], trial, carry)
-    last, largest, converged = search[2], search[4], search[-1]
-    missed = last.missed & (last.length < VANISHING * largest)
-    return missed, jnp.abs(last.miss), ~converged | (last.off_manifold > CLOSE)
+    bracket, last, largest, converged = search[1], search[2], search[4], search[-1]
+    missed = last.missed & (last.length < VANISHING * largest) & bracket.holds
+    return missed, jnp.abs(last.miss), bracket.holds & (~converged | (last.off_manifold > CLOSE))
 
 
 def _trial_at(

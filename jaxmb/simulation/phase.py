@@ -16,6 +16,7 @@ from .compiled_step import CompiledStep
 from .engine import compiled_step_of
 from .method import Method
 from .solver import derivative, regular_derivative
+from .stages import is_explicit
 from .state_vector import StateVector
 from .step_records import Accepted, Switches
 from .vector_field import VectorField
@@ -202,7 +203,7 @@ def _by_diffrax(
     subs = [dfx.SubSaveAt(ts=inputs.ts), dfx.SubSaveAt(t1=True), steps]
     # Diffrax's errors of times and of the first step are checks of ours, see `simulate`.
     run = lambda: dfx.diffeqsolve(
-        dfx.ODETerm(regular_derivative if isinstance(method.solver.solver, dfx.AbstractERK) else derivative),
+        dfx.ODETerm(regular_derivative if is_explicit(method.solver.solver) else derivative),
         method.solver,
         inputs.t0,
         inputs.t1,

@@ -56,6 +56,7 @@ from .regular import regular_if_possible, regular_states
 from .segments import Run, at_each, finished, run_through
 from .solution import Solution
 from .solver import ConstrainedSolver
+from .stages import is_explicit
 from .state_vector import StateVector
 from .step_size import FIRST_STEP, RelativeTolerances, default_controller, sizes_of_run
 from .vector_field import VectorField
@@ -205,7 +206,7 @@ def _solver_and_adjoint(
 ) -> tuple[dfx.AbstractSolver, dfx.AbstractAdjoint | None]:
     """The solver and, where no tape can be written for a reverse derivative, checkpoints in its place."""
     solver = checked_solver(dfx.Tsit5() if solver is None else solver)
-    if adjoint is None and not (isinstance(solver, dfx.AbstractERK) and max_steps is not None and not dense):
+    if adjoint is None and not (is_explicit(solver) and max_steps is not None and not dense):
         return _with_stored_stages(solver), dfx.RecursiveCheckpointAdjoint(checkpoints=max_steps)
     return solver, adjoint
 

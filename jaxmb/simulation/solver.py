@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from ..deferral import with_fallback
 from ..foundations import where_needed
-from ..kinematics import Rows
+from ..kinematics import NEAR, Rows
 from ..linalg import BlockMatrix, SparseRows, lowered
 from .certificate import certify_dense
 from .compiled_step import CompiledStep, StepResult, basis_shape
@@ -21,10 +21,13 @@ from .guard import Guard, passed_over
 from .judgement import judge, or_stop, shortest_step, with_verdict
 from .real_scalar import RealScalar
 from .sparse import sparse_step
-from .stages import Stages, Tableau, all_stages, combine
+from .stages import Stages, Tableau, all_stages, combine, is_explicit
 from .state_vector import StateVector
 from .step_records import RECORDED, Accepted, BlendedClass, StepAttempt, Switches, with_switch
 from .vector_field import VectorField
+
+# Rows are decided anew from this remainder on: of redundant rows others may be far from being dependent, and no stage of the next step is near then.
+AHEAD = 2 * NEAR
 
 Scalar = Float[Array, ""]
 Arguments = tuple[VectorField, Bool[Array, " m"]]  # the rows of the latest accepted state take the second place
@@ -68,7 +71,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
     def init(self, terms: PyTree, t0: RealScalar, t1: RealScalar, y0: StateVector, args: Arguments) -> Accepted:
         """The inner solver's initial state, before any decision about rank."""
         (field, _), t0, t1 = args, jnp.asarray(t0), jnp.asarray(t1)
-        if isinstance(self.solver, dfx.AbstractERK):
+        if is_explicit(self.solver):
             inner: PyTree = (jax.tree.map(jnp.zeros_like, y0), jnp.array(False))
         else:
             inner = self.solver.init(terms, t0, t1, y0, args)
@@ -324,7 +327,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         if field.loop is not None:
             jumped = jumped | field.loop.due(t0, y0.control)
             y0 = field.after_sample(t0, y0, rows.in_use)
-        if isinstance(self.solver, dfx.AbstractERK):
+        if is_explicit(self.solver):
             attempt = self._explicit_step(field, t0, t1, y0, rows, before, jumped)
         else:
             attempt = self._inner_step(terms, field, t0, t1, y0, rows, before, jumped)
@@ -431,7 +434,7 @@ def _certify_end(field: VectorField, rows: Rows, stages: Stages) -> Bool[Array, 
         return jnp.array(False)  # choices are looked at anew
     factor, terms = lax.stop_gradient((stages.last.factor, stages.last.terms))
     regular = field.consistent & ~rows.unfit & ~jnp.any(rows.degenerate)
-    return regular & certify_dense(field.scale, factor, terms, field.formulation.rank_tol)
+    return regular & certify_dense(field.scale, factor, terms, field.formulation.rank_tol, AHEAD)
 
 
 def derivative(t: RealScalar, y: StateVector, args: "Arguments") -> StateVector:

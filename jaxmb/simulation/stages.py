@@ -42,9 +42,14 @@ class Tableau(eqx.Module):
         return cls(jnp.asarray(a, dtype), jnp.asarray(c, dtype), jnp.asarray(error, dtype), fsal)
 
 
+def is_explicit(solver: dfx.AbstractSolver) -> bool:
+    """Whether it is an explicit Runge–Kutta method itself: of solvers that wrap one Diffrax's `isinstance` says that they are one, too."""
+    return issubclass(type(solver), dfx.AbstractERK)
+
+
 def coefficients(solver: dfx.AbstractSolver) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
     """A, c, the weights of the error and whether the last stage is the first one of the next step, see `Tableau`."""
-    assert isinstance(solver, dfx.AbstractERK)
+    assert is_explicit(solver) and isinstance(solver, dfx.AbstractERK)
     tableau = solver.tableau
     assert isinstance(tableau, dfx.ButcherTableau)
     s = tableau.num_stages

@@ -44,6 +44,7 @@ from .method import AbstractEngine, Method
 from .phase import Phase
 from .regular import regular_if_possible
 from .solver import ConstrainedSolver
+from .stages import is_explicit
 from .state_vector import StateVector
 from .vector_field import VectorField
 
@@ -414,9 +415,7 @@ def problem_of(step: Stepper, state: State, u: Float[Array, " nu"] | None) -> St
         controller=dfx.ConstantStepSize(),
         # By the times as they are rounded: of a length that is longer by rounding Diffrax makes one substep more, all of them shorter.
         dt0=lax.stop_gradient(jnp.where(finite, t1 - t0, dt)) / step.substeps,
-        adjoint=None
-        if isinstance(step.solver, dfx.AbstractERK)
-        else dfx.RecursiveCheckpointAdjoint(checkpoints=max_steps),
+        adjoint=None if is_explicit(step.solver) else dfx.RecursiveCheckpointAdjoint(checkpoints=max_steps),
         progress_meter=dfx.NoProgressMeter(),
         max_steps=max_steps,
         engine=step.engine,

@@ -45,6 +45,9 @@ from .state_vector import StateVector
 
 # A row is about to be dropped where its remainder is below so many times the cut-off.
 DROP_MARGIN = 4
+# Below this remainder stages are interpolated: rounding ε enters an acceleration by ε/g³. Samples are 2.5 times as far along the motion, so that none lies
+# within it, and the sixth is still below NEAR, where all are corrected alike; a change of that between them would not be smooth.
+INTERPOLATED, SPACING = NEAR / 10, 2.5
 
 
 class Sample(eqx.Module):
@@ -311,16 +314,17 @@ class VectorField(eqx.Module):
         """
         off_manifold = jnp.max(jnp.abs(position_residual(self.system, t, y.q)) / self.scale.span, initial=0)
         # An error e of the state enters the acceleration by e/gap: a gap of 30 e leaves a thirtieth of it.
-        least = jnp.clip(30 * off_manifold, CLOSE, NEAR / 3)
+        least = jnp.clip(30 * off_manifold, INTERPOLATED, NEAR / 3)
         # By both metrics, as of rows that are near at all: a light body brings rows together at any pose, and no state further on would part them.
-        near = (factor.remainders < least) & (by_lengths(self.scale, factor, quick=True).remainders < least)
+        # All rows together by lengths, as corrections ask (`at_rest`): of two rows that vanish at one pose none is left behind.
+        near = (factor.remainders < least) & (by_lengths(self.scale, factor, quick=True).gap < least)
         rates = jacobian_rate(self.system, t, y.q, y.v)
         growth = factor.vanishing @ (rates / factor.scale[:, None]) @ factor.root.T
         # Growth within the span of the other rows is none: what counts is the component off them.
         others = jnp.where(near[:, None], 0, factor.basis)
         growth = jnp.linalg.norm(growth - (growth @ others.T) @ others, axis=1)
         growing = near & (growth > 0.05 * jnp.max(factor.speeds(rates), initial=0))
-        return jnp.where(jnp.any(growing), 2 * least / jnp.min(jnp.where(growing, growth, jnp.inf)), 0)
+        return jnp.where(jnp.any(growing), SPACING * least / jnp.min(jnp.where(growing, growth, jnp.inf)), 0)
 
     # The controller
 
