@@ -45,9 +45,8 @@ from .state_vector import StateVector
 
 # A row is about to be dropped where its remainder is below so many times the cut-off.
 DROP_MARGIN = 4
-# Below this remainder stages are interpolated: rounding ε enters an acceleration by ε/g³. Samples are 2.5 times as far along the motion, so that none lies
-# within it, and the sixth is still below NEAR, where all are corrected alike; a change of that between them would not be smooth.
-INTERPOLATED, SPACING = NEAR / 10, 2.5
+# The first samples of an interpolated stage are so many times as far along the motion as rows may be near: all of them lie clearly outside.
+SPACING = 2.5
 
 
 class Sample(eqx.Module):
@@ -314,7 +313,7 @@ class VectorField(eqx.Module):
         """
         off_manifold = jnp.max(jnp.abs(position_residual(self.system, t, y.q)) / self.scale.span, initial=0)
         # An error e of the state enters the acceleration by e/gap: a gap of 30 e leaves a thirtieth of it.
-        least = jnp.clip(30 * off_manifold, INTERPOLATED, NEAR / 3)
+        least = jnp.clip(30 * off_manifold, CLOSE, NEAR / 3)
         # By both metrics, as of rows that are near at all: a light body brings rows together at any pose, and no state further on would part them.
         # All rows together by lengths, as corrections ask (`at_rest`): of two rows that vanish at one pose none is left behind.
         near = (factor.remainders < least) & (by_lengths(self.scale, factor, quick=True).gap < least)
