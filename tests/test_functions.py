@@ -130,3 +130,12 @@ def test_forward_mode_asks_for_its_adjoint(inside):
     wrap = jax.jit if inside else lambda f: f
     with pytest.raises(TypeError, match=r"forward mode .* `simulate` needs `adjoint=diffrax.ForwardMode\(\)`"):
         jax.jacfwd(wrap(end))(jnp.array([0.8, 0.5, 1.3]))
+
+
+def test_reverse_over_reverse_asks_for_its_adjoint():
+    system = pendulum()
+    total = lambda angle: jnp.sum(jm.simulate(system, jm.as_state(system, [jnp.cos(angle), jnp.sin(angle)]), [0.1]).q)
+    with pytest.raises(
+        RuntimeError, match=r"reverse derivative .* `simulate` needs `adjoint=diffrax.DirectAdjoint\(\)`"
+    ):
+        jax.grad(jax.grad(total))(0.8)

@@ -5,6 +5,7 @@ from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
+import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -20,6 +21,11 @@ from .state_vector import StateVector
 from .vector_field import VectorField
 
 Scalar = Float[Array, ""]
+# The sweep is a loop of unknown length.
+TWICE_BACK = (
+    "A reverse derivative of a reverse derivative through `simulate` needs `adjoint=diffrax.DirectAdjoint()`, which takes memory for each step; second derivatives are "
+    "cheaper forward, by `adjoint=diffrax.ForwardMode()`."
+)
 
 
 def integrate(
@@ -112,7 +118,8 @@ def _backward(
     # Where an event has ended the run its end does not depend on t₁.
     end_bar = jnp.where(reached < moving.t1, 0, times_bar[-1])
     moves_bar = without(moves_bar, eqx.filter(field.regular_only, False))
-    return PhaseInputs(moves_bar, start_bar, end_bar, state_bar, times_bar[:-1])
+    bars_of_inputs = PhaseInputs(moves_bar, start_bar, end_bar, state_bar, times_bar[:-1])
+    return eqxi.nondifferentiable_backward(bars_of_inputs, msg=TWICE_BACK)
 
 
 def _step_by_step(
