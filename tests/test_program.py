@@ -110,7 +110,8 @@ jax.config.update("jax_enable_x64", True)
 seen = []
 jax.monitoring.register_event_duration_secs_listener(lambda name, *_, **__: seen.append(name.endswith("backend_compile_duration")))
 import jax.numpy as jnp, numpy as np, jaxmb as jm
-jm.foundations.program.compiler_options()  # tries which options this version of XLA knows, by empty programs
+from jaxmb.foundations import compiler_options
+compiler_options()  # tries which options this version of XLA knows, by empty programs
 seen.clear()
 P = jm.planar
 ends = [("ground", "a.a"), ("a.b", "b.a"), ("b.b", "c.a"), ("c.b", ("ground", (1.0, 0.0)))]
