@@ -432,6 +432,18 @@ def test_bricard_moves_by_its_only_degree_of_freedom():
         assert float(sol.stats["num_rejected_steps"]) < 0.5 * float(sol.stats["num_accepted_steps"])
 
 
+def test_steps_that_land_at_a_singular_pose_go_on():
+    """The fifth step ends there, or beside it: one row is lost, and left alone."""
+    system, rate = nfourbar(1), lambda t, y: [y[1], -1.2 * 9.81 * np.cos(y[0])]
+    constant = {"stepsize_controller": dfx.ConstantStepSize(), "dt0": 0.02, "max_steps": 32}
+    scale = jm.assemble(system, *pose(1, jnp.array(0.5), jnp.array(-4.0))).scale
+    for distance in (0.0, 1e-9, 1e-7, -1e-7):
+        start = solve_ivp(rate, (0.1, 0.0), [distance, -4.0], method="DOP853", rtol=1e-13, atol=1e-13).y[:, -1]
+        exact = solve_ivp(rate, (0.0, 0.4), start, method="DOP853", rtol=1e-13, atol=1e-13).y[0, -1]
+        state = jm.State(jnp.zeros(()), *pose(1, *jnp.asarray(start)), scale)
+        np.testing.assert_allclose(jm.simulate(system, state, [0.4], **constant).q[0, 2], exact, atol=1e-6)
+
+
 @functools.cache
 def flat_landing():
     """Value and gradient of the angle after a run with constant steps of a parallelogram, by gravity and start, which is exact."""

@@ -9,6 +9,9 @@ from .base import AbstractFormulation
 from .gauss import GaussProjection
 from .kkt import KKT
 
+# Gauss's principle, as accurate as the others and at the least cost but for `Elimination`.
+DEFAULT = GaussProjection()
+
 
 def formulation_at(formulation: AbstractFormulation | None, system: System, state: State) -> AbstractFormulation:
     """The formulation itself; where it is None, `GaussProjection()`, or `KKT()` for bodies without inertia that constraints hold.
@@ -26,8 +29,7 @@ def formulation_at(formulation: AbstractFormulation | None, system: System, stat
     """
     lacking = massless(system, state)
     if lacking is None:
-        # Gauss's principle is the default, as accurate as the others and at the least cost but for `Elimination`.
-        return formulation or GaussProjection()
+        return formulation or DEFAULT
     if lacking.unconstrained and is_concrete(state):
         raise ValueError(lacking.refusal)
     if formulation is None:

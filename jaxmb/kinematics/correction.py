@@ -295,6 +295,7 @@ def at_rest(
     off = jnp.maximum(relative(position), relative(velocity) / jnp.where(rate > 0, rate, 1))
     # Both metrics: a light body alone must not make rows count as dependent.
     close = (factor.remainders < CLOSE) & (by_lengths(scale, factor, quick=True).gap < CLOSE)
+    close &= factor.in_use  # a row that is lost here is left alone already
     # Remainders of other rows may be infinite, and a residual that is known to be zero times them is no number.
     return close & (off * jnp.where(close, factor.remainders, 0) <= 4 * eps) & (off <= eps**0.75)
 
