@@ -137,7 +137,7 @@ class Stepper(AbstractStepper):
         Args:
             key: of `jax.random`; equal keys give equal states.
             spread: standard deviation of the noise, in the units of the coordinates: a number, one for each (nq,), or by name,
-                zero for those not named; by name also (least, largest), a range.
+                zero for those not named; by name also (least, largest), a range, but for components of unit quaternions.
             around: a state; that of `stepper` by default.
 
         Returns:
@@ -279,10 +279,23 @@ def start_spread(
             raise ValueError(
                 f"Argument `spread` must have for '{name}' a number that is not negative, or a finite range from its least to its largest value, but has {x}."
             )
+    normalised = _normalised(system) if any(x.ndim for x in numbers.values()) else ()
+    kept = [name for name, x in numbers.items() if x.ndim and name in normalised]
+    if kept:
+        raise ValueError(
+            f"Argument `spread` must have numbers for components of unit quaternions and the like, which keep no value of a range, but has ranges for {listing(kept)}."
+        )
     zero = jnp.zeros((), default_float())
     deviation = [x if (x := numbers.get(name, zero)).ndim == 0 else zero for name in system.coordinates]
     # In the order of the coordinates: a mapping that has been through a program comes back in another one.
     return jnp.stack(deviation), {name: numbers[name] for name in system.coordinates if numbers.get(name, zero).ndim}
+
+
+def _normalised(system: System) -> list[str]:
+    """The coordinates that do not keep their values, as the others are changed along with them."""
+    with jax.ensure_compile_time_eval():
+        moved = jax.vmap(system.normalise)(1 + jnp.eye(system.nq, dtype=default_float()))
+        return [name for name, x in zip(system.coordinates, np.diagonal(moved), strict=True) if x != 2]
 
 
 def _is_spread(x: np.ndarray) -> bool:
