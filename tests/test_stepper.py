@@ -224,7 +224,6 @@ def test_starts_are_uniform_in_ranges_as_far_as_the_mechanism_can_be_assembled()
         np.testing.assert_allclose(slope(1.0), 1 / y_of(1.0), rtol=1e-8)  # of −√(l² − x²)
 
 
-@pytest.mark.slow
 def test_components_of_quaternions_have_no_range():
     box, ball = jm.spatial.Body("top", 1.0, (0.1, 0.1, 0.1)), jm.spatial.Spherical("ball", "ground", "top")
     system = jm.spatial.Mechanism([box], [ball]).build()
@@ -233,6 +232,7 @@ def test_components_of_quaternions_have_no_range():
         step.reset(jax.random.key(0), {"ball.qx": (0.1, 0.2)})
 
 
+@pytest.mark.slow
 def test_starts_that_cannot_be_assembled_are_told():
     """After so many draws."""
     step = sliding()
