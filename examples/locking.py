@@ -107,7 +107,8 @@ def main():
     kept = []
     for events, kind in ((good.events, "kept"), (naive.events, "lost")):
         change = [
-            np.asarray(system.mass(0.0, events.before.q[k]) @ (events.after.v[k] - events.before.v[k])) for k in (0, 1)
+            np.asarray(system.mass(events.before.t[k], events.before.q[k]) @ (events.after.v[k] - events.before.v[k]))
+            for k in (0, 1)
         ]
         free = np.concatenate([change[0][[0, 2]], change[1][[0]]])
         kept.append(np.abs(free).max())
@@ -123,7 +124,7 @@ def main():
         print(
             f"t = {float(solution.events.t[k]):.2f} s, v from {np.round(before.v[k], 4)} to {np.round(after.v[k], 4)} rad/s"
         )
-        change = np.asarray(system_arm.mass(0.0, before.q[k]) @ (after.v[k] - before.v[k]))
+        change = np.asarray(system_arm.mass(before.t[k], before.q[k]) @ (after.v[k] - before.v[k]))
         assert np.abs(change[k + 1 :]).max() < 1e-10 and np.abs(after.v[k, : k + 1]).max() < 1e-12
     pathlib.Path("output").mkdir(exist_ok=True)
     draw(system, good, naive, pathlib.Path("output"))

@@ -15,8 +15,8 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from ..foundations import (
     RESULTS,
-    Count,
     TextInNotebooks,
+    Whole,
     as_function,
     as_parameters,
     contract,
@@ -99,7 +99,7 @@ def tune(
     experiments: Sequence[Experiment] | Experiment,
     objective: Annotated[Any, function_of("system, solution")] | Annotated[Any, function_of("system, solution, about")],
     *,
-    steps: Count = 100,
+    steps: Whole = 100,
     optimiser: optax.GradientTransformation | None = None,
     over: Annotated[Any, function_of("values")] = jnp.mean,
     build: Annotated[Any, function_of("model")] | None = None,
@@ -122,7 +122,7 @@ def tune(
         experiments: the runs; those that are alike run side by side.
         objective: `objective(system, solution)` → a number, differentiable; with an experiment's `about` as a third argument where
             that is given.
-        steps: number of steps.
+        steps: number of steps; zero for the costs at the start.
         optimiser: a transformation of optax; None for quasi-Newton steps within the bounds, each of which lowers the objective, and which end
             where no more than 1e-8 of it can be gained. Others make all steps.
         over: how the objectives of all runs (k,) become one number.

@@ -8,6 +8,7 @@ import pathlib
 import zipfile
 import zlib
 from collections.abc import Iterable
+from io import BufferedIOBase
 from typing import IO, Any
 
 import numpy as np
@@ -179,7 +180,7 @@ class NumpyArchive(AbstractSource):
             raise ValueError(f"'{name}' in {self.path} must be an array, but: {error}") from error
 
 
-def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def _header(file: BufferedIOBase | IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Shape and type of an array in a file of NumPy."""
     version = np.lib.format.read_magic(file)
     if version == (1, 0):
