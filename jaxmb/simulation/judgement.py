@@ -55,9 +55,9 @@ def judge(
     # With a layout A is carried and not Q (`corrected_end`). Directions belong to a set of rows: among others a row has another remainder.
     changed = jnp.any(rows.in_use != before.rows.in_use)
     arguments = (field, t0, y0, rows.in_use)
-    known = field.system.layout is None
+    dense = field.system.layout is None
     start = (
-        where_needed(changed, _start_directions, arguments, before.basis) if known else _start_directions(*arguments)
+        where_needed(changed, _start_directions, arguments, before.basis) if dense else _start_directions(*arguments)
     )
     path = Path.of(field.system, t0, t1, (y0, y1), attempt.slopes)
     branch_jump, miss, inconclusive = distance_missed(field, rows.in_use, path, start, attempt.correction.basis)

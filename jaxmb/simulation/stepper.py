@@ -269,6 +269,15 @@ def start_spread(
     if unknown:
         raise ValueError(f"Argument `spread` must name coordinates of the system, but names {listing(unknown)}.")
     numbers = {name: jnp.asarray(x, default_float()) for name, x in spread.items()}
+    _check_spread(system, numbers)
+    zero = jnp.zeros((), default_float())
+    deviation = [x if (x := numbers.get(name, zero)).ndim == 0 else zero for name in system.coordinates]
+    # In the order of the coordinates: a mapping that has been through a program comes back in another one.
+    return jnp.stack(deviation), {name: numbers[name] for name in system.coordinates if numbers.get(name, zero).ndim}
+
+
+def _check_spread(system: System, numbers: dict[str, Array]) -> None:
+    """Refuses what is neither a deviation nor a range, and ranges that coordinates cannot have."""
     for name, x in numbers.items():
         if x.shape not in ((), (2,)):
             raise ValueError(
@@ -279,23 +288,20 @@ def start_spread(
             raise ValueError(
                 f"Argument `spread` must have for '{name}' a number that is not negative, or a finite range from its least to its largest value, but has {x}."
             )
-    normalised = _normalised(system) if any(x.ndim for x in numbers.values()) else ()
-    kept = [name for name, x in numbers.items() if x.ndim and name in normalised]
-    if kept:
+    ranges = {name for name, x in numbers.items() if x.ndim}
+    impossible = [name for name in _normalised(system) if name in ranges] if ranges else []
+    if impossible:
         raise ValueError(
-            f"Argument `spread` must have numbers for components of unit quaternions and the like, which keep no value of a range, but has ranges for {listing(kept)}."
+            "Argument `spread` must have numbers for components of unit quaternions and the like, which keep no value of a range, "
+            f"but has ranges for {listing(impossible)}."
         )
-    zero = jnp.zeros((), default_float())
-    deviation = [x if (x := numbers.get(name, zero)).ndim == 0 else zero for name in system.coordinates]
-    # In the order of the coordinates: a mapping that has been through a program comes back in another one.
-    return jnp.stack(deviation), {name: numbers[name] for name in system.coordinates if numbers.get(name, zero).ndim}
 
 
 def _normalised(system: System) -> list[str]:
     """The coordinates that do not keep their values, as the others are changed along with them."""
     with jax.ensure_compile_time_eval():
-        moved = jax.vmap(system.normalise)(1 + jnp.eye(system.nq, dtype=default_float()))
-        return [name for name, x in zip(system.coordinates, np.diagonal(moved), strict=True) if x != 2]
+        values = jax.vmap(system.normalise)(1 + jnp.eye(system.nq, dtype=default_float()))
+        return [name for name, x in zip(system.coordinates, np.diagonal(values), strict=True) if x != 2]
 
 
 def _is_spread(x: np.ndarray) -> bool:
