@@ -75,6 +75,13 @@ def by_hand(k, d):
     )
 
 
+@pytest.mark.parametrize("optimiser", [None, optax.adam(0.1)], ids=["quasi-Newton", "Adam"])
+def test_no_steps_give_the_cost_at_the_start(optimiser):
+    found = fit.tune(CART, GAINS, scenarios(FEEDBACK), miss, steps=0, optimiser=optimiser)
+    np.testing.assert_allclose([found.cost, *found.history], float(by_hand(2.0, 0.5)), rtol=1e-10)
+    assert found.history.shape == (1,)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["forward", "reverse"])
 def test_the_objective_falls_along_its_gradient(mode):

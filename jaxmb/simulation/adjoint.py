@@ -23,8 +23,8 @@ from .vector_field import VectorField
 Scalar = Float[Array, ""]
 # The sweep is a loop of unknown length.
 TWICE_BACK = (
-    "A reverse derivative of a reverse derivative through `simulate` needs `adjoint=diffrax.DirectAdjoint()`, which takes memory for each step; second derivatives are "
-    "cheaper forward, by `adjoint=diffrax.ForwardMode()`."
+    "A reverse derivative of a reverse derivative through `simulate` needs `adjoint=diffrax.DirectAdjoint()`, at a cost that grows with "
+    "`max_steps`; forward over forward mode needs `adjoint=diffrax.ForwardMode()`."
 )
 
 
