@@ -414,6 +414,23 @@ def test_sine_and_cosine_to_two_units_in_the_last_place():
         assert np.max(np.abs(np.asarray(value, float) - exact) / np.spacing(np.abs(exact.astype(np.float32)))) < 2
 
 
+def test_derivatives_that_are_no_scalar_programs_are_jaxs(monkeypatch):
+    """As those of large functions, which take more operations than a program may have."""
+    monkeypatch.setattr(Program, "_derived", lambda *_, **__: None)
+    fn = lambda x, y: [jnp.sin(x) * y, x * x]
+    x, y, dots = jnp.array([0.3, 0.7]), jnp.arange(6.0).reshape(2, 3), (jnp.array([1.0, 2.0]), jnp.ones((2, 3)))
+    forward = lambda f: lambda x, y, a, b: jax.jvp(f, (x, y), (a, b))
+    back = lambda f: jax.grad(lambda x, y: jnp.sum(f(x, y)[0]), (0, 1))
+    own = program(fn, (), (3,))
+    assert_equal(*(jax.jit(forward(f))(x[0], y[0], dots[0][0], dots[1][0]) for f in (own, fn)))
+    assert_equal(*(jax.jit(back(f))(x[0], y[0]) for f in (own, fn)))
+    assert_equal(*(jax.jit(jax.vmap(forward(f)))(x, y, *dots) for f in (own, fn)))
+    assert_equal(*(jax.jit(jax.vmap(back(f)))(x, y) for f in (own, fn)))
+    scaled = program(lambda x, y: [jnp.sin(x) * y], (), ())
+    slope = jax.jit(lambda x: jax.jvp(lambda x: scaled(x, np.asarray(3.0)), (x,), (1.0,))[1])
+    assert_equal(slope(x[0]), [3 * jnp.cos(x[0])])
+
+
 def test_a_sine_that_is_not_known_is_not_lost_where_something_is_chosen():
     """Comparisons of NaN would choose one of both; then all is NaN instead."""
     fn = lambda x: [

@@ -303,7 +303,7 @@ def _batch(
             if x.ndim - own <= len(lanes):  # it lacks lanes that others have
                 inner, rest = x.shape[1 : x.ndim - own], x.shape[x.ndim - own :]
                 lead = (size, *(1 for _ in range(len(lanes) - len(inner))), *inner)
-                x = x.reshape(*lead, *rest)
+                x = x.reshape((*lead, *rest))
                 # A period can be told only of axes that follow each other.
                 differing = varying(lead, (size, *lanes))
                 if differing != list(range(differing[0], differing[-1] + 1)):

@@ -38,7 +38,7 @@ def uncompiled(*operands: Array | np.ndarray, program: Callee, lanes: tuple[int,
     """The results by the function itself."""
     axes = [varying(lead, lanes) for lead in leads(operands, program)]
     without_ones = [
-        x.reshape(*(lanes[d] for d in own), *s.shape)
+        x.reshape((*(lanes[d] for d in own), *s.shape))
         for x, own, s in zip(operands, axes, program.operands, strict=True)
     ]
     fn = program.fn
