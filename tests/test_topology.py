@@ -712,6 +712,25 @@ def test_derivatives_through_three_events(mode):
         np.testing.assert_allclose(slopes[:, :, i], differences, atol=1e-6)
 
 
+@pytest.mark.slow
+def test_forward_and_reverse_mode_agree_through_a_guard():
+    """The time that is found on the interpolation has no derivative; that of the event is one of the motion, in both modes."""
+    spring = lambda t, q, p: 0.5 * p * q[0] ** 2 * (1 + q[1] ** 2) + 0.5 * q[1] ** 2
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), potential=spring, params=jnp.array(1.0))
+    events = [jm.Lock(0, when=lambda t, q, v, reaction, p: q[0] - 0.2 * p)]
+
+    def end(p, adjoint=None):
+        own = system.with_params(p)
+        start = jm.as_state(own, [-1.0, 0.5], [0.0, 0.3])
+        solution = jm.simulate(own, start, [3.0], events=events, max_events=1, adjoint=adjoint, throw=False)
+        return jnp.concatenate([solution.q[-1], solution.v[-1], solution.events.t])
+
+    p = jnp.array(1.3)
+    forward = jax.jit(jax.jacfwd(lambda p: end(p, dfx.ForwardMode())))(p)
+    assert np.abs(forward).min(where=forward != 0, initial=1) > 0.01
+    np.testing.assert_allclose(jax.jit(jax.jacrev(end))(p), forward, atol=1e-13)
+
+
 # Messages
 
 

@@ -315,7 +315,7 @@ def _evaluated(work: Fallback, own: tuple[bool, ...], many: bool, arrays: Sequen
         return [np.asarray(x) for x in results]
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=32)
 def _compiled(work: Fallback, own: tuple[bool, ...] | None) -> Callable[..., list[Array]]:
     fn = work.run if own is None else jax.vmap(work.run, in_axes=[0 if of_lane else None for of_lane in own])
     return program(fn)

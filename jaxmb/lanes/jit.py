@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _LOCK = threading.Lock()
 _NAMES: set[str] = set()  # that XLA knows
+_ADDRESSES: dict[str, int] = {}  # of what is compiled, by names, not by its text, which may be forgotten
 
 
 @functools.cache
@@ -89,9 +90,10 @@ def registered(module: Handler, name: str | None = None) -> str:
     return name
 
 
-@functools.cache
 def _compiled(unit: Unit) -> int:
     """The address of a function, which others find by its name from then on."""
+    if unit.name in _ADDRESSES:
+        return _ADDRESSES[unit.name]
     from llvmlite import binding
 
     for symbol in unit.library:
@@ -99,7 +101,7 @@ def _compiled(unit: Unit) -> int:
     engine = _engine()
     engine.add_object_file(binding.ObjectFileRef.from_data(stored(unit.name, lambda: _object_code(unit))))
     engine.finalize_object()
-    return engine.get_function_address(unit.name)
+    return _ADDRESSES.setdefault(unit.name, engine.get_function_address(unit.name))
 
 
 def _object_code(unit: Unit) -> bytes:

@@ -140,7 +140,7 @@ class Program:
         out.write(lambda: out.call(self, [Operand(k) for k in range(len(self.operands))]))
         return out
 
-    @functools.cache  # noqa: B019
+    @functools.lru_cache(maxsize=64)  # noqa: B019
     def tangent(self, moving: tuple[bool, ...]) -> "Program | None":
         """(arguments, tangents of those that move) ↦ tangents of the results that are numbers; None if that is no scalar program."""
         shapes, numbers = self.operands, [k for k, s in enumerate(self.results) if is_number(s)]
@@ -155,7 +155,7 @@ class Program:
         arguments = (*shapes, *(shapes[k] for k in indices))
         return self._derived(fn, *arguments, linear=tuple(range(len(shapes), len(arguments))))
 
-    @functools.cache  # noqa: B019
+    @functools.lru_cache(maxsize=64)  # noqa: B019
     def transposed(self) -> "Program | None":
         """(other arguments, cotangents of the results) ↦ cotangents of the linear arguments; None if that is no scalar program."""
         shapes, linear = self.operands, self.linear

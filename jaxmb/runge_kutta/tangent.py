@@ -11,7 +11,7 @@ from ..lanes import NotScalarError, Program, Shaped, entries, jvp
 LARGEST = 50_000
 
 
-@functools.lru_cache(maxsize=128)
+@functools.lru_cache(maxsize=32)
 def augmented(parts: tuple[Program, ...], timed: bool, moving: tuple[int, ...]) -> tuple[Program, ...] | str:
     """Stage, end, and what else is done to states, of (y, ẏ), a dot being the derivative along a direction, or why they are no programs.
 

@@ -63,7 +63,7 @@ def compiled_run_adjoint(
     return (StateVector(state, like.nq, like.nv), moves_bar, times_bar, start_bar), irregular
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=32)
 def run_adjoint(
     compiled: CompiledStepAdjoint, kind: Blank, sizes: tuple[int, int], times: int, taped: int
 ) -> RunAdjoint | None:

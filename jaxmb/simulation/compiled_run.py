@@ -320,7 +320,7 @@ def _by_tape_tangent(primals: PyTree, tangents: PyTree) -> tuple[Any, Any]:
     return eqx.filter_jvp(both, (moves,), (tangents[0],))
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=32)
 def _tangent_program(run: RunProgram, parts: tuple[Program, ...], replaced: int, reuses: bool) -> RunTangent:
     stage, end, *start = parts
     return RunTangent(
@@ -351,7 +351,7 @@ def _as_accepted(start: Accepted, carry: Carry, shape: _RunShape, field: VectorF
     )
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=32)
 def _program(
     step: StepProgram, sample: Program | None, parts: _RunParts, shape: _RunShape, times: int, tape: bool
 ) -> RunProgram | None:

@@ -216,7 +216,7 @@ def specialised(field: VectorField) -> VectorField:
     return dataclasses.replace(field, system=system.unrolled if system.layout is None else system, smooth=True)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=32)
 def _step_program(
     blank: Blank,
     parameters: tuple[Shaped, ...],
@@ -246,7 +246,7 @@ def _step_program(
         return str(error)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=32)
 def _stage_program(
     blank: Blank, parameters: tuple[Shaped, ...], shape: _StepLayout, m: int, largest: int, thorough: bool
 ) -> Program:
@@ -273,7 +273,7 @@ def _sample_operands(
     return sample, (shape(), shape(shape.n), Shaped((m,), jnp.bool_), *parameters)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=32)
 def _sample_program(blank: Blank, parameters: tuple[Shaped, ...], shape: _StepLayout, m: int) -> Program | None:
     sample, operands = _sample_operands(blank, parameters, shape, m)
     try:
@@ -283,7 +283,7 @@ def _sample_program(blank: Blank, parameters: tuple[Shaped, ...], shape: _StepLa
         return None
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=32)
 def _sample_adjoint(
     blank: Blank, parameters: tuple[Shaped, ...], shape: _StepLayout, m: int, moving: int
 ) -> tuple[Program, VJPProgram] | tuple[None, None]:
@@ -297,7 +297,7 @@ def _sample_adjoint(
         return None, None
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=32)
 def _adjoint_programs(
     blank: Blank,
     parameters: tuple[Shaped, ...],

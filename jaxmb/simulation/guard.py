@@ -42,11 +42,11 @@ class Guard(eqx.Module):
         values, leaving = self.plan.guards_in_run(self.mode, t, y.q, y.v, self.scale, field.inputs(t, y))
         largest = jnp.max(values)
         largest = jnp.where(t > self.since, largest, jnp.minimum(largest, 0))
-        if not any(self.plan.waits):
-            return largest
-        leaving = leaving & (t > self.since) & ~(largest > 0)
-        # Infinite, with a derivative of one by time: that of an event's time divides by it, and must not divide by zero.
-        return jnp.where(leaving, LEAVING + (t - lax.stop_gradient(t)), largest)
+        if any(self.plan.waits):
+            largest = jnp.where(leaving & (t > self.since) & ~(largest > 0), LEAVING, largest)
+        # A derivative of one by time and of zero by all else: so the time that Diffrax finds has none. `Run._locate` gives it its own,
+        # of the motion and not of the interpolation.
+        return lax.stop_gradient(largest) + (t - lax.stop_gradient(t))
 
 
 def passed_over(

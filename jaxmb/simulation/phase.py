@@ -147,9 +147,22 @@ def solve(
         motion = _by_diffrax(inputs, method, step, *options)
     if field.regular_only is None:
         return motion
-    # Again from the start and not from the step that failed: tape and saved states are then those of one run.
-    general = dataclasses.replace(inputs, field=field.general)
-    return with_fallback(motion[0].accepted.failed, _by_diffrax, (general, method, step, *options), motion)
+    return with_fallback(motion[0].accepted.failed, _in_general, (inputs, method, *options), motion)
+
+
+def _in_general(
+    inputs: PhaseInputs,
+    method: Method,
+    event: dfx.Event | None,
+    adjoint: dfx.AbstractAdjoint,
+    dense: bool,
+    tape: bool,
+) -> tuple[Phase, Tape | None]:
+    """The motion again, from the start and not from the step that failed: tape and saved states are then those of one run."""
+    # Found again and not handed over: a fallback is kept for ever, and the step's programs are large.
+    step = compiled_step_of(method, inputs.field, inputs.y0)
+    inputs = dataclasses.replace(inputs, field=inputs.field.general)
+    return _by_diffrax(inputs, method, step, event, adjoint, dense, tape)
 
 
 def _by_compiled_run(

@@ -356,7 +356,7 @@ def _compile(blank: Blank) -> Advance:
     return jax.jit(advance)
 
 
-_program = functools.lru_cache(maxsize=64)(_compile)
+_program = functools.lru_cache(maxsize=32)(_compile)
 
 
 class StepInputs(eqx.Module):

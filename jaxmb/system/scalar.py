@@ -42,7 +42,7 @@ def scalar(fn: F) -> F:
     return cast(F, call)
 
 
-@functools.lru_cache(maxsize=512)
+@functools.lru_cache(maxsize=256)
 def _compiled(
     fn: Callable[..., Any], blank: Blank, shapes: tuple[Shaped, ...]
 ) -> tuple[Program, Any, list[np.ndarray | None]] | None:

@@ -51,7 +51,7 @@ def linear_algebra(system: System) -> str:
     return f"dense: {layout}" if isinstance(compiled_layout, str) else f"sparse in compiled code: {compiled_layout}"
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=32)
 def _layout(blank: Blank, parameters: tuple[Shaped, ...], nq: int, nv: int) -> Layout | str:
     # The velocity residual and M v are traced as functions of v: which entries of C and M may not be zero is which numbers depend on
     # which velocities, at any pose.
