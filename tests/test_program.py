@@ -14,7 +14,7 @@ import jaxmb as jm
 SCRIPT = """
 import jax, jax.numpy as jnp, jaxmb as jm
 from jaxmb.foundations import is_concrete
-assert set(jm.compiler_options()) <= {"xla_cpu_use_fusion_emitters"}
+assert jm.compiler_options() and "xla_backend_optimization_level" not in jm.compiler_options()
 jax.config.update("jax_enable_x64", True)
 rod = lambda t, q, p: q @ q - p
 system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[jm.Holonomic("rod", rod)], params=1.0)
@@ -33,7 +33,6 @@ assert constant(one) == 2.2 and jax.grad(lambda x: x * jm.evaluate(system, state
 """
 
 
-@pytest.mark.slow
 def test_programs_use_their_options_where_they_are_outermost_only():
     """Options of a program that is not outermost are an error of JAX's; what XLA_FLAGS sets is left alone."""
     env = os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0"}

@@ -14,6 +14,7 @@ ROWS = {
     "mechanisms": "random_mechanisms",
     "formulations": "formulations",
     "gradients": "gradients",
+    "random gradients": "random_gradients",
     "batches": "batches",
     "events": "events",
     "programs": "programs",

@@ -26,8 +26,8 @@ def angle(t, params):
     return start + rate * t + amplitude * jnp.sin(frequency * t)
 
 
-def mechanism_of(case, units=Units()):
-    """A `jm.planar.Mechanism` or `jm.spatial.Mechanism`."""
+def mechanism_of(case, units=Units(), motor=None):
+    """A `jm.planar.Mechanism` or `jm.spatial.Mechanism`, with a motor at one of its joints, by number, if asked for."""
     space, d = (jm.planar, 2) if case.dim == 2 else (jm.spatial, 3)
     frame = lambda x, turn: space.frame(units.length * x[:d], turn[:d, :d])
     points = [{} for _ in range(len(case.links) + 1)]
@@ -74,9 +74,9 @@ def mechanism_of(case, units=Units()):
         for _, (f, rate, amplitude, frequency) in case.drives
     ]
     gravity = units.length / units.time**2 * case.gravity[:d]
-    return space.Mechanism(
-        bodies, joints, drivers, forces, gravity=gravity, points=points[0], params=laws[0] if laws else None
-    )
+    motors = [] if motor is None else [space.Motor("motor", f"j{motor}")]
+    law = laws[0] if laws else None
+    return space.Mechanism(bodies, joints, drivers, forces, motors, gravity=gravity, points=points[0], params=law)
 
 
 def poses_of(case, model, y, u, units=Units()):
