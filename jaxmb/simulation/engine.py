@@ -13,10 +13,10 @@ from ..foundations import TextInNotebooks, as_parameters, contract, strong
 from ..lanes import unavailable
 from ..linalg import Layout
 from ..system import State, System, Values, apply_mode, canonical, check_state, dense_work, layout_of, rows_at
-from .arguments import checked_control, checked_solver
+from .arguments import DRIFT, checked_control, checked_solver
 from .compiled_step import CompiledStep, CompiledStepAdjoint, compiled_step, compiled_step_adjoint
 from .config import available
-from .drift import AbstractDrift, Projection
+from .drift import AbstractDrift
 from .feedback import FeedbackLoop, initial_state
 from .method import XLA, AbstractEngine, Compiled, Method
 from .solver import ConstrainedSolver
@@ -223,11 +223,11 @@ def choose_engine(
     """
     check_state(system, state)
     system, loop = checked_control(system, state, control)
-    solver, formulation = checked_solver(solver or dfx.Tsit5()), formulation_at(formulation, system, state)
+    solver, formulation = checked_solver(solver), formulation_at(formulation, system, state)
     if adjoint is None and not is_explicit(solver):
         adjoint = dfx.RecursiveCheckpointAdjoint()
     steps = ConstrainedSolver(solver), dfx.ConstantStepSize(), None, adjoint, dfx.NoProgressMeter(), None
-    method, keeping, choices = Method(*steps, engine), as_parameters(drift or Projection()), []
+    method, keeping, choices = Method(*steps, engine), as_parameters(drift or DRIFT), []
 
     def look(system: System, state: State, loop: FeedbackLoop | None) -> None:
         system, bare = apply_mode(system, state)

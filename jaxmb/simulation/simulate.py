@@ -43,9 +43,9 @@ from ..linalg import inverse_root
 from ..system import Names, Scale, State, System, Terms, Values, apply_mode, canonical, check_state, check_values
 from ..topology import AbstractEvent, Plan, check_unattended, plan_events, resolution
 from .adjoint import integrate
-from .arguments import FORWARD, checked_control, checked_solver
+from .arguments import DRIFT, FORWARD, checked_control, checked_solver
 from .clipping import Limited, landing
-from .drift import AbstractDrift, Projection
+from .drift import AbstractDrift
 from .engine import compiles_quickly
 from .feedback import FeedbackLoop, initial_state
 from .guard import STEPS_PER_RUN
@@ -61,8 +61,7 @@ from .state_vector import StateVector
 from .step_size import FIRST_STEP, RelativeTolerances, default_controller, sizes_of_run
 from .vector_field import VectorField
 
-# Made once: to make the defaults anew took a tenth of a call of a known system.
-SOLVER, DRIFT, SILENT = dfx.Tsit5(), Projection(), dfx.NoProgressMeter()
+_SILENT = dfx.NoProgressMeter()
 
 
 @contract
@@ -163,7 +162,7 @@ def simulate(
         controller=None if stepsize_controller is None else _with_tolerances_as_arrays(stepsize_controller),
         dt0=None if dt0 is None else jnp.asarray(dt0, ts.dtype),
         adjoint=adjoint,
-        progress_meter=progress_meter or SILENT,
+        progress_meter=progress_meter or _SILENT,
         max_steps=max_steps,
         engine=engine,
     )
@@ -208,7 +207,7 @@ def _solver_and_adjoint(
     solver: dfx.AbstractSolver | None, adjoint: dfx.AbstractAdjoint | None, dense: bool, max_steps: int | None
 ) -> tuple[dfx.AbstractSolver, dfx.AbstractAdjoint | None]:
     """The solver and, where no tape can be written for a reverse derivative, checkpoints in its place."""
-    solver = checked_solver(SOLVER if solver is None else solver)
+    solver = checked_solver(solver)
     if adjoint is None and not (is_explicit(solver) and max_steps is not None and not dense):
         return _with_stored_stages(solver), dfx.RecursiveCheckpointAdjoint(checkpoints=max_steps)
     return solver, adjoint

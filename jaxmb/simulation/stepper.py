@@ -36,8 +36,8 @@ from ..foundations import (
 from ..kinematics import Attempt, consistency, try_assemble
 from ..system import State, System, apply_mode, canonical, check_state, rows_at
 from .adjoint import integrate
-from .arguments import checked_control, checked_solver
-from .drift import AbstractDrift, Projection
+from .arguments import DRIFT, checked_control, checked_solver
+from .drift import AbstractDrift
 from .feedback import initial_state
 from .judgement import verdict
 from .method import AbstractEngine, Method
@@ -242,8 +242,8 @@ def stepper(
         dt=jnp.asarray(dt, default_float()),
         control=law,
         formulation=formulation,
-        drift=as_parameters(drift or Projection()),
-        solver=checked_solver(dfx.Tsit5() if solver is None else solver),
+        drift=as_parameters(drift or DRIFT),
+        solver=checked_solver(solver),
         independent=formulation.prepare(rows_at(in_mode, bare.t, bare.q, bare.scale.row)),
         substeps=int(substeps),
         engine=engine,
