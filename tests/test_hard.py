@@ -125,7 +125,7 @@ def test_rows(row):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row", ["long_runs", "hostile_files", "killed", "surroundings"])
+@pytest.mark.parametrize("row", ["long_runs", "hostile_files", "killed", "surroundings", "random_gradients"])
 def test_a_tenth_of_dear_rows(row):
     assert all(figure.met for figure in importlib.import_module(f"hard.{row}").figures(0.1, 0))
 

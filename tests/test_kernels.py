@@ -2,8 +2,10 @@
 
 import dataclasses
 import functools
+import gc
 import subprocess
 import sys
+import weakref
 
 import diffrax as dfx
 import equinox as eqx
@@ -429,6 +431,28 @@ def test_derivatives_that_are_no_scalar_programs_are_jaxs(monkeypatch):
     scaled = program(lambda x, y: [jnp.sin(x) * y], (), ())
     slope = jax.jit(lambda x: jax.jvp(lambda x: scaled(x, np.asarray(3.0)), (x,), (1.0,))[1])
     assert_equal(slope(x[0]), [3 * jnp.cos(x[0])])
+
+
+def test_what_was_compiled_of_a_system_that_is_gone_is_forgotten(monkeypatch):
+    """But for its code, which XLA may call for ever: where the latest ones are forgotten nothing else holds them."""
+    made, init = weakref.WeakSet(), Program.__init__
+
+    def noted(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        made.add(self)
+
+    monkeypatch.setattr(Program, "__init__", noted)
+    angle = lambda t, q, p: 0.5 * (1 + 0.125 * p) * (q @ q)  # of this test alone
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), potential=angle, params=1.0)
+    end = lambda v: jm.simulate(system, jm.as_state(system, [1.0, 0.0], v), [0.5]).q[-1, 0]
+    assert np.isfinite(jax.grad(end)(jnp.array([0.0, 1.0]))).all() and made
+    del system, angle, end
+    jax.clear_caches()
+    for x in gc.get_objects():
+        if isinstance(x, functools._lru_cache_wrapper) and x.__module__.startswith("jaxmb") and x.cache_info().maxsize:
+            x.cache_clear()
+    gc.collect()
+    assert not made
 
 
 def test_a_sine_that_is_not_known_is_not_lost_where_something_is_chosen():
