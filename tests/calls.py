@@ -925,5 +925,7 @@ def walk(*groups):
 
 
 if __name__ == "__main__":
+    # What is called may print, and does so at the end of the process, too.
+    out, sys.stdout = sys.stdout, sys.stderr
     calls, failures = walk(*sys.argv[1:])
-    print(json.dumps({"calls": calls, "failures": failures}, indent=1))
+    print(json.dumps({"calls": calls, "failures": failures}, indent=1), file=out)
