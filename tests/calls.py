@@ -667,7 +667,7 @@ def files():
         checkpoint=Among(fresh(".npz"), "text"), progress=None, check=False, throw=False,
     )  # fmt: skip
     yield fit.tune, found | dict(
-        objective=lambda system, solution: jnp.sum(solution.q**2), steps=more(1), optimiser=optax.adam(1e-2), over=jnp.mean,
+        objective=lambda system, solution: jnp.sum(solution.q**2), steps=least(1), optimiser=optax.adam(1e-2), over=jnp.mean,
         gradient=known("reverse"), checkpoint=Among(fresh(".npz"), "text"), progress=None, check=False, throw=False,
     )  # fmt: skip
     yield jm.export.c, dict(
