@@ -59,7 +59,7 @@ def errors(system, solution, name):
     """E and ė of a law's output along a run."""
 
     def one(t, q, v):
-        plant = jm.control.Plant.at(system, jm.State(t, q, v, solution.scale))
+        plant = jm.control.Plant.at(system, jm.as_state(system, q, v, t=t))
         *_, found = LAWS[name].evaluate(plant)
         return found.error, found.rate
 

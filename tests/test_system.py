@@ -279,6 +279,16 @@ def test_a_single_state_of_the_system_is_asked_for(use):
         USES[use](LONG)
 
 
+def test_sizes_of_other_rows_are_refused():
+    """Those of one row would stand for all: such as of a run with a lock, taken out of its solution."""
+    other = jm.as_state(CART, jnp.zeros(CART.nq))
+    more = jax.tree.map(lambda x: jnp.append(x, 1.0) if x.shape == (CART.m,) else x, other.scale)
+    with pytest.raises(
+        ValueError, match=rf"have sizes of {CART.m} constraint rows, but has those of {CART.m + 1}: ano"
+    ):
+        jm.evaluate(CART, jm.State(other.t, other.q, other.v, more))
+
+
 def test_what_is_no_state_is_refused():
     with pytest.raises(TypeError, match=r"`state` must be a `State`, as `assemble` and .* return, but is a list"):
         check_state(CART, [0.0, 1.0])

@@ -438,6 +438,13 @@ def check_state(system: System, state: object) -> None:
                 f"Argument `state` must have {name} of shape ({count},), but has shape {values.shape}; does it belong to another "
                 "system?"
             )
+    # Sizes of one row would pass for those of several.
+    rows, sizes = system.m if state.mode is None else state.mode.active.shape[-1], state.scale.row.shape[-1]
+    if rows != sizes:
+        raise ValueError(
+            f"Argument `state` must have sizes of {rows} constraint rows, but has those of {sizes}: another system's, or those of a "
+            "run with events, whose states are `solution.state(i)`."
+        )
     # Mixed precisions would be promoted without a word, and rank decisions depend on the precision.
     if state.q.dtype != default_float() or state.v.dtype != default_float():
         raise ValueError(
