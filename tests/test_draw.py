@@ -32,8 +32,10 @@ def alone():
 
 
 def posed(system, q):
-    """A state at coordinates that fit, which is all that pictures without reactions need; sizes are not found for it."""
-    return dataclasses.replace(alone(), q=jnp.asarray(q, float), v=jnp.zeros(system.nv))
+    """A state at coordinates that fit, which is all that pictures without reactions need; its sizes are not measured."""
+    rows, state = jnp.ones(system.m), alone()
+    sizes = dataclasses.replace(state.scale, row=rows, span=rows, row_by_length=rows)
+    return dataclasses.replace(state, q=jnp.asarray(q, float), v=jnp.zeros(system.nv), scale=sizes)
 
 
 @functools.cache
