@@ -21,7 +21,7 @@ from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, Bool, PyTree
 
 from ..foundations import FEWEST, PART, Blank, default_float, program, shapes_of, where_needed
-from ..lanes import Shaped, Within, entries, missing, registered
+from ..lanes import Shaped, Within, entries, latest, missing, registered
 from .host import handler, has_own_cpu, own_cpu
 
 # What names stand for, so that no two have one.
@@ -315,7 +315,7 @@ def _evaluated(work: Fallback, own: tuple[bool, ...], many: bool, arrays: Sequen
         return [np.asarray(x) for x in results]
 
 
-@functools.lru_cache(maxsize=32)
+@latest
 def _compiled(work: Fallback, own: tuple[bool, ...] | None) -> Callable[..., list[Array]]:
     fn = work.run if own is None else jax.vmap(work.run, in_axes=[0 if of_lane else None for of_lane in own])
     return program(fn)

@@ -14,6 +14,7 @@ from .jvp import jvp as jvp
 from .jit import missing as missing
 from .jit import registered as registered
 from .jit import vector_bytes as vector_bytes
+from .latest import latest as latest
 from .loops import Call as Call
 from .loops import compiled as compiled
 from .loops import LoopProgram as LoopProgram

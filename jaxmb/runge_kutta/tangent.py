@@ -1,17 +1,15 @@
 """The derivative of a step along a direction, as a step of twice as many numbers."""
 
-import functools
-
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..lanes import NotScalarError, Program, Shaped, entries, jvp
+from ..lanes import NotScalarError, Program, Shaped, entries, jvp, latest
 
 # Larger ones take too long to compile.
 LARGEST = 50_000
 
 
-@functools.lru_cache(maxsize=32)
+@latest
 def augmented(parts: tuple[Program, ...], timed: bool, moving: tuple[int, ...]) -> tuple[Program, ...] | str:
     """Stage, end, and what else is done to states, of (y, ẏ), a dot being the derivative along a direction, or why they are no programs.
 

@@ -1,6 +1,5 @@
 """The reverse sweep over whole runs by compiled code."""
 
-import functools
 from typing import Any
 
 import jax
@@ -8,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..foundations import Blank
-from ..lanes import NotScalarError, Program, Shaped
+from ..lanes import NotScalarError, Program, Shaped, latest
 from ..runge_kutta import RunAdjoint
 from .compiled_step import CompiledStepAdjoint, arrays_of_field
 from .phase import Tape
@@ -63,7 +62,7 @@ def compiled_run_adjoint(
     return (StateVector(state, like.nq, like.nv), moves_bar, times_bar, start_bar), irregular
 
 
-@functools.lru_cache(maxsize=32)
+@latest
 def run_adjoint(
     compiled: CompiledStepAdjoint, kind: Blank, sizes: tuple[int, int], times: int, taped: int
 ) -> RunAdjoint | None:

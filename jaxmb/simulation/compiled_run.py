@@ -5,7 +5,6 @@ controller, here as scalar programs too; the logic around them in `diffrax.diffe
 """
 
 import dataclasses
-import functools
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..foundations import Blank, shapes_of
 from ..kinematics import Rows
-from ..lanes import NotScalarError, Program, Shaped
+from ..lanes import NotScalarError, Program, Shaped, latest
 from ..runge_kutta import RunProgram, RunTangent, StepProgram, augmented
 from .compiled_step import CompiledStep, StepResult, specialised_field
 from .solver import ConstrainedSolver, regular_derivative
@@ -320,7 +319,7 @@ def _by_tape_tangent(primals: PyTree, tangents: PyTree) -> tuple[Any, Any]:
     return eqx.filter_jvp(both, (moves,), (tangents[0],))
 
 
-@functools.lru_cache(maxsize=32)
+@latest
 def _tangent_program(run: RunProgram, parts: tuple[Program, ...], replaced: int, reuses: bool) -> RunTangent:
     stage, end, *start = parts
     return RunTangent(
@@ -351,7 +350,7 @@ def _as_accepted(start: Accepted, carry: Carry, shape: _RunShape, field: VectorF
     )
 
 
-@functools.lru_cache(maxsize=32)
+@latest
 def _program(
     step: StepProgram, sample: Program | None, parts: _RunParts, shape: _RunShape, times: int, tape: bool
 ) -> RunProgram | None:

@@ -1,7 +1,6 @@
 """Steps as compiled code far from singular configurations."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from jaxtyping import Array, Bool, PyTree
 
 from ..foundations import Blank, shapes_of
 from ..kinematics import Correction
-from ..lanes import NotScalarError, Program, Shaped, VJPProgram
+from ..lanes import NotScalarError, Program, Shaped, VJPProgram, latest
 from ..runge_kutta import StepAdjoint, StepProgram
 from ..system import System
 from .certificate import certify, corrected_end
@@ -216,7 +215,7 @@ def specialised(field: VectorField) -> VectorField:
     return dataclasses.replace(field, system=system.unrolled if system.layout is None else system, smooth=True)
 
 
-@functools.lru_cache(maxsize=32)
+@latest
 def _step_program(
     blank: Blank,
     parameters: tuple[Shaped, ...],
@@ -246,7 +245,7 @@ def _step_program(
         return str(error)
 
 
-@functools.lru_cache(maxsize=32)
+@latest
 def _stage_program(
     blank: Blank, parameters: tuple[Shaped, ...], shape: _StepLayout, m: int, largest: int, thorough: bool
 ) -> Program:
@@ -273,7 +272,7 @@ def _sample_operands(
     return sample, (shape(), shape(shape.n), Shaped((m,), jnp.bool_), *parameters)
 
 
-@functools.lru_cache(maxsize=32)
+@latest
 def _sample_program(blank: Blank, parameters: tuple[Shaped, ...], shape: _StepLayout, m: int) -> Program | None:
     sample, operands = _sample_operands(blank, parameters, shape, m)
     try:
@@ -283,7 +282,7 @@ def _sample_program(blank: Blank, parameters: tuple[Shaped, ...], shape: _StepLa
         return None
 
 
-@functools.lru_cache(maxsize=32)
+@latest
 def _sample_adjoint(
     blank: Blank, parameters: tuple[Shaped, ...], shape: _StepLayout, m: int, moving: int
 ) -> tuple[Program, VJPProgram] | tuple[None, None]:
@@ -297,7 +296,7 @@ def _sample_adjoint(
         return None, None
 
 
-@functools.lru_cache(maxsize=32)
+@latest
 def _adjoint_programs(
     blank: Blank,
     parameters: tuple[Shaped, ...],

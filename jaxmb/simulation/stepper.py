@@ -1,7 +1,6 @@
 """Steps of one length, one call each: for loops that are written elsewhere."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping, Sequence
 
 import diffrax as dfx
@@ -34,6 +33,7 @@ from ..foundations import (
     with_nan_derivatives,
 )
 from ..kinematics import Attempt, consistency, try_assemble
+from ..lanes import latest
 from ..system import State, System, apply_mode, canonical, check_state, rows_at
 from .adjoint import integrate
 from .arguments import DRIFT, checked_control, checked_solver
@@ -356,7 +356,7 @@ def _compile(blank: Blank) -> Advance:
     return jax.jit(advance)
 
 
-_program = functools.lru_cache(maxsize=32)(_compile)
+_program = latest(_compile)
 
 
 class StepInputs(eqx.Module):

@@ -1,11 +1,9 @@
 """Which entries of M and C may not be zero, read off the functions of a system."""
 
-import functools
-
 from jaxtyping import Array
 
 from ..foundations import Blank, default_float, shapes_of
-from ..lanes import NotScalarError, Shaped, sparsity
+from ..lanes import NotScalarError, Shaped, latest, sparsity
 from ..linalg import Layout
 from .system import System
 from .terms import velocity_residual
@@ -51,7 +49,7 @@ def linear_algebra(system: System) -> str:
     return f"dense: {layout}" if isinstance(compiled_layout, str) else f"sparse in compiled code: {compiled_layout}"
 
 
-@functools.lru_cache(maxsize=32)
+@latest
 def _layout(blank: Blank, parameters: tuple[Shaped, ...], nq: int, nv: int) -> Layout | str:
     # The velocity residual and M v are traced as functions of v: which entries of C and M may not be zero is which numbers depend on
     # which velocities, at any pose.
