@@ -1244,7 +1244,7 @@ def test_a_large_function_is_compiled_quickly_and_does_the_same(monkeypatch):
 
 
 def test_a_large_step_has_no_derivative_in_forward_mode(monkeypatch):
-    monkeypatch.setattr("jaxmb.runge_kutta.step.LARGEST", 1000)
+    monkeypatch.setattr("jaxmb.runge_kutta.step.LARGEST_DERIVATIVE", 1000)
     system, state = make("pendulum")
     assert jm.choose_engine(system, state).engine == jm.Compiled(sparse=False)
     told = jm.choose_engine(system, state, adjoint=dfx.ForwardMode()).not_compiled
@@ -1377,8 +1377,7 @@ def test_derivatives_that_are_too_large_are_those_of_the_function_itself(monkeyp
     """In both modes, over lanes of which some share operands, and once more."""
     fn = lambda x, y: [jnp.outer(jnp.sin(x), y) @ jnp.cos(y), x > 0]
     own = Program.of(fn, shaped(3), shaped(3))
-    monkeypatch.setattr("jaxmb.lanes.program.LARGEST", 10)
-    monkeypatch.setattr("jaxmb.lanes.program.Program.of", functools.partial(Program.of, largest=10))
+    monkeypatch.setattr("jaxmb.lanes.program.LARGEST_DERIVATIVE", 10)
     x, y = jnp.asarray(np.random.default_rng(5).normal(size=(2, 4, 3)))
     for derivative in (jax.jacfwd, jax.jacrev, lambda f: jax.jacfwd(jax.jacrev(f))):
         found, expected = (

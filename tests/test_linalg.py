@@ -64,6 +64,32 @@ def test_inverse_root_of_an_indefinite_matrix_is_not_a_number():
         assert not np.all(np.isfinite(la.inverse_root(jnp.eye(n).at[n - 1, n - 1].set(-1.0))))
 
 
+@pytest.mark.parametrize("n, m, copies", [(5, 3, 3), (9, 7, 1), (8, 6, 0)])
+def test_programs_hold_calls_in_place_of_loops_over_few_rows(n, m, copies, monkeypatch):
+    """Compiled functions of small matrices give what array operations give, and rows without a number are told."""
+    mass, jacobian, *_ = problem(1, n, m, copies)
+
+    def factors(mass, jacobian):
+        scale = la.row_norms(mass, jacobian)
+        in_use = la.independent_rows(mass, jacobian, scale, first=jnp.arange(len(scale)) == 1)
+        factor = la.ConstrainedFactor(mass, jacobian, scale, in_use)
+        # Which of rows that are copies is kept is a matter of rounding; what they span is not.
+        kept = jnp.sum(in_use), in_use[1], jnp.sum(factor.in_use)
+        off = factor.weights @ factor.rows @ factor.root.T - factor.basis
+        return *kept, factor.root, factor.basis.T @ factor.basis, off
+
+    found = []
+    for reason in None, "asked for":
+        monkeypatch.setattr("jaxmb.linalg.small.unavailable", lambda reason=reason: reason)
+        fn = jax.jit(lambda *x: factors(*x))
+        loops = fn.lower(mass, jacobian).as_text().count("stablehlo.while")
+        assert loops == 0 if reason is None else loops > 0
+        found.append([*fn(mass, jacobian), *jax.vmap(fn, (None, 0))(mass, jnp.stack([jacobian, 2 * jacobian]))])
+        assert np.isnan(fn(mass.at[0, 0].set(jnp.nan), jacobian)[3]).any()
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-12)
+
+
 @pytest.mark.parametrize("n, m, copies", SIZES)
 def test_solution_rank_and_least_norm(n, m, copies):
     mass, jacobian, force, gamma = problem(n, n, m, copies)

@@ -23,7 +23,7 @@ from .jaxpr import jaxpr_as_fun, pruned
 from .jit import missing, registered
 from .module import LaneLoop, Period
 from .queue import Operand, Queue
-from .scalarise import LARGEST, scalarise
+from .scalarise import LARGEST, LARGEST_DERIVATIVE, scalarise
 from .uncompiled import Callee, leads, uncompiled, varying
 from .within import Within
 
@@ -175,7 +175,9 @@ class Program:
         self, fn: Callable[..., Sequence[Array]], *arguments: Shaped, linear: tuple[int, ...]
     ) -> "Program | None":
         try:
-            return Program.of(fn, *arguments, linear=linear, exact=self.exact, brief=self.brief)
+            return Program.of(
+                fn, *arguments, linear=linear, largest=LARGEST_DERIVATIVE, exact=self.exact, brief=self.brief
+            )
         except NotScalarError:
             return None
 

@@ -17,8 +17,9 @@ from .jaxpr import body, is_literal, opened, shaped
 from .operations import OPERATIONS
 from .uncompiled import uncompiled
 
-# Beyond so many operations compiling takes long; where it takes the place of what takes longer, more are allowed.
-LARGEST = 25_000
+# Beyond so many operations, in a function and in a derivative of one, compiling takes long; where it takes the place of what takes longer,
+# more are allowed. Fewer where a function is called seldom, so that XLA may as well compile it as a part of its programs.
+LARGEST, LARGEST_DERIVATIVE, LARGEST_BRIEF = 25_000, 50_000, 10_000
 
 # Equations that change no numbers.
 _SAME = frozenset(

@@ -1,5 +1,7 @@
 """The constrained linear problem of dynamics, solved by orthogonal rows in the metric of the mass matrix."""
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,7 @@ from .factor import AbstractFactor
 from .layout import Layout
 from .rank import RANK_TOL, cutoff
 from .root import inverse_root, is_unrolled, solve_spd
+from .small import small
 from .sparse import BlockMatrix, SparseRows, lowered
 
 # Beyond so many rows, `BLOCK` are made orthonormal at a time: products of matrices in place of as many turns of a loop.
@@ -74,7 +77,7 @@ class ConstrainedFactor(AbstractFactor):
         if layout is None:
             self.root = inverse_root(self.metric, quick) if root is None else root
             # Orthonormal rows of C Rᵀ, not a factor of C M⁻¹Cᵀ, which would square the condition number and with it the cut-off.
-            factors = orthonormal_rows(lax.stop_gradient(rows) @ self.root.T, tol, quick)
+            factors = orthonormal_rows(lax.stop_gradient(rows) @ self.root.T, tol, quick=quick)
         else:
             parts = lowered(BlockMatrix.from_dense(layout, mass), SparseRows.from_dense(layout, rows).values)
             self.root = BlockMatrix(parts[0], layout).dense()
@@ -163,7 +166,8 @@ def independent_factor(
     return factor, jnp.all(follow) & (jnp.sum(factor.in_use) * weight < (0.5 / cut) ** 2)
 
 
-def orthonormal_rows(rows: Array, tol: Array, quick: bool = False) -> tuple[Array, Array, Array]:
+@small
+def orthonormal_rows(rows: Array, tol: Array, quick: bool = False) -> Sequence[Array]:
     """W lower triangular and Q = W `rows` with orthonormal rows, and the remainders.
 
     Modified Gram–Schmidt on [rows, I]: what turns the rows into Q turns I into W. Where the remainder does not exceed

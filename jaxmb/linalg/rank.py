@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float
 
 from .elimination import Eliminated
 from .root import inverse_root
+from .small import small
 
 # Just above it an acceleration near a singular pose errs by rounding/tol, or by 3e-13/tol if the velocity is that inexact;
 # just below it, where rows are restored by their derivative, by the order of tol.
@@ -111,4 +112,10 @@ def independent_rows(
         first: rows that are chosen before any of the others.
     """
     rows = lax.stop_gradient(metric_rows(mass, jacobian, scale))
-    return Eliminated.of(rows).eliminate(cutoff(rank_tol, rows.dtype), first).chosen
+    tol = jnp.asarray(cutoff(rank_tol, rows.dtype), rows.dtype)
+    return _chosen(rows, tol, *(() if first is None else (first,)))[0]
+
+
+@small
+def _chosen(rows: Array, tol: Array, *first: Array, quick: bool) -> list[Array]:
+    return [Eliminated.of(rows).eliminate(tol, *first).chosen]

@@ -6,6 +6,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from .small import small
+
 # Unrolled code runs faster and takes longer to compile: up to `SMALL` rows it does neither, up to `UNROLLED` it is for what
 # every step needs. LAPACK is not called: in a loop over a batch it may never return, and XLA does not compile its calls in
 # functions that take arrays without entries.
@@ -29,10 +31,15 @@ def inverse_root(matrix: Float[Array, "n n"], quick: bool = False) -> Float[Arra
         matrix: A.
         quick: see `is_unrolled`.
     """
-    matrix = lax.stop_gradient(matrix)
-    if is_unrolled(matrix.shape[0], quick):
-        return _by_columns(matrix)
-    return _by_rows(matrix) if matrix.shape[0] <= LARGE else _by_blocks(matrix)
+    return _inverse_root(lax.stop_gradient(matrix), quick=quick)[0]
+
+
+@small
+def _inverse_root(matrix: Array, quick: bool) -> list[Array]:
+    n = matrix.shape[0]
+    if is_unrolled(n, quick):
+        return [_by_columns(matrix)]
+    return [_by_rows(matrix) if n <= LARGE else _by_blocks(matrix)]
 
 
 def _by_columns(matrix: Array) -> Array:

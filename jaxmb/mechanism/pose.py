@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Sequence
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -59,6 +60,7 @@ def shifted(poses: Float[Array, "*b D D"], by: Float[Array, " d"]) -> Float[Arra
     return poses + jnp.append(by, 0)[:, None] * last
 
 
+@jax.jit  # traced once, not each time that it is called
 def product(a: Float[Array, "... D D"], b: Float[Array, "... D D"]) -> Float[Array, "... D D"]:
     """The product a b as sums of products, which XLA fuses into larger kernels than a call for each small matrix product."""
     # Slices by `lax`: these are traced often, and indices of arrays take several times as long to read.

@@ -8,13 +8,16 @@ component in the plane and three in space.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from .pair import AbstractPair
 from .pose import inverse, position_of, product, rotation_of
 from .structure import AbstractStructure, Numbers
 from .tree import TreeJoints
@@ -33,9 +36,9 @@ class TreeJoint:
         back: the pose (D, D) of the body in the joint's frame on it.
         q: numbers of its coordinates.
         v: numbers of its velocities.
-        steady: whether its twists are the same in all positions, seen from the parent.
-        inner: the pose of the joint's frame on the body in that on the parent.
-        rate: q̇ of v.
+        pair: its pair.
+        flipped: whether the pair's second frame is the parent's.
+        data: its further numbers (k,).
     """
 
     body: int
@@ -44,24 +47,39 @@ class TreeJoint:
     back: Float[Array, "D D"]
     q: tuple[int, ...]
     v: tuple[int, ...]
-    steady: bool
-    inner: Callable[[Array], Array]
-    rate: Callable[[Array, Array], Array]
+    pair: AbstractPair
+    flipped: bool
+    data: Float[Array, " k"]
+
+    def inner(self, q: Float[Array, " nq"]) -> Float[Array, "D D"]:
+        """The pose of the joint's frame on the body in that on the parent."""
+        return _inner(self.pair, self.flipped, q, self.data)
 
     def twist(self, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Screw:
         """The twist in the joint's frame on the parent, about its origin."""
-        # By automatic differentiation of the pose: a joint states its pose only. Zeros of Ẋ X⁻¹ are known while
-        # tracing, so that no more operations are left than in a formula by hand.
-        pose, change = jax.jvp(self.inner, (q,), (self.rate(q, v),))
-        matrix = product(change, inverse(pose))
-        entries = ((1, 0),) if pose.shape[0] == 3 else ((2, 1), (0, 2), (1, 0))
-        return jnp.stack([matrix[i, j] for i, j in entries]), position_of(matrix)
+        return _twist(self.pair, self.flipped, q, v, self.data)
 
     def units(self, q: Float[Array, " nq"]) -> list[Screw]:
         """The twists of unit velocities, one at a time."""
         # At zero the twist of a steady joint is made of constants, which the compiler folds into all that follows.
-        at = jnp.zeros_like(q) if self.steady else q
-        return [self.twist(at, unit) for unit in jnp.eye(len(self.v), dtype=q.dtype)]
+        at = jnp.zeros_like(q) if self.pair.steady else q
+        return [self.twist(at, jnp.asarray(unit)) for unit in np.eye(len(self.v), dtype=q.dtype)]
+
+
+# Traced once for a class of joints, not each time that they are called.
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _inner(pair: AbstractPair, flipped: bool, q: Array, data: Array) -> Array:
+    return inverse(pair.pose(q, data)) if flipped else pair.pose(q, data)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _twist(pair: AbstractPair, flipped: bool, q: Array, v: Array, data: Array) -> Screw:
+    # By automatic differentiation of the pose: a joint states its pose only. Zeros of Ẋ X⁻¹ are known while
+    # tracing, so that no more operations are left than in a formula by hand.
+    pose, change = jax.jvp(lambda q: _inner(pair, flipped, q, data), (q,), (pair.rate(q, v),))
+    matrix = product(change, inverse(pose))
+    entries = ((1, 0),) if pose.shape[0] == 3 else ((2, 1), (0, 2), (1, 0))
+    return jnp.stack([matrix[i, j] for i, j in entries]), position_of(matrix)
 
 
 def tree_joints(structure: AbstractStructure, numbers: Numbers) -> list[TreeJoint]:
@@ -85,27 +103,12 @@ def _members(
     for i, body in enumerate(group.bodies):
         data = jnp.zeros(0, unit.dtype) if frames is None else frames.numbers[group.entries[i]]
         a, b = (unit, unit) if frames is None else (frames.a[group.entries[i]], frames.b[group.entries[i]])
-        # Bound by default arguments: closures in a loop would all see the last joint.
-        inner = lambda q, data=data: group.pair.pose(q, data)
         if group.flipped[i]:
-            a, b, forth = b, a, inner
-            inner = lambda q, forth=forth: inverse(forth(q))
+            a, b = b, a
         # A body that moves freely has its pose in the world itself: no identity is multiplied.
         parent, back = structure.parents[body], b if frames is None else inverse(b)
-        yield (
-            body,
-            TreeJoint(
-                body=body,
-                parent=parent,
-                outer=a,
-                back=back,
-                q=group.q[i],
-                v=group.v[i],
-                steady=group.pair.steady,
-                inner=inner,
-                rate=group.pair.rate,
-            ),
-        )
+        own = group.q[i], group.v[i], group.pair, group.flipped[i], data
+        yield body, TreeJoint(body, parent, a, back, *own)
 
 
 class Tree:
@@ -119,7 +122,6 @@ class Tree:
     Attributes:
         poses: of ground and bodies in the world, in their order.
         centre: c, the mean position of the bodies.
-        screws: the twist of each unit velocity.
     """
 
     def __init__(self, structure: AbstractStructure, q: Float[Array, " nq"], numbers: Numbers):
@@ -135,10 +137,15 @@ class Tree:
         # As in `linkage._centre`: results depend on it by rounding only, which grows with the distance from the
         # bodies.
         self.centre = lax.stop_gradient(jnp.mean(position_of(self.poses[1:]), axis=0))
-        self.screws: dict[int, Screw] = {}
+
+    @functools.cached_property
+    def screws(self) -> dict[int, Screw]:
+        """The twist of each unit velocity."""
+        screws = {}
         for joint in self.tree_joints:
             for k, screw in zip(joint.v, joint.units(self._joint_coordinates(joint)), strict=True):
-                self.screws[k] = self._in_world(joint, screw)
+                screws[k] = self._in_world(joint, screw)
+        return screws
 
     def _joint_coordinates(self, joint: TreeJoint) -> Float[Array, " k"]:
         return self.q[jnp.array(joint.q, int)]
@@ -211,12 +218,16 @@ class Tree:
 
     def solved(self, force: Float[Array, " nv"], own: Float[Array, " nv"]) -> Float[Array, " nv"]:
         """(M + diag(own))⁻¹ f without M; its derivatives are those of the linear equation."""
-        solve = lambda _, force: self._by_articulated_inertias(force, own)
+        # Outside of the functions that are traced below: what is cached there is theirs.
+        screws = [jnp.concatenate(self.screws[k]) for k in range(self.structure.nv)]
+        solve = lambda _, force: self._by_articulated_inertias(force, own, screws)
         # The solve is differentiated as M⁻¹, not through its recursion: derivatives are again solves, and M v is a
         # cheap recursion of its own.
         return lax.custom_linear_solve(lambda v: self.momenta(v) + own * v, force, solve, solve, symmetric=True)
 
-    def _by_articulated_inertias(self, force: Float[Array, " nv"], own: Float[Array, " nv"]) -> Float[Array, " nv"]:
+    def _by_articulated_inertias(
+        self, force: Float[Array, " nv"], own: Float[Array, " nv"], screws: list[Float[Array, " s"]]
+    ) -> Float[Array, " nv"]:
         """(M + diag(own))⁻¹ f (chapter 7), velocity by velocity from the last one to the first.
 
         With U = I S, D = S · U + own and u = (f − S · p)/D a body hands I − U Uᵀ/D and p + U u on to its parent; where that accelerates
@@ -225,7 +236,6 @@ class Tree:
         bodies = range(len(self.tree_joints))
         inertia = {b: self._inertia(b).matrix() for b in bodies}
         wrench = {b: jnp.zeros_like(inertia[b][0]) for b in bodies}
-        screws = [jnp.concatenate(self.screws[k]) for k in range(self.structure.nv)]
         shares: dict[int, tuple[Array, Array]] = {}
         for joint in reversed(self.tree_joints):
             # Joints with several velocities are eliminated one velocity at a time, which needs no inverse of the
@@ -264,12 +274,12 @@ class Tree:
             turning = _crossed(carrier, own)
             # Ṡ v of joints whose twists change with q, by a derivative of the twist at fixed v; zero for all others,
             # and left out.
-            if not joint.steady:
+            if not joint.pair.steady:
                 part = v[jnp.array(joint.v, int)]
                 q = self._joint_coordinates(joint)
                 twist_at = lambda q, joint=joint, part=part: joint.twist(q, part)
                 turning = _sum(
-                    [turning, self._in_world(joint, jax.jvp(twist_at, (q,), (joint.rate(q, part),))[1])], own
+                    [turning, self._in_world(joint, jax.jvp(twist_at, (q,), (joint.pair.rate(q, part),))[1])], own
                 )
             twists[joint.body] = twist = _sum([carrier, own], own)
             rates[joint.body] = rate = _sum([rates[joint.parent], turning], own)
@@ -371,6 +381,7 @@ def _moment(turn: Array, spin: Array) -> Array:
     return jnp.zeros_like(spin) if len(turn) == 1 else _cross(turn, spin)
 
 
+@jax.jit  # traced once, not each time that it is called
 def _cross(a: Array, b: Array) -> Array:
     return jnp.stack([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]])
 

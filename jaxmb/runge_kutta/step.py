@@ -9,9 +9,9 @@ from jax import lax
 from jax.typing import ArrayLike
 from jaxtyping import Array, PyTree
 
-from ..lanes import Call, Shaped
+from ..lanes import LARGEST_DERIVATIVE, Call, Shaped
 from .method import RungeKuttaProgram, explicit_step
-from .tangent import LARGEST, augmented
+from .tangent import augmented
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class StepProgram(RungeKuttaProgram):
     @property
     def doubles(self) -> bool:
         """Whether its derivative in forward mode will be a program too, of some three times as many operations."""
-        return all(3 * len(part.code.graph.operations) <= LARGEST for part in (self.stage, self.end))
+        return all(3 * len(part.code.graph.operations) <= LARGEST_DERIVATIVE for part in (self.stage, self.end))
 
     def __call__(self, *operands: ArrayLike) -> list[Array]:
         """The results; derivatives in forward mode are those of a program too, where it is not too large."""

@@ -3,10 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..lanes import NotScalarError, Program, Shaped, entries, jvp, latest
-
-# Larger ones take too long to compile.
-LARGEST = 50_000
+from ..lanes import LARGEST_DERIVATIVE, NotScalarError, Program, Shaped, entries, jvp, latest
 
 
 @latest
@@ -41,7 +38,9 @@ def augmented(parts: tuple[Program, ...], timed: bool, moving: tuple[int, ...]) 
             return [rate, *(values[1:] if of is parts[0] else dots_of_values[1:])]
 
         wide = Shaped((2 * size,), y.dtype)
-        return Program.of(fn, t, wide, *of.operands[2:], *clock, *(parameters[k] for k in moving), largest=LARGEST)
+        return Program.of(
+            fn, t, wide, *of.operands[2:], *clock, *(parameters[k] for k in moving), largest=LARGEST_DERIVATIVE
+        )
 
     try:
         return tuple(map(with_tangent, parts))

@@ -107,10 +107,10 @@ class Run(eqx.Module):
             choice=choice,
         )
 
-    def flow(self, field: VectorField, t: Array, y: StateVector) -> StateVector:
+    def flow(self, field: VectorField, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> StateVector:
         """The vector field, without derivative: for decisions."""
         field, t, y = lax.stop_gradient((field, t, y))
-        return field.with_choice(field.choice).evaluate_regular(t, y, field.independent(t, y))[0]
+        return field.with_choice(field.choice).evaluate_regular(t, y, in_use)[0]
 
     def due(
         self,
@@ -123,7 +123,7 @@ class Run(eqx.Module):
     ) -> tuple[Bool[Array, " g"], Mode]:
         """Mask (g,) of the events that act now, and the mode with the events that are armed again."""
         # Without guards nobody reads the rates: the vector field is not part of the program then.
-        flow = self.flow(field, t, y) if self.plan.guarded else y
+        flow = self.flow(field, t, y, field.independent(t, y)) if self.plan.guarded else y
         plan, mode, t, y, scale = lax.stop_gradient((self.plan, mode, t, y, self.scale))
         due, again = plan.due(mode, State(t, y.q, y.v, scale), field.inputs(t, y), (flow.q, flow.v), fresh, advanced)
         return due, dataclasses.replace(mode, armed=again.armed)
@@ -227,13 +227,16 @@ class Run(eqx.Module):
 
         None if the motion has ended only because a guard has left zero.
         """
-        guards = lambda t, y: self.plan.guards_in_run(mode, t, y.q, y.v, self.scale, field.inputs(t, y))[0]
-        raw, y = y, field.correct(t, y, field.independent(t, y))
-        flow = self.flow(field, t, y)
+        in_use = field.independent(t, y)
+        raw, y = y, field.correct(t, y, in_use)
+        flow = self.flow(field, t, y, in_use)
         step = 100 * self.plan.instant
         perturbed = lambda h: (t + h, y.plus(flow, h))
         # A central difference for the speed, a plain number: guards are differentiated through `here` alone.
-        here, ahead, behind = guards(t, y), guards(*perturbed(step)), guards(*perturbed(-step))
+        states = (t, y), perturbed(step), perturbed(-step), (t, raw)
+        guards = lambda s: self.plan.guards_in_run(mode, s[0], s[1].q, s[1].v, self.scale, field.inputs(*s))[0]
+        # A loop: guards are large.
+        here, ahead, behind, uncorrected = lax.map(guards, jax.tree.map(lambda *x: jnp.stack(x), *states))
         first = jnp.argmax(here)
         speed = (ahead - behind)[first] / (2 * step)
         # A guard that does not rise leads nowhere: infinity makes the move zero, where a quotient by zero would be NaN in derivatives.
@@ -242,8 +245,8 @@ class Run(eqx.Module):
         t, y = perturbed(short + wait - lax.stop_gradient(wait))  # the event's time has its derivative from here
         which = jnp.arange(here.shape[0]) == first
         if any(self.plan.waits):
-            which &= guards(t, raw)[first] >= -jnp.abs(speed) * self.plan.instant
-        return t, field.correct(t, y, field.independent(t, y)), which
+            which &= uncorrected[first] >= -jnp.abs(speed) * self.plan.instant
+        return t, field.correct(t, y, in_use), which
 
 
 def finished(field: VectorField, t: Array, y: StateVector, start: StateVector) -> tuple[StateVector, Array | None]:

@@ -135,13 +135,11 @@ class MassInertia(AbstractInertia):
 class EntrywiseInertia(MassInertia):
     """The same from ∂M/∂q, of whose entries below the diagonal those above are copies."""
 
-    def mass(self, t: Scalar, q: Array, params: PyTree, rate: Rate | None, nv: int) -> Float[Array, "nv nv"]:
-        """M(t, q)."""
-        below = jnp.tril(self.mass_fn(t, q, params))
-        return below + jnp.tril(below, -1).T
-
     def _changes(self, t: Scalar, q: Array, v: Array, params: PyTree, qdot: Array) -> tuple[Array, Array, Array]:
-        own = lambda t, q: self.mass(t, q, params, None, v.shape[0])
+        def own(t: Array, q: Array) -> Array:
+            below = jnp.tril(self.mass_fn(t, q, params))
+            return below + jnp.tril(below, -1).T
+
         mass, mass_t = jax.jvp(lambda t: own(t, q), (t,), (jnp.ones_like(t),))
         # (∂M_ab/∂q_k) v_b serves twice: times q̇ it is Ṁ v, and ½ v of it is the slope of the kinetic energy. Compiled code shares the
         # entries.

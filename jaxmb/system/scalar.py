@@ -10,12 +10,9 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from ..foundations import Blank, shapes_of
-from ..lanes import WRITING, NotScalarError, Program, Shaped, unavailable
+from ..lanes import LARGEST_BRIEF, WRITING, NotScalarError, Program, Shaped, unavailable
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-# Functions of more operations are compiled by XLA, as parts of its programs.
-LARGEST = 10_000
 
 
 def scalar(fn: F) -> F:
@@ -51,12 +48,12 @@ def _compiled(
 
     def leaves_of(*arrays: PyTree) -> list[Array]:
         system, *arguments = blank.filled(arrays)
-        leaves, structure = jax.tree.flatten(fn(system.specialised, *arguments))
+        leaves, structure = jax.tree.flatten(fn(system.specialised.unrolled, *arguments))
         structures.append(structure)
         return leaves
 
     try:
-        program = Program.of(leaves_of, *shapes, largest=LARGEST, exact=True, brief=True)
+        program = Program.of(leaves_of, *shapes, largest=LARGEST_BRIEF, exact=True, brief=True)
     except NotScalarError:
         return None
     return program, structures[-1], program.constants

@@ -140,7 +140,8 @@ class Plan(eqx.Module):
             return due, mode
         # Guards are evaluated on both sides of the instant: at it they are zero but for rounding of either sign.
         near = lambda h: State(state.t + h, state.q + h * flow[0], state.v + h * flow[1], state.scale)
-        before, after = (self.guards(self.context(mode, near(h), u)) for h in (-self.instant, self.instant))
+        guards = lambda h: self.guards(self.context(mode, near(h), u))
+        before, after = lax.map(guards, jnp.stack([-self.instant, self.instant]))  # a loop: guards are large
         # After a jump the point before the instant is an extrapolation backwards, of a motion that did not take place: a guard has left
         # zero there only if a motion led up to it.
         ready = jnp.ones_like(due)
