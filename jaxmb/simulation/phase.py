@@ -147,7 +147,10 @@ def solve(
         motion = _by_diffrax(inputs, method, step, *options)
     if field.regular_only is None:
         return motion
-    return with_fallback(motion[0].accepted.failed, _in_general, (inputs, method, *options), motion)
+    needed = (
+        motion[0].accepted.failed & field.consistent
+    )  # from a start that is refused no step leads on, of whatever kind
+    return with_fallback(needed, _in_general, (inputs, method, *options), motion)
 
 
 def _in_general(
