@@ -147,9 +147,8 @@ def solve(
         motion = _by_diffrax(inputs, method, step, *options)
     if field.regular_only is None:
         return motion
-    needed = (
-        motion[0].accepted.failed & field.consistent
-    )  # from a start that is refused no step leads on, of whatever kind
+    # From a start that is refused no step leads on, of whatever kind.
+    needed = motion[0].accepted.failed & field.consistent
     return with_fallback(needed, _in_general, (inputs, method, *options), motion)
 
 

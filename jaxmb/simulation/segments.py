@@ -225,7 +225,7 @@ class Run(eqx.Module):
     ) -> tuple[Array, StateVector, Bool[Array, " g"]]:
         """Time and state of an event, without the interpolation's error, by a Newton step along the motion; which guard.
 
-        None if the motion has ended only because a guard has left zero.
+        No guard if the motion has ended only because one has left zero.
         """
         in_use = field.independent(t, y)
         raw, y = y, field.correct(t, y, in_use)
