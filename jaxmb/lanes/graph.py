@@ -1,5 +1,7 @@
 """A scalar program as a graph of operations, each there once."""
 
+import functools
+import operator
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
@@ -9,11 +11,14 @@ from .finite import covering
 from .operations import OPERATIONS
 from .sincos import sincos
 
-# Kinds of nodes that are no operations. An opaque one is the same number as its argument, behind which nobody looks.
-CONSTANT, INPUT, OPAQUE = "constant", "input", "opaque"
+# Kinds of nodes that are no operations. An opaque one is the same number as its argument, behind which nobody looks. A guarded one is so too, or NaN
+# where one of the nodes is not finite whose bits are its value.
+CONSTANT, INPUT, OPAQUE, GUARDED = "constant", "input", "opaque", "guarded"
 # Constant factors are drawn out of products if they are between the reciprocals of these powers of two: a fourth of the exponents
 # of each precision, so that no product of what is left comes near the ends of the range of numbers.
 _MODERATE_SINGLE, _MODERATE_DOUBLE = 2.0**32, 2.0**256
+# Operations whose results are finite if and only if all arguments are, but for overflow; sines are operations of exact graphs only.
+_UNBROKEN = frozenset({"add", "sub", "mul", "neg", "abs", "sin", "cos", "stored", "zero_or_nan"})
 
 
 class OperationGraph:
@@ -24,7 +29,7 @@ class OperationGraph:
 
     Args:
         single: whether numbers are of single precision.
-        exact: whether no factor is dropped: 0·x stays, NaN where x is not finite; and whether huge angles have sines.
+        exact: whether of 0·x the result alone is NaN where x is not finite, in place of the whole program; and whether huge angles have sines.
         library: whether sine and cosine stay functions of the C library; of exact graphs they do.
     """
 
@@ -36,6 +41,9 @@ class OperationGraph:
         self.dropped: set[int] = set()
         self._nodes: dict[Hashable, int] = {}
         self._applied: dict[tuple[str, tuple[int, ...]], int] = {}
+        self._suspects_of: dict[int, int] = {}
+        self._numbered: dict[int, int] = {}
+        self._guarded_count = 0
         self.angles: dict[int, tuple[int, int]] = {}
 
     def constant(self, value: float | int | bool | np.generic) -> int:
@@ -54,6 +62,8 @@ class OperationGraph:
         """Forgets what finds equal operations, which takes most of its memory: operations that still come may be there twice."""
         self._nodes.clear()
         self._applied.clear()
+        self._suspects_of.clear()
+        self._numbered.clear()
 
     def opaque(self, i: int) -> int:
         """A node of its own that is the same number, behind which no simplification looks; a constant or a truth value as it is."""
@@ -70,6 +80,11 @@ class OperationGraph:
         if self.is_constant(i):
             return isinstance(self.values[i], bool)
         return self.operations[i] in OPERATIONS and OPERATIONS[self.operations[i]].truth
+
+    @property
+    def size(self) -> int:
+        """How many nodes there are that may become operations."""
+        return len(self.operations) - self._guarded_count
 
     def _node(self, operation: str, arguments: tuple[int, ...], value: Hashable = None) -> int:
         # By type too: True == 1.0.
@@ -89,19 +104,61 @@ class OperationGraph:
         """Zero in place of 0·x."""
         if not self.is_constant(i):
             if self.exact:
-                return self._node("zero_or_nan", (i,))
+                return self._guarded(self.constant(0.0), self._suspects(i))
             self.dropped.add(i)
         elif not np.isfinite(self.values[i]):
             return self.constant(np.nan)
         return self.constant(0.0)
+
+    def _guarded(self, i: int, suspects: int) -> int:
+        """A number that is NaN where one of these nodes, which are bits, is not finite."""
+        if self._is(i, GUARDED):
+            i, suspects = self.arguments[i][0], self.values[i] | suspects
+        if not suspects:
+            return i
+        before = len(self.operations)
+        node = self._node(GUARDED, (i,), suspects)
+        self._guarded_count += len(self.operations) - before
+        return node
+
+    def _suspects(self, i: int) -> int:
+        """The nodes, as bits, of which one is not finite where this one is not, if sums and products do not overflow."""
+        stack = [i]
+        while stack:
+            i = stack[-1]
+            hands_on = self.operations[i] in _UNBROKEN or self._is(i, GUARDED)
+            arguments = self.arguments[i] if hands_on else ()
+            missing = [a for a in arguments if a not in self._suspects_of]
+            if missing:
+                stack.extend(missing)
+                continue
+            suspects = self.values[i] if self._is(i, GUARDED) else 0
+            for a in arguments:
+                suspects |= self._suspects_of[a]
+            finite = self.is_constant(i) and np.isfinite(self.values[i])
+            self._suspects_of[stack.pop()] = suspects if hands_on or finite else self._bit(i)
+        return self._suspects_of[i]
+
+    def _bit(self, i: int) -> int:
+        """The bit of a node, which has one from now on."""
+        return 1 << self._numbered.setdefault(i, len(self._numbered))
 
     def apply(self, operation: str, *arguments: int) -> int:
         """The node of an operation, simplified."""
         key = (operation, arguments)
         node = self._applied.get(key)
         if node is None:
-            node = self._applied[key] = self._simplified(operation, *arguments)
+            # Guards are drawn out of sums and products, in which zeros are zeros then.
+            draws_out = self.exact and operation in _UNBROKEN and any(self._is(i, GUARDED) for i in arguments)
+            simplified = self._guard_drawn_out if draws_out else self._simplified
+            node = self._applied[key] = simplified(operation, *arguments)
         return node
+
+    def _guard_drawn_out(self, operation: str, *arguments: int) -> int:
+        guarded = [self._is(i, GUARDED) for i in arguments]
+        bare = [self.arguments[i][0] if has else i for i, has in zip(arguments, guarded, strict=True)]
+        suspects = (self.values[i] for i, has in zip(arguments, guarded, strict=True) if has)
+        return self._guarded(self.apply(operation, *bare), functools.reduce(operator.or_, suspects))
 
     def _simplified(self, operation: str, *arguments: int) -> int:
         if operation in ("eq", "ne") and self.is_truth(arguments[0]):
@@ -132,8 +189,7 @@ class OperationGraph:
         return self._node("add", (min(x, y), max(x, y)))
 
     def _sub(self, x: int, y: int) -> int | None:
-        # An exact program keeps x − x, which is NaN where x is not finite.
-        if x == y and not self.exact:
+        if x == y:
             return self._drop(x)
         if self._number_is(y, 0.0):
             return x
@@ -299,11 +355,26 @@ class OperationGraph:
             if i in visited or (numbers and self.is_truth(i)):
                 continue
             visited.add(i)
-            stack.extend(self.arguments[i][:1] if numbers and self._is(i, "lookup") else self.arguments[i])
+            stack.extend(self.arguments[i][:1] if numbers and self._is(i, "lookup") else self._needed(i))
         return sorted(visited)
 
-    def transparent(self, ids: Sequence[int]) -> tuple["OperationGraph", dict[int, int]]:
-        """A graph of what these nodes need, in which none is opaque, and which nodes are which there."""
+    def _needed(self, i: int) -> tuple[int, ...]:
+        """A node's arguments, and what it is guarded by."""
+        if not self._is(i, GUARDED):
+            return self.arguments[i]
+        return (*self.arguments[i], *(node for node, k in self._numbered.items() if self.values[i] >> k & 1))
+
+    def lowered(self, ids: Iterable[int]) -> tuple["OperationGraph", dict[int, int]]:
+        """A graph that does the same by operations alone, for these nodes, and which of its nodes are which."""
+        graph, copies = self, {i: i for i in self.cone([*ids, *self.dropped])}
+        # What was opaque may be simplified now, to what is guarded.
+        while OPAQUE in graph.operations or GUARDED in graph.operations:
+            graph, further = graph._copied([copies[i] for i in ids])
+            copies = {i: further[k] for i, k in copies.items() if k in further}
+        return graph, copies
+
+    def _copied(self, ids: Sequence[int]) -> tuple["OperationGraph", dict[int, int]]:
+        """A graph of what these nodes need, with what was opaque or guarded as operations, and which nodes are which there."""
         out, copies = OperationGraph(self.single, self.exact, self.library), {}
         for i in self.cone([*ids, *self.dropped]):
             operation, arguments = self.operations[i], [copies[a] for a in self.arguments[i]]
@@ -311,6 +382,8 @@ class OperationGraph:
                 copies[i] = out._node(operation, (), self.values[i])
             elif operation in (OPAQUE, "stored"):  # a table is stored again where it is looked up
                 copies[i] = arguments[0]
+            elif operation == GUARDED:
+                copies[i] = out.apply("add", arguments[0], out._zero_or_nan(copies[a] for a in self._needed(i)[1:]))
             else:
                 copies[i] = out.apply(operation, *arguments)
         out.dropped |= {copies[i] for i in self.dropped if not out.is_constant(copies[i])}
@@ -324,12 +397,14 @@ class OperationGraph:
         """
         numbers = self.cone(self.dropped if dropped is None else dropped, numbers=True)
         suspects = [i for i in numbers if self._is(i, INPUT) or self._partial(i)]
-        total = None
-        for i in covering(self, self.cone(numbers), numbers, suspects):
-            # Not simplified: this very operation must find the NaN.
-            zero = self._node("zero_or_nan", (i,))
-            total = zero if total is None else self._node("add", (total, zero))
-        return total
+        chosen = covering(self, self.cone(numbers), numbers, suspects)
+        return self._zero_or_nan(chosen) if chosen else None
+
+    def _zero_or_nan(self, ids: Iterable[int]) -> int:
+        """0, or NaN where one of these is not finite."""
+        # Not simplified: these very operations must find the NaN.
+        zeros = [self._node("zero_or_nan", (i,)) for i in ids]
+        return functools.reduce(lambda total, zero: self._node("add", (total, zero)), zeros)
 
     def _partial(self, i: int) -> bool:
         """Whether a node may be infinite or undefined for finite arguments."""

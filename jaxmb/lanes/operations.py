@@ -231,12 +231,12 @@ OPERATIONS: dict[str, Operation] = {
         finiteness=_ABSORBED,
         flat=True,
     ),
-    # 0, or NaN of what is not finite
+    # 0, or NaN of what is not finite; not 0·x, which is −0 of what is negative
     "zero_or_nan": Operation(
-        lambda x: x * 0,
-        lambda x: x * 0,
-        "fmul {T} {0}, {zero}",
-        c="{0} * {zero}",
+        lambda x: x - x,
+        lambda x: x - x,
+        "fsub {T} {0}, {0}",
+        c="{0} - {0}",
         finiteness=_INFINITE,
         flat=True,
     ),

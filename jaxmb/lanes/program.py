@@ -18,7 +18,7 @@ from jaxtyping import Array
 from .code import Code, Shaped, Subprogram, entries, precision
 from .elementwise import by_numbers
 from .errors import NotScalarError
-from .graph import OPAQUE, OperationGraph
+from .graph import OperationGraph
 from .jaxpr import jaxpr_as_fun, pruned
 from .jit import missing, registered
 from .module import LaneLoop, Period
@@ -205,11 +205,8 @@ def _graph_of(
             nodes.append(graph.apply("ne", node, graph.constant(0.0)) if np.dtype(s.dtype) == bool else node)
         arguments.append(np.array(nodes, np.int64).reshape(s.shape))
     nodes = [int(i) for x in write(graph, arguments) for i in np.ravel(x)]
-    # Opaque nodes serve derivatives only; without them more is simplified.
-    if OPAQUE in graph.operations:
-        graph, copies = graph.transparent(nodes)
-        nodes, leaves = [copies[i] for i in nodes], {copies[i]: leaf for i, leaf in leaves.items() if i in copies}
-    return graph, leaves, nodes
+    graph, copies = graph.lowered(nodes)
+    return graph, {copies[i]: leaf for i, leaf in leaves.items() if i in copies}, [copies[i] for i in nodes]
 
 
 @runtime_checkable

@@ -44,6 +44,8 @@ from .terms import constraint_jacobian as constraint_jacobian
 from .terms import evaluate as evaluate
 from .terms import evaluate_at as evaluate_at
 from .terms import jacobian_rate as jacobian_rate
+from .terms import lock_coordinates as lock_coordinates
+from .terms import lock_rates as lock_rates
 from .terms import Nearby as Nearby
 from .terms import position_residual as position_residual
 from .terms import gamma as gamma

@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float
 from ..foundations import Vector, contract, program
 from ..linalg import BlockMatrix, Layout, SparseRows, metric_root
 from .constraint import Holonomic
+from .mode import LockResidual
 from .scalar import scalar
 from .state import State
 from .system import System, apply_mode
@@ -171,6 +172,20 @@ def residuals(
         positions.append(jnp.reshape(position, (count,)))
         velocities.append(jnp.reshape(velocity, (count,)))
     return _active(system, positions, q), _active(system, velocities, q)
+
+
+@scalar
+def lock_coordinates(system: System, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, " k"]:
+    """The functions s(t, q) of the locks, whether these hold or not."""
+    fns = [c.fn.fn for c in system.constraints if isinstance(c.fn, LockResidual)]
+    values = [jnp.reshape(fn(t, q, system.params), ()) for fn in fns]
+    return jnp.stack(values) if values else jnp.zeros(0, q.dtype)
+
+
+@scalar
+def lock_rates(system: System, t: Scalar, q: Float[Array, " nq"], v: Float[Array, " nv"]) -> Float[Array, " k"]:
+    """ṡ of the locks."""
+    return jax.jvp(lambda t, q: lock_coordinates(system, t, q), (t, q), (jnp.ones_like(t), system.qdot(q, v)))[1]
 
 
 @scalar

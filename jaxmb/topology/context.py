@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..formulation import AbstractFormulation
 from ..linalg import independent_rows, metric_root
-from ..system import Mode, State, System, Terms, rows_at, scaled_residuals
+from ..system import Mode, State, System, Terms, lock_coordinates, lock_rates, rows_at, scaled_residuals
 from .reactions import ConstraintReactions
 
 Scalar = Float[Array, ""]
@@ -72,19 +72,19 @@ class EventContext:
     @functools.cached_property
     def values(self) -> Float[Array, " k"]:
         """The functions s of all locks."""
-        return self._values(self.state.t, self.state.q)
+        return lock_coordinates(self.system, self.state.t, self.state.q)
 
     @functools.cached_property
     def rates(self) -> Float[Array, " k"]:
         """ṡ of all locks."""
-        return self._rates(self.state.v)
+        return lock_rates(self.system, self.state.t, self.state.q, self.state.v)
 
     @functools.cached_property
     def mobility(self) -> Float[Array, " k"]:
         """s̈ of each lock by a unit of force along it, constraints aside."""
         system, t, q = self.system, self.state.t, self.state.q
         # The rates are affine in v, so that their derivative is the same at v = 0.
-        rows = jax.jacfwd(self._rates)(jnp.zeros(system.nv, q.dtype))
+        rows = jax.jacfwd(lambda v: lock_rates(system, t, q, v))(jnp.zeros(system.nv, q.dtype))
         # Sizes of rows have no part in the root. `metric_root` in place of M^(−1/2), as M may be singular where constraints hold what has
         # no inertia.
         terms = rows_at(system, t, q, jnp.ones(system.m, q.dtype))
@@ -127,13 +127,3 @@ class EventContext:
     @property
     def _every_row_acting(self) -> System:
         return eqx.tree_at(lambda s: s.active, self.system, jnp.ones(self.system.m, bool))
-
-    def _values(self, t: Scalar, q: Array) -> Float[Array, " k"]:
-        values = [jnp.reshape(lock.fn(t, q, self.system.params), ()) for lock in self.mode.locks]
-        return jnp.stack(values) if values else jnp.zeros(0, q.dtype)
-
-    def _rates(self, v: Array) -> Float[Array, " k"]:
-        t, q = self.state.t, self.state.q
-        if not self.mode.locks:
-            return jnp.zeros(0, q.dtype)
-        return jax.jvp(self._values, (t, q), (jnp.ones_like(t), self.system.qdot(q, v)))[1]
