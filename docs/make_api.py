@@ -48,7 +48,7 @@ def entries(packages: tuple[str, ...]) -> dict[str, typing.Any]:
         room = getattr(jm, package)
         at_top = {
             name: thing
-            for name, thing in vars(jm).items()
+            for name, thing in ((name, getattr(jm, name)) for name in dir(jm))
             if _documented(thing) and thing.__module__.startswith(f"jaxmb.{package}.")
         }
         public = {

@@ -1,5 +1,7 @@
 import ast
+import importlib
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -89,7 +91,9 @@ import sys, jax, diffrax, equinox
 before = set(sys.modules)
 import jaxmb as jm
 print(sorted({name.split(".")[0] for name in set(sys.modules) - before if "." in name} & {"scipy", "optax", "matplotlib", "llvmlite"}))
-print(sorted(name for name in sys.modules if name in ("jaxmb.fit", "jaxmb.plot", "jaxmb.planar", "jaxmb.spatial", "jaxmb.sweep")))
+print([name for name in sys.modules if name.startswith("jaxmb.")])
+jm.simulate
+print(sorted({"jaxmb.fit", "jaxmb.plot", "jaxmb.mechanism", "jaxmb.output", "jaxmb.verification"} & set(sys.modules)))
 print({"fit", "planar", "plot", "spatial", "sweep"} <= set(dir(jm)), jm.fit.identify.__name__, jm.spatial.Body.__name__)
 try:
     jm.nothing
@@ -100,7 +104,21 @@ except AttributeError as error:
 
 def test_what_few_programs_need_is_imported_where_it_is_used():
     found = subprocess.run([sys.executable, "-c", LATER], check=True, capture_output=True, text=True, timeout=300)
-    assert found.stdout.splitlines() == ["[]", "[]", "True identify Body", "module 'jaxmb' has no attribute 'nothing'"]
+    *lists, names, error = found.stdout.splitlines()
+    assert lists == ["[]", "[]", "[]"] and names == "True identify Body"
+    assert error == "module 'jaxmb' has no attribute 'nothing'"
+
+
+def test_type_checkers_are_told_the_names_that_there_are():
+    """Those that they read are those that are found, and `dir` has them; each is what it is in its room."""
+    tree = ast.parse(pathlib.Path(jm.__file__).read_text())
+    (told,) = (node for node in tree.body if isinstance(node, ast.If))
+    places = {(x.module or "", x.names[0].name) for x in told.body if isinstance(x, ast.ImportFrom)}
+    assert places == {("", room) for room in jm._ROOMS} | {(room, name) for name, room in jm._ROOM_OF.items()}
+    for room, name in places:
+        held = importlib.import_module(f"jaxmb.{room or name}")
+        assert getattr(jm, name) is (getattr(held, name) if room else held)
+    assert {name for _, name in places} <= set(dir(jm))
 
 
 COMPILED = """
