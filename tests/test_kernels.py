@@ -958,6 +958,29 @@ def test_exact_programs_have_hardly_more_operations():
     assert np.array_equal(np.isnan(Program.of(apart, shaped(6), exact=True)(bad)[0]), [False, True, False])
 
 
+def test_what_a_program_does_not_depend_on_makes_no_derivative_of_its_own():
+    own = Program.of(lambda t, x, y: [x * x, jnp.round(y)], shaped(), shaped(3), shaped(3))
+
+    def programs(moving):
+        """What is called for the tangent along these operands."""
+        at = (1.0, jnp.arange(3.0), jnp.ones(3))
+
+        def change(*along):
+            full = [along[moving.index(k)] if k in moving else jnp.zeros_like(x) for k, x in enumerate(at)]
+            fixed = lambda *xs: own(*(xs[moving.index(k)] if k in moving else x for k, x in enumerate(at)))
+            return jax.jvp(fixed, tuple(at[k] for k in moving), tuple(full[k] for k in moving))[1]
+
+        jaxpr = jax.make_jaxpr(change)(*(jnp.ones_like(at[k]) for k in moving))
+        return [e.params["program"] for e in jaxpr.eqns if e.primitive.name == "scalar_program"][1:]
+
+    (tangent,) = programs((1,))
+    assert programs((0, 1)) == [tangent] and programs((0,)) == []
+    # The derivative of what is rounded is zero: nothing is called for it, back neither.
+    rounded = Program.of(lambda y: [jnp.round(y)], shaped(3))
+    back = jax.make_jaxpr(jax.vjp(lambda y: rounded(y)[0], jnp.ones(3))[1])(jnp.ones(3))
+    assert not any(e.primitive.name == "scalar_program" for e in back.eqns)
+
+
 def test_few_numbers_are_looked_at_to_know_that_all_are_finite():
     """A sum of products has no more than its last result to be looked at; each input that is not finite still spoils all."""
     size = 6

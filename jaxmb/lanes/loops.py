@@ -89,6 +89,10 @@ class LoopProgram(abc.ABC):
         """The results."""
         return lanes_p.bind(*operands, program=self, lanes=())
 
+    def reads(self, operand: int) -> bool:
+        """Which operands it does without is not looked for."""
+        return True
+
     def tangent(self, moving: tuple[bool, ...]) -> None:
         """There is none as one program: it is differentiated by its functions."""
         return None

@@ -140,6 +140,14 @@ class Program:
         out.write(lambda: out.call(self, [Operand(k) for k in range(len(self.operands))]))
         return out
 
+    def reads(self, operand: int) -> bool:
+        """Whether its results depend on an operand."""
+        return operand in self._reads
+
+    @functools.cached_property
+    def _reads(self) -> frozenset[int]:
+        return frozenset(operand for operand, _ in self.code.inputs)
+
     @functools.lru_cache(maxsize=64)  # noqa: B019
     def tangent(self, moving: tuple[bool, ...]) -> "Program | None":
         """(arguments, tangents of those that move) ↦ tangents of the results that are numbers; None if that is no scalar program."""
@@ -225,6 +233,10 @@ class CompiledProgram(Callee, Protocol):
 
     def module(self, periods: Sequence[Period], lanes: int) -> LaneLoop:
         """What is compiled for so many lanes."""
+        ...
+
+    def reads(self, operand: int) -> bool:
+        """Whether its results may depend on an operand."""
         ...
 
     def tangent(self, moving: tuple[bool, ...]) -> Program | None:
@@ -323,7 +335,11 @@ def _jvp(
     lanes: tuple[int, ...],
 ) -> tuple[list[Array], list[ArrayLike | ad.Zero]]:
     results = lanes_p.bind(*primals, program=program, lanes=lanes)
-    moving = tuple(is_number(s) and not isinstance(t, ad.Zero) for t, s in zip(tangents, program.operands, strict=True))
+    # A program of its own for each set of operands that move: those on which nothing depends, such as the time, make none.
+    moving = tuple(
+        is_number(s) and not isinstance(t, ad.Zero) and program.reads(k)
+        for k, (t, s) in enumerate(zip(tangents, program.operands, strict=True))
+    )
     if not any(moving) or not any(map(is_number, results)):
         return results, [_no_tangent(x) for x in results]
     directions = [t for t, moves in zip(tangents, moving, strict=True) if moves]
@@ -332,8 +348,14 @@ def _jvp(
         fn = _of_some_operands(primals, moving, program, lanes)
         every = jax.jvp(fn, _selected(primals, moving), tuple(directions))[1]
         return results, [t if is_number(x) else _no_tangent(x) for x, t in zip(results, every, strict=True)]
-    changes = iter(lanes_p.bind(*primals, *directions, program=tangent, lanes=lanes))
+    changes = iter(_without_zeros(lanes_p.bind(*primals, *directions, program=tangent, lanes=lanes), tangent))
     return results, [next(changes) if is_number(x) else _no_tangent(x) for x in results]
+
+
+def _without_zeros(results: Sequence[Array], program: Program) -> list[Array | ad.Zero]:
+    """Results, without those that are zero whatever the arguments."""
+    zero = (k is not None and not np.any(k) for k in program.constants)
+    return [ad.Zero(jax.typeof(x)) if is_zero else x for x, is_zero in zip(results, zero, strict=True)]
 
 
 def _selected(operands: Sequence[ArrayLike], mask: Sequence[bool]) -> tuple[ArrayLike, ...]:
