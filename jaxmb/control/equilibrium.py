@@ -222,7 +222,7 @@ def _minimise(problem: Balance) -> tuple[Float[Array, " nq"], Float[Array, " nv"
         parts = jnp.array(PARTS, q.dtype)[:, None]
         # No step at all is among the trials: where it is the best, the search has ended.
         ways = jnp.concatenate([0 * newton[None], parts * newton, parts * fall])
-        trials = jax.vmap(lambda way: system.normalise(q + system.qdot(q, way)))(ways)
+        trials = jax.vmap(lambda way: system.displaced(q, way))(ways)
         merits = jax.vmap(lambda q: merit(q, in_use, size))(trials)
         best = jnp.argmin(merits)  # the first of equal ones, which is where it stands
         return count + 1, trials[best], best > 0, imbalance

@@ -180,7 +180,7 @@ def state_beside(system: System, states: State, index: Int[Array, ""], t: Float[
     """The state at a time near that of one of several states, with its derivatives by all numbers of the system."""
     like: State = jax.tree.map(lambda x: x[index], states)
     fixed, near, t = lax.stop_gradient((system, like, t))
-    guess = fixed.normalise(near.q + (t - near.t) * fixed.qdot(near.q, near.v))
+    guess = fixed.displaced(near.q, (t - near.t) * near.v)
     weights = 1 / near.scale.span
     q = lax.fori_loop(0, STEPS, lambda _, q: newton(fixed, t, q, weights), guess)
     return state_at(system, t, q, like)
@@ -195,4 +195,4 @@ def newton(
 
 
 def _moved(system: System, q: Array, rows: Array, residual: Array) -> Float[Array, " nq"]:
-    return system.normalise(q - system.qdot(q, solve_spd(rows.T @ rows, rows.T @ residual)))
+    return system.displaced(q, -solve_spd(rows.T @ rows, rows.T @ residual))

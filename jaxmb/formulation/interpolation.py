@@ -165,7 +165,7 @@ def _onto(
         # Velocity constraints have no position to return to. A cut-off of zero, as the rows were chosen at the state and must be the same
         # at all samples.
         move = formulation.factorise(rows(q), holonomic, 0.0).solve(zero, position_residual(system, t, q))[0]
-        return system.normalise(q - system.qdot(q, move)), None
+        return system.displaced(q, -move), None
 
     q = lax.scan(closer, system.normalise(q), None, length=ITERATIONS)[0]
     factor, v = formulation.factorise(rows(q), in_use, 0.0), state.v

@@ -143,9 +143,9 @@ def _closing_step(system: System, guess: Guess, start: Array, q: Array, scale: S
         offset=scale.span,
         holonomic=system.holonomic,
     )
-    move = system.qdot(q, -shortest_move(system, equations, guess.rank_tol)[0])
+    move = -shortest_move(system, equations, guess.rank_tol)[0]
     # All lengths at once: a search one after the other would be a loop within the loop.
-    trials = jax.vmap(lambda length: system.normalise(q + length * move))(jnp.array(STEPS, q.dtype))
+    trials = jax.vmap(lambda length: system.displaced(q, length * move))(jnp.array(STEPS, q.dtype))
     # As Φ is of a row, so of an aim how far it goes while all coordinates move by ℓ: metres and radians compare.
     far = jnp.abs(aimed) @ scale.reach
     sizes = jnp.concatenate([scale.span, jnp.where(far > 0, far, 1)])

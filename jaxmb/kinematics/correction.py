@@ -114,7 +114,7 @@ def correct_by(
         used = jax.tree.map(lambda a, b: jnp.where(first, a, b), position_factor, factor)
         # The last turn moves nothing: it is there for the residuals that are left.
         step = jnp.where(last, 0, used.particular(jnp.where(first, position, velocity)))
-        corrected = system.normalise(q - system.qdot(q, step))
+        corrected = system.displaced(q, -step)
         return (jnp.where(first, corrected, q), jnp.where(first, v, v - step), rest), (position, velocity)
 
     start = (q, v, jnp.zeros_like(factor.in_use))

@@ -139,7 +139,7 @@ class TracedMechanism(eqx.Module):
         """A step along the tangent and the shortest move back onto the constraints; whether the step is acceptable, and the angle by which it turns."""
         system, formulation, scale = self.system, self.formulation, self.scale
         # Predictor and corrector (Allgower and Georg 1990, ch. 2 and 6).
-        guess = system.normalise(at.q + length * system.qdot(at.q, at.v))
+        guess = system.displaced(at.q, length * at.v)
         in_use = formulation.prepare(rows_at(system, self.t, guess, scale.row))
         correction = correct(system, formulation, State(self.t, guess, at.v, scale), in_use, ITERATIONS)
         trial = self.point(correction.q, correction.v, at.values)

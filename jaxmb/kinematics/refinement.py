@@ -96,7 +96,7 @@ def _onto(system: System, guess: "Guess", state: State, t: Array, target: Array)
             holonomic=system.holonomic,
         )
         step, _ = shortest_move(system, equations, guess.rank_tol)
-        return system.normalise(q - system.qdot(q, step)), None
+        return system.displaced(q, -step), None
 
     q = lax.scan(closer, system.normalise(target), None, length=ITERATIONS)[0]
     extra, v = jnp.eye(system.nv)[fixed_velocities], state.v
@@ -132,7 +132,7 @@ def _on_regular_rows(
         return ConstrainedFactor(factor.metric, jacobian, sizes, mask, guess.rank_tol).particular(values)
 
     extra = fixed_rows(system, q, guess.fixed)
-    q = system.normalise(q - system.qdot(q, shift(q, holonomic, guess.fixed, extra, position_residual(system, t, q))))
+    q = system.displaced(q, -shift(q, holonomic, guess.fixed, extra, position_residual(system, t, q)))
     extra, velocities = jnp.eye(system.nv)[np.array(guess.fixed_velocities, int)], guess.fixed_velocities
     return q, v - shift(q, regular, velocities, extra, velocity_residual(system, t, q, v))
 

@@ -249,10 +249,10 @@ def _trial_at(
             miss=residual[row] / scale.span[row],
             across=factor.root.T @ direction,
         )
-        return count + 1, system.normalise(q - system.qdot(q, factor.particular(residual))), trial, on
+        return count + 1, system.displaced(q, -factor.particular(residual)), trial, on
 
     q = path.at(x)
-    q = system.normalise(q + system.qdot(q, shift))
+    q = system.displaced(q, shift)
     zero, none = jnp.zeros_like(x), jnp.zeros_like(shift)
     start = (
         jnp.array(0),

@@ -363,6 +363,15 @@ class System(TextInNotebooks, eqx.Module):
         """The coordinates with unit quaternions and the like restored."""
         return q if self.normalise_fn is None else self.normalise_fn(q)
 
+    def displaced(self, q: Float[Array, " nq"], displacement: Float[Array, " nv"]) -> Float[Array, " nq"]:
+        """The coordinates displaced by N(q) d, q + N(q) d, normalised."""
+        plain = self.rate_fn is None and self.normalise_fn is None
+        return q + displacement if plain else self._displaced(q, displacement)
+
+    @scalar
+    def _displaced(self, q: Float[Array, " nq"], displacement: Float[Array, " nv"]) -> Float[Array, " nq"]:
+        return self.normalise(q + self.qdot(q, displacement))
+
     @scalar
     def mass(self, t: Scalar, q: Float[Array, " nq"]) -> Float[Array, "nv nv"]:
         """M(t, q)."""
