@@ -59,6 +59,16 @@ def body(equation: JaxprEqn) -> ClosedJaxpr | Jaxpr | None:
     return params[_CALLS[name]] if name in _CALLS else None
 
 
+def has_branches(program: ClosedJaxpr | Jaxpr) -> bool:
+    """Whether there is a `cond` in a program, or in one that an equation of it holds."""
+    for equation in opened(program)[0].eqns:
+        held = [x for value in equation.params.values() for x in (value if isinstance(value, tuple) else (value,))]
+        programs = [body(equation), *(x for x in held if isinstance(x, (ClosedJaxpr, Jaxpr)))]
+        if equation.primitive.name == "cond" or any(has_branches(x) for x in programs if x is not None):
+            return True
+    return False
+
+
 def with_body(equation: JaxprEqn, program: ClosedJaxpr) -> JaxprEqn:
     """A call of another program."""
     return equation.replace(params=equation.params | {_CALLS[equation.primitive.name]: program})

@@ -19,11 +19,12 @@ from .code import Code, Shaped, Subprogram, entries, precision
 from .elementwise import by_numbers
 from .errors import NotScalarError
 from .graph import OperationGraph
-from .jaxpr import jaxpr_as_fun, pruned
+from .jaxpr import has_branches, jaxpr_as_fun, pruned
 from .jit import missing, registered
 from .module import LaneLoop, Period
 from .queue import Operand, Queue
 from .scalarise import LARGEST, LARGEST_DERIVATIVE, scalarise
+from .transpose import transposed
 from .uncompiled import Callee, leads, uncompiled, varying
 from .within import Within
 
@@ -161,33 +162,69 @@ class Program:
             return [changes[k] for k in numbers]
 
         arguments = (*shapes, *(shapes[k] for k in indices))
-        return self._derived(fn, *arguments, linear=tuple(range(len(shapes), len(arguments))))
-
-    @functools.lru_cache(maxsize=64)  # noqa: B019
-    def transposed(self) -> "Program | None":
-        """(other arguments, cotangents of the results) ↦ cotangents of the linear arguments; None if that is no scalar program."""
-        shapes, linear = self.operands, self.linear
-        others = [k for k in range(len(shapes)) if k not in linear]
-
-        def fn(*operands: Array) -> Sequence[Array]:
-            fixed, cotangents = dict(zip(others, operands[: len(others)], strict=True)), operands[len(others) :]
-            of_linear = lambda *xs: self.fn(
-                *(({**fixed, **dict(zip(linear, xs, strict=True))})[k] for k in range(len(shapes)))
-            )
-            return jax.linear_transpose(of_linear, *(shapes[k] for k in linear))(list(cotangents))
-
-        arguments = (*(shapes[k] for k in others), *self.results)
-        return self._derived(fn, *arguments, linear=tuple(range(len(others), len(arguments))))
-
-    def _derived(
-        self, fn: Callable[..., Sequence[Array]], *arguments: Shaped, linear: tuple[int, ...]
-    ) -> "Program | None":
+        linear = tuple(range(len(shapes), len(arguments)))
         try:
             return Program.of(
                 fn, *arguments, linear=linear, largest=LARGEST_DERIVATIVE, exact=self.exact, brief=self.brief
             )
         except NotScalarError:
             return None
+
+    @functools.lru_cache(maxsize=64)  # noqa: B019
+    def transposed(self) -> "TransposedProgram | None":
+        """(other arguments, cotangents of the results) ↦ cotangents of the linear arguments; None if that is no scalar program."""
+        try:
+            return TransposedProgram(self)
+        except NotScalarError:
+            return None
+
+
+class TransposedProgram(Program):
+    """(other arguments, cotangents of the results) ↦ cotangents of the arguments in which a program is linear."""
+
+    def __init__(self, program: Program):
+        self.of_linear, linear = program, program.linear
+        others = [k for k in range(len(program.operands)) if k not in linear]
+        self.others, self.linear = others, tuple(range(len(others), len(others) + len(program.results)))
+        self.thorough, self.exact, self.brief, self.numbered = False, program.exact, program.brief, False
+        self.operands = (*(program.operands[k] for k in others), *program.results)
+        self.results = tuple(program.operands[k] for k in linear)
+
+        def write(graph: OperationGraph, nodes: list[np.ndarray]) -> list[np.ndarray]:
+            # A branch that is not taken may have no derivative: JAX goes back over none but the other, operations over both.
+            if has_branches(program.jaxpr):
+                return scalarise(graph, pruned(self.jaxpr), nodes, LARGEST_DERIVATIVE)
+            fixed = {k: _numbers(graph, x) for k, x in zip(others, nodes, strict=False)}
+            bars = [int(i) for x in nodes[len(others) :] for i in np.ravel(x)]
+            shares = transposed(graph, program.code, linear, fixed, bars, LARGEST_DERIVATIVE)
+            zero = graph.constant(0.0)
+            own = [(k, s, entries(s.shape)) for k, s in zip(linear, self.results, strict=True)]
+            return [
+                np.array([shares.get((k, e), zero) for e in range(n)], np.int64).reshape(s.shape) for k, s, n in own
+            ]
+
+        self.write(write)
+
+    @functools.cached_property
+    def jaxpr(self) -> ClosedJaxpr:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """As JAX transposes the function, which takes longer: where it is not compiled."""
+        program, others, linear = self.of_linear, self.others, self.of_linear.linear
+
+        def back(*operands: Array) -> list[Array]:
+            fixed, cotangents = dict(zip(others, operands[: len(others)], strict=True)), operands[len(others) :]
+            of_linear = lambda *xs: program.fn(
+                *((fixed | dict(zip(linear, xs, strict=True)))[k] for k in range(len(program.operands)))
+            )
+            return list(jax.linear_transpose(of_linear, *(program.operands[k] for k in linear))(list(cotangents)))
+
+        with WRITING:
+            return jax.make_jaxpr(back)(*self.operands)
+
+
+def _numbers(graph: OperationGraph, nodes: np.ndarray) -> np.ndarray:
+    """The nodes of an operand as numbers, as code reads them: truth values as 1 and 0."""
+    of = lambda i: graph.apply("to_number", i) if graph.is_truth(i) else i
+    return np.array([of(int(i)) for i in nodes.ravel()], np.int64).reshape(nodes.shape)
 
 
 def shapes_of(avals: Sequence[ShapedArray]) -> tuple[Shaped, ...]:
@@ -402,15 +439,15 @@ def _transpose(
         for ct, s in zip(cotangents, program.results, strict=True)
     ]
     out: list[ArrayLike | None] = [None] * len(operands)
-    transposed = program.transposed()
-    if transposed is None:
+    back = program.transposed()
+    if back is None:
         mask = [k in linear for k in range(len(operands))]
         shapes = (Shaped(avals[k].shape, avals[k].dtype) for k in linear)
         shares = jax.linear_transpose(_of_some_operands(operands, mask, program, lanes), *shapes)(bars)
         for k, share in zip(linear, shares, strict=True):
             out[k] = share
         return out
-    shares = lanes_p.bind(*(operands[k] for k in others), *bars, program=transposed, lanes=lanes)
+    shares = lanes_p.bind(*(operands[k] for k in others), *bars, program=back, lanes=lanes)
     for k, share in zip(linear, shares, strict=True):
         lead = avals[k].shape[: avals[k].ndim - len(program.operands[k].shape)]
         missing_axes = len(lanes) - len(lead)
