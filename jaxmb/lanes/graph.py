@@ -148,13 +148,13 @@ class OperationGraph:
         key = (operation, arguments)
         node = self._applied.get(key)
         if node is None:
-            # Guards are drawn out of sums and products, in which zeros are zeros then.
-            draws_out = self.exact and operation in _UNBROKEN and any(self._is(i, GUARDED) for i in arguments)
-            simplified = self._guard_drawn_out if draws_out else self._simplified
+            # Guards come out of sums and products, in which zeros are zeros then.
+            hoists = self.exact and operation in _UNBROKEN and any(self._is(i, GUARDED) for i in arguments)
+            simplified = self._guard_hoisted if hoists else self._simplified
             node = self._applied[key] = simplified(operation, *arguments)
         return node
 
-    def _guard_drawn_out(self, operation: str, *arguments: int) -> int:
+    def _guard_hoisted(self, operation: str, *arguments: int) -> int:
         guarded = [self._is(i, GUARDED) for i in arguments]
         bare = [self.arguments[i][0] if has else i for i, has in zip(arguments, guarded, strict=True)]
         suspects = (self.values[i] for i, has in zip(arguments, guarded, strict=True) if has)

@@ -62,9 +62,9 @@ def body(equation: JaxprEqn) -> ClosedJaxpr | Jaxpr | None:
 def has_branches(program: ClosedJaxpr | Jaxpr) -> bool:
     """Whether there is a `cond` in a program, or in one that an equation of it holds."""
     for equation in opened(program)[0].eqns:
-        held = [x for value in equation.params.values() for x in (value if isinstance(value, tuple) else (value,))]
-        programs = [body(equation), *(x for x in held if isinstance(x, (ClosedJaxpr, Jaxpr)))]
-        if equation.primitive.name == "cond" or any(has_branches(x) for x in programs if x is not None):
+        params = [x for value in equation.params.values() for x in (value if isinstance(value, tuple) else (value,))]
+        inner = [x for x in (body(equation), *params) if isinstance(x, (ClosedJaxpr, Jaxpr))]
+        if equation.primitive.name == "cond" or any(map(has_branches, inner)):
             return True
     return False
 

@@ -77,37 +77,42 @@ class _Transposed:
 
     def back_over(self, i: int) -> None:
         """Hands the cotangent of a node on to its arguments."""
-        operation, arguments, bar = self.code.graph.operations[i], self.code.graph.arguments[i], self.bars[i]
-        apply, fixed = self.graph.apply, [self.fixed.get(a) for a in arguments]
+        arguments, bar = self.code.graph.arguments[i], self.bars[i]
+        shares = self._shares(self.code.graph.operations[i], [self.fixed.get(a) for a in arguments], bar)
+        for a, share in zip(arguments, shares, strict=True):
+            if share is not None:
+                self.add(a, share)
+
+    def _shares(self, operation: str, fixed: Sequence[int | None], bar: int) -> Sequence[int | None]:
+        """The cotangents of an operation's arguments, None of those that are `fixed`, which are nodes of the graph that is written."""
+        apply, zero = self.graph.apply, self.graph.constant(0.0)
         match operation, fixed:
-            case "neg" | "stored", [None]:
-                shares = [apply("neg", bar) if operation == "neg" else bar]
             case "add" | "sub", [x, y]:
                 # What is added to a linear part is zero, or the NaN of a guard, which is handed on.
                 for other in (x, y):
                     bar = bar if other is None else apply("add", bar, apply("zero_or_nan", other))
-                shares = [bar, apply("neg", bar) if operation == "sub" else bar]
+                return bar, apply("neg", bar) if operation == "sub" else bar
+            case "neg", _:
+                return (apply("neg", bar),)
+            case "stored", _:
+                return (bar,)
+            case "zero_or_nan", _:
+                return (apply("mul", zero, bar),)
             case "mul", [None, int(y)]:
-                shares = [apply("mul", bar, y)]
+                return apply("mul", bar, y), None
             case "mul", [int(x), None]:
-                shares = [None, apply("mul", bar, x)]
+                return None, apply("mul", bar, x)
             case "div", [None, int(y)]:
-                shares = [apply("div", bar, y)]
-            case "zero_or_nan", [None]:
-                shares = [apply("mul", self.graph.constant(0.0), bar)]
-            case "select", [int(p), *_]:
-                zero = self.graph.constant(0.0)
-                shares = [None, apply("select", p, bar, zero), apply("select", p, zero, bar)]
+                return apply("div", bar, y), None
+            case "select", [int(p), _, _]:
+                return None, apply("select", p, bar, zero), apply("select", p, zero, bar)
             case "lookup", [int(which), *table]:
-                shares = [None, *(self._looked_up(which, k, len(table), bar) for k in range(len(table)))]
+                return None, *(self._entry(which, k, len(table), bar) for k in range(len(table)))
             case _:
                 raise NotScalarError(f"`{operation}` is not linear")
-        for a, share in zip(arguments, shares, strict=False):
-            if share is not None:
-                self.add(a, share)
 
-    def _looked_up(self, which: int, k: int, count: int, bar: int) -> int:
-        """The share of an entry of a table: the nearest to a number, the first one for NaN."""
+    def _entry(self, which: int, k: int, count: int, bar: int) -> int:
+        """The cotangent of entry k of a table, from which the nearest to a number is taken, the first one for NaN."""
         apply, number = self.graph.apply, self.graph.constant
         beyond = lambda k: apply("ge", which, number(float(k)))
         chosen = number(True) if k == 0 else beyond(k)

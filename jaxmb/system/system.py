@@ -364,9 +364,10 @@ class System(TextInNotebooks, eqx.Module):
         return q if self.normalise_fn is None else self.normalise_fn(q)
 
     def displaced(self, q: Float[Array, " nq"], displacement: Float[Array, " nv"]) -> Float[Array, " nq"]:
-        """The coordinates displaced by N(q) d, q + N(q) d, normalised."""
-        plain = self.rate_fn is None and self.normalise_fn is None
-        return q + displacement if plain else self._displaced(q, displacement)
+        """Coordinates displaced by d: q + N(q) d, normalised."""
+        if self.rate_fn is None and self.normalise_fn is None:
+            return q + displacement
+        return self._displaced(q, displacement)
 
     @scalar
     def _displaced(self, q: Float[Array, " nq"], displacement: Float[Array, " nv"]) -> Float[Array, " nq"]:
