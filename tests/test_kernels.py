@@ -7,6 +7,7 @@ import subprocess
 import sys
 import weakref
 
+import bricard_joints
 import diffrax as dfx
 import equinox as eqx
 import jax
@@ -1113,6 +1114,21 @@ def test_programs_hold_calls_of_the_systems_functions_not_these(derivative):
     last = lambda v: jm.simulate(system, dataclasses.replace(state, v=v), [0.2], throw=False).q[-1, 0]
     text = jax.jit(jax.grad(last) if derivative else last).lower(state.v).as_text()
     assert "stablehlo.sine" not in text and "stablehlo.cosine" not in text and len(text.splitlines()) < 4000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("build", "events", "most"), [("relative", True, 16_500), ("absolute", False, 20_000)])
+def test_programs_of_loops_in_space_are_small(build, events, most):
+    """Also their gradients, with a brake, and of 31 rows: derivatives of all functions of the system are compiled by themselves."""
+    mechanism = bricard_joints.bricard_joints()
+    system = mechanism.build(build, cut=["hinge6"] if build == "relative" else ())
+    state = jm.assemble(system)
+    brakes = [jm.Brake("hinge1", 0.5, at=0.1)] if events else []
+
+    def last(v):
+        return jm.simulate(system, dataclasses.replace(state, v=v), [0.2], events=brakes, throw=False).q[-1, 0]
+
+    assert len(jax.jit(jax.grad(last)).lower(state.v).as_text().splitlines()) < most
 
 
 @pytest.mark.slow
