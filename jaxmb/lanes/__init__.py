@@ -21,7 +21,6 @@ from .loops import LoopProgram as LoopProgram
 from .module import Handler as Handler
 from .program import Program as Program
 from .program import WRITING as WRITING
-from .scalarise import LARGEST_BRIEF as LARGEST_BRIEF
 from .scalarise import LARGEST_DERIVATIVE as LARGEST_DERIVATIVE
 from .errors import NotScalarError as NotScalarError
 from .sparsity import sparsity as sparsity

@@ -23,7 +23,7 @@ from .jaxpr import has_branches, jaxpr_as_fun, pruned
 from .jit import missing, registered
 from .module import LaneLoop, Period
 from .queue import Operand, Queue
-from .scalarise import LARGEST, LARGEST_DERIVATIVE, scalarise
+from .scalarise import LARGEST, LARGEST_BRIEF, LARGEST_DERIVATIVE, scalarise
 from .transpose import transposed
 from .uncompiled import Callee, leads, uncompiled, varying
 from .within import Within
@@ -83,6 +83,14 @@ class Program:
         with WRITING:
             jaxpr = jax.make_jaxpr(fn)(*arguments)
         return cls(jaxpr, linear, largest=largest, thorough=thorough, exact=exact, brief=brief, library=library)
+
+    @classmethod
+    def callee(cls, fn: Callable[..., Sequence[Array]], *arguments: Shaped) -> "Program | None":
+        """Of a function that stands in programs of XLA's, which call it in place of compiling it each time; None if it cannot be one, or is large."""
+        try:
+            return cls.of(fn, *arguments, largest=LARGEST_BRIEF, exact=True, brief=True)
+        except NotScalarError:
+            return None
 
     def write(self, write: Write, library: bool = False) -> None:
         """Its code, of the nodes of the results that are written into a graph.
@@ -392,7 +400,7 @@ def _jvp(
 def _without_zeros(results: Sequence[Array], program: Program) -> list[Array | ad.Zero]:
     """Results, without those that are zero whatever the arguments."""
     zero = (k is not None and not np.any(k) for k in program.constants)
-    return [ad.Zero(jax.typeof(x)) if is_zero else x for x, is_zero in zip(results, zero, strict=True)]
+    return [_no_tangent(x) if is_zero else x for x, is_zero in zip(results, zero, strict=True)]
 
 
 def _selected(operands: Sequence[ArrayLike], mask: Sequence[bool]) -> tuple[ArrayLike, ...]:

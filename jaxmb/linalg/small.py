@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..lanes import LARGEST_BRIEF, WRITING, NotScalarError, Program, Shaped, unavailable
+from ..lanes import WRITING, Program, Shaped, unavailable
 
 Function = Callable[..., Sequence[Array]]
 
@@ -33,7 +33,4 @@ def small(fn: Function) -> Function:
 
 @functools.lru_cache(maxsize=256)
 def _compiled(fn: Function, shapes: tuple[Shaped, ...]) -> Program | None:
-    try:
-        return Program.of(functools.partial(fn, quick=True), *shapes, largest=LARGEST_BRIEF, exact=True, brief=True)
-    except NotScalarError:
-        return None
+    return Program.callee(functools.partial(fn, quick=True), *shapes)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from ..foundations import Blank, shapes_of
-from ..lanes import LARGEST_BRIEF, WRITING, NotScalarError, Program, Shaped, unavailable
+from ..lanes import WRITING, Program, Shaped, unavailable
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -52,8 +52,5 @@ def _compiled(
         structures.append(structure)
         return leaves
 
-    try:
-        program = Program.of(leaves_of, *shapes, largest=LARGEST_BRIEF, exact=True, brief=True)
-    except NotScalarError:
-        return None
-    return program, structures[-1], program.constants
+    program = Program.callee(leaves_of, *shapes)
+    return None if program is None else (program, structures[-1], program.constants)
