@@ -18,7 +18,7 @@ matplotlib.use("Agg")
 
 FOLDER = pathlib.Path(__file__).parent / "figures" / "elements"
 P, S = jm.planar, jm.spatial
-SIZE, DPI = (2.2, 1.7), 100  # of one picture in inches
+SIZE, DPI = (2.6, 2.0), 140  # of one picture in inches
 
 
 def arm(**more):

@@ -37,5 +37,5 @@ def save(axes, name):
     path = pathlib.Path("output") / f"{name}.png"
     path.parent.mkdir(exist_ok=True)
     figure = np.ravel(axes)[0].figure
-    figure.savefig(path, dpi=80, bbox_inches="tight")
+    figure.savefig(path, dpi=140, bbox_inches="tight")
     print(f"wrote {path}")

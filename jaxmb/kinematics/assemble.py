@@ -216,13 +216,13 @@ def _with_search(system: System, guess: Guess, assembly: Assembly) -> Assembly:
 
 def _refined(system: System, guess: Guess, near: Assembly) -> Assembly:
     """The assembly with its state refined (`refined`), if it was moved to beside a singular pose; a program of its own, like the search."""
-    if not system.m:
+    if not system.m or (guess.concrete and not bool(near.beside)):
         return near
     acting, state = system.in_mode(guess.mode), near.state
-    if not guess.concrete:
-        better = with_fallback(near.beside, refined, (acting, guess, state), (state.q, state.v))
+    if guess.concrete:
+        better = refined(acting, guess, state)
     else:
-        better = refined(acting, guess, state) if bool(near.beside) else (state.q, state.v)
+        better = with_fallback(near.beside, refined, (acting, guess, state), (state.q, state.v))
     # The better value with the derivatives of the iterations: the refinement has none.
     q, v = (x + lax.stop_gradient(y - x) for x, y in zip((state.q, state.v), better, strict=True))
     return dataclasses.replace(near, state=dataclasses.replace(state, q=q, v=v))

@@ -77,8 +77,8 @@ def _path(ax: Any, goal: Goal, before: np.ndarray, after: np.ndarray) -> None:
     if goal.target is not None:
         ax.plot(*np.broadcast_to(goal.target, after.shape).T, "o", color=TARGET, fillstyle="none", label="wanted")
     ax.set_aspect("equal")
-    ax.set_xlabel("x / m")
-    ax.set_ylabel("y / m")
+    ax.set_xlabel("x in m")
+    ax.set_ylabel("y in m")
 
 
 def _values(ax: Any, goal: Goal, result: Design, before: np.ndarray, after: np.ndarray) -> None:

@@ -19,7 +19,7 @@ LIGHT = np.array([-0.35, 0.6, 0.72])  # right, up, towards the viewer
 DIM, PALE = 0.55, 0.25  # brightness of a face that the light does not meet, and how much white is in its colour
 # Sizes of the parts that are sorted, and how much nearer lines are than faces, in radii of what is seen: an edge is farther than a part of
 # its face may be, by up to half a part.
-CELL, LIFT = 0.15, 0.05
+CELL, LIFT = 0.08, 0.025
 DISTANCE = 3.5  # of the eye of a perspective view, in sizes of what is seen
 
 
