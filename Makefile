@@ -55,9 +55,9 @@ dist: $(VENV)/.test
 	ls -l dist
 	$(BIN)/pytest -n 0 -m 'slow or not slow' tests/test_distribution.py
 
-# Warnings, such as of a link that leads nowhere, are errors. The variable silences an advertisement.
+# Warnings, such as of a link that leads nowhere, are errors.
 site: $(VENV)/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python docs/make_site.py
 
 examples: $(VENV)/.plots
 	set -e; for name in $(EXAMPLES); do $(BIN)/python examples/$$name.py; done

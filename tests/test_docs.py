@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 import pytest
+from test_page import BROWSER
 
 import jaxmb
 
@@ -90,20 +91,53 @@ def test_every_page_is_in_the_contents_of_the_site():
     assert {f"docs/{page}" for page in shown} == {*PAGES} - {"README.md"}
 
 
-@pytest.mark.slow
-def test_the_site_loads_nothing_from_elsewhere_and_plays_a_mechanism(tmp_path):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    pytest.importorskip("zensical")
     pytest.importorskip("material")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
-    assert found.returncode == 0, found.stderr
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "docs"))
+        return importlib.import_module("make_site").make(tmp_path_factory.mktemp("built"))
+
+
+@pytest.mark.slow
+def test_the_site_loads_nothing_from_elsewhere_and_plays_a_mechanism(site):
     loads = re.compile(r"<(?:script|img|iframe)[^>]*\ssrc=\"?https?:|<link[^>]*stylesheet[^>]*https?:|unpkg\.com")
-    made = list(tmp_path.rglob("*.html"))
+    made = list(site.rglob("*.html"))
     assert len(made) >= len(PAGES) - 1
     for page in made:
         assert not loads.search(page.read_text()), page
-    assert 'src="player.html"' in (tmp_path / "index.html").read_text()
+    assert 'src="player.html"' in (site / "index.html").read_text()
     for name in ("player", "wishbone", "excavator"):
-        assert "__DATA__" not in (tmp_path / f"{name}.html").read_text()
+        assert "__DATA__" not in (site / f"{name}.html").read_text()
+
+
+# Types into the search, which is in a shadow tree, and writes where links of its answer lead into the title.
+SEARCH = """<script>
+const roots = [document], attach = Element.prototype.attachShadow;
+Element.prototype.attachShadow = function(options) { roots.push(attach.call(this, options)); return roots.at(-1); };
+const all = what => roots.flatMap(root => [...root.querySelectorAll(what)]), wait = ms => new Promise(done => setTimeout(done, ms));
+window.onload = async () => {
+  await wait(500);
+  all(".md-search__button")[0].click();
+  await wait(700);
+  const input = all("input[type=text]").pop();
+  input.value = "brake";
+  input.dispatchEvent(new InputEvent("input", {bubbles: true}));
+  await wait(2500);
+  document.title = all("a").filter(a => /brake/i.test(a.innerText)).map(a => a.href).join(" ");
+};
+</script>"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
+def test_the_site_is_searched_from_the_disk(site):
+    page = site / "searched.html"
+    page.write_text((site / "index.html").read_text().replace("<head>", "<head>" + SEARCH, 1))
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=9000", "--dump-dom"]
+    found = subprocess.run([BROWSER, *options, page.as_uri()], capture_output=True, text=True, timeout=120).stdout
+    assert "api/topology.html" in re.search(r"<title>(.*?)</title>", found)[1]
 
 
 SCRIPTS = re.search(r"EXAMPLES := (.*)", (ROOT / "Makefile").read_text())[1].split()
