@@ -51,9 +51,23 @@ def test_a_traced_solution_prints_without_numbers(run):
     assert "Solution(" in texts[0]
 
 
+def test_a_state_prints_its_numbers_and_what_acts(run):
+    system, start, solution = run
+    assert " ".join(str(start).split()) == "State at t = 0 s q 0.3 v 0"
+    locked = jm.simulate(system, start, [0.5], events=[jm.Lock("<pin>", at=0.1)]).state(0)
+    assert str(locked).splitlines()[-1].split(maxsplit=1) == ["rows", "1 of 1 act"]
+    assert [line.split(maxsplit=1) for line in str(solution.states).splitlines()] == [
+        ["5", "states, t from 0 to 1 s"],
+        ["q", "(5, 1)"],
+        ["v", "(5, 1)"],
+    ]
+    for shape in (jax.eval_shape(lambda: start), jax.eval_shape(lambda: solution)):
+        assert "ShapeDtypeStruct(" in str(shape)  # no numbers are known
+
+
 def test_notebooks_show_what_is_printed_with_names_escaped(run):
     system, start, solution = run
-    for shown in (MECHANISM, system, solution, jm.diagnose(system, start), jm.analyse_reactions(system, start)):
+    for shown in (MECHANISM, system, start, solution, jm.diagnose(system, start), jm.analyse_reactions(system, start)):
         text = shown._repr_html_()
         assert text.startswith("<pre") and html.unescape(text).endswith(f">{shown}</pre>") and "<pin>" not in text
     assert "&lt;pin&gt;" in system._repr_html_()

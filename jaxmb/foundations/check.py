@@ -89,8 +89,8 @@ def enforce(value: T, checks: Sequence[Check], notes: Mapping[str, str] | None =
 
 
 def is_concrete(*trees: PyTree) -> bool:
-    """Whether no leaf is a tracer."""
-    return not any(isinstance(x, Tracer) for x in jax.tree_util.tree_leaves(trees))
+    """Whether all leaves have values: none is a tracer, or a mere shape."""
+    return not any(isinstance(x, Tracer | jax.ShapeDtypeStruct) for x in jax.tree_util.tree_leaves(trees))
 
 
 def arrays_of(*trees: PyTree) -> ModuleType:

@@ -55,6 +55,8 @@ def _taped(moving: PhaseInputs, method: Method, event: dfx.Event | None) -> Phas
 
 @_taped.def_fwd
 def _forward(_: PyTree, moving: PhaseInputs, method: Method, event: dfx.Event | None) -> tuple[Phase, Any]:
+    # Before the loops are: what some versions of JAX say of these names no adjoint.
+    moving = eqxi.nondifferentiable(moving, msg=TWICE_BACK)
     phase, tape = solve(moving, method, event, dfx.ForwardMode(), tape=True)
     accepted = phase.accepted
     return phase, (tape, phase.t, accepted.rows.in_use, accepted.steady)

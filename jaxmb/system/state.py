@@ -2,8 +2,10 @@
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from ..foundations import TextInNotebooks, counted, is_concrete, table
 from .mode import Mode
 
 
@@ -35,7 +37,7 @@ class Scale(eqx.Module):
         return jnp.finfo(velocity.dtype).eps ** 0.5 * rate
 
 
-class State(eqx.Module):
+class State(TextInNotebooks, eqx.Module):
     """A point of a motion, made by `jaxmb.assemble`.
 
     Attributes:
@@ -53,3 +55,24 @@ class State(eqx.Module):
     scale: Scale
     mode: Mode | None = None
     control: Float[Array, "... nz"] | None = None
+
+    def __str__(self) -> str:
+        """Its numbers, of many states their shapes; the representation of all fields where numbers are not known."""
+        if not is_concrete(self):
+            return repr(self)
+        t, several = np.asarray(self.t), self.t.ndim > 0
+        numbers = lambda x: (
+            [] if x is None else [str(x.shape)] if several else [f"{number:.6g}" for number in np.ravel(x)]
+        )
+        acting = None if self.mode is None else np.asarray(self.mode.active)
+        return table(
+            f"{counted(t.size, 'state').capitalize()}, t from {t.min():.6g} to {t.max():.6g} s"
+            if several
+            else f"State at t = {t:.6g} s",
+            {
+                "q": numbers(self.q),
+                "v": numbers(self.v),
+                "rows": [] if acting is None or several else [f"{np.sum(acting)} of {acting.size} act"],
+                "control": numbers(self.control),
+            },
+        )
