@@ -65,7 +65,6 @@ def test_words_that_make_no_sense_are_refused(written, capsys, words):
     assert done.value.code == 2 and "error: " in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_models_are_converted_to_text(written, tmp_path, capsys):
     """Bit for bit what the file says."""
     target = tmp_path / "tree.toml"
@@ -93,7 +92,6 @@ def test_a_loop_is_inspected(written, capsys):
     assert 6.28 < found["ranges"]["A"][1] - found["ranges"]["A"][0] < 6.29
 
 
-@pytest.mark.slow
 def test_loops_that_cannot_close_are_told(written, capsys):
     path = written(FOURBARS["loop"].replace("0.5 0 0", "5 0 0"))
     assert main(["inspect", str(path)]) == 1
@@ -114,7 +112,6 @@ def test_models_move_and_are_shown(written, tmp_path, capsys):
     assert capsys.readouterr().out.strip() == str(page) and "<html" in page.read_text()
 
 
-@pytest.mark.slow
 def test_a_run_is_kept_and_looked_at_later(written, tmp_path, capsys):
     """The page of the file shows the same poses as that of the run itself."""
     pytest.importorskip("netCDF4")

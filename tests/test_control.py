@@ -261,7 +261,6 @@ def test_a_state_of_its_own_is_integrated():
     np.testing.assert_allclose(run.u[:, 0], exact @ [-3, -2, 1.5], rtol=0, atol=1e-8)
 
 
-@pytest.mark.slow
 def test_saturation_stops_integrators():
     """Between limits nothing changes; beyond, u is the limit and ∫e stands still while it drives u further out."""
     _, state = pendulum()

@@ -97,7 +97,6 @@ def test_a_design_is_drawn(found):
         jm.plot.design(found, "page")
 
 
-@pytest.mark.slow
 def test_a_limit_is_kept_exactly_and_a_bound_holds():
     low = D.Goal("reach", D.Coordinate("A"), high=7.0)
     high = D.Goal("right", lambda system, states: jm.position(system, states, "crank.b")[:, 0], high=1.5)
@@ -282,7 +281,7 @@ def check_outputs(problem, y, bound, step=1e-4):
         assert np.abs(exact[:, i] - slope).max() < bound * max(1.0, np.abs(slope).max()), problem.unknowns.labels[i]
 
 
-@pytest.mark.slow
+@pytest.mark.slow_except("Stroke")
 @pytest.mark.parametrize(
     "of",
     [
@@ -348,7 +347,6 @@ def test_a_four_bar_is_found_again_from_its_path_with_and_without_timing():
         assert max(abs(float(design.values[name] - size)) for name, size in SIZES.items()) < 1e-8
 
 
-@pytest.mark.slow
 def test_starts_that_do_not_go_round_are_dropped_and_the_best_is_taken():
     _, points = by_circles(list(SIZES.values()), TURN)
     bounded = [Parameter(name, min_value=0.5 * size, max_value=2.0 * size) for name, size in SIZES.items()]

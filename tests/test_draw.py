@@ -258,7 +258,6 @@ def test_a_spring_keeps_its_coils_and_ends_where_it_is_fixed():
                 assert np.isclose(line[1:-1, 1:], line[1, 1:]).all(axis=1).sum() == 6 + 1
 
 
-@pytest.mark.slow
 def test_in_space_solids_have_their_sizes_in_each_view():
     system, state = spatial()
     top, perspective, front, side = jm.plot.draw(system, state, view="three")
@@ -341,7 +340,6 @@ def beam():
     return system, jm.assemble(system)
 
 
-@pytest.mark.slow
 def test_joints_have_the_colour_of_their_verdict():
     system, state = beam()
     ax = jm.plot.draw(system, state, report=jm.analyse_reactions(system, state))
@@ -391,7 +389,6 @@ def test_arrows_are_reactions_to_scale(made):
     assert count >= (3 if made is pushed else 5)
 
 
-@pytest.mark.slow
 def test_animations_are_written(tmp_path, monkeypatch):
     from PIL import Image
 

@@ -98,7 +98,6 @@ def test_an_engine_may_be_chosen():
         np.testing.assert_allclose(value, found[1].estimates[name], rtol=1e-12)
 
 
-@pytest.mark.slow
 def test_a_fit_carries_its_evidence():
     """Both derivatives of the residuals are those of the values; what a bound holds is not moved."""
     bounded = (Parameter("k"), Parameter("c", max_value=0.6))
@@ -158,7 +157,6 @@ def test_steps_of_optax_find_the_same(noisy):
         assert float(found.estimates[name]) == pytest.approx(float(value), rel=2e-2)
 
 
-@pytest.mark.slow
 def test_jacobian_in_both_modes_and_by_differences():
     signals = [Signal("x", NOISY, 0.1, bias=True), Signal("x'", np.where(TS > 1.5, np.nan, 0.0), 2.0)]
     experiment = Experiment(TS, released(), signals, windows=3, gap=0.1)

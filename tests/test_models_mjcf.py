@@ -138,7 +138,6 @@ TIES = """<equality>
 """
 
 
-@pytest.mark.slow
 def test_rows_vanish_with_those_of_mujoco(written):
     """Connects and joints row by row; of welds the gaps. What is not active does not act."""
     text = MODEL.format(ties=TIES)

@@ -302,7 +302,6 @@ def test_velocity_constraints_stay():
     np.testing.assert_allclose(jm.kinematics.embed(system, closure, sol.states).q, whole.q, atol=1e-9)
 
 
-@pytest.mark.slow
 def test_closures_that_do_not_fit_are_refused():
     system, state = spinning()
     crank = CLOSURES["crank"]

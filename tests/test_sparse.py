@@ -258,7 +258,7 @@ def test_velocity_rows_and_rates(engine):
     assert int(found.stats["sparse_steps"]) >= 38
 
 
-@pytest.mark.slow
+@pytest.mark.slow_except("Compiled")
 @pytest.mark.parametrize("engine", KINDS)
 def test_quaternions(engine):
     system, start = top(2)

@@ -124,7 +124,7 @@ def cases(rng, counts, ranks, rheonomic):
     return {"M": root @ root.T + np.eye(6), "C": np.concatenate(rows), "b": b}
 
 
-@pytest.mark.slow
+@pytest.mark.slow_except("more")
 @pytest.mark.parametrize(
     ("counts", "ranks"),
     [((2, 1, 1), (2, 1, 1)), ((3, 2, 1), (2, 1, 1)), ((2, 2, 2), (1, 2, 1))],
@@ -286,7 +286,6 @@ def test_ball_bounces_at_the_right_times():
     assert np.isnan(few.q[3]).all()
 
 
-@pytest.mark.slow
 def test_a_contact_closes_where_rebounds_pile_up():
     """Of 1.2 m, 10 µm and 1 pm, and of none; a rebound lower than h = 1.5e-8 m is left out, and those after it: 4 √(2 h/g)."""
     ts = jnp.array([0.0, 0.5, 1.5, 3.0])
@@ -608,7 +607,6 @@ def driven_slider():
 
 @pytest.mark.slow_except("0.5")
 @pytest.mark.parametrize("at", [0.0, 0.5])
-@pytest.mark.slow
 def test_a_brake_on_what_a_driver_determines_slides_through_reversals(at):
     """λ = m ẍ + F sign ẋ; there is nothing to hold, neither at rest at the start nor where the slider turns round."""
     system, state = driven_slider()

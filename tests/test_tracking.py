@@ -253,7 +253,7 @@ def force_errors(system, run, reference=10.0):
     return reference - jm.reactions(system, run).multipliers["wall"][:, 0]
 
 
-@pytest.mark.slow
+@pytest.mark.slow_except("True")
 @pytest.mark.parametrize("flat", [True, False])
 def test_a_force_error_decays_as_its_law_says(flat):
     """(1 + G_F) ė + G_I e = 0 under a constant normal force that the model does not know; the motion does not feel it."""
@@ -295,7 +295,6 @@ def test_the_reference_of_a_force_does_not_change_the_motion():
     assert 1e-6 < changes[1] < changes[0] and 1.8 < changes[0] / changes[1] < 2.2
 
 
-@pytest.mark.slow
 def test_a_sampled_force_is_stable_at_any_gain():
     """The disturbance is fed back: e decays by 1 − h G_I/(1 + G_F) per sample where the normal force is constant and nothing moves."""
     plant, _ = arm(2.0)
@@ -343,7 +342,6 @@ def test_what_cannot_be_commanded_is_refused_by_name():
         jm.simulate(arm()[0], state, TS, control=C.TrackForce(law.motion, C.Multipliers("floor"), 10.0))
 
 
-@pytest.mark.slow
 def test_samples_too_far_apart_are_warned_of():
     """2/G_D and 2 G_D/G_P, one by one and inside of wrappers; coth(h/2τ) of a filtered force; h G_I/(1 + G_F) = 2."""
     law = tip_law()
