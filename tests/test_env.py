@@ -345,11 +345,21 @@ def test_without_gymnasium_the_extra_is_named(env, monkeypatch):
 EACH = types.MappingProxyType({"delta_tracking": (18, 3), "excavator_digging": (14, 3), "five_bar_hopper": (14, 2), "stewart_balancing": (23, 6)})  # fmt: skip
 
 
+@pytest.mark.slow_cases("stewart_balancing")
+@pytest.mark.parametrize("name", jm.env.TASKS)
+def test_a_task_has_its_sizes_and_a_step_keeps_the_structure_of_its_states(name):
+    env = jm.env.make(name, episode_length=20)
+    assert (env.observation_size, env.action_size) == EACH[name]
+    start = jax.eval_shape(env.reset, jax.random.key(0))
+    after = jax.eval_shape(env.step, start, jnp.zeros(env.action_size))
+    assert start.obs.shape == (env.observation_size,)
+    assert jax.tree.all(jax.tree.map(lambda a, b: (a.shape, a.dtype) == (b.shape, b.dtype), start, after))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", jm.env.TASKS)
 def test_a_task_runs_under_random_actions(name):
     env = jm.env.make(name, episode_length=20)
-    assert (env.observation_size, env.action_size) == EACH[name]
     state = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), 4))
     assert (state.done == 0).all() and np.ptp(state.obs, axis=0).min() >= 0 and np.ptp(state.obs, axis=0).max() > 1e-3
 

@@ -223,45 +223,57 @@ def bearing(system, q, v, u, coefficient):
     return acceleration(system, state, u), jm.force(system, state, system.params.forces[0].name, u=u)
 
 
-@pytest.mark.slow
-def test_friction_grows_with_the_load_of_its_bearing():
-    """A rod on a hinge, pushed by a jet and a motor, against its equations solved by bisection."""
+class LoadedBearing:
+    """A rod on a hinge whose friction grows with its load, pushed by a jet and a motor, and its equations solved by bisection."""
+
     coefficient, radius, q, v, u = 0.3, 0.1, 0.4, 1.3, np.array([0.5, 3.0])
     mass, length, inertia = 2.0, 1.0, 2.0 / 3
-    mechanism = P.Mechanism(
-        [P.Body.rod("rod", mass, length)],
-        [P.Revolute("O", "ground", "rod.a")],
-        forces=[P.BearingFriction("friction", "O", coefficient, radius)],
-        actuators=[P.Motor("motor", "O"), P.Thruster("jet", "rod.b", (0.0, 1.0))],
-        gravity=(0.0, -G),
-    )
-    along, across = np.array([np.cos(q), np.sin(q)]), np.array([-np.sin(q), np.cos(q)])
 
-    def motion(load, coefficient):
+    def mechanism(self):
+        return P.Mechanism(
+            [P.Body.rod("rod", self.mass, self.length)],
+            [P.Revolute("O", "ground", "rod.a")],
+            forces=[P.BearingFriction("friction", "O", self.coefficient, self.radius)],
+            actuators=[P.Motor("motor", "O"), P.Thruster("jet", "rod.b", (0.0, 1.0))],
+            gravity=(0.0, -G),
+        )
+
+    def motion(self, load, coefficient):
         """The angular acceleration with a load of the bearing, and the load that follows from it."""
-        torque = u[0] + u[1] * length - mass * G * length / 2 * np.cos(q) - coefficient * radius * load
-        rate = torque / inertia
-        force = mass * length / 2 * (rate * across - v**2 * along) + [0.0, mass * G] - u[1] * across
-        return rate, np.linalg.norm(force)
+        along, across = np.array([np.cos(self.q), np.sin(self.q)]), np.array([-np.sin(self.q), np.cos(self.q)])
+        torque = self.u[0] + self.u[1] * self.length - self.mass * G * self.length / 2 * along[0]
+        rate = (torque - coefficient * self.radius * load) / self.inertia
+        force = self.mass * self.length / 2 * (rate * across - self.v**2 * along) + [0.0, self.mass * G]
+        return rate, np.linalg.norm(force - self.u[1] * across)
 
-    exact = lambda coefficient: motion(
-        scipy.optimize.brentq(lambda n: n - motion(n, coefficient)[1], 0.0, 100.0, xtol=1e-13), coefficient
-    )
-    system = mechanism.build()
-    arguments = (system, jnp.array([q]), jnp.array([v]), jnp.asarray(u))
-    found, friction = bearing(*arguments, jnp.asarray(coefficient))
-    rate, load = exact(coefficient)
+    def exact(self, coefficient):
+        load = scipy.optimize.brentq(lambda n: n - self.motion(n, coefficient)[1], 0.0, 100.0, xtol=1e-13)
+        return self.motion(load, coefficient)
+
+
+def test_friction_grows_with_the_load_of_its_bearing():
+    case = LoadedBearing()
+    arguments = case.mechanism().build(), jnp.array([case.q]), jnp.array([case.v]), jnp.asarray(case.u)
+    found, friction = bearing(*arguments, jnp.asarray(case.coefficient))
+    rate, load = case.exact(case.coefficient)
     np.testing.assert_allclose(found, [rate], rtol=1e-11)
-    np.testing.assert_allclose(friction, [-coefficient * radius * load], rtol=1e-11)
-    slope = jax.jit(jax.jacrev(lambda c: bearing(*arguments, c)[0]))(jnp.asarray(coefficient))
-    step = 1e-5
-    np.testing.assert_allclose(slope[0], (exact(0.3 + step)[0] - exact(0.3 - step)[0]) / (2 * step), rtol=1e-7)
+    np.testing.assert_allclose(friction, [-case.coefficient * case.radius * load], rtol=1e-11)
     jammed, _ = bearing(*arguments, jnp.asarray(1e3))
     assert np.isnan(jammed).all()
 
-    free = mechanism.build("absolute")
-    found, _ = bearing(free, jnp.array([0.0, 0.0, q]), jnp.array([0.0, 0.0, v]), arguments[3], jnp.asarray(coefficient))
-    np.testing.assert_allclose(found, [0.0, 0.0, rate], rtol=1e-11, atol=1e-11)
+
+@pytest.mark.slow
+def test_friction_by_loads_is_the_same_in_absolute_coordinates_and_has_derivatives():
+    case = LoadedBearing()
+    arguments = case.mechanism().build(), jnp.array([case.q]), jnp.array([case.v]), jnp.asarray(case.u)
+    slope = jax.jit(jax.jacrev(lambda c: bearing(*arguments, c)[0]))(jnp.asarray(case.coefficient))
+    step = 1e-5
+    difference = case.exact(case.coefficient + step)[0] - case.exact(case.coefficient - step)[0]
+    np.testing.assert_allclose(slope[0], difference / (2 * step), rtol=1e-7)
+    free = case.mechanism().build("absolute")
+    place, rates = jnp.array([0.0, 0.0, case.q]), jnp.array([0.0, 0.0, case.v])
+    found, _ = bearing(free, place, rates, arguments[3], jnp.asarray(case.coefficient))
+    np.testing.assert_allclose(found, [0.0, 0.0, case.exact(case.coefficient)[0]], rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.slow
