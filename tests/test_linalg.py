@@ -7,6 +7,7 @@ import pytest
 from jax.test_util import check_grads
 
 from jaxmb import linalg as la
+from jaxmb.linalg.constrained import orthonormal_rows
 from jaxmb.linalg.pseudoinverse import decomposed
 
 
@@ -176,6 +177,33 @@ def test_many_rows(count):
     # A good choice: its smallest singular value is not much less than that of all rows, which it cannot exceed.
     of = lambda rows: np.linalg.svd(rows, compute_uv=False)[rank - 1]
     assert of(rows[kept]) > of(rows) / 30
+
+
+@pytest.mark.parametrize("count", [4, 20, 81])  # unrolled, in a loop, and by blocks of rows
+def test_rows_are_made_orthonormal_in_their_order(count):
+    """Q = W C, W lower triangular, Q orthonormal but for rows that follow from those before them, which are zero."""
+    rng = np.random.default_rng(4)
+    rows = rng.normal(size=(count, 90))
+    kept = np.arange(count) % 20 != 3
+    rows[~kept] = rows[(np.arange(count) - 2)[~kept]] - 3 * rows[(np.arange(count) - 1)[~kept]]
+    w, q, remainders = map(np.asarray, jax.jit(orthonormal_rows)(jnp.asarray(rows), jnp.full(count, 1e-9)))
+    np.testing.assert_array_equal(remainders > 1e-9, kept)
+    np.testing.assert_allclose(q @ q.T, np.diag(kept.astype(float)), atol=1e-13)
+    np.testing.assert_allclose(w @ rows, q, atol=1e-12)
+    np.testing.assert_array_equal(np.triu(w, 1), 0)
+
+
+@pytest.mark.parametrize("n", [3, 40])
+def test_the_root_of_an_inverse_and_its_derivative(n):
+    """R A Rᵀ = I with R lower triangular; dR solves dR A Rᵀ + R dA Rᵀ + R A dRᵀ = 0."""
+    rng = np.random.default_rng(5)
+    root, change = rng.normal(size=(2, n, n))
+    matrix, change = root @ root.T + n * np.eye(n), change + change.T
+    r, rate = jax.jit(lambda a, b: jax.jvp(la.orthonormaliser, (a,), (b,)))(jnp.asarray(matrix), jnp.asarray(change))
+    np.testing.assert_allclose(r @ matrix @ r.T, np.eye(n), atol=1e-13)
+    np.testing.assert_allclose(rate @ matrix @ r.T + r @ change @ r.T + r @ matrix @ rate.T, 0, atol=1e-13)
+    np.testing.assert_array_equal(np.triu(r, 1), 0)
+    np.testing.assert_array_equal(np.triu(rate, 1), 0)
 
 
 def test_of_many_rows_some_come_first():

@@ -268,7 +268,6 @@ def test_verdicts_of_random_redundant_cases(kind):
 # Values
 
 
-@pytest.mark.slow
 def test_directions_that_leave_a_part_of_the_reaction_are_refused_with_its_size():
     """Of a weight on a table, pulled along it against a stop, the table carries 4 and the stop 3."""
     rows = [jm.Holonomic("table", lambda t, q, p: q[1:]), jm.Holonomic("stop", lambda t, q, p: q[:1])]
