@@ -32,6 +32,7 @@ TESTS = {
         "jaxmb/simulation/*.py": "gradients control solvers sparse topology stepper run_check simulate",
         "jaxmb/lanes/derivatives.py": "stepper kernels",
         "jaxmb/lanes/reverse.py": "stepper kernels",
+        "jaxmb/lanes/transpose.py": "kernels stepper",
         "jaxmb/lanes/vjp.py": "stepper kernels",
     }.items()
 }
