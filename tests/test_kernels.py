@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import gc
+import itertools
 import subprocess
 import sys
 import weakref
@@ -976,12 +977,29 @@ def test_transposes_have_hardly_more_operations_than_what_they_are_of():
     tangent = own.tangent((True, False))
     assert tangent.transposed().code.count < 1.5 * tangent.code.count
     bad = y.at[4].set(jnp.nan)
+    # Of a table the entry that is taken has a cotangent, whichever it is.
+    for k in (0, 8):
+        taken = y.at[k].set(3.0)
+        assert_equal(back(own)(x, taken, bar), back(fn)(x, taken, bar))
     for at in ((x, bad, bar), (x, y, bar.at[4].set(jnp.nan))):
         assert np.all(np.isnan(back(own)(*at)[0])[np.isnan(back(fn)(*at)[0])])
     # What may not be divided by is not where another branch is taken: as JAX has it, of `cond` only.
     safe = lambda x: [lax.cond(x == 0, lambda: x, lambda: jnp.sqrt(x) / x)]
     value = lambda f: jax.grad(lambda x: f(x)[0])(0.0)
     assert value(Program.of(safe, shaped(), exact=True)) == value(safe) == 1
+
+
+def test_choices_between_known_truth_values_and_out_of_tables_of_two_numbers():
+    def fn(p, q, x, y):
+        a, b = p > 0, q > 0
+        chosen = jnp.where(a, True, b), jnp.where(a, False, b), jnp.where(a, b, True), jnp.where(a, b, False)
+        return [*(jnp.where(c, 1.0, -1.0) for c in chosen), jnp.stack([x, x, 2 * x, x])[jnp.argmax(y)]]
+
+    own = Program.of(fn, shaped(), shaped(), shaped(), shaped(4))
+    compiled, plain = jax.jit(own), jax.jit(fn)
+    for p, q, k in itertools.product((-1.0, 1.0), (-1.0, 1.0), range(4)):
+        at = jnp.asarray(p), jnp.asarray(q), jnp.asarray(3.0), jnp.zeros(4).at[k].set(1.0)
+        assert_equal(compiled(*at), plain(*at))
 
 
 def test_what_a_program_does_not_depend_on_makes_no_derivative_of_its_own():
