@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # A piece and its loops on paper.
 PaperPiece = tuple[Primitive, tuple[np.ndarray, ...]]
 HEAD = 1.8  # length of an arrow head, in sizes of symbols
-LETTER = 6.0  # from the tip of an axis of the world to the middle of its name, in points
+BESIDE = 6.0  # from the tip of an axis of the world to the middle of its name, in points
 STRIP = 0.3  # height of what is below a view in perspective, in radii of what is seen
 ROUND = np.linspace(0, 2 * np.pi, 13)[:-1]
 
@@ -68,7 +68,7 @@ def measures(ax: "matplotlib.axes.Axes", view: View, corner: np.ndarray) -> None
         tip = 0.5 * unit * direction
         ax.plot(*np.stack([origin, origin + tip], axis=1), color=GUIDE, linewidth=1.2, solid_capstyle="round")
         # Beside the tip by half a letter and more, however small the picture is.
-        offset = LETTER * direction / max(float(np.linalg.norm(direction)), TINY)
+        offset = BESIDE * direction / max(float(np.linalg.norm(direction)), TINY)
         ax.annotate(name, origin + tip, xytext=offset, textcoords="offset points", va="center", **style)
     ends = corner + unit * np.array([[1.9, 0.25], [1.9, 0.25]])
     ends[1, 0] += (length := _round_length(0.5 * view.radius))
