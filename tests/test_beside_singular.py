@@ -111,7 +111,9 @@ def test_four_bars_moved_by_assembly_beside_their_flat_pose(coordinates, rate):
     state, out = accelerations(four_bars(coordinates), angles, q + rough[0], v + rate * rough[1], (crank,))
     assert bool(jnp.all(out.result == jm.RESULTS.successful))
     np.testing.assert_allclose(state.q[:, crank], angles, rtol=1e-12)
-    np.testing.assert_allclose(state.v, v, atol=1e-10)
+    # Rounding of poses is eps/angle across the flat pose, and turns the coupler by the rate times that over the angle.
+    across = np.where(angles >= 1e-3, abs(rate) * np.finfo(float).eps / angles**2, 0)
+    assert (abs(state.v - v) <= (1e-10 + across)[:, None]).all()
     np.testing.assert_allclose(out.vdot[:, crank], four_bar_accelerates(angles), rtol=1e-8)
 
 

@@ -98,36 +98,39 @@ def test_the_tape_holds_the_states_only():
     assert needed <= 1.5 * 4097 * 8 * (1 + system.nq + system.nv + 1)
 
 
-@pytest.mark.slow
+@pytest.mark.slow_except("of the system-first slope from the last")
 @pytest.mark.parametrize("solver", [dfx.Tsit5(), dfx.Heun()], ids=["first slope from the last", "all slopes new"])
-def test_gradient_across_a_jump_of_the_force(solver):
-    """A push a until t = 1/2: x(1) = 3 a/8, x(3/4) = a/4 and x(1/2) = a/8, a polynomial that both solvers follow exactly."""
-    push = lambda t, q, v, p: jnp.stack([jnp.where(t < 0.5, p, 0.0), 0 * p])
+@pytest.mark.parametrize("told", ["of the system", "by the controller"])
+def test_gradient_across_jumps_of_the_force(solver, told):
+    """A push a until t = 1/2, and from 3/4 on: x(1/2) = a/8, x(3/4) = a/4, x(1) = 13 a/32, a polynomial that both solvers follow exactly."""
+    jumps = np.array([0.75, 0.5])
+    push = lambda t, q, v, p: jnp.stack([jnp.where((t < jumps[1]) | (t > jumps[0]), p, 0.0), 0 * p])
     system = jm.System(
         2,
         mass=lambda t, q, p: jnp.eye(2),
         force=push,
         constraints=[jm.Holonomic("rail", lambda t, q, p: q[1])],
         params=1.0,
+        breaks=jumps if told == "of the system" else None,
     )
-    state = jm.as_state(system, [0.0, 0.0])
-    inner = dfx.PIDController(rtol=1e-6, atol=1e-6)
-    controller = dfx.ClipStepSizeController(inner, jump_ts=jnp.array([0.5]))
+    state, controller = jm.as_state(system, [0.0, 0.0]), dfx.PIDController(rtol=1e-6, atol=1e-6)
+    if told == "by the controller":
+        controller = dfx.ClipStepSizeController(controller, jump_ts=jnp.sort(jumps))
+    options = dict(solver=solver, stepsize_controller=controller, dt0=0.1, max_steps=1024)
 
-    @jax.jit
-    @jax.jacrev
-    def slope(a):
-        run = jm.simulate(
-            system.with_params(a),
-            state,
-            jnp.array([0.5, 0.75, 1.0]),
-            solver=solver,
-            stepsize_controller=controller,
-            dt0=0.1,
-        )
-        return run.q[:, 0]
+    def run(a, adjoint=None):
+        return jm.simulate(system.with_params(a), state, jnp.array([0.5, 0.75, 1.0]), adjoint=adjoint, **options)
 
-    np.testing.assert_allclose(slope(2.0), [1 / 8, 1 / 4, 3 / 8], atol=1e-12)
+    found = run(2.0)
+    np.testing.assert_allclose(found.q[:, 0], [2 / 8, 2 / 4, 26 / 32], atol=1e-12)
+    assert isinstance(solver, dfx.Heun) or found.stats["num_rejected_steps"] == 0
+    assert told == "by the controller" or found.stats["compiled_steps"] == found.stats["num_accepted_steps"]
+    ends = {
+        "reverse": jax.jit(jax.jacrev(lambda a: run(a).q[:, 0])),
+        "forward": jax.jit(jax.jacfwd(lambda a: run(a, dfx.ForwardMode()).q[:, 0])),
+    }
+    for slope in ends.values():
+        np.testing.assert_allclose(slope(2.0), [1 / 8, 1 / 4, 13 / 32], atol=1e-12)
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ class RunProgram(RungeKuttaProgram):
     """The run (carry, times, parameters) ↦ (carry at its end, states at the times, tape), of functions that are scalar programs.
 
     The carry begins with t₀, t₁, y₀, f₀, x of the step that is tried next, as of `StepProgram`. States at times that were not reached, and
-    unused times of the tape, are infinite; unused states of the tape hold anything.
+    unused times of the tape, are infinite; unused states and ends of the tape hold anything.
 
     Attributes:
         stage, end, a, c: see `StepProgram`.
@@ -29,7 +29,7 @@ class RunProgram(RungeKuttaProgram):
             another one, what the interpolation needs besides): what becomes of a step.
         between: (t, t₀, t₁, y₀, y₁, k, what it needs besides) ↦ y: the interpolation of a step.
         times: how many times there are.
-        taped: how many accepted states are kept, the first one included; none if zero.
+        taped: how many accepted states are kept, the first one included, and when the steps from them have ended; none if zero.
     """
 
     knows_start: bool
@@ -73,7 +73,7 @@ class RunProgram(RungeKuttaProgram):
     def results(self) -> tuple[Shaped, ...]:
         """Shapes and types of what it returns."""
         n, number = self.state.shape[0], self.number
-        tape = (number(self.taped), number(self.taped, n)) if self.taped else ()
+        tape = (number(self.taped), number(self.taped, n), number(self.taped)) if self.taped else ()
         return (*self.carry, number(self.times, n), *tape)
 
     @property
@@ -101,7 +101,7 @@ class RunProgram(RungeKuttaProgram):
 
         def record(tape: tuple[Array, ...], k: Array, carry: PyTree, where: Array) -> Any:
             """A state on the tape."""
-            return with_row(tape[0], k, carry[0], where), with_row(tape[1], k, carry[2], where)
+            return with_row(tape[0], k, carry[0], where), with_row(tape[1], k, carry[2], where), tape[2]
 
         def attempt(state: PyTree) -> Any:
             _, carry, index, due, ys, rows, tape = state
@@ -131,14 +131,17 @@ class RunProgram(RungeKuttaProgram):
             # How many saved times lie within a step depends on its length, hence a loop and no static shape.
             index, due, ys = lax.while_loop(late, save, (index, due, ys))
             if self.taped:
-                tape = record(tape, rows, new, accepted)
+                ts, ys_of_tape, ends = record(tape, rows, new, accepted)
+                # The next step begins later than this one ends where a jump of the vector field lies between.
+                tape = ts, ys_of_tape, with_row(ends, rows - 1, carry[1], accepted)
             return proceed, new, index, due, ys, rows + accepted, tape
 
         first = jnp.array(0)
         ys = jnp.full((self.times, n), jnp.inf, self.dtype)
         # The states are not filled: the tape has room for the largest number of steps, and writing all of it could cost more than the run.
         # Its times are, so that unused ones sort behind all others.
-        tape = (jnp.full(self.taped, jnp.inf, self.dtype), lax.empty((self.taped, n), self.dtype)) if self.taped else ()
+        room = lambda *shape: lax.empty((self.taped, *shape), self.dtype)
+        tape = (jnp.full(self.taped, jnp.inf, self.dtype), room(n), room()) if self.taped else ()
         begin = (jnp.array(True), tuple(first_carry), first, time_at(times, first), ys, first, tape)
         # At least one attempt is made: the caller takes the start for the end where a run has no duration.
         _, carry, _, _, ys, _, tape = lax.while_loop(lambda c: c[0], attempt, begin)

@@ -21,7 +21,7 @@ LARGEST_RESIDUALS = 2**18
 class RunAdjoint(RungeKuttaProgram):
     """The reverse sweep over all steps of a run, from the last to the first, each of which is made again.
 
-    Operands are the tape's times and states, how many steps there are, when the last one ended and where, the times at which states
+    Operands are the times at which steps begin and end, the tape's states, how many steps there are and where the last one ended, the times at which states
     were saved, with the end, their cotangents, in which step each lies, how many of them were reached (the end apart), and the
     parameters; results the cotangents of the start and of its time, the parameters that move and of
     the saved times, and whether anything about a step was irregular.
@@ -58,8 +58,8 @@ class RunAdjoint(RungeKuttaProgram):
         n, number = self.state.shape[0], self.number
         integers = lambda *shape: Shaped(shape, jnp.int32)
         saved = number(self.times), number(self.times, n), integers(self.times), integers()
-        tape = number(self.taped), number(self.taped, n), integers()
-        return (*tape, number(), number(n), *saved, *self.stage.operands[2:])
+        tape = number(self.taped), number(self.taped), number(self.taped, n), integers()
+        return (*tape, number(n), *saved, *self.stage.operands[2:])
 
     @property
     def results(self) -> tuple[Shaped, ...]:
@@ -74,19 +74,19 @@ class RunAdjoint(RungeKuttaProgram):
 
     def definition(self, call: Call, *operands: Array) -> list[Array]:
         """What it does, by the functions that `call` makes of scalar programs."""
-        (ts, ys, count, last, end, *more), parameters = operands[:9], operands[9:]
+        (ts, ends, ys, count, end, *more), parameters = operands[:9], operands[9:]
         saved = _SavedStates(call(self.read), count, *more)
         replay, pull = self._replay(call, parameters), self._pull(call, parameters)
 
         def step(after: _Sweep) -> _Sweep:
-            k, ends = after.k, after.k == count - 1
-            t0, t1, before = row(ts, k), jnp.where(ends, last, row(ts, k + 1)), row(ys, k)
-            y1, h = jnp.where(ends, end, row(ys, k + 1)), t1 - t0
+            k = after.k
+            t0, t1, before = row(ts, k), row(ends, k), row(ys, k)
+            y1, h = jnp.where(k == count - 1, end, row(ys, k + 1)), t1 - t0
             again = replay(t0, t1, before)
             y0, raw, ks = again.y0, again.raw, again.slopes
             (y0_bar, raw_bar, ks_bar, shift_bar), after = saved.read(after, t0, t1, y0, raw, ks, y1 - raw)
-            # No jumps lie between these steps, so that only the first one has a first slope of its own.
-            reused = (k > 0) & self.reuses
+            # The first step has a first slope of its own, and so has one that begins behind a jump, later than the one before it has ended.
+            reused = (k > 0) & self.reuses & (row(ends, jnp.maximum(k - 1, 0)) == t0)
             # The slope that the next step has taken over is k_s/h.
             ks_bar = ks_bar.at[-1].add(after.slope_bar / h)
             # shift = y₁ − raw end: its cotangent belongs to the former, and with the opposite sign to the latter.

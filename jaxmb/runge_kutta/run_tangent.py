@@ -16,7 +16,7 @@ from .step import StepProgram
 class RunTangent(RungeKuttaProgram):
     """The derivative ẏ along the accepted steps of a run, whose times are given, at the saved times and at its end.
 
-    Operands are the tape's times and states, how many steps there are, when the last one ended, the saved times, ẏ at the start, and the
+    Operands are the tape, see `RunProgram`, how many steps there are, the saved times, ẏ at the start, and the
     parameters with those derivatives that are not zero; results ẏ at the saved times, zero where they were not reached, and at the end.
 
     Attributes:
@@ -56,7 +56,7 @@ class RunTangent(RungeKuttaProgram):
     def operands(self) -> tuple[Shaped, ...]:
         """Shapes and types of what it is given."""
         n, number = self.size, lambda *shape: Shaped(shape, self.dtype)
-        tape = number(self.taped), number(self.taped, n), Shaped((), jnp.int32), number()
+        tape = number(self.taped), number(self.taped, n), number(self.taped), Shaped((), jnp.int32)
         return (*tape, number(self.times), number(n), *self.stage.operands[2:])
 
     @property
@@ -66,13 +66,13 @@ class RunTangent(RungeKuttaProgram):
 
     def definition(self, call: Call, *operands: Array) -> list[Array]:
         """What it does, by the functions that `call` makes of scalar programs."""
-        (ts, ys, count, last, times, dot), parameters = operands[:6], operands[6:]
+        (ts, ys, ends, count, times, dot), parameters = operands[:6], operands[6:]
         n, stage, between = self.size, call(self.stage), call(self.between)
         unused = jnp.zeros(self.end.operands[2].shape, self.dtype)
 
         def step(carry: PyTree) -> Any:
             k, index, due, dot, slope, dots = carry
-            t0, t1 = row(ts, k), jnp.where(k == count - 1, last, row(ts, k + 1))
+            t0, t1 = row(ts, k), row(ends, k)
             # The state is read off the tape at each step: rounding of the repeated steps does not add up.
             y0 = jnp.concatenate([row(ys, k), dot])
             if self.start is not None:

@@ -93,13 +93,13 @@ def _backward(
     within = times <= reached
     bars = jax.tree.map(lambda b: jnp.where(within.reshape((-1,) + (1,) * (b.ndim - 1)), b, 0), bars)
     # The step in which each lies, the first that ends at or after it; none beyond what was reached.
-    ends = jnp.where(jnp.arange(tape.ts.shape[0] - 1) < tape.count, tape.ts[1:], jnp.inf)
+    ends = jnp.where(jnp.arange(tape.ends.shape[0]) < tape.count, tape.ends, jnp.inf)
     indices = jnp.minimum(jnp.searchsorted(ends, moving.ts), jnp.maximum(tape.count - 1, 0))
     # Entries that were not reached lie beyond the tape, so that no step reads them.
     indices = jnp.where(within[:-1], indices, tape.ts.shape[0])
-    # The compiled sweep knows neither jumps of the vector field nor samples that are no program: then it goes step by step.
+    # The compiled sweep knows no samples that are no program: then it goes step by step.
     sampled = rest.loop is not None and rest.loop.clock is not None and (compiled is None or compiled.sample is None)
-    if compiled is not None and not sampled and not _has_jumps(method.controller):
+    if compiled is not None and not sampled:
         compiled_sweep = compiled_run_adjoint(compiled, moves, rest, method.solver, tape, in_use, times, bars, indices)
     else:
         compiled_sweep = None
@@ -142,15 +142,6 @@ def _step_by_step(
     start = (tape.count - 1, none, none, zeros_like(moves), jnp.zeros_like(times), jnp.zeros_like(times[0]))
     _, state_bar, _, moves_bar, times_bar, start_bar = lax.while_loop(lambda c: c[0] >= 0, step, start)
     return state_bar, moves_bar, times_bar, start_bar
-
-
-def _has_jumps(controller: PyTree) -> bool:
-    """Whether steps end at times beyond which the vector field is another one."""
-    while hasattr(controller, "controller"):
-        if getattr(controller, "jump_ts", None) is not None:
-            return True
-        controller = controller.controller
-    return False
 
 
 def _copies(y: StateVector, like: Array) -> Any:

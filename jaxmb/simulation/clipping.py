@@ -1,4 +1,4 @@
-"""Steps that end at the samples of a controller, and steps of a limited length."""
+"""Steps that end at the samples of a controller or where the vector field jumps, and steps of a limited length."""
 
 import abc
 from collections.abc import Callable
@@ -6,6 +6,8 @@ from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
+import equinox.internal as eqxi
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
@@ -102,6 +104,31 @@ class Limited(AbstractClipping):
         return jnp.minimum(end, start + self.longest)
 
 
+class Interrupted(AbstractClipping):
+    """An adaptive controller whose steps end just before the vector field jumps, the next one beginning just after it.
+
+    What `diffrax.ClipStepSizeController` does with its `jump_ts`, without its search, which is no scalar program.
+    """
+
+    controller: dfx.AbstractAdaptiveStepSizeController
+    before: Float[Array, " k"]
+    after: Float[Array, " k"]
+
+    def __init__(self, controller: dfx.AbstractAdaptiveStepSizeController, jump_ts: Array):
+        self.controller, self.before, self.after = controller, eqxi.prevbefore(jump_ts), eqxi.nextafter(jump_ts)
+
+    def clipped(self, start: Array, end: Array) -> Array:
+        """The end of the step, just before the next jump at the latest."""
+        return jnp.minimum(end, jnp.min(jnp.where(self.before > start, self.before, jnp.inf), initial=jnp.inf))
+
+    def adapt_step_size(self, *arguments: Any, **named: Any) -> Any:
+        """The controller's choice, ended before a jump or begun after it."""
+        decision: tuple[PyTree, ...] = self.controller.adapt_step_size(*arguments, **named)
+        accepted, start, end, jumped, state, result = decision
+        here, begin = _moved(start, self.before, self.after)
+        return accepted, begin, self.clipped(begin, end + (begin - start)), jumped | here, state, result
+
+
 class ConstantLanding(dfx.AbstractStepSizeController):
     """Constant steps, of which only those before a sample, and before the end, are shorter."""
 
@@ -164,3 +191,22 @@ def landing(controller: dfx.AbstractStepSizeController, clock: AbstractClock) ->
         "Argument `stepsize_controller` must be adaptive or `ConstantStepSize` where a controller is sampled, but is a "
         f"`{type(controller).__name__}`."
     )
+
+
+def ends_of_steps(controller: PyTree, begins: Float[Array, " k"]) -> Float[Array, " k"]:
+    """When steps have ended, from when those behind them begin: sooner where the vector field jumps in between."""
+    ends = begins
+    while hasattr(controller, "controller"):
+        if isinstance(controller, dfx.ClipStepSizeController) and controller.jump_ts is not None:
+            controller = Interrupted(controller.controller, controller.jump_ts)
+        if isinstance(controller, Interrupted):
+            ends = jax.vmap(lambda t, c=controller: _moved(t, c.after, c.before)[1])(ends)
+        controller = controller.controller
+    return ends
+
+
+def _moved(t: Array, sources: Array, targets: Array) -> tuple[Array, Array]:
+    """Whether a time is one of the first ones, and then the second one that belongs to it."""
+    at = t == sources
+    here = jnp.any(at)
+    return here, jnp.where(here, jnp.max(jnp.where(at, targets, -jnp.inf), initial=-jnp.inf), t)

@@ -46,14 +46,14 @@ def compiled_run_adjoint(
     if numbers or not kind.hashable:
         return None
     like = tape.end
-    program = run_adjoint(compiled, kind, (like.nq, like.nv), times.shape[0], tape.ts.shape[0])
+    program = run_adjoint(compiled, kind, (like.nq, like.nv), times.shape[0], tape.ts.shape[0], not rest.begins_anew)
     if program is None:
         return None
     integer = lambda x: jnp.asarray(x, jnp.int32)
     # The sweep makes one step at least; where the tape has none its result is not used.
     count, padded = jnp.maximum(tape.count, 1), jnp.append(indices, 0)
     reached = jnp.sum(indices < tape.ts.shape[0])
-    taped = tape.ts, tape.ys.packed, integer(count), tape.last, tape.end.packed
+    taped = tape.ts, tape.ends, tape.ys.packed, integer(count), tape.end.packed
     saved = times, bars.packed, integer(padded), integer(reached)
     state, start_bar, *active_bars, times_bar, irregular = program(
         *taped, *saved, in_use, *arrays_of_field(moves, rest)
@@ -64,7 +64,7 @@ def compiled_run_adjoint(
 
 @latest
 def run_adjoint(
-    compiled: CompiledStepAdjoint, kind: Blank, sizes: tuple[int, int], times: int, taped: int
+    compiled: CompiledStepAdjoint, kind: Blank, sizes: tuple[int, int], times: int, taped: int, knows_start: bool
 ) -> RunAdjoint | None:
     """The program, None if the interpolation is no scalar program."""
     step, reverse = compiled.step, compiled.program
@@ -97,5 +97,5 @@ def run_adjoint(
         read=program,
         times=times,
         taped=taped,
-        reuses=fsal and compiled.sample is None,
+        reuses=fsal and knows_start,
     )

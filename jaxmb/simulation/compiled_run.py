@@ -22,7 +22,6 @@ from ..lanes import NotScalarError, Program, Shaped, latest
 from ..runge_kutta import RunProgram, RunTangent, StepProgram, augmented
 from .compiled_step import CompiledStep, StepResult, specialised_field
 from .solver import ConstrainedSolver, regular_derivative
-from .stages import coefficients
 from .state_vector import StateVector
 from .step_records import Accepted
 from .vector_field import RegularOnly, VectorField
@@ -112,7 +111,7 @@ class CompiledRun(eqx.Module):
     """A run that went through: the states at the given times, the tape if there is one, and what was carried to its end."""
 
     ys: StateVector
-    tape: tuple[Array, StateVector] | None
+    tape: tuple[Array, StateVector, Array] | None
     t: Scalar
     y: StateVector
     result: PyTree
@@ -164,13 +163,7 @@ def compiled_run(
     program = _program(step.program, step.sample, parts, shape, ts.shape[0], tape)
     if program is None:
         return None
-    results = _run(
-        (*leaves, ts, in_use, *field_arrays, *settings_arrays),
-        program,
-        shape,
-        len(field_arrays),
-        coefficients(solver.solver)[3],
-    )
+    results = _run((*leaves, ts, in_use, *field_arrays, *settings_arrays), program, shape, len(field_arrays))
     moves = t0 < t1  # else no step is made
     carry = jax.tree.map(
         lambda a, b: jnp.where(moves, a, b), jax.tree.unflatten(structure, results[: len(leaves)]), carry
@@ -181,7 +174,7 @@ def compiled_run(
     too_many: PyTree = dfx.RESULTS.max_steps_reached
     return CompiledRun(
         ys=shape.flow(jnp.where(moves, ys, y0.packed)),
-        tape=(rest[0], shape.flow(rest[1])) if tape else None,
+        tape=(rest[0], shape.flow(rest[1]), rest[2]) if tape else None,
         t=carry.t0,
         y=shape.flow(carry.y0),
         result=dfx.RESULTS.where(unfinished, too_many, carry.result),
@@ -228,16 +221,14 @@ def _at_start(
 
 
 @eqx.filter_custom_jvp
-def _run(
-    operands: tuple[Array, ...], program: RunProgram, shape: _RunShape, field_arrays: int, reuses: bool
-) -> list[Array]:
+def _run(operands: tuple[Array, ...], program: RunProgram, shape: _RunShape, field_arrays: int) -> list[Array]:
     return program(*operands)
 
 
 @_run.def_jvp
 def _run_tangent(primals: PyTree, tangents: PyTree) -> tuple[list[Array], list[Any]]:
     """Along the accepted steps; where their times change, step by step. Of the tape, which nobody reads then, there are none."""
-    (operands, program, shape, field_arrays, reuses), dots = primals, tangents[0]
+    (operands, program, shape, field_arrays), dots = primals, tangents[0]
     count = len(program.carry)
     first = count + 2  # of the parameters, behind the times and the rows in use
     # Left out: y₀, which may change; the first slope, which is found again from it; the basis, which has no derivative. A change of anything
@@ -248,7 +239,7 @@ def _run_tangent(primals: PyTree, tangents: PyTree) -> tuple[list[Array], list[A
     if isinstance(parts, str) or any(dot is not None for dot in others):
         results, dots_of_results = _step_by_step((operands, dots), program, field_arrays)
     else:
-        results, dots_of_results = _by_tape((operands, dots), program, parts, shape, field_arrays, reuses)
+        results, dots_of_results = _by_tape((operands, dots), program, parts, shape, field_arrays)
     return results, [dots_of_results.get(k) for k in range(len(results))]
 
 
@@ -277,7 +268,6 @@ def _by_tape(
     parts: tuple[Program, ...],
     shape: _RunShape,
     field_arrays: int,
-    reuses: bool,
 ) -> tuple[list[Array], dict[int, Array]]:
     """Results, and the tangents of the last state and of those saved, along the accepted steps."""
     operands, dots = moves
@@ -285,14 +275,13 @@ def _by_tape(
     first = count + 2
     results = program(*operands)
     carry: Carry = jax.tree.unflatten(shape.structure, results[:count])
-    tangent = _tangent_program(program, parts, shape.nq + shape.nv, reuses and program.start is None)
+    tangent = _tangent_program(program, parts, shape.nq + shape.nv)
     # A last step that has failed counts as accepted, since its error estimate is zero, and is none.
     steps = jnp.maximum(carry.accepted - carry.failed, 1).astype(jnp.int32)
     y0_dot = jnp.zeros_like(operands[2]) if dots[2] is None else dots[2]
     operands_of_tangent = (
-        *results[-2:],
+        *results[-3:],
         steps,
-        carry.t0,
         operands[count],
         y0_dot,
         *operands[count + 1 : first + field_arrays],
@@ -309,7 +298,7 @@ def _by_tape(
 @_by_tape.def_jvp
 def _by_tape_tangent(primals: PyTree, tangents: PyTree) -> tuple[Any, Any]:
     """Of second order step by step: the states on the tape, along which the first one goes, have no tangents there."""
-    moves, program, _, _, field_arrays, _ = primals
+    moves, program, _, _, field_arrays = primals
     last_and_saved = 2, len(program.carry)
 
     def both(moves: PyTree) -> tuple[list[Array], dict[int, Array]]:
@@ -320,7 +309,7 @@ def _by_tape_tangent(primals: PyTree, tangents: PyTree) -> tuple[Any, Any]:
 
 
 @latest
-def _tangent_program(run: RunProgram, parts: tuple[Program, ...], replaced: int, reuses: bool) -> RunTangent:
+def _tangent_program(run: RunProgram, parts: tuple[Program, ...], replaced: int) -> RunTangent:
     stage, end, *start = parts
     return RunTangent(
         stage=stage,
@@ -332,7 +321,7 @@ def _tangent_program(run: RunProgram, parts: tuple[Program, ...], replaced: int,
         replaced=replaced,
         times=run.times,
         taped=run.taped,
-        reuses=reuses,
+        reuses=run.knows_start,
     )
 
 

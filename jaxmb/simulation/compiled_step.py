@@ -180,8 +180,8 @@ class _Coefficients:
     @classmethod
     def of(cls, solver: dfx.AbstractSolver, field: VectorField) -> "_Coefficients":
         a, c, _, fsal = coefficients(solver)
-        # With samples no step asks whether one has come between: that would take a branch, a slope takes one stage in seven.
-        return cls(tuple(map(tuple, a.tolist())), tuple(c.tolist()), fsal and not field.takes_samples)
+        # No step asks whether a sample, or a jump, has come between: that would take a branch, a slope takes one stage in seven.
+        return cls(tuple(map(tuple, a.tolist())), tuple(c.tolist()), fsal and not field.begins_anew)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from ..deferral import with_fallback
 from ..foundations import silent
 from ..kinematics import Rows
+from .clipping import ends_of_steps
 from .compiled_run import compiled_run
 from .compiled_step import CompiledStep
 from .engine import compiled_step_of
@@ -114,14 +115,14 @@ class Tape(eqx.Module):
         ts: times (K,) at which they begin and end; where an event has ended the last one, that time.
         ys: the states there.
         count: how many there are; a last one that has failed is none.
-        last: when the last one ended, and
-        end: where, events aside.
+        ends: when each of them has ended (K,), before a jump of the vector field, and events aside.
+        end: where the last one has, events aside.
     """
 
     ts: Float[Array, " k"]
     ys: PyTree
     count: Array
-    last: Scalar
+    ends: Float[Array, " k"]
     end: StateVector
 
 
@@ -197,7 +198,8 @@ def _by_compiled_run(
     if run.tape is None or not tape:
         return phase, None
     # A failed last step counts as accepted, since its error estimate is zero; as a step it is none.
-    return phase, Tape(*run.tape, run.stats["num_accepted_steps"] - run.accepted.failed, *run.accepted.end)
+    ts, ys, ends = run.tape
+    return phase, Tape(ts, ys, run.stats["num_accepted_steps"] - run.accepted.failed, ends, run.accepted.end[1])
 
 
 def _by_diffrax(
@@ -258,4 +260,7 @@ def _by_diffrax(
         return phase, None
     failed = (solution.result == dfx.RESULTS.breakdown) | (solution.result == dfx.RESULTS.nonfinite)
     count = stats["num_accepted_steps"] - failed
-    return phase, Tape(times[2], states[2], count, *accepted.end)
+    last, end = accepted.end
+    ends = jnp.append(ends_of_steps(controller, times[2][1:]), jnp.inf)
+    ends = jnp.where(jnp.arange(ends.shape[0]) == count - 1, last, ends)
+    return phase, Tape(times[2], states[2], count, ends, end)

@@ -4,7 +4,6 @@ import dataclasses
 from typing import Any
 
 import equinox as eqx
-import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -51,15 +50,14 @@ class ReverseStep(eqx.Module):
 
     def span(self, k: Array) -> tuple[Array, Array]:
         """The times at which a step starts and ends."""
-        tape = self.tape
-        end = _after_jump(self.method.controller, tape.ts[k + 1])[1]
-        return tape.ts[k], jnp.where(k == tape.count - 1, tape.last, end)
+        return self.tape.ts[k], self.tape.ends[k]
 
     def reuses(self, k: Array) -> Bool[Array, ""]:
         """Whether the first slope of a step is the last one of the step before."""
-        if self.rest.takes_samples and self.compiled is not None:
+        if self.rest.begins_anew and self.compiled is not None:
             return jnp.array(False)
-        fresh = (k == 0) | _after_jump(self.method.controller, self.tape.ts[k])[0]
+        # Behind a jump of the vector field a step begins later than the one before it has ended.
+        fresh = (k == 0) | (self.tape.ends[k - 1] != self.tape.ts[k])
         if self.rest.loop is not None:
             # A sample changes what the vector field depends on: the slope from before it is that of another field.
             fresh |= self.rest.loop.due(self.tape.ts[k], entry_of(self.tape.ys, k).control)
@@ -372,20 +370,6 @@ class Replay(eqx.Module):
 def _dense(y0: StateVector, raw: StateVector, slopes: StateVector, y1: StateVector) -> Any:
     """The data of a step's interpolation."""
     return {"inner": {"y0": y0, "y1": raw, "k": slopes}, "shift": jax.tree.map(jnp.subtract, y1, raw)}
-
-
-def _after_jump(controller: PyTree, t: Array) -> tuple[Bool[Array, ""], Array]:
-    """Whether the vector field jumps just before a time, and when the step before has ended then."""
-    jumped, before = jnp.array(False), t
-    while hasattr(controller, "controller"):
-        times = getattr(controller, "jump_ts", None)
-        if times is not None and times.shape[0]:
-            # Diffrax ends a step just before a jump and begins the next one just after it (`ClipStepSizeController`).
-            here = t == eqxi.nextafter(times)
-            jumped |= jnp.any(here)
-            before = jnp.where(jnp.any(here), eqxi.prevbefore(times[jnp.argmax(here)]), before)
-        controller = controller.controller
-    return jumped, before
 
 
 def entry_of(tree: PyTree, i: Array) -> Any:

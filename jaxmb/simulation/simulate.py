@@ -44,7 +44,7 @@ from ..system import Names, Scale, State, System, Terms, Values, apply_mode, can
 from ..topology import AbstractEvent, Plan, check_unattended, plan_events, resolution
 from .adjoint import integrate
 from .arguments import DRIFT, FORWARD, checked_control, checked_solver
-from .clipping import Limited, landing
+from .clipping import Interrupted, Limited, landing
 from .drift import AbstractDrift
 from .engine import compiles_quickly
 from .feedback import FeedbackLoop, initial_state
@@ -260,7 +260,7 @@ def _stopping(system: System, controller: dfx.AbstractStepSizeController) -> dfx
     """The controller, if it is adaptive, with steps that end where a function of the system is not smooth."""
     if system.breaks is None or not isinstance(controller, dfx.AbstractAdaptiveStepSizeController):
         return controller
-    return dfx.ClipStepSizeController(controller, jump_ts=system.breaks)
+    return Interrupted(controller, system.breaks)
 
 
 def _time_checks(state: State, ts: Array) -> tuple[Check, ...]:

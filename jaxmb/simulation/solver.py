@@ -228,7 +228,7 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         jumped: Bool[Array, ""],
     ) -> tuple[Bool[Array, ""], Any]:
         regular = before.certified
-        if Tableau.of(self.solver, t0.dtype).fsal and not field.takes_samples:
+        if Tableau.of(self.solver, t0.dtype).fsal and not field.begins_anew:
             # Its first slope is taken from the step before, which after a jump is that of another vector field.
             regular &= before.inner[1] & ~jumped
         sparse = before.sparse + (field.system.layout is not None)

@@ -345,6 +345,11 @@ class VectorField(eqx.Module):
         """Whether its controller acts at samples."""
         return self.loop is not None and self.loop.clock is not None
 
+    @property
+    def begins_anew(self) -> bool:
+        """Whether a step may begin with another vector field than the one before it has ended with: behind a sample, or a jump."""
+        return self.takes_samples or self.system.breaks is not None
+
     def after_sample(self, t: Array, y: StateVector, in_use: Bool[Array, " m"]) -> StateVector:
         """The state after the sample of its controller that is due, if one is."""
         if self.loop is None or not self.takes_samples:
