@@ -15,27 +15,18 @@ import tempfile
 
 import numpy as np
 
+from hard.covered import covered
 from hard.row import Figure, cpu_time
 
 MUTANTS = 300
-KILLED = 0.9
-PATIENCE = 900.0  # s for the tests of one mutant; one that takes longer hangs, and is noticed
+KILLED, BRANCHES = 0.9, 0.95
+BUDGET, PATIENCE = 60.0, 300.0  # s: of tests for a mutant, and until it hangs, and is noticed
 ROOT = pathlib.Path(__file__).parents[2]
-# Where faults are put, and the default tests that run most of these files, the cheapest first: what these let pass counts as not noticed.
-TESTS = {
-    place: [f"tests/test_{name}.py" for name in names.split()]
-    for place, names in {
-        "jaxmb/linalg/*.py": "sparse linalg orthogonal formulation trace laws singular",
-        "jaxmb/dependence/*.py": "mobility system redundant_mechanisms topology singular",
-        "jaxmb/formulation/*.py": "massless partition orthogonal formulation linearise laws",
-        "jaxmb/kinematics/*.py": "mobility partition trace reach attempt assemble system topology redundant_mechanisms singular",
-        "jaxmb/simulation/*.py": "gradients control solvers sparse topology stepper run_check simulate",
-        "jaxmb/lanes/derivatives.py": "stepper kernels",
-        "jaxmb/lanes/reverse.py": "stepper kernels",
-        "jaxmb/lanes/transpose.py": "kernels stepper",
-        "jaxmb/lanes/vjp.py": "stepper kernels",
-    }.items()
-}
+# Where faults are put.
+PLACES = (
+    *(f"jaxmb/{name}/*.py" for name in ("linalg", "dependence", "formulation", "kinematics", "simulation")),
+    *(f"jaxmb/lanes/{name}.py" for name in ("derivatives", "reverse", "transpose", "vjp")),
+)
 SWAPS = {
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,
@@ -64,12 +55,13 @@ CHOICES = ("where", "select", "cond")
 
 @dataclasses.dataclass(frozen=True)
 class Mutant:
-    """A change of a file: which characters, and what stands there instead."""
+    """A change of a file: which characters, what stands there instead, and the lines of the statement."""
 
     path: pathlib.Path
     start: int
     end: int
     text: str
+    lines: range
 
     def applied(self, source):
         return source[: self.start] + self.text + source[self.end :]
@@ -104,15 +96,18 @@ def _name(func):
     return func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", None)
 
 
-def nodes(tree):
-    """All that runs: neither annotations nor what errors say."""
+def nodes(tree, lines=range(0)):
+    """All that runs, neither annotations nor what errors say, with the lines of the statement, or of its head."""
+    if isinstance(tree, ast.stmt):
+        body = getattr(tree, "body", None)
+        lines = range(tree.lineno, max(tree.lineno, body[0].lineno - 1 if body else tree.end_lineno) + 1)
     for name, value in ast.iter_fields(tree):
         if name in ("annotation", "returns") or isinstance(tree, ast.Raise | ast.JoinedStr):
             continue
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):
-                yield child
-                yield from nodes(child)
+                yield child, lines
+                yield from nodes(child, lines)
 
 
 def mutants(path):
@@ -122,18 +117,17 @@ def mutants(path):
     # Columns count bytes, and sources are not all ASCII.
     place = lambda line, column: len(source.encode()[: starts[line - 1] + column].decode())
     found = []
-    for node in nodes(ast.parse(source)):
+    for node, lines in nodes(ast.parse(source)):
         for other in variants(node):
             text = f"({ast.unparse(ast.fix_missing_locations(other))})"
-            found.append(
-                Mutant(path, place(node.lineno, node.col_offset), place(node.end_lineno, node.end_col_offset), text)
-            )
+            start, end = place(node.lineno, node.col_offset), place(node.end_lineno, node.end_col_offset)
+            found.append(Mutant(path, start, end, text, lines))
     return found
 
 
 def drawn(count, seed):
     """So many changes, each as likely as any other."""
-    files = [path.relative_to(ROOT) for place in TESTS for path in sorted(ROOT.glob(place))]
+    files = [path.relative_to(ROOT) for place in PLACES for path in sorted(ROOT.glob(place))]
     every = [mutant for path in files for mutant in mutants(path)]
     return [every[i] for i in np.random.default_rng(seed).choice(len(every), count, replace=False)]
 
@@ -147,12 +141,15 @@ def copied(folder):
             shutil.copy2(ROOT / name, folder / name)
 
 
-def passes(folder, cache, files):
-    """Whether tests pass in a folder; they fail too where they take too long."""
+def surroundings(folder, cache):
+    """Of processes that run the tests of a folder. Compiled programs are kept: most of them are the same in all mutants."""
     paths = os.pathsep.join(str(folder / name) for name in (".", "tests", "examples", "benchmarks"))
-    # Compiled programs are kept: most of them are the same in all mutants.
-    environment = os.environ | {"PYTHONPATH": paths, "JAXMB_TEST_CACHE": str(cache), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", *files]
+    return os.environ | {"PYTHONPATH": paths, "JAXMB_TEST_CACHE": str(cache), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def passes(folder, environment, tests):
+    """Whether tests pass in a folder; they fail too where they take too long."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", *tests]
     # A group of its own, which ends as a whole: tests start processes too.
     process = subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -169,29 +166,39 @@ def passes(folder, cache, files):
 
 
 def figures(share, seed):
-    """The row's figures: how many of the changes some test notices."""
+    """The row's figures: which branches the default tests take, and how many of the changes some test notices."""
     result, count = [], max(10, round(MUTANTS * share))
-    chosen = drawn(count, seed)
     with cpu_time(result), tempfile.TemporaryDirectory() as name:
-        folder, cache = pathlib.Path(name) / "tree", pathlib.Path(name) / "cache"
+        folder, environment = (
+            pathlib.Path(name) / "tree",
+            surroundings(pathlib.Path(name) / "tree", pathlib.Path(name) / "cache"),
+        )
         copied(folder)
-        every = sorted({file for files in TESTS.values() for file in files})
-        as_it_is, words = passes(folder, cache, every)
-        if not as_it_is:
-            raise RuntimeError(f"The tests must pass without a mutant, but: {words}")
+        found = covered(folder, environment)
+        branches, taken = found.totals["num_branches"], found.totals["covered_branches"]
+        what = "branches of the library that the default tests take"
+        goal = f"≥ {BRANCHES:.0%}"
+        result.append(Figure("mutants", what, goal, f"{taken / branches:.1%}", branches, taken >= BRANCHES * branches))
         noticed = 0
-        for mutant in chosen:
-            source = (ROOT / mutant.path).read_text()
-            (folder / mutant.path).write_text(mutant.applied(source))
-            files = next(files for place, files in TESTS.items() if mutant.path.match(place))
-            passed, words = passes(folder, cache, files)
-            (folder / mutant.path).write_text(source)
+        for mutant in drawn(count, seed):
+            tests = found.quickest(mutant.path, mutant.lines, BUDGET)
+            passed, words = changed(folder, mutant, lambda: passes(folder, environment, tests)) if tests else (True, "")
             noticed += not passed
             print(f"mutants {mutant}: {'NOT NOTICED' if passed else words}", flush=True)
-        goal = f"≥ {KILLED:.0%}"
         what = "small faults in the engine that the default tests notice"
+        goal = f"≥ {KILLED:.0%}"
         result.append(Figure("mutants", what, goal, f"{noticed}", count, noticed >= KILLED * count))
     return result
+
+
+def changed(folder, mutant, run):
+    """What a function finds while a file of the folder is changed."""
+    source = (folder / mutant.path).read_text()
+    try:
+        (folder / mutant.path).write_text(mutant.applied(source))
+        return run()
+    finally:
+        (folder / mutant.path).write_text(source)
 
 
 if __name__ == "__main__":

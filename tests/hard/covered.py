@@ -1,0 +1,80 @@
+"""Which lines and branches of the engine the default tests run, and which of these tests run a line, by coverage.py."""
+
+import collections
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+
+import coverage
+
+# Processes that tests start count too. Left out is what no test may reach.
+SETTINGS = """
+[run]
+branch = true
+source = jaxmb
+parallel = true
+relative_files = true
+patch =
+    subprocess
+    _exit
+[report]
+exclude_also =
+    if TYPE_CHECKING:
+    assert_never
+    raise NotImplementedError
+    @abstractmethod
+    @abc.abstractmethod
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Covered:
+    """What the default tests run.
+
+    Attributes:
+        totals: numbers of statements and branches, and of those that are run, as coverage.py reports them.
+        tests: names of the tests that run a line, by file and line; "" stands for what is run by an import.
+        seconds: how long each test takes.
+    """
+
+    totals: dict
+    tests: dict
+    seconds: dict
+
+    def quickest(self, path, lines, budget):
+        """Tests that run one of the lines, of those that are quickest as many as take `budget` seconds together."""
+        found = set().union(*(self.tests[str(path)].get(line, ()) for line in lines))
+        if "" in found:  # what an import has made shows in what comes after it
+            found = set().union(*self.tests[str(path)].values())
+        chosen, left = [], budget
+        for name in sorted(found - {""}, key=self.seconds.get):
+            left -= self.seconds[name]
+            if left < 0 and chosen:
+                break
+            chosen.append(name)
+        return chosen
+
+
+def covered(folder, environment):
+    """Runs the default tests of a checkout."""
+    settings, times = folder / "coverage.ini", folder / "times"
+    settings.write_text(SETTINGS)
+    times.mkdir()
+    environment |= {"JAXMB_TIMES": str(times)}
+    options = f"--rcfile={settings}"
+    run = lambda *words: subprocess.run(
+        [sys.executable, "-m", "coverage", *words], cwd=folder, env=environment, check=True
+    )
+    run("run", options, "-m", "pytest", "-q", "-p", "hard.contexts", "-p", "no:cacheprovider")
+    run("combine", "--quiet", options)
+    run("json", "--quiet", options, "-o", "coverage.json")
+    data, tests = coverage.CoverageData(str(folder / ".coverage")), {}
+    data.read()
+    for name in data.measured_files():
+        path = pathlib.Path(name)
+        tests[str(path.relative_to(folder) if path.is_absolute() else path)] = data.contexts_by_lineno(name)
+    lines = [line.split(" ", 1) for file in times.iterdir() for line in file.read_text().splitlines()]
+    seconds = collections.defaultdict(float, {name: float(number) for number, name in lines})
+    return Covered(json.loads((folder / "coverage.json").read_text())["totals"], tests, seconds)
