@@ -82,6 +82,9 @@ BAD = {
     r"`hold_velocity` must be a sequence, each entry .*, but is 'x'": lambda s: jm.assemble(
         s, [0.0, 1.0], hold_velocity="x"
     ),
+    r"`inactive` must hold names of constraints out of 'rod', but holds \['bar'\]": lambda s: jm.assemble(
+        s, [0.0, 1.0], inactive=["bar"]
+    ),
     r"`q` must have shape \(2,\), but has shape \(3,\)": lambda s: jm.assemble(s, [0.0, 1.0, 2.0]),
     r"`v` must have shape \(2,\), but has shape \(1,\)": lambda s: jm.assemble(s, [0.0, 1.0], [0.0]),
     r"^Argument `q` must hold finite numbers, but 'x' is none\.$": lambda s: jm.assemble(s, [float("nan"), 1.0]),

@@ -67,6 +67,11 @@ def test_traced_values_are_found_wherever_a_function_keeps_them(law):
     assert jax.grad(value)(1.0) == 3.0
 
 
+def test_what_cannot_be_called_is_no_function():
+    with pytest.raises(TypeError, match=r"`law` must be a function, but is 3"):
+        as_function(3, "law")
+
+
 @pytest.mark.slow
 def test_guards_may_close_over_traced_values():
     system = jm.System(1, mass=lambda t, q, p: jnp.eye(1))

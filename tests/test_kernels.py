@@ -185,6 +185,25 @@ def test_what_moves_entries_and_loops(lanes):
     assert_equal(*both(lambda x, y: list(moving(x, y)), x, y[0], shared=(1,)))
 
 
+def beyond(x, y):
+    """What is read and written beyond the ends of an array, for each row another place, and choices by whole numbers."""
+    out, rows, places = jnp.array([1, 7]), jnp.outer(x, y), jnp.array([2, 0, 1])
+    numbers = [jnp.take(x, out, mode="fill"), jnp.take(x, out, mode="clip"), jnp.take(x, out, fill_value=2.0)]
+    numbers += [x.at[out].set(y[:2], mode="drop")[:2], x.at[out].add(y[:2], mode="clip")[1:]]
+    numbers += [jax.vmap(lambda row, k: row[k])(rows, places)[:2]]
+    numbers += [jax.vmap(lambda row, k, v: row.at[k].set(v))(rows, places, x)[:2, 0]]
+    which = jnp.argmax(x).astype(jnp.int32)
+    chosen = [lax.select_n(which, x[0], 2 * y[1], y[2]), jnp.floor(x[0]).astype(bool).astype(float)]
+    return [jnp.stack(numbers), jnp.stack(chosen), jnp.zeros((0, 2)) * x[0]]
+
+
+@pytest.mark.parametrize("by_numbers", [False, True])
+def test_what_lies_beyond_the_ends_of_arrays(by_numbers):
+    x, y = np.random.default_rng(3).normal(size=(2, 5, 3))
+    own = program(beyond, (3,), (3,))
+    assert_equal(jax.jit(jax.vmap(own.by_numbers if by_numbers else own))(x, y), jax.vmap(beyond)(x, y))
+
+
 def calling(x, y):
     """What holds programs, and what some versions of JAX have operations of their own for."""
     lanes = jax.custom_batching.custom_vmap(lambda x: jnp.sin(x) + 1)
@@ -252,7 +271,6 @@ def test_where_things_stand_in_xlas_structs_is_read_from_its_header():
         read(header.replace("void* data", "void* numbers"))
 
 
-@pytest.mark.slow
 def test_code_is_kept_where_jax_keeps_its_programs(tmp_path):
     made, whole = [], b"code of a function"
 
@@ -548,6 +566,10 @@ def test_derivatives_over_lanes_that_share_operands():
         (lambda x: [lax.while_loop(lambda c: c < 1, lambda c: c + x, x)], "loop whose length depends"),
         (lambda x: [jnp.arange(3.0)[x.astype(int)]], "whole numbers"),
         (lambda x: [lax.reduce_precision(x, 8, 23)], "`reduce_precision`"),
+        (lambda x: [x * jnp.real(jnp.array(1j) * 1j)], "complex"),
+        (lambda x: [(jnp.argmax(jnp.stack([x, -x])) & 1).astype(float)], "`and` of whole numbers"),
+        (lambda x: [lax.max(x > 0, x > 1).astype(float)], "`max` of truth values"),
+        (lambda x: [lax.dynamic_slice(jnp.eye(3), [jnp.argmax(jnp.stack([x, -x]))] * 2, (1, 1))], "several places"),
         (lambda x: [jnp.sort(jnp.stack([x, -x]))], "`sort`"),
         (lambda x: [jnp.fft.fft(jnp.stack([x, x])).real], "complex|fft"),
         (lambda x: [x.astype(jnp.float32).astype(float) + x.astype(jnp.float32)], "precision"),

@@ -39,7 +39,6 @@ def projection(formulation, terms):
     return formulation.projected(terms), formulation.acceleration(terms).vdot, formulation.constraint_force(terms)
 
 
-@pytest.mark.slow
 def test_particle_on_a_circle():
     """P, the centripetal acceleration and the constraint force of Aghili, eqs. (33)–(37) and the two after."""
     theta, rate, mass = 0.8, 1.7, 1.3
@@ -58,7 +57,6 @@ def test_particle_on_a_circle():
     assert float(decoupling(terms)) < 1e-15
 
 
-@pytest.mark.slow
 def test_slider_crank():
     """P and M_c'' of Aghili, eqs. (70)–(71), whose cases are swapped in print, and the determinant below them."""
     system = slider_crank()
@@ -111,7 +109,6 @@ def test_laws_of_the_projector(name, weighted):
         np.testing.assert_allclose(reaction, exact.reaction, atol=1e-10 * max(np.abs(exact.reaction).max(), 1))
 
 
-@pytest.mark.slow
 def test_decoupling():
     """Proposition 3: zero exactly where the null space is invariant under M, and then μP = 0."""
     direction, across = np.array([3.0, 4.0]) / 5, np.array([-4.0, 3.0]) / 5
@@ -209,12 +206,21 @@ def test_elimination_that_loses_rank_is_refused():
     assert wrong.acceleration(jm.evaluate(system, state)).result == jm.RESULTS.unfit_choice
     with pytest.raises(ValueError, match=r"`Elimination` does not fit the start: the rows that are left"):
         jm.simulate(system, state, [0.3], formulation=wrong)
+
+
+def test_rows_and_coordinates_that_there_are_not_are_refused():
+    system, terms = make("four-bar, 3 loops")[0], first("four-bar, 3 loops")
+    F = jm.formulation
     with pytest.raises(ValueError, match=r"`rows` must name constraints out of .*'loop 1'.*, but names 'lop'"):
-        jm.formulation.Elimination.of(system, ["lop"])
+        F.Elimination.of(system, ["lop"])
     with pytest.raises(ValueError, match=r"row numbers below 2 for constraint 'loop', but holds 2"):
-        jm.formulation.Elimination.of(system, {"loop": [2]})
+        F.Elimination.of(system, {"loop": [2]})
     with pytest.raises(ValueError, match=r"`eliminated` must hold row indices below 6, but holds \(7,\)"):
-        jm.formulation.Elimination(eliminated=(7,)).acceleration(jm.evaluate(system, state))
+        F.Elimination(eliminated=(7,)).excluded(6)
+    with pytest.raises(ValueError, match=r"`independent` must hold indices of velocities below 3, but holds \(3,\)"):
+        F.CoordinatePartition((3,)).choose(terms)
+    with pytest.raises(ValueError, match=r"`gammas` must have shape \(k,\), but has shape \(\)"):
+        F.inertia_conditioning(terms, 2.0)
 
 
 def late():

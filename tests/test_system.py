@@ -206,6 +206,13 @@ BAD_SYSTEMS = {
     r"`potential` must return an array of shape \(\), but returns None": lambda: jm.System(
         2, mass=mass2, potential=lambda t, q, p: None
     ),
+    r"`guess` must have shape \(2,\), but has shape \(3,\)": lambda: jm.System(2, mass=mass2, guess=np.zeros(3)),
+    r"`coordinates` must be a number or a sequence of names, but is \(\)": lambda: jm.System((), mass=mass2),
+    r"`parts` of constraint 'both' must count 2 rows, as `fn` returns, but counts 3": lambda: jm.System(
+        2, mass=mass2, constraints=[jm.Holonomic("both", lambda t, q, p: q, parts={"x": 1, "y": 2})]
+    ),
+    r"`v` must have shape \(2,\), but has shape \(1,\)": lambda: jm.as_state(CART, np.zeros(2), np.zeros(1)),
+    r"A controller with `joints` needs a system built from a mechanism": lambda: CART.acting_at(("x",)),
 }
 
 
@@ -287,6 +294,15 @@ def test_sizes_of_other_rows_are_refused():
         ValueError, match=rf"have sizes of {CART.m} constraint rows, but has those of {CART.m + 1}: ano"
     ):
         jm.evaluate(CART, jm.State(other.t, other.q, other.v, more))
+
+
+def test_a_state_of_another_precision_is_refused():
+    with jax.enable_x64(False):
+        single = jm.as_state(CART, np.zeros(2))
+    with pytest.raises(
+        ValueError, match=r"`state` must hold float64 numbers, as JAX is configured here, but holds float32"
+    ):
+        jm.evaluate(CART, single)
 
 
 def test_what_is_no_state_is_refused():
