@@ -13,8 +13,9 @@ import pytest
 from models import FOURBARS, TREE, joint, link, robot, written
 
 import jaxmb as jm
-from jaxmb.command import main
-from jaxmb.command.fitting import described_fit
+from jaxmb.command import fitting, main
+from jaxmb.command.main import COMMANDS, _as_json
+from jaxmb.foundations import RESULTS
 
 assert written
 
@@ -87,6 +88,11 @@ def test_whoever_has_read_enough_is_no_error(monkeypatch, tmp_path, capsys):
     assert (tmp_path / "out").read_text() == "" and capsys.readouterr().err == ""
 
 
+def test_an_interrupt_ends_without_a_traceback(monkeypatch, capsys):
+    monkeypatch.setitem(COMMANDS, "docs", mock.Mock(side_effect=KeyboardInterrupt))
+    assert main(["docs"]) == 130 and capsys.readouterr().err == "interrupted\n"
+
+
 def test_stages_are_told_to_a_terminal_only(written, tmp_path, capsys, monkeypatch):
     path = written(ROD)
     words = ["convert", str(path), str(tmp_path / "rod.toml")]
@@ -105,13 +111,13 @@ def test_packages_are_where_it_is_said(written, tmp_path, capsys):
 
 
 def test_json_has_null_where_a_number_is_none():
-    from jaxmb.command.main import _as_json
-
     values = {"a": [1.0, float("inf")], 2: (float("nan"), "x", None), "b": {"c": -float("inf"), "d": True}}
     assert _as_json(values) == {"a": [1.0, None], "2": [None, "x", None], "b": {"c": None, "d": True}}
 
 
-@pytest.mark.parametrize("words", [["--set", "a"], ["--set", "a=b"], ["--time", "-1"], ["--time", "nan"], ["--oops"]])
+@pytest.mark.parametrize(
+    "words", [["--set", "a"], ["--set", "a=b"], ["--time", "-1"], ["--time", "nan"], ["--stop", "pivot=1"], ["--oops"]]
+)
 def test_words_that_make_no_sense_are_refused(written, capsys, words):
     with pytest.raises(SystemExit) as done:
         main(["simulate", str(written(ROD)), "--out", "a.csv", *words])
@@ -284,15 +290,20 @@ def driven(written):
 def test_a_fit_is_what_its_description_says(written, driven, monkeypatch):
     """Parameters, the pose at the start, signals, inputs of all actuators; what is found goes into the output."""
     asked, found = [], driven.replace("rod", mass=3.0)
+    fitted = mock.Mock(spec=jm.fit.Fit, model=found, result=RESULTS.successful)
 
     def identify(model, parameters, experiments, *, build, **limit):
         asked.append((parameters, experiments[0], build(model), limit))
-        return mock.Mock(spec=jm.fit.Fit, model=found)
+        return fitted
 
-    monkeypatch.setattr(sys.modules["jaxmb.command.fitting"], "identify", identify)
+    monkeypatch.setattr(fitting, "identify", identify)
     path = written("max_iterations = 7" + INPUTS.replace("sigma", "bias = true\nsigma"), "fit.toml")
-    described_fit(path)
-    described_fit(written(FIT.replace("model.urdf", "rod.toml").replace("output", "# output"), "fit.toml"))
+    assert main(["fit", str(path)]) == 0
+    fitted.result = RESULTS.max_steps_reached
+    assert (
+        main(["fit", str(written(FIT.replace("model.urdf", "rod.toml").replace("output", "# output"), "fit.toml"))])
+        == 1
+    )
     (parameters, experiment, system, limit), (*_, alone, _, none) = asked
     mass, friction = parameters
     assert (mass.name, mass.nominal, mass.min_value, mass.max_value, mass.frozen) == (
