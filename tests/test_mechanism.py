@@ -372,6 +372,60 @@ def test_conversion_goes_both_ways_and_keeps_turns():
     np.testing.assert_allclose(*energies, rtol=1e-12)
 
 
+def trammel(*forces, angle=0.6):
+    """A rod whose ends slide along x and along y, and a weight on it; x of its end a, and the angle from the line of x."""
+    bodies = [P.Body.rod("rod", 2.0, 1.0), P.Body("weight", 0.5, 0.1)]
+    joints = [
+        P.PointOnLine("along x", "ground", "rod.a", axis=(1.0, 0.0)),
+        P.PointOnLine("along y", "ground", "rod.b", axis=(0.0, 1.0)),
+        P.Fixed("weld", "rod.centre", "weight"),
+    ]
+    mechanism = P.Mechanism(bodies, joints, forces=forces)
+    system = mechanism.build(cut=["along y"])
+    start = dict(zip(system.coordinates, (-np.cos(angle), angle), strict=True))
+    return mechanism, system, jm.assemble(system, start, {system.velocities[1]: 1.5})
+
+
+@pytest.mark.slow
+def test_cuts_of_a_trammel_are_those_of_its_free_direction():
+    """1/(Dᵀ M D (M⁻¹)_ii) with ẋ = sin θ θ̇; cut at either end it is the larger one of both coordinates."""
+    mechanism, system, state = trammel()
+    cuts = jm.mechanism.loop_cuts(mechanism, state, system)
+    assert set(cuts) == {"along x", "along y"}  # without the weld the weight would be loose
+    for name, angle in (("along y", 0.6), ("along x", np.pi / 2 - 0.6)):
+        mass, inertia, shift = 2.5, 2.0 / 3 + 0.1 + 0.5 / 4, 2.5 / 2 * np.sin(angle)
+        m = np.array([[mass, -shift], [-shift, inertia]])
+        free = np.array([np.sin(angle), 1.0])
+        values = free**2 / (free @ m @ free) / np.diag(np.linalg.inv(m))
+        assert cuts[name] == pytest.approx(values.max(), rel=1e-9)
+
+
+def test_only_what_is_there_in_both_builds_is_converted():
+    """Full turns are kept, of angles that both have."""
+    other, none = P.Mechanism([ROD_BODY], [PIVOT]).build(), jnp.zeros(0)
+    with pytest.raises(ValueError, match="`source` must have all bodies of `target`, but lacks bar"):
+        jm.convert(jm.as_state(other, [0.0]), other, P.Mechanism([P.Body.rod("bar", 1.0, 1.0)]).build())
+    mode = jm.system.Mode((), none.astype(bool), none, none, none.astype(bool))
+    with pytest.raises(ValueError, match="`state` must have no mode"):
+        jm.convert(jm.as_state(other, [0.0], mode=mode), other, other)
+    turned = jm.assemble(other, {"O": 7.0})
+    assert float(jm.convert(turned, other, other).q[0]) == pytest.approx(7.0, abs=1e-14)
+
+
+def test_a_turn_is_counted_once():
+    """Where a joint closes a loop, its full turns are one more coordinate, however many elements read them; shifts need none."""
+    bodies = [P.Body.rod("rod", 1.0, 1.0), P.Body("block", 1.0, 0.1)]
+    joints = [
+        P.Revolute("O", "ground", "rod.a"),
+        P.Revolute("A", "rod.b", "block"),
+        P.Prismatic("S", "ground", "block"),
+    ]
+    relations = [P.Gear("gear", ("O", "A"), 2.0), P.Rack("rack", "A", "S", 0.4)]
+    mechanism = P.Mechanism(bodies, [*joints, *relations], forces=[P.JointSpring("coil", "A", 1.0)])
+    assert mechanism.build(cut=["A"]).coordinates == ("O", "S", "A.turns")
+    assert mechanism.build(cut=["S"]).coordinates == ("O", "A")
+
+
 @pytest.mark.slow
 def test_cuts_are_judged_by_the_projective_criterion():
     """For one degree of freedom the squared volume is the largest cos²α of that cut."""
@@ -478,6 +532,12 @@ WRONG = {
     "shape of force": (lambda: P.Mechanism([ROD_BODY], [PIVOT], forces=[P.Force("f", "rod.b", lambda m: jnp.ones(2))]).build(), r"`fn of force 'f'` must return an array of shape \(3,\), but returns shape \(2,\)"),
     "pose": (lambda: P.Mechanism([P.Body("rod", 1.0, 1.0, position=(0.0, np.nan))]), "Argument `position` of Body 'rod' must be an array of finite numbers, but is \\(0.0, nan\\)"),
     "infinite mass": (lambda: P.Mechanism([P.Body("rod", np.inf, 1.0)]), "Argument `mass of 'rod'` must hold finite numbers"),
+    "point with a dot": (lambda: P.Body("rod", 1.0, 1.0, points={"a.b": (0.0, 0.0)}), r"`points\['a.b'\] of body 'rod'` must have 2 components and no dot in its name"),
+    "point in space": (lambda: P.Body("rod", 1.0, 1.0, points={"a": (0.0, 0.0, 0.0)}), r"`points\['a'\] of body 'rod'` must have 2 components"),
+    "truth for a mass": (lambda: P.Body("rod", 1.0, 1.0, point_masses=[(True, (0.0, 0.0))]), "`point_masses of body 'rod'` must be an array of numbers, but is True"),
+    "gear of one": (lambda: P.Gear("gear", ("O",), 2.0), r"`joints` of 'gear' must be the names of two joints, but is \('O',\)"),
+    "negative dimension": (lambda: jm.mechanism.dimension(-1.0, "length of a Rope"), r"`length of a Rope` must be positive, but is -1\.0"),
+    "replace nothing": (lambda: P.Mechanism([ROD_BODY]).replace("bar", mass=1.0), "`name` must be one of 'rod', but is 'bar'"),
     "replace": (lambda: P.Mechanism([ROD_BODY]).replace("rod", colour=1.0), "Element 'rod' has no number `colour`"),
 }  # fmt: skip
 
