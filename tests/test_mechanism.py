@@ -9,9 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
+from mechanisms import random_states
 
 import jaxmb as jm
-from jaxmb.system import position_residual, velocity_residual
+from jaxmb.mechanism.joint_rows import wrench_map
+from jaxmb.mechanism.joints import absolute
+from jaxmb.system import constraint_jacobian, position_residual, velocity_residual
 
 P, S = jm.planar, jm.spatial
 G = 9.81
@@ -129,6 +132,24 @@ def test_prescribed_distance_angle_and_speed():
 
 
 # Relations, in the tree and outside it, where full turns are counted
+
+
+def test_speeds_and_shifts_have_no_turns():
+    """A driver says by how many turns an angle is ahead; v − fn(t) is left of a speed."""
+    slide = P.Prismatic("S", "rod", ("block", (0.0, 0.0)))
+    drivers = [
+        P.Driver("motor", "O", lambda t, p: 0.5 + t),
+        P.Driver("jack", "S", lambda t, p: t),
+        P.DrivenSpeed("belt", "S", lambda t, p: 2.0 + t),
+    ]
+    bodies = [ROD_BODY, P.Body("block", 1.0, 0.1)]
+    system = P.Mechanism(bodies, [PIVOT, slide], drivers).build()
+    turns = system.joints.driven_turns(jnp.asarray(0.2), jnp.array([0.7 - 4 * np.pi, 9.0]), system.params)
+    assert {name: x.tolist() for name, x in turns.items()} == {"motor": [-2.0, 0.0]}
+    slip = system.joints.slip(jnp.asarray(0.2), jnp.array([0.4, 0.3]), jnp.array([1.1, 1.5]), system.params)
+    np.testing.assert_allclose(slip, [1.5 - 2.2], rtol=1e-15)
+    gaps = system.joints.residual(jnp.asarray(0.2), jnp.array([0.4, 0.3]), system.params)
+    np.testing.assert_allclose(gaps, [0.4 - 0.7, 0.3 - 0.2], rtol=0, atol=1e-15)
 
 
 @pytest.mark.slow
@@ -260,6 +281,21 @@ def test_friction_grows_with_the_load_of_its_bearing():
     np.testing.assert_allclose(friction, [-case.coefficient * case.radius * load], rtol=1e-11)
     jammed, _ = bearing(*arguments, jnp.asarray(1e3))
     assert np.isnan(jammed).all()
+
+
+def test_friction_by_loads_is_looked_at_before_a_run():
+    """Events and modes are refused; a load that is determined, or that is not known yet, tells nothing."""
+    system = LoadedBearing().mechanism().build()
+    state, joints = jm.as_state(system, [0.4], [1.3]), system.joints
+    with pytest.raises(
+        ValueError, match=r"`events` must be empty where friction grows with the load of a joint \('O'\)"
+    ):
+        joints.check_run(system, state, True, 1e-9)
+    found = [joints.check_run(system, state, False, 1e-9)]
+    jax.eval_shape(lambda state: found.append(joints.check_run(system, state, False, 1e-9)), state)
+    plain = P.Mechanism([ROD_BODY], [PIVOT]).build()
+    found.append(plain.joints.check_run(plain, jm.as_state(plain, [0.0]), True, 1e-9))
+    assert found == [[], [], []]
 
 
 @pytest.mark.slow
@@ -606,6 +642,50 @@ def test_systems_and_mechanisms_are_printed_on_one_screen():
         assert len(text.splitlines()) <= 20
         assert max(map(len, text.splitlines())) <= 120
         assert "…" in text
+
+
+def test_directions_of_joints_between_free_bodies():
+    """∂ṡ/∂v: a hinge turns its body and a slide goes along its axis; without joints there are none."""
+    bodies, slide = [ROD_BODY, P.Body("block", 1.0, 0.1)], P.Prismatic("S", "ground", "block", axis=(0.6, 0.8))
+    mechanism = P.Mechanism(bodies, [PIVOT, slide])
+    turn, shift = (0, 0, 1, 0, 0, 0), (0, 0, 0, 0.6, 0.8, 0)
+    system, free, t = mechanism.build("absolute"), absolute(mechanism.build().acting_at(["S"])), jnp.zeros(())
+    axes, inputs = jax.jit(lambda q: (system.joints.axes(t, q, system.params), free.actuation(t, q)))(jnp.zeros(6))
+    np.testing.assert_allclose([axes["O"], axes["S"]], [turn, shift], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(inputs, np.array([shift]).T, rtol=0, atol=1e-15)
+    loose = P.Mechanism(bodies).build()
+    assert loose.joints.axes(t, jnp.zeros(6), loose.params) == {}
+
+
+def test_sums_over_bodies_that_a_velocity_moves():
+    """By lookup where each moves few of many, else by a product; of a tree of eight rods on the ground that carry one each."""
+    rods = [P.Body.rod(f"{x}{i}", 1.0, 1.0) for i in range(8) for x in "ab"]
+    joints = [P.Revolute(f"A{i}", "ground", f"a{i}.a") for i in range(8)]
+    joints += [P.Revolute(f"B{i}", f"a{i}.b", f"b{i}.a") for i in range(8)]
+    values = jnp.asarray(np.random.default_rng(0).normal(size=(16, 3)))
+    for count in (2, 16):
+        names = {rod.name for rod in rods[:count]}
+        own = [joint for joint in joints if joint.b.body in names]
+        linkage = P.Mechanism(rods[:count], own).build().joints
+        np.testing.assert_allclose(linkage.summed(values[:count]), linkage.moves.T @ values[:count], rtol=1e-14)
+
+
+def test_a_joint_pushes_both_bodies_by_its_multipliers():
+    """In space: λ · C v is the power of force and torque at the joint's point, and the ground gets the opposite."""
+    rod = S.Body("rod", 2.0, (0.1, 0.2, 0.3))
+    joints = [S.Revolute("O", "ground", ("rod", (0.1, 0.2, -0.3)), axis=(0.0, 1.0, 0.4))]
+    free = S.Mechanism([rod], joints).build("absolute")
+    (q, v), multipliers = random_states(free, 1), np.arange(1.0, 6.0)
+    jacobian, poses = jax.jit(
+        lambda q: (constraint_jacobian(free, jnp.zeros(()), q), free.joints.poses(q, free.params))
+    )(q[0])
+    wrenches = [wrench_map(free, jacobian, poses, "O", end, "world") for end in (0, 1)]
+    (ground, _), (force, point) = ((x @ multipliers, at) for x, at in wrenches)
+    turn = np.asarray(poses[1][:3, :3]) @ v[0, 3:]
+    power = force[:3] @ (v[0, :3] + np.cross(turn, point - q[0, :3])) + force[3:] @ turn
+    np.testing.assert_allclose(power, multipliers @ jacobian @ v[0], rtol=1e-13)
+    # The ground's wrench is about the joint's point on the ground, which is its origin.
+    np.testing.assert_allclose(ground[:3], -force[:3], rtol=0, atol=1e-14)
 
 
 def test_outputs_refuse_what_they_do_not_know():
