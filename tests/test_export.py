@@ -508,6 +508,9 @@ def test_a_program_of_stablehlo_makes_the_step(tmp_path):
         assert_near(np.asarray(out[name]), x)
     assert_near(np.asarray(out["y"]), after.q[1:])
     assert bool(out["successful"])
+    plain = jm.stepper(step.system, step.state, 0.01, solver=dfx.Midpoint())
+    found = jm.export.stablehlo(plain, tmp_path / "step.bin", platforms=["cpu"])
+    assert set(found.operands) == {"t", "q", "v", "u"} and set(found.results) == {"t", "q", "v", "successful"}
 
 
 def test_a_model_must_be_the_one_of_the_step(tmp_path):
@@ -518,6 +521,12 @@ def test_a_model_must_be_the_one_of_the_step(tmp_path):
     with pytest.raises(ValueError, match="`model` must build the system of `step`, but builds one with other numbers"):
         jm.export.c(step, tmp_path, model=step.system.with_params({"m": 3.0, "l": 1.0}), build=lambda system: system)
     assert not any(tmp_path.iterdir())
+    step, outputs = lagging()
+    alone, given = (tmp_path / name for name in ("alone", "given"))
+    for folder, model in ((alone, {}), (given, {"model": step.system, "build": lambda system: system})):
+        folder.mkdir()
+        jm.export.c(step, folder, "mech", outputs=outputs, **model)
+    assert (given / "mech.c").read_text() == (alone / "mech.c").read_text()
 
 
 def test_a_step_that_fails_is_refused(tmp_path):

@@ -1,5 +1,6 @@
 """Mechanisms: drivers, relations, rolling, forces, assembly, conversion between builds, named outputs and messages."""
 
+import dataclasses
 import functools
 
 import diffrax as dfx
@@ -14,6 +15,7 @@ from mechanisms import random_states
 import jaxmb as jm
 from jaxmb.mechanism.joint_rows import wrench_map
 from jaxmb.mechanism.joints import absolute
+from jaxmb.mechanism.recursion import Inertia
 from jaxmb.system import constraint_jacobian, position_residual, velocity_residual
 
 P, S = jm.planar, jm.spatial
@@ -668,6 +670,28 @@ def test_sums_over_bodies_that_a_velocity_moves():
         own = [joint for joint in joints if joint.b.body in names]
         linkage = P.Mechanism(rods[:count], own).build().joints
         np.testing.assert_allclose(linkage.summed(values[:count]), linkage.moves.T @ values[:count], rtol=1e-14)
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_the_matrix_of_an_inertia_maps_twists_to_momenta(dim):
+    """Column by column; of two bodies it is the sum."""
+    rng, size = np.random.default_rng(0), 3 * dim - 3
+    make = lambda: Inertia(*(jnp.asarray(rng.normal(size=shape)) for shape in ((), (dim,), (size - dim, size - dim))))
+    one, other = make(), make()
+    columns = [jnp.concatenate(one.momentum((x[: size - dim], x[size - dim :]))) for x in jnp.eye(size)]
+    np.testing.assert_allclose(one.matrix(), np.stack(columns, axis=1), rtol=0, atol=1e-15)
+    np.testing.assert_allclose((one + other).matrix(), one.matrix() + other.matrix(), rtol=0, atol=1e-14)
+
+
+def test_bodies_one_after_the_other_have_the_mass_of_all_at_once():
+    rods = [P.Body.rod("one", 1.0, 0.4), P.Body.rod("two", 1.5, 0.6)]
+    joints = [P.Revolute("O", "ground", "one.a"), P.Prismatic("S", "one.b", "two.a", axis=(0.6, 0.8))]
+    system = P.Mechanism(rods, joints).build()
+    both = [dataclasses.replace(system.joints, recursive=recursive) for recursive in (False, True)]
+    found = jax.jit(lambda q: [linkage.mass(jnp.zeros(()), q, system.params) for linkage in both])(
+        jnp.array([0.4, 0.3])
+    )
+    np.testing.assert_allclose(*found, rtol=1e-14)
 
 
 def test_a_joint_pushes_both_bodies_by_its_multipliers():
