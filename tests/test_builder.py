@@ -518,6 +518,36 @@ def test_text_gives_the_mechanism_back_bit_for_bit(name):
     assert listed(found) == listed(mechanism)
 
 
+def test_parts_of_bodies_and_pairs_of_joints_go_through_text():
+    parts = [
+        P.Body("disk", shape=P.Disk(0.5, 0.1), density=2.0),
+        (P.Body("arm", 1.0, shape=P.Rod(2.0)), P.frame((0.5, 0.0), 0.3)),
+    ]
+    bodies = [P.Body.joined("whole", parts, points={"hook": P.frame((1.0, 2.0), 0.3)}), P.Body.rod("rod", 1.0, 1.0)]
+    joints = [
+        P.Revolute("O", "ground", "whole.arm_b"),
+        P.Revolute("A", "whole.hook", "rod.a"),
+        P.Gear("gear", ("O", "A"), -2.5),
+    ]
+    mechanism = P.Mechanism(bodies, joints)
+    text = mechanism.to_text()
+    assert "[[body.whole.shape.parts]]" in text and 'joints = ["O", "A"]' in text
+    assert same(P.Mechanism.from_text(text), mechanism)
+
+
+def test_numbers_that_are_traced_are_not_looked_at():
+    """Gravity of mechanisms that are joined, and corners of plates: what they are must be right, and follows through."""
+
+    @jax.jit
+    def moment(gravity, corners):
+        plate = P.Mechanism([P.Body("plate", shape=P.Plate(corners), mass=2.0)], gravity=gravity)
+        both = plate.joined(P.Mechanism([P.Body("dot", 1.0, 0.1)], gravity=gravity))
+        return both.gravity, both.elements["plate"].inertia
+
+    gravity, inertia = moment(jnp.array([0.0, -G]), jnp.array([(0.0, 0.0), (3.0, 0.0), (0.0, 3.0)]))
+    assert gravity.tolist() == [0.0, -G] and float(inertia) == pytest.approx(2.0 * (3**2 + 3**2) / 18)
+
+
 @pytest.mark.slow
 def test_mechanism_of_a_text_moves_bit_for_bit_alike():
     mechanism = leg().without("drive")

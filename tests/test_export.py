@@ -465,6 +465,78 @@ def test_refusals(tmp_path):
     assert not any(tmp_path.iterdir())
 
 
+def lagging():
+    """A point in the plane that a controller with a memory pushes; its height is read."""
+    system = jm.System(
+        ("x", "y"),
+        mass=lambda t, q, p: 2.0 * jnp.eye(2),
+        potential=lambda t, q, p: 9.81 * q[1],
+        actuation=lambda t, q, p: jnp.eye(2),
+    )
+    step = jm.stepper(
+        system, jm.as_state(system, [0.3, -0.2]), 0.01, solver=dfx.Midpoint(), control=Lag(jnp.array(4.0))
+    )
+    return step, {"height": "y"}
+
+
+@needs_compiler
+def test_what_a_controller_puts_out_is_a_function_of_the_state(tmp_path):
+    """Its inputs are no arguments; what it remembers is part of the state."""
+    step, outputs = lagging()
+    jm.export.c(step, tmp_path, "mech", outputs=outputs)
+    code, start = Code(tmp_path), step.start()
+    assert "double *u);" in code.header and "const double *u" not in code.header
+    own, u, y = parts(step, start) | {"z": np.array([0.5, -0.25])}, np.empty(2), np.empty(1)
+    assert code("inputs", t=0.0, **own, u=u) == 0 and u.tolist() == [-2.0, 1.0]
+    assert code("outputs", t=0.0, **own, y=y) == 0 and y.tolist() == [-0.2]
+    assert code("step", t=0.0, dt=0.01, **own) == 0
+    expected = parts(step, step(dataclasses.replace(start, control=jnp.array([0.5, -0.25]))))
+    for name, x in expected.items():
+        assert_near(own[name], x)
+
+
+def test_a_program_of_stablehlo_makes_the_step(tmp_path):
+    """With what a controller remembers, and what is read of the state after it."""
+    pytest.importorskip("flatbuffers", reason="the package flatbuffers is not installed: extra `export`")
+    step, outputs = lagging()
+    found = jm.export.stablehlo(step, tmp_path / "step.bin", outputs=outputs, platforms=["cpu"])
+    assert found.operands == {"t": (), "q": (2,), "v": (2,), "z": (2,)} and found.results["y"] == (1,)
+    start = step.start()
+    program = jax.export.deserialize(bytearray((tmp_path / "step.bin").read_bytes()))
+    out, after = program.call({"t": start.t, **{k: jnp.asarray(x) for k, x in parts(step, start).items()}}), step(start)
+    for name, x in parts(step, after).items():
+        assert_near(np.asarray(out[name]), x)
+    assert_near(np.asarray(out["y"]), after.q[1:])
+    assert bool(out["successful"])
+    plain = jm.stepper(step.system, step.state, 0.01, solver=dfx.Midpoint())
+    found = jm.export.stablehlo(plain, tmp_path / "step.bin", platforms=["cpu"])
+    assert set(found.operands) == {"t", "q", "v", "u"} and set(found.results) == {"t", "q", "v", "successful"}
+
+
+def test_a_model_must_be_the_one_of_the_step(tmp_path):
+    step, _ = pendulum()
+    mechanism = P.Mechanism([P.Body.rod("rod", 1.0, 1.0)], [P.Revolute("O", "ground", "rod.a")])
+    with pytest.raises(ValueError, match="`model` must build the system of `step`, but builds another one"):
+        jm.export.c(step, tmp_path, model=mechanism)
+    with pytest.raises(ValueError, match="`model` must build the system of `step`, but builds one with other numbers"):
+        jm.export.c(step, tmp_path, model=step.system.with_params({"m": 3.0, "l": 1.0}), build=lambda system: system)
+    assert not any(tmp_path.iterdir())
+    step, outputs = lagging()
+    alone, given = (tmp_path / name for name in ("alone", "given"))
+    for folder, model in ((alone, {}), (given, {"model": step.system, "build": lambda system: system})):
+        folder.mkdir()
+        jm.export.c(step, folder, "mech", outputs=outputs, **model)
+    assert (given / "mech.c").read_text() == (alone / "mech.c").read_text()
+
+
+def test_a_step_that_fails_is_refused(tmp_path):
+    """Its force is that of a spring whose law ends at zero."""
+    system = jm.System(("x",), mass=lambda t, q, p: jnp.eye(1), force=lambda t, q, v, p: jnp.sqrt(q))
+    step = jm.stepper(system, jm.as_state(system, [-0.3]), 0.01, solver=dfx.Midpoint())
+    with pytest.raises(ValueError, match=r"`step` must make a regular step from its own state, but that .* fails: see"):
+        jm.export.c(step, tmp_path)
+
+
 CHILD = """
 import sys
 sys.modules["jaxmb"] = None  # an import of it fails

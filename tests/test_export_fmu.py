@@ -6,11 +6,12 @@ import subprocess
 import zipfile
 
 import diffrax as dfx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import parallelogram
 import pytest
-from test_export import CASES, HOSTILE, STRICT, needs_compiler
+from test_export import CASES, HOSTILE, STRICT, lagging, needs_compiler
 
 import jaxmb as jm
 
@@ -139,10 +140,26 @@ def test_names_are_escaped(tmp_path):
     assert [v.name for v in fmpy.read_model_description(str(path)).modelVariables] == list(written.variables)
 
 
+def test_without_a_compiler_there_is_no_binary(tmp_path, monkeypatch):
+    step, outputs = lagging()
+    path = tmp_path / "mech.fmu"
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    written = jm.export.fmu(step, path, "mech", outputs=outputs)
+    with zipfile.ZipFile(path) as archive:
+        assert not [name for name in archive.namelist() if name.startswith("binaries")]
+    assert written.platform is None and "source code only" in str(written)
+    assert validation.validate_fmu(str(path)) == []
+    monkeypatch.setattr("shutil.which", lambda name: "false")
+    with pytest.raises(RuntimeError, match="The C compiler fails"):
+        jm.export.fmu(step, path, "mech", outputs=outputs)
+
+
 def test_refusals(tmp_path):
     step, _ = CASES["pendulum"]()
     with pytest.raises(ValueError, match="`path` must name a file in a folder that is there"):
         jm.export.fmu(step, tmp_path / "no" / "mech.fmu")
     with pytest.raises(ValueError, match="`name` must be an identifier"):
         jm.export.fmu(step, tmp_path / "mech.fmu", "a b")
+    with jax.enable_x64(False), pytest.raises(ValueError, match="`step` must be of float64, as FMI's states are"):
+        jm.export.fmu(lagging()[0], tmp_path / "mech.fmu", "mech")
     assert not any(pathlib.Path(tmp_path).iterdir())

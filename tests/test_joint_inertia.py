@@ -151,8 +151,41 @@ def test_it_is_differentiated_replaced_read_and_written():
     system = again.build()
     state = jm.as_state(system, [0.4], [0.0])
     np.testing.assert_allclose(jm.force(system, state, "rotor"), [-A * value], rtol=1e-13)
+    motion = system.joints.motion(state.t, state.q, state.v, system.params)
+    with pytest.raises(
+        ValueError, match=r"force of 'rotor' must be read by `jaxmb.force`: it depends on accelerations"
+    ):
+        again.elements["rotor"].value(motion)
     with pytest.raises(ValueError, match="Argument `inertia` of JointInertia 'rotor' must"):
         P.JointInertia("rotor", "O", -1.0)
+
+
+def test_a_joint_that_closes_a_loop_has_the_inertia_of_one_in_the_tree():
+    """A rod whose ends slide along lines: both joints turn with it. T and M v agree with M."""
+    rod = P.Body.rod("rod", 2.0, 1.0)
+    lines = [
+        P.PointOnLine(name, "ground", f"rod.{end}", axis=x) for name, end, x in (("X", "a", (1, 0)), ("Y", "b", (0, 1)))
+    ]
+
+    @jax.jit
+    def terms(q, v):
+        found = []
+        for joint in ("X", "Y"):
+            forces = [P.JointInertia("rotor", f"{joint}.angle", A), P.JointInertia("slide", f"{joint}.x", 0.2)]
+            system, t = (
+                P.Mechanism([rod], lines, forces=forces[: 1 if joint == "Y" else 2]).build(cut=["Y"]),
+                jnp.zeros(()),
+            )
+            mass, products = system.mass(t, q), system.mass_products(t, q, v[None])[0]
+            found.append((mass, system.intrinsic_force(t, q, v), products, system.energies(t, q, v)[0]))
+        return found
+
+    q, v = jnp.array([0.4, 0.7]), jnp.array([1.1, -0.7])
+    (mass, force, *_), (other, same, products, energy) = terms(q, v)
+    np.testing.assert_allclose(mass - other, np.diag((0.2, 0.0)), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(force, same, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(products, other @ v, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(energy, 0.5 * v @ other @ v, rtol=1e-14)
 
 
 # Stops

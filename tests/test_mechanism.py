@@ -1,5 +1,6 @@
 """Mechanisms: drivers, relations, rolling, forces, assembly, conversion between builds, named outputs and messages."""
 
+import dataclasses
 import functools
 
 import diffrax as dfx
@@ -9,9 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
+from mechanisms import random_states
 
 import jaxmb as jm
-from jaxmb.system import position_residual, velocity_residual
+from jaxmb.mechanism.joint_rows import wrench_map
+from jaxmb.mechanism.joints import absolute
+from jaxmb.mechanism.recursion import Inertia
+from jaxmb.system import constraint_jacobian, position_residual, velocity_residual
 
 P, S = jm.planar, jm.spatial
 G = 9.81
@@ -129,6 +134,24 @@ def test_prescribed_distance_angle_and_speed():
 
 
 # Relations, in the tree and outside it, where full turns are counted
+
+
+def test_speeds_and_shifts_have_no_turns():
+    """A driver says by how many turns an angle is ahead; v − fn(t) is left of a speed."""
+    slide = P.Prismatic("S", "rod", ("block", (0.0, 0.0)))
+    drivers = [
+        P.Driver("motor", "O", lambda t, p: 0.5 + t),
+        P.Driver("jack", "S", lambda t, p: t),
+        P.DrivenSpeed("belt", "S", lambda t, p: 2.0 + t),
+    ]
+    bodies = [ROD_BODY, P.Body("block", 1.0, 0.1)]
+    system = P.Mechanism(bodies, [PIVOT, slide], drivers).build()
+    turns = system.joints.driven_turns(jnp.asarray(0.2), jnp.array([0.7 - 4 * np.pi, 9.0]), system.params)
+    assert {name: x.tolist() for name, x in turns.items()} == {"motor": [-2.0, 0.0]}
+    slip = system.joints.slip(jnp.asarray(0.2), jnp.array([0.4, 0.3]), jnp.array([1.1, 1.5]), system.params)
+    np.testing.assert_allclose(slip, [1.5 - 2.2], rtol=1e-15)
+    gaps = system.joints.residual(jnp.asarray(0.2), jnp.array([0.4, 0.3]), system.params)
+    np.testing.assert_allclose(gaps, [0.4 - 0.7, 0.3 - 0.2], rtol=0, atol=1e-15)
 
 
 @pytest.mark.slow
@@ -262,6 +285,21 @@ def test_friction_grows_with_the_load_of_its_bearing():
     assert np.isnan(jammed).all()
 
 
+def test_friction_by_loads_is_looked_at_before_a_run():
+    """Events and modes are refused; a load that is determined, or that is not known yet, tells nothing."""
+    system = LoadedBearing().mechanism().build()
+    state, joints = jm.as_state(system, [0.4], [1.3]), system.joints
+    with pytest.raises(
+        ValueError, match=r"`events` must be empty where friction grows with the load of a joint \('O'\)"
+    ):
+        joints.check_run(system, state, True, 1e-9)
+    found = [joints.check_run(system, state, False, 1e-9)]
+    jax.eval_shape(lambda state: found.append(joints.check_run(system, state, False, 1e-9)), state)
+    plain = P.Mechanism([ROD_BODY], [PIVOT]).build()
+    found.append(plain.joints.check_run(plain, jm.as_state(plain, [0.0]), True, 1e-9))
+    assert found == [[], [], []]
+
+
 @pytest.mark.slow
 def test_friction_by_loads_is_the_same_in_absolute_coordinates_and_has_derivatives():
     case = LoadedBearing()
@@ -372,6 +410,60 @@ def test_conversion_goes_both_ways_and_keeps_turns():
     np.testing.assert_allclose(*energies, rtol=1e-12)
 
 
+def trammel(*forces, angle=0.6):
+    """A rod whose ends slide along x and along y, and a weight on it; x of its end a, and the angle from the line of x."""
+    bodies = [P.Body.rod("rod", 2.0, 1.0), P.Body("weight", 0.5, 0.1)]
+    joints = [
+        P.PointOnLine("along x", "ground", "rod.a", axis=(1.0, 0.0)),
+        P.PointOnLine("along y", "ground", "rod.b", axis=(0.0, 1.0)),
+        P.Fixed("weld", "rod.centre", "weight"),
+    ]
+    mechanism = P.Mechanism(bodies, joints, forces=forces)
+    system = mechanism.build(cut=["along y"])
+    start = dict(zip(system.coordinates, (-np.cos(angle), angle), strict=True))
+    return mechanism, system, jm.assemble(system, start, {system.velocities[1]: 1.5})
+
+
+@pytest.mark.slow
+def test_cuts_of_a_trammel_are_those_of_its_free_direction():
+    """1/(Dᵀ M D (M⁻¹)_ii) with ẋ = sin θ θ̇; cut at either end it is the larger one of both coordinates."""
+    mechanism, system, state = trammel()
+    cuts = jm.mechanism.loop_cuts(mechanism, state, system)
+    assert set(cuts) == {"along x", "along y"}  # without the weld the weight would be loose
+    for name, angle in (("along y", 0.6), ("along x", np.pi / 2 - 0.6)):
+        mass, inertia, shift = 2.5, 2.0 / 3 + 0.1 + 0.5 / 4, 2.5 / 2 * np.sin(angle)
+        m = np.array([[mass, -shift], [-shift, inertia]])
+        free = np.array([np.sin(angle), 1.0])
+        values = free**2 / (free @ m @ free) / np.diag(np.linalg.inv(m))
+        assert cuts[name] == pytest.approx(values.max(), rel=1e-9)
+
+
+def test_only_what_is_there_in_both_builds_is_converted():
+    """Full turns are kept, of angles that both have."""
+    other, none = P.Mechanism([ROD_BODY], [PIVOT]).build(), jnp.zeros(0)
+    with pytest.raises(ValueError, match="`source` must have all bodies of `target`, but lacks bar"):
+        jm.convert(jm.as_state(other, [0.0]), other, P.Mechanism([P.Body.rod("bar", 1.0, 1.0)]).build())
+    mode = jm.system.Mode((), none.astype(bool), none, none, none.astype(bool))
+    with pytest.raises(ValueError, match="`state` must have no mode"):
+        jm.convert(jm.as_state(other, [0.0], mode=mode), other, other)
+    turned = jm.assemble(other, {"O": 7.0})
+    assert float(jm.convert(turned, other, other).q[0]) == pytest.approx(7.0, abs=1e-14)
+
+
+def test_a_turn_is_counted_once():
+    """Where a joint closes a loop, its full turns are one more coordinate, however many elements read them; shifts need none."""
+    bodies = [P.Body.rod("rod", 1.0, 1.0), P.Body("block", 1.0, 0.1)]
+    joints = [
+        P.Revolute("O", "ground", "rod.a"),
+        P.Revolute("A", "rod.b", "block"),
+        P.Prismatic("S", "ground", "block"),
+    ]
+    relations = [P.Gear("gear", ("O", "A"), 2.0), P.Rack("rack", "A", "S", 0.4)]
+    mechanism = P.Mechanism(bodies, [*joints, *relations], forces=[P.JointSpring("coil", "A", 1.0)])
+    assert mechanism.build(cut=["A"]).coordinates == ("O", "S", "A.turns")
+    assert mechanism.build(cut=["S"]).coordinates == ("O", "A")
+
+
 @pytest.mark.slow
 def test_cuts_are_judged_by_the_projective_criterion():
     """For one degree of freedom the squared volume is the largest cos²α of that cut."""
@@ -478,6 +570,12 @@ WRONG = {
     "shape of force": (lambda: P.Mechanism([ROD_BODY], [PIVOT], forces=[P.Force("f", "rod.b", lambda m: jnp.ones(2))]).build(), r"`fn of force 'f'` must return an array of shape \(3,\), but returns shape \(2,\)"),
     "pose": (lambda: P.Mechanism([P.Body("rod", 1.0, 1.0, position=(0.0, np.nan))]), "Argument `position` of Body 'rod' must be an array of finite numbers, but is \\(0.0, nan\\)"),
     "infinite mass": (lambda: P.Mechanism([P.Body("rod", np.inf, 1.0)]), "Argument `mass of 'rod'` must hold finite numbers"),
+    "point with a dot": (lambda: P.Body("rod", 1.0, 1.0, points={"a.b": (0.0, 0.0)}), r"`points\['a.b'\] of body 'rod'` must have 2 components and no dot in its name"),
+    "point in space": (lambda: P.Body("rod", 1.0, 1.0, points={"a": (0.0, 0.0, 0.0)}), r"`points\['a'\] of body 'rod'` must have 2 components"),
+    "truth for a mass": (lambda: P.Body("rod", 1.0, 1.0, point_masses=[(True, (0.0, 0.0))]), "`point_masses of body 'rod'` must be an array of numbers, but is True"),
+    "gear of one": (lambda: P.Gear("gear", ("O",), 2.0), r"`joints` of 'gear' must be the names of two joints, but is \('O',\)"),
+    "negative dimension": (lambda: jm.mechanism.dimension(-1.0, "length of a Rope"), r"`length of a Rope` must be positive, but is -1\.0"),
+    "replace nothing": (lambda: P.Mechanism([ROD_BODY]).replace("bar", mass=1.0), "`name` must be one of 'rod', but is 'bar'"),
     "replace": (lambda: P.Mechanism([ROD_BODY]).replace("rod", colour=1.0), "Element 'rod' has no number `colour`"),
 }  # fmt: skip
 
@@ -546,6 +644,72 @@ def test_systems_and_mechanisms_are_printed_on_one_screen():
         assert len(text.splitlines()) <= 20
         assert max(map(len, text.splitlines())) <= 120
         assert "…" in text
+
+
+def test_directions_of_joints_between_free_bodies():
+    """∂ṡ/∂v: a hinge turns its body and a slide goes along its axis; without joints there are none."""
+    bodies, slide = [ROD_BODY, P.Body("block", 1.0, 0.1)], P.Prismatic("S", "ground", "block", axis=(0.6, 0.8))
+    mechanism = P.Mechanism(bodies, [PIVOT, slide])
+    turn, shift = (0, 0, 1, 0, 0, 0), (0, 0, 0, 0.6, 0.8, 0)
+    system, free, t = mechanism.build("absolute"), absolute(mechanism.build().acting_at(["S"])), jnp.zeros(())
+    axes, inputs = jax.jit(lambda q: (system.joints.axes(t, q, system.params), free.actuation(t, q)))(jnp.zeros(6))
+    np.testing.assert_allclose([axes["O"], axes["S"]], [turn, shift], rtol=0, atol=1e-15)
+    np.testing.assert_allclose(inputs, np.array([shift]).T, rtol=0, atol=1e-15)
+    loose = P.Mechanism(bodies).build()
+    assert loose.joints.axes(t, jnp.zeros(6), loose.params) == {}
+
+
+def test_sums_over_bodies_that_a_velocity_moves():
+    """By lookup where each moves few of many, else by a product; of a tree of eight rods on the ground that carry one each."""
+    rods = [P.Body.rod(f"{x}{i}", 1.0, 1.0) for i in range(8) for x in "ab"]
+    joints = [P.Revolute(f"A{i}", "ground", f"a{i}.a") for i in range(8)]
+    joints += [P.Revolute(f"B{i}", f"a{i}.b", f"b{i}.a") for i in range(8)]
+    values = jnp.asarray(np.random.default_rng(0).normal(size=(16, 3)))
+    for count in (2, 16):
+        names = {rod.name for rod in rods[:count]}
+        own = [joint for joint in joints if joint.b.body in names]
+        linkage = P.Mechanism(rods[:count], own).build().joints
+        np.testing.assert_allclose(linkage.summed(values[:count]), linkage.moves.T @ values[:count], rtol=1e-14)
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_the_matrix_of_an_inertia_maps_twists_to_momenta(dim):
+    """Column by column; of two bodies it is the sum."""
+    rng, size = np.random.default_rng(0), 3 * dim - 3
+    make = lambda: Inertia(*(jnp.asarray(rng.normal(size=shape)) for shape in ((), (dim,), (size - dim, size - dim))))
+    one, other = make(), make()
+    columns = [jnp.concatenate(one.momentum((x[: size - dim], x[size - dim :]))) for x in jnp.eye(size)]
+    np.testing.assert_allclose(one.matrix(), np.stack(columns, axis=1), rtol=0, atol=1e-15)
+    np.testing.assert_allclose((one + other).matrix(), one.matrix() + other.matrix(), rtol=0, atol=1e-14)
+
+
+def test_bodies_one_after_the_other_have_the_mass_of_all_at_once():
+    rods = [P.Body.rod("one", 1.0, 0.4), P.Body.rod("two", 1.5, 0.6)]
+    joints = [P.Revolute("O", "ground", "one.a"), P.Prismatic("S", "one.b", "two.a", axis=(0.6, 0.8))]
+    system = P.Mechanism(rods, joints).build()
+    both = [dataclasses.replace(system.joints, recursive=recursive) for recursive in (False, True)]
+    found = jax.jit(lambda q: [linkage.mass(jnp.zeros(()), q, system.params) for linkage in both])(
+        jnp.array([0.4, 0.3])
+    )
+    np.testing.assert_allclose(*found, rtol=1e-14)
+
+
+def test_a_joint_pushes_both_bodies_by_its_multipliers():
+    """In space: λ · C v is the power of force and torque at the joint's point, and the ground gets the opposite."""
+    rod = S.Body("rod", 2.0, (0.1, 0.2, 0.3))
+    joints = [S.Revolute("O", "ground", ("rod", (0.1, 0.2, -0.3)), axis=(0.0, 1.0, 0.4))]
+    free = S.Mechanism([rod], joints).build("absolute")
+    (q, v), multipliers = random_states(free, 1), np.arange(1.0, 6.0)
+    jacobian, poses = jax.jit(
+        lambda q: (constraint_jacobian(free, jnp.zeros(()), q), free.joints.poses(q, free.params))
+    )(q[0])
+    wrenches = [wrench_map(free, jacobian, poses, "O", end, "world") for end in (0, 1)]
+    (ground, _), (force, point) = ((x @ multipliers, at) for x, at in wrenches)
+    turn = np.asarray(poses[1][:3, :3]) @ v[0, 3:]
+    power = force[:3] @ (v[0, :3] + np.cross(turn, point - q[0, :3])) + force[3:] @ turn
+    np.testing.assert_allclose(power, multipliers @ jacobian @ v[0], rtol=1e-13)
+    # The ground's wrench is about the joint's point on the ground, which is its origin.
+    np.testing.assert_allclose(ground[:3], -force[:3], rtol=0, atol=1e-14)
 
 
 def test_outputs_refuse_what_they_do_not_know():

@@ -174,11 +174,63 @@ def test_prescribed_angles_turn_the_other_way(kind):
     assert float(shifted.mirrored().drivers[0].fn(0.5, None)) == 0.5
 
 
+def test_parts_and_points_of_a_body_are_mirrored():
+    """Mass, centre and places across the x axis; corners of a box change their names, and bodies without a shape have none."""
+    box = P.Body("box", shape=P.Box((0.2, 0.1)), mass=0.3)
+    whole = P.Body.joined("part", [(box, (0.1, 0.2)), P.Body.rod("tail", 0.2, 0.3)], position=(0.0, -0.5), angle=0.2)
+    plain = P.Body("plain", 2.0, 0.3, com=(0.1, 0.05), points={"p": (0.2, -0.1)})
+    one, other = P.Mechanism([whole, plain]), P.Mechanism([whole, plain]).mirrored(along=(1.0, 0.0))
+    place = lambda m, body, at: (np.asarray(m.elements[body].pose @ m.elements[body].points[at]))[:2, 2]
+    names = {
+        "box_c01": "box_c00",
+        "box_c10": "box_c11",
+        "tail_b": "tail_b",
+        "box_centre": "box_centre",
+        "centre": "centre",
+    }
+    for name, image in names.items():
+        np.testing.assert_allclose(place(other, "part", image), place(one, "part", name) * (1, -1), atol=1e-15)
+    assert place(other, "plain", "p").tolist() == [0.2, 0.1]
+    for name in ("part", "plain"):
+        np.testing.assert_allclose(other.elements[name].com, one.elements[name].com * np.array((1, -1)), atol=1e-15)
+        assert float(other.elements[name].inertia) == pytest.approx(float(one.elements[name].inertia), rel=1e-14)
+
+
+def test_laws_of_joints_keep_what_a_shift_says_and_turn_over_what_an_angle_does():
+    """f(s) becomes −f(−s) of an angle, and its least bound the largest; shifts along an axis stay."""
+    rod = P.Body.rod("rod", 1.0, 1.0)
+    joints = [P.Revolute("O", "ground", "rod.a"), P.Prismatic("S", "rod", "block")]
+    forces = [
+        force
+        for joint in ("O", "S")
+        for force in (
+            P.JointStop(f"stop {joint}", joint, -0.4, 0.1, stiffness=8.0),
+            P.JointCharacteristic(f"law {joint}", joint, "coordinate", [-1.0, 0.5, 2.0], [1.0, 0.5, -3.0]),
+            P.JointCharacteristic(f"ramp {joint}", joint, "time", [0.0, 1.0], [0.5, 2.0]),
+        )
+    ]
+    image = P.Mechanism([rod, P.Body("block", 1.0, 0.1)], joints, forces=forces).mirrored().elements
+    bounds = lambda stop: (float(stop.lower), float(stop.upper))
+    points = lambda law: (law.x.tolist(), law.y.tolist())
+    assert bounds(image["stop O"]) == (-0.1, 0.4) and bounds(image["stop S"]) == (-0.4, 0.1)
+    assert points(image["law O"]) == ([-2.0, -0.5, 1.0], [3.0, -0.5, -1.0])
+    assert points(image["law S"]) == ([-1.0, 0.5, 2.0], [1.0, 0.5, -3.0])
+    assert points(image["ramp O"]) == ([0.0, 1.0], [-0.5, -2.0]) and points(image["ramp S"]) == ([0.0, 1.0], [0.5, 2.0])
+
+
+class Wedge(P.Box):
+    """A shape of one's own."""
+
+
 def test_what_has_no_image_is_named():
     rod = P.Body.rod("rod", 1.0, 1.0)
     joints = [P.Revolute("O", "ground", "rod.a")]
     with pytest.raises(ValueError, match="Element 'law' of class `JointForce` must not be mirrored"):
         P.Mechanism([rod], joints, forces=[P.JointForce("law", "O", lambda m: 1.0)]).mirrored()
+    with pytest.raises(
+        ValueError, match="Body 'part' must not be mirrored, since nothing tells the image of a `Wedge`"
+    ):
+        P.Mechanism([P.Body("part", shape=Wedge((0.2, 0.1)), mass=1.0)]).mirrored()
     with pytest.raises(ValueError, match="`along` must"):
         P.Mechanism([rod], joints).mirrored(along=(1.0, 0.0, 0.0))
     with pytest.raises(ValueError, match="`along` must not be zero"):

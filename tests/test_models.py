@@ -75,6 +75,43 @@ def test_the_page_names_what_the_record_has(written):
     assert re.findall(r"\| \*([a-z ]+)\* \|", page) == list(KINDS)
 
 
+@pytest.mark.parametrize(
+    "old, new, told",
+    [
+        ('"continuous"', '"planar"', "approximated  <joint name='pivot'>: the format does not say which way x and y"),
+        (
+            'type="continuous">',
+            'type="floating"><dynamics damping="1"/>',
+            "left out      <joint name='pivot'>: friction of a floating joint has no element",
+        ),
+        (
+            'type="continuous">',
+            'type="revolute"><limit effort="10" velocity="2"/>',
+            "listed        <joint name='pivot'>: its limit of velocity is not part of a mechanism",
+        ),
+        (
+            'type="continuous">',
+            'type="continuous"><dynamics friction="0.3"/>',
+            "approximated  joint 'pivot': dry friction is −f tanh(v/v₀) with v₀ = 0.01 m/s or rad/s",
+        ),
+    ],
+)
+def test_what_joints_cannot_have_is_told(written, old, new, told):
+    model = jm.load(written(changed(old, new)))
+    assert told in str(model) and model.limits == {}
+
+
+def test_frames_may_be_turned_by_quaternions(written):
+    """About y by 0.8 rad, as roll, pitch and yaw have it."""
+    models = [
+        jm.load(written(changed(PIVOT, PIVOT.replace('rpy="0 0 0"', turn))))
+        for turn in ('rpy="0 0.8 0"', f'quat_xyzw="0 {np.sin(0.4)} 0 {np.cos(0.4)}"')
+    ]
+    one, other = (np.asarray(model.mechanism.elements["pivot"].a.local) for model in models)
+    np.testing.assert_allclose(one, other, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(one[:3, 0], (np.cos(0.8), 0.0, -np.sin(0.8)), atol=1e-15)
+
+
 @pytest.mark.slow
 def test_a_base_may_be_free(written):
     """The first link then moves freely, with gravity as asked for."""
@@ -192,11 +229,18 @@ def test_an_inertia_that_no_body_has_is_changed_where_asked_for(written):
 
 
 def test_names_are_made_to_differ(written):
-    """A mechanism has one name for each element, without dots."""
+    """A mechanism has one name for each element, without dots; a number is behind the third and later ones."""
     text = robot('<link name="base"/>', link("arm.1"), joint("arm.1", "continuous", "base", "arm.1"))
     model = jm.load(written(text))
     assert list(model.mechanism.elements) == ["arm_1_body", "arm_1"]
     assert model.markers["arm.1"] == "arm_1_body" and "body 'arm.1' to 'arm_1_body'" in str(model)
+    alike = ("a.b.c", "a.b_c", "a_b.c")
+    chain = [joint(f"j{i}", "continuous", a, b) for i, (a, b) in enumerate(zip(("base", *alike), alike, strict=False))]
+    model = jm.load(written(robot('<link name="base"/>', *map(link, alike), *chain)))
+    assert [model.markers[name] for name in alike] == ["a_b_c", "a_b_c_body", "a_b_c_body2"]
+    cameras = [f'<link name="{name}"/>' + joint(f"at_{name}", "fixed", "rod", name) for name in ("eye.1", "eye_1")]
+    model = jm.load(written(changed(PIVOT, PIVOT + "".join(cameras))))
+    assert [model.markers[name] for name in ("eye.1", "eye_1")] == ["rod.eye_1", "rod.eye_1_2"]
 
 
 def test_elements_are_left_out_where_asked_for(written):
@@ -229,6 +273,37 @@ def test_loops_that_rounded_numbers_leave_open_are_closed(written):
     assert not [note for note in wrong.notes if note.what == "joint 'C'"]
     with pytest.raises(ValueError, match=r"cannot be satisfied(?!.*repair)"):
         wrong.assemble(wrong.build(), q=guess)
+
+
+HELD = robot(
+    '<link name="base"/>',
+    link("rod"),
+    joint("pivot", "continuous", "base", "rod"),
+    '<loop name="pin" type="revolute"><predecessor link="rod"/><successor link="base"><origin xyz="0 0 1e-6"/></successor><axis xyz="0 0 1"/></loop>'
+    '<loop name="guide" type="planar"><predecessor link="rod"/><successor link="base"/><axis xyz="0 0 1"/></loop>',
+)
+
+
+def test_ends_of_loops_are_moved_by_what_they_are_open(written):
+    """A second hinge on an axis, a micrometre too high; what is closed, and what is open by more, stays as it is."""
+    model = jm.load(written(HELD))
+    with pytest.raises(
+        ValueError, match=r"'pin' cannot be satisfied.*\n.*`jaxmb.load\(…, repair=True\)` moves the ends"
+    ):
+        model.assemble(model.build())
+    repaired = jm.load(model.path, repair=True)
+    (note,) = [note for note in repaired.notes if note.kind == "approximated"]
+    assert note.what == "joint 'pin'" and "moved by 1.0e-06 m" in note.text
+    system = repaired.build()
+    np.testing.assert_allclose(jm.residuals(system, repaired.assemble(system)).position, 0.0, atol=1e-15)
+    for name in ("pivot", "guide"):
+        assert eqx.tree_equal(repaired.mechanism.elements[name], model.mechanism.elements[name])
+    wrong = jm.load(written(HELD.replace("1e-6", "1e-3")), repair=True)
+    assert not [note for note in wrong.notes if note.kind == "approximated"]
+    with pytest.raises(ValueError, match=r"'pin' cannot be satisfied(?!.*repair)"):
+        wrong.assemble(wrong.build())
+    with pytest.raises(ValueError, match="Argument `pose` must be one of none, but is 'home'"):
+        repaired.assemble(system, "home")
 
 
 @pytest.mark.parametrize("text", [TREE, FOURBARS["loop"]], ids=["tree", "loop"])
@@ -293,6 +368,45 @@ def test_joints_are_written_the_other_way_round_too(written):
     np.testing.assert_allclose(relative(one, "one.p", "two.p"), relative(other, "one.p", "two.two_p"), atol=1e-12)
 
 
+def test_urdf_that_is_written_has_friction_gears_and_empty_links(written):
+    """Friction of several elements along a joint adds up; dry friction at a speed of its own has no words."""
+    S = jm.spatial
+    rods = [S.Body(name, 1.0, (0.1, 0.2, 0.25), com=(0.1, 0.0, 0.2)) for name in ("rod", "arm")]
+    joints = [
+        S.Revolute("pivot", "ground", "rod"),
+        S.Revolute("elbow", ("rod", (0.5, 0.0, 0.0)), "arm"),
+        S.Fixed("flange", "arm", "plate"),
+        S.Gear("train", ("pivot", "elbow"), -2.0, 0.3),
+    ]
+    forces = [S.JointFriction("oil", "elbow", 0.2, 0.5), S.JointFriction("seal", "elbow", 0.1)]
+    mechanism = S.Mechanism([*rods, S.Body("plate", 0.0, (0.0, 0.0, 0.0))], joints, forces=forces)
+    text = jm.models.to_urdf(mechanism)
+    assert '<link name="plate"/>' in text
+    again = jm.load(written(text)).mechanism
+    gear, friction = again.elements["elbow_mimic"], again.elements["elbow_friction"]
+    assert (gear.joints, float(gear.ratio), float(gear.offset)) == (("pivot", "elbow"), -2.0, 0.3)
+    np.testing.assert_allclose((float(friction.viscous), float(friction.coulomb)), (0.3, 0.5), rtol=1e-15)
+    with pytest.raises(ValueError, match="URDF has no words for 'dry'"):
+        jm.models.to_urdf(mechanism.joined(forces=[S.JointFriction("dry", "pivot", coulomb=1.0, speed=0.1)]))
+
+
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        ({"name": " "}, "Argument `name` must not be empty, but is ' '"),
+        ({"cut": ["hinge"]}, "Argument `cut` must hold names of joints out of 'pivot', but holds 'hinge'"),
+    ],
+)
+def test_names_that_cannot_be_written_are_refused(options, told):
+    S = jm.spatial
+    mechanism = S.Mechanism([S.Body("rod", 1.0, (0.1, 0.1, 0.1))], [S.Revolute("pivot", "ground", "rod")])
+    with pytest.raises(ValueError, match=told):
+        jm.models.to_urdf(mechanism, **options)
+    world = S.Mechanism([S.Body("world", 1.0, (0.1, 0.1, 0.1))])
+    with pytest.raises(ValueError, match="Body 'world' must have another name to be written as URDF"):
+        jm.models.to_urdf(world)
+
+
 def test_what_urdf_has_no_words_for_is_refused_by_name():
     mechanism = jm.spatial.Mechanism(
         [jm.spatial.Body("a", 1.0, (1.0, 1.0, 1.0))],
@@ -301,6 +415,40 @@ def test_what_urdf_has_no_words_for_is_refused_by_name():
     )
     with pytest.raises(ValueError, match="URDF has no words for 'spring' and 'ball'"):
         jm.models.to_urdf(mechanism)
+
+
+def test_doubtful_numbers_are_told(written):
+    """Each kind of doubt, with its number, of the body that gives cause for it; the pose as it was asked for."""
+    P = jm.planar
+    bodies = [
+        P.Body("slab", 2e6, 1e9, (0.5, 0.0)),
+        P.Body("box", 1.0, 0.1),
+        P.Body("dot", 2e6, 0.0, (0.3, 0.0)),
+        P.Body("label", 0.0, 0.0),
+    ]
+    joints = [P.Revolute("hinge", "ground", "slab"), *(P.Fixed(f"at_{b.name}", "slab", b.name) for b in bodies[1:])]
+    model = jm.load(written(P.Mechanism(bodies, joints).to_text(), "model.toml"))
+    model = dataclasses.replace(model, poses={"home": {"hinge": 0.2, "gone": 5.0}})
+    found = jm.models.inspect(model, "home")
+    assert found.doubts == (
+        "slab: has a radius of gyration of 22.4 m in a mechanism of 0.5 m",
+        "box: is lighter than the heaviest body by a factor of 2e+06",
+        "dot: has a mass and no moment of inertia",
+        "label: has no mass; only what it carries and what holds it lets it move",
+    )
+    assert found.closed and found.gaps == {} and found.diagnosis.freedom == 1 and found.coordinates == {"hinge": 0.2}
+    told = str(found)
+    for line in (
+        "looks wrong: dot: has a mass",
+        "At pose 'home'",
+        "degrees of freedom      1 here",
+        str(found.reactions),
+    ):
+        assert line in told
+    assert found.to_dict()["diagnosis"] == found.diagnosis.to_dict()
+    assert "At the pose in which the file is drawn, with hinge = 0.3" in str(jm.models.inspect(model, q={"hinge": 0.3}))
+    with pytest.raises(ValueError, match="Argument `pose` must be one of 'home', but is 'away'"):
+        jm.models.inspect(model, "away")
 
 
 # Refusals
@@ -313,6 +461,13 @@ HUGE = "<!DOCTYPE robot [" + "".join(f'<!ENTITY a{i} "{f"&a{i - 1};" * 10 if i e
 MESH = '<visual><geometry><mesh filename="{}"/></geometry></visual>'
 meshed = lambda name: RIGHT.replace('<link name="base"/>', f'<link name="base">{MESH.format(name)}</link>')
 changed = lambda old, new: RIGHT.replace(old, new, 1)
+turned = lambda inside: joint("pivot", "continuous", "base", "rod", inside=inside)
+SLIDE = link("plate") + joint("slide", "planar", "base", "plate")
+DRIVE = link("wheel") + joint("drive", "continuous", "base", "wheel")
+coupled = lambda kind, end, ratio: changed(
+    PIVOT,
+    f'{PIVOT}<coupling name="c" {kind}><predecessor link="rod"/><successor link="{end}"/><ratio value="{ratio}"/></coupling>',
+)
 HOSTILE = {
     "truncated": (RIGHT[:-20], r"line \d+, must be XML, but is not"),
     "no XML": ("robot", r"line 1, must be XML"),
@@ -436,6 +591,18 @@ HOSTILE = {
         changed(PIVOT, joint("pivot", "continuous", "base", "rod", inside='<mimic joint="pivot"/>')),
         r"must name another joint",
     ),
+    "mimic of a plane": (
+        changed(PIVOT, turned('<mimic joint="slide"/>') + SLIDE),
+        r"<mimic> of .*'pivot'> must relate joints with one coordinate",
+    ),
+    "mimic by nothing": (
+        changed(PIVOT, turned('<mimic joint="drive" multiplier="0"/>') + DRIVE),
+        r"<mimic> of .*'pivot'> must not have the `multiplier` 0, but has; make the joint fixed",
+    ),
+    "a coupling by a belt": (coupled('type="belt"', "base", 2), r"<coupling name='c'> must have the `type` 'rolling'"),
+    "a coupling by nothing": (coupled("", "base", 0), r"must have the `type` 'rolling' and a ratio other than zero"),
+    "a coupling to nowhere": (coupled("", "road", 2), r"<coupling name='c'> must relate links out of .*'road'"),
+    "an encoding of no name": (RIGHT.replace("?>", ' encoding="utf-7"?>', 1), r"must be XML, but is not"),
     "a loop of no type": (
         changed(PIVOT, PIVOT + '<loop name="c" type="rope"><predecessor link="rod"/><successor link="base"/></loop>'),
         r"<loop name='c'> must have a `type` out of",
@@ -506,6 +673,7 @@ def test_files_elsewhere_are_read_where_allowed(written, tmp_path):
         ("closed_loop: &a [[rod, base]]\nb: *a", "must not hold anchors or aliases"),
         ("closed_loop: !!python/object/apply:os.system ['true']", "must be YAML"),
         ("- closed_loop", "must be a table"),
+        ("closed_loop: [[rod, base], [rod, base]]", "'rod' and 'base', must stand there once, but stands there again"),
         ("closed_loop: " + "[" * 200 + "]" * 200, "must not be nested more deeply"),
     ],
 )
@@ -523,3 +691,31 @@ def test_other_formats_are_refused_by_name(written, tmp_path):
         jm.load(tmp_path / "none.urdf")
     with pytest.raises(ValueError, match=r"model\.toml: .*must have `space`"):
         jm.load(written("version = 1\n", "model.toml"))
+    with pytest.raises(ValueError, match=r"Argument `stops` must be None for a text of ours"):
+        jm.load(written(jm.load(written(RIGHT)).mechanism.to_text(), "model.toml"), stops={"pivot": (1.0, 0.0)})
+    with pytest.raises(ValueError, match=r"Argument `loops` must be a file, but 'none\.yaml' is none"):
+        jm.load(written(RIGHT), loops="none.yaml")
+
+
+@pytest.mark.parametrize(
+    "limit, told",
+    [
+        ("load.MAX_BYTES", r"model\.xml must not be longer than 40 bytes, but is\."),
+        ("document.MAX_BYTES", r"model\.xml must not be longer than 40 bytes, but has \d+\."),
+        ("document.MAX_ELEMENTS", r"model\.xml, line 41, <body name='b39'> must be one of 40 at most in a file"),
+        (
+            "folder.MAX_FILE_BYTES",
+            r"line 44, <include> must refer to files of 40 bytes at most, but .*part\.xml has 60",
+        ),
+    ],
+)
+def test_what_is_too_large_is_refused(written, monkeypatch, limit, told):
+    pytest.importorskip("mujoco")
+    module, _, name = limit.partition(".")
+    monkeypatch.setattr(sys.modules[f"jaxmb.models.{module}"], name, 40)
+    written("<mujoco/>".ljust(60), "part.xml")
+    bodies = "\n".join(f'<body name="b{i}"/>' for i in range(1, 42))
+    with pytest.raises(ValueError, match=told):
+        jm.load(
+            written(f'<mujoco>\n<worldbody>\n{bodies}\n<include file="part.xml"/></worldbody></mujoco>', "model.xml")
+        )

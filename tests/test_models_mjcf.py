@@ -191,10 +191,68 @@ def test_bodies_are_left_out_with_what_refers_to_them(written):
     assert "train" not in record.mechanism.elements and "as was asked for" in str(record)
 
 
+UNUSUAL = """<mujoco><option density="1"><flag spring="disable"/></option><worldbody>
+<body name="a" gravcomp=".5"><joint name="root" type="free" damping="1"/><geom size=".1"/><site name="s"/>
+<body name="b"><joint name="ball" type="ball" stiffness="2" range="0 30"/><geom size=".1"/><site name="t" pos="0 0 .2"/>
+<body name="c"><joint name="j" frictionloss=".2"/><geom size=".1"/>
+<body name="d"><joint name="k"/><geom size=".1"/></body></body></body></body></worldbody>
+<tendon><spatial name="cord" range="0 1" frictionloss="1"><site site="s"/><site site="t"/></spatial>
+<spatial name="loose" stiffness="2" springlength="0 1"><site site="s"/><site site="t"/></spatial>
+<fixed name="sum" stiffness="3"><joint joint="j" coef="1"/><joint joint="k" coef="2"/></fixed></tendon>
+<actuator><motor name="m" joint="j" ctrlrange="0 1"/></actuator>
+<keyframe><key name="fast" qvel="1 0 0 0 0 0 0 0 0 0 0"/></keyframe>
+</mujoco>"""
+
+
+def test_what_has_no_element_is_told(written):
+    """The mechanism has none of it, and the record says so, of each."""
+    model = jm.load(written(UNUSUAL, "model.xml"))
+    assert [type(force).__name__ for force in model.mechanism.forces] == ["JointFriction"] and model.limits == {}
+    told = str(model)
+    for line in (
+        "left out      `density` of <option>: there is no fluid",
+        "left out      <flag>: springs, dampers and actuators act though the file disables some",
+        "left out      gravcomp of body 'a': gravity acts on all bodies alike",
+        "left out      joint 'root': friction and armature of a free joint have no element",
+        "left out      joint 'ball': springs of ball and free joints have no element",
+        "left out      tendon 'cord': friction of tendons has no element",
+        "left out      tendon 'loose', tendon 'sum': springs of tendons act between two sites only",
+        "listed        joint 'ball': limits of ball joints are not part of a mechanism",
+        "listed        tendon 'cord': limits of tendons are not part of a mechanism",
+        "listed        actuator 'm': its limits are not part of a mechanism",
+        "listed        keyframe 'fast': its velocities and inputs are not part of a pose",
+    ):
+        assert line in told
+
+
+@pytest.mark.parametrize(
+    "field, old, new, told",
+    [
+        (
+            "jnt_stiffnesspoly",
+            '"j"',
+            '"j" stiffness="2 3 1"',
+            "joint 'j': springs and dampers are linear: `stiffnesspoly`",
+        ),
+        ("tendon_armature", 'range="0 1"', 'armature="2"', "tendon 'cord': armature of tendons has no element"),
+        ("actuator_armature", 'ctrlrange="0 1"', 'armature="1"', "actuator 'm': its armature is not read"),
+    ],
+)
+def test_what_newer_versions_of_mujoco_have_is_told(written, field, old, new, told):
+    if not hasattr(mujoco.MjModel, field):
+        pytest.skip("this version of MuJoCo has none")
+    assert told in str(jm.load(written(UNUSUAL.replace(old, new, 1), "model.xml")))
+
+
 BODY = '<body name="a"><joint name="j"/><geom size=".1"/></body>'
 RIGHT = f"<mujoco>\n<worldbody>\n{BODY}\n</worldbody>\n</mujoco>"
 added = lambda text: RIGHT.replace("</mujoco>", f"{text}</mujoco>")
 PAIR = RIGHT.replace(BODY, BODY + BODY.replace('"a"', '"b"').replace('"j"', '"k"'))
+TENDONS = (
+    "<tendon>"
+    + "".join(f'<fixed name="{t}"><joint joint="{j}" coef="1"/></fixed>' for t, j in (("one", "j"), ("two", "k")))
+    + "</tendon><equality>"
+)
 tied = lambda text: PAIR.replace("</mujoco>", f"<equality>{text}</equality></mujoco>")
 HOSTILE = {
     "broken": (RIGHT[:-5], r"model\.xml, line 5, must be XML"),
@@ -253,9 +311,33 @@ HOSTILE = {
     "the name of the ground": (RIGHT.replace('"a"', '"ground"'), r"no body must be called 'ground'"),
     "a curve between joints": (
         tied('<joint name="e" joint1="j" joint2="k" polycoef="0 1 2 0 0"/>'),
-        r"must be linear, but has the coefficients \[0\.0, 1\.0, 2\.0.*`exclude=\['e'\]`",
+        r"line 5, <joint name='e'> must be linear, but has the coefficients \[0\.0, 1\.0, 2\.0.*`exclude=\['e'\]`",
     ),
     "a joint at a value": (tied('<joint name="e" joint1="j"/>'), r"must relate two joints, but holds 'j' at a value"),
+    "two tendons": (
+        tied('<tendon name="e" tendon1="one" tendon2="two"/>').replace("<equality>", TENDONS),
+        r"line 5, <tendon name='e'> must fix the length of one tendon, but relates two; `exclude=\['e'\]`",
+    ),
+    "a tendon over one joint": (
+        tied('<tendon name="e" tendon1="one"/>').replace("<equality>", TENDONS),
+        r"<tendon name='e'> must fix a tendon between two joints or two sites, but fixes another",
+    ),
+    "joints with a ball": (
+        tied('<joint name="e" joint1="j" joint2="k"/>').replace('"k"', '"k" type="ball"', 1),
+        r"MuJoCo reads, but it says: .*HINGE and SLIDE",
+    ),
+    "negative friction": (
+        RIGHT.replace('name="j"', 'name="j" frictionloss="-1"'),
+        r"line 3, <joint name='j'> must not have a negative 'frictionloss', but has",
+    ),
+    "an include of something else": (
+        added('<include file="robot.xml"/>'),
+        r"robot\.xml, line 1, <robot> must be a <mujoco> or a <mujocoinclude> to be included",
+    ),
+    "a file of a shape": (
+        RIGHT.replace('size=".1"', 'size=".1" file="robot.xml"'),
+        r"line 3, <geom> must not refer to a file, but does",
+    ),
     "nothing that moves": (
         "<mujoco><worldbody><body><geom size='1'/></body></worldbody></mujoco>",
         r"must have a joint that moves",
@@ -267,9 +349,10 @@ HOSTILE = {
 def test_what_is_wrong_is_refused(written, tmp_path, name):
     text, reason = HOSTILE[name]
     (tmp_path / "outside").symlink_to("/etc")
+    written("<robot/>", "robot.xml")
     with pytest.raises(ValueError, match=reason) as refused:
         jm.load(written(text, "model.xml"))
-    assert re.search(r"model\.xml|Model '", str(refused.value))
+    assert re.search(r"(model|robot)\.xml|Model '", str(refused.value))
 
 
 def test_right_models_are_read_beside_hostile_ones(written):

@@ -300,6 +300,96 @@ def test_files_that_grow_by_powers_of_two_are_refused(written):
         jm.load(written(sdf(pair("part0")), "model.sdf"))
 
 
+def test_what_a_mechanism_cannot_have_is_told(written):
+    """Limits on one side, friction in two axes, bodies without gravity, what is drawn, and what is not known."""
+    text = sdf(
+        link("trunk", inside="<gravity>false</gravity><visual name='v'/>"),
+        link("arm", inside="<colour>red</colour>"),
+        link("hand"),
+        joint("hip", "revolute", "world", "trunk", "<axis><xyz>0 0 1</xyz><limit><lower>0</lower></limit></axis>"),
+        joint(
+            "wrist", "universal", "arm", "hand",
+            "<axis><xyz>1 0 0</xyz></axis><axis2><xyz>0 1 0</xyz><dynamics><damping>2</damping></dynamics></axis2>",
+        ),
+        joint("neck", "prismatic", "trunk", "arm", "<axis><xyz>0 0 1</xyz><limit><effort>3</effort></limit></axis>"),
+    )  # fmt: skip
+    model = jm.load(written(text, "model.sdf"))
+    assert model.limits == {} and model.mechanism.forces == ()
+    told = str(model)
+    for line in (
+        "left out      <gravity> of <link name='trunk'>: gravity acts on all bodies alike",
+        "left out      <joint name='wrist'>: friction and springs of universal joints have no element",
+        "listed        <joint name='hip'>: has a limit on one side only",
+        "listed        <visual> of <link name='trunk'>: pictures are not read",
+        "listed        <effort> of <limit>: these limits are not part of a mechanism",
+        "left out      <colour> on line 5: is not known",
+    ):
+        assert line in told
+
+
+def test_axes_of_older_files_are_in_the_frame_of_their_model(written):
+    """As where it is named; without it an axis is in the frame of the joint."""
+    axis = lambda inside: ARM.replace("<xyz>1 0 0</xyz>", inside)
+    texts = (
+        axis("<xyz>1 0 0</xyz><use_parent_model_frame>true</use_parent_model_frame>"),
+        axis("<xyz expressed_in='__model__'>1 0 0</xyz>"),
+        axis("<xyz>1 0 0</xyz><use_parent_model_frame>0</use_parent_model_frame>"),
+    )
+    one, same, own = (np.asarray(jm.load(written(x, "model.sdf")).mechanism.elements["elbow"].axis) for x in texts)
+    lower = Rotation.from_euler("xyz", (0.2, 0, 0)) * Rotation.from_euler("xyz", (0, 0.3, 0))
+    np.testing.assert_allclose(one, lower.inv().apply((1, 0, 0)), rtol=0, atol=1e-15)
+    np.testing.assert_array_equal(one, same)
+    np.testing.assert_allclose(own, (1, 0, 0), rtol=0, atol=1e-15)
+
+
+def test_a_joint_to_a_static_model_ends_at_the_ground(written):
+    """The frame of the model is that of the world then, not that of its first link."""
+    text = sdf(
+        f"<model name='wall'><static>true</static><pose>0.5 0 0 0 0 0</pose>{link('brick')}</model>",
+        link("rod"), joint("pivot", "revolute", "wall", "rod"),
+    )  # fmt: skip
+    model = jm.load(written(text, "model.sdf"))
+    assert [body.name for body in model.mechanism.bodies] == ["rod"] and model.build().coordinates == ("pivot",)
+    assert model.mechanism.elements["pivot"].a.body == "ground"
+
+
+@pytest.mark.parametrize(
+    "files, told",
+    [
+        ({"arm.sdf": "<model name='arm'/>"}, r"arm\.sdf, line 1, <model name='arm'> must be an <sdf>, but is not"),
+        (
+            {"arm.sdf": '<sdf version="1.9"/>'},
+            r"arm\.sdf, line 1, <sdf> must hold one <model> to be included, but holds 0",
+        ),
+        ({"arm.sdf/model.config": "<model/>"}, r"<uri> must refer to a model that is there, but refers to 'arm\.sdf'"),
+        (
+            {"arm.sdf": ARM, "pose": ""},
+            r"<include> must hold a <pose> where it holds a <placement_frame>, but does not",
+        ),
+    ],
+    ids=["no sdf", "no model", "no file", "no pose"],
+)
+def test_models_that_cannot_be_included_are_refused(written, tmp_path, files, told):
+    text = include("arm.sdf")
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        written(content, name)
+    if "pose" in files:
+        text = text.replace(f'<pose relative_to="trunk">{MOUNT}</pose>', "")
+    with pytest.raises(ValueError, match=told):
+        jm.load(written(text, "model.sdf"))
+
+
+@pytest.mark.parametrize("limit, count", [("MAX_ELEMENTS", 40), ("MAX_DEPTH", 5)])
+def test_what_grows_too_large_by_what_it_includes_is_refused(written, monkeypatch, limit, count):
+    """Each file by itself is read."""
+    arm = written(ARM, "arm.sdf")
+    monkeypatch.setattr(f"jaxmb.models.sdf_files.{limit}", count)
+    assert jm.load(arm).name == "arm"
+    with pytest.raises(ValueError, match=r"must be one of \d+ at most, nested in \d+ others at most, but with what is"):
+        jm.load(written(include("arm.sdf"), "model.sdf"))
+
+
 RIGHT = sdf(link("rod"), joint("pivot", "continuous", "world", "rod"))
 changed = lambda old, new: RIGHT.replace(old, new, 1)
 included = lambda uri: changed("<link", f"<include><uri>{uri}</uri></include><link")
@@ -382,6 +472,12 @@ HOSTILE = {
     "limits the wrong way": (changed("continuous", "revolute").replace("</axis>", "<limit><lower>1</lower><upper>-1</upper></limit></axis>"), r"must have <lower> below <upper>, but has 1 and -1"),
     "mimic of nobody": (changed("</axis>", "<mimic joint='no'/></axis>"), r"must name another joint, but names 'no'"),
     "axes that are not across": (changed("continuous", "universal").replace("</axis>", "</axis><axis2><xyz>0 1 1</xyz></axis2>"), r"<axis2> of .* must be at a right angle"),
+    "mimic of a ball": (
+        changed("<link", link("ball") + joint("k", "ball", "rod", "ball", "") + "<link").replace("</axis>", "<mimic joint='k'/></axis>"),
+        r"<mimic> of .*'pivot'> must relate joints with one coordinate by a <multiplier> other than zero",
+    ),
+    "people": (changed("<model", "<actor name='a'/><model"), r"line 3, <actor name='a'> cannot be read: scripted motion has no element"),
+    "the name of the ground": (RIGHT.replace('"rod"', '"ground"').replace(">rod<", ">ground<"), r"<link name='ground'> must not be called 'ground'"),
     "no truth": (changed("<link", "<static>maybe</static><link"), r"<static> must hold 'true' or 'false', but holds 'maybe'"),
     "a mesh elsewhere": (changed("</link>", "<visual name='v'><geometry><mesh><uri>../m.stl</uri></mesh></geometry></visual></link>"), r"<uri> must refer to files in"),
     "an absolute mesh": (changed("</link>", "<collision name='v'><geometry><mesh><uri>file:///etc/passwd</uri></mesh></geometry></collision></link>"), r"<uri> must refer to files in"),

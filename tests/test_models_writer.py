@@ -120,6 +120,16 @@ def test_mujoco_reads_the_numbers_of_an_arm():
     assert model.nsite == 11 and model.nu == 2 and '<motor name="jet" site="jet_at" gear="0.4 0.9 -0.2 0 0 0"/>' in text
 
 
+def test_bodies_without_mass_are_carried_by_others():
+    """MuJoCo asks for a mass only of what a joint moves."""
+    mechanism = arm().joined(
+        S.Mechanism([S.Body("label", 0.0, (0.0, 0.0, 0.0))]), joints=[S.Fixed("glue", "one.q", "label")]
+    )
+    model = mujoco.MjModel.from_xml_string(jm.models.to_mjcf(mechanism))
+    label, one = (mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, name) for name in ("label", "one"))
+    assert model.body_mass[label] == 0.0 and model.body_parentid[label] == one and model.nbody == 5
+
+
 @pytest.mark.slow
 def test_an_arm_moves_alike():
     agree(arm(), (), 3)

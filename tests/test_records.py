@@ -2,6 +2,9 @@
 
 import json
 import pathlib
+import struct
+import zipfile
+import zlib
 
 import jax
 import jax.numpy as jnp
@@ -47,6 +50,14 @@ def test_text(tmp_path, delimiter):
     same(record.t, T)
     same(record["angle"], ANGLE)
     same(record["b"], [5.0, np.nan, 7.0])
+
+
+@pytest.mark.parametrize("units, unit", [('{"a": "deg"}', "rad"), ('["deg"]', None), ("{", None)])
+def test_units_in_comments_of_text(tmp_path, units, unit):
+    """A table of units counts, other comments do not."""
+    record = read(text(tmp_path / "x.csv", f"# units {units}", "time,a", "0,180"), {"a": "a"})
+    same(record["a"], [np.pi if unit else 180.0])
+    assert dict(record.units).get("a") == unit
 
 
 def test_text_with_missing_cells_and_a_byte_order_mark(tmp_path):
@@ -178,6 +189,13 @@ def test_records_in_programs():
     same(found[1], np.array([4, 4]))
     slope = jax.grad(lambda k: jnp.nansum(Record(record().t, {"x": k * record().t})["x"]))(2.0)
     np.testing.assert_allclose(slope, 0.6)
+
+
+def test_times_that_are_traced_are_not_looked_at():
+    """What is known must rise; in a program times may depend on an argument."""
+    span = jax.jit(lambda k: Record(k * jnp.array([0.0, 1.0, 3.0]), {}).t)
+    same(span(2.0), [0.0, 2.0, 6.0])
+    same(span(-2.0), [0.0, -2.0, -6.0])
 
 
 def test_float32():
@@ -484,6 +502,57 @@ def test_damaged_matlab_files_are_read_or_refused(tmp_path, options):
     assert {"refused", (1, 3), (2, 3), (1, 6)} <= results
     path.write_bytes(whole[:-4])
     refused(r"x\.mat must be a MATLAB file, but: .*", read, path, {"a": "a"}, time="t")
+
+
+def element(kind, data):
+    """An element of a MATLAB file, filled up to eight bytes."""
+    return struct.pack("<II", kind, len(data)) + data.ljust(-(-len(data) // 8) * 8, b"\0")
+
+
+FLAGS, SIZE = element(6, struct.pack("<II", 6, 0)), element(5, struct.pack("<ii", 1, 1))
+ONE = element(14, FLAGS + SIZE + element(1, b"x") + element(9, struct.pack("<d", 2.5)))
+packed = lambda data: struct.pack("<II", 15, len(zlib.compress(data))) + zlib.compress(data)
+
+
+@pytest.mark.parametrize(
+    "body, told",
+    [
+        (b"abc", "it is too short"),
+        (element(9, b"12345678"), "it holds an element of type 9 in place of a matrix"),
+        (ONE + b"1234", "it ends within an element"),
+        (packed(ONE + ONE), "a compressed variable holds 2 elements"),
+        (element(14, FLAGS + SIZE), "a matrix has no name"),
+        (element(14, FLAGS + SIZE + element(2, b"x")), "a matrix has no name"),
+    ],
+)
+def test_matlab_files_of_wrong_parts(tmp_path, body, told):
+    """The same parts, whole, are read."""
+    path, head = tmp_path / "x.mat", b"by hand".ljust(124) + b"\x00\x01IM"
+    path.write_bytes(body if body == b"abc" else head + body)
+    refused(rf"x\.mat must be a MATLAB file, but: {told}", open_source, path)
+    for whole in (ONE, packed(ONE)):
+        path.write_bytes(head + whole)
+        assert float(open_source(path).values("x", "x").squeeze()) == 2.5
+
+
+def test_cells_in_cells_are_read_so_deep_and_no_deeper(tmp_path):
+    cells = T
+    for _ in range(17):
+        cells = [cells]
+    nested = lambda x: x if isinstance(x, np.ndarray) else np.array([nested(x[0]), None], object)[:1]
+    scipy.io.savemat(tmp_path / "x.mat", {"c": nested(cells)})
+    refused("cell arrays are nested more deeply than 16", open_source, tmp_path / "x.mat")
+    scipy.io.savemat(tmp_path / "x.mat", {"c": nested(cells[0])})
+    assert open_source(tmp_path / "x.mat").names == ["c"]
+
+
+def test_newer_headers_of_numpy(tmp_path):
+    """The second version, for headers beyond 64 KiB."""
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as file:
+        for name, values in {"time": T, "a": ANGLE}.items():
+            with file.open(f"{name}.npy", "w") as part:
+                np.lib.format.write_array(part, values, version=(2, 0))
+    same(read(tmp_path / "x.npz", {"a": "a"})["a"], ANGLE)
 
 
 def test_only_what_is_asked_for_is_unpacked_and_what_is_too_large_is_told(tmp_path, monkeypatch):

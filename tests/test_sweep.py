@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import runpy
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 import jaxmb as jm
 from jaxmb.sweep import described, grid, run, status
 from jaxmb.sweep.__main__ import main, of_array
+from jaxmb.sweep.shards import Shards
 
 xarray = pytest.importorskip("xarray")
 pytest.importorskip("netCDF4")
@@ -73,11 +75,12 @@ def test_rows_are_those_of_direct_runs(tmp_path):
 
 def test_of_each_shard_the_row_of_most_steps_is_held_against_its_equations(tmp_path):
     """By the system of the row all are well, by another one none conserves its energy; a shard in which all fail has none."""
-    table = {"g": np.array([9.81, 5.0, 9.81, 9.81]), "x": np.array([0.1, 1.0, 1.0, 400.0])}
+    table = {"g": np.array([9.81, 5.0, 9.81, 9.81, 1e6]), "x": np.array([0.1, 1.0, 1.0, 400.0, 0.5])}
     own = lambda row: PENDULUM.with_params({"g": row["g"]})
     report = run(swing, table, tmp_path / "own", rows_per_shard=2, check=own)
     steps = jm.sweep.open(tmp_path / "own").stats_num_steps.values
-    assert [*report.checks] == [int(np.argmax(steps[:2])), 2 + int(np.argmax(steps[2:]))]
+    assert report.verdicts == {"successful": 4, "max_steps_reached": 1}
+    assert [*report.checks] == [int(np.argmax(steps[:2])), 2 + int(np.argmax(steps[2:4]))]
     assert all(x.verdict == "ok" for x in report.checks.values()) and "2 runs checked, 2 ok" in str(report)
     other = lambda row: PENDULUM.with_params({"g": 3.0})
     report = run(swing, table, tmp_path / "other", rows_per_shard=2, check=other)
@@ -94,6 +97,55 @@ def test_rows_that_fail_keep_their_verdict(tmp_path):
     data = jm.sweep.open(tmp_path)
     assert data.verdict.values.tolist() == ["successful", "max_steps_reached", "successful"]
     assert np.isnan(data.q[1, -1]).all() and np.isfinite(data.q[::2]).all()
+
+
+def test_rows_with_times_of_their_own_keep_them(tmp_path):
+    end = jnp.array([0.5, 1.0])
+    start = jm.as_state(PENDULUM, jnp.array([0.1]))
+    own = lambda row: jm.simulate(PENDULUM, start, row["end"] * jnp.linspace(0, 1, 3), throw=False, max_steps=64)
+    run(own, {"end": end}, tmp_path)
+    data = jm.sweep.open(tmp_path)
+    assert data.time.dims == ("row", "sample") and data.q.dims[:2] == ("row", "sample")
+    np.testing.assert_array_equal(data.time, end[:, None] * np.linspace(0, 1, 3))
+    assert float(data.q[0, 2, 0]) == pytest.approx(float(data.q[1, 1, 0]), rel=1e-6)
+
+
+def test_integers_are_finite(tmp_path):
+    report = run(lambda row: {"half": row["n"] // 2, "y": 1.0 / row["n"]}, {"n": np.array([0, 1, 2])}, tmp_path)
+    assert report.verdicts == {"finite": 2, "not finite": 1}
+    assert jm.sweep.open(tmp_path).half.values.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("kind", ["nc", "zarr"])
+def test_a_place_is_taken_once(tmp_path, kind):
+    """What comes too late stays beside it until it is tidied away, with what others have left; of shards that are not there it stays."""
+    shards = Shards(tmp_path, rows=3, size=2, kind=kind)
+    data = lambda y: xarray.Dataset({"y": ("row", [y, y])}, {"row": [0, 1]})
+    shards.write(0, data(1.0))
+    shards.write(0, data(2.0))
+    (late,) = tmp_path.glob(".shard-*.part")
+    assert late.is_dir() == (kind == "zarr")
+    other = tmp_path / f".shard-000001.{kind}.0123.part"
+    other.write_text("half")
+    shards.tidy()
+    assert {path.name for path in tmp_path.iterdir()} == {shards.path(0).name, other.name}
+    with shards.read(0) as found:
+        assert found.y.values.tolist() == [1.0, 1.0]
+    assert shards.read(1) is None
+
+
+def test_a_full_disk_is_told_unless_another_process_was_there(tmp_path):
+    shards = Shards(tmp_path, rows=2, size=2, kind="nc")
+
+    class Full:
+        def to_netcdf(self, path, engine):
+            raise OSError("no space left")
+
+    refused("no space left", shards.write, 0, Full(), error=OSError)
+    shards.write(0, xarray.Dataset({"y": ("row", [1.0, 2.0])}, {"row": [0, 1]}))
+    shards.write(0, Full())
+    with shards.read(0) as found:
+        assert found.y.values.tolist() == [1.0, 2.0]
 
 
 @pytest.mark.parametrize("kind", ["nc", "zarr"])
@@ -283,6 +335,14 @@ def test_command(tmp_path, capsys, monkeypatch):
         main([str(path), "--task", "1"])
 
 
+def test_it_is_a_module(monkeypatch, capsys):
+    monkeypatch.delitem(sys.modules, "jaxmb.sweep.__main__")
+    monkeypatch.setattr(sys, "argv", ["sweep", "--help"])
+    with pytest.raises(SystemExit) as done:
+        runpy.run_module("jaxmb.sweep", run_name="__main__")
+    assert done.value.code == 0 and "TOML file, see jaxmb.sweep.described" in capsys.readouterr().out
+
+
 def test_arrays_of_slurm():
     array = lambda **x: {f"SLURM_ARRAY_TASK_{key}": str(value) for key, value in x.items()}
     assert of_array({}) == (0, 1)
@@ -390,6 +450,12 @@ def test_tables_from_files(tmp_path):
         ("seed = 3", "rows = 0", "'rows' must be at least 1, but is 0", ValueError),
         ("seed = 3", "rows = 3", "'rows' must be left out where columns have values of their own", ValueError),
         ("fn.py:fn", "fn.py:none", "'function' in .* must be there, but 'model/fn.py:none' is not: ", ValueError),
+        (
+            "model/fn.py",
+            "model/none.py",
+            "'function' in .* must be there, but 'model/none.py:fn' is not: there is no file",
+            ValueError,
+        ),
         (
             "model/fn.py:fn",
             "no.such.module:fn",
@@ -504,6 +570,7 @@ def test_folders_of_other_sweeps(tmp_path):
         ("rows", -1, "'rows' must be a positive integer, but is -1"),
         ("rows_per_shard", 0.5, "'rows_per_shard' must be a positive integer, but is 0.5"),
         ("shards", 10**9, "'shards' must be 1 for these rows, but is 1000000000"),
+        ("format", 0, "manifest.json must be the manifest of a sweep, but: it has format 0, and not "),
         ("kind", "../nc", "'kind' must be one of nc, zarr, but is '../nc'"),
     ):
         (tmp_path / "manifest.json").write_text(json.dumps(told | {key: value}))

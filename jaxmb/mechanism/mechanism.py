@@ -79,8 +79,6 @@ class AbstractMechanism(TextInNotebooks, AbstractElements):
         Raises:
             ValueError: for an argument that does not fit; elements are checked when a mechanism is made.
         """
-        if coordinates not in ("relative", "absolute"):
-            raise ValueError(f"Argument `coordinates` must be 'relative' or 'absolute', but is {coordinates!r}.")
         joints = [j for j in self.joints if isinstance(j, AbstractJoint)]
         by_name = {j.name: j for j in joints}
         unknown = [name for name in cut if name not in by_name]

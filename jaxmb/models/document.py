@@ -163,8 +163,7 @@ class _Handler(xml.sax.ContentHandler):
         self.open.append(element)
 
     def characters(self, content: str) -> None:
-        if self.open:
-            self.open[-1].pieces.append(content)
+        self.open[-1].pieces.append(content)
 
     def endElement(self, name: str) -> None:
         self.open.pop()
@@ -203,6 +202,5 @@ def document(data: bytes, file: pathlib.Path) -> XmlElement:
         if str(error).startswith(str(file)):
             raise
         raise ValueError(f"{file} must be XML, but is not: {error}.") from error
-    if handler.root is None:
-        raise ValueError(f"{file} must hold an element, but holds none.")
+    assert handler.root is not None
     return handler.root

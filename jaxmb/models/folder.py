@@ -59,9 +59,6 @@ class Folder:
         else:
             rest = reference.removeprefix("file://")
             base = self.root / within
-        # Functions of the operating system fail on it with an error that names no element.
-        if "\0" in rest:
-            raise ValueError(f"{where} must refer to a file, but refers to {reference!r}.")
         homes = (self.root, *self.packages.values(), *self.allowed)
         # Resolved before it is compared: ".." and links inside of the folder may lead out of it.
         path = (base / rest.replace("\\", "/")).resolve()

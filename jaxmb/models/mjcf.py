@@ -142,7 +142,13 @@ class GraphReader:
 
     def __init__(self, mujoco: ModuleType, model: MujocoModel, graph: ModelGraph, root: XmlElement):
         self.mujoco, self.model, self.graph, self.root = mujoco, model, graph, root
-        self.lines = {(e.tag, e.attributes["name"]): e.where for e in root.walk() if "name" in e.attributes}
+        # Equalities have tags of other elements, and names of their own.
+        self.lines = {
+            ("equality" if outer.tag == "equality" else e.tag, e.attributes["name"]): e.where
+            for outer in root.walk()
+            for e in outer.children
+            if "name" in e.attributes
+        }
         self.bodies = [WORLD, *(self.name("body", i) for i in range(1, model.nbody))]
         self.joints = [self.name("joint", i) for i in range(model.njnt)]
         if WORLD in self.bodies[1:]:

@@ -88,7 +88,7 @@ class MjcfConstraints:
             weld = kind == int(kinds.mjEQ_WELD)
             (a, outer), (b, inner) = self._ends(index, one, other, data, weld)
             joint_kind = "fixed" if weld else "spherical"
-            where = self.reading.where("weld" if weld else "connect", name)
+            where = self.reading.where("equality", name)
             self.graph.joints.append(
                 ModelJoint(
                     name=name,
@@ -134,10 +134,8 @@ class MjcfConstraints:
         # Coefficients of a polynomial of degree four; a gear has the first two.
         if np.any(data[2:5]):
             raise self._refusal(name, f"must be linear, but has the coefficients {data[:5].tolist()}")
-        if not {first, second} <= self.single:
-            raise self._refusal(name, "must relate joints with one coordinate, but does not")
         offset = self._joint(first).value + data[0] - data[1] * self._joint(second).value
-        where = self.reading.where("joint", name)
+        where = self.reading.where("equality", name)
         self.graph.couplings.append(
             Coupling(name=name, joints=(second, first), ratio=float(data[1]), offset=float(offset), where=where)
         )
@@ -147,7 +145,7 @@ class MjcfConstraints:
         if other >= 0:
             raise self._refusal(name, "must fix the length of one tendon, but relates two")
         length = float(self.model.tendon_length0[one] + data[0])
-        parts, where = self._wraps(one), self.reading.where("tendon", name)
+        parts, where = self._wraps(one), self.reading.where("equality", name)
         joints = [(self.reading.joints[i], c) for kind, i, c in parts if kind == "joint" and c != 0]
         # c₁ q₁ + c₂ q₂ = length: a fixed tendon over two joints is a gear.
         if len(joints) == len(parts) == 2:

@@ -126,21 +126,15 @@ def _indices(index: object, what: str) -> tuple[int, ...]:
     return tuple(natural)
 
 
-def as_column(description: object, name: str, unit: str | None = None) -> Column:
+def as_column(description: str | Column, unit: str | None = None) -> Column:
     """A column from its description, which may be a source's name alone.
 
     Args:
         description: a `Column` or a name.
-        name: what the column is called, for messages.
         unit: the unit if none is said.
-
-    Raises:
-        TypeError: if it is neither.
     """
     if isinstance(description, str):
         description = Column(description)
-    if not isinstance(description, Column):
-        raise TypeError(f"Column '{name}' must be described by a name or a `Column`, but is {description!r}.")
     if unit is None or description.unit is not None:
         return description
     return Column(description.source, unit, description.scale, description.offset, description.index)

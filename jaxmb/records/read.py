@@ -58,17 +58,15 @@ def read(
         Record: 3 samples in 0.01 s
           angle         rad, 1 missing
     """
-    if not isinstance(columns, Mapping):
-        raise TypeError(f"Argument `columns` must map names to names or `Column`s, but is {columns!r}.")
     if not isinstance(source, str | None):
         raise TypeError(f"Argument `source` must be words, but is {source!r}.")
-    by_name = {name: as_column(column, name) for name, column in columns.items()}
-    clock = as_column(time, "time")
+    by_name = {name: as_column(column) for name, column in columns.items()}
+    clock = as_column(time)
     _check_clock(clock)
     file = open_source(pathlib.Path(path))
     by_name = {name: _with_unit(file, column, name) for name, column in by_name.items()}
     # The unit of the column, else that of the file, else seconds.
-    clock = as_column(_with_unit(file, clock, "time"), "time", unit="s")
+    clock = as_column(_with_unit(file, clock, "time"), unit="s")
     _check_clock(clock)
     t = _times(file, clock)
     arrays = {name: _column(file, column, len(t), f"Column '{name}'") for name, column in by_name.items()}
@@ -92,7 +90,7 @@ def _with_unit(file: AbstractSource, column: Column, name: str) -> Column:
             f"Column '{name}' ('{column.source}' in {file.path}) is said there to be in {unit!r}, which is not known; say one out of "
             f"{', '.join(map(repr, UNITS))} in a `Column`."
         )
-    return as_column(column, name, unit=unit)
+    return as_column(column, unit=unit)
 
 
 def _times(file: AbstractSource, clock: Column) -> np.ndarray:

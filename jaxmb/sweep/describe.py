@@ -162,8 +162,7 @@ def _from_file(path: pathlib.Path) -> Any:
         raise ImportError(f"there is no file {path}")
     name = path.stem
     spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no module")
+    assert spec is not None and spec.loader is not None  # as of every name that ends with ".py"
     module = importlib.util.module_from_spec(spec)
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
