@@ -25,7 +25,8 @@ from jaxmb.fit.prepare import prepare
 from jaxmb.fit.problem import Problem
 from jaxmb.fit.reading import CoordinateSignal, JointSignal, PositionSignal, reading
 from jaxmb.fit.report import failures
-from jaxmb.fit.target import Setup
+from jaxmb.fit.start import independent
+from jaxmb.fit.target import Setup, locate
 from jaxmb.fit.windows import windows
 
 fit, P = jm.fit, jm.planar
@@ -675,6 +676,17 @@ def test_windows_start_where_the_record_is(name):
     np.testing.assert_allclose(after.start.q, 4 * values[2] - 3 * values[1], rtol=1e-12)
 
 
+def test_what_follows_from_a_wanted_start_is_not_chosen_beside_it():
+    start = jm.assemble(pendulum(), [0.5, -0.8], hold=["x"])
+    for first, preferred, chosen in ((("y",), ("x", "y'"), (1, 1)), (("x'",), ("y", "x"), (1, 0))):
+        assert independent(pendulum(), start, first, preferred) == ((chosen[0],), (chosen[1],))
+
+
+def test_parameters_that_a_program_does_not_know_have_their_start_as_scale():
+    entries = jax.jit(lambda k: Unknowns.of([Parameter("k", k)], Setup(OSCILLATOR)).vector({"k": 3.0 * k}))
+    np.testing.assert_allclose(entries(-7.0), [-3.0], rtol=1e-15)
+
+
 def test_random_starts_are_the_same_in_a_program():
     low, high, key = jnp.array([1e-3, -1.0]), jnp.array([10.0, 2.0]), jax.random.PRNGKey(4)
     points = lambda low: starting_points(jnp.ones(2), (low, high), ("a", "b"), 50, key)
@@ -723,8 +735,6 @@ def arm(**more):
     ],
 )
 def test_names_lead_to_numbers(name, value):
-    from jaxmb.fit.target import Setup, locate
-
     setup = Setup(
         arm(),
         Controller(jnp.array(4.0), [jnp.ones(1), jnp.array([2.0, 3.0])]),
