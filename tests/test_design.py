@@ -1,5 +1,8 @@
 """Design: dimensions from what a mechanism should do, and what their tolerances do to it."""
 
+import dataclasses
+import sys
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -9,7 +12,10 @@ import pytest
 import jaxmb as jm
 from jaxmb.design.cycle import Cycle, poses_over
 from jaxmb.design.dynamics import joint_forces, multipliers
-from jaxmb.design.problem import evaluated, prepare
+from jaxmb.design.optimise import _obstacles
+from jaxmb.design.problem import driven, evaluated, failure, prepare
+from jaxmb.design.search import _initial, _reopened, _step, _tallied
+from jaxmb.design.tolerances import Tolerances
 from jaxmb.linalg import determinant
 
 D, P, Parameter = jm.design, jm.planar, jm.fit.Parameter
@@ -95,6 +101,32 @@ def test_a_design_is_drawn(found):
     assert len(figure.axes[0].lines) == 3
     with pytest.raises(TypeError, match="`figure` must be a figure"):
         jm.plot.design(found, "page")
+
+
+def test_goals_of_any_shape_are_drawn_with_their_targets_and_limits(found):
+    """A path that has no target, values over the input, and a number."""
+    plt = pytest.importorskip("matplotlib.pyplot")
+    goals = (
+        D.Goal("free", D.Path("crank.b"), low=-9.0),
+        D.Goal("turn", D.Coordinate("A"), 2.0, high=np.linspace(7.0, 8.0, 12)),
+        D.Goal("stroke", D.Stroke("A"), low=1.0),
+    )
+    one = dict(zip(("free", "turn", "stroke"), (CIRCLE, TURN, 3.0), strict=True))
+    outcomes = [
+        dataclasses.replace(found.after, values={name: jnp.asarray(k * x) for name, x in one.items()}) for k in (1, 2)
+    ]
+    drawn = dataclasses.replace(found, goals=goals, before=outcomes[0], after=outcomes[1])
+    own = plt.figure()
+    assert jm.plot.design(drawn, own) is own
+    lines = [{line.get_label(): line.get_xydata() for line in ax.lines} for ax in own.axes]
+    assert [[*x] for x in lines] == [["before", "after"], ["before", "after", "wanted", "largest"], ["before", "after", "least"]]  # fmt: skip
+    np.testing.assert_allclose(lines[0]["after"], 2 * CIRCLE)
+    np.testing.assert_allclose(lines[1]["after"], np.stack([TURN, 2 * TURN], axis=1))
+    np.testing.assert_allclose(lines[1]["wanted"][:, 1], 2.0)
+    np.testing.assert_allclose(lines[1]["largest"][:, 1], np.linspace(7.0, 8.0, 12))
+    np.testing.assert_allclose([lines[2][name] for name in lines[2]], [[[0.0, 3.0]], [[0.0, 6.0]], [[0.0, 1.0]]])
+    assert [ax.get_xlabel() for ax in own.axes] == ["x in m", "A", "number"]
+    plt.close(own)
 
 
 def test_a_limit_is_kept_exactly_and_a_bound_holds():
@@ -206,6 +238,16 @@ def test_names_in_goals_are_refused_before_anything_is_compiled(of, match, monke
     monkeypatch.setattr("jaxmb.design.problem.assemble", None)
     with pytest.raises(ValueError, match=match):
         D.optimise(crank(), LENGTH, D.Goal("goal", of, 0.0), over={"A": TURN})
+
+
+def test_the_effort_is_that_of_the_driver_of_the_input():
+    """Which the mechanism itself has not."""
+    free, turned = crank().build(), driven(crank(), Cycle.of({"A": TURN}, 1.0)).build()
+    for of in (D.Effort(), D.Peak(D.Effort())):
+        assert of.check(turned) is None
+        with pytest.raises(ValueError, match=r"`driver` must be one of .*, but is 'input'"):
+            of.check(free)
+    assert D.Peak(lambda system, states: states.t).check(free) is None
 
 
 def test_a_start_that_does_not_lead_through_is_refused(at_four_bar):
@@ -359,6 +401,77 @@ def test_starts_that_do_not_go_round_are_dropped_and_the_best_is_taken():
     assert max(abs(float(design.values[name] - size)) for name, size in SIZES.items()) < 1e-8
 
 
+@pytest.mark.parametrize(
+    ("closed", "oriented", "told"),
+    [
+        ([True, True, False, False], [True, True, False, True], "loops do not close at A = 2"),
+        ([True, True, True, True], [True, True, True, False], "the branch changes at A = 3"),
+        ([True, True, True, True], [False, True, True, True], "the first pose is on another branch"),
+    ],
+)
+def test_the_first_pose_that_fails_is_told(at_four_bar, closed, oriented, told):
+    cycle = dataclasses.replace(at_four_bar.problem.cycle, ts=jnp.arange(4.0) / 1.5)
+    poses = dataclasses.replace(
+        at_four_bar.poses, gaps=jnp.zeros(4), closed=jnp.array(closed), oriented=jnp.array(oriented)
+    )
+    assert failure(cycle, poses) == told and not bool(poses.complete)
+
+
+def test_what_holds_steps_back_is_counted_where_it_is(at_four_bar):
+    """With a coupler and a rocker that are too short loops open; with a crank of negative length they close on the other branch."""
+    problem, y = at_four_bar.problem, at_four_bar.y
+    none = jnp.zeros(problem.cycle.ts.shape, int)
+    tried = lambda **sizes: _tallied(
+        problem, y * jnp.array([sizes.get(x.split(".")[0], 1.0) for x in SIZES]), none, none
+    )
+    for counts, expected in ((tried(), (0, 0)), (tried(coupler=0.8, rocker=0.4), (1, 0)), (tried(rocker=-1.0), (0, 1))):
+        assert tuple(int(x.sum()) for x in counts) == expected
+    state = _initial(problem, y, 1)
+    assert _obstacles(problem.cycle, state) == ()
+    state = eqx.tree_at(lambda s: (s.open, s.changed), state, (none.at[5].set(2).at[9].set(1), none.at[7].set(1)))
+    at = np.asarray(problem.cycle.ts * problem.cycle.speed)
+    assert _obstacles(problem.cycle, state) == (
+        f"3 steps shortened: loops would not close, most often at A = {at[5]:.4g}.",
+        f"1 step shortened: the branch would change, most often at A = {at[7]:.4g}.",
+    )
+
+
+def test_a_search_of_shortened_steps_begins_anew_from_where_it_is(at_four_bar, monkeypatch):
+    """As long as that makes the cost less; first poses are then sought from that of the present design."""
+    problem, y = at_four_bar.problem, at_four_bar.y
+    trial = y * jnp.array([1.0, 0.8, 0.4, 1.0, 1.0])
+
+    def ended(cost):
+        fields = lambda s: (s.cost, s.trial_cost, s.done)
+        values = (jnp.array([cost]), jnp.array([jnp.inf]), jnp.array([True]))
+        monkeypatch.setattr(
+            sys.modules["jaxmb.design.search"], "_advance_one", lambda problem, s, *_: eqx.tree_at(fields, s, values)
+        )
+
+    ended(0.5)
+    state = _initial(problem, y, 1)
+    state = eqx.tree_at(lambda s: s.searches.trial, state, trial[None])
+    limits = jnp.asarray(1e-8), jnp.asarray(50)
+    after = _step(state, problem, *limits, 50)
+    assert not bool(after.done) and int(after.shortened) == 0 and float(after.base) == 0.5
+    assert int(after.open.sum()) == 1 and int(after.iterations) == 1
+    np.testing.assert_array_equal(after.start.q, at_four_bar.poses.states.q[0])
+    again = _step(eqx.tree_at(lambda s: s.searches.trial, after, trial[None]), problem, *limits, 50)
+    assert bool(again.done) and int(again.shortened) == 1 and int(again.open.sum()) == 2
+
+
+def test_a_search_that_has_ended_is_not_opened_again(at_four_bar):
+    state = _initial(at_four_bar.problem, at_four_bar.y, 1)
+    finish = lambda result: eqx.tree_at(
+        lambda s: (s.searches.result, s.searches.done, s.done),
+        state,
+        (jax.tree.map(lambda x: jnp.asarray(x)[None], result), jnp.array([True]), jnp.array(True)),
+    )
+    found, short = finish(jm.RESULTS.successful), finish(jm.RESULTS.search_unfinished)
+    assert _reopened(found, 50) is found and _reopened(short, 0) is short
+    assert not bool(_reopened(short, 50).done)
+
+
 @pytest.mark.slow
 def test_a_step_that_would_open_loops_is_shortened_and_the_report_says_so():
     wish = [
@@ -385,7 +498,7 @@ def test_tolerances_of_a_crank_are_those_of_its_circle():
         return jm.position(system, states, "crank.b")[:, 0]
 
     dimensions = [Parameter("crank.length", scale=1e-3), Parameter("points.a.x", scale=2e-3)]
-    goal = D.Goal("right", right, high=1.002)
+    goal = [D.Goal("right", right, high=1.002), D.Goal("turn", D.Coordinate("A"), 0.0)]
     D.tolerances(crank(), dimensions, goal, over={"A": TURN}, samples=300)
     count = len(traced)
     report = D.tolerances(crank(), dimensions, goal, over={"A": TURN}, samples=4000)
@@ -396,12 +509,44 @@ def test_tolerances_of_a_crank_are_those_of_its_circle():
     np.testing.assert_allclose(report.root_sum_square["right"], np.linalg.norm(exact, axis=1), atol=1e-12)
     # Standard deviations of 4000 samples are known to 1/√8000, of which five are allowed.
     np.testing.assert_allclose(report.monte_carlo["right"], report.root_sum_square["right"], rtol=5 / np.sqrt(8000))
-    assert report.closure == {} and report.failing == 0
+    assert report.closure == {} and report.failing == 0 and [*report.within] == ["right"]
+    np.testing.assert_array_equal(report.changes["turn"], 0.0)  # it is the input
     # At θ = 0 the sum of both is 1.002 at most with a probability of Φ(0.002/σ), σ = √5 10⁻³/3.
     assert abs(report.within["right"] - 0.99635) < 5 * np.sqrt(0.99635 * 0.00365 / 4000)
     assert "root sum square" in str(report) and "points.a.x" in report._repr_html_()
     with pytest.raises(ValueError, match=r"`scale` of variable 'crank\.length' must be its tolerance"):
         D.tolerances(crank(), LENGTH, goal, over={"A": TURN})
+
+
+def test_what_tolerances_do_is_printed():
+    """Of two dimensions, one of which jams the mechanism, and a goal without limits; the largest of all values is told."""
+    report = Tolerances(
+        labels=("pin.y", "pin.x"),
+        widths=jnp.array([1e-3, 2e-3]),
+        nominal={"place": jnp.array([1.0, 2.0])},
+        changes={"place": jnp.array([[3e-3, 4e-3], [0.0, -1e-3]])},
+        closure={"high[0]": jnp.array([1e-3, 0.0]), "input": jnp.zeros(2)},
+        samples={"place": jnp.array([[1.5, 2.0], [0.5, 2.0], [jnp.nan, jnp.nan]])},
+        gaps=jnp.array([0.0, 1e-4, jnp.inf]),
+        within={},
+    )
+    assert [line.split() for line in str(report).splitlines()[1:]] == [
+        ["variable", "±", "place"],
+        ["pin.y", "0.001", "0.003"],
+        ["pin.x", "0.002", "0.004"],
+        ["worst", "case", "0.007"],
+        ["root", "sum", "square", "0.005"],
+        ["Monte", "Carlo,", "3", "σ", "1.5"],
+        ["Monte", "Carlo,", "largest", "0.5"],
+        ["1", "of", "3", "samples", "do", "not", "go", "through", "the", "cycle"],
+        ["Rows", "of", "constraints", "that", "stay", "open,", "in", "m", "or", "rad"],
+        ["variable", "high[0]"],
+        ["pin.y", "0.001"],
+        ["pin.x", "closes"],
+    ]
+    np.testing.assert_allclose(report.sensitivities["place"], [[3.0, 2.0], [0.0, -0.5]])
+    fine = eqx.tree_at(lambda r: r.closure["high[0]"], report, jnp.zeros(2))
+    assert str(fine).splitlines()[-1] == "Loops close with each of these dimensions."
 
 
 @pytest.mark.slow

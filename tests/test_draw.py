@@ -3,11 +3,19 @@
 import dataclasses
 import functools
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import jaxmb as jm
+from jaxmb.output import Wrench
+from jaxmb.plot.primitive import Primitive
+from jaxmb.plot.reactions import reaction_arrows
+from jaxmb.plot.scene import Scene
+from jaxmb.plot.snapshot import Trajectory
+from jaxmb.plot.view import View
 
 plt = pytest.importorskip("matplotlib.pyplot")
 animation = pytest.importorskip("matplotlib.animation")
@@ -143,6 +151,31 @@ def ends_of(loop):
     return loop[[0, -1]]
 
 
+def at(dim, position, turn=0.0):
+    """The pose of a body that is turned about z."""
+    pose = np.eye(dim + 1)
+    pose[:2, :2] = [[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]]
+    pose[:-1, -1] = position
+    return pose
+
+
+def instant(system, *poses, points=True, **wrenches):
+    """The scene of a system and an instant of it, with its bodies at poses: nothing has to be compiled."""
+    scene = Scene(system, points)
+    ground = np.eye(scene.dim + 1)
+    trajectory = Trajectory(np.stack([ground, *poses])[None], {k: np.array([v], float) for k, v in wrenches.items()})
+    scene.frame(trajectory)
+    return scene, scene.at(trajectory, 0)
+
+
+def lines(scene, now):
+    """The lines and outlines of each element."""
+    found = {}
+    for piece in scene.pieces(now):
+        found.setdefault(piece.name, []).extend(piece.loops)
+    return found
+
+
 def test_in_the_plane_every_element_is_drawn_where_it_is():
     system, state = planar()
     ax = jm.plot.draw(system, state)
@@ -183,8 +216,9 @@ def test_in_the_plane_every_element_is_drawn_where_it_is():
     np.testing.assert_allclose(loops(ax, "push")[0][-1], at("slide"), atol=1e-12)  # it points to where it acts
 
 
-@pytest.mark.slow
-def test_gears_tables_friction_and_functions_have_symbols():
+@pytest.mark.parametrize("by_poses", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_gears_tables_friction_and_functions_have_symbols(by_poses):
+    """Of bodies at given poses, and in a picture of a state."""
     places = {"small": (0.0, 0.0), "large": (0.3, 0.0), "far": (0.0, 0.6)}
     bodies = [P.Body(name, 1.0, 0.1, position=place) for name, place in places.items()]
     bodies += [P.Body("bar", 1.0, 0.1, position=(0.4, -0.1))]
@@ -197,24 +231,31 @@ def test_gears_tables_friction_and_functions_have_symbols():
         P.LineCharacteristic("cable", "bar", ("ground", (0.8, -0.1)), "length", *table),
         P.JointCharacteristic("engine", "far axle", "rate", *table),
         P.JointFriction("brake", "far axle", 1.0),
-        P.BearingFriction("bush", "bed", 0.1),
+        (P.JointFriction if by_poses else P.BearingFriction)("bush", "bed", 0.1),
         P.JointForce("law", "bed", lambda motion: 1.0),
         P.Force("wind", "large", lambda motion: jnp.array([3.0, 4.0, -1.0])),
     ]
     system = P.Mechanism(bodies, joints, forces=forces).build()
     pose = {"bed": 0.4, "small axle": 4.0, "large axle": -2.0, "far axle": 2.0}
-    state = posed(system, [pose[name] for name in system.coordinates])
-    ax = jm.plot.draw(system, state)
+    if by_poses:
+        turns = (pose[f"{name} axle"] for name in places)
+        wheels = [at(2, place, turn) for place, turn in zip(places.values(), turns, strict=True)]
+        scene, now = instant(system, *wheels, at(2, (0.4, -0.1)), wind=[3.0, 4.0, -1.0])
+        drawn, labels = lines(scene, now), {*scene.arrows(now)}
+    else:
+        ax = jm.plot.draw(system, posed(system, [pose[name] for name in system.coordinates]))
+        drawn = {artist.get_gid(): loops(ax, artist.get_gid()) for artist in ax.collections}
+        labels = {text.get_text() for text in ax.texts}
 
     def radius(loop, centre):
         return np.linalg.norm(loop - centre, axis=1)
 
     for loop, name, size in zip(
-        loops(ax, "mesh"), ("small", "large"), (0.1, 0.2), strict=True
+        drawn["mesh"], ("small", "large"), (0.1, 0.2), strict=True
     ):  # in the ratio, and in contact
         found = radius(loop, places[name])
         assert found.min() < size < found.max() and abs(found.mean() / size - 1) < 0.01
-    small, far, *_, left, right = loops(ax, "belt")
+    small, far, *_, left, right = drawn["belt"]
     sizes = radius(small, places["small"]), radius(far, places["far"])
     np.testing.assert_allclose(sizes[0], sizes[0][0])
     np.testing.assert_allclose(sizes[1], 2 * sizes[0][0])
@@ -222,7 +263,7 @@ def test_gears_tables_friction_and_functions_have_symbols():
         along = (tangent[1] - tangent[0]) / np.linalg.norm(tangent[1] - tangent[0])
         np.testing.assert_allclose(radius(tangent[:1], places["small"]), sizes[0][0])
         np.testing.assert_allclose(along @ (tangent[0] - places["small"]), 0, atol=1e-12)
-    pinion, teeth, arm = loops(ax, "rack")
+    pinion, teeth, arm = drawn["rack"]
     assert abs(radius(pinion, (0.0, 0.0)).mean() / 0.1 - 1) < 0.01
     assert (
         abs(teeth[:, 1].mean() + 0.1) < 0.01
@@ -231,16 +272,244 @@ def test_gears_tables_friction_and_functions_have_symbols():
     )
     np.testing.assert_allclose(arm[-1], (0.4, -0.1), atol=1e-12)
 
-    np.testing.assert_allclose(ends_of(loops(ax, "cable")[0]), [(0.4, -0.1), (0.8, -0.1)], atol=1e-12)
-    curve = loops(ax, "cable")[-1]  # flat, then rising, in a box at the middle
+    np.testing.assert_allclose(ends_of(drawn["cable"][0]), [(0.4, -0.1), (0.8, -0.1)], atol=1e-12)
+    curve = drawn["cable"][-1]  # flat, then rising, in a box at the middle
     assert curve[0, 1] == curve[1, 1] < curve[2, 1] and abs(curve[1, 0] - 0.6) < 1e-12
-    assert loops(ax, "brake") and loops(ax, "bush") and len(loops(ax, "engine")) == 5
-    wind, _, turn, _ = loops(ax, "wind")
+    assert drawn["brake"] and drawn["bush"] and len(drawn["engine"]) >= 4
+    wind, turn = drawn["wind"] if by_poses else drawn["wind"][::2]  # there followed by their heads
     np.testing.assert_allclose(wind[1], places["large"], atol=1e-12)
     np.testing.assert_allclose((wind[1] - wind[0]) / np.linalg.norm(wind[1] - wind[0]), (0.6, 0.8), atol=1e-12)
     sense = np.cross(np.append(turn[0] - places["large"], 0), np.append(turn[1] - places["large"], 0))[2]
     assert sense < 0  # clockwise, as the torque
-    assert {text.get_text() for text in ax.texts} == {"engine", "law", "wind"}
+    assert labels == {"engine", "law", "wind"}
+
+
+def gearing(module, *relations, far=None, bed=(0.0, -0.1, 0.0)):
+    """Two axles about z, 0.3 m apart, the far one also about another axis, and a bar on a bed along x, with relations between them."""
+    space = module is S
+    turning, sliding = ({"axis": (0, 0, 1)}, {"axis": (1, 0, 0)}) if space else ({}, {})
+    inertia = (0.1, 0.1, 0.1) if space else 0.1
+    places = {"small": (0.0, 0.0, 0.0), "large": (0.3, 0.0, 0.2), "bar": bed}
+    cut = lambda place: place if space else place[:2]
+    bodies = [module.Body(name, 1.0, inertia, position=cut(place)) for name, place in places.items()]
+    about = turning if far is None else {"axis": far}
+    joints = [
+        module.Revolute("first", "ground", "small", **turning),
+        module.Revolute("second", ("ground", cut(places["large"])), "large", **about),
+        module.Prismatic("bed", ("ground", cut(bed)), "bar", **sliding),
+    ]
+    dim = 3 if space else 2
+    poses = [at(dim, cut(place)) for place in places.values()]
+    scene, now = instant(module.Mechanism(bodies, [*joints, *relations]).build(), *poses)
+    return lines(scene, dataclasses.replace(now, size=0.01, reaches={}))
+
+
+def test_a_rack_in_space_is_that_in_the_plane_and_its_slider_may_come_first():
+    flat = gearing(P, P.Rack("rack", "first", "bed", 0.1))["rack"]
+    turned = gearing(P, P.Gear("rack", ("bed", "first"), 10.0))["rack"]  # θ = s/r
+    space = gearing(S, S.Rack("rack", "first", "bed", 0.1))["rack"]
+    for one, other, lifted in zip(flat, turned, space, strict=True):
+        np.testing.assert_allclose(other, one, atol=1e-12)
+        np.testing.assert_allclose(lifted, np.pad(one, ((0, 0), (0, 1))), atol=1e-12)
+
+
+def test_a_rack_lies_below_its_pinion_or_above_by_the_sign_of_the_radius():
+    below, above = (gearing(P, P.Rack("rack", "first", "bed", r))["rack"] for r in (0.1, -0.1))
+    np.testing.assert_allclose([x[1][:, 1].mean() for x in (below, above)], [-0.1, 0.1], atol=2e-3)
+    np.testing.assert_array_equal(below[0], above[0])
+
+
+@pytest.mark.parametrize(("axis", "ratio"), [((0, 0, 1), -0.5), ((0, 0, -1), 0.5)])
+def test_wheels_in_space_touch_across_their_axles(axis, ratio):
+    """Each in the plane of its own axle; an axle that looks the other way turns the other way."""
+    small, large = gearing(S, S.Gear("mesh", ("first", "second"), ratio), far=axis)["mesh"]
+    for wheel, centre, radius in ((small, (0.0, 0.0, 0.0), 0.1), (large, (0.3, 0.0, 0.2), 0.2)):
+        np.testing.assert_allclose(wheel[:, 2], centre[2], atol=1e-12)
+        assert abs(np.linalg.norm(wheel - centre, axis=1).mean() / radius - 1) < 0.01
+
+
+def test_a_belt_in_space_touches_both_pulleys():
+    one, other, *_, left, right = gearing(S, S.Gear("belt", ("first", "second"), 0.5))["belt"]
+    radii = [np.linalg.norm(x - x.mean(axis=0), axis=1).max() for x in (one[:-1], other[:-1])]
+    np.testing.assert_allclose(radii[1], 2 * radii[0])
+    for tangent in (left, right):
+        along = tangent[1] - tangent[0]
+        np.testing.assert_allclose([along @ tangent[0], along @ (tangent[1] - [0.3, 0.0, 0.0])], 0.0, atol=1e-12)
+        np.testing.assert_allclose(np.linalg.norm(tangent[0]), radii[0])
+
+
+def test_what_no_gear_can_be_drawn_of_is_a_line():
+    """Axles that are skew, a pinion that has shrunk to nothing, two sliders."""
+    (skew,) = gearing(S, S.Gear("wire", ("first", "second"), 2.0), far=(0, 1, 0))["wire"]
+    np.testing.assert_allclose(skew, [(0.0, 0.0, 0.0), (0.3, 0.0, 0.2)], atol=1e-12)
+    shrunk = eqx.tree_at(lambda rack: rack.radius, P.Rack("wire", "first", "bed", 0.1), jnp.zeros(()))
+    (line,) = gearing(P, shrunk)["wire"]
+    np.testing.assert_allclose(line, [(0.0, 0.0), (0.0, -0.1)], atol=1e-12)
+    bodies = [P.Body(name, 1.0, 0.1) for name in ("one", "other")]
+    sliders = [P.Prismatic("bed", "ground", "one"), P.Prismatic("rail", ("ground", (0.4, 0.0)), "other", (0, 1))]
+    system = P.Mechanism(bodies, [*sliders, P.Gear("wire", ("bed", "rail"), 2.0)]).build()
+    (line,) = lines(*instant(system, at(2, (0.0, 0.0)), at(2, (0.4, 0.0))))["wire"]
+    np.testing.assert_allclose(line, [(0.0, 0.0), (0.4, 0.0)], atol=1e-12)
+
+
+def held(joint, module=S, forces=(), drivers=(), actuators=(), body=None, **more):
+    """What is drawn of a body on a joint to the ground, shifted by 0.4 m along x and 0.1 m along z, and the size of symbols."""
+    body = body or module.Body("block", 1.0, (1.0, 1.0, 1.0) if module is S else 1.0)
+    system = module.Mechanism([body], [joint], drivers, forces, actuators).build("absolute")
+    pose = at(3, (0.4, 0.0, 0.1)) if module is S else at(2, (0.4, 0.0))
+    scene, now = instant(system, pose, **more)
+    return lines(scene, now), scene.size
+
+
+@pytest.mark.parametrize("pitch", [0.4, -0.4])
+def test_a_screw_has_a_thread_of_its_hand(pitch):
+    drawn, size = held(S.Screw("screw", "ground", "block", pitch))
+    thread = drawn["screw"][-1] - [0.4, 0.0, 0.1]
+    np.testing.assert_allclose(np.linalg.norm(thread[:, :2], axis=1), 0.8 * size)
+    turned = np.cross(thread[:-1], thread[1:])[:, 2] * np.diff(thread[:, 2])
+    assert (np.sign(turned) == np.sign(pitch)).all()
+
+
+def test_sliders_that_turn_are_round():
+    """A pin in a block in the plane; a tube about the axis of a cylindrical joint; a ball on a line in space."""
+    along = {"axis": (1.0, 0.0, 0.0)}
+    drawn, size = held(P.PointOnLine("slot", "ground", "block", **along | {"axis": (1.0, 0.0)}), P)
+    radii = [np.linalg.norm(x - [0.4, 0.0], axis=1) for x in drawn["slot"]]
+    assert any(np.allclose(x, 0.6 * size) for x in radii) and any(len(x) == 5 for x in radii)
+    drawn, size = held(S.Cylindrical("tube", ("ground", (0.0, 0.0, 0.1)), "block", **along))
+    tube = np.concatenate([x for x in drawn["tube"] if len(x) == 13])  # outlines of both ends
+    np.testing.assert_allclose(np.linalg.norm(tube[:, 1:] - [0.0, 0.1], axis=1), size)
+    np.testing.assert_allclose([tube[:, 0].min(), tube[:, 0].max()], [0.4 - 1.6 * size, 0.4 + 1.6 * size])
+    drawn, size = held(S.PointOnLine("slot", ("ground", (0.0, 0.0, 0.1)), "block", **along))
+    far = np.linalg.norm(np.concatenate(drawn["slot"]) - [0.4, 0.0, 0.1], axis=1)
+    assert np.isclose(far, size).sum() > 100
+
+
+@pytest.mark.parametrize("shift", [0.9, -0.6])
+def test_a_body_along_an_axis_is_the_sleeve_of_what_slides_on_it(shift):
+    """The rod leads out of it: in space from its end, in the plane from A; a thin body gets a block as long as it."""
+    tube = S.Body("tube", 1.0, shape=S.Cylinder(0.5, 0.05))
+    slide = S.Prismatic("slide", "tube.a", "block")
+    system = S.Mechanism([tube, S.Body("block", 1.0, (1.0, 1.0, 1.0))], [slide]).build("absolute")
+    drawn = lines(*instant(system, at(3, (0.0, 0.0, 0.0)), at(3, (0.0, 0.0, shift))))
+    rod = np.concatenate(drawn["slide"])[:, 2]
+    np.testing.assert_allclose([rod.min(), rod.max()], [0.5, 0.9] if shift > 0 else [-0.6, 0.0], atol=1e-12)
+    rods = [P.Body.rod("outer", 1.0, 0.5), P.Body("block", 1.0, 1.0)]
+    system = P.Mechanism(rods, [P.Prismatic("slide", "outer.a", "block")]).build("absolute")
+    rod, *block = lines(*instant(system, at(2, (0.0, 0.0)), at(2, (shift, 0.0))))["slide"]
+    np.testing.assert_allclose(sorted(rod[:, 0]), sorted([0.0, shift]), atol=1e-12)
+    assert all(np.allclose([x[:, 0].min(), x[:, 0].max()], [0.0, 0.5]) for x in block) and block
+
+
+def test_a_disk_rolls_on_a_floor():
+    drawn, _ = held(S.RollingDisk("road", ("ground", (0.0, 0.0, -0.2)), "block", 0.3, axis=(0.0, 1.0, 0.0)))
+    ground, wheel = np.concatenate(drawn["road ground"]), np.concatenate(drawn["block"]) - [0.4, 0.0, 0.1]
+    np.testing.assert_allclose(ground[:, 2], -0.2, atol=1e-12)
+    assert ground[:, 0].min() < 0.1 and 0.7 < ground[:, 0].max()
+    np.testing.assert_allclose(np.linalg.norm(wheel, axis=1).max(), 0.3)
+    np.testing.assert_allclose(wheel[:, 1], 0.0, atol=1e-12)
+
+
+def test_elements_along_a_slider_lie_beside_it():
+    table = [0.0, 1.0], [0.0, 2.0]
+    forces = [
+        P.JointSpring("coil", "bed", 3.0),
+        P.JointFriction("shoe", "bed", 1.0),
+        P.JointForce("push", "bed", lambda motion: 1.0),
+        P.JointCharacteristic("law", "bed", "rate", *table),
+    ]
+    drawn, size = held(P.Prismatic("bed", "ground", "block"), P, forces)
+    start, end, coil = drawn["coil"]
+    np.testing.assert_allclose([start[0], end[-1]], [(0.0, 0.0), (0.4, 0.0)], atol=1e-12)
+    np.testing.assert_allclose(ends_of(coil), [(0.04, 2.4 * size), (0.36, 2.4 * size)], atol=1e-12)
+    (shoe,), (push,) = drawn["shoe"], drawn["push"]
+    np.testing.assert_allclose(shoe, [(0.4 - 1.4 * size, 1.5 * size), (0.4 + 1.4 * size, 1.5 * size)], atol=1e-12)
+    np.testing.assert_allclose(push, [(0.4 - 3 * size, 2.4 * size), (0.4 + 3 * size, 2.4 * size)], atol=1e-12)
+    np.testing.assert_allclose(drawn["law"][0].mean(axis=0), (0.4, 4.4 * size), atol=1e-12)
+
+
+def test_an_angle_between_bodies_is_driven_about_the_second_and_a_thruster_points_along_its_body():
+    bodies = [P.Body(name, 1.0, 1.0) for name in ("one", "other")]
+    angle = P.DrivenAngle("swing", "one", "other", lambda t, p: t)
+    jet = P.Thruster("jet", ("other", (0.1, 0.0)), (2.0, 0.0))
+    system = P.Mechanism(bodies, drivers=[angle], actuators=[jet]).build()
+    scene, now = instant(system, at(2, (0.0, 0.0)), at(2, (0.4, 0.0), 0.5 * np.pi))
+    drawn = lines(scene, now)
+    np.testing.assert_allclose(np.linalg.norm(drawn["swing"][0] - [0.4, 0.0], axis=1), 2.6 * scene.size)
+    tail, tip = drawn["jet"][0]
+    np.testing.assert_allclose(tip, (0.4, 0.1), atol=1e-12)
+    np.testing.assert_allclose((tip - tail) / np.linalg.norm(tip - tail), (0.0, 1.0), atol=1e-12)
+
+
+def test_a_torque_in_space_turns_about_its_vector():
+    gust = S.Force("gust", "block", lambda motion: jnp.zeros(6))
+    wrench = np.array([0.0, 0.0, 2.0, 3.0, 0.0, 4.0])
+    drawn, size = held(S.Spherical("ball", "ground", "block"), forces=[gust], gust=wrench)
+    force, torque = drawn["gust"]
+    np.testing.assert_allclose(force[-1], (0.4, 0.0, 0.1), atol=1e-12)
+    off = torque - [0.4, 0.0, 0.1]
+    np.testing.assert_allclose(np.linalg.norm(off, axis=1), 2.6 * size)
+    np.testing.assert_allclose(off @ wrench[3:], 0.0, atol=1e-12)
+    assert (np.cross(off[:-1], off[1:]) @ wrench[3:] > 0).all()
+    none, _ = held(S.Spherical("ball", "ground", "block"), forces=[gust], gust=np.zeros(6))
+    assert "gust" not in none
+
+
+def test_motors_of_a_cardan_joint_turn_about_its_two_axes():
+    joint = S.Universal("cross", ("ground", (0.4, 0.0, 0.1)), "block")
+    names = joint.pair.velocities
+    motors = [S.Motor(name, f"cross.{name}") for name in names]
+    drawn, size = held(joint, actuators=motors)
+    for name, axis in zip(names, (2, 0), strict=True):  # z of A, x of B
+        off = drawn[name][0] - [0.4, 0.0, 0.1]
+        np.testing.assert_allclose(np.linalg.norm(off, axis=1), 2.6 * size)
+        np.testing.assert_allclose(off[:, axis], 0.0, atol=1e-12)
+
+
+def test_named_points_may_be_left_out_of_the_outline():
+    body = P.Body("plate", 1.0, 1.0, points={"a": (0.0, 0.0), "b": (1.0, 0.0), "c": (0.0, 1.0)})
+    joints = [P.Revolute("hook", "ground", "plate.a"), P.Distance("tie", ("ground", (1.0, 1.0)), "plate.b", 1.0)]
+    system = P.Mechanism([body], joints).build("absolute")
+    with_points, without = (lines(*instant(system, at(2, (0.0, 0.0)), points=x))["plate"] for x in (True, False))
+    assert {tuple(x) for x in with_points[0].round(9)} == {(0.0, 0.0), (1.0, 0.0), (0.0, 1.0)}
+    assert {tuple(x) for x in np.concatenate(without).round(9)} == {(0.0, 0.0), (1.0, 0.0)}
+
+
+def wrench(force, torque, point):
+    """A wrench at one instant."""
+    result = jax.tree.map(lambda x: x[None], jm.RESULTS.successful)
+    return Wrench(*(jnp.array([x], float) for x in (force, torque, point)), result)
+
+
+def test_reactions_have_round_scales_and_small_ones_are_left_out():
+    """In space a torque is an arrow along its vector; a force of rounding beside it is not drawn."""
+    pushed, turned = wrench((0, 0, 30.0), (0, 0, 0), (1, 0, 0)), wrench((0, 1e-9, 0), (2.0, 0, 0), (0, 0, 0))
+    arrows = reaction_arrows({"pin": pushed, "nut": turned}, 2.0)
+    for scale in (arrows.force_scale, arrows.torque_scale):
+        assert scale / 10 ** np.floor(np.log10(scale)) in (1.0, 2.0, 5.0)
+    drawn = {piece.name: piece.loops[0] for piece in arrows.pieces(0)}
+    assert {*drawn} == {"pin force", "nut torque"}
+    np.testing.assert_allclose(np.diff(drawn["pin force"], axis=0)[0] * arrows.force_scale, (0, 0, 30.0))
+    np.testing.assert_allclose(np.diff(drawn["nut torque"], axis=0)[0] * arrows.torque_scale, (2.0, 0, 0))
+    for arrow in drawn.values():
+        assert (np.abs(arrows.tips - arrow[1]).sum(axis=1) < 1e-9).any()
+    assert len(arrows.pieces(0, small=True)) == 4 and len(arrows.legend) == 2
+
+
+def test_a_mechanism_at_rest_has_no_arrows_of_reactions():
+    arrows = reaction_arrows({"pin": wrench((0, 0), (0,), (1, 0))}, 2.0)
+    assert arrows.force_scale == arrows.torque_scale == 1.0
+    assert not arrows.pieces(0) and not arrows.legend
+
+
+def test_faces_of_any_number_of_corners_are_in_a_view():
+    """Those of four corners are cut into parts of the same area, others are left whole."""
+    view = View("top", np.zeros(3), 0.5)
+    corners = np.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
+    area = lambda x: 0.5 * abs(np.cross(x, np.roll(x, -1, axis=0))[:, 2].sum())
+    for loop, parts in ((corners, 25**2), (corners[:3], 1)):
+        faces = [piece.loops[0] for piece, _ in view.sorted([Primitive("face", (loop,), "#000000", fills=True)])]
+        assert len(faces) == parts and sum(map(area, faces)) == pytest.approx(area(loop))
 
 
 def test_a_spring_keeps_its_coils_and_ends_where_it_is_fixed():
@@ -349,6 +618,9 @@ def test_joints_have_the_colour_of_their_verdict():
         assert any(np.allclose(edge, RED) for _, edge, _ in artists(ax, name))
     told = [text.get_text() for text in ax.figure.legends[0].get_texts()]
     assert told == ["reaction not determined (?)"]
+    given = plt.figure().add_subplot()  # whose figure may hold more
+    assert jm.plot.draw(system, state, given, report=jm.analyse_reactions(system, state)) is given
+    assert [text.get_text() for text in given.get_legend().get_texts()] == told and not given.figure.legends
 
     system, state = pushed()
     ax = jm.plot.draw(system, state, forces=True)
@@ -395,6 +667,9 @@ def test_animations_are_written(tmp_path, monkeypatch):
     system, solution = carriage()
     movie = jm.plot.animate(system, solution, tmp_path / "motion.gif", forces=True)
     assert Image.open(tmp_path / "motion.gif").n_frames == 4
+    shown = jm.plot.animate(system, solution, speed=2.0)
+    shown._draw_was_started = True  # else it warns that nobody has seen it
+    assert shown._interval == pytest.approx(1e3 / 6) and shown._save_count == 4  # three steps in half a second
     ax = movie._fig.axes[0]
     np.testing.assert_allclose(ends_of(loops(ax, "rod")[0])[1], jm.position(system, solution, "rod.b")[-1], atol=1e-12)
 
@@ -438,6 +713,8 @@ def test_arguments_that_do_not_fit():
         jm.plot.draw(solids, resting, plt.figure().add_subplot(), view="three")
     with pytest.raises(ValueError, match="`ax` must be plain axes, but is three-dimensional"):
         jm.plot.draw(solids, resting, plt.figure().add_subplot(projection="3d"))
+    with pytest.raises(TypeError, match="`ax` must be axes of matplotlib, but is 'page'"):
+        jm.plot.draw(solids, resting, "page")
 
 
 def test_a_perspective_view_has_axes_and_a_bar_of_its_length():

@@ -9,15 +9,25 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import optimistix as optx
 import pytest
 import scipy.optimize
 
 import jaxmb as jm
+from jaxmb.fit.checkpoint import _fingerprint
 from jaxmb.fit.experiment import OPTIONS
+from jaxmb.fit.identifiability import Identifiability, eliminated
 from jaxmb.fit.least_squares import advance, begin, bounded_step
+from jaxmb.fit.parameter import Unknowns
+from jaxmb.fit.points import starting_points
 from jaxmb.fit.prepare import prepare
 from jaxmb.fit.problem import Problem
+from jaxmb.fit.reading import CoordinateSignal, JointSignal, PositionSignal, reading
+from jaxmb.fit.report import failures
+from jaxmb.fit.start import independent
+from jaxmb.fit.target import Setup, locate
+from jaxmb.fit.windows import windows
 
 fit, P = jm.fit, jm.planar
 Parameter, Signal, Experiment = fit.Parameter, fit.Signal, fit.Experiment
@@ -138,6 +148,49 @@ def test_the_report_holds_residuals_and_a_table(noisy):
     assert "41 samples" in text and "converged" in text and "Known worst" in text
 
 
+def test_several_fits_and_failed_ones_print_in_a_line(noisy):
+    found, _ = noisy
+    several = eqx.tree_at(lambda x: x.cost, found, jnp.ones((2, 3)))
+    assert str(several) == "Fits of 'c' and 'k', 6 of them; index one for its table."
+    failed = dataclasses.replace(found, result=jm.RESULTS.search_failed)
+    assert str(failed).startswith("Fit of 41 samples: A run fails where the search starts")
+    with pytest.raises(ValueError, match="`result` must be a single fit, but holds 6; index one"):
+        jm.plot.fit(several)
+
+
+def test_of_many_starts_and_biases_the_first_are_printed(noisy):
+    found, _ = noisy
+    names = [f"b{i}" for i in range(20)]
+    longer = lambda x: jnp.concatenate([x, jnp.zeros((*x.shape[:-1], 20), x.dtype)], axis=-1)
+    more = dataclasses.replace(
+        found,
+        labels=(*found.labels, *names),
+        nuisances={name: jnp.asarray(0.5) for name in names},
+        unknowns=longer(found.unknowns),
+        jacobian=longer(found.jacobian),
+        scales=longer(found.scales),
+        at_bound=longer(found.at_bound),
+    )
+    rows = [line.split() for line in str(more).splitlines()]
+    shown = [row[0] for row in rows if row[0] in names and row[1] == "0.5"]
+    assert shown == names[: len(shown)] and [
+        "…", "and", str(20 - len(shown)), "more", "in", "`nuisances`"
+    ] in rows  # fmt: skip
+    np.testing.assert_allclose(more.covariance(), found.covariance(), rtol=1e-9)
+
+
+def test_runs_that_failed_are_named_by_experiment():
+    prepared = prepare(OSCILLATOR, BOTH, [measured(name="a"), measured(name="b")], None, None, {})
+    results = [jm.RESULTS.successful, jm.RESULTS.nonfinite]
+    runs = jax.tree.map(lambda *x: jnp.stack([jnp.asarray(y) for y in x]), *results)
+    assert failures(prepared, runs) == f"\nExperiment 'b': {jm.RESULTS[jm.RESULTS.nonfinite]}"
+
+
+def test_a_given_start_stays_as_it_is(noisy):
+    start = noisy[0].start()
+    assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(start), jax.tree.leaves(released()), strict=True))
+
+
 @pytest.mark.parametrize("solver", [optx.LevenbergMarquardt(1e-10, 1e-10), optx.Dogleg(1e-10, 1e-10)])
 def test_solvers_of_optimistix_find_the_same(noisy, solver):
     found = fit.identify(OSCILLATOR, BOTH, measured(), optimiser=solver)
@@ -146,10 +199,33 @@ def test_solvers_of_optimistix_find_the_same(noisy, solver):
         assert float(found.estimates[name]) == pytest.approx(float(value), rel=1e-5)
 
 
+@pytest.mark.parametrize("mode", ["forward", "reverse"])
+def test_a_step_of_optax_goes_down_the_slope(noisy, mode):
+    """By all of it: relative changes are −∂cost/∂ln p times the rate."""
+    rate = 1e-8
+    found = fit.identify(OSCILLATOR, BOTH, measured(), optimiser=optax.sgd(rate), max_iterations=1, jacobian=mode)
+    for name, index in (("k", 0), ("c", 1)):
+        step = 1e-5
+        cost = lambda p: 0.5 * np.sum(((exact(TS, *p) - NOISY) / 0.02) ** 2)
+        ends = [cost(np.array([20.0, 0.5]) * (1 + s * step * np.eye(2)[index])) for s in (1, -1)]
+        moved = float(found.estimates[name] / found.nominal[name]) - 1
+        assert moved == pytest.approx(-rate * (ends[0] - ends[1]) / (2 * step), rel=1e-5)
+
+
+def test_steps_of_optax_need_known_numbers():
+    with pytest.raises(TypeError, match="`optimiser` must be None, or of optimistix, inside of `jit` or `vmap`"):
+        jax.jit(lambda x: fit.identify(OSCILLATOR, BOTH, measured(x), optimiser=optax.sgd(1.0)).estimates)(NOISY)
+
+
+@pytest.mark.parametrize("search", [fit.identify, fit.identifiability, fit.information])
+def test_a_damping_beyond_all_numbers_names_the_experiment(search):
+    wild = [Parameter("k", 31.0, scale=20.0), Parameter("c", -1e300, scale=20.0)]
+    with pytest.raises(RuntimeError, match=r"A run fails where the search starts.*\nExperiment '0': "):
+        search(OSCILLATOR, wild, Experiment(TS, released(), Signal("x", NOISY, 0.02)))
+
+
 @pytest.mark.slow
 def test_steps_of_optax_find_the_same(noisy):
-    import optax
-
     found = fit.identify(OSCILLATOR, BOTH, measured(), optimiser=optax.lbfgs(linesearch=None), max_iterations=3)
     assert float(found.cost) < 3.1e5
     found = fit.identify(OSCILLATOR, BOTH, measured(), optimiser=optax.adam(0.05), max_iterations=150)
@@ -179,6 +255,33 @@ def fit_linear(problem, y):
 @eqx.filter_jit
 def fit_residuals(problem, y):
     return problem.residuals(y)[0]
+
+
+def test_what_is_not_looked_for_is_eliminated_by_least_squares():
+    """Parts along other columns are gone, also where these repeat or are zero."""
+    rng = np.random.default_rng(0)
+    columns, rest = rng.normal(size=(2, 9, 3))
+    rest = np.concatenate([rest, 1e6 * rest[:, :1], np.zeros((9, 1))], axis=1)
+    exact = columns - rest @ np.linalg.lstsq(rest, columns, rcond=None)[0]
+    np.testing.assert_allclose(eliminated(jnp.asarray(np.hstack([columns, rest])), 3), exact, atol=1e-12)
+    np.testing.assert_array_equal(eliminated(jnp.asarray(columns), 3), columns)
+
+
+def test_what_residuals_tell_is_printed():
+    """Of p₀ + 2 p₁ one number is known, p₂ by itself, nothing of p₃."""
+    a, b = np.eye(6)[:, :2].T
+    jacobian = np.stack([a, 2 * a, 5 * b, 0 * b], axis=1)
+    found = Identifiability.of(jacobian, ("p0", "p1", "p2", "p3"), 4, np.array([1.0, 2.0, 3.0, 4.0]))
+    np.testing.assert_allclose(found.values, [5.0, np.sqrt(5), 0.0, 0.0], atol=1e-12)
+    assert found.undetermined == ("p0", "p1", "p3") and found.standard_errors["p2"] == pytest.approx(3.0 / 5)
+    *rows, one, other, worst = str(found).splitlines()
+    assert [row.split(maxsplit=1) for row in rows[1:]] == [
+        [name, "0.6" if name == "p2" else "not determined"] for name in ("p0", "p1", "p2", "p3")
+    ]
+    assert {one, other} == {"Nothing measured depends on p3.", "Nothing measured changes along +100 % p0, -50 % p1."}
+    assert worst == "Known worst, to 45 % for σ as given, is +100 % p1, +50 % p0."
+    blind = Identifiability.of(np.zeros((6, 1)), ("p",), 1, np.ones(1))
+    assert str(blind).splitlines()[1:] == ["p          not determined", "Nothing measured depends on p."]
 
 
 @pytest.mark.slow
@@ -541,6 +644,63 @@ def test_a_start_that_fails_names_the_experiment():
     assert quiet.estimates["m"] == -1.0 and "A run fails where the search starts" in str(quiet)
 
 
+def geared(name):
+    """An oscillator whose velocity has a name of its own and is half the rate of its coordinate."""
+    return jm.System(("x",), velocities=(name,), mass=lambda t, q, p: jnp.eye(1), rate=lambda q, v, p: 2.0 * v)
+
+
+def test_signals_are_read_by_names_of_coordinates_velocities_joints_and_points():
+    assert reading("x", geared("w"), "signal") == CoordinateSignal("q", 0)
+    assert reading("w", geared("w"), "signal") == reading("w'", geared("w"), "signal") == CoordinateSignal("v", 0)
+    bodies = arm().build("absolute")
+    assert reading("elbow", bodies, "signal") == JointSignal("elbow", False)
+    assert reading("elbow'", bodies, "signal") == JointSignal("elbow", True)
+    assert reading("lower.b", bodies, "signal") == PositionSignal("lower.b")
+    with pytest.raises(ValueError, match="Joint 'elbow' has the coordinates angle, but not 'z'"):
+        reading("elbow.z", bodies, "signal")
+
+
+@pytest.mark.parametrize("name", ["x", "w"])
+def test_windows_start_where_the_record_is(name):
+    """At a cubic through the samples nearby, and at its slope if that is a velocity; where none is measured at the state before."""
+    system = geared(name)
+    start = jm.assemble(system, [1.0], [0.25])
+    values = 1.0 + 2.0 * TS - TS**3
+    cut = windows(Experiment(TS, start, Signal("x", values), windows=2), system, ((0,), (0,)))[1]
+    np.testing.assert_allclose(cut.start.q, 1.0 + 2.0 - 1.0, rtol=1e-12)
+    np.testing.assert_allclose(cut.start.v, 2.0 - 3.0 if name == "x" else 0.25, rtol=1e-9)
+    assert float(cut.start.t) == float(cut.ts[0]) == 1.0
+    gone = np.where(np.abs(TS - 1.0) < 0.9, np.nan, values)
+    after = windows(Experiment(TS, start, Signal("x", gone), windows=2), system, ((0,), (0,)))[1]
+    # From sample 5 the last two, 1 and 2, are seen: a line through them.
+    np.testing.assert_allclose(after.start.q, 4 * values[2] - 3 * values[1], rtol=1e-12)
+
+
+def test_what_follows_from_a_wanted_start_is_not_chosen_beside_it():
+    start = jm.assemble(pendulum(), [0.5, -0.8], hold=["x"])
+    for first, preferred, chosen in ((("y",), ("x", "y'"), (1, 1)), (("x'",), ("y", "x"), (1, 0))):
+        assert independent(pendulum(), start, first, preferred) == ((chosen[0],), (chosen[1],))
+
+
+def test_parameters_that_a_program_does_not_know_have_their_start_as_scale():
+    entries = jax.jit(lambda k: Unknowns.of([Parameter("k", k)], Setup(OSCILLATOR)).vector({"k": 3.0 * k}))
+    np.testing.assert_allclose(entries(-7.0), [-3.0], rtol=1e-15)
+
+
+def test_random_starts_are_the_same_in_a_program():
+    low, high, key = jnp.array([1e-3, -1.0]), jnp.array([10.0, 2.0]), jax.random.PRNGKey(4)
+    points = lambda low: starting_points(jnp.ones(2), (low, high), ("a", "b"), 50, key)
+    alone = points(low)
+    np.testing.assert_allclose(jax.jit(points)(low), alone, rtol=1e-12)
+    assert np.all((low <= alone) & (alone <= high)) and np.array_equal(alone[0], np.ones(2))
+
+
+def test_a_search_is_told_by_its_numbers_and_the_names_of_its_functions():
+    one = {"law": exact, "k": jnp.ones(2)}
+    assert _fingerprint(one) == _fingerprint(dict(one))
+    assert len({_fingerprint(x) for x in (one, one | {"law": measured}, one | {"k": 2 * jnp.ones(2)})}) == 3
+
+
 # Names
 
 
@@ -575,8 +735,6 @@ def arm(**more):
     ],
 )
 def test_names_lead_to_numbers(name, value):
-    from jaxmb.fit.target import Setup, locate
-
     setup = Setup(
         arm(),
         Controller(jnp.array(4.0), [jnp.ones(1), jnp.array([2.0, 3.0])]),
@@ -589,6 +747,13 @@ def test_names_lead_to_numbers(name, value):
     assert jax.tree.structure(changed) == jax.tree.structure(setup)
     untouched = sum(int(jnp.sum(a != b)) for a, b in zip(jax.tree.leaves(setup), jax.tree.leaves(changed), strict=True))
     assert untouched == np.count_nonzero(np.asarray(value))
+
+
+def test_a_modifier_changes_the_model_by_its_value():
+    unknowns = Unknowns.of([Parameter("heavy", 1.0, modifier=heavier), Parameter("bush.damping")], Setup(arm()))
+    changed = unknowns.applied(Setup(arm()), {"heavy": jnp.asarray(1.4), "bush.damping": jnp.asarray(0.3)}).model
+    assert float(changed.elements["upper"].mass) == 1.4 and float(changed.elements["bush"].damping) == 0.3
+    assert float(unknowns.nominal["heavy"]) == 1.0 and float(unknowns.nominal["bush.damping"]) == 0.1
 
 
 class Controller(eqx.Module):
@@ -746,6 +911,37 @@ def heavier(model, mass):
         (lambda: identify_in_windows(sampled=True), "must be 1 with a controller that remembers or is sampled"),
         (lambda: identify_in_windows(sampled=False), "must be 1 with a controller that remembers or is sampled"),
         (lambda: fit.inertia_parameter(arm(), "hand"), "must be one of 'upper'"),
+        (lambda: Signal("x", np.ones((3, 2, 2))), r"`values` of signal 'x' must have shape \(T,\) or \(T, k\)"),
+        (lambda: Experiment(np.ones((3, 2)), released()), r"must be times of shape \(T,\), but has shape \(3, 2\)"),
+        (
+            lambda: Experiment(TS, released(), windows=2, events=[jm.Lock("x", at=0.5)], name="swing"),
+            "`windows` of experiment 'swing' must be 1 with events, but is 2",
+        ),
+        (
+            lambda: fit.identify(arm(), [Parameter("upper.mass", min_value=[0.1, 0.2])], moved_arm()),
+            "`min_value` of parameter 'upper.mass' must be a number",
+        ),
+        (
+            lambda: fit.identify(OSCILLATOR, BOTH, measured(), build=lambda model: model.params),
+            "`build` must return a System, but returns a dict",
+        ),
+        (
+            lambda: fit.identify(OSCILLATOR, BOTH, measured(), starts=3, optimiser=optax.sgd(1.0)),
+            "`starts` must be 1 with an `optimiser`, but is 3",
+        ),
+        (
+            lambda: fit.identify(OSCILLATOR, BOUNDED, measured(), optimiser=optx.Dogleg(1e-8, 1e-8)),
+            "`optimiser` must be None, or of optax, for parameters with bounds",
+        ),
+        (
+            lambda: fit.identify(OSCILLATOR, BOTH, Experiment(TS, released(), Signal("y", NOISY))),
+            "`of` of signal 'y' of experiment '0' must be one of 'x' and \"x'\", or a function, but is 'y'",
+        ),
+        (lambda: fit.identify(pendulum(), [], hung(["x", "y"])), "must hold independent coordinates, but 'x' and 'y'"),
+        (
+            lambda: fit.identify(weighted(), [Parameter("weights.x")], measured()),
+            "'weights.x' must name a number, but 'x' is not one of",
+        ),
     ],
 )
 def test_arguments_that_do_not_fit_are_named(call, text):
@@ -753,11 +949,23 @@ def test_arguments_that_do_not_fit_are_named(call, text):
         call()
 
 
+def hung(free):
+    """A pendulum that starts from coordinates of which one follows from the other."""
+    start = jm.assemble(pendulum(), [0.5, -0.8], hold=["x"])
+    return Experiment(TS, start, Signal("x", np.zeros(41)), fit_start=free)
+
+
+def weighted():
+    """With a parameter that is a matrix, whose rows have no names."""
+    return eqx.tree_at(lambda s: s.params, OSCILLATOR, OSCILLATOR.params | {"weights": jnp.eye(2)})
+
+
 def with_signal(of):
     return Experiment(TS, moved_arm().start, Signal(of, np.zeros(41)))
 
 
 MASS, KEY = Parameter("upper.mass"), jax.random.PRNGKey(0)
+BOUNDED = (Parameter("k", min_value=0.0), Parameter("c"))
 
 
 @functools.cache

@@ -9,6 +9,7 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 import jaxmb as jm
+from jaxmb.plot.primitive import Primitive
 
 P = jm.planar
 
@@ -61,6 +62,18 @@ def test_a_joint_is_dragged_and_loops_stay_closed(window):
     assert shown.drag("A", 1.4) and shown._message.content == ""
     with pytest.raises(ValueError, match="`coordinate` must be one of 'A', 'B' and 'C', but is 'D'"):
         shown.drag("D", 1.0)
+
+
+def test_symbols_that_a_state_no_longer_has_leave_the_window(window):
+    """As the arrow of a force that is not a number any more."""
+    _, _, shown = window
+    corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    line, face = (Primitive("push", (corners,), "#1f77b4", fills=fills) for fills in (False, True))
+    there = lambda: {name for name in shown._server.scene._handle_from_node_name if name.startswith("/own/")}
+    shown._pieces("/own", [line, face], 0)
+    assert there() == {"/own/lines0", "/own/faces0"}
+    shown._pieces("/own", [face], 0)
+    assert there() == {"/own/faces0"}
 
 
 def test_faces_are_cut_into_triangles():

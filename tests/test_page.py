@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tempfile
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +19,12 @@ from matplotlib.colors import to_rgb
 from scipy.spatial.transform import Rotation
 
 import jaxmb as jm
+from jaxmb.output import Wrench
+from jaxmb.plot.page import _curves
+from jaxmb.plot.parts import page_parts
+from jaxmb.plot.reactions import reaction_arrows
+from jaxmb.plot.scene import Scene
+from jaxmb.plot.snapshot import Trajectory
 
 P, S = jm.planar, jm.spatial
 TS = jnp.linspace(0.0, 0.5, 6)
@@ -307,3 +314,44 @@ def test_arguments_of_a_page_that_do_not_fit(tmp_path):
     with pytest.raises(ValueError, match=r"must be a single motion, but has leading axes \(2,\)"):
         jm.plot.page(system, jax.tree.map(lambda x: jnp.stack([x, x]), solution), tmp_path / "a.html")
     assert not (tmp_path / "a.html").exists()
+    nowhere = eqx.tree_at(lambda run: run.q, solution, jnp.full_like(solution.q, jnp.nan))
+    with pytest.raises(ValueError, match="`solution` must hold a motion, but no saved time was reached"):
+        jm.plot.page(system, nowhere, tmp_path / "a.html", curves=jm.records.Record(solution.ts, {}))
+    assert not (tmp_path / "a.html").exists()
+
+
+def numbers(text):
+    return np.frombuffer(base64.b64decode(text), "<f4")
+
+
+def test_curves_without_numbers_are_left_out():
+    missing, there = np.full((4, 2), np.nan), np.arange(8.0).reshape(4, 2)
+    there[1, 1] = np.nan
+    record = jm.records.Record(np.arange(4.0), {"gone": missing, "own": there}, {"own": "m"})
+    found = _curves(record, np.array([0, 1, 3]))
+    assert [(curve["name"], curve["unit"]) for curve in found] == [("own[0]", "m"), ("own[1]", "m")]
+    np.testing.assert_array_equal(numbers(found[1]["values"]), [1.0, np.nan, 7.0])
+
+
+def test_parts_hold_triangles_of_faces_and_the_arrows_of_reactions():
+    """A plate of five corners that is carried by a joint, at two instants."""
+    angle = 2 * np.pi * np.arange(5) / 5
+    corners = np.stack([np.cos(angle), np.sin(angle), 0 * angle], axis=1)
+    plate = S.Body("plate", 1.0, (1.0, 1.0, 1.0), points={f"c{i}": x for i, x in enumerate(corners)})
+    system = S.Mechanism([plate], [S.Spherical("ball", "ground", "plate.c0")]).build("absolute")
+    scene, poses = Scene(system, True), np.tile(np.eye(4), (2, 2, 1, 1))
+    poses[1, 1, 0, 3] = 0.5
+    trajectory = Trajectory(poses, {})
+    scene.frame(trajectory)
+    force, point = np.array([[0.0, 0.0, 2.0], [1.0, 0.0, 0.0]]), poses[:, 1, :3, 3] + corners[0]
+    result = jax.tree.map(lambda x: jnp.stack([x, x]), jm.RESULTS.successful)
+    own = Wrench(*map(jnp.asarray, (force, 0 * force, point)), result)
+    arrows = reaction_arrows({"ball": own}, 2.0)
+    parts = {part["name"]: part["pieces"] for part in page_parts(scene, trajectory, arrows)["parts"]}
+    (face,) = (piece for piece in parts["plate"] if "triangles" in piece and len(piece["loops"][0]) == 5)
+    a, b, c = np.swapaxes(np.array(face["loops"][0])[face["triangles"]], 0, 1)
+    area = np.linalg.norm(np.cross(b - a, c - a), axis=1).sum() / 2
+    assert area == pytest.approx(2.5 * np.sin(2 * np.pi / 5), rel=1e-5)  # five triangles at the centre
+    ends = numbers(parts["ball force"][0]["places"]).reshape(2, 2, 3)
+    np.testing.assert_allclose(ends[:, 0], point, atol=1e-6)
+    np.testing.assert_allclose((ends[:, 1] - ends[:, 0]) * arrows.force_scale, force, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Sensors: an IMU at rest, on a turning arm and against finite differences; encoders; load cells; noise; a fit."""
+"""What is read off states and runs. Sensors: an IMU at rest, on a turning arm and against finite differences; encoders; load cells; noise; a fit."""
 
 import dataclasses
 import functools
@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 
 import jaxmb as jm
+from jaxmb.output.quantities import _check_directions
+from jaxmb.simulation import Solution
+from jaxmb.system import Scale, State
 
 P, S = jm.planar, jm.spatial
 G = 9.81
@@ -138,3 +141,101 @@ def test_a_fit_to_an_imu_finds_a_mass_and_where_the_sensor_sits():
     assert fit.result == jm.RESULTS.successful
     for name, value in (("load.mass", 0.7), ("rod.points.chip.x", 0.2)):
         assert abs(fit.estimates[name] - value) < 4 * errors[name] < 0.05
+
+
+# What is read off states and runs
+
+
+def placed(system, q, v):
+    """A state whose sizes are 1, not measured."""
+    rows = jnp.ones(system.m)
+    scale = Scale(rows, rows, jnp.ones(system.nv), rows, jnp.ones(()))
+    return State(jnp.zeros(()), jnp.asarray(q, float), jnp.asarray(v, float), scale)
+
+
+def recorded(system, q, v=None, u=None, z=None):
+    """A run that has saved such coordinates."""
+    q = jnp.asarray(q, float)
+    v = jnp.zeros((len(q), system.nv)) if v is None else jnp.asarray(v, float)
+    ts, done = jnp.arange(float(len(q))), jm.RESULTS.successful
+    return Solution(ts, q, v, 0.0 * ts, u, placed(system, q[0], v[0]).scale, {}, None, done, None, None, z=z)
+
+
+def arm(drivers=(), forces=(), actuators=()):
+    """A rod of 2 kg and 1 m on a pin."""
+    pin = P.Revolute("pin", "ground", "rod.a")
+    return P.Mechanism([P.Body.rod("rod", 2.0, 1.0)], [pin], drivers, forces, actuators, gravity=(0.0, -10.0))
+
+
+@functools.cache
+def sprung():
+    """It on a spring, with a motor."""
+    return arm((), [P.JointSpring("coil", "pin", 3.0)], [P.Motor("motor", "pin")]).build()
+
+
+def test_turns_of_a_joint_that_is_no_coordinate_are_counted_along_a_run():
+    system = arm().build("absolute")
+    angle = np.linspace(0.0, 9.0, 7)
+    run = recorded(system, np.stack([0.5 * np.cos(angle), 0.5 * np.sin(angle), angle], axis=1))
+    np.testing.assert_allclose(jm.coordinate(system, run, "pin"), angle, atol=1e-12)
+    np.testing.assert_allclose(
+        jm.coordinate(system, run.states, "pin"), np.arctan2(np.sin(angle), np.cos(angle)), atol=1e-12
+    )
+
+
+def test_a_force_is_read_off_a_run_with_its_inputs():
+    system = sprung()
+    angle = np.linspace(-1.0, 2.0, 4)
+    run = recorded(system, angle[:, None], u=jnp.zeros((4, 1)))
+    np.testing.assert_allclose(jm.output.force(system, run, "coil"), -3.0 * angle, atol=1e-12)
+    with pytest.raises(ValueError, match=r"`u` must have shape \(4, 1\), but has shape \(3, 1\)"):
+        jm.output.force(system, run, "coil", u=np.zeros((3, 1)))
+
+
+def test_commands_are_those_of_the_computed_torque():
+    """m l²/3 (4 (0.1 − q) − q̇) + m g l/2 cos q + 3 q, along a run and at its first state."""
+    system = sprung()
+    law = jm.control.Track("pin", lambda t: 0.1, stiffness=4.0, damping=1.0)
+    q, v = np.array([0.3, -0.8, 1.2]), np.array([0.5, 0.0, -2.0])
+    each = jax.tree.map(lambda x: jnp.broadcast_to(x, (3, *jnp.shape(x))), law.init(system))
+    run = recorded(system, q[:, None], v[:, None], z=each)
+    exact = 2 / 3 * (4 * (0.1 - q) - v) + 10 * np.cos(q) + 3 * q
+    found = jm.output.commands(system, run, law)
+    np.testing.assert_allclose(found.u[:, 0], exact, rtol=1e-10)
+    np.testing.assert_allclose(found.missed, 0.0, atol=1e-10)
+    np.testing.assert_allclose(jm.output.commands(system, run.state(0), law).u[0], exact[0], rtol=1e-10)
+
+
+def test_commands_of_a_force_are_what_the_wall_does_not_bear():
+    """A bead of 2 kg on a floor that shall bear 5 N: two inputs, the second m g − 5 N."""
+    bead = jm.System(
+        ("x", "y"),
+        mass=lambda t, q, p: 2.0 * jnp.eye(2),
+        potential=lambda t, q, p: 20.0 * q[1],
+        constraints=[jm.Holonomic("floor", lambda t, q, p: q[1])],
+        actuation=lambda t, q, p: jnp.eye(2),
+    )
+    motion = jm.control.Track(jm.control.Outputs(lambda t, q, p: q[:1]), lambda t: jnp.zeros(1), 4.0, 1.0)
+    law = jm.control.TrackForce(motion, jm.control.Multipliers("floor"), 5.0)
+    found = jm.output.commands(bead, placed(bead, [0.3, 0.0], [0.5, 0.0]), law)
+    np.testing.assert_allclose(found.u, [2 * (-4 * 0.3 - 0.5), 20.0 - 5.0], rtol=1e-10)
+
+
+def test_the_multiplier_of_a_driver_is_its_effort():
+    system = arm([P.Driver("turn", "pin", lambda t, p: 2.0 * t)]).build()
+    found = jm.reactions(system, placed(system, [0.0], [2.0]))
+    assert found.multipliers["turn"].shape == () and float(found.multipliers["turn"]) == pytest.approx(10.0)
+    np.testing.assert_allclose(found.forces["turn"], [10.0], rtol=1e-12)
+
+
+def test_directions_of_a_square_system_are_as_many_as_rows():
+    with pytest.raises(ValueError, match="`directions` must hold 2 directions for scheme 'square'"):
+        _check_directions(True, 0.0, 2)
+
+
+def test_a_pose_that_nothing_holds_may_be_asked_for_quietly():
+    spring = jm.System(("x",), mass=lambda t, q, p: jnp.eye(1), potential=lambda t, q, p: 4.0 * q[0] ** 2)
+    pulled = placed(spring, [0.5], [0.0])
+    with pytest.raises(ValueError, match="`hold` must hold the pose, but does not: along 'x'"):
+        jm.statics(spring, pulled, hold=[])
+    assert bool(jm.statics(spring, pulled, hold=[], throw=False).result == jm.RESULTS.no_equilibrium)

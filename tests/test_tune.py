@@ -1,5 +1,7 @@
 """Design by gradients: laws of `tune`, of the information of an experiment, and of recorded inputs."""
 
+import sys
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,6 +13,9 @@ import scipy.optimize
 import jaxmb as jm
 from jaxmb.fit.checkpoint import Checkpoint
 from jaxmb.fit.descent import descend
+from jaxmb.fit.quasi_newton import Iterate, Memory, line_search
+from jaxmb.fit.target import Setup
+from jaxmb.verification import SearchCheck
 
 fit = jm.fit
 Parameter, Signal, Experiment = fit.Parameter, fit.Signal, fit.Experiment
@@ -169,6 +174,132 @@ def test_quasi_newton_steps_within_bounds_are_as_good_as_those_of_scipy(seed):
     assert np.all((low <= found.best) & (found.best <= high))
 
 
+OK = jax.tree.map(lambda x: jnp.asarray(x)[None], jm.RESULTS.successful)
+FREE = jnp.full(1, -jnp.inf), jnp.full(1, jnp.inf)
+
+
+def descent(objective, start, optimiser=None, most=30, bounds=FREE):
+    """The descent of `objective(y)` → cost and slope, of one unknown."""
+
+    def evaluated(y):
+        cost, slope = (jnp.asarray(x, float) for x in objective(float(y[0])))
+        return cost, slope[None], cost[None], OK
+
+    return descend(evaluated, jnp.array([start]), bounds, optimiser, most, Checkpoint(None, None), lambda *_: None)
+
+
+def barrier(y):
+    """y − ln y, which there is only right of zero and is least at 1."""
+    return (y - np.log(y), 1 - 1 / y) if y > 0 else (np.nan, np.nan)
+
+
+def test_steps_into_what_is_no_number_are_counted_and_shortened():
+    found = descent(barrier, 30.0, bounds=(jnp.full(1, -1e3), FREE[1]))
+    assert bool(found.result == jm.RESULTS.successful) and float(found.best[0]) == pytest.approx(1.0, abs=1e-3)
+    assert int(found.halved.sum()) == int(found.failures[0]) > 0
+    down = descent(barrier, 3.0, optax.sgd(8.0), most=1)  # by −16/3, and by half of it
+    assert int(down.halved[0]) == int(down.failures[0]) == 1
+    np.testing.assert_allclose(down.y, 3.0 - 8.0 / 3.0)
+
+
+@pytest.mark.parametrize("optimiser", [None, optax.sgd(1.0)], ids=["quasi-Newton", "gradient"])
+def test_a_search_that_finds_no_number_beside_its_start_is_stuck(optimiser):
+    alone = descent(lambda y: (4.0, 1.0) if y == 1.0 else (np.nan, np.nan), 1.0, optimiser)
+    assert bool(alone.result == jm.RESULTS.search_stuck) and float(alone.best[0]) == 1.0 and int(alone.steps) == 0
+    assert int(alone.failures[0]) == (40 if optimiser is None else 11)
+
+
+def test_a_fall_that_rounding_of_the_runs_may_hide_is_none():
+    """Of a cost that shows no more than three digits the slope leads nowhere; with a slope to match it is stuck."""
+    flat = lambda slope: lambda y: (5.0, slope)
+    assert bool(descent(flat(1e-4), 1.0).result == jm.RESULTS.successful)
+    assert bool(descent(flat(1.0), 1.0).result == jm.RESULTS.search_stuck)
+
+
+def test_steps_of_optax_that_end_where_it_is_flat_have_converged():
+    square = lambda y: (1.0 + 0.5 * (y - 2.0) ** 2, y - 2.0)
+    assert bool(descent(square, 5.0, optax.sgd(0.5), most=30).result == jm.RESULTS.successful)
+    assert bool(descent(square, 5.0, optax.sgd(0.5), most=3).result == jm.RESULTS.search_unfinished)
+    bounded = descent(square, 5.0, optax.sgd(0.5), bounds=(jnp.array([3.0]), FREE[1]))
+    assert bool(bounded.result == jm.RESULTS.successful) and float(bounded.best[0]) == 3.0
+
+
+def test_pairs_along_which_the_slope_falls_are_forgotten():
+    memory, step = Memory.of(jnp.zeros(2)), np.array([1.0, 2.0])
+    kept = memory.with_pair(step, 3.0 * step)
+    assert kept.with_pair(step, -step) is kept and kept.with_pair(step, np.array([2.0, -1.0])) is kept
+    np.testing.assert_allclose(kept.direction(6.0 * step), -2.0 * step)  # Newton's, of the curvature 3
+    np.testing.assert_array_equal(kept.steps[0], step)
+
+
+def test_a_line_search_ends_at_bounds_and_after_some_trials():
+    seen = []
+
+    def falling(y):
+        seen.append(float(y[0]))
+        return Iterate(y, -float(y[0]), np.array([-1.0]), ())
+
+    origin, one = Iterate(np.zeros(1), 0.0, np.array([-1.0]), ()), np.ones(1)
+    point = line_search(origin, one, falling, np.array([-3.0]), np.array([3.0]))
+    assert float(point.y[0]) == 3.0 and seen == [1.0, 2.0, 3.0]
+    seen.clear()
+    assert float(line_search(origin, one, falling, -np.inf * one, np.inf * one).y[0]) == 2.0 ** (len(seen) - 1)
+
+
+def told_by(**changes):
+    """The report of a search that was made up."""
+    values = {"control.k": jnp.array(2.5), "control.network": jnp.zeros(9)}
+    given = dict(
+        estimates=values,
+        nominal=values | {"control.k": jnp.array(2.0)},
+        setup=Setup(CART, FEEDBACK),
+        cost=jnp.array(0.25),
+        costs={"near": jnp.array(0.2), "far": jnp.array(0.3)},
+        history=jnp.array([1.5, 0.5, 0.25, jnp.nan]),
+        failures={"near": jnp.array(0), "far": jnp.array(3)},
+        halved=jnp.array([0, 1, 2]),
+        result=jm.RESULTS.search_unfinished,
+    )
+    return str(fit.Tuned(**given | changes)).splitlines()
+
+
+def test_what_was_tuned_prints_in_a_few_lines():
+    """Without the numbers of large arrays, and without what is well."""
+    result = jm.RESULTS[jm.RESULTS.search_unfinished].splitlines()
+    assert told_by() == [
+        "Cost 0.25, 1.5 at the start, after 2 steps",
+        *result,
+        "control.k: 2.5, from 2.0",
+        "Trials that failed and were shortened: 'far in 3'.",
+    ]
+    check = SearchCheck((), (), None)
+    well = told_by(result=jm.RESULTS.successful, failures={"near": jnp.array(0)}, check=check)
+    assert well[1:] == ["control.k: 2.5, from 2.0", *str(check).splitlines()]
+
+
+def nothing(system, motion):
+    return jnp.nan * motion.q[-1, 0]
+
+
+def test_an_objective_that_is_no_number_at_the_start_is_told():
+    with pytest.raises(
+        RuntimeError, match="A run fails where the search starts, or its residuals or derivatives are not"
+    ):
+        fit.tune(CART, GAINS, scenarios(FEEDBACK), nothing, steps=3)
+    quiet = fit.tune(CART, GAINS, scenarios(FEEDBACK), nothing, steps=3, throw=False)
+    assert bool(quiet.result == jm.RESULTS.search_failed) and np.isnan(quiet.history).all()
+    assert float(quiet.estimates["control.k"]) == 2.0 and float(quiet.control.d) == 0.5
+
+
+def test_the_evidence_is_asked_for_the_cost_at_the_best(monkeypatch):
+    asked = []
+    monkeypatch.setattr(sys.modules["jaxmb.fit.tune"], "evidence", lambda *what: asked.append(what))
+    found = fit.tune(CART, GAINS, scenarios(FEEDBACK), miss, steps=0, check=True)
+    ((prepared, best, value),) = asked
+    assert float(value(prepared.problem, best)) == pytest.approx(float(found.cost), rel=1e-12)
+    np.testing.assert_array_equal(best, [1.0, 1.0])  # over the scales
+
+
 def test_the_worst_of_all_and_what_a_scenario_is_about():
     cases = [
         Experiment(TS, jm.assemble(CART, [0.0]), control=FEEDBACK, about={"goal": goal}, name=str(goal))
@@ -256,6 +387,10 @@ class Policy(eqx.Module):
         (lambda: fit.tune(CART, [Parameter("control.p")], scenarios(FEEDBACK), miss), "'p' is not one of 'k' and 'd'"),
         (lambda: fit.tune(CART, GAINS, [], miss), "`experiments` must be"),
         (lambda: fit.tune(CART, GAINS, scenarios(FEEDBACK), 3.0), "objective"),
+        (
+            lambda: fit.tune(CART, GAINS, scenarios(FEEDBACK), lambda system, motion: motion.q),
+            "`objective` must return a number, but returns",
+        ),
     ],
 )
 def test_arguments_that_do_not_fit_are_named(call, text):

@@ -1,6 +1,9 @@
 """What is wrong reaches the user: results of all outputs, refused times, batches with a bad row, saved states of batches."""
 
 import dataclasses
+import sys
+import warnings
+from types import SimpleNamespace
 
 import diffrax as dfx
 import equinox as eqx
@@ -44,6 +47,26 @@ def test_reactions_tell_what_they_cannot_find():
     disagreeing = contradictory()
     with pytest.raises(RuntimeError, match="The constraints contradict each other"):
         jm.reactions(disagreeing, jm.assemble(disagreeing))
+
+
+def test_warnings_name_the_joints_that_share_a_reaction(monkeypatch):
+    """What runs that failed say of reactions is doubted by nobody."""
+    wrench = sys.modules["jaxmb.output.wrench"]
+    groups = {name: SimpleNamespace(unique=name == "hook") for name in ("left", "hook", "right", "lone")}
+    clusters = {"left": ("left", "right"), "right": ("left", "right"), "lone": ()}
+    report = SimpleNamespace(groups=groups, cluster_of=clusters.get)
+    monkeypatch.setattr(wrench, "analyse_reactions", lambda system, state, rank_tol: report)
+    state = jm.as_state(CROSS, jnp.zeros(2), length=1.0)
+    with pytest.warns(UserWarning, match="is not determined by a rigid model") as told:
+        wrench._warn(CROSS, state, ("left", "hook", "lone"), R.successful, 1e-8)
+    texts = [str(warning.message).partition(" without")[0] for warning in told]
+    assert texts == [
+        f"The reaction in '{name}' is not determined by a rigid model: it may be changed{more}"
+        for name, more in (("left", " together with 'right'"), ("lone", ""))
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        wrench._warn(CROSS, state, ("left",), R.nonfinite, 1e-8)
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """A check of a gradient tells right ones from wrong ones, and why."""
 
+import dataclasses
 import json
 
 import diffrax as dfx
@@ -9,7 +10,13 @@ import numpy as np
 import pytest
 
 import jaxmb as jm
+from jaxmb.reaction import ReactionReport
+from jaxmb.simulation import Solution
+from jaxmb.simulation.segments import Events
+from jaxmb.system import Scale
 from jaxmb.verification import Evidence, RunCheck, SearchCheck
+from jaxmb.verification.run import _continuity, _difference, _reactions
+from jaxmb.verification.saved_states import SavedStates, _eventful
 
 
 @jax.custom_vjp
@@ -95,6 +102,75 @@ def test_the_evidence_for_a_search_in_few_lines():
     assert fields["experiments"] == [["a"], ["b"]] and fields["runs"][1]["evidence"][0]["verdict"] == "failed"
     held = SearchCheck((("a",),), (good,), None)
     assert held.ok and "bounds hold all parameters" in str(held)
+
+
+def made_up(following=True, turning=0.0, event=None, doubtful=False):
+    """A run of one coordinate at 0, 1, 2 and 3 s, perhaps with an event, and what constraints see of it."""
+    ts, q, one = np.arange(4.0), np.array([[0.0], [0.1], [0.2], [0.3]]), np.ones((1, 4))
+    scale = Scale(jnp.ones(1), jnp.ones(1), jnp.ones(1), jnp.ones(1), jnp.ones(()))
+    arrays = jnp.asarray(ts), jnp.asarray(q), 0.1 * jnp.ones((4, 1)), jnp.zeros(4), None
+    run = Solution(*arrays, scale, {}, None, jm.RESULTS.successful, None, None)
+    if event is not None:
+        states = jax.tree.map(lambda x: x[:2], run.states)
+        at, mask = jnp.array([event, jnp.nan]), jnp.array([[True], [False]])
+        told = jnp.array([doubtful, False])
+        run = dataclasses.replace(
+            run, events=Events(("hit",), jnp.array(1), at, mask, states, states, {}, jnp.zeros(2), told)
+        )
+    saved = SavedStates(
+        axes=(),
+        names=("rod",),
+        ts=ts[None],
+        reached=one > 0,
+        following=np.full((1, 3), following),
+        q=q[None],
+        qdot=0.1 * one[..., None],
+        reach=one[..., None],
+        extent=one[..., None],
+        position=0.0 * one[..., None],
+        velocity=0.0 * one[..., None],
+        contradiction=0.0 * one[..., None],
+        redundancy=np.zeros((1, 4), int),
+        singular=one < 0,
+        distance=one,
+        turning=turning * one,
+        turned=np.zeros((1, 3), bool),
+        flat=run.states,
+    )
+    return run, saved
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"following": False}, "no two saved states follow each other"),
+        ({"turning": 3.0}, "saved times are too far apart to tell"),
+    ],
+)
+def test_of_states_too_far_apart_continuity_is_not_asked(how, words):
+    found = _continuity(*made_up(**how))
+    assert found.verdict == "not asked" and found.words == words
+    near = _continuity(*made_up())  # q = 0.1 t with its rate
+    assert near.verdict == "ok" and near.value == pytest.approx(0.0, abs=1e-12)
+
+
+def test_a_reference_that_got_nowhere_tells_nothing():
+    run, saved = made_up()
+    nowhere = dataclasses.replace(run, q=jnp.full((4, 1), jnp.nan))
+    assert _difference(run, saved, nowhere).words == "no time was reached by both"
+
+
+@pytest.mark.parametrize("at", [0.5, 1.0, 2.5])
+def test_an_event_lies_before_the_state_that_is_saved_at_its_time(at):
+    run, saved = made_up(event=at)
+    assert _eventful(run, saved.ts).tolist() == [[at <= 1, False, at > 2]]
+
+
+def test_events_decided_by_reactions_that_are_not_determined_ask_for_attention():
+    report = ReactionReport(0.0, 1, 1, 0, "qr", 1e-8, (1.0, 0.0), {}, ())
+    for doubtful, verdict in ((False, "ok"), (True, "attention")):
+        found = _reactions(*made_up(event=0.5, doubtful=doubtful), {0: report})
+        assert found.verdict == verdict and ("an event was decided by one" in found.words) == doubtful
 
 
 def test_arguments():

@@ -56,10 +56,6 @@ class Signal(eqx.Module):
         bias: bool = False,
         name: str | None = None,
     ):
-        if not (isinstance(of, str) or callable(of)):
-            raise TypeError(
-                f"Argument `of` of a signal must be a name or a function (system, solution), but is {of!r}."
-            )
         self.of = of if isinstance(of, str) else as_parameters(as_function(of, "of"))
         self.name = name or (of if isinstance(of, str) else _name(of))
         self.values = None if values is None else jnp.asarray(as_parameters(values), default_float())
@@ -169,8 +165,6 @@ class Experiment(eqx.Module):
                 raise ValueError(
                     f"Argument `ts` of {where} must be finite, increase, and not begin before `start.t`, {float(self.start.t):g} s."
                 )
-        if not all(isinstance(s, Signal) for s in self.signals):
-            raise TypeError(f"Argument `signals` of {where} must be a sequence of `Signal`.")
         names = [s.name for s in self.signals]
         if len(set(names)) < len(names):
             raise ValueError(f"Argument `signals` of {where} must hold different names, but holds {listing(names)}.")
@@ -204,10 +198,8 @@ def listed(experiments: Iterable[Experiment] | Experiment) -> tuple[Experiment, 
     return experiments
 
 
-def _law(control: object) -> PyTree:
+def _law(control: Callable[..., Array]) -> PyTree:
     """A function with its numbers as leaves."""
-    if not callable(control):
-        raise TypeError(f"Argument `control` must be a controller or a function, but is a {type(control).__name__}.")
     return control if isinstance(control, eqx.Module) else as_parameters(as_function(control, "control"))
 
 

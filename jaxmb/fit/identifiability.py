@@ -107,7 +107,7 @@ class Identifiability(TextInNotebooks, eqx.Module):
 
     def __str__(self) -> str:
         errors = self.standard_errors
-        width = max(map(len, self.labels))
+        width = max(map(len, ("parameter", *self.labels)))
         lines = [f"{'parameter':<{width}}  standard error"]
         for label in self.labels:
             e = errors[label]

@@ -88,11 +88,8 @@ class Unknowns(eqx.Module):
         """The parameters in what a setup holds.
 
         Raises:
-            TypeError, ValueError: naming the parameter, for names that lead nowhere or repeat, for values, bounds and scales that do
-                not fit.
+            ValueError: naming the parameter, for names that lead nowhere or repeat, for values, bounds and scales that do not fit.
         """
-        if isinstance(parameters, Parameter) or not all(isinstance(p, Parameter) for p in parameters):
-            raise TypeError("Argument `parameters` must be a sequence of `Parameter`.")
         names = [p.name for p in parameters]
         if len(set(names)) < len(names):
             raise ValueError(f"Argument `parameters` must hold different names, but holds {listing(names)}.")
@@ -183,15 +180,12 @@ def _bounds(parameter: Parameter, nominal: Array) -> tuple[Array, Array, Array]:
     scale = jnp.where(nominal != 0, jnp.abs(nominal), jnp.where(width > 0, width, 1.0))
     # A unit, not a quantity: covariances and steps must not depend on derivatives of it.
     scale = jax.lax.stop_gradient(jnp.broadcast_to(arguments.get("scale", scale), nominal.shape))
-    if is_concrete(nominal, low, high, scale):
-        inside = np.asarray((low <= nominal) & (nominal <= high) & (low < high))
-        if not (np.all(np.isfinite(nominal)) and (inside.all() or parameter.frozen)):
+    if is_concrete(nominal, low, high):
+        # In NumPy: inside of a program even comparisons of known numbers are traced.
+        least, value, most = map(np.asarray, (low, nominal, high))
+        inside = (least <= value) & (value <= most) & (least < most)
+        if not (np.all(np.isfinite(value)) and (inside.all() or parameter.frozen)):
             raise ValueError(
-                f"Parameter '{parameter.name}' must start within its bounds, but {np.asarray(nominal)} is not between "
-                f"{np.asarray(low)} and {np.asarray(high)}."
-            )
-        if not np.all(np.asarray(scale) > 0):
-            raise ValueError(
-                f"Argument `scale` of parameter '{parameter.name}' must be positive, but is {np.asarray(scale)}."
+                f"Parameter '{parameter.name}' must start within its bounds, but {value} is not between {least} and {most}."
             )
     return low, high, scale
