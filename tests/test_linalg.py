@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import lineax as lx
 import numpy as np
 import pytest
 from jax.test_util import check_grads
@@ -43,6 +44,14 @@ def projector(metric, jacobian):
     scale = la.row_norms(metric, jacobian)
     in_use = la.independent_rows(metric, jacobian, scale)
     return la.projector(la.ConstrainedFactor(metric, jacobian, scale, in_use))
+
+
+def test_a_solver_of_square_equations_refuses_others():
+    solver, matrix = la.SquareSolver(), jnp.array([[2.0, 1.0], [0.0, 4.0]])
+    solve = lambda a: lx.linear_solve(lx.MatrixLinearOperator(a), jnp.array([4.0, 4.0]), solver)
+    np.testing.assert_allclose(solve(matrix).value, [1.5, 1.0], rtol=1e-14)
+    with pytest.raises(ValueError, match="`operator` must lead from vectors of one structure to such vectors"):
+        solver.init(lx.MatrixLinearOperator(matrix[:, :1]), {})
 
 
 SIZES = [(1, 1, 0), (3, 2, 0), (5, 3, 3), (9, 9, 1), (12, 4, 1), (24, 17, 3)]

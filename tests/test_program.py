@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import jaxmb as jm
+from jaxmb.foundations.program import _FAVOURED, _accepted
 
 SCRIPT = """
 import jax, jax.numpy as jnp, jaxmb as jm
@@ -39,6 +40,14 @@ def test_programs_use_their_options_where_they_are_outermost_only():
     """Options of a program that is not outermost are an error of JAX's; what XLA_FLAGS sets is left alone."""
     env = os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
     subprocess.run([sys.executable, "-c", SCRIPT], check=True, env=env, timeout=300)
+
+
+def test_options_are_those_that_this_xla_knows_on_a_cpu(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "")
+    known = _accepted.__wrapped__("cpu")
+    assert known and _accepted.__wrapped__("gpu") == {}
+    monkeypatch.setitem(_FAVOURED, "xla_option_that_there_is_not", True)
+    assert _accepted.__wrapped__("cpu") == known
 
 
 def test_flags_go_before_options():

@@ -200,6 +200,14 @@ def test_in_absolute_coordinates_joints_may_be_named():
         np.testing.assert_allclose(jm.coordinate(system, state, name), angle, atol=1e-9)
 
 
+def test_of_several_coordinates_of_a_joint_one_must_be_named():
+    block = P.Mechanism([P.Body("block", 1.0, 0.1)], [P.PointOnLine("floor", "ground", "block")]).build("absolute")
+    with pytest.raises(
+        ValueError, match=r"'floor' has the coordinates x, angle, so that one must be named, such as 'floor\.x'"
+    ):
+        jm.coordinate(block, jm.assemble(block), "floor")
+
+
 def test_joints_that_close_loops_are_not_held_nor_moved_by_name():
     system = made("hinge")
     with pytest.raises(

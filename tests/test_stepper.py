@@ -293,6 +293,21 @@ def test_a_loop_traces_a_step_once():
         (lambda s, x: jm.stepper(s, x, -0.1), ValueError, "`dt` must be a positive number"),
         (lambda s, x: jm.stepper(s, x, 0.1, substeps=0), ValueError, "`substeps` must be a positive integer"),
         (lambda s, x: jm.stepper(s, x, 0.1)(x, jnp.zeros(3)), ValueError, r"`u` must have shape \(2,\)"),
+        (
+            lambda s, x: jm.stepper(s, x, 0.1).reset(jax.random.key(0), [0.1, 0.2, 0.3]),
+            ValueError,
+            r"`spread` must be a number or have shape \(2,\), but has shape \(3,\)",
+        ),
+        (
+            lambda s, x: jm.stepper(s, x, 0.1, control=lambda t, q, v, p: jnp.zeros(2))(x, jnp.zeros(2)),
+            ValueError,
+            "`u` must be None where `control` makes the inputs",
+        ),
+        (
+            lambda s, x: jm.stepper(s, x, 0.1, control=lambda t, q, v, p: jnp.zeros(3)),
+            ValueError,
+            r"`control` must return an array of shape \(2,\), but returns shape \(3,\)",
+        ),
         (lambda s, x: jm.stepper(s, x, 0.1).reset(jax.random.key(0), {"z": 1.0}), ValueError, "names 'z'"),
         *(
             (lambda s, x, of=of: jm.stepper(s, x, 0.1).reset(jax.random.key(0), {"x": of}), ValueError, text)

@@ -1,5 +1,6 @@
 """Curves of motion: ranges, dead centres, branch points, coupler curves, against closed forms and in any unit."""
 
+import dataclasses
 import functools
 
 import jax
@@ -10,6 +11,7 @@ from bricard_joints import bricard_joints
 from mechanisms import three_cranks
 
 import jaxmb as jm
+from jaxmb.kinematics.path import coordinate_of, release_input
 
 P = jm.planar
 JOINTS = [
@@ -259,6 +261,35 @@ def test_what_cannot_be_followed_is_refused():
         jm.trace_motion(system, start, "A", watch="D")
     with pytest.raises(TypeError, match="must hold known numbers"):
         jax.jit(lambda s: jm.trace_motion(system, s, "A").gap)(start)
+
+
+def test_an_input_is_let_go_of_and_what_is_none_is_refused():
+    turn = P.Driver("turn", "A", lambda t, p: 0.8 + t)
+    driven = four_bar(*PARALLELOGRAM, drivers=[turn]).build()
+    for name in ("turn", "A"):
+        stays, coordinate = release_input(driven, name)
+        assert coordinate == "A" and np.flatnonzero(~stays).tolist() == list(range(driven.m))[driven.rows["turn"]]
+    locked = dataclasses.replace(jm.assemble(driven, pose_of(*PARALLELOGRAM, 0.8), inactive=["turn"]))
+    assert not release_input(driven.in_mode(locked.mode), "B")[0][driven.rows["turn"]].any()
+    plane = jm.System(2, mass=lambda t, q, p: jnp.eye(2))
+    with pytest.raises(ValueError, match="must hold coordinates out of 'q0' and 'q1', but hold 'x'"):
+        coordinate_of(plane, "x")
+    reach = P.DrivenDistance("reach", "ground", "coupler.b", lambda t, p: 2.0)
+    with pytest.raises(ValueError, match="'reach' drives none: leave it out"):
+        release_input(four_bar(*PARALLELOGRAM, drivers=[reach]).build(), "reach")
+    disk = P.Body("wheel", 1.0, 0.1, position=(0.0, 0.2))
+    wheel = P.Mechanism([disk], [P.RollingWheel("track", "ground", "wheel", 0.2)]).build()
+    with pytest.raises(ValueError, match="but 'track rolling' constrain velocities"):
+        release_input(wheel, "wheel.x")
+
+
+def test_a_particle_has_one_branch_along_a_line_and_none_of_its_own_in_a_plane():
+    mass = lambda t, q, p: 4 * jnp.eye(len(q))
+    line = jm.System(2, mass=mass, constraints=[jm.Holonomic("line", lambda t, q, p: q[1])])
+    along = jm.kinematics.branches(line, jm.as_state(line, [1.0, 0.0])).v
+    np.testing.assert_allclose(abs(along), [[0.5, 0.0]], atol=1e-12)  # of unit length in the metric of M
+    plane = jm.System(2, mass=mass)
+    assert jm.kinematics.branches(plane, jm.as_state(plane, [1.0, 0.0])).v.shape == (0, 2)
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from mobile_robot import build
 from systems import contradictory, pendulum
 
 import jaxmb as jm
+from jaxmb.foundations.result import announce
 
 R = jm.RESULTS
 P = jm.planar
@@ -28,6 +29,15 @@ def are(result, *members):
 
 
 CROSS = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[jm.Holonomic("cross", lambda t, q, p: q[0] * q[1])])
+
+
+def test_a_result_is_announced_with_its_words_and_where():
+    announce(R.successful)
+    announce(jax.vmap(lambda ok: R.where(ok, R.successful, R.nonfinite))(jnp.array([True, True])))
+    with pytest.raises(RuntimeError, match=r"`KKT` needs it so on null\(C\) only\.$"):
+        announce(jax.jit(lambda: R.where(False, R.successful, R.nonfinite))())
+    with pytest.raises(RuntimeError, match=r"It is so at index 1 of the motion\.$"):
+        announce(jax.vmap(lambda ok: R.where(ok, R.successful, R.unfit_choice))(jnp.array([True, False, False])))
 
 
 @pytest.mark.slow

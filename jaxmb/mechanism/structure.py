@@ -214,7 +214,10 @@ class AbstractStructure(AbstractJoints):
         if len(names) == 1 and part in ("", names[0]):
             return joint, 0
         if part not in names:
-            raise ValueError(f"Joint '{joint}' has the {what} {', '.join(names) or 'none'}, but not '{part}'.")
+            asked = (
+                f"but not '{part}'" if part or not names else f"so that one must be named, such as '{joint}.{names[0]}'"
+            )
+            raise ValueError(f"Joint '{joint}' has the {what} {', '.join(names) or 'none'}, {asked}.")
         return joint, names.index(part)
 
     @property
