@@ -133,6 +133,24 @@ def test_gradient_across_jumps_of_the_force(solver, told):
         np.testing.assert_allclose(slope(2.0), [1 / 8, 1 / 4, 13 / 32], atol=1e-12)
 
 
+def test_gradient_through_samples_of_what_is_no_scalar_program():
+    """ẍ = k x, held for half a second: x(1) = 1 + k/2 + k²/64; a sort is none."""
+    system = jm.System(
+        2,
+        mass=lambda t, q, p: jnp.eye(2),
+        constraints=[jm.Holonomic("rail", lambda t, q, p: q[1])],
+        actuation=lambda t, q, p: jnp.array([[1.0], [0.0]]),
+    )
+    state = jm.as_state(system, [1.0, 0.0])
+
+    def end(k):
+        law = jm.control.Sampled(lambda t, q, v, p: jnp.sort(jnp.stack([k * q[0], 100.0]))[:1], 0.5)
+        return jm.simulate(system, state, [1.0], control=law, max_steps=32).q[0, 0]
+
+    value, slope = jax.jit(jax.value_and_grad(end))(2.0)
+    np.testing.assert_allclose([value, slope], [2 + 1 / 16, 1 / 2 + 2 / 32], rtol=1e-9)
+
+
 @pytest.mark.slow
 def test_gradient_with_adaptive_steps_is_that_of_the_motion():
     """d/d(g-like parameter) of a driven, redundant, nonholonomic motion at a tight tolerance."""
