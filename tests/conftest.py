@@ -59,7 +59,9 @@ def pytest_collection_modifyitems(config, items):
             tests.setdefault(item.nodeid.split("[")[0], []).append(item)
     for name, own in tests.items():
         marks = [mark for mark in own[0].iter_markers() if mark.name in ("slow_cases", "slow_except")]
-        chosen = {*marks[0].args} if marks and any(f"{name}[" in argument for argument in config.args) else set()
+        # Of a test of which cases are asked for by name the others are not here.
+        named = any(f"{name}[" in argument for argument in config.args)
+        chosen = {case for mark in marks for case in mark.args} if named else set()
         slow = slow_ones(name, marks, {item.callspec.id for item in own} | chosen)
         for item in own:
             if item.callspec.id in slow:
