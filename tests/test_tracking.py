@@ -451,6 +451,15 @@ def test_places_where_an_actuator_would_help():
     assert lines[-1] == "  No actuator works in the motion of pole; 1 more actuator at pole would be enough."
 
 
+def test_joints_may_be_too_few_to_help():
+    """An actuator at the one joint there is would not move what is loose."""
+    bodies = [P.Body("held", 1.0, 0.1), P.Body("loose", 1.0, 0.1)]
+    system = P.Mechanism(bodies, [P.Revolute("pin", "ground", "held")]).build()
+    found = C.controllability(system, jm.as_state(system, jnp.zeros(4)))
+    assert (found.freedoms, found.rank, found.remedy) == (4, 0, ()) and set(found.shares) == {"pin"}
+    assert found.verdicts == ("No actuator works in 4 freedoms.",)
+
+
 def test_what_outputs_do_not_tell():
     system, state = pole(np.eye(2), np.eye(2))
     told = lambda *output: C.controllability(system, state, output=output).verdicts
