@@ -472,3 +472,232 @@ def test_networks_are_laws():
     run = jm.simulate(system, state, TS, control=policy, **STEPS)
     expected = [policy(None, q, v, None) for q, v in zip(run.q, run.v, strict=True)]
     np.testing.assert_allclose(run.u, expected, rtol=0, atol=1e-12)
+
+
+# Laws at one instant
+
+
+@functools.cache
+def hinged():
+    """A body on a hinge, with an input there."""
+    body = P.Body("arm", 2.0, 0.5)
+    return P.Mechanism([body], [P.Revolute("hinge", "ground", "arm")]).build().acting_at(("hinge",))
+
+
+def at(angle, rate=0.0, system=None):
+    return C.Instant(system or hinged(), jnp.array(0.1), jnp.array([angle]), jnp.array([rate]))
+
+
+def output(law, instant, z=()):
+    return law.output(instant.t, instant.q, instant.v, z, instant)
+
+
+def rate(law, instant, z):
+    return law.rate(instant.t, instant.q, instant.v, z, instant, None)
+
+
+def sample(law, instant, z):
+    """Its samples are 0.1 s apart."""
+    return law.sample(instant.t, instant.q, instant.v, z, instant, None, jnp.array(0.1))
+
+
+def test_a_joint_follows_its_target_and_the_integral():
+    law = C.PID("hinge", 20.0, 2.0, lambda t: 0.5 + 3.0 * t[None], 4.0)
+    z = law.init(hinged())
+    np.testing.assert_allclose(output(law, at(0.3, 0.1), z + 0.25), [20.0 * 0.5 + 2.0 * 2.9 + 4.0 * 0.25], atol=1e-13)
+    np.testing.assert_allclose(rate(law, at(0.3), z), [0.5], atol=1e-14)
+    assert C.PD("hinge", 1.0, 1.0).init(hinged()) == ()
+    with pytest.raises(ValueError, match=r"`target` must have shape \(1,\), but has shape \(2,\)"):
+        C.PD("hinge", 1.0, 1.0, (0.0, 1.0))
+    with pytest.raises(ValueError, match="must be built from a mechanism where a control law reads joints, but is not"):
+        output(C.PD("hinge", 1.0, 1.0), at(0.3, system=cart()))
+
+
+def test_a_function_of_the_motion_is_a_law():
+    law = C.MotionLaw(lambda motion: -5.0 * motion.joint_rates("hinge") - motion.t, joints="hinge")
+    assert law.acts_at == ("hinge",) and not law.uses_plant
+    np.testing.assert_allclose(output(law, at(0.3, 0.2)), [-1.1], atol=1e-15)
+
+
+def test_a_sum_is_one_law_with_the_states_of_all():
+    """Of two lines of feedback with integrals: gains add up where the memories are the same."""
+    system, state = pendulum()
+    instant = C.Instant(system, state.t, state.q, jnp.array([0.4, 0.3]))
+    both, one = C.Sum(AnglePI(GAINS), AnglePI(2 * GAINS)), AnglePI(3 * GAINS)
+    z = both.init(system)
+    assert not both.uses_plant and not both.only_sampled and both.check_period(1.0) == []
+    z = jax.tree.map(lambda x: x + 0.7, z)
+    np.testing.assert_allclose(output(both, instant, z), output(one, instant, z[0]), rtol=1e-14)
+    u, after = sample(both, instant, z)
+    alone, memory = sample(one, instant, z[0])
+    np.testing.assert_allclose(u, alone, rtol=1e-14)
+    np.testing.assert_allclose(after, [memory, memory], rtol=1e-14)
+    np.testing.assert_allclose(z[0] + 0.1 * rate(both, instant, z)[1], memory, rtol=1e-14)
+    assert [x.shape for x in both.sizes(z)] == [(1,), (1,)]
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: C.Sum(C.PD("a", 1.0, 1.0), Held(jnp.zeros(1))), ValueError, r"must act at the same joints, but act at \('a',\), the system's inputs"),
+        (lambda: C.Sum(3.0), TypeError, r"`controllers` must be a controller or a function .*, but is a float"),
+        (lambda: C.Sum(C.PID), TypeError, r"`controllers` must be a controller or a function .*, but is the class PID"),
+        (lambda: C.PD(["a", "a"], 1.0, 1.0), ValueError, "`joints` must hold different names, but holds 'a' and 'a'"),
+        (lambda: C.Saturated(Held(jnp.zeros(1)), 1.0, 2.0), ValueError, r"`upper` must not be below `lower`, but is 1\.0 with `lower` 2\.0"),
+        (lambda: output(C.Track("s", 0.0, 1.0, 1.0), at(0.0)), TypeError, "must have `uses_plant` true"),
+    ],
+)  # fmt: skip
+def test_laws_that_do_not_fit_are_refused(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_what_saturates_is_cut_off_and_holds_its_integral():
+    """Beyond a limit ∫e stands still where it would lead further out; without a memory nothing is held."""
+    law = C.Saturated(C.PID("hinge", 20.0, 0.0, 1.0, 4.0), 5.0, -2.0)
+    z = jnp.array([0.0])
+    assert output(law, at(0.0), z) == 5.0 and rate(law, at(0.0), z) == 0.0
+    np.testing.assert_allclose(output(law, at(0.9), z), [2.0], atol=1e-14)
+    np.testing.assert_allclose(rate(law, at(0.9), z), [0.1], atol=1e-15)
+    assert output(law, at(1.5), z) == -2.0 and rate(law, at(1.5), z) == 0.0
+    # Driven out by its memory alone, it comes back.
+    np.testing.assert_allclose(rate(law, at(1.1), jnp.array([9.0])), [-0.1], atol=1e-15)
+    plain = C.Saturated(C.PD("hinge", 20.0, 0.0, 1.0), 5.0)
+    assert sample(plain, at(0.0), ()) == (jnp.array([5.0]), ())
+
+
+def test_outputs_change_by_no_more_than_their_limit():
+    """10 N m/s for 0.1 s are 1 N m from one sample to the next, from zero on."""
+    law = C.RateLimited(C.PD("hinge", 20.0, 0.0, 0.12), 10.0)
+    z = law.init(hinged())
+    outputs = []
+    for angle in (0.0, 0.0, 0.0, 0.2):
+        u, z = sample(law, at(angle), z)
+        outputs.append(float(u[0]))
+    np.testing.assert_allclose(outputs, [1.0, 2.0, 2.4, 1.4], atol=1e-14)
+    np.testing.assert_allclose(output(law, at(0.0), z), [2.4], atol=1e-14)
+    assert (
+        law.only_sampled
+        and law.acts_at == ("hinge",)
+        and [x.tolist() for x in jax.tree.leaves(law.sizes(z))] == [[1.0]]
+    )
+
+
+def test_noise_is_new_at_each_sample_and_the_same_of_one_key():
+    key = jax.random.key(4)
+    law = C.Noisy(C.PD("hinge", 1.0, 0.0), key, q=0.5)
+    z, outputs = law.init(hinged()), []
+    for _ in range(2):
+        np.testing.assert_array_equal(output(law, at(0.0), z), output(law, at(0.0), z))
+        u, z = sample(law, at(0.0), z)
+        outputs.append(u)
+    expected = [jax.random.normal(jax.random.split(jax.random.fold_in(key, n))[0], (1,)) for n in range(2)]
+    np.testing.assert_allclose(outputs, -0.5 * np.array(expected), rtol=1e-14)
+    assert z[1] == 2 and law.only_sampled and law.sizes(z)[1] == 1.0
+    exact = C.Noisy(C.PD("hinge", 1.0, 0.0), jax.random.key_data(key))
+    np.testing.assert_array_equal(output(exact, at(0.3), exact.init(hinged())), [-0.3])
+
+
+def test_tables_and_periods_may_be_traced():
+    """Values of a table are differentiated: between two entries each has its share."""
+    value = lambda values: output(C.Recorded(TIMES, values), C.Instant(cart(), jnp.array(0.15), *jnp.zeros((2, 1))))[0]
+    np.testing.assert_allclose(jax.jit(jax.grad(value))(jnp.asarray(VALUES)), [2 / 3, 1 / 3, 0, 0, 0], atol=1e-15)
+    late = jax.jit(lambda period: C.Sampled(lambda t, q, v, p: -q, period).clock.next_time(jnp.array(0.35)))
+    np.testing.assert_allclose(late(0.2), 0.4, rtol=1e-15)
+
+
+# The plant of a law
+
+
+def test_forces_that_depend_on_inputs_otherwise_answer_too():
+    """Friction that grows with the push: 2 v̇ = u − (0.1 + 0.3 |u|) v."""
+    system = jm.System(
+        ("s",),
+        mass=lambda t, q, p: 2.0 * jnp.eye(1),
+        actuation=lambda t, q, p: jnp.eye(1),
+        resistance=lambda t, q, v, p, u: -0.1 * v if u is None else -(0.1 + 0.3 * jnp.abs(u)) * v,
+    )
+    plant = C.Plant.at(system, jm.assemble(system, [0.0], [0.5]))
+    np.testing.assert_allclose(plant.respond().vdot, [-0.1 * 0.5 / 2], atol=1e-15)
+    np.testing.assert_allclose(plant.respond(jnp.array([4.0])).vdot, [(4.0 - 1.3 * 0.5) / 2], atol=1e-15)
+    assert plant.params is system.params
+    faster = plant.with_motion(plant.q, jnp.array([1.0]))
+    np.testing.assert_allclose(faster.respond(jnp.array([4.0])).vdot, [(4.0 - 1.3) / 2], atol=1e-15)
+
+
+def test_a_weight_is_held_by_what_a_model_knows_of_it():
+    """On a line of slope 3/4, with forces along it: the model is heavier by half."""
+
+    def slide(mass):
+        return jm.System(
+            ("x", "y"),
+            mass=lambda t, q, p: p * jnp.eye(2),
+            potential=lambda t, q, p: 10.0 * p * q[1],
+            constraints=[jm.Holonomic("line", lambda t, q, p: 3 * q[0] - 4 * q[1])],
+            actuation=lambda t, q, p: jnp.array([[0.8], [0.6]]),
+            params=mass,
+        )
+
+    plant = C.Plant.at(slide(2.0), jm.assemble(slide(2.0), [0.4, 0.3], [0.8, 0.6]))
+    moving = (plant.t, plant.q, plant.v, (), plant)
+    np.testing.assert_allclose(C.GravityCompensation().output(*moving), [2.0 * 10.0 * 0.6], atol=1e-13)
+    heavier = C.GravityCompensation(model=plant.system.with_params(3.0))
+    np.testing.assert_allclose(heavier.output(*moving), [3.0 * 10.0 * 0.6], atol=1e-13)
+    np.testing.assert_allclose(C.inverse_dynamics(plant, jnp.array([0.8, 0.6])).u, [2.0 + 12.0], atol=1e-13)
+    assert plant.in_use.tolist() == plant.with_motion(plant.q, plant.v).in_use.tolist() == [True]
+    # Across the line a force is the reaction's alone.
+    moves, rest = C.split_force(plant, jnp.array([1.0, 0.0]))
+    np.testing.assert_allclose([moves, rest], [[0.64, 0.48], [0.36, -0.48]], atol=1e-14)
+
+
+def test_drivers_of_an_output_make_its_motion():
+    """Their effort moves the mass and its drag: 2 s̈ + 0.3 ṡ."""
+    driven = C.with_drivers(cart(), "s", lambda t: jnp.sin(3 * t), "motor")
+    assert list(driven.rows) == ["motor s"]
+    state = jm.assemble(driven, t=0.2)
+    np.testing.assert_allclose([*state.q, *state.v], [np.sin(0.6), 3 * np.cos(0.6)], atol=1e-14)
+    found = jm.reactions(driven, state)
+    np.testing.assert_allclose(found.multipliers["motor s"], [-18 * np.sin(0.6) + 0.9 * np.cos(0.6)], atol=1e-12)
+    turned = C.with_drivers(cart(), C.VelocityOutput(lambda t, q, v, p: 2 * v), jnp.cos)
+    (row,) = turned.constraints
+    assert row.name == "driver omega" and isinstance(row, jm.Pfaffian)
+    np.testing.assert_allclose(row.fn(jnp.array(0.3), jnp.zeros(1), jnp.ones(1), None), [2 - np.cos(0.3)], rtol=1e-15)
+
+
+def test_an_angle_is_driven_the_short_way():
+    """Full turns do not count at a joint that closes a loop."""
+    _, system = fivebar()
+    outside = next(name for name in ("tip", "elbow1", "elbow2") if name not in system.coordinates)
+    assert system.joints.wraps(outside) and not system.joints.wraps("base1")
+    apart = lambda name: C.with_drivers(system, name, lambda t: t[None]).constraints[-1].fn
+    q, angle = (
+        jnp.array([2.2, -1.2, 0.9, 1.2]),
+        jm.coordinate(system, jm.as_state(system, [2.2, -1.2, 0.9, 1.2]), outside),
+    )
+    np.testing.assert_allclose(apart(outside)(angle + 2 * np.pi + 0.1, q, system.params), [-0.1], atol=1e-12)
+    np.testing.assert_allclose(apart("base1")(jnp.array(2.2 + 2 * np.pi), q, system.params), [-2 * np.pi], rtol=1e-14)
+
+
+# Searches
+
+
+def test_a_guess_must_be_of_the_same_system():
+    start = jm.assemble(cart(), [1.0])
+    step, other = jm.stepper(cart(), start, 0.1), C.Guess(jnp.zeros((3, 4)), jnp.zeros((3, 1)), jnp.zeros((3, 1, 4)))
+    with pytest.raises(ValueError, match=r"gains of shape \(3, 1, 2\), but has \(3, 1, 4\): is it of another system\?"):
+        C.trajectory(step, start, lambda state, u: u @ u, 3, guess=other)
+
+
+def test_several_trajectories_are_told_by_their_number():
+    states = jax.tree.map(lambda x: jnp.zeros((4, 2, 8, *x.shape)), jm.assemble(cart()))
+    found = C.Trajectory(
+        states=states,
+        u=jnp.zeros((4, 2, 7, 1)),
+        cost=jnp.zeros((4, 2)),
+        gain=jnp.zeros((4, 2, 7, 1, 2)),
+        change=jnp.zeros((4, 2, 7, 1)),
+        iterations=jnp.zeros((4, 2), int),
+        result=jm.RESULTS.successful,
+        names=("u0",),
+    )
+    assert str(found) == "Trajectories, (4, 2), of 7 steps"

@@ -1,5 +1,6 @@
 """Environments of learning control: pure, lane by lane, through failures, ends and new starts; gymnasium; ready-made tasks."""
 
+import copy
 import functools
 import sys
 import types
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import jaxmb as jm
+from jaxmb.env.tasks import stewart_balancing
 
 LANES, LENGTH = 3, 5
 
@@ -231,6 +233,47 @@ def test_the_next_episode_starts_anew(env):
     assert np.unique(np.array(state.info["system"].params["m"])).size == LANES
 
 
+@functools.cache
+def on_a_rail(**options):
+    """A cart of 2 kg that is pushed by 4 N times the action, in steps of 0.5 s, and should be where it starts on average."""
+    cart = jm.System(("x",), mass=lambda t, q, p: 2 * jnp.eye(1), actuation=lambda t, q, p: jnp.eye(1))
+    step = jm.stepper(cart, jm.assemble(cart), 0.5, solver=dfx.Midpoint())
+    seen = lambda system, state: jnp.concatenate([state.q, state.v])
+    near = lambda system, state, action: {"near": -(state.q[0] ** 2)}
+    return jm.env.AutoReset(jm.env.Environment(step, seen, near, 4.0, spread=0.1, **options))
+
+
+def test_an_episode_of_two_steps_is_followed_by_the_next():
+    """Under a push of 2 N: from x₀ to x₀ + 1/8 and x₀ + 1/2, with the sums of both, and then from a new start."""
+    auto = on_a_rail(episode_length=2)
+    assert (auto.action_size, auto.observation_size) == (1, 2) and copy.copy(auto).dt == 0.5
+    assert not hasattr(auto, "__array__")
+    start, step = auto.reset(jax.random.key(3)), jax.jit(auto.step)
+    x, sums, state = float(start.data.q[0]), 0.0, start
+    assert start.info["episode_done"] == 0 and not any(jax.tree.leaves(start.info["episode_metrics"]))
+    for k, far in ((1, 1 / 8), (2, 1 / 2), (1, 1 / 8)):
+        state = step(state, jnp.array([0.5]))
+        end, told = state.info["final_obs"], state.info["episode_metrics"]
+        sums += -((x + far) ** 2)
+        np.testing.assert_allclose(end, [x + far, 0.5 * k], atol=1e-14)
+        np.testing.assert_allclose([told["near"], told["sum_reward"], told["length"]], [sums, sums, k], atol=1e-14)
+        assert state.info["steps"] == k and state.done == state.info["episode_done"] == (k == 2)
+        if k == 2:
+            x, sums = float(state.data.q[0]), 0.0
+            assert state.obs.tolist() == [x, float(state.data.v[0])] and x not in (start.data.q[0], end[0])
+            assert state.info["truncation"] == 1 and state.data.t == 0
+            np.testing.assert_allclose(state.obs, 0, atol=0.5)
+        else:
+            assert state.obs.tolist() == end.tolist()
+
+
+def test_episodes_without_a_length_count_nothing_that_follows():
+    auto = on_a_rail(episode_length=None, done=fast)
+    start = jax.eval_shape(auto.reset, jax.random.key(0))
+    after = jax.eval_shape(auto.step, start, jnp.zeros(1))
+    assert set(after.info) == set(start.info) == {"rng", "result", "final_obs", "episode_metrics", "episode_done"}
+
+
 def test_wrappers_of_brax_find_what_they_expect(starts):
     """Brax's `EpisodeWrapper` in short: raw keys, entries that are added to `info`, and `replace` in a scan."""
     env = environment(episode_length=None)
@@ -331,6 +374,14 @@ def test_gymnasium_steps_many_lanes(env):
         assert (rewards == 0).tolist() == [k == LENGTH + 1, k in (2, 3), k == LENGTH + 1]  # the step of a new start
         assert (infos["result"] != 0).tolist() == [False, k == 2, False] and np.isfinite(obs).all()
     assert (obs[[0, 2], 4] != first[[0, 2], 4]).all()
+    assert (many.reset()[0] != obs).any(axis=1).all()  # without a seed it goes on
+
+
+def test_gymnasium_steps_after_a_reset_only(env):
+    error = pytest.importorskip("gymnasium.error")
+    for wrapped in (jm.env.to_gymnasium(env), jm.env.to_gymnasium_vector(env, 2)):
+        with pytest.raises(error.ResetNeeded, match="Call `reset` before `step`"):
+            wrapped.step(np.zeros(2))
 
 
 def test_without_gymnasium_the_extra_is_named(env, monkeypatch):
@@ -375,6 +426,32 @@ def test_a_task_runs_under_random_actions(name):
     assert (rewards[:, :10] > 0).all() and np.ptp(rewards[:, 9]) > 1e-4
     residual = jm.residuals(env.stepper.system, end.data).position
     assert np.abs(residual).max() < 1e-8
+
+
+def test_the_legs_of_the_platform_reach_from_feet_to_heads():
+    bodies = {body.name: body for body in stewart_balancing.mechanism().bodies}
+    assert len(bodies) == 2 + 2 * 6
+    for i, (foot, head) in enumerate(zip(stewart_balancing.FEET, stewart_balancing.HEADS, strict=True)):
+        bottom, top = (np.asarray(bodies[f"{part}{i}"].pose) for part in ("cylinder", "piston"))
+        ends = bottom @ bodies[f"cylinder{i}"].points["a"], top @ bodies[f"piston{i}"].points["b"]
+        np.testing.assert_allclose([end[:3, 3] for end in ends], [foot, head + np.array([0, 0, 0.8])], atol=1e-14)
+        np.testing.assert_allclose(bottom[:3, :3] @ bottom[:3, :3].T, np.eye(3), atol=1e-14)
+
+
+def test_legs_carry_the_weight_by_virtual_work():
+    """The energy of a plate that is lifted level, by differences, divided by how much longer six legs get."""
+    task = stewart_balancing
+    out = np.linalg.norm((task.HEADS[0] - task.FEET[0])[:2])
+    length = lambda h: np.hypot(out, h)
+
+    def energy(h):
+        rise = h / length(h)
+        own = task.CYLINDER * task.BARREL / 2 * rise + task.PISTON * (h - task.ROD / 2 * rise)
+        return task.G * ((task.PLATE + task.POLE) * h + 6 * own)
+
+    h, d = task.HEIGHT, 1e-4
+    slope = (energy(h + d) - energy(h - d)) / (6 * (length(h + d) - length(h - d)))
+    np.testing.assert_allclose(task.weight(), slope, rtol=1e-7)
 
 
 @pytest.mark.slow

@@ -12,6 +12,8 @@ from scipy.optimize import brentq
 
 import jaxmb as jm
 from jaxmb.topology import AbstractEvent
+from jaxmb.topology.context import EventContext
+from jaxmb.topology.reactions import ConstraintReactions
 
 TIGHT = {"stepsize_controller": dfx.PIDController(rtol=1e-10, atol=1e-12)}
 
@@ -244,6 +246,26 @@ def test_a_new_kind_of_event_is_one_class():
     assert solution.modes.active[:, 0].tolist() == [False, True, True]
     with pytest.raises(ValueError, match="Event 'strike' must name constraints or locks out of 'bar', but names 'rod'"):
         run([Blow("strike", [3.0, 0.0], ("rod",), at=1.0)])
+
+
+def test_whether_an_event_would_change_anything():
+    """What acts may be released, what does not may begin to; a push changes something unless it is none."""
+    bar = jm.Holonomic("bar", lambda t, q, p: q[1] - q[0] - 1.0)
+    system = jm.System(2, mass=lambda t, q, p: jnp.eye(2), constraints=[bar])
+    off = jm.assemble(system, [0.0, 1.0], inactive=["bar"])
+    none = jnp.zeros(0)
+
+    def able(acts, event):
+        mode = eqx.tree_at(lambda m: m.active, off.mode, jnp.array([acts]))
+        load = ConstraintReactions({}, lambda: none)
+        gauss, instant = jm.formulation.GaussProjection(), jnp.array(1e-9)
+        rest = lambda: jnp.zeros(2)
+        return bool(event.able(EventContext(system.in_mode(mode), gauss, mode, off, instant, rest, load, none, ())))
+
+    assert [able(acts, jm.Release("bar", at=1.0)) for acts in (False, True)] == [False, True]
+    assert [able(acts, jm.Activate("bar", at=1.0)) for acts in (False, True)] == [True, False]
+    assert [able(True, Blow("blow", [0.0, push], at=1.0)) for push in (0.0, 2.0)] == [False, True]
+    assert [able(acts, Blow("join", [0.0, 0.0], ("bar",), at=1.0)) for acts in (False, True)] == [True, False]
 
 
 # Massless coordinates

@@ -13,6 +13,8 @@ from systems import GRAVITY, fourbar, make, moving_line, normalise, pendulum, qu
 from units import in_units, replaced
 
 import jaxmb as jm
+from jaxmb.control.names import input_names
+from jaxmb.control.readings import StateReadings, deviation, named_readings
 from jaxmb.system import State
 
 
@@ -333,11 +335,7 @@ def test_outputs_batches_and_derivatives():
 
 
 def test_modes_say_what_inputs_reach():
-    system = jm.System(
-        ("a", "b"), mass=lambda t, q, p: jnp.eye(2), force=lambda t, q, v, p: -jnp.array([4.0, 9.0]) * q - 0.4 * v,
-        actuation=lambda t, q, p: jnp.array([[1.0], [0.0]]),
-    )  # fmt: skip
-    found = jm.linearise(system, jm.assemble(system))
+    found = jm.linearise(two(), jm.assemble(two()))
     first, second = found.modes()
     assert first.controllable and not second.controllable and not found.controllable
     assert second.main == ("b",) and "do not" in str(found)
@@ -345,6 +343,108 @@ def test_modes_say_what_inputs_reach():
     agree(second.frequency, np.sqrt(9 - 0.04) / (2 * np.pi), 1e-13)
     # decaying modes need no input, others do
     assert jm.control.lqr(found, np.eye(4), 1.0).eigenvalues.real.max() < 0
+
+
+@functools.cache
+def two():
+    """Two masses on springs of their own, of which a force pushes the first."""
+    return jm.System(
+        ("a", "b"), mass=lambda t, q, p: jnp.eye(2), force=lambda t, q, v, p: -jnp.array([4.0, 9.0]) * q - 0.4 * v,
+        actuation=lambda t, q, p: jnp.array([[1.0], [0.0]]),
+    )  # fmt: skip
+
+
+@functools.cache
+def of_two():
+    outputs = lambda t, q, v, p: jnp.stack([jnp.sin(q[0]) + 3 * v[1]])
+    return jm.linearise(two(), jm.assemble(two(), [0.5, 0.0]), u=[2.0], outputs=outputs)
+
+
+def test_outputs_are_differentiated_by_states():
+    agree(of_two().C, [[np.cos(0.5), 0, 0, 3]], 1e-15)
+    agree(of_two().residual, np.zeros(4), 1e-15)
+
+
+def test_a_mode_is_one_line_of_text():
+    first, second = (str(mode) for mode in of_two().modes())
+    assert first == f"-0.2 ± {np.sqrt(3.96):.4g}i 1/s of a" and second.endswith(" 1/s of b")
+
+
+def test_modes_are_those_of_one_state_with_known_numbers():
+    several = jax.tree.map(lambda x: jnp.stack([x, x]), of_two())
+    agree(several.eigenvalues[1], of_two().eigenvalues, 1e-15)
+    with pytest.raises(ValueError, match=r"must be those of one state, but there are leading axes \(2,\)"):
+        several.modes()
+    with pytest.raises(ValueError, match=r"must be that of one state, but has leading axes \(2,\)"):
+        jm.control.lqr(several, np.eye(4), 1.0)
+    with pytest.raises(ValueError, match="what is to be differentiated is A itself"):
+        jax.jit(lambda found: found.eigenvalues)(of_two())
+
+
+def test_what_cannot_move_has_no_states():
+    fixed = jm.System(("x",), mass=lambda t, q, p: jnp.eye(1), constraints=[jm.Holonomic("pin", lambda t, q, p: q)])
+    found = jm.linearise(fixed, jm.as_state(fixed, jnp.zeros(1)))
+    assert found.names == () and found.modes() == () and found.controllable and found.eigenvalues.shape == (0,)
+    agree(found.deviation(0.0, jnp.ones(1), jnp.ones(1), None), [], 0)
+
+
+def test_a_joint_names_states_and_inputs_that_act_there():
+    """Of a bar in absolute coordinates, none of which is the joint's, that swings about its end."""
+    body = jm.planar.Body("bar", 2.0, 0.3, position=(0.5, 0.0), points={"end": (-0.5, 0.0)})
+    hinge = jm.planar.Revolute("hinge", "ground", "bar.end")
+    system = jm.planar.Mechanism([body], [hinge]).build(coordinates="absolute").acting_at(("hinge",))
+    assert input_names(system) == ("hinge",)
+    own = named_readings(["hinge"], system, "independent")
+    both = StateReadings(own, own)
+    assert both.names(system) == ("hinge", "hinge'") and both.same_names
+    pose = lambda a, speed: (
+        jnp.array([0.5 * np.cos(a), 0.5 * np.sin(a), a]),
+        speed * jnp.array([-0.5 * np.sin(a), 0.5 * np.cos(a), 1.0]),
+    )
+    apart = lambda there, here: deviation(both, system, jnp.array(0.0), *here)(0.0, *there, system.params)
+    agree(jax.jit(apart)(pose(0.7, 1.5), pose(0.4, 2.0)), [0.3, -0.5], 1e-13)
+
+
+def test_positions_and_velocities_may_be_named_apart():
+    found = jm.linearise(two(), of_two().state, u=of_two().u, independent=[["b", "a"], ["a", "b"]])
+    assert found.names == ("b", "a", "a'", "b'")
+    order = [1, 0, 2, 3]
+    agree(found.A, np.asarray(of_two().A)[np.ix_(order, order)], 1e-15)
+    with pytest.raises(ValueError, match="of positions and of velocities, but holds 3 sequences"):
+        jm.linearise(two(), of_two().state, independent=[["a"], ["b"], ["a"]])
+
+
+def test_positions_beside_named_velocities_are_chosen():
+    """A blade leaves two velocities and three positions free: y' = v θ."""
+    system, _ = sleigh()
+    state = jm.assemble(system, [0.0, 0.0, 0.0], [-1.2, 0.0, 0.0])
+    found = jm.linearise(system, state, independent=["theta", "x"])
+    assert found.names == ("theta", "x", "y", "theta'", "x'")
+    expected = np.zeros((5, 5))
+    expected[0, 3] = expected[1, 4] = 1
+    expected[2, 0], expected[3, 3] = -1.2, 2.0 * 0.25 * 1.2 / (0.5 + 2.0 * 0.25**2)
+    agree(found.A, expected, 1e-13)
+    with pytest.raises(ValueError, match=r"must hold two sequences .* where values are traced, but is None"):
+        jax.jit(lambda s: jm.linearise(system, s).A)(state)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"independent": ["c"]}, ValueError, "must hold names of velocities out of 'a' and 'b', but holds 'c'"),
+        ({"independent": ["a", "a"]}, ValueError, "`independent` must hold different names, but holds 'a' and 'a'"),
+        ({"u": [1.0, 2.0]}, ValueError, r"`u` must have shape \(1,\), but has shape \(2,\)"),
+        ({"outputs": lambda t, q, v, p: q[0]}, ValueError, r"`outputs` must return an array of shape \(ny,\)"),
+    ],
+)
+def test_arguments_that_linearise_refuses(arguments, error, message):
+    with pytest.raises(error, match=message):
+        jm.linearise(two(), of_two().state, **arguments)
+
+
+def test_names_in_no_order_are_refused():
+    with pytest.raises(TypeError, match=r"`independent` must be a sequence of names, but is \{'a'\}"):
+        named_readings({"a"}, two(), "independent")
 
 
 # Equilibrium
@@ -480,6 +580,78 @@ def test_equilibrium_of_a_top():
     agree(found.state.q[:2], [0, 0], 1e-12)
 
 
+@functools.cache
+def springs():
+    """Two masses in a row on springs of stiffness k and 2k, a load on the last that grows with time."""
+
+    def force(t, q, v, p):
+        inner, outer = p * q[0], 2 * p * (q[1] - q[0])
+        return jnp.stack([outer - inner, 3 * t - outer])
+
+    return jm.System(
+        ("a", "b"), mass=lambda t, q, p: jnp.eye(2), force=force, actuation=lambda t, q, p: jnp.eye(2), params=10.0
+    )
+
+
+def test_springs_at_rest_by_hand():
+    """At the time of the start, of inputs that are given; by the stiffness q ∝ 1/k."""
+    start = jm.assemble(springs(), [5.0, -3.0], t=0.5)
+
+    def rest(k, u=(0.0, 2.0)):
+        return jm.equilibrium(springs().with_params(k), start, u=u).state.q
+
+    exact = np.array([3.5 / 10, 3.5 / 10 + 3.5 / 20])
+    q, slope = jax.jvp(rest, (10.0,), (1.0,))
+    agree(q, exact, 1e-14)
+    agree(slope, -exact / 10, 1e-14)
+
+
+@pytest.mark.parametrize("hold", ["a", 0])
+def test_an_input_holds_a_coordinate_that_is_held(hold):
+    """With the first mass held, which of the two inputs is solved for is given by its weight."""
+    found = jm.equilibrium(springs(), {"a": 0.4}, t=2.0, solve_inputs={"u0": 3.0}, hold=[hold])
+    agree(found.state.q, [0.4, 0.4 + 6.0 / 20], 1e-14)
+    agree(found.u, [10 * 0.4 - 6.0, 0.0], 1e-13)
+    assert str(found).splitlines()[0].startswith("Equilibrium at t = 2 s, accelerations up to ")
+    assert [line.split()[0] for line in str(found).splitlines()[1:]] == ["q", "u"]
+    both = jm.equilibrium(springs(), {"a": 0.4, "b": 0.1}, solve_inputs=True, hold=["a", "b"])
+    agree(both.u, [10 * 0.4 + 20 * 0.3, -20 * 0.3], 1e-13)
+
+
+def test_a_blade_holds_a_load_at_rest():
+    """Along the blade and in its heading springs hold; across it nothing moves, and the blade carries the load."""
+    system = jm.System(
+        ("x", "y", "theta"), mass=lambda t, q, p: jnp.eye(3),
+        potential=lambda t, q, p: 5.0 * (q[0] - 1) ** 2 + 7.0 * q[1] + 2.0 * q[2] ** 2,
+        constraints=[jm.Pfaffian("blade", lambda t, q, v, p: v[0] * jnp.sin(q[2]) - v[1] * jnp.cos(q[2]))],
+    )  # fmt: skip
+    found = jm.equilibrium(system, [0.3, 0.2, 0.0])
+    agree(found.state.q, [1.0, 0.2, 0.0], 1e-13)
+    agree(found.multipliers["blade"], [-7.0], 1e-13)
+    agree(found.reaction, [0.0, 7.0, 0.0], 1e-13)
+
+
+@pytest.mark.parametrize(
+    ("start", "arguments", "error", "message"),
+    [
+        ([1.0], {}, ValueError, r"`start` must have shape \(2,\), but has shape \(1,\)"),
+        (None, {"u": [1.0]}, ValueError, r"`u` must have shape \(2,\), but has shape \(1,\)"),
+        (None, {"solve_inputs": "u0"}, TypeError, "must hold names of inputs, or be True, but is 'u0'"),
+        (None, {"solve_inputs": ["u0", "up"]}, ValueError, "names of inputs out of 'u0' and 'u1', but holds 'up'"),
+    ],
+)
+def test_arguments_that_equilibrium_refuses(start, arguments, error, message):
+    with pytest.raises(error, match=message):
+        jm.equilibrium(springs(), start, **arguments)
+
+
+def test_what_is_held_must_be_a_coordinate():
+    start = jm.assemble(springs())
+    for name in ("c", 2):
+        with pytest.raises(ValueError, match=f"indices or names out of 'a' and 'b', but holds {name!r}"):
+            jm.equilibrium(springs(), start, hold=[name])
+
+
 # Regulators
 
 
@@ -498,6 +670,21 @@ def test_double_integrator():
     agree(a.T @ p @ a - p - a.T @ p @ b @ k + np.diag([1.0, 0.0]), np.zeros((2, 2)), 1e-11)
     agree(k, np.linalg.solve(0.5 + b.T @ p @ b, b.T @ p @ a), 1e-11)
     assert np.abs(sampled.eigenvalues).max() < 1 and "per step" in str(sampled)
+
+
+def test_a_regulator_feeds_back_the_deviation():
+    """u = u₀ − K x, of a product weight N too: K = R⁻¹ (BᵀP + Nᵀ)."""
+    cross = np.array([[0.1], [0.0], [0.2], [0.0]])
+    regulator = jm.control.lqr(of_two(), np.eye(4), 0.5, N=cross)
+    agree(0.5 * regulator.gain, np.asarray(of_two().B).T @ np.asarray(regulator.cost) + cross.T, 1e-12)
+    x = np.array([0.1, -0.2, 0.3, 0.4])
+    u = regulator.law(0.0, jnp.array([0.5, 0.0]) + x[:2], jnp.asarray(x[2:]), None)
+    agree(u, 2.0 - np.asarray(regulator.gain) @ x, 1e-14)
+    with pytest.raises(ValueError, match=r"`N` must have shape \(4, 1\), but has shape \(1, 4\)"):
+        jm.control.lqr(of_two(), np.eye(4), 0.5, N=cross.T)
+    for matrix in (np.eye(4) + np.eye(4, k=1), np.diag([1.0, np.inf, 1.0, 1.0])):
+        with pytest.raises(ValueError, match=r"`Q` must be .*finite numbers"):
+            jm.control.lqr(of_two(), matrix, 0.5)
 
 
 @pytest.mark.slow

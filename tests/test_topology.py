@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import jaxmb as jm
+from jaxmb.topology.reactions import ConstraintReactions
 
 DATA = pathlib.Path(__file__).parent / "data"
 TOLERANCE = 1e-10
@@ -740,10 +741,16 @@ WRONG = {
     "unnamed": (lambda: jm.Lock(lambda t, q, p: q[0], at=1.0), "Argument `name` must be given to a `Lock` of a function"),
     "coordinate": (lambda: _run([jm.Lock("c", at=1.0)]), "'lock c' must act on a function or a coordinate out of 'a' and 'b'"),
     "constraint": (lambda: _run([jm.Activate("c", at=1.0)]), "Event 'activate c' must name constraints or locks out of"),
+    "repeat": (lambda: jm.Lock("a", at=1.0, repeat=True), "Argument `repeat` of event 'lock a' must be False for a known time"),
+    "numbers": (lambda: jm.Lock(jax.tree_util.Partial(lambda x, t, q, p: x * q[0], jnp.array(2.0)), at=1.0, name="twice"), "`what` of 'twice' must be a function without numbers of its own"),
+    "name of a constraint": (lambda: _run([jm.Lock("a", at=1.0, name="a stop")]), "must hold different names, but 'a stop' is used twice"),
+    "two rows": (lambda: _run([jm.Lock("a", at=0.5), jm.Lock("a", at=1.0, name="hold")]), "must lock a coordinate by one row, but 'lock a' and 'hold' lock the same"),
+    "index": (lambda: _run([jm.Lock(2, at=1.0)]), "'lock 2' must act on a function or a coordinate out of 'a' and 'b', but acts on 2"),
     "kind": (lambda: _run(["a"]), "Argument `events` must be a sequence, each entry an AbstractEvent"),
     "weak": (lambda: _run([jm.Brake("a", sliding=2.0, holding=1.0, at=1.0)]), "Brake 'brake a' must slide with a positive force, and hold at least that"),
     "two brakes": (lambda: _run([jm.Brake("a", sliding=2.0, at=t) for t in (0.5, 1.0)]), "must hold one `Brake` of a name, but holds 'brake a' and 'brake a'"),
     "method": (lambda: jm.transition(TWO, two_free(), lock=["a"], method="fast"), "Argument `method` must be one of"),
+    "released": (lambda: jm.transition(*pair(), release=["bar"]), "Argument `release` must name what acts, but 'bar' does not"),
     "dense": (lambda: _run([jm.Lock("a", at=1.0)], dense=True), "Argument `dense` must be False"),
 }  # fmt: skip
 
@@ -766,3 +773,62 @@ def test_an_impulse_alone_is_a_transition():
     system = jm.System(2, mass=lambda t, q, p: 2.0 * jnp.eye(2), constraints=[wall])
     found = jm.transition(system, jm.assemble(system, [0.0, 0.0]), activate=[], impulse=jnp.array([3.0, 5.0]))
     np.testing.assert_allclose(found.after.v, [1.5, 0.0], atol=1e-14)
+
+
+@functools.cache
+def pair(gap=1.0):
+    """Masses of 1 and 2 kg that approach each other, and a bar of length 1 between them that does not act yet."""
+    bar = jm.Holonomic("bar", lambda t, q, p: q[1] - q[0] - 1.0)
+    system = jm.System(("a", "b"), mass=lambda t, q, p: jnp.diag(jnp.array([1.0, 2.0])), constraints=[bar])
+    return system, jm.assemble(system, [0.0, gap], [1.0, -2.0], inactive=["bar"])
+
+
+@pytest.mark.parametrize("restitution", [None, 0.5])
+def test_a_bar_is_hit_at_a_known_time(restitution):
+    """The speed of approach, 3 m/s, is reversed times e by the impulse 2 · 3 (1 + e)/3; without e the bar acts on."""
+    e = restitution or 0.0
+    jump = jm.transition(*pair(), activate=["bar"], restitution=restitution)
+    np.testing.assert_allclose(jump.impulses["bar"], [2.0 * (1 + e)], atol=1e-13)
+    np.testing.assert_allclose(jump.after.v, [1.0 - 2.0 * (1 + e), -2.0 + (1 + e)], atol=1e-13)
+    assert jump.after.mode.active.tolist() == [restitution is None]
+    if restitution is None:
+        system, held = pair()[0], jump.after
+        with pytest.raises(ValueError, match="`activate` must name what does not act yet, but 'bar' does"):
+            jm.transition(system, held, activate=["bar"])
+        pushed = jm.transition(system, held, release=["bar"], impulse=[3.0, 0.0])
+        np.testing.assert_allclose(pushed.after.v, [2.0, -1.0], atol=1e-13)
+        assert not pushed.after.mode.active.any()
+
+
+def test_masses_are_moved_to_a_bar_that_does_not_fit():
+    """By the centre of gravity, which stays: 2 m too far apart are 4/3 m of the lighter mass and 2/3 m of the other."""
+    with pytest.raises(ValueError, match=r"'bar' must fit the position where it is activated, but .*; see `assemble`"):
+        jm.transition(*pair(3.0), activate=["bar"])
+    jump = jm.transition(*pair(3.0), activate=["bar"], assemble=True)
+    np.testing.assert_allclose(jump.after.q, [4 / 3, 3 - 2 / 3], atol=1e-12)
+    np.testing.assert_allclose(jump.after.v, [-1.0, -1.0], atol=1e-13)
+
+
+def total(t, q, p):
+    return q[0] + q[1]
+
+
+@pytest.mark.parametrize(
+    ("what", "after", "impulse"),
+    [(1, [1.0, 0.0], 4.0), (jm.Lock(total, at=0.0, name="sum"), [5 / 3, -5 / 3], 2 / 3)],
+    ids=["index", "function"],
+)
+def test_what_is_locked_is_an_index_or_a_function(what, after, impulse):
+    """Of a sum that shrinks by 1 m/s: an impulse I on both, I + I/2 = 1."""
+    jump = jm.transition(*pair(), lock=[what])
+    np.testing.assert_allclose(jump.after.v, after, atol=1e-13)
+    np.testing.assert_allclose(jump.impulses["lock 1" if what == 1 else "sum"], [impulse], atol=1e-13)
+
+
+def test_reactions_are_solved_for_when_the_first_is_read():
+    solved = []
+    reaction = ConstraintReactions({"a": slice(0, 1), "b": slice(1, 3)}, lambda: solved.append(1) or jnp.arange(3.0))
+    assert list(reaction) == ["a", "b"] and len(reaction) == 2 and not solved
+    assert reaction["b"].tolist() == [1.0, 2.0] and reaction["a"].tolist() == [0.0] and len(solved) == 1
+    with pytest.raises(KeyError, match="There is no constraint 'c'; there are 'a' and 'b'"):
+        reaction["c"]

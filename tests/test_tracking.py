@@ -357,3 +357,191 @@ def test_samples_too_far_apart_are_warned_of():
         warnings.simplefilter("error")
         C.Sampled(law, 0.095)
         C.Sampled(force, 0.07)
+
+
+# At one instant: a mass of 2 kg along a wall and of 1 kg across it, pushed along both
+
+
+@functools.cache
+def walled(copies=1, actuation=((1.0, 0.0), (0.0, 1.0))):
+    walls = [jm.Holonomic(name, lambda t, q, p: q[1]) for name in ("wall", "again")[:copies]]
+    system = jm.System(
+        ("x", "y"),
+        mass=lambda t, q, p: jnp.diag(jnp.array([2.0, 1.0])),
+        force=lambda t, q, v, p: -p * q[:1] * jnp.array([1.0, 0.0]) + jnp.array([0.0, -3.0]),
+        constraints=walls,
+        actuation=lambda t, q, p: jnp.array(actuation),
+        params=8.0,
+    )
+    return system, jm.assemble(system, [0.5, 0.0], [0.3, 0.0])
+
+
+@functools.cache
+def at_wall():
+    return C.Plant.at(*walled())
+
+
+def test_the_acceleration_is_that_of_the_law_with_an_integral():
+    """2 ẍ = u − 8 x with ẍ = G_P e + G_D ė + G_I ∫e, e = 0.7 − x; matrices as gains do the same."""
+    plant, error = at_wall(), 0.7 - 0.5
+    for integral in (4.0, [[4.0]]):
+        law = C.Track("x", 0.7, 9.0, 6.0, integral)
+        z = law.init(plant.system)
+        assert z.shape == (1,)
+        found = law.command(plant, z + 0.25)
+        np.testing.assert_allclose(found.vdot, [9.0 * error - 6.0 * 0.3 + 4.0 * 0.25, 0.0], atol=1e-13)
+        np.testing.assert_allclose(found.u[0], 2 * found.vdot[0] + 8.0 * 0.5, atol=1e-12)
+        np.testing.assert_allclose(law.rate(plant.t, plant.q, plant.v, z, plant, None), [error], atol=1e-15)
+
+
+def test_an_input_beside_the_motion_stays_at_the_preferred_one():
+    law = C.Track("x", 0.7, 9.0, 6.0, limits=(10.0, 2.0), preferred=(50.0, 1.5))
+    found = law.command(at_wall())
+    np.testing.assert_allclose(found.u, [2 * (9.0 * 0.2 - 6.0 * 0.3) + 4.0, 1.5], atol=1e-12)
+    with pytest.raises(ValueError, match=r"`preferred` must have a number for each of 2 inputs, but has shape \(3,\)"):
+        C.Track("x", 0.7, 9.0, 6.0, preferred=(1.0, 1.0, 1.0)).command(at_wall())
+
+
+def test_rows_of_an_output_are_dropped_while_a_constraint_acts():
+    """The second of two rows says the opposite of the first; of a lock that is not there none is dropped."""
+    opposite = lambda t, q, p: jnp.stack([q[0], -q[0]])
+    law = lambda name: C.Track(opposite, jnp.array([0.7, 0.7]), 9.0, 6.0, dropped={name: [1]})
+    np.testing.assert_allclose(law("wall").command(at_wall()).vdot[0], 9.0 * 0.2 - 6.0 * 0.3, atol=1e-13)
+    # Both rows: the mean of two demands, 9 (0.7 − 0.5) and −9 (0.7 + 0.5).
+    np.testing.assert_allclose(law("lock").command(at_wall()).vdot[0], (9.0 * 0.2 - 9.0 * 1.2) / 2 - 1.8, atol=1e-12)
+    released = jm.assemble(walled()[0], [0.5, 0.0], [0.3, 0.0], inactive=["wall"])
+    rows = law("wall").evaluate(C.Plant.at(walled()[0], released))[1]
+    np.testing.assert_array_equal(rows.jacobian, [[1.0, 0.0], [-1.0, 0.0]])
+
+
+def test_more_outputs_than_freedoms_are_refused_and_others_told_of():
+    system, state = walled()
+    with pytest.raises(ValueError, match=r"no more rows than there are freedoms\. There are 2 outputs for 1 freedom"):
+        C.Track(["x", "y"], 0.0, 1.0, 1.0).check(system, state)
+    assert C.Track("x", 0.0, 1.0, 1.0).check(system, state) == []
+    told = C.Sum(C.Track("y", 0.0, 1.0, 1.0)).check(system, state)
+    assert told == ["At the start: The outputs do not tell the motion of x, or not independently."]
+
+
+@pytest.mark.parametrize("gains", [([[9.0]], 6.0), (9.0, [[6.0]])])
+def test_of_gains_that_are_matrices_no_longest_period_is_known(gains):
+    assert C.Track("x", 0.7, 9.0, 6.0).check_period(1.0) and C.Track("x", 0.7, *gains).check_period(1.0) == []
+
+
+def pole(mass, actuation=((1.0,), (0.0,))):
+    """A cart with a pole, or two masses in its place."""
+    mass, actuation = jnp.array(mass), jnp.array(actuation)
+    system = jm.System(("cart", "pole"), mass=lambda t, q, p: mass, actuation=lambda t, q, p: actuation)
+    return system, jm.assemble(system)
+
+
+def test_places_where_an_actuator_would_help():
+    """By the share of a push there that no input can give: 1/2 with coupled masses 2, 1 and 1, 0 at the input itself."""
+    found = C.controllability(*pole([[2.0, 1.0], [1.0, 1.0]]))
+    assert (found.freedoms, found.rank, found.controllable) == (2, 1, False)
+    np.testing.assert_allclose([found.shares[name] for name in ("cart", "pole")], [0.0, 0.5], atol=1e-14)
+    assert found.remedy == ("pole",) and found.outputs is None
+    lines = str(found).splitlines()
+    assert lines[2:6] == [
+        "  input             moves by",
+        "  u0                1.00",
+        "  place             would help by",
+        "  cart              0.00",
+    ]
+    assert lines[-1] == "  No actuator works in the motion of pole; 1 more actuator at pole would be enough."
+
+
+def test_joints_may_be_too_few_to_help():
+    """An actuator at the one joint there is would not move what is loose."""
+    bodies = [P.Body("held", 1.0, 0.1), P.Body("loose", 1.0, 0.1)]
+    system = P.Mechanism(bodies, [P.Revolute("pin", "ground", "held")]).build()
+    found = C.controllability(system, jm.as_state(system, jnp.zeros(4)))
+    assert (found.freedoms, found.rank, found.remedy) == (4, 0, ()) and set(found.shares) == {"pin"}
+    assert found.verdicts == ("No actuator works in 4 freedoms.",)
+
+
+def test_what_outputs_do_not_tell():
+    system, state = pole(np.eye(2), np.eye(2))
+    told = lambda *output: C.controllability(system, state, output=output).verdicts
+    assert told("cart", "pole") == ()
+    assert told("cart") == ("1 freedom without output, in the motion of pole, will move by itself, perhaps unstably.",)
+    assert told("cart", "cart") == ("The outputs do not tell the motion of pole, or not independently.",)
+    assert told("cart", "cart", "pole") == (
+        "There are 3 outputs for 2 freedoms: they can be met together by chance only.",
+    )
+
+
+# Forces at one instant: λ = 3 − u_y of the wall
+
+
+def answer(u):
+    return at_wall().respond(jnp.asarray(u))
+
+
+def test_a_force_with_its_integral_is_solved_for_in_one_instant():
+    """e = y_d − λ of λ = y_d + G_F e + G_I ζ: e = −G_I ζ/(1 + G_F); the motion is that of its own law."""
+    plant, motion = at_wall(), C.Track("x", 0.7, 9.0, 6.0)
+    law = C.TrackForce(motion, C.Multipliers("wall"), 10.0, gain=3.0, integral=8.0)
+    assert law.init(plant.system)[2] is None
+    u = law.output(plant.t, plant.q, plant.v, ((), jnp.array([0.5]), None), plant)
+    np.testing.assert_allclose(answer(u).multipliers, [10.0 + 1.0], atol=1e-12)
+    np.testing.assert_allclose(u[0], motion.command(plant).u[0], atol=1e-12)
+    rate = law.rate(plant.t, plant.q, plant.v, ((), jnp.array([0.5]), None), plant, answer(u))
+    np.testing.assert_allclose(rate[1], [-1.0], atol=1e-12)
+
+
+def test_a_filtered_force_and_its_state_at_one_instant():
+    """y_c = y_d + G_F f + G_I ζ, ζ̇ = f, τ ḟ = e − f; a sample is Euler's step of these."""
+    plant, z = at_wall(), (jnp.array([0.1]), jnp.array([0.5]), jnp.array([0.2]))
+    law = C.TrackForce(C.Track("x", 0.7, 9.0, 6.0, 4.0), C.Multipliers("wall"), lambda t: 10.0, 3.0, 8.0, filter=0.05)
+    assert [x.shape for x in law.init(plant.system)] == [(1,)] * 3
+    u = law.output(plant.t, plant.q, plant.v, z, plant)
+    np.testing.assert_allclose(answer(u).multipliers, [10.0 + 3.0 * 0.2 + 8.0 * 0.5], atol=1e-12)
+    before = answer([0.0, 1.0])
+    sampled, after = law.sample(plant.t, plant.q, plant.v, z, plant, before, jnp.array(0.01))
+    np.testing.assert_allclose(sampled, u, atol=1e-13)
+    rate = [0.7 - 0.5, 0.2, (10.0 - 2.0 - 0.2) / 0.05]
+    np.testing.assert_allclose(jnp.concatenate(after), jnp.concatenate(z) + 0.01 * np.array(rate), atol=1e-12)
+
+
+def test_a_reaction_is_read_along_directions():
+    """The reaction (0, λ) across and along the wall, that of the wall by itself too."""
+    plant, both = at_wall(), lambda t, q, p: jnp.array([[0.0, 1.0], [1.0, 0.0]])
+    whole, one = C.ReactionAlong(both, ("normal", "along")), C.ConstraintForce("wall", both)
+    assert whole.labels(plant.system) == ("normal", "along") and one.labels(plant.system) == ("wall 0", "wall 1")
+    assert C.ReactionAlong(both).labels(plant.system) == ("reaction 0", "reaction 1")
+    for forces in (whole, one):
+        np.testing.assert_allclose(forces.read(answer([7.0, -2.0])), [5.0, 0.0], atol=1e-13)
+        np.testing.assert_array_equal(forces.weights(plant), [[1.0], [0.0]])
+    with pytest.raises(ValueError, match="`names` must name each of 2 directions, but names 1"):
+        C.ReactionAlong(both, ("normal",)).labels(plant.system)
+
+
+def test_what_cannot_be_commanded_of_a_wall():
+    lame, wall = walled(actuation=((1.0,), (0.0,))), C.Multipliers("wall")
+    found = C.analyse_forces(*lame, wall)
+    assert not found.commandable and (found.spare, found.rank, found.beyond) == (0, 0, {"wall": 1.0})
+    with pytest.raises(
+        ValueError, match=r"`forces` must be forces that can be commanded\. The actuators cannot command 'wall'"
+    ):
+        C.TrackForce(C.Track("x", 0.7, 9.0, 6.0), wall, 10.0).check(*lame)
+
+
+def test_what_two_walls_carry_is_not_determined():
+    twice = C.analyse_forces(*walled(2), C.Multipliers("wall"))
+    np.testing.assert_allclose(twice.ambiguous["wall"], 0.5**0.5)
+    assert str(twice).splitlines()[-1] == (
+        "  A rigid model does not determine 'wall': redundant rows share the load; 'wall' and 'again' trade theirs."
+    )
+
+
+def test_a_force_is_undefined_where_its_rows_are_degenerate():
+    """Where two lines cross the motion goes on along one of them, and at rest it is not determined."""
+    crossing = jm.System(
+        ("x", "y"), mass=lambda t, q, p: jnp.eye(2), actuation=lambda t, q, p: jnp.eye(2),
+        constraints=[jm.Holonomic("cross", lambda t, q, p: q[0] * q[1])],
+    )  # fmt: skip
+    at = lambda v: jm.assemble(crossing, [0.0, 0.0], v, length=1.0)
+    found = C.analyse_forces(crossing, at([1.0, 0.0]), C.Multipliers("cross"))
+    assert found.undefined == ("cross",) and "The multipliers 'cross' are undefined at this pose" in str(found)
+    assert C.controllability(crossing, at([0.0, 0.0])).verdicts[0].startswith("The motion is not determined at this")

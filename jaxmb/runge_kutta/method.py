@@ -107,8 +107,6 @@ def row(x: Array, k: Array) -> Array:
 
 def time_at(times: Array, index: Array) -> Array:
     """The time of a given index; ∞ beyond the last one."""
-    if not times.shape[0]:
-        return jnp.array(jnp.inf, times.dtype)
     # Infinity is never due: loops over saved times end by one comparison, without a count.
     return jnp.where(index < times.shape[0], row(times, index), jnp.inf)
 

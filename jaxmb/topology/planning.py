@@ -31,15 +31,11 @@ def plan_events(
     Locks of the state stay, and events that have happened before it do not happen again.
 
     Raises:
-        TypeError, ValueError: for arguments that are no events, unknown or repeated names, and two rows for one coordinate.
+        ValueError: for unknown or repeated names, and two rows for one coordinate.
     """
     locks: dict[str, LockRow] = {} if state.mode is None else {lock.name: lock for lock in state.mode.locks}
     names: list[str] = []
     for i, event in enumerate(events):
-        if not isinstance(event, AbstractEvent):
-            raise TypeError(
-                f"Argument `events` must hold events such as `Lock`, `Activate`, `Release` or `Brake`, but holds {event!r}."
-            )
         row = event.row(system)
         if row is not None:
             _check_row(system, event, row, events[:i], locks)

@@ -82,7 +82,7 @@ def transition(
     system: System,
     state: State,
     *,
-    lock: Sequence[str | Whole | FunctionOfState] = (),
+    lock: Sequence[str | Whole | FunctionOfState | Lock] = (),
     activate: Sequence[str] = (),
     release: Sequence[str] = (),
     impulse: Vector | None = None,
@@ -104,7 +104,7 @@ def transition(
     Args:
         system: the system.
         state: a state of it.
-        lock: what is frozen, as of `Lock`.
+        lock: what is frozen, as of `Lock`; a function by a `Lock` that names it.
         activate: names of constraints, or of locks, that begin to act.
         release: names of those that cease to.
         impulse: U (nv,) applied at that instant; none by default.
