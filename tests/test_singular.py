@@ -222,6 +222,31 @@ class RK4(dfx.AbstractERK):
         return 4
 
 
+def test_a_particle_stays_on_its_curve_and_keeps_its_energy_where_two_curves_cross():
+    """From y = sin x, whose row y² − sin² x vanishes where −sin x meets it, by steps that land there in eight ways."""
+    system = jm.System(
+        2,
+        mass=lambda t, q, p: jnp.eye(2),
+        potential=lambda t, q, p: 9.81 * q[1],
+        constraints=[jm.Holonomic("curves", lambda t, q, p: q[1] ** 2 - jnp.sin(q[0]) ** 2)],
+    )
+
+    def run(x):
+        start = jm.as_state(system, jnp.stack([x, jnp.sin(x)]), 2 * jnp.stack([1.0, jnp.cos(x)]), length=1.0)
+        steps = dict(stepsize_controller=dfx.ConstantStepSize(), dt0=0.01, max_steps=32)
+        return jm.simulate(system, start, [0.3], throw=False, **steps)
+
+    starts = -0.2 - 0.02 * jnp.arange(8) / 8
+    found = jax.jit(jax.vmap(run))(starts)
+    x, y, v = found.q[:, -1, 0], found.q[:, -1, 1], found.v[:, -1]
+    energy = lambda x, v: 0.5 * v**2 * (1 + jnp.cos(x) ** 2) + 9.81 * jnp.sin(x)
+    assert bool(jnp.all(found.result == jm.RESULTS.successful)) and bool(jnp.all(x > 0.1))
+    assert bool(jnp.all(found.stats["compiled_steps"] < found.stats["num_steps"]))
+    np.testing.assert_allclose(y, np.sin(x), atol=1e-14)
+    np.testing.assert_allclose(v[:, 1], np.cos(x) * v[:, 0], atol=1e-13)
+    np.testing.assert_allclose(energy(x, v[:, 0]), energy(starts, 2.0), atol=4e-8)
+
+
 @pytest.mark.slow
 def test_order_through_a_crossing_without_symmetry():
     """(y − x²)(y + x) = 0, crossed at the origin along the parabola."""
