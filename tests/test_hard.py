@@ -3,6 +3,7 @@
 import ast
 import datetime
 import importlib.util
+import pathlib
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from hard import (
 )
 from hard.__main__ import ROWS
 from hard.built import Units, measured, mechanism_of, poses_of
+from hard.covered import Covered
 from hard.page import page
 from hard.random_mechanisms import TIMES, attempt, drawn, figures, same_in_millimetres
 from hard.row import Figure
@@ -134,6 +136,19 @@ def test_a_tenth_of_dear_rows(row):
 def test_no_random_mechanism_is_wrong_and_successful():
     found = {figure.what: figure for figure in figures(0.25, 0)}
     assert found["wrong and successful"].met
+
+
+def test_of_the_tests_that_run_a_line_the_quickest_are_tried():
+    seconds = {"slow": 50.0, "quick": 1.0, "other": 2.0}
+    found = Covered({}, {"a.py": {3: ["slow", "quick"], 4: [""], 5: ["other"]}}, seconds)
+    tried = lambda line, budget, name="a.py": found.quickest(pathlib.Path(name), range(line, line + 1), budget)
+    assert (tried(3, 10.0), tried(3, 60.0), tried(9, 60.0), tried(3, 60.0, "b.py")) == (
+        ["quick"],
+        ["quick", "slow"],
+        [],
+        [],
+    )
+    assert tried(4, 60.0) == ["quick", "other", "slow"]  # what an import runs shows in all tests of the file
 
 
 def test_mutants_are_other_programs():

@@ -45,9 +45,10 @@ class Covered:
 
     def quickest(self, path, lines, budget):
         """Tests that run one of the lines, of those that are quickest as many as take `budget` seconds together."""
-        found = set().union(*(self.tests[str(path)].get(line, ()) for line in lines))
+        by_line = self.tests.get(str(path), {})
+        found = set().union(*(by_line.get(line, ()) for line in lines))
         if "" in found:  # what an import has made shows in what comes after it
-            found = set().union(*self.tests[str(path)].values())
+            found = set().union(*by_line.values())
         chosen, left = [], budget
         for name in sorted(found - {""}, key=self.seconds.get):
             left -= self.seconds[name]
