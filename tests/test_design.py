@@ -77,6 +77,7 @@ def at_four_bar():
 # What is found
 
 
+@pytest.mark.slow
 def test_a_path_gives_the_length(found):
     assert abs(found.values["crank.length"] - 2.0) < 1e-9 and found.cost < 1e-18
     assert bool(found.result == jm.RESULTS.successful) and found.nominal["crank.length"] == 1.0

@@ -11,11 +11,23 @@ import pytest
 from scipy.optimize import brentq
 
 import jaxmb as jm
+from jaxmb.simulation.guard import passed_over
 from jaxmb.topology import AbstractEvent
 from jaxmb.topology.context import EventContext
 from jaxmb.topology.reactions import ConstraintReactions
 
 TIGHT = {"stepsize_controller": dfx.PIDController(rtol=1e-10, atol=1e-12)}
+
+
+@pytest.mark.parametrize(
+    ("rises", "falls", "seen"),
+    [(1.6, 2.2, True), (0.5, 0.9, False), (1.6, 9.0, False), (3.5, 9.0, False)],
+    ids=["within the step", "before it", "until after it", "after it"],
+)
+def test_a_guard_that_rises_and_falls_within_a_step_is_seen(rises, falls, seen):
+    """Of the state it is asked at the same time."""
+    guard = lambda t, y, args: jnp.where(t == y, (t - rises) * (falls - t), jnp.nan)
+    assert bool(passed_over(guard, jnp.array(1.0), jnp.array(3.0), lambda t: t, None)) == seen
 
 
 # A mass on a plane under a periodic force, m q̈ = −m g + A sin(ω t + a) + N, N ≥ 0

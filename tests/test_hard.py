@@ -92,6 +92,7 @@ def test_the_reference_sees_a_pose_where_rows_become_dependent():
     assert seen == {"near_parallelogram": True, "fourbar": False}
 
 
+@pytest.mark.slow
 def test_rows_in_rad_have_sizes_of_their_own_however_small_the_lengths_beside_them():
     """Hinges that are parallel in space: two rows of the joint that closes the loop are zero but for the rounding of cosines."""
     rng = np.random.default_rng(3)

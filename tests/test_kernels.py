@@ -1134,6 +1134,7 @@ def test_a_run_by_compiled_code_is_the_same(name):
     compared(name)
 
 
+@pytest.mark.slow
 def test_a_run_of_known_numbers_needs_no_general_step_where_nothing_is_special():
     system, state = make("four-bar, 3 loops")
     ts = jnp.array([0.2, 0.4])

@@ -650,6 +650,7 @@ def test_one_motor_for_two_freedoms():
     assert "1 more actuator at base2 would be enough." in str(found)
 
 
+@pytest.mark.slow
 def test_aligned_distal_links():
     """The motors of both bases cannot move the elbows."""
     system = fivebar(distance=1.0).build()

@@ -562,6 +562,7 @@ def test_inputs_of_least_norm():
     agree(found.state.q, [s, -c], 1e-14)
 
 
+@pytest.mark.slow
 def test_equilibria_of_a_batch():
     system, _ = pendulum(4)
     guess = jnp.array(

@@ -35,6 +35,7 @@ def window():
     shown.close()
 
 
+@pytest.mark.slow
 def test_a_window_follows_states(window):
     """Bodies stand where `pose` says, and the page is served."""
     system, state, shown = window

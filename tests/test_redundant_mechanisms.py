@@ -168,7 +168,7 @@ def test_random_redundant_mechanisms(kind):
     np.testing.assert_allclose(gradient, exact, atol=1e-6 * max(1.0, float(jnp.abs(exact).max())))
 
 
-@pytest.mark.slow_cases("Revolute")
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["Spherical", "Revolute"])
 def test_a_loop_in_a_plane_of_space_runs_by_compiled_steps(kind):
     """Rows across the plane are exactly zero: they are left out, and spoil nothing."""

@@ -457,6 +457,7 @@ def test_bricard_moves_by_its_only_degree_of_freedom():
         assert float(sol.stats["num_rejected_steps"]) < 0.5 * float(sol.stats["num_accepted_steps"])
 
 
+@pytest.mark.slow
 def test_steps_that_land_at_a_singular_pose_go_on():
     """The fifth step ends there, or beside it: one row is lost, and left alone."""
     system, rate = nfourbar(1), lambda t, y: [y[1], -1.2 * 9.81 * np.cos(y[0])]

@@ -66,7 +66,8 @@ def locked_chain(gravity, ts, consistent):
     return jm.simulate(system, chain_start(), ts, events=events, max_events=2, throw=False, **precise(1e-12))
 
 
-@pytest.mark.parametrize("consistent", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("consistent", [True, False])
 def test_locked_pendulum_of_the_reference(consistent):
     reference = np.load(DATA / "lock3r.npz")
     jumps = json.loads((DATA / "lock3r.json").read_text())["jumps"]

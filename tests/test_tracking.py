@@ -253,7 +253,7 @@ def force_errors(system, run, reference=10.0):
     return reference - jm.reactions(system, run).multipliers["wall"][:, 0]
 
 
-@pytest.mark.slow_except("True")
+@pytest.mark.slow
 @pytest.mark.parametrize("flat", [True, False])
 def test_a_force_error_decays_as_its_law_says(flat):
     """(1 + G_F) ė + G_I e = 0 under a constant normal force that the model does not know; the motion does not feel it."""

@@ -33,6 +33,7 @@ def coupled():
     )
 
 
+@pytest.mark.slow
 def test_a_linear_problem_has_the_solution_of_riccatis_equation_after_one_change():
     system = coupled()
     start = jm.assemble(system, [1.0, 0.5])

@@ -80,6 +80,7 @@ def by_hand(k, d):
     )
 
 
+@pytest.mark.slow_cases("quasi-Newton")
 @pytest.mark.parametrize("optimiser", [None, optax.adam(0.1)], ids=["quasi-Newton", "Adam"])
 def test_no_steps_give_the_cost_at_the_start(optimiser):
     found = fit.tune(CART, GAINS, scenarios(FEEDBACK), miss, steps=0, optimiser=optimiser)
@@ -300,6 +301,7 @@ def test_the_evidence_is_asked_for_the_cost_at_the_best(monkeypatch):
     np.testing.assert_array_equal(best, [1.0, 1.0])  # over the scales
 
 
+@pytest.mark.slow
 def test_the_worst_of_all_and_what_a_scenario_is_about():
     cases = [
         Experiment(TS, jm.assemble(CART, [0.0]), control=FEEDBACK, about={"goal": goal}, name=str(goal))
