@@ -50,7 +50,11 @@ class Guard(eqx.Module):
 
 
 def passed_over(
-    guard: Guard, t0: Array, t1: Array, at: Callable[[Array], StateVector], args: PyTree
+    guard: Callable[[Array, StateVector, PyTree], Array],
+    t0: Array,
+    t1: Array,
+    at: Callable[[Array], StateVector],
+    args: PyTree,
 ) -> Bool[Array, ""]:
     """Whether a guard rises above zero and falls again within a step, of which the state `at` a time is known."""
     above = lax.map(
