@@ -206,7 +206,7 @@ def ends_of_steps(controller: PyTree, begins: Float[Array, " k"]) -> Float[Array
 
 
 def _moved(t: Array, sources: Array, targets: Array) -> tuple[Array, Array]:
-    """Whether a time is one of the first ones, and then the second one that belongs to it."""
+    """Whether a time is one of `sources`, and the target that belongs to it, or else the time itself."""
     at = t == sources
     here = jnp.any(at)
     return here, jnp.where(here, jnp.max(jnp.where(at, targets, -jnp.inf), initial=-jnp.inf), t)
