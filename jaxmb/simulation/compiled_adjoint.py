@@ -46,7 +46,7 @@ def compiled_run_adjoint(
     if numbers or not kind.hashable:
         return None
     like = tape.end
-    program = run_adjoint(compiled, kind, (like.nq, like.nv), times.shape[0], tape.ts.shape[0], not rest.begins_anew)
+    program = run_adjoint(compiled, kind, (like.nq, like.nv), times.shape[0], tape.ts.shape[0], rest.begins_anew)
     if program is None:
         return None
     integer = lambda x: jnp.asarray(x, jnp.int32)
@@ -64,7 +64,7 @@ def compiled_run_adjoint(
 
 @latest
 def run_adjoint(
-    compiled: CompiledStepAdjoint, kind: Blank, sizes: tuple[int, int], times: int, taped: int, knows_start: bool
+    compiled: CompiledStepAdjoint, kind: Blank, sizes: tuple[int, int], times: int, taped: int, begins_anew: bool
 ) -> RunAdjoint | None:
     """The program, None if the interpolation is no scalar program."""
     step, reverse = compiled.step, compiled.program
@@ -97,5 +97,5 @@ def run_adjoint(
         read=program,
         times=times,
         taped=taped,
-        reuses=fsal and knows_start,
+        reuses=fsal and not begins_anew,
     )

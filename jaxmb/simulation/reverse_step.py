@@ -101,8 +101,7 @@ class ReverseStep(eqx.Module):
             tau=none.astype(t0.dtype),
             regular=~irregular,
         )
-        general = dataclasses.replace(self, rest=dataclasses.replace(self.rest, irregular=True))
-        return with_fallback(irregular, ReverseStep._replay_general, (general, active, k), replay)
+        return with_fallback(irregular, ReverseStep._replay_general, (self, active, k), replay)
 
     def replay_smooth(
         self, active: PyTree, t0: Array, t1: Array, y0: StateVector

@@ -196,8 +196,9 @@ class ConstrainedSolver(dfx.AbstractWrappedSolver):
         irregular &= ~solver_state.failed & (t0 < until)
         # Where the regular step is irregular rows are decided anew.
         before = dataclasses.replace(solver_state, certified=jnp.array(False))
-        general = (*arguments[:-3], dataclasses.replace(field, irregular=True), before, arguments[-1])
-        return with_fallback(irregular, ConstrainedSolver._general_step, general, attempt)
+        return with_fallback(
+            irregular, ConstrainedSolver._general_step, (*arguments[:-2], before, arguments[-1]), attempt
+        )
 
     def _regular_step(
         self,

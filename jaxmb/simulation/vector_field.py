@@ -15,7 +15,6 @@ from ..control import Instant, Plant, Response
 from ..formulation import OFFSETS, WEIGHTS, AbstractFormulation
 from ..foundations import where_needed
 from ..kinematics import (
-    BESIDE,
     CLOSE,
     NEAR,
     Correction,
@@ -87,7 +86,7 @@ class VectorField(eqx.Module):
     of the formulation, which may hold a later one. `step` makes steps far from singular configurations, if it can be had. `smooth`
     tells that all states are far from any singular pose; terms and factors are sparse then, if the system has a layout. The motion ends
     at `until`, and by a `guard` sooner. `initial_remainders` holds the remainders of rows in use where a step by the system's layout has begun, for its
-    stages. `irregular` tells that a step is made which no regular one could be.
+    stages.
     """
 
     system: System
@@ -103,7 +102,6 @@ class VectorField(eqx.Module):
     until: Float[Array, ""] | None = None
     guard: PyTree = None
     initial_remainders: Float[Array, "k b"] | None = None
-    irregular: bool = eqx.field(static=True, default=False)
 
     @property
     def sparse(self) -> bool:
@@ -177,8 +175,7 @@ class VectorField(eqx.Module):
         """
         # In the metric of M or by lengths, whichever is larger: a light body brings rows together at any pose.
         if self.initial_remainders is None:
-            # Off the constraints the vector field changes much within a step through such a pose: there stages are corrected from further away.
-            return distance_to_dependence(self.scale, factor, quick=True) < (BESIDE if self.irregular else NEAR)
+            return distance_to_dependence(self.scale, factor, quick=True) < NEAR
         assert isinstance(factor, SparseFactor)
         falling = (factor.remainders < NEAR) & (factor.remainders < 0.5 * self.initial_remainders)
         return jnp.any(falling) | (factor.gap < CLOSE)

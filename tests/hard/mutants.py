@@ -169,10 +169,8 @@ def figures(share, seed):
     """The row's figures: which branches the default tests take, and how many of the changes some test notices."""
     result, count = [], max(10, round(MUTANTS * share))
     with cpu_time(result), tempfile.TemporaryDirectory() as name:
-        folder, environment = (
-            pathlib.Path(name) / "tree",
-            surroundings(pathlib.Path(name) / "tree", pathlib.Path(name) / "cache"),
-        )
+        folder = pathlib.Path(name) / "tree"
+        environment = surroundings(folder, pathlib.Path(name) / "cache")
         copied(folder)
         found = covered(folder, environment)
         branches, taken = found.totals["num_branches"], found.totals["covered_branches"]
